@@ -15,7 +15,7 @@ pub enum Outcome<T> {
     Fetch,
 }
 
-/// What a client is told of its write: the new version, and the parts of a mutation token.
+/// The answer to a write: the new version, and the parts of a mutation token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mutated {
     /// The new version.
@@ -55,7 +55,7 @@ pub enum Picked<R> {
     OnDisk(Box<[u8]>),
 }
 
-/// What GET_META tells of a document or tombstone.
+/// The metadata of a document or tombstone, for GET_META.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
     /// Its version; [`Cas::LOCKED`] while it is locked.
@@ -68,9 +68,9 @@ pub struct Meta {
     pub rev_seqno: RevSeqno,
     /// Place in the vBucket's order.
     pub seqno: Seqno,
-    /// What the value is made of.
+    /// The datatype of the value.
     pub datatype: Datatype,
-    /// Whether it is a tombstone.
+    /// True if it is a tombstone.
     pub deleted: bool,
 }
 
@@ -88,7 +88,7 @@ impl Meta {
     }
 }
 
-/// What OBSERVE says of a key, with the numbers of the wire.
+/// The state of a key in OBSERVE, with the numbers of the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ObserveState {
@@ -102,7 +102,7 @@ pub enum ObserveState {
     DeletedNotPersisted = 0x81,
 }
 
-/// What OBSERVE_SEQNO says of a vBucket.
+/// The progress of a vBucket in OBSERVE_SEQNO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObserveSeqno {
     /// The branch that is written now.
@@ -115,7 +115,7 @@ pub struct ObserveSeqno {
     pub failover: Option<(VbUuid, Seqno)>,
 }
 
-/// How what memory has of a key compares to what the file has.
+/// The result of a comparison of a key in memory with the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyValidity {
     /// They are the same, or only the file has the document.
@@ -150,18 +150,18 @@ impl KeyValidity {
     }
 }
 
-/// What is known of a key.
+/// Statistics of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyFigures {
-    /// What GET_META tells of it; the CAS is that of the document while it is locked, too.
+    /// Its metadata; the CAS is that of the document while it is locked, too.
     pub meta: Meta,
-    /// What its vBucket is.
+    /// The state of its vBucket.
     pub state: VbState,
-    /// Whether its last change is in memory only.
+    /// True if its last change is in memory only.
     pub is_dirty: bool,
-    /// Whether its value is in memory.
+    /// True if its value is in memory.
     pub is_resident: bool,
-    /// How it compares to the file, if that was asked for.
+    /// Its comparison with the file, if that was asked for.
     pub validity: Option<KeyValidity>,
 }
 
@@ -178,10 +178,10 @@ pub struct Resume {
     pub uuid: VbUuid,
 }
 
-/// How far a vBucket is, to find out which of several nodes has the most.
+/// The progress of a vBucket, to find out which of several nodes has the most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// What it is to its node.
+    /// Its state on its node.
     pub state: VbState,
     /// The branch that it is on.
     pub uuid: VbUuid,
@@ -189,7 +189,7 @@ pub struct Standing {
     pub high_seqno: Seqno,
     /// Everything up to here is on its disk.
     pub persisted_seqno: Seqno,
-    /// PrepareQueue up to here count as acknowledged by it.
+    /// Prepares up to here count as acknowledged by it.
     pub high_prepared: Seqno,
     /// The highest prepare that it knows to have ended.
     pub high_completed: Seqno,

@@ -51,7 +51,7 @@ pub struct Aborted {
 }
 
 impl FileChange {
-    /// What is to be written for a change, if it has an item.
+    /// The change to be written to the file, of a change that has an item.
     pub(crate) fn of(change: &Change) -> Option<Self> {
         match change {
             Change::Document(item) | Change::Commit { item, .. } | Change::System(item) => {
@@ -80,17 +80,18 @@ impl FileChange {
         }
     }
 
-    /// Whether it belongs to the documents, not to the prepares: a file keeps a key once in each of these namespaces.
+    /// Returns whether it belongs to the documents, not to the prepares: a file keeps a key once in each of these
+    /// namespaces.
     #[must_use]
     pub fn is_committed_namespace(&self) -> bool {
         matches!(self, Self::Document(_))
     }
 }
 
-/// What a file says of its vBucket beside the documents (couchstore file format, section 3.4: `_local/vbstate`).
+/// The state of a vBucket in its file, beside the documents (couchstore file format, section 3.4: `_local/vbstate`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PersistedState {
-    /// What it is to its node.
+    /// Its state on its node.
     pub state: VbState,
     /// Its history.
     pub failover: FailoverTable,
@@ -101,7 +102,8 @@ pub struct PersistedState {
     /// The next consistent point. The file is at it when its last seqno is: all of what is being written is there, and
     /// all of a snapshot that comes from another node.
     pub snap_end: Seqno,
-    /// What lies between them: of a snapshot from a disk, older versions may be missing whose newer ones are to come.
+    /// The kind of the changes between them: of a snapshot from a disk, older versions may be missing whose newer ones
+    /// are to come.
     pub snap_kind: SnapshotKind,
     /// The last seqno that a client without SyncWrites may hear of.
     pub visible: Seqno,

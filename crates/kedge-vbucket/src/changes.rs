@@ -12,8 +12,8 @@ use kedge_types::Seqno;
 pub enum AfterLog {
     /// None.
     Nothing,
-    /// Only commits of what was just written. Nobody waits for these: they go with the next change of the vBucket, which
-    /// is one of its [`crate::StepEffects`], or after a while by themselves.
+    /// Only commits of what was just written. Nobody waits for these: they go with the next change of the vBucket,
+    /// which is one of its [`crate::StepEffects`], or after a while by themselves.
     CommitsOnly,
     /// Changes that came meanwhile: the vBucket stays queued.
     More,
@@ -117,7 +117,7 @@ impl Changes {
         }
     }
 
-    /// Whether the log has the last reset or rollback.
+    /// Returns whether the log has the last reset or rollback.
     pub(crate) fn is_in_last_history(&self) -> bool {
         self.checkpoints.is_in_last_history(self.log_cursor)
     }

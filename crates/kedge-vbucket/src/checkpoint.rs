@@ -62,8 +62,8 @@ pub enum Change {
     },
     /// The vBucket was deleted, with everything before.
     Delete,
-    /// What follows is of this snapshot, up to its end. Of a vBucket that follows another; what an active writes is in no
-    /// snapshot.
+    /// The following changes are of this snapshot, up to its end. Of a vBucket that follows another; what an active
+    /// writes is in no snapshot.
     Snapshot(Box<Snapshot>),
     /// Nothing stands at the seqnos up to this one.
     Advance(Seqno),
@@ -97,12 +97,12 @@ impl Change {
         }
     }
 
-    /// Whether the vBucket is something else from then on, or has another history: streams of it end.
+    /// Returns whether the vBucket is something else from then on, or has another history: streams of it end.
     pub(crate) fn ends_streams(&self) -> bool {
         matches!(self, Self::State(..)) || self.begins_history()
     }
 
-    /// Whether it throws away what came before.
+    /// Returns whether it throws away what came before.
     #[must_use]
     pub fn begins_history(&self) -> bool {
         matches!(self, Self::Reset(..) | Self::Rollback { .. } | Self::Delete)
@@ -202,7 +202,7 @@ impl Checkpoints {
         }
     }
 
-    /// Whether the cursor has entries to read.
+    /// Returns whether the cursor has entries to read.
     #[must_use]
     pub fn has_more(&self, cursor: CursorId) -> bool {
         self.cursors[cursor.0] < self.end()
@@ -259,20 +259,20 @@ impl Checkpoints {
         Position(to)
     }
 
-    /// Whether the cursor has passed the last reset or rollback.
+    /// Returns whether the cursor has passed the last reset or rollback.
     #[must_use]
     pub fn is_in_last_history(&self, cursor: CursorId) -> bool {
         self.is_behind_last_reset(Position(self.cursors[cursor.0]))
     }
 
-    /// Whether `at` lies behind the last reset or rollback.
+    /// Returns whether `at` lies behind the last reset or rollback.
     #[must_use]
     pub fn is_behind_last_reset(&self, at: Position) -> bool {
         at.0 >= self.reset_at
     }
 
-    /// What the cursor passes on its way to `to`, as far as it belongs to the history that is written now, and the
-    /// seqnos of what it replaced.
+    /// Returns the changes that the cursor passes on its way to `to`, as far as they belong to the history that is
+    /// written now, and the seqnos of what it replaced.
     pub fn passing(
         &self,
         cursor: CursorId,
@@ -366,7 +366,7 @@ impl Checkpoints {
         self.entries.len()
     }
 
-    /// Whether nothing is queued.
+    /// Returns whether nothing is queued.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

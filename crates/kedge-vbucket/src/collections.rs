@@ -13,7 +13,7 @@ use kedge_types::{
     CollectionId, DocKey, Manifest, ManifestUid, ScopeId, Seqno, Status, decode_leb128,
 };
 
-/// What a vBucket has of a collection that is open in it.
+/// A collection that is open in a vBucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenCollection {
     /// Its id.
@@ -30,13 +30,13 @@ pub struct OpenCollection {
     pub items: u64,
     /// Seconds that its documents live at most; `None`: as the bucket says, `Some(0)`: for ever.
     pub max_ttl: Option<u32>,
-    /// Whether the history of its documents is asked for.
+    /// True if the history of its documents is asked for.
     pub history: bool,
     /// Commands since the start.
     pub ops: CollectionOps,
 }
 
-/// How often the documents of a collection were asked for since the start.
+/// Counts of operations on the documents of a collection since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CollectionOps {
     /// Documents that were read.
@@ -56,7 +56,7 @@ pub struct OpenScope {
     pub start: Seqno,
 }
 
-/// What a vBucket's file says of its collections.
+/// The collections of a vBucket, as its file has them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileCollections {
     /// The manifest that it follows.
@@ -102,7 +102,7 @@ pub struct Collections {
 }
 
 impl Collections {
-    /// What a new vBucket has: the default collection.
+    /// The collections of a new vBucket: the default one.
     pub(crate) fn new() -> Self {
         let default = OpenCollection::new(CollectionId::DEFAULT, ScopeId(0), Seqno(0));
         Self {
@@ -165,7 +165,7 @@ impl Collections {
         }
     }
 
-    /// What was written over was a live document on disk, which is counted here too.
+    /// A document replaced a live one on disk, which is counted here too.
     pub(crate) fn on_known(&mut self, key: &[u8]) {
         if let Some(open) = self.of_key(key) {
             open.items = open.items.saturating_sub(1);
@@ -189,7 +189,7 @@ impl Collections {
         }
     }
 
-    /// What is open by what a file says.
+    /// The collections that a file has.
     pub(crate) fn from_file(file: &FileCollections) -> Self {
         let mut open = file.open.clone();
         open.sort_unstable_by_key(|open| open.id);
@@ -208,12 +208,12 @@ impl Collections {
         self.at(id).is_ok()
     }
 
-    /// Whether the collection of a stored key is not open, so that what becomes of it does not matter.
+    /// Returns whether the collection of a stored key is not open, so that what becomes of it does not matter.
     pub(crate) fn is_of_dropped(&self, key: &[u8]) -> bool {
         !self.is_open(collection_of(key))
     }
 
-    /// What has to happen for `manifest` to be followed, in order: what goes, then what comes.
+    /// Returns the events that lead to `manifest`, in order: drops, then creations.
     pub(crate) fn differences(&self, manifest: &Manifest) -> Vec<SystemEvent> {
         let event = |kind, scope| SystemEvent {
             kind,
@@ -270,7 +270,8 @@ impl Collections {
         events
     }
 
-    /// Takes the place of an event in. Gives the seqno of the event of the same key that it replaces; 0 if none is known.
+    /// Takes the place of an event in. Gives the seqno of the event of the same key that it replaces; 0 if none is
+    /// known.
     pub(crate) fn apply(&mut self, event: &SystemEvent, seqno: Seqno) -> Seqno {
         self.uid = self.uid.max(event.uid);
         match event.kind {

@@ -5,7 +5,7 @@ use crate::item::Item;
 use crate::scanned::ScanPart;
 use kedge_types::{Cas, DurabilityLevel, Seqno, Status};
 
-/// What a parked command is known by; the number means something to who gave it only.
+/// Identifies a parked command; the number has a meaning only for its giver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cookie(pub u64);
 
@@ -15,14 +15,14 @@ pub enum Completion {
     /// A SyncWrite ended, or another mutation that was parked: it needed the document from the disk first. `item` is
     /// the document now; `None` when it failed.
     SyncWrite {
-        /// What the client is told.
+        /// The answer for the client.
         result: Result<Mutated, Status>,
         /// The committed document or tombstone.
         item: Option<Item>,
     },
     /// A counter was changed that had to be read from the disk first.
     Counter {
-        /// What the client is told, and the new number.
+        /// The answer for the client, and the new number.
         result: Result<(Mutated, u64), Status>,
     },
     /// A document was read from the disk, and locked if that was asked for.
@@ -32,17 +32,17 @@ pub enum Completion {
     },
     /// The metadata of a document or tombstone was read from the disk.
     Meta {
-        /// What GET_META tells.
+        /// The metadata.
         result: Result<Meta, Status>,
     },
     /// Statistics of a key had to look at the disk.
     Key {
-        /// What is known of it.
+        /// Statistics of the key.
         result: Result<KeyFigures, Status>,
     },
     /// OBSERVE had to look at the disk.
     Observed {
-        /// What OBSERVE tells of the key.
+        /// The state of the key on disk, and its CAS.
         result: Result<(ObserveState, Cas), Status>,
     },
     /// Keys were listed from the disk.
@@ -57,7 +57,7 @@ pub enum Completion {
     },
     /// A part of a range scan.
     Scanned {
-        /// What it found.
+        /// The keys or documents found.
         result: Result<ScanPart, Status>,
     },
     /// A wait ended of which there is nothing to tell but whether it went well: for a seqno to be persisted, say.
@@ -69,7 +69,7 @@ pub enum Completion {
 pub struct Done {
     /// Whose.
     pub cookie: Cookie,
-    /// How it ended.
+    /// Its result.
     pub completion: Completion,
     /// The level, for a SyncWrite that was committed.
     pub committed: Option<DurabilityLevel>,
@@ -77,7 +77,7 @@ pub struct Done {
     pub began_ns: u64,
 }
 
-/// Who waits for a prepare, and until when.
+/// A client that waits for a prepare, and its deadline.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiter {
     pub(crate) cookie: Cookie,
@@ -95,7 +95,7 @@ pub(crate) struct PersistWaiter {
 }
 
 impl PersistWaiter {
-    /// How it ends. A write that was held back has succeeded long before, whatever becomes of the wait.
+    /// Ends the wait. A write that was held back has succeeded long before, whatever becomes of the wait.
     pub(crate) fn end(self, result: Result<(), Status>) -> Done {
         let completion = match self.write {
             Some((mutated, item)) => Completion::SyncWrite {

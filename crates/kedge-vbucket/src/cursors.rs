@@ -45,23 +45,23 @@ pub struct CursorGone;
 pub struct Forgotten(Vec<Entry>);
 
 impl Forgotten {
-    /// How many changes there are.
+    /// The number of changes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// What a vBucket was when a stream of it began. It is another when this has changed, and the stream ends.
+/// State and history of a vBucket when a stream of it began. When these have changed, the stream ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// What it is to its node.
+    /// Its state on its node.
     pub state: VbState,
     /// The branch that is written now.
     pub uuid: VbUuid,
@@ -69,7 +69,7 @@ pub struct Identity {
     pub history: u32,
 }
 
-/// What is new to streams of a vBucket.
+/// Events for the streams of a vBucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct News {
     /// There are changes, and a stream waits for some.

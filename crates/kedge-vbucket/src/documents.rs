@@ -116,8 +116,8 @@ impl Documents {
         }
     }
 
-    /// Begins a filter of the keys that the file has, for about as many as there are documents. From now on it gets what
-    /// leaves memory; the keys of the file follow.
+    /// Begins a filter of the keys that the file has, for about as many as there are documents. From now on it gets
+    /// what leaves memory; the keys of the file follow.
     pub fn begin_filter(&mut self) {
         self.residency.begin_filter(self.count());
     }

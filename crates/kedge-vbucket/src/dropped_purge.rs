@@ -5,7 +5,7 @@
 //! Invariant: while the hash table may have such a document, a round of the shards is under way or wanted; a drop during a
 //! round makes another one begin.
 
-/// How far a vBucket is with letting go of them.
+/// The progress of the purge of dropped collections from memory.
 #[derive(Debug, Default)]
 pub(crate) struct DroppedPurge {
     /// Shards that are to be visited in this round.

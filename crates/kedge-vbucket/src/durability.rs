@@ -1,7 +1,7 @@
 //! SyncWrites in flight, and others who wait for the disk.
 //!
 //! Invariants:
-//! * PrepareQueue stand in seqno order and end in that order: the first that is not ready holds up all behind it.
+//! * Prepares stand in seqno order and end in that order: the first that is not ready holds up all behind it.
 //! * A key has at most one prepare.
 //! * A prepare that was read back from the disk or came from another active has no deadline: someone may have seen it
 //!   committed, so it is committed and never given up.
@@ -34,7 +34,7 @@ pub(crate) struct Prepare {
     pub(crate) fate: Fate,
 }
 
-/// What is known of a SyncWrite that has not ended.
+/// The fate of a SyncWrite that has not ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fate {
     /// A client of this active waits for it: nobody has seen it.
@@ -61,7 +61,8 @@ impl Prepare {
         matches!(self.fate, Fate::Client(_))
     }
 
-    /// Whether the node itself has done for it what its level asks for, if everything up to `persisted` is on its disk.
+    /// Returns whether the node itself has done for it what its level asks for, if everything up to `persisted` is on
+    /// its disk.
     pub(crate) fn is_satisfied(&self, persisted: Seqno) -> bool {
         !self.level.needs_persistence() || self.item.seqno() <= persisted
     }

@@ -10,7 +10,7 @@ use crate::item::{Item, ItemMeta};
 use crate::store::Store;
 use kedge_types::Seqno;
 
-/// What the file is known to have at least when it is read. Taken before that.
+/// The least progress of the file when it is read. Taken before that.
 #[derive(Clone, Copy, Debug)]
 pub struct FetchTicket {
     /// `None`: the file was void, or had not followed a rollback.
@@ -18,7 +18,7 @@ pub struct FetchTicket {
     applied: Seqno,
 }
 
-/// What became of what was read.
+/// The result of a fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a file may be damaged"]
 pub enum Fetched {
@@ -78,15 +78,15 @@ impl Store {
     }
 
     /// `item` of a batch of `history` is blind ([`Item::is_blind`]) and was written to the file, which had a live
-    /// document of its key before, or not. To be told together with [`Store::on_applied`], before the lock is let go of:
-    /// The count of documents is too high until then.
+    /// document of its key before, or not. To be told together with [`Store::on_applied`], before the lock is let go
+    /// of: The count of documents is too high until then.
     pub fn applied_over(&mut self, history: u32, item: &Item, had_document: bool) {
         if history == self.unapplied.history() {
             self.find_out(self.documents.hash(item.key()), item.key(), had_document);
         }
     }
 
-    /// What the file has of a key is known, beside what stands in the hash table.
+    /// The file was looked at for a key that stands in the hash table.
     pub(crate) fn find_out(&mut self, hash: KeyHash, key: &[u8], has_document: bool) {
         let there = self.documents.find(hash, key);
         if let Some(blind) = there.filter(|item| item.is_blind()) {
@@ -98,8 +98,8 @@ impl Store {
         }
     }
 
-    /// Reading the file with [`Store::warm`], begun when [`crate::VBucket::history_id`] was `history`, has ended. `complete`: no
-    /// live document was left out.
+    /// Reading the file with [`Store::warm`], begun when [`crate::VBucket::history_id`] was `history`, has ended.
+    /// `complete`: no live document was left out.
     pub fn warmed(&mut self, history: u32, complete: bool) {
         if history == self.unapplied.history() {
             self.documents.residency.end_warming(complete);
@@ -111,8 +111,8 @@ impl Store {
         self.warm(history, Item::on_disk(meta, key))
     }
 
-    /// A document or tombstone was read from the file while [`crate::VBucket::history_id`] was `history`: it goes into the hash
-    /// table unless its key is there. Says whether it did.
+    /// A document or tombstone was read from the file while [`crate::VBucket::history_id`] was `history`: it goes into
+    /// the hash table unless its key is there. Says whether it did.
     pub fn warm(&mut self, history: u32, item: Item) -> bool {
         let is_late = self.documents.is_warm() || item.seqno() > self.unapplied.applied();
         if history != self.unapplied.history()

@@ -6,24 +6,24 @@ use crate::item::Item;
 use crate::snapshot::Snapshot;
 use kedge_types::{Seqno, VbUuid};
 
-/// What a vBucket's file holds, its documents apart.
+/// The content of a vBucket's file, its documents apart.
 #[derive(Clone, Debug)]
 pub struct FileState {
-    /// What it says of its vBucket.
+    /// The state of the vBucket.
     pub state: PersistedState,
     /// Its last seqno.
     pub high_seqno: Seqno,
     /// Its live documents.
     pub documents: u64,
-    /// Its prepares that did not end: those above `state.completed`, aborts apart, and those apart whose key has a newer
-    /// document.
+    /// Its prepares that did not end: those above `state.completed`, aborts apart, and those apart whose key has a
+    /// newer document.
     pub prepares: Vec<Item>,
     /// Its collections.
     pub collections: FileCollections,
 }
 
 impl FileState {
-    /// Whether the file was written after the branch `uuid` began.
+    /// Returns whether the file was written after the branch `uuid` began.
     pub(crate) fn knows(&self, uuid: VbUuid) -> bool {
         let branches = self.state.failover.entries();
         branches.iter().any(|(known, _)| *known == uuid)

@@ -9,7 +9,7 @@ pub(crate) const FIRST: u8 = 64;
 /// Above [`FIRST`], an access counts with a probability of 1 in (steps above it x this).
 const SLOWNESS: u64 = 50;
 
-/// Whether an access counts at this height; `random` is any number.
+/// Returns whether an access counts at this height; `random` is any number.
 pub(crate) fn counts(frequency: u8, random: u64) -> bool {
     if frequency == u8::MAX {
         return false;
@@ -19,7 +19,7 @@ pub(crate) fn counts(frequency: u8, random: u64) -> bool {
     ((random >> 32) * (above * SLOWNESS + 1)) >> 32 == 0
 }
 
-/// What is left of a count after a round.
+/// The count that is left after a round.
 pub(crate) fn decayed(frequency: u8) -> u8 {
     frequency - frequency.div_ceil(8)
 }

@@ -15,7 +15,7 @@ pub const SLOT_BYTES: usize = size_of::<Item>() + 1;
 /// A shard that is filled to less than one in this many slots gives slots back.
 const SHRINK_BELOW: usize = 4;
 
-/// What happens to an item when room is made.
+/// The fate of an item when room is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Stays,

@@ -206,7 +206,8 @@ impl History {
         }
     }
 
-    /// The branch `uuid` begins at `began`. Nobody has anything of one on which nothing was written: it leaves no entry.
+    /// The branch `uuid` begins at `began`. Nobody has anything of one on which nothing was written: it leaves no
+    /// entry.
     pub(crate) fn begin_branch(&mut self, uuid: VbUuid, began: Seqno, is_unwritten: bool) {
         if is_unwritten {
             self.failover = FailoverTable::new(uuid);

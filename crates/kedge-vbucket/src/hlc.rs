@@ -6,15 +6,15 @@ use kedge_types::limits::{CAS_AHEAD_MS_MAX, CAS_DRIFT_MS};
 /// The low bits count changes within one tick of the wall clock (65.536 us).
 const COUNTER_BITS: u64 = 0xffff;
 
-/// No clock says this before the year 2262: what a clock says above that is taken for this, and documents from elsewhere
-/// may not have more.
+/// No clock says this before the year 2262: what a clock says above that is taken for this, and documents from
+/// elsewhere may not have more.
 const CAS_MAX: u64 = i64::MAX as u64;
 
-/// Counting on from below this never comes to an end. No value that was given out here is as high, as the clock's part of it
-/// is at most [`CAS_MAX`]; by versions that did not limit that, not before the year 2552.
+/// Counting on from below this never comes to an end. No value that was given out here is as high, as the clock's part
+/// of it is at most [`CAS_MAX`]; by versions that did not limit that, not before the year 2552.
 const COUNT_FROM_MAX: u64 = u64::MAX - (1 << 56);
 
-/// How far apart the clocks of others are from this node's, by the CAS values that came from them.
+/// Differences between the clocks of others and this node's, by the CAS values that came from them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drift {
     /// Microseconds between them and the clock here when they came, of all together.
@@ -37,8 +37,8 @@ impl std::ops::AddAssign for Drift {
 }
 
 /// Wall-clock nanoseconds with the low 16 bits cleared, or the last value plus one when the wall clock has not moved
-/// on (or went back, or says more than [`CAS_MAX`]). So CAS values of a vBucket only grow, and stay near real time. What
-/// was given out comes back with [`HybridClock::raise_to`] after a restart: it must not be limited to less.
+/// on (or went back, or says more than [`CAS_MAX`]). So CAS values of a vBucket only grow, and stay near real time.
+/// What was given out comes back with [`HybridClock::raise_to`] after a restart: it must not be limited to less.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HybridClock {
     last: u64,
@@ -76,15 +76,15 @@ impl HybridClock {
         self.raise_to(cas);
     }
 
-    /// Whether a document may get this CAS at wall-clock time `unix_ns`. From the far future it would stop the clock: all
-    /// CAS values to come would count up from there.
+    /// Returns whether a document may get this CAS at wall-clock time `unix_ns`. From the far future it would stop the
+    /// clock: all CAS values to come would count up from there.
     #[must_use]
     pub fn accepts(&self, cas: Cas, unix_ns: u64) -> bool {
         let latest = unix_ns.saturating_add(CAS_AHEAD_MS_MAX * 1_000_000);
         !cas.is_none() && cas.get() <= latest.min(CAS_MAX)
     }
 
-    /// How far apart other clocks are.
+    /// Returns the differences to other clocks.
     #[must_use]
     pub fn drift(&self) -> Drift {
         self.drift
@@ -121,8 +121,8 @@ mod tests {
         );
     }
 
-    /// A clock that was beyond the year 2262 for a while gave out CAS values that a restart limited to that year, so that
-    /// those to come were below them.
+    /// A clock that was beyond the year 2262 for a while gave out CAS values that a restart limited to that year, so
+    /// that those to come were below them.
     #[test]
     fn grows_also_after_a_clock_from_the_far_future_and_a_restart() {
         let now = 1_700_000_000_000_000_000;

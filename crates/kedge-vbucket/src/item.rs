@@ -76,7 +76,7 @@ impl Header {
     }
 }
 
-/// What is known of a document beside key and value.
+/// The metadata of a document.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ItemMeta {
     /// Version.
@@ -89,15 +89,15 @@ pub struct ItemMeta {
     pub flags: u32,
     /// When it expires; for a tombstone, when it was deleted.
     pub expiry: Expiry,
-    /// What the value is made of.
+    /// The datatype of the value.
     pub datatype: Datatype,
-    /// Whether this is a tombstone.
+    /// True if this is a tombstone.
     pub deleted: Option<Deletion>,
     /// The level of the SyncWrite that it is, or was, a prepare of.
     pub level: Option<DurabilityLevel>,
 }
 
-/// How a document came to be deleted.
+/// The cause of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deletion {
     /// A client deleted it.
@@ -112,8 +112,8 @@ static ANY_LONG: AtomicBool = AtomicBool::new(false);
 /// three and stands for 64 at most.
 const SNAPPY_RATIO_MAX: usize = 32;
 
-/// Returns whether there was ever an item in this process of which [`Item::is_long`] holds. As long as there was none, nobody has to
-/// look for one.
+/// Returns whether there was ever an item in this process of which [`Item::is_long`] holds. As long as there was none,
+/// nobody has to look for one.
 #[must_use]
 #[inline]
 pub fn any_long_value() -> bool {
@@ -221,8 +221,8 @@ impl Item {
         rev_state.fetch_and(!STATE_BLIND, Ordering::Relaxed);
     }
 
-    /// Whether it was written while nobody knew whether the file has a document of this key. Whoever writes it to the
-    /// file finds out, and says so with [`crate::VBucket::applied_over`].
+    /// Returns whether it was written while nobody knew whether the file has a document of this key. Whoever writes it
+    /// to the file finds out, and says so with [`crate::VBucket::applied_over`].
     #[must_use]
     pub fn is_blind(&self) -> bool {
         self.rev_state() & STATE_BLIND != 0
@@ -240,13 +240,13 @@ impl Item {
         copy
     }
 
-    /// Whether extended attributes stand in front of its body.
+    /// Returns whether extended attributes stand in front of its body.
     #[must_use]
     pub fn has_xattrs(&self) -> bool {
         self.datatype().contains(Datatype::XATTR)
     }
 
-    /// Whether its value is here; that of a document without one is.
+    /// Returns whether its value is here; that of a document without one is.
     #[must_use]
     pub fn is_resident(&self) -> bool {
         self.rev_state() & STATE_NOT_RESIDENT == 0
@@ -281,7 +281,7 @@ impl Item {
         copy
     }
 
-    /// Whether its value may be compressed, as far as is known.
+    /// Returns whether its value may be compressed, as far as is known.
     pub(crate) fn is_compressible(&self) -> bool {
         self.header().value_len as usize >= COMPRESSED_BYTES_MIN
             && self.rev_state() & (u64::from(STATE_DELETED) << 48 | STATE_STAYS_PLAIN) == 0
@@ -305,7 +305,7 @@ impl Item {
         copy
     }
 
-    /// How often it was asked for, on a logarithmic scale from 0 to 255. A new document begins in between.
+    /// The frequency of accesses, on a logarithmic scale from 0 to 255. A new document begins in between.
     #[must_use]
     pub fn frequency(&self) -> u8 {
         (self.rev_state() >> 56) as u8
@@ -347,7 +347,7 @@ impl Item {
         rev_state.fetch_xor(change, Ordering::Relaxed);
     }
 
-    /// Whether both are the same allocation.
+    /// Returns whether both are the same allocation.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.header == other.header
     }
@@ -398,13 +398,13 @@ impl Item {
         Expiry(self.header().expiry)
     }
 
-    /// What its value is made of.
+    /// The datatype of its value.
     #[must_use]
     pub fn datatype(&self) -> Datatype {
         Datatype::from_bits((self.header().seqno_key_datatype >> 56) as u8).unwrap_or_default()
     }
 
-    /// Whether it is a tombstone.
+    /// Returns whether it is a tombstone.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
         self.state() & STATE_DELETED != 0
@@ -509,8 +509,8 @@ fn write_allocation(
     }
 }
 
-/// Key and value of an item that is not known yet otherwise, and that nobody shares. Made of a long value before a vBucket is
-/// locked, so that no lock is held while the value is copied.
+/// Key and value of an item that is not known yet otherwise, and that nobody shares. Made of a long value before a
+/// vBucket is locked, so that no lock is held while the value is copied.
 #[derive(Debug)]
 pub struct Draft(Item);
 

@@ -6,7 +6,7 @@ use crate::step::Step;
 use crate::value::inflated;
 use kedge_types::{DocKey, Now, Seqno, Status};
 
-/// What a file had of a key, and how far it was then.
+/// The document of a key in a file, and the progress of the file.
 #[derive(Clone, Copy, Debug)]
 pub struct Stored<'i> {
     /// [`crate::VBucket::history_id`] before the look at the file.
@@ -18,7 +18,7 @@ pub struct Stored<'i> {
 }
 
 impl Step<'_> {
-    /// What memory knows of a live document. Nothing becomes of one that has expired, and no access is counted.
+    /// Returns statistics of a live document in memory. One that has expired stays as it is, and no access is counted.
     ///
     /// # Errors
     /// `KeyNotFound`, `UnknownCollection`.
@@ -32,7 +32,7 @@ impl Step<'_> {
         }
     }
 
-    /// What memory knows of a key, or else the file, and how they compare.
+    /// Compares the document of a key in memory with that in the file, and returns statistics of it.
     ///
     /// # Errors
     /// `KeyNotFound`, `UnknownCollection`; `TemporaryFailure` when the file was that of another history, `Internal` when
@@ -79,7 +79,8 @@ fn is_live(now: Now, item: &Item) -> bool {
     !item.is_deleted() && !item.expiry().has_passed(now.unix_secs())
 }
 
-/// Compares a live document that the file should have to what it has. The CAS is left out: that of a lock is on no disk.
+/// Compares a live document that the file should have to what it has. The CAS is left out: that of a lock is on no
+/// disk.
 fn compare(item: &Item, stored: Option<&Item>) -> Result<KeyValidity, Status> {
     let Some(stored) = stored.filter(|stored| !stored.is_deleted()) else {
         return Ok(KeyValidity::RamButNotDisk);

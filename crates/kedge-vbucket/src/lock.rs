@@ -3,7 +3,7 @@
 use kedge_types::Now;
 use std::collections::HashMap;
 
-/// Which keys are locked, and until when (nanoseconds of the monotonic clock). The CAS that opens a lock is that of
+/// Locked keys, and the ends of their locks (nanoseconds of the monotonic clock). The CAS that opens a lock is that of
 /// the document, which got a new one when it was locked. Locks are not kept on disk.
 #[derive(Debug, Default)]
 pub(crate) struct Locks {
@@ -11,7 +11,7 @@ pub(crate) struct Locks {
 }
 
 impl Locks {
-    /// Whether the key is locked. A lock whose time is up is forgotten here.
+    /// Returns whether the key is locked. A lock whose time is up is forgotten here.
     pub(crate) fn holds(&mut self, key: &[u8], now: Now) -> bool {
         if self.until_ns.is_empty() {
             return false;
@@ -26,7 +26,7 @@ impl Locks {
         }
     }
 
-    /// Whether the key is locked.
+    /// Returns whether the key is locked.
     pub(crate) fn is_locked(&self, key: &[u8], now: Now) -> bool {
         !self.until_ns.is_empty()
             && self

@@ -7,9 +7,9 @@ use crate::vbucket::VBucket;
 use kedge_types::{Manifest, Now, Seqno};
 
 impl VBucket {
-    /// Follows `manifest`, unless it knows a newer one: events say what comes and what goes. Only an active vBucket decides
-    /// about that. Clients of SyncWrites in what goes hear that their collection is not there; these are aborted in their
-    /// order.
+    /// Follows `manifest`, unless it knows a newer one: events say what comes and what goes. Only an active vBucket
+    /// decides about that. Clients of SyncWrites in what goes hear that their collection is not there; these are
+    /// aborted in their order.
     pub fn follow_manifest(&mut self, now: Now, manifest: &Manifest) {
         if !self.store.is_active() || manifest.uid < self.store.collections.uid() {
             return;

@@ -9,14 +9,14 @@ use std::fmt::Debug;
 
 /// Makes a new version of a document.
 pub trait Modify: Debug + Send + Sync {
-    /// Whether it is made of a tombstone, where one is.
+    /// Returns whether it is made of a tombstone, where one is.
     fn wants_tombstones(&self) -> bool;
 
     /// Bytes that it may add to the document.
     fn bytes(&self) -> usize;
 
-    /// Works out what it can of a large new version before the vBucket is locked. What comes of it counts if this document is
-    /// still there then, or still none.
+    /// Works out what it can of a large new version before the vBucket is locked. What comes of it counts if this
+    /// document is still there then, or still none.
     fn prepare(&self, _key: &DocKey, _there: Option<&Item>) {}
 
     /// The new version, made of the document or tombstone that is there, whose value is in memory. May run again before
@@ -27,7 +27,7 @@ pub trait Modify: Debug + Send + Sync {
     fn modify(&self, there: Option<&Item>, next: &NextVersion) -> Result<Modified, Status>;
 }
 
-/// What the new version is going to be.
+/// Version numbers and time of the new version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NextVersion {
     /// Its CAS.
@@ -47,11 +47,11 @@ pub struct Modified {
     pub value: Vec<u8>,
     /// The item of this value, where it was made ahead.
     pub draft: Option<Draft>,
-    /// What they are made of.
+    /// The datatype of the value.
     pub datatype: Datatype,
     /// The client's own 32 bits.
     pub flags: u32,
-    /// Whether it is a tombstone.
+    /// True if it is a tombstone.
     pub deleted: bool,
 }
 

@@ -7,7 +7,7 @@ use crate::step::Step;
 use kedge_types::{Cas, DocKey, Seqno, Status};
 
 impl Step<'_> {
-    /// Whether a key's last change is on disk.
+    /// Returns whether a key's last change is on disk.
     ///
     /// # Errors
     /// `UnknownCollection`.
@@ -31,8 +31,8 @@ impl Step<'_> {
         })
     }
 
-    /// Waits until `seqno` is on disk, at most [`kedge_types::limits::SEQNO_PERSISTENCE_SECS`]; then a completion says so, or
-    /// `TemporaryFailure`.
+    /// Waits until `seqno` is on disk, at most [`kedge_types::limits::SEQNO_PERSISTENCE_SECS`]; then a completion says
+    /// so, or `TemporaryFailure`.
     pub fn seqno_persistence(&mut self, seqno: Seqno, cookie: Cookie) -> Outcome<()> {
         if seqno <= self.store.history.persisted_seqno {
             return Outcome::Done(());

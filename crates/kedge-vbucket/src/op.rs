@@ -43,7 +43,7 @@ pub enum DocOp<'a> {
     KeyFigures,
     /// Stores a value.
     Store {
-        /// Whether the document may be there.
+        /// True if the document may be there.
         mode: StoreMode,
         /// The value.
         value: NewValue<'a>,
@@ -293,8 +293,8 @@ impl Step<'_> {
         }
     }
 
-    /// Runs a command that changes a document and shows nothing. `worked_out` is a change that comes to the same as a store,
-    /// a concat or a modification, of which a part was worked out before the vBucket was locked.
+    /// Runs a command that changes a document and shows nothing. `worked_out` is a change that comes to the same as a
+    /// store, a concat or a modification, of which a part was worked out before the vBucket was locked.
     ///
     /// # Errors
     /// The status that the client gets.

@@ -8,7 +8,7 @@ use crate::step::Step;
 use foldhash::fast::RandomState;
 use kedge_types::{Now, Seqno};
 
-/// What is to leave memory.
+/// The part of an item that is to leave memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eviction {
     /// Values; keys and metadata stay.
@@ -17,10 +17,10 @@ pub enum Eviction {
     Full,
 }
 
-/// Which of them.
+/// The items that are to leave memory.
 #[derive(Clone, Copy, Debug)]
 pub struct PageOut {
-    /// What leaves memory.
+    /// The part of an item that leaves memory.
     pub eviction: Eviction,
     /// Those that are asked for at most this often ([`Item::frequency`]).
     pub frequency_max: u8,
@@ -30,7 +30,7 @@ pub struct PageOut {
     pub decay: bool,
 }
 
-/// What left memory.
+/// Counts of what left memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PagedOut {
     /// Values alone.
@@ -39,7 +39,7 @@ pub struct PagedOut {
     pub items: usize,
     /// Bytes of all of them.
     pub bytes: usize,
-    /// How many of them there were by how often they were asked for.
+    /// Their counts by frequency of access.
     pub by_frequency: FrequencyCounts,
 }
 
@@ -61,7 +61,7 @@ impl std::ops::AddAssign for FrequencyCounts {
     }
 }
 
-/// What keeps items in memory.
+/// The reasons for items to stay in memory.
 struct Guard<'a> {
     applied: Seqno,
     now: Now,
@@ -71,7 +71,7 @@ struct Guard<'a> {
 }
 
 impl Guard<'_> {
-    /// Whether an item is where it can be read from again, and nobody is at work on it.
+    /// Returns whether an item is where it can be read from again, and nobody is at work on it.
     fn lets_go(&self, item: &Item) -> bool {
         item.seqno() <= self.applied
             && !item.is_blind()

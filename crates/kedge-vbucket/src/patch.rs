@@ -10,8 +10,8 @@ const TEXT_BYTES: usize = 18;
 /// Bytes of the length in front of all attributes, and in front of each.
 const LEN_BYTES: usize = 4;
 
-/// Where in a value the version that it gets is written. Offsets are bytes from the front of the value, which is that of
-/// the length of its extended attributes.
+/// Where in a value the version that it gets is written. Offsets are bytes from the front of the value, which is that
+/// of the length of its extended attributes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Patches {
     /// Of its CAS.
@@ -21,7 +21,7 @@ pub struct Patches {
 }
 
 impl Patches {
-    /// Whether nothing is to be written.
+    /// Returns whether nothing is to be written.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.cas.is_empty() && self.seqno.is_empty()

@@ -99,7 +99,7 @@ impl Step<'_> {
         }
     }
 
-    /// Whether what is visible of a key is all that anyone has seen of it.
+    /// Returns whether what is visible of a key is all that anyone has seen of it.
     pub(crate) fn check_not_pending(&self, hash: KeyHash, key: &[u8]) -> Result<(), Status> {
         if self.durability.prepares.may_be_visible(hash, key) {
             Err(Status::SyncWriteReCommitInProgress)
@@ -108,7 +108,7 @@ impl Step<'_> {
         }
     }
 
-    /// What there is to say of a key without a live document in memory.
+    /// The answer for a key without a live document in memory.
     pub(crate) fn absent<R>(&self, hash: KeyHash, key: &[u8]) -> Result<Outcome<R>, Status> {
         if self.store.documents.may_have(hash, key) {
             Ok(Outcome::Fetch)
@@ -138,7 +138,7 @@ impl Step<'_> {
         Ok(Outcome::Done(Meta::of(item, cas)))
     }
 
-    /// Whether a document has expired and stays until its value was read, as its tombstone keeps some of that.
+    /// Returns whether a document has expired and stays until its value was read, as its tombstone keeps some of that.
     pub(crate) fn expires_with_value(&self, item: &Item) -> bool {
         self.store.is_active()
             && !item.is_deleted()

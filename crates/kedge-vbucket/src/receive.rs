@@ -45,7 +45,7 @@ pub enum Received {
     },
     /// Collections or scopes came or went.
     System {
-        /// What happened.
+        /// The kind of change.
         event: SystemEvent,
         /// Its place.
         seqno: Seqno,
@@ -54,7 +54,7 @@ pub enum Received {
     Advance(Seqno),
 }
 
-/// What came cannot be. Nothing was changed; the stream has to be made anew.
+/// A received change that cannot be. Nothing was changed; the stream has to be made anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReceiveError {
@@ -87,7 +87,7 @@ pub enum ReceiveError {
 }
 
 impl ReceiveError {
-    /// What the sender is told.
+    /// The status for the sender.
     #[must_use]
     pub fn status(self) -> Status {
         match self {
@@ -161,7 +161,7 @@ impl VBucket {
         self.stream.is_open
     }
 
-    /// What is to be acknowledged to the active that is followed, if that has moved.
+    /// Takes the seqno to be acknowledged to the active that is followed, if that has moved.
     pub fn take_ack(&mut self) -> Option<Seqno> {
         if self.stream.is_open {
             self.durability.passive.take_ack()
@@ -273,7 +273,7 @@ impl VBucket {
     }
 }
 
-/// Whether prepares may have ended without a word, or end without having been here.
+/// Returns whether prepares may have ended without a word, or end without having been here.
 fn may_lack_ends(vb: &VBucket) -> bool {
     let history = &vb.store.history;
     history.is_in_disk_snapshot() || vb.replay.is_behind_torn_file(history.high_seqno)

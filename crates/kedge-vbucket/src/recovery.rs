@@ -116,7 +116,7 @@ impl Recovery<'_> {
         Ok(is_new)
     }
 
-    /// Whether a change is to be applied: the file may have it.
+    /// Returns whether a change is to be applied: the file may have it.
     fn replay_seqno(&mut self, seqno: Seqno) -> Result<bool, ReplayError> {
         let high = self.vb.replay.last;
         if seqno <= high {
@@ -222,7 +222,7 @@ impl Recovery<'_> {
         }
     }
 
-    /// What it says may be older than the file; a record of what the file says stands in the log then, or a newer one.
+    /// Its state may be older than that of the file; the log then has a record of the file's state, or a newer one.
     fn replay_state(&mut self, failover: Box<FailoverTable>, state: VbState) {
         if self.vb.is_deleted {
             return;
@@ -292,9 +292,10 @@ impl Recovery<'_> {
         self.vb.replay.orphan = None;
     }
 
-    /// All of the log was read. PrepareQueue that it left open stay prepared until the chains of an active allow their commit:
-    /// someone may have seen it. They are on disk, so a majority of one has them. After an unclean stop of an active a new
-    /// branch begins under `branch` at the last consistent point, because what was given out and not persisted is lost.
+    /// All of the log was read. Prepares that it left open stay prepared until the chains of an active allow their
+    /// commit: someone may have seen it. They are on disk, so a majority of one has them. After an unclean stop of an
+    /// active a new branch begins under `branch` at the last consistent point, because what was given out and not
+    /// persisted is lost.
     ///
     /// # Errors
     /// [`ReplayError::NoPrepare`] when a commit or abort had none, [`ReplayError::BadPrepare`],
@@ -335,7 +336,7 @@ impl Recovery<'_> {
     }
 
     /// All of the log was read, and the file is given up: what the log had is all that there is. That is a new history,
-    /// under `uuid`, as nobody may take it for the old one. PrepareQueue are committed.
+    /// under `uuid`, as nobody may take it for the old one. Prepares are committed.
     pub fn give_up_file(&mut self, uuid: VbUuid) {
         self.vb.replay = Replay::default();
         if self.vb.is_deleted {

@@ -76,14 +76,14 @@ impl fmt::Display for ReplayError {
 
 impl std::error::Error for ReplayError {}
 
-/// How far the replay of a vBucket is.
+/// The progress of the replay of a vBucket.
 #[derive(Debug, Default)]
 pub(crate) struct Replay {
-    /// What its file holds, until the log was read.
+    /// The content of its file, until the log was read.
     pub(crate) base: Option<Box<FileState>>,
     /// The last seqno that the log had in this history.
     pub(crate) last: Seqno,
-    /// What does not fit and may be of a history that ends in a reset or rollback still to come.
+    /// A record that does not fit, and may be of a history that ends in a reset or rollback still to come.
     pub(crate) orphan: Option<ReplayError>,
     pub(crate) rewind: Option<Rewind>,
     /// There was a mark of its deletion.

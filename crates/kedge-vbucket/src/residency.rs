@@ -22,7 +22,7 @@ const FILTER_KEYS_MIN: usize = 1_024;
 /// So many keys that were looked for in vain are remembered until their commands have gone on.
 const MISSING_MAX: usize = 64;
 
-/// What of a vBucket is in memory.
+/// Figures of the documents of a vBucket in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResidencyFigures {
     /// Live documents that are on disk only, key and all. May be too high until what was written over them is applied.
@@ -105,7 +105,8 @@ impl Residency {
         }
     }
 
-    /// Whether a key that is not in the hash table may be in the file. Cheap as long as everything is in memory.
+    /// Returns whether a key that is not in the hash table may be in the file. Cheap as long as everything is in
+    /// memory.
     pub(crate) fn may_have(&self, hash: KeyHash, key: &[u8]) -> bool {
         (!self.warm || self.evicted)
             && self.filter.as_ref().is_none_or(|filter| filter.has(hash))
@@ -200,7 +201,7 @@ impl Residency {
     }
 }
 
-/// Which keys the file may have. What it is asked about are hashes that are good and secret already.
+/// The keys that the file may have. It is asked about hashes that are good and secret already.
 #[derive(Debug)]
 struct KeyFilter {
     bits: BloomFilter,

@@ -20,7 +20,7 @@ pub enum ScanFound {
     Documents {
         /// The documents.
         items: Vec<Item>,
-        /// Whether their extended attributes are wanted.
+        /// True if their extended attributes are wanted.
         with_xattrs: bool,
     },
 }

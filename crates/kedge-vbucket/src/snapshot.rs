@@ -27,9 +27,9 @@ pub struct Snapshot {
     pub kind: SnapshotKind,
     /// The last seqno in it that a client without SyncWrites may hear of.
     pub max_visible: Option<Seqno>,
-    /// PrepareQueue up to here have ended. Told of a disk snapshot, from which their ends may be missing.
+    /// Prepares up to here have ended. Told of a disk snapshot, from which their ends may be missing.
     pub high_completed: Option<Seqno>,
-    /// PrepareQueue up to here were in it, or have ended. Told of a disk snapshot.
+    /// Prepares up to here were in it, or have ended. Told of a disk snapshot.
     pub high_prepared: Option<Seqno>,
     /// Tombstones up to here may be missing.
     pub purge: Option<Seqno>,

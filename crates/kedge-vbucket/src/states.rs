@@ -13,13 +13,13 @@ use crate::topology::{NodeName, Topology};
 use crate::vbucket::VBucket;
 use kedge_types::{Seqno, Status, VbUuid};
 
-/// What a vBucket is to become for its node.
+/// A change of the state of a vBucket.
 #[derive(Clone, Debug)]
 pub struct StateChange {
-    /// What it is from now on.
+    /// The new state.
     pub state: VbState,
-    /// Who has to acknowledge its SyncWrites, if it is active. `None`: as before, if it was active; else what it was made
-    /// with.
+    /// The nodes that have to acknowledge its SyncWrites, if it is active. `None`: as before, if it was active; else
+    /// what it was made with.
     pub topology: Option<Topology>,
     /// The branch that begins when it becomes active or is made anew.
     pub uuid: VbUuid,
@@ -47,13 +47,13 @@ impl VBucket {
         self.is_quarantined = true;
     }
 
-    /// Whether it was quarantined.
+    /// Returns whether it was quarantined.
     #[must_use]
     pub fn is_quarantined(&self) -> bool {
         self.is_quarantined
     }
 
-    /// Whether it was deleted.
+    /// Returns whether it was deleted.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
         self.is_deleted
@@ -62,8 +62,8 @@ impl VBucket {
     /// Makes it what it is to be for its node; one that was deleted begins anew, empty.
     ///
     /// When it is active no more, whoever waits hears that the outcome is not known. Prepares stay prepared; whoever is
-    /// active next completes them. When it becomes active, a branch begins at its last consistent point, and what it has
-    /// of a snapshot that broke off is part of that branch.
+    /// active next completes them. When it becomes active, a branch begins at its last consistent point, and what it
+    /// has of a snapshot that broke off is part of that branch.
     pub fn set_state(&mut self, change: StateChange) {
         let StateChange { state, uuid, .. } = change;
         if self.is_deleted {
@@ -115,8 +115,8 @@ impl VBucket {
         }
     }
 
-    /// The bucket was just made on this node of a cluster: nothing was ever written on the branch that it was made with, so
-    /// that it leaves no entry when one begins for its first active.
+    /// The bucket was just made on this node of a cluster: nothing was ever written on the branch that it was made
+    /// with, so that it leaves no entry when one begins for its first active.
     pub fn note_unwritten(&mut self) {
         let history = &mut self.store.history;
         history.is_unwritten =

@@ -76,7 +76,8 @@ impl Store {
         found.filter(|item| item.is_resident()).cloned()
     }
 
-    /// Returns whether the vBucket was rolled back and its file has not followed: what is in memory is not all there is.
+    /// Returns whether the vBucket was rolled back and its file has not followed: what is in memory is not all there
+    /// is.
     #[must_use]
     pub fn is_rewinding(&self) -> bool {
         self.unapplied.rewinding
@@ -93,8 +94,8 @@ impl Store {
         self.unapplied.on_applied(history, upto);
     }
 
-    /// A batch is not being written any more: it is in the file, or failed. What [`Store::on_applied`] was not told of is
-    /// to be applied again. What comes back is of no use to anyone; dropping it takes a while, so not under a lock.
+    /// A batch is not being written any more: it is in the file, or failed. What [`Store::on_applied`] was not told of
+    /// is to be applied again. What comes back is of no use to anyone; dropping it takes a while, so not under a lock.
     #[must_use = "it is to be dropped without the vBucket's lock"]
     pub fn end_apply(&mut self, batch: ApplyBatch) -> Vec<FileChange> {
         self.unapplied.thaw(batch)
@@ -110,7 +111,8 @@ impl Store {
         self.changes.push(Change::State(failover, self.state));
     }
 
-    /// Makes a change that is visible to every client: puts `item` into the hash table and queues `change`, which it is of.
+    /// Makes a change that is visible to every client: puts `item` into the hash table and queues `change`, which it is
+    /// of.
     pub(crate) fn put_and_push(&mut self, hash: KeyHash, item: Item, change: Change) {
         self.history.show_all();
         let replaced = self.put(hash, item);

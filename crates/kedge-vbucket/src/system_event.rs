@@ -17,7 +17,7 @@ const FIXED_BYTES: usize = 30;
 const HAS_MAX_TTL: u8 = 1;
 const HAS_HISTORY: u8 = 2;
 
-/// What became of a collection or scope.
+/// A kind of change of a collection or scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum SystemEventKind {
@@ -36,7 +36,7 @@ pub enum SystemEventKind {
 /// A change of the collections of a vBucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SystemEvent {
-    /// What happened.
+    /// The kind of change.
     pub kind: SystemEventKind,
     /// The manifest that brought it.
     pub uid: ManifestUid,
@@ -54,7 +54,7 @@ pub struct SystemEvent {
     pub start: Seqno,
 }
 
-/// Whether a stored key is that of an event, not of a document.
+/// Returns whether a stored key is that of an event, not of a document.
 #[must_use]
 pub fn is_system_key(key: &[u8]) -> bool {
     key.first() == Some(&NAMESPACE)
@@ -73,13 +73,13 @@ impl SystemEventKind {
         .find(|kind| *kind as u8 == number)
     }
 
-    /// Whether it is about a scope.
+    /// Returns whether it is about a scope.
     #[must_use]
     pub fn is_of_scope(self) -> bool {
         matches!(self, Self::ScopeCreated | Self::ScopeDropped)
     }
 
-    /// Whether something is gone by it.
+    /// Returns whether something is gone by it.
     #[must_use]
     pub fn is_drop(self) -> bool {
         matches!(self, Self::CollectionDropped | Self::ScopeDropped)

@@ -7,7 +7,7 @@ use kedge_types::limits::{
 use std::fmt;
 use std::sync::Arc;
 
-/// What a node is called in chains, and calls itself when it acknowledges prepares.
+/// The name of a node in chains, and in its acknowledgements of prepares.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeName(Arc<str>);
 
@@ -33,9 +33,9 @@ impl fmt::Display for NodeName {
     }
 }
 
-/// The nodes of a vBucket: one chain, or two while it moves. The first of the first chain is the active, that of the second
-/// is to be; a place without a name is a replica that is not there now. A SyncWrite needs a majority of the places of each
-/// chain, and the active.
+/// The nodes of a vBucket: one chain, or two while it moves. The first of the first chain is the active, that of the
+/// second is to be; a place without a name is a replica that is not there now. A SyncWrite needs a majority of the
+/// places of each chain, and the active.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
     chains: Arc<[Box<[Option<NodeName>]>]>,
@@ -84,13 +84,13 @@ impl Topology {
         self.chains().next()?.first()?.as_ref()
     }
 
-    /// Who is to be the active, while the vBucket moves.
+    /// The node that becomes the active, while the vBucket moves.
     #[must_use]
     pub fn next_active(&self) -> Option<&NodeName> {
         self.chains().nth(1)?.first()?.as_ref()
     }
 
-    /// Whether a node that is not the active is in one of its chains.
+    /// Returns whether a node that is not the active is in one of its chains.
     #[must_use]
     pub fn has_replica(&self, node: &NodeName) -> bool {
         self.active() != Some(node)
@@ -100,7 +100,7 @@ impl Topology {
     }
 }
 
-/// What a chain asks for.
+/// The needs of a chain.
 pub(crate) struct ChainNeeds {
     /// Nodes other than the active that have to acknowledge a prepare.
     pub(crate) replicas: usize,

@@ -7,7 +7,7 @@ use kedge_types::{Datatype, Status, Xattrs, check_xattr_name, check_xattr_sizes,
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-/// How much smaller compression has to make a value for it to be kept compressed.
+/// The least ratio of plain to compressed size at which a value is kept compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MinRatio {
     hundredths: u32,
@@ -72,7 +72,7 @@ impl MinRatio {
 pub struct NewValue<'a> {
     /// The bytes to store.
     pub bytes: Cow<'a, [u8]>,
-    /// What they are made of. The JSON bit was set here, not by the client.
+    /// The datatype of the value. The JSON bit was set here, not by the client.
     pub datatype: Datatype,
 }
 
@@ -165,7 +165,7 @@ impl<'a> NewValue<'a> {
         })
     }
 
-    /// What a deletion that comes from elsewhere leaves: extended attributes, or nothing.
+    /// Checks the value of a deletion that comes from elsewhere: extended attributes, or nothing.
     ///
     /// # Errors
     /// `Invalid` when there is a body; else as [`Self::check_whole`].
@@ -182,7 +182,7 @@ impl<'a> NewValue<'a> {
         Ok(value)
     }
 
-    /// What a tombstone has.
+    /// The value of a tombstone.
     #[must_use]
     pub fn of_deletion() -> Self {
         Self {
@@ -218,7 +218,7 @@ impl<'a> NewValue<'a> {
     }
 }
 
-/// What a body is made of.
+/// Returns the datatype of a body.
 fn made_of(body: &[u8]) -> Result<Datatype, Status> {
     if body.len() > VALUE_BYTES_MAX {
         return Err(Status::TooBig);
@@ -229,8 +229,8 @@ fn made_of(body: &[u8]) -> Result<Datatype, Status> {
     })
 }
 
-/// What extended attributes and the body behind them are made of, and how many bytes at the front say only that there
-/// are no attributes.
+/// Returns the datatype of extended attributes and the body behind them, and the number of bytes at the front that say
+/// only that there are no attributes.
 fn made_of_both(value: &[u8]) -> Result<(Datatype, usize), Status> {
     let (xattrs, body) = split_xattrs(value)?;
     if xattrs.is_empty() {
@@ -281,7 +281,7 @@ impl<'a> Parts<'a> {
         &self.bytes[..self.body]
     }
 
-    /// What clients call the value, not compressed.
+    /// The value as clients see it, not compressed.
     #[must_use]
     pub fn body(&self) -> &[u8] {
         &self.bytes[self.body..]

@@ -21,7 +21,7 @@ use crate::topology::Topology;
 use foldhash::fast::RandomState;
 use kedge_types::{Now, Seqno, VbId, VbUuid};
 
-/// What a vBucket is made with.
+/// The arguments that a vBucket is made with.
 #[derive(Clone, Debug)]
 pub struct VbSetup {
     /// Its number.
@@ -34,7 +34,7 @@ pub struct VbSetup {
     pub hasher: RandomState,
     /// Where its changes are kept.
     pub persistence: Persistence,
-    /// Who has to acknowledge SyncWrites when it is active and nobody says otherwise: [`Topology::alone`] on a node that
+    /// The chains of SyncWrites when it is active and nobody says otherwise: [`Topology::alone`] on a node that
     /// is alone. `None`: none is committed before [`VBucket::set_state`] says who.
     pub topology: Option<Topology>,
 }
@@ -109,8 +109,8 @@ impl VBucket {
         &mut self.store
     }
 
-    /// Number of its history: it changes with every reset and rollback. What was read from the file while it was another
-    /// is of no use any more.
+    /// Number of its history: it changes with every reset and rollback. What was read from the file while it was
+    /// another is of no use any more.
     #[must_use]
     pub fn history_id(&self) -> u32 {
         self.store.unapplied.history()
@@ -132,9 +132,9 @@ impl VBucket {
         self.store.changes.open_cursor(after, high)
     }
 
-    /// Visits the next shard of the hash table and lets go of documents of dropped collections, whether the file has them
-    /// or not. What was on disk only is known to be gone at the end of the round. Returns how many documents and tombstones
-    /// left memory.
+    /// Visits the next shard of the hash table and lets go of documents of dropped collections, whether the file has
+    /// them or not. What was on disk only is known to be gone at the end of the round. Returns how many documents and
+    /// tombstones left memory.
     pub fn sweep_dropped(&mut self) -> u64 {
         self.store.sweep_dropped()
     }
@@ -273,8 +273,8 @@ impl VBucket {
         store.changes.after_log(more)
     }
 
-    /// Tells clients whose SyncWrites take too long that the outcome is not known, aborts these in their order, and ends
-    /// waits for the disk that took too long.
+    /// Tells clients whose SyncWrites take too long that the outcome is not known, aborts these in their order, and
+    /// ends waits for the disk that took too long.
     pub fn on_time(&mut self, now: Now) {
         self.durability.on_time(now, &mut self.store);
     }

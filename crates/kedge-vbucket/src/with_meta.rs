@@ -12,7 +12,7 @@ use kedge_types::limits::{TOMBSTONE_PURGE_AGE_SECS, WITH_META_REV_MAX};
 use kedge_types::{Cas, Datatype, Expiry, Now, RevSeqno, Status};
 use std::borrow::Cow;
 
-/// Which of two versions of a document stays.
+/// The rule by which one of two versions of a document stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConflictRule {
     /// The one that was changed more often; of two that were changed as often, the later one.
@@ -21,7 +21,7 @@ pub enum ConflictRule {
     LastWrite,
 }
 
-/// What someone else has made of a document.
+/// The metadata of a version that was made elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Given {
     /// Its version.
@@ -32,19 +32,19 @@ pub struct Given {
     pub flags: u32,
     /// When it expires; for a deletion, when it was deleted.
     pub expiry: Expiry,
-    /// Whether it is a deletion, and why.
+    /// True if it is a deletion, and why.
     pub deleted: Option<Deletion>,
     /// A live document must not be there.
     pub only_new: bool,
     /// It gets a CAS of this vBucket, and is compared with that.
     pub new_cas: bool,
-    /// How it has to compare with what is there; `None`: it takes the place of anything.
+    /// The rule that it must win by against the existing document; `None`: it takes the place of anything.
     pub rule: Option<ConflictRule>,
 }
 
 impl Given {
-    /// Whether it, with a value of this datatype, stays rather than `there`. Of two that are the same in all that
-    /// counts, the one that is there does.
+    /// Returns whether it, with a value of this datatype, stays rather than `there`. Of two that are the same in all
+    /// that counts, the one that is there does.
     #[must_use]
     pub fn wins(&self, rule: ConflictRule, datatype: Datatype, there: &ItemMeta) -> bool {
         let order = |rev: RevSeqno, cas: Cas| match rule {
@@ -61,8 +61,8 @@ impl Given {
             > (there.expiry, there.flags, has_xattrs(there.datatype))
     }
 
-    /// When a deletion was, as it is kept: a time that is not known, or is still to come, is now. So is one that is as old
-    /// as tombstones get, or it would be forgotten before anyone heard of it.
+    /// When a deletion was, as it is kept: a time that is not known, or is still to come, is now. So is one that is as
+    /// old as tombstones get, or it would be forgotten before anyone heard of it.
     fn deleted_at(&self, now: Now) -> Expiry {
         let secs = now.unix_secs();
         let given = u64::from(self.expiry.0);

@@ -17,7 +17,7 @@ use crate::value::{NewValue, Parts, kept_by_tombstone};
 use kedge_types::{Cas, DocKey, Durability, Expiry, RevSeqno, Status};
 use std::borrow::Cow;
 
-/// What all writes share.
+/// The arguments that all writes share.
 #[derive(Clone, Copy, Debug)]
 pub struct Write<'a> {
     /// The document.
@@ -30,7 +30,7 @@ pub struct Write<'a> {
     pub durability: Option<Durability>,
     /// Keep the expiry of the document that is there.
     pub preserve_ttl: bool,
-    /// Who is told when the write was parked.
+    /// The cookie of its completion, when it was parked.
     pub cookie: Cookie,
     /// The item of its value, where that was made before the vBucket was locked.
     pub ahead: Option<&'a Ahead<'a>>,
@@ -60,7 +60,7 @@ pub enum StoreMode {
     Replace,
 }
 
-/// Which end a concat works on.
+/// The end of a value that a concat works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConcatMode {
     /// Behind the value.
@@ -82,7 +82,7 @@ pub struct Arithmetic {
     pub expiry: Expiry,
 }
 
-/// How much of the document that is there a write needs.
+/// The part of the existing document that a write needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
     Nothing,
@@ -90,7 +90,7 @@ pub(crate) enum Needs {
     Value,
 }
 
-/// What a write found.
+/// The existing document of a write.
 pub(crate) struct Found {
     pub(crate) hash: KeyHash,
     /// The live document.
@@ -420,8 +420,8 @@ impl Step<'_> {
         write.new_cas
     }
 
-    /// Lets an item take its way that was given the next seqno: into the table, or to become visible later. A draft stands for
-    /// `value`.
+    /// Lets an item take its way that was given the next seqno: into the table, or to become visible later. A draft
+    /// stands for `value`.
     pub(crate) fn put_new(
         &mut self,
         write: &Write<'_>,

@@ -29,7 +29,7 @@ pub(crate) struct End {
 pub struct ApplyBatch {
     /// In seqno order.
     pub(crate) items: Vec<FileChange>,
-    /// PrepareQueue that need not be written as long as the parts are those of the last cut.
+    /// Prepares that need not be written as long as the parts are those of the last cut.
     pub(crate) quarantine: Vec<FileChange>,
     /// In order.
     pub(crate) ends: Vec<End>,
@@ -41,10 +41,11 @@ pub struct ApplyBatch {
     pub(crate) history: u32,
     pub(crate) replaces_file: bool,
     pub(crate) removes_file: bool,
-    /// What the file has before it is written.
+    /// The progress of the file before it is written.
     pub(crate) from: Seqno,
     pub(crate) upto: Seqno,
-    /// The end of the last disk snapshot that a part of it is of: what is visible and what has ended is known there only.
+    /// The end of the last disk snapshot that a part of it is of: what is visible and what has ended is known there
+    /// only.
     pub(crate) disk_end: Seqno,
 }
 
@@ -53,7 +54,7 @@ pub struct ApplyBatch {
 pub struct Part<'a> {
     /// In seqno order, a key at most once in each namespace. Empty when only the state changed.
     pub items: &'a [FileChange],
-    /// What the file is to say of its vBucket with this commit.
+    /// The state of the vBucket that this commit writes.
     pub state: PersistedState,
     /// The file has everything up to here then.
     pub upto: Seqno,
@@ -66,14 +67,14 @@ impl ApplyBatch {
         self.history
     }
 
-    /// Whether the vBucket was reset: the file's content is void, and the first part goes into an empty one.
+    /// Returns whether the vBucket was reset: the file's content is void, and the first part goes into an empty one.
     #[must_use]
     pub fn replaces_file(&self) -> bool {
         self.replaces_file
     }
 
-    /// Whether the vBucket was deleted: its file goes, and nothing is written. There is one part all the same, which is
-    /// done when the file is gone.
+    /// Returns whether the vBucket was deleted: its file goes, and nothing is written. There is one part all the same,
+    /// which is done when the file is gone.
     #[must_use]
     pub fn removes_file(&self) -> bool {
         self.removes_file
@@ -85,13 +86,13 @@ impl ApplyBatch {
         self.upto
     }
 
-    /// What the file says of its vBucket when all parts are written.
+    /// The state of the vBucket in the file when all parts are written.
     #[must_use]
     pub fn state(&self) -> &PersistedState {
         &self.state
     }
 
-    /// What the file says when it is made for this batch and nothing is in it.
+    /// The state of the vBucket in a file that is made for this batch and is empty.
     #[must_use]
     pub fn empty_state(&self) -> PersistedState {
         PersistedState {
@@ -113,8 +114,8 @@ impl ApplyBatch {
 
     /// Lets go of versions that newer ones among these make needless, and gives what is left in commits of at most
     /// `max_items` and `max_bytes` (of keys, values and their overhead), unless one item alone is larger, or the next
-    /// place for a cut, after a few dozen items or some more than there were prepares at once, lies behind that. There is
-    /// at least one.
+    /// place for a cut, after a few dozen items or some more than there were prepares at once, lies behind that. There
+    /// is at least one.
     pub fn parts(
         &mut self,
         max_items: usize,
@@ -226,7 +227,8 @@ impl ApplyBatch {
         cuts
     }
 
-    /// Whether a part may end in front of `index`: prepares that have not ended there are in it, or in the file.
+    /// Returns whether a part may end in front of `index`: prepares that have not ended there are in it, or in the
+    /// file.
     fn may_end(&self, index: usize) -> bool {
         let items = &self.items[..index];
         let Some(last) = items.last().map(|apply| apply.item().seqno()) else {
@@ -245,7 +247,7 @@ impl ApplyBatch {
             .all(|end| there(end.prepared))
     }
 
-    /// How far the file has come when it has everything up to `seqno`, which is not all.
+    /// The progress of the file when it has everything up to `seqno`, which is not all.
     pub(crate) fn marks_at(&self, seqno: Seqno) -> ApplyProgress {
         if seqno <= self.from {
             return self.before;
@@ -270,7 +272,7 @@ impl ApplyBatch {
         }
     }
 
-    /// What can be said between two parts, at `upto`.
+    /// The part of the progress that is known between two parts, at `upto`.
     fn known(&self, progress: ApplyProgress, upto: Seqno) -> ApplyProgress {
         let (visible, completed) = if upto < self.disk_end {
             (self.before.visible, self.before.completed)
@@ -287,8 +289,8 @@ impl ApplyBatch {
 }
 
 impl End {
-    /// The end of a prepare that has to be there for it. `in_disk`: it stands in a disk snapshot, where an abort may have
-    /// no prepare, and needs none.
+    /// The end of a prepare that has to be there for it. `in_disk`: it stands in a disk snapshot, where an abort may
+    /// have no prepare, and needs none.
     pub(crate) fn of(change: &Change, in_disk: bool) -> Option<Self> {
         match change {
             Change::Abort { .. } if in_disk => None,
@@ -301,7 +303,7 @@ impl End {
     }
 }
 
-/// Which keys were met, as indices of items.
+/// The keys that were met, as indices of items.
 #[derive(Default)]
 struct Keys {
     met: HashTable<u32>,
@@ -313,7 +315,7 @@ impl Keys {
         self.met.clear();
     }
 
-    /// Whether the key of the item at `index` was met; now it has been.
+    /// Returns whether the key of the item at `index` was met; now it has been.
     fn has_or_put(&mut self, items: &[FileChange], index: usize) -> bool {
         let key = |index: u32| items[index as usize].item().key();
         let index = u32::try_from(index).expect("fewer changes than 2^32 wait");

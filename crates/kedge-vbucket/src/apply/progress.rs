@@ -6,7 +6,7 @@ use crate::snapshot::Snapshot;
 use crate::state::VbState;
 use kedge_types::Seqno;
 
-/// How far the versions that a file has, or the log, have come.
+/// The progress of the versions in a file, or in the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ApplyProgress {
     /// The last change that has an item.
@@ -42,8 +42,8 @@ impl ApplyProgress {
     }
 
     /// The last prepare up to the consistent point, as far as that is known. In a disk snapshot that broke off, newer
-    /// versions of keys may have come whose prepares were before it, and end them: then it is the consistent point, up to
-    /// which everything is there.
+    /// versions of keys may have come whose prepares were before it, and end them: then it is the consistent point, up
+    /// to which everything is there.
     pub(crate) fn prepared_upto(&self, consistent: Seqno) -> Seqno {
         if self.disk_end().is_some() {
             return self.prepared.min(consistent);

@@ -10,31 +10,32 @@ use kedge_types::{RevSeqno, Seqno};
 /// Where a batch begins.
 struct Begin {
     at: Position,
-    /// What the file says there.
+    /// The progress of the file there.
     progress: ApplyProgress,
     /// It has everything up to here.
     applied: Seqno,
-    /// How far it is persisted when there is nothing but state to write.
+    /// The persisted seqno when there is nothing but state to write.
     upto: Seqno,
     /// The highest revision of a tombstone that it has, as far as the vBucket does not know.
     deleted_rev: RevSeqno,
 }
 
 impl Store {
-    /// The history that the vBucket's file is of, if that is the vBucket's own: `None` from a reset, deletion or rollback
-    /// on until the file has followed. Until then nothing that is read from the file says anything of the vBucket.
+    /// The history that the vBucket's file is of, if that is the vBucket's own: `None` from a reset, deletion or
+    /// rollback on until the file has followed. Until then nothing that is read from the file says anything of the
+    /// vBucket.
     pub fn file_history(&self) -> Option<u32> {
         (!self.unapplied.is_file_void() && !self.unapplied.rewinding)
             .then_some(self.unapplied.history())
     }
 
-    /// What a file says that has everything that the log has.
+    /// The state for a file that has everything that the log has.
     pub fn persisted_state(&self) -> PersistedState {
         let logged = self.unapplied.progress();
         self.state_at(&logged, &self.unapplied.applied_progress())
     }
 
-    /// What a file says that is at `applied` and gets everything up to `progress`.
+    /// The state for a file that is at `applied` and gets everything up to `progress`.
     fn state_at(&self, progress: &ApplyProgress, applied: &ApplyProgress) -> PersistedState {
         // In the middle of a snapshot the last consistent point may lie behind the one that the file was at.
         let from = if progress.open.is_some() {
@@ -72,8 +73,8 @@ impl Store {
         Some(self.unapplied.freeze(state, self.history.persisted_seqno))
     }
 
-    /// A compaction of the file, begun when [`crate::VBucket::history`] was `history`, has left tombstones out, none of them above
-    /// `upto`.
+    /// A compaction of the file, begun when [`crate::VBucket::history`] was `history`, has left tombstones out, none of
+    /// them above `upto`.
     pub fn on_purged(&mut self, history: u32, upto: Seqno) {
         if history == self.unapplied.history() {
             self.history.purge_seqno = self.history.purge_seqno.max(upto);
@@ -81,7 +82,8 @@ impl Store {
     }
 
     /// With [`Persistence::Direct`]: what the file lacks, bounded as in [`crate::Checkpoints::peek`], and where that
-    /// ends, which [`crate::VBucket::on_logged`] is told once it is written. No batch: there is nothing to write up to there.
+    /// ends, which [`crate::VBucket::on_logged`] is told once it is written. No batch: there is nothing to write up to
+    /// there.
     pub fn direct_batch(&self, max: usize, max_bytes: usize) -> (Option<ApplyBatch>, Position) {
         let begin = Begin {
             at: self.changes.checkpoints.position(self.changes.log_cursor()),
@@ -93,8 +95,8 @@ impl Store {
         self.direct_batch_from(&begin, max, max_bytes)
     }
 
-    /// As [`crate::VBucket::direct_batch`], for what comes behind `batch`, which ended at `to` and is not published yet. `None`
-    /// if there is nothing to write, or nothing that may follow it in the same file.
+    /// As [`crate::VBucket::direct_batch`], for what comes behind `batch`, which ended at `to` and is not published
+    /// yet. `None` if there is nothing to write, or nothing that may follow it in the same file.
     pub fn direct_batch_behind(
         &self,
         batch: &ApplyBatch,

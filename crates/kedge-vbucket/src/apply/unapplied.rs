@@ -23,14 +23,14 @@ pub enum Persistence {
     Direct,
 }
 
-/// How much the log has and the file has not.
+/// Sizes of the changes that the log has and the file has not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnappliedFigures {
     /// Changes, the newest of each key; what is being written counts until that has ended.
     pub items: usize,
     /// Bytes that only they keep alive: versions that are not in the hash table, and the list itself.
     pub pinned_bytes: usize,
-    /// What the file says of its vBucket is old.
+    /// The state of the vBucket in the file is old.
     pub state_changed: bool,
     /// The file's content is void: the vBucket was reset.
     pub replaces_file: bool,
@@ -62,10 +62,10 @@ pub(crate) struct Unapplied {
     frozen: Option<FrozenBatch>,
 }
 
-/// What is known here of a batch that is being written.
+/// Figures of a batch that is being written.
 #[derive(Debug)]
 struct FrozenBatch {
-    /// What was applied when it was taken.
+    /// The applied seqno when it was taken.
     from: Seqno,
     upto: Seqno,
     /// All of it is in the file.
@@ -109,7 +109,7 @@ impl Unapplied {
         self.at_logged
     }
 
-    /// What the file has.
+    /// The progress of the file.
     pub(crate) fn applied_progress(&self) -> ApplyProgress {
         self.at_applied
     }
@@ -347,7 +347,7 @@ impl Unapplied {
     }
 }
 
-/// Whether only this list keeps the item alive.
+/// Returns whether only this list keeps the item alive.
 fn is_pinned(apply: &FileChange) -> bool {
     !apply.is_committed_namespace() || apply.item().is_replaced()
 }

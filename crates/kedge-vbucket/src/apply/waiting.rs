@@ -3,7 +3,7 @@
 //! Invariants:
 //! * In seqno order. What the log has a newer version of is forgotten at once, so that a document that changes often
 //!   is kept once, however long the log grows.
-//! * The list is closed now and then, at a place where a batch can be cut. PrepareQueue whose ends came since the last such
+//! * The list is closed now and then, at a place where a batch can be cut. Prepares whose ends came since the last such
 //!   place are forgotten then; who was there at one has to stay, as the part in front of the cut has all prepares that
 //!   have not ended in it.
 
@@ -29,7 +29,7 @@ pub(crate) struct Waiting {
     closed: Seqno,
     /// Changes since then.
     since_closed: usize,
-    /// PrepareQueue that came and have not ended.
+    /// Prepares that came and have not ended.
     under_way: usize,
     /// Older versions may stand beside newer ones.
     may_repeat: bool,
@@ -38,7 +38,7 @@ pub(crate) struct Waiting {
 const _: () = assert!(size_of::<Option<FileChange>>() == 16);
 
 impl Waiting {
-    /// What waited for a batch that was not written, and what came meanwhile.
+    /// Joins the changes of a batch that was not written with those that came meanwhile.
     pub(crate) fn join(items: Vec<FileChange>, ends: Vec<End>, newer: Self) -> Self {
         let seqnos = items.iter().map(|apply| apply.item().seqno());
         let mut joined = Self {
@@ -54,7 +54,7 @@ impl Waiting {
         joined
     }
 
-    /// What is there, the ends of prepares, and whether older versions may stand beside newer ones.
+    /// Takes all changes, the ends of prepares, and whether older versions may stand beside newer ones.
     pub(crate) fn take(&mut self) -> (Vec<FileChange>, Vec<End>, bool) {
         let mut taken = std::mem::take(self);
         if taken.gone > 0 {

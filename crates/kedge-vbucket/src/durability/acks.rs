@@ -13,13 +13,13 @@ use kedge_types::{Seqno, Status};
 /// More than any seqno.
 const ALL: Seqno = Seqno(u64::MAX);
 
-/// Who has acknowledged how much.
+/// The acknowledgements of nodes.
 #[derive(Debug)]
 pub(crate) struct Acks {
     topology: Option<Topology>,
     rules: DurabilityRules,
     acks: Vec<(NodeName, Seqno)>,
-    /// PrepareQueue up to here have been acknowledged by as many others as each chain asks for.
+    /// Prepares up to here have been acknowledged by as many others as each chain asks for.
     reached: Seqno,
     /// A chain has too few nodes, and the active alone is enough.
     is_fallback: bool,
@@ -64,7 +64,7 @@ impl Acks {
         &self.acks
     }
 
-    /// Whether a SyncWrite can reach its level at all.
+    /// Returns whether a SyncWrite can reach its level at all.
     pub(crate) fn check_possible(&self) -> Result<(), Status> {
         let topology = self.topology.as_ref().ok_or(Status::TemporaryFailure)?;
         for needs in topology
@@ -141,7 +141,7 @@ impl Acks {
         }
     }
 
-    /// What at least so many nodes of a chain have acknowledged, the active not counted.
+    /// The highest seqno that at least so many nodes of a chain have acknowledged, the active not counted.
     fn acked_by(&self, topology: &Topology, chain: &[Option<NodeName>], replicas: usize) -> Seqno {
         let mut acked = [Seqno(0); CHAIN_NODES_MAX];
         let others = chain.iter().flatten();

@@ -4,14 +4,14 @@ use crate::state::VbState;
 use crate::topology::{NodeName, Topology};
 use kedge_types::{DurabilityLevel, Seqno};
 
-/// What an active asks of its chains beside their majority.
+/// Requirements of an active on its chains beside their majority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DurabilityRules {
     /// Where a chain has too few nodes, the active alone is enough, instead of `DurabilityImpossible`.
     pub active_is_enough: bool,
 }
 
-/// How many SyncWrites there were of each level.
+/// Counts of SyncWrites by level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LevelCounts {
     /// Of level majority.
@@ -49,13 +49,13 @@ pub(crate) struct SyncWriteCounts {
 /// Figures of a vBucket's durability monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DurabilityFigures {
-    /// What the vBucket is to its node.
+    /// The state of the vBucket on its node.
     pub state: VbState,
-    /// Who has to acknowledge. An active without one commits nothing; others have none.
+    /// The nodes that have to acknowledge. An active without a topology commits nothing; others have none.
     pub topology: Option<Topology>,
-    /// What nodes have acknowledged to this active.
+    /// The seqnos that nodes have acknowledged to this active.
     pub acknowledged: Vec<(NodeName, Seqno)>,
-    /// PrepareQueue up to here have reached on this node what their level asks of it.
+    /// Prepares up to here have reached on this node what their level asks of it.
     pub high_prepared: Seqno,
     /// The highest prepare that was committed or aborted.
     pub high_completed: Seqno,

@@ -223,8 +223,8 @@ impl DurabilityMonitor {
         });
     }
 
-    /// Tells clients whose SyncWrites take too long that the outcome is not known, aborts these in their order, and ends
-    /// waits for the disk that took too long.
+    /// Tells clients whose SyncWrites take too long that the outcome is not known, aborts these in their order, and
+    /// ends waits for the disk that took too long.
     pub(crate) fn on_time(&mut self, now: Now, store: &mut Store) {
         if store.is_active() {
             let late = self.prepares.take_late(now.mono_ns, now.unix_secs());
@@ -235,8 +235,8 @@ impl DurabilityMonitor {
         self.end_persist_waiters(is_late, Err(Status::TemporaryFailure));
     }
 
-    /// The node stops, or is active no more: everyone who still waits hears that the outcome is not known. Prepares stay
-    /// prepared.
+    /// The node stops, or is active no more: everyone who still waits hears that the outcome is not known. Prepares
+    /// stay prepared.
     pub(crate) fn on_shutdown(&mut self) {
         let waiters = self.prepares.inherit();
         self.done.extend(waiters.into_iter().map(ambiguous));
@@ -342,8 +342,8 @@ impl DurabilityMonitor {
         self.passive.update(persisted, &self.prepares);
     }
 
-    /// Everything is on disk, as after a start, and up to `consistent` nothing is missing. Prepares that are there may have
-    /// been seen committed.
+    /// Everything is on disk, as after a start, and up to `consistent` nothing is missing. Prepares that are there may
+    /// have been seen committed.
     pub(crate) fn begin_persisted(&mut self, consistent: Seqno, store: &mut Store) {
         let prepared = store.unapplied.progress().prepared_upto(consistent);
         self.passive

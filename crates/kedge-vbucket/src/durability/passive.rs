@@ -23,13 +23,13 @@ struct Unpersisted {
     reached: Seqno,
 }
 
-/// How far a vBucket has acknowledged what it follows.
+/// The acknowledgements of a vBucket that follows an active.
 #[derive(Debug, Default)]
 pub(crate) struct PassiveDurabilityMonitor {
     unpersisted: VecDeque<Unpersisted>,
     /// The end of the last snapshot that was received as a whole.
     complete: Seqno,
-    /// What had ended there.
+    /// The highest prepare that had ended there.
     completed: Seqno,
     high_prepared: Seqno,
     acknowledged: Seqno,
@@ -62,7 +62,7 @@ impl PassiveDurabilityMonitor {
         self.high_prepared
     }
 
-    /// Whether a snapshot that was received has to be on disk first.
+    /// Returns whether a snapshot that was received has to be on disk first.
     pub(crate) fn waits_for_disk(&self) -> bool {
         !self.unpersisted.is_empty()
     }

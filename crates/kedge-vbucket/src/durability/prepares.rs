@@ -20,7 +20,7 @@ pub(crate) struct PrepareQueue {
     inherited: Seqno,
     /// The highest that ended.
     completed: Seqno,
-    /// How many of them a client waits for.
+    /// The number of prepares that a client waits for.
     clients: usize,
     /// No client's deadline lies before.
     deadline_ns: u64,
@@ -40,12 +40,12 @@ impl Default for PrepareQueue {
 }
 
 impl PrepareQueue {
-    /// Whether a SyncWrite is in flight for the key.
+    /// Returns whether a SyncWrite is in flight for the key.
     pub(crate) fn holds(&self, hash: KeyHash, key: &[u8]) -> bool {
         self.of_key(hash, key).is_some()
     }
 
-    /// Whether the prepare of the key may have been seen committed.
+    /// Returns whether the prepare of the key may have been seen committed.
     pub(crate) fn may_be_visible(&self, hash: KeyHash, key: &[u8]) -> bool {
         let first = self.queue.front();
         first.is_some_and(|first| first.item.seqno() <= self.inherited)
@@ -91,7 +91,7 @@ impl PrepareQueue {
         Some(self.queue[last].item.seqno())
     }
 
-    /// Whether there is a prepare at `seqno` or behind it.
+    /// Returns whether there is a prepare at `seqno` or behind it.
     pub(crate) fn has_reached(&self, seqno: Seqno) -> bool {
         let last = self.queue.back();
         last.is_some_and(|last| last.item.seqno() >= seqno)
@@ -189,7 +189,7 @@ impl PrepareQueue {
         Some(entry.remove().0.1)
     }
 
-    /// Whether a client waits for one of them.
+    /// Returns whether a client waits for one of them.
     pub(crate) fn has_clients(&self) -> bool {
         self.clients > 0
     }

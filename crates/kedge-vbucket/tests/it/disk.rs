@@ -57,7 +57,7 @@ impl File {
         self.documents.values().filter(|item| !item.is_deleted())
     }
 
-    /// Whether all of a batch is in it.
+    /// Returns whether all of a batch is in it.
     pub(crate) fn is_consistent(&self) -> bool {
         self.high == self.state.snap_end
     }

@@ -29,7 +29,7 @@ enum Step {
 }
 
 impl Step {
-    /// Whether a vBucket that was deleted does not get it.
+    /// Returns whether a vBucket that was deleted does not get it.
     fn is_a_command(&self) -> bool {
         matches!(
             self,

@@ -42,7 +42,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 #[derive(Default)]
 struct Model {
     documents: BTreeMap<u8, Vec<u8>>,
-    /// PrepareQueue in order: key and value.
+    /// Prepares in order: key and value.
     prepared: Vec<(u8, Vec<u8>, bool, Seqno)>,
     log: Vec<Change>,
     last_seqno: Seqno,

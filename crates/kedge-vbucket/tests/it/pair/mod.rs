@@ -325,7 +325,7 @@ impl Pair {
         }
     }
 
-    /// Whether the replica has all that the active has.
+    /// Returns whether the replica has all that the active has.
     fn caught_up(&mut self) {
         let (active, replica) = (&self.nodes[self.active].vb, &self.nodes[1 - self.active].vb);
         let is_same = active.high_seqno() == replica.high_seqno()
