@@ -18,12 +18,12 @@ use crate::newcomers::Newcomers;
 use crate::shared::Shared;
 
 const WAKER: Token = Token(usize::MAX);
-/// How long accepting rests when the system has no file descriptor or memory for a connection: asking again at once
-/// would only burn time that closing one needs.
+/// Pause of accepting when the system has no file descriptor or memory for a connection: asking again at once would
+/// only burn time that closing one needs.
 const BACK_OFF: Duration = Duration::from_millis(100);
 
 /// A socket that clients connect to.
-pub(crate) struct Listener {
+pub(crate) struct ListeningSocket {
     pub(crate) socket: TcpListener,
     pub(crate) port: Port,
 }
@@ -36,9 +36,9 @@ pub(crate) struct Acceptor {
     thread: JoinHandle<()>,
 }
 
-struct Work {
+struct AcceptorThread {
     poll: Poll,
-    listeners: Vec<Listener>,
+    listeners: Vec<ListeningSocket>,
     front_ends: Arc<FrontEnds>,
     threads: u16,
     next: u16,
@@ -76,7 +76,7 @@ impl Acceptor {
     /// # Errors
     /// The system's error about the thread, its poll or a socket.
     pub(crate) fn start(
-        mut listeners: Vec<Listener>,
+        mut listeners: Vec<ListeningSocket>,
         shared: &Shared,
         threads: u16,
     ) -> io::Result<Self> {
@@ -88,7 +88,7 @@ impl Acceptor {
         }
         let stop = Arc::new(AtomicBool::new(false));
         let is_open = Arc::new(AtomicBool::new(false));
-        let work = Work {
+        let work = AcceptorThread {
             poll,
             listeners,
             front_ends: shared.front_ends.clone(),
@@ -130,7 +130,7 @@ impl Acceptor {
     }
 }
 
-impl Work {
+impl AcceptorThread {
     fn run(mut self) {
         let mut events = Events::with_capacity(64);
         while !self.stop.load(Ordering::SeqCst) {

@@ -23,7 +23,7 @@ use crate::shared::Shared;
 /// So much a connection sends in a turn.
 const STREAM_TURN_BYTES: usize = 1 << 20;
 
-/// What a front-end thread does with a connection next.
+/// The next action of a front-end thread for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Nothing until the socket is ready, or a parked command ends.
@@ -74,9 +74,9 @@ pub(crate) struct Connection {
     sent_some: bool,
     /// The session is with a task, and another stands in its place.
     away: bool,
-    /// What a task is to be given.
+    /// The session that a task is to be given.
     pub(crate) loan: Option<OffloadedSession>,
-    /// What came for the session while it was away.
+    /// Messages that came for the session while it was away.
     pub(crate) deferred: Vec<Message>,
     /// Memory for the request that is received, or executed by a task.
     room: Option<Room>,
@@ -84,7 +84,7 @@ pub(crate) struct Connection {
     waits_for_room: bool,
 }
 
-/// What a thread lends to a connection while it is handled.
+/// Per-thread buffers that a connection uses while it is handled.
 pub(crate) struct ThreadBuffers<'l> {
     /// [`RECEIVE_BUFFER_BYTES`] long.
     pub(crate) receive: &'l mut [u8],

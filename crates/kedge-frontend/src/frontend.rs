@@ -19,7 +19,7 @@ use kedge_node::users::Users;
 use kedge_types::SystemClock;
 use mio::{Poll, Waker};
 
-use crate::acceptor::{Acceptor, Listener, Opener};
+use crate::acceptor::{Acceptor, ListeningSocket, Opener};
 use crate::client_addresses::ClientAddresses;
 use crate::dcp::connections::DcpConnections;
 use crate::delayed_flush::DelayedFlush;
@@ -246,7 +246,7 @@ impl Frontend {
         let listener = |socket: TcpListener, port| {
             socket.set_nonblocking(true)?;
             let socket = mio::net::TcpListener::from_std(socket);
-            Ok(Listener { socket, port })
+            Ok(ListeningSocket { socket, port })
         };
         let failed = StartError::of("a listening socket");
         let mut all = vec![listener(listeners.kv, Port::Kv).map_err(failed)?];

@@ -29,7 +29,7 @@ pub(crate) fn to_json(snapshot: &TimingSnapshot) -> String {
     .to_string()
 }
 
-/// How a client reads histograms.
+/// The form of histograms that a client reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
     /// One value, as [`to_json`] makes it.

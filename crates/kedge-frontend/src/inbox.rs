@@ -11,7 +11,7 @@ use mio::net::TcpStream;
 use crate::cookie::ConnectionId;
 use crate::request_memory::Room;
 
-/// Which port a connection came in on.
+/// The port that a connection came in on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Port {
     /// Couchbase clients.
@@ -36,7 +36,7 @@ pub(crate) struct Login {
     pub(crate) step: Step,
 }
 
-/// What a front-end thread is told.
+/// A message to a front-end thread.
 pub(crate) enum Message {
     /// Serve this connection.
     Connection(Box<Accepted>),

@@ -15,23 +15,23 @@ pub const RECEIVE_BUFFER_BYTES: usize = 256 << 10;
 /// A sender that adds this many bytes to its unfinished frame is not slow; its time starts again.
 pub const SLOW_SENDER_PROGRESS_BYTES: usize = 64 << 10;
 
-/// What connections may take, and for how long. `docs/reference/limits.md` says what a client sees when it meets one.
+/// Limits of connections. `docs/reference/limits.md` describes the client's view of each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Most connections at a time, all ports of this protocol together. One more is accepted and closed at once.
     /// Lowered at start-up to what the limit of open files allows.
     pub connections_max: u32,
-    /// How many of them may be on the memcached port, whose clients need not log in; 0 is half of them.
+    /// Most connections on the memcached port, whose clients need not log in; 0 is half of them.
     pub memcached_connections_max: u32,
     /// Connections that are kept for other nodes of the cluster: clients that log in leave so many free. 0 on a node that is alone.
     pub connections_for_nodes: u32,
-    /// How long a connection of the KV port may take to log in.
+    /// Time in which a connection of the KV port has to log in.
     pub unauthenticated: Duration,
-    /// How long a connection may do nothing; zero is for ever.
+    /// Time after which an idle connection is closed; zero is never.
     pub idle: Duration,
-    /// How long a frame may stay incomplete; it starts again with every [`SLOW_SENDER_PROGRESS_BYTES`].
+    /// Time in which a frame has to be complete; it starts again with every [`SLOW_SENDER_PROGRESS_BYTES`].
     pub slow_sender: Duration,
-    /// How long replies may wait for a client that does not read them.
+    /// Longest time that replies wait for a client that does not read them.
     pub send_stall: Duration,
     /// Bytes of replies queued for one connection above which its requests are not read; one reply more may be queued.
     pub queued_bytes_max: usize,
@@ -42,15 +42,15 @@ pub struct Limits {
     pub unauthenticated_body_bytes_max: usize,
     /// Largest frame body, in bytes.
     pub body_bytes_max: usize,
-    /// How long a consumer of DCP may leave a NOOP without an answer.
+    /// Longest time that a consumer of DCP may leave a NOOP without an answer.
     pub dcp_idle: Duration,
-    /// How long the buffer of a consumer of DCP may be full without an acknowledgement.
+    /// Longest time that the buffer of a consumer of DCP may be full without an acknowledgement.
     pub dcp_stuck: Duration,
     /// Silence after which TCP asks whether the other side is there.
     pub keepalive_idle: Duration,
     /// Time between such questions.
     pub keepalive_interval: Duration,
-    /// How many may stay unanswered.
+    /// Number of them that may stay unanswered.
     pub keepalive_probes: u32,
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 #[derive(Debug, Default)]
-struct Open {
+struct OpenConnections {
     last_id: u64,
     peers: BTreeMap<u64, SocketAddr>,
 }
@@ -16,12 +16,12 @@ struct Open {
 #[derive(Debug, Default)]
 pub(crate) struct MemcachedConnections {
     listen: Option<SocketAddr>,
-    open: Mutex<Open>,
+    open: Mutex<OpenConnections>,
 }
 
 /// A connection's place in the list, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Listed {
+pub(crate) struct ConnectionListing {
     id: u64,
     list: Arc<MemcachedConnections>,
 }
@@ -41,12 +41,12 @@ impl MemcachedConnections {
     }
 
     /// Lists a connection.
-    pub(crate) fn add(self: &Arc<Self>, peer: SocketAddr) -> Listed {
+    pub(crate) fn add(self: &Arc<Self>, peer: SocketAddr) -> ConnectionListing {
         let mut open = self.open.lock();
         open.last_id += 1;
         let id = open.last_id;
         open.peers.insert(id, peer);
-        Listed {
+        ConnectionListing {
             id,
             list: self.clone(),
         }
@@ -59,14 +59,14 @@ impl MemcachedConnections {
     }
 }
 
-impl Listed {
+impl ConnectionListing {
     /// The connection's number.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
 }
 
-impl Drop for Listed {
+impl Drop for ConnectionListing {
     fn drop(&mut self) {
         self.list.open.lock().peers.remove(&self.id);
     }

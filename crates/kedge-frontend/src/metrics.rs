@@ -171,7 +171,7 @@ pub struct MetricsSnapshot {
     pub threads: u64,
 }
 
-/// What one front-end thread has done.
+/// The counts of one front-end thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ThreadSnapshot {
     /// Connections now.

@@ -18,14 +18,14 @@ pub(crate) struct Newcomer {
 }
 
 #[derive(Debug, Default)]
-struct Listed {
+struct NewcomersBySource {
     last: u64,
     by_source: HashMap<IpAddr, BTreeMap<u64, ConnectionId>>,
 }
 
 /// Connections that have not logged in, by where they come from.
 #[derive(Debug, Default)]
-pub(crate) struct Newcomers(Mutex<Listed>);
+pub(crate) struct Newcomers(Mutex<NewcomersBySource>);
 
 impl Newcomers {
     /// Lists a connection, until [`Self::leave`].
@@ -62,7 +62,7 @@ impl Newcomers {
     }
 }
 
-impl Listed {
+impl NewcomersBySource {
     fn remove(&mut self, newcomer: Newcomer) {
         if let Some(of_source) = self.by_source.get_mut(&newcomer.from) {
             of_source.remove(&newcomer.number);

@@ -20,7 +20,7 @@ use crate::inbox::{FrontEnds, Message};
 /// Incomplete requests up to this length, in bytes, are received without asking.
 pub(crate) const FREE_BYTES: usize = 4 << 10;
 
-/// Who asks for room.
+/// The kind of client that asks for room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asker {
     /// Somebody who logged in.
@@ -90,7 +90,7 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// How much it is, in bytes.
+    /// Its size, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -221,7 +221,7 @@ mod tests {
             self.memory.give_back(room, &self.front_ends);
         }
 
-        /// Who was given room since the last call.
+        /// The connections that were given room since the last call.
         fn served(&self) -> Vec<(usize, Room)> {
             let mut messages = Vec::new();
             self.front_ends.inbox(0).take(&mut messages);

@@ -23,7 +23,7 @@ use crate::request_memory::RequestMemory;
 use crate::stat_timings::StatTimings;
 use crate::text_exec::recache::RecacheStates;
 
-/// What every front-end thread sees of the server.
+/// The parts of the server that all front-end threads share.
 pub(crate) struct Shared {
     pub(crate) registry: Arc<BucketRegistry>,
     pub(crate) users: Arc<Users>,
@@ -37,12 +37,12 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<SystemClock>,
     /// The bucket of the memcached port.
     pub(crate) memcached_bucket: Option<String>,
-    /// What clients of the memcached port may do.
+    /// Limits of what clients of the memcached port may do.
     pub(crate) memcached_rules: MemcachedRules,
     pub(crate) memcached_connections: Arc<MemcachedConnections>,
     pub(crate) delayed_flush: DelayedFlush,
     pub(crate) checks: Arc<PasswordChecks>,
-    /// What meta commands remember of documents.
+    /// The hints that meta commands keep about documents.
     pub(crate) recache_states: RecacheStates,
     pub(crate) client_addresses: ClientAddresses,
     /// Connections that have not logged in.

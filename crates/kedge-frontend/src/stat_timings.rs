@@ -12,7 +12,7 @@ use crate::stat_walk::Each;
 /// Powers of two of microseconds that are told apart, up to 9 minutes.
 const BUCKETS: usize = 30;
 
-/// How often a group took from 2^(n-1) us on and less than 2^n us; the first counts 0.
+/// Counts of a group's executions that took from 2^(n-1) us on and less than 2^n us; the first counts 0.
 type Counts = [u64; BUCKETS];
 
 /// A group as its histogram is named.

@@ -47,7 +47,7 @@ fn facts(bucket: &Bucket) -> BucketFacts {
     }
 }
 
-/// What a command about some vBuckets was refused with.
+/// The refusal of a command about some vBuckets.
 fn refused(bucket: &Bucket, status: Status) -> BucketsError {
     match status {
         Status::NotMyVbucket => BucketsError::Refused(format!(

@@ -120,7 +120,7 @@ pub trait Buckets: Send + Sync + 'static {
     /// # Errors
     /// `NotFound`.
     fn cancel_compaction(&self, name: &str) -> Result<usize, BucketsError>;
-    /// What is being compacted, or waits for it; nothing without such a bucket.
+    /// The compactions that run or wait; nothing without such a bucket.
     fn compactions(&self, name: &str) -> Vec<CompactionProgress>;
     /// Statistics of a bucket by name; `None` without such a bucket.
     fn stats(&self, name: &str) -> Option<Vec<(String, String)>>;

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::backend::{BucketFacts, BucketsError};
 use super::bucket_form::{self, Errors};
 use super::call::Call;
-use super::documents::Composer;
+use super::documents::DocumentComposer;
 use super::form::Form;
 use super::reply::{Handled, Reply, done, ok, ok_bytes};
 use super::state::HttpState;
@@ -49,7 +49,7 @@ impl Call {
 
 fn bucket_document(state: &HttpState, host: &str, facts: &BucketFacts) -> Vec<u8> {
     let cluster = state.parts.cluster.snapshot();
-    let composer = Composer {
+    let composer = DocumentComposer {
         state,
         cluster: &cluster,
         host,
@@ -80,7 +80,7 @@ fn invalid(errors: &Errors) -> Reply {
     Reply::json(StatusCode::BAD_REQUEST, &json!({ "errors": errors }))
 }
 
-/// What is said to who asked to validate only.
+/// The answer to a request that asked to validate only.
 fn nothing_wrong() -> Handled {
     ok(&json!({ "errors": {} }))
 }

@@ -15,7 +15,7 @@ use super::places::Place;
 use super::reply::Reply;
 use super::state::HttpState;
 
-/// What is known of a connection.
+/// A connection as handlers see it.
 #[derive(Clone, Debug)]
 pub(crate) struct Arrival {
     /// The address that it came in at: documents name this host, which the client is known to reach.

@@ -45,7 +45,7 @@ impl Call {
     }
 }
 
-/// What is answered when a change of the cluster was refused.
+/// The answer to a change of the cluster that was refused.
 pub(crate) fn refusal(error: &ChangeError) -> Reply {
     let said = |code, field| Reply::field_error(code, field, error.to_string());
     match error {
@@ -77,7 +77,7 @@ fn document(applied: &AppliedChange) -> Value {
     })
 }
 
-/// What a client hears when a change that all nodes have to make was made by some only.
+/// Refuses, with the names of the others, when a change that all nodes have to make was made by some only.
 pub(crate) fn complete(applied: &AppliedChange) -> Result<(), Reply> {
     if applied.missing.is_empty() {
         return Ok(());

@@ -18,7 +18,7 @@ use super::cluster;
 use super::form::{self, Form};
 use super::reply::{Handled, Reply, ok, ok_bytes};
 
-/// How long `@ensureManifest` waits for a manifest.
+/// Longest wait of `@ensureManifest` for a manifest.
 const ENSURE_TIMEOUT: Duration = if cfg!(test) {
     Duration::from_millis(100)
 } else {
@@ -85,7 +85,7 @@ fn no_history(form: &Form) -> Result<(), Reply> {
     }
 }
 
-/// What of a manifest its caller may know of.
+/// The part of a manifest that its caller may know of.
 fn visible(manifest: &Manifest, roles: &Roles, bucket: &str) -> Manifest {
     let mut manifest = manifest.clone();
     let only_access = kedge_auth::Privileges::of(&[Privilege::Access]);

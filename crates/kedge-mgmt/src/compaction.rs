@@ -18,7 +18,7 @@ use super::documents::path_text;
 use super::form::Form;
 use super::reply::{Handled, Reply, done, ok};
 
-/// How often a caller should look at the tasks, in seconds.
+/// Interval at which a caller should look at the tasks, in seconds.
 const REFRESH_SECS: u32 = 2;
 
 fn bad(field: &str, text: &str) -> Reply {
@@ -33,7 +33,8 @@ fn flag(form: &Form, field: &str) -> Result<bool, Reply> {
     }
 }
 
-/// What the form asks for: `vbuckets`, numbers separated by commas; `purgeBefore`, a Unix second; `dropDeletes`.
+/// The compaction that the form asks for: `vbuckets`, numbers separated by commas; `purgeBefore`, a Unix second;
+/// `dropDeletes`.
 fn request(form: &Form) -> Result<CompactionRequest, Reply> {
     let vbuckets = form.get("vbuckets").map(|text| {
         let numbers = text.split(',').map(|number| number.trim().parse::<u16>());

@@ -16,8 +16,8 @@ use super::backend::BucketFacts;
 use super::bucket_form::{NEVER, purge_days};
 use super::state::HttpState;
 
-/// What documents are made of: the state, the cluster at one revision, and the host that the caller reached.
-pub(crate) struct Composer<'a> {
+/// The sources of documents: the state, the cluster at one revision, and the host that the caller reached.
+pub(crate) struct DocumentComposer<'a> {
     pub(crate) state: &'a HttpState,
     pub(crate) cluster: &'a Snapshot,
     pub(crate) host: &'a str,
@@ -65,7 +65,7 @@ fn basic_stats(facts: &BucketFacts) -> Value {
     })
 }
 
-/// What is the bucket's own of automatic compaction; nothing when all of it is as in other buckets.
+/// The bucket's own settings of automatic compaction; nothing when all of them are as in other buckets.
 fn own_compaction(config: &CompactionConfig) -> Option<(Value, f64)> {
     let defaults = CompactionConfig::default();
     let own = |it: &CompactionConfig| {
@@ -124,7 +124,7 @@ pub(crate) fn path_text(name: &str) -> String {
     name.replace('%', "%25")
 }
 
-impl Composer<'_> {
+impl DocumentComposer<'_> {
     /// One bucket.
     pub(crate) fn bucket(&self, facts: &BucketFacts) -> BucketDocument {
         let config = &facts.config;

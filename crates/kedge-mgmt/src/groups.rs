@@ -44,7 +44,7 @@ pub(crate) async fn get(call: Call, Path(name): Path<String>) -> Handled {
     ok(&document(&name, group))
 }
 
-/// What a form changes of a group.
+/// The change of a group that a form asks for.
 fn change_of(call: &Call, form: &Form) -> Result<GroupChange, Reply> {
     let text = |field| form.get(field).map(str::to_owned);
     Ok(GroupChange {

@@ -15,10 +15,10 @@ use super::reply::{Handled, Reply, ok};
 
 /// An object below the cluster or a bucket, whether objects below it count as well, operations (none: every one), and
 /// the privilege that these take.
-type Row = (&'static str, bool, &'static [&'static str], Privilege);
+type PermissionRow = (&'static str, bool, &'static [&'static str], Privilege);
 
 /// Objects of a bucket, scope or collection.
-const OF_BUCKETS: &[Row] = {
+const OF_BUCKETS: &[PermissionRow] = {
     use Privilege as P;
     &[
         ("", false, &["create", "delete"], P::Buckets),
@@ -59,7 +59,7 @@ const OF_BUCKETS: &[Row] = {
 };
 
 /// Objects of the cluster.
-const OF_CLUSTER: &[Row] = {
+const OF_CLUSTER: &[PermissionRow] = {
     use Privilege as P;
     &[
         ("pools", true, &["read"], P::Access),
@@ -96,7 +96,7 @@ const OF_CLUSTER: &[Row] = {
 
 /// Where a permission holds. A name of `None` is any.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place<'a> {
+enum PermissionScope<'a> {
     Cluster,
     Bucket(Option<&'a str>),
     Scope([Option<&'a str>; 2]),
@@ -105,7 +105,7 @@ enum Place<'a> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Permission<'a> {
-    place: Place<'a>,
+    place: PermissionScope<'a>,
     /// Objects below the place, with dots between.
     object: String,
     operation: &'a str,
@@ -146,7 +146,7 @@ impl<'a> Permission<'a> {
             return None;
         }
         let mut permission = Self {
-            place: Place::Cluster,
+            place: PermissionScope::Cluster,
             object: String::new(),
             operation,
         };
@@ -159,15 +159,18 @@ impl<'a> Permission<'a> {
             if !is_word(word) {
                 return None;
             }
-            let first = permission.place == Place::Cluster && permission.object.is_empty();
+            let first =
+                permission.place == PermissionScope::Cluster && permission.object.is_empty();
             match (word, inside) {
                 ("bucket", Some(inside)) if first => {
                     let [bucket] = names(inside)?;
-                    permission.place = Place::Bucket(bucket);
+                    permission.place = PermissionScope::Bucket(bucket);
                 }
-                ("scope", Some(inside)) if first => permission.place = Place::Scope(names(inside)?),
+                ("scope", Some(inside)) if first => {
+                    permission.place = PermissionScope::Scope(names(inside)?)
+                }
                 ("collection", Some(inside)) if first => {
-                    permission.place = Place::Collection(names(inside)?);
+                    permission.place = PermissionScope::Collection(names(inside)?);
                 }
                 (word, _) => {
                     if !permission.object.is_empty() {
@@ -177,16 +180,17 @@ impl<'a> Permission<'a> {
                 }
             }
         }
-        (permission.place != Place::Cluster || !permission.object.is_empty()).then_some(permission)
+        (permission.place != PermissionScope::Cluster || !permission.object.is_empty())
+            .then_some(permission)
     }
 
     /// The privileges that it takes; `None` when its object or operation is unknown.
     fn needs(&self) -> Option<Privileges> {
         let rows = match self.place {
-            Place::Cluster => OF_CLUSTER,
+            PermissionScope::Cluster => OF_CLUSTER,
             _ => OF_BUCKETS,
         };
-        let covers = |(object, below, ..): &&Row| {
+        let covers = |(object, below, ..): &&PermissionRow| {
             let rest = self.object.strip_prefix(object);
             rest.is_some_and(|rest| rest.is_empty() || (*below && rest.starts_with('.')))
         };
@@ -226,12 +230,12 @@ impl<'a> Permission<'a> {
             None => held("*") || buckets.iter().any(|bucket| held(bucket)),
         };
         match self.place {
-            Place::Cluster => roles.privileges(None).allow(needed),
-            Place::Bucket(bucket) => where_named(bucket, &in_bucket),
-            Place::Scope([bucket, scope]) => {
+            PermissionScope::Cluster => roles.privileges(None).allow(needed),
+            PermissionScope::Bucket(bucket) => where_named(bucket, &in_bucket),
+            PermissionScope::Scope([bucket, scope]) => {
                 where_named(bucket, &|bucket| in_part(bucket, scope, None))
             }
-            Place::Collection([bucket, scope, collection]) => {
+            PermissionScope::Collection([bucket, scope, collection]) => {
                 where_named(bucket, &|bucket| in_part(bucket, scope, Some(collection)))
             }
         }
@@ -430,7 +434,7 @@ mod tests {
             assert_eq!(Permission::parse(text), None, "{text}");
         }
         let dotted = Permission::parse("cluster.bucket[a.b].data.docs!read").unwrap();
-        assert_eq!(dotted.place, Place::Bucket(Some("a.b")));
+        assert_eq!(dotted.place, PermissionScope::Bucket(Some("a.b")));
         assert_eq!(dotted.object, "data.docs");
     }
 

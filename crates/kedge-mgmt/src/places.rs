@@ -2,7 +2,7 @@
 //! after them in this order.
 //!
 //! Invariants:
-//! * Strangers, those without a right password so far, are at most [`Limits::strangers`]; all others at most the rest. So
+//! * Strangers, those without a right password so far, are at most [`ConnectionLimits::strangers`]; all others at most the rest. So
 //!   there is always room for one more connection, at the cost of a stranger's at worst.
 //! * A connection never becomes a stranger's again.
 
@@ -44,9 +44,9 @@ impl Standing {
     }
 }
 
-/// How many connections there may be.
+/// Limits of the number of connections.
 #[derive(Clone, Copy, Debug)]
-struct Limits {
+struct ConnectionLimits {
     all: usize,
     strangers: usize,
     strangers_of_address: usize,
@@ -54,7 +54,7 @@ struct Limits {
     kept_for_nodes: usize,
 }
 
-const LIMITS: Limits = Limits {
+const LIMITS: ConnectionLimits = ConnectionLimits {
     all: MGMT_CONNECTIONS_MAX,
     strangers: MGMT_UNAUTHENTICATED_MAX,
     strangers_of_address: MGMT_UNAUTHENTICATED_PER_ADDRESS_MAX,
@@ -63,7 +63,7 @@ const LIMITS: Limits = Limits {
 };
 
 #[derive(Debug)]
-struct Held {
+struct MgmtConnection {
     from: IpAddr,
     standing: Standing,
     /// A request of it is under way.
@@ -74,16 +74,16 @@ struct Held {
 /// The places, by value.
 #[derive(Debug)]
 struct Table {
-    limits: Limits,
+    limits: ConnectionLimits,
     /// In the order in which they came.
-    held: BTreeMap<u64, Held>,
+    held: BTreeMap<u64, MgmtConnection>,
     last: u64,
     evicted: u64,
     refused: u64,
 }
 
 impl Table {
-    fn new(limits: Limits) -> Self {
+    fn new(limits: ConnectionLimits) -> Self {
         Self {
             limits,
             held: BTreeMap::new(),
@@ -119,7 +119,7 @@ impl Table {
         }
         self.last += 1;
         let evicted = Arc::new(Notify::new());
-        let held = Held {
+        let held = MgmtConnection {
             from,
             standing: Standing::Stranger,
             is_busy: false,
@@ -152,7 +152,7 @@ impl Table {
         if now == standing {
             return true;
         }
-        let Limits {
+        let ConnectionLimits {
             all,
             strangers,
             kept_for_administrators,
@@ -274,7 +274,7 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
-    const SMALL: Limits = Limits {
+    const SMALL: ConnectionLimits = ConnectionLimits {
         all: 12,
         strangers: 4,
         strangers_of_address: 3,

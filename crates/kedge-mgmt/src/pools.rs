@@ -6,7 +6,7 @@ use kedge_auth::Privilege;
 use serde_json::json;
 
 use super::call::Call;
-use super::documents::Composer;
+use super::documents::DocumentComposer;
 use super::form::Form;
 use super::reply::{Handled, Reply, done, ok, ok_bytes, ok_typed};
 use super::stream;
@@ -37,8 +37,8 @@ pub(crate) async fn pools(call: Call) -> Handled {
     ok(&composer(&call, &cluster).pools(admin, inspects && !admin))
 }
 
-fn composer<'a>(call: &'a Call, cluster: &'a kedge_cluster::Snapshot) -> Composer<'a> {
-    Composer {
+fn composer<'a>(call: &'a Call, cluster: &'a kedge_cluster::Snapshot) -> DocumentComposer<'a> {
+    DocumentComposer {
         state: &call.state,
         cluster,
         host: &call.host,

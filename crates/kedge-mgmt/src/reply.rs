@@ -89,7 +89,7 @@ impl IntoResponse for Reply {
     }
 }
 
-/// What every handler returns; the reply of an error is as good a reply as the other.
+/// The result of every handler; the reply of an error is as good a reply as the other.
 pub(crate) type Handled = Result<Reply, Reply>;
 
 /// 200 with a document.

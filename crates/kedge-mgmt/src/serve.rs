@@ -25,13 +25,13 @@ use super::state::{
 
 /// Threads for what blocks; they end when they had nothing to do for a while.
 const BLOCKING_THREADS_MAX: usize = PEOPLE_MAX + 4;
-/// How long a blocking thread stays idle.
+/// Time after which an idle blocking thread ends.
 const BLOCKING_THREAD_IDLE: Duration = Duration::from_secs(5);
-/// How long accepting pauses when the process has no descriptor left.
+/// Pause of accepting when the process has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// When a peer that went away without a word is looked for; it holds a stream otherwise.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
-/// How soon a connection whose time is up is looked at again, while its password is verified.
+/// Time after which a connection whose time is up is looked at again, while its password is verified.
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
 
 /// A running management server. Dropping it stops it too.
@@ -68,19 +68,19 @@ impl Drop for HttpHandle {
 /// # Errors
 /// When the system refuses a thread, or the listener is not usable.
 pub fn start(listener: TcpListener, state: HttpState) -> io::Result<HttpHandle> {
-    start_with(listener, state, Times::default())
+    start_with(listener, state, Timeouts::default())
 }
 
-/// How long connections may take.
+/// Timeouts of connections.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Times {
+pub(super) struct Timeouts {
     /// For a header to arrive.
     pub(super) header: Duration,
     /// To have a right password.
     pub(super) unauthenticated: Duration,
 }
 
-impl Default for Times {
+impl Default for Timeouts {
     fn default() -> Self {
         Self {
             header: HEADER_TIMEOUT,
@@ -93,7 +93,7 @@ impl Default for Times {
 pub(super) fn start_with(
     listener: TcpListener,
     state: HttpState,
-    times: Times,
+    times: Timeouts,
 ) -> io::Result<HttpHandle> {
     listener.set_nonblocking(true)?;
     let state = Arc::new(state);
@@ -122,7 +122,7 @@ pub(super) fn start_with(
     })
 }
 
-async fn accept(listener: tokio::net::TcpListener, state: Arc<HttpState>, times: Times) {
+async fn accept(listener: tokio::net::TcpListener, state: Arc<HttpState>, times: Timeouts) {
     let app = App::new(state.clone());
     let mut protocol = http1::Builder::new();
     protocol

@@ -20,14 +20,14 @@ use crate::places::Places;
 pub const BODY_BYTES_MAX: usize = 1 << 20;
 /// Largest header of a request, in bytes.
 pub const HEADER_BYTES_MAX: usize = 32 << 10;
-/// How long the next request's header may take to arrive, which also ends idle connections.
+/// Timeout of the next request's header, which also ends idle connections.
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a request's body may take to arrive.
+/// Timeout of a request's body.
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long requests under way may take when the server stops.
+/// Timeout of requests in flight when the server stops.
 pub const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a connection may take to have a right password.
+/// Time in which a connection has to present a right password.
 pub const UNAUTHENTICATED_TIMEOUT: Duration = Duration::from_millis(MGMT_UNAUTHENTICATED_MS_MAX);
 /// Requests of people that may block at a time; those of other nodes have threads left.
 pub(crate) const PEOPLE_MAX: usize = 12;
@@ -43,7 +43,7 @@ pub struct HttpParts {
     pub cluster: Arc<ClusterView>,
     /// This node as one of a cluster, if it is.
     pub node: Option<Arc<dyn ClusterControl>>,
-    /// Who may log in.
+    /// The users.
     pub users: Arc<Users>,
     /// Statistics of the server as a whole.
     pub stats: ServerStats,
@@ -69,7 +69,7 @@ pub struct HttpState {
     pub(crate) checks: Arc<PasswordChecks>,
     /// Held while a request of people blocks.
     pub(crate) people: Arc<Semaphore>,
-    /// Who has which connection.
+    /// The holders of connections.
     pub(crate) places: Arc<Places>,
 }
 

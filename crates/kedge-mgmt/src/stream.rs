@@ -11,13 +11,13 @@ use tokio::sync::mpsc;
 use super::reply::{Handled, Reply, ok_stream};
 use super::state::HttpState;
 
-/// What stands between two documents, and after each.
+/// The separator between two documents, and after each.
 const SEPARATOR: &[u8] = b"\n\n\n\n";
 
 /// The reading end: a body of unknown length.
-struct Stream(mpsc::Receiver<Bytes>);
+struct DocumentStream(mpsc::Receiver<Bytes>);
 
-impl http_body::Body for Stream {
+impl http_body::Body for DocumentStream {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 
@@ -63,5 +63,5 @@ pub(crate) fn documents(
             document = compose(&state);
         }
     });
-    ok_stream(Body::new(Stream(receiver)))
+    ok_stream(Body::new(DocumentStream(receiver)))
 }

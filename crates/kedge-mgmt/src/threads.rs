@@ -11,7 +11,7 @@ use super::call::Call;
 use super::form::Form;
 use super::reply::{Handled, Reply, ok};
 
-/// What all four settings are now.
+/// The values of all four settings.
 fn document(pools: &TaskPools) -> Value {
     let member = |pool: Pool| {
         let value = match pools.threads(pool) {

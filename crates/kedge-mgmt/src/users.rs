@@ -180,7 +180,7 @@ fn is_defined(call: &Call, role: &Role) -> bool {
     collections.any(|known| known.name == collection)
 }
 
-/// What a form changes of a user.
+/// The change of a user that a form asks for.
 fn change_of(call: &Call, form: &Form) -> Result<UserChange, Reply> {
     let groups = form.get("groups").map(|groups| {
         let names = groups.split(',').map(str::trim);

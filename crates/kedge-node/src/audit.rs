@@ -34,7 +34,7 @@ const QUEUE_MAX: usize = 16_384;
 /// Lines that are written and synced together.
 const BATCH_MAX: usize = 1_024;
 
-/// What is kept of the audit log.
+/// The settings of the audit log.
 #[derive(Clone, Debug)]
 pub struct AuditConfig {
     /// The directory of the files.
@@ -165,11 +165,11 @@ pub struct Audit {
 struct Log {
     waiting: Mutex<Waiting>,
     file: Mutex<LogFile>,
-    /// Who writes.
+    /// The task that writes.
     task: OnceLock<(Executor, TaskId)>,
 }
 
-/// What is still to be written.
+/// Lines that are still to be written.
 #[derive(Debug, Default)]
 struct Waiting {
     lines: VecDeque<Vec<u8>>,

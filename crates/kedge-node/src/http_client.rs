@@ -9,7 +9,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// How long a reply is waited for, unless something else was asked for.
+/// Timeout of a reply, unless another one is asked for.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest reply that is read, in bytes.
 const REPLY_BYTES_MAX: u64 = 64 << 20;
@@ -23,7 +23,7 @@ pub enum HttpError {
     Connect {
         /// `HOST:PORT` as it was given.
         address: String,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The connection broke, or the reply took too long.
@@ -31,10 +31,10 @@ pub enum HttpError {
     Io {
         /// `HOST:PORT` as it was given.
         address: String,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// What came is no HTTP.
+    /// The reply is no HTTP.
     #[error("{address} sent no reply of HTTP; is it the management port?")]
     NotHttp {
         /// `HOST:PORT` as it was given.

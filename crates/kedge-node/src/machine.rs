@@ -17,7 +17,7 @@ pub struct Memory {
 
 /// Room of a file system, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct DiskRoom {
     /// All of it.
     pub total: u64,
     /// The free part for this process; a share may be kept for root.
@@ -115,9 +115,9 @@ fn bytes(text: &str, name: &str) -> Option<u64> {
 }
 
 /// The room of the file system that holds `path`.
-pub fn room(path: &Path) -> Option<Room> {
+pub fn room(path: &Path) -> Option<DiskRoom> {
     let stat = rustix::fs::statvfs(path).ok()?;
-    Some(Room {
+    Some(DiskRoom {
         total: stat.f_blocks.saturating_mul(stat.f_frsize),
         free: stat.f_bavail.saturating_mul(stat.f_frsize),
     })

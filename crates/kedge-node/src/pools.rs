@@ -51,7 +51,7 @@ impl TaskPools {
         self.owner
     }
 
-    /// What a pool was told to have; [`Executor::pools`] says what that comes to.
+    /// The number of threads that a pool was set to; [`Executor::pools`] has the number that results.
     #[must_use]
     pub fn threads(&self, pool: Pool) -> Threads {
         self.config.lock().threads(pool)
@@ -88,7 +88,7 @@ impl TaskPools {
         both.collect()
     }
 
-    /// What is known of each kind of task.
+    /// The figures of each kind of task.
     pub fn kinds(&self) -> Vec<KindInfo> {
         self.executor.kinds()
     }
@@ -113,7 +113,7 @@ pub const fn setting_name(pool: Pool) -> &'static str {
     }
 }
 
-/// What [`parse_threads`] takes.
+/// The values that [`parse_threads`] accepts.
 pub const THREADS_KIND: &str = "balanced, disk_io_optimized, or a number from 1 to 128";
 
 /// Reads a number of threads.

@@ -53,7 +53,7 @@ pub enum RegistryError {
     /// There is none.
     #[error("there is no bucket {0}")]
     NotFound(String),
-    /// What is in the directory of that name is not served, and stays as it is.
+    /// The directory of that name is not served, and stays as it is.
     #[error("{} is not served: {}; {}", .0.path.display(), .0.why, .0.remedy)]
     Unserved(Unserved),
     /// Nobody knows the settings of the bucket that is in a directory.
@@ -88,7 +88,7 @@ pub enum RegistryError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault in it.
         why: String,
     },
     /// The bucket cannot be opened or removed.
@@ -120,7 +120,7 @@ impl RegistryError {
     }
 }
 
-/// What the buckets live on.
+/// The environment of the buckets.
 #[derive(Clone)]
 pub struct RegistrySetup {
     /// The file system.
@@ -137,7 +137,7 @@ pub struct RegistrySetup {
     pub completions: Arc<dyn Completions>,
     /// Front-end threads. [`Ctx::thread`] of who is none of them is this number.
     pub threads: u16,
-    /// What recovery does about damage in a log.
+    /// The reaction of recovery to damage in a log.
     pub recovery: Recovery,
     /// Whether this is a node of a cluster, whose map says what buckets there are.
     pub clustered: bool,
@@ -145,20 +145,20 @@ pub struct RegistrySetup {
     pub on_fatal: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
-/// What a node that runs alone keeps of the cluster map.
+/// The file in which a node that runs alone keeps the cluster map.
 pub const ALONE_FILE: &str = "cluster.json";
 /// The settings in a bucket's directory.
 const CONFIG_FILE: &str = "bucket.json";
 /// However few files the process may open, a bucket keeps so many.
 const OPEN_FILES_MIN: u32 = 16;
 
-type Buckets = BTreeMap<String, Arc<Bucket>>;
+type BucketsByName = BTreeMap<String, Arc<Bucket>>;
 
 /// The buckets of the server.
 pub struct BucketRegistry {
     setup: RegistrySetup,
     cluster: Arc<ClusterView>,
-    buckets: ArcSwap<Buckets>,
+    buckets: ArcSwap<BucketsByName>,
     keepers: Mutex<Keepers>,
     /// Grows whenever a bucket comes or goes.
     generation: AtomicU64,
@@ -184,7 +184,7 @@ impl BucketRegistry {
     /// # Errors
     /// `Damaged`, `Disk`, `Cluster`, `Bucket`.
     pub fn open(setup: RegistrySetup, ports: Ports) -> Result<Self, RegistryError> {
-        let mut buckets = Buckets::new();
+        let mut buckets = BucketsByName::new();
         let mut keepers = Keepers::new();
         let configs = read_configs(&setup)?;
         let count = configs.len();
@@ -435,7 +435,7 @@ impl BucketRegistry {
         }
     }
 
-    /// Which buckets could not be shut down cleanly, and why.
+    /// The buckets that could not be shut down cleanly, and why.
     #[must_use]
     pub fn unclean(&self) -> Vec<String> {
         let buckets = self.list();
@@ -451,8 +451,8 @@ impl BucketRegistry {
             .ok_or_else(|| RegistryError::NotFound(name.to_owned()))
     }
 
-    fn publish(&self, change: impl FnOnce(&mut Buckets)) {
-        let mut buckets = Buckets::clone(&self.buckets.load());
+    fn publish(&self, change: impl FnOnce(&mut BucketsByName)) {
+        let mut buckets = BucketsByName::clone(&self.buckets.load());
         change(&mut buckets);
         self.buckets.store(Arc::new(buckets));
         self.generation.fetch_add(1, Ordering::AcqRel);
@@ -525,7 +525,7 @@ pub fn stored_config(
     read_config(disk, &path).map(Some)
 }
 
-/// How many vBuckets the bucket had that the files `N.couch.R` of `source` are from, as their keys tell.
+/// The number of vBuckets of the bucket that the files `N.couch.R` of `source` are from, as their keys tell.
 ///
 /// # Errors
 /// `Bucket` if the keys fit no number, or too many, or a file cannot be read.

@@ -42,7 +42,7 @@ pub enum StateFileError {
     Damaged {
         /// The list.
         list: PathBuf,
-        /// What is wrong with it.
+        /// The fault in it.
         why: serde_json::Error,
     },
     /// A file cannot be read or written.

@@ -53,7 +53,7 @@ pub enum UsersError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault in it.
         source: kedge_auth::Error,
     },
 }

@@ -15,7 +15,7 @@ pub enum ServerError {
     Listen {
         /// The address asked for.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A setting makes no sense.
@@ -38,9 +38,9 @@ pub enum ServerError {
     /// The system refuses a thread, a poll or a wake-up.
     #[error("cannot start {what}: {source}")]
     Start {
-        /// What was to be started.
+        /// The part that was to be started.
         what: &'static str,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
     /// Threads did not end in time. Nothing that was acknowledged is lost: buckets are synced all the same.

@@ -43,7 +43,7 @@ pub struct MemcachedConfig {
     pub rules: MemcachedRules,
 }
 
-/// What the server is to be.
+/// The settings of the server.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
     /// The address of the KV and management ports.
@@ -60,7 +60,7 @@ pub struct ServerConfig {
     pub threads: u16,
     /// Whether they read documents from the disk themselves, where the system has io_uring.
     pub front_end_reads: bool,
-    /// How long they look whether the disk has answered before they sleep; zero: not at all.
+    /// Time for which they poll for the disk's answer before they sleep; zero: not at all.
     pub front_end_spin: Duration,
     /// Threads of the task pools.
     pub pools: PoolsConfig,
@@ -73,20 +73,20 @@ pub struct ServerConfig {
     pub http_allowed_hosts: Vec<String>,
     /// vBuckets of a bucket that management makes without saying how many.
     pub vbuckets_default: u16,
-    /// What recovery does about damage in a log.
+    /// The reaction of recovery to damage in a log.
     pub recovery: Recovery,
-    /// Which node of which cluster this is; `None`: it runs alone.
+    /// This node's place in a cluster; `None`: it runs alone.
     pub cluster: Option<ClusterSetup>,
 }
 
-/// What the server works with.
+/// The services that the server works with.
 #[derive(Clone)]
 pub struct Services {
     /// The file system.
     pub disk: Arc<dyn Disk>,
     /// Where time comes from.
     pub clock: Arc<SystemClock>,
-    /// Who may log in.
+    /// The users.
     pub users: Arc<Users>,
     /// Called with a sentence when a bucket cannot go on without risking what it acknowledged; should end the process.
     pub on_fatal: Arc<dyn Fn(&str) + Send + Sync>,

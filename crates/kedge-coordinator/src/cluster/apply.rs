@@ -15,23 +15,23 @@ use super::ClusterNode;
 use super::reconciler::{Reconciler, ReportedPositions};
 use crate::replication::ReplicationSource;
 
-/// How soon what is waited for is looked at again: a bucket that loads, a vBucket that catches up.
+/// Time between two looks at a bucket that loads, or a vBucket that catches up.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What is known of a bucket of the map.
-struct Known {
+/// The state of a bucket of the map.
+struct KnownBucket {
     reconciler: Reconciler,
-    /// What the replicator was told last.
+    /// The last plan that the replicator was given.
     plan: Vec<ReplicationSource>,
     /// Its identity and its settings in the map that was followed last.
     uuid: String,
     settings: Value,
 }
 
-/// What was made of the map so far.
+/// The part of the map that is applied so far.
 #[derive(Default)]
-struct Done {
-    buckets: BTreeMap<String, Known>,
+struct AppliedProgress {
+    buckets: BTreeMap<String, KnownBucket>,
     /// Whether a map was followed to its end before: a bucket that a later one names is a new one.
     has_begun: bool,
     followed: Option<Revision>,
@@ -41,7 +41,7 @@ struct Done {
 
 /// Follows the map until the server stops.
 pub(super) fn run(node: &ClusterNode) {
-    let mut done = Done::default();
+    let mut done = AppliedProgress::default();
     let mut waits = false;
     while !node.is_stopping() {
         {
@@ -66,7 +66,7 @@ pub(super) fn run(node: &ClusterNode) {
 }
 
 /// Does what can be done for the map now. True when something has to be waited for.
-fn follow(node: &ClusterNode, map: &Arc<ClusterMap>, done: &mut Done) -> bool {
+fn follow(node: &ClusterNode, map: &Arc<ClusterMap>, done: &mut AppliedProgress) -> bool {
     let mut waits = false;
     let mut ask = BTreeSet::new();
     let mut is_complete = true;
@@ -137,7 +137,7 @@ fn follow(node: &ClusterNode, map: &Arc<ClusterMap>, done: &mut Done) -> bool {
 fn ensure(
     node: &ClusterNode,
     bucket: &MapBucket,
-    done: &mut Done,
+    done: &mut AppliedProgress,
 ) -> Result<Arc<Bucket>, RegistryError> {
     let registry = &node.registry;
     let config: BucketConfig = serde_json::from_value(bucket.settings.clone())
@@ -164,8 +164,8 @@ fn ensure(
     registry.create(config)
 }
 
-fn know(bucket: &MapBucket, config: &BucketConfig, is_new: bool, done: &mut Done) {
-    let known = Known {
+fn know(bucket: &MapBucket, config: &BucketConfig, is_new: bool, done: &mut AppliedProgress) {
+    let known = KnownBucket {
         reconciler: Reconciler::new(is_new),
         plan: Vec::new(),
         uuid: config.uuid.clone(),
@@ -174,7 +174,7 @@ fn know(bucket: &MapBucket, config: &BucketConfig, is_new: bool, done: &mut Done
     done.buckets.insert(bucket.name.clone(), known);
 }
 
-/// Who has to acknowledge the SyncWrites of a vBucket; `None` when it has no active.
+/// The nodes that have to acknowledge the SyncWrites of a vBucket; `None` when it has no active.
 fn topology(map: &ClusterMap, chain: &Chain, second: Option<&Chain>) -> Option<Topology> {
     let names = |chain: &Chain| {
         let names = map.topology(chain);
@@ -190,10 +190,10 @@ fn assign(
     map: &ClusterMap,
     bucket: &MapBucket,
     opened: &Arc<Bucket>,
-    known: &mut Known,
+    known: &mut KnownBucket,
     ask: &mut BTreeSet<u16>,
 ) -> bool {
-    let Known {
+    let KnownBucket {
         reconciler, plan, ..
     } = known;
     let own = match positions(opened) {
@@ -262,7 +262,7 @@ fn assign(
     step.waiting > 0
 }
 
-/// How far the vBuckets of a bucket are here, by number.
+/// The positions of a bucket's vBuckets on this node, by number.
 pub(super) fn positions(bucket: &Bucket) -> Result<Vec<Option<Position>>, kedge_types::Status> {
     let mut positions = vec![None; usize::from(bucket.vbuckets())];
     for position in bucket.states().positions()? {
@@ -282,7 +282,7 @@ pub(super) fn positions(bucket: &Bucket) -> Result<Vec<Option<Position>>, kedge_
 }
 
 /// Drops the buckets that the map does not have.
-fn drop_others(node: &ClusterNode, map: &ClusterMap, done: &mut Done) {
+fn drop_others(node: &ClusterNode, map: &ClusterMap, done: &mut AppliedProgress) {
     for bucket in node.registry.list() {
         let name = bucket.name();
         if map.bucket(name).is_some() {
@@ -374,7 +374,7 @@ impl ClusterNode {
             current.listeners = later;
             due
         };
-        let due: Vec<(Revision, super::Listener)> = due;
+        let due: Vec<(Revision, super::AppliedListener)> = due;
         for (_, tell) in due {
             tell();
         }

@@ -12,7 +12,7 @@ use kedge_types::ManifestUid;
 
 use super::{APPLY_TIMEOUT, ASK_TIMEOUT, ClusterNode};
 
-/// How long a node that is to be failed over has to answer, if it answered a moment ago.
+/// Timeout of the answer of a node that is to be failed over, if it answered a moment ago.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(300);
 
 impl ClusterNode {
@@ -312,7 +312,7 @@ impl ClusterNode {
         })
     }
 
-    /// How far the copies of all nodes are, but for the one that is to go, which nobody follows any more then.
+    /// The positions of the copies of all nodes, except the one that is to go, which nobody follows any more then.
     fn gather(&self, map: &ClusterMap, without: u16) -> BTreeMap<u16, NodePositions> {
         let mut rest = map.clone();
         rest.nodes[usize::from(without)].failed = true;
@@ -345,7 +345,7 @@ impl ClusterNode {
         }
     }
 
-    /// How far the copies of this node are.
+    /// The positions of the copies of this node.
     ///
     /// # Errors
     /// The bucket that is still loading.

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use super::ClusterNode;
 
-/// How long a node is not followed, unless a new map comes or the failover is given up.
+/// Duration of a fence, unless a new map comes or the failover is given up.
 const LASTS: Duration = Duration::from_secs(10);
-/// How long streams may take to end.
+/// Timeout of the end of streams.
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
 
 impl ClusterNode {

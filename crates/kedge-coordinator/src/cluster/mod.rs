@@ -45,17 +45,17 @@ use crate::replication::{Identity, Replicator};
 pub use self::store::MAP_FILE;
 pub use self::store::check_alone;
 
-/// How often each other node is asked.
+/// Interval at which each other node is asked.
 const ASK_INTERVAL: Duration = Duration::from_millis(500);
-/// How long connecting to another node, and each wait for its answer, may take when it is asked how it is.
+/// Timeout of connecting to another node, and of each wait for its answer, when it is asked for its state.
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a node counts as one that can be reached since it answered: a question that is on its way and the one after it.
-/// So all who ask hear within two seconds of a node that is gone.
+/// Time for which a node counts as reachable after it answered: a question that is on its way and the one after it.
+/// So everyone who asks hears within two seconds of a node that is gone.
 const ANSWER_HOLDS: Duration = Duration::from_millis(1_800);
-/// How long a node may take to become what a new map says, as far as who changed it waits.
+/// Longest wait of the author of a change for the nodes that have to adopt its map.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Which cluster, and which of its nodes this is.
+/// The cluster, and the node of it that this one is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterSetup {
     /// The cluster file; it was checked.
@@ -64,15 +64,15 @@ pub struct ClusterSetup {
     pub node: String,
 }
 
-type Listener = Box<dyn FnOnce() + Send>;
+type AppliedListener = Box<dyn FnOnce() + Send>;
 
-/// What the node has to do with.
-struct Current {
+/// The map that is followed, and those who wait for it.
+struct FollowedMap {
     map: Option<Arc<ClusterMap>>,
     /// Something happened that the applier has not looked at.
     poked: bool,
     /// Called once the node is what a map of that revision, or a newer one, says.
-    listeners: Vec<(Revision, Listener)>,
+    listeners: Vec<(Revision, AppliedListener)>,
 }
 
 /// This node as one of a cluster. Share it as `Arc<ClusterNode>`.
@@ -86,7 +86,7 @@ pub struct ClusterNode {
     create: Option<BucketConfig>,
     /// The other nodes; at this one's number there is none.
     peers: Vec<Option<Peer>>,
-    current: Mutex<Current>,
+    current: Mutex<FollowedMap>,
     wake: Condvar,
     /// AppliedState while a change is made.
     changing: Mutex<()>,
@@ -149,7 +149,7 @@ impl ClusterNode {
             registry,
             replicator,
             create,
-            current: Mutex::new(Current {
+            current: Mutex::new(FollowedMap {
                 map: map.map(Arc::new),
                 poked: true,
                 listeners: Vec::new(),
@@ -270,7 +270,7 @@ impl ClusterNode {
         Ok(true)
     }
 
-    fn follow_map(&self, current: &mut Current, map: ClusterMap) -> Result<(), ClusterError> {
+    fn follow_map(&self, current: &mut FollowedMap, map: ClusterMap) -> Result<(), ClusterError> {
         // Saved before it is followed: see the invariants.
         self.store.save(&map)?;
         tracing::info!(rev = map.revision.rev, "follows a new cluster map");

@@ -15,7 +15,7 @@ use kedge_types::VbId;
 
 use super::ClusterNode;
 
-/// How long whoever asked for moves waits for them. They go on afterwards.
+/// Longest wait for moves by those who asked for them. The moves go on afterwards.
 const MOVES_WITHIN: Duration = Duration::from_secs(60);
 
 impl ClusterNode {

@@ -10,18 +10,18 @@ use parking_lot::{Condvar, Mutex};
 
 use super::{ANSWER_HOLDS, ASK_INTERVAL, ASK_TIMEOUT, ClusterNode};
 
-/// How long the positions of all vBuckets, or a map, may take to come.
+/// Timeout of the positions of all vBuckets, and of a map.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How soon a node that is still loading is asked for its positions again.
+/// Time after which a node that is still loading is asked for its positions again.
 const LOADING_PAUSE: Duration = Duration::from_millis(50);
 
 /// The last known status of another node.
 #[derive(Debug, Default)]
 pub(super) struct PeerStatus {
-    /// What it said last, and when; `None` when it did not answer when it was asked last.
+    /// Its last answer and the time of it; `None` when it did not answer when it was asked last.
     pub(super) about: Option<(NodeReport, Instant)>,
-    /// How far its copies are; `None` when it was not asked since they were last wanted.
+    /// The positions of its copies; `None` when it was not asked since they were last wanted.
     pub(super) positions: Option<NodePositions>,
     /// Whether they are wanted.
     wants_positions: bool,
@@ -128,7 +128,7 @@ impl Peer {
         Err(PeerError::Refused(reply.code, words))
     }
 
-    /// What it says of itself.
+    /// The state that it reports.
     pub(super) fn about(&self, within: Duration) -> Result<NodeReport, PeerError> {
         let reply = self.request("GET", "/kedge/cluster/node", &[], within)?;
         let about: NodeReport = serde_json::from_slice(&reply.body)?;
@@ -145,7 +145,7 @@ impl Peer {
         Ok(ClusterMap::from_json(&reply.body)?)
     }
 
-    /// How far its copies are.
+    /// The positions of its copies.
     pub(super) fn positions(&self) -> Result<NodePositions, PeerError> {
         let path = "/kedge/cluster/positions";
         let reply = self.request("GET", path, &[], TRANSFER_TIMEOUT)?;

@@ -10,7 +10,7 @@ use kedge_cluster::{Chain, MapBucket, Position, Role, newest_branch};
 /// write to it, which takes longer the more there are.
 const TAKEOVERS_MAX: usize = 16;
 
-/// What a vBucket of this node is, as far as this process has made it so.
+/// The state of a vBucket of this node, as far as this process has made it so.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum AppliedState {
     /// It is what the disk says, but not active.
@@ -36,9 +36,9 @@ pub(super) enum AppliedState {
     Active,
 }
 
-/// What the map says of a vBucket.
+/// The map's entry of a vBucket, as applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Known {
+struct AppliedEntry {
     chain: Chain,
     second: Option<Chain>,
     role: Role,
@@ -47,7 +47,7 @@ struct Known {
 /// The vBuckets of one bucket.
 #[derive(Debug, Default)]
 pub(super) struct Reconciler {
-    held: Vec<(AppliedState, Option<Known>)>,
+    held: Vec<(AppliedState, Option<AppliedEntry>)>,
     is_new: bool,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Reconciler {
 pub(super) struct Assignment {
     pub(super) vb: u16,
     pub(super) state: VbState,
-    /// What goes with it.
+    /// The chain of that state.
     pub(super) chain: Chain,
     /// The chain whose majority SyncWrites need too.
     pub(super) second: Option<Chain>,
@@ -66,10 +66,10 @@ pub(super) struct Assignment {
     pub(super) is_gone: bool,
 }
 
-/// What was told of the copies of a bucket: by node, one position per vBucket.
+/// The reported copies of a bucket: by node, one position per vBucket.
 pub(super) type ReportedPositions<'a> = BTreeMap<u16, &'a [Option<Position>]>;
 
-/// What is to be done now.
+/// The work to be done now.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Step {
     /// vBuckets that get a state.
@@ -89,7 +89,7 @@ impl Reconciler {
         }
     }
 
-    /// What to do for the map, by the node `me`. `own` are the positions here.
+    /// Returns the work for the map, by the node `me`. `own` are the positions here.
     pub(super) fn step(
         &mut self,
         bucket: &MapBucket,
@@ -103,7 +103,7 @@ impl Reconciler {
         for (vb, chain) in (0_u16..).zip(&bucket.chains) {
             let at = usize::from(vb);
             let moves_to = bucket.moves.get(&vb).copied();
-            let says = Known {
+            let says = AppliedEntry {
                 chain: chain.clone(),
                 second: bucket.second_chain(vb),
                 role: bucket.role(vb, me),
@@ -198,8 +198,8 @@ impl Reconciler {
     }
 }
 
-/// What a vBucket becomes of which this process does not know yet whether it may be active: that takes what all other
-/// nodes of the chain have.
+/// The first state of a vBucket of which this process does not know yet whether it may be active: that takes the
+/// positions of all other nodes of the chain.
 fn first(
     chain: &Chain,
     me: u16,

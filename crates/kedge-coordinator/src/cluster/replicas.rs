@@ -13,7 +13,7 @@ use kedge_node::coordination::ChangeError;
 
 use super::{ASK_INTERVAL, ASK_TIMEOUT, ClusterNode};
 
-/// How soon copies that are made are looked at again.
+/// Time between two looks at copies that are being made.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Works until the server ends.
@@ -91,7 +91,7 @@ impl ClusterNode {
         Ok(true)
     }
 
-    /// How far the copies of all nodes are that are what the map says, and tell.
+    /// The positions of the copies of all nodes that have adopted the map and answer.
     fn positions_by(&self, map: &ClusterMap) -> BTreeMap<u16, NodePositions> {
         let told = self.each(map, |peer| {
             let about = peer.about(ASK_TIMEOUT).ok()?;

@@ -10,9 +10,9 @@ use serde_json::{Map, Value, json};
 
 use super::{ClusterNode, Peer};
 
-/// How long replicas are watched that are behind.
+/// Longest time for which replicas that are behind are watched.
 const LAG_MAX: Duration = Duration::from_secs(1);
-/// How often they are looked at then.
+/// Time between two looks at them.
 const LAG_PAUSE: Duration = Duration::from_millis(2);
 
 /// States, in the order of the documents.
@@ -23,13 +23,13 @@ const STATES: [(VbState, &str); 4] = [
     (VbState::Dead, "dead"),
 ];
 
-/// What one node says of a bucket.
-struct Figures<'a> {
+/// The figures of one node for a bucket.
+struct ReportedFigures<'a> {
     states: Option<&'a Map<String, Value>>,
     seqnos: Vec<Option<u64>>,
 }
 
-impl<'a> Figures<'a> {
+impl<'a> ReportedFigures<'a> {
     fn of(node: Option<&'a Value>, bucket: &str) -> Self {
         let of_bucket = node.and_then(|node| node.get("buckets")?.get(bucket));
         let seqnos = of_bucket.and_then(|it| it.get("seqnos")?.as_array());
@@ -41,7 +41,7 @@ impl<'a> Figures<'a> {
 }
 
 impl ClusterNode {
-    /// What this node says of itself to others.
+    /// Returns the state of this node, for others.
     pub(super) fn report(&self) -> NodeReport {
         NodeReport {
             node: self.name().to_owned(),
@@ -145,8 +145,8 @@ impl ClusterNode {
 }
 
 impl ClusterNode {
-    /// How long the replicas of each node take to have what their actives had at `asked`; `None` when that is longer
-    /// than [`LAG_MAX`].
+    /// The time that the replicas of each node take to reach the state of their actives at `asked`; `None` when that
+    /// is longer than [`LAG_MAX`].
     fn measure_lags(
         &self,
         map: &ClusterMap,
@@ -156,7 +156,7 @@ impl ClusterNode {
         let is_behind = |node: u16, now: &Value| {
             let lag_of = |bucket: &MapBucket| {
                 let mut told = told_of(map, bucket, figures);
-                told.insert(node, Figures::of(Some(now), &bucket.name));
+                told.insert(node, ReportedFigures::of(Some(now), &bucket.name));
                 lag(bucket, node, &told)
             };
             map.buckets.iter().any(|bucket| lag_of(bucket) > 0)
@@ -190,15 +190,20 @@ impl ClusterNode {
     }
 }
 
-/// What each node says of a bucket.
+/// The figures of each node for a bucket.
 fn told_of<'a>(
     map: &ClusterMap,
     bucket: &MapBucket,
     figures: &'a BTreeMap<u16, Value>,
-) -> BTreeMap<u16, Figures<'a>> {
+) -> BTreeMap<u16, ReportedFigures<'a>> {
     let numbers = (0_u16..).zip(&map.nodes);
     numbers
-        .map(|(number, _)| (number, Figures::of(figures.get(&number), &bucket.name)))
+        .map(|(number, _)| {
+            (
+                number,
+                ReportedFigures::of(figures.get(&number), &bucket.name),
+            )
+        })
         .collect()
 }
 
@@ -262,7 +267,7 @@ fn catching_up(bucket: &MapBucket, node: u16) -> usize {
 
 /// Items that the replicas of a node do not have and their actives do, also replicas that are to be. Both are asked one
 /// after the other, so writes in between count too.
-fn lag(bucket: &MapBucket, node: u16, told: &BTreeMap<u16, Figures<'_>>) -> u64 {
+fn lag(bucket: &MapBucket, node: u16, told: &BTreeMap<u16, ReportedFigures<'_>>) -> u64 {
     let behind = |vb: u16| {
         let Role::Replica { active } = bucket.role(vb, node) else {
             return None;

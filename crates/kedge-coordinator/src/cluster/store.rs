@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 /// The file in the data directory of a node of a cluster: its name and its map.
 pub const MAP_FILE: &str = "cluster-map.json";
 
-/// What is in the file.
+/// The content of the file.
 #[derive(Serialize, Deserialize)]
 struct SavedMap<'a> {
     node: String,
@@ -25,7 +25,7 @@ struct SavedMap<'a> {
 pub(super) struct MapStore {
     disk: Arc<dyn Disk>,
     path: PathBuf,
-    /// What a node that runs alone would have left.
+    /// The file of a node that runs alone.
     alone: PathBuf,
     node: String,
 }

@@ -20,7 +20,7 @@ use super::Identity;
 const STEP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Largest answer before the streams begin, in bytes.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
-/// What a replica cannot be without: documents as the active has them.
+/// The features that a replica needs: documents as the active has them.
 const FEATURES: Features = Features::of(&[
     Feature::TcpNodelay,
     Feature::MutationSeqno,
@@ -98,7 +98,7 @@ struct Dialog {
 }
 
 /// An answer to go on with.
-struct Answer {
+struct DialAnswer {
     status: Status,
     value: Vec<u8>,
 }
@@ -121,7 +121,7 @@ impl Dialog {
         Ok(self.stream.write_all(&out)?)
     }
 
-    fn receive(&mut self, opcode: Opcode) -> Result<Answer, DialError> {
+    fn receive(&mut self, opcode: Opcode) -> Result<DialAnswer, DialError> {
         loop {
             let consumed = match parse_response(&self.received, ANSWER_BYTES_MAX) {
                 ParseReply::Incomplete { .. } => {
@@ -146,7 +146,7 @@ impl Dialog {
                     })?;
                     let value = reply.value.to_vec();
                     self.received.drain(..consumed);
-                    return Ok(Answer { status, value });
+                    return Ok(DialAnswer { status, value });
                 }
             };
             self.received.drain(..consumed);

@@ -23,7 +23,7 @@ impl Input {
         }
     }
 
-    /// What was not worked off.
+    /// The bytes that were not consumed.
     pub(super) fn unread(&self) -> &[u8] {
         &self.bytes[self.from..self.to]
     }

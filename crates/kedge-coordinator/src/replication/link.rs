@@ -29,7 +29,7 @@ const TURN_BYTES: usize = 1 << 20;
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub(super) enum Lost {
+pub(super) enum LinkError {
     #[error("{0}")]
     Io(#[from] io::Error),
     #[error("{0}")]
@@ -40,16 +40,16 @@ pub(super) enum Lost {
     Name,
 }
 
-/// What comes next for a link.
+/// The next step of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum LinkAction {
     /// Nothing until something happens.
     Wait,
     /// Another turn.
     Again,
 }
 
-/// What a link does.
+/// The stage of a link.
 pub(super) enum Stage {
     /// It has no connection, and is to get one from this time on, nanoseconds of the monotonic clock.
     Resting(u64),
@@ -95,8 +95,8 @@ impl Live {
         link: &Link,
         identity: &Identity,
         now_ns: u64,
-    ) -> Result<Self, Lost> {
-        let node = NodeName::new(&identity.node).ok_or(Lost::Name)?;
+    ) -> Result<Self, LinkError> {
+        let node = NodeName::new(&identity.node).ok_or(LinkError::Name)?;
         let config = ConsumerConfig {
             name: format!(
                 "replication:{}->{}:{}",
@@ -135,7 +135,7 @@ impl Live {
     }
 
     /// Sends as much as the socket takes.
-    pub(super) fn send(&mut self) -> Result<(), Lost> {
+    pub(super) fn send(&mut self) -> Result<(), LinkError> {
         while self.writable && !self.out.is_empty() {
             match self.out.write_to(&mut self.stream) {
                 Ok(0) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
@@ -152,7 +152,7 @@ impl Live {
     }
 
     /// Reads once. False when there is nothing more now.
-    fn read(&mut self) -> Result<usize, Lost> {
+    fn read(&mut self) -> Result<usize, LinkError> {
         match self.input.read(&mut self.stream, self.need) {
             Ok((count, more)) => {
                 self.readable = more;
@@ -168,7 +168,7 @@ impl Live {
     }
 
     /// Takes the frames of the input apart.
-    fn parse(&mut self, streams: &mut Streams, now_ns: u64) -> Result<(), Lost> {
+    fn parse(&mut self, streams: &mut Streams, now_ns: u64) -> Result<(), LinkError> {
         loop {
             let (frame, consumed) = match parse_peer(self.input.unread(), FRAME_BODY_BYTES_MAX) {
                 ParsePeer::Incomplete { need } => {
@@ -188,9 +188,9 @@ impl Live {
 
 impl Link {
     /// Makes all the progress that is to be made on its connection, if it has one.
-    pub(super) fn serve(&mut self, now_ns: u64) -> Result<Next, Lost> {
+    pub(super) fn serve(&mut self, now_ns: u64) -> Result<LinkAction, LinkError> {
         let (Stage::Live(live), Some(bucket)) = (&mut self.stage, &self.bucket) else {
-            return Ok(Next::Wait);
+            return Ok(LinkAction::Wait);
         };
         let mut received = 0;
         let next = loop {
@@ -199,22 +199,22 @@ impl Link {
             if !streams.flush(bucket, now_ns, consumer, out) {
                 // The peer is not silent: it is not listened to.
                 consumer.not_reading(now_ns);
-                break Next::Wait;
+                break LinkAction::Wait;
             }
             consumer.consumed(now_ns, std::mem::take(&mut live.unconsumed), out);
             streams.ask(bucket, now_ns, consumer, out);
             if !live.readable {
-                break Next::Wait;
+                break LinkAction::Wait;
             }
             if received >= TURN_BYTES {
-                break Next::Again;
+                break LinkAction::Again;
             }
             let count = live.read()?;
             received += count;
             live.parse(streams, now_ns)?;
         };
         // All that came was read: it says that the peer is there.
-        if next == Next::Wait && live.consumer.next_deadline_ns() <= now_ns {
+        if next == LinkAction::Wait && live.consumer.next_deadline_ns() <= now_ns {
             live.consumer.on_time(now_ns, live.out.buffer())?;
         }
         live.send()?;

@@ -38,9 +38,9 @@ use parking_lot::Mutex;
 
 use dial::DialError;
 use status::ReplicationStatus;
-use thread::{WAKER, Work};
+use thread::{LinkThread, WAKER};
 
-/// What the thread is told.
+/// A message to the thread.
 pub(crate) enum LinkMessage {
     /// This node's name, and how it logs in.
     Identity(Identity),
@@ -69,7 +69,7 @@ pub(crate) enum LinkMessage {
         state: VbState,
         result: Result<(), Status>,
     },
-    /// Who hears of vBuckets that were taken over.
+    /// The listener for vBuckets that were taken over.
     Heir(Heir),
     /// Prepares of a bucket are to be acknowledged.
     Acknowledge {
@@ -96,7 +96,7 @@ pub struct Replicator {
 
 /// The thread, which there is only where something is to be replicated.
 enum Thread {
-    NotNeeded(Box<Work>),
+    NotNeeded(Box<LinkThread>),
     Runs(JoinHandle<()>),
     Ended,
 }
@@ -116,7 +116,7 @@ impl Replicator {
         let poll = Poll::new()?;
         let inbox = Arc::new(Inbox::new(Waker::new(poll.registry(), WAKER)?));
         let status_board = Arc::new(ReplicationStatus::default());
-        let work = Work::new(
+        let work = LinkThread::new(
             poll,
             inbox.clone(),
             registry.clone(),
@@ -190,7 +190,7 @@ impl ReplicationLinks for Replicator {
     }
 }
 
-/// How a bucket reaches the thread.
+/// The way of a bucket to the thread.
 struct Sink {
     bucket: u64,
     inbox: Arc<Inbox<LinkMessage>>,

@@ -18,7 +18,7 @@ pub struct ReplicationSource {
     pub takeovers: BTreeSet<VbId>,
 }
 
-/// Who this node is to its peers.
+/// The identity of this node to its peers.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Identity {
     /// Its name in topologies.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use kedge_node::coordination::{LinkStatus, PeerAddress, StreamPhase};
 use parking_lot::{Condvar, Mutex};
 
-/// What all links ever did, whether they are still there or not.
+/// Sums over all links that there ever were.
 #[derive(Debug, Default)]
 pub(super) struct Totals {
     pub(super) connects: AtomicU64,
@@ -27,10 +27,10 @@ impl Totals {
     }
 }
 
-/// What one link shows of itself.
+/// The status that one link publishes.
 pub(super) type LinkStatusCell = Arc<Mutex<LinkStatus>>;
 
-/// What all links show.
+/// The status of all links.
 #[derive(Default)]
 pub(super) struct ReplicationStatus {
     /// With the name of the peer.

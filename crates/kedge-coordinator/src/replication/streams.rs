@@ -17,7 +17,7 @@ use super::status::{LinkStatusCell, Totals};
 /// Changes of a vBucket are given to the bucket when they are so many, at the latest.
 const BATCH_MAX: usize = 512;
 
-/// How far a vBucket is.
+/// The phase of a vBucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// To be asked for from this time on, nanoseconds of the monotonic clock.
@@ -48,7 +48,7 @@ impl Stream {
     }
 }
 
-/// What came and was not given to the bucket yet.
+/// A change that came and was not given to the bucket yet.
 enum Item {
     /// Changes of one vBucket, one after the other.
     Changes(VbId, Vec<Received>),
@@ -393,7 +393,7 @@ impl Streams {
             });
     }
 
-    /// What became of that. True when all of the vBucket was taken over.
+    /// Takes the result of that. True when all of the vBucket was taken over.
     pub(super) fn on_state_set(
         &mut self,
         vb: VbId,
@@ -473,7 +473,8 @@ impl Streams {
         }
     }
 
-    /// What came cannot follow what the vBucket has, or the vBucket is none to follow another now.
+    /// Gives up a stream whose changes cannot follow the state of the vBucket, or whose vBucket cannot follow another
+    /// now.
     fn give_up(
         &mut self,
         bucket: &Bucket,

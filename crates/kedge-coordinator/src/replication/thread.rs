@@ -17,7 +17,7 @@ use mio::{Events, Interest, Poll, Token};
 
 use super::backoff::Backoff;
 use super::dial::{DialError, dial};
-use super::link::{Link, Live, Lost, Next, Stage};
+use super::link::{Link, LinkAction, LinkError, Live, Stage};
 use super::status::{ReplicationStatus, Totals};
 use super::streams::Streams;
 use super::{Heir, Identity, LinkMessage, ReplicationSource, Sink};
@@ -35,12 +35,12 @@ const LASTED_NS: u64 = 500_000_000;
 const LEAD_ITEMS_MAX: usize = 8;
 
 /// A bucket that something is replicated to.
-struct Target {
+struct LinkTarget {
     id: u64,
     bucket: Option<Arc<Bucket>>,
 }
 
-pub(super) struct Work {
+pub(super) struct LinkThread {
     poll: Poll,
     inbox: Arc<Inbox<LinkMessage>>,
     registry: Arc<BucketRegistry>,
@@ -48,9 +48,9 @@ pub(super) struct Work {
     status_board: Arc<ReplicationStatus>,
     identity: Option<Arc<Identity>>,
     heir: Option<Heir>,
-    targets: BTreeMap<String, Target>,
+    targets: BTreeMap<String, LinkTarget>,
     links: BTreeMap<u64, Link>,
-    /// Which link a vBucket of a bucket comes through.
+    /// The link that each vBucket of a bucket comes through.
     routes: HashMap<(u64, VbId), u64>,
     next_id: u64,
     generation: u64,
@@ -61,7 +61,7 @@ pub(super) struct Work {
     stopping: bool,
 }
 
-impl Work {
+impl LinkThread {
     pub(super) fn new(
         poll: Poll,
         inbox: Arc<Inbox<LinkMessage>>,
@@ -125,7 +125,7 @@ impl Work {
         all.into_iter().for_each(|id| self.forget(id));
     }
 
-    /// How long the poll may wait: not at all while there is something to do.
+    /// The longest wait of the poll: zero while there is something to do.
     fn timeout(&self) -> Option<Duration> {
         if !self.due.is_empty() || !self.inbox.may_sleep() {
             return Some(Duration::ZERO);
@@ -151,7 +151,7 @@ impl Work {
         let mut busy = 0;
         while let Some(id) = self.due.pop_first() {
             busy += 1;
-            if self.serve(id) == Next::Again {
+            if self.serve(id) == LinkAction::Again {
                 again.insert(id);
             }
             let link = self.links.get_mut(&id);
@@ -246,10 +246,10 @@ impl Work {
         }
     }
 
-    fn serve(&mut self, id: u64) -> Next {
+    fn serve(&mut self, id: u64) -> LinkAction {
         let now_ns = self.now_ns();
         let Some(link) = self.links.get_mut(&id) else {
-            return Next::Wait;
+            return LinkAction::Wait;
         };
         match &link.stage {
             Stage::Resting(at) if *at <= now_ns => self.begin(id),
@@ -259,7 +259,7 @@ impl Work {
                 Err(why) => self.lose(id, &why),
             },
         }
-        Next::Wait
+        LinkAction::Wait
     }
 
     /// Tries to connect, on a thread of its own.
@@ -340,7 +340,7 @@ impl Work {
     }
 
     /// A connection ended.
-    fn lose(&mut self, id: u64, why: &Lost) {
+    fn lose(&mut self, id: u64, why: &LinkError) {
         let now_ns = self.now_ns();
         let Some(link) = self.links.get_mut(&id) else {
             return;
@@ -486,7 +486,8 @@ impl Work {
         }
         let id = self.take_id();
         let bucket = self.find(name, id);
-        self.targets.insert(name.to_owned(), Target { id, bucket });
+        self.targets
+            .insert(name.to_owned(), LinkTarget { id, bucket });
         id
     }
 

@@ -15,13 +15,13 @@ use super::stat_lines::{StatStep, vbucket_number};
 use crate::session::{Rights, Session};
 use crate::stat_walk::{Each, Walk};
 
-/// What the user may see: all that is open, or what the manifest has of it.
-enum Seen {
+/// The part that the user may see: all that is open, or the manifest's view of it.
+enum VisibleCollections {
     All,
     Some(BTreeSet<ScopeId>, BTreeSet<CollectionId>),
 }
 
-impl Seen {
+impl VisibleCollections {
     fn of(session: &Session, manifest: &Manifest) -> Self {
         // In a vBucket there may be what the manifest does not name any more, or not yet.
         if session.rights.allow(Rights::STATS) {
@@ -56,7 +56,7 @@ const STEP: usize = 32;
 struct Details {
     bucket: Arc<Bucket>,
     manifest: Arc<Manifest>,
-    seen: Seen,
+    seen: VisibleCollections,
     /// True if scopes are told of rather than collections.
     of_scopes: bool,
     /// Names of the collections that the manifest has.
@@ -66,11 +66,11 @@ struct Details {
     /// vBuckets that are still to be looked at.
     left: Range<u16>,
     /// The vBucket of which a part was told.
-    current: Option<Current>,
+    current: Option<VbucketDetails>,
 }
 
-/// What is being told of a vBucket.
-struct Current {
+/// The part of a vBucket's answer that is under way.
+struct VbucketDetails {
     vb: VbId,
     persisted: Seqno,
     /// Scopes that are still to be told of, the next one last.
@@ -98,7 +98,7 @@ pub(super) fn group(session: &Session, name: &str, argument: Option<&str>) -> St
     };
     let named = manifest.collections();
     let mut details = Details {
-        seen: Seen::of(session, &manifest),
+        seen: VisibleCollections::of(session, &manifest),
         names: named.map(|(_, it)| (it.id, it.name.clone())).collect(),
         of_scopes: name == "scopes-details",
         naming: argument.is_none().then_some(0),
@@ -183,7 +183,7 @@ impl Details {
         }
         found.collections.reverse();
         found.scopes.reverse();
-        self.current = Some(Current {
+        self.current = Some(VbucketDetails {
             vb,
             persisted: found.persisted_seqno,
             scopes: found.scopes,
@@ -194,7 +194,7 @@ impl Details {
     }
 
     /// Tells of some of a vBucket's collections. True when there are no more.
-    fn collections(&self, current: &mut Current, each: Each<'_>) -> bool {
+    fn collections(&self, current: &mut VbucketDetails, each: Each<'_>) -> bool {
         let at = current.collections.len().saturating_sub(STEP);
         for it in current.collections.drain(at..).rev() {
             let prefix = format!("vb_{}:0x{:x}", current.vb, it.collection.get());
@@ -220,7 +220,7 @@ impl Details {
     }
 
     /// Tells of a vBucket's next scope, or of some of its collections. True when there are no more.
-    fn scopes(&self, current: &mut Current, each: Each<'_>) -> bool {
+    fn scopes(&self, current: &mut VbucketDetails, each: Each<'_>) -> bool {
         let Some(&id) = current.scopes.last() else {
             return true;
         };

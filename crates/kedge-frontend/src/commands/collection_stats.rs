@@ -12,7 +12,7 @@ use super::stat_lines::{StatStep, of_vbuckets};
 use crate::session::{Failure, Rights, Session};
 use crate::stat_walk::{Each, Walk};
 
-/// What is asked for.
+/// The scope of the question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted<'a> {
     All,

@@ -90,7 +90,7 @@ pub(crate) fn complete(
     Ok(())
 }
 
-/// What a mutation came to, with its document.
+/// The result of a mutation, with its document.
 ///
 /// # Errors
 /// How it failed; `Internal` when something else than a mutation ended.
@@ -102,7 +102,7 @@ pub(crate) fn mutation(completion: Completion) -> Result<(Mutated, Option<Item>)
     }
 }
 
-/// What a counter came to. A SyncWrite that was committed comes with its document, which holds the number.
+/// The result of a counter. A SyncWrite that was committed comes with its document, which holds the number.
 ///
 /// # Errors
 /// As [`mutation`].
@@ -170,7 +170,7 @@ pub(crate) fn status_of(completion: Completion) -> Result<(), Status> {
     }
 }
 
-/// What a command is told that was ended as another kind of command would be: the failure if it is one, as a bucket
+/// The status of a command that was ended as another kind of command would be: the failure if it is one, as a bucket
 /// that closes ends all alike.
 pub(crate) fn unexpected(completion: Completion) -> Status {
     status_of(completion).err().unwrap_or(Status::Internal)

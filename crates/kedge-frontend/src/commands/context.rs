@@ -80,7 +80,7 @@ pub(crate) struct CommandContext<'c, 't, 'r> {
     pub(crate) infos: FrameInfos<'r>,
 }
 
-/// What became of a command that did not fail.
+/// The outcome of a command that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Done {
     /// The reply was composed, or left out by a quiet command.
@@ -143,7 +143,7 @@ impl Session {
 }
 
 impl Target<'_> {
-    /// What all reads share.
+    /// The arguments that all reads share.
     #[inline]
     pub(crate) fn read(&self, session: &Session) -> Read<'_> {
         Read {
@@ -153,7 +153,7 @@ impl Target<'_> {
         }
     }
 
-    /// What all writes share.
+    /// The arguments that all writes share.
     #[inline]
     pub(crate) fn write(&self, session: &Session, infos: &FrameInfos<'_>, cas: Cas) -> Write<'_> {
         Write {
@@ -179,7 +179,7 @@ pub(crate) fn tells_end(
 }
 
 impl<'r> CommandContext<'_, '_, 'r> {
-    /// What is checked of every command before it is decoded.
+    /// Checks what holds for every command before it is decoded.
     ///
     /// # Errors
     /// `AccessDenied` before the login, for what the user may not do, or for acting as another user; `Invalid` for a datatype that was not
@@ -310,7 +310,7 @@ impl<'r> CommandContext<'_, '_, 'r> {
         self.park_as((self.row.reply)())
     }
 
-    /// What a task does at its end, when the command is parked next and waits for no more than how it went.
+    /// The callback that a task calls at its end, when the command is parked next and waits for the result only.
     pub(crate) fn tells_end(&self) -> impl FnOnce(Result<(), Status>) + Send + use<> {
         tells_end(self.session, self.turn)
     }

@@ -17,7 +17,7 @@ use crate::session::Failure;
 use crate::shared::Shared;
 use crate::stat_walk::{Each, Walk};
 
-/// What ends the part of a connection's name that `dcpagg` adds up, unless it is told.
+/// The end of the part of a connection's name that `dcpagg` adds up, unless the request names another.
 const SEPARATOR: &str = ":";
 
 /// Connections from this node to others that replicate a bucket.

@@ -39,7 +39,7 @@ pub(super) fn replica(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, 
 }
 
 impl CommandContext<'_, '_, '_> {
-    /// What it takes to read documents as they are stored, with their extended attributes.
+    /// The privileges that are needed to read documents as they are stored, with their extended attributes.
     ///
     /// # Errors
     /// `NotSupported` when the client does not take them.

@@ -8,7 +8,8 @@ use super::context::{CommandContext, Done};
 use crate::histogram::Style;
 use crate::session::Failure;
 
-/// What is granted when it is asked for. Left out is what the server does not do yet, as clients would use it.
+/// The features that are granted when they are asked for. Left out are those that the server does not serve yet, as
+/// clients would use them.
 const GRANTED: Features = Features::of(&[
     Feature::TcpNodelay,
     Feature::MutationSeqno,

@@ -13,7 +13,7 @@ use super::context::{CommandContext, Done};
 use super::stat_lines::{state_name_of, vbucket_number};
 use crate::session::{Composer, Failure, ReplyKind, Rights, Session};
 
-/// What is asked of a key.
+/// The question about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KeyGroup {
     validate: bool,

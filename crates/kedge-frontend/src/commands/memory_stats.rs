@@ -61,7 +61,7 @@ fn checkpoints(vb: VbId, figures: &CheckpointFigures, each: Each<'_>) {
     }
 }
 
-/// What a stream has not given out counts for it, wherever it is.
+/// Shows the cursor of a stream: changes that it has not sent count for it, wherever they are.
 fn stream_cursor(stream: &StreamFigures, each: Each<'_>) {
     let prefix = format!("vb_{}:{}", stream.vb, stream.connection);
     for (name, value) in [

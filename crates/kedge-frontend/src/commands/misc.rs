@@ -30,8 +30,8 @@ pub(super) fn version(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, 
     Ok(Done::Replied)
 }
 
-/// What is logged is the server's setting; a client does not change it. The command is answered since memcached
-/// clients expect it to work.
+/// Changes nothing: the log level is the server's setting. The command is answered since memcached clients expect it
+/// to work.
 pub(super) fn verbosity(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     Verbosity::decode(command.request)?;
     Ok(command.success())

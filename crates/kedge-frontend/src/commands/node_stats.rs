@@ -122,7 +122,7 @@ pub(super) fn settings(shared: &Shared, session: &Session, each: Each<'_>) -> Re
     Ok(())
 }
 
-/// What is about others, too: the right to statistics of the whole node is needed.
+/// Refuses without the right to statistics of the whole node, for groups that are about others, too.
 ///
 /// # Errors
 /// `AccessDenied`.

@@ -13,9 +13,9 @@ use crate::session::{
     Ended, Failure, InFlightRequest, Observing, ReplyKind, Rights, Session, SessionTurn,
 };
 
-type Seen = (ObserveState, Cas);
+type ObservedState = (ObserveState, Cas);
 
-fn push(asked: ObservedKey<'_>, (state, cas): Seen, value: &mut Vec<u8>) {
+fn push(asked: ObservedKey<'_>, (state, cas): ObservedState, value: &mut Vec<u8>) {
     let state = match state {
         ObserveState::NotPersisted => KeyState::NotPersisted,
         ObserveState::Persisted => KeyState::Persisted,
@@ -34,7 +34,7 @@ fn look(
     session: &Session,
     turn: &SessionTurn<'_>,
     asked: ObservedKey<'_>,
-) -> Result<Outcome<Seen>, Failure> {
+) -> Result<Outcome<ObservedState>, Failure> {
     let key = session.key(asked.key)?;
     let bucket = session.collection(key.collection(), Rights::READ)?;
     let read = Read {

@@ -91,7 +91,7 @@ const GROUPS: [&str; 61] = [
 
 /// The group, and the form, that a request asks for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct StatRequest<'a> {
     /// The name of the group, then arguments behind spaces.
     pub(crate) group: &'a str,
     /// More arguments, as JSON; empty for none.
@@ -110,7 +110,7 @@ pub(super) fn stat(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Fai
         opaque: command.request.opaque,
     };
     let arguments = wire.arguments;
-    let asked = Asked { group, arguments };
+    let asked = StatRequest { group, arguments };
     match answer(command.session, command.turn, asked, form, command.out)? {
         true => Ok(Done::Replied),
         false => Ok(Done::Parked),
@@ -124,7 +124,7 @@ pub(super) fn stat(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Fai
 pub(crate) fn group_stats(
     session: &Session,
     shared: &Shared,
-    asked: Asked<'_>,
+    asked: StatRequest<'_>,
     each: Each<'_>,
 ) -> Result<(TimedGroup, Option<Walk>), Failure> {
     let mut words = asked.group.split_ascii_whitespace();
@@ -142,7 +142,12 @@ pub(crate) fn group_stats(
     Ok((timed, rest))
 }
 
-fn known_group(session: &Session, shared: &Shared, asked: Asked<'_>, each: Each<'_>) -> StatStep {
+fn known_group(
+    session: &Session,
+    shared: &Shared,
+    asked: StatRequest<'_>,
+    each: Each<'_>,
+) -> StatStep {
     let mut words = asked.group.split_ascii_whitespace();
     let name = words.next().unwrap_or_default();
     let argument = words.next();

@@ -8,7 +8,7 @@ use kedge_types::{Status, VbId};
 use crate::session::Failure;
 use crate::stat_walk::{Each, Walk};
 
-/// What became of a group that was asked for: all was told, or there is more.
+/// The outcome of a group that was asked for: everything was shown, or there is more.
 pub(crate) type StatStep = Result<Option<Walk>, Failure>;
 
 /// The walk over all vBuckets of a bucket that shows what a look finds; of one that an argument names, that is shown at

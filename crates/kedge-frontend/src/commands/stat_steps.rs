@@ -13,8 +13,8 @@ use kedge_protocol::binary::commands::Stat;
 use kedge_protocol::text::reply;
 use kedge_types::Status;
 
-use super::stat::{Asked, group_stats};
-use crate::session::{Answer, AnswerForm, Failure, Session, SessionTurn};
+use super::stat::{StatRequest, group_stats};
+use crate::session::{AnswerForm, Failure, Session, SessionTurn, StatAnswer};
 use crate::stat_walk::Walk;
 use crate::text_status::write_status;
 
@@ -59,7 +59,7 @@ impl AnswerForm {
 pub(crate) fn answer(
     session: &mut Session,
     turn: &mut SessionTurn<'_>,
-    asked: Asked<'_>,
+    asked: StatRequest<'_>,
     form: AnswerForm,
     out: &mut Output,
 ) -> Result<bool, Failure> {
@@ -80,7 +80,7 @@ pub(crate) fn answer(
         form.end(out.buffer());
         return Ok(true);
     };
-    session.telling = Some(Box::new(Answer {
+    session.telling = Some(Box::new(StatAnswer {
         form,
         walk,
         group,
@@ -94,7 +94,7 @@ pub(crate) fn answer(
 impl Session {
     /// Makes lines of the answer to STAT that is under way, as long as the output has room and the turn lasts. Returns
     /// the answer when it has ended.
-    fn tell(&mut self, turn: &SessionTurn<'_>, out: &mut Output) -> Option<Box<Answer>> {
+    fn tell(&mut self, turn: &SessionTurn<'_>, out: &mut Output) -> Option<Box<StatAnswer>> {
         let mut answer = self.telling.take()?;
         let shared = turn.shared;
         let began_ns = shared.clock.mono_ns();

@@ -63,7 +63,7 @@ pub(super) fn disk_info(bucket: &Arc<Bucket>, argument: Option<&str>) -> StatSte
     })))
 }
 
-/// What `vbucket-details` tells of a vBucket's file.
+/// The lines of `vbucket-details` about a vBucket's file.
 pub(super) fn vbucket_file(bucket: &Bucket, vb: VbId, each: Each<'_>) {
     let Ok(Some(file)) = bucket.file_figures(vb) else {
         return;

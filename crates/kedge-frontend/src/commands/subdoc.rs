@@ -65,8 +65,8 @@ impl<'r> Wire<'r> {
         Ok(check(self.specs.iter().copied())?)
     }
 
-    /// What the specs need: each direction has a privilege of its own for attributes of the system, whose names
-    /// `$XTOC` tells too.
+    /// The privileges that the specs need: each direction has its own for attributes of the system, whose names
+    /// `$XTOC` shows too.
     fn needed(&self) -> Rights {
         let needed = self.specs.iter().map(|spec| {
             let body = match spec.op.is_mutation() {
@@ -150,7 +150,7 @@ pub(super) fn looked(
     reply.compose(composer, looking.single, out)
 }
 
-/// What a lookup found.
+/// The result of a lookup.
 struct Looked {
     cas: Cas,
     deleted: bool,

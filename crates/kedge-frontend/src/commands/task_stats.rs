@@ -40,12 +40,12 @@ pub(super) fn tasks(shared: &Shared, session: &Session, all: bool, each: Each<'_
     })
 }
 
-/// How long tasks waited for a thread, by kind.
+/// Time that tasks waited for a thread, by kind.
 pub(super) fn scheduler(pools: &TaskPools, style: Style, each: Each<'_>) {
     histograms(pools, style, |info| &info.queue_time, each);
 }
 
-/// How long tasks ran, by kind.
+/// Run time of tasks, by kind.
 pub(super) fn runtimes(pools: &TaskPools, style: Style, each: Each<'_>) {
     histograms(pools, style, |info| &info.run_time, each);
 }
@@ -150,7 +150,7 @@ fn table(tasks: &[TaskInfo], now_ns: u64, each: Each<'_>) {
 }
 
 fn row(task: &TaskInfo, bucket: &str, now_ns: u64) -> serde_json::Value {
-    /// What the tool shows as "never".
+    /// The value that the tool shows as "never".
     const NEVER_NS: u64 = 1 << 60;
     let ns = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(NEVER_NS);
     let (state, wakes_ns) = match task.state {

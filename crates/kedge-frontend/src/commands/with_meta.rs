@@ -54,7 +54,7 @@ pub(super) fn mutate(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, F
     execute(command, wire.key, wire.expected_cas, &with)
 }
 
-/// What is to be done, of nothing yet.
+/// The change to be made, without any effect yet.
 fn what<'p>(
     kind: MutateKind,
     options: WithMetaOptions,

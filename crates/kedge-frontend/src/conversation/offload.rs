@@ -23,7 +23,7 @@ use crate::shared::Shared;
 /// Keys that a command may name before it is long, in bytes of its request.
 const MANY_KEYS_BYTES: usize = 32 << 10;
 
-/// What a task does with a session.
+/// The work of a task with a session.
 pub(crate) enum OffloadedWork {
     /// Executes a request, which is all of these bytes.
     Request(Vec<u8>),
@@ -40,7 +40,7 @@ pub(crate) struct OffloadedSession {
     pub(crate) start_ns: u64,
 }
 
-/// What became of the work.
+/// The outcome of the work.
 pub(crate) enum OffloadOutcome {
     /// The bytes of a request, none when it was executed; how many were executed, and why it went no further.
     Request(Vec<u8>, usize, Halt),
@@ -210,7 +210,7 @@ impl Session {
             })
     }
 
-    /// What stands in its place while it is on loan.
+    /// The session that stands in its place while it is on loan.
     pub(crate) fn stand_in(&self, shared: &Shared) -> Self {
         Self::new(self.id(), self.port(), self.local, self.peer, shared)
     }
@@ -231,7 +231,7 @@ fn meta_is_long(
     crate::text_exec::with_meta_key(key, |key| is_long(key, uses))
 }
 
-/// How long a compressed value claims to be without compression, in bytes.
+/// The length that a compressed value claims to have without compression, in bytes.
 fn inflated_len(value: &[u8]) -> usize {
     snap::raw::decompress_len(value).unwrap_or(0)
 }

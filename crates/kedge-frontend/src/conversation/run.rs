@@ -10,7 +10,7 @@ use crate::session::{Composer, Failure, Flow, Session, SessionTurn};
 /// Where the server duration stands in a reply that has one: behind the header and the head of its frame info.
 const DURATION_AT: usize = 25;
 
-/// What became of a command that was not refused.
+/// The outcome of a command that was not refused.
 enum RunOutcome {
     /// It must wait for others and was not executed.
     Wait,

@@ -15,15 +15,15 @@ type Name = (String, String);
 /// All DCP connections of the server.
 pub(crate) struct DcpConnections {
     front_ends: Arc<FrontEnds>,
-    open: Mutex<BTreeMap<Name, Known>>,
+    open: Mutex<BTreeMap<Name, ConnectionEntry>>,
 }
 
-struct Known {
+struct ConnectionEntry {
     id: ConnectionId,
     figures: Arc<Mutex<ProducerFigures>>,
 }
 
-/// What is known of a connection.
+/// The figures of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct DcpFigures {
     pub(crate) name: String,
@@ -55,7 +55,7 @@ impl DcpConnections {
     ) -> Registered {
         let name = (bucket.to_owned(), name.to_owned());
         let figures = Arc::<Mutex<ProducerFigures>>::default();
-        let known = Known {
+        let known = ConnectionEntry {
             id,
             figures: figures.clone(),
         };
@@ -77,7 +77,7 @@ impl DcpConnections {
         }
     }
 
-    /// How many there are.
+    /// Their number.
     pub(crate) fn len(&self) -> usize {
         self.open.lock().len()
     }

@@ -39,12 +39,12 @@ pub(crate) struct DcpSession {
     mailbox: Arc<Mailbox>,
     registered: Registered,
     ready: Vec<VbId>,
-    /// What the consumer acknowledged and the bucket was not told yet.
+    /// Acknowledgements of the consumer that the bucket has not received yet.
     acks: Vec<(VbId, Seqno)>,
 }
 
 impl DcpSession {
-    /// What a session becomes that asks for it.
+    /// Opens a session for DCP.
     ///
     /// # Errors
     /// What the client is told.

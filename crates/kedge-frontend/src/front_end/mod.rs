@@ -154,7 +154,7 @@ impl FrontEnd {
         self.aborting || (self.stopping && self.connections.is_empty())
     }
 
-    /// How long the poll may wait: not at all while there is something to do.
+    /// The longest wait of the poll: zero while there is something to do.
     fn timeout(&self) -> Option<Duration> {
         if !self.again.is_empty() || !self.front_ends.inbox(self.thread).may_sleep() {
             return Some(Duration::ZERO);

@@ -9,7 +9,7 @@ const WAITS: u64 = 16;
 /// No wait counts as longer than this many times the limit: one slow read does not keep the thread from looking for long.
 const LONGEST: u64 = 4;
 
-/// How long waits for the disk took.
+/// The durations of waits for the disk.
 #[derive(Debug)]
 pub(super) struct Waits {
     limit_ns: u64,
@@ -25,7 +25,7 @@ impl Waits {
         }
     }
 
-    /// How long the thread is to look before it sleeps. As long as most waits would end meanwhile, that is.
+    /// The time for which the thread polls before it sleeps: as long as most waits would end meanwhile.
     pub(super) fn look(&self) -> Option<Duration> {
         let pays = self.limit_ns > 0 && self.mean_ns <= self.limit_ns / 2;
         pays.then_some(Duration::from_nanos(self.limit_ns))

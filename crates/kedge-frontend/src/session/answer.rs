@@ -5,14 +5,14 @@ use kedge_types::Status;
 use crate::stat_timings::TimedGroup;
 use crate::stat_walk::Walk;
 
-/// How lines and the end of an answer are written.
+/// The form of the lines and of the end of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AnswerForm {
     /// The binary protocol: number of the opcode, and opaque.
     Binary {
         /// The number of the request's opcode.
         number: u8,
-        /// What the client knows the request by.
+        /// The client's name of the request.
         opaque: u32,
     },
     /// The text protocol.
@@ -22,14 +22,14 @@ pub(crate) enum AnswerForm {
 }
 
 /// An answer to STAT of which a part is still to be made.
-pub(crate) struct Answer {
+pub(crate) struct StatAnswer {
     pub(crate) form: AnswerForm,
     pub(crate) walk: Walk,
     /// The group, for the histograms.
     pub(crate) group: TimedGroup,
     /// When the command began, nanoseconds of the monotonic clock.
     pub(crate) start_ns: u64,
-    /// What making the lines has taken so far, in nanoseconds.
+    /// Time that making the lines has taken so far, in nanoseconds.
     pub(crate) worked_ns: u64,
     /// Why the rest is not told.
     pub(crate) failed: Option<Status>,

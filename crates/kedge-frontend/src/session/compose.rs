@@ -10,7 +10,7 @@ use kedge_types::{Cas, Datatype, Status};
 
 use crate::limits::COPY_VALUE_BYTES_MAX;
 
-/// What must be known of a request to answer it.
+/// The properties of a request that its answer needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Composer {
     /// Number of the opcode, also of one that is unknown.

@@ -39,7 +39,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// How often this thread asked for memory while `run` ran.
+/// The number of allocations of this thread while `run` ran.
 pub(super) fn allocations(run: impl FnOnce()) -> u64 {
     let before = ALLOCATIONS.with(Cell::get);
     run();

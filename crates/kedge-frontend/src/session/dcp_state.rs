@@ -16,7 +16,7 @@ use crate::shared::Shared;
 /// acknowledgements are to be read while it waits.
 const QUEUED_BEYOND: usize = VALUE_BYTES_MAX + (1 << 20);
 
-/// What a session does beside commands.
+/// The state of a session beside commands.
 #[derive(Default)]
 pub(super) enum DcpState {
     /// Nothing.

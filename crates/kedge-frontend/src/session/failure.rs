@@ -88,7 +88,7 @@ impl Session {
         Flow::Next
     }
 
-    /// What was refused to a user; what comes before a login is nobody's.
+    /// Puts refusals of a user into the audit log; those before a login belong to nobody.
     #[cold]
     fn audit_denied(&self, shared: &Shared, composer: &Composer, failure: Failure) {
         let Some(user) = &self.user else {

@@ -11,7 +11,7 @@ use super::parked_state::{Changing, Looking, Observing, Suspended};
 use kedge_protocol::binary::Opcode;
 use kedge_types::limits::UNORDERED_COMMANDS_MAX;
 
-/// How the reply of a parked command is composed.
+/// The form of the reply of a parked command.
 #[derive(Debug)]
 pub(crate) enum ReplyKind {
     /// CAS and mutation token.
@@ -39,7 +39,7 @@ pub(crate) enum ReplyKind {
     KeyStats,
     /// Paths of a document.
     Lookup(Box<Looking>),
-    /// What a sub-document mutation came to.
+    /// The result of a sub-document mutation.
     Modified(Box<Changing>),
     /// The id of a range scan.
     ScanMade,
@@ -136,7 +136,7 @@ impl InFlightRequests {
         Some(flight)
     }
 
-    /// How many are in flight.
+    /// The number of commands in flight.
     pub(crate) fn len(&self) -> usize {
         usize::from(self.count)
     }

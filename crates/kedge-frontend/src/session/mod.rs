@@ -26,7 +26,7 @@ use kedge_cluster::{CLUSTER_USER, Config, Revision};
 use kedge_protocol::binary::{ConnectionKind, Feature, Features, Opcode};
 use kedge_types::Datatype;
 
-pub(crate) use answer::{Answer, AnswerForm};
+pub(crate) use answer::{AnswerForm, StatAnswer};
 pub(crate) use compose::{Composer, copies_long, inflated};
 pub(crate) use failure::Failure;
 pub(crate) use in_flight::{InFlightRequest, InFlightRequests, ReplyKind};
@@ -39,13 +39,13 @@ pub(crate) use turn::SessionTurn;
 use crate::cookie::ConnectionId;
 use crate::histogram::Style;
 use crate::inbox::Port;
-use crate::memcached_connections::Listed;
+use crate::memcached_connections::ConnectionListing;
 use crate::metrics::{ClientPlace, Metrics};
 use crate::newcomers::{Newcomer, Newcomers};
 use crate::shared::Shared;
 use dcp_state::DcpState;
 
-/// What a client speaks.
+/// The dialect of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
     /// Binary, with Couchbase's extensions, on the KV port.
@@ -69,7 +69,7 @@ pub(crate) enum Halt {
     Full,
     /// The connection ends when its replies are sent.
     Close,
-    /// What came is no request: the connection ends.
+    /// The bytes are no request: the connection ends.
     Malformed,
     /// Other connections are to have their turn first.
     Slice,
@@ -77,7 +77,7 @@ pub(crate) enum Halt {
     Long(usize),
 }
 
-/// What comes after a command.
+/// The action after a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
     /// The next command.
@@ -101,18 +101,18 @@ pub(crate) struct Session {
     id: ConnectionId,
     pub(crate) dialect: Dialect,
     pub(crate) features: Features,
-    /// How the client reads histograms, by the name that it gave itself.
+    /// The form of histograms that the client reads, by the name that it gave itself.
     pub(crate) histograms: Style,
     pub(crate) local: IpAddr,
     pub(crate) peer: SocketAddr,
-    /// Who logged in.
+    /// The user that logged in.
     pub(crate) user: Option<Box<str>>,
     /// True if it logged in as a user of the memcached port's `authfile`.
     pub(crate) of_auth_file: bool,
     /// True if it has to log in first.
     needs_login: bool,
     /// Its place in the list of the memcached port's connections.
-    listed: Option<Listed>,
+    listed: Option<ConnectionListing>,
     /// Its place among connections that have not logged in, while it is one.
     pub(crate) newcomer: Option<Newcomer>,
     /// Its place among the clients that logged in.
@@ -120,9 +120,9 @@ pub(crate) struct Session {
     /// A login under way.
     pub(crate) login: Option<Box<ServerSession>>,
     pub(crate) bucket: Option<Arc<Bucket>>,
-    /// What the user may do with all of the bucket.
+    /// The privileges of the user in all of the bucket.
     pub(crate) rights: Rights,
-    /// What else in parts of it.
+    /// The privileges beyond that, in parts of it.
     parts: Vec<Part>,
     pub(crate) in_flight: InFlightRequests,
     /// The newest cluster map of its bucket that the client was sent.
@@ -134,8 +134,8 @@ pub(crate) struct Session {
     /// A retrieval of the text protocol that waits for documents.
     pub(crate) retrieval: Option<Box<Retrieval>>,
     /// An answer to STAT of which a part is still to be made.
-    pub(crate) telling: Option<Box<Answer>>,
-    /// What it does since DCP_OPEN.
+    pub(crate) telling: Option<Box<StatAnswer>>,
+    /// The state since DCP_OPEN.
     dcp: DcpState,
 }
 
@@ -206,7 +206,7 @@ impl Session {
 
     /// Its number in the list of the memcached port's connections.
     pub(crate) fn listed_as(&self) -> Option<u64> {
-        self.listed.as_ref().map(Listed::id)
+        self.listed.as_ref().map(ConnectionListing::id)
     }
 
     pub(crate) fn speaks_text(&self) -> bool {
@@ -239,7 +239,7 @@ impl Session {
         true
     }
 
-    /// What the next parked command is known by.
+    /// The cookie of the next parked command.
     #[inline]
     pub(crate) fn next_cookie(&self) -> Cookie {
         self.id.cookie(self.in_flight.next_slot())
@@ -284,7 +284,7 @@ impl Session {
         }
     }
 
-    /// What the client was sent was of another bucket.
+    /// Forgets the maps that the client was sent: they were of another bucket.
     pub(crate) fn forget_maps(&mut self) {
         self.map_sent = None;
         self.map_told = None;

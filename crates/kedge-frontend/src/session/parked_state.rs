@@ -24,7 +24,7 @@ pub(crate) struct Changing {
 /// An OBSERVE that waits for the disk.
 #[derive(Debug)]
 pub(crate) struct Observing {
-    /// What is answered of the keys before.
+    /// The answer about the keys before.
     pub(crate) value: Vec<u8>,
     /// The key that it waits for, and those behind it.
     pub(crate) keys: VecDeque<(VbId, Box<[u8]>)>,

@@ -40,8 +40,8 @@ impl Rights {
     pub(crate) const STREAM: Self = one(Privilege::Stream);
     pub(crate) const ALL: Self = Self(Privileges::ALL);
 
-    /// What anyone may do with the bucket of the memcached port: what memcached has commands for. Whether the port lets
-    /// them empty it is checked by the commands that do.
+    /// The privileges of everyone in the bucket of the memcached port: those that memcached's commands need. Whether
+    /// the port lets clients empty it is checked by the commands that do.
     pub(crate) const MEMCACHED: Self = Self::ACCESS
         .and(Self::READ)
         .and(Self::WRITE)
@@ -49,7 +49,7 @@ impl Rights {
         .and(Self::STATS)
         .and(Self::FLUSH);
 
-    /// What `user` may do with all of `bucket`, or with the node when there is none.
+    /// The privileges of `user` in all of `bucket`, or on the node when there is none.
     pub(crate) fn of(users: &UserStore, user: &str, bucket: Option<&str>) -> Self {
         Self(users.roles_of(user).privileges(bucket))
     }
@@ -154,7 +154,7 @@ impl Session {
         self.rights.allow(needed) || self.parts.iter().any(|it| in_part(it).allow(needed.0))
     }
 
-    /// What the user may do in a collection whose bucket alone does not allow what is needed.
+    /// The privileges of the user in a collection whose bucket alone does not allow what is needed.
     #[cold]
     fn part(&self, bucket: &Bucket, id: CollectionId, needed: Rights) -> Result<(), Failure> {
         let mut held = self.rights.0;

@@ -46,7 +46,7 @@ pub(crate) struct Rig {
     pub(crate) session: Session,
     pub(crate) out: Output,
     pub(crate) flush_requests: Vec<Arc<Bucket>>,
-    /// What was given to the session and not consumed.
+    /// The bytes that were given to the session and not consumed.
     pub(crate) waiting: Vec<u8>,
     /// Replies are read up to here.
     read: usize,

@@ -8,7 +8,7 @@ use kedge_types::Now;
 
 use crate::shared::Shared;
 
-/// What a front-end thread lends to a session while it is handled.
+/// The resources of a front-end thread that a session uses while it is handled.
 pub(crate) struct SessionTurn<'t> {
     pub(crate) shared: &'t Shared,
     pub(crate) thread: u16,
@@ -26,7 +26,7 @@ pub(crate) struct SessionTurn<'t> {
     pub(crate) flush_requests: &'t mut Vec<Arc<Bucket>>,
 }
 
-/// How long a connection may go on before others have their turn; the command that runs then is not interrupted.
+/// Longest time of a connection before others have their turn; the command that runs then is not interrupted.
 const SLICE: Duration = Duration::from_millis(2);
 
 impl SessionTurn<'_> {

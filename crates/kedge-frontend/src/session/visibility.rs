@@ -29,7 +29,7 @@ impl Session {
         Rights(held).allow(needed)
     }
 
-    /// What of the manifest the user may know of.
+    /// The part of the manifest that the user may know of.
     pub(crate) fn visible(&self, manifest: &Manifest) -> Manifest {
         let mut visible = manifest.clone();
         if self.knows_all() {

@@ -12,8 +12,8 @@ use kedge_types::{Cas, Datatype, Status};
 use std::borrow::Cow;
 use std::io::Write as _;
 
-use super::{Exec, Outcome, Target, retrieval, target, write_status};
-use crate::commands::{Asked, answer, memcached_stats, plain_version, tells_end};
+use super::{Exec, TextOutcome, TextTarget, retrieval, target, write_status};
+use crate::commands::{StatRequest, answer, memcached_stats, plain_version, tells_end};
 use crate::limits::COPY_VALUE_BYTES_MAX;
 use crate::session::AnswerForm;
 use crate::session::{Rights, inflated};
@@ -46,7 +46,7 @@ pub(super) fn write_item(
 }
 
 /// A miss is no error, and a document that cannot be read now makes the whole retrieval one.
-pub(super) fn retrieve(exec: &mut Exec<'_, '_>, command: &Retrieve<'_>) -> Outcome {
+pub(super) fn retrieve(exec: &mut Exec<'_, '_>, command: &Retrieve<'_>) -> TextOutcome {
     let begin = exec.out.position();
     let mut keys = command.keys;
     while let Some(key) = keys.next() {
@@ -56,12 +56,12 @@ pub(super) fn retrieve(exec: &mut Exec<'_, '_>, command: &Retrieve<'_>) -> Outco
             Err(status) => {
                 exec.out.truncate(begin);
                 write_status(exec.out, status);
-                return Outcome::Answered;
+                return TextOutcome::Answered;
             }
         }
     }
     exec.reply(reply::END);
-    Outcome::Answered
+    TextOutcome::Answered
 }
 
 fn retrieve_one(
@@ -104,7 +104,7 @@ pub(super) fn is_durable(exec: &Exec<'_, '_>) -> bool {
     bucket.is_some_and(|bucket| bucket.config().min_level().is_some())
 }
 
-pub(super) fn store(exec: &mut Exec<'_, '_>, command: &Store<'_>) -> Outcome {
+pub(super) fn store(exec: &mut Exec<'_, '_>, command: &Store<'_>) -> TextOutcome {
     if command.cas == Some(0) {
         // No document has this CAS, so it is told whether there is one.
         let found = exec.look(command.key);
@@ -122,7 +122,7 @@ pub(super) fn looked(
     exec: &mut Exec<'_, '_>,
     command: &Store<'_>,
     found: Result<Meta, Status>,
-) -> Outcome {
+) -> TextOutcome {
     let status = match found {
         Ok(meta) if meta.deleted => Status::KeyNotFound,
         Ok(_) => Status::KeyExists,
@@ -148,7 +148,7 @@ fn run_store(exec: &Exec<'_, '_>, command: &Store<'_>) -> Result<BucketOutcome<M
     )
 }
 
-/// What is stored.
+/// The value to be stored.
 pub(super) struct Value<'v> {
     pub(super) bytes: &'v [u8],
     pub(super) flags: u32,
@@ -156,7 +156,7 @@ pub(super) struct Value<'v> {
 }
 
 pub(super) fn store_as(
-    target: &Target<'_>,
+    target: &TextTarget<'_>,
     ctx: kedge_bucket::Ctx,
     write: &kedge_bucket::Write<'_>,
     mode: StoreMode,
@@ -193,9 +193,9 @@ pub(super) fn stored(
     exec: &mut Exec<'_, '_>,
     command: &Store<'_>,
     result: Result<(), Status>,
-) -> Outcome {
+) -> TextOutcome {
     if command.noreply {
-        return Outcome::Answered;
+        return TextOutcome::Answered;
     }
     match (result, command.cas) {
         (Ok(()), _) => exec.reply(reply::STORED),
@@ -206,10 +206,10 @@ pub(super) fn stored(
         }
         (Err(status), _) => write_status(exec.out, status),
     }
-    Outcome::Answered
+    TextOutcome::Answered
 }
 
-pub(super) fn delete(exec: &mut Exec<'_, '_>, command: &Delete<'_>) -> Outcome {
+pub(super) fn delete(exec: &mut Exec<'_, '_>, command: &Delete<'_>) -> TextOutcome {
     let ctx = exec.turn.ctx();
     let result = exec
         .target(command.key)
@@ -223,11 +223,11 @@ pub(super) fn deleted(
     exec: &mut Exec<'_, '_>,
     command: &Delete<'_>,
     result: Result<(), Status>,
-) -> Outcome {
+) -> TextOutcome {
     if !command.noreply {
         found(exec, reply::DELETED, result);
     }
-    Outcome::Answered
+    TextOutcome::Answered
 }
 
 fn found(exec: &mut Exec<'_, '_>, done: &[u8], result: Result<(), Status>) {
@@ -238,7 +238,7 @@ fn found(exec: &mut Exec<'_, '_>, done: &[u8], result: Result<(), Status>) {
     }
 }
 
-pub(super) fn touch(exec: &mut Exec<'_, '_>, command: &Touch<'_>) -> Outcome {
+pub(super) fn touch(exec: &mut Exec<'_, '_>, command: &Touch<'_>) -> TextOutcome {
     let ctx = exec.turn.ctx();
     let expiry = command.exptime.to_wire();
     let result = exec
@@ -253,14 +253,14 @@ pub(super) fn touched(
     exec: &mut Exec<'_, '_>,
     command: &Touch<'_>,
     result: Result<(), Status>,
-) -> Outcome {
+) -> TextOutcome {
     if !command.noreply {
         found(exec, reply::TOUCHED, result);
     }
-    Outcome::Answered
+    TextOutcome::Answered
 }
 
-pub(super) fn arithmetic(exec: &mut Exec<'_, '_>, command: &Arithmetic<'_>) -> Outcome {
+pub(super) fn arithmetic(exec: &mut Exec<'_, '_>, command: &Arithmetic<'_>) -> TextOutcome {
     let ctx = exec.turn.ctx();
     let op = BucketArithmetic {
         negative: command.direction == Direction::Decrement,
@@ -280,19 +280,19 @@ pub(super) fn counted(
     exec: &mut Exec<'_, '_>,
     command: &Arithmetic<'_>,
     result: Result<u64, Status>,
-) -> Outcome {
+) -> TextOutcome {
     if command.noreply {
-        return Outcome::Answered;
+        return TextOutcome::Answered;
     }
     match result {
         Ok(number) => reply::write_number(exec.out.buffer(), number),
         Err(Status::KeyNotFound) => exec.reply(reply::NOT_FOUND),
         Err(status) => write_status(exec.out, status),
     }
-    Outcome::Answered
+    TextOutcome::Answered
 }
 
-pub(super) fn flush_all(exec: &mut Exec<'_, '_>, command: &FlushAll) -> Outcome {
+pub(super) fn flush_all(exec: &mut Exec<'_, '_>, command: &FlushAll) -> TextOutcome {
     let shared = exec.turn.shared;
     if !shared.memcached_rules.flush_all {
         return flushed(exec, command, Err(Status::NotSupported));
@@ -320,9 +320,9 @@ pub(super) fn flushed(
     exec: &mut Exec<'_, '_>,
     command: &FlushAll,
     result: Result<(), Status>,
-) -> Outcome {
+) -> TextOutcome {
     if command.noreply {
-        return Outcome::Answered;
+        return TextOutcome::Answered;
     }
     match result {
         Ok(()) => exec.reply(reply::OK),
@@ -331,13 +331,13 @@ pub(super) fn flushed(
         }
         Err(status) => write_status(exec.out, status),
     }
-    Outcome::Answered
+    TextOutcome::Answered
 }
 
-pub(super) fn stats(exec: &mut Exec<'_, '_>, command: &Stats<'_>) -> Outcome {
+pub(super) fn stats(exec: &mut Exec<'_, '_>, command: &Stats<'_>) -> TextOutcome {
     if let Some(refusal) = memcached_stats::refusal(command.args) {
         reply::write_client_error(exec.out.buffer(), refusal);
-        return Outcome::Answered;
+        return TextOutcome::Answered;
     }
     let group = std::str::from_utf8(command.args).map_err(|_| Status::Invalid);
     let is_reset = command.args == b"reset";
@@ -347,7 +347,7 @@ pub(super) fn stats(exec: &mut Exec<'_, '_>, command: &Stats<'_>) -> Outcome {
         } else {
             AnswerForm::Text
         };
-        let asked = Asked {
+        let asked = StatRequest {
             group,
             arguments: b"",
         };
@@ -356,22 +356,22 @@ pub(super) fn stats(exec: &mut Exec<'_, '_>, command: &Stats<'_>) -> Outcome {
     });
     match result {
         Ok(true) => {}
-        Ok(false) => return Outcome::Parked,
+        Ok(false) => return TextOutcome::Parked,
         Err(Status::KeyNotFound | Status::Invalid) => exec.reply(reply::ERROR),
         Err(other) => write_status(exec.out, other),
     }
-    Outcome::Answered
+    TextOutcome::Answered
 }
 
-pub(super) fn version(exec: &mut Exec<'_, '_>) -> Outcome {
+pub(super) fn version(exec: &mut Exec<'_, '_>) -> TextOutcome {
     reply::write_version(exec.out.buffer(), plain_version());
-    Outcome::Answered
+    TextOutcome::Answered
 }
 
-/// What is logged is the server's setting; see the binary command.
-pub(super) fn verbosity(exec: &mut Exec<'_, '_>, command: Verbosity) -> Outcome {
+/// Changes nothing: the log level is the server's setting; see the binary command.
+pub(super) fn verbosity(exec: &mut Exec<'_, '_>, command: Verbosity) -> TextOutcome {
     if !command.noreply {
         exec.reply(reply::OK);
     }
-    Outcome::Answered
+    TextOutcome::Answered
 }

@@ -10,7 +10,7 @@ use kedge_protocol::text::{Parsed, Store, StoreMode, TextCommand, TextLimits, pa
 use kedge_types::Status;
 use zeroize::Zeroizing;
 
-use super::{Outcome, ended, write_status};
+use super::{TextOutcome, ended, write_status};
 use crate::commands::{auth_file_user, log_in_of_auth_file, submit_login, take_login};
 use crate::inbox::Login;
 use crate::metrics::Metrics;
@@ -58,7 +58,7 @@ pub(super) fn on_bytes(
                 value,
                 ..
             }) => match log_in(session, turn, value, out) {
-                Outcome::Parked => (consumed, Some(Halt::Parked)),
+                TextOutcome::Parked => (consumed, Some(Halt::Parked)),
                 _ => (consumed, None),
             },
             _ => {
@@ -75,13 +75,13 @@ fn log_in(
     turn: &mut SessionTurn<'_>,
     value: &[u8],
     out: &mut Output,
-) -> Outcome {
+) -> TextOutcome {
     let shared = turn.shared;
     let start_ns = turn.last_ns;
     Metrics::count(&shared.metrics.auth_commands);
     let Some(space) = value.iter().position(|&byte| byte == b' ') else {
         reply::write_client_error(out.buffer(), BAD_TOKEN);
-        return Outcome::Answered;
+        return TextOutcome::Answered;
     };
     let (user, password) = (&value[..space], &value[space + 1..]);
     let message = Zeroizing::new([b"\0", user, b"\0", password].concat());
@@ -89,7 +89,7 @@ fn log_in(
         log_in_of_auth_file(session, shared, user);
         out.buffer().extend_from_slice(reply::STORED);
         ended(session, turn, None::<Timing>, start_ns);
-        return Outcome::Answered;
+        return TextOutcome::Answered;
     }
     submit_login(session, shared, Mechanism::Plain, message);
     let flight = InFlightRequest {
@@ -99,7 +99,7 @@ fn log_in(
         start_ns,
     };
     session.park(turn, flight, true);
-    Outcome::Parked
+    TextOutcome::Parked
 }
 
 /// The task of logins has checked a password; `None`: it has not, as too many wait.

@@ -29,9 +29,9 @@ pub(crate) use suspend::resume;
 use crate::session::{Halt, InFlightRequest, ReplyKind, Rights, Session, SessionTurn, Suspended};
 use crate::text_status::write_status;
 
-/// What became of a command.
+/// The outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
+enum TextOutcome {
     /// It was answered, or wanted no answer.
     Answered,
     /// It is in flight.
@@ -52,14 +52,14 @@ struct Exec<'e, 't> {
 }
 
 /// A document that a command is about.
-struct Target<'s> {
+struct TextTarget<'s> {
     bucket: &'s Arc<Bucket>,
     vb: VbId,
     key: DocKey,
     session: &'s Session,
 }
 
-impl Target<'_> {
+impl TextTarget<'_> {
     fn read(&self) -> Read<'_> {
         Read {
             vb: self.vb,
@@ -85,11 +85,11 @@ impl Target<'_> {
 ///
 /// # Errors
 /// `NoBucket`, `AccessDenied`, `Invalid` for a key that is none.
-fn target<'s>(session: &'s Session, key: &[u8]) -> Result<Target<'s>, Status> {
+fn target<'s>(session: &'s Session, key: &[u8]) -> Result<TextTarget<'s>, Status> {
     let needed = Rights::READ.and(Rights::WRITE);
     let bucket = session.bucket(needed).map_err(|failure| failure.status)?;
     let key = DocKey::new(CollectionId::DEFAULT, key).map_err(|_| Status::Invalid)?;
-    Ok(Target {
+    Ok(TextTarget {
         bucket,
         vb: key.vbucket(bucket.vbuckets()),
         key,
@@ -98,7 +98,7 @@ fn target<'s>(session: &'s Session, key: &[u8]) -> Result<Target<'s>, Status> {
 }
 
 impl Exec<'_, '_> {
-    fn target(&self, key: &[u8]) -> Result<Target<'_>, Status> {
+    fn target(&self, key: &[u8]) -> Result<TextTarget<'_>, Status> {
         target(self.session, key)
     }
 
@@ -117,8 +117,8 @@ impl Exec<'_, '_> {
         &mut self,
         step: TextStep,
         result: Result<BucketOutcome<T>, Status>,
-        then: impl FnOnce(&mut Self, Result<T, Status>) -> Outcome,
-    ) -> Outcome {
+        then: impl FnOnce(&mut Self, Result<T, Status>) -> TextOutcome,
+    ) -> TextOutcome {
         match result {
             Ok(BucketOutcome::Parked) => self.park(step),
             Ok(BucketOutcome::Done(done)) => then(self, Ok(done)),
@@ -127,12 +127,12 @@ impl Exec<'_, '_> {
     }
 
     /// Tells the client of a status that its command has no word for.
-    fn fail(&mut self, status: Status) -> Outcome {
+    fn fail(&mut self, status: Status) -> TextOutcome {
         write_status(self.out, status);
-        Outcome::Answered
+        TextOutcome::Answered
     }
 
-    fn park(&mut self, step: TextStep) -> Outcome {
+    fn park(&mut self, step: TextStep) -> TextOutcome {
         let flight = InFlightRequest {
             // No opcode of the binary protocol; a flight has one all the same.
             opcode: Opcode::Noop,
@@ -144,7 +144,7 @@ impl Exec<'_, '_> {
             start_ns: self.start_ns,
         };
         self.session.park(self.turn, flight, true);
-        Outcome::Parked
+        TextOutcome::Parked
     }
 }
 
@@ -218,16 +218,16 @@ pub(crate) fn on_bytes(
                     start_ns,
                 };
                 match execute(&mut exec, &command) {
-                    Outcome::Answered => ended(session, turn, timing_of(&command), start_ns),
-                    Outcome::Parked => {}
-                    Outcome::Close => return (at, Halt::Close),
+                    TextOutcome::Answered => ended(session, turn, timing_of(&command), start_ns),
+                    TextOutcome::Parked => {}
+                    TextOutcome::Close => return (at, Halt::Close),
                 }
             }
         }
     }
 }
 
-fn execute(exec: &mut Exec<'_, '_>, command: &TextCommand<'_>) -> Outcome {
+fn execute(exec: &mut Exec<'_, '_>, command: &TextCommand<'_>) -> TextOutcome {
     match command {
         TextCommand::Retrieve(command) => classic::retrieve(exec, command),
         TextCommand::Store(command) => classic::store(exec, command),
@@ -238,10 +238,10 @@ fn execute(exec: &mut Exec<'_, '_>, command: &TextCommand<'_>) -> Outcome {
         TextCommand::Stats(command) => classic::stats(exec, command),
         TextCommand::Version => classic::version(exec),
         TextCommand::Verbosity(command) => classic::verbosity(exec, *command),
-        TextCommand::Quit => Outcome::Close,
+        TextCommand::Quit => TextOutcome::Close,
         TextCommand::MetaNoop => {
             exec.reply(reply::META_NOOP);
-            Outcome::Answered
+            TextOutcome::Answered
         }
         TextCommand::MetaGet(command) => meta::get::get(exec, command),
         TextCommand::MetaSet(command) => meta::set::set(exec, command),

@@ -20,7 +20,7 @@ struct RecacheState {
     token_sent: bool,
 }
 
-/// What a client is told of a document's states.
+/// The flags that a client is sent about a document's states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct MetaFlags {
     /// W: it has won the right to recache.

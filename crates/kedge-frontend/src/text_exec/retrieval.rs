@@ -17,7 +17,7 @@ use kedge_types::limits::UNORDERED_COMMANDS_MAX;
 use kedge_types::{Cas, Status};
 
 use super::classic::{is_durable, write_item};
-use super::{Exec, Outcome, ended, target, write_status};
+use super::{Exec, TextOutcome, ended, target, write_status};
 use crate::commands::document;
 use crate::session::{
     InFlightRequest, ReplyKind, Retrieval, RetrievalState, RetrievedDocument, Session, SessionTurn,
@@ -30,7 +30,7 @@ pub(super) fn begin<'k>(
     command: &Retrieve<'_>,
     key: &[u8],
     rest: impl Iterator<Item = &'k [u8]>,
-) -> Outcome {
+) -> TextOutcome {
     let touch = command.touch.map(kedge_protocol::text::Exptime::to_wire);
     // Two SyncWrites of the same document in one request would be in each other's way.
     let one_by_one = touch.is_some() && is_durable(exec);
@@ -92,7 +92,7 @@ fn go_on(
         &Retrieval,
         &[u8],
     ) -> Result<RetrievalState, Status>,
-) -> Outcome {
+) -> TextOutcome {
     loop {
         retrieval.answer(out);
         let full = retrieval.parts.len() >= retrieval.window || !session.in_flight.has_room();
@@ -109,7 +109,7 @@ fn go_on(
     }
     if !retrieval.parts.is_empty() {
         session.retrieval = Some(retrieval);
-        return Outcome::Parked;
+        return TextOutcome::Parked;
     }
     match retrieval.failed {
         None => out.buffer().extend_from_slice(reply::END),
@@ -120,7 +120,7 @@ fn go_on(
         None => Timing::Get,
     };
     ended(session, turn, Some(timing), retrieval.start_ns);
-    Outcome::Parked
+    TextOutcome::Parked
 }
 
 fn look(

@@ -10,7 +10,7 @@ use kedge_bucket::Completion;
 use kedge_node::output::Output;
 use kedge_protocol::text::{Parsed, TextCommand, TextLimits, parse};
 
-use super::{Exec, Outcome, classic, ended, meta, timing_of};
+use super::{Exec, TextOutcome, classic, ended, meta, timing_of};
 use crate::commands::{counter, document, meta_of, mutation, status_of};
 use crate::session::{Session, SessionTurn, Suspended};
 
@@ -35,7 +35,7 @@ pub(crate) fn resume(
         bytes,
         start_ns,
     };
-    if go_on(&mut exec, &command, *step, completion) != Outcome::Parked {
+    if go_on(&mut exec, &command, *step, completion) != TextOutcome::Parked {
         ended(session, turn, timing_of(&command), start_ns);
     }
 }
@@ -45,7 +45,7 @@ fn go_on(
     command: &TextCommand<'_>,
     step: TextStep,
     completion: Completion,
-) -> Outcome {
+) -> TextOutcome {
     let mutated = |completion| mutation(completion).map(|(mutated, _)| mutated);
     match command {
         TextCommand::Store(command) => match step {
@@ -64,7 +64,11 @@ fn go_on(
         }
         TextCommand::MetaGet(command) => match step {
             TextStep::Vivify => meta::get::made(exec, command, mutated(completion)),
-            _ => meta::get::got(exec, command, document(completion).map(meta::Seen::from)),
+            _ => meta::get::got(
+                exec,
+                command,
+                document(completion).map(meta::DocumentAccess::from),
+            ),
         },
         TextCommand::MetaSet(command) => match step {
             TextStep::Look => meta::set::looked(exec, command, meta_of(completion)),
@@ -73,14 +77,14 @@ fn go_on(
                 meta::set::stale_stored(exec, command, before, mutated(completion))
             }
             TextStep::Measure(mutated) => {
-                let seen = document(completion).map(meta::Seen::from);
+                let seen = document(completion).map(meta::DocumentAccess::from);
                 meta::set::measured(exec, command, mutated, seen)
             }
             _ => meta::set::is_set(exec, command, mutated(completion)),
         },
         TextCommand::MetaDelete(command) => match step {
             TextStep::Look => {
-                let seen = document(completion).map(meta::Seen::from);
+                let seen = document(completion).map(meta::DocumentAccess::from);
                 meta::delete::looked(exec, command, seen)
             }
             _ => meta::delete::deleted(exec, command, mutated(completion)),
@@ -96,10 +100,12 @@ fn go_on(
             _ => meta::arithmetic::changed(exec, command, counter(completion)),
         },
         TextCommand::FlushAll(command) => classic::flushed(exec, command, status_of(completion)),
-        TextCommand::MetaDebug(command) => {
-            meta::debug::seen(exec, command, document(completion).map(meta::Seen::from))
-        }
+        TextCommand::MetaDebug(command) => meta::debug::seen(
+            exec,
+            command,
+            document(completion).map(meta::DocumentAccess::from),
+        ),
         // The others are never parked.
-        _ => Outcome::Answered,
+        _ => TextOutcome::Answered,
     }
 }

@@ -6,7 +6,7 @@ use kedge_bucket::{Completion, Meta, Mutated};
 use kedge_protocol::binary::Features;
 use kedge_types::{Cas, Datatype, Expiry, RevSeqno, Seqno, Status, VbUuid};
 
-use super::{Exec, Outcome};
+use super::{Exec, TextOutcome};
 use crate::inbox::Port;
 use crate::session::Halt;
 use crate::session::tests::{Rig, item, mutation, read, turn};
@@ -66,7 +66,7 @@ impl Rig {
             bytes,
             start_ns,
         };
-        assert_eq!(exec.park(step), Outcome::Parked);
+        assert_eq!(exec.park(step), TextOutcome::Parked);
     }
 }
 

@@ -24,7 +24,7 @@ use reader::error_key;
 
 use super::form::Form;
 
-/// What is wrong, by field.
+/// Faults, by field.
 pub(crate) type Errors = BTreeMap<&'static str, String>;
 
 fn name_problem(name: &str) -> Option<String> {
@@ -46,7 +46,7 @@ fn name_problem(name: &str) -> Option<String> {
         .then(|| format!("Bucket name cannot exceed {BUCKET_NAME_BYTES_MAX} characters"))
 }
 
-/// What makes settings unusable together, though each of them may be what it is.
+/// Checks for settings that are unusable together, though each of them is valid.
 fn check_together(config: &BucketConfig, errors: &mut Errors) {
     const REPLICAS_MAX: u8 = BucketConfig::REPLICAS_MAX;
     // A SyncWrite has at most three nodes: with more, no write would ever succeed.

@@ -1,9 +1,9 @@
 //! The metrics of each bucket.
 
-use super::Row;
+use super::MetricRow;
 
 /// Statistics of each bucket.
-pub(crate) const BUCKET: &[Row] = &[
+pub(crate) const BUCKET: &[MetricRow] = &[
     (
         "curr_items",
         "kedge_bucket_items",

@@ -20,13 +20,13 @@ struct CollectionSample {
 #[derive(Debug)]
 pub(super) struct CollectionSamples(Vec<CollectionSample>);
 
-/// What a metric shows.
-type Figure = fn(&CollectionFigures) -> u64;
+/// The value of a metric.
+type CollectionFigure = fn(&CollectionFigures) -> u64;
 
 /// A metric, what to say of it, and its value.
-type Row = (&'static str, &'static str, Figure);
+type CollectionMetric = (&'static str, &'static str, CollectionFigure);
 
-const GAUGES: [Row; 2] = [
+const GAUGES: [CollectionMetric; 2] = [
     (
         "kedge_collection_items",
         "Documents of a collection in active vBuckets",
@@ -39,8 +39,8 @@ const GAUGES: [Row; 2] = [
     ),
 ];
 
-/// What is counted of commands, by the label `op`.
-const OPS: [(&str, Figure); 3] = [
+/// The counters of commands, by the label `op`.
+const OPS: [(&str, CollectionFigure); 3] = [
     ("get", |figures| figures.ops.reads),
     ("store", |figures| figures.ops.writes),
     ("delete", |figures| figures.ops.deletes),

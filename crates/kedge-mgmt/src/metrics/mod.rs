@@ -40,7 +40,7 @@ use super::state::HttpState;
 
 /// A statistic, the metric it becomes, whether it only grows, and what to say of it. The encoder ends the name of
 /// what only grows with `_total`.
-type Row = (&'static str, &'static str, bool, &'static str);
+type MetricRow = (&'static str, &'static str, bool, &'static str);
 
 /// Histograms that do not count microseconds, the metrics that they become, and what to say of them.
 pub(super) const OTHER_UNITS: [(Timing, &str, &str); 5] = [

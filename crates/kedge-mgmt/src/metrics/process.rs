@@ -8,11 +8,11 @@ use prometheus_client::metrics::info::Info;
 use super::{encode_value, metric_type};
 
 /// A metric, whether it only grows, what to say of it, and its value, if the system tells.
-type Figure = (&'static str, bool, &'static str, Option<f64>);
+type ProcessMetric = (&'static str, bool, &'static str, Option<f64>);
 
 /// The process at the time of the scrape.
 #[derive(Debug)]
-pub(super) struct ProcessSample([Figure; 6]);
+pub(super) struct ProcessSample([ProcessMetric; 6]);
 
 impl ProcessSample {
     pub(super) fn take() -> Self {

@@ -1,9 +1,9 @@
 //! The metrics of the server as a whole.
 
-use super::Row;
+use super::MetricRow;
 
 /// Statistics of the server as a whole.
-pub(crate) const SERVER: &[Row] = &[
+pub(crate) const SERVER: &[MetricRow] = &[
     (
         "uptime",
         "kedge_uptime_seconds",

@@ -9,10 +9,10 @@ use prometheus_client::metrics::MetricType;
 use super::{encode_histogram, encode_value, metric_type};
 
 /// A metric with one value for each pool or kind: its name, whether it only grows, what to say of it, and its value.
-type Row<T> = (&'static str, bool, &'static str, fn(&T) -> u64);
+type TaskMetric<T> = (&'static str, bool, &'static str, fn(&T) -> u64);
 
 /// Metrics of each pool.
-const POOLS: &[Row<PoolInfo>] = &[
+const POOLS: &[TaskMetric<PoolInfo>] = &[
     (
         "kedge_pool_threads",
         false,
@@ -34,7 +34,7 @@ const POOLS: &[Row<PoolInfo>] = &[
 ];
 
 /// Metrics of each kind of task.
-const KINDS: &[Row<KindInfo>] = &[
+const KINDS: &[TaskMetric<KindInfo>] = &[
     (
         "kedge_task_runs",
         true,
@@ -56,10 +56,10 @@ const KINDS: &[Row<KindInfo>] = &[
 ];
 
 /// A histogram for each kind: its name, what to say of it, and its values.
-type Times = (&'static str, &'static str, fn(&KindInfo) -> TimingSnapshot);
+type TaskHistogram = (&'static str, &'static str, fn(&KindInfo) -> TimingSnapshot);
 
 /// Histograms of each kind of task, in seconds.
-const TIMES: &[Times] = &[
+const TIMES: &[TaskHistogram] = &[
     (
         "kedge_task_queue_seconds",
         "Time that due tasks waited for a thread",

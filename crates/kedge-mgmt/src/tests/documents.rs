@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{KV_PORT, Server, VBUCKETS};
-use crate::documents::Composer;
+use crate::documents::DocumentComposer;
 
 #[track_caller]
 fn has(document: &Value, pointers: &[&str]) {
@@ -203,7 +203,7 @@ fn a_bucket_that_loads_is_not_healthy_yet() {
     let checks = std::sync::Arc::new(checks);
     let state = crate::HttpState::new(parts, checks);
     let cluster = server.registry.cluster().snapshot();
-    let composer = Composer {
+    let composer = DocumentComposer {
         state: &state,
         cluster: &cluster,
         host: "::1",

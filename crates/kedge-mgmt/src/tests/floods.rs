@@ -16,7 +16,7 @@ use socket2::{Domain, Socket, Type};
 
 use super::client::Client;
 use super::{HEADER_TIMEOUT, Server};
-use crate::serve::Times;
+use crate::serve::Timeouts;
 
 const NODE_SECRET: &str = "the-secret-of-the-cluster";
 
@@ -135,7 +135,7 @@ fn places_are_kept_for_administrators_and_nodes() {
 
 #[test]
 fn who_does_not_log_in_is_let_go() {
-    let server = Server::start_timed(Times {
+    let server = Server::start_timed(Timeouts {
         header: HEADER_TIMEOUT,
         unauthenticated: Duration::from_millis(100),
     });

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Server;
 use super::client::Client;
-use crate::serve::Times;
+use crate::serve::Timeouts;
 use crate::{BODY_BYTES_MAX, HEADER_BYTES_MAX, UNAUTHENTICATED_TIMEOUT};
 
 #[test]
@@ -178,7 +178,7 @@ fn the_port_is_free_after_a_stop() {
 
 #[test]
 fn who_is_slow_to_ask_is_let_go() {
-    let server = Server::start_timed(Times {
+    let server = Server::start_timed(Timeouts {
         header: Duration::from_millis(50),
         unauthenticated: UNAUTHENTICATED_TIMEOUT,
     });

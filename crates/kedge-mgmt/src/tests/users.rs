@@ -331,7 +331,7 @@ fn callers_hear_which_permissions_they_have() {
     assert_eq!(nobody.status, 401);
 }
 
-/// Who manages users must not become an administrator by it.
+/// A manager of users must not become an administrator by it.
 #[test]
 fn managers_of_users_give_no_rights_to_give_rights() {
     let server = Server::start();

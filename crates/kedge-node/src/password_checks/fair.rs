@@ -12,9 +12,9 @@ use std::net::IpAddr;
 
 use crate::client_source;
 
-/// How many items may wait.
+/// The numbers of items that may wait.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct QueueLimits {
     /// In all.
     pub(super) all: usize,
     /// Of one address.
@@ -55,7 +55,7 @@ impl<K, Q> Default for Sources<K, Q> {
     }
 }
 
-/// What waits of one address.
+/// The waiting items of one address.
 struct OfAddress<T> {
     users: Sources<String, VecDeque<T>>,
     len: usize,
@@ -110,11 +110,11 @@ impl<T> OfAddress<T> {
 pub(super) struct FairQueue<T> {
     addresses: Sources<IpAddr, OfAddress<T>>,
     len: usize,
-    limits: Limits,
+    limits: QueueLimits,
 }
 
 impl<T> FairQueue<T> {
-    pub(super) fn new(limits: Limits) -> Self {
+    pub(super) fn new(limits: QueueLimits) -> Self {
         Self {
             addresses: Sources::default(),
             len: 0,
@@ -196,7 +196,7 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: Limits = Limits {
+    const LIMITS: QueueLimits = QueueLimits {
         all: 8,
         of_address: 6,
         of_user: 4,

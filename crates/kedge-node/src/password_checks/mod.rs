@@ -19,7 +19,7 @@ use kedge_types::limits::{
 };
 use parking_lot::Mutex;
 
-use self::fair::{FairQueue, Limits};
+use self::fair::{FairQueue, QueueLimits};
 use crate::abort_on_panic;
 use crate::pools::TaskPools;
 use crate::tasks::AUTHENTICATION;
@@ -38,7 +38,7 @@ pub type Check = Box<dyn FnOnce(CheckTurn) + Send>;
 
 type Queue = Mutex<FairQueue<Check>>;
 
-const LIMITS: Limits = Limits {
+const LIMITS: QueueLimits = QueueLimits {
     all: PASSWORD_CHECKS_WAITING_MAX,
     of_address: PASSWORD_CHECKS_PER_ADDRESS_MAX,
     of_user: PASSWORD_CHECKS_PER_USER_MAX,

@@ -14,19 +14,19 @@ use parking_lot::Mutex;
 use super::{ALONE_FILE, RegistryError};
 use crate::state_files::{self, StateFileError};
 
-/// What the name of a mark begins with; the revision follows.
+/// The beginning of the name of a mark; the revision follows.
 const MARK_PREFIX: &str = "cluster.json.rev-";
 
 /// The file and its marks.
 pub(super) struct StateFile {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
-    kept: Mutex<Kept>,
+    kept: Mutex<SavedState>,
 }
 
-/// What is on the disk.
+/// The content of the file.
 #[derive(Debug, Default)]
-struct Kept {
+struct SavedState {
     state: Option<ClusterState>,
     marks: Vec<String>,
     /// True if a save was tried since the start.
@@ -112,7 +112,7 @@ impl StateFile {
     }
 
     /// Keeps a revision without taking space. False when not even that is possible.
-    fn mark(&self, kept: &mut Kept, rev: i64) -> Result<bool, DiskError> {
+    fn mark(&self, kept: &mut SavedState, rev: i64) -> Result<bool, DiskError> {
         let name = format!("{MARK_PREFIX}{rev}");
         match self.disk.create(&self.dir.join(&name)) {
             Err(error) if error.is_no_space() => return Ok(false),

@@ -25,7 +25,7 @@ const CREATING_FILE: &str = "creating";
 /// A copy of `bucket.json`, for when that gets lost.
 const COPY_FILE: &str = "bucket.json.copy";
 
-/// What a directory is.
+/// The kind of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Directory {
     /// There is none, or nothing in it.
@@ -88,7 +88,7 @@ pub struct Unserved {
     pub path: PathBuf,
     /// Why it is not served.
     pub why: &'static str,
-    /// What an operator can do.
+    /// The action that an operator can take.
     pub remedy: String,
 }
 

@@ -14,7 +14,7 @@ use kedge_types::{Cas, Datatype, Durability, DurabilityLevel, Status, VbId};
 /// Longer than anything takes that works.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// What SDKs ask for, as far as it changes what the server does; without UnorderedExecution.
+/// The features that SDKs ask for, as far as they change the server's behaviour; without UnorderedExecution.
 pub(crate) const SDK_FEATURES: Features = Features::of(&[
     Feature::TcpNodelay,
     Feature::MutationSeqno,
@@ -74,7 +74,7 @@ pub(crate) struct Push {
     pub(crate) value: Vec<u8>,
 }
 
-/// What came from the server.
+/// A frame from the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Came {
     Reply(Reply),

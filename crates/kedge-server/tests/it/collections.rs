@@ -47,7 +47,7 @@ pub(crate) fn as_user(kedge: &Kedge, user: &str, roles: &str) -> Client {
     client
 }
 
-/// What is told of a path: its id and the manifest's uid, or the status and what it says.
+/// The answer about a path: its id and the manifest's uid, or the status and its context.
 pub(crate) fn found(client: &mut Client, path: &str) -> Result<(u64, u32), (Status, String)> {
     let reply = ask(client, Opcode::CollectionsGetId, path);
     if reply.status != Status::Success {

@@ -14,7 +14,7 @@ fn compact(client: &mut Client, vb: VbId, drop_deletes: u8) -> Frame {
     frame
 }
 
-/// Who may manage the bucket, but reads and writes nothing.
+/// A user who may manage the bucket, but reads and writes nothing.
 pub(crate) fn manager(kedge: &Kedge) -> Client {
     kedge
         .users

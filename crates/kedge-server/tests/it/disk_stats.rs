@@ -15,7 +15,7 @@ use crate::replication::bucket;
 use crate::server::{Kedge, Setup};
 use crate::stats::stat;
 
-/// What keeps syncs from ending.
+/// A gate that keeps syncs from ending.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     is_shut: Mutex<bool>,

@@ -72,7 +72,7 @@ struct Case {
     /// The status for a document "10", and the value of the reply as text, or as a number.
     status: Status,
     reply: &'static str,
-    /// What the document is then; `None` when it is gone.
+    /// The document afterwards; `None` when it is gone.
     then: Option<&'static str>,
 }
 
@@ -328,7 +328,7 @@ fn the_text_protocol_answers_in_order_as_well() {
     }
 }
 
-/// What document number `n` holds; it cannot be compressed to nothing.
+/// The value of document number `n`; it cannot be compressed to nothing.
 fn value(n: u32) -> Vec<u8> {
     (0..600_u32)
         .map(|at| (at * at * 7 + n * 31 + at * n) as u8)

@@ -17,7 +17,7 @@ use socket2::{Domain, Socket, Type};
 use crate::client::Client;
 use crate::server::{Kedge, PASSWORD, Setup, USER};
 
-/// How many come at a time: more than may wait for their passwords to be verified.
+/// The number of logins at a time: more than may wait for their passwords to be verified.
 fn flood() -> usize {
     let given = std::env::var("KEDGE_FLOOD").ok();
     given.map_or(600, |text| text.parse().expect("a number"))

@@ -87,7 +87,7 @@ fn copy_in(client: &mut Client, key: &str) {
     copy(client, Opcode::SetWithMeta, key, 5, Datatype::RAW, b"{}").ok();
 }
 
-/// What comes of it with a document of revision 5, and with none; datatype, value, and all metadata of which that comes.
+/// The outcome with a document of revision 5, and with none; datatype, value, and all metadata that lead to it.
 type Case<'a> = (Status, Status, Datatype, &'a [u8], &'a [&'a str]);
 
 fn check(client: &mut Client, resolution: ConflictResolution, number: usize, case: &Case<'_>) {

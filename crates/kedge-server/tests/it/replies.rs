@@ -138,7 +138,7 @@ fn what_is_not_served_is_told_so() {
     assert_eq!(client.reply().status, Status::UnknownCommand);
 }
 
-/// What a Couchbase connection is served; HELLO, QUIT and the logins are tried elsewhere.
+/// The opcodes that a Couchbase connection is served; HELLO, QUIT and the logins are tried elsewhere.
 pub(crate) const SERVED: &[Opcode] = &[
     Opcode::DcpOpen,
     Opcode::DcpControl,

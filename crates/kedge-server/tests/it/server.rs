@@ -37,7 +37,7 @@ pub(crate) struct Kedge {
     _real_dir: Option<TempDir>,
 }
 
-/// What differs from a server as most tests want it.
+/// The differences from a server as most tests want it.
 pub(crate) struct Setup {
     pub(crate) limits: Limits,
     pub(crate) threads: u16,

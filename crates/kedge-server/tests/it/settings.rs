@@ -23,7 +23,7 @@ const LEVELS: [DurabilityLevel; 3] = [
     DurabilityLevel::PersistToMajority,
 ];
 
-/// How many SyncWrites of each level were committed.
+/// The number of committed SyncWrites of each level.
 fn committed(kedge: &Kedge) -> [u64; 3] {
     let bucket = kedge.server().registry().get("default").unwrap();
     [

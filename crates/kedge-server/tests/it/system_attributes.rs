@@ -8,7 +8,7 @@ use crate::collections::as_user;
 use crate::server::{Kedge, PASSWORD, USER};
 use crate::subdoc::{NO, PX, X, call, looked, spec};
 
-/// What is asked of a document that has both attributes, and whether that reads, writes, or both.
+/// Requests about a document that has both attributes, and whether each reads, writes, or both.
 fn requests() -> [(Vec<Spec<'static>>, &'static str); 8] {
     let get = |path| vec![spec(SubdocOp::Get, X, path, "")];
     let set = |path| vec![spec(SubdocOp::DictUpsert, PX, path, "{}")];
@@ -75,7 +75,7 @@ fn roles_of_documents_use_attributes_of_the_system_in_their_direction() {
     }
 }
 
-/// What SDKs send to stage a new document and to commit it.
+/// Tests the commands that SDKs send to stage a new document and to commit it.
 #[test]
 fn transactions_need_no_more_than_to_read_and_write() {
     let kedge = Kedge::start();

@@ -17,7 +17,7 @@ const REGENERATE_CAS: u32 = 4;
 const SKIP: u32 = 8;
 const IS_EXPIRATION: u32 = 16;
 
-/// What a with-meta command brings.
+/// The metadata of a with-meta command.
 #[derive(Clone, Copy)]
 pub(crate) struct Meta {
     flags: u32,

@@ -70,7 +70,7 @@ pub(crate) fn copy(
     client.call(&frame.datatype(datatype))
 }
 
-/// What a follower is sent of a document or tombstone.
+/// A document or tombstone that a follower is sent.
 #[derive(Debug, PartialEq, Eq)]
 struct Sent {
     key: String,
@@ -292,7 +292,7 @@ fn a_document_is_read_whole_and_as_it_is_stored() {
     }
 }
 
-/// What a client has to be granted to read documents with their attributes in front of the body.
+/// The features that a client needs to read documents with their attributes in front of the body.
 const NEEDED_WHOLE: [Feature; 3] = [Feature::Xattr, Feature::Json, Feature::SnappyEverywhere];
 
 /// A server with the document "k", which `read` reads whole where these features are granted, to who may read it.

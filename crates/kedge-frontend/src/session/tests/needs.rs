@@ -104,7 +104,7 @@ impl Fresh {
         self.0.as_mut().unwrap()
     }
 
-    /// What a request is answered with these rights; success where nothing is, as with quiet commands.
+    /// The answer to a request with these rights; success where there is none, as with quiet commands.
     fn ask(&mut self, rights: Rights, opcode: Opcode) -> Status {
         // Some want datatypes to be negotiated.
         let datatypes = [Feature::Json, Feature::Xattr, Feature::SnappyEverywhere];

@@ -57,7 +57,7 @@ fn meta() -> Meta {
     }
 }
 
-/// What a bucket may answer to a parked command, in the order of [`ENDS`].
+/// The end that a bucket may give a parked command, in the order of [`ENDS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Success,
@@ -153,7 +153,7 @@ impl Rig {
             .on_completion(&mut turn, slot, completion, &mut self.out)
     }
 
-    /// What was composed since the last call.
+    /// The bytes that were composed since the last call.
     pub(crate) fn fresh(&mut self) -> Vec<u8> {
         let all = self.out.to_vec();
         let fresh = all[self.read..].to_vec();

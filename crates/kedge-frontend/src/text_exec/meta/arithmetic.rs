@@ -6,13 +6,13 @@ use kedge_protocol::text::meta::{MetaArithmetic, MetaItem, MetaStatus, write_met
 use kedge_protocol::text::{Direction, Exptime};
 use kedge_types::{Cas, Status};
 
-use super::super::{Exec, Outcome};
+use super::super::{Exec, TextOutcome};
 use super::{answer, chosen, with_key};
 
 pub(in super::super) fn arithmetic(
     exec: &mut Exec<'_, '_>,
     command: &MetaArithmetic<'_>,
-) -> Outcome {
+) -> TextOutcome {
     let op = Arithmetic {
         negative: command.direction == Direction::Decrement,
         delta: command.delta,
@@ -38,7 +38,7 @@ pub(in super::super) fn changed(
     exec: &mut Exec<'_, '_>,
     command: &MetaArithmetic<'_>,
     result: Result<(Mutated, u64), Status>,
-) -> Outcome {
+) -> TextOutcome {
     let (mutated, number) = match result {
         Ok(changed) => changed,
         Err(status) => return failed(exec, command, status),
@@ -69,7 +69,7 @@ pub(in super::super) fn expired(
     command: &MetaArithmetic<'_>,
     mutated: Mutated,
     number: u64,
-) -> Outcome {
+) -> TextOutcome {
     if !command.returns.wants(b't') && !command.returns.wants(b'f') {
         return told(exec, command, mutated, number, Err(Status::KeyNotFound));
     }
@@ -85,7 +85,7 @@ pub(in super::super) fn told(
     mutated: Mutated,
     number: u64,
     found: Result<Meta, Status>,
-) -> Outcome {
+) -> TextOutcome {
     let text = number.to_string();
     let mut item = MetaItem {
         cas: Some(mutated.cas.get()),
@@ -100,12 +100,12 @@ pub(in super::super) fn told(
     if command.value && !silent {
         let buffer = exec.out.buffer();
         write_meta_value(buffer, text.as_bytes(), &command.returns, &item);
-        return Outcome::Answered;
+        return TextOutcome::Answered;
     }
     answer(exec, MetaStatus::Done, silent, &command.returns, &item)
 }
 
-fn failed(exec: &mut Exec<'_, '_>, command: &MetaArithmetic<'_>, status: Status) -> Outcome {
+fn failed(exec: &mut Exec<'_, '_>, command: &MetaArithmetic<'_>, status: Status) -> TextOutcome {
     let status = match status {
         Status::KeyNotFound => MetaStatus::NotFound,
         Status::KeyExists => MetaStatus::Exists,

@@ -4,10 +4,10 @@ use crate::session::TextStep;
 use kedge_protocol::text::meta::{MetaDebug, MetaDebugItem, write_meta_debug};
 use kedge_types::Status;
 
-use super::super::{Exec, Outcome};
-use super::Seen;
+use super::super::{Exec, TextOutcome};
+use super::DocumentAccess;
 
-pub(in super::super) fn debug(exec: &mut Exec<'_, '_>, command: &MetaDebug<'_>) -> Outcome {
+pub(in super::super) fn debug(exec: &mut Exec<'_, '_>, command: &MetaDebug<'_>) -> TextOutcome {
     let found = exec.read_meta_key(&command.key);
     exec.then(TextStep::Main, found, |exec, found| {
         seen(exec, command, found)
@@ -17,8 +17,8 @@ pub(in super::super) fn debug(exec: &mut Exec<'_, '_>, command: &MetaDebug<'_>) 
 pub(in super::super) fn seen(
     exec: &mut Exec<'_, '_>,
     command: &MetaDebug<'_>,
-    found: Result<Seen, Status>,
-) -> Outcome {
+    found: Result<DocumentAccess, Status>,
+) -> TextOutcome {
     let item = match found {
         Ok(seen) => Some(MetaDebugItem {
             ttl: exec.ttl(seen.item.expiry()),
@@ -31,5 +31,5 @@ pub(in super::super) fn seen(
         Err(status) => return exec.fail(status),
     };
     write_meta_debug(exec.out.buffer(), &command.key, item.as_ref());
-    Outcome::Answered
+    TextOutcome::Answered
 }

@@ -7,11 +7,11 @@ use kedge_protocol::text::{Exptime, StoreMode};
 use kedge_types::{Cas, Status};
 
 use super::super::classic::{Value, store_as};
-use super::super::{Exec, Outcome};
-use super::{Seen, answer, chosen, with_key};
+use super::super::{Exec, TextOutcome};
+use super::{DocumentAccess, answer, chosen, with_key};
 use crate::session::inflated;
 
-pub(in super::super) fn delete(exec: &mut Exec<'_, '_>, command: &MetaDelete<'_>) -> Outcome {
+pub(in super::super) fn delete(exec: &mut Exec<'_, '_>, command: &MetaDelete<'_>) -> TextOutcome {
     if command.invalidate || command.remove_value || command.compare_cas == Some(0) {
         // The document stays, changed: what it is has to be looked at.
         let seen = exec.read_meta_key(&command.key);
@@ -33,8 +33,8 @@ pub(in super::super) fn delete(exec: &mut Exec<'_, '_>, command: &MetaDelete<'_>
 pub(in super::super) fn looked(
     exec: &mut Exec<'_, '_>,
     command: &MetaDelete<'_>,
-    seen: Result<Seen, Status>,
-) -> Outcome {
+    seen: Result<DocumentAccess, Status>,
+) -> TextOutcome {
     let seen = match seen {
         Ok(seen) if command.compare_cas.is_some_and(|cas| cas != seen.cas.get()) => {
             return deleted(exec, command, Err(Status::KeyExists));
@@ -72,7 +72,7 @@ pub(in super::super) fn deleted(
     exec: &mut Exec<'_, '_>,
     command: &MetaDelete<'_>,
     result: Result<Mutated, Status>,
-) -> Outcome {
+) -> TextOutcome {
     let status = match result {
         Ok(mutated) => {
             if command.invalidate {

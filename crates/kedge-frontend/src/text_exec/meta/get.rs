@@ -10,11 +10,11 @@ use kedge_types::{Cas, Status};
 
 use super::super::classic::{Value, store_as};
 use super::super::recache::MetaFlags;
-use super::super::{Exec, Outcome};
-use super::{Seen, answer, chosen, with_key};
+use super::super::{Exec, TextOutcome};
+use super::{DocumentAccess, answer, chosen, with_key};
 use crate::session::inflated;
 
-pub(in super::super) fn get(exec: &mut Exec<'_, '_>, command: &MetaGet<'_>) -> Outcome {
+pub(in super::super) fn get(exec: &mut Exec<'_, '_>, command: &MetaGet<'_>) -> TextOutcome {
     let result = match command.touch {
         None => exec.read_meta_key(&command.key),
         Some(exptime) => touch(exec, command, exptime.to_wire()),
@@ -28,11 +28,11 @@ fn touch(
     exec: &Exec<'_, '_>,
     command: &MetaGet<'_>,
     expiry: u32,
-) -> Result<BucketOutcome<Seen>, Status> {
+) -> Result<BucketOutcome<DocumentAccess>, Status> {
     with_key(&command.key, |key| {
         let target = exec.target(key)?;
         let write = target.write(Cas(0));
-        let see = |document: kedge_bucket::Document<'_>, _| Seen::of(document);
+        let see = |document: kedge_bucket::Document<'_>, _| DocumentAccess::of(document);
         target
             .bucket
             .get_and_touch(exec.turn.ctx(), &write, expiry, see)
@@ -42,8 +42,8 @@ fn touch(
 pub(in super::super) fn got(
     exec: &mut Exec<'_, '_>,
     command: &MetaGet<'_>,
-    result: Result<Seen, Status>,
-) -> Outcome {
+    result: Result<DocumentAccess, Status>,
+) -> TextOutcome {
     match result {
         Ok(seen) => hit(exec, command, &seen),
         Err(Status::KeyNotFound) => vivify(exec, command),
@@ -51,7 +51,7 @@ pub(in super::super) fn got(
     }
 }
 
-fn hit(exec: &mut Exec<'_, '_>, command: &MetaGet<'_>, seen: &Seen) -> Outcome {
+fn hit(exec: &mut Exec<'_, '_>, command: &MetaGet<'_>, seen: &DocumentAccess) -> TextOutcome {
     if command.no_bump {
         seen.item.forget_access(seen.frequency);
     }
@@ -71,7 +71,7 @@ fn hit(exec: &mut Exec<'_, '_>, command: &MetaGet<'_>, seen: &Seen) -> Outcome {
     tell(&mut item, told);
     if command.value && command.compare_cas != Some(seen.cas.get()) {
         write_meta_value(exec.out.buffer(), &value, &command.returns, &item);
-        return Outcome::Answered;
+        return TextOutcome::Answered;
     }
     let silent = command.is_silent(MetaStatus::Done);
     answer(exec, MetaStatus::Done, silent, &command.returns, &item)
@@ -83,7 +83,7 @@ fn tell(item: &mut MetaItem, told: MetaFlags) {
     item.token_sent = told.token_sent;
 }
 
-fn miss(exec: &mut Exec<'_, '_>, command: &MetaGet<'_>) -> Outcome {
+fn miss(exec: &mut Exec<'_, '_>, command: &MetaGet<'_>) -> TextOutcome {
     let silent = command.is_silent(MetaStatus::Miss);
     let nothing = MetaItem::default();
     answer(exec, MetaStatus::Miss, silent, &command.returns, &nothing)
@@ -100,7 +100,7 @@ fn empty(command: &MetaGet<'_>) -> Option<Value<'static>> {
 }
 
 /// Makes an empty document if the client asked for that.
-fn vivify(exec: &mut Exec<'_, '_>, command: &MetaGet<'_>) -> Outcome {
+fn vivify(exec: &mut Exec<'_, '_>, command: &MetaGet<'_>) -> TextOutcome {
     let Some(value) = empty(command) else {
         return miss(exec, command);
     };
@@ -123,7 +123,7 @@ pub(in super::super) fn made(
     exec: &mut Exec<'_, '_>,
     command: &MetaGet<'_>,
     result: Result<Mutated, Status>,
-) -> Outcome {
+) -> TextOutcome {
     let (mutated, value) = match (result, empty(command)) {
         (Ok(mutated), Some(value)) => (mutated, value),
         (Ok(_), None) | (Err(Status::KeyExists), _) => return miss(exec, command),
@@ -142,5 +142,5 @@ pub(in super::super) fn made(
     } else {
         write_meta(exec.out.buffer(), MetaStatus::Done, &command.returns, &item);
     }
-    Outcome::Answered
+    TextOutcome::Answered
 }

@@ -16,19 +16,19 @@ use kedge_types::limits::KEY_BYTES_MAX;
 use kedge_types::{Cas, Expiry, Status};
 
 use super::classic::Value;
-use super::{Exec, Outcome};
+use super::{Exec, TextOutcome};
 
 /// A document as a reader saw it.
-pub(super) struct Seen {
+pub(super) struct DocumentAccess {
     item: Item,
     cas: Cas,
     /// True if it was asked for before.
     hit_before: bool,
-    /// How often, as the pager counts that; before it was read.
+    /// The access frequency, as the pager counts it, before the read.
     frequency: u8,
 }
 
-impl From<(Item, Cas)> for Seen {
+impl From<(Item, Cas)> for DocumentAccess {
     /// A document that came from the disk: nobody has asked for it lately.
     fn from((item, cas): (Item, Cas)) -> Self {
         Self {
@@ -40,7 +40,7 @@ impl From<(Item, Cas)> for Seen {
     }
 }
 
-impl Seen {
+impl DocumentAccess {
     fn of(document: Document<'_>) -> Self {
         Self {
             item: document.item.clone(),
@@ -60,7 +60,7 @@ impl Exec<'_, '_> {
         MetaTtl::Secs(u32::try_from(left).unwrap_or(u32::MAX))
     }
 
-    fn meta_item(&self, seen: &Seen, size: usize) -> MetaItem {
+    fn meta_item(&self, seen: &DocumentAccess, size: usize) -> MetaItem {
         MetaItem {
             cas: Some(seen.cas.get()),
             client_flags: Some(seen.item.flags()),
@@ -71,7 +71,7 @@ impl Exec<'_, '_> {
         }
     }
 
-    /// What is told of a document that was written just now.
+    /// The item of a document that was written just now.
     fn written_item(&self, mutated: Mutated, value: &Value<'_>) -> MetaItem {
         let expiry = Expiry::from_wire(value.expiry, self.turn.now.unix_secs());
         MetaItem {
@@ -83,10 +83,12 @@ impl Exec<'_, '_> {
         }
     }
 
-    fn read_meta_key(&self, key: &MetaKey<'_>) -> Result<BucketOutcome<Seen>, Status> {
+    fn read_meta_key(&self, key: &MetaKey<'_>) -> Result<BucketOutcome<DocumentAccess>, Status> {
         with_key(key, |key| {
             let target = self.target(key)?;
-            target.bucket.get(self.turn.ctx(), &target.read(), Seen::of)
+            target
+                .bucket
+                .get(self.turn.ctx(), &target.read(), DocumentAccess::of)
         })
     }
 }
@@ -108,9 +110,9 @@ fn answer(
     silent: bool,
     returns: &MetaReturns<'_>,
     item: &MetaItem,
-) -> Outcome {
+) -> TextOutcome {
     if !silent {
         write_meta(exec.out.buffer(), status, returns, item);
     }
-    Outcome::Answered
+    TextOutcome::Answered
 }

@@ -10,11 +10,11 @@ use kedge_protocol::text::meta::{MetaItem, MetaSet, MetaStatus};
 use kedge_types::{Cas, Status};
 
 use super::super::classic::{Value, store_as};
-use super::super::{Exec, Outcome};
-use super::{Seen, answer, chosen, with_key};
+use super::super::{Exec, TextOutcome};
+use super::{DocumentAccess, answer, chosen, with_key};
 use crate::session::inflated;
 
-pub(in super::super) fn set(exec: &mut Exec<'_, '_>, command: &MetaSet<'_>) -> Outcome {
+pub(in super::super) fn set(exec: &mut Exec<'_, '_>, command: &MetaSet<'_>) -> TextOutcome {
     match command.compare_cas {
         // With I an older CAS is accepted, and no document has the CAS 0: what is there has to be looked at.
         Some(cas) if is_swap(command) && (command.invalidate || cas == 0) => {
@@ -41,7 +41,7 @@ pub(in super::super) fn looked(
     exec: &mut Exec<'_, '_>,
     command: &MetaSet<'_>,
     found: Result<Meta, Status>,
-) -> Outcome {
+) -> TextOutcome {
     let current = match found {
         Ok(meta) if meta.deleted => return is_set(exec, command, Err(Status::KeyNotFound)),
         Ok(meta) => meta.cas,
@@ -76,7 +76,7 @@ pub(in super::super) fn stale_stored(
     command: &MetaSet<'_>,
     before: Cas,
     result: Result<Mutated, Status>,
-) -> Outcome {
+) -> TextOutcome {
     match result {
         Ok(mutated) => {
             let states = &exec.turn.shared.recache_states;
@@ -97,7 +97,7 @@ fn value_of<'v>(command: &MetaSet<'v>) -> Value<'v> {
     }
 }
 
-fn write(exec: &mut Exec<'_, '_>, command: &MetaSet<'_>, cas: Cas) -> Outcome {
+fn write(exec: &mut Exec<'_, '_>, command: &MetaSet<'_>, cas: Cas) -> TextOutcome {
     let ctx = exec.turn.ctx();
     let result = with_key(&command.key, |key| {
         let target = exec.target(key)?;
@@ -118,7 +118,7 @@ pub(in super::super) fn written(
     exec: &mut Exec<'_, '_>,
     command: &MetaSet<'_>,
     result: Result<Mutated, Status>,
-) -> Outcome {
+) -> TextOutcome {
     let exptime = match (result, command.vivify) {
         (Err(Status::NotStored | Status::KeyNotFound), Some(exptime)) if is_concat(command) => {
             exptime
@@ -147,7 +147,7 @@ pub(in super::super) fn written(
 }
 
 /// Looks up how long the document has become; another client may have changed it since.
-fn measure(exec: &mut Exec<'_, '_>, command: &MetaSet<'_>, mutated: Mutated) -> Outcome {
+fn measure(exec: &mut Exec<'_, '_>, command: &MetaSet<'_>, mutated: Mutated) -> TextOutcome {
     let seen = exec.read_meta_key(&command.key);
     exec.then(TextStep::Measure(mutated), seen, |exec, seen| {
         measured(exec, command, mutated, seen)
@@ -158,8 +158,8 @@ pub(in super::super) fn measured(
     exec: &mut Exec<'_, '_>,
     command: &MetaSet<'_>,
     mutated: Mutated,
-    seen: Result<Seen, Status>,
-) -> Outcome {
+    seen: Result<DocumentAccess, Status>,
+) -> TextOutcome {
     let size = seen.and_then(|seen| {
         // It is no client's read.
         seen.item.forget_access(seen.frequency);
@@ -172,7 +172,7 @@ pub(in super::super) fn is_set(
     exec: &mut Exec<'_, '_>,
     command: &MetaSet<'_>,
     result: Result<Mutated, Status>,
-) -> Outcome {
+) -> TextOutcome {
     let status = match result {
         Ok(mutated) => {
             if command.new_cas.is_some() {
@@ -193,7 +193,12 @@ pub(in super::super) fn is_set(
 }
 
 /// The document was stored, and is `size` bytes long now.
-fn done(exec: &mut Exec<'_, '_>, command: &MetaSet<'_>, mutated: Mutated, size: usize) -> Outcome {
+fn done(
+    exec: &mut Exec<'_, '_>,
+    command: &MetaSet<'_>,
+    mutated: Mutated,
+    size: usize,
+) -> TextOutcome {
     let silent = command.is_silent(MetaStatus::Done);
     let item = told(mutated.cas.get(), size);
     answer(exec, MetaStatus::Done, silent, &command.returns, &item)

@@ -10,8 +10,8 @@ use crate::inbox::Port;
 use crate::session::Halt;
 use crate::session::tests::{Rig, item, read, turn};
 
-/// What the source says of a key, by its first letter: `m`emory, `n`othing, `d`isk, `v`oid on disk, `f`ailure, `e`rror
-/// of the disk.
+/// The source's answers about a key, by its first letter: `m`emory, `n`othing, `d`isk, `v`oid on disk, `f`ailure,
+/// `e`rror of the disk.
 struct Source {
     /// Slot and key of what is parked, in the order of asking.
     parked: Vec<(u8, String)>,

@@ -26,7 +26,7 @@ fn manifest(uid: u64, ids: &[u32]) -> Arc<Manifest> {
     Arc::new(manifest)
 }
 
-/// What comes that is neither a marker nor a NOOP.
+/// The frames that are neither a marker nor a NOOP.
 fn changes(follower: &mut Follower, count: usize) -> Vec<Got> {
     let mut all = Vec::new();
     while all.len() < count {

@@ -17,7 +17,7 @@ use crate::client::{Came, Client, Frame};
 use crate::replication::{activate, bucket};
 use crate::server::{Kedge, PASSWORD, USER};
 
-/// What a client asks for that wants everything.
+/// The features of a client that wants everything.
 pub(crate) const FEATURES: Features = Features::of(&[
     Feature::Xerror,
     Feature::SelectBucket,
@@ -27,7 +27,7 @@ pub(crate) const FEATURES: Features = Features::of(&[
     Feature::Collections,
 ]);
 
-/// What came, with its parts owned.
+/// A frame, with its parts owned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Got {
     Marker(u64, u64),
@@ -38,7 +38,7 @@ pub(crate) enum Got {
     /// Seqno, what happened, name, collection.
     Event(u64, SystemEventKind, String, Option<u32>),
     Advanced(u64),
-    /// What follows is in no order, or what came was.
+    /// The following frames are in no order, or those before were.
     Unordered(OsoSnapshot),
     End(EndReason),
     Noop(u32),
@@ -159,7 +159,7 @@ impl Follower {
         got
     }
 
-    /// What `read` makes of the next frame, and its length; nothing when the connection is closed.
+    /// The result of `read` on the next frame, and its length; nothing when the connection is closed.
     pub(crate) fn frame<R>(
         &mut self,
         read: impl FnOnce(&PeerFrame<'_>) -> R,
