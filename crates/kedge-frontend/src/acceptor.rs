@@ -138,7 +138,7 @@ impl AcceptorThread {
             if let Err(error) = self.poll.poll(&mut events, timeout)
                 && error.kind() != io::ErrorKind::Interrupted
             {
-                tracing::error!(%error, "no connections can be accepted any more");
+                tracing::error!(%error, "accepting connections has ended");
                 return;
             }
             let is_open = self.is_open.load(Ordering::SeqCst);

@@ -167,7 +167,7 @@ impl<'a> Permission<'a> {
                     permission.place = PermissionScope::Bucket(bucket);
                 }
                 ("scope", Some(inside)) if first => {
-                    permission.place = PermissionScope::Scope(names(inside)?)
+                    permission.place = PermissionScope::Scope(names(inside)?);
                 }
                 ("collection", Some(inside)) if first => {
                     permission.place = PermissionScope::Collection(names(inside)?);

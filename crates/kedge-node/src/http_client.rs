@@ -35,7 +35,7 @@ pub enum HttpError {
         source: io::Error,
     },
     /// The reply is no HTTP.
-    #[error("{address} sent no reply of HTTP; is it the management port?")]
+    #[error("{address} sent no HTTP reply; is it the management port?")]
     NotHttp {
         /// `HOST:PORT` as it was given.
         address: String,

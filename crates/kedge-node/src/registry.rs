@@ -649,7 +649,7 @@ fn read_configs(setup: &RegistrySetup) -> Result<Vec<BucketConfig>, RegistryErro
             Directory::Creating => {
                 tracing::warn!(
                     bucket = name,
-                    "removing a bucket that was not made to the end"
+                    "removing a bucket whose creation was not completed"
                 );
                 directories::remove_unmade(disk, &dir)?;
             }

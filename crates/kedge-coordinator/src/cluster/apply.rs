@@ -159,7 +159,7 @@ fn ensure(
         // Another one of the same name was made while this node was away.
         registry.drop_bucket(&bucket.name)?;
     }
-    tracing::info!(bucket = bucket.name, "makes a bucket of the cluster");
+    tracing::info!(bucket = bucket.name, "creating a bucket of the cluster");
     know(bucket, &config, done.has_begun, done);
     registry.create(config)
 }
@@ -288,7 +288,7 @@ fn drop_others(node: &ClusterNode, map: &ClusterMap, done: &mut AppliedProgress)
         if map.bucket(name).is_some() {
             continue;
         }
-        tracing::info!(bucket = name, "drops a bucket that the cluster dropped");
+        tracing::info!(bucket = name, "dropping a bucket that the cluster dropped");
         done.buckets.remove(name);
         node.replicator.set_plan(name, Vec::new());
         if let Err(error) = node.registry.drop_bucket(name) {
@@ -364,7 +364,7 @@ impl ClusterNode {
         if !is_news {
             return;
         }
-        tracing::info!(rev = revision.rev, "is what the cluster map says");
+        tracing::info!(rev = revision.rev, "the cluster map is applied");
         let due = {
             let mut current = self.current.lock();
             let listeners = std::mem::take(&mut current.listeners);

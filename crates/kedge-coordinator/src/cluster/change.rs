@@ -38,7 +38,7 @@ impl ClusterNode {
             node = name,
             promoted = plan.promoted,
             losses = %plan.losses,
-            "fails a node over"
+            "failing a node over"
         );
         let applied = self.publish(plan.map)?;
         Ok(AppliedChange {
@@ -63,7 +63,7 @@ impl ClusterNode {
         if other.is_some_and(|peer| peer.about(ASK_TIMEOUT).is_err()) {
             return Err(ChangeError::Down(name.to_owned()));
         }
-        tracing::info!(node = name, "recovers a node");
+        tracing::info!(node = name, "recovering a node");
         self.publish(next)
     }
 
@@ -320,7 +320,7 @@ impl ClusterNode {
         let told = self.each(&rest, |peer| match peer.fence(name) {
             Ok(positions) => Some(positions),
             Err(error) => {
-                tracing::warn!(node = peer.name, %error, "a node does not tell its positions");
+                tracing::warn!(node = peer.name, %error, "a node does not report the positions of its copies");
                 None
             }
         });
@@ -331,7 +331,9 @@ impl ClusterNode {
         if without != self.me {
             match self.fence(without).and_then(|()| self.positions()) {
                 Ok(own) => drop(told.insert(self.me, own)),
-                Err(why) => tracing::warn!(why, "this node does not tell its positions"),
+                Err(why) => {
+                    tracing::warn!(why, "this node does not report the positions of its copies")
+                }
             }
         }
         told

@@ -273,7 +273,7 @@ impl ClusterNode {
     fn follow_map(&self, current: &mut FollowedMap, map: ClusterMap) -> Result<(), ClusterError> {
         // Saved before it is followed: see the invariants.
         self.store.save(&map)?;
-        tracing::info!(rev = map.revision.rev, "follows a new cluster map");
+        tracing::info!(rev = map.revision.rev, "a new cluster map is followed");
         current.map = Some(Arc::new(map));
         current.poked = true;
         Ok(())

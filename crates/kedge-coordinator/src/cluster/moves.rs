@@ -62,7 +62,7 @@ impl ClusterNode {
         };
         self.require_all(&map)?;
         let moves = moves_of(&next);
-        tracing::info!(vbuckets = moves.len(), "moves vBuckets");
+        tracing::info!(vbuckets = moves.len(), "moving vBuckets");
         let applied = self.publish(next)?;
         // The cluster may change meanwhile.
         drop(one_at_a_time);

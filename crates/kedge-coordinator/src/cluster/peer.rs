@@ -55,7 +55,7 @@ pub(super) enum PeerError {
     Http(#[from] HttpError),
     #[error("it answered {0}: {1}")]
     Refused(u16, String),
-    #[error("what it sent cannot be read: {0}")]
+    #[error("its answer cannot be read: {0}")]
     Malformed(#[from] serde_json::Error),
     #[error("its map: {0}")]
     Map(#[from] ClusterError),

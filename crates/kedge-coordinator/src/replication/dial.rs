@@ -42,7 +42,7 @@ pub(crate) enum DialError {
     NoAddress,
     #[error("the peer closed the connection")]
     Closed,
-    #[error("the peer's answer is none: {0}")]
+    #[error("the peer's answer cannot be read: {0}")]
     Malformed(String),
     #[error("the login failed: {0}")]
     Login(kedge_auth::Error),

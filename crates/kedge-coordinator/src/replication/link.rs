@@ -34,9 +34,9 @@ pub(super) enum LinkError {
     Io(#[from] io::Error),
     #[error("{0}")]
     Disconnect(#[from] Disconnect),
-    #[error("the peer sent what is no frame: {0}")]
+    #[error("the peer sent bytes that are not a frame: {0}")]
     Frame(#[from] FrameError),
-    #[error("this node's name cannot be one")]
+    #[error("this node's name is not valid in a topology")]
     Name,
 }
 

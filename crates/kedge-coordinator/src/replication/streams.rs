@@ -412,7 +412,7 @@ impl Streams {
         }
         let is_all = result.is_ok() && state == VbState::Active;
         if is_all {
-            tracing::info!(peer = %self.peer, vbucket = %vb, "took a vBucket over");
+            tracing::info!(peer = %self.peer, vbucket = %vb, "a vBucket was taken over");
             Totals::add(&self.totals.takeovers, 1);
             self.set(vb, Phase::TakenOver);
         }

@@ -64,7 +64,7 @@ impl DcpConnections {
             tracing::info!(
                 bucket,
                 name = name.1,
-                "a DCP connection ends, as another has its name now"
+                "a DCP connection is closed: another one was opened under its name"
             );
             self.front_ends
                 .send(before.id.thread, Message::End(before.id));
