@@ -332,7 +332,7 @@ impl ClusterNode {
             match self.fence(without).and_then(|()| self.positions()) {
                 Ok(own) => drop(told.insert(self.me, own)),
                 Err(why) => {
-                    tracing::warn!(why, "this node does not report the positions of its copies")
+                    tracing::warn!(why, "this node does not report the positions of its copies");
                 }
             }
         }
