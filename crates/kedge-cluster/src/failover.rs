@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::position::newest_branch;
-use crate::{ClusterError, ClusterMap, MapBucket, Position};
+use crate::{Chain, ClusterError, ClusterMap, MapBucket, Position};
 
 /// What a node told of its vBuckets: for each bucket one position per vBucket, `None` where it has no copy.
 pub type NodePositions = BTreeMap<String, Vec<Option<Position>>>;
@@ -89,14 +89,16 @@ pub fn plan_failover(
     if map.members().all(|node| node == failed) {
         return Err(ClusterError::LastNode(map.name(failed).to_owned()));
     }
-    let mut plan = FailoverPlan {
-        map: map.next_epoch(by),
+    let mut next_map = map.next_epoch(by);
+    next_map.nodes[usize::from(failed)].failed = true;
+    next_map.outrun_manifests(by);
+    let mut failover = Failover {
+        map,
+        failed,
         promoted: 0,
         losses: Losses::default(),
     };
-    plan.map.nodes[usize::from(failed)].failed = true;
-    plan.map.outrun_manifests(by);
-    for bucket in &mut plan.map.buckets {
+    for bucket in &mut next_map.buckets {
         let MapBucket {
             name,
             chains,
@@ -105,64 +107,94 @@ pub fn plan_failover(
             ..
         } = bucket;
         let next = next.take();
+        // Copies that count have had what the active had.
+        let next = next.as_ref().filter(|next| next.counts);
         for (vb, chain) in (0_u16..).zip(chains) {
-            let position = |node: u16| {
-                let positions = told.get(&node)?.get(name)?;
-                positions.get(usize::from(vb))?.as_ref()
-            };
-            let active = chain.active();
             // Who was about to take over may have done so, and nobody has heard of it.
             let took_over = moves.get(&vb) == Some(&failed);
-            if active != Some(failed) && !took_over {
+            if chain.active() != Some(failed) && !took_over {
                 chain.remove(failed, |_| None);
                 continue;
             }
             moves.remove(&vb);
-            let place = (name.clone(), vb);
-            let nodes: Vec<u16> = chain.nodes().collect();
-            let others: Vec<u16> = nodes.iter().copied().filter(|it| *it != failed).collect();
-            let known: Vec<u16> = others
-                .iter()
-                .copied()
-                .filter(|&it| position(it).is_some())
-                .collect();
-            for silent in others.into_iter().filter(|it| !known.contains(it)) {
-                let name = map.name(silent).to_owned();
-                if !plan.losses.silent.contains(&name) {
-                    plan.losses.silent.push(name);
-                }
+            let coming = next.map(|next| next.chains[usize::from(vb)].replicas());
+            let coming: Vec<u16> = coming.into_iter().flatten().collect();
+            let position = |node: u16| {
+                let positions = told.get(&node)?.get(name)?;
+                positions.get(usize::from(vb))?.as_ref()
+            };
+            failover.replace_active((name.clone(), vb), chain, &coming, position);
+        }
+    }
+    next_map.let_join();
+    let Failover {
+        promoted, losses, ..
+    } = failover;
+    if losses.is_empty() || force {
+        return Ok(FailoverPlan {
+            map: next_map,
+            promoted,
+            losses,
+        });
+    }
+    Err(ClusterError::WouldLose(losses))
+}
+
+/// A failover while it is planned.
+struct Failover<'a> {
+    /// The map with the node that fails.
+    map: &'a ClusterMap,
+    failed: u16,
+    promoted: usize,
+    losses: Losses,
+}
+
+impl Failover<'_> {
+    /// Takes the failed node out of the chain of a vBucket (of a bucket) whose active it is or may be, and makes the best
+    /// of the other copies the active; one that is `coming` if the chain has no other. Notes what is lost by that.
+    fn replace_active<'a>(
+        &mut self,
+        vbucket: (String, u16),
+        chain: &mut Chain,
+        coming: &[u16],
+        position: impl Fn(u16) -> Option<&'a Position>,
+    ) {
+        let active = chain.active();
+        let others = chain.nodes().filter(|node| *node != self.failed);
+        let (known, silent): (Vec<u16>, Vec<u16>) =
+            others.partition(|node| position(*node).is_some());
+        self.note_silent(&silent);
+        // A SyncWrite was acknowledged by a majority of the chain; one of those must be among who tells.
+        let majority = chain.0.len() / 2 + 1;
+        if known.is_empty() {
+            if let Some(best) = best_copy(coming, &position) {
+                self.losses.uncertain.push(vbucket);
+                self.promoted += 1;
+                chain.0[0] = Some(best);
+            } else {
+                self.losses.without_copy.push(vbucket);
             }
-            // A SyncWrite was acknowledged by a majority of the chain; one of those must be among who tells.
-            let majority = chain.0.len() / 2 + 1;
-            if known.is_empty() {
-                // Copies that count have had what the active had.
-                let coming = next.as_ref().filter(|next| next.counts);
-                let coming = coming.map(|next| next.chains[usize::from(vb)].replicas());
-                let coming: Vec<u16> = coming.into_iter().flatten().collect();
-                if let Some(best) = best_copy(&coming, position) {
-                    plan.losses.uncertain.push(place);
-                    plan.promoted += 1;
-                    chain.0[0] = Some(best);
-                } else {
-                    plan.losses.without_copy.push(place);
-                }
-            } else if nodes.len() - known.len() >= majority {
-                plan.losses.uncertain.push(place);
-            }
-            let stays = active.filter(|&active| may_stay(active, &known, position));
-            let best = stays.or_else(|| best_copy(&known, position));
-            chain.remove(failed, |_| None);
-            if let Some(best) = best {
-                plan.promoted += usize::from(active != Some(best));
-                *chain = chain.led_by(best);
+        } else if chain.nodes().count() - known.len() >= majority {
+            self.losses.uncertain.push(vbucket);
+        }
+        let stays = active.filter(|&active| may_stay(active, &known, &position));
+        let best = stays.or_else(|| best_copy(&known, &position));
+        chain.remove(self.failed, |_| None);
+        if let Some(best) = best {
+            self.promoted += usize::from(active != Some(best));
+            *chain = chain.led_by(best);
+        }
+    }
+
+    /// Notes nodes that did not tell how far their copies have come.
+    fn note_silent(&mut self, nodes: &[u16]) {
+        for &node in nodes {
+            let name = self.map.name(node).to_owned();
+            if !self.losses.silent.contains(&name) {
+                self.losses.silent.push(name);
             }
         }
     }
-    plan.map.let_join();
-    if plan.losses.is_empty() || force {
-        return Ok(plan);
-    }
-    Err(ClusterError::WouldLose(plan.losses))
 }
 
 /// Whether the active that a vBucket was moving away from has all that the others have. If it has not been taken over from,
