@@ -140,69 +140,13 @@ pub(super) fn plan(
     numbers: &[u64],
     known: Option<Range>,
 ) -> Result<Plan, LogError> {
-    let path = |number| dir.join(FileName::Segment(number).to_string());
     let mut found = Vec::with_capacity(numbers.len());
     for &number in numbers {
-        found.push(read_header(disk, &path(number), number, owner, mode)?);
+        let path = segment_path(dir, number);
+        found.push(read_header(disk, &path, number, owner, mode)?);
     }
-    let ends = found.first().zip(found.last());
-    let ends = ends.map(|(first, last)| (first.number, last.number));
-    let (first, last) = ends.unwrap_or_default();
-    let mut lost = Vec::new();
-    if known.is_some_and(|known| known.first < first) {
-        let before = found.iter().find_map(|file| Some(file.header?.base));
-        let number = known.map_or(0, |known| known.first);
-        lost.push(Lost::missing(path(number), before));
-    }
-    let mut last_base = Lsn(0);
-    for (index, file) in found.iter().enumerate() {
-        let base = file.header.map(|header| header.base);
-        let before = base.or_else(|| found[index..].iter().find_map(|f| Some(f.header?.base)));
-        let mut lose = |number, offset, problem, is_whole| {
-            lost.push(Lost {
-                file: path(number),
-                offset,
-                problem,
-                before,
-                is_whole,
-            });
-        };
-        if index > 0 && found[index - 1].number + 1 != file.number {
-            lose(
-                found[index - 1].number + 1,
-                0,
-                Problem::MissingSegment,
-                true,
-            );
-        }
-        let Some(header) = file.header else {
-            lose(file.number, 0, Problem::SegmentHeader, true);
-            continue;
-        };
-        if header.number != file.number {
-            return Err(corrupt(path(file.number), Problem::SegmentNumber));
-        }
-        if header.base < last_base {
-            return Err(corrupt(path(file.number), Problem::SegmentStart));
-        }
-        last_base = header.base;
-        if file.file_bytes < header.bytes {
-            let before = found[index + 1..].iter().find_map(|f| Some(f.header?.base));
-            let (file, offset) = (path(file.number), file.file_bytes);
-            let problem = Problem::SegmentLength;
-            lost.push(Lost {
-                file,
-                offset,
-                problem,
-                before,
-                is_whole: false,
-            });
-        }
-    }
-    let missing_at_end = known.map_or(0, |known| known.last.saturating_sub(last));
-    if missing_at_end > 0 {
-        lost.push(Lost::missing(path(last + 1), None));
-    }
+    check_headers(dir, &found)?;
+    let missing_at_end = missing_at_end(&found, known);
     let forgiven = found
         .iter()
         .filter_map(|file| Some(file.header?.forgiven))
@@ -217,12 +161,86 @@ pub(super) fn plan(
         segments,
         files: files(&found),
         has_new_losses: false,
-        lost,
+        lost: losses(dir, &found, known),
         forgiven: forgiven.unwrap_or_default(),
         is_tail_lost: found.last().is_some_and(|file| file.header.is_none()),
         missing_at_end,
     };
     judge(plan, mode)
+}
+
+fn segment_path(dir: &Path, number: u64) -> PathBuf {
+    dir.join(FileName::Segment(number).to_string())
+}
+
+/// The start of the first file with a sound header.
+fn first_base(found: &[Found]) -> Option<Lsn> {
+    found.iter().find_map(|file| Some(file.header?.base))
+}
+
+/// The number of segments behind the last file that are known to have been there.
+fn missing_at_end(found: &[Found], known: Option<Range>) -> u64 {
+    let last = found.last().map_or(0, |file| file.number);
+    known.map_or(0, |known| known.last.saturating_sub(last))
+}
+
+/// Checks that headers have the numbers of their files, and that no segment starts before the one in front of it.
+fn check_headers(dir: &Path, found: &[Found]) -> Result<(), LogError> {
+    let mut last_base = Lsn(0);
+    for file in found {
+        let Some(header) = file.header else { continue };
+        if header.number != file.number {
+            let path = segment_path(dir, file.number);
+            return Err(corrupt(path, Problem::SegmentNumber));
+        }
+        if header.base < last_base {
+            let path = segment_path(dir, file.number);
+            return Err(corrupt(path, Problem::SegmentStart));
+        }
+        last_base = header.base;
+    }
+    Ok(())
+}
+
+/// Lists the segments that are missing, have no sound header, or are shorter than their headers say, in the order of the
+/// log.
+fn losses(dir: &Path, found: &[Found], known: Option<Range>) -> Vec<Lost> {
+    let path = |number| segment_path(dir, number);
+    let mut lost = Vec::new();
+    let first = found.first().map_or(0, |file| file.number);
+    if let Some(known) = known.filter(|known| known.first < first) {
+        lost.push(Lost::missing(path(known.first), first_base(found)));
+    }
+    let mut expected = first;
+    for (index, file) in found.iter().enumerate() {
+        let before = first_base(&found[index..]);
+        if file.number != expected {
+            lost.push(Lost::missing(path(expected), before));
+        }
+        expected = file.number + 1;
+        match file.header {
+            None => lost.push(Lost {
+                file: path(file.number),
+                offset: 0,
+                problem: Problem::SegmentHeader,
+                before,
+                is_whole: true,
+            }),
+            Some(header) if file.file_bytes < header.bytes => lost.push(Lost {
+                file: path(file.number),
+                offset: file.file_bytes,
+                problem: Problem::SegmentLength,
+                before: first_base(&found[index + 1..]),
+                is_whole: false,
+            }),
+            Some(_) => {}
+        }
+    }
+    if missing_at_end(found, known) > 0 {
+        let last = found.last().map_or(0, |file| file.number);
+        lost.push(Lost::missing(path(last + 1), None));
+    }
+    lost
 }
 
 /// Refuses losses that the mode and earlier salvages do not allow.
@@ -242,16 +260,13 @@ fn judge(mut plan: Plan, mode: RecoveryMode) -> Result<Plan, LogError> {
 /// none, so it goes with the one before it.
 fn files(found: &[Found]) -> Vec<Segment> {
     let segment = |(index, file): (usize, &Found)| {
-        let next_base = found[index..]
-            .iter()
-            .find_map(|file| Some(file.header?.base));
         // A file that was cut must not be recycled as if it had its full length.
         let bytes = file
             .header
             .map_or(file.file_bytes, |h| h.bytes.min(file.file_bytes));
         Segment {
             number: file.number,
-            base: next_base.unwrap_or_default(),
+            base: first_base(&found[index..]).unwrap_or_default(),
             bytes,
             salt: file.header.map_or(0, |header| header.salt),
         }
