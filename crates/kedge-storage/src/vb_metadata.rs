@@ -121,49 +121,8 @@ impl VbMetadata {
 
     /// What a commit with this state and these changes says.
     pub(crate) fn after(&self, state: &PersistedState, changes: &Changes) -> Self {
-        let failover = state.failover.entries().iter();
-        let old = &self.document;
         let mut after = VbMetadata {
-            document: VbStateDocument {
-                state: match state.state {
-                    VbState::Active => VbStateKind::Active,
-                    VbState::Replica => VbStateKind::Replica,
-                    VbState::Pending => VbStateKind::Pending,
-                    VbState::Dead => VbStateKind::Dead,
-                },
-                max_deleted_seqno: Seqno(state.max_deleted_rev.get()),
-                snap_start: state.snap_start,
-                snap_end: state.snap_end,
-                max_cas: state.max_cas,
-                has_max_cas: true,
-                might_contain_xattrs: old.might_contain_xattrs
-                    || state.may_have_xattrs
-                    || changes.attributes,
-                namespaces_supported: true,
-                completed_seqno: state.completed,
-                prepared_seqno: state.prepared,
-                // What is written is acknowledged; of a snapshot from a disk, at its end.
-                high_prepared_seqno: match state.snap_kind {
-                    SnapshotKind::Memory => state.prepared,
-                    SnapshotKind::Disk => old.high_prepared_seqno,
-                },
-                checkpoint: match state.snap_kind {
-                    SnapshotKind::Memory => CheckpointKind::Memory,
-                    SnapshotKind::Disk => CheckpointKind::Disk,
-                },
-                max_visible_seqno: state.visible,
-                on_disk_prepares: old.on_disk_prepares.saturating_add_signed(changes.prepares),
-                on_disk_prepare_bytes: old
-                    .on_disk_prepare_bytes
-                    .saturating_add_signed(changes.prepare_bytes),
-                build: concat!("kedge ", env!("CARGO_PKG_VERSION")).to_owned(),
-                failover_table: Some(
-                    failover
-                        .map(|&(uuid, start)| FailoverEntry { uuid, start })
-                        .collect(),
-                ),
-                ..old.clone()
-            },
+            document: self.document_after(state, changes),
             collections: self.collections.clone(),
             manifest: self.manifest.clone(),
         };
@@ -174,17 +133,67 @@ impl VbMetadata {
             }
             after.manifest = Some(Arc::new(manifest));
         }
+        after.count(changes);
+        for (seqno, event) in &changes.events {
+            after.follow(*seqno, event);
+        }
+        after
+    }
+
+    /// The vBucket's own document after a commit with this state and these changes.
+    fn document_after(&self, state: &PersistedState, changes: &Changes) -> VbStateDocument {
+        let failover = state.failover.entries().iter();
+        let failover = failover.map(|&(uuid, start)| FailoverEntry { uuid, start });
+        let old = &self.document;
+        VbStateDocument {
+            state: match state.state {
+                VbState::Active => VbStateKind::Active,
+                VbState::Replica => VbStateKind::Replica,
+                VbState::Pending => VbStateKind::Pending,
+                VbState::Dead => VbStateKind::Dead,
+            },
+            max_deleted_seqno: Seqno(state.max_deleted_rev.get()),
+            snap_start: state.snap_start,
+            snap_end: state.snap_end,
+            max_cas: state.max_cas,
+            has_max_cas: true,
+            might_contain_xattrs: old.might_contain_xattrs
+                || state.may_have_xattrs
+                || changes.attributes,
+            namespaces_supported: true,
+            completed_seqno: state.completed,
+            prepared_seqno: state.prepared,
+            // What is written is acknowledged; of a snapshot from a disk, at its end.
+            high_prepared_seqno: match state.snap_kind {
+                SnapshotKind::Memory => state.prepared,
+                SnapshotKind::Disk => old.high_prepared_seqno,
+            },
+            checkpoint: match state.snap_kind {
+                SnapshotKind::Memory => CheckpointKind::Memory,
+                SnapshotKind::Disk => CheckpointKind::Disk,
+            },
+            max_visible_seqno: state.visible,
+            on_disk_prepares: old.on_disk_prepares.saturating_add_signed(changes.prepares),
+            on_disk_prepare_bytes: old
+                .on_disk_prepare_bytes
+                .saturating_add_signed(changes.prepare_bytes),
+            build: concat!("kedge ", env!("CARGO_PKG_VERSION")).to_owned(),
+            failover_table: Some(failover.collect()),
+            ..old.clone()
+        }
+    }
+
+    /// Adds what a commit changed to the statistics of the collections.
+    fn count(&mut self, changes: &Changes) {
         for (&collection, change) in &changes.collections {
-            if after.is_dropped(collection) {
+            if self.is_dropped(collection) {
                 continue;
             }
-            let stats = after
-                .collections
-                .entry(collection)
-                .or_insert(CollectionStats {
-                    disk_bytes: Some(0),
-                    ..CollectionStats::default()
-                });
+            let stats = self.collections.entry(collection);
+            let stats = stats.or_insert(CollectionStats {
+                disk_bytes: Some(0),
+                ..CollectionStats::default()
+            });
             stats.items = stats.items.saturating_add_signed(change.items);
             stats.high_seqno = stats.high_seqno.max(change.high_seqno);
             // Where old files do not say it, it cannot be known without reading all of them.
@@ -192,10 +201,6 @@ impl VbMetadata {
                 .disk_bytes
                 .map(|bytes| bytes.saturating_add_signed(change.disk_bytes));
         }
-        for (seqno, event) in &changes.events {
-            after.follow(*seqno, event);
-        }
-        after
     }
 
     /// The statistics of a collection begin and end with it.
