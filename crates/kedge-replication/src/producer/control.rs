@@ -50,18 +50,42 @@ fn absent(value: &[u8], reason: &'static str) -> Result<(), Refusal> {
     }
 }
 
+/// The interval between two NOOPs.
+fn interval_secs(value: &[u8]) -> Result<u32, Refusal> {
+    match number(value)? {
+        0 => Err(invalid("the interval is 0")),
+        secs if secs > DCP_NOOP_INTERVAL_SECS_MAX => {
+            Err(invalid("the interval is longer than 10,000 seconds"))
+        }
+        secs => Ok(secs),
+    }
+}
+
+fn unordered(value: &[u8]) -> Result<Unordered, Refusal> {
+    if value == b"true_with_seqno_advanced" {
+        Ok(Unordered::WithSeqnoAdvanced)
+    } else if flag(value)? {
+        Ok(Unordered::Yes)
+    } else {
+        Ok(Unordered::No)
+    }
+}
+
+fn marker_version(value: &[u8]) -> Result<MarkerVersion, Refusal> {
+    match value {
+        b"1.0" => Ok(MarkerVersion::V1),
+        b"2.0" => Ok(MarkerVersion::V2_0),
+        b"2.2" => Ok(MarkerVersion::V2_2),
+        _ => Err(invalid("markers have the versions 1.0, 2.0 and 2.2")),
+    }
+}
+
 impl Producer {
     pub(super) fn control(&mut self, control: &Control<'_>) -> Result<(), Refusal> {
         let value = control.value;
         match control.key {
             b"enable_noop" => self.liveness.noop_enabled = flag(value)?,
-            b"set_noop_interval" => match number(value)? {
-                0 => return Err(invalid("the interval is 0")),
-                secs if secs > DCP_NOOP_INTERVAL_SECS_MAX => {
-                    return Err(invalid("the interval is longer than 10,000 seconds"));
-                }
-                secs => self.liveness.set_interval_secs(secs),
-            },
+            b"set_noop_interval" => self.liveness.set_interval_secs(interval_secs(value)?),
             b"connection_buffer_size" => self.window.resize(number(value)?),
             b"set_priority" => {
                 // All connections are served in turn.
@@ -69,13 +93,7 @@ impl Producer {
                     return Err(invalid("the priority is neither low, medium nor high"));
                 }
             }
-            b"force_value_compression" => {
-                let wanted = flag(value)?;
-                if wanted && !self.format.snappy {
-                    return Err(invalid("HELLO did not negotiate Snappy"));
-                }
-                self.format.force_compression = wanted;
-            }
+            b"force_value_compression" => self.force_compression(flag(value)?)?,
             // A slow stream may always fall back to the disk.
             b"supports_cursor_dropping" | b"supports_cursor_dropping_vulcan" => {
                 flag(value)?;
@@ -89,16 +107,7 @@ impl Producer {
             }
             b"enable_stream_id" => {
                 switch(value)?;
-                if !self.format.collections {
-                    return Err(invalid("HELLO did not negotiate Collections"));
-                }
-                if self.format.sync_writes {
-                    return Err(invalid("a connection with SyncWrites has no stream ids"));
-                }
-                if !self.streams.is_empty() {
-                    return Err(invalid("there are streams without ids"));
-                }
-                self.has_stream_ids = true;
+                self.enable_stream_ids()?;
             }
             b"enable_sync_writes" => {
                 switch(value)?;
@@ -108,30 +117,14 @@ impl Producer {
                 self.format.sync_writes = true;
             }
             b"consumer_name" => self.set_consumer_name(value)?,
-            b"enable_out_of_order_snapshots" => {
-                self.format.unordered = if value == b"true_with_seqno_advanced" {
-                    Unordered::WithSeqnoAdvanced
-                } else if flag(value)? {
-                    Unordered::Yes
-                } else {
-                    Unordered::No
-                };
-            }
+            b"enable_out_of_order_snapshots" => self.format.unordered = unordered(value)?,
             b"include_deleted_user_xattrs" => {
                 if flag(value)? != self.format.deleted_user_xattrs {
                     return Err(invalid("DCP_OPEN said otherwise"));
                 }
             }
             b"v7_dcp_status_codes" => self.has_v7_statuses = flag(value)?,
-            b"max_marker_version" => {
-                let version = match value {
-                    b"1.0" => MarkerVersion::V1,
-                    b"2.0" => MarkerVersion::V2_0,
-                    b"2.2" => MarkerVersion::V2_2,
-                    _ => return Err(invalid("markers have the versions 1.0, 2.0 and 2.2")),
-                };
-                self.format.marker_version = Some(version);
-            }
+            b"max_marker_version" => self.format.marker_version = Some(marker_version(value)?),
             b"backfill_order" => {
                 if value != b"round-robin" {
                     return Err(invalid("streams are sent in turn: round-robin"));
@@ -142,6 +135,28 @@ impl Producer {
             b"cache_transfer" => absent(value, "the cache is not transferred")?,
             _ => return Err(invalid("no such setting")),
         }
+        Ok(())
+    }
+
+    fn force_compression(&mut self, wanted: bool) -> Result<(), Refusal> {
+        if wanted && !self.format.snappy {
+            return Err(invalid("HELLO did not negotiate Snappy"));
+        }
+        self.format.force_compression = wanted;
+        Ok(())
+    }
+
+    fn enable_stream_ids(&mut self) -> Result<(), Refusal> {
+        if !self.format.collections {
+            return Err(invalid("HELLO did not negotiate Collections"));
+        }
+        if self.format.sync_writes {
+            return Err(invalid("a connection with SyncWrites has no stream ids"));
+        }
+        if !self.streams.is_empty() {
+            return Err(invalid("there are streams without ids"));
+        }
+        self.has_stream_ids = true;
         Ok(())
     }
 

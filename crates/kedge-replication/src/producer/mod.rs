@@ -309,8 +309,12 @@ impl Producer {
         }
         let was_backfilling = stream.is_backfilling();
         let mut steps = batch.drain(..);
-        let (mut failed, mut empty) = (false, false);
-        while stream.waits_for.is_none() && !self.window.is_full() && out.len() < out_len_max {
+        let mut ended = None;
+        while ended.is_none()
+            && stream.waits_for.is_none()
+            && !self.window.is_full()
+            && out.len() < out_len_max
+        {
             let Some(step) = steps.next() else {
                 break;
             };
@@ -323,38 +327,23 @@ impl Producer {
             stream.figures.bytes += bytes as u64;
             match sent {
                 Ok(Sent::Next | Sent::Waits) => {}
-                Ok(Sent::Last) => {
-                    empty = true;
-                    break;
-                }
-                Err(_) => {
-                    failed = true;
-                    break;
-                }
+                Ok(Sent::Last) => ended = Some(EndReason::FilterEmpty),
+                Err(_) => ended = Some(EndReason::BackfillFailed),
             }
         }
-        if empty {
-            drop(steps);
-        } else {
+        if ended.is_none() {
             stream.rest.extend(steps);
+        } else {
+            drop(steps);
         }
         self.backfilling += usize::from(stream.is_backfilling());
         self.backfilling -= usize::from(was_backfilling);
         self.batch = batch;
-        let ended = match stream.after {
-            _ if failed => Some(EndReason::BackfillFailed),
-            _ if empty => Some(EndReason::FilterEmpty),
-            SourceState::Ended(reason)
-                if stream.rest.is_empty()
-                    && stream.waits_for.is_none()
-                    && !self.window.is_full() =>
-            {
-                Some(reason)
-            }
-            _ => None,
-        };
-        if failed || empty {
+        if ended.is_some() {
             source.close(id);
+        } else if let SourceState::Ended(reason) = stream.after {
+            let is_sent = stream.rest.is_empty() && stream.waits_for.is_none();
+            ended = (is_sent && !self.window.is_full()).then_some(reason);
         }
         if let Some(reason) = ended {
             self.end_stream(id, reason, out);
