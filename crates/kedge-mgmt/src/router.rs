@@ -83,8 +83,10 @@ fn pool_routes() -> Routes {
         )
 }
 
+/// The path of a bucket.
+const BUCKET: &str = "/pools/default/buckets/{bucket}";
+
 fn bucket_routes() -> Routes {
-    const BUCKET: &str = "/pools/default/buckets/{bucket}";
     Router::new()
         .route("/pools/default/b/{bucket}", get(buckets::terse))
         .route("/pools/default/bs/{bucket}", get(buckets::terse_streaming))
@@ -102,6 +104,21 @@ fn bucket_routes() -> Routes {
                 .post(buckets::update)
                 .delete(buckets::remove),
         )
+        .route("/kedge/buckets/unserved", get(buckets::unserved))
+        .route(
+            "/kedge/buckets/unserved/{bucket}/adopt",
+            post(buckets::adopt),
+        )
+        .route(&format!("{BUCKET}/stats"), get(buckets::stats))
+        .route(&format!("{BUCKET}/nodes"), get(nodes::list))
+        .route(&format!("{BUCKET}/nodes/{{node}}"), get(nodes::get))
+        .route(&format!("{BUCKET}/nodes/{{node}}/stats"), get(nodes::stats))
+        .merge(bucket_controller_routes())
+        .merge(collection_routes())
+}
+
+fn bucket_controller_routes() -> Routes {
+    Router::new()
         .route(
             &format!("{BUCKET}/controller/doFlush"),
             post(buckets::flush),
@@ -130,15 +147,10 @@ fn bucket_routes() -> Routes {
             &format!("{BUCKET}/controller/resetVbucket"),
             post(buckets::reset_vbucket),
         )
-        .route("/kedge/buckets/unserved", get(buckets::unserved))
-        .route(
-            "/kedge/buckets/unserved/{bucket}/adopt",
-            post(buckets::adopt),
-        )
-        .route(&format!("{BUCKET}/stats"), get(buckets::stats))
-        .route(&format!("{BUCKET}/nodes"), get(nodes::list))
-        .route(&format!("{BUCKET}/nodes/{{node}}"), get(nodes::get))
-        .route(&format!("{BUCKET}/nodes/{{node}}/stats"), get(nodes::stats))
+}
+
+fn collection_routes() -> Routes {
+    Router::new()
         .route(
             &format!("{BUCKET}/scopes"),
             get(collections::manifest)
