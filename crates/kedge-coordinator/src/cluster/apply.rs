@@ -12,7 +12,7 @@ use kedge_types::VbId;
 use serde_json::Value;
 
 use super::ClusterNode;
-use super::reconciler::{Reconciler, ReportedPositions};
+use super::reconciler::{Assignment, Reconciler, ReportedPositions};
 use crate::replication::ReplicationSource;
 
 /// Time between two looks at a bucket that loads, or a vBucket that catches up.
@@ -184,6 +184,58 @@ fn topology(map: &ClusterMap, chain: &Chain, second: Option<&Chain>) -> Option<T
     Topology::new(chains.map(names).collect()).ok()
 }
 
+/// The positions that other nodes told last.
+fn reported_positions(node: &ClusterNode) -> Vec<(u16, NodePositions)> {
+    let peers = node.peers.iter().flatten();
+    peers
+        .filter_map(|peer| Some((peer.number, peer.status.lock().positions.clone()?)))
+        .collect()
+}
+
+/// Gives vBuckets of a bucket their states. Returns whether these are durable.
+fn set_states(map: &ClusterMap, bucket: &Bucket, assign: Vec<Assignment>) -> bool {
+    let roles: Vec<(VbId, VbRole)> = assign
+        .into_iter()
+        .map(|it| {
+            let role = VbRole {
+                topology: topology(map, &it.chain, it.second.as_ref()),
+                unless_dead: it.unless_dead,
+                ..it.state.into()
+            };
+            (VbId(it.vb), role)
+        })
+        .collect();
+    match bucket.states().assign(&roles) {
+        Ok(refused) if refused.is_empty() => true,
+        Ok(refused) => {
+            tracing::error!(
+                bucket = bucket.name(),
+                vbuckets = refused.len(),
+                "vBuckets are quarantined and cannot do their part in the cluster"
+            );
+            true
+        }
+        Err(status) => {
+            tracing::error!(
+                bucket = bucket.name(),
+                status = status.name(),
+                "the states of vBuckets are not durable"
+            );
+            false
+        }
+    }
+}
+
+/// Begins to delete the copies of vBuckets that are none of this node's any more.
+fn delete_copies(bucket: &Bucket, gone: &[VbId]) {
+    for &vb in gone {
+        if let Err(status) = bucket.states().begin_delete_vbucket(vb, |_| ()) {
+            let (bucket, status) = (bucket.name(), status.name());
+            tracing::error!(bucket, vbucket = %vb, status, "a copy that went stays");
+        }
+    }
+}
+
 /// Gives the vBuckets of a bucket their states. True when some have to wait.
 fn assign(
     node: &ClusterNode,
@@ -202,62 +254,24 @@ fn assign(
         Err(_) => return true,
     };
     let none: Vec<Option<Position>> = Vec::new();
-    let status: Vec<(u16, NodePositions)> = node
-        .peers
-        .iter()
-        .flatten()
-        .filter_map(|peer| Some((peer.number, peer.status.lock().positions.clone()?)))
-        .collect();
+    let status = reported_positions(node);
     let told: ReportedPositions<'_> = status
         .iter()
         .map(|(number, buckets)| (*number, &**buckets.get(&bucket.name).unwrap_or(&none)))
         .collect();
     let step = reconciler.step(bucket, node.me, &told, &own);
     ask.extend(step.ask);
-    if !step.assign.is_empty() {
-        // Of one that was failed over the copies stay, for the day on which it is back.
-        let is_member = !map.nodes[usize::from(node.me)].failed;
-        let gone = step.assign.iter().filter(|it| {
-            let has_some = own[usize::from(it.vb)].as_ref();
-            is_member && it.is_gone && has_some.is_some_and(|has| has.high_seqno > 0)
-        });
-        let gone: Vec<VbId> = gone.map(|it| VbId(it.vb)).collect();
-        let roles: Vec<(VbId, VbRole)> = step
-            .assign
-            .into_iter()
-            .map(|it| {
-                let role = VbRole {
-                    topology: topology(map, &it.chain, it.second.as_ref()),
-                    unless_dead: it.unless_dead,
-                    ..it.state.into()
-                };
-                (VbId(it.vb), role)
-            })
-            .collect();
-        match opened.states().assign(&roles) {
-            Ok(refused) if refused.is_empty() => {}
-            Ok(refused) => tracing::error!(
-                bucket = bucket.name,
-                vbuckets = refused.len(),
-                "vBuckets are quarantined and cannot do their part in the cluster"
-            ),
-            Err(status) => {
-                tracing::error!(
-                    bucket = bucket.name,
-                    status = status.name(),
-                    "the states of vBuckets are not durable"
-                );
-                return true;
-            }
-        }
-        for vb in gone {
-            let deleted = opened.states().begin_delete_vbucket(vb, |_| ());
-            if let Err(status) = deleted {
-                let (bucket, status) = (&bucket.name, status.name());
-                tracing::error!(bucket, vbucket = %vb, status, "a copy that went stays");
-            }
-        }
+    // Of one that was failed over the copies stay, for the day on which it is back.
+    let is_member = !map.nodes[usize::from(node.me)].failed;
+    let gone = step.assign.iter().filter(|it| {
+        let has_some = own[usize::from(it.vb)].as_ref();
+        is_member && it.is_gone && has_some.is_some_and(|has| has.high_seqno > 0)
+    });
+    let gone: Vec<VbId> = gone.map(|it| VbId(it.vb)).collect();
+    if !step.assign.is_empty() && !set_states(map, opened, step.assign) {
+        return true;
     }
+    delete_copies(opened, &gone);
     node.replicate(&bucket.name, reconciler, plan);
     step.waiting > 0
 }

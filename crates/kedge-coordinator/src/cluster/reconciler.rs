@@ -36,6 +36,35 @@ pub(super) enum AppliedState {
     Active,
 }
 
+impl AppliedState {
+    /// Whether the vBucket is to be active and cannot be yet.
+    fn is_waiting(&self) -> bool {
+        matches!(self, Self::Unknown | Self::CatchingUp { .. })
+    }
+
+    /// Whether the vBucket may become active at once, without a look at the other copies. `is_moving`: the map moves it
+    /// to another node.
+    fn may_lead(&self, is_moving: bool) -> bool {
+        match self {
+            Self::Active => true,
+            // Who follows knows of no newer map than this one's maker, who asked all copies, or has taken over from the
+            // active. Only while the vBucket moves may its new active have been one that this map does not know of.
+            Self::Replica | Self::TakingOver { .. } => !is_moving,
+            Self::Unknown | Self::Dead | Self::CatchingUp { .. } => false,
+        }
+    }
+
+    /// The state of the vBucket that goes with it.
+    fn vb_state(&self) -> VbState {
+        match self {
+            Self::Active => VbState::Active,
+            Self::Replica | Self::TakingOver { .. } => VbState::Replica,
+            Self::Dead => VbState::Dead,
+            Self::Unknown | Self::CatchingUp { .. } => VbState::Pending,
+        }
+    }
+}
+
 /// The map's entry of a vBucket, as applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct AppliedEntry {
@@ -110,28 +139,19 @@ impl Reconciler {
             };
             let (held, known) = &self.held[at];
             let same = known.as_ref() == Some(&says);
-            let waits = matches!(
-                held,
-                AppliedState::Unknown | AppliedState::CatchingUp { .. }
-            );
-            if same && !waits {
+            if same && !held.is_waiting() {
                 continue;
             }
             let was_active = *held == AppliedState::Active;
-            // Who follows knows of no newer map than this one's maker, who asked all copies, or has taken over from the
-            // active. Only while the vBucket moves may its new active have been one that this map does not know of.
-            let follows = matches!(
-                held,
-                AppliedState::Replica | AppliedState::TakingOver { .. }
-            );
-            let knows = was_active || follows && moves_to.is_none();
             let next = match says.role {
                 Role::None => AppliedState::Dead,
                 Role::Replica { active: Some(from) } if moves_to == Some(me) => {
                     AppliedState::TakingOver { from }
                 }
                 Role::Replica { .. } => AppliedState::Replica,
-                Role::Active if self.is_new || knows => AppliedState::Active,
+                Role::Active if self.is_new || held.may_lead(moves_to.is_some()) => {
+                    AppliedState::Active
+                }
                 Role::Active => match held {
                     AppliedState::CatchingUp { until, .. } if same => {
                         let high = own.get(at).and_then(Option::as_ref);
@@ -144,23 +164,12 @@ impl Reconciler {
                     _ => first(chain, me, at, told, own, &mut step.ask),
                 },
             };
-            let state = match &next {
-                AppliedState::Active => VbState::Active,
-                AppliedState::Replica | AppliedState::TakingOver { .. } => VbState::Replica,
-                AppliedState::Dead => VbState::Dead,
-                AppliedState::Unknown | AppliedState::CatchingUp { .. } => VbState::Pending,
-            };
-            if matches!(
-                next,
-                AppliedState::Unknown | AppliedState::CatchingUp { .. }
-            ) {
-                step.waiting += 1;
-            }
+            step.waiting += usize::from(next.is_waiting());
             if !(same && next == self.held[at].0) {
                 step.assign.push(Assignment {
                     is_gone: next == AppliedState::Dead,
                     vb,
-                    state,
+                    state: next.vb_state(),
                     chain: chain.clone(),
                     second: says.second.clone(),
                     unless_dead: was_active && next == AppliedState::Active && moves_to.is_some(),
