@@ -3,7 +3,7 @@
 mod system;
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -19,8 +19,8 @@ use kedge_frontend::{
     Frontend, FrontendConfig, FrontendParts, FrontendSetup, Limits, Listeners, MemcachedRules,
     MemcachedService, Metrics,
 };
-use kedge_mgmt::{AllowedHosts, HttpHandle, HttpParts, HttpState};
-use kedge_node::coordination::{ClusterControl, ReplicationLinks as _};
+use kedge_mgmt::{AllowedHosts, HttpHandle, HttpParts, HttpState, ServerStats};
+use kedge_node::coordination::ClusterControl;
 use kedge_node::password_checks::PasswordChecks;
 use kedge_node::pools::TaskPools;
 use kedge_node::registry::{BucketRegistry, RegistryError, RegistrySetup};
@@ -139,105 +139,55 @@ impl Server {
         services: Services,
     ) -> Result<Self, ServerError> {
         let threads = thread_count(config.threads)?;
-        let kv = bind(SocketAddr::new(config.listen, config.kv_port))?;
-        let mgmt = bind(SocketAddr::new(config.listen, config.mgmt_port))?;
-        let memcached = match &config.memcached {
-            Some(memcached) => Some(bind(SocketAddr::new(memcached.listen, memcached.port))?),
-            None => None,
-        };
+        let Sockets {
+            kv,
+            mgmt,
+            memcached,
+            addresses,
+        } = Sockets::bind(&config)?;
         config.limits.connections_max = allowed_connections(config.limits.connections_max);
-        let setup = FrontendSetup::new(threads)?;
-        let addresses = Addresses {
-            kv: kv.1,
-            mgmt: mgmt.1,
-            memcached: memcached.as_ref().map(|(_, address)| *address),
-        };
-        let ports = Ports {
-            kv: addresses.kv.port(),
-            mgmt: addresses.mgmt.port(),
-        };
-        let registry = open_registry(&config, &services, &pools, &setup, threads, ports)?;
         if config.cluster.is_some() {
             config.limits.connections_for_nodes = config.limits.kept_for_nodes();
         }
+        let setup = FrontendSetup::new(threads)?;
+        let ports = addresses.ports();
+        let registry = open_registry(&config, &services, &pools, &setup, threads, ports)?;
         let replicator = Replicator::new(&registry, &services.clock)
             .map_err(no_start("the replication's thread"))?;
         let replicator = Arc::new(replicator);
         let hosts = system::names(config.cluster.as_ref());
         let hosts = AllowedHosts::new(hosts.chain(std::mem::take(&mut config.http_allowed_hosts)));
-        let node = match config.cluster.take() {
-            Some(setup) => Some(ClusterNode::open(
-                setup,
-                services.disk.clone(),
-                &config.data_dir,
-                registry.clone(),
-                replicator.clone(),
-                config.create.take(),
-            )?),
-            None => None,
-        };
-        let checks = PasswordChecks::start(&pools)
-            .map_err(io::Error::other::<Refused>)
-            .map_err(no_start("the task of logins"))?;
-        let checks = Arc::new(checks);
-        let memcached_bucket = config.memcached.as_ref().map(|it| it.bucket.clone());
+        let node = open_node(&mut config, &services, &registry, &replicator)?;
+        let checks = PasswordChecks::start(&pools).map_err(no_task("the task of logins"))?;
         let parts = FrontendParts {
             registry: registry.clone(),
-            users: services.users.clone(),
+            users: services.users,
             pools: pools.clone(),
             replication: replicator.clone(),
-            checks: checks.clone(),
+            checks: Arc::new(checks),
             clock: services.clock,
         };
-        let memcached_service = config.memcached.zip(addresses.memcached);
-        let frontend = FrontendConfig {
-            limits: config.limits,
-            reads: config.front_end_reads.then_some(config.front_end_spin),
-            memcached: memcached_service.map(|(it, address)| MemcachedService {
-                address,
-                bucket: it.bucket,
-                rules: it.rules,
-            }),
-        };
-        let mut frontend = Frontend::new(setup, frontend, parts)?;
-        let parts = HttpParts {
+        let mut frontend =
+            Frontend::new(setup, frontend_config(&config, addresses), parts.clone())?;
+        let management = HttpParts {
             buckets: registry.clone(),
             cluster: registry.cluster().clone(),
             node: node.clone().map(|node| node as Arc<dyn ClusterControl>),
-            users: services.users.clone(),
-            stats: {
-                let (of_clients, replicator) = (frontend.statistics(), replicator.clone());
-                let registry = registry.clone();
-                Box::new(move |each| {
-                    of_clients.stats(each);
-                    replicator.stats(each);
-                    registry.stats(each);
-                })
-            },
+            users: parts.users.clone(),
+            stats: statistics(&frontend, &parts),
             pools: pools.clone(),
             data_dir: config.data_dir,
             hosts,
             vbuckets_default: config.vbuckets_default,
         };
-        let http = kedge_mgmt::start(mgmt.0, HttpState::new(parts, checks))
+        let http = kedge_mgmt::start(mgmt, HttpState::new(management, parts.checks))
             .map_err(no_start("the management thread"))?;
-        let audit = services.users.audit();
-        audit
-            .write_by(&pools)
-            .map_err(io::Error::other::<Refused>)
-            .map_err(no_start("the task of the audit log"))?;
-        let opener = frontend.start(Listeners {
-            kv: kv.0,
-            memcached: memcached.map(|(socket, _)| socket),
-        })?;
-        let node = match node {
-            Some(node) => {
-                let thread = node.start().map_err(no_start("a thread of the cluster"))?;
-                Some((node, thread))
-            }
-            None => None,
-        };
-        match (&node, memcached_bucket.and_then(|name| registry.get(&name))) {
+        let audit = parts.users.audit().write_by(&pools);
+        audit.map_err(no_task("the task of the audit log"))?;
+        let opener = frontend.start(Listeners { kv, memcached })?;
+        let node = node.map(start_node).transpose()?;
+        let bucket = config.memcached.map(|it| it.bucket);
+        match (&node, bucket.and_then(|name| registry.get(&name))) {
             (Some((node, _)), _) => node.when_ready(move || opener.open()),
             (None, Some(bucket)) => bucket.when_loaded(move || opener.open()),
             // Whoever connects hears that there is none.
@@ -348,6 +298,99 @@ impl Server {
 
 fn no_start(what: &'static str) -> impl Fn(io::Error) -> ServerError {
     move |source| ServerError::Start { what, source }
+}
+
+fn no_task(what: &'static str) -> impl Fn(Refused) -> ServerError {
+    move |refused| no_start(what)(io::Error::other(refused))
+}
+
+/// The listening sockets of the server.
+struct Sockets {
+    kv: TcpListener,
+    mgmt: TcpListener,
+    memcached: Option<TcpListener>,
+    addresses: Addresses,
+}
+
+impl Sockets {
+    fn bind(config: &ServerConfig) -> Result<Self, ServerError> {
+        let kv = bind(SocketAddr::new(config.listen, config.kv_port))?;
+        let mgmt = bind(SocketAddr::new(config.listen, config.mgmt_port))?;
+        let memcached = match &config.memcached {
+            Some(memcached) => Some(bind(SocketAddr::new(memcached.listen, memcached.port))?),
+            None => None,
+        };
+        let addresses = Addresses {
+            kv: kv.1,
+            mgmt: mgmt.1,
+            memcached: memcached.as_ref().map(|(_, address)| *address),
+        };
+        Ok(Self {
+            kv: kv.0,
+            mgmt: mgmt.0,
+            memcached: memcached.map(|(socket, _)| socket),
+            addresses,
+        })
+    }
+}
+
+impl Addresses {
+    fn ports(&self) -> Ports {
+        Ports {
+            kv: self.kv.port(),
+            mgmt: self.mgmt.port(),
+        }
+    }
+}
+
+/// The node as one of its cluster; `None` if it runs alone.
+fn open_node(
+    config: &mut ServerConfig,
+    services: &Services,
+    registry: &Arc<BucketRegistry>,
+    replicator: &Arc<Replicator>,
+) -> Result<Option<Arc<ClusterNode>>, ServerError> {
+    let Some(setup) = config.cluster.take() else {
+        return Ok(None);
+    };
+    let node = ClusterNode::open(
+        setup,
+        services.disk.clone(),
+        &config.data_dir,
+        registry.clone(),
+        replicator.clone(),
+        config.create.take(),
+    )?;
+    Ok(Some(node))
+}
+
+fn frontend_config(config: &ServerConfig, addresses: Addresses) -> FrontendConfig {
+    let memcached = config.memcached.as_ref().zip(addresses.memcached);
+    FrontendConfig {
+        limits: config.limits.clone(),
+        reads: config.front_end_reads.then_some(config.front_end_spin),
+        memcached: memcached.map(|(it, address)| MemcachedService {
+            address,
+            bucket: it.bucket.clone(),
+            rules: it.rules.clone(),
+        }),
+    }
+}
+
+fn start_node(node: Arc<ClusterNode>) -> Result<(Arc<ClusterNode>, JoinHandle<()>), ServerError> {
+    let thread = node.start().map_err(no_start("a thread of the cluster"))?;
+    Ok((node, thread))
+}
+
+/// The statistics of the server as a whole.
+fn statistics(frontend: &Frontend, parts: &FrontendParts) -> ServerStats {
+    let of_clients = frontend.statistics();
+    let (replication, registry) = (parts.replication.clone(), parts.registry.clone());
+    Box::new(move |each| {
+        of_clients.stats(each);
+        replication.stats(each);
+        registry.stats(each);
+    })
 }
 
 fn open_registry(
