@@ -387,7 +387,17 @@ fn store(
         Some(number) => {
             let text = number.to_string();
             let (value, mode) = (text.as_bytes(), StoreMode::Set);
-            bucket.store(node.ctx(), write, mode, value, Datatype::RAW, 0, 0)
+            bucket.store(
+                node.ctx(),
+                write,
+                &kedge_bucket::Storing {
+                    mode,
+                    value,
+                    datatype: Datatype::RAW,
+                    flags: 0,
+                    expiry: 0,
+                },
+            )
         }
         None => bucket.delete(node.ctx(), write),
     }

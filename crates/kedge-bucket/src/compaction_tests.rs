@@ -77,11 +77,13 @@ impl Driven {
             .store(
                 ctx,
                 &write,
-                StoreMode::Set,
-                b"value",
-                Datatype::RAW,
-                0,
-                expiry,
+                &crate::Storing {
+                    mode: StoreMode::Set,
+                    value: b"value",
+                    datatype: Datatype::RAW,
+                    flags: 0,
+                    expiry,
+                },
             )
             .unwrap();
     }

@@ -13,7 +13,7 @@
 //! use std::sync::{Arc, mpsc};
 //!
 //! use kedge_bucket::{
-//!     Bucket, BucketConfig, BucketSetup, Completion, Completions, Cookie, Ctx, Outcome, Read, Recovery, StoreMode,
+//!     Bucket, BucketConfig, BucketSetup, Completion, Completions, Cookie, Ctx, Outcome, Read, Recovery, StoreMode, Storing,
 //!     Topology, Write,
 //! };
 //! use kedge_disk::SimDisk;
@@ -63,7 +63,14 @@
 //!     preserve_ttl: false,
 //!     cookie: Cookie(1),
 //! };
-//! let outcome = bucket.store(ctx, &write, StoreMode::Set, b"tea", Datatype::RAW, 0, 0);
+//! let storing = Storing {
+//!     mode: StoreMode::Set,
+//!     value: b"tea",
+//!     datatype: Datatype::RAW,
+//!     flags: 0,
+//!     expiry: 0,
+//! };
+//! let outcome = bucket.store(ctx, &write, &storing);
 //! assert_eq!(outcome, Ok(Outcome::Parked));
 //! bucket.persistence().request_flush(false);
 //! assert_eq!(completed.recv()?, Cookie(1));

@@ -20,6 +20,7 @@ mod lexer;
 mod links;
 mod modules;
 mod source;
+mod structure;
 #[cfg(test)]
 mod tests;
 
@@ -124,6 +125,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Report> {
     report.findings.extend(source::stale_entries(&done));
     report.findings.extend(modules::check(&sources));
     report.findings.extend(language::check(&sources));
+    report.findings.extend(structure::check(&sources)?);
     report.findings.extend(check_tables(root)?);
     let summary = read(root, Path::new(links::SUMMARY))?;
     report

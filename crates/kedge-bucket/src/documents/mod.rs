@@ -40,34 +40,18 @@ pub struct Storing<'a> {
 }
 
 impl Bucket {
-    /// Stores a value. `datatype` is what the client says of it; whether it is JSON is found out here. `expiry` is the
-    /// number of the wire.
+    /// Stores a value. Whether it is JSON is found out here.
     ///
     /// # Errors
     /// `KeyExists`, `KeyNotFound`, `Locked`, `TooBig`, `Invalid`, `SyncWriteInProgress`, `NotMyVbucket`; `NoMemory`;
     /// `TemporaryFailure` when nothing can leave memory to make room. A write for which room is being made is parked.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the fields of the command, once each"
-    )]
     pub fn store(
         &self,
         ctx: Ctx,
         write: &Write<'_>,
-        mode: StoreMode,
-        value: &[u8],
-        datatype: Datatype,
-        flags: u32,
-        expiry: u32,
+        storing: &Storing<'_>,
     ) -> Result<Outcome<Mutated>, Status> {
-        let storing = Storing {
-            mode,
-            value,
-            datatype,
-            flags,
-            expiry,
-        };
-        self.store_telling(ctx, write, &storing, |_, mutated| mutated)
+        self.store_telling(ctx, write, storing, |_, mutated| mutated)
     }
 
     /// [`Bucket::store`] that gives what `tell` makes of it. When it was parked, the completion has the document.

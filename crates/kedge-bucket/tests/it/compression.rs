@@ -170,7 +170,17 @@ fn the_ratio_says_what_is_worth_it() {
         let k = key(name);
         let (mode, snappy) = (StoreMode::Set, Datatype::SNAPPY);
         let write: Write<'_> = write(&k);
-        let stored = (open.bucket).store(open.ctx(), &write, mode, &packed, snappy, 0, 0);
+        let stored = (open.bucket).store(
+            open.ctx(),
+            &write,
+            &kedge_bucket::Storing {
+                mode,
+                value: &packed,
+                datatype: snappy,
+                flags: 0,
+                expiry: 0,
+            },
+        );
         done(stored).unwrap();
         open.is_compressed(name)
     };
@@ -187,7 +197,17 @@ fn the_ratio_says_what_is_worth_it() {
     assert!(!sent("sent"));
     let k = key("sent");
     let (raw, wrong) = (Datatype::SNAPPY, b"no snappy at all");
-    let refused = (open.bucket).store(open.ctx(), &write(&k), StoreMode::Set, wrong, raw, 0, 0);
+    let refused = (open.bucket).store(
+        open.ctx(),
+        &write(&k),
+        &kedge_bucket::Storing {
+            mode: StoreMode::Set,
+            value: wrong,
+            datatype: raw,
+            flags: 0,
+            expiry: 0,
+        },
+    );
     assert_eq!(refused.map(drop), Err(Status::Invalid));
     let mut stats = String::new();
     open.bucket

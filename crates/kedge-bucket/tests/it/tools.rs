@@ -393,11 +393,13 @@ impl Open {
         self.bucket.store(
             self.ctx(),
             write,
-            StoreMode::Set,
-            value,
-            Datatype::RAW,
-            0,
-            0,
+            &kedge_bucket::Storing {
+                mode: StoreMode::Set,
+                value,
+                datatype: Datatype::RAW,
+                flags: 0,
+                expiry: 0,
+            },
         )
     }
 

@@ -20,11 +20,13 @@ pub(super) fn store(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Fa
     let outcome = target.bucket.store(
         command.turn.ctx(),
         &target.write(command.session, &command.infos, store.cas),
-        mode,
-        store.value,
-        store.datatype,
-        store.flags,
-        store.expiry,
+        &kedge_bucket::Storing {
+            mode,
+            value: store.value,
+            datatype: store.datatype,
+            flags: store.flags,
+            expiry: store.expiry,
+        },
     )?;
     Ok(command.mutated(outcome))
 }

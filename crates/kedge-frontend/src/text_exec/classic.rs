@@ -181,11 +181,13 @@ pub(super) fn store_as(
     target.bucket.store(
         ctx,
         write,
-        mode,
-        value.bytes,
-        raw,
-        value.flags,
-        value.expiry,
+        &kedge_bucket::Storing {
+            mode,
+            value: value.bytes,
+            datatype: raw,
+            flags: value.flags,
+            expiry: value.expiry,
+        },
     )
 }
 

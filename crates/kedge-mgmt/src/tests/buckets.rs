@@ -105,11 +105,13 @@ fn a_flush_takes_the_documents() {
         .store(
             ctx,
             &write,
-            mode,
-            b"v",
-            kedge_types::Datatype::default(),
-            0,
-            0,
+            &kedge_bucket::Storing {
+                mode,
+                value: b"v",
+                datatype: kedge_types::Datatype::default(),
+                flags: 0,
+                expiry: 0,
+            },
         )
         .unwrap();
     let items =

@@ -32,11 +32,13 @@ fn fill(server: &Server, rounds: u16) {
                 .store(
                     server.registry.ctx(),
                     &write,
-                    StoreMode::Set,
-                    value,
-                    raw,
-                    0,
-                    0,
+                    &kedge_bucket::Storing {
+                        mode: StoreMode::Set,
+                        value,
+                        datatype: raw,
+                        flags: 0,
+                        expiry: 0,
+                    },
                 )
                 .unwrap();
         }

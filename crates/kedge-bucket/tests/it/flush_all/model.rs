@@ -382,11 +382,17 @@ impl Model {
             ..write(&key)
         };
         let ctx = session.open.ctx();
-        let outcome =
-            session
-                .open
-                .bucket
-                .store(ctx, &write, StoreMode::Set, &value, Datatype::RAW, 0, wire);
+        let outcome = session.open.bucket.store(
+            ctx,
+            &write,
+            &kedge_bucket::Storing {
+                mode: StoreMode::Set,
+                value: &value,
+                datatype: Datatype::RAW,
+                flags: 0,
+                expiry: wire,
+            },
+        );
         if outcome.unwrap() == Outcome::Parked {
             session.wait_write(cookie).unwrap();
         }

@@ -298,7 +298,17 @@ fn metadata_is_fetched(open: &Open, next: &mut impl FnMut() -> u64) {
             cookie: Cookie(n),
             ..write(&k)
         };
-        let outcome = bucket.store(ctx, &write, mode, b"new", Datatype::RAW, 0, 0);
+        let outcome = bucket.store(
+            ctx,
+            &write,
+            &kedge_bucket::Storing {
+                mode,
+                value: b"new",
+                datatype: Datatype::RAW,
+                flags: 0,
+                expiry: 0,
+            },
+        );
         match ended(open, n, outcome) {
             Completion::SyncWrite { result, .. } => result.map(drop),
             other => panic!("{other:?}"),

@@ -89,8 +89,17 @@ fn step(open: &Open, random: &mut Random, map: &mut Map) {
     let new = text.repeat(1 + random.below(100) as usize);
     let store = |mode, new: Vec<u8>| {
         move |open: &Open, write: &Write<'_>| {
-            open.bucket
-                .store(open.ctx(), write, mode, &new, Datatype::RAW, 0, 0)
+            open.bucket.store(
+                open.ctx(),
+                write,
+                &kedge_bucket::Storing {
+                    mode,
+                    value: &new,
+                    datatype: Datatype::RAW,
+                    flags: 0,
+                    expiry: 0,
+                },
+            )
         }
     };
     match random.below(12) {
