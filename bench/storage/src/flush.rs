@@ -11,7 +11,7 @@ use kedge_bucket::BucketConfig;
 use kedge_storage::{Storage, StorageConfig, StorageError};
 use kedge_types::{Cas, CollectionId, DocKey, Expiry, Now, Seqno, VbId, VbUuid};
 use kedge_vbucket::{
-    Cookie, NewValue, Persistence, RandomState, StoreMode, Topology, VBucket, VbSetup, Write,
+    Cookie, NewValue, Persistence, RandomState, StepWrite, StoreMode, Topology, VBucket, VbSetup,
 };
 
 /// Bytes of a key, without the byte of its collection.
@@ -170,7 +170,7 @@ impl Rig {
     fn queue(&mut self, number: u32, random: &mut Random) {
         let logical = format!("{:0KEY_BYTES$}", u64::from(number) * 7_368_787);
         let key = DocKey::new(CollectionId::DEFAULT, logical.as_bytes());
-        let write = Write {
+        let write = StepWrite {
             key: &key.expect("the key is short"),
             cas: Cas(0),
             durability: None,
@@ -184,7 +184,8 @@ impl Rig {
         let now = self.now();
         let stored = self
             .vbucket
-            .at(now).store(&write, StoreMode::Set, &value, 0, Expiry::NEVER);
+            .at(now)
+            .store(&write, StoreMode::Set, &value, 0, Expiry::NEVER);
         stored.expect("nothing is in the way of a store");
     }
 
@@ -237,7 +238,11 @@ impl Rig {
                     if commits.written_bytes() >= synced_bytes {
                         return Ok(());
                     }
-                    match self.vbucket.store().direct_batch_behind(&batch, to, items, bytes) {
+                    match self
+                        .vbucket
+                        .store()
+                        .direct_batch_behind(&batch, to, items, bytes)
+                    {
                         Some(next) => (batch, to) = next,
                         None => return Ok(()),
                     }

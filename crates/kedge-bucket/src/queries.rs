@@ -241,7 +241,7 @@ impl Bucket {
         let outcome = self.core.step_as(ctx.now, vb, Role::Any, |vbucket| {
             vbucket.at(ctx.now).seqno_persistence(seqno, cookie)
         });
-        if outcome == Ok(kedge_vbucket::Outcome::Parked) {
+        if outcome == Ok(kedge_vbucket::StepOutcome::Parked) {
             self.signals.queues.on_waiting(vb);
             self.core.on_parked();
             return Ok(Outcome::Parked);

@@ -21,7 +21,7 @@ use kedge_bucket_core::{Parker, TaskBody};
 use kedge_executor::Next;
 use kedge_types::limits::MEMORY_WAIT_MS_MAX;
 use kedge_types::{Now, Status, VbId};
-use kedge_vbucket::{Completion, Cookie, Outcome as StepOutcome, VBucket};
+use kedge_vbucket::{Completion, Cookie, StepOutcome, VBucket};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -6,7 +6,7 @@ use kedge_types::{Cas, Datatype, Expiry, RevSeqno, Seqno, VbUuid};
 
 /// A command that was done, is to be completed later under its cookie, or needs what is on disk only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome<T> {
+pub enum StepOutcome<T> {
     /// Done.
     Done(T),
     /// To be completed later.
@@ -26,13 +26,13 @@ pub struct Mutated {
     pub seqno: Seqno,
 }
 
-impl<T> Outcome<T> {
+impl<T> StepOutcome<T> {
     /// The same outcome with what was done changed by `with`.
-    pub fn map<U>(self, with: impl FnOnce(T) -> U) -> Outcome<U> {
+    pub fn map<U>(self, with: impl FnOnce(T) -> U) -> StepOutcome<U> {
         match self {
-            Self::Done(done) => Outcome::Done(with(done)),
-            Self::Parked => Outcome::Parked,
-            Self::Fetch => Outcome::Fetch,
+            Self::Done(done) => StepOutcome::Done(with(done)),
+            Self::Parked => StepOutcome::Parked,
+            Self::Fetch => StepOutcome::Fetch,
         }
     }
 }

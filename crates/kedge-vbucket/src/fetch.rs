@@ -1,6 +1,6 @@
 //! Documents that are on disk only: what of them is looked for, and what is made of the answer.
 //!
-//! A step that needs more than memory has returns [`crate::Outcome::Fetch`] and has changed nothing. Its caller takes a
+//! A step that needs more than memory has returns [`crate::StepOutcome::Fetch`] and has changed nothing. Its caller takes a
 //! [`FetchTicket`], reads the key from the file without the vBucket's lock, hands over what it found with
 //! [`Store::fetched`], and runs the step again, best without letting go of the lock in between. Whatever happened
 //! meanwhile, what was read never takes the place of something newer: the step finds that out when it runs again.

@@ -1,6 +1,6 @@
 //! What statistics tell of one key, and whether memory and the file agree on it.
 
-use crate::answer::{KeyFigures, KeyValidity, Meta, Outcome};
+use crate::answer::{KeyFigures, KeyValidity, Meta, StepOutcome};
 use crate::item::Item;
 use crate::step::Step;
 use crate::value::inflated;
@@ -22,11 +22,11 @@ impl Step<'_> {
     ///
     /// # Errors
     /// `KeyNotFound`, `UnknownCollection`.
-    pub fn key_figures(&self, key: &DocKey) -> Result<Outcome<KeyFigures>, Status> {
+    pub fn key_figures(&self, key: &DocKey) -> Result<StepOutcome<KeyFigures>, Status> {
         self.store.collections.check(key)?;
         let hash = self.store.documents.hash(key.as_bytes());
         match self.store.documents.find(hash, key.as_bytes()) {
-            Some(item) if is_live(self.now, item) => Ok(Outcome::Done(self.figures_of(item))),
+            Some(item) if is_live(self.now, item) => Ok(StepOutcome::Done(self.figures_of(item))),
             Some(_) => Err(Status::KeyNotFound),
             None => self.absent(hash, key.as_bytes()),
         }

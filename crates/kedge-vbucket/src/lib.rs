@@ -10,7 +10,7 @@
 //! ```
 //! use kedge_types::{Cas, CollectionId, Datatype, DocKey, Expiry, Now, Status, VbId, VbUuid};
 //! use kedge_vbucket::{
-//!     Cookie, MinRatio, NewValue, Outcome, Persistence, RandomState, StoreMode, Topology, VBucket, VbSetup, Write,
+//!     Cookie, MinRatio, NewValue, StepOutcome, Persistence, RandomState, StoreMode, Topology, VBucket, VbSetup, StepWrite,
 //! };
 //!
 //! let mut vbucket = VBucket::new(VbSetup {
@@ -27,7 +27,7 @@
 //! let key = DocKey::new(CollectionId::DEFAULT, b"order-17").expect("it is short");
 //! assert_eq!(vbucket.at(now).get(&key, |_| ()), Err(Status::KeyNotFound));
 //!
-//! let write = Write {
+//! let write = StepWrite {
 //!     key: &key,
 //!     cas: Cas(0),
 //!     new_cas: Cas(0),
@@ -38,10 +38,10 @@
 //! };
 //! let value = NewValue::check(b"{}", Datatype::RAW, MinRatio::NEVER)?;
 //! let stored = vbucket.at(now).store(&write, StoreMode::Set, &value, 0, Expiry::NEVER)?;
-//! let Outcome::Done(mutated) = stored else { panic!("the write waits for nothing") };
+//! let StepOutcome::Done(mutated) = stored else { panic!("the write waits for nothing") };
 //!
 //! let shown = vbucket.at(now).get(&key, |document| (document.cas, document.item.value().to_vec()))?;
-//! assert_eq!(shown, Outcome::Done((mutated.cas, b"{}".to_vec())));
+//! assert_eq!(shown, StepOutcome::Done((mutated.cas, b"{}".to_vec())));
 //! # Ok::<(), Status>(())
 //! ```
 
@@ -99,8 +99,8 @@ mod write;
 
 pub use ahead::{Ahead, MadeAhead};
 pub use answer::{
-    Document, KeyFigures, KeyValidity, Meta, Mutated, ObserveSeqno, ObserveState, Outcome, Picked,
-    Resume, Standing,
+    Document, KeyFigures, KeyValidity, Meta, Mutated, ObserveSeqno, ObserveState, Picked, Resume,
+    Standing, StepOutcome,
 };
 pub use apply::{
     Aborted, ApplyBatch, FileChange, Part, PersistedState, Persistence, UnappliedFigures,
@@ -143,4 +143,4 @@ pub use topology::{NodeName, Topology};
 pub use value::{MinRatio, NewValue, Packer, Parts};
 pub use vbucket::{VBucket, VbSetup};
 pub use with_meta::{ConflictRule, Given};
-pub use write::{Arithmetic, ConcatMode, StoreMode, Write};
+pub use write::{Arithmetic, ConcatMode, StepWrite, StoreMode};

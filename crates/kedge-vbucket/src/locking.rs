@@ -1,7 +1,7 @@
 //! Commands that lock documents.
 
 use crate::ahead::Ahead;
-use crate::answer::{Document, Outcome};
+use crate::answer::{Document, StepOutcome};
 use crate::step::Step;
 use kedge_types::limits::{LOCK_SECS_DEFAULT, LOCK_SECS_MAX};
 use kedge_types::{Cas, DocKey, Status};
@@ -18,7 +18,7 @@ impl Step<'_> {
         secs: u32,
         ahead: Option<&Ahead<'_>>,
         read: impl FnOnce(Document<'_>) -> R,
-    ) -> Result<Outcome<R>, Status> {
+    ) -> Result<StepOutcome<R>, Status> {
         self.store.collections.check(key)?;
         let bytes = key.as_bytes();
         let hash = self.store.documents.hash(bytes);
@@ -32,7 +32,7 @@ impl Step<'_> {
             return Err(Status::Locked);
         }
         if !item.is_resident() {
-            return Ok(Outcome::Fetch);
+            return Ok(StepOutcome::Fetch);
         }
         item.count_access(self.store.documents.next_random());
         let cas = self.store.history.clock.next(self.now.unix_ns);
@@ -47,14 +47,14 @@ impl Step<'_> {
         self.store.documents.locks.add(bytes, until);
         let result = read(Document { item: &locked, cas });
         self.store.put(hash, locked);
-        Ok(Outcome::Done(result))
+        Ok(StepOutcome::Done(result))
     }
 
     /// Opens a lock.
     ///
     /// # Errors
     /// `KeyNotFound`; `NotLocked`; `Locked` when `cas` is not the lock's; `SyncWriteInProgress`.
-    pub fn unlock(&mut self, key: &DocKey, cas: Cas) -> Result<Outcome<()>, Status> {
+    pub fn unlock(&mut self, key: &DocKey, cas: Cas) -> Result<StepOutcome<()>, Status> {
         self.store.collections.check(key)?;
         let bytes = key.as_bytes();
         let hash = self.store.documents.hash(bytes);
@@ -71,6 +71,6 @@ impl Step<'_> {
             return Err(Status::Locked);
         }
         self.store.documents.locks.remove(bytes);
-        Ok(Outcome::Done(()))
+        Ok(StepOutcome::Done(()))
     }
 }

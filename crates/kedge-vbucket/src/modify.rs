@@ -1,9 +1,9 @@
 //! Changes that are made of what is there, under the vBucket's lock.
 
-use crate::answer::{Document, Mutated, Outcome};
+use crate::answer::{Document, Mutated, StepOutcome};
 use crate::item::{Deletion, Draft, Item, ItemMeta};
 use crate::step::Step;
-use crate::write::{Found, Needs, Write};
+use crate::write::{Found, Needs, StepWrite};
 use kedge_types::{Cas, Datatype, DocKey, Expiry, RevSeqno, Seqno, Status, VbUuid};
 use std::fmt::Debug;
 
@@ -84,19 +84,19 @@ impl Step<'_> {
     /// Those of `change`; `KeyNotFound`, `KeyExists`, `Locked`, `SyncWriteInProgress`.
     pub fn modify(
         &mut self,
-        write: &Write<'_>,
+        write: &StepWrite<'_>,
         expiry: Expiry,
         change: &dyn Modify,
-    ) -> Result<Outcome<Mutated>, Status> {
+    ) -> Result<StepOutcome<Mutated>, Status> {
         let Some(Found { hash, old }) = self.find_for_write(write, Needs::Value)? else {
-            return Ok(Outcome::Fetch);
+            return Ok(StepOutcome::Fetch);
         };
         let live_expiry = old.as_ref().map(Item::expiry);
         let old = match old {
             None if change.wants_tombstones() => {
                 let there = self.store.documents.find(hash, write.key.as_bytes());
                 if there.is_some_and(|there| !there.is_resident()) {
-                    return Ok(Outcome::Fetch);
+                    return Ok(StepOutcome::Fetch);
                 }
                 // One that has expired, and is not deleted yet as a SyncWrite is on its way, is none.
                 there.filter(|there| there.is_deleted()).cloned()
@@ -144,7 +144,7 @@ impl Step<'_> {
         &mut self,
         key: &DocKey,
         read: impl FnOnce(Document<'_>) -> R,
-    ) -> Result<Outcome<R>, Status> {
+    ) -> Result<StepOutcome<R>, Status> {
         self.store.collections.check(key)?;
         let bytes = key.as_bytes();
         let hash = self.store.documents.hash(bytes);
@@ -154,12 +154,12 @@ impl Step<'_> {
             return self.absent(hash, bytes);
         };
         if !item.is_resident() {
-            return Ok(Outcome::Fetch);
+            return Ok(StepOutcome::Fetch);
         }
         if !item.is_deleted() {
             return self.get(key, read);
         }
-        Ok(Outcome::Done(read(Document {
+        Ok(StepOutcome::Done(read(Document {
             item,
             cas: item.cas(),
         })))

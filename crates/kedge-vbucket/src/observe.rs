@@ -1,6 +1,6 @@
 //! What clients ask about the disk.
 
-use crate::answer::{Mutated, ObserveState, Outcome};
+use crate::answer::{Mutated, ObserveState, StepOutcome};
 use crate::completion::Cookie;
 use crate::item::Item;
 use crate::step::Step;
@@ -11,13 +11,16 @@ impl Step<'_> {
     ///
     /// # Errors
     /// `UnknownCollection`.
-    pub fn observe_key(&mut self, key: &DocKey) -> Result<Outcome<(ObserveState, Cas)>, Status> {
+    pub fn observe_key(
+        &mut self,
+        key: &DocKey,
+    ) -> Result<StepOutcome<(ObserveState, Cas)>, Status> {
         self.store.collections.check(key)?;
         let hash = self.store.documents.hash(key.as_bytes());
         self.live(hash, key.as_bytes());
         Ok(match self.store.documents.find(hash, key.as_bytes()) {
-            None if self.store.documents.may_have(hash, key.as_bytes()) => Outcome::Fetch,
-            None => Outcome::Done((ObserveState::NotFound, Cas(0))),
+            None if self.store.documents.may_have(hash, key.as_bytes()) => StepOutcome::Fetch,
+            None => StepOutcome::Done((ObserveState::NotFound, Cas(0))),
             Some(item) => {
                 let persisted = item.seqno() <= self.store.history.persisted_seqno;
                 let state = match (item.is_deleted(), persisted) {
@@ -26,19 +29,19 @@ impl Step<'_> {
                     (true, false) => ObserveState::DeletedNotPersisted,
                     (true, true) => ObserveState::NotFound,
                 };
-                Outcome::Done((state, item.cas()))
+                StepOutcome::Done((state, item.cas()))
             }
         })
     }
 
     /// Waits until `seqno` is on disk, at most [`kedge_types::limits::SEQNO_PERSISTENCE_SECS`]; then a completion says
     /// so, or `TemporaryFailure`.
-    pub fn seqno_persistence(&mut self, seqno: Seqno, cookie: Cookie) -> Outcome<()> {
+    pub fn seqno_persistence(&mut self, seqno: Seqno, cookie: Cookie) -> StepOutcome<()> {
         if seqno <= self.store.history.persisted_seqno {
-            return Outcome::Done(());
+            return StepOutcome::Done(());
         }
         self.wait_for(seqno, cookie, None);
-        Outcome::Parked
+        StepOutcome::Parked
     }
 
     /// Holds back the answer to a write that was done: its client is to go no faster than the disk. It is answered
@@ -48,15 +51,15 @@ impl Step<'_> {
         key: &DocKey,
         mutated: Mutated,
         cookie: Cookie,
-    ) -> Outcome<Mutated> {
+    ) -> StepOutcome<Mutated> {
         let hash = self.store.documents.hash(key.as_bytes());
         match self.store.documents.find(hash, key.as_bytes()) {
             Some(item) if mutated.seqno > self.store.history.persisted_seqno => {
                 let item = item.clone();
                 self.wait_for(mutated.seqno, cookie, Some((mutated, item)));
-                Outcome::Parked
+                StepOutcome::Parked
             }
-            _ => Outcome::Done(mutated),
+            _ => StepOutcome::Done(mutated),
         }
     }
 

@@ -4,7 +4,7 @@
 //! the disk, for memory, or for its vBucket to become active. A waiting command owns its arguments
 //! ([`DocOp::into_owned`]).
 
-use crate::answer::{Document, KeyFigures, Meta, Mutated, ObserveState, Outcome};
+use crate::answer::{Document, KeyFigures, Meta, Mutated, ObserveState, StepOutcome};
 use crate::completion::Completion;
 use crate::item::Item;
 use crate::modify::Modify;
@@ -12,12 +12,12 @@ use crate::patch::Patches;
 use crate::step::Step;
 use crate::value::NewValue;
 use crate::with_meta::Given;
-use crate::write::{Arithmetic, ConcatMode, StoreMode, Write};
+use crate::write::{Arithmetic, ConcatMode, StepWrite, StoreMode};
 use kedge_types::{Cas, DocKey, Expiry, Status};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// A command with its arguments, but for those that all commands share ([`Write`]).
+/// A command with its arguments, but for those that all commands share ([`StepWrite`]).
 #[derive(Clone, Debug)]
 pub enum DocOp<'a> {
     /// Reads a document.
@@ -239,10 +239,10 @@ impl Step<'_> {
     /// The status that the client gets.
     pub fn execute<R>(
         &mut self,
-        write: &Write<'_>,
+        write: &StepWrite<'_>,
         op: &DocOp<'_>,
         read: impl FnOnce(Document<'_>) -> R,
-    ) -> Result<Outcome<Executed<R>>, Status> {
+    ) -> Result<StepOutcome<Executed<R>>, Status> {
         let key = write.key;
         Ok(match op {
             DocOp::Get
@@ -284,7 +284,7 @@ impl Step<'_> {
         key: &DocKey,
         op: &DocOp<'_>,
         read: impl FnOnce(Document<'_>) -> R,
-    ) -> Result<Outcome<R>, Status> {
+    ) -> Result<StepOutcome<R>, Status> {
         match op {
             DocOp::GetWithTombstones => self.get_with_tombstones(key, read),
             DocOp::GetReplica => self.get_replica(key, read),
@@ -300,10 +300,10 @@ impl Step<'_> {
     /// The status that the client gets.
     pub fn mutate(
         &mut self,
-        write: &Write<'_>,
+        write: &StepWrite<'_>,
         op: &DocOp<'_>,
         worked_out: Option<&dyn Modify>,
-    ) -> Result<Outcome<Mutated>, Status> {
+    ) -> Result<StepOutcome<Mutated>, Status> {
         match (op, worked_out) {
             (DocOp::Store { expiry, .. } | DocOp::Modify { expiry, .. }, Some(change)) => {
                 self.modify(write, *expiry, change)
@@ -334,15 +334,15 @@ impl Step<'_> {
     }
 
     /// Runs a command that has waited. When it has ended, its completion comes back, whether it went well or not.
-    pub fn resume(&mut self, write: &Write<'_>, op: &DocOp<'_>) -> Outcome<Completion> {
+    pub fn resume(&mut self, write: &StepWrite<'_>, op: &DocOp<'_>) -> StepOutcome<Completion> {
         let shown = |document: Document<'_>| (document.item.clone(), document.cas);
         match self.execute(write, op, shown) {
             Ok(outcome) => outcome.map(|done| self.completion(write, done)),
-            Err(status) => Outcome::Done(op.failed(status)),
+            Err(status) => StepOutcome::Done(op.failed(status)),
         }
     }
 
-    fn completion(&self, write: &Write<'_>, done: Executed<(Item, Cas)>) -> Completion {
+    fn completion(&self, write: &StepWrite<'_>, done: Executed<(Item, Cas)>) -> Completion {
         match done {
             Executed::Read(document) => Completion::Read {
                 result: Ok(document),

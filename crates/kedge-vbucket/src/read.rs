@@ -1,6 +1,6 @@
 //! Reading documents, and letting go of what expired.
 
-use crate::answer::{Document, Meta, Outcome, Picked};
+use crate::answer::{Document, Meta, Picked, StepOutcome};
 use crate::checkpoint::Change;
 use crate::hash_table::KeyHash;
 use crate::item::{Deletion, Item, ItemMeta};
@@ -10,14 +10,19 @@ use kedge_types::limits::TOMBSTONE_PURGE_AGE_SECS;
 use kedge_types::{Cas, CollectionId, DocKey, Expiry, RevSeqno, Status};
 
 /// Shows a document to `read` if its value is in memory. `random` decides whether the access counts, after that.
-fn show<R>(item: &Item, cas: Cas, random: u64, read: impl FnOnce(Document<'_>) -> R) -> Outcome<R> {
+fn show<R>(
+    item: &Item,
+    cas: Cas,
+    random: u64,
+    read: impl FnOnce(Document<'_>) -> R,
+) -> StepOutcome<R> {
     if !item.is_resident() {
-        return Outcome::Fetch;
+        return StepOutcome::Fetch;
     }
     // It is shown as it was before.
     let shown = read(Document { item, cas });
     item.count_access(random);
-    Outcome::Done(shown)
+    StepOutcome::Done(shown)
 }
 
 impl Step<'_> {
@@ -30,7 +35,7 @@ impl Step<'_> {
         &mut self,
         key: &DocKey,
         read: impl FnOnce(Document<'_>) -> R,
-    ) -> Result<Outcome<R>, Status> {
+    ) -> Result<StepOutcome<R>, Status> {
         self.store.collections.check(key)?;
         let bytes = key.as_bytes();
         let hash = self.store.documents.hash(bytes);
@@ -62,7 +67,7 @@ impl Step<'_> {
         &mut self,
         key: &DocKey,
         read: impl FnOnce(Document<'_>) -> R,
-    ) -> Result<Outcome<R>, Status> {
+    ) -> Result<StepOutcome<R>, Status> {
         self.get_copy(key, false, read)
     }
 
@@ -74,7 +79,7 @@ impl Step<'_> {
         &mut self,
         key: &DocKey,
         read: impl FnOnce(Document<'_>) -> R,
-    ) -> Result<Outcome<R>, Status> {
+    ) -> Result<StepOutcome<R>, Status> {
         self.get_copy(key, true, read)
     }
 
@@ -83,7 +88,7 @@ impl Step<'_> {
         key: &DocKey,
         tombstones: bool,
         read: impl FnOnce(Document<'_>) -> R,
-    ) -> Result<Outcome<R>, Status> {
+    ) -> Result<StepOutcome<R>, Status> {
         self.store.collections.check(key)?;
         let bytes = key.as_bytes();
         let hash = self.store.documents.hash(bytes);
@@ -109,9 +114,9 @@ impl Step<'_> {
     }
 
     /// The answer for a key without a live document in memory.
-    pub(crate) fn absent<R>(&self, hash: KeyHash, key: &[u8]) -> Result<Outcome<R>, Status> {
+    pub(crate) fn absent<R>(&self, hash: KeyHash, key: &[u8]) -> Result<StepOutcome<R>, Status> {
         if self.store.documents.may_have(hash, key) {
-            Ok(Outcome::Fetch)
+            Ok(StepOutcome::Fetch)
         } else {
             Err(Status::KeyNotFound)
         }
@@ -121,7 +126,7 @@ impl Step<'_> {
     ///
     /// # Errors
     /// As [`Step::get`].
-    pub fn get_meta(&mut self, key: &DocKey) -> Result<Outcome<Meta>, Status> {
+    pub fn get_meta(&mut self, key: &DocKey) -> Result<StepOutcome<Meta>, Status> {
         self.store.collections.check(key)?;
         let bytes = key.as_bytes();
         let hash = self.store.documents.hash(bytes);
@@ -132,10 +137,10 @@ impl Step<'_> {
             return self.absent(hash, bytes);
         };
         if self.expires_with_value(item) {
-            return Ok(Outcome::Fetch);
+            return Ok(StepOutcome::Fetch);
         }
         let cas = if locked { Cas::LOCKED } else { item.cas() };
-        Ok(Outcome::Done(Meta::of(item, cas)))
+        Ok(StepOutcome::Done(Meta::of(item, cas)))
     }
 
     /// Returns whether a document has expired and stays until its value was read, as its tombstone keeps some of that.

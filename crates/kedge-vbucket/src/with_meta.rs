@@ -2,12 +2,12 @@
 //!
 //! Sources: Couchbase documentation of SET_WITH_META, ADD_WITH_META and DEL_WITH_META, and "XDCR Conflict Resolution".
 
-use crate::answer::{Mutated, Outcome};
+use crate::answer::{Mutated, StepOutcome};
 use crate::item::{Deletion, Item, ItemMeta};
 use crate::patch::Patches;
 use crate::step::Step;
 use crate::value::NewValue;
-use crate::write::{Needs, Write};
+use crate::write::{Needs, StepWrite};
 use kedge_types::limits::{TOMBSTONE_PURGE_AGE_SECS, WITH_META_REV_MAX};
 use kedge_types::{Cas, Datatype, Expiry, Now, RevSeqno, Status};
 use std::borrow::Cow;
@@ -85,11 +85,11 @@ impl Step<'_> {
     /// when its revision is too high; `KeyNotFound`, `Locked`, `SyncWriteInProgress`.
     pub fn write_with_meta(
         &mut self,
-        write: &Write<'_>,
+        write: &StepWrite<'_>,
         given: &Given,
         value: &NewValue<'_>,
         patches: &Patches,
-    ) -> Result<Outcome<Mutated>, Status> {
+    ) -> Result<StepOutcome<Mutated>, Status> {
         if given.rev.get() > WITH_META_REV_MAX {
             return Err(Status::Invalid);
         }
@@ -103,7 +103,7 @@ impl Step<'_> {
             return Err(Status::CasValueInvalid);
         }
         let Some(found) = self.find_for_write(write, Needs::Metadata)? else {
-            return Ok(Outcome::Fetch);
+            return Ok(StepOutcome::Fetch);
         };
         if given.only_new && found.old.is_some() {
             return Err(Status::KeyExists);

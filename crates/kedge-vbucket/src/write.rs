@@ -5,7 +5,7 @@
 //! the durability monitor, to become visible when it is committed.
 
 use crate::ahead::Ahead;
-use crate::answer::{Document, Mutated, Outcome};
+use crate::answer::{Document, Mutated, StepOutcome};
 use crate::checkpoint::Change;
 use crate::completion::Cookie;
 use crate::concat::Concat;
@@ -19,7 +19,7 @@ use std::borrow::Cow;
 
 /// The arguments that all writes share.
 #[derive(Clone, Copy, Debug)]
-pub struct Write<'a> {
+pub struct StepWrite<'a> {
     /// The document.
     pub key: &'a DocKey,
     /// The version it must have; 0 for any.
@@ -36,11 +36,11 @@ pub struct Write<'a> {
     pub ahead: Option<&'a Ahead<'a>>,
 }
 
-impl Write<'_> {
+impl StepWrite<'_> {
     /// The same write, for whose value something was made ahead.
     #[must_use]
-    pub fn with_ahead<'b>(&'b self, ahead: Option<&'b Ahead<'b>>) -> Write<'b> {
-        Write { ahead, ..*self }
+    pub fn with_ahead<'b>(&'b self, ahead: Option<&'b Ahead<'b>>) -> StepWrite<'b> {
+        StepWrite { ahead, ..*self }
     }
 
     /// Takes the item that was made of a value ahead of time.
@@ -104,12 +104,12 @@ impl Step<'_> {
     /// `KeyExists`, `KeyNotFound`, `Locked`, `SyncWriteInProgress`; `TooBig` together with the attributes.
     pub fn store(
         &mut self,
-        write: &Write<'_>,
+        write: &StepWrite<'_>,
         mode: StoreMode,
         value: &NewValue<'_>,
         flags: u32,
         expiry: Expiry,
-    ) -> Result<Outcome<Mutated>, Status> {
+    ) -> Result<StepOutcome<Mutated>, Status> {
         // What replaces anything need not know what that is.
         let blind = mode == StoreMode::Set
             && write.cas.is_none()
@@ -121,7 +121,7 @@ impl Step<'_> {
             Needs::Metadata
         };
         let Some(found) = self.find_for_write(write, needs)? else {
-            return Ok(Outcome::Fetch);
+            return Ok(StepOutcome::Fetch);
         };
         match (mode, &found.old) {
             (StoreMode::Add, Some(_)) => return Err(Status::KeyExists),
@@ -135,7 +135,7 @@ impl Step<'_> {
         };
         let with_xattrs;
         let value = match &found.old {
-            Some(old) if old.has_xattrs() && !old.is_resident() => return Ok(Outcome::Fetch),
+            Some(old) if old.has_xattrs() && !old.is_resident() => return Ok(StepOutcome::Fetch),
             Some(old) if old.has_xattrs() => {
                 with_xattrs = value.behind_xattrs_of(old)?;
                 &with_xattrs
@@ -157,10 +157,10 @@ impl Step<'_> {
     /// `NotStored` when it is not there; `TooBig`; `KeyExists`, `Locked`, `SyncWriteInProgress`.
     pub fn concat(
         &mut self,
-        write: &Write<'_>,
+        write: &StepWrite<'_>,
         mode: ConcatMode,
         bytes: &[u8],
-    ) -> Result<Outcome<Mutated>, Status> {
+    ) -> Result<StepOutcome<Mutated>, Status> {
         self.concat_with(write, &Concat::new(mode, bytes))
     }
 
@@ -170,10 +170,10 @@ impl Step<'_> {
     /// As [`Step::concat`].
     pub fn concat_with(
         &mut self,
-        write: &Write<'_>,
+        write: &StepWrite<'_>,
         concat: &dyn Modify,
-    ) -> Result<Outcome<Mutated>, Status> {
-        let keeping = Write {
+    ) -> Result<StepOutcome<Mutated>, Status> {
+        let keeping = StepWrite {
             preserve_ttl: true,
             ..*write
         };
@@ -184,16 +184,16 @@ impl Step<'_> {
     ///
     /// # Errors
     /// `KeyNotFound`, `KeyExists`, `Locked`, `SyncWriteInProgress`.
-    pub fn delete(&mut self, write: &Write<'_>) -> Result<Outcome<Mutated>, Status> {
+    pub fn delete(&mut self, write: &StepWrite<'_>) -> Result<StepOutcome<Mutated>, Status> {
         let Some(found) = self.find_for_write(write, Needs::Metadata)? else {
-            return Ok(Outcome::Fetch);
+            return Ok(StepOutcome::Fetch);
         };
         let Some(old) = found.old.clone() else {
             return Err(Status::KeyNotFound);
         };
         self.check_version(write, Some(&old))?;
         if old.has_xattrs() && !old.is_resident() {
-            return Ok(Outcome::Fetch);
+            return Ok(StepOutcome::Fetch);
         }
         let (datatype, kept) = kept_by_tombstone(&old)?;
         let meta = ItemMeta {
@@ -212,11 +212,11 @@ impl Step<'_> {
     /// `Locked`, `SyncWriteInProgress`.
     pub fn arithmetic(
         &mut self,
-        write: &Write<'_>,
+        write: &StepWrite<'_>,
         op: &Arithmetic,
-    ) -> Result<Outcome<(Mutated, u64)>, Status> {
+    ) -> Result<StepOutcome<(Mutated, u64)>, Status> {
         let Some(found) = self.find_for_write(write, Needs::Value)? else {
-            return Ok(Outcome::Fetch);
+            return Ok(StepOutcome::Fetch);
         };
         let (number, meta) = match &found.old {
             None => {
@@ -266,28 +266,32 @@ impl Step<'_> {
     ///
     /// # Errors
     /// `KeyNotFound`, `KeyExists`, `Locked`, `SyncWriteInProgress`.
-    pub fn touch(&mut self, write: &Write<'_>, expiry: Expiry) -> Result<Outcome<Mutated>, Status> {
+    pub fn touch(
+        &mut self,
+        write: &StepWrite<'_>,
+        expiry: Expiry,
+    ) -> Result<StepOutcome<Mutated>, Status> {
         self.touch_with(write, expiry, Needs::Metadata)
     }
 
     fn touch_with(
         &mut self,
-        write: &Write<'_>,
+        write: &StepWrite<'_>,
         expiry: Expiry,
         needs: Needs,
-    ) -> Result<Outcome<Mutated>, Status> {
+    ) -> Result<StepOutcome<Mutated>, Status> {
         let Some(found) = self.find_for_write(write, needs)? else {
-            return Ok(Outcome::Fetch);
+            return Ok(StepOutcome::Fetch);
         };
         let Some(old) = found.old.clone() else {
             return Err(Status::KeyNotFound);
         };
         self.check_version(write, Some(&old))?;
         if old.expiry() == expiry && write.durability.is_none() {
-            return Ok(Outcome::Done(self.store.history.mutated(&old)));
+            return Ok(StepOutcome::Done(self.store.history.mutated(&old)));
         }
         if !old.is_resident() {
-            return Ok(Outcome::Fetch);
+            return Ok(StepOutcome::Fetch);
         }
         let meta = ItemMeta {
             expiry,
@@ -304,10 +308,10 @@ impl Step<'_> {
     /// As [`Step::touch`].
     pub fn get_and_touch<R>(
         &mut self,
-        write: &Write<'_>,
+        write: &StepWrite<'_>,
         expiry: Expiry,
         read: impl FnOnce(Document<'_>, Mutated) -> R,
-    ) -> Result<Outcome<R>, Status> {
+    ) -> Result<StepOutcome<R>, Status> {
         let outcome = self.touch_with(write, expiry, Needs::Value)?;
         Ok(outcome.map(|mutated| {
             let key = write.key.as_bytes();
@@ -328,7 +332,7 @@ impl Step<'_> {
     /// `None`: the disk has to be asked first.
     pub(crate) fn find_for_write(
         &mut self,
-        write: &Write<'_>,
+        write: &StepWrite<'_>,
         needs: Needs,
     ) -> Result<Option<Found>, Status> {
         if write.durability.is_some() {
@@ -351,7 +355,7 @@ impl Step<'_> {
     /// The document is not locked by another and has the version asked for.
     pub(crate) fn check_version(
         &mut self,
-        write: &Write<'_>,
+        write: &StepWrite<'_>,
         old: Option<&Item>,
     ) -> Result<(), Status> {
         if !write.new_cas.is_none()
@@ -390,11 +394,11 @@ impl Step<'_> {
     /// revision are added here.
     fn apply(
         &mut self,
-        write: &Write<'_>,
+        write: &StepWrite<'_>,
         found: &Found,
         meta: ItemMeta,
         value: &[u8],
-    ) -> Outcome<Mutated> {
+    ) -> StepOutcome<Mutated> {
         let key = write.key.as_bytes();
         let rev = match &found.old {
             Some(old) => old.rev_seqno(),
@@ -412,7 +416,7 @@ impl Step<'_> {
     }
 
     /// The CAS of a new version.
-    pub(crate) fn next_cas(&mut self, write: &Write<'_>) -> Cas {
+    pub(crate) fn next_cas(&mut self, write: &StepWrite<'_>) -> Cas {
         if write.new_cas.is_none() {
             return self.store.history.clock.next(self.now.unix_ns);
         }
@@ -424,12 +428,12 @@ impl Step<'_> {
     /// stands for `value`.
     pub(crate) fn put_new(
         &mut self,
-        write: &Write<'_>,
+        write: &StepWrite<'_>,
         found: &Found,
         meta: &ItemMeta,
         value: &[u8],
         draft: Option<Draft>,
-    ) -> Outcome<Mutated> {
+    ) -> StepOutcome<Mutated> {
         let key = write.key.as_bytes();
         self.store.documents.locks.remove(key);
         let item = match draft {
@@ -449,7 +453,7 @@ impl Step<'_> {
                 let mutated = self.store.history.mutated(&item);
                 let change = Change::Document(item.clone());
                 self.store.put_and_push(found.hash, item, change);
-                Outcome::Done(mutated)
+                StepOutcome::Done(mutated)
             }
             Some(durability) => self.durability.prepare(
                 self.now,

@@ -8,7 +8,7 @@ use kedge_bucket_core::Outcome;
 use kedge_bucket_core::{Ctx, Role};
 use kedge_residency::Op;
 use kedge_types::{Cas, Status};
-use kedge_vbucket::{DocOp, Document, Meta, Outcome as StepOutcome};
+use kedge_vbucket::{DocOp, Document, Meta, StepOutcome};
 
 impl Bucket {
     /// Shows a document to `read`, which runs under the vBucket's lock: copy a small value there, clone the item of a

@@ -9,7 +9,7 @@ use kedge_residency::Admission;
 use kedge_residency::{PendingOp, outcome_counters};
 use kedge_types::{Cas, Durability, Status};
 use kedge_vbucket::{
-    DocOp, ITEM_OVERHEAD_BYTES, ItemMeta, Mutated, Outcome as StepOutcome, SLOT_BYTES, VBucket,
+    DocOp, ITEM_OVERHEAD_BYTES, ItemMeta, Mutated, SLOT_BYTES, StepOutcome, VBucket,
 };
 use std::sync::atomic::Ordering;
 
@@ -73,7 +73,7 @@ impl Bucket {
         ctx: Ctx,
         write: &Write<'_>,
         op: &DocOp<'_>,
-        step: impl FnOnce(&mut VBucket, &kedge_vbucket::Write<'_>) -> Result<StepOutcome<R>, Status>,
+        step: impl FnOnce(&mut VBucket, &kedge_vbucket::StepWrite<'_>) -> Result<StepOutcome<R>, Status>,
     ) -> Result<Outcome<R>, Status> {
         let durability = self.core.dynamic.durability(write.durability);
         self.write_at(ctx, write, durability, op, step)
@@ -86,9 +86,9 @@ impl Bucket {
         write: &Write<'_>,
         durability: Option<Durability>,
         op: &DocOp<'_>,
-        step: impl FnOnce(&mut VBucket, &kedge_vbucket::Write<'_>) -> Result<StepOutcome<R>, Status>,
+        step: impl FnOnce(&mut VBucket, &kedge_vbucket::StepWrite<'_>) -> Result<StepOutcome<R>, Status>,
     ) -> Result<Outcome<R>, Status> {
-        let inner = kedge_vbucket::Write {
+        let inner = kedge_vbucket::StepWrite {
             key: write.key,
             cas: write.cas,
             durability,

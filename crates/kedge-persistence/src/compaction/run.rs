@@ -251,7 +251,9 @@ impl Persistence {
         let before = vbucket.documents().expired();
         // Looking at a document that has expired lets go of it. What is left is on disk only.
         self.core.account(now, &mut vbucket, |vbucket| {
-            keys.retain(|key| vbucket.at(now).get_meta(key) == Ok(kedge_vbucket::Outcome::Fetch));
+            keys.retain(|key| {
+                vbucket.at(now).get_meta(key) == Ok(kedge_vbucket::StepOutcome::Fetch)
+            });
         });
         let mut expired = vbucket.documents().expired() - before;
         let ticket = vbucket.store().fetch_ticket();

@@ -17,8 +17,8 @@ use kedge_types::{
 };
 use kedge_vbucket::{
     Change, Completion, Cookie, CursorOpening, Done, Item, ItemMeta, MinRatio, NewValue, NodeName,
-    Packer, Persistence, RandomState, Snapshot, SnapshotKind, StateChange, StoreMode, StreamCursor,
-    Topology, VBucket, VbSetup, VbState, Write,
+    Packer, Persistence, RandomState, Snapshot, SnapshotKind, StateChange, StepWrite, StoreMode,
+    StreamCursor, Topology, VBucket, VbSetup, VbState,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -166,7 +166,7 @@ impl Nodes {
 
     fn write(&mut self, key: u8, what: What, level: Option<DurabilityLevel>) {
         let key = DocKey::new(CollectionId::DEFAULT, format!("key{key}").as_bytes()).unwrap();
-        let write = Write {
+        let write = StepWrite {
             key: &key,
             cas: Cas(0),
             durability: level.map(|level| Durability {
@@ -203,7 +203,7 @@ impl Nodes {
                 .store(&write, StoreMode::Set, &value, flags, expiry)
         };
         match result {
-            Ok(kedge_vbucket::Outcome::Parked) => self.parked += 1,
+            Ok(kedge_vbucket::StepOutcome::Parked) => self.parked += 1,
             Ok(_) | Err(Status::KeyNotFound | Status::SyncWriteInProgress) => {}
             Err(other) => panic!("{other:?}"),
         }

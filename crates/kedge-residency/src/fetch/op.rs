@@ -2,7 +2,7 @@
 
 use kedge_bucket_core::{Ctx, Read, Role};
 use kedge_types::{Cas, DocKey, Durability, Now, Status};
-use kedge_vbucket::{Completion, Cookie, DocOp, Outcome, VBucket, Write};
+use kedge_vbucket::{Completion, Cookie, DocOp, StepOutcome, StepWrite, VBucket};
 
 /// A command that waits, with its own copy of what the client sent.
 #[derive(Debug)]
@@ -118,8 +118,8 @@ impl PendingOp {
         }
     }
 
-    fn write(&self) -> Write<'_> {
-        Write {
+    fn write(&self) -> StepWrite<'_> {
+        StepWrite {
             key: &self.key,
             cas: self.cas,
             durability: self.durability,
@@ -131,11 +131,11 @@ impl PendingOp {
     }
 
     /// Runs the step again.
-    pub fn run(&self, vbucket: &mut VBucket, now: Now) -> Outcome<Completion> {
+    pub fn run(&self, vbucket: &mut VBucket, now: Now) -> StepOutcome<Completion> {
         match &self.op {
             Op::Document(op) => vbucket.at(now).resume(&self.write(), op),
             // These ask the file, see `keys`.
-            Op::ValidateKey | Op::Keys { .. } | Op::Random { .. } => Outcome::Fetch,
+            Op::ValidateKey | Op::Keys { .. } | Op::Random { .. } => StepOutcome::Fetch,
         }
     }
 }

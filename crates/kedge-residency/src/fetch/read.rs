@@ -10,9 +10,7 @@ use kedge_bucket_core::{Counter, Total};
 use kedge_bucket_core::{Phase, sync_write_timing};
 use kedge_executor::Next;
 use kedge_types::{Now, Status, VbId};
-use kedge_vbucket::{
-    Completion, Cookie, DocOp, FetchTicket, Fetched, Item, Outcome as StepOutcome, VBucket,
-};
+use kedge_vbucket::{Completion, Cookie, DocOp, FetchTicket, Fetched, Item, StepOutcome, VBucket};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

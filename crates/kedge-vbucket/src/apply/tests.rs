@@ -3,7 +3,7 @@
 use super::{FileChange, Persistence};
 use crate::item::Item;
 use crate::vbucket::{VBucket, VbSetup};
-use crate::write::{StoreMode, Write};
+use crate::write::{StepWrite, StoreMode};
 use crate::{Cookie, MinRatio, NewValue};
 use foldhash::fast::RandomState;
 use kedge_types::{
@@ -35,7 +35,7 @@ fn store(vb: &mut VBucket, now: Now, key: u8, len: usize, durable: bool) {
         level: DurabilityLevel::PersistToMajority,
         timeout_ms: Some(1_000),
     });
-    let write = Write {
+    let write = StepWrite {
         key: &key,
         cas: Cas(0),
         durability,

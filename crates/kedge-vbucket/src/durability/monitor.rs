@@ -7,7 +7,7 @@ use super::{
     Acks, DurabilityFigures, DurabilityRules, Fate, PassiveDurabilityMonitor, Prepare,
     PrepareQueue, SyncWriteCounts,
 };
-use crate::answer::{Mutated, Outcome};
+use crate::answer::{Mutated, StepOutcome};
 use crate::checkpoint::Change;
 use crate::completion::{
     Completion, Cookie, Done, PersistWaiter, Waiter, ambiguous, sync_write_failed,
@@ -122,7 +122,7 @@ impl DurabilityMonitor {
         cookie: Cookie,
         (hash, item): (KeyHash, Item),
         store: &mut Store,
-    ) -> Outcome<Mutated> {
+    ) -> StepOutcome<Mutated> {
         let timeout_ms = durability
             .timeout_ms
             .map_or(DURABILITY_TIMEOUT_MS_DEFAULT, u32::from);
@@ -150,8 +150,8 @@ impl DurabilityMonitor {
                         ..
                     },
                 ..
-            }) => Outcome::Done(mutated),
-            _ => Outcome::Parked,
+            }) => StepOutcome::Done(mutated),
+            _ => StepOutcome::Parked,
         }
     }
 

@@ -92,7 +92,7 @@ fn the_document_of_another_version_is_made_again() {
             .get_and_lock(&k, 9, Some(&lock), |document| document.cas);
         let locked = Cas(done(locked.unwrap()).get());
         assert!(item(vb, &k).value() == before);
-        let with_cas = kedge_vbucket::Write { cas: locked, ..w };
+        let with_cas = kedge_vbucket::StepWrite { cas: locked, ..w };
         done(vb.at(at(1)).concat_with(&with_cas, &append).unwrap());
         assert!(item(vb, &k).value() == [&before[..], b"!"].concat());
         assert_eq!(item(vb, &k).expiry(), expiry);

@@ -3,8 +3,8 @@
 use crate::tools::*;
 use kedge_types::{Cas, CollectionId, Datatype, DocKey, Expiry, Seqno, Status, VbUuid};
 use kedge_vbucket::{
-    Arithmetic, ConcatMode, Meta, MinRatio, NewValue, ObserveState, Outcome, Picked, StoreMode,
-    VBucket, Write,
+    Arithmetic, ConcatMode, Meta, MinRatio, NewValue, ObserveState, Picked, StepOutcome, StepWrite,
+    StoreMode, VBucket,
 };
 
 #[test]
@@ -24,7 +24,7 @@ fn store_modes_and_versions() {
     );
     let second = done(store(vb, at(1), &w, StoreMode::Replace, b"3").unwrap());
     assert!(second.cas > first.cas && second.seqno == Seqno(2));
-    let stale = Write {
+    let stale = StepWrite {
         cas: first.cas,
         ..w
     };
@@ -32,14 +32,14 @@ fn store_modes_and_versions() {
         store(vb, at(1), &stale, StoreMode::Set, b"4"),
         Err(Status::KeyExists)
     );
-    let fresh = Write {
+    let fresh = StepWrite {
         cas: second.cas,
         ..w
     };
     done(store(vb, at(1), &fresh, StoreMode::Set, b"5").unwrap());
     assert_eq!(get(vb, at(1), "k").unwrap(), b"5");
     let other = key("missing");
-    let missing = Write {
+    let missing = StepWrite {
         cas: Cas(9),
         ..write(&other)
     };
@@ -191,11 +191,11 @@ fn counters() {
 fn a_write_may_bring_its_version() {
     let vb = &mut vbucket();
     let k = key("k");
-    let with = |new_cas| Write {
+    let with = |new_cas| StepWrite {
         new_cas,
         ..write(&k)
     };
-    let store = |vb: &mut VBucket, write: &Write<'_>| {
+    let store = |vb: &mut VBucket, write: &StepWrite<'_>| {
         vb.at(at(0))
             .store(write, StoreMode::Set, &value(b"1"), 0, Expiry::NEVER)
     };
@@ -224,7 +224,7 @@ fn preserve_ttl_keeps_what_is_there() {
         Expiry(at(100).unix_secs() as u32),
         Expiry(at(200).unix_secs() as u32),
     );
-    let keep = Write {
+    let keep = StepWrite {
         preserve_ttl: true,
         ..write(&k)
     };
@@ -293,12 +293,12 @@ fn waiting_for_the_disk_ends_or_times_out() {
     let cookie = kedge_vbucket::Cookie(5);
     assert_eq!(
         vb.at(at(0)).seqno_persistence(Seqno(1), cookie),
-        Outcome::Parked
+        StepOutcome::Parked
     );
     assert_eq!(
         vb.at(at(0))
             .seqno_persistence(Seqno(2), kedge_vbucket::Cookie(6)),
-        Outcome::Parked
+        StepOutcome::Parked
     );
     log_all(vb);
     let mut ended = Vec::new();
@@ -309,7 +309,7 @@ fn waiting_for_the_disk_ends_or_times_out() {
     );
     assert_eq!(
         vb.at(at(0)).seqno_persistence(Seqno(1), cookie),
-        Outcome::Done(())
+        StepOutcome::Done(())
     );
     vb.on_time(at(31));
     ended.extend(vb.take_effects().completions);
@@ -333,7 +333,10 @@ fn an_answer_that_is_held_back_is_a_success_however_the_wait_ends() {
     for end in ends {
         let wrote = set(vb, at(0), "k", b"1");
         let cookie = kedge_vbucket::Cookie(8);
-        assert_eq!(vb.at(at(0)).hold_back(&k, wrote, cookie), Outcome::Parked);
+        assert_eq!(
+            vb.at(at(0)).hold_back(&k, wrote, cookie),
+            StepOutcome::Parked
+        );
         assert!(results(vb).is_empty());
         end(vb);
         assert_eq!(results(vb), [(8, Ok(wrote))]);
@@ -342,7 +345,7 @@ fn an_answer_that_is_held_back_is_a_success_however_the_wait_ends() {
     log_all(vb);
     assert_eq!(
         vb.at(at(0)).hold_back(&k, wrote, kedge_vbucket::Cookie(9)),
-        Outcome::Done(wrote)
+        StepOutcome::Done(wrote)
     );
 }
 

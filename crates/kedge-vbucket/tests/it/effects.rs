@@ -3,7 +3,7 @@
 use crate::tools::*;
 use kedge_types::DurabilityLevel::MajorityAndPersistOnActive;
 use kedge_types::Seqno;
-use kedge_vbucket::{AfterLog, Cookie, MemoryUse, Outcome, StoreMode};
+use kedge_vbucket::{AfterLog, Cookie, MemoryUse, StepOutcome, StoreMode};
 
 fn log_one(vb: &mut kedge_vbucket::VBucket) -> AfterLog {
     let to = vb
@@ -42,7 +42,7 @@ fn commits_that_nobody_waits_for_are_lazy_until_something_else_is_queued() {
         let k = key("k");
         let write = durable(&k, MajorityAndPersistOnActive, cookie);
         let stored = store(vb, at(0), &write, StoreMode::Set, b"1");
-        assert_eq!(stored, Ok(Outcome::Parked));
+        assert_eq!(stored, Ok(StepOutcome::Parked));
         assert!(vb.take_effects().newly_dirty);
         assert!(!vb.take_effects().newly_dirty, "told once");
         assert_eq!(log_one(vb), AfterLog::CommitsOnly);
@@ -60,7 +60,7 @@ fn commits_that_nobody_waits_for_are_lazy_until_something_else_is_queued() {
     let upto = Seqno(vb.high_seqno().get());
     assert_eq!(
         vb.at(at(0)).seqno_persistence(upto, Cookie(3)),
-        Outcome::Parked
+        StepOutcome::Parked
     );
     assert!(
         vb.take_effects().newly_dirty,

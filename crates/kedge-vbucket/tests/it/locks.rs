@@ -2,7 +2,7 @@
 
 use crate::tools::*;
 use kedge_types::{Cas, Expiry, Status};
-use kedge_vbucket::{Arithmetic, ConcatMode, Outcome, StoreMode, Write};
+use kedge_vbucket::{Arithmetic, ConcatMode, StepOutcome, StepWrite, StoreMode};
 
 #[test]
 fn only_the_holder_changes_a_locked_document() {
@@ -22,12 +22,12 @@ fn only_the_holder_changes_a_locked_document() {
     );
     assert_eq!(
         vb.at(at(1)).get(&k, |document| document.cas),
-        Ok(Outcome::Done(Cas::LOCKED)),
+        Ok(StepOutcome::Done(Cas::LOCKED)),
         "reads go on"
     );
     assert_eq!(meta(vb, at(1), &k).cas, Cas::LOCKED);
     for cas in [Cas(0), before.cas, Cas::LOCKED] {
-        let w = Write { cas, ..w };
+        let w = StepWrite { cas, ..w };
         assert_eq!(
             store(vb, at(1), &w, StoreMode::Set, b"2"),
             Err(Status::Locked)
@@ -51,7 +51,7 @@ fn only_the_holder_changes_a_locked_document() {
         store(
             vb,
             at(1),
-            &Write { cas: lock, ..w },
+            &StepWrite { cas: lock, ..w },
             StoreMode::Set,
             b"mine",
         )
@@ -93,7 +93,7 @@ fn a_lock_ends_by_itself_or_by_unlock() {
     vb.at(at(101)).unlock(&k, lock).unwrap();
     assert_eq!(
         vb.at(at(101)).get(&k, |document| document.cas),
-        Ok(Outcome::Done(lock))
+        Ok(StepOutcome::Done(lock))
     );
     assert_eq!(
         vb.at(at(101)).unlock(&key("missing"), lock),
@@ -104,7 +104,7 @@ fn a_lock_ends_by_itself_or_by_unlock() {
             .get_and_lock(&key("missing"), 1, None, |_| ()),
         Err(Status::KeyNotFound)
     );
-    let deleted = Write {
+    let deleted = StepWrite {
         cas: lock,
         ..write(&k)
     };

@@ -2,7 +2,7 @@
 
 use crate::tools::*;
 use kedge_types::{Expiry, Seqno, Status, VbUuid};
-use kedge_vbucket::{Arithmetic, Change, ConcatMode, Outcome, StoreMode, VBucket};
+use kedge_vbucket::{Arithmetic, Change, ConcatMode, StepOutcome, StoreMode, VBucket};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -95,7 +95,7 @@ impl Model {
                 } else {
                     let at_once = self.prepared.is_empty() && !persist;
                     assert_eq!(
-                        matches!(result, Ok(Outcome::Done(_))),
+                        matches!(result, Ok(StepOutcome::Done(_))),
                         at_once,
                         "{result:?}"
                     );

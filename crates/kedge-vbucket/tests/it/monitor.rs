@@ -4,8 +4,8 @@ use crate::tools::*;
 use kedge_types::DurabilityLevel::{self, Majority, MajorityAndPersistOnActive, PersistToMajority};
 use kedge_types::{Durability, Expiry, Seqno, Status, VbUuid};
 use kedge_vbucket::{
-    Arithmetic, Change, ConcatMode, Cookie, DurabilityRules, NodeName, Outcome, StateChange,
-    StoreMode, Topology, VBucket, VbState, Write,
+    Arithmetic, Change, ConcatMode, Cookie, DurabilityRules, NodeName, StateChange, StepOutcome,
+    StepWrite, StoreMode, Topology, VBucket, VbState,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ fn begin(vb: &mut VBucket, name: &str, level: DurabilityLevel, cookie: u64) {
     let key = key(name);
     let write = durable(&key, level, cookie);
     let begun = store(vb, at(0), &write, StoreMode::Set, b"new");
-    assert_eq!(begun, Ok(Outcome::Parked));
+    assert_eq!(begun, Ok(StepOutcome::Parked));
 }
 
 fn cookies(vb: &mut VBucket) -> Vec<u64> {
@@ -101,7 +101,7 @@ fn commits_in_prepare_order() {
 fn times_out_in_prepare_order() {
     let vb = &mut active(&["ab"]);
     let (slow, fast) = (key("slow"), key("fast"));
-    let with = |key, timeout_ms, cookie| Write {
+    let with = |key, timeout_ms, cookie| StepWrite {
         durability: Some(Durability {
             level: Majority,
             timeout_ms: Some(timeout_ms),
@@ -262,7 +262,7 @@ fn where_nodes_are_lacking_the_active_alone_may_be_enough() {
     let k = key("k");
     let write = durable(&k, PersistToMajority, 1);
     let begun = store(vb, at(0), &write, StoreMode::Set, b"x");
-    assert_eq!(begun, Ok(Outcome::Parked), "its own disk is asked for");
+    assert_eq!(begun, Ok(StepOutcome::Parked), "its own disk is asked for");
     log_all(vb);
     assert_eq!(cookies(vb), [1]);
     let figures = vb.durability_figures();
@@ -327,7 +327,7 @@ fn the_next_active_counts_in_its_chain() {
         let vb = &mut active(&chains);
         let k = key("k");
         let parked = store(vb, at(0), &durable(&k, Majority, 1), StoreMode::Set, b"1");
-        assert_eq!(parked, Ok(Outcome::Parked));
+        assert_eq!(parked, Ok(StepOutcome::Parked));
         for name in acks.chars() {
             ack(vb, &name.to_string(), 1);
         }
@@ -341,7 +341,7 @@ fn all_changes_can_be_sync_writes() {
     let vb = &mut active(&["ab"]);
     let k = key("k");
     let mut cookie = 0;
-    let mut run = |vb: &mut VBucket, step: &dyn Fn(&mut VBucket, &Write<'_>)| {
+    let mut run = |vb: &mut VBucket, step: &dyn Fn(&mut VBucket, &StepWrite<'_>)| {
         cookie += 1;
         let before = vb.high_seqno();
         step(vb, &durable(&k, Majority, cookie));
@@ -349,7 +349,8 @@ fn all_changes_can_be_sync_writes() {
         ack(vb, "b", vb.high_seqno().get());
         assert_eq!(cookies(vb), [cookie]);
     };
-    let parked = |outcome: Result<Outcome<_>, Status>| assert_eq!(outcome, Ok(Outcome::Parked));
+    let parked =
+        |outcome: Result<StepOutcome<_>, Status>| assert_eq!(outcome, Ok(StepOutcome::Parked));
     for mode in [StoreMode::Add, StoreMode::Replace, StoreMode::Set] {
         run(vb, &|vb, write| parked(store(vb, at(0), write, mode, b"1")));
     }
@@ -366,7 +367,7 @@ fn all_changes_can_be_sync_writes() {
             expiry: Expiry::NEVER,
         };
         run(vb, &|vb, write| {
-            assert_eq!(vb.at(at(0)).arithmetic(write, &op), Ok(Outcome::Parked));
+            assert_eq!(vb.at(at(0)).arithmetic(write, &op), Ok(StepOutcome::Parked));
         });
     }
     run(vb, &|vb, write| {
@@ -374,7 +375,7 @@ fn all_changes_can_be_sync_writes() {
     });
     run(vb, &|vb, write| {
         let shown = vb.at(at(0)).get_and_touch(write, Expiry::NEVER, |_, _| ());
-        assert_eq!(shown, Ok(Outcome::Parked));
+        assert_eq!(shown, Ok(StepOutcome::Parked));
     });
     assert_eq!(get(vb, at(0), "k").unwrap(), b"111");
     run(vb, &|vb, write| parked(vb.at(at(0)).delete(write)));
@@ -528,7 +529,7 @@ proptest! {
             match step {
                 Step::Prepare(id, level, timeout_ms) => {
                     let key = key(&id.to_string());
-                    let write = Write {
+                    let write = StepWrite {
                         durability: Some(Durability { level: *level, timeout_ms: Some(*timeout_ms) }),
                         cookie: Cookie(cookie),
                         ..write(&key)
@@ -550,7 +551,7 @@ proptest! {
                             overdue: false,
                         });
                         naive.resolve();
-                        if matches!(begun, Ok(Outcome::Done(_))) {
+                        if matches!(begun, Ok(StepOutcome::Done(_))) {
                             // The answer came at once.
                             prop_assert_eq!(naive.ended.pop(), Some((cookie, true)));
                         }

@@ -7,8 +7,8 @@ use crate::disk::{Applying, Disk, WHOLE};
 use crate::tools::*;
 use kedge_types::{Cas, Datatype, DocKey, Expiry, Status, VbUuid};
 use kedge_vbucket::{
-    Arithmetic, ConcatMode, Eviction, FetchTicket, Fetched, Item, MinRatio, Mutated, Outcome,
-    Packer, PageOut, StoreMode, VBucket, Write,
+    Arithmetic, ConcatMode, Eviction, FetchTicket, Fetched, Item, MinRatio, Mutated, Packer,
+    PageOut, StepOutcome, StepWrite, StoreMode, VBucket,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -144,12 +144,12 @@ impl World {
     fn run<R>(
         &mut self,
         id: u8,
-        mut step: impl FnMut(&mut VBucket) -> Result<Outcome<R>, Status>,
-    ) -> Result<Outcome<R>, Status> {
+        mut step: impl FnMut(&mut VBucket) -> Result<StepOutcome<R>, Status>,
+    ) -> Result<StepOutcome<R>, Status> {
         for _ in 0..3 {
             let before = (self.vb.high_seqno(), self.vb.history().last_cas());
             let result = step(&mut self.vb);
-            if !matches!(result, Ok(Outcome::Fetch)) {
+            if !matches!(result, Ok(StepOutcome::Fetch)) {
                 return result;
             }
             let after = (self.vb.high_seqno(), self.vb.history().last_cas());
@@ -165,8 +165,8 @@ impl World {
         panic!("it asks for ever");
     }
 
-    fn wrote(&mut self, id: u8, result: Result<Outcome<Mutated>, Status>, value: &[u8]) {
-        if let Ok(Outcome::Done(_)) = result {
+    fn wrote(&mut self, id: u8, result: Result<StepOutcome<Mutated>, Status>, value: &[u8]) {
+        if let Ok(StepOutcome::Done(_)) = result {
             let known = Known {
                 value: value.to_vec(),
                 expiry: Expiry::NEVER,
@@ -196,7 +196,7 @@ impl World {
                     self.vb
                         .at(now)
                         .store(&w, StoreMode::Set, &value(bytes), 0, Expiry::NEVER);
-                assert!(!matches!(result, Ok(Outcome::Fetch)), "needs nothing");
+                assert!(!matches!(result, Ok(StepOutcome::Fetch)), "needs nothing");
                 self.wrote(id, result, bytes);
             }
             Command::SetLong(byte) => {
@@ -209,7 +209,7 @@ impl World {
                 self.wrote(id, result, &long);
             }
             Command::SetKeepingExpiry(bytes) => {
-                let w = Write {
+                let w = StepWrite {
                     preserve_ttl: true,
                     ..w
                 };
@@ -313,7 +313,7 @@ impl World {
                     self.disk.log(&mut self.vb, usize::MAX);
                     drop(self.vb.take_effects());
                 }
-                self.wrote(id, result.map(|_| Outcome::Done(no_mutation())), bytes);
+                self.wrote(id, result.map(|_| StepOutcome::Done(no_mutation())), bytes);
             }
         }
     }
@@ -672,7 +672,7 @@ fn what_was_read_from_a_void_file_is_of_no_use() {
         vb.store_mut().fetched(ticket, k.as_bytes(), old),
         Fetched::Stale
     );
-    assert_eq!(vb.at(at(0)).get(&k, |_| ()), Ok(Outcome::Fetch));
+    assert_eq!(vb.at(at(0)).get(&k, |_| ()), Ok(StepOutcome::Fetch));
 }
 
 /// The file was read when memory had gone back already and the file had not followed.
@@ -724,7 +724,7 @@ fn a_file_that_has_lost_a_document_is_told_of() {
     let (mut vb, _) = applied(&["a"]);
     page_out(&mut vb, Eviction::ValueOnly);
     let k = key("a");
-    assert_eq!(vb.at(at(0)).get(&k, |_| ()), Ok(Outcome::Fetch));
+    assert_eq!(vb.at(at(0)).get(&k, |_| ()), Ok(StepOutcome::Fetch));
     let ticket = vb.store().fetch_ticket();
     assert_eq!(
         vb.store_mut().fetched(ticket, k.as_bytes(), None),
@@ -738,16 +738,16 @@ fn metadata_is_enough_for_what_needs_no_value() {
     page_out(&mut vb, Eviction::ValueOnly);
     let (a, b, c) = (key("a"), key("b"), key("c"));
     let cas = meta(&mut vb, at(0), &a).cas;
-    let w = Write { cas, ..write(&a) };
+    let w = StepWrite { cas, ..write(&a) };
     done(store(&mut vb, at(0), &w, StoreMode::Replace, b"1").unwrap());
     done(vb.at(at(0)).delete(&write(&b)).unwrap());
     assert_eq!(
         vb.at(at(0)).touch(&write(&c), Expiry(u32::MAX)),
-        Ok(Outcome::Fetch)
+        Ok(StepOutcome::Fetch)
     );
     let same = vb.at(at(0)).touch(&write(&c), Expiry::NEVER).unwrap();
-    assert!(matches!(same, Outcome::Done(_)), "nothing changes");
-    let busy = Write {
+    assert!(matches!(same, StepOutcome::Done(_)), "nothing changes");
+    let busy = StepWrite {
         cas: Cas(1),
         ..write(&c)
     };
@@ -798,12 +798,12 @@ fn traffic_may_begin_before_anything_was_read() {
     assert!(!vb.documents().is_warm());
     assert_eq!((vb.documents().count(), vb.table().documents()), (2, 0));
     let (a, new) = (key("a"), key("new"));
-    assert_eq!(vb.at(at(0)).get(&a, |_| ()), Ok(Outcome::Fetch));
-    assert_eq!(vb.at(at(0)).get_meta(&new), Ok(Outcome::Fetch));
-    assert_eq!(vb.at(at(0)).observe_key(&a), Ok(Outcome::Fetch));
+    assert_eq!(vb.at(at(0)).get(&a, |_| ()), Ok(StepOutcome::Fetch));
+    assert_eq!(vb.at(at(0)).get_meta(&new), Ok(StepOutcome::Fetch));
+    assert_eq!(vb.at(at(0)).observe_key(&a), Ok(StepOutcome::Fetch));
     assert_eq!(
         store(&mut vb, at(0), &write(&a), StoreMode::Add, b"1"),
-        Ok(Outcome::Fetch)
+        Ok(StepOutcome::Fetch)
     );
     set(&mut vb, at(0), "a", b"written blindly");
     assert!(meta(&mut vb, at(0), &a).rev_seqno > rev);
@@ -853,7 +853,10 @@ fn what_is_asked_for_often_stays() {
     for shard in shards {
         vb.at(at(0)).page_out(shard, &how);
     }
-    assert_eq!(vb.at(at(0)).get(&key("cold"), |_| ()), Ok(Outcome::Fetch));
+    assert_eq!(
+        vb.at(at(0)).get(&key("cold"), |_| ()),
+        Ok(StepOutcome::Fetch)
+    );
     assert!(get(&mut vb, at(0), "hot").is_ok());
     assert!(frequency(&vb, "hot") < before, "time goes by");
 }

@@ -3,7 +3,7 @@
 use crate::tools::*;
 use kedge_types::DurabilityLevel::{Majority, MajorityAndPersistOnActive, PersistToMajority};
 use kedge_types::{Expiry, Now, Seqno, Status, VbUuid};
-use kedge_vbucket::{Arithmetic, Change, Outcome, StoreMode};
+use kedge_vbucket::{Arithmetic, Change, StepOutcome, StoreMode};
 
 #[test]
 fn majority_is_answered_from_memory() {
@@ -38,7 +38,7 @@ fn persist_levels_wait_for_the_log_and_show_nothing_before() {
         let k = key("k");
         assert_eq!(
             store(vb, at(0), &durable(&k, level, 9), StoreMode::Set, b"new"),
-            Ok(Outcome::Parked)
+            Ok(StepOutcome::Parked)
         );
         assert_eq!(
             get(vb, at(0), "k").unwrap(),
@@ -98,7 +98,7 @@ fn they_end_in_the_order_in_which_they_were_prepared() {
     persist(vb, at(0), "a", b"1", 1);
     // Ready at once, yet it may not overtake.
     let second = store(vb, at(0), &durable(&b, Majority, 2), StoreMode::Set, b"2");
-    assert_eq!(second, Ok(Outcome::Parked));
+    assert_eq!(second, Ok(StepOutcome::Parked));
     persist(vb, at(0), "c", b"3", 3);
     let mut changes = Vec::new();
     let to = vb.changes().for_log(1, usize::MAX, &mut changes);
@@ -159,7 +159,7 @@ fn deletes_counters_and_touches_can_be_durable() {
     assert_eq!(
         vb.at(at(0))
             .arithmetic(&durable(&k, PersistToMajority, 1), &op),
-        Ok(Outcome::Parked)
+        Ok(StepOutcome::Parked)
     );
     log_all(vb);
     assert_eq!(get(vb, at(0), "k").unwrap(), b"6");

@@ -6,8 +6,8 @@ use kedge_types::{
 };
 use kedge_vbucket::{
     Change, Completion, Cookie, Done, FailoverTable, Item, ItemMeta, Meta, MinRatio, Mutated,
-    NewValue, NodeName, Outcome, Persistence, RandomState, Received, Snapshot, SnapshotKind,
-    StateChange, StoreMode, SystemEvent, Topology, VBucket, VbSetup, VbState, Write,
+    NewValue, NodeName, Persistence, RandomState, Received, Snapshot, SnapshotKind, StateChange,
+    StepOutcome, StepWrite, StoreMode, SystemEvent, Topology, VBucket, VbSetup, VbState,
 };
 
 /// A moment: `secs` seconds after an arbitrary start.
@@ -41,8 +41,8 @@ pub(crate) fn key(text: &str) -> DocKey {
     DocKey::new(CollectionId::DEFAULT, text.as_bytes()).unwrap()
 }
 
-pub(crate) fn write(key: &DocKey) -> Write<'_> {
-    Write {
+pub(crate) fn write(key: &DocKey) -> StepWrite<'_> {
+    StepWrite {
         key,
         cas: Cas(0),
         durability: None,
@@ -53,12 +53,12 @@ pub(crate) fn write(key: &DocKey) -> Write<'_> {
     }
 }
 
-pub(crate) fn durable(key: &DocKey, level: DurabilityLevel, cookie: u64) -> Write<'_> {
+pub(crate) fn durable(key: &DocKey, level: DurabilityLevel, cookie: u64) -> StepWrite<'_> {
     let durability = Some(Durability {
         level,
         timeout_ms: Some(2_000),
     });
-    Write {
+    StepWrite {
         durability,
         cookie: Cookie(cookie),
         ..write(key)
@@ -72,10 +72,10 @@ pub(crate) fn value(bytes: &[u8]) -> NewValue<'_> {
 pub(crate) fn store(
     vb: &mut VBucket,
     now: Now,
-    write: &Write<'_>,
+    write: &StepWrite<'_>,
     mode: StoreMode,
     bytes: &[u8],
-) -> Result<Outcome<Mutated>, Status> {
+) -> Result<StepOutcome<Mutated>, Status> {
     vb.at(now)
         .store(write, mode, &value(bytes), 0, Expiry::NEVER)
 }
@@ -101,11 +101,11 @@ pub(crate) fn level(persist: bool) -> DurabilityLevel {
     }
 }
 
-pub(crate) fn done<T>(outcome: Outcome<T>) -> T {
+pub(crate) fn done<T>(outcome: StepOutcome<T>) -> T {
     match outcome {
-        Outcome::Done(done) => done,
-        Outcome::Parked => panic!("parked"),
-        Outcome::Fetch => panic!("on disk"),
+        StepOutcome::Done(done) => done,
+        StepOutcome::Parked => panic!("parked"),
+        StepOutcome::Fetch => panic!("on disk"),
     }
 }
 

@@ -4,7 +4,8 @@ use crate::tools::*;
 use kedge_types::limits::{TOMBSTONE_PURGE_AGE_SECS, WITH_META_REV_MAX};
 use kedge_types::{Cas, Datatype, Expiry, Now, RevSeqno, Seqno, Status};
 use kedge_vbucket::{
-    ConflictRule, Deletion, Drift, Given, Meta, Mutated, NewValue, Outcome, Patches, VBucket, Write,
+    ConflictRule, Deletion, Drift, Given, Meta, Mutated, NewValue, Patches, StepOutcome, StepWrite,
+    VBucket,
 };
 
 /// A live document of this revision, as old as the clock of the tests says at 0.
@@ -32,9 +33,9 @@ fn deletion(rev: u64) -> Given {
 fn put(
     vb: &mut VBucket,
     now: Now,
-    write: &Write<'_>,
+    write: &StepWrite<'_>,
     given: &Given,
-) -> Result<Outcome<Mutated>, Status> {
+) -> Result<StepOutcome<Mutated>, Status> {
     let value = match given.deleted {
         None => value(b"{}"),
         Some(_) => NewValue::of_deletion(),
@@ -173,7 +174,12 @@ fn who_wins_and_who_may_not_try() {
                 9 => has,
                 other => Cas(*other),
             };
-            let outcome = put(vb, at(1), &Write { cas, ..write(&k) }, &change(make(*rev)));
+            let outcome = put(
+                vb,
+                at(1),
+                &StepWrite { cas, ..write(&k) },
+                &change(make(*rev)),
+            );
             assert_eq!(outcome.map(|_| ()), *expected, "{there} {rev} {cas:?}");
             let steps = u64::from(expected.is_ok());
             assert_eq!(vb.high_seqno(), Seqno(high.get() + steps), "{there} {rev}");
@@ -214,7 +220,7 @@ fn locks_and_sync_writes_are_respected() {
     for with in [given(9), deletion(9)] {
         assert_eq!(put(vb, at(1), &write(&k), &with), Err(Status::Locked));
     }
-    let with_lock = Write {
+    let with_lock = StepWrite {
         cas: lock,
         ..write(&k)
     };

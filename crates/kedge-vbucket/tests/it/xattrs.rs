@@ -7,7 +7,7 @@ use kedge_types::{
 };
 use kedge_vbucket::{
     Arithmetic, Change, ConcatMode, ConflictRule, Deletion, Eviction, Fetched, Given, Item,
-    ItemMeta, MinRatio, NewValue, Outcome, PageOut, Parts, Patches, Received, StateChange,
+    ItemMeta, MinRatio, NewValue, PageOut, Parts, Patches, Received, StateChange, StepOutcome,
     StoreMode, VBucket, VbState,
 };
 
@@ -119,7 +119,7 @@ fn a_sync_delete_keeps_them_too() {
     let vb = &mut with_xattrs("k", b"5");
     let k = key("k");
     let durable = durable(&k, kedge_types::DurabilityLevel::PersistToMajority, 1);
-    assert_eq!(vb.at(at(0)).delete(&durable), Ok(Outcome::Parked));
+    assert_eq!(vb.at(at(0)).delete(&durable), Ok(StepOutcome::Parked));
     let changes = log_all(vb);
     let Some(Change::Prepare(prepare)) = changes.last() else {
         panic!("{changes:?}")
@@ -268,13 +268,13 @@ fn a_write_that_keeps_attributes_waits_for_those_that_are_on_disk() {
             page_out(&mut vb, eviction);
             let (k, now) = (key("k"), at(if expired { 100 } else { 0 }));
             if expired {
-                assert_eq!(vb.at(now).get_meta(&k), Ok(Outcome::Fetch));
+                assert_eq!(vb.at(now).get_meta(&k), Ok(StepOutcome::Fetch));
                 fetch(&mut vb, &disk, "k");
                 assert!(meta(&mut vb, now, &k).deleted);
             } else {
                 let outcome = store(&mut vb, now, &write(&k), StoreMode::Set, b"new");
-                assert_eq!(outcome, Ok(Outcome::Fetch), "{eviction:?}");
-                assert_eq!(vb.at(now).delete(&write(&k)), Ok(Outcome::Fetch));
+                assert_eq!(outcome, Ok(StepOutcome::Fetch), "{eviction:?}");
+                assert_eq!(vb.at(now).delete(&write(&k)), Ok(StepOutcome::Fetch));
                 fetch(&mut vb, &disk, "k");
                 set(&mut vb, now, "k", b"new");
                 check(&there(&vb, "k"), Datatype::XATTR, &BOTH, b"new");
@@ -332,7 +332,7 @@ fn a_tombstone_with_attributes_comes_back_from_log_and_file() {
             StoreMode::Set,
             b"1"
         ),
-        Ok(Outcome::Fetch),
+        Ok(StepOutcome::Fetch),
         "it may have attributes"
     );
     let history = cold.history_id();
