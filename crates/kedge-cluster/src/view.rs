@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use parking_lot::{Mutex, RwLock};
+use kedge_sync::{
+    RankedMutex, RankedRwLock,
+    ranks::{ClusterListeners, ClusterViewSave},
+};
 
 use crate::config::{self, ServerChains};
 use crate::{
@@ -199,8 +202,8 @@ impl Snapshot {
 pub struct ClusterView {
     current: ArcSwap<Snapshot>,
     /// Held while a change is made, so that revisions are published in order.
-    save: Mutex<SaveState>,
-    listeners: RwLock<Vec<Listener>>,
+    save: RankedMutex<ClusterViewSave, SaveState>,
+    listeners: RankedRwLock<ClusterListeners, Vec<Listener>>,
     /// Whether it shows the map of a cluster, and changes with that only.
     follows: bool,
 }
@@ -236,8 +239,8 @@ impl ClusterView {
                 buckets: buckets.into_iter().map(Shown::alone).collect(),
                 global: Cache::default(),
             }),
-            save: Mutex::new(save),
-            listeners: RwLock::default(),
+            save: RankedMutex::new(save),
+            listeners: RankedRwLock::default(),
             follows: false,
         })
     }
@@ -256,8 +259,8 @@ impl ClusterView {
                 buckets: BTreeMap::new(),
                 global: Cache::default(),
             }),
-            save: Mutex::new(Box::new(|_| Ok(()))),
-            listeners: RwLock::default(),
+            save: RankedMutex::new(Box::new(|_| Ok(()))),
+            listeners: RankedRwLock::default(),
             follows: true,
         }
     }

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use parking_lot::Mutex;
+use kedge_sync::{RankedMutex, ranks::ClientAddressMap};
 
 /// Addresses that are remembered.
 const ADDRESSES_MAX: usize = 1_024;
@@ -23,7 +23,7 @@ pub(crate) struct FromAddress {
 
 /// Connections by address.
 #[derive(Debug, Default)]
-pub(crate) struct ClientAddresses(Mutex<HashMap<IpAddr, FromAddress>>);
+pub(crate) struct ClientAddresses(RankedMutex<ClientAddressMap, HashMap<IpAddr, FromAddress>>);
 
 impl ClientAddresses {
     pub(crate) fn connected(&self, from: IpAddr, unix_secs: u64) {

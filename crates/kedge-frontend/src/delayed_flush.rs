@@ -9,8 +9,8 @@ use std::time::Duration;
 use kedge_bucket::{Bucket, Ctx};
 use kedge_executor::{Context, Executor, Next, Refused, TaskId, TaskSpec};
 use kedge_node::pools::TaskPools;
+use kedge_sync::{RankedMutex, ranks::PendingFlush};
 use kedge_types::{Clock as _, Status, SystemClock};
-use parking_lot::Mutex;
 
 use crate::tasks::DELAYED_FLUSH;
 
@@ -25,7 +25,7 @@ struct Pending {
 
 /// The pending flush, and the task that waits for its time.
 pub(crate) struct DelayedFlush {
-    pending: Arc<Mutex<Option<Pending>>>,
+    pending: Arc<RankedMutex<PendingFlush, Option<Pending>>>,
     executor: Executor,
     task: TaskId,
 }
@@ -36,7 +36,7 @@ impl DelayedFlush {
     /// # Errors
     /// [`Refused`] after the executor's end.
     pub(crate) fn start(pools: &TaskPools, clock: &Arc<SystemClock>) -> Result<Self, Refused> {
-        let pending = Arc::new(Mutex::new(None));
+        let pending = Arc::new(RankedMutex::new(None));
         let spec = TaskSpec {
             description: "empties a bucket when a delayed flush_all is due".into(),
             first_run: None,
@@ -77,7 +77,7 @@ impl DelayedFlush {
     }
 }
 
-fn run(pending: &Mutex<Option<Pending>>, clock: &SystemClock) -> Next {
+fn run(pending: &RankedMutex<PendingFlush, Option<Pending>>, clock: &SystemClock) -> Next {
     let due = {
         let mut pending = pending.lock();
         let Some(next) = pending.as_ref() else {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use kedge_sync::{RankedMutex, ranks::MemcachedOpen};
 
 #[derive(Debug, Default)]
 struct OpenConnections {
@@ -16,7 +16,7 @@ struct OpenConnections {
 #[derive(Debug, Default)]
 pub(crate) struct MemcachedConnections {
     listen: Option<SocketAddr>,
-    open: Mutex<OpenConnections>,
+    open: RankedMutex<MemcachedOpen, OpenConnections>,
 }
 
 /// A connection's place in the list, until it is dropped.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use kedge_node::client_source;
-use parking_lot::Mutex;
+use kedge_sync::{RankedMutex, ranks::NewConnections};
 
 use crate::cookie::ConnectionId;
 
@@ -25,7 +25,7 @@ struct NewcomersBySource {
 
 /// Connections that have not logged in, by where they come from.
 #[derive(Debug, Default)]
-pub(crate) struct Newcomers(Mutex<NewcomersBySource>);
+pub(crate) struct Newcomers(RankedMutex<NewConnections, NewcomersBySource>);
 
 impl Newcomers {
     /// Lists a connection, until [`Self::leave`].

@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
+use kedge_sync::{RankedMutex, ranks::RequestLedger};
 
 use crate::cookie::ConnectionId;
 use crate::inbox::{FrontEnds, Message};
@@ -73,7 +73,7 @@ impl Ledger {
 #[derive(Debug)]
 pub(crate) struct RequestMemory {
     max: usize,
-    ledger: Mutex<Ledger>,
+    ledger: RankedMutex<RequestLedger, Ledger>,
     /// As in the ledger, to be read without its lock.
     used: AtomicUsize,
     /// True if somebody of each kind waits.
@@ -101,7 +101,7 @@ impl RequestMemory {
     pub(crate) fn new(max: usize) -> Self {
         Self {
             max,
-            ledger: Mutex::default(),
+            ledger: RankedMutex::default(),
             used: AtomicUsize::new(0),
             scarce: Default::default(),
             waits: AtomicU64::new(0),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use kedge_bucket::TimingSnapshot;
-use parking_lot::Mutex;
+use kedge_sync::{RankedMutex, ranks::StatTimes};
 
 use crate::histogram::{self, Style};
 use crate::stat_walk::Each;
@@ -32,7 +32,7 @@ impl fmt::Display for TimedGroup {
 
 /// Times of groups, those with an argument apart.
 #[derive(Debug, Default)]
-pub(crate) struct StatTimings(Mutex<BTreeMap<TimedGroup, Counts>>);
+pub(crate) struct StatTimings(RankedMutex<StatTimes, BTreeMap<TimedGroup, Counts>>);
 
 impl StatTimings {
     pub(crate) fn record_us(&self, group: TimedGroup, us: u64) {

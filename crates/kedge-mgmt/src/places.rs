@@ -11,11 +11,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use kedge_node::client_source;
+use kedge_sync::{RankedMutex, ranks::ManagementPlaces};
 use kedge_types::limits::{
     MGMT_CONNECTIONS_MAX, MGMT_KEPT_FOR_ADMINISTRATORS, MGMT_KEPT_FOR_NODES,
     MGMT_UNAUTHENTICATED_MAX, MGMT_UNAUTHENTICATED_PER_ADDRESS_MAX,
 };
-use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// Whose a connection is, as far as is known.
@@ -185,11 +185,11 @@ impl Table {
 
 /// The places of a server's connections.
 #[derive(Debug)]
-pub(super) struct Places(Mutex<Table>);
+pub(super) struct Places(RankedMutex<ManagementPlaces, Table>);
 
 impl Default for Places {
     fn default() -> Self {
-        Self(Mutex::new(Table::new(LIMITS)))
+        Self(RankedMutex::new(Table::new(LIMITS)))
     }
 }
 

@@ -18,7 +18,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use kedge_auth::USER_NAME_BYTES_MAX;
 use kedge_disk::{Disk, DiskError, File};
 use kedge_executor::{Context, Executor, Next, Refused, TaskId, TaskSpec};
-use parking_lot::Mutex;
+use kedge_sync::{
+    RankedMutex,
+    ranks::{AuditFile, AuditWaiting},
+};
 use serde_json::{Map, Value, json};
 
 use crate::pools::TaskPools;
@@ -163,8 +166,8 @@ pub struct Audit {
 
 #[derive(Debug)]
 struct Log {
-    waiting: Mutex<Waiting>,
-    file: Mutex<LogFile>,
+    waiting: RankedMutex<AuditWaiting, Waiting>,
+    file: RankedMutex<AuditFile, LogFile>,
     /// The task that writes.
     task: OnceLock<(Executor, TaskId)>,
 }
@@ -192,8 +195,8 @@ impl Audit {
     pub fn open(disk: Arc<dyn Disk>, config: AuditConfig) -> io::Result<Self> {
         let file = LogFile::open(disk, config).map_err(io::Error::other)?;
         let log = Log {
-            waiting: Mutex::default(),
-            file: Mutex::new(file),
+            waiting: RankedMutex::default(),
+            file: RankedMutex::new(file),
             task: OnceLock::new(),
         };
         Ok(Self {

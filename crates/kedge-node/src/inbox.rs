@@ -6,12 +6,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use kedge_sync::{RankedMutex, ranks::InboxMessages};
 use mio::Waker;
-use parking_lot::Mutex;
 
 /// The messages that a thread was sent and has not read.
 pub struct Inbox<M> {
-    messages: Mutex<Vec<M>>,
+    messages: RankedMutex<InboxMessages, Vec<M>>,
     sleeping: AtomicBool,
     waker: Waker,
 }
@@ -21,7 +21,7 @@ impl<M> Inbox<M> {
     #[must_use]
     pub fn new(waker: Waker) -> Self {
         Self {
-            messages: Mutex::new(Vec::new()),
+            messages: RankedMutex::new(Vec::new()),
             sleeping: AtomicBool::new(false),
             waker,
         }

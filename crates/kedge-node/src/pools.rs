@@ -4,7 +4,7 @@ use std::io;
 
 use kedge_bucket::TimingSnapshot;
 use kedge_executor::{Config, Executor, Histogram, KindInfo, MAX_THREADS, OwnerId, Pool, Threads};
-use parking_lot::Mutex;
+use kedge_sync::{RankedMutex, ranks::PoolConfig};
 
 use crate::tasks::OWNER;
 
@@ -22,7 +22,7 @@ pub const ONE_THREAD_EACH: Config = Config {
 pub struct TaskPools {
     executor: Executor,
     owner: OwnerId,
-    config: Mutex<Config>,
+    config: RankedMutex<PoolConfig, Config>,
 }
 
 impl TaskPools {
@@ -36,7 +36,7 @@ impl TaskPools {
         Ok(Self {
             executor,
             owner,
-            config: Mutex::new(config),
+            config: RankedMutex::new(config),
         })
     }
 

@@ -30,11 +30,14 @@ use kedge_bucket::{
 use kedge_cluster::{BucketEntry, ClusterError, ClusterView, ManifestError, ManifestKeeper, Ports};
 use kedge_disk::{Disk, DiskError, read_file, replace_file};
 use kedge_executor::{Executor, OwnerId};
+use kedge_sync::{
+    RankedMutex,
+    ranks::{ManifestKeepers, RegistryChange},
+};
 use kedge_types::limits::{
     BUCKET_NAME_BYTES_MAX, BUCKETS_MAX, COMPACTION_RESERVE_BYTES, SHUTDOWN_APPLY_MS,
 };
 use kedge_types::{Clock, ManifestUid, Status};
-use parking_lot::Mutex;
 
 use self::alone::StateFile;
 use self::directories::Directory;
@@ -159,11 +162,11 @@ pub struct BucketRegistry {
     setup: RegistrySetup,
     cluster: Arc<ClusterView>,
     buckets: ArcSwap<BucketsByName>,
-    keepers: Mutex<Keepers>,
+    keepers: RankedMutex<ManifestKeepers, Keepers>,
     /// Grows whenever a bucket comes or goes.
     generation: AtomicU64,
     /// Held while a change is made.
-    change: Mutex<()>,
+    change: RankedMutex<RegistryChange, ()>,
     /// Directories that were not served when they were last looked for.
     unserved: AtomicUsize,
 }
@@ -205,9 +208,9 @@ impl BucketRegistry {
             setup,
             cluster: Arc::new(cluster),
             buckets: ArcSwap::from_pointee(buckets),
-            keepers: Mutex::new(keepers),
+            keepers: RankedMutex::new(keepers),
             generation: AtomicU64::new(1),
-            change: Mutex::new(()),
+            change: RankedMutex::new(()),
             unserved: AtomicUsize::new(0),
         };
         registry.find_unserved()?;

@@ -13,13 +13,13 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use kedge_disk::{Disk, DiskError, read_file, replace_file};
-use parking_lot::Mutex;
+use kedge_sync::{RankedMutex, ranks::StateFiles};
 
 /// The list in each directory.
 pub const FILES_LIST: &str = "files.json";
 
 /// Held while a list is changed.
-static CHANGE: Mutex<()> = Mutex::new(());
+static CHANGE: RankedMutex<StateFiles, ()> = RankedMutex::new(());
 
 /// Why a file of the server's state cannot be taken for one that never was.
 #[derive(Debug, thiserror::Error)]

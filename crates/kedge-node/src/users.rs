@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 use kedge_auth::UserStore;
 use kedge_disk::{Disk, DiskError, read_file, replace_file};
-use parking_lot::Mutex;
+use kedge_sync::{RankedMutex, ranks::UsersSave};
 
 use crate::audit::Audit;
 use crate::state_files::{self, StateFileError};
@@ -61,7 +61,7 @@ pub enum UsersError {
 /// All users. Reading never waits; a change is saved before it is seen.
 pub struct Users {
     current: ArcSwap<UserStore>,
-    save: Mutex<SaveUsers>,
+    save: RankedMutex<UsersSave, SaveUsers>,
     audit: Audit,
     administrator: OnceLock<String>,
     password_chars_min: usize,
@@ -102,7 +102,7 @@ impl Users {
     pub fn new(store: UserStore, save: SaveUsers) -> Self {
         Self {
             current: ArcSwap::from_pointee(store),
-            save: Mutex::new(save),
+            save: RankedMutex::new(save),
             audit: Audit::off(),
             administrator: OnceLock::new(),
             password_chars_min: 1,

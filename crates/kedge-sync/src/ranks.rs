@@ -57,9 +57,9 @@ ranks! {
         ManifestChanging = "`Collections::changing`";
     20, "the current map, and its waiters", "management, the threads `kedge-peer-NAME` and `kedge-cluster`", "the write of `cluster-map.json`":
         ClusterCurrent = "`ClusterNode::current`";
-    20, "the last report of another node; the node that is not followed for now; vBuckets that were taken over", "as above, the thread `kedge-repl`", "nothing":
-        PeerStatus = "`Peer::status`",
-        ClusterFenced = "`ClusterNode::fenced`",
+    20, "the last report of another node", "management, the threads `kedge-peer-NAME` and `kedge-cluster`", "nothing":
+        PeerStatusRank = "`Peer::status`";
+    20, "vBuckets that were taken over", "the threads `kedge-repl` and `kedge-cluster`", "nothing":
         ClusterTaken = "`ClusterNode::taken`";
     20, "the manifests of the buckets, with the next ids", "management, the thread `kedge-cluster`", "nothing":
         ManifestKeepers = "`BucketRegistry::keepers`";
@@ -71,6 +71,8 @@ ranks! {
         LogApplier = "`ApplierShard::applier`";
     20, "without a log: the vBuckets that are written next", "the task `flush`; a front-end thread that leads a commit (it tries the lock and does not wait for it); a flush of the bucket; shutdown", "commits of vBuckets' files; handing over completions, which takes an inbox's lock; ending the process":
         Flusher = "`Shard::flusher`";
+    22, "the node that is not followed for now", "management, the thread `kedge-cluster`, which may hold `ClusterNode::current`", "nothing":
+        ClusterFenced = "`ClusterNode::fenced`";
     25, "the state of a node that runs alone, and its marks", "management, start-up", "writes of `cluster.json`":
         AloneState = "`StateFile::kept`";
     30, "the list of state files in a directory, while a name is added", "whoever saves one of them", "reads and writes of `files.json`":
@@ -97,6 +99,8 @@ ranks! {
         Vbucket = "`Bucket::vbuckets[i]`";
     55, "the segment that is being preallocated", "the task `log_segment`", "the writes of a step":
         SegmentPreallocation = "preallocation of log segments";
+    60, "sessions that tasks give back", "front-end threads, tasks", "nothing":
+        ReturnedSessions = "`FrontEnd::returned`";
     60, "vBuckets whose files took no changes when that was last tried", "the holder of an applier or flusher", "nothing":
         StuckFiles = "`Stuck::vbuckets`";
     60, "the receiver of a replica's acknowledgements", "the thread `kedge-repl`, the bucket's tasks", "nothing":
@@ -169,11 +173,11 @@ ranks! {
         ReplicationBoard = "`ReplicationStatus`",
         LinkBoard = "`LinkStatus`";
     60, "states of documents that a client recaches", "front-end threads", "nothing":
-        RecacheStates = "`RecacheStates::map`";
+        RecacheMap = "`RecacheStates::map`";
     60, "times of groups of statistics", "front-end threads", "nothing":
-        StatTimings = "`StatTimings`";
+        StatTimes = "`StatTimings`";
     60, "connections by address", "front-end threads, statistics", "nothing":
-        ClientAddresses = "`ClientAddresses`";
+        ClientAddressMap = "`ClientAddresses`";
     60, "the segments that must exist", "the log, the task `log_segment`", "writing 32 bytes; with a sync before a segment is removed":
         LogCatalog = "catalog of a log";
     60, "preallocated and free segments", "the log, the task `log_segment`", "nothing; preallocation has a lock of its own that only that task takes, held over the writes of a step":
@@ -183,7 +187,7 @@ ranks! {
     60, "recently verified passwords", "logins, management", "nothing":
         VerifiedPasswords = "cache of verified passwords";
     65, "figures of a DCP connection", "front-end threads", "nothing":
-        DcpFigures = "the figures of a DCP connection";
+        DcpConnectionFigures = "the figures of a DCP connection";
     67, "messages for one front-end thread, or that of the replication", "any", "nothing":
         InboxMessages = "`Inbox`";
 }

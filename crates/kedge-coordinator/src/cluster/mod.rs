@@ -34,7 +34,10 @@ use kedge_cluster::{CLUSTER_USER, ClusterError, ClusterFile, ClusterMap, Revisio
 use kedge_disk::Disk;
 use kedge_node::http_client::HttpClient;
 use kedge_node::registry::BucketRegistry;
-use parking_lot::{Condvar, Mutex};
+use kedge_sync::{
+    RankedCondvar, RankedMutex,
+    ranks::{ClusterChanging, ClusterCurrent, ClusterFenced, ClusterTaken},
+};
 use tokio::sync::watch;
 use zeroize::Zeroizing;
 
@@ -86,16 +89,16 @@ pub struct ClusterNode {
     create: Option<BucketConfig>,
     /// The other nodes; at this one's number there is none.
     peers: Vec<Option<Peer>>,
-    current: Mutex<FollowedMap>,
-    wake: Condvar,
+    current: RankedMutex<ClusterCurrent, FollowedMap>,
+    wake: RankedCondvar,
     /// AppliedState while a change is made.
-    changing: Mutex<()>,
+    changing: RankedMutex<ClusterChanging, ()>,
     /// A node that is about to be failed over, and until when it is not followed.
-    fenced: Mutex<Option<(u16, std::time::Instant)>>,
+    fenced: RankedMutex<ClusterFenced, Option<(u16, std::time::Instant)>>,
     /// The map that this node is.
     applied: watch::Sender<Option<Revision>>,
     /// vBuckets that were taken over, until the map says so.
-    taken: Mutex<Vec<(String, u16)>>,
+    taken: RankedMutex<ClusterTaken, Vec<(String, u16)>>,
     stopping: AtomicBool,
 }
 
@@ -149,16 +152,16 @@ impl ClusterNode {
             registry,
             replicator,
             create,
-            current: Mutex::new(FollowedMap {
+            current: RankedMutex::new(FollowedMap {
                 map: map.map(Arc::new),
                 poked: true,
                 listeners: Vec::new(),
             }),
-            wake: Condvar::new(),
-            changing: Mutex::default(),
-            fenced: Mutex::default(),
+            wake: RankedCondvar::new(),
+            changing: RankedMutex::default(),
+            fenced: RankedMutex::default(),
             applied: watch::Sender::new(None),
-            taken: Mutex::default(),
+            taken: RankedMutex::default(),
             stopping: AtomicBool::new(false),
         }))
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use kedge_cluster::{ClusterError, ClusterMap, NodePositions};
 use kedge_node::coordination::NodeReport;
 use kedge_node::http_client::{HttpClient, HttpError, HttpReply};
-use parking_lot::{Condvar, Mutex};
+use kedge_sync::{RankedCondvar, RankedMutex, ranks::PeerStatusRank};
 
 use super::{ANSWER_HOLDS, ASK_INTERVAL, ASK_TIMEOUT, ClusterNode};
 
@@ -44,8 +44,8 @@ pub(super) struct Peer {
     pub(super) number: u16,
     pub(super) name: String,
     client: HttpClient,
-    pub(super) status: Mutex<PeerStatus>,
-    wake: Condvar,
+    pub(super) status: RankedMutex<PeerStatusRank, PeerStatus>,
+    wake: RankedCondvar,
 }
 
 /// Why a node did not answer as it should.
@@ -69,8 +69,8 @@ impl Peer {
             number,
             name: name.to_owned(),
             client,
-            status: Mutex::default(),
-            wake: Condvar::new(),
+            status: RankedMutex::default(),
+            wake: RankedCondvar::new(),
         }
     }
 

@@ -32,9 +32,9 @@ use kedge_bucket::{ReplicaSink, RolledBack, VbState};
 use kedge_node::coordination::{LinkStatus, ReplicationLinks};
 use kedge_node::inbox::Inbox;
 use kedge_node::registry::BucketRegistry;
+use kedge_sync::{RankedMutex, ranks::ReplicationThread};
 use kedge_types::{Seqno, Status, SystemClock, VbId};
 use mio::{Poll, Waker};
-use parking_lot::Mutex;
 
 use dial::DialError;
 use status::ReplicationStatus;
@@ -91,7 +91,7 @@ pub(crate) type Heir = Arc<dyn Fn(&str, VbId) + Send + Sync>;
 pub struct Replicator {
     inbox: Arc<Inbox<LinkMessage>>,
     status_board: Arc<ReplicationStatus>,
-    thread: Mutex<Thread>,
+    thread: RankedMutex<ReplicationThread, Thread>,
 }
 
 /// The thread, which there is only where something is to be replicated.
@@ -126,7 +126,7 @@ impl Replicator {
         Ok(Self {
             inbox,
             status_board,
-            thread: Mutex::new(Thread::NotNeeded(Box::new(work))),
+            thread: RankedMutex::new(Thread::NotNeeded(Box::new(work))),
         })
     }
 

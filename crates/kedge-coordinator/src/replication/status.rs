@@ -6,7 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kedge_node::coordination::{LinkStatus, PeerAddress, StreamPhase};
-use parking_lot::{Condvar, Mutex};
+use kedge_sync::{
+    RankedCondvar, RankedMutex,
+    ranks::{LinkBoard, ReplicationBoard},
+};
 
 /// Sums over all links that there ever were.
 #[derive(Debug, Default)]
@@ -28,21 +31,21 @@ impl Totals {
 }
 
 /// The status that one link publishes.
-pub(super) type LinkStatusCell = Arc<Mutex<LinkStatus>>;
+pub(super) type LinkStatusCell = Arc<RankedMutex<LinkBoard, LinkStatus>>;
 
 /// The status of all links.
 #[derive(Default)]
 pub(super) struct ReplicationStatus {
     /// With the name of the peer.
-    status_board: Mutex<Vec<(String, LinkStatusCell)>>,
+    status_board: RankedMutex<ReplicationBoard, Vec<(String, LinkStatusCell)>>,
     /// LinkMessage when one is taken down.
-    changed: Condvar,
+    changed: RankedCondvar,
     pub(super) totals: Arc<Totals>,
 }
 
 impl ReplicationStatus {
     pub(super) fn put_up(&self, bucket: &str, peer: &PeerAddress) -> LinkStatusCell {
-        let board = Arc::new(Mutex::new(LinkStatus {
+        let board = Arc::new(RankedMutex::new(LinkStatus {
             bucket: bucket.to_owned(),
             peer: peer.clone(),
             connected: false,

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kedge_replication::ProducerFigures;
-use parking_lot::Mutex;
+use kedge_sync::{
+    RankedMutex,
+    ranks::{DcpConnectionFigures, DcpConnectionsOpen},
+};
 
 use crate::cookie::ConnectionId;
 use crate::inbox::{FrontEnds, Message};
@@ -15,12 +18,12 @@ type Name = (String, String);
 /// All DCP connections of the server.
 pub(crate) struct DcpConnections {
     front_ends: Arc<FrontEnds>,
-    open: Mutex<BTreeMap<Name, ConnectionEntry>>,
+    open: RankedMutex<DcpConnectionsOpen, BTreeMap<Name, ConnectionEntry>>,
 }
 
 struct ConnectionEntry {
     id: ConnectionId,
-    figures: Arc<Mutex<ProducerFigures>>,
+    figures: Arc<RankedMutex<DcpConnectionFigures, ProducerFigures>>,
 }
 
 /// The figures of a connection.
@@ -35,14 +38,14 @@ pub(crate) struct Registered {
     all: Arc<DcpConnections>,
     name: Name,
     id: ConnectionId,
-    figures: Arc<Mutex<ProducerFigures>>,
+    figures: Arc<RankedMutex<DcpConnectionFigures, ProducerFigures>>,
 }
 
 impl DcpConnections {
     pub(crate) fn new(front_ends: Arc<FrontEnds>) -> Self {
         Self {
             front_ends,
-            open: Mutex::default(),
+            open: RankedMutex::default(),
         }
     }
 
@@ -54,7 +57,7 @@ impl DcpConnections {
         id: ConnectionId,
     ) -> Registered {
         let name = (bucket.to_owned(), name.to_owned());
-        let figures = Arc::<Mutex<ProducerFigures>>::default();
+        let figures = Arc::<RankedMutex<DcpConnectionFigures, ProducerFigures>>::default();
         let known = ConnectionEntry {
             id,
             figures: figures.clone(),

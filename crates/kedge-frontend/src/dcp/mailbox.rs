@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use kedge_bucket::StreamNotify;
+use kedge_sync::{RankedMutex, ranks::MailboxReady};
 use kedge_types::VbId;
-use parking_lot::Mutex;
 
 use crate::cookie::ConnectionId;
 use crate::inbox::{FrontEnds, Message};
@@ -14,7 +14,7 @@ use crate::inbox::{FrontEnds, Message};
 pub(crate) struct Mailbox {
     id: ConnectionId,
     front_ends: Arc<FrontEnds>,
-    ready: Mutex<Vec<VbId>>,
+    ready: RankedMutex<MailboxReady, Vec<VbId>>,
 }
 
 impl Mailbox {
@@ -22,7 +22,7 @@ impl Mailbox {
         Self {
             id,
             front_ends,
-            ready: Mutex::default(),
+            ready: RankedMutex::default(),
         }
     }
 

@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 use kedge_auth::UserStore;
 use kedge_bucket::Bucket;
 use kedge_protocol::binary::ConnectionKind;
+use kedge_sync::{RankedMutex, ranks::ReturnedSessions};
 use mio::event::Event;
 use mio::{Events, Poll, Token};
-use parking_lot::Mutex;
 use slab::Slab;
 
 use crate::connection::{Connection, OutputPool, ThreadBuffers, Verdict};
@@ -70,7 +70,7 @@ pub(crate) struct FrontEnd {
     told: Vec<usize>,
     messages: Vec<Message>,
     /// Sessions that tasks have given back.
-    returned: Arc<Mutex<Vec<Returned>>>,
+    returned: Arc<RankedMutex<ReturnedSessions, Vec<Returned>>>,
     flush_requests: Vec<Arc<Bucket>>,
     /// `None` where the system has no such reads.
     reads: Option<Reads>,

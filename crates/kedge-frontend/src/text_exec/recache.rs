@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
+use kedge_sync::{RankedMutex, ranks::RecacheMap};
 
 /// Most documents that are marked at a time. When there are more, states are forgotten: some client then recaches once
 /// more than it had to, or takes a stale value for a good one until it expires.
@@ -36,7 +36,7 @@ pub(super) struct MetaFlags {
 pub(crate) struct RecacheStates {
     /// Kept beside the map, so that reading costs no lock while there is none.
     count: AtomicUsize,
-    map: Mutex<HashMap<Box<[u8]>, RecacheState>>,
+    map: RankedMutex<RecacheMap, HashMap<Box<[u8]>, RecacheState>>,
 }
 
 impl RecacheStates {

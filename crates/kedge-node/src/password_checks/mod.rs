@@ -14,10 +14,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use kedge_executor::{Context, Executor, Next, Refused, TaskId, TaskSpec};
+use kedge_sync::{RankedMutex, ranks::PasswordQueue};
 use kedge_types::limits::{
     PASSWORD_CHECKS_PER_ADDRESS_MAX, PASSWORD_CHECKS_PER_USER_MAX, PASSWORD_CHECKS_WAITING_MAX,
 };
-use parking_lot::Mutex;
 
 use self::fair::{FairQueue, QueueLimits};
 use crate::abort_on_panic;
@@ -36,7 +36,7 @@ pub enum CheckTurn {
 /// The work of a check; called once, whichever way it goes.
 pub type Check = Box<dyn FnOnce(CheckTurn) + Send>;
 
-type Queue = Mutex<FairQueue<Check>>;
+type Queue = RankedMutex<PasswordQueue, FairQueue<Check>>;
 
 const LIMITS: QueueLimits = QueueLimits {
     all: PASSWORD_CHECKS_WAITING_MAX,
@@ -63,7 +63,7 @@ impl PasswordChecks {
     /// # Errors
     /// [`Refused`] after the executor's end.
     pub fn start(pools: &TaskPools) -> Result<Self, Refused> {
-        let queue = Arc::new(Mutex::new(FairQueue::new(LIMITS)));
+        let queue = Arc::new(RankedMutex::new(FairQueue::new(LIMITS)));
         let spec = TaskSpec {
             description: "verifies passwords of SASL PLAIN and of management".into(),
             first_run: None,

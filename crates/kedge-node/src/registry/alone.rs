@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use kedge_cluster::{ClusterState, SaveState};
 use kedge_disk::{Disk, DiskError, read_file, replace_file};
-use parking_lot::Mutex;
+use kedge_sync::{RankedMutex, ranks::AloneState};
 
 use super::{ALONE_FILE, RegistryError};
 use crate::state_files::{self, StateFileError};
@@ -21,7 +21,7 @@ const MARK_PREFIX: &str = "cluster.json.rev-";
 pub(super) struct StateFile {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
-    kept: Mutex<SavedState>,
+    kept: RankedMutex<AloneState, SavedState>,
 }
 
 /// The content of the file.
@@ -38,7 +38,7 @@ impl StateFile {
         Self {
             disk,
             dir,
-            kept: Mutex::default(),
+            kept: RankedMutex::default(),
         }
     }
 
