@@ -175,39 +175,12 @@ fn troubles(status: &Value) -> String {
 }
 
 fn describe(status: &Value) -> String {
-    let list = |document: &Value, field: &str| {
-        let list = document.get(field).and_then(Value::as_array);
-        list.cloned().unwrap_or_default()
-    };
-    let mut rows = vec![
-        ["NODE", "KV", "MANAGEMENT", "STATE", "MAP"]
-            .map(str::to_owned)
-            .to_vec(),
-    ];
-    for node in list(status, "nodes") {
-        let place = |port: &str| format!("{}:{}", text(&node, "host"), number(&node, port));
-        let is = |field: &str| node.get(field).and_then(Value::as_bool).unwrap_or(false);
-        let state = match (is("up"), is("failedOver")) {
-            (true, false) => "up",
-            (false, false) => "down",
-            (true, true) => "up, failed over",
-            (false, true) => "down, failed over",
-        };
-        let applied = node.pointer("/applied/rev").and_then(Value::as_u64);
-        rows.push(vec![
-            text(&node, "name").to_owned(),
-            place("/kvPort"),
-            place("/mgmtPort"),
-            state.to_owned(),
-            applied.map_or_else(|| "-".to_owned(), |rev| rev.to_string()),
-        ]);
-    }
     let mut out = format!("map {}\n\n", number(status, "/revision/rev"));
-    out.push_str(&table("llllr", &rows));
+    out.push_str(&nodes_table(status));
     for bucket in list(status, "buckets") {
         let (replicas, wanted) = (
-            number(&bucket, "/replicas"),
-            number(&bucket, "/wantedReplicas"),
+            number(bucket, "/replicas"),
+            number(bucket, "/wantedReplicas"),
         );
         let to_be = match replicas == wanted {
             true => String::new(),
@@ -215,48 +188,83 @@ fn describe(status: &Value) -> String {
         };
         out.push_str(&format!(
             "\nbucket \"{}\": {} vBuckets with {replicas} replicas{to_be}; {} miss a copy, {} have no active, {} move\n\n",
-            text(&bucket, "name"),
-            number(&bucket, "/vbuckets"),
-            number(&bucket, "/missingCopies"),
-            number(&bucket, "/withoutActive"),
-            number(&bucket, "/moving"),
+            text(bucket, "name"),
+            number(bucket, "/vbuckets"),
+            number(bucket, "/missingCopies"),
+            number(bucket, "/withoutActive"),
+            number(bucket, "/moving"),
         ));
-        let head = [
-            "NODE",
-            "ACTIVE",
-            "REPLICA",
-            "PENDING",
-            "DEAD",
-            "CATCHING UP",
-            "BEHIND",
-            "LAG",
-        ];
-        let mut rows = vec![head.map(str::to_owned).to_vec()];
-        for node in list(&bucket, "nodes") {
-            let cell = |field: &str| {
-                let count = node.get(field).and_then(Value::as_u64);
-                count.map_or_else(|| "-".to_owned(), |count| count.to_string())
-            };
-            let mut row = vec![text(&node, "node").to_owned()];
-            let counts = [
-                "active",
-                "replica",
-                "pending",
-                "dead",
-                "catchingUp",
-                "lagItems",
-            ];
-            row.extend(counts.map(cell));
-            row.push(match node.get("lagSeconds") {
-                Some(Value::Null) => "> 1 s".to_owned(),
-                Some(lag) => format!("{:.0} ms", lag.as_f64().unwrap_or(0.0) * 1e3),
-                None => "-".to_owned(),
-            });
-            rows.push(row);
-        }
-        out.push_str(&table("lrrrrrrr", &rows));
+        out.push_str(&copies_table(bucket));
     }
     out
+}
+
+/// The rows of a list of the status; none if it is missing.
+fn list<'a>(document: &'a Value, field: &str) -> &'a [Value] {
+    let list = document.get(field).and_then(Value::as_array);
+    list.map_or(&[], Vec::as_slice)
+}
+
+/// The rows of a table that has only its head.
+fn head(columns: &[&str]) -> Vec<Vec<String>> {
+    vec![columns.iter().map(|&column| column.to_owned()).collect()]
+}
+
+/// A count, or `-` where there is none.
+fn count_or_dash(count: Option<&Value>) -> String {
+    let count = count.and_then(Value::as_u64);
+    count.map_or_else(|| "-".to_owned(), |count| count.to_string())
+}
+
+/// The nodes of the cluster.
+fn nodes_table(status: &Value) -> String {
+    let mut rows = head(&["NODE", "KV", "MANAGEMENT", "STATE", "MAP"]);
+    for node in list(status, "nodes") {
+        let place = |port: &str| format!("{}:{}", text(node, "host"), number(node, port));
+        let is = |field: &str| node.get(field).and_then(Value::as_bool).unwrap_or(false);
+        let state = match (is("up"), is("failedOver")) {
+            (true, false) => "up",
+            (false, false) => "down",
+            (true, true) => "up, failed over",
+            (false, true) => "down, failed over",
+        };
+        rows.push(vec![
+            text(node, "name").to_owned(),
+            place("/kvPort"),
+            place("/mgmtPort"),
+            state.to_owned(),
+            count_or_dash(node.pointer("/applied/rev")),
+        ]);
+    }
+    table("llllr", &rows)
+}
+
+/// The copies of a bucket's vBuckets, by node.
+fn copies_table(bucket: &Value) -> String {
+    /// The columns behind the node's name that are counts, and their fields.
+    const COUNTS: [(&str, &str); 6] = [
+        ("ACTIVE", "active"),
+        ("REPLICA", "replica"),
+        ("PENDING", "pending"),
+        ("DEAD", "dead"),
+        ("CATCHING UP", "catchingUp"),
+        ("BEHIND", "lagItems"),
+    ];
+    let mut columns = vec!["NODE"];
+    columns.extend(COUNTS.map(|(column, _)| column));
+    columns.push("LAG");
+    let mut rows = head(&columns);
+    for node in list(bucket, "nodes") {
+        let mut row = vec![text(node, "node").to_owned()];
+        row.extend(COUNTS.map(|(_, field)| count_or_dash(node.get(field))));
+        row.push(match node.get("lagSeconds") {
+            Some(Value::Null) => "> 1 s".to_owned(),
+            Some(lag) => format!("{:.0} ms", lag.as_f64().unwrap_or(0.0) * 1e3),
+            None => "-".to_owned(),
+        });
+        rows.push(row);
+    }
+    table("lrrrrrrr", &rows)
 }
 
 #[cfg(test)]
