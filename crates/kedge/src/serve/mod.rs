@@ -15,7 +15,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::mpsc::{self, RecvError, Sender};
+use std::sync::mpsc::{self, Receiver, RecvError, Sender};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -147,17 +147,22 @@ fn serve(effective: &Effective) -> Result<(), ServeError> {
         }),
     };
     let server = Server::start(server_config(effective, cluster, memcached), services)?;
-    let mut loading = announce_loaded(server.registry(), &events);
-    if let Some(node) = server.node() {
-        loading += 1;
-        node.when_ready(move || {
-            // Nobody listens any more when the server is stopping.
-            let _ = events.send(Event::Clustered);
-        });
-    }
+    let loading = announce(&server, events);
     if loading == 0 {
         output::print(&ready_line(&server))?;
     }
+    let timeout = settings.shutdown_timeout;
+    run_until_stopped(server, &inbox, loading, &audited, timeout)
+}
+
+/// Waits for a signal and stops the server then. Prints the line `ready` when the last of those that are `loading` is done.
+fn run_until_stopped(
+    server: Server,
+    inbox: &Receiver<Event>,
+    mut loading: usize,
+    audited: &Users,
+    shutdown_timeout: Duration,
+) -> Result<(), ServeError> {
     loop {
         match inbox.recv() {
             Ok(event @ (Event::Loaded(_) | Event::Clustered)) => {
@@ -165,7 +170,7 @@ fn serve(effective: &Effective) -> Result<(), ServeError> {
                     && let Err(error) = check_loaded(server.registry(), &bucket)
                 {
                     // The other buckets end cleanly; why this one does not load is what matters.
-                    let _ = server.stop(settings.shutdown_timeout);
+                    let _ = server.stop(shutdown_timeout);
                     return Err(error);
                 }
                 loading -= 1;
@@ -175,7 +180,7 @@ fn serve(effective: &Effective) -> Result<(), ServeError> {
             }
             Ok(Event::Stop(signal)) => {
                 tracing::info!(signal, "stopping");
-                let stopped = server.stop(settings.shutdown_timeout);
+                let stopped = server.stop(shutdown_timeout);
                 audited.audit().finish();
                 stopped?;
                 tracing::info!("stopped");
@@ -276,6 +281,20 @@ fn server_config(
         },
         cluster,
     }
+}
+
+/// Sends an event for each bucket as soon as it is loaded, and one when this node is what the map of its cluster says, if
+/// it is in one. Returns how many there will be.
+fn announce(server: &Server, events: Sender<Event>) -> usize {
+    let buckets = announce_loaded(server.registry(), &events);
+    let Some(node) = server.node() else {
+        return buckets;
+    };
+    node.when_ready(move || {
+        // Nobody listens any more when the server is stopping.
+        let _ = events.send(Event::Clustered);
+    });
+    buckets + 1
 }
 
 /// Sends [`Event::Loaded`] for each bucket as soon as it is loaded, and returns how many there are.
