@@ -11,6 +11,7 @@
 # make test-mutants    breaks rules of sim/mutants.toml one at a time; simulated histories have to detect each
 # make fuzz            every fuzz target for FUZZ_SECS (180); needs nightly and cargo-fuzz
 # make prepare-python  installs what a suite needs, and no more; run-python runs it without building the server
+# make bench-against   OLD=path: this tree's server against an older binary, interleaved
 # make bench           all benchmarks: bench-kv -executor -couchstore -storage -cluster -documents; QUICK=1: under two minutes
 # make lint            format, clippy, tidy; benchmarks and fuzz targets compile
 # make tidy            the crate graph, links, documents and the text of the tree
@@ -47,7 +48,7 @@ FUZZ_SECS ?= 180
 MDBOOK_VERSION := 0.5.4
 MDBOOK := .cache/mdbook-$(MDBOOK_VERSION)/bin/mdbook
 
-.PHONY: help run build docs test test-build $(CHECKS:%=test-%) test-search test-long test-mutants fuzz $(SUITES:%=prepare-%) $(SUITES:%=run-%) $(SUITES:%=test-%) tidy bench bench-kv bench-executor bench-couchstore bench-storage bench-cluster bench-documents lint fmt config-doc
+.PHONY: help run build docs test test-build $(CHECKS:%=test-%) test-search test-long test-mutants fuzz $(SUITES:%=prepare-%) $(SUITES:%=run-%) $(SUITES:%=test-%) tidy bench bench-kv bench-against bench-executor bench-couchstore bench-storage bench-cluster bench-documents lint fmt config-doc
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -121,6 +122,10 @@ bench: bench-kv bench-executor bench-couchstore bench-storage bench-cluster benc
 
 bench-kv:
 	python3 bench/kv.py
+
+# A binary from before a change against the one of after it: make bench-against OLD=path
+bench-against:
+	OLD=$(OLD) python3 bench/against.py
 
 bench-executor:
 	python3 bench/executor.py
