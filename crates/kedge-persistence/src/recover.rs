@@ -6,7 +6,7 @@
 //! Invariants:
 //! * Nothing is removed before what replaces it is durable; running this again after a crash in the middle finds the
 //!   same.
-//! * A vBucket whose file cannot be read is quarantined, see `aside`. The others go on.
+//! * A vBucket whose file cannot be read is quarantined, see `quarantine`. The others go on.
 //! * What a file says may be in the kernel's memory only, if the process before was killed. Until all files are durable
 //!   the log is kept as it is; without a log, the bucket does not open.
 

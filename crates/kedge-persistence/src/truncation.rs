@@ -1,11 +1,11 @@
 //! Which part of the log the vBuckets still need.
 //!
-//! A vBucket retained the log from its oldest record on that its file does not have. Two positions say where that is: of
+//! A vBucket needs the log from its oldest record on that its file does not have. Two positions say where that is: of
 //! what is waiting to be applied, and of what is being written just now.
 //!
 //! Invariants:
 //! * Positions are written under the lock of their vBucket, and read without.
-//! * While a vBucket retained a record, one of its two positions is at or below it at every moment: a position moves from
+//! * While a vBucket needs a record, one of its two positions is at or below it at every moment: a position moves from
 //!   `waiting` to `writing` by being written there first, and readers look at `waiting` first.
 //! * The log is released only under the committer's lock, so that no record is appended between looking at the positions
 //!   and releasing what is before them.
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// No position: nothing is needed.
 const NONE: u64 = u64::MAX;
 
-/// What one vBucket retained of the log.
+/// The oldest part of the log that one vBucket needs.
 #[derive(Debug)]
 pub(crate) struct RetentionLsn {
     waiting: AtomicU64,
@@ -184,12 +184,12 @@ impl Persistence {
         self.look_at_pressure();
     }
 
-    /// Whether there is a record that some vBucket retained.
+    /// Whether there is a record that some vBucket needs.
     pub(crate) fn is_log_needed(&self) -> bool {
         self.truncation.look() != NONE
     }
 
-    /// Gives the part of the log back that no vBucket retained, if that is worth it.
+    /// Gives the part of the log back that no vBucket needs, if that is worth it.
     pub(crate) fn release_log(&self) {
         let oldest_end = self.truncation.oldest_end.load(Ordering::SeqCst);
         if oldest_end == NONE || self.truncation.look() < oldest_end {

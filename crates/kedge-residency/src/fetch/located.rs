@@ -2,7 +2,7 @@
 //! what else it does, and no other has to be woken for it.
 //!
 //! Invariant: such a command is in `located` of its thread, or in a [`Fetch`] that the thread has, or it was handed to a
-//! lane. Each ends once, whatever becomes of its vBucket or its residency.
+//! lane. Each ends once, whatever becomes of its vBucket or its bucket.
 
 use super::read::Resumed;
 use super::{Op, PendingOp};
