@@ -14,3 +14,8 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
         other => other,
     }
 }
+
+/// Writes a line to standard error, if that takes it: `eprintln!` panics where it does not.
+pub(crate) fn complain(line: std::fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{line}");
+}

@@ -94,7 +94,7 @@ pub(crate) fn run(matches: &ArgMatches) -> ExitCode {
     match cluster_run(matches) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("kedge cluster-run: {error}");
+            output::complain(format_args!("kedge cluster-run: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -192,10 +192,10 @@ fn supervise(
                 if !stopping {
                     failed = true;
                     let log = node.log.display();
-                    eprintln!(
+                    output::complain(format_args!(
                         "kedge cluster-run: node {} ended ({status}); the others go on; its log is {log}",
                         node.name
-                    );
+                    ));
                 }
                 if running.iter().all(Node::has_ended) {
                     break;

@@ -103,7 +103,7 @@ pub(crate) fn run(matches: &ArgMatches) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("kedge serve: {error}");
+            output::complain(format_args!("kedge serve: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -141,7 +141,7 @@ fn serve(effective: &Effective) -> Result<(), ServeError> {
         clock: Arc::new(SystemClock::new()),
         users,
         on_fatal: Arc::new(|why| {
-            eprintln!("kedge serve: cannot go on safely: {why}");
+            output::complain(format_args!("kedge serve: cannot go on safely: {why}"));
             // At once: nothing may be written, or answered, after this.
             signal_hook::low_level::exit(EXIT_IO);
         }),
@@ -349,5 +349,8 @@ fn start_logging(level: LogLevel) {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
+        // A line that cannot be written, as standard error is a file on a full disk, say, is lost. To report that on
+        // standard error would be a panic.
+        .log_internal_errors(false)
         .init();
 }

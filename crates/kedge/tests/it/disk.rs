@@ -7,7 +7,7 @@ use std::process::Command;
 use kedge_types::{DurabilityLevel, VbId};
 use rustix::process::Signal;
 
-use crate::process::{PASSWORD, Server, USER, kedge, run};
+use crate::process::{PASSWORD, Server, USER, clean_environment, kedge, run, serve};
 
 const PERSIST: Option<DurabilityLevel> = Some(DurabilityLevel::PersistToMajority);
 
@@ -39,6 +39,27 @@ fn tool(server: &Server, args: &[&str]) -> (Option<i32>, String, String) {
     let url = format!("http://{}", server.mgmt);
     let access = ["-U", &url, "-u", USER, "-P", PASSWORD];
     run(kedge(args).args(access))
+}
+
+/// A server whose standard error was a file on a full disk ended: the logger reported that it could not write a line with
+/// a macro that panics when it cannot write one.
+#[test]
+fn a_server_goes_on_when_its_log_lines_cannot_be_written() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let command = serve(dir.path(), &["--log-level=debug"]);
+    let mut into_full = Command::new("sh");
+    clean_environment(&mut into_full).args(["-c", "exec \"$@\" 2>/dev/full", "sh"]);
+    into_full
+        .arg(command.get_program())
+        .args(command.get_args());
+    let server = Server::spawn(into_full).expect("it starts");
+    let mut connection = server.connect();
+    connection
+        .set(b"key", b"value", PERSIST)
+        .expect("it is stored");
+    server.signal(Signal::TERM);
+    let (status, _) = server.wait();
+    assert_eq!(status.code(), Some(0));
 }
 
 /// A full disk prevented the start: "cannot save the cluster state".
