@@ -267,7 +267,7 @@ impl World {
         }
     }
 
-    /// What goes on beside: applying, compaction.
+    /// Work in the background: applying, compaction.
     fn maintain(&mut self, node: usize) {
         let Some(process) = &self.nodes[node].process else {
             return;

@@ -181,7 +181,7 @@ impl Quota {
         u64::try_from(self.pinned.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// Whether memory is short that applying would give back, or let be given back.
+    /// Returns whether memory is short that applying would give back, or let be given back.
     pub fn is_short_of_applying(&self) -> bool {
         let (limit, pinned) = (self.limit() as f64, self.pinned_bytes() as f64);
         pinned > limit * PINNED_RATIO || (self.is_high() && pinned > limit * PINNED_RATIO / 10.0)

@@ -71,13 +71,13 @@ pub struct BucketSetup {
     pub on_fatal: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
-/// What all reads share.
+/// The arguments that all reads share.
 #[derive(Clone, Copy, Debug)]
 pub struct Read<'a> {
     /// The vBucket.
     pub vb: VbId,
     /// The document.
     pub key: &'a DocKey,
-    /// Who is told when the read was parked, as the document must come from the disk.
+    /// The cookie of its completion, if the read is parked, as the document must come from the disk.
     pub cookie: Cookie,
 }

@@ -81,7 +81,7 @@
 //! # }
 //! ```
 //!
-//! What must hold:
+//! Invariants:
 //! * Files are read as Couchbase's library reads them, versions 11 to 14, and what is written it can read.
 //! * A commit that returned is found by every later open. One that did not is found whole or not at all.
 //! * A snapshot never changes and never waits.

@@ -6,7 +6,7 @@
 //! filled with zeros beforehand by a [`SegmentPreallocator`] in the background, as overwriting blocks
 //! that were written before needs no journal commit of the file system and is twice as fast.
 //!
-//! What must hold:
+//! Invariants:
 //! * A batch whose append returned is replayed by every later [`Log::open`], in order, until it is
 //!   released. A batch whose append did not return is replayed whole or not at all.
 //! * What a replay delivered is durable before [`Log::open`] returns, so nothing that was published

@@ -35,7 +35,7 @@ pub(crate) struct Spare {
     pub(crate) bytes: u64,
 }
 
-/// What the log and its preallocators share.
+/// The state that the log and its preallocators share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) disk: Arc<dyn Disk>,
@@ -155,7 +155,7 @@ impl Shared {
         self.prepared.load(Ordering::Relaxed)
     }
 
-    /// Whether a preallocator has something to do.
+    /// Returns whether a preallocator has something to do.
     pub(crate) fn wants_work(&self) -> bool {
         let pool = self.pool();
         let has_files = !pool.released.is_empty() || !pool.going.is_empty();

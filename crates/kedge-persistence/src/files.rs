@@ -8,7 +8,7 @@ impl Persistence {
     /// Makes everything that was written so far durable before it returns.
     ///
     /// # Errors
-    /// What the log says, or the files without one.
+    /// Those of the log, or of the files without one.
     pub fn sync(&self) -> Result<(), BucketError> {
         if self.core.is_direct() {
             self.core.storage()?;
@@ -23,7 +23,7 @@ impl Persistence {
     /// Brings everything that was written so far into the vBuckets' files before it returns.
     ///
     /// # Errors
-    /// What the log and the files say.
+    /// Those of the log and of the files.
     pub fn apply(&self) -> Result<(), BucketError> {
         self.sync()?;
         self.apply_all(|| false)

@@ -9,9 +9,9 @@ pub struct LoadReport {
     pub bytes: u64,
     /// Documents there are.
     pub documents: u64,
-    /// Whether there was nothing yet, neither log nor files.
+    /// True if there was nothing yet, neither log nor files.
     pub is_new: bool,
-    /// Whether the last shutdown was clean.
+    /// True if the last shutdown was clean.
     pub clean: bool,
     /// Damaged places that salvage skipped.
     pub skipped: u64,

@@ -87,7 +87,7 @@ impl Persistence {
         self.core.vbuckets[vb.index()].lock().is_quarantined()
     }
 
-    /// How many vBuckets were quarantined.
+    /// Returns the number of quarantined vBuckets.
     pub fn count_quarantined(&self) -> u64 {
         let is_in_quarantine = |vbucket: &&Mutex<VBucket>| vbucket.lock().is_quarantined();
         self.core.vbuckets.iter().filter(is_in_quarantine).count() as u64

@@ -1,4 +1,4 @@
-//! What the commit log's records say: a vBucket's changes as bytes, and back. `docs/reference/formats/records.md` has the tables.
+//! The records of the commit log: a vBucket's changes as bytes, and back. `docs/reference/formats/records.md` has the tables.
 
 use kedge_bucket_core::BucketError;
 use kedge_log::{Batch, LogError};

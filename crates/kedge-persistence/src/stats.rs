@@ -27,7 +27,7 @@ impl Persistence {
             .collect()
     }
 
-    /// What of the files counts, and their lengths, in bytes. A file that cannot be read is left out.
+    /// Returns the bytes of the files that are of use, and their lengths, in bytes. A file that cannot be read is left out.
     fn file_sizes(&self) -> [(&'static str, u64); 2] {
         let (mut data, mut file) = (0, 0);
         for vb in (0..self.core.vbucket_count()).map(VbId) {

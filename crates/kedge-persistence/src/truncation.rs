@@ -211,7 +211,7 @@ impl Persistence {
     }
 }
 
-/// Whether a vBucket has something to apply, now or when the log has it, or its file has to go back.
+/// Returns whether a vBucket has something to apply, now or when the log has it, or its file has to go back.
 pub(crate) fn has_work(vbucket: &VBucket) -> bool {
     let figures = vbucket.unapplied();
     figures.items > 0

@@ -136,7 +136,7 @@ impl Residency {
             && vbuckets.any(|vbucket| vbucket.lock().table().compressible() > 0)
     }
 
-    /// Whether the bucket compresses values may be another.
+    /// Wakes the compressor if the bucket compresses values now.
     pub fn on_compression_config(&self) {
         if self.core.dynamic.compresses() {
             self.signals.on_values_to_compress(&self.core);

@@ -28,13 +28,13 @@ pub(crate) static BG_FETCH: Kind = Kind::new("bg_fetch", Pool::Reader, Priority:
 /// Writes that waited for memory go on.
 pub(crate) static MEMORY_ADMISSION: Kind =
     Kind::new("memory_admission", Pool::NonIo, Priority::High, ms(100));
-/// What is seldom asked for leaves memory.
+/// Documents that are seldom asked for leave memory.
 pub(crate) static ITEM_PAGER: Kind =
     Kind::new("item_pager", Pool::NonIo, Priority::Normal, ms(100));
 /// Values are compressed in memory. A run is a chunk.
 pub(crate) static ITEM_COMPRESSOR: Kind =
     Kind::new("item_compressor", Pool::NonIo, Priority::Low, ms(100));
-/// What is in memory is written down for the next start. A run is a slice.
+/// The keys in memory are written down for the next start. A run is a slice.
 pub(crate) static ACCESS_SCANNER: Kind =
     Kind::new("access_scanner", Pool::AuxIo, Priority::Low, ms(500));
 /// Documents are read into memory beside the commands. A run is a slice.

@@ -4,7 +4,7 @@
 //! reads documents back; it compacts files, rolls them back, and takes over those of other nodes. It starts no thread and
 //! looks at no clock: who calls it decides when, on which thread, and with a [`Throttle`] how fast.
 //!
-//! What must hold:
+//! Invariants:
 //! * A commit that returned is found by every later open. One that did not is found whole or not at all, and not at all
 //!   as long as the process lives.
 //! * Which file a vBucket has changes only under the guard of its slot, which lends the handle for writing, too: nobody

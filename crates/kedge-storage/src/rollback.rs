@@ -1,6 +1,6 @@
 //! Going back to an older commit of a vBucket's file (couchstore file format, section 7).
 //!
-//! What must hold:
+//! Invariants:
 //! * A rollback is one commit: its header has the trees of the older one, and the new history. A crash leaves the file
 //!   as it was before, or that commit. Nothing is truncated.
 //! * It only goes to where the file was at a consistent point: one at which a snapshot was complete. In between, the

@@ -13,7 +13,7 @@
 //!   from [`BACKLOG_TOLERATED`] times as much as makes a file due on, by the square of how many times that is. Only
 //!   probes are below it then.
 //!
-//! What must hold:
+//! Invariants:
 //! * The sum of all bytes that were let through is never above what the rates so far allow, plus one burst and what was
 //!   announced last, however many compactions share the throttle.
 //! * The rate never leaves its bounds, so that a compaction always comes to its end.
@@ -63,7 +63,7 @@ impl Default for ThrottleConfig {
     }
 }
 
-/// What a throttle is at.
+/// The figures of a throttle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ThrottleStats {

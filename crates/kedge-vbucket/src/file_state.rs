@@ -1,4 +1,4 @@
-//! What a vBucket's file brings back, before the log's records are applied to it.
+//! The state that a vBucket's file brings back, before the log's records are applied to it.
 
 use crate::apply::{ApplyProgress, PersistedState};
 use crate::collections::FileCollections;

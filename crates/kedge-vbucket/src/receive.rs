@@ -1,6 +1,6 @@
 //! What another node sends to a vBucket that follows it.
 //!
-//! What must hold:
+//! Invariants:
 //! * Seqnos, CAS and revisions are the sender's. Seqnos grow, and lie within the snapshot that was announced.
 //! * A document on a key ends the key's prepare: the sender lets nobody write there before it has ended. From a disk the
 //!   end of a prepare comes as the document that it was committed to, or a newer one; a newer prepare, or the end of a

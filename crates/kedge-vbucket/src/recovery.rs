@@ -3,7 +3,7 @@
 //! Changes come in the order in which they were queued. Each vBucket's seqnos must grow until a reset or rollback; a log
 //! that says otherwise is damaged in a way that its checksums do not show, and is refused.
 //!
-//! What must hold:
+//! Invariants:
 //! * The file may be ahead of a record, as the log is not cut where it could be. What the file has is skipped.
 //! * A reset or rollback is in the log before the file follows, and names a branch of the history that nothing before it
 //!   knows. So a file that knows this branch is from after the record: what was applied before is forgotten, and replay

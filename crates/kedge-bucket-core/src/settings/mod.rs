@@ -193,7 +193,7 @@ mod tests {
         assert!(!check(0, 85) && !check(85, 85) && !check(86, 85) && !check(75, 94));
     }
 
-    /// What `bucket.json` has been like since its first version with all settings.
+    /// The form of `bucket.json` since its first version with all settings.
     const JSON: &str = r#"{"name":"b","uuid":"00112233445566778899aabbccddeeff","vbuckets":16,"conflict_resolution":"lww","quota_bytes":1048576,"flush_enabled":true,"compression":"active","min_compression_ratio":1.5,"max_ttl_secs":60,"durability_min_level":2,"durability_impossible_fallback":"active_ack","replicas":1,"eviction_policy":"full_eviction","flusher_batch_max_items":7,"flush_batch_max_bytes":8,"log_interval_ms":9,"commit_log":false,"apply_max_lag_ms":10,"log_bytes_max":11,"keep_files_open":false,"max_open_files":12,"num_shards":13,"compaction":{"pool":"writer","max_concurrent":2,"fragmentation_percent":50,"min_bytes":7,"garbage_bytes":9,"hours":{"from_minute":60,"to_minute":0,"abort_outside":true},"purge_age_secs":60,"throttle":"1000"},"memory":{"high_wat_percent":80,"low_wat_percent":70,"warmup_behavior":"blocking","access_scanner_enabled":false,"access_scanner_interval_secs":14,"dcp_backfill_bytes_max":15,"dcp_cursor_percent":16}}"#;
 
     #[test]

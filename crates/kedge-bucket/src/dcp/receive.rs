@@ -75,7 +75,7 @@ pub(super) struct Receiving {
     sink: RwLock<Option<Arc<dyn ReplicaSink>>>,
     /// Something was not taken.
     pub(super) wants_room: AtomicBool,
-    /// What came is to be on disk soon, and nobody has requested since.
+    /// Received changes are to be on disk soon, and nobody has requested a flush since.
     wants_disk: AtomicBool,
 }
 

@@ -1,4 +1,4 @@
-//! What each call that the disk refuses comes to: the table of `docs/reference/io-errors.md`, row by row.
+//! The outcome of each call that the disk refuses: the table of `docs/reference/io-errors.md`, row by row.
 
 use crate::tools::*;
 use kedge_bucket::{CompactionRequest, Outcome};

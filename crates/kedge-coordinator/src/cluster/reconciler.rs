@@ -37,12 +37,12 @@ pub(super) enum AppliedState {
 }
 
 impl AppliedState {
-    /// Whether the vBucket is to be active and cannot be yet.
+    /// Returns whether the vBucket is to be active and cannot be yet.
     fn is_waiting(&self) -> bool {
         matches!(self, Self::Unknown | Self::CatchingUp { .. })
     }
 
-    /// Whether the vBucket may become active at once, without a look at the other copies. `is_moving`: the map moves it
+    /// Returns whether the vBucket may become active at once, without a look at the other copies. `is_moving`: the map moves it
     /// to another node.
     fn may_lead(&self, is_moving: bool) -> bool {
         match self {

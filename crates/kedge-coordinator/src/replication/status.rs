@@ -1,4 +1,4 @@
-//! What replication is doing: seen by management and statistics, written by the thread that does it.
+//! The status of replication: seen by management and statistics, written by the thread that does it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -39,7 +39,7 @@
 //! # }
 //! ```
 //!
-//! What must hold:
+//! Invariants:
 //! * The source is only read.
 //! * A target is complete or it goes away: after an error, when the compaction is dropped, and after a crash, when
 //!   [`remove_leftovers`] finds it. What makes a target count is the rename, which is the caller's.

@@ -8,7 +8,7 @@
 //!
 //! Documents that have expired are reported and kept: they go when the delete arrives that the report brings about.
 //!
-//! What must hold:
+//! Invariants:
 //! * What cannot be understood is kept.
 //! * Counts and sizes in the target's local documents are the source's, less what was left out and did not come again
 //!   while catching up.

@@ -21,7 +21,7 @@ use crate::write::append::Appender;
 /// Entries that a node should have, however long they are: a tree of fewer would be deep.
 const ENTRIES_MIN: usize = 4;
 
-/// How large nodes are made, in bytes before compression. Any size can be read; see `docs/reference/formats/couchstore.md`.
+/// The size of new nodes, in bytes before compression. Any size can be read; see `docs/reference/formats/couchstore.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NodeSizes {
     pub(crate) leaf_bytes: usize,

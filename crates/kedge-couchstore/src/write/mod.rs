@@ -1,6 +1,6 @@
 //! Writing: batches, local documents, commits, rollbacks.
 //!
-//! What must hold:
+//! Invariants:
 //! * A header points only at bytes that are durable: all is synced before the header's type byte is set, and that is
 //!   synced before a commit returns (couchstore file format, section 4.3).
 //! * Nothing of a file is overwritten but the type byte of a block. So readers need no lock.

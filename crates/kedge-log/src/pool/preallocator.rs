@@ -75,7 +75,7 @@ impl SegmentPreallocator {
         SegmentPreallocator { shared }
     }
 
-    /// Whether [`SegmentPreallocator::step`] would do anything. Cheap.
+    /// Returns whether [`SegmentPreallocator::step`] would do anything. Cheap.
     pub fn is_needed(&self) -> bool {
         self.shared.wants_work()
     }

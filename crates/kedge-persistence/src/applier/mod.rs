@@ -43,7 +43,7 @@ struct Due {
     begun: Option<Begun>,
 }
 
-/// What an applier works on. The front of the queue has waited longest.
+/// The work of an applier. The front of the queue has waited longest.
 #[derive(Debug, Default)]
 pub(crate) struct Applier {
     queue: VecDeque<Due>,
@@ -82,7 +82,7 @@ impl ApplierShard {
     }
 }
 
-/// What came of a turn of an applier.
+/// The outcome of a turn of an applier.
 enum Turn {
     /// Nothing has to be applied now; something may have to after this time.
     Nothing(Option<Duration>),

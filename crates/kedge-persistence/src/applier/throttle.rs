@@ -1,4 +1,4 @@
-//! How hard appliers are pressed, and how long they rest between two commits.
+//! The pressure on appliers, and their pauses between two commits.
 //!
 //! A commit of a file of many documents keeps a processor and the disk busy, and clients wait meanwhile. So an applier begins
 //! long before the log is full, and rests for longer than it works: within a commit every now and then, and after it for
@@ -93,7 +93,7 @@ impl Persistence {
             || self.core.quota.is_room_wanted()
     }
 
-    /// How long an applier rests after a commit, within which it worked and rested for so long, while others are queued.
+    /// Returns the pause of an applier after a commit, within which it worked and rested for so long, while others are queued.
     pub(super) fn rest(
         &self,
         shard: &ApplierShard,
@@ -114,7 +114,7 @@ impl Persistence {
         Next::Snooze(rest)
     }
 
-    /// Whether someone waits for the applier of a vBucket, for a file, or for a thread.
+    /// Returns whether someone waits for the applier of a vBucket, for a file, or for a thread.
     pub(super) fn is_applier_wanted(&self, vb: VbId) -> bool {
         self.core.phase() != Phase::Open
             || self.is_file_wanted(None)
@@ -122,7 +122,7 @@ impl Persistence {
             || self.core.setup.executor.lacks_threads(Pool::Writer)
     }
 
-    /// How long an applier rests that worked for so long.
+    /// Returns the pause of an applier that worked for so long.
     fn rest_after(&self, worked: Duration, pressure: Pressure) -> Duration {
         let filled = match pressure {
             Pressure::None => BEGIN_RATIO,

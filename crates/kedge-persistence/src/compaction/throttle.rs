@@ -43,7 +43,7 @@ impl CompactionThrottle {
         }
     }
 
-    /// Whether it is another rate than before.
+    /// Returns whether it is another rate than before.
     pub(super) fn set(&self, rate: CompactionRate) -> bool {
         let mut state = self.state.lock();
         if state.rate == rate {
@@ -84,7 +84,7 @@ impl CompactionThrottle {
         self.state.lock().throttle.on_backlog(times);
     }
 
-    /// How long to wait before so many bytes, in nanoseconds.
+    /// Returns the pause before so many bytes, in nanoseconds.
     pub(super) fn on_bytes(&self, bytes: u64, now_ns: u64) -> u64 {
         let mut state = self.state.lock();
         if state.is_off() {

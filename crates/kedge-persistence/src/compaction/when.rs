@@ -1,11 +1,11 @@
-//! Which files are to be compacted without anyone's asking, and at what time of the day.
+//! The choice of files for automatic compaction.
 //!
 //! Functions of figures and times alone.
 
 use kedge_bucket_core::CompactionConfig;
 use kedge_storage::FileFigures;
 
-/// Whether a file, one of `files` of the bucket, has too much garbage: for itself, or more than its part of what all of
+/// Returns whether a file, one of `files` of the bucket, has too much garbage: for itself, or more than its part of what all of
 /// them may have together.
 pub(super) fn is_due(config: &CompactionConfig, files: u16, file: &FileFigures) -> bool {
     let garbage = file.file_bytes.saturating_sub(file.data_bytes);
@@ -19,12 +19,12 @@ pub(super) fn is_due(config: &CompactionConfig, files: u16, file: &FileFigures) 
             .is_some_and(|bytes| garbage >= part(bytes, files))
 }
 
-/// What one of `files` may have of what all may have together.
+/// Returns the share of one of `files` in what all may have together.
 fn part(bytes: u64, files: u16) -> u64 {
     bytes.div_ceil(u64::from(files.max(1)))
 }
 
-/// How many times as much garbage a file has as makes it due.
+/// Returns how many times the garbage of a file exceeds what makes it due.
 pub(super) fn times_due(config: &CompactionConfig, files: u16, file: &FileFigures) -> u64 {
     let percent = u64::from(config.fragmentation_percent);
     let by_share =

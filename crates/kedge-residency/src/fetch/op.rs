@@ -36,13 +36,13 @@ pub struct PendingOp {
     pub durability: Option<Durability>,
     /// The CAS that the document gets; 0 for the next of the vBucket's clock.
     pub new_cas: Cas,
-    /// Whether the expiry of the document stays.
+    /// True if the expiry of the document stays.
     pub preserve_ttl: bool,
     /// The operation.
     pub op: Op,
     /// When it was queued.
     pub since_ns: u64,
-    /// How often it was read for, and something newer was there.
+    /// The number of reads for it that found something newer there.
     pub attempts: u32,
 }
 
@@ -61,7 +61,7 @@ impl Op {
         }
     }
 
-    /// What it needs its vBucket to be.
+    /// Returns the role that its vBucket has to play.
     pub fn role(&self) -> Role {
         match self {
             Self::Document(DocOp::GetReplica | DocOp::GetReplicaWithTombstones) => Role::Replica,
@@ -70,12 +70,12 @@ impl Op {
         }
     }
 
-    /// Whether it asks the file itself, and not a document that is brought into memory for it.
+    /// Returns whether it asks the file itself, and not a document that is brought into memory for it.
     pub fn asks_the_file(&self) -> bool {
         !matches!(self, Self::Document(_))
     }
 
-    /// Whether it asks for no value.
+    /// Returns whether it asks for no value.
     pub fn is_of_metadata(&self) -> bool {
         match self {
             Self::Document(op) => op.is_of_metadata(),
@@ -97,7 +97,7 @@ impl Op {
 }
 
 impl PendingOp {
-    /// Whether it waits for the disk when it is parked as a SyncWrite.
+    /// Returns whether it waits for the disk when it is parked as a SyncWrite.
     pub fn needs_disk(&self) -> bool {
         self.durability
             .is_some_and(|durability| durability.level.needs_persistence())

@@ -8,7 +8,7 @@
 //! the old file goes                                     commits go on, into the new file
 //! ```
 //!
-//! What must hold:
+//! Invariants:
 //! * Until the copy has its name, the old file is the vBucket's, whole; from then on the copy is, with every commit that
 //!   the old one had. A crash in between leaves both or one of them, and the higher revision counts.
 //! * A compaction that is stopped or fails leaves neither a file nor a handle.
@@ -167,7 +167,7 @@ impl Storage {
         self.pauses.pause(time, || !stop.is_set() && may_pause())
     }
 
-    /// What `may_pause` says in [`Storage::pause`] may be another thing than before.
+    /// Reports that `may_pause` of [`Storage::pause`] may have another answer than before.
     pub fn wake_paused(&self) {
         self.pauses.wake();
     }

@@ -4,7 +4,7 @@
 //! the newest version of the format: so what is damaged is found now and not when it is read, and nothing of the old
 //! file is needed any more. Statistics are counted on the way, as old releases did not keep all of them.
 //!
-//! What must hold:
+//! Invariants:
 //! * A file is taken over whole or not at all, also in a crash: it gets its name when it is complete and durable.
 //! * Only a vBucket without documents gets a file. One that has those of the file already is left as it is, so an import
 //!   that was interrupted is ended by doing it again.

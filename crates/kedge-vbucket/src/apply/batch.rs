@@ -1,4 +1,4 @@
-//! What is applied at once, cut into commits of the file.
+//! The changes that are applied at once, cut into commits of the file.
 
 use super::{ApplyProgress, FileChange, PersistedState};
 use crate::checkpoint::Change;

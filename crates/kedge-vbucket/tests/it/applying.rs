@@ -1,4 +1,4 @@
-//! What is applied, in which parts, and what stays when it fails.
+//! The changes that are applied, their parts, and those that stay when that fails.
 
 use crate::disk::{Applying, Disk, WHOLE};
 use crate::tools::*;

@@ -98,7 +98,7 @@ pub(crate) struct Disk {
     pub(crate) is_deleted: bool,
 }
 
-/// How far an apply comes.
+/// The end of an apply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Applying {
     pub(crate) max_items: usize,

@@ -1,7 +1,7 @@
 //! Sorting records by key within a bound of memory: runs are sorted in memory, written to a temporary file where there
 //! is more than one, and merged.
 //!
-//! What must hold:
+//! Invariants:
 //! * Memory: the records of one run while they are collected; one block of each run while they are merged, of as many
 //!   at once as fit. Where there are more runs, some are merged to longer ones first.
 //! * What is read back is what was written: blocks have checksums, and are encrypted where the target is.
