@@ -13,9 +13,12 @@ use crate::setup::BucketSetup;
 use crate::timings::{Timing, Timings};
 use kedge_executor::OwnerId;
 use kedge_storage::{FileFigures, Storage};
+use kedge_sync::{
+    RankedMutex, RankedMutexGuard, RankedRwLock,
+    ranks::{BucketSettings, CollectionsManifest, Vbucket, VbucketChanging},
+};
 use kedge_types::{DurabilityLevel, Manifest, Now, Status, VbId};
 use kedge_vbucket::{Done, Persistence, RandomState, StepEffects, VBucket, VbSetup, VbState};
-use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -48,7 +51,7 @@ pub struct BucketCore {
     /// The owner of the bucket's tasks.
     pub owner: OwnerId,
     /// The vBuckets.
-    pub vbuckets: Box<[Mutex<VBucket>]>,
+    pub vbuckets: Box<[RankedMutex<Vbucket, VBucket>]>,
     /// Parts of each vBucket's hash table.
     pub table_shards: usize,
     /// Settings that every write looks at.
@@ -69,9 +72,9 @@ pub struct BucketCore {
     pub timeouts: Parker,
     /// The files of the vBuckets, from the beginning of loading on.
     pub storage: OnceLock<Storage>,
-    changing: Box<[Mutex<()>]>,
-    manifest: RwLock<Arc<Manifest>>,
-    config: RwLock<Arc<BucketConfig>>,
+    changing: Box<[RankedMutex<VbucketChanging, ()>]>,
+    manifest: RankedRwLock<CollectionsManifest, Arc<Manifest>>,
+    config: RankedRwLock<BucketSettings, Arc<BucketConfig>>,
     commit_log: bool,
     phase: AtomicU8,
     random: AtomicU64,
@@ -113,7 +116,9 @@ impl BucketCore {
         };
         let timings = Arc::new(Timings::new(setup.threads));
         Self {
-            vbuckets: (0..vbuckets).map(|id| Mutex::new(vbucket(id))).collect(),
+            vbuckets: (0..vbuckets)
+                .map(|id| RankedMutex::new(vbucket(id)))
+                .collect(),
             table_shards: shards,
             dynamic: DynamicSettings::new(&setup.config),
             quota: Quota::new(setup.config.quota_bytes, &setup.config.memory),
@@ -124,9 +129,9 @@ impl BucketCore {
             parked: AtomicI64::new(0),
             timeouts: Parker::default(),
             storage: OnceLock::new(),
-            changing: (0..vbuckets).map(|_| Mutex::default()).collect(),
-            manifest: RwLock::default(),
-            config: RwLock::new(Arc::new(setup.config.clone())),
+            changing: (0..vbuckets).map(|_| RankedMutex::default()).collect(),
+            manifest: RankedRwLock::default(),
+            config: RankedRwLock::new(Arc::new(setup.config.clone())),
             commit_log,
             phase: AtomicU8::new(Phase::Loading as u8),
             random: AtomicU64::new(random_u64()),
@@ -397,9 +402,12 @@ impl BucketCore {
     ///
     /// # Errors
     /// `NotMyVbucket`.
-    pub fn hold_vbucket(&self, vb: VbId) -> Result<MutexGuard<'_, ()>, Status> {
+    pub fn hold_vbucket(
+        &self,
+        vb: VbId,
+    ) -> Result<RankedMutexGuard<'_, VbucketChanging, ()>, Status> {
         let changing = self.changing.get(vb.index()).ok_or(Status::NotMyVbucket)?;
-        Ok(Mutex::lock(changing))
+        Ok(RankedMutex::lock(changing))
     }
 
     /// Returns the manifest that the active vBuckets follow.

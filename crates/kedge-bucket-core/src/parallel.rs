@@ -6,7 +6,7 @@
 use crate::error::BucketError;
 use crate::task::Component;
 use kedge_executor::{Kind, Pool, Priority};
-use parking_lot::{Condvar, Mutex};
+use kedge_sync::{RankedCondvar, RankedMutex, ranks::ParallelState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ const THREADS: usize = 4;
 pub struct ParallelForEach<W> {
     work: W,
     count: usize,
-    state: Mutex<State>,
-    left: Condvar,
+    state: RankedMutex<ParallelState, State>,
+    left: RankedCondvar,
 }
 
 struct State {
@@ -45,8 +45,8 @@ impl<W: Fn(usize) -> Result<(), BucketError>> ParallelForEach<W> {
         Arc::new(Self {
             work,
             count,
-            state: Mutex::new(state),
-            left: Condvar::new(),
+            state: RankedMutex::new(state),
+            left: RankedCondvar::new(),
         })
     }
 

@@ -72,7 +72,7 @@ impl VbStates {
         if self.core.phase() != Phase::Open {
             return Err(Status::TemporaryFailure);
         }
-        let position = |vbucket: &parking_lot::Mutex<VBucket>| {
+        let position = |vbucket: &kedge_sync::RankedMutex<kedge_sync::ranks::Vbucket, VBucket>| {
             let vbucket = vbucket.lock();
             if vbucket.is_deleted() || vbucket.is_quarantined() {
                 return None;

@@ -14,9 +14,9 @@ use kedge_executor::OwnerId;
 use kedge_persistence::{Persistence, PersistenceEvents, WriteQueues};
 use kedge_residency::{Residency, ResidencyEvents};
 use kedge_storage::FileFigures;
+use kedge_sync::{RankedMutex, ranks::ManifestChanging};
 use kedge_types::{Cas, DocKey, Durability, VbId};
 use kedge_vbucket::Cookie;
-use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock, Weak};
 
 /// What all writes share.
@@ -45,7 +45,7 @@ pub struct Bucket {
     pub(crate) residency: Arc<Residency>,
     pub(crate) signals: Arc<Signals>,
     /// Held while the manifest is changed, until all vBuckets have heard of it.
-    pub(crate) changing_manifest: Mutex<()>,
+    pub(crate) changing_manifest: RankedMutex<ManifestChanging, ()>,
     pub(crate) states: Arc<VbStates>,
     pub(crate) files: Arc<FileReaders>,
     pub(crate) dcp: Arc<Dcp>,
@@ -110,7 +110,7 @@ impl Bucket {
             persistence,
             residency,
             signals,
-            changing_manifest: Mutex::default(),
+            changing_manifest: RankedMutex::default(),
             loaded: Loaded::default(),
             unclean: OnceLock::new(),
             core,

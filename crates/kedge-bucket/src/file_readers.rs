@@ -14,8 +14,11 @@ use kedge_bucket_core::BucketError;
 use kedge_bucket_core::Parker;
 use kedge_persistence::Persistence;
 use kedge_storage::FileView;
+use kedge_sync::{
+    RankedMutex,
+    ranks::{FileArrival, FileWaiters},
+};
 use kedge_types::{Seqno, VbId};
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -31,7 +34,7 @@ pub(crate) enum Arrived {
 /// Where a file arrives.
 #[derive(Debug, Default)]
 pub(crate) struct Arrival {
-    arrived: Mutex<Option<Arrived>>,
+    arrived: RankedMutex<FileArrival, Option<Arrived>>,
     /// Nobody waits any more.
     over: AtomicBool,
 }
@@ -68,7 +71,7 @@ struct Files {
     wanted: Box<[AtomicBool]>,
     /// How many vBuckets' files.
     count: AtomicUsize,
-    waiters: Mutex<Vec<Waiter>>,
+    waiters: RankedMutex<FileWaiters, Vec<Waiter>>,
 }
 
 impl Files {
@@ -76,7 +79,7 @@ impl Files {
         Self {
             wanted: (0..vbuckets).map(|_| AtomicBool::new(false)).collect(),
             count: AtomicUsize::new(0),
-            waiters: Mutex::default(),
+            waiters: RankedMutex::default(),
         }
     }
 

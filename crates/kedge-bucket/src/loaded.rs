@@ -2,13 +2,13 @@
 
 use kedge_bucket_core::BucketError;
 use kedge_persistence::LoadReport;
-use parking_lot::{Condvar, Mutex};
+use kedge_sync::{RankedCondvar, RankedMutex, ranks::LoadedOutcome};
 
 /// What became of loading, for who waits for it.
 #[derive(Default)]
 pub(crate) struct Loaded {
-    outcome: Mutex<LoadOutcome>,
-    changed: Condvar,
+    outcome: RankedMutex<LoadedOutcome, LoadOutcome>,
+    changed: RankedCondvar,
 }
 
 #[derive(Default)]

@@ -6,8 +6,8 @@ use kedge_bucket_core::BucketError;
 use kedge_bucket_core::{BucketSetup, Phase};
 use kedge_executor::{Context, Next, Task, TaskSpec};
 use kedge_persistence::{LoadReport, keeps_log};
+use kedge_sync::{RankedMutex, ranks::Vbucket};
 use kedge_vbucket::VBucket;
-use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// The task that loads a bucket.
@@ -128,7 +128,8 @@ impl Bucket {
     }
 
     fn count_documents(&self) -> u64 {
-        let documents = |vbucket: &Mutex<VBucket>| vbucket.lock().documents().count() as u64;
+        let documents =
+            |vbucket: &RankedMutex<Vbucket, VBucket>| vbucket.lock().documents().count() as u64;
         self.core.vbuckets.iter().map(documents).sum()
     }
 }

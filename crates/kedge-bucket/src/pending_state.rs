@@ -13,15 +13,15 @@ use kedge_bucket_core::Outcome;
 use kedge_bucket_core::Read;
 use kedge_bucket_core::{Ctx, Phase};
 use kedge_residency::{AdmissionLimiter, Op, PendingOp};
+use kedge_sync::{RankedMutex, ranks::PendingState};
 use kedge_types::{Status, VbId};
 use kedge_vbucket::VbState;
-use parking_lot::Mutex;
 use std::collections::HashMap;
 
 /// The commands that wait for a vBucket to become active.
 #[derive(Debug, Default)]
 pub(crate) struct PendingStateQueue {
-    queue: Mutex<Queue>,
+    queue: RankedMutex<PendingState, Queue>,
     limiter: AdmissionLimiter,
 }
 

@@ -5,9 +5,9 @@ use crate::persistence::Persistence;
 use crate::shutdown_marker::ShutdownMarker;
 use crate::truncation::has_work;
 use kedge_bucket_core::BucketError;
+use kedge_sync::{RankedMutex, ranks::Vbucket};
 use kedge_types::limits::SHUTDOWN_APPLY_VBUCKETS;
 use kedge_vbucket::VBucket;
-use parking_lot::Mutex;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ impl Persistence {
 
     /// vBuckets of which the log has what their files do not.
     fn count_unapplied(&self) -> usize {
-        let is_left = |vbucket: &&Mutex<VBucket>| has_work(&vbucket.lock());
+        let is_left = |vbucket: &&RankedMutex<Vbucket, VBucket>| has_work(&vbucket.lock());
         self.core.vbuckets.iter().filter(is_left).count()
     }
 

@@ -13,9 +13,9 @@ use crate::record;
 use kedge_bucket_core::BucketError;
 use kedge_bucket_core::Timing;
 use kedge_log::{Batch, Log, LogError, Lsn};
+use kedge_sync::{RankedMutex, ranks::DirtyListRank};
 use kedge_types::{Now, Seqno, VbId};
 use kedge_vbucket::{AfterLog, Change, Done, Position};
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 
 /// A vBucket that has changes for the log, and since when.
@@ -28,7 +28,7 @@ pub(crate) struct Dirty {
 /// vBuckets that have changes for the log and are not in the committer's queue yet.
 #[derive(Debug, Default)]
 pub(crate) struct DirtyList {
-    list: Mutex<Vec<Dirty>>,
+    list: RankedMutex<DirtyListRank, Vec<Dirty>>,
 }
 
 impl DirtyList {

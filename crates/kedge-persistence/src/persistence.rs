@@ -10,9 +10,12 @@ use crate::stuck::Stuck;
 use crate::truncation::TruncationPoint;
 use kedge_bucket_core::{BucketCore, Component, Parker};
 use kedge_log::{LogStats, SegmentPreallocator};
+use kedge_sync::{
+    RankedMutex,
+    ranks::{BucketLogStats, CommitterRank},
+};
 use kedge_types::{Seqno, VbId};
 use kedge_vbucket::VbState;
-use parking_lot::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -43,11 +46,11 @@ pub struct Persistence {
     pub(crate) core: Arc<BucketCore>,
     pub(crate) queues: Arc<WriteQueues>,
     events: OnceLock<Weak<dyn PersistenceEvents>>,
-    pub(crate) committer: OnceLock<Mutex<Committer>>,
+    pub(crate) committer: OnceLock<RankedMutex<CommitterRank, Committer>>,
     pub(crate) preallocator: OnceLock<SegmentPreallocator>,
     /// The task that makes log segments ready.
     pub(crate) segments: Parker,
-    pub(crate) log_stats: Mutex<LogStats>,
+    pub(crate) log_stats: RankedMutex<BucketLogStats, LogStats>,
     pub(crate) appliers: Box<[ApplierShard]>,
     pub(crate) truncation: TruncationPoint,
     pub(crate) compactions: Compactions,
@@ -85,7 +88,7 @@ impl Persistence {
             committer: OnceLock::new(),
             preallocator: OnceLock::new(),
             segments: Parker::default(),
-            log_stats: Mutex::default(),
+            log_stats: RankedMutex::default(),
             appliers: (0..config.shards())
                 .map(|_| ApplierShard::default())
                 .collect(),

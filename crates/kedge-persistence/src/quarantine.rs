@@ -18,9 +18,12 @@ use kedge_bucket_core::Total;
 use kedge_bucket_core::new_uuid;
 use kedge_log::Record;
 use kedge_storage::{Storage, StorageError};
+use kedge_sync::{
+    RankedMutex,
+    ranks::{QuarantineLogged, Vbucket},
+};
 use kedge_types::{Status, VbId, VbUuid};
 use kedge_vbucket::{Persistence as PersistenceMode, RandomState, VBucket, VbSetup};
-use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -29,7 +32,7 @@ use std::sync::OnceLock;
 #[derive(Debug, Default)]
 pub(crate) struct Quarantine {
     /// Of those that are quarantined: what the log had.
-    logged: Mutex<BTreeMap<VbId, VBucket>>,
+    logged: RankedMutex<QuarantineLogged, BTreeMap<VbId, VBucket>>,
     /// Those whose files were given up before the start, and that have no others yet.
     given_up: OnceLock<BTreeSet<VbId>>,
 }
@@ -89,7 +92,8 @@ impl Persistence {
 
     /// Returns the number of quarantined vBuckets.
     pub fn count_quarantined(&self) -> u64 {
-        let is_in_quarantine = |vbucket: &&Mutex<VBucket>| vbucket.lock().is_quarantined();
+        let is_in_quarantine =
+            |vbucket: &&RankedMutex<Vbucket, VBucket>| vbucket.lock().is_quarantined();
         self.core.vbuckets.iter().filter(is_in_quarantine).count() as u64
     }
 

@@ -25,9 +25,9 @@ use kedge_bucket_core::share_out;
 use kedge_bucket_core::{BucketSetup, Phase};
 use kedge_log::{Log, LogConfig, Record, RecoveryMode};
 use kedge_storage::{RollbackOutcome, Storage, StorageConfig};
+use kedge_sync::{RankedMutex, ranks::Vbucket};
 use kedge_types::VbId;
 use kedge_vbucket::{FileState, PersistedState, ReplayError, Rewind, VBucket, VbState};
-use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -81,7 +81,7 @@ impl Persistence {
         self.on_log_grown(&committer);
         // Loading happens once.
         let _ = self.preallocator.set(committer.log.preallocator());
-        let _ = self.committer.set(Mutex::new(committer));
+        let _ = self.committer.set(RankedMutex::new(committer));
         Ok(report)
     }
 
@@ -174,7 +174,7 @@ impl Persistence {
             self.apply_all(|| self.core.phase() != Phase::Loading)?;
             self.core.check_loading()?;
             // Before the log goes, nothing may be left that only it has.
-            let is_left = |vbucket: &Mutex<VBucket>| {
+            let is_left = |vbucket: &RankedMutex<Vbucket, VBucket>| {
                 let vbucket = vbucket.lock();
                 has_work(&vbucket) || vbucket.is_quarantined()
             };

@@ -6,15 +6,15 @@
 
 use crate::persistence::Persistence;
 use kedge_bucket_core::BucketError;
+use kedge_sync::{RankedMutex, ranks::StuckFiles};
 use kedge_types::VbId;
-use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The vBuckets whose files took no changes when that was tried last.
 #[derive(Debug, Default)]
 pub(crate) struct Stuck {
-    vbuckets: Mutex<BTreeSet<VbId>>,
+    vbuckets: RankedMutex<StuckFiles, BTreeSet<VbId>>,
     /// How many there are, so that who writes into a sound file need not look.
     count: AtomicUsize,
 }

@@ -19,10 +19,10 @@ use kedge_bucket_core::Timing;
 use kedge_bucket_core::{Ctx, Phase};
 use kedge_bucket_core::{Parker, TaskBody};
 use kedge_executor::Next;
+use kedge_sync::{RankedMutex, ranks::MemoryAdmission};
 use kedge_types::limits::MEMORY_WAIT_MS_MAX;
 use kedge_types::{Now, Status, VbId};
 use kedge_vbucket::{Completion, Cookie, StepOutcome, VBucket};
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -33,7 +33,7 @@ const TURN: Duration = Duration::from_millis(3);
 /// The writes that wait for memory.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryAdmissionQueue {
-    queue: Mutex<Queue>,
+    queue: RankedMutex<MemoryAdmission, Queue>,
     limiter: AdmissionLimiter,
     pub(crate) parker: Parker,
     /// Nothing may leave memory, nor will when what waits for the disk is there.

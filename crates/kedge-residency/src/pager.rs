@@ -17,9 +17,12 @@ use kedge_bucket_core::Timing;
 use kedge_bucket_core::Total;
 use kedge_bucket_core::{Parker, TaskBody};
 use kedge_executor::Next;
+use kedge_sync::{
+    RankedMutex,
+    ranks::{PagerEvicted, PagerSweep},
+};
 use kedge_types::VbId;
 use kedge_vbucket::{Eviction, FrequencyCounts, PageOut, VbState};
-use parking_lot::Mutex;
 use std::time::Duration;
 
 /// A slice of the pager's work; others may run before the next one.
@@ -44,9 +47,9 @@ const REST_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(crate) struct Pager {
     pub(crate) parker: Parker,
-    sweep: Mutex<Sweep>,
+    sweep: RankedMutex<PagerSweep, Sweep>,
     /// What left memory of active and pending vBuckets, and of the others.
-    evicted: Mutex<[FrequencyCounts; 2]>,
+    evicted: RankedMutex<PagerEvicted, [FrequencyCounts; 2]>,
 }
 
 /// Where it is.

@@ -53,7 +53,7 @@ ranks! {
         RegistryChange = "`BucketRegistry::change`";
     10, "changing the state of a vBucket, and rolling it back, one at a time", "the tasks `vbucket_state` and `rollback`", "syncs, reads and commits of its file":
         VbucketChanging = "`Bucket::changing[i]`";
-    10, "applying a manifest of collections to all vBuckets, one at a time", "management, the thread `kedge-cluster`", "vBuckets, one after the other":
+    12, "applying a manifest of collections to all vBuckets, one at a time", "management, the thread `kedge-cluster`", "vBuckets, one after the other":
         ManifestChanging = "`Collections::changing`";
     20, "the current map, and its waiters", "management, the threads `kedge-peer-NAME` and `kedge-cluster`", "the write of `cluster-map.json`":
         ClusterCurrent = "`ClusterNode::current`";
@@ -70,7 +70,7 @@ ranks! {
     20, "the changes that the log applier is writing", "the task `log_apply`, which only tries the lock; deletion and rollback of a vBucket; loading and shutdown", "commits of vBuckets' files; a rollback's search for its commit; ending the process":
         LogApplier = "`ApplierShard::applier`";
     20, "without a log: the vBuckets that are written next", "the task `flush`; a front-end thread that leads a commit (it tries the lock and does not wait for it); a flush of the bucket; shutdown", "commits of vBuckets' files; handing over completions, which takes an inbox's lock; ending the process":
-        Flusher = "`Shard::flusher`";
+        FlusherRank = "`Shard::flusher`";
     22, "the node that is not followed for now", "management, the thread `kedge-cluster`, which may hold `ClusterNode::current`", "nothing":
         ClusterFenced = "`ClusterNode::fenced`";
     25, "the state of a node that runs alone, and its marks", "management, start-up", "writes of `cluster.json`":
@@ -86,9 +86,11 @@ ranks! {
     40, "the position of the item pager", "the task `item_pager`; `bg_fetch` above the quota", "vBuckets, one after the other, for 3 ms":
         PagerSweep = "`Pager::sweep`";
     40, "the log and the batch being written", "the task `log_commit`; a front-end thread that leads a commit (it tries the lock and does not wait for it); a flush of the bucket; shutdown", "append and sync; handing over completions, which takes an inbox's lock; ending the process":
-        Committer = "`Bucket::committer`";
+        CommitterRank = "`Persistence::committer`";
     40, "the right to write to a vBucket's file, and to replace it", "the bucket's tasks; the holder of an applier or flusher; the tasks `log_apply` and `flush` continue with another vBucket instead of waiting", "reads, writes and syncs of the file; looking at any slot's current file":
         SlotWritten = "`Slot::written`";
+    48, "the readers that wait for a file", "whoever reads streams, applies or flushes a vBucket", "a look at the history of the vBucket":
+        FileWaiters = "`Files::waiters`";
     50, "the thread of the replication", "whoever changes the plan, shutdown", "the start of the thread":
         ReplicationThread = "`Replicator::thread`";
     50, "the valid file of a vBucket, and the handle that is kept open", "whoever reads or writes files; a front-end thread only tries the lock", "opening and removing the file":
@@ -96,7 +98,7 @@ ranks! {
     50, "its file", "the task `audit_log`, shutdown", "writes and syncs of the file, and its rotation":
         AuditFile = "`Log::file` of the audit log";
     50, "one vBucket: hash table, checkpoints, prepares", "front-end threads, the bucket's tasks", "nothing that blocks":
-        Vbucket = "`Bucket::vbuckets[i]`";
+        Vbucket = "`BucketCore::vbuckets[i]`";
     55, "the segment that is being preallocated", "the task `log_segment`", "the writes of a step":
         SegmentPreallocation = "preallocation of log segments";
     60, "sessions that tasks give back", "front-end threads, tasks", "nothing":
@@ -104,23 +106,22 @@ ranks! {
     60, "vBuckets whose files took no changes when that was last tried", "the holder of an applier or flusher", "nothing":
         StuckFiles = "`Stuck::vbuckets`";
     60, "the receiver of a replica's acknowledgements", "the thread `kedge-repl`, the bucket's tasks", "nothing":
-        ReplicaSink = "`Receiving::sink`";
+        ReplicaSinkRank = "`Receiving::sink`";
     60, "the frequencies of evicted documents", "the item pager, statistics", "nothing":
         PagerEvicted = "`Pager::evicted`";
     60, "vBuckets that have changes for the log, or a file", "as above", "nothing":
-        DirtyList = "`DirtyList`",
+        DirtyListRank = "`DirtyList`",
         FlusherLists = "`Shard::lists`",
         ApplierNew = "`ApplierShard::new`";
     60, "the reads that a front-end thread makes itself", "that thread, shutdown", "nothing":
         FetchesLocated = "`Fetches::located[i]`";
     60, "commands that wait for documents to be read", "front-end threads, the task `bg_fetch`, shutdown", "nothing":
         FetchQueue = "`Lane::queue`";
-    60, "open streams, their news, waiters for files, items that were read and not sent", "whoever reads streams, the task `dcp_backfill`, whoever changes, applies or flushes a vBucket", "nothing: readers are notified without any of them":
+    60, "open streams, their news, items that were read and not sent", "whoever reads streams, the task `dcp_backfill`, whoever changes, applies or flushes a vBucket", "nothing: readers are notified without any of them":
         DcpOpen = "`Dcp::open[i]`",
         DcpNews = "`Dcp::news`",
-        FileWaiters = "`Files::waiters`",
         FileArrival = "an arrival of a file",
-        StreamState = "the state of a stream",
+        StreamStateRank = "the state of a stream",
         NewBackfills = "new backfills of a connection";
     60, "the position of a range scan", "the task `range_scan` that continues it; nobody else takes it", "reads of the file; vBuckets are not looked at meanwhile":
         ScanPlace = "`OpenScan::place`";

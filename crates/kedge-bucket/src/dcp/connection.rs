@@ -10,9 +10,9 @@ use kedge_bucket_core::Parker;
 use kedge_bucket_core::Phase;
 use kedge_bucket_core::add_task;
 use kedge_replication::{Filter, StreamFlags, StreamRequest, Values, rollback_point};
+use kedge_sync::{RankedMutex, ranks::NewBackfills};
 use kedge_types::{CollectionId, ScopeId, Seqno, Status};
 use kedge_vbucket::{FailoverTable, VBucket, VbState};
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ pub(super) struct Connection {
 /// The way to the task that reads files.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    pub(super) new: Mutex<VecDeque<Backfill>>,
+    pub(super) new: RankedMutex<NewBackfills, VecDeque<Backfill>>,
     pub(super) parker: Arc<Parker>,
 }
 

@@ -29,9 +29,12 @@ pub use stream::VbStream;
 pub use streams::Streams;
 
 use kedge_bucket_core::Parker;
+use kedge_sync::{
+    RankedMutex,
+    ranks::{DcpNews, DcpOpen},
+};
 use kedge_types::VbId;
 use kedge_vbucket::News;
-use parking_lot::Mutex;
 use receive::Receiving;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -48,9 +51,9 @@ pub trait StreamNotify: Send + Sync {
 #[derive(Debug)]
 pub(crate) struct StreamSignals {
     /// Those that are open, by vBucket.
-    open: Box<[Mutex<Vec<Arc<Shared>>>]>,
+    open: Box<[RankedMutex<DcpOpen, Vec<Arc<Shared>>>]>,
     /// What they are to be told.
-    news: Mutex<Vec<(VbId, News)>>,
+    news: RankedMutex<DcpNews, Vec<(VbId, News)>>,
     has_news: AtomicBool,
     receiving: Receiving,
     /// The task that bounds the memory of cursors, and says when there is room for what came.
@@ -60,8 +63,8 @@ pub(crate) struct StreamSignals {
 impl StreamSignals {
     pub(crate) fn new(vbuckets: u16) -> Self {
         Self {
-            open: (0..vbuckets).map(|_| Mutex::default()).collect(),
-            news: Mutex::default(),
+            open: (0..vbuckets).map(|_| RankedMutex::default()).collect(),
+            news: RankedMutex::default(),
             has_news: AtomicBool::new(false),
             receiving: Receiving::default(),
             cursors: Parker::default(),

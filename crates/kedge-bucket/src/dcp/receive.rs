@@ -12,9 +12,9 @@ use kedge_bucket_core::BucketCore;
 use kedge_bucket_core::DiskWriters as _;
 use kedge_bucket_core::Phase;
 use kedge_bucket_core::Total;
+use kedge_sync::{RankedRwLock, ranks::ReplicaSinkRank};
 use kedge_types::{DurabilityLevel, Seqno, Status, VbId};
 use kedge_vbucket::{FailoverTable, NodeName, ReceiveError, Received, Resume, Snapshot, VBucket};
-use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -72,7 +72,7 @@ impl From<ReceiveError> for ApplyError {
 /// What the receiving side of a bucket needs.
 #[derive(Default)]
 pub(super) struct Receiving {
-    sink: RwLock<Option<Arc<dyn ReplicaSink>>>,
+    sink: RankedRwLock<ReplicaSinkRank, Option<Arc<dyn ReplicaSink>>>,
     /// Something was not taken.
     pub(super) wants_room: AtomicBool,
     /// Received changes are to be on disk soon, and nobody has requested a flush since.

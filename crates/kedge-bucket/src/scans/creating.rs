@@ -182,7 +182,7 @@ impl Creating {
             vb: self.vb,
             uuid: self.uuid,
             wanted: self.wanted.clone(),
-            place: place.into(),
+            place: kedge_sync::RankedMutex::new(place),
             is_busy: AtomicBool::new(false),
             is_cancelled: AtomicBool::new(false),
             used_ns: AtomicU64::new(now.mono_ns),

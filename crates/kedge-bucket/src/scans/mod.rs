@@ -27,10 +27,13 @@ use kedge_bucket_core::Ctx;
 use kedge_bucket_core::Outcome;
 use kedge_bucket_core::Parker;
 use kedge_bucket_core::Total;
+use kedge_sync::{
+    RankedMutex,
+    ranks::{ScanPlace, ScanQueue, ScansOpen},
+};
 use kedge_types::limits::{RANGE_SCAN_IDLE_SECS, RANGE_SCAN_WAIT_MS_MAX, RANGE_SCANS_MAX};
 use kedge_types::{CollectionId, Seqno, Status, VbId, VbUuid};
 use kedge_vbucket::Cookie;
-use parking_lot::Mutex;
 use place::Place;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -138,7 +141,7 @@ pub(crate) struct OpenScan {
     uuid: VbUuid,
     wanted: ScanWanted,
     /// Only the task of the continue that is under way has it.
-    place: Mutex<Place>,
+    place: RankedMutex<ScanPlace, Place>,
     is_busy: AtomicBool,
     is_cancelled: AtomicBool,
     /// When it was made, or a continue ended.
@@ -150,7 +153,7 @@ pub(crate) struct OpenScan {
 /// The commands of one task.
 #[derive(Debug, Default)]
 pub(crate) struct ScanLane {
-    queue: Mutex<Queue>,
+    queue: RankedMutex<ScanQueue, Queue>,
     pub(crate) parker: Arc<Parker>,
 }
 
@@ -163,14 +166,14 @@ struct Queue {
 /// The scans of a scanner.
 #[derive(Debug)]
 pub(crate) struct Scans {
-    open: Mutex<HashMap<ScanId, Arc<OpenScan>>>,
+    open: RankedMutex<ScansOpen, HashMap<ScanId, Arc<OpenScan>>>,
     lanes: Box<[ScanLane]>,
 }
 
 impl Scans {
     pub(crate) fn new(vbuckets: u16) -> Self {
         Self {
-            open: Mutex::default(),
+            open: RankedMutex::default(),
             lanes: (0..LANES.min(vbuckets))
                 .map(|_| ScanLane::default())
                 .collect(),

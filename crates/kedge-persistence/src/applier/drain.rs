@@ -7,8 +7,8 @@ use crate::truncation::has_work;
 use kedge_bucket_core::BucketError;
 use kedge_bucket_core::Phase;
 use kedge_bucket_core::Total;
+use kedge_sync::{RankedMutexGuard, ranks::LogApplier};
 use kedge_types::VbId;
-use parking_lot::MutexGuard;
 use std::sync::Arc;
 
 impl Persistence {
@@ -84,7 +84,7 @@ impl Persistence {
     }
 
     /// The applier of a vBucket: while it is held, nothing of its part of the vBuckets is applied.
-    pub(crate) fn hold_applier(&self, vb: VbId) -> MutexGuard<'_, Applier> {
+    pub(crate) fn hold_applier(&self, vb: VbId) -> RankedMutexGuard<'_, LogApplier, Applier> {
         self.applier_of(vb).hold()
     }
 

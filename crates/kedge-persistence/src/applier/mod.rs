@@ -24,8 +24,11 @@ use kedge_bucket_core::Total;
 use kedge_bucket_core::{Parker, TaskBody};
 use kedge_executor::Next;
 use kedge_storage::StorageError;
+use kedge_sync::{
+    RankedMutex, RankedMutexGuard,
+    ranks::{ApplierNew, LogApplier},
+};
 use kedge_types::VbId;
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -59,8 +62,8 @@ pub(crate) struct Applier {
 #[derive(Debug, Default)]
 pub(crate) struct ApplierShard {
     /// vBuckets that are to go into the queue, and since when they wait.
-    new: Mutex<Vec<(VbId, u64)>>,
-    applier: Mutex<Applier>,
+    new: RankedMutex<ApplierNew, Vec<(VbId, u64)>>,
+    applier: RankedMutex<LogApplier, Applier>,
     /// So many wait for it.
     waiting: AtomicUsize,
     pub(crate) parker: Parker,
@@ -70,7 +73,7 @@ pub(crate) struct ApplierShard {
 
 impl ApplierShard {
     /// The applier, for someone who waits: it does not rest meanwhile.
-    fn hold(&self) -> MutexGuard<'_, Applier> {
+    fn hold(&self) -> RankedMutexGuard<'_, LogApplier, Applier> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let applier = self.applier.lock();
         self.waiting.fetch_sub(1, Ordering::Relaxed);

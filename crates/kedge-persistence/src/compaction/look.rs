@@ -9,8 +9,11 @@ use super::when::{is_due, times_due};
 use crate::persistence::Persistence;
 use kedge_bucket_core::{Parker, TaskBody};
 use kedge_executor::Next;
+use kedge_sync::{
+    RankedMutex,
+    ranks::{ChangedFiles, DeferredFiles},
+};
 use kedge_types::VbId;
-use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -24,9 +27,9 @@ const HOUR: Duration = Duration::from_secs(3_600);
 #[derive(Debug)]
 pub(super) struct Changed {
     marked: Box<[AtomicBool]>,
-    list: Mutex<Vec<VbId>>,
+    list: RankedMutex<ChangedFiles, Vec<VbId>>,
     /// Those that were found due at a time at which nothing is compacted by itself.
-    put_off: Mutex<BTreeSet<VbId>>,
+    put_off: RankedMutex<DeferredFiles, BTreeSet<VbId>>,
     /// When the task, while it lies, gets up although no file changes.
     next_run_ns: AtomicU64,
 }
@@ -35,8 +38,8 @@ impl Changed {
     pub(super) fn new(vbuckets: u16) -> Self {
         Self {
             marked: (0..vbuckets).map(|_| AtomicBool::new(false)).collect(),
-            list: Mutex::default(),
-            put_off: Mutex::default(),
+            list: RankedMutex::default(),
+            put_off: RankedMutex::default(),
             next_run_ns: AtomicU64::new(u64::MAX),
         }
     }
@@ -132,7 +135,8 @@ impl Persistence {
         let left = config.hours.map(|hours| hours.secs_left(unix_secs));
         let is_time = left != Some(None);
         if is_time {
-            for vb in std::mem::take(&mut *changed.put_off.lock()) {
+            let put_off = std::mem::take(&mut *changed.put_off.lock());
+            for vb in put_off {
                 changed.mark(vb);
             }
         } else if config.hours.is_some_and(|hours| hours.abort_outside) {

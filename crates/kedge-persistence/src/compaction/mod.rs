@@ -28,9 +28,9 @@ use kedge_bucket_core::Total;
 use kedge_bucket_core::{BucketConfig, CompactionConfig, CompactionPool};
 use kedge_executor::{Context, Executor, Kind, Next, Pool, Task, TaskSpec};
 use kedge_storage::{CompactionFigures, StorageError};
+use kedge_sync::{RankedMutex, ranks::CompactionQueue};
 use kedge_types::{Seqno, Status, VbId};
 use look::Changed;
-use parking_lot::Mutex;
 use queue::{CompactionWish, Job, Queue, QueuedRequest};
 use run::Ended;
 use std::collections::BTreeSet;
@@ -68,7 +68,7 @@ pub struct CompactionProgress {
 pub(crate) struct Compactions {
     /// Tasks keep their bucket, and commits begin no tasks: so this is how the latter reach it.
     persistence: OnceLock<Weak<Persistence>>,
-    queue: Mutex<Queue>,
+    queue: RankedMutex<CompactionQueue, Queue>,
     throttle: CompactionThrottle,
     changed: Changed,
     pub(crate) parker: Parker,
@@ -78,7 +78,7 @@ impl Compactions {
     pub(crate) fn new(config: &BucketConfig) -> Self {
         Self {
             persistence: OnceLock::new(),
-            queue: Mutex::default(),
+            queue: RankedMutex::default(),
             throttle: CompactionThrottle::new(config.compaction.throttle),
             changed: Changed::new(config.vbuckets),
             parker: Parker::default(),

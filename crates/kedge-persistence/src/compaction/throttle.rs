@@ -6,7 +6,7 @@
 
 use kedge_bucket_core::CompactionRate;
 use kedge_storage::{Throttle, ThrottleStats};
-use parking_lot::Mutex;
+use kedge_sync::{RankedMutex, ranks::CompactionThrottleState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 #[derive(Debug)]
@@ -24,7 +24,7 @@ impl State {
 /// See the head of this file.
 #[derive(Debug)]
 pub(super) struct CompactionThrottle {
-    state: Mutex<State>,
+    state: RankedMutex<CompactionThrottleState, State>,
     /// Compactions under way that nobody slows down.
     unthrottled: AtomicUsize,
     /// Counts the times that the rate became another.
@@ -34,7 +34,7 @@ pub(super) struct CompactionThrottle {
 impl CompactionThrottle {
     pub(super) fn new(rate: CompactionRate) -> Self {
         Self {
-            state: Mutex::new(State {
+            state: RankedMutex::new(State {
                 throttle: Throttle::new(rate.bounds().unwrap_or_default()),
                 rate,
             }),

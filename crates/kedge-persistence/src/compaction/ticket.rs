@@ -1,7 +1,7 @@
 //! How one who asked for a compaction hears of its end.
 
 use kedge_storage::{Compacted, StorageError};
-use parking_lot::{Condvar, Mutex};
+use kedge_sync::{RankedCondvar, RankedMutex, ranks::CompactionTicketState};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -58,8 +58,8 @@ struct State {
 
 #[derive(Default)]
 struct Shared {
-    state: Mutex<State>,
-    ended: Condvar,
+    state: RankedMutex<CompactionTicketState, State>,
+    ended: RankedCondvar,
 }
 
 /// A compaction that was asked for. Dropping it changes nothing.

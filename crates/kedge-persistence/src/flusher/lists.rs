@@ -1,9 +1,12 @@
 //! Which vBuckets wait for their flusher, and why.
 
 use super::{IN_THE_WAY, LATER};
+use kedge_sync::{
+    RankedMutex,
+    ranks::{FlusherLists, FlusherRank},
+};
 use kedge_types::{Now, Seqno, VbId};
 use kedge_vbucket::Done;
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -31,8 +34,8 @@ pub(super) struct VbFlushState {
 /// A flusher, and the way to it.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
-    lists: Mutex<Lists>,
-    pub(super) flusher: Mutex<Flusher>,
+    lists: RankedMutex<FlusherLists, Lists>,
+    pub(super) flusher: RankedMutex<FlusherRank, Flusher>,
     /// Someone waits, and nobody has requested since.
     pub(super) is_waited: AtomicBool,
 }

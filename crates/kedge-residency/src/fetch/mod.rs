@@ -30,8 +30,11 @@ use kedge_bucket_core::Ctx;
 use kedge_bucket_core::Outcome;
 use kedge_bucket_core::Parker;
 use kedge_bucket_core::Read;
+use kedge_sync::{
+    RankedMutex,
+    ranks::{FetchQueue, FetchesLocated},
+};
 use kedge_types::{Status, VbId};
-use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::AtomicU64;
 
@@ -46,7 +49,7 @@ const BATCH_MAX: usize = 128;
 pub(crate) struct Fetches {
     lanes: Box<[Lane]>,
     /// By front-end thread: what it is to read itself.
-    located: Box<[Mutex<Vec<Fetch>>]>,
+    located: Box<[RankedMutex<FetchesLocated, Vec<Fetch>>]>,
     limiter: AdmissionLimiter,
     /// When a failure was said last.
     said_ns: AtomicU64,
@@ -55,7 +58,7 @@ pub(crate) struct Fetches {
 /// The vBuckets of one task.
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
-    queue: Mutex<Queue>,
+    queue: RankedMutex<FetchQueue, Queue>,
     pub(crate) parker: Parker,
 }
 
@@ -104,7 +107,7 @@ impl Fetches {
     pub(crate) fn new(vbuckets: u16, threads: u16) -> Self {
         Self {
             lanes: (0..LANES.min(vbuckets)).map(|_| Lane::default()).collect(),
-            located: (0..threads).map(|_| Mutex::default()).collect(),
+            located: (0..threads).map(|_| RankedMutex::default()).collect(),
             limiter: AdmissionLimiter::default(),
             said_ns: AtomicU64::new(0),
         }

@@ -23,9 +23,12 @@ use kedge_bucket_core::TaskBody;
 use kedge_bucket_core::WarmupBehavior;
 use kedge_bucket_core::{add_task, share_out};
 use kedge_executor::Next;
+use kedge_sync::{
+    RankedMutex,
+    ranks::{Vbucket, WarmupJobs},
+};
 use kedge_types::VbId;
 use kedge_vbucket::{ITEM_OVERHEAD_BYTES, VBucket};
-use parking_lot::Mutex;
 use progress::Progress;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -81,7 +84,7 @@ impl Stage {
 #[derive(Debug, Default)]
 pub(crate) struct Warmup {
     /// `None` until someone has found out what there is to do.
-    jobs: Mutex<Option<Jobs>>,
+    jobs: RankedMutex<WarmupJobs, Option<Jobs>>,
     stage: AtomicU8,
     /// Workers that have not ended.
     workers: AtomicUsize,
@@ -387,7 +390,7 @@ impl Residency {
 
     /// vBuckets of whose files not all was looked at: a command for what is not in memory looks there.
     fn count_cold(&self) -> usize {
-        let is_cold = |vbucket: &&Mutex<VBucket>| {
+        let is_cold = |vbucket: &&RankedMutex<Vbucket, VBucket>| {
             let vbucket = vbucket.lock();
             !vbucket.documents().is_warm() && !vbucket.is_quarantined()
         };

@@ -20,9 +20,9 @@ use super::connection::Connection;
 use super::figures::{Counts, StreamState};
 use crate::dcp::component::Dcp;
 use kedge_replication::{EndReason, SourceState, StreamFlags, StreamItem, StreamRequest, Values};
+use kedge_sync::RankedMutex;
 use kedge_types::{Seqno, VbId};
 use kedge_vbucket::{Change, CursorOpening, StreamCursor, VBucket};
-use parking_lot::Mutex;
 use shared::State;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -90,7 +90,7 @@ impl VbStream {
             takeover: request.flags.contains(StreamFlags::TAKEOVER),
             values,
             counts: Counts::default(),
-            state: Mutex::new(State {
+            state: RankedMutex::new(State {
                 identity: vbucket.identity(),
                 items: VecDeque::new(),
                 bytes: 0,

@@ -5,9 +5,9 @@ use crate::dcp::StreamNotify;
 use crate::dcp::figures::Counts;
 use crate::dcp::news::reason;
 use kedge_replication::{EndReason, StreamItem, Values};
+use kedge_sync::{RankedMutex, ranks::StreamStateRank};
 use kedge_types::{Seqno, VbId};
 use kedge_vbucket::{Identity, Item, StreamCursor, VbState};
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +27,7 @@ pub(crate) struct Shared {
     /// What of values the reader wants.
     pub(in crate::dcp) values: Values,
     pub(in crate::dcp) counts: Counts,
-    pub(super) state: Mutex<State>,
+    pub(super) state: RankedMutex<StreamStateRank, State>,
 }
 
 impl std::fmt::Debug for Shared {
