@@ -20,8 +20,6 @@ pub const KEY_BYTES: usize = 20;
 pub const VALUE_BYTES: usize = 64;
 
 const VB: VbId = VbId(0);
-/// Parts of the hash table of a bucket with one vBucket.
-const TABLE_SHARDS: usize = 1024;
 /// Most changes and bytes that go to the log at a time, before the measurement.
 const LOG_BATCH: (usize, usize) = (20_000, 16 << 20);
 
@@ -142,7 +140,7 @@ impl Rig {
         let vbucket = VBucket::new(VbSetup {
             id: VB,
             uuid: VbUuid(0x1234_5678_9abc),
-            shards: TABLE_SHARDS,
+            shards: 1,
             hasher: RandomState::default(),
             persistence,
             topology: Some(Topology::alone()),

@@ -22,9 +22,6 @@ use kedge_vbucket::{Done, Persistence, RandomState, StepEffects, VBucket, VbSetu
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Parts of all hash tables together: with few vBuckets each has many, so that no rehash takes long.
-const TABLE_SHARDS: usize = 1_024;
-
 /// The receivers of what steps of vBuckets change. They are called for every step, so they keep no component alive and
 /// hold none: an event reaches a queue, or wakes a task.
 pub trait CoreEvents: Send + Sync {
@@ -52,8 +49,6 @@ pub struct BucketCore {
     pub owner: OwnerId,
     /// The vBuckets.
     pub vbuckets: Box<[RankedMutex<Vbucket, VBucket>]>,
-    /// Parts of each vBucket's hash table.
-    pub table_shards: usize,
     /// Settings that every write looks at.
     pub dynamic: DynamicSettings,
     /// The account of memory.
@@ -95,8 +90,6 @@ impl BucketCore {
     #[must_use]
     pub fn new(setup: BucketSetup, owner: OwnerId, uuid: [u8; 16], commit_log: bool) -> Self {
         let vbuckets = setup.config.vbuckets;
-        let shards = (TABLE_SHARDS / usize::from(vbuckets).max(1)).max(1);
-        let shards = shards.next_power_of_two();
         let hasher = RandomState::default();
         let topology = setup.topology.clone();
         let vbucket = |id| {
@@ -104,7 +97,7 @@ impl BucketCore {
             VBucket::new(VbSetup {
                 id,
                 uuid: first_uuid(uuid, id),
-                shards,
+                shards: 1,
                 hasher: hasher.clone(),
                 persistence: if commit_log {
                     Persistence::LogThenFile
@@ -119,7 +112,6 @@ impl BucketCore {
             vbuckets: (0..vbuckets)
                 .map(|id| RankedMutex::new(vbucket(id)))
                 .collect(),
-            table_shards: shards,
             dynamic: DynamicSettings::new(&setup.config),
             quota: Quota::new(setup.config.quota_bytes, &setup.config.memory),
             counters: Counters::new(setup.threads),

@@ -72,7 +72,7 @@ impl Persistence {
         let logged = VBucket::new(VbSetup {
             id: vb,
             uuid: new_uuid(),
-            shards: self.core.table_shards,
+            shards: 1,
             hasher: RandomState::default(),
             persistence: if self.core.is_direct() {
                 PersistenceMode::Direct

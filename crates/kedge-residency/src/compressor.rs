@@ -29,6 +29,8 @@ const TAKEN_BYTES_MAX: usize = 1 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct ItemCompressor {
     part: usize,
+    /// The number of parts when this round began.
+    parts: usize,
     /// Parts of this round that are left.
     left: usize,
     /// Values that were tried in it.
@@ -63,11 +65,12 @@ impl ItemCompressor {
                 return Next::Sleep;
             }
             residency.signals.compressor.clear();
-            (self.left, self.tried) = (residency.parts(), 0);
+            self.parts = residency.parts();
+            (self.left, self.tried) = (self.parts, 0);
         }
         while self.left > 0 && residency.core.dynamic.compresses() {
             if self.compress_part(residency, &is_over) {
-                self.part = (self.part + 1) % residency.parts();
+                self.part = (self.part + 1) % self.parts;
                 self.left -= 1;
             }
             if is_over() {

@@ -64,6 +64,8 @@ struct Sweep {
 #[derive(Debug)]
 struct Pass {
     frequency_max: u8,
+    /// The number of parts when it began.
+    parts: usize,
     left: usize,
     freed: u64,
 }
@@ -184,14 +186,16 @@ impl Residency {
         }
         if sweep.pass.is_none() {
             self.core.totals.add(Total::PagerRuns, 1);
-            let Some(frequency_max) = self.sample(sweep.part) else {
+            let parts = self.parts();
+            let Some(frequency_max) = self.sample(sweep.part, parts) else {
                 // The next sample is of others.
-                sweep.part = (sweep.part + 1) % self.parts();
+                sweep.part = (sweep.part + 1) % parts;
                 return Slice::Nothing;
             };
             sweep.pass = Some(Pass {
                 frequency_max,
-                left: self.parts(),
+                parts,
+                left: parts,
                 freed: 0,
             });
         }
@@ -205,7 +209,6 @@ impl Residency {
 
     fn sweep_parts(&self, sweep: &mut Sweep, began_ns: u64) -> Slice {
         let eviction = self.eviction();
-        let parts = self.parts();
         let Sweep { part, pass } = sweep;
         let Some(current) = pass else {
             return Slice::More;
@@ -224,7 +227,7 @@ impl Residency {
             };
             current.freed += self.page_part(*part, &how);
             current.left -= 1;
-            *part = (*part + 1) % parts;
+            *part = (*part + 1) % current.parts;
             let now_ns = self.core.setup.clock.now().mono_ns;
             if now_ns.saturating_sub(began_ns) >= SLICE.as_nanos() as u64 {
                 break;
@@ -257,16 +260,21 @@ impl Residency {
     }
 
     /// How seldom a document must be asked for to go; `None` when nothing in the sample may.
-    fn sample(&self, from: usize) -> Option<u8> {
-        let counts = self.sample_counts(from, |_| true);
+    fn sample(&self, from: usize, parts: usize) -> Option<u8> {
+        let counts = self.sample_counts(from, parts, |_| true);
         let share = self.core.quota.above_low() as f64 / self.core.quota.used().max(1) as f64;
         threshold(&counts.0, (share * SHARE_MARGIN).max(SHARE_MIN))
     }
 
     /// Counts of some documents that may leave memory by how often they are asked for, of vBuckets in wanted states.
-    fn sample_counts(&self, from: usize, wanted: impl Fn(VbState) -> bool) -> FrequencyCounts {
+    fn sample_counts(
+        &self,
+        from: usize,
+        parts: usize,
+        wanted: impl Fn(VbState) -> bool,
+    ) -> FrequencyCounts {
         let now = self.core.setup.clock.now();
-        let (eviction, parts) = (self.eviction(), self.parts());
+        let eviction = self.eviction();
         let places = if parts < SAMPLE_PLACES {
             1
         } else {
@@ -295,7 +303,7 @@ impl Residency {
     /// Documents in a sample that may leave memory, of vBuckets in this state, by how often they are asked for.
     #[must_use]
     pub fn evictable(&self, state: VbState) -> FrequencyCounts {
-        self.sample_counts(0, |of| of == state)
+        self.sample_counts(0, self.parts(), |of| of == state)
     }
 
     /// What left memory since the start, or the last reset of statistics, by how often it was asked for: of active and
@@ -317,12 +325,21 @@ impl Residency {
         }
     }
 
-    /// Parts of all hash tables.
+    /// The number of parts of all hash tables: shards of the largest table, times vBuckets. A part may be a shard that a
+    /// smaller table does not have.
     pub(crate) fn parts(&self) -> usize {
-        self.core.vbuckets.len() * self.core.table_shards
+        self.core.vbuckets.len() * self.table_shards_max()
     }
 
-    /// Neighbours are of different vBuckets, so that one that many ask for is not locked many times in a row.
+    /// The number of shards of the largest hash table.
+    pub(crate) fn table_shards_max(&self) -> usize {
+        let vbuckets = self.core.vbuckets.iter();
+        let shards = vbuckets.map(|vbucket| vbucket.lock().table().shard_count());
+        shards.max().unwrap_or(1)
+    }
+
+    /// The vBucket and the shard of a part. Neighbours are of different vBuckets, so that one that many ask for is not
+    /// locked many times in a row.
     pub(crate) fn place(&self, part: usize) -> (VbId, usize) {
         let vbuckets = self.core.vbuckets.len();
         (VbId((part % vbuckets) as u16), part / vbuckets)

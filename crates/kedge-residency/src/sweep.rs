@@ -1,7 +1,7 @@
 //! Sweeps of all documents for what has expired, and of all tombstones for those that are old enough.
 //!
 //! Invariant: while a vBucket wants a sweep ([`VBucket::wants_sweep`]), every shard of every hash table is visited once
-//! in [`ROUND_SECS`].
+//! in [`ROUND_SECS`]. Shards that are added during a round make it longer.
 
 use crate::residency::Residency;
 use kedge_bucket_core::TaskBody;
@@ -25,6 +25,8 @@ pub(crate) struct ExpirySweep {
     sweeping: bool,
     vbucket: usize,
     shard: usize,
+    /// The number of shards of all hash tables when the round began.
+    shards: usize,
     last_ns: u64,
     /// Shards owed to the throttle, in fractions.
     owed: f64,
@@ -36,8 +38,7 @@ impl TaskBody<Residency> for ExpirySweep {
             return self.begin_or_rest(residency);
         }
         let now = residency.core.setup.clock.now();
-        let shards = residency.core.vbuckets[0].lock().table().shard_count();
-        let all = (shards * residency.core.vbuckets.len()) as f64;
+        let all = self.shards as f64;
         let elapsed_secs = now.mono_ns.saturating_sub(self.last_ns) as f64 / 1e9;
         self.last_ns = now.mono_ns;
         self.owed = (self.owed + all * elapsed_secs / ROUND_SECS as f64).min(all);
@@ -51,10 +52,11 @@ impl TaskBody<Residency> for ExpirySweep {
             residency
                 .core
                 .account(now, &mut vbucket, |vbucket| vbucket.at(now).sweep(shard));
+            self.shard += 1;
+            let is_last = self.shard >= vbucket.table().shard_count();
             drop(vbucket);
             residency.core.after_step();
-            self.shard += 1;
-            if self.shard == shards {
+            if is_last {
                 self.shard = 0;
                 self.vbucket += 1;
             }
@@ -82,6 +84,9 @@ impl ExpirySweep {
             return Next::Snooze(TOMBSTONES);
         }
         residency.signals.sweeper.clear();
+        let vbuckets = residency.core.vbuckets.iter();
+        let shards = vbuckets.map(|vbucket| vbucket.lock().table().shard_count());
+        self.shards = shards.sum();
         if !was_sweeping {
             self.owed = 0.0;
             self.last_ns = residency.core.setup.clock.now().mono_ns;

@@ -177,8 +177,7 @@ impl Documents {
 
     /// Takes the documents out, to be dropped without the vBucket's lock.
     pub(crate) fn take_table(&mut self) -> HashTable {
-        let empty = HashTable::new(self.table.shard_count(), self.table.hasher().clone());
-        std::mem::replace(&mut self.table, empty)
+        self.table.take()
     }
 
     pub(crate) fn bytes(&self) -> usize {

@@ -8,20 +8,20 @@
 /// The progress of the purge of dropped collections from memory.
 #[derive(Debug, Default)]
 pub(crate) struct DroppedPurge {
-    /// Shards that are to be visited in this round.
-    pub(crate) left: usize,
+    /// The shard that this round visits next; `None`: there is no round.
+    pub(crate) next: Option<usize>,
     /// Live documents of dropped collections that were not found in memory yet.
     pub(crate) documents: u64,
 }
 
 impl DroppedPurge {
-    /// A collection of so many live documents was dropped.
-    pub(crate) fn add(&mut self, documents: u64, shards: usize) {
+    /// Begins a round, as a collection of so many live documents was dropped.
+    pub(crate) fn add(&mut self, documents: u64) {
         self.documents += documents;
-        self.left = shards;
+        self.next = Some(0);
     }
 
     pub(crate) fn is_wanted(&self) -> bool {
-        self.left > 0
+        self.next.is_some()
     }
 }

@@ -7,7 +7,7 @@ use crate::store::Store;
 impl Store {
     /// See [`crate::VBucket::sweep_dropped`].
     pub(crate) fn sweep_dropped(&mut self) -> u64 {
-        let Some(shard) = self.documents.dropped.left.checked_sub(1) else {
+        let Some(shard) = self.documents.dropped.next else {
             return 0;
         };
         let mut gone = Vec::new();
@@ -32,8 +32,10 @@ impl Store {
             let documents = &mut self.documents.dropped.documents;
             *documents = documents.saturating_sub(was_live);
         }
-        self.documents.dropped.left = shard;
-        if shard == 0 {
+        let next = shard + 1;
+        let is_last = next >= self.documents.table.shard_count();
+        self.documents.dropped.next = (!is_last).then_some(next);
+        if is_last {
             let documents = std::mem::take(&mut self.documents.dropped.documents);
             self.documents.residency.on_gone(documents);
         }

@@ -1,7 +1,14 @@
-//! Where a vBucket finds its documents by key.
+//! The hash table of a vBucket: its documents and tombstones, by stored key.
 //!
-//! The table is cut into shards by hash, and each shard grows by itself, so that the longest pause of a growing table
-//! is the rehash of one shard, not of all documents.
+//! The table is divided into shards by hash, and grows a shard at a time by linear hashing (W. Litwin, "Linear Hashing: A
+//! New Tool for File and Table Addressing", 1980): when the shards have [`SHARD_ITEMS`] items on average, the oldest
+//! shard that was not split in this round is split in two. So no shard has many more than twice that, and neither a
+//! growing table nor a visit of a shard holds the vBucket for more than about a millisecond, whatever the number of
+//! documents.
+//!
+//! The second half of a split shard always becomes the last shard, and shards are not joined again. So a visit that
+//! goes from the first shard to the last, and asks for [`HashTable::shard_count`] at each step, finds every item that
+//! is there all the time. It may find one twice.
 
 use crate::item::Item;
 use foldhash::fast::RandomState;
@@ -15,6 +22,14 @@ pub const SLOT_BYTES: usize = size_of::<Item>() + 1;
 /// A shard that is filled to less than one in this many slots gives slots back.
 const SHRINK_BELOW: usize = 4;
 
+/// Items of a shard, on average, before another shard is made. A shard is split when it has up to twice as many; the
+/// halves then fit into tables of 4,096 slots, of which hashbrown fills 3,584.
+const SHARD_ITEMS: usize = 3_072;
+
+/// Bits of the hash that choose the shard. They lie below the seven that hashbrown keeps in its control bytes.
+const SHARD_BITS: u32 = 17;
+const SHARD_SHIFT: u32 = 57 - SHARD_BITS;
+
 /// The fate of an item when room is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -26,7 +41,9 @@ pub(crate) enum Verdict {
 /// Documents and tombstones of one vBucket, by stored key.
 #[derive(Debug)]
 pub struct HashTable {
-    shards: Box<[RawTable<Item>]>,
+    shards: Vec<RawTable<Item>>,
+    /// Bits of the shards' numbers: the least power of two that is not below the number of shards, less one.
+    mask: usize,
     hasher: RandomState,
     documents: usize,
     tombstones: usize,
@@ -76,14 +93,14 @@ impl KeyHash {
 }
 
 impl HashTable {
-    /// An empty table of `shards` parts (rounded up to a power of two). It allocates nothing for documents yet.
+    /// Returns an empty table that begins with so many shards, rounded up to a power of two. It allocates nothing for
+    /// documents yet.
     #[must_use]
     pub fn new(shards: usize, hasher: RandomState) -> Self {
-        let shards = (0..shards.next_power_of_two())
-            .map(|_| RawTable::new())
-            .collect();
+        let shards = shards.clamp(1, 1 << SHARD_BITS).next_power_of_two();
         Self {
-            shards,
+            shards: (0..shards).map(|_| RawTable::new()).collect(),
+            mask: shards - 1,
             hasher,
             documents: 0,
             tombstones: 0,
@@ -105,10 +122,44 @@ impl HashTable {
         &self.hasher
     }
 
-    /// The bits that choose the shard are neither those that choose a slot (the lowest) nor those kept in the control
-    /// byte (the highest).
+    /// Returns the shard of a hash. The bits that choose it are neither those that choose a slot (the lowest) nor those
+    /// kept in the control byte (the highest).
     fn shard_index(&self, hash: KeyHash) -> usize {
-        (hash.0 >> 40) as usize & (self.shards.len() - 1)
+        let bits = (hash.0 >> SHARD_SHIFT) as usize;
+        let index = bits & self.mask;
+        if index < self.shards.len() {
+            index
+        } else {
+            // Its shard was not split in this round.
+            bits & (self.mask >> 1)
+        }
+    }
+
+    /// Splits the next shard in two if the shards have too many items.
+    fn split_if_full(&mut self) {
+        let items = self.documents + self.tombstones;
+        if items <= self.shards.len() * SHARD_ITEMS || self.shards.len() >> SHARD_BITS > 0 {
+            return;
+        }
+        let new = self.shards.len();
+        self.mask = (new + 1).next_power_of_two() - 1;
+        let split = new & (self.mask >> 1);
+        let items = std::mem::take(&mut self.shards[split]);
+        self.slot_bytes -= items.allocation_size();
+        // A half has a few more than half of the items.
+        let capacity = items.len() / 2 + items.len() / 16;
+        self.shards[split] = RawTable::with_capacity(capacity);
+        self.shards.push(RawTable::with_capacity(capacity));
+        let hasher = self.hasher.clone();
+        for item in items {
+            let hash = KeyHash::of(&hasher, item.key());
+            let index = self.shard_index(hash);
+            let rehash = |other: &Item| hasher.hash_one(other.key());
+            self.shards[index].insert_unique(hash.0, item, rehash);
+        }
+        for index in [split, new] {
+            self.slot_bytes += self.shards[index].allocation_size();
+        }
     }
 
     /// The document or tombstone with this key.
@@ -133,9 +184,12 @@ impl HashTable {
             }
         };
         self.slot_bytes = self.slot_bytes + self.shards[index].allocation_size() - slots_before;
-        if let Some(old) = &old {
-            old.mark_replaced();
-            self.count(old, false);
+        match &old {
+            Some(old) => {
+                old.mark_replaced();
+                self.count(old, false);
+            }
+            None => self.split_if_full(),
         }
         old
     }
@@ -175,14 +229,18 @@ impl HashTable {
         }
     }
 
-    /// Does what `judge` says with each item of one shard. `goes` is told of those that leave.
+    /// Applies the verdict of `judge` to each item of one shard, if there is such a shard. Calls `goes` with each item
+    /// that leaves.
     pub(crate) fn judge(
         &mut self,
         index: usize,
         mut judge: impl FnMut(&Item) -> Verdict,
         mut goes: impl FnMut(KeyHash, &Item),
     ) {
-        let mut shard = std::mem::take(&mut self.shards[index]);
+        let Some(shard) = self.shards.get_mut(index) else {
+            return;
+        };
+        let mut shard = std::mem::take(shard);
         let slots_before = shard.allocation_size();
         let hasher = self.hasher.clone();
         shard.retain(|item| {
@@ -208,7 +266,15 @@ impl HashTable {
 
     /// Forgets everything and gives the memory back.
     pub fn clear(&mut self) {
-        *self = Self::new(self.shards.len(), self.hasher.clone());
+        drop(self.take());
+    }
+
+    /// Takes everything out. The shards stay.
+    pub(crate) fn take(&mut self) -> Self {
+        let mut empty = Self::new(1, self.hasher.clone());
+        empty.shards.resize_with(self.shards.len(), RawTable::new);
+        empty.mask = self.mask;
+        std::mem::replace(self, empty)
     }
 
     /// Live documents.
@@ -276,15 +342,18 @@ impl HashTable {
         self.shards.iter().flatten()
     }
 
-    /// Number of shards, for visits that go shard by shard.
+    /// The number of shards, for visits that go shard by shard. It only grows.
     #[must_use]
     pub fn shard_count(&self) -> usize {
         self.shards.len()
     }
 
-    /// All items of one shard, in no order.
+    /// All items of one shard, in no order; none if there is no such shard.
     pub fn shard(&self, index: usize) -> impl ExactSizeIterator<Item = &Item> {
-        self.shards[index].iter()
+        self.shards
+            .get(index)
+            .map(RawTable::iter)
+            .unwrap_or_default()
     }
 }
 
@@ -313,7 +382,7 @@ mod tests {
             let key = n.to_be_bytes();
             let hash = table.hash(&key);
             table.put(hash, item(&key, b"12345678", false));
-            if n > 20_000 {
+            if n > 30_000 {
                 let beside = table.bytes() as f64 / table.documents() as f64 - 12.0;
                 worst = worst.max(beside);
             }
@@ -344,6 +413,77 @@ mod tests {
         assert_eq!(table.compressible(), 1);
         table.remove(hash, key);
         assert_eq!(table.compressible(), 0);
+    }
+
+    fn key_of(n: u32) -> [u8; 4] {
+        n.to_be_bytes()
+    }
+
+    fn put(table: &mut HashTable, n: u32) {
+        let hash = table.hash(&key_of(n));
+        table.put(hash, item(&key_of(n), b"12345678", false));
+    }
+
+    fn has(table: &HashTable, n: u32) -> bool {
+        let hash = table.hash(&key_of(n));
+        table.find(hash, &key_of(n)).is_some()
+    }
+
+    #[test]
+    fn shards_stay_small_while_a_table_grows_by_one_shard_at_a_time() {
+        let mut table = HashTable::new(1, RandomState::default());
+        for n in 0..200_000u32 {
+            let shards = table.shard_count();
+            put(&mut table, n);
+            assert!(table.shard_count() - shards <= 1);
+            if n % 5 == 4 {
+                let gone = key_of(n - 2);
+                assert!(table.remove(table.hash(&gone), &gone).is_some());
+            }
+            if n % 10_000 == 0 {
+                let longest = (0..table.shard_count()).map(|shard| table.shard(shard).len());
+                assert!(longest.max().unwrap() <= SHARD_ITEMS * 9 / 4);
+            }
+        }
+        assert_eq!(table.documents(), 160_000);
+        assert_eq!(table.shard_count(), 160_000usize.div_ceil(SHARD_ITEMS));
+        assert!((0..200_000).all(|n| has(&table, n) == (n % 5 != 2)));
+        let slot_bytes: usize = table.shards.iter().map(RawTable::allocation_size).sum();
+        assert_eq!(table.slot_bytes, slot_bytes);
+        assert!((0..10).all(|more| table.shard(table.shard_count() + more).len() == 0));
+    }
+
+    #[test]
+    fn a_visit_of_a_growing_table_misses_no_item() {
+        let mut table = HashTable::new(1, RandomState::default());
+        let before = 50_000;
+        (0..before).for_each(|n| put(&mut table, n));
+        let mut seen = std::collections::HashSet::new();
+        let (mut shard, mut more) = (0, before);
+        while shard < table.shard_count() {
+            seen.extend(table.shard(shard).map(|item| item.key().to_vec()));
+            shard += 1;
+            // For every shard that is visited, the table gets about half a shard more.
+            (more..more + 1_500).for_each(|n| put(&mut table, n));
+            more += 1_500;
+        }
+        assert!(shard > 20, "{shard} shards");
+        assert!((0..before).all(|n| seen.contains(&key_of(n)[..])));
+    }
+
+    #[test]
+    fn a_table_that_was_emptied_keeps_its_shards_and_finds_new_items() {
+        let mut table = HashTable::new(1, RandomState::default());
+        (0..20_000).for_each(|n| put(&mut table, n));
+        let shards = table.shard_count();
+        let taken = table.take();
+        assert_eq!((taken.documents(), taken.shard_count()), (20_000, shards));
+        assert_eq!((table.documents(), table.bytes()), (0, 0));
+        assert_eq!(table.shard_count(), shards);
+        (0..20_000).for_each(|n| put(&mut table, n));
+        assert!((0..20_000).all(|n| has(&table, n)));
+        table.clear();
+        assert_eq!((table.documents(), table.bytes()), (0, 0));
     }
 
     proptest! {

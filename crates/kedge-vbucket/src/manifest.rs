@@ -34,8 +34,7 @@ fn apply_event(vb: &mut VBucket, event: &SystemEvent, seqno: Seqno) -> Seqno {
     let items = store.collections.items_of(event.collection);
     let replaced = store.collections.apply(event, seqno);
     if is_drop {
-        let shards = store.documents.table.shard_count();
-        store.documents.dropped.add(items, shards);
+        store.documents.dropped.add(items);
     }
     if is_drop && store.is_active() {
         let unix_secs = store.history.clock.last().get() / 1_000_000_000;

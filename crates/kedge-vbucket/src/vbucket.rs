@@ -28,7 +28,7 @@ pub struct VbSetup {
     pub id: VbId,
     /// The uuid of its first branch.
     pub uuid: VbUuid,
-    /// Parts of its hash table.
+    /// Shards that its hash table begins with; it adds more as it grows.
     pub shards: usize,
     /// Seed of its hash table.
     pub hasher: RandomState,

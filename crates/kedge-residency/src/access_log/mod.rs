@@ -104,8 +104,8 @@ impl Writing {
         let now_ns = || residency.core.setup.clock.now().mono_ns;
         let began_ns = now_ns();
         while self.band < BANDS {
-            self.visit(residency);
-            self.advance(residency);
+            let is_last = self.visit(residency);
+            self.advance(residency, is_last);
             if self.buffer.len() >= WRITE_BYTES {
                 self.flush()?;
             }
@@ -126,8 +126,8 @@ impl Writing {
         Ok(true)
     }
 
-    /// Notes the keys of one part of a hash table that belong to the band.
-    fn visit(&mut self, residency: &Residency) {
+    /// Notes the keys of a shard of a hash table that belong to the band. Returns whether it is the table's last shard.
+    fn visit(&mut self, residency: &Residency) -> bool {
         let least = self.least[self.band];
         let below = self.band.checked_sub(1).map(|above| self.least[above]);
         let vb = VbId(self.vb);
@@ -143,11 +143,12 @@ impl Writing {
                 }
             }
         }
+        self.shard + 1 >= vbucket.table().shard_count()
     }
 
-    fn advance(&mut self, residency: &Residency) {
+    fn advance(&mut self, residency: &Residency, is_last: bool) {
         self.shard += 1;
-        if self.shard < residency.core.table_shards {
+        if !is_last {
             return;
         }
         self.block.write(VbId(self.vb), &mut self.buffer);
@@ -206,7 +207,7 @@ impl Residency {
     /// How often documents in memory are asked for. A part of each vBucket's is enough, if there are many.
     fn count_frequencies(&self) -> [u64; 256] {
         let mut counts = [0; 256];
-        for shard in 0..self.core.table_shards {
+        for shard in 0..self.table_shards_max() {
             for vbucket in &self.core.vbuckets {
                 for item in vbucket.lock().table().shard(shard) {
                     counts[usize::from(item.frequency())] += u64::from(item.is_resident());

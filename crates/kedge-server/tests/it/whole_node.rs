@@ -59,7 +59,7 @@ fn others_are_served_while_all_of_a_node_is_asked_for() {
         true => Size {
             vbuckets: 1_024,
             collections: 1_190,
-            documents: 20_000,
+            documents: 300_000,
         },
         false => Size {
             vbuckets: 16,
