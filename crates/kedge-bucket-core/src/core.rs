@@ -173,6 +173,12 @@ impl BucketCore {
         self.setup.config.vbuckets
     }
 
+    /// The number of shards of each vBucket's hash table, in the order of vBuckets. Each is locked for a moment.
+    pub fn table_shards(&self) -> impl Iterator<Item = usize> {
+        let vbuckets = self.vbuckets.iter();
+        vbuckets.map(|vbucket| vbucket.lock().table().shard_count())
+    }
+
     /// Returns whether the bucket has no log: changes go into the files of vBuckets at once.
     #[must_use]
     pub fn is_direct(&self) -> bool {

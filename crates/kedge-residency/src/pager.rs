@@ -328,14 +328,7 @@ impl Residency {
     /// The number of parts of all hash tables: shards of the largest table, times vBuckets. A part may be a shard that a
     /// smaller table does not have.
     pub(crate) fn parts(&self) -> usize {
-        self.core.vbuckets.len() * self.table_shards_max()
-    }
-
-    /// The number of shards of the largest hash table.
-    pub(crate) fn table_shards_max(&self) -> usize {
-        let vbuckets = self.core.vbuckets.iter();
-        let shards = vbuckets.map(|vbucket| vbucket.lock().table().shard_count());
-        shards.max().unwrap_or(1)
+        self.core.vbuckets.len() * self.core.table_shards().max().unwrap_or(1)
     }
 
     /// The vBucket and the shard of a part. Neighbours are of different vBuckets, so that one that many ask for is not

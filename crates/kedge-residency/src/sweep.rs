@@ -84,9 +84,7 @@ impl ExpirySweep {
             return Next::Snooze(TOMBSTONES);
         }
         residency.signals.sweeper.clear();
-        let vbuckets = residency.core.vbuckets.iter();
-        let shards = vbuckets.map(|vbucket| vbucket.lock().table().shard_count());
-        self.shards = shards.sum();
+        self.shards = residency.core.table_shards().sum();
         if !was_sweeping {
             self.owed = 0.0;
             self.last_ns = residency.core.setup.clock.now().mono_ns;

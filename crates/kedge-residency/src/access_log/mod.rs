@@ -207,7 +207,7 @@ impl Residency {
     /// How often documents in memory are asked for. A part of each vBucket's is enough, if there are many.
     fn count_frequencies(&self) -> [u64; 256] {
         let mut counts = [0; 256];
-        for shard in 0..self.table_shards_max() {
+        for shard in 0..self.core.table_shards().max().unwrap_or(1) {
             for vbucket in &self.core.vbuckets {
                 for item in vbucket.lock().table().shard(shard) {
                     counts[usize::from(item.frequency())] += u64::from(item.is_resident());
