@@ -1,39 +1,39 @@
-//! Time, passed in.
+//! The clocks of the server, as a trait, so that time is an argument.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// One reading of the clocks. State machines are given one; they never look for themselves.
+/// A reading of both clocks. State machines receive it as an argument and never read a clock themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
-    /// Nanoseconds since the Unix epoch, for CAS and expiry. May jump.
+    /// Wall-clock time in nanoseconds since the Unix epoch, for CAS and expiry. It may jump.
     pub unix_ns: u64,
-    /// Nanoseconds of a clock that never goes back, for timeouts. Its zero is arbitrary.
+    /// Monotonic time in nanoseconds, for timeouts. Its zero is arbitrary.
     pub mono_ns: u64,
 }
 
 impl Now {
-    /// Whole seconds since the Unix epoch.
+    /// Returns the wall-clock time in whole seconds since the Unix epoch.
     #[must_use]
     pub const fn unix_secs(self) -> u64 {
         self.unix_ns / 1_000_000_000
     }
 }
 
-/// Where time comes from.
+/// A source of time.
 pub trait Clock: Send + Sync {
-    /// The time now.
+    /// Reads both clocks.
     fn now(&self) -> Now;
 }
 
-/// The clocks of the machine.
+/// The clocks of the operating system.
 #[derive(Debug)]
 pub struct SystemClock {
     start: Instant,
 }
 
 impl SystemClock {
-    /// A clock whose monotonic zero is now.
+    /// Creates a clock whose monotonic time starts at zero now.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -41,7 +41,7 @@ impl SystemClock {
         }
     }
 
-    /// Only the monotonic half of [`Clock::now`], in nanoseconds.
+    /// Returns the monotonic time of [`Clock::now`] alone, in nanoseconds.
     #[must_use]
     pub fn mono_ns(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64
@@ -56,7 +56,7 @@ impl Default for SystemClock {
 
 impl Clock for SystemClock {
     fn now(&self) -> Now {
-        // A clock before 1970 reads as 1970: documents then expire late rather than the server not at all.
+        // A wall clock before 1970 reads as 1970: documents then expire late, but the server runs.
         let unix = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
@@ -67,7 +67,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until it is told otherwise, for tests and simulation.
+/// A clock for tests and simulation that moves only when a test advances it.
 #[derive(Debug, Default)]
 pub struct ManualClock {
     unix_ns: AtomicU64,
@@ -75,7 +75,7 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// A clock that shows `now`.
+    /// Creates a clock that shows `now`.
     #[must_use]
     pub const fn new(now: Now) -> Self {
         Self {
@@ -84,13 +84,14 @@ impl ManualClock {
         }
     }
 
-    /// Lets `ns` nanoseconds pass.
+    /// Advances both clocks by `ns` nanoseconds.
     pub fn advance(&self, ns: u64) {
         self.unix_ns.fetch_add(ns, Ordering::Relaxed);
         self.mono_ns.fetch_add(ns, Ordering::Relaxed);
     }
 
-    /// Sets the wall clock, in Unix nanoseconds, as an administrator does. The monotonic one does not notice.
+    /// Sets the wall clock to `ns` nanoseconds since the Unix epoch, as an administrator does. The monotonic clock does
+    /// not change.
     pub fn set_unix_ns(&self, unix_ns: u64) {
         self.unix_ns.store(unix_ns, Ordering::Relaxed);
     }

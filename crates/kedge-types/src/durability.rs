@@ -1,19 +1,19 @@
-//! What a client asks of a SyncWrite.
+//! The durability requirements of a SyncWrite.
 
-/// How safe a SyncWrite must be before it is answered.
+/// The condition under which a SyncWrite commits and its client receives success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum DurabilityLevel {
-    /// In the memory of a majority of the chain.
+    /// A majority of the chain's nodes have the write in memory.
     Majority = 1,
-    /// The same, and on the active's disk.
+    /// A majority of the chain's nodes have the write in memory, and the active has it on disk.
     MajorityAndPersistOnActive = 2,
-    /// On the disks of a majority.
+    /// A majority of the chain's nodes have the write on disk.
     PersistToMajority = 3,
 }
 
 impl DurabilityLevel {
-    /// The level with this number on the wire.
+    /// Returns the level with this number on the wire, or `None` if the number is undefined.
     #[must_use]
     pub const fn from_wire(level: u8) -> Option<Self> {
         match level {
@@ -24,19 +24,19 @@ impl DurabilityLevel {
         }
     }
 
-    /// Whether the active itself must have it on disk.
+    /// Returns `true` if the active itself must have the write on disk.
     #[must_use]
     pub const fn needs_persistence(self) -> bool {
         !matches!(self, Self::Majority)
     }
 }
 
-/// A level and how long it may take.
+/// The durability requirements of one SyncWrite: a level and a timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Durability {
-    /// The level asked for.
+    /// The requested level.
     pub level: DurabilityLevel,
-    /// Milliseconds after which the write is aborted and its outcome is ambiguous; `None` is the server's default,
-    /// [`crate::limits::DURABILITY_TIMEOUT_MS_DEFAULT`].
+    /// The timeout in milliseconds, after which the write is aborted and its outcome is ambiguous. `None` means the
+    /// server's default, [`crate::limits::DURABILITY_TIMEOUT_MS_DEFAULT`].
     pub timeout_ms: Option<u16>,
 }

@@ -1,17 +1,17 @@
-//! When a document expires.
+//! The expiry time of a document.
 
 use crate::limits::RELATIVE_EXPIRY_SECS_MAX;
 
-/// Unix second after which a document is gone; 0 is never.
+/// The Unix second at which a document expires. 0 means that it never does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Expiry(pub u32);
 
 impl Expiry {
-    /// Never.
+    /// The expiry of a document that never expires.
     pub const NEVER: Self = Self(0);
 
-    /// From a client's number: 0 never, up to 30 days relative to `unix_secs`, above that a Unix second (which may
-    /// be in the past: the document is then expired at once).
+    /// Converts the number that a client sends: 0 means never, up to 30 days is relative to `unix_secs`, and a larger
+    /// number is a Unix second. A Unix second in the past makes the document expire at once.
     #[must_use]
     pub const fn from_wire(wire: u32, unix_secs: u64) -> Self {
         if wire == 0 || wire > RELATIVE_EXPIRY_SECS_MAX {
@@ -25,7 +25,7 @@ impl Expiry {
         })
     }
 
-    /// Whether a document with this expiry is gone at `unix_secs`.
+    /// Returns `true` if a document with this expiry has expired at `unix_secs`.
     #[must_use]
     pub const fn has_passed(self, unix_secs: u64) -> bool {
         self.0 != 0 && (self.0 as u64) <= unix_secs
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn relative_up_to_thirty_days_absolute_above() {
+    fn expiry_is_relative_up_to_30_days_and_absolute_above() {
         let now = 1_700_000_000;
         assert_eq!(Expiry::from_wire(0, now), Expiry::NEVER);
         assert_eq!(Expiry::from_wire(1, now), Expiry(1_700_000_001));

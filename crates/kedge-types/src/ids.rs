@@ -1,4 +1,4 @@
-//! Numbers that name things: vBucket, seqno, CAS, revision, collection.
+//! Numbers that identify things: vBucket, seqno, CAS, revision, collection.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ macro_rules! number {
         pub struct $name(pub $inner);
 
         impl $name {
-            /// The bare number.
+            /// Returns the plain number.
             #[must_use]
             pub const fn get(self) -> $inner {
                 self.0
@@ -35,28 +35,28 @@ number! {
     VbId(u16)
 }
 number! {
-    /// Per-vBucket, strictly increasing number of a mutation. 0 is "before the first".
+    /// The sequence number of a mutation, strictly increasing within a vBucket. 0 precedes the first mutation.
     Seqno(u64)
 }
 number! {
-    /// Version of a document: nanoseconds of a hybrid logical clock. 0 on the wire is "not given".
+    /// The version of a document: nanoseconds of a hybrid logical clock. 0 on the wire means that no CAS was given.
     Cas(u64)
 }
 number! {
-    /// How many times a document was changed; conflict resolution compares it. 48 bits are stored.
+    /// The number of times that a document was changed, which conflict resolution compares. Files store 48 bits.
     RevSeqno(u64)
 }
 number! {
-    /// Identity of one branch of a vBucket's history, never 0.
+    /// The identity of one branch of a vBucket's history. It is never 0.
     VbUuid(u64)
 }
 number! {
-    /// A collection of a bucket; 0 is the default collection.
+    /// A collection of a bucket. 0 is the default collection.
     CollectionId(u32)
 }
 
 impl Seqno {
-    /// The seqno after this one.
+    /// Returns the next seqno.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
@@ -64,10 +64,10 @@ impl Seqno {
 }
 
 impl Cas {
-    /// What a reader sees of a locked document instead of its CAS.
+    /// The CAS that readers of a locked document see instead of its own.
     pub const LOCKED: Self = Self(u64::MAX);
 
-    /// Whether the client gave none (0 on the wire).
+    /// Returns `true` if the client gave no CAS (0 on the wire).
     #[must_use]
     pub const fn is_none(self) -> bool {
         self.0 == 0
@@ -75,25 +75,25 @@ impl Cas {
 }
 
 impl CollectionId {
-    /// The default collection, where keys of clients without collections live.
+    /// The default collection, which holds the keys of clients without collection support.
     pub const DEFAULT: Self = Self(0);
 }
 
 impl VbId {
-    /// The vBucket of a logical key (without collection prefix) among `vbuckets` vBuckets:
-    /// `((crc32(key) >> 16) & 0x7fff) % vbuckets`, CRC-32 as in IEEE 802.3, the mapping that the `CRC`
+    /// Returns the vBucket of a logical key (without collection prefix) among `vbuckets` vBuckets:
+    /// `((crc32(key) >> 16) & 0x7fff) % vbuckets`, with the CRC-32 of IEEE 802.3. This is the mapping that the `CRC`
     /// hash algorithm of a cluster map names.
     ///
     /// # Panics
-    /// If `vbuckets` is 0.
+    /// Panics if `vbuckets` is 0.
     #[must_use]
     pub fn of_key(logical_key: &[u8], vbuckets: u16) -> Self {
         let hash = (crc32fast::hash(logical_key) >> 16) & 0x7fff;
-        // The remainder is smaller than a u16, so it fits.
+        // The remainder is less than `vbuckets` and fits into a u16.
         Self((hash % u32::from(vbuckets)) as u16)
     }
 
-    /// The number as an index.
+    /// Returns the number as an index.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
@@ -105,8 +105,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_map_to_the_vbuckets_clients_compute() {
-        // key, then its vBucket of 1024, 128, 64.
+    fn of_key_agrees_with_the_vbucket_hash_of_clients() {
+        // Each row: the key, then its vBucket of 1024, 128 and 64.
         for (key, expected) in [
             ("a", [183, 55, 55]),
             ("foo", [115, 115, 51]),

@@ -5,8 +5,8 @@ use crate::limits::{KEY_BYTES_MAX, KEY_IN_COLLECTION_BYTES_MAX, STORED_KEY_BYTES
 use crate::{CollectionId, VbId};
 use std::fmt;
 
-/// A document's key as it is stored: the collection id as canonical LEB128, then the logical key. Lives on the
-/// stack (a key is short and needed for every request), so making one never allocates.
+/// A document's stored key: the collection id as canonical LEB128, followed by the logical key. It has a fixed size and
+/// lives on the stack, because every request needs one, so creating a key allocates nothing.
 #[derive(Clone, Copy)]
 pub struct DocKey {
     bytes: [u8; STORED_KEY_BYTES_MAX],
@@ -14,13 +14,14 @@ pub struct DocKey {
     prefix: u8,
 }
 
-/// Why bytes are not a key.
+/// A reason to reject bytes as a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// No byte after the collection prefix.
+    /// No bytes follow the collection prefix.
     Empty,
-    /// Longer than [`KEY_BYTES_MAX`] in the default collection, [`KEY_IN_COLLECTION_BYTES_MAX`] elsewhere.
+    /// The logical key is longer than [`KEY_BYTES_MAX`] in the default collection, or [`KEY_IN_COLLECTION_BYTES_MAX`]
+    /// in any other.
     TooLong,
     /// The collection prefix is not canonical LEB128 of a `u32`.
     BadPrefix,
@@ -39,7 +40,7 @@ impl fmt::Display for KeyError {
 impl std::error::Error for KeyError {}
 
 impl DocKey {
-    /// The key `logical` in `collection`.
+    /// Creates the key of `logical` in `collection`.
     ///
     /// # Errors
     /// [`KeyError`] when the key is empty or too long.
@@ -56,7 +57,7 @@ impl DocKey {
         })
     }
 
-    /// A key as a client with collections sends it: prefix and logical key.
+    /// Parses the key that a client with collection support sends: the collection prefix and the logical key.
     ///
     /// # Errors
     /// [`KeyError`] when the prefix is malformed, or the logical key empty or too long.
@@ -91,25 +92,25 @@ impl DocKey {
         }
     }
 
-    /// The stored form: collection prefix and logical key.
+    /// Returns the stored form: the collection prefix and the logical key.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// The key without its collection prefix.
+    /// Returns the key without its collection prefix.
     #[must_use]
     pub fn logical(&self) -> &[u8] {
         &self.bytes[usize::from(self.prefix)..usize::from(self.len)]
     }
 
-    /// The collection that the key is in.
+    /// Returns the collection of the key.
     #[must_use]
     pub fn collection(&self) -> CollectionId {
         CollectionId(decode_leb128(self.as_bytes()).map_or(0, |(id, _)| id))
     }
 
-    /// The vBucket of this key among `vbuckets`.
+    /// Returns the vBucket of the key among `vbuckets` vBuckets.
     #[must_use]
     pub fn vbucket(&self, vbuckets: u16) -> VbId {
         VbId::of_key(self.logical(), vbuckets)
@@ -135,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ways_of_making_a_key_agree() {
+    fn new_and_from_prefixed_make_equal_keys() {
         for (collection, wire) in [
             (0, &b"\x00hello"[..]),
             (8, b"\x08hello"),
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_depend_on_the_collection() {
+    fn key_length_limit_depends_on_the_collection() {
         let long = [b'k'; 251];
         assert!(DocKey::new(CollectionId(0), &long[..250]).is_ok());
         assert_eq!(DocKey::new(CollectionId(0), &long), Err(KeyError::TooLong));

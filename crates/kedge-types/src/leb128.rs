@@ -1,9 +1,9 @@
-//! Unsigned LEB128 of 32-bit numbers, the form of collection ids on keys.
+//! Unsigned LEB128 of 32-bit numbers, the encoding of collection ids in keys.
 
-/// The longest canonical form of a `u32`.
+/// The length in bytes of the longest canonical encoding of a `u32`.
 pub const LEB128_MAX_BYTES: usize = 5;
 
-/// Writes `number` in its canonical (shortest) form and returns it with its length in bytes.
+/// Encodes `number` in its canonical (shortest) form and returns the buffer with the encoding's length in bytes.
 #[must_use]
 pub const fn encode_leb128(mut number: u32) -> ([u8; LEB128_MAX_BYTES], usize) {
     let mut bytes = [0; LEB128_MAX_BYTES];
@@ -19,9 +19,9 @@ pub const fn encode_leb128(mut number: u32) -> ([u8; LEB128_MAX_BYTES], usize) {
     }
 }
 
-/// Reads a canonical number from the front of `bytes`: the number and how many bytes it took. `None` when the
-/// bytes end too early, do not fit 32 bits, or are longer than needed (a second spelling of the same id would be
-/// a second key).
+/// Decodes a canonical number at the start of `bytes` and returns it with the number of bytes that it occupies. Returns
+/// `None` when `bytes` is too short, the number does not fit into 32 bits, or the encoding is longer than necessary: a
+/// second encoding of an id would be a second key.
 #[must_use]
 pub const fn decode_leb128(bytes: &[u8]) -> Option<(u32, usize)> {
     let mut number: u32 = 0;
@@ -48,7 +48,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn known_forms() {
+    fn canonical_leb128_round_trips_and_other_forms_are_rejected() {
         for (number, form) in [
             (0, &[0x00][..]),
             (8, &[0x08]),
@@ -84,7 +84,7 @@ mod tests {
         }
 
         #[test]
-        fn what_decodes_is_canonical(bytes in proptest::collection::vec(any::<u8>(), 0..8)) {
+        fn decoded_numbers_are_canonical(bytes in proptest::collection::vec(any::<u8>(), 0..8)) {
             if let Some((number, len)) = decode_leb128(&bytes) {
                 let (again, again_len) = encode_leb128(number);
                 prop_assert_eq!(&again[..again_len], &bytes[..len]);

@@ -1,7 +1,7 @@
-//! The words every crate shares: newtypes, limits, clocks.
+//! The basic types that all crates share: newtypes, limits, clocks.
 //!
-//! Nothing here does I/O or starts a thread. A number that has a meaning has a type, so that a seqno cannot be
-//! passed where a CAS is wanted; every limit of the server stands in [`limits`].
+//! Nothing here does I/O or starts a thread. A number that has a meaning has a type, so that a seqno cannot be passed
+//! where a CAS is expected. Every limit of the server is a constant of [`limits`].
 //!
 //! # Example
 //!
@@ -10,9 +10,9 @@
 //!
 //! let key = DocKey::new(CollectionId(9), b"order-17")?;
 //! assert_eq!(key.logical(), b"order-17");
-//! assert_eq!(key.as_bytes(), b"\x09order-17", "the collection id stands in front");
+//! assert_eq!(key.as_bytes(), b"\x09order-17", "the collection id comes first");
 //!
-//! // The vBucket follows from the key without its collection.
+//! // The vBucket is computed from the key without its collection.
 //! let vb = key.vbucket(1024);
 //! assert_eq!(vb, DocKey::new(CollectionId(0), b"order-17")?.vbucket(1024));
 //!

@@ -1,133 +1,137 @@
-//! Every limit of the server, in one place. `docs/reference/limits.md` says what a client sees when it meets one.
+//! Every limit of the server, in one place. `docs/reference/limits.md` describes the response of the server at each.
 
-/// Longest logical key in the default collection, and of a client without collections, in bytes.
+/// Length of the longest logical key in the default collection, in bytes. It also holds for clients without collection
+/// support.
 pub const KEY_BYTES_MAX: usize = 250;
-/// Longest logical key in any other collection: a five-byte collection id must fit beside it.
+/// Length of the longest logical key in any other collection, in bytes. A five-byte collection id has to fit beside it.
 pub const KEY_IN_COLLECTION_BYTES_MAX: usize = 246;
-/// Longest key as stored, collection prefix included.
+/// Length of the longest stored key, in bytes, collection prefix included.
 pub const STORED_KEY_BYTES_MAX: usize = 251;
-/// Largest document value after inflation, in bytes (20 MiB).
+/// Size of the largest document value after inflation, in bytes (20 MiB).
 pub const VALUE_BYTES_MAX: usize = 20 << 20;
-/// What the system's extended attributes of a document may take, in bytes (1 MiB), beside [`VALUE_BYTES_MAX`] for the
-/// body and all others.
+/// Size of the largest set of system attributes of a document, in bytes (1 MiB). The body and all other attributes
+/// share [`VALUE_BYTES_MAX`].
 pub const SYSTEM_XATTR_BYTES_MAX: usize = 1 << 20;
-/// Longest name of an extended attribute, in bytes.
+/// Length of the longest name of an extended attribute, in bytes.
 pub const XATTR_NAME_BYTES_MAX: usize = 15;
-/// Largest frame body a client may send, in bytes (30 MiB). A longer one closes the connection unanswered.
+/// Size of the largest frame body that a client may send, in bytes (30 MiB). A longer one closes the connection without
+/// a response.
 pub const FRAME_BODY_BYTES_MAX: usize = 30 << 20;
-/// Values of this length and longer, in bytes and without compression, are looked through, inflated and copied by tasks
-/// (256 KiB): that takes too long for the event loop that other clients wait for.
+/// Uncompressed size in bytes from which a value is long (256 KiB). Tasks parse, inflate and copy long values, because
+/// the work would delay the other clients of the event loop.
 pub const LONG_VALUE_BYTES: usize = 256 << 10;
-/// Most bytes that a compressed value may claim to inflate to.
+/// Largest inflated size, in bytes, that a compressed value may declare.
 pub const INFLATED_BYTES_MAX: usize = 30 << 20;
-/// Longest agent text in HELLO, in bytes.
+/// Length of the longest agent text in HELLO, in bytes.
 pub const AGENT_BYTES_MAX: usize = 250;
-/// Longest bucket name, in bytes.
+/// Length of the longest bucket name, in bytes.
 pub const BUCKET_NAME_BYTES_MAX: usize = 100;
-/// Most buckets of one server.
+/// Largest number of buckets of a server.
 pub const BUCKETS_MAX: usize = 30;
-/// Most scopes of a bucket, the default one among them.
+/// Largest number of scopes of a bucket, the default scope included.
 pub const SCOPES_MAX: usize = 1_000;
-/// Most collections of a bucket, the default one among them.
+/// Largest number of collections of a bucket, the default collection included.
 pub const COLLECTIONS_MAX: usize = 1_200;
-/// Longest name of a scope or a collection, in bytes.
+/// Length of the longest name of a scope or a collection, in bytes.
 pub const MANIFEST_NAME_BYTES_MAX: usize = 251;
-/// Longest time to live that a collection can be given, in seconds.
+/// Longest time to live of a collection, in seconds.
 pub const COLLECTION_TTL_SECS_MAX: u32 = i32::MAX as u32;
-/// Most vBuckets of a bucket; a vBucket id has 16 bits and the hash 15.
+/// Largest number of vBuckets of a bucket. A vBucket id has 16 bits, and the hash has 15.
 pub const VBUCKETS_MAX: u16 = u16::MAX;
-/// Commands of one connection that may be in flight out of order.
+/// Largest number of commands of a connection that run out of order at the same time.
 pub const UNORDERED_COMMANDS_MAX: usize = 32;
-/// Seconds that GET_LOCKED locks when the client gives none, or too many.
+/// Lock time in seconds of a GET_LOCKED that requests none, or more than [`LOCK_SECS_MAX`].
 pub const LOCK_SECS_DEFAULT: u32 = 15;
-/// Longest lock, in seconds.
+/// Longest lock time, in seconds.
 pub const LOCK_SECS_MAX: u32 = 30;
-/// Expiry values up to this are relative, larger ones are Unix seconds (30 days).
+/// Largest expiry value that is relative, in seconds (30 days). Larger values are Unix seconds.
 pub const RELATIVE_EXPIRY_SECS_MAX: u32 = 30 * 24 * 60 * 60;
-/// How long a SyncWrite may take when the client gives no timeout, in milliseconds.
+/// Timeout in milliseconds of a SyncWrite whose client gives none.
 pub const DURABILITY_TIMEOUT_MS_DEFAULT: u32 = 30_000;
-/// How long SEQNO_PERSISTENCE waits, in seconds.
+/// Timeout of SEQNO_PERSISTENCE, in seconds.
 pub const SEQNO_PERSISTENCE_SECS: u64 = 30;
-/// Entries kept of a vBucket's failover table.
+/// Largest number of entries of a vBucket's failover table.
 pub const FAILOVER_ENTRIES_MAX: usize = 25;
-/// Age after which a tombstone may go, in seconds (3 days).
+/// Age in seconds from which a tombstone may be purged (3 days).
 pub const TOMBSTONE_PURGE_AGE_SECS: u64 = 259_200;
-/// How far ahead of the clock the CAS of a with-meta command may be, in milliseconds (65 minutes).
+/// Largest lead of a with-meta command's CAS over the clock, in milliseconds (65 minutes).
 pub const CAS_AHEAD_MS_MAX: u64 = 3_900_000;
-/// A CAS from elsewhere that is further from the clock is counted as drift, in milliseconds.
+/// Smallest distance in milliseconds between the clock and the CAS of a replicated mutation that counts as drift.
 pub const CAS_DRIFT_MS: u64 = 5_000;
-/// Highest revision that a with-meta command may bring; a document cannot be changed as often.
+/// Highest revision that a with-meta command may set. No document is changed as often.
 pub const WITH_META_REV_MAX: u64 = (1 << 47) - 1;
-/// How long a shutdown goes on bringing into the vBuckets' files what the log has, in milliseconds; all buckets together.
+/// Longest time in milliseconds that a shutdown spends on applying the log to the vBuckets' files, over all buckets.
 pub const SHUTDOWN_APPLY_MS: u64 = 2_000;
-/// Password checks that may wait for their turn: logins with SASL PLAIN and requests to management together.
+/// Largest number of queued password checks: logins with SASL PLAIN and management requests together.
 pub const PASSWORD_CHECKS_WAITING_MAX: usize = 1_024;
-/// Those of them that come from one address; of IPv6 from one network of 64 bits.
+/// Largest number of queued password checks from one address, or from one 64-bit network with IPv6.
 pub const PASSWORD_CHECKS_PER_ADDRESS_MAX: usize = 512;
-/// Those of them that come from one address for one user.
+/// Largest number of queued password checks from one address for one user.
 pub const PASSWORD_CHECKS_PER_USER_MAX: usize = 256;
-/// Connections of the management port at a time, in all.
+/// Largest number of connections of the management port.
 pub const MGMT_CONNECTIONS_MAX: usize = 512;
-/// Those of them on which no request had a right password yet.
+/// Largest number of management connections without a successful login.
 pub const MGMT_UNAUTHENTICATED_MAX: usize = 128;
-/// Those without a right password that come from one address; of IPv6 from one network of 64 bits.
+/// Largest number of management connections without a successful login from one address, or from one 64-bit network
+/// with IPv6.
 pub const MGMT_UNAUTHENTICATED_PER_ADDRESS_MAX: usize = 32;
-/// How long a connection of the management port may take to have a right password, in milliseconds.
+/// Login timeout of a management connection, in milliseconds.
 pub const MGMT_UNAUTHENTICATED_MS_MAX: u64 = 5_000;
-/// Connections of the management port that are kept for the other nodes of a cluster.
+/// Number of management connections that are reserved for the other nodes of a cluster.
 pub const MGMT_KEPT_FOR_NODES: usize = 128;
-/// Connections of the management port that are kept for administrators, and nodes.
+/// Number of management connections that are reserved for administrators and nodes.
 pub const MGMT_KEPT_FOR_ADMINISTRATORS: usize = 32;
-/// Connections of the KV port that are kept for the other nodes of a cluster, at most a quarter of all.
+/// Number of KV connections that are reserved for the other nodes of a cluster, up to a quarter of all.
 pub const KV_KEPT_FOR_NODES: u32 = 128;
 
-/// A shutdown leaves in a short log what would change the files of more vBuckets than this: the next start reads such a log
-/// within milliseconds, and so many files are not written as fast.
+/// Largest number of vBuckets whose files a shutdown updates from a short log. Above it, the log is left to the next
+/// start, which reads it within milliseconds; writing so many files would take longer.
 pub const SHUTDOWN_APPLY_VBUCKETS: usize = 64;
-/// Bytes of the disk that each bucket keeps for compactions on a full disk (16 MiB), where there is eight times as much room.
+/// Disk space in bytes that each bucket reserves for compactions on a full disk (16 MiB), if eight times as much is
+/// free.
 pub const COMPACTION_RESERVE_BYTES: u64 = 16 << 20;
-/// Commands of one bucket that may wait for documents to be read from the disk, and as many for memory.
+/// Largest number of a bucket's commands that wait for reads from disk. As many may wait for memory.
 pub const COMMANDS_WAITING_MAX: usize = 100_000;
-/// Documents that a front-end thread reads from the disk itself at a time; what is beyond that is read by tasks.
+/// Largest number of concurrent reads from disk of a front-end thread. Tasks do further reads.
 pub const FRONT_END_READS_MAX: u32 = 256;
-/// Bytes of the disk that it reads for one document; larger ones are read by tasks.
+/// Size in bytes of the largest document that a front-end thread reads from disk. Tasks read larger ones.
 pub const FRONT_END_READ_BYTES_MAX: u64 = 64 << 10;
-/// How long a write may wait for memory, in milliseconds: less than the 2.5 s that SDKs wait for an answer.
+/// Longest time in milliseconds that a write waits for memory. SDKs wait 2.5 s for a response.
 pub const MEMORY_WAIT_MS_MAX: u64 = 2_000;
-/// Range scans of a bucket that are open at a time.
+/// Largest number of open range scans of a bucket.
 pub const RANGE_SCANS_MAX: usize = 256;
-/// How long a range scan stays open that nobody continues, in seconds.
+/// Idle time in seconds after which a range scan is closed.
 pub const RANGE_SCAN_IDLE_SECS: u64 = 180;
-/// How long RANGE_SCAN_CREATE waits for its vBucket's file, unless it says how long to wait for a seqno; and at most. In
-/// milliseconds.
+/// Longest time in milliseconds that RANGE_SCAN_CREATE waits for its vBucket's file, and the default when the request
+/// sets no timeout.
 pub const RANGE_SCAN_WAIT_MS_MAX: u64 = 60_000;
-/// Bytes of keys and values that one RANGE_SCAN_CONTINUE gives at most, one document more or less (8 MiB).
+/// Size in bytes of the keys and values of one RANGE_SCAN_CONTINUE (8 MiB), exceeded by one document at most.
 pub const RANGE_SCAN_CONTINUE_BYTES_MAX: u64 = 8 << 20;
-/// Longest name of a DCP connection, in bytes.
+/// Length of the longest name of a DCP connection, in bytes.
 pub const DCP_NAME_BYTES_MAX: usize = 200;
 /// Longest interval between two NOOPs of a DCP connection, in seconds.
 pub const DCP_NOOP_INTERVAL_SECS_MAX: u32 = 10_000;
-/// Streams of a DCP connection.
+/// Largest number of streams of a DCP connection.
 pub const DCP_STREAMS_MAX: usize = 16_384;
-/// Longest name of a node, in bytes: it is part of the names of connections, which have at most 200.
+/// Length of the longest node name, in bytes. It is part of the names of DCP connections, which have at most 200 bytes.
 pub const NODE_NAME_BYTES_MAX: usize = 100;
-/// Nodes of a cluster.
+/// Largest number of nodes of a cluster.
 pub const CLUSTER_NODES_MAX: usize = 64;
-/// Chains of a vBucket's topology: two while it moves.
+/// Largest number of chains of a vBucket's topology. A vBucket that moves has two.
 pub const TOPOLOGY_CHAINS_MAX: usize = 2;
-/// Places of a chain, the active's among them.
+/// Largest number of nodes of a chain, the active included.
 pub const CHAIN_NODES_MAX: usize = 4;
-/// Nodes of a chain with which SyncWrites are made.
+/// Largest number of nodes of a chain that accepts SyncWrites.
 pub const SYNC_WRITE_NODES_MAX: usize = 3;
-/// Nodes whose acknowledgements a vBucket remembers, those that no chain names among them.
+/// Largest number of nodes whose acknowledgements a vBucket stores, those outside of all chains included.
 pub const ACKNOWLEDGING_NODES_MAX: usize = 16;
-/// Items of a vBucket that STAT `hash` counts one by one, with the vBucket locked.
+/// Largest number of items that STAT `hash` counts one by one while it holds the vBucket's lock.
 pub const STAT_COUNTED_ITEMS_MAX: usize = 50_000;
 
 const _: () = assert!(PASSWORD_CHECKS_PER_USER_MAX < PASSWORD_CHECKS_PER_ADDRESS_MAX);
 const _: () = assert!(PASSWORD_CHECKS_PER_ADDRESS_MAX < PASSWORD_CHECKS_WAITING_MAX);
 const _: () = assert!(MGMT_UNAUTHENTICATED_PER_ADDRESS_MAX < MGMT_UNAUTHENTICATED_MAX);
-// Each node asks each other one for two things at a time: how it is, and what a person wants to know.
+// Each node has two requests open to each other node: one for its status, and one on behalf of a user.
 const _: () = assert!(MGMT_KEPT_FOR_NODES >= 2 * (CLUSTER_NODES_MAX - 1));
 const _: () = assert!(
     MGMT_UNAUTHENTICATED_MAX + MGMT_KEPT_FOR_NODES + MGMT_KEPT_FOR_ADMINISTRATORS

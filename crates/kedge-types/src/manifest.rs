@@ -1,51 +1,53 @@
-//! The collection manifest of a bucket: which scopes and collections there are.
+//! The collection manifest of a bucket: its scopes and collections.
 
 use crate::CollectionId;
 
-/// Version of the manifest of a bucket; grows with each change.
+/// The version of a bucket's manifest, which grows with each change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ManifestUid(
-    /// The bare number.
+    /// The plain number.
     pub u64,
 );
 
 /// A scope of a bucket; 0 is the default scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ScopeId(
-    /// The bare number.
+    /// The plain number.
     pub u32,
 );
 
-/// All scopes and collections of a bucket. The default has `_default` in `_default` alone.
+/// All scopes and collections of a bucket. The default manifest has only the collection `_default` in the scope
+/// `_default`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Manifest {
-    /// Its version.
+    /// The version.
     pub uid: ManifestUid,
-    /// The scopes, in the order in which they were made.
+    /// The scopes, in order of creation.
     pub scopes: Vec<Scope>,
 }
 
-/// A scope and what is in it.
+/// A scope and its collections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scope {
-    /// Its id, never used again when it is dropped.
+    /// The id. It is never reused after the scope is dropped.
     pub id: ScopeId,
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its collections, in the order in which they were made.
+    /// The collections, in order of creation.
     pub collections: Vec<Collection>,
 }
 
 /// A collection and its settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Collection {
-    /// Its id, never used again when it is dropped.
+    /// The id. It is never reused after the collection is dropped.
     pub id: CollectionId,
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Seconds that its documents live at most; `None`: as the bucket says, `Some(0)`: for ever, whatever the bucket says.
+    /// The longest time to live of its documents, in seconds. `None` means the bucket's setting; `Some(0)` means no
+    /// limit, whatever the bucket's setting.
     pub max_ttl: Option<u32>,
-    /// Whether the history of its documents is asked for.
+    /// `true` if the collection keeps the history of its documents.
     pub history: bool,
 }
 
@@ -69,19 +71,19 @@ impl Default for Manifest {
 }
 
 impl Manifest {
-    /// The scope of this id.
+    /// Returns the scope with this id.
     #[must_use]
     pub fn scope(&self, id: ScopeId) -> Option<&Scope> {
         self.scopes.iter().find(|scope| scope.id == id)
     }
 
-    /// The collection of this id, with its scope.
+    /// Returns the collection with this id, and its scope.
     #[must_use]
     pub fn collection(&self, id: CollectionId) -> Option<(&Scope, &Collection)> {
         self.collections().find(|(_, found)| found.id == id)
     }
 
-    /// All collections, each with its scope.
+    /// Iterates over all collections, each with its scope.
     pub fn collections(&self) -> impl Iterator<Item = (&Scope, &Collection)> {
         self.scopes
             .iter()

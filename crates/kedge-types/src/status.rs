@@ -1,9 +1,9 @@
-//! Statuses of the binary protocol.
+//! The statuses of the binary protocol.
 
 macro_rules! statuses {
     ($($(#[$doc:meta])* $name:ident = $code:literal,)*) => {
-        /// Status of a reply, with the numbers of the wire. Which of them a client must have asked for (XERROR) and
-        /// what the error map says of each is the protocol crate's business.
+        /// The status of a response, with its number on the wire. The protocol crate knows which of them require
+        /// XERROR, and the text of each in the error map.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u16)]
         #[non_exhaustive]
@@ -12,10 +12,10 @@ macro_rules! statuses {
         }
 
         impl Status {
-            /// Every status, in order of its number.
+            /// All statuses, in order of their numbers.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// The status with this number.
+            /// Returns the status with this number, or `None` if the number is undefined.
             #[must_use]
             pub const fn from_wire(code: u16) -> Option<Self> {
                 match code {
@@ -24,7 +24,7 @@ macro_rules! statuses {
                 }
             }
 
-            /// Its name in this enum, for logs and metrics.
+            /// Returns the name of the variant, for logs and metrics.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -38,57 +38,57 @@ macro_rules! statuses {
 statuses! {
     /// Success.
     Success = 0x00,
-    /// No such key; also no such thing where a command names something else.
+    /// The key does not exist. Commands that name another kind of object use it for that.
     KeyNotFound = 0x01,
-    /// The key exists, or the CAS given is not its CAS.
+    /// The key exists, or the given CAS is not that of the document.
     KeyExists = 0x02,
-    /// Too big.
+    /// The value or the request is too big.
     TooBig = 0x03,
     /// The request is malformed.
     Invalid = 0x04,
-    /// Append/prepend to a missing key, add under some conditions.
+    /// Append or prepend to a missing key, or a condition of add failed.
     NotStored = 0x05,
-    /// Incr/decr on a non-number.
+    /// The value to increment or decrement is not a number.
     DeltaBadValue = 0x06,
-    /// VBucket not here in the needed state; body = cluster map.
+    /// The vBucket is not on this node, or in another state. The body is the cluster map.
     NotMyVbucket = 0x07,
     /// No bucket selected.
     NoBucket = 0x08,
-    /// Locked by GetLocked (needs XERROR, else Etmpfail).
+    /// Locked by GetLocked. Clients without XERROR receive TemporaryFailure.
     Locked = 0x09,
-    /// DCP stream unknown.
+    /// Unknown DCP stream.
     StreamNotFound = 0x0a,
-    /// DCP opaque wrong.
+    /// Wrong DCP opaque.
     OpaqueNoMatch = 0x0b,
     /// Throttled (non-blocking mode).
     EwouldThrottle = 0x0c,
-    /// Bucket on this node holds configuration only.
+    /// The bucket has no vBuckets on this node, only a configuration.
     ConfigOnly = 0x0d,
     /// Unlock of an unlocked key.
     NotLocked = 0x0e,
-    /// New: CAS supplied for with-meta is not acceptable.
+    /// Unacceptable CAS of a with-meta command.
     CasValueInvalid = 0x0f,
-    /// Credentials changed, authenticate again.
+    /// The credentials have changed: authenticate again.
     AuthStale = 0x1f,
     /// Bad credentials.
     AuthError = 0x20,
-    /// Send SASL_STEP.
+    /// The client continues with SASL_STEP.
     AuthContinue = 0x21,
     /// Number out of range (DCP seqno ranges…).
     OutOfRange = 0x22,
-    /// DCP must roll back (u64 seqno in the body).
+    /// The DCP consumer must roll back to the seqno in the body (u64).
     Rollback = 0x23,
     /// No privilege.
     AccessDenied = 0x24,
-    /// Node not initialised yet.
+    /// The node is not initialised yet.
     NotInitialized = 0x25,
     /// Encryption key missing.
     EncryptionKeyNotAvailable = 0x26,
     /// Checksum mismatch (file fragments).
     ChecksumMismatch = 0x27,
-    /// New: expiry would overflow 32 bit.
+    /// The expiry would overflow 32 bits.
     ExpiryOverflow = 0x28,
-    /// New: lock time would overflow.
+    /// The lock time would overflow.
     LockExpiryOverflow = 0x29,
     /// Rate limit: ingress.
     RateLimitedNetworkIngress = 0x30,
@@ -106,112 +106,112 @@ statuses! {
     BucketDataSizeTooBig = 0x37,
     /// Disk space too low.
     BucketDiskSpaceTooLow = 0x38,
-    /// Bucket paused.
+    /// The bucket is paused.
     BucketPaused = 0x50,
     /// Cancelled without effect.
     Cancelled = 0x51,
-    /// Frame info id not known.
+    /// Unknown frame info id.
     UnknownFrameInfo = 0x80,
-    /// Opcode not known.
+    /// Unknown opcode.
     UnknownCommand = 0x81,
-    /// Hard out of memory (quota), write refused.
+    /// Out of memory: the quota is exhausted, and the write is refused.
     NoMemory = 0x82,
     /// Not supported here.
     NotSupported = 0x83,
-    /// Internal.
+    /// Internal error.
     Internal = 0x84,
-    /// Busy, try again.
+    /// Busy: try again.
     Busy = 0x85,
-    /// Temporary failure (memory above mutation ratio, warmup, …).
+    /// Temporary failure: memory above the mutation ratio, warmup, and so on.
     TemporaryFailure = 0x86,
-    /// Xattr blob malformed.
+    /// Malformed section of extended attributes.
     XattrInvalid = 0x87,
-    /// Unknown collection (body: manifest uid).
+    /// Unknown collection. The body has the uid of the manifest.
     UnknownCollection = 0x88,
-    /// Manifest cannot be applied.
+    /// The manifest cannot be applied.
     CannotApplyCollectionsManifest = 0x8a,
     /// Unknown scope.
     UnknownScope = 0x8c,
-    /// Stream-id use wrong.
+    /// Invalid use of a DCP stream id.
     DcpStreamIdInvalid = 0x8d,
-    /// Bad durability level.
+    /// Invalid durability level.
     DurabilityInvalidLevel = 0xa0,
-    /// Not enough nodes in the chain (or chain too long).
+    /// The chain has too few nodes, or too many.
     DurabilityImpossible = 0xa1,
-    /// Another sync write is pending on the key.
+    /// Another SyncWrite is pending on the key.
     SyncWriteInProgress = 0xa2,
-    /// Timed out / outcome unknown.
+    /// The SyncWrite timed out, or its outcome is unknown.
     SyncWriteAmbiguous = 0xa3,
-    /// Pending from before a failover, being re-committed.
+    /// A SyncWrite from before a failover is being committed again.
     SyncWriteReCommitInProgress = 0xa4,
     /// Range scan cancelled.
     RangeScanCancelled = 0xa5,
-    /// More to come: send another continue.
+    /// The scan has more items: send another RANGE_SCAN_CONTINUE.
     RangeScanMore = 0xa6,
-    /// Scan finished.
+    /// The scan is complete.
     RangeScanComplete = 0xa7,
-    /// Vb uuid differs from the snapshot requirement.
+    /// The vBucket UUID is not that of the snapshot requirement.
     VbUuidNotEqual = 0xa8,
-    /// Path not in the document.
+    /// The path does not exist in the document.
     SubdocPathEnoent = 0xc0,
-    /// Path asks for a dictionary where an array is, or the reverse.
+    /// The path expects a dictionary and the document has an array there, or the reverse.
     SubdocPathMismatch = 0xc1,
-    /// Path does not parse, or makes no sense for this operation.
+    /// The path is malformed, or makes no sense for this operation.
     SubdocPathEinval = 0xc2,
-    /// Path longer than the limit.
+    /// The path is longer than the limit.
     SubdocPathE2big = 0xc3,
     /// The path has more components, or the document more levels, than the limit.
     SubdocPathE2deep = 0xc4,
-    /// The value is not valid JSON at that place, or the sum does not fit 64 bits.
+    /// The value is not valid JSON at that path, or the sum does not fit into 64 bits.
     SubdocValueCantinsert = 0xc5,
-    /// Body is not JSON.
+    /// The body is not JSON.
     SubdocDocNotjson = 0xc6,
-    /// The whole number there does not fit a signed integer of 64 bits.
+    /// The whole number at the path does not fit into a signed 64-bit integer.
     SubdocNumErange = 0xc7,
-    /// The delta is zero, or no whole number of 64 bits.
+    /// The delta is zero, or not a 64-bit integer.
     SubdocDeltaEinval = 0xc8,
-    /// Path is there already.
+    /// The path exists already.
     SubdocPathEexists = 0xc9,
-    /// Result would nest too deep.
+    /// The result would have too many levels.
     SubdocValueEtoodeep = 0xca,
-    /// Lookup and mutation specs mixed in one request.
+    /// A request mixes lookup and mutation specs.
     SubdocInvalidCombo = 0xcb,
-    /// One or more specs failed: see the body.
+    /// At least one spec failed. The body has the details.
     SubdocMultiPathFailure = 0xcc,
-    /// Worked, on a tombstone.
+    /// Success on a tombstone.
     SubdocSuccessDeleted = 0xcd,
-    /// Flags exclude each other.
+    /// The flags exclude each other.
     SubdocXattrInvalidFlagCombo = 0xce,
-    /// Several xattr keys in one request where one is allowed.
+    /// A request names several xattr keys, and one is allowed.
     SubdocXattrInvalidKeyCombo = 0xcf,
-    /// Macro not known.
+    /// Unknown macro.
     SubdocXattrUnknownMacro = 0xd0,
-    /// Virtual attribute not known.
+    /// Unknown virtual attribute.
     SubdocXattrUnknownVattr = 0xd1,
-    /// Virtual attributes are read only.
+    /// Virtual attributes are read-only.
     SubdocXattrCantModifyVattr = 0xd2,
-    /// One or more specs failed, on a tombstone.
+    /// At least one spec failed on a tombstone.
     SubdocMultiPathFailureDeleted = 0xd3,
-    /// Xattr specs must come before body specs.
+    /// Specs of xattrs must precede specs of the body.
     SubdocInvalidXattrOrder = 0xd4,
-    /// Field of a virtual attribute macro not known.
+    /// Unknown field of a virtual attribute macro.
     SubdocXattrUnknownVattrMacro = 0xd5,
-    /// Revive asked on a live document.
+    /// A revive of a live document.
     SubdocCanOnlyReviveDeletedDocuments = 0xd6,
-    /// A tombstone takes no body.
+    /// A tombstone cannot have a body.
     SubdocDeletedDocumentCantHaveValue = 0xd7,
-    /// Binary read of an xattr that holds none.
+    /// A binary read of an xattr without a binary value.
     SubdocFieldNotBinaryValue = 0xd8,
 }
 
 impl Status {
-    /// The number on the wire.
+    /// Returns the number on the wire.
     #[must_use]
     pub const fn wire(self) -> u16 {
         self as u16
     }
 
-    /// Whether the command did what was asked (some of it, for multi-path replies).
+    /// Returns `true` if the command succeeded, at least in part (replies to multi-path requests).
     #[must_use]
     pub const fn is_success(self) -> bool {
         matches!(

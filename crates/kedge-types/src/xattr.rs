@@ -1,30 +1,32 @@
-//! Extended attributes as they stand in front of a body, when a datatype says [`Datatype::XATTR`].
+//! Extended attributes, which precede the body if the datatype has [`Datatype::XATTR`].
 //!
 //! ```text
 //! u32 bytes of all pairs | repeated: u32 bytes of the pair, name, 0, value, 0 | body
 //! ```
 //!
-//! Source: Couchbase `docs/Document.md` and `docs/ExtendedAttributes.md`. A name that begins with `_` is a system
-//! attribute's and outlives the body in the tombstone; all others are the users' and go with the body.
+//! Source: Couchbase `docs/Document.md` and `docs/ExtendedAttributes.md`. A name that begins with `_` belongs to a
+//! system attribute, which the tombstone keeps after a deletion. All others are user attributes, which are deleted with
+//! the body.
 //!
 //! [`Datatype::XATTR`]: crate::Datatype::XATTR
 
 use crate::Status;
 use crate::limits::{SYSTEM_XATTR_BYTES_MAX, VALUE_BYTES_MAX, XATTR_NAME_BYTES_MAX};
 
-/// Bytes of a length.
+/// Size in bytes of a length field.
 const LEN: usize = 4;
 
-/// The attributes in front of a body, checked.
+/// The validated attributes of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Xattrs<'a> {
     pairs: &'a [u8],
 }
 
-/// Takes a value that is not compressed apart into its attributes and its body.
+/// Splits an uncompressed value into its attributes and its body.
 ///
 /// # Errors
-/// [`Status::XattrInvalid`] when the attributes do not end within it, or are not pairs of a name and a value.
+/// [`Status::XattrInvalid`] when the section is longer than the value, or does not consist of pairs of a name and a
+/// value.
 pub fn split_xattrs(value: &[u8]) -> Result<(Xattrs<'_>, &[u8]), Status> {
     let (pairs, body) = take_counted(value)?;
     let mut rest = pairs;
@@ -34,17 +36,17 @@ pub fn split_xattrs(value: &[u8]) -> Result<(Xattrs<'_>, &[u8]), Status> {
     Ok((Xattrs { pairs }, body))
 }
 
-/// Whether an attribute of this name outlives the body.
+/// Returns `true` if the name belongs to a system attribute, which a tombstone keeps.
 #[must_use]
 pub fn is_system_xattr(name: &[u8]) -> bool {
     name.first() == Some(&b'_')
 }
 
-/// Checks the name of an attribute that may be stored.
+/// Validates the name of an attribute that is to be stored.
 ///
 /// # Errors
-/// [`Status::XattrInvalid`] when it is empty or longer than [`XATTR_NAME_BYTES_MAX`], is not UTF-8, starts with
-/// punctuation other than `_`, is that alone, or has control characters.
+/// [`Status::XattrInvalid`] when the name is empty or longer than [`XATTR_NAME_BYTES_MAX`], is not UTF-8, starts with
+/// punctuation other than `_`, is a lone `_`, or contains control characters.
 pub fn check_xattr_name(name: &[u8]) -> Result<(), Status> {
     let good_start = match name {
         [] | [b'_'] => false,
@@ -62,7 +64,7 @@ pub fn check_xattr_name(name: &[u8]) -> Result<(), Status> {
 }
 
 impl<'a> Xattrs<'a> {
-    /// Names and values, in the order in which they stand.
+    /// Iterates over names and values, in stored order.
     pub fn iter(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         let mut rest = self.pairs;
         std::iter::from_fn(move || {
@@ -72,7 +74,7 @@ impl<'a> Xattrs<'a> {
         })
     }
 
-    /// The value of an attribute.
+    /// Returns the value of an attribute.
     #[must_use]
     pub fn get(self, name: &[u8]) -> Option<&'a [u8]> {
         self.iter()
@@ -80,13 +82,13 @@ impl<'a> Xattrs<'a> {
             .map(|(_, value)| value)
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are no attributes.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.pairs.is_empty()
     }
 
-    /// What a tombstone keeps, encoded; nothing when that is no attribute.
+    /// Encodes the system attributes, which a tombstone keeps. The result is empty when there are none.
     #[must_use]
     pub fn system_section(self) -> Vec<u8> {
         let mut kept = XattrsBuf::default();
@@ -101,7 +103,7 @@ impl<'a> Xattrs<'a> {
 /// A name and a value.
 type OwnedPair = (Box<[u8]>, Box<[u8]>);
 
-/// Attributes that are being changed.
+/// A mutable set of attributes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct XattrsBuf {
     pairs: Vec<OwnedPair>,
@@ -119,12 +121,12 @@ impl From<Xattrs<'_>> for XattrsBuf {
 }
 
 impl XattrsBuf {
-    /// Names and values.
+    /// Iterates over names and values, in stored order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.pairs.iter().map(|(name, value)| (&**name, &**value))
     }
 
-    /// The value of an attribute.
+    /// Returns the value of an attribute.
     #[must_use]
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
         self.iter()
@@ -132,7 +134,8 @@ impl XattrsBuf {
             .map(|(_, value)| value)
     }
 
-    /// Gives an attribute a value, in its place or behind the others. Neither may have a zero byte in it.
+    /// Sets the value of an attribute. A new attribute becomes the last one. Neither name nor value may contain a zero
+    /// byte.
     pub fn set(&mut self, name: &[u8], value: &[u8]) {
         match self.pairs.iter_mut().find(|(there, _)| **there == *name) {
             Some((_, there)) => *there = value.into(),
@@ -140,26 +143,26 @@ impl XattrsBuf {
         }
     }
 
-    /// Takes an attribute out.
+    /// Removes an attribute.
     pub fn remove(&mut self, name: &[u8]) {
         self.pairs.retain(|(there, _)| **there != *name);
     }
 
-    /// Takes out those that go with the body.
+    /// Removes the user attributes, which are deleted with the body.
     pub fn remove_user(&mut self) {
         self.pairs.retain(|(name, _)| is_system_xattr(name));
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are no attributes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pairs.is_empty()
     }
 
-    /// What stands in front of a body; nothing when there are no attributes.
+    /// Encodes the section that precedes a body. The result is empty when there are no attributes.
     ///
     /// # Panics
-    /// When they take 4 GiB; no command can bring so much.
+    /// Panics if the section reaches 4 GiB, which no command can bring about.
     #[must_use]
     pub fn section(&self) -> Vec<u8> {
         if self.pairs.is_empty() {
@@ -187,10 +190,10 @@ impl XattrsBuf {
     }
 }
 
-/// Checks the sizes of a document: the users' attributes share the body's limit, system attributes have their own.
+/// Checks the sizes of a document: user attributes share the limit of the body, and system attributes have their own.
 ///
 /// # Errors
-/// [`Status::TooBig`].
+/// [`Status::TooBig`] when either limit is exceeded.
 pub fn check_xattr_sizes<'a>(
     xattrs: impl Iterator<Item = (&'a [u8], &'a [u8])>,
     body_bytes: usize,
@@ -214,7 +217,7 @@ fn pair_len(name: &[u8], value: &[u8]) -> usize {
     name.len() + value.len() + 2
 }
 
-/// As many bytes as the length in front says, and what stands behind.
+/// Reads a length field and that many bytes. Returns them and the remaining bytes.
 fn take_counted(bytes: &[u8]) -> Result<(&[u8], &[u8]), Status> {
     let (len, rest) = bytes
         .split_first_chunk::<LEN>()
@@ -223,10 +226,10 @@ fn take_counted(bytes: &[u8]) -> Result<(&[u8], &[u8]), Status> {
         .ok_or(Status::XattrInvalid)
 }
 
-/// A name and its value, and what stands behind them.
-type Pair<'a> = ((&'a [u8], &'a [u8]), &'a [u8]);
+/// A name with its value, and the remaining bytes.
+type ParsedPair<'a> = ((&'a [u8], &'a [u8]), &'a [u8]);
 
-fn take_pair(bytes: &[u8]) -> Result<Pair<'_>, Status> {
+fn take_pair(bytes: &[u8]) -> Result<ParsedPair<'_>, Status> {
     let (pair, rest) = take_counted(bytes)?;
     let mut parts = pair.splitn(3, |byte| *byte == 0);
     match (parts.next(), parts.next(), parts.next()) {
@@ -247,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_are_those_of_the_document() {
+    fn section_has_the_documented_encoding() {
         let all = attributes(&[(b"_sync", br#"{"cas":"deadbeefcafefeed"}"#), (b"m", b"1")]);
         let expected = [
             b"\0\0\0\x2d\0\0\0\x21_sync\0".as_slice(),
@@ -274,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_section_is_refused() {
+    fn malformed_sections_are_rejected() {
         for bytes in [
             &b""[..],
             b"\0\0\0",
@@ -293,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn names_have_rules() {
+    fn invalid_xattr_names_are_rejected() {
         for good in [
             &b"_s"[..],
             b"user",
@@ -317,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn system_attributes_have_a_limit_of_their_own() {
+    fn system_attributes_have_their_own_size_limit() {
         let large = |bytes: usize| vec![b'1'; bytes];
         let check = |name: &[u8], value: usize, body: usize| {
             check_xattr_sizes([(name, &large(value)[..])].into_iter(), body)

@@ -1,4 +1,4 @@
-//! Values of settings as text: how each kind is read, shown and explained.
+//! Setting values as text: parsing, formatting and explanation of each kind.
 
 mod nearest;
 
@@ -9,22 +9,22 @@ use std::time::Duration;
 
 pub use nearest::nearest;
 
-/// A kind of value.
+/// A type of setting values.
 pub trait SettingValue: Sized {
-    /// Its form, for documentation and error messages.
+    /// The expected form, for documentation and error messages.
     const KIND: &'static str;
 
-    /// Reads it.
+    /// Parses a value.
     ///
     /// # Errors
     /// The expected form, as the end of a sentence.
     fn read(text: &str) -> Result<Self, String>;
 
-    /// Shows it so that [`SettingValue::read`] reads the same value.
+    /// Formats the value so that [`SettingValue::read`] parses it back.
     fn show(&self) -> String;
 }
 
-/// The error of [`SettingValue::read`].
+/// Returns the error text of [`SettingValue::read`].
 #[must_use]
 pub fn expected<T: SettingValue>() -> String {
     format!("expected {}", T::KIND)
@@ -58,7 +58,7 @@ impl SettingValue for IpAddr {
     const KIND: &'static str = "an IP address, or localhost";
 
     fn read(text: &str) -> Result<Self, String> {
-        // Without a lookup: on every machine it is this one, and 127.0.0.1 is the address that clients of it try.
+        // Resolved without a lookup: it is this address on every machine, and clients of 127.0.0.1 connect to it.
         if text.eq_ignore_ascii_case("localhost") {
             return Ok(Self::V4(Ipv4Addr::LOCALHOST));
         }
@@ -182,7 +182,7 @@ impl SettingValue for Duration {
     }
 }
 
-/// Digits and the text after them, without the space between.
+/// Splits the text into digits and unit, without the space between them.
 fn split_unit(text: &str) -> (&str, &str) {
     let end = text
         .find(|c: char| !c.is_ascii_digit())
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_read_and_shown() {
+    fn setting_values_survive_a_round_trip_as_text() {
         check("4096", Some(&Bytes(4096)), "4KiB");
         check("512 MiB", Some(&Bytes(512 << 20)), "512MiB");
         check("3gib", Some(&Bytes(3 << 30)), "3GiB");

@@ -1,7 +1,7 @@
-//! The name that somebody may have meant.
+//! Suggestions for misspelt names.
 
-/// The candidate with the fewest insertions, deletions, replacements and swaps of neighbours between it and
-/// `text`; the first of several.
+/// Returns the candidate with the smallest edit distance from `text`: insertions, deletions, replacements and swaps of
+/// neighbours. Of several, it returns the first.
 #[must_use]
 pub fn nearest<'a>(text: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     candidates
@@ -9,7 +9,7 @@ pub fn nearest<'a>(text: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .min_by_key(|candidate| distance(text.as_bytes(), candidate.as_bytes()))
 }
 
-/// Damerau-Levenshtein distance in its restricted form (optimal string alignment).
+/// Returns the Damerau-Levenshtein distance in its restricted form (optimal string alignment).
 fn distance(a: &[u8], b: &[u8]) -> usize {
     let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
     for (i, row) in rows.iter_mut().enumerate() {
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distances() {
+    fn edit_distance_counts_swaps_of_neighbours_once() {
         for (a, b, expected) in [
             ("", "", 0),
             ("", "abc", 3),
