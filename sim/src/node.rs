@@ -12,7 +12,7 @@ use kedge_bucket::{
 };
 use kedge_cluster::{Revision, Role};
 use kedge_disk::{Disk, Rng, SimDisk};
-use kedge_executor::{Manual, Pool};
+use kedge_executor::{ManualExecutor, Pool};
 use kedge_types::{Clock, ManualClock, Now, Seqno, VbId};
 use kedge_vbucket::VbState;
 use parking_lot::Mutex;
@@ -57,7 +57,7 @@ pub(crate) struct Process {
     node: usize,
     pub(crate) bucket: Arc<Bucket>,
     sink: Arc<Sink>,
-    manual: Manual,
+    manual: ManualExecutor,
     executor: kedge_executor::Executor,
     /// The revision of the map that it has.
     pub(crate) revision: Revision,
@@ -118,7 +118,7 @@ impl Node {
     /// # Errors
     /// Why it does not start: its disk has failed, or it finds there what cannot be.
     pub(crate) fn start(&mut self) -> Result<(), String> {
-        let (executor, manual) = Manual::new();
+        let (executor, manual) = ManualExecutor::new();
         let sink = Arc::new(Sink::default());
         let fatal = Arc::clone(&sink);
         let setup = BucketSetup {

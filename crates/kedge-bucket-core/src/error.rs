@@ -1,7 +1,7 @@
 //! Why a bucket does not open.
 
 use kedge_disk::DiskError;
-use kedge_executor::Refused;
+use kedge_executor::ScheduleError;
 use kedge_log::LogError;
 use kedge_storage::StorageError;
 use kedge_types::VbId;
@@ -49,7 +49,7 @@ pub enum BucketError {
     NotApplied(String),
     /// The executor takes no tasks any more, or has too many.
     #[error("the bucket's tasks are refused: {0}")]
-    Executor(#[from] Refused),
+    Executor(#[from] ScheduleError),
     /// Loading failed, and the reason was given to who waited first; or it was cut short by the bucket's end.
     #[error("bucket {0} could not be loaded")]
     NotLoaded(String),

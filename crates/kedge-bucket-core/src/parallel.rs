@@ -5,13 +5,13 @@
 
 use crate::error::BucketError;
 use crate::task::Component;
-use kedge_executor::{Kind, Pool, Priority};
+use kedge_executor::{Pool, Priority, TaskKind};
 use kedge_sync::{RankedCondvar, RankedMutex, ranks::ParallelState};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Help with reading files and log at a start.
-static LOAD: Kind = Kind::new(
+static LOAD: TaskKind = TaskKind::new(
     "load",
     Pool::Reader,
     Priority::High,

@@ -53,21 +53,22 @@ impl Parker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kedge_executor::{Context, Kind, Next, Pool, Priority, TaskSpec};
+    use kedge_executor::{Next, Pool, Priority, TaskContext, TaskKind, TaskSpec};
     use std::time::Duration;
 
-    static KIND: Kind = Kind::new("test", Pool::NonIo, Priority::Low, Duration::from_millis(1));
+    static KIND: TaskKind =
+        TaskKind::new("test", Pool::NonIo, Priority::Low, Duration::from_millis(1));
 
     #[test]
     fn a_parked_task_is_unparked_once() {
-        let (executor, manual) = kedge_executor::Manual::new();
+        let (executor, manual) = kedge_executor::ManualExecutor::new();
         let owner = executor.register("test").unwrap();
         let spec = TaskSpec {
             first_run: None,
             ..TaskSpec::new(&KIND, owner)
         };
         let task = executor
-            .schedule(spec, |_: &Context<'_>| Next::Sleep)
+            .schedule(spec, |_: &TaskContext<'_>| Next::Sleep)
             .unwrap();
         let parker = Parker::default();
         parker.set_task(task);

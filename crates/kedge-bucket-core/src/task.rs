@@ -8,7 +8,7 @@
 use crate::core::BucketCore;
 use crate::error::BucketError;
 use crate::phase::Phase;
-use kedge_executor::{Context, Kind, Next, Task, TaskId, TaskSpec};
+use kedge_executor::{Next, Task, TaskContext, TaskId, TaskKind, TaskSpec};
 use kedge_types::Status;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -29,12 +29,12 @@ pub trait Component: Send + Sync + 'static {
 /// A [`TaskBody`] as a task: it ends with its bucket, and its panic ends the bucket.
 struct BucketTask<C, W> {
     component: Arc<C>,
-    kind: &'static Kind,
+    kind: &'static TaskKind,
     body: W,
 }
 
 impl<C: Component, W: TaskBody<C>> Task for BucketTask<C, W> {
-    fn run(&mut self, context: &Context<'_>) -> Next {
+    fn run(&mut self, context: &TaskContext<'_>) -> Next {
         let core = self.component.core();
         if !matches!(core.phase(), Phase::Loading | Phase::Open) {
             return Next::Done;
@@ -75,7 +75,7 @@ impl<T> Drop for ChangeListener<T> {
 /// [`BucketError::Executor`].
 pub fn add_task<C: Component>(
     component: &Arc<C>,
-    kind: &'static Kind,
+    kind: &'static TaskKind,
     description: &'static str,
     body: impl TaskBody<C>,
 ) -> Result<TaskId, BucketError> {
@@ -96,7 +96,7 @@ pub fn add_task<C: Component>(
 /// Runs `work` once, as a task, and hands its result to `done`.
 pub fn submit_change<C: Component, T: Send + 'static>(
     component: &Arc<C>,
-    kind: &'static Kind,
+    kind: &'static TaskKind,
     work: impl FnOnce(&C) -> Result<T, Status> + Send + 'static,
     done: impl FnOnce(Result<T, Status>) + Send + 'static,
 ) {

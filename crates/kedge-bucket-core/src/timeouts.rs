@@ -3,13 +3,13 @@
 use crate::core::BucketCore;
 use crate::error::BucketError;
 use crate::task::{Component, TaskBody, add_task};
-use kedge_executor::{Kind, Next, Pool, Priority};
+use kedge_executor::{Next, Pool, Priority, TaskKind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Time-outs of parked commands.
-static DURABILITY_TIMEOUT: Kind = Kind::new(
+static DURABILITY_TIMEOUT: TaskKind = TaskKind::new(
     "durability_timeout",
     Pool::NonIo,
     Priority::High,

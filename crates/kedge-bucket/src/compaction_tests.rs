@@ -3,7 +3,7 @@
 use crate::bucket::{Bucket, Write};
 use kedge_bucket_core::{BucketConfig, BucketSetup, CompactionRate, Completions, Ctx, Recovery};
 use kedge_disk::{Disk, SimDisk};
-use kedge_executor::Manual;
+use kedge_executor::ManualExecutor;
 use kedge_persistence::{CompactionReport, CompactionRequest};
 use kedge_types::{Cas, Clock, Datatype, DocKey, ManualClock, Now, VbId};
 use kedge_vbucket::{Completion, Cookie, Eviction, PageOut, StoreMode};
@@ -19,7 +19,7 @@ impl Completions for Nobody {
 
 struct Driven {
     bucket: Arc<Bucket>,
-    manual: Manual,
+    manual: ManualExecutor,
     clock: Arc<ManualClock>,
 }
 
@@ -30,7 +30,7 @@ fn open() -> Driven {
         unix_ns: 1_700_000_000_000_000_000,
         mono_ns: 1_000_000_000,
     }));
-    let (executor, manual) = Manual::new();
+    let (executor, manual) = ManualExecutor::new();
     let mut config = BucketConfig::new("test", 1, 1 << 30);
     config.compaction.throttle = CompactionRate::Off;
     let bucket = Bucket::open(BucketSetup {

@@ -17,7 +17,7 @@
 //!     Topology, Write,
 //! };
 //! use kedge_disk::SimDisk;
-//! use kedge_executor::{Config, Executor};
+//! use kedge_executor::{ExecutorConfig, Executor};
 //! use kedge_types::{
 //!     Cas, Clock, CollectionId, Datatype, DocKey, Durability, DurabilityLevel, SystemClock,
 //! };
@@ -33,7 +33,7 @@
 //! }
 //!
 //! let (sender, completed) = mpsc::channel();
-//! let (clock, executor) = (Arc::new(SystemClock::new()), Executor::new(Config::default())?);
+//! let (clock, executor) = (Arc::new(SystemClock::new()), Executor::new(ExecutorConfig::default())?);
 //! let bucket = Bucket::open(BucketSetup {
 //!     disk: Arc::new(SimDisk::new(1)),
 //!     dir: "/data/buckets/default".into(),

@@ -4,7 +4,7 @@ use crate::bucket::Bucket;
 use crate::tasks::WARMUP;
 use kedge_bucket_core::BucketError;
 use kedge_bucket_core::{BucketSetup, Phase};
-use kedge_executor::{Context, Next, Task, TaskSpec};
+use kedge_executor::{Next, Task, TaskContext, TaskSpec};
 use kedge_persistence::{LoadReport, keeps_log};
 use kedge_sync::{RankedMutex, ranks::Vbucket};
 use kedge_vbucket::VBucket;
@@ -17,7 +17,7 @@ struct Warmup {
 }
 
 impl Task for Warmup {
-    fn run(&mut self, _: &Context<'_>) -> Next {
+    fn run(&mut self, _: &TaskContext<'_>) -> Next {
         self.bucket.load(self.uuid);
         Next::Done
     }

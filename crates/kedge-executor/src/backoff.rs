@@ -1,19 +1,19 @@
-//! Whether to try again what may not pay: after failures ever more rarely, after a success every time.
+//! Exponential backoff that counts opportunities instead of time. After a success every opportunity is taken.
 
-/// Chances passed over after the first failure.
+/// Number of opportunities skipped after the first failure.
 const FIRST_PAUSE: u32 = 4;
-/// Chances passed over at most.
+/// Largest number of opportunities skipped after a failure.
 const LAST_PAUSE: u32 = 64;
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Backoff {
-    /// Chances to be passed over after the next failure.
+pub(crate) struct AttemptBackoff {
+    /// Number of opportunities to skip after the next failure.
     pause: u32,
-    /// Chances still to be passed over.
+    /// Number of opportunities still to skip.
     left: u32,
 }
 
-impl Backoff {
+impl AttemptBackoff {
     pub(crate) const fn new() -> Self {
         Self {
             pause: FIRST_PAUSE,
@@ -21,14 +21,14 @@ impl Backoff {
         }
     }
 
-    /// There is a chance to try. Returns whether to take it; then [`Self::note`] must follow.
+    /// Returns `true` if this opportunity is to be taken. The caller then reports the result to [`Self::note`].
     pub(crate) fn try_now(&mut self) -> bool {
         let now = self.left == 0;
         self.left = self.left.saturating_sub(1);
         now
     }
 
-    /// How the attempt went.
+    /// Records the result of an attempt.
     pub(crate) fn note(&mut self, paid: bool) {
         if paid {
             *self = Self::new();
@@ -44,9 +44,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_pays_is_tried_every_time_and_what_does_not_ever_more_rarely() {
-        let mut backoff = Backoff::new();
-        let attempts = |backoff: &mut Backoff, chances: u32, paid| {
+    fn attempts_become_rarer_after_failures_and_resume_after_a_success() {
+        let mut backoff = AttemptBackoff::new();
+        let attempts = |backoff: &mut AttemptBackoff, chances: u32, paid| {
             let mut count = 0;
             for _ in 0..chances {
                 if backoff.try_now() {

@@ -1,43 +1,43 @@
-//! What an executor and a task are made from.
+//! The configuration of an executor and the specification of a task.
 
-use crate::kind::{Kind, Pool};
+use crate::kind::{Pool, TaskKind};
 use crate::owners::OwnerId;
-use crate::threads::Threads;
+use crate::threads::ThreadCount;
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// How many threads the pools have, and how the operating system treats them.
+/// The configuration of an executor: sizes and priority of its thread pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Config {
-    /// Threads of [`Pool::Reader`].
-    pub reader: Threads,
-    /// Threads of [`Pool::Writer`].
-    pub writer: Threads,
-    /// Threads of [`Pool::AuxIo`].
-    pub auxio: Threads,
-    /// Threads of [`Pool::NonIo`].
-    pub nonio: Threads,
-    /// What is added to the nice value of the threads of [`Pool::AuxIo`], 0 to 19: long work leaves the processor to
-    /// what clients wait for.
+pub struct ExecutorConfig {
+    /// Number of threads of [`Pool::Reader`].
+    pub reader: ThreadCount,
+    /// Number of threads of [`Pool::Writer`].
+    pub writer: ThreadCount,
+    /// Number of threads of [`Pool::AuxIo`].
+    pub auxio: ThreadCount,
+    /// Number of threads of [`Pool::NonIo`].
+    pub nonio: ThreadCount,
+    /// Increment of the nice value of [`Pool::AuxIo`] threads, 0 to 19, so that long work yields the processor to work
+    /// that clients wait for.
     pub auxio_nice: i32,
 }
 
-impl Default for Config {
+impl Default for ExecutorConfig {
     fn default() -> Self {
         Self {
-            reader: Threads::default(),
-            writer: Threads::default(),
-            auxio: Threads::default(),
-            nonio: Threads::default(),
+            reader: ThreadCount::default(),
+            writer: ThreadCount::default(),
+            auxio: ThreadCount::default(),
+            nonio: ThreadCount::default(),
             auxio_nice: 5,
         }
     }
 }
 
-impl Config {
-    /// The threads of one pool.
+impl ExecutorConfig {
+    /// Returns the number of threads configured for a pool.
     #[must_use]
-    pub fn threads(&self, pool: Pool) -> Threads {
+    pub fn threads(&self, pool: Pool) -> ThreadCount {
         match pool {
             Pool::Reader => self.reader,
             Pool::Writer => self.writer,
@@ -47,25 +47,26 @@ impl Config {
     }
 }
 
-/// What a task is scheduled with.
+/// The specification of a task: kind, owner and first run.
 #[derive(Clone, Debug)]
 pub struct TaskSpec {
-    /// What it is.
-    pub kind: &'static Kind,
-    /// Whom it belongs to.
+    /// The kind of the task.
+    pub kind: &'static TaskKind,
+    /// The owner of the task.
     pub owner: OwnerId,
-    /// What it does, for who looks at the list of tasks; the kind's name if it is empty.
+    /// A description for operators that list the tasks. The kind's name is used if it is empty.
     pub description: Cow<'static, str>,
-    /// When it runs first: so long from now; None to sleep until it is woken.
+    /// The delay until the first run. `None` means that the task sleeps until a wake.
     pub first_run: Option<Duration>,
-    /// When its owner is unregistered without force it gets one more run, see [`crate::Context::is_last_run`].
+    /// `true` if the task runs once more when its owner is unregistered without force, see
+    /// [`crate::TaskContext::is_last_run`].
     pub wants_last_run: bool,
 }
 
 impl TaskSpec {
-    /// A task that runs as soon as there is a thread.
+    /// Creates the specification of a task whose first run is due immediately.
     #[must_use]
-    pub fn new(kind: &'static Kind, owner: OwnerId) -> Self {
+    pub fn new(kind: &'static TaskKind, owner: OwnerId) -> Self {
         Self {
             kind,
             owner,

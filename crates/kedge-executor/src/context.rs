@@ -1,44 +1,45 @@
-//! What a task sees while it runs.
+//! The context of a task's run.
 
 use crate::TaskId;
 use crate::executor::Executor;
 use std::time::Duration;
 
-/// Given to every run of a task.
+/// The context that a task receives for each run.
 #[derive(Debug)]
-pub struct Context<'a> {
+pub struct TaskContext<'a> {
     pub(crate) executor: &'a Executor,
     pub(crate) id: TaskId,
     pub(crate) now_ns: u64,
     pub(crate) last: bool,
 }
 
-impl Context<'_> {
-    /// The executor, to schedule, wake and cancel, the task itself too.
+impl TaskContext<'_> {
+    /// Returns the executor. A task may schedule, wake and cancel through it, itself included.
     #[must_use]
     pub fn executor(&self) -> &Executor {
         self.executor
     }
 
-    /// The task's id.
+    /// Returns the id of the task.
     #[must_use]
     pub fn id(&self) -> TaskId {
         self.id
     }
 
-    /// When the run began, since the executor's beginning.
+    /// Returns the start time of the run, relative to the creation of the executor.
     #[must_use]
     pub fn now(&self) -> Duration {
         Duration::from_nanos(self.now_ns)
     }
 
-    /// Whether this is the last run, as the owner is being unregistered: see [`crate::TaskSpec::wants_last_run`].
+    /// Returns `true` in the last run of a task whose owner is being unregistered, see
+    /// [`crate::TaskSpec::wants_last_run`].
     #[must_use]
     pub fn is_last_run(&self) -> bool {
         self.last
     }
 
-    /// Whether the task was cancelled meanwhile. A long run should look at it now and then.
+    /// Returns `true` if the task has been cancelled during this run. Long runs check it from time to time.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.executor.inner.is_cancelled(self.id)

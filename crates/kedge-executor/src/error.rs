@@ -1,28 +1,29 @@
-//! What can go wrong.
+//! The errors of the executor.
 
-/// Why a closure gave no result.
+/// The reason why a closure has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Ended {
-    /// It was cancelled before it ran, by its handle, its owner's end or the executor's.
+pub enum TaskError {
+    /// The closure was cancelled before it ran: through its id, by the end of its owner, or by the shutdown of the
+    /// executor.
     #[error("the task was cancelled before it ran")]
     Cancelled,
-    /// It panicked; with the panic's text.
+    /// The closure panicked with this message.
     #[error("the task panicked: {0}")]
     Panicked(String),
-    /// It was not taken at all.
+    /// The executor did not accept the closure.
     #[error(transparent)]
-    Refused(#[from] Refused),
+    NotScheduled(#[from] ScheduleError),
 }
 
-/// Why a task was not taken.
+/// The reason why the executor did not accept a task or an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refused {
-    /// Its owner is being unregistered or is gone, or the executor is shut down.
+pub enum ScheduleError {
+    /// The owner is unregistered or being unregistered, or the executor is shut down.
     #[error("the task's owner is not registered any more")]
     NoOwner,
-    /// There are as many tasks as there may be.
+    /// The limit on the number of tasks or owners is reached.
     #[error("there are too many tasks")]
     TooMany,
 }

@@ -1,40 +1,41 @@
-//! What there is to see of an executor.
+//! The statistics of an executor.
 
 use crate::TaskId;
 use crate::executor::Executor;
 use crate::kind::Pool;
 use crate::pool::PoolShared;
-use crate::slab::{NEVER, Slot};
-use crate::state::{Phase, View};
-use crate::stats::{KindInfo, KindStats, PoolInfo, TaskInfo, TaskState};
+use crate::slab::{NEVER, TaskSlot};
+use crate::state::{StateWord, TaskPhase};
+use crate::stats::{KindCounters, PoolInfo, TaskInfo, TaskKindStats, TaskState};
 use crate::sync::Ordering;
 use std::time::Duration;
 
 impl Executor {
-    /// The pools.
+    /// Returns figures of the pools.
     #[must_use]
     pub fn pools(&self) -> Vec<PoolInfo> {
         self.inner.pools.iter().map(PoolShared::info).collect()
     }
 
-    /// Whether a task of a pool is due and no thread is left for it: who could as well rest on its thread lets it go then.
+    /// Returns `true` if a due task of the pool has no thread left. A task that blocks its thread should then release
+    /// it.
     #[must_use]
     pub fn lacks_threads(&self, pool: Pool) -> bool {
         self.inner.pools[pool as usize].lacks_threads()
     }
 
-    /// The kinds of which there were tasks, in the order in which they came.
+    /// Returns figures of all task kinds that have been used, in order of first use.
     #[must_use]
-    pub fn kinds(&self) -> Vec<KindInfo> {
-        self.inner.kinds.iter().map(KindStats::info).collect()
+    pub fn kinds(&self) -> Vec<TaskKindStats> {
+        self.inner.kinds.iter().map(KindCounters::info).collect()
     }
 
-    /// Sets the histograms and counts of all kinds to 0.
+    /// Resets the histograms and counters of all kinds.
     pub fn reset_stats(&self) {
-        self.inner.kinds.iter().for_each(KindStats::reset);
+        self.inner.kinds.iter().for_each(KindCounters::reset);
     }
 
-    /// The tasks there are. Those that come and go meanwhile may be missing.
+    /// Lists the current tasks. A task that is created or ends during the call may be missing.
     #[must_use]
     pub fn tasks(&self) -> Vec<TaskInfo> {
         let slots = self.inner.slab.iter();
@@ -43,7 +44,7 @@ impl Executor {
             .collect()
     }
 
-    fn task(&self, index: u32, slot: &Slot) -> Option<TaskInfo> {
+    fn task(&self, index: u32, slot: &TaskSlot) -> Option<TaskInfo> {
         let view = slot.state.load();
         let state = self.state(view, slot)?;
         let kind = self.inner.kinds.get(slot.kind()).kind;
@@ -63,15 +64,15 @@ impl Executor {
                 Duration::from_nanos(self.inner.clock.now_ns().saturating_sub(begun_ns))
             }),
         };
-        // The place may belong to another task by now.
+        // The slot may belong to another task by now.
         (slot.state.load().generation() == view.generation()).then_some(info)
     }
 
-    fn state(&self, view: View, slot: &Slot) -> Option<TaskState> {
+    fn state(&self, view: StateWord, slot: &TaskSlot) -> Option<TaskState> {
         Some(match view.phase()? {
-            Phase::Queued => TaskState::Queued,
-            Phase::Running => TaskState::Running,
-            Phase::Asleep => {
+            TaskPhase::Queued => TaskState::Queued,
+            TaskPhase::Running => TaskState::Running,
+            TaskPhase::Asleep => {
                 let deadline_ns = slot.deadline_ns.load(Ordering::SeqCst);
                 let left_ns = deadline_ns.saturating_sub(self.inner.clock.now_ns());
                 TaskState::Snoozing((deadline_ns != NEVER).then(|| Duration::from_nanos(left_ns)))

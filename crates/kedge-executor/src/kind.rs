@@ -1,30 +1,30 @@
-//! What tasks are: their pool, their priority, how long a run should take.
+//! Pools, priorities and kinds of tasks.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Kinds that one process may have.
+/// Largest number of kinds in a process.
 pub(crate) const MAX_KINDS: usize = 256;
 
-/// A pool of threads. What is long, or what no client waits for, belongs on [`Pool::AuxIo`].
+/// A pool of threads. Long work, and work that no client waits for, belongs on [`Pool::AuxIo`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pool {
-    /// Short reads of the disk that a client waits for.
+    /// Short reads from disk that a client waits for.
     Reader = 0,
-    /// Short writes to the disk that a client waits for.
+    /// Short writes to disk that a client waits for.
     Writer = 1,
-    /// Long work on files: its threads have a lower priority in the operating system.
+    /// Long work on files. Its threads have a lower priority in the operating system.
     AuxIo = 2,
-    /// Work that needs the processor only.
+    /// Work without I/O.
     NonIo = 3,
 }
 
 impl Pool {
-    /// All of them.
+    /// All pools.
     pub const ALL: [Self; 4] = [Self::Reader, Self::Writer, Self::AuxIo, Self::NonIo];
 
-    /// Its name; thread 0 of it is called `NAME-0`.
+    /// Returns the name of the pool. Its threads are named `NAME-0` and so on.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -36,14 +36,14 @@ impl Pool {
     }
 }
 
-/// Which of a pool's due tasks runs first. One that is passed over [`crate::PATIENCE`] times runs whatever its priority.
+/// The order of a pool's due tasks. A priority that was passed over [`crate::STARVATION_LIMIT`] times is served next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Priority {
-    /// A client waits for it.
+    /// For tasks that a client waits for.
     High = 0,
-    /// The usual.
+    /// The default.
     Normal = 1,
-    /// Whenever there is time.
+    /// For tasks that run when no others are due.
     Low = 2,
 }
 
@@ -51,18 +51,18 @@ impl Priority {
     pub(crate) const COUNT: usize = 3;
 }
 
-/// What a task is: a `static` that the tasks of that kind refer to. A crate keeps its kinds in one file, so that they
-/// can be read as a table.
+/// The kind of a task: a `static` to which the tasks of that kind refer. A crate defines its kinds in one file, which
+/// reads as a table.
 ///
 /// ```
-/// use kedge_executor::{Kind, Pool, Priority};
+/// use kedge_executor::{TaskKind, Pool, Priority};
 /// use std::time::Duration;
 ///
-/// static APPLY: Kind = Kind::new("log_apply", Pool::Writer, Priority::Normal, Duration::from_millis(250));
+/// static APPLY: TaskKind = TaskKind::new("log_apply", Pool::Writer, Priority::Normal, Duration::from_millis(250));
 /// assert_eq!(APPLY.name(), "log_apply");
 /// ```
 #[derive(Debug)]
-pub struct Kind {
+pub struct TaskKind {
     name: &'static str,
     pool: Pool,
     priority: Priority,
@@ -70,11 +70,11 @@ pub struct Kind {
     index: OnceLock<usize>,
 }
 
-/// Index of the next kind that is used for the first time.
+/// The index of the next kind that is used for the first time.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
-impl Kind {
-    /// A kind. A run that takes longer than `expected` is logged and counted.
+impl TaskKind {
+    /// Creates a kind. Runs that take longer than `expected` are logged and counted.
     #[must_use]
     pub const fn new(
         name: &'static str,
@@ -91,31 +91,31 @@ impl Kind {
         }
     }
 
-    /// Its name in statistics and logs.
+    /// Returns the name in statistics and logs.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Where its tasks run.
+    /// Returns the pool of the kind's tasks.
     #[must_use]
     pub const fn pool(&self) -> Pool {
         self.pool
     }
 
-    /// Which of a pool's due tasks run first.
+    /// Returns the priority of the kind's tasks in their pool.
     #[must_use]
     pub const fn priority(&self) -> Priority {
         self.priority
     }
 
-    /// How long a run takes at most when all is well.
+    /// Returns the longest expected duration of a run.
     #[must_use]
     pub const fn expected(&self) -> Duration {
         self.expected
     }
 
-    /// Its place in tables, the same in all executors of the process.
+    /// Returns the index in tables, which is the same in all executors of the process.
     pub(crate) fn index(&self) -> usize {
         *self.index.get_or_init(|| {
             let index = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -128,13 +128,13 @@ impl Kind {
     }
 }
 
-/// Closures that came through [`crate::Executor::submit`] without a kind of their own.
-pub(crate) static CLOSURES: [Kind; 4] = {
+/// The kinds of closures that [`crate::Executor::submit`] runs, one per pool.
+pub(crate) static CLOSURES: [TaskKind; 4] = {
     const EXPECTED: Duration = Duration::from_secs(1);
     [
-        Kind::new("reader_closure", Pool::Reader, Priority::Normal, EXPECTED),
-        Kind::new("writer_closure", Pool::Writer, Priority::Normal, EXPECTED),
-        Kind::new("auxio_closure", Pool::AuxIo, Priority::Normal, EXPECTED),
-        Kind::new("nonio_closure", Pool::NonIo, Priority::Normal, EXPECTED),
+        TaskKind::new("reader_closure", Pool::Reader, Priority::Normal, EXPECTED),
+        TaskKind::new("writer_closure", Pool::Writer, Priority::Normal, EXPECTED),
+        TaskKind::new("auxio_closure", Pool::AuxIo, Priority::Normal, EXPECTED),
+        TaskKind::new("nonio_closure", Pool::NonIo, Priority::Normal, EXPECTED),
     ]
 };

@@ -1,41 +1,41 @@
-//! Task pools: work is scheduled on Reader, Writer, AuxIO and NonIO threads, sleeps until a time or a wake, and ends
-//! with its owner.
+//! Task pools: work runs on Reader, Writer, AuxIO and NonIO threads, sleeps until a time or a wake, and ends with its
+//! owner.
 //!
-//! * A [`Task`] belongs to a [`Kind`] (pool, priority, how long a run should take) and to an owner. Each run says what
-//!   comes [`Next`].
-//! * [`Executor::wake`] posts and returns; no wake is lost, and a task never runs on two threads at once.
-//! * [`Executor::submit`] runs a closure once; its [`Handle`] is waited for or awaited.
+//! * A [`Task`] belongs to a [`TaskKind`] (pool, priority, expected duration) and to an owner. Each run returns what
+//!   happens [`Next`].
+//! * [`Executor::wake`] returns immediately; no wake is lost, and a task never runs on two threads at once.
+//! * [`Executor::submit`] runs a closure once; its [`TaskHandle`] returns the result to a thread or a future.
 //! * [`Executor::unregister`] ends all tasks of an owner.
-//! * [`Manual`] is the same executor without threads, with a clock that moves when told.
+//! * [`ManualExecutor`] is the same executor without threads, with a clock that a test advances.
 //!
-//! How it works: the state of a task is one atomic word (`state`), its place in a slab is found by its id without a
-//! lock (`slab`). Each pool has a queue in the order of priorities and owners' turns (`queue`), under one lock together
-//! with who sleeps and who searches (`pool`). Deadlines are in the tasks; a heap knows only when to look at them
-//! (`timers`).
+//! Implementation: the state of a task is one atomic word (`state`), and the id of a task leads to its slot in a slab
+//! without a lock (`slab`). Each pool has a run queue ordered by priority, round-robin among owners (`queue`). One lock
+//! protects the queue and the sets of sleeping and searching threads (`pool`). Slots store deadlines; a heap stores
+//! only the times at which to check slots (`timers`).
 //!
 //! # Example
 //!
-//! A task is scheduled, woken, postponed and cancelled. [`Manual`] is the executor of tests: its clock moves when told, so the
-//! example needs no sleep.
+//! A task is scheduled, woken, postponed and cancelled. [`ManualExecutor`] is the executor for tests: tests advance its clock,
+//! so the example needs no sleep.
 //!
 //! ```
 //! use std::sync::Arc;
 //! use std::sync::atomic::{AtomicUsize, Ordering};
 //! use std::time::Duration;
 //!
-//! use kedge_executor::{Context, Kind, Manual, Next, Pool, Priority, TaskSpec};
+//! use kedge_executor::{TaskContext, TaskKind, ManualExecutor, Next, Pool, Priority, TaskSpec};
 //!
 //! // A kind is a static: name, pool, priority, and the longest time that a run should take.
-//! static SWEEP: Kind = Kind::new("sweep", Pool::NonIo, Priority::Low, Duration::from_millis(50));
+//! static SWEEP: TaskKind = TaskKind::new("sweep", Pool::NonIo, Priority::Low, Duration::from_millis(50));
 //! const MINUTE: Duration = Duration::from_secs(60);
 //!
-//! let (executor, manual) = Manual::new();
+//! let (executor, manual) = ManualExecutor::new();
 //! let owner = executor.register("bucket default")?;
 //! let runs = Arc::new(AtomicUsize::new(0));
 //!
 //! // Schedule: the first run is due at once. Each run returns when the next one is due.
 //! let counter = Arc::clone(&runs);
-//! let id = executor.schedule(TaskSpec::new(&SWEEP, owner), move |_: &Context<'_>| {
+//! let id = executor.schedule(TaskSpec::new(&SWEEP, owner), move |_: &TaskContext<'_>| {
 //!     counter.fetch_add(1, Ordering::Relaxed);
 //!     Next::Snooze(MINUTE)
 //! })?;
@@ -65,15 +65,15 @@
 //! // Unregister: returns when no task of the owner runs or exists.
 //! executor.unregister(owner, false);
 //! executor.shutdown();
-//! # Ok::<(), kedge_executor::Refused>(())
+//! # Ok::<(), kedge_executor::ScheduleError>(())
 //! ```
 //!
 //! With threads, an executor is created by [`Executor::new`]. A closure that runs once needs no kind and no owner:
 //!
 //! ```
-//! use kedge_executor::{Config, Executor, Pool, Threads};
+//! use kedge_executor::{ExecutorConfig, Executor, Pool, ThreadCount};
 //!
-//! let executor = Executor::new(Config { reader: Threads::Fixed(2), ..Config::default() })?;
+//! let executor = Executor::new(ExecutorConfig { reader: ThreadCount::Fixed(2), ..ExecutorConfig::default() })?;
 //! let handle = executor.submit(Pool::Reader, || std::fs::read_to_string("Cargo.toml"));
 //! let manifest = handle.wait().expect("neither cancelled nor panicked")?;
 //! assert!(manifest.contains("kedge-executor"));
@@ -81,7 +81,6 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
-mod awaited;
 mod backoff;
 mod clock;
 mod config;
@@ -89,37 +88,44 @@ mod context;
 mod error;
 mod executor;
 mod info;
-mod job;
 mod kind;
 mod manual;
+mod next;
+mod one_shot;
 mod owners;
 mod pool;
 mod promise;
 mod queue;
 mod run;
+mod run_waiters;
 mod slab;
 mod state;
 mod stats;
-mod submitter;
+mod submit;
+mod submit_spin;
 mod sync;
+mod task;
 mod threads;
 mod timers;
+mod worker_threads;
 mod workers;
 
-pub use config::{Config, TaskSpec};
-pub use context::Context;
-pub use error::{Ended, Refused};
+pub use config::{ExecutorConfig, TaskSpec};
+pub use context::TaskContext;
+pub use error::{ScheduleError, TaskError};
 pub use executor::Executor;
-pub use job::{Handle, Next, Task};
-pub use kind::{Kind, Pool, Priority};
-pub use manual::Manual;
+pub use kind::{Pool, Priority, TaskKind};
+pub use manual::ManualExecutor;
+pub use next::Next;
 pub use owners::OwnerId;
-pub use queue::PATIENCE;
+pub use queue::STARVATION_LIMIT;
 pub use slab::MAX_TASKS;
-pub use stats::{Histogram, KindInfo, PoolInfo, TaskInfo, TaskState};
-pub use threads::{MAX_THREADS, Threads};
+pub use stats::{LatencyHistogram, PoolInfo, TaskInfo, TaskKindStats, TaskState};
+pub use submit::TaskHandle;
+pub use task::Task;
+pub use threads::{MAX_THREADS, ThreadCount};
 
-/// Names a task for as long as the executor lives: no two tasks have the same.
+/// The id of a task, unique for the lifetime of the executor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TaskId(u64);
 
@@ -136,7 +142,7 @@ impl TaskId {
         (self.0 >> 32) as u32
     }
 
-    /// As a number, for logs and statistics.
+    /// Returns the id as a number, for logs and statistics.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0

@@ -1,8 +1,7 @@
-//! An executor without threads, driven step by step, with a clock that moves when told: for tests that must come out
-//! the same every time.
+//! An executor without threads for deterministic tests: the test runs tasks step by step and advances the clock.
 
-use crate::clock::{Clock, nanos};
-use crate::config::Config;
+use crate::clock::{ExecutorClock, nanos};
+use crate::config::ExecutorConfig;
 use crate::executor::Executor;
 use crate::kind::Pool;
 use crate::slab::NEVER;
@@ -10,53 +9,53 @@ use crate::workers::Workers;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Drives an executor that has no threads.
+/// Drives an executor without threads.
 ///
 /// ```
-/// use kedge_executor::{Config, Context, Kind, Manual, Next, Pool, Priority, TaskSpec};
+/// use kedge_executor::{ExecutorConfig, TaskContext, TaskKind, ManualExecutor, Next, Pool, Priority, TaskSpec};
 /// use std::time::Duration;
 ///
-/// static TICK: Kind = Kind::new("tick", Pool::NonIo, Priority::Normal, Duration::from_millis(1));
+/// static TICK: TaskKind = TaskKind::new("tick", Pool::NonIo, Priority::Normal, Duration::from_millis(1));
 ///
-/// let (executor, manual) = Manual::new();
+/// let (executor, manual) = ManualExecutor::new();
 /// let owner = executor.register("test")?;
-/// let tick = |_: &Context<'_>| Next::Snooze(Duration::from_secs(60));
+/// let tick = |_: &TaskContext<'_>| Next::Snooze(Duration::from_secs(60));
 /// executor.schedule(TaskSpec::new(&TICK, owner), tick)?;
 /// assert_eq!(manual.run_ready(), 1);
 /// assert_eq!(manual.run_ready(), 0);
 /// assert_eq!(manual.advance(Duration::from_secs(300)), 5);
-/// # Ok::<(), kedge_executor::Refused>(())
+/// # Ok::<(), kedge_executor::ScheduleError>(())
 /// ```
 #[derive(Debug)]
-pub struct Manual {
+pub struct ManualExecutor {
     executor: Executor,
 }
 
-impl Manual {
-    /// An executor whose tasks run when this says so. The clock stands at 1 ns.
+impl ManualExecutor {
+    /// Creates an executor whose tasks run on calls of this driver only. Its clock starts at 1 ns.
     #[must_use]
     pub fn new() -> (Executor, Self) {
-        let clock = Clock::Virtual(1.into());
-        let executor = Executor::build(clock, Workers::new(Config::default()));
+        let clock = ExecutorClock::Virtual(1.into());
+        let executor = Executor::build(clock, Workers::new(ExecutorConfig::default()));
         let manual = Self {
             executor: executor.clone(),
         };
         (executor, manual)
     }
 
-    /// The time since the beginning.
+    /// Returns the time since the creation of the executor.
     #[must_use]
     pub fn now(&self) -> Duration {
         Duration::from_nanos(self.executor.inner.clock.now_ns())
     }
 
-    /// Runs the next task of a pool that is due. False if there is none.
+    /// Runs the next due task of a pool. Returns `false` if none is due.
     pub fn run_one(&self, pool: Pool) -> bool {
         self.executor.run_one(pool)
     }
 
-    /// Runs tasks, pool by pool, until none is due. Returns how many runs that took; a task that is for ever due never
-    /// lets it end.
+    /// Runs tasks, pool by pool, until none is due. Returns the number of runs. A task that is always due makes the
+    /// call endless.
     pub fn run_ready(&self) -> usize {
         let mut runs = 0;
         while self.executor.run_any() {
@@ -65,7 +64,7 @@ impl Manual {
         runs
     }
 
-    /// Moves the clock, from deadline to deadline, and at each runs what is due. Returns how many runs that took.
+    /// Advances the clock from deadline to deadline and runs the due tasks at each. Returns the number of runs.
     pub fn advance(&self, time: Duration) -> usize {
         let end_ns = self.executor.inner.clock.now_ns() + nanos(time);
         let mut runs = self.run_ready();
@@ -74,7 +73,7 @@ impl Manual {
             let ran = self.run_ready();
             runs += ran;
             if ran > 0 {
-                // What ran may be due again before that.
+                // The run may have made tasks due before that time.
                 continue;
             }
             let now_ns = self.executor.inner.clock.now_ns();
@@ -101,15 +100,16 @@ impl Executor {
     }
 
     fn set_time(&self, now_ns: u64) {
-        if let Clock::Virtual(clock) = &self.inner.clock {
+        if let ExecutorClock::Virtual(clock) = &self.inner.clock {
             clock.store(now_ns, Ordering::SeqCst);
         }
     }
 
-    /// On a manual executor: runs what is due, and lets time pass, until `is_so`. On one with threads: nothing.
+    /// On a manual executor: runs due tasks and advances the clock until `is_so`. On an executor with threads: does
+    /// nothing.
     ///
     /// # Panics
-    /// When nothing is left that could run.
+    /// Panics if no task can run any more, which is a deadlock.
     pub(crate) fn drive_until(&self, is_so: impl Fn() -> bool) {
         while self.is_manual() && !is_so() {
             if self.run_any() {

@@ -1,11 +1,12 @@
-//! Whom tasks belong to.
+//! The owners of tasks.
 //!
-//! Invariant: who adds a task fills its place, then looks whether the owner is open, then lets it run; who ends an owner
-//! closes it, then looks for its tasks. So one of them sees the other, and no task outlives its owner.
+//! Invariant: a thread that adds a task fills its slot, then checks that the owner is open, then makes the task
+//! runnable. A thread that ends an owner closes it, then lists its tasks. So at least one of the two sees the other,
+//! and no task outlives its owner.
 
 use crate::sync::{AtomicU32, Condvar, Mutex, Ordering};
 
-/// Owners that there may be at a time. Few in models, which try the orders of all looks at them.
+/// Largest number of concurrent owners. Models have few, because the checker explores the orders of all accesses.
 pub(crate) const MAX_OWNERS: usize = if cfg!(kedge_model) { 4 } else { 1_024 };
 
 const FREE: u32 = 0;
@@ -14,7 +15,7 @@ const CLOSING: u32 = 2;
 const PHASE: u32 = 3;
 const GENERATION: u32 = 4;
 
-/// Whom a task belongs to: a bucket, say. When it goes, [`crate::Executor::unregister`] ends all of its tasks.
+/// The owner of a set of tasks, for example a bucket. [`crate::Executor::unregister`] ends all tasks of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OwnerId {
     index: u16,
@@ -26,7 +27,7 @@ impl OwnerId {
         self.index
     }
 
-    /// The word while it is being ended.
+    /// Returns the word of an owner that is being unregistered.
     fn closing(self) -> u32 {
         self.word & !PHASE | CLOSING
     }
@@ -50,7 +51,7 @@ impl Default for Owners {
 }
 
 impl Owners {
-    /// Enters an owner. None when there are [`MAX_OWNERS`].
+    /// Registers an owner. Returns `None` if there are [`MAX_OWNERS`].
     pub(crate) fn open(&self, name: &str) -> Option<OwnerId> {
         let mut names = self.names.lock();
         let free = |word: &AtomicU32| word.load(Ordering::SeqCst) & PHASE == FREE;
@@ -76,7 +77,7 @@ impl Owners {
         self.word(owner.index).load(Ordering::SeqCst) == owner.word
     }
 
-    /// Refuses further tasks. False if it was not open.
+    /// Rejects further tasks. Returns `false` if the owner was not open.
     pub(crate) fn close(&self, owner: OwnerId) -> bool {
         self.word(owner.index)
             .compare_exchange(
@@ -88,7 +89,7 @@ impl Owners {
             .is_ok()
     }
 
-    /// A task of that owner is gone: tells who waits for the last one.
+    /// Notifies waiters that a task of the owner is gone.
     pub(crate) fn on_gone(&self, owner: u16) {
         if self.word(owner).load(Ordering::SeqCst) & PHASE == CLOSING {
             let _names = self.names.lock();
@@ -96,7 +97,7 @@ impl Owners {
         }
     }
 
-    /// Waits until `is_gone`, which is asked again after every [`Self::on_gone`] and [`Self::forget`].
+    /// Waits until `is_gone`, which is evaluated again after every [`Self::on_gone`] and [`Self::forget`].
     pub(crate) fn wait(&self, is_gone: impl Fn() -> bool) {
         let mut names = self.names.lock();
         while !is_gone() {
@@ -104,12 +105,12 @@ impl Owners {
         }
     }
 
-    /// Whether it was closed and is not forgotten yet.
+    /// Returns `true` if the owner is closed and still has its slot.
     pub(crate) fn is_closing(&self, owner: OwnerId) -> bool {
         self.word(owner.index).load(Ordering::SeqCst) == owner.closing()
     }
 
-    /// Forgets an owner that was closed and has no tasks. Several may do so, and one of them does.
+    /// Frees the slot of a closed owner without tasks. Of concurrent calls, one has the effect.
     pub(crate) fn forget(&self, owner: OwnerId) {
         let free = owner.word & !PHASE | FREE;
         let forgotten = self.word(owner.index).compare_exchange(
@@ -124,7 +125,7 @@ impl Owners {
         }
     }
 
-    /// All that there are, those too that are closed and not forgotten yet.
+    /// Returns all owners, including closed ones whose slots are not free yet.
     pub(crate) fn all(&self) -> Vec<OwnerId> {
         let owners = self.words.iter().enumerate().filter_map(|(at, word)| {
             let word = word.load(Ordering::SeqCst);

@@ -1,38 +1,38 @@
-//! The threads of one pool: who runs, who looks for work, who sleeps.
+//! The threads of one pool: running, searching and sleeping.
 //!
-//! Waking a sleeping thread costs about 20 us, a hundred times what a short task takes. So at most one thread of a pool
-//! is the *searcher*: it spins for work, was woken for it just now, or runs tasks that are so quick that it will look
-//! again before another could be awake. While there is one, a new task wakes nobody.
+//! Waking a sleeping thread takes about 20 us, a hundred times the duration of a short task. So at most one thread of a
+//! pool is the *searcher*. It spins for work, or has just been woken, or runs tasks so short that it reads the queue
+//! again before another thread could wake up. While a pool has a searcher, a new task wakes no thread.
 //!
 //! Invariants:
-//! * A task in the queue has a searcher, or a thread that was not idle since the task came and looks at the queue when
-//!   its run ends, or there is no idle thread. If the searcher turns out to be held up, the next task wakes another, or
-//!   the watch (see `workers`) does so within about a millisecond.
-//! * An idle thread is in `idle`, once, and sleeps until its `awake` is set by who took it out.
+//! * While a task is queued, the pool has a searcher, or a busy thread that reads the queue after its run, or no idle
+//!   thread. If the searcher is delayed, the next task wakes another thread, or the watchdog (see `workers`) does so
+//!   within about a millisecond.
+//! * An idle thread is in `idle` once. It sleeps until the thread that removes it from there sets its `awake`.
 
 use crate::Priority;
 use crate::kind::Pool;
-use crate::queue::{Index, RunQueue};
+use crate::queue::{RunQueue, SlotIndex};
 use crate::stats::PoolInfo;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, Thread, thread};
 use std::sync::{Arc, OnceLock};
 
-/// A searcher that runs a task or spins is waited for this long after it was heard of. More than a quick task takes, and
-/// not much more: it may have lost its processor.
+/// Time in ns for which a searcher that runs or spins counts as alive after its last sign of life. It is a little
+/// longer than a short task, because the searcher may have lost its processor.
 const ALIVE_NS: u64 = 5_000;
-/// A searcher that was woken is waited for this long.
+/// Time in ns for which a woken searcher counts as alive.
 const WAKES_NS: u64 = 20_000;
-/// With more quick tasks waiting than this a second thread helps.
+/// Number of queued short tasks above which a second thread is woken.
 const BACKLOG: usize = 32;
 
-/// A thread of the pool, as the others see it.
+/// The part of a pool's thread that other threads access.
 #[derive(Debug, Default)]
-pub(crate) struct Worker {
+pub(crate) struct PoolWorker {
     awake: AtomicBool,
     thread: OnceLock<Thread>,
 }
 
-impl Worker {
+impl PoolWorker {
     pub(crate) fn enter(&self) {
         self.thread.get_or_init(thread::current);
     }
@@ -45,7 +45,7 @@ impl Worker {
 
     pub(crate) fn wake(&self) {
         self.awake.store(true, Ordering::SeqCst);
-        // A thread that has not begun yet sees `awake` before it sleeps.
+        // A thread that has not started yet sees `awake` before it sleeps.
         if let Some(thread) = self.thread.get() {
             thread.unpark();
         }
@@ -55,28 +55,28 @@ impl Worker {
 #[derive(Clone, Copy, Debug)]
 struct Searcher {
     worker: usize,
-    /// So long it is waited for.
+    /// The end of the time for which the searcher counts as alive.
     until_ns: u64,
 }
 
-/// On a cache line of its own, so that looking at it does not hold up who uses its neighbours.
+/// A value on a cache line of its own, to avoid false sharing.
 #[derive(Debug)]
 #[repr(align(128))]
-struct OwnLine<T>(T);
+struct CacheAligned<T>(T);
 
-/// What passes between who queues a task and who spins for it, without the lock.
+/// The lock-free state that queueing threads and the spinning thread share.
 #[derive(Debug, Default)]
-struct Signals {
+struct PoolSignals {
     /// Length of the queue.
     queued: AtomicU32,
-    /// So long the searcher that spins is waited for, in ns.
+    /// The end of the time for which a spinning searcher counts as alive, in ns.
     spins_until_ns: AtomicU64,
 }
 
 #[derive(Debug)]
 pub(crate) struct PoolShared {
     pub(crate) pool: Pool,
-    signals: OwnLine<Signals>,
+    signals: CacheAligned<PoolSignals>,
     state: Mutex<PoolState>,
 }
 
@@ -84,36 +84,36 @@ pub(crate) struct PoolShared {
 struct PoolState {
     searcher: Option<Searcher>,
     queue: RunQueue,
-    /// Those that sleep; who fell asleep last is woken first.
+    /// Sleeping threads. The last one to fall asleep is woken first.
     idle: Vec<usize>,
-    workers: Vec<Arc<Worker>>,
-    /// Threads that should be; those with a higher number end.
+    workers: Vec<Arc<PoolWorker>>,
+    /// The requested number of threads. Threads with higher numbers end.
     target: usize,
-    /// Threads that are.
+    /// `true` for each number whose thread is started.
     running: Vec<bool>,
 }
 
-/// What a thread is to do.
+/// The next action of a pool's thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
-    /// Run this task. Then, with `look`, look for work as for [`Turn::Look`].
-    Run { task: Index, look: bool },
-    /// Look for work without sleeping while that pays, then ask again.
+pub(crate) enum WorkerAction {
+    /// Run this task. Then, with `look`, search for work as for [`WorkerAction::Look`].
+    Run { task: SlotIndex, look: bool },
+    /// Search for work without sleeping while that pays off, then ask again.
     Look,
     /// Sleep until woken, then ask again.
     Sleep,
-    /// End.
+    /// End the thread.
     Retire,
 }
 
-/// What a new task means for the threads.
+/// The wake-up that a new task requires.
 #[derive(Debug)]
-pub(crate) enum Notice {
-    /// This one must be woken.
-    Wake(Arc<Worker>),
-    /// Somebody will look; the watch should see to it that he does.
+pub(crate) enum WakeUp {
+    /// Wake this thread.
+    Wake(Arc<PoolWorker>),
+    /// A searcher will take the task; the watchdog checks that it does.
     Watch,
-    /// All threads are at work, and look when they are done.
+    /// All threads are busy and read the queue after their runs.
     Nothing,
 }
 
@@ -121,7 +121,7 @@ impl PoolShared {
     pub(crate) fn new(pool: Pool) -> Self {
         Self {
             pool,
-            signals: OwnLine(Signals::default()),
+            signals: CacheAligned(PoolSignals::default()),
             state: Mutex::default(),
         }
     }
@@ -130,21 +130,27 @@ impl PoolShared {
         self.signals.0.queued.load(Ordering::SeqCst) > 0
     }
 
-    /// Queues a task on behalf of a thread of the pool that asks for its [`Turn`] next.
-    pub(crate) fn push_own(&self, priority: Priority, owner: u16, task: Index) {
+    /// Queues a task on behalf of a thread of the pool, which asks for its [`WorkerAction`] next.
+    pub(crate) fn push_own(&self, priority: Priority, owner: u16, task: SlotIndex) {
         let mut state = self.state.lock();
         state.queue.push(priority, owner, task);
         self.publish(&state);
     }
 
-    pub(crate) fn push(&self, priority: Priority, owner: u16, task: Index, now_ns: u64) -> Notice {
+    pub(crate) fn push(
+        &self,
+        priority: Priority,
+        owner: u16,
+        task: SlotIndex,
+        now_ns: u64,
+    ) -> WakeUp {
         let mut state = self.state.lock();
         state.queue.push(priority, owner, task);
         self.publish(&state);
         state.notice(now_ns, self.spins_until_ns())
     }
 
-    /// The searcher spins.
+    /// Records that the searcher spins.
     pub(crate) fn spins(&self, now_ns: u64) {
         let until_ns = now_ns + ALIVE_NS;
         self.signals
@@ -157,46 +163,45 @@ impl PoolShared {
         self.signals.0.spins_until_ns.load(Ordering::Relaxed)
     }
 
-    /// Notes how long the queue is, for those who look at it without the lock.
+    /// Publishes the length of the queue to threads that read it without the lock.
     fn publish(&self, state: &PoolState) {
         let len = state.queue.len() as u32;
         self.signals.0.queued.store(len, Ordering::Release);
     }
 
-    /// Takes the next task, for who drives a pool without threads.
-    pub(crate) fn pop(&self) -> Option<Index> {
+    /// Removes the next task, for the driver of a pool without threads.
+    pub(crate) fn pop(&self) -> Option<SlotIndex> {
         let mut state = self.state.lock();
         let task = state.queue.pop();
         self.publish(&state);
         task
     }
 
-    /// What thread `me` does next. `is_quick` tells whether a task is over before another thread could be awake;
-    /// `has_looked` that the thread need not be told to look for work before it sleeps. The second value is another
-    /// thread to be woken.
+    /// Returns the next action of thread `me`, and another thread to wake. `is_quick` returns `true` if a task ends
+    /// before another thread could wake up. `has_looked` is `true` if the thread has just searched for work.
     pub(crate) fn next(
         &self,
         me: usize,
         now_ns: u64,
         has_looked: bool,
-        is_quick: impl Fn(Index) -> bool,
-    ) -> (Turn, Option<Arc<Worker>>) {
+        is_quick: impl Fn(SlotIndex) -> bool,
+    ) -> (WorkerAction, Option<Arc<PoolWorker>>) {
         let mut state = self.state.lock();
         if me >= state.target {
-            return (Turn::Retire, state.retire(me, now_ns));
+            return (WorkerAction::Retire, state.retire(me, now_ns));
         }
         let mine = state.searcher.is_none_or(|searcher| searcher.worker == me);
         let Some(task) = state.queue.pop() else {
             if mine && !has_looked {
                 state.search(me, now_ns + ALIVE_NS);
-                return (Turn::Look, None);
+                return (WorkerAction::Look, None);
             }
             if mine {
                 state.searcher = None;
                 self.signals.0.spins_until_ns.store(0, Ordering::Relaxed);
             }
             state.idle.push(me);
-            return (Turn::Sleep, None);
+            return (WorkerAction::Sleep, None);
         };
         self.publish(&state);
         if mine {
@@ -213,11 +218,11 @@ impl PoolShared {
             None
         };
         let look = state.searcher.is_some_and(|searcher| searcher.worker == me);
-        (Turn::Run { task, look }, help)
+        (WorkerAction::Run { task, look }, help)
     }
 
-    /// Wakes a thread if tasks wait and nobody has looked at them for too long. Returns whether to come back: tasks
-    /// wait, and threads sleep.
+    /// Wakes a thread if tasks are queued and no thread has read the queue for too long. Returns `true` if the watchdog
+    /// must come back, because tasks are queued and threads sleep.
     pub(crate) fn watch(&self, now_ns: u64) -> bool {
         let (notice, wanted) = {
             let mut state = self.state.lock();
@@ -229,18 +234,18 @@ impl PoolShared {
                 !state.idle.is_empty(),
             )
         };
-        if let Notice::Wake(worker) = notice {
+        if let WakeUp::Wake(worker) = notice {
             worker.wake();
         }
         wanted
     }
 
-    /// Changes the number of threads. Returns the numbers of those to be begun.
-    pub(crate) fn resize(&self, target: usize) -> Vec<(usize, Arc<Worker>)> {
+    /// Changes the number of threads. Returns the numbers of the threads to start.
+    pub(crate) fn resize(&self, target: usize) -> Vec<(usize, Arc<PoolWorker>)> {
         let mut state = self.state.lock();
         state.target = target;
         while state.workers.len() < target {
-            state.workers.push(Arc::new(Worker::default()));
+            state.workers.push(Arc::new(PoolWorker::default()));
             state.running.push(false);
         }
         let mut idle = std::mem::take(&mut state.idle);
@@ -255,15 +260,15 @@ impl PoolShared {
         let mut begun = Vec::new();
         for number in 0..target {
             if !std::mem::replace(&mut state.running[number], true) {
-                state.workers[number] = Arc::new(Worker::default());
+                state.workers[number] = Arc::new(PoolWorker::default());
                 begun.push((number, state.workers[number].clone()));
             }
         }
         begun
     }
 
-    /// These threads could not be begun: the pool has those with lower numbers only.
-    pub(crate) fn not_begun(&self, numbers: impl Iterator<Item = usize>) {
+    /// Records that these threads could not be started. The pool keeps the threads with lower numbers.
+    pub(crate) fn start_failed(&self, numbers: impl Iterator<Item = usize>) {
         let mut target = usize::MAX;
         {
             let mut state = self.state.lock();
@@ -276,10 +281,10 @@ impl PoolShared {
         self.resize(target);
     }
 
-    /// Takes an owner's tasks out of the queue.
-    pub(crate) fn strip(&self, owner: u16, into: &mut Vec<Index>) {
+    /// Removes an owner's tasks from the queue.
+    pub(crate) fn take_owner(&self, owner: u16, into: &mut Vec<SlotIndex>) {
         let mut state = self.state.lock();
-        state.queue.strip(owner, into);
+        state.queue.take_owner(owner, into);
         self.publish(&state);
     }
 
@@ -299,8 +304,8 @@ impl PoolShared {
     }
 }
 
-impl Notice {
-    /// Wakes who is to be woken. Returns whether the watch is wanted.
+impl WakeUp {
+    /// Wakes the thread. Returns `true` if the watchdog is needed.
     pub(crate) fn act(self) -> bool {
         match self {
             Self::Wake(worker) => {
@@ -318,27 +323,27 @@ impl PoolState {
         self.searcher = Some(Searcher { worker, until_ns });
     }
 
-    /// There is work: who sees to it? `spins_until_ns` is as in [`Signals`].
-    fn notice(&mut self, now_ns: u64, spins_until_ns: u64) -> Notice {
+    /// Decides on the wake-up for a new task. `spins_until_ns` is as in [`PoolSignals`].
+    fn notice(&mut self, now_ns: u64, spins_until_ns: u64) -> WakeUp {
         if self.idle.is_empty() {
-            return Notice::Nothing;
+            return WakeUp::Nothing;
         }
         if let Some(searcher) = self.searcher
             && now_ns < searcher.until_ns.max(spins_until_ns)
         {
-            return Notice::Watch;
+            return WakeUp::Watch;
         }
-        self.wake_one(now_ns).map_or(Notice::Nothing, Notice::Wake)
+        self.wake_one(now_ns).map_or(WakeUp::Nothing, WakeUp::Wake)
     }
 
     /// Makes a sleeping thread the searcher.
-    fn wake_one(&mut self, now_ns: u64) -> Option<Arc<Worker>> {
+    fn wake_one(&mut self, now_ns: u64) -> Option<Arc<PoolWorker>> {
         let number = self.idle.pop()?;
         self.search(number, now_ns + WAKES_NS);
         Some(self.workers[number].clone())
     }
 
-    fn retire(&mut self, me: usize, now_ns: u64) -> Option<Arc<Worker>> {
+    fn retire(&mut self, me: usize, now_ns: u64) -> Option<Arc<PoolWorker>> {
         self.running[me] = false;
         if self.searcher.is_some_and(|searcher| searcher.worker == me) {
             self.searcher = None;

@@ -1,20 +1,20 @@
-//! A value that one thread makes and another waits for: by spinning a little, by parking, or by polling.
+//! A value that one thread sets and another waits for, by spinning, parking or polling.
 
 use crate::sync::{AtomicBool, Mutex, Ordering, Thread, relax, thread};
 use std::task::{Poll, Waker};
 
-/// Turns of the waiting loop before the thread parks. About 6 us: the answer of a thread that is at work already, on a core
-/// that shares no cache with the waiting one.
+/// Number of iterations of the spinning loop before the waiter parks, about 6 us. A thread that is running on a core
+/// without a shared cache responds within this time.
 const SPINS: u32 = if cfg!(kedge_model) { 2 } else { 256 };
 
 #[derive(Debug)]
 pub(crate) struct Promise<T> {
     kept: AtomicBool,
-    inner: Mutex<Inner<T>>,
+    inner: Mutex<PromiseState<T>>,
 }
 
 #[derive(Debug)]
-struct Inner<T> {
+struct PromiseState<T> {
     value: Option<T>,
     waiter: Option<Waiter>,
 }
@@ -38,15 +38,15 @@ impl<T> Promise<T> {
     pub(crate) fn new() -> Self {
         Self {
             kept: AtomicBool::new(false),
-            inner: Mutex::new(Inner {
+            inner: Mutex::new(PromiseState {
                 value: None,
                 waiter: None,
             }),
         }
     }
 
-    /// Gives the value, once.
-    pub(crate) fn keep(&self, value: T) {
+    /// Sets the value. Called once.
+    pub(crate) fn set(&self, value: T) {
         let waiter = {
             let mut inner = self.inner.lock();
             inner.value = Some(value);
@@ -58,11 +58,11 @@ impl<T> Promise<T> {
         }
     }
 
-    pub(crate) fn is_kept(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         self.kept.load(Ordering::Acquire)
     }
 
-    /// Waits for the value. For one waiter, once. `soon` says that the value is worth spinning for.
+    /// Waits for the value. One waiter may call it, once. With `soon`, the waiter spins before it parks.
     pub(crate) fn wait(&self, soon: bool) -> T {
         if soon {
             self.look();
@@ -79,10 +79,10 @@ impl<T> Promise<T> {
         }
     }
 
-    /// Waits for the value for a moment, without sleeping. Returns whether it is there.
+    /// Spins briefly for the value. Returns `true` if it is set.
     pub(crate) fn look(&self) -> bool {
         for _ in 0..SPINS {
-            if self.is_kept() {
+            if self.is_set() {
                 return true;
             }
             relax();

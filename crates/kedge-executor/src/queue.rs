@@ -1,45 +1,45 @@
-//! The due tasks of one pool, in the order in which they should run.
+//! The due tasks of one pool, in the order of execution.
 //!
 //! Invariants:
-//! * A task is in it at most once (the task's state sees to that).
-//! * Of the waiting priorities the highest is served, but one that was passed over [`PATIENCE`] times comes next: so
-//!   none waits for ever, and a high one waits for at most one of each lower.
-//! * Within a priority the owners take turns; within an owner it is first come, first served.
+//! * A task is in the queue at most once, which the task's state ensures.
+//! * The highest waiting priority is served, unless another was passed over [`STARVATION_LIMIT`] times, which is then next. So
+//!   no priority starves, and a high one waits for at most one task of each lower priority.
+//! * Within a priority, owners are served round-robin, and the tasks of an owner first in, first out.
 
 use crate::kind::Priority;
 use std::collections::VecDeque;
 
-/// So often a waiting priority is passed over before it is served once.
-pub const PATIENCE: u32 = 16;
+/// Number of times that a waiting priority is passed over before it is served.
+pub const STARVATION_LIMIT: u32 = 16;
 
-/// A task, by its place in the slab.
-pub(crate) type Index = u32;
+/// A task, as the index of its slot.
+pub(crate) type SlotIndex = u32;
 
 #[derive(Debug, Default)]
 pub(crate) struct RunQueue {
     len: usize,
-    /// A task that came while nothing else waited. It stays here, on the memory that who queues and who runs it touch
-    /// anyway, until it is taken or another comes.
-    single: Option<Waiting>,
-    classes: [Class; Priority::COUNT],
+    /// A task that was queued while the queue was empty. It stays here until it is taken or another task arrives,
+    /// because this cache line is in use by both threads anyway.
+    single: Option<QueuedTask>,
+    classes: [PriorityClass; Priority::COUNT],
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct QueuedTask {
     priority: Priority,
     owner: u16,
-    task: Index,
+    task: SlotIndex,
 }
 
 /// The tasks of one priority.
 #[derive(Debug, Default)]
-struct Class {
-    /// By owner; an owner's deque stays when it is empty.
-    owners: Vec<VecDeque<Index>>,
-    /// Owners that have tasks here, in the order of their turns.
+struct PriorityClass {
+    /// Tasks by owner. The deque of an owner stays when it is empty.
+    owners: Vec<VecDeque<SlotIndex>>,
+    /// Owners with tasks of this priority, in round-robin order.
     ring: VecDeque<u16>,
-    /// How often it was passed over since it was served.
-    passed: u32,
+    /// Number of times that the priority was passed over since it was last served.
+    passed_over: u32,
 }
 
 impl RunQueue {
@@ -47,8 +47,8 @@ impl RunQueue {
         self.len
     }
 
-    pub(crate) fn push(&mut self, priority: Priority, owner: u16, task: Index) {
-        let waiting = Waiting {
+    pub(crate) fn push(&mut self, priority: Priority, owner: u16, task: SlotIndex) {
+        let waiting = QueuedTask {
             priority,
             owner,
             task,
@@ -68,8 +68,8 @@ impl RunQueue {
         }
     }
 
-    fn sort_in(&mut self, waiting: Waiting) {
-        let Waiting {
+    fn sort_in(&mut self, waiting: QueuedTask) {
+        let QueuedTask {
             priority,
             owner,
             task,
@@ -86,7 +86,7 @@ impl RunQueue {
         tasks.push_back(task);
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Index> {
+    pub(crate) fn pop(&mut self) -> Option<SlotIndex> {
         if self.len == 0 {
             return None;
         }
@@ -97,11 +97,11 @@ impl RunQueue {
         let chosen = self.choose()?;
         for lower in &mut self.classes[chosen + 1..] {
             if !lower.ring.is_empty() {
-                lower.passed += 1;
+                lower.passed_over += 1;
             }
         }
         let class = &mut self.classes[chosen];
-        class.passed = 0;
+        class.passed_over = 0;
         let owner = class.ring.pop_front()?;
         let tasks = &mut class.owners[usize::from(owner)];
         let task = tasks.pop_front();
@@ -112,18 +112,19 @@ impl RunQueue {
         task
     }
 
-    /// The class whose turn it is.
+    /// Returns the priority to serve next.
     fn choose(&self) -> Option<usize> {
-        let waiting = |class: &&Class| !class.ring.is_empty();
-        let starving = |class: &Class| !class.ring.is_empty() && class.passed >= PATIENCE;
+        let waiting = |class: &&PriorityClass| !class.ring.is_empty();
+        let starving =
+            |class: &PriorityClass| !class.ring.is_empty() && class.passed_over >= STARVATION_LIMIT;
         self.classes
             .iter()
             .position(starving)
             .or_else(|| self.classes.iter().position(|class| waiting(&class)))
     }
 
-    /// Takes out all that an owner has here.
-    pub(crate) fn strip(&mut self, owner: u16, into: &mut Vec<Index>) {
+    /// Removes all tasks of an owner.
+    pub(crate) fn take_owner(&mut self, owner: u16, into: &mut Vec<SlotIndex>) {
         self.sort_in_single();
         for class in &mut self.classes {
             if let Some(tasks) = class.owners.get_mut(usize::from(owner)) {
@@ -131,7 +132,7 @@ impl RunQueue {
                 into.extend(tasks.drain(..));
                 class.ring.retain(|other| *other != owner);
                 if class.ring.is_empty() {
-                    class.passed = 0;
+                    class.passed_over = 0;
                 }
             }
         }
@@ -143,12 +144,12 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    fn drain(queue: &mut RunQueue) -> Vec<Index> {
+    fn drain(queue: &mut RunQueue) -> Vec<SlotIndex> {
         std::iter::from_fn(|| queue.pop()).collect()
     }
 
     #[test]
-    fn one_owner_is_served_in_order() {
+    fn tasks_of_one_owner_run_first_in_first_out() {
         let mut queue = RunQueue::default();
         for task in 0..5 {
             queue.push(Priority::Normal, 0, task);
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_take_turns() {
+    fn owners_are_served_round_robin() {
         let mut queue = RunQueue::default();
         for task in 0..4 {
             queue.push(Priority::Normal, 7, task);
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_high_one_does_not_wait_behind_a_batch_of_low_ones() {
+    fn high_priority_does_not_wait_behind_a_batch_of_low_priority() {
         let mut queue = RunQueue::default();
         for task in 0..100 {
             queue.push(Priority::Low, 0, task);
@@ -186,29 +187,29 @@ mod tests {
         queue.push(Priority::Low, 0, 1);
         queue.push(Priority::Normal, 0, 2);
         let mut order = Vec::new();
-        for _ in 0..3 * PATIENCE {
+        for _ in 0..3 * STARVATION_LIMIT {
             queue.push(Priority::High, 0, 0);
             order.push(queue.pop().unwrap());
         }
         let at = |task| order.iter().position(|other| *other == task).unwrap();
-        assert_eq!(at(2), PATIENCE as usize);
-        assert_eq!(at(1), PATIENCE as usize + 1);
+        assert_eq!(at(2), STARVATION_LIMIT as usize);
+        assert_eq!(at(1), STARVATION_LIMIT as usize + 1);
     }
 
     #[test]
-    fn an_owner_is_stripped_and_the_rest_stays() {
+    fn take_owner_removes_only_the_tasks_of_that_owner() {
         let mut queue = RunQueue::default();
         for task in 0..12 {
             let priority = [Priority::High, Priority::Normal, Priority::Low][task as usize % 3];
             queue.push(priority, (task % 2) as u16, task);
         }
         let mut gone = Vec::new();
-        queue.strip(1, &mut gone);
+        queue.take_owner(1, &mut gone);
         assert_eq!(queue.len(), 6);
-        let left: HashSet<Index> = drain(&mut queue).into_iter().collect();
+        let left: HashSet<SlotIndex> = drain(&mut queue).into_iter().collect();
         assert_eq!(left, HashSet::from([0, 2, 4, 6, 8, 10]));
         assert_eq!(gone.len(), 6);
-        queue.strip(9, &mut gone);
+        queue.take_owner(9, &mut gone);
         assert_eq!(gone.len(), 6);
     }
 }

@@ -1,46 +1,54 @@
-//! One run of a task, and the end of tasks and owners.
+//! The run of a task, and the end of tasks and owners.
 
 use crate::TaskId;
 use crate::clock::nanos;
-use crate::context::Context;
-use crate::executor::{Executor, Inner};
-use crate::job::{Body, Next, Outcome};
+use crate::context::TaskContext;
+use crate::executor::{Executor, ExecutorInner};
+use crate::next::Next;
+use crate::one_shot::RunOutcome;
 use crate::owners::OwnerId;
-use crate::queue::Index;
-use crate::slab::{NEVER, Slot};
-use crate::state::{Ended, Phase, Posted};
-use crate::stats::KindStats;
+use crate::queue::SlotIndex;
+use crate::slab::{NEVER, TaskSlot};
+use crate::state::{AfterRun, PostResult, TaskPhase};
+use crate::stats::KindCounters;
 use crate::sync::{Ordering, thread_local};
+use crate::task::TaskBody;
 use std::cell::Cell;
 use std::time::Duration;
 
 thread_local! {
-    /// The executor and the owner whose task this thread runs or drops.
+    /// The executor and the owner of the task that this thread runs or drops.
     static ON_BEHALF_OF: Cell<Option<(usize, u16)>> = const { Cell::new(None) };
 }
 
-impl Inner {
+impl ExecutorInner {
     /// Runs a task that was taken from the run queue. Returns the time at its end.
-    pub(crate) fn run(&self, executor: &Executor, index: Index, now_ns: u64, thread: usize) -> u64 {
+    pub(crate) fn run(
+        &self,
+        executor: &Executor,
+        index: SlotIndex,
+        now_ns: u64,
+        thread: usize,
+    ) -> u64 {
         let slot = self.slab.slot(index);
         let begun = slot.state.begin();
         let id = TaskId::new(index, begun.generation);
         if begun.awaited {
-            self.awaited.tell(id, !begun.cancelled);
+            self.awaited.notify(id, !begun.cancelled);
         }
         if begun.cancelled {
-            self.bury(id, slot, None);
+            self.drop_task(id, slot, None);
             return self.clock.now_ns();
         }
         let body = slot.cell.lock().body.take();
         let Some(body) = body else {
-            self.bury(id, slot, None);
+            self.drop_task(id, slot, None);
             return self.clock.now_ns();
         };
         let runs = slot.runs.load(Ordering::Relaxed);
         slot.runs.store(runs.wrapping_add(1), Ordering::Relaxed);
         slot.begun_ns.store(now_ns, Ordering::Relaxed);
-        let context = Context {
+        let context = TaskContext {
             executor,
             id,
             now_ns,
@@ -57,8 +65,8 @@ impl Inner {
         slot.run_ns.store(before_ns + run_ns, Ordering::Relaxed);
         slot.last_run_ns.store(run_ns, Ordering::Relaxed);
         let next = match outcome {
-            Outcome::Next(next) => next,
-            Outcome::Panicked(text) => {
+            RunOutcome::Next(next) => next,
+            RunOutcome::Panicked(text) => {
                 note_panic(kind, id, &text);
                 Next::Done
             }
@@ -68,12 +76,12 @@ impl Inner {
         end_ns
     }
 
-    /// What a run is followed by.
-    fn follow(&self, id: TaskId, slot: &Slot, body: Option<Body>, next: Next, now_ns: u64) {
+    /// Applies the result of a run.
+    fn follow(&self, id: TaskId, slot: &TaskSlot, body: Option<TaskBody>, next: Next, now_ns: u64) {
         let after = match next {
             Next::Done => {
                 match body {
-                    Some(body) => self.bury(id, slot, Some(body)),
+                    Some(body) => self.drop_task(id, slot, Some(body)),
                     None => self.vacate(id, slot),
                 }
                 return;
@@ -83,7 +91,8 @@ impl Inner {
                 slot.state.end_again()
             }
             Next::Snooze(_) | Next::Sleep => {
-                // The deadline stands before the task sleeps: a timer that sees it asleep sees the right one.
+                // The deadline is stored before the task sleeps, so a timer that sees the task asleep sees its
+                // deadline.
                 let deadline_ns = match next {
                     Next::Snooze(time) => now_ns.saturating_add(nanos(time)),
                     _ => NEVER,
@@ -93,24 +102,24 @@ impl Inner {
                 slot.state.end_asleep()
             }
         };
-        if after == Ended::Queue {
+        if after == AfterRun::Queue {
             self.queue_again(id.index(), now_ns);
         } else {
             self.follow_end(id, slot, after, now_ns);
         }
     }
 
-    /// What the state says after a run that left the body in the slot.
-    pub(crate) fn follow_end(&self, id: TaskId, slot: &Slot, after: Ended, now_ns: u64) {
+    /// Acts on the new state after a run whose body is back in the slot.
+    pub(crate) fn follow_end(&self, id: TaskId, slot: &TaskSlot, after: AfterRun, now_ns: u64) {
         match after {
-            Ended::Asleep => self.arm(id.index(), slot, now_ns),
-            Ended::Queue => self.queue_at(id.index(), now_ns),
-            Ended::Dead => self.bury(id, slot, None),
+            AfterRun::Asleep => self.arm(id.index(), slot, now_ns),
+            AfterRun::Queue => self.queue_at(id.index(), now_ns),
+            AfterRun::Dead => self.drop_task(id, slot, None),
         }
     }
 
-    /// Takes back a task that nobody could run yet. Its caller has it then, and drops it: its owner need not wait.
-    pub(crate) fn withdraw(&self, id: TaskId, slot: &Slot) {
+    /// Withdraws a task that no thread could run yet. The calling thread drops it, so the owner need not wait.
+    pub(crate) fn withdraw(&self, id: TaskId, slot: &TaskSlot) {
         let (owner, body) = (slot.owner(), slot.cell.lock().body.take());
         slot.state.free();
         self.slab.give_back(id.index());
@@ -119,29 +128,29 @@ impl Inner {
         drop(body);
     }
 
-    /// Drops a task that this thread has, and gives its place back. `body` is given when it is not in the slot.
-    fn bury(&self, id: TaskId, slot: &Slot, body: Option<Body>) {
+    /// Drops a task that this thread owns and frees its slot. `body` is given when it is not in the slot.
+    fn drop_task(&self, id: TaskId, slot: &TaskSlot, body: Option<TaskBody>) {
         let body = body.or_else(|| slot.cell.lock().body.take());
         let owner = slot.owner();
-        let panicked = self.on_behalf_of(owner, || body.and_then(Body::dispose));
+        let panicked = self.on_behalf_of(owner, || body.and_then(TaskBody::dispose));
         if let Some(text) = panicked {
             note_panic(self.kinds.get(slot.kind()), id, &text);
         }
         self.vacate(id, slot);
     }
 
-    /// Gives the place of a task back that is dropped.
-    fn vacate(&self, id: TaskId, slot: &Slot) {
+    /// Frees the slot of a dropped task.
+    fn vacate(&self, id: TaskId, slot: &TaskSlot) {
         let owner = slot.owner();
         if slot.state.free() {
-            self.awaited.tell(id, false);
+            self.awaited.notify(id, false);
         }
         self.slab.give_back(id.index());
         self.owners.on_gone(owner);
         self.end_if_over();
     }
 
-    /// Does what a task of that owner asks for. It must not panic.
+    /// Runs code of a task of that owner. The code must not panic.
     fn on_behalf_of<T>(&self, owner: u16, work: impl FnOnce() -> T) -> T {
         let me = Some((self.address(), owner));
         let before = ON_BEHALF_OF.with(|of| of.replace(me));
@@ -150,24 +159,24 @@ impl Inner {
         result
     }
 
-    /// The owner of the task of this executor that this thread runs or drops.
+    /// Returns the owner of the task of this executor that this thread runs or drops.
     fn working_for(&self) -> Option<u16> {
         let (executor, owner) = ON_BEHALF_OF.with(Cell::get)?;
         (executor == self.address()).then_some(owner)
     }
 
-    /// Tells executors apart.
+    /// Returns an address that identifies the executor.
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 
-    fn note_slow(&self, id: TaskId, slot: &Slot, stats: &KindStats, run_ns: u64) {
+    fn note_slow(&self, id: TaskId, slot: &TaskSlot, stats: &KindCounters, run_ns: u64) {
         let expected = stats.kind.expected();
         if run_ns <= nanos(expected) {
             return;
         }
         stats.slow.fetch_add(1, Ordering::Relaxed);
-        // Of its own, as who asks for the tasks must not wait until the line is written.
+        // A copy, so that callers of `tasks` need not wait until the line is written.
         let description = slot.cell.lock().description.clone();
         tracing::warn!(
             kind = stats.kind.name(),
@@ -180,11 +189,11 @@ impl Inner {
         );
     }
 
-    /// The timer looks at a slot: a sleeper that is due is queued, one that is not is looked at later.
-    pub(crate) fn visit(&self, index: Index, now_ns: u64) {
+    /// Checks a slot whose timer has fired: queues a due task, and arms the timer again for one that is not due.
+    pub(crate) fn visit(&self, index: SlotIndex, now_ns: u64) {
         let slot = self.slab.slot(index);
         let view = slot.state.load();
-        if view.phase() != Some(Phase::Asleep) {
+        if view.phase() != Some(TaskPhase::Asleep) {
             return;
         }
         if slot.deadline_ns.load(Ordering::SeqCst) > now_ns {
@@ -203,8 +212,8 @@ impl Inner {
         self.wait_for_end(owner, executor);
     }
 
-    /// Ends all owners. Returns whether that is waited for: a task that ended them is none to wait for others, who may
-    /// do the same.
+    /// Ends all owners. Returns `true` if the caller waits for them. A task must not wait, because other tasks may do
+    /// the same.
     pub(crate) fn end_owners(&self, executor: &Executor) -> bool {
         let owners = self.owners.all();
         for owner in &owners {
@@ -220,19 +229,19 @@ impl Inner {
         true
     }
 
-    /// Takes no more tasks of an owner, and ends those that it has.
+    /// Rejects further tasks of an owner and ends its tasks.
     fn end_owner(&self, owner: OwnerId, force: bool) {
         let closed = self.owners.close(owner);
-        // If somebody else ends it already, last runs may be left, which force does not wait for.
+        // If another thread is already ending the owner, tasks may still expect last runs, which force does not allow.
         if closed || force && self.owners.is_closing(owner) {
             for id in self.tasks_of(owner) {
                 self.end_task(id, force);
             }
-            self.strip(owner);
+            self.drop_queued(owner);
         }
     }
 
-    /// Waits until an owner that was ended has no task left.
+    /// Waits until an owner that was ended has no tasks.
     fn wait_for_end(&self, owner: OwnerId, executor: &Executor) {
         let is_over = || !self.owners.is_closing(owner) || self.tasks_of(owner).next().is_none();
         executor.drive_until(is_over);
@@ -240,14 +249,14 @@ impl Inner {
         self.owners.forget(owner);
     }
 
-    /// Ends the threads after the last task, when it was a task that ended everything: who waits does it himself.
+    /// Ends the threads after the last task if a task called `shutdown`. Other callers end the threads themselves.
     fn end_if_over(&self) {
         if self.end_of_tasks.load(Ordering::SeqCst) && self.tasks().next().is_none() {
             self.workers.retire(&self.pools);
         }
     }
 
-    /// The tasks there are, and their owners.
+    /// Iterates over the current tasks and their owners.
     fn tasks(&self) -> impl Iterator<Item = (TaskId, u16)> {
         self.slab.iter().filter_map(|(index, slot)| {
             let view = slot.state.load();
@@ -268,26 +277,26 @@ impl Inner {
         } else {
             slot.state.cancel(id.generation())
         };
-        if posted == Posted::Queue {
+        if posted == PostResult::Queue {
             self.queue(id.index());
         }
     }
 
-    /// Drops an owner's tasks that are cancelled and wait for a thread: it might come late.
-    fn strip(&self, owner: OwnerId) {
-        let mut stripped = Vec::new();
+    /// Drops an owner's cancelled tasks that are queued, because a thread of the pool may be late.
+    fn drop_queued(&self, owner: OwnerId) {
+        let mut taken = Vec::new();
         for pool in &self.pools {
-            pool.strip(owner.index(), &mut stripped);
+            pool.take_owner(owner.index(), &mut taken);
         }
-        for index in stripped {
+        for index in taken {
             let slot = self.slab.slot(index);
             let view = slot.state.load();
             if view.is_cancelled() {
                 let id = TaskId::new(index, view.generation());
                 if slot.state.begin().awaited {
-                    self.awaited.tell(id, false);
+                    self.awaited.notify(id, false);
                 }
-                self.bury(id, slot, None);
+                self.drop_task(id, slot, None);
             } else {
                 self.push(index, self.clock.now_ns());
             }
@@ -295,7 +304,7 @@ impl Inner {
     }
 }
 
-fn note_panic(stats: &KindStats, id: TaskId, text: &str) {
+fn note_panic(stats: &KindCounters, id: TaskId, text: &str) {
     stats.panics.fetch_add(1, Ordering::Relaxed);
     tracing::error!(
         kind = stats.kind.name(),

@@ -1,62 +1,63 @@
-//! Places for tasks. A place is used again but never given back, so an id finds its task without a lock.
+//! The slots of tasks. Slots are reused but never deallocated, so an id leads to its slot without a lock.
 //!
-//! Invariant: a bit of [`Page::free`] is set exactly while nobody has that place; who clears the bit has it.
+//! Invariant: a bit of [`SlabPage::free`] is set exactly while the slot is free. The thread that clears the bit owns the
+//! slot.
 
-use crate::job::Body;
-use crate::queue::Index;
-use crate::state::State;
+use crate::queue::SlotIndex;
+use crate::state::AtomicState;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
+use crate::task::TaskBody;
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;
 
-/// Places of a page. Few in models, which try the orders of all looks at them.
+/// Number of slots of a page. Models have few, because the checker explores the orders of all accesses.
 const PAGE: usize = if cfg!(kedge_model) { 4 } else { 64 };
-/// Pages of segment 0; every further segment has twice as many as the one before.
+/// Number of pages of segment 0. Each further segment has twice as many as the one before.
 const FIRST_PAGES: usize = if cfg!(kedge_model) { 1 } else { 8 };
 const SEGMENTS: usize = 12;
-/// Tasks that there may be at a time: 2,096,640.
+/// Largest number of concurrent tasks: 2,096,640.
 pub const MAX_TASKS: usize = PAGE * FIRST_PAGES * ((1 << SEGMENTS) - 1);
 
-/// No time: later than all.
+/// The time "never", later than all others.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// A place for a task. On cache lines of its own: neighbours are used by different threads.
+/// The slot of a task, on cache lines of its own, because different threads use neighbouring slots.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(crate) struct Slot {
-    pub(crate) state: State,
-    /// When it is due, while it sleeps, in ns.
+pub(crate) struct TaskSlot {
+    pub(crate) state: AtomicState,
+    /// Deadline of a sleeping task, in ns.
     pub(crate) deadline_ns: AtomicU64,
-    /// When the timer will look at it, in ns; [`NEVER`] if it will not.
+    /// Time of the timer's next check, in ns, or [`NEVER`].
     pub(crate) visit_ns: AtomicU64,
-    /// When it was queued, in ns.
+    /// Time at which the task was queued, in ns.
     pub(crate) queued_ns: AtomicU64,
-    /// Index of its kind, and of its owner in the upper half.
+    /// Index of the kind in the lower half, and of the owner in the upper half.
     belongs: AtomicU32,
     pub(crate) runs: AtomicU32,
-    /// Sum of its run times, in ns.
+    /// Sum of run times, in ns.
     pub(crate) run_ns: AtomicU64,
-    /// When its last run began, in ns.
+    /// Start of the last run, in ns.
     pub(crate) begun_ns: AtomicU64,
-    /// How long the last run that ended took, in ns.
+    /// Duration of the last completed run, in ns.
     pub(crate) last_run_ns: AtomicU64,
     pub(crate) cell: Mutex<TaskCell>,
 }
 
-/// What a task is made of, except while it runs.
+/// The body of a task, absent while it runs, and its description.
 #[derive(Debug, Default)]
 pub(crate) struct TaskCell {
-    pub(crate) body: Option<Body>,
+    pub(crate) body: Option<TaskBody>,
     pub(crate) description: Cow<'static, str>,
     pub(crate) wants_last_run: bool,
 }
 
-impl Default for Slot {
+impl Default for TaskSlot {
     fn default() -> Self {
         Self {
-            state: State::default(),
+            state: AtomicState::default(),
             deadline_ns: AtomicU64::new(NEVER),
             visit_ns: AtomicU64::new(NEVER),
             queued_ns: AtomicU64::new(0),
@@ -70,7 +71,7 @@ impl Default for Slot {
     }
 }
 
-impl Slot {
+impl TaskSlot {
     pub(crate) fn set_belongs(&self, kind: usize, owner: u16) {
         let word = kind as u32 | u32::from(owner) << 16;
         self.belongs.store(word, Ordering::Relaxed);
@@ -86,20 +87,20 @@ impl Slot {
 }
 
 #[derive(Debug)]
-struct Page {
+struct SlabPage {
     free: AtomicU64,
-    slots: [Slot; PAGE],
+    slots: [TaskSlot; PAGE],
 }
 
-impl Page {
+impl SlabPage {
     fn new() -> Self {
         Self {
             free: AtomicU64::new(u64::MAX >> (64 - PAGE)),
-            slots: std::array::from_fn(|_| Slot::default()),
+            slots: std::array::from_fn(|_| TaskSlot::default()),
         }
     }
 
-    /// Takes a free place.
+    /// Takes a free slot of the page.
     fn take(&self) -> Option<usize> {
         let mut free = self.free.load(Ordering::Relaxed);
         while free != 0 {
@@ -116,23 +117,26 @@ impl Page {
 
 #[derive(Debug, Default)]
 pub(crate) struct Slab {
-    segments: [OnceLock<Box<[Page]>>; SEGMENTS],
+    segments: [OnceLock<Box<[SlabPage]>>; SEGMENTS],
 }
 
-/// Gives threads different pages to begin with.
+/// Distributes threads over different pages at first.
 static NEXT_HINT: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// The page in which this thread found a place last.
+    /// The page in which this thread last found a free slot.
     static HINT: Cell<usize> = Cell::new(NEXT_HINT.fetch_add(1, Ordering::Relaxed));
 }
 
 impl Slab {
-    /// Takes a free place. None when there are [`MAX_TASKS`].
-    pub(crate) fn take(&self) -> Option<Index> {
+    /// Takes a free slot. Returns `None` if there are [`MAX_TASKS`].
+    pub(crate) fn take(&self) -> Option<SlotIndex> {
         let segment = |number: usize| {
-            self.segments[number]
-                .get_or_init(|| (0..FIRST_PAGES << number).map(|_| Page::new()).collect())
+            self.segments[number].get_or_init(|| {
+                (0..FIRST_PAGES << number)
+                    .map(|_| SlabPage::new())
+                    .collect()
+            })
         };
         segment(0);
         let hint = HINT.get();
@@ -143,14 +147,14 @@ impl Slab {
                 if let Some(place) = pages[at].take() {
                     HINT.set(at);
                     let page = FIRST_PAGES * ((1 << number) - 1) + at;
-                    return Some((page * PAGE + place) as Index);
+                    return Some((page * PAGE + place) as SlotIndex);
                 }
             }
         }
         None
     }
 
-    fn page(&self, index: Index) -> Option<&Page> {
+    fn page(&self, index: SlotIndex) -> Option<&SlabPage> {
         let page = index as usize / PAGE;
         // Segment s begins at page FIRST_PAGES * (2^s - 1).
         let segment = (page / FIRST_PAGES + 1).ilog2() as usize;
@@ -158,28 +162,28 @@ impl Slab {
         self.segments.get(segment)?.get()?.get(page - first)
     }
 
-    pub(crate) fn get(&self, index: Index) -> Option<&Slot> {
+    pub(crate) fn get(&self, index: SlotIndex) -> Option<&TaskSlot> {
         Some(&self.page(index)?.slots[index as usize % PAGE])
     }
 
-    /// A place that is known to be there.
-    pub(crate) fn slot(&self, index: Index) -> &Slot {
+    /// Returns a slot that is known to exist.
+    pub(crate) fn slot(&self, index: SlotIndex) -> &TaskSlot {
         self.get(index).expect("an index comes from take")
     }
 
-    /// Gives a place back, whose state is free.
-    pub(crate) fn give_back(&self, index: Index) {
+    /// Frees a slot whose state is free.
+    pub(crate) fn give_back(&self, index: SlotIndex) {
         let page = self.page(index).expect("an index comes from take");
         page.free
             .fetch_or(1 << (index as usize % PAGE), Ordering::SeqCst);
     }
 
-    /// All places that were ever used, in no special order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Index, &Slot)> {
+    /// Iterates over all slots that were ever used, in no particular order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (SlotIndex, &TaskSlot)> {
         let pages = self.segments.iter().filter_map(OnceLock::get).flatten();
         pages.enumerate().flat_map(|(page, contents)| {
             let slots = contents.slots.iter().enumerate();
-            slots.map(move |(place, slot)| ((page * PAGE + place) as Index, slot))
+            slots.map(move |(place, slot)| ((page * PAGE + place) as SlotIndex, slot))
         })
     }
 }
@@ -190,10 +194,10 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn places_are_found_again_and_are_different() {
+    fn slots_are_distinct_and_found_by_index() {
         let slab = Slab::default();
-        let taken: Vec<Index> = (0..5_000).map(|_| slab.take().unwrap()).collect();
-        let different: HashSet<Index> = taken.iter().copied().collect();
+        let taken: Vec<SlotIndex> = (0..5_000).map(|_| slab.take().unwrap()).collect();
+        let different: HashSet<SlotIndex> = taken.iter().copied().collect();
         assert_eq!(different.len(), taken.len());
         for index in &taken {
             slab.slot(*index)
@@ -208,7 +212,7 @@ mod tests {
         for index in &taken {
             slab.give_back(*index);
         }
-        let again: HashSet<Index> = (0..5_000).map(|_| slab.take().unwrap()).collect();
+        let again: HashSet<SlotIndex> = (0..5_000).map(|_| slab.take().unwrap()).collect();
         assert!(again.iter().all(|index| slab.get(*index).is_some()));
         assert!(slab.get(u32::MAX).is_none());
     }

@@ -1,34 +1,37 @@
-//! The state of one task in one atomic word: who may run it, and what was asked of it meanwhile.
+//! The state of a task in one atomic word: its phase, and the requests made during a run.
 //!
 //! Invariants:
-//! * A task is in the run queue of its pool exactly while it is `QUEUED`: who moves it there queues it, once.
-//! * Only who moved it from `QUEUED` to `RUNNING` runs it, and moves it on: so it never runs on two threads at once.
-//! * A wake of a running task sets `WOKEN`, which the end of the run turns into another run: so no wake is lost.
-//! * `CANCELLED` never goes away: the task is dropped by who takes it from the queue, or at the end of its run.
-//! * The generation changes when the place is given to another task: an old id finds nothing.
+//! * A task is in the run queue of its pool exactly while it is `QUEUED`. The thread that sets `QUEUED` inserts it,
+//!   once.
+//! * Only the thread that moved a task from `QUEUED` to `RUNNING` runs it and ends that phase, so a task never runs on
+//!   two threads at once.
+//! * A wake of a running task sets `WOKEN`, and the end of the run starts another run, so no wake is lost.
+//! * `CANCELLED` is never cleared. The thread that takes the task from the queue drops it, or the thread that runs it
+//!   after the run.
+//! * The generation changes when the slot is reused, so an old id matches no task.
 //!
-//! Layout: generation (32 bits) | changes (24 bits) | flags (8 bits). `changes` counts going to sleep, so that a timer
-//! which has looked at an earlier sleep does not end a later one.
+//! Layout: generation (32 bits) | changes (24 bits) | flags (8 bits). `changes` counts the task's sleeps, so that a
+//! timer that has read an earlier sleep does not end a later one.
 
 use crate::sync::{AtomicU64, Ordering};
 
 const PHASE: u64 = 0b11;
-/// Nobody's.
+/// The slot is free.
 const FREE: u64 = 0;
-/// Sleeps until its deadline or a wake.
+/// The task sleeps until its deadline or a wake.
 const ASLEEP: u64 = 1;
-/// In the run queue.
+/// The task is in the run queue.
 const QUEUED: u64 = 2;
-/// On a thread.
+/// A thread runs the task.
 const RUNNING: u64 = 3;
 
-/// Woken while it ran.
+/// The task was woken during its run.
 const WOKEN: u64 = 1 << 2;
-/// Not to run again.
+/// The task must not run again.
 const CANCELLED: u64 = 1 << 3;
-/// The next run is its last.
+/// The next run is the last.
 const LAST: u64 = 1 << 4;
-/// Someone waits for its next run to begin.
+/// A caller waits for the next run to begin.
 const AWAITED: u64 = 1 << 5;
 
 const FLAGS: u64 = 0xff;
@@ -36,30 +39,30 @@ const CHANGE: u64 = 1 << 8;
 const CHANGES: u64 = 0x00ff_ffff << 8;
 const GENERATION_SHIFT: u32 = 32;
 
-/// Where a task is.
+/// The phase of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum TaskPhase {
     Asleep,
     Queued,
     Running,
 }
 
-/// The word as it was read.
+/// A value of the state word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct View(u64);
+pub(crate) struct StateWord(u64);
 
-impl View {
+impl StateWord {
     pub(crate) fn generation(self) -> u32 {
         (self.0 >> GENERATION_SHIFT) as u32
     }
 
-    /// None when the place is free.
-    pub(crate) fn phase(self) -> Option<Phase> {
+    /// Returns the phase, or `None` if the slot is free.
+    pub(crate) fn phase(self) -> Option<TaskPhase> {
         match self.0 & PHASE {
             FREE => None,
-            ASLEEP => Some(Phase::Asleep),
-            QUEUED => Some(Phase::Queued),
-            _ => Some(Phase::Running),
+            ASLEEP => Some(TaskPhase::Asleep),
+            QUEUED => Some(TaskPhase::Queued),
+            _ => Some(TaskPhase::Running),
         }
     }
 
@@ -76,61 +79,61 @@ impl View {
     }
 }
 
-/// What a wake or a cancellation came to.
+/// The effect of a wake or a cancellation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Posted {
-    /// There is no such task, or it is cancelled.
+pub(crate) enum PostResult {
+    /// The task does not exist or is cancelled.
     Gone,
-    /// It is now `QUEUED`: the caller puts it into the run queue.
+    /// The task is now `QUEUED`, and the caller inserts it into the run queue.
     Queue,
-    /// It is in the run queue, or its run will be followed by another.
+    /// The task is in the run queue already, or another run will follow the current one.
     Noted,
 }
 
-/// How a run begins.
+/// The flags of a task at the start of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Begun {
-    /// Of the task.
+pub(crate) struct RunStart {
+    /// The generation of the task.
     pub(crate) generation: u32,
-    /// It must not run: drop it.
+    /// The task is cancelled: the thread drops it without a run.
     pub(crate) cancelled: bool,
-    /// Someone waits to hear that it began.
+    /// A caller waits for this run to begin.
     pub(crate) awaited: bool,
-    /// It is its last run.
+    /// The run is the last.
     pub(crate) last: bool,
 }
 
-/// What follows a run.
+/// The state of a task after a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
-    /// It sleeps.
+pub(crate) enum AfterRun {
+    /// The task sleeps.
     Asleep,
-    /// It is `QUEUED`: the caller puts it into the run queue.
+    /// The task is `QUEUED`, and the caller inserts it into the run queue.
     Queue,
-    /// It is done: drop it, then free the place.
+    /// The task is finished: the caller drops it, then frees the slot.
     Dead,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct State(AtomicU64);
+pub(crate) struct AtomicState(AtomicU64);
 
-impl State {
-    pub(crate) fn load(&self) -> View {
-        View(self.0.load(Ordering::SeqCst))
+impl AtomicState {
+    pub(crate) fn load(&self) -> StateWord {
+        StateWord(self.0.load(Ordering::SeqCst))
     }
 
-    /// Applies `change` until it holds against other threads, or until it says that there is nothing to change.
-    fn update(&self, change: impl Fn(View) -> Option<u64>) -> Result<View, View> {
+    /// Applies `change` with compare-and-swap until it succeeds, or until it returns `None`.
+    fn update(&self, change: impl Fn(StateWord) -> Option<u64>) -> Result<StateWord, StateWord> {
         self.0
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |word| {
-                change(View(word))
+                change(StateWord(word))
             })
-            .map(View)
-            .map_err(View)
+            .map(StateWord)
+            .map_err(StateWord)
     }
 
-    /// Fills a free place, whose owner the caller is: with a task that he puts into the run queue, or, if it is not to
-    /// be `queued`, takes to its sleep with [`Self::end_asleep`]. Returns the generation of the task.
+    /// Sets the state of a free slot that the caller owns. A task that is `queued` goes into the run queue next; the
+    /// caller puts any other to sleep with [`Self::end_asleep`]. Returns the generation of the task.
     pub(crate) fn fill(&self, queued: bool) -> u32 {
         let generation = self.load().generation().wrapping_add(1);
         let phase = if queued { QUEUED } else { RUNNING };
@@ -139,42 +142,43 @@ impl State {
         generation
     }
 
-    /// Makes it run once more: now if it sleeps, after its run if it runs. With `flag` something else is noted too.
-    fn post(&self, generation: u32, flag: u64) -> Posted {
+    /// Requests a run: immediately if the task sleeps, or after the current run. Also sets `flag`.
+    fn post(&self, generation: u32, flag: u64) -> PostResult {
         let posted = self.update(|view| {
             if view.generation() != generation || view.is_cancelled() || view.is(FREE) {
                 return None;
             }
             match view.0 & PHASE {
                 ASLEEP => Some(view.with_phase(QUEUED) | flag),
-                // Written even if it is the same: only so does the run that comes see what the caller wrote before.
+                // Written even if the value is the same: only the write makes the caller's earlier writes visible to
+                // the coming run.
                 QUEUED => Some(view.0 | flag),
                 _ => Some(view.0 | WOKEN | flag),
             }
         });
         match posted {
-            Ok(before) if before.is(ASLEEP) => Posted::Queue,
-            Ok(_) => Posted::Noted,
-            Err(_) => Posted::Gone,
+            Ok(before) if before.is(ASLEEP) => PostResult::Queue,
+            Ok(_) => PostResult::Noted,
+            Err(_) => PostResult::Gone,
         }
     }
 
-    pub(crate) fn wake(&self, generation: u32) -> Posted {
+    pub(crate) fn wake(&self, generation: u32) -> PostResult {
         self.post(generation, 0)
     }
 
-    /// As [`Self::wake`], and the beginning of that run is told to who waits.
-    pub(crate) fn wake_awaited(&self, generation: u32) -> Posted {
+    /// Wakes the task like [`Self::wake`], and marks that run as awaited.
+    pub(crate) fn wake_awaited(&self, generation: u32) -> PostResult {
         self.post(generation, AWAITED)
     }
 
-    /// As [`Self::wake`], and that run is the last.
-    pub(crate) fn wake_for_last_run(&self, generation: u32) -> Posted {
+    /// Wakes the task like [`Self::wake`], and makes that run the last.
+    pub(crate) fn wake_for_last_run(&self, generation: u32) -> PostResult {
         self.post(generation, LAST)
     }
 
-    /// The timer saw the sleep `seen` end. False if that sleep is over already.
-    pub(crate) fn wake_sleep(&self, seen: View) -> bool {
+    /// Ends the sleep `seen`, whose deadline has passed. Returns `false` if that sleep is over already.
+    pub(crate) fn wake_sleep(&self, seen: StateWord) -> bool {
         seen.is(ASLEEP)
             && self
                 .0
@@ -187,9 +191,9 @@ impl State {
                 .is_ok()
     }
 
-    /// Takes a sleeper as if it ran, to change its deadline; [`Self::end_asleep`] gives it back. False if it does not
-    /// sleep.
-    pub(crate) fn take_sleeper(&self, generation: u32) -> bool {
+    /// Claims a sleeping task as if it ran, to change its deadline. [`Self::end_asleep`] releases it. Returns `false`
+    /// if the task does not sleep.
+    pub(crate) fn claim_sleeping(&self, generation: u32) -> bool {
         self.update(|view| {
             let sleeps = view.generation() == generation && view.is(ASLEEP);
             sleeps.then(|| view.with_phase(RUNNING))
@@ -197,13 +201,13 @@ impl State {
         .is_ok()
     }
 
-    /// Hands one that was taken and is cancelled to its pool, to be dropped there.
+    /// Queues a claimed and cancelled task, so that its pool drops it.
     pub(crate) fn queue_dead(&self) {
         let _ = self.update(|view| Some(view.with_phase(QUEUED) | CANCELLED));
     }
 
-    /// Takes care that it never begins another run.
-    pub(crate) fn cancel(&self, generation: u32) -> Posted {
+    /// Cancels the task: no further run begins.
+    pub(crate) fn cancel(&self, generation: u32) -> PostResult {
         let before = self.update(|view| {
             if view.generation() != generation || view.is_cancelled() || view.is(FREE) {
                 return None;
@@ -215,29 +219,29 @@ impl State {
             })
         });
         match before {
-            Ok(view) if view.is(ASLEEP) => Posted::Queue,
-            Ok(_) => Posted::Noted,
-            Err(_) => Posted::Gone,
+            Ok(view) if view.is(ASLEEP) => PostResult::Queue,
+            Ok(_) => PostResult::Noted,
+            Err(_) => PostResult::Gone,
         }
     }
 
-    /// Taken from the run queue.
-    pub(crate) fn begin(&self) -> Begun {
+    /// Starts a run of a task that was taken from the run queue.
+    pub(crate) fn begin(&self) -> RunStart {
         let before = self.update(|view| {
             debug_assert!(view.is(QUEUED));
             Some(view.with_phase(RUNNING) & !AWAITED & !WOKEN)
         });
-        let (Ok(View(word)) | Err(View(word))) = before;
-        Begun {
-            generation: View(word).generation(),
+        let (Ok(StateWord(word)) | Err(StateWord(word))) = before;
+        RunStart {
+            generation: StateWord(word).generation(),
             cancelled: word & CANCELLED != 0,
             awaited: word & AWAITED != 0,
             last: word & LAST != 0,
         }
     }
 
-    /// The run is over and the task wants to sleep.
-    pub(crate) fn end_asleep(&self) -> Ended {
+    /// Ends a run after which the task sleeps.
+    pub(crate) fn end_asleep(&self) -> AfterRun {
         self.end(|view| {
             if view.0 & WOKEN != 0 {
                 view.with_phase(QUEUED) & !WOKEN
@@ -247,30 +251,30 @@ impl State {
         })
     }
 
-    /// The run is over and the task wants another.
-    pub(crate) fn end_again(&self) -> Ended {
+    /// Ends a run after which the task runs again.
+    pub(crate) fn end_again(&self) -> AfterRun {
         self.end(|view| view.with_phase(QUEUED) & !WOKEN)
     }
 
-    fn end(&self, next: impl Fn(View) -> u64) -> Ended {
-        let mut after = View(0);
+    fn end(&self, next: impl Fn(StateWord) -> u64) -> AfterRun {
+        let mut after = StateWord(0);
         let result = self
             .0
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |word| {
-                after = View(next(View(word)));
-                (!View(word).is_cancelled()).then_some(after.0)
+                after = StateWord(next(StateWord(word)));
+                (!StateWord(word).is_cancelled()).then_some(after.0)
             });
         match result {
-            Err(_) => Ended::Dead,
-            Ok(_) if after.is(ASLEEP) => Ended::Asleep,
-            Ok(_) => Ended::Queue,
+            Err(_) => AfterRun::Dead,
+            Ok(_) if after.is(ASLEEP) => AfterRun::Asleep,
+            Ok(_) => AfterRun::Queue,
         }
     }
 
-    /// Gives the place back, whose task was dropped. Returns whether someone waits for another run.
+    /// Frees the slot of a dropped task. Returns `true` if a caller waits for another run.
     pub(crate) fn free(&self) -> bool {
         let generation = self.load().generation();
-        // Only the flags can have changed meanwhile: nobody but the caller moves it on.
+        // Other threads change flags only, so the phase is the caller's.
         let before = self.0.swap(
             u64::from(generation) << GENERATION_SHIFT | FREE,
             Ordering::SeqCst,
@@ -293,16 +297,16 @@ const _: () = assert!(
 mod tests {
     use super::*;
 
-    fn filled(queued: bool) -> (State, u32) {
-        let state = State::default();
+    fn filled(queued: bool) -> (AtomicState, u32) {
+        let state = AtomicState::default();
         let generation = state.fill(queued);
         if !queued {
-            assert_eq!(state.end_asleep(), Ended::Asleep);
+            assert_eq!(state.end_asleep(), AfterRun::Asleep);
         }
         (state, generation)
     }
 
-    const PLAIN: Begun = Begun {
+    const PLAIN: RunStart = RunStart {
         generation: 1,
         cancelled: false,
         awaited: false,
@@ -310,99 +314,99 @@ mod tests {
     };
 
     #[test]
-    fn a_wake_queues_a_sleeper_once() {
+    fn wake_queues_a_sleeping_task_once() {
         let (state, generation) = filled(false);
-        assert_eq!(state.wake(generation), Posted::Queue);
-        assert_eq!(state.wake(generation), Posted::Noted);
+        assert_eq!(state.wake(generation), PostResult::Queue);
+        assert_eq!(state.wake(generation), PostResult::Noted);
         assert_eq!(state.begin(), PLAIN);
-        assert_eq!(state.end_asleep(), Ended::Asleep);
-        assert_eq!(state.load().phase(), Some(Phase::Asleep));
+        assert_eq!(state.end_asleep(), AfterRun::Asleep);
+        assert_eq!(state.load().phase(), Some(TaskPhase::Asleep));
     }
 
     #[test]
-    fn a_wake_during_a_run_leads_to_another() {
+    fn wake_during_a_run_causes_another_run() {
         let (state, generation) = filled(true);
         assert_eq!(state.begin(), PLAIN);
-        assert_eq!(state.wake(generation), Posted::Noted);
-        assert_eq!(state.end_asleep(), Ended::Queue);
+        assert_eq!(state.wake(generation), PostResult::Noted);
+        assert_eq!(state.end_asleep(), AfterRun::Queue);
         assert_eq!(state.begin(), PLAIN);
-        assert_eq!(state.end_asleep(), Ended::Asleep);
+        assert_eq!(state.end_asleep(), AfterRun::Asleep);
     }
 
     #[test]
-    fn a_cancelled_one_does_not_run_again_and_is_cancelled_once() {
+    fn cancelled_task_does_not_run_again_and_cancel_succeeds_once() {
         let (state, generation) = filled(true);
         assert_eq!(state.begin(), PLAIN);
-        assert_eq!(state.cancel(generation), Posted::Noted);
-        assert_eq!(state.cancel(generation), Posted::Gone);
-        assert_eq!(state.wake(generation), Posted::Gone);
-        assert_eq!(state.end_again(), Ended::Dead);
+        assert_eq!(state.cancel(generation), PostResult::Noted);
+        assert_eq!(state.cancel(generation), PostResult::Gone);
+        assert_eq!(state.wake(generation), PostResult::Gone);
+        assert_eq!(state.end_again(), AfterRun::Dead);
         let (state, generation) = filled(true);
-        assert_eq!(state.cancel(generation), Posted::Noted);
-        assert_eq!(state.wake(generation), Posted::Gone);
+        assert_eq!(state.cancel(generation), PostResult::Noted);
+        assert_eq!(state.wake(generation), PostResult::Gone);
         assert!(state.begin().cancelled);
         let (state, generation) = filled(false);
-        assert_eq!(state.cancel(generation), Posted::Queue);
+        assert_eq!(state.cancel(generation), PostResult::Queue);
         assert!(state.begin().cancelled);
     }
 
     #[test]
-    fn an_old_id_finds_nothing() {
+    fn id_of_an_earlier_generation_matches_nothing() {
         let (state, old) = filled(true);
         state.begin();
         assert!(!state.free());
-        assert_eq!(state.wake(old), Posted::Gone);
+        assert_eq!(state.wake(old), PostResult::Gone);
         let new = state.fill(false);
-        assert_eq!(state.end_asleep(), Ended::Asleep);
+        assert_eq!(state.end_asleep(), AfterRun::Asleep);
         assert_ne!(old, new);
-        assert_eq!(state.wake(old), Posted::Gone);
-        assert_eq!(state.cancel(old), Posted::Gone);
-        assert!(!state.take_sleeper(old));
-        assert_eq!(state.wake(new), Posted::Queue);
+        assert_eq!(state.wake(old), PostResult::Gone);
+        assert_eq!(state.cancel(old), PostResult::Gone);
+        assert!(!state.claim_sleeping(old));
+        assert_eq!(state.wake(new), PostResult::Queue);
     }
 
     #[test]
-    fn a_timer_ends_only_the_sleep_that_it_saw() {
+    fn timer_ends_only_the_sleep_that_it_has_read() {
         let (state, generation) = filled(false);
         let seen = state.load();
-        assert!(state.take_sleeper(generation));
+        assert!(state.claim_sleeping(generation));
         assert!(!state.wake_sleep(seen));
-        assert_eq!(state.end_asleep(), Ended::Asleep);
+        assert_eq!(state.end_asleep(), AfterRun::Asleep);
         assert!(!state.wake_sleep(seen));
         let seen = state.load();
         assert!(state.wake_sleep(seen));
         assert!(!state.wake_sleep(seen));
-        assert!(!state.take_sleeper(generation));
+        assert!(!state.claim_sleeping(generation));
     }
 
     #[test]
-    fn a_wake_while_its_deadline_changes_is_kept() {
+    fn wake_during_a_change_of_the_deadline_is_not_lost() {
         let (state, generation) = filled(false);
-        assert!(state.take_sleeper(generation));
-        assert_eq!(state.wake(generation), Posted::Noted);
-        assert_eq!(state.end_asleep(), Ended::Queue);
+        assert!(state.claim_sleeping(generation));
+        assert_eq!(state.wake(generation), PostResult::Noted);
+        assert_eq!(state.end_asleep(), AfterRun::Queue);
         assert_eq!(state.begin(), PLAIN);
-        assert_eq!(state.end_asleep(), Ended::Asleep);
-        assert!(state.take_sleeper(generation));
-        assert_eq!(state.cancel(generation), Posted::Noted);
-        assert_eq!(state.end_asleep(), Ended::Dead);
+        assert_eq!(state.end_asleep(), AfterRun::Asleep);
+        assert!(state.claim_sleeping(generation));
+        assert_eq!(state.cancel(generation), PostResult::Noted);
+        assert_eq!(state.end_asleep(), AfterRun::Dead);
         state.queue_dead();
         assert!(state.begin().cancelled);
     }
 
     #[test]
-    fn the_last_run_is_announced_and_awaited_ones_are_told() {
+    fn last_run_and_awaited_run_are_flagged_at_the_start() {
         let (state, generation) = filled(false);
-        assert_eq!(state.wake_awaited(generation), Posted::Queue);
-        assert_eq!(state.wake_for_last_run(generation), Posted::Noted);
+        assert_eq!(state.wake_awaited(generation), PostResult::Queue);
+        assert_eq!(state.wake_for_last_run(generation), PostResult::Noted);
         let begun = state.begin();
         assert!(begun.awaited && begun.last && !begun.cancelled);
-        assert_eq!(state.wake_awaited(generation), Posted::Noted);
+        assert_eq!(state.wake_awaited(generation), PostResult::Noted);
         assert!(state.free());
     }
 
     #[test]
-    fn changes_wrap_without_touching_the_rest() {
+    fn change_counter_wraps_without_touching_other_bits() {
         assert_eq!(next_change(CHANGES | 7), 7);
         assert_eq!(
             next_change(3 << GENERATION_SHIFT | 5),

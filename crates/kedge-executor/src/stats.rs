@@ -1,42 +1,42 @@
-//! How long tasks waited and ran, by kind.
+//! Queue times and run times, by task kind.
 
-use crate::kind::{Kind, MAX_KINDS, Pool};
+use crate::kind::{MAX_KINDS, Pool, TaskKind};
 use crate::{Priority, TaskId};
 use histogram::AtomicHistogram;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// 32 steps for every power of two: a value is known to about 3 %.
+/// Resolution of the histograms: 32 buckets per power of two, an error of about 3 %.
 const GROUPING_POWER: u8 = 5;
-/// Values up to 2^40 us, twelve days.
+/// Largest value of the histograms: 2^40 us, or twelve days.
 const MAX_VALUE_POWER: u8 = 40;
-/// Histograms of a kind: threads share one when there are more of them, and are in each other's way a little.
+/// Number of histograms per kind. More threads than that share histograms, with a little contention.
 const STRIPES: usize = 4;
-/// A kind whose runs take less than this on average is quick, in ns: one thread serves a queue of such tasks sooner
-/// than another could be woken.
+/// Average run time in ns below which a kind is short-running: one thread processes a queue of such tasks faster than
+/// another thread could wake up.
 const QUICK_NS: u64 = 5_000;
-/// Weight of one run in the average: 1/8.
+/// Weight of one run in the moving average: 1/8.
 const MEAN_SHIFT: u32 = 3;
 
-/// Counts of values, in microseconds.
+/// A histogram of durations in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Histogram {
+pub struct LatencyHistogram {
     /// Number of values.
     pub count: u64,
-    /// Lowest value, highest value, both included, and how many lie there; empty ones are left out.
+    /// Lowest value, highest value (both inclusive) and number of values of each bucket that is not empty.
     pub buckets: Vec<(u64, u64, u64)>,
 }
 
 #[derive(Debug)]
-struct Stripe {
+struct HistogramStripe {
     queue_us: AtomicHistogram,
     run_us: AtomicHistogram,
-    /// Average run time, in ns.
+    /// Moving average of run times, in ns.
     mean_ns: AtomicU64,
 }
 
-impl Stripe {
+impl HistogramStripe {
     fn new() -> Self {
         let histogram = || {
             AtomicHistogram::new(GROUPING_POWER, MAX_VALUE_POWER)
@@ -50,19 +50,19 @@ impl Stripe {
     }
 }
 
-/// What is known of a kind.
+/// The statistics of a kind.
 #[derive(Debug)]
-pub(crate) struct KindStats {
-    pub(crate) kind: &'static Kind,
-    stripes: [OnceLock<Box<Stripe>>; STRIPES],
-    /// Whether its runs are so short that waking another thread for one would take longer.
+pub(crate) struct KindCounters {
+    pub(crate) kind: &'static TaskKind,
+    stripes: [OnceLock<Box<HistogramStripe>>; STRIPES],
+    /// `true` if runs are shorter than the time that waking a thread takes.
     quick: AtomicBool,
     pub(crate) panics: AtomicU64,
     pub(crate) slow: AtomicU64,
 }
 
-impl KindStats {
-    pub(crate) fn new(kind: &'static Kind) -> Self {
+impl KindCounters {
+    pub(crate) fn new(kind: &'static TaskKind) -> Self {
         Self {
             kind,
             stripes: std::array::from_fn(|_| OnceLock::new()),
@@ -73,15 +73,16 @@ impl KindStats {
     }
 
     pub(crate) fn record(&self, thread: usize, queue_ns: u64, run_ns: u64) {
-        let stripe = self.stripes[thread % STRIPES].get_or_init(|| Box::new(Stripe::new()));
+        let stripe =
+            self.stripes[thread % STRIPES].get_or_init(|| Box::new(HistogramStripe::new()));
         let limit = (1 << MAX_VALUE_POWER) - 1;
-        // The values fit, so the histograms take them.
+        // The values are within the limit, so the histograms accept them.
         let _ = stripe.queue_us.increment((queue_ns / 1_000).min(limit));
         let _ = stripe.run_us.increment((run_ns / 1_000).min(limit));
         let mean_ns = stripe.mean_ns.load(Ordering::Relaxed);
         let mean_ns = mean_ns - (mean_ns >> MEAN_SHIFT) + (run_ns >> MEAN_SHIFT);
         stripe.mean_ns.store(mean_ns, Ordering::Relaxed);
-        // Written when it changes only: others read it all the time.
+        // Written on change only, because other threads read it all the time.
         if self.is_quick() != (mean_ns < QUICK_NS) {
             self.quick.store(mean_ns < QUICK_NS, Ordering::Relaxed);
         }
@@ -91,7 +92,7 @@ impl KindStats {
         self.quick.load(Ordering::Relaxed)
     }
 
-    fn sum(&self, which: impl Fn(&Stripe) -> &AtomicHistogram) -> Histogram {
+    fn sum(&self, which: impl Fn(&HistogramStripe) -> &AtomicHistogram) -> LatencyHistogram {
         let mut sum: Vec<(u64, u64, u64)> = Vec::new();
         for stripe in self.stripes.iter().filter_map(OnceLock::get) {
             for (at, bucket) in which(stripe).load().iter().enumerate() {
@@ -102,14 +103,14 @@ impl KindStats {
             }
         }
         sum.retain(|(_, _, count)| *count > 0);
-        Histogram {
+        LatencyHistogram {
             count: sum.iter().map(|(_, _, count)| count).sum(),
             buckets: sum,
         }
     }
 
-    pub(crate) fn info(&self) -> KindInfo {
-        KindInfo {
+    pub(crate) fn info(&self) -> TaskKindStats {
+        TaskKindStats {
             kind: self.kind,
             queue_time: self.sum(|stripe| &stripe.queue_us),
             run_time: self.sum(|stripe| &stripe.run_us),
@@ -128,9 +129,9 @@ impl KindStats {
     }
 }
 
-/// The kinds that an executor has seen, by [`Kind::index`].
+/// The statistics of all kinds that an executor has used, by [`TaskKind::index`].
 #[derive(Debug)]
-pub(crate) struct KindTable(Box<[OnceLock<KindStats>]>);
+pub(crate) struct KindTable(Box<[OnceLock<KindCounters>]>);
 
 impl Default for KindTable {
     fn default() -> Self {
@@ -139,82 +140,82 @@ impl Default for KindTable {
 }
 
 impl KindTable {
-    pub(crate) fn enter(&self, kind: &'static Kind) -> (usize, &KindStats) {
+    pub(crate) fn enter(&self, kind: &'static TaskKind) -> (usize, &KindCounters) {
         let index = kind.index();
-        (index, self.0[index].get_or_init(|| KindStats::new(kind)))
+        (index, self.0[index].get_or_init(|| KindCounters::new(kind)))
     }
 
-    pub(crate) fn get(&self, index: usize) -> &KindStats {
+    pub(crate) fn get(&self, index: usize) -> &KindCounters {
         self.0[index].get().expect("a task's kind was entered")
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &KindStats> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &KindCounters> {
         self.0.iter().filter_map(OnceLock::get)
     }
 }
 
-/// What there is to know of a kind.
+/// The statistics of a task kind.
 #[derive(Clone, Debug)]
-pub struct KindInfo {
+pub struct TaskKindStats {
     /// The kind.
-    pub kind: &'static Kind,
-    /// From being due to the beginning of the run, in us.
-    pub queue_time: Histogram,
-    /// From the beginning of the run to its end, in us.
-    pub run_time: Histogram,
-    /// Runs that panicked.
+    pub kind: &'static TaskKind,
+    /// Time from being due to the start of the run, in us.
+    pub queue_time: LatencyHistogram,
+    /// Duration of the run, in us.
+    pub run_time: LatencyHistogram,
+    /// Number of runs that panicked.
     pub panics: u64,
-    /// Runs that took longer than expected.
+    /// Number of runs that took longer than expected.
     pub slow: u64,
 }
 
-/// What there is to know of a pool.
+/// The figures of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolInfo {
     /// The pool.
     pub pool: Pool,
-    /// Threads it should have.
+    /// Requested number of threads.
     pub threads: usize,
-    /// Of those the ones that sleep, as there is nothing to do.
+    /// Number of sleeping threads.
     pub idle: usize,
-    /// Tasks that are due and wait for a thread.
+    /// Number of due tasks that wait for a thread.
     pub queued: usize,
 }
 
-/// Where a task is.
+/// The state of a task, as reported to operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskState {
-    /// It sleeps, until that long from now; None until it is woken.
+    /// The task sleeps for this time from now, or until a wake if `None`.
     Snoozing(Option<Duration>),
-    /// It is due and waits for a thread.
+    /// The task is due and waits for a thread.
     Queued,
-    /// It is on a thread.
+    /// A thread runs the task.
     Running,
 }
 
-/// What there is to know of a task.
+/// The figures of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskInfo {
-    /// Its id.
+    /// Id of the task.
     pub id: TaskId,
     /// Name of its owner.
     pub owner: String,
     /// Name of its kind.
     pub kind: &'static str,
-    /// Its pool.
+    /// Pool of the task.
     pub pool: Pool,
-    /// Its priority.
+    /// Priority of the task.
     pub priority: Priority,
-    /// What it does.
+    /// Description of the task.
     pub description: String,
-    /// Where it is.
+    /// State of the task.
     pub state: TaskState,
-    /// How often it began to run.
+    /// Number of runs that have begun.
     pub runs: u32,
-    /// How long its runs took together.
+    /// Sum of the run times.
     pub run_time: Duration,
-    /// How long the last run that ended took.
+    /// Duration of the last completed run.
     pub last_run: Duration,
-    /// How long it has been running; none when it does not run.
+    /// Time since the start of the current run, or `None` if the task does not run.
     pub runs_for: Option<Duration>,
 }

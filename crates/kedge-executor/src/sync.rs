@@ -1,4 +1,4 @@
-//! Where threads meet: the standard library's primitives, or those of the model checker under `--cfg kedge_model`.
+//! Synchronisation primitives of the standard library, or of the model checker under `--cfg kedge_model`.
 
 #[cfg(kedge_model)]
 use shuttle as primitives;
@@ -11,7 +11,7 @@ pub(crate) use primitives::thread::{self, Thread};
 pub(crate) use primitives::thread_local;
 use std::time::Duration;
 
-/// A lock that a panic elsewhere does not close: nothing panics while it holds one, as tasks run on no lock.
+/// A mutex without poisoning. No code panics while it holds one, as tasks run without a lock.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(primitives::sync::Mutex<T>);
 
@@ -27,7 +27,7 @@ impl<T> Mutex<T> {
     }
 }
 
-/// To wait for a change of what a [`Mutex`] protects.
+/// A condition variable for use with [`Mutex`].
 #[derive(Debug, Default)]
 pub(crate) struct Condvar(primitives::sync::Condvar);
 
@@ -43,11 +43,11 @@ impl Condvar {
     }
 }
 
-/// Parks for at most that long.
+/// Parks the thread for at most `time`.
 pub(crate) fn park_timeout(time: Duration) {
     #[cfg(not(kedge_model))]
     thread::park_timeout(time);
-    // Time passes whenever somebody looks at the clock.
+    // In the model, time passes with each reading of the clock.
     #[cfg(kedge_model)]
     {
         let _ = time;
@@ -55,7 +55,7 @@ pub(crate) fn park_timeout(time: Duration) {
     }
 }
 
-/// One turn of a loop that waits for another thread without sleeping.
+/// One iteration of a loop that spins for another thread.
 pub(crate) fn relax() {
     #[cfg(not(kedge_model))]
     std::hint::spin_loop();

@@ -1,28 +1,28 @@
-//! How many threads a pool has.
+//! The number of threads of a pool.
 
 use crate::kind::Pool;
 use std::num::NonZero;
 use std::thread::available_parallelism;
 
-/// Threads that a pool may have.
+/// Largest number of threads of a pool.
 pub const MAX_THREADS: usize = 128;
 
-/// Number of threads of a pool.
+/// The number of threads of a pool, fixed or derived from the number of cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Threads {
-    /// From the number of cores: Reader one per core (4 to 16), Writer 4, AuxIo two per core (2 to 128), NonIo a
-    /// third of the cores (2 to 8).
+pub enum ThreadCount {
+    /// Derived from the number of cores: Reader one per core (4 to 16), Writer 4, AuxIo two per core (2 to 128), NonIo
+    /// a third of the cores (2 to 8).
     #[default]
     Balanced,
-    /// For disks that serve many requests at once: Reader and Writer two per core, 4 to 128. As `Balanced` for the
-    /// other pools.
+    /// For disks that serve many requests at once: Reader and Writer two per core, 4 to 128. The other pools are as
+    /// with `Balanced`.
     DiskIoOptimized,
-    /// This many, 1 to [`MAX_THREADS`].
+    /// A fixed number, 1 to [`MAX_THREADS`].
     Fixed(usize),
 }
 
-impl Threads {
-    /// The number that this means for `pool` on a machine with so many cores.
+impl ThreadCount {
+    /// Returns the number of threads of `pool` on a machine with `cores` cores.
     #[must_use]
     pub fn count(self, pool: Pool, cores: usize) -> usize {
         match (self, pool) {
@@ -38,7 +38,7 @@ impl Threads {
     }
 }
 
-/// Cores that this process may use.
+/// Returns the number of cores that this process may use.
 pub(crate) fn cores() -> usize {
     available_parallelism().map_or(1, NonZero::get)
 }
@@ -48,15 +48,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_follow_the_cores() {
-        let counts = |threads: Threads, cores| Pool::ALL.map(|pool| threads.count(pool, cores));
-        assert_eq!(counts(Threads::Balanced, 1), [4, 4, 2, 2]);
-        assert_eq!(counts(Threads::Balanced, 12), [12, 4, 24, 3]);
-        assert_eq!(counts(Threads::Balanced, 100), [16, 4, 128, 8]);
-        assert_eq!(counts(Threads::DiskIoOptimized, 2), [4, 4, 4, 2]);
-        assert_eq!(counts(Threads::DiskIoOptimized, 12), [24, 24, 24, 3]);
-        assert_eq!(counts(Threads::Fixed(3), 12), [3; 4]);
-        assert_eq!(counts(Threads::Fixed(0), 12), [1; 4]);
-        assert_eq!(counts(Threads::Fixed(1_000), 12), [MAX_THREADS; 4]);
+    fn thread_counts_are_derived_from_cores() {
+        let counts = |threads: ThreadCount, cores| Pool::ALL.map(|pool| threads.count(pool, cores));
+        assert_eq!(counts(ThreadCount::Balanced, 1), [4, 4, 2, 2]);
+        assert_eq!(counts(ThreadCount::Balanced, 12), [12, 4, 24, 3]);
+        assert_eq!(counts(ThreadCount::Balanced, 100), [16, 4, 128, 8]);
+        assert_eq!(counts(ThreadCount::DiskIoOptimized, 2), [4, 4, 4, 2]);
+        assert_eq!(counts(ThreadCount::DiskIoOptimized, 12), [24, 24, 24, 3]);
+        assert_eq!(counts(ThreadCount::Fixed(3), 12), [3; 4]);
+        assert_eq!(counts(ThreadCount::Fixed(0), 12), [1; 4]);
+        assert_eq!(counts(ThreadCount::Fixed(1_000), 12), [MAX_THREADS; 4]);
     }
 }

@@ -1,35 +1,35 @@
-//! When sleepers are due.
+//! The deadlines of sleeping tasks.
 //!
-//! A task's deadline stands in its slot. Here it is noted only when to look at the slot again: at the deadline if that
-//! is near, else earlier, at a round time. So a deadline that moves away costs one store, and far ones that are looked
-//! at early are looked at together.
+//! The slot of a task stores its deadline. The heap only stores the time at which to check the slot: at the deadline if
+//! it is near, otherwise earlier, at a round time. So postponing a deadline takes one store, and slots with far
+//! deadlines are checked together.
 //!
 //! Invariants:
 //! * `visit_ns` of a slot is the least time at which the heap has an entry for it, or [`NEVER`].
-//! * A sleeper stores its deadline, then falls asleep, then looks at `visit_ns`; the timer clears `visit_ns`, then
-//!   looks at the state and the deadline. So one of them sees the other, and no deadline is missed.
+//! * A task stores its deadline, then sleeps, then reads `visit_ns`. The timer clears `visit_ns`, then reads the state
+//!   and the deadline. So at least one of them sees the other, and no deadline is missed.
 
-use crate::queue::Index;
-use crate::slab::{NEVER, Slab, Slot};
+use crate::queue::SlotIndex;
+use crate::slab::{NEVER, Slab, TaskSlot};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A deadline that is nearer is visited when it is due.
+/// Distance in ns below which a deadline is checked exactly when it is due.
 const NEAR_NS: u64 = 1_000_000_000;
-/// The heap is cleared of entries that were overtaken when it has this many more than it kept the last time.
+/// Number of stale heap entries above which the heap is compacted.
 const SLACK: usize = 1_024;
 
 #[derive(Debug)]
 pub(crate) struct Timers {
-    heap: Mutex<Heap>,
-    /// When the timer's thread wakes up by itself.
+    heap: Mutex<TimerHeap>,
+    /// Time at which the timer thread wakes up by itself.
     wakes_ns: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Heap {
-    entries: BinaryHeap<Reverse<(u64, Index)>>,
+struct TimerHeap {
+    entries: BinaryHeap<Reverse<(u64, SlotIndex)>>,
     kept: usize,
 }
 
@@ -42,25 +42,27 @@ impl Default for Timers {
     }
 }
 
-/// When to look at a slot whose deadline is `deadline_ns`.
+/// Returns the time at which to check a slot with this deadline.
 fn visit_at(now_ns: u64, deadline_ns: u64) -> u64 {
     let left = deadline_ns.saturating_sub(now_ns);
     if left <= NEAR_NS {
         return deadline_ns;
     }
-    // Half of the way, rounded down to a step of a quarter or an eighth of it: still in the future.
+    // Half of the remaining time, rounded down to a multiple of a quarter or an eighth of it, which is still in the
+    // future.
     let step = 1 << (left.ilog2() - 2);
     (now_ns + left / 2) & !(step - 1)
 }
 
 impl Timers {
-    /// Takes care that the timer looks at a sleeper in time. Returns whether its thread must be woken for that.
-    pub(crate) fn arm(&self, slab: &Slab, index: Index, slot: &Slot, now_ns: u64) -> bool {
+    /// Ensures that the timer checks a sleeping task in time. Returns `true` if the timer thread must be woken for
+    /// that.
+    pub(crate) fn arm(&self, slab: &Slab, index: SlotIndex, slot: &TaskSlot, now_ns: u64) -> bool {
         let deadline_ns = slot.deadline_ns.load(Ordering::SeqCst);
         if deadline_ns == NEVER {
             return false;
         }
-        // Any visit up to the deadline does: what is due is read then.
+        // Any check up to the deadline suffices, because the check reads the deadline.
         if slot.visit_ns.load(Ordering::SeqCst) <= deadline_ns {
             return false;
         }
@@ -77,8 +79,8 @@ impl Timers {
         visit_ns < self.wakes_ns.load(Ordering::SeqCst)
     }
 
-    /// Takes out what is to be looked at. Returns when to come back.
-    pub(crate) fn take_due(&self, slab: &Slab, now_ns: u64, due: &mut Vec<Index>) -> u64 {
+    /// Removes the slots that are to be checked. Returns the time of the next check.
+    pub(crate) fn take_due(&self, slab: &Slab, now_ns: u64, due: &mut Vec<SlotIndex>) -> u64 {
         let mut heap = self.heap.lock();
         while let Some(Reverse((visit_ns, index))) = heap.entries.peek().copied() {
             if visit_ns > now_ns {
@@ -97,7 +99,7 @@ impl Timers {
     }
 }
 
-impl Heap {
+impl TimerHeap {
     fn clear_overtaken(&mut self, slab: &Slab) {
         self.entries.retain(|Reverse((visit_ns, index))| {
             slab.slot(*index).visit_ns.load(Ordering::SeqCst) == *visit_ns
@@ -113,7 +115,7 @@ mod tests {
     const S: u64 = 1_000_000_000;
 
     #[test]
-    fn far_deadlines_are_looked_at_early_together_and_never_late() {
+    fn far_deadlines_are_checked_together_and_never_late() {
         assert_eq!(visit_at(5, 7), 7);
         assert_eq!(visit_at(7, 5), 5);
         assert_eq!(visit_at(3, 3 + NEAR_NS), 3 + NEAR_NS);
@@ -129,8 +131,8 @@ mod tests {
         assert!(visits.len() <= 4, "{visits:?}");
     }
 
-    /// Visits a slot until its deadline is over; returns how often.
-    fn visits(timers: &Timers, slab: &Slab, index: Index, mut now_ns: u64) -> u64 {
+    /// Checks a slot until its deadline has passed. Returns the number of checks.
+    fn visits(timers: &Timers, slab: &Slab, index: SlotIndex, mut now_ns: u64) -> u64 {
         let slot = slab.slot(index);
         let mut count = 0;
         loop {
@@ -149,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_that_moves_away_is_not_entered_again() {
+    fn postponed_deadline_adds_no_heap_entry() {
         let (timers, slab) = (Timers::default(), Slab::default());
         let index = slab.take().unwrap();
         let slot = slab.slot(index);
@@ -172,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn overtaken_entries_do_not_pile_up() {
+    fn stale_heap_entries_are_compacted() {
         let (timers, slab) = (Timers::default(), Slab::default());
         let index = slab.take().unwrap();
         let slot = slab.slot(index);

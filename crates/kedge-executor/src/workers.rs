@@ -1,38 +1,20 @@
-//! The threads: those of the pools, and the timer's, which wakes sleepers that are due and watches that tasks are
-//! looked at.
+//! The threads of an executor: handles to join them, and the switch of the watchdog. `worker_threads` has their loops.
 
-use crate::backoff::Backoff;
-use crate::clock::calibrate;
-use crate::config::Config;
-use crate::executor::Executor;
-use crate::kind::Pool;
-use crate::pool::{PoolShared, Turn, Worker};
-use crate::slab::NEVER;
-use crate::sync::{AtomicBool, Mutex, Ordering, Thread, park_timeout, relax, thread};
-use std::io;
+use crate::config::ExecutorConfig;
+use crate::pool::PoolShared;
+use crate::sync::{AtomicBool, Mutex, Ordering, Thread, thread};
 use std::sync::OnceLock;
-use std::time::Duration;
-
-/// Turns of the spinning loop between two looks at the clock; about 1 us.
-const SPINS_PER_LOOK: u32 = if cfg!(kedge_model) { 1 } else { 32 };
-/// So long a thread spins for work: longer than it takes to wake one. When none came in that time, as the pool has little
-/// to do or others need the processor, it does so ever more rarely.
-const SPIN_NS: u64 = 30_000;
-/// The watch looks at the pools this often while there is a reason to.
-const WATCH_TICK: Duration = Duration::from_millis(1);
-/// So many looks, then somebody must want the watch again.
-const WATCH_TICKS: u32 = 16;
 
 #[derive(Debug)]
 pub(crate) struct Workers {
-    config: Config,
-    threads: Mutex<Vec<thread::JoinHandle<()>>>,
-    timer: OnceLock<Thread>,
-    watching: AtomicBool,
+    pub(crate) config: ExecutorConfig,
+    pub(crate) threads: Mutex<Vec<thread::JoinHandle<()>>>,
+    pub(crate) timer: OnceLock<Thread>,
+    pub(crate) watching: AtomicBool,
 }
 
 impl Workers {
-    pub(crate) fn new(config: Config) -> Self {
+    pub(crate) fn new(config: ExecutorConfig) -> Self {
         Self {
             config,
             threads: Mutex::default(),
@@ -41,16 +23,16 @@ impl Workers {
         }
     }
 
-    /// Asks for the watch: a task was queued, and the thread that should look at it may be held up.
-    pub(crate) fn want_watch(&self) {
+    /// Activates the watchdog: a task was queued, and the thread that should take it may be delayed.
+    pub(crate) fn request_watchdog(&self) {
         if !self.watching.load(Ordering::SeqCst) && !self.watching.swap(true, Ordering::SeqCst) {
             self.wake_timer();
         }
     }
 
-    /// Has the threads of all pools end when they have no run under way.
+    /// Makes the threads of all pools end after their current run.
     pub(crate) fn retire(&self, pools: &[PoolShared]) {
-        // Under the lock: who begins threads meanwhile would not know that there are to be none.
+        // Under the lock, because a thread that starts others at the same time would not know that none are allowed.
         let threads = self.threads.lock();
         for pool in pools {
             pool.resize(0);
@@ -64,205 +46,4 @@ impl Workers {
             timer.unpark();
         }
     }
-}
-
-impl Executor {
-    fn spawn(
-        &self,
-        name: String,
-        run: impl FnOnce(&Self) + Send + 'static,
-    ) -> io::Result<thread::JoinHandle<()>> {
-        let executor = Self::unguarded(&self.inner);
-        thread::Builder::new()
-            .name(name)
-            .spawn(move || run(&executor))
-    }
-
-    pub(crate) fn begin_timer(&self) -> io::Result<()> {
-        if cfg!(kedge_model) {
-            // The watch would cover up that nobody looks at a task. Models that need a timer begin it themselves.
-            return Ok(());
-        }
-        calibrate();
-        self.begin_timer_thread()
-    }
-
-    pub(crate) fn begin_timer_thread(&self) -> io::Result<()> {
-        let timer = self.spawn("timer".to_owned(), Self::run_timer)?;
-        self.inner.workers.threads.lock().push(timer);
-        Ok(())
-    }
-
-    pub(crate) fn resize(&self, pool: Pool, count: usize) -> io::Result<()> {
-        let mut threads = self.inner.workers.threads.lock();
-        if self.is_stopped() {
-            return Ok(());
-        }
-        threads.retain(|thread| !is_finished(thread));
-        let shared = &self.inner.pools[pool as usize];
-        let mut begun = shared.resize(count).into_iter();
-        while let Some((number, worker)) = begun.next() {
-            let name = format!("{}-{number}", pool.name());
-            let thread = self.spawn(name, move |executor| {
-                executor.run_worker(pool, number, &worker);
-            });
-            match thread {
-                Ok(thread) => threads.push(thread),
-                Err(error) => {
-                    let rest = begun.map(|(number, _)| number);
-                    shared.not_begun([number].into_iter().chain(rest));
-                    return Err(error);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Ends the threads and waits for them, except for the calling one.
-    pub(crate) fn end_threads(&self) {
-        self.inner.workers.retire(&self.inner.pools);
-        let threads = std::mem::take(&mut *self.inner.workers.threads.lock());
-        for thread in threads {
-            if thread.thread().id() != thread::current().id() {
-                // Tasks' panics are caught, so there is none to be passed on.
-                let _ = thread.join();
-            }
-        }
-    }
-
-    fn run_worker(&self, pool: Pool, me: usize, worker: &Worker) {
-        worker.enter();
-        if pool == Pool::AuxIo {
-            lower_priority(self.inner.workers.config.auxio_nice);
-        }
-        let inner = &self.inner;
-        let shared = &inner.pools[pool as usize];
-        let is_quick = |index| inner.kinds.get(inner.slab.slot(index).kind()).is_quick();
-        let mut now_ns = inner.clock.now_ns();
-        let mut has_looked = false;
-        let mut backoff = Backoff::new();
-        loop {
-            let (turn, help) = shared.next(me, now_ns, has_looked, is_quick);
-            has_looked = false;
-            if let Some(other) = help {
-                other.wake();
-            }
-            let look = match turn {
-                Turn::Run { task, look } => {
-                    now_ns = inner.run(self, task, now_ns, me);
-                    look && !shared.has_work()
-                }
-                Turn::Look => true,
-                Turn::Sleep => {
-                    worker.sleep();
-                    now_ns = inner.clock.now_ns();
-                    false
-                }
-                Turn::Retire => return,
-            };
-            if look {
-                has_looked = true;
-                if backoff.try_now() {
-                    let since_ns = now_ns;
-                    now_ns = self.spin(shared, since_ns);
-                    backoff.note(now_ns < since_ns + SPIN_NS);
-                }
-            }
-        }
-    }
-
-    /// Looks for work without sleeping. Returns the time at which it found some or gave up.
-    fn spin(&self, pool: &PoolShared, since_ns: u64) -> u64 {
-        let mut now_ns = since_ns;
-        while now_ns < since_ns + SPIN_NS {
-            pool.spins(now_ns);
-            for _ in 0..SPINS_PER_LOOK {
-                if pool.has_work() {
-                    return self.inner.clock.now_ns();
-                }
-                relax();
-            }
-            now_ns = self.inner.clock.now_ns();
-        }
-        now_ns
-    }
-
-    fn run_timer(&self) {
-        let workers = &self.inner.workers;
-        workers.timer.get_or_init(thread::current);
-        let mut ticks = 0;
-        loop {
-            let next_ns = self.fire_timers();
-            if self.is_stopped() && self.inner.pools.iter().all(|pool| pool.info().threads == 0) {
-                return;
-            }
-            let now_ns = self.inner.clock.now_ns();
-            if workers.watching.load(Ordering::SeqCst) {
-                ticks += 1;
-                if ticks > WATCH_TICKS {
-                    ticks = 0;
-                    workers.watching.store(false, Ordering::SeqCst);
-                }
-                // After the watch ended too: who queued a task before that did not ask for it again.
-                let wanted = self
-                    .inner
-                    .pools
-                    .iter()
-                    .fold(false, |wanted, pool| pool.watch(now_ns) | wanted);
-                if wanted {
-                    ticks = 0;
-                    workers.watching.store(true, Ordering::SeqCst);
-                }
-            }
-            if next_ns == NEVER && !workers.watching.load(Ordering::SeqCst) {
-                thread::park();
-                continue;
-            }
-            let mut wait = Duration::from_nanos(next_ns.saturating_sub(now_ns));
-            if workers.watching.load(Ordering::SeqCst) {
-                wait = wait.min(WATCH_TICK);
-            }
-            park_timeout(wait);
-        }
-    }
-
-    /// Queues the sleepers that are due. Returns when to come back, in ns.
-    pub(crate) fn fire_timers(&self) -> u64 {
-        let inner = &self.inner;
-        let mut due = Vec::new();
-        loop {
-            let now_ns = inner.clock.now_ns();
-            let next_ns = inner.timers.take_due(&inner.slab, now_ns, &mut due);
-            if due.is_empty() {
-                return next_ns;
-            }
-            for index in due.drain(..) {
-                inner.visit(index, now_ns);
-            }
-        }
-    }
-}
-
-#[cfg(not(kedge_model))]
-fn is_finished(thread: &thread::JoinHandle<()>) -> bool {
-    thread.is_finished()
-}
-
-#[cfg(kedge_model)]
-fn is_finished(_: &thread::JoinHandle<()>) -> bool {
-    false
-}
-
-/// Makes the calling thread give way to others. Where that is not possible nothing changes.
-fn lower_priority(nice: i32) {
-    #[cfg(all(target_os = "linux", not(kedge_model)))]
-    {
-        use rustix::process::{getpriority_process, setpriority_process};
-        // On Linux "the calling process" means the calling thread here.
-        if let Ok(now) = getpriority_process(None) {
-            let _ = setpriority_process(None, now + nice.clamp(0, 19));
-        }
-    }
-    #[cfg(not(all(target_os = "linux", not(kedge_model))))]
-    let _ = nice;
 }

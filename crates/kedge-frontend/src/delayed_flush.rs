@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use kedge_bucket::{Bucket, Ctx};
-use kedge_executor::{Context, Executor, Next, Refused, TaskId, TaskSpec};
+use kedge_executor::{Executor, Next, ScheduleError, TaskContext, TaskId, TaskSpec};
 use kedge_node::pools::TaskPools;
 use kedge_sync::{RankedMutex, ranks::PendingFlush};
 use kedge_types::{Clock as _, Status, SystemClock};
@@ -34,8 +34,11 @@ impl DelayedFlush {
     /// Begins the task, which sleeps while nothing is pending. It ends with the executor.
     ///
     /// # Errors
-    /// [`Refused`] after the executor's end.
-    pub(crate) fn start(pools: &TaskPools, clock: &Arc<SystemClock>) -> Result<Self, Refused> {
+    /// [`ScheduleError`] after the executor's end.
+    pub(crate) fn start(
+        pools: &TaskPools,
+        clock: &Arc<SystemClock>,
+    ) -> Result<Self, ScheduleError> {
         let pending = Arc::new(RankedMutex::new(None));
         let spec = TaskSpec {
             description: "empties a bucket when a delayed flush_all is due".into(),
@@ -44,7 +47,7 @@ impl DelayedFlush {
         };
         let executor = pools.executor().clone();
         let (waits, clock) = (pending.clone(), clock.clone());
-        let task = executor.schedule(spec, move |_: &Context<'_>| run(&waits, &clock))?;
+        let task = executor.schedule(spec, move |_: &TaskContext<'_>| run(&waits, &clock))?;
         Ok(Self {
             pending,
             executor,

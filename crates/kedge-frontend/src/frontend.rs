@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use kedge_bucket::Completions;
-use kedge_executor::Refused;
+use kedge_executor::ScheduleError;
 use kedge_node::abort_on_panic;
 use kedge_node::coordination::ReplicationLinks;
 use kedge_node::inbox::Inbox;
@@ -175,7 +175,9 @@ impl Frontend {
         let metrics = Arc::new(Metrics::new(threads));
         metrics.set_connections_max(u64::from(config.limits.connections_max));
         let delayed_flush = DelayedFlush::start(&parts.pools, &parts.clock).map_err(|refused| {
-            StartError::of("the task of delayed flushes")(io::Error::other::<Refused>(refused))
+            StartError::of("the task of delayed flushes")(io::Error::other::<ScheduleError>(
+                refused,
+            ))
         })?;
         let changed = front_ends.clone();
         parts

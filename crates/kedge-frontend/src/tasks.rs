@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use kedge_executor::{Kind, Pool, Priority};
+use kedge_executor::{Pool, Priority, TaskKind};
 
 /// A flush of memcached clients whose time has come. A run begins it.
-pub(crate) static DELAYED_FLUSH: Kind = Kind::new(
+pub(crate) static DELAYED_FLUSH: TaskKind = TaskKind::new(
     "delayed_flush",
     Pool::NonIo,
     Priority::High,
@@ -14,7 +14,7 @@ pub(crate) static DELAYED_FLUSH: Kind = Kind::new(
 
 /// A command that takes too long for a front-end thread, as its value or that of its document is large; a run is one
 /// command.
-pub(crate) static LONG_COMMAND: Kind = Kind::new(
+pub(crate) static LONG_COMMAND: TaskKind = TaskKind::new(
     "long_command",
     Pool::NonIo,
     Priority::Normal,

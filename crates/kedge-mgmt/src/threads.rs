@@ -3,7 +3,7 @@
 
 use axum::http::StatusCode;
 use kedge_auth::Privilege;
-use kedge_executor::{Pool, Threads};
+use kedge_executor::{Pool, ThreadCount};
 use kedge_node::pools::{TaskPools, parse_threads, setting_name, threads_text};
 use serde_json::{Map, Value};
 
@@ -15,7 +15,7 @@ use super::reply::{Handled, Reply, ok};
 fn document(pools: &TaskPools) -> Value {
     let member = |pool: Pool| {
         let value = match pools.threads(pool) {
-            Threads::Fixed(count) => count.into(),
+            ThreadCount::Fixed(count) => count.into(),
             other => threads_text(other).into(),
         };
         (setting_name(pool).to_owned(), value)
@@ -24,7 +24,7 @@ fn document(pools: &TaskPools) -> Value {
 }
 
 /// The changes of a form, or what is wrong with each field that makes no sense.
-fn changes(form: &Form) -> Result<Vec<(Pool, Threads)>, Map<String, Value>> {
+fn changes(form: &Form) -> Result<Vec<(Pool, ThreadCount)>, Map<String, Value>> {
     let mut changes = Vec::new();
     let mut errors = Map::new();
     for (name, text) in form.fields() {
@@ -32,7 +32,7 @@ fn changes(form: &Form) -> Result<Vec<(Pool, Threads)>, Map<String, Value>> {
             .into_iter()
             .find(|pool| setting_name(*pool) == name);
         let read = match (pool, text) {
-            (Some(pool), "default") => Ok((pool, Threads::Balanced)),
+            (Some(pool), "default") => Ok((pool, ThreadCount::Balanced)),
             (Some(pool), text) => parse_threads(text).map(|threads| (pool, threads)),
             (None, _) => {
                 let names = Pool::ALL.map(setting_name).join(", ");

@@ -17,7 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use kedge_auth::USER_NAME_BYTES_MAX;
 use kedge_disk::{Disk, DiskError, File};
-use kedge_executor::{Context, Executor, Next, Refused, TaskId, TaskSpec};
+use kedge_executor::{Executor, Next, ScheduleError, TaskContext, TaskId, TaskSpec};
 use kedge_sync::{
     RankedMutex,
     ranks::{AuditFile, AuditWaiting},
@@ -208,8 +208,8 @@ impl Audit {
     /// Begins the task that writes. It ends with the executor; what waits then [`Audit::finish`] writes.
     ///
     /// # Errors
-    /// [`Refused`] after the executor's end.
-    pub fn write_by(&self, pools: &TaskPools) -> Result<(), Refused> {
+    /// [`ScheduleError`] after the executor's end.
+    pub fn write_by(&self, pools: &TaskPools) -> Result<(), ScheduleError> {
         let Some(log) = &self.log else {
             return Ok(());
         };
@@ -219,7 +219,7 @@ impl Audit {
         };
         let executor = pools.executor();
         let writes = log.clone();
-        let task = move |_: &Context<'_>| {
+        let task = move |_: &TaskContext<'_>| {
             if writes.write_some() {
                 Next::Again
             } else {

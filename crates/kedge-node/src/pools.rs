@@ -3,17 +3,20 @@
 use std::io;
 
 use kedge_bucket::TimingSnapshot;
-use kedge_executor::{Config, Executor, Histogram, KindInfo, MAX_THREADS, OwnerId, Pool, Threads};
+use kedge_executor::{
+    Executor, ExecutorConfig, LatencyHistogram, MAX_THREADS, OwnerId, Pool, TaskKindStats,
+    ThreadCount,
+};
 use kedge_sync::{RankedMutex, ranks::PoolConfig};
 
 use crate::tasks::OWNER;
 
 /// One thread in each pool: enough for a server of a test, of which many run at a time.
-pub const ONE_THREAD_EACH: Config = Config {
-    reader: Threads::Fixed(1),
-    writer: Threads::Fixed(1),
-    auxio: Threads::Fixed(1),
-    nonio: Threads::Fixed(1),
+pub const ONE_THREAD_EACH: ExecutorConfig = ExecutorConfig {
+    reader: ThreadCount::Fixed(1),
+    writer: ThreadCount::Fixed(1),
+    auxio: ThreadCount::Fixed(1),
+    nonio: ThreadCount::Fixed(1),
     auxio_nice: 0,
 };
 
@@ -22,7 +25,7 @@ pub const ONE_THREAD_EACH: Config = Config {
 pub struct TaskPools {
     executor: Executor,
     owner: OwnerId,
-    config: RankedMutex<PoolConfig, Config>,
+    config: RankedMutex<PoolConfig, ExecutorConfig>,
 }
 
 impl TaskPools {
@@ -30,7 +33,7 @@ impl TaskPools {
     ///
     /// # Errors
     /// What the system says when a thread cannot be begun.
-    pub fn start(config: Config) -> io::Result<Self> {
+    pub fn start(config: ExecutorConfig) -> io::Result<Self> {
         let executor = Executor::new(config)?;
         let owner = executor.register(OWNER).map_err(io::Error::other)?;
         Ok(Self {
@@ -53,7 +56,7 @@ impl TaskPools {
 
     /// The number of threads that a pool was set to; [`Executor::pools`] has the number that results.
     #[must_use]
-    pub fn threads(&self, pool: Pool) -> Threads {
+    pub fn threads(&self, pool: Pool) -> ThreadCount {
         self.config.lock().threads(pool)
     }
 
@@ -61,7 +64,7 @@ impl TaskPools {
     ///
     /// # Errors
     /// What the system says when a thread cannot be begun.
-    pub fn set_threads(&self, pool: Pool, threads: Threads) -> io::Result<()> {
+    pub fn set_threads(&self, pool: Pool, threads: ThreadCount) -> io::Result<()> {
         // Held over the change: of two at a time the one that is kept is the one that holds.
         let mut config = self.config.lock();
         self.executor.set_threads(pool, threads)?;
@@ -89,13 +92,13 @@ impl TaskPools {
     }
 
     /// The figures of each kind of task.
-    pub fn kinds(&self) -> Vec<KindInfo> {
+    pub fn kinds(&self) -> Vec<TaskKindStats> {
         self.executor.kinds()
     }
 }
 
 /// A histogram of the executor in the shape of the others.
-pub fn snapshot(histogram: &Histogram) -> TimingSnapshot {
+pub fn snapshot(histogram: &LatencyHistogram) -> TimingSnapshot {
     TimingSnapshot {
         count: histogram.count,
         buckets: histogram.buckets.clone(),
@@ -120,12 +123,12 @@ pub const THREADS_KIND: &str = "balanced, disk_io_optimized, or a number from 1 
 ///
 /// # Errors
 /// What was expected, as the end of a sentence.
-pub fn parse_threads(text: &str) -> Result<Threads, String> {
+pub fn parse_threads(text: &str) -> Result<ThreadCount, String> {
     match text {
-        "balanced" => Ok(Threads::Balanced),
-        "disk_io_optimized" => Ok(Threads::DiskIoOptimized),
+        "balanced" => Ok(ThreadCount::Balanced),
+        "disk_io_optimized" => Ok(ThreadCount::DiskIoOptimized),
         number => match number.parse() {
-            Ok(count @ 1..=MAX_THREADS) => Ok(Threads::Fixed(count)),
+            Ok(count @ 1..=MAX_THREADS) => Ok(ThreadCount::Fixed(count)),
             _ => Err(format!("expected {THREADS_KIND}")),
         },
     }
@@ -133,11 +136,11 @@ pub fn parse_threads(text: &str) -> Result<Threads, String> {
 
 /// Shows a number of threads so that [`parse_threads`] reads the same.
 #[must_use]
-pub fn threads_text(threads: Threads) -> String {
+pub fn threads_text(threads: ThreadCount) -> String {
     match threads {
-        Threads::Balanced => "balanced".to_owned(),
-        Threads::DiskIoOptimized => "disk_io_optimized".to_owned(),
-        Threads::Fixed(count) => count.to_string(),
+        ThreadCount::Balanced => "balanced".to_owned(),
+        ThreadCount::DiskIoOptimized => "disk_io_optimized".to_owned(),
+        ThreadCount::Fixed(count) => count.to_string(),
     }
 }
 
@@ -150,10 +153,10 @@ mod tests {
     #[test]
     fn numbers_of_threads_are_read_as_they_are_shown() {
         for (text, expected) in [
-            ("balanced", Some(Threads::Balanced)),
-            ("disk_io_optimized", Some(Threads::DiskIoOptimized)),
-            ("1", Some(Threads::Fixed(1))),
-            ("128", Some(Threads::Fixed(128))),
+            ("balanced", Some(ThreadCount::Balanced)),
+            ("disk_io_optimized", Some(ThreadCount::DiskIoOptimized)),
+            ("1", Some(ThreadCount::Fixed(1))),
+            ("128", Some(ThreadCount::Fixed(128))),
             ("0", None),
             ("129", None),
             ("-1", None),

@@ -9,7 +9,7 @@ use crate::pager::ItemPager;
 use crate::residency::Residency;
 use crate::sweep::ExpirySweep;
 use kedge_bucket_core::{BucketError, Parker, TaskBody, add_task};
-use kedge_executor::{Kind, Pool, Priority};
+use kedge_executor::{Pool, Priority, TaskKind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,28 +18,29 @@ const fn ms(ms: u64) -> Duration {
 }
 
 /// Documents that expired, and tombstones that are old enough.
-pub(crate) static EXPIRY_SWEEP: Kind =
-    Kind::new("expiry_sweep", Pool::NonIo, Priority::Low, ms(100));
+pub(crate) static EXPIRY_SWEEP: TaskKind =
+    TaskKind::new("expiry_sweep", Pool::NonIo, Priority::Low, ms(100));
 /// Documents of dropped collections leave memory.
-pub(crate) static DROPPED_SWEEP: Kind =
-    Kind::new("dropped_sweep", Pool::NonIo, Priority::Low, ms(100));
+pub(crate) static DROPPED_SWEEP: TaskKind =
+    TaskKind::new("dropped_sweep", Pool::NonIo, Priority::Low, ms(100));
 /// Documents that commands wait for are read. A run is at least one look at a file.
-pub(crate) static BG_FETCH: Kind = Kind::new("bg_fetch", Pool::Reader, Priority::High, ms(250));
+pub(crate) static BG_FETCH: TaskKind =
+    TaskKind::new("bg_fetch", Pool::Reader, Priority::High, ms(250));
 /// Writes that waited for memory go on.
-pub(crate) static MEMORY_ADMISSION: Kind =
-    Kind::new("memory_admission", Pool::NonIo, Priority::High, ms(100));
+pub(crate) static MEMORY_ADMISSION: TaskKind =
+    TaskKind::new("memory_admission", Pool::NonIo, Priority::High, ms(100));
 /// Documents that are seldom asked for leave memory.
-pub(crate) static ITEM_PAGER: Kind =
-    Kind::new("item_pager", Pool::NonIo, Priority::Normal, ms(100));
+pub(crate) static ITEM_PAGER: TaskKind =
+    TaskKind::new("item_pager", Pool::NonIo, Priority::Normal, ms(100));
 /// Values are compressed in memory. A run is a chunk.
-pub(crate) static ITEM_COMPRESSOR: Kind =
-    Kind::new("item_compressor", Pool::NonIo, Priority::Low, ms(100));
+pub(crate) static ITEM_COMPRESSOR: TaskKind =
+    TaskKind::new("item_compressor", Pool::NonIo, Priority::Low, ms(100));
 /// The keys in memory are written down for the next start. A run is a slice.
-pub(crate) static ACCESS_SCANNER: Kind =
-    Kind::new("access_scanner", Pool::AuxIo, Priority::Low, ms(500));
+pub(crate) static ACCESS_SCANNER: TaskKind =
+    TaskKind::new("access_scanner", Pool::AuxIo, Priority::Low, ms(500));
 /// Documents are read into memory beside the commands. A run is a slice.
-pub(crate) static WARMUP_DOCUMENTS: Kind =
-    Kind::new("warmup_documents", Pool::AuxIo, Priority::Normal, ms(500));
+pub(crate) static WARMUP_DOCUMENTS: TaskKind =
+    TaskKind::new("warmup_documents", Pool::AuxIo, Priority::Normal, ms(500));
 
 impl Residency {
     /// Begins the tasks that bring documents into memory when commands need them, and those that have them leave it.
@@ -87,7 +88,7 @@ impl Residency {
     fn begin(
         self: &Arc<Self>,
         parker: &Parker,
-        kind: &'static Kind,
+        kind: &'static TaskKind,
         does: &'static str,
         body: impl TaskBody<Self>,
     ) -> Result<(), BucketError> {

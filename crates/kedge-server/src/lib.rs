@@ -33,7 +33,7 @@
 //!     threads: 1,
 //!     front_end_reads: false,
 //!     front_end_spin: Duration::ZERO,
-//!     pools: kedge_executor::Config::default(),
+//!     pools: kedge_executor::ExecutorConfig::default(),
 //!     limits: Limits::default(),
 //!     create: Some(BucketConfig::new("default", 16, 64 << 20)),
 //!     http_allowed_hosts: Vec::new(),

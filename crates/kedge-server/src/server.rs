@@ -14,7 +14,7 @@ use kedge_cluster::Ports;
 use kedge_coordinator::cluster::{ClusterNode, ClusterSetup, check_alone};
 use kedge_coordinator::replication::Replicator;
 use kedge_disk::Disk;
-use kedge_executor::{Config as PoolsConfig, Refused};
+use kedge_executor::{ExecutorConfig as PoolsConfig, ScheduleError};
 use kedge_frontend::{
     Frontend, FrontendConfig, FrontendParts, FrontendSetup, Limits, Listeners, MemcachedRules,
     MemcachedService, Metrics,
@@ -300,7 +300,7 @@ fn no_start(what: &'static str) -> impl Fn(io::Error) -> ServerError {
     move |source| ServerError::Start { what, source }
 }
 
-fn no_task(what: &'static str) -> impl Fn(Refused) -> ServerError {
+fn no_task(what: &'static str) -> impl Fn(ScheduleError) -> ServerError {
     move |refused| no_start(what)(io::Error::other(refused))
 }
 

@@ -64,7 +64,7 @@ const THREADS: Reserved = Reserved {
             "crates/kedge-executor/src/clock/ticks.rs",
             "ends once it has measured the processor's counter",
         ),
-        ("crates/kedge-executor/src/workers.rs", "the pools"),
+        ("crates/kedge-executor/src/worker_threads.rs", "the pools"),
         (
             "crates/kedge-frontend/src/acceptor.rs",
             "accepts connections",

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kedge_executor::{Config, Executor, Kind, Next, OwnerId, Priority, TaskId, TaskSpec, Threads};
+use kedge_executor::{ExecutorConfig, Executor, TaskKind, Next, OwnerId, Priority, TaskId, TaskSpec, ThreadCount};
 
 use crate::pool::{Pool, Slot, TaskPool, WholePool, work};
 
@@ -11,9 +11,9 @@ const EXPECTED: Duration = Duration::from_secs(1);
 const NON_IO: kedge_executor::Pool = kedge_executor::Pool::NonIo;
 const AUX_IO: kedge_executor::Pool = kedge_executor::Pool::AuxIo;
 
-static ONE_SHOT: Kind = Kind::new("bench_one_shot", NON_IO, Priority::Normal, EXPECTED);
-static LONG_LIVED: Kind = Kind::new("bench_long_lived", NON_IO, Priority::Normal, EXPECTED);
-static ON_AUX_IO: Kind = Kind::new("bench_on_aux_io", AUX_IO, Priority::Normal, EXPECTED);
+static ONE_SHOT: TaskKind = TaskKind::new("bench_one_shot", NON_IO, Priority::Normal, EXPECTED);
+static LONG_LIVED: TaskKind = TaskKind::new("bench_long_lived", NON_IO, Priority::Normal, EXPECTED);
+static ON_AUX_IO: TaskKind = TaskKind::new("bench_on_aux_io", AUX_IO, Priority::Normal, EXPECTED);
 
 /// See the header of the file.
 #[derive(Debug)]
@@ -21,11 +21,11 @@ pub struct Ours {
     executor: Executor,
     owner: OwnerId,
     /// What tasks that live long are, and with that the pool on which they run.
-    long_lived: &'static Kind,
+    long_lived: &'static TaskKind,
 }
 
 impl Ours {
-    fn with(config: Config) -> Self {
+    fn with(config: ExecutorConfig) -> Self {
         let executor = Executor::new(config).expect("threads can be started");
         let owner = executor
             .register("bench")
@@ -52,9 +52,9 @@ impl Pool for Ours {
 
     fn start(threads: usize) -> Self {
         // The other pools take no part: they sleep.
-        Self::with(Config {
-            nonio: Threads::Fixed(threads),
-            ..Config::default()
+        Self::with(ExecutorConfig {
+            nonio: ThreadCount::Fixed(threads),
+            ..ExecutorConfig::default()
         })
     }
 
@@ -78,7 +78,7 @@ impl TaskPool for Ours {
             first_run: wake_in,
             ..TaskSpec::new(self.long_lived, self.owner)
         };
-        let task = move |_: &kedge_executor::Context<'_>| {
+        let task = move |_: &kedge_executor::TaskContext<'_>| {
             run();
             Next::Sleep
         };
@@ -106,6 +106,6 @@ impl TaskPool for Ours {
 
 impl WholePool for Ours {
     fn start_whole() -> Self {
-        Self::with(Config::default())
+        Self::with(ExecutorConfig::default())
     }
 }

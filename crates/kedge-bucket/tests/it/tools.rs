@@ -5,7 +5,7 @@ use kedge_bucket::{
     Mutated, Outcome, Read, Recovery, StoreMode, Topology, WarmupBehavior, Write,
 };
 use kedge_disk::{Asked, Disk, DiskError, Observer, Operation, SimDisk};
-use kedge_executor::{Config, Executor, Manual, Pool, Threads};
+use kedge_executor::{Executor, ExecutorConfig, ManualExecutor, Pool, ThreadCount};
 use kedge_types::{
     Cas, Clock, CollectionId, Datatype, DocKey, Durability, DurabilityLevel, ManualClock, Now,
     Seqno, Status, SystemClock, VbId, VbUuid,
@@ -116,13 +116,13 @@ fn shared_executor() -> Executor {
 
 /// An executor with two threads in each pool.
 pub(crate) fn executor() -> Executor {
-    let threads = Threads::Fixed(2);
-    let config = Config {
+    let threads = ThreadCount::Fixed(2);
+    let config = ExecutorConfig {
         reader: threads,
         writer: threads,
         auxio: threads,
         nonio: threads,
-        ..Config::default()
+        ..ExecutorConfig::default()
     };
     Executor::new(config).unwrap()
 }
@@ -151,7 +151,7 @@ pub(crate) fn sim(disk: &SimDisk) -> Place {
 /// Time, and the tasks, of buckets that a test drives step by step.
 pub(crate) struct Steps {
     clock: Arc<ManualClock>,
-    manual: Manual,
+    manual: ManualExecutor,
 }
 
 impl Steps {
@@ -292,7 +292,7 @@ impl Place {
             unix_ns: 1_700_000_000_000_000_000,
             mono_ns: 1_000_000_000,
         }));
-        let (executor, manual) = Manual::new();
+        let (executor, manual) = ManualExecutor::new();
         // A rest would be one of the thread that runs the test.
         self.config.compaction.throttle = CompactionRate::Off;
         self.clock = clock.clone();

@@ -1,12 +1,12 @@
-//! The system's monotonic clock, by the processor's counter where there is one.
+//! The monotonic clock of the operating system, read through the processor's counter where one exists.
 //!
-//! To ask the system costs about 25 ns, more than the rest of a snooze; the counter costs 10. But the counter alone is no
-//! clock: it goes on, or begins anew, while the machine sleeps, another machine's may tick at another rate, and the system
-//! corrects its own clock all the time. So each thread asks the system, and goes on from there by the counter for no longer
-//! than [`TRUSTED_NS`].
+//! A system call for the time takes about 25 ns, more than the rest of a snooze; the counter takes 10. But the counter
+//! alone is no clock: it may continue or restart while the machine is suspended, it may tick at another rate on another
+//! machine, and the operating system constantly corrects its own clock. So each thread reads the system clock and
+//! extrapolates with the counter for at most [`TRUSTED_NS`].
 //!
-//! Invariant: what is returned differs from the system's clock by no more than [`APART_NS`], and the counter's error over
-//! [`TRUSTED_NS`].
+//! Invariant: the returned time differs from the system clock by at most [`APART_NS`] plus the error of the counter
+//! over [`TRUSTED_NS`].
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,22 +16,22 @@ use std::time::Instant;
 
 use quanta::Clock;
 
-/// So long a thread goes on by the counter. With a counter that is wrong by a thousandth, which is 20 times what
-/// the system corrects, it is a microsecond.
+/// Time in ns for which a thread extrapolates with the counter. A counter that is wrong by a thousandth, 20 times the
+/// system's corrections, is wrong by a microsecond after it.
 const TRUSTED_NS: u64 = 1_000_000;
-/// A thread that lost its processor between its looks at counter and clock does not know which belong together: then
-/// they are further apart than this.
+/// Largest time in ns between two readings of the counter around a reading of the system clock. If it is longer, the
+/// thread lost its processor in between, and the readings do not belong together.
 const APART_NS: u64 = 1_000;
 
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-/// Unset until it is known how fast the counter ticks.
+/// Unset until the rate of the counter is known.
 static COUNTER: OnceLock<Clock> = OnceLock::new();
-/// Whether somebody finds that out, or has.
+/// `true` once the calibration has started.
 static IS_BEGUN: AtomicBool = AtomicBool::new(false);
 
-/// What the system's clock said when the counter stood there.
+/// A reading of the system clock and the counter at the same moment.
 #[derive(Clone, Copy)]
-struct Anchor {
+struct CounterReading {
     ticks: u64,
     ns: u64,
 }
@@ -39,24 +39,23 @@ struct Anchor {
 const UNKNOWN: u64 = u64::MAX;
 
 thread_local! {
-    static ANCHOR: Cell<Anchor> = const { Cell::new(Anchor { ticks: 0, ns: UNKNOWN }) };
+    static ANCHOR: Cell<CounterReading> = const { Cell::new(CounterReading { ticks: 0, ns: UNKNOWN }) };
 }
 
-/// Finds out how fast the counter ticks, once, and beside what the caller does: usually that takes a millisecond, at worst
-/// 200 of them.
+/// Measures the rate of the counter, once, in a background thread. It usually takes a millisecond, 200 at worst.
 pub(super) fn calibrate() {
     if !IS_BEGUN.swap(true, Ordering::SeqCst) {
         let find_out = || {
             COUNTER.get_or_init(Clock::new);
         };
-        // Without it the system is asked each time.
+        // Without the thread, each reading asks the system clock.
         let _ = thread::Builder::new()
             .name("clock".to_owned())
             .spawn(find_out);
     }
 }
 
-/// Nanoseconds of the monotonic clock since its first use in this process.
+/// Returns nanoseconds of the monotonic clock since its first use in this process.
 pub(super) fn monotonic_ns() -> u64 {
     match COUNTER.get() {
         Some(counter) => by_counter(counter),
@@ -67,14 +66,14 @@ pub(super) fn monotonic_ns() -> u64 {
 fn by_counter(counter: &Clock) -> u64 {
     let ticks = counter.raw();
     let anchor = ANCHOR.get();
-    // Of a counter that went back this is 0.
+    // 0 if the counter went back.
     let passed_ns = counter.delta_as_nanos(anchor.ticks, ticks);
     if ticks >= anchor.ticks && passed_ns < TRUSTED_NS && anchor.ns != UNKNOWN {
         return anchor.ns + passed_ns;
     }
     let ns = system_ns();
     let is_known = counter.delta_as_nanos(ticks, counter.raw()) <= APART_NS;
-    ANCHOR.set(Anchor {
+    ANCHOR.set(CounterReading {
         ticks,
         ns: if is_known { ns } else { UNKNOWN },
     });
@@ -91,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_counter_says_what_the_system_says() {
+    fn counter_agrees_with_the_system_clock() {
         const APART_MAX_NS: u64 = 10_000;
         let counter = Clock::new();
         let until_ns = system_ns() + 30_000_000;
@@ -105,11 +104,11 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_went_back_or_far_ahead_is_not_believed() {
+    fn counter_that_went_back_or_far_ahead_is_ignored() {
         let counter = Clock::new();
         let now = counter.raw();
         for (ticks, ns) in [(u64::MAX, 1), (0, 1), (now, UNKNOWN)] {
-            ANCHOR.set(Anchor { ticks, ns });
+            ANCHOR.set(CounterReading { ticks, ns });
             let before_ns = system_ns();
             assert!((before_ns..UNKNOWN).contains(&by_counter(&counter)));
         }

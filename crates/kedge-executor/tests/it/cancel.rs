@@ -1,13 +1,13 @@
-//! What a cancellation comes to, in each phase of a task.
+//! Cancellation in each phase of a task.
 
-use kedge_executor::{Context, Next, TaskSpec};
+use kedge_executor::{Next, TaskContext, TaskSpec};
 
 use crate::support::{
     Counter, HOUR, NORMAL, OnDrop, READER, SECOND, after, asleep, dropping, manual,
 };
 
 #[test]
-fn a_task_that_waits_does_not_run_and_is_dropped_by_its_pool() {
+fn cancelled_task_does_not_run_and_is_dropped_by_its_pool() {
     for first_run in [None, Some(0), Some(5)] {
         let (executor, manual, owner) = manual();
         let (runs, drops) = (Counter::default(), Counter::default());
@@ -19,7 +19,7 @@ fn a_task_that_waits_does_not_run_and_is_dropped_by_its_pool() {
             first_run: first_run.map(|seconds| seconds * SECOND),
             ..TaskSpec::new(&READER, owner)
         };
-        let task = move |_: &Context<'_>| {
+        let task = move |_: &TaskContext<'_>| {
             guard.touch();
             counted.add();
             Next::Sleep
@@ -36,9 +36,9 @@ fn a_task_that_waits_does_not_run_and_is_dropped_by_its_pool() {
     }
 }
 
-/// Trap 5: the run ends by itself, and is the last.
+/// The run completes and is the last.
 #[test]
-fn a_run_that_is_cancelled_ends_by_itself_and_is_the_last() {
+fn cancelled_run_completes_and_is_the_last() {
     for next in [Next::Done, Next::Again, Next::Snooze(SECOND), Next::Sleep] {
         let (executor, manual, owner) = manual();
         let (runs, drops) = (Counter::default(), Counter::default());
@@ -46,7 +46,7 @@ fn a_run_that_is_cancelled_ends_by_itself_and_is_the_last() {
         let guard = OnDrop::new(move || {
             dropped.add();
         });
-        let task = move |context: &Context<'_>| {
+        let task = move |context: &TaskContext<'_>| {
             guard.touch();
             let executor = context.executor();
             assert!(!context.is_cancelled());
@@ -69,7 +69,7 @@ fn a_run_that_is_cancelled_ends_by_itself_and_is_the_last() {
 }
 
 #[test]
-fn a_task_cancels_others() {
+fn task_cancels_other_tasks() {
     let (executor, manual, owner) = manual();
     let victims = [
         asleep(&NORMAL, owner),
@@ -78,7 +78,7 @@ fn a_task_cancels_others() {
     ];
     let runs = Counter::default();
     let victims = victims.map(|spec| executor.schedule(spec, runs.task(Next::Sleep)).unwrap());
-    let task = move |context: &Context<'_>| {
+    let task = move |context: &TaskContext<'_>| {
         for id in victims {
             assert!(context.executor().cancel(id));
         }
@@ -92,9 +92,9 @@ fn a_task_cancels_others() {
     assert!(executor.tasks().is_empty());
 }
 
-/// Trap 5: the next task gets the same place, and nothing of the one before.
+/// The next task gets the same slot, and nothing of the task before.
 #[test]
-fn an_old_id_does_nothing_to_the_next_task_in_its_place() {
+fn old_id_has_no_effect_on_the_next_task_in_its_slot() {
     let (executor, manual, owner) = manual();
     let runs = Counter::default();
     let mut old = executor
@@ -124,9 +124,9 @@ fn an_old_id_does_nothing_to_the_next_task_in_its_place() {
     assert_eq!(runs.get(), 1);
 }
 
-/// The timer of a task that is gone neither wakes the next one in its place nor hides its deadline.
+/// The timer of an ended task neither wakes the next task in its slot nor hides that task's deadline.
 #[test]
-fn an_old_timer_does_nothing_to_the_next_task_in_its_place() {
+fn old_timer_has_no_effect_on_the_next_task_in_its_slot() {
     for (old_s, new_s) in [(10, 60), (60, 10), (10, 10)] {
         let (executor, manual, owner) = manual();
         let runs = Counter::default();
@@ -144,9 +144,9 @@ fn an_old_timer_does_nothing_to_the_next_task_in_its_place() {
     }
 }
 
-/// A cancelled task that is not dropped yet does not lend its place to another.
+/// The slot of a cancelled task is not reused before the task is dropped.
 #[test]
-fn a_task_in_the_queue_keeps_its_place_until_it_is_dropped() {
+fn cancelled_task_keeps_its_slot_until_it_is_dropped() {
     let (executor, manual, owner) = manual();
     let drops = Counter::default();
     let ids: Vec<_> = (0..10)

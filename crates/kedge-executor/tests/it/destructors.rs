@@ -1,15 +1,15 @@
-//! A task is dropped on no lock, by its pool: its destructor may call whatever there is to be called.
+//! Tasks are dropped without a lock, by their pool: a destructor may call any method.
 
 use std::sync::Arc;
 
-use kedge_executor::{Context, Executor, Next, OwnerId, Pool, TaskSpec, Threads};
+use kedge_executor::{Executor, Next, OwnerId, Pool, TaskContext, TaskSpec, ThreadCount};
 
 use crate::support::{
     Counter, HOUR, NORMAL, OnDrop, READER, SECOND, asleep, dropping, eventually, manual, occupy,
     threaded, within,
 };
 
-/// Calls everything. `id` is the task that is dropped, `other` another.
+/// Calls every method. `id` is the task that is dropped, `other` another.
 fn call_everything(
     executor: &Executor,
     owner: OwnerId,
@@ -17,7 +17,7 @@ fn call_everything(
     other: kedge_executor::TaskId,
 ) {
     let runs = Counter::default();
-    // Its owner may be at its end.
+    // The owner may be unregistered already.
     if let Ok(new) = executor.schedule(asleep(&NORMAL, owner), runs.task(Next::Done)) {
         assert!(executor.wake(new));
     }
@@ -26,18 +26,18 @@ fn call_everything(
     executor.cancel(id);
     assert!(executor.wake(other));
     executor.snooze(other, HOUR);
-    // It is in the list, or its place is free already; the list can be had.
+    // The list may contain the task or not, but the call must return.
     let _ = (executor.tasks(), executor.kinds(), executor.pools());
     drop(executor.submit(Pool::Reader, || ()));
     let another = executor.register("another").unwrap();
     drop(executor.submit_as(&READER, another, || ()));
     executor.unregister(another, true);
     executor
-        .set_threads(Pool::Reader, Threads::Fixed(2))
+        .set_threads(Pool::Reader, ThreadCount::Fixed(2))
         .unwrap();
 }
 
-/// A task whose destructor calls everything, and then counts.
+/// Schedules a task whose destructor calls every method, and then counts.
 fn scheduled(
     executor: &Executor,
     owner: OwnerId,
@@ -58,7 +58,7 @@ fn scheduled(
         call_everything(&calls, owner, *own.get().unwrap(), other);
         counted.add();
     });
-    let task = move |_: &Context<'_>| {
+    let task = move |_: &TaskContext<'_>| {
         guard.touch();
         next
     };
@@ -66,7 +66,7 @@ fn scheduled(
 }
 
 #[test]
-fn a_destructor_calls_everything_after_the_last_run() {
+fn destructor_may_call_any_method_after_the_last_run() {
     let (executor, manual, owner) = manual();
     let done = Counter::default();
     scheduled(&executor, owner, asleep(&NORMAL, owner), Next::Done, &done);
@@ -83,7 +83,7 @@ fn a_destructor_calls_everything_after_the_last_run() {
 }
 
 #[test]
-fn a_destructor_calls_everything_after_a_cancellation() {
+fn destructor_may_call_any_method_after_cancel() {
     let (executor, manual, owner) = manual();
     let done = Counter::default();
     let id = scheduled(&executor, owner, asleep(&NORMAL, owner), Next::Sleep, &done);
@@ -93,7 +93,7 @@ fn a_destructor_calls_everything_after_a_cancellation() {
 }
 
 #[test]
-fn a_destructor_calls_everything_while_its_owner_ends() {
+fn destructor_may_call_any_method_during_unregister() {
     let (executor, _manual, owner) = manual();
     let done = Counter::default();
     scheduled(&executor, owner, asleep(&NORMAL, owner), Next::Sleep, &done);
@@ -101,9 +101,9 @@ fn a_destructor_calls_everything_while_its_owner_ends() {
     assert_eq!(done.get(), 1);
 }
 
-/// As above, with threads, where a lock that is held would be waited for by somebody else too.
+/// The same with threads, where other threads would wait for a lock, too.
 #[test]
-fn destructors_call_everything_on_threads() {
+fn destructor_may_call_any_method_on_threads() {
     let (executor, owner) = threaded(2);
     let done = Counter::default();
     let sleeping: Vec<_> = (0..10)
@@ -124,9 +124,9 @@ fn destructors_call_everything_on_threads() {
     assert_eq!(done.get(), 20);
 }
 
-/// Trap 7: not on the thread that cancels, or on the timer's.
+/// Neither on the thread that cancels nor on the timer thread.
 #[test]
-fn a_task_is_dropped_on_a_thread_of_its_pool() {
+fn task_is_dropped_on_a_thread_of_its_pool() {
     let (executor, owner) = threaded(1);
     let (tell, told) = std::sync::mpsc::channel();
     for next in [Next::Done, Next::Sleep] {
@@ -135,7 +135,7 @@ fn a_task_is_dropped_on_a_thread_of_its_pool() {
             tell.send(std::thread::current().name().unwrap_or("none").to_owned())
                 .unwrap();
         });
-        let task = move |_: &Context<'_>| {
+        let task = move |_: &TaskContext<'_>| {
             guard.touch();
             next
         };
@@ -149,9 +149,9 @@ fn a_task_is_dropped_on_a_thread_of_its_pool() {
     }
 }
 
-/// A busy pool comes late: what only waits for it to be dropped does not keep who ends its owner.
+/// A busy pool drops tasks late, which must not delay a caller that unregisters the owner.
 #[test]
-fn tasks_in_the_queue_of_a_busy_pool_are_dropped_by_who_ends_their_owner() {
+fn unregister_drops_queued_tasks_of_a_busy_pool() {
     let (executor, owner) = threaded(1);
     let busy = executor.register("busy").unwrap();
     let (_, gate) = occupy(&executor, busy);

@@ -1,9 +1,9 @@
-//! What there is to see of an executor.
+//! Statistics of an executor.
 
 use std::time::Duration;
 
 use kedge_executor::{
-    Context, Histogram, Kind, Next, Pool, PoolInfo, Priority, TaskSpec, TaskState,
+    LatencyHistogram, Next, Pool, PoolInfo, Priority, TaskContext, TaskKind, TaskSpec, TaskState,
 };
 
 use crate::support::{
@@ -12,7 +12,7 @@ use crate::support::{
 };
 
 #[test]
-fn tasks_are_listed_with_what_they_do() {
+fn tasks_are_listed_with_their_descriptions() {
     let (executor, manual, owner) = manual();
     let runs = Counter::default();
     assert!(executor.tasks().is_empty());
@@ -45,7 +45,7 @@ fn tasks_are_listed_with_what_they_do() {
 }
 
 #[test]
-fn a_task_sees_itself_running() {
+fn running_task_is_listed_as_running() {
     let (executor, _manual, owner) = manual();
     let looks = executor.clone();
     let handle = executor.submit_as(&WRITER, owner, move || looks.tasks());
@@ -59,7 +59,7 @@ fn a_task_sees_itself_running() {
 }
 
 #[test]
-fn the_runs_of_a_task_are_counted_and_not_those_of_the_one_before() {
+fn runs_of_an_earlier_task_in_the_slot_are_not_counted() {
     let (executor, manual, owner) = manual();
     let runs = Counter::default();
     for _ in 0..3 {
@@ -78,11 +78,11 @@ fn the_runs_of_a_task_are_counted_and_not_those_of_the_one_before() {
 }
 
 #[test]
-fn pools_tell_what_waits() {
+fn pool_info_counts_queued_tasks() {
     let (executor, manual, owner) = manual();
     for kind in [&READER, &READER, &AUXIO] {
         executor
-            .schedule(TaskSpec::new(kind, owner), |_: &Context<'_>| Next::Done)
+            .schedule(TaskSpec::new(kind, owner), |_: &TaskContext<'_>| Next::Done)
             .unwrap();
     }
     let info = |pool, queued| PoolInfo {
@@ -106,16 +106,16 @@ fn pools_tell_what_waits() {
 }
 
 #[test]
-fn kinds_are_listed_once_they_are_used() {
-    static ONE: Kind = Kind::new("kind_one", Pool::NonIo, Priority::Normal, HOUR);
-    static TWO: Kind = Kind::new("kind_two", Pool::NonIo, Priority::Normal, HOUR);
-    static NEVER: Kind = Kind::new("kind_never", Pool::NonIo, Priority::Normal, HOUR);
+fn task_kinds_are_listed_after_first_use() {
+    static ONE: TaskKind = TaskKind::new("kind_one", Pool::NonIo, Priority::Normal, HOUR);
+    static TWO: TaskKind = TaskKind::new("kind_two", Pool::NonIo, Priority::Normal, HOUR);
+    static NEVER: TaskKind = TaskKind::new("kind_never", Pool::NonIo, Priority::Normal, HOUR);
     let (executor, manual, owner) = manual();
     assert!(executor.kinds().is_empty());
     let _ = NEVER.name();
     for kind in [&TWO, &ONE, &TWO] {
         executor
-            .schedule(TaskSpec::new(kind, owner), |_: &Context<'_>| Next::Done)
+            .schedule(TaskSpec::new(kind, owner), |_: &TaskContext<'_>| Next::Done)
             .unwrap();
     }
     let names = || {
@@ -130,13 +130,16 @@ fn kinds_are_listed_once_they_are_used() {
     assert_eq!(histogram_of(&executor, &TWO).run_time.count, 2);
     executor.reset_stats();
     assert_eq!(names(), ["kind_two", "kind_one"]);
-    assert_eq!(histogram_of(&executor, &TWO).run_time, Histogram::default());
+    assert_eq!(
+        histogram_of(&executor, &TWO).run_time,
+        LatencyHistogram::default()
+    );
 }
 
-/// Every run is counted once in each histogram, whichever thread it was on.
+/// Every run counts once in each histogram, whichever thread it ran on.
 #[test]
 fn histograms_count_every_run_on_every_thread() {
-    static COUNTED: Kind = Kind::new("counted", Pool::NonIo, Priority::Normal, HOUR);
+    static COUNTED: TaskKind = TaskKind::new("counted", Pool::NonIo, Priority::Normal, HOUR);
     let (executor, owner) = threaded(6);
     let handles: Vec<_> = (0..5_000)
         .map(|_| executor.submit_as(&COUNTED, owner, || ()))
@@ -144,11 +147,11 @@ fn histograms_count_every_run_on_every_thread() {
     for handle in handles {
         handle.wait().unwrap();
     }
-    // The result is there before the run is counted.
+    // The result is available before the run is counted.
     executor.unregister(owner, true);
     let info = histogram_of(&executor, &COUNTED);
     let total =
-        |histogram: &Histogram| histogram.buckets.iter().map(|bucket| bucket.2).sum::<u64>();
+        |histogram: &LatencyHistogram| histogram.buckets.iter().map(|bucket| bucket.2).sum::<u64>();
     for histogram in [&info.queue_time, &info.run_time] {
         assert_eq!((histogram.count, total(histogram)), (5_000, 5_000));
         assert!(
@@ -162,10 +165,10 @@ fn histograms_count_every_run_on_every_thread() {
     assert_eq!((info.panics, info.slow), (0, 0));
 }
 
-/// A run is as long as it takes, at least: and longer than expected, as nothing is expected.
+/// Every run takes longer than expected, because the expected duration is zero.
 #[test]
 fn slow_runs_are_counted() {
-    static SLOW: Kind = Kind::new(
+    static SLOW: TaskKind = TaskKind::new(
         "slow",
         Pool::NonIo,
         Priority::Normal,
@@ -173,7 +176,7 @@ fn slow_runs_are_counted() {
     );
     const TIME: Duration = Duration::from_millis(3);
     let (executor, owner) = threaded(1);
-    let id = executor.schedule(TaskSpec::new(&SLOW, owner), |_: &Context<'_>| {
+    let id = executor.schedule(TaskSpec::new(&SLOW, owner), |_: &TaskContext<'_>| {
         spin(TIME);
         Next::Sleep
     });
@@ -194,13 +197,15 @@ fn slow_runs_are_counted() {
 }
 
 #[test]
-fn ids_are_never_used_twice() {
+fn task_ids_are_never_reused() {
     let (executor, manual, owner) = manual();
     let mut ids = std::collections::HashSet::new();
     for _ in 0..1_000 {
         for _ in 0..3 {
             let id = executor
-                .schedule(TaskSpec::new(&NORMAL, owner), |_: &Context<'_>| Next::Done)
+                .schedule(TaskSpec::new(&NORMAL, owner), |_: &TaskContext<'_>| {
+                    Next::Done
+                })
                 .unwrap();
             assert!(ids.insert(id));
         }
@@ -208,7 +213,7 @@ fn ids_are_never_used_twice() {
     }
     assert!(
         executor
-            .schedule(asleep(&NORMAL, owner), |_: &Context<'_>| Next::Done)
+            .schedule(asleep(&NORMAL, owner), |_: &TaskContext<'_>| Next::Done)
             .is_ok()
     );
 }

@@ -1,9 +1,9 @@
-//! What is said in the log. The tests of `kedge-bucket` use it, too.
+//! The log lines of the executor. The tests of `kedge-bucket` use this module, too.
 
 use std::io;
 use std::sync::Arc;
 
-/// The lines that `work` leads to on this thread; as many as a pipe holds, which is hundreds.
+/// Returns the log lines that `work` writes on this thread, up to the capacity of a pipe (hundreds of lines).
 pub(crate) fn lines_of(work: impl FnOnce()) -> Vec<String> {
     let (written, log) = io::pipe().unwrap();
     let log = tracing_subscriber::fmt()

@@ -1,9 +1,9 @@
-//! What the log says of tasks that go wrong.
+//! Log lines about tasks that panic or run for too long.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use kedge_executor::{Context, Kind, Next, Pool, Priority, TaskSpec};
+use kedge_executor::{Next, Pool, Priority, TaskContext, TaskKind, TaskSpec};
 
 use crate::lines::lines_of;
 use crate::support::{HOUR, dropping, manual};
@@ -13,9 +13,9 @@ fn has_all(line: &str, parts: &[&str]) -> bool {
 }
 
 #[test]
-fn a_run_that_takes_longer_than_expected_has_a_line() {
+fn slow_run_is_logged() {
     const EXPECTED: Duration = Duration::from_millis(20);
-    static SLOW: Kind = Kind::new("slow_line", Pool::AuxIo, Priority::Normal, EXPECTED);
+    static SLOW: TaskKind = TaskKind::new("slow_line", Pool::AuxIo, Priority::Normal, EXPECTED);
     let (executor, manual, owner) = manual();
     let manual = Arc::new(manual);
     let nanosecond = Duration::from_nanos(1);
@@ -25,7 +25,7 @@ fn a_run_that_takes_longer_than_expected_has_a_line() {
             ..TaskSpec::new(&SLOW, owner)
         };
         let clock = manual.clone();
-        let task = move |_: &Context<'_>| {
+        let task = move |_: &TaskContext<'_>| {
             clock.advance(takes);
             Next::Done
         };
@@ -49,10 +49,10 @@ fn a_run_that_takes_longer_than_expected_has_a_line() {
 }
 
 #[test]
-fn a_panic_has_a_line_wherever_it_comes_from() {
-    static BAD: Kind = Kind::new("bad_line", Pool::Reader, Priority::Normal, HOUR);
+fn panic_in_run_or_destructor_is_logged() {
+    static BAD: TaskKind = TaskKind::new("bad_line", Pool::Reader, Priority::Normal, HOUR);
     let (executor, manual, owner) = manual();
-    let in_the_run = |_: &Context<'_>| -> Next { panic!("in the run") };
+    let in_the_run = |_: &TaskContext<'_>| -> Next { panic!("in the run") };
     let lines = lines_of(|| {
         executor
             .schedule(TaskSpec::new(&BAD, owner), in_the_run)

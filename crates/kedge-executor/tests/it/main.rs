@@ -1,4 +1,4 @@
-//! The executor driven by hand, where all is exact, and with threads, where all must hold whoever is first.
+//! Tests of the executor: driven by hand, with exact results, and with threads, independent of their order.
 
 mod cancel;
 mod destructors;

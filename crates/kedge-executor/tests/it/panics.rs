@@ -1,15 +1,17 @@
-//! A panic is caught, counted, and hurts nobody else.
+//! Panics are caught and counted, and affect no other task.
 
 use std::panic::panic_any;
 
-use kedge_executor::{Context, Ended, Executor, Kind, Next, OwnerId, Pool, Priority, TaskSpec};
+use kedge_executor::{
+    Executor, Next, OwnerId, Pool, Priority, TaskContext, TaskError, TaskKind, TaskSpec,
+};
 
 use crate::support::{
     Counter, HOUR, NORMAL, OnDrop, asleep, dropping, eventually, histogram_of, manual, threaded,
     within,
 };
 
-/// Panics whenever it can.
+/// Panics in each of its methods.
 struct Bomb;
 
 impl Drop for Bomb {
@@ -19,15 +21,15 @@ impl Drop for Bomb {
 }
 
 #[test]
-fn a_run_that_panics_is_the_last_and_is_counted() {
-    static PANICS: Kind = Kind::new("panics", Pool::NonIo, Priority::Normal, HOUR);
+fn panicking_run_is_the_last_and_is_counted() {
+    static PANICS: TaskKind = TaskKind::new("panics", Pool::NonIo, Priority::Normal, HOUR);
     let (executor, manual, owner) = manual();
     let drops = Counter::default();
     let dropped = drops.clone();
     let guard = OnDrop::new(move || {
         dropped.add();
     });
-    let task = move |context: &Context<'_>| -> Next {
+    let task = move |context: &TaskContext<'_>| -> Next {
         guard.touch();
         context.executor().wake(context.id());
         panic!("in the run");
@@ -46,8 +48,8 @@ fn a_run_that_panics_is_the_last_and_is_counted() {
 }
 
 #[test]
-fn a_destructor_that_panics_is_counted_and_the_place_is_free() {
-    static PANICS: Kind = Kind::new("drop_panics", Pool::NonIo, Priority::Normal, HOUR);
+fn panic_in_a_destructor_is_counted_and_frees_the_slot() {
+    static PANICS: TaskKind = TaskKind::new("drop_panics", Pool::NonIo, Priority::Normal, HOUR);
     let (executor, manual, owner) = manual();
     let spec = || asleep(&PANICS, owner);
     let cancelled = executor
@@ -65,10 +67,10 @@ fn a_destructor_that_panics_is_counted_and_the_place_is_free() {
 }
 
 #[test]
-fn a_closure_that_panics_tells_who_waits() {
+fn panic_of_a_closure_reaches_its_waiter() {
     let (executor, _manual, owner) = manual();
-    let panics = |handle: kedge_executor::Handle<()>| match handle.wait() {
-        Err(Ended::Panicked(text)) => text,
+    let panics = |handle: kedge_executor::TaskHandle<()>| match handle.wait() {
+        Err(TaskError::Panicked(text)) => text,
         other => panic!("{other:?}"),
     };
     let text = executor.submit(Pool::NonIo, || panic!("a text"));
@@ -80,26 +82,28 @@ fn a_closure_that_panics_tells_who_waits() {
 }
 
 #[test]
-fn a_closure_whose_destructor_panics_tells_who_waits() {
+fn panic_in_a_closures_destructor_still_completes_its_handle() {
     let (executor, manual, owner) = manual();
     let bomb = OnDrop::new(|| panic!("in the destructor"));
     let handle = executor.submit_as(&NORMAL, owner, move || bomb.touch());
     assert!(executor.cancel(handle.id().unwrap()));
     assert_eq!(manual.run_ready(), 1);
-    assert_eq!(handle.wait(), Err(Ended::Cancelled));
+    assert_eq!(handle.wait(), Err(TaskError::Cancelled));
 }
 
-/// What a task can do to its thread with panics.
+/// Runs tasks that panic in every possible place.
 fn harm(executor: &Executor, owner: OwnerId) {
     let spec = || TaskSpec::new(&NORMAL, owner);
     executor
-        .schedule(spec(), |_: &Context<'_>| -> Next { panic!("in the run") })
+        .schedule(spec(), |_: &TaskContext<'_>| -> Next {
+            panic!("in the run")
+        })
         .unwrap();
     executor
-        .schedule(spec(), |_: &Context<'_>| -> Next { panic_any(Bomb) })
+        .schedule(spec(), |_: &TaskContext<'_>| -> Next { panic_any(Bomb) })
         .unwrap();
     let bomb = OnDrop::new(|| panic!("in the destructor"));
-    let both = move |_: &Context<'_>| -> Next {
+    let both = move |_: &TaskContext<'_>| -> Next {
         bomb.touch();
         panic!("in the run")
     };
@@ -110,13 +114,13 @@ fn harm(executor: &Executor, owner: OwnerId) {
     assert!(executor.cancel(id));
     drop(executor.submit_as(&NORMAL, owner, || panic!("in the closure")));
     drop(executor.submit_as(&NORMAL, owner, || -> () { panic_any(Bomb) }));
-    // A result that nobody waits for is dropped by the pool.
+    // The pool drops a result without a receiver.
     drop(executor.submit_as(&NORMAL, owner, || Bomb));
 }
 
-/// The panic's payload, and a result that nobody wanted, were dropped where their panic took the thread along.
+/// Panics in the destructors of a panic payload and of an unwanted result used to end the thread.
 #[test]
-fn no_panic_takes_a_thread_of_the_pool() {
+fn panics_do_not_end_threads_of_the_pool() {
     let (executor, owner) = threaded(1);
     for _ in 0..3 {
         harm(&executor, owner);

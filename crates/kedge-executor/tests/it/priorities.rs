@@ -1,19 +1,21 @@
-//! Whose turn it is: the order of priorities without starvation, and owners that take turns.
+//! Priorities without starvation, and round-robin among owners.
 
-use kedge_executor::{Context, Executor, Kind, Next, OwnerId, PATIENCE, Pool, TaskSpec};
+use kedge_executor::{
+    Executor, Next, OwnerId, Pool, STARVATION_LIMIT, TaskContext, TaskKind, TaskSpec,
+};
 
 use crate::support::{Counter, HIGH, LOW, Log, NORMAL, READER, SECOND, after, asleep, manual};
 
-/// Schedules a task that notes its name, once.
+/// Schedules a task that records its name, once.
 fn note(
     executor: &Executor,
-    kind: &'static Kind,
+    kind: &'static TaskKind,
     owner: OwnerId,
     log: &Log<String>,
     name: impl Into<String>,
 ) {
     let (noted, name) = (log.clone(), name.into());
-    let task = move |_: &Context<'_>| {
+    let task = move |_: &TaskContext<'_>| {
         noted.note(name.clone());
         Next::Done
     };
@@ -21,7 +23,7 @@ fn note(
 }
 
 #[test]
-fn higher_priorities_run_first_and_equal_ones_in_their_order() {
+fn higher_priorities_run_first_and_equal_ones_in_order() {
     let (executor, manual, owner) = manual();
     let log = Log::default();
     for nth in 0..3 {
@@ -37,9 +39,9 @@ fn higher_priorities_run_first_and_equal_ones_in_their_order() {
     assert_eq!(log.take(), expected);
 }
 
-/// Trap 8: it comes when the thread is in the middle of a batch.
+/// The task arrives while the thread is in the middle of a batch.
 #[test]
-fn a_high_one_does_not_wait_behind_a_batch() {
+fn high_priority_task_does_not_wait_behind_a_batch() {
     let (executor, manual, owner) = manual();
     let log = Log::default();
     for nth in 0..1_000 {
@@ -54,13 +56,13 @@ fn a_high_one_does_not_wait_behind_a_batch() {
     assert_eq!(log.take(), ["high"]);
 }
 
-/// Trap 8, with a deadline: it is due while low ones wait.
+/// The same with a deadline that passes while tasks of low priority are queued.
 #[test]
-fn a_high_one_that_becomes_due_runs_before_low_ones_that_wait() {
+fn high_priority_deadline_runs_before_queued_low_priority() {
     let (executor, manual, owner) = manual();
     let log = Log::default();
     let noted = log.clone();
-    let high = move |_: &Context<'_>| {
+    let high = move |_: &TaskContext<'_>| {
         noted.note("high".to_owned());
         Next::Done
     };
@@ -69,7 +71,7 @@ fn a_high_one_that_becomes_due_runs_before_low_ones_that_wait() {
         .unwrap();
     for nth in 0..3 {
         let noted = log.clone();
-        let low = move |_: &Context<'_>| {
+        let low = move |_: &TaskContext<'_>| {
             noted.note(format!("low {nth}"));
             Next::Done
         };
@@ -80,7 +82,7 @@ fn a_high_one_that_becomes_due_runs_before_low_ones_that_wait() {
 }
 
 #[test]
-fn low_ones_do_not_starve_while_high_ones_keep_coming() {
+fn low_priority_does_not_starve() {
     let (executor, manual, owner) = manual();
     // Due again as soon as it has run.
     let (high, low) = (Counter::default(), Counter::default());
@@ -91,14 +93,14 @@ fn low_ones_do_not_starve_while_high_ones_keep_coming() {
         .schedule(TaskSpec::new(&LOW, owner), low.task(Next::Again))
         .unwrap();
     let rounds = 100;
-    for _ in 0..rounds * (PATIENCE + 1) {
+    for _ in 0..rounds * (STARVATION_LIMIT + 1) {
         assert!(manual.run_one(Pool::NonIo));
     }
-    assert_eq!((high.get(), low.get()), (rounds * PATIENCE, rounds));
+    assert_eq!((high.get(), low.get()), (rounds * STARVATION_LIMIT, rounds));
 }
 
 #[test]
-fn owners_take_turns_however_many_tasks_each_has() {
+fn owners_take_turns_whatever_their_number_of_tasks() {
     let (executor, manual, many) = manual();
     let few = executor.register("few").unwrap();
     let log = Log::default();
@@ -119,9 +121,9 @@ fn owners_take_turns_however_many_tasks_each_has() {
     );
 }
 
-/// A task that is due at once, again and again, of one owner, leaves another its turns.
+/// A task of one owner that is always due leaves another owner its turns.
 #[test]
-fn an_owner_that_never_rests_leaves_others_their_turns() {
+fn always_due_task_leaves_other_owners_their_turns() {
     let (executor, manual, restless) = manual();
     let other = executor.register("other").unwrap();
     let (one, two) = (Counter::default(), Counter::default());
@@ -139,14 +141,14 @@ fn an_owner_that_never_rests_leaves_others_their_turns() {
     assert_eq!((one.get(), two.get()), (500, 500));
 }
 
-/// Of one owner, tasks that say "again" let those run that are due before.
+/// A task that returns `Again` runs after the tasks of its owner that are due already.
 #[test]
-fn again_is_after_those_that_wait() {
+fn task_that_runs_again_queues_behind_due_tasks() {
     let (executor, manual, owner) = manual();
     let log = Log::default();
     for name in ["one", "two", "three"] {
         let (noted, runs) = (log.clone(), Counter::default());
-        let task = move |_: &Context<'_>| {
+        let task = move |_: &TaskContext<'_>| {
             noted.note(name);
             if runs.add() < 3 {
                 Next::Again

@@ -1,25 +1,25 @@
-//! Deadlines, and the virtual clock that keeps to them exactly.
+//! Deadlines, which the manual clock meets exactly.
 
 use std::time::Duration;
 
-use kedge_executor::{Context, Next, TaskSpec, TaskState};
+use kedge_executor::{Next, TaskContext, TaskSpec, TaskState};
 
 use crate::support::{Counter, HOUR, Log, NORMAL, SECOND, after, asleep, manual};
 
 const NANOSECOND: Duration = Duration::from_nanos(1);
 
-/// A task that notes when it runs, in ns, and always says the same.
+/// A task that records its run times in ns and always returns `next`.
 fn noting(times: &Log<u128>, next: Next) -> impl kedge_executor::Task + use<> {
     let times = times.clone();
-    move |context: &Context<'_>| {
+    move |context: &TaskContext<'_>| {
         times.note(context.now().as_nanos());
         next
     }
 }
 
 #[test]
-fn a_deadline_is_kept_to_the_nanosecond() {
-    // Some are noted to be looked at earlier, and some lie where those looks are.
+fn deadline_is_exact_to_the_nanosecond() {
+    // Some deadlines are checked early, and some coincide with those checks.
     for ns in [
         1,
         2,
@@ -49,7 +49,7 @@ fn a_deadline_is_kept_to_the_nanosecond() {
 }
 
 #[test]
-fn many_deadlines_are_met_in_their_order() {
+fn many_deadlines_fire_in_order() {
     let (executor, manual, owner) = manual();
     let times = Log::default();
     let count = 1_000;
@@ -73,7 +73,7 @@ fn many_deadlines_are_met_in_their_order() {
 }
 
 #[test]
-fn a_snooze_moves_the_deadline_of_a_sleeper_either_way() {
+fn snooze_moves_a_deadline_in_both_directions() {
     let (executor, manual, owner) = manual();
     let times = Log::default();
     let id = executor
@@ -92,11 +92,11 @@ fn a_snooze_moves_the_deadline_of_a_sleeper_either_way() {
 }
 
 #[test]
-fn only_a_sleeper_can_be_snoozed() {
+fn snooze_affects_sleeping_tasks_only() {
     let (executor, manual, owner) = manual();
     let runs = Counter::default();
     let counted = runs.clone();
-    let task = move |context: &Context<'_>| {
+    let task = move |context: &TaskContext<'_>| {
         assert!(!context.executor().snooze(context.id(), SECOND), "it runs");
         counted.add();
         Next::Sleep
@@ -120,9 +120,9 @@ fn only_a_sleeper_can_be_snoozed() {
     assert_eq!(runs.get(), 2);
 }
 
-/// As the time-out of something that is heard of now and then.
+/// As for the timeout of a connection that is active from time to time.
 #[test]
-fn a_deadline_that_moves_away_all_the_time_is_never_due() {
+fn repeatedly_postponed_deadline_never_fires() {
     let (executor, manual, owner) = manual();
     let times = Log::default();
     let id = executor
@@ -137,7 +137,7 @@ fn a_deadline_that_moves_away_all_the_time_is_never_due() {
 }
 
 #[test]
-fn the_longest_times_are_never_reached() {
+fn longest_delays_never_end() {
     let (executor, manual, owner) = manual();
     let runs = Counter::default();
     let id = executor
@@ -155,11 +155,11 @@ fn the_longest_times_are_never_reached() {
 }
 
 #[test]
-fn what_a_run_makes_due_runs_before_the_clock_moves_on() {
+fn tasks_made_due_by_a_run_run_before_the_clock_advances() {
     let (executor, manual, owner) = manual();
     let times = Log::default();
     let noted = times.clone();
-    let first = move |context: &Context<'_>| {
+    let first = move |context: &TaskContext<'_>| {
         let task = noting(&noted, Next::Done);
         let spec = after(&NORMAL, owner, 3 * SECOND);
         context.executor().schedule(spec, task).unwrap();

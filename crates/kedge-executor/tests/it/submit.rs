@@ -1,20 +1,20 @@
-//! Closures that run once, and who waits for them.
+//! Closures that run once, and waiting for their results.
 
 use std::pin::Pin;
 use std::task::{Context as Polled, Poll, Waker};
 
-use kedge_executor::{Ended, Handle, Pool, TaskState};
+use kedge_executor::{Pool, TaskError, TaskHandle, TaskState};
 
 use crate::support::{
     Counter, Gate, HOUR, NORMAL, OnDrop, READER, begin, finish, manual, occupy, threaded, within,
 };
 
-fn poll<T>(handle: &mut Handle<T>) -> Poll<Result<T, Ended>> {
+fn poll<T>(handle: &mut TaskHandle<T>) -> Poll<Result<T, TaskError>> {
     Pin::new(handle).poll(&mut Polled::from_waker(Waker::noop()))
 }
 
 #[test]
-fn a_closure_runs_once_on_its_pool() {
+fn closure_runs_once_on_its_pool() {
     let (executor, manual, owner) = manual();
     let handle = executor.submit(Pool::Writer, || "result");
     assert!(!handle.is_finished());
@@ -43,7 +43,7 @@ fn a_closure_runs_once_on_its_pool() {
 }
 
 #[test]
-fn a_handle_is_a_future() {
+fn handle_is_a_future() {
     let (executor, manual, owner) = manual();
     let mut handle = executor.submit_as(&NORMAL, owner, || 7);
     assert_eq!(poll(&mut handle), Poll::Pending);
@@ -52,7 +52,7 @@ fn a_handle_is_a_future() {
 }
 
 #[test]
-fn a_closure_that_is_cancelled_does_not_run() {
+fn cancelled_closure_does_not_run() {
     let (executor, manual, owner) = manual();
     let runs = Counter::default();
     let counted = runs.clone();
@@ -61,12 +61,12 @@ fn a_closure_that_is_cancelled_does_not_run() {
     assert!(!executor.cancel(handle.id().unwrap()));
     assert_eq!(poll(&mut handle), Poll::Pending, "its pool drops it");
     manual.run_ready();
-    assert_eq!(poll(&mut handle), Poll::Ready(Err(Ended::Cancelled)));
+    assert_eq!(poll(&mut handle), Poll::Ready(Err(TaskError::Cancelled)));
     assert_eq!(runs.get(), 0);
 }
 
 #[test]
-fn a_closure_that_is_cancelled_while_it_runs_gives_its_result() {
+fn closure_cancelled_during_its_run_returns_its_result() {
     let (executor, _manual, owner) = manual();
     let cancels = executor.clone();
     let handle = executor.submit_as(&NORMAL, owner, move || {
@@ -78,7 +78,7 @@ fn a_closure_that_is_cancelled_while_it_runs_gives_its_result() {
 }
 
 #[test]
-fn a_handle_that_is_dropped_changes_nothing() {
+fn dropped_handle_does_not_cancel_the_closure() {
     let (executor, manual, owner) = manual();
     let drops = Counter::default();
     let dropped = drops.clone();
@@ -92,7 +92,7 @@ fn a_handle_that_is_dropped_changes_nothing() {
 }
 
 #[test]
-fn a_result_waits_for_who_asks_late() {
+fn result_is_kept_for_a_late_waiter() {
     let (executor, manual, owner) = manual();
     let handle = executor.submit_as(&NORMAL, owner, || vec![1, 2, 3]);
     manual.run_ready();
@@ -102,9 +102,9 @@ fn a_result_waits_for_who_asks_late() {
     assert_eq!(handle.wait(), Ok(vec![1, 2, 3]));
 }
 
-/// A closure may submit others and wait for them, on other pools.
+/// A closure may submit others to other pools and wait for them.
 #[test]
-fn closures_wait_for_closures() {
+fn closure_may_wait_for_another_closure() {
     let (executor, _manual, _owner) = manual();
     let inner = executor.clone();
     let handle = executor.submit(Pool::NonIo, move || {
@@ -114,23 +114,23 @@ fn closures_wait_for_closures() {
     assert_eq!(handle.wait(), Ok(21));
 }
 
-/// It would wait for ever, and says so.
+/// It would wait forever, and panics instead.
 #[test]
-fn a_closure_that_waits_for_itself_is_found_out() {
+fn closure_that_waits_for_itself_panics_on_a_manual_executor() {
     let (executor, _manual, owner) = manual();
     let inner = executor.clone();
     let handle = executor.submit_as(&NORMAL, owner, move || {
         let running = inner.tasks()[0].id;
         inner.wake_and_wait(running)
     });
-    let Err(Ended::Panicked(text)) = handle.wait() else {
+    let Err(TaskError::Panicked(text)) = handle.wait() else {
         panic!("it waited, for what?");
     };
     assert!(text.contains("nothing is left to run"), "{text}");
 }
 
 #[test]
-fn closures_are_awaited_by_an_asynchronous_program() {
+fn closures_can_be_awaited() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap();
@@ -147,7 +147,7 @@ fn closures_are_awaited_by_an_asynchronous_program() {
             let panics = executor.submit_as(&NORMAL, owner, || panic!("a text"));
             assert_eq!(
                 panics.await,
-                Err::<(), _>(Ended::Panicked("a text".to_owned()))
+                Err::<(), _>(TaskError::Panicked("a text".to_owned()))
             );
             sum
         })
@@ -155,9 +155,9 @@ fn closures_are_awaited_by_an_asynchronous_program() {
     assert_eq!(sum, 99 * 100 / 2);
 }
 
-/// A future that nobody polls any more: its closure runs, its waker is woken, nothing else happens.
+/// A future that is no longer polled: its closure runs and its waker is woken, with no other effect.
 #[test]
-fn a_future_that_lost_a_race_is_dropped() {
+fn future_may_be_dropped_after_a_poll() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap();
@@ -183,7 +183,7 @@ fn a_future_that_lost_a_race_is_dropped() {
 }
 
 #[test]
-fn who_waits_on_threads_hears_of_the_end() {
+fn waiters_receive_the_end_of_owner_and_executor() {
     let (executor, owner) = threaded(1);
     let (_, gate) = occupy(&executor, owner);
     let handles: Vec<_> = (0..4)
@@ -196,15 +196,15 @@ fn who_waits_on_threads_hears_of_the_end() {
         .collect();
     let ended = begin(move || executor.unregister(owner, true));
     for waiter in &waiters {
-        assert_eq!(finish(waiter), Err(Ended::Cancelled));
+        assert_eq!(finish(waiter), Err(TaskError::Cancelled));
     }
     gate.open();
     finish(&ended);
 }
 
-/// Within `submit` or by its own means, and whether it waits at once or submits more before.
+/// With spinning in `submit` or without, and with or without further submissions before the wait.
 #[test]
-fn who_waits_by_means_of_its_own_has_every_result() {
+fn results_reach_waiters_with_their_own_synchronisation() {
     let (executor, owner) = threaded(2);
     let front = move |ahead: usize| {
         let (sender, results) = std::sync::mpsc::channel();

@@ -1,4 +1,4 @@
-//! Kinds, executors and tasks that tests are made of.
+//! Kinds, executors and tasks for the tests.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -7,41 +7,41 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use kedge_executor::{
-    Config, Context, Executor, Kind, KindInfo, Manual, Next, OwnerId, Pool, Priority, Task, TaskId,
-    TaskSpec, Threads,
+    Executor, ExecutorConfig, ManualExecutor, Next, OwnerId, Pool, Priority, Task, TaskContext,
+    TaskId, TaskKind, TaskKindStats, TaskSpec, ThreadCount,
 };
 
-/// How long something may take that should take next to nothing: only a broken executor needs it.
+/// The deadline of operations that take next to no time. Only a broken executor reaches it.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
 
-/// A run may take this long before it is called slow: on a busy machine a run of nothing may take long.
+/// The expected duration of runs. It is long, because even an empty run may take long on a busy machine.
 const LONG: Duration = HOUR;
 
-pub(crate) static HIGH: Kind = Kind::new("high", Pool::NonIo, Priority::High, LONG);
-pub(crate) static NORMAL: Kind = Kind::new("normal", Pool::NonIo, Priority::Normal, LONG);
-pub(crate) static LOW: Kind = Kind::new("low", Pool::NonIo, Priority::Low, LONG);
-pub(crate) static READER: Kind = Kind::new("read", Pool::Reader, Priority::Normal, LONG);
-pub(crate) static WRITER: Kind = Kind::new("write", Pool::Writer, Priority::Normal, LONG);
-pub(crate) static AUXIO: Kind = Kind::new("copy", Pool::AuxIo, Priority::Normal, LONG);
+pub(crate) static HIGH: TaskKind = TaskKind::new("high", Pool::NonIo, Priority::High, LONG);
+pub(crate) static NORMAL: TaskKind = TaskKind::new("normal", Pool::NonIo, Priority::Normal, LONG);
+pub(crate) static LOW: TaskKind = TaskKind::new("low", Pool::NonIo, Priority::Low, LONG);
+pub(crate) static READER: TaskKind = TaskKind::new("read", Pool::Reader, Priority::Normal, LONG);
+pub(crate) static WRITER: TaskKind = TaskKind::new("write", Pool::Writer, Priority::Normal, LONG);
+pub(crate) static AUXIO: TaskKind = TaskKind::new("copy", Pool::AuxIo, Priority::Normal, LONG);
 
-/// A manual executor with an owner.
-pub(crate) fn manual() -> (Executor, Manual, OwnerId) {
-    let (executor, manual) = Manual::new();
+/// Creates a manual executor with an owner.
+pub(crate) fn manual() -> (Executor, ManualExecutor, OwnerId) {
+    let (executor, manual) = ManualExecutor::new();
     let owner = executor.register("owner").unwrap();
     (executor, manual, owner)
 }
 
-/// An executor with so many threads in each pool, and an owner.
+/// Creates an executor with `threads` threads in each pool, and an owner.
 pub(crate) fn threaded(threads: usize) -> (Executor, OwnerId) {
-    let threads = Threads::Fixed(threads);
-    let executor = Executor::new(Config {
+    let threads = ThreadCount::Fixed(threads);
+    let executor = Executor::new(ExecutorConfig {
         reader: threads,
         writer: threads,
         auxio: threads,
         nonio: threads,
-        ..Config::default()
+        ..ExecutorConfig::default()
     });
     let executor = executor.unwrap();
     let owner = executor.register("owner").unwrap();
@@ -49,36 +49,36 @@ pub(crate) fn threaded(threads: usize) -> (Executor, OwnerId) {
 }
 
 /// A task that sleeps until it is woken.
-pub(crate) fn asleep(kind: &'static Kind, owner: OwnerId) -> TaskSpec {
+pub(crate) fn asleep(kind: &'static TaskKind, owner: OwnerId) -> TaskSpec {
     TaskSpec {
         first_run: None,
         ..TaskSpec::new(kind, owner)
     }
 }
 
-/// A task that runs first when that time is over.
-pub(crate) fn after(kind: &'static Kind, owner: OwnerId, time: Duration) -> TaskSpec {
+/// A task that first runs after `time`.
+pub(crate) fn after(kind: &'static TaskKind, owner: OwnerId, time: Duration) -> TaskSpec {
     TaskSpec {
         first_run: Some(time),
         ..TaskSpec::new(kind, owner)
     }
 }
 
-/// A task that sleeps until it is woken, again and again, and counts its runs.
+/// Schedules a task that sleeps until it is woken, repeatedly, and counts its runs.
 pub(crate) fn sleeper(executor: &Executor, owner: OwnerId) -> (TaskId, Counter) {
     let runs = Counter::default();
     let id = executor.schedule(asleep(&NORMAL, owner), runs.task(Next::Sleep));
     (id.unwrap(), runs)
 }
 
-/// What is known of a kind.
-pub(crate) fn histogram_of(executor: &Executor, kind: &Kind) -> KindInfo {
+/// Returns the statistics of a kind.
+pub(crate) fn histogram_of(executor: &Executor, kind: &TaskKind) -> TaskKindStats {
     let kinds = executor.kinds();
     let info = kinds.iter().find(|info| std::ptr::eq(info.kind, kind));
     info.expect("there were such tasks").clone()
 }
 
-/// Counts, and is shared with tasks.
+/// A counter that tasks share.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counter(Arc<AtomicU32>);
 
@@ -91,10 +91,10 @@ impl Counter {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// A task that counts its runs and always says the same.
+    /// A task that counts its runs and always returns `next`.
     pub(crate) fn task(&self, next: Next) -> impl Task + use<> {
         let counter = self.clone();
-        move |_: &Context<'_>| {
+        move |_: &TaskContext<'_>| {
             counter.add();
             next
         }
@@ -105,7 +105,7 @@ impl Counter {
     }
 }
 
-/// What happened, in order.
+/// A shared list of events, in order.
 #[derive(Debug)]
 pub(crate) struct Log<T>(Arc<Mutex<Vec<T>>>);
 
@@ -126,13 +126,13 @@ impl<T> Log<T> {
         self.0.lock().unwrap().push(event);
     }
 
-    /// Takes out what happened so far.
+    /// Takes the events so far.
     pub(crate) fn take(&self) -> Vec<T> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 }
 
-/// Does something when it is dropped.
+/// Calls a function when it is dropped.
 pub(crate) struct OnDrop<F: FnOnce()>(Option<F>);
 
 impl<F: FnOnce()> OnDrop<F> {
@@ -140,7 +140,7 @@ impl<F: FnOnce()> OnDrop<F> {
         Self(Some(then))
     }
 
-    /// Keeps it alive up to here: a closure that calls this captures all of it.
+    /// Keeps the value alive up to this call, because a closure that calls it captures the whole value.
     pub(crate) fn touch(&self) {}
 }
 
@@ -152,31 +152,31 @@ impl<F: FnOnce()> Drop for OnDrop<F> {
     }
 }
 
-/// A task that sleeps, and does something when it is dropped.
+/// A task that sleeps, and calls a function when it is dropped.
 pub(crate) fn dropping(then: impl FnOnce() + Send + 'static) -> impl Task {
     let guard = OnDrop::new(then);
-    move |_: &Context<'_>| {
+    move |_: &TaskContext<'_>| {
         guard.touch();
         Next::Sleep
     }
 }
 
-/// A thread's work that must end: the test fails if it does not.
+/// Runs work that must end on a thread. The test fails if it does not end before the deadline.
 pub(crate) fn within<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     finish(&begin(work))
 }
 
-/// Begins work on a thread of its own, for [`finish`].
+/// Starts work on a thread of its own, for [`finish`].
 pub(crate) fn begin<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
     let (done, result) = channel();
     thread::spawn(move || {
-        // Nobody listens any more when the test has failed.
+        // The receiver is gone when the test has failed.
         let _ = done.send(work());
     });
     result
 }
 
-/// The result of what was begun.
+/// Returns the result of started work.
 pub(crate) fn finish<T>(result: &Receiver<T>) -> T {
     match result.recv_timeout(DEADLINE) {
         Ok(value) => value,
@@ -184,7 +184,7 @@ pub(crate) fn finish<T>(result: &Receiver<T>) -> T {
     }
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub(crate) fn eventually(holds: impl Fn() -> bool) {
     let deadline = Instant::now() + DEADLINE;
     while !holds() {
@@ -194,7 +194,7 @@ pub(crate) fn eventually(holds: impl Fn() -> bool) {
     }
 }
 
-/// Lets time pass without giving the processor to those who may have nothing else to do.
+/// Lets time pass without yielding the processor.
 pub(crate) fn spin(time: Duration) {
     let begun = Instant::now();
     while begun.elapsed() < time {
@@ -202,7 +202,7 @@ pub(crate) fn spin(time: Duration) {
     }
 }
 
-/// A place where threads wait until it is opened.
+/// A gate at which threads wait until it is opened.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gate(Arc<(Mutex<bool>, std::sync::Condvar)>);
 
@@ -220,11 +220,11 @@ impl Gate {
     }
 }
 
-/// Keeps the only thread of [`Pool::NonIo`] at work until the gate opens. Returns when it is.
+/// Occupies the only thread of [`Pool::NonIo`] until the gate opens. Returns when the thread is occupied.
 pub(crate) fn occupy(executor: &Executor, owner: OwnerId) -> (TaskId, Gate) {
     let (began, gate) = (Gate::default(), Gate::default());
     let (tell, pass) = (began.clone(), gate.clone());
-    let task = move |_: &Context<'_>| {
+    let task = move |_: &TaskContext<'_>| {
         tell.open();
         pass.pass();
         Next::Done

@@ -1,6 +1,6 @@
-//! The end of an owner, on the manual executor.
+//! Unregistration of an owner, on the manual executor.
 
-use kedge_executor::{Context, Ended, Executor, Next, OwnerId, Refused, TaskSpec};
+use kedge_executor::{Executor, Next, OwnerId, ScheduleError, TaskContext, TaskError, TaskSpec};
 
 use crate::support::{
     Counter, HIGH, HOUR, LOW, Log, NORMAL, OnDrop, SECOND, after, asleep, manual,
@@ -15,14 +15,14 @@ fn in_each_phase(owner: OwnerId) -> [TaskSpec; 3] {
     ]
 }
 
-/// Fills an owner with tasks that count their runs and drops.
+/// Gives an owner tasks that count their runs and drops.
 fn fill(executor: &Executor, owner: OwnerId, runs: &Counter, drops: &Counter) {
     for spec in in_each_phase(owner) {
         let (counted, dropped) = (runs.clone(), drops.clone());
         let guard = OnDrop::new(move || {
             dropped.add();
         });
-        let task = move |_: &Context<'_>| {
+        let task = move |_: &TaskContext<'_>| {
             guard.touch();
             counted.add();
             Next::Sleep
@@ -32,7 +32,7 @@ fn fill(executor: &Executor, owner: OwnerId, runs: &Counter, drops: &Counter) {
 }
 
 #[test]
-fn all_tasks_of_an_owner_are_dropped_and_no_others() {
+fn unregister_drops_the_tasks_of_that_owner_only() {
     for force in [false, true] {
         let (executor, manual, owner) = manual();
         let other = executor.register("other").unwrap();
@@ -50,7 +50,7 @@ fn all_tasks_of_an_owner_are_dropped_and_no_others() {
 }
 
 #[test]
-fn an_owner_that_ends_takes_no_tasks() {
+fn unregistered_owner_accepts_no_tasks() {
     let (executor, manual, owner) = manual();
     executor.unregister(owner, false);
     let drops = Counter::default();
@@ -58,26 +58,29 @@ fn an_owner_that_ends_takes_no_tasks() {
     let guard = OnDrop::new(move || {
         dropped.add();
     });
-    let task = move |_: &Context<'_>| {
+    let task = move |_: &TaskContext<'_>| {
         guard.touch();
         Next::Done
     };
     assert_eq!(
         executor.schedule(TaskSpec::new(&NORMAL, owner), task),
-        Err(Refused::NoOwner)
+        Err(ScheduleError::NoOwner)
     );
     assert_eq!(drops.get(), 1, "who is refused is dropped at once");
     let handle = executor.submit_as(&NORMAL, owner, || ());
     assert!(handle.is_finished());
     assert_eq!(handle.id(), None);
-    assert_eq!(handle.wait(), Err(Ended::Refused(Refused::NoOwner)));
+    assert_eq!(
+        handle.wait(),
+        Err(TaskError::NotScheduled(ScheduleError::NoOwner))
+    );
     assert_eq!(manual.run_ready(), 0);
-    // Again is nothing.
+    // The second call does nothing.
     executor.unregister(owner, true);
 }
 
 #[test]
-fn the_next_owner_in_its_place_is_another() {
+fn next_owner_in_the_same_slot_is_distinct() {
     let (executor, manual, old) = manual();
     executor.unregister(old, true);
     let new = executor.register("owner").unwrap();
@@ -97,7 +100,7 @@ fn the_next_owner_in_its_place_is_another() {
 }
 
 #[test]
-fn there_may_be_many_owners_but_not_without_limit() {
+fn number_of_owners_is_limited() {
     let (executor, _manual, owner) = manual();
     let mut owners = vec![owner];
     let refused = loop {
@@ -106,17 +109,20 @@ fn there_may_be_many_owners_but_not_without_limit() {
             Err(refused) => break refused,
         }
     };
-    assert_eq!(refused, Refused::TooMany);
-    // One is the executor's own.
+    assert_eq!(refused, ScheduleError::TooMany);
+    // One owner is the executor's own.
     assert_eq!(owners.len(), 1_023);
     executor.unregister(owners[500], true);
     assert!(executor.register("another").is_ok());
-    assert_eq!(executor.register("one too many"), Err(Refused::TooMany));
+    assert_eq!(
+        executor.register("one too many"),
+        Err(ScheduleError::TooMany)
+    );
 }
 
-/// Those that want it run once more, know that it is the last time, and may not add tasks.
+/// Tasks that want a last run get it, see `is_last_run`, and may not add tasks.
 #[test]
-fn a_last_run_is_given_to_who_wants_it() {
+fn tasks_that_want_a_last_run_get_it() {
     for forced in [false, true] {
         let (executor, manual, owner) = manual();
         let log = Log::default();
@@ -125,11 +131,11 @@ fn a_last_run_is_given_to_who_wants_it() {
             .zip(in_each_phase(owner))
         {
             let noted = log.clone();
-            let task = move |context: &Context<'_>| {
+            let task = move |context: &TaskContext<'_>| {
                 let more = context
                     .executor()
-                    .schedule(asleep(&NORMAL, owner), |_: &Context<'_>| Next::Done);
-                assert_eq!(more, Err(Refused::NoOwner));
+                    .schedule(asleep(&NORMAL, owner), |_: &TaskContext<'_>| Next::Done);
+                assert_eq!(more, Err(ScheduleError::NoOwner));
                 noted.note((name, context.is_last_run()));
                 Next::Again
             };
@@ -159,7 +165,7 @@ fn a_last_run_is_given_to_who_wants_it() {
 }
 
 #[test]
-fn a_task_that_was_cancelled_gets_no_last_run() {
+fn cancelled_task_gets_no_last_run() {
     let (executor, _manual, owner) = manual();
     let runs = Counter::default();
     let spec = TaskSpec {
@@ -173,28 +179,28 @@ fn a_task_that_was_cancelled_gets_no_last_run() {
 }
 
 #[test]
-fn a_last_run_that_panics_is_the_end_too() {
+fn panic_in_the_last_run_ends_the_task() {
     let (executor, _manual, owner) = manual();
     let spec = TaskSpec {
         wants_last_run: true,
         ..asleep(&NORMAL, owner)
     };
     executor
-        .schedule(spec, |_: &Context<'_>| -> Next { panic!("at last") })
+        .schedule(spec, |_: &TaskContext<'_>| -> Next { panic!("at last") })
         .unwrap();
     executor.unregister(owner, false);
     assert!(executor.tasks().is_empty());
 }
 
 #[test]
-fn a_task_may_end_another_owner_but_not_its_own() {
+fn task_may_unregister_another_owner_but_not_its_own() {
     let (executor, manual, owner) = manual();
     let other = executor.register("other").unwrap();
     let (runs, drops) = (Counter::default(), Counter::default());
     fill(&executor, other, &runs, &drops);
     let log = Log::default();
     let noted = log.clone();
-    let task = move |context: &Context<'_>| {
+    let task = move |context: &TaskContext<'_>| {
         context.executor().unregister(other, true);
         noted.note("ended the other");
         context.executor().unregister(owner, true);
@@ -216,29 +222,29 @@ fn a_task_may_end_another_owner_but_not_its_own() {
 }
 
 #[test]
-fn a_shutdown_ends_all_owners_and_what_was_submitted() {
+fn shutdown_ends_all_owners_and_submitted_closures() {
     let (executor, manual, owner) = manual();
     let (runs, drops) = (Counter::default(), Counter::default());
     fill(&executor, owner, &runs, &drops);
     let handle = executor.submit(NORMAL.pool(), || 1);
     executor.shutdown();
     assert_eq!((runs.get(), drops.get()), (0, 3));
-    assert_eq!(handle.wait(), Err(Ended::Cancelled));
+    assert_eq!(handle.wait(), Err(TaskError::Cancelled));
     assert_eq!(
         executor.submit(NORMAL.pool(), || 1).wait(),
-        Err(Ended::Refused(Refused::NoOwner))
+        Err(TaskError::NotScheduled(ScheduleError::NoOwner))
     );
-    assert_eq!(executor.register("late"), Err(Refused::NoOwner));
+    assert_eq!(executor.register("late"), Err(ScheduleError::NoOwner));
     assert_eq!(manual.advance(HOUR), 0);
     executor.shutdown();
 }
 
 #[test]
-fn a_task_may_shut_down_the_executor_that_runs_it() {
+fn task_may_shut_down_its_executor() {
     let (executor, manual, owner) = manual();
     let (runs, drops) = (Counter::default(), Counter::default());
     fill(&executor, owner, &runs, &drops);
-    let task = |context: &Context<'_>| {
+    let task = |context: &TaskContext<'_>| {
         context.executor().shutdown();
         Next::Again
     };

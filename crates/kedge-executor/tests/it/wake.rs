@@ -1,15 +1,15 @@
-//! What a wake comes to, in each phase of a task.
+//! Wakes in each phase of a task.
 
 use std::time::Duration;
 
-use kedge_executor::{Context, Next, Pool, TaskSpec, TaskState};
+use kedge_executor::{Next, Pool, TaskContext, TaskSpec, TaskState};
 
 use crate::support::{
     Counter, HIGH, HOUR, Log, NORMAL, READER, SECOND, after, asleep, histogram_of, manual, sleeper,
 };
 
 #[test]
-fn a_sleeper_runs_once_however_often_it_is_woken() {
+fn repeated_wakes_of_a_sleeping_task_cause_one_run() {
     let (executor, manual, owner) = manual();
     let (id, runs) = sleeper(&executor, owner);
     assert_eq!(manual.advance(HOUR), 0);
@@ -23,9 +23,9 @@ fn a_sleeper_runs_once_however_often_it_is_woken() {
     assert_eq!(runs.get(), 2);
 }
 
-/// Trap 1: the run decides to sleep after the wake has come.
+/// The run returns `Sleep` after the wake.
 #[test]
-fn a_wake_during_a_run_leads_to_another_whatever_the_run_says() {
+fn wake_during_a_run_causes_another_whatever_the_run_returns() {
     for next in [
         Next::Sleep,
         Next::Snooze(HOUR),
@@ -35,7 +35,7 @@ fn a_wake_during_a_run_leads_to_another_whatever_the_run_says() {
         let (executor, manual, owner) = manual();
         let runs = Counter::default();
         let counted = runs.clone();
-        let task = move |context: &Context<'_>| {
+        let task = move |context: &TaskContext<'_>| {
             if counted.add() > 1 {
                 return Next::Sleep;
             }
@@ -52,9 +52,9 @@ fn a_wake_during_a_run_leads_to_another_whatever_the_run_says() {
 }
 
 #[test]
-fn a_wake_during_the_last_run_changes_nothing() {
+fn wake_during_the_last_run_has_no_effect() {
     let (executor, manual, owner) = manual();
-    let task = |context: &Context<'_>| {
+    let task = |context: &TaskContext<'_>| {
         assert!(context.executor().wake(context.id()));
         Next::Done
     };
@@ -66,13 +66,13 @@ fn a_wake_during_the_last_run_changes_nothing() {
     assert!(!executor.wake(id));
 }
 
-/// Trap 3: the wake overtakes the timer, which then has nothing to do.
+/// The wake precedes the timer, which then has no effect.
 #[test]
-fn a_wake_cancels_the_timer() {
+fn wake_cancels_the_timer() {
     let (executor, manual, owner) = manual();
     let times = Log::default();
     let noted = times.clone();
-    let task = move |context: &Context<'_>| {
+    let task = move |context: &TaskContext<'_>| {
         noted.note(context.now().as_secs());
         Next::Snooze(60 * SECOND)
     };
@@ -90,9 +90,9 @@ fn a_wake_cancels_the_timer() {
     assert_eq!(times.take(), [120, 180]);
 }
 
-/// A wake without a deadline before, then sleep for ever: the timer that was overtaken does not end that.
+/// A task with a deadline is woken and then sleeps without one: the stale timer does not end that sleep.
 #[test]
-fn a_timer_that_was_overtaken_does_not_end_a_later_sleep() {
+fn stale_timer_does_not_end_a_later_sleep() {
     let (executor, manual, owner) = manual();
     let runs = Counter::default();
     let spec = after(&NORMAL, owner, 10 * SECOND);
@@ -102,7 +102,7 @@ fn a_timer_that_was_overtaken_does_not_end_a_later_sleep() {
 }
 
 #[test]
-fn a_task_that_is_queued_runs_once_for_all_wakes() {
+fn wakes_of_a_queued_task_cause_one_run() {
     let (executor, manual, owner) = manual();
     let runs = Counter::default();
     let id = executor
@@ -115,7 +115,7 @@ fn a_task_that_is_queued_runs_once_for_all_wakes() {
 }
 
 #[test]
-fn who_is_not_there_cannot_be_woken() {
+fn wake_of_an_unknown_task_returns_false() {
     let (executor, manual, owner) = manual();
     let runs = Counter::default();
     let done = executor
@@ -137,16 +137,16 @@ fn who_is_not_there_cannot_be_woken() {
 }
 
 #[test]
-fn a_task_wakes_others() {
+fn task_wakes_other_tasks() {
     let (executor, manual, owner) = manual();
     let order = Log::default();
     let noted = order.clone();
-    let sleeper = executor.schedule(asleep(&HIGH, owner), move |_: &Context<'_>| {
+    let sleeper = executor.schedule(asleep(&HIGH, owner), move |_: &TaskContext<'_>| {
         noted.note("woken");
         Next::Sleep
     });
     let (sleeper, noted) = (sleeper.unwrap(), order.clone());
-    let waker = move |context: &Context<'_>| {
+    let waker = move |context: &TaskContext<'_>| {
         noted.note("wakes");
         assert!(context.executor().wake(sleeper));
         noted.note("ends");
@@ -159,10 +159,10 @@ fn a_task_wakes_others() {
     assert_eq!(order.take(), ["wakes", "ends", "woken"].repeat(2));
 }
 
-/// Trap 4: measured from when it was last due, and not from an earlier time.
+/// The queue time starts when the task was last due.
 #[test]
-fn the_queue_time_is_counted_from_the_last_time_that_a_task_was_due() {
-    static AGAIN: kedge_executor::Kind = kedge_executor::Kind::new(
+fn queue_time_starts_when_the_task_was_last_due() {
+    static AGAIN: kedge_executor::TaskKind = kedge_executor::TaskKind::new(
         "again",
         Pool::NonIo,
         kedge_executor::Priority::Normal,
@@ -170,7 +170,7 @@ fn the_queue_time_is_counted_from_the_last_time_that_a_task_was_due() {
     );
     let (executor, manual, owner) = manual();
     let runs = Counter::default();
-    let task = move |_: &Context<'_>| match runs.add() % 3 {
+    let task = move |_: &TaskContext<'_>| match runs.add() % 3 {
         1 => Next::Again,
         2 => Next::Snooze(HOUR),
         _ => Next::Sleep,
@@ -186,9 +186,9 @@ fn the_queue_time_is_counted_from_the_last_time_that_a_task_was_due() {
     assert_eq!((queue_time.count, queue_time.buckets), (6, vec![(0, 0, 6)]));
 }
 
-/// On a manual executor the caller does the pools' work while it waits.
+/// On a manual executor the caller runs due tasks while it waits.
 #[test]
-fn wake_and_wait_returns_when_the_run_has_begun() {
+fn wake_and_wait_returns_when_the_run_begins() {
     let (executor, manual, owner) = manual();
     let (id, runs) = sleeper(&executor, owner);
     assert!(executor.wake_and_wait(id));
@@ -196,7 +196,7 @@ fn wake_and_wait_returns_when_the_run_has_begun() {
     assert_eq!(manual.run_ready(), 0);
     let ended = executor.schedule(asleep(&HIGH, owner), {
         let executor = executor.clone();
-        move |_: &Context<'_>| {
+        move |_: &TaskContext<'_>| {
             assert!(executor.cancel(id));
             Next::Sleep
         }
@@ -209,11 +209,11 @@ fn wake_and_wait_returns_when_the_run_has_begun() {
     assert_eq!(runs.get(), 1);
 }
 
-/// It waits for itself, which would never end: the manual executor says so, the task is gone, the rest goes on.
+/// The task would wait for itself forever. The manual executor panics, the task ends, and all others continue.
 #[test]
-fn a_task_that_waits_for_its_own_run_is_found_out() {
+fn task_that_waits_for_its_own_run_panics_on_a_manual_executor() {
     let (executor, manual, owner) = manual();
-    let task = |context: &Context<'_>| {
+    let task = |context: &TaskContext<'_>| {
         context.executor().wake_and_wait(context.id());
         Next::Sleep
     };

@@ -1,16 +1,16 @@
-//! Cancelling: once, and for good.
+//! Cancellation succeeds once and is final.
 
 use std::sync::Arc;
 
-use kedge_executor::{Context, Next};
+use kedge_executor::{Next, TaskContext};
 use shuttle::sync::Mutex;
 use shuttle::thread;
 
 use crate::support::{Level, Probe, Wrong, asleep, check, executor};
 
-/// Of those who cancel one succeeds; the task is dropped once, after its run.
+/// One of several cancelling threads succeeds, and the task is dropped once, after its run.
 #[test]
-fn one_of_many_cancels_and_no_run_follows() {
+fn concurrent_cancels_succeed_once_and_no_run_follows() {
     check(|| {
         let (executor, owner) = executor(2);
         let (wrong, dropped, runs) = (Wrong::default(), Level::default(), Level::default());
@@ -37,7 +37,7 @@ fn one_of_many_cancels_and_no_run_follows() {
         dropped.wait_for(1);
         let before: Vec<u32> = cancelled.into_iter().flatten().collect();
         assert_eq!(before.len(), 1, "one cancels");
-        // The run that was under way counts itself at its end.
+        // The run in progress is counted at its end.
         assert!(runs.get() <= before[0] + 1);
         assert!(!executor.wake(id));
         assert!(!executor.cancel(id));
@@ -47,9 +47,9 @@ fn one_of_many_cancels_and_no_run_follows() {
     });
 }
 
-/// An id that is cancelled and used again by the next task finds nothing.
+/// A cancelled id whose slot is reused matches no task.
 #[test]
-fn an_old_id_never_touches_a_new_task() {
+fn id_of_an_earlier_task_never_affects_a_new_task() {
     check(|| {
         let (executor, owner) = executor(1);
         let (wrong, dropped) = (Wrong::default(), Level::default());
@@ -89,8 +89,8 @@ fn an_old_id_never_touches_a_new_task() {
     });
 }
 
-/// Two tasks on two threads, each of which cancels the other and then itself, while somebody wakes both: all return, each
-/// task is dropped once, and the run in which a task was cancelled is its last.
+/// Two tasks on two threads cancel each other and then themselves while another thread wakes both. All calls return,
+/// each task is dropped once, and the run in which a task was cancelled is its last.
 #[test]
 fn tasks_cancel_each_other_and_themselves_from_their_runs() {
     check(|| {
@@ -100,12 +100,12 @@ fn tasks_cancel_each_other_and_themselves_from_their_runs() {
         for (me, dropped) in drops.iter().enumerate() {
             let (probe, wrong, of_all) = (Probe::new(&wrong, dropped), wrong.clone(), ids.clone());
             let over = Level::default();
-            let task = move |context: &Context<'_>| {
+            let task = move |context: &TaskContext<'_>| {
                 wrong.unless(over.get() == 0);
                 probe.run();
                 let other = of_all.lock().unwrap()[1 - me];
                 context.executor().cancel(other);
-                // False if the other was first. Cancelled it is in any case.
+                // `false` if the other task was first. The task is cancelled in either case.
                 context.executor().cancel(context.id());
                 over.set(1);
                 wrong.unless(!context.executor().wake(context.id()));

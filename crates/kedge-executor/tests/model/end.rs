@@ -1,22 +1,22 @@
-//! The end of owners and of the executor, while everything goes on.
+//! The end of owners and of the executor during other operations.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use kedge_executor::{Context, Ended, Next, Refused, TaskSpec};
+use kedge_executor::{Next, ScheduleError, TaskContext, TaskError, TaskSpec};
 use shuttle::thread;
 
 use crate::support::{Dropped, KIND, Level, Probe, Wrong, asleep, check, executor};
 
-/// When it is over no task of the owner runs, and all that were taken are dropped.
+/// Afterwards no task of the owner runs, and all accepted tasks are dropped.
 #[test]
-fn nothing_of_an_owner_is_left_when_it_has_ended() {
+fn unregister_leaves_no_task_of_the_owner() {
     for force in [false, true] {
         check(move || {
             let (executor, owner) = executor(1);
             let wrong = Wrong::default();
-            // No part of the schedule, so it is exact.
+            // Not part of the schedule, so it is exact.
             let ended = Arc::new(AtomicBool::new(false));
             let scheduler = {
                 let (executor, ended, wrong) = (executor.clone(), ended.clone(), wrong.clone());
@@ -28,7 +28,7 @@ fn nothing_of_an_owner_is_left_when_it_has_ended() {
                             wants_last_run: true,
                             ..TaskSpec::new(&KIND, owner)
                         };
-                        let task = move |_: &Context<'_>| {
+                        let task = move |_: &TaskContext<'_>| {
                             wrong.unless(!ended.load(Ordering::SeqCst));
                             thread::yield_now();
                             wrong.unless(!ended.load(Ordering::SeqCst));
@@ -38,7 +38,7 @@ fn nothing_of_an_owner_is_left_when_it_has_ended() {
                             Ok(id) => {
                                 executor.wake(id);
                             }
-                            Err(refused) => assert_eq!(refused, Refused::NoOwner),
+                            Err(refused) => assert_eq!(refused, ScheduleError::NoOwner),
                         }
                     }
                 })
@@ -53,15 +53,15 @@ fn nothing_of_an_owner_is_left_when_it_has_ended() {
     }
 }
 
-/// Those that want a last run get one, and know it.
+/// Tasks that want a last run get one and see `is_last_run`.
 #[test]
-fn a_last_run_is_the_last() {
+fn no_run_follows_the_last_run() {
     check(|| {
         let (executor, owner) = executor(2);
         let (wrong, dropped, last) = (Wrong::default(), Level::default(), Level::default());
         let probe = Probe::new(&wrong, &dropped);
         let (told, judge) = (last.clone(), wrong.clone());
-        let task = move |context: &Context<'_>| {
+        let task = move |context: &TaskContext<'_>| {
             probe.run();
             judge.unless(told.get() == 0);
             if context.is_last_run() {
@@ -86,12 +86,12 @@ fn a_last_run_is_the_last() {
     });
 }
 
-/// Tasks queued, running and asleep; others schedule, wake, move deadlines, wait and register meanwhile.
+/// Tasks are queued, running and asleep; other threads schedule, wake, snooze, wait and register.
 #[test]
-fn a_shutdown_ends_everything() {
+fn shutdown_ends_queued_running_and_sleeping_tasks() {
     check(|| {
         let (executor, owner) = executor(2);
-        executor.begin_timer_of_model().unwrap();
+        executor.start_model_timer().unwrap();
         let (wrong, dropped) = (Wrong::default(), Level::default());
         let soon = Duration::from_micros(1);
         let id = executor.schedule(
@@ -103,8 +103,10 @@ fn a_shutdown_ends_everything() {
             let executor = executor.clone();
             thread::spawn(move || {
                 let result = executor.submit_as(&KIND, owner, || 1).wait();
-                let refused = Err(Ended::Refused(Refused::NoOwner));
-                assert!(result == Ok(1) || result == Err(Ended::Cancelled) || result == refused);
+                let refused = Err(TaskError::NotScheduled(ScheduleError::NoOwner));
+                assert!(
+                    result == Ok(1) || result == Err(TaskError::Cancelled) || result == refused
+                );
                 executor.snooze(id, soon);
                 executor.wake_and_wait(id);
             })
@@ -113,7 +115,7 @@ fn a_shutdown_ends_everything() {
             let executor = executor.clone();
             thread::spawn(move || {
                 if let Ok(owner) = executor.register("late") {
-                    // Whether it is taken or not, it does not wait for ever.
+                    // Accepted or not, it does not wait forever.
                     let _ = executor.submit_as(&KIND, owner, || ()).wait();
                 }
             })
@@ -127,16 +129,16 @@ fn a_shutdown_ends_everything() {
     });
 }
 
-/// Tasks that end everything, at once, and a thread that does so too; none waits for another for ever.
+/// Tasks and a thread call `shutdown` at once. None waits for another forever.
 #[test]
-fn tasks_and_a_thread_may_shut_down_at_once() {
+fn concurrent_shutdowns_by_tasks_and_a_thread_return() {
     check(|| {
         let (executor, owner) = executor(2);
         let other = executor.register("other").unwrap();
         let dropped = Level::default();
         for owner in [owner, other] {
             let dropped = Dropped(dropped.clone());
-            let task = move |context: &Context<'_>| {
+            let task = move |context: &TaskContext<'_>| {
                 context.executor().shutdown();
                 let _ = &dropped;
                 Next::Sleep
@@ -154,18 +156,18 @@ fn tasks_and_a_thread_may_shut_down_at_once() {
     });
 }
 
-/// A task ends everything and nobody waits: the threads end behind it.
+/// A task calls `shutdown` and no thread waits: the threads end after the task.
 #[test]
-fn a_task_ends_the_executor_and_its_threads() {
+fn threads_end_after_a_task_calls_shutdown() {
     check(|| {
         let (executor, owner) = executor(2);
         let dropped = Level::default();
         let others = Dropped(dropped.clone());
-        let asleep = executor.schedule(asleep(owner), move |_: &Context<'_>| {
+        let asleep = executor.schedule(asleep(owner), move |_: &TaskContext<'_>| {
             let _ = &others;
             Next::Sleep
         });
-        let task = |context: &Context<'_>| {
+        let task = |context: &TaskContext<'_>| {
             context.executor().shutdown();
             Next::Done
         };
@@ -174,19 +176,19 @@ fn a_task_ends_the_executor_and_its_threads() {
             .unwrap();
         executor.wake(asleep.unwrap());
         dropped.wait_for(1);
-        // The model ends when all threads have; the guard has nothing to do but that.
+        // The model ends when all threads have ended, which is all that the guard would wait for.
         std::mem::forget(executor);
     });
 }
 
-/// The last clone goes with the task that holds it.
+/// The task holds the last clone.
 #[test]
-fn the_last_clone_may_go_with_a_task() {
+fn task_may_drop_the_last_clone() {
     check(|| {
         let (executor, owner) = executor(1);
         let dropped = Level::default();
         let (held, tells) = (executor.clone(), Dropped(dropped.clone()));
-        let task = move |_: &Context<'_>| {
+        let task = move |_: &TaskContext<'_>| {
             let _ = (&held, &tells);
             Next::Done
         };

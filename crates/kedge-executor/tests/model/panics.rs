@@ -1,23 +1,23 @@
-//! A panic while others wait for the task.
+//! Panics while other threads wait for the task.
 
 use std::panic::resume_unwind;
 
-use kedge_executor::{Context, Next, TaskSpec};
+use kedge_executor::{Next, TaskContext, TaskSpec};
 use shuttle::thread;
 
 use crate::support::{Dropped, KIND, Level, asleep, check, executor};
 
-/// A run panics while one thread waits for it to begin and another for the end of its owner: both go on, and the thread
-/// that ran it runs the next task.
+/// A run panics while one thread waits for it to begin and another for the end of its owner. Both continue, and the
+/// same worker runs the next task.
 #[test]
-fn who_waits_for_a_task_that_panics_goes_on() {
+fn waiters_of_a_panicking_task_continue() {
     check(|| {
         let (executor, owner) = executor(1);
         let dropped = Level::default();
         let guard = Dropped(dropped.clone());
-        let task = move |_: &Context<'_>| -> Next {
+        let task = move |_: &TaskContext<'_>| -> Next {
             let _ = &guard;
-            // As `panic!` does, without the text on the console for each of thousands of schedules.
+            // As `panic!` does, without console output in thousands of schedules.
             resume_unwind(Box::new("in the run"));
         };
         let id = executor.schedule(asleep(owner), task).unwrap();
@@ -38,7 +38,7 @@ fn who_waits_for_a_task_that_panics_goes_on() {
         let next = executor.register("next").unwrap();
         let runs = Level::default();
         let counted = runs.clone();
-        let task = move |_: &Context<'_>| {
+        let task = move |_: &TaskContext<'_>| {
             counted.add();
             Next::Done
         };

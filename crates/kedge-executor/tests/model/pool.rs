@@ -1,13 +1,13 @@
-//! What is queued runs, whoever falls asleep, comes or goes meanwhile.
+//! Queued tasks run, whichever threads fall asleep, start or end meanwhile.
 
-use kedge_executor::{Context, Next, Pool, TaskSpec, Threads};
+use kedge_executor::{Next, Pool, TaskContext, TaskSpec, ThreadCount};
 use shuttle::thread;
 
 use crate::support::{KIND, Level, check, executor};
 
 /// Tasks are queued while threads search for work, give up and fall asleep.
 #[test]
-fn what_is_queued_runs_though_threads_fall_asleep() {
+fn queued_tasks_run_while_threads_fall_asleep() {
     check(|| {
         let (executor, owner) = executor(2);
         let runs = Level::default();
@@ -16,7 +16,7 @@ fn what_is_queued_runs_though_threads_fall_asleep() {
             thread::spawn(move || {
                 for _ in 0..3 {
                     let runs = runs.clone();
-                    let task = move |_: &Context<'_>| {
+                    let task = move |_: &TaskContext<'_>| {
                         runs.add();
                         Next::Done
                     };
@@ -35,9 +35,9 @@ fn what_is_queued_runs_though_threads_fall_asleep() {
     });
 }
 
-/// One at a time, so that all threads fall asleep in between.
+/// One task at a time, so that all threads fall asleep in between.
 #[test]
-fn a_task_wakes_a_pool_that_sleeps() {
+fn queued_task_wakes_a_sleeping_pool() {
     check(|| {
         let (executor, owner) = executor(2);
         for nth in 0..4 {
@@ -50,9 +50,9 @@ fn a_task_wakes_a_pool_that_sleeps() {
     });
 }
 
-/// A pool grows and shrinks while tasks are queued; those that are there at the end run.
+/// A pool grows and shrinks while tasks are queued. The threads that remain run them.
 #[test]
-fn a_pool_that_changes_its_size_runs_everything() {
+fn resized_pool_runs_all_tasks() {
     check(|| {
         let (executor, owner) = executor(2);
         let resizer = {
@@ -60,7 +60,7 @@ fn a_pool_that_changes_its_size_runs_everything() {
             thread::spawn(move || {
                 for count in [1, 3, 1] {
                     executor
-                        .set_threads(Pool::NonIo, Threads::Fixed(count))
+                        .set_threads(Pool::NonIo, ThreadCount::Fixed(count))
                         .unwrap();
                 }
             })
@@ -76,16 +76,16 @@ fn a_pool_that_changes_its_size_runs_everything() {
     });
 }
 
-/// Threads that are begun while all end.
+/// Threads start during the shutdown.
 #[test]
-fn no_thread_outlives_a_shutdown() {
+fn no_thread_outlives_shutdown() {
     check(|| {
         let (executor, owner) = executor(1);
         let resizer = {
             let executor = executor.clone();
             thread::spawn(move || {
                 executor
-                    .set_threads(Pool::NonIo, Threads::Fixed(2))
+                    .set_threads(Pool::NonIo, ThreadCount::Fixed(2))
                     .unwrap();
             })
         };

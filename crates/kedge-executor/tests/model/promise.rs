@@ -1,10 +1,10 @@
-//! The result of a closure reaches who waits for it, in whatever way.
+//! The result of a closure reaches the waiter, however it waits.
 
 use std::future::Future;
 use std::pin::pin;
-use std::task::{Context, Poll};
+use std::task::{Poll, TaskContext};
 
-use kedge_executor::Ended;
+use kedge_executor::TaskError;
 use shuttle::future::block_on;
 use shuttle::sync::mpsc;
 use shuttle::thread;
@@ -12,7 +12,7 @@ use shuttle::thread;
 use crate::support::{KIND, check, executor};
 
 #[test]
-fn a_result_is_waited_for_and_awaited() {
+fn handle_returns_its_result_to_wait_and_to_await() {
     check(|| {
         let (executor, owner) = executor(2);
         let first = executor.submit_as(&KIND, owner, || 1);
@@ -24,14 +24,14 @@ fn a_result_is_waited_for_and_awaited() {
     });
 }
 
-/// Polled once, then waited for: the place of who waits changes hands.
+/// Polled once, then waited for: the registered waiter changes.
 #[test]
-fn a_result_that_was_polled_for_is_waited_for() {
+fn handle_may_be_polled_and_then_waited_for() {
     check(|| {
         let (executor, owner) = executor(1);
         let mut handle = executor.submit_as(&KIND, owner, || 1);
         let polled = block_on(async {
-            std::future::poll_fn(|context: &mut Context<'_>| {
+            std::future::poll_fn(|context: &mut TaskContext<'_>| {
                 Poll::Ready(match pin!(&mut handle).poll(context) {
                     Poll::Ready(result) => Some(result),
                     Poll::Pending => None,
@@ -45,9 +45,9 @@ fn a_result_that_was_polled_for_is_waited_for() {
     });
 }
 
-/// So often that the thread is known to wait: it looks for the end within `submit` then.
+/// Often enough that the thread is known to wait, so that `submit` spins.
 #[test]
-fn who_waits_by_means_of_its_own_has_every_result() {
+fn results_reach_waiters_with_their_own_synchronisation() {
     check(|| {
         let (executor, owner) = executor(1);
         for number in 0..5 {
@@ -61,7 +61,7 @@ fn who_waits_by_means_of_its_own_has_every_result() {
 }
 
 #[test]
-fn who_waits_hears_of_a_cancellation() {
+fn waiter_receives_the_cancellation() {
     check(|| {
         let (executor, owner) = executor(1);
         let handle = executor.submit_as(&KIND, owner, || 1);
@@ -72,7 +72,7 @@ fn who_waits_hears_of_a_cancellation() {
         };
         let result = handle.wait();
         let cancelled = canceller.join().unwrap();
-        assert!(result == Ok(1) || cancelled && result == Err(Ended::Cancelled));
+        assert!(result == Ok(1) || cancelled && result == Err(TaskError::Cancelled));
         executor.shutdown();
     });
 }

@@ -1,22 +1,24 @@
-//! What models are made of.
+//! Building blocks of the models.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use kedge_executor::{
-    Config, Context, Executor, Kind, Next, OwnerId, Pool, Priority, Task, TaskSpec, Threads,
+    Executor, ExecutorConfig, Next, OwnerId, Pool, Priority, Task, TaskContext, TaskKind, TaskSpec,
+    ThreadCount,
 };
 use shuttle::sync::{Condvar, Mutex};
 
-pub(crate) static KIND: Kind = Kind::new("kind", Pool::NonIo, Priority::Normal, Duration::MAX);
+pub(crate) static KIND: TaskKind =
+    TaskKind::new("kind", Pool::NonIo, Priority::Normal, Duration::MAX);
 
-/// Schedules that are tried, each way.
+/// Number of schedules per strategy.
 const ROUNDS: usize = 2_000;
-/// Changes of thread, beside those for waiting, that the second way makes in a schedule.
+/// Number of preemptions per schedule of the second strategy.
 const DEPTH: usize = 3;
 
-/// Tries a model with schedules of both sorts: any thread at any step; and few changes, at any step.
+/// Runs a model with both kinds of schedules: random, and with few preemptions.
 pub(crate) fn check(model: impl Fn() + Send + Sync + 'static) {
     let model = Arc::new(model);
     let same = model.clone();
@@ -24,14 +26,14 @@ pub(crate) fn check(model: impl Fn() + Send + Sync + 'static) {
     shuttle::check_pct(move || same(), ROUNDS, DEPTH);
 }
 
-/// An executor with so many threads in the pool of [`KIND`], and an owner.
+/// Creates an executor with `threads` threads in the pool of [`KIND`], and an owner.
 pub(crate) fn executor(threads: usize) -> (Executor, OwnerId) {
-    let executor = Executor::new(Config {
-        reader: Threads::Fixed(1),
-        writer: Threads::Fixed(1),
-        auxio: Threads::Fixed(1),
-        nonio: Threads::Fixed(threads),
-        ..Config::default()
+    let executor = Executor::new(ExecutorConfig {
+        reader: ThreadCount::Fixed(1),
+        writer: ThreadCount::Fixed(1),
+        auxio: ThreadCount::Fixed(1),
+        nonio: ThreadCount::Fixed(threads),
+        ..ExecutorConfig::default()
     });
     let executor = executor.unwrap();
     let owner = executor.register("owner").unwrap();
@@ -45,7 +47,7 @@ pub(crate) fn asleep(owner: OwnerId) -> TaskSpec {
     }
 }
 
-/// A number that can be waited for.
+/// A number that a thread can wait for.
 #[derive(Clone, Default)]
 pub(crate) struct Level(Arc<(Mutex<u32>, Condvar)>);
 
@@ -72,7 +74,7 @@ impl Level {
     }
 }
 
-/// Notes that something was wrong: a task's panic would be caught. No part of the model's schedule.
+/// A record of failures, because a panic in a task would be caught. It is not part of the model's schedule.
 #[derive(Clone, Default)]
 pub(crate) struct Wrong(Arc<AtomicU32>);
 
@@ -97,7 +99,7 @@ impl Drop for Dropped {
     }
 }
 
-/// A task that never runs twice at a time, and whose drop can be waited for.
+/// A task that checks that it never runs twice at a time, and whose drop can be waited for.
 pub(crate) struct Probe {
     inside: AtomicBool,
     wrong: Wrong,
@@ -113,7 +115,7 @@ impl Probe {
         }
     }
 
-    /// One run: nobody else is inside while others have their turns.
+    /// Performs one run, and checks that no other run is in progress.
     pub(crate) fn run(&self) {
         self.wrong.unless(!self.inside.swap(true, Ordering::SeqCst));
         self.wrong.unless(self.dropped.0.get() == 0);
@@ -121,9 +123,9 @@ impl Probe {
         self.wrong.unless(self.inside.swap(false, Ordering::SeqCst));
     }
 
-    /// A task of it that says `next` at the end of each run.
+    /// Creates a task that returns `next` at the end of each run.
     pub(crate) fn task(self, next: impl Fn() -> Next + Send + 'static) -> impl Task {
-        move |_: &Context<'_>| {
+        move |_: &TaskContext<'_>| {
             self.run();
             next()
         }

@@ -1,4 +1,4 @@
-//! Deadlines, with the timer's thread: none is missed, none ends a later sleep.
+//! Deadlines, with the timer thread: none is missed, and none ends a later sleep.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::support::{KIND, Level, Probe, Wrong, check, executor};
 
 const SOON: Duration = Duration::from_micros(2);
 
-/// A task that counts its runs, beside the timer's thread.
+/// A task that counts its runs, and the timer thread.
 struct Counted {
     executor: Executor,
     owner: OwnerId,
@@ -20,14 +20,14 @@ struct Counted {
 }
 
 impl Counted {
-    /// `next` hears the number of the run that ends.
+    /// `next` receives the number of the run that ends.
     fn begin(
         threads: usize,
         first_run: Option<Duration>,
         next: impl Fn(u32) -> Next + Send + 'static,
     ) -> Self {
         let (executor, owner) = executor(threads);
-        executor.begin_timer_of_model().unwrap();
+        executor.start_model_timer().unwrap();
         let (wrong, dropped, runs) = (Wrong::default(), Level::default(), Level::default());
         let counted = runs.clone();
         let task = Probe::new(&wrong, &dropped).task(move || {
@@ -55,9 +55,9 @@ impl Counted {
     }
 }
 
-/// The timer fires while the task is woken, and while its deadline is moved: it runs to its end all the same.
+/// The timer fires while the task is woken and its deadline is moved. The task still completes its runs.
 #[test]
-fn a_deadline_is_met_whoever_moves_it() {
+fn deadline_is_met_while_wakes_and_snoozes_move_it() {
     check(|| {
         let task = Counted::begin(2, Some(SOON), |run| match run {
             0..3 => Next::Snooze(SOON),
@@ -83,9 +83,9 @@ fn a_deadline_is_met_whoever_moves_it() {
     });
 }
 
-/// A task that slept for ever is given a deadline, and woken.
+/// A sleeping task without a deadline gets one and is woken.
 #[test]
-fn a_snooze_and_a_wake_give_a_run_each_or_one_together() {
+fn snooze_and_wake_cause_one_or_two_runs() {
     check(|| {
         let task = Counted::begin(1, None, |_| Next::Sleep);
         let (executor, id) = (&task.executor, task.id);
@@ -99,7 +99,7 @@ fn a_snooze_and_a_wake_give_a_run_each_or_one_together() {
         for snoozer in snoozers {
             snoozer.join().unwrap();
         }
-        // Once more, without anybody to help.
+        // Once more, without another thread.
         while !executor.snooze(id, SOON) {
             thread::yield_now();
         }
@@ -112,9 +112,9 @@ fn a_snooze_and_a_wake_give_a_run_each_or_one_together() {
     });
 }
 
-/// The timer has found the task due when its deadline moves away: it is too late to wake it.
+/// The deadline moves when the timer has already found the task due.
 #[test]
-fn a_deadline_that_moved_away_ends_no_sleep() {
+fn postponed_deadline_ends_no_sleep() {
     check(|| {
         let task = Counted::begin(1, Some(SOON), |_| Next::Sleep);
         let executor = &task.executor;
@@ -126,7 +126,7 @@ fn a_deadline_that_moved_away_ends_no_sleep() {
         }
         executor.unregister(task.owner, true);
         if let Some(before) = moved {
-            // It slept then, and nobody woke it.
+            // The task slept, and no thread woke it.
             assert_eq!(task.runs.get(), before);
         }
         assert!(task.runs.get() <= 1);

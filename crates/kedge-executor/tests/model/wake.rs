@@ -1,23 +1,23 @@
-//! No wake is lost, and no task runs twice at a time.
+//! No wake is lost, and no task runs on two threads at once.
 
 use std::sync::Arc;
 
-use kedge_executor::{Context, Next};
+use kedge_executor::{Next, TaskContext};
 use shuttle::sync::atomic::{AtomicU32, Ordering};
 use shuttle::thread;
 
 use crate::support::{Level, Probe, Wrong, asleep, check, executor};
 
-/// Two threads write and wake, on any point of the task's runs: a run sees the last value.
+/// Two threads write and wake, at any point of the task's runs. A run sees the last value.
 #[test]
-fn a_run_follows_every_wake() {
+fn run_follows_every_wake() {
     check(|| {
         let (executor, owner) = executor(2);
         let (wrong, dropped, seen) = (Wrong::default(), Level::default(), Level::default());
         let written = Arc::new(AtomicU32::new(0));
         let probe = Probe::new(&wrong, &dropped);
         let (from, to) = (written.clone(), seen.clone());
-        let task = move |_: &Context<'_>| {
+        let task = move |_: &TaskContext<'_>| {
             let value = from.load(Ordering::SeqCst);
             probe.run();
             to.set(value);
@@ -43,15 +43,15 @@ fn a_run_follows_every_wake() {
     });
 }
 
-/// A task's own wake, and one by another thread, in a run that ends in each way.
+/// A task's own wake and one by another thread, in a run that ends in each way.
 #[test]
-fn a_task_that_wakes_itself_runs_again_whatever_it_says() {
+fn task_that_wakes_itself_runs_again_whatever_it_returns() {
     check(|| {
         let (executor, owner) = executor(2);
         let (wrong, dropped, runs) = (Wrong::default(), Level::default(), Level::default());
         let probe = Probe::new(&wrong, &dropped);
         let counted = runs.clone();
-        let task = move |context: &Context<'_>| {
+        let task = move |context: &TaskContext<'_>| {
             probe.run();
             counted.add();
             match counted.get() {
@@ -80,9 +80,9 @@ fn a_task_that_wakes_itself_runs_again_whatever_it_says() {
     });
 }
 
-/// Who waits for the beginning of a run hears of one that began after he asked, or of the end.
+/// A waiter sees a run that began after its call, or the end of the task.
 #[test]
-fn who_waits_for_a_run_is_told() {
+fn wake_and_wait_returns_for_a_run_or_the_end() {
     check(|| {
         let (executor, owner) = executor(2);
         let (wrong, dropped, runs) = (Wrong::default(), Level::default(), Level::default());

@@ -2,7 +2,7 @@
 //! `worker_thread_info`, named as in Couchbase Server's `cbstats` (its documentation, "cbstats tasks", "scheduler", ...).
 
 use kedge_bucket::Bucket;
-use kedge_executor::{Histogram, KindInfo, Pool, PoolInfo, TaskInfo, TaskState};
+use kedge_executor::{LatencyHistogram, Pool, PoolInfo, TaskInfo, TaskKindStats, TaskState};
 use kedge_node::pools::{TaskPools, setting_name, snapshot, threads_text};
 use serde_json::json;
 
@@ -128,7 +128,12 @@ pub(super) fn front_ends(shared: &Shared, each: Each<'_>) {
 }
 
 /// A histogram for each kind, `KIND[POOL]`.
-fn histograms(pools: &TaskPools, style: Style, which: fn(&KindInfo) -> &Histogram, each: Each<'_>) {
+fn histograms(
+    pools: &TaskPools,
+    style: Style,
+    which: fn(&TaskKindStats) -> &LatencyHistogram,
+    each: Each<'_>,
+) {
     for info in pools.kinds() {
         let name = format!("{}[{}]", info.kind.name(), names(info.kind.pool()).1);
         histogram::tell(style, &name, &snapshot(which(&info)), each);

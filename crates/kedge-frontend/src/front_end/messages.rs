@@ -1,7 +1,7 @@
 //! What other threads tell a front-end thread: new connections, commands that ended, changes of the cluster, the end.
 
 use kedge_bucket::{Completion, Cookie};
-use kedge_executor::{Context, Next, TaskSpec};
+use kedge_executor::{Next, TaskContext, TaskSpec};
 use kedge_node::abort_on_panic;
 use mio::{Interest, Token};
 
@@ -218,7 +218,7 @@ impl FrontEnd {
         let (thread, front_ends) = (self.thread, self.front_ends.clone());
         let queue = self.returned.clone();
         let shared = self.shared.clone();
-        let task = move |_: &Context<'_>| {
+        let task = move |_: &TaskContext<'_>| {
             abort_on_panic(|| {
                 if let Some(loan) = loan.take() {
                     let returned = loan.run(&shared);

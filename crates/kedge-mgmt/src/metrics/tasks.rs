@@ -1,7 +1,7 @@
 //! The metrics of the task pools.
 
 use kedge_bucket::TimingSnapshot;
-use kedge_executor::{KindInfo, PoolInfo};
+use kedge_executor::{PoolInfo, TaskKindStats};
 use kedge_node::pools::{TaskPools, snapshot};
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
@@ -34,7 +34,7 @@ const POOLS: &[TaskMetric<PoolInfo>] = &[
 ];
 
 /// Metrics of each kind of task.
-const KINDS: &[TaskMetric<KindInfo>] = &[
+const KINDS: &[TaskMetric<TaskKindStats>] = &[
     (
         "kedge_task_runs",
         true,
@@ -56,7 +56,11 @@ const KINDS: &[TaskMetric<KindInfo>] = &[
 ];
 
 /// A histogram for each kind: its name, what to say of it, and its values.
-type TaskHistogram = (&'static str, &'static str, fn(&KindInfo) -> TimingSnapshot);
+type TaskHistogram = (
+    &'static str,
+    &'static str,
+    fn(&TaskKindStats) -> TimingSnapshot,
+);
 
 /// Histograms of each kind of task, in seconds.
 const TIMES: &[TaskHistogram] = &[
@@ -76,7 +80,7 @@ const TIMES: &[TaskHistogram] = &[
 #[derive(Debug)]
 pub(super) struct TaskSample {
     pools: Vec<PoolInfo>,
-    kinds: Vec<KindInfo>,
+    kinds: Vec<TaskKindStats>,
 }
 
 impl TaskSample {
@@ -113,7 +117,7 @@ impl TaskSample {
     }
 }
 
-fn labels(info: &KindInfo) -> [(&'static str, &'static str); 2] {
+fn labels(info: &TaskKindStats) -> [(&'static str, &'static str); 2] {
     [
         ("kind", info.kind.name()),
         ("pool", info.kind.pool().name()),

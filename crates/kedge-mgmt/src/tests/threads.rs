@@ -1,6 +1,6 @@
 //! The threads of the task pools.
 
-use kedge_executor::{Pool, Threads};
+use kedge_executor::{Pool, ThreadCount};
 use serde_json::json;
 
 use super::Server;
@@ -37,7 +37,7 @@ fn threads_are_shown_and_changed() {
     assert_eq!(server.get(PATH).json(), expected);
     assert_eq!(threads(&server, Pool::Reader), 3);
     let cores = std::thread::available_parallelism().unwrap().get();
-    let optimized = Threads::DiskIoOptimized.count(Pool::Writer, cores);
+    let optimized = ThreadCount::DiskIoOptimized.count(Pool::Writer, cores);
     assert_eq!(threads(&server, Pool::Writer), optimized);
     // Tasks go on, with more and with fewer threads.
     let bucket = server.registry.get("default").unwrap();
@@ -59,7 +59,7 @@ fn threads_are_shown_and_changed() {
         "num_reader_threads=default&num_writer_threads=balanced",
     );
     assert_eq!(reply.json()["num_reader_threads"], "balanced");
-    assert_eq!(server.pools.threads(Pool::Writer), Threads::Balanced);
+    assert_eq!(server.pools.threads(Pool::Writer), ThreadCount::Balanced);
 }
 
 #[test]

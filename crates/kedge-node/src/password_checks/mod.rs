@@ -13,7 +13,7 @@ mod fair;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use kedge_executor::{Context, Executor, Next, Refused, TaskId, TaskSpec};
+use kedge_executor::{Executor, Next, ScheduleError, TaskContext, TaskId, TaskSpec};
 use kedge_sync::{RankedMutex, ranks::PasswordQueue};
 use kedge_types::limits::{
     PASSWORD_CHECKS_PER_ADDRESS_MAX, PASSWORD_CHECKS_PER_USER_MAX, PASSWORD_CHECKS_WAITING_MAX,
@@ -61,8 +61,8 @@ impl PasswordChecks {
     /// Begins the task. It ends with the executor.
     ///
     /// # Errors
-    /// [`Refused`] after the executor's end.
-    pub fn start(pools: &TaskPools) -> Result<Self, Refused> {
+    /// [`ScheduleError`] after the executor's end.
+    pub fn start(pools: &TaskPools) -> Result<Self, ScheduleError> {
         let queue = Arc::new(RankedMutex::new(FairQueue::new(LIMITS)));
         let spec = TaskSpec {
             description: "verifies passwords of SASL PLAIN and of management".into(),
@@ -71,7 +71,7 @@ impl PasswordChecks {
         };
         let checks = queue.clone();
         let executor = pools.executor().clone();
-        let task = executor.schedule(spec, move |_: &Context<'_>| work_one(&checks))?;
+        let task = executor.schedule(spec, move |_: &TaskContext<'_>| work_one(&checks))?;
         Ok(Self {
             queue,
             executor,

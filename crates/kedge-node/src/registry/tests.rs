@@ -4,7 +4,7 @@ use std::thread;
 
 use kedge_bucket::{Completion, Cookie};
 use kedge_disk::SimDisk;
-use kedge_executor::Manual;
+use kedge_executor::ManualExecutor;
 use kedge_types::SystemClock;
 
 use super::*;
@@ -19,7 +19,7 @@ impl Completions for Nobody {
 
 #[test]
 fn a_flush_waits_until_the_bucket_is_loaded() {
-    let (executor, manual) = Manual::new();
+    let (executor, manual) = ManualExecutor::new();
     let owner = executor.register("server").unwrap();
     let setup = RegistrySetup {
         disk: Arc::new(SimDisk::new(1)),

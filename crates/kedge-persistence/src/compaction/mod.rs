@@ -26,7 +26,7 @@ use kedge_bucket_core::Parker;
 use kedge_bucket_core::Phase;
 use kedge_bucket_core::Total;
 use kedge_bucket_core::{BucketConfig, CompactionConfig, CompactionPool};
-use kedge_executor::{Context, Executor, Kind, Next, Pool, Task, TaskSpec};
+use kedge_executor::{Executor, Next, Pool, Task, TaskContext, TaskKind, TaskSpec};
 use kedge_storage::{CompactionFigures, StorageError};
 use kedge_sync::{RankedMutex, ranks::CompactionQueue};
 use kedge_types::{Seqno, Status, VbId};
@@ -107,7 +107,7 @@ struct Compaction {
 }
 
 impl Task for Compaction {
-    fn run(&mut self, _: &Context<'_>) -> Next {
+    fn run(&mut self, _: &TaskContext<'_>) -> Next {
         self.began = true;
         if let Some(job) = &self.job {
             let (vb, wish) = (job.vb, &job.asked.wish);
@@ -247,7 +247,7 @@ impl Persistence {
             let Some(job) = compactions.queue.lock().next(now_ns, limit) else {
                 return;
             };
-            let kind: &'static Kind = match config.pool {
+            let kind: &'static TaskKind = match config.pool {
                 CompactionPool::Auxio => &COMPACTION,
                 CompactionPool::Writer => &COMPACTION_ON_WRITER,
             };

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use kedge_executor::{Pool, Threads};
+use kedge_executor::{Pool, ThreadCount};
 use kedge_node::http_client::HttpClient;
 use kedge_types::{Status, VbId};
 use serde_json::Value;
@@ -29,7 +29,9 @@ fn threads_as_they_were_told_to_be_and_as_they_are() {
     let kedge = Kedge::with(setup);
     let mut client = kedge.client();
     let pools = kedge.server().pools();
-    pools.set_threads(Pool::AuxIo, Threads::Fixed(3)).unwrap();
+    pools
+        .set_threads(Pool::AuxIo, ThreadCount::Fixed(3))
+        .unwrap();
     let threads = stat(&mut client, "threads").unwrap();
     for (name, count) in [
         ("num_frontend_threads", "2"),
@@ -43,7 +45,9 @@ fn threads_as_they_were_told_to_be_and_as_they_are() {
         }
     }
     assert_eq!(threads.len(), 10, "{threads:?}");
-    pools.set_threads(Pool::Reader, Threads::Balanced).unwrap();
+    pools
+        .set_threads(Pool::Reader, ThreadCount::Balanced)
+        .unwrap();
     let threads = stat(&mut client, "threads").unwrap();
     assert_eq!(threads["num_reader_threads_configured"], "balanced");
     assert!(number(&threads, "num_reader_threads_actual") > 0);

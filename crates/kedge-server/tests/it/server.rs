@@ -8,7 +8,7 @@ use std::time::Duration;
 use kedge_auth::Roles;
 use kedge_bucket::{BucketConfig, Recovery};
 use kedge_disk::{Disk, PosixDisk, SimDisk};
-use kedge_executor::{Config, Threads};
+use kedge_executor::{ExecutorConfig, ThreadCount};
 use kedge_frontend::{Limits, MemcachedRules};
 use kedge_node::users::Users;
 use kedge_server::{MemcachedConfig, Server, ServerConfig, Services};
@@ -20,11 +20,11 @@ use crate::client::{Client, Text};
 pub(crate) const USER: &str = "app";
 pub(crate) const PASSWORD: &str = "password";
 /// Many servers run at a time.
-pub(crate) const FEW_THREADS: Config = Config {
-    reader: Threads::Fixed(1),
-    writer: Threads::Fixed(1),
-    auxio: Threads::Fixed(1),
-    nonio: Threads::Fixed(1),
+pub(crate) const FEW_THREADS: ExecutorConfig = ExecutorConfig {
+    reader: ThreadCount::Fixed(1),
+    writer: ThreadCount::Fixed(1),
+    auxio: ThreadCount::Fixed(1),
+    nonio: ThreadCount::Fixed(1),
     auxio_nice: 0,
 };
 const LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);

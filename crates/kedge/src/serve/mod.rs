@@ -24,7 +24,7 @@ use kedge_bucket::{Bucket, Recovery};
 use kedge_cluster::ClusterError;
 use kedge_coordinator::cluster::ClusterSetup;
 use kedge_disk::{Disk, DiskError, PosixDisk};
-use kedge_executor::Config as PoolsConfig;
+use kedge_executor::ExecutorConfig as PoolsConfig;
 use kedge_frontend::Limits;
 use kedge_node::audit::{Audit, AuditConfig};
 use kedge_node::registry::{BucketRegistry, RegistryError};

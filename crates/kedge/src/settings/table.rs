@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use kedge_bucket::{BucketChange, BucketConfig, BucketSetting};
-use kedge_executor::Threads;
+use kedge_executor::ThreadCount;
 use kedge_frontend::Limits;
 use kedge_types::limits::VALUE_BYTES_MAX;
 use kedge_types::setting::{Bytes, SettingValue};
@@ -204,13 +204,13 @@ settings! {
         "Whether front-end threads read documents that are on disk only themselves, while they go on with other commands: the system is asked for many at once (io_uring of Linux), and no other thread has to be woken. Where the system has no such reads, or forbids them, the reader threads read as with `false`.";
     front_end_spin_us: u16 = 200,
         "How long, in microseconds, a front-end thread that reads a document itself looks whether the disk has answered, before it sleeps until then. It looks as long as the answers come within half of that on the mean, and lets other threads of its core run meanwhile: a fast disk answers sooner than a thread that sleeps is woken. 0: it sleeps at once, which leaves the processors more idle, and serves more where a container's quota of processor time is used up, as the looks count.";
-    num_reader_threads: PoolThreads = PoolThreads(Threads::Balanced),
+    num_reader_threads: PoolThreads = PoolThreads(ThreadCount::Balanced),
         "Threads for reads of the disk that clients wait for; none is needed while all documents are in memory. `balanced`: one for each core, 4 to 16; `disk_io_optimized`: two for each core, 4 to 128. This and the three settings below can be changed while the server runs, until its next start: `kedge config set num_reader_threads=8`.";
-    num_writer_threads: PoolThreads = PoolThreads(Threads::Balanced),
+    num_writer_threads: PoolThreads = PoolThreads(ThreadCount::Balanced),
         "Threads that write to disk what clients wait for: the logs of all buckets. `balanced`: 4; `disk_io_optimized`: two for each core, 4 to 128.";
-    num_auxio_threads: PoolThreads = PoolThreads(Threads::Balanced),
+    num_auxio_threads: PoolThreads = PoolThreads(ThreadCount::Balanced),
         "Threads for long work on files: log segments made ready, logs replayed at the start. `balanced`: two for each core, 2 to 128.";
-    num_nonio_threads: PoolThreads = PoolThreads(Threads::Balanced),
+    num_nonio_threads: PoolThreads = PoolThreads(ThreadCount::Balanced),
         "Threads for work that needs the processor only: time-outs, expiry, passwords. `balanced`: three for ten cores, 2 to 8.";
     log_level: LogLevel = LogLevel::Info,
         "Least important messages that are logged to standard error. The variable `RUST_LOG` overrides it with more \

@@ -1,6 +1,6 @@
 //! Kinds of values that only settings of the server have.
 
-use kedge_executor::Threads;
+use kedge_executor::ThreadCount;
 use kedge_node::pools::{THREADS_KIND, parse_threads, threads_text};
 use kedge_types::setting::{SettingValue, expected};
 
@@ -34,7 +34,7 @@ impl SettingValue for MaybePort {
 
 /// The number of threads of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PoolThreads(pub(crate) Threads);
+pub(crate) struct PoolThreads(pub(crate) ThreadCount);
 
 impl SettingValue for PoolThreads {
     const KIND: &'static str = THREADS_KIND;
@@ -167,10 +167,10 @@ mod tests {
         check::<Recover>("Salvage", None, "");
         check(
             "balanced",
-            Some(&PoolThreads(Threads::Balanced)),
+            Some(&PoolThreads(ThreadCount::Balanced)),
             "balanced",
         );
-        check("17", Some(&PoolThreads(Threads::Fixed(17))), "17");
+        check("17", Some(&PoolThreads(ThreadCount::Fixed(17))), "17");
         check::<PoolThreads>("0", None, "");
         check::<PoolThreads>("many", None, "");
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kedge_executor::{Pool, Threads};
+use kedge_executor::{Pool, ThreadCount};
 use kedge_types::{DurabilityLevel, Status};
 use rustix::process::Signal;
 
@@ -421,7 +421,7 @@ fn threads_have_names_and_their_number_is_set() {
     .map(str::to_owned)
     .to_vec();
     let cores = thread::available_parallelism().expect("it is known").get();
-    let nonio = Threads::DiskIoOptimized.count(Pool::NonIo, cores);
+    let nonio = ThreadCount::DiskIoOptimized.count(Pool::NonIo, cores);
     expected.extend((0..nonio).map(|number| format!("nonio-{number}")));
     expected.sort_unstable();
     // Management's helpers come and go.

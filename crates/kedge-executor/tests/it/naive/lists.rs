@@ -1,14 +1,14 @@
-//! The executor as lists that are looked through.
+//! A naive executor that searches lists.
 
 use std::time::Duration;
 
-use kedge_executor::{Next, PATIENCE, Pool};
+use kedge_executor::{Next, Pool, STARVATION_LIMIT};
 
 use super::{Call, Event, KINDS, Op, Place, Plan};
 
 const READER: usize = 0;
 const NONIO: usize = 1;
-/// In the order in which they are served.
+/// The pools, in the order in which they are served.
 const POOLS: [Pool; 2] = [Pool::Reader, Pool::NonIo];
 
 #[derive(Debug)]
@@ -27,11 +27,11 @@ struct Task {
 pub(super) struct Lists {
     now: Duration,
     tasks: Vec<Task>,
-    /// What waits, in the order in which it came, by pool.
+    /// Queued tasks by pool, in order of arrival.
     queues: [Vec<usize>; 2],
-    /// Owners with tasks that wait, in the order of their turns, by pool and priority.
+    /// Owners with queued tasks in round-robin order, by pool and priority.
     turns: [[Vec<usize>; 3]; 2],
-    /// How often a priority was passed over, by pool.
+    /// Number of times that a priority was passed over, by pool.
     passed: [[u32; 3]; 2],
     events: Vec<Event>,
 }
@@ -39,7 +39,7 @@ pub(super) struct Lists {
 impl Default for Lists {
     fn default() -> Self {
         Self {
-            // The manual clock begins there.
+            // The manual clock starts there.
             now: Duration::from_nanos(1),
             tasks: Vec::new(),
             queues: Default::default(),
@@ -123,7 +123,7 @@ impl Lists {
         true
     }
 
-    /// A task waits for its turn.
+    /// Queues a task.
     fn queue(&mut self, task: usize) {
         let (pool, priority, owner) = self.class(task);
         self.tasks[task].place = Place::Queued;
@@ -139,7 +139,7 @@ impl Lists {
         (pool_of(kind.pool()), kind.priority() as usize, plan.owner)
     }
 
-    /// Takes out who is first of that priority and owner.
+    /// Removes the first task of that priority and owner.
     fn take(&mut self, pool: usize, priority: usize, owner: usize) -> Option<usize> {
         let is_it = |task: &usize| self.class(*task) == (pool, priority, owner);
         let at = self.queues[pool].iter().position(is_it)?;
@@ -148,7 +148,7 @@ impl Lists {
 
     fn pop(&mut self, pool: usize) -> Option<usize> {
         let waits = |priority: &usize| !self.turns[pool][*priority].is_empty();
-        let starves = |priority: &usize| self.passed[pool][*priority] >= PATIENCE;
+        let starves = |priority: &usize| self.passed[pool][*priority] >= STARVATION_LIMIT;
         let mut waiting = (0..3).filter(waits);
         let first = waiting.clone().find(starves).or_else(|| waiting.next())?;
         for lower in (first + 1..3).filter(waits).collect::<Vec<_>>() {
@@ -243,7 +243,7 @@ impl Lists {
         runs
     }
 
-    /// Who sleeps until then, the earliest first.
+    /// Returns the sleeping tasks, earliest deadline first.
     fn sleepers(&self) -> Vec<(Duration, u64, usize)> {
         let tasks = self.tasks.iter().enumerate();
         let mut sleepers: Vec<_> = tasks
@@ -305,7 +305,7 @@ impl Lists {
         }
     }
 
-    /// Drops an owner's tasks that are cancelled; those that are to run once more wait last.
+    /// Drops the cancelled tasks of an owner. Tasks with a last run are queued last.
     fn strip(&mut self, owner: usize) {
         let mut stripped = Vec::new();
         for pool in [READER, NONIO] {

@@ -1,12 +1,12 @@
-//! Random operations on the manual executor and on a naive version that keeps lists and looks through them: the same
-//! tasks run at the same times in the same order, and every call has the same answer.
+//! Random operations on the manual executor and on a naive one that searches lists: the same tasks run at the same
+//! times in the same order, and every call returns the same result.
 
 mod lists;
 mod real;
 
 use std::time::Duration;
 
-use kedge_executor::{Kind, Next, PATIENCE, Pool, Priority};
+use kedge_executor::{Next, Pool, Priority, STARVATION_LIMIT, TaskKind};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
@@ -15,17 +15,17 @@ use lists::Lists;
 use real::Real;
 
 /// Two pools, all priorities.
-static KINDS: [Kind; 4] = [
-    Kind::new("naive_high", Pool::NonIo, Priority::High, HOUR),
-    Kind::new("naive_normal", Pool::NonIo, Priority::Normal, HOUR),
-    Kind::new("naive_low", Pool::NonIo, Priority::Low, HOUR),
-    Kind::new("naive_read", Pool::Reader, Priority::Normal, HOUR),
+static KINDS: [TaskKind; 4] = [
+    TaskKind::new("naive_high", Pool::NonIo, Priority::High, HOUR),
+    TaskKind::new("naive_normal", Pool::NonIo, Priority::Normal, HOUR),
+    TaskKind::new("naive_low", Pool::NonIo, Priority::Low, HOUR),
+    TaskKind::new("naive_read", Pool::Reader, Priority::Normal, HOUR),
 ];
 
-/// Owners that there are at a time.
+/// Number of concurrent owners.
 const OWNERS: usize = 3;
 
-/// What is called from outside, or by a task in its run. Tasks are meant by their number, as often as there are tasks.
+/// A call from outside or from a run of a task. Tasks are named by number, modulo the number of tasks.
 #[derive(Clone, Copy, Debug)]
 enum Call {
     Nothing,
@@ -34,14 +34,14 @@ enum Call {
     Snooze(usize, Duration),
 }
 
-/// What a task is, and what it does in its runs, one after the other; in further ones nothing, and it sleeps.
+/// A task and the calls of its runs, in order. In further runs it calls nothing and sleeps.
 #[derive(Clone, Debug)]
 struct Plan {
     kind: usize,
     owner: usize,
     first_run: Option<Duration>,
     wants_last_run: bool,
-    /// None for a closure.
+    /// `None` for a closure.
     runs: Option<Vec<(Call, Next)>>,
 }
 
@@ -52,25 +52,25 @@ enum Op {
     RunOne(Pool),
     RunReady,
     Advance(Duration),
-    /// The owner is ended; another takes its place.
+    /// Unregisters an owner and registers another in its place.
     End(usize, bool),
 }
 
-/// What happens to tasks, by their numbers.
+/// An event of a task, by number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Event {
-    /// It runs at this time.
+    /// The task ran at this time.
     Run {
         task: usize,
         at: Duration,
         last: bool,
     },
-    /// Its call had this answer.
+    /// The call of the task returned this result.
     Called(bool),
     Dropped(usize),
 }
 
-/// Where a task is: sleeps until then or until woken, waits for its turn, or is not there.
+/// The state of a task: asleep until a time or a wake, queued, or gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     Asleep(Option<Duration>),
@@ -79,7 +79,7 @@ enum Place {
 }
 
 fn time() -> impl Strategy<Value = Duration> {
-    // A few values, so that they meet; those that are looked at early too.
+    // A few values, so that deadlines coincide, including some that are checked early.
     prop_oneof![
         3 => (0..4_u64).prop_map(Duration::from_millis),
         1 => Just(Duration::from_millis(1_500)),
@@ -134,7 +134,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The same cases on each run, unless `PROPTEST_RNG_SEED` asks for others.
+/// The same cases on each run, unless `PROPTEST_RNG_SEED` sets another seed.
 fn cases(cases: u32) -> ProptestConfig {
     let mut config = ProptestConfig {
         cases,
@@ -175,14 +175,14 @@ proptest! {
     #![proptest_config(cases(1_500))]
 
     #[test]
-    fn the_executor_is_lists_that_are_looked_through(ops in proptest::collection::vec(op(), 1..60)) {
+    fn manual_executor_agrees_with_the_naive_model(ops in proptest::collection::vec(op(), 1..60)) {
         compare(&ops);
     }
 }
 
-/// The counts of how often it was passed over outlived the tasks that were: the next ones came too early.
+/// The counts used to survive the removal of the waiting tasks, so the next ones ran too early.
 #[test]
-fn a_priority_whose_tasks_are_taken_out_begins_to_wait_anew() {
+fn pass_over_count_resets_when_tasks_are_removed() {
     let plan = |kind, owner| {
         Op::Add(Plan {
             kind,
@@ -193,10 +193,10 @@ fn a_priority_whose_tasks_are_taken_out_begins_to_wait_anew() {
         })
     };
     let mut ops = vec![plan(2, 0)];
-    ops.extend((0..PATIENCE - 1).map(|_| plan(0, 1)));
-    ops.extend((0..PATIENCE - 1).map(|_| Op::RunOne(Pool::NonIo)));
+    ops.extend((0..STARVATION_LIMIT - 1).map(|_| plan(0, 1)));
+    ops.extend((0..STARVATION_LIMIT - 1).map(|_| Op::RunOne(Pool::NonIo)));
     ops.extend([Op::End(0, true), plan(2, 0)]);
-    ops.extend((0..PATIENCE).map(|_| plan(0, 1)));
+    ops.extend((0..STARVATION_LIMIT).map(|_| plan(0, 1)));
     ops.push(Op::RunReady);
     compare(&ops);
 }

@@ -1,9 +1,10 @@
-//! The executor with tasks that tell what happens.
+//! The executor, with tasks that record events.
 
 use std::sync::Arc;
 
 use kedge_executor::{
-    Context, Executor, Handle, Manual, Next, OwnerId, Pool, TaskId, TaskSpec, TaskState,
+    Executor, ManualExecutor, Next, OwnerId, Pool, TaskContext, TaskHandle, TaskId, TaskSpec,
+    TaskState,
 };
 
 use super::{Call, Event, KINDS, OWNERS, Op, Place, Plan};
@@ -11,13 +12,13 @@ use crate::support::{Log, OnDrop};
 
 pub(super) struct Real {
     executor: Executor,
-    manual: Manual,
+    manual: ManualExecutor,
     owners: Vec<OwnerId>,
     shared: Shared,
-    handles: Vec<Handle<()>>,
+    handles: Vec<TaskHandle<()>>,
 }
 
-/// What tasks have in common.
+/// State that the tasks share.
 #[derive(Clone, Default)]
 struct Shared {
     events: Log<Event>,
@@ -41,7 +42,7 @@ impl Shared {
 
 impl Real {
     pub(super) fn new() -> Self {
-        let (executor, manual) = Manual::new();
+        let (executor, manual) = ManualExecutor::new();
         let owners = (0..OWNERS).map(|_| executor.register("owner").unwrap());
         Self {
             owners: owners.collect(),
@@ -52,7 +53,7 @@ impl Real {
         }
     }
 
-    /// Does it. Returns the number of runs, or whether.
+    /// Performs an operation. Returns the number of runs, or the result of the call as a number.
     pub(super) fn apply(&mut self, op: &Op) -> usize {
         match op {
             Op::Add(plan) => {
@@ -98,7 +99,7 @@ impl Real {
             ..TaskSpec::new(kind, owner)
         };
         let mut runs = runs.into_iter();
-        let run = move |context: &Context<'_>| {
+        let run = move |context: &TaskContext<'_>| {
             guard.touch();
             let (at, last) = (context.now(), context.is_last_run());
             shared.events.note(Event::Run { task, at, last });
@@ -112,7 +113,7 @@ impl Real {
         self.executor.schedule(spec, run).unwrap()
     }
 
-    /// Of two tasks that are due at the same time the one in the lower place is first.
+    /// Returns the position of a task's slot: of two tasks that are due at the same time, the lower one is first.
     pub(super) fn place_in_memory(&self, task: usize) -> u64 {
         self.shared.ids.lock().unwrap()[task].get() & u64::from(u32::MAX)
     }
@@ -121,7 +122,7 @@ impl Real {
         self.shared.events.take()
     }
 
-    /// Where each task is; also that closures have told so.
+    /// Returns the states of all tasks, and checks that closures reported their ends.
     pub(super) fn places(&self) -> Vec<Place> {
         let tasks = self.executor.tasks();
         let place = |id: &TaskId| match tasks

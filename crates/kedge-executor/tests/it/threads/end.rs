@@ -1,4 +1,4 @@
-//! Shutdown, the end of owners, and of the executor.
+//! Shutdown, and the end of owners and of the executor.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -6,7 +6,9 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use kedge_executor::{Context, Ended, Kind, Next, Pool, Priority, Refused, TaskSpec, Threads};
+use kedge_executor::{
+    Next, Pool, Priority, ScheduleError, TaskContext, TaskError, TaskKind, TaskSpec, ThreadCount,
+};
 
 use super::{name_of, this_thread};
 use crate::support::{
@@ -14,10 +16,10 @@ use crate::support::{
     finish, histogram_of, manual, occupy, spin, threaded, within,
 };
 
-/// Shutdown did not wait for owners that somebody else was ending, and took the threads away that their last runs
+/// Shutdown used to ignore owners that another thread was unregistering, and ended the threads that their last runs
 /// needed.
 #[test]
-fn a_shutdown_lets_unregistrations_end_that_wait() {
+fn shutdown_waits_for_unregistrations_in_progress() {
     let (executor, owner) = threaded(1);
     let busy = executor.register("busy").unwrap();
     let (_, gate) = occupy(&executor, busy);
@@ -52,9 +54,9 @@ fn a_shutdown_lets_unregistrations_end_that_wait() {
     assert!(runs.get() <= 1);
 }
 
-/// Two tasks that both ended the executor waited for each other.
+/// Two tasks that both called `shutdown` used to wait for each other.
 #[test]
-fn two_tasks_may_shut_down_at_once() {
+fn two_tasks_may_shut_down_concurrently() {
     for same_owner in [true, false] {
         let (executor, owner) = threaded(2);
         let second = if same_owner {
@@ -66,7 +68,7 @@ fn two_tasks_may_shut_down_at_once() {
         let (done, result) = channel();
         for owner in [owner, second] {
             let (barrier, done) = (barrier.clone(), done.clone());
-            let task = move |context: &Context<'_>| {
+            let task = move |context: &TaskContext<'_>| {
                 barrier.wait();
                 context.executor().shutdown();
                 done.send(()).unwrap();
@@ -82,16 +84,16 @@ fn two_tasks_may_shut_down_at_once() {
     }
 }
 
-/// The thread that dropped the task waited, in the task's destructor, for the task to be gone.
+/// The destructor of the task used to wait for the end of that task.
 #[test]
-fn a_task_may_hold_the_last_clone_of_the_executor() {
+fn task_may_hold_the_last_clone_of_the_executor() {
     let (executor, owner) = threaded(2);
     let (done, result) = channel();
     let held = executor.clone();
     let told = OnDrop::new(move || done.send(()).unwrap());
     let gate = Gate::default();
     let pass = gate.clone();
-    let task = move |_: &Context<'_>| {
+    let task = move |_: &TaskContext<'_>| {
         // Dropped in this order, with the task.
         let _ = (&held, &told);
         pass.pass();
@@ -106,14 +108,14 @@ fn a_task_may_hold_the_last_clone_of_the_executor() {
 }
 
 #[test]
-fn a_task_may_end_an_owner_of_another_executor() {
+fn task_may_unregister_an_owner_of_another_executor() {
     let (manual, driver, owner) = manual();
     let (executor, same) = threaded(1);
     executor
         .schedule(asleep(&NORMAL, same), Counter::default().task(Next::Sleep))
         .unwrap();
     let ended = executor.clone();
-    let task = move |_: &Context<'_>| {
+    let task = move |_: &TaskContext<'_>| {
         ended.unregister(same, true);
         Next::Done
     };
@@ -124,17 +126,17 @@ fn a_task_may_end_an_owner_of_another_executor() {
     assert!(executor.tasks().is_empty());
     assert_eq!(
         executor.schedule(asleep(&NORMAL, same), Counter::default().task(Next::Sleep)),
-        Err(Refused::NoOwner)
+        Err(ScheduleError::NoOwner)
     );
 }
 
 #[test]
-fn a_destructor_cannot_unregister_its_own_owner() {
+fn destructor_cannot_unregister_its_own_owner() {
     let (executor, owner) = threaded(1);
     let id = {
         let inner = executor.clone();
         let guard = OnDrop::new(move || inner.unregister(owner, true));
-        let task = move |_: &Context<'_>| {
+        let task = move |_: &TaskContext<'_>| {
             guard.touch();
             Next::Sleep
         };
@@ -151,9 +153,9 @@ fn a_destructor_cannot_unregister_its_own_owner() {
     within(move || executor.unregister(owner, true));
 }
 
-/// A pool that got threads while the executor ended kept them.
+/// A pool that was resized during the shutdown used to keep its threads.
 #[test]
-fn no_thread_is_begun_after_the_end() {
+fn no_thread_starts_after_shutdown() {
     for _ in 0..100 {
         let (executor, owner) = threaded(1);
         let resizes = {
@@ -161,7 +163,7 @@ fn no_thread_is_begun_after_the_end() {
             begin(move || {
                 for count in [2, 3, 1, 4] {
                     executor
-                        .set_threads(Pool::NonIo, Threads::Fixed(count))
+                        .set_threads(Pool::NonIo, ThreadCount::Fixed(count))
                         .unwrap();
                 }
             })
@@ -170,13 +172,13 @@ fn no_thread_is_begun_after_the_end() {
         executor.shutdown();
         finish(&resizes);
         assert!(executor.pools().iter().all(|pool| pool.threads == 0));
-        assert!(matches!(handle.wait(), Ok(()) | Err(Ended::Cancelled)));
+        assert!(matches!(handle.wait(), Ok(()) | Err(TaskError::Cancelled)));
     }
 }
 
-/// Queued, running and snoozing ones, of several owners, on all pools.
+/// Queued, running and sleeping tasks of several owners, on all pools.
 #[test]
-fn a_shutdown_ends_whatever_there_is() {
+fn shutdown_ends_all_tasks_on_threads() {
     let (executor, owner) = threaded(2);
     let drops = Counter::default();
     let kinds = [&NORMAL, &READER, &WRITER, &AUXIO];
@@ -189,7 +191,7 @@ fn a_shutdown_ends_whatever_there_is() {
             first_run: Some(Duration::from_millis(u64::from(nth % 3) * 5)),
             ..TaskSpec::new(kinds[nth as usize % 4], owner)
         };
-        let task = move |_: &Context<'_>| {
+        let task = move |_: &TaskContext<'_>| {
             guard.touch();
             match nth % 5 {
                 0 => Next::Again,
@@ -209,17 +211,20 @@ fn a_shutdown_ends_whatever_there_is() {
     for (nth, handle) in waits.into_iter().enumerate() {
         let result = within(move || handle.wait());
         assert!(
-            result == Ok(nth) || result == Err(Ended::Cancelled),
+            result == Ok(nth) || result == Err(TaskError::Cancelled),
             "{result:?}"
         );
     }
     let refused = executor.submit(Pool::NonIo, || 1).wait();
-    assert_eq!(refused, Err(Ended::Refused(Refused::NoOwner)));
+    assert_eq!(
+        refused,
+        Err(TaskError::NotScheduled(ScheduleError::NoOwner))
+    );
 }
 
-/// Threads are still there when others than the last clone go, and no more when the last one does.
+/// The threads outlive every clone but the last.
 #[test]
-fn the_threads_end_with_the_last_clone() {
+fn threads_end_with_the_last_clone() {
     let (executor, owner) = threaded(2);
     let clone = executor.clone();
     let handles = Pool::ALL.map(|pool| executor.submit(pool, this_thread));
@@ -233,13 +238,14 @@ fn the_threads_end_with_the_last_clone() {
     }
 }
 
-/// What a run has of its executor does not keep it: else a task that keeps a clone of that would keep itself.
+/// The context's executor does not keep the executor alive; otherwise a task that stores a clone of it would keep
+/// itself alive.
 #[test]
-fn a_clone_of_what_a_run_sees_does_not_keep_the_executor() {
+fn clone_of_the_contexts_executor_does_not_keep_it_alive() {
     let (executor, owner) = threaded(1);
     let kept = Arc::new(std::sync::Mutex::new(None));
     let keeps = kept.clone();
-    let task = move |context: &Context<'_>| {
+    let task = move |context: &TaskContext<'_>| {
         *keeps.lock().unwrap() = Some(context.executor().clone());
         Next::Sleep
     };
@@ -250,12 +256,12 @@ fn a_clone_of_what_a_run_sees_does_not_keep_the_executor() {
     within(move || drop(executor));
     let kept = kept.lock().unwrap().take().unwrap();
     assert!(kept.tasks().is_empty());
-    assert_eq!(kept.register("late"), Err(Refused::NoOwner));
+    assert_eq!(kept.register("late"), Err(ScheduleError::NoOwner));
 }
 
-/// It returns when no task of the owner runs, and none begins later.
+/// When `unregister` returns, no task of the owner runs, and none begins later.
 #[test]
-fn an_owner_that_ended_runs_nothing() {
+fn no_task_runs_after_unregister() {
     for round in 0..50_u32 {
         let (executor, owner) = threaded(2);
         let ended = Arc::new(AtomicBool::new(false));
@@ -267,7 +273,7 @@ fn an_owner_that_ended_runs_nothing() {
                     let (ended, late) = (ended.clone(), late.clone());
                     let mut spec = TaskSpec::new(&NORMAL, owner);
                     spec.wants_last_run = true;
-                    let task = move |_: &Context<'_>| {
+                    let task = move |_: &TaskContext<'_>| {
                         if ended.load(Ordering::SeqCst) {
                             late.add();
                         }
@@ -284,17 +290,17 @@ fn an_owner_that_ended_runs_nothing() {
         executor.unregister(owner, round % 2 == 0);
         ended.store(true, Ordering::SeqCst);
         for scheduler in &schedulers {
-            assert_eq!(finish(scheduler), Refused::NoOwner);
+            assert_eq!(finish(scheduler), ScheduleError::NoOwner);
         }
         assert_eq!(late.get(), 0);
         assert!(executor.tasks().is_empty());
     }
 }
 
-/// The time in the queue is counted from when a task was due, though its owner's end has looked at it.
+/// The queue time starts when a task was due, although the end of its owner has touched it since.
 #[test]
-fn the_end_of_an_owner_does_not_hide_how_long_a_task_has_waited() {
-    static WAITED: Kind = Kind::new("waited", Pool::NonIo, Priority::Normal, HOUR);
+fn unregister_does_not_reset_queue_time() {
+    static WAITED: TaskKind = TaskKind::new("waited", Pool::NonIo, Priority::Normal, HOUR);
     const TIME: Duration = Duration::from_millis(5);
     let (executor, owner) = threaded(1);
     let busy = executor.register("busy").unwrap();
@@ -317,7 +323,7 @@ fn the_end_of_an_owner_does_not_hide_how_long_a_task_has_waited() {
 }
 
 #[test]
-fn a_task_ends_another_owner_whose_tasks_run() {
+fn task_unregisters_an_owner_with_running_tasks() {
     let (executor, owner) = threaded(3);
     let other = executor.register("other").unwrap();
     let runs = Counter::default();
@@ -328,7 +334,7 @@ fn a_task_ends_another_owner_whose_tasks_run() {
     }
     runs.wait_for(100);
     let (tell, told) = channel();
-    let task = move |context: &Context<'_>| {
+    let task = move |context: &TaskContext<'_>| {
         context.executor().unregister(other, true);
         let left = context
             .executor()
@@ -345,7 +351,7 @@ fn a_task_ends_another_owner_whose_tasks_run() {
         .schedule(TaskSpec::new(&HIGH, owner), task)
         .unwrap();
     assert_eq!(finish(&told), 0);
-    // Its own owner it cannot end; the panic is the end of the task.
+    // A task cannot unregister its own owner: the panic ends the task.
     eventually(|| executor.tasks().is_empty());
     assert!(told.try_recv().is_err());
     assert_eq!(executor.submit_as(&NORMAL, owner, || 1).wait(), Ok(1));

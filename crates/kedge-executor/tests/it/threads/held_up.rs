@@ -1,13 +1,13 @@
-//! A thread that is expected to look at the queue soon, and does not, holds nobody up.
+//! A delayed thread delays no other task.
 
 use kedge_executor::Pool;
 
 use crate::support::{Gate, NORMAL, begin, finish, threaded};
 
-/// The watch looked 16 times, a millisecond apart, and each time let one more thread begin; then it rested, with tasks
-/// in the queue and idle threads beside it.
+/// The watchdog used to check 16 times, a millisecond apart, and woke one more thread each time. Then it became
+/// inactive, with tasks queued and threads idle.
 #[test]
-fn quick_tasks_that_turn_long_get_all_threads_that_there_are() {
+fn short_tasks_that_become_long_get_all_threads() {
     const WAITING: usize = 26;
     let (executor, owner) = threaded(WAITING + 1);
     for _ in 0..200 {

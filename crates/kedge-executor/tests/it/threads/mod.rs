@@ -1,4 +1,4 @@
-//! With threads.
+//! Tests with threads.
 
 mod end;
 mod held_up;
@@ -9,21 +9,21 @@ mod wakes;
 
 use std::fs;
 
-/// The calling thread, as the system counts it.
+/// Returns the id of the calling thread in the operating system.
 fn this_thread() -> i32 {
     rustix::thread::gettid().as_raw_nonzero().get()
 }
 
-/// The name of a thread of this process. None when it has ended.
+/// Returns the name of a thread of this process, or `None` when it has ended.
 fn name_of(thread: i32) -> Option<String> {
     let name = fs::read_to_string(format!("/proc/self/task/{thread}/comm")).ok()?;
     Some(name.trim_end().to_owned())
 }
 
-/// How far a thread gives way to others.
+/// Returns the nice value of a thread.
 fn nice_of(thread: i32) -> i32 {
     let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
-    // The name is in parentheses and may contain anything; field 3 follows it, and nice is field 19.
+    // The name is in parentheses and may contain any character. Field 3 follows it, and nice is field 19.
     let (_, fields) = stat.rsplit_once(')').unwrap();
     fields
         .split_whitespace()

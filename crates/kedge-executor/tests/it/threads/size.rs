@@ -1,17 +1,17 @@
-//! The threads of pools: how many, what they are called, and how that changes.
+//! The threads of pools: number, names and changes.
 
 use std::collections::BTreeSet;
 use std::env;
 use std::process::Command;
 use std::sync::{Arc, Barrier};
 
-use kedge_executor::{Config, Context, Executor, Next, Pool, TaskSpec, Threads};
+use kedge_executor::{Executor, ExecutorConfig, Next, Pool, TaskContext, TaskSpec, ThreadCount};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{name_of, nice_of, this_thread};
 use crate::support::{Counter, NORMAL, begin, eventually, finish, threaded, within};
 
-/// All threads of a pool, each seen at work while all the others are.
+/// Returns all threads of a pool, each seen while all the others are busy.
 fn at_work(executor: &Executor, pool: Pool, count: usize) -> Vec<i32> {
     let barrier = Arc::new(Barrier::new(count));
     let handles: Vec<_> = (0..count)
@@ -32,13 +32,13 @@ fn at_work(executor: &Executor, pool: Pool, count: usize) -> Vec<i32> {
 }
 
 #[test]
-fn threads_have_the_names_of_their_pools_and_numbers() {
-    let executor = Executor::new(Config {
-        reader: Threads::Fixed(3),
-        writer: Threads::Fixed(1),
-        auxio: Threads::Fixed(2),
-        nonio: Threads::Fixed(11),
-        ..Config::default()
+fn threads_are_named_after_their_pools() {
+    let executor = Executor::new(ExecutorConfig {
+        reader: ThreadCount::Fixed(3),
+        writer: ThreadCount::Fixed(1),
+        auxio: ThreadCount::Fixed(2),
+        nonio: ThreadCount::Fixed(11),
+        ..ExecutorConfig::default()
     });
     let executor = executor.unwrap();
     for (pool, count) in Pool::ALL.into_iter().zip([3, 1, 2, 11]) {
@@ -55,10 +55,10 @@ fn threads_have_the_names_of_their_pools_and_numbers() {
 }
 
 #[test]
-fn a_pool_lacks_threads_when_all_are_at_work_and_more_is_due() {
-    let executor = Executor::new(Config {
-        writer: Threads::Fixed(1),
-        ..Config::default()
+fn pool_lacks_threads_when_all_are_busy_and_tasks_are_due() {
+    let executor = Executor::new(ExecutorConfig {
+        writer: ThreadCount::Fixed(1),
+        ..ExecutorConfig::default()
     });
     let executor = executor.unwrap();
     let (gone_in, go_on) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
@@ -80,11 +80,11 @@ fn a_pool_lacks_threads_when_all_are_at_work_and_more_is_due() {
 }
 
 #[test]
-fn auxio_gives_way_to_the_others() {
+fn auxio_threads_have_a_higher_nice_value() {
     for nice in [0, 5, 100] {
-        let executor = Executor::new(Config {
+        let executor = Executor::new(ExecutorConfig {
             auxio_nice: nice,
-            ..Config::default()
+            ..ExecutorConfig::default()
         })
         .unwrap();
         let usual = nice_of(this_thread());
@@ -97,23 +97,23 @@ fn auxio_gives_way_to_the_others() {
         for pool in [Pool::Reader, Pool::Writer, Pool::NonIo] {
             assert_eq!(nice_in(pool), usual);
         }
-        // 19 is as far as one can give way.
+        // 19 is the largest nice value.
         assert_eq!(nice_in(Pool::AuxIo), (usual + nice).min(19));
     }
 }
 
-/// As many tasks at once as there are threads, again and again, with other sizes.
+/// Runs as many tasks at once as the pool has threads, repeatedly, with other sizes in between.
 #[test]
-fn a_pool_has_as_many_threads_as_it_was_told_last() {
+fn pool_has_the_requested_number_of_threads() {
     let (executor, _owner) = threaded(2);
     let mut before: Vec<i32> = Vec::new();
     for count in [2, 5, 1, 3, 3, 8, 1] {
         executor
-            .set_threads(Pool::NonIo, Threads::Fixed(count))
+            .set_threads(Pool::NonIo, ThreadCount::Fixed(count))
             .unwrap();
         let now = at_work(&executor, Pool::NonIo, count);
         assert_eq!(now.iter().collect::<BTreeSet<_>>().len(), count);
-        // Those that are too many end.
+        // Surplus threads end.
         for thread in before.iter().filter(|thread| !now.contains(thread)) {
             eventually(|| name_of(*thread).is_none());
         }
@@ -122,7 +122,7 @@ fn a_pool_has_as_many_threads_as_it_was_told_last() {
 }
 
 #[test]
-fn a_pool_that_changes_its_size_all_the_time_runs_everything() {
+fn repeatedly_resized_pool_runs_all_tasks() {
     const TASKS: u32 = 3_000;
     let (executor, owner) = threaded(2);
     let done = Counter::default();
@@ -132,13 +132,13 @@ fn a_pool_that_changes_its_size_all_the_time_runs_everything() {
         while told.get() < TASKS {
             count = count * 7 % 11;
             sizes
-                .set_threads(Pool::NonIo, Threads::Fixed(count))
+                .set_threads(Pool::NonIo, ThreadCount::Fixed(count))
                 .unwrap();
         }
     });
     for nth in 0..TASKS {
         let (counted, mut runs) = (done.clone(), 0);
-        let task = move |_: &Context<'_>| {
+        let task = move |_: &TaskContext<'_>| {
             runs += 1;
             if runs < 3 {
                 return if nth % 2 == 0 {
@@ -159,15 +159,15 @@ fn a_pool_that_changes_its_size_all_the_time_runs_everything() {
     eventually(|| executor.tasks().is_empty());
 }
 
-/// A task may have its own thread end: it is at work until it is done.
+/// A task may end its own thread, which completes the run first.
 #[test]
-fn a_task_changes_the_size_of_its_own_pool() {
+fn task_may_resize_its_own_pool() {
     let (executor, _owner) = threaded(4);
     let inner = executor.clone();
     let handle = executor.submit(Pool::NonIo, move || {
         for count in [1, 6, 2] {
             inner
-                .set_threads(Pool::NonIo, Threads::Fixed(count))
+                .set_threads(Pool::NonIo, ThreadCount::Fixed(count))
                 .unwrap();
         }
     });
@@ -175,15 +175,15 @@ fn a_task_changes_the_size_of_its_own_pool() {
     assert_eq!(at_work(&executor, Pool::NonIo, 2).len(), 2);
 }
 
-/// In a process of its own, whose memory is limited until threads cannot be begun.
+/// In a process of its own, whose memory is limited until threads cannot be started.
 #[test]
-fn threads_that_cannot_be_begun_are_not_counted() {
+fn threads_that_fail_to_start_are_not_counted() {
     const CHILD: &str = "KEDGE_TEST_WITHOUT_MEMORY";
     if env::var_os(CHILD).is_some() {
         run_out_of_memory();
         return;
     }
-    let name = "threads::size::threads_that_cannot_be_begun_are_not_counted";
+    let name = "threads::size::threads_that_fail_to_start_are_not_counted";
     let child = Command::new(env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
         .env(CHILD, "1")
@@ -211,14 +211,14 @@ fn run_out_of_memory() {
         },
     )
     .unwrap();
-    let result = executor.set_threads(Pool::NonIo, Threads::Fixed(100));
+    let result = executor.set_threads(Pool::NonIo, ThreadCount::Fixed(100));
     setrlimit(Resource::As, before).unwrap();
     assert!(result.is_err(), "40 MB are enough for 100 threads?");
     let count = executor.pools()[Pool::NonIo as usize].threads;
     assert!((2..100).contains(&count), "{count}");
     assert_eq!(at_work(&executor, Pool::NonIo, count).len(), count);
     executor
-        .set_threads(Pool::NonIo, Threads::Fixed(100))
+        .set_threads(Pool::NonIo, ThreadCount::Fixed(100))
         .unwrap();
     assert_eq!(at_work(&executor, Pool::NonIo, 100).len(), 100);
 }

@@ -1,20 +1,20 @@
-//! Timers of a real clock: never early. How late they are no test says.
+//! Timers of a real clock are never early. The tests do not check their delay.
 
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use kedge_executor::{Context, Next, TaskState};
+use kedge_executor::{Next, TaskContext, TaskState};
 
 use crate::support::{Counter, HOUR, NORMAL, SECOND, after, eventually, finish, sleeper, threaded};
 
 #[test]
-fn no_timer_fires_early() {
+fn timers_never_fire_early() {
     let (executor, owner) = threaded(2);
     let (tell, told) = channel();
     for ms in [0, 1, 2, 5, 30, 30, 30, 100, 1_200] {
         let tell = tell.clone();
         let (time, begun) = (Duration::from_millis(ms), Instant::now());
-        let task = move |_: &Context<'_>| {
+        let task = move |_: &TaskContext<'_>| {
             tell.send((time, begun.elapsed())).unwrap();
             Next::Done
         };
@@ -29,7 +29,7 @@ fn no_timer_fires_early() {
 }
 
 #[test]
-fn a_task_snoozes_again_and_again() {
+fn task_may_snooze_repeatedly() {
     const TIME: Duration = Duration::from_millis(2);
     let (executor, owner) = threaded(1);
     let (runs, begun) = (Counter::default(), Instant::now());
@@ -40,16 +40,16 @@ fn a_task_snoozes_again_and_again() {
     assert!(begun.elapsed() >= 10 * TIME);
 }
 
-/// A nearer deadline than all that the timer knows of, or a further one, or none.
+/// An earlier deadline than all others of the timer, a later one, or none.
 #[test]
-fn a_deadline_is_moved_while_the_timer_waits_for_it() {
+fn deadline_may_move_while_the_timer_waits_for_it() {
     let (executor, owner) = threaded(1);
     let (id, runs) = sleeper(&executor, owner);
     assert!(executor.snooze(id, HOUR));
     assert!(executor.snooze(id, Duration::from_millis(1)));
     runs.wait_for(1);
     for round in 2..200 {
-        // The run before may not have fallen asleep yet.
+        // The task may not be asleep yet after the run before.
         eventually(|| executor.snooze(id, Duration::from_micros(u64::from(round) * 3)));
         if round % 3 == 0 {
             executor.snooze(id, HOUR);
@@ -63,9 +63,9 @@ fn a_deadline_is_moved_while_the_timer_waits_for_it() {
     );
 }
 
-/// Those that sleep long do not keep those from firing that do not; all of them end with their owner.
+/// Tasks that sleep long do not delay the timers of others, and all end with their owner.
 #[test]
-fn ten_thousand_tasks_sleep() {
+fn ten_thousand_sleeping_tasks_do_not_delay_others() {
     const SLEEPERS: u64 = 10_000;
     let (executor, owner) = threaded(2);
     let (drops, runs) = (Counter::default(), Counter::default());

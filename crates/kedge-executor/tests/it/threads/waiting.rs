@@ -1,8 +1,8 @@
-//! Waiting for the run that a wake brings.
+//! Waiting for the run that a wake causes.
 
 use std::sync::mpsc::Receiver;
 
-use kedge_executor::{Context, Executor, Next, OwnerId, TaskId, TaskSpec};
+use kedge_executor::{Executor, Next, OwnerId, TaskContext, TaskId, TaskSpec};
 
 use crate::support::{
     Counter, Gate, HIGH, NORMAL, READER, asleep, begin, eventually, finish, occupy, sleeper,
@@ -10,11 +10,11 @@ use crate::support::{
 };
 
 #[test]
-fn a_wake_that_is_waited_for_returns_when_the_run_has_begun() {
+fn wake_and_wait_returns_when_the_run_begins_on_threads() {
     let (executor, owner) = threaded(2);
     let (begun, gate) = (Counter::default(), Gate::default());
     let (counted, passes) = (begun.clone(), gate.clone());
-    let task = move |_: &Context<'_>| {
+    let task = move |_: &TaskContext<'_>| {
         counted.add();
         passes.pass();
         Next::Sleep
@@ -25,7 +25,7 @@ fn a_wake_that_is_waited_for_returns_when_the_run_has_begun() {
         within(move || wakes.wake_and_wait(id)),
         "though the run has not ended"
     );
-    // While it runs: the next run is waited for.
+    // The task runs: the caller waits for the next run.
     let wakes = executor.clone();
     let second = begin(move || wakes.wake_and_wait(id));
     assert!(second.try_recv().is_err());
@@ -36,8 +36,7 @@ fn a_wake_that_is_waited_for_returns_when_the_run_has_begun() {
     executor.unregister(owner, true);
 }
 
-/// So many wait for the run of a sleeper that is queued, as the threads of its pool are busy. With the sleeper and its
-/// runs.
+/// Starts `waiters` threads that wait for a run of a task whose pool is busy. Returns the task and its runs.
 fn wait_for_a_run(
     executor: &Executor,
     owner: OwnerId,
@@ -54,7 +53,7 @@ fn wait_for_a_run(
 }
 
 #[test]
-fn many_wait_for_the_same_run() {
+fn many_callers_wait_for_the_same_run() {
     let (executor, owner) = threaded(1);
     let (_, gate) = occupy(&executor, owner);
     let (_, runs, waiters) = wait_for_a_run(&executor, owner, 8);
@@ -62,14 +61,14 @@ fn many_wait_for_the_same_run() {
     for waiter in &waiters {
         assert!(finish(waiter));
     }
-    // The run has begun; now it has ended too.
+    // The run has begun; now it has ended, too.
     executor.unregister(owner, true);
-    // One for those that were there, and one for each that came later, at most.
+    // One for the first waiters, and at most one for each later one.
     assert!((1..=8).contains(&runs.get()));
 }
 
 #[test]
-fn who_waits_hears_that_the_run_will_not_come() {
+fn wake_and_wait_returns_false_when_the_task_ends() {
     type End = fn(&Executor, OwnerId, TaskId);
     let ends: [End; 3] = [
         |executor, _, id| assert!(executor.cancel(id)),
@@ -97,13 +96,13 @@ fn who_waits_hears_that_the_run_will_not_come() {
     }
 }
 
-/// The run that ends is not the one that is waited for.
+/// The run that ends is not the one that the caller waits for.
 #[test]
-fn who_waits_for_a_run_after_the_last_hears_so() {
+fn wake_and_wait_returns_false_after_the_last_run() {
     let (executor, owner) = threaded(2);
     let (begun, gate) = (Gate::default(), Gate::default());
     let (opens, passes) = (begun.clone(), gate.clone());
-    let task = move |_: &Context<'_>| {
+    let task = move |_: &TaskContext<'_>| {
         opens.open();
         passes.pass();
         Next::Done
@@ -119,9 +118,9 @@ fn who_waits_for_a_run_after_the_last_hears_so() {
     executor.unregister(owner, true);
 }
 
-/// Tasks wait for tasks of other pools, and for those of their own while it has threads.
+/// Tasks wait for tasks of other pools, and of their own while it has threads.
 #[test]
-fn tasks_wait_for_the_runs_of_others() {
+fn tasks_may_wait_for_runs_of_other_tasks() {
     let (executor, owner) = threaded(2);
     let runs = Counter::default();
     let ids = [&READER, &HIGH].map(|kind| {
@@ -134,6 +133,6 @@ fn tasks_wait_for_the_runs_of_others() {
         (0..500).all(|_| ids.iter().all(|id| inner.wake_and_wait(*id)))
     });
     assert_eq!(within(move || handle.wait()), Ok(true));
-    // The last run has begun, no more than that.
+    // The last run has begun but may not have ended.
     runs.wait_for(1_000);
 }

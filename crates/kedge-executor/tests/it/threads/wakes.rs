@@ -1,23 +1,23 @@
-//! No wake is lost, and no task runs twice at a time, whoever wakes it when.
+//! No wake is lost, and no task runs on two threads at once, whichever threads wake it.
 
 use std::hint::spin_loop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use kedge_executor::{Context, Next, TaskState};
+use kedge_executor::{Next, TaskContext, TaskState};
 
 use crate::support::{Counter, NORMAL, asleep, begin, eventually, finish, threaded};
 
-/// A wake of a task that was queued already only looked at its state: the processor could let that look pass what the
-/// waker had written before, and the run that began at that moment saw neither the value nor another wake.
+/// A wake of a queued task used to only read its state. The processor could order that read before the waker's earlier
+/// writes, and the run that began at that moment saw neither those nor another wake.
 #[test]
-fn a_run_sees_what_was_written_before_the_wake_that_it_answers() {
+fn run_sees_writes_that_precede_its_wake() {
     const ROUNDS: u64 = 200_000;
     let (executor, owner) = threaded(1);
     let (data, seen) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let (from, to) = (data.clone(), seen.clone());
-    let task = move |_: &Context<'_>| {
+    let task = move |_: &TaskContext<'_>| {
         to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         Next::Sleep
     };
@@ -25,7 +25,7 @@ fn a_run_sees_what_was_written_before_the_wake_that_it_answers() {
     let is_asleep = || executor.tasks()[0].state == TaskState::Snoozing(None);
     for round in 1..=ROUNDS {
         assert!(executor.wake(id));
-        // The second wake is to come when the run begins.
+        // The second wake should coincide with the start of the run.
         for _ in 0..round % 16 {
             spin_loop();
         }
@@ -45,9 +45,10 @@ fn a_run_sees_what_was_written_before_the_wake_that_it_answers() {
     }
 }
 
-/// Many wake one task, whose runs end in every way: it is never on two threads, and a run follows the last wake.
+/// Many threads wake one task, whose runs end in every way: it never runs on two threads, and a run follows the last
+/// wake.
 #[test]
-fn a_task_runs_on_one_thread_at_a_time_and_after_every_wake() {
+fn task_runs_on_one_thread_at_a_time_and_after_every_wake() {
     const WAKERS: u64 = 4;
     const WAKES: u64 = 5_000;
     let (executor, owner) = threaded(3);
@@ -55,7 +56,7 @@ fn a_task_runs_on_one_thread_at_a_time_and_after_every_wake() {
     let (from, to) = (written.clone(), seen.clone());
     let (inside, together, mut runs) = (AtomicBool::new(false), Counter::default(), 0_u64);
     let noted = together.clone();
-    let task = move |_: &Context<'_>| {
+    let task = move |_: &TaskContext<'_>| {
         if inside.swap(true, Ordering::SeqCst) {
             noted.add();
         }
@@ -95,7 +96,7 @@ fn a_task_runs_on_one_thread_at_a_time_and_after_every_wake() {
     assert_eq!(together.get(), 0);
 }
 
-/// Tasks that wake each other in a ring, each run because of one wake: none gets stuck.
+/// Tasks that wake each other in a ring, each run caused by one wake: none gets stuck.
 #[test]
 fn tasks_wake_each_other_across_pools() {
     const ROUNDS: u32 = 2_000;
@@ -105,7 +106,7 @@ fn tasks_wake_each_other_across_pools() {
     let kinds = [&NORMAL, &crate::support::READER, &crate::support::WRITER];
     let tasks = kinds.iter().enumerate().map(|(nth, kind)| {
         let (ids, laps) = (ids.clone(), laps.clone());
-        let task = move |context: &Context<'_>| {
+        let task = move |context: &TaskContext<'_>| {
             if laps.add() < ROUNDS {
                 let ids = ids.get().expect("they are asleep until it is set");
                 assert!(context.executor().wake(ids[(nth + 1) % ids.len()]));
