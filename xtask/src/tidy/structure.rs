@@ -35,11 +35,8 @@ const RECORDS: [(&str, &str); 5] = [
 
 /// Types that are larger still, with the numbers that they may not exceed: crate, type, fields, methods. A type that is
 /// small enough leaves the list.
-const LARGE_TYPES: [(&str, &str, usize, usize); 6] = [
+const LARGE_TYPES: [(&str, &str, usize, usize); 3] = [
     ("kedge-bucket", "Bucket", 20, 99),
-    ("kedge-frontend", "Connection", 23, 60),
-    ("kedge-frontend", "FrontEnd", 23, 60),
-    ("kedge-frontend", "Session", 23, 76),
     ("kedge-persistence", "Persistence", 20, 151),
     ("kedge-residency", "Residency", 20, 95),
 ];

@@ -24,10 +24,14 @@ enum VisibleCollections {
 impl VisibleCollections {
     fn of(session: &Session, manifest: &Manifest) -> Self {
         // In a vBucket there may be what the manifest does not name any more, or not yet.
-        if session.rights.allow(Rights::STATS) {
+        if session.privileges.allow(Rights::STATS) {
             return Self::All;
         }
-        let may = |scope: &str, collection: &str| session.may_in(scope, collection, Rights::STATS);
+        let may = |scope: &str, collection: &str| {
+            session
+                .privileges
+                .allow_in(scope, collection, Rights::STATS)
+        };
         let seen = manifest.collections();
         let seen = seen.filter(|(scope, collection)| may(&scope.name, &collection.name));
         let (scopes, collections) = seen.map(|(scope, it)| (scope.id, it.id)).unzip();

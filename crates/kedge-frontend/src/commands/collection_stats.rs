@@ -134,9 +134,11 @@ pub(super) fn group(
 ) -> StatStep {
     let bucket = session.bucket_somewhere(Rights::STATS)?;
     // What the user may not know of is answered like what is not there.
-    let manifest = session.visible(&bucket.manifest());
+    let manifest = session.privileges.visible(&bucket.manifest());
     let seen = |scope: &Scope, collection: &Collection| {
-        session.may_in(&scope.name, &collection.name, Rights::STATS)
+        session
+            .privileges
+            .allow_in(&scope.name, &collection.name, Rights::STATS)
     };
     let wanted = match (name, argument) {
         ("collections", Some(path)) => collection_named(&manifest, path)?,
@@ -155,7 +157,7 @@ pub(super) fn group(
     if let Wanted::Collection(scope, collection) = wanted
         && !seen(scope, collection)
     {
-        return Err(session.rights.denied(Rights::STATS));
+        return Err(session.privileges.rights().denied(Rights::STATS));
     }
     let shown: BTreeSet<CollectionId> = manifest
         .collections()
@@ -193,7 +195,7 @@ pub(super) fn group(
 /// `NoBucket`, `AccessDenied`; `Invalid` for an argument that is no number, `NotMyVbucket` for a vBucket that is not here.
 pub(super) fn manifest(session: &Session, argument: Option<&str>, each: Each<'_>) -> StatStep {
     let bucket = session.bucket_somewhere(Rights::STATS)?;
-    let manifest = session.visible(&bucket.manifest());
+    let manifest = session.privileges.visible(&bucket.manifest());
     if argument.is_none() {
         each("manifest_uid", &format!("0x{:x}", manifest.uid.0));
         each("scopes", &manifest.scopes.len().to_string());

@@ -22,7 +22,7 @@ fn of_bucket(session: &Session) -> Result<Arc<Manifest>, Failure> {
 pub(super) fn manifest(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     GetManifest::decode(command.request)?;
     let manifest = of_bucket(command.session)?;
-    let json = manifest_json(&command.session.visible(&manifest));
+    let json = manifest_json(&command.session.privileges.visible(&manifest));
     command
         .composer
         .value(Datatype::JSON, json.as_bytes(), command.out);
@@ -47,7 +47,7 @@ fn scope_of<'m>(
         .find(|scope| scope.name.as_bytes() == name);
     let unknown = Failure::new(Status::UnknownScope, "there is no such scope");
     let scope = found.ok_or(unknown)?;
-    if session.knows_scope(&scope.name) {
+    if session.privileges.sees_scope(&scope.name) {
         Ok(scope)
     } else {
         Err(Failure::HIDDEN_SCOPE)
@@ -62,7 +62,11 @@ pub(super) fn id(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failu
     let found = collections.find(|it| it.name.as_bytes() == path.collection);
     let unknown = Failure::new(Status::UnknownCollection, "there is no such collection");
     let collection = found.ok_or(unknown)?;
-    if !command.session.knows(&scope.name, &collection.name) {
+    if !command
+        .session
+        .privileges
+        .sees_collection(&scope.name, &collection.name)
+    {
         return Err(Failure::HIDDEN);
     }
     let reply = CollectionIdReply {

@@ -25,12 +25,12 @@ pub(super) fn select_bucket(command: &mut CommandContext<'_, '_, '_>) -> Result<
     let select = SelectBucket::decode(command.request)?;
     let shared = command.turn.shared;
     let users = shared.users.read();
-    if select.name == SelectBucket::NO_BUCKET {
-        command.session.bucket = None;
+    let bucket = if select.name == SelectBucket::NO_BUCKET {
+        None
     } else {
         let name = std::str::from_utf8(select.name).map_err(|_| REFUSED)?;
         let bucket = shared.registry.get(name).ok_or(REFUSED)?;
-        let may = match (&command.session.user, command.session.kind()) {
+        let may = match (command.session.login.user(), command.session.kind()) {
             (Some(user), _) => Rights::of(&users, user, Some(name)).allow(Rights::ACCESS),
             (None, ConnectionKind::Couchbase) => false,
             // Without a login, plain memcached clients have the one bucket that is theirs.
@@ -39,10 +39,9 @@ pub(super) fn select_bucket(command: &mut CommandContext<'_, '_, '_>) -> Result<
         if !may {
             return Err(REFUSED);
         }
-        command.session.bucket = Some(bucket);
-    }
-    command.session.forget_maps();
-    command.session.work_out_rights(shared, &users);
+        Some(bucket)
+    };
+    command.session.select_bucket(bucket, shared, &users);
     Ok(command.success())
 }
 
@@ -50,7 +49,7 @@ pub(super) fn list_buckets(command: &mut CommandContext<'_, '_, '_>) -> Result<D
     HeaderOnly::decode(command.request)?;
     let shared = command.turn.shared;
     let users = shared.users.read();
-    let seen = |name: &str| match &command.session.user {
+    let seen = |name: &str| match command.session.login.user() {
         Some(user) => users.allows(user, Privilege::Access, Some(name)),
         None => shared.memcached_bucket.as_deref() == Some(name),
     };
@@ -93,12 +92,12 @@ pub(super) fn cluster_config(command: &mut CommandContext<'_, '_, '_>) -> Result
         .cluster_map(command.turn.shared)
         .ok_or(Status::KeyNotFound)?;
     let known = wire.known.map(|(epoch, rev)| Revision { epoch, rev });
-    session.map_told = Some(config.revision);
+    session.map.note_announced(config.revision);
     if known.is_some_and(|known| known >= config.revision) {
         return Ok(command.success());
     }
-    session.map_sent = Some(config.revision);
-    let (value, datatype) = session.map_bytes(&config);
+    session.map.note_sent(config.revision);
+    let (value, datatype) = session.protocol.cluster_map_bytes(&config);
     let response = command.composer.response(Status::Success);
     Response {
         value,
@@ -112,28 +111,26 @@ pub(super) fn cluster_config(command: &mut CommandContext<'_, '_, '_>) -> Result
 /// Tells a client of a new cluster map if it asked for that: only of its version where it asked for that form too.
 /// Nothing is sent that the client was sent already.
 pub(crate) fn push_map(session: &mut Session, shared: &Shared, out: &mut Output) {
-    let full = session
-        .features
-        .contains(Feature::ClustermapChangeNotification);
-    let brief = session
-        .features
-        .contains(Feature::ClustermapChangeNotificationBrief);
+    let features = session.protocol.features;
+    let full = features.contains(Feature::ClustermapChangeNotification);
+    let brief = features.contains(Feature::ClustermapChangeNotificationBrief);
     // Who does not read what was sent before gets no more; the next revision is as good.
     let is_full = out.queued() > shared.limits.queued_bytes_max;
-    if !session.is_authenticated() || !(full || brief) || is_full {
+    if !session.login.is_authenticated() || !(full || brief) || is_full {
         return;
     }
     let Some(config) = session.cluster_map(shared) else {
         return;
     };
-    if session.map_told.is_some_and(|told| told >= config.revision) {
+    if session.map.knows_of(config.revision) {
         return;
     }
-    session.map_told = Some(config.revision);
-    if !brief {
-        session.map_sent = Some(config.revision);
+    if brief {
+        session.map.note_announced(config.revision);
+    } else {
+        session.map.note_sent(config.revision);
     }
-    let (map, datatype) = session.map_bytes(&config);
+    let (map, datatype) = session.protocol.cluster_map_bytes(&config);
     ClustermapChangeNotification {
         epoch: config.revision.epoch,
         rev: config.revision.rev,

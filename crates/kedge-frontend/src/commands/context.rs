@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use kedge_bucket::{Bucket, Completion, Item, Mutated, Outcome, Read, Timing, Write};
 use kedge_node::output::Output;
-use kedge_protocol::binary::{ConnectionKind, Feature, FrameInfos, Opcode, Request};
+use kedge_protocol::binary::{ConnectionKind, FrameInfos, Opcode, Request};
 use kedge_types::limits::INFLATED_BYTES_MAX;
-use kedge_types::{Cas, CollectionId, Datatype, DocKey, KeyError, Status, VbId};
+use kedge_types::{Cas, Datatype, DocKey, Status, VbId};
 
-use crate::session::{Composer, Failure, InFlightRequest, ReplyKind, Rights, Session, SessionTurn};
+use crate::session::{
+    Composer, Failure, InFlightRequest, ReplyKind, RequestTag, Rights, Session, SessionTurn,
+};
 
 /// The function that executes a command.
 pub(crate) type Handler = fn(&mut CommandContext<'_, '_, '_>) -> Result<Done, Failure>;
@@ -99,30 +101,10 @@ pub(crate) struct Target<'s> {
 }
 
 impl Session {
-    /// A key as this client sends it.
-    ///
-    /// # Errors
-    /// `Invalid` when it is none.
-    #[inline]
-    pub(crate) fn key(&self, wire: &[u8]) -> Result<DocKey, Failure> {
-        let invalid = |error| {
-            let context = match error {
-                KeyError::Empty => "the key is empty",
-                KeyError::TooLong => "the key is too long",
-                _ => "the collection id in front of the key is malformed",
-            };
-            Failure::new(Status::Invalid, context)
-        };
-        if !self.features.contains(Feature::Collections) {
-            return DocKey::new(CollectionId::DEFAULT, wire).map_err(invalid);
-        }
-        DocKey::from_prefixed(wire).map_err(invalid)
-    }
-
     /// The document that a request is about.
     ///
     /// # Errors
-    /// As [`Self::collection`] and [`Self::key`].
+    /// As [`Self::collection`] and [`NegotiatedProtocol::document_key`](crate::session::NegotiatedProtocol::document_key).
     #[inline]
     pub(crate) fn target(
         &self,
@@ -131,7 +113,7 @@ impl Session {
         needed: Rights,
     ) -> Result<Target<'_>, Failure> {
         self.selected()?;
-        let key = self.key(key)?;
+        let key = self.protocol.document_key(key)?;
         let bucket = self.collection(key.collection(), needed)?;
         // Plain memcached clients know of no vBuckets.
         let vb = match self.kind() {
@@ -186,7 +168,7 @@ impl<'r> CommandContext<'_, '_, 'r> {
     /// negotiated.
     #[inline]
     pub(crate) fn check_first(&self) -> Result<(), Failure> {
-        if !self.session.is_authenticated() && self.row.access != Access::Anyone {
+        if !self.session.login.is_authenticated() && self.row.access != Access::Anyone {
             // memcached clients know but one status of logins.
             let status = match self.session.kind() {
                 ConnectionKind::Couchbase => Status::AccessDenied,
@@ -195,14 +177,14 @@ impl<'r> CommandContext<'_, '_, 'r> {
             return Err(Failure::new(status, "log in first"));
         }
         self.check_access()?;
-        if self.session.is_dcp() && self.row.changes_session {
+        if self.session.dcp.is_dcp() && self.row.changes_session {
             return Err(Failure::new(
                 Status::Invalid,
                 "not on a connection that DCP_OPEN was sent on",
             ));
         }
         if self.request.datatype != 0 {
-            let negotiated = self.session.features.datatypes();
+            let negotiated = self.session.protocol.features.datatypes();
             self.request.datatype(negotiated).map_err(|status| {
                 Failure::new(status, "the datatype has bits that were not negotiated")
             })?;
@@ -225,8 +207,8 @@ impl<'r> CommandContext<'_, '_, 'r> {
     fn check_access(&self) -> Result<(), Failure> {
         let session = &*self.session;
         let (needed, is_allowed) = match self.row.access {
-            Access::Bucket(needed) => (needed, session.rights.allow(needed)),
-            Access::Somewhere(needed) => (needed, session.may_somewhere(needed)),
+            Access::Bucket(needed) => (needed, session.privileges.allow(needed)),
+            Access::Somewhere(needed) => (needed, session.privileges.allow_somewhere(needed)),
             Access::Anyone
             | Access::User
             | Access::Argument
@@ -238,7 +220,7 @@ impl<'r> CommandContext<'_, '_, 'r> {
         if is_allowed || session.bucket.is_none() {
             return Ok(());
         }
-        Err(session.rights.denied(needed))
+        Err(session.privileges.rights().denied(needed))
     }
 
     /// Refuses a value that is larger than what plain memcached clients may send. Documents have their own limit.
@@ -318,13 +300,13 @@ impl<'r> CommandContext<'_, '_, 'r> {
     /// [`Self::park`], to be answered in a way that the opcode does not tell alone.
     pub(crate) fn park_as(&mut self, kind: ReplyKind) -> Done {
         let alone = self.infos.barrier || !self.opcode.is_reorderable();
-        let flight = InFlightRequest {
+        let tag = RequestTag {
             opcode: self.opcode,
             opaque: self.request.opaque,
-            kind,
             start_ns: self.turn.last_ns,
         };
-        self.session.park(self.turn, flight, alone);
+        let request = InFlightRequest { tag, kind };
+        self.session.park(self.turn, request, alone);
         Done::Parked
     }
 

@@ -15,8 +15,8 @@ pub(super) fn open(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Fai
     }
     let wire = Open::decode(command.request)?;
     let bucket = command.session.bucket_somewhere(Rights::STREAM)?;
-    let (id, rights) = (command.session.id(), command.session.rights);
-    let features = command.session.features;
+    let (id, rights) = (command.session.id(), command.session.privileges.rights());
+    let features = command.session.protocol.features;
     let dcp = DcpSession::open(&wire, id, bucket, rights, features, command.turn)?;
     let audit = command.turn.shared.users.audit();
     audit.put(&Event {
@@ -25,10 +25,10 @@ pub(super) fn open(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Fai
         request: &String::from_utf8_lossy(wire.name),
         ..Event::new(
             EventKind::DcpOpened,
-            command.session.user.as_deref().unwrap_or_default(),
+            command.session.login.user().unwrap_or_default(),
         )
     });
-    command.session.follow(dcp);
+    command.session.dcp.open(dcp);
     Ok(command.success())
 }
 

@@ -44,7 +44,7 @@ impl CommandContext<'_, '_, '_> {
     /// # Errors
     /// `NotSupported` when the client does not take them.
     pub(super) fn whole_documents(&self) -> Result<Rights, Failure> {
-        if !self.session.features.contains_all(WHOLE) {
+        if !self.session.protocol.features.contains_all(WHOLE) {
             let context = "SnappyEverywhere, XATTR and JSON were not all negotiated";
             return Err(Failure::new(Status::NotSupported, context));
         }

@@ -57,10 +57,10 @@ pub(super) fn hello(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Fa
     }
     let mut list = Vec::new();
     granted.encode(&mut list);
-    command.session.features = granted;
+    command.session.protocol.features = granted;
     // `cbstats` takes histograms apart by the names of their lines, and ends at one that is JSON.
     let wants_lines = hello.agent.windows(6).any(|part| part == b"cbstat");
-    command.session.histograms = if wants_lines {
+    command.session.protocol.histograms = if wants_lines {
         Style::Lines
     } else {
         Style::Json

@@ -40,7 +40,7 @@ impl KeyGroup {
     ) -> Result<CollectionId, Failure> {
         let bucket = session.selected()?;
         // What the user may not know of is answered like what is not there.
-        let visible = || session.visible(&bucket.manifest());
+        let visible = || session.privileges.visible(&bucket.manifest());
         match argument {
             None if self.by_id => Err(USAGE),
             None => Ok(CollectionId::DEFAULT),

@@ -27,7 +27,7 @@ pub(super) fn get_locked(command: &mut CommandContext<'_, '_, '_>) -> Result<Don
     let result = target.bucket.get_and_lock(ctx, &read, secs, |document| {
         command.composer.shown(document, &[], command.out)
     });
-    let outcome = result.map_err(|status| soften(command.session.features, status))?;
+    let outcome = result.map_err(|status| soften(command.session.protocol.features, status))?;
     command.composed(outcome, &[])
 }
 
@@ -38,7 +38,7 @@ pub(super) fn unlock(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, F
         .target(command.request, unlock.key, Rights::WRITE)?;
     let read = target.read(command.session);
     let result = target.bucket.unlock(command.turn.ctx(), &read, unlock.cas);
-    match result.map_err(|status| soften(command.session.features, status))? {
+    match result.map_err(|status| soften(command.session.protocol.features, status))? {
         Outcome::Done(()) => Ok(command.success()),
         Outcome::Parked => Ok(command.park()),
     }

@@ -21,7 +21,7 @@ const CLOCK_CALLS: u32 = 1_000;
 /// # Errors
 /// `AccessDenied`.
 pub(super) fn node(session: &Session) -> Result<(), Failure> {
-    if session.rights.allow(Rights::STATS) {
+    if session.privileges.allow(Rights::STATS) {
         Ok(())
     } else {
         Err(Status::AccessDenied.into())
@@ -50,9 +50,9 @@ pub(super) fn connections(
         each(&format!("thread_{thread}:connections"), &count.to_string());
     }
     each("this:peer", &session.peer.to_string());
-    each("this:user", session.user.as_deref().unwrap_or_default());
+    each("this:user", session.login.user().unwrap_or_default());
     each("this:in_flight", &session.in_flight().to_string());
-    each("this:features", &format!("{:?}", session.features));
+    each("this:features", &format!("{:?}", session.protocol.features));
     Ok(())
 }
 
@@ -129,16 +129,16 @@ pub(super) fn settings(shared: &Shared, session: &Session, each: Each<'_>) -> Re
 pub(super) fn whole_node(shared: &Shared, session: &Session) -> Result<(), Failure> {
     let users = shared.users.read();
     let may = |user: &str| users.allows(user, Privilege::Stats, None);
-    if session.user.as_deref().is_some_and(may) {
+    if session.login.user().is_some_and(may) {
         Ok(())
     } else {
-        Err(session.rights.denied(Rights::STATS))
+        Err(session.privileges.rights().denied(Rights::STATS))
     }
 }
 
 /// Whether who asks may look into a bucket.
 pub(super) fn sees(shared: &Shared, session: &Session, bucket: &str) -> bool {
-    match &session.user {
+    match session.login.user() {
         Some(user) => {
             let users = shared.users.read();
             users.allows(user, Privilege::Stats, Some(bucket))

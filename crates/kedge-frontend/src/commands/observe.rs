@@ -10,7 +10,7 @@ use kedge_types::{Cas, Datatype};
 use super::complete::unexpected;
 use super::context::{CommandContext, Done};
 use crate::session::{
-    Ended, Failure, InFlightRequest, Observing, ReplyKind, Rights, Session, SessionTurn,
+    Failure, InFlightRequest, Observing, ReplyKind, RequestTag, Rights, Session, SessionTurn,
 };
 
 type ObservedState = (ObserveState, Cas);
@@ -35,7 +35,7 @@ fn look(
     turn: &SessionTurn<'_>,
     asked: ObservedKey<'_>,
 ) -> Result<Outcome<ObservedState>, Failure> {
-    let key = session.key(asked.key)?;
+    let key = session.protocol.document_key(asked.key)?;
     let bucket = session.collection(key.collection(), Rights::READ)?;
     let read = Read {
         vb: asked.vb,
@@ -70,7 +70,7 @@ pub(super) fn keys(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Fai
 pub(crate) fn observed(
     session: &mut Session,
     turn: &mut SessionTurn<'_>,
-    ended: Ended,
+    tag: RequestTag,
     mut observing: Box<Observing>,
     completion: Completion,
     out: &mut Output,
@@ -87,21 +87,18 @@ pub(crate) fn observed(
         match look(session, turn, ObservedKey { vb: *vb, key })? {
             Outcome::Done(next) => seen = next,
             Outcome::Parked => {
-                let flight = InFlightRequest {
-                    opcode: ended.opcode,
-                    opaque: ended.opaque,
+                let request = InFlightRequest {
+                    tag,
                     kind: ReplyKind::Observe(observing),
-                    start_ns: ended.start_ns,
                 };
                 // Alone with nothing beside it: it may have come with a barrier.
-                let alone = session.in_flight() == 0 || !ended.opcode.is_reorderable();
-                session.park(turn, flight, alone);
+                let alone = session.in_flight() == 0 || !tag.opcode.is_reorderable();
+                session.park(turn, request, alone);
                 return Ok(Done::Parked);
             }
         }
     }
-    session
-        .composer_of(ended)
+    tag.composer(&session.protocol)
         .value(Datatype::RAW, &observing.value, out);
     Ok(Done::Replied)
 }

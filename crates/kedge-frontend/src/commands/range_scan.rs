@@ -20,7 +20,7 @@ pub(super) fn create(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, F
     let wire = RangeScanCreate::decode(command.request)?;
     let mut needed = Rights::READ;
     if wire.include_xattrs {
-        if !command.session.features.contains(Feature::Xattr) {
+        if !command.session.protocol.features.contains(Feature::Xattr) {
             let context = "extended attributes were not negotiated";
             return Err(Failure::new(Status::NotSupported, context));
         }

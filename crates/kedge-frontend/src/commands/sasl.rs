@@ -42,9 +42,9 @@ pub(super) fn auth(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Fai
     let start = SaslStart::decode(command.request)?;
     let shared = command.turn.shared;
     Metrics::count(&shared.metrics.auth_commands);
-    command.session.login = None;
+    command.session.login.take_exchange();
     let Some(mechanism) = Mechanism::from_name(start.mechanism) else {
-        command.session.login_failed(&shared.metrics);
+        Metrics::count(&shared.metrics.auth_errors);
         audit(
             command.session,
             shared,
@@ -68,15 +68,7 @@ pub(super) fn auth(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Fai
         return Ok(command.park_as(ReplyKind::Login));
     }
     let (session, step) = ServerSession::start(&users, mechanism, start.message, random_nonce);
-    let login = Login { session, step };
-    logged_in(
-        command.session,
-        command.turn,
-        &command.composer,
-        login,
-        command.out,
-    )?;
-    Ok(Done::Replied)
+    answer_step(command, Login { session, step })
 }
 
 /// Returns whether a message of PLAIN (RFC 4616) has a password that was verified before, so that the login costs next to nothing.
@@ -91,7 +83,7 @@ fn is_verified(users: &UserStore, message: &[u8]) -> bool {
 pub(super) fn step(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     check_users(command)?;
     let message = SaslStart::decode(command.request)?;
-    let Some(mut session) = command.session.login.take() else {
+    let Some(mut session) = command.session.login.take_exchange() else {
         return Err(Failure::new(Status::AuthError, "no login is under way"));
     };
     let step = if Mechanism::from_name(message.mechanism) == Some(session.mechanism()) {
@@ -99,10 +91,12 @@ pub(super) fn step(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Fai
     } else {
         Step::Failed
     };
-    let login = Login {
-        session: *session,
-        step,
-    };
+    let session = *session;
+    answer_step(command, Login { session, step })
+}
+
+/// Answers a step of a login that was executed at once.
+fn answer_step(command: &mut CommandContext<'_, '_, '_>, login: Login) -> Result<Done, Failure> {
     logged_in(
         command.session,
         command.turn,
@@ -129,10 +123,12 @@ pub(crate) fn auth_file_user<'m>(
 /// A user of the `authfile` logged in.
 pub(crate) fn log_in_of_auth_file(session: &mut Session, shared: &Shared, user: &str) {
     audit(session, shared, EventKind::LoggedIn, user, "");
-    // No user of the server has a colon in its name: nothing that is that user's is taken for this one's.
-    session.user = Some(format!("authfile:{user}").into());
-    session.of_auth_file = true;
-    session.note_login(&shared.newcomers);
+    session.login.log_in_of_auth_file(user);
+    on_user_changed(session, shared);
+}
+
+fn on_user_changed(session: &mut Session, shared: &Shared) {
+    session.update_login_list(shared);
     session.refresh(shared);
 }
 
@@ -172,17 +168,16 @@ pub(crate) fn take_login(
     login: Login,
 ) -> Result<Step, Status> {
     match &login.step {
-        Step::Continue(_) => session.login = Some(Box::new(login.session)),
+        Step::Continue(_) => session.login.continue_exchange(login.session),
         Step::Done { user, .. } => {
-            session.login = None;
-            if !session.take_place(turn.shared, user) {
+            session.login.take_exchange();
+            let kind = session.kind();
+            if !session.login.take_client_slot(turn.shared, user, kind) {
                 return Err(Status::TemporaryFailure);
             }
             audit(session, turn.shared, EventKind::LoggedIn, user, "");
-            session.user = Some(user.as_str().into());
-            session.of_auth_file = false;
-            session.note_login(&turn.shared.newcomers);
-            session.refresh(turn.shared);
+            session.login.log_in(user);
+            on_user_changed(session, turn.shared);
         }
         Step::Failed => {
             let why = login.session.failure();
@@ -190,11 +185,9 @@ pub(crate) fn take_login(
             tracing::info!(peer = %session.peer, user, reason = ?why, "a login failed");
             let reason = why.map_or_else(String::new, |why| format!("{why:?}"));
             audit(session, turn.shared, EventKind::LoginFailed, user, &reason);
-            session.login_failed(&turn.shared.metrics);
-            session.user = None;
-            session.of_auth_file = false;
-            session.note_login(&turn.shared.newcomers);
-            session.refresh(turn.shared);
+            Metrics::count(&turn.shared.metrics.auth_errors);
+            session.login.log_out();
+            on_user_changed(session, turn.shared);
             return Err(Status::AuthError);
         }
     }

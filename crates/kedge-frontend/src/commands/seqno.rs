@@ -29,7 +29,11 @@ pub(super) fn all_vbuckets(command: &mut CommandContext<'_, '_, '_>) -> Result<D
         None => command.session.bucket_somewhere(Rights::READ)?,
     };
     // Who knows of no collections sees what there is of the default one.
-    let knows = command.session.features.contains(Feature::Collections);
+    let knows = command
+        .session
+        .protocol
+        .features
+        .contains(Feature::Collections);
     let collection = wire
         .collection
         .or((!knows).then_some(CollectionId::DEFAULT));
@@ -46,7 +50,11 @@ pub(super) fn all_vbuckets(command: &mut CommandContext<'_, '_, '_>) -> Result<D
         Some(VbStateFilter::Dead) => Some(VbState::Dead),
         Some(VbStateFilter::Alive) => None,
     };
-    let visible_only = !command.session.features.contains(Feature::SyncReplication);
+    let visible_only = !command
+        .session
+        .protocol
+        .features
+        .contains(Feature::SyncReplication);
     let mut value = Vec::new();
     for (vb, seqno) in bucket.vbucket_seqnos(state, visible_only, collection) {
         push_vb_seqno(vb, seqno, &mut value);

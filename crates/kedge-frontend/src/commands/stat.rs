@@ -152,12 +152,12 @@ fn known_group(
     let name = words.next().unwrap_or_default();
     let argument = words.next();
     let bucket = || session.bucket(Rights::STATS);
-    let style = session.histograms;
+    let style = session.protocol.histograms;
     match name {
         "" => {
             if session.bucket.is_some() {
                 bucket()?;
-            } else if !session.rights.allow(Rights::STATS) {
+            } else if !session.privileges.allow(Rights::STATS) {
                 return Err(Status::AccessDenied.into());
             }
             general(shared, session.bucket.as_deref(), each);

@@ -1,6 +1,6 @@
 //! Long answers to STAT, made in steps.
 //!
-//! A group of statistics tells its first lines at once and leaves the rest as a [`Walk`]. Invariants:
+//! A group of statistics tells its first lines at once and leaves the rest as a [`Walk`](crate::stat_walk::Walk). Invariants:
 //! * A step is bounded: a few dozen lines, or what one vBucket has to be asked for.
 //! * Steps run while the output of the connection is below its limit and its turn is not over; then other connections
 //!   have theirs, and the walk goes on when the client has read.
@@ -14,8 +14,7 @@ use kedge_protocol::text::reply;
 use kedge_types::Status;
 
 use super::stat::{StatRequest, group_stats};
-use crate::session::{AnswerForm, Failure, Session, SessionTurn, StatAnswer};
-use crate::stat_walk::Walk;
+use crate::session::{AnswerForm, Failure, Session, SessionTurn, StatAnswer, StatInProgress};
 use crate::text_status::write_status;
 
 impl AnswerForm {
@@ -52,7 +51,7 @@ impl AnswerForm {
 }
 
 /// Begins the answer about one group. True when that is all of it; else the session goes on with
-/// [`Session::go_on_telling`].
+/// [`Session::continue_stat`].
 ///
 /// # Errors
 /// As [`group_stats`]; nothing was composed then.
@@ -80,22 +79,21 @@ pub(crate) fn answer(
         form.end(out.buffer());
         return Ok(true);
     };
-    session.telling = Some(Box::new(StatAnswer {
+    session.stat = StatInProgress(Some(Box::new(StatAnswer {
         form,
         walk,
         group,
         start_ns: turn.last_ns,
         worked_ns,
         failed: None,
-    }));
-    Ok(session.tell(turn, out).is_some())
+    })));
+    Ok(session.stat.advance(turn, out).is_some())
 }
 
-impl Session {
-    /// Makes lines of the answer to STAT that is under way, as long as the output has room and the turn lasts. Returns
-    /// the answer when it has ended.
-    fn tell(&mut self, turn: &SessionTurn<'_>, out: &mut Output) -> Option<Box<StatAnswer>> {
-        let mut answer = self.telling.take()?;
+impl StatInProgress {
+    /// Composes lines while the output has room and the turn lasts. Returns the answer when it has ended.
+    fn advance(&mut self, turn: &SessionTurn<'_>, out: &mut Output) -> Option<Box<StatAnswer>> {
+        let mut answer = self.0.take()?;
         let shared = turn.shared;
         let began_ns = shared.clock.mono_ns();
         let is_over = loop {
@@ -113,7 +111,7 @@ impl Session {
         };
         answer.worked_ns += shared.clock.mono_ns() - began_ns;
         if !is_over {
-            self.telling = Some(answer);
+            self.0 = Some(answer);
             return None;
         }
         match answer.failed {
@@ -124,10 +122,12 @@ impl Session {
         shared.stat_timings.record_us(answer.group, worked_us);
         Some(answer)
     }
+}
 
-    /// Goes on with the answer to STAT that is under way.
-    pub(crate) fn go_on_telling(&mut self, turn: &mut SessionTurn<'_>, out: &mut Output) {
-        let Some(answer) = self.tell(turn, out) else {
+impl Session {
+    /// Continues the answer to STAT in progress.
+    pub(crate) fn continue_stat(&mut self, turn: &mut SessionTurn<'_>, out: &mut Output) {
+        let Some(answer) = self.stat.advance(turn, out) else {
             return;
         };
         let shared = turn.shared;
@@ -141,18 +141,5 @@ impl Session {
         if let Some(bucket) = &self.bucket {
             bucket.timings().record_us(turn.thread, Timing::Stat, us);
         }
-    }
-
-    /// Ends the answer to STAT that is under way, as its bucket is gone.
-    pub(crate) fn stop_telling(&mut self) {
-        if let Some(answer) = &mut self.telling {
-            answer.walk = Walk::new(|_| false);
-            answer.failed = Some(Status::NoBucket);
-        }
-    }
-
-    /// Returns whether the answer to a STAT is under way.
-    pub(crate) fn is_telling(&self) -> bool {
-        self.telling.is_some()
     }
 }

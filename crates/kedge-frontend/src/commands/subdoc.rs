@@ -58,7 +58,7 @@ impl<'r> Wire<'r> {
 
     fn check(&self, command: &CommandContext<'_, '_, '_>) -> Result<(), Failure> {
         let has_xattrs = self.specs.iter().any(Spec::is_xattr);
-        if has_xattrs && !command.session.features.contains(Feature::Xattr) {
+        if has_xattrs && !command.session.protocol.features.contains(Feature::Xattr) {
             let context = "extended attributes were not negotiated";
             return Err(Failure::new(Status::NotSupported, context));
         }

@@ -40,9 +40,9 @@ pub(super) fn get(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Fail
             .bucket
             .as_ref()
             .is_some_and(|b| b.name() == bucket.name());
-        let rights = match &command.session.user {
+        let rights = match command.session.login.user() {
             Some(user) => Rights::of(&users, user, Some(bucket.name())),
-            None if selected => command.session.rights,
+            None if selected => command.session.privileges.rights(),
             None => Rights::NONE,
         };
         if !rights.allow(Rights::STATS) {

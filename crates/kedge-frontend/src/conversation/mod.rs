@@ -7,12 +7,12 @@ mod parked;
 mod run;
 
 use kedge_node::output::Output;
-use kedge_protocol::binary::{Magic, Parse, parse_frame};
+use kedge_protocol::binary::{Parse, parse_frame};
 
 pub(crate) use offload::{OffloadOutcome, OffloadedSession, OffloadedWork, Returned};
 
 use crate::commands;
-use crate::session::{Dialect, Flow, Halt, Session, SessionTurn};
+use crate::session::{Flow, Halt, Session, SessionTurn};
 use crate::shared::Shared;
 use crate::text_exec;
 
@@ -24,19 +24,15 @@ impl Session {
         bytes: &[u8],
         out: &mut Output,
     ) -> (usize, Halt) {
-        if self.dialect == Dialect::Undecided {
-            self.dialect = match bytes.first() {
-                None => return (0, Halt::NeedBytes(1)),
-                Some(&first) if first == Magic::ClientRequest.wire() => Dialect::MemcachedBinary,
-                Some(_) => Dialect::MemcachedText,
-            };
+        if !self.protocol.detect(bytes) {
+            return (0, Halt::NeedBytes(1));
         }
-        if self.dialect == Dialect::MemcachedText {
+        if self.protocol.is_text() {
             return text_exec::on_bytes(self, turn, bytes, out);
         }
         let mut at = 0;
         loop {
-            if self.is_dcp() {
+            if self.dcp.is_dcp() {
                 let (consumed, halt) = self.on_dcp_bytes(turn, &bytes[at..], out);
                 return (at + consumed, halt);
             }
@@ -57,7 +53,9 @@ impl Session {
                 }
                 // Nothing that the server asks needs an answer.
                 Parse::ServerResponse { consumed, .. } => at += consumed,
-                Parse::Frame { request, consumed } if turn.lends && self.is_long(&request) => {
+                Parse::Frame { request, consumed }
+                    if turn.may_offload && self.is_long(&request) =>
+                {
                     return (at, Halt::Long(consumed));
                 }
                 Parse::Frame { request, consumed } => match self.execute(turn, &request, out) {
@@ -70,7 +68,7 @@ impl Session {
     }
 
     fn body_bytes_max(&self, shared: &Shared) -> usize {
-        if self.is_authenticated() {
+        if self.login.is_authenticated() {
             shared.limits.body_bytes_max
         } else {
             shared.limits.unauthenticated_body_bytes_max

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use kedge_bucket::{Bucket, Completion, Item, any_long_value};
+use kedge_bucket::{Bucket, Completion, any_long_value};
 use kedge_node::output::Output;
 use kedge_protocol::binary::{ConnectionKind, Opcode, Request};
 use kedge_protocol::text::TextCommand;
@@ -17,7 +17,7 @@ use kedge_types::{CollectionId, Datatype, DocKey, VbId};
 
 use crate::commands::{LongRun, row};
 use crate::cookie::ConnectionId;
-use crate::session::{Flow, Halt, ReplyKind, Session, SessionTurn, copies_long};
+use crate::session::{Flow, Halt, ReplyKind, Session, SessionTurn};
 use crate::shared::Shared;
 
 /// Keys that a command may name before it is long, in bytes of its request.
@@ -75,7 +75,7 @@ impl OffloadedSession {
             last_ns: start_ns,
             until_ns: u64::MAX,
             longest: None,
-            lends: false,
+            may_offload: false,
             flush_requests: &mut flush_requests,
         };
         let worked = match work {
@@ -124,7 +124,7 @@ impl Session {
         let Some(bucket) = self.bucket.as_ref().filter(|_| is_about_value) else {
             return false;
         };
-        let Ok(key) = self.key(request.key) else {
+        let Ok(key) = self.protocol.document_key(request.key) else {
             return false;
         };
         let vb = match self.kind() {
@@ -136,16 +136,11 @@ impl Session {
 
     fn is_long_in(&self, bucket: &Bucket, vb: VbId, key: &DocKey, long: LongRun) -> bool {
         bucket.peek(vb, key).is_some_and(|item| match long {
-            LongRun::Sends => self.sends_long(&item),
+            LongRun::Sends => self.protocol.copies_long(&item),
             LongRun::Reads => item.is_long(),
             LongRun::Replaces => item.has_xattrs() && item.is_long(),
             LongRun::Never | LongRun::Always | LongRun::ManyKeys => false,
         })
-    }
-
-    /// Returns whether sending a document means to make a long copy of its value.
-    fn sends_long(&self, item: &Item) -> bool {
-        copies_long(self.features, item)
     }
 
     /// As [`Self::is_long`], of a command of the text protocol and its bytes.
@@ -194,13 +189,13 @@ impl Session {
         else {
             return false;
         };
-        if !item.is_long() || self.is_dcp() {
+        if !item.is_long() || self.dcp.is_dcp() {
             return false;
         }
-        let sends_long = self.sends_long(item);
+        let sends_long = self.protocol.copies_long(item);
         self.in_flight
             .get_mut(slot)
-            .is_some_and(|flight| match flight.kind {
+            .is_some_and(|request| match request.kind {
                 ReplyKind::Document | ReplyKind::Locked => sends_long,
                 ReplyKind::Lookup(_)
                 | ReplyKind::Counter
@@ -212,7 +207,13 @@ impl Session {
 
     /// The session that stands in its place while it is on loan.
     pub(crate) fn stand_in(&self, shared: &Shared) -> Self {
-        Self::new(self.id(), self.port(), self.local, self.peer, shared)
+        Self::new(
+            self.id(),
+            self.protocol.port(),
+            self.local,
+            self.peer,
+            shared,
+        )
     }
 }
 

@@ -7,7 +7,7 @@ use kedge_types::Status;
 use crate::commands::{self, Done};
 use crate::inbox::Login;
 use crate::session::{
-    Composer, Ended, Failure, Flow, InFlightRequest, ReplyKind, Session, SessionTurn,
+    Composer, Failure, Flow, InFlightRequest, ReplyKind, RequestTag, Session, SessionTurn,
 };
 use crate::text_exec;
 
@@ -16,10 +16,10 @@ impl Session {
     pub(crate) fn park(
         &mut self,
         turn: &mut SessionTurn<'_>,
-        flight: InFlightRequest,
+        request: InFlightRequest,
         alone: bool,
     ) {
-        self.in_flight.park(flight, alone);
+        self.in_flight.park(request, alone);
         if let Some(bucket) = &self.bucket {
             turn.request_flush(bucket);
         }
@@ -39,25 +39,14 @@ impl Session {
             self.on_part(slot, completion, out);
             return Flow::Next;
         }
-        let Some(flight) = self.in_flight.take(slot) else {
+        let Some(InFlightRequest { tag, kind }) = self.in_flight.take(slot) else {
             return Flow::Next;
         };
-        let InFlightRequest {
-            opcode,
-            opaque,
-            start_ns,
-            kind,
-        } = flight;
-        let ended = Ended {
-            opcode,
-            opaque,
-            start_ns,
-        };
-        let composer = self.composer_of(ended);
+        let composer = tag.composer(&self.protocol);
         let begin = out.position();
         let result = match kind {
             ReplyKind::Text(suspended) => {
-                text_exec::resume(self, turn, &suspended, start_ns, completion, out);
+                text_exec::resume(self, turn, &suspended, tag.start_ns, completion, out);
                 return Flow::Next;
             }
             ReplyKind::Part => {
@@ -65,32 +54,27 @@ impl Session {
                 return Flow::Next;
             }
             ReplyKind::Observe(observing) => {
-                match commands::observed(self, turn, ended, observing, completion, out) {
+                match commands::observed(self, turn, tag, observing, completion, out) {
                     Ok(Done::Parked) => return Flow::Next,
                     other => other.map(drop),
                 }
             }
             kind => commands::complete(&composer, &kind, completion, out),
         };
-        self.answered(turn, ended, composer, result, begin, out)
+        self.answered(turn, tag, composer, result, begin, out)
     }
 
     /// A part of the answer to a command that goes on. If it cannot be told, the command fails in the end.
     fn on_part(&mut self, slot: u8, completion: Completion, out: &mut Output) {
-        let Some(flight) = self.in_flight.get_mut(slot) else {
+        let Some(request) = self.in_flight.get_mut(slot) else {
             return;
         };
-        let kind = std::mem::replace(&mut flight.kind, ReplyKind::ScanFailed);
-        let ended = Ended {
-            opcode: flight.opcode,
-            opaque: flight.opaque,
-            start_ns: flight.start_ns,
-        };
-        let composer = self.composer_of(ended);
+        let kind = std::mem::replace(&mut request.kind, ReplyKind::ScanFailed);
+        let composer = request.tag.composer(&self.protocol);
         if commands::complete(&composer, &kind, completion, out).is_ok()
-            && let Some(flight) = self.in_flight.get_mut(slot)
+            && let Some(request) = self.in_flight.get_mut(slot)
         {
-            flight.kind = kind;
+            request.kind = kind;
         }
     }
 
@@ -102,19 +86,14 @@ impl Session {
         login: Option<Login>,
         out: &mut Output,
     ) -> Flow {
-        let Some(flight) = self.in_flight.take(slot) else {
+        let Some(InFlightRequest { tag, .. }) = self.in_flight.take(slot) else {
             return Flow::Next;
         };
-        let ended = Ended {
-            opcode: flight.opcode,
-            opaque: flight.opaque,
-            start_ns: flight.start_ns,
-        };
-        if self.speaks_text() {
-            text_exec::logged_in(self, turn, login, ended.start_ns, out);
+        if self.protocol.is_text() {
+            text_exec::logged_in(self, turn, login, tag.start_ns, out);
             return Flow::Next;
         }
-        let composer = self.composer_of(ended);
+        let composer = tag.composer(&self.protocol);
         let begin = out.position();
         let result = match login {
             Some(login) => commands::logged_in(self, turn, &composer, login, out),
@@ -123,23 +102,13 @@ impl Session {
                 "too many logins of this client wait for their turn",
             )),
         };
-        self.answered(turn, ended, composer, result, begin, out)
-    }
-
-    pub(crate) fn composer_of(&self, ended: Ended) -> Composer {
-        Composer {
-            number: ended.opcode.wire(),
-            opaque: ended.opaque,
-            opcode: Some(ended.opcode),
-            kind: self.kind(),
-            features: self.features,
-        }
+        self.answered(turn, tag, composer, result, begin, out)
     }
 
     fn answered(
         &mut self,
         turn: &mut SessionTurn<'_>,
-        ended: Ended,
+        tag: RequestTag,
         composer: Composer,
         result: Result<(), Failure>,
         begin: usize,
@@ -154,7 +123,7 @@ impl Session {
             Err(failure) => self.fail(turn.shared, &composer, failure, out),
         };
         turn.last_ns = turn.shared.clock.mono_ns();
-        self.took(turn, Some(ended.opcode), begin, ended.start_ns, out);
+        self.took(turn, Some(tag.opcode), begin, tag.start_ns, out);
         flow
     }
 }

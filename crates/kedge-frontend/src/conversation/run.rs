@@ -24,7 +24,7 @@ impl Session {
         request: &Request<'_>,
         out: &mut Output,
     ) -> Flow {
-        let composer = self.composer(request);
+        let composer = self.protocol.composer(request.opcode, request.opaque);
         let opcode = composer.opcode;
         let begin = out.position();
         let (status, flow) = match self.run(turn, request, opcode, composer, out) {
@@ -46,16 +46,6 @@ impl Session {
         flow
     }
 
-    fn composer(&self, request: &Request<'_>) -> Composer {
-        Composer {
-            number: request.opcode,
-            opaque: request.opaque,
-            opcode: Opcode::from_wire(request.opcode, self.kind()),
-            kind: self.kind(),
-            features: self.features,
-        }
-    }
-
     /// Answers a command that is not executed.
     pub(crate) fn refuse(
         &mut self,
@@ -64,7 +54,7 @@ impl Session {
         failure: Failure,
         out: &mut Output,
     ) -> Flow {
-        let composer = self.composer(request);
+        let composer = self.protocol.composer(request.opcode, request.opaque);
         let metrics = turn.shared.metrics.thread(turn.thread);
         metrics.replied(failure.status);
         metrics.command();

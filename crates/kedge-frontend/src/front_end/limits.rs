@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{FrontEnd, Gone};
+use super::{CloseReason, FrontEnd};
 use crate::session::SessionTurn;
 
 /// Limits of time are looked at no more often than this.
@@ -28,20 +28,20 @@ impl FrontEnd {
         let mut late = Vec::new();
         let mut due = Vec::new();
         let mut next = None;
-        for (slot, entry) in &self.connections {
-            match entry.connection.session.timer_ns() {
+        for (slot, connection) in self.connections.iter() {
+            match connection.session.dcp.timer_ns() {
                 Some(at) if at <= now_ns => due.push(slot),
                 Some(at) => next = Some(next.map_or(at, |next: u64| next.min(at))),
                 None => {}
             }
-            match entry.connection.deadline(&shared.limits) {
+            match connection.deadline(&shared.limits) {
                 Some((at, what)) if at <= now_ns => late.push((slot, what)),
                 Some((at, _)) => next = Some(next.map_or(at, |next: u64| next.min(at))),
                 None => {}
             }
         }
         for (slot, what) in late {
-            self.close(slot, &Gone::TimedOut(what));
+            self.close(slot, &CloseReason::TimedOut(what));
         }
         self.sweep_at(next, now_ns);
         turn.now = shared.now();

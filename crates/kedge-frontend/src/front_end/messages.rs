@@ -5,8 +5,8 @@ use kedge_executor::{Next, TaskContext, TaskSpec};
 use kedge_node::abort_on_panic;
 use mio::{Interest, Token};
 
-use super::{ConnectionSlot, FrontEnd, Gone};
-use crate::connection::Connection;
+use super::{CloseReason, FrontEnd, Shutdown};
+use crate::connection::ClientConnection;
 use crate::conversation::{OffloadedWork, Returned};
 use crate::cookie::ConnectionId;
 use crate::inbox::{Accepted, Login, Message, Port};
@@ -31,71 +31,60 @@ impl FrontEnd {
                         self.returned(returned, turn);
                     }
                 }
-                Message::Room(id, room) => match self.find_connection(id) {
-                    Some(slot) => {
-                        self.connections[slot].connection.take_room(room);
-                        self.tell(slot);
+                Message::Room(id, room) => match self.connections.by_id(id) {
+                    Some((slot, connection)) => {
+                        connection.on_granted(room);
+                        self.queue.serve_after_messages(slot, connection);
                     }
                     None => turn.shared.request_memory.give_back(room, &self.front_ends),
                 },
                 Message::StreamsReady(id) => {
-                    if let Some(slot) = self.find_connection(id) {
-                        self.connections[slot].connection.session.on_streams_ready();
-                        self.tell(slot);
+                    if let Some((slot, connection)) = self.connections.by_id(id) {
+                        connection.session.dcp.on_streams_ready();
+                        self.queue.serve_after_messages(slot, connection);
                     }
                 }
                 Message::End(id) => {
-                    if let Some(slot) = self.find_connection(id) {
-                        self.close(slot, &Gone::Ended);
+                    if let Some(slot) = self.connections.find(id) {
+                        self.close(slot, &CloseReason::Ended);
                     }
                 }
                 Message::Evict(id) => self.evict(id),
                 Message::ClusterChanged => self.push_maps(turn),
                 Message::Stop => self.stop(),
-                Message::Abort => self.aborting = true,
+                Message::Abort => self.shutdown = Shutdown::Aborting,
             }
             self.check_time(turn, began_ns, "a message of another thread", None);
         }
         self.messages = messages;
-        let told = std::mem::take(&mut self.told);
-        for &slot in &told {
-            if let Some(entry) = self.connections.get_mut(slot)
-                && entry.connection.queued_again
-            {
-                entry.connection.queued_again = false;
-                self.serve(slot, turn);
-            }
+        let slots = self.queue.take_after_messages();
+        for &slot in &slots {
+            self.serve_scheduled(slot, turn);
         }
-        if self.told.is_empty() {
-            self.told = told;
-            self.told.clear();
-        }
+        self.queue.reuse(slots);
     }
 
-    /// Closes a connection to make room for others.
+    /// Closes a connection without a login to make room for others.
     fn evict(&mut self, id: ConnectionId) {
-        if let Some(slot) = self.find_connection(id) {
-            let session = &self.connections[slot].connection.session;
-            if session.newcomer.is_some() {
-                tracing::debug!(peer = %session.peer, "closing a connection without a login to make room for another");
-                self.close(slot, &Gone::Ended);
-            }
+        if let Some((slot, connection)) = self.connections.by_id(id)
+            && connection.session.login.is_in_list()
+        {
+            let peer = connection.session.peer;
+            tracing::debug!(%peer, "closing a connection without a login to make room for another");
+            self.close(slot, &CloseReason::Ended);
         }
     }
 
-    /// Serves the connection when the inbox was read, once for all that it was told.
-    pub(super) fn tell(&mut self, slot: usize) {
-        if let Some(entry) = self.connections.get_mut(slot)
-            && !entry.connection.queued_again
-        {
-            entry.connection.queued_again = true;
-            self.told.push(slot);
+    /// Serves the connection when the inbox was read, once for all messages to it.
+    pub(super) fn serve_after_messages(&mut self, slot: usize) {
+        if let Some(connection) = self.connections.get_mut(slot) {
+            self.queue.serve_after_messages(slot, connection);
         }
     }
 
     fn welcome(&mut self, accepted: Accepted, turn: &mut SessionTurn<'_>) {
         let metrics = &turn.shared.metrics;
-        if self.stopping {
+        if self.shutdown != Shutdown::Running {
             metrics.closed(accepted.port == Port::Memcached);
             return;
         }
@@ -105,8 +94,7 @@ impl FrontEnd {
             peer,
             local,
         } = accepted;
-        let entry = self.connections.vacant_entry();
-        let slot = entry.key();
+        let slot = self.connections.next_slot();
         let interest = Interest::READABLE | Interest::WRITABLE;
         if let Err(error) = self
             .poll
@@ -120,66 +108,52 @@ impl FrontEnd {
         turn.shared
             .client_addresses
             .connected(peer.ip(), turn.now.unix_secs());
-        self.generation = self.generation.wrapping_add(1);
-        let id = ConnectionId::new(self.thread, slot, self.generation);
+        let id = self.connections.next_id(self.thread);
         let mut session = Session::new(id, port, local, peer, turn.shared);
-        session.note_login(&turn.shared.newcomers);
-        let connection = Connection::new(stream, session, turn.now.mono_ns);
-        entry.insert(ConnectionSlot {
-            generation: id.generation,
-            connection,
-        });
+        session.update_login_list(turn.shared);
+        let connection = ClientConnection::new(stream, session, turn.now.mono_ns);
+        self.connections.insert(id, connection);
         metrics
             .thread(self.thread)
             .set_connections(self.connections.len());
         // The client may have sent something before the socket was registered.
-        self.tell(slot);
-    }
-
-    /// The slot of the connection that a cookie names, if that is still there.
-    fn find(&mut self, cookie: Cookie) -> Option<(usize, u8)> {
-        let (id, command) = ConnectionId::of(cookie);
-        Some((self.find_connection(id)?, command))
-    }
-
-    fn find_connection(&self, id: ConnectionId) -> Option<usize> {
-        let slot = id.slot as usize;
-        let entry = self.connections.get(slot)?;
-        (entry.generation == id.generation).then_some(slot)
+        self.serve_after_messages(slot);
     }
 
     fn completed(&mut self, cookie: Cookie, completion: Completion, turn: &mut SessionTurn<'_>) {
-        if let Some((slot, command)) = self.find(cookie) {
-            let connection = &mut self.connections[slot].connection;
-            if connection.is_away() {
-                let later = Message::Completed(cookie, completion);
-                return connection.deferred.push(later);
-            }
-            if connection.session.ends_long(command, &completion) {
-                connection.lend(OffloadedWork::Completion(command, completion), turn);
-                return self.send_off(slot);
-            }
-            self.answer(slot, |connection| {
-                connection
-                    .session
-                    .on_completion(turn, command, completion, &mut connection.out)
-            });
+        let (id, command) = ConnectionId::of(cookie);
+        let Some((slot, connection)) = self.connections.by_id(id) else {
+            return;
+        };
+        if connection.offload.is_away() {
+            let later = Message::Completed(cookie, completion);
+            return connection.offload.defer(later);
         }
+        if connection.session.ends_long(command, &completion) {
+            connection.offload(OffloadedWork::Completion(command, completion), turn);
+            return self.offload(slot);
+        }
+        self.answer(slot, |connection| {
+            connection
+                .session
+                .on_completion(turn, command, completion, &mut connection.out)
+        });
     }
 
     fn logged_in(&mut self, cookie: Cookie, login: Option<Login>, turn: &mut SessionTurn<'_>) {
-        if let Some((slot, command)) = self.find(cookie) {
-            let connection = &mut self.connections[slot].connection;
-            if connection.is_away() {
-                let later = Message::LoggedIn(cookie, login.map(Box::new));
-                return connection.deferred.push(later);
-            }
-            self.answer(slot, |connection| {
-                connection
-                    .session
-                    .on_login(turn, command, login, &mut connection.out)
-            });
+        let (id, command) = ConnectionId::of(cookie);
+        let Some((slot, connection)) = self.connections.by_id(id) else {
+            return;
+        };
+        if connection.offload.is_away() {
+            let later = Message::LoggedIn(cookie, login.map(Box::new));
+            return connection.offload.defer(later);
         }
+        self.answer(slot, |connection| {
+            connection
+                .session
+                .on_login(turn, command, login, &mut connection.out)
+        });
     }
 
     /// A session is back from a task: what came for it meanwhile follows.
@@ -187,19 +161,18 @@ impl FrontEnd {
         for bucket in returned.flush_requests.drain(..) {
             turn.request_flush(&bucket);
         }
-        let Some(slot) = self.find_connection(returned.id) else {
+        let Some((slot, connection)) = self.connections.by_id(returned.id) else {
             return;
         };
-        let connection = &mut self.connections[slot].connection;
         let goes_on = connection.take_back(returned);
         connection.session.refresh(turn.shared);
-        if !goes_on || connection.session.is_over() {
-            return self.close(slot, &Gone::Ended);
+        if !goes_on || connection.session.dcp.has_ended() {
+            return self.close(slot, &CloseReason::Ended);
         }
         connection
             .session
             .push_map(turn.shared, &mut connection.out);
-        for message in std::mem::take(&mut connection.deferred) {
+        for message in connection.offload.take_deferred() {
             match message {
                 Message::Completed(cookie, completion) => self.completed(cookie, completion, turn),
                 Message::LoggedIn(cookie, login) => {
@@ -208,20 +181,21 @@ impl FrontEnd {
                 _ => {}
             }
         }
-        self.tell(slot);
+        self.serve_after_messages(slot);
     }
 
-    /// Gives a connection's loan to a task.
-    pub(super) fn send_off(&mut self, slot: usize) {
-        let mut loan = self.connections[slot].connection.loan.take();
+    /// Gives the session of a connection to a task.
+    pub(super) fn offload(&mut self, slot: usize) {
+        let connection = self.connections.get_mut(slot);
+        let mut session = connection.and_then(|connection| connection.offload.take_outgoing());
         let pools = self.shared.pools.clone();
         let (thread, front_ends) = (self.thread, self.front_ends.clone());
         let queue = self.returned.clone();
         let shared = self.shared.clone();
         let task = move |_: &TaskContext<'_>| {
             abort_on_panic(|| {
-                if let Some(loan) = loan.take() {
-                    let returned = loan.run(&shared);
+                if let Some(session) = session.take() {
+                    let returned = session.run(&shared);
                     queue.lock().push(returned);
                     front_ends.send(thread, Message::SessionReturned);
                 }
@@ -231,25 +205,26 @@ impl FrontEnd {
         let spec = TaskSpec::new(&LONG_COMMAND, pools.owner());
         if pools.executor().schedule(spec, task).is_err() {
             // The server ends.
-            self.close(slot, &Gone::Ended);
+            self.close(slot, &CloseReason::Ended);
         }
     }
 
-    fn answer(&mut self, slot: usize, compose: impl FnOnce(&mut Connection) -> Flow) {
-        let connection = &mut self.connections[slot].connection;
+    fn answer(&mut self, slot: usize, compose: impl FnOnce(&mut ClientConnection) -> Flow) {
+        let Some(connection) = self.connections.get_mut(slot) else {
+            return;
+        };
         connection.borrow_output(&mut self.outputs);
         if compose(connection) == Flow::Close {
-            self.close(slot, &Gone::Ended);
+            self.close(slot, &CloseReason::Ended);
         } else {
-            self.tell(slot);
+            self.queue.serve_after_messages(slot, connection);
         }
     }
 
     fn push_maps(&mut self, turn: &mut SessionTurn<'_>) {
         self.refresh_if_changed(turn.shared);
         let mut pushed = Vec::new();
-        for (slot, entry) in &mut self.connections {
-            let connection = &mut entry.connection;
+        for (slot, connection) in self.connections.iter_mut() {
             connection.borrow_output(&mut self.outputs);
             connection
                 .session
@@ -260,6 +235,8 @@ impl FrontEnd {
                 pushed.push(slot);
             }
         }
-        pushed.into_iter().for_each(|slot| self.tell(slot));
+        pushed
+            .into_iter()
+            .for_each(|slot| self.serve_after_messages(slot));
     }
 }

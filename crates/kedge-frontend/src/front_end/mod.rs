@@ -7,7 +7,9 @@
 mod limits;
 mod messages;
 mod reads;
+mod schedule;
 mod stop;
+mod table;
 mod waits;
 
 use std::io;
@@ -21,9 +23,8 @@ use kedge_protocol::binary::ConnectionKind;
 use kedge_sync::{RankedMutex, ranks::ReturnedSessions};
 use mio::event::Event;
 use mio::{Events, Poll, Token};
-use slab::Slab;
 
-use crate::connection::{Connection, OutputPool, ThreadBuffers, Verdict};
+use crate::connection::{ConnectionAction, OutputPool, ThreadBuffers};
 use crate::conversation::Returned;
 use crate::inbox::{FrontEnds, Message};
 use crate::limits::RECEIVE_BUFFER_BYTES;
@@ -31,29 +32,60 @@ use crate::metrics::Metrics;
 use crate::session::SessionTurn;
 use crate::shared::Shared;
 use reads::{RING, Reads};
+use schedule::{Activity, ServeQueue};
+use table::ConnectionTable;
 
 /// The token of the inbox's waker; connections have their slots.
 pub(crate) const WAKER: Token = Token(usize::MAX);
 /// Events taken at a time.
 const EVENTS: usize = 1_024;
-/// After so many turns in which one connection alone was active, the thread commits on its behalf: nobody is held up.
-const SOLO_TURNS: u32 = 3;
 /// Longest stretch of work for one connection, nanoseconds: what goes on longer is counted and logged.
 const TURN_NS_MAX: u64 = 10_000_000;
 /// Reads that the system would not take are tried again after this.
 const READ_AGAIN: Duration = Duration::from_millis(1);
 
-/// Why a connection is gone, for the log and the counters.
-enum Gone {
+/// The reason why a connection is closed, for the log and the counters.
+enum CloseReason {
     Ended,
     Malformed,
     TimedOut(&'static str),
 }
 
-/// A slot's connection, and how many were there before it.
-struct ConnectionSlot {
-    generation: u32,
-    connection: Connection,
+/// The progress of the shutdown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shutdown {
+    /// Not begun.
+    Running,
+    /// Connections finish their commands.
+    Draining,
+    /// The thread ends at once.
+    Aborting,
+}
+
+/// The state of the buckets and users that sessions have seen.
+struct SeenConfiguration {
+    registry_generation: u64,
+    users: Arc<UserStore>,
+}
+
+impl SeenConfiguration {
+    fn new(shared: &Shared) -> Self {
+        Self {
+            registry_generation: shared.registry.generation(),
+            users: shared.users.read(),
+        }
+    }
+
+    /// Takes note of the current state. Returns true if that is another one.
+    fn update(&mut self, shared: &Shared) -> bool {
+        let current = Self::new(shared);
+        let is_same = current.registry_generation == self.registry_generation
+            && Arc::ptr_eq(&current.users, &self.users);
+        if !is_same {
+            *self = current;
+        }
+        !is_same
+    }
 }
 
 /// A front-end thread.
@@ -62,12 +94,9 @@ pub(crate) struct FrontEnd {
     poll: Poll,
     front_ends: Arc<FrontEnds>,
     shared: Arc<Shared>,
-    connections: Slab<ConnectionSlot>,
-    generation: u32,
-    /// Slots of connections that want another go.
-    again: Vec<usize>,
-    /// Slots of connections that were told something by a message and are to be served.
-    told: Vec<usize>,
+    connections: ConnectionTable,
+    queue: ServeQueue,
+    activity: Activity,
     messages: Vec<Message>,
     /// Sessions that tasks have given back.
     returned: Arc<RankedMutex<ReturnedSessions, Vec<Returned>>>,
@@ -76,17 +105,10 @@ pub(crate) struct FrontEnd {
     reads: Option<Reads>,
     receive: Box<[u8]>,
     outputs: OutputPool,
-    turn: u64,
-    /// Connections handled in this turn, and the last of them.
-    active: u32,
-    last_active: usize,
-    solo_turns: u32,
-    /// When limits of time are looked at next, nanoseconds of the monotonic clock.
+    /// The next time to check time limits, nanoseconds of the monotonic clock.
     sweep_ns: Option<u64>,
-    registry_generation: u64,
-    users: Arc<UserStore>,
-    stopping: bool,
-    aborting: bool,
+    configuration: SeenConfiguration,
+    shutdown: Shutdown,
 }
 
 impl FrontEnd {
@@ -109,25 +131,18 @@ impl FrontEnd {
             poll,
             reads,
             front_ends,
-            connections: Slab::new(),
-            generation: 0,
-            again: Vec::new(),
-            told: Vec::new(),
+            connections: ConnectionTable::default(),
+            queue: ServeQueue::default(),
+            activity: Activity::new(),
             messages: Vec::new(),
             returned: Arc::default(),
             flush_requests: Vec::new(),
             receive: vec![0; RECEIVE_BUFFER_BYTES].into(),
             outputs: OutputPool::default(),
-            turn: 0,
-            active: 0,
-            last_active: usize::MAX,
-            solo_turns: 0,
             sweep_ns: None,
-            registry_generation: shared.registry.generation(),
-            users: shared.users.read(),
+            configuration: SeenConfiguration::new(&shared),
             shared,
-            stopping: false,
-            aborting: false,
+            shutdown: Shutdown::Running,
         }
     }
 
@@ -141,8 +156,8 @@ impl FrontEnd {
             self.front_ends.inbox(self.thread).awake();
             self.take_turn(&shared, &events);
         }
-        for entry in self.connections.drain() {
-            let kind = entry.connection.session.kind();
+        for connection in self.connections.drain() {
+            let kind = connection.session.kind();
             self.shared
                 .metrics
                 .closed(kind == ConnectionKind::Memcached);
@@ -151,12 +166,16 @@ impl FrontEnd {
     }
 
     fn is_over(&self) -> bool {
-        self.aborting || (self.stopping && self.connections.is_empty())
+        match self.shutdown {
+            Shutdown::Running => false,
+            Shutdown::Draining => self.connections.is_empty(),
+            Shutdown::Aborting => true,
+        }
     }
 
     /// The longest wait of the poll: zero while there is something to do.
     fn timeout(&self) -> Option<Duration> {
-        if !self.again.is_empty() || !self.front_ends.inbox(self.thread).may_sleep() {
+        if !self.queue.is_idle() || !self.front_ends.inbox(self.thread).may_sleep() {
             return Some(Duration::ZERO);
         }
         let now_ns = self.shared.clock.mono_ns();
@@ -200,14 +219,13 @@ impl FrontEnd {
             last_ns: now.mono_ns,
             until_ns: u64::MAX,
             longest: None,
-            lends: true,
+            may_offload: true,
             flush_requests: &mut flush_requests,
         };
-        self.turn += 1;
-        self.active = 0;
+        self.activity.begin_turn();
         shared.metrics.thread(self.thread).turn();
         self.refresh_if_changed(shared);
-        let again = std::mem::take(&mut self.again);
+        let again = self.queue.take_next_turn();
         if let Some(reads) = &mut self.reads {
             reads.go_on();
         }
@@ -216,14 +234,14 @@ impl FrontEnd {
             self.on_event(event, &mut turn);
         }
         for slot in again {
-            self.go_again(slot, &mut turn);
+            self.serve_scheduled(slot, &mut turn);
         }
         self.read_inbox(&mut turn);
         self.commit(&mut turn);
         if self.sweep_ns.is_some_and(|at| at <= turn.last_ns) {
             self.sweep(&mut turn);
         }
-        if self.stopping {
+        if self.shutdown == Shutdown::Draining {
             self.drain_streams(&mut turn);
         }
         flush_requests.clear();
@@ -232,105 +250,82 @@ impl FrontEnd {
 
     fn on_event(&mut self, event: &Event, turn: &mut SessionTurn<'_>) {
         let slot = event.token().0;
-        let Some(entry) = self.connections.get_mut(slot) else {
+        let Some(connection) = self.connections.get_mut(slot) else {
             return;
         };
-        // An error is found out by the receive that it makes fail.
-        let ending = event.is_read_closed() || event.is_error();
-        entry
-            .connection
-            .on_ready(event.is_readable(), event.is_writable(), ending);
+        // The next receive returns the error.
+        let at_end = event.is_read_closed() || event.is_error();
+        connection.on_ready(event.is_readable(), event.is_writable(), at_end);
         self.serve(slot, turn);
     }
 
-    fn go_again(&mut self, slot: usize, turn: &mut SessionTurn<'_>) {
-        if let Some(entry) = self.connections.get_mut(slot)
-            && entry.connection.queued_again
+    /// Serves a connection of the queue, unless it is gone.
+    fn serve_scheduled(&mut self, slot: usize, turn: &mut SessionTurn<'_>) {
+        if let Some(connection) = self.connections.get_mut(slot)
+            && connection.is_scheduled
         {
-            entry.connection.queued_again = false;
+            connection.is_scheduled = false;
             self.serve(slot, turn);
         }
     }
 
     fn serve(&mut self, slot: usize, turn: &mut SessionTurn<'_>) {
-        let Some(entry) = self.connections.get_mut(slot) else {
+        let Some(connection) = self.connections.get_mut(slot) else {
             return;
         };
-        let connection = &mut entry.connection;
-        if connection.last_turn != self.turn {
-            connection.last_turn = self.turn;
-            self.active += 1;
-            if self.last_active != slot {
-                self.last_active = slot;
-                self.solo_turns = 0;
-            }
-        }
-        let mut lent = ThreadBuffers {
+        self.activity.on_served(slot, connection);
+        let mut buffers = ThreadBuffers {
             receive: &mut self.receive,
             outputs: &mut self.outputs,
             metrics: turn.shared.metrics.thread(self.thread),
         };
         let began_ns = turn.shared.clock.mono_ns();
-        let verdict = connection.serve(turn, &mut lent);
+        let action = connection.serve(turn, &mut buffers);
         let (longest, _) = turn.longest.unwrap_or(("none", 0));
         let peer = connection.session.peer;
         self.check_time(turn, began_ns, longest, Some(peer));
-        let Some(entry) = self.connections.get_mut(slot) else {
+        let Some(connection) = self.connections.get_mut(slot) else {
             return;
         };
-        let connection = &mut entry.connection;
-        match verdict {
-            Verdict::Wait => {}
-            Verdict::Lend => return self.send_off(slot),
-            Verdict::Again => {
-                if !connection.queued_again {
-                    connection.queued_again = true;
-                    self.again.push(slot);
-                }
-            }
-            Verdict::Close => {
-                let malformed = connection.is_malformed();
-                self.close(
-                    slot,
-                    &if malformed {
-                        Gone::Malformed
-                    } else {
-                        Gone::Ended
-                    },
-                );
-                return;
+        match action {
+            ConnectionAction::Wait => {}
+            ConnectionAction::Offload => return self.offload(slot),
+            ConnectionAction::Again => self.queue.serve_next_turn(slot, connection),
+            ConnectionAction::Close => {
+                let reason = if connection.is_malformed() {
+                    CloseReason::Malformed
+                } else {
+                    CloseReason::Ended
+                };
+                return self.close(slot, &reason);
             }
         }
         let deadline = connection.deadline(&turn.shared.limits);
-        let timer = connection.session.timer_ns();
+        let timer = connection.session.dcp.timer_ns();
         self.sweep_at(deadline.map(|(at, _)| at), turn.now.mono_ns);
         self.sweep_at(timer, turn.now.mono_ns);
     }
 
-    fn close(&mut self, slot: usize, why: &Gone) {
-        let Some(mut entry) = self.connections.try_remove(slot) else {
+    fn close(&mut self, slot: usize, reason: &CloseReason) {
+        let Some(mut connection) = self.connections.remove(slot) else {
             return;
         };
-        entry.connection.leave_room(&self.shared);
+        connection.release_memory(&self.shared);
         let metrics = &self.shared.metrics;
-        match why {
-            Gone::Ended => {}
-            Gone::Malformed => Metrics::count(&metrics.malformed),
-            Gone::TimedOut(what) => {
+        match reason {
+            CloseReason::Ended => {}
+            CloseReason::Malformed => Metrics::count(&metrics.malformed),
+            CloseReason::TimedOut(what) => {
                 Metrics::count(&metrics.timed_out);
-                tracing::debug!(peer = %entry.connection.session.peer, "closing a connection that {what}");
+                tracing::debug!(peer = %connection.session.peer, "closing a connection that {what}");
             }
         }
         // Closing the socket takes it out of the poll in any case.
-        let _ = self
-            .poll
-            .registry()
-            .deregister(entry.connection.stream_mut());
-        let session = &mut entry.connection.session;
+        let registry = self.poll.registry();
+        let _ = registry.deregister(connection.stream_mut());
+        let session = &mut connection.session;
         metrics.closed(session.kind() == ConnectionKind::Memcached);
-        if let Some(newcomer) = session.newcomer.take() {
-            self.shared.newcomers.leave(newcomer);
-        }
+        session.login.leave_list(&self.shared.newcomers);
         self.shared.client_addresses.disconnected(session.peer.ip());
         metrics
             .thread(self.thread)
@@ -361,12 +356,8 @@ impl FrontEnd {
 
     /// Commits what was parked, and answers what that completed.
     fn commit(&mut self, turn: &mut SessionTurn<'_>) {
-        self.solo_turns = if self.active == 1 {
-            self.solo_turns.saturating_add(1)
-        } else {
-            0
-        };
-        let lead = self.solo_turns > SOLO_TURNS && self.again.is_empty();
+        let is_solo = self.activity.end_turn();
+        let lead = is_solo && self.queue.is_idle();
         while !turn.flush_requests.is_empty() {
             for bucket in turn.flush_requests.drain(..) {
                 if let Some(reads) = &mut self.reads {
@@ -383,22 +374,18 @@ impl FrontEnd {
 
     /// Buckets or users may be others than in the last turn.
     fn refresh_if_changed(&mut self, shared: &Shared) {
-        let generation = shared.registry.generation();
-        let users = shared.users.read();
-        if generation == self.registry_generation && Arc::ptr_eq(&users, &self.users) {
+        if !self.configuration.update(shared) {
             return;
         }
-        self.registry_generation = generation;
-        self.users = users;
         let mut over = Vec::new();
-        for (slot, entry) in &mut self.connections {
-            entry.connection.session.refresh(shared);
-            if entry.connection.session.is_over() {
+        for (slot, connection) in self.connections.iter_mut() {
+            connection.session.refresh(shared);
+            if connection.session.dcp.has_ended() {
                 over.push(slot);
             }
         }
         over.into_iter()
-            .for_each(|slot| self.close(slot, &Gone::Ended));
+            .for_each(|slot| self.close(slot, &CloseReason::Ended));
     }
 }
 

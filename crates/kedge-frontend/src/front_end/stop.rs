@@ -1,23 +1,25 @@
 //! The end: connections finish what they began, those that follow vBuckets last.
 
-use super::FrontEnd;
-use crate::connection::Connection;
+use super::{FrontEnd, Shutdown};
+use crate::connection::ClientConnection;
 use crate::session::SessionTurn;
 
 impl FrontEnd {
     pub(super) fn stop(&mut self) {
-        self.stopping = true;
-        self.drain(|connection| !connection.session.is_dcp())
+        if self.shutdown == Shutdown::Running {
+            self.shutdown = Shutdown::Draining;
+        }
+        self.drain(|connection| !connection.session.dcp.is_dcp())
             .into_iter()
-            .for_each(|slot| self.tell(slot));
+            .for_each(|slot| self.serve_after_messages(slot));
     }
 
     /// Lets connections finish. Gives their slots.
-    fn drain(&mut self, which: impl Fn(&Connection) -> bool) -> Vec<usize> {
+    fn drain(&mut self, which: impl Fn(&ClientConnection) -> bool) -> Vec<usize> {
         let mut slots = Vec::new();
-        for (slot, entry) in &mut self.connections {
-            if which(&entry.connection) {
-                entry.connection.drain();
+        for (slot, connection) in self.connections.iter_mut() {
+            if which(connection) {
+                connection.drain();
                 slots.push(slot);
             }
         }
@@ -35,7 +37,7 @@ impl FrontEnd {
             // The others may be those of other threads.
             return self.sweep_at(Some(turn.last_ns), turn.last_ns);
         }
-        for slot in self.drain(|connection| connection.session.is_dcp()) {
+        for slot in self.drain(|connection| connection.session.dcp.is_dcp()) {
             self.serve(slot, turn);
         }
     }

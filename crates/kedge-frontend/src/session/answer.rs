@@ -34,3 +34,23 @@ pub(crate) struct StatAnswer {
     /// Why the rest is not told.
     pub(crate) failed: Option<Status>,
 }
+
+/// The answer to STAT in progress, if there is one.
+#[derive(Default)]
+pub(crate) struct StatInProgress(pub(crate) Option<Box<StatAnswer>>);
+
+impl StatInProgress {
+    /// Returns true if an answer is in progress.
+    #[inline]
+    pub(crate) fn is_active(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Lets the answer end with an error at its next step, as its bucket is gone.
+    pub(crate) fn cancel(&mut self) {
+        if let Some(answer) = &mut self.0 {
+            answer.walk = Walk::new(|_| false);
+            answer.failed = Some(Status::NoBucket);
+        }
+    }
+}

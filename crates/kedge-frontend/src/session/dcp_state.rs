@@ -1,5 +1,7 @@
 //! A session after DCP_OPEN: its bytes are messages of both directions, and streams fill its output.
 
+use std::net::SocketAddr;
+
 use kedge_bucket::Bucket;
 use kedge_cluster::host_text;
 use kedge_node::output::Output;
@@ -16,39 +18,104 @@ use crate::shared::Shared;
 /// acknowledgements are to be read while it waits.
 const QUEUED_BEYOND: usize = VALUE_BYTES_MAX + (1 << 20);
 
-/// The state of a session beside commands.
+/// The DCP state of a session.
 #[derive(Default)]
-pub(super) enum DcpState {
-    /// Nothing.
+pub(crate) enum DcpState {
+    /// DCP_OPEN was not sent.
     #[default]
-    Not,
-    /// It follows vBuckets.
-    Dcp(Box<DcpSession>),
-    /// It did, and ends.
-    Over,
+    None,
+    /// A DCP connection.
+    Open(Box<DcpSession>),
+    /// A DCP connection that ends.
+    Ended,
 }
 
-impl Session {
-    /// Whether DCP_OPEN was sent.
+impl DcpState {
+    /// Returns true if DCP_OPEN was sent.
+    #[inline]
     pub(crate) fn is_dcp(&self) -> bool {
-        !matches!(self.dcp, DcpState::Not)
+        !matches!(self, Self::None)
     }
 
-    /// Whether it followed vBuckets and must not any more: the connection ends.
-    pub(crate) fn is_over(&self) -> bool {
-        matches!(self.dcp, DcpState::Over)
+    /// Returns true if streams are not allowed any more: the connection is to be closed.
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(self, Self::Ended)
     }
 
-    pub(crate) fn follow(&mut self, dcp: DcpSession) {
-        self.dcp = DcpState::Dcp(Box::new(dcp));
+    pub(crate) fn open(&mut self, dcp: DcpSession) {
+        *self = Self::Open(Box::new(dcp));
     }
 
-    pub(crate) fn stop_following(&mut self) {
+    /// Ends a DCP connection.
+    pub(crate) fn end(&mut self) {
         if self.is_dcp() {
-            self.dcp = DcpState::Over;
+            *self = Self::Ended;
         }
     }
 
+    /// Streams of the connection have new items.
+    pub(crate) fn on_streams_ready(&mut self) {
+        if let Self::Open(dcp) = self {
+            dcp.collect();
+        }
+    }
+
+    /// Lets streams fill the output.
+    pub(crate) fn fill(&mut self, turn: &SessionTurn<'_>, out: &mut Output) {
+        if let Self::Open(dcp) = self {
+            let queued = out.queued();
+            dcp.fill(turn.now.mono_ns, queued, out.buffer());
+        }
+    }
+
+    /// Returns true if [`Self::fill`] would append something to an output with room.
+    pub(crate) fn has_ready(&self) -> bool {
+        matches!(self, Self::Open(dcp) if dcp.has_ready())
+    }
+
+    /// The time of the next call of [`Self::on_time`], nanoseconds of the monotonic clock.
+    pub(crate) fn timer_ns(&self) -> Option<u64> {
+        match self {
+            Self::Open(dcp) => dcp.next_deadline_ns(),
+            _ => None,
+        }
+    }
+
+    /// Does what is due: sends a NOOP, or finds that the consumer does not answer any more. Returns false in that case: the
+    /// connection is to be closed.
+    pub(crate) fn on_time(
+        &mut self,
+        peer: SocketAddr,
+        turn: &SessionTurn<'_>,
+        out: &mut Output,
+    ) -> bool {
+        let Self::Open(dcp) = self else {
+            return true;
+        };
+        let now_ns = turn.now.mono_ns;
+        if dcp.next_deadline_ns().is_none_or(|at| at > now_ns) {
+            return true;
+        }
+        match dcp.on_time(now_ns, out.buffer()) {
+            Ok(()) => true,
+            Err(why) => {
+                log_disconnect(peer, dcp, &why);
+                false
+            }
+        }
+    }
+}
+
+fn log_disconnect(peer: SocketAddr, dcp: &DcpSession, why: &Disconnect) {
+    tracing::warn!(
+        %peer,
+        connection = dcp.name(),
+        %why,
+        "closing a DCP connection"
+    );
+}
+
+impl Session {
     /// As [`Session::on_bytes`], on a DCP connection.
     pub(crate) fn on_dcp_bytes(
         &mut self,
@@ -56,12 +123,12 @@ impl Session {
         bytes: &[u8],
         out: &mut Output,
     ) -> (usize, Halt) {
-        let DcpState::Dcp(mut dcp) = std::mem::replace(&mut self.dcp, DcpState::Over) else {
+        let DcpState::Open(mut dcp) = std::mem::replace(&mut self.dcp, DcpState::Ended) else {
             return (0, Halt::Close);
         };
         let (consumed, halt) = self.read_messages(turn, &mut dcp, bytes, out);
         dcp.hand_over_acks();
-        self.dcp = DcpState::Dcp(dcp);
+        self.dcp = DcpState::Open(dcp);
         (consumed, halt)
     }
 
@@ -106,7 +173,7 @@ impl Session {
                 }
                 PeerFrame::Request(request) if DcpSession::takes(request.opcode) => {
                     let map = || self.map_of_bucket(turn.shared);
-                    dcp.on_request(turn, self.rights, map, &request, out.buffer())
+                    dcp.on_request(turn, self.privileges.rights(), map, &request, out.buffer())
                 }
                 PeerFrame::Request(request) => match self.execute(turn, &request, out) {
                     Flow::Next => Ok(()),
@@ -116,7 +183,7 @@ impl Session {
             };
             at += consumed;
             if let Err(why) = done {
-                self.say_why(dcp, &why);
+                log_disconnect(self.peer, dcp, &why);
                 return (at, Halt::Close);
             }
         }
@@ -128,65 +195,5 @@ impl Session {
         let host = host_text(self.local);
         let config = name.and_then(|name| shared.cluster().bucket_config(name, &host));
         config.map_or_else(Vec::new, |config| config.json.to_vec())
-    }
-
-    fn say_why(&self, dcp: &DcpSession, why: &Disconnect) {
-        tracing::warn!(
-            peer = %self.peer,
-            connection = dcp.name(),
-            %why,
-            "closing a DCP connection"
-        );
-    }
-
-    /// Streams of the connection have something new.
-    pub(crate) fn on_streams_ready(&mut self) {
-        if let DcpState::Dcp(dcp) = &mut self.dcp {
-            dcp.collect();
-        }
-    }
-
-    /// Lets streams fill the output.
-    pub(crate) fn fill(&mut self, turn: &SessionTurn<'_>, out: &mut Output) {
-        if let DcpState::Dcp(dcp) = &mut self.dcp {
-            let queued = out.queued();
-            dcp.fill(turn.now.mono_ns, queued, out.buffer());
-        }
-    }
-
-    /// Returns whether [`Self::fill`] or [`Self::go_on_telling`] would append something when there is room.
-    pub(crate) fn has_ready(&self) -> bool {
-        self.is_telling() || matches!(&self.dcp, DcpState::Dcp(dcp) if dcp.has_ready())
-    }
-
-    /// When [`Self::on_time`] is to be called, nanoseconds of the monotonic clock.
-    pub(crate) fn timer_ns(&self) -> Option<u64> {
-        match &self.dcp {
-            DcpState::Dcp(dcp) => dcp.next_deadline_ns(),
-            _ => None,
-        }
-    }
-
-    /// Does what its time has come for. False when the consumer is not there any more: the connection ends.
-    pub(crate) fn on_time(&mut self, turn: &SessionTurn<'_>, out: &mut Output) -> bool {
-        let DcpState::Dcp(dcp) = &mut self.dcp else {
-            return true;
-        };
-        let now_ns = turn.now.mono_ns;
-        if dcp.next_deadline_ns().is_none_or(|at| at > now_ns) {
-            return true;
-        }
-        match dcp.on_time(now_ns, out.buffer()) {
-            Ok(()) => true,
-            Err(why) => {
-                tracing::warn!(
-                    peer = %self.peer,
-                    connection = dcp.name(),
-                    %why,
-                    "closing a DCP connection"
-                );
-                false
-            }
-        }
     }
 }

@@ -10,7 +10,7 @@ use kedge_protocol::binary::{
 };
 use kedge_types::{Datatype, Status};
 
-use super::{Composer, Flow, Session};
+use super::{Composer, Flow, NegotiatedProtocol, Session};
 use crate::shared::Shared;
 
 /// Why a command failed. The context is for a person; it names what is wrong with the request, never whose.
@@ -57,14 +57,16 @@ impl Session {
         if failure.status == Status::AccessDenied || is_hidden {
             self.audit_denied(shared, composer, failure);
         }
-        let status = match self.wire_status(failure.status) {
+        let status = match self.protocol.wire_status(failure.status) {
             Remap::Send(status) => status,
             Remap::Close => return Flow::Close,
         };
         if composer.is_quiet_about(status) {
             return Flow::Next;
         }
-        if self.kind() == ConnectionKind::Memcached && !self.features.contains(Feature::Json) {
+        if self.kind() == ConnectionKind::Memcached
+            && !self.protocol.features.contains(Feature::Json)
+        {
             Response {
                 value: memcached_text(status).as_bytes(),
                 ..composer.response(status)
@@ -77,12 +79,12 @@ impl Session {
             Status::UnknownCollection | Status::UnknownScope => {
                 let uid = self.bucket.as_ref().map(|bucket| bucket.manifest().uid.0);
                 let body = write_unknown_manifest_entity(None, uid.unwrap_or_default());
-                self.json_body(composer, status, &body, out);
+                self.protocol.json_body(composer, status, &body, out);
             }
             _ if failure.context.is_empty() => composer.response(status).write(out.buffer()),
             _ => {
                 let body = write_error_context(failure.context, None);
-                self.json_body(composer, status, &body, out);
+                self.protocol.json_body(composer, status, &body, out);
             }
         }
         Flow::Next
@@ -91,7 +93,7 @@ impl Session {
     /// Puts refusals of a user into the audit log; those before a login belong to nobody.
     #[cold]
     fn audit_denied(&self, shared: &Shared, composer: &Composer, failure: Failure) {
-        let Some(user) = &self.user else {
+        let Some(user) = self.login.user() else {
             return;
         };
         shared.users.audit().put(&Event {
@@ -101,33 +103,6 @@ impl Session {
             reason: failure.context,
             ..Event::new(EventKind::Denied, user)
         });
-    }
-
-    fn wire_status(&self, status: Status) -> Remap {
-        if self.features.contains(Feature::Xerror) {
-            return Remap::Send(status);
-        }
-        let remap = remap_without_xerror(status, self.features.contains(Feature::Collections));
-        // A plain memcached client takes any number it does not know for an error, which is all it has to know.
-        match (remap, self.kind()) {
-            (Remap::Close, ConnectionKind::Memcached) => Remap::Send(status),
-            (remap, _) => remap,
-        }
-    }
-
-    /// Error bodies are for those who negotiated JSON; others get none.
-    fn json_body(&self, composer: &Composer, status: Status, body: &str, out: &mut Output) {
-        let response = composer.response(status);
-        if self.features.contains(Feature::Json) {
-            Response {
-                datatype: Datatype::JSON,
-                value: body.as_bytes(),
-                ..response
-            }
-            .write(out.buffer());
-        } else {
-            response.write(out.buffer());
-        }
     }
 
     /// The cluster map goes with it, unless the client asked not to get the same one twice and has it already.
@@ -142,23 +117,49 @@ impl Session {
         let Some(config) = config else {
             return response.write(out.buffer());
         };
-        let has_it = self.map_sent.is_some_and(|sent| sent >= config.revision);
-        if has_it
-            && self
-                .features
-                .contains(Feature::DedupeNotMyVbucketClustermap)
-        {
+        let features = self.protocol.features;
+        let is_deduplicated = features.contains(Feature::DedupeNotMyVbucketClustermap);
+        if is_deduplicated && self.map.has(config.revision) {
             return response.write(out.buffer());
         }
-        self.map_sent = Some(config.revision);
-        self.map_told = Some(config.revision);
-        let (value, datatype) = self.map_bytes(&config);
+        self.map.note_sent(config.revision);
+        let (value, datatype) = self.protocol.cluster_map_bytes(&config);
         Response {
             value,
             datatype,
             ..response
         }
         .write(out.buffer());
+    }
+}
+
+impl NegotiatedProtocol {
+    /// The status as this client understands it.
+    fn wire_status(&self, status: Status) -> Remap {
+        if self.features.contains(Feature::Xerror) {
+            return Remap::Send(status);
+        }
+        let remap = remap_without_xerror(status, self.features.contains(Feature::Collections));
+        // A plain memcached client takes any number it does not know for an error, which is all it has to know.
+        match (remap, self.kind()) {
+            (Remap::Close, ConnectionKind::Memcached) => Remap::Send(status),
+            (remap, _) => remap,
+        }
+    }
+
+    /// Composes an error reply. Only clients that negotiated JSON get the body.
+    fn json_body(&self, composer: &Composer, status: Status, body: &str, out: &mut Output) {
+        let response = composer.response(status);
+        if self.features.contains(Feature::Json) {
+            Response {
+                datatype: Datatype::JSON,
+                value: body.as_bytes(),
+                ..response
+            }
+            .write(out.buffer());
+        } else {
+            response.write(out.buffer());
+        }
     }
 }
 

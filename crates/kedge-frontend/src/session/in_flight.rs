@@ -7,9 +7,11 @@
 //! * A retrieval of several keys in the text protocol has a slot for each document that it waits for; it is alone all
 //!   the same, as every one of its parts is.
 
-use super::parked_state::{Changing, Looking, Observing, Suspended};
 use kedge_protocol::binary::Opcode;
 use kedge_types::limits::UNORDERED_COMMANDS_MAX;
+
+use super::parked_state::{Changing, Looking, Observing, Suspended};
+use super::{Composer, NegotiatedProtocol};
 
 /// The form of the reply of a parked command.
 #[derive(Debug)]
@@ -61,14 +63,36 @@ pub(crate) enum ReplyKind {
     Part,
 }
 
+/// The fields of a request that its reply needs, and its start.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestTag {
+    pub(crate) opcode: Opcode,
+    pub(crate) opaque: u32,
+    /// The start of its execution, nanoseconds of the monotonic clock.
+    pub(crate) start_ns: u64,
+}
+
+impl RequestTag {
+    /// The tag of a command of the text protocol, which has neither opcode nor opaque.
+    pub(crate) fn of_text(start_ns: u64) -> Self {
+        Self {
+            opcode: Opcode::Noop,
+            opaque: 0,
+            start_ns,
+        }
+    }
+
+    /// The composer of its reply.
+    pub(crate) fn composer(self, protocol: &NegotiatedProtocol) -> Composer {
+        protocol.composer_of(self.opcode.wire(), self.opaque, Some(self.opcode))
+    }
+}
+
 /// A parked command.
 #[derive(Debug)]
 pub(crate) struct InFlightRequest {
-    pub(crate) opcode: Opcode,
-    pub(crate) opaque: u32,
+    pub(crate) tag: RequestTag,
     pub(crate) kind: ReplyKind,
-    /// When it began, nanoseconds of the monotonic clock.
-    pub(crate) start_ns: u64,
 }
 
 /// The parked commands of one connection.
@@ -100,7 +124,7 @@ impl InFlightRequests {
     }
 
     /// Parks a command in [`Self::next_slot`]. `alone`: nothing may start before it ends.
-    pub(crate) fn park(&mut self, flight: InFlightRequest, alone: bool) {
+    pub(crate) fn park(&mut self, request: InFlightRequest, alone: bool) {
         let slot = usize::from(self.next_slot());
         assert!(
             slot < UNORDERED_COMMANDS_MAX,
@@ -109,7 +133,7 @@ impl InFlightRequests {
         if slot == self.slots.len() {
             self.slots.push(None);
         }
-        self.slots[slot] = Some(flight);
+        self.slots[slot] = Some(request);
         self.count += 1;
         self.alone |= alone;
     }
@@ -126,14 +150,14 @@ impl InFlightRequests {
 
     /// Takes a command that ended; `None` when there is none in the slot.
     pub(crate) fn take(&mut self, slot: u8) -> Option<InFlightRequest> {
-        let flight = self.slots.get_mut(usize::from(slot))?.take()?;
+        let request = self.slots.get_mut(usize::from(slot))?.take()?;
         self.count -= 1;
         if self.count == 0 {
             self.alone = false;
             // Connections are many and most never park a command again soon.
             self.slots = Vec::new();
         }
-        Some(flight)
+        Some(request)
     }
 
     /// The number of commands in flight.
@@ -146,12 +170,14 @@ impl InFlightRequests {
 mod tests {
     use super::*;
 
-    fn flight(opaque: u32) -> InFlightRequest {
+    fn request(opaque: u32) -> InFlightRequest {
         InFlightRequest {
-            opcode: Opcode::Set,
-            opaque,
+            tag: RequestTag {
+                opcode: Opcode::Set,
+                opaque,
+                start_ns: 0,
+            },
             kind: ReplyKind::Mutation,
-            start_ns: 0,
         }
     }
 
@@ -159,15 +185,15 @@ mod tests {
     fn in_order_holds_with_one_and_unordered_with_all_slots() {
         let mut in_flight = InFlightRequests::default();
         assert!(!in_flight.hold_all(false));
-        in_flight.park(flight(1), false);
+        in_flight.park(request(1), false);
         assert!(in_flight.hold_all(false));
         assert!(!in_flight.hold_all(true));
         for opaque in 2..=UNORDERED_COMMANDS_MAX as u32 {
             assert!(!in_flight.hold_all(true));
-            in_flight.park(flight(opaque), false);
+            in_flight.park(request(opaque), false);
         }
         assert!(in_flight.hold_all(true), "all slots are taken");
-        assert_eq!(in_flight.take(4).unwrap().opaque, 5);
+        assert_eq!(in_flight.take(4).unwrap().tag.opaque, 5);
         assert_eq!(in_flight.next_slot(), 4, "a free slot is used again");
         assert!(in_flight.take(4).is_none(), "a command ends once");
         assert!(!in_flight.hold_all(true));
@@ -176,7 +202,7 @@ mod tests {
     #[test]
     fn one_that_is_alone_holds_everything_until_it_ends() {
         let mut in_flight = InFlightRequests::default();
-        in_flight.park(flight(1), true);
+        in_flight.park(request(1), true);
         assert!(in_flight.hold_all(true));
         assert!(in_flight.take(0).is_some());
         assert!(!in_flight.hold_all(true));

@@ -1,62 +1,52 @@
-//! One connection's conversation: what was negotiated, who logged in, which bucket, what is in flight.
+//! The session of one connection: its protocol, its user, its bucket, and its commands in flight.
 //!
-//! A [`Session`] knows no socket. `conversation` gives it the bytes that came and composes the replies; so it is tested by
-//! value. Rules of order: see [`in_flight`].
+//! A [`Session`] knows no socket. `conversation` gives it the bytes that were received and composes the replies, so that
+//! tests need no socket either. The order of replies: see [`in_flight`].
 
 mod answer;
+mod client_map;
 mod compose;
 #[cfg(test)]
 mod counting;
 mod dcp_state;
 mod failure;
 mod in_flight;
+mod login_state;
+mod negotiated;
 mod parked_state;
+mod privileges;
 mod rights;
 #[cfg(test)]
 pub(crate) mod tests;
 mod turn;
-mod visibility;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use kedge_auth::{Part, ServerSession, UserStore};
+use kedge_auth::UserStore;
 use kedge_bucket::{Bucket, Cookie};
-use kedge_cluster::{CLUSTER_USER, Config, Revision};
-use kedge_protocol::binary::{ConnectionKind, Feature, Features, Opcode};
-use kedge_types::Datatype;
+use kedge_protocol::binary::ConnectionKind;
 
-pub(crate) use answer::{AnswerForm, StatAnswer};
+pub(crate) use answer::{AnswerForm, StatAnswer, StatInProgress};
+pub(crate) use client_map::ClientMap;
 pub(crate) use compose::{Composer, copies_long, inflated};
+pub(crate) use dcp_state::DcpState;
 pub(crate) use failure::Failure;
-pub(crate) use in_flight::{InFlightRequest, InFlightRequests, ReplyKind};
+pub(crate) use in_flight::{InFlightRequest, InFlightRequests, ReplyKind, RequestTag};
+pub(crate) use login_state::LoginState;
+pub(crate) use negotiated::NegotiatedProtocol;
 pub(crate) use parked_state::{
-    Changing, Looking, Observing, Retrieval, RetrievalState, RetrievedDocument, Suspended, TextStep,
+    Changing, Looking, Observing, Retrieval, RetrievalState, RetrievedDocument, Suspended,
+    TextState, TextStep,
 };
+pub(crate) use privileges::EffectivePrivileges;
 pub(crate) use rights::Rights;
 pub(crate) use turn::SessionTurn;
 
 use crate::cookie::ConnectionId;
-use crate::histogram::Style;
 use crate::inbox::Port;
 use crate::memcached_connections::ConnectionListing;
-use crate::metrics::{ClientPlace, Metrics};
-use crate::newcomers::{Newcomer, Newcomers};
 use crate::shared::Shared;
-use dcp_state::DcpState;
-
-/// The dialect of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Dialect {
-    /// Binary, with Couchbase's extensions, on the KV port.
-    Couchbase,
-    /// The memcached port, before its first byte.
-    Undecided,
-    /// Binary on the memcached port.
-    MemcachedBinary,
-    /// Text on the memcached port.
-    MemcachedText,
-}
 
 /// Why a session took no more bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,55 +78,28 @@ pub(crate) enum Flow {
     Close,
 }
 
-/// A parked command that ended, without the kind of its reply.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ended {
-    pub(crate) opcode: Opcode,
-    pub(crate) opaque: u32,
-    pub(crate) start_ns: u64,
-}
-
-/// One connection's conversation.
+/// The session of one connection.
 pub(crate) struct Session {
     id: ConnectionId,
-    pub(crate) dialect: Dialect,
-    pub(crate) features: Features,
-    /// The form of histograms that the client reads, by the name that it gave itself.
-    pub(crate) histograms: Style,
+    /// The address of the server that the client connected to.
     pub(crate) local: IpAddr,
     pub(crate) peer: SocketAddr,
-    /// The user that logged in.
-    pub(crate) user: Option<Box<str>>,
-    /// True if it logged in as a user of the memcached port's `authfile`.
-    pub(crate) of_auth_file: bool,
-    /// True if it has to log in first.
-    needs_login: bool,
-    /// Its place in the list of the memcached port's connections.
+    /// The entry in the list of the memcached port's connections.
     listed: Option<ConnectionListing>,
-    /// Its place among connections that have not logged in, while it is one.
-    pub(crate) newcomer: Option<Newcomer>,
-    /// Its place among the clients that logged in.
-    place: Option<ClientPlace>,
-    /// A login under way.
-    pub(crate) login: Option<Box<ServerSession>>,
+    pub(crate) protocol: NegotiatedProtocol,
+    pub(crate) login: LoginState,
+    /// The selected bucket.
     pub(crate) bucket: Option<Arc<Bucket>>,
-    /// The privileges of the user in all of the bucket.
-    pub(crate) rights: Rights,
-    /// The privileges beyond that, in parts of it.
-    parts: Vec<Part>,
+    /// The privileges of the user in the selected bucket.
+    pub(crate) privileges: EffectivePrivileges,
+    pub(crate) map: ClientMap,
     pub(crate) in_flight: InFlightRequests,
-    /// The newest cluster map of its bucket that the client was sent.
-    pub(crate) map_sent: Option<Revision>,
-    /// The newest whose version it was told.
-    pub(crate) map_told: Option<Revision>,
-    /// Bytes of a text value that are still to be skipped.
-    pub(crate) swallow: u64,
-    /// A retrieval of the text protocol that waits for documents.
-    pub(crate) retrieval: Option<Box<Retrieval>>,
-    /// An answer to STAT of which a part is still to be made.
-    pub(crate) telling: Option<Box<StatAnswer>>,
+    /// The state of the text protocol between two calls.
+    pub(crate) text: TextState,
+    /// The answer to STAT in progress.
+    pub(crate) stat: StatInProgress,
     /// The state since DCP_OPEN.
-    dcp: DcpState,
+    pub(crate) dcp: DcpState,
 }
 
 impl Session {
@@ -147,96 +110,38 @@ impl Session {
         peer: SocketAddr,
         shared: &Shared,
     ) -> Self {
+        let needs_login = port == Port::Kv || shared.memcached_rules.login;
         let mut session = Self {
             id,
-            dialect: match port {
-                Port::Kv => Dialect::Couchbase,
-                Port::Memcached => Dialect::Undecided,
-            },
-            features: Features::NONE,
-            histograms: Style::Json,
             local,
             peer,
-            user: None,
-            of_auth_file: false,
-            needs_login: port == Port::Kv || shared.memcached_rules.login,
             listed: (port == Port::Memcached).then(|| shared.memcached_connections.add(peer)),
-            newcomer: None,
-            place: None,
-            login: None,
+            protocol: NegotiatedProtocol::new(port),
+            login: LoginState::new(needs_login),
             bucket: None,
-            rights: Rights::NONE,
-            parts: Vec::new(),
+            privileges: EffectivePrivileges::default(),
+            map: ClientMap::default(),
             in_flight: InFlightRequests::default(),
-            map_sent: None,
-            map_told: None,
-            swallow: 0,
-            retrieval: None,
-            telling: None,
-            dcp: DcpState::Not,
+            text: TextState::default(),
+            stat: StatInProgress::default(),
+            dcp: DcpState::default(),
         };
         session.refresh(shared);
         session
     }
 
+    #[inline]
     pub(crate) fn kind(&self) -> ConnectionKind {
-        match self.dialect {
-            Dialect::Couchbase => ConnectionKind::Couchbase,
-            _ => ConnectionKind::Memcached,
-        }
-    }
-
-    /// The port that it came in on.
-    pub(crate) fn port(&self) -> Port {
-        match self.dialect {
-            Dialect::Couchbase => Port::Kv,
-            _ => Port::Memcached,
-        }
+        self.protocol.kind()
     }
 
     pub(crate) fn id(&self) -> ConnectionId {
         self.id
     }
 
-    /// Returns whether commands on documents are allowed as far as logging in goes. The memcached port needs no login unless
-    /// it was told otherwise, as only the machine itself reaches it then.
-    pub(crate) fn is_authenticated(&self) -> bool {
-        self.user.is_some() || !self.needs_login
-    }
-
-    /// Its number in the list of the memcached port's connections.
+    /// The number in the list of the memcached port's connections.
     pub(crate) fn listed_as(&self) -> Option<u64> {
         self.listed.as_ref().map(ConnectionListing::id)
-    }
-
-    pub(crate) fn speaks_text(&self) -> bool {
-        self.dialect == Dialect::MemcachedText
-    }
-
-    /// Lists it among the connections that have not logged in, or takes it off, as it is now.
-    pub(crate) fn note_login(&mut self, newcomers: &Newcomers) {
-        match self.newcomer {
-            Some(newcomer) if self.is_authenticated() => {
-                newcomers.leave(newcomer);
-                self.newcomer = None;
-            }
-            None if !self.is_authenticated() => {
-                self.newcomer = Some(newcomers.enter(self.peer.ip(), self.id));
-            }
-            _ => {}
-        }
-    }
-
-    /// Takes a place among the clients for a user that logs in; other nodes have places of their own. False when there is none.
-    pub(crate) fn take_place(&mut self, shared: &Shared, user: &str) -> bool {
-        let is_client = user != CLUSTER_USER && self.kind() == ConnectionKind::Couchbase;
-        if !is_client {
-            self.place = None;
-        } else if self.place.is_none() {
-            self.place = ClientPlace::take(&shared.metrics, shared.limits.clients_max());
-            return self.place.is_some();
-        }
-        true
     }
 
     /// The cookie of the next parked command.
@@ -245,90 +150,61 @@ impl Session {
         self.id.cookie(self.in_flight.next_slot())
     }
 
-    /// Whether commands of this connection are being executed.
+    /// The number of commands in execution.
     pub(crate) fn in_flight(&self) -> usize {
-        self.in_flight.len() + usize::from(self.is_telling())
+        self.in_flight.len() + usize::from(self.stat.is_active())
     }
 
-    /// Whether nothing may start before a command in flight has ended.
+    /// Returns true if no command may start before one in flight has ended.
     pub(crate) fn is_held(&self) -> bool {
-        self.is_telling() || self.in_flight.hold_all(self.is_unordered())
+        self.stat.is_active() || self.in_flight.hold_all(self.protocol.is_unordered())
     }
 
-    pub(crate) fn is_unordered(&self) -> bool {
-        self.features.contains(Feature::UnorderedExecution)
-    }
-
-    /// Looks again at the buckets and users, which changed: a bucket that was dropped is let go of, and what the user
-    /// may do is worked out anew.
+    /// Follows a change of the buckets or users: forgets a bucket that was dropped, and computes the privileges anew.
     pub(crate) fn refresh(&mut self, shared: &Shared) {
         if let Some(bucket) = &self.bucket {
             let current = shared.registry.get(bucket.name());
             if !current.is_some_and(|current| Arc::ptr_eq(&current, bucket)) {
                 self.bucket = None;
-                self.forget_maps();
-                self.stop_telling();
+                self.map = ClientMap::default();
+                self.stat.cancel();
             }
         }
-        if self.bucket.is_none() && self.dialect != Dialect::Couchbase {
+        if self.bucket.is_none() && self.kind() == ConnectionKind::Memcached {
             let name = shared.memcached_bucket.as_deref();
             self.bucket = name.and_then(|name| shared.registry.get(name));
         }
-        let parts = std::mem::take(&mut self.parts);
-        self.work_out_rights(shared, &shared.users.read());
-        // What follows parts of a bucket was allowed to as the parts were.
-        let may_follow = self.rights.allow(Rights::STREAM)
-            || (self.may_somewhere(Rights::STREAM) && self.parts == parts);
-        if self.bucket.is_none() || !may_follow {
-            self.stop_following();
+        let before = std::mem::take(&mut self.privileges);
+        self.update_privileges(shared, &shared.users.read());
+        if self.bucket.is_none() || !self.privileges.keep_streams(&before) {
+            self.dcp.end();
         }
     }
 
-    /// Forgets the maps that the client was sent: they were of another bucket.
-    pub(crate) fn forget_maps(&mut self) {
-        self.map_sent = None;
-        self.map_told = None;
+    /// Selects a bucket, or none.
+    pub(crate) fn select_bucket(
+        &mut self,
+        bucket: Option<Arc<Bucket>>,
+        shared: &Shared,
+        users: &UserStore,
+    ) {
+        self.bucket = bucket;
+        self.map = ClientMap::default();
+        self.update_privileges(shared, users);
     }
 
-    /// Works out what the user may do with the bucket that is selected now.
-    pub(crate) fn work_out_rights(&mut self, shared: &Shared, users: &UserStore) {
+    fn update_privileges(&mut self, shared: &Shared, users: &UserStore) {
         let bucket = self.bucket.as_deref().map(Bucket::name);
         let is_memcacheds = bucket.is_none() || bucket == shared.memcached_bucket.as_deref();
-        self.rights = match &self.user {
-            user if is_memcacheds && self.is_guest() => {
-                let own = user.as_deref().map(|user| Rights::of(users, user, bucket));
-                Rights::MEMCACHED.and(own.unwrap_or(Rights::NONE))
-            }
-            Some(user) => Rights::of(users, user, bucket),
-            None => Rights::NONE,
-        };
-        self.parts = match (&self.user, bucket) {
-            (Some(user), Some(bucket)) if self.rights != Rights::ALL => {
-                users.roles_of(user).parts(bucket)
-            }
-            _ => Vec::new(),
-        };
+        let is_guest = self.kind() == ConnectionKind::Memcached && self.login.is_memcached_guest();
+        let user = self.login.user();
+        self.privileges =
+            EffectivePrivileges::compute(users, user, bucket, is_memcacheds && is_guest);
     }
 
-    /// Returns whether it may do what anyone may do on the memcached port, whoever it is.
-    fn is_guest(&self) -> bool {
-        self.dialect != Dialect::Couchbase && (!self.needs_login || self.of_auth_file)
-    }
-
-    /// The bytes of a cluster map as this client takes them.
-    pub(crate) fn map_bytes<'c>(&self, config: &'c Config) -> (&'c [u8], Datatype) {
-        let json = self.features.contains(Feature::Json);
-        let datatype = if json { Datatype::JSON } else { Datatype::RAW };
-        if self.features.contains(Feature::SnappyEverywhere) {
-            (&config.snappy, datatype.union(Datatype::SNAPPY))
-        } else {
-            (&config.json, datatype)
-        }
-    }
-
-    /// Counts a failed login.
-    pub(crate) fn login_failed(&mut self, metrics: &Metrics) {
-        Metrics::count(&metrics.auth_errors);
-        self.login = None;
+    /// Lists the connection as its login requires.
+    pub(crate) fn update_login_list(&mut self, shared: &Shared) {
+        let from = self.peer.ip();
+        self.login.update_list(&shared.newcomers, from, self.id);
     }
 }

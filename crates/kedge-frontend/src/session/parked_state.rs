@@ -6,6 +6,7 @@ use std::sync::Arc;
 use kedge_bucket::{Item, Mutated};
 use kedge_subdoc::{Mutation, OwnedSpec, Surroundings};
 use kedge_types::{Cas, Status, VbId};
+
 /// A lookup that waits for its document.
 #[derive(Debug)]
 pub(crate) struct Looking {
@@ -85,4 +86,29 @@ pub(crate) enum RetrievalState {
     Waits(u8),
     Document(Item, Cas),
     Nothing,
+}
+
+/// The state of a connection of the text protocol between two calls.
+#[derive(Debug, Default)]
+pub(crate) struct TextState {
+    /// Bytes of a refused value that are still to be skipped.
+    swallow: u64,
+    /// A retrieval that waits for documents.
+    pub(crate) retrieval: Option<Box<Retrieval>>,
+}
+
+impl TextState {
+    /// Sets the number of bytes to skip before the next command.
+    pub(crate) fn swallow(&mut self, bytes: u64) {
+        self.swallow = bytes;
+    }
+
+    /// Skips the bytes of a refused value that are among the next `bytes`. Returns their number, and true if the value has
+    /// ended.
+    #[inline]
+    pub(crate) fn skip(&mut self, bytes: usize) -> (usize, bool) {
+        let skipped = self.swallow.min(bytes as u64);
+        self.swallow -= skipped;
+        (skipped as usize, self.swallow == 0)
+    }
 }

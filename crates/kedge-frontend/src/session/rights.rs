@@ -1,7 +1,4 @@
-//! What the user of a connection may do with its bucket, worked out once and not per command.
-//!
-//! Most users have their privileges in the whole bucket: for them a command costs one AND. Who has roles for scopes or
-//! collections pays for a look at the names of the collection, and only where the whole bucket does not suffice.
+//! Sets of privileges, and the checks that commands make with them. See [`EffectivePrivileges`](super::EffectivePrivileges).
 
 use std::sync::Arc;
 
@@ -95,38 +92,38 @@ impl Rights {
 }
 
 impl Session {
-    /// The selected bucket, if the user may do this with all of it.
+    /// The selected bucket, if the user has these privileges in all of it.
     ///
     /// # Errors
     /// `NoBucket`, `AccessDenied`.
     #[inline]
     pub(crate) fn bucket(&self, needed: Rights) -> Result<&Arc<Bucket>, Failure> {
         let bucket = self.selected()?;
-        if self.rights.allow(needed) {
+        if self.privileges.allow(needed) {
             Ok(bucket)
         } else {
-            Err(self.rights.denied(needed))
+            Err(self.privileges.rights().denied(needed))
         }
     }
 
-    /// The selected bucket, if the user may do this with some part of it at least.
+    /// The selected bucket, if the user has these privileges in at least a part of it.
     ///
     /// # Errors
     /// `NoBucket`, `AccessDenied`.
     pub(crate) fn bucket_somewhere(&self, needed: Rights) -> Result<&Arc<Bucket>, Failure> {
         let bucket = self.selected()?;
-        if self.may_somewhere(needed) {
+        if self.privileges.allow_somewhere(needed) {
             Ok(bucket)
         } else {
-            Err(self.rights.denied(needed))
+            Err(self.privileges.rights().denied(needed))
         }
     }
 
-    /// The selected bucket, if the user may do this with the documents of the collection.
+    /// The selected bucket, if the user has these privileges in the collection.
     ///
     /// # Errors
-    /// `NoBucket`, `AccessDenied`; `UnknownCollection` when the user may do nothing at all there, so that nobody
-    /// learns of collections that are none of its business.
+    /// `NoBucket`, `AccessDenied`; `UnknownCollection` for a user without any privilege there, who must not learn that the
+    /// collection exists.
     #[inline]
     pub(crate) fn collection(
         &self,
@@ -134,12 +131,16 @@ impl Session {
         needed: Rights,
     ) -> Result<&Arc<Bucket>, Failure> {
         let bucket = self.selected()?;
-        if !self.rights.allow(needed) {
-            self.part(bucket, collection, needed)?;
+        if !self.privileges.allow(needed) {
+            self.check_collection(bucket, collection, needed)?;
         }
         Ok(bucket)
     }
 
+    /// The selected bucket.
+    ///
+    /// # Errors
+    /// `NoBucket`.
     #[inline]
     pub(crate) fn selected(&self) -> Result<&Arc<Bucket>, Failure> {
         self.bucket.as_ref().ok_or(Failure::new(
@@ -148,27 +149,26 @@ impl Session {
         ))
     }
 
-    /// Whether the user may do this with the whole bucket or a part of it.
-    pub(crate) fn may_somewhere(&self, needed: Rights) -> bool {
-        let in_part = |part: &kedge_auth::Part| self.rights.0.and(part.privileges());
-        self.rights.allow(needed) || self.parts.iter().any(|it| in_part(it).allow(needed.0))
-    }
-
-    /// The privileges of the user in a collection whose bucket alone does not allow what is needed.
+    /// Checks the privileges in a collection, where those in the whole bucket do not suffice.
     #[cold]
-    fn part(&self, bucket: &Bucket, id: CollectionId, needed: Rights) -> Result<(), Failure> {
-        let mut held = self.rights.0;
-        if let Some((scope, collection)) = bucket.manifest().collection(id) {
-            let covering = self.parts.iter();
-            let covering = covering.filter(|part| part.covers(&scope.name, Some(&collection.name)));
-            held = covering.fold(held, |held, part| held.and(part.privileges()));
-        }
-        let held = Rights(held);
+    fn check_collection(
+        &self,
+        bucket: &Bucket,
+        id: CollectionId,
+        needed: Rights,
+    ) -> Result<(), Failure> {
+        let manifest = bucket.manifest();
+        let held = match manifest.collection(id) {
+            Some((scope, collection)) => {
+                self.privileges.in_collection(&scope.name, &collection.name)
+            }
+            None => self.privileges.rights(),
+        };
         if held.allow(needed) {
             return Ok(());
         }
-        // Who has no role in the bucket at all is none of those that were let in with a part of it.
-        if held == Rights::ACCESS && self.features.contains(Feature::Collections) {
+        // `ACCESS` alone is what a role in another part of the bucket gives. A user without any role lacks even that.
+        if held == Rights::ACCESS && self.protocol.features.contains(Feature::Collections) {
             return Err(Failure::HIDDEN);
         }
         Err(held.denied(needed))

@@ -19,8 +19,10 @@ use kedge_node::pools::TaskPools;
 use kedge_node::registry::{BucketRegistry, RegistrySetup};
 use kedge_node::users::Users;
 use kedge_protocol::binary::commands::Hello;
-use kedge_protocol::binary::{FrameInfos, Opcode, ParseReply, RequestWriter, parse_response};
-use kedge_types::{Cas, Durability, DurabilityLevel, Status, SystemClock, VbId};
+use kedge_protocol::binary::{
+    Feature, Features, FrameInfos, Opcode, ParseReply, RequestWriter, parse_response,
+};
+use kedge_types::{Cas, Datatype, Durability, DurabilityLevel, Status, SystemClock, VbId};
 use mio::{Poll, Waker};
 
 use super::*;
@@ -30,6 +32,7 @@ use crate::delayed_flush::DelayedFlush;
 use crate::inbox::{FrontEnds, Message};
 use crate::limits::Limits;
 use crate::memcached_rules::MemcachedRules;
+use crate::metrics::Metrics;
 use crate::request_memory::RequestMemory;
 use crate::stat_timings::StatTimings;
 use crate::text_exec::recache::RecacheStates;
@@ -132,7 +135,7 @@ pub(crate) fn turn<'t>(
         last_ns: now.mono_ns,
         until_ns: u64::MAX,
         longest: None,
-        lends: false,
+        may_offload: false,
         flush_requests,
     }
 }
@@ -149,7 +152,7 @@ impl Rig {
         let mut session = Session::new(ConnectionId::new(0, 5, 77), port, local, peer, &shared);
         let bucket = shared.registry.get("default").unwrap();
         if port == Port::Kv {
-            session.user = Some("app".into());
+            session.login.log_in("app");
             session.bucket = Some(bucket.clone());
             session.refresh(&shared);
         }
@@ -362,7 +365,7 @@ fn hello_and_select_bucket_are_refused_while_commands_are_in_flight() {
     rig.sync();
     rig.give(&hello);
     assert_eq!(rig.replies(), [(1, OK), (2, OK)]);
-    assert_eq!(rig.session.features, Features::NONE);
+    assert_eq!(rig.session.protocol.features, Features::NONE);
 }
 
 #[test]

@@ -21,7 +21,7 @@ pub(crate) struct SessionTurn<'t> {
     /// The command of the connection that took longest since [`Self::begin_slice`], and how long, in nanoseconds.
     pub(crate) longest: Option<(&'static str, u64)>,
     /// True if requests that take long are left to tasks.
-    pub(crate) lends: bool,
+    pub(crate) may_offload: bool,
     /// Buckets in which a command was parked during the turn.
     pub(crate) flush_requests: &'t mut Vec<Arc<Bucket>>,
 }

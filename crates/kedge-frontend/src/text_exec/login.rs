@@ -4,7 +4,6 @@
 use kedge_auth::{Mechanism, Step};
 use kedge_bucket::Timing;
 use kedge_node::output::Output;
-use kedge_protocol::binary::Opcode;
 use kedge_protocol::text::limits::{LINE_BYTES_MAX, LOGIN_VALUE_BYTES_MAX};
 use kedge_protocol::text::{Parsed, Store, StoreMode, TextCommand, TextLimits, parse, reply};
 use kedge_types::Status;
@@ -14,7 +13,7 @@ use super::{TextOutcome, ended, write_status};
 use crate::commands::{auth_file_user, log_in_of_auth_file, submit_login, take_login};
 use crate::inbox::Login;
 use crate::metrics::Metrics;
-use crate::session::{Halt, InFlightRequest, ReplyKind, Session, SessionTurn};
+use crate::session::{Halt, InFlightRequest, ReplyKind, RequestTag, Session, SessionTurn};
 
 const UNAUTHENTICATED: &str = "unauthenticated";
 const BAD_TOKEN: &str = "bad authentication token format";
@@ -47,7 +46,7 @@ pub(super) fn on_bytes(
             let too_long = swallow > LOGIN_VALUE_BYTES_MAX as u64;
             let text = if too_long { TOO_LONG } else { UNAUTHENTICATED };
             reply::write_client_error(out.buffer(), text);
-            session.swallow = swallow;
+            session.text.swallow(swallow);
             (consumed, (close || too_long).then_some(Halt::Close))
         }
         Parsed::Command { command, consumed } => match command {
@@ -92,13 +91,11 @@ fn log_in(
         return TextOutcome::Answered;
     }
     submit_login(session, shared, Mechanism::Plain, message);
-    let flight = InFlightRequest {
-        opcode: Opcode::SaslAuth,
-        opaque: 0,
+    let request = InFlightRequest {
+        tag: RequestTag::of_text(start_ns),
         kind: ReplyKind::Login,
-        start_ns,
     };
-    session.park(turn, flight, true);
+    session.park(turn, request, true);
     TextOutcome::Parked
 }
 

@@ -16,7 +16,6 @@ mod tests;
 use crate::session::TextStep;
 use kedge_bucket::{Bucket, Meta, Outcome as BucketOutcome, Read, Timing, Write};
 use kedge_node::output::Output;
-use kedge_protocol::binary::Opcode;
 use kedge_protocol::text::{Parsed, TextCommand, TextLimits, parse, reply};
 use kedge_types::{Cas, CollectionId, DocKey, Status, VbId};
 use std::sync::Arc;
@@ -26,7 +25,9 @@ pub(crate) use meta::with_key as with_meta_key;
 pub(crate) use retrieval::on_part;
 pub(crate) use suspend::resume;
 
-use crate::session::{Halt, InFlightRequest, ReplyKind, Rights, Session, SessionTurn, Suspended};
+use crate::session::{
+    Halt, InFlightRequest, ReplyKind, RequestTag, Rights, Session, SessionTurn, Suspended,
+};
 use crate::text_status::write_status;
 
 /// The outcome of a command.
@@ -133,17 +134,14 @@ impl Exec<'_, '_> {
     }
 
     fn park(&mut self, step: TextStep) -> TextOutcome {
-        let flight = InFlightRequest {
-            // No opcode of the binary protocol; a flight has one all the same.
-            opcode: Opcode::Noop,
-            opaque: 0,
+        let request = InFlightRequest {
+            tag: RequestTag::of_text(self.start_ns),
             kind: ReplyKind::Text(Box::new(Suspended {
                 bytes: self.bytes.into(),
                 step,
             })),
-            start_ns: self.start_ns,
         };
-        self.session.park(self.turn, flight, true);
+        self.session.park(self.turn, request, true);
         TextOutcome::Parked
     }
 }
@@ -161,13 +159,10 @@ pub(crate) fn on_bytes(
     };
     let mut at = 0;
     loop {
-        if session.swallow > 0 {
-            let skipped = session.swallow.min((bytes.len() - at) as u64);
-            session.swallow -= skipped;
-            at += skipped as usize;
-            if session.swallow > 0 {
-                return (at, Halt::NeedBytes(1));
-            }
+        let (skipped, has_ended) = session.text.skip(bytes.len() - at);
+        at += skipped;
+        if !has_ended {
+            return (at, Halt::NeedBytes(1));
         }
         if session.is_held() {
             return (at, Halt::Parked);
@@ -178,7 +173,7 @@ pub(crate) fn on_bytes(
         if turn.was_over() {
             return (at, Halt::Slice);
         }
-        if !session.is_authenticated() {
+        if !session.login.is_authenticated() {
             let (consumed, halt) = login::on_bytes(session, turn, &bytes[at..], out);
             at += consumed;
             if let Some(halt) = halt {
@@ -196,13 +191,14 @@ pub(crate) fn on_bytes(
             } => {
                 out.buffer().extend_from_slice(reply);
                 at += consumed;
-                session.swallow = swallow;
+                session.text.swallow(swallow);
                 if close {
                     return (at, Halt::Close);
                 }
             }
             Parsed::Command { command, consumed }
-                if turn.lends && session.is_long_text(&command, &bytes[at..at + consumed]) =>
+                if turn.may_offload
+                    && session.is_long_text(&command, &bytes[at..at + consumed]) =>
             {
                 return (at, Halt::Long(consumed));
             }

@@ -11,7 +11,6 @@ use std::collections::VecDeque;
 
 use kedge_bucket::{Completion, Outcome as BucketOutcome, Timing};
 use kedge_node::output::Output;
-use kedge_protocol::binary::Opcode;
 use kedge_protocol::text::{Retrieve, reply};
 use kedge_types::limits::UNORDERED_COMMANDS_MAX;
 use kedge_types::{Cas, Status};
@@ -20,7 +19,8 @@ use super::classic::{is_durable, write_item};
 use super::{Exec, TextOutcome, ended, target, write_status};
 use crate::commands::document;
 use crate::session::{
-    InFlightRequest, ReplyKind, Retrieval, RetrievalState, RetrievedDocument, Session, SessionTurn,
+    InFlightRequest, ReplyKind, RequestTag, Retrieval, RetrievalState, RetrievedDocument, Session,
+    SessionTurn,
 };
 
 /// The document of `key` was parked in `slot`, which [`next_slot`](crate::session::InFlightRequests::next_slot) gave; the
@@ -55,14 +55,11 @@ pub(super) fn begin<'k>(
 
 fn park(session: &mut Session, turn: &mut SessionTurn<'_>, start_ns: u64) -> RetrievalState {
     let slot = session.in_flight.next_slot();
-    let flight = InFlightRequest {
-        // No opcode of the binary protocol; a flight has one all the same.
-        opcode: Opcode::Noop,
-        opaque: 0,
+    let request = InFlightRequest {
+        tag: RequestTag::of_text(start_ns),
         kind: ReplyKind::Part,
-        start_ns,
     };
-    session.park(turn, flight, true);
+    session.park(turn, request, true);
     RetrievalState::Waits(slot)
 }
 
@@ -74,7 +71,7 @@ pub(crate) fn on_part(
     completion: Completion,
     out: &mut Output,
 ) {
-    if let Some(mut retrieval) = session.retrieval.take() {
+    if let Some(mut retrieval) = session.text.retrieval.take() {
         retrieval.arrived(slot, completion);
         go_on(session, turn, retrieval, out, look);
     }
@@ -108,7 +105,7 @@ fn go_on(
         }
     }
     if !retrieval.parts.is_empty() {
-        session.retrieval = Some(retrieval);
+        session.text.retrieval = Some(retrieval);
         return TextOutcome::Parked;
     }
     match retrieval.failed {

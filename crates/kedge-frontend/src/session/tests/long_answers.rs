@@ -36,8 +36,8 @@ impl Rig {
         let taken = self.out.to_vec();
         self.out = Output::default();
         let mut turn = turn(&self.shared, &mut self.flush_requests);
-        if self.session.is_telling() {
-            self.session.go_on_telling(&mut turn, &mut self.out);
+        if self.session.stat.is_active() {
+            self.session.continue_stat(&mut turn, &mut self.out);
         } else {
             self.give(&[]);
         }
@@ -51,7 +51,7 @@ impl Rig {
     /// Takes all that comes, never more at a time than the limit.
     fn take_all(&mut self) -> (Vec<u8>, usize) {
         let (mut all, mut times) = (Vec::new(), 0);
-        while !self.out.is_empty() || self.session.is_telling() {
+        while !self.out.is_empty() || self.session.stat.is_active() {
             assert!(self.out.queued() <= self.limit(), "{}", self.out.queued());
             all.extend(self.take());
             times += 1;
@@ -128,7 +128,7 @@ fn a_step_tells_of_some_collections_of_a_scope() {
     // What fits, and one step of 32 collections with the name of the scope.
     let most = rig.shared.limits.queued_bytes_max / shortest + 32 + 2;
     let (mut lines, mut times) = (0, 0);
-    while !rig.out.is_empty() || rig.session.is_telling() {
+    while !rig.out.is_empty() || rig.session.stat.is_active() {
         let taken = String::from_utf8(rig.take()).unwrap();
         assert!(taken.lines().count() <= most, "{taken}");
         lines += taken.lines().count();
@@ -159,9 +159,9 @@ fn no_command_begins_and_no_line_is_made_when_the_turn_is_over() {
     let queued = rig.out.queued();
     let mut turn = turn(&rig.shared, &mut rig.flush_requests);
     turn.until_ns = turn.last_ns;
-    rig.session.go_on_telling(&mut turn, &mut rig.out);
+    rig.session.continue_stat(&mut turn, &mut rig.out);
     assert_eq!(rig.out.queued(), queued);
-    assert!(rig.session.is_telling());
+    assert!(rig.session.stat.is_active());
 }
 
 #[test]

@@ -96,7 +96,7 @@ impl Fresh {
     fn get(&mut self) -> &mut Rig {
         let spent = |rig: &Rig| {
             let session = &rig.session;
-            session.is_dcp() || session.in_flight() > 0 || !rig.waiting.is_empty()
+            session.dcp.is_dcp() || session.in_flight() > 0 || !rig.waiting.is_empty()
         };
         if self.0.as_ref().is_none_or(spent) {
             self.0 = Some(Rig::new(self.1, Features::of(&[Feature::Xerror])));
@@ -119,8 +119,7 @@ impl Fresh {
             self.0 = Some(Rig::new(self.1, features));
         }
         let rig = self.get();
-        rig.session.rights = rights;
-        rig.session.parts.clear();
+        rig.session.privileges = rights.into();
         rig.give(&sample(opcode));
         rig.replies().first().map_or(Status::Success, |it| it.1)
     }
@@ -218,8 +217,7 @@ fn attributes_of_the_system_need_a_right_of_their_own() {
         let features = Features::of(&[Feature::Xerror, Feature::Xattr]);
         let mut rig = Rig::new(Port::Kv, features);
         let mut ask = |rights: Rights| {
-            rig.session.rights = rights;
-            rig.session.parts.clear();
+            rig.session.privileges = rights.into();
             rig.give(&several);
             rig.replies()[0].1
         };

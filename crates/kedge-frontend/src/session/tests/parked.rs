@@ -136,14 +136,14 @@ impl Rig {
     fn park(&mut self, opcode: Opcode, opaque: u32, kind: ReplyKind) -> u8 {
         let mut turn = turn(&self.shared, &mut self.flush_requests);
         let (_, slot) = ConnectionId::of(self.session.next_cookie());
-        let flight = InFlightRequest {
+        let tag = RequestTag {
             opcode,
             opaque,
-            kind,
             start_ns: turn.now.mono_ns,
         };
+        let request = InFlightRequest { tag, kind };
         self.session
-            .park(&mut turn, flight, !opcode.is_reorderable());
+            .park(&mut turn, request, !opcode.is_reorderable());
         slot
     }
 

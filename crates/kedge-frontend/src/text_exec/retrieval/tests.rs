@@ -93,13 +93,13 @@ fn run(keys: &[String], window: usize, mut pick: impl FnMut(usize) -> usize) -> 
         assert_eq!(rig.give(b"mn\r\n"), Halt::Parked, "nothing overtakes");
         rig.waiting.clear();
         let (slot, key) = source.parked.swap_remove(pick(source.parked.len()));
-        let flight = rig.session.in_flight.take(slot).unwrap();
-        assert!(matches!(flight.kind, ReplyKind::Part));
-        let mut retrieval = rig.session.retrieval.take().unwrap();
+        let request = rig.session.in_flight.take(slot).unwrap();
+        assert!(matches!(request.kind, ReplyKind::Part));
+        let mut retrieval = rig.session.text.retrieval.take().unwrap();
         retrieval.arrived(slot, Source::completion(&key));
         ask(&mut rig, &mut source, retrieval);
     }
-    assert!(rig.session.retrieval.is_none() && rig.session.in_flight() == 0);
+    assert!(rig.session.text.retrieval.is_none() && rig.session.in_flight() == 0);
     (String::from_utf8(rig.fresh()).unwrap(), source.most)
 }
 

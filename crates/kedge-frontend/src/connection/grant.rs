@@ -1,0 +1,78 @@
+//! The share of the request memory that a connection has, or waits for.
+
+use crate::cookie::ConnectionId;
+use crate::limits::RECEIVE_BUFFER_BYTES;
+use crate::request_memory::{Asker, FREE_BYTES, Room};
+use crate::shared::Shared;
+
+/// The request memory of a connection, for the request that is received or that a task executes.
+#[derive(Default)]
+pub(super) struct RequestGrant {
+    room: Option<Room>,
+    /// True if the request is not received further until memory is granted.
+    is_waiting: bool,
+}
+
+impl RequestGrant {
+    /// Returns true if a request of `need` bytes may be received further. Otherwise the connection waits for a grant.
+    pub(super) fn may_receive(
+        &mut self,
+        need: usize,
+        id: ConnectionId,
+        asker: Asker,
+        shared: &Shared,
+    ) -> bool {
+        if need <= FREE_BYTES {
+            self.release(shared);
+            return true;
+        }
+        if self.room.is_some_and(|room| room.bytes() >= need) {
+            return true;
+        }
+        if self.is_waiting {
+            return false;
+        }
+        // A line of the text protocol grows while it is received, and must not ask again for each byte.
+        let bytes = match need {
+            ..=RECEIVE_BUFFER_BYTES => need.next_power_of_two(),
+            _ => need,
+        };
+        self.release(shared);
+        self.room = shared.request_memory.ask(id, asker, bytes);
+        self.is_waiting = self.room.is_none();
+        self.room.is_some()
+    }
+
+    /// Takes the grant that the connection waited for.
+    pub(super) fn on_granted(&mut self, room: Room) {
+        self.is_waiting = false;
+        self.room = Some(room);
+    }
+
+    /// Gives the memory back.
+    pub(super) fn release(&mut self, shared: &Shared) {
+        if let Some(room) = self.room.take() {
+            shared.request_memory.give_back(room, &shared.front_ends);
+        }
+    }
+
+    /// Gives the memory back and waits for none, as the connection ends.
+    pub(super) fn end(&mut self, id: ConnectionId, shared: &Shared) {
+        self.release(shared);
+        if std::mem::take(&mut self.is_waiting) {
+            shared.request_memory.forget(id, &shared.front_ends);
+        }
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        self.is_waiting
+    }
+
+    /// The number of bytes that one receive may take, of a buffer with `room` bytes.
+    pub(super) fn receive_max(&self, room: usize, asker: Asker, shared: &Shared) -> usize {
+        match self.room {
+            None if shared.request_memory.is_scarce(asker) => FREE_BYTES.min(room),
+            _ => room,
+        }
+    }
+}

@@ -1,0 +1,433 @@
+//! A socket and the session on it: receiving, letting the session execute, sending.
+//!
+//! Bytes are received into a buffer that the connections of a thread share, and executed from there. Only the beginning
+//! of a frame whose rest has not come is kept with the connection, so an idle one holds no buffer.
+
+mod grant;
+mod offload;
+mod socket;
+mod timers;
+mod unexecuted;
+
+use std::io;
+
+use kedge_node::output::Output;
+use mio::net::TcpStream;
+
+use crate::conversation::{OffloadOutcome, OffloadedSession, OffloadedWork, Returned};
+use crate::limits::{Limits, RECEIVE_BUFFER_BYTES};
+use crate::metrics::ThreadMetrics;
+use crate::request_memory::{Asker, Room};
+use crate::session::{Flow, Halt, Session, SessionTurn};
+use crate::shared::Shared;
+use grant::RequestGrant;
+use offload::Offload;
+use socket::ClientSocket;
+use timers::{ConnectionTimers, TimedState};
+use unexecuted::UnexecutedBytes;
+
+/// The number of bytes that a connection sends in a turn, at most.
+const STREAM_TURN_BYTES: usize = 1 << 20;
+
+/// The next action of a front-end thread for a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ConnectionAction {
+    /// Wait until the socket is ready, or a parked command ends.
+    Wait,
+    /// Serve it again when the other connections have had their turn.
+    Again,
+    /// Close it.
+    Close,
+    /// Give its session to a task.
+    Offload,
+}
+
+/// A connection of a front-end thread.
+pub(crate) struct ClientConnection {
+    socket: ClientSocket,
+    pub(crate) session: Session,
+    unexecuted: UnexecutedBytes,
+    pub(crate) out: Output,
+    halt: Halt,
+    /// True if no request is read any more; the connection ends when those in flight are answered.
+    is_draining: bool,
+    /// True if it is in a list of the thread and will be served.
+    pub(crate) is_scheduled: bool,
+    /// The turn in which it was last served.
+    pub(crate) last_turn: u64,
+    timers: ConnectionTimers,
+    pub(crate) offload: Offload,
+    grant: RequestGrant,
+}
+
+/// Per-thread buffers that a connection uses while it is handled.
+pub(crate) struct ThreadBuffers<'l> {
+    /// [`RECEIVE_BUFFER_BYTES`] long.
+    pub(crate) receive: &'l mut [u8],
+    /// Output buffers that no connection uses.
+    pub(crate) outputs: &'l mut OutputPool,
+    pub(crate) metrics: &'l ThreadMetrics,
+}
+
+/// Output buffers that no connection uses. Only connections with unsent output have one.
+#[derive(Default)]
+pub(crate) struct OutputPool(Vec<Output>);
+
+impl OutputPool {
+    /// The largest number of buffers kept.
+    const KEPT_MAX: usize = 8;
+
+    fn take(&mut self) -> Output {
+        self.0.pop().unwrap_or_default()
+    }
+
+    /// Takes back an empty buffer.
+    pub(crate) fn give(&mut self, mut output: Output) {
+        if self.0.len() < Self::KEPT_MAX {
+            output.recycle();
+            self.0.push(output);
+        }
+    }
+}
+
+impl ClientConnection {
+    pub(crate) fn new(stream: TcpStream, session: Session, now_ns: u64) -> Self {
+        Self {
+            socket: ClientSocket::new(stream),
+            session,
+            unexecuted: UnexecutedBytes::default(),
+            out: Output::default(),
+            halt: Halt::NeedBytes(1),
+            is_draining: false,
+            is_scheduled: false,
+            last_turn: 0,
+            timers: ConnectionTimers::new(now_ns),
+            offload: Offload::default(),
+            grant: RequestGrant::default(),
+        }
+    }
+
+    pub(crate) fn stream_mut(&mut self) -> &mut TcpStream {
+        self.socket.stream_mut()
+    }
+
+    /// The poll has reported that the socket is ready.
+    pub(crate) fn on_ready(&mut self, readable: bool, writable: bool, at_end: bool) {
+        self.socket.on_ready(readable, writable, at_end);
+    }
+
+    /// Takes no more requests. Those in flight are still answered.
+    pub(crate) fn drain(&mut self) {
+        self.is_draining = true;
+    }
+
+    /// Takes an output buffer, before a reply is composed outside of [`Self::serve`].
+    pub(crate) fn borrow_output(&mut self, outputs: &mut OutputPool) {
+        if self.out.is_bare() {
+            self.out = outputs.take();
+        }
+    }
+
+    /// Makes all possible progress: executes what was received, receives more, sends.
+    pub(crate) fn serve(
+        &mut self,
+        turn: &mut SessionTurn<'_>,
+        buffers: &mut ThreadBuffers<'_>,
+    ) -> ConnectionAction {
+        self.timers.on_served(turn.now.mono_ns);
+        if self.offload.is_away() {
+            return ConnectionAction::Wait;
+        }
+        turn.begin_slice();
+        self.borrow_output(buffers.outputs);
+        let session = &mut self.session;
+        if session.dcp.is_dcp() && !session.dcp.on_time(session.peer, turn, &mut self.out) {
+            return ConnectionAction::Close;
+        }
+        let again = match self.execute(turn, buffers) {
+            Ok(again) => again,
+            Err(error) => return self.on_error(&error),
+        };
+        if self.offload.is_away() {
+            return ConnectionAction::Offload;
+        }
+        if self.unexecuted.is_empty() {
+            self.grant.release(turn.shared);
+        }
+        if self.session.dcp.has_ended() {
+            return ConnectionAction::Close;
+        }
+        let again = match self.stream(turn, buffers.metrics) {
+            Ok(more) => again | more,
+            Err(error) => return self.on_error(&error),
+        };
+        self.update_timers(turn.now.mono_ns);
+        if self.out.is_empty() {
+            buffers.outputs.give(std::mem::take(&mut self.out));
+            if self.is_over() {
+                return ConnectionAction::Close;
+            }
+        }
+        if again {
+            ConnectionAction::Again
+        } else {
+            ConnectionAction::Wait
+        }
+    }
+
+    /// Returns true if neither requests nor replies will follow.
+    fn is_over(&self) -> bool {
+        match self.halt {
+            Halt::Close | Halt::Malformed => true,
+            _ => (self.socket.is_at_end() || self.is_draining) && self.session.in_flight() == 0,
+        }
+    }
+
+    /// Offloads the session and its output to a task, for work that takes long.
+    pub(crate) fn offload(&mut self, work: OffloadedWork, turn: &SessionTurn<'_>) {
+        turn.shared.metrics.thread(turn.thread).left_to_task();
+        let stand_in = self.session.stand_in(turn.shared);
+        self.offload.begin(OffloadedSession {
+            session: std::mem::replace(&mut self.session, stand_in),
+            out: std::mem::take(&mut self.out),
+            work,
+            start_ns: turn.last_ns,
+        });
+    }
+
+    /// Offloads the session for the next request, of this length.
+    fn offload_request(&mut self, len: usize, turn: &SessionTurn<'_>) {
+        let request = self.unexecuted.take(len);
+        self.timers.on_frame();
+        self.offload(OffloadedWork::Request(request), turn);
+    }
+
+    /// Takes the session back from a task. Returns false when the connection is to end.
+    pub(crate) fn take_back(&mut self, returned: Returned) -> bool {
+        self.offload.end();
+        self.session = returned.session;
+        self.out = returned.out;
+        match returned.worked {
+            OffloadOutcome::Request(mut request, executed, halt) => {
+                if executed < request.len() {
+                    request.drain(..executed);
+                    self.unexecuted.put_back(request);
+                }
+                self.halt = match halt {
+                    Halt::NeedBytes(_) => Halt::Slice,
+                    other => other,
+                };
+                true
+            }
+            OffloadOutcome::Completion(flow) => flow != Flow::Close,
+        }
+    }
+
+    fn on_error(&mut self, error: &io::Error) -> ConnectionAction {
+        tracing::debug!(peer = %self.session.peer, %error, "a connection was lost");
+        ConnectionAction::Close
+    }
+
+    /// Executes and receives until nothing is left, or until other connections are to have their turn. Returns true in the
+    /// latter case.
+    fn execute(
+        &mut self,
+        turn: &mut SessionTurn<'_>,
+        buffers: &mut ThreadBuffers<'_>,
+    ) -> io::Result<bool> {
+        let mut received = 0;
+        loop {
+            if self.is_draining {
+                return Ok(false);
+            }
+            self.execute_unexecuted(turn);
+            match self.halt {
+                Halt::Close | Halt::Malformed | Halt::Parked => return Ok(false),
+                Halt::Slice => return Ok(true),
+                Halt::Long(len) => {
+                    self.send(buffers.metrics)?;
+                    self.offload_request(len, turn);
+                    return Ok(false);
+                }
+                Halt::Full => {
+                    self.send(buffers.metrics)?;
+                    if !self.out.is_empty() {
+                        return Ok(self.socket.is_writable());
+                    }
+                    // All was sent, so the bytes that were received are executed next.
+                    self.out.recycle();
+                    self.halt = Halt::NeedBytes(1);
+                }
+                Halt::NeedBytes(need) => {
+                    if !self.socket.is_readable() || !self.may_receive(need, turn.shared) {
+                        return Ok(false);
+                    }
+                    if received >= RECEIVE_BUFFER_BYTES || turn.was_over() {
+                        return Ok(true);
+                    }
+                    received += self.receive(need, turn, buffers)?;
+                }
+            }
+        }
+    }
+
+    fn asker(&self) -> Asker {
+        match self.session.login.user() {
+            Some(_) => Asker::User,
+            None => Asker::Anonymous,
+        }
+    }
+
+    fn may_receive(&mut self, need: usize, shared: &Shared) -> bool {
+        let (id, asker) = (self.session.id(), self.asker());
+        self.grant.may_receive(need, id, asker, shared)
+    }
+
+    /// Request memory was granted to the request that waits for it.
+    pub(crate) fn on_granted(&mut self, room: Room) {
+        self.grant.on_granted(room);
+    }
+
+    /// Gives the memory of requests back, as the connection ends.
+    pub(crate) fn release_memory(&mut self, shared: &Shared) {
+        self.unexecuted.clear();
+        self.grant.end(self.session.id(), shared);
+    }
+
+    /// Executes the bytes that were received before, unless it is known that more are needed.
+    fn execute_unexecuted(&mut self, turn: &mut SessionTurn<'_>) {
+        let waiting = self.unexecuted.len();
+        let enough = match self.halt {
+            Halt::NeedBytes(need) => waiting >= need,
+            Halt::Parked | Halt::Slice => true,
+            Halt::Full | Halt::Close | Halt::Malformed | Halt::Long(_) => false,
+        };
+        if waiting == 0 || !enough {
+            let goes_on =
+                self.halt == Halt::Slice || (self.halt == Halt::Parked && !self.session.is_held());
+            if goes_on {
+                self.halt = Halt::NeedBytes(1);
+            }
+            return;
+        }
+        let (consumed, halt) =
+            self.session
+                .on_bytes(turn, self.unexecuted.as_slice(), &mut self.out);
+        self.halt = halt;
+        if consumed > 0 {
+            self.timers.on_frame();
+        }
+        self.unexecuted.consume(consumed);
+    }
+
+    /// Receives once; `need` is the length of the incomplete frame. Returns the number of bytes.
+    fn receive(
+        &mut self,
+        need: usize,
+        turn: &mut SessionTurn<'_>,
+        buffers: &mut ThreadBuffers<'_>,
+    ) -> io::Result<usize> {
+        let kept = self.unexecuted.len();
+        if need > RECEIVE_BUFFER_BYTES {
+            return self.receive_large(need, buffers.metrics);
+        }
+        assert!(
+            kept < RECEIVE_BUFFER_BYTES,
+            "the kept bytes are fewer than those of the incomplete frame"
+        );
+        let room = RECEIVE_BUFFER_BYTES - kept;
+        let space = self.grant.receive_max(room, self.asker(), turn.shared);
+        let free = &mut buffers.receive[kept..kept + space];
+        let count = self.socket.receive(free, buffers.metrics)?;
+        if count == 0 {
+            return Ok(0);
+        }
+        // The time of the first command starts now.
+        turn.last_ns = turn.shared.clock.mono_ns();
+        buffers.receive[..kept].copy_from_slice(self.unexecuted.as_slice());
+        let filled = &buffers.receive[..kept + count];
+        let (consumed, halt) = self.session.on_bytes(turn, filled, &mut self.out);
+        self.halt = halt;
+        if consumed > 0 {
+            self.timers.on_frame();
+        }
+        self.unexecuted.set(&filled[consumed..]);
+        Ok(count)
+    }
+
+    /// Receives the rest of a frame that does not fit into the shared buffer, into memory of its own.
+    fn receive_large(&mut self, need: usize, metrics: &ThreadMetrics) -> io::Result<usize> {
+        let buffer = self.unexecuted.reserve(need);
+        let max = (need - buffer.len()).min(RECEIVE_BUFFER_BYTES);
+        self.socket.receive_into(buffer, max, metrics)
+    }
+
+    /// Sends as much as the socket takes, but no more than other connections can wait for.
+    fn send(&mut self, metrics: &ThreadMetrics) -> io::Result<()> {
+        let sent = self
+            .socket
+            .send(&mut self.out, STREAM_TURN_BYTES, metrics)?;
+        if sent > 0 {
+            self.timers.on_sent();
+        }
+        Ok(())
+    }
+
+    /// Sends, and lets DCP streams or a long answer fill the output while the socket takes it. Returns true when other
+    /// connections are to have their turn before that continues.
+    fn stream(&mut self, turn: &mut SessionTurn<'_>, metrics: &ThreadMetrics) -> io::Result<bool> {
+        let mut ends = matches!(self.halt, Halt::Close | Halt::Malformed) || self.is_draining;
+        let mut sent = 0;
+        loop {
+            if self.session.stat.is_active() {
+                self.session.continue_stat(turn, &mut self.out);
+                // Commands that came behind it may start now.
+                ends |= !self.session.stat.is_active();
+            } else if !ends {
+                self.session.dcp.fill(turn, &mut self.out);
+            }
+            sent += self.out.queued();
+            self.send(metrics)?;
+            let has_more = !self.out.is_empty() && self.socket.is_writable();
+            if ends {
+                let goes_on = self.halt == Halt::Parked && !self.session.is_held();
+                return Ok(has_more || goes_on);
+            }
+            let has_ready = self.session.stat.is_active() || self.session.dcp.has_ready();
+            if !self.out.is_empty() || !has_ready {
+                return Ok(has_more);
+            }
+            self.out.recycle();
+            if sent >= STREAM_TURN_BYTES || turn.is_over() {
+                return Ok(true);
+            }
+        }
+    }
+
+    fn update_timers(&mut self, now_ns: u64) {
+        let is_incomplete = !self.unexecuted.is_empty()
+            && !self.grant.is_waiting()
+            && matches!(self.halt, Halt::NeedBytes(_));
+        let incomplete = is_incomplete.then(|| self.unexecuted.len());
+        self.timers.update(now_ns, !self.out.is_empty(), incomplete);
+    }
+
+    /// The nearest deadline, nanoseconds of the monotonic clock, and the reason to close the connection then.
+    pub(crate) fn deadline(&self, limits: &Limits) -> Option<(u64, &'static str)> {
+        if self.offload.is_away() {
+            return None;
+        }
+        let has_in_flight = self.session.in_flight() > 0;
+        let state = TimedState {
+            // A client whose password is being checked waits for the server.
+            needs_login: !self.session.login.is_authenticated() && !has_in_flight,
+            is_busy: has_in_flight || self.session.dcp.is_dcp() || self.grant.is_waiting(),
+        };
+        self.timers.deadline(limits, state)
+    }
+
+    /// Returns true if it ended because the received bytes were no request.
+    pub(crate) fn is_malformed(&self) -> bool {
+        self.halt == Halt::Malformed
+    }
+}

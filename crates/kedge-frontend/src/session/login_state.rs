@@ -1,0 +1,130 @@
+//! The login of a connection: its user, the SASL exchange in progress, and its place in the lists of connections with and
+//! without a login.
+
+use std::net::IpAddr;
+
+use kedge_auth::ServerSession;
+use kedge_cluster::CLUSTER_USER;
+use kedge_protocol::binary::ConnectionKind;
+
+use crate::cookie::ConnectionId;
+use crate::metrics::ClientPlace;
+use crate::newcomers::{Newcomer, Newcomers};
+use crate::shared::Shared;
+
+/// The login of a connection.
+pub(crate) struct LoginState {
+    /// True if commands need a login.
+    is_required: bool,
+    /// The user that logged in.
+    user: Option<Box<str>>,
+    /// True if the user is one of the memcached port's `authfile`.
+    is_of_auth_file: bool,
+    /// The SASL exchange in progress.
+    exchange: Option<Box<ServerSession>>,
+    /// The entry in the list of connections without a login, while it is there.
+    unauthenticated: Option<Newcomer>,
+    /// The slot among the clients that logged in.
+    client_slot: Option<ClientPlace>,
+}
+
+impl LoginState {
+    /// Nobody has logged in.
+    pub(crate) fn new(is_required: bool) -> Self {
+        Self {
+            is_required,
+            user: None,
+            is_of_auth_file: false,
+            exchange: None,
+            unauthenticated: None,
+            client_slot: None,
+        }
+    }
+
+    /// The user that logged in. A user of the `authfile` has the prefix `authfile:`.
+    pub(crate) fn user(&self) -> Option<&str> {
+        self.user.as_deref()
+    }
+
+    /// Returns true if commands on documents are allowed as far as the login is concerned. The memcached port needs no login
+    /// by default, as only local clients reach it then.
+    #[inline]
+    pub(crate) fn is_authenticated(&self) -> bool {
+        self.user.is_some() || !self.is_required
+    }
+
+    /// Returns true if a memcached client has the privileges of every memcached client.
+    pub(crate) fn is_memcached_guest(&self) -> bool {
+        !self.is_required || self.is_of_auth_file
+    }
+
+    /// Keeps the SASL exchange for its next step.
+    pub(crate) fn continue_exchange(&mut self, exchange: ServerSession) {
+        self.exchange = Some(Box::new(exchange));
+    }
+
+    /// Takes the SASL exchange in progress.
+    pub(crate) fn take_exchange(&mut self) -> Option<Box<ServerSession>> {
+        self.exchange.take()
+    }
+
+    /// A user of the server has logged in.
+    pub(crate) fn log_in(&mut self, user: &str) {
+        self.user = Some(user.into());
+        self.is_of_auth_file = false;
+    }
+
+    /// A user of the `authfile` has logged in.
+    pub(crate) fn log_in_of_auth_file(&mut self, user: &str) {
+        // A user of the server has no colon in its name, so the two cannot be confused.
+        self.user = Some(format!("authfile:{user}").into());
+        self.is_of_auth_file = true;
+    }
+
+    /// A login has failed: the connection has no user.
+    pub(crate) fn log_out(&mut self) {
+        self.exchange = None;
+        self.user = None;
+        self.is_of_auth_file = false;
+    }
+
+    /// Takes a client slot for a user that logs in; other nodes have slots of their own. Returns false when all are taken.
+    pub(crate) fn take_client_slot(
+        &mut self,
+        shared: &Shared,
+        user: &str,
+        kind: ConnectionKind,
+    ) -> bool {
+        let is_client = user != CLUSTER_USER && kind == ConnectionKind::Couchbase;
+        if !is_client {
+            self.client_slot = None;
+        } else if self.client_slot.is_none() {
+            self.client_slot = ClientPlace::take(&shared.metrics, shared.limits.clients_max());
+            return self.client_slot.is_some();
+        }
+        true
+    }
+
+    /// Adds the connection to the list of those without a login, or removes it, as its login requires.
+    pub(crate) fn update_list(&mut self, list: &Newcomers, from: IpAddr, id: ConnectionId) {
+        match self.unauthenticated {
+            Some(_) if self.is_authenticated() => self.leave_list(list),
+            None if !self.is_authenticated() => {
+                self.unauthenticated = Some(list.enter(from, id));
+            }
+            _ => {}
+        }
+    }
+
+    /// Removes the connection from the list of those without a login.
+    pub(crate) fn leave_list(&mut self, list: &Newcomers) {
+        if let Some(entry) = self.unauthenticated.take() {
+            list.leave(entry);
+        }
+    }
+
+    /// Returns true if the connection is in the list of those without a login.
+    pub(crate) fn is_in_list(&self) -> bool {
+        self.unauthenticated.is_some()
+    }
+}
