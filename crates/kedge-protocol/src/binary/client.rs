@@ -1,4 +1,4 @@
-//! The client's side, for tools and tests: writing requests, reading replies.
+//! The client's side, for tools and tests: requests are written, replies are parsed.
 
 use super::fields::Fields;
 use super::frame::{FrameError, HEADER_BYTES, Magic, Request, Split, SplitError, split};
@@ -7,14 +7,14 @@ use super::opcode::Opcode;
 use super::response::{len8, len16, len32};
 use kedge_types::{Cas, Datatype, Status, VbId};
 
-/// A reply as it came. All slices point into the buffer that was parsed.
+/// A reply as received. All slices point into the parsed buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyFrame<'a> {
     /// Opcode of the request.
     pub opcode: u8,
-    /// Datatype bits as they came.
+    /// The datatype bits as received.
     pub datatype: u8,
-    /// Status as it came; [`ReplyFrame::status`] names it.
+    /// The status as received; [`ReplyFrame::status`] names it.
     pub status_code: u16,
     /// Opaque of the request.
     pub opaque: u32,
@@ -45,13 +45,13 @@ impl<'a> ReplyFrame<'a> {
         }
     }
 
-    /// The status, when it is a known one.
+    /// Returns the status, if it is a known one.
     #[must_use]
     pub const fn status(&self) -> Option<Status> {
         Status::from_wire(self.status_code)
     }
 
-    /// The encoded server duration, when the reply carries one.
+    /// Returns the encoded server duration, if the reply carries one.
     #[must_use]
     pub fn server_duration(&self) -> Option<u16> {
         let mut fields = Fields::new(self.framing);
@@ -65,34 +65,34 @@ impl<'a> ReplyFrame<'a> {
     }
 }
 
-/// What stands at the front of a client's receive buffer.
+/// The result of parsing the front of a client's receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseReply<'a> {
-    /// The frame is not all there.
+    /// The frame is incomplete.
     Incomplete {
-        /// Bytes of the whole frame from the start of the buffer; [`HEADER_BYTES`] while the header is not complete.
+        /// The length of the whole frame in bytes, from the start of the buffer; [`HEADER_BYTES`] while the header is
+        /// incomplete.
         need: usize,
     },
     /// A reply.
     Reply {
         /// The reply.
         reply: ReplyFrame<'a>,
-        /// Bytes that it took.
+        /// The number of bytes consumed from the buffer.
         consumed: usize,
     },
-    /// A request of the server (magic 0x82), with its opcode among the server's.
+    /// A request of the server (magic 0x82), with an opcode from the server's own set.
     ServerRequest {
         /// The request.
         request: Request<'a>,
-        /// Bytes that it took.
+        /// The number of bytes consumed from the buffer.
         consumed: usize,
     },
-    /// No frame; close the connection.
+    /// The bytes are no valid frame. Close the connection.
     Fatal(FrameError),
 }
 
-/// Parses the frame at the front of `buf`, which came from a server. `max_body` is the most bytes that may follow
-/// the header.
+/// Parses the frame at the front of `buf`, which came from a server. `max_body` limits the bytes after the header.
 #[must_use]
 pub fn parse_response(buf: &[u8], max_body: usize) -> ParseReply<'_> {
     const ACCEPTED: [Magic; 3] = [
@@ -114,25 +114,25 @@ pub fn parse_response(buf: &[u8], max_body: usize) -> ParseReply<'_> {
     }
 }
 
-/// Writes requests. Holds what does not depend on the command; the codecs of [`super::commands`] add the rest.
+/// Writes requests. It holds the fields that all commands share; the codecs of [`super::commands`] add the others.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestWriter<'a> {
     /// The command.
     pub opcode: Opcode,
     /// The vBucket of the key.
     pub vb: VbId,
-    /// Comes back in the reply.
+    /// The opaque, which the reply repeats.
     pub opaque: u32,
-    /// CAS, 0 for none.
+    /// The CAS, 0 for none.
     pub cas: Cas,
-    /// What the value is made of.
+    /// The datatype of the value.
     pub datatype: Datatype,
-    /// Framing extras. With any, the request has magic 0x08.
+    /// Framing extras. If there are any, the request has magic 0x08.
     pub infos: FrameInfos<'a>,
 }
 
 impl<'a> RequestWriter<'a> {
-    /// A request for vBucket 0 without CAS, datatype or framing extras.
+    /// Creates a writer of requests for vBucket 0 without CAS, datatype or framing extras.
     #[must_use]
     pub fn new(opcode: Opcode) -> Self {
         Self {
@@ -148,8 +148,8 @@ impl<'a> RequestWriter<'a> {
     /// Appends the whole frame.
     ///
     /// # Panics
-    /// When a part is longer than the header can say: extras 255 bytes; key 65,535 bytes, or 255 with framing extras;
-    /// framing extras 255 bytes.
+    /// When a part is too long for its field in the header: extras 255 bytes; key 65,535 bytes, or 255 with framing
+    /// extras; framing extras 255 bytes.
     pub fn write(&self, extras: &[u8], key: &[u8], value: &[u8], out: &mut Vec<u8>) {
         let start = out.len();
         out.resize(start + HEADER_BYTES, 0);

@@ -6,18 +6,19 @@
 use std::sync::LazyLock;
 
 const EXPONENT: f64 = 1.74;
-/// Durations below this many microseconds are looked up: `powf` costs more than the rest of a reply's header.
+/// Durations below this many microseconds are looked up in a table: `powf` costs more than the rest of a reply's
+/// header.
 const TABLE_US: usize = 4096;
 
 static TABLE: LazyLock<Box<[u16]>> =
     LazyLock::new(|| (0..TABLE_US as u64).map(by_formula).collect());
 
-/// Longest duration that can be said, in microseconds.
+/// The longest duration that can be encoded, in microseconds.
 pub const SERVER_DURATION_US_MAX: u64 = 120_125_042;
 
 fn by_formula(us: u64) -> u16 {
     let us = us.min(SERVER_DURATION_US_MAX);
-    // Saturates at u16::MAX; the fraction is cut.
+    // Saturates at u16::MAX and cuts the fraction.
     (us as f64 * 2.0).powf(1.0 / EXPONENT) as u16
 }
 
@@ -26,7 +27,7 @@ fn by_formula(us: u64) -> u16 {
 pub struct ServerDuration;
 
 impl ServerDuration {
-    /// The encoded form of a duration in microseconds; longer than [`SERVER_DURATION_US_MAX`] counts as that.
+    /// Encodes a duration in microseconds. Anything longer than [`SERVER_DURATION_US_MAX`] is encoded as that.
     #[must_use]
     #[inline]
     pub fn encode(us: u64) -> u16 {
@@ -36,7 +37,7 @@ impl ServerDuration {
         }
     }
 
-    /// The duration that an encoded form stands for, in microseconds, rounded to the nearest.
+    /// Decodes a duration to microseconds, rounded to the nearest.
     #[must_use]
     pub fn decode(encoded: u16) -> u64 {
         (f64::from(encoded).powf(EXPONENT) / 2.0).round() as u64
@@ -67,12 +68,12 @@ mod tests {
     }
 
     #[test]
-    fn every_code_is_what_the_formula_says_and_never_too_long() {
+    fn every_duration_code_matches_the_formula_and_never_exceeds_the_time() {
         let mut us = 0_u64;
         while us < SERVER_DURATION_US_MAX {
             let encoded = ServerDuration::encode(us);
             assert_eq!(encoded, by_formula(us), "{us} us");
-            // Truncation: the code stands for no more than the time, the next code for more than it.
+            // Truncation: a code stands for at most the time, and the next code for more.
             let exact = |code: u16| f64::from(code).powf(EXPONENT) / 2.0;
             assert!(exact(encoded) <= us as f64 + 1e-6, "{us} us");
             if encoded < u16::MAX {

@@ -1,19 +1,19 @@
 //! Bodies of error replies.
 //!
-//! Only a connection with the JSON feature gets one, with [`kedge_types::Datatype::JSON`]; others get none. Shape:
-//! Couchbase `docs/BinaryProtocol.md`, section "Extended error message".
+//! Only a connection with the JSON feature gets one, with [`kedge_types::Datatype::JSON`]. Shape: Couchbase
+//! `docs/BinaryProtocol.md`, section "Extended error message".
 
 use serde_json::{Map, Value, json};
 
-/// `{"error":{"context":…,"ref":…}}`: what was wrong, for a person, and a reference to find it in the server's log.
+/// Writes `{"error":{"context":…,"ref":…}}`: a description of the error for a person, and a reference to find it in the
+/// server's log.
 #[must_use]
 pub fn write_error_context(context: &str, reference: Option<&str>) -> String {
     Value::Object(Map::from_iter([error_member(context, reference)])).to_string()
 }
 
-/// `{"error":{"context":…},"manifest_uid":"hex"}`: the body of [`kedge_types::Status::UnknownCollection`] and
-/// [`kedge_types::Status::UnknownScope`]. From the uid of the manifest the client sees whether it or the server is
-/// behind.
+/// Writes `{"error":{"context":…},"manifest_uid":"hex"}`: the body of [`kedge_types::Status::UnknownCollection`] and
+/// [`kedge_types::Status::UnknownScope`]. The uid of the manifest shows the client which side is behind.
 #[must_use]
 pub fn write_unknown_manifest_entity(context: Option<&str>, manifest_uid: u64) -> String {
     let mut body = Map::new();

@@ -1,4 +1,5 @@
-//! The error map: what a client is told of each status, so that it can handle one that it does not know.
+//! The error map: the description and attributes of each status, so that a client can handle statuses that it does not
+//! know.
 //!
 //! Shape and attributes: Couchbase `docs/ErrorMap.md`. Names are the identifiers that clients log and match; the
 //! descriptions are this server's. The map is complete: some clients drop the connection on a status that is neither
@@ -10,10 +11,10 @@ use std::sync::LazyLock;
 
 /// The newest version of the map's format.
 pub const ERROR_MAP_VERSION_MAX: u16 = 2;
-/// Goes up whenever a row of the table changes.
+/// The revision of the table; every change of a row increments it.
 const REVISION: u32 = 2;
 
-/// How a client should treat a status.
+/// A property of a status that directs a client's handling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attribute {
     Success,
@@ -68,7 +69,7 @@ impl Attribute {
         }
     }
 
-    /// The version of the map that brought the attribute; clients of older versions do not know it.
+    /// Returns the version of the map that introduced the attribute; clients of older versions do not know it.
     const fn since(self) -> u16 {
         match self {
             SystemConstraint | NoRetry => 2,
@@ -204,8 +205,8 @@ fn json_text(version: u16) -> String {
     json!({"version": version, "revision": REVISION, "errors": errors}).to_string()
 }
 
-/// The error map as JSON text, in the version asked for or the newest below it (an old client takes a newer version
-/// for a protocol error). `None` for version 0, which does not exist; the reply is then
+/// Returns the error map as JSON text, in the requested version or the newest below it (an old client treats a newer
+/// version as a protocol error). `None` for version 0, which does not exist; the reply is then
 /// [`kedge_types::Status::KeyNotFound`].
 #[must_use]
 pub fn error_map(version: u16) -> Option<&'static str> {
@@ -223,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_versions_describe_every_status_once() {
+    fn both_error_map_versions_describe_every_status_once() {
         for version in [1_u16, 2, 3, u16::MAX] {
             let map: Value = serde_json::from_str(error_map(version).unwrap()).unwrap();
             assert_eq!(map["version"], version.min(2));
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn version_one_has_only_what_its_clients_know() {
+    fn error_map_version_one_has_only_attributes_of_version_one() {
         const KNOWN: &[&str] = &[
             "success",
             "item-only",
@@ -282,7 +283,7 @@ mod tests {
     fn success_attribute_follows_the_status() {
         for row in ROWS {
             if row.attributes.contains(&Success) {
-                // A cancelled scan ends a stream of replies; it is no failure of the request that started it.
+                // A cancelled scan ends a stream of replies; the request that started the scan has not failed.
                 assert!(row.status.is_success() || row.status == Status::RangeScanCancelled);
             }
         }

@@ -1,14 +1,14 @@
-//! What HELLO negotiates.
+//! The features that HELLO negotiates.
 //!
-//! Codes and rules: Couchbase `docs/BinaryProtocol.md`, section "HELLO". 0x01, 0x09 and 0x16 were given up; they and
-//! every other unknown code are skipped, as clients ask for features newer than the server they meet.
+//! Codes and rules: Couchbase `docs/BinaryProtocol.md`, section "HELLO". Unknown codes are skipped, among them the
+//! withdrawn codes 0x01, 0x09 and 0x16, as clients ask for features that are newer than the server.
 
 use kedge_types::{Datatype, Status};
 use std::fmt;
 
 macro_rules! features {
     ($($(#[$doc:meta])* $name:ident = $code:literal,)*) => {
-        /// Something a client can ask for in HELLO.
+        /// A feature that a client can ask for in HELLO.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u16)]
         #[non_exhaustive]
@@ -20,7 +20,7 @@ macro_rules! features {
             /// Every feature, in order of its code.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// The feature with this code.
+            /// Returns the feature with this code.
             #[must_use]
             pub const fn from_wire(code: u16) -> Option<Self> {
                 match code {
@@ -101,12 +101,12 @@ features! {
     GetRandomKeyIncludeXattr = 0x24,
     /// The mutate-with-meta command.
     MutateWithMeta = 0x25,
-    /// DCP may leave out tombstones at first.
+    /// The initial backfill of DCP may leave out tombstones.
     DcpSkipDeletesInInitialBackfill = 0x26,
 }
 
 impl Feature {
-    /// The code on the wire.
+    /// Returns the code on the wire.
     #[must_use]
     pub const fn wire(self) -> u16 {
         self as u16
@@ -116,8 +116,8 @@ impl Feature {
         1 << self.wire()
     }
 
-    /// Whether granting it changes what the server does on the connection. The others only tell the client that the
-    /// server knows something; their frames are accepted whether or not they were asked for.
+    /// Returns whether the feature changes the server's behaviour on the connection. The others only announce a
+    /// capability; the server accepts their frames without negotiation.
     #[must_use]
     pub const fn switches_behaviour(self) -> bool {
         matches!(
@@ -141,7 +141,7 @@ impl Feature {
         )
     }
 
-    /// What must be asked for together with this.
+    /// Returns the features that this feature requires.
     const fn needs(self) -> Features {
         match self {
             Self::ClustermapChangeNotification | Self::ClustermapChangeNotificationBrief => {
@@ -158,7 +158,7 @@ impl Feature {
     }
 }
 
-// Every code is a bit number of the set.
+// Every code is the number of a bit in the set.
 const _: () = {
     let mut at = 0;
     while at < Feature::ALL.len() {
@@ -172,14 +172,14 @@ const _: () = {
 pub struct Features(u64);
 
 impl Features {
-    /// No feature: what a connection has before HELLO.
+    /// No feature: the state of a connection before HELLO.
     pub const NONE: Self = Self(0);
-    /// Every feature there is.
+    /// Every feature.
     pub const ALL: Self = Self::of(Feature::ALL);
-    /// What no server grants.
+    /// The features that no server grants.
     pub const NEVER_GRANTED: Self = Self::of(&[Feature::Tls, Feature::TcpDelay]);
 
-    /// The set of these.
+    /// Returns the set of the given features.
     #[must_use]
     pub const fn of(features: &[Feature]) -> Self {
         let mut set = 0;
@@ -194,9 +194,9 @@ impl Features {
     /// Reads the list of a HELLO: two bytes per code. Unknown codes are skipped, repeated ones count once.
     ///
     /// # Errors
-    /// [`Status::Invalid`] when the length is odd, or when features exclude or miss each other: TcpNodelay with
-    /// TcpDelay; a cluster map notification without Duplex; VAttr, SubdocDocumentMacroSupport or
-    /// RangeScanIncludeXattr without Xattr; GetRandomKeyIncludeXattr without Xattr, Json and SnappyEverywhere.
+    /// [`Status::Invalid`] when the length is odd, or when features exclude or require each other: TcpNodelay with
+    /// TcpDelay; a cluster map notification without Duplex; VAttr, SubdocDocumentMacroSupport or RangeScanIncludeXattr
+    /// without Xattr; GetRandomKeyIncludeXattr without Xattr, Json and SnappyEverywhere.
     pub fn parse(list: &[u8]) -> Result<Self, Status> {
         let (codes, rest) = list.as_chunks::<2>();
         if !rest.is_empty() {
@@ -221,50 +221,50 @@ impl Features {
         }
     }
 
-    /// Whether `feature` is in the set.
+    /// Returns whether `feature` is in the set.
     #[must_use]
     #[inline]
     pub const fn contains(self, feature: Feature) -> bool {
         self.0 & feature.bit() != 0
     }
 
-    /// Whether all of `other` is in the set.
+    /// Returns whether all of `other` is in the set.
     #[must_use]
     pub const fn contains_all(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// This set and `feature`.
+    /// Returns this set with `feature` added.
     #[must_use]
     pub const fn with(self, feature: Feature) -> Self {
         Self(self.0 | feature.bit())
     }
 
-    /// This set without `feature`.
+    /// Returns this set without `feature`.
     #[must_use]
     pub const fn without(self, feature: Feature) -> Self {
         Self(self.0 & !feature.bit())
     }
 
-    /// What is in both sets.
+    /// Returns the features of both sets.
     #[must_use]
     pub const fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// What is in this set and not in `other`.
+    /// Returns the features of this set that are not in `other`.
     #[must_use]
     pub const fn difference(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Whether nothing is in the set.
+    /// Returns whether the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// The features, in order of their codes.
+    /// Iterates over the features, in order of their codes.
     pub fn iter(self) -> impl Iterator<Item = Feature> {
         Feature::ALL
             .iter()
@@ -272,7 +272,7 @@ impl Features {
             .filter(move |feature| self.contains(*feature))
     }
 
-    /// The datatype bits that a connection with these features may send and receive.
+    /// Returns the datatype bits that a connection with these features may send and receive.
     #[must_use]
     #[inline]
     pub const fn datatypes(self) -> Datatype {

@@ -3,7 +3,7 @@
 use super::frame::Request;
 use kedge_types::{Datatype, Status, limits};
 
-/// Reads big-endian numbers from the front of a slice. Running out of bytes is [`Status::Invalid`].
+/// Reads big-endian numbers from the front of a slice. A read beyond the end is [`Status::Invalid`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fields<'a>(&'a [u8]);
 
@@ -45,7 +45,7 @@ impl<'a> Fields<'a> {
         self.chunk().map(i64::from_be_bytes)
     }
 
-    /// Sixteen bytes as they are (uuids).
+    /// Reads sixteen raw bytes (uuids).
     #[inline]
     pub(crate) fn bytes16(&mut self) -> Result<[u8; 16], Status> {
         self.chunk()
@@ -58,7 +58,7 @@ impl<'a> Fields<'a> {
         Ok(head)
     }
 
-    /// `value`, when all bytes were read.
+    /// Returns `value` if all bytes were read.
     #[inline]
     pub(crate) fn end<T>(self, value: T) -> Result<T, Status> {
         if self.0.is_empty() {
@@ -79,14 +79,14 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Whether a part of a request has to be there.
+/// The rule for a part of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// At least one byte (or, for a CAS, not 0).
     Required,
     /// Must be absent.
     Forbidden,
-    /// Either way.
+    /// May be present or absent.
     Optional,
 }
 
@@ -101,7 +101,7 @@ impl Part {
     }
 }
 
-/// What the parts of a request must look like; [`Shape::check`] runs before a codec reads its fields.
+/// The required shape of a request; [`Shape::check`] runs before a codec reads the fields.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     /// The lengths that the extras may have, in bytes.
@@ -115,11 +115,11 @@ pub(crate) struct Shape {
 
 /// JSON and Snappy, the bits a client may set on an ordinary value.
 pub(crate) const VALUE_DATATYPES: Datatype = Datatype::JSON.union(Datatype::SNAPPY);
-/// Every bit there is.
+/// Every datatype bit.
 pub(crate) const ALL_DATATYPES: Datatype = VALUE_DATATYPES.union(Datatype::XATTR);
 
 impl Shape {
-    /// A key and nothing else: what most reads look like.
+    /// A key and nothing else, the shape of most reads.
     pub(crate) const KEY_ONLY: Self = Self {
         extras: &[0],
         key: Part::Required,
@@ -128,7 +128,7 @@ impl Shape {
         datatype: Datatype::RAW,
     };
 
-    /// Nothing but the header.
+    /// A header and nothing else.
     pub(crate) const EMPTY: Self = Self {
         extras: &[0],
         key: Part::Forbidden,
@@ -137,7 +137,7 @@ impl Shape {
         datatype: Datatype::RAW,
     };
 
-    /// Whether the request has this shape.
+    /// Checks that the request has this shape.
     ///
     /// # Errors
     /// [`Status::Invalid`] for the first part that does not fit.
@@ -151,7 +151,7 @@ impl Shape {
         if fits { Ok(()) } else { Err(Status::Invalid) }
     }
 
-    /// [`Shape::check`], and the key is no longer than a stored key can be.
+    /// Checks the shape with [`Shape::check`] and limits the key to the length of a stored key.
     ///
     /// # Errors
     /// [`Status::Invalid`] for the first part that does not fit.

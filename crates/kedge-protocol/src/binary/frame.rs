@@ -1,9 +1,9 @@
-//! Frames from a client: where one ends, and what its header says.
+//! Frames from a client: their boundaries and headers.
 //!
 //! Layout of the header: memcached `doc/protocol-binary.xml` section 2, Couchbase's flexible framing (magic 0x08 and
 //! 0x18) as every SDK sends it. All numbers are big-endian. Invariants:
 //! * nothing is read beyond the frame, and nothing is allocated;
-//! * a frame whose lengths do not add up has no end that could be trusted, so the connection must be closed.
+//! * a frame with inconsistent lengths has no trustworthy end, so the connection must be closed.
 
 use super::client::ReplyFrame;
 use kedge_types::{Cas, Datatype, Status, VbId};
@@ -11,7 +11,7 @@ use kedge_types::{Cas, Datatype, Status, VbId};
 /// Length of every header, in bytes.
 pub const HEADER_BYTES: usize = 24;
 
-/// First byte of a frame.
+/// The first byte of a frame, its magic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Magic {
@@ -25,12 +25,12 @@ pub enum Magic {
     AltClientResponse = 0x18,
     /// Request of the server to a client that negotiated Duplex.
     ServerRequest = 0x82,
-    /// A client's reply to that.
+    /// A client's reply to a request of the server.
     ServerResponse = 0x83,
 }
 
 impl Magic {
-    /// The magic with this number.
+    /// Returns the magic with this number.
     #[must_use]
     pub const fn from_wire(byte: u8) -> Option<Self> {
         match byte {
@@ -44,7 +44,7 @@ impl Magic {
         }
     }
 
-    /// The number on the wire.
+    /// Returns the number on the wire.
     #[must_use]
     pub const fn wire(self) -> u8 {
         self as u8
@@ -55,43 +55,43 @@ impl Magic {
     }
 }
 
-/// Why a connection cannot go on: no reply is possible.
+/// An error after which a connection cannot continue: no reply is possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// The first byte is no magic that this side accepts. Close the connection.
+    /// This side does not accept the first byte as a magic. Close the connection.
     #[error("the first byte of the frame is {0:#04x}, which is no magic accepted here")]
     BadMagic(u8),
     /// Framing extras, extras and key together are longer than the body. Close the connection.
     #[error("the parts of the frame need {parts} bytes but its body has {body}")]
     LengthMismatch {
-        /// Bytes of framing extras, extras and key together.
+        /// The length of framing extras, extras and key together, in bytes.
         parts: usize,
-        /// Bytes of the body.
+        /// The length of the body, in bytes.
         body: usize,
     },
-    /// The body is longer than allowed. Close the connection.
+    /// The body is longer than the limit. Close the connection.
     #[error("the frame's body has {body} bytes, more than the {max} allowed")]
     TooLong {
-        /// Bytes of the body as the header claims.
+        /// The length of the body according to the header, in bytes.
         body: usize,
-        /// Bytes allowed.
+        /// The limit, in bytes.
         max: usize,
     },
 }
 
-/// A client's request. All slices point into the buffer that was parsed.
+/// A client's request. All slices point into the parsed buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
     /// Number of the command; [`super::Opcode::from_wire`] names it.
     pub opcode: u8,
-    /// Datatype bits as they came; bits without meaning are possible. See [`Request::datatype`].
+    /// The datatype bits as received, which may include undefined bits. See [`Request::datatype`].
     pub datatype: u8,
     /// The vBucket that the client computed.
     pub vb: VbId,
-    /// Copied into the reply bit for bit.
+    /// The opaque, which the reply repeats bit for bit.
     pub opaque: u32,
-    /// CAS, 0 when none was given.
+    /// The CAS, 0 if none was given.
     pub cas: Cas,
     /// Framing extras, for [`super::FrameInfos::parse`]. Empty with classic framing.
     pub framing: &'a [u8],
@@ -104,7 +104,7 @@ pub struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// The datatype, when all its bits mean something and stand in `negotiated`.
+    /// Returns the datatype, if all its bits are defined and in `negotiated`.
     ///
     /// # Errors
     /// [`Status::Invalid`] otherwise.
@@ -115,21 +115,21 @@ impl Request<'_> {
         }
     }
 
-    /// Bytes of the whole frame on the wire.
+    /// Returns the length of the whole frame on the wire, in bytes.
     #[must_use]
     pub const fn frame_bytes(&self) -> usize {
         let body = self.framing.len() + self.extras.len() + self.key.len() + self.value.len();
         HEADER_BYTES + body
     }
 
-    /// Whether the value is one raw Snappy block.
+    /// Returns whether the value is one raw Snappy block.
     #[must_use]
     #[inline]
     pub const fn is_compressed(&self) -> bool {
         self.datatype & Datatype::SNAPPY.bits() != 0
     }
 
-    /// The same request with its value inflated, for codecs that look into the value.
+    /// Returns the same request with its value inflated, for codecs that parse the value.
     #[must_use]
     pub const fn with_inflated<'b>(&self, inflated: &'b [u8]) -> Request<'b>
     where
@@ -143,38 +143,39 @@ impl Request<'_> {
     }
 }
 
-/// What stands at the front of a receive buffer.
+/// The result of parsing the front of a receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parse<'a> {
-    /// The frame is not all there.
+    /// The frame is incomplete.
     Incomplete {
-        /// Bytes of the whole frame from the start of the buffer; [`HEADER_BYTES`] while the header is not complete.
+        /// The length of the whole frame in bytes, from the start of the buffer; [`HEADER_BYTES`] while the header is
+        /// incomplete.
         need: usize,
     },
     /// A request.
     Frame {
         /// The request.
         request: Request<'a>,
-        /// Bytes that it took.
+        /// The number of bytes consumed from the buffer.
         consumed: usize,
     },
-    /// A client's reply to a request of the server (magic 0x83). There is nothing to answer.
+    /// A client's reply to a request of the server (magic 0x83). It needs no answer.
     ServerResponse {
         /// The reply.
         reply: ReplyFrame<'a>,
-        /// Bytes that it took.
+        /// The number of bytes consumed from the buffer.
         consumed: usize,
     },
-    /// No frame; close the connection without an answer.
+    /// The bytes are no valid frame. Close the connection without a reply.
     Fatal(FrameError),
 }
 
-/// A frame split at its seams, whatever its magic.
+/// The parts of a frame of any magic.
 pub(super) struct Split<'a> {
     pub(super) magic: Magic,
     pub(super) opcode: u8,
     pub(super) datatype: u8,
-    /// vBucket of a request, status of a reply.
+    /// The vBucket of a request, or the status of a reply.
     pub(super) vb_or_status: u16,
     pub(super) opaque: u32,
     pub(super) cas: Cas,
@@ -186,7 +187,7 @@ pub(super) struct Split<'a> {
 }
 
 impl<'a> Split<'a> {
-    /// The frame as a request, whatever its magic.
+    /// Returns the frame as a request, regardless of its magic.
     pub(super) const fn request(&self) -> Request<'a> {
         Request {
             opcode: self.opcode,
@@ -207,7 +208,7 @@ pub(super) enum SplitError {
     Fatal(FrameError),
 }
 
-/// Splits the frame at the front of `buf`, if its magic is one of `accepted`.
+/// Splits the frame at the front of `buf` into its parts, if its magic is one of `accepted`.
 #[inline]
 pub(super) fn split<'a>(
     buf: &'a [u8],
@@ -217,7 +218,7 @@ pub(super) fn split<'a>(
     let Some(&first) = buf.first() else {
         return Err(SplitError::Incomplete { need: HEADER_BYTES });
     };
-    // The magic is judged before the header is complete: whoever speaks another protocol is not left hanging.
+    // The magic is checked before the header is complete, so that a client of another protocol gets an error at once.
     let magic = Magic::from_wire(first)
         .filter(|magic| accepted.contains(magic))
         .ok_or(SplitError::Fatal(FrameError::BadMagic(first)))?;
@@ -270,7 +271,7 @@ pub(super) fn split<'a>(
 }
 
 /// Parses the frame at the front of `buf`, which came from a client. Magics 0x80, 0x08 and 0x83 are accepted;
-/// `max_body` is the most bytes that may follow the header ([`kedge_types::limits::FRAME_BODY_BYTES_MAX`]).
+/// `max_body` limits the bytes after the header ([`kedge_types::limits::FRAME_BODY_BYTES_MAX`]).
 #[must_use]
 #[inline]
 pub fn parse_frame(buf: &[u8], max_body: usize) -> Parse<'_> {

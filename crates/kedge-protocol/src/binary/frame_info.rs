@@ -1,7 +1,7 @@
 //! Framing extras of requests: durability, barrier, preserve-TTL and the like.
 //!
-//! An entry is one byte `id << 4 | length`, then `length` bytes. An id or length of 15 says that the real one is 15
-//! plus the next byte (id first, when both are escaped). Source of ids and bodies: Couchbase `docs/BinaryProtocol.md`,
+//! An entry is one byte `id << 4 | length`, then `length` bytes. An id or length of 15 is an escape: the real one is 15
+//! plus the next byte (id first, if both are escaped). Source of ids and bodies: Couchbase `docs/BinaryProtocol.md`,
 //! section "Request header with flexible framing extras".
 
 use super::fields::Fields;
@@ -17,27 +17,27 @@ const ID_PRIVILEGE: u16 = 6;
 const ID_TOKEN_ID: u16 = 7;
 const ESCAPE: u8 = 15;
 
-/// What the framing extras of a request say. The default is a request without any.
+/// The framing extras of a request. The default is a request without any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameInfos<'a> {
-    /// Run after everything before this command and before everything after it, also with UnorderedExecution.
+    /// The command runs after all commands before it and before all commands after it, also with UnorderedExecution.
     pub barrier: bool,
-    /// How safe the write must be before it is answered.
+    /// The durability requirement of the write.
     pub durability: Option<Durability>,
-    /// Which of several DCP streams of one vBucket this message belongs to.
+    /// The id of the DCP stream, among several streams of one vBucket, to which the message belongs.
     pub stream_id: Option<u16>,
-    /// User to run the command as; a leading `^` says that the user is an external one.
+    /// The user that the command runs as; a leading `^` denotes an external user.
     pub impersonate: Option<&'a [u8]>,
-    /// Keep the expiry that the document has.
+    /// True if the document keeps its expiry.
     pub preserve_ttl: bool,
-    /// Registered token to run the command under.
+    /// The registered token that the command runs under.
     pub token_id: Option<u16>,
-    /// Name of a privilege added to the impersonated user's, the first when there are several;
-    /// [`FrameInfos::privileges`] gives all.
+    /// The name of a privilege added to those of the impersonated user, the first if there are several;
+    /// [`FrameInfos::privileges`] returns all.
     pub privilege: Option<&'a [u8]>,
 }
 
-/// One raw entry.
+/// Reads one raw entry.
 fn next_entry<'a>(fields: &mut Fields<'a>) -> Result<(u16, &'a [u8]), Status> {
     let head = fields.u8()?;
     let mut id = u16::from(head >> 4);
@@ -80,15 +80,15 @@ fn empty(body: &[u8]) -> Result<bool, Status> {
 }
 
 impl<'a> FrameInfos<'a> {
-    /// Parses framing extras. Where an entry stands more than once, the first counts (privileges add up).
+    /// Parses framing extras. If an entry occurs more than once, the first one applies (privileges add up).
     ///
-    /// Some clients (libcouchbase on little-endian machines) send the durability timeout with its bytes swapped;
-    /// that cannot be told from a real timeout, so it is taken as it stands.
+    /// Some clients (libcouchbase on little-endian machines) send the durability timeout with its bytes swapped. The
+    /// value is used as it is, because it cannot be distinguished from a real timeout.
     ///
     /// # Errors
-    /// [`Status::UnknownFrameInfo`] for an id without meaning, [`Status::DurabilityInvalidLevel`] for a durability
-    /// level without one, [`Status::Invalid`] for an entry that runs past the end or has the wrong length, and for a
-    /// durability timeout of 0 or 0xffff.
+    /// [`Status::UnknownFrameInfo`] for an undefined id, [`Status::DurabilityInvalidLevel`] for an undefined durability
+    /// level, [`Status::Invalid`] for an entry that runs past the end or has the wrong length, and for a durability
+    /// timeout of 0 or 0xffff.
     #[inline]
     pub fn parse(framing: &'a [u8]) -> Result<Self, Status> {
         let mut infos = Self::default();
@@ -123,8 +123,8 @@ impl<'a> FrameInfos<'a> {
         Ok(infos)
     }
 
-    /// Every privilege named in `framing`, in order. Entries after a malformed one are not seen; [`Self::parse`]
-    /// refuses those.
+    /// Iterates over all privileges named in `framing`, in order. Entries after a malformed one are skipped;
+    /// [`Self::parse`] rejects such framing extras.
     pub fn privileges(framing: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
         let mut fields = Fields::new(framing);
         std::iter::from_fn(move || next_entry(&mut fields).ok())
@@ -132,11 +132,11 @@ impl<'a> FrameInfos<'a> {
             .map(|(_, name)| name)
     }
 
-    /// Whether `opcode` may carry these. A stream id or barrier may stand anywhere.
+    /// Checks that `opcode` may carry these framing extras. Every opcode may have a stream id or barrier.
     ///
     /// # Errors
-    /// [`Status::Invalid`] for durability on a command that cannot have it, [`Status::NotSupported`] for preserve-TTL
-    /// on one that has no use for it.
+    /// [`Status::Invalid`] for durability on a command that does not support it, [`Status::NotSupported`] for
+    /// preserve-TTL on one that does not use it.
     pub const fn check_opcode(&self, opcode: Opcode) -> Result<(), Status> {
         if self.durability.is_some() && !opcode.supports_durability() {
             Err(Status::Invalid)
@@ -177,8 +177,8 @@ impl<'a> FrameInfos<'a> {
     }
 }
 
-/// Appends one entry, with escapes where id or length need them. `body` is at most 270 bytes; what is longer cannot
-/// be said on the wire and is cut.
+/// Appends one entry, with escapes where id or length need them. `body` is at most 270 bytes, the longest that an entry
+/// can have; the rest is cut off.
 fn push_entry(out: &mut Vec<u8>, id: u16, body: &[u8]) {
     let body = &body[..body.len().min(usize::from(ESCAPE) + usize::from(u8::MAX))];
     let len = body.len().min(usize::from(ESCAPE)) as u8;

@@ -1,13 +1,13 @@
 //! The memcached binary protocol with Couchbase's extensions.
 //!
-//! A frame goes through three steps, none of which knows of sockets:
+//! A frame goes through three steps, none of which uses sockets:
 //! 1. [`parse_frame`] finds its end and splits it into a [`Request`]. A frame that cannot be split closes the
 //!    connection.
-//! 2. [`FrameInfos::parse`] and the codec of the command ([`commands`]) check it and give it types. What is wrong here
+//! 2. [`FrameInfos::parse`] and the codec of the command ([`commands`]) check it and give it types. An error in this step
 //!    is answered with a status, and the connection goes on.
 //! 3. [`Response::write`] appends the reply.
 //!
-//! [`parse_response`] and [`RequestWriter`] are the same from the client's side.
+//! [`parse_response`] and [`RequestWriter`] do the same on the client's side.
 //!
 //! ```
 //! use kedge_protocol::binary::commands::{Get, GetReply};

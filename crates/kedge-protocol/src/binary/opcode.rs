@@ -1,12 +1,12 @@
 //! Every opcode and its attributes, one row each.
 //!
 //! Numbers: memcached `doc/protocol-binary.xml` section 3 (0x00 to 0x24), Couchbase `docs/BinaryProtocol.md` section
-//! "Command opcodes" (the rest). 0x23 and 0x24 mean GATK and GATKQ to memcached's clients, and reading and writing an
-//! ioctl property to Couchbase's: [`ConnectionKind`], which the listening port gives, decides.
+//! "Command opcodes" (the rest). 0x23 and 0x24 are GATK and GATKQ for memcached's clients, and reading and writing an
+//! ioctl property for Couchbase's. The [`ConnectionKind`], which depends on the listening port, decides.
 
 use kedge_types::Status;
 
-/// Whose dialect a connection speaks; the port that it came in on decides.
+/// The dialect of a connection, which depends on the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConnectionKind {
     /// An SDK or tool: 0x23 and 0x24 are IOCTL_GET and IOCTL_SET; FLUSH is known but not supported.
@@ -15,7 +15,7 @@ pub enum ConnectionKind {
     Memcached,
 }
 
-/// Who needs a command.
+/// The group of users that need a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rank {
     /// Every SDK, for bootstrap or basic key-value.
@@ -26,7 +26,7 @@ pub enum Rank {
     C,
     /// Rare, legacy, test-only or very new.
     D,
-    /// A number that is taken but has no command any more.
+    /// A number that is assigned but has no command any more.
     Reserved,
 }
 
@@ -40,9 +40,9 @@ const QUIET: u16 = 1 << 6;
 const DCP: u16 = 1 << 7;
 const MEMCACHED: u16 = 1 << 8;
 
-/// The letters of the table: S supported on Couchbase connections, M supported on memcached connections only, D may
-/// carry durability, R may be answered out of order, C its key carries a collection id when Collections was
-/// negotiated, P may keep the expiry, W changes a document, Q quiet, N part of DCP.
+/// Returns the attribute bits for the letters of the table: S supported on Couchbase connections, M supported on
+/// memcached connections only, D may carry durability, R may be answered out of order, C its key carries a collection
+/// id if Collections was negotiated, P may keep the expiry, W changes a document, Q quiet, N part of DCP.
 const fn attributes(letters: &str) -> u16 {
     let letters = letters.as_bytes();
     let mut bits = 0;
@@ -288,11 +288,11 @@ opcodes! {
     Gatkq = 0x24, "GATKQ", D, "CWQM", "Quiet GATK: a miss is not answered. memcached connections only.";
 }
 
-/// Opcode by number, as Couchbase connections see it.
+/// The opcode of each number, on Couchbase connections.
 const BY_NUMBER: [Option<Opcode>; 256] = {
     let mut table = [None; 256];
     let mut at = Opcode::ALL.len();
-    // From the back, so that the earlier of two opcodes with one number stays.
+    // Filled from the back, so that the earlier of two opcodes with one number remains.
     while at > 0 {
         at -= 1;
         table[Opcode::WIRE[at] as usize] = Some(Opcode::ALL[at]);
@@ -301,7 +301,7 @@ const BY_NUMBER: [Option<Opcode>; 256] = {
 };
 
 impl Opcode {
-    /// The opcode with this number on a connection of this kind, or `None` when nobody uses the number.
+    /// Returns the opcode with this number on a connection of this kind, or `None` if the number is not assigned.
     #[must_use]
     #[inline]
     pub const fn from_wire(number: u8, kind: ConnectionKind) -> Option<Self> {
@@ -312,20 +312,20 @@ impl Opcode {
         }
     }
 
-    /// The number on the wire.
+    /// Returns the number on the wire.
     #[must_use]
     #[inline]
     pub const fn wire(self) -> u8 {
         Self::WIRE[self as usize]
     }
 
-    /// Its name in logs, metrics and histograms, such as `GET` or `SUBDOC_MULTI_LOOKUP`.
+    /// Returns the name in logs, metrics and histograms, such as `GET` or `SUBDOC_MULTI_LOOKUP`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         Self::NAMES[self as usize]
     }
 
-    /// Who needs it.
+    /// Returns the group of users that need the command.
     #[must_use]
     pub const fn rank(self) -> Rank {
         Self::RANKS[self as usize]
@@ -336,7 +336,7 @@ impl Opcode {
         Self::ATTRIBUTES[self as usize] & bits != 0
     }
 
-    /// Whether the protocol has the command on connections of this kind.
+    /// Returns whether the protocol has the command on connections of this kind.
     #[must_use]
     pub const fn is_supported(self, kind: ConnectionKind) -> bool {
         match kind {
@@ -345,55 +345,55 @@ impl Opcode {
         }
     }
 
-    /// Whether it may be answered out of order once UnorderedExecution was negotiated.
+    /// Returns whether the command may be answered out of order if UnorderedExecution was negotiated.
     #[must_use]
     #[inline]
     pub const fn is_reorderable(self) -> bool {
         self.has(REORDERABLE)
     }
 
-    /// Whether it may carry a durability level.
+    /// Returns whether the command may carry a durability level.
     #[must_use]
     #[inline]
     pub const fn supports_durability(self) -> bool {
         self.has(DURABLE)
     }
 
-    /// Whether it may ask to keep the document's expiry.
+    /// Returns whether the command may ask to keep the document's expiry.
     #[must_use]
     #[inline]
     pub const fn supports_preserve_ttl(self) -> bool {
         self.has(PRESERVE_TTL)
     }
 
-    /// Whether its key starts with a collection id once Collections was negotiated.
+    /// Returns whether the key starts with a collection id if Collections was negotiated.
     #[must_use]
     #[inline]
     pub const fn key_has_collection(self) -> bool {
         self.has(COLLECTION_KEY)
     }
 
-    /// Whether it changes a document.
+    /// Returns whether the command changes a document.
     #[must_use]
     #[inline]
     pub const fn is_write(self) -> bool {
         self.has(WRITE)
     }
 
-    /// Whether it belongs to DCP.
+    /// Returns whether the command belongs to DCP.
     #[must_use]
     pub const fn is_dcp(self) -> bool {
         self.has(DCP)
     }
 
-    /// Whether it is a quiet form, whose expected reply is left out. See [`Opcode::suppresses`].
+    /// Returns whether the command is a quiet form, which leaves out the expected reply. See [`Opcode::suppresses`].
     #[must_use]
     #[inline]
     pub const fn is_quiet(self) -> bool {
         self.has(QUIET)
     }
 
-    /// The loud form of a quiet opcode; any other opcode itself.
+    /// Returns the loud form of a quiet opcode, or the opcode itself.
     #[must_use]
     pub const fn base(self) -> Self {
         match self {
@@ -419,8 +419,8 @@ impl Opcode {
         }
     }
 
-    /// Whether a reply with this status is left out: quiet reads do not answer a miss, other quiet commands do not
-    /// answer success.
+    /// Returns whether a reply with this status is left out: quiet reads do not answer a miss, other quiet commands do
+    /// not answer success.
     #[must_use]
     #[inline]
     pub const fn suppresses(self, status: Status) -> bool {
@@ -435,8 +435,8 @@ impl Opcode {
         }
     }
 
-    /// What a Couchbase client is told of a number that is not served: [`Status::NotSupported`] when the number
-    /// belongs to a command (FLUSH, abandoned ones), [`Status::UnknownCommand`] when it belongs to none.
+    /// Returns the status for a Couchbase client that sends a number that is not served: [`Status::NotSupported`] if
+    /// the number belongs to a command (FLUSH, withdrawn ones), [`Status::UnknownCommand`] if it belongs to none.
     #[must_use]
     pub const fn unsupported_status(number: u8) -> Status {
         match BY_NUMBER[number as usize] {
@@ -445,8 +445,8 @@ impl Opcode {
         }
     }
 
-    /// [`Opcode::unsupported_status`] for a connection of this kind. A plain memcached server knows no number that it
-    /// does not serve, and its clients' test suites check that.
+    /// Returns [`Opcode::unsupported_status`] for a connection of this kind. A plain memcached server replies to every
+    /// number that it does not serve as to an unknown one, and its clients' test suites check that.
     #[must_use]
     pub const fn unsupported_status_for(number: u8, kind: ConnectionKind) -> Status {
         match kind {

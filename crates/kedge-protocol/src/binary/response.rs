@@ -3,22 +3,22 @@
 use super::frame::{HEADER_BYTES, Magic};
 use kedge_types::{Cas, Datatype, Status};
 
-/// Head of the frame info that carries a server duration: id 0, two bytes.
+/// The first byte of the frame info with the server duration: id 0, two bytes.
 const SERVER_DURATION_INFO: u8 = 0x02;
 const SERVER_DURATION_INFO_BYTES: usize = 3;
 
 /// A reply to a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Response<'a> {
-    /// The request's opcode, also when it is an unknown one.
+    /// The opcode of the request, also if it is an unknown one.
     pub opcode: u8,
     /// Status.
     pub status: Status,
     /// The request's opaque.
     pub opaque: u32,
-    /// CAS, 0 when there is none to tell.
+    /// The CAS, 0 if there is none.
     pub cas: Cas,
-    /// What the value is made of.
+    /// The datatype of the value.
     pub datatype: Datatype,
     /// The encoded server duration ([`super::ServerDuration::encode`]), for a connection that negotiated Tracing.
     /// The reply then has magic 0x18; otherwise 0x81.
@@ -32,7 +32,7 @@ pub struct Response<'a> {
 }
 
 impl<'a> Response<'a> {
-    /// A reply without extras, key, value, CAS or duration.
+    /// Creates a reply without extras, key, value, CAS or duration.
     #[must_use]
     #[inline]
     pub const fn new(opcode: u8, opaque: u32, status: Status) -> Self {
@@ -56,11 +56,11 @@ impl<'a> Response<'a> {
         out.extend_from_slice(self.value);
     }
 
-    /// Appends everything but the value, and makes room for a value of `value_len` bytes, which the caller sends
-    /// next (from where it lies, or by appending to `out`). [`Response::value`] is ignored.
+    /// Appends everything but the value, and reserves room for a value of `value_len` bytes, which the caller sends
+    /// next (directly, or by appending it to `out`). [`Response::value`] is ignored.
     ///
     /// # Panics
-    /// When extras, key or the whole body are longer than the header can say.
+    /// When extras, key or the whole body are too long for their fields in the header.
     #[inline]
     pub fn write_head(&self, value_len: usize, out: &mut Vec<u8>) {
         let key_len = self.key.len();
@@ -75,7 +75,7 @@ impl<'a> Response<'a> {
         let body = framing_len + self.extras.len() + key_len + value_len;
         out.reserve(HEADER_BYTES + body);
 
-        // One copy for header and framing extras together.
+        // Header and framing extras are copied together.
         let mut head = [0; HEADER_BYTES + SERVER_DURATION_INFO_BYTES];
         if let Some(duration) = duration {
             head[0] = Magic::AltClientResponse.wire();
@@ -117,7 +117,7 @@ pub(super) fn len32(len: usize) -> u32 {
     u32::try_from(len).expect("a body fits its length field")
 }
 
-/// Number of CLUSTERMAP_CHANGE_NOTIFICATION among the server's opcodes.
+/// The number of CLUSTERMAP_CHANGE_NOTIFICATION among the server's opcodes.
 pub const SERVER_OPCODE_CLUSTERMAP_CHANGE_NOTIFICATION: u8 = 0x01;
 
 /// A request of the server to a client that negotiated Duplex (magic 0x82).
@@ -125,9 +125,9 @@ pub const SERVER_OPCODE_CLUSTERMAP_CHANGE_NOTIFICATION: u8 = 0x01;
 pub struct ServerRequest<'a> {
     /// Number of the command among the server's opcodes.
     pub opcode: u8,
-    /// Comes back in the reply, if there is one.
+    /// The opaque, which the reply repeats, if there is one.
     pub opaque: u32,
-    /// What the value is made of.
+    /// The datatype of the value.
     pub datatype: Datatype,
     /// Extras, at most 255 bytes.
     pub extras: &'a [u8],
@@ -141,7 +141,7 @@ impl ServerRequest<'_> {
     /// Appends the whole frame.
     ///
     /// # Panics
-    /// When extras, key or the whole body are longer than the header can say.
+    /// When extras, key or the whole body are too long for their fields in the header.
     pub fn write(&self, out: &mut Vec<u8>) {
         let body = self.extras.len() + self.key.len() + self.value.len();
         let mut head = [0; HEADER_BYTES];
@@ -160,23 +160,23 @@ impl ServerRequest<'_> {
     }
 }
 
-/// News of a cluster map, pushed to a client.
+/// The push of a new cluster map to a client.
 #[derive(Clone, Copy, Debug)]
 pub struct ClustermapChangeNotification<'a> {
     /// Epoch of the map.
     pub epoch: i64,
     /// Revision of the map.
     pub rev: i64,
-    /// Bucket that the map is of; empty for the cluster-level map.
+    /// The bucket of the map; empty for the cluster-level map.
     pub bucket: &'a [u8],
     /// The map (JSON text), or `None` in brief mode: the client then asks for it.
     pub map: Option<&'a [u8]>,
-    /// Whether the map is one raw Snappy block (needs SnappyEverywhere).
+    /// True if the map is one raw Snappy block (needs SnappyEverywhere).
     pub snappy: bool,
 }
 
 impl ClustermapChangeNotification<'_> {
-    /// Appends the frame: extras are epoch and revision, eight bytes each. No reply comes.
+    /// Appends the frame: extras are epoch and revision, eight bytes each. The client sends no reply.
     pub fn write(&self, opaque: u32, out: &mut Vec<u8>) {
         let mut extras = [0; 16];
         extras[..8].copy_from_slice(&self.epoch.to_be_bytes());

@@ -1,25 +1,24 @@
 //! Statuses for clients that did not negotiate XERROR.
 //!
-//! Such a client knows the statuses of memcached and a few more. What it does not know is told in the nearest status
-//! that it does; where none is near, the connection is closed, so that the client does not take an unknown number for
-//! something it is not.
+//! Such a client knows the statuses of memcached and a few more. An unknown status is replaced by the nearest known
+//! one. Where none is near, the connection is closed, so that the client does not misinterpret an unknown number.
 
 use kedge_types::Status;
 
-/// What a client without XERROR gets instead of a status.
+/// The replacement of a status for a client without XERROR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remap {
     /// This status.
     Send(Status),
-    /// No reply: close the connection.
+    /// No reply; close the connection.
     Close,
 }
 
-/// What becomes of `status` on a connection without XERROR; `collections` is whether it negotiated Collections.
+/// Returns the replacement of `status` on a connection without XERROR; `collections` is true if it negotiated
+/// Collections.
 ///
-/// A lock is told in two ways, as Couchbase does: a write that meets a lock looks like a CAS that does not match
-/// ([`Status::KeyExists`]); whoever wants GET_LOCKED or UNLOCK to fail softly sends [`Status::TemporaryFailure`]
-/// itself.
+/// A lock is reported in two ways, as by Couchbase. A write to a locked document gets the status of a CAS mismatch
+/// ([`Status::KeyExists`]). For GET_LOCKED and UNLOCK the caller sends [`Status::TemporaryFailure`] itself.
 #[must_use]
 pub const fn remap_without_xerror(status: Status, collections: bool) -> Remap {
     match status {

@@ -3,20 +3,20 @@
 use super::line::{Fault, Stop, Tokens, is_key, is_noreply, parse_u64};
 use super::reply;
 
-/// A number to count up or down. Answer [`reply::write_number`], [`reply::NOT_FOUND`] or [`reply::NON_NUMERIC`].
+/// A request to count up or down. Answer [`reply::write_number`], [`reply::NOT_FOUND`] or [`reply::NON_NUMERIC`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arithmetic<'a> {
     /// The key, 1 to 250 bytes.
     pub key: &'a [u8],
-    /// Which way.
+    /// The direction.
     pub direction: Direction,
-    /// By how much.
+    /// The amount.
     pub delta: u64,
-    /// Whether the client wants no reply.
+    /// True if the client wants no reply.
     pub noreply: bool,
 }
 
-/// Which way to count.
+/// The direction of a count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// Up; wraps around at 2^64.

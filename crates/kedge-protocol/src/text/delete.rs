@@ -3,18 +3,18 @@
 use super::line::{Fault, Stop, Tokens, is_key, is_noreply};
 use super::reply;
 
-/// A document to delete. Answer [`reply::DELETED`] or [`reply::NOT_FOUND`].
+/// A request to delete a document. Answer [`reply::DELETED`] or [`reply::NOT_FOUND`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delete<'a> {
     /// The key, 1 to 250 bytes.
     pub key: &'a [u8],
-    /// Whether the client wants no reply.
+    /// True if the client wants no reply.
     pub noreply: bool,
 }
 
 pub(super) fn parse(tokens: Tokens<'_>) -> Result<Delete<'_>, Stop> {
     let ([key, second, third], count) = tokens.array();
-    // Old clients send the time to hold deletions back, which can only be 0 nowadays.
+    // Old clients send a time during which the deletion blocks the key; only 0 is valid nowadays.
     let noreply = match count {
         1 => false,
         2 if second == b"0" => false,

@@ -13,37 +13,37 @@ impl Exptime {
     /// Never.
     pub const NEVER: Self = Self(0);
 
-    /// The number as the client wrote it, in seconds.
+    /// Returns the number as the client wrote it, in seconds.
     #[must_use]
     pub const fn get(self) -> i64 {
         self.0
     }
 
-    /// Whether it is negative: expired at once.
+    /// Returns whether the time is negative: expired at once.
     #[must_use]
     pub const fn is_past(self) -> bool {
         self.0 < 0
     }
 
-    /// The same as the binary protocol writes it. It has no negative numbers; the earliest Unix second that is not taken
-    /// for a time from now stands for them, and is always past.
+    /// Returns the time in the form of the binary protocol. That has no negative numbers; the earliest Unix second that
+    /// is not taken for a time from now stands for them, and is always past.
     #[must_use]
     pub const fn to_wire(self) -> u32 {
         if self.0 < 0 {
             RELATIVE_EXPIRY_SECS_MAX + 1
         } else {
-            // `parse` lets nothing larger in.
+            // `parse` accepts nothing larger.
             self.0 as u32
         }
     }
 
-    /// When the document expires, seen from the Unix second `unix_secs`.
+    /// Returns the expiry of the document, seen from the Unix second `unix_secs`.
     #[must_use]
     pub const fn expiry(self, unix_secs: u64) -> Expiry {
         Expiry::from_wire(self.to_wire(), unix_secs)
     }
 
-    /// A decimal number from -2^31 to 2^31 - 1, as memcached reads it.
+    /// Parses a decimal number from -2^31 to 2^31 - 1, as memcached does.
     pub(super) fn parse(token: &[u8]) -> Option<Self> {
         if let Some(digits) = token.strip_prefix(b"-") {
             let magnitude = i64::try_from(line::parse_digits(digits)?).ok()?;
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_what_they_mean() {
+    fn exptime_is_never_past_relative_or_absolute() {
         let now = 1_700_000_000;
         for (token, number, expiry) in [
             ("0", 0, Expiry::NEVER),

@@ -4,14 +4,14 @@ use super::limits::{KEY_BYTES_MAX, TextLimits, VALUE_LENGTH_MAX};
 use super::reply;
 use memchr::memchr;
 
-/// Why there is no command yet, or none at all.
+/// The reason why there is no command yet, or none at all.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stop {
     Incomplete { need: usize },
     Fault(Fault),
 }
 
-/// A command is refused: what to answer, and what becomes of the bytes behind it.
+/// The refusal of a command: the reply, and the handling of the bytes behind it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fault {
     pub(super) reply: &'static [u8],
@@ -33,7 +33,7 @@ impl Fault {
         self
     }
 
-    /// Nothing is answered if the client asked for that.
+    /// Removes the reply if the client asked for none.
     pub(super) const fn unless(mut self, noreply: bool) -> Self {
         if noreply {
             self.reply = b"";
@@ -41,7 +41,7 @@ impl Fault {
         self
     }
 
-    /// The value of `len` bytes behind the line is skipped, with its line end.
+    /// Skips the value of `len` bytes behind the line, with its line end.
     pub(super) const fn and_swallow(mut self, len: u64) -> Self {
         self.swallow = len + LINE_END.len() as u64;
         self
@@ -54,17 +54,18 @@ impl From<Fault> for Stop {
     }
 }
 
-/// What ends lines and values.
+/// The end of lines and values.
 const LINE_END: &[u8] = b"\r\n";
 
 /// A line of a command, without its end.
 pub(super) struct Line<'a> {
     pub(super) text: &'a [u8],
-    /// Bytes of the line with its end.
+    /// The length of the line with its end, in bytes.
     pub(super) end: usize,
 }
 
-/// The line at the front of `buf`. It ends with a line feed; a carriage return before it is not part of the line.
+/// Returns the line at the front of `buf`. It ends with a line feed; a carriage return before it is not part of the
+/// line.
 pub(super) fn find_line<'a>(buf: &'a [u8], limits: &TextLimits) -> Result<Line<'a>, Stop> {
     let short = &buf[..buf.len().min(limits.line_bytes_max)];
     let mut found = memchr(b'\n', short);
@@ -88,14 +89,14 @@ pub(super) fn find_line<'a>(buf: &'a [u8], limits: &TextLimits) -> Result<Line<'
     }
 }
 
-/// Whether the command that starts with `start` may have a long line. Always asked about the same many bytes, so that the
-/// answer does not depend on how the line arrives.
+/// Returns whether the command that starts with `start` may have a long line. `start` always has the same length, so
+/// that the result does not depend on how the line arrives.
 fn is_retrieval(start: &[u8]) -> bool {
     let name = Tokens::new(start).next();
     matches!(name, Some(b"get" | b"gets" | b"gat" | b"gats"))
 }
 
-/// The tokens of a line: what is between spaces. Several spaces are as one, and spaces at the ends are as none:
+/// The tokens of a line, separated by spaces. Several spaces count as one, and spaces at the ends are ignored:
 /// python-memcached sends such lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tokens<'a> {
@@ -107,7 +108,7 @@ impl<'a> Tokens<'a> {
         Self { rest: text }
     }
 
-    /// What has not been given out, without spaces at its ends.
+    /// Returns the tokens that are left, without spaces at the ends.
     pub(super) fn rest(self) -> &'a [u8] {
         let mut rest = self.rest;
         while let [b' ', after @ ..] = rest {
@@ -119,7 +120,7 @@ impl<'a> Tokens<'a> {
         rest
     }
 
-    /// All tokens that are left, and how many. Those beyond `N` are counted once and not given.
+    /// Returns all tokens that are left, and their number. Those beyond `N` are counted as one and not returned.
     pub(super) fn array<const N: usize>(mut self) -> ([&'a [u8]; N], usize) {
         let mut tokens = [b"".as_slice(); N];
         let mut count = 0;
@@ -153,7 +154,7 @@ impl<'a> Iterator for Tokens<'a> {
     }
 }
 
-/// The line's place in the buffer and the value that may follow it.
+/// The position of the line in the buffer, and the value that may follow it.
 pub(super) struct Body<'a> {
     buf: &'a [u8],
     consumed: usize,
@@ -169,12 +170,12 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Bytes of the buffer that the command has taken so far.
+    /// Returns the number of bytes of the buffer that the command has consumed so far.
     pub(super) const fn consumed(&self) -> usize {
         self.consumed
     }
 
-    /// Takes the value of `len` bytes and its line end. `noreply` is about faults.
+    /// Takes the value of `len` bytes and its line end. With `noreply`, an error is not answered.
     pub(super) fn take_value(&mut self, len: u64, noreply: bool) -> Result<&'a [u8], Stop> {
         if len > self.value_bytes_max {
             return Err(Fault::new(reply::TOO_LARGE)
@@ -198,13 +199,13 @@ impl<'a> Body<'a> {
     }
 }
 
-/// Whether `key` may be one: 1 to 250 bytes, no control characters (memcached doc/protocol.txt, "Keys"). White space
-/// ends a token, and bytes beyond ASCII are allowed.
+/// Returns whether `key` is a valid key: 1 to 250 bytes, no control characters (memcached doc/protocol.txt, "Keys").
+/// White space ends a token, and bytes beyond ASCII are allowed.
 pub(super) fn is_key(key: &[u8]) -> bool {
     !key.is_empty() && key.len() <= KEY_BYTES_MAX && !key.iter().any(u8::is_ascii_control)
 }
 
-/// An unsigned decimal number.
+/// Parses an unsigned decimal number.
 pub(super) fn parse_digits(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -217,22 +218,22 @@ pub(super) fn parse_digits(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// An unsigned decimal number, with a plus in front if need be, as C's `strtoull` reads it.
+/// Parses an unsigned decimal number with an optional plus sign, as C's `strtoull` does.
 pub(super) fn parse_u64(token: &[u8]) -> Option<u64> {
     parse_digits(token.strip_prefix(b"+").unwrap_or(token))
 }
 
-/// [`parse_u64`] for 32 bits.
+/// Parses a number as [`parse_u64`] does, limited to 32 bits.
 pub(super) fn parse_u32(token: &[u8]) -> Option<u32> {
     parse_u64(token)?.try_into().ok()
 }
 
-/// The length of a value.
+/// Parses the length of a value.
 pub(super) fn parse_length(token: &[u8]) -> Option<u64> {
     parse_u64(token).filter(|&len| len <= VALUE_LENGTH_MAX)
 }
 
-/// Whether the last of a classic command's tokens asks for no reply.
+/// Returns whether the last token of a classic command asks for no reply.
 pub(super) fn is_noreply(token: &[u8]) -> bool {
     token == b"noreply"
 }
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn spaces_in_any_number_separate_tokens() {
+    fn any_number_of_spaces_separates_tokens() {
         let tokens = Tokens::new(b"  a  bc   d ");
         assert_eq!(tokens.collect::<Vec<_>>(), [b"a".as_slice(), b"bc", b"d"]);
         assert_eq!(tokens.rest(), b"a  bc   d");

@@ -1,14 +1,14 @@
 //! The memcached text protocol: classic and meta commands (memcached doc/protocol.txt).
 //!
-//! [`parse`] finds the command at the front of a receive buffer and gives it types; [`reply`] and [`meta`] append what
-//! is answered. Neither knows of sockets or buckets. Where protocol.txt is silent, the answers are those of memcached
-//! 1.6, with these differences, each of which keeps bytes of a value from being taken for commands, or is a promise of
+//! [`parse`] finds the command at the front of a receive buffer and gives it types; [`reply`] and [`meta`] append
+//! replies. Neither uses sockets or buckets. Where protocol.txt is silent, the replies are those of memcached 1.6, with
+//! these differences. Each of them either keeps bytes of a value from being parsed as commands, or keeps a promise of
 //! protocol.txt that memcached does not keep:
-//! * a value whose length is known is swallowed whenever its command is refused, not only when it is too large;
+//! * a value of known length is skipped whenever its command is refused, not only when it is too large;
 //! * keys with control characters are refused;
-//! * a line's limit does not depend on how the network cut it into pieces.
+//! * the limit of a line does not depend on how the network splits it.
 //!
-//! Architecture Invariant: parsing borrows from the buffer and never allocates, and nothing is kept between two calls:
+//! Architecture Invariant: parsing borrows from the buffer and never allocates, and keeps no state between two calls:
 //! the same bytes give the same commands however they arrive.
 
 mod arithmetic;
@@ -35,31 +35,32 @@ pub use touch::Touch;
 use line::{Body, Fault, Line, Stop, Tokens, find_line};
 use meta::{MetaArithmetic, MetaDebug, MetaDelete, MetaGet, MetaSet};
 
-/// What stands at the front of a receive buffer.
+/// The result of parsing the front of a receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parsed<'a> {
-    /// The command is not all there.
+    /// The command is incomplete.
     Incomplete {
-        /// Bytes of the whole command from the start of the buffer when its line is there, else one more than there
-        /// are.
+        /// The length of the whole command in bytes, from the start of the buffer, if its line is complete; otherwise
+        /// one more than the length of the buffer.
         need: usize,
     },
     /// A command.
     Command {
         /// The command.
         command: TextCommand<'a>,
-        /// Bytes that it took, value included.
+        /// The number of bytes consumed, value included.
         consumed: usize,
     },
-    /// A command that is refused.
+    /// The command is refused.
     Invalid {
-        /// What to answer, line end included; empty when the client wants no answer.
+        /// The reply, line end included; empty if the client wants no reply.
         reply: &'static [u8],
-        /// Bytes of the buffer that it took.
+        /// The number of bytes consumed from the buffer.
         consumed: usize,
-        /// Bytes after those, in the buffer or still to come, that belong to its value and have to be skipped.
+        /// The number of bytes after those, in the buffer or still to come, that belong to its value and have to be
+        /// skipped.
         swallow: u64,
-        /// Whether the connection must be closed once the reply is out, as what follows cannot be trusted.
+        /// True if the connection must be closed after the reply, because the following bytes cannot be trusted.
         close: bool,
     },
 }
@@ -85,7 +86,7 @@ pub enum TextCommand<'a> {
     Version,
     /// `verbosity`.
     Verbosity(Verbosity),
-    /// `quit`: close without an answer, once what was asked before is answered.
+    /// `quit`: close without a reply, after the replies to earlier commands.
     Quit,
     /// `mn`: answer [`reply::META_NOOP`].
     MetaNoop,
@@ -137,7 +138,7 @@ fn invalid(fault: Fault, consumed: usize) -> Parsed<'static> {
     }
 }
 
-/// Every command there is.
+/// Parses the command with this name.
 fn dispatch<'a>(
     name: &[u8],
     tokens: Tokens<'a>,
@@ -176,8 +177,8 @@ fn dispatch<'a>(
     })
 }
 
-/// A name that is no command. A browser that was tricked into talking to this port is cut off before it gets to the
-/// part of its request that a web page chose.
+/// Refuses an unknown command. A browser that was tricked into connecting to this port is cut off before the part of
+/// its request that a web page controls.
 fn unknown(tokens: Tokens<'_>) -> Fault {
     let is_http = tokens.last().is_some_and(|last| last.starts_with(b"HTTP/"));
     if is_http {

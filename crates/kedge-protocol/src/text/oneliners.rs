@@ -5,29 +5,29 @@ use super::Exptime;
 use super::line::{Fault, Stop, Tokens, is_noreply, parse_u32};
 use super::reply;
 
-/// All documents are to go. Answer [`reply::OK`].
+/// A request to delete all documents. Answer [`reply::OK`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlushAll {
-    /// When; [`Exptime::NEVER`] and the past are at once.
+    /// The time of the flush; [`Exptime::NEVER`] and the past mean at once.
     pub delay: Exptime,
-    /// Whether the client wants no reply.
+    /// True if the client wants no reply.
     pub noreply: bool,
 }
 
-/// Statistics. Answer [`reply::write_stat`] for each and [`reply::END`] last; [`reply::ERROR`] for a group that there is
-/// not, [`reply::RESET`] for `reset`.
+/// A request for statistics. Answer [`reply::write_stat`] for each and [`reply::END`] last; [`reply::ERROR`] for an
+/// unknown group, [`reply::RESET`] for `reset`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stats<'a> {
-    /// What the client wrote after the command, without spaces at the ends; empty for the general statistics.
+    /// The arguments of the command, without spaces at the ends; empty for the general statistics.
     pub args: &'a [u8],
 }
 
-/// How much to log. Answer [`reply::OK`].
+/// A request to set the log level. Answer [`reply::OK`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verbosity {
     /// The level.
     pub level: u32,
-    /// Whether the client wants no reply.
+    /// True if the client wants no reply.
     pub noreply: bool,
 }
 
@@ -62,7 +62,7 @@ pub(super) fn parse_stats(tokens: Tokens<'_>) -> Stats<'_> {
 pub(super) fn parse_verbosity(tokens: Tokens<'_>) -> Result<Verbosity, Stop> {
     let ([level, second], count) = tokens.array();
     let noreply = match count {
-        // `verbosity noreply` has no level, and yet no reply: libmemcached's memcapable expects silence.
+        // `verbosity noreply` has no level, and yet gets no reply: libmemcached's memcapable expects silence.
         1 => is_noreply(level),
         2 => is_noreply(second),
         _ => return Err(Fault::new(reply::ERROR).into()),

@@ -1,5 +1,5 @@
-//! Replies to the classic commands, and the errors of all (memcached doc/protocol.txt, "Error strings"). Each constant is
-//! a whole reply, line end included.
+//! Replies to the classic commands, and the errors of all commands (memcached doc/protocol.txt, "Error strings"). Each
+//! constant is a whole reply, line end included.
 
 /// The value was stored.
 pub const STORED: &[u8] = b"STORED\r\n";
@@ -13,35 +13,35 @@ pub const NOT_FOUND: &[u8] = b"NOT_FOUND\r\n";
 pub const DELETED: &[u8] = b"DELETED\r\n";
 /// The document has its new expiration time.
 pub const TOUCHED: &[u8] = b"TOUCHED\r\n";
-/// `flush_all`, `verbosity`: done.
+/// `flush_all`, `verbosity`: success.
 pub const OK: &[u8] = b"OK\r\n";
-/// `stats reset`: done.
+/// `stats reset`: success.
 pub const RESET: &[u8] = b"RESET\r\n";
 /// The last line of a retrieval or of statistics.
 pub const END: &[u8] = b"END\r\n";
-/// The answer to `mn`.
+/// The reply to `mn`.
 pub const META_NOOP: &[u8] = b"MN\r\n";
 
-/// No such command, or not with this many arguments.
+/// No such command, or a wrong number of arguments.
 pub const ERROR: &[u8] = b"ERROR\r\n";
 /// `shutdown`: refused; the operator stops the server with a signal.
 pub const SHUTDOWN_REFUSED: &[u8] = b"SERVER_ERROR: shutdown not enabled\r\n";
-/// A malformed argument, or a key that is none.
+/// A malformed argument, or an invalid key.
 pub const BAD_FORMAT: &[u8] = b"CLIENT_ERROR bad command line format\r\n";
-/// A value that does not end where it should.
+/// A value that does not end at its given length.
 pub const BAD_DATA_CHUNK: &[u8] = b"CLIENT_ERROR bad data chunk\r\n";
 /// A line beyond its limit.
 pub const LINE_TOO_LONG: &[u8] = b"CLIENT_ERROR line too long\r\n";
 /// A malformed expiration time.
 pub const INVALID_EXPTIME: &[u8] = b"CLIENT_ERROR invalid exptime argument\r\n";
-/// A malformed number to count by.
+/// A malformed amount to count by.
 pub const INVALID_DELTA: &[u8] = b"CLIENT_ERROR invalid numeric delta argument\r\n";
 /// `incr`, `decr`, `ma`: the value is no number.
 pub const NON_NUMERIC: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
-/// `delete` with what is neither 0 nor `noreply`.
+/// `delete` with an argument that is neither 0 nor `noreply`.
 pub const DELETE_USAGE: &[u8] =
     b"CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n";
-/// Meta: a flag that there is not.
+/// Meta: an unknown flag.
 pub const INVALID_FLAG: &[u8] = b"CLIENT_ERROR invalid flag\r\n";
 /// Meta: a flag given twice.
 pub const DUPLICATE_FLAG: &[u8] = b"CLIENT_ERROR duplicate flag\r\n";
@@ -53,13 +53,13 @@ pub const BAD_BASE64_KEY: &[u8] = b"CLIENT_ERROR error decoding key\r\n";
 pub const OPAQUE_TOO_LONG: &[u8] = b"CLIENT_ERROR opaque token too long\r\n";
 /// Meta: a mode of other than one character.
 pub const BAD_MODE_LENGTH: &[u8] = b"CLIENT_ERROR incorrect length for M token\r\n";
-/// `ms`: a mode that there is not.
+/// `ms`: an unknown mode.
 pub const BAD_SET_MODE: &[u8] = b"CLIENT_ERROR invalid mode for ms M token\r\n";
-/// `ma`: a mode that there is not.
+/// `ma`: an unknown mode.
 pub const BAD_ARITHMETIC_MODE: &[u8] = b"CLIENT_ERROR invalid mode for ma M token\r\n";
 /// `ma`: a malformed initial value.
 pub const INVALID_INITIAL: &[u8] = b"CLIENT_ERROR invalid numeric initial value\r\n";
-/// `ma`: a malformed number to count by.
+/// `ma`: a malformed amount to count by.
 pub const INVALID_META_DELTA: &[u8] = b"CLIENT_ERROR invalid numeric delta value\r\n";
 /// A value beyond the limit.
 pub const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
@@ -97,7 +97,7 @@ pub fn write_number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends `STAT <name> <value>`. Neither may have a line end in it.
+/// Appends `STAT <name> <value>`. Neither may contain a line end.
 pub fn write_stat(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     debug_assert!(!name.contains(&b'\n') && !value.contains(&b'\n'));
     for part in [b"STAT ", name, b" ", value, b"\r\n"] {
@@ -112,14 +112,14 @@ pub fn write_version(out: &mut Vec<u8>, version: &str) {
     }
 }
 
-/// Appends `CLIENT_ERROR <text>`: the client did what it should not. `text` is one line.
+/// Appends `CLIENT_ERROR <text>`: the request is wrong. `text` is one line.
 pub fn write_client_error(out: &mut Vec<u8>, text: &str) {
     for part in ["CLIENT_ERROR ", text, "\r\n"] {
         out.extend_from_slice(part.as_bytes());
     }
 }
 
-/// Appends `SERVER_ERROR <text>`: the server cannot do it, perhaps for the moment. `text` is one line.
+/// Appends `SERVER_ERROR <text>`: the server cannot execute the request, perhaps only temporarily. `text` is one line.
 pub fn write_server_error(out: &mut Vec<u8>, text: &str) {
     for part in ["SERVER_ERROR ", text, "\r\n"] {
         out.extend_from_slice(part.as_bytes());
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_as_protocol_txt_has_them() {
+    fn text_replies_match_protocol_txt() {
         assert_eq!(
             written(|out| write_value(out, b"k", 5, b"a\r\nb", None)),
             "VALUE k 5 4\r\na\r\nb\r\n"

@@ -5,18 +5,18 @@ use super::Exptime;
 use super::line::{Fault, Stop, Tokens, is_key};
 use super::reply;
 
-/// A retrieval of one or more keys. For each that is there answer [`reply::write_value`], and [`reply::END`] last.
+/// A retrieval of one or more keys. Answer [`reply::write_value`] for each document, and [`reply::END`] last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retrieve<'a> {
     /// The keys, at least one, in the order of the request; each 1 to 250 bytes.
     pub keys: Keys<'a>,
-    /// Whether values are answered with their CAS (`gets`, `gats`).
+    /// True if values are returned with their CAS (`gets`, `gats`).
     pub with_cas: bool,
-    /// The expiration time that documents get (`gat`, `gats`).
+    /// The new expiration time of the documents (`gat`, `gats`).
     pub touch: Option<Exptime>,
 }
 
-/// The keys of a retrieval. They are found in the line as they are asked for.
+/// The keys of a retrieval. They are parsed from the line during iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keys<'a>(Tokens<'a>);
 
@@ -42,7 +42,7 @@ pub(super) fn parse(
         Some(token) => Some(Exptime::parse(token).ok_or(Fault::new(reply::INVALID_EXPTIME))?),
         None => None,
     };
-    // All or none: a bad key after good ones must not cut a reply short.
+    // All or none: an invalid key after valid ones must not cut a reply short.
     let mut unseen = tokens;
     if !unseen.all(is_key) {
         return Err(Fault::new(reply::BAD_FORMAT).into());

@@ -7,40 +7,40 @@ use super::line::{
 };
 use super::reply;
 
-/// A value to store. Answer [`reply::STORED`], [`reply::NOT_STORED`], or for a CAS [`reply::EXISTS`] or
+/// A request to store a value. Answer [`reply::STORED`], [`reply::NOT_STORED`], or for a CAS [`reply::EXISTS`] or
 /// [`reply::NOT_FOUND`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Store<'a> {
-    /// When it is stored.
+    /// The mode of the store.
     pub mode: StoreMode,
     /// The key, 1 to 250 bytes.
     pub key: &'a [u8],
-    /// Opaque to the server; not for append and prepend.
+    /// The client flags, opaque to the server; ignored by append and prepend.
     pub client_flags: u32,
-    /// Not for append and prepend.
+    /// The expiration time; ignored by append and prepend.
     pub exptime: Exptime,
-    /// `cas`: store only if the document has this CAS (the mode is then [`StoreMode::Set`]). 0 is a CAS like any other
-    /// here, that no document has, where the binary protocol means "no check".
+    /// `cas`: store only if the document has this CAS (the mode is then [`StoreMode::Set`]). Here 0 is a CAS that no
+    /// document has, while it means "no check" in the binary protocol.
     pub cas: Option<u64>,
     /// The value, without its line end.
     pub value: &'a [u8],
-    /// Whether the client wants no reply.
+    /// True if the client wants no reply.
     pub noreply: bool,
 }
 
-/// When and how a value is stored.
+/// The mode of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum StoreMode {
-    /// In any case.
+    /// Stores in any case.
     #[default]
     Set,
-    /// If there is no document.
+    /// Stores if there is no document.
     Add,
-    /// If there is a document.
+    /// Stores if there is a document.
     Replace,
-    /// Behind the document's value, if there is one.
+    /// Appends to the value of an existing document.
     Append,
-    /// In front of the document's value, if there is one.
+    /// Prepends to the value of an existing document.
     Prepend,
 }
 
@@ -84,8 +84,8 @@ pub(super) fn parse_cas<'a>(tokens: Tokens<'a>, body: &mut Body<'a>) -> Result<S
     .finish(body, StoreMode::Set)
 }
 
-/// The refusal of a line with too few or too many tokens. A value whose length is among them is swallowed: it must not be
-/// taken for commands.
+/// Refuses a line with too few or too many tokens. A value whose length is among them is skipped: it must not be parsed
+/// as commands.
 fn miscounted(count: usize, bytes: &[u8]) -> Fault {
     let fault = Fault::new(reply::BAD_FORMAT);
     match parse_length(bytes) {
@@ -108,7 +108,7 @@ impl<'a> Head<'a> {
     fn finish(self, body: &mut Body<'a>, mode: StoreMode) -> Result<Store<'a>, Stop> {
         let malformed = Fault::new(reply::BAD_FORMAT).unless(self.noreply);
         let Some(len) = parse_length(self.bytes) else {
-            // How much follows is anyone's guess.
+            // The length of the following data is unknown.
             return Err(malformed.into());
         };
         let malformed = malformed.and_swallow(len);

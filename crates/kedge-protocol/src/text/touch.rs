@@ -4,14 +4,14 @@ use super::Exptime;
 use super::line::{Fault, Stop, Tokens, is_key, is_noreply};
 use super::reply;
 
-/// A document that gets another expiration time. Answer [`reply::TOUCHED`] or [`reply::NOT_FOUND`].
+/// A request to set the expiration time of a document. Answer [`reply::TOUCHED`] or [`reply::NOT_FOUND`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Touch<'a> {
     /// The key, 1 to 250 bytes.
     pub key: &'a [u8],
-    /// The expiration time.
+    /// The new expiration time.
     pub exptime: Exptime,
-    /// Whether the client wants no reply.
+    /// True if the client wants no reply.
     pub noreply: bool,
 }
 

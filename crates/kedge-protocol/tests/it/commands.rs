@@ -249,7 +249,7 @@ fn collection_paths() {
 }
 
 #[test]
-fn old_forms_of_with_meta() {
+fn with_meta_accepts_old_layouts() {
     // Flags, expiry, revision, CAS; then options and the length of metadata behind the value, each or neither.
     let base = "00000001 00000002 0000000000000003 0000000000000004";
     for (extras, options, value) in [
@@ -278,7 +278,7 @@ fn old_forms_of_with_meta() {
 }
 
 #[test]
-fn metadata_behind_a_value() {
+fn with_meta_removes_extended_metadata_behind_the_value() {
     let decode = |json: &str, len: usize| {
         let mut bytes = Vec::new();
         let len = (len as u32).to_be_bytes();
@@ -349,7 +349,7 @@ fn metadata_behind_a_value() {
 }
 
 #[test]
-fn scans_that_make_no_sense() {
+fn range_scan_rejects_contradictory_requests() {
     let decode = |json: &str, datatype| {
         let mut bytes = Vec::new();
         RequestWriter {
@@ -383,7 +383,7 @@ fn scans_that_make_no_sense() {
 }
 
 #[test]
-fn a_password_is_not_shown() {
+fn sasl_debug_output_hides_the_password() {
     let auth = SaslStart {
         mechanism: b"PLAIN",
         message: b"\0user\0secret",
@@ -396,7 +396,7 @@ fn a_password_is_not_shown() {
 }
 
 #[test]
-fn return_meta_says_what_it_wants() {
+fn return_meta_decodes_its_operation() {
     let decode = |kind: u8, value: &[u8]| {
         let mut bytes = Vec::new();
         let extras = [0, 0, 0, kind, 0, 0, 0, 7, 0, 0, 0, 9];

@@ -59,7 +59,7 @@ fn check_bytes(head: Head, body: Body<'_>, expected: &str) {
 }
 
 #[test]
-fn messages_of_a_connection_have_the_documented_bytes() {
+fn dcp_connection_messages_match_the_documented_bytes() {
     let open = Open {
         flags: OpenFlags::PRODUCER.union(OpenFlags::XATTRS),
         name: b"dcp",
@@ -99,7 +99,7 @@ fn messages_of_a_connection_have_the_documented_bytes() {
 }
 
 #[test]
-fn messages_about_a_stream_have_the_documented_bytes() {
+fn dcp_stream_messages_match_the_documented_bytes() {
     let request = StreamRequest {
         flags: StreamFlags::TO_LATEST.union(StreamFlags::ACTIVE_ONLY),
         start: Seqno(5),
@@ -158,7 +158,7 @@ fn messages_about_a_stream_have_the_documented_bytes() {
 }
 
 #[test]
-fn snapshot_markers_have_the_documented_bytes() {
+fn dcp_snapshot_markers_match_the_documented_bytes() {
     let v1 = SnapshotMarker {
         start: Seqno(1),
         end: Seqno(8),
@@ -207,7 +207,7 @@ fn snapshot_markers_have_the_documented_bytes() {
 }
 
 #[test]
-fn documents_have_the_documented_bytes() {
+fn dcp_documents_match_the_documented_bytes() {
     let mutation = Mutation {
         seqno: Seqno(3),
         rev: RevSeqno(2),
@@ -268,7 +268,7 @@ fn documents_have_the_documented_bytes() {
 }
 
 #[test]
-fn sync_writes_have_the_documented_bytes() {
+fn dcp_sync_writes_match_the_documented_bytes() {
     let prepare = Prepare {
         seqno: Seqno(3),
         rev: RevSeqno(2),
@@ -321,7 +321,7 @@ fn sync_writes_have_the_documented_bytes() {
 }
 
 #[test]
-fn system_events_have_the_documented_bytes() {
+fn dcp_system_events_match_the_documented_bytes() {
     let mut data = Vec::new();
     let payload = SystemEventPayload {
         manifest_uid: 4,
@@ -379,7 +379,7 @@ fn system_events_have_the_documented_bytes() {
 }
 
 #[test]
-fn a_cache_transfer_has_the_documented_bytes() {
+fn dcp_cache_transfer_matches_the_documented_bytes() {
     let document = CachedDocument {
         cas: Cas(1),
         seqno: Seqno(2),
@@ -427,7 +427,7 @@ fn a_cache_transfer_has_the_documented_bytes() {
 }
 
 #[test]
-fn replies_come_back() {
+fn dcp_replies_round_trip() {
     let log = [(9, 20), (8, 0)].map(|(uuid, seqno)| FailoverEntry {
         vb_uuid: VbUuid(uuid),
         seqno: Seqno(seqno),
@@ -483,7 +483,7 @@ fn replies_come_back() {
 }
 
 #[test]
-fn the_consumer_says_its_name() {
+fn dcp_open_carries_the_consumer_name() {
     let value = Open::consumer_name_value("n_\"1");
     let open = |value| Open {
         flags: OpenFlags(0),
@@ -499,7 +499,7 @@ fn the_consumer_says_its_name() {
 }
 
 #[test]
-fn filters_are_read_as_documented() {
+fn dcp_stream_filters_parse_as_documented() {
     let all = StreamFilter {
         manifest_uid: Some(0x1f),
         collections: Some(vec![CollectionId(0), CollectionId(0x1a)]),
@@ -547,7 +547,7 @@ fn filters_are_read_as_documented() {
 }
 
 #[test]
-fn an_unknown_message_is_none() {
+fn dcp_decode_rejects_unknown_messages() {
     let mut bytes = Vec::new();
     for (opcode, status) in [
         (0x00, Status::UnknownCommand),
@@ -755,7 +755,7 @@ fn parts() -> impl Strategy<Value = Parts> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(parts in parts()) {
+    fn dcp_messages_round_trip(parts in parts()) {
         with_messages(&parts, |body| {
             let message = Message { head: parts.head, body };
             let mut bytes = Vec::new();
@@ -766,7 +766,7 @@ proptest! {
 
     /// Every cut of a frame is incomplete, and says how much is missing.
     #[test]
-    fn a_part_of_a_frame_is_none(parts in parts(), cut in any::<prop::sample::Index>()) {
+    fn dcp_parse_waits_for_a_whole_frame(parts in parts(), cut in any::<prop::sample::Index>()) {
         with_messages(&parts, |body| {
             let mut bytes = Vec::new();
             Message { head: parts.head, body }.encode(&mut bytes);
@@ -782,7 +782,7 @@ proptest! {
 
     /// A part of the wrong length, or where none may be, is an error and never a panic.
     #[test]
-    fn hostile_requests_are_invalid(
+    fn dcp_decode_rejects_hostile_requests(
         opcode in 0x50_u8..0x68,
         extras in vec(any::<u8>(), 0..60),
         key in vec(any::<u8>(), 0..300),
@@ -810,7 +810,7 @@ proptest! {
 
 /// Each message with one part that it may not have, or not so long.
 #[test]
-fn each_part_is_checked() {
+fn dcp_decode_checks_each_part_of_a_request() {
     let good = |opcode: u8| -> (Vec<u8>, &[u8], &[u8]) {
         match opcode {
             0x50 => (vec![0; 8], b"name", b""),

@@ -1,4 +1,4 @@
-//! What clients ask for in HELLO.
+//! Features that clients ask for in HELLO.
 
 use kedge_protocol::binary::commands::{Agent, Hello};
 use kedge_protocol::binary::{Feature, Features};
@@ -10,7 +10,7 @@ fn list(codes: &[u16]) -> Vec<u8> {
 }
 
 #[test]
-fn what_real_clients_send_is_accepted() {
+fn hello_accepts_requests_of_real_clients() {
     let clients: [(&str, &[u16]); 6] = [
         (
             "C++ core (Python, Node, Ruby, PHP)",
@@ -72,7 +72,7 @@ fn what_real_clients_send_is_accepted() {
 }
 
 #[test]
-fn features_that_exclude_or_miss_each_other() {
+fn hello_rejects_contradictory_or_incomplete_features() {
     let cases: [(&[u16], bool); 14] = [
         (&[], true),
         (&[0x03, 0x05], false),
@@ -104,7 +104,7 @@ fn features_that_exclude_or_miss_each_other() {
 }
 
 #[test]
-fn features_give_datatypes() {
+fn features_determine_the_allowed_datatypes() {
     for (features, datatypes) in [
         (Features::NONE, Datatype::RAW),
         (Features::of(&[Feature::Json]), Datatype::JSON),
@@ -164,7 +164,7 @@ proptest! {
 }
 
 #[test]
-fn a_hello_with_too_long_an_agent_is_refused() {
+fn hello_rejects_a_too_long_agent() {
     use kedge_protocol::binary::{Opcode, RequestWriter};
     for (len, accepted) in [(250, true), (251, false)] {
         let agent = vec![b'a'; len];

@@ -12,7 +12,7 @@ fn durable(level: DurabilityLevel, timeout_ms: Option<u16>) -> FrameInfos<'stati
 }
 
 #[test]
-fn entries_and_their_mistakes() {
+fn frame_infos_parse_entries_and_reject_malformed_ones() {
     use DurabilityLevel::{Majority, MajorityAndPersistOnActive, PersistToMajority};
     let none = FrameInfos::default();
     let cases: &[(&str, Result<FrameInfos<'_>, Status>)] = &[
@@ -111,14 +111,14 @@ fn entries_and_their_mistakes() {
 }
 
 #[test]
-fn privileges_add_up() {
+fn frame_infos_collect_all_privileges() {
     let framing = hex("62 6162 00 61 63");
     let names: Vec<_> = FrameInfos::privileges(&framing).collect();
     assert_eq!(names, [&b"ab"[..], b"c"]);
 }
 
 #[test]
-fn only_some_commands_may_carry_them() {
+fn frame_infos_are_checked_against_the_opcode() {
     let durable = durable(DurabilityLevel::Majority, None);
     let keeping = FrameInfos {
         preserve_ttl: true,

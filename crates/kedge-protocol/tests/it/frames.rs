@@ -1,4 +1,4 @@
-//! Where frames begin and end.
+//! Boundaries of frames.
 
 use crate::{MAX_BODY, hex, whole_request};
 use kedge_protocol::binary::{
@@ -111,7 +111,7 @@ fn known_requests_in_both_directions() {
 }
 
 #[test]
-fn headers_that_close_the_connection() {
+fn invalid_headers_close_the_connection() {
     let header = |magic: u8, key: u16, extras: u8, body: u32| {
         let mut bytes = vec![magic, 0];
         bytes.extend(key.to_be_bytes());
@@ -161,7 +161,7 @@ fn headers_that_close_the_connection() {
 }
 
 #[test]
-fn a_duplex_client_answers_the_server() {
+fn replies_of_a_duplex_client_are_parsed() {
     let bytes = hex("83 02 0000 00 01 0020 00000002 0000002a 0000000000000000 7b7d");
     let Parse::ServerResponse { reply, consumed } = parse_frame(&bytes, MAX_BODY) else {
         panic!("not a reply");
@@ -189,7 +189,7 @@ fn any_infos() -> impl Strategy<Value = Infos> {
 
 proptest! {
     #[test]
-    fn requests_come_back_as_they_were_written(
+    fn requests_round_trip(
         (barrier, durability, stream_id, preserve_ttl) in any_infos(),
         (vb, opaque, cas) in any::<(u16, u32, u64)>(),
         user in vec(any::<u8>(), 1..100),
@@ -249,7 +249,7 @@ proptest! {
     }
 
     #[test]
-    fn random_bytes_neither_panic_nor_reach_past_their_end(
+    fn parser_survives_random_bytes_and_reads_none_past_the_end(
         magic in prop_oneof![Just(0x80_u8), Just(0x08), Just(0x83), Just(0x81), Just(0x18), Just(0x82), any::<u8>()],
         small in any::<bool>(),
         mut bytes in vec(any::<u8>(), 1..200),
@@ -283,7 +283,7 @@ proptest! {
     }
 
     #[test]
-    fn many_frames_in_one_buffer(keys in vec(vec(any::<u8>(), 1..20), 1..20)) {
+    fn parser_splits_many_frames_in_one_buffer(keys in vec(vec(any::<u8>(), 1..20), 1..20)) {
         let mut bytes = Vec::new();
         for key in &keys {
             RequestWriter::new(Opcode::Get).write(&[], key, &[], &mut bytes);

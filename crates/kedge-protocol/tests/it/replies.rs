@@ -63,7 +63,7 @@ fn known_replies() {
 }
 
 #[test]
-fn a_long_key_leaves_no_room_for_the_duration() {
+fn reply_with_a_long_key_leaves_the_duration_out() {
     let key = vec![b'k'; 300];
     let mut out = Vec::new();
     Response {
@@ -119,7 +119,7 @@ fn cluster_map_pushes() {
 }
 
 #[test]
-fn stat_replies_end_with_an_empty_one() {
+fn stat_replies_end_with_an_empty_reply() {
     let mut out = Vec::new();
     Stat::write_reply(0x10, 9, b"pid", b"1", &mut out);
     let first = out.len();
@@ -268,7 +268,7 @@ fn multi_mutation_results() {
 
 proptest! {
     #[test]
-    fn replies_come_back_as_they_were_written(
+    fn replies_round_trip(
         (opcode, opaque, cas) in any::<(u8, u32, u64)>(),
         status in proptest::sample::select(Status::ALL),
         duration in any::<Option<u16>>(),
@@ -304,7 +304,7 @@ proptest! {
     }
 
     #[test]
-    fn lists_come_back_as_they_were_written(
+    fn lists_in_replies_round_trip(
         numbers in vec(any::<(u16, u64)>(), 0..20),
         texts in vec(vec(any::<u8>(), 0..40), 0..20),
     ) {
@@ -370,7 +370,7 @@ proptest! {
     }
 
     #[test]
-    fn random_values_of_replies_do_not_panic(bytes in vec(any::<u8>(), 0..100)) {
+    fn reply_decoders_survive_random_values(bytes in vec(any::<u8>(), 0..100)) {
         let _ = decode_vb_seqnos(&bytes);
         let _ = decode_failover_log(&bytes);
         let _ = decode_lookup_results(&bytes);

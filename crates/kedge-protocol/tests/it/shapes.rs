@@ -1,4 +1,4 @@
-//! Which parts each request must and must not have.
+//! Required and forbidden parts of each request.
 
 use kedge_protocol::binary::Request;
 use kedge_protocol::binary::commands::{
@@ -98,7 +98,7 @@ const SHAPES: &[(&str, &[usize], &str, u8)] = &[
 ];
 
 #[test]
-fn shapes_are_what_the_protocol_says() {
+fn request_shapes_match_the_protocol() {
     for (name, extras_lens, parts, datatypes) in SHAPES {
         let decode = decoder(name);
         let parts: Vec<char> = parts.chars().collect();
@@ -136,7 +136,7 @@ fn shapes_are_what_the_protocol_says() {
 }
 
 #[test]
-fn keys_of_documents_have_a_limit() {
+fn document_keys_have_a_length_limit() {
     for name in ["GET", "DELETE", "UNLOCK_KEY", "APPEND"] {
         for (len, accepted) in [(250, true), (251, true), (252, false)] {
             let key = vec![b'k'; len];
@@ -157,7 +157,7 @@ fn keys_of_documents_have_a_limit() {
 }
 
 #[test]
-fn add_has_no_cas() {
+fn add_rejects_a_cas() {
     for (opcode, cas, accepted) in [
         (0x02, 1, false),
         (0x12, 1, false),
@@ -181,7 +181,7 @@ fn add_has_no_cas() {
 
 proptest! {
     #[test]
-    fn random_requests_do_not_panic(
+    fn request_decoders_survive_random_requests(
         (opcode, datatype, vb, cas) in any::<(u8, u8, u16, u64)>(),
         extras in vec(any::<u8>(), 0..40),
         key in vec(any::<u8>(), 0..300),

@@ -296,7 +296,7 @@ fn a_compressed_request_is_inflated_first() {
 }
 
 #[test]
-fn names_of_extended_attributes() {
+fn xattr_key_of_a_path_is_checked() {
     for (path, expected) in [
         ("_sync", Ok("_sync")),
         ("_sync.rev", Ok("_sync")),
@@ -323,7 +323,7 @@ fn names_of_extended_attributes() {
 }
 
 #[test]
-fn operations_have_numbers() {
+fn subdoc_operations_have_wire_numbers() {
     for &op in SubdocOp::ALL {
         assert_eq!(SubdocOp::from_wire(op.wire()), Some(op));
         let opcode = Opcode::from_wire(op.wire(), ConnectionKind::Couchbase).unwrap();
@@ -334,7 +334,7 @@ fn operations_have_numbers() {
 
 proptest! {
     #[test]
-    fn any_specs_either_come_back_or_are_refused(
+    fn random_subdoc_specs_round_trip_or_are_rejected(
         picks in vec((0..SubdocOp::ALL.len(), any::<u8>(), "[a-z_.]{0,20}", "[0-9]{0,5}"), 0..20),
         doc_flags in 0_u8..0x40,
         mutation: bool,

@@ -1,4 +1,4 @@
-//! What the tests of the text protocol share: commands as one line of text, so that tables can be read.
+//! Helpers for the tests of the text protocol: commands as one line of text, for readable tables.
 
 use kedge_protocol::text::meta::{MetaKey, MetaReturns};
 use kedge_protocol::text::{Direction, Exptime, Parsed, TextCommand, TextLimits, parse};
@@ -11,7 +11,8 @@ pub(crate) const LIMITS: TextLimits = TextLimits {
     value_bytes_max: 1000,
 };
 
-/// What stands at the front of `bytes`, as [`show`] has it, with `consumed` in front if that is not all of them.
+/// Returns the command at the front of `bytes`, as [`show`] formats it, with `consumed` in front if that is not all of
+/// them.
 pub(crate) fn parsed(bytes: &[u8]) -> String {
     let (shown, consumed) = match parse(bytes, &LIMITS) {
         Parsed::Incomplete { need } => return format!("incomplete {need}"),

@@ -157,7 +157,7 @@ fn bad_data_chunks() {
 }
 
 #[test]
-fn values_beyond_the_limit_are_swallowed() {
+fn too_large_values_are_skipped() {
     let fits = ["set k 0 0 1000\r\n", &"x".repeat(1000), "\r\n"].concat();
     assert!(parsed(fits.as_bytes()).starts_with("Set key=k value=x"));
     check(&[
@@ -178,7 +178,7 @@ fn values_beyond_the_limit_are_swallowed() {
 }
 
 #[test]
-fn keys_have_250_bytes_at_most() {
+fn text_keys_have_at_most_250_bytes() {
     const FORMAT: &str = "invalid CLIENT_ERROR bad command line format\\r\\n";
     let (fits, long) = ("k".repeat(250), "k".repeat(251));
     for (before, after) in [
@@ -319,7 +319,7 @@ fn the_rest() {
 }
 
 #[test]
-fn a_thousand_of_the_longest_keys_fit_in_a_line() {
+fn retrieval_line_holds_a_thousand_of_the_longest_keys() {
     // A `get` of 1,000 keys of 250 bytes was a line of 251 KB, which closed the connection: the limit was 64 KiB.
     let keys: Vec<String> = (0..1_000).map(|at| format!("{at:0>250}")).collect();
     let line = format!("get {}\r\n", keys.join(" "));
@@ -335,7 +335,7 @@ fn a_thousand_of_the_longest_keys_fit_in_a_line() {
 }
 
 #[test]
-fn times_to_live_have_31_bits() {
+fn text_exptime_has_31_bits() {
     // An exptime of 2^31 and more was taken for a moment after the year 2038; memcached refuses it, and so a client that
     // miscounts hears of it.
     const FORMAT: &str = "invalid CLIENT_ERROR bad command line format\\r\\n";
@@ -354,7 +354,7 @@ fn times_to_live_have_31_bits() {
 }
 
 #[test]
-fn lines_have_a_limit() {
+fn text_lines_have_a_length_limit() {
     let line = |start: &str, len: usize| {
         let mut line = start.to_owned();
         while line.len() < len - 2 {
@@ -391,7 +391,7 @@ fn lines_have_a_limit() {
 }
 
 #[test]
-fn incomplete_commands_say_how_much_is_missing() {
+fn incomplete_text_commands_return_the_needed_length() {
     check(&[
         ("", "incomplete 1"),
         ("g", "incomplete 2"),

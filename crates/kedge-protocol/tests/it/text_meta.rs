@@ -196,13 +196,13 @@ fn malformed_requests() {
 }
 
 #[test]
-fn opaque_tokens_have_32_bytes_at_most() {
+fn meta_opaque_tokens_have_at_most_32_bytes() {
     let line = |len: usize| parsed(format!("mg foo O{}\r\n", "o".repeat(len)).as_bytes());
     assert_eq!(line(32), format!("mg key=foo opaque={}", "o".repeat(32)));
     assert_eq!(line(33), "invalid CLIENT_ERROR opaque token too long\\r\\n");
 }
 
-/// What `line` wants to be told.
+/// Returns the flags that the reply to `line` returns.
 fn returns(line: &str) -> MetaReturns<'_> {
     match parse(line.as_bytes(), &LIMITS) {
         Parsed::Command { command, .. } => match command {
@@ -315,7 +315,7 @@ fn replies() {
 }
 
 #[test]
-fn quiet_hides_what_is_to_be_expected_and_nothing_else() {
+fn meta_quiet_flag_suppresses_only_expected_replies() {
     use MetaStatus::{Done, Exists, Miss, NotFound, NotStored};
     let all = [Done, Miss, NotFound, NotStored, Exists];
     let silent = |line: &str| -> Vec<MetaStatus> {

@@ -5,8 +5,8 @@ use crate::text::{LIMITS, show};
 use kedge_protocol::text::{Parsed, parse};
 use proptest::prelude::*;
 
-/// What a connection sees when `stream` arrives in pieces that end at `ends`: each command or refusal. Stops when the
-/// connection would be closed.
+/// Returns the commands and refusals that a connection parses when `stream` arrives in pieces that end at `ends`. Stops
+/// when the connection would be closed.
 fn replay(stream: &[u8], ends: impl Iterator<Item = usize>) -> Vec<String> {
     let mut seen = Vec::new();
     let mut start = 0;
@@ -190,12 +190,12 @@ fn stream() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn a_byte_at_a_time_gives_the_same(stream in stream()) {
+    fn text_parser_gives_the_same_commands_byte_by_byte(stream in stream()) {
         prop_assert_eq!(replay(&stream, 1..=stream.len()), all_at_once(&stream));
     }
 
     #[test]
-    fn any_pieces_give_the_same(stream in stream(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8)) {
+    fn text_parser_gives_the_same_commands_for_any_split(stream in stream(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8)) {
         let mut ends: Vec<usize> = cuts.iter().map(|cut| cut.index(stream.len() + 1)).collect();
         ends.push(stream.len());
         ends.sort_unstable();
@@ -203,7 +203,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_behind_a_command_is_read(stream in stream(), behind in prop::collection::vec(any::<u8>(), 0..20)) {
+    fn text_parser_reads_nothing_behind_a_command(stream in stream(), behind in prop::collection::vec(any::<u8>(), 0..20)) {
         let alone = parse(&stream, &LIMITS);
         let longer = [stream.as_slice(), &behind].concat();
         match alone {
@@ -227,7 +227,7 @@ proptest! {
     }
 
     #[test]
-    fn well_formed_commands_are_all_accepted(commands in prop::collection::vec(command(), 0..12)) {
+    fn text_parser_accepts_all_well_formed_commands(commands in prop::collection::vec(command(), 0..12)) {
         let stream = commands.concat();
         let seen = all_at_once(&stream);
         prop_assert_eq!(seen.len(), commands.len());

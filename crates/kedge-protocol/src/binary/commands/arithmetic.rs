@@ -12,11 +12,11 @@ const SHAPE: Shape = Shape {
 /// A change to a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arithmetic<'a> {
-    /// How much to add or subtract.
+    /// The amount to add or subtract.
     pub delta: u64,
     /// The value of a new counter.
     pub initial: u64,
-    /// Expiry of a new counter as the client gave it; [`Arithmetic::NO_CREATE`] means that a missing counter is
+    /// The expiry of a new counter as the client gave it. With [`Arithmetic::NO_CREATE`], a missing counter is
     /// [`Status::KeyNotFound`].
     pub expiry: u32,
     /// The counter.
@@ -24,10 +24,10 @@ pub struct Arithmetic<'a> {
 }
 
 impl<'a> Arithmetic<'a> {
-    /// The expiry that says: do not create.
+    /// The expiry that forbids the creation of a counter.
     pub const NO_CREATE: u32 = u32::MAX;
 
-    /// Whether a missing counter is created.
+    /// Returns whether a missing counter is created.
     #[must_use]
     pub const fn creates(&self) -> bool {
         self.expiry != Self::NO_CREATE
@@ -59,7 +59,7 @@ impl<'a> Arithmetic<'a> {
     }
 }
 
-/// The value of a reply: the counter as eight bytes (a GET of it reads decimal text).
+/// Encodes the value of a reply: the counter as eight bytes (a GET of it reads decimal text).
 #[must_use]
 #[inline]
 pub const fn encode_counter(counter: u64) -> [u8; 8] {

@@ -4,7 +4,7 @@ use crate::binary::fields::{Fields, Part, Shape};
 use crate::binary::{Request, RequestWriter};
 use kedge_types::{CollectionId, Datatype, Status, VbId};
 
-/// A path in the value, or in the key as some older clients send it.
+/// The shape of a request with a path in its value, or in its key as some older clients send it.
 const PATH: Shape = Shape {
     extras: &[0],
     key: Part::Optional,
@@ -13,7 +13,7 @@ const PATH: Shape = Shape {
     datatype: Datatype::RAW,
 };
 
-/// Name of the default scope and of the default collection.
+/// The name of the default scope and of the default collection.
 const DEFAULT_NAME: &[u8] = b"_default";
 
 fn path<'a>(request: &Request<'a>) -> Result<&'a [u8], Status> {
@@ -33,7 +33,7 @@ const fn or_default(name: &[u8]) -> &[u8] {
     if name.is_empty() { DEFAULT_NAME } else { name }
 }
 
-/// A collection whose id to look up.
+/// A request for the id of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetCollectionId<'a> {
     /// Name of the scope.
@@ -67,7 +67,7 @@ impl<'a> GetCollectionId<'a> {
     }
 }
 
-/// A scope whose id to look up.
+/// A request for the id of a scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetScopeId<'a> {
     /// Name of the scope.
@@ -75,7 +75,7 @@ pub struct GetScopeId<'a> {
 }
 
 impl<'a> GetScopeId<'a> {
-    /// Checks and reads the request: the scope's name, empty for `_default`. What follows a dot is left out.
+    /// Checks and reads the request: the scope's name, empty for `_default`. Everything after a dot is ignored.
     ///
     /// # Errors
     /// [`Status::Invalid`] when it has extras, a CAS or a datatype, both a key and a value, a vBucket other than 0,
@@ -107,14 +107,14 @@ fn encode_id(manifest_uid: u64, id: u32) -> [u8; 12] {
 /// Extras of the reply to COLLECTIONS_GET_ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CollectionIdReply {
-    /// Uid of the manifest that was looked at.
+    /// The uid of the manifest that the id was looked up in.
     pub manifest_uid: u64,
     /// The collection's id.
     pub collection: CollectionId,
 }
 
 impl CollectionIdReply {
-    /// The extras.
+    /// Encodes the extras.
     #[must_use]
     pub fn encode(self) -> [u8; 12] {
         encode_id(self.manifest_uid, self.collection.get())
@@ -138,14 +138,14 @@ impl CollectionIdReply {
 /// Extras of the reply to COLLECTIONS_GET_SCOPE_ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScopeIdReply {
-    /// Uid of the manifest that was looked at.
+    /// The uid of the manifest that the id was looked up in.
     pub manifest_uid: u64,
     /// The scope's id.
     pub scope: u32,
 }
 
 impl ScopeIdReply {
-    /// The extras.
+    /// Encodes the extras.
     #[must_use]
     pub fn encode(self) -> [u8; 12] {
         encode_id(self.manifest_uid, self.scope)
@@ -166,7 +166,7 @@ impl ScopeIdReply {
     }
 }
 
-/// The manifest to fetch. The reply's value is its JSON text.
+/// A request for the manifest. The reply's value is its JSON text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetManifest;
 
@@ -192,7 +192,7 @@ impl GetManifest {
 /// A manifest to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetManifest<'a> {
-    /// Its JSON text, not looked at yet.
+    /// The JSON text of the manifest, not yet parsed.
     pub manifest: &'a [u8],
 }
 

@@ -6,14 +6,14 @@ use kedge_types::{Seqno, Status};
 
 const EXTRAS_BYTES: usize = 24;
 
-/// Compacts the file of the request's vBucket.
+/// A request to compact the file of a vBucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactDb {
-    /// Tombstones of deletes before this Unix second go; 0 is no limit of the client's.
+    /// Purge tombstones of deletes before this Unix second; 0 if the client sets no limit.
     pub purge_before_secs: u64,
-    /// Only tombstones up to this seqno go; 0 is no limit.
+    /// Purge only tombstones up to this seqno; 0 for no limit.
     pub purge_before_seqno: Seqno,
-    /// All tombstones go.
+    /// True if all tombstones are purged.
     pub drop_deletes: bool,
 }
 
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn it_comes_back_and_nothing_else_is_taken_for_it() {
+    fn compact_db_round_trips_and_rejects_malformed_requests() {
         let compact = CompactDb {
             purge_before_secs: 1_700_000_000,
             purge_before_seqno: Seqno(77),

@@ -12,16 +12,16 @@ const SHAPE: Shape = Shape {
     datatype: VALUE_DATATYPES,
 };
 
-/// Bytes to put before or behind a value.
+/// A request to append or prepend bytes to a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Concat<'a> {
     /// The document.
     pub key: &'a [u8],
-    /// The bytes, inflated first when `datatype` says Snappy.
+    /// The bytes to add, inflated first if `datatype` has the Snappy bit.
     pub value: &'a [u8],
     /// The CAS that the document must have, 0 for any.
     pub cas: Cas,
-    /// Of the bytes given, not of the result.
+    /// The datatype of the bytes to add, not of the result.
     pub datatype: Datatype,
 }
 

@@ -4,10 +4,10 @@ use crate::binary::fields::{Fields, Part, Shape};
 use crate::binary::{Request, RequestWriter};
 use kedge_types::{Datatype, Status, VbId};
 
-/// A cluster map to fetch.
+/// A request for the cluster map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetClusterConfig {
-    /// Epoch and revision that the client has; when the server's map is not newer, the reply is success without a
+    /// The epoch and revision that the client has. If the server's map is not newer, the reply is success without a
     /// value.
     pub known: Option<(i64, i64)>,
 }
@@ -26,7 +26,7 @@ impl GetClusterConfig {
         let known = if request.extras.is_empty() {
             None
         } else {
-            // Any revision is taken, also the 0 or -1 of a client that has no map yet.
+            // Any revision is accepted, also the 0 or -1 of a client that has no map yet.
             let mut extras = Fields::new(request.extras);
             Some((extras.i64()?, extras.i64()?))
         };
@@ -45,7 +45,7 @@ impl GetClusterConfig {
     }
 }
 
-/// The error map to fetch; [`crate::binary::error_map`] has it.
+/// A request for the error map; see [`crate::binary::error_map`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetErrorMap {
     /// The newest version that the client understands.
@@ -77,10 +77,10 @@ impl GetErrorMap {
     }
 }
 
-/// The bucket to use.
+/// A request to select a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SelectBucket<'a> {
-    /// Its name; `@no bucket@` ([`SelectBucket::NO_BUCKET`]) leaves the one selected.
+    /// The name of the bucket; `@no bucket@` ([`SelectBucket::NO_BUCKET`]) deselects the current one.
     pub name: &'a [u8],
 }
 
@@ -91,8 +91,8 @@ impl<'a> SelectBucket<'a> {
     /// Checks and reads the request.
     ///
     /// # Errors
-    /// [`Status::Invalid`] when it has extras, a value or a datatype. An empty or over-long name is some bucket that
-    /// does not exist, which is the caller's to answer.
+    /// [`Status::Invalid`] when it has extras, a value or a datatype. An empty or over-long name is no error here: the
+    /// caller finds no bucket of that name.
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
         const SHAPE: Shape = Shape {
             extras: &[0],

@@ -10,10 +10,10 @@ const SHAPE: Shape = Shape {
     ..Shape::KEY_ONLY
 };
 
-/// Empties the bucket.
+/// A request to empty the bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flush {
-    /// When: 0 at once, else like an expiry (seconds from now, or a Unix second).
+    /// The time of the flush: 0 for now, otherwise in the form of an expiry (seconds from now, or a Unix second).
     pub delay: u32,
 }
 

@@ -1,10 +1,10 @@
-//! GET, GETQ, GETK, GETKQ, GET_REPLICA, GET_EX, GET_EX_REPLICA, EVICT_KEY: a key and nothing else.
+//! GET, GETQ, GETK, GETKQ, GET_REPLICA, GET_EX, GET_EX_REPLICA, EVICT_KEY: requests with only a key.
 
 use crate::binary::fields::{Fields, Shape};
 use crate::binary::{Request, RequestWriter};
 use kedge_types::Status;
 
-/// A request that is only a key.
+/// A request that has only a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Get<'a> {
     /// The document.
@@ -31,12 +31,12 @@ impl<'a> Get<'a> {
 /// Extras of a reply with a document: GET and its forms, GET_EX, GAT, GET_LOCKED, GET_RANDOM_KEY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetReply {
-    /// The client's flags, as it stored them.
+    /// The client's flags of the document.
     pub flags: u32,
 }
 
 impl GetReply {
-    /// The extras.
+    /// Encodes the extras.
     #[must_use]
     #[inline]
     pub const fn encode(self) -> [u8; 4] {

@@ -12,12 +12,12 @@ const SHAPE: Shape = Shape {
     datatype: kedge_types::Datatype::RAW,
 };
 
-/// What a client asks for, and who it says it is.
+/// A request for features, with the name of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello<'a> {
-    /// Agent: free text, or JSON with members `a` (agent) and `i` (connection id). See [`Agent::parse`].
+    /// The agent: free text, or JSON with members `a` (agent) and `i` (connection id). See [`Agent::parse`].
     pub agent: &'a [u8],
-    /// The features asked for. The reply's value lists those granted.
+    /// The requested features. The reply's value lists those granted.
     pub features: Features,
 }
 
@@ -26,7 +26,7 @@ impl<'a> Hello<'a> {
     ///
     /// # Errors
     /// [`Status::Invalid`] when it has extras, a CAS or a datatype, the agent is longer than
-    /// [`limits::AGENT_BYTES_MAX`], or the features are wrong as [`Features::parse`] says.
+    /// [`limits::AGENT_BYTES_MAX`], or [`Features::parse`] rejects the features.
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
         SHAPE.check(request)?;
         if request.key.len() > limits::AGENT_BYTES_MAX {
@@ -46,12 +46,12 @@ impl<'a> Hello<'a> {
     }
 }
 
-/// Who a client says it is.
+/// The identity of a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Agent {
     /// Name and version of the client.
     pub name: String,
-    /// Its id of this connection, to match its log with the server's.
+    /// The client's own id of this connection, which matches its log with the server's.
     pub connection_id: Option<String>,
 }
 

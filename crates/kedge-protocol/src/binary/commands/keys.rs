@@ -9,17 +9,17 @@ const SHAPE: Shape = Shape {
     ..Shape::KEY_ONLY
 };
 
-/// Keys to list, in order, from one of them on.
+/// A request for a list of keys, in order, from a start key on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetKeys<'a> {
-    /// Most keys to return.
+    /// The largest number of keys to return.
     pub count: u32,
-    /// The first key that may be returned.
+    /// The first key of the range.
     pub start: &'a [u8],
 }
 
 impl<'a> GetKeys<'a> {
-    /// Keys returned when the client gives no number.
+    /// The number of keys to return if the client gives none.
     pub const COUNT_DEFAULT: u32 = 1000;
 
     /// Checks and reads the request.
@@ -56,7 +56,7 @@ pub fn push_key(key: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(key);
 }
 
-/// Keys in the value of a reply, as made by [`push_key`].
+/// The keys in the value of a reply, as [`push_key`] writes them.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyList<'a>(Fields<'a>);
 
@@ -71,7 +71,8 @@ impl<'a> KeyList<'a> {
 impl<'a> Iterator for KeyList<'a> {
     type Item = Result<&'a [u8], Status>;
 
-    /// The next key; [`Status::Invalid`], then nothing more, when the list ends in the middle of one.
+    /// Returns the next key. If the list ends in the middle of a key, returns [`Status::Invalid`] and then nothing
+    /// more.
     fn next(&mut self) -> Option<Self::Item> {
         if self.0.is_empty() {
             return None;

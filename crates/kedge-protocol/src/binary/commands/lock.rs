@@ -13,11 +13,11 @@ const UNLOCK: Shape = Shape {
     ..Shape::KEY_ONLY
 };
 
-/// A document to read and lock. The reply's CAS is the token that unlocks it.
+/// A request to read and lock a document. The reply's CAS is the token that unlocks it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetLocked<'a> {
-    /// Seconds that the lock holds, as the client gave them; 0 or none at all is
-    /// [`kedge_types::limits::LOCK_SECS_DEFAULT`], and so is more than [`kedge_types::limits::LOCK_SECS_MAX`].
+    /// The duration of the lock in seconds, as the client gave it. 0, no value, and more than
+    /// [`kedge_types::limits::LOCK_SECS_MAX`] stand for [`kedge_types::limits::LOCK_SECS_DEFAULT`].
     pub lock_secs: Option<u32>,
     /// The document.
     pub key: &'a [u8],
@@ -51,7 +51,7 @@ impl<'a> GetLocked<'a> {
     }
 }
 
-/// A document to unlock.
+/// A request to unlock a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unlock<'a> {
     /// The document.

@@ -19,19 +19,19 @@ const WITH_META: Shape = Shape {
     datatype: ALL_DATATYPES,
 };
 
-/// Which fields a client expects of [`GetMetaReply`].
+/// The version of [`GetMetaReply`] that a client expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MetaVersion {
-    /// All but the datatype.
+    /// All fields but the datatype.
     V1,
-    /// All.
+    /// All fields.
     V2,
 }
 
-/// Metadata to fetch, of tombstones too.
+/// A request for the metadata of a document or tombstone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetMeta<'a> {
-    /// How long the reply may be.
+    /// The version of the reply.
     pub version: MetaVersion,
     /// The document.
     pub key: &'a [u8],
@@ -66,10 +66,10 @@ impl<'a> GetMeta<'a> {
     }
 }
 
-/// Extras of the reply to GET_META. The document's CAS stands in the header.
+/// The extras of the reply to GET_META. The header carries the document's CAS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetMetaReply {
-    /// Whether it is a tombstone.
+    /// True if it is a tombstone.
     pub deleted: bool,
     /// The client's flags.
     pub flags: u32,
@@ -77,7 +77,7 @@ pub struct GetMetaReply {
     pub expiry: u32,
     /// Revision.
     pub rev_seqno: RevSeqno,
-    /// Datatype; only version 2 of the reply has it.
+    /// The datatype, only in version 2 of the reply.
     pub datatype: Option<Datatype>,
 }
 
@@ -96,7 +96,7 @@ impl GetMetaReply {
     /// Reads the extras.
     ///
     /// # Errors
-    /// [`Status::Invalid`] when they are not 20 or 21 bytes, or the datatype has bits without meaning.
+    /// [`Status::Invalid`] when they are not 20 or 21 bytes, or the datatype has undefined bits.
     pub fn decode(extras: &[u8]) -> Result<Self, Status> {
         let mut fields = Fields::new(extras);
         let deleted = fields.u32()? != 0;
@@ -125,21 +125,21 @@ pub struct WithMetaOptions(u32);
 flag_set!(WithMetaOptions);
 
 impl WithMetaOptions {
-    /// Skip conflict resolution in buckets with custom resolution.
+    /// Skips conflict resolution in buckets with custom resolution.
     pub const FORCE: Self = Self(1);
-    /// Accept with-meta in buckets that resolve by last write; required there.
+    /// Accepts the command in buckets with last-write-wins resolution, which require it.
     pub const FORCE_ACCEPT: Self = Self(2);
-    /// Make a new CAS instead of taking the one given; only together with [`Self::SKIP_CONFLICT_RESOLUTION`].
+    /// Generates a new CAS instead of the given one; only together with [`Self::SKIP_CONFLICT_RESOLUTION`].
     pub const REGENERATE_CAS: Self = Self(4);
-    /// Store whatever the document is now.
+    /// Stores the document without conflict resolution.
     pub const SKIP_CONFLICT_RESOLUTION: Self = Self(8);
-    /// The deletion is an expiration.
+    /// Marks the deletion as an expiration.
     pub const IS_EXPIRATION: Self = Self(0x10);
 
-    /// The options with these bits.
+    /// Returns the options with these bits.
     ///
     /// # Errors
-    /// [`Status::Invalid`] for a bit without meaning, and for [`Self::REGENERATE_CAS`] alone.
+    /// [`Status::Invalid`] for an undefined bit, and for [`Self::REGENERATE_CAS`] alone.
     pub const fn from_bits(bits: u32) -> Result<Self, Status> {
         let options = Self(bits);
         let lonely = options.contains(Self::REGENERATE_CAS)
@@ -150,11 +150,11 @@ impl WithMetaOptions {
         Ok(options)
     }
 
-    /// The options with these bits as MUTATE_WITH_META has them: there [`Self::REGENERATE_CAS`] needs no other, and 0x20 is
-    /// [`Self::FORCE_ACCEPT`] as well.
+    /// Returns the options with these bits in the form of MUTATE_WITH_META: there [`Self::REGENERATE_CAS`] needs no
+    /// other bit, and 0x20 is [`Self::FORCE_ACCEPT`] as well.
     ///
     /// # Errors
-    /// [`Status::Invalid`] for a bit without meaning.
+    /// [`Status::Invalid`] for an undefined bit.
     pub const fn from_json(bits: u32) -> Result<Self, Status> {
         match bits & !0x3f {
             0 => Ok(Self(bits & 0x1f | (bits & 0x20) >> 4)),
@@ -162,7 +162,7 @@ impl WithMetaOptions {
         }
     }
 
-    /// The bits.
+    /// Returns the bits.
     #[must_use]
     pub const fn bits(self) -> u32 {
         self.0
@@ -178,7 +178,7 @@ pub struct WithMeta<'a> {
     pub expiry: u32,
     /// Revision.
     pub rev_seqno: RevSeqno,
-    /// The CAS that the document gets.
+    /// The new CAS of the document.
     pub cas: Cas,
     /// The CAS that the document must have now, 0 for any.
     pub expected_cas: Cas,
@@ -186,7 +186,7 @@ pub struct WithMeta<'a> {
     pub options: WithMetaOptions,
     /// The document.
     pub key: &'a [u8],
-    /// Its value, without the extended metadata that old clients put behind it.
+    /// The value, without the extended metadata that old clients append.
     pub value: &'a [u8],
     /// Datatype of the value.
     pub datatype: Datatype,
@@ -196,7 +196,7 @@ impl<'a> WithMeta<'a> {
     /// Checks and reads the request.
     ///
     /// # Errors
-    /// [`Status::Invalid`] when the extras are not 24, 26, 28 or 30 bytes, an option has no meaning, the extended
+    /// [`Status::Invalid`] when the extras are not 24, 26, 28 or 30 bytes, an option is undefined, the extended
     /// metadata is longer than the value, or the key is missing.
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
         WITH_META.check_document(request)?;

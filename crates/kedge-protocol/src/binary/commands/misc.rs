@@ -1,10 +1,10 @@
-//! NOOP, VERSION, QUIT, QUITQ, SASL_LIST_MECHS: a header and nothing else. VERBOSITY. GET_CMD_TIMER.
+//! NOOP, VERSION, QUIT, QUITQ, SASL_LIST_MECHS, which have only a header; VERBOSITY; GET_CMD_TIMER.
 
 use crate::binary::fields::{Fields, Part, Shape};
 use crate::binary::{Request, RequestWriter};
 use kedge_types::Status;
 
-/// A request that is only a header.
+/// A request that has only a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeaderOnly;
 
@@ -24,7 +24,7 @@ impl HeaderOnly {
     }
 }
 
-/// A log level to set.
+/// A request to set the log level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verbosity {
     /// The level.
@@ -54,10 +54,10 @@ impl Verbosity {
     }
 }
 
-/// A latency histogram to fetch. The reply's value is JSON.
+/// A request for a latency histogram. The reply's value is JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetCmdTimer<'a> {
-    /// Number of the command whose histogram is wanted.
+    /// The opcode of the command of the histogram.
     pub opcode: u8,
     /// The bucket: empty for the selected one, [`GetCmdTimer::ALL_BUCKETS`] for the sum of all.
     pub bucket: &'a [u8],

@@ -1,10 +1,10 @@
-//! One command family per file: what a request must look like, and how its reply is laid out.
+//! The codecs of requests and replies, one command family per file.
 //!
-//! `decode` checks a [`super::Request`] (lengths, which parts must and must not be there, datatype bits, CAS) and
-//! gives its fields types; what is wrong is answered with the status it returns. `encode` writes the request for a
-//! client: opcode, vBucket, opaque and framing extras come from the [`super::RequestWriter`], CAS and datatype from
-//! the command where it has them. Whether a datatype bit was negotiated is for the caller to check
-//! ([`super::Request::datatype`]), as is the form of a key (collection prefix or none).
+//! `decode` checks a [`super::Request`] (lengths, required and forbidden parts, datatype bits, CAS) and gives its
+//! fields types; the returned status is the reply to an invalid request. `encode` writes the request for a client:
+//! opcode, vBucket, opaque and framing extras come from the [`super::RequestWriter`], CAS and datatype from the command
+//! where it has them. The caller checks that datatype bits were negotiated ([`super::Request::datatype`]), and the form
+//! of a key (with or without collection prefix).
 
 mod arithmetic;
 mod collections;

@@ -1,7 +1,7 @@
-//! MUTATE_WITH_META: a document or deletion whose metadata stand as JSON behind its value, and which may ask for the CAS
-//! and the seqno that it gets to be written into its extended attributes.
+//! MUTATE_WITH_META: a write of a document or deletion whose metadata follow the value as JSON. The command may ask the
+//! server to write the new CAS and seqno into the extended attributes.
 //!
-//! Source: Couchbase `docs/mutate-with-meta.md`. The JSON lies in the value, so a compressed one is inflated first
+//! Source: Couchbase `docs/mutate-with-meta.md`. The value contains the JSON, so a compressed value is inflated first
 //! ([`Request::with_inflated`]).
 
 use super::meta::WithMetaOptions;
@@ -18,24 +18,24 @@ const SHAPE: Shape = Shape {
     datatype: ALL_DATATYPES,
 };
 
-/// What becomes of the document.
+/// The kind of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MutateKind {
-    /// It is stored, unless a live one is there.
+    /// Stores the document, unless a live one exists.
     Add,
-    /// It is stored.
+    /// Stores the document.
     Set,
-    /// It is deleted.
+    /// Deletes the document.
     Delete,
 }
 
 /// A write with metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MutateWithMeta<'a> {
-    /// What becomes of the document.
+    /// The kind of the write.
     pub kind: MutateKind,
-    /// The CAS that the document gets; `None`: the server makes one.
+    /// The new CAS of the document; `None` if the server generates it.
     pub cas: Option<Cas>,
     /// The client's flags.
     pub flags: u32,
@@ -45,21 +45,21 @@ pub struct MutateWithMeta<'a> {
     pub rev_seqno: RevSeqno,
     /// Options.
     pub options: WithMetaOptions,
-    /// Where in the value the CAS is written, in bytes.
+    /// The offsets in the value at which the CAS is written, in bytes.
     pub cas_offsets: Vec<u32>,
-    /// Where in the value the seqno is written, in bytes.
+    /// The offsets in the value at which the seqno is written, in bytes.
     pub seqno_offsets: Vec<u32>,
     /// The CAS that the document must have now, 0 for any.
     pub expected_cas: Cas,
     /// The document.
     pub key: &'a [u8],
-    /// Its value, without the metadata behind it.
+    /// The value, without the metadata that follow it.
     pub value: &'a [u8],
     /// Datatype of the value.
     pub datatype: Datatype,
 }
 
-/// A number, or its hexadecimal digits, as some readers of JSON know no numbers of 64 bits.
+/// A number, or a string of its hexadecimal digits, as some JSON parsers do not support numbers of 64 bits.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Number {
@@ -77,7 +77,7 @@ impl Number {
             Self::Number(number) => Ok(*number),
             Self::Text(text) => {
                 let digits = text.strip_prefix("0x").unwrap_or(text);
-                // The parser takes a sign, too.
+                // The parser would accept a sign, too.
                 if !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
                     return Err(Status::Invalid);
                 }
@@ -87,7 +87,7 @@ impl Number {
     }
 }
 
-/// What is not there is 0.
+/// Returns the number, or 0 if there is none.
 fn wide(number: Option<&Number>) -> Result<u64, Status> {
     number.map_or(Ok(0), Number::get)
 }
@@ -120,9 +120,9 @@ impl<'a> MutateWithMeta<'a> {
     /// Checks and reads the request.
     ///
     /// # Errors
-    /// [`Status::Invalid`] when the extras are not four bytes, key or value is missing, the metadata are longer than the
-    /// value, or are not such JSON: no command, a member that is unknown or twice there, a number that is none or too
-    /// large, an option without meaning, or a place for a CAS that the server does not make.
+    /// [`Status::Invalid`] when the extras are not four bytes, key or value is missing, the metadata are longer than
+    /// the value, or the JSON is invalid: the command is missing, a member is unknown or doubled, a number is malformed
+    /// or too large, an option is undefined, or an offset is given for a CAS that the server does not generate.
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
         SHAPE.check_document(request)?;
         let mut extras = Fields::new(request.extras);

@@ -1,10 +1,10 @@
-//! OBSERVE and OBSERVE_SEQNO: what clients poll that look after durability themselves.
+//! OBSERVE and OBSERVE_SEQNO, which clients poll that check durability themselves.
 
 use crate::binary::fields::{Fields, Part, Shape};
 use crate::binary::{Request, RequestWriter};
 use kedge_types::{Cas, Datatype, Seqno, Status, VbId, VbUuid};
 
-/// Keys whose state to look up.
+/// A request for the state of keys.
 #[derive(Clone, Copy, Debug)]
 pub struct Observe<'a>(Fields<'a>);
 
@@ -45,7 +45,7 @@ impl<'a> Observe<'a> {
         Ok(Self(Fields::new(request.value)))
     }
 
-    /// The keys.
+    /// Iterates over the keys.
     pub fn keys(self) -> impl Iterator<Item = ObservedKey<'a>> {
         let mut fields = self.0;
         std::iter::from_fn(move || next_key(&mut fields).ok())
@@ -71,17 +71,17 @@ fn push_observed(key: ObservedKey<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(key.key);
 }
 
-/// Where a key stands.
+/// The state of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum KeyState {
-    /// In memory only.
+    /// The document is in memory only.
     NotPersisted = 0x00,
-    /// On disk.
+    /// The document is on disk.
     Persisted = 0x01,
-    /// Not there.
+    /// There is no document.
     NotFound = 0x80,
-    /// Deleted, and the deletion is in memory only.
+    /// The document is deleted, and the deletion is in memory only.
     DeletedNotPersisted = 0x81,
 }
 
@@ -102,7 +102,7 @@ impl KeyState {
 pub struct ObserveReply<'a> {
     /// The key.
     pub key: ObservedKey<'a>,
-    /// Where it stands.
+    /// The state of the key.
     pub state: KeyState,
     /// Its CAS.
     pub cas: Cas,
@@ -122,7 +122,7 @@ impl<'a> ObserveReply<'a> {
     /// Reads all entries of a value.
     ///
     /// # Errors
-    /// [`Status::Invalid`] when the value ends in the middle of an entry or a state has no meaning.
+    /// [`Status::Invalid`] when the value ends in the middle of an entry or a state is undefined.
     pub fn decode_all(value: &'a [u8]) -> Result<Vec<Self>, Status> {
         let mut fields = Fields::new(value);
         let mut entries = Vec::new();
@@ -137,10 +137,10 @@ impl<'a> ObserveReply<'a> {
     }
 }
 
-/// Asks how far a branch of a vBucket's history is persisted.
+/// A request for the persisted seqno of a branch of a vBucket's history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObserveSeqno {
-    /// The branch, as the client's mutation token names it. One that never was is [`Status::KeyNotFound`].
+    /// The branch, from the client's mutation token. An unknown branch is [`Status::KeyNotFound`].
     pub vb_uuid: VbUuid,
 }
 
@@ -174,19 +174,19 @@ impl ObserveSeqno {
 pub struct ObserveSeqnoReply {
     /// The vBucket.
     pub vb: VbId,
-    /// The branch of history that it is on now.
+    /// The current branch of history of the vBucket.
     pub vb_uuid: VbUuid,
     /// The last seqno on disk.
     pub persisted: Seqno,
     /// The last seqno.
     pub current: Seqno,
-    /// When that is not the branch asked for: the one asked for, and its last seqno. What came after that seqno on
-    /// the old branch is lost.
+    /// The requested branch and its last seqno, if that is not the current branch. Changes after that seqno on the old
+    /// branch are lost.
     pub failed_over: Option<(VbUuid, Seqno)>,
 }
 
 impl ObserveSeqnoReply {
-    /// Appends the value: 27 bytes, 43 after a failover.
+    /// Appends the value: 27 bytes, or 43 after a failover.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(u8::from(self.failed_over.is_some()));
         out.extend_from_slice(&self.vb.get().to_be_bytes());

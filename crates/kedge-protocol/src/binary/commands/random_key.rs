@@ -9,12 +9,12 @@ const SHAPE: Shape = Shape {
     ..Shape::EMPTY
 };
 
-/// Asks for some document.
+/// A request for a random document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetRandomKey {
-    /// The collection it must be in; the default one if none is given.
+    /// The collection of the document; the default collection if none is given.
     pub collection: Option<CollectionId>,
-    /// Whether the value comes with its extended attributes.
+    /// True if the value is returned with its extended attributes.
     pub include_xattrs: bool,
 }
 

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use kedge_types::{Cas, CollectionId, Datatype, Expiry, Seqno, Status, VbUuid};
 use serde::{Deserialize, Serialize};
 
-/// Longest name of a scan, in bytes.
+/// The longest name of a scan, in bytes.
 pub const SCAN_NAME_BYTES_MAX: usize = 50;
 
 /// Identity of a scan, as RANGE_SCAN_CREATE returns it in its value.
@@ -19,13 +19,13 @@ pub struct ScanId(pub [u8; 16]);
 /// One end of a range of keys, without collection prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bound {
-    /// The key; an empty one lies before all keys.
+    /// The key; an empty one sorts before all keys.
     pub key: Vec<u8>,
-    /// Whether the key itself is left out.
+    /// True if the key itself is excluded.
     pub exclusive: bool,
 }
 
-/// Which documents a scan visits.
+/// The documents that a scan visits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScanKind {
     /// Keys from one bound to the other.
@@ -37,38 +37,38 @@ pub enum ScanKind {
     },
     /// A random sample.
     Sampling {
-        /// Seed of the choice.
+        /// The seed of the random choice.
         seed: u64,
-        /// How many documents; more than 0.
+        /// The number of documents; more than 0.
         samples: u64,
     },
 }
 
-/// What the vBucket must have reached before the scan starts.
+/// The state that the vBucket must have before the scan starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotRequirements {
-    /// Branch of history.
+    /// The branch of history.
     pub vb_uuid: VbUuid,
-    /// Seqno that must be persisted.
+    /// The seqno that must be persisted.
     pub seqno: Seqno,
-    /// Whether a document with just this seqno must still be there.
+    /// True if a document with exactly this seqno must exist.
     pub seqno_exists: bool,
-    /// How long to wait for the seqno, in milliseconds; `None` is not at all.
+    /// The longest wait for the seqno, in milliseconds; `None` does not wait.
     pub timeout_ms: Option<u64>,
 }
 
-/// A scan to create.
+/// A request to create a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeScanCreate {
     /// The collection to scan.
     pub collection: CollectionId,
-    /// Return keys only.
+    /// True if the scan returns only keys.
     pub key_only: bool,
-    /// Return values with their extended attributes.
+    /// True if values are returned with their extended attributes.
     pub include_xattrs: bool,
-    /// Which documents.
+    /// The documents to visit.
     pub kind: ScanKind,
-    /// What the vBucket must have reached.
+    /// The state that the vBucket must have.
     pub snapshot: Option<SnapshotRequirements>,
     /// Name for logs and statistics.
     pub name: Option<String>,
@@ -135,7 +135,7 @@ fn decode_bound(inclusive: Option<&str>, exclusive: Option<&str>) -> Result<Boun
     Ok(Bound { key, exclusive })
 }
 
-/// A bound as its inclusive and exclusive member.
+/// Returns a bound as its inclusive and exclusive JSON member.
 fn encode_bound(bound: &Bound) -> (Option<String>, Option<String>) {
     let text = Some(STANDARD.encode(&bound.key));
     if bound.exclusive {
@@ -166,9 +166,8 @@ impl RangeScanCreate {
     /// Checks and reads the request.
     ///
     /// # Errors
-    /// [`Status::Invalid`] when the value is not marked as JSON or not such JSON, a bound is missing, doubled, empty
-    /// or not base64, there is neither or both of range and sampling, the name is too long, or anything else is
-    /// there.
+    /// [`Status::Invalid`] when the value is not marked as JSON or is not such JSON, a bound is missing, doubled, empty
+    /// or not base64, there is neither or both of range and sampling, the name is too long, or anything else is there.
     pub fn decode(request: &Request<'_>) -> Result<Self, Status> {
         const SHAPE: Shape = Shape {
             value: Part::Required,
@@ -255,16 +254,16 @@ impl RangeScanCreate {
     }
 }
 
-/// Asks for the next part of a scan.
+/// A request for the next part of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RangeScanContinue {
     /// The scan.
     pub id: ScanId,
-    /// Most items to return, 0 for no limit.
+    /// The largest number of items to return, 0 for no limit.
     pub items_max: u32,
-    /// Longest time to spend, in milliseconds, 0 for no limit.
+    /// The longest run time, in milliseconds, 0 for no limit.
     pub time_ms_max: u32,
-    /// Most bytes to return, 0 for no limit.
+    /// The largest number of bytes to return, 0 for no limit.
     pub bytes_max: u32,
 }
 
@@ -299,7 +298,7 @@ impl RangeScanContinue {
     }
 }
 
-/// Ends a scan.
+/// A request to end a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RangeScanCancel {
     /// The scan.
@@ -328,13 +327,13 @@ impl RangeScanCancel {
     }
 }
 
-/// Extras of a reply to RANGE_SCAN_CONTINUE that carries records: which kind.
+/// Encodes the extras of a reply to RANGE_SCAN_CONTINUE with records: their kind.
 #[must_use]
 pub const fn encode_record_kind(documents: bool) -> [u8; 4] {
     (documents as u32).to_be_bytes()
 }
 
-/// Lengths in scan records are LEB128 of up to 32 bits.
+/// Appends a length as LEB128 of up to 32 bits.
 fn push_len(len: usize, out: &mut Vec<u8>) {
     let len = u32::try_from(len).expect("a length fits 32 bits");
     let (bytes, used) = kedge_types::encode_leb128(len);
@@ -344,7 +343,7 @@ fn push_len(len: usize, out: &mut Vec<u8>) {
 /// Appends a key to the value of a reply.
 ///
 /// # Panics
-/// When the key is longer than 32 bits can say.
+/// When the key is longer than 32 bits can express.
 pub fn push_scan_key(key: &[u8], out: &mut Vec<u8>) {
     push_len(key.len(), out);
     out.extend_from_slice(key);
@@ -373,7 +372,7 @@ impl<'a> ScanDocument<'a> {
     /// Appends the document to the value of a reply.
     ///
     /// # Panics
-    /// When the key or value is longer than 32 bits can say.
+    /// When the key or value is longer than 32 bits can express.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.flags.to_be_bytes());
         out.extend_from_slice(&self.expiry.0.to_be_bytes());
@@ -387,7 +386,7 @@ impl<'a> ScanDocument<'a> {
     /// Reads all documents of a value.
     ///
     /// # Errors
-    /// [`Status::Invalid`] when it ends in the middle of one, or a datatype has bits without meaning.
+    /// [`Status::Invalid`] when it ends in the middle of a document, or a datatype has undefined bits.
     pub fn decode_all(value: &'a [u8]) -> Result<Vec<Self>, Status> {
         let mut fields = Fields::new(value);
         let mut documents = Vec::new();
@@ -415,7 +414,7 @@ fn take_sized<'a>(fields: &mut Fields<'a>) -> Result<&'a [u8], Status> {
 /// Reads all keys of a value.
 ///
 /// # Errors
-/// [`Status::Invalid`] when it ends in the middle of one.
+/// [`Status::Invalid`] when it ends in the middle of a key.
 pub fn decode_scan_keys(value: &[u8]) -> Result<Vec<&[u8]>, Status> {
     let mut fields = Fields::new(value);
     let mut keys = Vec::new();

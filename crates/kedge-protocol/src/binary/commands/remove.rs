@@ -9,7 +9,7 @@ const SHAPE: Shape = Shape {
     ..Shape::KEY_ONLY
 };
 
-/// A document to delete.
+/// A request to delete a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remove<'a> {
     /// The document.

@@ -1,4 +1,4 @@
-//! RETURN_META: a set, add or delete whose reply tells the metadata that the document got.
+//! RETURN_META: a set, add or delete whose reply carries the new metadata of the document.
 //!
 //! Layout: Couchbase `docs/BinaryProtocol.md`, section "Return Meta".
 
@@ -14,7 +14,7 @@ const SHAPE: Shape = Shape {
     datatype: Datatype::JSON.union(Datatype::SNAPPY),
 };
 
-/// What is to be done.
+/// The operation of RETURN_META.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReturnMetaKind {
     /// SET.
@@ -25,10 +25,10 @@ pub enum ReturnMetaKind {
     Delete,
 }
 
-/// A write whose metadata the client is told.
+/// A write whose reply carries the new metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReturnMeta<'a> {
-    /// What is to be done.
+    /// The operation.
     pub kind: ReturnMetaKind,
     /// The client's flags.
     pub flags: u32,
@@ -100,7 +100,7 @@ pub struct ReturnMetaReply {
 }
 
 impl ReturnMetaReply {
-    /// The extras.
+    /// Encodes the extras.
     #[must_use]
     pub fn encode(&self) -> [u8; 16] {
         let mut bytes = [0; 16];

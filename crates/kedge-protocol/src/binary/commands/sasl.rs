@@ -17,11 +17,11 @@ const SHAPE: Shape = Shape {
 pub struct SaslStart<'a> {
     /// Name of the mechanism.
     pub mechanism: &'a [u8],
-    /// The message. May hold a password.
+    /// The message. It may contain a password.
     pub message: &'a [u8],
 }
 
-// By hand, so that no log ever shows a password.
+// Implemented by hand, so that no log shows a password.
 impl std::fmt::Debug for SaslStart<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SaslStart")

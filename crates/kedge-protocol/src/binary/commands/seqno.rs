@@ -1,23 +1,23 @@
-//! GET_ALL_VB_SEQNOS, SEQNO_PERSISTENCE, GET_FAILOVER_LOG (whose request is [`super::HeaderOnly`] but for its vBucket).
+//! GET_ALL_VB_SEQNOS, SEQNO_PERSISTENCE and GET_FAILOVER_LOG (a [`super::HeaderOnly`] request with a vBucket).
 
 use crate::binary::fields::{Fields, Shape};
 use crate::binary::{Request, RequestWriter};
 use kedge_types::{CollectionId, Seqno, Status, VbId, VbUuid};
 
-/// Which vBuckets GET_ALL_VB_SEQNOS lists.
+/// The vBucket states that GET_ALL_VB_SEQNOS lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
 pub enum VbStateFilter {
-    /// Active, replica and pending ones.
+    /// Active, replica and pending vBuckets.
     #[default]
     Alive = 0,
-    /// Active ones.
+    /// Active vBuckets.
     Active = 1,
     /// Replicas.
     Replica = 2,
-    /// Pending ones.
+    /// Pending vBuckets.
     Pending = 3,
-    /// Dead ones.
+    /// Dead vBuckets.
     Dead = 4,
 }
 
@@ -34,12 +34,12 @@ impl VbStateFilter {
     }
 }
 
-/// Asks for the high seqno of every vBucket.
+/// A request for the high seqno of every vBucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetAllVbSeqnos {
-    /// Which vBuckets; `None` when the client did not say, which means the same as [`VbStateFilter::Alive`].
+    /// The states to list; `None` if the client gave none, which means the same as [`VbStateFilter::Alive`].
     pub state: Option<VbStateFilter>,
-    /// Count only this collection. Needs a state.
+    /// The collection to report; needs a state.
     pub collection: Option<CollectionId>,
 }
 
@@ -47,8 +47,7 @@ impl GetAllVbSeqnos {
     /// Checks and reads the request.
     ///
     /// # Errors
-    /// [`Status::Invalid`] when the extras are not 0, 4 or 8 bytes, the state has no meaning, or anything else is
-    /// there.
+    /// [`Status::Invalid`] when the extras are not 0, 4 or 8 bytes, the state is undefined, or anything else is there.
     pub fn decode(request: &Request<'_>) -> Result<Self, Status> {
         const SHAPE: Shape = Shape {
             extras: &[0, 4, 8],
@@ -103,7 +102,7 @@ pub fn decode_vb_seqnos(value: &[u8]) -> Result<Vec<(VbId, Seqno)>, Status> {
     Ok(seqnos)
 }
 
-/// Waits until a vBucket is persisted up to a seqno.
+/// A request that waits until a vBucket is persisted up to a seqno.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeqnoPersistence {
     /// The seqno.
@@ -135,13 +134,13 @@ impl SeqnoPersistence {
 /// One branch of a vBucket's history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailoverEntry {
-    /// The branch.
+    /// The vBucket uuid of the branch.
     pub vb_uuid: VbUuid,
-    /// The seqno after which it began.
+    /// The seqno after which the branch began.
     pub seqno: Seqno,
 }
 
-/// Appends an entry to a failover log; the newest comes first.
+/// Appends an entry to a failover log; the newest entry comes first.
 pub fn push_failover_entry(entry: FailoverEntry, out: &mut Vec<u8>) {
     out.extend_from_slice(&entry.vb_uuid.get().to_be_bytes());
     out.extend_from_slice(&entry.seqno.get().to_be_bytes());

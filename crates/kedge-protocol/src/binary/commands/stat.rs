@@ -1,4 +1,4 @@
-//! STAT: one reply per statistic, then one with neither key nor value.
+//! STAT: one reply per statistic, then one without key and value.
 
 use crate::binary::fields::{Part, Shape};
 use crate::binary::{Request, RequestWriter, Response};
@@ -12,12 +12,12 @@ const SHAPE: Shape = Shape {
     datatype: Datatype::JSON,
 };
 
-/// Statistics to fetch.
+/// A request for statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat<'a> {
-    /// Name of the group and its arguments, separated by spaces; empty for the general ones.
+    /// The name of the group and its arguments, separated by spaces; empty for the general group.
     pub group: &'a [u8],
-    /// Arguments as JSON, empty for none.
+    /// The arguments as JSON, empty for none.
     pub arguments: &'a [u8],
 }
 
@@ -25,8 +25,8 @@ impl<'a> Stat<'a> {
     /// Checks and reads the request.
     ///
     /// # Errors
-    /// [`Status::Invalid`] when it has extras, a CAS, or a value that is not marked as JSON. Whether the value really
-    /// is JSON is left to whoever reads it.
+    /// [`Status::Invalid`] when it has extras, a CAS, or a value that is not marked as JSON. The JSON itself is checked
+    /// by its reader.
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
         SHAPE.check(request)?;
         let marked = request.datatype & Datatype::JSON.bits() != 0;
@@ -53,7 +53,7 @@ impl<'a> Stat<'a> {
         .write(&[], self.group, self.arguments, out);
     }
 
-    /// Appends one reply. With empty `name` and `value` it is the one that ends the list.
+    /// Appends one reply. The reply with empty `name` and `value` ends the list.
     pub fn write_reply(opcode: u8, opaque: u32, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
         Response {
             key: name,

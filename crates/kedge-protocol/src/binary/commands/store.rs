@@ -12,12 +12,12 @@ const SHAPE: Shape = Shape {
     datatype: VALUE_DATATYPES,
 };
 
-/// A document to store.
+/// A request to store a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Store<'a> {
-    /// The client's flags; the server only keeps them.
+    /// The client's flags, opaque to the server.
     pub flags: u32,
-    /// Expiry as the client gave it; [`kedge_types::Expiry::from_wire`] makes it absolute.
+    /// The expiry as the client gave it; [`kedge_types::Expiry::from_wire`] makes it absolute.
     pub expiry: u32,
     /// The document.
     pub key: &'a [u8],
@@ -25,12 +25,12 @@ pub struct Store<'a> {
     pub value: &'a [u8],
     /// The CAS that the document must have, 0 for any.
     pub cas: Cas,
-    /// JSON and Snappy bits, as the client says.
+    /// The JSON and Snappy bits, as the client set them.
     pub datatype: Datatype,
 }
 
 impl<'a> Store<'a> {
-    /// Checks and reads the request. ADD must not have a CAS, as no document has one yet.
+    /// Checks and reads the request. ADD must not have a CAS, as the document does not exist yet.
     ///
     /// # Errors
     /// [`Status::Invalid`] when the extras are not eight bytes, the key is missing, or the datatype has other bits
@@ -67,17 +67,17 @@ impl<'a> Store<'a> {
     }
 }
 
-/// Extras of the reply to a mutation, when MutationSeqno was negotiated: where in the history it stands.
+/// The extras of the reply to a mutation, if MutationSeqno was negotiated: the position of the mutation in the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MutationToken {
     /// The branch of history.
     pub vb_uuid: VbUuid,
-    /// The mutation's seqno (of the commit, for a durable write).
+    /// The seqno of the mutation (of the commit, for a durable write).
     pub seqno: Seqno,
 }
 
 impl MutationToken {
-    /// The extras.
+    /// Encodes the extras.
     #[must_use]
     #[inline]
     pub fn encode(self) -> [u8; 16] {

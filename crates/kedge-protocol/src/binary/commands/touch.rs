@@ -9,10 +9,11 @@ const SHAPE: Shape = Shape {
     ..Shape::KEY_ONLY
 };
 
-/// A new expiry for a document. The reply to TOUCH has no extras but a mutation token; clients check that.
+/// A request to set the expiry of a document. The reply to TOUCH has no extras but a mutation token; clients check
+/// that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Touch<'a> {
-    /// Expiry as the client gave it.
+    /// The expiry as the client gave it.
     pub expiry: u32,
     /// The document.
     pub key: &'a [u8],

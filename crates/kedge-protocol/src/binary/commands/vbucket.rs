@@ -6,47 +6,47 @@ use kedge_types::limits::{CHAIN_NODES_MAX, TOPOLOGY_CHAINS_MAX};
 use kedge_types::{Datatype, Status};
 use serde::Deserialize;
 
-/// Gives the request's vBucket a state.
+/// A request to set the state of a vBucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetVbucket<'a> {
     /// The state: 1 active, 2 replica, 3 pending, 4 dead.
     pub state: u8,
-    /// More about it, as JSON; may be empty. [`SetVbucket::parse_details`] reads it.
+    /// Further properties as JSON; may be empty. [`SetVbucket::parse_details`] reads it.
     pub details: &'a [u8],
 }
 
-/// What SET_VBUCKET says more.
+/// The JSON properties of SET_VBUCKET.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VbucketDetails {
-    /// The names of the nodes of one chain, or two while the vBucket moves; the first of each is the active, a place
-    /// without a name is a replica that is not there. Only of an active vBucket.
+    /// The replication chain, or the two chains while the vBucket moves, as names of nodes. The first of each is the
+    /// active; a missing name is an undefined replica. Only for an active vBucket.
     pub topology: Option<Vec<Vec<Option<String>>>>,
-    /// The vBucket is made of files that were brought here.
+    /// The source of files from which the vBucket is created.
     pub use_snapshot: Option<SnapshotSource>,
-    /// What it will be after that.
+    /// The state that the vBucket gets after that.
     pub expected_next_state: Option<String>,
 }
 
-/// Which files a vBucket is made of.
+/// The source of the files from which a vBucket is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SnapshotSource {
-    /// Those that another node's were copied to.
+    /// Files that were copied from another node (file-based rebalance).
     Fbr,
-    /// Those of a shared store.
+    /// Files of a shared store.
     Fusion,
 }
 
-/// What a vBucket is that has a topology.
+/// The state of a vBucket that has a topology.
 const ACTIVE: u8 = 1;
 
 impl<'a> SetVbucket<'a> {
     /// Checks and reads the request.
     ///
     /// # Errors
-    /// [`Status::Invalid`] when the extras are not one byte from 1 to 4, there is a value that is not said to be JSON, or
-    /// anything else is there.
+    /// [`Status::Invalid`] when the extras are not one byte from 1 to 4, there is a value that is not marked as JSON,
+    /// or anything else is there.
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
         const SHAPE: Shape = Shape {
             extras: &[1],
@@ -69,8 +69,8 @@ impl<'a> SetVbucket<'a> {
     /// Reads the JSON.
     ///
     /// # Errors
-    /// [`Status::Invalid`] when it is not an object of the known members, has a topology for a vBucket that does not become
-    /// active, or one that is not one or two chains of one to four nodes, the first of each with a name.
+    /// [`Status::Invalid`] when it is not an object of the known members, has a topology although the vBucket does not
+    /// become active, or the topology is not one or two chains of one to four nodes, the first of each with a name.
     pub fn parse_details(&self) -> Result<VbucketDetails, Status> {
         if self.details.is_empty() {
             return Ok(VbucketDetails::default());
@@ -105,10 +105,10 @@ impl<'a> SetVbucket<'a> {
     }
 }
 
-/// Deletes the request's vBucket.
+/// A request to delete a vBucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelVbucket {
-    /// The answer comes when the vBucket is gone from the disk, and not before.
+    /// True if the reply is sent only after the vBucket is gone from the disk.
     pub waits: bool,
 }
 
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_comes_back_and_nothing_else_is_taken_for_one() {
+    fn set_vbucket_round_trips_and_rejects_other_states() {
         let json = br#"{"topology":[["n1"]]}"#;
         for (state, details) in [(1, json.as_slice()), (2, b""), (4, b"")] {
             let set = SetVbucket { state, details };
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_topology_is_read() {
+    fn set_vbucket_parses_the_topology() {
         let parse = |state, json: &str| {
             let details = json.as_bytes();
             SetVbucket { state, details }.parse_details()
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deletion_comes_back_and_nothing_else_is_taken_for_one() {
+    fn del_vbucket_round_trips_and_rejects_other_values() {
         for waits in [false, true] {
             let delete = DelVbucket { waits };
             let mut bytes = Vec::new();

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn every_number_has_one_meaning_per_kind() {
+fn every_opcode_number_has_one_meaning_per_connection_kind() {
     assert_eq!(Opcode::ALL.len(), 162 + 34 + 2);
     for &opcode in Opcode::ALL {
         let kinds = [ConnectionKind::Couchbase, ConnectionKind::Memcached];
@@ -23,7 +23,7 @@ fn every_number_has_one_meaning_per_kind() {
 }
 
 #[test]
-fn attributes_agree_with_each_other() {
+fn opcode_attributes_agree_with_each_other() {
     for &opcode in Opcode::ALL {
         assert_eq!(opcode.base() != opcode, opcode.is_quiet(), "{opcode:?}");
         assert!(!opcode.base().is_quiet());

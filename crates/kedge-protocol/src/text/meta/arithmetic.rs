@@ -6,36 +6,37 @@ use crate::text::line::{Fault, Stop, Tokens};
 use crate::text::reply;
 use crate::text::{Direction, Exptime};
 
-/// A number to count up or down. Answer [`write_meta_value`](super::write_meta_value) with the new number in decimal if
-/// `value` is set, [`NON_NUMERIC`](reply::NON_NUMERIC), and [`write_meta`](super::write_meta) otherwise.
+/// A request to count up or down. Answer [`write_meta_value`](super::write_meta_value) with the new number in decimal
+/// if `value` is set, [`NON_NUMERIC`](reply::NON_NUMERIC), and [`write_meta`](super::write_meta) otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaArithmetic<'a> {
     /// The key.
     pub key: MetaKey<'a>,
-    /// What the reply has to tell.
+    /// The flags that the reply returns.
     pub returns: MetaReturns<'a>,
-    /// M: which way.
+    /// M: the direction.
     pub direction: Direction,
-    /// D: by how much; 1 if not given.
+    /// D: the amount; 1 if not given.
     pub delta: u64,
-    /// J: the number that a document which is made gets; 0 if not given.
+    /// J: the initial number of a new document; 0 if not given.
     pub initial: u64,
-    /// N: if there is no document, make one with this expiration time.
+    /// N: create a missing document with this expiration time.
     pub vivify: Option<Exptime>,
-    /// T: the expiration time that the document gets.
+    /// T: the new expiration time of the document.
     pub exptime: Option<Exptime>,
-    /// C: count only if the document has this CAS; unlike elsewhere in the text protocol, 0 is as if not given.
+    /// C: count only if the document has this CAS; unlike elsewhere in the text protocol, 0 counts as not given.
     pub compare_cas: Option<u64>,
-    /// E: the CAS that the document gets.
+    /// E: the new CAS of the document.
     pub new_cas: Option<u64>,
-    /// v: answer with the new number.
+    /// v: reply with the new number.
     pub value: bool,
     /// q: see [`Self::is_silent`].
     pub quiet: bool,
 }
 
 impl MetaArithmetic<'_> {
-    /// Whether `status` is not answered; with `value`, [`MetaStatus::Done`] stands for the reply with the number.
+    /// Returns whether `status` is not answered; with `value`, [`MetaStatus::Done`] stands for the reply with the
+    /// number.
     #[must_use]
     pub fn is_silent(&self, status: MetaStatus) -> bool {
         self.quiet && status == MetaStatus::Done

@@ -5,25 +5,25 @@ use super::{MetaKey, MetaTtl};
 use crate::text::line::{Fault, Stop, Tokens};
 use crate::text::reply::{self, push_number};
 
-/// A document whose metadata a human wants to see. Answer [`write_meta_debug`].
+/// A request for the metadata of a document, for humans. Answer [`write_meta_debug`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaDebug<'a> {
     /// The key.
     pub key: MetaKey<'a>,
 }
 
-/// The metadata of a document that [`write_meta_debug`] shows. What the server does not know is left out.
+/// The metadata of a document that [`write_meta_debug`] shows. Unknown fields are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaDebugItem {
-    /// When it expires.
+    /// The remaining time to live.
     pub ttl: MetaTtl,
     /// Seconds since it was last accessed.
     pub last_access_secs: Option<u32>,
     /// Its CAS.
     pub cas: u64,
-    /// Whether it was fetched before.
+    /// True if the document was fetched before.
     pub fetched: Option<bool>,
-    /// Bytes that it takes, key and metadata included.
+    /// The size of the document in bytes, with key and metadata.
     pub size: u64,
 }
 

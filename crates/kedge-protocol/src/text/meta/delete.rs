@@ -6,31 +6,31 @@ use crate::text::Exptime;
 use crate::text::line::{Fault, Stop, Tokens};
 use crate::text::reply;
 
-/// A document to delete, or to mark as stale. Answer with [`write_meta`](super::write_meta).
+/// A request to delete a document, or to mark it as stale. Answer with [`write_meta`](super::write_meta).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaDelete<'a> {
     /// The key.
     pub key: MetaKey<'a>,
-    /// What the reply has to tell.
+    /// The flags that the reply returns.
     pub returns: MetaReturns<'a>,
     /// C: delete only if the document has this CAS. As in [`Store::cas`](crate::text::Store::cas), no document has 0.
     pub compare_cas: Option<u64>,
-    /// E: the CAS that the document gets if it stays.
+    /// E: the new CAS of the document if it stays.
     pub new_cas: Option<u64>,
-    /// I: keep the document but mark it as stale, with a new CAS.
+    /// I: keep the document, but mark it as stale with a new CAS.
     pub invalidate: bool,
-    /// x: keep the document but take its value away.
+    /// x: keep the document, but remove its value.
     pub remove_value: bool,
-    /// T: the expiration time that the document gets if it stays.
+    /// T: the new expiration time of the document if it stays.
     pub exptime: Option<Exptime>,
-    /// F: the client flags that the document gets if its value is taken away; 0 if not given.
+    /// F: the new client flags of the document if its value is removed; 0 if not given.
     pub client_flags: u32,
     /// q: see [`Self::is_silent`].
     pub quiet: bool,
 }
 
 impl MetaDelete<'_> {
-    /// Whether `status` is not answered.
+    /// Returns whether `status` is not answered.
     #[must_use]
     pub fn is_silent(&self, status: MetaStatus) -> bool {
         self.quiet && status == MetaStatus::Done

@@ -1,4 +1,4 @@
-//! The flags of meta commands, all of which any meta command accepts, as in memcached.
+//! The flags of meta commands. Every meta command accepts all of them, as in memcached.
 
 use super::{MetaKey, MetaReturns};
 use crate::text::Exptime;
@@ -6,35 +6,35 @@ use crate::text::limits::OPAQUE_BYTES_MAX;
 use crate::text::line::{Fault, Tokens, parse_u32, parse_u64};
 use crate::text::reply;
 
-/// What the flags of a request say. Those that only ask for something in the reply are in `returns`.
+/// The flags of a request. Those that only ask for a field of the reply are in `returns`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flags<'a> {
     pub(super) returns: MetaReturns<'a>,
     /// C: the CAS that the document must have.
     pub(super) compare_cas: Option<u64>,
-    /// D: by how much to count.
+    /// D: the amount to count by.
     pub(super) delta: Option<u64>,
-    /// E: the CAS that the document gets.
+    /// E: the new CAS of the document.
     pub(super) new_cas: Option<u64>,
     /// F: the document's client flags.
     pub(super) client_flags: Option<u32>,
-    /// I: mark stale rather than delete; accept an older CAS.
+    /// I: mark as stale instead of delete; accept an older CAS.
     pub(super) invalidate: bool,
-    /// J: where to start counting.
+    /// J: the initial number.
     pub(super) initial: Option<u64>,
-    /// M: how to store or to count.
+    /// M: the mode of a store or count.
     pub(super) mode: Option<u8>,
-    /// N: make the document if there is none, with this expiration time.
+    /// N: create a missing document with this expiration time.
     pub(super) vivify: Option<Exptime>,
-    /// q: only answer what is not to be expected.
+    /// q: leave out expected replies.
     pub(super) quiet: bool,
-    /// R: win the right to recache when less time is left than this.
+    /// R: win the right to recache if the time to live is shorter than this.
     pub(super) recache: Option<Exptime>,
     /// T: the document's expiration time.
     pub(super) exptime: Option<Exptime>,
-    /// u: do not count this as an access.
+    /// u: do not count the read as an access.
     pub(super) no_bump: bool,
-    /// v: answer with the value.
+    /// v: reply with the value.
     pub(super) value: bool,
     /// x: keep the document without its value.
     pub(super) remove_value: bool,
@@ -61,7 +61,7 @@ impl<'a> Flags<'a> {
         }
     }
 
-    /// The key of a request and its flags: `tokens` begin behind the key, or in `ms` behind the length.
+    /// Parses the key of a request and its flags. `tokens` begin behind the key, or in `ms` behind the length.
     pub(super) fn parse(key: &'a [u8], tokens: Tokens<'a>) -> Result<Self, Fault> {
         let key = MetaKey::plain(key).ok_or(Fault::new(reply::BAD_FORMAT))?;
         let mut flags = Self::new(key, tokens);
@@ -83,7 +83,7 @@ impl<'a> Flags<'a> {
         let exptime = || Exptime::parse(argument).ok_or(Fault::new(reply::BAD_TOKEN));
         let cas = || parse_u64(argument).ok_or(Fault::new(reply::BAD_TOKEN));
         match flag {
-            // Asked for in the reply (l, h: what the server does not know is left out), or hints to a proxy (L, P).
+            // Asked for in the reply (l, h: unknown fields are left out), or hints to a proxy (L, P).
             b'c' | b'f' | b'h' | b'k' | b'l' | b's' | b't' | b'L' | b'P' => {}
             b'b' => {
                 self.returns.key = self

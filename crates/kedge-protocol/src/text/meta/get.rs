@@ -6,36 +6,36 @@ use crate::text::Exptime;
 use crate::text::line::{Fault, Stop, Tokens};
 use crate::text::reply;
 
-/// A document to get, or to touch, or to know something about.
+/// A request to get or touch a document, or to return metadata of it.
 ///
-/// Answer [`write_meta_value`](super::write_meta_value) if `value` is set and `compare_cas` is not the document's, and
-/// [`write_meta`](super::write_meta) otherwise.
+/// Answer [`write_meta_value`](super::write_meta_value) if `value` is set and `compare_cas` is not the CAS of the
+/// document, and [`write_meta`](super::write_meta) otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaGet<'a> {
     /// The key.
     pub key: MetaKey<'a>,
-    /// What the reply has to tell.
+    /// The flags that the reply returns.
     pub returns: MetaReturns<'a>,
-    /// v: answer with the value.
+    /// v: reply with the value.
     pub value: bool,
-    /// u: do not count this as an access.
+    /// u: do not count the read as an access.
     pub no_bump: bool,
-    /// T: the expiration time that the document gets.
+    /// T: the new expiration time of the document.
     pub touch: Option<Exptime>,
-    /// N: if there is no document, make an empty one with this expiration time.
+    /// N: create a missing document, empty and with this expiration time.
     pub vivify: Option<Exptime>,
-    /// R: if less time is left than this, the client wins the right to recache.
+    /// R: the client wins the right to recache if the time to live is shorter than this.
     pub recache: Option<Exptime>,
-    /// C: leave out the value if the document has this CAS.
+    /// C: leave the value out if the document has this CAS.
     pub compare_cas: Option<u64>,
-    /// E: the CAS of a document that is made.
+    /// E: the CAS of a created document.
     pub new_cas: Option<u64>,
     /// q: see [`Self::is_silent`].
     pub quiet: bool,
 }
 
 impl MetaGet<'_> {
-    /// Whether `status` is not answered.
+    /// Returns whether `status` is not answered.
     #[must_use]
     pub fn is_silent(&self, status: MetaStatus) -> bool {
         self.quiet && status == MetaStatus::Miss

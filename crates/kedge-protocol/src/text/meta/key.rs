@@ -5,8 +5,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kedge_types::limits::KEY_BYTES_MAX;
 
-/// The key of a meta command: text as in the classic commands, or with flag `b` any bytes in base64 (RFC 4648 section 4,
-/// padded). What the client wrote has 1 to 250 bytes, in base64 too.
+/// The key of a meta command: text as in the classic commands, or with flag `b` any bytes in base64 (RFC 4648 section
+/// 4, padded). The written form has 1 to 250 bytes, also in base64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaKey<'a> {
     written: &'a [u8],
@@ -14,7 +14,7 @@ pub struct MetaKey<'a> {
 }
 
 impl<'a> MetaKey<'a> {
-    /// A key of text; `None` if it is none.
+    /// Creates a text key; `None` if `written` is invalid.
     pub(super) fn plain(written: &'a [u8]) -> Option<Self> {
         is_key(written).then_some(Self {
             written,
@@ -22,7 +22,7 @@ impl<'a> MetaKey<'a> {
         })
     }
 
-    /// The same key with flag `b`; `None` if it is not base64 of at least one byte.
+    /// Returns the same key with flag `b`; `None` if it is not base64 of at least one byte.
     pub(super) fn into_base64(self) -> Option<Self> {
         let key = Self {
             base64: true,
@@ -31,19 +31,19 @@ impl<'a> MetaKey<'a> {
         (!key.decode(&mut [0; KEY_BYTES_MAX])?.is_empty()).then_some(key)
     }
 
-    /// The key as the client wrote it, and as a reply shows it.
+    /// Returns the key as the client wrote it, and as a reply shows it.
     #[must_use]
     pub const fn written(&self) -> &'a [u8] {
         self.written
     }
 
-    /// Whether the client wrote it in base64.
+    /// Returns whether the client wrote the key in base64.
     #[must_use]
     pub const fn is_base64(&self) -> bool {
         self.base64
     }
 
-    /// The key's bytes, 1 to 250 of them; decoded into `scratch` if need be.
+    /// Returns the key's bytes, 1 to 250 of them, decoded into `scratch` if they are base64.
     #[must_use]
     pub fn bytes<'b>(&self, scratch: &'b mut [u8; KEY_BYTES_MAX]) -> &'b [u8]
     where

@@ -1,7 +1,7 @@
 //! The meta commands (memcached doc/protocol.txt, "Meta Commands" to "Meta No-Op").
 //!
-//! A request's flags change what it does, and some ask for something in the reply, where it stands in the order of the
-//! request. So each request carries a [`MetaReturns`], which is handed back to compose its reply.
+//! The flags of a request change its effect, and some ask for a field of the reply, in the order of the request. So
+//! each request carries a [`MetaReturns`], from which its reply is composed.
 
 mod arithmetic;
 mod debug;

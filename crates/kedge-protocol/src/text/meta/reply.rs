@@ -4,7 +4,7 @@ use super::MetaKey;
 use crate::text::line::Tokens;
 use crate::text::reply::push_number;
 
-/// What a request wants to be told, in its order: its flags.
+/// The flags of a request that its reply returns, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaReturns<'a> {
     pub(super) key: MetaKey<'a>,
@@ -22,7 +22,7 @@ impl<'a> MetaReturns<'a> {
         }
     }
 
-    /// Notes `flag`, an ASCII character; whether it is new.
+    /// Records `flag`, an ASCII character, and returns whether it is new.
     pub(super) fn see(&mut self, flag: u8) -> bool {
         let bit = 1 << flag;
         let is_new = self.seen & bit == 0;
@@ -30,13 +30,13 @@ impl<'a> MetaReturns<'a> {
         is_new
     }
 
-    /// Whether the request has `flag`: what is not wanted need not be found out.
+    /// Returns whether the request has `flag`; a field that is not requested need not be computed.
     #[must_use]
     pub fn wants(&self, flag: u8) -> bool {
         flag.is_ascii() && self.seen >> flag & 1 == 1
     }
 
-    /// The opaque token of the request.
+    /// Returns the opaque token of the request.
     #[must_use]
     pub fn opaque(&self) -> Option<&'a [u8]> {
         let mut tokens = self.tokens;
@@ -44,7 +44,7 @@ impl<'a> MetaReturns<'a> {
     }
 }
 
-/// How a meta command ended, other than with a value.
+/// The outcome of a meta command without a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MetaStatus {
     /// `HD`: found, stored, deleted or counted.
@@ -53,14 +53,14 @@ pub enum MetaStatus {
     Miss,
     /// `NF`: there is no such document (`ms`, `md`, `ma`).
     NotFound,
-    /// `NS`: not stored, as the mode's condition was not met.
+    /// `NS`: not stored, because the condition of the mode was not met.
     NotStored,
     /// `EX`: the document has another CAS.
     Exists,
 }
 
 impl MetaStatus {
-    /// The two characters of the reply.
+    /// Returns the two characters of the reply.
     #[must_use]
     pub const fn code(self) -> &'static [u8; 2] {
         match self {
@@ -73,12 +73,12 @@ impl MetaStatus {
     }
 }
 
-/// How long a document lives on.
+/// The remaining time to live of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MetaTtl {
-    /// For ever; written as -1.
+    /// No expiration; written as -1.
     Unlimited,
-    /// This many seconds.
+    /// Seconds until it expires.
     Secs(u32),
 }
 
@@ -91,27 +91,27 @@ impl MetaTtl {
     }
 }
 
-/// What there is to tell about a document. What is `None` is left out of a reply, though the request has its flag; the
-/// default knows nothing.
+/// The metadata for a reply. A field that is `None` is left out of the reply, even if the request has its flag; the
+/// default has no fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MetaItem {
-    /// c: its CAS.
+    /// c: the CAS.
     pub cas: Option<u64>,
-    /// f: its client flags.
+    /// f: the client flags.
     pub client_flags: Option<u32>,
-    /// s: bytes of its value.
+    /// s: the size of the value, in bytes.
     pub size: Option<u64>,
-    /// t: how long it lives on.
+    /// t: the remaining time to live.
     pub ttl: Option<MetaTtl>,
-    /// l: seconds since it was last accessed.
+    /// l: seconds since the last access.
     pub last_access_secs: Option<u32>,
-    /// h: whether it was accessed before.
+    /// h: true if the document was accessed before.
     pub hit_before: Option<bool>,
-    /// W: the client has won the right to recache it.
+    /// W: the client has won the right to recache the document.
     pub won: bool,
-    /// X: it is stale.
+    /// X: the document is stale.
     pub stale: bool,
-    /// Z: another client has won the right to recache it.
+    /// Z: another client has won the right to recache the document.
     pub token_sent: bool,
 }
 

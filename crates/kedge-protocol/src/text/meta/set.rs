@@ -6,35 +6,35 @@ use crate::text::line::{Body, Fault, Stop, Tokens, parse_length};
 use crate::text::reply;
 use crate::text::{Exptime, StoreMode};
 
-/// A value to store. Answer with [`write_meta`](super::write_meta).
+/// A request to store a value. Answer with [`write_meta`](super::write_meta).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaSet<'a> {
     /// The key.
     pub key: MetaKey<'a>,
-    /// What the reply has to tell.
+    /// The flags that the reply returns.
     pub returns: MetaReturns<'a>,
-    /// M: when and how it is stored.
+    /// M: the mode of the store.
     pub mode: StoreMode,
     /// The value, without its line end.
     pub value: &'a [u8],
-    /// F: opaque to the server; 0 if not given.
+    /// F: the client flags, opaque to the server; 0 if not given.
     pub client_flags: u32,
     /// T: the expiration time; never if not given.
     pub exptime: Exptime,
-    /// N: append and prepend make the document if there is none, with this expiration time.
+    /// N: append and prepend create a missing document with this expiration time.
     pub vivify: Option<Exptime>,
     /// C: store only if the document has this CAS. As in [`Store::cas`](crate::text::Store::cas), no document has 0.
     pub compare_cas: Option<u64>,
-    /// E: the CAS that the document gets.
+    /// E: the new CAS of the document.
     pub new_cas: Option<u64>,
-    /// I: with `compare_cas` older than the document's, store and mark the document as stale.
+    /// I: if `compare_cas` is older than the document's, store and mark the document as stale.
     pub invalidate: bool,
     /// q: see [`Self::is_silent`].
     pub quiet: bool,
 }
 
 impl MetaSet<'_> {
-    /// Whether `status` is not answered.
+    /// Returns whether `status` is not answered.
     #[must_use]
     pub fn is_silent(&self, status: MetaStatus) -> bool {
         self.quiet && status == MetaStatus::Done

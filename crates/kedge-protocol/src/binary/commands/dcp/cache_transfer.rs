@@ -1,4 +1,4 @@
-//! DCP_CACHE_TRANSFER: documents that are in the sender's memory, so that they are in the receiver's too.
+//! DCP_CACHE_TRANSFER: documents in the sender's memory, which the receiver takes into its own.
 
 use super::{Extras, Head};
 use crate::binary::fields::{Fields, Part, Shape};
@@ -16,17 +16,17 @@ pub struct CacheTransfer<'a> {
 pub struct CachedDocument<'a> {
     /// Version.
     pub cas: Cas,
-    /// Place in the vBucket's order.
+    /// The seqno of the change.
     pub seqno: Seqno,
-    /// Count of changes.
+    /// The revision number of the document.
     pub rev: RevSeqno,
-    /// The client's own 32 bits.
+    /// The client's flags.
     pub flags: u32,
-    /// When it expires.
+    /// The expiry.
     pub expiry: Expiry,
-    /// What the value is made of.
+    /// The datatype of the value.
     pub datatype: Datatype,
-    /// How often it was asked for.
+    /// The access frequency counter of the document.
     pub frequency: u8,
     /// Key.
     pub key: &'a [u8],
@@ -84,7 +84,7 @@ impl<'a> CachedDocument<'a> {
 }
 
 impl<'a> CacheTransfer<'a> {
-    /// A batch that [`CachedDocument::encode`] made.
+    /// Creates a batch from records that [`CachedDocument::encode`] wrote.
     #[must_use]
     pub const fn of_records(records: &'a [u8]) -> Self {
         Self { records }
@@ -109,7 +109,7 @@ impl<'a> CacheTransfer<'a> {
         })
     }
 
-    /// The documents.
+    /// Iterates over the documents.
     pub fn documents(self) -> impl Iterator<Item = CachedDocument<'a>> {
         let mut fields = Fields::new(self.records);
         std::iter::from_fn(move || CachedDocument::next(&mut fields).ok())

@@ -1,4 +1,4 @@
-//! DCP_OPEN, DCP_CONTROL and DCP_BUFFER_ACKNOWLEDGEMENT: what concerns a whole connection.
+//! DCP_OPEN, DCP_CONTROL and DCP_BUFFER_ACKNOWLEDGEMENT: the messages about a whole connection.
 
 use super::{Extras, Head, extras_only};
 use crate::binary::fields::{Fields, Part, Shape};
@@ -15,36 +15,37 @@ pub struct OpenFlags(pub u32);
 flag_set!(OpenFlags);
 
 impl OpenFlags {
-    /// The side that gets the request sends the changes. Without it, it receives them.
+    /// The receiver of the request is the producer. Without this flag, it is the consumer.
     pub const PRODUCER: Self = Self(0x1);
-    /// Extended attributes are wanted.
+    /// The consumer wants extended attributes.
     pub const XATTRS: Self = Self(0x4);
-    /// Values are not wanted; the datatype is then that of what is sent.
+    /// The consumer wants no values; the datatype is that of the sent document.
     pub const NO_VALUE: Self = Self(0x8);
-    /// Deletions have the time of the deletion.
+    /// Deletions carry the time of the deletion.
     pub const DELETE_TIMES: Self = Self(0x20);
-    /// Values are not wanted; the datatype is that of the stored value.
+    /// The consumer wants no values; the datatype is that of the stored value.
     pub const NO_VALUE_WITH_DATATYPE: Self = Self(0x40);
     /// Deletions keep the user's extended attributes.
     pub const DELETED_USER_XATTRS: Self = Self(0x100);
-    /// Deletions are left out of what is sent first.
+    /// The initial backfill leaves out deletions.
     pub const SKIP_DELETES: Self = Self(0x200);
 
-    /// These bits without those of `other`.
+    /// Returns these flags without those of `other`.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 }
 
-/// Makes the connection one of DCP.
+/// A request to turn the connection into a DCP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Open<'a> {
-    /// What the connection is for.
+    /// The flags of the connection.
     pub flags: OpenFlags,
-    /// Its name, 1 to [`DCP_NAME_BYTES_MAX`] bytes; a second connection of the name ends the first.
+    /// The name of the connection, 1 to [`DCP_NAME_BYTES_MAX`] bytes. A second connection with the same name ends the
+    /// first.
     pub name: &'a [u8],
-    /// More about it, as JSON; may be empty. [`Open::consumer_name`] reads it.
+    /// Further properties as JSON; may be empty. [`Open::consumer_name`] reads it.
     pub value: &'a [u8],
 }
 
@@ -70,7 +71,7 @@ impl<'a> Open<'a> {
         };
         SHAPE.check(request)?;
         let mut extras = Fields::new(request.extras);
-        // What stood here was a seqno once.
+        // The first field was a seqno once and is ignored.
         extras.u32()?;
         if request.key.len() > DCP_NAME_BYTES_MAX {
             return Err(Status::Invalid);
@@ -92,10 +93,10 @@ impl<'a> Open<'a> {
         writer.write(extras.bytes(), self.name, self.value, out);
     }
 
-    /// The consumer's name in the topology of vBuckets, if the value gives one.
+    /// Returns the consumer's name in the topology of vBuckets, if the value has one.
     ///
     /// # Errors
-    /// [`Status::Invalid`] when the value is not such a JSON object.
+    /// [`Status::Invalid`] when the value is not a JSON object with that member.
     pub fn consumer_name(&self) -> Result<Option<String>, Status> {
         if self.value.is_empty() {
             return Ok(None);
@@ -105,7 +106,7 @@ impl<'a> Open<'a> {
             .map_err(|_| Status::Invalid)
     }
 
-    /// A value that gives the consumer's name.
+    /// Encodes a value with the consumer's name.
     #[must_use]
     pub fn consumer_name_value(name: &str) -> Vec<u8> {
         let value = OpenValue {
@@ -115,12 +116,12 @@ impl<'a> Open<'a> {
     }
 }
 
-/// Sets a property of the connection.
+/// A request to set a property of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Control<'a> {
-    /// Which.
+    /// The name of the property.
     pub key: &'a [u8],
-    /// To what, as text.
+    /// The new value of the property, as text.
     pub value: &'a [u8],
 }
 
@@ -148,10 +149,10 @@ impl<'a> Control<'a> {
     }
 }
 
-/// The consumer is done with so much of what it was sent.
+/// An acknowledgement that the consumer has processed bytes of its streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferAck {
-    /// Bytes of whole frames, headers included.
+    /// The number of processed bytes, counted in whole frames with their headers.
     pub bytes: u32,
 }
 

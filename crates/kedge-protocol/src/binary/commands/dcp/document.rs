@@ -5,24 +5,24 @@ use crate::binary::fields::{Fields, Part};
 use crate::binary::{Opcode, Request};
 use kedge_types::{Cas, Datatype, Expiry, RevSeqno, Seqno, Status};
 
-/// A document as it is now.
+/// The current version of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mutation<'a> {
-    /// Place in the vBucket's order.
+    /// The seqno of the change.
     pub seqno: Seqno,
-    /// Count of changes.
+    /// The revision number of the document.
     pub rev: RevSeqno,
-    /// The client's own 32 bits.
+    /// The client's flags.
     pub flags: u32,
-    /// When it expires.
+    /// The expiry.
     pub expiry: Expiry,
-    /// Until when it is locked, in Unix seconds; 0: it is not.
+    /// The Unix second at which the lock ends; 0 if the document is not locked.
     pub lock_until: u32,
-    /// How recently it was used, as old versions saw it; newer ones put here how often.
+    /// The NRU (not recently used) value of old versions; newer ones put the access frequency here.
     pub nru: u8,
     /// Version.
     pub cas: Cas,
-    /// What the value is made of.
+    /// The datatype of the value.
     pub datatype: Datatype,
     /// Key.
     pub key: &'a [u8],
@@ -30,7 +30,7 @@ pub struct Mutation<'a> {
     pub value: &'a [u8],
 }
 
-/// The value without the `nmeta` bytes of extended metadata at its end, which old versions sent.
+/// Returns the value without the `nmeta` bytes of extended metadata that old versions append.
 fn without_nmeta(value: &[u8], nmeta: u16) -> Result<&[u8], Status> {
     let len = value.len().checked_sub(usize::from(nmeta));
     len.map(|len| &value[..len]).ok_or(Status::Invalid)
@@ -40,7 +40,7 @@ impl<'a> Mutation<'a> {
     /// Checks and reads the request.
     ///
     /// # Errors
-    /// [`Status::Invalid`] when the extras are not 31 bytes, there is no key or a too long one, or the value is shorter
+    /// [`Status::Invalid`] when the extras are not 31 bytes, the key is missing or too long, or the value is shorter
     /// than its metadata.
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
         document(&[31], Part::Optional).check_document(request)?;
@@ -76,22 +76,22 @@ impl<'a> Mutation<'a> {
     }
 }
 
-/// A document was deleted.
+/// The deletion of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deletion<'a> {
-    /// Place in the vBucket's order.
+    /// The seqno of the change.
     pub seqno: Seqno,
-    /// Count of changes.
+    /// The revision number of the document.
     pub rev: RevSeqno,
-    /// When it was deleted, in Unix seconds, on a connection with [`super::OpenFlags::DELETE_TIMES`].
+    /// The Unix second of the deletion, on a connection with [`super::OpenFlags::DELETE_TIMES`].
     pub delete_time: Option<u32>,
     /// Version.
     pub cas: Cas,
-    /// What the value is made of.
+    /// The datatype of the value.
     pub datatype: Datatype,
     /// Key.
     pub key: &'a [u8],
-    /// Extended attributes that outlive the document, or nothing.
+    /// The extended attributes that the tombstone keeps; may be empty.
     pub value: &'a [u8],
 }
 
@@ -99,8 +99,8 @@ impl<'a> Deletion<'a> {
     /// Checks and reads the request.
     ///
     /// # Errors
-    /// [`Status::Invalid`] when the extras are neither 18 nor, with the time, 21 bytes, there is no key or a too long
-    /// one, or the value is shorter than its metadata.
+    /// [`Status::Invalid`] when the extras are neither 18 nor, with the time, 21 bytes, the key is missing or too long,
+    /// or the value is shorter than its metadata.
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
         document(&[18, 21], Part::Optional).check_document(request)?;
         let mut extras = Fields::new(request.extras);
@@ -133,22 +133,22 @@ impl<'a> Deletion<'a> {
     }
 }
 
-/// A document expired, told to a connection that wants to know these from deletions.
+/// The expiration of a document, for a connection that distinguishes expirations from deletions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expiration<'a> {
-    /// Place in the vBucket's order.
+    /// The seqno of the change.
     pub seqno: Seqno,
-    /// Count of changes.
+    /// The revision number of the document.
     pub rev: RevSeqno,
-    /// When it was deleted, in Unix seconds.
+    /// The Unix second of the deletion.
     pub delete_time: u32,
     /// Version.
     pub cas: Cas,
-    /// What the value is made of.
+    /// The datatype of the value.
     pub datatype: Datatype,
     /// Key.
     pub key: &'a [u8],
-    /// Extended attributes that outlive the document, or nothing.
+    /// The extended attributes that the tombstone keeps; may be empty.
     pub value: &'a [u8],
 }
 
@@ -156,7 +156,7 @@ impl<'a> Expiration<'a> {
     /// Checks and reads the request.
     ///
     /// # Errors
-    /// [`Status::Invalid`] when the extras are not 20 bytes, or there is no key or a too long one.
+    /// [`Status::Invalid`] when the extras are not 20 bytes, or the key is missing or too long.
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
         document(&[20], Part::Optional).check_document(request)?;
         let mut extras = Fields::new(request.extras);

@@ -1,32 +1,32 @@
-//! What of a vBucket a stream is about: the JSON value of DCP_STREAM_REQ.
+//! The filter of a stream: the JSON value of DCP_STREAM_REQ.
 
 use kedge_types::{CollectionId, Seqno, Status};
 use serde::{Deserialize, Serialize};
 
-/// What a stream is about. The default is the whole vBucket.
+/// The part of a vBucket that a stream covers. The default is the whole vBucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamFilter {
     /// The collections manifest that the client has seen.
     pub manifest_uid: Option<u64>,
-    /// Only these collections.
+    /// The stream covers only these collections.
     pub collections: Option<Vec<CollectionId>>,
-    /// Only this scope.
+    /// The stream covers only this scope.
     pub scope: Option<u32>,
-    /// Name of the stream among those of the vBucket.
+    /// The id of the stream among those of the vBucket.
     pub stream_id: Option<u16>,
-    /// Tombstones up to this seqno were purged when the client last looked.
+    /// The purge seqno that the client last saw: tombstones up to it were purged.
     pub purge_seqno: Option<Seqno>,
-    /// Asks for what is in memory first.
+    /// A request for a cache transfer before the stream.
     pub cache_transfer: Option<CacheTransferFilter>,
 }
 
-/// How much of the cache a client wants.
+/// The part of the cache that a client asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CacheTransferFilter {
-    /// Bytes of memory that it has for it.
+    /// The bytes of memory that the client has for it.
     pub free_memory: Option<u64>,
-    /// Whether keys without values are wanted too.
+    /// True if keys without values are wanted too.
     pub all_keys: bool,
 }
 
@@ -51,7 +51,7 @@ fn hex32(text: &str) -> Result<u32, Status> {
     digits(text, 16).and_then(|number| u32::try_from(number).map_err(|_| Status::Invalid))
 }
 
-/// A number without sign or spaces.
+/// Parses a number without sign or spaces.
 fn digits(text: &str, radix: u32) -> Result<u64, Status> {
     if text.starts_with('+') {
         return Err(Status::Invalid);
@@ -64,7 +64,7 @@ impl StreamFilter {
     ///
     /// # Errors
     /// [`Status::Invalid`] when it is not a JSON object of the known members, an id is not a hexadecimal number, the
-    /// list of collections is empty or stands beside a scope, or a stream has the id 0.
+    /// list of collections is empty or comes with a scope, or the stream id is 0.
     pub fn parse(value: &[u8]) -> Result<Self, Status> {
         if value.is_empty() {
             return Ok(Self::default());
@@ -93,7 +93,7 @@ impl StreamFilter {
         Ok(filter)
     }
 
-    /// The value of a request; empty when everything is wanted.
+    /// Encodes the value of a request; it is empty for the whole vBucket.
     #[must_use]
     pub fn to_value(&self) -> Vec<u8> {
         if *self == Self::default() {

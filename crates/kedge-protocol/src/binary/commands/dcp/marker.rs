@@ -12,45 +12,45 @@ pub enum MarkerVersion {
     /// Start, end and flags.
     #[default]
     V1,
-    /// Those, and what is visible and completed.
+    /// The fields of version 1, the highest visible and the highest completed seqno.
     V2_0,
-    /// Those, and what is purged and prepared.
+    /// The fields of version 2.0, the purge seqno and the highest prepared seqno.
     V2_2,
 }
 
-/// What a snapshot is.
+/// The properties of a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotFlags(pub u32);
 
 flag_set!(SnapshotFlags);
 
 impl SnapshotFlags {
-    /// Read from memory.
+    /// The snapshot was read from memory.
     pub const MEMORY: Self = Self(0x01);
-    /// Read from the disk: of each key only the newest change is there.
+    /// The snapshot was read from disk: it has only the newest change of each key.
     pub const DISK: Self = Self(0x02);
-    /// The receiver begins a checkpoint with it.
+    /// The receiver begins a checkpoint with the snapshot.
     pub const CHECKPOINT: Self = Self(0x04);
-    /// The receiver answers the marker. Unused.
+    /// The receiver acknowledges the marker. Unused.
     pub const ACK: Self = Self(0x08);
-    /// It has older versions of documents.
+    /// The snapshot has older versions of documents.
     pub const HISTORY: Self = Self(0x10);
-    /// A key may stand in it more than once.
+    /// The snapshot may have a key more than once.
     pub const MAY_HAVE_DUPLICATES: Self = Self(0x20);
 }
 
-/// What markers of version 2.0 say more.
+/// The additional fields of markers of version 2.0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VisibleMarker {
     /// The last seqno in the snapshot that is visible to clients without SyncWrites.
     pub max_visible: Seqno,
-    /// Of a disk snapshot, the last prepare in it that was completed.
+    /// The last completed prepare of a disk snapshot.
     pub high_completed: Seqno,
-    /// What markers of version 2.2 say more.
+    /// The additional fields of markers of version 2.2.
     pub disk: Option<DiskMarker>,
 }
 
-/// What markers of version 2.2 say more.
+/// The additional fields of markers of version 2.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskMarker {
     /// Tombstones up to this seqno may be missing.
@@ -59,22 +59,22 @@ pub struct DiskMarker {
     pub high_prepared: Seqno,
 }
 
-/// A run of changes begins, at whose end the receiver has a consistent state.
+/// The start of a snapshot: a run of changes at whose end the receiver has a consistent state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotMarker {
-    /// No change of it has a lower seqno.
+    /// The lowest seqno that a change of the snapshot may have.
     pub start: Seqno,
-    /// No change of it has a higher seqno.
+    /// The highest seqno that a change of the snapshot may have.
     pub end: Seqno,
-    /// What it is.
+    /// The properties of the snapshot.
     pub flags: SnapshotFlags,
-    /// More, in a marker of version 2.
+    /// The additional fields of a marker of version 2.
     pub visible: Option<VisibleMarker>,
 }
 
 const VERSION_2_0: u8 = 0;
 const VERSION_2_2: u8 = 2;
-/// Bytes of a marker's fields, in the order of the versions.
+/// The length of a marker's fields in bytes, for each version.
 const V1_BYTES: usize = 20;
 const V2_0_BYTES: usize = 36;
 const V2_2_BYTES: usize = 52;
@@ -114,7 +114,7 @@ impl SnapshotMarker {
         fields.end(marker)
     }
 
-    /// Appends the request, in the version that says all that is known.
+    /// Appends the request, in the lowest version that has all fields that are set.
     pub fn encode(&self, head: &Head, out: &mut Vec<u8>) {
         let writer = head.writer(Opcode::DcpSnapshotMarker);
         let fields = Extras::<V2_2_BYTES>::new()

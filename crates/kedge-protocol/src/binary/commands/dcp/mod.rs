@@ -1,9 +1,9 @@
-//! DCP: how one node, or a client, follows the changes of vBuckets.
+//! DCP, the protocol by which nodes and clients follow the changes of vBuckets.
 //!
-//! Both ends of a DCP connection send requests and replies, so [`parse_peer`] takes both from a buffer. A request is read
-//! by [`Message::decode`] and written by `encode` of the message's own type. The vBucket stands in the header; every
-//! message of a stream has the opaque of the request that opened it and, when several streams of a vBucket share a
-//! connection, the stream id in a frame info.
+//! Both ends of a DCP connection send requests and replies, so [`parse_peer`] accepts both. [`Message::decode`] reads a
+//! request, and `encode` of the message's own type writes one. The header carries the vBucket. Every message of a
+//! stream has the opaque of the request that opened the stream. If several streams of a vBucket share a connection, a
+//! frame info carries the stream id.
 //!
 //! Source: Couchbase `docs/dcp/documentation/commands/`, one page per message.
 
@@ -37,14 +37,14 @@ use crate::binary::fields::{ALL_DATATYPES, Fields, Part, Shape};
 use crate::binary::{ConnectionKind, FrameInfos, Opcode, Request, RequestWriter};
 use kedge_types::{Cas, Datatype, RevSeqno, Seqno, Status, VbId};
 
-/// What every message of a stream has beside its fields.
+/// The header fields that every message of a stream has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
     /// The vBucket.
     pub vb: VbId,
-    /// That of the request that opened the stream; of any other request, what comes back in its reply.
+    /// The opaque of the request that opened the stream. For any other request, the opaque that its reply repeats.
     pub opaque: u32,
-    /// Which of several streams of the vBucket, when the connection has stream ids.
+    /// The id of the stream, if the connection uses stream ids.
     pub stream: Option<u16>,
 }
 
@@ -61,7 +61,7 @@ impl Head {
         }
     }
 
-    /// Of a message about a document's version.
+    /// Returns the writer of a message about one version of a document.
     fn document_writer(
         &self,
         opcode: Opcode,
@@ -81,25 +81,25 @@ impl Head {
 pub struct Message<'a> {
     /// vBucket, opaque and stream id.
     pub head: Head,
-    /// What it says.
+    /// The fields of the message.
     pub body: Body<'a>,
 }
 
-/// What a message says. The consumer sends those up to [`Body::SeqnoAck`], the producer the others and NOOP.
+/// The fields of a message. The consumer sends the messages up to [`Body::SeqnoAck`], the producer the others and NOOP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each is documented where it is defined")]
 pub enum Body<'a> {
     Open(Open<'a>),
     Control(Control<'a>),
     AddStream(AddStream),
-    /// Ends a stream. Nothing but the header.
+    /// Ends a stream. Has only a header.
     CloseStream,
     StreamRequest(StreamRequest<'a>),
-    /// Asks for the failover log of the vBucket. Nothing but the header.
+    /// Asks for the failover log of the vBucket. Has only a header.
     GetFailoverLog,
     BufferAck(BufferAck),
     SeqnoAck(SeqnoAck),
-    /// Has to be answered. Nothing but the header.
+    /// Asks for a reply, as a sign of life. Has only a header.
     Noop,
     StreamEnd(StreamEnd),
     SnapshotMarker(SnapshotMarker),
@@ -114,7 +114,7 @@ pub enum Body<'a> {
     SeqnoAdvanced(SeqnoAdvanced),
     OsoSnapshot(OsoSnapshot),
     CacheTransfer(CacheTransfer<'a>),
-    /// The cache is transferred. Nothing but the header.
+    /// Ends the cache transfer. Has only a header.
     CacheTransferEnd,
 }
 
@@ -122,8 +122,8 @@ impl<'a> Message<'a> {
     /// Checks and reads a request.
     ///
     /// # Errors
-    /// [`Status::UnknownCommand`] when it is not of DCP, [`Status::UnknownFrameInfo`] for a frame info without meaning,
-    /// [`Status::Invalid`] when a part is missing, too much, of the wrong length or without meaning.
+    /// [`Status::UnknownCommand`] when it is not of DCP, [`Status::UnknownFrameInfo`] for an undefined frame info,
+    /// [`Status::Invalid`] when a part is missing, forbidden, of the wrong length or undefined.
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
         let stream = if request.framing.is_empty() {
             None
@@ -143,7 +143,7 @@ impl<'a> Message<'a> {
     /// Appends the request.
     ///
     /// # Panics
-    /// When a part is longer than its length field can say.
+    /// When a part is too long for its length field.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let head = &self.head;
         let bare = |opcode, out| HeaderOnly.encode(&head.writer(opcode), out);
@@ -210,7 +210,7 @@ impl<'a> Body<'a> {
     }
 }
 
-/// A message about one document: key, value, CAS and datatype as they are stored.
+/// Returns the shape of a message about one document: key, value, CAS and datatype as stored.
 const fn document(extras: &'static [usize], value: Part) -> Shape {
     Shape {
         extras,
@@ -221,7 +221,7 @@ const fn document(extras: &'static [usize], value: Part) -> Shape {
     }
 }
 
-/// A message that has extras only.
+/// Returns the shape of a message that has only extras.
 const fn extras_only(extras: &'static [usize]) -> Shape {
     Shape {
         extras,
@@ -229,17 +229,17 @@ const fn extras_only(extras: &'static [usize]) -> Shape {
     }
 }
 
-/// Where extras about a document begin: its place in the vBucket's order, and its count of changes.
+/// Reads the two fields that begin the extras of a message about a document: the seqno and the revision number.
 fn place(extras: &mut Fields<'_>) -> Result<(Seqno, RevSeqno), Status> {
     Ok((Seqno(extras.u64()?), RevSeqno(extras.u64()?)))
 }
 
-/// The datatype of a request whose shape was checked.
+/// Returns the datatype of a request whose shape was checked.
 fn datatype(request: &Request<'_>) -> Datatype {
     Datatype::from_bits(request.datatype).unwrap_or_default()
 }
 
-/// Big-endian fields put one after the other, for extras of at most `N` bytes.
+/// A buffer of big-endian fields, for extras of at most `N` bytes.
 struct Extras<const N: usize> {
     bytes: [u8; N],
     len: usize,
@@ -253,7 +253,7 @@ impl<const N: usize> Extras<N> {
         }
     }
 
-    /// Extras that begin as [`place`] reads them.
+    /// Creates extras that begin with the fields that [`place`] reads.
     fn of_place(seqno: Seqno, rev: RevSeqno) -> Self {
         Self::new().u64(seqno.get()).u64(rev.get())
     }

@@ -6,34 +6,34 @@ use crate::binary::{FrameError, ReplyFrame, Request};
 /// A frame of the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerFrame<'a> {
-    /// It asks for, or tells, something.
+    /// A request or notification.
     Request(Request<'a>),
-    /// It answers.
+    /// A reply.
     Reply(ReplyFrame<'a>),
 }
 
-/// What stands at the front of the receive buffer of a DCP connection.
+/// The result of parsing the front of the receive buffer of a DCP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParsePeer<'a> {
-    /// The frame is not all there.
+    /// The frame is incomplete.
     Incomplete {
-        /// Bytes of the whole frame from the start of the buffer; [`crate::binary::HEADER_BYTES`] while the header is
-        /// not complete.
+        /// The length of the whole frame in bytes, from the start of the buffer; [`crate::binary::HEADER_BYTES`] while
+        /// the header is incomplete.
         need: usize,
     },
     /// A frame.
     Frame {
         /// The frame.
         frame: PeerFrame<'a>,
-        /// Bytes that it took.
+        /// The number of bytes consumed from the buffer.
         consumed: usize,
     },
-    /// No frame; close the connection.
+    /// The bytes are no valid frame. Close the connection.
     Fatal(FrameError),
 }
 
-/// Parses the frame at the front of `buf`. Magics 0x80, 0x08, 0x81 and 0x18 are accepted; `max_body` is the most bytes
-/// that may follow the header.
+/// Parses the frame at the front of `buf`. Magics 0x80, 0x08, 0x81 and 0x18 are accepted; `max_body` limits the bytes
+/// after the header.
 #[must_use]
 #[inline]
 pub fn parse_peer(buf: &[u8], max_body: usize) -> ParsePeer<'_> {

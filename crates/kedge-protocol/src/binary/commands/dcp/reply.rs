@@ -1,18 +1,18 @@
-//! Replies of DCP that say more than a status.
+//! Replies of DCP that carry more than a status.
 
 use crate::binary::commands::{FailoverEntry, decode_failover_log, push_failover_entry};
 use crate::binary::fields::Fields;
 use crate::binary::{Opcode, ReplyFrame, Response};
 use kedge_types::{Seqno, Status};
 
-/// The reply to DCP_STREAM_REQ, seen by who asked.
+/// The reply to DCP_STREAM_REQ, as the consumer reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamReply {
-    /// The stream follows; this is the vBucket's history, newest branch first.
+    /// The stream follows. Carries the failover log of the vBucket, newest branch first.
     Accepted(Vec<FailoverEntry>),
-    /// The consumer has to go back to this seqno and ask again.
+    /// The consumer has to roll back to this seqno and send the request again.
     Rollback(Seqno),
-    /// There is no stream. The number of the status, which need not be a known one.
+    /// The producer refused the stream. Carries the status code, which may be an unknown one.
     Refused(u16),
 }
 
@@ -37,7 +37,7 @@ impl StreamReply {
         }
     }
 
-    /// Appends the reply that a stream has to begin earlier.
+    /// Appends the reply that tells the consumer to roll back to `to`.
     pub fn encode_rollback(opaque: u32, to: Seqno, out: &mut Vec<u8>) {
         Response {
             value: &to.get().to_be_bytes(),
@@ -47,8 +47,8 @@ impl StreamReply {
     }
 }
 
-/// Appends the reply that has a vBucket's history, newest branch first: that of DCP_STREAM_REQ when the stream follows,
-/// and of DCP_GET_FAILOVER_LOG.
+/// Appends the reply with a vBucket's failover log, newest branch first. It answers a DCP_STREAM_REQ that is accepted,
+/// and DCP_GET_FAILOVER_LOG.
 pub fn encode_failover_log(
     opcode: Opcode,
     opaque: u32,
@@ -67,12 +67,12 @@ pub fn encode_failover_log(
 /// The reply to DCP_ADD_STREAM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddStreamReply {
-    /// Opaque of the stream that the consumer asked for.
+    /// The opaque of the stream that the consumer requested.
     pub stream_opaque: u32,
 }
 
 impl AddStreamReply {
-    /// Appends the reply of success.
+    /// Appends a successful reply.
     pub fn encode(&self, opaque: u32, out: &mut Vec<u8>) {
         Response {
             extras: &self.stream_opaque.to_be_bytes(),
@@ -81,7 +81,7 @@ impl AddStreamReply {
         .write(out);
     }
 
-    /// Reads a reply of success.
+    /// Reads a successful reply.
     ///
     /// # Errors
     /// [`Status::Invalid`] when the extras are not four bytes.

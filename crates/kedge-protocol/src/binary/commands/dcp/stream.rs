@@ -1,5 +1,5 @@
-//! DCP_ADD_STREAM, DCP_STREAM_REQ, DCP_STREAM_END, DCP_SET_VBUCKET_STATE, DCP_SEQNO_ADVANCED, DCP_OSO_SNAPSHOT: a
-//! stream's life.
+//! DCP_ADD_STREAM, DCP_STREAM_REQ, DCP_STREAM_END, DCP_SET_VBUCKET_STATE, DCP_SEQNO_ADVANCED, DCP_OSO_SNAPSHOT: the
+//! life of a stream.
 
 use super::{Extras, Head, extras_only};
 use crate::binary::fields::{Fields, Part, Shape};
@@ -14,32 +14,32 @@ pub struct StreamFlags(pub u32);
 flag_set!(StreamFlags);
 
 impl StreamFlags {
-    /// At its end the receiver becomes the active of the vBucket.
+    /// The receiver becomes the active of the vBucket at the end of the stream.
     pub const TAKEOVER: Self = Self(0x01);
-    /// Only what is on the disk.
+    /// The stream sends only data on disk.
     pub const DISK_ONLY: Self = Self(0x02);
-    /// It ends at the seqno that is the last one when it begins.
+    /// The stream ends at the high seqno that the vBucket has when the stream begins.
     pub const TO_LATEST: Self = Self(0x04);
-    /// Values are not wanted; old, DCP_OPEN says that now.
+    /// The receiver wants no values. Obsolete: DCP_OPEN has this flag now.
     pub const NO_VALUE: Self = Self(0x08);
-    /// Only from an active vBucket.
+    /// Only an active vBucket may serve the stream.
     pub const ACTIVE_ONLY: Self = Self(0x10);
-    /// The uuid is compared at seqno 0 too.
+    /// The vBucket uuid is compared at seqno 0 too.
     pub const STRICT_VB_UUID: Self = Self(0x20);
-    /// It starts at the seqno that is the last one when it begins.
+    /// The stream starts at the high seqno that the vBucket has when the stream begins.
     pub const FROM_LATEST: Self = Self(0x40);
-    /// Tombstones that are purged do not matter to the receiver.
+    /// The receiver does not need purged tombstones.
     pub const IGNORE_PURGED_TOMBSTONES: Self = Self(0x80);
-    /// What is in memory comes first.
+    /// A cache transfer precedes the stream.
     pub const CACHE_TRANSFER: Self = Self(0x100);
     /// Every flag there is.
     pub const ALL: Self = Self(0x1ff);
 }
 
-/// Tells a consumer to ask for a stream. The reply's extras are the opaque of that stream.
+/// A request to the consumer to open a stream. The reply's extras are the opaque of that stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddStream {
-    /// For the stream.
+    /// The flags of the stream.
     pub flags: StreamFlags,
 }
 
@@ -62,33 +62,33 @@ impl AddStream {
     }
 }
 
-/// Asks for the changes of a vBucket behind a seqno.
+/// A request for the changes of a vBucket after a seqno.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamRequest<'a> {
-    /// What kind of stream.
+    /// The flags of the stream.
     pub flags: StreamFlags,
-    /// The receiver has everything up to here.
+    /// The seqno up to which the receiver has everything.
     pub start: Seqno,
-    /// The stream ends behind this seqno; [`StreamRequest::NO_END`] for never.
+    /// The last seqno of the stream; [`StreamRequest::NO_END`] if it has no end.
     pub end: Seqno,
     /// The branch of history that `start` is on.
     pub vb_uuid: VbUuid,
-    /// Where the last snapshot that the receiver has something of started.
+    /// The start of the last snapshot of which the receiver has a part.
     pub snap_start: Seqno,
-    /// Where it ended.
+    /// The end of that snapshot.
     pub snap_end: Seqno,
-    /// What of the vBucket, as JSON ([`super::StreamFilter`]); empty for everything.
+    /// The filter of the stream, as JSON ([`super::StreamFilter`]); empty for the whole vBucket.
     pub filter: &'a [u8],
 }
 
 impl<'a> StreamRequest<'a> {
-    /// The end of a stream that has none.
+    /// The end seqno of a stream without an end.
     pub const NO_END: Seqno = Seqno(u64::MAX);
 
-    /// Checks and reads the request. Whether its seqnos fit each other is for the producer to say.
+    /// Checks and reads the request. The producer checks that its seqnos fit each other.
     ///
     /// # Errors
-    /// [`Status::Invalid`] when the extras are not 48 bytes, or anything but a value is there.
+    /// [`Status::Invalid`] when the extras are not 48 bytes, or there is a key, a CAS or a datatype.
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
         const SHAPE: Shape = Shape {
             extras: &[48],
@@ -127,32 +127,32 @@ impl<'a> StreamRequest<'a> {
     }
 }
 
-/// Why a stream ended.
+/// The reason for the end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum EndReason {
-    /// It was sent to its end.
+    /// All requested changes were sent.
     Ok = 0,
-    /// The consumer closed it.
+    /// The consumer closed the stream.
     Closed = 1,
-    /// The vBucket is something else to its node now.
+    /// The state of the vBucket on its node changed.
     StateChanged = 2,
     /// The connection ended.
     Disconnected = 3,
     /// The consumer was too slow.
     Slow = 4,
-    /// What is on the disk could not be read.
+    /// The data on disk could not be read.
     BackfillFailed = 5,
-    /// The vBucket went back to an earlier seqno.
+    /// The vBucket was rolled back to an earlier seqno.
     Rollback = 6,
-    /// Every collection that it was about is gone.
+    /// Every collection of the filter was dropped.
     FilterEmpty = 7,
-    /// The user may not see this any more.
+    /// The user lost the privilege to read the data.
     LostPrivileges = 8,
 }
 
 impl EndReason {
-    /// The reason with this number on the wire.
+    /// Returns the reason with this number on the wire.
     #[must_use]
     pub const fn from_wire(reason: u32) -> Option<Self> {
         match reason {
@@ -170,10 +170,10 @@ impl EndReason {
     }
 }
 
-/// Nothing follows in this stream.
+/// The end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamEnd {
-    /// Why.
+    /// The reason.
     pub reason: EndReason,
 }
 
@@ -181,7 +181,7 @@ impl StreamEnd {
     /// Checks and reads the request.
     ///
     /// # Errors
-    /// [`Status::Invalid`] when the extras are not four bytes, the reason has no meaning, or anything else is there.
+    /// [`Status::Invalid`] when the extras are not four bytes, the reason is undefined, or anything else is there.
     pub fn decode(request: &Request<'_>) -> Result<Self, Status> {
         extras_only(&[4]).check(request)?;
         let reason = EndReason::from_wire(Fields::new(request.extras).u32()?);
@@ -198,7 +198,7 @@ impl StreamEnd {
     }
 }
 
-/// At the end of a takeover: the receiver gives the vBucket a state, and answers.
+/// A request at the end of a takeover: the receiver sets the state of the vBucket, and replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetVbucketState {
     /// The state: 1 active, 2 replica, 3 pending, 4 dead.
@@ -225,7 +225,7 @@ impl SetVbucketState {
     }
 }
 
-/// The snapshot reaches to here, though the receiver gets no change with this seqno.
+/// The snapshot reaches up to this seqno, although the receiver gets no change with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeqnoAdvanced {
     /// The seqno.
@@ -252,13 +252,13 @@ impl SeqnoAdvanced {
     }
 }
 
-/// A snapshot in the order of keys begins or ends.
+/// The start or end of a snapshot in key order (out of sequence order).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum OsoSnapshot {
-    /// It begins.
+    /// The snapshot begins.
     Start = 1,
-    /// It is complete.
+    /// The snapshot is complete.
     End = 2,
 }
 

@@ -5,28 +5,28 @@ use crate::binary::fields::{Fields, Part, Shape};
 use crate::binary::{Opcode, Request};
 use kedge_types::{Cas, Datatype, DurabilityLevel, Expiry, RevSeqno, Seqno, Status};
 
-/// A SyncWrite that waits for its level.
+/// The prepare of a SyncWrite, which waits for its durability level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prepare<'a> {
-    /// Place in the vBucket's order.
+    /// The seqno of the change.
     pub seqno: Seqno,
-    /// Count of changes.
+    /// The revision number of the document.
     pub rev: RevSeqno,
-    /// The client's own 32 bits.
+    /// The client's flags.
     pub flags: u32,
-    /// When it expires; of a deletion, the time of it.
+    /// The expiry; for a deletion, the time of the deletion.
     pub expiry: Expiry,
-    /// Until when it is locked, in Unix seconds; 0: it is not.
+    /// The Unix second at which the lock ends; 0 if the document is not locked.
     pub lock_until: u32,
-    /// How recently it was used.
+    /// The NRU (not recently used) value of the document.
     pub nru: u8,
-    /// Whether it deletes the document.
+    /// True if the SyncWrite deletes the document.
     pub deleted: bool,
-    /// The level that it waits for.
+    /// The durability level.
     pub level: DurabilityLevel,
     /// Version.
     pub cas: Cas,
-    /// What the value is made of.
+    /// The datatype of the value.
     pub datatype: Datatype,
     /// Key.
     pub key: &'a [u8],
@@ -38,8 +38,8 @@ impl<'a> Prepare<'a> {
     /// Checks and reads the request.
     ///
     /// # Errors
-    /// [`Status::Invalid`] when the extras are not 31 bytes, the byte that says whether it deletes is neither 0 nor 1,
-    /// there is no key or a too long one; [`Status::DurabilityInvalidLevel`] for a level without meaning.
+    /// [`Status::Invalid`] when the extras are not 31 bytes, the deletion byte is neither 0 nor 1, or the key is
+    /// missing or too long; [`Status::DurabilityInvalidLevel`] for an undefined level.
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
         document(&[31], Part::Optional).check_document(request)?;
         let mut extras = Fields::new(request.extras);
@@ -79,7 +79,7 @@ impl<'a> Prepare<'a> {
     }
 }
 
-/// A key and two seqnos: what COMMIT and ABORT look like.
+/// Reads a key and two seqnos, the form of COMMIT and ABORT.
 fn completion<'a>(request: &Request<'a>) -> Result<(Seqno, Seqno, &'a [u8]), Status> {
     const SHAPE: Shape = document(&[16], Part::Forbidden);
     SHAPE.check_document(request)?;
@@ -99,14 +99,14 @@ fn encode_completion(
         .write(extras.bytes(), key, &[], out);
 }
 
-/// The prepare of a key was committed.
+/// The commit of the prepare of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Commit<'a> {
     /// The seqno of the prepare.
     pub prepared: Seqno,
     /// The seqno of the commit.
     pub seqno: Seqno,
-    /// Version of the committed document; 0 when the sender does not say.
+    /// The CAS of the committed document; 0 if the sender does not give it.
     pub cas: Cas,
     /// Key.
     pub key: &'a [u8],
@@ -116,7 +116,7 @@ impl<'a> Commit<'a> {
     /// Checks and reads the request.
     ///
     /// # Errors
-    /// [`Status::Invalid`] when the extras are not 16 bytes, there is no key or a too long one, or a value.
+    /// [`Status::Invalid`] when the extras are not 16 bytes, the key is missing or too long, or there is a value.
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
         let (prepared, seqno, key) = completion(request)?;
         Ok(Self {
@@ -134,7 +134,7 @@ impl<'a> Commit<'a> {
     }
 }
 
-/// The prepare of a key was given up.
+/// The abort of the prepare of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abort<'a> {
     /// The seqno of the prepare.
@@ -149,7 +149,7 @@ impl<'a> Abort<'a> {
     /// Checks and reads the request.
     ///
     /// # Errors
-    /// As those of [`Commit::decode`].
+    /// The same as for [`Commit::decode`].
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
         let (prepared, seqno, key) = completion(request)?;
         Ok(Self {
@@ -166,7 +166,8 @@ impl<'a> Abort<'a> {
     }
 }
 
-/// The consumer has every prepare of the vBucket up to a seqno, as their levels ask. Nothing is answered.
+/// An acknowledgement that the consumer has every prepare of the vBucket up to a seqno, persisted where the level asks
+/// for that. It gets no reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeqnoAck {
     /// The seqno.

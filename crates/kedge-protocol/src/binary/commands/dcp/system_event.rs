@@ -1,15 +1,15 @@
-//! DCP_SYSTEM_EVENT: collections and scopes come and go.
+//! DCP_SYSTEM_EVENT: the creation and removal of collections and scopes.
 
 use super::{Extras, Head};
 use crate::binary::fields::{Fields, Part, Shape};
 use crate::binary::{Opcode, Request};
 use kedge_types::{CollectionId, Datatype, Seqno, Status};
 
-/// What happened.
+/// The kind of the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum SystemEventKind {
-    /// A collection was created, or is to be emptied.
+    /// A collection was created, or emptied by a flush.
     CollectionBegan = 0,
     /// A collection was dropped.
     CollectionDropped = 1,
@@ -34,16 +34,16 @@ impl SystemEventKind {
     }
 }
 
-/// A change of the collections, with its place in the vBucket's order.
+/// A change of the collections, with its seqno in the vBucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SystemEvent<'a> {
-    /// The place.
+    /// The seqno.
     pub seqno: Seqno,
-    /// What happened.
+    /// The kind.
     pub kind: SystemEventKind,
-    /// Layout of the data.
+    /// The layout version of the data.
     pub version: u8,
-    /// Name of the collection or scope; empty when it was dropped.
+    /// The name of the collection or scope; empty if it was dropped.
     pub name: &'a [u8],
     /// Ids; [`SystemEventPayload::parse`] reads them.
     pub data: &'a [u8],
@@ -53,7 +53,7 @@ impl<'a> SystemEvent<'a> {
     /// Checks and reads the request.
     ///
     /// # Errors
-    /// [`Status::Invalid`] when the extras are not 13 bytes, the kind has no meaning, or it has a CAS or datatype.
+    /// [`Status::Invalid`] when the extras are not 13 bytes, the kind is undefined, or it has a CAS or datatype.
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
         const SHAPE: Shape = Shape {
             extras: &[13],
@@ -87,13 +87,13 @@ impl<'a> SystemEvent<'a> {
 /// The data of versions 0 and 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SystemEventPayload {
-    /// The manifest that the change made.
+    /// The uid of the manifest with the change.
     pub manifest_uid: u64,
     /// The scope.
     pub scope: u32,
-    /// The collection, of an event about one.
+    /// The collection, for an event about one.
     pub collection: Option<CollectionId>,
-    /// Seconds after which its documents expire, in version 1 of an event that a collection began.
+    /// The default expiry of its documents in seconds, in version 1 of an event about the creation of a collection.
     pub max_ttl: Option<u32>,
 }
 
@@ -101,7 +101,7 @@ impl SystemEventPayload {
     /// Reads the data of an event.
     ///
     /// # Errors
-    /// [`Status::NotSupported`] for another version or for an event that version 0 and 1 do not have,
+    /// [`Status::NotSupported`] for another version or for an event that versions 0 and 1 do not have,
     /// [`Status::Invalid`] when the length does not fit.
     pub fn parse(event: &SystemEvent<'_>) -> Result<Self, Status> {
         let is_scope = matches!(
@@ -127,7 +127,7 @@ impl SystemEventPayload {
         fields.end(payload)
     }
 
-    /// Appends the data to a buffer. An event with an expiry has version 1, the others version 0.
+    /// Appends the data to a buffer. An event with a default expiry has version 1, the others have version 0.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.manifest_uid.to_be_bytes());
         out.extend_from_slice(&self.scope.to_be_bytes());

@@ -1,8 +1,7 @@
-//! Sub-document commands: flags, operations, and what each operation admits.
+//! Sub-document commands: flags, operations, and the requirements of each operation.
 //!
-//! Source: Couchbase `docs/SubDocument.md` (single and multi layouts, flags) and the statuses 0xc0 to 0xd8. A request
-//! whose value is compressed must be inflated first ([`crate::binary::Request::with_inflated`]): path and value lie in
-//! it.
+//! Source: Couchbase `docs/SubDocument.md` (single and multi layouts, flags) and the statuses 0xc0 to 0xd8. A
+//! compressed value contains path and value, so it must be inflated first ([`crate::binary::Request::with_inflated`]).
 
 mod multi;
 mod single;
@@ -19,7 +18,7 @@ use kedge_types::{Status, check_xattr_name};
 
 /// Longest path, in bytes.
 pub const SUBDOC_PATH_BYTES_MAX: usize = 1024;
-/// Most specs of one multi lookup or mutation.
+/// The largest number of specs of one multi lookup or mutation.
 pub const SUBDOC_SPECS_MAX: usize = 16;
 
 macro_rules! flags {
@@ -35,13 +34,13 @@ macro_rules! flags {
             pub const NONE: Self = Self(0);
             $($(#[$flag_doc])* pub const $flag: Self = Self($bit);)*
 
-            /// The flags with these bits, or `None` when a bit has no meaning.
+            /// Returns the flags with these bits, or `None` if a bit is undefined.
             #[must_use]
             pub const fn from_bits(bits: u8) -> Option<Self> {
                 if bits & !(0 $(| $bit)*) == 0 { Some(Self(bits)) } else { None }
             }
 
-            /// The bits.
+            /// Returns the bits.
             #[must_use]
             pub const fn bits(self) -> u8 {
                 self.0
@@ -53,7 +52,7 @@ macro_rules! flags {
 flags! {
     /// Flags of one path.
     PathFlags {
-        /// Create the dictionaries that lead to the path.
+        /// Creates the dictionaries that lead to the path.
         MKDIR_P = 0x01,
         /// The path is in an extended attribute.
         XATTR = 0x04,
@@ -67,22 +66,22 @@ flags! {
 flags! {
     /// Flags of the document.
     DocFlags {
-        /// Create the document if it is absent.
+        /// Creates the document if it is absent.
         MKDOC = 0x01,
-        /// Fail if the document is there; not with [`Self::MKDOC`].
+        /// Fails if the document exists; not with [`Self::MKDOC`].
         ADD = 0x02,
-        /// Work on a tombstone too.
+        /// Accepts a tombstone too.
         ACCESS_DELETED = 0x04,
-        /// A new document is created as a tombstone; needs [`Self::MKDOC`], [`Self::ADD`] or a CAS.
+        /// Creates a new document as a tombstone; needs [`Self::MKDOC`], [`Self::ADD`] or a CAS.
         CREATE_AS_DELETED = 0x08,
-        /// Bring a tombstone back; needs [`Self::ACCESS_DELETED`].
+        /// Revives a tombstone; needs [`Self::ACCESS_DELETED`].
         REVIVE = 0x10,
-        /// Read from a replica.
+        /// Reads from a replica.
         REPLICA_READ = 0x20,
     }
 }
 
-/// What one operation admits and demands.
+/// The requirements of an operation.
 struct Traits {
     path_flags: PathFlags,
     doc_flags: DocFlags,
@@ -137,7 +136,7 @@ impl Traits {
         }
     }
 
-    /// The path may be empty: the root of the document.
+    /// Allows an empty path: the root of the document.
     const fn at_root(self) -> Self {
         Self {
             empty_path: true,
@@ -155,7 +154,7 @@ impl Traits {
     }
 }
 
-/// An operation on a path, or inside a multi request on the whole document.
+/// An operation on a path or, inside a multi request, on the whole document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum SubdocOp {
@@ -163,15 +162,15 @@ pub enum SubdocOp {
     GetDoc = 0x00,
     /// Stores the whole document.
     SetDoc = 0x01,
-    /// Stores the whole document, which must be absent.
+    /// Stores the whole document, which must not exist.
     AddDoc = 0x02,
-    /// Stores the whole document, which must be there.
+    /// Stores the whole document, which must exist.
     ReplaceDoc = 0x03,
     /// Deletes the document.
     DeleteDoc = 0x04,
     /// Reads a path.
     Get = 0xc5,
-    /// Whether a path is there.
+    /// Checks that a path exists.
     Exists = 0xc6,
     /// Adds a dictionary entry.
     DictAdd = 0xc7,
@@ -183,7 +182,7 @@ pub enum SubdocOp {
     Replace = 0xca,
     /// Appends to an array.
     ArrayPushLast = 0xcb,
-    /// Puts in front of an array.
+    /// Prepends to an array.
     ArrayPushFirst = 0xcc,
     /// Inserts into an array.
     ArrayInsert = 0xcd,
@@ -220,7 +219,8 @@ impl SubdocOp {
         Self::ReplaceBodyWithXattr,
     ];
 
-    /// The operation with this number in a spec. The numbers of paths are those of the single-path opcodes.
+    /// Returns the operation with this number in a spec. Operations on paths have the numbers of the single-path
+    /// opcodes.
     #[must_use]
     pub fn from_wire(number: u8) -> Option<Self> {
         Self::ALL
@@ -229,7 +229,7 @@ impl SubdocOp {
             .find(|operation| operation.wire() == number)
     }
 
-    /// The number on the wire.
+    /// Returns the number on the wire.
     #[must_use]
     pub const fn wire(self) -> u8 {
         self as u8
@@ -267,19 +267,19 @@ impl SubdocOp {
         }
     }
 
-    /// Whether it changes the document.
+    /// Returns whether the operation changes the document.
     #[must_use]
     pub const fn is_mutation(self) -> bool {
         self.traits().mutation
     }
 
-    /// Whether it works on the whole document (path empty).
+    /// Returns whether the operation works on the whole document (with an empty path).
     #[must_use]
     pub const fn is_whole_doc(self) -> bool {
         self.traits().whole_doc
     }
 
-    /// Whether a successful reply carries a value.
+    /// Returns whether a successful reply carries a value.
     #[must_use]
     pub const fn returns_value(self) -> bool {
         self.traits().returns_value
@@ -289,7 +289,7 @@ impl SubdocOp {
 /// One operation with its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spec<'a> {
-    /// What to do.
+    /// The operation.
     pub op: SubdocOp,
     /// Flags of the path.
     pub flags: PathFlags,
@@ -300,7 +300,7 @@ pub struct Spec<'a> {
 }
 
 impl Spec<'_> {
-    /// Whether it works on an extended attribute. The connection must have negotiated Xattr then.
+    /// Returns whether the spec is about an extended attribute. The connection must have negotiated Xattr then.
     #[must_use]
     pub const fn is_xattr(&self) -> bool {
         self.flags.contains(PathFlags::XATTR)
@@ -349,11 +349,11 @@ impl Spec<'_> {
     }
 }
 
-/// The name of the extended attribute that a path is in: what stands before the first dot or bracket. Those that begin
+/// Returns the name of the extended attribute of a path: the part before the first dot or bracket. Names that begin
 /// with `$` are virtual.
 ///
 /// # Errors
-/// [`Status::XattrInvalid`] when it is no name that an attribute can have, see [`check_xattr_name`].
+/// [`Status::XattrInvalid`] when the name is invalid, see [`check_xattr_name`].
 pub fn xattr_key(path: &[u8]) -> Result<&[u8], Status> {
     let end = path.iter().position(|byte| matches!(byte, b'.' | b'['));
     let key = &path[..end.unwrap_or(path.len())];
@@ -365,7 +365,7 @@ pub fn xattr_key(path: &[u8]) -> Result<&[u8], Status> {
     Ok(key)
 }
 
-/// Whether a value is a macro, as a JSON string: one of three about the mutation, or a field of `$document`.
+/// Returns whether a value is a macro, as a JSON string: one of three about the mutation, or a field of `$document`.
 fn is_macro(value: &[u8]) -> bool {
     matches!(
         value,
@@ -379,7 +379,7 @@ fn check_doc_flags(flags: DocFlags, has_cas: bool) -> Result<(), Status> {
     let creates = has(DocFlags::MKDOC) || has(DocFlags::ADD);
     let wrong = (has(DocFlags::ADD) && has_cas)
         || (has(DocFlags::ADD) && has(DocFlags::MKDOC))
-        // With a CAS there is nothing to create: SDKs say so of a tombstone that they stage an insert in.
+        // With a CAS, nothing is created: SDKs set the flag for a tombstone in which they stage an insert.
         || (has(DocFlags::CREATE_AS_DELETED) && !creates && !has_cas)
         || (has(DocFlags::REVIVE) && !has(DocFlags::ACCESS_DELETED))
         || (has(DocFlags::REVIVE) && has(DocFlags::CREATE_AS_DELETED));

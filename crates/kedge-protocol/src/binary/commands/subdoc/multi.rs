@@ -12,13 +12,13 @@ const LOOKUP: Shape = Shape {
     cas: Part::Optional,
     datatype: Datatype::JSON,
 };
-/// Nothing, document flags, an expiry, or both; user flags (4) may follow an expiry.
+/// The extras: none, document flags, an expiry, or both; user flags (4) may follow an expiry.
 const MUTATION: Shape = Shape {
     extras: &[0, 1, 4, 5, 8, 9],
     ..LOOKUP
 };
 
-/// Specs that were checked, in the order of the request. Copying it is cheap, so it can be walked more than once.
+/// Specs that were checked, in the order of the request. A copy is cheap, so that they can be iterated more than once.
 #[derive(Clone, Copy, Debug)]
 pub struct Specs<'a> {
     fields: Fields<'a>,
@@ -68,19 +68,19 @@ pub struct SubdocMulti<'a> {
     pub specs: Specs<'a>,
     /// Flags of the document.
     pub doc_flags: DocFlags,
-    /// New expiry as the client gave it; `None` when it gave none. Mutations only.
+    /// The new expiry as the client gave it; `None` if it gave none. Only for mutations.
     pub expiry: Option<u32>,
-    /// New user flags; `None` leaves those of the document. Mutations only. What official SDKs send after the expiry
-    /// when they store binary documents in transactions.
+    /// The new user flags; `None` keeps those of the document. Only for mutations. Official SDKs send them after the
+    /// expiry when they store binary documents in transactions.
     pub user_flags: Option<u32>,
     /// The document.
     pub key: &'a [u8],
-    /// The CAS that it must have, 0 for any.
+    /// The CAS that the document must have, 0 for any.
     pub cas: Cas,
 }
 
 impl<'a> SubdocMulti<'a> {
-    /// Checks and reads the request, whose value must be inflated. Its opcode says whether it is a mutation.
+    /// Checks and reads the request, whose value must be inflated. The opcode distinguishes lookups from mutations.
     ///
     /// # Errors
     /// [`Status::SubdocInvalidCombo`] when there is no spec or there are too many, when lookups and mutations are
@@ -114,11 +114,11 @@ impl<'a> SubdocMulti<'a> {
         })
     }
 
-    /// Appends a request for `specs`; the writer's opcode says which kind, the other fields come from `self`
+    /// Appends a request for `specs`. The writer's opcode gives the kind, the other fields come from `self`
     /// (`self.specs` is ignored).
     ///
     /// # Panics
-    /// When a path is longer than 65,535 bytes, or a value than 32 bits can say.
+    /// When a path is longer than 65,535 bytes, or a value is longer than 32 bits can express.
     pub fn encode(&self, specs: &[Spec<'_>], writer: &RequestWriter<'_>, out: &mut Vec<u8>) {
         let mut extras = Vec::with_capacity(9);
         if let Some(expiry) = self.expiry.or(self.user_flags.map(|_| 0)) {
@@ -149,7 +149,7 @@ impl<'a> SubdocMulti<'a> {
         .write(&extras, self.key, &value, out);
     }
 
-    /// No operation on `key`, for [`SubdocMulti::encode`].
+    /// Creates a request without operations on `key`, for [`SubdocMulti::encode`].
     #[must_use]
     pub const fn of_key(key: &'a [u8]) -> Self {
         Self {
@@ -201,16 +201,16 @@ fn check_specs(value: &[u8], mutation: bool, doc_flags: DocFlags) -> Result<Spec
 /// One result of a multi lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LookupResult<'a> {
-    /// Status of this path, as it came.
+    /// The status of this path, as received.
     pub status_code: u16,
-    /// What was read; empty for [`SubdocOp::Exists`] and on failure.
+    /// The value at the path; empty for [`SubdocOp::Exists`] and on failure.
     pub value: &'a [u8],
 }
 
 /// Appends one result to the value of a reply to a multi lookup.
 ///
 /// # Panics
-/// When the value is longer than 32 bits can say.
+/// When the value is longer than 32 bits can express.
 pub fn push_lookup_result(status: Status, value: &[u8], out: &mut Vec<u8>) {
     let len = u32::try_from(value.len()).expect("a value fits its length field");
     out.extend_from_slice(&status.wire().to_be_bytes());
@@ -239,25 +239,26 @@ pub fn decode_lookup_results(value: &[u8]) -> Result<Vec<LookupResult<'_>>, Stat
 /// One result of a multi mutation: a value that an operation returned, or the operation that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MutationResult<'a> {
-    /// Which spec of the request.
+    /// The index of the spec in the request.
     pub index: u8,
-    /// Its status, as it came.
+    /// The status of the spec, as received.
     pub status_code: u16,
-    /// What it returned; `None` for a failure.
+    /// The returned value; `None` for a failure.
     pub value: Option<&'a [u8]>,
 }
 
-/// Appends the value that a spec returned to the value of a successful reply; specs that return none have no entry.
+/// Appends the value that a spec returned to the value of a successful reply. Specs without a returned value have no
+/// entry.
 ///
 /// # Panics
-/// When the value is longer than 32 bits can say.
+/// When the value is longer than 32 bits can express.
 pub fn push_mutation_result(index: u8, value: &[u8], out: &mut Vec<u8>) {
     out.push(index);
     push_lookup_result(Status::Success, value, out);
 }
 
-/// Appends the spec that failed to the value of a reply with [`Status::SubdocMultiPathFailure`]. There is one, as
-/// nothing is changed when anything fails.
+/// Appends the failed spec to the value of a reply with [`Status::SubdocMultiPathFailure`]. There is only one, as the
+/// first failure cancels the mutation.
 pub fn push_mutation_failure(index: u8, status: Status, out: &mut Vec<u8>) {
     out.push(index);
     out.extend_from_slice(&status.wire().to_be_bytes());

@@ -5,7 +5,7 @@ use crate::binary::fields::{Fields, Part, Shape};
 use crate::binary::{Request, RequestWriter};
 use kedge_types::{Cas, Datatype, Status};
 
-/// Path length and flags, then an expiry (4), document flags (1), or both.
+/// The extras: path length and flags, then an expiry (4), document flags (1), or both.
 const SHAPE: Shape = Shape {
     extras: &[3, 4, 7, 8],
     key: Part::Required,
@@ -21,11 +21,11 @@ pub struct SubdocSingle<'a> {
     pub spec: Spec<'a>,
     /// Flags of the document.
     pub doc_flags: DocFlags,
-    /// New expiry as the client gave it; `None` when it gave none.
+    /// The new expiry as the client gave it; `None` if it gave none.
     pub expiry: Option<u32>,
     /// The document.
     pub key: &'a [u8],
-    /// The CAS that it must have, 0 for any.
+    /// The CAS that the document must have, 0 for any.
     pub cas: Cas,
 }
 
@@ -33,9 +33,9 @@ impl<'a> SubdocSingle<'a> {
     /// Checks and reads the request, whose value must be inflated.
     ///
     /// # Errors
-    /// [`Status::Invalid`] for a malformed request (extras of a wrong length, a path longer than its value, a value
-    /// where there must be none or none where there must be one, flags that the operation does not admit);
-    /// [`Status::SubdocPathE2big`] for a path longer than allowed; [`Status::XattrInvalid`] and the statuses 0xce, 0xd0 and 0xd2 for a wrong use of extended attributes.
+    /// [`Status::Invalid`] for a malformed request (extras of a wrong length, a path longer than its value, a missing
+    /// or forbidden value, flags that the operation does not allow); [`Status::SubdocPathE2big`] for a path that is too
+    /// long; [`Status::XattrInvalid`] and the statuses 0xce, 0xd0 and 0xd2 for a wrong use of extended attributes.
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
         SHAPE.check_document(request)?;
         let op = match SubdocOp::from_wire(request.opcode) {
