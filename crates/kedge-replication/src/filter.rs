@@ -1,30 +1,31 @@
-//! What of a vBucket a stream is about.
+//! The filter of a stream by collections.
 
 use kedge_types::{CollectionId, ScopeId, Status, decode_leb128};
 use kedge_vbucket::{Item, OpenCollection, SystemEvent, SystemEventKind, is_system_key};
 
-/// Which documents a stream has.
+/// The documents that a stream covers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Filter {
-    /// All.
+    /// All documents.
     #[default]
     Everything,
-    /// Those of some collections.
+    /// The documents of some collections.
     Collections(Vec<CollectionId>),
-    /// Those of a scope's collections.
+    /// The documents of a scope.
     Scope {
         /// The scope.
         scope: ScopeId,
-        /// Its collections: those that are open when the stream begins, then as their events say.
+        /// The collections of the scope: those that are open when the stream begins, updated by their events.
         collections: Vec<CollectionId>,
     },
 }
 
 impl Filter {
-    /// Whether the collections or the scope are open in the vBucket; a scope's filter learns of its collections.
+    /// Checks that the collections or the scope are open in the vBucket. The filter of a scope learns the collections
+    /// of the scope.
     ///
     /// # Errors
-    /// [`Status::UnknownCollection`], [`Status::UnknownScope`].
+    /// [`Status::UnknownCollection`] and [`Status::UnknownScope`].
     pub fn resolve(&mut self, open: &[OpenCollection], scopes: &[ScopeId]) -> Result<(), Status> {
         match self {
             Self::Everything => Ok(()),
@@ -47,7 +48,7 @@ impl Filter {
         }
     }
 
-    /// Whether a change belongs to it. What is an event changes what does.
+    /// Returns whether the stream covers a change. An event updates the filter.
     pub fn admits(&mut self, item: &Item) -> bool {
         if is_system_key(item.key()) {
             return SystemEvent::of_item(item).is_some_and(|event| self.follow(&event));
@@ -88,7 +89,7 @@ impl Filter {
         }
     }
 
-    /// Whether nothing will ever belong to it any more, after this change: its last collection is gone, or its scope.
+    /// Returns whether the stream is complete after this change, because its last collection or its scope was dropped.
     #[must_use]
     pub fn is_empty_after(&self, item: &Item) -> bool {
         match self {
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_admits_what_it_names() {
+    fn filter_admits_only_its_collections() {
         let there = open(&[(0, 0), (8, 9), (0x555, 9)]);
         let scopes = [0, 9].map(ScopeId);
         for (mut filter, default, other, third) in [
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_exist_is_said() {
+    fn filter_rejects_unknown_collections_and_scopes() {
         let there = open(&[(0, 0)]);
         let check = |mut filter: Filter| filter.resolve(&there, &[ScopeId(0)]);
         assert_eq!(check(collections(&[0])), Ok(()));
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn events_change_what_belongs_to_it() {
+    fn collection_events_update_a_scope_filter() {
         use SystemEventKind::{CollectionCreated, CollectionDropped, ScopeCreated, ScopeDropped};
         let mut filter = scope(9);
         filter.resolve(&open(&[(8, 9)]), &[ScopeId(9)]).unwrap();

@@ -1,14 +1,15 @@
 //! The two ends of a DCP connection as state machines.
 //!
-//! A [`Producer`] sends the changes of vBuckets, a [`Consumer`] receives them. Both get frames and the time, append frames
-//! to a buffer, and say what is to be done; neither knows sockets, threads, buckets or clocks. What a producer sends it
-//! reads from a [`Source`]; what a consumer receives it gives out as values that a vBucket takes.
+//! A [`Producer`] sends the changes of vBuckets, a [`Consumer`] receives them. Both get frames and the time, append
+//! frames to a buffer, and return actions for the caller. Neither uses sockets, threads, buckets or clocks. A producer
+//! reads the changes from a [`Source`]; a consumer returns received changes as values that a vBucket accepts.
 //!
-//! [`rollback_point`] says whether a vBucket's history is that of a consumer, and where they part.
+//! [`rollback_point`] compares the history of a vBucket with that of a consumer, and returns the point where they
+//! diverge.
 //!
 //! # Example
 //!
-//! A consumer comes from a branch of history that ended at seqno 10, and has seqno 12: it has to go back.
+//! A consumer comes from a branch of history that ended at seqno 10, and has seqno 12: it has to roll back.
 //!
 //! ```
 //! use kedge_replication::{Filter, StreamFlags, StreamRequest, rollback_point};

@@ -1,47 +1,47 @@
-//! What a consumer asks for.
+//! Requests of a consumer.
 
 use crate::filter::Filter;
 use kedge_protocol::binary::commands::dcp::StreamFlags;
 use kedge_types::{ManifestUid, Seqno, VbId, VbUuid};
 use kedge_vbucket::NodeName;
 
-/// Names a stream of a connection.
+/// The id of a stream on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId {
     /// The vBucket.
     pub vb: VbId,
-    /// Which of several streams of it; 0 on a connection that has one for each vBucket.
+    /// The stream id among several streams of the vBucket; 0 on a connection with one stream per vBucket.
     pub sid: u16,
 }
 
-/// A stream to open.
+/// A request to open a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamRequest {
     /// The vBucket.
     pub vb: VbId,
-    /// What kind of stream.
+    /// The flags of the stream.
     pub flags: StreamFlags,
-    /// The consumer has everything up to here.
+    /// The seqno up to which the consumer has everything.
     pub start: Seqno,
-    /// The stream ends behind this seqno; `u64::MAX`: it does not end.
+    /// The last seqno of the stream; `u64::MAX` if it does not end.
     pub end: Seqno,
     /// The branch of history that `start` is on.
     pub uuid: VbUuid,
-    /// The last snapshot that the consumer has something of: `snap_start <= start <= snap_end`.
+    /// The start of the last snapshot of which the consumer has a part: `snap_start <= start <= snap_end`.
     pub snap_start: Seqno,
-    /// Its end.
+    /// The end of that snapshot.
     pub snap_end: Seqno,
-    /// Up to where tombstones were purged when the consumer last looked.
+    /// The purge seqno that the consumer last saw.
     pub purge_seen: Option<Seqno>,
-    /// The manifest that the consumer knows.
+    /// The uid of the manifest that the consumer knows.
     pub manifest_seen: Option<ManifestUid>,
-    /// What of the vBucket.
+    /// The filter of the stream.
     pub filter: Filter,
-    /// Whether what comes from the disk may be in another order than that of seqnos, where a filter by collections makes
-    /// that shorter: [`crate::StreamItem::UnorderedBegin`].
+    /// True if data from disk may be sent out of seqno order, where a filter by collections makes that shorter:
+    /// [`crate::StreamItem::UnorderedBegin`].
     pub unordered: bool,
-    /// Whether the consumer gets prepares and their ends. Otherwise it gets what clients may see.
+    /// True if the consumer gets prepares, commits and aborts. Otherwise it gets what clients see.
     pub sync_writes: bool,
-    /// What the consumer is called in chains, if it has said so.
+    /// The name of the consumer in chains, if it gave one.
     pub consumer: Option<NodeName>,
 }

@@ -1,28 +1,29 @@
-//! Whether a consumer's history is a vBucket's own.
+//! The comparison of a consumer's history with that of a vBucket.
 
 use crate::request::StreamRequest;
 use kedge_protocol::binary::commands::dcp::StreamFlags;
 use kedge_types::{Seqno, VbUuid};
 use kedge_vbucket::FailoverTable;
 
-/// Whether a stream may begin where it is asked to. The rules, in this order:
+/// Checks that a stream may begin at the requested point. The rules, in this order:
 ///
-/// 1. From the beginning every consumer may begin, unless it wants its branch compared and names one.
-/// 2. A consumer from before what is purged may have documents whose tombstones are gone: it begins anew, unless it knows
-///    of just this purge, does not care, or what it asks for was not changed since.
-/// 3. A consumer on a branch that is not in the table begins anew.
-/// 4. Its branch is shared up to where the next newer one began, or up to `high` if it is the newest. If its snapshot
-///    lies in that part, it goes on; a snapshot of which it has nothing counts as its start, one that it has wholly as its
-///    end. Otherwise it goes back to the end of the shared part, or to the start of its snapshot if that is earlier.
+/// 1. Every consumer may begin at seqno 0, unless it asks for the comparison of its branch and names one.
+/// 2. A consumer at a seqno before the purge seqno may have documents whose tombstones are gone: it starts over, unless
+///    it knows of exactly this purge, ignores purged tombstones, or the requested part has not changed since.
+/// 3. A consumer on a branch that is not in the table starts over.
+/// 4. Its branch is shared up to the start of the next newer one, or up to `high` if it is the newest. If its snapshot
+///    lies in that part, the stream goes on. A snapshot of which the consumer has nothing counts as its start, and one
+///    that it has completely as its end. Otherwise it rolls back to the end of the shared part, or to the start of its
+///    snapshot if that is earlier.
 ///
-/// `purge` is the seqno up to which tombstones may be missing; `filtered_high` that of the last change in what a filtered
-/// stream is about. It is asked twice: when the request comes, and when the file of a backfill is open, as tombstones may
-/// have been purged between.
+/// `purge` is the seqno up to which tombstones may be missing. `filtered_high` is the seqno of the last change in the
+/// part that a filtered stream covers. The check runs twice: when the request arrives, and when the file of a backfill
+/// is open, as tombstones may have been purged in between.
 ///
 /// Source: Couchbase `docs/dcp/documentation/rollback.md`.
 ///
 /// # Errors
-/// The seqno to go back to.
+/// The seqno to roll back to.
 pub fn rollback_point(
     table: &FailoverTable,
     high: Seqno,
@@ -71,7 +72,7 @@ mod tests {
     use crate::filter::Filter;
     use kedge_types::VbId;
 
-    /// Branches: 3 from 20 on, 2 from 10 on, 1 from the beginning. The last seqno is 30.
+    /// The table of the tests. Branch 3 starts at 20, branch 2 at 10, branch 1 at 0. The high seqno is 30.
     fn table() -> FailoverTable {
         let entries = [(3, 20), (2, 10), (1, 0)].map(|(uuid, seqno)| (VbUuid(uuid), Seqno(seqno)));
         FailoverTable::from_entries(entries.to_vec()).unwrap()
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn from_the_beginning_only_a_strict_consumer_is_refused() {
+    fn rollback_from_seqno_zero_only_with_strict_vb_uuid() {
         for (uuid, strict, expected) in [
             (0, false, None),
             (0, true, None),
@@ -124,8 +125,8 @@ mod tests {
     }
 
     #[test]
-    fn a_consumer_from_before_the_purge_begins_anew() {
-        // start, purged up to: what is decided.
+    fn rollback_to_zero_for_a_consumer_from_before_the_purge() {
+        // start, purged up to, expected result.
         for (start, purge, expected) in [
             (5, 4, None),
             (5, 5, None),
@@ -148,35 +149,35 @@ mod tests {
             };
             assert_eq!(decide(6, None, &request), expected, "{seen}");
         }
-        // The last change of what is filtered: behind the start, before it, and before start and purge.
+        // The last change under the filter: behind the start, before it, and before start and purge.
         for (high, purge, expected) in [(6, 6, Some(0)), (5, 6, None), (4, 6, None)] {
             assert_eq!(decide(purge, Some(high), &plain), expected, "{high}");
         }
     }
 
     #[test]
-    fn an_unknown_branch_begins_anew() {
+    fn rollback_to_zero_for_an_unknown_branch() {
         assert_eq!(decide(0, None, &request(99, 5, (5, 5))), Some(0));
         assert_eq!(decide(0, None, &request(0, 5, (5, 5))), Some(0));
     }
 
     #[test]
-    fn a_branch_is_shared_up_to_where_the_next_one_began() {
-        // branch, start, its snapshot: where to go back to.
+    fn rollback_to_the_end_of_the_shared_branch() {
+        // branch, start, its snapshot, expected rollback point.
         for (uuid, start, snapshot, expected) in [
-            // On the newest branch, up to the last seqno.
+            // On the newest branch, up to the high seqno.
             (3, 25, (25, 25), None),
             (3, 30, (30, 30), None),
             (3, 31, (31, 31), Some(30)),
             (3, 30, (25, 30), None),
             // It has nothing of a snapshot that reaches further: that counts as its start.
             (3, 25, (25, 40), None),
-            // It has a part of one: back to before it.
+            // It has a part of a snapshot: back to the start of that.
             (3, 26, (25, 40), Some(25)),
-            // It has the whole of one that reaches further: back to the end of what is shared.
+            // It has a whole snapshot that reaches further: back to the end of the shared part.
             (3, 40, (25, 40), Some(30)),
             (3, 40, (35, 40), Some(30)),
-            // A part of one that begins behind what is shared.
+            // A part of a snapshot that begins behind the shared part.
             (3, 36, (35, 40), Some(30)),
             // The middle branch ended at 20, the oldest at 10.
             (2, 20, (20, 20), None),

@@ -1,56 +1,57 @@
-//! What a producer sends, and where it comes from.
+//! The source of the changes that a producer sends.
 
 use crate::request::StreamId;
 use kedge_protocol::binary::commands::dcp::EndReason;
 use kedge_types::Seqno;
 use kedge_vbucket::{Change, Snapshot, VbState};
 
-/// One step of a stream. In a snapshot from the disk a committed SyncWrite is a [`Change::Document`].
+/// One step of a stream. In a snapshot from disk, a committed SyncWrite is a [`Change::Document`].
 #[derive(Clone, Debug)]
 pub enum StreamItem {
-    /// A snapshot begins. `max_visible` should be said whenever the snapshot may have prepares or aborts; one that turns
-    /// out to be too low costs another marker, one too high is told to the consumer as it is.
+    /// The start of a snapshot. `max_visible` should be set whenever the snapshot may have prepares or aborts. A value
+    /// that is too low costs another marker; one that is too high is sent to the consumer unchanged.
     Marker(Snapshot),
-    /// A change, in the snapshot that was begun last, in the order of seqnos unless that has none. Only changes that have an item are sent.
+    /// A change in the last snapshot, in seqno order unless the snapshot is out of order. Only changes that have an
+    /// item are sent.
     Change(Change),
-    /// What follows is a snapshot of the disk whose changes are not in the order of seqnos: all that the vBucket has of the
-    /// collections that the stream asked for, each document once.
+    /// The start of a disk snapshot that is not in seqno order: everything that the vBucket has of the requested
+    /// collections, each document once.
     UnorderedBegin,
-    /// The last change of that snapshot was given. It has everything up to this seqno, the last one that clients may see.
+    /// The end of that snapshot. It has everything up to this seqno, the last one that clients see.
     UnorderedEnd(Seqno),
-    /// There is nothing up to this seqno: the last change of the snapshot is one that the vBucket does not have any more.
+    /// No change up to this seqno follows: the vBucket no longer has the last change of the snapshot.
     SeqnoAdvanced(Seqno),
-    /// The receiver's vBucket becomes this, in a takeover. What follows is sent when the receiver has answered.
+    /// The new state of the receiver's vBucket in a takeover. The following steps are sent after the receiver's reply.
     State(VbState),
 }
 
-/// Whether there is more.
+/// The state of a stream at its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceState {
-    /// There is: something was read, and reading again gives more.
+    /// There is more: reading again returns more.
     More,
-    /// Not now; [`crate::Producer::ready`] is to be called when there is.
+    /// There is nothing now; [`crate::Producer::ready`] must be called when there is.
     Idle,
-    /// The stream ended, with what was read last. It is not read any more.
+    /// The stream ended with the last step. It is not read again.
     Ended(EndReason),
 }
 
-/// What of documents' values a stream needs.
+/// The part of documents' values that a stream needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Values {
-    /// All of them.
+    /// Whole values.
     #[default]
     Whole,
-    /// Those with extended attributes, which are sent without the bodies behind.
+    /// The values with extended attributes, which are sent without their bodies.
     Xattrs,
-    /// None.
+    /// No values.
     None,
 }
 
-/// Where streams read from.
+/// The source of streams.
 pub trait Source {
-    /// Appends the next steps of a stream to `out`: at most `max_items`, and no more than about `max_bytes` of items
-    /// unless the first alone is larger.
+    /// Appends the next steps of a stream to `out`: at most `max_items`, and at most about `max_bytes` of items unless
+    /// the first alone is larger.
     fn read(
         &mut self,
         stream: StreamId,
@@ -59,6 +60,6 @@ pub trait Source {
         out: &mut Vec<StreamItem>,
     ) -> SourceState;
 
-    /// The producer has ended the stream, as something that was read cannot be sent. It is not read any more.
+    /// Closes a stream that the producer has ended, because a step cannot be sent. It is not read again.
     fn close(&mut self, stream: StreamId);
 }

@@ -1,10 +1,10 @@
-//! When bytes that were worked off are acknowledged.
+//! Acknowledgements of consumed bytes.
 
 use kedge_protocol::binary::commands::dcp::BufferAck;
 
-/// An acknowledgement is due when this part of the buffer was consumed: one in so many.
+/// The fraction of the buffer, one in so many, after which consumed bytes are acknowledged.
 const DUE_PART: u64 = 5;
-/// Nothing consumed waits longer for more, in nanoseconds.
+/// The longest delay of an acknowledgement, in nanoseconds.
 const WAIT_NS_MAX: u64 = 5_000_000_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +48,7 @@ impl Acks {
     }
 
     fn take(&mut self) -> BufferAck {
-        // A frame has at most 30 MiB, and a fifth of the buffer is due: what does not fit is told the next time.
+        // A frame has at most 30 MiB, and a fifth of the buffer is due. The next acknowledgement covers any excess.
         let bytes = u32::try_from(self.pending).unwrap_or(u32::MAX);
         self.pending -= u64::from(bytes);
         if self.pending == 0 {
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fifth_is_acknowledged_at_once_and_less_after_five_seconds() {
+    fn buffer_ack_is_sent_at_a_fifth_of_the_buffer_or_after_five_seconds() {
         let mut acks = Acks::new(1_000);
         let second = 1_000_000_000;
         assert_eq!(acks.consumed(0, 199), None);

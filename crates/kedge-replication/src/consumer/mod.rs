@@ -1,13 +1,13 @@
-//! The end of a DCP connection that receives changes.
+//! The receiving end of a DCP connection.
 //!
 //! Invariants:
-//! * What comes for a stream that is not there, or not any more, is counted and forgotten: the producer sent it before it
-//!   knew.
-//! * Changes are given out in the order in which they came. Whether that is the order of the vBucket, and whether they
-//!   fit their snapshots, the vBucket checks.
-//! * A takeover is one that was asked for: the vBucket becomes pending first, then active, and the producer hears of each
-//!   once. Anything else is refused.
-//! * Every byte that the producer counts is acknowledged once, when it was said to be consumed.
+//! * A message for a stream that does not exist, or no longer exists, is counted and ignored: the producer sent it
+//!   before it knew.
+//! * Changes are returned in the order of their arrival. The vBucket checks their seqno order, and that they fit their
+//!   snapshots.
+//! * Every takeover was requested. The vBucket becomes pending first, then active, and the producer gets one reply for
+//!   each. Anything else is refused.
+//! * Every byte that the producer counts is acknowledged once, after it was reported as consumed.
 
 mod acks;
 mod receive;
@@ -25,51 +25,51 @@ use kedge_vbucket::{FailoverTable, NodeName, Received, Resume, Snapshot, VbState
 use std::collections::{BTreeMap, VecDeque};
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// The other end is gone when it is silent for so many intervals of its NOOPs.
+/// The number of NOOP intervals without any message after which the other end counts as gone.
 const SILENT_INTERVALS: u64 = 2;
 
-/// What a consumer is made with.
+/// The configuration of a consumer.
 #[derive(Clone, Debug)]
 pub struct ConsumerConfig {
-    /// Name of the connection, not empty: the producer closes an older one of the same name. If it is longer than
-    /// [`DCP_NAME_BYTES_MAX`], its end counts.
+    /// The name of the connection, not empty: the producer closes an older connection of the same name. If it is longer
+    /// than [`DCP_NAME_BYTES_MAX`], only its end is used.
     pub name: String,
-    /// What this node is called in the topology of vBuckets.
+    /// The name of this node in the topology of vBuckets.
     pub node: NodeName,
-    /// Bytes that the producer may send before they are acknowledged.
+    /// The size of the buffer: bytes that the producer may send before they are acknowledged.
     pub buffer_bytes: u32,
-    /// Seconds of quiet after which the producer sends a NOOP, 1 to [`DCP_NOOP_INTERVAL_SECS_MAX`].
+    /// Seconds of silence after which the producer sends a NOOP, 1 to [`DCP_NOOP_INTERVAL_SECS_MAX`].
     pub noop_interval_secs: u32,
-    /// Whether HELLO negotiated Collections, so that keys have their prefix.
+    /// True if HELLO negotiated Collections, so that keys have their prefix.
     pub collections: bool,
 }
 
-/// What a frame means.
+/// The meaning of a frame.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// Nothing to do.
+    /// No action is needed.
     Nothing,
-    /// A stream that was asked for begins, with the history of the producer's vBucket.
+    /// A requested stream begins, with the failover log of the producer's vBucket.
     Begins {
         /// The vBucket.
         vb: VbId,
-        /// Where it stood when it was asked for.
+        /// The resume point of the request.
         from: Resume,
-        /// The history.
+        /// The failover log.
         failover: FailoverTable,
     },
-    /// The vBucket has to go back to a seqno; then the stream may be asked for again.
+    /// The vBucket has to roll back to a seqno; then the stream may be requested again.
     Rollback {
         /// The vBucket.
         vb: VbId,
         /// The seqno.
         to: Seqno,
     },
-    /// There is no stream. The producer may be the wrong node, or not be ready.
+    /// The producer refused the stream. It may be the wrong node, or not be ready.
     Refused {
         /// The vBucket.
         vb: VbId,
-        /// The status, which need not be a known one.
+        /// The status code, which may be an unknown one.
         status: u16,
     },
     /// A snapshot begins.
@@ -86,41 +86,41 @@ pub enum Event {
         /// The change.
         received: Received,
     },
-    /// The vBucket becomes this in a takeover; then [`Consumer::state_is_set`] is to be called.
+    /// The vBucket gets this state in a takeover; then [`Consumer::state_is_set`] must be called.
     SetState {
         /// The vBucket.
         vb: VbId,
         /// The state.
         state: VbState,
     },
-    /// Nothing more comes in this stream.
+    /// The stream ended.
     Ended {
         /// The vBucket.
         vb: VbId,
-        /// Why.
+        /// The reason.
         reason: EndReason,
     },
 }
 
-/// A frame was read.
+/// The outcome of a frame.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// What it means.
+    /// The meaning of the frame.
     pub event: Event,
-    /// Bytes to give to [`Consumer::consumed`] when that is done.
+    /// The number of bytes for [`Consumer::consumed`] after the event is processed.
     pub bytes: usize,
 }
 
-/// What a connection has done.
+/// Figures of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConsumerFigures {
-    /// Streams that were asked for or are open.
+    /// The number of streams that are requested or open.
     pub streams: usize,
-    /// Changes that came.
+    /// The number of received changes.
     pub items: u64,
-    /// Bytes of all that streams consist of.
+    /// The number of bytes of all messages of streams.
     pub bytes: u64,
-    /// Bytes that are consumed but not acknowledged yet.
+    /// The number of bytes that are consumed but not yet acknowledged.
     pub unacknowledged: u64,
 }
 
@@ -128,17 +128,17 @@ pub struct ConsumerFigures {
 enum StreamState {
     Asked,
     Open,
-    /// The producer waits for the answer to a SET_VBUCKET_STATE.
+    /// The producer waits for the reply to a SET_VBUCKET_STATE.
     Taking,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Stream {
     opaque: u32,
-    /// Where it goes on.
+    /// The resume point.
     from: Resume,
     state: StreamState,
-    /// What the vBucket is to become next in the takeover that was asked for.
+    /// The next state of the vBucket in the requested takeover.
     next: Option<VbState>,
 }
 
@@ -147,7 +147,7 @@ struct Stream {
 pub struct Consumer {
     collections: bool,
     next_opaque: u32,
-    /// What was set, in the order of the answers to come.
+    /// The properties that were set, in the order of the expected replies.
     controls: VecDeque<(u32, &'static str)>,
     is_open: bool,
     streams: BTreeMap<VbId, Stream>,
@@ -159,11 +159,11 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    /// Opens a connection whose other end has logged in and has selected the bucket: appends DCP_OPEN and what is to be
-    /// set. Streams may be asked for at once; no answer has to be waited for.
+    /// Opens a connection whose other end has logged in and has selected the bucket: appends DCP_OPEN and the
+    /// DCP_CONTROL messages. Streams may be requested at once, without waiting for a reply.
     ///
     /// # Panics
-    /// When the interval is not as [`ConsumerConfig`] says.
+    /// When the NOOP interval is out of the range that [`ConsumerConfig`] gives.
     #[must_use]
     pub fn open(config: &ConsumerConfig, now_ns: u64, out: &mut Vec<u8>) -> Self {
         assert!(
@@ -227,18 +227,18 @@ impl Consumer {
 
     fn take_opaque(&mut self) -> u32 {
         let opaque = self.next_opaque;
-        // 0 is that of messages that belong to nothing.
+        // 0 is the opaque of messages without a stream.
         self.next_opaque = self.next_opaque.checked_add(1).unwrap_or(1);
         opaque
     }
 
-    /// Whether the producer has accepted DCP_OPEN.
+    /// Returns whether the producer has accepted DCP_OPEN.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.is_open
     }
 
-    /// Asks for a stream of a vBucket from where it stands. One that is there is forgotten; close it first.
+    /// Requests a stream of a vBucket from its resume point. An existing stream is forgotten; close it first.
     pub fn add_stream(&mut self, vb: VbId, from: &Resume, flags: StreamFlags, out: &mut Vec<u8>) {
         let opaque = self.take_opaque();
         let stream = Stream {
@@ -262,7 +262,7 @@ impl Consumer {
         send(opaque, vb, Body::StreamRequest(request), out);
     }
 
-    /// Gives a stream up: nothing more of it is given out. `false`: there is none.
+    /// Closes a stream: no more events of it are returned. Returns false if there is none.
     pub fn close_stream(&mut self, vb: VbId, out: &mut Vec<u8>) -> bool {
         let is_there = self.streams.remove(&vb).is_some();
         if is_there {
@@ -272,14 +272,14 @@ impl Consumer {
         is_there
     }
 
-    /// Whether a stream of the vBucket was asked for or is open.
+    /// Returns whether a stream of the vBucket is requested or open.
     #[must_use]
     pub fn has_stream(&self, vb: VbId) -> bool {
         self.streams.contains_key(&vb)
     }
 
-    /// Tells the producer that this node has every prepare of the vBucket up to a seqno. Without an open stream, nothing
-    /// is told: the acknowledgement is to be repeated when there is one.
+    /// Acknowledges to the producer that this node has every prepare of the vBucket up to a seqno. Without an open
+    /// stream, nothing is sent; the caller repeats the acknowledgement when there is one.
     pub fn acknowledge(&mut self, vb: VbId, prepared: Seqno, out: &mut Vec<u8>) {
         let stream = self.streams.get(&vb);
         if let Some(stream) = stream.filter(|stream| stream.state != StreamState::Asked) {
@@ -288,14 +288,14 @@ impl Consumer {
         }
     }
 
-    /// What [`Step::bytes`] said is worked off, so the producer may send as much more.
+    /// Counts bytes from [`Step::bytes`] as consumed, so that the producer may send as many more.
     pub fn consumed(&mut self, now_ns: u64, bytes: usize, out: &mut Vec<u8>) {
         if let Some(ack) = self.acks.consumed(now_ns, bytes) {
             send(0, VbId(0), Body::BufferAck(ack), out);
         }
     }
 
-    /// Answers [`Event::SetState`]; when it did not succeed the producer ends the connection.
+    /// Replies to [`Event::SetState`]. If `status` is not success, the producer ends the connection.
     pub fn state_is_set(&mut self, vb: VbId, status: Status, out: &mut Vec<u8>) {
         let stream = self.streams.get_mut(&vb);
         if let Some(stream) = stream.filter(|stream| stream.state == StreamState::Taking) {
@@ -305,10 +305,10 @@ impl Consumer {
         }
     }
 
-    /// A frame came. What can be answered at once is appended to `out`.
+    /// Processes a frame. Immediate replies are appended to `out`.
     ///
     /// # Errors
-    /// The connection has to be closed.
+    /// The connection must be closed.
     pub fn on_frame(
         &mut self,
         now_ns: u64,
@@ -371,7 +371,7 @@ impl Consumer {
             stream.opaque == reply.opaque && stream.state == StreamState::Asked
         });
         let Some((&vb, stream)) = asked else {
-            // It was closed since.
+            // The stream was closed in the meantime.
             return Ok(Event::Nothing);
         };
         match StreamReply::decode(reply).map_err(bad)? {
@@ -440,12 +440,13 @@ impl Consumer {
         Ok(Step { event, bytes })
     }
 
-    /// This end reads nothing for now, as it cannot work off what came: so the producer is not silent.
+    /// Notes that this end reads nothing for now, because it cannot process more: so the producer does not count as
+    /// silent.
     pub fn not_reading(&mut self, now_ns: u64) {
         self.last_received_ns = now_ns;
     }
 
-    /// When [`Consumer::on_time`] is to be called, if nothing happens until then.
+    /// Returns the time at which [`Consumer::on_time`] must be called, if nothing happens until then.
     #[must_use]
     pub fn next_deadline_ns(&self) -> u64 {
         let silent = self.last_received_ns + self.silence_ns;
@@ -454,11 +455,11 @@ impl Consumer {
             .map_or(silent, |deadline| deadline.min(silent))
     }
 
-    /// Time has passed: acknowledges what has waited long enough for more. Everything that came has to be read before, as
-    /// it says that the producer is there.
+    /// Acknowledges bytes whose acknowledgement is due, and checks that the producer is alive. All received data must
+    /// be read before, as it proves that the producer is alive.
     ///
     /// # Errors
-    /// The producer is gone: the connection has to be closed.
+    /// The producer is gone: the connection must be closed.
     pub fn on_time(&mut self, now_ns: u64, out: &mut Vec<u8>) -> Result<(), Disconnect> {
         if now_ns >= self.last_received_ns + self.silence_ns {
             return Err(Disconnect::Silent);
@@ -469,7 +470,7 @@ impl Consumer {
         Ok(())
     }
 
-    /// What the connection has done.
+    /// Returns the figures of the connection.
     #[must_use]
     pub fn figures(&self) -> ConsumerFigures {
         ConsumerFigures {

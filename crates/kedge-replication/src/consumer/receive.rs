@@ -1,4 +1,4 @@
-//! Messages of a stream to what a vBucket takes.
+//! Conversion of stream messages to events of a vBucket.
 
 use super::Event;
 use kedge_protocol::binary::commands::dcp as wire;
@@ -14,7 +14,7 @@ use kedge_vbucket::{
     SystemEventKind, VbState,
 };
 
-/// What a message means for its vBucket.
+/// Returns the event of a message for its vBucket.
 pub(super) fn event(vb: VbId, body: &Body<'_>, collections: bool) -> Result<Event, Status> {
     let stored = |key| stored_key(key, collections);
     let received = match body {
@@ -73,7 +73,7 @@ pub(super) fn event(vb: VbId, body: &Body<'_>, collections: bool) -> Result<Even
             seqno: event.seqno,
         },
         Body::SeqnoAdvanced(advanced) => Received::Advance(advanced.seqno),
-        // Nothing else was asked for.
+        // The consumer requests no other kind.
         _ => return Err(Status::NotSupported),
     };
     Ok(Event::Received { vb, received })
@@ -85,7 +85,7 @@ fn stored_key(wire: &[u8], collections: bool) -> Result<DocKey, Status> {
     } else {
         DocKey::new(CollectionId::DEFAULT, wire)
     };
-    // What stands there are events, which come as such.
+    // Items under such keys are events, which have a message of their own.
     let key = key
         .ok()
         .filter(|key| !kedge_vbucket::is_system_key(key.as_bytes()));
@@ -137,7 +137,7 @@ fn prepared(prepare: &Prepare<'_>, key: &DocKey) -> Item {
     Item::new(&meta, key.as_bytes(), &[prepare.value])
 }
 
-/// What a message of the versions 0 and 1 says.
+/// Reads the data of a message of version 0 or 1.
 fn system_event(event: &wire::SystemEvent<'_>) -> Result<SystemEvent, Status> {
     let kind = match event.kind {
         wire::SystemEventKind::CollectionBegan => SystemEventKind::CollectionCreated,
@@ -160,7 +160,8 @@ fn system_event(event: &wire::SystemEvent<'_>) -> Result<SystemEvent, Status> {
     })
 }
 
-/// What is completed is said of disk snapshots only: in memory the ends of prepares come themselves.
+/// Converts a marker. Only disk snapshots have the highest completed seqno: in snapshots from memory, commits and
+/// aborts are changes themselves.
 fn snapshot(marker: &SnapshotMarker) -> Snapshot {
     let is_disk = marker.flags.contains(SnapshotFlags::DISK);
     let visible = marker.visible;

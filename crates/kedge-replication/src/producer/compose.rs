@@ -1,4 +1,4 @@
-//! Changes to messages.
+//! Conversion of changes to messages.
 
 use super::format::Format;
 use super::system_event;
@@ -10,7 +10,7 @@ use kedge_protocol::binary::commands::dcp::{
 use kedge_types::{CollectionId, Seqno, decode_leb128};
 use kedge_vbucket::{Change, Deletion as Deleted, Item, Snapshot, SnapshotKind};
 
-/// The key as the connection writes it; `None` when it cannot name the document's collection.
+/// Returns the key as the connection encodes it; `None` if it cannot name the document's collection.
 fn wire_key<'a>(format: &Format, stored: &'a [u8]) -> Option<&'a [u8]> {
     if format.collections {
         return Some(stored);
@@ -23,7 +23,7 @@ fn wire_key<'a>(format: &Format, stored: &'a [u8]) -> Option<&'a [u8]> {
     }
 }
 
-/// Whether the consumer is to hear of a change: without SyncWrites, of what clients may see.
+/// Returns whether the consumer sees a change: without SyncWrites, it sees what clients see.
 pub(super) fn sees(format: &Format, change: &Change) -> bool {
     let Some(item) = change.item() else {
         return false;
@@ -35,7 +35,7 @@ pub(super) fn sees(format: &Format, change: &Change) -> bool {
     (is_visible || format.sync_writes) && wire_key(format, item.key()).is_some()
 }
 
-/// Appends the message for a change that the consumer is to hear of.
+/// Appends the message for a change that the consumer sees.
 pub(super) fn change(
     format: &Format,
     shaper: &mut Shaper,
@@ -128,7 +128,7 @@ fn prepare(
     (item, key): (&Item, &[u8]),
     out: &mut Vec<u8>,
 ) -> Result<(), Unsendable> {
-    // A prepare has a level; without one it cannot be told.
+    // A prepare without a level cannot be encoded.
     let level = item.level().ok_or(Unsendable)?;
     let (datatype, value) = shaper.shape(format, item)?;
     Prepare {
@@ -149,12 +149,12 @@ fn prepare(
     Ok(())
 }
 
-/// The field says how often a document is used to those that know that, and nothing to others.
+/// Returns the NRU field: the access frequency for consumers that know it, 0 for others.
 fn nru(format: &Format, item: &Item) -> u8 {
     if format.hifi_mfu { item.frequency() } else { 0 }
 }
 
-/// Appends the marker of a snapshot that the consumer sees up to `end`.
+/// Appends the marker of a snapshot whose last seqno for the consumer is `end`.
 pub(super) fn marker(
     format: &Format,
     head: &Head,
@@ -175,7 +175,7 @@ pub(super) fn marker(
         flags = flags.union(SnapshotFlags::MAY_HAVE_DUPLICATES);
     }
     let version = format.marker_version();
-    // A replica sees for itself what is visible, if nobody knows before.
+    // If nobody knows the visible seqno beforehand, a replica derives it.
     let unknown = if format.sync_writes { Seqno(0) } else { end };
     let visible = (version >= MarkerVersion::V2_0).then(|| VisibleMarker {
         max_visible: snapshot.max_visible.unwrap_or(unknown),

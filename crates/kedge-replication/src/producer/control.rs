@@ -1,4 +1,4 @@
-//! DCP_CONTROL: what a consumer may set.
+//! DCP_CONTROL: the properties that a consumer may set.
 //!
 //! Source of the keys: Couchbase `docs/dcp/documentation/commands/control.md`.
 
@@ -32,7 +32,7 @@ fn number(value: &[u8]) -> Result<u32, Refusal> {
         .ok_or(invalid("the value is not a number of 32 bits"))
 }
 
-/// A flag that can be switched on only.
+/// Accepts a flag that can only be switched on.
 fn switch(value: &[u8]) -> Result<(), Refusal> {
     if flag(value)? {
         Ok(())
@@ -41,7 +41,7 @@ fn switch(value: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// Something that there is not: not to have it may be asked for.
+/// Rejects a missing feature, unless the client asks for its absence.
 fn absent(value: &[u8], reason: &'static str) -> Result<(), Refusal> {
     if flag(value)? {
         Err(invalid(reason))
@@ -50,7 +50,7 @@ fn absent(value: &[u8], reason: &'static str) -> Result<(), Refusal> {
     }
 }
 
-/// The interval between two NOOPs.
+/// Parses the interval between two NOOPs.
 fn interval_secs(value: &[u8]) -> Result<u32, Refusal> {
     match number(value)? {
         0 => Err(invalid("the interval is 0")),
@@ -88,7 +88,7 @@ impl Producer {
             b"set_noop_interval" => self.liveness.set_interval_secs(interval_secs(value)?),
             b"connection_buffer_size" => self.window.resize(number(value)?),
             b"set_priority" => {
-                // All connections are served in turn.
+                // All connections are served round-robin.
                 if ![&b"low"[..], b"medium", b"high"].contains(&value) {
                     return Err(invalid("the priority is neither low, medium nor high"));
                 }
@@ -102,7 +102,7 @@ impl Producer {
             b"send_stream_end_on_client_close_stream" => self.ends_closed_streams = flag(value)?,
             b"enable_expiry_opcode" => {
                 self.format.expiry_opcode = flag(value)?;
-                // An expiration has the time; so deletions have it too.
+                // An expiration carries the time, so deletions carry it too.
                 self.format.delete_times |= self.format.expiry_opcode;
             }
             b"enable_stream_id" => {

@@ -1,29 +1,29 @@
-//! How a connection wants its messages.
+//! The message format of a connection.
 
 use crate::source::Values;
 use kedge_protocol::binary::commands::dcp::{MarkerVersion, Open, OpenFlags};
 use kedge_protocol::binary::{Feature, Features};
 
-/// Which part of documents is sent.
+/// The part of documents' bodies that is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Body {
     Whole,
-    /// None, and the datatype is that of what is sent.
+    /// No body; the datatype is that of the sent document.
     No,
-    /// None, and the datatype is that of the stored value.
+    /// No body; the datatype is that of the stored document.
     NoWithDatatype,
 }
 
-/// Whether snapshots of the disk may be in another order than that of seqnos.
+/// The support for disk snapshots out of seqno order (OSO).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unordered {
     No,
     Yes,
-    /// And SEQNO_ADVANCED says how far they go.
+    /// Supported, with a final SEQNO_ADVANCED.
     WithSeqnoAdvanced,
 }
 
-/// How a connection wants its messages: what HELLO, DCP_OPEN and DCP_CONTROL said.
+/// The message format that the consumer chose with HELLO, DCP_OPEN and DCP_CONTROL.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Format {
     pub(crate) collections: bool,
@@ -39,7 +39,7 @@ pub(crate) struct Format {
     pub(crate) hifi_mfu: bool,
     pub(crate) sync_writes: bool,
     pub(crate) unordered: Unordered,
-    /// System events are as they are in files, and say more.
+    /// System events are flatbuffers as in files, with more fields.
     pub(crate) flatbuffer_events: bool,
     pub(crate) marker_version: Option<MarkerVersion>,
 }
@@ -72,7 +72,7 @@ impl Format {
         }
     }
 
-    /// What of values is sent.
+    /// Returns the part of the values that is sent.
     pub(crate) fn values(&self) -> Values {
         match self.body {
             Body::Whole => Values::Whole,
@@ -81,7 +81,8 @@ impl Format {
         }
     }
 
-    /// A consumer of SyncWrites needs to hear what is completed, and knows markers that say it.
+    /// Returns the version of snapshot markers. A consumer of SyncWrites needs the completed seqno, and knows markers
+    /// with that field.
     pub(crate) fn marker_version(&self) -> MarkerVersion {
         self.marker_version.unwrap_or(if self.sync_writes {
             MarkerVersion::V2_0
@@ -90,7 +91,7 @@ impl Format {
         })
     }
 
-    /// SEQNO_ADVANCED came with collections and SyncWrites.
+    /// Returns whether the consumer knows SEQNO_ADVANCED, which was introduced with collections and SyncWrites.
     pub(crate) fn knows_seqno_advanced(&self) -> bool {
         self.collections || self.sync_writes
     }

@@ -1,12 +1,12 @@
-//! Whether the other end is still there.
+//! Detection of a consumer that is gone.
 
 use crate::disconnect::Disconnect;
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// Seconds of quiet after which the other end is asked, when it does not say.
+/// The default NOOP interval, in seconds.
 const NOOP_INTERVAL_SECS: u64 = 180;
 
-/// Times are of a clock that never goes back, in nanoseconds.
+/// The times of the last messages, from a monotonic clock, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Liveness {
     pub(super) noop_enabled: bool,
@@ -14,7 +14,7 @@ pub(super) struct Liveness {
     idle_timeout_ns: u64,
     last_sent_ns: u64,
     last_received_ns: u64,
-    /// When a NOOP was sent that is not answered.
+    /// The time of a NOOP that has no reply yet.
     asked_at_ns: Option<u64>,
 }
 
@@ -46,7 +46,7 @@ impl Liveness {
         self.asked_at_ns = None;
     }
 
-    /// When there is something to do, if nothing is sent or received until then.
+    /// Returns the time of the next action, if nothing is sent or received until then.
     pub(super) fn deadline_ns(&self) -> Option<u64> {
         self.noop_enabled.then(|| match self.asked_at_ns {
             Some(asked) => asked.max(self.last_received_ns) + self.idle_timeout_ns,
@@ -54,7 +54,7 @@ impl Liveness {
         })
     }
 
-    /// Whether a NOOP is to be sent now.
+    /// Returns whether a NOOP must be sent now.
     pub(super) fn on_time(&mut self, now_ns: u64) -> Result<bool, Disconnect> {
         if self.deadline_ns().is_none_or(|deadline| now_ns < deadline) {
             return Ok(false);

@@ -1,10 +1,9 @@
-//! The end of a DCP connection that sends changes.
+//! The sending end of a DCP connection.
 //!
 //! Invariants:
-//! * A stream that may have something stands in the list of those that are ready exactly once, and streams are read in
-//!   turn.
-//! * What is sent counts as the consumer counts it: whole frames of everything that a stream consists of.
-//! * Nothing of a stream is sent while the consumer has to answer its last message.
+//! * A stream that may have data is in the list of ready streams exactly once, and streams are read round-robin.
+//! * Sent bytes are counted as the consumer counts them: whole frames of all messages of a stream.
+//! * Nothing of a stream is sent while the consumer's reply to its last message is outstanding.
 
 mod compose;
 mod control;
@@ -35,58 +34,58 @@ use stream::{Sent, Stream};
 use value::Shaper;
 use window::Window;
 
-/// Most steps read of a stream before it is the next one's turn.
+/// The largest number of items that are read of a stream before the next stream.
 const READ_ITEMS_MAX: usize = 128;
-/// Most bytes of items read of a stream before it is the next one's turn.
+/// The largest number of bytes that are read of a stream before the next stream.
 const READ_BYTES_MAX: usize = 64 << 10;
-/// Opaque of NOOPs, which no client uses for a stream.
+/// The opaque of NOOPs, which no client uses for a stream.
 const NOOP_OPAQUE: u32 = 10_000_000;
 
-/// What a producer is made with.
+/// The configuration of a producer.
 #[derive(Clone, Copy, Debug)]
 pub struct ProducerConfig {
-    /// What HELLO negotiated.
+    /// The features that HELLO negotiated.
     pub features: Features,
-    /// How long a NOOP may stay without an answer, in nanoseconds.
+    /// The longest time that a NOOP may remain without a reply, in nanoseconds.
     pub idle_timeout_ns: u64,
-    /// How long the consumer's buffer may be full without an acknowledgement, in nanoseconds.
+    /// The longest time that the consumer's buffer may be full without an acknowledgement, in nanoseconds.
     pub stuck_timeout_ns: u64,
 }
 
-/// A request that is not done, and why.
+/// The rejection of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// What the client is told.
+    /// The status for the client.
     pub status: Status,
-    /// The same for a person.
+    /// The reason, for a person.
     pub reason: &'static str,
 }
 
-/// What has to be done for a message.
+/// An action that a message requires of the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Todo {
-    /// Nothing more.
+    /// No action.
     Nothing,
-    /// Open a stream, then say what came of it: [`Producer::stream_opened`], [`Producer::stream_rolls_back`] or
+    /// Open a stream, then report the result with [`Producer::stream_opened`], [`Producer::stream_rolls_back`] or
     /// [`Producer::stream_refused`].
     OpenStream(StreamId, Box<StreamRequest>),
-    /// The source does not need the stream any more.
+    /// Close the stream at the source.
     CloseStream(StreamId),
     /// Look up the failover log of a vBucket, then call [`Producer::failover_log`].
     FailoverLog {
         /// The vBucket.
         vb: VbId,
-        /// Of the request.
+        /// The opaque of the request.
         opaque: u32,
     },
-    /// The consumer, [`Producer::consumer_name`], has every prepare up to here.
+    /// Record that the consumer, [`Producer::consumer_name`], has every prepare up to this seqno.
     Acknowledge {
         /// The vBucket.
         vb: VbId,
         /// The seqno.
         prepared: Seqno,
     },
-    /// The consumer's vBucket is now what [`StreamItem::State`] said. The stream goes on.
+    /// Record that the consumer's vBucket has the state of [`StreamItem::State`]. The stream goes on.
     TakeoverAnswered {
         /// The stream.
         stream: StreamId,
@@ -95,33 +94,33 @@ pub enum Todo {
     },
 }
 
-/// Why nothing more was sent.
+/// The reason why no more was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filled {
-    /// No stream has anything.
+    /// No stream has data.
     Idle,
-    /// The consumer's buffer is full: it goes on when it acknowledges.
+    /// The consumer's buffer is full; sending goes on after an acknowledgement.
     WindowFull,
-    /// The output has no room: it goes on when it has.
+    /// The output has no room; sending goes on when it has.
     NoRoom,
 }
 
-/// What a connection has done.
+/// Figures of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProducerFigures {
-    /// Streams that are open.
+    /// The number of open streams.
     pub streams: usize,
-    /// Of these, streams that send what is on the disk.
+    /// The number of open streams that send from disk.
     pub backfilling: usize,
-    /// Changes that were sent.
+    /// The number of sent changes.
     pub items: u64,
-    /// Bytes of all that streams consist of.
+    /// The number of bytes of all messages of streams.
     pub bytes: u64,
-    /// Bytes that the consumer has yet to acknowledge.
+    /// The number of bytes that the consumer has not yet acknowledged.
     pub unacknowledged: u64,
-    /// The consumer's buffer, in bytes; 0: no flow control.
+    /// The size of the consumer's buffer in bytes; 0 without flow control.
     pub buffer_bytes: u32,
-    /// Whether NOOPs are sent.
+    /// True if NOOPs are sent.
     pub noop_enabled: bool,
 }
 
@@ -156,10 +155,10 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// What becomes of a connection that DCP_OPEN opens. Whoever calls this answers the request.
+    /// Creates the producer of a connection for a DCP_OPEN request. The caller replies to the request.
     ///
     /// # Errors
-    /// What the client is told.
+    /// The rejection for the client.
     pub fn open(open: &Open<'_>, config: &ProducerConfig, now_ns: u64) -> Result<Self, Refusal> {
         const KNOWN: OpenFlags = OpenFlags::PRODUCER
             .union(OpenFlags::XATTRS)
@@ -211,25 +210,25 @@ impl Producer {
         Ok(producer)
     }
 
-    /// The connection's name.
+    /// Returns the name of the connection.
     #[must_use]
     pub fn name(&self) -> &[u8] {
         &self.name
     }
 
-    /// What of documents' values is sent; a [`Source`] may leave others out.
+    /// Returns the part of documents' values that is sent; a [`Source`] may leave the rest out.
     #[must_use]
     pub fn values(&self) -> Values {
         self.format.values()
     }
 
-    /// What the consumer is called in the topology of vBuckets.
+    /// Returns the consumer's name in the topology of vBuckets.
     #[must_use]
     pub fn consumer_name(&self) -> Option<&NodeName> {
         self.consumer_name.as_ref()
     }
 
-    /// The source may have something for the streams of a vBucket.
+    /// Marks the streams of a vBucket as ready, because the source may have data for them.
     pub fn ready(&mut self, vb: VbId) {
         if !self.has_stream_ids {
             return self.queue(StreamId { vb, sid: 0 });
@@ -249,14 +248,14 @@ impl Producer {
         }
     }
 
-    /// Whether [`Producer::fill`] would send something if there is room.
+    /// Returns whether [`Producer::fill`] would send anything if there is room.
     #[must_use]
     pub fn has_ready(&self) -> bool {
         !self.ready.is_empty() && !self.window.is_full()
     }
 
-    /// Appends what streams have to `out`, in turn, until about `room` bytes are appended, the consumer's buffer is
-    /// full, or no stream has anything.
+    /// Appends data of the streams to `out`, round-robin, until about `room` bytes are appended, the consumer's buffer
+    /// is full, or no stream has data.
     pub fn fill(
         &mut self,
         now_ns: u64,
@@ -287,7 +286,7 @@ impl Producer {
         filled
     }
 
-    /// Sends what one stream has, as far as there is room, and puts it back in the list unless it has to wait.
+    /// Sends data of one stream, as far as there is room, and puts the stream back into the list unless it has to wait.
     fn fill_from(
         &mut self,
         id: StreamId,
@@ -295,7 +294,7 @@ impl Producer {
         out: &mut Vec<u8>,
         out_len_max: usize,
     ) {
-        // It may have been closed since.
+        // It may have been closed in the meantime.
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
         };
@@ -367,7 +366,7 @@ impl Producer {
         }
     }
 
-    /// When [`Producer::on_time`] is to be called, if nothing happens until then.
+    /// Returns the time at which [`Producer::on_time`] must be called, if nothing happens until then.
     #[must_use]
     pub fn next_deadline_ns(&self) -> Option<u64> {
         let stuck = self.window.full_since_ns();
@@ -378,10 +377,10 @@ impl Producer {
         }
     }
 
-    /// Time has passed: asks whether the consumer is there.
+    /// Checks that the consumer is alive, and sends a NOOP if one is due.
     ///
     /// # Errors
-    /// It is not: the connection has to be closed.
+    /// The consumer is gone: the connection must be closed.
     pub fn on_time(&mut self, now_ns: u64, out: &mut Vec<u8>) -> Result<(), Disconnect> {
         let full_since = self.window.full_since_ns();
         if full_since.is_some_and(|since| now_ns >= since + self.stuck_timeout_ns) {
@@ -402,7 +401,7 @@ impl Producer {
         Ok(())
     }
 
-    /// What the connection has done.
+    /// Returns the figures of the connection.
     #[must_use]
     pub fn figures(&self) -> ProducerFigures {
         ProducerFigures {
@@ -416,7 +415,7 @@ impl Producer {
         }
     }
 
-    /// What each stream has done.
+    /// Returns the figures of each stream.
     pub fn streams(&self) -> impl Iterator<Item = (StreamId, StreamFigures)> {
         self.streams
             .iter()

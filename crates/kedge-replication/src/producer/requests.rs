@@ -1,4 +1,4 @@
-//! What a consumer asks of a producer.
+//! Requests of a consumer to a producer.
 
 use super::format::Unordered;
 use super::stream::Stream;
@@ -24,10 +24,10 @@ const fn refuse<T>(status: Status, reason: &'static str) -> Result<T, Refusal> {
 }
 
 impl Producer {
-    /// A request of DCP came. What can be answered at once is appended to `out`; the rest is returned.
+    /// Processes a DCP request. Immediate replies are appended to `out`; the action for the caller is returned.
     ///
     /// # Errors
-    /// The connection has to be closed.
+    /// The connection must be closed.
     pub fn on_request(
         &mut self,
         now_ns: u64,
@@ -182,7 +182,8 @@ impl Producer {
         let has_collections = self.format.collections;
         Ok(match (&json.collections, json.scope) {
             (None, None) if has_collections => Filter::Everything,
-            // Who knows of no collections is in the default one. When that is dropped, nothing is left for it.
+            // A consumer without collections has a stream of the default collection. When that is dropped, the stream
+            // ends.
             (None, None) => Filter::Collections(vec![CollectionId::DEFAULT]),
             _ if !has_collections => {
                 return refuse(Status::Invalid, "HELLO did not negotiate Collections");
@@ -228,7 +229,7 @@ impl Producer {
         let Some(stream) = self.streams.get(&StreamId { vb, sid: 0 }) else {
             return refuse(Status::StreamNotFound, "no such stream");
         };
-        // Otherwise it is of a history that the consumer has gone back from.
+        // Otherwise the acknowledgement is of a history from which the consumer has rolled back.
         if ack.prepared > stream.figures.last_seqno {
             return refuse(Status::OutOfRange, "it was not sent in this stream");
         }
@@ -238,17 +239,17 @@ impl Producer {
         })
     }
 
-    /// The consumer answered a message.
+    /// Processes the consumer's reply to a message.
     ///
     /// # Errors
-    /// The connection has to be closed: the consumer refuses what it is sent.
+    /// The connection must be closed: the consumer refused a message.
     pub fn on_reply(&mut self, now_ns: u64, reply: &ReplyFrame<'_>) -> Result<Todo, Disconnect> {
         self.liveness.received(now_ns);
         if reply.opcode == Opcode::DcpNoop.wire() {
             self.liveness.answered();
             return Ok(Todo::Nothing);
         }
-        // A stream that was closed may still have been sent something.
+        // A closed stream may have sent messages before.
         let is_late = matches!(
             reply.status(),
             Some(Status::KeyNotFound | Status::StreamNotFound | Status::OpaqueNoMatch)
@@ -279,15 +280,15 @@ impl Producer {
         Ok(Todo::TakeoverAnswered { stream, state })
     }
 
-    /// What the source made of the filter of [`Todo::OpenStream`]; told before [`Producer::stream_opened`].
+    /// Sets the filter of [`Todo::OpenStream`] as the source resolved it. Called before [`Producer::stream_opened`].
     pub fn filter_is(&mut self, id: StreamId, filter: Filter) {
         if let Some(opening) = self.opening.get_mut(&id) {
             opening.filter = filter;
         }
     }
 
-    /// The stream that [`Todo::OpenStream`] asked for is open: the consumer gets the vBucket's history, then what the
-    /// source has. `false`: the consumer has closed it meanwhile.
+    /// Reports that the stream of [`Todo::OpenStream`] is open. The consumer gets the failover log of the vBucket, then
+    /// the data of the source. Returns false if the consumer has closed the stream in the meantime.
     pub fn stream_opened(
         &mut self,
         now_ns: u64,
@@ -312,7 +313,7 @@ impl Producer {
         true
     }
 
-    /// The stream that [`Todo::OpenStream`] asked for begins only when the consumer has gone back to `to`.
+    /// Reports that the stream of [`Todo::OpenStream`] begins only after the consumer has rolled back to `to`.
     pub fn stream_rolls_back(&mut self, now_ns: u64, id: StreamId, to: Seqno, out: &mut Vec<u8>) {
         if let Some(opening) = self.opening.remove(&id) {
             StreamReply::encode_rollback(opening.opaque, to, out);
@@ -320,10 +321,10 @@ impl Producer {
         }
     }
 
-    /// There will be no stream. `map` is the cluster map for a consumer that asked the wrong node, or empty.
+    /// Reports that the stream is refused. `map` is the cluster map for a consumer that asked the wrong node, or empty.
     ///
     /// # Errors
-    /// The connection has to be closed, as the consumer does not know such a status.
+    /// The connection must be closed, because the consumer does not know the status.
     pub fn stream_refused(
         &mut self,
         now_ns: u64,
@@ -340,10 +341,10 @@ impl Producer {
         self.refuse_with(opcode, opening.opaque, status, map, out)
     }
 
-    /// Answers [`Todo::FailoverLog`].
+    /// Replies to [`Todo::FailoverLog`].
     ///
     /// # Errors
-    /// The connection has to be closed, as the consumer does not know such a status.
+    /// The connection must be closed, because the consumer does not know the status.
     pub fn failover_log(
         &mut self,
         now_ns: u64,

@@ -1,11 +1,11 @@
-//! One stream: what it has sent, and what of it the consumer is to see.
+//! One stream: its progress, and the part of the changes that its consumer sees.
 //!
 //! Invariants:
-//! * Every change that is sent lies in the snapshot whose marker was sent last, or in one that has no order: such a one
-//!   begins and ends with DCP_OSO_SNAPSHOT, and nothing else stands in it.
-//! * A snapshot that the source gave wholly is sent up to its end: when the consumer may not see its last change,
-//!   SEQNO_ADVANCED says that nothing more comes, if the consumer knows that message.
-//! * A consumer without SyncWrites hears of seqnos that clients may see only: its snapshots end at the last of those.
+//! * Every sent change lies in the snapshot of the last sent marker, or in an out-of-order snapshot. Such a snapshot
+//!   begins and ends with DCP_OSO_SNAPSHOT, and contains nothing else.
+//! * A snapshot that the source gave completely is sent up to its end: if the consumer does not see its last change,
+//!   SEQNO_ADVANCED completes the snapshot, provided that the consumer knows that message.
+//! * A consumer without SyncWrites gets only seqnos that clients see: its snapshots end at the last of those.
 
 use super::compose;
 use super::format::{Format, Unordered};
@@ -17,19 +17,19 @@ use kedge_types::Seqno;
 use kedge_vbucket::{Change, Snapshot, SnapshotKind, VbState};
 use std::collections::VecDeque;
 
-/// What of a snapshot was sent.
+/// The progress of an open snapshot.
 #[derive(Clone, Copy, Debug)]
 struct OpenSnapshot {
     end: Seqno,
     is_disk: bool,
 }
 
-/// What was sent of a snapshot that is not in the order of seqnos.
+/// The progress of an open out-of-order snapshot.
 #[derive(Clone, Copy, Debug)]
 struct OpenUnordered {
-    /// The highest seqno in it.
+    /// The highest seqno in the snapshot.
     highest: Seqno,
-    /// Nothing that comes behind it is for the consumer.
+    /// True if no later change is for the consumer.
     is_last: bool,
 }
 
@@ -37,41 +37,41 @@ struct OpenUnordered {
 pub(super) struct Stream {
     pub(super) head: Head,
     filter: Filter,
-    /// It began at the beginning, and only its first snapshots come from the disk.
+    /// True if the stream began at seqno 0, and only its first snapshots come from disk.
     skips_deletes: bool,
     snapshot: Option<OpenSnapshot>,
     unordered: Option<OpenUnordered>,
     /// The snapshot as the source gave it, until its end is reached.
     whole: Option<Snapshot>,
-    /// Whether it stands in the list of streams that may have something.
+    /// True if the stream is in the list of ready streams.
     pub(super) queued: bool,
-    /// What was read and could not be sent yet, and what is to be done behind it.
+    /// Items that were read but not yet sent, and actions that follow them.
     pub(super) rest: VecDeque<StreamItem>,
     pub(super) after: SourceState,
-    /// The state that the consumer has yet to answer.
+    /// The state for which the consumer's reply is outstanding.
     pub(super) waits_for: Option<VbState>,
     pub(super) figures: StreamFigures,
 }
 
-/// What a stream has done.
+/// Figures of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamFigures {
-    /// The last seqno that the consumer knows of.
+    /// The last seqno that the consumer knows.
     pub last_seqno: Seqno,
-    /// End of the last snapshot.
+    /// The end of the last snapshot.
     pub snapshot_end: Seqno,
-    /// Changes that were sent.
+    /// The number of sent changes.
     pub items: u64,
-    /// Bytes of all messages.
+    /// The number of bytes of all messages.
     pub bytes: u64,
 }
 
-/// What came of sending a step.
+/// The outcome of sending a step.
 pub(super) enum Sent {
     Next,
-    /// The consumer has to answer first.
+    /// The consumer has to reply first.
     Waits,
-    /// Nothing that comes will be for the consumer.
+    /// No later change will be for the consumer.
     Last,
 }
 
@@ -118,7 +118,7 @@ impl Stream {
             StreamItem::Change(change) => {
                 self.change(change, format, shaper, out)?;
                 if matches!(change, Change::System(item) if self.filter.is_empty_after(item)) {
-                    // The consumer is at no consistent point before the end of what has no order.
+                    // The consumer has no consistent state before the end of an out-of-order snapshot.
                     let Some(unordered) = &mut self.unordered else {
                         return Ok(Sent::Last);
                     };
@@ -173,8 +173,8 @@ impl Stream {
         if is_last { Sent::Last } else { Sent::Next }
     }
 
-    /// A change that the consumer is to see is in a snapshot that was announced. If more of a snapshot turns out to be
-    /// visible than the source said, as it did not know, the rest is announced too.
+    /// Announces the snapshot of a change that the consumer sees, if no sent marker covers the change. If more of a
+    /// snapshot turns out to be visible than the source knew, the rest is announced too.
     fn be_in_snapshot(
         &mut self,
         seqno: Seqno,
@@ -224,7 +224,7 @@ impl Stream {
         Ok(())
     }
 
-    /// A change with this seqno is the next one.
+    /// Prepares for a change with this seqno as the next one.
     fn make_place(
         &mut self,
         seqno: Seqno,
@@ -243,7 +243,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Nothing up to `seqno` is to come: if the snapshot ends there, the consumer hears so.
+    /// Notes that no change up to `seqno` follows. If the snapshot ends there, the consumer is told.
     fn reach(&mut self, seqno: Seqno, format: &Format, out: &mut Vec<u8>) {
         self.whole.take_if(|whole| whole.end <= seqno);
         let Some(snapshot) = self.snapshot.take_if(|snapshot| snapshot.end <= seqno) else {
@@ -258,7 +258,7 @@ impl Stream {
         }
     }
 
-    /// Whether what is sent comes from the disk.
+    /// Returns whether the stream sends from disk.
     pub(super) fn is_backfilling(&self) -> bool {
         self.unordered.is_some() || self.snapshot.is_some_and(|snapshot| snapshot.is_disk)
     }

@@ -1,7 +1,7 @@
-//! Changes of the collections to messages.
+//! Conversion of collection changes to messages.
 //!
-//! Source: Couchbase `docs/dcp/documentation/commands/system_event.md`. The flatbuffers of version 2 are those of files:
-//! couchstore file format, section 3.4.
+//! Source: Couchbase `docs/dcp/documentation/commands/system_event.md`. The flatbuffers of version 2 are those of
+//! files: couchstore file format, section 3.4.
 
 use super::format::Format;
 use kedge_couchstore::kv::{self, CollectionDropped, CollectionOpened, ScopeDropped, ScopeOpened};
@@ -10,10 +10,10 @@ use kedge_protocol::binary::commands::dcp::{
 };
 use kedge_vbucket::{Item, SystemEvent as Event, SystemEventKind as EventKind};
 
-/// Version of the data that are a flatbuffer.
+/// The version of data in the form of a flatbuffer.
 const FLATBUFFERS: u8 = 2;
 
-/// Whether there are words for an event: settings that change are told as flatbuffers only.
+/// Returns whether an event can be encoded: changed settings have a form only as flatbuffers.
 pub(super) fn is_told(format: &Format, item: &Item) -> bool {
     let event = Event::of_item(item);
     event.is_some_and(|event| kind_of(format, event.kind).is_some())
@@ -32,7 +32,7 @@ fn kind_of(format: &Format, kind: EventKind) -> Option<SystemEventKind> {
     })
 }
 
-/// Appends the message for an event that the consumer is to hear of.
+/// Appends the message for an event that the consumer sees.
 pub(super) fn compose(format: &Format, head: &Head, item: &Item, out: &mut Vec<u8>) {
     let Some(event) = Event::of_item(item) else {
         return;
@@ -55,7 +55,7 @@ pub(super) fn compose(format: &Format, head: &Head, item: &Item, out: &mut Vec<u
     .encode(head, out);
 }
 
-/// Version 0, or 1 of a collection that has a time to live.
+/// Encodes an event in version 0, or in version 1 if it is about a collection with a time to live.
 fn numbers(event: &Event) -> (u8, Vec<u8>) {
     let payload = SystemEventPayload {
         manifest_uid: event.uid.0,

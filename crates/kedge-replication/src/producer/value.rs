@@ -1,21 +1,22 @@
-//! The part of a stored value that a connection wants, in the form that it takes.
+//! The part of a stored value that a connection wants, in its encoding.
 //!
-//! Extended attributes stand in front of the body: four bytes with their length, then pairs of a length of four bytes, a
-//! key, a zero, a JSON text and a zero. A compressed value is one Snappy block of both.
+//! Extended attributes precede the body: four bytes with their length, then pairs of a length of four bytes, a key, a
+//! zero, a JSON text and a zero. A compressed value is one Snappy block of both.
 
 use super::format::{Body, Format};
 use kedge_types::Datatype;
 use kedge_types::limits::INFLATED_BYTES_MAX;
 use kedge_vbucket::{Item, MinRatio, Packer};
 
-/// A buffer that grew beyond this is given back when it was used.
+/// The largest capacity of a buffer that is kept after use, in bytes.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// A stored value is not what its datatype says, or a change is not where it can be.
+/// The error of a change that cannot be sent: a stored value does not match its datatype, or a change is in an
+/// impossible place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unsendable;
 
-/// Brings values into the form that a connection takes, without allocating for each.
+/// Encodes values for a connection, without an allocation for each.
 #[derive(Debug, Default)]
 pub(crate) struct Shaper {
     inflated: Vec<u8>,
@@ -31,7 +32,7 @@ enum Xattrs {
 }
 
 impl Shaper {
-    /// The value of `item` and its datatype.
+    /// Returns the value of `item` and its datatype.
     pub(crate) fn shape<'a>(
         &'a mut self,
         format: &Format,
@@ -94,7 +95,7 @@ fn inflate(value: &[u8], out: &mut Vec<u8>) -> Result<(), Unsendable> {
     inflated.map(|_| ()).map_err(|_| Unsendable)
 }
 
-/// Some parts of a value that is not compressed.
+/// Returns the wanted parts of an uncompressed value.
 fn select<'a>(
     value: &'a [u8],
     datatype: Datatype,
@@ -145,7 +146,7 @@ fn split(value: &[u8]) -> Result<(&[u8], &[u8]), Unsendable> {
         .ok_or(Unsendable)
 }
 
-/// Each pair with the length in front of it.
+/// Iterates over the pairs, each with its length in front.
 fn pairs(mut section: &[u8]) -> impl Iterator<Item = Result<&[u8], Unsendable>> {
     std::iter::from_fn(move || {
         if section.is_empty() {
@@ -213,7 +214,7 @@ mod tests {
     const XATTR: Datatype = Datatype::XATTR;
 
     #[test]
-    fn each_connection_gets_the_parts_that_it_wants() {
+    fn value_encoder_sends_the_wanted_parts() {
         let both = blob(&[("_sys", "1"), ("user", "2")]);
         let system = blob(&[("_sys", "1")]);
         let body = br#"{"a":1}"#;
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_consumer_without_snappy_gets_no_compressed_value() {
+    fn value_is_inflated_for_a_consumer_without_snappy() {
         let body = [b'x'; 500];
         let mut packer = Packer::default();
         let packed = packer.pack(&body, MinRatio::DEFAULT).unwrap().to_vec();
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_not_what_it_says_is_found_out() {
+    fn malformed_value_is_detected() {
         let plain = format(OpenFlags(0));
         let claims_a_gigabyte = [0x80, 0x80, 0x80, 0x80, 0x04, 0x00];
         for (datatype, value) in [

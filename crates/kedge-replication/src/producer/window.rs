@@ -1,12 +1,12 @@
-//! Flow control: how much a consumer was sent that it has not acknowledged.
+//! Flow control: bytes that were sent to a consumer and are not acknowledged.
 
-/// The window of a connection. Whole frames count, and the last may reach over the end.
+/// The window of a connection. Whole frames count, and the last one may exceed the end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Window {
-    /// The consumer's buffer, in bytes; 0: it wants no flow control.
+    /// The size of the consumer's buffer in bytes; 0 without flow control.
     pub(super) size: u32,
     pub(super) unacknowledged: u64,
-    /// Since when it is full.
+    /// The time since which the window is full.
     full_since_ns: Option<u64>,
 }
 
@@ -21,12 +21,12 @@ impl Window {
         }
     }
 
-    /// There was something to send, and no room.
+    /// Notes that there was data to send, and no room.
     pub(super) fn note_full(&mut self, now_ns: u64) {
         self.full_since_ns.get_or_insert(now_ns);
     }
 
-    /// What is acknowledged twice does no harm: it does not make the window larger than it is.
+    /// Subtracts acknowledged bytes. Bytes that are acknowledged twice do not make the window larger than its size.
     pub(super) fn acknowledge(&mut self, bytes: u32) {
         self.unacknowledged = self.unacknowledged.saturating_sub(u64::from(bytes));
         self.full_since_ns = None;

@@ -24,7 +24,7 @@ fn pair_with(documents: u64, buffer_bytes: u32) -> Pair {
 }
 
 #[test]
-fn no_more_is_sent_than_the_consumer_has_room_for_and_one_frame() {
+fn flow_control_window_is_exceeded_by_at_most_one_frame() {
     for buffer_bytes in [1, 60, 61, 62, 125, 500] {
         let mut pair = pair_with(9, buffer_bytes);
         pair.consumes = false;
@@ -42,7 +42,7 @@ fn no_more_is_sent_than_the_consumer_has_room_for_and_one_frame() {
 }
 
 #[test]
-fn what_is_acknowledged_makes_room() {
+fn buffer_ack_reopens_the_flow_control_window() {
     let mut pair = pair_with(9, 200);
     pair.consumes = false;
     pair.run().unwrap();
@@ -90,7 +90,7 @@ fn what_is_acknowledged_makes_room() {
 }
 
 #[test]
-fn a_consumer_that_is_stuck_is_let_go() {
+fn stuck_consumer_is_disconnected() {
     let mut pair = pair_with(9, 100);
     pair.consumes = false;
     pair.now_ns = SECOND_NS;
@@ -113,7 +113,7 @@ fn a_consumer_that_is_stuck_is_let_go() {
 }
 
 #[test]
-fn a_quiet_connection_is_asked_and_one_that_says_nothing_is_let_go() {
+fn idle_connection_gets_a_noop_and_is_closed_without_a_reply() {
     let mut pair = pair_with(1, 1_000);
     pair.run().unwrap();
     assert!(pair.producer().figures().noop_enabled);
@@ -150,7 +150,7 @@ fn a_quiet_connection_is_asked_and_one_that_says_nothing_is_let_go() {
 }
 
 #[test]
-fn a_consumer_that_reads_nothing_hears_no_silence() {
+fn consumer_that_stops_reading_does_not_time_out() {
     let mut pair = pair_with(1, 1_000);
     pair.run().unwrap();
     let consumer = &mut pair.consumer;
@@ -165,7 +165,7 @@ fn a_consumer_that_reads_nothing_hears_no_silence() {
 }
 
 #[test]
-fn what_is_sent_stands_for_a_noop() {
+fn sent_message_postpones_the_noop() {
     let mut pair = pair_with(1, 1_000);
     pair.run().unwrap();
     pair.now_ns = 15 * SECOND_NS;
@@ -178,7 +178,7 @@ fn what_is_sent_stands_for_a_noop() {
 }
 
 #[test]
-fn the_output_is_not_filled_beyond_its_room_and_one_frame() {
+fn output_room_is_exceeded_by_at_most_one_frame() {
     let mut pair = pair_with(9, 1 << 20);
     pair.run().unwrap();
     pair.script.say(stream(0), [memory(10, 19, 19)]);

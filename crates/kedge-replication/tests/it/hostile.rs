@@ -82,7 +82,7 @@ fn message(opaque: u32, body: Body<'_>) -> Vec<u8> {
 }
 
 #[test]
-fn what_a_consumer_did_not_ask_for_ends_the_connection() {
+fn unrequested_message_disconnects_the_consumer() {
     let (mut consumer, sent) = consumer();
     let opaque = stream_opaque(&sent);
     let accepted = reply(Opcode::DcpStreamReq, opaque, Status::Success, &[1; 16]);
@@ -111,7 +111,7 @@ fn what_a_consumer_did_not_ask_for_ends_the_connection() {
 
 /// The events of collections are kept as items of collection 1: a document there would be taken for one of them.
 #[test]
-fn a_key_among_the_events_of_collections_is_refused() {
+fn key_in_the_system_event_namespace_is_rejected() {
     let (mut consumer, sent) = consumer();
     let opaque = stream_opaque(&sent);
     let accepted = reply(Opcode::DcpStreamReq, opaque, Status::Success, &[1; 16]);
@@ -148,7 +148,7 @@ fn a_key_among_the_events_of_collections_is_refused() {
 }
 
 #[test]
-fn a_stream_that_was_not_accepted_says_nothing() {
+fn message_of_an_unaccepted_stream_is_ignored() {
     let (mut consumer, sent) = consumer();
     let opaque = stream_opaque(&sent);
     let advanced = Body::SeqnoAdvanced(SeqnoAdvanced { seqno: Seqno(1) });
@@ -157,7 +157,7 @@ fn a_stream_that_was_not_accepted_says_nothing() {
 }
 
 #[test]
-fn a_producer_that_refuses_what_is_needed_is_left() {
+fn consumer_disconnects_when_a_needed_property_is_refused() {
     let refused = |opcode: Opcode, status: Status| Disconnect::Refused {
         opcode: opcode.wire(),
         status: status.wire(),
@@ -205,7 +205,7 @@ fn a_producer_that_refuses_what_is_needed_is_left() {
 }
 
 #[test]
-fn a_consumer_that_refuses_a_change_is_left() {
+fn producer_disconnects_when_a_change_is_refused() {
     let mut script = Script::new();
     script.say(stream(0), [memory(1, 1, 1), document(1, "a")]);
     let mut pair = Pair::new(script);
@@ -231,7 +231,7 @@ fn a_consumer_that_refuses_a_change_is_left() {
 }
 
 #[test]
-fn acknowledging_more_than_was_sent_opens_no_larger_window() {
+fn excess_buffer_ack_does_not_enlarge_the_window() {
     use kedge_protocol::binary::commands::dcp::{BufferAck, Control};
     let mut producer = producer(OpenFlags::default(), features());
     let mut ask = |body| {
@@ -325,7 +325,7 @@ impl Frame {
 proptest! {
     /// Neither end comes to harm, and the producer goes on serving.
     #[test]
-    fn any_frame_is_survived(frames in vec(frame(), 1..40)) {
+    fn random_frames_do_not_panic(frames in vec(frame(), 1..40)) {
         let mut script = Script::new();
         script.say(stream(0), (1..5).flat_map(|seqno| {
             [memory(seqno, seqno, seqno), document(seqno, "k")]

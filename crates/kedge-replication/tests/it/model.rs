@@ -1,4 +1,4 @@
-//! What clients of any kind see of any history, against what they are to see.
+//! A model test: what any kind of client receives of any history, compared with what it should receive.
 
 use crate::pair::features;
 use crate::script::meta;
@@ -90,12 +90,12 @@ fn deduplicated(run: &[Step]) -> Vec<Step> {
     kept
 }
 
-/// What the source says of what is visible in a snapshot.
+/// The source's knowledge of what is visible in a snapshot.
 #[derive(Clone, Copy, Debug)]
 enum Knows {
     All,
     Nothing,
-    /// As of its middle.
+    /// The visible seqno of the middle of the snapshot.
     Half,
 }
 
@@ -257,7 +257,7 @@ fn check_messages(kind: Kind, mut bytes: &[u8]) -> Vec<u64> {
 
 proptest! {
     #[test]
-    fn each_client_sees_what_it_is_to_see(
+    fn every_kind_of_client_receives_its_view_of_a_history(
         choices in vec((0_usize..6, any::<bool>()), 0..60),
         cuts in vec((1_usize..12, any::<bool>(), knows()), 1..10),
     ) {
@@ -273,7 +273,7 @@ proptest! {
 
 /// A client without SyncWrites and collections never waits for the rest of a snapshot that does not come.
 #[test]
-fn an_old_client_has_all_of_every_snapshot() {
+fn old_client_receives_complete_snapshots() {
     let choices: Vec<(usize, bool)> = (0..40).map(|n| (n % 3 * 2, n % 4 < 2)).collect();
     let cuts = [(1, false), (5, false), (3, true)].map(|(len, disk)| (len, disk, Knows::All));
     let (items, _) = stream_of(&history(&choices), &cuts);

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 pub(crate) const SECOND_NS: u64 = 1_000_000_000;
 const MAX_BODY: usize = 1 << 20;
 
-/// What the bucket says to a request for a stream.
+/// The bucket's answer to a request for a stream.
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
     Open,
@@ -85,14 +85,14 @@ pub(crate) struct Pair {
     pub(crate) todos: Vec<Todo>,
     pub(crate) to_producer: Vec<u8>,
     pub(crate) to_consumer: Vec<u8>,
-    /// What the consumer gave out, as text.
+    /// The events of the consumer, as text.
     pub(crate) events: Vec<String>,
-    /// Whether the consumer works off what it gets at once.
+    /// True if the consumer consumes received data at once.
     pub(crate) consumes: bool,
     pub(crate) unconsumed: usize,
     pub(crate) room: usize,
     pub(crate) filled: Filled,
-    /// How the bytes on their way are cut: so many arrive at once.
+    /// The sizes of the pieces in which bytes arrive.
     pub(crate) cuts: Vec<usize>,
     next_cut: usize,
     see: Option<See>,
@@ -161,7 +161,7 @@ impl Pair {
         }
     }
 
-    /// So much time passes, and both ends hear of it.
+    /// Advances the clock of both ends.
     pub(crate) fn tick(&mut self, ns: u64) {
         self.now_ns += ns;
         let out = &mut self.to_producer;

@@ -1,4 +1,4 @@
-//! What a client may ask a producer, and what it is told.
+//! Requests of a client to a producer, and the replies.
 
 use crate::pair::{features, history, producer, producer_config};
 use crate::script::{Script, document, memory, stream};
@@ -86,7 +86,7 @@ fn ready_producer(features: Features) -> Producer {
 }
 
 #[test]
-fn flags_of_open_are_taken_or_refused() {
+fn dcp_open_flags_are_accepted_or_rejected() {
     let xattrs = OpenFlags::XATTRS.0;
     for (flags, expected) in [
         (0x1, None),
@@ -129,7 +129,7 @@ fn flags_of_open_are_taken_or_refused() {
 }
 
 #[test]
-fn each_setting_is_taken_or_refused() {
+fn dcp_control_keys_are_accepted_or_rejected() {
     let (ok, no) = (Status::Success, Status::Invalid);
     let long_name = "n".repeat(1_000);
     for (key, value, expected) in [
@@ -222,7 +222,7 @@ fn stream_ids_and_sync_writes_exclude_each_other() {
 }
 
 #[test]
-fn a_stream_is_asked_for_with_all_that_was_said() {
+fn stream_request_carries_all_fields_to_the_source() {
     let mut producer = ready_producer(features());
     assert_eq!(
         set(&mut producer, "enable_sync_writes", "true"),
@@ -277,7 +277,7 @@ fn a_stream_is_asked_for_with_all_that_was_said() {
 }
 
 #[test]
-fn a_stream_that_cannot_be_is_refused() {
+fn invalid_stream_request_is_rejected() {
     let json = |filter: &'static str| request(filter.as_bytes());
     let numbers = |start, end, (snap_start, snap_end)| StreamRequest {
         start: Seqno(start),
@@ -324,7 +324,7 @@ fn a_stream_that_cannot_be_is_refused() {
 }
 
 #[test]
-fn attributes_and_collections_want_noops() {
+fn xattrs_and_collections_require_noops() {
     let legacy = features().without(Feature::Collections);
     for (flags, features, wants) in [
         (OpenFlags::default(), features(), true),
@@ -342,7 +342,7 @@ fn attributes_and_collections_want_noops() {
 }
 
 #[test]
-fn a_stream_is_there_once() {
+fn duplicate_stream_is_rejected() {
     let mut producer = ready_producer(features());
     let body = Body::StreamRequest(request(b""));
     ask(&mut producer, head(0), body);
@@ -365,7 +365,7 @@ fn a_stream_is_there_once() {
 }
 
 #[test]
-fn a_vbucket_may_have_several_streams_with_ids() {
+fn vbucket_may_have_several_streams_with_stream_ids() {
     let mut producer = ready_producer(features());
     set(&mut producer, "enable_stream_id", "true");
     let with_id = |sid| {
@@ -419,7 +419,7 @@ fn a_vbucket_may_have_several_streams_with_ids() {
 }
 
 #[test]
-fn a_connection_has_no_more_streams_than_it_may() {
+fn streams_per_connection_are_limited() {
     let mut producer = ready_producer(features());
     let body = Body::StreamRequest(request(b""));
     for vb in 0..DCP_STREAMS_MAX as u16 {
@@ -438,7 +438,7 @@ fn a_connection_has_no_more_streams_than_it_may() {
 }
 
 #[test]
-fn closing_a_stream_that_is_not_there_is_said() {
+fn closing_a_missing_stream_is_an_error() {
     let mut producer = ready_producer(features());
     let (_, status) = ask(&mut producer, head(0), Body::CloseStream);
     assert_eq!(status, Some(Status::KeyNotFound));
@@ -448,7 +448,7 @@ fn closing_a_stream_that_is_not_there_is_said() {
 }
 
 #[test]
-fn who_closes_a_stream_may_want_to_see_its_end() {
+fn stream_end_after_close_is_sent_on_request() {
     for wanted in [false, true] {
         let mut producer = ready_producer(features());
         let value = wanted.to_string();
@@ -469,7 +469,7 @@ fn who_closes_a_stream_may_want_to_see_its_end() {
 }
 
 #[test]
-fn failover_logs_are_looked_up() {
+fn failover_log_request_is_answered() {
     let mut producer = ready_producer(features());
     let (todo, status) = ask(&mut producer, head(3), Body::GetFailoverLog);
     let lookup = Todo::FailoverLog {
@@ -489,7 +489,7 @@ fn failover_logs_are_looked_up() {
 }
 
 #[test]
-fn a_refused_stream_has_the_map_or_the_seqno() {
+fn refused_stream_reply_has_the_map_or_the_rollback_seqno() {
     let mut producer = ready_producer(features());
     let body = Body::StreamRequest(request(b""));
     ask(&mut producer, head(0), body);
@@ -514,7 +514,7 @@ fn a_refused_stream_has_the_map_or_the_seqno() {
 }
 
 #[test]
-fn what_has_no_place_is_refused_with_a_reason() {
+fn unexpected_requests_are_rejected_with_a_reason() {
     let mut producer = ready_producer(features());
     let add = Body::AddStream(AddStream {
         flags: StreamFlags(0),
@@ -554,7 +554,7 @@ fn what_has_no_place_is_refused_with_a_reason() {
 
 /// A replica that went back may still have something on its way that it had prepared before.
 #[test]
-fn what_was_not_sent_cannot_be_acknowledged() {
+fn seqno_ack_beyond_the_sent_seqno_is_rejected() {
     let mut producer = ready_producer(features());
     set(&mut producer, "enable_sync_writes", "true");
     set(&mut producer, "consumer_name", "n_1");
@@ -587,7 +587,7 @@ fn what_was_not_sent_cannot_be_acknowledged() {
 }
 
 #[test]
-fn a_client_gets_only_what_it_knows() {
+fn replies_are_limited_to_the_features_of_the_client() {
     // Without JSON there is no reason, and without XERROR no status that is new.
     let plain = Features::default();
     let mut producer = producer(OpenFlags::default(), plain);

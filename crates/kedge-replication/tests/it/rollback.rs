@@ -1,4 +1,4 @@
-//! Where a consumer's history parts from a vBucket's, against histories of documents.
+//! Rollback points of consumers, compared with histories of documents.
 //!
 //! A vBucket on branch 1 was followed by a consumer. The branch ended somewhere for the others, who went on with branch 2,
 //! while the vBucket went on by itself for a while. Then the consumer asks one of the others for the rest. Whatever it is
@@ -33,7 +33,7 @@ fn numbered(history: &History) -> impl DoubleEndedIterator<Item = (u64, (u8, boo
         .into_iter()
 }
 
-/// What there is at a seqno.
+/// Returns the documents at a seqno.
 fn documents_at(history: &History, at: u64) -> Documents {
     let mut documents = Documents::new();
     for (seqno, write) in numbered(history).take_while(|(seqno, _)| *seqno <= at) {
@@ -42,7 +42,8 @@ fn documents_at(history: &History, at: u64) -> Documents {
     documents
 }
 
-/// What a disk has behind `start` up to `end`: the newest write of each key, without deletions up to `purged`.
+/// Returns the content of a disk behind `start` up to `end`: the newest write of each key, without deletions up to
+/// `purged`.
 fn on_disk(history: &History, start: u64, end: u64, purged: u64) -> Vec<(u64, (u8, bool))> {
     let mut newest = BTreeMap::new();
     for (seqno, write) in numbered(history).take_while(|(seqno, _)| *seqno <= end) {
@@ -65,7 +66,7 @@ fn follow(mut documents: Documents, other: &History, start: u64, purged: u64) ->
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
     #[test]
-    fn a_consumer_ends_up_with_what_the_other_has(
+    fn rollback_point_leads_to_the_documents_of_the_producer(
         shared in vec((0_u8..5, any::<bool>()), 0..12),
         lost in vec((0_u8..5, any::<bool>()), 0..6),
         new in vec((0_u8..5, any::<bool>()), 0..6),

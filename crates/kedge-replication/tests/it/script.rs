@@ -10,7 +10,7 @@ use kedge_vbucket::{
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// What streams have to say, and how they end.
+/// The scripted steps of streams, and their ends.
 #[derive(Debug, Default)]
 pub(crate) struct Script {
     streams: BTreeMap<StreamId, (VecDeque<StreamItem>, Option<EndReason>)>,

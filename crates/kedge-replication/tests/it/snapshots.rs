@@ -1,4 +1,4 @@
-//! What each kind of client sees of snapshots and documents.
+//! Snapshots and documents as each kind of client sees them.
 
 use crate::pair::{features, history, producer};
 use crate::script::{
@@ -172,7 +172,7 @@ fn legacy() -> Features {
 }
 
 #[test]
-fn a_replica_sees_all_and_others_what_clients_may_see() {
+fn replica_receives_prepares_and_other_clients_do_not() {
     let items = [
         memory(1, 3, 1),
         document(1, "a"),
@@ -222,7 +222,7 @@ fn a_replica_sees_all_and_others_what_clients_may_see() {
 }
 
 #[test]
-fn a_client_without_collections_gets_nothing_more_when_the_default_one_is_dropped() {
+fn stream_without_collections_ends_when_the_default_collection_is_dropped() {
     let items = [
         memory(1, 4, 4),
         document(1, "a"),
@@ -256,7 +256,7 @@ fn a_client_without_collections_gets_nothing_more_when_the_default_one_is_droppe
 }
 
 #[test]
-fn a_snapshot_whose_last_change_is_not_for_the_client_is_closed() {
+fn seqno_advanced_closes_a_snapshot_with_an_invisible_end() {
     // The source does not know what is visible.
     let unsaid = |start, end| match memory(start, end, 0) {
         StreamItem::Marker(snapshot) => StreamItem::Marker(Snapshot {
@@ -299,7 +299,7 @@ fn a_snapshot_whose_last_change_is_not_for_the_client_is_closed() {
 
 /// A replica in the middle of a snapshot does not know what else will be visible in it.
 #[test]
-fn more_may_be_visible_than_the_source_knew() {
+fn marker_is_repeated_when_more_is_visible_than_announced() {
     let items = [
         disk(1, 9, 2),
         document(2, "a"),
@@ -327,7 +327,7 @@ fn more_may_be_visible_than_the_source_knew() {
 }
 
 #[test]
-fn streams_that_send_what_is_on_the_disk_are_counted() {
+fn backfilling_streams_are_counted() {
     let mut client = Client::new(OpenFlags::default(), features(), &[]);
     let backfilling = |client: &Client| client.producer.figures().backfilling;
     client.sees(&[disk(1, 9, 9), document(2, "a")]);
@@ -341,7 +341,7 @@ fn streams_that_send_what_is_on_the_disk_are_counted() {
 }
 
 #[test]
-fn a_filter_leaves_out_what_it_does_not_name() {
+fn filtered_stream_leaves_out_other_collections() {
     let items = [
         memory(1, 3, 3),
         in_collection(0, 1, "a"),
@@ -380,7 +380,7 @@ fn a_filter_leaves_out_what_it_does_not_name() {
 }
 
 #[test]
-fn markers_have_the_version_that_the_client_knows() {
+fn snapshot_marker_version_depends_on_the_client() {
     let items = [disk(1, 4, 3), memory(5, 6, 6)];
     for (controls, expected) in [
         (&[][..], ["1..3 0x6", "5..6 0x1"]),
@@ -419,7 +419,7 @@ fn markers_have_the_version_that_the_client_knows() {
 }
 
 #[test]
-fn deletions_are_told_as_the_client_wants() {
+fn deletions_are_encoded_as_the_client_asked() {
     let items = [
         memory(1, 2, 2),
         tombstone(1, "a", Deletion::Explicit),
@@ -452,7 +452,7 @@ fn deletions_are_told_as_the_client_wants() {
 }
 
 #[test]
-fn who_begins_anew_may_do_without_deletions() {
+fn initial_backfill_may_skip_deletions() {
     let items = [
         disk(1, 3, 3),
         document(1, "a"),
@@ -481,7 +481,7 @@ fn who_begins_anew_may_do_without_deletions() {
 }
 
 #[test]
-fn a_stream_ends_with_its_reason() {
+fn stream_end_carries_its_reason() {
     for reason in [EndReason::Ok, EndReason::StateChanged, EndReason::Rollback] {
         let mut client = Client::new(OpenFlags::default(), features(), &[]);
         client.script.end(stream(0), reason);
@@ -495,7 +495,7 @@ fn a_stream_ends_with_its_reason() {
 
 /// A source that breaks its word, or a stored value that is not what it says: nothing wrong is sent, the stream ends.
 #[test]
-fn what_cannot_be_sent_ends_the_stream() {
+fn unsendable_change_ends_the_stream() {
     let broken = {
         let meta = ItemMeta {
             datatype: Datatype::SNAPPY,
@@ -521,7 +521,7 @@ fn what_cannot_be_sent_ends_the_stream() {
 }
 
 #[test]
-fn how_often_a_document_is_used_is_told_to_those_that_know_it() {
+fn access_frequency_is_sent_to_clients_that_know_it() {
     let nru = |controls: &[(&str, &str)]| {
         let mut client = Client::new(OpenFlags::default(), features(), controls);
         client
@@ -543,7 +543,7 @@ fn how_often_a_document_is_used_is_told_to_those_that_know_it() {
 
 /// Snapshots in which a key may stand twice did not say so.
 #[test]
-fn the_marker_says_that_a_key_may_stand_in_it_twice() {
+fn marker_flags_possible_duplicates() {
     let features = Features::of(&[Feature::Xerror]);
     let mut client = Client::new(OpenFlags::PRODUCER, features, &[]);
     let marker = |snapshot: StreamItem, repeats_keys| match snapshot {

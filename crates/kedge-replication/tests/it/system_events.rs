@@ -1,4 +1,4 @@
-//! What consumers hear of collections that come, change and go.
+//! Events about collections as consumers see them.
 
 use crate::pair::features;
 use crate::script::{document, in_collection, memory};
@@ -63,7 +63,7 @@ fn heard(mut bytes: &[u8]) -> Vec<Heard> {
 }
 
 #[test]
-fn flatbuffers_are_those_of_files_and_tell_of_settings_too() {
+fn flatbuffer_events_equal_those_of_files_and_include_settings() {
     let controls = [("flatbuffers_system_events", "true")];
     let mut client = Client::asking(OpenFlags::default(), features(), &controls, b"", 0);
     let (scope, collection) = (ScopeId(9), CollectionId(0x1234));
@@ -133,7 +133,7 @@ fn flatbuffers_are_those_of_files_and_tell_of_settings_too() {
 }
 
 #[test]
-fn without_flatbuffers_settings_that_change_are_no_event() {
+fn modified_collection_is_sent_only_with_flatbuffers() {
     for controls in [&[][..], &[("flatbuffers_system_events", "false")]] {
         let mut client = Client::asking(OpenFlags::default(), features(), controls, b"", 0);
         let heard = heard(&client.gets(&history()));

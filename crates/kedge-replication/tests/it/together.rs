@@ -61,7 +61,7 @@ fn pair_with_everything() -> (Pair, Vec<&'static str>) {
 }
 
 #[test]
-fn what_a_stream_says_arrives_however_the_bytes_are_cut() {
+fn stream_arrives_unchanged_for_any_split_of_the_bytes() {
     let (mut pair, events) = pair_with_everything();
     pair.check(&events);
     assert!(pair.consumer.is_open());
@@ -79,7 +79,7 @@ fn what_a_stream_says_arrives_however_the_bytes_are_cut() {
 proptest! {
     /// Cuts, room and the size of what the source gives at once change nothing.
     #[test]
-    fn pieces_do_not_matter(
+    fn received_events_do_not_depend_on_the_split_of_the_bytes(
         cuts in prop::collection::vec(1_usize..300, 1..20),
         step in 1_usize..20,
         room in 1_usize..500,
@@ -128,7 +128,7 @@ fn with_xattrs(of: StreamItem) -> StreamItem {
 }
 
 #[test]
-fn documents_arrive_as_they_are() {
+fn documents_arrive_unchanged() {
     let mut script = Script::new();
     let items = [
         memory(1, 8, 7),
@@ -175,7 +175,7 @@ fn documents_arrive_as_they_are() {
 }
 
 #[test]
-fn a_consumer_is_told_to_go_back_or_that_there_is_nothing() {
+fn consumer_reports_rollbacks_and_refused_streams() {
     let mut script = Script::new();
     script.say(stream(1), [memory(6, 6, 6), document(6, "a")]);
     let mut pair = Pair::new(script);
@@ -198,7 +198,7 @@ fn a_consumer_is_told_to_go_back_or_that_there_is_nothing() {
 }
 
 #[test]
-fn a_takeover_waits_for_each_answer() {
+fn takeover_waits_for_each_set_vbucket_state_reply() {
     let mut script = Script::new();
     let items = [
         memory(1, 1, 1),
@@ -232,7 +232,7 @@ fn a_takeover_waits_for_each_answer() {
 }
 
 #[test]
-fn a_takeover_that_is_refused_ends_the_connection() {
+fn refused_takeover_disconnects() {
     let mut script = Script::new();
     script.say(stream(0), [StreamItem::State(VbState::Pending)]);
     let mut pair = Pair::new(script);
@@ -251,7 +251,7 @@ fn a_takeover_that_is_refused_ends_the_connection() {
 }
 
 #[test]
-fn a_consumer_takes_over_only_what_it_asked_for_and_in_order() {
+fn consumer_accepts_only_requested_takeovers_in_order() {
     for (flags, state, status) in [
         (StreamFlags::default(), VbState::Pending, 0x83),
         (StreamFlags::default(), VbState::Active, 0x83),
@@ -272,7 +272,7 @@ fn a_consumer_takes_over_only_what_it_asked_for_and_in_order() {
 }
 
 #[test]
-fn prepares_are_acknowledged() {
+fn seqno_acks_reach_the_producer() {
     let mut script = Script::new();
     script.say(stream(0), [memory(1, 1, 0), prepare(1, "a")]);
     let mut pair = Pair::new(script);
@@ -296,7 +296,7 @@ fn prepares_are_acknowledged() {
 }
 
 #[test]
-fn a_stream_that_was_given_up_says_nothing_more() {
+fn closed_stream_returns_no_more_events() {
     let mut script = Script::new();
     script.say(stream(0), [memory(1, 2, 2), document(1, "a")]);
     let mut pair = Pair::new(script);
@@ -333,7 +333,7 @@ fn a_stream_that_was_given_up_says_nothing_more() {
 }
 
 #[test]
-fn a_long_name_counts_by_its_end() {
+fn long_connection_name_is_shortened_to_its_end() {
     let name = format!("replication:{}->n_1:default", "n".repeat(300));
     let end = name.as_bytes()[name.len() - 200..].to_vec();
     let config = ConsumerConfig {
@@ -346,7 +346,7 @@ fn a_long_name_counts_by_its_end() {
 }
 
 #[test]
-fn streams_take_turns() {
+fn streams_are_served_round_robin() {
     let mut script = Script::new();
     for vb in 0..3 {
         let documents = (1..=500).map(|seqno| document(seqno, "k"));

@@ -25,7 +25,7 @@ fn end(upto: u64) -> StreamItem {
 }
 
 #[test]
-fn what_has_no_order_begins_and_ends_and_the_order_goes_on_behind_it() {
+fn oso_snapshot_is_followed_by_changes_in_seqno_order() {
     let items = [
         BEGIN,
         document(5, "a"),
@@ -60,7 +60,7 @@ fn what_has_no_order_begins_and_ends_and_the_order_goes_on_behind_it() {
 }
 
 #[test]
-fn nothing_advances_when_the_last_change_was_sent_or_nothing_is_there() {
+fn oso_snapshot_sends_no_superfluous_seqno_advanced() {
     let mut client = client("true_with_seqno_advanced", OpenFlags::default());
     let items = [BEGIN, document(7, "a"), document(3, "b"), end(7)];
     assert_eq!(client.sees(&items).len(), 4);
@@ -70,7 +70,7 @@ fn nothing_advances_when_the_last_change_was_sent_or_nothing_is_there() {
 }
 
 #[test]
-fn a_collection_that_was_dropped_meanwhile_ends_the_stream_behind_the_end() {
+fn stream_ends_after_the_oso_snapshot_when_its_collection_was_dropped() {
     let dropped = dropped(6, CollectionId::DEFAULT);
     let mut client = client("true", OpenFlags::default());
     assert_eq!(
@@ -84,15 +84,15 @@ fn a_collection_that_was_dropped_meanwhile_ends_the_stream_behind_the_end() {
     );
 }
 
-/// What came of a snapshot without order.
+/// The received parts of an out-of-order snapshot.
 #[derive(Debug, Default)]
 struct Got {
     seqnos: Vec<u64>,
     advanced: Option<u64>,
-    /// What came behind it.
+    /// The seqnos received after it.
     ordered: Vec<u64>,
     marker: Option<(u64, u64)>,
-    /// Whether it has begun, and ended.
+    /// True if it has begun, and true if it has ended.
     state: (bool, bool),
 }
 
@@ -142,7 +142,7 @@ fn at(seqno: u64, is_wanted: bool) -> StreamItem {
 
 proptest! {
     #[test]
-    fn a_client_has_all_that_it_asked_for_in_any_order_then_all_that_comes(
+    fn oso_stream_delivers_each_document_once_then_all_changes(
         order in Just((1_u64..60).collect::<Vec<_>>()).prop_shuffle(),
         wanted in vec(any::<bool>(), 60),
         behind in vec(any::<bool>(), 1..20),

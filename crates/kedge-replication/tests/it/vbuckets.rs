@@ -232,7 +232,7 @@ impl Nodes {
             .fill(now_ns, queue, &mut self.to_consumer, room);
     }
 
-    /// So many bytes arrive on each side; what is a whole frame is worked off.
+    /// Delivers so many bytes on each side, and processes whole frames.
     fn arrive(&mut self, len: usize) {
         let now_ns = self.now.mono_ns;
         let (mut at, out) = (0, &mut self.to_consumer);
@@ -375,7 +375,7 @@ fn action() -> impl Strategy<Value = Action> {
 
 proptest! {
     #[test]
-    fn a_replica_is_what_its_active_is_when_all_is_quiet(
+    fn replica_equals_its_active_when_idle(
         actions in vec(action(), 0..150),
         collections in any::<bool>(),
         buffer_bytes in prop::sample::select(vec![1_u32, 300, 1 << 20]),
