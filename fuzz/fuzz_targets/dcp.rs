@@ -3,13 +3,13 @@
 #![no_main]
 
 use kedge_protocol::binary::commands::dcp::{
-    AddStreamReply, Body, Message, Open, OpenFlags, ParsePeer, PeerFrame, StreamFilter,
+    AddStreamReply, DcpBody, DcpMessage, DcpOpen, OpenFlags, ParsePeer, PeerFrame, StreamFilter,
     StreamReply, SystemEventPayload, parse_peer,
 };
 use kedge_protocol::binary::{Feature, Features, HEADER_BYTES, Request};
 use kedge_replication::{
     Consumer, ConsumerConfig, Producer, ProducerConfig, Source, SourceState, StreamFlags, StreamId,
-    StreamItem, Todo,
+    StreamItem, ProducerAction,
 };
 use kedge_types::{Seqno, VbId, VbUuid};
 use kedge_vbucket::{FailoverTable, NodeName, Resume};
@@ -19,7 +19,7 @@ const MAX_BODY: usize = 1 << 16;
 
 /// A message that was read is written again, and must be read as the same.
 fn check_request(request: &Request<'_>) {
-    let Ok(message) = Message::decode(request) else {
+    let Ok(message) = DcpMessage::decode(request) else {
         return;
     };
     let mut bytes = Vec::new();
@@ -32,20 +32,20 @@ fn check_request(request: &Request<'_>) {
         panic!("what was written is a request");
     };
     assert_eq!(consumed, bytes.len());
-    assert_eq!(Message::decode(&again), Ok(message));
+    assert_eq!(DcpMessage::decode(&again), Ok(message));
     match message.body {
-        Body::StreamRequest(request) => {
+        DcpBody::StreamRequest(request) => {
             if let Ok(filter) = StreamFilter::parse(request.filter) {
                 assert_eq!(StreamFilter::parse(&filter.to_value()), Ok(filter));
             }
         }
-        Body::Open(open) => {
+        DcpBody::Open(open) => {
             let _ = open.consumer_name();
         }
-        Body::SystemEvent(event) => {
+        DcpBody::SystemEvent(event) => {
             let _ = SystemEventPayload::parse(&event);
         }
-        Body::CacheTransfer(transfer) => assert!(transfer.documents().count() > 0),
+        DcpBody::CacheTransfer(transfer) => assert!(transfer.documents().count() > 0),
         _ => {}
     }
 }
@@ -62,7 +62,7 @@ impl Source for Nothing {
 }
 
 fn producer() -> Producer {
-    let open = Open {
+    let open = DcpOpen {
         flags: OpenFlags::PRODUCER.union(OpenFlags::XATTRS),
         name: b"fuzz",
         value: b"",
@@ -102,7 +102,7 @@ fn take(producer: &mut Producer, consumer: &mut Consumer, now_ns: u64, frame: &P
         PeerFrame::Request(request) => producer.on_request(now_ns, request, out),
         PeerFrame::Reply(reply) => producer.on_reply(now_ns, reply),
     };
-    if let Ok(Todo::OpenStream(id, _)) = todo {
+    if let Ok(ProducerAction::OpenStream(id, _)) = todo {
         producer.stream_opened(now_ns, id, &FailoverTable::new(VbUuid(1)), out);
     }
     producer.fill(now_ns, &mut Nothing, out, 1 << 10);

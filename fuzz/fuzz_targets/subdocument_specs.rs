@@ -2,7 +2,7 @@
 //! specs; either all is done or nothing, and a document stays one that can be taken apart.
 #![no_main]
 
-use kedge_protocol::binary::commands::subdoc::{Spec, SubdocMulti};
+use kedge_protocol::binary::commands::subdoc::{SubdocSpec, SubdocMulti};
 use kedge_protocol::binary::{Opcode, Parse, RequestWriter, parse_frame};
 use kedge_subdoc::{Mutation, Surroundings, check, lookup};
 use kedge_types::{Cas, Datatype, Seqno, Status, VbUuid, XattrsBuf};
@@ -38,7 +38,7 @@ fn document(body: &[u8], is_deleted: bool) -> Item {
     Item::new(&meta, b"\0k", &[&xattrs.section(), body])
 }
 
-fn look(item: &Item, specs: &[Spec<'_>]) {
+fn look(item: &Item, specs: &[SubdocSpec<'_>]) {
     let mut count = 0;
     let found = &mut |status: Status, value: &[u8]| {
         count += 1;
@@ -92,7 +92,7 @@ fuzz_target!(|input: (bool, bool, bool, &[u8], &[u8], &[u8])| {
     let Ok(multi) = SubdocMulti::decode(&request) else {
         return;
     };
-    let specs: Vec<Spec<'_>> = multi.specs.collect();
+    let specs: Vec<SubdocSpec<'_>> = multi.specs.collect();
     assert!((1..=16).contains(&specs.len()));
     if check(specs.iter().copied()).is_err() {
         return;

@@ -5,7 +5,7 @@ use crate::trace::note;
 use kedge_bucket::{ApplyError, Bucket, VbState};
 use kedge_protocol::binary::Feature;
 use kedge_protocol::binary::commands::dcp::{ParsePeer, StreamFlags, parse_peer};
-use kedge_replication::{Consumer, ConsumerConfig, Event};
+use kedge_replication::{Consumer, ConsumerConfig, ConsumerEvent};
 use kedge_types::{Seqno, Status, VbId};
 use kedge_vbucket::{NodeName, Received};
 use parking_lot::Mutex;
@@ -156,10 +156,10 @@ impl Following {
         Ok(())
     }
 
-    fn on_event(&mut self, now_ns: u64, event: Event, bytes: usize, out: &mut Vec<u8>) {
+    fn on_event(&mut self, now_ns: u64, event: ConsumerEvent, bytes: usize, out: &mut Vec<u8>) {
         let done = match event {
-            Event::Nothing => Ok(()),
-            Event::Begins { vb, from, failover } => {
+            ConsumerEvent::Nothing => Ok(()),
+            ConsumerEvent::Begins { vb, from, failover } => {
                 let (node, peer, branch) = (&self.node, &self.peer, failover.entries().first());
                 note!(
                     node,
@@ -168,7 +168,7 @@ impl Following {
                 let begun = self.bucket.dcp().stream_begins(vb, &from, failover);
                 begun.map_err(|error| (vb, error))
             }
-            Event::Rollback { vb, to } => {
+            ConsumerEvent::Rollback { vb, to } => {
                 note!(
                     self.node,
                     "vBucket {vb}: goes back to {to}, says {}",
@@ -177,7 +177,7 @@ impl Following {
                 self.roll_back(vb, to);
                 Ok(())
             }
-            Event::Refused { vb, status } => {
+            ConsumerEvent::Refused { vb, status } => {
                 note!(
                     self.node,
                     "vBucket {vb}: {} refuses a stream: {status:#x}",
@@ -186,7 +186,7 @@ impl Following {
                 self.try_again(now_ns, vb);
                 Ok(())
             }
-            Event::Snapshot { vb, snapshot } => {
+            ConsumerEvent::Snapshot { vb, snapshot } => {
                 let (kind, start, end) = (snapshot.kind, snapshot.start, snapshot.end);
                 note!(
                     self.node,
@@ -195,10 +195,10 @@ impl Following {
                 let begun = self.bucket.dcp().receive_snapshot(vb, snapshot);
                 begun.map_err(|error| (vb, error))
             }
-            Event::Received { vb, received } => {
+            ConsumerEvent::Received { vb, received } => {
                 return self.take(now_ns, vb, received, bytes, out);
             }
-            Event::SetState { vb, state } => {
+            ConsumerEvent::SetState { vb, state } => {
                 note!(
                     self.node,
                     "vBucket {vb}: is to be {state:?}, says {}",
@@ -207,7 +207,7 @@ impl Following {
                 self.begin_state(vb, state);
                 Ok(())
             }
-            Event::Ended { vb, reason } => {
+            ConsumerEvent::Ended { vb, reason } => {
                 note!(
                     self.node,
                     "vBucket {vb}: stream from {} ends: {reason:?}",

@@ -2,9 +2,11 @@
 
 use crate::trace::note;
 use kedge_bucket::{Bucket, StreamConnection, StreamNotify, StreamRefused, Streams};
-use kedge_protocol::binary::commands::dcp::{Body, Message, ParsePeer, PeerFrame, parse_peer};
+use kedge_protocol::binary::commands::dcp::{
+    DcpBody, DcpMessage, ParsePeer, PeerFrame, parse_peer,
+};
 use kedge_protocol::binary::{Feature, Features, Request, Response};
-use kedge_replication::{Producer, ProducerConfig, Source as _, Todo};
+use kedge_replication::{Producer, ProducerAction, ProducerConfig, Source as _};
 use kedge_types::{Status, VbId};
 use kedge_vbucket::NodeName;
 use parking_lot::Mutex;
@@ -114,8 +116,8 @@ impl Serving {
         request: &Request<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Closed> {
-        let message = Message::decode(request).map_err(|_| Closed)?;
-        let Body::Open(open) = &message.body else {
+        let message = DcpMessage::decode(request).map_err(|_| Closed)?;
+        let DcpBody::Open(open) = &message.body else {
             return Err(Closed);
         };
         let config = ProducerConfig {
@@ -132,11 +134,16 @@ impl Serving {
         Ok(())
     }
 
-    fn carry_out(&mut self, now_ns: u64, todo: Todo, out: &mut Vec<u8>) -> Result<(), Closed> {
+    fn carry_out(
+        &mut self,
+        now_ns: u64,
+        todo: ProducerAction,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Closed> {
         let (producer, connection) = self.opened.as_mut().ok_or(Closed)?;
         match todo {
-            Todo::Nothing => {}
-            Todo::OpenStream(id, request) => match connection.open_stream(&request) {
+            ProducerAction::Nothing => {}
+            ProducerAction::OpenStream(id, request) => match connection.open_stream(&request) {
                 Ok(opened) => {
                     if let Some(node) = producer.consumer_name() {
                         let (vb, from) = (id.vb, request.start);
@@ -158,15 +165,15 @@ impl Serving {
                     refused.map_err(|_| Closed)?;
                 }
             },
-            Todo::CloseStream(id) => self.streams.close(id),
+            ProducerAction::CloseStream(id) => self.streams.close(id),
             // No node asks for one.
-            Todo::FailoverLog { .. } => return Err(Closed),
-            Todo::Acknowledge { vb, prepared } => {
+            ProducerAction::FailoverLog { .. } => return Err(Closed),
+            ProducerAction::Acknowledge { vb, prepared } => {
                 if let Some(node) = producer.consumer_name() {
                     self.bucket.dcp().acknowledge(node, &[(vb, prepared)]);
                 }
             }
-            Todo::TakeoverAnswered { stream, state } => {
+            ProducerAction::TakeoverAnswered { stream, state } => {
                 note!(
                     self.node,
                     "vBucket {}: is told that the other is {state:?}",

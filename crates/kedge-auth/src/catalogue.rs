@@ -79,7 +79,7 @@ pub(crate) enum Extent {
     Collection,
 }
 
-pub(crate) struct Spec {
+pub(crate) struct RoleSpec {
     pub(crate) kind: RoleKind,
     pub(crate) role: &'static str,
     pub(crate) extent: Extent,
@@ -95,8 +95,8 @@ const fn spec(
     grants: &[Privilege],
     title: &'static str,
     description: &'static str,
-) -> Spec {
-    Spec {
+) -> RoleSpec {
+    RoleSpec {
         kind,
         role,
         extent,
@@ -106,7 +106,7 @@ const fn spec(
     }
 }
 
-static SPECS: [Spec; 22] = {
+static SPECS: [RoleSpec; 22] = {
     use Privilege::{
         Access, Buckets, Collections, Flush, Inspect, InspectUsers, Manage, Read, ReadSystem,
         Settings, Stats, Stream, Users, Write, WriteMeta, WriteSystem,
@@ -172,12 +172,12 @@ static SPECS: [Spec; 22] = {
 };
 
 /// All rows: of what is here, then of services that are not.
-pub(crate) fn specs() -> impl Iterator<Item = &'static Spec> {
+pub(crate) fn specs() -> impl Iterator<Item = &'static RoleSpec> {
     SPECS.iter().chain(&SERVICES)
 }
 
 impl RoleKind {
-    pub(crate) fn spec(self) -> &'static Spec {
+    pub(crate) fn spec(self) -> &'static RoleSpec {
         specs()
             .find(|spec| spec.kind == self)
             .expect("every role is in the table")

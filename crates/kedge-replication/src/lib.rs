@@ -48,12 +48,13 @@ mod request;
 mod rollback;
 mod source;
 
-pub use consumer::{Consumer, ConsumerConfig, ConsumerFigures, Event, Step};
+pub use consumer::{Consumer, ConsumerConfig, ConsumerEvent, ConsumerFigures, ConsumerStep};
 pub use disconnect::Disconnect;
 pub use filter::Filter;
 pub use kedge_protocol::binary::commands::dcp::{EndReason, StreamFlags};
 pub use producer::{
-    Filled, Producer, ProducerConfig, ProducerFigures, Refusal, StreamFigures, Todo,
+    FillResult, Producer, ProducerAction, ProducerConfig, ProducerFigures, ProducerStreamFigures,
+    RequestRejection,
 };
 pub use request::{StreamId, StreamRequest};
 pub use rollback::rollback_point;

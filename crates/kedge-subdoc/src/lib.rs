@@ -7,7 +7,7 @@
 //! # Example
 //!
 //! ```
-//! use kedge_protocol::binary::commands::subdoc::{PathFlags, Spec, SubdocOp};
+//! use kedge_protocol::binary::commands::subdoc::{PathFlags, SubdocOp, SubdocSpec};
 //! use kedge_subdoc::{Surroundings, lookup};
 //! use kedge_types::{Cas, Datatype, Expiry, RevSeqno, Seqno, Status, VbUuid};
 //! use kedge_vbucket::{Item, ItemMeta};
@@ -24,7 +24,7 @@
 //! };
 //! let item = Item::new(&meta, b"\0order-17", &[br#"{"items": ["tea", "milk"]}"#]);
 //!
-//! let spec = |op, path| Spec { op, flags: PathFlags::NONE, path, value: b"" };
+//! let spec = |op, path| SubdocSpec { op, flags: PathFlags::NONE, path, value: b"" };
 //! let specs = [spec(SubdocOp::Get, &b"items[0]"[..]), spec(SubdocOp::Get, b"price")];
 //! let around = Surroundings { uuid: VbUuid(1), unix_secs: 1_700_000_000 };
 //! let mut found = Vec::new();

@@ -5,7 +5,7 @@ use crate::virtual_xattrs::{Facts, Surroundings, VirtualXattr, table_of_contents
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kedge_json::{Answer, Ask, Path, SubdocError, ask_all};
-use kedge_protocol::binary::commands::subdoc::{PathFlags, Spec, SubdocOp, xattr_key};
+use kedge_protocol::binary::commands::subdoc::{PathFlags, SubdocOp, SubdocSpec, xattr_key};
 use kedge_types::{Cas, Datatype, Status};
 use kedge_vbucket::{Item, Parts};
 use std::borrow::Cow;
@@ -26,12 +26,12 @@ pub fn lookup<'s>(
     item: &Item,
     cas: Cas,
     around: &Surroundings,
-    specs: impl IntoIterator<Item = Spec<'s>>,
+    specs: impl IntoIterator<Item = SubdocSpec<'s>>,
     found: &mut dyn FnMut(Status, &[u8]),
 ) -> Result<(), Status> {
     let parts = Parts::of(item).map_err(|_| Status::Internal)?;
     let facts = Facts::of(item, &parts, cas);
-    let specs: Vec<Spec<'_>> = specs.into_iter().collect();
+    let specs: Vec<SubdocSpec<'_>> = specs.into_iter().collect();
     let mut together = together(&specs, &facts);
     for (at, spec) in specs.iter().enumerate() {
         let looked_up = if spec.is_xattr() {
@@ -51,7 +51,7 @@ pub fn lookup<'s>(
 }
 
 /// What a spec asks of the body, if its path parses.
-fn ask<'s>(spec: &Spec<'s>) -> Option<Ask<'s>> {
+fn ask<'s>(spec: &SubdocSpec<'s>) -> Option<Ask<'s>> {
     let path = Path::parse(spec.path).ok().filter(|_| !spec.is_xattr())?;
     match spec.op {
         SubdocOp::GetCount => Some(Ask::Count(path)),
@@ -63,7 +63,7 @@ fn ask<'s>(spec: &Spec<'s>) -> Option<Ask<'s>> {
 /// What the specs find in a large body, by their numbers: it is gone through once for all of them. Those that are not in
 /// it are looked up one by one.
 fn together<'a>(
-    specs: &[Spec<'_>],
+    specs: &[SubdocSpec<'_>],
     facts: &Facts<'a>,
 ) -> BTreeMap<usize, Result<Cow<'a, [u8]>, SubdocError>> {
     let is_large = facts.body.len() >= TOGETHER_BYTES_MIN && specs.len() > 1;
@@ -83,7 +83,7 @@ fn together<'a>(
     numbers.into_iter().zip(answers).collect()
 }
 
-fn in_body<'a>(spec: &Spec<'_>, facts: &Facts<'a>) -> Result<Cow<'a, [u8]>, Status> {
+fn in_body<'a>(spec: &SubdocSpec<'_>, facts: &Facts<'a>) -> Result<Cow<'a, [u8]>, Status> {
     if facts.deleted {
         return Err(Status::SubdocPathEnoent);
     }
@@ -98,7 +98,7 @@ fn in_body<'a>(spec: &Spec<'_>, facts: &Facts<'a>) -> Result<Cow<'a, [u8]>, Stat
 }
 
 fn in_xattr<'a>(
-    spec: &Spec<'_>,
+    spec: &SubdocSpec<'_>,
     parts: &'a Parts<'_>,
     facts: &Facts<'_>,
     around: &Surroundings,
@@ -125,7 +125,7 @@ fn in_xattr<'a>(
 
 /// What the rest of a path behind the attribute's name is in its value.
 pub(crate) fn in_attribute<'a>(
-    spec: &Spec<'_>,
+    spec: &SubdocSpec<'_>,
     key: &[u8],
     text: &'a [u8],
 ) -> Result<Cow<'a, [u8]>, Status> {

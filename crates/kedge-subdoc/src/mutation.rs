@@ -8,7 +8,9 @@ use crate::spec::OwnedSpec;
 use crate::status::status_of;
 use crate::virtual_xattrs::{Facts, Surroundings};
 use kedge_json::{Edit, Edited, Path, SubdocError, edit, get, is_json, parse_delta};
-use kedge_protocol::binary::commands::subdoc::{DocFlags, PathFlags, Spec, SubdocOp, xattr_key};
+use kedge_protocol::binary::commands::subdoc::{
+    DocFlags, PathFlags, SubdocOp, SubdocSpec, xattr_key,
+};
 use kedge_types::{
     Cas, Datatype, DocKey, Expiry, RevSeqno, Seqno, Status, VbUuid, XattrsBuf, check_xattr_sizes,
 };
@@ -42,7 +44,7 @@ pub struct Reply {
 impl Mutation {
     /// A mutation with these specs, which [`crate::check`] has accepted.
     #[must_use]
-    pub fn new<'s>(specs: impl IntoIterator<Item = Spec<'s>>, flags: DocFlags) -> Self {
+    pub fn new<'s>(specs: impl IntoIterator<Item = SubdocSpec<'s>>, flags: DocFlags) -> Self {
         Self {
             specs: specs.into_iter().map(OwnedSpec::from).collect(),
             flags,
@@ -267,7 +269,7 @@ impl Draft {
     /// Runs one spec. Gives the value that it returns.
     fn apply(
         &mut self,
-        spec: &Spec<'_>,
+        spec: &SubdocSpec<'_>,
         expansions: &Expansions<'_>,
         exists: bool,
     ) -> Result<Option<Vec<u8>>, Status> {
@@ -309,7 +311,7 @@ impl Draft {
     }
 
     /// What the path of a spec names in an attribute.
-    fn xattr_value(&self, spec: &Spec<'_>) -> Result<Vec<u8>, Status> {
+    fn xattr_value(&self, spec: &SubdocSpec<'_>) -> Result<Vec<u8>, Status> {
         let key = xattr_key(spec.path)?;
         let text = self.xattrs.get(key).ok_or(Status::SubdocPathEnoent)?;
         let value = in_attribute(spec, key, text)?;
@@ -319,7 +321,11 @@ impl Draft {
         }
     }
 
-    fn edit_body(&mut self, spec: &Spec<'_>, makes_parents: bool) -> Result<Option<i64>, Status> {
+    fn edit_body(
+        &mut self,
+        spec: &SubdocSpec<'_>,
+        makes_parents: bool,
+    ) -> Result<Option<i64>, Status> {
         if self.deleted {
             return Err(Status::SubdocDeletedDocumentCantHaveValue);
         }
@@ -335,7 +341,7 @@ impl Draft {
     /// The attribute is changed as a member of an object that has nothing else.
     fn edit_xattr(
         &mut self,
-        spec: &Spec<'_>,
+        spec: &SubdocSpec<'_>,
         expansions: &Expansions<'_>,
         makes_parents: bool,
     ) -> Result<Option<i64>, Status> {
@@ -359,7 +365,7 @@ impl Draft {
     /// The value of a spec on an attribute, as JSON.
     fn value_of(
         &mut self,
-        spec: &Spec<'_>,
+        spec: &SubdocSpec<'_>,
         expansions: &Expansions<'_>,
     ) -> Result<Vec<u8>, Status> {
         if spec.flags.contains(PathFlags::EXPAND_MACROS) {

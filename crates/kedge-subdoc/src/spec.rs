@@ -2,7 +2,7 @@
 
 use crate::macros::Macro;
 use crate::virtual_xattrs::VirtualXattr;
-use kedge_protocol::binary::commands::subdoc::{PathFlags, Spec, SubdocOp, xattr_key};
+use kedge_protocol::binary::commands::subdoc::{PathFlags, SubdocOp, SubdocSpec, xattr_key};
 use kedge_types::Status;
 
 /// A spec with its own bytes.
@@ -14,8 +14,8 @@ pub struct OwnedSpec {
     value: Box<[u8]>,
 }
 
-impl From<Spec<'_>> for OwnedSpec {
-    fn from(spec: Spec<'_>) -> Self {
+impl From<SubdocSpec<'_>> for OwnedSpec {
+    fn from(spec: SubdocSpec<'_>) -> Self {
         Self {
             op: spec.op,
             flags: spec.flags,
@@ -28,8 +28,8 @@ impl From<Spec<'_>> for OwnedSpec {
 impl OwnedSpec {
     /// The spec.
     #[must_use]
-    pub fn get(&self) -> Spec<'_> {
-        Spec {
+    pub fn get(&self) -> SubdocSpec<'_> {
+        SubdocSpec {
             op: self.op,
             flags: self.flags,
             path: &self.path,
@@ -48,7 +48,7 @@ impl OwnedSpec {
 ///
 /// # Errors
 /// `SubdocXattrUnknownVattr`, `SubdocXattrUnknownMacro`, `SubdocXattrUnknownVattrMacro`.
-pub fn check<'s>(specs: impl IntoIterator<Item = Spec<'s>>) -> Result<(), Status> {
+pub fn check<'s>(specs: impl IntoIterator<Item = SubdocSpec<'s>>) -> Result<(), Status> {
     for spec in specs {
         if !spec.is_xattr() {
             continue;

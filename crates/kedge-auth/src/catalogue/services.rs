@@ -2,7 +2,7 @@
 //!
 //! Tools and SDKs give them to users who need them elsewhere, and expect to read back what they gave.
 
-use super::{Extent, RoleKind, Spec, spec};
+use super::{Extent, RoleKind, RoleSpec, spec};
 use crate::privilege::Privilege;
 
 /// A row: name, where it can hold, title, and what it is for elsewhere.
@@ -23,7 +23,7 @@ macro_rules! service {
 }
 
 #[rustfmt::skip]
-pub(super) static SERVICES: [Spec; 36] = [
+pub(super) static SERVICES: [RoleSpec; 36] = [
     service!("eventing_admin", Node, "Eventing Full Admin",
         "Manages all functions that react to changes of documents."),
     service!("eventing_manage_functions", Scope, "Manage Scope Eventing Functions",

@@ -7,7 +7,7 @@ use kedge_bucket::Received;
 use kedge_bucket::{ApplyError, Bucket, RolledBack, VbState};
 use kedge_node::coordination::{PeerAddress, StreamPhase, StreamStatus};
 use kedge_node::inbox::Inbox;
-use kedge_replication::{Consumer, Event, StreamFlags};
+use kedge_replication::{Consumer, ConsumerEvent, StreamFlags};
 use kedge_types::{Seqno, Status, VbId};
 
 use super::LinkMessage;
@@ -53,7 +53,7 @@ enum Item {
     /// Changes of one vBucket, one after the other.
     Changes(VbId, Vec<Received>),
     /// Anything else.
-    Event(VbId, Event),
+    Event(VbId, ConsumerEvent),
 }
 
 impl Item {
@@ -270,18 +270,18 @@ impl Streams {
     }
 
     /// A frame's meaning. It is gathered; [`Streams::flush`] acts on it.
-    pub(super) fn on_event(&mut self, event: Event) {
+    pub(super) fn on_event(&mut self, event: ConsumerEvent) {
         let vb = match &event {
-            Event::Nothing => return,
-            Event::Received { vb, .. }
-            | Event::Snapshot { vb, .. }
-            | Event::Begins { vb, .. }
-            | Event::Rollback { vb, .. }
-            | Event::Refused { vb, .. }
-            | Event::SetState { vb, .. }
-            | Event::Ended { vb, .. } => *vb,
+            ConsumerEvent::Nothing => return,
+            ConsumerEvent::Received { vb, .. }
+            | ConsumerEvent::Snapshot { vb, .. }
+            | ConsumerEvent::Begins { vb, .. }
+            | ConsumerEvent::Rollback { vb, .. }
+            | ConsumerEvent::Refused { vb, .. }
+            | ConsumerEvent::SetState { vb, .. }
+            | ConsumerEvent::Ended { vb, .. } => *vb,
         };
-        let Event::Received { received, .. } = event else {
+        let ConsumerEvent::Received { received, .. } = event else {
             self.queue.push_back(Item::Event(vb, event));
             return;
         };
@@ -330,35 +330,37 @@ impl Streams {
         bucket: &Arc<Bucket>,
         now_ns: u64,
         phase: Phase,
-        event: Event,
+        event: ConsumerEvent,
         back: &mut Back<'_>,
     ) {
         match event {
-            Event::Nothing | Event::Received { .. } => {}
-            Event::Snapshot { vb, snapshot } if phase == Phase::Streaming => {
+            ConsumerEvent::Nothing | ConsumerEvent::Received { .. } => {}
+            ConsumerEvent::Snapshot { vb, snapshot } if phase == Phase::Streaming => {
                 let end = snapshot.end;
                 match bucket.dcp().receive_snapshot(vb, snapshot) {
                     Ok(()) => self.show(vb, |status| status.announced = end),
                     Err(why) => self.give_up(bucket, now_ns, vb, why, back),
                 }
             }
-            Event::Snapshot { .. } => {}
-            Event::Begins { vb, from, failover } => {
+            ConsumerEvent::Snapshot { .. } => {}
+            ConsumerEvent::Begins { vb, from, failover } => {
                 match bucket.dcp().stream_begins(vb, &from, failover) {
                     Ok(()) => self.set(vb, Phase::Streaming),
                     Err(why) => self.give_up(bucket, now_ns, vb, why, back),
                 }
             }
-            Event::Rollback { vb, to } => self.roll_back(bucket, vb, to),
-            Event::Refused { vb, status } => {
+            ConsumerEvent::Rollback { vb, to } => self.roll_back(bucket, vb, to),
+            ConsumerEvent::Refused { vb, status } => {
                 let name = Status::from_wire(status).map(Status::name);
                 let why = name.map_or_else(|| format!("{status:#06x}"), ToOwned::to_owned);
                 tracing::debug!(peer = %self.peer, vbucket = %vb, why, "a stream was refused");
                 self.try_later(vb, now_ns, &why);
             }
-            Event::SetState { vb, state } => self.begin_state(bucket, vb, state),
-            Event::Ended { vb, .. } if phase == Phase::TakenOver => bucket.dcp().stream_ends(vb),
-            Event::Ended { vb, reason } => {
+            ConsumerEvent::SetState { vb, state } => self.begin_state(bucket, vb, state),
+            ConsumerEvent::Ended { vb, .. } if phase == Phase::TakenOver => {
+                bucket.dcp().stream_ends(vb);
+            }
+            ConsumerEvent::Ended { vb, reason } => {
                 bucket.dcp().stream_ends(vb);
                 tracing::info!(
                     bucket = bucket.name(),

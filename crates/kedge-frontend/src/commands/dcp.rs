@@ -2,7 +2,7 @@
 
 use kedge_node::audit::{Event, EventKind};
 use kedge_protocol::binary::ConnectionKind;
-use kedge_protocol::binary::commands::dcp::Open;
+use kedge_protocol::binary::commands::dcp::DcpOpen;
 use kedge_types::Status;
 
 use super::context::{CommandContext, Done};
@@ -13,7 +13,7 @@ pub(super) fn open(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Fai
     if command.session.kind() != ConnectionKind::Couchbase {
         return Err(Status::NotSupported.into());
     }
-    let wire = Open::decode(command.request)?;
+    let wire = DcpOpen::decode(command.request)?;
     let bucket = command.session.bucket_somewhere(Rights::STREAM)?;
     let (id, rights) = (command.session.id(), command.session.privileges.rights());
     let features = command.session.protocol.features;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use kedge_bucket::{Completion, Item, LookIn, Modify, Mutated, Outcome, Timing};
 use kedge_node::output::Output;
 use kedge_protocol::binary::commands::subdoc::{
-    DocFlags, Spec, SubdocMulti, SubdocOp, SubdocSingle, push_lookup_result, push_mutation_failure,
-    push_mutation_result, xattr_key,
+    DocFlags, SubdocMulti, SubdocOp, SubdocSingle, SubdocSpec, push_lookup_result,
+    push_mutation_failure, push_mutation_result, xattr_key,
 };
 use kedge_protocol::binary::{Feature, Opcode, Request, Response};
 use kedge_subdoc::{Mutation, OwnedSpec, Surroundings, check, lookup};
@@ -18,7 +18,7 @@ use crate::session::{Changing, Composer, Failure, Looking, ReplyKind, Rights};
 
 /// A request of either form.
 struct Wire<'r> {
-    specs: Vec<Spec<'r>>,
+    specs: Vec<SubdocSpec<'r>>,
     flags: DocFlags,
     expiry: u32,
     user_flags: Option<u32>,
@@ -57,7 +57,7 @@ impl<'r> Wire<'r> {
     }
 
     fn check(&self, command: &CommandContext<'_, '_, '_>) -> Result<(), Failure> {
-        let has_xattrs = self.specs.iter().any(Spec::is_xattr);
+        let has_xattrs = self.specs.iter().any(SubdocSpec::is_xattr);
         if has_xattrs && !command.session.protocol.features.contains(Feature::Xattr) {
             let context = "extended attributes were not negotiated";
             return Err(Failure::new(Status::NotSupported, context));
@@ -167,7 +167,7 @@ impl Looked {
         item: &Item,
         cas: Cas,
         around: &Surroundings,
-        specs: impl Iterator<Item = Spec<'s>>,
+        specs: impl Iterator<Item = SubdocSpec<'s>>,
     ) -> Result<Self, Status> {
         let mut looked = Self {
             cas,

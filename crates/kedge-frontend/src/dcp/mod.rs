@@ -14,11 +14,11 @@ mod mailbox;
 use std::sync::Arc;
 
 use kedge_bucket::{Bucket, StreamConnection, StreamRefused, Streams};
-use kedge_protocol::binary::commands::dcp::{Control, Open};
+use kedge_protocol::binary::commands::dcp::{DcpControl, DcpOpen};
 use kedge_protocol::binary::{Opcode, ReplyFrame, Request};
 use kedge_replication::{
-    Disconnect, Filled, Producer, ProducerConfig, Refusal, Source as _, StreamFlags, StreamId,
-    StreamRequest, Todo,
+    Disconnect, FillResult, Producer, ProducerAction, ProducerConfig, RequestRejection,
+    Source as _, StreamFlags, StreamId, StreamRequest,
 };
 use kedge_types::{Seqno, Status, VbId};
 
@@ -49,7 +49,7 @@ impl DcpSession {
     /// # Errors
     /// What the client is told.
     pub(crate) fn open(
-        open: &Open<'_>,
+        open: &DcpOpen<'_>,
         id: ConnectionId,
         bucket: &Arc<Bucket>,
         rights: Rights,
@@ -126,7 +126,7 @@ impl DcpSession {
         reply: &ReplyFrame<'_>,
     ) -> Result<(), Disconnect> {
         let todo = self.producer.on_reply(turn.now.mono_ns, reply)?;
-        if let Todo::TakeoverAnswered { stream, .. } = todo {
+        if let ProducerAction::TakeoverAnswered { stream, .. } = todo {
             self.streams.state_answered(stream);
         }
         Ok(())
@@ -137,33 +137,33 @@ impl DcpSession {
         turn: &SessionTurn<'_>,
         rights: Rights,
         map: impl FnOnce() -> Vec<u8>,
-        todo: Todo,
+        todo: ProducerAction,
         opcode: u8,
         out: &mut Vec<u8>,
     ) -> Result<(), Disconnect> {
         let now_ns = turn.now.mono_ns;
         match todo {
-            Todo::OpenStream(id, request) => {
+            ProducerAction::OpenStream(id, request) => {
                 self.open_stream(now_ns, rights, map, id, &request, out)
             }
-            Todo::CloseStream(id) => {
+            ProducerAction::CloseStream(id) => {
                 self.streams.close(id);
                 self.forget_acks(id.vb);
                 Ok(())
             }
-            Todo::FailoverLog { vb, opaque } => {
+            ProducerAction::FailoverLog { vb, opaque } => {
                 let table = self.bucket.failover_table(turn.ctx(), vb);
                 let table = table.as_ref().map_err(|status| *status);
                 self.producer.failover_log(now_ns, opaque, table, out)
             }
-            Todo::Acknowledge { vb, prepared } => {
+            ProducerAction::Acknowledge { vb, prepared } => {
                 if may_acknowledge(rights).is_err() {
                     return Err(denied(opcode));
                 }
                 self.acks.push((vb, prepared));
                 Ok(())
             }
-            Todo::Nothing | Todo::TakeoverAnswered { .. } => Ok(()),
+            ProducerAction::Nothing | ProducerAction::TakeoverAnswered { .. } => Ok(()),
         }
     }
 
@@ -255,7 +255,7 @@ impl DcpSession {
         let room = FILL_BYTES.saturating_sub(queued);
         if room > 0 && self.producer.has_ready() {
             let filled = self.producer.fill(now_ns, &mut self.streams, out, room);
-            debug_assert!(filled != Filled::Idle || !self.producer.has_ready());
+            debug_assert!(filled != FillResult::Idle || !self.producer.has_ready());
         }
         self.registered.note(self.producer.figures());
     }
@@ -292,7 +292,7 @@ fn may_acknowledge(rights: Rights) -> Result<(), Failure> {
 
 fn is_consumer_name(request: &Request<'_>) -> bool {
     request.opcode == Opcode::DcpControl.wire()
-        && Control::decode(request).is_ok_and(|control| control.key == b"consumer_name")
+        && DcpControl::decode(request).is_ok_and(|control| control.key == b"consumer_name")
 }
 
 fn denied(opcode: u8) -> Disconnect {
@@ -302,6 +302,6 @@ fn denied(opcode: u8) -> Disconnect {
     }
 }
 
-fn failure(refusal: Refusal) -> Failure {
+fn failure(refusal: RequestRejection) -> Failure {
     Failure::new(refusal.status, refusal.reason)
 }

@@ -5,8 +5,8 @@ use kedge_bucket::{Arithmetic as BucketArithmetic, ConcatMode, Mutated, Outcome 
 use kedge_bucket::{Document, Item, Meta, StoreMode as BucketMode};
 use kedge_node::output::Output;
 use kedge_protocol::text::{
-    Arithmetic, Delete, Direction, FlushAll, Retrieve, Stats, Store, StoreMode, Touch, Verbosity,
-    reply,
+    CountDirection, FlushAll, Retrieve, Stats, TextArithmetic, TextDelete, TextStore,
+    TextStoreMode, TextTouch, TextVerbosity, reply,
 };
 use kedge_types::{Cas, Datatype, Status};
 use std::borrow::Cow;
@@ -104,7 +104,7 @@ pub(super) fn is_durable(exec: &Exec<'_, '_>) -> bool {
     bucket.is_some_and(|bucket| bucket.config().min_level().is_some())
 }
 
-pub(super) fn store(exec: &mut Exec<'_, '_>, command: &Store<'_>) -> TextOutcome {
+pub(super) fn store(exec: &mut Exec<'_, '_>, command: &TextStore<'_>) -> TextOutcome {
     if command.cas == Some(0) {
         // No document has this CAS, so it is told whether there is one.
         let found = exec.look(command.key);
@@ -120,7 +120,7 @@ pub(super) fn store(exec: &mut Exec<'_, '_>, command: &Store<'_>) -> TextOutcome
 
 pub(super) fn looked(
     exec: &mut Exec<'_, '_>,
-    command: &Store<'_>,
+    command: &TextStore<'_>,
     found: Result<Meta, Status>,
 ) -> TextOutcome {
     let status = match found {
@@ -131,7 +131,10 @@ pub(super) fn looked(
     stored(exec, command, Err(status))
 }
 
-fn run_store(exec: &Exec<'_, '_>, command: &Store<'_>) -> Result<BucketOutcome<Mutated>, Status> {
+fn run_store(
+    exec: &Exec<'_, '_>,
+    command: &TextStore<'_>,
+) -> Result<BucketOutcome<Mutated>, Status> {
     let ctx = exec.turn.ctx();
     let target = exec.target(command.key)?;
     let write = target.write(Cas(command.cas.unwrap_or(0)));
@@ -159,20 +162,20 @@ pub(super) fn store_as(
     target: &TextTarget<'_>,
     ctx: kedge_bucket::Ctx,
     write: &kedge_bucket::Write<'_>,
-    mode: StoreMode,
+    mode: TextStoreMode,
     value: &Value<'_>,
 ) -> Result<BucketOutcome<Mutated>, Status> {
     let raw = Datatype::RAW;
     let mode = match mode {
-        StoreMode::Set => BucketMode::Set,
-        StoreMode::Add => BucketMode::Add,
-        StoreMode::Replace => BucketMode::Replace,
-        StoreMode::Append => {
+        TextStoreMode::Set => BucketMode::Set,
+        TextStoreMode::Add => BucketMode::Add,
+        TextStoreMode::Replace => BucketMode::Replace,
+        TextStoreMode::Append => {
             return target
                 .bucket
                 .concat(ctx, write, ConcatMode::Append, value.bytes, raw);
         }
-        StoreMode::Prepend => {
+        TextStoreMode::Prepend => {
             return target
                 .bucket
                 .concat(ctx, write, ConcatMode::Prepend, value.bytes, raw);
@@ -193,7 +196,7 @@ pub(super) fn store_as(
 
 pub(super) fn stored(
     exec: &mut Exec<'_, '_>,
-    command: &Store<'_>,
+    command: &TextStore<'_>,
     result: Result<(), Status>,
 ) -> TextOutcome {
     if command.noreply {
@@ -211,7 +214,7 @@ pub(super) fn stored(
     TextOutcome::Answered
 }
 
-pub(super) fn delete(exec: &mut Exec<'_, '_>, command: &Delete<'_>) -> TextOutcome {
+pub(super) fn delete(exec: &mut Exec<'_, '_>, command: &TextDelete<'_>) -> TextOutcome {
     let ctx = exec.turn.ctx();
     let result = exec
         .target(command.key)
@@ -223,7 +226,7 @@ pub(super) fn delete(exec: &mut Exec<'_, '_>, command: &Delete<'_>) -> TextOutco
 
 pub(super) fn deleted(
     exec: &mut Exec<'_, '_>,
-    command: &Delete<'_>,
+    command: &TextDelete<'_>,
     result: Result<(), Status>,
 ) -> TextOutcome {
     if !command.noreply {
@@ -240,7 +243,7 @@ fn found(exec: &mut Exec<'_, '_>, done: &[u8], result: Result<(), Status>) {
     }
 }
 
-pub(super) fn touch(exec: &mut Exec<'_, '_>, command: &Touch<'_>) -> TextOutcome {
+pub(super) fn touch(exec: &mut Exec<'_, '_>, command: &TextTouch<'_>) -> TextOutcome {
     let ctx = exec.turn.ctx();
     let expiry = command.exptime.to_wire();
     let result = exec
@@ -253,7 +256,7 @@ pub(super) fn touch(exec: &mut Exec<'_, '_>, command: &Touch<'_>) -> TextOutcome
 
 pub(super) fn touched(
     exec: &mut Exec<'_, '_>,
-    command: &Touch<'_>,
+    command: &TextTouch<'_>,
     result: Result<(), Status>,
 ) -> TextOutcome {
     if !command.noreply {
@@ -262,10 +265,10 @@ pub(super) fn touched(
     TextOutcome::Answered
 }
 
-pub(super) fn arithmetic(exec: &mut Exec<'_, '_>, command: &Arithmetic<'_>) -> TextOutcome {
+pub(super) fn arithmetic(exec: &mut Exec<'_, '_>, command: &TextArithmetic<'_>) -> TextOutcome {
     let ctx = exec.turn.ctx();
     let op = BucketArithmetic {
-        negative: command.direction == Direction::Decrement,
+        negative: command.direction == CountDirection::Decrement,
         delta: command.delta,
         initial: None,
         expiry: 0,
@@ -280,7 +283,7 @@ pub(super) fn arithmetic(exec: &mut Exec<'_, '_>, command: &Arithmetic<'_>) -> T
 
 pub(super) fn counted(
     exec: &mut Exec<'_, '_>,
-    command: &Arithmetic<'_>,
+    command: &TextArithmetic<'_>,
     result: Result<u64, Status>,
 ) -> TextOutcome {
     if command.noreply {
@@ -371,7 +374,7 @@ pub(super) fn version(exec: &mut Exec<'_, '_>) -> TextOutcome {
 }
 
 /// Changes nothing: the log level is the server's setting; see the binary command.
-pub(super) fn verbosity(exec: &mut Exec<'_, '_>, command: Verbosity) -> TextOutcome {
+pub(super) fn verbosity(exec: &mut Exec<'_, '_>, command: TextVerbosity) -> TextOutcome {
     if !command.noreply {
         exec.reply(reply::OK);
     }

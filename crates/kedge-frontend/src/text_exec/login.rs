@@ -5,7 +5,9 @@ use kedge_auth::{Mechanism, Step};
 use kedge_bucket::Timing;
 use kedge_node::output::Output;
 use kedge_protocol::text::limits::{LINE_BYTES_MAX, LOGIN_VALUE_BYTES_MAX};
-use kedge_protocol::text::{Parsed, Store, StoreMode, TextCommand, TextLimits, parse, reply};
+use kedge_protocol::text::{
+    Parsed, TextCommand, TextLimits, TextStore, TextStoreMode, parse, reply,
+};
 use kedge_types::Status;
 use zeroize::Zeroizing;
 
@@ -51,8 +53,8 @@ pub(super) fn on_bytes(
         }
         Parsed::Command { command, consumed } => match command {
             TextCommand::Quit => (consumed, Some(Halt::Close)),
-            TextCommand::Store(Store {
-                mode: StoreMode::Set,
+            TextCommand::Store(TextStore {
+                mode: TextStoreMode::Set,
                 cas: None,
                 value,
                 ..

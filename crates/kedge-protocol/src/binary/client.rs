@@ -1,6 +1,6 @@
 //! The client's side, for tools and tests: requests are written, replies are parsed.
 
-use super::fields::Fields;
+use super::fields::FieldReader;
 use super::frame::{FrameError, HEADER_BYTES, Magic, Request, Split, SplitError, split};
 use super::frame_info::FrameInfos;
 use super::opcode::Opcode;
@@ -54,7 +54,7 @@ impl<'a> ReplyFrame<'a> {
     /// Returns the encoded server duration, if the reply carries one.
     #[must_use]
     pub fn server_duration(&self) -> Option<u16> {
-        let mut fields = Fields::new(self.framing);
+        let mut fields = FieldReader::new(self.framing);
         while let Ok(head) = fields.u8() {
             let body = fields.take(usize::from(head & 0x0f)).ok()?;
             if head >> 4 == 0 {

@@ -78,7 +78,7 @@ impl Attribute {
     }
 }
 
-struct Row {
+struct ErrorMapRow {
     status: Status,
     name: &'static str,
     attributes: &'static [Attribute],
@@ -90,8 +90,8 @@ const fn row(
     name: &'static str,
     attributes: &'static [Attribute],
     description: &'static str,
-) -> Row {
-    Row {
+) -> ErrorMapRow {
+    ErrorMapRow {
         status,
         name,
         attributes,
@@ -100,7 +100,7 @@ const fn row(
 }
 
 #[rustfmt::skip]
-const ROWS: &[Row] = &[
+const ROWS: &[ErrorMapRow] = &[
     row(Status::Success, "SUCCESS", &[Success], "The operation worked."),
     row(Status::KeyNotFound, "KEY_ENOENT", &[ItemOnly], "There is no such key, or no such thing where a command names something else."),
     row(Status::KeyExists, "KEY_EEXISTS", &[ItemOnly], "The key exists already, or its CAS is not the one given."),

@@ -5,9 +5,9 @@ use kedge_types::{Datatype, Status, limits};
 
 /// Reads big-endian numbers from the front of a slice. A read beyond the end is [`Status::Invalid`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Fields<'a>(&'a [u8]);
+pub(crate) struct FieldReader<'a>(&'a [u8]);
 
-impl<'a> Fields<'a> {
+impl<'a> FieldReader<'a> {
     #[inline]
     pub(crate) const fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
@@ -81,7 +81,7 @@ impl<'a> Fields<'a> {
 
 /// The rule for a part of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum PartRule {
     /// At least one byte (or, for a CAS, not 0).
     Required,
     /// Must be absent.
@@ -90,7 +90,7 @@ pub(crate) enum Part {
     Optional,
 }
 
-impl Part {
+impl PartRule {
     #[inline]
     const fn admits(self, present: bool) -> bool {
         match self {
@@ -101,14 +101,14 @@ impl Part {
     }
 }
 
-/// The required shape of a request; [`Shape::check`] runs before a codec reads the fields.
+/// The required shape of a request; [`RequestShape::check`] runs before a codec reads the fields.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
+pub(crate) struct RequestShape {
     /// The lengths that the extras may have, in bytes.
     pub(crate) extras: &'static [usize],
-    pub(crate) key: Part,
-    pub(crate) value: Part,
-    pub(crate) cas: Part,
+    pub(crate) key: PartRule,
+    pub(crate) value: PartRule,
+    pub(crate) cas: PartRule,
     /// The datatype bits that may be set.
     pub(crate) datatype: Datatype,
 }
@@ -118,22 +118,22 @@ pub(crate) const VALUE_DATATYPES: Datatype = Datatype::JSON.union(Datatype::SNAP
 /// Every datatype bit.
 pub(crate) const ALL_DATATYPES: Datatype = VALUE_DATATYPES.union(Datatype::XATTR);
 
-impl Shape {
+impl RequestShape {
     /// A key and nothing else, the shape of most reads.
     pub(crate) const KEY_ONLY: Self = Self {
         extras: &[0],
-        key: Part::Required,
-        value: Part::Forbidden,
-        cas: Part::Forbidden,
+        key: PartRule::Required,
+        value: PartRule::Forbidden,
+        cas: PartRule::Forbidden,
         datatype: Datatype::RAW,
     };
 
     /// A header and nothing else.
     pub(crate) const EMPTY: Self = Self {
         extras: &[0],
-        key: Part::Forbidden,
-        value: Part::Forbidden,
-        cas: Part::Forbidden,
+        key: PartRule::Forbidden,
+        value: PartRule::Forbidden,
+        cas: PartRule::Forbidden,
         datatype: Datatype::RAW,
     };
 
@@ -151,7 +151,7 @@ impl Shape {
         if fits { Ok(()) } else { Err(Status::Invalid) }
     }
 
-    /// Checks the shape with [`Shape::check`] and limits the key to the length of a stored key.
+    /// Checks the shape with [`RequestShape::check`] and limits the key to the length of a stored key.
     ///
     /// # Errors
     /// [`Status::Invalid`] for the first part that does not fit.

@@ -4,7 +4,7 @@
 //! plus the next byte (id first, if both are escaped). Source of ids and bodies: Couchbase `docs/BinaryProtocol.md`,
 //! section "Request header with flexible framing extras".
 
-use super::fields::Fields;
+use super::fields::FieldReader;
 use super::opcode::Opcode;
 use kedge_types::{Durability, DurabilityLevel, Status};
 
@@ -38,7 +38,7 @@ pub struct FrameInfos<'a> {
 }
 
 /// Reads one raw entry.
-fn next_entry<'a>(fields: &mut Fields<'a>) -> Result<(u16, &'a [u8]), Status> {
+fn next_entry<'a>(fields: &mut FieldReader<'a>) -> Result<(u16, &'a [u8]), Status> {
     let head = fields.u8()?;
     let mut id = u16::from(head >> 4);
     if head >> 4 == ESCAPE {
@@ -52,7 +52,7 @@ fn next_entry<'a>(fields: &mut Fields<'a>) -> Result<(u16, &'a [u8]), Status> {
 }
 
 fn durability(body: &[u8]) -> Result<Durability, Status> {
-    let mut fields = Fields::new(body);
+    let mut fields = FieldReader::new(body);
     let level = fields.u8()?;
     let timeout_ms = if fields.is_empty() {
         None
@@ -92,7 +92,7 @@ impl<'a> FrameInfos<'a> {
     #[inline]
     pub fn parse(framing: &'a [u8]) -> Result<Self, Status> {
         let mut infos = Self::default();
-        let mut fields = Fields::new(framing);
+        let mut fields = FieldReader::new(framing);
         while !fields.is_empty() {
             let (id, body) = next_entry(&mut fields)?;
             match id {
@@ -126,7 +126,7 @@ impl<'a> FrameInfos<'a> {
     /// Iterates over all privileges named in `framing`, in order. Entries after a malformed one are skipped;
     /// [`Self::parse`] rejects such framing extras.
     pub fn privileges(framing: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
-        let mut fields = Fields::new(framing);
+        let mut fields = FieldReader::new(framing);
         std::iter::from_fn(move || next_entry(&mut fields).ok())
             .filter(|(id, _)| *id == ID_PRIVILEGE)
             .map(|(_, name)| name)

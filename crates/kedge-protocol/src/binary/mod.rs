@@ -54,7 +54,7 @@ pub use error_map::{ERROR_MAP_VERSION_MAX, error_map};
 pub use features::{Feature, Features};
 pub use frame::{FrameError, HEADER_BYTES, Magic, Parse, Request, parse_frame};
 pub use frame_info::FrameInfos;
-pub use opcode::{ConnectionKind, Opcode, Rank};
+pub use opcode::{Audience, ConnectionKind, Opcode};
 pub use response::{
     ClustermapChangeNotification, Response, SERVER_OPCODE_CLUSTERMAP_CHANGE_NOTIFICATION,
     ServerRequest,

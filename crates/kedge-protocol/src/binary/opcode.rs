@@ -17,7 +17,7 @@ pub enum ConnectionKind {
 
 /// The group of users that need a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Rank {
+pub enum Audience {
     /// Every SDK, for bootstrap or basic key-value.
     A,
     /// Common in applications.
@@ -66,7 +66,7 @@ const fn attributes(letters: &str) -> u16 {
 }
 
 macro_rules! opcodes {
-    ($($name:ident = $code:literal, $text:literal, $rank:ident, $letters:literal, $doc:literal;)*) => {
+    ($($name:ident = $code:literal, $text:literal, $audience:ident, $letters:literal, $doc:literal;)*) => {
         /// A command.
         ///
         /// Exhaustive, so that tables of other crates do not compile without a row for each.
@@ -81,7 +81,7 @@ macro_rules! opcodes {
 
             const WIRE: &'static [u8] = &[$($code,)*];
             const NAMES: &'static [&'static str] = &[$($text,)*];
-            const RANKS: &'static [Rank] = &[$(Rank::$rank,)*];
+            const AUDIENCES: &'static [Audience] = &[$(Audience::$audience,)*];
             const ATTRIBUTES: &'static [u16] = &[$(attributes($letters),)*];
         }
     };
@@ -327,8 +327,8 @@ impl Opcode {
 
     /// Returns the group of users that need the command.
     #[must_use]
-    pub const fn rank(self) -> Rank {
-        Self::RANKS[self as usize]
+    pub const fn audience(self) -> Audience {
+        Self::AUDIENCES[self as usize]
     }
 
     #[inline]

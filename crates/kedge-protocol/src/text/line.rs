@@ -6,20 +6,20 @@ use memchr::memchr;
 
 /// The reason why there is no command yet, or none at all.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Stop {
+pub(super) enum ParseStop {
     Incomplete { need: usize },
-    Fault(Fault),
+    Error(CommandError),
 }
 
 /// The refusal of a command: the reply, and the handling of the bytes behind it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Fault {
+pub(super) struct CommandError {
     pub(super) reply: &'static [u8],
     pub(super) swallow: u64,
     pub(super) close: bool,
 }
 
-impl Fault {
+impl CommandError {
     pub(super) const fn new(reply: &'static [u8]) -> Self {
         Self {
             reply,
@@ -48,9 +48,9 @@ impl Fault {
     }
 }
 
-impl From<Fault> for Stop {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
+impl From<CommandError> for ParseStop {
+    fn from(error: CommandError) -> Self {
+        Self::Error(error)
     }
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Line<'a> {
 
 /// Returns the line at the front of `buf`. It ends with a line feed; a carriage return before it is not part of the
 /// line.
-pub(super) fn find_line<'a>(buf: &'a [u8], limits: &TextLimits) -> Result<Line<'a>, Stop> {
+pub(super) fn find_line<'a>(buf: &'a [u8], limits: &TextLimits) -> Result<Line<'a>, ParseStop> {
     let short = &buf[..buf.len().min(limits.line_bytes_max)];
     let mut found = memchr(b'\n', short);
     let mut max = limits.line_bytes_max;
@@ -82,8 +82,8 @@ pub(super) fn find_line<'a>(buf: &'a [u8], limits: &TextLimits) -> Result<Line<'
                 end: feed + 1,
             })
         }
-        None if buf.len() >= max => Err(Fault::new(reply::LINE_TOO_LONG).and_close().into()),
-        None => Err(Stop::Incomplete {
+        None if buf.len() >= max => Err(CommandError::new(reply::LINE_TOO_LONG).and_close().into()),
+        None => Err(ParseStop::Incomplete {
             need: buf.len() + 1,
         }),
     }
@@ -155,13 +155,13 @@ impl<'a> Iterator for Tokens<'a> {
 }
 
 /// The position of the line in the buffer, and the value that may follow it.
-pub(super) struct Body<'a> {
+pub(super) struct ValueReader<'a> {
     buf: &'a [u8],
     consumed: usize,
     value_bytes_max: u64,
 }
 
-impl<'a> Body<'a> {
+impl<'a> ValueReader<'a> {
     pub(super) fn new(buf: &'a [u8], line_end: usize, limits: &TextLimits) -> Self {
         Self {
             buf,
@@ -176,9 +176,9 @@ impl<'a> Body<'a> {
     }
 
     /// Takes the value of `len` bytes and its line end. With `noreply`, an error is not answered.
-    pub(super) fn take_value(&mut self, len: u64, noreply: bool) -> Result<&'a [u8], Stop> {
+    pub(super) fn take_value(&mut self, len: u64, noreply: bool) -> Result<&'a [u8], ParseStop> {
         if len > self.value_bytes_max {
-            return Err(Fault::new(reply::TOO_LARGE)
+            return Err(CommandError::new(reply::TOO_LARGE)
                 .unless(noreply)
                 .and_swallow(len)
                 .into());
@@ -188,14 +188,16 @@ impl<'a> Body<'a> {
         let len = len as usize;
         let whole = len + LINE_END.len();
         let Some(chunk) = after.get(..whole) else {
-            return Err(Stop::Incomplete {
+            return Err(ParseStop::Incomplete {
                 need: self.consumed + whole,
             });
         };
         self.consumed += whole;
-        chunk
-            .strip_suffix(LINE_END)
-            .ok_or_else(|| Fault::new(reply::BAD_DATA_CHUNK).unless(noreply).into())
+        chunk.strip_suffix(LINE_END).ok_or_else(|| {
+            CommandError::new(reply::BAD_DATA_CHUNK)
+                .unless(noreply)
+                .into()
+        })
     }
 }
 

@@ -23,16 +23,16 @@ mod retrieve;
 mod store;
 mod touch;
 
-pub use arithmetic::{Arithmetic, Direction};
-pub use delete::Delete;
+pub use arithmetic::{CountDirection, TextArithmetic};
+pub use delete::TextDelete;
 pub use exptime::Exptime;
 pub use limits::TextLimits;
-pub use oneliners::{FlushAll, Stats, Verbosity};
-pub use retrieve::{Keys, Retrieve};
-pub use store::{Store, StoreMode};
-pub use touch::Touch;
+pub use oneliners::{FlushAll, Stats, TextVerbosity};
+pub use retrieve::{Retrieve, RetrieveKeys};
+pub use store::{TextStore, TextStoreMode};
+pub use touch::TextTouch;
 
-use line::{Body, Fault, Line, Stop, Tokens, find_line};
+use line::{CommandError, Line, ParseStop, Tokens, ValueReader, find_line};
 use meta::{MetaArithmetic, MetaDebug, MetaDelete, MetaGet, MetaSet};
 
 /// The result of parsing the front of a receive buffer.
@@ -71,13 +71,13 @@ pub enum TextCommand<'a> {
     /// `get`, `gets`, `gat`, `gats`.
     Retrieve(Retrieve<'a>),
     /// `set`, `add`, `replace`, `append`, `prepend`, `cas`.
-    Store(Store<'a>),
+    Store(TextStore<'a>),
     /// `delete`.
-    Delete(Delete<'a>),
+    Delete(TextDelete<'a>),
     /// `incr`, `decr`.
-    Arithmetic(Arithmetic<'a>),
+    Arithmetic(TextArithmetic<'a>),
     /// `touch`.
-    Touch(Touch<'a>),
+    Touch(TextTouch<'a>),
     /// `flush_all`.
     FlushAll(FlushAll),
     /// `stats`.
@@ -85,7 +85,7 @@ pub enum TextCommand<'a> {
     /// `version`.
     Version,
     /// `verbosity`.
-    Verbosity(Verbosity),
+    Verbosity(TextVerbosity),
     /// `quit`: close without a reply, after the replies to earlier commands.
     Quit,
     /// `mn`: answer [`reply::META_NOOP`].
@@ -110,31 +110,31 @@ const COMMAND_BYTES_MIN: usize = 4;
 pub fn parse<'a>(buf: &'a [u8], limits: &TextLimits) -> Parsed<'a> {
     let Line { text, end } = match find_line(buf, limits) {
         Ok(line) => line,
-        Err(Stop::Incomplete { need }) => return Parsed::Incomplete { need },
-        Err(Stop::Fault(fault)) => return invalid(fault, buf.len()),
+        Err(ParseStop::Incomplete { need }) => return Parsed::Incomplete { need },
+        Err(ParseStop::Error(error)) => return invalid(error, buf.len()),
     };
     if end < COMMAND_BYTES_MIN {
-        return invalid(Fault::new(reply::BAD_FORMAT), end);
+        return invalid(CommandError::new(reply::BAD_FORMAT), end);
     }
     let mut tokens = Tokens::new(text);
     let name = tokens.next().unwrap_or_default();
-    let mut body = Body::new(buf, end, limits);
+    let mut body = ValueReader::new(buf, end, limits);
     match dispatch(name, tokens, &mut body) {
         Ok(command) => Parsed::Command {
             command,
             consumed: body.consumed(),
         },
-        Err(Stop::Incomplete { need }) => Parsed::Incomplete { need },
-        Err(Stop::Fault(fault)) => invalid(fault, body.consumed()),
+        Err(ParseStop::Incomplete { need }) => Parsed::Incomplete { need },
+        Err(ParseStop::Error(error)) => invalid(error, body.consumed()),
     }
 }
 
-fn invalid(fault: Fault, consumed: usize) -> Parsed<'static> {
+fn invalid(error: CommandError, consumed: usize) -> Parsed<'static> {
     Parsed::Invalid {
-        reply: fault.reply,
+        reply: error.reply,
         consumed,
-        swallow: fault.swallow,
-        close: fault.close,
+        swallow: error.swallow,
+        close: error.close,
     }
 }
 
@@ -142,23 +142,23 @@ fn invalid(fault: Fault, consumed: usize) -> Parsed<'static> {
 fn dispatch<'a>(
     name: &[u8],
     tokens: Tokens<'a>,
-    body: &mut Body<'a>,
-) -> Result<TextCommand<'a>, Stop> {
+    body: &mut ValueReader<'a>,
+) -> Result<TextCommand<'a>, ParseStop> {
     use TextCommand as C;
     Ok(match name {
         b"get" => C::Retrieve(retrieve::parse(tokens, false, false)?),
         b"gets" => C::Retrieve(retrieve::parse(tokens, true, false)?),
         b"gat" => C::Retrieve(retrieve::parse(tokens, false, true)?),
         b"gats" => C::Retrieve(retrieve::parse(tokens, true, true)?),
-        b"set" => C::Store(store::parse(tokens, body, StoreMode::Set)?),
-        b"add" => C::Store(store::parse(tokens, body, StoreMode::Add)?),
-        b"replace" => C::Store(store::parse(tokens, body, StoreMode::Replace)?),
-        b"append" => C::Store(store::parse(tokens, body, StoreMode::Append)?),
-        b"prepend" => C::Store(store::parse(tokens, body, StoreMode::Prepend)?),
+        b"set" => C::Store(store::parse(tokens, body, TextStoreMode::Set)?),
+        b"add" => C::Store(store::parse(tokens, body, TextStoreMode::Add)?),
+        b"replace" => C::Store(store::parse(tokens, body, TextStoreMode::Replace)?),
+        b"append" => C::Store(store::parse(tokens, body, TextStoreMode::Append)?),
+        b"prepend" => C::Store(store::parse(tokens, body, TextStoreMode::Prepend)?),
         b"cas" => C::Store(store::parse_cas(tokens, body)?),
         b"delete" => C::Delete(delete::parse(tokens)?),
-        b"incr" => C::Arithmetic(arithmetic::parse(tokens, Direction::Increment)?),
-        b"decr" => C::Arithmetic(arithmetic::parse(tokens, Direction::Decrement)?),
+        b"incr" => C::Arithmetic(arithmetic::parse(tokens, CountDirection::Increment)?),
+        b"decr" => C::Arithmetic(arithmetic::parse(tokens, CountDirection::Decrement)?),
         b"touch" => C::Touch(touch::parse(tokens)?),
         b"flush_all" => C::FlushAll(oneliners::parse_flush_all(tokens)?),
         b"stats" => C::Stats(oneliners::parse_stats(tokens)),
@@ -172,18 +172,18 @@ fn dispatch<'a>(
         b"md" => C::MetaDelete(meta::parse_delete(tokens)?),
         b"ma" => C::MetaArithmetic(meta::parse_arithmetic(tokens)?),
         b"me" => C::MetaDebug(meta::parse_debug(tokens)?),
-        b"shutdown" => return Err(Fault::new(reply::SHUTDOWN_REFUSED).into()),
+        b"shutdown" => return Err(CommandError::new(reply::SHUTDOWN_REFUSED).into()),
         _ => return Err(unknown(tokens).into()),
     })
 }
 
 /// Refuses an unknown command. A browser that was tricked into connecting to this port is cut off before the part of
 /// its request that a web page controls.
-fn unknown(tokens: Tokens<'_>) -> Fault {
+fn unknown(tokens: Tokens<'_>) -> CommandError {
     let is_http = tokens.last().is_some_and(|last| last.starts_with(b"HTTP/"));
     if is_http {
-        Fault::new(b"").and_close()
+        CommandError::new(b"").and_close()
     } else {
-        Fault::new(reply::ERROR)
+        CommandError::new(reply::ERROR)
     }
 }

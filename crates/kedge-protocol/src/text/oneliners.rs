@@ -2,7 +2,7 @@
 //! commands" and "Statistics").
 
 use super::Exptime;
-use super::line::{Fault, Stop, Tokens, is_noreply, parse_u32};
+use super::line::{CommandError, ParseStop, Tokens, is_noreply, parse_u32};
 use super::reply;
 
 /// A request to delete all documents. Answer [`reply::OK`].
@@ -24,23 +24,24 @@ pub struct Stats<'a> {
 
 /// A request to set the log level. Answer [`reply::OK`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verbosity {
+pub struct TextVerbosity {
     /// The level.
     pub level: u32,
     /// True if the client wants no reply.
     pub noreply: bool,
 }
 
-pub(super) fn parse_flush_all(tokens: Tokens<'_>) -> Result<FlushAll, Stop> {
+pub(super) fn parse_flush_all(tokens: Tokens<'_>) -> Result<FlushAll, ParseStop> {
     let ([first, second], count) = tokens.array();
     let (delay, noreply) = match count {
         0 => return Ok(FlushAll::at_once(false)),
         1 if is_noreply(first) => return Ok(FlushAll::at_once(true)),
         1 => (first, false),
         2 => (first, is_noreply(second)),
-        _ => return Err(Fault::new(reply::ERROR).into()),
+        _ => return Err(CommandError::new(reply::ERROR).into()),
     };
-    let delay = Exptime::parse(delay).ok_or(Fault::new(reply::INVALID_EXPTIME).unless(noreply))?;
+    let delay =
+        Exptime::parse(delay).ok_or(CommandError::new(reply::INVALID_EXPTIME).unless(noreply))?;
     Ok(FlushAll { delay, noreply })
 }
 
@@ -59,14 +60,14 @@ pub(super) fn parse_stats(tokens: Tokens<'_>) -> Stats<'_> {
     }
 }
 
-pub(super) fn parse_verbosity(tokens: Tokens<'_>) -> Result<Verbosity, Stop> {
+pub(super) fn parse_verbosity(tokens: Tokens<'_>) -> Result<TextVerbosity, ParseStop> {
     let ([level, second], count) = tokens.array();
     let noreply = match count {
         // `verbosity noreply` has no level, and yet gets no reply: libmemcached's memcapable expects silence.
         1 => is_noreply(level),
         2 => is_noreply(second),
-        _ => return Err(Fault::new(reply::ERROR).into()),
+        _ => return Err(CommandError::new(reply::ERROR).into()),
     };
-    let level = parse_u32(level).ok_or(Fault::new(reply::BAD_FORMAT).unless(noreply))?;
-    Ok(Verbosity { level, noreply })
+    let level = parse_u32(level).ok_or(CommandError::new(reply::BAD_FORMAT).unless(noreply))?;
+    Ok(TextVerbosity { level, noreply })
 }

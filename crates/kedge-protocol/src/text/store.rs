@@ -3,23 +3,24 @@
 
 use super::Exptime;
 use super::line::{
-    Body, Fault, Stop, Tokens, is_key, is_noreply, parse_length, parse_u32, parse_u64,
+    CommandError, ParseStop, Tokens, ValueReader, is_key, is_noreply, parse_length, parse_u32,
+    parse_u64,
 };
 use super::reply;
 
 /// A request to store a value. Answer [`reply::STORED`], [`reply::NOT_STORED`], or for a CAS [`reply::EXISTS`] or
 /// [`reply::NOT_FOUND`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Store<'a> {
+pub struct TextStore<'a> {
     /// The mode of the store.
-    pub mode: StoreMode,
+    pub mode: TextStoreMode,
     /// The key, 1 to 250 bytes.
     pub key: &'a [u8],
     /// The client flags, opaque to the server; ignored by append and prepend.
     pub client_flags: u32,
     /// The expiration time; ignored by append and prepend.
     pub exptime: Exptime,
-    /// `cas`: store only if the document has this CAS (the mode is then [`StoreMode::Set`]). Here 0 is a CAS that no
+    /// `cas`: store only if the document has this CAS (the mode is then [`TextStoreMode::Set`]). Here 0 is a CAS that no
     /// document has, while it means "no check" in the binary protocol.
     pub cas: Option<u64>,
     /// The value, without its line end.
@@ -30,7 +31,7 @@ pub struct Store<'a> {
 
 /// The mode of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum StoreMode {
+pub enum TextStoreMode {
     /// Stores in any case.
     #[default]
     Set,
@@ -46,16 +47,16 @@ pub enum StoreMode {
 
 pub(super) fn parse<'a>(
     tokens: Tokens<'a>,
-    body: &mut Body<'a>,
-    mode: StoreMode,
-) -> Result<Store<'a>, Stop> {
+    body: &mut ValueReader<'a>,
+    mode: TextStoreMode,
+) -> Result<TextStore<'a>, ParseStop> {
     let ([key, flags, exptime, bytes, last], count) = tokens.array();
     let noreply = match count {
         4 => false,
         5 => is_noreply(last),
         _ => return Err(miscounted(count, bytes).into()),
     };
-    Head {
+    StoreTokens {
         key,
         flags,
         exptime,
@@ -66,14 +67,17 @@ pub(super) fn parse<'a>(
     .finish(body, mode)
 }
 
-pub(super) fn parse_cas<'a>(tokens: Tokens<'a>, body: &mut Body<'a>) -> Result<Store<'a>, Stop> {
+pub(super) fn parse_cas<'a>(
+    tokens: Tokens<'a>,
+    body: &mut ValueReader<'a>,
+) -> Result<TextStore<'a>, ParseStop> {
     let ([key, flags, exptime, bytes, cas, last], count) = tokens.array();
     let noreply = match count {
         5 => false,
         6 => is_noreply(last),
         _ => return Err(miscounted(count, bytes).into()),
     };
-    Head {
+    StoreTokens {
         key,
         flags,
         exptime,
@@ -81,21 +85,21 @@ pub(super) fn parse_cas<'a>(tokens: Tokens<'a>, body: &mut Body<'a>) -> Result<S
         cas: Some(cas),
         noreply,
     }
-    .finish(body, StoreMode::Set)
+    .finish(body, TextStoreMode::Set)
 }
 
 /// Refuses a line with too few or too many tokens. A value whose length is among them is skipped: it must not be parsed
 /// as commands.
-fn miscounted(count: usize, bytes: &[u8]) -> Fault {
-    let fault = Fault::new(reply::BAD_FORMAT);
+fn miscounted(count: usize, bytes: &[u8]) -> CommandError {
+    let error = CommandError::new(reply::BAD_FORMAT);
     match parse_length(bytes) {
-        Some(len) if count >= 4 => fault.and_swallow(len),
-        _ => fault,
+        Some(len) if count >= 4 => error.and_swallow(len),
+        _ => error,
     }
 }
 
 /// The tokens of the line.
-struct Head<'a> {
+struct StoreTokens<'a> {
     key: &'a [u8],
     flags: &'a [u8],
     exptime: &'a [u8],
@@ -104,9 +108,13 @@ struct Head<'a> {
     noreply: bool,
 }
 
-impl<'a> Head<'a> {
-    fn finish(self, body: &mut Body<'a>, mode: StoreMode) -> Result<Store<'a>, Stop> {
-        let malformed = Fault::new(reply::BAD_FORMAT).unless(self.noreply);
+impl<'a> StoreTokens<'a> {
+    fn finish(
+        self,
+        body: &mut ValueReader<'a>,
+        mode: TextStoreMode,
+    ) -> Result<TextStore<'a>, ParseStop> {
+        let malformed = CommandError::new(reply::BAD_FORMAT).unless(self.noreply);
         let Some(len) = parse_length(self.bytes) else {
             // The length of the following data is unknown.
             return Err(malformed.into());
@@ -119,7 +127,7 @@ impl<'a> Head<'a> {
         if !is_key(self.key) {
             return Err(malformed.into());
         }
-        Ok(Store {
+        Ok(TextStore {
             mode,
             key: self.key,
             client_flags: parse_u32(self.flags).ok_or(malformed)?,

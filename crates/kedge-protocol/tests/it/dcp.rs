@@ -2,12 +2,12 @@
 
 use crate::hex;
 use kedge_protocol::binary::commands::dcp::{
-    Abort, AddStream, AddStreamReply, Body, BufferAck, CacheTransfer, CacheTransferFilter,
-    CachedDocument, Commit, Control, Deletion, DiskMarker, EndReason, Expiration, Head, Message,
-    Mutation, Open, OpenFlags, OsoSnapshot, ParsePeer, PeerFrame, Prepare, SeqnoAck, SeqnoAdvanced,
+    AddStream, AddStreamReply, BufferAck, CacheTransfer, CacheTransferFilter, CachedDocument,
+    DcpAbort, DcpBody, DcpCommit, DcpControl, DcpDeletion, DcpExpiration, DcpHeader, DcpMessage,
+    DcpMutation, DcpOpen, DcpPrepare, DcpStreamRequest, DcpSystemEvent, DcpSystemEventKind,
+    DiskMarker, EndReason, OpenFlags, OsoSnapshot, ParsePeer, PeerFrame, SeqnoAck, SeqnoAdvanced,
     SetVbucketState, SnapshotFlags, SnapshotMarker, StreamEnd, StreamFilter, StreamFlags,
-    StreamReply, StreamRequest, SystemEvent, SystemEventKind, SystemEventPayload, VisibleMarker,
-    encode_failover_log, parse_peer,
+    StreamReply, SystemEventPayload, VisibleMarker, encode_failover_log, parse_peer,
 };
 use kedge_protocol::binary::commands::{FailoverEntry, decode_failover_log};
 use kedge_protocol::binary::{HEADER_BYTES, Opcode, ReplyFrame, Request, Response};
@@ -42,7 +42,7 @@ fn whole_reply(bytes: &[u8]) -> ReplyFrame<'_> {
     }
 }
 
-const HEAD: Head = Head {
+const HEAD: DcpHeader = DcpHeader {
     vb: VbId(0x0210),
     opaque: 0xdead_beef,
     stream: None,
@@ -50,60 +50,60 @@ const HEAD: Head = Head {
 
 /// `body` is written as these bytes, and read from them.
 #[track_caller]
-fn check_bytes(head: Head, body: Body<'_>, expected: &str) {
-    let message = Message { head, body };
+fn check_bytes(head: DcpHeader, body: DcpBody<'_>, expected: &str) {
+    let message = DcpMessage { head, body };
     let mut bytes = Vec::new();
     message.encode(&mut bytes);
     assert_eq!(bytes, hex(expected), "{message:?}");
-    assert_eq!(Message::decode(&whole_request(&bytes)), Ok(message));
+    assert_eq!(DcpMessage::decode(&whole_request(&bytes)), Ok(message));
 }
 
 #[test]
 fn dcp_connection_messages_match_the_documented_bytes() {
-    let open = Open {
+    let open = DcpOpen {
         flags: OpenFlags::PRODUCER.union(OpenFlags::XATTRS),
         name: b"dcp",
         value: b"",
     };
     check_bytes(
-        Head::default(),
-        Body::Open(open),
+        DcpHeader::default(),
+        DcpBody::Open(open),
         "80 50 0003 08 00 0000 0000000b 00000000 0000000000000000
          00000000 00000005 646370",
     );
-    let control = Control {
+    let control = DcpControl {
         key: b"enable_noop",
         value: b"true",
     };
     check_bytes(
         HEAD,
-        Body::Control(control),
+        DcpBody::Control(control),
         "80 5e 000b 00 00 0210 0000000f deadbeef 0000000000000000
          656e61626c655f6e6f6f70 74727565",
     );
     check_bytes(
         HEAD,
-        Body::Noop,
+        DcpBody::Noop,
         "80 5c 0000 00 00 0210 00000000 deadbeef 0000000000000000",
     );
     check_bytes(
         HEAD,
-        Body::BufferAck(BufferAck { bytes: 0x1000 }),
+        DcpBody::BufferAck(BufferAck { bytes: 0x1000 }),
         "80 5d 0000 04 00 0210 00000004 deadbeef 0000000000000000 00001000",
     );
     check_bytes(
         HEAD,
-        Body::GetFailoverLog,
+        DcpBody::GetFailoverLog,
         "80 54 0000 00 00 0210 00000000 deadbeef 0000000000000000",
     );
 }
 
 #[test]
 fn dcp_stream_messages_match_the_documented_bytes() {
-    let request = StreamRequest {
+    let request = DcpStreamRequest {
         flags: StreamFlags::TO_LATEST.union(StreamFlags::ACTIVE_ONLY),
         start: Seqno(5),
-        end: StreamRequest::NO_END,
+        end: DcpStreamRequest::NO_END,
         vb_uuid: VbUuid(0x0011_2233_4455_6677),
         snap_start: Seqno(4),
         snap_end: Seqno(6),
@@ -111,48 +111,48 @@ fn dcp_stream_messages_match_the_documented_bytes() {
     };
     check_bytes(
         HEAD,
-        Body::StreamRequest(request),
+        DcpBody::StreamRequest(request),
         "80 53 0000 30 00 0210 00000039 deadbeef 0000000000000000
          00000014 00000000 0000000000000005 ffffffffffffffff 0011223344556677
          0000000000000004 0000000000000006 7b22736964223a377d",
     );
     check_bytes(
         HEAD,
-        Body::AddStream(AddStream {
+        DcpBody::AddStream(AddStream {
             flags: StreamFlags::TAKEOVER,
         }),
         "80 51 0000 04 00 0210 00000004 deadbeef 0000000000000000 00000001",
     );
     check_bytes(
         HEAD,
-        Body::CloseStream,
+        DcpBody::CloseStream,
         "80 52 0000 00 00 0210 00000000 deadbeef 0000000000000000",
     );
     // With a stream id the frame is a flexible one: two bytes of lengths in place of the key's.
-    let with_id = Head {
+    let with_id = DcpHeader {
         stream: Some(0x0102),
         ..HEAD
     };
     check_bytes(
         with_id,
-        Body::StreamEnd(StreamEnd {
+        DcpBody::StreamEnd(StreamEnd {
             reason: EndReason::StateChanged,
         }),
         "08 55 03 00 04 00 0210 00000007 deadbeef 0000000000000000 22 0102 00000002",
     );
     check_bytes(
         HEAD,
-        Body::SetVbucketState(SetVbucketState { state: 3 }),
+        DcpBody::SetVbucketState(SetVbucketState { state: 3 }),
         "80 5b 0000 01 00 0210 00000001 deadbeef 0000000000000000 03",
     );
     check_bytes(
         HEAD,
-        Body::SeqnoAdvanced(SeqnoAdvanced { seqno: Seqno(9) }),
+        DcpBody::SeqnoAdvanced(SeqnoAdvanced { seqno: Seqno(9) }),
         "80 64 0000 08 00 0210 00000008 deadbeef 0000000000000000 0000000000000009",
     );
     check_bytes(
         HEAD,
-        Body::OsoSnapshot(OsoSnapshot::End),
+        DcpBody::OsoSnapshot(OsoSnapshot::End),
         "80 65 0000 04 00 0210 00000004 deadbeef 0000000000000000 00000002",
     );
 }
@@ -167,7 +167,7 @@ fn dcp_snapshot_markers_match_the_documented_bytes() {
     };
     check_bytes(
         HEAD,
-        Body::SnapshotMarker(v1),
+        DcpBody::SnapshotMarker(v1),
         "80 56 0000 14 00 0210 00000014 deadbeef 0000000000000000
          0000000000000001 0000000000000008 00000005",
     );
@@ -183,7 +183,7 @@ fn dcp_snapshot_markers_match_the_documented_bytes() {
     };
     check_bytes(
         HEAD,
-        Body::SnapshotMarker(v2_0),
+        DcpBody::SnapshotMarker(v2_0),
         "80 56 0000 01 00 0210 00000025 deadbeef 0000000000000000 00
          0000000000000001 0000000000000008 00000002 0000000000000007 0000000000000006",
     );
@@ -199,7 +199,7 @@ fn dcp_snapshot_markers_match_the_documented_bytes() {
     };
     check_bytes(
         HEAD,
-        Body::SnapshotMarker(v2_2),
+        DcpBody::SnapshotMarker(v2_2),
         "80 56 0000 01 00 0210 00000035 deadbeef 0000000000000000 02
          0000000000000001 0000000000000008 00000002 0000000000000007 0000000000000006
          0000000000000002 0000000000000005",
@@ -208,7 +208,7 @@ fn dcp_snapshot_markers_match_the_documented_bytes() {
 
 #[test]
 fn dcp_documents_match_the_documented_bytes() {
-    let mutation = Mutation {
+    let mutation = DcpMutation {
         seqno: Seqno(3),
         rev: RevSeqno(2),
         flags: 0x0200_0000,
@@ -222,11 +222,11 @@ fn dcp_documents_match_the_documented_bytes() {
     };
     check_bytes(
         HEAD,
-        Body::Mutation(mutation),
+        DcpBody::Mutation(mutation),
         "80 57 0002 1f 01 0210 00000023 deadbeef 0000000000001234
          0000000000000003 0000000000000002 02000000 60000000 00000000 0000 01 006b 7b7d",
     );
-    let deletion = Deletion {
+    let deletion = DcpDeletion {
         seqno: Seqno(4),
         rev: RevSeqno(3),
         delete_time: None,
@@ -237,20 +237,20 @@ fn dcp_documents_match_the_documented_bytes() {
     };
     check_bytes(
         HEAD,
-        Body::Deletion(deletion),
+        DcpBody::Deletion(deletion),
         "80 58 0001 12 00 0210 00000013 deadbeef 0000000000001235
          0000000000000004 0000000000000003 0000 6b",
     );
     check_bytes(
         HEAD,
-        Body::Deletion(Deletion {
+        DcpBody::Deletion(DcpDeletion {
             delete_time: Some(0x6000_0001),
             ..deletion
         }),
         "80 58 0001 15 00 0210 00000016 deadbeef 0000000000001235
          0000000000000004 0000000000000003 60000001 00 6b",
     );
-    let expiration = Expiration {
+    let expiration = DcpExpiration {
         seqno: Seqno(4),
         rev: RevSeqno(3),
         delete_time: 0x6000_0001,
@@ -261,7 +261,7 @@ fn dcp_documents_match_the_documented_bytes() {
     };
     check_bytes(
         HEAD,
-        Body::Expiration(expiration),
+        DcpBody::Expiration(expiration),
         "80 59 0001 14 04 0210 00000019 deadbeef 0000000000001235
          0000000000000004 0000000000000003 60000001 6b 00000000",
     );
@@ -269,7 +269,7 @@ fn dcp_documents_match_the_documented_bytes() {
 
 #[test]
 fn dcp_sync_writes_match_the_documented_bytes() {
-    let prepare = Prepare {
+    let prepare = DcpPrepare {
         seqno: Seqno(3),
         rev: RevSeqno(2),
         flags: 1,
@@ -285,12 +285,12 @@ fn dcp_sync_writes_match_the_documented_bytes() {
     };
     check_bytes(
         HEAD,
-        Body::Prepare(prepare),
+        DcpBody::Prepare(prepare),
         "80 60 0001 1f 00 0210 00000020 deadbeef 0000000000001234
          0000000000000003 0000000000000002 00000001 00000000 00000000 04 01 03 6b",
     );
     let (prepared, seqno, key) = (Seqno(3), Seqno(4), b"k".as_slice());
-    let commit = Commit {
+    let commit = DcpCommit {
         prepared,
         seqno,
         cas: Cas(0),
@@ -298,24 +298,24 @@ fn dcp_sync_writes_match_the_documented_bytes() {
     };
     check_bytes(
         HEAD,
-        Body::Commit(commit),
+        DcpBody::Commit(commit),
         "80 62 0001 10 00 0210 00000011 deadbeef 0000000000000000
          0000000000000003 0000000000000004 6b",
     );
-    let abort = Abort {
+    let abort = DcpAbort {
         prepared,
         seqno,
         key,
     };
     check_bytes(
         HEAD,
-        Body::Abort(abort),
+        DcpBody::Abort(abort),
         "80 63 0001 10 00 0210 00000011 deadbeef 0000000000000000
          0000000000000003 0000000000000004 6b",
     );
     check_bytes(
         HEAD,
-        Body::SeqnoAck(SeqnoAck { prepared }),
+        DcpBody::SeqnoAck(SeqnoAck { prepared }),
         "80 61 0000 08 00 0210 00000008 deadbeef 0000000000000000 0000000000000003",
     );
 }
@@ -330,25 +330,25 @@ fn dcp_system_events_match_the_documented_bytes() {
         max_ttl: Some(60),
     };
     payload.encode(&mut data);
-    let event = SystemEvent {
+    let event = DcpSystemEvent {
         seqno: Seqno(3),
-        kind: SystemEventKind::CollectionBegan,
+        kind: DcpSystemEventKind::CollectionBegan,
         version: 1,
         name: b"beer",
         data: &data,
     };
     check_bytes(
         HEAD,
-        Body::SystemEvent(event),
+        DcpBody::SystemEvent(event),
         "80 5f 0004 0d 00 0210 00000025 deadbeef 0000000000000000
          0000000000000003 00000000 01 62656572 0000000000000004 00000008 00000009 0000003c",
     );
     assert_eq!(SystemEventPayload::parse(&event), Ok(payload));
     for (kind, bytes) in [
-        (SystemEventKind::CollectionBegan, 16),
-        (SystemEventKind::CollectionDropped, 16),
-        (SystemEventKind::ScopeCreated, 12),
-        (SystemEventKind::ScopeDropped, 12),
+        (DcpSystemEventKind::CollectionBegan, 16),
+        (DcpSystemEventKind::CollectionDropped, 16),
+        (DcpSystemEventKind::ScopeCreated, 12),
+        (DcpSystemEventKind::ScopeDropped, 12),
     ] {
         let payload = SystemEventPayload {
             collection: (bytes == 16).then_some(CollectionId(9)),
@@ -358,20 +358,20 @@ fn dcp_system_events_match_the_documented_bytes() {
         let mut data = Vec::new();
         payload.encode(&mut data);
         assert_eq!(data.len(), bytes);
-        let event = SystemEvent {
+        let event = DcpSystemEvent {
             kind,
             version: 0,
             data: &data,
             ..event
         };
         assert_eq!(SystemEventPayload::parse(&event), Ok(payload));
-        let short = SystemEvent {
+        let short = DcpSystemEvent {
             data: &data[1..],
             ..event
         };
         assert_eq!(SystemEventPayload::parse(&short), Err(Status::Invalid));
     }
-    let newer = SystemEvent {
+    let newer = DcpSystemEvent {
         version: 2,
         ..event
     };
@@ -410,18 +410,18 @@ fn dcp_cache_transfer_matches_the_documented_bytes() {
     assert_eq!(transfer.documents().collect::<Vec<_>>(), [document, other]);
     let mut bytes = Vec::new();
     transfer.encode(&HEAD, &mut bytes);
-    let message = Message::decode(&whole_request(&bytes));
-    assert_eq!(message.unwrap().body, Body::CacheTransfer(transfer));
+    let message = DcpMessage::decode(&whole_request(&bytes));
+    assert_eq!(message.unwrap().body, DcpBody::CacheTransfer(transfer));
     let cut = CacheTransfer::of_records(&batch[..batch.len() - 1]);
     let mut bytes = Vec::new();
     cut.encode(&HEAD, &mut bytes);
     assert_eq!(
-        Message::decode(&whole_request(&bytes)),
+        DcpMessage::decode(&whole_request(&bytes)),
         Err(Status::Invalid)
     );
     check_bytes(
         HEAD,
-        Body::CacheTransferEnd,
+        DcpBody::CacheTransferEnd,
         "80 67 0000 00 00 0210 00000000 deadbeef 0000000000000000",
     );
 }
@@ -484,8 +484,8 @@ fn dcp_replies_round_trip() {
 
 #[test]
 fn dcp_open_carries_the_consumer_name() {
-    let value = Open::consumer_name_value("n_\"1");
-    let open = |value| Open {
+    let value = DcpOpen::consumer_name_value("n_\"1");
+    let open = |value| DcpOpen {
         flags: OpenFlags(0),
         name: b"x",
         value,
@@ -554,17 +554,17 @@ fn dcp_decode_rejects_unknown_messages() {
         (0x5a, Status::UnknownCommand),
     ] {
         bytes.clear();
-        Message {
+        DcpMessage {
             head: HEAD,
-            body: Body::Noop,
+            body: DcpBody::Noop,
         }
         .encode(&mut bytes);
         bytes[1] = opcode;
-        assert_eq!(Message::decode(&whole_request(&bytes)), Err(status));
+        assert_eq!(DcpMessage::decode(&whole_request(&bytes)), Err(status));
     }
     let unknown_info = hex("08 5c 01 00 00 00 0000 00000001 00000000 0000000000000000 90");
     assert_eq!(
-        Message::decode(&whole_request(&unknown_info)),
+        DcpMessage::decode(&whole_request(&unknown_info)),
         Err(Status::UnknownFrameInfo)
     );
 }
@@ -574,7 +574,7 @@ fn datatype() -> impl Strategy<Value = Datatype> {
 }
 
 /// Any message, given to `check` as its parts are borrowed.
-fn with_messages(parts: &Parts, mut check: impl FnMut(Body<'_>)) {
+fn with_messages(parts: &Parts, mut check: impl FnMut(DcpBody<'_>)) {
     let Parts {
         key,
         value,
@@ -606,7 +606,7 @@ fn with_messages(parts: &Parts, mut check: impl FnMut(Body<'_>)) {
         flags: SnapshotFlags(flags),
         visible: None,
     };
-    let deletion = Deletion {
+    let deletion = DcpDeletion {
         seqno,
         rev,
         delete_time: None,
@@ -616,12 +616,12 @@ fn with_messages(parts: &Parts, mut check: impl FnMut(Body<'_>)) {
         value,
     };
     for body in [
-        Body::Open(Open {
+        DcpBody::Open(DcpOpen {
             flags: OpenFlags(flags),
             name: &key[..key.len().min(200)],
             value,
         }),
-        Body::StreamRequest(StreamRequest {
+        DcpBody::StreamRequest(DcpStreamRequest {
             flags: StreamFlags(flags),
             start: seqno,
             end: other,
@@ -630,19 +630,19 @@ fn with_messages(parts: &Parts, mut check: impl FnMut(Body<'_>)) {
             snap_end: seqno,
             filter: value,
         }),
-        Body::SnapshotMarker(marker),
-        Body::SnapshotMarker(SnapshotMarker {
+        DcpBody::SnapshotMarker(marker),
+        DcpBody::SnapshotMarker(SnapshotMarker {
             visible: Some(visible),
             ..marker
         }),
-        Body::SnapshotMarker(SnapshotMarker {
+        DcpBody::SnapshotMarker(SnapshotMarker {
             visible: Some(VisibleMarker {
                 disk: Some(disk),
                 ..visible
             }),
             ..marker
         }),
-        Body::Mutation(Mutation {
+        DcpBody::Mutation(DcpMutation {
             seqno,
             rev,
             flags,
@@ -654,12 +654,12 @@ fn with_messages(parts: &Parts, mut check: impl FnMut(Body<'_>)) {
             key,
             value,
         }),
-        Body::Deletion(deletion),
-        Body::Deletion(Deletion {
+        DcpBody::Deletion(deletion),
+        DcpBody::Deletion(DcpDeletion {
             delete_time: Some(*m),
             ..deletion
         }),
-        Body::Expiration(Expiration {
+        DcpBody::Expiration(DcpExpiration {
             seqno,
             rev,
             delete_time: *m,
@@ -668,7 +668,7 @@ fn with_messages(parts: &Parts, mut check: impl FnMut(Body<'_>)) {
             key,
             value,
         }),
-        Body::Prepare(Prepare {
+        DcpBody::Prepare(DcpPrepare {
             seqno,
             rev,
             flags,
@@ -682,29 +682,29 @@ fn with_messages(parts: &Parts, mut check: impl FnMut(Body<'_>)) {
             key,
             value,
         }),
-        Body::Commit(Commit {
+        DcpBody::Commit(DcpCommit {
             prepared: seqno,
             seqno: other,
             cas,
             key,
         }),
-        Body::Abort(Abort {
+        DcpBody::Abort(DcpAbort {
             prepared: seqno,
             seqno: other,
             key,
         }),
-        Body::SystemEvent(SystemEvent {
+        DcpBody::SystemEvent(DcpSystemEvent {
             seqno,
-            kind: SystemEventKind::CollectionDropped,
+            kind: DcpSystemEventKind::CollectionDropped,
             version: *n as u8,
             name: key,
             data: value,
         }),
-        Body::SeqnoAdvanced(SeqnoAdvanced { seqno }),
-        Body::SeqnoAck(SeqnoAck { prepared: seqno }),
-        Body::BufferAck(BufferAck { bytes: *n }),
-        Body::CloseStream,
-        Body::Noop,
+        DcpBody::SeqnoAdvanced(SeqnoAdvanced { seqno }),
+        DcpBody::SeqnoAck(SeqnoAck { prepared: seqno }),
+        DcpBody::BufferAck(BufferAck { bytes: *n }),
+        DcpBody::CloseStream,
+        DcpBody::Noop,
     ] {
         check(body);
     }
@@ -712,7 +712,7 @@ fn with_messages(parts: &Parts, mut check: impl FnMut(Body<'_>)) {
 
 #[derive(Clone, Debug)]
 struct Parts {
-    head: Head,
+    head: DcpHeader,
     key: Vec<u8>,
     value: Vec<u8>,
     a: u64,
@@ -735,7 +735,7 @@ fn parts() -> impl Strategy<Value = Parts> {
         .prop_map(|((vb, opaque, stream), key, value, numbers, datatype)| {
             let (a, b, c, d, n, m) = numbers;
             Parts {
-                head: Head {
+                head: DcpHeader {
                     vb: VbId(vb),
                     opaque,
                     stream,
@@ -757,10 +757,10 @@ proptest! {
     #[test]
     fn dcp_messages_round_trip(parts in parts()) {
         with_messages(&parts, |body| {
-            let message = Message { head: parts.head, body };
+            let message = DcpMessage { head: parts.head, body };
             let mut bytes = Vec::new();
             message.encode(&mut bytes);
-            assert_eq!(Message::decode(&whole_request(&bytes)), Ok(message));
+            assert_eq!(DcpMessage::decode(&whole_request(&bytes)), Ok(message));
         });
     }
 
@@ -769,7 +769,7 @@ proptest! {
     fn dcp_parse_waits_for_a_whole_frame(parts in parts(), cut in any::<prop::sample::Index>()) {
         with_messages(&parts, |body| {
             let mut bytes = Vec::new();
-            Message { head: parts.head, body }.encode(&mut bytes);
+            DcpMessage { head: parts.head, body }.encode(&mut bytes);
             let at = cut.index(bytes.len());
             let expected = if at < HEADER_BYTES { HEADER_BYTES } else { bytes.len() };
             let need = match parse_peer(&bytes[..at], 1 << 20) {
@@ -800,10 +800,10 @@ proptest! {
             key: &key,
             value: &value,
         };
-        if let Ok(message) = Message::decode(&request) {
+        if let Ok(message) = DcpMessage::decode(&request) {
             let mut bytes = Vec::new();
             message.encode(&mut bytes);
-            prop_assert_eq!(Message::decode(&whole_request(&bytes)), Ok(message));
+            prop_assert_eq!(DcpMessage::decode(&whole_request(&bytes)), Ok(message));
         }
     }
 }
@@ -843,10 +843,10 @@ fn dcp_decode_checks_each_part_of_a_request() {
             key,
             value,
         };
-        let decoded = Message::decode(&request);
+        let decoded = DcpMessage::decode(&request);
         assert!(decoded.is_ok(), "{opcode:#x}: {decoded:?}");
         let invalid = |request: Request<'_>, what: &str| {
-            let decoded = Message::decode(&request);
+            let decoded = DcpMessage::decode(&request);
             assert_eq!(decoded, Err(Status::Invalid), "{opcode:#x}: {what}");
         };
         let longer = [&extras[..], &[0]].concat();

@@ -2,8 +2,8 @@
 
 use crate::whole_request;
 use kedge_protocol::binary::commands::subdoc::{
-    DocFlags, PathFlags, SUBDOC_PATH_BYTES_MAX, SUBDOC_SPECS_MAX, Spec, SubdocMulti, SubdocOp,
-    SubdocSingle, xattr_key,
+    DocFlags, PathFlags, SUBDOC_PATH_BYTES_MAX, SUBDOC_SPECS_MAX, SubdocMulti, SubdocOp,
+    SubdocSingle, SubdocSpec, xattr_key,
 };
 use kedge_protocol::binary::{ConnectionKind, Opcode, RequestWriter};
 use kedge_types::{Cas, Datatype, Status};
@@ -13,8 +13,8 @@ use proptest::prelude::*;
 const LOOKUP: Opcode = Opcode::SubdocMultiLookup;
 const MUTATION: Opcode = Opcode::SubdocMultiMutation;
 
-fn spec<'a>(op: SubdocOp, flags: u8, path: &'a str, value: &'a str) -> Spec<'a> {
-    Spec {
+fn spec<'a>(op: SubdocOp, flags: u8, path: &'a str, value: &'a str) -> SubdocSpec<'a> {
+    SubdocSpec {
         op,
         flags: PathFlags::from_bits(flags).unwrap(),
         path: path.as_bytes(),
@@ -22,7 +22,12 @@ fn spec<'a>(op: SubdocOp, flags: u8, path: &'a str, value: &'a str) -> Spec<'a> 
     }
 }
 
-fn multi(opcode: Opcode, doc_flags: u8, cas: u64, specs: &[Spec<'_>]) -> Result<usize, Status> {
+fn multi(
+    opcode: Opcode,
+    doc_flags: u8,
+    cas: u64,
+    specs: &[SubdocSpec<'_>],
+) -> Result<usize, Status> {
     let mut bytes = Vec::new();
     SubdocMulti {
         doc_flags: DocFlags::from_bits(doc_flags).unwrap(),
@@ -37,7 +42,7 @@ fn multi(opcode: Opcode, doc_flags: u8, cas: u64, specs: &[Spec<'_>]) -> Result<
     Ok(specs.len())
 }
 
-fn single(spec: Spec<'_>, doc_flags: u8, expiry: Option<u32>) -> Result<(), Status> {
+fn single(spec: SubdocSpec<'_>, doc_flags: u8, expiry: Option<u32>) -> Result<(), Status> {
     let opcode = Opcode::from_wire(spec.op.wire(), ConnectionKind::Couchbase).unwrap();
     let command = SubdocSingle {
         spec,
@@ -146,7 +151,7 @@ fn single_commands() {
 }
 
 /// Opcode, document flags, CAS and specs; then the number of specs or what is wrong with them.
-type Multi<'a> = (Opcode, u8, u64, &'a [Spec<'a>], Result<usize, Status>);
+type Multi<'a> = (Opcode, u8, u64, &'a [SubdocSpec<'a>], Result<usize, Status>);
 
 #[test]
 fn multi_commands() {

@@ -1,7 +1,7 @@
 //! Helpers for the tests of the text protocol: commands as one line of text, for readable tables.
 
 use kedge_protocol::text::meta::{MetaKey, MetaReturns};
-use kedge_protocol::text::{Direction, Exptime, Parsed, TextCommand, TextLimits, parse};
+use kedge_protocol::text::{CountDirection, Exptime, Parsed, TextCommand, TextLimits, parse};
 use std::fmt::Write as _;
 
 /// Limits that tests can reach.
@@ -179,10 +179,10 @@ impl Shown {
         self
     }
 
-    fn direction(&mut self, direction: Direction) -> &mut Self {
+    fn direction(&mut self, direction: CountDirection) -> &mut Self {
         self.word(match direction {
-            Direction::Increment => "incr",
-            Direction::Decrement => "decr",
+            CountDirection::Increment => "incr",
+            CountDirection::Decrement => "decr",
         })
     }
 

@@ -8,13 +8,13 @@ const DUE_PART: u64 = 5;
 const WAIT_NS_MAX: u64 = 5_000_000_000;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Acks {
+pub(super) struct BufferAcks {
     due_bytes: u64,
     pending: u64,
     since_ns: Option<u64>,
 }
 
-impl Acks {
+impl BufferAcks {
     pub(super) fn new(buffer_bytes: u32) -> Self {
         Self {
             due_bytes: (u64::from(buffer_bytes) / DUE_PART).max(1),
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn buffer_ack_is_sent_at_a_fifth_of_the_buffer_or_after_five_seconds() {
-        let mut acks = Acks::new(1_000);
+        let mut acks = BufferAcks::new(1_000);
         let second = 1_000_000_000;
         assert_eq!(acks.consumed(0, 199), None);
         assert_eq!(acks.consumed(second, 1), Some(BufferAck { bytes: 200 }));

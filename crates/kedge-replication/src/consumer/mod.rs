@@ -13,10 +13,10 @@ mod acks;
 mod receive;
 
 use crate::disconnect::Disconnect;
-use acks::Acks;
+use acks::BufferAcks;
 use kedge_protocol::binary::commands::dcp::{
-    Body, Control, EndReason, Head, Message, Open, OpenFlags, PeerFrame, SeqnoAck, StreamFlags,
-    StreamReply, StreamRequest,
+    DcpBody, DcpControl, DcpHeader, DcpMessage, DcpOpen, DcpStreamRequest, EndReason, OpenFlags,
+    PeerFrame, SeqnoAck, StreamFlags, StreamReply,
 };
 use kedge_protocol::binary::{Opcode, ReplyFrame, Request, Response};
 use kedge_types::limits::{DCP_NAME_BYTES_MAX, DCP_NOOP_INTERVAL_SECS_MAX};
@@ -46,7 +46,7 @@ pub struct ConsumerConfig {
 
 /// The meaning of a frame.
 #[derive(Clone, Debug)]
-pub enum Event {
+pub enum ConsumerEvent {
     /// No action is needed.
     Nothing,
     /// A requested stream begins, with the failover log of the producer's vBucket.
@@ -104,9 +104,9 @@ pub enum Event {
 
 /// The outcome of a frame.
 #[derive(Clone, Debug)]
-pub struct Step {
+pub struct ConsumerStep {
     /// The meaning of the frame.
-    pub event: Event,
+    pub event: ConsumerEvent,
     /// The number of bytes for [`Consumer::consumed`] after the event is processed.
     pub bytes: usize,
 }
@@ -125,7 +125,7 @@ pub struct ConsumerFigures {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StreamState {
+enum ConsumerStreamState {
     Asked,
     Open,
     /// The producer waits for the reply to a SET_VBUCKET_STATE.
@@ -133,11 +133,11 @@ enum StreamState {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Stream {
+struct ConsumerStream {
     opaque: u32,
     /// The resume point.
     from: Resume,
-    state: StreamState,
+    state: ConsumerStreamState,
     /// The next state of the vBucket in the requested takeover.
     next: Option<VbState>,
 }
@@ -150,8 +150,8 @@ pub struct Consumer {
     /// The properties that were set, in the order of the expected replies.
     controls: VecDeque<(u32, &'static str)>,
     is_open: bool,
-    streams: BTreeMap<VbId, Stream>,
-    acks: Acks,
+    streams: BTreeMap<VbId, ConsumerStream>,
+    acks: BufferAcks,
     silence_ns: u64,
     last_received_ns: u64,
     items: u64,
@@ -177,7 +177,7 @@ impl Consumer {
             controls: VecDeque::new(),
             is_open: false,
             streams: BTreeMap::new(),
-            acks: Acks::new(config.buffer_bytes),
+            acks: BufferAcks::new(config.buffer_bytes),
             silence_ns: interval_ns * SILENT_INTERVALS,
             last_received_ns: now_ns,
             items: 0,
@@ -188,13 +188,13 @@ impl Consumer {
             .union(OpenFlags::DELETE_TIMES)
             .union(OpenFlags::DELETED_USER_XATTRS);
         let name = config.name.as_bytes();
-        let open = Open {
+        let open = DcpOpen {
             flags,
             name: &name[name.len().saturating_sub(DCP_NAME_BYTES_MAX)..],
             value: b"",
         };
         let opaque = consumer.take_opaque();
-        send(opaque, VbId(0), Body::Open(open), out);
+        send(opaque, VbId(0), DcpBody::Open(open), out);
         let buffer = config.buffer_bytes.to_string();
         let interval = config.noop_interval_secs.to_string();
         for (key, value) in [
@@ -218,11 +218,11 @@ impl Consumer {
     fn control(&mut self, key: &'static str, value: &str, out: &mut Vec<u8>) {
         let opaque = self.take_opaque();
         self.controls.push_back((opaque, key));
-        let control = Control {
+        let control = DcpControl {
             key: key.as_bytes(),
             value: value.as_bytes(),
         };
-        send(opaque, VbId(0), Body::Control(control), out);
+        send(opaque, VbId(0), DcpBody::Control(control), out);
     }
 
     fn take_opaque(&mut self) -> u32 {
@@ -241,25 +241,25 @@ impl Consumer {
     /// Requests a stream of a vBucket from its resume point. An existing stream is forgotten; close it first.
     pub fn add_stream(&mut self, vb: VbId, from: &Resume, flags: StreamFlags, out: &mut Vec<u8>) {
         let opaque = self.take_opaque();
-        let stream = Stream {
+        let stream = ConsumerStream {
             opaque,
             from: *from,
-            state: StreamState::Asked,
+            state: ConsumerStreamState::Asked,
             next: flags
                 .contains(StreamFlags::TAKEOVER)
                 .then_some(VbState::Pending),
         };
         self.streams.insert(vb, stream);
-        let request = StreamRequest {
+        let request = DcpStreamRequest {
             flags,
             start: from.start,
-            end: StreamRequest::NO_END,
+            end: DcpStreamRequest::NO_END,
             vb_uuid: from.uuid,
             snap_start: from.snap_start,
             snap_end: from.snap_end,
             filter: b"",
         };
-        send(opaque, vb, Body::StreamRequest(request), out);
+        send(opaque, vb, DcpBody::StreamRequest(request), out);
     }
 
     /// Closes a stream: no more events of it are returned. Returns false if there is none.
@@ -267,7 +267,7 @@ impl Consumer {
         let is_there = self.streams.remove(&vb).is_some();
         if is_there {
             let opaque = self.take_opaque();
-            send(opaque, vb, Body::CloseStream, out);
+            send(opaque, vb, DcpBody::CloseStream, out);
         }
         is_there
     }
@@ -282,24 +282,24 @@ impl Consumer {
     /// stream, nothing is sent; the caller repeats the acknowledgement when there is one.
     pub fn acknowledge(&mut self, vb: VbId, prepared: Seqno, out: &mut Vec<u8>) {
         let stream = self.streams.get(&vb);
-        if let Some(stream) = stream.filter(|stream| stream.state != StreamState::Asked) {
+        if let Some(stream) = stream.filter(|stream| stream.state != ConsumerStreamState::Asked) {
             let ack = SeqnoAck { prepared };
-            send(stream.opaque, vb, Body::SeqnoAck(ack), out);
+            send(stream.opaque, vb, DcpBody::SeqnoAck(ack), out);
         }
     }
 
-    /// Counts bytes from [`Step::bytes`] as consumed, so that the producer may send as many more.
+    /// Counts bytes from [`ConsumerStep::bytes`] as consumed, so that the producer may send as many more.
     pub fn consumed(&mut self, now_ns: u64, bytes: usize, out: &mut Vec<u8>) {
         if let Some(ack) = self.acks.consumed(now_ns, bytes) {
-            send(0, VbId(0), Body::BufferAck(ack), out);
+            send(0, VbId(0), DcpBody::BufferAck(ack), out);
         }
     }
 
-    /// Replies to [`Event::SetState`]. If `status` is not success, the producer ends the connection.
+    /// Replies to [`ConsumerEvent::SetState`]. If `status` is not success, the producer ends the connection.
     pub fn state_is_set(&mut self, vb: VbId, status: Status, out: &mut Vec<u8>) {
         let stream = self.streams.get_mut(&vb);
-        if let Some(stream) = stream.filter(|stream| stream.state == StreamState::Taking) {
-            stream.state = StreamState::Open;
+        if let Some(stream) = stream.filter(|stream| stream.state == ConsumerStreamState::Taking) {
+            stream.state = ConsumerStreamState::Open;
             let opcode = Opcode::DcpSetVbucketState.wire();
             Response::new(opcode, stream.opaque, status).write(out);
         }
@@ -314,15 +314,17 @@ impl Consumer {
         now_ns: u64,
         frame: &PeerFrame<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<Step, Disconnect> {
+    ) -> Result<ConsumerStep, Disconnect> {
         self.last_received_ns = now_ns;
         match frame {
             PeerFrame::Request(request) => self.on_request(request, out),
-            PeerFrame::Reply(reply) => self.on_reply(reply).map(|event| Step { event, bytes: 0 }),
+            PeerFrame::Reply(reply) => self
+                .on_reply(reply)
+                .map(|event| ConsumerStep { event, bytes: 0 }),
         }
     }
 
-    fn on_reply(&mut self, reply: &ReplyFrame<'_>) -> Result<Event, Disconnect> {
+    fn on_reply(&mut self, reply: &ReplyFrame<'_>) -> Result<ConsumerEvent, Disconnect> {
         let is_done = reply.status() == Some(Status::Success);
         let refused = Disconnect::Refused {
             opcode: reply.opcode,
@@ -334,7 +336,7 @@ impl Consumer {
         if reply.opcode == Opcode::DcpOpen.wire() {
             self.is_open = is_done;
             return if is_done {
-                Ok(Event::Nothing)
+                Ok(ConsumerEvent::Nothing)
             } else {
                 Err(refused)
             };
@@ -345,7 +347,7 @@ impl Consumer {
                 _ => return Err(refused),
             };
             return if is_done {
-                Ok(Event::Nothing)
+                Ok(ConsumerEvent::Nothing)
             } else {
                 Err(Disconnect::ControlRefused {
                     key,
@@ -356,88 +358,93 @@ impl Consumer {
         // CLOSE_STREAM and SEQNO_ACK may come too late for a stream that has just ended.
         let may_fail = [Opcode::DcpCloseStream, Opcode::DcpSeqnoAcknowledged];
         if is_done || may_fail.iter().any(|opcode| opcode.wire() == reply.opcode) {
-            Ok(Event::Nothing)
+            Ok(ConsumerEvent::Nothing)
         } else {
             Err(refused)
         }
     }
 
-    fn on_stream_reply(&mut self, reply: &ReplyFrame<'_>) -> Result<Event, Disconnect> {
+    fn on_stream_reply(&mut self, reply: &ReplyFrame<'_>) -> Result<ConsumerEvent, Disconnect> {
         let bad = |status| Disconnect::BadMessage {
             opcode: reply.opcode,
             status,
         };
         let asked = self.streams.iter_mut().find(|(_, stream)| {
-            stream.opaque == reply.opaque && stream.state == StreamState::Asked
+            stream.opaque == reply.opaque && stream.state == ConsumerStreamState::Asked
         });
         let Some((&vb, stream)) = asked else {
             // The stream was closed in the meantime.
-            return Ok(Event::Nothing);
+            return Ok(ConsumerEvent::Nothing);
         };
         match StreamReply::decode(reply).map_err(bad)? {
             StreamReply::Accepted(log) => {
-                stream.state = StreamState::Open;
+                stream.state = ConsumerStreamState::Open;
                 let from = stream.from;
                 let entries = log.iter().map(|entry| (entry.vb_uuid, entry.seqno));
                 let failover = FailoverTable::from_entries(entries.collect());
                 let failover = failover.ok_or(bad(Status::Invalid))?;
-                Ok(Event::Begins { vb, from, failover })
+                Ok(ConsumerEvent::Begins { vb, from, failover })
             }
             StreamReply::Rollback(to) => {
                 self.streams.remove(&vb);
-                Ok(Event::Rollback { vb, to })
+                Ok(ConsumerEvent::Rollback { vb, to })
             }
             StreamReply::Refused(status) => {
                 self.streams.remove(&vb);
-                Ok(Event::Refused { vb, status })
+                Ok(ConsumerEvent::Refused { vb, status })
             }
         }
     }
 
-    fn on_request(&mut self, request: &Request<'_>, out: &mut Vec<u8>) -> Result<Step, Disconnect> {
+    fn on_request(
+        &mut self,
+        request: &Request<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<ConsumerStep, Disconnect> {
         let bad = |status| Disconnect::BadMessage {
             opcode: request.opcode,
             status,
         };
-        let Message { head, body } = Message::decode(request).map_err(bad)?;
-        if body == Body::Noop {
+        let DcpMessage { head, body } = DcpMessage::decode(request).map_err(bad)?;
+        if body == DcpBody::Noop {
             let opcode = Opcode::DcpNoop.wire();
             Response::new(opcode, head.opaque, Status::Success).write(out);
-            return Ok(Step {
-                event: Event::Nothing,
+            return Ok(ConsumerStep {
+                event: ConsumerEvent::Nothing,
                 bytes: 0,
             });
         }
         let bytes = request.frame_bytes();
         self.bytes += bytes as u64;
         let stream = self.streams.get_mut(&head.vb);
-        let stream = stream
-            .filter(|stream| stream.opaque == head.opaque && stream.state != StreamState::Asked);
+        let stream = stream.filter(|stream| {
+            stream.opaque == head.opaque && stream.state != ConsumerStreamState::Asked
+        });
         let Some(stream) = stream else {
-            let event = Event::Nothing;
-            return Ok(Step { event, bytes });
+            let event = ConsumerEvent::Nothing;
+            return Ok(ConsumerStep { event, bytes });
         };
         let event = receive::event(head.vb, &body, self.collections).map_err(bad)?;
         match &event {
-            Event::SetState { state, .. } => {
+            ConsumerEvent::SetState { state, .. } => {
                 let expected = stream.next;
-                if expected != Some(*state) || stream.state == StreamState::Taking {
+                if expected != Some(*state) || stream.state == ConsumerStreamState::Taking {
                     let refused = expected.map_or(Status::NotSupported, |_| Status::Invalid);
                     let opcode = Opcode::DcpSetVbucketState.wire();
                     Response::new(opcode, head.opaque, refused).write(out);
-                    let event = Event::Nothing;
-                    return Ok(Step { event, bytes });
+                    let event = ConsumerEvent::Nothing;
+                    return Ok(ConsumerStep { event, bytes });
                 }
-                stream.state = StreamState::Taking;
+                stream.state = ConsumerStreamState::Taking;
                 stream.next = (*state == VbState::Pending).then_some(VbState::Active);
             }
-            Event::Ended { .. } => {
+            ConsumerEvent::Ended { .. } => {
                 self.streams.remove(&head.vb);
             }
-            Event::Received { .. } => self.items += 1,
+            ConsumerEvent::Received { .. } => self.items += 1,
             _ => {}
         }
-        Ok(Step { event, bytes })
+        Ok(ConsumerStep { event, bytes })
     }
 
     /// Notes that this end reads nothing for now, because it cannot process more: so the producer does not count as
@@ -465,7 +472,7 @@ impl Consumer {
             return Err(Disconnect::Silent);
         }
         if let Some(ack) = self.acks.on_time(now_ns) {
-            send(0, VbId(0), Body::BufferAck(ack), out);
+            send(0, VbId(0), DcpBody::BufferAck(ack), out);
         }
         Ok(())
     }
@@ -482,11 +489,11 @@ impl Consumer {
     }
 }
 
-fn send(opaque: u32, vb: VbId, body: Body<'_>, out: &mut Vec<u8>) {
-    let head = Head {
+fn send(opaque: u32, vb: VbId, body: DcpBody<'_>, out: &mut Vec<u8>) {
+    let head = DcpHeader {
         vb,
         opaque,
         stream: None,
     };
-    Message { head, body }.encode(out);
+    DcpMessage { head, body }.encode(out);
 }

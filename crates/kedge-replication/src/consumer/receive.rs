@@ -1,37 +1,43 @@
 //! Conversion of stream messages to events of a vBucket.
 
-use super::Event;
+use super::ConsumerEvent;
 use kedge_protocol::binary::commands::dcp as wire;
 use kedge_protocol::binary::commands::dcp::{
-    Body, Deletion, Expiration, Mutation, Prepare, SnapshotFlags, SnapshotMarker,
+    DcpBody, DcpDeletion, DcpExpiration, DcpMutation, DcpPrepare, SnapshotFlags, SnapshotMarker,
 };
 use kedge_types::{
     Cas, CollectionId, Datatype, DocKey, Expiry, ManifestUid, RevSeqno, ScopeId, Seqno, Status,
     VbId,
 };
 use kedge_vbucket::{
-    Deletion as Deleted, Item, ItemMeta, Received, Snapshot, SnapshotKind, SystemEvent,
-    SystemEventKind, VbState,
+    Deletion, Item, ItemMeta, Received, Snapshot, SnapshotKind, SystemEvent, SystemEventKind,
+    VbState,
 };
 
 /// Returns the event of a message for its vBucket.
-pub(super) fn event(vb: VbId, body: &Body<'_>, collections: bool) -> Result<Event, Status> {
+pub(super) fn event(
+    vb: VbId,
+    body: &DcpBody<'_>,
+    collections: bool,
+) -> Result<ConsumerEvent, Status> {
     let stored = |key| stored_key(key, collections);
     let received = match body {
-        Body::SnapshotMarker(marker) => {
+        DcpBody::SnapshotMarker(marker) => {
             let snapshot = snapshot(marker);
-            return Ok(Event::Snapshot { vb, snapshot });
+            return Ok(ConsumerEvent::Snapshot { vb, snapshot });
         }
-        Body::StreamEnd(end) => {
+        DcpBody::StreamEnd(end) => {
             let reason = end.reason;
-            return Ok(Event::Ended { vb, reason });
+            return Ok(ConsumerEvent::Ended { vb, reason });
         }
-        Body::SetVbucketState(set) => {
+        DcpBody::SetVbucketState(set) => {
             let state = VbState::from_number(set.state).ok_or(Status::Invalid)?;
-            return Ok(Event::SetState { vb, state });
+            return Ok(ConsumerEvent::SetState { vb, state });
         }
-        Body::Mutation(mutation) => Received::Document(document(mutation, &stored(mutation.key)?)),
-        Body::Deletion(Deletion {
+        DcpBody::Mutation(mutation) => {
+            Received::Document(document(mutation, &stored(mutation.key)?))
+        }
+        DcpBody::Deletion(DcpDeletion {
             seqno,
             rev,
             delete_time,
@@ -41,10 +47,10 @@ pub(super) fn event(vb: VbId, body: &Body<'_>, collections: bool) -> Result<Even
             value,
         }) => {
             let when = Expiry(delete_time.unwrap_or(0));
-            let meta = tombstone((*cas, *seqno, *rev), *datatype, Deleted::Explicit, when);
+            let meta = tombstone((*cas, *seqno, *rev), *datatype, Deletion::Explicit, when);
             Received::Document(Item::new(&meta, stored(key)?.as_bytes(), &[value]))
         }
-        Body::Expiration(Expiration {
+        DcpBody::Expiration(DcpExpiration {
             seqno,
             rev,
             delete_time,
@@ -54,29 +60,29 @@ pub(super) fn event(vb: VbId, body: &Body<'_>, collections: bool) -> Result<Even
             value,
         }) => {
             let when = Expiry(*delete_time);
-            let meta = tombstone((*cas, *seqno, *rev), *datatype, Deleted::Expired, when);
+            let meta = tombstone((*cas, *seqno, *rev), *datatype, Deletion::Expired, when);
             Received::Document(Item::new(&meta, stored(key)?.as_bytes(), &[value]))
         }
-        Body::Prepare(prepare) => Received::Prepare(prepared(prepare, &stored(prepare.key)?)),
-        Body::Commit(commit) => Received::Commit {
+        DcpBody::Prepare(prepare) => Received::Prepare(prepared(prepare, &stored(prepare.key)?)),
+        DcpBody::Commit(commit) => Received::Commit {
             key: stored(commit.key)?.as_bytes().into(),
             prepared: commit.prepared,
             seqno: commit.seqno,
         },
-        Body::Abort(abort) => Received::Abort {
+        DcpBody::Abort(abort) => Received::Abort {
             key: stored(abort.key)?.as_bytes().into(),
             prepared: abort.prepared,
             seqno: abort.seqno,
         },
-        Body::SystemEvent(event) => Received::System {
+        DcpBody::SystemEvent(event) => Received::System {
             event: system_event(event)?,
             seqno: event.seqno,
         },
-        Body::SeqnoAdvanced(advanced) => Received::Advance(advanced.seqno),
+        DcpBody::SeqnoAdvanced(advanced) => Received::Advance(advanced.seqno),
         // The consumer requests no other kind.
         _ => return Err(Status::NotSupported),
     };
-    Ok(Event::Received { vb, received })
+    Ok(ConsumerEvent::Received { vb, received })
 }
 
 fn stored_key(wire: &[u8], collections: bool) -> Result<DocKey, Status> {
@@ -92,7 +98,7 @@ fn stored_key(wire: &[u8], collections: bool) -> Result<DocKey, Status> {
     key.ok_or(Status::Invalid)
 }
 
-fn document(mutation: &Mutation<'_>, key: &DocKey) -> Item {
+fn document(mutation: &DcpMutation<'_>, key: &DocKey) -> Item {
     let meta = ItemMeta {
         cas: mutation.cas,
         seqno: mutation.seqno,
@@ -109,7 +115,7 @@ fn document(mutation: &Mutation<'_>, key: &DocKey) -> Item {
 fn tombstone(
     (cas, seqno, rev): (Cas, Seqno, RevSeqno),
     datatype: Datatype,
-    deleted: Deleted,
+    deleted: Deletion,
     when: Expiry,
 ) -> ItemMeta {
     ItemMeta {
@@ -123,7 +129,7 @@ fn tombstone(
     }
 }
 
-fn prepared(prepare: &Prepare<'_>, key: &DocKey) -> Item {
+fn prepared(prepare: &DcpPrepare<'_>, key: &DocKey) -> Item {
     let meta = ItemMeta {
         cas: prepare.cas,
         seqno: prepare.seqno,
@@ -131,20 +137,20 @@ fn prepared(prepare: &Prepare<'_>, key: &DocKey) -> Item {
         flags: prepare.flags,
         expiry: prepare.expiry,
         datatype: prepare.datatype,
-        deleted: prepare.deleted.then_some(Deleted::Explicit),
+        deleted: prepare.deleted.then_some(Deletion::Explicit),
         level: Some(prepare.level),
     };
     Item::new(&meta, key.as_bytes(), &[prepare.value])
 }
 
 /// Reads the data of a message of version 0 or 1.
-fn system_event(event: &wire::SystemEvent<'_>) -> Result<SystemEvent, Status> {
+fn system_event(event: &wire::DcpSystemEvent<'_>) -> Result<SystemEvent, Status> {
     let kind = match event.kind {
-        wire::SystemEventKind::CollectionBegan => SystemEventKind::CollectionCreated,
-        wire::SystemEventKind::CollectionDropped => SystemEventKind::CollectionDropped,
-        wire::SystemEventKind::ScopeCreated => SystemEventKind::ScopeCreated,
-        wire::SystemEventKind::ScopeDropped => SystemEventKind::ScopeDropped,
-        wire::SystemEventKind::CollectionModified => return Err(Status::NotSupported),
+        wire::DcpSystemEventKind::CollectionBegan => SystemEventKind::CollectionCreated,
+        wire::DcpSystemEventKind::CollectionDropped => SystemEventKind::CollectionDropped,
+        wire::DcpSystemEventKind::ScopeCreated => SystemEventKind::ScopeCreated,
+        wire::DcpSystemEventKind::ScopeDropped => SystemEventKind::ScopeDropped,
+        wire::DcpSystemEventKind::CollectionModified => return Err(Status::NotSupported),
     };
     let payload = wire::SystemEventPayload::parse(event)?;
     let name = std::str::from_utf8(event.name).map_err(|_| Status::Invalid)?;

@@ -1,17 +1,17 @@
 //! Conversion of changes to messages.
 
-use super::format::Format;
+use super::format::MessageFormat;
 use super::system_event;
-use super::value::{Shaper, Unsendable};
+use super::value::{Unsendable, ValueEncoder};
 use kedge_protocol::binary::commands::dcp::{
-    Abort, Commit, Deletion, DiskMarker, Expiration, Head, MarkerVersion, Mutation, Prepare,
-    SnapshotFlags, SnapshotMarker, VisibleMarker,
+    DcpAbort, DcpCommit, DcpDeletion, DcpExpiration, DcpHeader, DcpMutation, DcpPrepare,
+    DiskMarker, MarkerVersion, SnapshotFlags, SnapshotMarker, VisibleMarker,
 };
 use kedge_types::{CollectionId, Seqno, decode_leb128};
-use kedge_vbucket::{Change, Deletion as Deleted, Item, Snapshot, SnapshotKind};
+use kedge_vbucket::{Change, Deletion, Item, Snapshot, SnapshotKind};
 
 /// Returns the key as the connection encodes it; `None` if it cannot name the document's collection.
-fn wire_key<'a>(format: &Format, stored: &'a [u8]) -> Option<&'a [u8]> {
+fn wire_key<'a>(format: &MessageFormat, stored: &'a [u8]) -> Option<&'a [u8]> {
     if format.collections {
         return Some(stored);
     }
@@ -24,7 +24,7 @@ fn wire_key<'a>(format: &Format, stored: &'a [u8]) -> Option<&'a [u8]> {
 }
 
 /// Returns whether the consumer sees a change: without SyncWrites, it sees what clients see.
-pub(super) fn sees(format: &Format, change: &Change) -> bool {
+pub(super) fn sees(format: &MessageFormat, change: &Change) -> bool {
     let Some(item) = change.item() else {
         return false;
     };
@@ -37,9 +37,9 @@ pub(super) fn sees(format: &Format, change: &Change) -> bool {
 
 /// Appends the message for a change that the consumer sees.
 pub(super) fn change(
-    format: &Format,
-    shaper: &mut Shaper,
-    head: &Head,
+    format: &MessageFormat,
+    shaper: &mut ValueEncoder,
+    head: &DcpHeader,
     change: &Change,
     out: &mut Vec<u8>,
 ) -> Result<(), Unsendable> {
@@ -52,7 +52,7 @@ pub(super) fn change(
     };
     match change {
         Change::Document(item) => document(format, shaper, head, (item, key), out)?,
-        Change::Commit { item, prepared } if format.sync_writes => Commit {
+        Change::Commit { item, prepared } if format.sync_writes => DcpCommit {
             prepared: *prepared,
             seqno: item.seqno(),
             cas: item.cas(),
@@ -61,7 +61,7 @@ pub(super) fn change(
         .encode(head, out),
         Change::Commit { item, .. } => document(format, shaper, head, (item, key), out)?,
         Change::Prepare(item) => prepare(format, shaper, head, (item, key), out)?,
-        Change::Abort { item, prepared } => Abort {
+        Change::Abort { item, prepared } => DcpAbort {
             prepared: *prepared,
             seqno: item.seqno(),
             key,
@@ -73,16 +73,16 @@ pub(super) fn change(
 }
 
 fn document(
-    format: &Format,
-    shaper: &mut Shaper,
-    head: &Head,
+    format: &MessageFormat,
+    shaper: &mut ValueEncoder,
+    head: &DcpHeader,
     (item, key): (&Item, &[u8]),
     out: &mut Vec<u8>,
 ) -> Result<(), Unsendable> {
     let (datatype, value) = shaper.shape(format, item)?;
     let (seqno, rev, cas) = (item.seqno(), item.rev_seqno(), item.cas());
     if !item.is_deleted() {
-        Mutation {
+        DcpMutation {
             seqno,
             rev,
             flags: item.flags(),
@@ -95,8 +95,8 @@ fn document(
             value,
         }
         .encode(head, out);
-    } else if format.expiry_opcode && item.meta().deleted == Some(Deleted::Expired) {
-        Expiration {
+    } else if format.expiry_opcode && item.meta().deleted == Some(Deletion::Expired) {
+        DcpExpiration {
             seqno,
             rev,
             delete_time: item.expiry().0,
@@ -107,7 +107,7 @@ fn document(
         }
         .encode(head, out);
     } else {
-        Deletion {
+        DcpDeletion {
             seqno,
             rev,
             delete_time: format.delete_times.then_some(item.expiry().0),
@@ -122,16 +122,16 @@ fn document(
 }
 
 fn prepare(
-    format: &Format,
-    shaper: &mut Shaper,
-    head: &Head,
+    format: &MessageFormat,
+    shaper: &mut ValueEncoder,
+    head: &DcpHeader,
     (item, key): (&Item, &[u8]),
     out: &mut Vec<u8>,
 ) -> Result<(), Unsendable> {
     // A prepare without a level cannot be encoded.
     let level = item.level().ok_or(Unsendable)?;
     let (datatype, value) = shaper.shape(format, item)?;
-    Prepare {
+    DcpPrepare {
         seqno: item.seqno(),
         rev: item.rev_seqno(),
         flags: item.flags(),
@@ -150,14 +150,14 @@ fn prepare(
 }
 
 /// Returns the NRU field: the access frequency for consumers that know it, 0 for others.
-fn nru(format: &Format, item: &Item) -> u8 {
+fn nru(format: &MessageFormat, item: &Item) -> u8 {
     if format.hifi_mfu { item.frequency() } else { 0 }
 }
 
 /// Appends the marker of a snapshot whose last seqno for the consumer is `end`.
 pub(super) fn marker(
-    format: &Format,
-    head: &Head,
+    format: &MessageFormat,
+    head: &DcpHeader,
     snapshot: &Snapshot,
     end: Seqno,
     out: &mut Vec<u8>,

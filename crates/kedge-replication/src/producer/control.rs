@@ -2,20 +2,20 @@
 //!
 //! Source of the keys: Couchbase `docs/dcp/documentation/commands/control.md`.
 
-use super::format::Unordered;
-use super::{Producer, Refusal};
-use kedge_protocol::binary::commands::dcp::{Control, MarkerVersion};
+use super::format::OsoSupport;
+use super::{Producer, RequestRejection};
+use kedge_protocol::binary::commands::dcp::{DcpControl, MarkerVersion};
 use kedge_types::Status;
 use kedge_types::limits::DCP_NOOP_INTERVAL_SECS_MAX;
 
-const fn invalid(reason: &'static str) -> Refusal {
-    Refusal {
+const fn invalid(reason: &'static str) -> RequestRejection {
+    RequestRejection {
         status: Status::Invalid,
         reason,
     }
 }
 
-fn flag(value: &[u8]) -> Result<bool, Refusal> {
+fn flag(value: &[u8]) -> Result<bool, RequestRejection> {
     match value {
         b"true" => Ok(true),
         b"false" => Ok(false),
@@ -23,7 +23,7 @@ fn flag(value: &[u8]) -> Result<bool, Refusal> {
     }
 }
 
-fn number(value: &[u8]) -> Result<u32, Refusal> {
+fn number(value: &[u8]) -> Result<u32, RequestRejection> {
     let digits = std::str::from_utf8(value)
         .ok()
         .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
@@ -33,7 +33,7 @@ fn number(value: &[u8]) -> Result<u32, Refusal> {
 }
 
 /// Accepts a flag that can only be switched on.
-fn switch(value: &[u8]) -> Result<(), Refusal> {
+fn switch(value: &[u8]) -> Result<(), RequestRejection> {
     if flag(value)? {
         Ok(())
     } else {
@@ -42,7 +42,7 @@ fn switch(value: &[u8]) -> Result<(), Refusal> {
 }
 
 /// Rejects a missing feature, unless the client asks for its absence.
-fn absent(value: &[u8], reason: &'static str) -> Result<(), Refusal> {
+fn absent(value: &[u8], reason: &'static str) -> Result<(), RequestRejection> {
     if flag(value)? {
         Err(invalid(reason))
     } else {
@@ -51,7 +51,7 @@ fn absent(value: &[u8], reason: &'static str) -> Result<(), Refusal> {
 }
 
 /// Parses the interval between two NOOPs.
-fn interval_secs(value: &[u8]) -> Result<u32, Refusal> {
+fn interval_secs(value: &[u8]) -> Result<u32, RequestRejection> {
     match number(value)? {
         0 => Err(invalid("the interval is 0")),
         secs if secs > DCP_NOOP_INTERVAL_SECS_MAX => {
@@ -61,17 +61,17 @@ fn interval_secs(value: &[u8]) -> Result<u32, Refusal> {
     }
 }
 
-fn unordered(value: &[u8]) -> Result<Unordered, Refusal> {
+fn unordered(value: &[u8]) -> Result<OsoSupport, RequestRejection> {
     if value == b"true_with_seqno_advanced" {
-        Ok(Unordered::WithSeqnoAdvanced)
+        Ok(OsoSupport::WithSeqnoAdvanced)
     } else if flag(value)? {
-        Ok(Unordered::Yes)
+        Ok(OsoSupport::Yes)
     } else {
-        Ok(Unordered::No)
+        Ok(OsoSupport::No)
     }
 }
 
-fn marker_version(value: &[u8]) -> Result<MarkerVersion, Refusal> {
+fn marker_version(value: &[u8]) -> Result<MarkerVersion, RequestRejection> {
     match value {
         b"1.0" => Ok(MarkerVersion::V1),
         b"2.0" => Ok(MarkerVersion::V2_0),
@@ -81,7 +81,7 @@ fn marker_version(value: &[u8]) -> Result<MarkerVersion, Refusal> {
 }
 
 impl Producer {
-    pub(super) fn control(&mut self, control: &Control<'_>) -> Result<(), Refusal> {
+    pub(super) fn control(&mut self, control: &DcpControl<'_>) -> Result<(), RequestRejection> {
         let value = control.value;
         match control.key {
             b"enable_noop" => self.liveness.noop_enabled = flag(value)?,
@@ -138,7 +138,7 @@ impl Producer {
         Ok(())
     }
 
-    fn force_compression(&mut self, wanted: bool) -> Result<(), Refusal> {
+    fn force_compression(&mut self, wanted: bool) -> Result<(), RequestRejection> {
         if wanted && !self.format.snappy {
             return Err(invalid("HELLO did not negotiate Snappy"));
         }
@@ -146,7 +146,7 @@ impl Producer {
         Ok(())
     }
 
-    fn enable_stream_ids(&mut self) -> Result<(), Refusal> {
+    fn enable_stream_ids(&mut self) -> Result<(), RequestRejection> {
         if !self.format.collections {
             return Err(invalid("HELLO did not negotiate Collections"));
         }
@@ -160,7 +160,7 @@ impl Producer {
         Ok(())
     }
 
-    pub(super) fn set_consumer_name(&mut self, name: &[u8]) -> Result<(), Refusal> {
+    pub(super) fn set_consumer_name(&mut self, name: &[u8]) -> Result<(), RequestRejection> {
         let name = std::str::from_utf8(name).ok();
         let name = name.and_then(kedge_vbucket::NodeName::new);
         self.consumer_name = Some(name.ok_or(invalid("this is no name of a node"))?);

@@ -1,12 +1,12 @@
 //! The message format of a connection.
 
 use crate::source::Values;
-use kedge_protocol::binary::commands::dcp::{MarkerVersion, Open, OpenFlags};
+use kedge_protocol::binary::commands::dcp::{DcpOpen, MarkerVersion, OpenFlags};
 use kedge_protocol::binary::{Feature, Features};
 
 /// The part of documents' bodies that is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Body {
+pub(crate) enum BodyMode {
     Whole,
     /// No body; the datatype is that of the sent document.
     No,
@@ -16,7 +16,7 @@ pub(crate) enum Body {
 
 /// The support for disk snapshots out of seqno order (OSO).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unordered {
+pub(crate) enum OsoSupport {
     No,
     Yes,
     /// Supported, with a final SEQNO_ADVANCED.
@@ -25,11 +25,11 @@ pub(crate) enum Unordered {
 
 /// The message format that the consumer chose with HELLO, DCP_OPEN and DCP_CONTROL.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Format {
+pub(crate) struct MessageFormat {
     pub(crate) collections: bool,
     pub(crate) snappy: bool,
     pub(crate) json: bool,
-    pub(crate) body: Body,
+    pub(crate) body: BodyMode,
     pub(crate) xattrs: bool,
     pub(crate) deleted_user_xattrs: bool,
     pub(crate) delete_times: bool,
@@ -38,25 +38,25 @@ pub(crate) struct Format {
     pub(crate) force_compression: bool,
     pub(crate) hifi_mfu: bool,
     pub(crate) sync_writes: bool,
-    pub(crate) unordered: Unordered,
+    pub(crate) unordered: OsoSupport,
     /// System events are flatbuffers as in files, with more fields.
     pub(crate) flatbuffer_events: bool,
     pub(crate) marker_version: Option<MarkerVersion>,
 }
 
-impl Format {
-    pub(crate) fn new(open: &Open<'_>, features: Features) -> Self {
+impl MessageFormat {
+    pub(crate) fn new(open: &DcpOpen<'_>, features: Features) -> Self {
         let has = |flag| open.flags.contains(flag);
         Self {
             collections: features.contains(Feature::Collections),
             snappy: features.contains(Feature::Snappy),
             json: features.contains(Feature::Json),
             body: if has(OpenFlags::NO_VALUE_WITH_DATATYPE) {
-                Body::NoWithDatatype
+                BodyMode::NoWithDatatype
             } else if has(OpenFlags::NO_VALUE) {
-                Body::No
+                BodyMode::No
             } else {
-                Body::Whole
+                BodyMode::Whole
             },
             xattrs: has(OpenFlags::XATTRS),
             deleted_user_xattrs: has(OpenFlags::DELETED_USER_XATTRS),
@@ -66,7 +66,7 @@ impl Format {
             force_compression: false,
             hifi_mfu: false,
             sync_writes: false,
-            unordered: Unordered::No,
+            unordered: OsoSupport::No,
             flatbuffer_events: false,
             marker_version: None,
         }
@@ -75,7 +75,7 @@ impl Format {
     /// Returns the part of the values that is sent.
     pub(crate) fn values(&self) -> Values {
         match self.body {
-            Body::Whole => Values::Whole,
+            BodyMode::Whole => Values::Whole,
             _ if self.xattrs => Values::Xattrs,
             _ => Values::None,
         }

@@ -15,24 +15,24 @@ mod system_event;
 mod value;
 mod window;
 
-pub use stream::StreamFigures;
+pub use stream::ProducerStreamFigures;
 
 use crate::disconnect::Disconnect;
 use crate::filter::Filter;
 use crate::request::{StreamId, StreamRequest};
 use crate::source::{Source, SourceState, StreamItem, Values};
-use format::Format;
+use format::MessageFormat;
 use kedge_protocol::binary::Features;
 use kedge_protocol::binary::commands::dcp::{
-    Body, EndReason, Head, Message, Open, OpenFlags, StreamEnd,
+    DcpBody, DcpHeader, DcpMessage, DcpOpen, EndReason, OpenFlags, StreamEnd,
 };
 use kedge_types::{Seqno, Status, VbId};
 use kedge_vbucket::{NodeName, VbState};
 use liveness::Liveness;
 use std::collections::{BTreeMap, VecDeque};
-use stream::{Sent, Stream};
-use value::Shaper;
-use window::Window;
+use stream::{ProducerStream, SendResult};
+use value::ValueEncoder;
+use window::FlowControlWindow;
 
 /// The largest number of items that are read of a stream before the next stream.
 const READ_ITEMS_MAX: usize = 128;
@@ -54,7 +54,7 @@ pub struct ProducerConfig {
 
 /// The rejection of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct RequestRejection {
     /// The status for the client.
     pub status: Status,
     /// The reason, for a person.
@@ -63,10 +63,10 @@ pub struct Refusal {
 
 /// An action that a message requires of the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Todo {
+pub enum ProducerAction {
     /// No action.
     Nothing,
-    /// Open a stream, then report the result with [`Producer::stream_opened`], [`Producer::stream_rolls_back`] or
+    /// DcpOpen a stream, then report the result with [`Producer::stream_opened`], [`Producer::stream_rolls_back`] or
     /// [`Producer::stream_refused`].
     OpenStream(StreamId, Box<StreamRequest>),
     /// Close the stream at the source.
@@ -96,7 +96,7 @@ pub enum Todo {
 
 /// The reason why no more was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Filled {
+pub enum FillResult {
     /// No stream has data.
     Idle,
     /// The consumer's buffer is full; sending goes on after an acknowledgement.
@@ -137,16 +137,16 @@ pub struct Producer {
     name: Box<[u8]>,
     consumer_name: Option<NodeName>,
     features: Features,
-    format: Format,
+    format: MessageFormat,
     has_stream_ids: bool,
     has_v7_statuses: bool,
     ends_closed_streams: bool,
     opening: BTreeMap<StreamId, Opening>,
-    streams: BTreeMap<StreamId, Stream>,
+    streams: BTreeMap<StreamId, ProducerStream>,
     ready: VecDeque<StreamId>,
     batch: Vec<StreamItem>,
-    shaper: Shaper,
-    window: Window,
+    shaper: ValueEncoder,
+    window: FlowControlWindow,
     liveness: Liveness,
     stuck_timeout_ns: u64,
     backfilling: usize,
@@ -159,7 +159,11 @@ impl Producer {
     ///
     /// # Errors
     /// The rejection for the client.
-    pub fn open(open: &Open<'_>, config: &ProducerConfig, now_ns: u64) -> Result<Self, Refusal> {
+    pub fn open(
+        open: &DcpOpen<'_>,
+        config: &ProducerConfig,
+        now_ns: u64,
+    ) -> Result<Self, RequestRejection> {
         const KNOWN: OpenFlags = OpenFlags::PRODUCER
             .union(OpenFlags::XATTRS)
             .union(OpenFlags::NO_VALUE)
@@ -167,7 +171,7 @@ impl Producer {
             .union(OpenFlags::NO_VALUE_WITH_DATATYPE)
             .union(OpenFlags::DELETED_USER_XATTRS)
             .union(OpenFlags::SKIP_DELETES);
-        let refuse = |status, reason| Err(Refusal { status, reason });
+        let refuse = |status, reason| Err(RequestRejection { status, reason });
         let has = |flag| open.flags.contains(flag);
         if !KNOWN.contains(open.flags) {
             return refuse(Status::Invalid, "a flag has no meaning");
@@ -188,7 +192,7 @@ impl Producer {
             name: open.name.into(),
             consumer_name: None,
             features: config.features,
-            format: Format::new(open, config.features),
+            format: MessageFormat::new(open, config.features),
             has_stream_ids: false,
             has_v7_statuses: false,
             ends_closed_streams: false,
@@ -196,8 +200,8 @@ impl Producer {
             streams: BTreeMap::new(),
             ready: VecDeque::new(),
             batch: Vec::new(),
-            shaper: Shaper::default(),
-            window: Window::default(),
+            shaper: ValueEncoder::default(),
+            window: FlowControlWindow::default(),
             liveness: Liveness::new(config.idle_timeout_ns, now_ns),
             stuck_timeout_ns: config.stuck_timeout_ns,
             backfilling: 0,
@@ -262,21 +266,21 @@ impl Producer {
         source: &mut dyn Source,
         out: &mut Vec<u8>,
         room: usize,
-    ) -> Filled {
+    ) -> FillResult {
         let begin = out.len();
         let filled = loop {
             if self.ready.is_empty() {
-                break Filled::Idle;
+                break FillResult::Idle;
             }
             if self.window.is_full() {
                 self.window.note_full(now_ns);
-                break Filled::WindowFull;
+                break FillResult::WindowFull;
             }
             if out.len() - begin >= room {
-                break Filled::NoRoom;
+                break FillResult::NoRoom;
             }
             let Some(id) = self.ready.pop_front() else {
-                break Filled::Idle;
+                break FillResult::Idle;
             };
             self.fill_from(id, source, out, begin.saturating_add(room));
         };
@@ -325,8 +329,8 @@ impl Producer {
             self.bytes += bytes as u64;
             stream.figures.bytes += bytes as u64;
             match sent {
-                Ok(Sent::Next | Sent::Waits) => {}
-                Ok(Sent::Last) => ended = Some(EndReason::FilterEmpty),
+                Ok(SendResult::Next | SendResult::Waits) => {}
+                Ok(SendResult::Last) => ended = Some(EndReason::FilterEmpty),
                 Err(_) => ended = Some(EndReason::BackfillFailed),
             }
         }
@@ -351,7 +355,7 @@ impl Producer {
         }
     }
 
-    fn remove_stream(&mut self, id: StreamId) -> Option<Stream> {
+    fn remove_stream(&mut self, id: StreamId) -> Option<ProducerStream> {
         let stream = self.streams.remove(&id)?;
         self.backfilling -= usize::from(stream.is_backfilling());
         Some(stream)
@@ -387,13 +391,13 @@ impl Producer {
             return Err(Disconnect::Stuck);
         }
         if self.liveness.on_time(now_ns)? {
-            let head = Head {
+            let head = DcpHeader {
                 opaque: NOOP_OPAQUE,
-                ..Head::default()
+                ..DcpHeader::default()
             };
-            Message {
+            DcpMessage {
                 head,
-                body: Body::Noop,
+                body: DcpBody::Noop,
             }
             .encode(out);
             self.liveness.sent(now_ns);
@@ -416,7 +420,7 @@ impl Producer {
     }
 
     /// Returns the figures of each stream.
-    pub fn streams(&self) -> impl Iterator<Item = (StreamId, StreamFigures)> {
+    pub fn streams(&self) -> impl Iterator<Item = (StreamId, ProducerStreamFigures)> {
         self.streams
             .iter()
             .map(|(id, stream)| (*id, stream.figures))

@@ -1,15 +1,15 @@
 //! Requests of a consumer to a producer.
 
-use super::format::Unordered;
-use super::stream::Stream;
-use super::{Opening, Producer, Refusal, Todo};
+use super::format::OsoSupport;
+use super::stream::ProducerStream;
+use super::{Opening, Producer, ProducerAction, RequestRejection};
 use crate::disconnect::Disconnect;
 use crate::filter::Filter;
 use crate::request::{StreamId, StreamRequest};
 use kedge_protocol::binary::commands::FailoverEntry;
 use kedge_protocol::binary::commands::dcp::{
-    self, Body, EndReason, Head, Message, SeqnoAck, StreamEnd, StreamFilter, StreamFlags,
-    StreamReply, encode_failover_log,
+    self, DcpBody, DcpHeader, DcpMessage, EndReason, SeqnoAck, StreamEnd, StreamFilter,
+    StreamFlags, StreamReply, encode_failover_log,
 };
 use kedge_protocol::binary::{
     Feature, Opcode, Remap, ReplyFrame, Request, Response, remap_without_xerror,
@@ -19,8 +19,8 @@ use kedge_types::limits::DCP_STREAMS_MAX;
 use kedge_types::{CollectionId, Datatype, ManifestUid, ScopeId, Seqno, Status, VbId};
 use kedge_vbucket::FailoverTable;
 
-const fn refuse<T>(status: Status, reason: &'static str) -> Result<T, Refusal> {
-    Err(Refusal { status, reason })
+const fn refuse<T>(status: Status, reason: &'static str) -> Result<T, RequestRejection> {
+    Err(RequestRejection { status, reason })
 }
 
 impl Producer {
@@ -33,11 +33,11 @@ impl Producer {
         now_ns: u64,
         request: &Request<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<Todo, Disconnect> {
+    ) -> Result<ProducerAction, Disconnect> {
         self.liveness.received(now_ns);
         let before = out.len();
-        let done = Message::decode(request)
-            .map_err(|status| Refusal {
+        let done = DcpMessage::decode(request)
+            .map_err(|status| RequestRejection {
                 status,
                 reason: "the message is malformed",
             })
@@ -46,7 +46,7 @@ impl Producer {
             Ok(todo) => todo,
             Err(refusal) => {
                 self.refuse(request.opcode, request.opaque, refusal, out)?;
-                Todo::Nothing
+                ProducerAction::Nothing
             }
         };
         if out.len() > before {
@@ -55,41 +55,45 @@ impl Producer {
         Ok(todo)
     }
 
-    fn execute(&mut self, message: &Message<'_>, out: &mut Vec<u8>) -> Result<Todo, Refusal> {
+    fn execute(
+        &mut self,
+        message: &DcpMessage<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<ProducerAction, RequestRejection> {
         let head = &message.head;
         let success = |opcode: Opcode, out| {
             Response::new(opcode.wire(), head.opaque, Status::Success).write(out);
         };
         match &message.body {
-            Body::Control(control) => {
+            DcpBody::Control(control) => {
                 self.control(control)?;
                 success(Opcode::DcpControl, out);
             }
-            Body::Noop => success(Opcode::DcpNoop, out),
-            Body::BufferAck(ack) => {
+            DcpBody::Noop => success(Opcode::DcpNoop, out),
+            DcpBody::BufferAck(ack) => {
                 if self.window.size == 0 {
                     return refuse(Status::Invalid, "the connection has no flow control");
                 }
                 self.window.acknowledge(ack.bytes);
             }
-            Body::StreamRequest(request) => return self.stream_request(head, request),
-            Body::CloseStream => return self.close_stream(head, out),
-            Body::GetFailoverLog => {
-                return Ok(Todo::FailoverLog {
+            DcpBody::StreamRequest(request) => return self.stream_request(head, request),
+            DcpBody::CloseStream => return self.close_stream(head, out),
+            DcpBody::GetFailoverLog => {
+                return Ok(ProducerAction::FailoverLog {
                     vb: head.vb,
                     opaque: head.opaque,
                 });
             }
-            Body::SeqnoAck(ack) => return self.seqno_ack(head.vb, *ack),
-            Body::Open(_) => return refuse(Status::Invalid, "the connection is open already"),
+            DcpBody::SeqnoAck(ack) => return self.seqno_ack(head.vb, *ack),
+            DcpBody::Open(_) => return refuse(Status::Invalid, "the connection is open already"),
             _ => {
                 return refuse(Status::NotSupported, "a producer takes no such message");
             }
         }
-        Ok(Todo::Nothing)
+        Ok(ProducerAction::Nothing)
     }
 
-    fn stream_id(&self, vb: VbId, sid: Option<u16>) -> Result<StreamId, Refusal> {
+    fn stream_id(&self, vb: VbId, sid: Option<u16>) -> Result<StreamId, RequestRejection> {
         let status = Status::DcpStreamIdInvalid;
         match (self.has_stream_ids, sid) {
             (true, Some(sid)) if sid > 0 => Ok(StreamId { vb, sid }),
@@ -101,9 +105,9 @@ impl Producer {
 
     fn stream_request(
         &mut self,
-        head: &Head,
-        wire: &dcp::StreamRequest<'_>,
-    ) -> Result<Todo, Refusal> {
+        head: &DcpHeader,
+        wire: &dcp::DcpStreamRequest<'_>,
+    ) -> Result<ProducerAction, RequestRejection> {
         let Ok(json) = StreamFilter::parse(wire.filter) else {
             return refuse(Status::Invalid, "the filter is malformed");
         };
@@ -145,14 +149,14 @@ impl Producer {
             purge_seen: json.purge_seqno,
             manifest_seen: json.manifest_uid.map(ManifestUid),
             filter,
-            unordered: self.format.unordered != Unordered::No && self.format.collections,
+            unordered: self.format.unordered != OsoSupport::No && self.format.collections,
             sync_writes: self.format.sync_writes,
             consumer: self.consumer_name.clone(),
         };
-        Ok(Todo::OpenStream(id, Box::new(request)))
+        Ok(ProducerAction::OpenStream(id, Box::new(request)))
     }
 
-    fn check_flags(&self, flags: StreamFlags) -> Result<(), Refusal> {
+    fn check_flags(&self, flags: StreamFlags) -> Result<(), RequestRejection> {
         if !StreamFlags::ALL.contains(flags) {
             return refuse(Status::Invalid, "a flag has no meaning");
         }
@@ -175,7 +179,7 @@ impl Producer {
         Ok(())
     }
 
-    fn filter(&self, json: &StreamFilter) -> Result<Filter, Refusal> {
+    fn filter(&self, json: &StreamFilter) -> Result<Filter, RequestRejection> {
         if json.cache_transfer.is_some() {
             return refuse(Status::NotSupported, "the cache is not transferred");
         }
@@ -196,7 +200,11 @@ impl Producer {
         })
     }
 
-    fn close_stream(&mut self, head: &Head, out: &mut Vec<u8>) -> Result<Todo, Refusal> {
+    fn close_stream(
+        &mut self,
+        head: &DcpHeader,
+        out: &mut Vec<u8>,
+    ) -> Result<ProducerAction, RequestRejection> {
         let id = self.stream_id(head.vb, head.stream)?;
         let stream = self.remove_stream(id);
         if stream.is_none() && self.opening.remove(&id).is_none() {
@@ -216,10 +224,10 @@ impl Producer {
             .encode(&stream.head, out);
             self.window.sent(out.len() - before);
         }
-        Ok(Todo::CloseStream(id))
+        Ok(ProducerAction::CloseStream(id))
     }
 
-    fn seqno_ack(&self, vb: VbId, ack: SeqnoAck) -> Result<Todo, Refusal> {
+    fn seqno_ack(&self, vb: VbId, ack: SeqnoAck) -> Result<ProducerAction, RequestRejection> {
         if !self.format.sync_writes || self.consumer_name.is_none() {
             return refuse(
                 Status::Invalid,
@@ -233,7 +241,7 @@ impl Producer {
         if ack.prepared > stream.figures.last_seqno {
             return refuse(Status::OutOfRange, "it was not sent in this stream");
         }
-        Ok(Todo::Acknowledge {
+        Ok(ProducerAction::Acknowledge {
             vb,
             prepared: ack.prepared,
         })
@@ -243,11 +251,15 @@ impl Producer {
     ///
     /// # Errors
     /// The connection must be closed: the consumer refused a message.
-    pub fn on_reply(&mut self, now_ns: u64, reply: &ReplyFrame<'_>) -> Result<Todo, Disconnect> {
+    pub fn on_reply(
+        &mut self,
+        now_ns: u64,
+        reply: &ReplyFrame<'_>,
+    ) -> Result<ProducerAction, Disconnect> {
         self.liveness.received(now_ns);
         if reply.opcode == Opcode::DcpNoop.wire() {
             self.liveness.answered();
-            return Ok(Todo::Nothing);
+            return Ok(ProducerAction::Nothing);
         }
         // A closed stream may have sent messages before.
         let is_late = matches!(
@@ -255,7 +267,7 @@ impl Producer {
             Some(Status::KeyNotFound | Status::StreamNotFound | Status::OpaqueNoMatch)
         );
         if is_late {
-            return Ok(Todo::Nothing);
+            return Ok(ProducerAction::Nothing);
         }
         if reply.status() != Some(Status::Success) {
             return Err(Disconnect::Refused {
@@ -264,7 +276,7 @@ impl Producer {
             });
         }
         if reply.opcode != Opcode::DcpSetVbucketState.wire() {
-            return Ok(Todo::Nothing);
+            return Ok(ProducerAction::Nothing);
         }
         let answered = self.streams.iter_mut().find_map(|(id, stream)| {
             let is_it = stream.head.opaque == reply.opaque;
@@ -274,20 +286,20 @@ impl Producer {
                 .map(|state| (*id, state))
         });
         let Some((stream, state)) = answered else {
-            return Ok(Todo::Nothing);
+            return Ok(ProducerAction::Nothing);
         };
         self.queue(stream);
-        Ok(Todo::TakeoverAnswered { stream, state })
+        Ok(ProducerAction::TakeoverAnswered { stream, state })
     }
 
-    /// Sets the filter of [`Todo::OpenStream`] as the source resolved it. Called before [`Producer::stream_opened`].
+    /// Sets the filter of [`ProducerAction::OpenStream`] as the source resolved it. Called before [`Producer::stream_opened`].
     pub fn filter_is(&mut self, id: StreamId, filter: Filter) {
         if let Some(opening) = self.opening.get_mut(&id) {
             opening.filter = filter;
         }
     }
 
-    /// Reports that the stream of [`Todo::OpenStream`] is open. The consumer gets the failover log of the vBucket, then
+    /// Reports that the stream of [`ProducerAction::OpenStream`] is open. The consumer gets the failover log of the vBucket, then
     /// the data of the source. Returns false if the consumer has closed the stream in the meantime.
     pub fn stream_opened(
         &mut self,
@@ -301,19 +313,19 @@ impl Producer {
         };
         encode_failover_log(Opcode::DcpStreamReq, opening.opaque, log(failover), out);
         self.liveness.sent(now_ns);
-        let head = Head {
+        let head = DcpHeader {
             vb: id.vb,
             opaque: opening.opaque,
             stream: self.has_stream_ids.then_some(id.sid),
         };
         let skips_deletes = self.format.skip_deletes;
-        let stream = Stream::new(head, opening.filter, opening.start, skips_deletes);
+        let stream = ProducerStream::new(head, opening.filter, opening.start, skips_deletes);
         self.streams.insert(id, stream);
         self.queue(id);
         true
     }
 
-    /// Reports that the stream of [`Todo::OpenStream`] begins only after the consumer has rolled back to `to`.
+    /// Reports that the stream of [`ProducerAction::OpenStream`] begins only after the consumer has rolled back to `to`.
     pub fn stream_rolls_back(&mut self, now_ns: u64, id: StreamId, to: Seqno, out: &mut Vec<u8>) {
         if let Some(opening) = self.opening.remove(&id) {
             StreamReply::encode_rollback(opening.opaque, to, out);
@@ -341,7 +353,7 @@ impl Producer {
         self.refuse_with(opcode, opening.opaque, status, map, out)
     }
 
-    /// Replies to [`Todo::FailoverLog`].
+    /// Replies to [`ProducerAction::FailoverLog`].
     ///
     /// # Errors
     /// The connection must be closed, because the consumer does not know the status.
@@ -367,7 +379,7 @@ impl Producer {
         &self,
         opcode: u8,
         opaque: u32,
-        refusal: Refusal,
+        refusal: RequestRejection,
         out: &mut Vec<u8>,
     ) -> Result<(), Disconnect> {
         let body = if self.format.json {

@@ -8,11 +8,13 @@
 //! * A consumer without SyncWrites gets only seqnos that clients see: its snapshots end at the last of those.
 
 use super::compose;
-use super::format::{Format, Unordered};
-use super::value::{Shaper, Unsendable};
+use super::format::{MessageFormat, OsoSupport};
+use super::value::{Unsendable, ValueEncoder};
 use crate::filter::Filter;
 use crate::source::{SourceState, StreamItem};
-use kedge_protocol::binary::commands::dcp::{Head, OsoSnapshot, SeqnoAdvanced, SetVbucketState};
+use kedge_protocol::binary::commands::dcp::{
+    DcpHeader, OsoSnapshot, SeqnoAdvanced, SetVbucketState,
+};
 use kedge_types::Seqno;
 use kedge_vbucket::{Change, Snapshot, SnapshotKind, VbState};
 use std::collections::VecDeque;
@@ -26,7 +28,7 @@ struct OpenSnapshot {
 
 /// The progress of an open out-of-order snapshot.
 #[derive(Clone, Copy, Debug)]
-struct OpenUnordered {
+struct OpenOsoSnapshot {
     /// The highest seqno in the snapshot.
     highest: Seqno,
     /// True if no later change is for the consumer.
@@ -34,13 +36,13 @@ struct OpenUnordered {
 }
 
 #[derive(Debug)]
-pub(super) struct Stream {
-    pub(super) head: Head,
+pub(super) struct ProducerStream {
+    pub(super) head: DcpHeader,
     filter: Filter,
     /// True if the stream began at seqno 0, and only its first snapshots come from disk.
     skips_deletes: bool,
     snapshot: Option<OpenSnapshot>,
-    unordered: Option<OpenUnordered>,
+    unordered: Option<OpenOsoSnapshot>,
     /// The snapshot as the source gave it, until its end is reached.
     whole: Option<Snapshot>,
     /// True if the stream is in the list of ready streams.
@@ -50,12 +52,12 @@ pub(super) struct Stream {
     pub(super) after: SourceState,
     /// The state for which the consumer's reply is outstanding.
     pub(super) waits_for: Option<VbState>,
-    pub(super) figures: StreamFigures,
+    pub(super) figures: ProducerStreamFigures,
 }
 
 /// Figures of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StreamFigures {
+pub struct ProducerStreamFigures {
     /// The last seqno that the consumer knows.
     pub last_seqno: Seqno,
     /// The end of the last snapshot.
@@ -67,7 +69,7 @@ pub struct StreamFigures {
 }
 
 /// The outcome of sending a step.
-pub(super) enum Sent {
+pub(super) enum SendResult {
     Next,
     /// The consumer has to reply first.
     Waits,
@@ -75,8 +77,8 @@ pub(super) enum Sent {
     Last,
 }
 
-impl Stream {
-    pub(super) fn new(head: Head, filter: Filter, start: Seqno, skips_deletes: bool) -> Self {
+impl ProducerStream {
+    pub(super) fn new(head: DcpHeader, filter: Filter, start: Seqno, skips_deletes: bool) -> Self {
         Self {
             head,
             filter,
@@ -88,9 +90,9 @@ impl Stream {
             rest: VecDeque::new(),
             after: SourceState::More,
             waits_for: None,
-            figures: StreamFigures {
+            figures: ProducerStreamFigures {
                 last_seqno: start,
-                ..StreamFigures::default()
+                ..ProducerStreamFigures::default()
             },
         }
     }
@@ -99,17 +101,17 @@ impl Stream {
     pub(super) fn send(
         &mut self,
         item: &StreamItem,
-        format: &Format,
-        shaper: &mut Shaper,
+        format: &MessageFormat,
+        shaper: &mut ValueEncoder,
         out: &mut Vec<u8>,
-    ) -> Result<Sent, Unsendable> {
+    ) -> Result<SendResult, Unsendable> {
         match item {
             StreamItem::Marker(snapshot) => self.begin_snapshot(snapshot, format, out),
             StreamItem::SeqnoAdvanced(seqno) => self.reach(*seqno, format, out),
             StreamItem::UnorderedBegin => {
                 OsoSnapshot::Start.encode(&self.head, out);
                 (self.snapshot, self.whole) = (None, None);
-                self.unordered = Some(OpenUnordered {
+                self.unordered = Some(OpenOsoSnapshot {
                     highest: self.figures.last_seqno,
                     is_last: false,
                 });
@@ -120,7 +122,7 @@ impl Stream {
                 if matches!(change, Change::System(item) if self.filter.is_empty_after(item)) {
                     // The consumer has no consistent state before the end of an out-of-order snapshot.
                     let Some(unordered) = &mut self.unordered else {
-                        return Ok(Sent::Last);
+                        return Ok(SendResult::Last);
                     };
                     unordered.is_last = true;
                 }
@@ -131,13 +133,13 @@ impl Stream {
                 }
                 .encode(&self.head, out);
                 self.waits_for = Some(*state);
-                return Ok(Sent::Waits);
+                return Ok(SendResult::Waits);
             }
         }
-        Ok(Sent::Next)
+        Ok(SendResult::Next)
     }
 
-    fn begin_snapshot(&mut self, snapshot: &Snapshot, format: &Format, out: &mut Vec<u8>) {
+    fn begin_snapshot(&mut self, snapshot: &Snapshot, format: &MessageFormat, out: &mut Vec<u8>) {
         let is_disk = snapshot.kind == SnapshotKind::Disk;
         self.skips_deletes &= is_disk;
         self.whole = Some(*snapshot);
@@ -152,25 +154,40 @@ impl Stream {
         }
     }
 
-    fn announce(&mut self, snapshot: &Snapshot, end: Seqno, format: &Format, out: &mut Vec<u8>) {
+    fn announce(
+        &mut self,
+        snapshot: &Snapshot,
+        end: Seqno,
+        format: &MessageFormat,
+        out: &mut Vec<u8>,
+    ) {
         compose::marker(format, &self.head, snapshot, end, out);
         let is_disk = snapshot.kind == SnapshotKind::Disk;
         self.snapshot = Some(OpenSnapshot { end, is_disk });
         self.figures.snapshot_end = end;
     }
 
-    fn end_unordered(&mut self, upto: Seqno, format: &Format, out: &mut Vec<u8>) -> Sent {
-        let Some(OpenUnordered { highest, is_last }) = self.unordered.take() else {
-            return Sent::Next;
+    fn end_unordered(
+        &mut self,
+        upto: Seqno,
+        format: &MessageFormat,
+        out: &mut Vec<u8>,
+    ) -> SendResult {
+        let Some(OpenOsoSnapshot { highest, is_last }) = self.unordered.take() else {
+            return SendResult::Next;
         };
         self.figures.last_seqno = highest;
-        if format.unordered == Unordered::WithSeqnoAdvanced && highest < upto {
+        if format.unordered == OsoSupport::WithSeqnoAdvanced && highest < upto {
             SeqnoAdvanced { seqno: upto }.encode(&self.head, out);
             self.figures.last_seqno = upto;
         }
         self.figures.snapshot_end = self.figures.last_seqno;
         OsoSnapshot::End.encode(&self.head, out);
-        if is_last { Sent::Last } else { Sent::Next }
+        if is_last {
+            SendResult::Last
+        } else {
+            SendResult::Next
+        }
     }
 
     /// Announces the snapshot of a change that the consumer sees, if no sent marker covers the change. If more of a
@@ -178,7 +195,7 @@ impl Stream {
     fn be_in_snapshot(
         &mut self,
         seqno: Seqno,
-        format: &Format,
+        format: &MessageFormat,
         out: &mut Vec<u8>,
     ) -> Result<(), Unsendable> {
         if self.snapshot.is_some_and(|snapshot| seqno <= snapshot.end) {
@@ -199,8 +216,8 @@ impl Stream {
     fn change(
         &mut self,
         change: &Change,
-        format: &Format,
-        shaper: &mut Shaper,
+        format: &MessageFormat,
+        shaper: &mut ValueEncoder,
         out: &mut Vec<u8>,
     ) -> Result<(), Unsendable> {
         let Some(item) = change.item() else {
@@ -228,7 +245,7 @@ impl Stream {
     fn make_place(
         &mut self,
         seqno: Seqno,
-        format: &Format,
+        format: &MessageFormat,
         out: &mut Vec<u8>,
     ) -> Result<(), Unsendable> {
         if let Some(unordered) = &mut self.unordered {
@@ -244,7 +261,7 @@ impl Stream {
     }
 
     /// Notes that no change up to `seqno` follows. If the snapshot ends there, the consumer is told.
-    fn reach(&mut self, seqno: Seqno, format: &Format, out: &mut Vec<u8>) {
+    fn reach(&mut self, seqno: Seqno, format: &MessageFormat, out: &mut Vec<u8>) {
         self.whole.take_if(|whole| whole.end <= seqno);
         let Some(snapshot) = self.snapshot.take_if(|snapshot| snapshot.end <= seqno) else {
             return;

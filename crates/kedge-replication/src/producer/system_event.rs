@@ -3,38 +3,38 @@
 //! Source: Couchbase `docs/dcp/documentation/commands/system_event.md`. The flatbuffers of version 2 are those of
 //! files: couchstore file format, section 3.4.
 
-use super::format::Format;
+use super::format::MessageFormat;
 use kedge_couchstore::kv::{self, CollectionDropped, CollectionOpened, ScopeDropped, ScopeOpened};
 use kedge_protocol::binary::commands::dcp::{
-    Head, SystemEvent, SystemEventKind, SystemEventPayload,
+    DcpHeader, DcpSystemEvent, DcpSystemEventKind, SystemEventPayload,
 };
-use kedge_vbucket::{Item, SystemEvent as Event, SystemEventKind as EventKind};
+use kedge_vbucket::{Item, SystemEvent, SystemEventKind};
 
 /// The version of data in the form of a flatbuffer.
 const FLATBUFFERS: u8 = 2;
 
 /// Returns whether an event can be encoded: changed settings have a form only as flatbuffers.
-pub(super) fn is_told(format: &Format, item: &Item) -> bool {
-    let event = Event::of_item(item);
+pub(super) fn is_told(format: &MessageFormat, item: &Item) -> bool {
+    let event = SystemEvent::of_item(item);
     event.is_some_and(|event| kind_of(format, event.kind).is_some())
 }
 
-fn kind_of(format: &Format, kind: EventKind) -> Option<SystemEventKind> {
+fn kind_of(format: &MessageFormat, kind: SystemEventKind) -> Option<DcpSystemEventKind> {
     Some(match kind {
-        EventKind::CollectionCreated => SystemEventKind::CollectionBegan,
-        EventKind::CollectionDropped => SystemEventKind::CollectionDropped,
-        EventKind::ScopeCreated => SystemEventKind::ScopeCreated,
-        EventKind::ScopeDropped => SystemEventKind::ScopeDropped,
-        EventKind::CollectionModified if format.flatbuffer_events => {
-            SystemEventKind::CollectionModified
+        SystemEventKind::CollectionCreated => DcpSystemEventKind::CollectionBegan,
+        SystemEventKind::CollectionDropped => DcpSystemEventKind::CollectionDropped,
+        SystemEventKind::ScopeCreated => DcpSystemEventKind::ScopeCreated,
+        SystemEventKind::ScopeDropped => DcpSystemEventKind::ScopeDropped,
+        SystemEventKind::CollectionModified if format.flatbuffer_events => {
+            DcpSystemEventKind::CollectionModified
         }
-        EventKind::CollectionModified => return None,
+        SystemEventKind::CollectionModified => return None,
     })
 }
 
 /// Appends the message for an event that the consumer sees.
-pub(super) fn compose(format: &Format, head: &Head, item: &Item, out: &mut Vec<u8>) {
-    let Some(event) = Event::of_item(item) else {
+pub(super) fn compose(format: &MessageFormat, head: &DcpHeader, item: &Item, out: &mut Vec<u8>) {
+    let Some(event) = SystemEvent::of_item(item) else {
         return;
     };
     let Some(kind) = kind_of(format, event.kind) else {
@@ -45,7 +45,7 @@ pub(super) fn compose(format: &Format, head: &Head, item: &Item, out: &mut Vec<u
     } else {
         numbers(&event)
     };
-    SystemEvent {
+    DcpSystemEvent {
         seqno: item.seqno(),
         kind,
         version,
@@ -56,7 +56,7 @@ pub(super) fn compose(format: &Format, head: &Head, item: &Item, out: &mut Vec<u
 }
 
 /// Encodes an event in version 0, or in version 1 if it is about a collection with a time to live.
-fn numbers(event: &Event) -> (u8, Vec<u8>) {
+fn numbers(event: &SystemEvent) -> (u8, Vec<u8>) {
     let payload = SystemEventPayload {
         manifest_uid: event.uid.0,
         scope: event.scope.0,
@@ -68,7 +68,7 @@ fn numbers(event: &Event) -> (u8, Vec<u8>) {
     (u8::from(payload.max_ttl.is_some()), data)
 }
 
-fn flatbuffer(event: &Event) -> Vec<u8> {
+fn flatbuffer(event: &SystemEvent) -> Vec<u8> {
     let (uid, scope, collection) = (event.uid, event.scope, event.collection);
     let name = || event.name.clone();
     let settings = || CollectionOpened {
@@ -82,20 +82,22 @@ fn flatbuffer(event: &Event) -> Vec<u8> {
     };
     let is_system = false;
     let event = match event.kind {
-        EventKind::CollectionCreated => kv::SystemEvent::CollectionOpened(settings()),
-        EventKind::CollectionModified => kv::SystemEvent::CollectionModified(settings()),
-        EventKind::CollectionDropped => kv::SystemEvent::CollectionDropped(CollectionDropped {
-            uid,
-            scope,
-            collection,
-            is_system,
-        }),
-        EventKind::ScopeCreated => kv::SystemEvent::ScopeOpened(ScopeOpened {
+        SystemEventKind::CollectionCreated => kv::SystemEvent::CollectionOpened(settings()),
+        SystemEventKind::CollectionModified => kv::SystemEvent::CollectionModified(settings()),
+        SystemEventKind::CollectionDropped => {
+            kv::SystemEvent::CollectionDropped(CollectionDropped {
+                uid,
+                scope,
+                collection,
+                is_system,
+            })
+        }
+        SystemEventKind::ScopeCreated => kv::SystemEvent::ScopeOpened(ScopeOpened {
             uid,
             scope,
             name: name(),
         }),
-        EventKind::ScopeDropped => kv::SystemEvent::ScopeDropped(ScopeDropped {
+        SystemEventKind::ScopeDropped => kv::SystemEvent::ScopeDropped(ScopeDropped {
             uid,
             scope,
             is_system,

@@ -3,7 +3,7 @@
 //! Extended attributes precede the body: four bytes with their length, then pairs of a length of four bytes, a key, a
 //! zero, a JSON text and a zero. A compressed value is one Snappy block of both.
 
-use super::format::{Body, Format};
+use super::format::{BodyMode, MessageFormat};
 use kedge_types::Datatype;
 use kedge_types::limits::INFLATED_BYTES_MAX;
 use kedge_vbucket::{Item, MinRatio, Packer};
@@ -18,34 +18,34 @@ pub(crate) struct Unsendable;
 
 /// Encodes values for a connection, without an allocation for each.
 #[derive(Debug, Default)]
-pub(crate) struct Shaper {
+pub(crate) struct ValueEncoder {
     inflated: Vec<u8>,
     parts: Vec<u8>,
     packer: Packer,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Xattrs {
+enum XattrFilter {
     None,
     System,
     All,
 }
 
-impl Shaper {
+impl ValueEncoder {
     /// Returns the value of `item` and its datatype.
     pub(crate) fn shape<'a>(
         &'a mut self,
-        format: &Format,
+        format: &MessageFormat,
         item: &'a Item,
     ) -> Result<(Datatype, &'a [u8]), Unsendable> {
         let stored = item.datatype();
         let (mut datatype, mut value) = (stored, item.value());
         let deleted = item.is_deleted();
-        let wants_body = format.body == Body::Whole && !deleted;
+        let wants_body = format.body == BodyMode::Whole && !deleted;
         let xattrs = match format.xattrs && stored.contains(Datatype::XATTR) {
-            false => Xattrs::None,
-            true if deleted && !format.deleted_user_xattrs => Xattrs::System,
-            true => Xattrs::All,
+            false => XattrFilter::None,
+            true if deleted && !format.deleted_user_xattrs => XattrFilter::System,
+            true => XattrFilter::All,
         };
         let Self {
             inflated,
@@ -55,8 +55,9 @@ impl Shaper {
         if inflated.capacity() + parts.capacity() > KEPT_BYTES_MAX {
             (*inflated, *parts) = (Vec::new(), Vec::new());
         }
-        let is_whole = wants_body && (xattrs == Xattrs::All || !stored.contains(Datatype::XATTR));
-        if !wants_body && xattrs == Xattrs::None {
+        let is_whole =
+            wants_body && (xattrs == XattrFilter::All || !stored.contains(Datatype::XATTR));
+        if !wants_body && xattrs == XattrFilter::None {
             value = &[];
             datatype = Datatype::RAW;
         } else if stored.contains(Datatype::SNAPPY) && !(format.snappy && is_whole) {
@@ -74,7 +75,7 @@ impl Shaper {
                 datatype = datatype.union(Datatype::SNAPPY);
             }
         }
-        if format.body == Body::NoWithDatatype && !deleted {
+        if format.body == BodyMode::NoWithDatatype && !deleted {
             let compressed = datatype.intersection(Datatype::SNAPPY);
             datatype = stored.without(Datatype::SNAPPY).union(compressed);
         }
@@ -100,7 +101,7 @@ fn select<'a>(
     value: &'a [u8],
     datatype: Datatype,
     wants_body: bool,
-    xattrs: Xattrs,
+    xattrs: XattrFilter,
     parts: &'a mut Vec<u8>,
 ) -> Result<(Datatype, &'a [u8]), Unsendable> {
     let (section, body) = if datatype.contains(Datatype::XATTR) {
@@ -108,7 +109,7 @@ fn select<'a>(
     } else {
         (&[][..], value)
     };
-    if xattrs == Xattrs::None {
+    if xattrs == XattrFilter::None {
         return Ok(if wants_body {
             (datatype.without(Datatype::XATTR), body)
         } else {
@@ -120,7 +121,7 @@ fn select<'a>(
     for pair in pairs(section) {
         let pair = pair?;
         // The name of a system attribute begins with an underscore.
-        if xattrs == Xattrs::All || pair.get(4) == Some(&b'_') {
+        if xattrs == XattrFilter::All || pair.get(4) == Some(&b'_') {
             parts.extend_from_slice(pair);
         }
     }
@@ -168,7 +169,7 @@ fn pairs(mut section: &[u8]) -> impl Iterator<Item = Result<&[u8], Unsendable>> 
 mod tests {
     use super::*;
     use kedge_protocol::binary::Features;
-    use kedge_protocol::binary::commands::dcp::{Open, OpenFlags};
+    use kedge_protocol::binary::commands::dcp::{DcpOpen, OpenFlags};
     use kedge_vbucket::{Deletion, ItemMeta};
 
     fn blob(pairs: &[(&str, &str)]) -> Vec<u8> {
@@ -190,21 +191,21 @@ mod tests {
         Item::new(&meta, b"\0k", &[value])
     }
 
-    fn format(flags: OpenFlags) -> Format {
-        let open = Open {
+    fn format(flags: OpenFlags) -> MessageFormat {
+        let open = DcpOpen {
             flags,
             name: b"n",
             value: b"",
         };
-        Format {
+        MessageFormat {
             json: true,
-            ..Format::new(&open, Features::default())
+            ..MessageFormat::new(&open, Features::default())
         }
     }
 
     #[track_caller]
-    fn check(format: &Format, item: &Item, datatype: Datatype, value: &[u8]) {
-        let mut shaper = Shaper::default();
+    fn check(format: &MessageFormat, item: &Item, datatype: Datatype, value: &[u8]) {
+        let mut shaper = ValueEncoder::default();
         let (got, bytes) = shaper.shape(format, item).unwrap();
         assert_eq!((got, bytes), (datatype, value), "{item:?}");
     }
@@ -249,7 +250,7 @@ mod tests {
         check(&datatypes, &plain, JSON, b"");
         check(&datatypes, &with_xattrs, JSON.union(XATTR), b"");
 
-        let not_json = Format {
+        let not_json = MessageFormat {
             json: false,
             ..default
         };
@@ -264,21 +265,21 @@ mod tests {
         let stored = item(Datatype::SNAPPY, false, &packed);
         let plain = format(OpenFlags(0));
         check(&plain, &stored, RAW, &body);
-        let snappy = Format {
+        let snappy = MessageFormat {
             snappy: true,
             ..plain
         };
         check(&snappy, &stored, Datatype::SNAPPY, &packed);
         check(&snappy, &item(RAW, false, &body), RAW, &body);
-        let forced = Format {
+        let forced = MessageFormat {
             force_compression: true,
             ..snappy
         };
         check(&forced, &item(RAW, false, &body), Datatype::SNAPPY, &packed);
         check(&forced, &item(RAW, false, b"xyz"), RAW, b"xyz");
         check(&forced, &stored, Datatype::SNAPPY, &packed);
-        let keys = Format {
-            body: Body::NoWithDatatype,
+        let keys = MessageFormat {
+            body: BodyMode::NoWithDatatype,
             ..snappy
         };
         check(&keys, &stored, RAW, b"");
@@ -289,12 +290,12 @@ mod tests {
         let packed = packer.pack(&value, MinRatio::DEFAULT).unwrap().to_vec();
         let stored = item(Datatype::SNAPPY.union(XATTR), false, &packed);
         check(&snappy, &stored, RAW, &body);
-        let wants_all = Format {
+        let wants_all = MessageFormat {
             xattrs: true,
             ..snappy
         };
         check(&wants_all, &stored, Datatype::SNAPPY.union(XATTR), &packed);
-        let inflates = Format {
+        let inflates = MessageFormat {
             snappy: false,
             ..wants_all
         };
@@ -311,13 +312,16 @@ mod tests {
             (XATTR, b"\0\0"),
             (XATTR, b"\0\0\0\x05a"),
         ] {
-            let mut shaper = Shaper::default();
+            let mut shaper = ValueEncoder::default();
             let stored = item(datatype, false, value);
             assert_eq!(shaper.shape(&plain, &stored), Err(Unsendable), "{value:?}");
         }
         let broken_pair = b"\0\0\0\x05\0\0\0\x09a";
         let stored = item(XATTR, true, broken_pair);
         let xattrs = format(OpenFlags::XATTRS);
-        assert_eq!(Shaper::default().shape(&xattrs, &stored), Err(Unsendable));
+        assert_eq!(
+            ValueEncoder::default().shape(&xattrs, &stored),
+            Err(Unsendable)
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 /// The window of a connection. Whole frames count, and the last one may exceed the end.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Window {
+pub(super) struct FlowControlWindow {
     /// The size of the consumer's buffer in bytes; 0 without flow control.
     pub(super) size: u32,
     pub(super) unacknowledged: u64,
@@ -10,7 +10,7 @@ pub(super) struct Window {
     full_since_ns: Option<u64>,
 }
 
-impl Window {
+impl FlowControlWindow {
     pub(super) fn is_full(&self) -> bool {
         self.size > 0 && self.unacknowledged >= u64::from(self.size)
     }

@@ -2,7 +2,7 @@
 
 use crate::pair::{Pair, SECOND_NS, consumer_config};
 use crate::script::{Script, document, memory, stream};
-use kedge_replication::{ConsumerConfig, Disconnect, Filled};
+use kedge_replication::{ConsumerConfig, Disconnect, FillResult};
 use kedge_types::VbId;
 
 /// Bytes of the message of a document, key and value as the script makes them: header, extras, key, value.
@@ -31,7 +31,7 @@ fn flow_control_window_is_exceeded_by_at_most_one_frame() {
         pair.run().unwrap();
         let sent = pair.producer().figures().unacknowledged;
         assert_eq!(sent, pair.unconsumed as u64, "both count the same");
-        assert_eq!(pair.filled, Filled::WindowFull);
+        assert_eq!(pair.filled, FillResult::WindowFull);
         let over = sent - u64::from(buffer_bytes);
         assert!(
             over < MARKER_BYTES.max(DOCUMENT_BYTES),
@@ -86,7 +86,7 @@ fn buffer_ack_reopens_the_flow_control_window() {
     pair.run().unwrap();
     assert_eq!(pair.events.len(), 2 + 9);
     assert_eq!(pair.producer().figures().unacknowledged, 0);
-    assert_eq!(pair.filled, Filled::Idle);
+    assert_eq!(pair.filled, FillResult::Idle);
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn stuck_consumer_is_disconnected() {
     pair.consumes = false;
     pair.now_ns = SECOND_NS;
     pair.run().unwrap();
-    assert_eq!(pair.filled, Filled::WindowFull);
+    assert_eq!(pair.filled, FillResult::WindowFull);
     let mut deadline = 0;
     // NOOPs are answered, and change nothing.
     for _ in 0..1_000 {
@@ -191,10 +191,10 @@ fn output_room_is_exceeded_by_at_most_one_frame() {
         let mut out = Vec::new();
         let filled = producer.fill(0, &mut pair.script, &mut out, 100);
         sizes.push(out.len());
-        if filled == Filled::Idle {
+        if filled == FillResult::Idle {
             break;
         }
-        assert_eq!(filled, Filled::NoRoom);
+        assert_eq!(filled, FillResult::NoRoom);
     }
     let most = 100 + DOCUMENT_BYTES as usize + 1;
     assert!(sizes.iter().all(|size| *size < most), "{sizes:?}");

@@ -3,11 +3,11 @@
 use crate::pair::{Pair, consumer_config, features, producer};
 use crate::script::{Script, document, memory, stream};
 use kedge_protocol::binary::commands::dcp::{
-    Body, Commit, Deletion, Head, Message, Mutation, OpenFlags, OsoSnapshot, ParsePeer, PeerFrame,
-    SeqnoAdvanced, parse_peer,
+    DcpBody, DcpCommit, DcpDeletion, DcpHeader, DcpMessage, DcpMutation, OpenFlags, OsoSnapshot,
+    ParsePeer, PeerFrame, SeqnoAdvanced, parse_peer,
 };
 use kedge_protocol::binary::{Opcode, ReplyFrame, Request, Response};
-use kedge_replication::{Consumer, Disconnect, Event, Step, StreamFlags};
+use kedge_replication::{Consumer, ConsumerEvent, ConsumerStep, Disconnect, StreamFlags};
 use kedge_types::{Cas, Datatype, Expiry, RevSeqno, Seqno, Status, VbId};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -20,7 +20,7 @@ fn consumer() -> (Consumer, Vec<u8>) {
     (consumer, out)
 }
 
-fn give(consumer: &mut Consumer, bytes: &[u8]) -> Result<Step, Disconnect> {
+fn give(consumer: &mut Consumer, bytes: &[u8]) -> Result<ConsumerStep, Disconnect> {
     match parse_peer(bytes, 1 << 20) {
         ParsePeer::Frame { frame, consumed } => {
             assert_eq!(consumed, bytes.len());
@@ -31,8 +31,8 @@ fn give(consumer: &mut Consumer, bytes: &[u8]) -> Result<Step, Disconnect> {
 }
 
 /// A document with this key.
-fn mutation(key: &[u8]) -> Mutation<'_> {
-    Mutation {
+fn mutation(key: &[u8]) -> DcpMutation<'_> {
+    DcpMutation {
         seqno: Seqno(1),
         rev: RevSeqno(1),
         flags: 0,
@@ -71,13 +71,13 @@ fn reply(opcode: Opcode, opaque: u32, status: Status, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn message(opaque: u32, body: Body<'_>) -> Vec<u8> {
-    let head = Head {
+fn message(opaque: u32, body: DcpBody<'_>) -> Vec<u8> {
+    let head = DcpHeader {
         opaque,
-        ..Head::default()
+        ..DcpHeader::default()
     };
     let mut bytes = Vec::new();
-    Message { head, body }.encode(&mut bytes);
+    DcpMessage { head, body }.encode(&mut bytes);
     bytes
 }
 
@@ -87,13 +87,16 @@ fn unrequested_message_disconnects_the_consumer() {
     let opaque = stream_opaque(&sent);
     let accepted = reply(Opcode::DcpStreamReq, opaque, Status::Success, &[1; 16]);
     let step = give(&mut consumer, &accepted).unwrap();
-    assert!(matches!(step.event, Event::Begins { .. }));
+    assert!(matches!(step.event, ConsumerEvent::Begins { .. }));
     assert_eq!(step.bytes, 0, "answers do not count");
     for (body, status) in [
-        (Body::OsoSnapshot(OsoSnapshot::Start), Status::NotSupported),
-        (Body::CacheTransferEnd, Status::NotSupported),
-        (Body::GetFailoverLog, Status::NotSupported),
-        (Body::Mutation(mutation(b"\x80")), Status::Invalid),
+        (
+            DcpBody::OsoSnapshot(OsoSnapshot::Start),
+            Status::NotSupported,
+        ),
+        (DcpBody::CacheTransferEnd, Status::NotSupported),
+        (DcpBody::GetFailoverLog, Status::NotSupported),
+        (DcpBody::Mutation(mutation(b"\x80")), Status::Invalid),
     ] {
         let bytes = message(opaque, body);
         let bad = Disconnect::BadMessage {
@@ -103,9 +106,9 @@ fn unrequested_message_disconnects_the_consumer() {
         assert_eq!(give(&mut consumer, &bytes).unwrap_err(), bad);
     }
     // For no stream of this connection it is counted, and forgotten.
-    let advanced = Body::SeqnoAdvanced(SeqnoAdvanced { seqno: Seqno(1) });
+    let advanced = DcpBody::SeqnoAdvanced(SeqnoAdvanced { seqno: Seqno(1) });
     let step = give(&mut consumer, &message(opaque + 1, advanced)).unwrap();
-    assert!(matches!(step.event, Event::Nothing));
+    assert!(matches!(step.event, ConsumerEvent::Nothing));
     assert_eq!(step.bytes, 32);
 }
 
@@ -116,13 +119,13 @@ fn key_in_the_system_event_namespace_is_rejected() {
     let opaque = stream_opaque(&sent);
     let accepted = reply(Opcode::DcpStreamReq, opaque, Status::Success, &[1; 16]);
     give(&mut consumer, &accepted).unwrap();
-    let there = message(opaque, Body::Mutation(mutation(b"\x08k")));
+    let there = message(opaque, DcpBody::Mutation(mutation(b"\x08k")));
     let step = give(&mut consumer, &there).unwrap();
-    assert!(matches!(step.event, Event::Received { .. }));
+    assert!(matches!(step.event, ConsumerEvent::Received { .. }));
     let key = b"\x01k";
     for body in [
-        Body::Mutation(mutation(key)),
-        Body::Deletion(Deletion {
+        DcpBody::Mutation(mutation(key)),
+        DcpBody::Deletion(DcpDeletion {
             seqno: Seqno(1),
             rev: RevSeqno(1),
             cas: Cas(1),
@@ -131,7 +134,7 @@ fn key_in_the_system_event_namespace_is_rejected() {
             key,
             value: b"",
         }),
-        Body::Commit(Commit {
+        DcpBody::Commit(DcpCommit {
             prepared: Seqno(1),
             seqno: Seqno(2),
             cas: Cas(1),
@@ -151,9 +154,9 @@ fn key_in_the_system_event_namespace_is_rejected() {
 fn message_of_an_unaccepted_stream_is_ignored() {
     let (mut consumer, sent) = consumer();
     let opaque = stream_opaque(&sent);
-    let advanced = Body::SeqnoAdvanced(SeqnoAdvanced { seqno: Seqno(1) });
+    let advanced = DcpBody::SeqnoAdvanced(SeqnoAdvanced { seqno: Seqno(1) });
     let step = give(&mut consumer, &message(opaque, advanced)).unwrap();
-    assert!(matches!(step.event, Event::Nothing));
+    assert!(matches!(step.event, ConsumerEvent::Nothing));
 }
 
 #[test]
@@ -232,7 +235,7 @@ fn producer_disconnects_when_a_change_is_refused() {
 
 #[test]
 fn excess_buffer_ack_does_not_enlarge_the_window() {
-    use kedge_protocol::binary::commands::dcp::{BufferAck, Control};
+    use kedge_protocol::binary::commands::dcp::{BufferAck, DcpControl};
     let mut producer = producer(OpenFlags::default(), features());
     let mut ask = |body| {
         let bytes = message(0, body);
@@ -246,11 +249,11 @@ fn excess_buffer_ack_does_not_enlarge_the_window() {
         producer.on_request(0, &request, &mut Vec::new()).unwrap();
         producer.figures().unacknowledged
     };
-    ask(Body::Control(Control {
+    ask(DcpBody::Control(DcpControl {
         key: b"connection_buffer_size",
         value: b"100",
     }));
-    assert_eq!(ask(Body::BufferAck(BufferAck { bytes: u32::MAX })), 0);
+    assert_eq!(ask(DcpBody::BufferAck(BufferAck { bytes: u32::MAX })), 0);
 }
 
 #[derive(Clone, Debug)]
@@ -352,7 +355,7 @@ proptest! {
             let _ = pair.consumer.on_time(now, &mut out);
         }
         let mut reply = Vec::new();
-        let noop = message(77, Body::Noop);
+        let noop = message(77, DcpBody::Noop);
         if let ParsePeer::Frame { frame: PeerFrame::Request(request), .. } = parse_peer(&noop, 99) {
             pair.producer().on_request(100, &request, &mut reply).unwrap();
         }

@@ -5,7 +5,7 @@ use crate::script::meta;
 use crate::snapshots::Client;
 use kedge_protocol::binary::Feature;
 use kedge_protocol::binary::commands::dcp::{
-    Body, Message, OpenFlags, ParsePeer, PeerFrame, parse_peer,
+    DcpBody, DcpMessage, OpenFlags, ParsePeer, PeerFrame, parse_peer,
 };
 use kedge_replication::StreamItem;
 use kedge_types::{CollectionId, DocKey, DurabilityLevel, Seqno};
@@ -19,12 +19,12 @@ const COLLECTIONS: [u32; 2] = [0, 9];
 
 /// A change of the vBucket, and which key it is of.
 #[derive(Clone, Debug)]
-struct Step {
+struct ConsumerStep {
     key: usize,
     change: Change,
 }
 
-impl Step {
+impl ConsumerStep {
     fn seqno(&self) -> u64 {
         self.change.item().unwrap().seqno().get()
     }
@@ -39,7 +39,7 @@ impl Step {
 }
 
 /// A history from random choices: of each a key, and whether to write or to prepare, to commit or to abort.
-fn history(choices: &[(usize, bool)]) -> Vec<Step> {
+fn history(choices: &[(usize, bool)]) -> Vec<ConsumerStep> {
     let mut prepared: BTreeMap<usize, u64> = BTreeMap::new();
     let mut steps = Vec::new();
     for (&(key, durable), seqno) in choices.iter().zip(1..) {
@@ -64,20 +64,20 @@ fn history(choices: &[(usize, bool)]) -> Vec<Step> {
             }
             (None, false) => Change::Document(new(&meta(seqno))),
         };
-        steps.push(Step { key, change });
+        steps.push(ConsumerStep { key, change });
     }
     steps
 }
 
 /// A run of the history as a disk has it: the newest document of each key, prepares that have not ended, and aborts.
-fn deduplicated(run: &[Step]) -> Vec<Step> {
+fn deduplicated(run: &[ConsumerStep]) -> Vec<ConsumerStep> {
     let mut kept = Vec::new();
     for (at, step) in run.iter().enumerate() {
         let later = || run[at + 1..].iter().filter(|later| later.key == step.key);
         let stays = match step.change {
             Change::Prepare(_) => later().next().is_none(),
             Change::Abort { .. } => true,
-            _ => !later().any(Step::is_visible),
+            _ => !later().any(ConsumerStep::is_visible),
         };
         if stays {
             let mut step = step.clone();
@@ -104,7 +104,10 @@ fn knows() -> impl Strategy<Value = Knows> {
 }
 
 /// The stream of a history that is cut into snapshots, and the changes that are in it.
-fn stream_of(steps: &[Step], cuts: &[(usize, bool, Knows)]) -> (Vec<StreamItem>, Vec<Step>) {
+fn stream_of(
+    steps: &[ConsumerStep],
+    cuts: &[(usize, bool, Knows)],
+) -> (Vec<StreamItem>, Vec<ConsumerStep>) {
     let (mut items, mut sent) = (Vec::new(), Vec::new());
     let mut rest = steps;
     let mut visible = 0;
@@ -118,9 +121,9 @@ fn stream_of(steps: &[Step], cuts: &[(usize, bool, Knows)]) -> (Vec<StreamItem>,
         } else {
             (SnapshotKind::Memory, run.to_vec())
         };
-        let last_visible = |steps: &[Step], before| {
+        let last_visible = |steps: &[ConsumerStep], before| {
             let last = steps.iter().rfind(|step| step.is_visible());
-            last.map_or(before, Step::seqno)
+            last.map_or(before, ConsumerStep::seqno)
         };
         let half = last_visible(&kept[..kept.len() / 2], visible);
         visible = last_visible(&kept, visible);
@@ -137,7 +140,7 @@ fn stream_of(steps: &[Step], cuts: &[(usize, bool, Knows)]) -> (Vec<StreamItem>,
             kept.iter()
                 .map(|step| StreamItem::Change(step.change.clone())),
         );
-        if kept.last().map(Step::seqno) != Some(last.seqno()) {
+        if kept.last().map(ConsumerStep::seqno) != Some(last.seqno()) {
             items.push(StreamItem::SeqnoAdvanced(Seqno(last.seqno())));
         }
         sent.extend(kept);
@@ -201,7 +204,7 @@ impl Kind {
         Client::asking(OpenFlags::default(), features, controls, filter, 0)
     }
 
-    fn is_to_see(self, step: &Step) -> bool {
+    fn is_to_see(self, step: &ConsumerStep) -> bool {
         let all_collections = self.collections && self.filter.is_none();
         (self.sync_writes || step.is_visible()) && (all_collections || step.collection() == 0)
     }
@@ -218,8 +221,8 @@ fn check_messages(kind: Kind, mut bytes: &[u8]) -> Vec<u64> {
             panic!("{frame:?}");
         };
         bytes = &bytes[consumed..];
-        let seqno = match Message::decode(&request).unwrap().body {
-            Body::SnapshotMarker(marker) => {
+        let seqno = match DcpMessage::decode(&request).unwrap().body {
+            DcpBody::SnapshotMarker(marker) => {
                 let (start, end) = (marker.start.get(), marker.end.get());
                 assert!(last < start && start <= end, "{last} {start} {end}");
                 if let Some((_, end)) = snapshot.filter(|_| is_told_ends) {
@@ -228,11 +231,11 @@ fn check_messages(kind: Kind, mut bytes: &[u8]) -> Vec<u64> {
                 snapshot = Some((start, end));
                 continue;
             }
-            Body::Mutation(mutation) => mutation.seqno,
-            Body::Prepare(prepare) => prepare.seqno,
-            Body::Commit(commit) => commit.seqno,
-            Body::Abort(abort) => abort.seqno,
-            Body::SeqnoAdvanced(advanced) => {
+            DcpBody::Mutation(mutation) => mutation.seqno,
+            DcpBody::Prepare(prepare) => prepare.seqno,
+            DcpBody::Commit(commit) => commit.seqno,
+            DcpBody::Abort(abort) => abort.seqno,
+            DcpBody::SeqnoAdvanced(advanced) => {
                 last = advanced.seqno.get();
                 assert!(is_told_ends);
                 assert_eq!(snapshot.unwrap().1, last);
@@ -265,7 +268,7 @@ proptest! {
         for kind in KINDS {
             let bytes = kind.client().gets(&items);
             let expected = sent.iter().filter(|step| kind.is_to_see(step));
-            let expected: Vec<u64> = expected.map(Step::seqno).collect();
+            let expected: Vec<u64> = expected.map(ConsumerStep::seqno).collect();
             prop_assert_eq!(check_messages(kind, &bytes), expected, "{:?}", kind);
         }
     }
@@ -285,12 +288,12 @@ fn old_client_receives_complete_snapshots() {
         consumed,
     } = parse_peer(bytes, 1 << 20)
     {
-        match Message::decode(&request).unwrap().body {
-            Body::SnapshotMarker(marker) => {
+        match DcpMessage::decode(&request).unwrap().body {
+            DcpBody::SnapshotMarker(marker) => {
                 assert_eq!(last, end);
                 end = marker.end.get();
             }
-            Body::Mutation(mutation) => last = mutation.seqno.get(),
+            DcpBody::Mutation(mutation) => last = mutation.seqno.get(),
             other => panic!("{other:?}"),
         }
         bytes = &bytes[consumed..];

@@ -1,12 +1,12 @@
 //! A producer and a consumer with a pipe between them.
 
 use crate::script::Script;
-use kedge_protocol::binary::commands::dcp::{Body, Message};
-use kedge_protocol::binary::commands::dcp::{Open, OpenFlags, ParsePeer, PeerFrame, parse_peer};
+use kedge_protocol::binary::commands::dcp::{DcpBody, DcpMessage};
+use kedge_protocol::binary::commands::dcp::{DcpOpen, OpenFlags, ParsePeer, PeerFrame, parse_peer};
 use kedge_protocol::binary::{Feature, Features, Opcode, Response};
 use kedge_replication::{
-    Consumer, ConsumerConfig, Disconnect, Event, Filled, Producer, ProducerConfig, StreamFlags,
-    StreamId, StreamRequest, Todo,
+    Consumer, ConsumerConfig, ConsumerEvent, Disconnect, FillResult, Producer, ProducerAction,
+    ProducerConfig, StreamFlags, StreamId, StreamRequest,
 };
 use kedge_types::{Seqno, Status, VbId, VbUuid};
 use kedge_vbucket::{FailoverTable, NodeName, Received, Resume};
@@ -41,7 +41,7 @@ pub(crate) fn producer_config(features: Features) -> ProducerConfig {
 }
 
 pub(crate) fn producer(flags: OpenFlags, features: Features) -> Producer {
-    let open = Open {
+    let open = DcpOpen {
         flags: OpenFlags::PRODUCER.union(flags),
         name: b"test",
         value: b"",
@@ -82,7 +82,7 @@ pub(crate) struct Pair {
     pub(crate) script: Script,
     pub(crate) answers: BTreeMap<VbId, Answer>,
     pub(crate) requests: Vec<StreamRequest>,
-    pub(crate) todos: Vec<Todo>,
+    pub(crate) todos: Vec<ProducerAction>,
     pub(crate) to_producer: Vec<u8>,
     pub(crate) to_consumer: Vec<u8>,
     /// The events of the consumer, as text.
@@ -91,7 +91,7 @@ pub(crate) struct Pair {
     pub(crate) consumes: bool,
     pub(crate) unconsumed: usize,
     pub(crate) room: usize,
-    pub(crate) filled: Filled,
+    pub(crate) filled: FillResult,
     /// The sizes of the pieces in which bytes arrive.
     pub(crate) cuts: Vec<usize>,
     next_cut: usize,
@@ -99,7 +99,7 @@ pub(crate) struct Pair {
 }
 
 /// Sees events, and answers nothing.
-type See = Box<dyn FnMut(&Event)>;
+type See = Box<dyn FnMut(&ConsumerEvent)>;
 
 impl Pair {
     pub(crate) fn new(script: Script) -> Self {
@@ -123,7 +123,7 @@ impl Pair {
             consumes: true,
             unconsumed: 0,
             room: 1 << 20,
-            filled: Filled::Idle,
+            filled: FillResult::Idle,
             cuts: vec![usize::MAX],
             next_cut: 0,
             see: None,
@@ -197,8 +197,8 @@ impl Pair {
             let PeerFrame::Request(request) = frame else {
                 panic!("a connection begins with a request");
             };
-            let Message { head, body } = Message::decode(request).unwrap();
-            let Body::Open(open) = body else {
+            let DcpMessage { head, body } = DcpMessage::decode(request).unwrap();
+            let DcpBody::Open(open) = body else {
                 panic!("a connection begins with DCP_OPEN");
             };
             let config = producer_config(features());
@@ -211,19 +211,19 @@ impl Pair {
             PeerFrame::Reply(reply) => producer.on_reply(now, reply)?,
         };
         match &todo {
-            Todo::OpenStream(id, request) => {
+            ProducerAction::OpenStream(id, request) => {
                 self.requests.push((**request).clone());
                 let answer = self.answers.get(&id.vb).cloned();
                 answer_stream(producer, now, *id, answer, out);
             }
-            Todo::FailoverLog { opaque, .. } => {
+            ProducerAction::FailoverLog { opaque, .. } => {
                 producer
                     .failover_log(now, *opaque, Ok(&history()), out)
                     .unwrap();
             }
             _ => {}
         }
-        if todo != Todo::Nothing {
+        if todo != ProducerAction::Nothing {
             self.todos.push(todo);
         }
         Ok(())
@@ -238,7 +238,7 @@ impl Pair {
                 let step = self.consumer.on_frame(self.now_ns, &frame, out)?;
                 if let Some(see) = &mut self.see {
                     see(&step.event);
-                } else if let Event::SetState { vb, .. } = &step.event {
+                } else if let ConsumerEvent::SetState { vb, .. } = &step.event {
                     self.consumer.state_is_set(*vb, Status::Success, out);
                 }
                 if self.consumes {
@@ -246,7 +246,7 @@ impl Pair {
                 } else {
                     self.unconsumed += step.bytes;
                 }
-                if !matches!(step.event, Event::Nothing) {
+                if !matches!(step.event, ConsumerEvent::Nothing) {
                     self.events.push(told(&step.event));
                 }
             }
@@ -256,7 +256,7 @@ impl Pair {
     }
 
     /// Runs, and shows what the consumer gives out.
-    pub(crate) fn run_seeing(&mut self, see: impl FnMut(&Event) + 'static) {
+    pub(crate) fn run_seeing(&mut self, see: impl FnMut(&ConsumerEvent) + 'static) {
         self.see = Some(Box::new(see));
         self.run().unwrap();
         self.see = None;
@@ -323,21 +323,21 @@ impl<'a> Pieces<'a> {
 }
 
 /// An event as text: vBucket, what, and what of it matters.
-pub(crate) fn told(event: &Event) -> String {
+pub(crate) fn told(event: &ConsumerEvent) -> String {
     match event {
-        Event::Nothing => String::new(),
-        Event::Begins { vb, failover, .. } => {
+        ConsumerEvent::Nothing => String::new(),
+        ConsumerEvent::Begins { vb, failover, .. } => {
             format!("{vb} begins, {} branches", failover.entries().len())
         }
-        Event::Rollback { vb, to } => format!("{vb} back to {to}"),
-        Event::Refused { vb, status } => format!("{vb} refused {status:#x}"),
-        Event::Snapshot { vb, snapshot } => {
+        ConsumerEvent::Rollback { vb, to } => format!("{vb} back to {to}"),
+        ConsumerEvent::Refused { vb, status } => format!("{vb} refused {status:#x}"),
+        ConsumerEvent::Snapshot { vb, snapshot } => {
             let kind = format!("{:?}", snapshot.kind).to_lowercase();
             format!("{vb} {kind} {}..{}", snapshot.start, snapshot.end)
         }
-        Event::Received { vb, received } => format!("{vb} {}", change(received)),
-        Event::SetState { vb, state } => format!("{vb} becomes {state:?}"),
-        Event::Ended { vb, reason } => format!("{vb} ended {reason:?}"),
+        ConsumerEvent::Received { vb, received } => format!("{vb} {}", change(received)),
+        ConsumerEvent::SetState { vb, state } => format!("{vb} becomes {state:?}"),
+        ConsumerEvent::Ended { vb, reason } => format!("{vb} ended {reason:?}"),
     }
 }
 

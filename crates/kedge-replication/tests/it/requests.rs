@@ -3,17 +3,21 @@
 use crate::pair::{features, history, producer, producer_config};
 use crate::script::{Script, document, memory, stream};
 use kedge_protocol::binary::commands::dcp::{
-    AddStream, Body, BufferAck, Control, Head, Message, Open, OpenFlags, ParsePeer, PeerFrame,
-    SeqnoAck, StreamFilter, StreamFlags, StreamReply, StreamRequest, parse_peer,
+    AddStream, BufferAck, DcpBody, DcpControl, DcpHeader, DcpMessage, DcpOpen, DcpStreamRequest,
+    OpenFlags, ParsePeer, PeerFrame, SeqnoAck, StreamFilter, StreamFlags, StreamReply, parse_peer,
 };
 use kedge_protocol::binary::{Feature, Features, ReplyFrame};
-use kedge_replication::{Disconnect, Filter, Producer, StreamId, Todo};
+use kedge_replication::{Disconnect, Filter, Producer, ProducerAction, StreamId};
 use kedge_types::limits::DCP_STREAMS_MAX;
 use kedge_types::{CollectionId, Seqno, Status, VbId, VbUuid};
 use kedge_vbucket::NodeName;
 
 /// Asks, and gives what is to be done and the reply's status, if there is one.
-fn ask(producer: &mut Producer, head: Head, body: Body<'_>) -> (Todo, Option<Status>) {
+fn ask(
+    producer: &mut Producer,
+    head: DcpHeader,
+    body: DcpBody<'_>,
+) -> (ProducerAction, Option<Status>) {
     let mut out = Vec::new();
     let todo = ask_into(producer, head, body, &mut out).unwrap();
     let status = (!out.is_empty()).then(|| reply(&out).status().unwrap());
@@ -22,12 +26,12 @@ fn ask(producer: &mut Producer, head: Head, body: Body<'_>) -> (Todo, Option<Sta
 
 fn ask_into(
     producer: &mut Producer,
-    head: Head,
-    body: Body<'_>,
+    head: DcpHeader,
+    body: DcpBody<'_>,
     out: &mut Vec<u8>,
-) -> Result<Todo, Disconnect> {
+) -> Result<ProducerAction, Disconnect> {
     let mut bytes = Vec::new();
-    Message { head, body }.encode(&mut bytes);
+    DcpMessage { head, body }.encode(&mut bytes);
     match parse_peer(&bytes, 1 << 20) {
         ParsePeer::Frame {
             frame: PeerFrame::Request(request),
@@ -49,28 +53,28 @@ fn reply(bytes: &[u8]) -> ReplyFrame<'_> {
 }
 
 fn set(producer: &mut Producer, key: &str, value: &str) -> Status {
-    let control = Control {
+    let control = DcpControl {
         key: key.as_bytes(),
         value: value.as_bytes(),
     };
-    let (todo, status) = ask(producer, Head::default(), Body::Control(control));
-    assert_eq!(todo, Todo::Nothing);
+    let (todo, status) = ask(producer, DcpHeader::default(), DcpBody::Control(control));
+    assert_eq!(todo, ProducerAction::Nothing);
     status.expect("it is answered")
 }
 
-fn head(vb: u16) -> Head {
-    Head {
+fn head(vb: u16) -> DcpHeader {
+    DcpHeader {
         vb: VbId(vb),
         opaque: 5,
         stream: None,
     }
 }
 
-fn request(filter: &[u8]) -> StreamRequest<'_> {
-    StreamRequest {
+fn request(filter: &[u8]) -> DcpStreamRequest<'_> {
+    DcpStreamRequest {
         flags: StreamFlags(0),
         start: Seqno(5),
-        end: StreamRequest::NO_END,
+        end: DcpStreamRequest::NO_END,
         vb_uuid: VbUuid(7),
         snap_start: Seqno(4),
         snap_end: Seqno(6),
@@ -104,7 +108,7 @@ fn dcp_open_flags_are_accepted_or_rejected() {
         (0x1 | 0x400, Some(Status::Invalid)),
         (0x1 | 0x8 | 0x40, Some(Status::Invalid)),
     ] {
-        let open = Open {
+        let open = DcpOpen {
             flags: OpenFlags(flags),
             name: b"client",
             value: b"",
@@ -114,7 +118,7 @@ fn dcp_open_flags_are_accepted_or_rejected() {
         assert_eq!(refused, expected, "{flags:#x}");
     }
     let open = |value| {
-        let open = Open {
+        let open = DcpOpen {
             flags: OpenFlags::PRODUCER,
             name: b"client",
             value,
@@ -215,7 +219,7 @@ fn stream_ids_and_sync_writes_exclude_each_other() {
         assert_eq!(set(&mut producer, second, "true"), Status::Invalid);
     }
     let mut producer = ready_producer(features());
-    ask(&mut producer, head(0), Body::StreamRequest(request(b"")));
+    ask(&mut producer, head(0), DcpBody::StreamRequest(request(b"")));
     assert!(producer.stream_opened(0, stream(0), &history(), &mut Vec::new()));
     let refused = set(&mut producer, "enable_stream_id", "true");
     assert_eq!(refused, Status::Invalid, "there is a stream without one");
@@ -235,14 +239,14 @@ fn stream_request_carries_all_fields_to_the_source() {
     );
     assert_eq!(set(&mut producer, "consumer_name", "b"), Status::Success);
     let flags = StreamFlags::ACTIVE_ONLY.union(StreamFlags::TO_LATEST);
-    let wire = StreamRequest {
+    let wire = DcpStreamRequest {
         flags,
         end: Seqno(9),
         ..request(br#"{"collections":["0"],"purge_seqno":"3","uid":"0"}"#)
     };
-    let (todo, status) = ask(&mut producer, head(3), Body::StreamRequest(wire));
+    let (todo, status) = ask(&mut producer, head(3), DcpBody::StreamRequest(wire));
     assert_eq!(status, None, "it is answered when the stream is open");
-    let Todo::OpenStream(id, request) = todo else {
+    let ProducerAction::OpenStream(id, request) = todo else {
         panic!("{todo:?}");
     };
     assert_eq!(id, stream(3));
@@ -279,14 +283,14 @@ fn stream_request_carries_all_fields_to_the_source() {
 #[test]
 fn invalid_stream_request_is_rejected() {
     let json = |filter: &'static str| request(filter.as_bytes());
-    let numbers = |start, end, (snap_start, snap_end)| StreamRequest {
+    let numbers = |start, end, (snap_start, snap_end)| DcpStreamRequest {
         start: Seqno(start),
         end: Seqno(end),
         snap_start: Seqno(snap_start),
         snap_end: Seqno(snap_end),
         ..request(b"")
     };
-    let flags = |flags| StreamRequest {
+    let flags = |flags| DcpStreamRequest {
         flags: StreamFlags(flags),
         ..request(b"")
     };
@@ -303,19 +307,23 @@ fn invalid_stream_request_is_rejected() {
         (json(r#"{"cts":{}}"#), Status::NotSupported),
     ] {
         let mut producer = ready_producer(features());
-        let (todo, status) = ask(&mut producer, head(0), Body::StreamRequest(wire));
-        assert_eq!((todo, status), (Todo::Nothing, Some(expected)), "{wire:?}");
+        let (todo, status) = ask(&mut producer, head(0), DcpBody::StreamRequest(wire));
+        assert_eq!(
+            (todo, status),
+            (ProducerAction::Nothing, Some(expected)),
+            "{wire:?}"
+        );
     }
     for wire in [numbers(0, 0, (0, 0)), numbers(5, 5, (5, 5)), flags(0xf7)] {
         let mut producer = ready_producer(features());
-        let (todo, status) = ask(&mut producer, head(0), Body::StreamRequest(wire));
-        assert!(matches!(todo, Todo::OpenStream(..)), "{wire:?}");
+        let (todo, status) = ask(&mut producer, head(0), DcpBody::StreamRequest(wire));
+        assert!(matches!(todo, ProducerAction::OpenStream(..)), "{wire:?}");
         assert_eq!(status, None);
     }
     let legacy = features().without(Feature::Collections);
     let mut producer = ready_producer(legacy);
     let wire = json(r#"{"scope":"0"}"#);
-    let (_, status) = ask(&mut producer, head(0), Body::StreamRequest(wire));
+    let (_, status) = ask(&mut producer, head(0), DcpBody::StreamRequest(wire));
     assert_eq!(
         status,
         Some(Status::Invalid),
@@ -332,33 +340,33 @@ fn xattrs_and_collections_require_noops() {
         (OpenFlags::default(), legacy, false),
     ] {
         let mut producer = producer(flags, features);
-        let body = Body::StreamRequest(request(b""));
+        let body = DcpBody::StreamRequest(request(b""));
         let (_, status) = ask(&mut producer, head(0), body);
         assert_eq!(status, wants.then_some(Status::Invalid), "{flags:?}");
         set(&mut producer, "enable_noop", "true");
         let (todo, _) = ask(&mut producer, head(1), body);
-        assert!(matches!(todo, Todo::OpenStream(..)));
+        assert!(matches!(todo, ProducerAction::OpenStream(..)));
     }
 }
 
 #[test]
 fn duplicate_stream_is_rejected() {
     let mut producer = ready_producer(features());
-    let body = Body::StreamRequest(request(b""));
+    let body = DcpBody::StreamRequest(request(b""));
     ask(&mut producer, head(0), body);
     let (_, status) = ask(&mut producer, head(0), body);
     assert_eq!(status, Some(Status::KeyExists), "it is being opened");
     producer.stream_opened(0, stream(0), &history(), &mut Vec::new());
     let (_, status) = ask(&mut producer, head(0), body);
     assert_eq!(status, Some(Status::KeyExists));
-    let (todo, status) = ask(&mut producer, head(0), Body::CloseStream);
-    assert_eq!(todo, Todo::CloseStream(stream(0)));
+    let (todo, status) = ask(&mut producer, head(0), DcpBody::CloseStream);
+    assert_eq!(todo, ProducerAction::CloseStream(stream(0)));
     assert_eq!(status, Some(Status::Success));
     let (todo, _) = ask(&mut producer, head(0), body);
-    assert!(matches!(todo, Todo::OpenStream(..)));
+    assert!(matches!(todo, ProducerAction::OpenStream(..)));
     // Closed before it is open.
-    let (todo, _) = ask(&mut producer, head(0), Body::CloseStream);
-    assert_eq!(todo, Todo::CloseStream(stream(0)));
+    let (todo, _) = ask(&mut producer, head(0), DcpBody::CloseStream);
+    assert_eq!(todo, ProducerAction::CloseStream(stream(0)));
     let mut out = Vec::new();
     assert!(!producer.stream_opened(0, stream(0), &history(), &mut out));
     assert!(out.is_empty());
@@ -375,15 +383,15 @@ fn vbucket_may_have_several_streams_with_stream_ids() {
         }
         .to_value()
     };
-    let (_, status) = ask(&mut producer, head(0), Body::StreamRequest(request(b"")));
+    let (_, status) = ask(&mut producer, head(0), DcpBody::StreamRequest(request(b"")));
     assert_eq!(status, Some(Status::DcpStreamIdInvalid));
     let mut script = Script::new();
     for sid in [1, 2] {
         let id = StreamId { vb: VbId(0), sid };
         let filter = with_id(Some(sid));
-        let body = Body::StreamRequest(request(&filter));
+        let body = DcpBody::StreamRequest(request(&filter));
         let (todo, _) = ask(&mut producer, head(0), body);
-        assert!(matches!(todo, Todo::OpenStream(opened, _) if opened == id));
+        assert!(matches!(todo, ProducerAction::OpenStream(opened, _) if opened == id));
         assert!(producer.stream_opened(0, id, &history(), &mut Vec::new()));
         let (_, status) = ask(&mut producer, head(0), body);
         assert_eq!(status, Some(Status::KeyExists));
@@ -399,32 +407,32 @@ fn vbucket_may_have_several_streams_with_stream_ids() {
         consumed,
     } = parse_peer(rest, 1 << 20)
     {
-        ids.push(Message::decode(&request).unwrap().head.stream.unwrap());
+        ids.push(DcpMessage::decode(&request).unwrap().head.stream.unwrap());
         rest = &rest[consumed..];
     }
     assert_eq!(ids, [1, 1, 2, 2]);
-    let (_, status) = ask(&mut producer, head(0), Body::CloseStream);
+    let (_, status) = ask(&mut producer, head(0), DcpBody::CloseStream);
     assert_eq!(status, Some(Status::DcpStreamIdInvalid), "which?");
-    let second = Head {
+    let second = DcpHeader {
         stream: Some(2),
         ..head(0)
     };
-    let (todo, _) = ask(&mut producer, second, Body::CloseStream);
+    let (todo, _) = ask(&mut producer, second, DcpBody::CloseStream);
     let id = StreamId {
         vb: VbId(0),
         sid: 2,
     };
-    assert_eq!(todo, Todo::CloseStream(id));
+    assert_eq!(todo, ProducerAction::CloseStream(id));
     assert_eq!(producer.figures().streams, 1);
 }
 
 #[test]
 fn streams_per_connection_are_limited() {
     let mut producer = ready_producer(features());
-    let body = Body::StreamRequest(request(b""));
+    let body = DcpBody::StreamRequest(request(b""));
     for vb in 0..DCP_STREAMS_MAX as u16 {
         let (todo, _) = ask(&mut producer, head(vb), body);
-        assert!(matches!(todo, Todo::OpenStream(..)), "{vb}");
+        assert!(matches!(todo, ProducerAction::OpenStream(..)), "{vb}");
         if vb % 2 == 0 {
             producer.stream_opened(0, stream(vb), &history(), &mut Vec::new());
         }
@@ -432,18 +440,18 @@ fn streams_per_connection_are_limited() {
     let one_more = head(DCP_STREAMS_MAX as u16);
     let (_, status) = ask(&mut producer, one_more, body);
     assert_eq!(status, Some(Status::TemporaryFailure));
-    ask(&mut producer, head(0), Body::CloseStream);
+    ask(&mut producer, head(0), DcpBody::CloseStream);
     let (todo, _) = ask(&mut producer, one_more, body);
-    assert!(matches!(todo, Todo::OpenStream(..)));
+    assert!(matches!(todo, ProducerAction::OpenStream(..)));
 }
 
 #[test]
 fn closing_a_missing_stream_is_an_error() {
     let mut producer = ready_producer(features());
-    let (_, status) = ask(&mut producer, head(0), Body::CloseStream);
+    let (_, status) = ask(&mut producer, head(0), DcpBody::CloseStream);
     assert_eq!(status, Some(Status::KeyNotFound));
     set(&mut producer, "v7_dcp_status_codes", "true");
-    let (_, status) = ask(&mut producer, head(0), Body::CloseStream);
+    let (_, status) = ask(&mut producer, head(0), DcpBody::CloseStream);
     assert_eq!(status, Some(Status::StreamNotFound));
 }
 
@@ -458,10 +466,10 @@ fn stream_end_after_close_is_sent_on_request() {
             &value,
         );
         set(&mut producer, "connection_buffer_size", "1000");
-        ask(&mut producer, head(0), Body::StreamRequest(request(b"")));
+        ask(&mut producer, head(0), DcpBody::StreamRequest(request(b"")));
         producer.stream_opened(0, stream(0), &history(), &mut Vec::new());
         let mut out = Vec::new();
-        ask_into(&mut producer, head(0), Body::CloseStream, &mut out).unwrap();
+        ask_into(&mut producer, head(0), DcpBody::CloseStream, &mut out).unwrap();
         let end = if wanted { 24 + 4 } else { 0 };
         assert_eq!(out.len(), 24 + end, "the answer, then the end");
         assert_eq!(producer.figures().unacknowledged, end as u64);
@@ -471,8 +479,8 @@ fn stream_end_after_close_is_sent_on_request() {
 #[test]
 fn failover_log_request_is_answered() {
     let mut producer = ready_producer(features());
-    let (todo, status) = ask(&mut producer, head(3), Body::GetFailoverLog);
-    let lookup = Todo::FailoverLog {
+    let (todo, status) = ask(&mut producer, head(3), DcpBody::GetFailoverLog);
+    let lookup = ProducerAction::FailoverLog {
         vb: VbId(3),
         opaque: 5,
     };
@@ -491,7 +499,7 @@ fn failover_log_request_is_answered() {
 #[test]
 fn refused_stream_reply_has_the_map_or_the_rollback_seqno() {
     let mut producer = ready_producer(features());
-    let body = Body::StreamRequest(request(b""));
+    let body = DcpBody::StreamRequest(request(b""));
     ask(&mut producer, head(0), body);
     let mut out = Vec::new();
     let not_mine = Status::NotMyVbucket;
@@ -516,35 +524,38 @@ fn refused_stream_reply_has_the_map_or_the_rollback_seqno() {
 #[test]
 fn unexpected_requests_are_rejected_with_a_reason() {
     let mut producer = ready_producer(features());
-    let add = Body::AddStream(AddStream {
+    let add = DcpBody::AddStream(AddStream {
         flags: StreamFlags(0),
     });
-    let ack = Body::BufferAck(BufferAck { bytes: 1 });
-    let seqno_ack = Body::SeqnoAck(SeqnoAck { prepared: Seqno(1) });
-    let open = Body::Open(Open {
+    let ack = DcpBody::BufferAck(BufferAck { bytes: 1 });
+    let seqno_ack = DcpBody::SeqnoAck(SeqnoAck { prepared: Seqno(1) });
+    let open = DcpBody::Open(DcpOpen {
         flags: OpenFlags::PRODUCER,
         name: b"again",
         value: b"",
     });
     for (body, expected) in [
         (add, Status::NotSupported),
-        (Body::CacheTransferEnd, Status::NotSupported),
+        (DcpBody::CacheTransferEnd, Status::NotSupported),
         (open, Status::Invalid),
         (ack, Status::Invalid),
         (seqno_ack, Status::Invalid),
     ] {
         let mut out = Vec::new();
         let todo = ask_into(&mut producer, head(0), body, &mut out).unwrap();
-        assert_eq!(todo, Todo::Nothing);
+        assert_eq!(todo, ProducerAction::Nothing);
         let refused = reply(&out);
         assert_eq!(refused.status(), Some(expected), "{body:?}");
         let text = std::str::from_utf8(refused.value).unwrap();
         assert!(text.starts_with(r#"{"error":{"context":""#), "{text}");
     }
-    let (_, status) = ask(&mut producer, head(0), Body::Noop);
+    let (_, status) = ask(&mut producer, head(0), DcpBody::Noop);
     assert_eq!(status, Some(Status::Success));
     set(&mut producer, "connection_buffer_size", "100");
-    assert_eq!(ask(&mut producer, head(0), ack), (Todo::Nothing, None));
+    assert_eq!(
+        ask(&mut producer, head(0), ack),
+        (ProducerAction::Nothing, None)
+    );
     // Who has a name and SyncWrites acknowledges streams that are there.
     set(&mut producer, "enable_sync_writes", "true");
     set(&mut producer, "consumer_name", "n_1");
@@ -558,13 +569,13 @@ fn seqno_ack_beyond_the_sent_seqno_is_rejected() {
     let mut producer = ready_producer(features());
     set(&mut producer, "enable_sync_writes", "true");
     set(&mut producer, "consumer_name", "n_1");
-    ask(&mut producer, head(0), Body::StreamRequest(request(b"")));
+    ask(&mut producer, head(0), DcpBody::StreamRequest(request(b"")));
     producer.stream_opened(0, stream(0), &history(), &mut Vec::new());
     let acknowledge = |producer: &mut Producer, prepared| {
         let prepared = Seqno(prepared);
-        let ack = Body::SeqnoAck(SeqnoAck { prepared });
+        let ack = DcpBody::SeqnoAck(SeqnoAck { prepared });
         match ask(producer, head(0), ack) {
-            (Todo::Acknowledge { vb, prepared: told }, None) => {
+            (ProducerAction::Acknowledge { vb, prepared: told }, None) => {
                 assert_eq!((vb, told), (VbId(0), prepared));
                 None
             }
@@ -592,14 +603,14 @@ fn replies_are_limited_to_the_features_of_the_client() {
     let plain = Features::default();
     let mut producer = producer(OpenFlags::default(), plain);
     let mut out = Vec::new();
-    let body = Body::Control(Control {
+    let body = DcpBody::Control(DcpControl {
         key: b"nothing",
         value: b"x",
     });
     ask_into(&mut producer, head(0), body, &mut out).unwrap();
     assert_eq!(reply(&out).value, b"");
     let filter = br#"{"sid":1}"#;
-    let body = Body::StreamRequest(request(filter));
+    let body = DcpBody::StreamRequest(request(filter));
     let refused = ask_into(&mut producer, head(0), body, &mut Vec::new());
     let closed = Disconnect::BadMessage {
         opcode: 0x53,

@@ -6,11 +6,11 @@ use crate::script::{
     stream, tombstone,
 };
 use kedge_protocol::binary::commands::dcp::{
-    Body, Control, Head, Message, OpenFlags, ParsePeer, PeerFrame, StreamFlags, StreamRequest,
-    SystemEventPayload, parse_peer,
+    DcpBody, DcpControl, DcpHeader, DcpMessage, DcpStreamRequest, OpenFlags, ParsePeer, PeerFrame,
+    StreamFlags, SystemEventPayload, parse_peer,
 };
 use kedge_protocol::binary::{Feature, Features};
-use kedge_replication::{EndReason, Filled, Producer, StreamItem, Todo};
+use kedge_replication::{EndReason, FillResult, Producer, ProducerAction, StreamItem};
 use kedge_types::{CollectionId, Datatype, ScopeId, Seqno, VbUuid};
 use kedge_vbucket::{Change, Deletion, ItemMeta, OpenCollection, Snapshot};
 
@@ -37,22 +37,22 @@ impl Client {
             script: Script::new(),
         };
         for (key, value) in [("enable_noop", "true")].iter().chain(controls) {
-            client.ask(Body::Control(Control {
+            client.ask(DcpBody::Control(DcpControl {
                 key: key.as_bytes(),
                 value: value.as_bytes(),
             }));
         }
         let seqno = Seqno(start);
-        let todo = client.ask(Body::StreamRequest(StreamRequest {
+        let todo = client.ask(DcpBody::StreamRequest(DcpStreamRequest {
             flags: StreamFlags(0),
             start: seqno,
-            end: StreamRequest::NO_END,
+            end: DcpStreamRequest::NO_END,
             vb_uuid: VbUuid(7),
             snap_start: seqno,
             snap_end: seqno,
             filter,
         }));
-        let Todo::OpenStream(id, mut request) = todo else {
+        let ProducerAction::OpenStream(id, mut request) = todo else {
             panic!("{todo:?}");
         };
         // What the source knows: the default collection is open in the default scope.
@@ -66,10 +66,10 @@ impl Client {
         client
     }
 
-    fn ask(&mut self, body: Body<'_>) -> Todo {
+    fn ask(&mut self, body: DcpBody<'_>) -> ProducerAction {
         let mut bytes = Vec::new();
-        let head = Head::default();
-        Message { head, body }.encode(&mut bytes);
+        let head = DcpHeader::default();
+        DcpMessage { head, body }.encode(&mut bytes);
         let ParsePeer::Frame {
             frame: PeerFrame::Request(request),
             ..
@@ -100,7 +100,7 @@ impl Client {
         let mut out = Vec::new();
         for room in rooms.iter().cycle() {
             let filled = self.producer.fill(0, &mut self.script, &mut out, *room);
-            if filled == Filled::Idle {
+            if filled == FillResult::Idle {
                 break;
             }
         }
@@ -123,16 +123,16 @@ fn told(mut bytes: &[u8]) -> Vec<String> {
         let PeerFrame::Request(request) = frame else {
             panic!("{frame:?}");
         };
-        messages.push(text(&Message::decode(&request).unwrap().body));
+        messages.push(text(&DcpMessage::decode(&request).unwrap().body));
         bytes = &bytes[consumed..];
     }
     messages
 }
 
-fn text(body: &Body<'_>) -> String {
+fn text(body: &DcpBody<'_>) -> String {
     let key = |key: &[u8]| key.escape_ascii().to_string();
     match body {
-        Body::SnapshotMarker(marker) => {
+        DcpBody::SnapshotMarker(marker) => {
             let mut text = format!("{}..{} {:#x}", marker.start, marker.end, marker.flags.0);
             if let Some(visible) = marker.visible {
                 let (seen, done) = (visible.max_visible, visible.high_completed);
@@ -144,23 +144,25 @@ fn text(body: &Body<'_>) -> String {
             }
             text
         }
-        Body::Mutation(m) => format!("{} sets {}", m.seqno, key(m.key)),
-        Body::Deletion(d) => match d.delete_time {
+        DcpBody::Mutation(m) => format!("{} sets {}", m.seqno, key(m.key)),
+        DcpBody::Deletion(d) => match d.delete_time {
             Some(time) => format!("{} deletes {} at {time}", d.seqno, key(d.key)),
             None => format!("{} deletes {}", d.seqno, key(d.key)),
         },
-        Body::Expiration(e) => format!("{} expires {} at {}", e.seqno, key(e.key), e.delete_time),
-        Body::Prepare(p) => format!("{} prepares {}", p.seqno, key(p.key)),
-        Body::Commit(c) => format!("{} commits {} {}", c.seqno, key(c.key), c.prepared),
-        Body::Abort(a) => format!("{} aborts {} {}", a.seqno, key(a.key), a.prepared),
-        Body::SeqnoAdvanced(s) => format!("{} advances", s.seqno),
-        Body::OsoSnapshot(which) => format!("unordered {which:?}"),
-        Body::SystemEvent(event) => {
+        DcpBody::Expiration(e) => {
+            format!("{} expires {} at {}", e.seqno, key(e.key), e.delete_time)
+        }
+        DcpBody::Prepare(p) => format!("{} prepares {}", p.seqno, key(p.key)),
+        DcpBody::Commit(c) => format!("{} commits {} {}", c.seqno, key(c.key), c.prepared),
+        DcpBody::Abort(a) => format!("{} aborts {} {}", a.seqno, key(a.key), a.prepared),
+        DcpBody::SeqnoAdvanced(s) => format!("{} advances", s.seqno),
+        DcpBody::OsoSnapshot(which) => format!("unordered {which:?}"),
+        DcpBody::SystemEvent(event) => {
             let payload = SystemEventPayload::parse(event).unwrap();
             let subject = payload.collection.map_or(payload.scope, CollectionId::get);
             format!("{} {:?} {subject}", event.seqno, event.kind)
         }
-        Body::StreamEnd(end) => format!("ended {:?}", end.reason),
+        DcpBody::StreamEnd(end) => format!("ended {:?}", end.reason),
         other => panic!("{other:?}"),
     }
 }

@@ -5,7 +5,7 @@ use crate::script::{document, in_collection, memory};
 use crate::snapshots::Client;
 use kedge_couchstore::kv::{self, CollectionDropped, CollectionOpened, ScopeDropped, ScopeOpened};
 use kedge_protocol::binary::commands::dcp::{
-    Body, Message, OpenFlags, ParsePeer, PeerFrame, SystemEventKind as Told, SystemEventPayload,
+    DcpBody, DcpMessage, DcpSystemEventKind, OpenFlags, ParsePeer, PeerFrame, SystemEventPayload,
     parse_peer,
 };
 use kedge_replication::StreamItem;
@@ -42,7 +42,7 @@ fn history() -> Vec<StreamItem> {
 }
 
 /// Seqno, what happened, version, name and data of an event.
-type Heard = (u64, Told, u8, Vec<u8>, Vec<u8>);
+type Heard = (u64, DcpSystemEventKind, u8, Vec<u8>, Vec<u8>);
 
 fn heard(mut bytes: &[u8]) -> Vec<Heard> {
     let mut events = Vec::new();
@@ -50,7 +50,7 @@ fn heard(mut bytes: &[u8]) -> Vec<Heard> {
         let PeerFrame::Request(request) = frame else {
             panic!("{frame:?}");
         };
-        if let Body::SystemEvent(it) = Message::decode(&request).unwrap().body {
+        if let DcpBody::SystemEvent(it) = DcpMessage::decode(&request).unwrap().body {
             let (name, data) = (it.name.to_vec(), it.data.to_vec());
             if it.version < 2 {
                 SystemEventPayload::parse(&it).unwrap();
@@ -79,7 +79,7 @@ fn flatbuffer_events_equal_those_of_files_and_include_settings() {
     let expected = [
         (
             1,
-            Told::ScopeCreated,
+            DcpSystemEventKind::ScopeCreated,
             kv::SystemEvent::ScopeOpened(ScopeOpened {
                 uid: ManifestUid(101),
                 scope,
@@ -88,17 +88,17 @@ fn flatbuffer_events_equal_those_of_files_and_include_settings() {
         ),
         (
             2,
-            Told::CollectionBegan,
+            DcpSystemEventKind::CollectionBegan,
             kv::SystemEvent::CollectionOpened(opened(2, None)),
         ),
         (
             4,
-            Told::CollectionModified,
+            DcpSystemEventKind::CollectionModified,
             kv::SystemEvent::CollectionModified(opened(4, Some(7))),
         ),
         (
             6,
-            Told::CollectionDropped,
+            DcpSystemEventKind::CollectionDropped,
             kv::SystemEvent::CollectionDropped(CollectionDropped {
                 uid: ManifestUid(106),
                 scope,
@@ -108,7 +108,7 @@ fn flatbuffer_events_equal_those_of_files_and_include_settings() {
         ),
         (
             7,
-            Told::ScopeDropped,
+            DcpSystemEventKind::ScopeDropped,
             kv::SystemEvent::ScopeDropped(ScopeDropped {
                 uid: ManifestUid(107),
                 scope,
@@ -117,7 +117,7 @@ fn flatbuffer_events_equal_those_of_files_and_include_settings() {
         ),
         (
             8,
-            Told::CollectionBegan,
+            DcpSystemEventKind::CollectionBegan,
             kv::SystemEvent::CollectionOpened(opened(8, Some(0))),
         ),
     ];
@@ -139,11 +139,11 @@ fn modified_collection_is_sent_only_with_flatbuffers() {
         let heard = heard(&client.gets(&history()));
         let brief: Vec<_> = heard.iter().map(|it| (it.0, it.1, it.2)).collect();
         let expected = [
-            (1, Told::ScopeCreated, 0),
-            (2, Told::CollectionBegan, 0),
-            (6, Told::CollectionDropped, 0),
-            (7, Told::ScopeDropped, 0),
-            (8, Told::CollectionBegan, 1),
+            (1, DcpSystemEventKind::ScopeCreated, 0),
+            (2, DcpSystemEventKind::CollectionBegan, 0),
+            (6, DcpSystemEventKind::CollectionDropped, 0),
+            (7, DcpSystemEventKind::ScopeDropped, 0),
+            (8, DcpSystemEventKind::CollectionBegan, 1),
         ];
         assert_eq!(brief, expected);
     }

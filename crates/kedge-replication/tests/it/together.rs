@@ -3,7 +3,8 @@
 use crate::pair::{Answer, Pair, SECOND_NS, consumer_config, history, resume};
 use crate::script::{Script, abort, commit, disk, document, memory, prepare, stream, tombstone};
 use kedge_replication::{
-    ConsumerConfig, Disconnect, EndReason, Event, Filled, StreamFlags, StreamItem, Todo,
+    ConsumerConfig, ConsumerEvent, Disconnect, EndReason, FillResult, ProducerAction, StreamFlags,
+    StreamItem,
 };
 use kedge_types::{Datatype, Seqno, Status, VbId, XattrsBuf};
 use kedge_vbucket::{Change, Deletion, Item, ItemMeta, Received, VbState};
@@ -152,7 +153,7 @@ fn documents_arrive_unchanged() {
     let seen = Rc::new(RefCell::new(Vec::new()));
     let see = Rc::clone(&seen);
     pair.run_seeing(move |event| {
-        if let Event::Received {
+        if let ConsumerEvent::Received {
             received: Received::Document(item) | Received::Prepare(item),
             ..
         } = event
@@ -226,7 +227,7 @@ fn takeover_waits_for_each_set_vbucket_state_reply() {
     ]);
     let id = stream(0);
     let answered = [VbState::Pending, VbState::Active]
-        .map(|state| Todo::TakeoverAnswered { stream: id, state });
+        .map(|state| ProducerAction::TakeoverAnswered { stream: id, state });
     assert_eq!(&pair.todos[1..], answered);
     assert_eq!(pair.requests[0].flags, StreamFlags::TAKEOVER);
 }
@@ -285,7 +286,7 @@ fn seqno_acks_reach_the_producer() {
     pair.consumer
         .acknowledge(VbId(0), Seqno(1), &mut pair.to_producer);
     pair.run().unwrap();
-    let ack = Todo::Acknowledge {
+    let ack = ProducerAction::Acknowledge {
         vb: VbId(0),
         prepared: Seqno(1),
     };
@@ -317,7 +318,10 @@ fn closed_stream_returns_no_more_events() {
     assert!(pair.consumer.close_stream(VbId(0), &mut pair.to_producer));
     assert!(!pair.consumer.close_stream(VbId(0), &mut pair.to_producer));
     pair.check(&[]);
-    assert_eq!(pair.todos.last(), Some(&Todo::CloseStream(stream(0))));
+    assert_eq!(
+        pair.todos.last(),
+        Some(&ProducerAction::CloseStream(stream(0)))
+    );
     // A new stream of the vBucket is another.
     pair.script
         .say(stream(0), [memory(2, 2, 2), document(2, "a")]);
@@ -368,6 +372,6 @@ fn streams_are_served_round_robin() {
         begins.iter().max() < ends.iter().min(),
         "{begins:?} {ends:?}"
     );
-    assert_eq!(pair.filled, Filled::Idle);
+    assert_eq!(pair.filled, FillResult::Idle);
     assert_eq!(history().entries().len(), 2);
 }

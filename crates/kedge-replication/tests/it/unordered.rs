@@ -4,7 +4,7 @@ use crate::pair::features;
 use crate::script::{document, dropped, in_collection, memory, meta, tombstone};
 use crate::snapshots::Client;
 use kedge_protocol::binary::commands::dcp::{
-    Body, Message, OpenFlags, OsoSnapshot, ParsePeer, PeerFrame, parse_peer,
+    DcpBody, DcpMessage, OpenFlags, OsoSnapshot, ParsePeer, PeerFrame, parse_peer,
 };
 use kedge_replication::StreamItem;
 use kedge_types::{CollectionId, DocKey, Seqno};
@@ -103,27 +103,27 @@ fn read(mut bytes: &[u8]) -> Got {
             panic!("{frame:?}");
         };
         bytes = &bytes[consumed..];
-        match (Message::decode(&request).unwrap().body, got.state) {
-            (Body::OsoSnapshot(OsoSnapshot::Start), (false, false)) => got.state.0 = true,
-            (Body::OsoSnapshot(OsoSnapshot::End), (true, false)) => got.state.1 = true,
-            (Body::Mutation(mutation), (true, false)) => {
+        match (DcpMessage::decode(&request).unwrap().body, got.state) {
+            (DcpBody::OsoSnapshot(OsoSnapshot::Start), (false, false)) => got.state.0 = true,
+            (DcpBody::OsoSnapshot(OsoSnapshot::End), (true, false)) => got.state.1 = true,
+            (DcpBody::Mutation(mutation), (true, false)) => {
                 assert_eq!(got.advanced, None, "it is the last before the end");
                 got.seqnos.push(mutation.seqno.get());
             }
-            (Body::SeqnoAdvanced(advanced), (true, false)) => {
+            (DcpBody::SeqnoAdvanced(advanced), (true, false)) => {
                 got.advanced = Some(advanced.seqno.get());
             }
-            (Body::SnapshotMarker(marker), (true, true)) => {
+            (DcpBody::SnapshotMarker(marker), (true, true)) => {
                 got.marker = Some((marker.start.get(), marker.end.get()));
             }
-            (Body::Mutation(mutation), (true, true)) => {
+            (DcpBody::Mutation(mutation), (true, true)) => {
                 let (start, end) = got.marker.expect("a snapshot has begun");
                 let seqno = mutation.seqno.get();
                 assert!((start..=end).contains(&seqno));
                 assert!(got.ordered.last().is_none_or(|last| *last < seqno));
                 got.ordered.push(seqno);
             }
-            (Body::SeqnoAdvanced(_), (true, true)) => {}
+            (DcpBody::SeqnoAdvanced(_), (true, true)) => {}
             (other, state) => panic!("{other:?} at {state:?}"),
         }
     }

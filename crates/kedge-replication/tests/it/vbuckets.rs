@@ -5,11 +5,13 @@
 //! was committed.
 
 use crate::pair::{consumer_config, producer_config};
-use kedge_protocol::binary::commands::dcp::{Body, Message, ParsePeer, PeerFrame, parse_peer};
+use kedge_protocol::binary::commands::dcp::{
+    DcpBody, DcpMessage, ParsePeer, PeerFrame, parse_peer,
+};
 use kedge_protocol::binary::{Feature, Features, Opcode, Response};
 use kedge_replication::{
-    Consumer, ConsumerConfig, Event, Producer, Source, SourceState, StreamFlags, StreamId,
-    StreamItem, Todo,
+    Consumer, ConsumerConfig, ConsumerEvent, Producer, ProducerAction, Source, SourceState,
+    StreamFlags, StreamId, StreamItem,
 };
 use kedge_types::{
     Cas, CollectionId, Datatype, DocKey, Durability, DurabilityLevel, Expiry, Now, Seqno, Status,
@@ -122,8 +124,8 @@ impl Nodes {
         else {
             panic!("DCP_OPEN comes first");
         };
-        let message = Message::decode(&request).unwrap();
-        let Body::Open(open) = message.body else {
+        let message = DcpMessage::decode(&request).unwrap();
+        let DcpBody::Open(open) = message.body else {
             panic!("{message:?}");
         };
         let producer = Producer::open(&open, &producer_config(features), 0).unwrap();
@@ -245,13 +247,13 @@ impl Nodes {
                 PeerFrame::Reply(reply) => self.producer.on_reply(now_ns, &reply),
             };
             match todo.unwrap() {
-                Todo::Nothing => {}
-                Todo::OpenStream(id, request) => {
+                ProducerAction::Nothing => {}
+                ProducerAction::OpenStream(id, request) => {
                     assert!(request.sync_writes && request.start == Seqno(0));
                     let failover = self.active.failover().clone();
                     self.producer.stream_opened(now_ns, id, &failover, out);
                 }
-                Todo::Acknowledge { vb, prepared } => {
+                ProducerAction::Acknowledge { vb, prepared } => {
                     assert_eq!(vb, VB);
                     let node = self.producer.consumer_name().unwrap();
                     self.active.acknowledge(node, prepared).unwrap();
@@ -269,12 +271,14 @@ impl Nodes {
         {
             let step = self.consumer.on_frame(now_ns, &frame, out).unwrap();
             match step.event {
-                Event::Nothing => {}
-                Event::Begins { failover, .. } => self.replica.begin_stream(failover).unwrap(),
-                Event::Snapshot { snapshot, .. } => {
+                ConsumerEvent::Nothing => {}
+                ConsumerEvent::Begins { failover, .. } => {
+                    self.replica.begin_stream(failover).unwrap();
+                }
+                ConsumerEvent::Snapshot { snapshot, .. } => {
                     self.replica.begin_snapshot(snapshot).unwrap();
                 }
-                Event::Received { received, .. } => {
+                ConsumerEvent::Received { received, .. } => {
                     self.replica.receive(self.now, received).unwrap();
                 }
                 other => panic!("{other:?}"),

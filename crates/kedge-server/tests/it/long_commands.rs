@@ -2,7 +2,7 @@
 //! opcodes are in `every_opcode.rs`.
 
 use kedge_protocol::binary::Opcode;
-use kedge_protocol::binary::commands::subdoc::{DocFlags, PathFlags, Spec, SubdocOp};
+use kedge_protocol::binary::commands::subdoc::{DocFlags, PathFlags, SubdocOp, SubdocSpec};
 use kedge_types::Status;
 
 use crate::client::Client;
@@ -29,7 +29,7 @@ pub(crate) fn array(bytes: usize) -> Vec<u8> {
 }
 
 fn lookup(client: &mut Client, key: &str, paths: &[&str]) -> (Status, Vec<u8>) {
-    let specs: Vec<Spec<'_>> = paths
+    let specs: Vec<SubdocSpec<'_>> = paths
         .iter()
         .map(|path| spec(SubdocOp::Get, PathFlags::NONE, path, ""))
         .collect();

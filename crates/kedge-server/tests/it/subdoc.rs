@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kedge_bucket::{Bucket, Counter, VbState};
 use kedge_protocol::binary::commands::subdoc::{
-    DocFlags, PathFlags, Spec, SubdocMulti, SubdocOp, decode_lookup_results,
+    DocFlags, PathFlags, SubdocMulti, SubdocOp, SubdocSpec, decode_lookup_results,
     decode_mutation_results,
 };
 use kedge_protocol::binary::{Feature, Features, Opcode, RequestWriter};
@@ -18,8 +18,13 @@ pub(crate) const X: PathFlags = PathFlags::XATTR;
 pub(crate) const PX: PathFlags = X.union(PathFlags::MKDIR_P);
 pub(crate) const NO: PathFlags = PathFlags::NONE;
 
-pub(crate) fn spec<'a>(op: SubdocOp, flags: PathFlags, path: &'a str, value: &'a str) -> Spec<'a> {
-    Spec {
+pub(crate) fn spec<'a>(
+    op: SubdocOp,
+    flags: PathFlags,
+    path: &'a str,
+    value: &'a str,
+) -> SubdocSpec<'a> {
+    SubdocSpec {
         op,
         flags,
         path: path.as_bytes(),
@@ -28,7 +33,12 @@ pub(crate) fn spec<'a>(op: SubdocOp, flags: PathFlags, path: &'a str, value: &'a
 }
 
 /// A multi request, as the client's frames are made.
-pub(crate) fn multi(client: &mut Client, key: &str, flags: DocFlags, specs: &[Spec<'_>]) -> Frame {
+pub(crate) fn multi(
+    client: &mut Client,
+    key: &str,
+    flags: DocFlags,
+    specs: &[SubdocSpec<'_>],
+) -> Frame {
     let opcode = match specs[0].op.is_mutation() {
         true => Opcode::SubdocMultiMutation,
         false => Opcode::SubdocMultiLookup,
@@ -49,7 +59,12 @@ pub(crate) fn multi(client: &mut Client, key: &str, flags: DocFlags, specs: &[Sp
         .value(&body[extras_len + 1..])
 }
 
-pub(crate) fn call(client: &mut Client, key: &str, flags: DocFlags, specs: &[Spec<'_>]) -> Reply {
+pub(crate) fn call(
+    client: &mut Client,
+    key: &str,
+    flags: DocFlags,
+    specs: &[SubdocSpec<'_>],
+) -> Reply {
     let frame = multi(client, key, flags, specs);
     client.call(&frame)
 }
@@ -221,7 +236,7 @@ fn a_document_gets_its_body_and_flags_from_what_was_staged() {
     const FLAGS: u32 = 0x0300_0000;
     let kedge = Kedge::start();
     let mut client = kedge.client();
-    let with_flags = |client: &mut Client, user_flags: u32, flags, specs: &[Spec<'_>]| {
+    let with_flags = |client: &mut Client, user_flags: u32, flags, specs: &[SubdocSpec<'_>]| {
         let mut extras = vec![0; 4];
         extras.extend_from_slice(&user_flags.to_be_bytes());
         extras.push(DocFlags::bits(flags));
@@ -230,7 +245,7 @@ fn a_document_gets_its_body_and_flags_from_what_was_staged() {
     };
     let stage = [
         spec(SubdocOp::DictUpsert, PX, "txn.id", "1"),
-        Spec {
+        SubdocSpec {
             value: b"\0\xff",
             ..spec(
                 SubdocOp::DictUpsert,

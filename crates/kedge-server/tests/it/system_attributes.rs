@@ -1,6 +1,6 @@
 //! Who may use attributes of the system, whose names begin with `_`, and those of users, as transactions of SDKs do.
 
-use kedge_protocol::binary::commands::subdoc::{DocFlags, PathFlags, Spec, SubdocOp};
+use kedge_protocol::binary::commands::subdoc::{DocFlags, PathFlags, SubdocOp, SubdocSpec};
 use kedge_types::Status;
 
 use crate::client::{Client, SDK_FEATURES};
@@ -9,7 +9,7 @@ use crate::server::{Kedge, PASSWORD, USER};
 use crate::subdoc::{NO, PX, X, call, looked, spec};
 
 /// Requests about a document that has both attributes, and whether each reads, writes, or both.
-fn requests() -> [(Vec<Spec<'static>>, &'static str); 8] {
+fn requests() -> [(Vec<SubdocSpec<'static>>, &'static str); 8] {
     let get = |path| vec![spec(SubdocOp::Get, X, path, "")];
     let set = |path| vec![spec(SubdocOp::DictUpsert, PX, path, "{}")];
     let take = |path| vec![spec(SubdocOp::ReplaceBodyWithXattr, X, path, "")];

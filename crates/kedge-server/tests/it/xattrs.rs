@@ -1,7 +1,7 @@
 //! Documents with their extended attributes as one value: how they come in, and how they are read.
 
-use kedge_protocol::binary::commands::dcp::{Body, Message, OpenFlags, PeerFrame};
-use kedge_protocol::binary::commands::subdoc::{DocFlags, PathFlags, Spec, SubdocOp};
+use kedge_protocol::binary::commands::dcp::{DcpBody, DcpMessage, OpenFlags, PeerFrame};
+use kedge_protocol::binary::commands::subdoc::{DocFlags, PathFlags, SubdocOp, SubdocSpec};
 use kedge_protocol::binary::{Feature, Features, Opcode};
 use kedge_types::{Datatype, Status, VbId, XattrsBuf};
 
@@ -83,9 +83,9 @@ fn sent(frame: &PeerFrame<'_>) -> Option<Sent> {
     let PeerFrame::Request(request) = frame else {
         return None;
     };
-    let (key, deleted, datatype, value) = match Message::decode(request).unwrap().body {
-        Body::Mutation(it) => (it.key, false, it.datatype, it.value),
-        Body::Deletion(it) => (it.key, true, it.datatype, it.value),
+    let (key, deleted, datatype, value) = match DcpMessage::decode(request).unwrap().body {
+        DcpBody::Mutation(it) => (it.key, false, it.datatype, it.value),
+        DcpBody::Deletion(it) => (it.key, true, it.datatype, it.value),
         _ => return None,
     };
     Some(Sent {
@@ -142,7 +142,7 @@ fn a_copy_brings_attributes_that_are_read_by_path_and_followed() {
         )
         .ok();
         copy(&mut client, set_it, gone, 1, XATTR, &value).ok();
-        let specs: [Spec<'_>; 2] = [
+        let specs: [SubdocSpec<'_>; 2] = [
             spec(SubdocOp::Get, X, "_sync.rev", ""),
             spec(SubdocOp::Get, X, "mine[1]", ""),
         ];

@@ -99,7 +99,7 @@ proptest! {
     ) {
         let specs: Vec<_> = made
             .iter()
-            .map(|(op, flags, path, value)| kedge_protocol::binary::commands::subdoc::Spec {
+            .map(|(op, flags, path, value)| kedge_protocol::binary::commands::subdoc::SubdocSpec {
                 op: SubdocOp::ALL[op % SubdocOp::ALL.len()],
                 flags: PathFlags::from_bits(flags & 0x35).unwrap(),
                 path,

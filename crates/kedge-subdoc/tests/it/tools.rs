@@ -1,6 +1,6 @@
 //! What the tests share.
 
-use kedge_protocol::binary::commands::subdoc::{DocFlags, PathFlags, Spec, SubdocOp};
+use kedge_protocol::binary::commands::subdoc::{DocFlags, PathFlags, SubdocOp, SubdocSpec};
 use kedge_subdoc::{Mutation, Reply, Surroundings, lookup};
 use kedge_types::{Cas, Datatype, Expiry, RevSeqno, Seqno, Status, VbUuid, XattrsBuf};
 use kedge_vbucket::{Deletion, Item, ItemMeta, Modified, Modify, NextVersion, Parts};
@@ -61,8 +61,13 @@ pub(crate) const NO: PathFlags = PathFlags::NONE;
 pub(crate) const M: PathFlags = X.union(PathFlags::EXPAND_MACROS);
 pub(crate) const B: PathFlags = X.union(PathFlags::BINARY_VALUE);
 
-pub(crate) fn spec<'a>(op: SubdocOp, flags: PathFlags, path: &'a str, value: &'a str) -> Spec<'a> {
-    Spec {
+pub(crate) fn spec<'a>(
+    op: SubdocOp,
+    flags: PathFlags,
+    path: &'a str,
+    value: &'a str,
+) -> SubdocSpec<'a> {
+    SubdocSpec {
         op,
         flags,
         path: path.as_bytes(),
@@ -114,7 +119,7 @@ pub(crate) fn version(modified: &Modified) -> Version {
 pub(crate) fn change(
     there: Option<&Item>,
     flags: DocFlags,
-    specs: &[Spec<'_>],
+    specs: &[SubdocSpec<'_>],
 ) -> (Result<Version, Status>, Reply) {
     let mutation = Mutation::new(specs.iter().copied(), flags);
     let result = mutation.modify(there, &NEXT);
@@ -122,7 +127,7 @@ pub(crate) fn change(
 }
 
 /// The new body, or the status of the spec that failed.
-pub(crate) fn body(there: &Item, specs: &[Spec<'_>]) -> Result<String, Status> {
+pub(crate) fn body(there: &Item, specs: &[SubdocSpec<'_>]) -> Result<String, Status> {
     match change(Some(there), DocFlags::NONE, specs) {
         (Ok((_, body, false)), _) => Ok(body),
         (Err(Status::SubdocMultiPathFailure), reply) => Err(reply.failed.unwrap().1),

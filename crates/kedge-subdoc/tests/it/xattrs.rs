@@ -4,7 +4,7 @@ use crate::tools::*;
 use kedge_protocol::binary::commands::subdoc::SubdocOp::{
     ArrayPushLast, Counter, Delete, DictAdd, DictUpsert, Replace, ReplaceBodyWithXattr, SetDoc,
 };
-use kedge_protocol::binary::commands::subdoc::{DocFlags, Spec};
+use kedge_protocol::binary::commands::subdoc::{DocFlags, SubdocSpec};
 use kedge_types::limits::SYSTEM_XATTR_BYTES_MAX;
 use kedge_types::{Status, split_xattrs};
 
@@ -24,7 +24,7 @@ fn attributes(section: &[u8]) -> String {
 }
 
 /// The attributes after one spec on a document with `u` and `_s`, or the spec's status.
-fn after(spec: Spec<'_>) -> Result<String, Status> {
+fn after(spec: SubdocSpec<'_>) -> Result<String, Status> {
     let item = document(&[("u", r#"{"a":[1]}"#), ("_s", "5")], "text");
     match change(Some(&item), DocFlags::NONE, &[spec]) {
         (Ok((section, body, false)), _) => {

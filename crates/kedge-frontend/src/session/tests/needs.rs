@@ -1,7 +1,7 @@
 //! What each command needs, for every opcode there is.
 
 use kedge_auth::{Privilege, Privileges, UserChange};
-use kedge_protocol::binary::Rank;
+use kedge_protocol::binary::Audience;
 
 use super::*;
 use crate::commands::context::Access;
@@ -144,7 +144,7 @@ fn every_command_needs_what_the_table_says() {
             Access::Anyone | Access::User | Access::Argument => Rights::NONE,
             Access::Document(needed) | Access::Somewhere(needed) | Access::Bucket(needed) => needed,
         };
-        assert_ne!(opcode.rank(), Rank::Reserved);
+        assert_ne!(opcode.audience(), Audience::Reserved);
         if everything == unsupported {
             continue;
         }
@@ -175,7 +175,7 @@ fn every_command_needs_what_the_table_says() {
 /// Attributes of the system need privileges of their own, which all roles have today that read or write documents.
 #[test]
 fn attributes_of_the_system_need_a_right_of_their_own() {
-    use kedge_protocol::binary::commands::subdoc::{PathFlags, Spec, SubdocMulti, SubdocOp};
+    use kedge_protocol::binary::commands::subdoc::{PathFlags, SubdocMulti, SubdocOp, SubdocSpec};
     let (read, write) = (Rights::READ, Rights::WRITE);
     let (read_system, write_system) = (Rights::READ_SYSTEM, Rights::WRITE_SYSTEM);
     let with = |own: Rights, system: Rights| own.and(system);
@@ -197,7 +197,7 @@ fn attributes_of_the_system_need_a_right_of_their_own() {
             with(write, read_system),
         ),
     ] {
-        let spec = Spec {
+        let spec = SubdocSpec {
             op,
             flags: PathFlags::XATTR,
             path: path.as_bytes(),

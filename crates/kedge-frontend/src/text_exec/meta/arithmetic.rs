@@ -3,7 +3,7 @@
 use crate::session::TextStep;
 use kedge_bucket::{Arithmetic, Meta, Mutated, Write};
 use kedge_protocol::text::meta::{MetaArithmetic, MetaItem, MetaStatus, write_meta_value};
-use kedge_protocol::text::{Direction, Exptime};
+use kedge_protocol::text::{CountDirection, Exptime};
 use kedge_types::{Cas, Status};
 
 use super::super::{Exec, TextOutcome};
@@ -14,7 +14,7 @@ pub(in super::super) fn arithmetic(
     command: &MetaArithmetic<'_>,
 ) -> TextOutcome {
     let op = Arithmetic {
-        negative: command.direction == Direction::Decrement,
+        negative: command.direction == CountDirection::Decrement,
         delta: command.delta,
         initial: command.vivify.map(|_| command.initial),
         expiry: command.vivify.map_or(0, Exptime::to_wire),

@@ -3,7 +3,7 @@
 use crate::session::TextStep;
 use kedge_bucket::{Mutated, Write};
 use kedge_protocol::text::meta::{MetaDelete, MetaItem, MetaStatus};
-use kedge_protocol::text::{Exptime, StoreMode};
+use kedge_protocol::text::{Exptime, TextStoreMode};
 use kedge_types::{Cas, Status};
 
 use super::super::classic::{Value, store_as};
@@ -61,7 +61,7 @@ pub(in super::super) fn looked(
             preserve_ttl: command.exptime.is_none(),
             ..target.write(seen.cas)
         };
-        store_as(&target, ctx, &write, StoreMode::Set, &value)
+        store_as(&target, ctx, &write, TextStoreMode::Set, &value)
     });
     exec.then(TextStep::Main, result, |exec, result| {
         deleted(exec, command, result)

@@ -2,7 +2,7 @@
 
 use crate::session::TextStep;
 use kedge_bucket::{Mutated, Outcome as BucketOutcome, Write};
-use kedge_protocol::text::StoreMode;
+use kedge_protocol::text::TextStoreMode;
 use kedge_protocol::text::meta::{
     MetaGet, MetaItem, MetaStatus, MetaTtl, write_meta, write_meta_value,
 };
@@ -111,7 +111,7 @@ fn vivify(exec: &mut Exec<'_, '_>, command: &MetaGet<'_>) -> TextOutcome {
             new_cas: chosen(command.new_cas),
             ..target.write(Cas(0))
         };
-        store_as(&target, ctx, &write, StoreMode::Add, &value)
+        store_as(&target, ctx, &write, TextStoreMode::Add, &value)
     });
     exec.then(TextStep::Vivify, stored, |exec, result| {
         made(exec, command, result)

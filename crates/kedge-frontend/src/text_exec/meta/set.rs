@@ -5,7 +5,7 @@
 
 use crate::session::TextStep;
 use kedge_bucket::{Meta, Mutated, Write};
-use kedge_protocol::text::StoreMode;
+use kedge_protocol::text::TextStoreMode;
 use kedge_protocol::text::meta::{MetaItem, MetaSet, MetaStatus};
 use kedge_types::{Cas, Status};
 
@@ -23,18 +23,19 @@ pub(in super::super) fn set(exec: &mut Exec<'_, '_>, command: &MetaSet<'_>) -> T
                 looked(exec, command, found)
             })
         }
-        Some(cas) if command.mode != StoreMode::Add => write(exec, command, Cas(cas)),
+        Some(cas) if command.mode != TextStoreMode::Add => write(exec, command, Cas(cas)),
         _ => write(exec, command, Cas(0)),
     }
 }
 
 /// Returns whether the command is a compare-and-swap.
 fn is_swap(command: &MetaSet<'_>) -> bool {
-    command.compare_cas.is_some() && matches!(command.mode, StoreMode::Set | StoreMode::Replace)
+    command.compare_cas.is_some()
+        && matches!(command.mode, TextStoreMode::Set | TextStoreMode::Replace)
 }
 
 fn is_concat(command: &MetaSet<'_>) -> bool {
-    matches!(command.mode, StoreMode::Append | StoreMode::Prepend)
+    matches!(command.mode, TextStoreMode::Append | TextStoreMode::Prepend)
 }
 
 pub(in super::super) fn looked(
@@ -63,7 +64,7 @@ pub(in super::super) fn looked(
             preserve_ttl: true,
             ..target.write(current)
         };
-        store_as(&target, ctx, &write, StoreMode::Set, &value_of(command))
+        store_as(&target, ctx, &write, TextStoreMode::Set, &value_of(command))
     });
     exec.then(TextStep::Stale(current), result, |exec, result| {
         stale_stored(exec, command, current, result)
@@ -139,7 +140,7 @@ pub(in super::super) fn written(
             new_cas: chosen(command.new_cas),
             ..target.write(Cas(0))
         };
-        store_as(&target, ctx, &write, StoreMode::Add, &value)
+        store_as(&target, ctx, &write, TextStoreMode::Add, &value)
     });
     exec.then(TextStep::Vivify, made, |exec, result| {
         is_set(exec, command, result)
@@ -182,7 +183,7 @@ pub(in super::super) fn is_set(
             }
             return done(exec, command, mutated, command.value.len());
         }
-        Err(Status::KeyExists) if command.mode != StoreMode::Add => MetaStatus::Exists,
+        Err(Status::KeyExists) if command.mode != TextStoreMode::Add => MetaStatus::Exists,
         Err(Status::KeyNotFound) if is_swap(command) => MetaStatus::NotFound,
         Err(Status::KeyExists | Status::KeyNotFound | Status::NotStored) => MetaStatus::NotStored,
         Err(status) => return exec.fail(status),

@@ -1,12 +1,12 @@
 //! INCREMENT, DECREMENT and their quiet forms.
 
-use crate::binary::fields::{Fields, Shape};
+use crate::binary::fields::{FieldReader, RequestShape};
 use crate::binary::{Request, RequestWriter};
 use kedge_types::Status;
 
-const SHAPE: Shape = Shape {
+const SHAPE: RequestShape = RequestShape {
     extras: &[20],
-    ..Shape::KEY_ONLY
+    ..RequestShape::KEY_ONLY
 };
 
 /// A change to a counter.
@@ -40,7 +40,7 @@ impl<'a> Arithmetic<'a> {
     #[inline]
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
         SHAPE.check_document(request)?;
-        let mut extras = Fields::new(request.extras);
+        let mut extras = FieldReader::new(request.extras);
         Ok(Self {
             delta: extras.u64()?,
             initial: extras.u64()?,
@@ -71,7 +71,7 @@ pub const fn encode_counter(counter: u64) -> [u8; 8] {
 /// # Errors
 /// [`Status::Invalid`] when it is not eight bytes.
 pub fn decode_counter(value: &[u8]) -> Result<u64, Status> {
-    let mut fields = Fields::new(value);
+    let mut fields = FieldReader::new(value);
     let counter = fields.u64()?;
     fields.end(counter)
 }

@@ -1,15 +1,15 @@
 //! COLLECTIONS_GET_ID, COLLECTIONS_GET_SCOPE_ID, COLLECTIONS_GET_MANIFEST, COLLECTIONS_SET_MANIFEST.
 
-use crate::binary::fields::{Fields, Part, Shape};
+use crate::binary::fields::{FieldReader, PartRule, RequestShape};
 use crate::binary::{Request, RequestWriter};
 use kedge_types::{CollectionId, Datatype, Status, VbId};
 
 /// The shape of a request with a path in its value, or in its key as some older clients send it.
-const PATH: Shape = Shape {
+const PATH: RequestShape = RequestShape {
     extras: &[0],
-    key: Part::Optional,
-    value: Part::Optional,
-    cas: Part::Forbidden,
+    key: PartRule::Optional,
+    value: PartRule::Optional,
+    cas: PartRule::Forbidden,
     datatype: Datatype::RAW,
 };
 
@@ -125,7 +125,7 @@ impl CollectionIdReply {
     /// # Errors
     /// [`Status::Invalid`] when they are not twelve bytes.
     pub fn decode(extras: &[u8]) -> Result<Self, Status> {
-        let mut fields = Fields::new(extras);
+        let mut fields = FieldReader::new(extras);
         let manifest_uid = fields.u64()?;
         let collection = CollectionId(fields.u32()?);
         fields.end(Self {
@@ -156,7 +156,7 @@ impl ScopeIdReply {
     /// # Errors
     /// [`Status::Invalid`] when they are not twelve bytes.
     pub fn decode(extras: &[u8]) -> Result<Self, Status> {
-        let mut fields = Fields::new(extras);
+        let mut fields = FieldReader::new(extras);
         let manifest_uid = fields.u64()?;
         let scope = fields.u32()?;
         fields.end(Self {
@@ -176,7 +176,7 @@ impl GetManifest {
     /// # Errors
     /// [`Status::Invalid`] when anything but the header is there, or the vBucket is not 0.
     pub fn decode(request: &Request<'_>) -> Result<Self, Status> {
-        Shape::EMPTY.check(request)?;
+        RequestShape::EMPTY.check(request)?;
         if request.vb != VbId(0) {
             return Err(Status::Invalid);
         }
@@ -202,9 +202,9 @@ impl<'a> SetManifest<'a> {
     /// # Errors
     /// [`Status::Invalid`] when the value is missing, anything else is there, or the vBucket is not 0.
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
-        const SHAPE: Shape = Shape {
-            value: Part::Required,
-            ..Shape::EMPTY
+        const SHAPE: RequestShape = RequestShape {
+            value: PartRule::Required,
+            ..RequestShape::EMPTY
         };
         SHAPE.check(request)?;
         if request.vb != VbId(0) {

@@ -1,6 +1,6 @@
 //! COMPACT_DB.
 
-use crate::binary::fields::{Fields, Shape};
+use crate::binary::fields::{FieldReader, RequestShape};
 use crate::binary::{Request, RequestWriter};
 use kedge_types::{Seqno, Status};
 
@@ -23,12 +23,12 @@ impl CompactDb {
     /// # Errors
     /// [`Status::Invalid`] when the extras are not 24 bytes, the flag is neither 0 nor 1, or anything else is there.
     pub fn decode(request: &Request<'_>) -> Result<Self, Status> {
-        const SHAPE: Shape = Shape {
+        const SHAPE: RequestShape = RequestShape {
             extras: &[EXTRAS_BYTES],
-            ..Shape::EMPTY
+            ..RequestShape::EMPTY
         };
         SHAPE.check(request)?;
-        let mut extras = Fields::new(request.extras);
+        let mut extras = FieldReader::new(request.extras);
         Ok(Self {
             purge_before_secs: extras.u64()?,
             purge_before_seqno: Seqno(extras.u64()?),

@@ -1,14 +1,14 @@
 //! APPEND, PREPEND and their quiet forms.
 
-use crate::binary::fields::{Part, Shape, VALUE_DATATYPES};
+use crate::binary::fields::{PartRule, RequestShape, VALUE_DATATYPES};
 use crate::binary::{Request, RequestWriter};
 use kedge_types::{Cas, Datatype, Status};
 
-const SHAPE: Shape = Shape {
+const SHAPE: RequestShape = RequestShape {
     extras: &[0],
-    key: Part::Required,
-    value: Part::Optional,
-    cas: Part::Optional,
+    key: PartRule::Required,
+    value: PartRule::Optional,
+    cas: PartRule::Optional,
     datatype: VALUE_DATATYPES,
 };
 

@@ -1,6 +1,6 @@
 //! GET_CLUSTER_CONFIG, GET_ERROR_MAP, SELECT_BUCKET.
 
-use crate::binary::fields::{Fields, Part, Shape};
+use crate::binary::fields::{FieldReader, PartRule, RequestShape};
 use crate::binary::{Request, RequestWriter};
 use kedge_types::{Datatype, Status, VbId};
 
@@ -18,16 +18,16 @@ impl GetClusterConfig {
     /// # Errors
     /// [`Status::Invalid`] when the extras are neither absent nor sixteen bytes, or anything else is there.
     pub fn decode(request: &Request<'_>) -> Result<Self, Status> {
-        const SHAPE: Shape = Shape {
+        const SHAPE: RequestShape = RequestShape {
             extras: &[0, 16],
-            ..Shape::EMPTY
+            ..RequestShape::EMPTY
         };
         SHAPE.check(request)?;
         let known = if request.extras.is_empty() {
             None
         } else {
             // Any revision is accepted, also the 0 or -1 of a client that has no map yet.
-            let mut extras = Fields::new(request.extras);
+            let mut extras = FieldReader::new(request.extras);
             Some((extras.i64()?, extras.i64()?))
         };
         Ok(Self { known })
@@ -58,15 +58,15 @@ impl GetErrorMap {
     /// # Errors
     /// [`Status::Invalid`] when the value is not two bytes, anything else is there, or the vBucket is not 0.
     pub fn decode(request: &Request<'_>) -> Result<Self, Status> {
-        const SHAPE: Shape = Shape {
-            value: Part::Required,
-            ..Shape::EMPTY
+        const SHAPE: RequestShape = RequestShape {
+            value: PartRule::Required,
+            ..RequestShape::EMPTY
         };
         SHAPE.check(request)?;
         if request.vb != VbId(0) {
             return Err(Status::Invalid);
         }
-        let mut value = Fields::new(request.value);
+        let mut value = FieldReader::new(request.value);
         let version = value.u16()?;
         value.end(Self { version })
     }
@@ -94,11 +94,11 @@ impl<'a> SelectBucket<'a> {
     /// [`Status::Invalid`] when it has extras, a value or a datatype. An empty or over-long name is no error here: the
     /// caller finds no bucket of that name.
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
-        const SHAPE: Shape = Shape {
+        const SHAPE: RequestShape = RequestShape {
             extras: &[0],
-            key: Part::Optional,
-            value: Part::Forbidden,
-            cas: Part::Optional,
+            key: PartRule::Optional,
+            value: PartRule::Forbidden,
+            cas: PartRule::Optional,
             datatype: Datatype::RAW,
         };
         SHAPE.check(request)?;

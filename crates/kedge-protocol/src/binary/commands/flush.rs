@@ -1,13 +1,13 @@
 //! FLUSH and FLUSHQ of memcached clients (memcached `doc/protocol-binary.xml` section 4.13).
 
-use crate::binary::fields::{Fields, Part, Shape};
+use crate::binary::fields::{FieldReader, PartRule, RequestShape};
 use crate::binary::{Request, RequestWriter};
 use kedge_types::Status;
 
-const SHAPE: Shape = Shape {
+const SHAPE: RequestShape = RequestShape {
     extras: &[0, 4],
-    key: Part::Forbidden,
-    ..Shape::KEY_ONLY
+    key: PartRule::Forbidden,
+    ..RequestShape::KEY_ONLY
 };
 
 /// A request to empty the bucket.
@@ -27,7 +27,7 @@ impl Flush {
         let delay = if request.extras.is_empty() {
             0
         } else {
-            Fields::new(request.extras).u32()?
+            FieldReader::new(request.extras).u32()?
         };
         Ok(Self { delay })
     }

@@ -1,6 +1,6 @@
 //! GET, GETQ, GETK, GETKQ, GET_REPLICA, GET_EX, GET_EX_REPLICA, EVICT_KEY: requests with only a key.
 
-use crate::binary::fields::{Fields, Shape};
+use crate::binary::fields::{FieldReader, RequestShape};
 use crate::binary::{Request, RequestWriter};
 use kedge_types::Status;
 
@@ -18,7 +18,7 @@ impl<'a> Get<'a> {
     /// [`Status::Invalid`] when it has extras, a value, a CAS or a datatype, or no key.
     #[inline]
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
-        Shape::KEY_ONLY.check_document(request)?;
+        RequestShape::KEY_ONLY.check_document(request)?;
         Ok(Self { key: request.key })
     }
 
@@ -48,7 +48,7 @@ impl GetReply {
     /// # Errors
     /// [`Status::Invalid`] when they are not four bytes.
     pub fn decode(extras: &[u8]) -> Result<Self, Status> {
-        let mut fields = Fields::new(extras);
+        let mut fields = FieldReader::new(extras);
         let flags = fields.u32()?;
         fields.end(Self { flags })
     }

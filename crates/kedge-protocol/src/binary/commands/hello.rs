@@ -1,14 +1,14 @@
 //! HELLO. Each one replaces the features of the connection.
 
-use crate::binary::fields::{Part, Shape};
+use crate::binary::fields::{PartRule, RequestShape};
 use crate::binary::{Features, Request, RequestWriter};
 use kedge_types::{Status, limits};
 
-const SHAPE: Shape = Shape {
+const SHAPE: RequestShape = RequestShape {
     extras: &[0],
-    key: Part::Optional,
-    value: Part::Optional,
-    cas: Part::Forbidden,
+    key: PartRule::Optional,
+    value: PartRule::Optional,
+    cas: PartRule::Forbidden,
     datatype: kedge_types::Datatype::RAW,
 };
 
@@ -60,13 +60,13 @@ impl Agent {
     #[must_use]
     pub fn parse(agent: &[u8]) -> Self {
         #[derive(serde::Deserialize)]
-        struct Json {
+        struct AgentJson {
             #[serde(rename = "a")]
             name: Option<String>,
             #[serde(rename = "i")]
             connection_id: Option<String>,
         }
-        match serde_json::from_slice::<Json>(agent) {
+        match serde_json::from_slice::<AgentJson>(agent) {
             Ok(json) => Self {
                 name: json.name.unwrap_or_default(),
                 connection_id: json.connection_id,

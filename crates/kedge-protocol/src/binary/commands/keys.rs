@@ -1,12 +1,12 @@
 //! GET_KEYS.
 
-use crate::binary::fields::{Fields, Shape};
+use crate::binary::fields::{FieldReader, RequestShape};
 use crate::binary::{Request, RequestWriter};
 use kedge_types::Status;
 
-const SHAPE: Shape = Shape {
+const SHAPE: RequestShape = RequestShape {
     extras: &[0, 4],
-    ..Shape::KEY_ONLY
+    ..RequestShape::KEY_ONLY
 };
 
 /// A request for a list of keys, in order, from a start key on.
@@ -32,7 +32,7 @@ impl<'a> GetKeys<'a> {
         let count = if request.extras.is_empty() {
             Self::COUNT_DEFAULT
         } else {
-            Fields::new(request.extras).u32()?
+            FieldReader::new(request.extras).u32()?
         };
         Ok(Self {
             count,
@@ -58,13 +58,13 @@ pub fn push_key(key: &[u8], out: &mut Vec<u8>) {
 
 /// The keys in the value of a reply, as [`push_key`] writes them.
 #[derive(Clone, Copy, Debug)]
-pub struct KeyList<'a>(Fields<'a>);
+pub struct KeyList<'a>(FieldReader<'a>);
 
 impl<'a> KeyList<'a> {
     /// Reads the value of a reply.
     #[must_use]
     pub const fn new(value: &'a [u8]) -> Self {
-        Self(Fields::new(value))
+        Self(FieldReader::new(value))
     }
 }
 
@@ -79,7 +79,7 @@ impl<'a> Iterator for KeyList<'a> {
         }
         let key = self.0.u16().and_then(|len| self.0.take(usize::from(len)));
         if key.is_err() {
-            self.0 = Fields::new(&[]);
+            self.0 = FieldReader::new(&[]);
         }
         Some(key)
     }

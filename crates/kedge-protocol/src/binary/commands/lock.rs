@@ -1,16 +1,16 @@
 //! GET_LOCKED and UNLOCK_KEY.
 
-use crate::binary::fields::{Fields, Part, Shape};
+use crate::binary::fields::{FieldReader, PartRule, RequestShape};
 use crate::binary::{Request, RequestWriter};
 use kedge_types::{Cas, Status};
 
-const LOCK: Shape = Shape {
+const LOCK: RequestShape = RequestShape {
     extras: &[0, 4],
-    ..Shape::KEY_ONLY
+    ..RequestShape::KEY_ONLY
 };
-const UNLOCK: Shape = Shape {
-    cas: Part::Required,
-    ..Shape::KEY_ONLY
+const UNLOCK: RequestShape = RequestShape {
+    cas: PartRule::Required,
+    ..RequestShape::KEY_ONLY
 };
 
 /// A request to read and lock a document. The reply's CAS is the token that unlocks it.
@@ -34,7 +34,7 @@ impl<'a> GetLocked<'a> {
         let lock_secs = if request.extras.is_empty() {
             None
         } else {
-            Some(Fields::new(request.extras).u32()?)
+            Some(FieldReader::new(request.extras).u32()?)
         };
         Ok(Self {
             lock_secs,

@@ -2,20 +2,20 @@
 //!
 //! Layouts: Couchbase `docs/BinaryProtocol.md`, sections "Get Meta" and "Set With Meta".
 
-use crate::binary::fields::{ALL_DATATYPES, Fields, Part, Shape};
+use crate::binary::fields::{ALL_DATATYPES, FieldReader, PartRule, RequestShape};
 use crate::binary::flags::flag_set;
 use crate::binary::{Request, RequestWriter};
 use kedge_types::{Cas, Datatype, RevSeqno, Status};
 
-const GET: Shape = Shape {
+const GET: RequestShape = RequestShape {
     extras: &[0, 1],
-    ..Shape::KEY_ONLY
+    ..RequestShape::KEY_ONLY
 };
-const WITH_META: Shape = Shape {
+const WITH_META: RequestShape = RequestShape {
     extras: &[24, 26, 28, 30],
-    key: Part::Required,
-    value: Part::Optional,
-    cas: Part::Optional,
+    key: PartRule::Required,
+    value: PartRule::Optional,
+    cas: PartRule::Optional,
     datatype: ALL_DATATYPES,
 };
 
@@ -98,7 +98,7 @@ impl GetMetaReply {
     /// # Errors
     /// [`Status::Invalid`] when they are not 20 or 21 bytes, or the datatype has undefined bits.
     pub fn decode(extras: &[u8]) -> Result<Self, Status> {
-        let mut fields = Fields::new(extras);
+        let mut fields = FieldReader::new(extras);
         let deleted = fields.u32()? != 0;
         let flags = fields.u32()?;
         let expiry = fields.u32()?;
@@ -200,7 +200,7 @@ impl<'a> WithMeta<'a> {
     /// metadata is longer than the value, or the key is missing.
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
         WITH_META.check_document(request)?;
-        let mut extras = Fields::new(request.extras);
+        let mut extras = FieldReader::new(request.extras);
         let flags = extras.u32()?;
         let expiry = extras.u32()?;
         let rev_seqno = RevSeqno(extras.u64()?);

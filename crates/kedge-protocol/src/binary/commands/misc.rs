@@ -1,6 +1,6 @@
 //! NOOP, VERSION, QUIT, QUITQ, SASL_LIST_MECHS, which have only a header; VERBOSITY; GET_CMD_TIMER.
 
-use crate::binary::fields::{Fields, Part, Shape};
+use crate::binary::fields::{FieldReader, PartRule, RequestShape};
 use crate::binary::{Request, RequestWriter};
 use kedge_types::Status;
 
@@ -14,7 +14,7 @@ impl HeaderOnly {
     /// # Errors
     /// [`Status::Invalid`] when anything but the header is there, or it has a CAS or datatype.
     pub fn decode(request: &Request<'_>) -> Result<Self, Status> {
-        Shape::EMPTY.check(request)?;
+        RequestShape::EMPTY.check(request)?;
         Ok(Self)
     }
 
@@ -37,14 +37,14 @@ impl Verbosity {
     /// # Errors
     /// [`Status::Invalid`] when the extras are not four bytes, or anything else is there.
     pub fn decode(request: &Request<'_>) -> Result<Self, Status> {
-        const SHAPE: Shape = Shape {
+        const SHAPE: RequestShape = RequestShape {
             extras: &[4],
-            key: Part::Forbidden,
-            ..Shape::KEY_ONLY
+            key: PartRule::Forbidden,
+            ..RequestShape::KEY_ONLY
         };
         SHAPE.check(request)?;
         Ok(Self {
-            level: Fields::new(request.extras).u32()?,
+            level: FieldReader::new(request.extras).u32()?,
         })
     }
 
@@ -72,14 +72,14 @@ impl<'a> GetCmdTimer<'a> {
     /// # Errors
     /// [`Status::Invalid`] when the extras are not one byte, or it has a value, a CAS or a datatype.
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
-        const SHAPE: Shape = Shape {
+        const SHAPE: RequestShape = RequestShape {
             extras: &[1],
-            key: Part::Optional,
-            ..Shape::KEY_ONLY
+            key: PartRule::Optional,
+            ..RequestShape::KEY_ONLY
         };
         SHAPE.check(request)?;
         Ok(Self {
-            opcode: Fields::new(request.extras).u8()?,
+            opcode: FieldReader::new(request.extras).u8()?,
             bucket: request.key,
         })
     }

@@ -60,4 +60,4 @@ pub use seqno::{
 pub use stat::Stat;
 pub use store::{MutationToken, Store};
 pub use touch::Touch;
-pub use vbucket::{DelVbucket, SetVbucket, SnapshotSource, VbucketDetails};
+pub use vbucket::{DelVbucket, SetVbucket, SetVbucketDetails, SnapshotSource};

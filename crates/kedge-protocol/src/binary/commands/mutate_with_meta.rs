@@ -5,16 +5,16 @@
 //! ([`Request::with_inflated`]).
 
 use super::meta::WithMetaOptions;
-use crate::binary::fields::{ALL_DATATYPES, Fields, Part, Shape};
+use crate::binary::fields::{ALL_DATATYPES, FieldReader, PartRule, RequestShape};
 use crate::binary::{Request, RequestWriter};
 use kedge_types::{Cas, Datatype, RevSeqno, Status};
 use serde::{Deserialize, Serialize};
 
-const SHAPE: Shape = Shape {
+const SHAPE: RequestShape = RequestShape {
     extras: &[4],
-    key: Part::Required,
-    value: Part::Required,
-    cas: Part::Optional,
+    key: PartRule::Required,
+    value: PartRule::Required,
+    cas: PartRule::Optional,
     datatype: ALL_DATATYPES,
 };
 
@@ -62,12 +62,12 @@ pub struct MutateWithMeta<'a> {
 /// A number, or a string of its hexadecimal digits, as some JSON parsers do not support numbers of 64 bits.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
-enum Number {
+enum JsonNumber {
     Number(u64),
     Text(String),
 }
 
-impl Number {
+impl JsonNumber {
     fn hex(number: u64) -> Option<Self> {
         Some(Self::Text(format!("{number:#x}")))
     }
@@ -88,11 +88,11 @@ impl Number {
 }
 
 /// Returns the number, or 0 if there is none.
-fn wide(number: Option<&Number>) -> Result<u64, Status> {
-    number.map_or(Ok(0), Number::get)
+fn wide(number: Option<&JsonNumber>) -> Result<u64, Status> {
+    number.map_or(Ok(0), JsonNumber::get)
 }
 
-fn narrow(number: Option<&Number>) -> Result<u32, Status> {
+fn narrow(number: Option<&JsonNumber>) -> Result<u32, Status> {
     u32::try_from(wide(number)?).map_err(|_| Status::Invalid)
 }
 
@@ -101,15 +101,15 @@ fn narrow(number: Option<&Number>) -> Result<u32, Status> {
 struct MetaJson {
     command: MutateKind,
     #[serde(skip_serializing_if = "Option::is_none")]
-    cas: Option<Number>,
+    cas: Option<JsonNumber>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    expiration: Option<Number>,
+    expiration: Option<JsonNumber>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    flags: Option<Number>,
+    flags: Option<JsonNumber>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    rev_seqno: Option<Number>,
+    rev_seqno: Option<JsonNumber>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    options: Option<Number>,
+    options: Option<JsonNumber>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     cas_offsets: Vec<u32>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -125,7 +125,7 @@ impl<'a> MutateWithMeta<'a> {
     /// or too large, an option is undefined, or an offset is given for a CAS that the server does not generate.
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
         SHAPE.check_document(request)?;
-        let mut extras = Fields::new(request.extras);
+        let mut extras = FieldReader::new(request.extras);
         let meta_len = extras.u32()? as usize;
         let value_len = request.value.len().checked_sub(meta_len);
         let (value, meta) = request.value.split_at(value_len.ok_or(Status::Invalid)?);
@@ -135,7 +135,7 @@ impl<'a> MutateWithMeta<'a> {
         if !makes_cas && !meta.cas_offsets.is_empty() {
             return Err(Status::Invalid);
         }
-        let cas = meta.cas.as_ref().map(Number::get).transpose()?;
+        let cas = meta.cas.as_ref().map(JsonNumber::get).transpose()?;
         Ok(Self {
             kind: meta.command,
             cas: cas.filter(|_| !makes_cas).map(Cas),
@@ -159,11 +159,11 @@ impl<'a> MutateWithMeta<'a> {
     pub fn encode(&self, writer: &RequestWriter<'_>, out: &mut Vec<u8>) {
         let meta = MetaJson {
             command: self.kind,
-            cas: self.cas.and_then(|cas| Number::hex(cas.get())),
-            expiration: Number::hex(self.expiry.into()),
-            flags: Number::hex(self.flags.into()),
-            rev_seqno: Number::hex(self.rev_seqno.get()),
-            options: Number::hex(self.options.bits().into()),
+            cas: self.cas.and_then(|cas| JsonNumber::hex(cas.get())),
+            expiration: JsonNumber::hex(self.expiry.into()),
+            flags: JsonNumber::hex(self.flags.into()),
+            rev_seqno: JsonNumber::hex(self.rev_seqno.get()),
+            options: JsonNumber::hex(self.options.bits().into()),
             cas_offsets: self.cas_offsets.clone(),
             seqno_offsets: self.seqno_offsets.clone(),
         };

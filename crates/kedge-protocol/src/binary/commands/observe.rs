@@ -1,12 +1,12 @@
 //! OBSERVE and OBSERVE_SEQNO, which clients poll that check durability themselves.
 
-use crate::binary::fields::{Fields, Part, Shape};
+use crate::binary::fields::{FieldReader, PartRule, RequestShape};
 use crate::binary::{Request, RequestWriter};
 use kedge_types::{Cas, Datatype, Seqno, Status, VbId, VbUuid};
 
 /// A request for the state of keys.
 #[derive(Clone, Copy, Debug)]
-pub struct Observe<'a>(Fields<'a>);
+pub struct Observe<'a>(FieldReader<'a>);
 
 /// One key of [`Observe`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct ObservedKey<'a> {
     pub key: &'a [u8],
 }
 
-fn next_key<'a>(fields: &mut Fields<'a>) -> Result<ObservedKey<'a>, Status> {
+fn next_key<'a>(fields: &mut FieldReader<'a>) -> Result<ObservedKey<'a>, Status> {
     let vb = VbId(fields.u16()?);
     let len = usize::from(fields.u16()?);
     let key = fields.take(len)?;
@@ -31,18 +31,18 @@ impl<'a> Observe<'a> {
     /// [`Status::Invalid`] when the value is not a list of keys with at least one, a key is empty, or anything else
     /// is there.
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
-        const SHAPE: Shape = Shape {
-            value: Part::Required,
-            ..Shape::EMPTY
+        const SHAPE: RequestShape = RequestShape {
+            value: PartRule::Required,
+            ..RequestShape::EMPTY
         };
         SHAPE.check(request)?;
-        let mut fields = Fields::new(request.value);
+        let mut fields = FieldReader::new(request.value);
         while !fields.is_empty() {
             if next_key(&mut fields)?.key.is_empty() {
                 return Err(Status::Invalid);
             }
         }
-        Ok(Self(Fields::new(request.value)))
+        Ok(Self(FieldReader::new(request.value)))
     }
 
     /// Iterates over the keys.
@@ -124,7 +124,7 @@ impl<'a> ObserveReply<'a> {
     /// # Errors
     /// [`Status::Invalid`] when the value ends in the middle of an entry or a state is undefined.
     pub fn decode_all(value: &'a [u8]) -> Result<Vec<Self>, Status> {
-        let mut fields = Fields::new(value);
+        let mut fields = FieldReader::new(value);
         let mut entries = Vec::new();
         while !fields.is_empty() {
             entries.push(Self {
@@ -150,15 +150,15 @@ impl ObserveSeqno {
     /// # Errors
     /// [`Status::Invalid`] when the value is not eight bytes, or it has extras, a key or a datatype.
     pub fn decode(request: &Request<'_>) -> Result<Self, Status> {
-        const SHAPE: Shape = Shape {
+        const SHAPE: RequestShape = RequestShape {
             extras: &[0],
-            key: Part::Forbidden,
-            value: Part::Required,
-            cas: Part::Optional,
+            key: PartRule::Forbidden,
+            value: PartRule::Required,
+            cas: PartRule::Optional,
             datatype: Datatype::RAW,
         };
         SHAPE.check(request)?;
-        let mut value = Fields::new(request.value);
+        let mut value = FieldReader::new(request.value);
         let vb_uuid = VbUuid(value.u64()?);
         value.end(Self { vb_uuid })
     }
@@ -204,7 +204,7 @@ impl ObserveSeqnoReply {
     /// # Errors
     /// [`Status::Invalid`] when the format byte is neither 0 nor 1, or the length does not fit it.
     pub fn decode(value: &[u8]) -> Result<Self, Status> {
-        let mut fields = Fields::new(value);
+        let mut fields = FieldReader::new(value);
         let format = fields.u8()?;
         let mut reply = Self {
             vb: VbId(fields.u16()?),

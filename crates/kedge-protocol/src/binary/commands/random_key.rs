@@ -1,12 +1,12 @@
 //! GET_RANDOM_KEY. The reply is a [`super::GetReply`] with key, value and CAS.
 
-use crate::binary::fields::{Fields, Shape};
+use crate::binary::fields::{FieldReader, RequestShape};
 use crate::binary::{Request, RequestWriter};
 use kedge_types::{CollectionId, Status};
 
-const SHAPE: Shape = Shape {
+const SHAPE: RequestShape = RequestShape {
     extras: &[0, 4, 5],
-    ..Shape::EMPTY
+    ..RequestShape::EMPTY
 };
 
 /// A request for a random document.
@@ -26,7 +26,7 @@ impl GetRandomKey {
     /// is there.
     pub fn decode(request: &Request<'_>) -> Result<Self, Status> {
         SHAPE.check(request)?;
-        let mut extras = Fields::new(request.extras);
+        let mut extras = FieldReader::new(request.extras);
         let collection = if extras.is_empty() {
             None
         } else {

@@ -2,7 +2,7 @@
 //!
 //! Source: Couchbase `docs/range_scans/range_scan_create.md`, `range_scan_continue.md`, `range_scan_cancel.md`.
 
-use crate::binary::fields::{Fields, Part, Shape};
+use crate::binary::fields::{FieldReader, PartRule, RequestShape};
 use crate::binary::{Request, RequestWriter};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -169,10 +169,10 @@ impl RangeScanCreate {
     /// [`Status::Invalid`] when the value is not marked as JSON or is not such JSON, a bound is missing, doubled, empty
     /// or not base64, there is neither or both of range and sampling, the name is too long, or anything else is there.
     pub fn decode(request: &Request<'_>) -> Result<Self, Status> {
-        const SHAPE: Shape = Shape {
-            value: Part::Required,
+        const SHAPE: RequestShape = RequestShape {
+            value: PartRule::Required,
             datatype: Datatype::JSON,
-            ..Shape::EMPTY
+            ..RequestShape::EMPTY
         };
         SHAPE.check(request)?;
         if request.datatype != Datatype::JSON.bits() {
@@ -273,12 +273,12 @@ impl RangeScanContinue {
     /// # Errors
     /// [`Status::Invalid`] when the extras are not 28 bytes, or anything else is there.
     pub fn decode(request: &Request<'_>) -> Result<Self, Status> {
-        const SHAPE: Shape = Shape {
+        const SHAPE: RequestShape = RequestShape {
             extras: &[28],
-            ..Shape::EMPTY
+            ..RequestShape::EMPTY
         };
         SHAPE.check(request)?;
-        let mut extras = Fields::new(request.extras);
+        let mut extras = FieldReader::new(request.extras);
         Ok(Self {
             id: ScanId(extras.bytes16()?),
             items_max: extras.u32()?,
@@ -311,13 +311,13 @@ impl RangeScanCancel {
     /// # Errors
     /// [`Status::Invalid`] when the extras are not 16 bytes, or anything else is there.
     pub fn decode(request: &Request<'_>) -> Result<Self, Status> {
-        const SHAPE: Shape = Shape {
+        const SHAPE: RequestShape = RequestShape {
             extras: &[16],
-            ..Shape::EMPTY
+            ..RequestShape::EMPTY
         };
         SHAPE.check(request)?;
         Ok(Self {
-            id: ScanId(Fields::new(request.extras).bytes16()?),
+            id: ScanId(FieldReader::new(request.extras).bytes16()?),
         })
     }
 
@@ -388,7 +388,7 @@ impl<'a> ScanDocument<'a> {
     /// # Errors
     /// [`Status::Invalid`] when it ends in the middle of a document, or a datatype has undefined bits.
     pub fn decode_all(value: &'a [u8]) -> Result<Vec<Self>, Status> {
-        let mut fields = Fields::new(value);
+        let mut fields = FieldReader::new(value);
         let mut documents = Vec::new();
         while !fields.is_empty() {
             documents.push(Self {
@@ -405,7 +405,7 @@ impl<'a> ScanDocument<'a> {
     }
 }
 
-fn take_sized<'a>(fields: &mut Fields<'a>) -> Result<&'a [u8], Status> {
+fn take_sized<'a>(fields: &mut FieldReader<'a>) -> Result<&'a [u8], Status> {
     let (len, used) = kedge_types::decode_leb128(fields.rest()).ok_or(Status::Invalid)?;
     fields.take(used)?;
     fields.take(len as usize)
@@ -416,7 +416,7 @@ fn take_sized<'a>(fields: &mut Fields<'a>) -> Result<&'a [u8], Status> {
 /// # Errors
 /// [`Status::Invalid`] when it ends in the middle of a key.
 pub fn decode_scan_keys(value: &[u8]) -> Result<Vec<&[u8]>, Status> {
-    let mut fields = Fields::new(value);
+    let mut fields = FieldReader::new(value);
     let mut keys = Vec::new();
     while !fields.is_empty() {
         keys.push(take_sized(&mut fields)?);

@@ -1,12 +1,12 @@
 //! DELETE and DELETEQ.
 
-use crate::binary::fields::{Part, Shape};
+use crate::binary::fields::{PartRule, RequestShape};
 use crate::binary::{Request, RequestWriter};
 use kedge_types::{Cas, Status};
 
-const SHAPE: Shape = Shape {
-    cas: Part::Optional,
-    ..Shape::KEY_ONLY
+const SHAPE: RequestShape = RequestShape {
+    cas: PartRule::Optional,
+    ..RequestShape::KEY_ONLY
 };
 
 /// A request to delete a document.

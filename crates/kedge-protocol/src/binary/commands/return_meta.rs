@@ -2,15 +2,15 @@
 //!
 //! Layout: Couchbase `docs/BinaryProtocol.md`, section "Return Meta".
 
-use crate::binary::fields::{Fields, Part, Shape};
+use crate::binary::fields::{FieldReader, PartRule, RequestShape};
 use crate::binary::{Request, RequestWriter};
 use kedge_types::{Cas, Datatype, RevSeqno, Status};
 
-const SHAPE: Shape = Shape {
+const SHAPE: RequestShape = RequestShape {
     extras: &[12],
-    key: Part::Required,
-    value: Part::Optional,
-    cas: Part::Optional,
+    key: PartRule::Required,
+    value: PartRule::Optional,
+    cas: PartRule::Optional,
     datatype: Datatype::JSON.union(Datatype::SNAPPY),
 };
 
@@ -52,7 +52,7 @@ impl<'a> ReturnMeta<'a> {
     /// value.
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
         SHAPE.check_document(request)?;
-        let mut extras = Fields::new(request.extras);
+        let mut extras = FieldReader::new(request.extras);
         let kind = match extras.u32()? {
             1 => ReturnMetaKind::Set,
             2 => ReturnMetaKind::Add,
@@ -115,7 +115,7 @@ impl ReturnMetaReply {
     /// # Errors
     /// [`Status::Invalid`] when they are not 16 bytes.
     pub fn decode(extras: &[u8]) -> Result<Self, Status> {
-        let mut fields = Fields::new(extras);
+        let mut fields = FieldReader::new(extras);
         let reply = Self {
             flags: fields.u32()?,
             expiry: fields.u32()?,

@@ -1,14 +1,14 @@
 //! SASL_AUTH and SASL_STEP. SASL_LIST_MECHS is [`super::HeaderOnly`].
 
-use crate::binary::fields::{Part, Shape};
+use crate::binary::fields::{PartRule, RequestShape};
 use crate::binary::{Request, RequestWriter};
 use kedge_types::{Datatype, Status};
 
-const SHAPE: Shape = Shape {
+const SHAPE: RequestShape = RequestShape {
     extras: &[0],
-    key: Part::Required,
-    value: Part::Optional,
-    cas: Part::Forbidden,
+    key: PartRule::Required,
+    value: PartRule::Optional,
+    cas: PartRule::Forbidden,
     datatype: Datatype::RAW,
 };
 

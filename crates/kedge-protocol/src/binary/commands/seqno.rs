@@ -1,6 +1,6 @@
 //! GET_ALL_VB_SEQNOS, SEQNO_PERSISTENCE and GET_FAILOVER_LOG (a [`super::HeaderOnly`] request with a vBucket).
 
-use crate::binary::fields::{Fields, Shape};
+use crate::binary::fields::{FieldReader, RequestShape};
 use crate::binary::{Request, RequestWriter};
 use kedge_types::{CollectionId, Seqno, Status, VbId, VbUuid};
 
@@ -49,12 +49,12 @@ impl GetAllVbSeqnos {
     /// # Errors
     /// [`Status::Invalid`] when the extras are not 0, 4 or 8 bytes, the state is undefined, or anything else is there.
     pub fn decode(request: &Request<'_>) -> Result<Self, Status> {
-        const SHAPE: Shape = Shape {
+        const SHAPE: RequestShape = RequestShape {
             extras: &[0, 4, 8],
-            ..Shape::EMPTY
+            ..RequestShape::EMPTY
         };
         SHAPE.check(request)?;
-        let mut extras = Fields::new(request.extras);
+        let mut extras = FieldReader::new(request.extras);
         let mut decoded = Self {
             state: None,
             collection: None,
@@ -94,7 +94,7 @@ pub fn push_vb_seqno(vb: VbId, seqno: Seqno, out: &mut Vec<u8>) {
 /// # Errors
 /// [`Status::Invalid`] when it ends in the middle of an entry.
 pub fn decode_vb_seqnos(value: &[u8]) -> Result<Vec<(VbId, Seqno)>, Status> {
-    let mut fields = Fields::new(value);
+    let mut fields = FieldReader::new(value);
     let mut seqnos = Vec::new();
     while !fields.is_empty() {
         seqnos.push((VbId(fields.u16()?), Seqno(fields.u64()?)));
@@ -115,13 +115,13 @@ impl SeqnoPersistence {
     /// # Errors
     /// [`Status::Invalid`] when the extras are not eight bytes, or anything else is there.
     pub fn decode(request: &Request<'_>) -> Result<Self, Status> {
-        const SHAPE: Shape = Shape {
+        const SHAPE: RequestShape = RequestShape {
             extras: &[8],
-            ..Shape::EMPTY
+            ..RequestShape::EMPTY
         };
         SHAPE.check(request)?;
         Ok(Self {
-            seqno: Seqno(Fields::new(request.extras).u64()?),
+            seqno: Seqno(FieldReader::new(request.extras).u64()?),
         })
     }
 
@@ -151,7 +151,7 @@ pub fn push_failover_entry(entry: FailoverEntry, out: &mut Vec<u8>) {
 /// # Errors
 /// [`Status::Invalid`] when it ends in the middle of an entry.
 pub fn decode_failover_log(value: &[u8]) -> Result<Vec<FailoverEntry>, Status> {
-    let mut fields = Fields::new(value);
+    let mut fields = FieldReader::new(value);
     let mut log = Vec::new();
     while !fields.is_empty() {
         log.push(FailoverEntry {

@@ -1,14 +1,14 @@
 //! STAT: one reply per statistic, then one without key and value.
 
-use crate::binary::fields::{Part, Shape};
+use crate::binary::fields::{PartRule, RequestShape};
 use crate::binary::{Request, RequestWriter, Response};
 use kedge_types::{Datatype, Status};
 
-const SHAPE: Shape = Shape {
+const SHAPE: RequestShape = RequestShape {
     extras: &[0],
-    key: Part::Optional,
-    value: Part::Optional,
-    cas: Part::Forbidden,
+    key: PartRule::Optional,
+    value: PartRule::Optional,
+    cas: PartRule::Forbidden,
     datatype: Datatype::JSON,
 };
 

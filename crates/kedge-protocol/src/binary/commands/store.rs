@@ -1,14 +1,14 @@
 //! SET, ADD, REPLACE and their quiet forms.
 
-use crate::binary::fields::{Fields, Part, Shape, VALUE_DATATYPES};
+use crate::binary::fields::{FieldReader, PartRule, RequestShape, VALUE_DATATYPES};
 use crate::binary::{Opcode, Request, RequestWriter};
 use kedge_types::{Cas, Datatype, Seqno, Status, VbUuid};
 
-const SHAPE: Shape = Shape {
+const SHAPE: RequestShape = RequestShape {
     extras: &[8],
-    key: Part::Required,
-    value: Part::Optional,
-    cas: Part::Optional,
+    key: PartRule::Required,
+    value: PartRule::Optional,
+    cas: PartRule::Optional,
     datatype: VALUE_DATATYPES,
 };
 
@@ -42,7 +42,7 @@ impl<'a> Store<'a> {
         if add && !request.cas.is_none() {
             return Err(Status::Invalid);
         }
-        let mut extras = Fields::new(request.extras);
+        let mut extras = FieldReader::new(request.extras);
         Ok(Self {
             flags: extras.u32()?,
             expiry: extras.u32()?,
@@ -92,7 +92,7 @@ impl MutationToken {
     /// # Errors
     /// [`Status::Invalid`] when they are not sixteen bytes.
     pub fn decode(extras: &[u8]) -> Result<Self, Status> {
-        let mut fields = Fields::new(extras);
+        let mut fields = FieldReader::new(extras);
         let vb_uuid = VbUuid(fields.u64()?);
         let seqno = Seqno(fields.u64()?);
         fields.end(Self { vb_uuid, seqno })

@@ -1,12 +1,12 @@
 //! TOUCH, GAT, GATQ, and GATK, GATKQ of memcached clients.
 
-use crate::binary::fields::{Fields, Shape};
+use crate::binary::fields::{FieldReader, RequestShape};
 use crate::binary::{Request, RequestWriter};
 use kedge_types::Status;
 
-const SHAPE: Shape = Shape {
+const SHAPE: RequestShape = RequestShape {
     extras: &[4],
-    ..Shape::KEY_ONLY
+    ..RequestShape::KEY_ONLY
 };
 
 /// A request to set the expiry of a document. The reply to TOUCH has no extras but a mutation token; clients check
@@ -28,7 +28,7 @@ impl<'a> Touch<'a> {
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
         SHAPE.check_document(request)?;
         Ok(Self {
-            expiry: Fields::new(request.extras).u32()?,
+            expiry: FieldReader::new(request.extras).u32()?,
             key: request.key,
         })
     }

@@ -1,6 +1,6 @@
 //! SET_VBUCKET and DEL_VBUCKET.
 
-use crate::binary::fields::{Fields, Part, Shape};
+use crate::binary::fields::{FieldReader, PartRule, RequestShape};
 use crate::binary::{Request, RequestWriter};
 use kedge_types::limits::{CHAIN_NODES_MAX, TOPOLOGY_CHAINS_MAX};
 use kedge_types::{Datatype, Status};
@@ -18,7 +18,7 @@ pub struct SetVbucket<'a> {
 /// The JSON properties of SET_VBUCKET.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct VbucketDetails {
+pub struct SetVbucketDetails {
     /// The replication chain, or the two chains while the vBucket moves, as names of nodes. The first of each is the
     /// active; a missing name is an undefined replica. Only for an active vBucket.
     pub topology: Option<Vec<Vec<Option<String>>>>,
@@ -48,14 +48,14 @@ impl<'a> SetVbucket<'a> {
     /// [`Status::Invalid`] when the extras are not one byte from 1 to 4, there is a value that is not marked as JSON,
     /// or anything else is there.
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
-        const SHAPE: Shape = Shape {
+        const SHAPE: RequestShape = RequestShape {
             extras: &[1],
-            value: Part::Optional,
+            value: PartRule::Optional,
             datatype: Datatype::JSON,
-            ..Shape::EMPTY
+            ..RequestShape::EMPTY
         };
         SHAPE.check(request)?;
-        let state = Fields::new(request.extras).u8()?;
+        let state = FieldReader::new(request.extras).u8()?;
         let is_json = request.datatype == Datatype::JSON.bits();
         if !(1..=4).contains(&state) || is_json == request.value.is_empty() {
             return Err(Status::Invalid);
@@ -71,11 +71,11 @@ impl<'a> SetVbucket<'a> {
     /// # Errors
     /// [`Status::Invalid`] when it is not an object of the known members, has a topology although the vBucket does not
     /// become active, or the topology is not one or two chains of one to four nodes, the first of each with a name.
-    pub fn parse_details(&self) -> Result<VbucketDetails, Status> {
+    pub fn parse_details(&self) -> Result<SetVbucketDetails, Status> {
         if self.details.is_empty() {
-            return Ok(VbucketDetails::default());
+            return Ok(SetVbucketDetails::default());
         }
-        let details: VbucketDetails =
+        let details: SetVbucketDetails =
             serde_json::from_slice(self.details).map_err(|_| Status::Invalid)?;
         let is_sound = |chains: &Vec<Vec<Option<String>>>| {
             let is_chain = |chain: &Vec<Option<String>>| {
@@ -120,9 +120,9 @@ impl DelVbucket {
     /// # Errors
     /// [`Status::Invalid`] when the value is neither empty nor `async=0`, or anything else is there.
     pub fn decode(request: &Request<'_>) -> Result<Self, Status> {
-        const SHAPE: Shape = Shape {
-            value: Part::Optional,
-            ..Shape::EMPTY
+        const SHAPE: RequestShape = RequestShape {
+            value: PartRule::Optional,
+            ..RequestShape::EMPTY
         };
         SHAPE.check(request)?;
         match request.value {
@@ -194,7 +194,7 @@ mod tests {
             topology(r#"{"topology":[["a"],["b","a"]]}"#),
             [vec![name("a")], vec![name("b"), name("a")]]
         );
-        assert_eq!(parse(2, ""), Ok(VbucketDetails::default()));
+        assert_eq!(parse(2, ""), Ok(SetVbucketDetails::default()));
         let snapshot = parse(
             2,
             r#"{"use_snapshot":"fbr","expected_next_state":"replica"}"#,

@@ -39,13 +39,18 @@ fn opcode_attributes_agree_with_each_other() {
             opcode.suppresses(Status::Success) || opcode.suppresses(Status::KeyNotFound)
         );
         assert!(!opcode.suppresses(Status::Invalid));
-        if opcode.rank() == Rank::Reserved {
+        if opcode.audience() == Audience::Reserved {
             assert!(!opcode.is_supported(ConnectionKind::Memcached));
         }
     }
-    let count = |rank| Opcode::ALL.iter().filter(|o| o.rank() == rank).count();
+    let count = |audience| {
+        Opcode::ALL
+            .iter()
+            .filter(|o| o.audience() == audience)
+            .count()
+    };
     assert_eq!(
-        (count(Rank::A), count(Rank::B), count(Rank::C)),
+        (count(Audience::A), count(Audience::B), count(Audience::C)),
         (34, 16, 65)
     );
 }

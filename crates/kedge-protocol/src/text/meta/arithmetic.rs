@@ -1,10 +1,10 @@
-//! `ma <key> <flags>*` (memcached doc/protocol.txt, "Meta Arithmetic").
+//! `ma <key> <flags>*` (memcached doc/protocol.txt, "Meta TextArithmetic").
 
 use super::flags::Flags;
 use super::{MetaKey, MetaReturns, MetaStatus};
-use crate::text::line::{Fault, Stop, Tokens};
+use crate::text::line::{CommandError, ParseStop, Tokens};
 use crate::text::reply;
-use crate::text::{Direction, Exptime};
+use crate::text::{CountDirection, Exptime};
 
 /// A request to count up or down. Answer [`write_meta_value`](super::write_meta_value) with the new number in decimal
 /// if `value` is set, [`NON_NUMERIC`](reply::NON_NUMERIC), and [`write_meta`](super::write_meta) otherwise.
@@ -15,7 +15,7 @@ pub struct MetaArithmetic<'a> {
     /// The flags that the reply returns.
     pub returns: MetaReturns<'a>,
     /// M: the direction.
-    pub direction: Direction,
+    pub direction: CountDirection,
     /// D: the amount; 1 if not given.
     pub delta: u64,
     /// J: the initial number of a new document; 0 if not given.
@@ -43,13 +43,13 @@ impl MetaArithmetic<'_> {
     }
 }
 
-pub(in crate::text) fn parse(mut tokens: Tokens<'_>) -> Result<MetaArithmetic<'_>, Stop> {
-    let key = tokens.next().ok_or(Fault::new(reply::BAD_FORMAT))?;
+pub(in crate::text) fn parse(mut tokens: Tokens<'_>) -> Result<MetaArithmetic<'_>, ParseStop> {
+    let key = tokens.next().ok_or(CommandError::new(reply::BAD_FORMAT))?;
     let flags = Flags::parse(key, tokens)?;
     let direction = match flags.mode {
-        None | Some(b'I' | b'+') => Direction::Increment,
-        Some(b'D' | b'-') => Direction::Decrement,
-        Some(_) => return Err(Fault::new(reply::BAD_ARITHMETIC_MODE).into()),
+        None | Some(b'I' | b'+') => CountDirection::Increment,
+        Some(b'D' | b'-') => CountDirection::Decrement,
+        Some(_) => return Err(CommandError::new(reply::BAD_ARITHMETIC_MODE).into()),
     };
     Ok(MetaArithmetic {
         key: flags.returns.key,

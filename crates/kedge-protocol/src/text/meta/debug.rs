@@ -2,7 +2,7 @@
 
 use super::flags::Flags;
 use super::{MetaKey, MetaTtl};
-use crate::text::line::{Fault, Stop, Tokens};
+use crate::text::line::{CommandError, ParseStop, Tokens};
 use crate::text::reply::{self, push_number};
 
 /// A request for the metadata of a document, for humans. Answer [`write_meta_debug`].
@@ -27,8 +27,8 @@ pub struct MetaDebugItem {
     pub size: u64,
 }
 
-pub(in crate::text) fn parse(mut tokens: Tokens<'_>) -> Result<MetaDebug<'_>, Stop> {
-    let key = tokens.next().ok_or(Fault::new(reply::BAD_FORMAT))?;
+pub(in crate::text) fn parse(mut tokens: Tokens<'_>) -> Result<MetaDebug<'_>, ParseStop> {
+    let key = tokens.next().ok_or(CommandError::new(reply::BAD_FORMAT))?;
     let flags = Flags::parse(key, tokens)?;
     Ok(MetaDebug {
         key: flags.returns.key,

@@ -3,7 +3,7 @@
 use super::flags::Flags;
 use super::{MetaKey, MetaReturns, MetaStatus};
 use crate::text::Exptime;
-use crate::text::line::{Fault, Stop, Tokens};
+use crate::text::line::{CommandError, ParseStop, Tokens};
 use crate::text::reply;
 
 /// A request to delete a document, or to mark it as stale. Answer with [`write_meta`](super::write_meta).
@@ -13,7 +13,7 @@ pub struct MetaDelete<'a> {
     pub key: MetaKey<'a>,
     /// The flags that the reply returns.
     pub returns: MetaReturns<'a>,
-    /// C: delete only if the document has this CAS. As in [`Store::cas`](crate::text::Store::cas), no document has 0.
+    /// C: delete only if the document has this CAS. As in [`TextStore::cas`](crate::text::TextStore::cas), no document has 0.
     pub compare_cas: Option<u64>,
     /// E: the new CAS of the document if it stays.
     pub new_cas: Option<u64>,
@@ -37,8 +37,8 @@ impl MetaDelete<'_> {
     }
 }
 
-pub(in crate::text) fn parse(mut tokens: Tokens<'_>) -> Result<MetaDelete<'_>, Stop> {
-    let key = tokens.next().ok_or(Fault::new(reply::BAD_FORMAT))?;
+pub(in crate::text) fn parse(mut tokens: Tokens<'_>) -> Result<MetaDelete<'_>, ParseStop> {
+    let key = tokens.next().ok_or(CommandError::new(reply::BAD_FORMAT))?;
     let flags = Flags::parse(key, tokens)?;
     Ok(MetaDelete {
         key: flags.returns.key,

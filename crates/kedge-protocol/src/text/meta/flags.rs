@@ -3,7 +3,7 @@
 use super::{MetaKey, MetaReturns};
 use crate::text::Exptime;
 use crate::text::limits::OPAQUE_BYTES_MAX;
-use crate::text::line::{Fault, Tokens, parse_u32, parse_u64};
+use crate::text::line::{CommandError, Tokens, parse_u32, parse_u64};
 use crate::text::reply;
 
 /// The flags of a request. Those that only ask for a field of the reply are in `returns`.
@@ -62,26 +62,28 @@ impl<'a> Flags<'a> {
     }
 
     /// Parses the key of a request and its flags. `tokens` begin behind the key, or in `ms` behind the length.
-    pub(super) fn parse(key: &'a [u8], tokens: Tokens<'a>) -> Result<Self, Fault> {
-        let key = MetaKey::plain(key).ok_or(Fault::new(reply::BAD_FORMAT))?;
+    pub(super) fn parse(key: &'a [u8], tokens: Tokens<'a>) -> Result<Self, CommandError> {
+        let key = MetaKey::plain(key).ok_or(CommandError::new(reply::BAD_FORMAT))?;
         let mut flags = Self::new(key, tokens);
         for token in tokens {
             // A token has at least one byte.
-            let (&flag, argument) = token.split_first().ok_or(Fault::new(reply::INVALID_FLAG))?;
+            let (&flag, argument) = token
+                .split_first()
+                .ok_or(CommandError::new(reply::INVALID_FLAG))?;
             if !flag.is_ascii_alphabetic() {
-                return Err(Fault::new(reply::INVALID_FLAG));
+                return Err(CommandError::new(reply::INVALID_FLAG));
             }
             if !flags.returns.see(flag) {
-                return Err(Fault::new(reply::DUPLICATE_FLAG));
+                return Err(CommandError::new(reply::DUPLICATE_FLAG));
             }
             flags.apply(flag, argument)?;
         }
         Ok(flags)
     }
 
-    fn apply(&mut self, flag: u8, argument: &[u8]) -> Result<(), Fault> {
-        let exptime = || Exptime::parse(argument).ok_or(Fault::new(reply::BAD_TOKEN));
-        let cas = || parse_u64(argument).ok_or(Fault::new(reply::BAD_TOKEN));
+    fn apply(&mut self, flag: u8, argument: &[u8]) -> Result<(), CommandError> {
+        let exptime = || Exptime::parse(argument).ok_or(CommandError::new(reply::BAD_TOKEN));
+        let cas = || parse_u64(argument).ok_or(CommandError::new(reply::BAD_TOKEN));
         match flag {
             // Asked for in the reply (l, h: unknown fields are left out), or hints to a proxy (L, P).
             b'c' | b'f' | b'h' | b'k' | b'l' | b's' | b't' | b'L' | b'P' => {}
@@ -90,32 +92,35 @@ impl<'a> Flags<'a> {
                     .returns
                     .key
                     .into_base64()
-                    .ok_or(Fault::new(reply::BAD_BASE64_KEY))?;
+                    .ok_or(CommandError::new(reply::BAD_BASE64_KEY))?;
             }
             b'C' => self.compare_cas = Some(cas()?),
             b'D' => {
-                let delta = parse_u64(argument).ok_or(Fault::new(reply::INVALID_META_DELTA))?;
+                let delta =
+                    parse_u64(argument).ok_or(CommandError::new(reply::INVALID_META_DELTA))?;
                 self.delta = Some(delta);
             }
             b'E' => self.new_cas = Some(cas()?),
             b'F' => {
-                let client_flags = parse_u32(argument).ok_or(Fault::new(reply::BAD_FORMAT))?;
+                let client_flags =
+                    parse_u32(argument).ok_or(CommandError::new(reply::BAD_FORMAT))?;
                 self.client_flags = Some(client_flags);
             }
             b'I' => self.invalidate = true,
             b'J' => {
-                let initial = parse_u64(argument).ok_or(Fault::new(reply::INVALID_INITIAL))?;
+                let initial =
+                    parse_u64(argument).ok_or(CommandError::new(reply::INVALID_INITIAL))?;
                 self.initial = Some(initial);
             }
             b'M' => {
                 let &[mode] = argument else {
-                    return Err(Fault::new(reply::BAD_MODE_LENGTH));
+                    return Err(CommandError::new(reply::BAD_MODE_LENGTH));
                 };
                 self.mode = Some(mode);
             }
             b'N' => self.vivify = Some(exptime()?),
             b'O' if argument.len() > OPAQUE_BYTES_MAX => {
-                return Err(Fault::new(reply::OPAQUE_TOO_LONG));
+                return Err(CommandError::new(reply::OPAQUE_TOO_LONG));
             }
             b'O' => {}
             b'q' => self.quiet = true,
@@ -124,7 +129,7 @@ impl<'a> Flags<'a> {
             b'u' => self.no_bump = true,
             b'v' => self.value = true,
             b'x' => self.remove_value = true,
-            _ => return Err(Fault::new(reply::INVALID_FLAG)),
+            _ => return Err(CommandError::new(reply::INVALID_FLAG)),
         }
         Ok(())
     }

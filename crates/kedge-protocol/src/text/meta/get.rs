@@ -3,7 +3,7 @@
 use super::flags::Flags;
 use super::{MetaKey, MetaReturns, MetaStatus};
 use crate::text::Exptime;
-use crate::text::line::{Fault, Stop, Tokens};
+use crate::text::line::{CommandError, ParseStop, Tokens};
 use crate::text::reply;
 
 /// A request to get or touch a document, or to return metadata of it.
@@ -42,8 +42,8 @@ impl MetaGet<'_> {
     }
 }
 
-pub(in crate::text) fn parse(mut tokens: Tokens<'_>) -> Result<MetaGet<'_>, Stop> {
-    let key = tokens.next().ok_or(Fault::new(reply::BAD_FORMAT))?;
+pub(in crate::text) fn parse(mut tokens: Tokens<'_>) -> Result<MetaGet<'_>, ParseStop> {
+    let key = tokens.next().ok_or(CommandError::new(reply::BAD_FORMAT))?;
     let flags = Flags::parse(key, tokens)?;
     Ok(MetaGet {
         key: flags.returns.key,

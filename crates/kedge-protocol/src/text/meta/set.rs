@@ -2,9 +2,9 @@
 
 use super::flags::Flags;
 use super::{MetaKey, MetaReturns, MetaStatus};
-use crate::text::line::{Body, Fault, Stop, Tokens, parse_length};
+use crate::text::line::{CommandError, ParseStop, Tokens, ValueReader, parse_length};
 use crate::text::reply;
-use crate::text::{Exptime, StoreMode};
+use crate::text::{Exptime, TextStoreMode};
 
 /// A request to store a value. Answer with [`write_meta`](super::write_meta).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct MetaSet<'a> {
     /// The flags that the reply returns.
     pub returns: MetaReturns<'a>,
     /// M: the mode of the store.
-    pub mode: StoreMode,
+    pub mode: TextStoreMode,
     /// The value, without its line end.
     pub value: &'a [u8],
     /// F: the client flags, opaque to the server; 0 if not given.
@@ -23,7 +23,7 @@ pub struct MetaSet<'a> {
     pub exptime: Exptime,
     /// N: append and prepend create a missing document with this expiration time.
     pub vivify: Option<Exptime>,
-    /// C: store only if the document has this CAS. As in [`Store::cas`](crate::text::Store::cas), no document has 0.
+    /// C: store only if the document has this CAS. As in [`TextStore::cas`](crate::text::TextStore::cas), no document has 0.
     pub compare_cas: Option<u64>,
     /// E: the new CAS of the document.
     pub new_cas: Option<u64>,
@@ -43,21 +43,25 @@ impl MetaSet<'_> {
 
 pub(in crate::text) fn parse<'a>(
     mut tokens: Tokens<'a>,
-    body: &mut Body<'a>,
-) -> Result<MetaSet<'a>, Stop> {
-    let key = tokens.next().ok_or(Fault::new(reply::BAD_FORMAT))?;
+    body: &mut ValueReader<'a>,
+) -> Result<MetaSet<'a>, ParseStop> {
+    let key = tokens.next().ok_or(CommandError::new(reply::BAD_FORMAT))?;
     let len = tokens
         .next()
         .and_then(parse_length)
-        .ok_or(Fault::new(reply::BAD_FORMAT))?;
+        .ok_or(CommandError::new(reply::BAD_FORMAT))?;
     let flags = Flags::parse(key, tokens).map_err(|fault| fault.and_swallow(len))?;
     let mode = match flags.mode {
-        None | Some(b'S') => StoreMode::Set,
-        Some(b'E') => StoreMode::Add,
-        Some(b'R') => StoreMode::Replace,
-        Some(b'A') => StoreMode::Append,
-        Some(b'P') => StoreMode::Prepend,
-        Some(_) => return Err(Fault::new(reply::BAD_SET_MODE).and_swallow(len).into()),
+        None | Some(b'S') => TextStoreMode::Set,
+        Some(b'E') => TextStoreMode::Add,
+        Some(b'R') => TextStoreMode::Replace,
+        Some(b'A') => TextStoreMode::Append,
+        Some(b'P') => TextStoreMode::Prepend,
+        Some(_) => {
+            return Err(CommandError::new(reply::BAD_SET_MODE)
+                .and_swallow(len)
+                .into());
+        }
     };
     Ok(MetaSet {
         key: flags.returns.key,

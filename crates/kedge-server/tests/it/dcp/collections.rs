@@ -46,7 +46,7 @@ fn set_in(client: &mut Client, collection: u8, key: &str) -> Status {
 
 #[test]
 fn a_stream_has_the_collections_that_it_asks_for_and_their_events() {
-    use SystemEventKind::{CollectionBegan, CollectionDropped, ScopeCreated, ScopeDropped};
+    use DcpSystemEventKind::{CollectionBegan, CollectionDropped, ScopeCreated, ScopeDropped};
     for applied in [false, true] {
         let kedge = Kedge::start();
         let mut writer = kedge.client();
@@ -63,7 +63,7 @@ fn a_stream_has_the_collections_that_it_asks_for_and_their_events() {
         }
         let ask = |name: &str, filter: &'static [u8]| {
             let mut follower = Follower::open(&kedge, name, &[]);
-            let wanted = StreamRequest {
+            let wanted = DcpStreamRequest {
                 filter,
                 ..request(0, 0)
             };
@@ -144,7 +144,7 @@ fn a_collection_on_disk() -> (Kedge, Client, Vec<String>) {
 
 fn began_8() -> Got {
     let name = "c8".to_owned();
-    Got::Event(2, SystemEventKind::CollectionBegan, name, Some(8))
+    Got::Event(2, DcpSystemEventKind::CollectionBegan, name, Some(8))
 }
 
 fn document_of_8(seqno: u64, key: &str) -> Got {
@@ -155,7 +155,7 @@ fn document_of_8(seqno: u64, key: &str) -> Got {
 /// A connection with these settings, and its stream of the collection 8 from the beginning.
 fn follow_collection_8(kedge: &Kedge, settings: &[(&str, &str)]) -> Follower {
     let mut follower = Follower::open(kedge, "u", settings);
-    let wanted = StreamRequest {
+    let wanted = DcpStreamRequest {
         filter: b"{\"collections\":[\"8\"]}",
         ..request(0, 0)
     };
@@ -181,7 +181,7 @@ fn a_collection_comes_in_the_order_of_keys_to_those_who_take_that() {
             let got = follower.next();
             let bytes = (follower.counted - acknowledged) as u32;
             acknowledged = follower.counted;
-            follower.send(0, Body::BufferAck(BufferAck { bytes }));
+            follower.send(0, DcpBody::BufferAck(BufferAck { bytes }));
             got
         };
         let mut expected = vec![Got::Unordered(OsoSnapshot::Start), began_8()];
@@ -259,7 +259,7 @@ fn a_stream_without_collections_ends_when_the_default_one_is_dropped() {
 
 #[test]
 fn settings_that_change_are_told_as_flatbuffers() {
-    use SystemEventKind::{CollectionBegan, CollectionModified, ScopeCreated};
+    use DcpSystemEventKind::{CollectionBegan, CollectionModified, ScopeCreated};
     for applied in [false, true] {
         let kedge = Kedge::start();
         let bucket = bucket(&kedge);

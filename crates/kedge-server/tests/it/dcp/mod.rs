@@ -6,9 +6,9 @@ use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use kedge_protocol::binary::commands::dcp::{
-    Body, BufferAck, Control, EndReason, Head, Message, Mutation, Open, OpenFlags, OsoSnapshot,
-    ParsePeer, PeerFrame, SeqnoAck, SnapshotMarker, StreamEnd, StreamFlags, StreamReply,
-    StreamRequest, SystemEventKind, SystemEventPayload, parse_peer,
+    BufferAck, DcpBody, DcpControl, DcpHeader, DcpMessage, DcpMutation, DcpOpen, DcpStreamRequest,
+    DcpSystemEventKind, EndReason, OpenFlags, OsoSnapshot, ParsePeer, PeerFrame, SeqnoAck,
+    SnapshotMarker, StreamEnd, StreamFlags, StreamReply, SystemEventPayload, parse_peer,
 };
 use kedge_protocol::binary::{Feature, Features, Opcode, Response};
 use kedge_types::{CollectionId, DurabilityLevel, Seqno, Status, VbId, VbUuid};
@@ -36,7 +36,7 @@ pub(crate) enum Got {
     Prepare(u64, Vec<u8>),
     Commit(u64, u64),
     /// Seqno, what happened, name, collection.
-    Event(u64, SystemEventKind, String, Option<u32>),
+    Event(u64, DcpSystemEventKind, String, Option<u32>),
     Advanced(u64),
     /// The following frames are in no order, or those before were.
     Unordered(OsoSnapshot),
@@ -104,15 +104,15 @@ impl Follower {
         }
     }
 
-    pub(crate) fn send(&mut self, vb: u16, body: Body<'_>) {
+    pub(crate) fn send(&mut self, vb: u16, body: DcpBody<'_>) {
         self.opaque += 1;
-        let head = Head {
+        let head = DcpHeader {
             vb: VbId(vb),
             opaque: self.opaque,
             stream: None,
         };
         let mut bytes = Vec::new();
-        Message { head, body }.encode(&mut bytes);
+        DcpMessage { head, body }.encode(&mut bytes);
         self.client.stream.write_all(&bytes).unwrap();
     }
 
@@ -121,23 +121,23 @@ impl Follower {
     }
 
     pub(crate) fn try_open_as(&mut self, name: &str, flags: OpenFlags) -> Status {
-        let open = Open {
+        let open = DcpOpen {
             flags,
             name: name.as_bytes(),
             value: b"",
         };
-        self.send(0, Body::Open(open));
+        self.send(0, DcpBody::Open(open));
         self.status()
     }
 
     pub(crate) fn control(&mut self, key: &str, value: &str) -> Status {
         let (key, value) = (key.as_bytes(), value.as_bytes());
-        self.send(0, Body::Control(Control { key, value }));
+        self.send(0, DcpBody::Control(DcpControl { key, value }));
         self.status()
     }
 
-    pub(crate) fn ask(&mut self, vb: VbId, request: StreamRequest<'_>) -> Got {
-        self.send(vb.get(), Body::StreamRequest(request));
+    pub(crate) fn ask(&mut self, vb: VbId, request: DcpStreamRequest<'_>) -> Got {
+        self.send(vb.get(), DcpBody::StreamRequest(request));
         self.next()
     }
 
@@ -209,7 +209,7 @@ impl Follower {
 
     /// Everything that is there to be read, up to the answer to a question.
     fn rest(&mut self) -> Vec<Got> {
-        self.send(0, Body::GetFailoverLog);
+        self.send(0, DcpBody::GetFailoverLog);
         let mut all = Vec::new();
         loop {
             match self.next() {
@@ -223,11 +223,11 @@ impl Follower {
     }
 }
 
-pub(crate) fn request(start: u64, uuid: u64) -> StreamRequest<'static> {
-    StreamRequest {
+pub(crate) fn request(start: u64, uuid: u64) -> DcpStreamRequest<'static> {
+    DcpStreamRequest {
         flags: StreamFlags(0),
         start: Seqno(start),
-        end: StreamRequest::NO_END,
+        end: DcpStreamRequest::NO_END,
         vb_uuid: VbUuid(uuid),
         snap_start: Seqno(start),
         snap_end: Seqno(start),
@@ -249,17 +249,17 @@ fn read(frame: &PeerFrame<'_>) -> Got {
         }
         PeerFrame::Request(request) => request,
     };
-    match Message::decode(request).unwrap().body {
-        Body::SnapshotMarker(SnapshotMarker { start, end, .. }) => {
+    match DcpMessage::decode(request).unwrap().body {
+        DcpBody::SnapshotMarker(SnapshotMarker { start, end, .. }) => {
             Got::Marker(start.get(), end.get())
         }
-        Body::Mutation(Mutation {
+        DcpBody::Mutation(DcpMutation {
             seqno, key, value, ..
         }) => Got::Mutation(seqno.get(), key.to_vec(), value.to_vec()),
-        Body::Deletion(deletion) => Got::Deletion(deletion.seqno.get(), deletion.key.to_vec()),
-        Body::Prepare(prepare) => Got::Prepare(prepare.seqno.get(), prepare.key.to_vec()),
-        Body::Commit(commit) => Got::Commit(commit.prepared.get(), commit.seqno.get()),
-        Body::SystemEvent(event) => {
+        DcpBody::Deletion(deletion) => Got::Deletion(deletion.seqno.get(), deletion.key.to_vec()),
+        DcpBody::Prepare(prepare) => Got::Prepare(prepare.seqno.get(), prepare.key.to_vec()),
+        DcpBody::Commit(commit) => Got::Commit(commit.prepared.get(), commit.seqno.get()),
+        DcpBody::SystemEvent(event) => {
             let name = String::from_utf8(event.name.to_vec()).unwrap();
             // Flatbuffers have it elsewhere.
             let payload = (event.version < 2).then(|| SystemEventPayload::parse(&event).unwrap());
@@ -267,10 +267,10 @@ fn read(frame: &PeerFrame<'_>) -> Got {
             let collection = collection.map(CollectionId::get);
             Got::Event(event.seqno.get(), event.kind, name, collection)
         }
-        Body::SeqnoAdvanced(advanced) => Got::Advanced(advanced.seqno.get()),
-        Body::OsoSnapshot(which) => Got::Unordered(which),
-        Body::StreamEnd(StreamEnd { reason }) => Got::End(reason),
-        Body::Noop => Got::Noop(request.opaque),
+        DcpBody::SeqnoAdvanced(advanced) => Got::Advanced(advanced.seqno.get()),
+        DcpBody::OsoSnapshot(which) => Got::Unordered(which),
+        DcpBody::StreamEnd(StreamEnd { reason }) => Got::End(reason),
+        DcpBody::Noop => Got::Noop(request.opaque),
         other => panic!("{other:?}"),
     }
 }
@@ -315,7 +315,7 @@ fn a_stream_gives_what_is_there_and_what_comes() {
             }
         };
         assert!(matches!(deleted, Got::Deletion(21, key) if key[1..] == *keys[10].as_bytes()));
-        follower.send(vb.get(), Body::CloseStream);
+        follower.send(vb.get(), DcpBody::CloseStream);
         assert_eq!(follower.status(), Status::Success);
         writer.set(&keys[0], b"2").ok();
         assert_eq!(follower.rest(), [], "it is closed");
@@ -396,7 +396,7 @@ fn a_quiet_connection_is_asked_whether_it_is_there() {
         Response::new(Opcode::DcpNoop.wire(), opaque, Status::Success).write(&mut answer);
         follower.client.stream.write_all(&answer).unwrap();
     }
-    follower.send(0, Body::Noop);
+    follower.send(0, DcpBody::Noop);
     assert_eq!(follower.status(), Status::Success);
 }
 
@@ -428,7 +428,7 @@ fn no_more_is_sent_than_the_consumer_has_room_for() {
         assert_eq!(follower.rest(), [], "the window is full, or all was sent");
         let bytes = (follower.counted - acknowledged) as u32;
         acknowledged = follower.counted;
-        follower.send(0, Body::BufferAck(BufferAck { bytes }));
+        follower.send(0, DcpBody::BufferAck(BufferAck { bytes }));
     }
 }
 
@@ -476,19 +476,19 @@ fn what_makes_no_sense_is_refused() {
     let mut stranger = kedge.connect();
     stranger.hello(FEATURES);
     let mut bytes = Vec::new();
-    let open = Open {
+    let open = DcpOpen {
         flags: OpenFlags::PRODUCER,
         name: b"x",
         value: b"",
     };
-    open.encode(&Head::default(), &mut bytes);
+    open.encode(&DcpHeader::default(), &mut bytes);
     stranger.send(&bytes);
     assert_eq!(stranger.reply().status, Status::AccessDenied);
     let mut reader = Follower::connect(&kedge, FEATURES, "reader");
     assert_eq!(reader.try_open("x"), Status::AccessDenied);
     // Before it is open.
     let mut early = Follower::connect(&kedge, FEATURES, USER);
-    early.send(0, Body::Noop);
+    early.send(0, DcpBody::Noop);
     assert_eq!(early.status(), Status::Invalid);
     assert_eq!(early.try_open(&"n".repeat(201)), Status::Invalid);
     assert_eq!(early.try_open("x"), Status::Success);
@@ -508,7 +508,7 @@ fn what_makes_no_sense_is_refused() {
         (u16::MAX, request(0, 0), Status::NotMyVbucket),
         (
             1,
-            StreamRequest {
+            DcpStreamRequest {
                 end: Seqno(4),
                 ..request(5, 0)
             },
@@ -516,7 +516,7 @@ fn what_makes_no_sense_is_refused() {
         ),
         (
             1,
-            StreamRequest {
+            DcpStreamRequest {
                 filter: b"{",
                 ..request(0, 0)
             },
@@ -524,7 +524,7 @@ fn what_makes_no_sense_is_refused() {
         ),
         (
             1,
-            StreamRequest {
+            DcpStreamRequest {
                 flags: StreamFlags::TAKEOVER,
                 ..request(0, 0)
             },
@@ -536,11 +536,11 @@ fn what_makes_no_sense_is_refused() {
             other => panic!("{other:?}"),
         }
     }
-    early.send(7, Body::CloseStream);
+    early.send(7, DcpBody::CloseStream);
     assert_eq!(early.status(), Status::KeyNotFound);
-    early.send(0, Body::SeqnoAck(SeqnoAck { prepared: Seqno(1) }));
+    early.send(0, DcpBody::SeqnoAck(SeqnoAck { prepared: Seqno(1) }));
     assert_eq!(early.status(), Status::Invalid);
-    early.send(0, Body::BufferAck(BufferAck { bytes: 1 }));
+    early.send(0, DcpBody::BufferAck(BufferAck { bytes: 1 }));
     assert_eq!(early.status(), Status::Invalid);
     // What would make it another connection.
     for opcode in [Opcode::Hello, Opcode::SelectBucket, Opcode::SaslAuth] {
@@ -596,7 +596,7 @@ fn only_nodes_of_the_cluster_acknowledge() {
     let mut liar = Follower::open(&kedge, "liar", &settings);
     liar.send(
         0,
-        Body::Control(Control {
+        DcpBody::Control(DcpControl {
             key: b"consumer_name",
             value: b"n_1",
         }),
@@ -613,7 +613,7 @@ fn only_nodes_of_the_cluster_acknowledge() {
     let ack = SeqnoAck {
         prepared: Seqno(prepared),
     };
-    node.send(vb.get(), Body::SeqnoAck(ack));
+    node.send(vb.get(), DcpBody::SeqnoAck(ack));
     match writer.next() {
         Came::Reply(reply) => assert_eq!(reply.status, Status::Success),
         other => panic!("{other:?}"),
@@ -651,7 +651,7 @@ fn a_server_that_stops_serves_replicas_until_clients_have_their_answers() {
     let stopping = std::thread::spawn(move || kedge.stop());
     // The only front-end thread knows that it stops.
     idle.assert_closed();
-    node.send(vb.get(), Body::SeqnoAck(SeqnoAck { prepared }));
+    node.send(vb.get(), DcpBody::SeqnoAck(SeqnoAck { prepared }));
     writer.reply().ok();
     writer.assert_closed();
     while node.next() != Got::Closed {}

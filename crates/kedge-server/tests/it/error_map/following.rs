@@ -1,6 +1,6 @@
 //! Statuses of those who read many documents: streams of changes and range scans.
 
-use kedge_protocol::binary::commands::dcp::{Body, StreamRequest};
+use kedge_protocol::binary::commands::dcp::{DcpBody, DcpStreamRequest};
 use kedge_protocol::binary::commands::range_scan::{
     RangeScanCancel, RangeScanContinue, RangeScanCreate, ScanId, SnapshotRequirements,
 };
@@ -63,7 +63,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
 ];
 
-fn ask_for(settings: &[(&str, &str)], wanted: StreamRequest<'_>) -> Status {
+fn ask_for(settings: &[(&str, &str)], wanted: DcpStreamRequest<'_>) -> Status {
     let kedge = Kedge::start();
     let mut follower = Follower::open(&kedge, "f", settings);
     match follower.ask(VbId(1), wanted) {
@@ -75,14 +75,14 @@ fn ask_for(settings: &[(&str, &str)], wanted: StreamRequest<'_>) -> Status {
 fn stream_not_found() -> Status {
     let kedge = Kedge::start();
     let mut follower = Follower::open(&kedge, "f", &[("v7_dcp_status_codes", "true")]);
-    follower.send(1, Body::CloseStream);
+    follower.send(1, DcpBody::CloseStream);
     follower.status()
 }
 
 fn out_of_range() -> Status {
     ask_for(
         &[],
-        StreamRequest {
+        DcpStreamRequest {
             end: Seqno(4),
             ..request(5, 0)
         },
@@ -96,7 +96,7 @@ fn rollback() -> Status {
 fn temporary_failure() -> Status {
     ask_for(
         &[],
-        StreamRequest {
+        DcpStreamRequest {
             filter: b"{\"uid\":\"2\"}",
             ..request(0, 0)
         },
@@ -106,7 +106,7 @@ fn temporary_failure() -> Status {
 fn stream_id_invalid() -> Status {
     ask_for(
         &[],
-        StreamRequest {
+        DcpStreamRequest {
             filter: b"{\"sid\":1}",
             ..request(0, 0)
         },

@@ -2,7 +2,7 @@
 //! several.
 
 use kedge_protocol::binary::Opcode;
-use kedge_protocol::binary::commands::subdoc::{DocFlags, PathFlags, Spec, SubdocOp};
+use kedge_protocol::binary::commands::subdoc::{DocFlags, PathFlags, SubdocOp, SubdocSpec};
 use kedge_types::Status;
 
 use super::{Row, provoked};
@@ -167,7 +167,7 @@ fn with_documents(step: impl FnOnce(&mut Client) -> Status) -> Status {
     step(&mut client)
 }
 
-fn several(key: &str, flags: DocFlags, specs: &[Spec<'_>]) -> Status {
+fn several(key: &str, flags: DocFlags, specs: &[SubdocSpec<'_>]) -> Status {
     with_documents(|client| call(client, key, flags, specs).status)
 }
 

@@ -1,7 +1,7 @@
 //! DCP_CACHE_TRANSFER: documents in the sender's memory, which the receiver takes into its own.
 
-use super::{Extras, Head};
-use crate::binary::fields::{Fields, Part, Shape};
+use super::{DcpHeader, Extras};
+use crate::binary::fields::{FieldReader, PartRule, RequestShape};
 use crate::binary::{Opcode, Request};
 use kedge_types::{Cas, Datatype, Expiry, RevSeqno, Seqno, Status};
 
@@ -35,7 +35,7 @@ pub struct CachedDocument<'a> {
 }
 
 impl<'a> CachedDocument<'a> {
-    fn next(fields: &mut Fields<'a>) -> Result<Self, Status> {
+    fn next(fields: &mut FieldReader<'a>) -> Result<Self, Status> {
         let (cas, seqno) = (Cas(fields.u64()?), Seqno(fields.u64()?));
         let rev = RevSeqno(fields.u64()?);
         let value_len = fields.u32()? as usize;
@@ -95,12 +95,12 @@ impl<'a> CacheTransfer<'a> {
     /// # Errors
     /// [`Status::Invalid`] when the value is not a list of records with at least one, or anything else is there.
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
-        const SHAPE: Shape = Shape {
-            value: Part::Required,
-            ..Shape::EMPTY
+        const SHAPE: RequestShape = RequestShape {
+            value: PartRule::Required,
+            ..RequestShape::EMPTY
         };
         SHAPE.check(request)?;
-        let mut fields = Fields::new(request.value);
+        let mut fields = FieldReader::new(request.value);
         while !fields.is_empty() {
             CachedDocument::next(&mut fields)?;
         }
@@ -111,12 +111,12 @@ impl<'a> CacheTransfer<'a> {
 
     /// Iterates over the documents.
     pub fn documents(self) -> impl Iterator<Item = CachedDocument<'a>> {
-        let mut fields = Fields::new(self.records);
+        let mut fields = FieldReader::new(self.records);
         std::iter::from_fn(move || CachedDocument::next(&mut fields).ok())
     }
 
     /// Appends the request.
-    pub fn encode(&self, head: &Head, out: &mut Vec<u8>) {
+    pub fn encode(&self, head: &DcpHeader, out: &mut Vec<u8>) {
         head.writer(Opcode::DcpCacheTransfer)
             .write(&[], &[], self.records, out);
     }

@@ -1,7 +1,7 @@
 //! DCP_OPEN, DCP_CONTROL and DCP_BUFFER_ACKNOWLEDGEMENT: the messages about a whole connection.
 
-use super::{Extras, Head, extras_only};
-use crate::binary::fields::{Fields, Part, Shape};
+use super::{DcpHeader, Extras, extras_only};
+use crate::binary::fields::{FieldReader, PartRule, RequestShape};
 use crate::binary::flags::flag_set;
 use crate::binary::{Opcode, Request};
 use kedge_types::limits::DCP_NAME_BYTES_MAX;
@@ -39,13 +39,13 @@ impl OpenFlags {
 
 /// A request to turn the connection into a DCP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Open<'a> {
+pub struct DcpOpen<'a> {
     /// The flags of the connection.
     pub flags: OpenFlags,
     /// The name of the connection, 1 to [`DCP_NAME_BYTES_MAX`] bytes. A second connection with the same name ends the
     /// first.
     pub name: &'a [u8],
-    /// Further properties as JSON; may be empty. [`Open::consumer_name`] reads it.
+    /// Further properties as JSON; may be empty. [`DcpOpen::consumer_name`] reads it.
     pub value: &'a [u8],
 }
 
@@ -56,21 +56,21 @@ struct OpenValue {
     consumer_name: Option<String>,
 }
 
-impl<'a> Open<'a> {
+impl<'a> DcpOpen<'a> {
     /// Checks and reads the request.
     ///
     /// # Errors
     /// [`Status::Invalid`] when the extras are not eight bytes, the name is empty or too long, or anything else is there.
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
-        const SHAPE: Shape = Shape {
+        const SHAPE: RequestShape = RequestShape {
             extras: &[8],
-            key: Part::Required,
-            value: Part::Optional,
-            cas: Part::Forbidden,
+            key: PartRule::Required,
+            value: PartRule::Optional,
+            cas: PartRule::Forbidden,
             datatype: Datatype::JSON,
         };
         SHAPE.check(request)?;
-        let mut extras = Fields::new(request.extras);
+        let mut extras = FieldReader::new(request.extras);
         // The first field was a seqno once and is ignored.
         extras.u32()?;
         if request.key.len() > DCP_NAME_BYTES_MAX {
@@ -84,7 +84,7 @@ impl<'a> Open<'a> {
     }
 
     /// Appends the request.
-    pub fn encode(&self, head: &Head, out: &mut Vec<u8>) {
+    pub fn encode(&self, head: &DcpHeader, out: &mut Vec<u8>) {
         let extras = Extras::<8>::new().u32(0).u32(self.flags.0);
         let mut writer = head.writer(Opcode::DcpOpen);
         if !self.value.is_empty() {
@@ -118,22 +118,22 @@ impl<'a> Open<'a> {
 
 /// A request to set a property of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Control<'a> {
+pub struct DcpControl<'a> {
     /// The name of the property.
     pub key: &'a [u8],
     /// The new value of the property, as text.
     pub value: &'a [u8],
 }
 
-impl<'a> Control<'a> {
+impl<'a> DcpControl<'a> {
     /// Checks and reads the request.
     ///
     /// # Errors
     /// [`Status::Invalid`] when key or value is empty, or anything else is there.
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
-        const SHAPE: Shape = Shape {
-            value: Part::Required,
-            ..Shape::KEY_ONLY
+        const SHAPE: RequestShape = RequestShape {
+            value: PartRule::Required,
+            ..RequestShape::KEY_ONLY
         };
         SHAPE.check(request)?;
         Ok(Self {
@@ -143,7 +143,7 @@ impl<'a> Control<'a> {
     }
 
     /// Appends the request.
-    pub fn encode(&self, head: &Head, out: &mut Vec<u8>) {
+    pub fn encode(&self, head: &DcpHeader, out: &mut Vec<u8>) {
         head.writer(Opcode::DcpControl)
             .write(&[], self.key, self.value, out);
     }
@@ -164,12 +164,12 @@ impl BufferAck {
     pub fn decode(request: &Request<'_>) -> Result<Self, Status> {
         extras_only(&[4]).check(request)?;
         Ok(Self {
-            bytes: Fields::new(request.extras).u32()?,
+            bytes: FieldReader::new(request.extras).u32()?,
         })
     }
 
     /// Appends the request.
-    pub fn encode(&self, head: &Head, out: &mut Vec<u8>) {
+    pub fn encode(&self, head: &DcpHeader, out: &mut Vec<u8>) {
         head.writer(Opcode::DcpBufferAcknowledgement).write(
             &self.bytes.to_be_bytes(),
             &[],

@@ -1,13 +1,13 @@
 //! DCP_MUTATION, DCP_DELETION and DCP_EXPIRATION.
 
-use super::{Extras, Head, datatype, document, place};
-use crate::binary::fields::{Fields, Part};
+use super::{DcpHeader, Extras, datatype, document, place};
+use crate::binary::fields::{FieldReader, PartRule};
 use crate::binary::{Opcode, Request};
 use kedge_types::{Cas, Datatype, Expiry, RevSeqno, Seqno, Status};
 
 /// The current version of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mutation<'a> {
+pub struct DcpMutation<'a> {
     /// The seqno of the change.
     pub seqno: Seqno,
     /// The revision number of the document.
@@ -36,15 +36,15 @@ fn without_nmeta(value: &[u8], nmeta: u16) -> Result<&[u8], Status> {
     len.map(|len| &value[..len]).ok_or(Status::Invalid)
 }
 
-impl<'a> Mutation<'a> {
+impl<'a> DcpMutation<'a> {
     /// Checks and reads the request.
     ///
     /// # Errors
     /// [`Status::Invalid`] when the extras are not 31 bytes, the key is missing or too long, or the value is shorter
     /// than its metadata.
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
-        document(&[31], Part::Optional).check_document(request)?;
-        let mut extras = Fields::new(request.extras);
+        document(&[31], PartRule::Optional).check_document(request)?;
+        let mut extras = FieldReader::new(request.extras);
         let (seqno, rev) = place(&mut extras)?;
         let (flags, expiry) = (extras.u32()?, Expiry(extras.u32()?));
         let lock_until = extras.u32()?;
@@ -64,7 +64,7 @@ impl<'a> Mutation<'a> {
     }
 
     /// Appends the request.
-    pub fn encode(&self, head: &Head, out: &mut Vec<u8>) {
+    pub fn encode(&self, head: &DcpHeader, out: &mut Vec<u8>) {
         let extras = Extras::<31>::of_place(self.seqno, self.rev)
             .u32(self.flags)
             .u32(self.expiry.0)
@@ -78,7 +78,7 @@ impl<'a> Mutation<'a> {
 
 /// The deletion of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Deletion<'a> {
+pub struct DcpDeletion<'a> {
     /// The seqno of the change.
     pub seqno: Seqno,
     /// The revision number of the document.
@@ -95,15 +95,15 @@ pub struct Deletion<'a> {
     pub value: &'a [u8],
 }
 
-impl<'a> Deletion<'a> {
+impl<'a> DcpDeletion<'a> {
     /// Checks and reads the request.
     ///
     /// # Errors
     /// [`Status::Invalid`] when the extras are neither 18 nor, with the time, 21 bytes, the key is missing or too long,
     /// or the value is shorter than its metadata.
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
-        document(&[18, 21], Part::Optional).check_document(request)?;
-        let mut extras = Fields::new(request.extras);
+        document(&[18, 21], PartRule::Optional).check_document(request)?;
+        let mut extras = FieldReader::new(request.extras);
         let (seqno, rev) = place(&mut extras)?;
         let (delete_time, nmeta) = if request.extras.len() == 21 {
             (Some(extras.u32()?), 0)
@@ -122,7 +122,7 @@ impl<'a> Deletion<'a> {
     }
 
     /// Appends the request.
-    pub fn encode(&self, head: &Head, out: &mut Vec<u8>) {
+    pub fn encode(&self, head: &DcpHeader, out: &mut Vec<u8>) {
         let extras = Extras::<21>::of_place(self.seqno, self.rev);
         let extras = match self.delete_time {
             Some(time) => extras.u32(time).u8(0),
@@ -135,7 +135,7 @@ impl<'a> Deletion<'a> {
 
 /// The expiration of a document, for a connection that distinguishes expirations from deletions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Expiration<'a> {
+pub struct DcpExpiration<'a> {
     /// The seqno of the change.
     pub seqno: Seqno,
     /// The revision number of the document.
@@ -152,14 +152,14 @@ pub struct Expiration<'a> {
     pub value: &'a [u8],
 }
 
-impl<'a> Expiration<'a> {
+impl<'a> DcpExpiration<'a> {
     /// Checks and reads the request.
     ///
     /// # Errors
     /// [`Status::Invalid`] when the extras are not 20 bytes, or the key is missing or too long.
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
-        document(&[20], Part::Optional).check_document(request)?;
-        let mut extras = Fields::new(request.extras);
+        document(&[20], PartRule::Optional).check_document(request)?;
+        let mut extras = FieldReader::new(request.extras);
         let (seqno, rev) = place(&mut extras)?;
         Ok(Self {
             seqno,
@@ -173,7 +173,7 @@ impl<'a> Expiration<'a> {
     }
 
     /// Appends the request.
-    pub fn encode(&self, head: &Head, out: &mut Vec<u8>) {
+    pub fn encode(&self, head: &DcpHeader, out: &mut Vec<u8>) {
         let extras = Extras::<20>::of_place(self.seqno, self.rev).u32(self.delete_time);
         head.document_writer(Opcode::DcpExpiration, self.cas, self.datatype)
             .write(extras.bytes(), self.key, self.value, out);

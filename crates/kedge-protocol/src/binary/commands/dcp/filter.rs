@@ -32,7 +32,7 @@ pub struct CacheTransferFilter {
 
 #[derive(Deserialize, Serialize, Default)]
 #[serde(deny_unknown_fields)]
-struct Wire {
+struct FilterJson {
     #[serde(skip_serializing_if = "Option::is_none")]
     uid: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,7 +69,7 @@ impl StreamFilter {
         if value.is_empty() {
             return Ok(Self::default());
         }
-        let wire: Wire = serde_json::from_slice(value).map_err(|_| Status::Invalid)?;
+        let wire: FilterJson = serde_json::from_slice(value).map_err(|_| Status::Invalid)?;
         let collections = wire.collections.map(|ids| {
             let ids = ids.iter().map(|id| hex32(id).map(CollectionId));
             ids.collect::<Result<Vec<_>, _>>()
@@ -101,7 +101,7 @@ impl StreamFilter {
         }
         let ids =
             |ids: &Vec<CollectionId>| ids.iter().map(|id| format!("{:x}", id.get())).collect();
-        let wire = Wire {
+        let wire = FilterJson {
             uid: self.manifest_uid.map(|uid| format!("{uid:x}")),
             collections: self.collections.as_ref().map(ids),
             scope: self.scope.map(|scope| format!("{scope:x}")),

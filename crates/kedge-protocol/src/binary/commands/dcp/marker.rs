@@ -1,7 +1,7 @@
 //! DCP_SNAPSHOT_MARKER.
 
-use super::{Extras, Head};
-use crate::binary::fields::{Fields, Part, Shape};
+use super::{DcpHeader, Extras};
+use crate::binary::fields::{FieldReader, PartRule, RequestShape};
 use crate::binary::flags::flag_set;
 use crate::binary::{Opcode, Request};
 use kedge_types::{Seqno, Status};
@@ -86,17 +86,17 @@ impl SnapshotMarker {
     /// [`Status::Invalid`] when extras and value are none of the known versions, the snapshot ends before it starts, or
     /// anything else is there.
     pub fn decode(request: &Request<'_>) -> Result<Self, Status> {
-        const SHAPE: Shape = Shape {
+        const SHAPE: RequestShape = RequestShape {
             extras: &[1, V1_BYTES],
-            value: Part::Optional,
-            ..Shape::EMPTY
+            value: PartRule::Optional,
+            ..RequestShape::EMPTY
         };
         SHAPE.check(request)?;
         let (version, mut fields) = match (request.extras, request.value) {
-            (&[VERSION_2_0], value) => (MarkerVersion::V2_0, Fields::new(value)),
-            (&[VERSION_2_2], value) => (MarkerVersion::V2_2, Fields::new(value)),
+            (&[VERSION_2_0], value) => (MarkerVersion::V2_0, FieldReader::new(value)),
+            (&[VERSION_2_2], value) => (MarkerVersion::V2_2, FieldReader::new(value)),
             (&[_], _) => return Err(Status::Invalid),
-            (extras, []) => (MarkerVersion::V1, Fields::new(extras)),
+            (extras, []) => (MarkerVersion::V1, FieldReader::new(extras)),
             _ => return Err(Status::Invalid),
         };
         let mut marker = Self {
@@ -115,7 +115,7 @@ impl SnapshotMarker {
     }
 
     /// Appends the request, in the lowest version that has all fields that are set.
-    pub fn encode(&self, head: &Head, out: &mut Vec<u8>) {
+    pub fn encode(&self, head: &DcpHeader, out: &mut Vec<u8>) {
         let writer = head.writer(Opcode::DcpSnapshotMarker);
         let fields = Extras::<V2_2_BYTES>::new()
             .u64(self.start.get())
@@ -137,7 +137,7 @@ impl SnapshotMarker {
 }
 
 impl VisibleMarker {
-    fn decode(fields: &mut Fields<'_>, version: MarkerVersion) -> Result<Self, Status> {
+    fn decode(fields: &mut FieldReader<'_>, version: MarkerVersion) -> Result<Self, Status> {
         let mut visible = Self {
             max_visible: Seqno(fields.u64()?),
             high_completed: Seqno(fields.u64()?),

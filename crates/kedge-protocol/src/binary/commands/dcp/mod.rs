@@ -1,6 +1,6 @@
 //! DCP, the protocol by which nodes and clients follow the changes of vBuckets.
 //!
-//! Both ends of a DCP connection send requests and replies, so [`parse_peer`] accepts both. [`Message::decode`] reads a
+//! Both ends of a DCP connection send requests and replies, so [`parse_peer`] accepts both. [`DcpMessage::decode`] reads a
 //! request, and `encode` of the message's own type writes one. The header carries the vBucket. Every message of a
 //! stream has the opaque of the request that opened the stream. If several streams of a vBucket share a connection, a
 //! frame info carries the stream id.
@@ -19,27 +19,27 @@ mod sync_write;
 mod system_event;
 
 pub use cache_transfer::{CacheTransfer, CachedDocument};
-pub use connection::{BufferAck, Control, Open, OpenFlags};
-pub use document::{Deletion, Expiration, Mutation};
+pub use connection::{BufferAck, DcpControl, DcpOpen, OpenFlags};
+pub use document::{DcpDeletion, DcpExpiration, DcpMutation};
 pub use filter::{CacheTransferFilter, StreamFilter};
 pub use marker::{DiskMarker, MarkerVersion, SnapshotFlags, SnapshotMarker, VisibleMarker};
 pub use peer::{ParsePeer, PeerFrame, parse_peer};
 pub use reply::{AddStreamReply, StreamReply, encode_failover_log};
 pub use stream::{
-    AddStream, EndReason, OsoSnapshot, SeqnoAdvanced, SetVbucketState, StreamEnd, StreamFlags,
-    StreamRequest,
+    AddStream, DcpStreamRequest, EndReason, OsoSnapshot, SeqnoAdvanced, SetVbucketState, StreamEnd,
+    StreamFlags,
 };
-pub use sync_write::{Abort, Commit, Prepare, SeqnoAck};
-pub use system_event::{SystemEvent, SystemEventKind, SystemEventPayload};
+pub use sync_write::{DcpAbort, DcpCommit, DcpPrepare, SeqnoAck};
+pub use system_event::{DcpSystemEvent, DcpSystemEventKind, SystemEventPayload};
 
 use crate::binary::commands::HeaderOnly;
-use crate::binary::fields::{ALL_DATATYPES, Fields, Part, Shape};
+use crate::binary::fields::{ALL_DATATYPES, FieldReader, PartRule, RequestShape};
 use crate::binary::{ConnectionKind, FrameInfos, Opcode, Request, RequestWriter};
 use kedge_types::{Cas, Datatype, RevSeqno, Seqno, Status, VbId};
 
 /// The header fields that every message of a stream has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Head {
+pub struct DcpHeader {
     /// The vBucket.
     pub vb: VbId,
     /// The opaque of the request that opened the stream. For any other request, the opaque that its reply repeats.
@@ -48,7 +48,7 @@ pub struct Head {
     pub stream: Option<u16>,
 }
 
-impl Head {
+impl DcpHeader {
     fn writer(&self, opcode: Opcode) -> RequestWriter<'static> {
         RequestWriter {
             vb: self.vb,
@@ -78,23 +78,23 @@ impl Head {
 
 /// A request of either end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Message<'a> {
+pub struct DcpMessage<'a> {
     /// vBucket, opaque and stream id.
-    pub head: Head,
+    pub head: DcpHeader,
     /// The fields of the message.
-    pub body: Body<'a>,
+    pub body: DcpBody<'a>,
 }
 
-/// The fields of a message. The consumer sends the messages up to [`Body::SeqnoAck`], the producer the others and NOOP.
+/// The fields of a message. The consumer sends the messages up to [`DcpBody::SeqnoAck`], the producer the others and NOOP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each is documented where it is defined")]
-pub enum Body<'a> {
-    Open(Open<'a>),
-    Control(Control<'a>),
+pub enum DcpBody<'a> {
+    Open(DcpOpen<'a>),
+    Control(DcpControl<'a>),
     AddStream(AddStream),
     /// Ends a stream. Has only a header.
     CloseStream,
-    StreamRequest(StreamRequest<'a>),
+    StreamRequest(DcpStreamRequest<'a>),
     /// Asks for the failover log of the vBucket. Has only a header.
     GetFailoverLog,
     BufferAck(BufferAck),
@@ -103,14 +103,14 @@ pub enum Body<'a> {
     Noop,
     StreamEnd(StreamEnd),
     SnapshotMarker(SnapshotMarker),
-    Mutation(Mutation<'a>),
-    Deletion(Deletion<'a>),
-    Expiration(Expiration<'a>),
+    Mutation(DcpMutation<'a>),
+    Deletion(DcpDeletion<'a>),
+    Expiration(DcpExpiration<'a>),
     SetVbucketState(SetVbucketState),
-    SystemEvent(SystemEvent<'a>),
-    Prepare(Prepare<'a>),
-    Commit(Commit<'a>),
-    Abort(Abort<'a>),
+    SystemEvent(DcpSystemEvent<'a>),
+    Prepare(DcpPrepare<'a>),
+    Commit(DcpCommit<'a>),
+    Abort(DcpAbort<'a>),
     SeqnoAdvanced(SeqnoAdvanced),
     OsoSnapshot(OsoSnapshot),
     CacheTransfer(CacheTransfer<'a>),
@@ -118,7 +118,7 @@ pub enum Body<'a> {
     CacheTransferEnd,
 }
 
-impl<'a> Message<'a> {
+impl<'a> DcpMessage<'a> {
     /// Checks and reads a request.
     ///
     /// # Errors
@@ -131,12 +131,12 @@ impl<'a> Message<'a> {
             FrameInfos::parse(request.framing)?.stream_id
         };
         Ok(Self {
-            head: Head {
+            head: DcpHeader {
                 vb: request.vb,
                 opaque: request.opaque,
                 stream,
             },
-            body: Body::decode(request)?,
+            body: DcpBody::decode(request)?,
         })
     }
 
@@ -148,59 +148,59 @@ impl<'a> Message<'a> {
         let head = &self.head;
         let bare = |opcode, out| HeaderOnly.encode(&head.writer(opcode), out);
         match &self.body {
-            Body::Open(open) => open.encode(head, out),
-            Body::Control(control) => control.encode(head, out),
-            Body::AddStream(add) => add.encode(head, out),
-            Body::CloseStream => bare(Opcode::DcpCloseStream, out),
-            Body::StreamRequest(request) => request.encode(head, out),
-            Body::GetFailoverLog => bare(Opcode::DcpGetFailoverLog, out),
-            Body::BufferAck(ack) => ack.encode(head, out),
-            Body::SeqnoAck(ack) => ack.encode(head, out),
-            Body::Noop => bare(Opcode::DcpNoop, out),
-            Body::StreamEnd(end) => end.encode(head, out),
-            Body::SnapshotMarker(marker) => marker.encode(head, out),
-            Body::Mutation(mutation) => mutation.encode(head, out),
-            Body::Deletion(deletion) => deletion.encode(head, out),
-            Body::Expiration(expiration) => expiration.encode(head, out),
-            Body::SetVbucketState(state) => state.encode(head, out),
-            Body::SystemEvent(event) => event.encode(head, out),
-            Body::Prepare(prepare) => prepare.encode(head, out),
-            Body::Commit(commit) => commit.encode(head, out),
-            Body::Abort(abort) => abort.encode(head, out),
-            Body::SeqnoAdvanced(advanced) => advanced.encode(head, out),
-            Body::OsoSnapshot(snapshot) => snapshot.encode(head, out),
-            Body::CacheTransfer(transfer) => transfer.encode(head, out),
-            Body::CacheTransferEnd => bare(Opcode::DcpCacheTransferEnd, out),
+            DcpBody::Open(open) => open.encode(head, out),
+            DcpBody::Control(control) => control.encode(head, out),
+            DcpBody::AddStream(add) => add.encode(head, out),
+            DcpBody::CloseStream => bare(Opcode::DcpCloseStream, out),
+            DcpBody::StreamRequest(request) => request.encode(head, out),
+            DcpBody::GetFailoverLog => bare(Opcode::DcpGetFailoverLog, out),
+            DcpBody::BufferAck(ack) => ack.encode(head, out),
+            DcpBody::SeqnoAck(ack) => ack.encode(head, out),
+            DcpBody::Noop => bare(Opcode::DcpNoop, out),
+            DcpBody::StreamEnd(end) => end.encode(head, out),
+            DcpBody::SnapshotMarker(marker) => marker.encode(head, out),
+            DcpBody::Mutation(mutation) => mutation.encode(head, out),
+            DcpBody::Deletion(deletion) => deletion.encode(head, out),
+            DcpBody::Expiration(expiration) => expiration.encode(head, out),
+            DcpBody::SetVbucketState(state) => state.encode(head, out),
+            DcpBody::SystemEvent(event) => event.encode(head, out),
+            DcpBody::Prepare(prepare) => prepare.encode(head, out),
+            DcpBody::Commit(commit) => commit.encode(head, out),
+            DcpBody::Abort(abort) => abort.encode(head, out),
+            DcpBody::SeqnoAdvanced(advanced) => advanced.encode(head, out),
+            DcpBody::OsoSnapshot(snapshot) => snapshot.encode(head, out),
+            DcpBody::CacheTransfer(transfer) => transfer.encode(head, out),
+            DcpBody::CacheTransferEnd => bare(Opcode::DcpCacheTransferEnd, out),
         }
     }
 }
 
-impl<'a> Body<'a> {
+impl<'a> DcpBody<'a> {
     fn decode(request: &Request<'a>) -> Result<Self, Status> {
         let opcode = Opcode::from_wire(request.opcode, ConnectionKind::Couchbase);
         let bare = |body| HeaderOnly::decode(request).map(|_| body);
         match opcode.ok_or(Status::UnknownCommand)? {
-            Opcode::DcpOpen => Open::decode(request).map(Self::Open),
-            Opcode::DcpControl => Control::decode(request).map(Self::Control),
+            Opcode::DcpOpen => DcpOpen::decode(request).map(Self::Open),
+            Opcode::DcpControl => DcpControl::decode(request).map(Self::Control),
             Opcode::DcpAddStream => AddStream::decode(request).map(Self::AddStream),
             Opcode::DcpCloseStream => bare(Self::CloseStream),
-            Opcode::DcpStreamReq => StreamRequest::decode(request).map(Self::StreamRequest),
+            Opcode::DcpStreamReq => DcpStreamRequest::decode(request).map(Self::StreamRequest),
             Opcode::DcpGetFailoverLog => bare(Self::GetFailoverLog),
             Opcode::DcpBufferAcknowledgement => BufferAck::decode(request).map(Self::BufferAck),
             Opcode::DcpSeqnoAcknowledged => SeqnoAck::decode(request).map(Self::SeqnoAck),
             Opcode::DcpNoop => bare(Self::Noop),
             Opcode::DcpStreamEnd => StreamEnd::decode(request).map(Self::StreamEnd),
             Opcode::DcpSnapshotMarker => SnapshotMarker::decode(request).map(Self::SnapshotMarker),
-            Opcode::DcpMutation => Mutation::decode(request).map(Self::Mutation),
-            Opcode::DcpDeletion => Deletion::decode(request).map(Self::Deletion),
-            Opcode::DcpExpiration => Expiration::decode(request).map(Self::Expiration),
+            Opcode::DcpMutation => DcpMutation::decode(request).map(Self::Mutation),
+            Opcode::DcpDeletion => DcpDeletion::decode(request).map(Self::Deletion),
+            Opcode::DcpExpiration => DcpExpiration::decode(request).map(Self::Expiration),
             Opcode::DcpSetVbucketState => {
                 SetVbucketState::decode(request).map(Self::SetVbucketState)
             }
-            Opcode::DcpSystemEvent => SystemEvent::decode(request).map(Self::SystemEvent),
-            Opcode::DcpPrepare => Prepare::decode(request).map(Self::Prepare),
-            Opcode::DcpCommit => Commit::decode(request).map(Self::Commit),
-            Opcode::DcpAbort => Abort::decode(request).map(Self::Abort),
+            Opcode::DcpSystemEvent => DcpSystemEvent::decode(request).map(Self::SystemEvent),
+            Opcode::DcpPrepare => DcpPrepare::decode(request).map(Self::Prepare),
+            Opcode::DcpCommit => DcpCommit::decode(request).map(Self::Commit),
+            Opcode::DcpAbort => DcpAbort::decode(request).map(Self::Abort),
             Opcode::DcpSeqnoAdvanced => SeqnoAdvanced::decode(request).map(Self::SeqnoAdvanced),
             Opcode::DcpOsoSnapshot => OsoSnapshot::decode(request).map(Self::OsoSnapshot),
             Opcode::DcpCacheTransfer => CacheTransfer::decode(request).map(Self::CacheTransfer),
@@ -211,26 +211,26 @@ impl<'a> Body<'a> {
 }
 
 /// Returns the shape of a message about one document: key, value, CAS and datatype as stored.
-const fn document(extras: &'static [usize], value: Part) -> Shape {
-    Shape {
+const fn document(extras: &'static [usize], value: PartRule) -> RequestShape {
+    RequestShape {
         extras,
-        key: Part::Required,
+        key: PartRule::Required,
         value,
-        cas: Part::Optional,
+        cas: PartRule::Optional,
         datatype: ALL_DATATYPES,
     }
 }
 
 /// Returns the shape of a message that has only extras.
-const fn extras_only(extras: &'static [usize]) -> Shape {
-    Shape {
+const fn extras_only(extras: &'static [usize]) -> RequestShape {
+    RequestShape {
         extras,
-        ..Shape::EMPTY
+        ..RequestShape::EMPTY
     }
 }
 
 /// Reads the two fields that begin the extras of a message about a document: the seqno and the revision number.
-fn place(extras: &mut Fields<'_>) -> Result<(Seqno, RevSeqno), Status> {
+fn place(extras: &mut FieldReader<'_>) -> Result<(Seqno, RevSeqno), Status> {
     Ok((Seqno(extras.u64()?), RevSeqno(extras.u64()?)))
 }
 

@@ -1,7 +1,7 @@
 //! Replies of DCP that carry more than a status.
 
 use crate::binary::commands::{FailoverEntry, decode_failover_log, push_failover_entry};
-use crate::binary::fields::Fields;
+use crate::binary::fields::FieldReader;
 use crate::binary::{Opcode, ReplyFrame, Response};
 use kedge_types::{Seqno, Status};
 
@@ -29,7 +29,7 @@ impl StreamReply {
                 log => Ok(Self::Accepted(log)),
             },
             Some(Status::Rollback) => {
-                let mut fields = Fields::new(reply.value);
+                let mut fields = FieldReader::new(reply.value);
                 let to = Seqno(fields.u64()?);
                 fields.end(Self::Rollback(to))
             }
@@ -86,7 +86,7 @@ impl AddStreamReply {
     /// # Errors
     /// [`Status::Invalid`] when the extras are not four bytes.
     pub fn decode(reply: &ReplyFrame<'_>) -> Result<Self, Status> {
-        let mut extras = Fields::new(reply.extras);
+        let mut extras = FieldReader::new(reply.extras);
         let stream_opaque = extras.u32()?;
         extras.end(Self { stream_opaque })
     }

@@ -1,8 +1,8 @@
 //! DCP_ADD_STREAM, DCP_STREAM_REQ, DCP_STREAM_END, DCP_SET_VBUCKET_STATE, DCP_SEQNO_ADVANCED, DCP_OSO_SNAPSHOT: the
 //! life of a stream.
 
-use super::{Extras, Head, extras_only};
-use crate::binary::fields::{Fields, Part, Shape};
+use super::{DcpHeader, Extras, extras_only};
+use crate::binary::fields::{FieldReader, PartRule, RequestShape};
 use crate::binary::flags::flag_set;
 use crate::binary::{Opcode, Request};
 use kedge_types::{Datatype, Seqno, Status, VbUuid};
@@ -51,12 +51,12 @@ impl AddStream {
     pub fn decode(request: &Request<'_>) -> Result<Self, Status> {
         extras_only(&[4]).check(request)?;
         Ok(Self {
-            flags: StreamFlags(Fields::new(request.extras).u32()?),
+            flags: StreamFlags(FieldReader::new(request.extras).u32()?),
         })
     }
 
     /// Appends the request.
-    pub fn encode(&self, head: &Head, out: &mut Vec<u8>) {
+    pub fn encode(&self, head: &DcpHeader, out: &mut Vec<u8>) {
         head.writer(Opcode::DcpAddStream)
             .write(&self.flags.0.to_be_bytes(), &[], &[], out);
     }
@@ -64,12 +64,12 @@ impl AddStream {
 
 /// A request for the changes of a vBucket after a seqno.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StreamRequest<'a> {
+pub struct DcpStreamRequest<'a> {
     /// The flags of the stream.
     pub flags: StreamFlags,
     /// The seqno up to which the receiver has everything.
     pub start: Seqno,
-    /// The last seqno of the stream; [`StreamRequest::NO_END`] if it has no end.
+    /// The last seqno of the stream; [`DcpStreamRequest::NO_END`] if it has no end.
     pub end: Seqno,
     /// The branch of history that `start` is on.
     pub vb_uuid: VbUuid,
@@ -81,7 +81,7 @@ pub struct StreamRequest<'a> {
     pub filter: &'a [u8],
 }
 
-impl<'a> StreamRequest<'a> {
+impl<'a> DcpStreamRequest<'a> {
     /// The end seqno of a stream without an end.
     pub const NO_END: Seqno = Seqno(u64::MAX);
 
@@ -90,14 +90,14 @@ impl<'a> StreamRequest<'a> {
     /// # Errors
     /// [`Status::Invalid`] when the extras are not 48 bytes, or there is a key, a CAS or a datatype.
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
-        const SHAPE: Shape = Shape {
+        const SHAPE: RequestShape = RequestShape {
             extras: &[48],
-            value: Part::Optional,
+            value: PartRule::Optional,
             datatype: Datatype::JSON,
-            ..Shape::EMPTY
+            ..RequestShape::EMPTY
         };
         SHAPE.check(request)?;
-        let mut extras = Fields::new(request.extras);
+        let mut extras = FieldReader::new(request.extras);
         let flags = StreamFlags(extras.u32()?);
         // Reserved.
         extras.u32()?;
@@ -113,7 +113,7 @@ impl<'a> StreamRequest<'a> {
     }
 
     /// Appends the request.
-    pub fn encode(&self, head: &Head, out: &mut Vec<u8>) {
+    pub fn encode(&self, head: &DcpHeader, out: &mut Vec<u8>) {
         let extras = Extras::<48>::new()
             .u32(self.flags.0)
             .u32(0)
@@ -184,14 +184,14 @@ impl StreamEnd {
     /// [`Status::Invalid`] when the extras are not four bytes, the reason is undefined, or anything else is there.
     pub fn decode(request: &Request<'_>) -> Result<Self, Status> {
         extras_only(&[4]).check(request)?;
-        let reason = EndReason::from_wire(Fields::new(request.extras).u32()?);
+        let reason = EndReason::from_wire(FieldReader::new(request.extras).u32()?);
         Ok(Self {
             reason: reason.ok_or(Status::Invalid)?,
         })
     }
 
     /// Appends the request.
-    pub fn encode(&self, head: &Head, out: &mut Vec<u8>) {
+    pub fn encode(&self, head: &DcpHeader, out: &mut Vec<u8>) {
         let reason = (self.reason as u32).to_be_bytes();
         head.writer(Opcode::DcpStreamEnd)
             .write(&reason, &[], &[], out);
@@ -212,14 +212,14 @@ impl SetVbucketState {
     /// [`Status::Invalid`] when the extras are not one byte from 1 to 4, or anything else is there.
     pub fn decode(request: &Request<'_>) -> Result<Self, Status> {
         extras_only(&[1]).check(request)?;
-        match Fields::new(request.extras).u8()? {
+        match FieldReader::new(request.extras).u8()? {
             state @ 1..=4 => Ok(Self { state }),
             _ => Err(Status::Invalid),
         }
     }
 
     /// Appends the request.
-    pub fn encode(&self, head: &Head, out: &mut Vec<u8>) {
+    pub fn encode(&self, head: &DcpHeader, out: &mut Vec<u8>) {
         head.writer(Opcode::DcpSetVbucketState)
             .write(&[self.state], &[], &[], out);
     }
@@ -240,12 +240,12 @@ impl SeqnoAdvanced {
     pub fn decode(request: &Request<'_>) -> Result<Self, Status> {
         extras_only(&[8]).check(request)?;
         Ok(Self {
-            seqno: Seqno(Fields::new(request.extras).u64()?),
+            seqno: Seqno(FieldReader::new(request.extras).u64()?),
         })
     }
 
     /// Appends the request.
-    pub fn encode(&self, head: &Head, out: &mut Vec<u8>) {
+    pub fn encode(&self, head: &DcpHeader, out: &mut Vec<u8>) {
         let seqno = self.seqno.get().to_be_bytes();
         head.writer(Opcode::DcpSeqnoAdvanced)
             .write(&seqno, &[], &[], out);
@@ -269,7 +269,7 @@ impl OsoSnapshot {
     /// [`Status::Invalid`] when the extras are not four bytes with 1 or 2, or anything else is there.
     pub fn decode(request: &Request<'_>) -> Result<Self, Status> {
         extras_only(&[4]).check(request)?;
-        match Fields::new(request.extras).u32()? {
+        match FieldReader::new(request.extras).u32()? {
             1 => Ok(Self::Start),
             2 => Ok(Self::End),
             _ => Err(Status::Invalid),
@@ -277,7 +277,7 @@ impl OsoSnapshot {
     }
 
     /// Appends the request.
-    pub fn encode(&self, head: &Head, out: &mut Vec<u8>) {
+    pub fn encode(&self, head: &DcpHeader, out: &mut Vec<u8>) {
         head.writer(Opcode::DcpOsoSnapshot)
             .write(&(*self as u32).to_be_bytes(), &[], &[], out);
     }

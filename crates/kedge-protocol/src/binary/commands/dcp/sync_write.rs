@@ -1,13 +1,13 @@
 //! DCP_PREPARE, DCP_COMMIT, DCP_ABORT and DCP_SEQNO_ACKNOWLEDGED.
 
-use super::{Extras, Head, datatype, document, extras_only, place};
-use crate::binary::fields::{Fields, Part, Shape};
+use super::{DcpHeader, Extras, datatype, document, extras_only, place};
+use crate::binary::fields::{FieldReader, PartRule, RequestShape};
 use crate::binary::{Opcode, Request};
 use kedge_types::{Cas, Datatype, DurabilityLevel, Expiry, RevSeqno, Seqno, Status};
 
 /// The prepare of a SyncWrite, which waits for its durability level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Prepare<'a> {
+pub struct DcpPrepare<'a> {
     /// The seqno of the change.
     pub seqno: Seqno,
     /// The revision number of the document.
@@ -34,15 +34,15 @@ pub struct Prepare<'a> {
     pub value: &'a [u8],
 }
 
-impl<'a> Prepare<'a> {
+impl<'a> DcpPrepare<'a> {
     /// Checks and reads the request.
     ///
     /// # Errors
     /// [`Status::Invalid`] when the extras are not 31 bytes, the deletion byte is neither 0 nor 1, or the key is
     /// missing or too long; [`Status::DurabilityInvalidLevel`] for an undefined level.
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
-        document(&[31], Part::Optional).check_document(request)?;
-        let mut extras = Fields::new(request.extras);
+        document(&[31], PartRule::Optional).check_document(request)?;
+        let mut extras = FieldReader::new(request.extras);
         let (seqno, rev) = place(&mut extras)?;
         Ok(Self {
             seqno,
@@ -66,7 +66,7 @@ impl<'a> Prepare<'a> {
     }
 
     /// Appends the request.
-    pub fn encode(&self, head: &Head, out: &mut Vec<u8>) {
+    pub fn encode(&self, head: &DcpHeader, out: &mut Vec<u8>) {
         let extras = Extras::<31>::of_place(self.seqno, self.rev)
             .u32(self.flags)
             .u32(self.expiry.0)
@@ -81,15 +81,15 @@ impl<'a> Prepare<'a> {
 
 /// Reads a key and two seqnos, the form of COMMIT and ABORT.
 fn completion<'a>(request: &Request<'a>) -> Result<(Seqno, Seqno, &'a [u8]), Status> {
-    const SHAPE: Shape = document(&[16], Part::Forbidden);
+    const SHAPE: RequestShape = document(&[16], PartRule::Forbidden);
     SHAPE.check_document(request)?;
-    let mut extras = Fields::new(request.extras);
+    let mut extras = FieldReader::new(request.extras);
     Ok((Seqno(extras.u64()?), Seqno(extras.u64()?), request.key))
 }
 
 fn encode_completion(
     opcode: Opcode,
-    (head, cas): (&Head, Cas),
+    (head, cas): (&DcpHeader, Cas),
     (prepared, seqno): (Seqno, Seqno),
     key: &[u8],
     out: &mut Vec<u8>,
@@ -101,7 +101,7 @@ fn encode_completion(
 
 /// The commit of the prepare of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Commit<'a> {
+pub struct DcpCommit<'a> {
     /// The seqno of the prepare.
     pub prepared: Seqno,
     /// The seqno of the commit.
@@ -112,7 +112,7 @@ pub struct Commit<'a> {
     pub key: &'a [u8],
 }
 
-impl<'a> Commit<'a> {
+impl<'a> DcpCommit<'a> {
     /// Checks and reads the request.
     ///
     /// # Errors
@@ -128,7 +128,7 @@ impl<'a> Commit<'a> {
     }
 
     /// Appends the request.
-    pub fn encode(&self, head: &Head, out: &mut Vec<u8>) {
+    pub fn encode(&self, head: &DcpHeader, out: &mut Vec<u8>) {
         let seqnos = (self.prepared, self.seqno);
         encode_completion(Opcode::DcpCommit, (head, self.cas), seqnos, self.key, out);
     }
@@ -136,7 +136,7 @@ impl<'a> Commit<'a> {
 
 /// The abort of the prepare of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Abort<'a> {
+pub struct DcpAbort<'a> {
     /// The seqno of the prepare.
     pub prepared: Seqno,
     /// The seqno of the abort.
@@ -145,11 +145,11 @@ pub struct Abort<'a> {
     pub key: &'a [u8],
 }
 
-impl<'a> Abort<'a> {
+impl<'a> DcpAbort<'a> {
     /// Checks and reads the request.
     ///
     /// # Errors
-    /// The same as for [`Commit::decode`].
+    /// The same as for [`DcpCommit::decode`].
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
         let (prepared, seqno, key) = completion(request)?;
         Ok(Self {
@@ -160,7 +160,7 @@ impl<'a> Abort<'a> {
     }
 
     /// Appends the request.
-    pub fn encode(&self, head: &Head, out: &mut Vec<u8>) {
+    pub fn encode(&self, head: &DcpHeader, out: &mut Vec<u8>) {
         let seqnos = (self.prepared, self.seqno);
         encode_completion(Opcode::DcpAbort, (head, Cas(0)), seqnos, self.key, out);
     }
@@ -182,12 +182,12 @@ impl SeqnoAck {
     pub fn decode(request: &Request<'_>) -> Result<Self, Status> {
         extras_only(&[8]).check(request)?;
         Ok(Self {
-            prepared: Seqno(Fields::new(request.extras).u64()?),
+            prepared: Seqno(FieldReader::new(request.extras).u64()?),
         })
     }
 
     /// Appends the request.
-    pub fn encode(&self, head: &Head, out: &mut Vec<u8>) {
+    pub fn encode(&self, head: &DcpHeader, out: &mut Vec<u8>) {
         let prepared = self.prepared.get().to_be_bytes();
         head.writer(Opcode::DcpSeqnoAcknowledged)
             .write(&prepared, &[], &[], out);

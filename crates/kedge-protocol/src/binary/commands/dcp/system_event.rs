@@ -1,14 +1,14 @@
 //! DCP_SYSTEM_EVENT: the creation and removal of collections and scopes.
 
-use super::{Extras, Head};
-use crate::binary::fields::{Fields, Part, Shape};
+use super::{DcpHeader, Extras};
+use crate::binary::fields::{FieldReader, PartRule, RequestShape};
 use crate::binary::{Opcode, Request};
 use kedge_types::{CollectionId, Datatype, Seqno, Status};
 
 /// The kind of the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum SystemEventKind {
+pub enum DcpSystemEventKind {
     /// A collection was created, or emptied by a flush.
     CollectionBegan = 0,
     /// A collection was dropped.
@@ -21,7 +21,7 @@ pub enum SystemEventKind {
     CollectionModified = 5,
 }
 
-impl SystemEventKind {
+impl DcpSystemEventKind {
     const fn from_wire(kind: u32) -> Option<Self> {
         match kind {
             0 => Some(Self::CollectionBegan),
@@ -36,11 +36,11 @@ impl SystemEventKind {
 
 /// A change of the collections, with its seqno in the vBucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SystemEvent<'a> {
+pub struct DcpSystemEvent<'a> {
     /// The seqno.
     pub seqno: Seqno,
     /// The kind.
-    pub kind: SystemEventKind,
+    pub kind: DcpSystemEventKind,
     /// The layout version of the data.
     pub version: u8,
     /// The name of the collection or scope; empty if it was dropped.
@@ -49,24 +49,24 @@ pub struct SystemEvent<'a> {
     pub data: &'a [u8],
 }
 
-impl<'a> SystemEvent<'a> {
+impl<'a> DcpSystemEvent<'a> {
     /// Checks and reads the request.
     ///
     /// # Errors
     /// [`Status::Invalid`] when the extras are not 13 bytes, the kind is undefined, or it has a CAS or datatype.
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
-        const SHAPE: Shape = Shape {
+        const SHAPE: RequestShape = RequestShape {
             extras: &[13],
-            key: Part::Optional,
-            value: Part::Optional,
-            cas: Part::Forbidden,
+            key: PartRule::Optional,
+            value: PartRule::Optional,
+            cas: PartRule::Forbidden,
             datatype: Datatype::RAW,
         };
         SHAPE.check(request)?;
-        let mut extras = Fields::new(request.extras);
+        let mut extras = FieldReader::new(request.extras);
         Ok(Self {
             seqno: Seqno(extras.u64()?),
-            kind: SystemEventKind::from_wire(extras.u32()?).ok_or(Status::Invalid)?,
+            kind: DcpSystemEventKind::from_wire(extras.u32()?).ok_or(Status::Invalid)?,
             version: extras.u8()?,
             name: request.key,
             data: request.value,
@@ -74,7 +74,7 @@ impl<'a> SystemEvent<'a> {
     }
 
     /// Appends the request.
-    pub fn encode(&self, head: &Head, out: &mut Vec<u8>) {
+    pub fn encode(&self, head: &DcpHeader, out: &mut Vec<u8>) {
         let extras = Extras::<13>::new()
             .u64(self.seqno.get())
             .u32(self.kind as u32)
@@ -103,15 +103,15 @@ impl SystemEventPayload {
     /// # Errors
     /// [`Status::NotSupported`] for another version or for an event that versions 0 and 1 do not have,
     /// [`Status::Invalid`] when the length does not fit.
-    pub fn parse(event: &SystemEvent<'_>) -> Result<Self, Status> {
+    pub fn parse(event: &DcpSystemEvent<'_>) -> Result<Self, Status> {
         let is_scope = matches!(
             event.kind,
-            SystemEventKind::ScopeCreated | SystemEventKind::ScopeDropped
+            DcpSystemEventKind::ScopeCreated | DcpSystemEventKind::ScopeDropped
         );
-        if event.version > 1 || event.kind == SystemEventKind::CollectionModified {
+        if event.version > 1 || event.kind == DcpSystemEventKind::CollectionModified {
             return Err(Status::NotSupported);
         }
-        let mut fields = Fields::new(event.data);
+        let mut fields = FieldReader::new(event.data);
         let mut payload = Self {
             manifest_uid: fields.u64()?,
             scope: fields.u32()?,
@@ -121,7 +121,7 @@ impl SystemEventPayload {
         if !is_scope {
             payload.collection = Some(CollectionId(fields.u32()?));
         }
-        if event.version == 1 && event.kind == SystemEventKind::CollectionBegan {
+        if event.version == 1 && event.kind == DcpSystemEventKind::CollectionBegan {
             payload.max_ttl = Some(fields.u32()?);
         }
         fields.end(payload)

@@ -7,7 +7,7 @@ mod multi;
 mod single;
 
 pub use multi::{
-    LookupResult, MutationResult, Specs, SubdocMulti, decode_lookup_results,
+    LookupResult, MutationResult, SubdocMulti, SubdocSpecs, decode_lookup_results,
     decode_mutation_results, push_lookup_result, push_mutation_failure, push_mutation_result,
 };
 pub use single::SubdocSingle;
@@ -288,7 +288,7 @@ impl SubdocOp {
 
 /// One operation with its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spec<'a> {
+pub struct SubdocSpec<'a> {
     /// The operation.
     pub op: SubdocOp,
     /// Flags of the path.
@@ -299,7 +299,7 @@ pub struct Spec<'a> {
     pub value: &'a [u8],
 }
 
-impl Spec<'_> {
+impl SubdocSpec<'_> {
     /// Returns whether the spec is about an extended attribute. The connection must have negotiated Xattr then.
     #[must_use]
     pub const fn is_xattr(&self) -> bool {

@@ -1,35 +1,35 @@
 //! SUBDOC_MULTI_LOOKUP and SUBDOC_MULTI_MUTATION: lists of specs, and lists of results.
 
-use super::{DocFlags, PathFlags, SUBDOC_SPECS_MAX, Spec, SubdocOp, check_doc_flags};
-use crate::binary::fields::{Fields, Part, Shape};
+use super::{DocFlags, PathFlags, SUBDOC_SPECS_MAX, SubdocOp, SubdocSpec, check_doc_flags};
+use crate::binary::fields::{FieldReader, PartRule, RequestShape};
 use crate::binary::{Opcode, Request, RequestWriter};
 use kedge_types::{Cas, Datatype, Status};
 
-const LOOKUP: Shape = Shape {
+const LOOKUP: RequestShape = RequestShape {
     extras: &[0, 1],
-    key: Part::Required,
-    value: Part::Optional,
-    cas: Part::Optional,
+    key: PartRule::Required,
+    value: PartRule::Optional,
+    cas: PartRule::Optional,
     datatype: Datatype::JSON,
 };
 /// The extras: none, document flags, an expiry, or both; user flags (4) may follow an expiry.
-const MUTATION: Shape = Shape {
+const MUTATION: RequestShape = RequestShape {
     extras: &[0, 1, 4, 5, 8, 9],
     ..LOOKUP
 };
 
 /// Specs that were checked, in the order of the request. A copy is cheap, so that they can be iterated more than once.
 #[derive(Clone, Copy, Debug)]
-pub struct Specs<'a> {
-    fields: Fields<'a>,
+pub struct SubdocSpecs<'a> {
+    fields: FieldReader<'a>,
     mutation: bool,
     left: usize,
 }
 
-impl<'a> Iterator for Specs<'a> {
-    type Item = Spec<'a>;
+impl<'a> Iterator for SubdocSpecs<'a> {
+    type Item = SubdocSpec<'a>;
 
-    fn next(&mut self) -> Option<Spec<'a>> {
+    fn next(&mut self) -> Option<SubdocSpec<'a>> {
         let spec = next_spec(&mut self.fields, self.mutation).ok()?;
         self.left = self.left.saturating_sub(1);
         Some(spec)
@@ -40,9 +40,9 @@ impl<'a> Iterator for Specs<'a> {
     }
 }
 
-impl ExactSizeIterator for Specs<'_> {}
+impl ExactSizeIterator for SubdocSpecs<'_> {}
 
-fn next_spec<'a>(fields: &mut Fields<'a>, mutation: bool) -> Result<Spec<'a>, Status> {
+fn next_spec<'a>(fields: &mut FieldReader<'a>, mutation: bool) -> Result<SubdocSpec<'a>, Status> {
     let number = fields.u8()?;
     let flags = fields.u8()?;
     let path_len = usize::from(fields.u16()?);
@@ -53,7 +53,7 @@ fn next_spec<'a>(fields: &mut Fields<'a>, mutation: bool) -> Result<Spec<'a>, St
     if op.is_mutation() != mutation {
         return Err(Status::SubdocInvalidCombo);
     }
-    Ok(Spec {
+    Ok(SubdocSpec {
         op,
         flags: PathFlags::from_bits(flags).ok_or(Status::Invalid)?,
         path,
@@ -65,7 +65,7 @@ fn next_spec<'a>(fields: &mut Fields<'a>, mutation: bool) -> Result<Spec<'a>, St
 #[derive(Clone, Copy, Debug)]
 pub struct SubdocMulti<'a> {
     /// The operations, at least one and at most [`SUBDOC_SPECS_MAX`]; those on extended attributes come first.
-    pub specs: Specs<'a>,
+    pub specs: SubdocSpecs<'a>,
     /// Flags of the document.
     pub doc_flags: DocFlags,
     /// The new expiry as the client gave it; `None` if it gave none. Only for mutations.
@@ -90,7 +90,7 @@ impl<'a> SubdocMulti<'a> {
         let mutation = request.opcode == Opcode::SubdocMultiMutation.wire();
         let shape = if mutation { MUTATION } else { LOOKUP };
         shape.check_document(request)?;
-        let mut extras = Fields::new(request.extras);
+        let mut extras = FieldReader::new(request.extras);
         let expiry = if request.extras.len() >= 4 {
             Some(extras.u32()?)
         } else {
@@ -119,7 +119,7 @@ impl<'a> SubdocMulti<'a> {
     ///
     /// # Panics
     /// When a path is longer than 65,535 bytes, or a value is longer than 32 bits can express.
-    pub fn encode(&self, specs: &[Spec<'_>], writer: &RequestWriter<'_>, out: &mut Vec<u8>) {
+    pub fn encode(&self, specs: &[SubdocSpec<'_>], writer: &RequestWriter<'_>, out: &mut Vec<u8>) {
         let mut extras = Vec::with_capacity(9);
         if let Some(expiry) = self.expiry.or(self.user_flags.map(|_| 0)) {
             extras.extend_from_slice(&expiry.to_be_bytes());
@@ -153,8 +153,8 @@ impl<'a> SubdocMulti<'a> {
     #[must_use]
     pub const fn of_key(key: &'a [u8]) -> Self {
         Self {
-            specs: Specs {
-                fields: Fields::new(&[]),
+            specs: SubdocSpecs {
+                fields: FieldReader::new(&[]),
                 mutation: false,
                 left: 0,
             },
@@ -167,8 +167,12 @@ impl<'a> SubdocMulti<'a> {
     }
 }
 
-fn check_specs(value: &[u8], mutation: bool, doc_flags: DocFlags) -> Result<Specs<'_>, Status> {
-    let mut fields = Fields::new(value);
+fn check_specs(
+    value: &[u8],
+    mutation: bool,
+    doc_flags: DocFlags,
+) -> Result<SubdocSpecs<'_>, Status> {
+    let mut fields = FieldReader::new(value);
     let mut count = 0;
     let mut seen_body = false;
     let mut deleted = false;
@@ -191,8 +195,8 @@ fn check_specs(value: &[u8], mutation: bool, doc_flags: DocFlags) -> Result<Spec
     if count == 0 {
         return Err(Status::SubdocInvalidCombo);
     }
-    Ok(Specs {
-        fields: Fields::new(value),
+    Ok(SubdocSpecs {
+        fields: FieldReader::new(value),
         mutation,
         left: count,
     })
@@ -223,7 +227,7 @@ pub fn push_lookup_result(status: Status, value: &[u8], out: &mut Vec<u8>) {
 /// # Errors
 /// [`Status::Invalid`] when it ends in the middle of a result.
 pub fn decode_lookup_results(value: &[u8]) -> Result<Vec<LookupResult<'_>>, Status> {
-    let mut fields = Fields::new(value);
+    let mut fields = FieldReader::new(value);
     let mut results = Vec::new();
     while !fields.is_empty() {
         let status_code = fields.u16()?;
@@ -269,7 +273,7 @@ pub fn push_mutation_failure(index: u8, status: Status, out: &mut Vec<u8>) {
 /// # Errors
 /// [`Status::Invalid`] when it ends in the middle of a result.
 pub fn decode_mutation_results(value: &[u8]) -> Result<Vec<MutationResult<'_>>, Status> {
-    let mut fields = Fields::new(value);
+    let mut fields = FieldReader::new(value);
     let mut results = Vec::new();
     while !fields.is_empty() {
         let index = fields.u8()?;

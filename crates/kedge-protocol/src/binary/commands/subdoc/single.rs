@@ -1,16 +1,16 @@
 //! Single-path commands, 0xc5 to 0xcf and 0xd2.
 
-use super::{DocFlags, PathFlags, Spec, SubdocOp, check_doc_flags};
-use crate::binary::fields::{Fields, Part, Shape};
+use super::{DocFlags, PathFlags, SubdocOp, SubdocSpec, check_doc_flags};
+use crate::binary::fields::{FieldReader, PartRule, RequestShape};
 use crate::binary::{Request, RequestWriter};
 use kedge_types::{Cas, Datatype, Status};
 
 /// The extras: path length and flags, then an expiry (4), document flags (1), or both.
-const SHAPE: Shape = Shape {
+const SHAPE: RequestShape = RequestShape {
     extras: &[3, 4, 7, 8],
-    key: Part::Required,
-    value: Part::Optional,
-    cas: Part::Optional,
+    key: PartRule::Required,
+    value: PartRule::Optional,
+    cas: PartRule::Optional,
     datatype: Datatype::JSON,
 };
 
@@ -18,7 +18,7 @@ const SHAPE: Shape = Shape {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubdocSingle<'a> {
     /// The operation; [`SubdocOp::wire`] is the opcode of the request.
-    pub spec: Spec<'a>,
+    pub spec: SubdocSpec<'a>,
     /// Flags of the document.
     pub doc_flags: DocFlags,
     /// The new expiry as the client gave it; `None` if it gave none.
@@ -42,7 +42,7 @@ impl<'a> SubdocSingle<'a> {
             Some(op) if !op.is_whole_doc() => op,
             _ => return Err(Status::Invalid),
         };
-        let mut extras = Fields::new(request.extras);
+        let mut extras = FieldReader::new(request.extras);
         let path_len = usize::from(extras.u16()?);
         let flags = PathFlags::from_bits(extras.u8()?).ok_or(Status::Invalid)?;
         let expiry = if request.extras.len() >= 7 {
@@ -55,8 +55,8 @@ impl<'a> SubdocSingle<'a> {
         if expiry.is_some() && !op.is_mutation() {
             return Err(Status::Invalid);
         }
-        let mut value = Fields::new(request.value);
-        let spec = Spec {
+        let mut value = FieldReader::new(request.value);
+        let spec = SubdocSpec {
             op,
             flags,
             path: value.take(path_len)?,
