@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use kedge_disk::{Asked, DiskError, Observed, Observer, Operation, PosixDisk};
+use kedge_disk::{DiskCall, DiskError, ObservedDisk, DiskObserver, Operation, PosixDisk};
 
 /// Reads and writes of at most this many bytes are small.
 const SMALL_BYTES_MAX: usize = 4096;
@@ -71,10 +71,10 @@ impl Counters {
     }
 }
 
-impl Observer for Counters {
+impl DiskObserver for Counters {
     fn around<R>(
         &self,
-        asked: &Asked<'_>,
+        asked: &DiskCall<'_>,
         run: impl FnOnce() -> Result<R, DiskError>,
     ) -> Result<R, DiskError> {
         match asked.operation {
@@ -96,10 +96,10 @@ impl Observer for Counters {
 }
 
 /// The system's files, counted.
-pub type CountedDisk = Observed<Counters>;
+pub type CountedDisk = ObservedDisk<Counters>;
 
 /// One of which nothing was asked yet.
 #[must_use]
 pub fn counted_disk() -> CountedDisk {
-    Observed::new(Arc::new(PosixDisk), Arc::default())
+    ObservedDisk::new(Arc::new(PosixDisk), Arc::default())
 }

@@ -1,10 +1,10 @@
-//! The one error of this crate: which operation, where, and what the system said.
+//! The error type of this crate: the failed operation, its path and offset, and the error of the operating system.
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What was being done when a [`DiskError`] arose.
+/// The operation that failed with a [`DiskError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Operation {
@@ -61,22 +61,22 @@ impl fmt::Display for Operation {
 
 /// An operation on the disk that failed.
 #[derive(Debug, thiserror::Error)]
-#[error("{op} {}{}: {source}", path.display(), At(*offset))]
+#[error("{op} {}{}: {source}", path.display(), ErrorOffset(*offset))]
 #[non_exhaustive]
 pub struct DiskError {
-    /// What was being done.
+    /// The operation.
     pub op: Operation,
-    /// The file or directory it was done to.
+    /// The file or directory of the operation.
     pub path: PathBuf,
-    /// The position in the file, in bytes, for reads and writes.
+    /// The offset in the file, in bytes, of reads and writes.
     pub offset: Option<u64>,
-    /// What the system said.
+    /// The error of the operating system.
     #[source]
     pub source: io::Error,
 }
 
 impl DiskError {
-    /// An error of an operation that has no position in a file.
+    /// Creates an error of an operation without an offset.
     pub fn new(op: Operation, path: &Path, source: io::Error) -> Self {
         DiskError {
             op,
@@ -86,7 +86,7 @@ impl DiskError {
         }
     }
 
-    /// An error of a read or write at `offset`.
+    /// Creates an error of a read or write at `offset`.
     pub fn at(op: Operation, path: &Path, offset: u64, source: io::Error) -> Self {
         DiskError {
             op,
@@ -96,8 +96,8 @@ impl DiskError {
         }
     }
 
-    /// Whether the disk, or the quota of its owner, is full: the same may work later. Never true
-    /// of a sync: what a sync could not write is in an unknown state.
+    /// Returns `true` if the disk, or the quota of the files' owner, is full, so that the same operation may succeed
+    /// later. It is always `false` for a sync, because the state of the data that it did not write is unknown.
     pub fn is_no_space(&self) -> bool {
         !self.is_sync_failure()
             && matches!(
@@ -106,33 +106,34 @@ impl DiskError {
             )
     }
 
-    /// Whether a sync of a file or directory failed: what it covered may be lost, also when a
-    /// later sync succeeds.
+    /// Returns `true` if a sync of a file or directory failed. The data that it covered may be lost, even if a later
+    /// sync succeeds.
     pub fn is_sync_failure(&self) -> bool {
         matches!(self.op, Operation::Sync | Operation::SyncDir)
     }
 
-    /// Returns whether the system refused a file, a name or a length: nothing has changed, and the same may work later. False of
-    /// syncs, of writes, of which a part may be done, and of reads, which say that the medium fails.
+    /// Returns `true` if the system refused an operation on a file, a name or a length. Nothing has changed, and the
+    /// same operation may succeed later. It is `false` for syncs, for writes, which may be partly done, and for reads,
+    /// whose errors mean that the medium fails.
     pub fn is_refusal(&self) -> bool {
         !matches!(self.op, Operation::Read | Operation::Write) && !self.is_sync_failure()
     }
 
-    /// Whether somebody else has the data directory. See [`crate::Disk::lock_dir`].
+    /// Returns `true` if another process has locked the data directory, see [`crate::Disk::lock_dir`].
     pub fn is_locked(&self) -> bool {
         self.op == Operation::Lock && self.source.kind() == io::ErrorKind::ResourceBusy
     }
 
-    /// Whether the file or directory does not exist.
+    /// Returns `true` if the file or directory does not exist.
     pub fn is_not_found(&self) -> bool {
         self.source.kind() == io::ErrorKind::NotFound
     }
 }
 
-/// Prints the position of an error that has one.
-struct At(Option<u64>);
+/// Formats the offset of an error that has one.
+struct ErrorOffset(Option<u64>);
 
-impl fmt::Display for At {
+impl fmt::Display for ErrorOffset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(offset) => write!(f, " at byte {offset}"),
@@ -141,7 +142,7 @@ impl fmt::Display for At {
     }
 }
 
-/// The error of a directory that is in use.
+/// Creates the error of a directory that is in use.
 pub(crate) fn locked(path: &Path) -> DiskError {
     let text = "another process has this data directory open";
     DiskError::new(

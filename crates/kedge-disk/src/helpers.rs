@@ -1,4 +1,4 @@
-//! What is made of several operations of a [`Disk`].
+//! Compositions of several operations of a [`Disk`].
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -8,7 +8,7 @@ use crate::{Disk, DiskError};
 /// Reads a whole file.
 ///
 /// # Errors
-/// What [`Disk::open`] and [`crate::File::read_at`] give.
+/// The errors of [`Disk::open`] and [`crate::File::read_at`].
 pub fn read_file(disk: &dyn Disk, path: &Path) -> Result<Vec<u8>, DiskError> {
     let file = disk.open(path)?;
     let len = file.len()?;
@@ -17,24 +17,24 @@ pub fn read_file(disk: &dyn Disk, path: &Path) -> Result<Vec<u8>, DiskError> {
     Ok(bytes)
 }
 
-/// Replaces a file's contents in one step that is durable when it returns: after a crash the file
-/// has the old contents or the new, never a mixture. Uses the name with `.tmp` appended.
+/// Replaces the contents of a file atomically and durably: after a crash the file has the old contents or the new,
+/// never a mixture. It first writes a file whose name has `.tmp` appended.
 ///
 /// # Errors
-/// What the operations of the [`Disk`] give; the old file is still there then, unless the last
-/// step, the sync of the directory, failed: either may be there.
+/// The errors of the [`Disk`]'s operations. The old file is unchanged then, unless the last step, the sync of the
+/// directory, failed: the file may then be the old or the new one.
 pub fn replace_file(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<(), DiskError> {
     let mut temporary = OsString::from(path);
     temporary.push(".tmp");
     let temporary = Path::new(&temporary);
     let renamed = disk.create(temporary).and_then(|file| {
         file.write_at(bytes, 0)?;
-        // Sync before the rename: the name may only ever point at contents that are durable.
+        // Sync before the rename: the name may only point at durable contents.
         file.sync_all()?;
         disk.rename(temporary, path)
     });
     if let Err(error) = renamed {
-        // On a full disk others need the space. What stays is overwritten by the next attempt.
+        // On a full disk others need the space. If the removal fails, the next attempt overwrites the file.
         let _ = disk.remove(temporary);
         return Err(error);
     }

@@ -1,21 +1,21 @@
-//! Files as the rest of Kedge sees them: the [`Disk`] and [`File`] traits, the real one
-//! ([`PosixDisk`]), one in memory that crashes, tears and fails on command ([`SimDisk`]), and one that lets somebody
-//! see what is asked of another ([`Observed`]).
+//! The disk interface of Kedge: the [`Disk`] and [`File`] traits, the implementation on the operating system
+//! ([`PosixDisk`]), one in memory that simulates crashes, torn writes and errors ([`SimDisk`]), and a wrapper that
+//! reports the calls made to another disk ([`ObservedDisk`]).
 //!
-//! The traits promise no more than POSIX does, and say where less may be assumed:
-//! * what was written is durable once [`File::sync_data`] or [`File::sync_all`] returned, in any
-//!   order and sector by sector before that;
-//! * a created, renamed or removed name is durable once [`Disk::sync_dir`] of its directory
-//!   returned, in any order before that;
-//! * after a failed sync nothing is known about the bytes it was asked to make durable: the
-//!   kernel may have dropped them and call the next sync a success. A failed sync is therefore
-//!   never repeated; what it covered is written again or the process ends.
+//! The traits promise no more than POSIX does, and document where callers may assume less:
+//! * written data is durable once [`File::sync_data`] or [`File::sync_all`] has returned; before that, sectors become
+//!   durable independently and in any order;
+//! * the creation, renaming or removal of a name is durable once [`Disk::sync_dir`] of its directory has returned;
+//!   before that, such changes become durable in any order;
+//! * after a failed sync, the state of the data that it covered is unknown: the kernel may have dropped the data and
+//!   report success for the next sync. A failed sync is therefore never repeated. Either the data is written again, or
+//!   the process ends.
 //!
-//! It knows no file format.
+//! The crate knows no file format.
 //!
 //! # Example
 //!
-//! A simulated disk loses power. What was synced survives; a name survives when its directory was synced.
+//! A simulated disk loses power. Synced data survives, and a name survives if its directory was synced.
 //!
 //! ```
 //! use std::path::Path;
@@ -53,172 +53,171 @@ use std::path::Path;
 
 pub use error::{DiskError, Operation};
 pub use helpers::{read_file, replace_file};
-pub use observed::{Asked, Observed, Observer};
+pub use observed::{DiskCall, DiskObserver, ObservedDisk};
 pub use posix::PosixDisk;
 pub use ring::{ReadRing, RingFile};
 pub use sim::{Fault, Rng, SimDisk, seed, seeds};
 
-/// A file system, or the part of one that Kedge uses. Shared as `Arc<dyn Disk>`.
+/// A file system, or the part of one that Kedge uses. It is shared as `Arc<dyn Disk>`.
 pub trait Disk: fmt::Debug + Send + Sync {
-    /// Opens an existing file to read and write it.
+    /// Opens an existing file for reading and writing.
     ///
     /// # Errors
-    /// `NotFound` as the source's kind if there is none, or what the system says.
+    /// `NotFound` as the kind of the source if the file does not exist, or another error of the system.
     fn open(&self, path: &Path) -> Result<Box<dyn File>, DiskError>;
 
-    /// Creates a file, or empties the one that is there, and opens it to read and write. The name
-    /// is durable after [`Disk::sync_dir`].
+    /// Creates a file, or truncates an existing one, and opens it for reading and writing. The name is durable after
+    /// [`Disk::sync_dir`].
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     fn create(&self, path: &Path) -> Result<Box<dyn File>, DiskError>;
 
-    /// Removes a file. Handles that are open keep working. Durable after [`Disk::sync_dir`].
+    /// Removes a file. Open handles remain valid. The removal is durable after [`Disk::sync_dir`].
     ///
     /// # Errors
-    /// `NotFound` if there is none, or what the system says.
+    /// `NotFound` if the file does not exist, or another error of the system.
     fn remove(&self, path: &Path) -> Result<(), DiskError>;
 
-    /// Gives a file another name in one step, replacing the file that has it. Durable after
+    /// Renames a file atomically, replacing an existing file of that name. The change is durable after
     /// [`Disk::sync_dir`] of both directories.
     ///
     /// # Errors
-    /// `NotFound` if `from` does not exist, or what the system says.
+    /// `NotFound` if `from` does not exist, or another error of the system.
     fn rename(&self, from: &Path, to: &Path) -> Result<(), DiskError>;
 
-    /// The names in a directory, sorted. Names that are not UTF-8 are left out: Kedge makes none.
+    /// Lists the names in a directory, sorted. Names that are not UTF-8 are omitted, because Kedge creates none.
     ///
     /// # Errors
-    /// `NotFound` if there is no such directory, or what the system says.
+    /// `NotFound` if the directory does not exist, or another error of the system.
     fn list(&self, dir: &Path) -> Result<Vec<String>, DiskError>;
 
-    /// Creates a directory and the ones above it that are missing. Unlike the other changes of
-    /// names this one is durable when it returns.
+    /// Creates a directory and its missing ancestors. Unlike other changes of names, this one is durable on return.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     fn create_dir_all(&self, dir: &Path) -> Result<(), DiskError>;
 
-    /// Removes a directory and everything in it. Not atomic: a crash may leave a part of it.
-    /// Durable after [`Disk::sync_dir`] of the directory above. A missing one is no error.
+    /// Removes a directory and everything in it. The removal is not atomic: a crash may leave a part of it. It is
+    /// durable after [`Disk::sync_dir`] of the parent directory. A missing directory is no error.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     fn remove_dir_all(&self, dir: &Path) -> Result<(), DiskError>;
 
-    /// Makes every create, rename and remove in a directory durable.
+    /// Makes all creations, renames and removals in a directory durable.
     ///
     /// # Errors
-    /// What the system says; see [`DiskError::is_sync_failure`].
+    /// The error of the system, see [`DiskError::is_sync_failure`].
     fn sync_dir(&self, dir: &Path) -> Result<(), DiskError>;
 
-    /// Whether a file or directory of that name exists.
+    /// Returns `true` if a file or directory of that name exists.
     ///
     /// # Errors
-    /// What the system says, when it cannot tell.
+    /// The error of the system if it cannot determine that.
     fn exists(&self, path: &Path) -> Result<bool, DiskError>;
 
-    /// The length of a file in bytes.
+    /// Returns the length of a file in bytes.
     ///
     /// # Errors
-    /// `NotFound` if there is none, or what the system says.
+    /// `NotFound` if the file does not exist, or another error of the system.
     fn len(&self, path: &Path) -> Result<u64, DiskError>;
 
-    /// Takes the data directory for this process until the result is dropped or the process ends,
-    /// however it ends. The lock is a file `LOCK` in the directory.
+    /// Locks the data directory for this process until the result is dropped or the process ends, however it ends. The
+    /// lock is a file `LOCK` in the directory.
     ///
     /// # Errors
-    /// [`DiskError::is_locked`] if another process (or this one) has it already.
+    /// [`DiskError::is_locked`] if another process, or this one, has locked it already.
     fn lock_dir(&self, dir: &Path) -> Result<DirLock, DiskError>;
 
-    /// Bytes that an unprivileged process may still write on the file system of `dir`.
+    /// Returns the number of bytes that an unprivileged process may still write on the file system of `dir`.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     fn free_bytes(&self, dir: &Path) -> Result<u64, DiskError>;
 }
 
-/// An open file. Positions and lengths are in bytes. All methods may be called from several
-/// threads; overlapping writes are the caller's to order.
+/// An open file. Offsets and lengths are in bytes. All methods may be called from several threads; callers order
+/// overlapping writes themselves.
 pub trait File: fmt::Debug + Send + Sync {
-    /// Fills `buf` from `offset` on.
+    /// Reads `buf.len()` bytes at `offset`.
     ///
     /// # Errors
-    /// `UnexpectedEof` if the file ends before that, or what the system says.
+    /// `UnexpectedEof` if the file is too short, or another error of the system.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<(), DiskError>;
 
-    /// Writes all of `buf` at `offset`, extending the file where needed. On an error any part of
-    /// it may have been written.
+    /// Writes all of `buf` at `offset`, extending the file if necessary. After an error, any part may have been
+    /// written.
     ///
     /// # Errors
-    /// [`DiskError::is_no_space`] on a full disk, or what the system says.
+    /// [`DiskError::is_no_space`] on a full disk, or another error of the system.
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), DiskError>;
 
-    /// Makes the contents durable, and the length as far as it is needed to read them.
+    /// Makes the contents durable, and the length as far as reads need it.
     ///
     /// # Errors
-    /// What the system says: nothing is known about the unsynced bytes then.
+    /// The error of the system. The state of unsynced bytes is unknown then.
     fn sync_data(&self) -> Result<(), DiskError>;
 
-    /// Makes contents and all metadata durable.
+    /// Makes the contents and all metadata durable.
     ///
     /// # Errors
-    /// As [`File::sync_data`].
+    /// The errors of [`File::sync_data`].
     fn sync_all(&self) -> Result<(), DiskError>;
 
-    /// Tells the system that these bytes will not be read soon, so that memory which caches them may serve others. A
-    /// hint: it changes nothing that can be seen, and may do nothing. Bytes that are not synced stay cached.
+    /// Advises the system that these bytes will not be read soon, so that it may drop them from the page cache. It is a
+    /// hint without visible effect, which the system may ignore. Unsynced bytes stay cached.
     fn forget(&self, offset: u64, len: u64) {
         let _ = (offset, len);
     }
 
-    /// Lets the system begin to make these bytes durable, so that a later sync has less to do, without waiting for it. A hint
-    /// as [`File::forget`].
+    /// Advises the system to start writing these bytes back, so that a later sync has less to do. The call does not
+    /// wait. It is a hint like [`File::forget`].
     fn begin_sync(&self, offset: u64, len: u64) {
         let _ = (offset, len);
     }
 
-    /// The file for reads through a [`ReadRing`]; `None` where there are no such reads.
+    /// Returns the file for reads through a [`ReadRing`], or `None` where such reads are not available.
     fn for_ring(&self) -> Option<RingFile> {
         None
     }
 
-    /// Cuts the file, or extends it with zeros that may take no space.
+    /// Truncates the file, or extends it with zeros that may occupy no space.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     fn set_len(&self, len: u64) -> Result<(), DiskError>;
 
-    /// Extends the file to `len` with zeros that have space reserved, without writing them; no
-    /// effect on a file that is as long. Where the file system cannot, it is [`File::set_len`].
+    /// Preallocates: extends the file to `len` with zeros whose space is reserved, without writing them. A file that is
+    /// as long already is unchanged. Falls back to [`File::set_len`] on file systems without preallocation.
     ///
     /// # Errors
-    /// [`DiskError::is_no_space`] on a full disk, or what the system says.
+    /// [`DiskError::is_no_space`] on a full disk, or another error of the system.
     fn allocate(&self, len: u64) -> Result<(), DiskError>;
 
-    /// The length in bytes.
+    /// Returns the length in bytes.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     fn len(&self) -> Result<u64, DiskError>;
 
-    /// Whether the file has no bytes.
+    /// Returns `true` if the file is empty.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     fn is_empty(&self) -> Result<bool, DiskError> {
         Ok(self.len()? == 0)
     }
 }
 
-/// The right to use a data directory; given back when dropped. See [`Disk::lock_dir`].
+/// The lock of a data directory, released when dropped, see [`Disk::lock_dir`].
 #[must_use = "the lock is given back when this is dropped"]
 pub struct DirLock {
     _held: Box<dyn Any + Send + Sync>,
 }
 
 impl DirLock {
-    /// Wraps what an implementation of [`Disk`] has to keep alive while the lock is held.
+    /// Wraps the value that keeps the lock of a [`Disk`] implementation alive.
     pub fn new(held: impl Any + Send + Sync) -> Self {
         DirLock {
             _held: Box::new(held),

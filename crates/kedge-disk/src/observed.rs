@@ -1,52 +1,53 @@
-//! A disk that lets somebody see, and hold up, what is asked of the one below it.
+//! A disk that reports calls to an observer, which may delay or reject them, and forwards them to another disk.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::{DirLock, Disk, DiskError, File, Operation, RingFile};
 
-/// What is asked of a disk or of one of its files.
+/// A call to a disk or to one of its files.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
-pub struct Asked<'a> {
-    /// What is to be done. The length of an open file, too, is [`Operation::Stat`].
+pub struct DiskCall<'a> {
+    /// The operation. The length of an open file is [`Operation::Stat`], too.
     pub operation: Operation,
-    /// The file or directory; of a rename the old name. An open file is not asked by its name.
+    /// The file or directory; the old name in a rename. `None` for calls to an open file.
     pub path: Option<&'a Path>,
-    /// Bytes to be read or written; 0 for all else.
+    /// The number of bytes to read or write; 0 for other operations.
     pub bytes: usize,
 }
 
-/// Who sees what is asked of an [`Observed`] disk.
-pub trait Observer: std::fmt::Debug + Send + Sync + 'static {
-    /// Around each operation but [`File::forget`] and [`File::begin_sync`], which cannot fail. Nothing is done unless this calls `run`.
+/// An observer of the calls to an [`ObservedDisk`] disk.
+pub trait DiskObserver: std::fmt::Debug + Send + Sync + 'static {
+    /// Wraps each operation except [`File::forget`] and [`File::begin_sync`], which cannot fail. The operation runs
+    /// only if the observer calls `run`.
     ///
     /// # Errors
-    /// What `run` gives.
+    /// The error of `run`, or another one that the observer chooses.
     fn around<R>(
         &self,
-        asked: &Asked<'_>,
+        asked: &DiskCall<'_>,
         run: impl FnOnce() -> Result<R, DiskError>,
     ) -> Result<R, DiskError>;
 
-    /// Before a file is closed.
+    /// Called before a file is closed.
     fn on_close(&self) {}
 }
 
-/// Passes everything on to another disk, in sight of an observer.
+/// Forwards all calls to another disk and reports them to an observer.
 #[derive(Debug)]
-pub struct Observed<O> {
+pub struct ObservedDisk<O> {
     disk: Arc<dyn Disk>,
     observer: Arc<O>,
 }
 
-impl<O: Observer> Observed<O> {
-    /// `disk`, observed.
+impl<O: DiskObserver> ObservedDisk<O> {
+    /// Wraps `disk`.
     pub fn new(disk: Arc<dyn Disk>, observer: Arc<O>) -> Self {
         Self { disk, observer }
     }
 
-    /// Who sees what is asked.
+    /// Returns the observer.
     #[must_use]
     pub fn observer(&self) -> &O {
         &self.observer
@@ -58,7 +59,7 @@ impl<O: Observer> Observed<O> {
         path: &Path,
         run: impl FnOnce() -> Result<R, DiskError>,
     ) -> Result<R, DiskError> {
-        let asked = Asked {
+        let asked = DiskCall {
             operation,
             path: Some(path),
             bytes: 0,
@@ -74,7 +75,7 @@ impl<O: Observer> Observed<O> {
     }
 }
 
-impl<O: Observer> Disk for Observed<O> {
+impl<O: DiskObserver> Disk for ObservedDisk<O> {
     fn open(&self, path: &Path) -> Result<Box<dyn File>, DiskError> {
         let file = self.ask(Operation::Open, path, || self.disk.open(path))?;
         Ok(self.file(file))
@@ -127,19 +128,19 @@ impl<O: Observer> Disk for Observed<O> {
 }
 
 #[derive(Debug)]
-struct ObservedFile<O: Observer> {
+struct ObservedFile<O: DiskObserver> {
     file: Box<dyn File>,
     observer: Arc<O>,
 }
 
-impl<O: Observer> ObservedFile<O> {
+impl<O: DiskObserver> ObservedFile<O> {
     fn ask<R>(
         &self,
         operation: Operation,
         bytes: usize,
         run: impl FnOnce() -> Result<R, DiskError>,
     ) -> Result<R, DiskError> {
-        let asked = Asked {
+        let asked = DiskCall {
             operation,
             path: None,
             bytes,
@@ -148,7 +149,7 @@ impl<O: Observer> ObservedFile<O> {
     }
 }
 
-impl<O: Observer> File for ObservedFile<O> {
+impl<O: DiskObserver> File for ObservedFile<O> {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<(), DiskError> {
         let bytes = buf.len();
         self.ask(Operation::Read, bytes, || self.file.read_at(buf, offset))
@@ -192,7 +193,7 @@ impl<O: Observer> File for ObservedFile<O> {
     }
 }
 
-impl<O: Observer> Drop for ObservedFile<O> {
+impl<O: DiskObserver> Drop for ObservedFile<O> {
     fn drop(&mut self) {
         self.observer.on_close();
     }

@@ -11,7 +11,7 @@ use rustix::fs::FallocateFlags;
 use crate::error::locked;
 use crate::{DirLock, Disk, DiskError, File, Operation, RingFile};
 
-/// The operating system's files: pread, pwrite, fdatasync.
+/// The file system of the operating system, through pread, pwrite and fdatasync.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PosixDisk;
 
@@ -36,7 +36,7 @@ fn error(op: Operation, path: &Path) -> impl FnOnce(io::Error) -> DiskError {
     move |source| DiskError::new(op, path, source)
 }
 
-/// The directory of a path, also of one that is a bare name.
+/// Returns the directory of a path, which may be a bare name.
 fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -44,9 +44,9 @@ fn parent(path: &Path) -> &Path {
     }
 }
 
-/// Asks the system not to note when a file was last read, which costs a part of each read and, after each change of the
-/// file, a write. Only who owns the file may ask; for others nothing changes.
-fn note_no_reads(file: &fs::File) {
+/// Disables updates of the file's access time, which cost a part of each read and, after each change of the file, a
+/// write. Only the owner of the file may disable them; for others the call has no effect.
+fn disable_access_time_updates(file: &fs::File) {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let _ = rustix::fs::fcntl_setfl(file, rustix::fs::OFlags::NOATIME);
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -60,7 +60,7 @@ impl Disk for PosixDisk {
             .write(true)
             .open(path)
             .map_err(error(Operation::Open, path))?;
-        note_no_reads(&file);
+        disable_access_time_updates(&file);
         Ok(Box::new(PosixFile {
             file: Arc::new(file),
             path: path.to_owned(),
@@ -75,7 +75,7 @@ impl Disk for PosixDisk {
             .truncate(true)
             .open(path)
             .map_err(error(Operation::Create, path))?;
-        note_no_reads(&file);
+        disable_access_time_updates(&file);
         Ok(Box::new(PosixFile {
             file: Arc::new(file),
             path: path.to_owned(),
@@ -155,8 +155,8 @@ impl Disk for PosixDisk {
             .truncate(false)
             .open(&path)
             .map_err(error(Operation::Lock, &path))?;
-        // The system gives the lock back when the process ends, so a stale file harms nobody, and
-        // it is never removed: removing it would let two processes lock two files of one name.
+        // The system releases the lock when the process ends, so a stale file does no harm. It is never removed,
+        // because then two processes could lock two files of one name.
         match file.try_lock() {
             Ok(()) => Ok(DirLock::new(file)),
             Err(fs::TryLockError::WouldBlock) => Err(locked(&path)),
@@ -199,12 +199,12 @@ impl File for PosixFile {
         let Some(len) = std::num::NonZeroU64::new(len) else {
             return;
         };
-        // A hint: nothing is lost when it is not taken.
+        // It is a hint: a failure has no effect.
         let _ = rustix::fs::fadvise(&*self.file, offset, Some(len), rustix::fs::Advice::DontNeed);
     }
 
     fn begin_sync(&self, offset: u64, len: u64) {
-        // Linux begins to write what it could not forget otherwise, and forgets none of it before it is written.
+        // Linux starts writeback of the dirty pages in the range, and drops no page before it is written.
         self.forget(offset, len);
     }
 
@@ -228,8 +228,8 @@ impl File for PosixFile {
         }
         match rustix::fs::fallocate(&*self.file, FallocateFlags::empty(), now, len - now) {
             Ok(()) => Ok(()),
-            // A file system without reservations: a full disk then shows at the write, which
-            // callers have to expect anyway.
+            // On a file system without preallocation, a full disk shows at the write, which callers have to expect
+            // anyway.
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => self.set_len(len),
             Err(errno) => Err(DiskError::new(
                 Operation::Allocate,
@@ -253,14 +253,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_owner_of_a_file_has_no_times_of_reads_noted() {
+    fn access_time_updates_are_disabled_for_the_owner_of_a_file() {
         let file = tempfile::tempfile().expect("a temporary file");
         let notes_none = || {
             let flags = rustix::fs::fcntl_getfl(&file).expect("the flags can be read");
             flags.contains(rustix::fs::OFlags::NOATIME)
         };
         assert!(!notes_none());
-        note_no_reads(&file);
+        disable_access_time_updates(&file);
         assert!(notes_none());
     }
 }

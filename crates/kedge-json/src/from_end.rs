@@ -1,35 +1,36 @@
-//! Finds the last element of an array from its end: the elements before it are not looked at.
+//! Backward search for the last element of an array, which does not read the elements before it.
 //!
-//! Backwards, a quotation mark ends a string or begins one. Inside of a string each one is behind an odd number of
-//! backslashes, and the one that begins it is behind none, so the nearest one behind an even number is the beginning.
+//! When the text is read backwards, a quotation mark may end or begin a string. Each quotation mark inside a string
+//! follows an odd number of backslashes, and the one that begins the string follows none. So the nearest one after an
+//! even number of backslashes is the beginning.
 
 use crate::SubdocError;
-use crate::path::Component;
+use crate::path::PathComponent;
 
-/// A part of a document, and what is left of a path to follow in it.
-pub(crate) struct Narrowed<'d, 'p> {
+/// A part of a document, and the rest of a path to follow in it.
+pub(crate) struct NarrowedDocument<'d, 'p> {
     /// The text of a value.
     pub(crate) text: &'d [u8],
-    /// How many containers it is in.
+    /// The number of containers around it.
     pub(crate) open: usize,
-    /// The components behind those that led there.
-    pub(crate) path: &'p [Component<'p>],
+    /// The components that are left.
+    pub(crate) path: &'p [PathComponent<'p>],
 }
 
-/// Follows the components at the beginning of a path that ask for last elements. The document is JSON.
+/// Follows the leading components of a path as long as they name last elements. The document must be JSON.
 ///
 /// # Errors
-/// `PathMismatch` where there is no array, `PathEnoent` where one is empty.
+/// `PathMismatch` if a value is no array, `PathEnoent` if an array is empty.
 pub(crate) fn narrow<'d, 'p>(
     document: &'d [u8],
-    path: &'p [Component<'p>],
-) -> Result<Narrowed<'d, 'p>, SubdocError> {
-    let mut narrowed = Narrowed {
+    path: &'p [PathComponent<'p>],
+) -> Result<NarrowedDocument<'d, 'p>, SubdocError> {
+    let mut narrowed = NarrowedDocument {
         text: document,
         open: 0,
         path,
     };
-    while let [Component::Last, rest @ ..] = narrowed.path {
+    while let [PathComponent::Last, rest @ ..] = narrowed.path {
         narrowed.text = last_element(narrowed.text.trim_ascii())?;
         narrowed.open += 1;
         narrowed.path = rest;
@@ -37,7 +38,7 @@ pub(crate) fn narrow<'d, 'p>(
     Ok(narrowed)
 }
 
-/// The text of the last element of an array without white space around it.
+/// Returns the text of an array's last element, without white space around it.
 fn last_element(array: &[u8]) -> Result<&[u8], SubdocError> {
     let inside = match array {
         [b'[', inside @ .., b']'] => inside.trim_ascii(),
@@ -58,7 +59,7 @@ fn last_element(array: &[u8]) -> Result<&[u8], SubdocError> {
     Ok(&inside[start..])
 }
 
-/// Where the string begins that ends with the quotation mark at `end`.
+/// Returns the offset of the first byte of the string that ends with the quotation mark at `end`.
 fn string_start(text: &[u8], end: usize) -> Result<usize, SubdocError> {
     let mut end = end;
     loop {
@@ -72,7 +73,7 @@ fn string_start(text: &[u8], end: usize) -> Result<usize, SubdocError> {
     }
 }
 
-/// Where the container begins that ends with the last byte.
+/// Returns the offset of the first byte of the container that ends with the last byte.
 fn container_start(text: &[u8]) -> Result<usize, SubdocError> {
     let (mut at, mut open) = (text.len(), 0_usize);
     while at > 0 {
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn last_elements_of_each_kind() {
+    fn last_element_of_an_array_is_found_for_each_kind_of_value() {
         for (document, element) in [
             ("[1]", "1"),
             (" [1, 23 ] ", "23"),
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_last_element() {
+    fn empty_arrays_and_other_values_have_no_last_element() {
         assert_eq!(last("[ ]", "[-1]"), Err(SubdocError::PathEnoent));
         assert_eq!(last("[[]]", "[-1][-1]"), Err(SubdocError::PathEnoent));
         for document in ["{}", "1", "\"[1]\"", "null"] {

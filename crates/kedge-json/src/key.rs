@@ -1,19 +1,20 @@
-//! Names of members: in a path and in a document, each with escapes of its own.
+//! Names of members, in paths and in documents, each with their own escape sequences.
 
 use std::iter::{Copied, Peekable};
 use std::slice::Iter;
 
 /// A component of a path that names a member.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Key<'p> {
-    /// As it stands in the path, with backticks.
+pub(crate) struct PathKey<'p> {
+    /// The text as in the path, with backticks.
     text: &'p [u8],
-    /// Without backticks and escapes.
+    /// `true` if the text has neither backticks nor escape sequences.
     is_plain: bool,
 }
 
-impl<'p> Key<'p> {
-    /// The key that `text` begins with, up to a dot or an opening bracket, and what follows. `None` if that is no key.
+impl<'p> PathKey<'p> {
+    /// Splits `text` into the leading key, up to a dot or an opening bracket, and the rest. Returns `None` if it does
+    /// not start with a key.
     pub(crate) fn split(text: &'p [u8]) -> Option<(Self, &'p [u8])> {
         let (mut is_quoted, mut is_plain, mut at) = (false, true, 0);
         while let Some(&byte) = text.get(at) {
@@ -38,16 +39,16 @@ impl<'p> Key<'p> {
         (at > 0 && !is_quoted && is_inside_of_string(key.json())).then_some((key, rest))
     }
 
-    /// What would stand between quotation marks in a document.
+    /// Iterates over the bytes of the name as between quotation marks in a document.
     fn json(&self) -> Unquoted<'p> {
         Unquoted(self.text.iter().copied().peekable())
     }
 
-    /// Whether it is the name whose text stands between quotation marks in a document.
+    /// Returns `true` if `name`, the text between quotation marks in a document, is the same name.
     #[inline]
     pub(crate) fn is(&self, name: &[u8]) -> bool {
         if self.is_plain {
-            // An escape is longer than what it stands for.
+            // An escape sequence is longer than the character that it encodes.
             return self.text == name
                 || name.len() > self.text.len() && name.contains(&b'\\') && self.means(name);
         }
@@ -59,7 +60,7 @@ impl<'p> Key<'p> {
         Unescaped::new(self.json()).eq(Unescaped::new(name.iter().copied()))
     }
 
-    /// Writes it as a JSON string.
+    /// Writes the key as a JSON string.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         out.push(b'"');
         if self.is_plain {
@@ -70,13 +71,13 @@ impl<'p> Key<'p> {
         out.push(b'"');
     }
 
-    /// Most bytes that [`Self::write`] writes.
+    /// Returns an upper bound of the number of bytes that [`Self::write`] writes.
     pub(crate) fn bytes_max(&self) -> usize {
         self.text.len() + 2
     }
 }
 
-/// Takes the backticks away: one of two stays, a single one goes.
+/// Removes backticks: a pair becomes one, and a single one is dropped.
 #[derive(Clone)]
 struct Unquoted<'p>(Peekable<Copied<Iter<'p, u8>>>);
 
@@ -93,7 +94,7 @@ impl Iterator for Unquoted<'_> {
     }
 }
 
-/// Whether these bytes, of a text that is UTF-8, may stand between quotation marks (RFC 8259 section 7).
+/// Returns `true` if these bytes of a UTF-8 text are valid between quotation marks (RFC 8259 section 7).
 fn is_inside_of_string(mut bytes: impl Iterator<Item = u8>) -> bool {
     while let Some(byte) = bytes.next() {
         let is_fine = match byte {
@@ -112,12 +113,12 @@ fn is_inside_of_string(mut bytes: impl Iterator<Item = u8>) -> bool {
     true
 }
 
-/// The bytes that the inside of a JSON string means. Half a surrogate pair is three bytes of its own, as UTF-8 would
-/// have it if it had it.
+/// Iterates over the bytes that the inside of a JSON string encodes. An unpaired surrogate becomes the three bytes that
+/// UTF-8 would use for it.
 struct Unescaped<I> {
     bytes: I,
     decoded: [u8; 4],
-    /// Bytes of `decoded` that were given, and how many there are.
+    /// Number of bytes of `decoded` that were returned, and their total.
     given: usize,
     len: usize,
 }
@@ -132,7 +133,7 @@ impl<I: Iterator<Item = u8> + Clone> Unescaped<I> {
         }
     }
 
-    /// What stands behind `\u`, with the second half of a pair if this is the first one.
+    /// Decodes the digits after `\u`, together with the second half of a surrogate pair if they are the first half.
     fn code(&mut self) -> Option<u32> {
         let code = four_digits(&mut self.bytes)?;
         if (0xd800..0xdc00).contains(&code) {
@@ -195,13 +196,13 @@ mod tests {
     use super::*;
 
     fn is(path: &str, name: &str) -> bool {
-        let (key, rest) = Key::split(path.as_bytes()).expect(path);
+        let (key, rest) = PathKey::split(path.as_bytes()).expect(path);
         assert_eq!(rest, b"");
         key.is(name.as_bytes())
     }
 
     #[test]
-    fn names_are_compared_by_what_they_mean() {
+    fn names_are_compared_without_escapes() {
         for (path, name) in [
             ("a", "a"),
             ("a", r"\u0061"),
@@ -238,7 +239,7 @@ mod tests {
             (r"\\u0061", "a"),
             ("a", r"\\u0061"),
             ("A", "a"),
-            // One letter with an accent, and a letter with an accent behind it: no normalization.
+            // One letter with an accent, and a letter followed by a combining accent: no normalization.
             ("\u{e9}", "e\u{301}"),
         ] {
             assert!(!is(path, name), "{path} {name}");

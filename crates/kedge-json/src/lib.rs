@@ -1,11 +1,12 @@
-//! JSON text: validation, and reading and changing parts of a document by their paths.
+//! JSON text: validation, and reads and edits of parts of a document by path.
 //!
-//! Whether a document is JSON is decided once, when it is written, so [`is_json`] runs on every write: it looks at each
-//! byte once (strings with bytes beyond ASCII twice), strings by blocks, and neither allocates nor recurses.
+//! The server decides once whether a document is JSON, when the document is written, so [`is_json`] runs on every
+//! write. It reads each byte once (strings with bytes beyond ASCII twice) and strings in blocks, and neither allocates
+//! nor recurses.
 //!
-//! [`get`], [`exists`], [`count`], [`ask_all`] and [`edit`] take a document that was found to be JSON. They go through it once, from
-//! the start to what the path names and no further, and an edit copies the text around it as it is. Nothing but the
-//! result is allocated. A text that is not JSON gives an error or a wrong answer.
+//! [`get`], [`exists`], [`count`], [`lookup_all`] and [`edit`] take a document that was found to be JSON. They read it
+//! once, from the start to the value that the path names and no further, and an edit copies the text around it
+//! unchanged. Only the result is allocated. For a text that is not JSON they return an error or a wrong result.
 //!
 //! # Example
 //!
@@ -36,10 +37,10 @@ mod splice;
 mod validate;
 mod walk;
 
-pub use edit::{Edit, Edited, edit, parse_delta};
+pub use edit::{Edit, EditedDocument, edit, parse_delta};
 pub use error::{JsonError, JsonErrorKind, SubdocError};
 pub use lookup::{count, exists, get};
-pub use many::{Answer, Ask, ask_all};
+pub use many::{Lookup, LookupValue, lookup_all};
 pub use path::{PATH_BYTES_MAX, PATH_COMPONENTS_MAX, Path};
 pub use validate::{MAX_DEPTH, is_json, validate};
 pub use walk::SUBDOC_DEPTH_MAX;

@@ -1,59 +1,59 @@
-//! Reading what several paths name, in one walk: a large document is not gone through once for each of them.
+//! Reads of several paths in one pass over the document.
 
 use crate::SubdocError;
 use crate::from_end::narrow;
-use crate::path::{Component, Path};
-use crate::walk::{Kind, Walk};
+use crate::path::{Path, PathComponent};
+use crate::walk::{ContainerKind, DocumentWalk};
 
-/// One of several questions about a document.
+/// A lookup in a document.
 #[derive(Clone, Debug)]
-pub enum Ask<'p> {
-    /// The value that the path names, see [`crate::get`].
+pub enum Lookup<'p> {
+    /// The text of the value that the path names, see [`crate::get`].
     Value(Path<'p>),
     /// The number of its entries, see [`crate::count`].
     Count(Path<'p>),
 }
 
-/// What came of a question.
+/// The result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer<'d> {
+pub enum LookupValue<'d> {
     /// The text of the value.
     Value(&'d [u8]),
     /// The number of entries.
     Count(u64),
 }
 
-type Found<'d> = Result<Answer<'d>, SubdocError>;
+type LookupResult<'d> = Result<LookupValue<'d>, SubdocError>;
 
-impl<'p> Ask<'p> {
-    fn path(&self) -> &[Component<'p>] {
+impl<'p> Lookup<'p> {
+    fn path(&self) -> &[PathComponent<'p>] {
         match self {
             Self::Value(path) | Self::Count(path) => path.components(),
         }
     }
 }
 
-/// Answers several questions about `document`, which is JSON, in their order and as [`crate::get`] and [`crate::count`] do
-/// one by one. The document is gone through once, whatever their number is; those that begin with last elements look at
-/// these only.
+/// Performs several lookups in `document`, which must be JSON. Returns their results in order, each as from
+/// [`crate::get`] or [`crate::count`]. It reads the document once, whatever the number of lookups. Lookups with leading
+/// `[-1]` components read the last elements only.
 #[must_use]
-pub fn ask_all<'d>(document: &'d [u8], asked: &[Ask<'_>]) -> Vec<Found<'d>> {
-    let mut many = Many {
+pub fn lookup_all<'d>(document: &'d [u8], asked: &[Lookup<'_>]) -> Vec<LookupResult<'d>> {
+    let mut many = LookupBatch {
         asked,
         found: vec![None; asked.len()],
         within: vec![0; asked.len()],
     };
-    let is_last = |of: &usize| matches!(asked[*of].path(), [Component::Last, ..]);
+    let is_last = |of: &usize| matches!(asked[*of].path(), [PathComponent::Last, ..]);
     let (mut lasts, mut others): (Vec<usize>, Vec<usize>) = (0..asked.len()).partition(is_last);
     others.retain(|of| match &asked[*of] {
-        Ask::Value(path) if path.is_empty() => {
+        Lookup::Value(path) if path.is_empty() => {
             many.found[*of] = Some(Err(SubdocError::PathEinval));
             false
         }
         _ => true,
     });
     many.walk(document, 0, &others);
-    // All that begin with the same number of last elements have the same part of the document.
+    // Lookups with the same number of leading `[-1]` components share the part of the document.
     while let Some(first) = lasts.first() {
         let depth = leading_lasts(asked[*first].path());
         let same = |of: &usize| leading_lasts(asked[*of].path()) == depth;
@@ -71,28 +71,28 @@ pub fn ask_all<'d>(document: &'d [u8], asked: &[Ask<'_>]) -> Vec<Found<'d>> {
         .collect()
 }
 
-fn leading_lasts(path: &[Component<'_>]) -> usize {
+fn leading_lasts(path: &[PathComponent<'_>]) -> usize {
     let lasts = path.iter();
     lasts
-        .take_while(|component| matches!(component, Component::Last))
+        .take_while(|component| matches!(component, PathComponent::Last))
         .count()
 }
 
-struct Many<'d, 'a, 'p> {
-    asked: &'a [Ask<'p>],
-    found: Vec<Option<Found<'d>>>,
-    /// In how many arrays each question is followed whose last element is asked for: until these end, what was found may
-    /// be another element's.
+struct LookupBatch<'d, 'a, 'p> {
+    asked: &'a [Lookup<'p>],
+    found: Vec<Option<LookupResult<'d>>>,
+    /// For each lookup, the number of enclosing arrays that it follows by `[-1]`. Until these arrays end, its result
+    /// may belong to an element that is not the last.
     within: Vec<u32>,
 }
 
-impl<'d> Many<'d, '_, '_> {
-    /// Answers some of the questions with a value, in which they go on with the component `level`.
+impl<'d> LookupBatch<'d, '_, '_> {
+    /// Performs some of the lookups in a value, from the component `level` of their paths.
     fn walk(&mut self, text: &'d [u8], level: usize, of: &[usize]) {
         if of.is_empty() {
             return;
         }
-        let mut walk = Walk::within(text, level);
+        let mut walk = DocumentWalk::within(text, level);
         if let Err(error) = self.visit(&mut walk, of, level) {
             for &of in of {
                 if self.found[of].is_none() || self.within[of] > 0 {
@@ -102,11 +102,11 @@ impl<'d> Many<'d, '_, '_> {
         }
     }
 
-    /// Looks at the value here for some of the questions. True when the walk is behind the value afterwards; else it is at
-    /// the value, or somewhere in it.
+    /// Performs some of the lookups at the current value. Returns `true` if the walk is after the value, and `false` if
+    /// it is at the value or inside it.
     fn visit(
         &mut self,
-        walk: &mut Walk<'d>,
+        walk: &mut DocumentWalk<'d>,
         of: &[usize],
         level: usize,
     ) -> Result<bool, SubdocError> {
@@ -116,48 +116,48 @@ impl<'d> Many<'d, '_, '_> {
         for &of in of {
             match (&self.asked[of], self.asked[of].path().get(level)) {
                 (_, Some(component)) if kind == Some(kind_of(component)) => inner.push(of),
-                (Ask::Value(_), None) => texts.push(of),
-                (Ask::Count(_), None) if kind.is_some() => counts.push(of),
+                (Lookup::Value(_), None) => texts.push(of),
+                (Lookup::Count(_), None) if kind.is_some() => counts.push(of),
                 _ => self.found[of] = Some(Err(SubdocError::PathMismatch)),
             }
         }
-        let mut is_behind = false;
+        let mut is_after = false;
         match kind {
             Some(kind) if !inner.is_empty() || !counts.is_empty() => {
                 let all = !texts.is_empty() || !counts.is_empty();
                 if let Some(entries) = self.entries(walk, &inner, level, kind, all)? {
                     for &of in &counts {
-                        self.found[of] = Some(Ok(Answer::Count(entries)));
+                        self.found[of] = Some(Ok(LookupValue::Count(entries)));
                     }
                     walk.leave(level)?;
-                    is_behind = true;
+                    is_after = true;
                 }
             }
             _ if !texts.is_empty() => {
                 walk.skip_value()?;
-                is_behind = true;
+                is_after = true;
             }
             _ => {}
         }
         for of in texts {
-            self.found[of] = Some(Ok(Answer::Value(walk.since(start))));
+            self.found[of] = Some(Ok(LookupValue::Value(walk.since(start))));
         }
-        Ok(is_behind)
+        Ok(is_after)
     }
 
-    /// Looks at the entries of the container here. Returns how many there are if it went to its end, which it does when
-    /// `all` are wanted.
+    /// Performs some of the lookups in the entries of the current container. Returns the number of entries if it read
+    /// the container to its end, as it does if `all` is set.
     fn entries(
         &mut self,
-        walk: &mut Walk<'d>,
+        walk: &mut DocumentWalk<'d>,
         of: &[usize],
         level: usize,
-        kind: Kind,
+        kind: ContainerKind,
         all: bool,
     ) -> Result<Option<u64>, SubdocError> {
         let asked = self.asked;
         let component = |of: usize| &asked[of].path()[level];
-        let is_last = |of: &usize| matches!(component(*of), Component::Last);
+        let is_last = |of: &usize| matches!(component(*of), PathComponent::Last);
         let (lasts, mut left): (Vec<usize>, Vec<usize>) = of.iter().copied().partition(is_last);
         lasts.iter().for_each(|of| self.within[*of] += 1);
         let mut entries = 0;
@@ -168,9 +168,9 @@ impl<'d> Many<'d, '_, '_> {
             hit.extend_from_slice(&lasts);
             left.retain(|of| {
                 let is_it = match component(*of) {
-                    Component::Key(key) => walk.has_name(&entry, key),
-                    Component::Index(wanted) => *wanted as u64 == entries,
-                    Component::Last => false,
+                    PathComponent::Key(key) => walk.has_name(&entry, key),
+                    PathComponent::Index(wanted) => *wanted as u64 == entries,
+                    PathComponent::Last => false,
                 };
                 if is_it {
                     hit.push(*of);
@@ -181,11 +181,11 @@ impl<'d> Many<'d, '_, '_> {
             if hit.is_empty() {
                 walk.skip_value()?;
             } else {
-                let is_behind = self.visit(walk, &hit, level + 1)?;
+                let is_after = self.visit(walk, &hit, level + 1)?;
                 if !all && left.is_empty() && lasts.is_empty() {
                     return Ok(None);
                 }
-                if !is_behind {
+                if !is_after {
                     walk.leave(level + 1)?;
                 }
             }
@@ -199,9 +199,9 @@ impl<'d> Many<'d, '_, '_> {
     }
 }
 
-fn kind_of(component: &Component<'_>) -> Kind {
+fn kind_of(component: &PathComponent<'_>) -> ContainerKind {
     match component {
-        Component::Key(_) => Kind::Object,
-        Component::Index(_) | Component::Last => Kind::Array,
+        PathComponent::Key(_) => ContainerKind::Object,
+        PathComponent::Index(_) | PathComponent::Last => ContainerKind::Array,
     }
 }

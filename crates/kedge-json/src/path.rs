@@ -1,34 +1,34 @@
-//! Paths: `a.b[3].c`.
+//! Paths such as `a.b[3].c`.
 
 use crate::SubdocError;
-use crate::key::Key;
+use crate::key::PathKey;
 
-/// Longest path, in bytes.
+/// Length of the longest path, in bytes.
 pub const PATH_BYTES_MAX: usize = 1024;
-/// Most components of a path.
+/// Largest number of components of a path.
 pub const PATH_COMPONENTS_MAX: usize = 32;
 
-/// Names a part of a document, as the original's `SubDocument.md` says.
+/// A path to a part of a document, with the syntax of Couchbase's `SubDocument.md`.
 ///
 /// * `a.b` is the member `b` of the member `a` of the document, which is an object.
 /// * `a[3]` is the fourth element of the array `a`, `[0]` the first of a document that is an array. `[-1]` is the last;
-///   there are no other negative numbers. A bracket follows on what it is of, or on a dot behind that.
-/// * A dot at the end means nothing.
-/// * A part of a component in backticks is taken as it is, dots and brackets too. Two backticks are one that is meant.
-/// * What has to be escaped in a JSON string is escaped in the same way: `\"` is a quotation mark. It does not matter
-///   how the document escapes the same name.
-/// * The empty path is the document.
+///   other negative numbers are invalid. A bracket follows its array directly, or after a dot.
+/// * A dot at the end is ignored.
+/// * A part of a component in backticks is literal, dots and brackets included. Two backticks stand for one.
+/// * Escape sequences are those of JSON strings: `\"` is a quotation mark. The document may escape the same name in
+///   another way.
+/// * The empty path names the document.
 #[derive(Clone, Debug)]
 pub struct Path<'p> {
-    components: [Component<'p>; PATH_COMPONENTS_MAX],
+    components: [PathComponent<'p>; PATH_COMPONENTS_MAX],
     len: usize,
 }
 
-/// A step of a path into a part of a document.
+/// A component of a path.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Component<'p> {
+pub(crate) enum PathComponent<'p> {
     /// The member with this name.
-    Key(Key<'p>),
+    Key(PathKey<'p>),
     /// The element with this number, from 0.
     Index(usize),
     /// The last element.
@@ -36,8 +36,10 @@ pub(crate) enum Component<'p> {
 }
 
 impl<'p> Path<'p> {
+    /// Parses a path.
+    ///
     /// # Errors
-    /// `PathE2big`, `PathE2deep`, or `PathEinval` when it does not parse.
+    /// `PathE2big`, `PathE2deep`, or `PathEinval` if it is malformed.
     pub fn parse(text: &'p [u8]) -> Result<Self, SubdocError> {
         if text.len() > PATH_BYTES_MAX {
             return Err(SubdocError::PathE2big);
@@ -46,7 +48,7 @@ impl<'p> Path<'p> {
             return Err(SubdocError::PathEinval);
         }
         let mut path = Self {
-            components: [Component::Last; PATH_COMPONENTS_MAX],
+            components: [PathComponent::Last; PATH_COMPONENTS_MAX],
             len: 0,
         };
         let mut rest = text;
@@ -67,36 +69,36 @@ impl<'p> Path<'p> {
         Ok(path)
     }
 
-    /// Whether it names the whole document.
+    /// Returns `true` if the path names the whole document.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    pub(crate) fn components(&self) -> &[Component<'p>] {
+    pub(crate) fn components(&self) -> &[PathComponent<'p>] {
         &self.components[..self.len]
     }
 }
 
-fn key_of(text: &[u8]) -> Result<(Component<'_>, &[u8]), SubdocError> {
-    let (key, rest) = Key::split(text).ok_or(SubdocError::PathEinval)?;
-    Ok((Component::Key(key), rest))
+fn key_of(text: &[u8]) -> Result<(PathComponent<'_>, &[u8]), SubdocError> {
+    let (key, rest) = PathKey::split(text).ok_or(SubdocError::PathEinval)?;
+    Ok((PathComponent::Key(key), rest))
 }
 
-/// What stands in brackets, behind the opening one.
-fn index(text: &[u8]) -> Result<(Component<'_>, &[u8]), SubdocError> {
+/// Parses an index, from after the opening bracket. Returns the rest of the text, too.
+fn index(text: &[u8]) -> Result<(PathComponent<'_>, &[u8]), SubdocError> {
     let end = text.iter().position(|&byte| byte == b']');
     let end = end.ok_or(SubdocError::PathEinval)?;
     let (number, rest) = (&text[..end], &text[end + 1..]);
     if number == b"-1" {
-        return Ok((Component::Last, rest));
+        return Ok((PathComponent::Last, rest));
     }
     if !number.iter().all(u8::is_ascii_digit) {
         return Err(SubdocError::PathEinval);
     }
     let number = str::from_utf8(number).ok().and_then(|it| it.parse().ok());
     Ok((
-        Component::Index(number.ok_or(SubdocError::PathEinval)?),
+        PathComponent::Index(number.ok_or(SubdocError::PathEinval)?),
         rest,
     ))
 }
@@ -106,23 +108,23 @@ mod tests {
     use super::*;
     use SubdocError::{PathE2big, PathE2deep, PathEinval};
 
-    /// The components as text: names as they would stand in a document.
+    /// Formats the components as text, with names as in a document.
     fn shown(path: &str) -> Result<String, SubdocError> {
         let path = Path::parse(path.as_bytes())?;
         let shown = path.components().iter().map(|component| match component {
-            Component::Key(key) => {
+            PathComponent::Key(key) => {
                 let mut text = Vec::new();
                 key.write(&mut text);
                 String::from_utf8(text).expect("UTF-8")
             }
-            Component::Index(index) => index.to_string(),
-            Component::Last => "-1".to_owned(),
+            PathComponent::Index(index) => index.to_string(),
+            PathComponent::Last => "-1".to_owned(),
         });
         Ok(shown.collect::<Vec<_>>().join(" "))
     }
 
     #[test]
-    fn paths_that_parse() {
+    fn valid_paths_parse() {
         for (path, components) in [
             ("", ""),
             ("a", "\"a\""),
@@ -140,7 +142,7 @@ mod tests {
             ("a b.c-d", "\"a b\" \"c-d\""),
             ("\u{e9}.\u{1f600}", "\"\u{e9}\" \"\u{1f600}\""),
             (r#"q\"q.\u00e9.\\"#, r#""q\"q" "\u00e9" "\\""#),
-            // A dot at the end or before a bracket, as the original takes it.
+            // A dot at the end or before a bracket is ignored, as in Couchbase.
             ("a.", "\"a\""),
             ("a.b.", "\"a\" \"b\""),
             ("a[1].", "\"a\" 1"),
@@ -158,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_do_not() {
+    fn malformed_paths_are_rejected() {
         for path in [
             ".",
             "..",
@@ -214,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_have_limits() {
+    fn paths_have_a_length_limit_and_a_component_limit() {
         let long = "x".repeat(PATH_BYTES_MAX);
         assert!(shown(&long).is_ok());
         assert_eq!(shown(&format!("{long}x")), Err(PathE2big));

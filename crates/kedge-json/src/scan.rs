@@ -6,15 +6,15 @@ use crate::{JsonError, JsonErrorKind};
 const ONES: u64 = u64::MAX / 255;
 /// 0x80 in every byte.
 const HIGHS: u64 = ONES << 7;
-/// Bytes of a string that are looked at in one step once it is known not to be a short one.
+/// Number of bytes of a string per step, once the string is known not to be short.
 const BLOCK: usize = 64;
 
-/// A place in a text.
+/// A position in a text.
 pub(crate) struct Scanner<'a> {
     text: &'a [u8],
     at: usize,
-    /// Has bit 7 of some byte set when a string had bytes beyond ASCII. Only then must UTF-8 be checked, as such bytes
-    /// are refused everywhere outside of strings.
+    /// Bit 7 of some byte is set if a string had bytes beyond ASCII. Only then is UTF-8 checked, because such bytes are
+    /// invalid outside of strings.
     beyond_ascii: u64,
 }
 
@@ -27,43 +27,43 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The text that is scanned.
+    /// Returns the text that is scanned.
     pub(crate) fn text(&self) -> &'a [u8] {
         self.text
     }
 
-    /// Bytes before this place.
+    /// Returns the offset of the position, in bytes.
     #[inline]
     pub(crate) fn at(&self) -> usize {
         self.at
     }
 
-    /// Moves to another place.
+    /// Moves to another offset.
     pub(crate) fn seek(&mut self, at: usize) {
         self.at = at;
     }
 
-    /// The byte here, without moving past it.
+    /// Returns the byte at the position without moving.
     #[inline]
     pub(crate) fn peek(&self) -> Option<u8> {
         self.text.get(self.at).copied()
     }
 
-    /// Moves past the byte that [`Self::peek`] gave.
+    /// Moves past the byte that [`Self::peek`] returned.
     #[inline]
     pub(crate) fn bump(&mut self) {
         self.at += 1;
     }
 
-    /// Whether the strings so far had bytes beyond ASCII.
+    /// Returns `true` if a string so far had bytes beyond ASCII.
     pub(crate) fn saw_beyond_ascii(&self) -> bool {
         self.beyond_ascii & HIGHS != 0
     }
 
-    /// The error of `kind` here.
+    /// Creates an error of `kind` at the position.
     #[cold]
     pub(crate) fn error(&self, kind: JsonErrorKind) -> JsonError {
-        // `at` may have been moved past the end by a token that was cut off.
+        // A truncated token may have moved `at` past the end.
         let offset = self.at.min(self.text.len());
         let kind = if offset == self.text.len() {
             JsonErrorKind::UnexpectedEnd
@@ -81,7 +81,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Moves past `literal`, of which the first byte is known to be here.
+    /// Moves past `literal`, whose first byte is known to be at the position.
     pub(crate) fn literal(&mut self, literal: &[u8]) -> Result<(), JsonError> {
         for &expected in literal {
             if self.peek() != Some(expected) {
@@ -92,13 +92,13 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// Moves past a number, of which the first byte (a minus or a digit) is known to be here.
+    /// Moves past a number, whose first byte (a minus or a digit) is known to be at the position.
     pub(crate) fn number(&mut self) -> Result<(), JsonError> {
         if self.peek() == Some(b'-') {
             self.at += 1;
         }
         if self.peek() == Some(b'0') {
-            // No digit may follow a leading zero; what follows is looked at by the caller, and a digit fits nowhere.
+            // No digit may follow a leading zero. The caller checks the next byte, and a digit is valid nowhere.
             self.at += 1;
         } else {
             self.digits()?;
@@ -128,7 +128,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// Moves past a string, of which the opening quotation mark is known to be here.
+    /// Moves past a string, whose opening quotation mark is known to be at the position.
     #[inline]
     pub(crate) fn string(&mut self) -> Result<(), JsonError> {
         self.at += 1;
@@ -150,8 +150,8 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Moves past bytes that stand for themselves, up to a quotation mark, a backslash, a control character or the last
-    /// seven bytes of the text. First by blocks, which the compiler turns into vector instructions, then by words.
+    /// Moves past ordinary bytes of a string, up to a quotation mark, a backslash, a control character or the last
+    /// seven bytes of the text: first in blocks, which the compiler turns into vector instructions, then in words.
     #[inline]
     fn skip_plain(&mut self) {
         let mut rest = &self.text[self.at..];
@@ -160,7 +160,7 @@ impl<'a> Scanner<'a> {
             let word = u64::from_le_bytes(*word);
             let special = special_bytes(word);
             if special != 0 {
-                // The lowest mark is exact: a borrow can only set marks above a true one.
+                // The lowest mark is exact, because a borrow can set marks only above a true one.
                 let plain_bits = special.trailing_zeros() & !7;
                 beyond_ascii |= word & !(u64::MAX << plain_bits);
                 rest = &rest[plain_bits as usize / 8..];
@@ -183,8 +183,8 @@ impl<'a> Scanner<'a> {
         self.at = self.text.len() - rest.len();
     }
 
-    /// Moves past an escape, of which the backslash is known to be here. A `\u` of half a surrogate pair is accepted:
-    /// RFC 8259 section 8.2 leaves it to the reader.
+    /// Moves past an escape sequence, whose backslash is known to be at the position. An unpaired surrogate in `\u` is
+    /// accepted, because RFC 8259 section 8.2 leaves it to the reader.
     fn escape(&mut self) -> Result<(), JsonError> {
         self.at += 1;
         match self.peek() {
@@ -204,13 +204,13 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Whether `byte` does not stand for itself in a string.
+/// Returns `true` if `byte` is not an ordinary byte of a string.
 #[inline]
 const fn is_special(byte: u8) -> bool {
     byte < 0x20 || byte == b'"' || byte == b'\\'
 }
 
-/// 0x80 in the lowest byte of `word` that [`is_special`], perhaps in bytes above it, and nowhere below it.
+/// Returns 0x80 in the lowest byte of `word` that [`is_special`], possibly in higher bytes, and in no lower one.
 #[inline]
 const fn special_bytes(word: u64) -> u64 {
     zero_bytes(word ^ (ONES * b'"' as u64))
@@ -218,7 +218,7 @@ const fn special_bytes(word: u64) -> u64 {
         | word.wrapping_sub(ONES * 0x20) & !word & HIGHS
 }
 
-/// 0x80 in the lowest byte of `word` that is zero, perhaps in bytes above it, and nowhere below it.
+/// Returns 0x80 in the lowest byte of `word` that is zero, possibly in higher bytes, and in no lower one.
 #[inline]
 const fn zero_bytes(word: u64) -> u64 {
     word.wrapping_sub(ONES) & !word & HIGHS
@@ -228,9 +228,9 @@ const fn zero_bytes(word: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Every byte at every place of a word stops `skip_plain` exactly when it has to.
+    /// Every byte at every position of a word stops `skip_plain` if and only if it is special.
     #[test]
-    fn plain_bytes_are_skipped_up_to_the_first_special_one() {
+    fn skip_plain_stops_at_the_first_special_byte() {
         for byte in 0..=u8::MAX {
             for place in 0..2 * BLOCK {
                 for filler in [b'a', 0x7f, 0x80, 0xff, b'!', b'#', b'[', b']', 0x20] {

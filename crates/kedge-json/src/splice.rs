@@ -1,33 +1,33 @@
-//! A new text from an old one and what is put into it.
+//! Construction of a new text from an old one and an insertion.
 
 use std::ops::Range;
 
-use crate::path::Component;
+use crate::path::PathComponent;
 
-/// What is put into a text.
+/// A text to insert, with the brackets, names and commas around it.
 #[derive(Clone, Copy)]
-pub(crate) struct Inserted<'a> {
+pub(crate) struct Insertion<'a> {
     value: &'a [u8],
     is_in_array: bool,
-    /// Names to put before the value, each but the first in an object of its own.
-    names: &'a [Component<'a>],
+    /// Names before the value. Each but the first is in an object of its own.
+    names: &'a [PathComponent<'a>],
     comma_before: bool,
-    comma_behind: bool,
+    comma_after: bool,
 }
 
-impl<'a> Inserted<'a> {
-    /// `value`, or several with commas between them.
+impl<'a> Insertion<'a> {
+    /// Creates an insertion of `value`, or of several values separated by commas.
     pub(crate) fn of(value: &'a [u8]) -> Self {
         Self {
             value,
             is_in_array: false,
             names: &[],
             comma_before: false,
-            comma_behind: false,
+            comma_after: false,
         }
     }
 
-    /// A new array of these values.
+    /// Creates an insertion of a new array of these values.
     pub(crate) fn in_array(values: &'a [u8]) -> Self {
         Self {
             is_in_array: true,
@@ -35,12 +35,13 @@ impl<'a> Inserted<'a> {
         }
     }
 
-    /// As a member with the first of these names, which is an object with the second one, and so on.
-    pub(crate) fn named(self, names: &'a [Component<'a>]) -> Self {
+    /// Makes the insertion a member with the first of these names, whose value is an object with the second one, and so
+    /// on.
+    pub(crate) fn named(self, names: &'a [PathComponent<'a>]) -> Self {
         Self { names, ..self }
     }
 
-    pub(crate) fn behind_another(self) -> Self {
+    pub(crate) fn after_another(self) -> Self {
         Self {
             comma_before: true,
             ..self
@@ -49,7 +50,7 @@ impl<'a> Inserted<'a> {
 
     pub(crate) fn before_another(self) -> Self {
         Self {
-            comma_behind: true,
+            comma_after: true,
             ..self
         }
     }
@@ -62,7 +63,7 @@ impl<'a> Inserted<'a> {
             if depth > 0 {
                 out.push(b'{');
             }
-            if let Component::Key(key) = component {
+            if let PathComponent::Key(key) = component {
                 key.write(out);
             }
             out.push(b':');
@@ -77,23 +78,23 @@ impl<'a> Inserted<'a> {
         for _ in 1..self.names.len() {
             out.push(b'}');
         }
-        if self.comma_behind {
+        if self.comma_after {
             out.push(b',');
         }
     }
 
-    /// At least as many bytes as it has.
+    /// Returns an upper bound of the length in bytes.
     fn bytes_max(&self) -> usize {
-        let name_bytes = |component: &Component<'_>| match component {
-            Component::Key(key) => key.bytes_max() + b"{:}".len(),
-            Component::Index(_) | Component::Last => 0,
+        let name_bytes = |component: &PathComponent<'_>| match component {
+            PathComponent::Key(key) => key.bytes_max() + b"{:}".len(),
+            PathComponent::Index(_) | PathComponent::Last => 0,
         };
         self.value.len() + self.names.iter().map(name_bytes).sum::<usize>() + b"[],,".len()
     }
 }
 
-/// `text` with something else in place of `range`.
-pub(crate) fn splice(text: &[u8], range: Range<usize>, inserted: &Inserted<'_>) -> Vec<u8> {
+/// Returns `text` with the insertion in place of `range`.
+pub(crate) fn splice(text: &[u8], range: Range<usize>, inserted: &Insertion<'_>) -> Vec<u8> {
     let kept_bytes = text.len() - range.len();
     let mut out = Vec::with_capacity(kept_bytes + inserted.bytes_max());
     copy(&text[..range.start], &mut out);
@@ -102,8 +103,8 @@ pub(crate) fn splice(text: &[u8], range: Range<usize>, inserted: &Inserted<'_>) 
     out
 }
 
-/// Appends a text in pieces. A long copy is one instruction of the processor in common C libraries, and on some
-/// processors that takes ten times as long where source and target begin nearly at the same place of a page.
+/// Appends a text in pieces. Common C libraries copy long ranges with one instruction, which takes ten times as long on
+/// some processors if source and target start at nearly the same offset of a page.
 fn copy(text: &[u8], out: &mut Vec<u8>) {
     const PIECE_BYTES: usize = 1024;
     for piece in text.chunks(PIECE_BYTES) {

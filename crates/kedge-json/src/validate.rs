@@ -1,32 +1,32 @@
-//! Is a text JSON?
+//! Validation of JSON text.
 
 use crate::scan::Scanner;
 use crate::{JsonError, JsonErrorKind};
 
-/// Most arrays and objects inside one another. A deeper text is not JSON to the server: it is stored as it is, without
-/// the JSON datatype. RFC 8259 section 9 allows such a limit.
+/// Largest number of nested arrays and objects. The server does not treat a deeper text as JSON: it stores the text
+/// unchanged, without the JSON datatype. RFC 8259 section 9 allows such a limit.
 pub const MAX_DEPTH: usize = 1024;
 
-/// Whether `text` is one JSON value with optional white space around it, as RFC 8259 has it: UTF-8, no control
-/// characters in strings, strict numbers, no byte order mark. Escapes of half a surrogate pair are accepted.
+/// Returns `true` if `text` is one JSON value with optional white space around it, as in RFC 8259: UTF-8, no control
+/// characters in strings, strict numbers, no byte order mark. Unpaired surrogates in escape sequences are accepted.
 #[must_use]
 pub fn is_json(text: &[u8]) -> bool {
     validate(text).is_ok()
 }
 
-/// What [`is_json`] answers, with the reason when it is no.
+/// Validates a text as [`is_json`] does, and reports the reason of a failure.
 ///
 /// # Errors
-/// The first byte that does not fit. Invalid UTF-8 inside strings is only reported when the text has no other fault.
+/// [`JsonError`] at the first wrong byte. Invalid UTF-8 inside strings is reported only if the text has no other error.
 pub fn validate(text: &[u8]) -> Result<(), JsonError> {
     validate_to_depth(text, MAX_DEPTH)
 }
 
-/// Whether `text` is one JSON value or several with commas between them, none with more than `depth_max` arrays and
-/// objects inside one another.
+/// Validates `text` as one JSON value or several separated by commas, none with more than `depth_max` nested arrays and
+/// objects.
 ///
 /// # Errors
-/// As [`validate`].
+/// The errors of [`validate`].
 pub(crate) fn validate_list(text: &[u8], depth_max: usize) -> Result<(), JsonError> {
     let mut scanner = Scanner::new(text);
     loop {
@@ -39,17 +39,17 @@ pub(crate) fn validate_list(text: &[u8], depth_max: usize) -> Result<(), JsonErr
     }
 }
 
-/// [`validate`] with at most `depth_max` arrays and objects inside one another.
+/// Validates a text as [`validate`] does, with at most `depth_max` nested arrays and objects.
 ///
 /// # Errors
-/// As [`validate`].
+/// The errors of [`validate`].
 pub(crate) fn validate_to_depth(text: &[u8], depth_max: usize) -> Result<(), JsonError> {
     let mut scanner = Scanner::new(text);
     value(&mut scanner, depth_max)?;
     end(&mut scanner)
 }
 
-/// Whether nothing follows, and all strings were UTF-8.
+/// Checks that nothing follows and that all strings were UTF-8.
 fn end(scanner: &mut Scanner<'_>) -> Result<(), JsonError> {
     scanner.skip_space();
     if scanner.peek().is_some() {
@@ -64,7 +64,7 @@ fn end(scanner: &mut Scanner<'_>) -> Result<(), JsonError> {
     Ok(())
 }
 
-/// Moves past one value with all that is inside it.
+/// Moves past one value, including its contents.
 fn value(scanner: &mut Scanner<'_>, depth_max: usize) -> Result<(), JsonError> {
     let mut open = Nesting::new(depth_max);
     loop {
@@ -96,7 +96,7 @@ fn value(scanner: &mut Scanner<'_>, depth_max: usize) -> Result<(), JsonError> {
             Some(b'n') => scanner.literal(b"null")?,
             _ => return Err(scanner.error(JsonErrorKind::UnexpectedByte)),
         }
-        // A value has ended, or its container is about to.
+        // A value has ended, or its container is about to end.
         loop {
             let Some(container) = open.top() else {
                 return Ok(());
@@ -146,7 +146,7 @@ enum Container {
 
 struct TooDeep;
 
-/// The containers that are open, one bit each: set for an object.
+/// The open containers, one bit each, set for an object.
 struct Nesting {
     objects: [u64; MAX_DEPTH / 64],
     depth: usize,
@@ -179,7 +179,7 @@ impl Nesting {
         Ok(())
     }
 
-    /// The innermost open container.
+    /// Returns the innermost open container.
     #[inline]
     fn top(&self) -> Option<Container> {
         let index = self.depth.checked_sub(1)?;

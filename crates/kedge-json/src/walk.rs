@@ -1,62 +1,62 @@
-//! Finds in the text of a document what a path names.
+//! Walks through the text of a document to the value that a path names.
 //!
-//! A walk goes forwards and looks at each byte once. Last elements at the beginning of a path are found from the end of the
-//! document by [`crate::from_end`]. Where a path asks for one farther on, which element that is shows only behind it, so the rest of the path is followed into every element, and what came of the last one
-//! counts.
+//! A walk goes forward and reads each byte once. Leading `[-1]` components are resolved from the end of the document by
+//! [`crate::from_end`]. A later one is resolved only at the end of its array, so the rest of the path is followed in
+//! every element, and the result for the last one counts.
 
-use crate::key::Key;
-use crate::path::{Component, PATH_COMPONENTS_MAX};
+use crate::key::PathKey;
+use crate::path::{PATH_COMPONENTS_MAX, PathComponent};
 use crate::scan::Scanner;
 use crate::{JsonError, SubdocError};
 
-/// Most arrays and objects inside one another in what sub-document operations read and make.
+/// Largest number of nested arrays and objects in documents that sub-document operations read or create.
 pub const SUBDOC_DEPTH_MAX: usize = PATH_COMPONENTS_MAX;
 
 /// A member of an object or an element of an array.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
-    /// What it is in; of the document, which is in nothing, it says nothing.
-    pub(crate) kind: Kind,
-    /// The comma before it.
+pub(crate) struct ContainerEntry {
+    /// The kind of the container. Meaningless for the document itself, which is in no container.
+    pub(crate) kind: ContainerKind,
+    /// Offset of the comma before it.
     pub(crate) comma: Option<usize>,
-    /// Its first byte.
+    /// Offset of its first byte.
     pub(crate) start: usize,
-    /// Behind its name; `start` if it has none.
+    /// Offset of the end of its name; `start` if it has none.
     name_end: usize,
-    /// The first byte of its value.
+    /// Offset of the first byte of its value.
     pub(crate) value: usize,
 }
 
-/// Where an entry would be that is not there.
+/// The position for an entry that does not exist.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Gap {
-    /// The number of the component of the path.
+pub(crate) struct InsertPosition {
+    /// The number of the path component that names it.
     pub(crate) level: usize,
-    /// Behind the last entry, or behind the opening bracket.
+    /// The offset after the last entry, or after the opening bracket.
     pub(crate) at: usize,
-    /// How many entries there are.
+    /// The number of existing entries.
     pub(crate) entries: usize,
 }
 
-/// What came of a walk.
+/// The result of a walk along a path.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Place {
-    /// The walk is at the value of this entry. The document is one too.
-    Found(Entry),
-    /// A container has no such entry.
-    Missing(Gap),
-    /// Not such a container.
+pub(crate) enum WalkOutcome {
+    /// The walk is at the value of this entry, which may be the document itself.
+    Found(ContainerEntry),
+    /// A container lacks the entry.
+    Missing(InsertPosition),
+    /// A value is not the container that the path expects.
     Mismatch,
 }
 
-/// The two kinds of containers.
+/// The kind of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ContainerKind {
     Object,
     Array,
 }
 
-impl Kind {
+impl ContainerKind {
     fn opened_by(byte: Option<u8>) -> Option<Self> {
         match byte {
             Some(b'{') => Some(Self::Object),
@@ -73,17 +73,17 @@ impl Kind {
     }
 }
 
-/// A place in a document.
-pub(crate) struct Walk<'d> {
+/// A position in a document.
+pub(crate) struct DocumentWalk<'d> {
     scanner: Scanner<'d>,
-    /// Containers around this place.
+    /// Number of containers around the position.
     open: usize,
-    /// Of those, the ones that the text is in.
+    /// Number of those that are around the whole text.
     around: usize,
 }
 
-impl<'d> Walk<'d> {
-    /// At the value of a document.
+impl<'d> DocumentWalk<'d> {
+    /// Starts a walk at the value of a document.
     pub(crate) fn new(document: &'d [u8]) -> Self {
         let mut scanner = Scanner::new(document);
         scanner.skip_space();
@@ -94,7 +94,7 @@ impl<'d> Walk<'d> {
         }
     }
 
-    /// At a value that is in so many containers; its text is all that there is.
+    /// Starts a walk at a value inside `open` containers. The text has that value only.
     pub(crate) fn within(text: &'d [u8], open: usize) -> Self {
         Self {
             open,
@@ -103,69 +103,78 @@ impl<'d> Walk<'d> {
         }
     }
 
-    /// Bytes before this place.
+    /// Returns the offset of the position, in bytes.
     pub(crate) fn at(&self) -> usize {
         self.scanner.at()
     }
 
-    /// The byte here.
+    /// Returns the byte at the position.
     pub(crate) fn peek(&self) -> Option<u8> {
         self.scanner.peek()
     }
 
-    /// The text from `start` to here.
+    /// Returns the text from `start` to the position.
     pub(crate) fn since(&self, start: usize) -> &'d [u8] {
         &self.scanner.text()[start..self.at()]
     }
 
-    /// Follows a path from the document on.
-    pub(crate) fn follow(&mut self, path: &[Component<'_>]) -> Result<Place, SubdocError> {
+    /// Follows a path from the document.
+    pub(crate) fn follow(
+        &mut self,
+        path: &[PathComponent<'_>],
+    ) -> Result<WalkOutcome, SubdocError> {
         let mut entry = self.entry_here();
         let mut level = 0;
-        // The levels of arrays whose last element is asked for, of which this is in one that may be the last; a bit each.
+        // A bit for each level of an array that the path follows by `[-1]` and whose current element may be the last.
         let mut lasts = 0_u32;
         loop {
             let place = loop {
                 let Some(component) = path.get(level) else {
-                    break Place::Found(entry);
+                    break WalkOutcome::Found(entry);
                 };
                 match self.child(component, level)? {
-                    Place::Found(child) => entry = child,
+                    WalkOutcome::Found(child) => entry = child,
                     other => break other,
                 }
-                if matches!(component, Component::Last) {
+                if matches!(component, PathComponent::Last) {
                     lasts |= 1 << level;
                 }
                 level += 1;
             };
-            // Is there a later element that counts instead?
+            // Look for a later element of such an array, which would count instead.
             entry = loop {
                 if lasts == 0 {
                     return Ok(self.back_to(place, self.around + path.len()));
                 }
                 level = lasts.ilog2() as usize;
                 self.leave(self.around + level + 1)?;
-                if let Some(next) = self.next(Kind::Array)? {
+                if let Some(next) = self.next(ContainerKind::Array)? {
                     break next;
                 }
-                // It was the last one; what is around it goes on behind it.
+                // It was the last one. The walk continues in the container around the array.
                 lasts &= !(1 << level);
             };
             level += 1;
         }
     }
 
-    /// Goes to the value that a path names.
-    pub(crate) fn find(&mut self, path: &[Component<'_>]) -> Result<Entry, SubdocError> {
+    /// Moves to the value that a path names.
+    pub(crate) fn find(
+        &mut self,
+        path: &[PathComponent<'_>],
+    ) -> Result<ContainerEntry, SubdocError> {
         match self.follow(path)? {
-            Place::Found(entry) => Ok(entry),
-            Place::Missing(_) => Err(SubdocError::PathEnoent),
-            Place::Mismatch => Err(SubdocError::PathMismatch),
+            WalkOutcome::Found(entry) => Ok(entry),
+            WalkOutcome::Missing(_) => Err(SubdocError::PathEnoent),
+            WalkOutcome::Mismatch => Err(SubdocError::PathMismatch),
         }
     }
 
-    /// Goes to the first entry of the container here, or to its end.
-    pub(crate) fn first(&mut self, kind: Kind) -> Result<Option<Entry>, SubdocError> {
+    /// Moves to the first entry of the current container, or to its end.
+    pub(crate) fn first(
+        &mut self,
+        kind: ContainerKind,
+    ) -> Result<Option<ContainerEntry>, SubdocError> {
         self.enter()?;
         self.scanner.skip_space();
         if self.peek() == Some(kind.closing()) {
@@ -174,8 +183,11 @@ impl<'d> Walk<'d> {
         self.entry(kind, None).map(Some)
     }
 
-    /// Goes from behind an entry's value to the next entry, or to the end of the container.
-    pub(crate) fn next(&mut self, kind: Kind) -> Result<Option<Entry>, SubdocError> {
+    /// Moves from after an entry's value to the next entry, or to the end of the container.
+    pub(crate) fn next(
+        &mut self,
+        kind: ContainerKind,
+    ) -> Result<Option<ContainerEntry>, SubdocError> {
         self.scanner.skip_space();
         match self.peek() {
             Some(b',') => {
@@ -189,12 +201,12 @@ impl<'d> Walk<'d> {
         }
     }
 
-    /// The container here, if it is one.
-    pub(crate) fn kind(&self) -> Option<Kind> {
-        Kind::opened_by(self.peek())
+    /// Returns the kind of the current value, if it is a container.
+    pub(crate) fn kind(&self) -> Option<ContainerKind> {
+        ContainerKind::opened_by(self.peek())
     }
 
-    /// Moves past the value here.
+    /// Moves past the current value.
     #[inline]
     pub(crate) fn skip_value(&mut self) -> Result<(), SubdocError> {
         match self.peek() {
@@ -213,20 +225,24 @@ impl<'d> Walk<'d> {
         .map_err(not_json)
     }
 
-    /// The entry that a component of a path names in the value here.
-    fn child(&mut self, component: &Component<'_>, level: usize) -> Result<Place, SubdocError> {
+    /// Finds the entry of the current value that a component of a path names.
+    fn child(
+        &mut self,
+        component: &PathComponent<'_>,
+        level: usize,
+    ) -> Result<WalkOutcome, SubdocError> {
         let kind = match component {
-            Component::Key(_) => Kind::Object,
-            Component::Index(_) | Component::Last => Kind::Array,
+            PathComponent::Key(_) => ContainerKind::Object,
+            PathComponent::Index(_) | PathComponent::Last => ContainerKind::Array,
         };
         match self.peek() {
-            opening if Kind::opened_by(opening) == Some(kind) => {}
+            opening if ContainerKind::opened_by(opening) == Some(kind) => {}
             Some(b'{' | b'[' | b'"' | b'-' | b'0'..=b'9' | b't' | b'f' | b'n') => {
-                return Ok(Place::Mismatch);
+                return Ok(WalkOutcome::Mismatch);
             }
             _ => return Err(SubdocError::DocNotjson),
         }
-        let mut gap = Gap {
+        let mut gap = InsertPosition {
             level,
             at: self.at() + 1,
             entries: 0,
@@ -234,30 +250,34 @@ impl<'d> Walk<'d> {
         let mut next = self.first(kind)?;
         while let Some(entry) = next {
             let is_it = match component {
-                Component::Key(key) => self.has_name(&entry, key),
-                Component::Index(wanted) => gap.entries == *wanted,
-                Component::Last => true,
+                PathComponent::Key(key) => self.has_name(&entry, key),
+                PathComponent::Index(wanted) => gap.entries == *wanted,
+                PathComponent::Last => true,
             };
             if is_it {
-                return Ok(Place::Found(entry));
+                return Ok(WalkOutcome::Found(entry));
             }
             self.skip_value()?;
             gap.at = self.at();
             gap.entries += 1;
             next = self.next(kind)?;
         }
-        Ok(Place::Missing(gap))
+        Ok(WalkOutcome::Missing(gap))
     }
 
     #[inline]
-    pub(crate) fn has_name(&self, member: &Entry, key: &Key<'_>) -> bool {
+    pub(crate) fn has_name(&self, member: &ContainerEntry, key: &PathKey<'_>) -> bool {
         key.is(&self.scanner.text()[member.start + 1..member.name_end - 1])
     }
 
-    fn entry(&mut self, kind: Kind, comma: Option<usize>) -> Result<Entry, SubdocError> {
+    fn entry(
+        &mut self,
+        kind: ContainerKind,
+        comma: Option<usize>,
+    ) -> Result<ContainerEntry, SubdocError> {
         let start = self.at();
         let mut name_end = start;
-        if kind == Kind::Object {
+        if kind == ContainerKind::Object {
             self.expect(b'"')?;
             self.scanner.string().map_err(not_json)?;
             name_end = self.at();
@@ -266,7 +286,7 @@ impl<'d> Walk<'d> {
             self.scanner.bump();
             self.scanner.skip_space();
         }
-        Ok(Entry {
+        Ok(ContainerEntry {
             kind,
             comma,
             start,
@@ -275,9 +295,9 @@ impl<'d> Walk<'d> {
         })
     }
 
-    fn entry_here(&self) -> Entry {
-        Entry {
-            kind: Kind::Array,
+    fn entry_here(&self) -> ContainerEntry {
+        ContainerEntry {
+            kind: ContainerKind::Array,
             comma: None,
             start: self.at(),
             name_end: self.at(),
@@ -303,7 +323,7 @@ impl<'d> Walk<'d> {
         Ok(())
     }
 
-    /// Moves behind the containers that are open beyond so many; or past the value here, if none are.
+    /// Moves past the end of all containers deeper than `open`, or past the current value if there are none.
     pub(crate) fn leave(&mut self, open: usize) -> Result<(), SubdocError> {
         if self.open == open {
             return self.skip_value();
@@ -323,9 +343,9 @@ impl<'d> Walk<'d> {
         Ok(())
     }
 
-    /// Back to the value that was found, as deep in the document as the path is long.
-    fn back_to(&mut self, place: Place, open: usize) -> Place {
-        if let Place::Found(entry) = place {
+    /// Moves back to the value that was found, at the depth of the path.
+    fn back_to(&mut self, place: WalkOutcome, open: usize) -> WalkOutcome {
+        if let WalkOutcome::Found(entry) = place {
             self.scanner.seek(entry.value);
             self.open = open;
         }

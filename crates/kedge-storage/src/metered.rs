@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use kedge_disk::{Asked, DiskError, Observer, Operation};
+use kedge_disk::{DiskCall, DiskError, DiskObserver, Operation};
 
 /// What was done.
 #[derive(Debug, Default)]
@@ -17,10 +17,10 @@ pub(crate) struct Counters {
     pub(crate) directory_syncs: AtomicU64,
 }
 
-impl Observer for Counters {
+impl DiskObserver for Counters {
     fn around<R>(
         &self,
-        asked: &Asked<'_>,
+        asked: &DiskCall<'_>,
         run: impl FnOnce() -> Result<R, DiskError>,
     ) -> Result<R, DiskError> {
         match asked.operation {

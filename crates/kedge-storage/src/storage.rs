@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kedge_couchstore::{OnDamage, Options};
-use kedge_disk::{Disk, Observed};
+use kedge_disk::{Disk, ObservedDisk};
 use kedge_types::{CollectionId, VbId};
 
 use crate::catalog::Catalog;
@@ -67,7 +67,7 @@ impl Storage {
         config: &StorageConfig,
     ) -> Result<Self, StorageError> {
         let done = Arc::new(metered::Counters::default());
-        let disk: Arc<dyn Disk> = Arc::new(Observed::new(disk, Arc::clone(&done)));
+        let disk: Arc<dyn Disk> = Arc::new(ObservedDisk::new(disk, Arc::clone(&done)));
         disk.create_dir_all(dir)?;
         let stock = take_stock(&*disk, dir, config.vbuckets)?;
         let (catalog, judged) = Catalog::open(catalog_disk, dir, &stock)?;

@@ -4,7 +4,7 @@ use crate::status::status_of;
 use crate::virtual_xattrs::{Facts, Surroundings, VirtualXattr, table_of_contents, vbucket};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use kedge_json::{Answer, Ask, Path, SubdocError, ask_all};
+use kedge_json::{LookupValue, Lookup, Path, SubdocError, lookup_all};
 use kedge_protocol::binary::commands::subdoc::{PathFlags, SubdocOp, SubdocSpec, xattr_key};
 use kedge_types::{Cas, Datatype, Status};
 use kedge_vbucket::{Item, Parts};
@@ -51,11 +51,11 @@ pub fn lookup<'s>(
 }
 
 /// What a spec asks of the body, if its path parses.
-fn ask<'s>(spec: &SubdocSpec<'s>) -> Option<Ask<'s>> {
+fn ask<'s>(spec: &SubdocSpec<'s>) -> Option<Lookup<'s>> {
     let path = Path::parse(spec.path).ok().filter(|_| !spec.is_xattr())?;
     match spec.op {
-        SubdocOp::GetCount => Some(Ask::Count(path)),
-        SubdocOp::Get | SubdocOp::Exists => Some(Ask::Value(path)),
+        SubdocOp::GetCount => Some(Lookup::Count(path)),
+        SubdocOp::Get | SubdocOp::Exists => Some(Lookup::Value(path)),
         _ => None,
     }
 }
@@ -71,13 +71,13 @@ fn together<'a>(
         return BTreeMap::new();
     }
     let numbered = specs.iter().enumerate();
-    let (numbers, asked): (Vec<usize>, Vec<Ask<'_>>) = numbered
+    let (numbers, asked): (Vec<usize>, Vec<Lookup<'_>>) = numbered
         .filter_map(|(at, spec)| Some((at, ask(spec)?)))
         .unzip();
-    let answers = ask_all(facts.body, &asked).into_iter().map(|answer| {
+    let answers = lookup_all(facts.body, &asked).into_iter().map(|answer| {
         answer.map(|answer| match answer {
-            Answer::Value(text) => Cow::Borrowed(text),
-            Answer::Count(count) => Cow::Owned(count.to_string().into_bytes()),
+            LookupValue::Value(text) => Cow::Borrowed(text),
+            LookupValue::Count(count) => Cow::Owned(count.to_string().into_bytes()),
         })
     });
     numbers.into_iter().zip(answers).collect()

@@ -7,7 +7,7 @@ use crate::macros::{Expansions, Macro};
 use crate::spec::OwnedSpec;
 use crate::status::status_of;
 use crate::virtual_xattrs::{Facts, Surroundings};
-use kedge_json::{Edit, Edited, Path, SubdocError, edit, get, is_json, parse_delta};
+use kedge_json::{Edit, EditedDocument, Path, SubdocError, edit, get, is_json, parse_delta};
 use kedge_protocol::binary::commands::subdoc::{
     DocFlags, PathFlags, SubdocOp, SubdocSpec, xattr_key,
 };
@@ -332,7 +332,7 @@ impl Draft {
         if !self.is_json {
             return Err(Status::SubdocDocNotjson);
         }
-        let Edited { document, number } =
+        let EditedDocument { document, number } =
             edited(&self.body, spec.path, spec.op, spec.value, makes_parents)?;
         self.body = document;
         Ok(number)
@@ -352,7 +352,7 @@ impl Draft {
             None => b"{}".to_vec(),
         };
         let path = [STAND_IN, &spec.path[key.len()..]].concat();
-        let Edited { document, number } = edited(&around, &path, spec.op, &value, makes_parents)?;
+        let EditedDocument { document, number } = edited(&around, &path, spec.op, &value, makes_parents)?;
         let stand_in = Path::parse(STAND_IN).map_err(status_of)?;
         match get(&document, &stand_in) {
             Ok(text) => self.xattrs.set(key, text),
@@ -405,7 +405,7 @@ fn edited(
     op: SubdocOp,
     value: &[u8],
     makes_parents: bool,
-) -> Result<Edited, Status> {
+) -> Result<EditedDocument, Status> {
     let edit_it = || {
         let path = Path::parse(path)?;
         let change = match op {

@@ -17,8 +17,6 @@ const TO_DO: [&str; 17] = [
     "kedge-bucket-core",
     "kedge-cluster",
     "kedge-couchstore",
-    "kedge-disk",
-    "kedge-json",
     "kedge-log",
     "kedge-persistence",
     "kedge-residency",

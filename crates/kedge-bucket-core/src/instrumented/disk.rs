@@ -1,7 +1,7 @@
 //! A disk whose operations are counted and timed.
 
 use super::{Io, IoStatistics};
-use kedge_disk::{Asked, Disk, DiskError, Observed, Observer, Operation};
+use kedge_disk::{Disk, DiskCall, DiskError, DiskObserver, ObservedDisk, Operation};
 use std::sync::Arc;
 
 /// Counts and times the operations of a disk.
@@ -16,14 +16,14 @@ impl InstrumentedDisk {
     pub fn over(disk: &Arc<dyn Disk>, io_stats: &Arc<IoStatistics>, timed: bool) -> Arc<dyn Disk> {
         let io_stats = Arc::clone(io_stats);
         let observer = Arc::new(Self { io_stats, timed });
-        Arc::new(Observed::new(Arc::clone(disk), observer))
+        Arc::new(ObservedDisk::new(Arc::clone(disk), observer))
     }
 }
 
-impl Observer for InstrumentedDisk {
+impl DiskObserver for InstrumentedDisk {
     fn around<R>(
         &self,
-        asked: &Asked<'_>,
+        asked: &DiskCall<'_>,
         run: impl FnOnce() -> Result<R, DiskError>,
     ) -> Result<R, DiskError> {
         let (io, timed) = match asked.operation {

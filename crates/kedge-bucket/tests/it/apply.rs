@@ -2,7 +2,7 @@
 
 use crate::tools::*;
 use kedge_bucket::{Bucket, BucketChange, Timing, VbState};
-use kedge_disk::{Fault, Observed, Operation, SimDisk};
+use kedge_disk::{Fault, ObservedDisk, Operation, SimDisk};
 use kedge_types::{Status, VbId};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -240,7 +240,7 @@ fn a_applier_rests_longer_than_it_worked_until_the_log_is_nearly_full() {
     place.config.log_bytes_max = 8 << 20;
     let steps = place.by_hand();
     let slow = Slow::new(&steps, 10_000_000);
-    place.disk = Arc::new(Observed::new(place.disk, Arc::clone(&slow)));
+    place.disk = Arc::new(ObservedDisk::new(place.disk, Arc::clone(&slow)));
     let sink = Arc::new(Sink::default());
     let bucket = Bucket::open(place.setup(&sink)).unwrap();
     steps.run();

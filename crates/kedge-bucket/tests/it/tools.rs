@@ -4,7 +4,7 @@ use kedge_bucket::{
     Bucket, BucketConfig, BucketSetup, CompactionRate, Completion, Completions, Cookie, Ctx,
     Mutated, Outcome, Read, Recovery, StoreMode, Topology, WarmupBehavior, Write,
 };
-use kedge_disk::{Asked, Disk, DiskError, Observer, Operation, SimDisk};
+use kedge_disk::{Disk, DiskCall, DiskError, DiskObserver, Operation, SimDisk};
 use kedge_executor::{Executor, ExecutorConfig, ManualExecutor, Pool, ThreadCount};
 use kedge_types::{
     Cas, Clock, CollectionId, Datatype, DocKey, Durability, DurabilityLevel, ManualClock, Now,
@@ -220,10 +220,10 @@ impl Slow {
     }
 }
 
-impl Observer for Slow {
+impl DiskObserver for Slow {
     fn around<R>(
         &self,
-        asked: &Asked<'_>,
+        asked: &DiskCall<'_>,
         run: impl FnOnce() -> Result<R, DiskError>,
     ) -> Result<R, DiskError> {
         let ns = match asked.operation {

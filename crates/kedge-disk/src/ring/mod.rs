@@ -1,6 +1,6 @@
-//! Reads that nobody waits for: a thread asks for many with one call of the system, and is told when they are done.
+//! Asynchronous reads: a thread submits many with one system call and collects their results later.
 //!
-//! Where the system has none, or forbids them, as some containers do, there is no [`ReadRing`], and files are read with
+//! Where the system has none, or forbids them as some containers do, no [`ReadRing`] can be created, and callers use
 //! [`File::read_at`](crate::File::read_at).
 
 #[cfg(not(target_os = "linux"))]

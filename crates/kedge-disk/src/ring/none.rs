@@ -1,49 +1,49 @@
-//! No reads: what there is on other systems.
+//! The placeholder for operating systems without asynchronous reads.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 
-/// A file whose bytes are read through a [`ReadRing`]: there is none.
+/// A file for reads through a [`ReadRing`], of which none exists.
 #[derive(Debug, Clone)]
 pub enum RingFile {}
 
-/// Reads of one thread: there are none.
+/// A ring of asynchronous reads, of which none exists.
 #[derive(Debug)]
 pub enum ReadRing {}
 
 impl ReadRing {
-    /// Never one.
+    /// Always fails.
     ///
     /// # Errors
-    /// Always.
+    /// `Unsupported`, always.
     pub fn new(_: u32) -> io::Result<Self> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Never asked.
+    /// Never called.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         match *self {}
     }
 
-    /// Never asked.
+    /// Never called.
     #[must_use]
     pub fn has_more_to_submit(&self) -> bool {
         match *self {}
     }
 
-    /// Never asked.
+    /// Never called.
     #[must_use]
     pub fn is_full(&self) -> bool {
         match *self {}
     }
 
-    /// Never asked.
+    /// Never called.
     pub fn read(&mut self, _: RingFile, _: u64, _: usize, _: u64) {
         match *self {}
     }
 
-    /// Never asked.
+    /// Never called.
     ///
     /// # Errors
     /// None.
@@ -51,7 +51,7 @@ impl ReadRing {
         match *self {}
     }
 
-    /// Never asked.
+    /// Never called.
     pub fn take_done(&mut self, _: impl FnMut(u64, io::Result<Vec<u8>>)) {
         match *self {}
     }

@@ -1,9 +1,8 @@
-//! The reads are those of io_uring (Linux, `io_uring(7)`).
+//! Asynchronous reads with io_uring (Linux, `io_uring(7)`).
 //!
 //! Invariants:
-//! * What a read writes into, and the file that it reads, are in `reads` from before the system hears of the read until it
-//!   has told of its end.
-//! * A ring has no more reads under way than it has places for answers, so none is lost.
+//! * The buffer and the file of a read are in `reads` from before its submission until after its completion.
+//! * A ring has at most as many reads in flight as entries in its completion queue, so no completion is lost.
 
 #![expect(
     unsafe_code,
@@ -18,7 +17,7 @@ use std::sync::Arc;
 use io_uring::{IoUring, opcode, types};
 use slab::Slab;
 
-/// A file whose bytes are read through a [`ReadRing`].
+/// A file for reads through a [`ReadRing`].
 #[derive(Debug, Clone)]
 pub struct RingFile(Arc<fs::File>);
 
@@ -28,22 +27,22 @@ impl RingFile {
     }
 }
 
-/// Reads of one thread.
+/// A ring of asynchronous reads, which belongs to one thread.
 pub struct ReadRing {
     ring: IoUring,
-    reads: Slab<Read>,
+    reads: Slab<ReadInFlight>,
     reads_max: usize,
-    /// Of those as many are still to be told to the system.
+    /// The number of queued reads that are not submitted yet.
     unsubmitted: usize,
 }
 
-/// A read that is under way.
+/// A read in flight.
 #[derive(Debug)]
-struct Read {
+struct ReadInFlight {
     file: RingFile,
     bytes: Vec<u8>,
     offset: u64,
-    /// So many are there.
+    /// The number of bytes read so far.
     len: usize,
     token: u64,
 }
@@ -57,10 +56,11 @@ impl std::fmt::Debug for ReadRing {
 }
 
 impl ReadRing {
-    /// For up to `reads_max` reads at a time, rounded up to a power of two, of the calling thread: no other may submit any.
+    /// Creates a ring for up to `reads_max` concurrent reads, rounded up to a power of two. Only the calling thread may
+    /// submit reads.
     ///
     /// # Errors
-    /// What the system says where there are no rings.
+    /// The error of the system if it has no rings or forbids them.
     pub fn new(reads_max: u32) -> io::Result<Self> {
         let ring = IoUring::builder()
             .setup_single_issuer()
@@ -75,31 +75,31 @@ impl ReadRing {
         })
     }
 
-    /// Whether no read is under way.
+    /// Returns `true` if no read is in flight.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.reads.is_empty()
     }
 
-    /// Whether there are reads that the system has not been told of.
+    /// Returns `true` if queued reads are not submitted yet.
     #[must_use]
     pub fn has_more_to_submit(&self) -> bool {
         self.unsubmitted > 0
     }
 
-    /// Whether no more can be asked for now.
+    /// Returns `true` if no further read can be queued now.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.reads.len() == self.reads_max
     }
 
-    /// Notes a read of `len` bytes from `offset` on, for the next [`ReadRing::submit`]. `token` is what its end is told with.
+    /// Queues a read of `len` bytes at `offset` for the next [`ReadRing::submit`]. `token` identifies its completion.
     ///
     /// # Panics
-    /// When the ring is full.
+    /// Panics if the ring is full.
     pub fn read(&mut self, file: RingFile, offset: u64, len: usize, token: u64) {
         assert!(!self.is_full(), "the caller has looked");
-        let read = Read {
+        let read = ReadInFlight {
             file,
             bytes: vec![0; len],
             offset,
@@ -110,7 +110,7 @@ impl ReadRing {
         self.push(key);
     }
 
-    /// Has the rest of a read read.
+    /// Queues a read of the bytes that are still missing.
     fn push(&mut self, key: usize) {
         let read = &mut self.reads[key];
         let rest = &mut read.bytes[read.len..];
@@ -119,17 +119,17 @@ impl ReadRing {
             .offset(read.offset + read.len as u64)
             .build()
             .user_data(key as u64);
-        // SAFETY: memory and file stay as they are in `reads` until the system has told of the end: nothing takes a read
-        // out of it before, `drop` included, and a `Vec` that is not touched does not move its memory.
+        // SAFETY: buffer and file stay unchanged in `reads` until the read has completed: nothing removes a read from
+        // there before, `drop` included, and a `Vec` that is not accessed does not move its buffer.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         assert!(pushed.is_ok(), "there are no more reads than places");
         self.unsubmitted += 1;
     }
 
-    /// Tells the system of the reads that were noted.
+    /// Submits the queued reads.
     ///
     /// # Errors
-    /// What the system says; they are told with the next call then.
+    /// The error of the system. The next call submits the reads again.
     pub fn submit(&mut self) -> io::Result<()> {
         while self.unsubmitted > 0 {
             match self.ring.submit() {
@@ -141,7 +141,7 @@ impl ReadRing {
         Ok(())
     }
 
-    /// Tells of the reads that are done: all bytes of each, or why not.
+    /// Collects completed reads. `done` receives the token of each, and all of its bytes or its error.
     pub fn take_done(&mut self, mut done: impl FnMut(u64, io::Result<Vec<u8>>)) {
         loop {
             let Some(end) = self.ring.completion().next() else {
@@ -172,7 +172,7 @@ impl ReadRing {
 }
 
 impl AsRawFd for ReadRing {
-    /// Becomes readable when a read is done.
+    /// Returns the descriptor of the ring, which becomes readable when a read completes.
     fn as_raw_fd(&self) -> RawFd {
         self.ring.as_raw_fd()
     }
@@ -200,7 +200,7 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    /// None where the system has no rings: then there is nothing to be tested.
+    /// Returns `None` where the system has no rings, so that there is nothing to test.
     fn ring(reads_max: u32) -> Option<ReadRing> {
         ReadRing::new(reads_max).ok()
     }
@@ -211,7 +211,7 @@ mod tests {
         RingFile::new(&Arc::new(file))
     }
 
-    /// Waits for all, as (token, bytes or kind of error), by token.
+    /// Waits for all reads. Returns tokens with bytes or kinds of errors, sorted by token.
     fn all(ring: &mut ReadRing) -> Vec<(u64, Result<Vec<u8>, io::ErrorKind>)> {
         let mut all = Vec::new();
         while !ring.is_empty() {
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn many_reads_come_back_with_their_bytes_or_their_error() {
+    fn concurrent_ring_reads_return_bytes_or_errors() {
         let Some(mut ring) = ring(8) else { return };
         let bytes: Vec<u8> = (0..20_000_u32).map(|n| (n % 251) as u8).collect();
         let file = file(&bytes);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_that_is_dropped_waits_for_what_is_under_way() {
+    fn dropped_ring_waits_for_reads_in_flight() {
         let Some(mut ring) = ring(64) else { return };
         let file = file(&vec![7; 1 << 20]);
         for token in 0..64 {

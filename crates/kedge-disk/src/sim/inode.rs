@@ -1,25 +1,25 @@
-//! One file: what running programs see of it, what is on the platter, and what lies between.
+//! The contents of a simulated file: those that programs see, those on the medium, and the unsynced writes between
+//! them.
 
 use std::collections::BTreeMap;
 
 use super::rng::Rng;
 
-/// What a disk writes in one piece, in bytes.
+/// The unit of atomic writes of a disk, in bytes.
 pub(super) const SECTOR: usize = 512;
 
 type Sector = [u8; SECTOR];
 
-/// The bytes of a file, twice.
+/// The contents of a file, cached and durable.
 ///
-/// Invariant: a sector that is not in `dirty` is the same in `cache` and `durable`, unless a sync
-/// that failed dropped it: the cache then goes on showing bytes that are not on the disk, as a
-/// kernel's does.
+/// Invariant: a sector that is not in `dirty` is the same in `cache` and `durable`, unless a sync that failed dropped
+/// it: the cache then still has bytes that are not on the disk, like that of a kernel.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Inode {
     cache: Vec<u8>,
     durable: Vec<u8>,
-    /// What each unsynced sector contained after each write since the last sync: after a crash
-    /// any of these, or the durable one, is found.
+    /// For each unsynced sector, its contents after each write since the last sync. After a crash the sector has any of
+    /// these, or the durable contents.
     dirty: BTreeMap<usize, Vec<Sector>>,
 }
 
@@ -28,7 +28,7 @@ impl Inode {
         self.cache.len() as u64
     }
 
-    /// The bytes from `offset` on, or `None` past the end.
+    /// Returns the bytes at `offset`, or `None` past the end.
     pub(super) fn read(&self, offset: u64, len: usize) -> Option<&[u8]> {
         let start = usize::try_from(offset).ok()?;
         self.cache.get(start..start.checked_add(len)?)
@@ -40,17 +40,17 @@ impl Inode {
             self.cache.resize(end, 0);
         }
         self.cache[offset..end].copy_from_slice(bytes);
-        self.soil(offset, end);
+        self.mark_dirty(offset, end);
     }
 
     pub(super) fn set_len(&mut self, len: usize) {
         let before = self.cache.len();
         self.cache.resize(len, 0);
-        // What was cut off reads as zeros if the file grows over it again.
-        self.soil(len.min(before), len.max(before));
+        // Truncated bytes read as zeros if the file grows over them again.
+        self.mark_dirty(len.min(before), len.max(before));
     }
 
-    /// Extends the file by reserved zeros: nothing becomes dirty but the length.
+    /// Extends the file with preallocated zeros. Only the length becomes dirty.
     pub(super) fn allocate(&mut self, len: usize) {
         if len > self.cache.len() {
             self.cache.resize(len, 0);
@@ -65,8 +65,8 @@ impl Inode {
         }
     }
 
-    /// A sync that failed: some sectors reached the disk, the others never will unless they are
-    /// written again, and all count as clean.
+    /// Simulates a failed sync: some sectors reach the disk, the others are lost unless they are written again, and all
+    /// count as clean.
     pub(super) fn fail_sync(&mut self, rng: &mut Rng) {
         self.durable.resize(self.cache.len(), 0);
         for index in std::mem::take(&mut self.dirty).into_keys() {
@@ -77,7 +77,7 @@ impl Inode {
         }
     }
 
-    /// Power loss: of each unsynced sector any version is found, now and then a mixture of two.
+    /// Simulates a power loss: each unsynced sector has any of its versions, and occasionally a mixture of two.
     pub(super) fn crash(&mut self, rng: &mut Rng) {
         let len = if rng.coin() {
             self.durable.len()
@@ -101,7 +101,7 @@ impl Inode {
         self.cache = self.durable.clone();
     }
 
-    /// Changes one durable byte, as a failing medium does. `false` if the file is too short.
+    /// Changes one durable byte, like a failing medium. Returns `false` if the file is too short.
     pub(super) fn flip(&mut self, offset: usize, mask: u8) -> bool {
         for copy in [&mut self.cache, &mut self.durable] {
             match copy.get_mut(offset) {
@@ -112,7 +112,7 @@ impl Inode {
         true
     }
 
-    fn soil(&mut self, start: usize, end: usize) {
+    fn mark_dirty(&mut self, start: usize, end: usize) {
         for index in start / SECTOR..end.div_ceil(SECTOR) {
             let sector = sector_of(&self.cache, index);
             self.dirty.entry(index).or_default().push(sector);
@@ -120,7 +120,7 @@ impl Inode {
     }
 }
 
-/// A sector's bytes; what lies past the end is zero.
+/// Returns the bytes of a sector. Bytes past the end of the file are zero.
 fn sector_of(bytes: &[u8], index: usize) -> Sector {
     let mut sector = [0; SECTOR];
     let start = (index * SECTOR).min(bytes.len());
@@ -129,7 +129,7 @@ fn sector_of(bytes: &[u8], index: usize) -> Sector {
     sector
 }
 
-/// Writes a sector as far as the file reaches.
+/// Writes a sector up to the end of the file.
 fn put_sector(bytes: &mut [u8], index: usize, sector: &Sector) {
     let start = (index * SECTOR).min(bytes.len());
     let end = (start + SECTOR).min(bytes.len());

@@ -1,17 +1,17 @@
-//! A disk in memory that can lose power, tear writes, drop bytes and fill up, by seed.
+//! A simulated disk in memory that loses power, tears writes, drops bytes and fills up, as determined by a seed.
 //!
-//! What it models, and where it is harsher than real disks:
-//! * A write is in the page cache until a sync. A crash keeps of every 512-byte sector any version
-//!   since the last sync, independently of all others, and one in eight times a mixture of two.
-//! * Creating, renaming and removing is in the cache until the directory is synced. A crash keeps
-//!   any subset of such changes, except those that build on a lost one. Creating a directory is
-//!   durable at once, as [`crate::Disk::create_dir_all`] promises.
-//! * A failed sync leaves some sectors on the disk and drops the others, while reads go on showing
-//!   them: the kernel's page cache does that.
-//! * A full disk fails the write or reservation that would grow a file, after a part of it.
+//! Model, which is harsher than real disks in places:
+//! * A write is in the page cache until a sync. A crash leaves of each 512-byte sector any version since the last sync,
+//!   independently of all others, and in one of eight cases a mixture of two.
+//! * Creations, renames and removals are in the cache until the directory is synced. A crash keeps any subset of these
+//!   changes, except those that depend on a lost one. Creating a directory is durable at once, as
+//!   [`crate::Disk::create_dir_all`] promises.
+//! * A failed sync writes some sectors and drops the others, while reads still return them, as from the page cache of a
+//!   kernel.
+//! * On a full disk, a write or preallocation that would grow a file fails after a part of it.
 //!
-//! Every operation that changes something has a number, so a test can run a history, count, and
-//! then let the power fail at each number in turn.
+//! Every mutating operation has a number, so a test can run a history, count the operations, and then repeat it with a
+//! power loss at each number.
 
 mod inode;
 mod names;
@@ -26,35 +26,35 @@ use crate::error::locked;
 use crate::{DirLock, Disk, DiskError, File, Operation};
 
 use inode::{Inode, SECTOR};
-use names::{InodeId, Names};
+use names::{InodeId, NameTable};
 pub use rng::{Rng, seed, seeds};
 
-/// What goes wrong at an operation.
+/// An injected fault of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The device reports an error. A write may be done in part; a sync drops a part.
+    /// The device reports an error. A write may be partly done, and a sync drops some of the data.
     Io,
-    /// The disk is full. A write may be done in part.
+    /// The disk is full. A write may be partly done.
     NoSpace,
-    /// The system answers with this error number. A write may be done in part.
+    /// The system returns this error number. A write may be partly done.
     Os(i32),
-    /// The power fails: this operation and all after it fail until [`SimDisk::crash`].
+    /// The power fails: this operation and all later ones fail until [`SimDisk::crash`].
     PowerLoss,
 }
 
-/// A handle to a simulated disk; clones are handles to the same one, [`SimDisk::fork`] copies it.
+/// A handle to a simulated disk. Clones are handles to the same disk, and [`SimDisk::fork`] copies it.
 #[derive(Debug, Clone)]
 pub struct SimDisk {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<SimState>>,
 }
 
 #[derive(Debug, Clone)]
-struct State {
-    names: Names,
+struct SimState {
+    names: NameTable,
     inodes: Vec<Inode>,
     rng: Rng,
-    /// Grows with each crash: handles from before it are dead.
+    /// The number of crashes and process ends so far. Handles from before the last one are invalid.
     boot: u64,
     operations: u64,
     faults: BTreeMap<u64, Fault>,
@@ -66,20 +66,20 @@ struct State {
     unreadable: BTreeSet<(InodeId, u64)>,
 }
 
-/// How far an operation gets.
-enum Step {
+/// The extent to which an operation runs.
+enum SimStep {
     Whole,
-    /// It fails; what it does on the way is the operation's own matter.
+    /// The operation fails, and decides itself how much of it is done.
     Failed(io::Error),
-    /// The power fails under it: done in the cache, never acknowledged.
+    /// The power fails during the operation: it is done in the cache and never acknowledged.
     PowerLoss,
 }
 
 impl SimDisk {
-    /// An empty disk of unlimited size. The seed decides what failing writes and syncs leave.
+    /// Creates an empty disk of unlimited size. The seed determines the effects of failing writes and syncs.
     pub fn new(seed: u64) -> Self {
-        let state = State {
-            names: Names::default(),
+        let state = SimState {
+            names: NameTable::default(),
             inodes: Vec::new(),
             rng: Rng::new(seed),
             boot: 0,
@@ -97,42 +97,43 @@ impl SimDisk {
         }
     }
 
-    /// An independent copy of the disk with all it has in cache and on the platter. Open files
-    /// stay with the original.
+    /// Returns an independent copy of the disk with its cached and durable contents. Open files stay with the original.
     pub fn fork(&self) -> SimDisk {
         SimDisk {
             state: Arc::new(Mutex::new(self.lock().clone())),
         }
     }
 
-    /// How many operations that change something were begun so far.
+    /// Returns the number of mutating operations so far.
     pub fn operations(&self) -> u64 {
         self.lock().operations
     }
 
-    /// Lets operation `number` go wrong. The first operation ever has number 1.
+    /// Injects a fault into operation `number`. The first operation of the disk has number 1.
     pub fn fail_operation(&self, number: u64, fault: Fault) {
         self.lock().faults.insert(number, fault);
     }
 
-    /// Lets the operation go wrong that comes after so many others, counted from now on, also when others begin some just now.
+    /// Injects a fault into the operation that follows `others` further ones, even if other threads start operations
+    /// concurrently.
     pub fn fail_after(&self, others: u64, fault: Fault) {
         let mut state = self.lock();
         let number = state.operations + 1 + others;
         state.faults.insert(number, fault);
     }
 
-    /// Lets the next operation of this kind go wrong. Also those that change nothing can.
+    /// Injects a fault into the next operation of this kind, which need not be a mutating one.
     pub fn fail_next(&self, op: Operation, fault: Fault) {
         self.lock().next_of.push((op, fault));
     }
 
-    /// Lets every operation of this kind go wrong, until [`SimDisk::clear_faults`]. Also those that change nothing can.
+    /// Injects a fault into every operation of this kind until [`SimDisk::clear_faults`]. Operations that are not
+    /// mutating are included.
     pub fn fail_every(&self, op: Operation, fault: Fault) {
         self.lock().every.insert(op, fault);
     }
 
-    /// Forgets the faults that were ordered and did not happen yet.
+    /// Removes all injected faults that have not occurred yet.
     pub fn clear_faults(&self) {
         let mut state = self.lock();
         state.faults.clear();
@@ -140,18 +141,18 @@ impl SimDisk {
         state.every.clear();
     }
 
-    /// Limits the sum of all files' lengths, in bytes; `None` is no limit.
+    /// Limits the sum of the lengths of all files, in bytes. `None` means no limit.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.lock().capacity = bytes;
     }
 
-    /// The sum of all files' lengths, in bytes.
+    /// Returns the sum of the lengths of all files, in bytes.
     pub fn used_bytes(&self) -> u64 {
         self.lock().used()
     }
 
-    /// Power loss and restart: what survives is drawn with `seed`, open files and locks are gone,
-    /// ordered faults are forgotten.
+    /// Simulates a power loss and a restart. `seed` determines the unsynced data that survives. Open files, locks and
+    /// injected faults are gone.
     pub fn crash(&self, seed: u64) {
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -163,15 +164,15 @@ impl SimDisk {
         state.restart();
     }
 
-    /// The process ends without a power loss: the cache stays, open files and locks are gone.
+    /// Simulates the end of the process without a power loss: the cache stays, and open files and locks are gone.
     pub fn kill_process(&self) {
         self.lock().restart();
     }
 
-    /// Flips the bits of `mask` in one byte, in cache and on the platter: a failing medium.
+    /// Flips the bits of `mask` in one byte, cached and durable, like a failing medium.
     ///
     /// # Panics
-    /// If there is no such file or byte.
+    /// Panics if the file or the byte does not exist.
     pub fn flip(&self, path: &Path, offset: u64, mask: u8) {
         let mut state = self.lock();
         let inode = state.names.get(path).expect("a file to damage");
@@ -183,28 +184,28 @@ impl SimDisk {
         );
     }
 
-    /// Makes the sector at `offset` fail every read, until it is written again.
+    /// Makes all reads of the sector at `offset` fail until it is written again.
     ///
     /// # Panics
-    /// If there is no such file.
+    /// Panics if the file does not exist.
     pub fn make_unreadable(&self, path: &Path, offset: u64) {
         let mut state = self.lock();
         let inode = state.names.get(path).expect("a file to damage");
         state.unreadable.insert((inode, offset / SECTOR as u64));
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SimState> {
         self.state
             .lock()
             .expect("no operation panics with the lock held")
     }
 
-    /// Runs one operation that changes something, with the fault that was ordered for it.
+    /// Runs a mutating operation with the fault that is injected into it.
     fn run(
         &self,
         op: Operation,
         path: &Path,
-        work: impl FnOnce(&mut State, &Step) -> io::Result<()>,
+        work: impl FnOnce(&mut SimState, &SimStep) -> io::Result<()>,
     ) -> Result<(), DiskError> {
         let mut state = self.lock();
         let step = state
@@ -212,24 +213,24 @@ impl SimDisk {
             .map_err(|source| DiskError::new(op, path, source))?;
         let done = work(&mut state, &step);
         let result = match step {
-            Step::Whole => done,
-            Step::Failed(source) => Err(source),
-            Step::PowerLoss => Err(no_power()),
+            SimStep::Whole => done,
+            SimStep::Failed(source) => Err(source),
+            SimStep::PowerLoss => Err(no_power()),
         };
         result.map_err(|source| DiskError::new(op, path, source))
     }
 
-    /// A look at the disk that changes nothing.
+    /// Runs an operation that is not mutating.
     fn look<T>(
         &self,
         op: Operation,
         path: &Path,
-        look: impl FnOnce(&State) -> io::Result<T>,
+        look: impl FnOnce(&SimState) -> io::Result<T>,
     ) -> Result<T, DiskError> {
         let mut state = self.lock();
         let result = if state.power_lost {
             Err(no_power())
-        } else if let Some(fault) = state.ordered(op) {
+        } else if let Some(fault) = state.take_fault(op) {
             Err(state.raise(fault))
         } else {
             look(&state)
@@ -248,28 +249,28 @@ impl SimDisk {
     }
 }
 
-impl State {
-    fn begin(&mut self, op: Operation) -> io::Result<Step> {
+impl SimState {
+    fn begin(&mut self, op: Operation) -> io::Result<SimStep> {
         if self.power_lost {
             return Err(no_power());
         }
         self.operations += 1;
         let mut fault = self.faults.remove(&self.operations);
         if fault.is_none() {
-            fault = self.ordered(op);
+            fault = self.take_fault(op);
         }
         Ok(match fault {
-            None => Step::Whole,
+            None => SimStep::Whole,
             Some(Fault::PowerLoss) => {
                 self.power_lost = true;
-                Step::PowerLoss
+                SimStep::PowerLoss
             }
-            Some(fault) => Step::Failed(self.raise(fault)),
+            Some(fault) => SimStep::Failed(self.raise(fault)),
         })
     }
 
-    /// The fault that was ordered for the next operation of this kind, or for all of them.
-    fn ordered(&mut self, op: Operation) -> Option<Fault> {
+    /// Takes the fault injected into the next operation of this kind, or returns that of all operations of the kind.
+    fn take_fault(&mut self, op: Operation) -> Option<Fault> {
         match self.next_of.iter().position(|(wanted, _)| *wanted == op) {
             Some(at) => Some(self.next_of.remove(at).1),
             None => self.every.get(&op).copied(),
@@ -304,7 +305,7 @@ impl State {
             .sum()
     }
 
-    /// How far a file of `now` bytes may grow towards `wanted`.
+    /// Returns the length up to which a file of `now` bytes may grow towards `wanted`.
     fn room(&self, now: u64, wanted: u64) -> u64 {
         match self.capacity {
             Some(capacity) if wanted > now => {
@@ -314,11 +315,11 @@ impl State {
         }
     }
 
-    fn write(&mut self, inode: InodeId, step: &Step, buf: &[u8], offset: u64) -> io::Result<()> {
+    fn write(&mut self, inode: InodeId, step: &SimStep, buf: &[u8], offset: u64) -> io::Result<()> {
         let end = offset + buf.len() as u64;
         let room = self.room(self.inodes[inode].len(), end);
         let mut fits = buf.len().min(to_usize(room.saturating_sub(offset)));
-        if matches!(step, Step::Failed(_)) {
+        if matches!(step, SimStep::Failed(_)) {
             fits = to_usize(self.rng.below(fits as u64 + 1));
         }
         for sector in offset / SECTOR as u64..(offset + fits as u64).div_ceil(SECTOR as u64) {
@@ -349,7 +350,7 @@ impl Disk for SimDisk {
             if !path.parent().is_some_and(|dir| state.names.has_dir(dir)) {
                 return Err(not_found());
             }
-            if matches!(step, Step::Failed(_)) {
+            if matches!(step, SimStep::Failed(_)) {
                 return Ok(());
             }
             if let Some(inode) = state.names.get(path) {
@@ -367,7 +368,7 @@ impl Disk for SimDisk {
 
     fn remove(&self, path: &Path) -> Result<(), DiskError> {
         self.run(Operation::Remove, path, |state, step| {
-            if matches!(step, Step::Failed(_)) || state.names.unlink(path) {
+            if matches!(step, SimStep::Failed(_)) || state.names.unlink(path) {
                 return Ok(());
             }
             Err(not_found())
@@ -376,7 +377,7 @@ impl Disk for SimDisk {
 
     fn rename(&self, from: &Path, to: &Path) -> Result<(), DiskError> {
         self.run(Operation::Rename, from, |state, step| {
-            if matches!(step, Step::Failed(_)) || state.names.rename(from, to) {
+            if matches!(step, SimStep::Failed(_)) || state.names.rename(from, to) {
                 return Ok(());
             }
             Err(not_found())
@@ -403,7 +404,7 @@ impl Disk for SimDisk {
             return Ok(());
         }
         self.run(Operation::CreateDir, dir, |state, step| {
-            if matches!(step, Step::Whole) {
+            if matches!(step, SimStep::Whole) {
                 state.names.add_dirs(dir);
             }
             Ok(())
@@ -419,7 +420,7 @@ impl Disk for SimDisk {
             self.remove(&path)?;
         }
         self.run(Operation::Remove, dir, |state, step| {
-            if matches!(step, Step::Whole) {
+            if matches!(step, SimStep::Whole) {
                 state.names.remove_dir(dir);
             }
             Ok(())
@@ -431,7 +432,7 @@ impl Disk for SimDisk {
             if !state.names.has_dir(dir) {
                 return Err(not_found());
             }
-            if matches!(step, Step::Whole) {
+            if matches!(step, SimStep::Whole) {
                 state.names.sync_dir(dir);
             }
             Ok(())
@@ -476,7 +477,7 @@ impl Disk for SimDisk {
     }
 }
 
-/// A lock of a simulated directory.
+/// The lock of a simulated directory.
 struct SimLock {
     disk: SimDisk,
     dir: PathBuf,
@@ -485,7 +486,7 @@ struct SimLock {
 
 impl Drop for SimLock {
     fn drop(&mut self) {
-        // While a test panics the disk may be poisoned; nobody needs the lock then.
+        // The mutex may be poisoned while a test panics. No test needs the lock then.
         if let Ok(mut state) = self.disk.state.lock()
             && state.boot == self.boot
         {
@@ -507,7 +508,7 @@ impl SimFile {
     fn run(
         &self,
         op: Operation,
-        work: impl FnOnce(&mut State, &Step) -> io::Result<()>,
+        work: impl FnOnce(&mut SimState, &SimStep) -> io::Result<()>,
     ) -> Result<(), DiskError> {
         if self.disk.lock().boot != self.boot {
             return Err(DiskError::new(op, &self.path, stale()));
@@ -518,9 +519,9 @@ impl SimFile {
     fn sync(&self) -> Result<(), DiskError> {
         self.run(Operation::Sync, |state, step| {
             match step {
-                Step::Whole => state.inodes[self.inode].sync(),
-                Step::Failed(_) => state.inodes[self.inode].fail_sync(&mut state.rng),
-                Step::PowerLoss => {}
+                SimStep::Whole => state.inodes[self.inode].sync(),
+                SimStep::Failed(_) => state.inodes[self.inode].fail_sync(&mut state.rng),
+                SimStep::PowerLoss => {}
             }
             Ok(())
         })
@@ -534,7 +535,7 @@ impl File for SimFile {
         if state.boot != self.boot || state.power_lost {
             return Err(error(stale()));
         }
-        if let Some(fault) = state.ordered(Operation::Read) {
+        if let Some(fault) = state.take_fault(Operation::Read) {
             return Err(error(state.raise(fault)));
         }
         let sectors = offset / SECTOR as u64
@@ -570,7 +571,7 @@ impl File for SimFile {
 
     fn set_len(&self, len: u64) -> Result<(), DiskError> {
         self.run(Operation::SetLen, |state, step| {
-            if !matches!(step, Step::Failed(_)) {
+            if !matches!(step, SimStep::Failed(_)) {
                 state.inodes[self.inode].set_len(to_usize(len));
             }
             Ok(())
@@ -582,7 +583,7 @@ impl File for SimFile {
             if state.room(state.inodes[self.inode].len(), len) < len {
                 return Err(no_space());
             }
-            if !matches!(step, Step::Failed(_)) {
+            if !matches!(step, SimStep::Failed(_)) {
                 state.inodes[self.inode].allocate(to_usize(len));
             }
             Ok(())

@@ -1,16 +1,16 @@
-//! Which name stands for which file: now, and after a crash.
+//! The names of files: current, and after a crash.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::rng::Rng;
 
-/// Index of a file in the disk's table.
+/// Index of a file in the table of the disk.
 pub(super) type InodeId = usize;
 
-/// A change of names that no directory sync has covered yet.
+/// A change of names that no sync of the directory has covered yet.
 #[derive(Debug, Clone)]
-enum Change {
+enum NameChange {
     Link {
         path: PathBuf,
         inode: InodeId,
@@ -26,19 +26,19 @@ enum Change {
     },
 }
 
-impl Change {
+impl NameChange {
     fn paths(&self) -> [&Path; 2] {
         match self {
-            Change::Link { path, .. } | Change::Unlink { path, .. } => [path, path],
-            Change::Rename { from, to, .. } => [from, to],
+            NameChange::Link { path, .. } | NameChange::Unlink { path, .. } => [path, path],
+            NameChange::Rename { from, to, .. } => [from, to],
         }
     }
 
     fn inode(&self) -> InodeId {
         match self {
-            Change::Link { inode, .. }
-            | Change::Unlink { inode, .. }
-            | Change::Rename { inode, .. } => *inode,
+            NameChange::Link { inode, .. }
+            | NameChange::Unlink { inode, .. }
+            | NameChange::Rename { inode, .. } => *inode,
         }
     }
 
@@ -48,13 +48,13 @@ impl Change {
 
     fn apply(self, names: &mut BTreeMap<PathBuf, InodeId>) {
         match self {
-            Change::Link { path, inode } => {
+            NameChange::Link { path, inode } => {
                 names.insert(path, inode);
             }
-            Change::Unlink { path, .. } => {
+            NameChange::Unlink { path, .. } => {
                 names.remove(&path);
             }
-            Change::Rename { from, to, inode } => {
+            NameChange::Rename { from, to, inode } => {
                 names.remove(&from);
                 names.insert(to, inode);
             }
@@ -62,16 +62,16 @@ impl Change {
     }
 }
 
-/// The names of all files, twice, and the changes between the two.
+/// The names of all files, cached and durable, and the changes between the two.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Names {
+pub(super) struct NameTable {
     live: BTreeMap<PathBuf, InodeId>,
     durable: BTreeMap<PathBuf, InodeId>,
-    pending: Vec<Change>,
+    pending: Vec<NameChange>,
     dirs: BTreeSet<PathBuf>,
 }
 
-impl Names {
+impl NameTable {
     pub(super) fn get(&self, path: &Path) -> Option<InodeId> {
         self.live.get(path).copied()
     }
@@ -94,15 +94,15 @@ impl Names {
         }
     }
 
-    /// Removes a directory whose files were all unlinked. It is durable at once, so the changes
-    /// inside it are too.
+    /// Removes a directory whose files were all unlinked. The removal is durable immediately, and with it all changes
+    /// inside the directory.
     pub(super) fn remove_dir(&mut self, dir: &Path) {
         self.dirs.retain(|known| !known.starts_with(dir));
-        self.settle(|change| change.paths().iter().any(|path| path.starts_with(dir)));
+        self.make_durable(|change| change.paths().iter().any(|path| path.starts_with(dir)));
     }
 
     pub(super) fn link(&mut self, path: &Path, inode: InodeId) {
-        self.change(Change::Link {
+        self.change(NameChange::Link {
             path: path.to_owned(),
             inode,
         });
@@ -112,7 +112,7 @@ impl Names {
         let Some(inode) = self.get(path) else {
             return false;
         };
-        self.change(Change::Unlink {
+        self.change(NameChange::Unlink {
             path: path.to_owned(),
             inode,
         });
@@ -123,7 +123,7 @@ impl Names {
         let Some(inode) = self.get(from) else {
             return false;
         };
-        self.change(Change::Rename {
+        self.change(NameChange::Rename {
             from: from.to_owned(),
             to: to.to_owned(),
             inode,
@@ -132,11 +132,11 @@ impl Names {
     }
 
     pub(super) fn sync_dir(&mut self, dir: &Path) {
-        self.settle(|change| change.is_in(dir));
+        self.make_durable(|change| change.is_in(dir));
     }
 
-    /// Power loss: each pending change is found or not, except that one which builds on a lost
-    /// change (the same file, or the same name) is lost with it.
+    /// Simulates a power loss: each pending change survives or not, but one that depends on a lost change (of the same
+    /// file or the same name) is lost, too.
     pub(super) fn crash(&mut self, rng: &mut Rng) {
         let mut lost_paths = BTreeSet::new();
         let mut lost_inodes = BTreeSet::new();
@@ -153,7 +153,7 @@ impl Names {
         self.live = self.durable.clone();
     }
 
-    fn settle(&mut self, is_covered: impl Fn(&Change) -> bool) {
+    fn make_durable(&mut self, is_covered: impl Fn(&NameChange) -> bool) {
         for change in std::mem::take(&mut self.pending) {
             if is_covered(&change) {
                 change.apply(&mut self.durable);
@@ -163,7 +163,7 @@ impl Names {
         }
     }
 
-    fn change(&mut self, change: Change) {
+    fn change(&mut self, change: NameChange) {
         change.clone().apply(&mut self.live);
         self.pending.push(change);
     }

@@ -1,18 +1,18 @@
-//! A small random number generator that is ours, so that a seed gives the same run for ever.
+//! A small random number generator without dependencies, so that a seed always gives the same run.
 
 /// Random numbers for simulations and tests: SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
-/// generators", 2014). The same everywhere and for ever.
+/// generators", 2014). The sequence of a seed never changes.
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// The numbers of this seed.
+    /// Creates the generator of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Rng(seed)
     }
 
-    /// Any number.
+    /// Returns the next number.
     #[expect(clippy::should_implement_trait, reason = "numbers without an end")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -22,12 +22,12 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`, which must not be 0. The bias is of no matter here.
+    /// Returns a number less than `bound`, which must not be 0. The distribution has a small bias.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
-    /// So many bytes.
+    /// Returns `len` random bytes.
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
         (0..len).map(|_| self.next() as u8).collect()
     }
@@ -37,8 +37,8 @@ impl Rng {
     }
 }
 
-/// The seed of a test with random numbers: `KEDGE_SEED` of the environment, or `default`. It is printed, so that a
-/// failure says it.
+/// Returns the seed of a randomized test: the environment variable `KEDGE_SEED`, or `default`. The seed is printed, so
+/// that a failure shows it.
 #[must_use]
 pub fn seed(default: u64) -> u64 {
     let seed = std::env::var("KEDGE_SEED").ok();
@@ -47,8 +47,8 @@ pub fn seed(default: u64) -> u64 {
     seed
 }
 
-/// The seeds of a test that runs one history for each: `first` and those behind it, `few` or as many as `KEDGE_SEEDS` of
-/// the environment says; or the one that is in `KEDGE_SEED`. The test has to print each.
+/// Returns the seeds of a test that runs one history per seed: from `first` on, `few` of them or the number in the
+/// environment variable `KEDGE_SEEDS`; or only the one in `KEDGE_SEED`. The test has to print each seed.
 #[must_use]
 pub fn seeds(first: u64, few: u64) -> Vec<u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
@@ -63,7 +63,7 @@ mod tests {
     use super::Rng;
 
     #[test]
-    fn the_sequence_never_changes() {
+    fn random_sequence_of_a_seed_never_changes() {
         let mut rng = Rng::new(1);
         let drawn = [rng.next(), rng.next(), rng.next()];
         // The first outputs of the reference implementation for seed 1.

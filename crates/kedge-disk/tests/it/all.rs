@@ -1,10 +1,10 @@
-//! One script, run on the real disk, on the simulated one, and on one that is observed.
+//! One script, run on the real disk, on the simulated one, and on an observed one.
 
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-use kedge_disk::{Disk, Observed, PosixDisk, SimDisk, read_file, replace_file};
+use kedge_disk::{Disk, ObservedDisk, PosixDisk, SimDisk, read_file, replace_file};
 
 use crate::observed::Seen;
 
@@ -16,12 +16,12 @@ fn on_all(script: impl Fn(&dyn Disk, &Path)) {
     script(&sim, Path::new("/data"));
     let below = Arc::new(SimDisk::new(1));
     below.create_dir_all(Path::new("/data")).expect("create");
-    let observed = Observed::<Seen>::new(below, Arc::default());
+    let observed = ObservedDisk::<Seen>::new(below, Arc::default());
     script(&observed, Path::new("/data"));
 }
 
 #[test]
-fn bytes_come_back_and_gaps_are_zero() {
+fn written_bytes_are_read_back_and_gaps_are_zero() {
     on_all(|disk, dir| {
         let path = dir.join("file");
         let file = disk.create(&path).expect("create");
@@ -46,7 +46,7 @@ fn bytes_come_back_and_gaps_are_zero() {
 }
 
 #[test]
-fn lengths_are_set_and_reserved() {
+fn set_len_and_allocate_change_the_length() {
     on_all(|disk, dir| {
         let file = disk.create(&dir.join("file")).expect("create");
         file.write_at(&[7; 600], 0).expect("write");
@@ -64,7 +64,7 @@ fn lengths_are_set_and_reserved() {
 }
 
 #[test]
-fn names_are_made_moved_and_removed() {
+fn files_are_created_renamed_and_removed() {
     on_all(|disk, dir| {
         disk.create_dir_all(&dir.join("a/b"))
             .expect("create directories");
@@ -106,7 +106,7 @@ fn names_are_made_moved_and_removed() {
 }
 
 #[test]
-fn creating_an_existing_file_empties_it_and_replacing_is_whole() {
+fn create_truncates_and_replace_file_is_atomic() {
     on_all(|disk, dir| {
         let path = dir.join("file");
         replace_file(disk, &path, b"first, the longer").expect("replace");
@@ -119,7 +119,7 @@ fn creating_an_existing_file_empties_it_and_replacing_is_whole() {
 }
 
 #[test]
-fn a_directory_has_one_owner() {
+fn directory_lock_is_exclusive() {
     on_all(|disk, dir| {
         let lock = disk.lock_dir(dir).expect("lock");
         let error = disk.lock_dir(dir).expect_err("taken");

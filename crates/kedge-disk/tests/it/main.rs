@@ -1,4 +1,4 @@
-//! What all disks promise alike, and what the simulated one does when things go wrong.
+//! The guarantees that all disks share, and the faults of the simulated one.
 
 mod all;
 mod observed;

@@ -1,14 +1,15 @@
-//! What an observer of a disk sees, and what it can do about it.
+//! The calls that an observer of a disk sees, and its power to reject them.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use kedge_disk::{
-    Asked, Disk, DiskError, Fault, File, Observed, Observer, Operation, SimDisk, read_file,
+    Disk, DiskCall, DiskError, DiskObserver, Fault, File, ObservedDisk, Operation, SimDisk,
+    read_file,
 };
 
-/// Keeps what it saw.
+/// Records the calls.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     lines: Mutex<Vec<String>>,
@@ -29,13 +30,13 @@ impl Seen {
     }
 }
 
-impl Observer for Seen {
+impl DiskObserver for Seen {
     fn around<R>(
         &self,
-        asked: &Asked<'_>,
+        asked: &DiskCall<'_>,
         run: impl FnOnce() -> Result<R, DiskError>,
     ) -> Result<R, DiskError> {
-        let Asked {
+        let DiskCall {
             operation, bytes, ..
         } = asked;
         let path = asked.path.unwrap_or(Path::new("a file")).display();
@@ -58,11 +59,11 @@ impl Observer for Seen {
 
 struct Rig {
     below: SimDisk,
-    disk: Observed<Seen>,
+    disk: ObservedDisk<Seen>,
 }
 
 impl Rig {
-    /// What was seen since the last time.
+    /// Takes the calls since the last time.
     fn take(&self) -> Vec<String> {
         self.disk.observer().take()
     }
@@ -70,7 +71,7 @@ impl Rig {
 
 fn rig() -> Rig {
     let below = SimDisk::new(1);
-    let disk = Observed::new(Arc::new(below.clone()), Arc::default());
+    let disk = ObservedDisk::new(Arc::new(below.clone()), Arc::default());
     disk.create_dir_all(Path::new("/d")).expect("create");
     let rig = Rig { below, disk };
     assert_eq!(rig.take(), ["create directory /d, 0"]);
@@ -86,7 +87,7 @@ fn file(rig: &Rig) -> Box<dyn File> {
 }
 
 #[test]
-fn each_operation_on_a_file_is_seen() {
+fn observer_sees_each_operation_on_a_file() {
     let rig = rig();
     let file = file(&rig);
     file.read_at(&mut [0; 3], 0).expect("read");
@@ -119,7 +120,7 @@ fn each_operation_on_a_file_is_seen() {
 }
 
 #[test]
-fn each_operation_on_a_name_is_seen() {
+fn observer_sees_each_operation_on_a_name() {
     let rig = rig();
     drop(file(&rig));
     let (disk, a, b) = (&rig.disk, Path::new("/d/a"), PathBuf::from("/d/b"));
@@ -157,7 +158,7 @@ fn each_operation_on_a_name_is_seen() {
 }
 
 #[test]
-fn what_an_observer_refuses_is_not_done() {
+fn operation_that_the_observer_rejects_is_not_done() {
     let rig = rig();
     let file = file(&rig);
     let operations = rig.below.operations();
@@ -172,7 +173,7 @@ fn what_an_observer_refuses_is_not_done() {
     let error = file.sync_data().expect_err("the disk below fails");
     assert!(error.is_sync_failure(), "{error}");
     drop(file);
-    // What was not opened is not closed.
+    // A file that was not opened is not closed.
     assert_eq!(
         rig.take(),
         [

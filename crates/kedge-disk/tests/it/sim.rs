@@ -1,4 +1,4 @@
-//! The simulated disk's misbehaviour: it must be able to do everything bad that it claims to.
+//! The faults of the simulated disk: each of those that it documents must occur.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -27,7 +27,7 @@ fn found(disk: &SimDisk) -> Vec<u8> {
     read_file(disk, path()).expect("read")
 }
 
-/// What each of many crashes leaves of the same state.
+/// Returns the distinct results of many crashes of the same state.
 fn outcomes<T: Ord>(disk: &SimDisk, look: impl Fn(&SimDisk) -> T) -> BTreeSet<T> {
     let crash = |seed| {
         let fork = disk.fork();
@@ -38,7 +38,7 @@ fn outcomes<T: Ord>(disk: &SimDisk, look: impl Fn(&SimDisk) -> T) -> BTreeSet<T>
 }
 
 #[test]
-fn what_is_synced_survives_every_crash() {
+fn synced_data_survives_every_crash() {
     let disk = disk();
     disk.open(path())
         .expect("open")
@@ -72,7 +72,7 @@ fn unsynced_sectors_survive_independently_in_any_version_and_may_tear() {
 }
 
 #[test]
-fn an_unsynced_length_may_be_lost() {
+fn unsynced_length_may_be_lost() {
     let disk = disk();
     disk.open(path())
         .expect("open")
@@ -85,7 +85,7 @@ fn an_unsynced_length_may_be_lost() {
 }
 
 #[test]
-fn names_are_durable_only_after_a_sync_of_the_directory() {
+fn names_are_durable_only_after_sync_dir() {
     let dir = Path::new(DIR);
     let names = |disk: &SimDisk| disk.list(dir).expect("list");
     let disk = disk();
@@ -107,7 +107,7 @@ fn names_are_durable_only_after_a_sync_of_the_directory() {
         outcomes(&disk, names),
         BTreeSet::from([kept, vec!["moved".to_owned()]])
     );
-    // A change that builds on a lost one is lost with it: never both names, never neither.
+    // A change that depends on a lost one is lost with it: never both names, never neither.
     disk.rename(&dir.join("moved"), &dir.join("a"))
         .expect("rename");
     disk.rename(&dir.join("a"), &dir.join("b")).expect("rename");
@@ -120,7 +120,7 @@ fn names_are_durable_only_after_a_sync_of_the_directory() {
 }
 
 #[test]
-fn a_failed_sync_drops_bytes_that_reads_still_show() {
+fn failed_sync_drops_bytes_that_reads_still_return() {
     let disk = disk();
     let file = disk.open(path()).expect("open");
     file.write_at(&[2; 1024], 0).expect("write");
@@ -142,7 +142,7 @@ fn a_failed_sync_drops_bytes_that_reads_still_show() {
 }
 
 #[test]
-fn power_loss_fails_everything_until_the_crash_and_kills_handles() {
+fn power_loss_fails_all_operations_until_the_crash_and_invalidates_handles() {
     let disk = disk();
     let file = disk.open(path()).expect("open");
     disk.fail_operation(disk.operations() + 1, Fault::PowerLoss);
@@ -161,7 +161,7 @@ fn power_loss_fails_everything_until_the_crash_and_kills_handles() {
 }
 
 #[test]
-fn a_full_disk_refuses_growth_only_and_works_again_with_room() {
+fn full_disk_rejects_growth_only_and_recovers_with_space() {
     let disk = disk();
     disk.set_capacity(Some(1500));
     let file = disk.open(path()).expect("open");
@@ -182,7 +182,7 @@ fn a_full_disk_refuses_growth_only_and_works_again_with_room() {
 }
 
 #[test]
-fn replacing_a_file_is_old_or_new_at_every_crash() {
+fn replace_file_leaves_the_old_or_the_new_contents_at_every_crash() {
     let base = disk();
     let counted = base.fork();
     replace_file(&counted, path(), &[2; 2000]).expect("replace");
@@ -203,7 +203,7 @@ fn replacing_a_file_is_old_or_new_at_every_crash() {
 }
 
 #[test]
-fn media_go_bad_where_they_are_told_to() {
+fn flipped_bytes_and_unreadable_sectors_are_local() {
     let disk = disk();
     disk.flip(path(), 600, 0x81);
     assert_eq!(found(&disk)[599..602], [1, 0x80, 1]);
@@ -219,7 +219,7 @@ fn media_go_bad_where_they_are_told_to() {
 }
 
 #[test]
-fn a_killed_process_leaves_the_cache_and_frees_the_lock() {
+fn killed_process_leaves_the_cache_and_releases_the_lock() {
     let disk = disk();
     let lock = disk.lock_dir(Path::new(DIR)).expect("lock");
     disk.open(path())

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::task::{Poll, TaskContext};
+use std::task::{Context, Poll};
 
 use kedge_executor::TaskError;
 use shuttle::future::block_on;
@@ -31,7 +31,7 @@ fn handle_may_be_polled_and_then_waited_for() {
         let (executor, owner) = executor(1);
         let mut handle = executor.submit_as(&KIND, owner, || 1);
         let polled = block_on(async {
-            std::future::poll_fn(|context: &mut TaskContext<'_>| {
+            std::future::poll_fn(|context: &mut Context<'_>| {
                 Poll::Ready(match pin!(&mut handle).poll(context) {
                     Poll::Ready(result) => Some(result),
                     Poll::Pending => None,

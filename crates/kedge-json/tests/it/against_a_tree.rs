@@ -1,7 +1,7 @@
-//! Sub-document operations against the naive ones, byte for byte, and against serde_json.
+//! Sub-document operations compared with the naive ones, byte for byte, and with serde_json.
 
 use kedge_json::{
-    Answer, Ask, Edit, Path, SubdocError, ask_all, count, edit, exists, get, is_json,
+    Edit, Lookup, LookupValue, Path, SubdocError, count, edit, exists, get, is_json, lookup_all,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -10,7 +10,7 @@ use crate::against_serde_json::{piece, value};
 use crate::naive::tree::{Container, Entry, Tree};
 use crate::naive::{self, Step};
 
-/// Names: in a path, without escapes, and as a path with it writes it into a document.
+/// Names: as in a path, without escapes, and as an edit with the path writes them into a document.
 const NAMES: &[(&str, &str, &str)] = &[
     ("a", "a", "a"),
     ("`a`", "a", "a"),
@@ -23,7 +23,7 @@ const NAMES: &[(&str, &str, &str)] = &[
     ("\\u00e9", "\u{e9}", "\\u00e9"),
     ("``", "`", "`"),
 ];
-/// The same in documents.
+/// The same names as in documents.
 const NAMES_IN_DOCUMENTS: &[&str] = &[
     "a",
     "\\u0061",
@@ -102,14 +102,14 @@ fn container(inside: impl Strategy<Value = Tree>) -> impl Strategy<Value = Tree>
     })
 }
 
-/// How to choose the steps of a path.
+/// Choices of the steps of a path.
 type Choices = Vec<(u8, prop::sample::Index)>;
 
 fn choices() -> impl Strategy<Value = Choices> {
     prop::collection::vec(any::<(u8, prop::sample::Index)>(), 0..5)
 }
 
-/// A path that mostly goes where the tree has something, and perhaps one step further.
+/// A path that mostly follows existing entries of the tree, with an optional step after them.
 fn path(
     tree: &Tree,
     choices: &Choices,
@@ -153,7 +153,7 @@ fn path(
     (text, steps.into_iter().map(|(_, step)| step).collect())
 }
 
-/// One of the names, with this meaning if there is such a one.
+/// A name, with this meaning if there is such a name.
 fn key(choice: prop::sample::Index, meaning: Option<&str>) -> (String, Step) {
     let mut rows: Vec<_> = NAMES.iter().collect();
     if rows.iter().any(|row| Some(row.1) == meaning) {
@@ -174,7 +174,7 @@ fn last() -> (String, Step) {
     ("[-1]".to_owned(), Step::Last)
 }
 
-/// Something to put into a document: mostly a value, sometimes a list of them, sometimes nothing that can be.
+/// A text to insert: mostly a value, sometimes a list of values, sometimes invalid.
 fn inserted() -> impl Strategy<Value = String> {
     prop_oneof![
         6 => scalar().prop_map(|tree| tree.write()),
@@ -198,7 +198,7 @@ fn edit_of(kind: u8, value: &[u8], delta: i64) -> Edit<'_> {
     }
 }
 
-/// Goes where `choices` say; the path, with keys in backticks, and what is there.
+/// Follows `choices`. Returns the path, with keys in backticks, and the value there.
 fn path_in_value<'v>(
     mut value: &'v serde_json::Value,
     choices: &Choices,
@@ -225,7 +225,7 @@ fn path_in_value<'v>(
                 if !path.is_empty() {
                     path.push('.');
                 }
-                // Around nothing but backticks another pair would be one more of them.
+                // A name of backticks only would end the quotation.
                 let quote = if inside.trim_matches('`').is_empty() {
                     ""
                 } else {
@@ -244,7 +244,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn lookups(tree in tree(), choices in choices(), around in (space(), space())) {
+    fn lookups_agree_with_the_naive_tree(tree in tree(), choices in choices(), around in (space(), space())) {
         let document = format!("{}{}{}", around.0, tree.write(), around.1);
         prop_assert_eq!(&Tree::read(&document), &tree);
         let (text, steps) = path(&tree, &choices, None);
@@ -260,10 +260,10 @@ proptest! {
         prop_assert_eq!(value, expected, "{}", text);
     }
 
-    /// Lookups of several paths read a large document once for each of them, which took seconds for 19 MiB and 16
-    /// paths. In one walk they find what they find one by one.
+    /// Lookups of several paths used to read a large document once for each of them, which took seconds for 19 MiB and
+    /// 16 paths. One pass must return the same results as single lookups.
     #[test]
-    fn several_lookups_in_one_walk(
+    fn lookup_all_agrees_with_single_lookups(
         tree in tree(),
         choices in prop::collection::vec((choices(), any::<bool>()), 0..17),
         around in (space(), space()),
@@ -275,16 +275,16 @@ proptest! {
         for (text, (_, counts)) in texts.iter().zip(&choices) {
             let path = Path::parse(text.as_bytes()).expect(text);
             expected.push(match counts {
-                true => count(document, &path).map(Answer::Count),
-                false => get(document, &path).map(Answer::Value),
+                true => count(document, &path).map(LookupValue::Count),
+                false => get(document, &path).map(LookupValue::Value),
             });
-            asked.push(if *counts { Ask::Count(path) } else { Ask::Value(path) });
+            asked.push(if *counts { Lookup::Count(path) } else { Lookup::Value(path) });
         }
-        prop_assert_eq!(ask_all(document, &asked), expected, "{:?}", texts);
+        prop_assert_eq!(lookup_all(document, &asked), expected, "{:?}", texts);
     }
 
     #[test]
-    fn edits(
+    fn edits_agree_with_the_naive_tree(
         tree in tree(),
         choices in choices(),
         around in (space(), space()),
@@ -315,13 +315,13 @@ proptest! {
     }
 
     #[test]
-    fn values_of_serde_json(value in value(), pretty in any::<bool>(), choices in choices()) {
+    fn lookups_agree_with_serde_json(value in value(), pretty in any::<bool>(), choices in choices()) {
         let text = if pretty {
             serde_json::to_string_pretty(&value).unwrap()
         } else {
             value.to_string()
         };
-        // As serde_json reads it: not every number comes back as it was.
+        // As serde_json reads it: not every number survives the round trip.
         let value = serde_json::from_str(&text).unwrap();
         let (path, expected) = path_in_value(&value, &choices);
         match Path::parse(path.as_bytes()) {
@@ -334,9 +334,9 @@ proptest! {
         }
     }
 
-    /// Whatever the bytes are, nothing panics, and what was JSON stays JSON.
+    /// Arbitrary bytes cause no panic, and JSON stays JSON.
     #[test]
-    fn any_bytes(
+    fn arbitrary_bytes_never_panic_and_json_stays_json(
         document in prop::collection::vec(piece(), 0..24),
         path in prop::collection::vec(select(&["a", "[", "]", "0", "-1", ".", "`", "\\", "\\\"", "[0]", "[-1]"][..]), 0..6),
         value in prop::collection::vec(piece(), 0..4),
@@ -346,8 +346,8 @@ proptest! {
         let (document, path, value) = (document.concat(), path.concat(), value.concat());
         let Ok(path) = Path::parse(path.as_bytes()) else { return Ok(()) };
         let was_json = is_json(&document);
-        let asked = [Ask::Value(path.clone()), Ask::Count(path.clone())];
-        let all = ask_all(&document, &asked).into_iter().map(Result::err);
+        let asked = [Lookup::Value(path.clone()), Lookup::Count(path.clone())];
+        let all = lookup_all(&document, &asked).into_iter().map(Result::err);
         let one_by_one = [get(&document, &path).err(), count(&document, &path).err()];
         for error in all.chain(one_by_one).flatten() {
             prop_assert!(!was_json || error != SubdocError::DocNotjson);

@@ -1,5 +1,5 @@
-//! The same answers as `serde_json` gives. Its `RawValue` is checked without recursion and so without its depth limit,
-//! accepts half surrogate pairs as this crate does, and does not care how large a number is.
+//! Comparison with `serde_json`. Its `RawValue` is checked without recursion and thus without a depth limit, accepts
+//! unpaired surrogates like this crate, and ignores the size of numbers.
 
 use kedge_json::{MAX_DEPTH, is_json, validate};
 use proptest::prelude::*;
@@ -20,7 +20,7 @@ fn agrees(text: &[u8]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Pieces of which JSON, and nearly JSON, is made.
+/// Pieces of JSON and of nearly valid JSON.
 pub(crate) fn piece() -> impl Strategy<Value = &'static [u8]> {
     prop::sample::select(vec![
         b"{".as_slice(),
@@ -57,7 +57,7 @@ pub(crate) fn piece() -> impl Strategy<Value = &'static [u8]> {
     ])
 }
 
-/// JSON values, written out with or without white space.
+/// JSON values, formatted with or without white space.
 pub(crate) fn value() -> impl Strategy<Value = serde_json::Value> {
     let leaf = prop_oneof![
         Just(serde_json::Value::Null),
@@ -77,23 +77,23 @@ pub(crate) fn value() -> impl Strategy<Value = serde_json::Value> {
 
 proptest! {
     #[test]
-    fn on_random_bytes(text in prop::collection::vec(any::<u8>(), 0..64)) {
+    fn validation_agrees_on_random_bytes(text in prop::collection::vec(any::<u8>(), 0..64)) {
         agrees(&text)?;
     }
 
     #[test]
-    fn on_pieces(pieces in prop::collection::vec(piece(), 0..16)) {
+    fn validation_agrees_on_pieces_of_json(pieces in prop::collection::vec(piece(), 0..16)) {
         agrees(&pieces.concat())?;
     }
 
     #[test]
-    fn inside_a_string(pieces in prop::collection::vec(piece(), 0..16)) {
+    fn validation_agrees_inside_a_string(pieces in prop::collection::vec(piece(), 0..16)) {
         let text = [b"{\"a\":\"".as_slice(), &pieces.concat(), b"\"}"].concat();
         agrees(&text)?;
     }
 
     #[test]
-    fn on_values_and_their_mutations(
+    fn validation_agrees_on_values_and_mutations(
         value in value(),
         pretty in any::<bool>(),
         place in any::<prop::sample::Index>(),
@@ -114,7 +114,7 @@ proptest! {
     }
 
     #[test]
-    fn at_any_depth(depth in 0..2 * MAX_DEPTH) {
+    fn validation_agrees_at_any_depth(depth in 0..2 * MAX_DEPTH) {
         let text = [b"[".repeat(depth), b"0".to_vec(), b"]".repeat(depth)].concat();
         prop_assert!(oracle(&text));
         prop_assert_eq!(is_json(&text), depth <= MAX_DEPTH);

@@ -1,4 +1,4 @@
-//! The corners of RFC 8259 where validators differ.
+//! The corner cases of RFC 8259 in which validators differ.
 
 use JsonErrorKind::{
     BadEscape, BadNumber, BadUtf8, ControlCharacter, TooDeep, TrailingText, UnexpectedByte,
@@ -21,7 +21,7 @@ const YES: &[&[u8]] = &[
     b"{\"\\u0000\":0}",
     b"{\"a\\\"b\":\"c\\\\\"}",
     b"{\"min\": -1.0e+28, \"max\": 1.0e+28}",
-    // Lonely values.
+    // Single values.
     b"null",
     b"true",
     b"false",
@@ -79,7 +79,7 @@ const YES: &[&[u8]] = &[
 ];
 
 #[test]
-fn texts_that_are_json() {
+fn valid_json_is_accepted() {
     for text in YES {
         let shown = text.escape_ascii();
         assert_eq!(validate(text), Ok(()), "{shown}");
@@ -87,12 +87,12 @@ fn texts_that_are_json() {
     }
 }
 
-/// Text, offset of the first byte that does not fit, kind.
+/// Text, offset of the first wrong byte, kind.
 const NO: &[(&[u8], usize, JsonErrorKind)] = &[
-    // Nothing there.
+    // No value.
     (b"", 0, UnexpectedEnd),
     (b" ", 1, UnexpectedEnd),
-    // Cut off.
+    // Truncated.
     (b"[", 1, UnexpectedEnd),
     (b"{", 1, UnexpectedEnd),
     (b"[1", 2, UnexpectedEnd),
@@ -154,7 +154,7 @@ const NO: &[(&[u8], usize, JsonErrorKind)] = &[
     (b"{}//", 2, TrailingText),
     (b"1\x00", 1, TrailingText),
     (b"{} \xff", 3, TrailingText),
-    // What some parsers take for values.
+    // Values of some parsers.
     (b"NaN", 0, UnexpectedByte),
     (b"Infinity", 0, UnexpectedByte),
     (b"True", 0, UnexpectedByte),
@@ -242,7 +242,7 @@ const NO: &[(&[u8], usize, JsonErrorKind)] = &[
 ];
 
 #[test]
-fn texts_that_are_not_json() {
+fn invalid_json_is_rejected_with_offset_and_kind() {
     for &(text, offset, kind) in NO {
         let shown = text.escape_ascii();
         assert_eq!(validate(text), Err(JsonError { offset, kind }), "{shown}");
@@ -251,7 +251,7 @@ fn texts_that_are_not_json() {
 }
 
 #[test]
-fn depth_is_limited() {
+fn nesting_depth_is_limited() {
     for (open, close) in [("[", "]"), ("{\"a\":", "}"), ("[{\"a\":", "}]")] {
         let per_unit = if open.len() > 5 { 2 } else { 1 };
         let at_limit = MAX_DEPTH / per_unit;
@@ -268,7 +268,7 @@ fn depth_is_limited() {
             "{open}"
         );
     }
-    // Depth is what is open at once, not how many there are.
+    // The limit concerns open containers, not their total number.
     let wide = ["[", &"[],{},".repeat(4 * MAX_DEPTH), "[]]"].concat();
     assert!(is_json(wide.as_bytes()));
     // A million open brackets neither overflow a stack nor allocate.
@@ -276,7 +276,7 @@ fn depth_is_limited() {
 }
 
 #[test]
-fn errors_say_where() {
+fn error_message_names_the_offset() {
     let error = validate(b"[1,]").expect_err("a trailing comma");
     assert_eq!(error.to_string(), "unexpected byte at byte 3");
 }

@@ -1,4 +1,4 @@
-//! What edits make of documents.
+//! Edits of documents.
 
 use Edit::{AddUnique, Counter, Delete, DictAdd, DictUpsert, Insert, PushFirst, PushLast, Replace};
 use SubdocError::{
@@ -20,7 +20,7 @@ fn edited(
     Ok((text, edited.number))
 }
 
-/// Document, path, edit, what becomes of it.
+/// Document, path, edit, result.
 pub(crate) type Row<'a> = (&'a str, &'a str, Edit<'a>, Result<&'a str, SubdocError>);
 
 pub(crate) fn check(rows: &[Row<'_>], make_parents: bool) {
@@ -35,7 +35,7 @@ pub(crate) fn check(rows: &[Row<'_>], make_parents: bool) {
 }
 
 #[test]
-fn dict_add_and_upsert() {
+fn dict_add_and_dict_upsert() {
     let both: &[Row<'_>] = &[
         ("{}", "a", DictAdd(b"1"), Ok(r#"{"a":1}"#)),
         (" { } ", "a", DictAdd(b"1"), Ok(r#" {"a":1 } "#)),
@@ -141,7 +141,7 @@ fn dict_add_and_upsert() {
 }
 
 #[test]
-fn values_are_json_at_their_place() {
+fn inserted_values_must_be_json_at_their_position() {
     for value in [
         "",
         " ",
@@ -364,7 +364,7 @@ fn deltas() {
 }
 
 #[test]
-fn results_have_a_depth() {
+fn edit_results_have_a_depth_limit() {
     let nested = |depth: usize| ["[".repeat(depth), "]".repeat(depth)].concat();
     let (fits, deeper) = (nested(SUBDOC_DEPTH_MAX - 1), nested(SUBDOC_DEPTH_MAX));
     let (fits, deeper) = (fits.as_bytes(), deeper.as_bytes());

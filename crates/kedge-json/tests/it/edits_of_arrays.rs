@@ -1,4 +1,4 @@
-//! What edits make of arrays.
+//! Edits of arrays.
 
 use Edit::{AddUnique, Insert, PushFirst, PushLast};
 use SubdocError::{DocNotjson, PathEexists, PathEinval, PathEnoent, PathMismatch};
@@ -7,7 +7,7 @@ use kedge_json::{Edit, SubdocError};
 use crate::edits::{Row, check};
 
 #[test]
-fn pushes() {
+fn array_push_first_and_last() {
     let both: &[Row<'_>] = &[
         ("[]", "", PushLast(b"1"), Ok("[1]")),
         ("[]", "", PushFirst(b"1"), Ok("[1]")),

@@ -1,9 +1,9 @@
-//! What paths find in documents.
+//! Lookups of paths in documents.
 
 use SubdocError::{DocE2deep, DocNotjson, PathEinval, PathEnoent, PathMismatch};
 use kedge_json::{Path, SUBDOC_DEPTH_MAX, SubdocError, count, exists, get};
 
-/// The example of the original's `SubDocument.md`, but for two names.
+/// The example of Couchbase's `SubDocument.md`, except for two names.
 const PRODUCT: &str = r#" {
   "type":"product",
   "pType" : "toy" ,
@@ -37,7 +37,7 @@ fn found<'d>(document: &'d str, text: &str) -> Result<&'d str, SubdocError> {
 }
 
 #[test]
-fn paths_find_the_text_of_values() {
+fn get_returns_the_text_of_a_value() {
     for (path, value) in [
         ("type", r#""product""#),
         ("pType", r#""toy""#),
@@ -65,7 +65,7 @@ fn paths_find_the_text_of_values() {
 }
 
 #[test]
-fn what_is_not_there_and_what_cannot_be_differ() {
+fn missing_and_mismatched_paths_have_different_errors() {
     for (path, error) in [
         ("none", PathEnoent),
         ("none.none[3]", PathEnoent),
@@ -94,7 +94,7 @@ fn what_is_not_there_and_what_cannot_be_differ() {
 }
 
 #[test]
-fn the_last_element_of_the_last_element() {
+fn nested_last_elements_are_found() {
     let array = "[[1],[2,[3,[4,{\"a\":[5,6]}]]]]";
     for (path, value) in [
         ("[-1]", Ok("[2,[3,[4,{\"a\":[5,6]}]]]")),
@@ -127,14 +127,14 @@ fn the_last_element_of_the_last_element() {
 }
 
 #[test]
-fn entries_are_counted() {
+fn count_returns_the_number_of_entries() {
     for (document, text, expected) in [
         (PRODUCT, "pDistributors", Ok(2)),
         (PRODUCT, "pDistributors[-1].dAdded", Ok(3)),
         (PRODUCT, "pDetails", Ok(1)),
         (PRODUCT, "empty", Ok(0)),
         (PRODUCT, "no", Ok(0)),
-        // Members with the same name are two.
+        // Members with the same name are counted separately.
         (PRODUCT, "", Ok(12)),
         ("[1,[2,3]]", "", Ok(2)),
         ("[1,[2,3]]", "[-1]", Ok(2)),
@@ -149,7 +149,7 @@ fn entries_are_counted() {
 }
 
 #[test]
-fn documents_have_a_depth() {
+fn lookups_have_a_depth_limit() {
     let nested = |depth: usize| [&"[".repeat(depth), "1", &"]".repeat(depth)].concat();
     let at_limit = nested(SUBDOC_DEPTH_MAX);
     let first = "[0]".repeat(SUBDOC_DEPTH_MAX);
@@ -159,12 +159,12 @@ fn documents_have_a_depth() {
     for path in [first.as_str(), "[0]", "[-1]", "[1]"] {
         assert_eq!(found(&deeper, path), Err(DocE2deep), "{path}");
     }
-    // What comes behind the value is not read.
+    // Text after the value is not read.
     assert_eq!(found(&format!("[1,{deeper}]"), "[0]"), Ok("1"));
 }
 
 #[test]
-fn a_text_that_is_not_json_is_called_so_where_it_is_read() {
+fn invalid_json_is_reported_if_it_is_read() {
     for (document, path) in [
         ("", "a"),
         ("{", "a"),

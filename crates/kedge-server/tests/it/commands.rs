@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::sync::Arc;
 
-use kedge_disk::{Observed, PosixDisk, SimDisk};
+use kedge_disk::{ObservedDisk, PosixDisk, SimDisk};
 use kedge_protocol::binary::Opcode;
 use kedge_protocol::binary::commands::{
     GetMetaReply, KeyList, ObserveSeqnoReply, decode_counter, decode_failover_log, decode_vb_seqnos,
@@ -493,7 +493,7 @@ fn others_are_served_while_a_flush_waits_for_the_disk() {
     let gate = Arc::new(Gate::default());
     let sim = Arc::new(SimDisk::new(1));
     let mut setup = Setup {
-        disk: Arc::new(Observed::new(sim, Arc::clone(&gate))),
+        disk: Arc::new(ObservedDisk::new(sim, Arc::clone(&gate))),
         ..Setup::default()
     };
     assert_eq!(setup.threads, 1);

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use kedge_disk::{Asked, Disk, DiskError, Fault, Observed, Observer, Operation, Rng, SimDisk};
+use kedge_disk::{
+    Disk, DiskCall, DiskError, DiskObserver, Fault, ObservedDisk, Operation, Rng, SimDisk,
+};
 use kedge_types::Status;
 use parking_lot::{Condvar, Mutex};
 use serde_json::Value;
@@ -35,10 +37,10 @@ impl Gate {
 }
 
 /// Syncs of files wait at it.
-impl Observer for Gate {
+impl DiskObserver for Gate {
     fn around<R>(
         &self,
-        asked: &Asked<'_>,
+        asked: &DiskCall<'_>,
         run: impl FnOnce() -> Result<R, DiskError>,
     ) -> Result<R, DiskError> {
         if asked.operation == Operation::Sync {
@@ -60,7 +62,7 @@ fn what_the_disk_keeps_waiting_is_seen() {
     let gate = Arc::new(Gate::default());
     let sim = Arc::new(SimDisk::new(1));
     let kedge = Kedge::with(Setup {
-        disk: Arc::new(Observed::new(sim, Arc::clone(&gate))),
+        disk: Arc::new(ObservedDisk::new(sim, Arc::clone(&gate))),
         ..Setup::default()
     });
     let mut client = kedge.client();

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use kedge_bucket::BucketConfig;
-use kedge_disk::{Asked, DiskError, Observed, Observer, Operation, SimDisk};
+use kedge_disk::{DiskCall, DiskError, DiskObserver, ObservedDisk, Operation, SimDisk};
 use kedge_types::Status;
 
 use crate::evicted::figure;
@@ -30,10 +30,10 @@ struct Filling {
     once: AtomicBool,
 }
 
-impl Observer for Filling {
+impl DiskObserver for Filling {
     fn around<R>(
         &self,
-        asked: &Asked<'_>,
+        asked: &DiskCall<'_>,
         run: impl FnOnce() -> Result<R, DiskError>,
     ) -> Result<R, DiskError> {
         let takes_space = matches!(
@@ -62,11 +62,11 @@ impl Observer for Filling {
     }
 }
 
-fn filling(disk: &SimDisk, room: u64, once: bool) -> Arc<Observed<Filling>> {
+fn filling(disk: &SimDisk, room: u64, once: bool) -> Arc<ObservedDisk<Filling>> {
     let filling = Filling::default();
     filling.room.store(room, Ordering::SeqCst);
     filling.once.store(once, Ordering::SeqCst);
-    Arc::new(Observed::new(Arc::new(disk.clone()), Arc::new(filling)))
+    Arc::new(ObservedDisk::new(Arc::new(disk.clone()), Arc::new(filling)))
 }
 
 fn setup(disk: Arc<dyn kedge_disk::Disk>, has_log: bool) -> Setup {

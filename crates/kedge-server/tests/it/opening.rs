@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use kedge_disk::{Asked, DiskError, Observed, Observer, Operation, SimDisk};
+use kedge_disk::{DiskCall, DiskError, DiskObserver, ObservedDisk, Operation, SimDisk};
 use kedge_types::Status;
 
 use crate::client::SDK_FEATURES;
@@ -25,10 +25,10 @@ impl Gate {
     }
 }
 
-impl Observer for Gate {
+impl DiskObserver for Gate {
     fn around<R>(
         &self,
-        asked: &Asked<'_>,
+        asked: &DiskCall<'_>,
         run: impl FnOnce() -> Result<R, DiskError>,
     ) -> Result<R, DiskError> {
         let is_log = asked.path.is_some_and(|path| path.ends_with("log"));
@@ -53,7 +53,7 @@ fn plain_clients_wait_until_the_bucket_is_loaded() {
     kedge.client().set("key", b"value").ok();
     drop(kedge);
 
-    let gate = Arc::new(Observed::new(Arc::new(disk), Arc::new(Gate::default())));
+    let gate = Arc::new(ObservedDisk::new(Arc::new(disk), Arc::new(Gate::default())));
     let kedge = Kedge::begin(on(gate.clone()));
     let address = kedge.server().memcached_addr().unwrap();
     let mut plain = TcpStream::connect(address).unwrap();

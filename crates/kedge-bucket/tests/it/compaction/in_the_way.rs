@@ -2,7 +2,7 @@
 
 use super::*;
 use kedge_bucket::CompactionRate;
-use kedge_disk::{Asked, DiskError, Observed, Observer, Operation, SimDisk};
+use kedge_disk::{DiskCall, DiskError, DiskObserver, ObservedDisk, Operation, SimDisk};
 use parking_lot::{Condvar, Mutex};
 use std::path::Path;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ impl Gate {
     }
 }
 
-impl Observer for Gate {
+impl DiskObserver for Gate {
     fn around<R>(
         &self,
-        asked: &Asked<'_>,
+        asked: &DiskCall<'_>,
         run: impl FnOnce() -> Result<R, DiskError>,
     ) -> Result<R, DiskError> {
         let extension = asked.path.and_then(Path::extension);
@@ -45,7 +45,7 @@ fn a_vbucket_in_the_way_goes_to_the_back_of_the_queue() {
 fn run(commit_log: bool) {
     let gate = Arc::new(Gate::default());
     let mut place = sim(&SimDisk::new(1));
-    place.disk = Arc::new(Observed::new(place.disk, Arc::clone(&gate)));
+    place.disk = Arc::new(ObservedDisk::new(place.disk, Arc::clone(&gate)));
     place.config.apply_max_lag_ms = 1;
     place.config.commit_log = commit_log;
     place.config.compaction.throttle = CompactionRate::Off;

@@ -2,7 +2,7 @@
 
 use super::*;
 use kedge_bucket::{Bucket, BucketChange, CompactionChange, CompactionRate};
-use kedge_disk::{Observed, SimDisk};
+use kedge_disk::{ObservedDisk, SimDisk};
 use kedge_executor::Pool;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,7 +33,7 @@ fn run(commit_log: bool, sync_us: u64) -> (u64, u64) {
     place.config.compaction.fragmentation_percent = 100;
     let steps = place.by_hand();
     let slow = Slow::new(&steps, USUAL_US * US);
-    place.disk = Arc::new(Observed::new(place.disk, Arc::clone(&slow)));
+    place.disk = Arc::new(ObservedDisk::new(place.disk, Arc::clone(&slow)));
     let sink = Arc::new(Sink::default());
     let bucket = Bucket::open(place.setup(&sink)).unwrap();
     steps.run();

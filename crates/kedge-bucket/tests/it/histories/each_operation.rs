@@ -4,7 +4,7 @@
 //! `KEDGE_SEED` runs one seed, `KEDGE_SEEDS` that many. Every fourth has no log.
 
 use super::*;
-use kedge_disk::{Asked, Disk, DiskError, Observed, Observer, Operation};
+use kedge_disk::{Disk, DiskCall, DiskError, DiskObserver, ObservedDisk, Operation};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -54,10 +54,10 @@ struct IoStatistics {
     first: Mutex<Option<Operation>>,
 }
 
-impl Observer for IoStatistics {
+impl DiskObserver for IoStatistics {
     fn around<R>(
         &self,
-        asked: &Asked<'_>,
+        asked: &DiskCall<'_>,
         run: impl FnOnce() -> Result<R, DiskError>,
     ) -> Result<R, DiskError> {
         let done = run();
@@ -83,7 +83,7 @@ impl Scripted {
             first: Mutex::default(),
         });
         let below = Arc::clone(&history.place.disk);
-        history.place.disk = Arc::new(Observed::new(below, Arc::clone(&watch)));
+        history.place.disk = Arc::new(ObservedDisk::new(below, Arc::clone(&watch)));
         // One shard, so that tasks have an order.
         history.place.config.num_shards = 1;
         history.longest = 30;

@@ -4,7 +4,7 @@ use super::{POLICIES, noise, small, value};
 use crate::lines::lines_of;
 use crate::tools::*;
 use kedge_bucket::{Bucket, Ctx, EvictionPolicy, WarmupBehavior};
-use kedge_disk::{Asked, DiskError, Observed, Observer, Operation, SimDisk};
+use kedge_disk::{DiskCall, DiskError, DiskObserver, ObservedDisk, Operation, SimDisk};
 use kedge_executor::Pool;
 use kedge_types::{Clock, Status, SystemClock};
 use std::ops::RangeInclusive;
@@ -365,10 +365,10 @@ struct Asks {
     answers: Mutex<Vec<Result<(), Status>>>,
 }
 
-impl Observer for Asks {
+impl DiskObserver for Asks {
     fn around<R>(
         &self,
-        asked: &Asked<'_>,
+        asked: &DiskCall<'_>,
         run: impl FnOnce() -> Result<R, DiskError>,
     ) -> Result<R, DiskError> {
         if let Some(bucket) = self.bucket.get().and_then(Weak::upgrade)
@@ -388,7 +388,7 @@ fn blocking_lets_commands_wait_until_all_is_in_memory() {
         let mut place = filled(&SimDisk::new(10), policy, 1_000);
         place.config.memory.warmup_behavior = WarmupBehavior::Blocking;
         let asks = Arc::new(Asks::default());
-        place.disk = Arc::new(Observed::new(place.disk, Arc::clone(&asks)));
+        place.disk = Arc::new(ObservedDisk::new(place.disk, Arc::clone(&asks)));
         let (open, steps) = place.begin_by_hand();
         assert!(asks.bucket.set(Arc::downgrade(&open.bucket)).is_ok());
         while open.bucket.is_loading() {

@@ -1,4 +1,4 @@
-//! Sub-document operations as they are described, on a tree, without a thought of speed.
+//! Naive sub-document operations on a tree, as documented, without regard to speed.
 
 pub(crate) mod tree;
 
@@ -13,13 +13,13 @@ use SubdocError::{
 /// A component of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// A name, without escapes, and as it is to be written into a document.
+    /// A name, without escapes and as in a document.
     Key(String, String),
     Index(usize),
     Last,
 }
 
-/// What a path names.
+/// Returns the value that a path names.
 pub(crate) fn get<'t>(tree: &'t Tree, path: &[Step]) -> Result<&'t Tree, SubdocError> {
     let Some((step, rest)) = path.split_first() else {
         return Ok(tree);
@@ -36,7 +36,7 @@ pub(crate) fn count(tree: &Tree, path: &[Step]) -> Result<u64, SubdocError> {
     }
 }
 
-/// The container that a step goes into.
+/// Returns the container that a step enters.
 fn container<'t>(tree: &'t Tree, step: &Step) -> Result<&'t Container, SubdocError> {
     match tree {
         Tree::Container(container) if container.is_object == matches!(step, Step::Key(..)) => {
@@ -46,7 +46,7 @@ fn container<'t>(tree: &'t Tree, step: &Step) -> Result<&'t Container, SubdocErr
     }
 }
 
-/// The number of the entry that a step goes to.
+/// Returns the number of the entry that a step names.
 fn place(container: &Container, step: &Step) -> Option<usize> {
     let entries = &container.entries;
     match step {
@@ -58,7 +58,7 @@ fn place(container: &Container, step: &Step) -> Option<usize> {
     }
 }
 
-/// Changes the tree; a sum is returned.
+/// Edits the tree. Returns the sum of a counter.
 pub(crate) fn edit(
     tree: &mut Tree,
     path: &[Step],
@@ -156,7 +156,7 @@ fn check(path: &[Step], edit: Edit<'_>) -> Result<(), SubdocError> {
     if edit == Edit::Counter(0) {
         return Err(DeltaEinval);
     }
-    // One value, or a list of them.
+    // One value, or a list of values.
     let value = str::from_utf8(value).map_err(|_| ValueCantinsert)?;
     let value = if depth == 0 {
         value.to_owned()
@@ -180,7 +180,7 @@ fn check(path: &[Step], edit: Edit<'_>) -> Result<(), SubdocError> {
             return Err(ValueCantinsert);
         }
     }
-    // The list of an insertion is not one more container than the path has.
+    // The list of an insertion does not add a container to those of the path.
     let around = if matches!(edit, Edit::Insert(_)) {
         path.len() - 1
     } else {
@@ -215,7 +215,7 @@ fn get_mut<'t>(tree: &'t mut Tree, path: &[Step]) -> Result<&'t mut Tree, Subdoc
     get_mut(&mut container.entries[place].value, rest)
 }
 
-/// Puts a value at the path, and what the path goes through.
+/// Sets the value at the path, and creates missing parents.
 fn set(tree: &mut Tree, path: &[Step], value: Tree, make_parents: bool) -> Result<(), SubdocError> {
     let Some((step, rest)) = path.split_first() else {
         *tree = value;
@@ -255,7 +255,7 @@ fn set(tree: &mut Tree, path: &[Step], value: Tree, make_parents: bool) -> Resul
     Ok(())
 }
 
-/// White space stays before the first byte of what was first, and behind the last one of what was last.
+/// White space stays before the first byte of the first entry and after the last byte of the last one.
 fn insert(to: &mut Container, place: usize, name: Option<(String, String)>, value: Tree) {
     let mut new = Entry {
         before: String::new(),
@@ -273,7 +273,7 @@ fn insert(to: &mut Container, place: usize, name: Option<(String, String)>, valu
     to.entries.insert(place, new);
 }
 
-/// With the comma before it and the white space behind that, or those behind the first one.
+/// Removes an entry with the comma before it and the white space after that, or those after the first entry.
 fn remove(from: &mut Container, place: usize) {
     let removed = from.entries.remove(place);
     if place > 0 {
@@ -296,7 +296,7 @@ fn sum(tree: &Tree, delta: i64) -> Result<i64, SubdocError> {
     number.checked_add(delta).ok_or(ValueCantinsert)
 }
 
-/// A value whose text is not looked into any more.
+/// A value that no later step reads.
 fn scalar(text: String) -> Tree {
     Tree::Scalar(text)
 }

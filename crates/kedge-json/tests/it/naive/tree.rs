@@ -3,7 +3,7 @@
 /// A value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Tree {
-    /// A string, number or literal, as it stands there.
+    /// A string, number or literal, as in the text.
     Scalar(String),
     /// An array or an object.
     Container(Container),
@@ -14,7 +14,7 @@ pub(crate) enum Tree {
 pub(crate) struct Container {
     pub(crate) is_object: bool,
     pub(crate) entries: Vec<Entry>,
-    /// The white space of one without entries.
+    /// The white space of an empty container.
     pub(crate) space: String,
 }
 
@@ -22,14 +22,14 @@ pub(crate) struct Container {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) before: String,
-    /// Of a member the name as it stands there without quotation marks, and what is between it and the value.
+    /// The name of a member as in the text, without quotation marks, and the text between it and the value.
     pub(crate) name: Option<(String, String)>,
     pub(crate) value: Tree,
     pub(crate) behind: String,
 }
 
 impl Tree {
-    /// Reads a text that is JSON; white space around it is no part of the tree.
+    /// Parses a JSON text. White space around it is not part of the tree.
     pub(crate) fn read(text: &str) -> Self {
         let mut rest = text.trim();
         let tree = value(&mut rest);
@@ -60,7 +60,7 @@ impl Entry {
         format!("{}{name}{}{}", self.before, self.value.write(), self.behind)
     }
 
-    /// The name without escapes.
+    /// Returns the name without escapes.
     pub(crate) fn meaning(&self) -> Option<String> {
         let (name, _) = self.name.as_ref()?;
         Some(serde_json::from_str(&format!("\"{name}\"")).expect("a string"))
@@ -111,7 +111,7 @@ fn value(rest: &mut &str) -> Tree {
     }
 }
 
-/// Takes white space off.
+/// Takes white space from the front.
 fn space(rest: &mut &str) -> String {
     let behind = rest.trim_start();
     let space = rest[..rest.len() - behind.len()].to_owned();
@@ -119,7 +119,7 @@ fn space(rest: &mut &str) -> String {
     space
 }
 
-/// Takes a string, number or literal off.
+/// Takes a string, number or literal from the front.
 fn scalar(rest: &mut &str) -> String {
     let len = match rest.strip_prefix('"') {
         Some(inside) => {
