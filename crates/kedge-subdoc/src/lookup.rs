@@ -4,7 +4,7 @@ use crate::status::status_of;
 use crate::virtual_xattrs::{Facts, Surroundings, VirtualXattr, table_of_contents, vbucket};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use kedge_json::{LookupValue, Lookup, Path, SubdocError, lookup_all};
+use kedge_json::{Lookup, LookupValue, Path, SubdocError, lookup_all};
 use kedge_protocol::binary::commands::subdoc::{PathFlags, SubdocOp, SubdocSpec, xattr_key};
 use kedge_types::{Cas, Datatype, Status};
 use kedge_vbucket::{Item, Parts};

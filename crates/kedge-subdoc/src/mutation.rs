@@ -352,7 +352,8 @@ impl Draft {
             None => b"{}".to_vec(),
         };
         let path = [STAND_IN, &spec.path[key.len()..]].concat();
-        let EditedDocument { document, number } = edited(&around, &path, spec.op, &value, makes_parents)?;
+        let EditedDocument { document, number } =
+            edited(&around, &path, spec.op, &value, makes_parents)?;
         let stand_in = Path::parse(STAND_IN).map_err(status_of)?;
         match get(&document, &stand_in) {
             Ok(text) => self.xattrs.set(key, text),
