@@ -189,8 +189,8 @@ impl Clients {
                 }
                 // The disk may be slower than the other nodes.
                 match rng.below(4) {
-                    0 => bucket.persistence().request_flush(true),
-                    1 => bucket.persistence().request_flush(false),
+                    0 => bucket.persistence().writers().request_flush(true),
+                    1 => bucket.persistence().writers().request_flush(false),
                     _ => {}
                 }
             }

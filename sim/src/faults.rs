@@ -281,6 +281,7 @@ impl World {
             let _ = process
                 .bucket
                 .persistence()
+                .compactions()
                 .compact(&CompactionRequest::default());
         }
     }

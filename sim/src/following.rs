@@ -269,7 +269,8 @@ impl Following {
         };
         self.bucket
             .persistence()
-            .begin_rollback(vb, to, self.still(vb), done);
+            .rollbacks()
+            .begin(vb, to, self.still(vb), done);
     }
 
     /// Says whether what was asked for last is the last still.

@@ -182,7 +182,9 @@ impl Bucket {
         })?;
         self.signals.memory.on_memory(&self.core);
         self.signals.streams.look_for_receivers(&self.core);
-        self.persistence.on_compaction_config(&changed.compaction);
+        self.persistence
+            .compactions()
+            .on_config(&changed.compaction);
         self.residency.on_scanner_config();
         self.residency.on_compression_config();
         self.states.on_durability_config();

@@ -109,6 +109,7 @@ impl Driven {
         let ticket = self
             .bucket
             .persistence
+            .compactions()
             .compact(&CompactionRequest::default())
             .unwrap();
         self.manual.run_ready();

@@ -43,7 +43,7 @@ impl Bucket {
         self.persistence.stop();
         self.dcp.end_streams();
         self.core.setup.executor.unregister(self.core.owner, true);
-        self.persistence.end_compactions();
+        self.persistence.compactions().cancel_all();
         if before == Phase::Open
             && let Some(apply) = apply
             && let Err(error) = self.persistence.close(apply)

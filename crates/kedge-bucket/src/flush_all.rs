@@ -58,7 +58,7 @@ impl Bucket {
             })?;
             drop(documents);
         }
-        self.persistence.wake_compactions();
+        self.persistence.compactions().wake_paused();
         self.core.counters.add(ctx.thread, Counter::CmdFlush, 1);
         self.persistence.sync().map_err(|error| {
             tracing::error!(bucket = self.core.name(), %error, "the flush is not on disk yet");

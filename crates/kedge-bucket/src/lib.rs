@@ -72,7 +72,7 @@
 //! };
 //! let outcome = bucket.store(ctx, &write, &storing);
 //! assert_eq!(outcome, Ok(Outcome::Parked));
-//! bucket.persistence().request_flush(false);
+//! bucket.persistence().writers().request_flush(false);
 //! assert_eq!(completed.recv()?, Cookie(1));
 //!
 //! let read = Read { vb, key: &key, cookie: Cookie(2) };

@@ -176,7 +176,7 @@ impl VbStates {
             }
             Ok(vbucket.delete_vbucket())
         })?;
-        self.persistence.wake_compactions();
+        self.persistence.compactions().wake_paused();
         self.core.totals.add(Total::DeletedVbuckets, 1);
         Ok(documents)
     }
@@ -186,7 +186,7 @@ impl VbStates {
             self.persistence
                 .refuse(vb, &error, "the deletion is not on disk yet")
         })?;
-        self.persistence.apply_vbucket(vb);
+        self.persistence.applier().apply_vbucket(vb);
         Ok(())
     }
 }

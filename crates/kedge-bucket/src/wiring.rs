@@ -77,7 +77,7 @@ impl CoreEvents for StepEvents {
 
     fn on_failed(&self, _: &BucketCore) {
         if let Some(bucket) = self.0.bucket() {
-            bucket.persistence.wake_compactions();
+            bucket.persistence.compactions().wake_paused();
         }
     }
 }

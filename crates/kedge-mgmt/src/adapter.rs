@@ -120,6 +120,7 @@ impl Buckets for BucketRegistry {
         let bucket = Self::get(self, name).ok_or(BucketsError::NotFound)?;
         bucket
             .persistence()
+            .compactions()
             .compact(request)
             .map_err(|status| refused(&bucket, status))
     }
@@ -141,11 +142,13 @@ impl Buckets for BucketRegistry {
     fn cancel_compaction(&self, name: &str) -> Result<usize, BucketsError> {
         let bucket = Self::get(self, name).ok_or(BucketsError::NotFound)?;
         // All vBuckets are the bucket's own.
-        Ok(bucket.persistence().cancel_compaction(None).unwrap_or(0))
+        Ok(bucket.persistence().compactions().cancel(None).unwrap_or(0))
     }
 
     fn compactions(&self, name: &str) -> Vec<CompactionProgress> {
-        Self::get(self, name).map_or_else(Vec::new, |bucket| bucket.persistence().compactions())
+        Self::get(self, name).map_or_else(Vec::new, |bucket| {
+            bucket.persistence().compactions().progress()
+        })
     }
 
     fn stats(&self, name: &str) -> Option<Vec<(String, String)>> {

@@ -18,12 +18,12 @@ const LONG_LOG_BYTES: u64 = 4 << 20;
 impl Persistence {
     /// Flushes what waits by now, while there are tasks to help: the first step of an end.
     pub fn prepare_to_close(&self) {
-        self.flush_most();
+        self.writers.flusher.flush_most();
     }
 
     /// Stops the work on segments and files that is under way.
     pub fn stop(&self) {
-        if let Some(preallocator) = self.preallocator.get() {
+        if let Some(preallocator) = self.shared.log_space.preallocator.get() {
             preallocator.stop();
         }
         if let Some(storage) = self.core.storage.get() {
@@ -38,38 +38,38 @@ impl Persistence {
     /// Those of log and files, and [`BucketError::NotApplied`].
     pub fn close(&self, apply: Duration) -> Result<(), BucketError> {
         if self.core.is_direct() {
-            self.flush_everything()?;
+            self.writers.flusher.flush_everything()?;
             self.core.storage()?.sync_catalog()?;
-            if self.count_quarantined() > 0 {
+            if self.shared.count_quarantined() > 0 {
                 return Ok(());
             }
-            if self.marker_is_due.load(Ordering::Acquire) {
+            if self.shared.marker_is_due.load(Ordering::Acquire) {
                 // Nothing was written since the start, and the mark is what that found.
                 return Ok(());
             }
             return Ok(ShutdownMarker::Clean.write(&*self.core.setup.disk, &self.core.setup.dir)?);
         }
-        let Some(committer) = self.committer.get() else {
+        let Some(committer) = self.writers.log.committer.get() else {
             return Ok(());
         };
-        self.commit_all(&mut committer.lock())?;
+        self.writers.log.commit_all(&mut committer.lock())?;
         let now_ns = || self.core.setup.clock.now().mono_ns;
         let deadline_ns = now_ns() + apply.as_nanos() as u64;
         let is_long = committer.lock().log.stats().size_bytes >= LONG_LOG_BYTES;
         let applied = if is_long || self.count_unapplied() <= SHUTDOWN_APPLY_VBUCKETS {
-            self.apply_all(|| now_ns() >= deadline_ns)
-        } else if self.stuck.count() > 0 {
+            self.applier.apply_all(|| now_ns() >= deadline_ns)
+        } else if self.shared.stuck.count() > 0 {
             Err(BucketError::NotApplied(self.core.name().to_owned()))
         } else {
             Ok(())
         };
         self.core.storage()?.sync_catalog()?;
-        if self.count_quarantined() > 0 {
+        if self.shared.count_quarantined() > 0 {
             return applied;
         }
         self.release_whole_log(&mut committer.lock())?;
         committer.lock().close()?;
-        if let Some(preallocator) = self.preallocator.get() {
+        if let Some(preallocator) = self.shared.log_space.preallocator.get() {
             // So that the next start does not read it.
             preallocator.recycle()?;
         }
@@ -85,7 +85,9 @@ impl Persistence {
 
     /// If the files have everything, the next start need not read what the log has.
     fn release_whole_log(&self, committer: &mut Committer) -> Result<(), BucketError> {
-        if committer.log.stats().size_bytes < LONG_LOG_BYTES || self.is_log_needed() {
+        if committer.log.stats().size_bytes < LONG_LOG_BYTES
+            || self.shared.truncation.is_log_needed()
+        {
             return Ok(());
         }
         match committer.log.end_segment() {
@@ -93,7 +95,7 @@ impl Persistence {
             Err(error) if error.is_no_space() => return Ok(()),
             result => result?,
         }
-        self.release_log_with(committer);
+        self.writers.log.release_with(committer);
         Ok(())
     }
 }

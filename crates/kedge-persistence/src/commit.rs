@@ -8,49 +8,20 @@
 //!
 //! When it is time for a commit is decided in `writer`; what becomes of the log's records later in `applier`.
 
-use crate::persistence::Persistence;
+use crate::dirty::Dirty;
 use crate::record;
-use kedge_bucket_core::BucketError;
-use kedge_bucket_core::Timing;
-use kedge_log::{Batch, Log, LogError, Lsn};
-use kedge_sync::{RankedMutex, ranks::DirtyListRank};
+use crate::shared::Shared;
+use crate::truncation::InLog;
+use kedge_bucket_core::{BucketCore, BucketError, Component, Timing};
+use kedge_log::{Batch, Log, LogError, LogStats, Lsn};
+use kedge_sync::{
+    RankedMutex,
+    ranks::{BucketLogStats, CommitterRank},
+};
 use kedge_types::{Now, Seqno, VbId};
 use kedge_vbucket::{AfterLog, Change, Done, Position};
 use std::collections::VecDeque;
-
-/// A vBucket that has changes for the log, and since when.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Dirty {
-    pub(crate) vb: VbId,
-    pub(crate) since_ns: u64,
-}
-
-/// vBuckets that have changes for the log and are not in the committer's queue yet.
-#[derive(Debug, Default)]
-pub(crate) struct DirtyList {
-    list: RankedMutex<DirtyListRank, Vec<Dirty>>,
-}
-
-impl DirtyList {
-    pub(crate) fn push(&self, dirty: Dirty) {
-        self.list.lock().push(dirty);
-    }
-
-    fn take_into(&self, queue: &mut VecDeque<Dirty>) {
-        queue.extend(self.list.lock().drain(..));
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.list.lock().is_empty()
-    }
-}
-
-/// Where changes stand in the log, and whether a reset is among them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct InLog {
-    pub(crate) lsn: Lsn,
-    pub(crate) reset: bool,
-}
+use std::sync::{Arc, OnceLock};
 
 /// What a commit needs.
 #[derive(Debug)]
@@ -117,57 +88,60 @@ impl Committer {
     }
 }
 
-impl Persistence {
-    /// A batch was written, or was not. To be called before another thread can write the next: else what is found out here first
-    /// would count last, and writes would be withheld although nothing is left that could be tried again.
-    pub(crate) fn on_commit_result(&self, result: &Result<usize, BucketError>) {
-        match result {
-            Ok(0) => {}
-            Ok(_) => self.on_written(),
-            Err(error) if error.is_no_space() => {
-                if !self.core.quota.set_disk_full(true) {
-                    tracing::error!(bucket = self.core.name(), %error, "the disk is full: writes get a temporary failure");
-                    self.on_disk_full();
-                }
-                self.report_writes_refused();
-            }
-            Err(error @ BucketError::Log(_)) if error.is_passing() => {
-                if !self.core.quota.set_disk_refuses(true) {
-                    tracing::error!(
-                        bucket = self.core.name(),
-                        %error,
-                        "the log cannot be written to now: writes get a temporary failure until that works"
-                    );
-                }
-                self.report_writes_refused();
-            }
-            Err(error) if error.is_passing() => {
-                tracing::error!(bucket = self.core.name(), %error, "changes cannot be made durable now");
-            }
-            Err(error) => self.core.fail(&error.to_string()),
+/// The commit log of a bucket.
+pub(crate) struct CommitLog {
+    pub(crate) core: Arc<BucketCore>,
+    pub(crate) shared: Arc<Shared>,
+    /// From recovery on.
+    pub(crate) committer: OnceLock<RankedMutex<CommitterRank, Committer>>,
+    pub(crate) stats: RankedMutex<BucketLogStats, LogStats>,
+}
+
+impl Component for CommitLog {
+    fn core(&self) -> &BucketCore {
+        &self.core
+    }
+}
+
+impl CommitLog {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
+        Self {
+            core: Arc::clone(&shared.core),
+            shared: Arc::clone(shared),
+            committer: OnceLock::new(),
+            stats: RankedMutex::default(),
         }
     }
 
-    /// The disk takes what is written; or nothing is left of what it did not take, and the next write finds out how it is: states of
-    /// vBuckets are written without counting as changes, and what was to be written may be gone.
-    pub(crate) fn on_written(&self) {
-        if self.core.quota.set_disk_full(false) {
-            tracing::info!(bucket = self.core.name(), "there is room on the disk again");
-            self.on_disk_room();
-        }
-        if self.core.quota.set_disk_refuses(false) {
-            tracing::info!(bucket = self.core.name(), "the log can be written to again");
-        }
+    /// Takes over the log that recovery has read.
+    pub(crate) fn begin(&self, committer: Committer) {
+        self.on_grown(&committer);
+        // Loading happens once.
+        let _ = self
+            .shared
+            .log_space
+            .preallocator
+            .set(committer.log.preallocator());
+        let _ = self.committer.set(RankedMutex::new(committer));
+    }
+
+    /// Returns the committer.
+    ///
+    /// # Errors
+    /// [`BucketError::NotLoaded`].
+    pub(crate) fn committer(&self) -> Result<&RankedMutex<CommitterRank, Committer>, BucketError> {
+        let committer = self.committer.get();
+        committer.ok_or_else(|| BucketError::NotLoaded(self.core.name().to_owned()))
     }
 
     /// Commits until nothing is left.
     pub(crate) fn commit_all(&self, committer: &mut Committer) -> Result<(), BucketError> {
         loop {
             let result = self.commit_once(committer);
-            self.on_commit_result(&result);
+            self.shared.on_commit_result(&result);
             result?;
             self.queue_lazy(committer);
-            if committer.queue.is_empty() && self.queues.dirty.is_empty() {
+            if committer.queue.is_empty() && self.shared.queues.dirty.is_empty() {
                 return Ok(());
             }
         }
@@ -175,7 +149,7 @@ impl Persistence {
 
     /// One batch: take, append and sync, publish. Returns how many changes it had.
     pub(crate) fn commit_once(&self, committer: &mut Committer) -> Result<usize, BucketError> {
-        self.queues.dirty.take_into(&mut committer.queue);
+        self.shared.queues.dirty.take_into(&mut committer.queue);
         let start_ns = self.core.setup.clock.now().mono_ns;
         let interval_ns = self.core.config().log_interval_ms * 1_000_000;
         if committer
@@ -203,12 +177,12 @@ impl Persistence {
         self.core
             .timings
             .record_us(u16::MAX, Timing::LogSync, took_us);
-        self.compactions.on_commit(took_us);
+        self.shared.compaction_throttle.on_commit(took_us);
         self.core
             .timings
             .record_us(u16::MAX, Timing::LogBatchItems, items as u64);
         self.publish(committer, now, lsn);
-        self.on_log_grown(committer);
+        self.on_grown(committer);
         Ok(items)
     }
 
@@ -279,8 +253,10 @@ impl Persistence {
         for Taken { dirty, to, reset } in taken.drain(..) {
             any_reset |= reset;
             let in_log = InLog { lsn, reset };
-            self.note_storage_age(now, dirty.since_ns);
-            let after = self.publish_one(now, dirty.vb, to, Some(in_log), done, acks);
+            self.shared.note_storage_age(now, dirty.since_ns);
+            let after = self
+                .shared
+                .publish(now, dirty.vb, to, Some(in_log), done, acks);
             let left = Dirty {
                 vb: dirty.vb,
                 since_ns: now.mono_ns,
@@ -291,44 +267,56 @@ impl Persistence {
                 AfterLog::Nothing => {}
             }
         }
-        self.report_persisted(acks);
+        self.shared.events.persisted(acks);
         self.core.after_step();
         if any_reset {
-            self.release_log_with(committer);
+            self.release_with(committer);
         }
         if !committer.done.is_empty() {
             self.core.deliver(now, &mut committer.done);
         }
     }
 
-    /// A vBucket's changes since `since_ns` are durable.
-    pub(crate) fn note_storage_age(&self, now: Now, since_ns: u64) {
-        let age_us = now.mono_ns.saturating_sub(since_ns) / 1_000;
-        self.core
-            .timings
-            .record_us(u16::MAX, Timing::StorageAge, age_us);
+    /// The log has a new batch.
+    pub(crate) fn on_grown(&self, committer: &Committer) {
+        self.shared.truncation.on_log(&committer.log);
+        *self.stats.lock() = committer.log.stats();
+        self.shared.log_space.on_log_moved();
+        self.shared.apply_queues.look_at_pressure();
     }
 
-    /// What a vBucket has in front of `to` is durable: cursors move, who waits for it ends in `done`, and what is to be
-    /// acknowledged to the active that it follows comes in `acks`.
-    pub(crate) fn publish_one(
-        &self,
-        now: Now,
-        vb: VbId,
-        to: Position,
-        in_log: Option<InLog>,
-        done: &mut Vec<Done>,
-        acks: &mut Vec<(VbId, Seqno)>,
-    ) -> AfterLog {
-        let mut vbucket = self.core.vbuckets[vb.index()].lock();
-        let (after, mut ended) = self
-            .core
-            .measure(&mut vbucket, |vbucket| vbucket.on_logged(to));
-        done.append(&mut ended);
-        acks.extend(vbucket.take_ack().map(|seqno| (vb, seqno)));
-        if let Some(in_log) = in_log {
-            self.note_unapplied(&vbucket, in_log, now.mono_ns);
+    /// Gives the part of the log back that no vBucket needs, if that is worth it.
+    pub(crate) fn release(&self) {
+        if !self.shared.truncation.can_truncate() {
+            return;
         }
-        after
+        if let Some(committer) = self.committer.get() {
+            self.release_with(&mut committer.lock());
+        }
+    }
+
+    /// As [`CommitLog::release`], for who has the log.
+    pub(crate) fn release_with(&self, committer: &mut Committer) {
+        let truncation = self.shared.truncation.point().min(committer.log.next_lsn());
+        if committer.log.release_before(truncation) > 0 {
+            self.shared.truncation.on_log(&committer.log);
+            *self.stats.lock() = committer.log.stats();
+            self.shared.log_space.on_log_moved();
+        }
+    }
+
+    /// Lets a later recovery tell damage to the last batch from one that was never finished.
+    pub(crate) fn mark(&self) {
+        let Some(committer) = self.committer.get() else {
+            return;
+        };
+        let marked = committer.lock().log.mark();
+        match marked {
+            // The next batch is tried, too, and says what is wrong.
+            Err(error) if error.is_passing() => {}
+            result => self
+                .shared
+                .on_commit_result(&result.map(|()| 0).map_err(BucketError::from)),
+        }
     }
 }

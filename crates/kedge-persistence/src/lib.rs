@@ -67,11 +67,15 @@
 mod applier;
 mod close;
 mod commit;
+mod commit_task;
 mod compaction;
-mod files;
+mod dirty;
+mod events;
 mod flusher;
 mod import;
+mod kinds;
 mod load_report;
+mod log_space;
 mod persistence;
 mod quarantine;
 mod queues;
@@ -80,19 +84,26 @@ mod recover;
 mod reserve;
 mod rollback;
 mod segments;
+mod shared;
 mod shutdown_marker;
 mod stats;
 mod stuck;
 mod tasks;
 mod truncation;
 mod writer;
+mod writers;
 
-pub use compaction::{CompactionProgress, CompactionReport, CompactionRequest, CompactionTicket};
+pub use applier::LogApplier;
+pub use compaction::{
+    CompactionProgress, CompactionReport, CompactionRequest, CompactionTicket, Compactions,
+};
+pub use events::PersistenceEvents;
 pub use import::{import_files, vbuckets_of_files};
 pub use load_report::LoadReport;
-pub use persistence::{Persistence, PersistenceEvents};
+pub use persistence::Persistence;
 pub use quarantine::VbReset;
 pub use queues::WriteQueues;
 pub use recover::{LOG_DIR, keeps_log};
-pub use rollback::RolledBack;
+pub use rollback::{Rollbacks, RolledBack};
 pub use shutdown_marker::DIRECT_FILE;
+pub use writers::Writers;

@@ -8,29 +8,28 @@
 //! * A file is put away before its vBucket is served without it. The name that it has then says at the next start that
 //!   what is found of the vBucket is a new history; until there is a file of that, the log is.
 
-use crate::commit::InLog;
 use crate::persistence::Persistence;
 use crate::record;
-use kedge_bucket_core::BucketError;
+use crate::shared::Shared;
+use crate::truncation::InLog;
 use kedge_bucket_core::Ctx;
 use kedge_bucket_core::Phase;
 use kedge_bucket_core::Total;
 use kedge_bucket_core::new_uuid;
+use kedge_bucket_core::{BucketCore, BucketError};
 use kedge_log::Record;
 use kedge_storage::{Storage, StorageError};
-use kedge_sync::{
-    RankedMutex,
-    ranks::{QuarantineLogged, Vbucket},
-};
+use kedge_sync::{RankedMutex, ranks::QuarantineLogged};
 use kedge_types::{Status, VbId, VbUuid};
 use kedge_vbucket::{Persistence as PersistenceMode, RandomState, VBucket, VbSetup};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// What is known of vBuckets without their files.
-#[derive(Debug, Default)]
 pub(crate) struct Quarantine {
+    core: Arc<BucketCore>,
+    shared: Arc<Shared>,
     /// Of those that are quarantined: what the log had.
     logged: RankedMutex<QuarantineLogged, BTreeMap<VbId, VBucket>>,
     /// Those whose files were given up before the start, and that have no others yet.
@@ -38,6 +37,54 @@ pub(crate) struct Quarantine {
 }
 
 impl Quarantine {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
+        Self {
+            core: Arc::clone(&shared.core),
+            shared: Arc::clone(shared),
+            logged: RankedMutex::default(),
+            given_up: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn add(&self, vb: VbId, error: &StorageError) {
+        tracing::error!(
+            bucket = self.core.name(),
+            vbucket = %vb,
+            %error,
+            "the vBucket is quarantined: its commands get a temporary failure, the others are served"
+        );
+        let logged = VBucket::new(VbSetup {
+            id: vb,
+            uuid: new_uuid(),
+            shards: 1,
+            hasher: RandomState::default(),
+            persistence: if self.core.is_direct() {
+                PersistenceMode::Direct
+            } else {
+                PersistenceMode::LogThenFile
+            },
+            topology: self.core.setup.topology.clone(),
+        });
+        self.logged.lock().insert(vb, logged);
+        self.core.vbuckets[vb.index()].lock().quarantine();
+    }
+
+    /// The log has a record of a vBucket that is quarantined.
+    pub(crate) fn replay(&self, vb: VbId, record: &Record<'_>) {
+        self.shared.truncation.need(vb).note(InLog {
+            lsn: record.lsn,
+            reset: false,
+        });
+        let mut logged = self.logged.lock();
+        // What cannot be understood stays in the log.
+        if let Some(logged) = logged.get_mut(&vb)
+            && let Ok(Some(change)) = record::parse(record.kind, vb, record.payload)
+        {
+            logged.recovery().replay_without_file(change);
+            self.core.quota.add(&logged.take_effects().memory);
+        }
+    }
+
     pub(crate) fn find_given_up(&self, storage: &Storage) -> Result<(), BucketError> {
         // Loading happens once.
         let _ = self.given_up.set(storage.given_up()?);
@@ -62,57 +109,6 @@ pub struct VbReset {
 }
 
 impl Persistence {
-    pub(crate) fn quarantine(&self, vb: VbId, error: &StorageError) {
-        tracing::error!(
-            bucket = self.core.name(),
-            vbucket = %vb,
-            %error,
-            "the vBucket is quarantined: its commands get a temporary failure, the others are served"
-        );
-        let logged = VBucket::new(VbSetup {
-            id: vb,
-            uuid: new_uuid(),
-            shards: 1,
-            hasher: RandomState::default(),
-            persistence: if self.core.is_direct() {
-                PersistenceMode::Direct
-            } else {
-                PersistenceMode::LogThenFile
-            },
-            topology: self.core.setup.topology.clone(),
-        });
-        self.quarantine.logged.lock().insert(vb, logged);
-        self.core.vbuckets[vb.index()].lock().quarantine();
-    }
-
-    /// Whether the vBucket's file could not be read at the start.
-    pub fn is_quarantined(&self, vb: VbId) -> bool {
-        self.core.vbuckets[vb.index()].lock().is_quarantined()
-    }
-
-    /// Returns the number of quarantined vBuckets.
-    pub fn count_quarantined(&self) -> u64 {
-        let is_in_quarantine =
-            |vbucket: &&RankedMutex<Vbucket, VBucket>| vbucket.lock().is_quarantined();
-        self.core.vbuckets.iter().filter(is_in_quarantine).count() as u64
-    }
-
-    /// The log has a record of a vBucket that is quarantined.
-    pub(crate) fn replay_quarantined(&self, vb: VbId, record: &Record<'_>) {
-        self.truncation.need(vb).note(InLog {
-            lsn: record.lsn,
-            reset: false,
-        });
-        let mut logged = self.quarantine.logged.lock();
-        // What cannot be understood stays in the log.
-        if let Some(logged) = logged.get_mut(&vb)
-            && let Ok(Some(change)) = record::parse(record.kind, vb, record.payload)
-        {
-            logged.recovery().replay_without_file(change);
-            self.core.quota.add(&logged.take_effects().memory);
-        }
-    }
-
     /// Gives up the file of a vBucket that was quarantined: it is put away under another name, and the vBucket is served
     /// again with what the log has of it. That is a new history. It is on disk when this returns.
     ///
@@ -153,7 +149,9 @@ impl Persistence {
             vbucket.recovery().give_up_file(uuid);
         });
         if !self.core.is_direct() {
-            self.queue_replayed(&guard, ctx.now.mono_ns);
+            self.shared
+                .apply_queues
+                .queue_replayed(&guard, ctx.now.mono_ns);
         }
         let documents = guard.documents().count() as u64;
         drop(guard);
@@ -165,7 +163,7 @@ impl Persistence {
             ?file,
             "the vBucket's file was given up: it has what the log had, and all else is missing"
         );
-        self.sync().map_err(|error| {
+        self.writers.sync().map_err(|error| {
             tracing::error!(bucket = self.core.name(), vbucket = %vb, %error, "the reset is not on disk yet");
             Status::TemporaryFailure
         })?;

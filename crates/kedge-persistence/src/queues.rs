@@ -3,11 +3,13 @@
 //! Steps of vBuckets and parked commands reach the writers through these queues alone, so they need no
 //! [`crate::Persistence`].
 
-use crate::commit::{Dirty, DirtyList};
-use crate::flusher::Flushers;
-use crate::writer::Writer;
+use crate::dirty::{Dirty, DirtyList};
+use crate::flusher::lists::Flushers;
+use crate::writer::{BEGIN, IDLE, RUNNING, TIMED, Writer};
 use kedge_bucket_core::{BucketConfig, BucketCore, DiskWriters};
 use kedge_types::VbId;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// The queues of a bucket's writers.
 #[derive(Debug)]
@@ -41,6 +43,35 @@ impl WriteQueues {
             0
         };
         self.begin_interval(core, lane);
+    }
+
+    /// Has a writer that is idle write when the interval is over: a vBucket became dirty.
+    pub(crate) fn begin_interval(&self, core: &BucketCore, lane: usize) {
+        let writer = &self.writers[lane];
+        if writer.state.load(Ordering::SeqCst) != IDLE || !writer.change(IDLE, TIMED) {
+            return;
+        }
+        let Some(task) = writer.task.get() else {
+            return;
+        };
+        let interval = Duration::from_millis(core.config().log_interval_ms);
+        // No thread is woken before the interval is over.
+        if !core.setup.executor.snooze(*task, interval) {
+            // It was falling asleep just now: one more run begins the interval.
+            writer.change(TIMED, BEGIN);
+            core.setup.executor.wake(*task);
+        }
+    }
+
+    /// Wakes a writer: a command waits for a sync.
+    pub(crate) fn on_urgent(&self, core: &BucketCore, lane: usize) {
+        let writer = &self.writers[lane];
+        writer.urgent.store(true, Ordering::SeqCst);
+        if writer.state.swap(RUNNING, Ordering::SeqCst) != RUNNING
+            && let Some(task) = writer.task.get()
+        {
+            core.setup.executor.wake(*task);
+        }
     }
 }
 

@@ -10,12 +10,13 @@
 //! * What a file says may be in the kernel's memory only, if the process before was killed. Until all files are durable
 //!   the log is kept as it is; without a log, the bucket does not open.
 
-use crate::commit::{Committer, InLog};
+use crate::commit::Committer;
+use crate::kinds::MAKE_DURABLE;
 use crate::load_report::LoadReport;
 use crate::persistence::Persistence;
 use crate::record;
 use crate::shutdown_marker::ShutdownMarker;
-use crate::truncation::has_work;
+use crate::truncation::{InLog, has_work};
 use kedge_bucket_core::BucketError;
 use kedge_bucket_core::InstrumentedDisk;
 use kedge_bucket_core::Recovery;
@@ -78,10 +79,7 @@ impl Persistence {
             return self.recover_direct(uuid, mark, files);
         }
         let (report, committer) = self.recover_logged(uuid, mark, files)?;
-        self.on_log_grown(&committer);
-        // Loading happens once.
-        let _ = self.preallocator.set(committer.log.preallocator());
-        let _ = self.committer.set(RankedMutex::new(committer));
+        self.writers.log.begin(committer);
         Ok(report)
     }
 
@@ -123,7 +121,7 @@ impl Persistence {
                 }
                 Err(error) if error.is_unreadable() => {
                     count.fetch_add(1, Ordering::Relaxed);
-                    persistence.quarantine(vb, &error);
+                    persistence.quarantine.add(vb, &error);
                     return Ok(());
                 }
                 Err(error) => return Err(error.into()),
@@ -171,7 +169,8 @@ impl Persistence {
             let replay = self.replay(uuid, report.clean)?;
             report = replay.report;
             self.finish_replay(&report)?;
-            self.apply_all(|| self.core.phase() != Phase::Loading)?;
+            self.applier
+                .apply_all(|| self.core.phase() != Phase::Loading)?;
             self.core.check_loading()?;
             // Before the log goes, nothing may be left that only it has.
             let is_left = |vbucket: &RankedMutex<Vbucket, VBucket>| {
@@ -191,8 +190,8 @@ impl Persistence {
 
     /// Notes on disk that changes may be lost from now on. False when that has to wait, as the disk is full, say.
     fn begin_direct(&self) -> Result<bool, BucketError> {
-        self.marker_is_due.store(true, Ordering::Release);
-        match self.write_due_marker() {
+        self.shared.marker_is_due.store(true, Ordering::Release);
+        match self.writers.flusher.write_due_marker() {
             Err(error) if error.is_passing() => {
                 tracing::warn!(
                     bucket = self.core.name(),
@@ -214,27 +213,11 @@ impl Persistence {
                     %error,
                     "files that the last process left cannot be synced yet: writes wait until they can"
                 );
-                self.marker_is_due.store(true, Ordering::Release);
+                self.shared.marker_is_due.store(true, Ordering::Release);
                 Ok(())
             }
             done => done,
         }
-    }
-
-    /// Does what the start could not: syncs the files, and writes the mark.
-    pub(crate) fn write_due_marker(&self) -> Result<(), BucketError> {
-        if self.marker_is_due.load(Ordering::Acquire) {
-            if self.core.phase() != Phase::Loading {
-                for vb in (0..self.core.vbucket_count()).map(VbId) {
-                    if !self.is_quarantined(vb) {
-                        self.core.storage()?.make_durable(vb)?;
-                    }
-                }
-            }
-            ShutdownMarker::Open.write(&*self.core.setup.disk, &self.core.setup.dir)?;
-            self.marker_is_due.store(false, Ordering::Release);
-        }
-        Ok(())
     }
 
     fn recover_logged(
@@ -254,7 +237,7 @@ impl Persistence {
         let ends_clean = report.clean && !report.is_new;
         report.is_new &= mark.is_none() && files == 0;
         if !report.clean && files > 0 {
-            self.truncation.hold(log.first_lsn());
+            self.shared.truncation.hold(log.first_lsn());
         }
         let mut committer = Committer::new(log);
         if ends_clean {
@@ -271,11 +254,48 @@ impl Persistence {
     /// Makes durable what the files have.
     pub(crate) fn make_durable(self: &Arc<Self>) -> Result<(), BucketError> {
         self.for_each_vbucket(|persistence, vb| {
-            if !persistence.is_quarantined(vb) {
+            if !persistence.shared.is_quarantined(vb) {
                 persistence.core.storage()?.make_durable(vb)?;
             }
             Ok(())
         })
+    }
+
+    /// Makes durable what the files were found with, so that the log need not be kept for it.
+    pub(crate) fn make_durable_behind(self: &Arc<Self>) {
+        if !self.shared.truncation.is_held() {
+            return;
+        }
+        let persistence = Arc::clone(self);
+        let work = move || {
+            let storage = persistence.core.storage()?;
+            for index in 0..persistence.core.vbucket_count() {
+                if persistence.core.phase() == Phase::Closed {
+                    return Ok(());
+                }
+                if !persistence.shared.is_quarantined(VbId(index)) {
+                    storage.make_durable(VbId(index))?;
+                }
+            }
+            persistence.shared.truncation.release_hold();
+            persistence.writers.log.release();
+            Ok::<(), BucketError>(())
+        };
+        let persistence = Arc::clone(self);
+        let noting = move || match work() {
+            Ok(()) => {}
+            Err(error) if error.is_passing() => {
+                tracing::error!(bucket = persistence.core.name(), %error, "the log is kept, as a file cannot be made durable");
+            }
+            Err(error) => persistence.core.fail(&error.to_string()),
+        };
+        // Refused when the bucket ends; the next start does it.
+        drop(
+            self.core
+                .setup
+                .executor
+                .submit_as(&MAKE_DURABLE, self.core.owner, noting),
+        );
     }
 
     fn remove_log(&self) -> Result<(), BucketError> {
@@ -337,7 +357,7 @@ impl Persistence {
         let mut vbucket = vbucket.lock();
         if vbucket.is_quarantined() {
             drop(vbucket);
-            self.replay_quarantined(vb, record);
+            self.quarantine.replay(vb, record);
             return Ok(());
         }
         // Most of what is in the file need not be understood.
@@ -359,7 +379,10 @@ impl Persistence {
             lsn: record.lsn,
             reset,
         };
-        self.truncation.need(vb).note_replayed(&vbucket, in_log);
+        self.shared
+            .truncation
+            .need(vb)
+            .note_replayed(&vbucket, in_log);
         Ok(())
     }
 
@@ -370,7 +393,7 @@ impl Persistence {
         let mut states_before = vec![None; self.core.vbuckets.len()];
         for (index, vbucket) in self.core.vbuckets.iter().enumerate() {
             let vb = VbId(index as u16);
-            if self.is_quarantined(vb) {
+            if self.shared.is_quarantined(vb) {
                 continue;
             }
             let (rewind, state) = {
@@ -406,7 +429,9 @@ impl Persistence {
                 Ok(())
             });
             result.map_err(|source| BucketError::Replay { vb, source })?;
-            self.queue_replayed(&vbucket, now.mono_ns);
+            self.shared
+                .apply_queues
+                .queue_replayed(&vbucket, now.mono_ns);
         }
         // Loading happens once.
         let _ = self.states_before.set(states_before.into());

@@ -18,13 +18,15 @@
 //!   the vBucket is reset.
 //! * What reset or deleted the vBucket meanwhile counts: its history is another then.
 
-use crate::persistence::Persistence;
-use crate::tasks::ROLLBACK;
+use crate::applier::LogApplier;
+use crate::kinds::ROLLBACK;
+use crate::shared::Shared;
 use crate::truncation::has_work;
-use kedge_bucket_core::BucketError;
+use crate::writers::Writers;
 use kedge_bucket_core::EvictionPolicy;
 use kedge_bucket_core::Phase;
 use kedge_bucket_core::new_uuid;
+use kedge_bucket_core::{BucketCore, BucketError, Component};
 use kedge_bucket_core::{Total, submit_change};
 use kedge_storage::{Record, Rollback, StorageError};
 use kedge_types::{Seqno, Status, VbId};
@@ -48,7 +50,7 @@ pub struct RolledBack {
 }
 
 /// A rollback that has changed memory.
-enum Begun<'a> {
+enum RollbackStart<'a> {
     /// There was nothing behind the seqno.
     Needless(Seqno),
     /// There is nothing to go back to: the vBucket was reset.
@@ -70,32 +72,55 @@ struct Cut<'a> {
 type Still<'a> = &'a dyn Fn() -> bool;
 
 /// Why a rollback did not go on.
-enum Failure {
+enum RollbackError {
     /// Something was written meanwhile.
     Again,
     Status(Status),
     Bucket(BucketError),
 }
 
-impl From<Status> for Failure {
+impl From<Status> for RollbackError {
     fn from(status: Status) -> Self {
         Self::Status(status)
     }
 }
 
-impl From<BucketError> for Failure {
+impl From<BucketError> for RollbackError {
     fn from(error: BucketError) -> Self {
         Self::Bucket(error)
     }
 }
 
-impl From<StorageError> for Failure {
+impl From<StorageError> for RollbackError {
     fn from(error: StorageError) -> Self {
         Self::Bucket(error.into())
     }
 }
 
-impl Persistence {
+/// The rollbacks of a bucket's vBuckets.
+pub struct Rollbacks {
+    core: Arc<BucketCore>,
+    shared: Arc<Shared>,
+    writers: Arc<Writers>,
+    applier: Arc<LogApplier>,
+}
+
+impl Component for Rollbacks {
+    fn core(&self) -> &BucketCore {
+        &self.core
+    }
+}
+
+impl Rollbacks {
+    pub(crate) fn new(applier: &Arc<LogApplier>) -> Self {
+        Self {
+            core: Arc::clone(&applier.core),
+            shared: Arc::clone(&applier.shared),
+            writers: Arc::clone(&applier.writers),
+            applier: Arc::clone(applier),
+        }
+    }
+
     /// Takes a vBucket that is not active back to `to`, or to the newest seqno below it that its file can go back to, and
     /// begins a new branch there. If there is none, or most of it would go, it is reset. Durable when this returns; takes
     /// as long as reading what changed since.
@@ -108,57 +133,65 @@ impl Persistence {
         self.rollback_if(vb, to, &|| true)
     }
 
-    /// As [`Persistence::rollback`], unless nobody wants it any more at the moment in which memory would go back; then
+    /// As [`Rollbacks::rollback`], unless nobody wants it any more at the moment in which memory would go back; then
     /// `TemporaryFailure`.
     fn rollback_if(&self, vb: VbId, to: Seqno, still: Still<'_>) -> Result<RolledBack, Status> {
         let _alone = self.core.hold_vbucket(vb)?;
         for _ in 0..ATTEMPTS_MAX {
             match self.try_rollback(vb, to, still) {
                 Ok(done) => return Ok(done),
-                Err(Failure::Again) => {}
-                Err(Failure::Status(status)) => return Err(status),
-                Err(Failure::Bucket(error)) => {
-                    return Err(self.refuse(vb, &error, "it cannot be rolled back now"));
+                Err(RollbackError::Again) => {}
+                Err(RollbackError::Status(status)) => return Err(status),
+                Err(RollbackError::Bucket(error)) => {
+                    return Err(self
+                        .shared
+                        .refuse(vb, &error, "it cannot be rolled back now"));
                 }
             }
         }
         Err(Status::TemporaryFailure)
     }
 
-    /// As [`Persistence::rollback`], by a task; `done` hears of the end. Nothing happens when `still` says that nobody waits for
+    /// As [`Rollbacks::rollback`], by a task; `done` hears of the end. Nothing happens when `still` says that nobody waits for
     /// that any more: what the vBucket is about to follow meanwhile may not be on the branch that it was to leave, and has
     /// heard what the vBucket acknowledges.
-    pub fn begin_rollback(
+    pub fn begin(
         self: &Arc<Self>,
         vb: VbId,
         to: Seqno,
         still: impl Fn() -> bool + Send + 'static,
         done: impl FnOnce(Result<RolledBack, Status>) + Send + 'static,
     ) {
-        let work = move |persistence: &Self| persistence.rollback_if(vb, to, &still);
+        let work = move |rollbacks: &Self| rollbacks.rollback_if(vb, to, &still);
         submit_change(self, &ROLLBACK, work, done);
     }
 
-    fn try_rollback(&self, vb: VbId, to: Seqno, still: Still<'_>) -> Result<RolledBack, Failure> {
+    fn try_rollback(
+        &self,
+        vb: VbId,
+        to: Seqno,
+        still: Still<'_>,
+    ) -> Result<RolledBack, RollbackError> {
         let mut high = Seqno(0);
         self.core.change_vbucket(vb, |vbucket| {
             high = vbucket.high_seqno();
             may_roll_back(vbucket, still)
         })?;
         let seqno = match self.apply_and_cut(vb, to, still)? {
-            Begun::Needless(seqno) => {
+            RollbackStart::Needless(seqno) => {
                 return Ok(RolledBack {
                     seqno,
                     is_reset: false,
                 });
             }
-            Begun::Reset => None,
-            Begun::File(cut) => {
+            RollbackStart::Reset => None,
+            RollbackStart::File(cut) => {
                 let (seqno, history) = (cut.rollback.seqno(), cut.history);
                 match self.follow(vb, *cut) {
                     Ok(()) => Some(seqno),
-                    Err(Failure::Bucket(error)) if error.is_passing() => {
-                        self.refuse(vb, &error, "its file cannot go back: it begins anew");
+                    Err(RollbackError::Bucket(error)) if error.is_passing() => {
+                        self.shared
+                            .refuse(vb, &error, "its file cannot go back: it begins anew");
                         self.reset_instead(vb, history)?;
                         None
                     }
@@ -167,8 +200,8 @@ impl Persistence {
             }
         };
         if seqno.is_none() {
-            self.sync()?;
-            self.apply_vbucket(vb);
+            self.writers.sync()?;
+            self.applier.apply_vbucket(vb);
             self.core.totals.add(Total::RollbackResets, 1);
         }
         self.core.totals.add(Total::Rollbacks, 1);
@@ -188,41 +221,54 @@ impl Persistence {
     }
 
     /// Brings all of the vBucket into its file, and takes memory back before anything else can be written.
-    fn apply_and_cut(&self, vb: VbId, to: Seqno, still: Still<'_>) -> Result<Begun<'_>, Failure> {
+    fn apply_and_cut(
+        &self,
+        vb: VbId,
+        to: Seqno,
+        still: Still<'_>,
+    ) -> Result<RollbackStart<'_>, RollbackError> {
         if self.core.is_direct() {
-            return self.with_flushed(vb, || self.cut(vb, to, still));
+            return self
+                .writers
+                .flusher
+                .with_flushed(vb, || self.cut(vb, to, still));
         }
-        self.sync()?;
-        let mut applier = self.hold_applier(vb);
-        self.apply_to_end(&mut applier, vb)?;
+        self.writers.sync()?;
+        let mut applier = self.applier.hold_applier(vb);
+        self.applier.apply_to_end(&mut applier, vb)?;
         self.cut(vb, to, still)
     }
 
-    fn cut(&self, vb: VbId, to: Seqno, still: Still<'_>) -> Result<Begun<'_>, Failure> {
+    fn cut(
+        &self,
+        vb: VbId,
+        to: Seqno,
+        still: Still<'_>,
+    ) -> Result<RollbackStart<'_>, RollbackError> {
         let rollback = self.core.storage()?.begin_rollback(vb, to)?;
         let changed = match &rollback {
             Some(rollback) => rollback.changed_keys()?,
             None => Vec::new(),
         };
-        let mut begun = Err(Failure::Again);
+        let mut begun = Err(RollbackError::Again);
         self.core.change_vbucket(vb, |vbucket| {
             may_roll_back(vbucket, still)?;
             if vbucket.changes().queued() > 0 || has_work(vbucket) {
                 return Ok(());
             }
             if vbucket.high_seqno() <= to {
-                begun = Ok(Begun::Needless(vbucket.high_seqno()));
+                begun = Ok(RollbackStart::Needless(vbucket.high_seqno()));
                 return Ok(());
             }
             let was_warm = vbucket.documents().is_warm();
             begun = Ok(match rollback {
                 None => {
                     vbucket.reset(new_uuid());
-                    Begun::Reset
+                    RollbackStart::Reset
                 }
                 Some(rollback) => {
                     vbucket.rollback(rollback.seqno(), new_uuid());
-                    Begun::File(Box::new(Cut {
+                    RollbackStart::File(Box::new(Cut {
                         rollback,
                         changed,
                         history: vbucket.history_id(),
@@ -236,9 +282,9 @@ impl Persistence {
     }
 
     /// The record goes into the log, the file goes back, and memory takes over what it has.
-    fn follow(&self, vb: VbId, cut: Cut<'_>) -> Result<(), Failure> {
+    fn follow(&self, vb: VbId, cut: Cut<'_>) -> Result<(), RollbackError> {
         if !self.core.is_direct() {
-            self.sync()?;
+            self.writers.sync()?;
         }
         let state = {
             let vbucket = self.core.vbuckets[vb.index()].lock();
@@ -264,14 +310,14 @@ impl Persistence {
         });
         rewound.map_err(|source| BucketError::Replay { vb, source })?;
         if !has_work(&vbucket) {
-            self.truncation.need(vb).forget_waiting();
+            self.shared.truncation.need(vb).forget_waiting();
         }
         drop(vbucket);
         self.core.after_step();
-        self.on_file_changed(vb);
-        self.report_file_advanced(vb);
+        self.shared.changed_files.on_changed(vb);
+        self.shared.events.file_advanced(vb);
         if !self.core.is_direct() {
-            self.release_log();
+            self.writers.log.release();
         }
         let complete = self.warm_again(vb, cut.history, &cut.changed) && cut.was_warm;
         let mut vbucket = self.core.vbuckets[vb.index()].lock();
@@ -338,7 +384,7 @@ impl Persistence {
                 Ok(found) => found,
                 // Commands find out what is wrong, if they ask for these.
                 Err(error) => {
-                    self.report_read_failed(vb, &error.to_string());
+                    self.shared.events.read_failed(vb, &error.to_string());
                     return false;
                 }
             };

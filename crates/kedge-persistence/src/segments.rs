@@ -1,24 +1,9 @@
 //! Log segments made ready ahead of need. The task sleeps until a commit finds that one is needed.
 
-use crate::persistence::Persistence;
+use crate::commit::CommitLog;
 use kedge_bucket_core::TaskBody;
 use kedge_executor::Next;
-use kedge_log::{LogError, SegmentPreallocator, Step};
 use std::time::Duration;
-
-/// Segments are filled with zeros no faster than this, a step at a time: a whole one in one go would hold up the syncs of
-/// the log meanwhile. A log that grows faster is under a load whose syncs are long for the bytes that they carry; writing
-/// every byte twice would only take the disk away from it.
-const FILL_BYTES_PER_SEC: u64 = 16 << 20;
-/// Segments that are not kept are removed at this rate, a step at a time, for the same reason, and as the log may need them
-/// after all.
-const CUT_BYTES_PER_SEC: u64 = 16 << 20;
-/// They go faster while this time would not do for what is left, so that they do not become more and more.
-const CUT_SECS: u64 = 16;
-/// Segments that were given back are looked at no more often than this.
-const RENAME_PAUSE: Duration = Duration::from_millis(10);
-/// Pause after a segment could not be made ready.
-const RETRY: Duration = Duration::from_secs(1);
 
 /// The task.
 pub(crate) struct LogSegment;
@@ -28,142 +13,27 @@ impl LogSegment {
     pub(crate) const FIRST_LOOK: Duration = Duration::from_millis(100);
 }
 
-impl TaskBody<Persistence> for LogSegment {
-    fn run(&mut self, persistence: &Persistence, _: Duration) -> Next {
-        let Some(preallocator) = persistence.preallocator.get() else {
+impl TaskBody<CommitLog> for LogSegment {
+    fn run(&mut self, log: &CommitLog, _: Duration) -> Next {
+        let Some(preallocator) = log.shared.log_space.preallocator.get() else {
             return Next::Sleep;
         };
-        if persistence.core.quota.disk_full() {
-            persistence.give_up_log_space();
+        if log.core.quota.disk_full() {
+            log.shared.log_space.give_up();
         }
         if !preallocator.is_needed() {
-            persistence.segments.park();
+            log.shared.log_space.parker.park();
             if !preallocator.is_needed() {
                 return Next::Sleep;
             }
-            persistence.segments.clear();
+            log.shared.log_space.parker.clear();
         }
-        let pause = persistence.prepare_segment(preallocator);
+        let pause = log.shared.log_space.prepare_segment(preallocator);
         // If the log is in use, its next commit does this.
-        if let Some(committer) = persistence.committer.get().and_then(|it| it.try_lock()) {
-            *persistence.log_stats.lock() = committer.log.stats();
+        if let Some(committer) = log.committer.get().and_then(|it| it.try_lock()) {
+            *log.stats.lock() = committer.log.stats();
         }
         // Nobody wakes it meanwhile: the pause is the throttle.
         Next::Snooze(pause)
-    }
-}
-
-impl Persistence {
-    /// The log grew, or gave segments back.
-    pub(crate) fn on_log_moved(&self) {
-        if self.segments.is_asleep()
-            && self
-                .preallocator
-                .get()
-                .is_some_and(SegmentPreallocator::is_needed)
-            && let Some(task) = self.segments.unpark()
-        {
-            self.core.setup.executor.wake(task);
-        }
-    }
-
-    /// Does a part of what the log wants done, and says how long to wait before the next one.
-    fn prepare_segment(&self, preallocator: &SegmentPreallocator) -> Duration {
-        match preallocator.step() {
-            Ok(step) => pause_after(step),
-            Err(error @ LogError::SyncFailed(_)) => {
-                self.core.fail(&error.to_string());
-                RETRY
-            }
-            Err(error) => {
-                tracing::warn!(bucket = self.core.name(), %error, "no log segment could be made ready");
-                RETRY
-            }
-        }
-    }
-
-    /// There is no room on the disk: what the log keeps ready for later goes.
-    pub(crate) fn on_disk_full(&self) {
-        if let Some(task) = self.segments.task() {
-            self.core.setup.executor.wake(task);
-        }
-    }
-
-    /// There is room again.
-    pub(crate) fn on_disk_room(&self) {
-        if let Some(preallocator) = self.preallocator.get() {
-            preallocator.go_on();
-        }
-        self.on_log_moved();
-    }
-
-    /// Gives the disk back what the log does not use now. Returns how many bytes that were.
-    pub(crate) fn give_up_log_space(&self) -> u64 {
-        let Some(preallocator) = self.preallocator.get() else {
-            return 0;
-        };
-        match preallocator.give_up_space() {
-            Ok(0) => 0,
-            Ok(bytes) => {
-                tracing::warn!(
-                    bucket = self.core.name(),
-                    bytes,
-                    "the disk is full: log segments that were kept for later are removed"
-                );
-                bytes
-            }
-            Err(error @ LogError::SyncFailed(_)) => {
-                self.core.fail(&error.to_string());
-                0
-            }
-            Err(error) => {
-                tracing::warn!(bucket = self.core.name(), %error, "log segments that are not in use cannot be removed");
-                0
-            }
-        }
-    }
-}
-
-fn pause_after(step: Step) -> Duration {
-    let (bytes, per_sec) = match step {
-        // What was given back was only renamed, which costs little.
-        Step::Nothing | Step::Renamed => return RENAME_PAUSE,
-        Step::Filled(bytes) => (bytes, FILL_BYTES_PER_SEC),
-        Step::Cut { bytes, left } => (bytes, CUT_BYTES_PER_SEC.max(left / CUT_SECS)),
-    };
-    Duration::from_nanos(bytes * 1_000_000_000 / per_sec)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MIB: u64 = 1 << 20;
-
-    /// How long it takes to remove so many bytes, if no more come.
-    fn removal(mut left: u64) -> Duration {
-        let bytes = 2 * MIB;
-        let mut time = Duration::ZERO;
-        while left > 0 {
-            left -= bytes;
-            time += pause_after(Step::Cut { bytes, left });
-        }
-        time
-    }
-
-    #[test]
-    fn removal_is_slow_and_keeps_up_with_any_log() {
-        let secs = |mib| removal(mib * MIB).as_secs();
-        assert_eq!([64, 256, 512, 1024].map(secs), [4, 16, 27, 38]);
-        // What a log of 400 MiB/s gives back meanwhile is less than what is removed, once 8 GiB are left.
-        let (bytes, left) = (2 * MIB, 8192 * MIB);
-        let pause = pause_after(Step::Cut { bytes, left });
-        assert!(bytes as f64 / pause.as_secs_f64() > 400.0 * MIB as f64);
-    }
-
-    #[test]
-    fn a_segment_takes_four_seconds_to_fill() {
-        let pause = pause_after(Step::Filled(MIB / 2));
-        assert_eq!(pause * 128, Duration::from_secs(4));
     }
 }

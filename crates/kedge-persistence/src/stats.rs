@@ -7,10 +7,10 @@ impl Persistence {
     /// Returns the statistics that are numbers and no counters.
     #[must_use]
     pub fn figures(&self) -> Vec<(&'static str, u64)> {
-        let log = *self.log_stats.lock();
+        let log = *self.writers.log.stats.lock();
         let log = [
-            ("ep_vb_quarantined", self.count_quarantined()),
-            ("ep_vb_damaged", self.stuck.count() as u64),
+            ("ep_vb_quarantined", self.shared.count_quarantined()),
+            ("ep_vb_damaged", self.shared.stuck.count() as u64),
             ("ep_log_bytes", log.data_bytes),
             ("ep_log_file_bytes", log.size_bytes + log.spare_bytes),
             ("ep_log_segments", log.segments),
@@ -18,12 +18,15 @@ impl Persistence {
             ("ep_log_batches", log.appended_batches),
             ("ep_log_records", log.appended_records),
             ("ep_log_appended_bytes", log.appended_bytes),
-            ("ep_log_needed_bytes", self.truncation.needed_bytes(0)),
+            (
+                "ep_log_needed_bytes",
+                self.shared.truncation.needed_bytes(0),
+            ),
         ];
         log.into_iter()
             .chain(self.storage_figures())
             .chain(self.file_sizes())
-            .chain(self.compaction_figures())
+            .chain(self.compactions.figures())
             .collect()
     }
 

@@ -4,22 +4,30 @@
 //! durable in the log, or with `commit_log = false` in memory only, until the file is written anew. The log cannot give
 //! back what these need.
 
-use crate::persistence::Persistence;
-use kedge_bucket_core::BucketError;
-use kedge_sync::{RankedMutex, ranks::StuckFiles};
+use kedge_bucket_core::{BucketCore, BucketError};
+use kedge_sync::{RankedMutex, ranks::StuckFiles as StuckFilesRank};
 use kedge_types::VbId;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The vBuckets whose files took no changes when that was tried last.
-#[derive(Debug, Default)]
-pub(crate) struct Stuck {
-    vbuckets: RankedMutex<StuckFiles, BTreeSet<VbId>>,
+pub(crate) struct StuckFiles {
+    core: Arc<BucketCore>,
+    vbuckets: RankedMutex<StuckFilesRank, BTreeSet<VbId>>,
     /// How many there are, so that who writes into a sound file need not look.
     count: AtomicUsize,
 }
 
-impl Stuck {
+impl StuckFiles {
+    pub(crate) fn new(core: Arc<BucketCore>) -> Self {
+        Self {
+            core,
+            vbuckets: RankedMutex::default(),
+            count: AtomicUsize::new(0),
+        }
+    }
+
     /// Returns whether it was not known.
     fn add(&self, vb: VbId) -> bool {
         let mut vbuckets = self.vbuckets.lock();
@@ -29,7 +37,7 @@ impl Stuck {
     }
 
     /// Returns whether it was one.
-    fn remove(&self, vb: VbId) -> bool {
+    fn take_out(&self, vb: VbId) -> bool {
         if self.count() == 0 {
             return false;
         }
@@ -43,18 +51,16 @@ impl Stuck {
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
-}
 
-impl Persistence {
     /// Changes of a vBucket could not be written into its file. False if that is not because of damage, and was not said.
-    pub(crate) fn note_stuck(&self, vb: VbId, error: &BucketError) -> bool {
+    pub(crate) fn note(&self, vb: VbId, error: &BucketError) -> bool {
         let BucketError::Storage(storage) = error else {
             return false;
         };
         if !storage.is_unreadable() {
             return false;
         }
-        if self.stuck.add(vb) {
+        if self.add(vb) {
             let (name, kept) = (self.core.name(), self.kept_in());
             tracing::error!(
                 bucket = name,
@@ -77,8 +83,8 @@ impl Persistence {
     }
 
     /// Changes of a vBucket were written into its file.
-    pub(crate) fn note_not_stuck(&self, vb: VbId) {
-        if self.stuck.remove(vb) {
+    pub(crate) fn remove(&self, vb: VbId) {
+        if self.take_out(vb) {
             tracing::info!(
                 bucket = self.core.name(),
                 vbucket = %vb,

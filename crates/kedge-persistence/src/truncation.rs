@@ -10,14 +10,19 @@
 //! * The log is released only under the committer's lock, so that no record is appended between looking at the positions
 //!   and releasing what is before them.
 
-use crate::commit::{Committer, InLog};
-use crate::persistence::Persistence;
-use kedge_log::Lsn;
+use kedge_log::{Log, Lsn};
 use kedge_vbucket::VBucket;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// No position: nothing is needed.
 const NONE: u64 = u64::MAX;
+
+/// Where changes stand in the log, and whether a reset is among them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InLog {
+    pub(crate) lsn: Lsn,
+    pub(crate) reset: bool,
+}
 
 /// The oldest part of the log that one vBucket needs.
 #[derive(Debug)]
@@ -135,6 +140,22 @@ impl TruncationPoint {
         self.held.store(NONE, Ordering::SeqCst);
     }
 
+    /// Returns whether there is a record that some vBucket needs.
+    pub(crate) fn is_log_needed(&self) -> bool {
+        self.look() != NONE
+    }
+
+    /// Returns the position before which no vBucket needs the log.
+    pub(crate) fn point(&self) -> Lsn {
+        Lsn(self.look())
+    }
+
+    /// Returns whether the oldest segment is not needed any more, so that the log can be truncated.
+    pub(crate) fn can_truncate(&self) -> bool {
+        let oldest_end = self.oldest_end.load(Ordering::SeqCst);
+        oldest_end != NONE && self.look() >= oldest_end
+    }
+
     /// Bytes of the log from the oldest record on that is needed. Looks at all vBuckets only if that matters for whether
     /// it is above `limit`.
     pub(crate) fn needed_bytes(&self, limit: u64) -> u64 {
@@ -147,67 +168,10 @@ impl TruncationPoint {
     }
 
     /// The log was appended to, or released.
-    fn on_log(&self, committer: &Committer) {
-        let log = &committer.log;
+    pub(crate) fn on_log(&self, log: &Log) {
         self.next.store(log.next_lsn().0, Ordering::SeqCst);
         let oldest_end = log.oldest_end().map_or(NONE, |lsn| lsn.0);
         self.oldest_end.store(oldest_end, Ordering::SeqCst);
-    }
-}
-
-impl Persistence {
-    /// Changes of a vBucket, which the caller has locked, stand in the log; whether some wait to be applied it knows.
-    pub(crate) fn note_unapplied(&self, vbucket: &VBucket, in_log: InLog, now_ns: u64) {
-        if !has_work(vbucket) {
-            return;
-        }
-        let need = self.truncation.need(vbucket.id());
-        need.note(in_log);
-        if !need.queued.swap(true, Ordering::Relaxed) {
-            self.queue_apply(vbucket.id(), now_ns);
-        }
-    }
-
-    /// The log was replayed for a vBucket, which the caller has locked.
-    pub(crate) fn queue_replayed(&self, vbucket: &VBucket, now_ns: u64) {
-        let need = self.truncation.need(vbucket.id());
-        if has_work(vbucket) && !need.queued.swap(true, Ordering::Relaxed) {
-            self.queue_apply(vbucket.id(), now_ns);
-        }
-    }
-
-    /// The log has a new batch.
-    pub(crate) fn on_log_grown(&self, committer: &Committer) {
-        self.truncation.on_log(committer);
-        *self.log_stats.lock() = committer.log.stats();
-        self.on_log_moved();
-        self.look_at_pressure();
-    }
-
-    /// Whether there is a record that some vBucket needs.
-    pub(crate) fn is_log_needed(&self) -> bool {
-        self.truncation.look() != NONE
-    }
-
-    /// Gives the part of the log back that no vBucket needs, if that is worth it.
-    pub(crate) fn release_log(&self) {
-        let oldest_end = self.truncation.oldest_end.load(Ordering::SeqCst);
-        if oldest_end == NONE || self.truncation.look() < oldest_end {
-            return;
-        }
-        if let Some(committer) = self.committer.get() {
-            self.release_log_with(&mut committer.lock());
-        }
-    }
-
-    /// As [`Persistence::release_log`], for who has the log.
-    pub(crate) fn release_log_with(&self, committer: &mut Committer) {
-        let truncation = Lsn(self.truncation.look()).min(committer.log.next_lsn());
-        if committer.log.release_before(truncation) > 0 {
-            self.truncation.on_log(committer);
-            *self.log_stats.lock() = committer.log.stats();
-            self.on_log_moved();
-        }
     }
 }
 

@@ -68,7 +68,7 @@ ranks! {
     20, "a new revision of the cluster map and its file", "management", "the write of `cluster.json`":
         ClusterViewSave = "`ClusterView::save`";
     20, "the changes that the log applier is writing", "the task `log_apply`, which only tries the lock; deletion and rollback of a vBucket; loading and shutdown", "commits of vBuckets' files; a rollback's search for its commit; ending the process":
-        LogApplier = "`ApplierShard::applier`";
+        LogApplier = "`LogApplier::appliers[i]`";
     20, "without a log: the vBuckets that are written next", "the task `flush`; a front-end thread that leads a commit (it tries the lock and does not wait for it); a flush of the bucket; shutdown", "commits of vBuckets' files; handing over completions, which takes an inbox's lock; ending the process":
         FlusherRank = "`Shard::flusher`";
     22, "the node that is not followed for now", "management, the thread `kedge-cluster`, which may hold `ClusterNode::current`", "nothing":
@@ -86,7 +86,7 @@ ranks! {
     40, "the position of the item pager", "the task `item_pager`; `bg_fetch` above the quota", "vBuckets, one after the other, for 3 ms":
         PagerSweep = "`Pager::sweep`";
     40, "the log and the batch being written", "the task `log_commit`; a front-end thread that leads a commit (it tries the lock and does not wait for it); a flush of the bucket; shutdown", "append and sync; handing over completions, which takes an inbox's lock; ending the process":
-        CommitterRank = "`Persistence::committer`";
+        CommitterRank = "`CommitLog::committer`";
     40, "the right to write to a vBucket's file, and to replace it", "the bucket's tasks; the holder of an applier or flusher; the tasks `log_apply` and `flush` continue with another vBucket instead of waiting", "reads, writes and syncs of the file; looking at any slot's current file":
         SlotWritten = "`Slot::written`";
     48, "the readers that wait for a file", "whoever reads streams, applies or flushes a vBucket", "a look at the history of the vBucket":
@@ -144,7 +144,7 @@ ranks! {
         ParallelState = "`ParallelForEach::state`";
     60, "settings, figures, the outcome of loading", "any", "nothing":
         BucketSettings = "`Bucket::config`",
-        BucketLogStats = "`Bucket::log_stats`",
+        BucketLogStats = "`CommitLog::stats`",
         LoadedOutcome = "`Loaded`";
     60, "the manifest of collections that the bucket follows", "any", "nothing":
         CollectionsManifest = "`Collections::manifest`";

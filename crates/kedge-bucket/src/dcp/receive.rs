@@ -196,7 +196,7 @@ impl Dcp {
         let receiving = &self.signals.receiving;
         let wants_disk = &receiving.wants_disk;
         if wants_disk.load(Ordering::Relaxed) && wants_disk.swap(false, Ordering::SeqCst) {
-            self.persistence.write_now(lead);
+            self.persistence.writers().write_now(lead);
         }
     }
 

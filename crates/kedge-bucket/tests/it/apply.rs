@@ -191,7 +191,7 @@ fn what_only_applying_gives_back_is_applied_early_when_it_is_a_tenth_of_the_quot
         // The prepare stays when its commit is there.
         open.persist(&format!("key-{n}"), &[b'v'; 8_000], n)
             .unwrap();
-        open.bucket.persistence().request_flush(false);
+        open.bucket.persistence().writers().request_flush(false);
         steps.run();
         let pinned = open.figure("ep_pinned_bytes");
         assert!(pinned <= tenth, "{pinned}");

@@ -32,7 +32,7 @@ fn a_batch_that_is_full_is_followed_by_the_next_at_once() {
     let (bucket, ctx) = (&open.bucket, open.ctx());
     let waits = bucket.seqno_persistence(ctx, vb, Seqno(1), Cookie(1));
     assert_eq!(waits, Ok(Outcome::Parked));
-    open.bucket.persistence().request_flush(false);
+    open.bucket.persistence().writers().request_flush(false);
     steps.run();
     assert_eq!(logged(&open), (4, 35));
     open.bucket.shutdown();
@@ -115,7 +115,7 @@ fn a_write_that_cannot_reach_the_disk_in_time_is_ambiguous() {
         open.store(&write, &vec![b'x'; 5 << 20]),
         Ok(Outcome::Parked)
     );
-    open.bucket.persistence().request_flush(false);
+    open.bucket.persistence().writers().request_flush(false);
     steps.pass(MS * 49);
     assert!(open.sink.get(77).is_none());
     steps.pass(MS * 20);
@@ -165,7 +165,7 @@ fn who_is_answered_at_once_is_looked_at_once_at_most() {
     let runs = open.runs("durability_timeout").unwrap();
     for n in 1..=100 {
         open.persist("key", b"1", n).unwrap();
-        open.bucket.persistence().request_flush(true);
+        open.bucket.persistence().writers().request_flush(true);
         assert!(open.sink.wait(n).is_ok());
     }
     steps.pass(SEC);
@@ -335,7 +335,7 @@ fn a_task_that_panics_ends_the_bucket() {
     let open = place.opened(Bucket::open(setup).unwrap(), Arc::clone(&sink));
     steps.run();
     open.persist("key", b"1", 1).unwrap();
-    open.bucket.persistence().request_flush(false);
+    open.bucket.persistence().writers().request_flush(false);
     steps.run();
     assert_eq!(sink.fatal(), ["the task log_commit panicked"]);
     assert_eq!(open.set("key", b"2"), Err(Status::TemporaryFailure));
@@ -393,7 +393,7 @@ fn each_kind_of_work_has_its_pool() {
         .states()
         .set_vbucket(vb, VbState::Replica)
         .unwrap();
-    open.bucket.persistence().begin_rollback(
+    open.bucket.persistence().rollbacks().begin(
         vb,
         Seqno(0),
         || true,
@@ -407,6 +407,7 @@ fn each_kind_of_work_has_its_pool() {
     assert_eq!(open.pools("vbucket_deletion"), [Pool::AuxIo]);
     open.bucket
         .persistence()
+        .compactions()
         .compact(&CompactionRequest::default())
         .unwrap();
     assert_eq!(open.pools("compaction"), [Pool::AuxIo]);

@@ -142,6 +142,7 @@ fn collections_come_back_from_log_and_file_and_what_was_dropped_does_not() {
         let ticket =
             up.0.bucket
                 .persistence()
+                .compactions()
                 .compact(&CompactionRequest::default())
                 .unwrap();
         up.1.run();
@@ -200,7 +201,7 @@ fn a_sync_write_in_a_dropped_collection_ends_and_those_behind_it_go_on() {
     }
     follow(&open, 2, &[]);
     assert_eq!(open.sink.wait(1), Err(Status::UnknownCollection));
-    open.bucket.persistence().request_flush(false);
+    open.bucket.persistence().writers().request_flush(false);
     steps.run();
     assert!(open.sink.wait(2).is_ok());
     assert_eq!(open.get("k").unwrap(), b"v");
@@ -376,6 +377,7 @@ fn run(seed: u64) {
             }
             open.bucket
                 .persistence()
+                .writers()
                 .request_flush(random.below(2) == 0);
             for (cookie, key, version) in waiting {
                 until("a completion or the end", || {

@@ -117,7 +117,10 @@ fn run(seed: u64, compacting: bool) -> u64 {
                     Err(other) => panic!("{other:?}"),
                 }
             }
-            open.bucket.persistence().request_flush(next(2) == 0);
+            open.bucket
+                .persistence()
+                .writers()
+                .request_flush(next(2) == 0);
             for (cookie, name, version) in waiting {
                 until("a completion or the end", || {
                     open.sink.get(cookie).is_some() || has_ended()
@@ -164,6 +167,7 @@ fn go_on_compacting(
     let _ = open.bucket.persistence().apply();
     open.bucket
         .persistence()
+        .compactions()
         .compact(&CompactionRequest::default())
         .ok()
 }

@@ -78,7 +78,11 @@ fn a_damaged_tree_by_id_shows_and_a_compaction_rebuilds_it() {
             vbuckets: Some(vec![FIRST]),
             ..CompactionRequest::default()
         };
-        open.bucket.persistence().compact(&request).unwrap();
+        open.bucket
+            .persistence()
+            .compactions()
+            .compact(&request)
+            .unwrap();
         steps.pass(SEC * 30);
         assert_eq!(open.figure("ep_vb_damaged"), 0, "log: {has_log}");
         assert!(!disk.exists(&file).unwrap(), "there is a new one");

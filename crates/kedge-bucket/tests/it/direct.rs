@@ -45,7 +45,7 @@ fn a_vbucket_that_nobody_waits_for_has_its_turn_all_the_same() {
     open.set(&plain, b"1").unwrap();
     for cookie in 1..=40 {
         open.persist("key", b"1", cookie).unwrap();
-        open.bucket.persistence().request_flush(false);
+        open.bucket.persistence().writers().request_flush(false);
         steps.pass(MS);
         assert!(open.sink.wait(cookie).is_ok());
     }
@@ -62,7 +62,7 @@ fn a_file_that_cannot_be_written_holds_up_no_other() {
     disk.fail_next(Operation::Write, Fault::Io);
     open.persist("key", b"1", 1).unwrap();
     open.persist(&elsewhere("key"), b"1", 2).unwrap();
-    open.bucket.persistence().request_flush(false);
+    open.bucket.persistence().writers().request_flush(false);
     steps.run();
     assert_eq!(open.figure("ep_flush_failures"), 1);
     let done = [1, 2].map(|cookie| open.sink.get(cookie).is_some());
@@ -72,7 +72,7 @@ fn a_file_that_cannot_be_written_holds_up_no_other() {
     assert!(open.sink.fatal().is_empty());
     disk.fail_next(Operation::Sync, Fault::Io);
     open.persist("key", b"2", 3).unwrap();
-    open.bucket.persistence().request_flush(false);
+    open.bucket.persistence().writers().request_flush(false);
     steps.run();
     assert_eq!(open.sink.fatal().len(), 1, "a failed sync ends the process");
     open.bucket.shutdown();
@@ -131,7 +131,7 @@ fn the_mode_can_be_another_at_each_start() {
         }
         open.persist("durable", b"1", round).unwrap();
         expected.insert("durable".to_owned(), "1".to_owned());
-        open.bucket.persistence().request_flush(false);
+        open.bucket.persistence().writers().request_flush(false);
         open.sink.wait(round).unwrap();
         open.bucket.persistence().sync().unwrap();
         last = branches(&open);
@@ -158,7 +158,7 @@ fn an_answer_is_held_back_when_the_files_are_behind() {
             ..write(&k)
         };
         if open.store(&held, &value).unwrap() == Outcome::Parked {
-            open.bucket.persistence().request_flush(false);
+            open.bucket.persistence().writers().request_flush(false);
             assert!(open.sink.wait(n).is_ok());
         }
     }
@@ -179,7 +179,7 @@ fn a_run_of_a_flusher_is_short_and_a_shutdown_commits_each_file_once() {
     open.persist(&names.next().unwrap(), b"1", 1).unwrap();
     steps.run();
     assert_eq!(commits(&open), (0, 0), "nobody has requested");
-    open.bucket.persistence().request_flush(false);
+    open.bucket.persistence().writers().request_flush(false);
     for run in 1..=3 {
         assert!(steps.run_one(Pool::Writer));
         assert_eq!(commits(&open), (run, run * RUN));
@@ -216,7 +216,7 @@ fn a_vbucket_with_more_than_a_run_goes_to_the_back_of_the_queue() {
     }
     open.persist(&many.next().unwrap(), b"1", 1).unwrap();
     open.persist(&few.next().unwrap(), b"1", 2).unwrap();
-    open.bucket.persistence().request_flush(false);
+    open.bucket.persistence().writers().request_flush(false);
     steps.run_one(Pool::Writer);
     assert_eq!(persisted(&open), [0, RUN, 0, 0]);
     steps.run_one(Pool::Writer);
@@ -253,7 +253,7 @@ fn changes_that_nobody_waits_for_share_their_syncs() {
     };
     persist(2, 1);
     persist(3, 2);
-    open.bucket.persistence().request_flush(false);
+    open.bucket.persistence().writers().request_flush(false);
     steps.run();
     let order = persisted(&open);
     assert!(order[2] > 0 && order[3] > 0 && open.sink.wait(2).is_ok());
@@ -277,7 +277,7 @@ fn who_waits_comes_before_those_whose_time_has_come() {
         open.set(&names.next().unwrap(), b"1").unwrap();
     }
     open.persist(&names.next().unwrap(), b"1", 1).unwrap();
-    open.bucket.persistence().request_flush(false);
+    open.bucket.persistence().writers().request_flush(false);
     steps.run_one(Pool::Writer);
     assert!(open.sink.get(1).is_some());
     assert_eq!(persisted(&open), [0, RUN, 0, 0]);

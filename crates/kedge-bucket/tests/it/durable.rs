@@ -14,7 +14,7 @@ fn a_leader_has_its_answer_when_request_flush_returns() {
     let mut led = 0;
     for n in 1..=50 {
         open.persist("key", format!("{n}").as_bytes(), n).unwrap();
-        open.bucket.persistence().request_flush(true);
+        open.bucket.persistence().writers().request_flush(true);
         // The writer may be at work on commits of before; then it takes this one too.
         led += u32::from(open.sink.get(n).is_some());
         open.sink.wait(n).unwrap();
@@ -31,7 +31,7 @@ fn one_sync_serves_all_that_waits() {
     for n in 1..=1_000 {
         open.persist(&format!("key-{n}"), b"value", n).unwrap();
     }
-    open.bucket.persistence().request_flush(true);
+    open.bucket.persistence().writers().request_flush(true);
     for n in 1..=1_000 {
         open.sink.wait(n).unwrap();
     }
@@ -70,7 +70,7 @@ fn the_buckets_minimum_raises_every_write() {
         ..write(&other)
     };
     assert_eq!(open.store(&raised, b"1"), Ok(Outcome::Parked));
-    open.bucket.persistence().request_flush(false);
+    open.bucket.persistence().writers().request_flush(false);
     open.sink.wait(5).unwrap();
     open.sink.wait(6).unwrap();
     let bad = BucketChange {

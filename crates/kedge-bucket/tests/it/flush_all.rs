@@ -105,7 +105,12 @@ fn a_compaction_after_a_flush_says_nothing_of_tombstones_of_before() {
         drop_deletes: true,
         ..CompactionRequest::default()
     };
-    let ticket = open.bucket.persistence().compact(&request).unwrap();
+    let ticket = open
+        .bucket
+        .persistence()
+        .compactions()
+        .compact(&request)
+        .unwrap();
     open.set(&names[0], b"2").unwrap();
     steps.pass(SEC * 60);
     assert!(ticket.wait().is_complete());

@@ -106,7 +106,7 @@ fn writers_go_no_faster_than_the_disk_and_lose_nothing() {
         assert_eq!(held_back, [10, 11, 12, 13, 14], "returning: {returning}");
         assert_eq!(open.bucket.counter(Counter::Backpressured), 5);
         assert!(held_back.iter().all(|n| open.sink.get(*n).is_none()));
-        open.bucket.persistence().request_flush(false);
+        open.bucket.persistence().writers().request_flush(false);
         for n in held_back {
             match open.sink.wait_any(n) {
                 Completion::SyncWrite {
@@ -128,7 +128,7 @@ fn a_full_disk_gives_temporary_failures_and_recovers_by_itself() {
     let place = sim(&disk);
     let open = place.open();
     open.persist("before", b"1", 1).unwrap();
-    open.bucket.persistence().request_flush(false);
+    open.bucket.persistence().writers().request_flush(false);
     open.sink.wait(1).unwrap();
     disk.set_capacity(Some(disk.used_bytes()));
     let value = vec![b'x'; 1 << 20];
@@ -138,7 +138,7 @@ fn a_full_disk_gives_temporary_failures_and_recovers_by_itself() {
         cookie += 1;
         match open.persist(&format!("key-{cookie}"), &value, cookie) {
             Ok(()) => {
-                open.bucket.persistence().request_flush(false);
+                open.bucket.persistence().writers().request_flush(false);
                 acknowledged.push(cookie);
                 open.figure("ep_disk_full") == 1
             }
@@ -172,12 +172,12 @@ fn a_failed_sync_is_fatal_and_acknowledges_nothing() {
     let place = sim(&disk);
     let open = place.open();
     open.persist("before", b"1", 1).unwrap();
-    open.bucket.persistence().request_flush(true);
+    open.bucket.persistence().writers().request_flush(true);
     open.sink.wait(1).unwrap();
     open.bucket.persistence().sync().unwrap();
     disk.fail_next(Operation::Sync, Fault::Io);
     open.persist("lost", b"1", 2).unwrap();
-    open.bucket.persistence().request_flush(false);
+    open.bucket.persistence().writers().request_flush(false);
     until("the failure is told", || !open.sink.fatal().is_empty());
     assert!(
         open.sink.fatal()[0].contains("sync"),

@@ -90,6 +90,7 @@ fn one(op: Operation, fault: Fault, has_log: bool) {
     let _ = open
         .bucket
         .persistence()
+        .compactions()
         .compact(&CompactionRequest::default());
     steps.pass(SEC * 30);
     let fatal = open.sink.fatal();

@@ -87,6 +87,7 @@ impl Cycles {
         if number.is_multiple_of(2) {
             open.bucket
                 .persistence()
+                .compactions()
                 .compact(&CompactionRequest::default())
                 .unwrap();
             self.steps.run();
@@ -103,7 +104,12 @@ impl Cycles {
         } else {
             to
         };
-        let done = open.bucket.persistence().rollback(vb, to).unwrap();
+        let done = open
+            .bucket
+            .persistence()
+            .rollbacks()
+            .rollback(vb, to)
+            .unwrap();
         self.rolled_back += u64::from(!done.is_reset);
         self.reset += u64::from(done.is_reset);
         open.bucket

@@ -195,7 +195,7 @@ fn waiting_for_a_seqno_ends_when_it_is_on_disk() {
         .seqno_persistence(open.ctx(), vb, Seqno(1), Cookie(3))
         .unwrap();
     if outcome == Outcome::Parked {
-        open.bucket.persistence().request_flush(false);
+        open.bucket.persistence().writers().request_flush(false);
         assert!(matches!(
             open.sink.wait_any(3),
             Completion::Persisted(Ok(()))
@@ -301,7 +301,7 @@ fn damage_is_refused_with_its_place_and_salvaged_when_told_to() {
     let open = place.open();
     for n in 1..=20 {
         open.persist(&format!("key-{n}"), &[b'v'; 600], n).unwrap();
-        open.bucket.persistence().request_flush(true);
+        open.bucket.persistence().writers().request_flush(true);
         open.sink.wait(n).unwrap();
         open.bucket.persistence().sync().unwrap();
     }
@@ -368,6 +368,7 @@ fn a_bucket_that_is_dropped_under_load_leaves_no_task_behind() {
                         }
                         open.bucket
                             .persistence()
+                            .writers()
                             .request_flush(cookie.is_multiple_of(3));
                     }
                     refused.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -432,6 +433,7 @@ fn a_bucket_that_is_destroyed_in_the_middle_of_its_work_answers_all_and_leaves_n
     }
     let ticket = bucket
         .persistence()
+        .compactions()
         .compact(&CompactionRequest::default())
         .unwrap();
     let change = BucketChange {

@@ -59,7 +59,7 @@ fn what_was_written_is_there_after_a_clean_restart() {
                 .unwrap();
         }
         open.persist("durable", b"1", 1).unwrap();
-        open.bucket.persistence().request_flush(false);
+        open.bucket.persistence().writers().request_flush(false);
         open.sink.wait(1).unwrap();
         let k = key("key-7");
         open.bucket.delete(open.ctx(), &write(&k)).unwrap();
@@ -146,7 +146,7 @@ fn who_waits_does_not_wait_for_the_interval() {
             open.set("other", b"1").unwrap();
             steps.pass(MS * 5);
             open.persist("key", b"1", round).unwrap();
-            open.bucket.persistence().request_flush(false);
+            open.bucket.persistence().writers().request_flush(false);
             assert!(open.sink.get(round).is_none());
             let (before, _) = mode.written(&open);
             steps.run();
@@ -154,7 +154,7 @@ fn who_waits_does_not_wait_for_the_interval() {
             assert_eq!(mode.written(&open).0, before + 1);
         }
         open.persist("key", b"2", 4).unwrap();
-        open.bucket.persistence().request_flush(true);
+        open.bucket.persistence().writers().request_flush(true);
         assert!(open.sink.wait(4).is_ok(), "who leads needs no task");
         open.bucket.shutdown();
     }
@@ -169,7 +169,7 @@ fn goes_along_or_follows(mode: Mode, log_interval_ms: u64, early: Duration, late
     let written = || (mode.written(&open), open.figure("ep_queue_size"));
     let persist = |value: &[u8], cookie| {
         open.persist("key", value, cookie).unwrap();
-        open.bucket.persistence().request_flush(false);
+        open.bucket.persistence().writers().request_flush(false);
         steps.run();
         assert!(open.sink.wait(cookie).is_ok());
     };
@@ -221,12 +221,12 @@ fn a_full_disk_is_tried_again_after_a_while() {
         let (open, steps) = mode.at_rest(&disk);
         disk.set_capacity(Some(disk.used_bytes()));
         open.persist("big", &vec![b'x'; 5 << 20], 1).unwrap();
-        open.bucket.persistence().request_flush(false);
+        open.bucket.persistence().writers().request_flush(false);
         steps.run();
         assert_eq!(open.figure("ep_disk_full"), 1);
         assert_eq!(open.set("refused", b"1"), Err(Status::TemporaryFailure));
         let runs = open.runs(mode.task).unwrap();
-        open.bucket.persistence().request_flush(false);
+        open.bucket.persistence().writers().request_flush(false);
         steps.pass(MS * 99);
         assert_eq!(
             open.runs(mode.task),
@@ -261,6 +261,7 @@ fn many_threads_wait_for_many_vbuckets() {
                             .unwrap();
                         open.bucket
                             .persistence()
+                            .writers()
                             .request_flush(!mode.commit_log && n % 2 == 0);
                         let mutated = open.sink.wait(cookie).unwrap();
                         assert!(mutated.seqno.get() > 0);

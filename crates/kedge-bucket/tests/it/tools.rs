@@ -379,7 +379,7 @@ impl Open {
             Outcome::Done(mutated) => Ok(mutated),
             // MemoryAdmissionQueue back, as the disk is behind.
             Outcome::Parked => {
-                self.bucket.persistence().request_flush(false);
+                self.bucket.persistence().writers().request_flush(false);
                 self.sink.wait(cookie)
             }
         }

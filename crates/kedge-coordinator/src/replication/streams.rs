@@ -439,7 +439,8 @@ impl Streams {
         let still = stream.still();
         bucket
             .persistence()
-            .begin_rollback(vb, to, still, move |result| {
+            .rollbacks()
+            .begin(vb, to, still, move |result| {
                 inbox.send([LinkMessage::RolledBack { link, vb, result }]);
             });
     }

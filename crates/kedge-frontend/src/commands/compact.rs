@@ -18,7 +18,7 @@ pub(super) fn compact(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, 
         purge_before_seqno: (seqno.get() > 0).then_some(seqno),
         drop_deletes: wire.drop_deletes,
     };
-    let ticket = bucket.persistence().compact(&request)?;
+    let ticket = bucket.persistence().compactions().compact(&request)?;
     let done = command.tells_end();
     ticket.when_done(move |report| done(status_of(&report)));
     Ok(command.park_as(ReplyKind::StatusOnly))

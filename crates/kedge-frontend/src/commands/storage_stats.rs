@@ -195,7 +195,7 @@ pub(super) fn compaction(bucket: &Bucket, each: Each<'_>) {
             each(name, &value.to_string());
         }
     }
-    for compaction in bucket.persistence().compactions() {
+    for compaction in bucket.persistence().compactions().progress() {
         let vb = compaction.vb;
         let state = if compaction.is_running {
             "running"

@@ -363,7 +363,7 @@ impl FrontEnd {
                 if let Some(reads) = &mut self.reads {
                     reads.take(self.thread, &bucket);
                 }
-                bucket.persistence().request_flush(lead);
+                bucket.persistence().writers().request_flush(lead);
             }
             if let Some(reads) = &mut self.reads {
                 reads.go_on();

@@ -1,15 +1,14 @@
 //! A batch on its way into a file: taken, written part by part, given back.
 
 use super::throttle::CommitThrottle;
-use super::{Applier, Turn};
-use crate::persistence::Persistence;
+use super::{Applier, LogApplier, Turn};
 use crate::truncation::has_work;
 use kedge_bucket_core::BucketError;
 use kedge_bucket_core::Timing;
 use kedge_bucket_core::Total;
-use kedge_storage::{Commits, Committed, Storage, StorageError};
+use kedge_storage::{Commits, Storage, StorageError};
 use kedge_types::{Seqno, VbId};
-use kedge_vbucket::{ApplyBatch, FileChange, PersistedState};
+use kedge_vbucket::{ApplyBatch, PersistedState};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -55,10 +54,10 @@ impl Begun {
     }
 }
 
-impl Persistence {
+impl LogApplier {
     /// Takes all that a vBucket has to apply. If that is nothing, the turn is over.
     pub(super) fn begin_apply(&self, vb: VbId) -> Result<Begun, Turn> {
-        let need = self.truncation.need(vb);
+        let need = self.shared.truncation.need(vb);
         let mut vbucket = self.core.vbuckets[vb.index()].lock();
         let (batch, _) = self
             .core
@@ -72,7 +71,12 @@ impl Persistence {
             // A batch is under way, or the log does not have the last reset yet.
             need.queued.store(true, Ordering::Relaxed);
             let now_ns = self.core.setup.clock.now().mono_ns;
-            self.applier_of(vb).new.lock().push((vb, now_ns));
+            self.shared
+                .apply_queues
+                .shard_of(vb)
+                .new
+                .lock()
+                .push((vb, now_ns));
             return Err(Turn::Waits);
         };
         need.begin();
@@ -116,7 +120,7 @@ impl Persistence {
             .timings
             .record_us(u16::MAX, Timing::ApplyCommit, took_us);
         self.core.totals.add(Total::ApplyCommits, commits as u64);
-        self.on_file_changed(vb);
+        self.shared.changed_files.on_changed(vb);
         let mut upto = Seqno(0);
         for part in begun.parts.drain(..commits) {
             let items = &begun.batch.items()[part.items];
@@ -136,7 +140,7 @@ impl Persistence {
             vbucket.store_mut().on_applied(history, upto);
         });
         drop(vbucket);
-        self.report_memory_freed();
+        self.shared.events.memory_freed();
         Ok(())
     }
 
@@ -154,7 +158,7 @@ impl Persistence {
         let write = |commits: &mut Commits<'_, '_>| {
             for (done, part) in begun.parts.iter().enumerate() {
                 let is_full = commits.written_bytes() >= bytes_max;
-                if done > 0 && (is_full || (is_patient && self.is_applier_wanted(vb))) {
+                if done > 0 && (is_full || (is_patient && self.shared.apply_queues.is_wanted(vb))) {
                     return Ok(done);
                 }
                 let items = &begun.batch.items()[part.items.clone()];
@@ -164,7 +168,8 @@ impl Persistence {
                     }
                 };
                 let committed = commits.write(items, &part.state, &mut rest)?;
-                self.note_overwritten(vb, begun.batch.history(), items, &committed);
+                self.shared
+                    .note_overwritten(vb, begun.batch.history(), items, &committed);
             }
             Ok(begun.parts.len())
         };
@@ -175,31 +180,9 @@ impl Persistence {
         }
     }
 
-    /// Tells a vBucket which documents the file had already among those that nobody knew that of. They stay in memory
-    /// until it is told.
-    pub(crate) fn note_overwritten(
-        &self,
-        vb: VbId,
-        history: u32,
-        items: &[FileChange],
-        committed: &Committed,
-    ) {
-        let blind = |(_, apply): &(usize, &FileChange)| matches!(apply, FileChange::Document(item) if item.is_blind());
-        let blind: Vec<(usize, &FileChange)> = items.iter().enumerate().filter(blind).collect();
-        if blind.is_empty() {
-            return;
-        }
-        let mut vbucket = self.core.vbuckets[vb.index()].lock();
-        for (index, apply) in blind {
-            vbucket
-                .store_mut()
-                .applied_over(history, apply.item(), committed.was_live(index));
-        }
-    }
-
     /// A batch was written, or given up; what of it is not in the file waits again.
     pub(super) fn end_apply(&self, vb: VbId, begun: Begun, since_ns: u64) {
-        let need = self.truncation.need(vb);
+        let need = self.shared.truncation.need(vb);
         let is_written = begun.parts.is_empty();
         let mut vbucket = self.core.vbuckets[vb.index()].lock();
         let (dropped, _) = self.core.measure(&mut vbucket, |vbucket| {
@@ -210,20 +193,27 @@ impl Persistence {
         } else {
             need.fail();
             if !need.queued.swap(true, Ordering::Relaxed) {
-                self.applier_of(vb).new.lock().push((vb, since_ns));
+                self.shared
+                    .apply_queues
+                    .shard_of(vb)
+                    .new
+                    .lock()
+                    .push((vb, since_ns));
             }
         }
         drop(vbucket);
         // Many documents may go with these: not under the lock.
         drop(dropped);
-        self.report_memory_freed();
+        self.shared.events.memory_freed();
     }
 
     pub(super) fn on_apply_failed(&self, applier: &mut Applier, vb: VbId, error: &BucketError) {
         self.core.totals.add(Total::ApplyFailures, 1);
         if !error.is_passing() {
             self.core.fail(&error.to_string());
-        } else if !self.note_stuck(vb, error) && !std::mem::replace(&mut applier.failing, true) {
+        } else if !self.shared.stuck.note(vb, error)
+            && !std::mem::replace(&mut applier.failing, true)
+        {
             tracing::error!(
                 bucket = self.core.name(),
                 vbucket = %vb,

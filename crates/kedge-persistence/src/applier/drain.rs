@@ -1,54 +1,13 @@
 //! Applying what someone waits for: a vBucket, or all of them.
 
-use super::{Applier, Due, Turn};
-use crate::persistence::Persistence;
-use crate::tasks::MAKE_DURABLE;
+use super::{Applier, Due, LogApplier, Turn};
 use crate::truncation::has_work;
 use kedge_bucket_core::BucketError;
-use kedge_bucket_core::Phase;
 use kedge_bucket_core::Total;
-use kedge_sync::{RankedMutexGuard, ranks::LogApplier};
+use kedge_sync::{RankedMutexGuard, ranks::LogApplier as LogApplierRank};
 use kedge_types::VbId;
-use std::sync::Arc;
 
-impl Persistence {
-    /// Makes durable what the files were found with, so that the log need not be kept for it.
-    pub(crate) fn make_durable_behind(self: &Arc<Self>) {
-        if !self.truncation.is_held() {
-            return;
-        }
-        let persistence = Arc::clone(self);
-        let work = move || {
-            let storage = persistence.core.storage()?;
-            for index in 0..persistence.core.vbucket_count() {
-                if persistence.core.phase() == Phase::Closed {
-                    return Ok(());
-                }
-                if !persistence.is_quarantined(VbId(index)) {
-                    storage.make_durable(VbId(index))?;
-                }
-            }
-            persistence.truncation.release_hold();
-            persistence.release_log();
-            Ok::<(), BucketError>(())
-        };
-        let persistence = Arc::clone(self);
-        let noting = move || match work() {
-            Ok(()) => {}
-            Err(error) if error.is_passing() => {
-                tracing::error!(bucket = persistence.core.name(), %error, "the log is kept, as a file cannot be made durable");
-            }
-            Err(error) => persistence.core.fail(&error.to_string()),
-        };
-        // Refused when the bucket ends; the next start does it.
-        drop(
-            self.core
-                .setup
-                .executor
-                .submit_as(&MAKE_DURABLE, self.core.owner, noting),
-        );
-    }
-
+impl LogApplier {
     /// Applies a vBucket now, unless that is under way; then it will come to its end.
     pub fn apply_vbucket(&self, vb: VbId) {
         if self.core.is_direct() {
@@ -84,8 +43,14 @@ impl Persistence {
     }
 
     /// The applier of a vBucket: while it is held, nothing of its part of the vBuckets is applied.
-    pub(crate) fn hold_applier(&self, vb: VbId) -> RankedMutexGuard<'_, LogApplier, Applier> {
-        self.applier_of(vb).hold()
+    pub(crate) fn hold_applier(&self, vb: VbId) -> RankedMutexGuard<'_, LogApplierRank, Applier> {
+        self.hold(vb.index() % self.appliers.len())
+    }
+
+    /// Locks an applier, whose task does not rest meanwhile.
+    fn hold(&self, index: usize) -> RankedMutexGuard<'_, LogApplierRank, Applier> {
+        let queue = &self.shared.apply_queues.shards[index];
+        queue.waiting(|| self.appliers[index].lock())
     }
 
     /// Applies everything, or as much as `enough` lets it. Whoever writes meanwhile makes it take longer.
@@ -94,8 +59,8 @@ impl Persistence {
     /// The first that comes; the other vBuckets are applied all the same.
     pub(crate) fn apply_all(&self, mut enough: impl FnMut() -> bool) -> Result<(), BucketError> {
         let failures = self.core.totals.get(Total::ApplyFailures);
-        for shard in &self.appliers {
-            let mut applier = shard.hold();
+        for (index, shard) in self.shared.apply_queues.shards.iter().enumerate() {
+            let mut applier = self.hold(index);
             let mut in_vain = 0;
             loop {
                 if enough() {

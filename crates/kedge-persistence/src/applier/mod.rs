@@ -13,26 +13,26 @@
 
 mod batch;
 mod drain;
+pub(crate) mod queues;
 mod throttle;
 
-use crate::persistence::Persistence;
+use crate::shared::Shared;
+use crate::writers::Writers;
 use batch::Begun;
-use kedge_bucket_core::BucketError;
 use kedge_bucket_core::DiskWriters as _;
 use kedge_bucket_core::Phase;
+use kedge_bucket_core::TaskBody;
 use kedge_bucket_core::Total;
-use kedge_bucket_core::{Parker, TaskBody};
+use kedge_bucket_core::{BucketCore, BucketError, Component};
 use kedge_executor::Next;
 use kedge_storage::StorageError;
-use kedge_sync::{
-    RankedMutex, RankedMutexGuard,
-    ranks::{ApplierNew, LogApplier},
-};
+use kedge_sync::{RankedMutex, ranks::LogApplier as LogApplierRank};
 use kedge_types::VbId;
+use queues::{ApplierShard, GAP, Pressure};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
-use throttle::{CommitThrottle, GAP, Pressure};
+use throttle::CommitThrottle;
 
 /// Pause after something could not be written.
 const RETRY: Duration = Duration::from_secs(1);
@@ -56,33 +56,6 @@ pub(crate) struct Applier {
     in_the_way: usize,
     /// How long it rested within the last commit.
     rested: Duration,
-}
-
-/// An applier, and the way to it.
-#[derive(Debug, Default)]
-pub(crate) struct ApplierShard {
-    /// vBuckets that are to go into the queue, and since when they wait.
-    new: RankedMutex<ApplierNew, Vec<(VbId, u64)>>,
-    applier: RankedMutex<LogApplier, Applier>,
-    /// So many wait for it.
-    waiting: AtomicUsize,
-    pub(crate) parker: Parker,
-    /// The [`Pressure`] that it knows of.
-    pressed: AtomicU8,
-}
-
-impl ApplierShard {
-    /// The applier, for someone who waits: it does not rest meanwhile.
-    fn hold(&self) -> RankedMutexGuard<'_, LogApplier, Applier> {
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        let applier = self.applier.lock();
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
-        applier
-    }
-
-    fn is_waited_for(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) > 0
-    }
 }
 
 /// The outcome of a turn of an applier.
@@ -111,31 +84,34 @@ impl ApplyTask {
     }
 }
 
-impl TaskBody<Persistence> for ApplyTask {
-    fn run(&mut self, persistence: &Persistence, _: Duration) -> Next {
-        let shard = &persistence.appliers[self.shard];
+impl TaskBody<LogApplier> for ApplyTask {
+    fn run(&mut self, component: &LogApplier, _: Duration) -> Next {
+        let shard = &component.shared.apply_queues.shards[self.shard];
         shard.parker.clear();
         loop {
             // Who rolls a vBucket back has it for longer: no thread waits for that.
-            let Some(mut applier) = shard.applier.try_lock() else {
+            let Some(mut work) = component.appliers[self.shard].try_lock() else {
                 return Next::Snooze(GAP);
             };
-            let now_ns = || persistence.core.setup.clock.now().mono_ns;
+            let now_ns = || component.core.setup.clock.now().mono_ns;
             let began_ns = now_ns();
-            let turn = persistence.apply_next(shard, &mut applier, false);
-            let (queued, rested) = (applier.queue.len(), applier.rested);
-            let all_in_the_way = applier.in_the_way >= queued;
-            drop(applier);
+            let turn = component.apply_next(shard, &mut work, false);
+            let (queued, rested) = (work.queue.len(), work.rested);
+            let all_in_the_way = work.in_the_way >= queued;
+            drop(work);
             match turn {
                 Turn::InTheWay if !all_in_the_way => return Next::Again,
                 Turn::InTheWay => return Next::Snooze(GAP),
                 Turn::Applied => {
                     let took = Duration::from_nanos(now_ns() - began_ns);
                     let worked = took.saturating_sub(rested);
-                    return persistence.rest(shard, worked, rested, queued);
+                    return component
+                        .shared
+                        .apply_queues
+                        .rest(shard, worked, rested, queued);
                 }
                 Turn::Waits => return Next::Snooze(GAP),
-                Turn::Failed if persistence.core.phase() == Phase::Failed => return Next::Done,
+                Turn::Failed if component.core.phase() == Phase::Failed => return Next::Done,
                 Turn::Failed => return Next::Snooze(RETRY),
                 Turn::Nothing(rest) => {
                     shard.is_told(Pressure::None);
@@ -153,42 +129,47 @@ impl TaskBody<Persistence> for ApplyTask {
     }
 }
 
-impl Persistence {
+/// Applies the log to the files of the vBuckets.
+pub struct LogApplier {
+    pub(crate) core: Arc<BucketCore>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) writers: Arc<Writers>,
+    /// The work of each applier, in the order of the shards of `apply_queues`.
+    appliers: Box<[RankedMutex<LogApplierRank, Applier>]>,
+}
+
+impl Component for LogApplier {
+    fn core(&self) -> &BucketCore {
+        &self.core
+    }
+}
+
+impl LogApplier {
+    pub(crate) fn new(writers: &Arc<Writers>) -> Self {
+        let shared = &writers.shared;
+        Self {
+            core: Arc::clone(&shared.core),
+            shared: Arc::clone(shared),
+            appliers: shared
+                .apply_queues
+                .shards
+                .iter()
+                .map(|_| RankedMutex::default())
+                .collect(),
+            writers: Arc::clone(writers),
+        }
+    }
+
     /// Has the changes of a vBucket reach its file soon: a reader waits for that.
     pub fn press_for_file(&self, vb: VbId) {
         if self.core.is_direct() {
-            self.queues.on_waiting(vb);
-            self.request_flushers(false);
+            self.shared.queues.on_waiting(vb);
+            self.writers.flusher.request(false);
             return;
         }
-        self.queues.on_urgent(&self.core, 0);
-        if let Some(task) = self.applier_of(vb).parker.task() {
+        self.shared.queues.on_urgent(&self.core, 0);
+        if let Some(task) = self.shared.apply_queues.shard_of(vb).parker.task() {
             self.core.setup.executor.wake(task);
-        }
-    }
-
-    pub(crate) fn applier_of(&self, vb: VbId) -> &ApplierShard {
-        &self.appliers[vb.index() % self.appliers.len()]
-    }
-
-    /// A vBucket, locked by the caller, has something to apply since `since_ns`.
-    pub(crate) fn queue_apply(&self, vb: VbId, since_ns: u64) {
-        let shard = self.applier_of(vb);
-        shard.new.lock().push((vb, since_ns));
-        if self.is_file_wanted(Some(vb)) {
-            shard.parker.unpark();
-            if let Some(task) = shard.parker.task() {
-                self.core.setup.executor.wake(task);
-            }
-            return;
-        }
-        if let Some(task) = shard.parker.unpark() {
-            let age = Duration::from_millis(self.core.config().apply_max_lag_ms);
-            let executor = &self.core.setup.executor;
-            // No thread is woken before the time has come. One that is still falling asleep sees to it itself.
-            if !executor.snooze(task, age) {
-                executor.wake(task);
-            }
         }
     }
 
@@ -202,11 +183,11 @@ impl Persistence {
                 since_ns,
                 begun: None,
             }));
-        if self.is_file_wanted(None)
+        if self.shared.events.is_file_wanted(None)
             && let Some(wanted) = applier
                 .queue
                 .iter()
-                .position(|due| self.is_file_wanted(Some(due.vb)))
+                .position(|due| self.shared.events.is_file_wanted(Some(due.vb)))
             && let Some(due) = applier.queue.remove(wanted)
         {
             return self.apply_due(applier, due, now);
@@ -218,7 +199,7 @@ impl Persistence {
         if front.begun.is_none() && !now {
             let now_ns = self.core.setup.clock.now().mono_ns;
             let due_ns = front.since_ns + self.core.config().apply_max_lag_ms * 1_000_000;
-            if now_ns < due_ns && self.pressure() == Pressure::None {
+            if now_ns < due_ns && self.shared.apply_queues.pressure() == Pressure::None {
                 // What was begun need not wait until the others' time has come.
                 match applier.queue.iter().position(|due| due.begun.is_some()) {
                     Some(begun) => at = begun,
@@ -244,7 +225,7 @@ impl Persistence {
             Ok(begun) => begun,
             Err(turn) => return turn,
         };
-        let mut throttle = CommitThrottle::new(self, vb, applier.queue.len());
+        let mut throttle = CommitThrottle::new(&self.shared.apply_queues, vb, applier.queue.len());
         let applied = self.apply_parts(vb, &mut begun, (!waits).then_some(&mut throttle));
         applier.rested = throttle.taken;
         if let Err(BucketError::Storage(StorageError::Busy { .. })) = applied {
@@ -261,10 +242,10 @@ impl Persistence {
         match applied {
             Ok(()) if begun.parts.is_empty() => {
                 applier.failing = false;
-                self.note_not_stuck(vb);
+                self.shared.stuck.remove(vb);
                 self.end_apply(vb, begun, since_ns);
-                self.report_file_advanced(vb);
-                self.release_log();
+                self.shared.events.file_advanced(vb);
+                self.writers.log.release();
                 Turn::Applied
             }
             Ok(()) => {

@@ -8,35 +8,35 @@
 //! * At most as many files are compacted at once as the settings say, one task each.
 //! * A compaction that failed, or gave way to something that needed the file, is repeated after a pause; one that was
 //!   cancelled is not. Whoever waits hears of a failure at once.
-//! * When [`Persistence::shutdown`] returns, nothing is queued, nothing runs, and everyone who waited has heard.
+//! * When [`Compactions::cancel_all`] returns, nothing is queued, nothing runs, and everyone who waited has heard.
 
+pub(crate) mod changed;
 mod look;
 mod queue;
 mod run;
-mod throttle;
+pub(crate) mod throttle;
 mod ticket;
 mod when;
 
 pub(crate) use look::CompactionLook;
 pub use ticket::{CompactionReport, CompactionTicket};
 
-use crate::persistence::Persistence;
-use crate::tasks::{COMPACTION, COMPACTION_ON_WRITER};
-use kedge_bucket_core::Parker;
+use crate::applier::LogApplier;
+use crate::kinds::{COMPACTION, COMPACTION_ON_WRITER};
+use crate::reserve::Reserve;
+use crate::shared::Shared;
 use kedge_bucket_core::Phase;
 use kedge_bucket_core::Total;
-use kedge_bucket_core::{BucketConfig, CompactionConfig, CompactionPool};
+use kedge_bucket_core::{BucketCore, CompactionConfig, CompactionPool, Component};
 use kedge_executor::{Executor, Next, Pool, Task, TaskContext, TaskKind, TaskSpec};
 use kedge_storage::{CompactionFigures, StorageError};
 use kedge_sync::{RankedMutex, ranks::CompactionQueue};
 use kedge_types::{Seqno, Status, VbId};
-use look::Changed;
 use queue::{CompactionWish, Job, Queue, QueuedRequest};
-use run::Ended;
+use run::CompactionOutcome;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock, Weak};
-use throttle::CompactionThrottle;
+use std::sync::{Arc, Weak};
 use ticket::TicketEvent;
 
 /// What someone wants to be compacted.
@@ -63,43 +63,9 @@ pub struct CompactionProgress {
     pub figures: Option<CompactionFigures>,
 }
 
-/// All that a bucket has of compactions.
-#[derive(Debug)]
-pub(crate) struct Compactions {
-    /// Tasks keep their bucket, and commits begin no tasks: so this is how the latter reach it.
-    persistence: OnceLock<Weak<Persistence>>,
-    queue: RankedMutex<CompactionQueue, Queue>,
-    throttle: CompactionThrottle,
-    changed: Changed,
-    pub(crate) parker: Parker,
-}
-
-impl Compactions {
-    pub(crate) fn new(config: &BucketConfig) -> Self {
-        Self {
-            persistence: OnceLock::new(),
-            queue: RankedMutex::default(),
-            throttle: CompactionThrottle::new(config.compaction.throttle),
-            changed: Changed::new(config.vbuckets),
-            parker: Parker::default(),
-        }
-    }
-
-    /// To be told before anything is asked for.
-    pub(crate) fn set_persistence(&self, persistence: &Arc<Persistence>) {
-        // Tasks begin once.
-        let _ = self.persistence.set(Arc::downgrade(persistence));
-    }
-
-    /// A commit that clients wait for took so long.
-    pub(crate) fn on_commit(&self, latency_us: u64) {
-        self.throttle.on_commit(latency_us);
-    }
-}
-
 /// The task: one file.
 struct Compaction {
-    persistence: Arc<Persistence>,
+    compactions: Arc<Compactions>,
     /// Taken when it ends.
     job: Option<Job>,
     is_throttled: bool,
@@ -112,15 +78,15 @@ impl Task for Compaction {
         if let Some(job) = &self.job {
             let (vb, wish) = (job.vb, &job.asked.wish);
             if job.asked.by_itself {
-                self.persistence.note_backlog(vb);
+                self.compactions.note_backlog(vb);
             }
             let ended = self
-                .persistence
+                .compactions
                 .compact_file(vb, wish, &job.cancel, self.is_throttled);
             if let Some(job) = self.job.take() {
-                self.persistence.end_compaction(job, &ended);
+                self.compactions.end_compaction(job, &ended);
             }
-            self.persistence.begin_compactions();
+            self.compactions.begin_queued();
         }
         Next::Done
     }
@@ -133,16 +99,45 @@ impl Drop for Compaction {
             return;
         };
         if self.began {
-            self.persistence
+            self.compactions
                 .core
                 .totals
                 .add(Total::CompactionFailures, 1);
         }
-        self.persistence.end_compaction(job, &Ended::Cancelled);
+        self.compactions
+            .end_compaction(job, &CompactionOutcome::Cancelled);
     }
 }
 
-impl Persistence {
+/// The compactions of a bucket's files.
+pub struct Compactions {
+    /// The component itself: a task keeps it, and is begun by callers that only borrow it.
+    this: Weak<Self>,
+    pub(crate) core: Arc<BucketCore>,
+    pub(crate) shared: Arc<Shared>,
+    applier: Arc<LogApplier>,
+    queue: RankedMutex<CompactionQueue, Queue>,
+    reserve: Reserve,
+}
+
+impl Component for Compactions {
+    fn core(&self) -> &BucketCore {
+        &self.core
+    }
+}
+
+impl Compactions {
+    pub(crate) fn new(shared: &Arc<Shared>, applier: &Arc<LogApplier>) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            this: Weak::clone(this),
+            core: Arc::clone(&shared.core),
+            shared: Arc::clone(shared),
+            applier: Arc::clone(applier),
+            queue: RankedMutex::default(),
+            reserve: Reserve::default(),
+        })
+    }
+
     /// Asks for a compaction. It is under way when this returns, or will be as soon as others have ended.
     ///
     /// # Errors
@@ -158,7 +153,7 @@ impl Persistence {
             purge_before_seqno: request.purge_before_seqno,
             drop_deletes: request.drop_deletes,
         };
-        let mut queue = self.compactions.queue.lock();
+        let mut queue = self.queue.lock();
         for vb in vbuckets {
             let asked = QueuedRequest {
                 wish,
@@ -168,7 +163,7 @@ impl Persistence {
             queue.ask(vb, asked);
         }
         drop(queue);
-        self.begin_compactions();
+        self.begin_queued();
         Ok(ticket)
     }
 
@@ -177,18 +172,18 @@ impl Persistence {
     ///
     /// # Errors
     /// `NotMyVbucket` when a vBucket is none of the bucket's.
-    pub fn cancel_compaction(&self, vbuckets: Option<&[VbId]>) -> Result<usize, Status> {
+    pub fn cancel(&self, vbuckets: Option<&[VbId]>) -> Result<usize, Status> {
         let vbuckets = self.wanted(vbuckets)?;
         let mut cancelled = 0;
         let mut tickets = Vec::new();
-        let mut queue = self.compactions.queue.lock();
+        let mut queue = self.queue.lock();
         for vb in vbuckets {
             let (mut queued, any) = queue.cancel(vb);
             tickets.append(&mut queued);
             cancelled += usize::from(any);
         }
         drop(queue);
-        self.wake_compactions();
+        self.wake_paused();
         for ticket in tickets {
             ticket.tell(TicketEvent::Cancelled);
         }
@@ -197,8 +192,8 @@ impl Persistence {
 
     /// The vBuckets that are being compacted or wait for it.
     #[must_use]
-    pub fn compactions(&self) -> Vec<CompactionProgress> {
-        let vbuckets = self.compactions.queue.lock().vbuckets();
+    pub fn progress(&self) -> Vec<CompactionProgress> {
+        let vbuckets = self.queue.lock().vbuckets();
         let storage = self.core.storage.get();
         let figures = |vb| storage.and_then(|storage| storage.compaction(vb));
         vbuckets
@@ -222,29 +217,30 @@ impl Persistence {
     }
 
     /// The settings have changed.
-    pub fn on_compaction_config(&self, config: &CompactionConfig) {
-        if self.compactions.throttle.set(config.throttle) {
-            self.wake_compactions();
+    pub fn on_config(&self, config: &CompactionConfig) {
+        if self.shared.compaction_throttle.set(config.throttle) {
+            self.wake_paused();
         }
         // Files that were well enough may be so no longer, and the limit may be higher.
-        (0..self.core.vbucket_count()).for_each(|vb| self.on_file_changed(VbId(vb)));
-        self.begin_compactions();
+        (0..self.core.vbucket_count())
+            .for_each(|vb| self.shared.changed_files.on_changed(VbId(vb)));
+        self.begin_queued();
     }
 
     /// Begins as many compactions as may be.
-    pub(crate) fn begin_compactions(&self) {
-        let compactions = &self.compactions;
-        let Some(persistence) = compactions.persistence.get().and_then(Weak::upgrade) else {
+    pub(crate) fn begin_queued(&self) {
+        // There is none while the bucket is freed.
+        let Some(compactions) = self.this.upgrade() else {
             return;
         };
         loop {
             if !matches!(self.core.phase(), Phase::Loading | Phase::Open) {
-                return self.end_compactions();
+                return self.cancel_all();
             }
             let config = self.core.config().compaction;
-            let limit = self.compactions_at_once(&config);
+            let limit = self.at_once(&config);
             let now_ns = self.core.setup.clock.now().mono_ns;
-            let Some(job) = compactions.queue.lock().next(now_ns, limit) else {
+            let Some(job) = self.queue.lock().next(now_ns, limit) else {
                 return;
             };
             let kind: &'static TaskKind = match config.pool {
@@ -256,7 +252,7 @@ impl Persistence {
                 ..TaskSpec::new(kind, self.core.owner)
             };
             let task = Compaction {
-                persistence: Arc::clone(&persistence),
+                compactions: Arc::clone(&compactions),
                 job: Some(job),
                 is_throttled: config.pool == CompactionPool::Auxio,
                 began: false,
@@ -268,44 +264,46 @@ impl Persistence {
         }
     }
 
-    fn compactions_at_once(&self, config: &CompactionConfig) -> usize {
+    fn at_once(&self, config: &CompactionConfig) -> usize {
         match config.max_concurrent {
-            0 => automatic_limit(&self.core.setup.executor, self.appliers.len()),
+            0 => automatic_limit(
+                &self.core.setup.executor,
+                self.shared.apply_queues.shards.len(),
+            ),
             wanted => usize::from(wanted),
         }
     }
 
     /// A compaction is over: who waits hears of it, and it is repeated if that may help.
-    fn end_compaction(&self, job: Job, ended: &Ended) {
+    fn end_compaction(&self, job: Job, ended: &CompactionOutcome) {
         let Job { vb, asked, cancel } = job;
         let now_ns = self.core.setup.clock.now().mono_ns;
-        let compactions = &self.compactions;
         let QueuedRequest {
             wish,
             tickets,
             by_itself,
         } = asked;
         let told = match ended {
-            Ended::Compacted { done, expired } => TicketEvent::Compacted {
+            CompactionOutcome::Compacted { done, expired } => TicketEvent::Compacted {
                 done,
                 expired: *expired,
             },
-            Ended::NoFile => TicketEvent::NoFile,
-            Ended::Cancelled => {
+            CompactionOutcome::NoFile => TicketEvent::NoFile,
+            CompactionOutcome::Cancelled => {
                 self.core.totals.add(Total::CompactionsCancelled, 1);
                 TicketEvent::Cancelled
             }
-            Ended::GaveWay => {
+            CompactionOutcome::GaveWay => {
                 self.core.totals.add(Total::CompactionsCancelled, 1);
                 let asked = QueuedRequest {
                     wish,
                     tickets,
                     by_itself,
                 };
-                compactions.queue.lock().retry(vb, asked, now_ns, false);
+                self.queue.lock().retry(vb, asked, now_ns, false);
                 return self.wake_look();
             }
-            Ended::Failed(error) => {
+            CompactionOutcome::Failed(error) => {
                 let is_wanted = !cancel.load(Ordering::Relaxed);
                 let again = QueuedRequest {
                     wish,
@@ -316,8 +314,8 @@ impl Persistence {
                 TicketEvent::Failed(error)
             }
         };
-        if !matches!(ended, Ended::Failed(_)) {
-            compactions.queue.lock().end(vb);
+        if !matches!(ended, CompactionOutcome::Failed(_)) {
+            self.queue.lock().end(vb);
         }
         for ticket in tickets {
             ticket.tell(told);
@@ -334,13 +332,13 @@ impl Persistence {
     ) {
         self.core.totals.add(Total::CompactionFailures, 1);
         if error.is_fatal() {
-            self.compactions.queue.lock().end(vb);
+            self.queue.lock().end(vb);
             return self.core.fail(&error.to_string());
         }
         if !is_wanted {
-            return self.compactions.queue.lock().end(vb);
+            return self.queue.lock().end(vb);
         }
-        let mut queue = self.compactions.queue.lock();
+        let mut queue = self.queue.lock();
         let pause_ns = queue.retry(vb, asked, now_ns, true);
         drop(queue);
         tracing::error!(
@@ -355,22 +353,22 @@ impl Persistence {
 
     /// The look begins what waits for a pause to end.
     fn wake_look(&self) {
-        if let Some(task) = self.compactions.parker.task() {
+        if let Some(task) = self.shared.changed_files.parker.task() {
             self.core.setup.executor.wake(task);
         }
     }
 
     /// Nothing that is queued will begin any more.
-    pub fn end_compactions(&self) {
+    pub fn cancel_all(&self) {
         // All vBuckets of a bucket that is there are known.
-        let _ = self.cancel_compaction(None);
+        let _ = self.cancel(None);
     }
 
-    pub(crate) fn compaction_figures(&self) -> [(&'static str, u64); 8] {
-        let queue = self.compactions.queue.lock();
+    pub(crate) fn figures(&self) -> [(&'static str, u64); 8] {
+        let queue = self.queue.lock();
         let (queued, running) = (queue.queued() as u64, queue.running() as u64);
         drop(queue);
-        let throttle = self.compactions.throttle.figures();
+        let throttle = self.shared.compaction_throttle.figures();
         [
             ("ep_compactions_queued", queued),
             ("ep_compactions_running", running),

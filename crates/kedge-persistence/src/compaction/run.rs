@@ -3,10 +3,10 @@
 //! Invariants:
 //! * A vBucket's lock is never held over I/O, nor while a compaction rests.
 //! * A rest ends at once when its reason is gone or somebody waits for the end of the compaction: who brings that about
-//!   calls [`Persistence::wake_compactions`] after it.
+//!   calls [`Compactions::wake_paused`] after it.
 
+use super::Compactions;
 use super::queue::{Cancel, CompactionWish};
-use crate::persistence::Persistence;
 use kedge_bucket_core::Phase;
 use kedge_bucket_core::Timing;
 use kedge_bucket_core::Total;
@@ -24,7 +24,7 @@ const SYNC_EACH_BYTES: u64 = 128 << 10;
 
 /// How a compaction ended.
 #[derive(Debug)]
-pub(super) enum Ended {
+pub(super) enum CompactionOutcome {
     Compacted {
         done: Compacted,
         /// Documents that had expired, and were deleted.
@@ -40,7 +40,7 @@ pub(super) enum Ended {
 
 /// What a compaction is told while it runs, and asked.
 struct Hooks<'a> {
-    persistence: &'a Persistence,
+    compactions: &'a Compactions,
     storage: &'a Storage,
     vb: VbId,
     cancel: &'a Cancel,
@@ -55,19 +55,19 @@ struct Hooks<'a> {
 
 impl Hooks<'_> {
     fn is_cancelled(&self) -> bool {
-        self.cancel.load(Ordering::Relaxed) || self.persistence.core.phase() != Phase::Open
+        self.cancel.load(Ordering::Relaxed) || self.compactions.core.phase() != Phase::Open
     }
 
     /// Whether the vBucket was reset or rolled back since: the file is void, or is going to be another.
     fn is_void(&self) -> bool {
-        let vbucket = self.persistence.core.vbuckets[self.vb.index()].lock();
+        let vbucket = self.compactions.core.vbuckets[self.vb.index()].lock();
         vbucket.store().file_history() != Some(self.history)
     }
 
     /// As long as the throttle wants it before so many bytes.
     fn pause(&self, bytes: u64) {
-        let throttle = &self.persistence.compactions.throttle;
-        let now_ns = || self.persistence.core.setup.clock.now().mono_ns;
+        let throttle = &self.compactions.shared.compaction_throttle;
+        let now_ns = || self.compactions.core.setup.clock.now().mono_ns;
         let changes = throttle.changes();
         let until_ns = now_ns().saturating_add(throttle.on_bytes(bytes, now_ns()));
         let left = || Duration::from_nanos(until_ns.saturating_sub(now_ns()));
@@ -82,7 +82,7 @@ impl Hooks<'_> {
                 return;
             }
             self.expired += self
-                .persistence
+                .compactions
                 .expire(self.storage, self.vb, self.history, keys);
         }
     }
@@ -95,7 +95,7 @@ impl CompactHooks for Hooks<'_> {
 
     fn bytes(&mut self, bytes: u64) {
         self.bytes += bytes;
-        self.persistence
+        self.compactions
             .core
             .totals
             .add(Total::CompactionBytes, bytes);
@@ -112,13 +112,13 @@ impl CompactHooks for Hooks<'_> {
     }
 
     fn now_ns(&mut self) -> u64 {
-        self.persistence.core.setup.clock.now().mono_ns
+        self.compactions.core.setup.clock.now().mono_ns
     }
 }
 
-impl Persistence {
+impl Compactions {
     /// Ends the rests of compactions: each looks at whether it is to go on.
-    pub fn wake_compactions(&self) {
+    pub fn wake_paused(&self) {
         if let Some(storage) = self.core.storage.get() {
             storage.wake_paused();
         }
@@ -131,14 +131,14 @@ impl Persistence {
         wish: &CompactionWish,
         cancel: &Cancel,
         is_throttled: bool,
-    ) -> Ended {
+    ) -> CompactionOutcome {
         if cancel.load(Ordering::Relaxed) || self.core.phase() != Phase::Open {
-            return Ended::Cancelled;
+            return CompactionOutcome::Cancelled;
         }
         let Ok(storage) = self.core.storage() else {
-            return Ended::Cancelled;
+            return CompactionOutcome::Cancelled;
         };
-        let _unpaced = (!is_throttled).then(|| self.compactions.throttle.begin_unthrottled());
+        let _unpaced = (!is_throttled).then(|| self.shared.compaction_throttle.begin_unthrottled());
         let before = self.core.setup.clock.now();
         let now_secs = u32::try_from(before.unix_secs()).unwrap_or(u32::MAX);
         let of_age = now_secs.saturating_sub(self.core.config().compaction.purge_age_secs);
@@ -147,15 +147,15 @@ impl Persistence {
             purge_before_seqno: wish.purge_before_seqno,
             drop_deletes: wish.drop_deletes,
             now_unix_secs: now_secs,
-            sync_each_bytes: (is_throttled && self.compactions.throttle.is_on())
+            sync_each_bytes: (is_throttled && self.shared.compaction_throttle.is_on())
                 .then_some(SYNC_EACH_BYTES),
         };
         // The file of an earlier history is about to go, and what it says, its purge seqno too, counts for nothing.
         let Some(history) = self.file_history_applied(vb) else {
-            return Ended::GaveWay;
+            return CompactionOutcome::GaveWay;
         };
         let mut hooks = Hooks {
-            persistence: self,
+            compactions: self,
             storage,
             vb,
             cancel,
@@ -176,13 +176,13 @@ impl Persistence {
         match result {
             Ok(Some(done)) => {
                 self.on_compacted(vb, history, &done, before.mono_ns);
-                Ended::Compacted { done, expired }
+                CompactionOutcome::Compacted { done, expired }
             }
-            Ok(None) => Ended::NoFile,
-            Err(error) if error.is_stopped() && is_cancelled => Ended::Cancelled,
-            Err(error) if error.is_stopped() => Ended::GaveWay,
-            Err(StorageError::Busy { .. }) => Ended::GaveWay,
-            Err(error) => Ended::Failed(error),
+            Ok(None) => CompactionOutcome::NoFile,
+            Err(error) if error.is_stopped() && is_cancelled => CompactionOutcome::Cancelled,
+            Err(error) if error.is_stopped() => CompactionOutcome::GaveWay,
+            Err(StorageError::Busy { .. }) => CompactionOutcome::GaveWay,
+            Err(error) => CompactionOutcome::Failed(error),
         }
     }
 
@@ -190,7 +190,7 @@ impl Persistence {
     fn file_history_applied(&self, vb: VbId) -> Option<u32> {
         let is_void = self.core.vbuckets[vb.index()].lock().store().is_file_void();
         if is_void {
-            self.apply_vbucket(vb);
+            self.applier.apply_vbucket(vb);
         }
         self.core.vbuckets[vb.index()].lock().store().file_history()
     }
@@ -198,13 +198,13 @@ impl Persistence {
     /// A compaction found no room on the disk. It makes some, and what the log keeps ready for later does not; what is kept for
     /// compactions goes last.
     fn make_disk_room(&self) -> u64 {
-        let freed = match self.give_up_log_space() {
-            0 => self.give_up_reserve(),
+        let freed = match self.shared.log_space.give_up() {
+            0 => self.reserve.give_up(&self.core),
             bytes => bytes,
         };
         if !self.core.quota.disk_full() {
             // Only a full disk is looked after until there is room.
-            self.on_disk_room();
+            self.shared.log_space.on_disk_room();
         }
         freed
     }
@@ -215,7 +215,7 @@ impl Persistence {
             vbucket.store_mut().on_purged(history, done.purge_seqno);
         });
         drop(vbucket);
-        self.note_not_stuck(vb);
+        self.shared.stuck.remove(vb);
         let took_ns = self.core.setup.clock.now().mono_ns.saturating_sub(began_ns);
         let timings = &self.core.timings;
         timings.record_us(u16::MAX, Timing::Compaction, took_ns / 1_000);

@@ -23,7 +23,7 @@ impl State {
 
 /// See the head of this file.
 #[derive(Debug)]
-pub(super) struct CompactionThrottle {
+pub(crate) struct CompactionThrottle {
     state: RankedMutex<CompactionThrottleState, State>,
     /// Compactions under way that nobody slows down.
     unthrottled: AtomicUsize,
@@ -32,7 +32,7 @@ pub(super) struct CompactionThrottle {
 }
 
 impl CompactionThrottle {
-    pub(super) fn new(rate: CompactionRate) -> Self {
+    pub(crate) fn new(rate: CompactionRate) -> Self {
         Self {
             state: RankedMutex::new(State {
                 throttle: Throttle::new(rate.bounds().unwrap_or_default()),
@@ -68,7 +68,7 @@ impl CompactionThrottle {
     }
 
     /// A commit that clients wait for took so long.
-    pub(super) fn on_commit(&self, latency_us: u64) {
+    pub(crate) fn on_commit(&self, latency_us: u64) {
         // What goes on beside compactions that are not slowed down says nothing of what is usual.
         if self.unthrottled.load(Ordering::Relaxed) > 0 {
             return;

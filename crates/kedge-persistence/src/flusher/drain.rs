@@ -1,21 +1,20 @@
 //! Flushing what someone waits for: a vBucket, or all of them.
 
-use super::Flushers;
-use super::lists::{Flusher, Shard};
-use crate::persistence::Persistence;
+use super::FileFlusher;
+use super::lists::{Flusher, Flushers, Shard};
 use kedge_bucket_core::BucketError;
 use kedge_types::VbId;
 use std::sync::atomic::Ordering;
 
-impl Persistence {
+impl FileFlusher {
     /// Without a log: flushes what waits by now, together with the tasks.
     pub(crate) fn flush_most(&self) {
-        let Some(flushers) = &self.queues.flushers else {
+        let Some(flushers) = &self.shared.queues.flushers else {
             return;
         };
         flushers.hurry.store(true, Ordering::SeqCst);
         for lane in 0..flushers.shards.len() {
-            self.queues.on_urgent(&self.core, lane);
+            self.shared.queues.on_urgent(&self.core, lane);
         }
         for (lane, shard) in flushers.shards.iter().enumerate() {
             let waiting = {
@@ -38,7 +37,7 @@ impl Persistence {
         vb: VbId,
         then: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
-        let Some(flushers) = &self.queues.flushers else {
+        let Some(flushers) = &self.shared.queues.flushers else {
             return then();
         };
         let mut flusher = flushers.shards[flushers.shard_of(vb)].flusher.lock();
@@ -59,7 +58,7 @@ impl Persistence {
 
     /// Flushes until nothing is left.
     pub(crate) fn flush_everything(&self) -> Result<(), BucketError> {
-        let Some(flushers) = &self.queues.flushers else {
+        let Some(flushers) = &self.shared.queues.flushers else {
             return Ok(());
         };
         for shard in &flushers.shards {
@@ -92,7 +91,7 @@ impl Persistence {
             } else {
                 self.flush_waited(flushers, flusher)
             };
-            self.on_commit_result(&result);
+            self.shared.on_commit_result(&result);
             result?;
         }
     }

@@ -1,6 +1,5 @@
 //! Which vBuckets wait for their flusher, and why.
 
-use super::{IN_THE_WAY, LATER};
 use kedge_sync::{
     RankedMutex,
     ranks::{FlusherLists, FlusherRank},
@@ -9,6 +8,13 @@ use kedge_types::{Now, Seqno, VbId};
 use kedge_vbucket::Done;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Nobody waits for the commit of a prepare that is in the file, nor is it lost with the process. It goes with the next
+/// change of its vBucket, or after this time by itself. So long also rests a vBucket whose file could not be written.
+const LATER: Duration = Duration::from_secs(1);
+/// So long rests a vBucket whose file somebody has just then: a compaction has it for its last few entries.
+const IN_THE_WAY: Duration = Duration::from_millis(10);
 
 /// All flushers of a bucket.
 #[derive(Debug)]

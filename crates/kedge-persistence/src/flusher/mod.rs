@@ -10,28 +10,21 @@
 //! * What is published as persisted is in a commit that returned. What could not be written stays where it was.
 
 mod drain;
-mod lists;
+pub(crate) mod lists;
 
-pub(crate) use lists::Flushers;
-
-use crate::persistence::Persistence;
-use crate::writer::CommitOutcome;
+use crate::shared::Shared;
+use crate::shutdown_marker::ShutdownMarker;
 use kedge_bucket_core::BucketConfig;
-use kedge_bucket_core::BucketError;
 use kedge_bucket_core::Timing;
 use kedge_bucket_core::Total;
+use kedge_bucket_core::{BucketCore, BucketError, Phase};
 use kedge_executor::Pool;
 use kedge_types::{Now, VbId};
 use kedge_vbucket::{AfterLog, ApplyBatch, Position};
-use lists::Flusher;
+use lists::{Flusher, Flushers};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-/// Nobody waits for the commit of a prepare that is in the file, nor is it lost with the process. It goes with the next
-/// change of its vBucket, or after this time by itself. So long also rests a vBucket whose file could not be written.
-const LATER: Duration = Duration::from_secs(1);
-/// So long rests a vBucket whose file somebody has just then: a compaction has it for its last few entries.
-const IN_THE_WAY: Duration = Duration::from_millis(10);
 
 /// Most that one commit has.
 #[derive(Clone, Copy)]
@@ -47,10 +40,32 @@ struct Written {
     to: Position,
 }
 
-impl Persistence {
-    /// See [`Persistence::request_flush`].
-    pub(crate) fn request_flushers(&self, lead: bool) {
-        let Some(flushers) = &self.queues.flushers else {
+/// What came of a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CommitOutcome {
+    /// Changes.
+    pub(crate) items: usize,
+    /// Others are to be written at once.
+    pub(crate) more: bool,
+}
+
+/// Writes changes into the files at once, for buckets without a log.
+pub(crate) struct FileFlusher {
+    core: Arc<BucketCore>,
+    shared: Arc<Shared>,
+}
+
+impl FileFlusher {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
+        Self {
+            core: Arc::clone(&shared.core),
+            shared: Arc::clone(shared),
+        }
+    }
+
+    /// See [`crate::Writers::request_flush`].
+    pub(crate) fn request(&self, lead: bool) {
+        let Some(flushers) = &self.shared.queues.flushers else {
             return;
         };
         for (lane, shard) in flushers.shards.iter().enumerate() {
@@ -64,12 +79,12 @@ impl Persistence {
                     let left = !flusher.waited.is_empty();
                     drop(flusher);
                     if left {
-                        self.queues.on_urgent(&self.core, lane);
+                        self.shared.queues.on_urgent(&self.core, lane);
                     } else if self.next_flush(lane).is_some() {
-                        self.queues.begin_interval(&self.core, lane);
+                        self.shared.queues.begin_interval(&self.core, lane);
                     }
                 }
-                _ => self.queues.on_urgent(&self.core, lane),
+                _ => self.shared.queues.on_urgent(&self.core, lane),
             }
         }
     }
@@ -78,13 +93,13 @@ impl Persistence {
     fn lead(&self, flushers: &Flushers, flusher: &mut Flusher) {
         for _ in 0..flusher.waited.len() {
             let result = self.flush_waited(flushers, flusher);
-            self.on_commit_result(&result);
+            self.shared.on_commit_result(&result);
         }
     }
 
     /// Flushes one vBucket whose time has come.
     pub(crate) fn flush_next(&self, lane: usize) -> Result<CommitOutcome, BucketError> {
-        let Some(flushers) = &self.queues.flushers else {
+        let Some(flushers) = &self.shared.queues.flushers else {
             return Ok(CommitOutcome::default());
         };
         let shard = &flushers.shards[lane];
@@ -101,7 +116,7 @@ impl Persistence {
             return Ok(CommitOutcome::default());
         };
         let more = !flusher.waited.is_empty() || flusher.round > 0;
-        self.on_commit_result(&result);
+        self.shared.on_commit_result(&result);
         drop(flusher);
         match result {
             // It was put aside: the others can be written.
@@ -155,7 +170,7 @@ impl Persistence {
 
     /// How long what waits for a flusher may still wait; None when nothing does.
     pub(crate) fn next_flush(&self, lane: usize) -> Option<Duration> {
-        let flushers = self.queues.flushers.as_ref()?;
+        let flushers = self.shared.queues.flushers.as_ref()?;
         let shard = &flushers.shards[lane];
         let mut flusher = shard.flusher.lock();
         flushers.fetch(shard, &mut flusher);
@@ -257,7 +272,7 @@ impl Persistence {
             Err(error) => {
                 mark.dirty.store(true, Ordering::SeqCst);
                 self.core.totals.add(Total::FlushFailures, 1);
-                self.note_stuck(vb, &error);
+                self.shared.stuck.note(vb, &error);
                 if !error.is_no_space() {
                     flushers.put_later(flusher, vb, now, true);
                 }
@@ -269,13 +284,14 @@ impl Persistence {
             .timings
             .record_us(u16::MAX, Timing::ApplyCommit, took_us);
         self.core.totals.add(Total::FlushCommits, written.commits);
-        self.note_not_stuck(vb);
-        self.on_file_changed(vb);
+        self.shared.stuck.remove(vb);
+        self.shared.changed_files.on_changed(vb);
         if written.commits == 1 {
             // Several take longer, however fast the disk is.
-            self.compactions.on_commit(took_us);
+            self.shared.compaction_throttle.on_commit(took_us);
         }
-        self.note_storage_age(now, mark.since_ns.load(Ordering::Relaxed));
+        self.shared
+            .note_storage_age(now, mark.since_ns.load(Ordering::Relaxed));
         self.publish_flushed(flushers, flusher, now, vb, written.to);
         Ok(written.items)
     }
@@ -337,7 +353,8 @@ impl Persistence {
                 // One part: it was cut to size when it was taken.
                 for part in batch.parts(usize::MAX, usize::MAX) {
                     let committed = commits.write(part.items, &part.state, &mut || {})?;
-                    self.note_overwritten(vb, history, part.items, &committed);
+                    self.shared
+                        .note_overwritten(vb, history, part.items, &committed);
                     written.items += part.items.len();
                     let items = part.items.len() as u64;
                     self.core
@@ -374,7 +391,7 @@ impl Persistence {
     ) {
         let mark = &flushers.states[vb.index()];
         let (done, acks) = (&mut flusher.done, &mut flusher.acks);
-        match self.publish_one(now, vb, to, None, done, acks) {
+        match self.shared.publish(now, vb, to, None, done, acks) {
             AfterLog::More => {
                 mark.since_ns.store(now.mono_ns, Ordering::Relaxed);
                 mark.dirty.store(true, Ordering::SeqCst);
@@ -393,12 +410,28 @@ impl Persistence {
             AfterLog::CommitsOnly => flushers.put_later(flusher, vb, now, false),
             AfterLog::Nothing => {}
         }
-        self.report_memory_freed();
-        self.report_file_advanced(vb);
-        self.report_persisted(&mut flusher.acks);
+        self.shared.events.memory_freed();
+        self.shared.events.file_advanced(vb);
+        self.shared.events.persisted(&mut flusher.acks);
         self.core.after_step();
         if !flusher.done.is_empty() {
             self.core.deliver(now, &mut flusher.done);
         }
+    }
+
+    /// Does what the start could not: syncs the files, and writes the mark.
+    pub(crate) fn write_due_marker(&self) -> Result<(), BucketError> {
+        if self.shared.marker_is_due.load(Ordering::Acquire) {
+            if self.core.phase() != Phase::Loading {
+                for vb in (0..self.core.vbucket_count()).map(VbId) {
+                    if !self.shared.is_quarantined(vb) {
+                        self.core.storage()?.make_durable(vb)?;
+                    }
+                }
+            }
+            ShutdownMarker::Open.write(&*self.core.setup.disk, &self.core.setup.dir)?;
+            self.shared.marker_is_due.store(false, Ordering::Release);
+        }
+        Ok(())
     }
 }

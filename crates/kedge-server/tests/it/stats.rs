@@ -181,6 +181,7 @@ fn files_and_what_was_done_to_them() {
     assert_eq!(number(&store, "rw_0:commits"), 2);
     let ticket = bucket
         .persistence()
+        .compactions()
         .compact(&kedge_bucket::CompactionRequest::default());
     assert_eq!(ticket.unwrap().wait().compacted, 1);
     let compaction = stat(&mut client, "compaction").unwrap();
@@ -209,6 +210,7 @@ fn how_far_compactions_are() {
     assert!(!idle.keys().any(|name| name.starts_with("vb_")), "{idle:?}");
     let ticket = bucket
         .persistence()
+        .compactions()
         .compact(&kedge_bucket::CompactionRequest::default())
         .unwrap();
     let started = Instant::now();
@@ -243,7 +245,7 @@ fn how_far_compactions_are() {
     assert_eq!(of_bucket("ep_compactions_queued"), "15");
     assert_eq!(of_bucket("ep_compaction_bytes_per_sec"), "1");
     assert_eq!(
-        bucket.persistence().cancel_compaction(None),
+        bucket.persistence().compactions().cancel(None),
         Ok(usize::from(vbuckets))
     );
     assert_eq!(ticket.wait().cancelled, u32::from(vbuckets));

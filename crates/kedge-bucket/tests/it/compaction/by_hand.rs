@@ -61,6 +61,7 @@ fn garbage_that_outgrew_compactions_lets_them_go_faster() {
     let ticket = open
         .bucket
         .persistence()
+        .compactions()
         .compact(&CompactionRequest::default())
         .unwrap();
     steps.run();
@@ -144,10 +145,20 @@ fn without_a_log_files_are_compacted_as_well() {
 fn who_asks_hears_of_the_end_and_requests_are_merged() {
     let mut place = sim(&SimDisk::new(5));
     let (open, steps) = churned(&mut place, 3);
-    let first = open.bucket.persistence().compact(&all()).unwrap();
-    let second = open.bucket.persistence().compact(&only(VbId(3))).unwrap();
+    let first = open
+        .bucket
+        .persistence()
+        .compactions()
+        .compact(&all())
+        .unwrap();
+    let second = open
+        .bucket
+        .persistence()
+        .compactions()
+        .compact(&only(VbId(3)))
+        .unwrap();
     assert_eq!((first.report(), second.report()), (None, None));
-    let progress = open.bucket.persistence().compactions();
+    let progress = open.bucket.persistence().compactions().progress();
     assert_eq!(progress.iter().filter(|it| it.is_running).count(), 1);
     assert_eq!(progress.len(), 4);
     assert_eq!(open.figure("ep_compactions_queued"), 3);
@@ -157,17 +168,23 @@ fn who_asks_hears_of_the_end_and_requests_are_merged() {
     assert!(report.bytes_after < report.bytes_before / 2);
     assert_eq!(second.wait().compacted, 1);
     assert_eq!(open.figure("ep_compactions"), 4);
-    assert_eq!(open.bucket.persistence().compactions(), []);
+    assert_eq!(open.bucket.persistence().compactions().progress(), []);
     assert_eq!(
         open.bucket
             .persistence()
+            .compactions()
             .compact(&only(VbId(4)))
             .unwrap_err(),
         Status::NotMyVbucket
     );
     check(&open, 3);
     open.bucket.shutdown();
-    let after = open.bucket.persistence().compact(&all()).unwrap_err();
+    let after = open
+        .bucket
+        .persistence()
+        .compactions()
+        .compact(&all())
+        .unwrap_err();
     assert_eq!(after, Status::TemporaryFailure);
 }
 
@@ -177,12 +194,16 @@ fn a_vbucket_without_a_file_needs_no_compaction() {
     let steps = place.by_hand();
     let bucket = Bucket::open(place.setup(&Arc::new(Sink::default()))).unwrap();
     assert_eq!(
-        bucket.persistence().compact(&all()).unwrap_err(),
+        bucket
+            .persistence()
+            .compactions()
+            .compact(&all())
+            .unwrap_err(),
         Status::TemporaryFailure,
         "it is loading"
     );
     steps.run();
-    let ticket = bucket.persistence().compact(&all()).unwrap();
+    let ticket = bucket.persistence().compactions().compact(&all()).unwrap();
     steps.run();
     assert_eq!(ticket.wait().without_file, 4);
     bucket.shutdown();
@@ -192,24 +213,32 @@ fn a_vbucket_without_a_file_needs_no_compaction() {
 fn what_was_cancelled_does_not_happen() {
     let mut place = sim(&SimDisk::new(7));
     let (open, steps) = churned(&mut place, 3);
-    let ticket = open.bucket.persistence().compact(&all()).unwrap();
+    let ticket = open
+        .bucket
+        .persistence()
+        .compactions()
+        .compact(&all())
+        .unwrap();
     assert_eq!(
         open.bucket
             .persistence()
-            .cancel_compaction(Some(&[VbId(2)])),
+            .compactions()
+            .cancel(Some(&[VbId(2)])),
         Ok(1)
     );
     assert_eq!(
         open.bucket
             .persistence()
-            .cancel_compaction(Some(&[VbId(2)])),
+            .compactions()
+            .cancel(Some(&[VbId(2)])),
         Ok(0)
     );
-    assert_eq!(open.bucket.persistence().cancel_compaction(None), Ok(3));
+    assert_eq!(open.bucket.persistence().compactions().cancel(None), Ok(3));
     assert_eq!(
         open.bucket
             .persistence()
-            .cancel_compaction(Some(&[VbId(9)])),
+            .compactions()
+            .cancel(Some(&[VbId(9)])),
         Err(Status::NotMyVbucket)
     );
     steps.run();
@@ -225,7 +254,12 @@ fn what_was_cancelled_does_not_happen() {
 fn who_waits_at_the_end_of_the_bucket_hears_of_it() {
     let mut place = sim(&SimDisk::new(8));
     let (open, _steps) = churned(&mut place, 3);
-    let ticket = open.bucket.persistence().compact(&all()).unwrap();
+    let ticket = open
+        .bucket
+        .persistence()
+        .compactions()
+        .compact(&all())
+        .unwrap();
     open.bucket.shutdown();
     assert_eq!(ticket.wait().cancelled, 4);
     assert_eq!(open.executor.tasks(), []);
@@ -245,7 +279,12 @@ fn where_and_how_many_at_once_the_settings_say_and_may_change() {
     place.config.compaction.pool = CompactionPool::Writer;
     place.config.compaction.max_concurrent = 2;
     let (open, steps) = churned(&mut place, 3);
-    let ticket = open.bucket.persistence().compact(&all()).unwrap();
+    let ticket = open
+        .bucket
+        .persistence()
+        .compactions()
+        .compact(&all())
+        .unwrap();
     assert_eq!(due(&open), [("compaction_on_writer", Pool::Writer); 2]);
     let other = CompactionChange {
         pool: Some(CompactionPool::Auxio),

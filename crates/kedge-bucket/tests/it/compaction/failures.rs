@@ -94,7 +94,11 @@ fn a_full_disk_leaves_nothing_behind_wherever_it_is_met() {
         let report = compact(&open, &steps, &only(VbId(1)));
         disk.set_capacity(None);
         // What would be tried again is not wanted here.
-        open.bucket.persistence().cancel_compaction(None).unwrap();
+        open.bucket
+            .persistence()
+            .compactions()
+            .cancel(None)
+            .unwrap();
         if report.failed == 0 {
             break;
         }

@@ -53,9 +53,14 @@ fn run(commit_log: bool) {
     let open = place.open();
     churn(&open, 3);
     let vb = VbId(1);
-    let ticket = open.bucket.persistence().compact(&only(vb)).unwrap();
+    let ticket = open
+        .bucket
+        .persistence()
+        .compactions()
+        .compact(&only(vb))
+        .unwrap();
     until("the compaction has the file", || {
-        let figures = open.bucket.persistence().compactions();
+        let figures = open.bucket.persistence().compactions().progress();
         let phase = figures
             .iter()
             .find_map(|one| one.figures)
@@ -77,7 +82,7 @@ fn run(commit_log: bool) {
         let mut names = (0..).map(|n| format!("waits-{n}"));
         let name = names.find(|name| key(name).vbucket(4) == vb).unwrap();
         open.persist(&name, b"1", cookie as u64 + 1).unwrap();
-        open.bucket.persistence().request_flush(false);
+        open.bucket.persistence().writers().request_flush(false);
     }
     until("the others are applied", || {
         all_vbuckets().filter(|other| *other != vb).all(applied)

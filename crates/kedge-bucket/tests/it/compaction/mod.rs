@@ -104,7 +104,12 @@ fn check_reopened(place: &mut Place, open: &Open, times: u64) {
 
 /// Compacts at once.
 fn compact(open: &Open, steps: &Steps, request: &CompactionRequest) -> CompactionReport {
-    let ticket = open.bucket.persistence().compact(request).unwrap();
+    let ticket = open
+        .bucket
+        .persistence()
+        .compactions()
+        .compact(request)
+        .unwrap();
     steps.run();
     ticket.report().expect("it has ended")
 }

@@ -23,7 +23,7 @@ fn resting(disk: &SimDisk) -> Place {
 /// Waits until so many compactions have begun and rest.
 fn until_resting(open: &Open, compactions: usize) {
     until("compactions rest", || {
-        let all = open.bucket.persistence().compactions();
+        let all = open.bucket.persistence().compactions().progress();
         let has_begun = |it: &&_| matches!(it, kedge_bucket::CompactionProgress { figures: Some(figures), .. } if figures.file_bytes > 0);
         all.iter().filter(has_begun).count() == compactions
             && open.figure("ep_compaction_paused_ms") > 0
@@ -34,7 +34,12 @@ fn until_resting(open: &Open, compactions: usize) {
 fn begun(place: &Place, request: &CompactionRequest) -> (Open, CompactionTicket) {
     let open = place.open();
     churn(&open, 3);
-    let ticket = open.bucket.persistence().compact(request).unwrap();
+    let ticket = open
+        .bucket
+        .persistence()
+        .compactions()
+        .compact(request)
+        .unwrap();
     until_resting(&open, 1);
     (open, ticket)
 }
@@ -66,7 +71,7 @@ fn a_compaction_that_is_cancelled_ends_at_once_and_leaves_nothing() {
     let place = resting(&SimDisk::new(1));
     let (open, ticket) = begun(&place, &only(VbId(1)));
     assert!(names(&place).iter().any(|name| name.ends_with(".compact")));
-    assert_eq!(open.bucket.persistence().cancel_compaction(None), Ok(1));
+    assert_eq!(open.bucket.persistence().compactions().cancel(None), Ok(1));
     assert_eq!(wait(&ticket).cancelled, 1);
     assert_eq!(names(&place), revision(1));
     assert_eq!(open.figure("ep_compaction_aborted"), 1);
@@ -104,7 +109,7 @@ fn a_bucket_that_cannot_go_on_ends_compactions() {
     let (open, ticket) = begun(&place, &only(VbId(1)));
     disk.fail_next(Operation::Sync, Fault::Io);
     open.persist("key", b"1", 1).unwrap();
-    open.bucket.persistence().request_flush(false);
+    open.bucket.persistence().writers().request_flush(false);
     assert_eq!(wait(&ticket).cancelled, 1);
     until("the failure is told", || open.sink.fatal().len() == 1);
     assert_eq!(names(&place), revision(1));
@@ -115,9 +120,19 @@ fn a_bucket_that_cannot_go_on_ends_compactions() {
 fn whoever_asks_during_a_compaction_gets_another_one() {
     let place = resting(&SimDisk::new(3));
     let (open, first) = begun(&place, &only(VbId(1)));
-    let second = open.bucket.persistence().compact(&only(VbId(1))).unwrap();
-    let third = open.bucket.persistence().compact(&only(VbId(1))).unwrap();
-    assert_eq!(open.bucket.persistence().compactions().len(), 1);
+    let second = open
+        .bucket
+        .persistence()
+        .compactions()
+        .compact(&only(VbId(1)))
+        .unwrap();
+    let third = open
+        .bucket
+        .persistence()
+        .compactions()
+        .compact(&only(VbId(1)))
+        .unwrap();
+    assert_eq!(open.bucket.persistence().compactions().progress().len(), 1);
     hurry(&open);
     for ticket in [first, second, third] {
         assert_eq!(wait(&ticket).compacted, 1);
@@ -196,7 +211,11 @@ impl Load {
                     cookie += 1;
                     let value = noise(n, 700);
                     self.open.persist(&name, &value, cookie).unwrap();
-                    self.open.bucket.persistence().request_flush(false);
+                    self.open
+                        .bucket
+                        .persistence()
+                        .writers()
+                        .request_flush(false);
                     self.open.sink.wait(cookie).unwrap();
                     documents.insert(name, value);
                 }
@@ -219,7 +238,13 @@ impl Load {
                 drop_deletes: compactions.is_multiple_of(3),
                 ..all()
             };
-            let ticket = self.open.bucket.persistence().compact(&request).unwrap();
+            let ticket = self
+                .open
+                .bucket
+                .persistence()
+                .compactions()
+                .compact(&request)
+                .unwrap();
             assert!(wait(&ticket).is_complete());
             if compactions > 60 && self.writes.load(Ordering::Relaxed) > 5_000 {
                 self.stop.store(true, Ordering::Relaxed);

@@ -20,7 +20,7 @@ fn commit(open: &Open, count: u64) {
         let cookie = open.next_cookie();
         open.persist(&format!("key-{}", n % KEYS), b"1", cookie)
             .unwrap();
-        open.bucket.persistence().request_flush(true);
+        open.bucket.persistence().writers().request_flush(true);
         open.sink.wait(cookie).unwrap();
     }
 }
@@ -59,7 +59,12 @@ fn run(commit_log: bool, sync_us: u64) -> (u64, u64) {
         vbuckets: Some(all_vbuckets().take(FILES).collect()),
         ..all()
     };
-    let ticket = open.bucket.persistence().compact(&request).unwrap();
+    let ticket = open
+        .bucket
+        .persistence()
+        .compactions()
+        .compact(&request)
+        .unwrap();
     while ticket.report().is_none() {
         // It goes faster and faster as long as nobody commits.
         slow.read_ns.store(READ_US * US, Ordering::Relaxed);

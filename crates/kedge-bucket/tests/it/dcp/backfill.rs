@@ -104,7 +104,7 @@ fn a_snapshot_of_a_file_says_what_is_in_it() {
         let names = names_in(VB, 4);
         write_all(&open, &names[..3], "1");
         open.persist(&names[3], b"durable", 1).unwrap();
-        open.bucket.persistence().request_flush(false);
+        open.bucket.persistence().writers().request_flush(false);
         steps.run();
         open.sink.wait(1).unwrap();
         open.bucket.persistence().sync().unwrap();
@@ -275,6 +275,7 @@ fn a_compaction_takes_no_file_from_a_stream() {
         let ticket = open
             .bucket
             .persistence()
+            .compactions()
             .compact(&CompactionRequest::default())
             .unwrap();
         steps.run();
@@ -346,7 +347,12 @@ fn purge(open: &Open, steps: &Steps) {
         drop_deletes: true,
         ..CompactionRequest::default()
     };
-    let ticket = open.bucket.persistence().compact(&all).unwrap();
+    let ticket = open
+        .bucket
+        .persistence()
+        .compactions()
+        .compact(&all)
+        .unwrap();
     steps.run();
     assert!(ticket.report().is_some());
 }
@@ -456,7 +462,7 @@ fn who_was_in_the_middle_of_a_snapshot_goes_on_to_its_end() {
         let names = names_in(VB, 6);
         write_all(&open, &names[..4], "1");
         open.persist(&names[4], b"durable", 1).unwrap();
-        open.bucket.persistence().request_flush(false);
+        open.bucket.persistence().writers().request_flush(false);
         steps.run();
         open.bucket.persistence().sync().unwrap();
         write_all(&open, &names[..2], "2");
@@ -494,7 +500,7 @@ fn who_was_in_the_middle_of_a_snapshot_goes_on_to_its_end() {
                 open.bucket.flush_all(open.ctx()).unwrap();
                 write_all(&open, &names[..4], "1");
                 open.persist(&names[4], b"durable", 2).unwrap();
-                open.bucket.persistence().request_flush(false);
+                open.bucket.persistence().writers().request_flush(false);
                 steps.run();
                 open.bucket.persistence().sync().unwrap();
                 write_all(&open, &names[..2], "2");

@@ -168,6 +168,7 @@ impl History {
                     .open()
                     .bucket
                     .persistence()
+                    .writers()
                     .request_flush(lead);
             }
             57..75 => {
@@ -196,6 +197,7 @@ impl History {
                     && open
                         .bucket
                         .persistence()
+                        .compactions()
                         .compact(&CompactionRequest::default())
                         .is_ok()
                 {
@@ -383,6 +385,7 @@ fn short(which: usize, commit_log: bool, fail_at: u64) -> bool {
             .open()
             .bucket
             .persistence()
+            .writers()
             .request_flush(true);
         history.pair.pass(MS * 30);
         history.hear();

@@ -52,7 +52,7 @@ fn prepares_and_their_ends_are_given_in_order() {
     client.drain();
     assert_eq!(client.copy.prepares.len(), 1);
     assert_eq!(client.copy.snapshot.unwrap().max_visible, Some(Seqno(2)));
-    open.bucket.persistence().request_flush(false);
+    open.bucket.persistence().writers().request_flush(false);
     steps.run();
     assert_eq!(line.ear.take(), [VB], "it was committed");
     client.drain();
@@ -207,7 +207,11 @@ fn a_rollback_ends_the_streams_of_a_replica() {
     let line = Line::new(&open);
     let mut client = line.open(&open, VB, 0);
     client.drain();
-    open.bucket.persistence().rollback(VB, Seqno(5)).unwrap();
+    open.bucket
+        .persistence()
+        .rollbacks()
+        .rollback(VB, Seqno(5))
+        .unwrap();
     client.drain();
     assert_eq!(client.ended, Some(EndReason::Rollback));
     let mut again = line.open(&open, VB, 0);

@@ -218,7 +218,7 @@ impl Pair {
                 }
             }
             Err(StreamRefused::Rollback(to)) => {
-                if bucket.persistence().rollback(vb, to).is_err() {
+                if bucket.persistence().rollbacks().rollback(vb, to).is_err() {
                     assert!(!replica.is_well());
                     return;
                 }
@@ -530,6 +530,7 @@ fn a_sync_write_ends_when_its_level_is_reached() {
                 .open()
                 .bucket
                 .persistence()
+                .writers()
                 .request_flush(true);
             pair.active().steps().run();
             assert!(is_done(&pair));
@@ -557,11 +558,13 @@ fn a_write_that_asks_for_memory_alone_leaves_the_log_its_interval() {
                 .open()
                 .bucket
                 .persistence()
+                .writers()
                 .request_flush(true);
             pair.active()
                 .open()
                 .bucket
                 .persistence()
+                .writers()
                 .request_flush(false);
             pair.active().steps().run();
         };
@@ -596,6 +599,7 @@ fn whoever_receives_may_write_the_log() {
         .open()
         .bucket
         .persistence()
+        .writers()
         .request_flush(true);
     while pair.pump(VB) {}
     assert!(

@@ -108,7 +108,7 @@ fn no_snapshot_has_a_key_twice_without_saying_so() {
             match random.rng.below(40) {
                 0..26 => random.write(&open),
                 26..28 => consumers.push(random.consumer(&open, false)),
-                28..30 => open.bucket.persistence().request_flush(true),
+                28..30 => open.bucket.persistence().writers().request_flush(true),
                 30 => drop(open.bucket.persistence().apply()),
                 31..33 => drop(steps.run()),
                 _ if consumers.is_empty() => {}
@@ -118,7 +118,7 @@ fn no_snapshot_has_a_key_twice_without_saying_so() {
                 }
             }
         }
-        open.bucket.persistence().request_flush(true);
+        open.bucket.persistence().writers().request_flush(true);
         steps.run();
         let mut count = |consumer: &Consumer, (of_markers, of_keys): (u32, u32)| {
             (said, did) = (said + of_markers, did + of_keys);

@@ -88,7 +88,11 @@ impl Session {
             if let Some(completion) = self.open.sink.get(cookie) {
                 return completion;
             }
-            self.open.bucket.persistence().request_flush(false);
+            self.open
+                .bucket
+                .persistence()
+                .writers()
+                .request_flush(false);
             if self.steps.run() == 0 {
                 self.steps.pass(MS * 100);
             }
@@ -697,7 +701,14 @@ impl Model {
                     drop_deletes: true,
                     ..CompactionRequest::default()
                 };
-                drop(session.open.bucket.persistence().compact(&request));
+                drop(
+                    session
+                        .open
+                        .bucket
+                        .persistence()
+                        .compactions()
+                        .compact(&request),
+                );
                 if self.random.below(2) == 0 {
                     session.steps.run();
                 }

@@ -120,6 +120,7 @@ impl Scripted {
             history.persist(open, next());
             open.bucket
                 .persistence()
+                .writers()
                 .request_flush(history.version.is_multiple_of(2));
             steps.run();
             history.hear(open);
@@ -140,7 +141,12 @@ impl Scripted {
                 drop_deletes,
                 ..CompactionRequest::default()
             };
-            let ticket = open.bucket.persistence().compact(&request).ok()?;
+            let ticket = open
+                .bucket
+                .persistence()
+                .compactions()
+                .compact(&request)
+                .ok()?;
             steps.run();
             let report = ticket.report()?;
             (report.is_complete() && report.compacted > 0).then_some(())
@@ -193,7 +199,7 @@ impl Scripted {
         self.delete_or_make(open, Part::Making, VbId(2))?;
         self.part(open, Part::Commit, |history| {
             names_of(VbId(2)).for_each(|name| history.persist(open, name));
-            open.bucket.persistence().request_flush(true);
+            open.bucket.persistence().writers().request_flush(true);
             steps.run();
             Some(())
         })?;

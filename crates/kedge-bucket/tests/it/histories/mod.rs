@@ -268,7 +268,7 @@ impl History {
             .set_vbucket(vb, VbState::Replica)
             .ok()?;
         let to = Seqno(high.get().saturating_sub(by));
-        let Ok(back) = open.bucket.persistence().rollback(vb, to) else {
+        let Ok(back) = open.bucket.persistence().rollbacks().rollback(vb, to) else {
             self.push(vb, Op::BeginRollback(to));
             return None;
         };
@@ -298,6 +298,7 @@ impl History {
             55..70 => {
                 open.bucket
                     .persistence()
+                    .writers()
                     .request_flush(self.random.below(2) == 0);
                 steps.run();
             }
@@ -313,7 +314,13 @@ impl History {
                     drop_deletes: self.random.below(2) == 0,
                     ..CompactionRequest::default()
                 };
-                if open.bucket.persistence().compact(&request).is_ok() {
+                if open
+                    .bucket
+                    .persistence()
+                    .compactions()
+                    .compact(&request)
+                    .is_ok()
+                {
                     steps.run();
                 }
             }

@@ -34,6 +34,7 @@ fn what_is_on_disk_only_goes_with_its_collection() {
         let ticket = open
             .bucket
             .persistence()
+            .compactions()
             .compact(&CompactionRequest::default())
             .unwrap();
         assert!(ticket.wait().is_complete());

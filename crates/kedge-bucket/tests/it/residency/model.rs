@@ -51,6 +51,7 @@ fn wait<T>(
             Ok(Outcome::Parked) => {
                 open.bucket
                     .persistence()
+                    .writers()
                     .request_flush(random.below(2) == 0);
                 match open.sink.wait_any(cookie) {
                     Completion::SyncWrite { result, .. } => result.map(|_: Mutated| ()),
@@ -73,7 +74,12 @@ fn compact(open: &Open, random: &mut Random) {
         drop_deletes: random.below(2) == 0,
         ..CompactionRequest::default()
     };
-    let ticket = open.bucket.persistence().compact(&request).unwrap();
+    let ticket = open
+        .bucket
+        .persistence()
+        .compactions()
+        .compact(&request)
+        .unwrap();
     if random.below(2) == 0 {
         assert!(ticket.wait().is_complete());
     }

@@ -67,7 +67,13 @@ fn a_rollback_is_done_or_not_done() {
     for commit_log in [true, false] {
         at_each_operation(
             commit_log,
-            |open, history| open.bucket.persistence().rollback(VB, history[1].0).is_ok(),
+            |open, history| {
+                open.bucket
+                    .persistence()
+                    .rollbacks()
+                    .rollback(VB, history[1].0)
+                    .is_ok()
+            },
             |open, history, names, done| {
                 assert_eq!(open.bucket.vbucket_state(VB), Ok(VbState::Replica));
                 let found = look(open, names);
@@ -98,6 +104,7 @@ fn a_rollback_that_resets_is_done_or_not_done() {
             |open, _| {
                 open.bucket
                     .persistence()
+                    .rollbacks()
                     .rollback(VB, kedge_types::Seqno(1))
                     .is_ok()
             },

@@ -44,7 +44,7 @@ pub(crate) fn look(open: &Open, names: &[String]) -> Documents {
 /// Rolls the vBucket back, as a replica.
 pub(crate) fn roll_back(open: &Open, to: Seqno) -> Result<RolledBack, Status> {
     open.bucket.states().set_vbucket(VB, VbState::Replica)?;
-    open.bucket.persistence().rollback(VB, to)
+    open.bucket.persistence().rollbacks().rollback(VB, to)
 }
 
 pub(crate) fn failover(open: &Open) -> Vec<(VbUuid, Seqno)> {
@@ -148,6 +148,7 @@ fn where_there_is_nothing_to_go_back_to_it_begins_anew() {
                 let ticket = open
                     .bucket
                     .persistence()
+                    .compactions()
                     .compact(&CompactionRequest::default())
                     .unwrap();
                 assert!(ticket.wait().is_complete());
@@ -181,15 +182,24 @@ fn an_active_vbucket_is_not_rolled_back_nor_one_that_is_not_there() {
     let (_, place) = place(3, true);
     let open = place.open();
     let refused = Err(Status::NotMyVbucket);
-    assert_eq!(open.bucket.persistence().rollback(VB, Seqno(0)), refused);
     assert_eq!(
-        open.bucket.persistence().rollback(VbId(4), Seqno(0)),
+        open.bucket.persistence().rollbacks().rollback(VB, Seqno(0)),
+        refused
+    );
+    assert_eq!(
+        open.bucket
+            .persistence()
+            .rollbacks()
+            .rollback(VbId(4), Seqno(0)),
         refused
     );
     open.bucket.states().delete_vbucket(VB).unwrap();
-    assert_eq!(open.bucket.persistence().rollback(VB, Seqno(0)), refused);
+    assert_eq!(
+        open.bucket.persistence().rollbacks().rollback(VB, Seqno(0)),
+        refused
+    );
     open.bucket.shutdown();
-    let ended = open.bucket.persistence().rollback(VB, Seqno(0));
+    let ended = open.bucket.persistence().rollbacks().rollback(VB, Seqno(0));
     assert_eq!(ended, Err(Status::TemporaryFailure));
 }
 
@@ -205,7 +215,7 @@ fn a_task_does_it_and_says_so_also_when_the_bucket_ends() {
         .unwrap();
     let (told, hears) = std::sync::mpsc::channel();
     let tell = told.clone();
-    open.bucket.persistence().begin_rollback(
+    open.bucket.persistence().rollbacks().begin(
         VB,
         history[1].0,
         || true,
@@ -219,7 +229,7 @@ fn a_task_does_it_and_says_so_also_when_the_bucket_ends() {
         .states()
         .set_vbucket(VB, VbState::Replica)
         .unwrap();
-    open.bucket.persistence().begin_rollback(
+    open.bucket.persistence().rollbacks().begin(
         VB,
         history[0].0,
         || true,
@@ -247,7 +257,8 @@ fn a_rollback_that_nobody_waits_for_changes_nothing_and_no_stream_goes_on_from_b
         let done = move |done| told.send(done).unwrap();
         open.bucket
             .persistence()
-            .begin_rollback(VB, history[1].0, move || wanted, done);
+            .rollbacks()
+            .begin(VB, history[1].0, move || wanted, done);
         steps.run();
         hears.try_recv().unwrap()
     };
@@ -374,7 +385,11 @@ fn a_full_disk_leaves_it_as_it_was_or_makes_it_begin_anew() {
             open.bucket.persistence().apply().unwrap();
             let before = disk.operations();
             disk.fail_operation(before + number, Fault::NoSpace);
-            let done = open.bucket.persistence().rollback(VB, history[1].0);
+            let done = open
+                .bucket
+                .persistence()
+                .rollbacks()
+                .rollback(VB, history[1].0);
             if disk.operations() < before + number {
                 assert!(done.is_ok() && number > 4, "it took {number} operations");
                 break;
@@ -426,7 +441,11 @@ fn a_failed_sync_of_the_file_ends_the_process() {
         .set_vbucket(VB, VbState::Replica)
         .unwrap();
     disk.fail_next(Operation::Sync, Fault::Io);
-    let done = open.bucket.persistence().rollback(VB, history[1].0);
+    let done = open
+        .bucket
+        .persistence()
+        .rollbacks()
+        .rollback(VB, history[1].0);
     assert_eq!(done, Err(Status::TemporaryFailure));
     assert_eq!(open.sink.fatal().len(), 1);
     open.bucket.shutdown();

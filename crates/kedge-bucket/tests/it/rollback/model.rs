@@ -126,6 +126,7 @@ fn run(seed: u64) -> (u64, u64) {
             21 => {
                 open.bucket
                     .persistence()
+                    .compactions()
                     .compact(&CompactionRequest::default())
                     .unwrap();
                 steps.run();

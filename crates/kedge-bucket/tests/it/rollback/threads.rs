@@ -50,6 +50,7 @@ fn over_and_over(seed: u64, commit_log: bool, policy: EvictionPolicy) {
                     ticket = open
                         .bucket
                         .persistence()
+                        .compactions()
                         .compact(&CompactionRequest::default())
                         .ok();
                 }
@@ -102,7 +103,7 @@ fn over_and_over(seed: u64, commit_log: bool, policy: EvictionPolicy) {
                 .states()
                 .set_vbucket(VB, VbState::Replica)
                 .unwrap();
-            let reached = match open.bucket.persistence().rollback(VB, wanted) {
+            let reached = match open.bucket.persistence().rollbacks().rollback(VB, wanted) {
                 Ok(done) if done.is_reset => {
                     reset += 1;
                     Seqno(0)
@@ -188,7 +189,7 @@ fn beside_a_shutdown() {
             .set_vbucket(VB, VbState::Replica)
             .unwrap();
         let (told, hears) = std::sync::mpsc::channel();
-        open.bucket.persistence().begin_rollback(
+        open.bucket.persistence().rollbacks().begin(
             VB,
             kept,
             || true,
@@ -248,7 +249,8 @@ fn a_deletion_or_a_flush_meanwhile_counts() {
                 .set_vbucket(VB, VbState::Replica)
                 .unwrap();
             let rolled_back = std::thread::scope(|scope| {
-                let rolling = scope.spawn(|| open.bucket.persistence().rollback(VB, kept));
+                let rolling =
+                    scope.spawn(|| open.bucket.persistence().rollbacks().rollback(VB, kept));
                 if round % 2 == 0 {
                     open.bucket.states().delete_vbucket(VB).unwrap();
                 } else {
