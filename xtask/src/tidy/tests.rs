@@ -170,7 +170,7 @@ fn threads_are_begun_where_the_list_says() {
     let threads = "fn f() {\n    thread::Builder::new();\n    tokio::task::spawn_blocking(g);\n}\n";
     assert_eq!(source_lines("crates/a/src/lib.rs", threads), [2, 3]);
     assert_eq!(
-        source_lines("crates/kedge-executor/src/workers.rs", threads),
+        source_lines("crates/kedge-executor/src/worker_threads.rs", threads),
         []
     );
     assert_eq!(source_lines("crates/a/tests/it/a.rs", threads), []);

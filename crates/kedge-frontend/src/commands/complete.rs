@@ -2,7 +2,7 @@
 //!
 //! What comes back is a document, a number or a status, and never the command: nothing is executed twice.
 
-use kedge_bucket::{Completion, Item, Meta, Mutated};
+use kedge_bucket::{Completion, Item, KeyFigures, Meta, Mutated};
 use kedge_node::output::Output;
 use kedge_protocol::binary::commands::{encode_counter, push_key};
 use kedge_protocol::binary::{Feature, Opcode};
@@ -57,19 +57,12 @@ pub(crate) fn complete(
             meta::compose(composer, &meta_of(completion)?, *with_datatype, out);
         }
         ReplyKind::KeyStats => {
-            let Completion::Key { result } = completion else {
-                return Err(unexpected(completion).into());
-            };
-            key_stats::compose(composer, &result?, out);
+            key_stats::compose(composer, &key_figures(completion)?, out);
         }
         ReplyKind::Lookup(looking) => subdoc::looked(composer, looking, completion, out)?,
         ReplyKind::Modified(changing) => subdoc::changed(composer, changing, completion, out)?,
-        ReplyKind::ScanMade => {
-            range_scan::made(composer, completion, out)?;
-        }
-        ReplyKind::Scanned => {
-            range_scan::part(composer, completion, out)?;
-        }
+        ReplyKind::ScanMade => range_scan::made(composer, completion, out)?,
+        ReplyKind::Scanned => range_scan::part(composer, completion, out)?,
         ReplyKind::ScanFailed => return Err(Status::Internal.into()),
         ReplyKind::Keys => {
             let mut value = Vec::new();
@@ -144,6 +137,13 @@ pub(crate) fn document(completion: Completion) -> Result<(Item, Cas), Status> {
 pub(crate) fn meta_of(completion: Completion) -> Result<Meta, Status> {
     match completion {
         Completion::Meta { result } => result,
+        other => Err(unexpected(other)),
+    }
+}
+
+fn key_figures(completion: Completion) -> Result<KeyFigures, Status> {
+    match completion {
+        Completion::Key { result } => result,
         other => Err(unexpected(other)),
     }
 }

@@ -11,7 +11,7 @@ use kedge_types::{Status, VbId};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::stat_lines::vbucket_number;
+use super::stat_lines::{StatStep, vbucket_number};
 use crate::dcp::connections::DcpFigures;
 use crate::session::Failure;
 use crate::shared::Shared;
@@ -30,7 +30,7 @@ fn links(shared: &Shared, bucket: &Bucket) -> Vec<LinkStatus> {
 /// Form of the streams in `dcp`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum StreamFormat {
+enum StreamFormat {
     /// A line for each figure.
     #[default]
     Legacy,
@@ -47,7 +47,7 @@ impl StreamFormat {
     ///
     /// # Errors
     /// `Invalid`.
-    pub(super) fn of(arguments: &[u8]) -> Result<Self, Failure> {
+    fn of(arguments: &[u8]) -> Result<Self, Failure> {
         #[derive(Deserialize)]
         struct Arguments {
             #[serde(default)]
@@ -94,9 +94,10 @@ impl StreamFormat {
 pub(super) fn connections(
     shared: &Shared,
     bucket: &Bucket,
-    format: StreamFormat,
+    json: &[u8],
     each: Each<'_>,
-) -> Walk {
+) -> StatStep {
+    let format = StreamFormat::of(json)?;
     let producers = shared.dcp.of(bucket.name());
     let links = links(shared, bucket);
     each("ep_dcp_count", &(producers.len() + links.len()).to_string());
@@ -106,7 +107,7 @@ pub(super) fn connections(
         StreamFormat::Skip => Vec::new(),
         StreamFormat::Legacy | StreamFormat::Json => bucket.dcp().stream_figures(),
     };
-    Walk::over(producers, |connection, each| producer(&connection, each))
+    let walk = Walk::over(producers, |connection, each| producer(&connection, each))
         .then(move || {
             Walk::over(streams, move |stream, each| {
                 let lines = format.lines(&stream.connection, stream.vb, fields(&stream));
@@ -118,7 +119,8 @@ pub(super) fn connections(
                 .into_iter()
                 .flat_map(move |link| parts_of_link(link, format));
             Walk::over(parts, show)
-        })
+        });
+    Ok(Some(walk))
 }
 
 type Lines = Vec<(String, String)>;
@@ -276,7 +278,7 @@ pub(super) fn takeover(
     vb: Option<&str>,
     name: Option<&str>,
     each: Each<'_>,
-) -> Result<(), Failure> {
+) -> StatStep {
     let (Some(vb), Some(name)) = (vb, name) else {
         return Err(Failure::new(
             Status::Invalid,
@@ -329,7 +331,7 @@ pub(super) fn takeover(
     ] {
         each(name, &value.to_string());
     }
-    Ok(())
+    Ok(None)
 }
 
 /// A topology as SET_VBUCKET gives it.

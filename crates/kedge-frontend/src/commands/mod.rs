@@ -1,6 +1,7 @@
 //! The commands of the binary protocol, a family per file: parse (`kedge_protocol`), execute (`kedge_bucket`), compose.
 
 mod arithmetic;
+mod bucket_stats;
 mod collection_details;
 mod collection_stats;
 mod collections;

@@ -9,6 +9,7 @@ use kedge_types::Status;
 use serde_json::json;
 
 use super::memcached_stats;
+use super::stat_lines::StatStep;
 use crate::session::{Failure, Rights, Session};
 use crate::shared::Shared;
 use crate::stat_walk::{Each, Walk};
@@ -29,15 +30,7 @@ pub(super) fn node(session: &Session) -> Result<(), Failure> {
 }
 
 /// `connections`: how many there are, and what is known of the one that asks.
-///
-/// # Errors
-/// As [`node`].
-pub(super) fn connections(
-    shared: &Shared,
-    session: &Session,
-    each: Each<'_>,
-) -> Result<(), Failure> {
-    node(session)?;
+pub(super) fn connections(shared: &Shared, session: &Session, each: Each<'_>) {
     let now = shared.metrics.snapshot();
     each("curr_connections", &now.curr_connections.to_string());
     each("max_connections", &now.max_connections.to_string());
@@ -53,15 +46,10 @@ pub(super) fn connections(
     each("this:user", session.login.user().unwrap_or_default());
     each("this:in_flight", &session.in_flight().to_string());
     each("this:features", &format!("{:?}", session.protocol.features));
-    Ok(())
 }
 
 /// `responses`: how often each status was answered, in a line for each, and in one object by number as `cbstats` reads it.
-///
-/// # Errors
-/// As [`node`].
-pub(super) fn responses(shared: &Shared, session: &Session, each: Each<'_>) -> Result<(), Failure> {
-    node(session)?;
+pub(super) fn responses(shared: &Shared, each: Each<'_>) {
     let mut by_number = serde_json::Map::new();
     for (status, count) in shared.metrics.responses() {
         by_number.insert(format!("{:x}", status.wire()), count.into());
@@ -72,15 +60,10 @@ pub(super) fn responses(shared: &Shared, session: &Session, each: Each<'_>) -> R
     }
     let by_number = serde_json::Value::from(by_number);
     each("responses", &by_number.to_string());
-    Ok(())
 }
 
 /// `settings`: the limits of connections, under the names that memcached gives them where it has the same.
-///
-/// # Errors
-/// As [`node`].
-pub(super) fn settings(shared: &Shared, session: &Session, each: Each<'_>) -> Result<(), Failure> {
-    node(session)?;
+pub(super) fn settings(shared: &Shared, session: &Session, each: Each<'_>) {
     let limits = &shared.limits;
     each("maxconns", &limits.connections_max.to_string());
     each(
@@ -119,7 +102,6 @@ pub(super) fn settings(shared: &Shared, session: &Session, each: Each<'_>) -> Re
         &limits.slow_sender.as_millis().to_string(),
     );
     each("send_stall_ms", &limits.send_stall.as_millis().to_string());
-    Ok(())
 }
 
 /// Refuses without the right to statistics of the whole node, for groups that are about others, too.
@@ -151,21 +133,12 @@ pub(super) fn sees(shared: &Shared, session: &Session, bucket: &str) -> bool {
 }
 
 /// `info`: what this is.
-///
-/// # Errors
-/// As [`node`].
-pub(super) fn info(session: &Session, each: Each<'_>) -> Result<(), Failure> {
-    node(session)?;
+pub(super) fn info(each: Each<'_>) {
     each("info", concat!("Kedge ", env!("CARGO_PKG_VERSION")));
-    Ok(())
 }
 
 /// `clocks`: what it costs to ask the monotonic clock, and what it and the wall clock say.
-///
-/// # Errors
-/// As [`node`].
-pub(super) fn clocks(shared: &Shared, session: &Session, each: Each<'_>) -> Result<(), Failure> {
-    node(session)?;
+pub(super) fn clocks(shared: &Shared, each: Each<'_>) {
     let began_ns = shared.clock.mono_ns();
     let ended_ns = (0..CLOCK_CALLS).fold(began_ns, |_, _| shared.clock.mono_ns());
     let now = shared.now();
@@ -180,31 +153,29 @@ pub(super) fn clocks(shared: &Shared, session: &Session, each: Each<'_>) -> Resu
     ] {
         each(name, &value.to_string());
     }
-    Ok(())
 }
 
-/// `bucket_details`: the buckets that who asks may look into, or the one that the argument names, as a JSON object.
+/// `bucket_details`: the buckets that the user may see, or the one that the argument names, as a JSON object.
 ///
 /// # Errors
-/// As [`node`]; `KeyNotFound` for a bucket that there is not.
+/// `KeyNotFound` for a bucket that does not exist, or that the user may not see.
 pub(super) fn bucket_details(
     shared: &Shared,
     session: &Session,
     argument: Option<&str>,
     each: Each<'_>,
-) -> Result<(), Failure> {
-    node(session)?;
+) -> StatStep {
     let mut buckets = shared.registry.list();
     buckets.retain(|bucket| sees(shared, session, bucket.name()));
     let Some(name) = argument else {
         let all: Vec<_> = buckets.iter().map(|bucket| bucket_json(bucket)).collect();
         each("bucket details", &json!({ "buckets": all }).to_string());
-        return Ok(());
+        return Ok(None);
     };
     let bucket = buckets.iter().find(|bucket| bucket.name() == name);
     let bucket = bucket.ok_or(Failure::new(Status::KeyNotFound, "there is no such bucket"))?;
     each(name, &bucket_json(bucket).to_string());
-    Ok(())
+    Ok(None)
 }
 
 fn bucket_json(bucket: &Bucket) -> serde_json::Value {
@@ -224,10 +195,10 @@ fn bucket_json(bucket: &Bucket) -> serde_json::Value {
 ///
 /// # Errors
 /// `AccessDenied`.
-pub(super) fn client_connections(shared: &Shared, session: &Session) -> Result<Walk, Failure> {
+pub(super) fn client_connections(shared: &Shared, session: &Session) -> StatStep {
     whole_node(shared, session)?;
     let all = shared.client_addresses.all();
-    Ok(Walk::over(all, |(from, known), each| {
+    Ok(Some(Walk::over(all, |(from, known), each| {
         let object = json!({
             "current": known.current,
             "total": known.total,
@@ -235,15 +206,11 @@ pub(super) fn client_connections(shared: &Shared, session: &Session) -> Result<W
             "last_used": iso_8601(known.last_unix_secs * 1_000),
         });
         each(&from.to_string(), &object.to_string());
-    }))
+    })))
 }
 
 /// `allocator`: the memory that the process has of the system, in bytes, where the system tells.
-///
-/// # Errors
-/// As [`node`].
-pub(super) fn allocator(session: &Session, each: Each<'_>) -> Result<(), Failure> {
-    node(session)?;
+pub(super) fn allocator(each: Each<'_>) {
     if let Some(memory) = process_memory() {
         for (name, value) in [
             ("resident", memory.resident),
@@ -253,17 +220,16 @@ pub(super) fn allocator(session: &Session, each: Each<'_>) -> Result<(), Failure
             each(name, &value.to_string());
         }
     }
-    Ok(())
 }
 
 /// `audit`: whether there is an audit log, and how many events it has lost.
 ///
 /// # Errors
 /// `AccessDenied`.
-pub(super) fn audit(shared: &Shared, session: &Session, each: Each<'_>) -> Result<(), Failure> {
+pub(super) fn audit(shared: &Shared, session: &Session, each: Each<'_>) -> StatStep {
     whole_node(shared, session)?;
     let audit = shared.users.audit();
     each("enabled", &audit.is_on().to_string());
     each("dropped_events", &audit.dropped().to_string());
-    Ok(())
+    Ok(None)
 }

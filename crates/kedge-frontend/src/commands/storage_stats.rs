@@ -155,11 +155,7 @@ pub(super) fn disk_failures(bucket: &Bucket, each: Each<'_>) {
 ///
 /// # Errors
 /// `Invalid` without a number.
-pub(super) fn disk_slowness(
-    bucket: &Bucket,
-    argument: Option<&str>,
-    each: Each<'_>,
-) -> Result<(), Failure> {
+pub(super) fn disk_slowness(bucket: &Bucket, argument: Option<&str>, each: Each<'_>) -> StatStep {
     let seconds = argument.and_then(|argument| argument.parse().ok());
     let usage = Failure::new(
         Status::Invalid,
@@ -174,7 +170,7 @@ pub(super) fn disk_slowness(
     ] {
         each(name, &value.to_string());
     }
-    Ok(())
+    Ok(None)
 }
 
 const fn phase_name(phase: CompactPhase) -> &'static str {

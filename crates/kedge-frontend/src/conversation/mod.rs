@@ -36,14 +36,9 @@ impl Session {
                 let (consumed, halt) = self.on_dcp_bytes(turn, &bytes[at..], out);
                 return (at + consumed, halt);
             }
-            if self.is_held() {
-                return (at, Halt::Parked);
-            }
-            if out.queued() > turn.shared.limits.queued_bytes_max {
-                return (at, Halt::Full);
-            }
-            if turn.was_over() {
-                return (at, Halt::Slice);
+            let queued_max = turn.shared.limits.queued_bytes_max;
+            if let Some(halt) = self.halt(turn, out.queued(), queued_max) {
+                return (at, halt);
             }
             match parse_frame(&bytes[at..], self.body_bytes_max(turn.shared)) {
                 Parse::Incomplete { need } => return (at, Halt::NeedBytes(need)),

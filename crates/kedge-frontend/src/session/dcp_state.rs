@@ -142,14 +142,8 @@ impl Session {
         let queued_max = turn.shared.limits.queued_bytes_max + QUEUED_BEYOND;
         let mut at = 0;
         loop {
-            if self.is_held() {
-                return (at, Halt::Parked);
-            }
-            if out.queued() > queued_max {
-                return (at, Halt::Full);
-            }
-            if turn.was_over() {
-                return (at, Halt::Slice);
+            if let Some(halt) = self.halt(turn, out.queued(), queued_max) {
+                return (at, halt);
             }
             let (frame, consumed) =
                 match parse_peer(&bytes[at..], turn.shared.limits.body_bytes_max) {

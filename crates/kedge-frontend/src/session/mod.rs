@@ -160,6 +160,25 @@ impl Session {
         self.stat.is_active() || self.in_flight.hold_all(self.protocol.is_unordered())
     }
 
+    /// The reason not to start the next command now, if there is one. `queued_max` limits the unsent output.
+    #[inline]
+    pub(crate) fn halt(
+        &self,
+        turn: &SessionTurn<'_>,
+        queued: usize,
+        queued_max: usize,
+    ) -> Option<Halt> {
+        if self.is_held() {
+            Some(Halt::Parked)
+        } else if queued > queued_max {
+            Some(Halt::Full)
+        } else if turn.was_over() {
+            Some(Halt::Slice)
+        } else {
+            None
+        }
+    }
+
     /// Follows a change of the buckets or users: forgets a bucket that was dropped, and computes the privileges anew.
     pub(crate) fn refresh(&mut self, shared: &Shared) {
         if let Some(bucket) = &self.bucket {

@@ -164,14 +164,9 @@ pub(crate) fn on_bytes(
         if !has_ended {
             return (at, Halt::NeedBytes(1));
         }
-        if session.is_held() {
-            return (at, Halt::Parked);
-        }
-        if out.queued() > turn.shared.limits.queued_bytes_max {
-            return (at, Halt::Full);
-        }
-        if turn.was_over() {
-            return (at, Halt::Slice);
+        let queued_max = turn.shared.limits.queued_bytes_max;
+        if let Some(halt) = session.halt(turn, out.queued(), queued_max) {
+            return (at, halt);
         }
         if !session.login.is_authenticated() {
             let (consumed, halt) = login::on_bytes(session, turn, &bytes[at..], out);
@@ -205,22 +200,35 @@ pub(crate) fn on_bytes(
             Parsed::Command { command, consumed } => {
                 let bytes = &bytes[at..at + consumed];
                 at += consumed;
-                let start_ns = turn.last_ns;
-                let mut exec = Exec {
-                    session,
-                    turn,
-                    out,
-                    bytes,
-                    start_ns,
-                };
-                match execute(&mut exec, &command) {
-                    TextOutcome::Answered => ended(session, turn, timing_of(&command), start_ns),
-                    TextOutcome::Parked => {}
-                    TextOutcome::Close => return (at, Halt::Close),
+                if run(session, turn, &command, bytes, out) == TextOutcome::Close {
+                    return (at, Halt::Close);
                 }
             }
         }
     }
+}
+
+/// Executes a command, which `bytes` consists of, and records its duration unless it was parked.
+fn run(
+    session: &mut Session,
+    turn: &mut SessionTurn<'_>,
+    command: &TextCommand<'_>,
+    bytes: &[u8],
+    out: &mut Output,
+) -> TextOutcome {
+    let start_ns = turn.last_ns;
+    let mut exec = Exec {
+        session,
+        turn,
+        out,
+        bytes,
+        start_ns,
+    };
+    let outcome = execute(&mut exec, command);
+    if outcome == TextOutcome::Answered {
+        ended(session, turn, timing_of(command), start_ns);
+    }
+    outcome
 }
 
 fn execute(exec: &mut Exec<'_, '_>, command: &TextCommand<'_>) -> TextOutcome {

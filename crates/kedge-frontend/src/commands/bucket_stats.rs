@@ -1,0 +1,298 @@
+//! The groups of STAT about a bucket and its vBuckets that need no file of their own.
+
+use std::sync::Arc;
+
+use kedge_bucket::{Bucket, ScanFigures, ScanOf, Timing, VbFigures, VbState};
+use kedge_cluster::CLAIMED_VERSION;
+use kedge_types::VbId;
+
+use super::stat_lines::{StatStep, of_vbuckets, state_name, state_name_of};
+use super::storage_stats;
+use crate::histogram::{self, Style};
+use crate::shared::Shared;
+use crate::stat_walk::{Each, Walk};
+
+/// The general statistics: of the server, and of a bucket if there is one.
+pub(super) fn general(shared: &Shared, bucket: Option<&Bucket>, each: Each<'_>) {
+    each("pid", &std::process::id().to_string());
+    each("time", &shared.now().unix_secs().to_string());
+    each("version", CLAIMED_VERSION);
+    each("pointer_size", &usize::BITS.to_string());
+    shared.metrics.stats(each);
+    shared.request_memory.stats(each);
+    shared.dcp.stats(each);
+    shared.replication.stats(each);
+    shared.registry.stats(each);
+    let Some(bucket) = bucket else {
+        return;
+    };
+    let (mut gets, mut sets) = (0, 0);
+    bucket.stats(&mut |name, value| {
+        each(name, value);
+        let number = || value.parse::<u64>().unwrap_or(0);
+        match name {
+            "cmd_get" | "cmd_subdoc_lookup" => gets += number(),
+            "cmd_set"
+            | "delete_hits"
+            | "delete_misses"
+            | "incr_hits"
+            | "incr_misses"
+            | "decr_hits"
+            | "decr_misses"
+            | "cmd_subdoc_mutation" => sets += number(),
+            _ => {}
+        }
+        // The names under which memcached's own clients look for the same.
+        match name {
+            "mem_used" => each("bytes", value),
+            "ep_max_size" => each("limit_maxbytes", value),
+            _ => {}
+        }
+    });
+    for (name, value) in [
+        ("cmd_total_gets", gets),
+        ("cmd_total_sets", sets),
+        ("cmd_total_ops", gets + sets),
+    ] {
+        each(name, &value.to_string());
+    }
+}
+
+pub(super) fn timings(bucket: &Bucket, style: Style, each: Each<'_>) {
+    for timing in Timing::ALL {
+        let name = match style {
+            Style::Json => timing.name(),
+            Style::Lines => vendor_name(*timing),
+        };
+        histogram::show_in(style, bucket, name, *timing, each);
+    }
+}
+
+/// The name of a histogram for `cbstats timings`, which tells the unit by the end of the name: that of the original
+/// where it has the same.
+const fn vendor_name(timing: Timing) -> &'static str {
+    match timing {
+        Timing::Get => "get_cmd",
+        Timing::Set => "store_cmd",
+        Timing::Arithmetic => "arith_cmd",
+        Timing::Stat => "get_stats_cmd",
+        Timing::SyncWriteMajorityAndPersistToActive => {
+            "sync_write_commit_majority_and_persist_on_master"
+        }
+        Timing::LogBatchItems => "logBatchCount",
+        Timing::ApplyBatchItems => "applyBatchCount",
+        Timing::FsReadSize => "fsReadSize",
+        Timing::FsWriteSize => "fsWriteSize",
+        other => other.name(),
+    }
+}
+
+/// All vBuckets, or the one that the argument names.
+pub(super) fn vbuckets(
+    bucket: &Arc<Bucket>,
+    argument: Option<&str>,
+    each: Each<'_>,
+    show: impl Fn(&VbFigures, Each<'_>) + Send + 'static,
+) -> StatStep {
+    let look = Bucket::vbucket_figures;
+    of_vbuckets(bucket, argument, each, look, move |_, figures, each| {
+        show(&figures, each);
+    })
+}
+
+/// `vbucket`: the state of vBuckets.
+pub(super) fn vbucket_states(
+    bucket: &Arc<Bucket>,
+    argument: Option<&str>,
+    each: Each<'_>,
+) -> StatStep {
+    vbuckets(bucket, argument, each, |figures, each| {
+        each(&format!("vb_{}", figures.vb), state_name(figures));
+    })
+}
+
+/// `prev-vbucket`: the state of vBuckets before the last restart.
+pub(super) fn previous_vbucket_states(
+    bucket: &Arc<Bucket>,
+    argument: Option<&str>,
+    each: Each<'_>,
+) -> StatStep {
+    let look = |bucket: &Bucket, vb| {
+        let since = || bucket.vbucket_state(vb).ok().map(|_| VbState::Dead);
+        bucket.persistence().state_before(vb).or_else(since)
+    };
+    of_vbuckets(bucket, argument, each, look, |vb, state, each| {
+        each(&format!("vb_{vb}"), state_name_of(state));
+    })
+}
+
+/// `vbucket-details`: the figures of vBuckets and of their files.
+pub(super) fn vbucket_and_file_details(
+    bucket: &Arc<Bucket>,
+    argument: Option<&str>,
+    each: Each<'_>,
+) -> StatStep {
+    let files = bucket.clone();
+    vbuckets(bucket, argument, each, move |figures, each| {
+        vbucket_details(figures, each);
+        storage_stats::vbucket_file(&files, figures.vb, each);
+    })
+}
+
+fn rows(vb: VbId, rows: &[(&str, u64)], each: Each<'_>) {
+    for (name, value) in rows {
+        each(&format!("vb_{vb}:{name}"), &value.to_string());
+    }
+}
+
+pub(super) fn vbucket_seqno(figures: &VbFigures, each: Each<'_>) {
+    let uuid = figures.failover.first().map_or(0, |(uuid, _)| uuid.get());
+    let table = [
+        ("abs_high_seqno", figures.high_seqno.get()),
+        ("high_seqno", figures.high_seqno.get()),
+        ("last_persisted_seqno", figures.persisted_seqno.get()),
+        ("max_visible_seqno", figures.visible_seqno.get()),
+        ("purge_seqno", figures.purge_seqno.get()),
+        ("uuid", uuid),
+    ];
+    rows(figures.vb, &table, each);
+}
+
+fn vbucket_details(figures: &VbFigures, each: Each<'_>) {
+    let vb = figures.vb;
+    each(&format!("vb_{vb}"), state_name(figures));
+    let table = [
+        ("num_items", figures.documents as u64),
+        ("num_tombstones", figures.tombstones as u64),
+        ("bytes", figures.bytes as u64),
+        ("queue_size", figures.queued as u64),
+        ("high_seqno", figures.high_seqno.get()),
+        ("persisted_seqno", figures.persisted_seqno.get()),
+        ("applied_seqno", figures.applied_seqno.get()),
+        ("unapplied_items", figures.unapplied as u64),
+        ("max_visible_seqno", figures.visible_seqno.get()),
+        ("purge_seqno", figures.purge_seqno.get()),
+        ("open_checkpoint_id", figures.checkpoint),
+        (
+            "high_prepared_seqno",
+            figures.durability.high_prepared.get(),
+        ),
+        (
+            "high_completed_seqno",
+            figures.durability.high_completed.get(),
+        ),
+        ("num_prepared", figures.durability.tracked as u64),
+        ("max_cas", figures.max_cas.get()),
+        ("total_abs_drift", figures.drift.total_us),
+        ("total_abs_drift_count", figures.drift.samples),
+        ("drift_ahead_threshold_exceeded", figures.drift.ahead),
+        ("drift_behind_threshold_exceeded", figures.drift.behind),
+        ("num_expired", figures.expired),
+        (
+            "uuid",
+            figures.failover.first().map_or(0, |(uuid, _)| uuid.get()),
+        ),
+    ];
+    rows(vb, &table, each);
+}
+
+pub(super) fn failovers(figures: &VbFigures, each: Each<'_>) {
+    let vb = figures.vb;
+    each(
+        &format!("vb_{vb}:num_entries"),
+        &figures.failover.len().to_string(),
+    );
+    for (at, (uuid, seqno)) in figures.failover.iter().enumerate() {
+        each(&format!("vb_{vb}:{at}:id"), &uuid.to_string());
+        each(&format!("vb_{vb}:{at}:seq"), &seqno.to_string());
+    }
+}
+
+pub(super) fn config(bucket: &Bucket, each: Each<'_>) {
+    let config = bucket.config();
+    if let Ok(settings) = serde_json::to_value(&*config) {
+        members("ep", &settings, each);
+    }
+}
+
+/// The members of an object, those of objects in it under both names.
+fn members(prefix: &str, value: &serde_json::Value, each: Each<'_>) {
+    match value {
+        serde_json::Value::Object(inner) => {
+            for (name, value) in inner {
+                members(&format!("{prefix}_{name}"), value, each);
+            }
+        }
+        serde_json::Value::String(text) => each(prefix, text),
+        other => each(prefix, &other.to_string()),
+    }
+}
+
+pub(super) fn memory(bucket: &Bucket, each: Each<'_>) {
+    const WANTED: [&str; 5] = [
+        "mem_used",
+        "ep_max_size",
+        "ep_mem_high_wat",
+        "ep_mem_low_wat",
+        "ep_checkpoint_memory",
+    ];
+    for (name, value) in bucket.figures() {
+        if WANTED.contains(&name) {
+            each(name, &value.to_string());
+        }
+    }
+}
+
+/// The range scans that are open: a name of the vBucket and the scan for each of their figures.
+pub(super) fn range_scans(bucket: &Bucket, each: Each<'_>) -> Walk {
+    let scans = bucket.scans().scan_figures();
+    each("num_open", &scans.len().to_string());
+    Walk::over(scans, |scan, each| range_scan(&scan, each))
+}
+
+fn range_scan(scan: &ScanFigures, each: Each<'_>) {
+    let id: String = scan.id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut tell = |what: &str, value: &str| each(&format!("vb_{}:{id}:{what}", scan.vb), value);
+    let wanted = &scan.wanted;
+    tell("name", &wanted.name);
+    let kind = match wanted.of {
+        ScanOf::Range { .. } => "range",
+        ScanOf::Sample { .. } => "sampling",
+    };
+    tell("type", kind);
+    tell("collection", &format!("{:x}", wanted.collection.get()));
+    tell("key_only", if wanted.key_only { "true" } else { "false" });
+    let with_xattrs = if wanted.with_xattrs { "true" } else { "false" };
+    tell("include_xattrs", with_xattrs);
+    tell("state", if scan.is_busy { "continuing" } else { "idle" });
+    tell("items", &scan.items.to_string());
+    tell("bytes", &scan.bytes.to_string());
+    tell("idle_ms", &scan.idle_ms.to_string());
+}
+
+#[cfg(test)]
+mod tests {
+    use kedge_bucket::TimingUnit;
+
+    use super::*;
+
+    #[test]
+    fn names_of_histograms_tell_their_unit() {
+        for timing in Timing::ALL {
+            let name = vendor_name(*timing);
+            let (is_size, is_count) = (name.ends_with("Size"), name.ends_with("Count"));
+            let is_count = is_count || name == "bg_batch_size";
+            let expected = match timing.unit() {
+                TimingUnit::Bytes => (true, false),
+                TimingUnit::Count => (false, true),
+                TimingUnit::Microseconds => (false, false),
+            };
+            assert_eq!((is_size, is_count), expected, "{name}");
+            let reserved = ["mean", "overflowed", "maxTrackable"];
+            assert!(
+                name.split('_').all(|part| !reserved.contains(&part)),
+                "{name}"
+            );
+        }
+    }
+}
