@@ -78,16 +78,14 @@ impl Bucket {
         uuid: [u8; 16],
         commit_log: bool,
     ) -> Arc<Self> {
-        let (vbuckets, threads) = (setup.config.vbuckets, setup.threads);
+        let vbuckets = setup.config.vbuckets;
         let queues = Arc::new(WriteQueues::new(&setup.config, commit_log));
         let core = Arc::new(BucketCore::new(setup, owner, uuid, commit_log));
-        let signals = Arc::new(Signals::new(Arc::clone(&queues), vbuckets, threads));
+        let signals = Arc::new(Signals::new(Arc::clone(&queues), vbuckets));
         core.set_events(Box::new(StepEvents(Arc::clone(&signals))));
-        let residency = Arc::new(Residency::new(
-            Arc::clone(&core),
-            Arc::clone(&signals.memory),
-            Arc::clone(&queues) as Arc<dyn DiskWriters>,
-        ));
+        let writers = Arc::clone(&queues) as Arc<dyn DiskWriters>;
+        let memory = Arc::clone(&signals.memory);
+        let residency = Arc::new(Residency::new(Arc::clone(&core), memory, &writers));
         let persistence = Arc::new(Persistence::new(Arc::clone(&core), queues));
         let states = Arc::new(VbStates {
             core: Arc::clone(&core),
@@ -180,13 +178,11 @@ impl Bucket {
             let changed = change.apply(config);
             changed.check().map(|()| changed)
         })?;
-        self.signals.memory.on_memory(&self.core);
+        self.residency.on_config();
         self.signals.streams.look_for_receivers(&self.core);
         self.persistence
             .compactions()
             .on_config(&changed.compaction);
-        self.residency.on_scanner_config();
-        self.residency.on_compression_config();
         self.states.on_durability_config();
         Ok(changed)
     }
@@ -222,6 +218,6 @@ impl Bucket {
         self.core.counters.reset();
         self.core.totals.reset();
         self.core.timings.reset();
-        self.residency.reset_evicted();
+        self.residency.reset_stats();
     }
 }

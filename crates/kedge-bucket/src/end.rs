@@ -53,11 +53,9 @@ impl Bucket {
             let _ = self.unclean.set(error.to_string());
         }
         if before == Phase::Open && apply.is_some_and(|apply| !apply.is_zero()) {
-            self.residency.write_access_log_at_end();
+            self.residency.write_access_log();
         }
-        self.end_all_pending_state();
-        self.residency.end_all_queued_writes();
-        self.residency.end_fetches();
+        self.residency.close();
         self.scans.end_scans();
         self.answer_all();
     }

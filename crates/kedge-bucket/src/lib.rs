@@ -98,7 +98,6 @@ mod file_readers;
 mod flush_all;
 mod loaded;
 mod open;
-mod pending_state;
 mod queries;
 mod scans;
 mod stats;

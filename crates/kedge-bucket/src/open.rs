@@ -88,7 +88,7 @@ impl Bucket {
         let before = self.core.setup.clock.now();
         let load = || {
             let report = self.persistence.recover(uuid)?;
-            self.residency.load_documents()?;
+            self.residency.warmup().load_documents()?;
             self.begin_tasks()?;
             Ok(LoadReport {
                 documents: self.count_documents(),
@@ -105,7 +105,7 @@ impl Bucket {
                 self.core.leave_loading(Phase::Open);
                 self.tell_manifest();
                 self.states.on_durability_config();
-                self.residency.begin_warmup();
+                self.residency.warmup().begin();
                 tracing::info!(
                     bucket = self.core.name(),
                     documents = report.documents,

@@ -5,8 +5,7 @@ use kedge_bucket_core::DiskWriters as _;
 use kedge_bucket_core::Outcome;
 use kedge_bucket_core::Read;
 use kedge_bucket_core::{Ctx, Phase, Role};
-use kedge_residency::Op;
-use kedge_residency::Residency;
+use kedge_residency::{BackgroundFetcher, Op};
 use kedge_types::{Cas, CollectionId, DocKey, Seqno, Status, VbId, VbUuid};
 use kedge_vbucket::{
     CheckpointFigures, Cookie, DocOp, Document, Drift, DurabilityFigures, FailoverTable,
@@ -93,7 +92,7 @@ impl Bucket {
                     break;
                 }
                 if visited == shards {
-                    if Residency::has_keys_on_disk(&vbucket) {
+                    if BackgroundFetcher::has_keys_on_disk(&vbucket) {
                         on_disk = on_disk.or(Some(vbucket.id()));
                     }
                     break;
@@ -142,10 +141,13 @@ impl Bucket {
         count: u32,
         mut each: impl FnMut(&[u8]),
     ) -> Result<Outcome<()>, Status> {
-        match self
-            .residency
-            .keys_in_memory(ctx.now, start.vb, start.key, count as usize, false)?
-        {
+        match self.residency.fetcher().keys_in_memory(
+            ctx.now,
+            start.vb,
+            start.key,
+            count as usize,
+            false,
+        )? {
             Some(keys) => {
                 keys.iter().for_each(|key| each(key));
                 Ok(Outcome::Done(()))

@@ -28,7 +28,7 @@ impl Bucket {
             &config.min_compression_ratio.get().to_string(),
         );
         each("ep_backend", "couchdb");
-        each("ep_warmup_thread", self.residency.warmup_thread());
+        each("ep_warmup_thread", self.residency.warmup().thread());
         each(
             "ep_degraded_mode",
             if self.core.phase() == Phase::Open {
@@ -99,7 +99,6 @@ impl Bucket {
             ("ep_num_non_resident", not_resident),
             ("vb_active_num_non_resident", not_resident),
             ("vb_active_perc_mem_resident", resident_percent),
-            ("ep_waiting_for_active", self.waiting_for_active() as u64),
             ("ep_range_scans_open", self.scans.scans.count() as u64),
             ("ep_pinned_bytes", self.core.quota.pinned_bytes()),
         ]

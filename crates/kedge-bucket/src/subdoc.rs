@@ -7,7 +7,7 @@ use kedge_bucket_core::Counter;
 use kedge_bucket_core::Outcome;
 use kedge_bucket_core::Read;
 use kedge_bucket_core::{Ctx, Role};
-use kedge_residency::Admission;
+use kedge_residency::{Admission, WaitFor};
 use kedge_types::{Cas, Status};
 use kedge_vbucket::{DocOp, Item, Modify, Mutated};
 use std::sync::Arc;
@@ -52,7 +52,7 @@ impl Bucket {
         match result {
             Ok(outcome) => self.or_fetch(ctx, wanted, op, outcome?),
             Err(status) if role == Role::Replica => Err(status),
-            Err(status) => self.or_await(ctx, wanted, op, status),
+            Err(status) => self.residency.park_if_pending(ctx, wanted, op, status),
         }
     }
 
@@ -76,9 +76,8 @@ impl Bucket {
         };
         if let Admission::Later(bytes) = room {
             let durability = self.core.dynamic.durability(write.durability);
-            return self
-                .residency
-                .hold(ctx, write.vb, bytes, pending(ctx, write, durability, op));
+            let op = pending(ctx, write, durability, op);
+            return self.residency.park(ctx, op, WaitFor::Memory(bytes));
         }
         self.prepare(write, &**change);
         let result = self.write(ctx, write, &op, |vbucket, inner| {

@@ -5,7 +5,6 @@
 
 use crate::bucket::Bucket;
 use crate::dcp::StreamSignals;
-use crate::pending_state::PendingStateQueue;
 use kedge_bucket_core::{BucketCore, CoreEvents};
 use kedge_persistence::{PersistenceEvents, WriteQueues};
 use kedge_residency::{MemorySignals, ResidencyEvents};
@@ -19,17 +18,15 @@ pub(crate) struct Signals {
     pub(crate) queues: Arc<WriteQueues>,
     pub(crate) streams: Arc<StreamSignals>,
     pub(crate) memory: Arc<MemorySignals>,
-    pub(crate) pending_state: PendingStateQueue,
     bucket: OnceLock<Weak<Bucket>>,
 }
 
 impl Signals {
-    pub(crate) fn new(queues: Arc<WriteQueues>, vbuckets: u16, threads: u16) -> Self {
+    pub(crate) fn new(queues: Arc<WriteQueues>, vbuckets: u16) -> Self {
         Self {
             queues,
             streams: Arc::new(StreamSignals::new(vbuckets)),
-            memory: Arc::new(MemorySignals::new(vbuckets, threads)),
-            pending_state: PendingStateQueue::default(),
+            memory: Arc::new(MemorySignals::default()),
             bucket: OnceLock::new(),
         }
     }
@@ -69,7 +66,7 @@ impl CoreEvents for StepEvents {
 
     fn on_change(&self, _: &BucketCore, vb: VbId) {
         if let Some(bucket) = self.0.bucket() {
-            bucket.on_vbucket_state(vb);
+            bucket.residency.pending_state().on_vbucket_state(vb);
             // Readers of an earlier history wait in vain.
             bucket.files.offer_file(vb);
         }
@@ -96,7 +93,7 @@ impl PersistenceEvents for Bucket {
     }
 
     fn writes_refused(&self) {
-        self.signals.memory.note_first_queued_write(&self.core);
+        self.signals.memory.wake_admission(&self.core);
     }
 
     fn is_file_wanted(&self, vb: Option<VbId>) -> bool {
@@ -104,7 +101,7 @@ impl PersistenceEvents for Bucket {
     }
 
     fn read_failed(&self, vb: VbId, error: &str) {
-        self.residency.on_fetch_failed(vb, error);
+        self.residency.fetcher().on_read_failed(vb, error);
     }
 }
 

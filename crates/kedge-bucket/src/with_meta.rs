@@ -5,8 +5,7 @@ use crate::documents::{Storing, pending};
 use kedge_bucket_core::ConflictResolution;
 use kedge_bucket_core::Ctx;
 use kedge_bucket_core::Outcome;
-use kedge_residency::Admission;
-use kedge_residency::given_counters;
+use kedge_residency::{Admission, WaitFor, given_counters};
 use kedge_types::{Cas, Datatype, DocKey, Expiry, RevSeqno, Status};
 use kedge_vbucket::{
     Ahead, ConflictRule, Deletion, DocOp, Given, ItemMeta, MinRatio, Mutated, NewValue, Patches,
@@ -114,9 +113,8 @@ impl Bucket {
         } else {
             let bytes = write.key.as_bytes().len() + value.bytes.len();
             if let Admission::Later(bytes) = self.admit(ctx, bytes)? {
-                return self
-                    .residency
-                    .hold(ctx, write.vb, bytes, pending(ctx, write, None, op));
+                let op = pending(ctx, write, None, op);
+                return self.residency.park(ctx, op, WaitFor::Memory(bytes));
             }
         }
         let ahead = Ahead::of(write.key, &value.bytes);

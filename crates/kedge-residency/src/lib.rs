@@ -1,41 +1,52 @@
-//! The memory of a bucket: what is in it, what leaves it, and what waits for it.
+//! The memory of a bucket: eviction, reading documents back, and operations that wait.
 //!
-//! [`Residency`] has documents leave memory when it runs short (item pager, expiry sweep, purge of dropped collections,
-//! compressor), reads them back when commands need them (background fetch, warmup), and admits writes for which memory has
-//! no room yet. Commands wait in its queues as [`PendingOp`]s. Steps of vBuckets reach it through [`MemorySignals`]; it
-//! reports upwards through [`ResidencyEvents`] and knows nothing of connections or streams. The account of memory itself,
-//! [`kedge_bucket_core::Quota`], is in the core, as each step adds to it.
+//! [`Residency`] wires the components, and is their interface for commands: [`Residency::admit`] decides about a write,
+//! [`Residency::park`] parks an operation that waits for the disk, for memory, or for the state of its vBucket.
+//! [`ItemPager`] and the sweeps evict documents, [`BackgroundFetcher`] and [`Warmup`] read them back. Each waiting operation
+//! is a [`PendingOp`] in a queue of its component; all queues are of one type. Steps of vBuckets reach the components through
+//! [`MemorySignals`]; they report upwards through [`ResidencyEvents`] and know nothing of connections or streams. The
+//! account of memory itself, [`kedge_bucket_core::Quota`], is in the core, as each step adds to it.
 //!
 //! # Example
 //!
-//! The queues of a bucket, which steps of its vBuckets reach, and a limiter of waiting commands:
+//! A read with its own copy of the arguments, as it is parked:
 //!
 //! ```
-//! use kedge_residency::{AdmissionLimiter, MemorySignals};
+//! use kedge_bucket_core::{Ctx, Read, Role};
+//! use kedge_residency::PendingOp;
+//! use kedge_types::{CollectionId, DocKey, Now, VbId};
+//! use kedge_vbucket::{Cookie, DocOp};
 //!
-//! let (vbuckets, front_end_threads) = (16, 1);
-//! let signals = MemorySignals::new(vbuckets, front_end_threads);
-//! assert!(format!("{signals:?}").contains("fetches"));
-//!
-//! let limiter = AdmissionLimiter::default();
-//! assert_eq!(limiter.waiting(), 0);
+//! let key = DocKey::new(CollectionId::DEFAULT, b"key")?;
+//! let read = Read { vb: VbId(0), key: &key, cookie: Cookie(1) };
+//! let ctx = Ctx { now: Now { mono_ns: 5_000, ..Now::default() }, thread: 0 };
+//! let pending = PendingOp::read(ctx, &read, DocOp::Get);
+//! assert_eq!((pending.cookie, pending.since_ns), (Cookie(1), 5_000));
+//! assert_eq!(pending.op.role(), Role::Active);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! `kedge-bucket` has an example of a whole bucket.
 
 mod access_log;
-mod compressor;
-mod dropped;
 mod fetch;
-mod memory_queue;
+mod kinds;
+mod memory_admission;
 mod pager;
+mod parked;
+mod parts;
+mod pending_state;
 mod residency;
 mod signals;
-mod sweep;
+mod sweeper;
 mod tasks;
 mod warmup;
 
-pub use fetch::{AdmissionLimiter, Fetch, Op, PendingOp, given_counters, outcome_counters};
-pub use memory_queue::Admission;
-pub use residency::{Residency, ResidencyEvents};
-pub use signals::MemorySignals;
+pub use access_log::AccessScanner;
+pub use fetch::{BackgroundFetcher, Fetch};
+pub use pager::ItemPager;
+pub use parked::{Admission, Op, PendingOp, WaitFor, given_counters, outcome_counters};
+pub use pending_state::PendingStateQueue;
+pub use residency::Residency;
+pub use signals::{MemorySignals, ResidencyEvents};
+pub use warmup::Warmup;

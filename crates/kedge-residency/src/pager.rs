@@ -1,28 +1,26 @@
-//! The item pager: when memory runs short, what is seldom asked for leaves it.
+//! The item pager: when memory runs short, documents that are seldom used leave it.
 //!
-//! It begins when memory crosses the high watermark, and goes on down to the low one. A pass looks at a sample of the
-//! hash tables to find how seldom a document must be asked for to go, so that about as much goes as has to, and then
-//! visits the tables part by part from where the last pass ended; those that stay count a little less from then on. What
-//! the file does not have yet cannot go: if too much of that is in the way, the appliers are asked not to wait.
+//! It begins when memory crosses the high watermark, and goes on down to the low one. A pass samples the hash tables for
+//! the frequency below which documents are evicted, so that about as many go as have to. Then it visits the tables part by
+//! part from where the last pass ended; the frequency of documents that stay decays. A document whose change is not in the
+//! file yet cannot go: if too many of these are in the way, the appliers are asked not to wait.
 //!
 //! Invariants:
 //! * A vBucket is locked for one part of its table at a time.
 //! * The task is awake, or about to be, while memory is above the high watermark.
 
-use crate::residency::Residency;
-use crate::signals::MemorySignals;
-use kedge_bucket_core::BucketCore;
-use kedge_bucket_core::EvictionPolicy;
-use kedge_bucket_core::Timing;
-use kedge_bucket_core::Total;
-use kedge_bucket_core::{Parker, TaskBody};
+use crate::parts::{parts, place_of};
+use crate::signals::{MemorySignals, ResidencyEvents};
+use kedge_bucket_core::{
+    BucketCore, Component, DiskWriters, EvictionPolicy, TaskBody, Timing, Total,
+};
 use kedge_executor::Next;
 use kedge_sync::{
     RankedMutex,
     ranks::{PagerEvicted, PagerSweep},
 };
-use kedge_types::VbId;
 use kedge_vbucket::{Eviction, FrequencyCounts, PageOut, VbState};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 /// A slice of the pager's work; others may run before the next one.
@@ -32,27 +30,43 @@ const SAMPLE_PLACES: usize = 64;
 const SAMPLE_PLACES_MIN: usize = 16;
 /// One place after the other, and neighbours not soon: it has no factor in common with their number.
 const SPREAD: usize = 37;
-/// Documents that are enough for a sample: those that may go, and all that it looks at.
+/// Documents that are enough for a sample: those that may go, and all that are visited.
 const SAMPLE_MIN: u64 = 2_000;
 const SAMPLE_MAX: usize = 50_000;
-/// It takes more than the share that has to go: not all that is seldom asked for may go.
+/// The share is larger than has to go, as not all documents that are seldom used may go.
 const SHARE_MARGIN: f64 = 1.3;
 /// Least share of the documents that a pass is for.
 const SHARE_MIN: f64 = 0.02;
-/// First and longest rest when nothing can go.
-const REST_MIN: Duration = Duration::from_millis(10);
-const REST_MAX: Duration = Duration::from_secs(1);
+/// First and longest pause when nothing can go.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// The pager, and the way to it.
-#[derive(Debug, Default)]
-pub(crate) struct Pager {
-    pub(crate) parker: Parker,
+/// The item pager of a bucket.
+pub struct ItemPager {
+    core: Arc<BucketCore>,
+    signals: Arc<MemorySignals>,
+    writers: Arc<dyn DiskWriters>,
+    events: OnceLock<Weak<dyn ResidencyEvents>>,
     sweep: RankedMutex<PagerSweep, Sweep>,
-    /// What left memory of active and pending vBuckets, and of the others.
+    /// Frequencies of documents that were evicted: of active and pending vBuckets, and of the others.
     evicted: RankedMutex<PagerEvicted, [FrequencyCounts; 2]>,
 }
 
-/// Where it is.
+impl std::fmt::Debug for ItemPager {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ItemPager")
+            .field("sweep", &self.sweep)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Component for ItemPager {
+    fn core(&self) -> &BucketCore {
+        &self.core
+    }
+}
+
+/// The position of the pager.
 #[derive(Debug, Default)]
 struct Sweep {
     /// The part of all hash tables that is next.
@@ -70,14 +84,14 @@ struct Pass {
     freed: u64,
 }
 
-/// What came of a slice.
+/// The outcome of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Slice {
     /// Memory is below the low watermark.
     Enough,
     /// There is more to do.
     More,
-    /// What could go was asked for meanwhile.
+    /// The documents that could go were used meanwhile.
     Stuck,
     /// Nothing may go now.
     Nothing,
@@ -85,100 +99,101 @@ enum Slice {
 
 /// The task.
 #[derive(Debug)]
-pub(crate) struct ItemPager {
-    rest: Duration,
+pub(crate) struct PageOutTask {
+    pause: Duration,
 }
 
-impl Default for ItemPager {
+impl Default for PageOutTask {
     fn default() -> Self {
-        Self { rest: REST_MIN }
+        Self { pause: PAUSE_MIN }
     }
 }
 
-impl TaskBody<Residency> for ItemPager {
-    fn run(&mut self, residency: &Residency, _: Duration) -> Next {
-        let pager = &residency.signals.pager;
-        pager.parker.clear();
-        match residency.page_slice() {
+impl TaskBody<ItemPager> for PageOutTask {
+    fn run(&mut self, pager: &ItemPager, _: Duration) -> Next {
+        let (core, signals) = (&pager.core, &pager.signals);
+        signals.pager.clear();
+        match pager.page_slice() {
             Slice::More => {
-                self.rest = REST_MIN;
-                residency.set_pageable(true);
+                self.pause = PAUSE_MIN;
+                signals.set_pageable(core, true);
                 Next::Again
             }
             Slice::Enough => {
-                residency.set_pageable(true);
-                self.rest = REST_MIN;
-                residency.core.quota.set_room_wanted(false);
-                pager.parker.park();
-                if residency.core.quota.is_high() {
-                    pager.parker.clear();
+                signals.set_pageable(core, true);
+                self.pause = PAUSE_MIN;
+                core.quota.set_room_wanted(false);
+                signals.pager.park();
+                if core.quota.is_high() {
+                    signals.pager.clear();
                     return Next::Again;
                 }
                 Next::Sleep
             }
             stuck @ (Slice::Stuck | Slice::Nothing) => {
-                residency.ask_to_apply();
-                residency.set_pageable(stuck == Slice::Stuck);
-                let rest = self.rest;
-                self.rest = (rest * 2).min(REST_MAX);
-                Next::Snooze(rest)
+                pager.ask_to_apply();
+                signals.set_pageable(core, stuck == Slice::Stuck);
+                let pause = self.pause;
+                self.pause = (pause * 2).min(PAUSE_MAX);
+                Next::Snooze(pause)
             }
         }
     }
 }
 
-impl MemorySignals {
-    /// Reports that memory has changed. Cheap unless the pager sleeps and has to begin, or a write waits for memory.
-    pub fn on_memory(&self, core: &BucketCore) {
-        if self.pager.parker.is_asleep() && core.quota.is_high() {
-            core.wake_parked(&self.pager.parker);
-        }
-        self.note_first_queued_write(core);
-    }
-
-    /// Reports that changes are in the files: documents that had to wait for that may leave memory now.
-    pub fn on_applied(&self, core: &BucketCore) {
-        if core.quota.is_room_wanted()
-            && let Some(task) = self.pager.parker.task()
-        {
-            core.setup.executor.wake(task);
+impl ItemPager {
+    pub(crate) fn new(
+        core: &Arc<BucketCore>,
+        signals: &Arc<MemorySignals>,
+        writers: &Arc<dyn DiskWriters>,
+    ) -> Self {
+        Self {
+            core: Arc::clone(core),
+            signals: Arc::clone(signals),
+            writers: Arc::clone(writers),
+            events: OnceLock::new(),
+            sweep: RankedMutex::default(),
+            evicted: RankedMutex::default(),
         }
     }
-}
 
-impl Residency {
-    /// A write waits for memory, though that may be below the high watermark: all who give some back begin at once.
+    /// Sets the receiver of events, once.
+    pub(crate) fn set_events(&self, events: Weak<dyn ResidencyEvents>) {
+        // Components are wired once.
+        let _ = self.events.set(events);
+    }
+
+    /// Makes room for a write that waits for memory, which may be below the high watermark: writers and pager begin at
+    /// once.
     pub fn make_room(&self) {
         self.writers.write_all_soon(&self.core);
         // It may rest until more is applied: by now there may be.
-        if self.core.quota.above_low() > 0
-            && let Some(task) = self.signals.pager.parker.task()
-        {
-            self.core.setup.executor.wake(task);
+        if self.core.quota.above_low() > 0 {
+            self.signals.wake_pager(&self.core);
         }
     }
 
-    /// What is not in the files yet is in the way. Without a log the flushers bring it there, and do not wait for their
-    /// interval.
+    /// Has changes that are in the way written to the files. Without a log the flushers do that, and do not wait for
+    /// their interval.
     fn ask_to_apply(&self) {
         self.core.quota.set_room_wanted(true);
         if self.core.is_direct() {
             self.writers.write_all_soon(&self.core);
-        } else {
-            self.report_apply_wanted();
+        } else if let Some(events) = self.events.get().and_then(Weak::upgrade) {
+            events.apply_wanted();
         }
     }
 
-    /// Above the quota, who reads more into memory makes room for it first.
+    /// Makes room for documents that are to be read, above the quota.
     pub(crate) fn make_room_for_fetch(&self) {
         if self.core.quota.used() > self.core.quota.limit() {
             self.page_slice();
         }
     }
 
-    /// Pages out for a short while.
+    /// Evicts documents for a slice.
     fn page_slice(&self) -> Slice {
-        let mut sweep = self.signals.pager.sweep.lock();
+        let mut sweep = self.sweep.lock();
         let began_ns = self.core.setup.clock.now().mono_ns;
         if self.core.quota.above_low() == 0 {
             sweep.pass = None;
@@ -186,7 +201,7 @@ impl Residency {
         }
         if sweep.pass.is_none() {
             self.core.totals.add(Total::PagerRuns, 1);
-            let parts = self.parts();
+            let parts = parts(&self.core);
             let Some(frequency_max) = self.sample(sweep.part, parts) else {
                 // The next sample is of others.
                 sweep.part = (sweep.part + 1) % parts;
@@ -244,7 +259,7 @@ impl Residency {
     /// Pages one part of a hash table out. Returns the bytes that it freed.
     fn page_part(&self, part: usize, how: &PageOut) -> u64 {
         let now = self.core.setup.clock.now();
-        let (vb, shard) = self.place(part);
+        let (vb, shard) = place_of(&self.core, part);
         let mut vbucket = self.core.vbuckets[vb.index()].lock();
         let (out, _) = self
             .core
@@ -252,21 +267,21 @@ impl Residency {
         let state = vbucket.state();
         drop(vbucket);
         if out.values + out.items > 0 {
-            self.signals.pager.evicted.lock()[evicted_index(state)] += out.by_frequency;
+            self.evicted.lock()[evicted_index(state)] += out.by_frequency;
         }
         self.core.totals.add(Total::ValueEjects, out.values as u64);
         self.core.totals.add(Total::ItemEjects, out.items as u64);
         out.bytes as u64
     }
 
-    /// How seldom a document must be asked for to go; `None` when nothing in the sample may.
+    /// Returns the frequency at or below which documents are evicted; `None` when no document in the sample may go.
     fn sample(&self, from: usize, parts: usize) -> Option<u8> {
         let counts = self.sample_counts(from, parts, |_| true);
         let share = self.core.quota.above_low() as f64 / self.core.quota.used().max(1) as f64;
         threshold(&counts.0, (share * SHARE_MARGIN).max(SHARE_MIN))
     }
 
-    /// Counts of some documents that may leave memory by how often they are asked for, of vBuckets in wanted states.
+    /// Counts a sample of documents that may leave memory by their frequencies, of vBuckets in wanted states.
     fn sample_counts(
         &self,
         from: usize,
@@ -283,7 +298,10 @@ impl Residency {
         let (mut counts, mut seen) = ([0; 256], 0);
         for look in 0..parts {
             let (place, round) = (look * SPREAD % places, look / places);
-            let (vb, shard) = self.place((from + place * (parts / places) + round) % parts);
+            let (vb, shard) = place_of(
+                &self.core,
+                (from + place * (parts / places) + round) % parts,
+            );
             let mut vbucket = self.core.vbuckets[vb.index()].lock();
             if !wanted(vbucket.state()) {
                 continue;
@@ -300,22 +318,22 @@ impl Residency {
         FrequencyCounts(counts)
     }
 
-    /// Documents in a sample that may leave memory, of vBuckets in this state, by how often they are asked for.
+    /// Returns the number of documents in a sample that may leave memory, of vBuckets in this state, by their frequencies.
     #[must_use]
     pub fn evictable(&self, state: VbState) -> FrequencyCounts {
-        self.sample_counts(0, self.parts(), |of| of == state)
+        self.sample_counts(0, parts(&self.core), |of| of == state)
     }
 
-    /// What left memory since the start, or the last reset of statistics, by how often it was asked for: of active and
-    /// pending vBuckets, and of the others.
+    /// Returns the number of documents that were evicted since the start, or the last reset of statistics, by their
+    /// frequencies: of active and pending vBuckets, and of the others.
     #[must_use]
     pub fn evicted(&self) -> [FrequencyCounts; 2] {
-        *self.signals.pager.evicted.lock()
+        *self.evicted.lock()
     }
 
-    /// Forgets the counts of documents that left memory.
-    pub fn reset_evicted(&self) {
-        *self.signals.pager.evicted.lock() = <[FrequencyCounts; 2]>::default();
+    /// Sets the counts of evicted documents to 0.
+    pub(crate) fn reset_evicted(&self) {
+        *self.evicted.lock() = <[FrequencyCounts; 2]>::default();
     }
 
     fn eviction(&self) -> Eviction {
@@ -324,26 +342,13 @@ impl Residency {
             EvictionPolicy::FullEviction => Eviction::Full,
         }
     }
-
-    /// The number of parts of all hash tables: shards of the largest table, times vBuckets. A part may be a shard that a
-    /// smaller table does not have.
-    pub(crate) fn parts(&self) -> usize {
-        self.core.vbuckets.len() * self.core.table_shards().max().unwrap_or(1)
-    }
-
-    /// The vBucket and the shard of a part. Neighbours are of different vBuckets, so that one that many ask for is not
-    /// locked many times in a row.
-    pub(crate) fn place(&self, part: usize) -> (VbId, usize) {
-        let vbuckets = self.core.vbuckets.len();
-        (VbId((part % vbuckets) as u16), part / vbuckets)
-    }
 }
 
 fn evicted_index(state: VbState) -> usize {
     usize::from(!matches!(state, VbState::Active | VbState::Pending))
 }
 
-/// The count at or below which `share` of all lies.
+/// Returns the frequency at or below which `share` of all documents lies.
 fn threshold(counts: &[u64; 256], share: f64) -> Option<u8> {
     let all: u64 = counts.iter().sum();
     let wanted = ((all as f64 * share).ceil() as u64).clamp(1, all.max(1));
@@ -362,7 +367,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_threshold_lets_the_wanted_share_go() {
+    fn threshold_selects_the_wanted_share_of_documents() {
         let mut counts = [0; 256];
         assert_eq!(threshold(&counts, 0.5), None, "nothing may go");
         counts[10] = 30;

@@ -1,47 +1,130 @@
-//! The queues and parked tasks of residency that steps of vBuckets reach.
+//! The events that residency receives, by way of its parked tasks, and those that it reports.
 
-use crate::fetch::Fetches;
-use crate::memory_queue::MemoryAdmissionQueue;
-use crate::pager::Pager;
+use crate::parked::ParkedOperations;
 use kedge_bucket_core::{BucketCore, Parker};
 use kedge_vbucket::StepEffects;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-/// The queues and parked tasks of residency that steps of vBuckets reach. They keep no component alive.
+/// Pause of the compressor between two chunks of its work.
+pub(crate) const COMPRESSOR_PAUSE: Duration = Duration::from_millis(250);
+
+/// The receiver of residency's reports.
+pub trait ResidencyEvents: Send + Sync {
+    /// Documents cannot leave memory before their changes are in the files.
+    fn apply_wanted(&self);
+}
+
+/// The queue and the parked tasks of residency that steps of vBuckets reach. They keep no component alive.
 #[derive(Debug)]
 pub struct MemorySignals {
-    pub(crate) fetches: Fetches,
-    pub(crate) memory_queue: MemoryAdmissionQueue,
-    pub(crate) pager: Pager,
-    pub(crate) sweeper: Parker,
-    pub(crate) dropped: Parker,
+    /// Writes that wait for memory, in one line.
+    pub(crate) writes: ParkedOperations<()>,
+    /// True while nothing may leave memory, nor will when the changes that wait for the disk are there.
+    hopeless: AtomicBool,
+    pub(crate) admission: Parker,
+    pub(crate) pager: Parker,
+    pub(crate) expiry_sweep: Parker,
+    pub(crate) dropped_sweep: Parker,
     pub(crate) compressor: Parker,
 }
 
-impl MemorySignals {
-    /// Returns the queues of a bucket with so many vBuckets and front-end threads.
-    #[must_use]
-    pub fn new(vbuckets: u16, threads: u16) -> Self {
+impl Default for MemorySignals {
+    fn default() -> Self {
         Self {
-            fetches: Fetches::new(vbuckets, threads),
-            memory_queue: MemoryAdmissionQueue::default(),
-            pager: Pager::default(),
-            sweeper: Parker::default(),
-            dropped: Parker::default(),
+            writes: ParkedOperations::new(1),
+            hopeless: AtomicBool::new(false),
+            admission: Parker::default(),
+            pager: Parker::default(),
+            expiry_sweep: Parker::default(),
+            dropped_sweep: Parker::default(),
             compressor: Parker::default(),
         }
     }
+}
 
+impl MemorySignals {
     /// Passes the effects of a step on to the tasks that they concern.
     pub fn on_step(&self, core: &BucketCore, effects: &StepEffects) {
         if effects.wants_sweep {
-            core.wake_parked(&self.sweeper);
+            core.wake_parked(&self.expiry_sweep);
         }
         if effects.has_dropped_documents {
-            core.wake_parked(&self.dropped);
+            core.wake_parked(&self.dropped_sweep);
         }
         if effects.has_values_to_compress {
             self.on_values_to_compress(core);
         }
         self.on_memory(core);
     }
+
+    /// Reports that memory has changed. Cheap unless the pager sleeps and has to begin, or a write waits for memory.
+    pub fn on_memory(&self, core: &BucketCore) {
+        if self.pager.is_asleep() && core.quota.is_high() {
+            core.wake_parked(&self.pager);
+        }
+        self.wake_admission(core);
+    }
+
+    /// Reports that changes are in the files: documents that had to wait for that may leave memory now.
+    pub fn on_applied(&self, core: &BucketCore) {
+        if core.quota.is_room_wanted() {
+            self.wake_pager(core);
+        }
+    }
+
+    /// Wakes the admission of writes if the first write need not wait any more: memory was given back, or waiting has
+    /// become vain. Cheap unless a write waits.
+    pub fn wake_admission(&self, core: &BucketCore) {
+        if self.admission.is_asleep() && self.has_admissible_write(core) {
+            core.wake_parked(&self.admission);
+        }
+    }
+
+    /// Reports values that nobody has tried to compress. Cheap unless the compressor is parked.
+    pub(crate) fn on_values_to_compress(&self, core: &BucketCore) {
+        // No thread is woken before a pause is over. A task that is still falling asleep looks at once.
+        if self.compressor.is_asleep()
+            && core.dynamic.compresses()
+            && let Some(task) = self.compressor.unpark()
+            && !core.setup.executor.snooze(task, COMPRESSOR_PAUSE)
+        {
+            core.setup.executor.wake(task);
+        }
+    }
+
+    /// Makes the pager run, also if it has its time.
+    pub(crate) fn wake_pager(&self, core: &BucketCore) {
+        if let Some(task) = self.pager.task() {
+            core.setup.executor.wake(task);
+        }
+    }
+
+    /// Sets whether anything may leave memory. If nothing may, changes that wait for the disk are the last hope of writes.
+    pub(crate) fn set_pageable(&self, core: &BucketCore, something: bool) {
+        if something {
+            self.hopeless.store(false, Ordering::Relaxed);
+        } else if self.writes.waiting() > 0 && !has_unwritten_changes(core) {
+            self.hopeless.store(true, Ordering::Relaxed);
+            self.wake_admission(core);
+        }
+    }
+
+    /// Returns whether a write that waits for memory would wait in vain.
+    pub(crate) fn is_waiting_in_vain(&self, core: &BucketCore) -> bool {
+        core.quota.withholds_writes() || self.hopeless.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether a write waits for memory, and need not any more.
+    pub(crate) fn has_admissible_write(&self, core: &BucketCore) -> bool {
+        self.writes.waiting() > 0
+            && (core.quota.has_what_is_wanted() || self.is_waiting_in_vain(core))
+    }
+}
+
+fn has_unwritten_changes(core: &BucketCore) -> bool {
+    core.vbuckets.iter().any(|vbucket| {
+        let vbucket = vbucket.lock();
+        vbucket.changes().queued() > 0 || vbucket.unapplied().items > 0
+    })
 }

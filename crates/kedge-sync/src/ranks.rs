@@ -84,7 +84,7 @@ ranks! {
     30, "the files that are still to be read into memory", "the tasks `warmup`, `load` and `warmup_documents`", "one listing of all files and the access log; other workers only try the lock meanwhile":
         WarmupJobs = "`Warmup::jobs`";
     40, "the position of the item pager", "the task `item_pager`; `bg_fetch` above the quota", "vBuckets, one after the other, for 3 ms":
-        PagerSweep = "`Pager::sweep`";
+        PagerSweep = "`ItemPager::sweep`";
     40, "the log and the batch being written", "the task `log_commit`; a front-end thread that leads a commit (it tries the lock and does not wait for it); a flush of the bucket; shutdown", "append and sync; handing over completions, which takes an inbox's lock; ending the process":
         CommitterRank = "`CommitLog::committer`";
     40, "the right to write to a vBucket's file, and to replace it", "the bucket's tasks; the holder of an applier or flusher; the tasks `log_apply` and `flush` continue with another vBucket instead of waiting", "reads, writes and syncs of the file; looking at any slot's current file":
@@ -108,15 +108,15 @@ ranks! {
     60, "the receiver of a replica's acknowledgements", "the thread `kedge-repl`, the bucket's tasks", "nothing":
         ReplicaSinkRank = "`Receiving::sink`";
     60, "the frequencies of evicted documents", "the item pager, statistics", "nothing":
-        PagerEvicted = "`Pager::evicted`";
+        PagerEvicted = "`ItemPager::evicted`";
     60, "vBuckets that have changes for the log, or a file", "as above", "nothing":
         DirtyListRank = "`DirtyList`",
         FlusherLists = "`Shard::lists`",
         ApplierNew = "`ApplierShard::new`";
     60, "the reads that a front-end thread makes itself", "that thread, shutdown", "nothing":
-        FetchesLocated = "`Fetches::located[i]`";
-    60, "commands that wait for documents to be read", "front-end threads, the task `bg_fetch`, shutdown", "nothing":
-        FetchQueue = "`Lane::queue`";
+        FetchesLocated = "`BackgroundFetcher::located[i]`";
+    60, "operations that wait for the disk, for memory, or for the state of their vBucket", "front-end threads, the tasks `bg_fetch` and `memory_admission`, changes of a vBucket's state, shutdown", "nothing":
+        ParkedLane = "`ParkedOperations::lanes[i]`";
     60, "open streams, their news, items that were read and not sent", "whoever reads streams, the task `dcp_backfill`, whoever changes, applies or flushes a vBucket", "nothing: readers are notified without any of them":
         DcpOpen = "`Dcp::open[i]`",
         DcpNews = "`Dcp::news`",
@@ -128,10 +128,6 @@ ranks! {
     60, "open range scans; those that are being created or continued", "front-end threads, the task `range_scan`, statistics, shutdown", "nothing":
         ScansOpen = "`Scans::open`",
         ScanQueue = "`ScanLane::queue`";
-    60, "writes that wait for memory", "front-end threads, the task `memory_admission`, shutdown", "nothing":
-        MemoryAdmission = "`MemoryAdmissionQueue::queue`";
-    60, "commands that wait for a vBucket to become active", "front-end threads, changes of a vBucket's state, shutdown", "nothing":
-        PendingState = "`PendingStateQueue::queue`";
     60, "queued and running compactions, their rate, the files to be examined, the waiters", "any", "nothing; waiters are notified without any of them":
         CompactionQueue = "`Compactions::queue`",
         CompactionThrottleState = "`CompactionThrottle::state`",

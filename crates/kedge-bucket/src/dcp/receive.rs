@@ -179,7 +179,7 @@ impl Dcp {
         if later {
             self.core.totals.add(Total::ReceivedLater, 1);
             receiving.wants_room.store(true, Ordering::SeqCst);
-            self.residency.make_room();
+            self.residency.pager().make_room();
             // There may be some by now.
             self.signals.look_for_receivers(&self.core);
         }

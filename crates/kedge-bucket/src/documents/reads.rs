@@ -27,7 +27,11 @@ impl Bucket {
         });
         let result = match result {
             Ok(result) => result,
-            Err(status) => return self.or_await(ctx, wanted, DocOp::Get, status),
+            Err(status) => {
+                return self
+                    .residency
+                    .park_if_pending(ctx, wanted, DocOp::Get, status);
+            }
         };
         self.count(ctx, Counter::CmdGet);
         match result {
@@ -81,7 +85,9 @@ impl Bucket {
         });
         match outcome {
             Ok(outcome) => self.or_fetch(ctx, wanted, DocOp::GetMeta, outcome?),
-            Err(status) => self.or_await(ctx, wanted, DocOp::GetMeta, status),
+            Err(status) => self
+                .residency
+                .park_if_pending(ctx, wanted, DocOp::GetMeta, status),
         }
     }
 
@@ -107,7 +113,7 @@ impl Bucket {
         let op = DocOp::GetAndLock { secs };
         let result = match result {
             Ok(result) => result,
-            Err(status) => return self.or_await(ctx, wanted, op, status),
+            Err(status) => return self.residency.park_if_pending(ctx, wanted, op, status),
         };
         self.count_outcome(ctx, &op, Cas(0), &result);
         self.or_fetch(ctx, wanted, op, result?)
@@ -124,7 +130,11 @@ impl Bucket {
         });
         let result = match result {
             Ok(result) => result,
-            Err(status) => return self.or_await(ctx, wanted, DocOp::Unlock(cas), status),
+            Err(status) => {
+                return self
+                    .residency
+                    .park_if_pending(ctx, wanted, DocOp::Unlock(cas), status);
+            }
         };
         self.count_outcome(ctx, &DocOp::Unlock(cas), Cas(0), &result);
         self.or_fetch(ctx, wanted, DocOp::Unlock(cas), result?)

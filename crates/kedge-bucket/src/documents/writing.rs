@@ -6,7 +6,7 @@ use kedge_bucket_core::DiskWriters as _;
 use kedge_bucket_core::Outcome;
 use kedge_bucket_core::{Ctx, sync_write_timing};
 use kedge_residency::Admission;
-use kedge_residency::{PendingOp, outcome_counters};
+use kedge_residency::{PendingOp, WaitFor, outcome_counters};
 use kedge_types::{Cas, Durability, Status};
 use kedge_vbucket::{
     DocOp, ITEM_OVERHEAD_BYTES, ItemMeta, Mutated, SLOT_BYTES, StepOutcome, VBucket,
@@ -114,13 +114,13 @@ impl Bucket {
             Ok(Ok(StepOutcome::Parked)) => Ok(Outcome::Parked),
             Ok(Ok(StepOutcome::Fetch)) => {
                 not_now();
-                return self
-                    .residency
-                    .park_for_fetch(write.vb, pending(ctx, write, durability, op.clone()));
+                let op = pending(ctx, write, durability, op.clone());
+                return self.residency.park(ctx, op, WaitFor::Disk);
             }
-            Err(Status::NotMyVbucket) if self.is_pending(write.vb) => {
+            Err(Status::NotMyVbucket) if self.residency.pending_state().is_pending(write.vb) => {
                 not_now();
-                return self.await_active(write.vb, pending(ctx, write, durability, op.clone()));
+                let op = pending(ctx, write, durability, op.clone());
+                return self.residency.park(ctx, op, WaitFor::VbucketState);
             }
             Ok(Err(status)) | Err(status) => Err(status),
         };
@@ -159,8 +159,8 @@ impl Bucket {
         op: DocOp<'_>,
     ) -> Result<Outcome<R>, Status> {
         let durability = self.core.dynamic.durability(write.durability);
-        self.residency
-            .hold(ctx, write.vb, bytes, pending(ctx, write, durability, op))
+        let op = pending(ctx, write, durability, op);
+        self.residency.park(ctx, op, WaitFor::Memory(bytes))
     }
 
     /// Counts what came of the first run of a command.
@@ -179,7 +179,7 @@ impl Bucket {
     pub(crate) fn admit(&self, ctx: Ctx, payload: usize) -> Result<Admission, Status> {
         let room = self
             .residency
-            .room_for(payload + ITEM_OVERHEAD_BYTES + SLOT_BYTES);
+            .admit(payload + ITEM_OVERHEAD_BYTES + SLOT_BYTES);
         if room.is_err() {
             self.count(ctx, Counter::TmpOomErrors);
         }
@@ -206,6 +206,7 @@ pub(crate) fn pending(
     op: DocOp<'_>,
 ) -> PendingOp {
     PendingOp {
+        vb: write.vb,
         key: *write.key,
         cookie: write.cookie,
         cas: write.cas,
@@ -214,6 +215,7 @@ pub(crate) fn pending(
         preserve_ttl: write.preserve_ttl,
         op: op.into(),
         since_ns: ctx.now.mono_ns,
+        memory_bytes: 0,
         attempts: 0,
     }
 }

@@ -99,7 +99,8 @@ impl Job {
                 Failed::Disk(error) => {
                     scanner
                         .residency
-                        .on_fetch_failed(self.vb(), &error.to_string());
+                        .fetcher()
+                        .on_read_failed(self.vb(), &error.to_string());
                     Status::Internal
                 }
             };

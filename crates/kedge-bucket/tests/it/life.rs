@@ -455,7 +455,7 @@ fn a_bucket_that_is_destroyed_in_the_middle_of_its_work_answers_all_and_leaves_n
     assert_eq!(bucket.get(open.ctx(), &wanted, |_| ()), Ok(Outcome::Parked));
     let far = bucket.seqno_persistence(open.ctx(), VbId(0), Seqno(1 << 40), Cookie(2));
     assert_eq!(far, Ok(Outcome::Parked));
-    assert!(bucket.residency().is_warming() && open.figure("ep_num_non_resident") > 0);
+    assert!(bucket.residency().warmup().is_warming() && open.figure("ep_num_non_resident") > 0);
     assert!(open.figure("mem_used") > open.figure("ep_mem_high_wat"));
     assert_eq!(ticket.report(), None);
     open.destroy();

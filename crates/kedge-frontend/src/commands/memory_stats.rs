@@ -124,7 +124,7 @@ fn table(vb: VbId, figures: &HashFigures, each: Each<'_>) {
 
 /// `eviction`: how often what left memory had been asked for.
 pub(super) fn eviction(bucket: &Bucket, style: Style, each: Each<'_>) {
-    let [active, replica] = bucket.residency().evicted();
+    let [active, replica] = bucket.residency().pager().evicted();
     for (name, counts) in [
         ("ep_active_or_pending_eviction_values_evicted", active),
         ("ep_replica_eviction_values_evicted", replica),
@@ -137,7 +137,12 @@ pub(super) fn eviction(bucket: &Bucket, style: Style, each: Each<'_>) {
 pub(super) fn frequency_counters(bucket: &Bucket, style: Style, each: Each<'_>) {
     for state in [VbState::Active, VbState::Replica, VbState::Pending] {
         let name = format!("vb_{}_evictable_mfu", state_name_of(state));
-        frequencies(style, &name, &bucket.residency().evictable(state), each);
+        frequencies(
+            style,
+            &name,
+            &bucket.residency().pager().evictable(state),
+            each,
+        );
     }
 }
 

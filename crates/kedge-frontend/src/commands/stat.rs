@@ -209,7 +209,7 @@ static GROUPS: [(&str, GroupHandler); 61] = [
     ),
     (
         "warmup",
-        BucketLines(|_, bucket, each| bucket.residency().warmup_stats(each)),
+        BucketLines(|_, bucket, each| bucket.residency().warmup().stats(each)),
     ),
     (
         "timings",

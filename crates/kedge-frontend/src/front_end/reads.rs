@@ -47,10 +47,13 @@ impl Reads {
 
     /// Takes what commands of this thread wait for in a bucket.
     pub(super) fn take(&mut self, thread: u16, bucket: &Arc<Bucket>) {
-        bucket.residency().take_fetches(thread, &mut self.taken);
+        bucket
+            .residency()
+            .fetcher()
+            .take_fetches(thread, &mut self.taken);
         for fetch in self.taken.drain(..) {
             if self.ring.is_full() {
-                bucket.residency().give_up_fetch(fetch);
+                bucket.residency().fetcher().give_up_fetch(fetch);
                 continue;
             }
             let (file, place) = (fetch.file().clone(), fetch.place());
@@ -79,7 +82,7 @@ impl Reads {
         let _ = self.ring.submit();
         self.ring.take_done(|token, read| {
             let (bucket, fetch) = self.fetches.remove(token as usize);
-            bucket.residency().end_fetch(fetch, read);
+            bucket.residency().fetcher().end_fetch(fetch, read);
         });
     }
 }

@@ -1,15 +1,15 @@
-//! Questions that a vBucket's file has to be asked for its keys: which follow one, or any, or what it has of one.
+//! Operations that are answered from a vBucket's file: the next keys, a random key, and the file's document of a key.
 
-use super::{Op, PendingOp};
-use crate::residency::Residency;
+use super::component::BackgroundFetcher;
+use crate::parked::{Op, PendingOp, may_resume};
 use kedge_bucket_core::Phase;
 use kedge_types::{CollectionId, DocKey, Now, Status, VbId};
 use kedge_vbucket::{KeyFigures, Stored, VBucket, VbState};
 
-/// Keys of one look at the file.
+/// Keys of one read of the file.
 const KEYS_AT_ONCE: usize = 1_024;
 
-/// An answer.
+/// An answer from the file.
 pub(super) enum Listed {
     Keys(Vec<Box<[u8]>>),
     /// The key of a document, which is to be read.
@@ -17,9 +17,9 @@ pub(super) enum Listed {
     Figures(KeyFigures),
 }
 
-impl Residency {
-    /// The first `count` keys from `start` on that memory has, in order, without collection prefix. `None` if there are keys
-    /// on disk only, unless those do not matter. Others have the vBucket between two shards of its hash table.
+impl BackgroundFetcher {
+    /// Returns the first `count` keys in memory from `start` on, in order, without collection prefix. `None` if there are
+    /// keys on disk only, unless those do not matter. The vBucket is locked for one shard of its hash table at a time.
     ///
     /// # Errors
     /// Those of a step, and `UnknownCollection`.
@@ -29,7 +29,7 @@ impl Residency {
         vb: VbId,
         start: &DocKey,
         count: usize,
-        beside_the_disk: bool,
+        ignores_disk: bool,
     ) -> Result<Option<Vec<Box<[u8]>>>, Status> {
         let mut keys = Vec::new();
         let mut shards = 0..1;
@@ -37,7 +37,7 @@ impl Residency {
             let found = self.core.step(now, vb, |vbucket| {
                 vbucket.collections().check(start)?;
                 shards.end = vbucket.table().shard_count();
-                let is_all = beside_the_disk || !Self::has_keys_on_disk(vbucket);
+                let is_all = ignores_disk || !Self::has_keys_on_disk(vbucket);
                 Ok(is_all.then(|| vbucket.at(now).keys_from(shard, start, count)))
             })??;
             let Some(found) = found else {
@@ -50,30 +50,26 @@ impl Residency {
         Ok(Some(keys))
     }
 
-    /// Whether a vBucket has keys that are on disk only.
+    /// Returns whether a vBucket has keys that are on disk only.
     #[must_use]
     pub fn has_keys_on_disk(vbucket: &VBucket) -> bool {
         !vbucket.documents().is_warm() || vbucket.documents().residency().on_disk_only > 0
     }
 
-    pub(super) fn ask_the_file(
-        &self,
-        vb: VbId,
-        now: Now,
-        pending: &PendingOp,
-    ) -> Result<Listed, Status> {
-        match pending.op {
-            Op::Random { random } => self.random_key(vb, &pending.key, random),
+    /// Answers an operation from the file.
+    pub(super) fn ask_the_file(&self, now: Now, op: &PendingOp) -> Result<Listed, Status> {
+        match op.op {
+            Op::Random { random } => self.random_key(op.vb, &op.key, random),
             Op::Keys { count } => self
-                .merged_keys(vb, now, &pending.key, count as usize)
+                .merged_keys(op.vb, now, &op.key, count as usize)
                 .map(Listed::Keys),
-            Op::ValidateKey => self.validate(vb, now, pending).map(Listed::Figures),
+            Op::ValidateKey => self.validate(now, op).map(Listed::Figures),
             _ => Err(Status::Internal),
         }
     }
 
-    /// Stored keys of documents that live in the file, from `from` on; none if the file is of another history than the
-    /// vBucket. Memory may know that some were deleted.
+    /// Returns keys of live documents in the file, from `from` on, as they are stored; none if the file is of another
+    /// history than the vBucket. Memory may know that some were deleted.
     fn keys_on_disk(&self, vb: VbId, from: &[u8], max: usize) -> Result<Vec<Vec<u8>>, Status> {
         let history = || self.core.vbuckets[vb.index()].lock().store().file_history();
         let before = history();
@@ -82,14 +78,14 @@ impl Residency {
             .storage()
             .and_then(|storage| Ok(storage.keys(vb, from, max)?));
         let keys = keys.map_err(|error| {
-            self.on_fetch_failed(vb, &error.to_string());
+            self.on_read_failed(vb, &error.to_string());
             Status::Internal
         })?;
         let is_of_vbucket = before.is_some() && before == history();
         Ok(if is_of_vbucket { keys } else { Vec::new() })
     }
 
-    /// Any document of the collection of `first`, one of those behind it in the file.
+    /// Returns the key of any document of the collection of `first`, one of those behind it in the file.
     fn random_key(&self, vb: VbId, first: &DocKey, random: u64) -> Result<Listed, Status> {
         let collection = first.collection();
         let prefix = first.as_bytes().len() - first.logical().len();
@@ -102,7 +98,7 @@ impl Residency {
             .ok_or(Status::KeyNotFound)
     }
 
-    /// The first `count` keys from `start` on, those of the file and those of memory.
+    /// Returns the first `count` keys from `start` on, those of the file and those of memory.
     fn merged_keys(
         &self,
         vb: VbId,
@@ -120,7 +116,7 @@ impl Residency {
             self.check_open(&vbucket)?;
             let ends = page.len() < KEYS_AT_ONCE
                 || page.last().is_none_or(|last| !is_in(last, collection));
-            // What memory knows it knows better.
+            // Memory is newer than the file.
             let is_live = |key: &[u8]| {
                 let table = vbucket.table();
                 let item = table.find(table.hash(key), key);
@@ -149,25 +145,25 @@ impl Residency {
         Ok(keys)
     }
 
-    /// Compares what the file has of a key to what memory has.
-    fn validate(&self, vb: VbId, now: Now, pending: &PendingOp) -> Result<KeyFigures, Status> {
-        let vbucket = self.core.vbuckets[vb.index()].lock();
+    /// Compares the document of a key in the file to that in memory.
+    fn validate(&self, now: Now, op: &PendingOp) -> Result<KeyFigures, Status> {
+        let vbucket = self.core.vbuckets[op.vb.index()].lock();
         // Not while the file is another than memory says.
-        self.may_go_on(&vbucket, &pending.op)?;
+        may_resume(&self.core, &vbucket, &op.op)?;
         let (history, applied) = (vbucket.history_id(), vbucket.applied_seqno());
         let is_void = vbucket.store().is_file_void();
         drop(vbucket);
-        let found = self.read_keys(vb, &[pending.key.as_bytes()]).pop();
-        // What a flush has made void is not there.
+        let found = self.read_keys(op.vb, &[op.key.as_bytes()]).pop();
+        // A flush has made the content of the file void.
         let item = found.ok_or(Status::Internal)??.filter(|_| !is_void);
-        let mut vbucket = self.core.vbuckets[vb.index()].lock();
-        self.may_go_on(&vbucket, &pending.op)?;
+        let mut vbucket = self.core.vbuckets[op.vb.index()].lock();
+        may_resume(&self.core, &vbucket, &op.op)?;
         let stored = Stored {
             history,
             applied,
             item: item.as_ref(),
         };
-        vbucket.at(now).validate_key(&pending.key, stored)
+        vbucket.at(now).validate_key(&op.key, stored)
     }
 
     fn check_open(&self, vbucket: &VBucket) -> Result<(), Status> {

@@ -1,171 +1,143 @@
-//! The task that reads for those who wait, and lets them go on.
+//! The task that reads for operations that wait, and resumes them.
 
+use super::component::BackgroundFetcher;
 use super::keys::Listed;
-use super::{Lane, Op, PendingOp};
-use crate::residency::Residency;
-use kedge_bucket_core::BucketError;
-use kedge_bucket_core::TaskBody;
-use kedge_bucket_core::Timing;
-use kedge_bucket_core::{Counter, Total};
-use kedge_bucket_core::{Phase, sync_write_timing};
+use crate::parked::{PendingOp, Resumption, may_resume};
+use kedge_bucket_core::{BucketError, TaskBody, Timing, Total};
 use kedge_executor::Next;
 use kedge_types::{Now, Status, VbId};
-use kedge_vbucket::{Completion, Cookie, DocOp, FetchTicket, Fetched, Item, StepOutcome, VBucket};
+use kedge_vbucket::{Completion, DocOp, FetchTicket, Fetched, Item, VBucket};
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// A run goes on with the next vBucket for so long; then the tasks of others have their turn.
-const TURN: Duration = Duration::from_millis(10);
-/// So often a document may have changed between the look at the file and the step before its command is given up.
+const SLICE: Duration = Duration::from_millis(10);
+/// Keys of one read of a file; a turn of a vBucket.
+const BATCH_MAX: usize = 128;
+/// So often a document may change between the read of its file and the step before its operation is given up.
 const ATTEMPTS_MAX: u32 = 100;
-/// Failures are said no more often than this; all are counted.
-const SAY_AGAIN_NS: u64 = 1_000_000_000;
 
-/// Commands that wait for the same key, in the order in which they came.
+/// Operations that wait for the same key, in the order in which they came.
 pub(super) type Group = Vec<PendingOp>;
 
-/// What was found of a key.
+/// The document of a key in the file.
 pub(super) type Found = Result<Option<Item>, Status>;
 
-/// What a batch came to.
-#[derive(Default)]
-pub(super) struct Resumed {
-    completions: Vec<(Cookie, Completion)>,
-    again: Vec<PendingOp>,
-    /// Some wait for their SyncWrites now.
-    parked: bool,
-    /// Of those some for the disk.
-    needs_disk: bool,
-}
-
-/// The task.
+/// The task of a lane.
 #[derive(Debug)]
-pub(crate) struct Fetcher {
+pub(crate) struct ReadForLane {
     lane: usize,
 }
 
-impl Fetcher {
+impl ReadForLane {
     pub(crate) fn new(lane: usize) -> Self {
         Self { lane }
     }
 }
 
-impl TaskBody<Residency> for Fetcher {
-    fn run(&mut self, residency: &Residency, _: Duration) -> Next {
-        let lane = &residency.signals.fetches.lanes()[self.lane];
-        lane.parker.clear();
-        let now_ns = || residency.core.setup.clock.now().mono_ns;
+impl TaskBody<BackgroundFetcher> for ReadForLane {
+    fn run(&mut self, fetcher: &BackgroundFetcher, _: Duration) -> Next {
+        let (parked, parker) = (&fetcher.parked, &fetcher.parkers[self.lane]);
+        parker.clear();
+        let now_ns = || fetcher.core.setup.clock.now().mono_ns;
         let began_ns = now_ns();
         loop {
-            let taken = lane.queue.lock().take();
+            let taken = parked.lock(self.lane).take(BATCH_MAX);
             let Some((vb, waiting)) = taken else {
-                lane.parker.park();
-                if lane.queue.lock().turns.is_empty() {
+                parker.park();
+                if parked.lock(self.lane).is_empty() {
                     return Next::Sleep;
                 }
-                lane.parker.clear();
+                parker.clear();
                 continue;
             };
-            residency.make_room_for_fetch();
-            let again = residency.fetch_batch(vb, waiting);
-            put_back(lane, vb, again);
-            if now_ns().saturating_sub(began_ns) >= TURN.as_nanos() as u64 {
+            fetcher.pager.make_room_for_fetch();
+            let again = fetcher.fetch_batch(vb, waiting);
+            if !again.is_empty() {
+                parked.lock(self.lane).put_back(vb, again);
+            }
+            if now_ns().saturating_sub(began_ns) >= SLICE.as_nanos() as u64 {
                 return Next::Again;
             }
         }
     }
 }
 
-fn put_back(lane: &Lane, vb: VbId, again: Vec<PendingOp>) {
-    if !again.is_empty() {
-        lane.queue.lock().put_back(vb, again);
-    }
-}
-
-impl Residency {
-    /// Reads for commands of one vBucket and lets them go on. Returns those that have to be read for again.
+impl BackgroundFetcher {
+    /// Reads for operations of one vBucket and resumes them. Returns those that have to be read for again.
     fn fetch_batch(&self, vb: VbId, waiting: Vec<PendingOp>) -> Vec<PendingOp> {
         let ticket = self.core.vbuckets[vb.index()].lock().store().fetch_ticket();
         let before = self.core.setup.clock.now();
         self.note_waits(&waiting, before);
-        let mut resumed = Resumed::default();
-        let waiting = self.list(vb, before, waiting, &mut resumed);
+        let mut resumption = Resumption::default();
+        let (waiting, mut again) = self.answer_from_file(before, waiting, &mut resumption);
         let groups = by_key(waiting);
         let keys: Vec<&[u8]> = groups.iter().map(|group| group[0].key.as_bytes()).collect();
         let found = self.read_keys(vb, &keys);
         let now = self.core.setup.clock.now();
         self.note_read(&groups, before, now);
-        self.go_on(vb, now, ticket, groups.into_iter().zip(found), resumed)
+        let groups = groups.into_iter().zip(found);
+        again.extend(self.resume_all(vb, now, ticket, groups, resumption));
+        again
     }
 
-    /// Lets commands of one vBucket go on, with what was found of the key of each group. Returns those that have to be
-    /// read for again.
-    pub(super) fn go_on(
+    /// Resumes operations of one vBucket with the documents that were found for each group. Returns the operations that
+    /// have to be read for again.
+    pub(super) fn resume_all(
         &self,
         vb: VbId,
         now: Now,
         ticket: FetchTicket,
         groups: impl Iterator<Item = (Group, Found)>,
-        mut resumed: Resumed,
+        mut resumption: Resumption,
     ) -> Vec<PendingOp> {
+        let mut again = Vec::new();
         let mut vbucket = self.core.vbuckets[vb.index()].lock();
-        let ((), mut done) = self.core.account(now, &mut vbucket, |vbucket| {
+        let ((), done) = self.core.account(now, &mut vbucket, |vbucket| {
             for (group, found) in groups {
-                self.resume(vbucket, now, ticket, group, found, &mut resumed);
+                let group = self.without_refused(vbucket, group, &mut resumption);
+                if !group.is_empty() {
+                    let failed = self.put_found(vbucket, ticket, &group[0], found);
+                    again.extend(self.resume(vbucket, now, group, failed, &mut resumption));
+                }
             }
         });
         drop(vbucket);
-        self.core.after_step();
-        if resumed.parked {
-            if resumed.needs_disk {
-                self.writers.on_waiting(vb);
-            }
-            self.core.on_parked();
-            self.writers.request_flush(&self.core);
-        }
-        if !done.is_empty() {
-            self.core.deliver(now, &mut done);
-        }
-        if !resumed.completions.is_empty() {
-            self.core
-                .setup
-                .completions
-                .complete(&mut resumed.completions);
-        }
-        resumed.again
+        resumption.after_steps(&self.core, &*self.writers, vb, now, done);
+        resumption.hand_over(&self.core);
+        again
     }
 
-    /// Answers those who ask the file for keys, or of one; gives the others.
-    fn list(
+    /// Completes operations that are answered from the file. Returns the others, and those that have to be read for again.
+    fn answer_from_file(
         &self,
-        vb: VbId,
         now: Now,
         waiting: Vec<PendingOp>,
-        resumed: &mut Resumed,
-    ) -> Vec<PendingOp> {
-        let (asks, others): (Vec<_>, Vec<_>) = waiting
-            .into_iter()
-            .partition(|pending| pending.op.asks_the_file());
-        for pending in asks {
-            match self.ask_the_file(vb, now, &pending) {
-                Ok(Listed::Keys(keys)) => {
-                    let completion = Completion::Keys { result: Ok(keys) };
-                    self.end(&pending, completion, resumed);
+        resumption: &mut Resumption,
+    ) -> (Vec<PendingOp>, Vec<PendingOp>) {
+        let (asks, others): (Vec<_>, Vec<_>) =
+            waiting.into_iter().partition(|op| op.op.asks_the_file());
+        let mut again = Vec::new();
+        for op in asks {
+            let completion = match self.ask_the_file(now, &op) {
+                Ok(Listed::Keys(keys)) => Completion::Keys { result: Ok(keys) },
+                Ok(Listed::Figures(figures)) => Completion::Key {
+                    result: Ok(figures),
+                },
+                Ok(Listed::Document(key)) => {
+                    again.push(PendingOp {
+                        key: *key,
+                        op: DocOp::Get.into(),
+                        ..op
+                    });
+                    continue;
                 }
-                Ok(Listed::Figures(figures)) => {
-                    let result = Ok(figures);
-                    self.end(&pending, Completion::Key { result }, resumed);
-                }
-                Ok(Listed::Document(key)) => resumed.again.push(PendingOp {
-                    key: *key,
-                    op: DocOp::Get.into(),
-                    ..pending
-                }),
-                Err(status) => self.end(&pending, pending.op.failed(status), resumed),
-            }
+                Err(status) => op.op.failed(status),
+            };
+            self.parked.release(&op);
+            resumption.complete(&self.core, &op, completion);
         }
-        others
+        (others, again)
     }
 
     /// Reads keys from the vBucket's file. One that cannot be read does not keep the others from being.
@@ -180,7 +152,7 @@ impl Residency {
                 .flat_map(|key| self.read_keys(vb, std::slice::from_ref(key)))
                 .collect(),
             Err(error) => {
-                self.on_fetch_failed(vb, &error.to_string());
+                self.on_read_failed(vb, &error.to_string());
                 vec![Err(Status::Internal)]
             }
         }
@@ -190,129 +162,73 @@ impl Residency {
         Ok(self.core.storage()?.get_many(vb, keys)?)
     }
 
-    /// Counts documents that could not be read, and logs that now and then.
-    pub fn on_fetch_failed(&self, vb: VbId, error: &str) {
-        self.core.totals.add(Total::FetchFailures, 1);
-        let now_ns = self.core.setup.clock.now().mono_ns;
-        let last = self.signals.fetches.said_ns.load(Ordering::Relaxed);
-        if last == 0 || now_ns.saturating_sub(last) >= SAY_AGAIN_NS {
-            self.signals
-                .fetches
-                .said_ns
-                .store(now_ns, Ordering::Relaxed);
-            tracing::error!(
-                bucket = self.core.name(),
-                vbucket = %vb,
-                error,
-                "a document cannot be read from the vBucket's file"
-            );
+    /// Fails the operations of a group that may not be resumed in a vBucket, and returns the others.
+    fn without_refused(
+        &self,
+        vbucket: &VBucket,
+        group: Group,
+        resumption: &mut Resumption,
+    ) -> Group {
+        let mut others = Vec::with_capacity(group.len());
+        for op in group {
+            match may_resume(&self.core, vbucket, &op.op) {
+                Ok(()) => others.push(op),
+                Err(status) => {
+                    self.parked.release(&op);
+                    resumption.fail(&self.core, &op, status);
+                }
+            }
+        }
+        others
+    }
+
+    /// Hands a vBucket the document that was found for an operation. Returns the failure of the read.
+    fn put_found(
+        &self,
+        vbucket: &mut VBucket,
+        ticket: FetchTicket,
+        op: &PendingOp,
+        found: Found,
+    ) -> Option<Status> {
+        let item = match found {
+            Ok(item) => item,
+            Err(status) => return Some(status),
+        };
+        match vbucket.store_mut().fetched(ticket, op.key.as_bytes(), item) {
+            Fetched::Known | Fetched::Stale => None,
+            Fetched::Lost => {
+                let key = op.key;
+                let error = format!("it does not have {key:?}, which was written to it");
+                self.on_read_failed(vbucket.id(), &error);
+                Some(Status::Internal)
+            }
         }
     }
 
-    /// Hands a vBucket what was found of a key, and lets those go on who wait for it.
+    /// Runs the steps of operations that waited for the same document. Returns those that have to be read for again.
     fn resume(
         &self,
         vbucket: &mut VBucket,
         now: Now,
-        ticket: FetchTicket,
         group: Group,
-        found: Found,
-        resumed: &mut Resumed,
-    ) {
-        let key = group[0].key;
-        let (group, refused): (Group, Group) = group
-            .into_iter()
-            .partition(|pending| self.may_go_on(vbucket, &pending.op).is_ok());
-        for pending in &refused {
-            let why = self.may_go_on(vbucket, &pending.op).err();
-            let status = why.unwrap_or(Status::TemporaryFailure);
-            self.end(pending, pending.op.failed(status), resumed);
-        }
-        if group.is_empty() {
-            return;
-        }
-        let failed = match found {
-            Err(status) => Some(status),
-            Ok(item) => match vbucket.store_mut().fetched(ticket, key.as_bytes(), item) {
-                Fetched::Known | Fetched::Stale => None,
-                Fetched::Lost => {
-                    let error = format!("it does not have {key:?}, which was written to it");
-                    self.on_fetch_failed(vbucket.id(), &error);
-                    Some(Status::Internal)
+        failed: Option<Status>,
+        resumption: &mut Resumption,
+    ) -> Vec<PendingOp> {
+        let mut again = Vec::new();
+        for mut op in group {
+            if !resumption.run(&self.core, vbucket, now, &op) {
+                op.attempts += 1;
+                let may_try_again = op.attempts < ATTEMPTS_MAX;
+                if failed.is_none() && may_try_again {
+                    again.push(op);
+                    continue;
                 }
-            },
-        };
-        for mut pending in group {
-            match self.run_again(vbucket, now, &pending) {
-                StepOutcome::Done(completion) => self.end(&pending, completion, resumed),
-                StepOutcome::Parked => {
-                    self.signals.fetches.limiter.end(&pending);
-                    resumed.parked = true;
-                    resumed.needs_disk |= pending.needs_disk();
-                }
-                StepOutcome::Fetch => {
-                    pending.attempts += 1;
-                    let status = match failed {
-                        None if pending.attempts < ATTEMPTS_MAX => {
-                            resumed.again.push(pending);
-                            continue;
-                        }
-                        None => Status::TemporaryFailure,
-                        Some(status) => status,
-                    };
-                    self.end(&pending, pending.op.failed(status), resumed);
-                }
+                let status = failed.unwrap_or(Status::TemporaryFailure);
+                resumption.fail(&self.core, &op, status);
             }
+            self.parked.release(&op);
         }
-    }
-
-    /// Whether a command that waited goes on in a vBucket.
-    pub(crate) fn may_go_on(&self, vbucket: &VBucket, op: &Op) -> Result<(), Status> {
-        if self.core.phase() != Phase::Open || vbucket.store().is_rewinding() {
-            return Err(Status::TemporaryFailure);
-        }
-        if !op.role().is_of(vbucket) {
-            return Err(Status::NotMyVbucket);
-        }
-        Ok(())
-    }
-
-    /// Runs the step of a command that waited.
-    pub(crate) fn run_again(
-        &self,
-        vbucket: &mut VBucket,
-        now: Now,
-        pending: &PendingOp,
-    ) -> StepOutcome<Completion> {
-        let Some(durability) = pending.durability else {
-            return pending.run(vbucket, now);
-        };
-        // Counted before the step, as for any SyncWrite.
-        self.core.parked.fetch_add(1, Ordering::SeqCst);
-        let ran = pending.run(vbucket, now);
-        if !matches!(ran, StepOutcome::Parked) {
-            self.core.parked.fetch_sub(1, Ordering::Relaxed);
-        }
-        let accepted = match &ran {
-            StepOutcome::Parked => true,
-            StepOutcome::Done(Completion::SyncWrite { result, .. }) => result.is_ok(),
-            StepOutcome::Done(Completion::Counter { result }) => result.is_ok(),
-            _ => false,
-        };
-        if accepted {
-            self.core.counters.add_shared(Counter::SyncWriteAccepted, 1);
-            if matches!(ran, StepOutcome::Done(_)) {
-                let timing = sync_write_timing(durability.level);
-                self.core.timings.record_us(u16::MAX, timing, 0);
-            }
-        }
-        ran
-    }
-
-    fn end(&self, pending: &PendingOp, completion: Completion, resumed: &mut Resumed) {
-        self.signals.fetches.limiter.end(pending);
-        self.count_fetched(pending, &completion);
-        resumed.completions.push((pending.cookie, completion));
+        again
     }
 
     pub(super) fn note_waits(&self, waiting: &[PendingOp], now: Now) {
@@ -347,7 +263,7 @@ impl Residency {
     }
 }
 
-/// Those who wait for the same key together, in order.
+/// Groups operations by key, in order.
 fn by_key(waiting: Vec<PendingOp>) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::with_capacity(waiting.len());
     let mut places: HashMap<Box<[u8]>, usize> = HashMap::with_capacity(waiting.len());

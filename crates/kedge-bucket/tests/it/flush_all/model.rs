@@ -486,7 +486,7 @@ impl Model {
     /// What was read into memory at the start is what there is, wherever it came from.
     fn check_warmup(&self, session: &Session) {
         for _ in 0..PATIENCE {
-            if !session.open.bucket.residency().is_warming() {
+            if !session.open.bucket.residency().warmup().is_warming() {
                 break;
             }
             session.steps.pass(MS * 10);
@@ -499,7 +499,8 @@ impl Model {
         let bucket = &session.open.bucket;
         bucket
             .residency()
-            .warmup_stats(&mut |name, value| all.push(format!("{name}={value}")));
+            .warmup()
+            .stats(&mut |name, value| all.push(format!("{name}={value}")));
         assert!(
             keys == values && range.contains(&keys),
             "{}: {keys} and {values} of {range:?}, {}: {all:?}",

@@ -223,7 +223,7 @@ fn run(seed: u64) -> [u64; WANTED.len()] {
             step(&open, &mut random, &mut map);
         }
         until("the bucket is warm", || {
-            !open.bucket.residency().is_warming()
+            !open.bucket.residency().warmup().is_warming()
         });
         for (name, value) in &map {
             assert_eq!(open.get(name).as_ref(), Ok(value), "{name}, seed {seed}");

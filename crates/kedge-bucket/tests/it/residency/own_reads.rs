@@ -40,7 +40,10 @@ impl Open {
 
     fn take_fetches(&self) -> Vec<Fetch> {
         let mut taken = Vec::new();
-        self.bucket.residency().take_fetches(0, &mut taken);
+        self.bucket
+            .residency()
+            .fetcher()
+            .take_fetches(0, &mut taken);
         taken
     }
 }
@@ -124,7 +127,12 @@ fn its_own_thread_reads_what_memory_knows_the_place_of() {
         assert_eq!(located.open.figure("ep_bg_remaining_items"), 3);
         for fetch in fetches {
             let bytes = located.read(&fetch);
-            located.open.bucket.residency().end_fetch(fetch, bytes);
+            located
+                .open
+                .bucket
+                .residency()
+                .fetcher()
+                .end_fetch(fetch, bytes);
         }
         for n in 0..3 {
             assert_eq!(located.ended(n), Ok(value(n as u32)));
@@ -148,7 +156,12 @@ fn tasks_read_what_is_large_and_what_is_given_up() {
         assert_eq!(located.ended(1), Ok(noise(100 << 10)));
         located.get("b", 2);
         let fetch = located.take_one();
-        located.open.bucket.residency().give_up_fetch(fetch);
+        located
+            .open
+            .bucket
+            .residency()
+            .fetcher()
+            .give_up_fetch(fetch);
         assert_eq!(located.ended(2), Ok(value(1)));
         assert_eq!(located.open.figure("ep_bg_fetched_by_front_ends"), 0);
         located.open.bucket.shutdown();
@@ -161,19 +174,34 @@ fn what_cannot_be_read_or_is_damaged_fails_its_command_only() {
         located.get("a", 1);
         let fetch = located.take_one();
         let error = Err(io::Error::other("no"));
-        located.open.bucket.residency().end_fetch(fetch, error);
+        located
+            .open
+            .bucket
+            .residency()
+            .fetcher()
+            .end_fetch(fetch, error);
         assert_eq!(located.ended(1), Err(Status::Internal));
         located.get("a", 2);
         let fetch = located.take_one();
         let mut bytes = located.read(&fetch).unwrap();
         *bytes.last_mut().unwrap() ^= 1;
-        located.open.bucket.residency().end_fetch(fetch, Ok(bytes));
+        located
+            .open
+            .bucket
+            .residency()
+            .fetcher()
+            .end_fetch(fetch, Ok(bytes));
         assert_eq!(located.ended(2), Err(Status::Internal));
         assert_eq!(located.open.figure("ep_bg_fetch_failures"), 2);
         located.get("a", 3);
         let fetch = located.take_one();
         let bytes = located.read(&fetch);
-        located.open.bucket.residency().end_fetch(fetch, bytes);
+        located
+            .open
+            .bucket
+            .residency()
+            .fetcher()
+            .end_fetch(fetch, bytes);
         assert_eq!(located.ended(3), Ok(value(0)));
         located.open.bucket.shutdown();
     });
@@ -188,13 +216,23 @@ fn what_changes_meanwhile_is_read_again() {
         located.open.set("a", b"newer").unwrap();
         located.open.evict_all();
         // It is in the file, and no more in memory.
-        located.open.bucket.residency().end_fetch(fetch, before);
+        located
+            .open
+            .bucket
+            .residency()
+            .fetcher()
+            .end_fetch(fetch, before);
         assert_eq!(located.ended(1), Ok(b"newer".to_vec()));
         located.get("b", 2);
         let fetch = located.take_one();
         let before = located.read(&fetch);
         located.open.set("b", b"newest").unwrap();
-        located.open.bucket.residency().end_fetch(fetch, before);
+        located
+            .open
+            .bucket
+            .residency()
+            .fetcher()
+            .end_fetch(fetch, before);
         assert_eq!(located.ended(2), Ok(b"newest".to_vec()));
         located.open.bucket.shutdown();
     });
@@ -209,7 +247,12 @@ fn a_bucket_that_ends_answers_those_who_wait() {
         located.get("b", 2);
         located.open.bucket.shutdown();
         assert_eq!(located.ended(2), Err(Status::TemporaryFailure));
-        located.open.bucket.residency().end_fetch(fetch, bytes);
+        located
+            .open
+            .bucket
+            .residency()
+            .fetcher()
+            .end_fetch(fetch, bytes);
         assert_eq!(located.ended(1), Err(Status::TemporaryFailure));
     });
 }
@@ -237,7 +280,7 @@ fn a_start_learns_where_documents_are_that_stay_on_disk() {
         let fetches = open.take_fetches();
         assert_eq!(fetches.len(), waiting.len(), "{policy:?}");
         for fetch in fetches {
-            open.bucket.residency().give_up_fetch(fetch);
+            open.bucket.residency().fetcher().give_up_fetch(fetch);
         }
         for cookie in waiting {
             let completion = open.sink.wait_any(cookie);

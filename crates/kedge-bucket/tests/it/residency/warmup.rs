@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 impl Open {
     fn warmup(&self, name: &str) -> String {
         let mut found = None;
-        self.bucket.residency().warmup_stats(&mut |key, value| {
+        self.bucket.residency().warmup().stats(&mut |key, value| {
             if key == name {
                 found = Some(value.to_owned());
             }
@@ -50,7 +50,7 @@ fn commands_run_before_documents_are_in_memory() {
         assert_eq!(open.get("gone"), Err(Status::KeyNotFound));
         assert_eq!(open.get("never"), Err(Status::KeyNotFound));
         until("the bucket is warm", || {
-            !open.bucket.residency().is_warming()
+            !open.bucket.residency().warmup().is_warming()
         });
         assert_eq!(open.figure("curr_items"), 1_000);
         assert_eq!(open.figure("ep_num_non_resident"), 0);
@@ -74,13 +74,13 @@ fn nothing_is_read_before_a_task_runs_and_nothing_is_lost() {
         steps.run_one(Pool::Reader);
         !open.bucket.is_loading()
     });
-    assert!(open.bucket.residency().is_warming());
+    assert!(open.bucket.residency().warmup().is_warming());
     assert_eq!(open.figure("curr_items"), 300);
     assert_eq!(open.figure("ep_num_non_resident"), 300);
     // A document is written before it was read: there is one of it, and it is the new one.
     open.set("key-7", b"new").unwrap();
     steps.run();
-    assert!(!open.bucket.residency().is_warming());
+    assert!(!open.bucket.residency().warmup().is_warming());
     assert_eq!(open.figure("curr_items"), 300);
     assert_eq!(open.figure("ep_num_non_resident"), 0);
     assert_eq!(open.get("key-7").unwrap(), b"new");
@@ -98,7 +98,7 @@ fn what_does_not_fit_stays_on_disk() {
             place.config.quota_bytes = 1 << 20;
             let open = place.open();
             until("the bucket is warm", || {
-                !open.bucket.residency().is_warming()
+                !open.bucket.residency().warmup().is_warming()
             });
             assert_eq!(open.figure("curr_items"), 4_000);
             let resident = open.figure("vb_active_perc_mem_resident");
@@ -128,7 +128,7 @@ fn with_hot(disk: &SimDisk, policy: EvictionPolicy) -> (Place, Vec<u32>) {
     place.config.quota_bytes = 1 << 20;
     let open = place.open();
     until("the bucket is warm", || {
-        !open.bucket.residency().is_warming()
+        !open.bucket.residency().warmup().is_warming()
     });
     let hot: Vec<u32> = (0..4_000).step_by(40).collect();
     for _ in 0..200 {
@@ -144,7 +144,7 @@ fn with_hot(disk: &SimDisk, policy: EvictionPolicy) -> (Place, Vec<u32>) {
 fn cold_ones(place: &Place, of: &[u32]) -> u64 {
     let open = place.open();
     until("the bucket is warm", || {
-        !open.bucket.residency().is_warming()
+        !open.bucket.residency().warmup().is_warming()
     });
     let before = open.fetched();
     for n in of {
@@ -221,7 +221,7 @@ fn the_log_is_written_once_a_day_unless_all_is_in_memory() {
 /// Counts of the group `warmup` after files were read, some of which cannot be.
 fn failures(open: &Open) -> (String, String) {
     until("the bucket is warm", || {
-        !open.bucket.residency().is_warming()
+        !open.bucket.residency().warmup().is_warming()
     });
     (
         open.warmup("ep_warmup_failures"),
@@ -324,7 +324,7 @@ fn documents_come_back_up_to_the_low_watermark() {
             for _ in 0..1_000 {
                 steps.pass(MS * 5);
             }
-            assert!(!open.bucket.residency().is_warming());
+            assert!(!open.bucket.residency().warmup().is_warming());
             let used = open.figure("mem_used");
             assert!(about_low.contains(&used), "{policy:?}: {used}");
             assert_eq!(open.figure("ep_num_pager_runs"), 0);
@@ -402,7 +402,7 @@ fn blocking_lets_commands_wait_until_all_is_in_memory() {
                 .iter()
                 .all(|it| *it == Err(Status::TemporaryFailure))
         );
-        assert!(!open.bucket.residency().is_warming());
+        assert!(!open.bucket.residency().warmup().is_warming());
         let figures = ["ep_warmup_value_count", "ep_num_non_resident"];
         assert_eq!(figures.map(|name| open.figure(name)), [1_000, 0]);
         assert_eq!(open.get("key-7").unwrap(), value(7));

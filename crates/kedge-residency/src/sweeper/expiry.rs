@@ -3,7 +3,7 @@
 //! Invariant: while a vBucket wants a sweep ([`VBucket::wants_sweep`]), every shard of every hash table is visited once
 //! in [`ROUND_SECS`]. Shards that are added during a round make it longer.
 
-use crate::residency::Residency;
+use super::component::Sweeper;
 use kedge_bucket_core::TaskBody;
 use kedge_executor::Next;
 use kedge_vbucket::VBucket;
@@ -32,12 +32,12 @@ pub(crate) struct ExpirySweep {
     owed: f64,
 }
 
-impl TaskBody<Residency> for ExpirySweep {
-    fn run(&mut self, residency: &Residency, _: Duration) -> Next {
+impl TaskBody<Sweeper> for ExpirySweep {
+    fn run(&mut self, sweeper: &Sweeper, _: Duration) -> Next {
         if !self.sweeping {
-            return self.begin_or_rest(residency);
+            return self.begin_or_pause(sweeper);
         }
-        let now = residency.core.setup.clock.now();
+        let now = sweeper.core.setup.clock.now();
         let all = self.shards as f64;
         let elapsed_secs = now.mono_ns.saturating_sub(self.last_ns) as f64 / 1e9;
         self.last_ns = now.mono_ns;
@@ -47,22 +47,22 @@ impl TaskBody<Residency> for ExpirySweep {
                 return Next::Snooze(TICK);
             }
             self.owed -= 1.0;
-            let mut vbucket = residency.core.vbuckets[self.vbucket].lock();
+            let mut vbucket = sweeper.core.vbuckets[self.vbucket].lock();
             let shard = self.shard;
-            residency
+            sweeper
                 .core
                 .account(now, &mut vbucket, |vbucket| vbucket.at(now).sweep(shard));
             self.shard += 1;
             let is_last = self.shard >= vbucket.table().shard_count();
             drop(vbucket);
-            residency.core.after_step();
+            sweeper.core.after_step();
             if is_last {
                 self.shard = 0;
                 self.vbucket += 1;
             }
-            if self.vbucket == residency.core.vbuckets.len() {
+            if self.vbucket == sweeper.core.vbuckets.len() {
                 self.vbucket = 0;
-                return self.begin_or_rest(residency);
+                return self.begin_or_pause(sweeper);
             }
         }
         Next::Again
@@ -71,23 +71,23 @@ impl TaskBody<Residency> for ExpirySweep {
 
 impl ExpirySweep {
     /// Between two rounds, or after a rest: begins a round if there is something to look for.
-    fn begin_or_rest(&mut self, residency: &Residency) -> Next {
+    fn begin_or_pause(&mut self, sweeper: &Sweeper) -> Next {
         let any = |wants: fn(&VBucket) -> bool| {
-            let mut vbuckets = residency.core.vbuckets.iter();
+            let mut vbuckets = sweeper.core.vbuckets.iter();
             vbuckets.any(|vbucket| wants(&vbucket.lock()))
         };
-        residency.signals.sweeper.park();
+        sweeper.signals.expiry_sweep.park();
         let was_sweeping = self.sweeping;
         self.sweeping = any(|vbucket| vbucket.documents().wants_sweep())
             || (!was_sweeping && any(|vbucket| vbucket.table().tombstones() > 0));
         if !self.sweeping {
             return Next::Snooze(TOMBSTONES);
         }
-        residency.signals.sweeper.clear();
-        self.shards = residency.core.table_shards().sum();
+        sweeper.signals.expiry_sweep.clear();
+        self.shards = sweeper.core.table_shards().sum();
         if !was_sweeping {
             self.owed = 0.0;
-            self.last_ns = residency.core.setup.clock.now().mono_ns;
+            self.last_ns = sweeper.core.setup.clock.now().mono_ns;
         }
         Next::Snooze(TICK)
     }

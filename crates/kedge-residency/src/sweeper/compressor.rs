@@ -6,9 +6,9 @@
 //! Invariant: while the bucket is to compress and has values that were not tried, the task is awake, about to be, or has
 //! its time.
 
-use crate::residency::Residency;
-use crate::signals::MemorySignals;
-use kedge_bucket_core::BucketCore;
+use super::component::Sweeper;
+use crate::parts::{parts, place_of};
+use crate::signals::COMPRESSOR_PAUSE;
 use kedge_bucket_core::TaskBody;
 use kedge_bucket_core::Timing;
 use kedge_bucket_core::Total;
@@ -17,11 +17,10 @@ use kedge_types::VbId;
 use kedge_vbucket::{Item, Packer};
 use std::time::Duration;
 
-/// A chunk of the work, and the rest after it: at most one part in twelve of a core goes into it.
+/// A chunk of the work. With the pause after it, at most one part in twelve of a core goes into compression.
 const CHUNK: Duration = Duration::from_millis(20);
-const REST: Duration = Duration::from_millis(250);
-/// Rest after a round in which nothing could be done.
-const LONG_REST: Duration = Duration::from_secs(1);
+/// Pause after a round in which nothing could be done.
+const LONG_PAUSE: Duration = Duration::from_secs(1);
 /// Bytes of values that are taken out of a hash table at a time.
 const TAKEN_BYTES_MAX: usize = 1 << 20;
 
@@ -39,17 +38,17 @@ pub(crate) struct ItemCompressor {
     packer: Packer,
 }
 
-impl TaskBody<Residency> for ItemCompressor {
-    fn run(&mut self, residency: &Residency, _: Duration) -> Next {
-        residency.signals.compressor.clear();
-        let began_ns = residency.core.setup.clock.now().mono_ns;
+impl TaskBody<Sweeper> for ItemCompressor {
+    fn run(&mut self, sweeper: &Sweeper, _: Duration) -> Next {
+        sweeper.signals.compressor.clear();
+        let began_ns = sweeper.core.setup.clock.now().mono_ns;
         let took = || {
-            let now_ns = residency.core.setup.clock.now().mono_ns;
+            let now_ns = sweeper.core.setup.clock.now().mono_ns;
             Duration::from_nanos(now_ns.saturating_sub(began_ns))
         };
-        let next = self.chunk(residency, || took() >= CHUNK);
+        let next = self.chunk(sweeper, || took() >= CHUNK);
         let took_us = took().as_micros() as u64;
-        residency
+        sweeper
             .core
             .timings
             .record_us(u16::MAX, Timing::ItemCompressor, took_us);
@@ -58,33 +57,37 @@ impl TaskBody<Residency> for ItemCompressor {
 }
 
 impl ItemCompressor {
-    fn chunk(&mut self, residency: &Residency, is_over: impl Fn() -> bool) -> Next {
+    fn chunk(&mut self, sweeper: &Sweeper, is_over: impl Fn() -> bool) -> Next {
         if self.left == 0 {
-            residency.signals.compressor.park();
-            if !residency.has_values_to_compress() {
+            sweeper.signals.compressor.park();
+            if !sweeper.has_values_to_compress() {
                 return Next::Sleep;
             }
-            residency.signals.compressor.clear();
-            self.parts = residency.parts();
+            sweeper.signals.compressor.clear();
+            self.parts = parts(&sweeper.core);
             (self.left, self.tried) = (self.parts, 0);
         }
-        while self.left > 0 && residency.core.dynamic.compresses() {
-            if self.compress_part(residency, &is_over) {
+        while self.left > 0 && sweeper.core.dynamic.compresses() {
+            if self.compress_part(sweeper, &is_over) {
                 self.part = (self.part + 1) % self.parts;
                 self.left -= 1;
             }
             if is_over() {
-                return Next::Snooze(REST);
+                return Next::Snooze(COMPRESSOR_PAUSE);
             }
         }
         self.left = 0;
-        Next::Snooze(if self.tried == 0 { LONG_REST } else { REST })
+        Next::Snooze(if self.tried == 0 {
+            LONG_PAUSE
+        } else {
+            COMPRESSOR_PAUSE
+        })
     }
 
     /// Compresses values of one part of a hash table. Whether nothing is left to do there now.
-    fn compress_part(&mut self, residency: &Residency, is_over: impl Fn() -> bool) -> bool {
-        let (vb, shard) = residency.place(self.part);
-        residency.core.vbuckets[vb.index()]
+    fn compress_part(&mut self, sweeper: &Sweeper, is_over: impl Fn() -> bool) -> bool {
+        let (vb, shard) = place_of(&sweeper.core, self.part);
+        sweeper.core.vbuckets[vb.index()]
             .lock()
             .store()
             .to_compress(shard, TAKEN_BYTES_MAX, &mut self.items);
@@ -95,41 +98,26 @@ impl ItemCompressor {
             }
             let packed = self
                 .packer
-                .pack(item.value(), residency.core.dynamic.min_ratio());
-            residency.put_compressed(vb, &item, packed);
+                .pack(item.value(), sweeper.core.dynamic.min_ratio());
+            sweeper.put_compressed(vb, &item, packed);
             self.tried += 1;
         }
         all
     }
 }
 
-impl MemorySignals {
-    /// Reports values that nobody has tried to compress. Cheap unless the compressor is parked.
-    pub(crate) fn on_values_to_compress(&self, core: &BucketCore) {
-        // No thread is woken before a pause is over. A task that is still falling asleep looks at once.
-        if self.compressor.is_asleep()
-            && core.dynamic.compresses()
-            && let Some(task) = self.compressor.unpark()
-            && !core.setup.executor.snooze(task, REST)
-        {
-            core.setup.executor.wake(task);
-        }
-    }
-}
-
-impl Residency {
+impl Sweeper {
     fn put_compressed(&self, vb: VbId, item: &Item, packed: Option<&[u8]>) {
         let mut vbucket = self.core.vbuckets[vb.index()].lock();
         let (saved, _) = self.core.measure(&mut vbucket, |vbucket| {
             vbucket.store_mut().compressed(item, packed)
         });
         drop(vbucket);
-        self.core.totals.add(Total::CompressorVisited, 1);
+        let totals = &self.core.totals;
+        totals.add(Total::CompressorVisited, 1);
         if saved > 0 {
-            self.core.totals.add(Total::Compressed, 1);
-            self.core
-                .totals
-                .add(Total::CompressorSavedBytes, saved as u64);
+            totals.add(Total::Compressed, 1);
+            totals.add(Total::CompressorSavedBytes, saved as u64);
         }
     }
 
@@ -137,12 +125,5 @@ impl Residency {
         let mut vbuckets = self.core.vbuckets.iter();
         self.core.dynamic.compresses()
             && vbuckets.any(|vbucket| vbucket.lock().table().compressible() > 0)
-    }
-
-    /// Wakes the compressor if the bucket compresses values now.
-    pub fn on_compression_config(&self) {
-        if self.core.dynamic.compresses() {
-            self.signals.on_values_to_compress(&self.core);
-        }
     }
 }

@@ -1,15 +1,35 @@
-//! The commands that wait, and how they go on.
+//! Operations that are parked, with their own copy of the client's request.
 
 use kedge_bucket_core::{Ctx, Read, Role};
-use kedge_types::{Cas, DocKey, Durability, Now, Status};
+use kedge_types::{Cas, DocKey, Durability, Now, Status, VbId};
 use kedge_vbucket::{Completion, Cookie, DocOp, StepOutcome, StepWrite, VBucket};
 
-/// A command that waits, with its own copy of what the client sent.
+/// The condition that a parked operation waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitFor {
+    /// Its document is read from the vBucket's file.
+    Disk,
+    /// So many bytes of memory are free.
+    Memory(usize),
+    /// Its vBucket, which is pending, has another state.
+    VbucketState,
+}
+
+/// The admission of a write to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It goes on at once.
+    Now,
+    /// It has to wait until there are so many bytes.
+    Later(usize),
+}
+
+/// An operation of a command.
 #[derive(Debug)]
 pub enum Op {
-    /// A command on a document, which goes on when its document is in memory.
+    /// An operation on a document, which goes on when its document is in memory.
     Document(DocOp<'static>),
-    /// Statistics of a key, and how the file agrees.
+    /// Statistics of a key, compared to its document in the file.
     ValidateKey,
     /// Keys from the command's own on, at most so many.
     Keys {
@@ -23,9 +43,11 @@ pub enum Op {
     },
 }
 
-/// A command that waits, and what all commands share.
+/// An operation that is parked, with the arguments that all commands share.
 #[derive(Debug)]
 pub struct PendingOp {
+    /// The vBucket.
+    pub vb: VbId,
     /// The document.
     pub key: DocKey,
     /// The cookie of its completion.
@@ -40,8 +62,10 @@ pub struct PendingOp {
     pub preserve_ttl: bool,
     /// The operation.
     pub op: Op,
-    /// When it was queued.
+    /// The time at which it was parked first.
     pub since_ns: u64,
+    /// Bytes of memory that it waits for, if it does.
+    pub memory_bytes: usize,
     /// The number of reads for it that found something newer there.
     pub attempts: u32,
 }
@@ -53,7 +77,7 @@ impl From<DocOp<'_>> for Op {
 }
 
 impl Op {
-    /// Bytes of the value that it brought.
+    /// Returns the bytes of the value that it brought.
     pub fn bytes(&self) -> usize {
         match self {
             Self::Document(op) => op.bytes(),
@@ -70,7 +94,7 @@ impl Op {
         }
     }
 
-    /// Returns whether it asks the file itself, and not a document that is brought into memory for it.
+    /// Returns whether it is answered from the file, not from a document that is brought into memory for it.
     pub fn asks_the_file(&self) -> bool {
         !matches!(self, Self::Document(_))
     }
@@ -83,7 +107,7 @@ impl Op {
         }
     }
 
-    /// The end of a command that failed.
+    /// Returns the completion of an operation that failed.
     pub fn failed(&self, status: Status) -> Completion {
         match self {
             Self::Document(op) => op.failed(status),
@@ -103,9 +127,10 @@ impl PendingOp {
             .is_some_and(|durability| durability.level.needs_persistence())
     }
 
-    /// One that only reads.
+    /// Returns the operation of a read.
     pub fn read(ctx: Ctx, wanted: &Read<'_>, op: impl Into<Op>) -> Self {
         Self {
+            vb: wanted.vb,
             key: *wanted.key,
             cookie: wanted.cookie,
             cas: Cas(0),
@@ -114,6 +139,7 @@ impl PendingOp {
             preserve_ttl: false,
             op: op.into(),
             since_ns: ctx.now.mono_ns,
+            memory_bytes: 0,
             attempts: 0,
         }
     }
@@ -131,10 +157,10 @@ impl PendingOp {
     }
 
     /// Runs the step again.
-    pub fn run(&self, vbucket: &mut VBucket, now: Now) -> StepOutcome<Completion> {
+    pub(super) fn run(&self, vbucket: &mut VBucket, now: Now) -> StepOutcome<Completion> {
         match &self.op {
             Op::Document(op) => vbucket.at(now).resume(&self.write(), op),
-            // These ask the file, see `keys`.
+            // These are answered from the file, see `fetch::keys`.
             Op::ValidateKey | Op::Keys { .. } | Op::Random { .. } => StepOutcome::Fetch,
         }
     }

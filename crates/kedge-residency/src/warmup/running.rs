@@ -1,6 +1,7 @@
-//! The parts of warmup: a file is read to its end, or documents are looked up.
+//! The jobs of warmup that are being done: a file is read to its end, or documents are looked up.
 
-use crate::residency::Residency;
+use super::component::Warmup;
+use super::jobs::Job;
 use kedge_bucket_core::BucketError;
 use kedge_bucket_core::EvictionPolicy;
 use kedge_storage::{Record, RecordKind, Scan};
@@ -8,48 +9,21 @@ use kedge_types::{Seqno, VbId};
 use kedge_vbucket::{FetchTicket, Fetched, Item, VBucket};
 use std::sync::atomic::Ordering;
 
-/// Documents of one step: so many a vBucket is locked for.
+/// Documents of one step, for which a vBucket is locked.
 const STEP_ITEMS: usize = 256;
-/// Those that are looked up one by one may be large.
+/// Documents of one step that are looked up one by one: they may be large.
 const HOT_ITEMS: usize = 64;
 /// Bytes of their values.
 const STEP_BYTES: usize = 1 << 20;
-/// What a document is likely to take beside key and value.
+/// Bytes that a document is likely to take beside key and value.
 const OVERHEAD_LIKELY: usize = 64;
 
-/// What the key and metadata of a document are likely to take in memory.
+/// Bytes that the key and metadata of a document are likely to take in memory.
 const KEY_BYTES_LIKELY: u64 = 100;
-
-/// Something to do.
-#[derive(Debug)]
-pub(super) enum Job {
-    /// Where a file has its documents.
-    Places(VbId),
-    /// The keys of a file, with metadata.
-    Keys(VbId),
-    /// These documents.
-    Hot(VbId, Vec<Box<[u8]>>),
-    /// The documents of a file.
-    Documents(VbId),
-    /// Values of documents whose keys are there.
-    Values(VbId),
-}
-
-impl Job {
-    pub(super) fn vb(&self) -> VbId {
-        match self {
-            Self::Places(vb)
-            | Self::Keys(vb)
-            | Self::Hot(vb, _)
-            | Self::Documents(vb)
-            | Self::Values(vb) => *vb,
-        }
-    }
-}
 
 /// A job that was begun.
 #[derive(Debug)]
-pub(super) enum Running {
+pub(super) enum RunningJob {
     File(FileScan),
     Values {
         vb: VbId,
@@ -69,17 +43,17 @@ pub(super) struct FileScan {
     history: u32,
     applied: Seqno,
     scan: Scan,
-    /// Up to here it was read.
+    /// The last seqno that was read.
     last: Seqno,
-    /// Whether the scan reads values.
+    /// True if the scan reads values.
     values: bool,
     /// Keys were left out: those of the file go into a filter.
     left_out: bool,
 }
 
-impl Residency {
-    /// `None` if there is nothing more to do.
-    pub(super) fn begin_job(&self, job: Job) -> Result<Option<Running>, BucketError> {
+impl Warmup {
+    /// Begins a job. Returns `None` if it is done.
+    pub(super) fn begin_job(&self, job: Job) -> Result<Option<RunningJob>, BucketError> {
         match job {
             Job::Places(vb) => {
                 self.core.storage()?.remember_keys(vb)?;
@@ -90,13 +64,13 @@ impl Residency {
             Job::Values(vb) => {
                 let ticket = self.core.vbuckets[vb.index()].lock().store().fetch_ticket();
                 let scan = self.core.storage()?.scan(vb, .., true)?;
-                Ok(scan.map(|scan| Running::Values { vb, ticket, scan }))
+                Ok(scan.map(|scan| RunningJob::Values { vb, ticket, scan }))
             }
-            Job::Hot(vb, keys) => Ok(Some(Running::Hot { vb, keys })),
+            Job::Hot(vb, keys) => Ok(Some(RunningJob::Hot { vb, keys })),
         }
     }
 
-    fn scan_file(&self, vb: VbId, values: bool) -> Result<Option<Running>, BucketError> {
+    fn scan_file(&self, vb: VbId, values: bool) -> Result<Option<RunningJob>, BucketError> {
         let (history, applied) = {
             let vbucket = self.core.vbuckets[vb.index()].lock();
             if vbucket.documents().is_warm() {
@@ -112,7 +86,7 @@ impl Residency {
                 .warmed(history, true);
             return Ok(None);
         };
-        Ok(Some(Running::File(FileScan {
+        Ok(Some(RunningJob::File(FileScan {
             vb,
             history,
             applied,
@@ -127,42 +101,42 @@ impl Residency {
         self.core.quota.below_low() > 0
     }
 
-    /// Bytes that are kept for keys that come later: values are not to take their place.
+    /// Returns the bytes that are kept for keys that come later: values are not to take their place.
     fn kept_for_keys(&self, keeps_keys: bool) -> u64 {
         if !keeps_keys {
             return 0;
         }
-        let (all, loaded) = (&self.warmup.estimated, &self.warmup.keys);
+        let (all, loaded) = (&self.estimated, &self.keys);
         let loaded = loaded.load(Ordering::Relaxed);
         all.load(Ordering::Relaxed).saturating_sub(loaded) * KEY_BYTES_LIKELY
     }
 
-    /// Takes room for what is put into memory next, if `bytes` fit into `room`; it counts against the other workers
-    /// until it is in memory.
+    /// Reserves `bytes` of memory if they fit into `room`. They count against the other workers until the documents are in
+    /// memory.
     fn reserve(&self, bytes: u64, room: u64) -> Option<Reserved<'_>> {
         let reserved = Reserved {
-            residency: self,
+            warmup: self,
             bytes,
         };
-        let before = self.warmup.reserved.fetch_add(bytes, Ordering::SeqCst);
+        let before = self.reserved.fetch_add(bytes, Ordering::SeqCst);
         (before + bytes <= room).then_some(reserved)
     }
 }
 
-/// Admission that is taken.
+/// Memory that is reserved.
 struct Reserved<'a> {
-    residency: &'a Residency,
+    warmup: &'a Warmup,
     bytes: u64,
 }
 
 impl Drop for Reserved<'_> {
     fn drop(&mut self) {
-        let reserved = &self.residency.warmup.reserved;
+        let reserved = &self.warmup.reserved;
         reserved.fetch_sub(self.bytes, Ordering::SeqCst);
     }
 }
 
-impl Running {
+impl RunningJob {
     pub(super) fn vb(&self) -> VbId {
         match self {
             Self::File(file) => file.vb,
@@ -170,19 +144,19 @@ impl Running {
         }
     }
 
-    /// Goes on for a few documents. False at the end.
-    pub(super) fn step(&mut self, residency: &Residency) -> Result<bool, BucketError> {
+    /// Goes on for a few documents. Returns false at the end.
+    pub(super) fn step(&mut self, warmup: &Warmup) -> Result<bool, BucketError> {
         match self {
-            Self::File(file) => file.step(residency),
+            Self::File(file) => file.step(warmup),
             Self::Values { vb, ticket, scan } => {
-                if !residency.has_room() {
+                if !warmup.has_room() {
                     return Ok(false);
                 }
                 let (mut found, mut bytes) = (Vec::with_capacity(STEP_ITEMS), 0);
                 while found.len() < STEP_ITEMS && bytes < STEP_BYTES {
                     let Some(record) = scan.next() else {
-                        residency.warmup.note_read(found.len());
-                        residency.put_fetched(*vb, *ticket, found);
+                        warmup.progress.note_read(found.len());
+                        warmup.put_fetched(*vb, *ticket, found);
                         return Ok(false);
                     };
                     let record = record?;
@@ -191,34 +165,34 @@ impl Running {
                         found.extend(record.item());
                     }
                 }
-                residency.warmup.note_read(found.len());
-                Ok(residency.put_fetched(*vb, *ticket, found))
+                warmup.progress.note_read(found.len());
+                Ok(warmup.put_fetched(*vb, *ticket, found))
             }
             Self::Hot { vb, keys } => {
-                if keys.is_empty() || !residency.has_room() {
+                if keys.is_empty() || !warmup.has_room() {
                     return Ok(false);
                 }
                 let rest = keys.split_off(keys.len().min(HOT_ITEMS));
-                let ticket = residency.core.vbuckets[vb.index()]
+                let ticket = warmup.core.vbuckets[vb.index()]
                     .lock()
                     .store()
                     .fetch_ticket();
                 let wanted: Vec<&[u8]> = keys.iter().map(|key| &**key).collect();
-                let found = residency.core.storage()?.get_many(*vb, &wanted)?;
-                residency.warmup.note_read(wanted.len());
+                let found = warmup.core.storage()?.get_many(*vb, &wanted)?;
+                warmup.progress.note_read(wanted.len());
                 let found: Vec<_> = found.into_iter().flatten().collect();
                 let count = found.len() as u64;
-                residency.warmup.hot.fetch_add(count, Ordering::Relaxed);
+                warmup.hot.fetch_add(count, Ordering::Relaxed);
                 *keys = rest;
-                Ok(residency.put_fetched(*vb, ticket, found))
+                Ok(warmup.put_fetched(*vb, ticket, found))
             }
         }
     }
 }
 
-impl Residency {
-    /// Documents were read from the file: those go into memory whose place is free, or that lack their value. False
-    /// when there is no room for them.
+impl Warmup {
+    /// Puts documents of the file into memory that are not there, or lack their value. Returns false when there is no
+    /// room for them.
     fn put_fetched(&self, vb: VbId, ticket: FetchTicket, found: Vec<Item>) -> bool {
         let bytes: usize = found.iter().map(Item::heap_bytes).sum();
         let Some(_room) = self.reserve(bytes as u64, self.core.quota.below_low()) else {
@@ -229,7 +203,7 @@ impl Residency {
         self.core.measure(&mut vbucket, |vbucket| {
             for item in found {
                 let key: Box<[u8]> = item.key().into();
-                // Whether the key is in memory, and with its value.
+                // The key is in memory; its value is, too.
                 let is_there = |vbucket: &VBucket| {
                     let table = vbucket.table();
                     let item = table.find(table.hash(&key), &key);
@@ -247,25 +221,25 @@ impl Residency {
             }
         });
         drop(vbucket);
-        self.warmup.keys.fetch_add(keys, Ordering::Relaxed);
-        self.warmup.values.fetch_add(values, Ordering::Relaxed);
+        self.keys.fetch_add(keys, Ordering::Relaxed);
+        self.values.fetch_add(values, Ordering::Relaxed);
         true
     }
 }
 
 impl FileScan {
-    fn step(&mut self, residency: &Residency) -> Result<bool, BucketError> {
-        let keeps_keys = residency.core.config().eviction_policy == EvictionPolicy::ValueOnly;
-        if self.values && residency.core.quota.below_low() <= residency.kept_for_keys(keeps_keys) {
-            // Bodies are of no use any more.
+    fn step(&mut self, warmup: &Warmup) -> Result<bool, BucketError> {
+        let keeps_keys = warmup.core.config().eviction_policy == EvictionPolicy::ValueOnly;
+        if self.values && warmup.core.quota.below_low() <= warmup.kept_for_keys(keeps_keys) {
+            // There is no room for values any more.
             let range = Seqno(self.last.get() + 1)..=self.applied;
-            let Some(scan) = residency.core.storage()?.scan(self.vb, range, false)? else {
+            let Some(scan) = warmup.core.storage()?.scan(self.vb, range, false)? else {
                 return Ok(false);
             };
             (self.scan, self.values) = (scan, false);
         }
         let (records, ended) = self.read()?;
-        residency.warmup.note_read(records.len());
+        warmup.progress.note_read(records.len());
         let bytes_of = |with_values: bool| -> u64 {
             let of = |record: &Record| {
                 let value = record.value().filter(|_| with_values);
@@ -273,25 +247,25 @@ impl FileScan {
             };
             records.iter().map(|record| of(record) as u64).sum()
         };
-        let quota = &residency.core.quota;
+        let quota = &warmup.core.quota;
         let for_values = quota
             .below_low()
-            .saturating_sub(residency.kept_for_keys(keeps_keys));
+            .saturating_sub(warmup.kept_for_keys(keeps_keys));
         let whole = self
             .values
-            .then(|| residency.reserve(bytes_of(true), for_values))
+            .then(|| warmup.reserve(bytes_of(true), for_values))
             .flatten();
         let with_values = whole.is_some();
         // Values may leave memory to make room for keys.
-        let keys = || residency.reserve(bytes_of(false), quota.room_for_keys());
+        let keys = || warmup.reserve(bytes_of(false), quota.room_for_keys());
         let room = whole.or_else(|| keeps_keys.then(keys).flatten());
-        let mut vbucket = residency.core.vbuckets[self.vb.index()].lock();
+        let mut vbucket = warmup.core.vbuckets[self.vb.index()].lock();
         if vbucket.history_id() != self.history || vbucket.documents().is_warm() {
             return Ok(false);
         }
-        residency.core.measure(&mut vbucket, |vbucket| {
+        warmup.core.measure(&mut vbucket, |vbucket| {
             if room.is_some() && !self.left_out {
-                self.put(residency, vbucket, &records, with_values);
+                self.put(warmup, vbucket, &records, with_values);
             } else {
                 self.leave_out(vbucket, &records);
             }
@@ -305,7 +279,7 @@ impl FileScan {
         Ok(!ended)
     }
 
-    /// The next documents and tombstones, and whether the file has ended.
+    /// Reads the next documents and tombstones. Returns whether the file has ended, too.
     fn read(&mut self) -> Result<(Vec<Record>, bool), BucketError> {
         let (mut records, mut bytes) = (Vec::with_capacity(STEP_ITEMS), 0);
         while records.len() < STEP_ITEMS && bytes < STEP_BYTES {
@@ -322,13 +296,7 @@ impl FileScan {
         Ok((records, false))
     }
 
-    fn put(
-        &self,
-        residency: &Residency,
-        vbucket: &mut VBucket,
-        records: &[Record],
-        with_values: bool,
-    ) {
+    fn put(&self, warmup: &Warmup, vbucket: &mut VBucket, records: &[Record], with_values: bool) {
         let (mut keys, mut values) = (0, 0);
         for record in records {
             let is_live = record.meta().deleted.is_none();
@@ -345,11 +313,8 @@ impl FileScan {
                 }
             }
         }
-        residency
-            .warmup
-            .keys
-            .fetch_add(keys + values, Ordering::Relaxed);
-        residency.warmup.values.fetch_add(values, Ordering::Relaxed);
+        warmup.keys.fetch_add(keys + values, Ordering::Relaxed);
+        warmup.values.fetch_add(values, Ordering::Relaxed);
     }
 
     fn leave_out(&mut self, vbucket: &mut VBucket, records: &[Record]) {

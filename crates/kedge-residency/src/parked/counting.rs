@@ -1,8 +1,7 @@
 //! The counters of commands: hits and misses, CAS outcomes, conflicts and locks.
 
-use super::{Op, PendingOp};
-use crate::residency::Residency;
-use kedge_bucket_core::Counter;
+use super::op::{Op, PendingOp};
+use kedge_bucket_core::{BucketCore, Counter};
 use kedge_types::{Cas, Status};
 use kedge_vbucket::{Completion, DocOp, Given};
 
@@ -20,7 +19,7 @@ fn hit_and_miss(op: &DocOp<'_>) -> Option<(Counter, Counter)> {
     })
 }
 
-/// The counters of a command for the version `cas`, 0 for any, that failed with `status` or did not.
+/// Returns the counters of a command for the version `cas`, 0 for any, that failed with `status` or succeeded.
 pub fn outcome_counters(
     op: &DocOp<'_>,
     cas: Cas,
@@ -55,10 +54,10 @@ pub fn given_counters(given: &Given) -> (Counter, Counter) {
     }
 }
 
-impl Residency {
-    /// Counts what came of a command that waited.
-    pub fn count_fetched(&self, pending: &PendingOp, completion: &Completion) {
-        let Op::Document(op) = &pending.op else {
+impl PendingOp {
+    /// Counts the outcome of an operation that was parked.
+    pub(super) fn count_outcome(&self, core: &BucketCore, completion: &Completion) {
+        let Op::Document(op) = &self.op else {
             return;
         };
         let status = match completion {
@@ -73,8 +72,8 @@ impl Residency {
             | Completion::ScanMade { .. }
             | Completion::Scanned { .. } => None,
         };
-        for counter in outcome_counters(op, pending.cas, status.copied()) {
-            self.core.counters.add_shared(counter, 1);
+        for counter in outcome_counters(op, self.cas, status.copied()) {
+            core.counters.add_shared(counter, 1);
         }
     }
 }

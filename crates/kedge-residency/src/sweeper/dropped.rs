@@ -2,7 +2,7 @@
 //!
 //! Invariant: while a vBucket has some ([`VBucket::has_dropped_documents`]), the task is awake or about to be.
 
-use crate::residency::Residency;
+use super::component::Sweeper;
 use kedge_bucket_core::TaskBody;
 use kedge_bucket_core::Total;
 use kedge_executor::Next;
@@ -18,28 +18,28 @@ pub(crate) struct DroppedSweep {
     vbucket: usize,
 }
 
-impl TaskBody<Residency> for DroppedSweep {
-    fn run(&mut self, residency: &Residency, _: Duration) -> Next {
-        let parker = &residency.signals.dropped;
+impl TaskBody<Sweeper> for DroppedSweep {
+    fn run(&mut self, sweeper: &Sweeper, _: Duration) -> Next {
+        let parker = &sweeper.signals.dropped_sweep;
         parker.park();
         let mut shards = 0;
-        for _ in 0..=residency.core.vbuckets.len() {
+        for _ in 0..=sweeper.core.vbuckets.len() {
             while shards < SHARDS_PER_RUN {
-                let mut vbucket = residency.core.vbuckets[self.vbucket].lock();
+                let mut vbucket = sweeper.core.vbuckets[self.vbucket].lock();
                 if !vbucket.documents().has_dropped() {
                     break;
                 }
-                let (swept, _) = residency.core.measure(&mut vbucket, VBucket::sweep_dropped);
-                residency.core.totals.add(Total::DroppedSwept, swept);
+                let (swept, _) = sweeper.core.measure(&mut vbucket, VBucket::sweep_dropped);
+                sweeper.core.totals.add(Total::DroppedSwept, swept);
                 let ended = u64::from(!vbucket.documents().has_dropped());
-                residency.core.totals.add(Total::DroppedSweeps, ended);
+                sweeper.core.totals.add(Total::DroppedSweeps, ended);
                 shards += 1;
             }
             if shards == SHARDS_PER_RUN {
                 parker.clear();
                 return Next::Again;
             }
-            self.vbucket = (self.vbucket + 1) % residency.core.vbuckets.len();
+            self.vbucket = (self.vbucket + 1) % sweeper.core.vbuckets.len();
         }
         if shards > 0 {
             // Once more round, as it lay down before what it has just done.

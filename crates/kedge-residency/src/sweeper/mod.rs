@@ -1,0 +1,12 @@
+//! Tasks that visit all hash tables, a shard at a time: the expiry sweep, the purge of dropped collections' documents,
+//! and the compressor.
+
+mod component;
+mod compressor;
+mod dropped;
+mod expiry;
+
+pub(crate) use component::Sweeper;
+pub(crate) use compressor::ItemCompressor;
+pub(crate) use dropped::DroppedSweep;
+pub(crate) use expiry::ExpirySweep;
