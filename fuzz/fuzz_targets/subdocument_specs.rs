@@ -4,12 +4,12 @@
 
 use kedge_protocol::binary::commands::subdoc::{SubdocSpec, SubdocMulti};
 use kedge_protocol::binary::{Opcode, Parse, RequestWriter, parse_frame};
-use kedge_subdoc::{Mutation, Surroundings, check, lookup};
+use kedge_subdoc::{SubdocMutation, VbucketContext, check, lookup};
 use kedge_types::{Cas, Datatype, Seqno, Status, VbUuid, XattrsBuf};
 use kedge_vbucket::{Deletion, Item, ItemMeta, Modify, NextVersion, Parts};
 use libfuzzer_sys::fuzz_target;
 
-const AROUND: Surroundings = Surroundings {
+const AROUND: VbucketContext = VbucketContext {
     uuid: VbUuid(1),
     unix_secs: 1_700_000_000,
 };
@@ -48,7 +48,7 @@ fn look(item: &Item, specs: &[SubdocSpec<'_>]) {
     assert_eq!(count, specs.len());
 }
 
-fn change(there: Option<&Item>, mutation: &Mutation, count: usize) {
+fn change(there: Option<&Item>, mutation: &SubdocMutation, count: usize) {
     let before = there.map(|item| item.value().to_vec());
     match mutation.modify(there, &NEXT) {
         Ok(modified) => {
@@ -99,7 +99,7 @@ fuzz_target!(|input: (bool, bool, bool, &[u8], &[u8], &[u8])| {
     }
     let item = document(body, is_deleted);
     if is_mutation {
-        let mutation = Mutation::new(specs.iter().copied(), multi.doc_flags);
+        let mutation = SubdocMutation::new(specs.iter().copied(), multi.doc_flags);
         let mutation = mutation.with_user_flags(multi.user_flags);
         change(is_there.then_some(&item), &mutation, specs.len());
     } else {

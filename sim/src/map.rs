@@ -4,8 +4,8 @@
 
 use kedge_bucket::Bucket;
 use kedge_cluster::{
-    CatchUp, Chain, ClusterFile, ClusterMap, NodeEntry, NodePositions, Position, Revision, Role,
-    plan_failover, plan_move, plan_recovery, plan_replicas,
+    CatchUp, Chain, ClusterFile, ClusterFileNode, ClusterMap, CopyPosition, NodePositions,
+    Revision, VbucketRole, plan_failover, plan_move, plan_recovery, plan_replicas,
 };
 use kedge_types::VbId;
 use kedge_vbucket::{NodeName, Topology};
@@ -35,7 +35,7 @@ pub(crate) fn positions(bucket: &Bucket) -> Option<NodePositions> {
     let mut positions = vec![None; usize::from(bucket.vbuckets())];
     for position in bucket.states().positions().ok()? {
         let branches = position.failover.iter();
-        positions[position.vb.index()] = Some(Position {
+        positions[position.vb.index()] = Some(CopyPosition {
             high_seqno: position.high_seqno.get(),
             persisted_seqno: position.persisted_seqno.get(),
             high_prepared: position.high_prepared.get(),
@@ -51,7 +51,7 @@ pub(crate) fn positions(bucket: &Bucket) -> Option<NodePositions> {
 impl Map {
     pub(crate) fn new(vbuckets: u16, nodes: usize, replicas: usize) -> Self {
         let replicas = u8::try_from(replicas).expect("few");
-        let entry = |node: usize| NodeEntry {
+        let entry = |node: usize| ClusterFileNode {
             name: text(node),
             host: "127.0.0.1".to_owned(),
             kv_port: 1,
@@ -95,7 +95,7 @@ impl Map {
     }
 
     /// What a vBucket is for a node, and the node that it follows.
-    pub(crate) fn role(&self, vb: VbId, node: usize) -> Role {
+    pub(crate) fn role(&self, vb: VbId, node: usize) -> VbucketRole {
         self.0.buckets[0].role(vb.get(), number(node))
     }
 
@@ -139,7 +139,7 @@ impl Map {
     /// What a node is to follow: another node, and the vBuckets; those that it takes over with `true`.
     pub(crate) fn followed(&self, node: usize, peer: usize) -> BTreeMap<VbId, bool> {
         let active = Some(number(peer));
-        let follows = |vb: &VbId| self.role(*vb, node) == Role::Replica { active };
+        let follows = |vb: &VbId| self.role(*vb, node) == VbucketRole::Replica { active };
         let followed = self.vbuckets().filter(follows);
         followed
             .map(|vb| (vb, self.moves_to(vb) == Some(node)))

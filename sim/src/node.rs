@@ -10,7 +10,7 @@ use kedge_bucket::{
     Bucket, BucketChange, BucketConfig, BucketSetup, CompactionRate, Completion, Completions,
     Cookie, Ctx, Recovery, ReplicaSink, Total, VbRole, WarmupBehavior,
 };
-use kedge_cluster::{Revision, Role};
+use kedge_cluster::{Revision, VbucketRole};
 use kedge_disk::{Disk, Rng, SimDisk};
 use kedge_executor::{ManualExecutor, Pool};
 use kedge_types::{Clock, ManualClock, Now, Seqno, VbId};
@@ -209,9 +209,9 @@ impl Node {
         process.follow_as(map, number, network);
         for vb in map.vbuckets() {
             let state = match map.role(vb, number) {
-                Role::Active => VbState::Active,
-                Role::Replica { .. } => VbState::Replica,
-                Role::None => VbState::Dead,
+                VbucketRole::Active => VbState::Active,
+                VbucketRole::Replica { .. } => VbState::Replica,
+                VbucketRole::None => VbState::Dead,
             };
             let led = if state == VbState::Active {
                 !process.leads.insert(vb)

@@ -1,7 +1,7 @@
-//! Users of a memcached port as memcached's `authfile` has them: a line `user:password` for each.
+//! Users of a memcached port from a file in the form of memcached's `authfile`: a line `user:password` for each.
 //!
-//! The file holds passwords in the clear, and so does a client's first command. They are compared by HMACs under a
-//! random key, so that the time that it takes tells nothing of them.
+//! The file has plain-text passwords, and so has a client's first command. They are compared by HMACs under a random
+//! key, so that the duration reveals nothing about them.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use subtle::{Choice, ConstantTimeEq};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-use crate::error::Error;
+use crate::error::AuthError;
 use crate::hash::{Hash, Secret};
 use crate::limits::{AUTH_FILE_USERS_MAX, PASSWORD_BYTES_MAX, USER_NAME_BYTES_MAX};
 use crate::message;
@@ -24,18 +24,18 @@ pub enum AuthFileError {
         "line {line} is not \"user:password\" with a user of 1 to 128 and a password of 1 to 1024 bytes"
     )]
     Line {
-        /// Its number, from 1.
+        /// The number of the line, from 1.
         line: usize,
     },
-    /// It has no user at all, so nobody could log in.
+    /// The file has no user, so nobody could log in.
     #[error("there is no user in it; write a line \"user:password\"")]
     Empty,
-    /// It has too many users.
+    /// The file has too many users.
     #[error("it has more than {AUTH_FILE_USERS_MAX} users")]
     TooMany,
-    /// The system gave no random bytes.
+    /// The system returned no random bytes.
     #[error(transparent)]
-    Random(#[from] Error),
+    Random(#[from] AuthError),
 }
 
 /// The users of an `authfile`.
@@ -45,8 +45,8 @@ pub struct AuthFile {
 }
 
 impl AuthFile {
-    /// Reads the text of such a file. Line ends are those of Unix or Windows; empty lines do not count; a password may
-    /// have colons.
+    /// Reads the text of such a file. Lines may end as on Unix or on Windows; empty lines are skipped; a password may
+    /// contain colons.
     ///
     /// # Errors
     /// [`AuthFileError`].
@@ -94,7 +94,7 @@ impl AuthFile {
         found.into()
     }
 
-    /// The user that a message of SASL PLAIN names, if the file has it with the password there.
+    /// Returns the user of a SASL PLAIN message, if the file has that user with the password of the message.
     #[must_use]
     pub fn allows_plain<'m>(&self, message: &'m [u8]) -> Option<&'m str> {
         let (user, password) = message::parse_plain(message).ok()?;
@@ -106,7 +106,7 @@ impl AuthFile {
     }
 }
 
-/// Neither has a NUL, so no two logins have the same tag.
+/// Checks the lengths, and that neither contains a NUL, so that no two logins have the same tag.
 fn is_login(user: &[u8], password: &[u8]) -> bool {
     let is_text = |text: &[u8], max| (1..=max).contains(&text.len()) && !text.contains(&0);
     is_text(user, USER_NAME_BYTES_MAX) && is_text(password, PASSWORD_BYTES_MAX)
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_read_as_memcached_reads_them() {
+    fn authfile_is_parsed_as_memcached_does() {
         for text in ["foo:bar\nbaaaz:qu:ux\n", "foo:bar\r\n\r\nbaaaz:qu:ux"] {
             let file = AuthFile::parse(text.as_bytes()).unwrap();
             assert!(file.allows(b"foo", b"bar") && file.allows(b"baaaz", b"qu:ux"));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_would_let_nobody_or_anybody_in_are_refused() {
+    fn authfile_without_users_or_with_invalid_lines_is_rejected() {
         let line = |text: &[u8]| match AuthFile::parse(text) {
             Err(AuthFileError::Line { line }) => line,
             other => panic!("{other:?}"),

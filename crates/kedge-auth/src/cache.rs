@@ -1,7 +1,7 @@
-//! Remembers which passwords were verified, so that only the first of many requests pays PBKDF2.
+//! A cache of verified passwords, so that only the first of many requests pays for PBKDF2.
 //!
-//! It holds no password and nothing that PBKDF2 was meant to protect beyond this process: only an
-//! HMAC of user and password under a random key that is never stored.
+//! It stores no password and nothing that PBKDF2 should protect beyond this process: only an HMAC of user and password
+//! under a random key that is never stored.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,42 +10,42 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use crate::error::Error;
+use crate::error::AuthError;
 use crate::hash::{Hash, Secret};
 use crate::limits::VERIFIED_MAX;
 use crate::random::random_bytes;
 
-/// The user and password of one attempt, as the cache knows them.
+/// The key of one attempt in the cache, made of user and password.
 #[derive(Clone)]
 pub(crate) struct Tag(Secret);
 
-/// At most one verified password per user, and at most [`VERIFIED_MAX`] users.
+/// A cache of at most one verified password per user, and of at most [`VERIFIED_MAX`] users.
 pub(crate) struct VerifiedCache {
     key: Zeroizing<[u8; 32]>,
     verified: Mutex<HashMap<String, Tag>>,
 }
 
 impl VerifiedCache {
-    pub(crate) fn new() -> Result<Self, Error> {
+    pub(crate) fn new() -> Result<Self, AuthError> {
         Ok(Self {
             key: Zeroizing::new(random_bytes()?),
             verified: Mutex::default(),
         })
     }
 
-    /// The tag of an attempt. A name that can be stored holds no NUL, so no two pairs share input.
+    /// Returns the tag of an attempt. A valid name contains no NUL, so no two pairs have the same input.
     pub(crate) fn tag(&self, user: &str, password: &[u8]) -> Tag {
         Tag(Hash::Sha256.hmac(&*self.key, &[user.as_bytes(), b"\0", password]))
     }
 
-    /// Whether just this was verified before.
+    /// Returns whether exactly this attempt was verified before.
     pub(crate) fn holds(&self, user: &str, tag: &Tag) -> bool {
         self.lock()
             .get(user)
             .is_some_and(|known| bool::from(known.0.ct_eq(&tag.0)))
     }
 
-    /// Remembers a verified password. When full, any other user is forgotten: it pays once more.
+    /// Records a verified password. When the cache is full, it forgets any other user, who pays for PBKDF2 once more.
     pub(crate) fn insert(&self, user: &str, tag: Tag) {
         let mut verified = self.lock();
         if verified.len() >= VERIFIED_MAX && !verified.contains_key(user) {
@@ -55,8 +55,8 @@ impl VerifiedCache {
         verified.insert(user.to_owned(), tag);
     }
 
-    /// Takes over what another cache with the same key holds of the users for whom `keep` holds, unless it has something
-    /// newer.
+    /// Takes over the entries of another cache with the same key for the users for whom `keep` holds, unless this cache
+    /// has newer ones.
     pub(crate) fn take_over(&self, before: &Self, keep: impl Fn(&str) -> bool) {
         assert!(self.key == before.key, "tags of another key mean nothing");
         let held = before.lock().clone();
@@ -68,12 +68,12 @@ impl VerifiedCache {
         }
     }
 
-    /// Forgets a user; to be called when it goes.
+    /// Forgets a user. Called when the user is removed.
     pub(crate) fn forget(&self, user: &str) {
         self.lock().remove(user);
     }
 
-    // A panic elsewhere cannot leave the map half changed, so a poisoned lock is as good as any.
+    // A panic elsewhere cannot leave the map half changed, so a poisoned lock is still usable.
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Tag>> {
         self.verified.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -85,7 +85,7 @@ impl VerifiedCache {
 }
 
 impl Clone for VerifiedCache {
-    /// A copy starts empty: it belongs to a store that may change on its own.
+    /// Returns an empty cache: the copy belongs to a store that may change independently.
     fn clone(&self) -> Self {
         Self {
             key: self.key.clone(),
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holds_just_what_was_verified() {
+    fn verified_cache_holds_only_verified_passwords() {
         let cache = VerifiedCache::new().unwrap();
         assert!(!cache.holds("ada", &cache.tag("ada", b"one")));
         cache.insert("ada", cache.tag("ada", b"one"));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_takes_over_what_still_holds() {
+    fn verified_cache_copy_keeps_entries_that_are_still_valid() {
         let before = VerifiedCache::new().unwrap();
         for user in ["ada", "bob"] {
             before.insert(user, before.tag(user, b"one"));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn is_bounded_and_keeps_the_newest() {
+    fn verified_cache_is_bounded_and_keeps_the_newest() {
         let cache = VerifiedCache::new().unwrap();
         for n in 0..VERIFIED_MAX + 10 {
             let user = format!("user{n}");

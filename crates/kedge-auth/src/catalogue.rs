@@ -1,8 +1,8 @@
-//! The table of roles: what each is called, where it can hold, what it grants.
+//! The table of roles: their names, where they can apply, and what they grant.
 //!
 //! Names and titles are those of Couchbase's management interface (its documentation of roles, 8.0, and the two names
-//! that 7.6 had in place of `user_admin_...`), so that its SDKs and tools can give them and show them. Roles for
-//! services that are not here can be given and are kept, and allow to connect: `services.rs`.
+//! that 7.6 had in place of `user_admin_...`), so that its SDKs and tools can assign and show them. Roles for services
+//! that Kedge does not have can be assigned, are stored, and allow to connect: `services.rs`.
 
 mod services;
 
@@ -12,7 +12,7 @@ use services::SERVICES;
 
 use crate::privilege::{Privilege, Privileges};
 
-/// The roles there are.
+/// The existing roles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum RoleKind {
@@ -26,11 +26,11 @@ pub enum RoleKind {
     SecurityAdmin,
     /// `user_admin_local`: the same, without statistics.
     UserAdminLocal,
-    /// `user_admin_external`: sees users and groups; there are no users from elsewhere to manage.
+    /// `user_admin_external`: sees users and groups; there are no external users to manage.
     UserAdminExternal,
-    /// `security_admin_local`: what `security_admin` and `user_admin_local` were before 8.0.
+    /// `security_admin_local`: the combination of `security_admin` and `user_admin_local` before 8.0.
     SecurityAdminLocal,
-    /// `security_admin_external`: the same for users from elsewhere, of which there are none.
+    /// `security_admin_external`: the same for external users, of which there are none.
     SecurityAdminExternal,
     /// `backup_admin`: reads and restores all buckets.
     BackupAdmin,
@@ -44,7 +44,7 @@ pub enum RoleKind {
     BucketAdmin,
     /// `scope_admin[b:s]`: manages scopes and collections.
     ScopeAdmin,
-    /// `bucket_full_access[b]`: what an application needs.
+    /// `bucket_full_access[b]`: the rights that an application needs.
     BucketFullAccess,
     /// `data_reader[b:s:c]`.
     DataReader,
@@ -56,26 +56,26 @@ pub enum RoleKind {
     DataDcpReader,
     /// `data_backup[b]`: reads and restores all of a bucket.
     DataBackup,
-    /// `replication_target[b]`: writes what comes from another cluster.
+    /// `replication_target[b]`: writes documents that come from another cluster.
     ReplicationTarget,
-    /// `mobile_sync_gateway[b]`: what a gateway for mobile devices needs.
+    /// `mobile_sync_gateway[b]`: the rights that a gateway for mobile devices needs.
     MobileSyncGateway,
-    /// A role for a service that is not here, by its name.
+    /// A role for a service that Kedge does not have, by its name.
     Service(&'static str),
 }
 
-/// What can stand in a role's brackets.
+/// The parameters that a role takes in brackets.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Extent {
-    /// Nothing: the role holds for the node as such, and in no bucket.
+    /// None: the role applies to the node as such, and to no bucket.
     Node,
-    /// Nothing: the role holds everywhere.
+    /// None: the role applies everywhere.
     Cluster,
     /// A bucket.
     Bucket,
-    /// A bucket, perhaps with a scope.
+    /// A bucket, optionally with a scope.
     Scope,
-    /// A bucket, perhaps with a scope, perhaps with a collection.
+    /// A bucket, optionally with a scope, optionally with a collection.
     Collection,
 }
 
@@ -171,7 +171,7 @@ static SPECS: [RoleSpec; 22] = {
     specs
 };
 
-/// All rows: of what is here, then of services that are not.
+/// Returns all rows: first roles of Kedge, then roles of other services.
 pub(crate) fn specs() -> impl Iterator<Item = &'static RoleSpec> {
     SPECS.iter().chain(&SERVICES)
 }
@@ -183,13 +183,13 @@ impl RoleKind {
             .expect("every role is in the table")
     }
 
-    /// The name, as in `data_reader`.
+    /// Returns the name, as in `data_reader`.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.spec().role
     }
 
-    /// Whether who has this role can give rights to others: only an `admin` makes and changes such users.
+    /// Returns whether users with this role can grant rights to others: only an `admin` creates and changes such users.
     #[must_use]
     pub fn is_guarded(self) -> bool {
         self.spec()
@@ -212,13 +212,13 @@ pub struct RoleInfo {
     /// `*` if the role takes a collection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub collection_name: Option<&'static str>,
-    /// A name to show.
+    /// The display name.
     pub name: &'static str,
-    /// What the role is for.
+    /// The purpose of the role.
     pub desc: &'static str,
 }
 
-/// All roles there are, for `GET /settings/rbac/roles`.
+/// Returns all roles, for `GET /settings/rbac/roles`.
 #[must_use]
 pub fn roles_catalogue() -> Vec<RoleInfo> {
     let star = |given: bool| given.then_some("*");

@@ -1,4 +1,4 @@
-//! The client's side of a login, for our own tools.
+//! The client's side of a login, for Kedge's own tools.
 
 use std::fmt;
 
@@ -7,8 +7,8 @@ use base64::engine::general_purpose::STANDARD;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use crate::credential::{Keys, xor};
-use crate::error::{Error, PasswordProblem};
+use crate::credential::{ScramKeys, xor};
+use crate::error::{AuthError, PasswordProblem};
 use crate::hash::{Hash, Secret};
 use crate::limits::{
     ITERATIONS_MAX, ITERATIONS_MIN, MESSAGE_BYTES_MAX, PASSWORD_BYTES_MAX, SALT_BYTES_MAX,
@@ -20,10 +20,10 @@ use crate::message;
 /// The GS2 header of a client without channel binding.
 const GS2_HEADER: &[u8] = b"n,,";
 
-/// What a client does after a message of the server.
+/// The client's next action after a message of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientStep {
-    /// Send this as the next message.
+    /// Send this message.
     Send(Vec<u8>),
     /// The login is complete, and with SCRAM the server has proven that it knows the user's key.
     Done,
@@ -31,15 +31,14 @@ pub enum ClientStep {
 
 /// One login to a server.
 ///
-/// Whoever drives it hands *every* answer of the server to [`step`](Self::step), the one that comes
-/// with the success status too, and trusts the login only when that returned [`ClientStep::Done`]:
-/// an impostor can say "success" without knowing anything.
+/// The caller passes *every* reply of the server to [`step`](Self::step), also that with the success status, and trusts
+/// the login only after that returned [`ClientStep::Done`]: an impostor can report success without knowing anything.
 pub struct ClientSession {
     mechanism: Mechanism,
-    state: State,
+    state: ClientState,
 }
 
-enum State {
+enum ClientState {
     Plain,
     Challenge {
         hash: Hash,
@@ -54,34 +53,34 @@ enum State {
 }
 
 impl ClientSession {
-    /// Begins a login and gives the first message.
+    /// Begins a login and returns the first message.
     ///
-    /// `nonce_source` gives the client's part of the nonce: text without `,`; outside of tests it is
+    /// `nonce_source` returns the client's part of the nonce: text without `,`; outside of tests it is
     /// [`random_nonce`](crate::random_nonce). PLAIN does not call it.
     ///
     /// # Errors
-    /// [`Error::BadPassword`] if the password is empty, too long or holds a NUL; what
-    /// `nonce_source` returns; [`Error::NoRandomness`] if its nonce is empty or holds a comma.
+    /// [`AuthError::BadPassword`] if the password is empty, too long or contains a NUL; the error of `nonce_source`;
+    /// [`AuthError::NoRandomness`] if its nonce is empty or contains a comma.
     pub fn start(
         mechanism: Mechanism,
         user: &str,
         password: &str,
-        nonce_source: impl FnOnce() -> Result<String, Error>,
-    ) -> Result<(Self, Vec<u8>), Error> {
+        nonce_source: impl FnOnce() -> Result<String, AuthError>,
+    ) -> Result<(Self, Vec<u8>), AuthError> {
         check_password(password)?;
         let Some(hash) = mechanism.hash() else {
             let message = [b"\0", user.as_bytes(), b"\0", password.as_bytes()].concat();
             return Ok((
                 Self {
                     mechanism,
-                    state: State::Plain,
+                    state: ClientState::Plain,
                 },
                 message,
             ));
         };
         let nonce = nonce_source()?;
         if nonce.is_empty() || nonce.contains(',') {
-            return Err(Error::NoRandomness);
+            return Err(AuthError::NoRandomness);
         }
         let bare = format!("n={},r={nonce}", message::escape(user)).into_bytes();
         let first = [GS2_HEADER, &bare].concat();
@@ -89,7 +88,7 @@ impl ClientSession {
         Ok((
             Self {
                 mechanism,
-                state: State::Challenge {
+                state: ClientState::Challenge {
                     hash,
                     password,
                     bare,
@@ -100,66 +99,65 @@ impl ClientSession {
         ))
     }
 
-    /// Goes on with what the server answered. With SCRAM the first call costs one PBKDF2 with the
-    /// server's iteration count.
+    /// Continues with the server's reply. With SCRAM the first call costs one PBKDF2 with the server's iteration count.
     ///
     /// # Errors
-    /// [`Error::BadServerMessage`], [`Error::ServerRefused`], [`Error::BadServerSignature`], or
-    /// [`Error::BadIterations`] if the server asks for too little or too much work. After an error
+    /// [`AuthError::BadServerMessage`], [`AuthError::ServerRefused`], [`AuthError::BadServerSignature`], or
+    /// [`AuthError::BadIterations`] if the server asks for too little or too much work. After an error
     /// the login is over.
-    pub fn step(&mut self, server_message: &[u8]) -> Result<ClientStep, Error> {
+    pub fn step(&mut self, server_message: &[u8]) -> Result<ClientStep, AuthError> {
         if server_message.len() > MESSAGE_BYTES_MAX {
-            self.state = State::Ended;
-            return Err(Error::BadServerMessage);
+            self.state = ClientState::Ended;
+            return Err(AuthError::BadServerMessage);
         }
-        match std::mem::replace(&mut self.state, State::Ended) {
-            // RFC 4616 knows no answer beyond the verdict; what a server adds means nothing.
-            State::Plain => Ok(ClientStep::Done),
-            State::Challenge {
+        match std::mem::replace(&mut self.state, ClientState::Ended) {
+            // RFC 4616 has no reply beyond the verdict; anything that a server adds is ignored.
+            ClientState::Plain => Ok(ClientStep::Done),
+            ClientState::Challenge {
                 hash,
                 password,
                 bare,
                 nonce,
             } => {
                 let (answer, signature) = prove(hash, &password, &bare, &nonce, server_message)?;
-                self.state = State::Verify { signature };
+                self.state = ClientState::Verify { signature };
                 Ok(ClientStep::Send(answer))
             }
-            State::Verify { signature } => verify(&signature, server_message),
-            State::Ended => Err(Error::BadServerMessage),
+            ClientState::Verify { signature } => verify(&signature, server_message),
+            ClientState::Ended => Err(AuthError::BadServerMessage),
         }
     }
 
-    /// The mechanism of this login.
+    /// Returns the mechanism of this login.
     #[must_use]
     pub const fn mechanism(&self) -> Mechanism {
         self.mechanism
     }
 }
 
-/// The client's final message, and the signature that the server will have to show.
+/// Returns the client's final message, and the signature that the server has to return.
 fn prove(
     hash: Hash,
     password: &[u8],
     bare: &[u8],
     client_nonce: &str,
     server_first: &[u8],
-) -> Result<(Vec<u8>, Secret), Error> {
+) -> Result<(Vec<u8>, Secret), AuthError> {
     refusal(server_first)?;
     let challenge =
-        message::parse_server_first(server_first).map_err(|_| Error::BadServerMessage)?;
+        message::parse_server_first(server_first).map_err(|_| AuthError::BadServerMessage)?;
     let fresh = challenge.nonce.strip_prefix(client_nonce.as_bytes());
     if fresh.is_none_or(<[u8]>::is_empty)
         || !(SALT_BYTES_MIN..=SALT_BYTES_MAX).contains(&challenge.salt.len())
     {
-        return Err(Error::BadServerMessage);
+        return Err(AuthError::BadServerMessage);
     }
-    // Few iterations would make the proof cheap to attack for whoever plays the server.
+    // With few iterations, a false server could attack the proof cheaply.
     if !(ITERATIONS_MIN..=ITERATIONS_MAX).contains(&challenge.iterations) {
-        return Err(Error::BadIterations(challenge.iterations));
+        return Err(AuthError::BadIterations(challenge.iterations));
     }
     let salted = hash.salted_password(password, &challenge.salt, challenge.iterations);
-    let keys = Keys::of(hash, &salted);
+    let keys = ScramKeys::of(hash, &salted);
     let without_proof = message::client_final_without_proof(GS2_HEADER, challenge.nonce);
     let auth_message = message::auth_message(bare, server_first, &without_proof);
 
@@ -175,7 +173,7 @@ fn prove(
 }
 
 /// Checks the server's final message.
-fn verify(signature: &[u8], server_final: &[u8]) -> Result<ClientStep, Error> {
+fn verify(signature: &[u8], server_final: &[u8]) -> Result<ClientStep, AuthError> {
     refusal(server_final)?;
     let attribute = server_final
         .split(|&b| b == b',')
@@ -183,29 +181,29 @@ fn verify(signature: &[u8], server_final: &[u8]) -> Result<ClientStep, Error> {
         .unwrap_or_default();
     let shown = attribute
         .strip_prefix(b"v=")
-        .ok_or(Error::BadServerMessage)?;
+        .ok_or(AuthError::BadServerMessage)?;
     let shown = STANDARD
         .decode(shown)
-        .map_err(|_| Error::BadServerMessage)?;
+        .map_err(|_| AuthError::BadServerMessage)?;
     if bool::from(shown.ct_eq(signature)) {
         Ok(ClientStep::Done)
     } else {
-        Err(Error::BadServerSignature)
+        Err(AuthError::BadServerSignature)
     }
 }
 
 /// Turns a server's `e=` into an error.
-fn refusal(message: &[u8]) -> Result<(), Error> {
+fn refusal(message: &[u8]) -> Result<(), AuthError> {
     match message.strip_prefix(b"e=") {
         None => Ok(()),
-        Some(reason) => Err(Error::ServerRefused(
+        Some(reason) => Err(AuthError::ServerRefused(
             String::from_utf8_lossy(reason).into_owned(),
         )),
     }
 }
 
-/// What a password must be, here and in the store.
-pub(crate) fn check_password(password: &str) -> Result<(), Error> {
+/// Checks the rules for passwords, which are the same here and in the store.
+pub(crate) fn check_password(password: &str) -> Result<(), AuthError> {
     let problem = if password.is_empty() {
         PasswordProblem::Empty
     } else if password.len() > PASSWORD_BYTES_MAX {
@@ -215,7 +213,7 @@ pub(crate) fn check_password(password: &str) -> Result<(), Error> {
     } else {
         return Ok(());
     };
-    Err(Error::BadPassword(problem))
+    Err(AuthError::BadPassword(problem))
 }
 
 impl fmt::Debug for ClientSession {

@@ -1,11 +1,11 @@
-//! What is kept of a password, per hash function (RFC 5802 section 3).
+//! The stored credential of a password, per hash function (RFC 5802 section 3).
 
 use std::fmt;
 
 use subtle::{Choice, ConstantTimeEq};
 use zeroize::Zeroizing;
 
-use crate::error::Error;
+use crate::error::AuthError;
 use crate::hash::{Hash, Secret};
 use crate::limits::{FALLBACK_KEY_BYTES, SALT_BYTES};
 use crate::random::random_bytes;
@@ -24,7 +24,7 @@ impl Credential {
     /// Derives the keys of a password. Costs one PBKDF2.
     pub(crate) fn derive(hash: Hash, password: &[u8], salt: Vec<u8>, iterations: u32) -> Self {
         let salted = hash.salted_password(password, &salt, iterations);
-        let keys = Keys::of(hash, &salted);
+        let keys = ScramKeys::of(hash, &salted);
         Self {
             hash,
             iterations,
@@ -34,9 +34,9 @@ impl Credential {
         }
     }
 
-    /// What stands in for a user that does not exist: a salt and keys that depend only on the
-    /// store's key and the name, so that asking twice tells nothing. No password is known to fit,
-    /// and the caller fails the login even if one did.
+    /// Returns the credential that replaces that of a missing user: a salt and keys that depend only on the store's key
+    /// and the name, so that repeated attempts reveal nothing. No password is known to fit, and the caller fails the
+    /// login even if one does.
     pub(crate) fn fallback(
         hash: Hash,
         key: &[u8; FALLBACK_KEY_BYTES],
@@ -58,15 +58,17 @@ impl Credential {
         }
     }
 
-    /// Whether this is the password. Costs one PBKDF2.
+    /// Returns whether this is the password. Costs one PBKDF2.
     pub(crate) fn fits_password(&self, password: &[u8]) -> Choice {
         let salted = self
             .hash
             .salted_password(password, &self.salt, self.iterations);
-        Keys::of(self.hash, &salted).stored.ct_eq(&self.stored_key)
+        ScramKeys::of(self.hash, &salted)
+            .stored
+            .ct_eq(&self.stored_key)
     }
 
-    /// Whether a client's proof fits: `H(proof XOR HMAC(StoredKey, AuthMessage)) == StoredKey`.
+    /// Returns whether a client's proof is right: `H(proof XOR HMAC(StoredKey, AuthMessage)) == StoredKey`.
     pub(crate) fn fits_proof(&self, proof: &[u8], auth_message: &[u8]) -> Choice {
         if proof.len() != self.hash.len() {
             return Choice::from(0);
@@ -76,7 +78,7 @@ impl Credential {
         self.hash.digest(&client_key).ct_eq(&self.stored_key)
     }
 
-    /// `HMAC(ServerKey, AuthMessage)`, the server's own proof.
+    /// Returns `HMAC(ServerKey, AuthMessage)`, the server's own proof.
     pub(crate) fn server_signature(&self, auth_message: &[u8]) -> Secret {
         self.hash.hmac(&self.server_key, &[auth_message])
     }
@@ -91,14 +93,14 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// The keys that come out of a salted password (RFC 5802 section 3).
-pub(crate) struct Keys {
+/// The keys that are derived from a salted password (RFC 5802 section 3).
+pub(crate) struct ScramKeys {
     pub(crate) client: Secret,
     pub(crate) stored: Secret,
     pub(crate) server: Secret,
 }
 
-impl Keys {
+impl ScramKeys {
     pub(crate) fn of(hash: Hash, salted_password: &[u8]) -> Self {
         let client = hash.hmac(salted_password, &[b"Client Key"]);
         let stored = hash.digest(&client);
@@ -111,7 +113,7 @@ impl Keys {
     }
 }
 
-/// `left ^= right`; the lengths are the same.
+/// Computes `left ^= right`; the lengths are the same.
 pub(crate) fn xor(left: &mut [u8], right: &[u8]) {
     assert_eq!(
         left.len(),
@@ -123,7 +125,7 @@ pub(crate) fn xor(left: &mut [u8], right: &[u8]) {
     }
 }
 
-/// One user's credentials, one per SCRAM mechanism. PLAIN is checked against SHA-512's.
+/// One user's credentials, one per SCRAM mechanism. PLAIN is checked against that of SHA-512.
 #[derive(Debug, Clone)]
 pub(crate) struct Credentials {
     pub(crate) sha512: Credential,
@@ -132,9 +134,9 @@ pub(crate) struct Credentials {
 }
 
 impl Credentials {
-    /// Derives all of them, each with a fresh salt. Costs three PBKDF2.
-    pub(crate) fn derive(password: &[u8], iterations: u32) -> Result<Self, Error> {
-        let derive = |hash| -> Result<Credential, Error> {
+    /// Derives all credentials, each with a fresh salt. Costs three PBKDF2.
+    pub(crate) fn derive(password: &[u8], iterations: u32) -> Result<Self, AuthError> {
+        let derive = |hash| -> Result<Credential, AuthError> {
             let salt = random_bytes::<SALT_BYTES>()?.to_vec();
             Ok(Credential::derive(hash, password, salt, iterations))
         };
@@ -154,5 +156,5 @@ impl Credentials {
     }
 }
 
-/// The key that fake salts are derived from.
+/// The key from which fake salts are derived.
 pub(crate) type FallbackKey = Zeroizing<[u8; FALLBACK_KEY_BYTES]>;

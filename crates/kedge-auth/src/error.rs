@@ -1,4 +1,4 @@
-//! What can go wrong, in one type.
+//! The errors of this crate, in one type.
 
 use thiserror::Error;
 
@@ -9,29 +9,29 @@ use crate::limits::{
 
 /// An operation on users, roles, the stored form or a client's login failed.
 ///
-/// A login that a *server* refuses is no error but [`Step::Failed`](crate::Step::Failed). No
-/// message holds a password, a key or text out of the stored file.
+/// A login that a *server* refuses is no error but [`ServerStep::Failed`](crate::ServerStep::Failed). No message contains a
+/// password, a key or text from the stored file.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum Error {
-    /// The user name cannot be used.
+pub enum AuthError {
+    /// The user name is invalid.
     #[error("bad user name: {0}")]
-    BadName(NameProblem),
-    /// The name is kept for the server itself: see [`is_reserved`](crate::is_reserved).
+    BadName(UserNameProblem),
+    /// The name is reserved for the server itself: see [`is_reserved`](crate::is_reserved).
     #[error(
         "the name {0:?} is reserved: names that begin with \"{RESERVED_PREFIX}\" are the server's own"
     )]
     ReservedName(String),
-    /// The display name is too long or holds control characters.
+    /// The display name is too long or contains control characters.
     #[error("bad display name: {0}")]
-    BadDisplayName(NameProblem),
-    /// The password cannot be used.
+    BadDisplayName(UserNameProblem),
+    /// The password is invalid.
     #[error("bad password: {0}")]
     BadPassword(PasswordProblem),
     /// There is no such user.
     #[error("unknown user {0:?}")]
     UnknownUser(String),
-    /// The user is already there.
+    /// The user already exists.
     #[error("user {0:?} exists")]
     UserExists(String),
     /// The store is full.
@@ -40,27 +40,27 @@ pub enum Error {
     /// There is no such group.
     #[error("unknown group {0:?}")]
     UnknownGroup(String),
-    /// The name of a group cannot be used.
+    /// The name of a group is invalid.
     #[error("bad group name: {0}")]
-    BadGroupName(NameProblem),
-    /// A group's description is too long or holds control characters.
+    BadGroupName(UserNameProblem),
+    /// A group's description is too long or contains control characters.
     #[error("bad description: {0}")]
-    BadDescription(NameProblem),
-    /// The store is full of groups, or a user would be in too many.
+    BadDescription(UserNameProblem),
+    /// The store has too many groups, or a user would be in too many.
     #[error("too many groups: the limit is {GROUPS_MAX}, and {GROUPS_PER_USER_MAX} per user")]
     TooManyGroups,
-    /// Who makes the change may not give, change or take such rights.
+    /// The maker of the change may not grant, change or revoke such rights.
     #[error("only a full administrator may change who can give rights to others")]
     Guarded,
     /// No role has this name.
     #[error("unknown role {0:?}")]
     UnknownRole(String),
-    /// A role is known but badly written.
+    /// A role is known but malformed.
     #[error("bad role {role:?}: {problem}")]
     BadRole {
-        /// The role as it was given.
+        /// The role as given.
         role: String,
-        /// What is wrong with it.
+        /// The error.
         problem: RoleProblem,
     },
     /// A user would have too many roles.
@@ -72,15 +72,15 @@ pub enum Error {
     /// No SASL mechanism has this name.
     #[error("unknown SASL mechanism {0:?}")]
     UnknownMechanism(String),
-    /// The stored form is of a version that this program does not know: use a newer one.
+    /// The stored form has a version that this program does not support: use a newer one.
     #[error("user store of version {found}: this program reads version {supported}")]
     UnsupportedVersion {
-        /// The version in the text.
+        /// The version of the text.
         found: u64,
-        /// The only version that can be read.
+        /// The only supported version.
         supported: u64,
     },
-    /// The stored form is not the JSON that is expected.
+    /// The stored form is not the expected JSON.
     #[error("user store is malformed at line {line}, column {column}")]
     MalformedStore {
         /// Line, counted from 1; 0 if unknown.
@@ -88,21 +88,21 @@ pub enum Error {
         /// Column, counted from 1; 0 if unknown.
         column: usize,
     },
-    /// The stored form is JSON, but what it says cannot be.
+    /// The stored form is JSON with impossible content.
     #[error("user store is corrupt{}: {problem}", .user.as_ref().map(|u| format!(" at user {u:?}")).unwrap_or_default())]
     CorruptStore {
-        /// The user whose entry is wrong, if it is one user's.
+        /// The user whose entry is wrong, if the error is about one user.
         user: Option<String>,
-        /// What is wrong.
+        /// The error.
         problem: StoreProblem,
     },
     /// The operating system gave no random bytes.
     #[error("the operating system gave no random bytes")]
     NoRandomness,
-    /// Client: what the server sent is not a message of the mechanism, or comes out of turn.
+    /// Client: the server's message is not one of the mechanism, or is out of order.
     #[error("the server's SASL message is malformed or out of turn")]
     BadServerMessage,
-    /// Client: the server said why it refuses (`e=` of RFC 5802 section 7).
+    /// Client: the server refused, with a reason (`e=` of RFC 5802 section 7).
     #[error("the server refused the login: {0}")]
     ServerRefused(String),
     /// Client: the server could not prove that it knows the user's key. It may be an impostor.
@@ -110,66 +110,66 @@ pub enum Error {
     BadServerSignature,
 }
 
-/// Why a name cannot be used.
+/// The reason why a name is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum NameProblem {
-    /// It is empty.
+pub enum UserNameProblem {
+    /// The text is empty.
     #[error("it is empty")]
     Empty,
-    /// It is too long: see [`USER_NAME_BYTES_MAX`] and [`DISPLAY_NAME_BYTES_MAX`].
+    /// The name is too long: see [`USER_NAME_BYTES_MAX`] and [`DISPLAY_NAME_BYTES_MAX`].
     #[error("it is longer than {0} bytes")]
     TooLong(usize),
-    /// It holds a character that is not allowed.
+    /// The name contains a character that is not allowed.
     #[error("it holds {0:?}, which is not allowed")]
     Forbidden(char),
 }
 
 const _: () = assert!(USER_NAME_BYTES_MAX <= DISPLAY_NAME_BYTES_MAX);
 
-/// Why a password cannot be used.
+/// The reason why a password is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PasswordProblem {
-    /// It is empty.
+    /// The text is empty.
     #[error("it is empty")]
     Empty,
-    /// It is longer than [`PASSWORD_BYTES_MAX`].
+    /// The password is longer than [`PASSWORD_BYTES_MAX`].
     #[error("it is longer than {PASSWORD_BYTES_MAX} bytes")]
     TooLong,
-    /// It holds a NUL, which PLAIN cannot carry (RFC 4616 section 2).
+    /// The password contains a NUL, which PLAIN cannot carry (RFC 4616 section 2).
     #[error("it holds a NUL character")]
     HoldsNul,
 }
 
-/// Why a role cannot be used.
+/// The reason why a role is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum RoleProblem {
-    /// Not `role`, `role[bucket]` or `role[bucket:scope:collection]`.
+    /// The text is not `role`, `role[bucket]` or `role[bucket:scope:collection]`.
     #[error("it is not written as role, role[bucket] or role[bucket:scope:collection]")]
     Syntax,
     /// The role needs a bucket, or `*` for all.
     #[error("it needs a bucket, as in role[default] or role[*]")]
     BucketMissing,
-    /// The role holds for the whole cluster.
+    /// The role applies to the whole cluster.
     #[error("it takes no bucket")]
     BucketNotTaken,
-    /// The role holds for whole buckets.
+    /// The role applies to whole buckets.
     #[error("it takes no scope or collection")]
     ScopeNotTaken,
-    /// The role holds for whole scopes.
+    /// The role applies to whole scopes.
     #[error("it takes no collection")]
     CollectionNotTaken,
-    /// No bucket can be called that.
+    /// The bucket name is invalid.
     #[error("it names an impossible bucket")]
     BucketName,
-    /// No scope or collection can be called that.
+    /// The scope or collection name is invalid.
     #[error("it names an impossible scope or collection")]
     ScopeName,
 }
 
-/// Why a stored form cannot be used.
+/// The reason why a stored form is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum StoreProblem {
@@ -185,10 +185,10 @@ pub enum StoreProblem {
     /// An iteration count is out of range.
     #[error("an iteration count is out of range")]
     Iterations,
-    /// A user is there twice.
+    /// A user occurs twice.
     #[error("the user is there twice")]
     Duplicate,
-    /// A group is there twice.
+    /// A group occurs twice.
     #[error("a group is there twice")]
     DuplicateGroup,
 }

@@ -1,13 +1,13 @@
-//! Groups, which give their roles to the users in them, and changes of users and groups as a manager makes them.
+//! Groups, which give their roles to their members, and changes of users and groups by an administrator.
 //!
 //! Invariants:
-//! * A user is in groups that exist: who removes a group takes its users out of it.
-//! * What a user may do is worked out from the user and the groups at that moment; nothing is copied.
-//! * Who is no full administrator changes nothing about those that can give rights to others.
+//! * A user's groups exist: the removal of a group removes it from its users.
+//! * A user's rights are computed from the user and the groups when they are needed; nothing is copied.
+//! * Only a full administrator changes users and groups that can grant rights to others.
 
 use std::collections::BTreeSet;
 
-use crate::error::{Error, NameProblem};
+use crate::error::{AuthError, UserNameProblem};
 use crate::limits::{
     DISPLAY_NAME_BYTES_MAX, GROUPS_MAX, GROUPS_PER_USER_MAX, RESERVED_PREFIX, USER_NAME_BYTES_MAX,
 };
@@ -15,7 +15,7 @@ use crate::privilege::{Privilege, Privileges};
 use crate::roles::Roles;
 use crate::store::{User, UserStore, check_text};
 
-/// Roles under a name, which users can share.
+/// Named roles that users can share.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Group {
     pub(crate) description: String,
@@ -24,31 +24,31 @@ pub struct Group {
 }
 
 impl Group {
-    /// What it is for, in words; may be empty.
+    /// Returns the description; may be empty.
     #[must_use]
     pub fn description(&self) -> &str {
         &self.description
     }
 
-    /// What its users may do.
+    /// Returns the roles of the members.
     #[must_use]
     pub const fn roles(&self) -> &Roles {
         &self.roles
     }
 
-    /// The group of a directory that it stands for. It is kept and shown; nothing asks a directory.
+    /// Returns the group of a directory that this group stands for. It is only stored and shown; no directory is asked.
     #[must_use]
     pub fn ldap_group_ref(&self) -> &str {
         &self.ldap_group_ref
     }
 }
 
-/// What is to become of a user; what is `None` stays, or has its default for a new user.
+/// A change of a user. A field that is `None` stays, or has its default for a new user.
 #[derive(Debug, Clone, Default)]
 pub struct UserChange {
     /// The password.
     pub password: Option<String>,
-    /// The name to show.
+    /// The display name.
     pub name: Option<String>,
     /// The user's own roles.
     pub roles: Option<Roles>,
@@ -56,30 +56,30 @@ pub struct UserChange {
     pub groups: Option<Vec<String>>,
 }
 
-/// What is to become of a group; what is `None` stays, or is empty for a new group.
+/// A change of a group. A field that is `None` stays, or is empty for a new group.
 #[derive(Debug, Clone, Default)]
 pub struct GroupChange {
-    /// What it is for, in words.
+    /// The description.
     pub description: Option<String>,
-    /// What its users may do.
+    /// The roles of the members.
     pub roles: Option<Roles>,
-    /// The group of a directory that it stands for.
+    /// The group of a directory that this group stands for.
     pub ldap_group_ref: Option<String>,
 }
 
 impl UserStore {
-    /// The group of this name.
+    /// Returns the group with this name.
     #[must_use]
     pub fn group(&self, name: &str) -> Option<&Group> {
         self.groups.get(name)
     }
 
-    /// All groups with their names, in order of those.
+    /// Iterates over all groups with their names, in order of the names.
     pub fn groups(&self) -> impl ExactSizeIterator<Item = (&str, &Group)> {
         self.groups.iter().map(|(name, group)| (&**name, group))
     }
 
-    /// The user's roles: own ones, and those of the groups. Empty for a user that does not exist.
+    /// Returns the user's roles: the user's own ones, and those of the groups. Empty for a user that does not exist.
     #[must_use]
     pub fn roles_of(&self, id: &str) -> Roles {
         self.get(id)
@@ -92,22 +92,23 @@ impl UserStore {
         user.roles.joined(groups.map(Group::roles))
     }
 
-    /// Makes or changes a user, whose name is not reserved. A new one needs a password. Costs three PBKDF2 when a password is given.
+    /// Creates or changes a user, whose name must not be reserved. A new user needs a password. Costs three PBKDF2 if a
+    /// password is given.
     ///
-    /// `by` is what who makes the change may do to the node; `now_s` seconds since 1970 (UTC).
+    /// `by` are the privileges on the node of the maker of the change; `now_s` is in seconds since 1970 (UTC).
     ///
     /// # Errors
-    /// [`Error::BadName`], [`Error::ReservedName`], [`Error::BadPassword`], [`Error::BadDisplayName`],
-    /// [`Error::TooManyUsers`], [`Error::UnknownGroup`], [`Error::TooManyGroups`], [`Error::NoRandomness`]; [`Error::Guarded`] when who is no
-    /// full administrator gives, changes or takes rights to give rights. The store may be changed in part then: it is
-    /// a copy that is thrown away.
+    /// [`AuthError::BadName`], [`AuthError::ReservedName`], [`AuthError::BadPassword`], [`AuthError::BadDisplayName`],
+    /// [`AuthError::TooManyUsers`], [`AuthError::UnknownGroup`], [`AuthError::TooManyGroups`], [`AuthError::NoRandomness`];
+    /// [`AuthError::Guarded`] when someone other than a full administrator grants, changes or revokes rights to grant
+    /// rights. After an error the store may be partly changed: it is a copy that the caller discards.
     pub fn set_user(
         &mut self,
         id: &str,
         change: &UserChange,
         by: Privileges,
         now_s: u64,
-    ) -> Result<(), Error> {
+    ) -> Result<(), AuthError> {
         check_unreserved(id)?;
         self.guard_user(id, by)?;
         let groups = match &change.groups {
@@ -119,7 +120,7 @@ impl UserStore {
                 self.set_password(id, password, now_s)?;
             }
         } else {
-            // Without a password this refuses the empty one, by name.
+            // Without a password this rejects the empty one, by name.
             let password = change.password.as_deref().unwrap_or_default();
             self.add(id, password, Roles::default(), now_s)?;
         }
@@ -135,36 +136,41 @@ impl UserStore {
         self.guard_user(id, by)
     }
 
-    /// [`UserStore::set_password`] by the user itself.
+    /// Sets a user's own password, as [`UserStore::set_password`] does.
     ///
     /// # Errors
-    /// [`Error::ReservedName`], and those of [`UserStore::set_password`].
-    pub fn set_own_password(&mut self, id: &str, password: &str, now_s: u64) -> Result<(), Error> {
+    /// [`AuthError::ReservedName`], and those of [`UserStore::set_password`].
+    pub fn set_own_password(
+        &mut self,
+        id: &str,
+        password: &str,
+        now_s: u64,
+    ) -> Result<(), AuthError> {
         check_unreserved(id)?;
         self.set_password(id, password, now_s)
     }
 
-    /// [`UserStore::remove`] by someone who may do `by` to the node.
+    /// Removes a user as [`UserStore::remove`] does; see [`Self::set_user`] for `by`.
     ///
     /// # Errors
-    /// [`Error::ReservedName`], [`Error::UnknownUser`], [`Error::Guarded`].
-    pub fn remove_user(&mut self, id: &str, by: Privileges) -> Result<(), Error> {
+    /// [`AuthError::ReservedName`], [`AuthError::UnknownUser`], [`AuthError::Guarded`].
+    pub fn remove_user(&mut self, id: &str, by: Privileges) -> Result<(), AuthError> {
         check_unreserved(id)?;
         self.guard_user(id, by)?;
         self.remove(id)
     }
 
-    /// Makes or changes a group; see [`Self::set_user`] for `by`.
+    /// Creates or changes a group; see [`Self::set_user`] for `by`.
     ///
     /// # Errors
-    /// [`Error::BadGroupName`], [`Error::ReservedName`], [`Error::BadDescription`], [`Error::TooManyGroups`], [`Error::Guarded`]. The store may
-    /// be changed in part then.
+    /// [`AuthError::BadGroupName`], [`AuthError::ReservedName`], [`AuthError::BadDescription`], [`AuthError::TooManyGroups`],
+    /// [`AuthError::Guarded`]. After an error the store may be partly changed.
     pub fn set_group(
         &mut self,
         name: &str,
         change: &GroupChange,
         by: Privileges,
-    ) -> Result<(), Error> {
+    ) -> Result<(), AuthError> {
         check_group_name(name)?;
         check_unreserved(name)?;
         self.guard_group(name, by)?;
@@ -172,10 +178,10 @@ impl UserStore {
             .into_iter()
             .flatten()
         {
-            check_text(text, DISPLAY_NAME_BYTES_MAX).map_err(Error::BadDescription)?;
+            check_text(text, DISPLAY_NAME_BYTES_MAX).map_err(AuthError::BadDescription)?;
         }
         if self.groups.len() >= GROUPS_MAX && !self.groups.contains_key(name) {
-            return Err(Error::TooManyGroups);
+            return Err(AuthError::TooManyGroups);
         }
         let group = self.groups.entry(name.to_owned()).or_default();
         if let Some(description) = &change.description {
@@ -190,37 +196,37 @@ impl UserStore {
         self.guard_group(name, by)
     }
 
-    /// Removes a group, and takes its users out of it.
+    /// Removes a group, also from its users.
     ///
     /// # Errors
-    /// [`Error::UnknownGroup`], [`Error::Guarded`].
-    pub fn remove_group(&mut self, name: &str, by: Privileges) -> Result<(), Error> {
+    /// [`AuthError::UnknownGroup`], [`AuthError::Guarded`].
+    pub fn remove_group(&mut self, name: &str, by: Privileges) -> Result<(), AuthError> {
         self.guard_group(name, by)?;
         let removed = self.groups.remove(name);
-        removed.ok_or_else(|| Error::UnknownGroup(name.to_owned()))?;
+        removed.ok_or_else(|| AuthError::UnknownGroup(name.to_owned()))?;
         for user in self.users.values_mut() {
             user.groups.remove(name);
         }
         Ok(())
     }
 
-    /// The names of groups of one user, checked.
-    pub(crate) fn known_groups(&self, names: &[String]) -> Result<BTreeSet<String>, Error> {
+    /// Checks the group names of one user.
+    pub(crate) fn known_groups(&self, names: &[String]) -> Result<BTreeSet<String>, AuthError> {
         if let Some(unknown) = names.iter().find(|name| !self.groups.contains_key(*name)) {
-            return Err(Error::UnknownGroup(unknown.clone()));
+            return Err(AuthError::UnknownGroup(unknown.clone()));
         }
         let names: BTreeSet<String> = names.iter().cloned().collect();
         if names.len() > GROUPS_PER_USER_MAX {
-            return Err(Error::TooManyGroups);
+            return Err(AuthError::TooManyGroups);
         }
         Ok(names)
     }
 
-    fn guard_user(&self, id: &str, by: Privileges) -> Result<(), Error> {
+    fn guard_user(&self, id: &str, by: Privileges) -> Result<(), AuthError> {
         guard(&self.roles_of(id), by)
     }
 
-    fn guard_group(&self, name: &str, by: Privileges) -> Result<(), Error> {
+    fn guard_group(&self, name: &str, by: Privileges) -> Result<(), AuthError> {
         match self.groups.get(name) {
             Some(group) => guard(&group.roles, by),
             None => Ok(()),
@@ -228,42 +234,42 @@ impl UserStore {
     }
 }
 
-/// Returns whether a name of a user or group is the server's own, as that by which nodes of a cluster log in to each other: nobody
-/// makes, changes or removes these.
+/// Returns whether a name of a user or group is reserved for the server, such as the user as which nodes of a cluster
+/// log in to each other. Nobody creates, changes or removes these.
 #[must_use]
 pub fn is_reserved(name: &str) -> bool {
     name.starts_with(RESERVED_PREFIX)
 }
 
-fn check_unreserved(name: &str) -> Result<(), Error> {
+fn check_unreserved(name: &str) -> Result<(), AuthError> {
     match is_reserved(name) {
-        true => Err(Error::ReservedName(name.to_owned())),
+        true => Err(AuthError::ReservedName(name.to_owned())),
         false => Ok(()),
     }
 }
 
-fn guard(roles: &Roles, by: Privileges) -> Result<(), Error> {
+fn guard(roles: &Roles, by: Privileges) -> Result<(), AuthError> {
     if roles.are_guarded() && !by.allow(Privileges::of(&[Privilege::Admin])) {
-        return Err(Error::Guarded);
+        return Err(AuthError::Guarded);
     }
     Ok(())
 }
 
-/// Group names are letters, digits, `-`, `_` and `.`, beginning with a letter or digit.
-pub(crate) fn check_group_name(name: &str) -> Result<(), Error> {
-    let bad = |problem| Err(Error::BadGroupName(problem));
+/// Checks a group name: letters, digits, `-`, `_` and `.`, beginning with a letter or digit.
+pub(crate) fn check_group_name(name: &str) -> Result<(), AuthError> {
+    let bad = |problem| Err(AuthError::BadGroupName(problem));
     let Some(first) = name.chars().next() else {
-        return bad(NameProblem::Empty);
+        return bad(UserNameProblem::Empty);
     };
     if name.len() > USER_NAME_BYTES_MAX {
-        return bad(NameProblem::TooLong(USER_NAME_BYTES_MAX));
+        return bad(UserNameProblem::TooLong(USER_NAME_BYTES_MAX));
     }
     if !first.is_alphanumeric() {
-        return bad(NameProblem::Forbidden(first));
+        return bad(UserNameProblem::Forbidden(first));
     }
     let is_fine = |c: char| c.is_alphanumeric() || "-_.".contains(c);
     match name.chars().find(|&c| !is_fine(c)) {
-        Some(c) => bad(NameProblem::Forbidden(c)),
+        Some(c) => bad(UserNameProblem::Forbidden(c)),
         None => Ok(()),
     }
 }

@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 /// Bytes that are overwritten when dropped.
 pub(crate) type Secret = Zeroizing<Vec<u8>>;
 
-/// A hash function that SCRAM is used with.
+/// A hash function for SCRAM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hash {
     Sha512,
@@ -17,7 +17,7 @@ pub(crate) enum Hash {
 }
 
 impl Hash {
-    /// Length of a digest in bytes.
+    /// Returns the length of a digest in bytes.
     pub(crate) const fn len(self) -> usize {
         match self {
             Self::Sha512 => 64,
@@ -26,7 +26,7 @@ impl Hash {
         }
     }
 
-    /// `H(data)`.
+    /// Computes `H(data)`.
     pub(crate) fn digest(self, data: &[u8]) -> Secret {
         match self {
             Self::Sha512 => digest::<Sha512>(data),
@@ -35,7 +35,7 @@ impl Hash {
         }
     }
 
-    /// `HMAC(key, parts[0] + parts[1] + ...)` (RFC 2104).
+    /// Computes `HMAC(key, parts[0] + parts[1] + ...)` (RFC 2104).
     pub(crate) fn hmac(self, key: &[u8], parts: &[&[u8]]) -> Secret {
         match self {
             Self::Sha512 => hmac::<Sha512>(key, parts),
@@ -44,7 +44,7 @@ impl Hash {
         }
     }
 
-    /// `Hi(password, salt, iterations)` of RFC 5802 section 2.2, which is PBKDF2 with one block.
+    /// Computes `Hi(password, salt, iterations)` of RFC 5802 section 2.2, which is PBKDF2 with one block.
     pub(crate) fn salted_password(self, password: &[u8], salt: &[u8], iterations: u32) -> Secret {
         let mut out = Zeroizing::new(vec![0; self.len()]);
         match self {

@@ -1,27 +1,26 @@
-//! SASL state machines, the password store, and what a user may do.
+//! SASL state machines, the password store, and the rights of users.
 //!
-//! Everything here is sans-IO: messages come in as bytes and leave as bytes, times come in as
-//! arguments, and the store becomes JSON text that somebody else writes. The only thing taken from
-//! the outside is randomness (salts, nonces, keys), from the operating system.
+//! Everything here is sans-IO: messages come in and go out as bytes, times come in as arguments, and the caller writes
+//! the JSON text of the store. The only external input is randomness (salts, nonces, keys), from the operating system.
 //!
-//! * [`UserStore`] holds users, their salted credentials and their [`Roles`], and [`Group`]s that give users more.
+//! * [`UserStore`] has users, their salted credentials and their [`Roles`], and [`Group`]s that give users more.
 //! * [`ServerSession`] answers one login: PLAIN (RFC 4616) or SCRAM (RFC 5802, RFC 7677, and the
 //!   same construction with SHA-512).
-//! * [`ClientSession`] is the other side, for our own tools.
+//! * [`ClientSession`] is the other side, for Kedge's own tools.
 //!
 //! # Invariants
 //!
-//! * No password is kept, in memory or in the JSON text: only salts, StoredKeys and ServerKeys.
-//! * A user that does not exist costs the same work, and gets messages of the same length, as a
-//!   user whose password was wrong; its salt is the same each time, also after a restart.
-//! * Whatever decides about a secret is compared in constant time, and intermediate secrets are
-//!   overwritten when they are dropped.
-//! * A session owns what it needs. The store may change or go away between two messages.
+//! * No password is stored, in memory or in the JSON text: only salts, StoredKeys and ServerKeys.
+//! * A login of a missing user costs the same work, and gets messages of the same length, as one with a wrong password;
+//!   the salt is the same each time, also after a restart.
+//! * Every decision about a secret is a constant-time comparison, and intermediate secrets are overwritten when they
+//!   are dropped.
+//! * A session owns its data. The store may change or be dropped between two messages.
 //!
 //! # Example
 //!
 //! ```
-//! use kedge_auth::{ClientSession, ClientStep, Mechanism, ServerSession, Step, UserStore, random_nonce};
+//! use kedge_auth::{ClientSession, ClientStep, Mechanism, ServerSession, ServerStep, UserStore, random_nonce};
 //!
 //! let mut store = UserStore::new()?;
 //! store.add("ada", "lovelace", "data_reader[default]".parse()?, 1_700_000_000)?;
@@ -29,12 +28,12 @@
 //! let mechanism = Mechanism::ScramSha512;
 //! let (mut client, first) = ClientSession::start(mechanism, "ada", "lovelace", random_nonce)?;
 //! let (mut server, step) = ServerSession::start(&store, mechanism, &first, random_nonce);
-//! let Step::Continue(challenge) = step else { panic!("SCRAM takes two steps") };
+//! let ServerStep::Continue(challenge) = step else { panic!("SCRAM takes two steps") };
 //! let ClientStep::Send(last) = client.step(&challenge)? else { panic!("a proof is due") };
-//! let Step::Done { user, payload } = server.step(&last) else { panic!("the password is right") };
+//! let ServerStep::Done { user, payload } = server.step(&last) else { panic!("the password is right") };
 //! assert_eq!(user, "ada");
 //! assert_eq!(client.step(&payload)?, ClientStep::Done);
-//! # Ok::<(), kedge_auth::Error>(())
+//! # Ok::<(), kedge_auth::AuthError>(())
 //! ```
 
 mod auth_file;
@@ -58,7 +57,7 @@ mod store;
 pub use auth_file::{AuthFile, AuthFileError};
 pub use catalogue::{RoleInfo, RoleKind, roles_catalogue};
 pub use client::{ClientSession, ClientStep};
-pub use error::{Error, NameProblem, PasswordProblem, RoleProblem, StoreProblem};
+pub use error::{AuthError, PasswordProblem, RoleProblem, StoreProblem, UserNameProblem};
 pub use group::{Group, GroupChange, UserChange, is_reserved};
 pub use limits::{
     AUTH_FILE_USERS_MAX, DISPLAY_NAME_BYTES_MAX, GROUPS_MAX, GROUPS_PER_USER_MAX,
@@ -69,6 +68,6 @@ pub use mechanism::Mechanism;
 pub use persist::STORE_VERSION;
 pub use privilege::{Privilege, Privileges};
 pub use random::random_nonce;
-pub use roles::{Part, Role, Roles};
-pub use server::{Failure, ServerSession, Step};
+pub use roles::{PartialPrivileges, Role, Roles};
+pub use server::{LoginFailure, ServerSession, ServerStep};
 pub use store::{User, UserStore};

@@ -1,9 +1,9 @@
-//! Every limit of this crate. What meets one gets an error with a name, never a crash.
+//! The limits of this crate. Exceeding one is a named error, never a crash.
 
-/// Longest user name, in bytes (what Couchbase's management interface allows).
+/// The longest user name, in bytes (as in Couchbase's management interface).
 pub const USER_NAME_BYTES_MAX: usize = 128;
 
-/// What the names of users and groups that are the server's own begin with.
+/// The prefix of the names of users and groups that are reserved for the server.
 pub const RESERVED_PREFIX: &str = "kedge.";
 
 /// Longest display name, in bytes.
@@ -12,7 +12,7 @@ pub const DISPLAY_NAME_BYTES_MAX: usize = 256;
 /// Longest password, in bytes.
 pub const PASSWORD_BYTES_MAX: usize = 1_024;
 
-/// Longest SASL message that is looked at, in bytes. A longer one fails the login.
+/// The longest accepted SASL message, in bytes. A longer one fails the login.
 pub const MESSAGE_BYTES_MAX: usize = 4_096;
 
 /// Most users in one store.
@@ -30,30 +30,29 @@ pub const GROUPS_MAX: usize = 1_024;
 /// Most groups of one user.
 pub const GROUPS_PER_USER_MAX: usize = 64;
 
-/// PBKDF2 iterations of a new password unless the store says otherwise: the least that RFC 7677
-/// section 4 allows. Each SCRAM client pays it at each connection.
+/// The default PBKDF2 iterations of a new password: the minimum that RFC 7677 section 4 allows. Each SCRAM client pays
+/// for it at each connection.
 pub const ITERATIONS_DEFAULT: u32 = 4_096;
 
-/// Fewest PBKDF2 iterations, for a store and for what a server may ask of our client
-/// (RFC 7677 section 4).
+/// The fewest PBKDF2 iterations, for a store and for a server that our client talks to (RFC 7677 section 4).
 pub const ITERATIONS_MIN: u32 = 4_096;
 
-/// Most PBKDF2 iterations. It bounds the time one PLAIN login can take here, and how long a
-/// hostile server can keep our client busy (RFC 5802 section 9).
+/// The most PBKDF2 iterations. They limit the duration of one PLAIN login here, and the time for which a hostile server
+/// can keep our client busy (RFC 5802 section 9).
 pub const ITERATIONS_MAX: u32 = 1_000_000;
 
 /// Length of a new salt, in bytes.
 pub(crate) const SALT_BYTES: usize = 16;
 
-/// Shortest and longest salt taken from a stored file or a server, in bytes.
+/// Shortest and longest salt from a stored file or a server, in bytes.
 pub(crate) const SALT_BYTES_MIN: usize = 8;
 /// See [`SALT_BYTES_MIN`].
 pub(crate) const SALT_BYTES_MAX: usize = 64;
 
-/// Length of the key that fake salts are derived from, in bytes.
+/// Length of the key from which fake salts are derived, in bytes.
 pub(crate) const FALLBACK_KEY_BYTES: usize = 32;
 
-/// Randomness in a nonce of ours, in bytes; a multiple of 3, so that base64 needs no padding.
+/// Randomness in a nonce, in bytes; a multiple of 3, so that base64 needs no padding.
 pub(crate) const NONCE_BYTES: usize = 24;
 
 /// Most users whose verified password is remembered (about 200 bytes each).

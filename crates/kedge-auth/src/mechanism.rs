@@ -3,24 +3,24 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::Error;
+use crate::error::AuthError;
 use crate::hash::Hash;
 
 /// A SASL mechanism, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mechanism {
-    /// SCRAM (RFC 5802) with SHA-512. The only one that some clients try.
+    /// SCRAM (RFC 5802) with SHA-512. Some clients try no other.
     ScramSha512,
     /// SCRAM with SHA-256 (RFC 7677).
     ScramSha256,
     /// SCRAM with SHA-1 (RFC 5802).
     ScramSha1,
-    /// The password in clear (RFC 4616).
+    /// The password in plain text (RFC 4616).
     Plain,
 }
 
 impl Mechanism {
-    /// All mechanisms, in the order in which they are offered.
+    /// All mechanisms, in the order of the offer.
     pub const ALL: [Self; 4] = [
         Self::ScramSha512,
         Self::ScramSha256,
@@ -28,18 +28,18 @@ impl Mechanism {
         Self::Plain,
     ];
 
-    /// What a client that asks for the list of mechanisms gets: the names, separated by a space.
+    /// The reply to a request for the list of mechanisms: the names, separated by a space.
     pub const LIST: &'static str = "SCRAM-SHA512 SCRAM-SHA256 SCRAM-SHA1 PLAIN";
 
-    /// The mechanism of this name, which is case-sensitive.
+    /// Returns the mechanism with this name, which is case-sensitive.
     ///
-    /// The names are the memcached protocol's: `SCRAM-SHA512`, not `SCRAM-SHA-512` as IANA has it.
+    /// The names are those of the memcached protocol: `SCRAM-SHA512`, not IANA's `SCRAM-SHA-512`.
     #[must_use]
     pub fn from_name(name: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|m| m.name().as_bytes() == name)
     }
 
-    /// The name on the wire.
+    /// Returns the name on the wire.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -50,7 +50,7 @@ impl Mechanism {
         }
     }
 
-    /// The hash of a SCRAM mechanism.
+    /// Returns the hash of a SCRAM mechanism.
     pub(crate) const fn hash(self) -> Option<Hash> {
         match self {
             Self::ScramSha512 => Some(Hash::Sha512),
@@ -68,10 +68,10 @@ impl fmt::Display for Mechanism {
 }
 
 impl FromStr for Mechanism {
-    type Err = Error;
+    type Err = AuthError;
 
-    fn from_str(name: &str) -> Result<Self, Error> {
-        Self::from_name(name.as_bytes()).ok_or_else(|| Error::UnknownMechanism(name.to_owned()))
+    fn from_str(name: &str) -> Result<Self, AuthError> {
+        Self::from_name(name.as_bytes()).ok_or_else(|| AuthError::UnknownMechanism(name.to_owned()))
     }
 }
 
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_is_the_names() {
+    fn mechanism_list_has_all_names() {
         assert_eq!(
             Mechanism::LIST,
             Mechanism::ALL.map(Mechanism::name).join(" ")

@@ -1,20 +1,19 @@
 //! The messages of SCRAM (RFC 5802 section 7), as bytes, and of PLAIN (RFC 4616 section 2).
 //!
-//! Two things are wider than the grammar, because clients in the field need it: a nonce may hold
-//! any byte but `,` (one official client puts spaces into it), and names and passwords are not
-//! prepared with SASLprep.
+//! Two rules are wider than the grammar, because clients in the field need it: a nonce may contain any byte but `,`
+//! (one official client puts spaces into it), and names and passwords are not prepared with SASLprep.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::server::Failure;
+use crate::server::LoginFailure;
 
 /// A client's first message.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ClientFirst<'a> {
     /// The GS2 header with its last comma, which the client repeats in its final message.
     pub(crate) gs2_header: &'a [u8],
-    /// What follows the header: the first part of the AuthMessage.
+    /// The part after the header: the first part of the AuthMessage.
     pub(crate) bare: &'a [u8],
     /// The user's name, unescaped.
     pub(crate) user: String,
@@ -25,7 +24,7 @@ pub(crate) struct ClientFirst<'a> {
 /// A client's final message.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ClientFinal<'a> {
-    /// All but the proof: the last part of the AuthMessage.
+    /// Everything but the proof: the last part of the AuthMessage.
     pub(crate) without_proof: &'a [u8],
     /// Base64 of the GS2 header.
     pub(crate) channel_binding: &'a [u8],
@@ -43,27 +42,27 @@ pub(crate) struct ServerFirst<'a> {
     pub(crate) iterations: u32,
 }
 
-pub(crate) fn parse_client_first(message: &[u8]) -> Result<ClientFirst<'_>, Failure> {
-    let (flag, rest) = split_once(message, b',').ok_or(Failure::Malformed)?;
+pub(crate) fn parse_client_first(message: &[u8]) -> Result<ClientFirst<'_>, LoginFailure> {
+    let (flag, rest) = split_once(message, b',').ok_or(LoginFailure::Malformed)?;
     match flag {
-        // `y` says "I could bind, but you do not offer it", which is true.
+        // `y` means "I could bind, but you do not offer it", which is true.
         b"n" | b"y" => {}
-        _ if flag.starts_with(b"p=") => return Err(Failure::ChannelBinding),
-        _ => return Err(Failure::Malformed),
+        _ if flag.starts_with(b"p=") => return Err(LoginFailure::ChannelBinding),
+        _ => return Err(LoginFailure::Malformed),
     }
-    let (authzid, bare) = split_once(rest, b',').ok_or(Failure::Malformed)?;
+    let (authzid, bare) = split_once(rest, b',').ok_or(LoginFailure::Malformed)?;
     let gs2_header = &message[..message.len() - bare.len()];
 
     let mut attributes = bare.split(|&b| b == b',');
     let user = unescape(value(attributes.next(), b"n=")?)?;
     let nonce = value(attributes.next(), b"r=")?;
     if user.is_empty() || nonce.is_empty() {
-        return Err(Failure::Malformed);
+        return Err(LoginFailure::Malformed);
     }
     refuse_mandatory_extensions(attributes)?;
-    // Nobody may act as somebody else.
+    // Nobody may act as another user.
     if !authzid.is_empty() && unescape(value(Some(authzid), b"a=")?)? != user {
-        return Err(Failure::OtherIdentity);
+        return Err(LoginFailure::OtherIdentity);
     }
     Ok(ClientFirst {
         gs2_header,
@@ -73,16 +72,16 @@ pub(crate) fn parse_client_first(message: &[u8]) -> Result<ClientFirst<'_>, Fail
     })
 }
 
-pub(crate) fn parse_client_final(message: &[u8]) -> Result<ClientFinal<'_>, Failure> {
-    // The proof is the last attribute, and base64 holds no comma.
+pub(crate) fn parse_client_final(message: &[u8]) -> Result<ClientFinal<'_>, LoginFailure> {
+    // The proof is the last attribute, and base64 contains no comma.
     let comma = message
         .iter()
         .rposition(|&b| b == b',')
-        .ok_or(Failure::Malformed)?;
+        .ok_or(LoginFailure::Malformed)?;
     let (without_proof, proof) = (&message[..comma], &message[comma + 1..]);
     let proof = STANDARD
         .decode(value(Some(proof), b"p=")?)
-        .map_err(|_| Failure::Malformed)?;
+        .map_err(|_| LoginFailure::Malformed)?;
 
     let mut attributes = without_proof.split(|&b| b == b',');
     let channel_binding = value(attributes.next(), b"c=")?;
@@ -96,37 +95,37 @@ pub(crate) fn parse_client_final(message: &[u8]) -> Result<ClientFinal<'_>, Fail
     })
 }
 
-pub(crate) fn parse_server_first(message: &[u8]) -> Result<ServerFirst<'_>, Failure> {
+pub(crate) fn parse_server_first(message: &[u8]) -> Result<ServerFirst<'_>, LoginFailure> {
     let mut attributes = message.split(|&b| b == b',');
     let nonce = value(attributes.next(), b"r=")?;
     let salt = value(attributes.next(), b"s=")?;
     let iterations = value(attributes.next(), b"i=")?;
     refuse_mandatory_extensions(attributes)?;
     if !iterations.iter().all(u8::is_ascii_digit) {
-        return Err(Failure::Malformed);
+        return Err(LoginFailure::Malformed);
     }
     let iterations = std::str::from_utf8(iterations)
         .ok()
         .and_then(|text| text.parse().ok());
     Ok(ServerFirst {
         nonce,
-        salt: STANDARD.decode(salt).map_err(|_| Failure::Malformed)?,
-        iterations: iterations.ok_or(Failure::Malformed)?,
+        salt: STANDARD.decode(salt).map_err(|_| LoginFailure::Malformed)?,
+        iterations: iterations.ok_or(LoginFailure::Malformed)?,
     })
 }
 
-/// `r=<nonces>,s=<salt>,i=<iterations>`
+/// Writes `r=<nonces>,s=<salt>,i=<iterations>`.
 pub(crate) fn server_first(nonce: &[u8], salt: &[u8], iterations: u32) -> Vec<u8> {
     let tail = format!(",s={},i={iterations}", STANDARD.encode(salt));
     [b"r=", nonce, tail.as_bytes()].concat()
 }
 
-/// `c=<base64 of the header>,r=<nonces>`
+/// Writes `c=<base64 of the header>,r=<nonces>`.
 pub(crate) fn client_final_without_proof(gs2_header: &[u8], nonce: &[u8]) -> Vec<u8> {
     [b"c=", STANDARD.encode(gs2_header).as_bytes(), b",r=", nonce].concat()
 }
 
-/// The text that both sides sign: the three messages without headers and proof.
+/// Returns the text that both sides sign: the three messages without headers and proof.
 pub(crate) fn auth_message(bare: &[u8], server_first: &[u8], without_proof: &[u8]) -> Vec<u8> {
     [bare, server_first, without_proof].join(&b',')
 }
@@ -136,16 +135,16 @@ pub(crate) fn escape(name: &str) -> String {
     name.replace('=', "=3D").replace(',', "=2C")
 }
 
-/// Undoes [`escape`]; any other use of `=` is refused, as RFC 5802 section 5.1 demands.
-fn unescape(name: &[u8]) -> Result<String, Failure> {
-    let name = std::str::from_utf8(name).map_err(|_| Failure::Malformed)?;
+/// Reverses [`escape`]; any other use of `=` is refused, as RFC 5802 section 5.1 demands.
+fn unescape(name: &[u8]) -> Result<String, LoginFailure> {
+    let name = std::str::from_utf8(name).map_err(|_| LoginFailure::Malformed)?;
     let mut pieces = name.split('=');
     let mut plain = pieces.next().unwrap_or_default().to_owned();
     for piece in pieces {
         let (character, rest) = match (piece.strip_prefix("2C"), piece.strip_prefix("3D")) {
             (Some(rest), _) => (',', rest),
             (_, Some(rest)) => ('=', rest),
-            _ => return Err(Failure::Malformed),
+            _ => return Err(LoginFailure::Malformed),
         };
         plain.push(character);
         plain.push_str(rest);
@@ -153,18 +152,18 @@ fn unescape(name: &[u8]) -> Result<String, Failure> {
     Ok(plain)
 }
 
-/// A PLAIN message: user and password.
-pub(crate) fn parse_plain(message: &[u8]) -> Result<(&str, &[u8]), Failure> {
-    let (authzid, rest) = split_once(message, 0).ok_or(Failure::Malformed)?;
-    let (user, password) = split_once(rest, 0).ok_or(Failure::Malformed)?;
+/// Parses a PLAIN message into user and password.
+pub(crate) fn parse_plain(message: &[u8]) -> Result<(&str, &[u8]), LoginFailure> {
+    let (authzid, rest) = split_once(message, 0).ok_or(LoginFailure::Malformed)?;
+    let (user, password) = split_once(rest, 0).ok_or(LoginFailure::Malformed)?;
     if user.is_empty() || password.is_empty() || password.contains(&0) {
-        return Err(Failure::Malformed);
+        return Err(LoginFailure::Malformed);
     }
     if !authzid.is_empty() && authzid != user {
-        return Err(Failure::OtherIdentity);
+        return Err(LoginFailure::OtherIdentity);
     }
     Ok((
-        std::str::from_utf8(user).map_err(|_| Failure::Malformed)?,
+        std::str::from_utf8(user).map_err(|_| LoginFailure::Malformed)?,
         password,
     ))
 }
@@ -174,18 +173,18 @@ fn split_once(bytes: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
     Some((&bytes[..index], &bytes[index + 1..]))
 }
 
-fn value<'a>(attribute: Option<&'a [u8]>, prefix: &[u8; 2]) -> Result<&'a [u8], Failure> {
+fn value<'a>(attribute: Option<&'a [u8]>, prefix: &[u8; 2]) -> Result<&'a [u8], LoginFailure> {
     attribute
         .and_then(|a| a.strip_prefix(prefix))
-        .ok_or(Failure::Malformed)
+        .ok_or(LoginFailure::Malformed)
 }
 
-/// Unknown attributes at the end are ignored, but `m=` announces one that must not be.
+/// Ignores unknown attributes at the end, but refuses `m=`, which announces a mandatory one.
 fn refuse_mandatory_extensions<'a>(
     mut attributes: impl Iterator<Item = &'a [u8]>,
-) -> Result<(), Failure> {
+) -> Result<(), LoginFailure> {
     if attributes.any(|a| a.starts_with(b"m=")) {
-        Err(Failure::Malformed)
+        Err(LoginFailure::Malformed)
     } else {
         Ok(())
     }
@@ -228,24 +227,24 @@ mod tests {
             );
             assert_eq!([parsed.gs2_header, parsed.bare].concat(), message);
         }
-        let bad: [(&[u8], Failure); 17] = [
-            (b"", Failure::Malformed),
-            (b"n", Failure::Malformed),
-            (b"n,", Failure::Malformed),
-            (b"n,,", Failure::Malformed),
-            (b"n,,n=user", Failure::Malformed),
-            (b"n,,n=user,r=", Failure::Malformed),
-            (b"n,,n=,r=abc", Failure::Malformed),
-            (b"n,,r=abc,n=user", Failure::Malformed),
-            (b"x,,n=user,r=abc", Failure::Malformed),
-            (b"n,user,n=user,r=abc", Failure::Malformed),
-            (b"n,,n=us=er,r=abc", Failure::Malformed),
-            (b"n,,n=us=2cer,r=abc", Failure::Malformed),
-            (b"n,,n=\xff,r=abc", Failure::Malformed),
-            (b"n,,m=x,n=user,r=abc", Failure::Malformed),
-            (b"n,,n=user,r=abc,m=x", Failure::Malformed),
-            (b"p=tls-unique,,n=user,r=abc", Failure::ChannelBinding),
-            (b"n,a=admin,n=user,r=abc", Failure::OtherIdentity),
+        let bad: [(&[u8], LoginFailure); 17] = [
+            (b"", LoginFailure::Malformed),
+            (b"n", LoginFailure::Malformed),
+            (b"n,", LoginFailure::Malformed),
+            (b"n,,", LoginFailure::Malformed),
+            (b"n,,n=user", LoginFailure::Malformed),
+            (b"n,,n=user,r=", LoginFailure::Malformed),
+            (b"n,,n=,r=abc", LoginFailure::Malformed),
+            (b"n,,r=abc,n=user", LoginFailure::Malformed),
+            (b"x,,n=user,r=abc", LoginFailure::Malformed),
+            (b"n,user,n=user,r=abc", LoginFailure::Malformed),
+            (b"n,,n=us=er,r=abc", LoginFailure::Malformed),
+            (b"n,,n=us=2cer,r=abc", LoginFailure::Malformed),
+            (b"n,,n=\xff,r=abc", LoginFailure::Malformed),
+            (b"n,,m=x,n=user,r=abc", LoginFailure::Malformed),
+            (b"n,,n=user,r=abc,m=x", LoginFailure::Malformed),
+            (b"p=tls-unique,,n=user,r=abc", LoginFailure::ChannelBinding),
+            (b"n,a=admin,n=user,r=abc", LoginFailure::OtherIdentity),
         ];
         for (message, failure) in bad {
             assert_eq!(
@@ -279,7 +278,7 @@ mod tests {
         ] {
             assert_eq!(
                 parse_client_final(bad.as_bytes()),
-                Err(Failure::Malformed),
+                Err(LoginFailure::Malformed),
                 "{bad}"
             );
         }
@@ -302,7 +301,7 @@ mod tests {
         ] {
             assert_eq!(
                 parse_server_first(bad.as_bytes()),
-                Err(Failure::Malformed),
+                Err(LoginFailure::Malformed),
                 "{bad}"
             );
         }
@@ -318,7 +317,7 @@ mod tests {
         );
         assert_eq!(
             parse_plain(b"root\0user\0pass"),
-            Err(Failure::OtherIdentity)
+            Err(LoginFailure::OtherIdentity)
         );
         let bad: [&[u8]; 8] = [
             b"",
@@ -333,7 +332,7 @@ mod tests {
         for message in bad {
             assert_eq!(
                 parse_plain(message),
-                Err(Failure::Malformed),
+                Err(LoginFailure::Malformed),
                 "{}",
                 message.escape_ascii()
             );
@@ -374,7 +373,7 @@ mod tests {
         }
 
         #[test]
-        fn parsers_take_any_bytes(message in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn scram_parsers_survive_any_bytes(message in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = parse_client_first(&message);
             let _ = parse_client_final(&message);
             let _ = parse_server_first(&message);

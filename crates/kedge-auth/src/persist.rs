@@ -34,9 +34,9 @@
 //! }
 //! ```
 //!
-//! Times are seconds since 1970 (UTC). All three credentials are always there, each with the four
-//! fields. An unknown field is an error: what this program does not understand it must not drop at
-//! the next write. Any change of the form is a new version. Version 1, which is read too, has no groups.
+//! Times are seconds since 1970 (UTC). All three credentials are always present, each with the four fields. An unknown
+//! field is an error: this program must not drop it at the next write. Any change of the form is a new version. Version
+//! 1, which is read too, has no groups.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,7 +48,7 @@ use zeroize::Zeroizing;
 
 use crate::cache::VerifiedCache;
 use crate::credential::{Credential, Credentials};
-use crate::error::{Error, StoreProblem};
+use crate::error::{AuthError, StoreProblem};
 use crate::group::{Group, check_group_name};
 use crate::hash::{Hash, Secret};
 use crate::limits::{
@@ -58,13 +58,13 @@ use crate::limits::{
 use crate::roles::Roles;
 use crate::store::{User, UserStore, check_display_name, check_name, check_text};
 
-/// The version of the stored form that is written; it and [`OLDEST_VERSION`] are read.
+/// The version of the stored form that is written; this program reads it and [`OLDEST_VERSION`].
 pub const STORE_VERSION: u64 = 2;
 
-/// The oldest version that is read.
+/// The oldest supported version.
 const OLDEST_VERSION: u64 = 1;
 
-/// Read first, so that a form of the future is told from a broken one.
+/// The version, read first to distinguish a newer form from a damaged one.
 #[derive(Deserialize)]
 struct VersionDoc {
     version: u64,
@@ -123,9 +123,9 @@ struct CredentialDoc {
 }
 
 impl UserStore {
-    /// The store as JSON text.
+    /// Encodes the store as JSON text.
     ///
-    /// It holds no password, but keys that let one be guessed offline and a server be impersonated:
+    /// It contains no password, but keys with which a password can be guessed offline and a server be impersonated:
     /// keep the file private to the server's own account.
     #[must_use]
     pub fn to_json(&self) -> String {
@@ -141,29 +141,28 @@ impl UserStore {
         text
     }
 
-    /// Reads what [`to_json`](Self::to_json) wrote.
+    /// Reads a text that [`to_json`](Self::to_json) wrote.
     ///
     /// # Errors
-    /// [`Error::UnsupportedVersion`], [`Error::MalformedStore`], [`Error::CorruptStore`],
-    /// [`Error::TooManyUsers`], [`Error::TooManyGroups`]; [`Error::BadName`],
-    /// [`Error::BadDisplayName`], [`Error::BadGroupName`], [`Error::BadDescription`],
-    /// [`Error::UnknownGroup`], [`Error::UnknownRole`], [`Error::BadRole`] and
-    /// [`Error::TooManyRoles`] for what no store would have accepted; [`Error::NoRandomness`].
-    pub fn from_json(text: &str) -> Result<Self, Error> {
+    /// [`AuthError::UnsupportedVersion`], [`AuthError::MalformedStore`], [`AuthError::CorruptStore`], [`AuthError::TooManyUsers`],
+    /// [`AuthError::TooManyGroups`]; [`AuthError::BadName`], [`AuthError::BadDisplayName`], [`AuthError::BadGroupName`],
+    /// [`AuthError::BadDescription`], [`AuthError::UnknownGroup`], [`AuthError::UnknownRole`], [`AuthError::BadRole`] and
+    /// [`AuthError::TooManyRoles`] for content that no store would have accepted; [`AuthError::NoRandomness`].
+    pub fn from_json(text: &str) -> Result<Self, AuthError> {
         let VersionDoc { version } = serde_json::from_str(text).map_err(malformed)?;
         if !(OLDEST_VERSION..=STORE_VERSION).contains(&version) {
-            return Err(Error::UnsupportedVersion {
+            return Err(AuthError::UnsupportedVersion {
                 found: version,
                 supported: STORE_VERSION,
             });
         }
         let doc: StoreDoc = serde_json::from_str(text).map_err(malformed)?;
-        let corrupt = |problem| Error::CorruptStore {
+        let corrupt = |problem| AuthError::CorruptStore {
             user: None,
             problem,
         };
         if doc.users.len() > USERS_MAX {
-            return Err(Error::TooManyUsers);
+            return Err(AuthError::TooManyUsers);
         }
         if !iterations_are_sane(doc.iterations) {
             return Err(corrupt(StoreProblem::Iterations));
@@ -185,7 +184,7 @@ impl UserStore {
                 Entry::Vacant(entry) => entry.insert(user),
                 Entry::Occupied(entry) => {
                     let user = Some(entry.key().clone());
-                    return Err(Error::CorruptStore {
+                    return Err(AuthError::CorruptStore {
                         user,
                         problem: StoreProblem::Duplicate,
                     });
@@ -208,15 +207,15 @@ impl From<(&String, &Group)> for GroupDoc {
     }
 }
 
-fn groups(docs: Vec<GroupDoc>) -> Result<BTreeMap<String, Group>, Error> {
+fn groups(docs: Vec<GroupDoc>) -> Result<BTreeMap<String, Group>, AuthError> {
     if docs.len() > GROUPS_MAX {
-        return Err(Error::TooManyGroups);
+        return Err(AuthError::TooManyGroups);
     }
     let mut groups = BTreeMap::new();
     for doc in docs {
         check_group_name(&doc.name)?;
         for text in [&doc.description, &doc.ldap_group_ref] {
-            check_text(text, DISPLAY_NAME_BYTES_MAX).map_err(Error::BadDescription)?;
+            check_text(text, DISPLAY_NAME_BYTES_MAX).map_err(AuthError::BadDescription)?;
         }
         let group = Group {
             roles: roles(&doc.roles)?,
@@ -224,7 +223,7 @@ fn groups(docs: Vec<GroupDoc>) -> Result<BTreeMap<String, Group>, Error> {
             ldap_group_ref: doc.ldap_group_ref,
         };
         if groups.insert(doc.name, group).is_some() {
-            return Err(Error::CorruptStore {
+            return Err(AuthError::CorruptStore {
                 user: None,
                 problem: StoreProblem::DuplicateGroup,
             });
@@ -233,9 +232,9 @@ fn groups(docs: Vec<GroupDoc>) -> Result<BTreeMap<String, Group>, Error> {
     Ok(groups)
 }
 
-fn roles(texts: &[String]) -> Result<Roles, Error> {
+fn roles(texts: &[String]) -> Result<Roles, AuthError> {
     let roles = texts.iter().map(|role| role.parse());
-    Roles::new(roles.collect::<Result<Vec<_>, Error>>()?)
+    Roles::new(roles.collect::<Result<Vec<_>, AuthError>>()?)
 }
 
 impl From<&User> for UserDoc {
@@ -256,16 +255,16 @@ impl From<&User> for UserDoc {
 }
 
 impl TryFrom<UserDoc> for User {
-    type Error = Error;
+    type Error = AuthError;
 
-    fn try_from(doc: UserDoc) -> Result<Self, Error> {
+    fn try_from(doc: UserDoc) -> Result<Self, AuthError> {
         check_name(&doc.id)?;
         check_display_name(&doc.name)?;
         let roles = roles(&doc.roles)?;
         let credential = |doc_credential: &CredentialDoc, hash| {
             doc_credential
                 .decode(hash)
-                .map_err(|problem| Error::CorruptStore {
+                .map_err(|problem| AuthError::CorruptStore {
                     user: Some(doc.id.clone()),
                     problem,
                 })
@@ -335,13 +334,13 @@ fn decode(text: &str) -> Option<Secret> {
     STANDARD.decode(text).ok().map(Zeroizing::new)
 }
 
-// Only the place: serde's message can quote the text, and the text holds keys.
+// Only the position: serde's message can quote the text, and the text contains keys.
 #[expect(
     clippy::needless_pass_by_value,
     reason = "the shape that map_err wants"
 )]
-fn malformed(error: serde_json::Error) -> Error {
-    Error::MalformedStore {
+fn malformed(error: serde_json::Error) -> AuthError {
+    AuthError::MalformedStore {
         line: error.line(),
         column: error.column(),
     }

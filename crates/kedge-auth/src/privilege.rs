@@ -1,6 +1,6 @@
-//! Things that can be allowed, and sets of them.
+//! Privileges, and sets of them.
 
-/// One thing that can be allowed.
+/// A right to do one kind of thing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Privilege {
@@ -34,9 +34,9 @@ pub enum Privilege {
     Buckets,
     /// See the users and groups.
     InspectUsers,
-    /// Change users and groups that have none of the roles which let others be given rights.
+    /// Change users and groups without roles that allow to grant rights.
     Users,
-    /// All the rest.
+    /// Everything else.
     Admin,
 }
 
@@ -62,7 +62,7 @@ impl Privilege {
         Self::Admin,
     ];
 
-    /// A name for messages and the audit log, as in `read`.
+    /// Returns a name for messages and the audit log, as in `read`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -95,17 +95,17 @@ const _: () = {
     }
 };
 
-/// A set of privileges. Which of them hold is looked up with one AND.
+/// A set of privileges. A lookup is one AND.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Privileges(u32);
 
 impl Privileges {
-    /// None at all.
+    /// The empty set.
     pub const NONE: Self = Self(0);
-    /// Every one.
+    /// The full set.
     pub const ALL: Self = Self::of(&Privilege::ALL);
 
-    /// These.
+    /// Returns the set of the given privileges.
     #[must_use]
     pub const fn of(list: &[Privilege]) -> Self {
         let (mut bits, mut at) = (0, 0);
@@ -116,32 +116,32 @@ impl Privileges {
         Self(bits)
     }
 
-    /// Those of both sets.
+    /// Returns the union of both sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Those that `other` does not have.
+    /// Returns the privileges that `other` does not have.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Whether all of `needed` are in the set.
+    /// Returns whether all of `needed` are in the set.
     #[must_use]
     #[inline]
     pub const fn allow(self, needed: Self) -> bool {
         self.0 & needed.0 == needed.0
     }
 
-    /// Whether there are none.
+    /// Returns whether the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Each privilege of the set.
+    /// Iterates over the privileges of the set.
     pub fn iter(self) -> impl Iterator<Item = Privilege> {
         Privilege::ALL
             .into_iter()

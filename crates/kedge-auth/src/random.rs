@@ -3,23 +3,23 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::error::Error;
+use crate::error::AuthError;
 use crate::limits::NONCE_BYTES;
 
-/// `N` random bytes.
-pub(crate) fn random_bytes<const N: usize>() -> Result<[u8; N], Error> {
+/// Returns `N` random bytes.
+pub(crate) fn random_bytes<const N: usize>() -> Result<[u8; N], AuthError> {
     let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(|_| Error::NoRandomness)?;
+    getrandom::fill(&mut bytes).map_err(|_| AuthError::NoRandomness)?;
     Ok(bytes)
 }
 
-/// A fresh nonce for one login: 24 random bytes as 32 characters of base64, so without `,`.
+/// Returns a fresh nonce for one login: 24 random bytes as 32 characters of base64, so without `,`.
 ///
 /// This is the nonce source of [`ServerSession::start`](crate::ServerSession::start) and
 /// [`ClientSession::start`](crate::ClientSession::start) outside of tests.
 ///
 /// # Errors
-/// [`Error::NoRandomness`] if the operating system gives none.
-pub fn random_nonce() -> Result<String, Error> {
+/// [`AuthError::NoRandomness`] if the operating system returns none.
+pub fn random_nonce() -> Result<String, AuthError> {
     Ok(STANDARD.encode(random_bytes::<NONCE_BYTES>()?))
 }

@@ -1,7 +1,7 @@
-//! The roles of a user: how they are written, and what they allow where.
+//! The roles of a user: their text form, and the privileges that they grant.
 //!
-//! They are written (`data_reader[default]`) as in Couchbase's management interface (documentation
-//! of `PUT /settings/rbac/users`), so that its SDKs and tools can set and read them.
+//! The text form (`data_reader[default]`) is that of Couchbase's management interface (documentation of
+//! `PUT /settings/rbac/users`), so that its SDKs and tools can set and read them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,16 +9,16 @@ use std::str::FromStr;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
 use crate::catalogue::{Extent, RoleKind, specs};
-use crate::error::{Error, RoleProblem};
+use crate::error::{AuthError, RoleProblem};
 use crate::limits::{BUCKET_NAME_BYTES_MAX, ROLES_PER_USER_MAX, SCOPE_NAME_BYTES_MAX};
 use crate::privilege::{Privilege, Privileges};
 
-/// A role, with the bucket it holds for if it is a role for buckets.
+/// A role, with its bucket if it is a role for buckets.
 ///
 /// Its text form is `admin`, `data_reader[travel]`, `data_reader[*]` (all buckets) or
-/// `data_reader[travel:inventory:hotel]`. As JSON it is the object that the management interface
-/// shows: `{"role":"data_reader","bucket_name":"travel","scope_name":"*","collection_name":"*"}`,
-/// with every parameter that the role takes, `*` where none was given.
+/// `data_reader[travel:inventory:hotel]`. Its JSON form is the object of the management interface:
+/// `{"role":"data_reader","bucket_name":"travel","scope_name":"*","collection_name":"*"}`, with every parameter that
+/// the role takes, `*` where none was given.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Role {
     kind: RoleKind,
@@ -46,32 +46,32 @@ impl Serialize for Role {
 }
 
 impl Role {
-    /// Which role it is.
+    /// Returns the kind of the role.
     #[must_use]
     pub const fn kind(&self) -> RoleKind {
         self.kind
     }
 
-    /// The bucket it holds for, `*` for all; none for a role that holds for the whole cluster.
+    /// Returns the bucket, `*` for all; none for a role that applies to the whole cluster.
     #[must_use]
     pub fn bucket(&self) -> Option<&str> {
         self.bucket.as_deref()
     }
 
-    /// The scope it holds for, `*` for all; none for the whole bucket.
+    /// Returns the scope, `*` for all; none for the whole bucket.
     #[must_use]
     pub fn scope(&self) -> Option<&str> {
         self.scope.as_deref()
     }
 
-    /// The collection it holds for, `*` for all; none for the whole scope.
+    /// Returns the collection, `*` for all; none for the whole scope.
     #[must_use]
     pub fn collection(&self) -> Option<&str> {
         self.collection.as_deref()
     }
 
-    /// What it allows in all of `bucket` or, with `None`, to the node as such. Whoever has a role in a bucket may
-    /// select it and connect, and that is all that a role for a part of it allows in the whole.
+    /// Returns the privileges on all of `bucket` or, with `None`, on the node as such. A user with any role in a bucket
+    /// may select it and connect, and a role for a part of it grants nothing more on the whole.
     fn privileges(&self, bucket: Option<&str>) -> Privileges {
         const ACCESS: Privileges = Privileges::of(&[Privilege::Access]);
         let spec = self.kind.spec();
@@ -86,27 +86,27 @@ impl Role {
     }
 }
 
-/// Whether a name in a role stands for every one.
+/// Returns whether a name in a role stands for all.
 fn is_any(name: Option<&str>) -> bool {
     matches!(name, None | Some("*"))
 }
 
-/// What roles allow in a part of a bucket, beside what holds in all of it.
+/// The privileges that roles grant in a part of a bucket, in addition to those on all of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct PartialPrivileges {
     scope: Option<Box<str>>,
     collection: Option<Box<str>>,
     grants: Privileges,
 }
 
-impl Part {
-    /// What is allowed there.
+impl PartialPrivileges {
+    /// Returns the privileges in the part.
     #[must_use]
     pub const fn privileges(&self) -> Privileges {
         self.grants
     }
 
-    /// Whether the collection lies in the part; with `None`, whether all of the scope does.
+    /// Returns whether the collection is in the part; with `None`, whether all of the scope is.
     #[must_use]
     pub fn covers(&self, scope: &str, collection: Option<&str>) -> bool {
         let scope_fits = self.scope.as_deref().is_none_or(|own| own == scope);
@@ -118,7 +118,7 @@ impl Part {
         scope_fits && collection_fits
     }
 
-    /// Whether any of it lies in the scope.
+    /// Returns whether any of the part is in the scope.
     #[must_use]
     pub fn touches(&self, scope: &str) -> bool {
         self.scope.as_deref().is_none_or(|own| own == scope)
@@ -126,11 +126,11 @@ impl Part {
 }
 
 impl FromStr for Role {
-    type Err = Error;
+    type Err = AuthError;
 
-    fn from_str(text: &str) -> Result<Self, Error> {
+    fn from_str(text: &str) -> Result<Self, AuthError> {
         let text = text.trim();
-        let bad = |problem| Error::BadRole {
+        let bad = |problem| AuthError::BadRole {
             role: text.to_owned(),
             problem,
         };
@@ -143,7 +143,7 @@ impl FromStr for Role {
         };
         let spec = specs()
             .find(|spec| spec.role == name)
-            .ok_or_else(|| Error::UnknownRole(name.to_owned()))?;
+            .ok_or_else(|| AuthError::UnknownRole(name.to_owned()))?;
         let Some(inside) = inside else {
             return match spec.extent {
                 Extent::Node | Extent::Cluster => Ok(Self {
@@ -185,7 +185,7 @@ impl FromStr for Role {
     }
 }
 
-/// Whether this can be the name of a bucket, scope or collection, or `*`.
+/// Returns whether this is a valid name of a bucket, scope or collection, or `*`.
 fn is_name(name: &str, bytes_max: usize, punctuation: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || punctuation.contains(c);
     name == "*" || (!name.is_empty() && name.len() <= bytes_max && name.chars().all(allowed))
@@ -205,7 +205,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// The roles of one user, each at most once.
+/// The roles of one user, without duplicates.
 ///
 /// Its text form is the roles separated by `,`; its JSON form is the list of [`Role`]s.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
@@ -213,25 +213,25 @@ impl fmt::Display for Role {
 pub struct Roles(Vec<Role>);
 
 impl Roles {
-    /// These roles, without repetitions.
+    /// Creates the list of these roles, without duplicates.
     ///
     /// # Errors
-    /// [`Error::TooManyRoles`] beyond [`ROLES_PER_USER_MAX`].
-    pub fn new(roles: impl IntoIterator<Item = Role>) -> Result<Self, Error> {
+    /// [`AuthError::TooManyRoles`] beyond [`ROLES_PER_USER_MAX`].
+    pub fn new(roles: impl IntoIterator<Item = Role>) -> Result<Self, AuthError> {
         let mut distinct = Vec::new();
         for role in roles {
             if distinct.contains(&role) {
                 continue;
             }
             if distinct.len() == ROLES_PER_USER_MAX {
-                return Err(Error::TooManyRoles);
+                return Err(AuthError::TooManyRoles);
             }
             distinct.push(role);
         }
         Ok(Self(distinct))
     }
 
-    /// Just `admin`.
+    /// Creates the list of only `admin`.
     #[must_use]
     pub fn admin() -> Self {
         Self(vec![Role {
@@ -242,28 +242,28 @@ impl Roles {
         }])
     }
 
-    /// Whether any of the roles allows this in all of this bucket or, with `None`, for the node as such.
+    /// Returns whether any of the roles grants this on all of this bucket or, with `None`, on the node as such.
     #[must_use]
     pub fn allows(&self, privilege: Privilege, bucket: Option<&str>) -> bool {
         self.privileges(bucket).allow(Privileges::of(&[privilege]))
     }
 
-    /// What the roles together allow in all of this bucket or, with `None`, for the node as such.
+    /// Returns the privileges that the roles together grant on all of this bucket or, with `None`, on the node as such.
     #[must_use]
     pub fn privileges(&self, bucket: Option<&str>) -> Privileges {
         let each = self.0.iter().map(|role| role.privileges(bucket));
         each.fold(Privileges::NONE, Privileges::and)
     }
 
-    /// What the roles allow in parts of this bucket, one for each role that is for a part.
+    /// Returns the privileges that the roles grant in parts of this bucket, one entry for each role for a part.
     #[must_use]
-    pub fn parts(&self, bucket: &str) -> Vec<Part> {
+    pub fn parts(&self, bucket: &str) -> Vec<PartialPrivileges> {
         let here = |role: &&Role| matches!(role.bucket(), Some(own) if own == "*" || own == bucket);
         let given = |name: Option<&str>| name.filter(|name| *name != "*").map(Box::from);
         self.0
             .iter()
             .filter(here)
-            .map(|role| Part {
+            .map(|role| PartialPrivileges {
                 scope: given(role.scope()),
                 collection: given(role.collection()),
                 grants: role.kind.spec().grants,
@@ -272,7 +272,7 @@ impl Roles {
             .collect()
     }
 
-    /// Whether this is allowed in a collection or, with `None`, in a whole scope.
+    /// Returns whether this is allowed in a collection or, with `None`, in a whole scope.
     #[must_use]
     pub fn allows_in(
         &self,
@@ -287,7 +287,7 @@ impl Roles {
         self.allows(privilege, Some(bucket)) || covering.any(|part| part.grants.allow(needed))
     }
 
-    /// These and those of `others`, each once.
+    /// Returns these roles and those of `others`, without duplicates.
     #[must_use]
     pub fn joined<'o>(&self, others: impl IntoIterator<Item = &'o Self>) -> Self {
         let mut all = self.0.clone();
@@ -299,18 +299,18 @@ impl Roles {
         Self(all)
     }
 
-    /// Whether any of them lets its users give rights to others.
+    /// Returns whether any of the roles allows to grant rights to others.
     #[must_use]
     pub fn are_guarded(&self) -> bool {
         self.0.iter().any(|role| role.kind.is_guarded())
     }
 
-    /// The roles, in the order in which they were given.
+    /// Iterates over the roles, in the order in which they were given.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Role> {
         self.0.iter()
     }
 
-    /// Whether there are none: such a user can log in, and nothing else.
+    /// Returns whether there are none: such a user can only log in.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -318,17 +318,17 @@ impl Roles {
 }
 
 impl FromStr for Roles {
-    type Err = Error;
+    type Err = AuthError;
 
-    /// Reads `admin,data_reader[default]`; blank text is no role.
-    fn from_str(text: &str) -> Result<Self, Error> {
+    /// Parses `admin,data_reader[default]`; blank text is no role.
+    fn from_str(text: &str) -> Result<Self, AuthError> {
         if text.trim().is_empty() {
             return Ok(Self::default());
         }
         Self::new(
             text.split(',')
                 .map(str::parse)
-                .collect::<Result<Vec<Role>, Error>>()?,
+                .collect::<Result<Vec<Role>, AuthError>>()?,
         )
     }
 }

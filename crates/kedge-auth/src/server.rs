@@ -8,36 +8,35 @@ use subtle::Choice;
 use thiserror::Error;
 
 use crate::credential::Credential;
-use crate::error::Error;
+use crate::error::AuthError;
 use crate::hash::Hash;
 use crate::limits::MESSAGE_BYTES_MAX;
 use crate::mechanism::Mechanism;
 use crate::message;
 use crate::store::UserStore;
 
-/// What to answer to a client's message.
+/// The reply to a client's message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum ServerStep {
     /// Send this and wait for the next message ("authentication continues").
     Continue(Vec<u8>),
-    /// The client is who it says. The user may have been removed from the store since the login
-    /// began: look its roles up.
+    /// The client is authenticated. The user may have been removed from the store since the login began: look up its
+    /// roles.
     Done {
         /// The user's name.
         user: String,
-        /// What to send with the success: the server's signature for SCRAM, nothing for PLAIN.
+        /// The payload of the success reply: the server's signature for SCRAM, empty for PLAIN.
         payload: Vec<u8>,
     },
-    /// The login failed; send an error without any detail. [`ServerSession::failure`] says why,
-    /// for the log.
+    /// The login failed; send an error without any detail. [`ServerSession::failure`] returns the reason, for the log.
     Failed,
 }
 
-/// Why a login failed. For the log, not for the client.
+/// The reason why a login failed. For the log, not for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum Failure {
-    /// A message breaks the grammar or the limits, or does not continue the one before.
+pub enum LoginFailure {
+    /// A message violates the grammar or the limits, or does not continue the one before.
     #[error("malformed SASL message")]
     Malformed,
     /// The client demands channel binding, which is not offered.
@@ -46,27 +45,27 @@ pub enum Failure {
     /// The client wants to act as another user than the one that logs in.
     #[error("acting as another user is not supported")]
     OtherIdentity,
-    /// The user does not exist or the password is wrong. Which of both is not said on purpose.
+    /// The user does not exist or the password is wrong. The two are deliberately not distinguished.
     #[error("unknown user or wrong password")]
     BadCredentials,
     /// A message came after the login had ended.
     #[error("SASL message out of turn")]
     OutOfTurn,
-    /// The nonce source failed, or gave a nonce that is empty or holds a comma.
+    /// The nonce source failed, or returned a nonce that is empty or contains a comma.
     #[error("no nonce")]
     NoNonce,
 }
 
-/// One login, from the client's first message to its end. Owns all it needs.
+/// One login, from the client's first message to its end. Owns all its data.
 pub struct ServerSession {
     mechanism: Mechanism,
     user: Option<String>,
-    failure: Option<Failure>,
-    pending: Option<Box<Pending>>,
+    failure: Option<LoginFailure>,
+    pending: Option<Box<PendingProof>>,
 }
 
-/// What a SCRAM login remembers while the client computes its proof.
-struct Pending {
+/// The state of a SCRAM login while the client computes its proof.
+struct PendingProof {
     user: String,
     user_known: Choice,
     credential: Credential,
@@ -79,18 +78,18 @@ struct Pending {
 impl ServerSession {
     /// Begins a login with the client's first message.
     ///
-    /// `nonce_source` gives the server's part of the nonce: printable text without `,`; outside of
-    /// tests it is [`random_nonce`](crate::random_nonce). PLAIN does not call it.
+    /// `nonce_source` returns the server's part of the nonce: printable text without `,`; outside of tests it is
+    /// [`random_nonce`](crate::random_nonce). PLAIN does not call it.
     ///
-    /// A SCRAM mechanism answers [`Step::Continue`] or fails on a malformed message; the store's
-    /// users make no difference before the proof. PLAIN ends at once; it takes one PBKDF2, which is
-    /// milliseconds, unless this password was verified lately.
+    /// A SCRAM mechanism returns [`ServerStep::Continue`], or fails on a malformed message; before the proof it does not
+    /// depend on the store's users. PLAIN ends at once; it takes one PBKDF2, which is milliseconds, unless this
+    /// password was verified recently.
     pub fn start(
         store: &UserStore,
         mechanism: Mechanism,
         client_first: &[u8],
-        nonce_source: impl FnOnce() -> Result<String, Error>,
-    ) -> (Self, Step) {
+        nonce_source: impl FnOnce() -> Result<String, AuthError>,
+    ) -> (Self, ServerStep) {
         let mut session = Self {
             mechanism,
             user: None,
@@ -98,7 +97,7 @@ impl ServerSession {
             pending: None,
         };
         let result = if client_first.len() > MESSAGE_BYTES_MAX {
-            Err(Failure::Malformed)
+            Err(LoginFailure::Malformed)
         } else if let Some(hash) = mechanism.hash() {
             session.start_scram(store, hash, client_first, nonce_source)
         } else {
@@ -108,50 +107,54 @@ impl ServerSession {
         (session, step)
     }
 
-    /// Goes on with the client's next message. After [`Step::Done`] or [`Step::Failed`] there is
-    /// none, and this fails.
-    pub fn step(&mut self, client_final: &[u8]) -> Step {
+    /// Continues with the client's next message. After [`ServerStep::Done`] or [`ServerStep::Failed`] there is none, and this
+    /// fails.
+    pub fn step(&mut self, client_final: &[u8]) -> ServerStep {
         let result = match self.pending.take() {
-            None => Err(Failure::OutOfTurn),
-            Some(_) if client_final.len() > MESSAGE_BYTES_MAX => Err(Failure::Malformed),
+            None => Err(LoginFailure::OutOfTurn),
+            Some(_) if client_final.len() > MESSAGE_BYTES_MAX => Err(LoginFailure::Malformed),
             Some(pending) => pending.finish(client_final),
         };
         self.settle(result)
     }
 
-    /// The mechanism that the login began with.
+    /// Returns the mechanism of the login.
     #[must_use]
     pub const fn mechanism(&self) -> Mechanism {
         self.mechanism
     }
 
-    /// The user that the client says it is, once known; proven only after [`Step::Done`].
+    /// Returns the user that the client claims to be, if known; proven only after [`ServerStep::Done`].
     #[must_use]
     pub fn claimed_user(&self) -> Option<&str> {
         self.user.as_deref()
     }
 
-    /// Why the login failed, if it did.
+    /// Returns the reason why the login failed, if it did.
     #[must_use]
-    pub const fn failure(&self) -> Option<Failure> {
+    pub const fn failure(&self) -> Option<LoginFailure> {
         self.failure
     }
 
-    fn settle(&mut self, result: Result<Step, Failure>) -> Step {
+    fn settle(&mut self, result: Result<ServerStep, LoginFailure>) -> ServerStep {
         result.unwrap_or_else(|failure| {
             self.pending = None;
             self.failure = Some(failure);
-            Step::Failed
+            ServerStep::Failed
         })
     }
 
-    fn start_plain(&mut self, store: &UserStore, message: &[u8]) -> Result<Step, Failure> {
+    fn start_plain(
+        &mut self,
+        store: &UserStore,
+        message: &[u8],
+    ) -> Result<ServerStep, LoginFailure> {
         let (user, password) = message::parse_plain(message)?;
         self.user = Some(user.to_owned());
         if !store.verify_password(user, password) {
-            return Err(Failure::BadCredentials);
+            return Err(LoginFailure::BadCredentials);
         }
-        Ok(Step::Done {
+        Ok(ServerStep::Done {
             user: user.to_owned(),
             payload: Vec::new(),
         })
@@ -162,20 +165,20 @@ impl ServerSession {
         store: &UserStore,
         hash: Hash,
         message: &[u8],
-        nonce_source: impl FnOnce() -> Result<String, Error>,
-    ) -> Result<Step, Failure> {
+        nonce_source: impl FnOnce() -> Result<String, AuthError>,
+    ) -> Result<ServerStep, LoginFailure> {
         let first = message::parse_client_first(message)?;
         self.user = Some(first.user.clone());
 
-        let server_nonce = nonce_source().map_err(|_| Failure::NoNonce)?;
+        let server_nonce = nonce_source().map_err(|_| LoginFailure::NoNonce)?;
         if server_nonce.is_empty() || server_nonce.contains(',') {
-            return Err(Failure::NoNonce);
+            return Err(LoginFailure::NoNonce);
         }
         let nonce = [first.nonce, server_nonce.as_bytes()].concat();
 
         let (user_known, credential) = store.credential_or_fallback(&first.user, hash);
         let server_first = message::server_first(&nonce, &credential.salt, credential.iterations);
-        self.pending = Some(Box::new(Pending {
+        self.pending = Some(Box::new(PendingProof {
             user: first.user,
             user_known,
             credential,
@@ -184,15 +187,15 @@ impl ServerSession {
             server_first: server_first.clone(),
             nonce,
         }));
-        Ok(Step::Continue(server_first))
+        Ok(ServerStep::Continue(server_first))
     }
 }
 
-impl Pending {
-    fn finish(self, message: &[u8]) -> Result<Step, Failure> {
+impl PendingProof {
+    fn finish(self, message: &[u8]) -> Result<ServerStep, LoginFailure> {
         let last = message::parse_client_final(message)?;
         if last.channel_binding != self.channel_binding.as_bytes() || last.nonce != self.nonce {
-            return Err(Failure::Malformed);
+            return Err(LoginFailure::Malformed);
         }
         let auth_message = message::auth_message(
             &self.client_first_bare,
@@ -200,13 +203,13 @@ impl Pending {
             last.without_proof,
         );
         let fits = self.credential.fits_proof(&last.proof, &auth_message);
-        // Signed before the verdict, so that the work is the same for any verdict.
+        // Signed before the verdict, so that the work does not depend on it.
         let signature = self.credential.server_signature(&auth_message);
         if !bool::from(fits & self.user_known) {
-            return Err(Failure::BadCredentials);
+            return Err(LoginFailure::BadCredentials);
         }
         let payload = format!("v={}", STANDARD.encode(&*signature)).into_bytes();
-        Ok(Step::Done {
+        Ok(ServerStep::Done {
             user: self.user,
             payload,
         })

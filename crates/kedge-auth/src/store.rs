@@ -1,9 +1,9 @@
-//! Users, what is kept of their passwords, and their roles.
+//! Users, the credentials of their passwords, and their roles.
 //!
 //! Invariants:
 //! * Every user has a valid name and one credential per SCRAM mechanism.
-//! * The verified-password cache holds a user's present password or nothing: every change takes
-//!   `&mut self` and replaces or forgets what is held of the user before it returns.
+//! * The verified-password cache has a user's present password or nothing: every change takes `&mut self`, and replaces
+//!   or forgets the user's entry before it returns.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 use crate::cache::VerifiedCache;
 use crate::client::check_password;
 use crate::credential::{Credential, Credentials, FallbackKey};
-use crate::error::{Error, NameProblem};
+use crate::error::{AuthError, UserNameProblem};
 use crate::group::Group;
 use crate::hash::Hash;
 use crate::limits::{
@@ -24,7 +24,7 @@ use crate::privilege::Privilege;
 use crate::random::random_bytes;
 use crate::roles::Roles;
 
-/// Characters that a user name must not hold, as in Couchbase's documentation of user names.
+/// Characters that a user name must not contain, as in Couchbase's documentation of user names.
 const FORBIDDEN_IN_NAMES: &str = "()<>@,;:\\\"/[]?={}";
 
 /// One user.
@@ -39,30 +39,30 @@ pub struct User {
 }
 
 impl User {
-    /// The name to log in with.
+    /// Returns the login name.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// The name to show, which may be empty.
+    /// Returns the display name, which may be empty.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The user's own roles; see [`UserStore::roles_of`] for all.
+    /// Returns the user's own roles; see [`UserStore::roles_of`] for all.
     #[must_use]
     pub const fn roles(&self) -> &Roles {
         &self.roles
     }
 
-    /// Names of the groups that the user is in.
+    /// Iterates over the names of the user's groups.
     pub fn groups(&self) -> impl ExactSizeIterator<Item = &str> {
         self.groups.iter().map(String::as_str)
     }
 
-    /// When the password was last set, in seconds since 1970 (UTC).
+    /// Returns the time of the last change of the password, in seconds since 1970 (UTC).
     #[must_use]
     pub const fn password_change_date_s(&self) -> u64 {
         self.password_change_date_s
@@ -71,8 +71,8 @@ impl User {
 
 /// All users of a server.
 ///
-/// Reading and verifying take `&self` and may run on many threads at once. A clone shares nothing,
-/// so a store can be replaced as a whole as well as locked.
+/// Reads and verifications take `&self` and may run on many threads at once. A clone shares nothing, so a store can be
+/// replaced as a whole as well as locked.
 #[derive(Debug, Clone)]
 pub struct UserStore {
     pub(crate) users: BTreeMap<String, User>,
@@ -83,11 +83,11 @@ pub struct UserStore {
 }
 
 impl UserStore {
-    /// An empty store with a new fallback salt key and [`ITERATIONS_DEFAULT`].
+    /// Creates an empty store with a new fallback salt key and [`ITERATIONS_DEFAULT`].
     ///
     /// # Errors
-    /// [`Error::NoRandomness`].
-    pub fn new() -> Result<Self, Error> {
+    /// [`AuthError::NoRandomness`].
+    pub fn new() -> Result<Self, AuthError> {
         Ok(Self {
             users: BTreeMap::new(),
             groups: BTreeMap::new(),
@@ -97,7 +97,7 @@ impl UserStore {
         })
     }
 
-    /// PBKDF2 iterations of passwords that are set from now on.
+    /// Returns the PBKDF2 iterations of passwords that are set from now on.
     #[must_use]
     pub const fn iterations(&self) -> u32 {
         self.iterations
@@ -105,14 +105,14 @@ impl UserStore {
 
     /// Sets the PBKDF2 iterations of passwords that are set from now on.
     ///
-    /// Passwords that are already there keep theirs, and users that do not exist show the new count:
-    /// set it before the first user, or set all passwords anew, lest the counts tell them apart.
+    /// Existing passwords keep their count, and missing users show the new one: set it before the first user, or set
+    /// all passwords again, lest the counts distinguish them.
     ///
     /// # Errors
-    /// [`Error::BadIterations`] outside [`ITERATIONS_MIN`]`..=`[`ITERATIONS_MAX`].
-    pub fn set_iterations(&mut self, iterations: u32) -> Result<(), Error> {
+    /// [`AuthError::BadIterations`] outside [`ITERATIONS_MIN`]`..=`[`ITERATIONS_MAX`].
+    pub fn set_iterations(&mut self, iterations: u32) -> Result<(), AuthError> {
         if !(ITERATIONS_MIN..=ITERATIONS_MAX).contains(&iterations) {
-            return Err(Error::BadIterations(iterations));
+            return Err(AuthError::BadIterations(iterations));
         }
         self.iterations = iterations;
         Ok(())
@@ -123,16 +123,22 @@ impl UserStore {
     /// `now_s` is the time in seconds since 1970 (UTC).
     ///
     /// # Errors
-    /// [`Error::BadName`], [`Error::BadPassword`], [`Error::UserExists`], [`Error::TooManyUsers`],
-    /// [`Error::NoRandomness`]. The store is unchanged then.
-    pub fn add(&mut self, id: &str, password: &str, roles: Roles, now_s: u64) -> Result<(), Error> {
+    /// [`AuthError::BadName`], [`AuthError::BadPassword`], [`AuthError::UserExists`], [`AuthError::TooManyUsers`],
+    /// [`AuthError::NoRandomness`]. After an error the store is unchanged.
+    pub fn add(
+        &mut self,
+        id: &str,
+        password: &str,
+        roles: Roles,
+        now_s: u64,
+    ) -> Result<(), AuthError> {
         check_name(id)?;
         check_password(password)?;
         if self.exists(id) {
-            return Err(Error::UserExists(id.to_owned()));
+            return Err(AuthError::UserExists(id.to_owned()));
         }
         if self.users.len() >= USERS_MAX {
-            return Err(Error::TooManyUsers);
+            return Err(AuthError::TooManyUsers);
         }
         let user = User {
             id: id.to_owned(),
@@ -149,13 +155,11 @@ impl UserStore {
 
     /// Sets a user's password. Costs three PBKDF2.
     ///
-    /// `now_s` is the time in seconds since 1970 (UTC). Logins that are under way end with the
-    /// password they began with.
+    /// `now_s` is the time in seconds since 1970 (UTC). Logins in progress end with the password with which they began.
     ///
     /// # Errors
-    /// [`Error::UnknownUser`], [`Error::BadPassword`], [`Error::NoRandomness`]. The store is
-    /// unchanged then.
-    pub fn set_password(&mut self, id: &str, password: &str, now_s: u64) -> Result<(), Error> {
+    /// [`AuthError::UnknownUser`], [`AuthError::BadPassword`], [`AuthError::NoRandomness`]. After an error the store is unchanged.
+    pub fn set_password(&mut self, id: &str, password: &str, now_s: u64) -> Result<(), AuthError> {
         check_password(password)?;
         let iterations = self.iterations;
         let user = self.user_mut(id)?;
@@ -168,18 +172,18 @@ impl UserStore {
     /// Replaces a user's own roles.
     ///
     /// # Errors
-    /// [`Error::UnknownUser`].
-    pub fn set_roles(&mut self, id: &str, roles: Roles) -> Result<(), Error> {
+    /// [`AuthError::UnknownUser`].
+    pub fn set_roles(&mut self, id: &str, roles: Roles) -> Result<(), AuthError> {
         self.user_mut(id)?.roles = roles;
         Ok(())
     }
 
-    /// Sets the name to show; an empty one is allowed.
+    /// Sets the display name; it may be empty.
     ///
     /// # Errors
-    /// [`Error::UnknownUser`]; [`Error::BadDisplayName`] if it is longer than
-    /// [`DISPLAY_NAME_BYTES_MAX`] or holds control characters.
-    pub fn set_display_name(&mut self, id: &str, name: &str) -> Result<(), Error> {
+    /// [`AuthError::UnknownUser`]; [`AuthError::BadDisplayName`] if it is longer than [`DISPLAY_NAME_BYTES_MAX`] or contains
+    /// control characters.
+    pub fn set_display_name(&mut self, id: &str, name: &str) -> Result<(), AuthError> {
         check_display_name(name)?;
         self.user_mut(id)?.name = name.to_owned();
         Ok(())
@@ -188,54 +192,54 @@ impl UserStore {
     /// Removes a user.
     ///
     /// # Errors
-    /// [`Error::UnknownUser`].
-    pub fn remove(&mut self, id: &str) -> Result<(), Error> {
+    /// [`AuthError::UnknownUser`].
+    pub fn remove(&mut self, id: &str) -> Result<(), AuthError> {
         self.users
             .remove(id)
-            .ok_or_else(|| Error::UnknownUser(id.to_owned()))?;
+            .ok_or_else(|| AuthError::UnknownUser(id.to_owned()))?;
         self.verified.forget(id);
         Ok(())
     }
 
-    /// The user of this name.
+    /// Returns the user with this name.
     #[must_use]
     pub fn get(&self, id: &str) -> Option<&User> {
         self.users.get(id)
     }
 
-    /// Whether there is a user of this name.
+    /// Returns whether a user with this name exists.
     #[must_use]
     pub fn exists(&self, id: &str) -> bool {
         self.users.contains_key(id)
     }
 
-    /// All users, ordered by name.
+    /// Iterates over all users, ordered by name.
     pub fn list(&self) -> impl ExactSizeIterator<Item = &User> {
         self.users.values()
     }
 
-    /// Number of users.
+    /// Returns the number of users.
     #[must_use]
     pub fn len(&self) -> usize {
         self.users.len()
     }
 
-    /// Whether there is no user at all.
+    /// Returns whether there is no user.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.users.is_empty()
     }
 
-    /// Whether a user exists and may do something; see [`Roles::allows`].
+    /// Returns whether a user exists and has a privilege; see [`Roles::allows`].
     #[must_use]
     pub fn allows(&self, id: &str, privilege: Privilege, bucket: Option<&str>) -> bool {
         self.roles_of(id).allows(privilege, bucket)
     }
 
-    /// Whether this is the user's password.
+    /// Returns whether this is the user's password.
     ///
-    /// Costs one PBKDF2 (milliseconds: not for an event loop that others wait for), whether or not
-    /// the user exists, unless just this password was verified before.
+    /// Costs one PBKDF2 (milliseconds: too long for an event loop with other connections), whether or not the user
+    /// exists, unless this password was verified before.
     #[must_use]
     pub fn verify_password(&self, id: &str, password: &[u8]) -> bool {
         if password.len() > PASSWORD_BYTES_MAX {
@@ -253,18 +257,18 @@ impl UserStore {
         verified
     }
 
-    /// Returns whether just this password of the user was verified or set before, so that [`Self::verify_password`] would be
+    /// Returns whether this password of the user was verified or set before, so that [`Self::verify_password`] would be
     /// quick. Costs one HMAC.
     ///
-    /// False says nothing about the password.
+    /// A false result says nothing about the password.
     #[must_use]
     pub fn is_verified(&self, id: &str, password: &[u8]) -> bool {
         password.len() <= PASSWORD_BYTES_MAX
             && self.verified.holds(id, &self.verified.tag(id, password))
     }
 
-    /// Takes over which passwords were verified in the store that this one is a changed copy of. Users whose passwords
-    /// were changed are left out.
+    /// Takes over the verified passwords of the store of which this one is a changed copy. Users whose passwords were
+    /// changed are left out.
     pub fn keep_verified(&self, before: &Self) {
         self.verified.take_over(&before.verified, |id| {
             let salt = |store: &Self| {
@@ -282,10 +286,10 @@ impl UserStore {
         self.verified.insert(id, tag);
     }
 
-    /// A user's credential, or what stands in for it. The caller must refuse the latter at the end,
+    /// Returns a user's credential, or a replacement for a missing user. The caller must refuse the latter at the end,
     /// and only there.
     pub(crate) fn credential_or_fallback(&self, id: &str, hash: Hash) -> (Choice, Credential) {
-        // Made in either case: the time must not tell.
+        // Made in either case, so that the duration reveals nothing.
         let fallback = Credential::fallback(hash, &self.fallback_salt_key, id, self.iterations);
         match self.users.get(id) {
             Some(user) => (Choice::from(1), user.credentials.for_hash(hash).clone()),
@@ -293,35 +297,37 @@ impl UserStore {
         }
     }
 
-    pub(crate) fn user_mut(&mut self, id: &str) -> Result<&mut User, Error> {
+    pub(crate) fn user_mut(&mut self, id: &str) -> Result<&mut User, AuthError> {
         self.users
             .get_mut(id)
-            .ok_or_else(|| Error::UnknownUser(id.to_owned()))
+            .ok_or_else(|| AuthError::UnknownUser(id.to_owned()))
     }
 }
 
-pub(crate) fn check_name(id: &str) -> Result<(), Error> {
+pub(crate) fn check_name(id: &str) -> Result<(), AuthError> {
     let forbidden = |c: char| c.is_control() || FORBIDDEN_IN_NAMES.contains(c);
     if id.is_empty() {
-        return Err(Error::BadName(NameProblem::Empty));
+        return Err(AuthError::BadName(UserNameProblem::Empty));
     }
     if id.len() > USER_NAME_BYTES_MAX {
-        return Err(Error::BadName(NameProblem::TooLong(USER_NAME_BYTES_MAX)));
+        return Err(AuthError::BadName(UserNameProblem::TooLong(
+            USER_NAME_BYTES_MAX,
+        )));
     }
-    id.chars()
-        .find(|&c| forbidden(c))
-        .map_or(Ok(()), |c| Err(Error::BadName(NameProblem::Forbidden(c))))
+    id.chars().find(|&c| forbidden(c)).map_or(Ok(()), |c| {
+        Err(AuthError::BadName(UserNameProblem::Forbidden(c)))
+    })
 }
 
-pub(crate) fn check_display_name(name: &str) -> Result<(), Error> {
-    check_text(name, DISPLAY_NAME_BYTES_MAX).map_err(Error::BadDisplayName)
+pub(crate) fn check_display_name(name: &str) -> Result<(), AuthError> {
+    check_text(name, DISPLAY_NAME_BYTES_MAX).map_err(AuthError::BadDisplayName)
 }
 
-/// Text to show: of any characters but those that control terminals.
-pub(crate) fn check_text(text: &str, bytes_max: usize) -> Result<(), NameProblem> {
+/// Checks a text for display: any characters but those that control terminals.
+pub(crate) fn check_text(text: &str, bytes_max: usize) -> Result<(), UserNameProblem> {
     if text.len() > bytes_max {
-        return Err(NameProblem::TooLong(bytes_max));
+        return Err(UserNameProblem::TooLong(bytes_max));
     }
     let control = text.chars().find(|c| c.is_control());
-    control.map_or(Ok(()), |c| Err(NameProblem::Forbidden(c)))
+    control.map_or(Ok(()), |c| Err(UserNameProblem::Forbidden(c)))
 }

@@ -1,7 +1,7 @@
 //! The config documents ("terse bucket map"), as the SDKs read them.
 //!
 //! Field names and shapes are those of Couchbase Server's REST interface, `GET /pools/default/b/BUCKET` and
-//! `GET /pools/default/nodeServices`; the same documents travel in GET_CLUSTER_CONFIG and NOT_MY_VBUCKET.
+//! `GET /pools/default/nodeServices`; GET_CLUSTER_CONFIG and NOT_MY_VBUCKET carry the same documents.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
 
 use crate::state::hex;
-use crate::{BucketEntry, Chain, ClusterState, Nodes, Revision, SERVER_GROUP};
+use crate::{BucketEntry, Chain, ClusterState, NodeList, Revision, SERVER_GROUP};
 
-/// What a bucket can do, by the names of `bucketCapabilities`.
+/// The features of a bucket, by the names of `bucketCapabilities`.
 ///
-/// Clients gate whole features on these names, so a name appears here only when the feature works: an honest
-/// "feature not available" of a client is better than the unknown-command status of a server.
+/// Clients enable whole features by these names, so the list has only features that work: an honest "feature not
+/// available" of a client is better than the unknown-command status of a server.
 pub const BUCKET_CAPABILITIES: &[&str] = &[
     "collections",
     "durableWrite",
@@ -40,10 +40,10 @@ pub const BUCKET_CAPABILITIES: &[&str] = &[
 /// The services of a node, by the names of the REST interface's `nodes[].services`.
 pub const NODE_SERVICES: &[&str] = &["kv"];
 
-/// A config document, ready to be sent.
+/// A config document, ready to send.
 #[derive(Debug)]
-pub struct Config {
-    /// The document's version, also inside it.
+pub struct ConfigDocument {
+    /// The revision of the document, also inside it.
     pub revision: Revision,
     /// The document.
     pub json: Arc<[u8]>,
@@ -51,13 +51,13 @@ pub struct Config {
     pub snappy: Arc<[u8]>,
 }
 
-/// An address without a port, as clients are told it: an IPv4 address mapped into IPv6 becomes plain IPv4.
+/// Returns an address without a port, in the form for clients: an IPv4 address mapped into IPv6 becomes plain IPv4.
 #[must_use]
 pub fn host_text(address: IpAddr) -> String {
     address.to_canonical().to_string()
 }
 
-/// `host:port`; an IPv6 address gets its brackets.
+/// Returns `host:port`; an IPv6 address gets brackets.
 #[must_use]
 pub fn socket_text(host: &str, port: u16) -> String {
     match host.parse::<IpAddr>() {
@@ -68,12 +68,12 @@ pub fn socket_text(host: &str, port: u16) -> String {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Global<'a> {
+struct GlobalConfigJson<'a> {
     rev: i64,
     rev_epoch: i64,
-    nodes_ext: Vec<NodeExt<'a>>,
+    nodes_ext: Vec<NodeExtJson<'a>>,
     cluster_capabilities_ver: [u8; 2],
-    cluster_capabilities: Empty,
+    cluster_capabilities: EmptyJson,
     cluster_name: &'a str,
     #[serde(rename = "clusterUUID")]
     cluster_uuid: &'a str,
@@ -82,7 +82,7 @@ struct Global<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct OfBucket<'a> {
+struct BucketConfigJson<'a> {
     rev: i64,
     rev_epoch: i64,
     name: &'a str,
@@ -94,10 +94,10 @@ struct OfBucket<'a> {
     bucket_capabilities_ver: &'static str,
     bucket_capabilities: &'static [&'static str],
     collections_manifest_uid: String,
-    nodes: Vec<Node>,
-    nodes_ext: Vec<NodeExt<'a>>,
+    nodes: Vec<ConfigNode>,
+    nodes_ext: Vec<NodeExtJson<'a>>,
     cluster_capabilities_ver: [u8; 2],
-    cluster_capabilities: Empty,
+    cluster_capabilities: EmptyJson,
     cluster_name: &'a str,
     #[serde(rename = "clusterUUID")]
     cluster_uuid: &'a str,
@@ -107,23 +107,23 @@ struct OfBucket<'a> {
 }
 
 #[derive(Serialize)]
-struct Empty {}
+struct EmptyJson {}
 
 #[derive(Serialize)]
-struct Node {
+struct ConfigNode {
     hostname: String,
-    ports: DirectPort,
+    ports: DirectPortJson,
 }
 
 #[derive(Serialize)]
-struct DirectPort {
+struct DirectPortJson {
     direct: u16,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct NodeExt<'a> {
-    services: Services,
+struct NodeExtJson<'a> {
+    services: ServicePorts,
     hostname: &'a str,
     #[serde(rename = "nodeUUID")]
     node_uuid: &'a str,
@@ -131,32 +131,32 @@ struct NodeExt<'a> {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     this_node: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    alternate_addresses: Option<Alternate<'a>>,
+    alternate_addresses: Option<AlternateAddresses<'a>>,
 }
 
 #[derive(Serialize)]
-struct Alternate<'a> {
-    external: Elsewhere<'a>,
+struct AlternateAddresses<'a> {
+    external: AlternateNetwork<'a>,
 }
 
-/// Where a node is in another network.
+/// The addresses of a node in another network.
 #[derive(Serialize)]
-struct Elsewhere<'a> {
+struct AlternateNetwork<'a> {
     hostname: &'a str,
-    ports: Services,
+    ports: ServicePorts,
 }
 
-/// Only what is served: a client dials every service that it is told of.
+/// The ports of the services of a node. It lists only served ones: a client dials every service in a config.
 #[derive(Serialize)]
-struct Services {
+struct ServicePorts {
     mgmt: u16,
     kv: u16,
 }
 
-/// The `vBucketServerMap`, also part of the REST interface's bucket document.
+/// The `vBucketServerMap`, which the REST interface's bucket document contains too.
 ///
-/// `numReplicas` is how many replicas the chains have, whatever the bucket asks for: with a larger number clients
-/// would wait for replicas that cannot be, and refuse durability levels that the nodes give.
+/// `numReplicas` is the number of replicas in the chains, not the configured one: with a larger number clients would
+/// wait for replicas that do not exist, and refuse durability levels that the nodes support.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServerMap {
@@ -168,8 +168,8 @@ pub struct ServerMap {
 }
 
 impl ServerMap {
-    /// The map for a client that reached this node at `host`.
-    pub(crate) fn new(chains: ServerChains, nodes: &Nodes, host: &str) -> Self {
+    /// Creates the map for a client that reached this node at `host`.
+    pub(crate) fn new(chains: ServerChains, nodes: &NodeList, host: &str) -> Self {
         let server = |node: &crate::NodeView| socket_text(node.host(host), node.ports.kv);
         Self {
             hash_algorithm: "CRC",
@@ -180,17 +180,17 @@ impl ServerMap {
     }
 }
 
-/// Chains as clients read them: places in the list of servers, -1 for none.
+/// Chains in the form for clients: indexes into the list of servers, -1 for none.
 #[derive(Clone, Debug)]
 pub(crate) enum ServerChains {
-    /// The first server holds so many vBuckets, all there are.
+    /// The first server has all vBuckets, this many.
     First(u16),
-    /// Any.
+    /// Individual chains.
     Each(Arc<[Vec<i16>]>),
 }
 
 impl ServerChains {
-    /// Those of a map; `members` are the nodes of the list of servers, in its order.
+    /// Converts the chains of a map; `members` are the nodes of the list of servers, in its order.
     pub(crate) fn of(chains: &[Chain], members: &[u16]) -> Self {
         let server = |node: &Option<u16>| {
             let at = members.iter().position(|member| Some(*member) == *node);
@@ -225,9 +225,9 @@ impl Serialize for ServerChains {
     }
 }
 
-fn nodes_ext<'a>(nodes: &'a Nodes, host: &'a str) -> Vec<NodeExt<'a>> {
-    let of = |(at, node): (usize, &'a crate::NodeView)| NodeExt {
-        services: Services {
+fn nodes_ext<'a>(nodes: &'a NodeList, host: &'a str) -> Vec<NodeExtJson<'a>> {
+    let of = |(at, node): (usize, &'a crate::NodeView)| NodeExtJson {
+        services: ServicePorts {
             mgmt: node.ports.mgmt,
             kv: node.ports.kv,
         },
@@ -235,10 +235,10 @@ fn nodes_ext<'a>(nodes: &'a Nodes, host: &'a str) -> Vec<NodeExt<'a>> {
         node_uuid: &node.uuid,
         server_group: SERVER_GROUP,
         this_node: nodes.this == Some(at),
-        alternate_addresses: node.external.as_ref().map(|external| Alternate {
-            external: Elsewhere {
+        alternate_addresses: node.external.as_ref().map(|external| AlternateAddresses {
+            external: AlternateNetwork {
                 hostname: &external.host,
-                ports: Services {
+                ports: ServicePorts {
                     mgmt: external.mgmt_port.unwrap_or(node.ports.mgmt),
                     kv: external.kv_port.unwrap_or(node.ports.kv),
                 },
@@ -248,34 +248,34 @@ fn nodes_ext<'a>(nodes: &'a Nodes, host: &'a str) -> Vec<NodeExt<'a>> {
     nodes.list.iter().enumerate().map(of).collect()
 }
 
-fn finish(revision: Revision, document: &impl Serialize) -> Config {
+fn finish(revision: Revision, document: &impl Serialize) -> ConfigDocument {
     let json = serde_json::to_vec(document).expect("strings and numbers always serialise");
     let snappy = snap::raw::Encoder::new()
         .compress_vec(&json)
         .expect("a config is far below snappy's limit of 4 GiB");
-    Config {
+    ConfigDocument {
         revision,
         json: json.into(),
         snappy: snappy.into(),
     }
 }
 
-/// The config of the cluster, for connections without a bucket. It must not have a name, a uuid or a node locator:
-/// those make clients take it for a bucket's.
+/// Creates the config of the cluster, for connections without a bucket. It must not have a name, a uuid or a node
+/// locator: clients would take it for the config of a bucket.
 pub(crate) fn global(
     state: &ClusterState,
     revision: Revision,
-    nodes: &Nodes,
+    nodes: &NodeList,
     host: &str,
-) -> Config {
+) -> ConfigDocument {
     finish(
         revision,
-        &Global {
+        &GlobalConfigJson {
             rev: revision.rev,
             rev_epoch: revision.epoch,
             nodes_ext: nodes_ext(nodes, host),
             cluster_capabilities_ver: [1, 0],
-            cluster_capabilities: Empty {},
+            cluster_capabilities: EmptyJson {},
             cluster_name: &state.cluster_name,
             cluster_uuid: &state.cluster_uuid,
             prod: "server",
@@ -283,20 +283,20 @@ pub(crate) fn global(
     )
 }
 
-/// The config of one bucket.
+/// Creates the config of one bucket.
 pub(crate) fn of_bucket(
     state: &ClusterState,
     revision: Revision,
-    nodes: &Nodes,
+    nodes: &NodeList,
     bucket: &BucketEntry,
     chains: &ServerChains,
     host: &str,
-) -> Config {
+) -> ConfigDocument {
     let uuid = hex(&bucket.uuid);
     let name = path_text(&bucket.name);
     finish(
         revision,
-        &OfBucket {
+        &BucketConfigJson {
             rev: revision.rev,
             rev_epoch: revision.epoch,
             name: &bucket.name,
@@ -311,16 +311,16 @@ pub(crate) fn of_bucket(
             nodes: nodes
                 .list
                 .iter()
-                .map(|node| Node {
+                .map(|node| ConfigNode {
                     hostname: socket_text(node.host(host), node.ports.mgmt),
-                    ports: DirectPort {
+                    ports: DirectPortJson {
                         direct: node.ports.kv,
                     },
                 })
                 .collect(),
             nodes_ext: nodes_ext(nodes, host),
             cluster_capabilities_ver: [1, 0],
-            cluster_capabilities: Empty {},
+            cluster_capabilities: EmptyJson {},
             cluster_name: &state.cluster_name,
             cluster_uuid: &state.cluster_uuid,
             prod: "server",
@@ -329,7 +329,7 @@ pub(crate) fn of_bucket(
     )
 }
 
-/// A bucket's name as part of a path: `%` is the only character of a bucket name that a path cannot hold.
+/// Returns a bucket's name as part of a path: `%` is the only character of a bucket name that a path cannot contain.
 fn path_text(name: &str) -> String {
     name.replace('%', "%25")
 }

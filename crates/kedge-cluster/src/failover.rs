@@ -1,26 +1,27 @@
-//! Taking a node out of the map, and putting it back: pure functions of the map and of what the copies have.
+//! Failover and recovery of nodes: pure functions of the map and of the positions of the copies.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::position::newest_branch;
-use crate::{Chain, ClusterError, ClusterMap, MapBucket, Position};
+use crate::{Chain, ClusterError, ClusterMap, CopyPosition, MapBucket};
 
-/// What a node told of its vBuckets: for each bucket one position per vBucket, `None` where it has no copy.
-pub type NodePositions = BTreeMap<String, Vec<Option<Position>>>;
+/// The positions of a node's vBuckets, as it reported them: for each bucket one position per vBucket, `None` if it has
+/// no copy.
+pub type NodePositions = BTreeMap<String, Vec<Option<CopyPosition>>>;
 
-/// What a failover would lose, as far as can be known.
+/// The data that a failover would lose, as far as known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Losses {
-    /// (bucket, vBucket) of which no copy is left at all.
+pub struct FailoverLosses {
+    /// The vBuckets without any copy left, as (bucket, vBucket).
     pub without_copy: Vec<(String, u16)>,
-    /// Those whose remaining copies are too few to be sure that one of them has every acknowledged SyncWrite.
+    /// The vBuckets with too few remaining copies to be sure that one of them has every acknowledged SyncWrite.
     pub uncertain: Vec<(String, u16)>,
-    /// Nodes that should tell how far their copies have come, and did not.
+    /// The nodes whose positions are needed, and that did not report them.
     pub silent: Vec<String>,
 }
 
-impl Losses {
+impl FailoverLosses {
     fn is_empty(&self) -> bool {
         self.without_copy.is_empty() && self.uncertain.is_empty() && self.silent.is_empty()
     }
@@ -37,7 +38,7 @@ fn list(what: &[(String, u16)]) -> String {
     format!("{} ({}{more})", what.len(), shown.join(", "))
 }
 
-impl fmt::Display for Losses {
+impl fmt::Display for FailoverLosses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut said = Vec::new();
         if !self.without_copy.is_empty() {
@@ -63,19 +64,19 @@ impl fmt::Display for Losses {
 pub struct FailoverPlan {
     /// The map to send to all nodes.
     pub map: ClusterMap,
-    /// vBuckets that another node becomes the active of.
+    /// The number of vBuckets that another node becomes the active of.
     pub promoted: usize,
-    /// What it loses; empty unless it was forced.
-    pub losses: Losses,
+    /// The data that it loses; empty unless it was forced.
+    pub losses: FailoverLosses,
 }
 
-/// The map without the node `failed`, to be published by `by`. Of each vBucket that it was the active of, the replica
-/// that has the most takes over; so it is with vBuckets that were moving to it, unless their active has all that others
-/// have. Changes of numbers of replicas are given up; nodes that join go on with who is the active now, and count for as
-/// little. `force` accepts what would be lost.
+/// Returns the map without the node `failed`, to be published by `by`. For each vBucket whose active it was, the most
+/// advanced replica takes over. The same holds for vBuckets that were moving to it, unless their active has everything
+/// that other copies have. Changes of the number of replicas are cancelled. Joining nodes continue with the new active,
+/// and still do not count. `force` accepts the losses.
 ///
 /// # Errors
-/// `Failed` when it was failed over already, `LastNode`, `WouldLose`.
+/// `Failed` when it is already failed over, `LastNode`, `WouldLose`.
 pub fn plan_failover(
     map: &ClusterMap,
     by: u16,
@@ -92,11 +93,11 @@ pub fn plan_failover(
     let mut next_map = map.next_epoch(by);
     next_map.nodes[usize::from(failed)].failed = true;
     next_map.outrun_manifests(by);
-    let mut failover = Failover {
+    let mut failover = FailoverPlanner {
         map,
         failed,
         promoted: 0,
-        losses: Losses::default(),
+        losses: FailoverLosses::default(),
     };
     for bucket in &mut next_map.buckets {
         let MapBucket {
@@ -107,10 +108,10 @@ pub fn plan_failover(
             ..
         } = bucket;
         let next = next.take();
-        // Copies that count have had what the active had.
+        // Copies that count have had everything of the active.
         let next = next.as_ref().filter(|next| next.counts);
         for (vb, chain) in (0_u16..).zip(chains) {
-            // Who was about to take over may have done so, and nobody has heard of it.
+            // The node that was about to take over may have done so without anyone having heard of it.
             let took_over = moves.get(&vb) == Some(&failed);
             if chain.active() != Some(failed) && !took_over {
                 chain.remove(failed, |_| None);
@@ -127,7 +128,7 @@ pub fn plan_failover(
         }
     }
     next_map.let_join();
-    let Failover {
+    let FailoverPlanner {
         promoted, losses, ..
     } = failover;
     if losses.is_empty() || force {
@@ -140,31 +141,32 @@ pub fn plan_failover(
     Err(ClusterError::WouldLose(losses))
 }
 
-/// A failover while it is planned.
-struct Failover<'a> {
-    /// The map with the node that fails.
+/// A failover during its planning.
+struct FailoverPlanner<'a> {
+    /// The map with the failed node.
     map: &'a ClusterMap,
     failed: u16,
     promoted: usize,
-    losses: Losses,
+    losses: FailoverLosses,
 }
 
-impl Failover<'_> {
-    /// Takes the failed node out of the chain of a vBucket (of a bucket) whose active it is or may be, and makes the best
-    /// of the other copies the active; one that is `coming` if the chain has no other. Notes what is lost by that.
+impl FailoverPlanner<'_> {
+    /// Removes the failed node from the chain of a vBucket (of a bucket) whose active it is or may be, and makes the
+    /// best of the other copies the active; a `coming` one if the chain has no other. Records the resulting losses.
     fn replace_active<'a>(
         &mut self,
         vbucket: (String, u16),
         chain: &mut Chain,
         coming: &[u16],
-        position: impl Fn(u16) -> Option<&'a Position>,
+        position: impl Fn(u16) -> Option<&'a CopyPosition>,
     ) {
         let active = chain.active();
         let others = chain.nodes().filter(|node| *node != self.failed);
         let (known, silent): (Vec<u16>, Vec<u16>) =
             others.partition(|node| position(*node).is_some());
         self.note_silent(&silent);
-        // A SyncWrite was acknowledged by a majority of the chain; one of those must be among who tells.
+        // A majority of the chain acknowledged each SyncWrite; one node of such a majority must be among those that
+        // reported.
         let majority = chain.0.len() / 2 + 1;
         if known.is_empty() {
             if let Some(best) = best_copy(coming, &position) {
@@ -186,7 +188,7 @@ impl Failover<'_> {
         }
     }
 
-    /// Notes nodes that did not tell how far their copies have come.
+    /// Records nodes that did not report their positions.
     fn note_silent(&mut self, nodes: &[u16]) {
         for &node in nodes {
             let name = self.map.name(node).to_owned();
@@ -197,17 +199,18 @@ impl Failover<'_> {
     }
 }
 
-/// Whether the active that a vBucket was moving away from has all that the others have. If it has not been taken over from,
-/// it goes on until it hears of the new map, and acknowledges what it had in memory only when it told.
+/// Returns whether the active from which a vBucket was moving away has everything that the others have. If the takeover
+/// has not happened, it goes on until it learns of the new map, and acknowledges only after its report what it had in
+/// memory.
 fn may_stay<'a>(
     active: u16,
     known: &[u16],
-    position: impl Fn(u16) -> Option<&'a Position>,
+    position: impl Fn(u16) -> Option<&'a CopyPosition>,
 ) -> bool {
     let Some(has) = position(active).filter(|has| has.consistent && known.contains(&active)) else {
         return false;
     };
-    let has_all_of = |other: &Position| {
+    let has_all_of = |other: &CopyPosition| {
         let tip = other.history.first().map(|(uuid, _)| uuid);
         let knows = |tip| has.history.iter().any(|(uuid, _)| uuid == tip);
         let undivided = other.on(&has.history).undivided;
@@ -219,9 +222,9 @@ fn may_stay<'a>(
         .all(has_all_of)
 }
 
-/// The node that has the most; the first of several.
-fn best_copy<'a>(known: &[u16], position: impl Fn(u16) -> Option<&'a Position>) -> Option<u16> {
-    let positions: Vec<&Position> = known.iter().filter_map(|&node| position(node)).collect();
+/// Returns the most advanced node; the first one of several.
+fn best_copy<'a>(known: &[u16], position: impl Fn(u16) -> Option<&'a CopyPosition>) -> Option<u16> {
+    let positions: Vec<&CopyPosition> = known.iter().filter_map(|&node| position(node)).collect();
     let branch = newest_branch(&positions);
     let standing = |&node: &u16| Some((node, position(node)?.on(branch)));
     let standings = known.iter().rev().filter_map(standing);
@@ -230,13 +233,13 @@ fn best_copy<'a>(known: &[u16], position: impl Fn(u16) -> Option<&'a Position>) 
         .map(|(node, _)| node)
 }
 
-/// The map in which a node that was failed over is back, to be published by `by`: it joins what it had once, and is the
-/// active of what has none. Balanced it is not: the actives stay where they are.
+/// Returns the map in which a failed-over node is back, to be published by `by`: it joins the chains that it had, and
+/// becomes the active of vBuckets without an active. The map is not rebalanced: the other actives stay.
 ///
-/// A node that was not failed over becomes the active of what nobody has any more, if it is to have that.
+/// A node that is not failed over becomes the active of vBuckets that no node has any more, if its chains include them.
 ///
 /// # Errors
-/// `NotFailed` when it was not, and there is no such vBucket.
+/// `NotFailed` when it is not failed over, and there is no such vBucket.
 pub fn plan_recovery(map: &ClusterMap, by: u16, node: u16) -> Result<ClusterMap, ClusterError> {
     let had_failed = map.nodes[usize::from(node)].failed;
     let mut map = map.next(by);
@@ -247,7 +250,7 @@ pub fn plan_recovery(map: &ClusterMap, by: u16, node: u16) -> Result<ClusterMap,
     for bucket in &mut map.buckets {
         let first = bucket.first_chains(nodes);
         for (chain, first) in bucket.chains.iter_mut().zip(first) {
-            // Where there are replicas only, one that joins with less than these would not ask them.
+            // Where only replicas exist, a joining node with less data than theirs would not ask them.
             let may_lead = had_failed || chain.nodes().next().is_none();
             if may_lead && chain.active().is_none() && first.contains(node) {
                 chain.0[0] = Some(node);

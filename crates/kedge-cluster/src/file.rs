@@ -1,4 +1,4 @@
-//! The cluster file: which nodes there are and where they are reached. Written by hand, the same on all nodes.
+//! The cluster file: the nodes and their addresses. It is written by hand, and is the same on all nodes.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -8,58 +8,59 @@ use serde::{Deserialize, Serialize};
 
 use crate::ClusterError;
 
-/// Most replicas of a vBucket: the places of a chain, but for the active's.
+/// The largest number of replicas of a vBucket: the places of a chain without that of the active.
 pub const REPLICAS_MAX: u8 = CHAIN_NODES_MAX as u8 - 1;
-/// Shortest secret, in bytes.
+/// The shortest secret, in bytes.
 pub const SECRET_BYTES_MIN: usize = 16;
-/// The user that nodes log in to each other as. Its password is the cluster's secret.
+/// The user as which nodes log in to each other. Its password is the cluster's secret.
 pub const CLUSTER_USER: &str = "kedge.cluster";
 
-/// The nodes of a cluster. `docs/guides/cluster.md` describes the file; where it is read, its keys are those of TOML.
+/// The nodes of a cluster. `docs/guides/cluster.md` describes the file, whose syntax is TOML.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterFile {
-    /// A name for people.
+    /// A display name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Replicas of each vBucket, at most [`REPLICAS_MAX`]; as many as there are other nodes count.
+    /// The number of replicas of each vBucket, at most [`REPLICAS_MAX`]. A cluster has at most as many replicas as
+    /// other nodes.
     #[serde(default = "one")]
     pub replicas: u8,
-    /// What nodes prove to each other that they belong together; at least [`SECRET_BYTES_MIN`] bytes. Whoever knows it
-    /// may do anything to the cluster.
+    /// The secret by which nodes authenticate to each other; at least [`SECRET_BYTES_MIN`] bytes. It gives full access
+    /// to the cluster.
     pub secret: String,
-    /// The nodes. Their order is that of the map's numbers.
-    pub nodes: Vec<NodeEntry>,
+    /// The nodes. The map numbers them in this order.
+    pub nodes: Vec<ClusterFileNode>,
 }
 
 /// One node of the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct NodeEntry {
-    /// Its name, in topologies and on the command line.
+pub struct ClusterFileNode {
+    /// The name, in topologies and on the command line.
     pub name: String,
-    /// The host at which the other nodes and the clients reach it. A loopback address says that all such nodes are on
-    /// one machine: clients are then told the host that they reached themselves.
+    /// The host at which the other nodes and the clients reach it. A loopback address means that all such nodes are on
+    /// one machine: the config then contains the host at which the client reached the server.
     pub host: String,
-    /// Port of the binary protocol.
+    /// The port of the binary protocol.
     pub kv_port: u16,
-    /// Port of management over HTTP.
+    /// The port of management over HTTP.
     pub mgmt_port: u16,
-    /// Where clients of another network reach it.
+    /// The address for clients of another network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<External>,
 }
 
-/// How a node is reached from another network, for clients that ask for the network `external`.
+/// The address of a node in another network, for clients that ask for the network `external`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct External {
-    /// The host there.
+    /// The host in that network.
     pub host: String,
-    /// Port of the binary protocol there; the node's own when not given.
+    /// The port of the binary protocol in that network; the node's own if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kv_port: Option<u16>,
-    /// Port of management there; the node's own when not given.
+    /// The port of management in that network; the node's own if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mgmt_port: Option<u16>,
 }
@@ -68,8 +69,8 @@ const fn one() -> u8 {
     1
 }
 
-impl NodeEntry {
-    /// Whether it is on the machine of whoever reads this.
+impl ClusterFileNode {
+    /// Returns whether the node has a loopback address.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
         let address = self.host.parse::<IpAddr>();
@@ -78,10 +79,10 @@ impl NodeEntry {
 }
 
 impl ClusterFile {
-    /// Whether the file makes sense.
+    /// Checks the file.
     ///
     /// # Errors
-    /// `File`, with a sentence that names what is wrong.
+    /// `File`, with a sentence that names the error.
     pub fn check(&self) -> Result<(), ClusterError> {
         let wrong = |why: String| Err(ClusterError::File(why));
         if self.nodes.is_empty() || self.nodes.len() > CLUSTER_NODES_MAX {
@@ -124,10 +125,10 @@ impl ClusterFile {
         Ok(())
     }
 
-    /// The number of the node of that name.
+    /// Returns the number of the node with that name.
     ///
     /// # Errors
-    /// `File`, with the names that there are.
+    /// `File`, with the existing names.
     pub fn index_of(&self, name: &str) -> Result<u16, ClusterError> {
         let found = self.nodes.iter().position(|node| node.name == name);
         let found = found.and_then(|at| u16::try_from(at).ok());

@@ -1,18 +1,19 @@
-//! Nodes that were failed over and are back get their places of the chains again: pure functions of the map.
+//! Rejoining of nodes that were failed over and are back: pure functions of the map.
 //!
-//! A node that was not failed over, and is to have a place that is empty, *joins*: it follows the active and counts for
-//! nothing. No client hears of it, no SyncWrite waits for it, no failover chooses it. When it has on its disk what the active
-//! had, it is in the chain ([`crate::CatchUp`]), each vBucket by itself.
+//! A node *joins* a vBucket if it is not failed over, and an empty place of the chain is meant for it. It then follows
+//! the active without counting: no config lists it, no SyncWrite waits for it, and no failover chooses it. Once it has
+//! on its disk everything that the active had, it becomes part of the chain ([`crate::CatchUp`]), separately for each
+//! vBucket.
 //!
-//! A SyncWrite needs a majority of the places of a chain, and empty ones are places. So all that was acknowledged without
-//! the node was by a majority of the chain that has the node, too: other than where the number of replicas changes, there
-//! is nothing for which both chains would have to count. What the active alone had to acknowledge, as a rule of durability
-//! may allow, is as safe as a write without a level.
+//! A SyncWrite needs a majority of the places of a chain, and empty places count as places. So everything that was
+//! acknowledged without the node was acknowledged by a majority of the chain with the node, too. Unlike during a change
+//! of the number of replicas, no write needs both chains. A write that only the active had to acknowledge, as a
+//! durability rule may allow, is as safe as a write without a level.
 //!
 //! Invariants:
-//! * Who joins follows from the chains and from who was failed over. Whoever changes these works it out anew, so nobody
-//!   is forgotten, whatever else happens meanwhile.
-//! * Of no bucket both nodes join and the number of replicas changes: that begins when no place is empty.
+//! * The joining nodes follow from the chains and from the failed-over nodes. Every change of these recomputes them, so
+//!   no node is forgotten, whatever else happens in the meantime.
+//! * In no bucket do nodes join while the number of replicas changes: such a change begins only if no place is empty.
 
 use std::collections::BTreeMap;
 
@@ -20,12 +21,12 @@ use crate::placement::place;
 use crate::replicas::places;
 use crate::{Chain, ClusterMap, MapBucket, MapNode};
 
-/// What clients miss of a bucket.
+/// The parts of a bucket that clients miss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shortfall {
-    /// vBuckets that nobody serves: they have no active, or it cannot be reached.
+    /// The number of vBuckets that no node serves: they have no active, or it cannot be reached.
     pub without_active: usize,
-    /// vBuckets of which a copy is missing: their chain has an empty place, or a node that cannot be reached.
+    /// The number of vBuckets with a missing copy: their chain has an empty place, or a node that cannot be reached.
     pub missing_copies: usize,
 }
 
@@ -38,21 +39,21 @@ impl Shortfall {
 }
 
 impl MapBucket {
-    /// Whether a node has no place yet, and follows to get one.
+    /// Returns whether a node has no place yet, and follows the active to get one.
     #[must_use]
     pub fn joins(&self, vb: u16, node: u16) -> bool {
         let joining = self.joining.get(&vb);
         joining.is_some_and(|nodes| nodes.contains(&node))
     }
 
-    /// How many vBuckets have an empty place in their chain.
+    /// Returns the number of vBuckets with an empty place in their chain.
     #[must_use]
     pub fn missing_copies(&self) -> usize {
         let are_short = |chain: &&Chain| chain.free_place().is_some();
         self.chains.iter().filter(are_short).count()
     }
 
-    /// What of it clients miss while just the nodes for which `is_up` holds can be reached.
+    /// Returns the parts that clients miss while only the nodes for which `is_up` holds can be reached.
     #[must_use]
     pub fn shortfall(&self, is_up: impl Fn(u16) -> bool) -> Shortfall {
         let has_active = |chain: &&Chain| chain.active().is_some_and(&is_up);
@@ -64,14 +65,14 @@ impl MapBucket {
         }
     }
 
-    /// The chains that it would have if it were new, with as many places as they have now.
+    /// Returns the chains that a new bucket would have, with as many places as now.
     pub(crate) fn first_chains(&self, nodes: usize) -> Vec<Chain> {
         let replicas = u8::try_from(self.replicas()).unwrap_or(u8::MAX);
         let vbuckets = u16::try_from(self.chains.len()).unwrap_or(u16::MAX);
         place(nodes, replicas, vbuckets)
     }
 
-    /// A node that has joined has a place.
+    /// Gives a place to a node that has joined.
     pub(crate) fn put_in(&mut self, vb: usize, node: u16) {
         let chain = &mut self.chains[vb];
         if let Some(place) = chain.free_place().filter(|_| !chain.contains(node)) {
@@ -113,21 +114,21 @@ impl MapBucket {
 }
 
 impl Chain {
-    /// The first place without a node.
+    /// Returns the first place without a node.
     pub(crate) fn free_place(&self) -> Option<usize> {
         self.0.iter().position(Option::is_none)
     }
 }
 
 impl ClusterMap {
-    /// Has those nodes join that are to have places which are empty, and no others.
+    /// Makes exactly those nodes join for which empty places are meant.
     pub(crate) fn let_join(&mut self) {
         for bucket in &mut self.buckets {
             bucket.joining = bucket.who_joins(&self.nodes);
         }
     }
 
-    /// Nodes that would lead vBuckets in a new cluster, and cannot before they have joined.
+    /// Returns the nodes that would be actives in a new cluster, and cannot be before they have joined.
     #[must_use]
     pub fn cannot_lead_yet(&self) -> Vec<u16> {
         let nodes = self.nodes.len();

@@ -1,17 +1,17 @@
-//! The cluster map: what clients are told about nodes and vBuckets.
+//! The cluster map: the nodes and vBuckets as clients see them.
 //!
-//! [`ClusterView`] is what one node tells its clients. It knows the buckets that exist and the ports they are
-//! reached at, and composes the *config* documents that clients route by. A config is composed once per revision,
-//! bucket and host, and handed out as bytes: clients ask for it every few seconds.
+//! [`ClusterView`] is one node's view of the cluster for its clients. It knows the existing buckets and their ports,
+//! and composes the *config* documents by which clients route. A config is composed once per revision, bucket and host,
+//! and returned as bytes: clients ask for it every few seconds.
 //!
-//! A node that runs alone makes the revisions itself. A cluster of a fixed topology has a [`ClusterFile`], which says
-//! where the nodes are, and a [`ClusterMap`], which says who has which vBucket; the newest map counts, and each node
-//! adopts it. What a failover makes of a map is a pure function of it and of the [`Position`]s of the copies.
+//! A standalone node makes the revisions itself. A cluster of a fixed topology has a [`ClusterFile`] with the addresses
+//! of the nodes, and a [`ClusterMap`] that assigns the vBuckets to nodes. The newest map is valid, and each node adopts
+//! it. The result of a failover is a pure function of the map and of the [`CopyPosition`]s of the copies.
 //!
 //! Invariants:
-//! * There is one revision for all configs, of the cluster and of every bucket: a client may compare the revision it
-//!   knows of one with that of another.
-//! * A revision is saved before anyone can see it, so that it never comes back with another content after a restart.
+//! * All configs, of the cluster and of every bucket, share one revision: a client may compare revisions of different
+//!   configs.
+//! * A revision is saved before anyone can see it, so that it never returns with another content after a restart.
 //! * Reading never waits for a writer.
 //!
 //! # Example
@@ -46,28 +46,34 @@ mod replicas;
 mod state;
 mod view;
 
-pub use config::{BUCKET_CAPABILITIES, Config, NODE_SERVICES, ServerMap, host_text, socket_text};
+pub use config::{
+    BUCKET_CAPABILITIES, ConfigDocument, NODE_SERVICES, ServerMap, host_text, socket_text,
+};
 pub use error::ClusterError;
-pub use failover::{FailoverPlan, Losses, NodePositions, plan_failover, plan_recovery};
-pub use file::{CLUSTER_USER, ClusterFile, External, NodeEntry, REPLICAS_MAX, SECRET_BYTES_MIN};
+pub use failover::{FailoverLosses, FailoverPlan, NodePositions, plan_failover, plan_recovery};
+pub use file::{
+    CLUSTER_USER, ClusterFile, ClusterFileNode, External, REPLICAS_MAX, SECRET_BYTES_MIN,
+};
 pub use joining::Shortfall;
 pub use manifest::{
-    DEFAULT_NAME, FIRST_ID, Maker, ManifestEdit, ManifestError, ManifestKeeper, NameProblem,
-    WantedCollection, WantedManifest, WantedScope, check_manifest_name, manifest_json,
-    manifest_rest_json, parse_manifest, parse_wanted_scopes,
+    DEFAULT_NAME, FIRST_ID, ManifestAuthor, ManifestEdit, ManifestError, ManifestKeeper,
+    ManifestNameProblem, WantedCollection, WantedManifest, WantedScope, check_manifest_name,
+    manifest_json, manifest_rest_json, parse_manifest, parse_wanted_scopes,
 };
-pub use map::{Chain, ClusterMap, MapBucket, MapNode, Role};
+pub use map::{Chain, ClusterMap, MapBucket, MapNode, VbucketRole};
 pub use moves::{plan_balance, plan_move};
-pub use nodes::{NodeView, Nodes};
+pub use nodes::{NodeList, NodeView};
 pub use placement::place;
-pub use position::{Position, Standing, newest_branch};
+pub use position::{CopyPosition, CopyRank, newest_branch};
 pub use replicas::{CatchUp, NextChains, plan_replicas};
 pub use state::ClusterState;
-pub use view::{BucketEntry, Change, ChangeKind, ClusterView, Ports, SaveState, Snapshot};
+pub use view::{
+    BucketEntry, ChangeKind, ClusterChange, ClusterSnapshot, ClusterView, Ports, SaveState,
+};
 
 use serde::{Deserialize, Serialize};
 
-/// The Couchbase Server version that Kedge claims to be, everywhere a client can ask: clients choose features by it.
+/// The Couchbase Server version that Kedge reports wherever a client can ask: clients choose features by it.
 ///
 /// From 8.0.0 on, clients expect `clusterName`, `clusterUUID` and `nodeUUID` in configs, and no memcached buckets.
 pub const CLAIMED_VERSION: &str = "8.0.0-0000-enterprise";
@@ -78,12 +84,12 @@ pub const CLAIMED_COMPATIBILITY: u32 = 8 << 16;
 /// The server group that every node is in.
 pub const SERVER_GROUP: &str = "Group 1";
 
-/// The version of a config. Newer is greater: epochs are compared first, then revisions.
+/// The version of a config. A newer one is greater: epochs are compared first, then revisions.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub struct Revision {
-    /// `revEpoch` in a config; grows when revisions had to start again.
+    /// `revEpoch` in a config; it grows when the revisions had to restart.
     pub epoch: i64,
     /// `rev` in a config.
     pub rev: i64,

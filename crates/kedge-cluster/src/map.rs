@@ -1,13 +1,13 @@
-//! The map of a cluster of a fixed topology: which node has which vBucket, as what.
+//! The map of a cluster of a fixed topology: the nodes of each vBucket, and their roles.
 //!
 //! Invariants:
-//! * Two maps with the same revision are the same map: each node makes revisions of its own ([`ClusterMap::next`]).
-//! * No chain names a node twice, or one that failed; all chains of a bucket are as long as each other.
-//! * The places of a chain stay until the number of replicas changes: a place whose node failed is empty until the node is
-//!   back and has caught up.
-//! * Of two manifests of a bucket, the one with the larger uid is never followed by the other.
-//! * A vBucket moves to one of its replicas at most, and only that node makes the map in which it has moved. None moves while
-//!   the number of replicas of its bucket changes.
+//! * Two maps with the same revision are equal: each node makes revisions of its own ([`ClusterMap::next`]).
+//! * No chain has a node twice, or a failed one; all chains of a bucket have the same length.
+//! * The places of a chain stay until the number of replicas changes: the place of a failed node is empty until the
+//!   node is back and has caught up.
+//! * Of two manifests of a bucket, the one with the larger uid never precedes the other.
+//! * A vBucket moves to at most one of its replicas, and only that node publishes the map after the move. No vBucket
+//!   moves while the number of replicas of its bucket changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,51 +18,53 @@ use serde_json::Value;
 use crate::document;
 use crate::placement::place;
 use crate::state::hex;
-use crate::{BucketEntry, ClusterError, ClusterFile, Maker, ManifestKeeper, NextChains, Revision};
+use crate::{
+    BucketEntry, ClusterError, ClusterFile, ManifestAuthor, ManifestKeeper, NextChains, Revision,
+};
 
 const VERSION: u32 = 1;
 /// The first epoch; each failover begins another.
 const EPOCH: i64 = 1;
 
-/// Who has a vBucket: the active first, then the replicas. `None` is a place without a node.
+/// The nodes of a vBucket: the active first, then the replicas. `None` is a place without a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Chain(pub Vec<Option<u16>>);
 
 impl Chain {
-    /// The node that has it as the active.
+    /// Returns the active.
     #[must_use]
     pub fn active(&self) -> Option<u16> {
         self.0.first().copied().flatten()
     }
 
-    /// The nodes that have it as a replica.
+    /// Returns the replicas.
     pub fn replicas(&self) -> impl Iterator<Item = u16> {
         self.0.iter().skip(1).copied().flatten()
     }
 
-    /// All nodes that have it.
+    /// Returns all nodes of the chain.
     pub fn nodes(&self) -> impl Iterator<Item = u16> {
         self.0.iter().copied().flatten()
     }
 
-    /// Whether the node has it.
+    /// Returns whether the node is in the chain.
     #[must_use]
     pub fn contains(&self, node: u16) -> bool {
         self.0.contains(&Some(node))
     }
 
-    /// What it is for the node.
+    /// Returns the role of the node.
     #[must_use]
-    pub fn role(&self, node: u16) -> Role {
+    pub fn role(&self, node: u16) -> VbucketRole {
         if self.active() == Some(node) {
-            Role::Active
+            VbucketRole::Active
         } else if self.contains(node) {
-            Role::Replica {
+            VbucketRole::Replica {
                 active: self.active(),
             }
         } else {
-            Role::None
+            VbucketRole::None
         }
     }
 
@@ -76,29 +78,29 @@ impl Chain {
     }
 }
 
-/// What a vBucket is to a node.
+/// The role of a node for a vBucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// It takes reads and writes.
+pub enum VbucketRole {
+    /// The active: it serves reads and writes.
     Active,
-    /// It streams from the active, if there is one.
+    /// A replica: it streams from the active, if there is one.
     Replica {
         /// The node to stream from.
         active: Option<u16>,
     },
-    /// It is none of the node's.
+    /// The node has no copy.
     None,
 }
 
-/// A node of the map; where it is reached, the cluster file says.
+/// A node of the map; the cluster file has its addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MapNode {
-    /// Its name in the cluster file.
+    /// The name in the cluster file.
     pub name: String,
-    /// 32 hexadecimal digits.
+    /// A uuid of 32 hexadecimal digits.
     pub uuid: String,
-    /// It was failed over and has nothing until it is recovered.
+    /// True if the node is failed over, and has no vBuckets until it is recovered.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub failed: bool,
 }
@@ -107,28 +109,28 @@ pub struct MapNode {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MapBucket {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its settings, as the bucket keeps them.
+    /// The settings, in the form that the bucket saves.
     pub settings: Value,
-    /// Who has which vBucket.
+    /// The chain of each vBucket.
     pub chains: Vec<Chain>,
-    /// vBuckets that move: the replicas that are to take over from their actives.
+    /// The vBuckets that move, with the replicas that will take over from their actives.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub moves: BTreeMap<u16, u16>,
-    /// The chains that it is to have, while its number of replicas changes.
+    /// The target chains, while the number of replicas changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<NextChains>,
-    /// By vBucket, nodes that follow the active to get a place of the chain that is empty.
+    /// For each vBucket, the nodes that follow the active to get an empty place of the chain.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub joining: BTreeMap<u16, Vec<u16>>,
-    /// Its scopes and collections.
+    /// The scopes and collections.
     #[serde(default, skip_serializing_if = "ManifestKeeper::is_default")]
     pub manifest: ManifestKeeper,
 }
 
 impl MapBucket {
-    /// What clients must know of it.
+    /// Returns the bucket as clients see it.
     #[must_use]
     pub fn entry(&self) -> BucketEntry {
         let uuid = self.settings.get("uuid").and_then(Value::as_str);
@@ -142,16 +144,16 @@ impl MapBucket {
     }
 }
 
-/// The whole map at one revision. Nodes send it to each other and keep it as JSON.
+/// The whole map at one revision. Nodes send it to each other and save it as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterMap {
     version: u32,
-    /// 32 hexadecimal digits.
+    /// A uuid of 32 hexadecimal digits.
     pub cluster_uuid: String,
-    /// A name for people; may be empty.
+    /// A display name; may be empty.
     pub cluster_name: String,
-    /// Its revision.
+    /// The revision.
     pub revision: Revision,
     /// All nodes, in the order of the cluster file.
     pub nodes: Vec<MapNode>,
@@ -160,7 +162,7 @@ pub struct ClusterMap {
 }
 
 impl ClusterMap {
-    /// The map that a cluster begins with, without buckets. `random` gives the uuids.
+    /// Creates the first map of a cluster, without buckets. `random` gives the uuids.
     #[must_use]
     pub fn new(file: &ClusterFile, by: u16, mut random: impl FnMut() -> [u8; 16]) -> Self {
         let nodes = file.nodes.iter().map(|node| MapNode {
@@ -182,7 +184,7 @@ impl ClusterMap {
         map.next(by)
     }
 
-    /// The same map with a newer revision, to be changed by the node `by`. No other node makes that revision.
+    /// Returns the same map with a newer revision, to be changed by the node `by`. No other node makes that revision.
     #[must_use]
     pub fn next(&self, by: u16) -> Self {
         let mut map = self.clone();
@@ -191,8 +193,8 @@ impl ClusterMap {
         map
     }
 
-    /// As [`Self::next`], in the next epoch: newer than all that a node which has gone may have made of this map and told
-    /// nobody of.
+    /// Returns the same map in the next epoch: newer than every map that a lost node may have made from this one
+    /// without publishing it.
     #[must_use]
     pub(crate) fn next_epoch(&self, by: u16) -> Self {
         let mut map = self.next(by);
@@ -200,7 +202,7 @@ impl ClusterMap {
         map
     }
 
-    /// Reads what [`Self::to_json`] wrote, or another node sent.
+    /// Reads a map that [`Self::to_json`] wrote, or another node sent.
     ///
     /// # Errors
     /// `Damaged`, `Version`; `Map` when the document contradicts itself.
@@ -210,7 +212,7 @@ impl ClusterMap {
         Ok(map)
     }
 
-    /// The document to keep and to send.
+    /// Encodes the document to keep and to send.
     #[must_use]
     pub fn to_json(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("strings and numbers always serialise")
@@ -249,7 +251,7 @@ impl ClusterMap {
         Ok(())
     }
 
-    /// Whether it is a map of the nodes of this file, in this order: they cannot change.
+    /// Checks that the map has the nodes of this file, in this order: they cannot change.
     ///
     /// # Errors
     /// `File`, with both lists.
@@ -267,13 +269,13 @@ impl ClusterMap {
         )))
     }
 
-    /// The bucket of that name.
+    /// Returns the bucket with that name.
     #[must_use]
     pub fn bucket(&self, name: &str) -> Option<&MapBucket> {
         self.buckets.iter().find(|bucket| bucket.name == name)
     }
 
-    /// The node's number.
+    /// Returns the node's number.
     ///
     /// # Errors
     /// `NoNode`.
@@ -283,30 +285,29 @@ impl ClusterMap {
         found.ok_or_else(|| ClusterError::NoNode(name.to_owned()))
     }
 
-    /// The name of a node; empty for a number that is none's.
+    /// Returns the name of a node; empty for an unknown number.
     #[must_use]
     pub fn name(&self, node: u16) -> &str {
         self.nodes.get(usize::from(node)).map_or("", |it| &it.name)
     }
 
-    /// The node as one that makes changes of manifests.
+    /// Returns the node as a maker of manifest changes.
     #[must_use]
-    pub fn maker(&self, node: u16) -> Maker {
+    pub fn maker(&self, node: u16) -> ManifestAuthor {
         let nodes = u16::try_from(self.nodes.len()).unwrap_or(u16::MAX);
-        Maker { node, nodes }
+        ManifestAuthor { node, nodes }
     }
 
-    /// Nodes that did not fail.
+    /// Returns the nodes that are not failed over.
     pub fn members(&self) -> impl Iterator<Item = u16> {
         let nodes = (0_u16..).zip(&self.nodes);
         nodes.filter(|(_, node)| !node.failed).map(|(at, _)| at)
     }
 
-    /// Puts a bucket in, balanced over all nodes; `replicas` are at most as many as there are other nodes. It must be
-    /// a new one.
+    /// Adds a new bucket, balanced over all nodes; `replicas` is limited to the number of other nodes.
     ///
     /// # Errors
-    /// `Map` when all nodes of a vBucket have failed.
+    /// `Map` when all nodes of a vBucket are failed over.
     pub fn add_bucket(
         &mut self,
         name: &str,
@@ -317,7 +318,7 @@ impl ClusterMap {
         let mut chains = place(self.nodes.len(), replicas, vbuckets);
         for chain in &mut chains {
             for node in (0_u16..).zip(&self.nodes).filter(|(_, node)| node.failed) {
-                // There is nothing in it yet, so any replica may become the active.
+                // The bucket is empty, so any replica may become the active.
                 chain.remove(node.0, |places| places.first().copied());
             }
             if chain.active().is_none() {
@@ -339,14 +340,14 @@ impl ClusterMap {
         Ok(())
     }
 
-    /// `(name or null, ...)` of a chain, the active first: a vBucket's topology.
+    /// Returns the names of a chain's nodes, the active first: a vBucket's topology. An empty place is `None`.
     pub fn topology<'a>(&'a self, chain: &'a Chain) -> impl Iterator<Item = Option<&'a str>> {
         chain.0.iter().map(|node| Some(self.name((*node)?)))
     }
 }
 
 impl Chain {
-    /// With another of its nodes as the active, in whose place the active goes.
+    /// Returns the chain with another of its nodes as the active; the old active takes the place of that node.
     #[must_use]
     pub fn led_by(&self, node: u16) -> Self {
         let mut chain = self.clone();
@@ -356,7 +357,7 @@ impl Chain {
         chain
     }
 
-    /// Takes a node out. When it was the active, `choose` says which of the places of the replicas takes over.
+    /// Removes a node. If it is the active, `choose` selects the place of the replica that takes over.
     pub(crate) fn remove(&mut self, node: u16, choose: impl FnOnce(&[usize]) -> Option<usize>) {
         let Some(place) = self.0.iter().position(|it| *it == Some(node)) else {
             return;

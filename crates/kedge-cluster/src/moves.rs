@@ -1,20 +1,20 @@
-//! vBuckets that move from their active to one of their replicas, while both run: pure functions of the map.
+//! Moves of vBuckets from their active to one of their replicas, while both run: pure functions of the map.
 //!
-//! A move begins with a map that names it. The replica then takes over from the active, through its stream: it gets all
-//! that the active has, which is dead from then on. Then it makes the map in which it is the active. Until there is that
-//! map nobody is.
+//! A move begins with a map that contains it. The replica then takes over from the active through its stream: it gets
+//! everything that the active has, and the active becomes dead. Then it publishes the map in which it is the active.
+//! Until then the vBucket has no active.
 //!
 //! Invariants:
-//! * Only the node that a vBucket moves to makes the map in which it has moved.
-//! * A map that was made without knowing that names the move still, and the node does it again
+//! * Only the node to which a vBucket moves publishes the map after the move.
+//! * A map that was made without knowledge of a finished move still contains the move, and the node repeats it
 //!   ([`ClusterMap::carry_over`]). The former active of such a map asks all copies before it is active again.
 
 use crate::{ClusterError, ClusterMap, placement};
 
-/// The map in which a vBucket of a bucket is to move to a node that has a replica of it, to be published by `by`.
+/// Returns the map in which a vBucket of a bucket moves to a node that has a replica of it, to be published by `by`.
 ///
 /// # Errors
-/// `Move` when there is no such vBucket, or it cannot move there; `NoNode`.
+/// `Move` when there is no such vBucket, or it cannot move to that node; `NoNode`.
 pub fn plan_move(
     map: &ClusterMap,
     by: u16,
@@ -53,9 +53,9 @@ pub fn plan_move(
     Ok(next)
 }
 
-/// The map in which nodes are to get back the vBuckets that a new bucket would give them as the active, as far as they
-/// have replicas of them, to be published by `by`. `None` when there is nothing to move. What belongs to a bucket whose
-/// number of replicas changes stays.
+/// Returns the map in which nodes get back the vBuckets whose active they would be in a new bucket, as far as they have
+/// replicas of them, to be published by `by`. `None` when there is nothing to move. Buckets whose number of replicas
+/// changes are left out.
 #[must_use]
 pub fn plan_balance(map: &ClusterMap, by: u16) -> Option<ClusterMap> {
     let mut next = map.next(by);
@@ -63,7 +63,7 @@ pub fn plan_balance(map: &ClusterMap, by: u16) -> Option<ClusterMap> {
     let mut moves = 0;
     for bucket in next.buckets.iter_mut().filter(|it| it.next.is_none()) {
         let vbuckets = u16::try_from(bucket.chains.len()).unwrap_or(u16::MAX);
-        // Who leads does not depend on how many replicas there are.
+        // The choice of actives does not depend on the number of replicas.
         let first = placement::place(nodes, 0, vbuckets);
         for ((vb, chain), first) in (0_u16..).zip(&bucket.chains).zip(first) {
             let wanted = first.active().filter(|node| {
@@ -80,14 +80,14 @@ pub fn plan_balance(map: &ClusterMap, by: u16) -> Option<ClusterMap> {
 }
 
 impl ClusterMap {
-    /// vBuckets that move, of all buckets.
+    /// Returns the number of moving vBuckets, of all buckets.
     #[must_use]
     pub fn moving(&self) -> usize {
         self.buckets.iter().map(|bucket| bucket.moves.len()).sum()
     }
 
-    /// The map in which `by` is the active of the vBuckets that it has taken over: `(bucket, vBucket)`. What does not move
-    /// to it any more stays as it is; `None` when that is all.
+    /// Returns the map in which `by` is the active of the vBuckets that it has taken over, as `(bucket, vBucket)`.
+    /// vBuckets that no longer move to it are unchanged; `None` when no vBucket changes.
     #[must_use]
     pub fn with_taken(&self, by: u16, taken: &[(String, u16)]) -> Option<Self> {
         let mut next = self.next(by);
@@ -105,8 +105,8 @@ impl ClusterMap {
         (next.moving() < before).then_some(next)
     }
 
-    /// Whether a map is this one with some of its moves made, or changes of numbers of replicas begun or made, or nodes that
-    /// join or have joined, or this one.
+    /// Returns whether a map is this one, or this one after some of its moves, steps of changes of the number of
+    /// replicas, and joins.
     #[must_use]
     pub fn leads_to(&self, newer: &Self) -> bool {
         let mut expected = self.clone();
@@ -136,8 +136,8 @@ impl ClusterMap {
         expected == *newer
     }
 
-    /// The map without the moves away from `by`, which has started anew and so cannot hand over what it had; `None` when
-    /// there are none. Others that hear of this map do not take over any more.
+    /// Returns the map without the moves away from `by`, which has restarted and so cannot hand over its data; `None`
+    /// when there are none. Nodes that adopt this map do not take over any more.
     #[must_use]
     pub fn without_moves_from(&self, by: u16) -> Option<Self> {
         let mut next = self.next(by);
@@ -150,8 +150,9 @@ impl ClusterMap {
         (next.moving() < before).then_some(next)
     }
 
-    /// A newer map, for the node `by` that follows this one: of what it has taken over here and is still to take over there,
-    /// it is the active, and a bucket keeps the newer of its two manifests. The map is another one then.
+    /// Returns a newer map, adjusted by the node `by` that follows this one: it is the active of vBuckets that it has
+    /// taken over here and that still move to it there, and each bucket keeps the newer of its two manifests. The map
+    /// gets another revision if it changes.
     #[must_use]
     pub fn carry_over(&self, newer: Self, by: u16) -> Self {
         let newer = self.carry_manifests(newer, by);
@@ -171,19 +172,19 @@ impl ClusterMap {
         newer.with_taken(by, &taken).unwrap_or(newer)
     }
 
-    /// Whoever made the other map may not have known of the last changes of manifests here; collections that clients have
-    /// seen do not go because a map raced.
+    /// The maker of the other map may not have known the latest manifest changes here; collections that clients have
+    /// seen do not vanish because of a race.
     fn carry_manifests(&self, newer: Self, by: u16) -> Self {
         let has_failed = newer.nodes.get(usize::from(by)).is_none_or(|it| it.failed);
         if has_failed {
-            // The others went on without what was made here.
+            // The other nodes went on without the changes made here.
             return newer;
         }
         let mut next = newer.next(by);
         let mut is_changed = false;
         for bucket in &mut next.buckets {
             let here = self.bucket(&bucket.name);
-            // Another bucket of the same name begins anew.
+            // Another bucket of the same name has a new manifest.
             let here = here.filter(|here| here.entry().uuid == bucket.entry().uuid);
             if let Some(here) = here.filter(|here| here.manifest.uid() > bucket.manifest.uid()) {
                 bucket.manifest = here.manifest.clone();
@@ -193,7 +194,7 @@ impl ClusterMap {
         if is_changed { next } else { newer }
     }
 
-    /// Leaves behind what a node that has failed may have made of manifests.
+    /// Makes the manifests newer than those that a failed node may have made.
     pub(crate) fn outrun_manifests(&mut self, by: u16) {
         let maker = self.maker(by);
         for bucket in &mut self.buckets {

@@ -1,39 +1,39 @@
-//! The nodes that clients are told of.
+//! The nodes in the configs.
 
 use crate::{ClusterFile, ClusterMap, ClusterState, External, Ports};
 
 /// One node, as clients see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeView {
-    /// The host to tell clients; `None` is the one that they reached this node at.
+    /// The host for clients; `None` for the host at which the client reached this node.
     pub host: Option<String>,
-    /// Where it listens.
+    /// The ports.
     pub ports: Ports,
-    /// 32 hexadecimal digits.
+    /// A uuid of 32 hexadecimal digits.
     pub uuid: String,
-    /// Where it is reached from another network.
+    /// The address in another network.
     pub external: Option<External>,
 }
 
 impl NodeView {
-    /// The host to tell a client that reached this node at `reached`.
+    /// Returns the host of the node for a client that reached this node at `reached`.
     #[must_use]
     pub fn host<'a>(&'a self, reached: &'a str) -> &'a str {
         self.host.as_deref().unwrap_or(reached)
     }
 }
 
-/// The nodes that serve, in the order of all lists.
+/// The serving nodes, in the order of all lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Nodes {
+pub struct NodeList {
     /// The nodes.
     pub list: Vec<NodeView>,
-    /// Which of them is this one; `None` when it was failed over.
+    /// The index of this node; `None` if it is failed over.
     pub this: Option<usize>,
 }
 
-impl Nodes {
-    /// A node that runs alone.
+impl NodeList {
+    /// Returns the list of a standalone node.
     #[must_use]
     pub fn alone(state: &ClusterState, ports: Ports) -> Self {
         Self {
@@ -47,7 +47,8 @@ impl Nodes {
         }
     }
 
-    /// Those of the map that did not fail, at the addresses of the file. `ports` are where this node listens.
+    /// Returns the nodes of the map that are not failed over, with the addresses of the file. `ports` are those of this
+    /// node.
     pub(crate) fn of(map: &ClusterMap, file: &ClusterFile, me: u16, ports: Ports) -> Self {
         let view = |number: u16| {
             let at = usize::from(number);

@@ -1,15 +1,15 @@
-//! Which nodes have which vBuckets when a bucket is made.
+//! Placement of the vBuckets of a new bucket.
 
 use crate::Chain;
 
-/// A chain for each vBucket. Each node has as many actives as the others, and as many replicas, give or take a few that
-/// do not divide; the replicas of a node's actives are spread over all others. The same arguments give the same chains.
+/// Returns a chain for each vBucket. Actives and replicas are spread evenly over the nodes, up to rounding; the
+/// replicas of a node's actives are spread over all others. The same arguments give the same chains.
 #[must_use]
 pub fn place(nodes: usize, replicas: u8, vbuckets: u16) -> Vec<Chain> {
     let others = nodes.saturating_sub(1);
     let replicas = usize::from(replicas).min(others);
     let count = usize::from(vbuckets);
-    // How often each node was taken as a replica of a node's actives, and at all.
+    // The number of times that each node was chosen as a replica of a node's actives, and in total.
     let mut of_active = vec![vec![0_usize; nodes]; nodes];
     let mut total = vec![0_usize; nodes];
     (0..count)

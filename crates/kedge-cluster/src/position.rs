@@ -1,47 +1,46 @@
-//! How far a copy of a vBucket has come, and which of several copies has the most.
+//! The position of a copy of a vBucket, and the choice of the most advanced one.
 
 use serde::{Deserialize, Serialize};
 
-/// How far one node's copy of a vBucket has come.
+/// The position of one node's copy of a vBucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Position {
-    /// Its last seqno.
+pub struct CopyPosition {
+    /// The last seqno.
     pub high_seqno: u64,
-    /// All up to this seqno is on its disk.
+    /// The last seqno that is on disk with all before it.
     pub persisted_seqno: u64,
-    /// The last prepare that the node has acknowledged, or could acknowledge: what a SyncWrite was promised.
+    /// The last prepare that the node has acknowledged, or could acknowledge: the promise of a SyncWrite.
     pub high_prepared: u64,
-    /// Whether it stands at the end of a snapshot. In the middle of one it is no state that the active ever had.
+    /// True at the end of a snapshot. In the middle of one, the copy is in a state that the active never had.
     pub consistent: bool,
-    /// Its failover table: (uuid, seqno at which that branch began), newest first.
+    /// The failover table: (uuid, seqno at which that branch began), newest first.
     pub history: Vec<(u64, u64)>,
 }
 
-/// What a copy has of a branch. Greater has more.
+/// The rank of a copy on a branch. A greater one has more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Standing {
-    /// Acknowledged prepares first: nothing that a client was promised may be lost.
+pub struct CopyRank {
+    /// The acknowledged prepares come first: no promise to a client may be lost.
     pub high_prepared: u64,
-    /// Then what is consistent,
+    /// Then consistent copies,
     pub consistent: bool,
-    /// then all else,
+    /// then everything else,
     pub high_seqno: u64,
-    /// and at last who need not be rolled back.
+    /// and last copies that need no rollback.
     pub undivided: bool,
 }
 
-impl Position {
-    /// What it has of the branch that `history` tells of. What it has beyond the point at which both parted does not
-    /// count.
+impl CopyPosition {
+    /// Returns the rank on the branch of `history`. Data beyond the point of divergence does not count.
     #[must_use]
-    pub fn on(&self, history: &[(u64, u64)]) -> Standing {
+    pub fn on(&self, history: &[(u64, u64)]) -> CopyRank {
         let parted = self.history.iter().find_map(|(uuid, _)| {
             let at = history.iter().position(|(known, _)| known == uuid)?;
-            // That branch ended where the next newer one began.
+            // That branch ended at the start of the next newer one.
             Some(at.checked_sub(1).map_or(u64::MAX, |newer| history[newer].1))
         });
         let parted = parted.unwrap_or(0);
-        Standing {
+        CopyRank {
             high_prepared: self.high_prepared.min(parted),
             consistent: self.consistent,
             high_seqno: self.high_seqno.min(parted),
@@ -50,11 +49,11 @@ impl Position {
     }
 }
 
-/// The history of the newest branch among these copies: the one that most of the others' branches lead to.
+/// Returns the history of the newest branch among these copies: the one to which most of the others' branches lead.
 #[must_use]
-pub fn newest_branch<'a>(positions: &[&'a Position]) -> &'a [(u64, u64)] {
+pub fn newest_branch<'a>(positions: &[&'a CopyPosition]) -> &'a [(u64, u64)] {
     let newest = positions.iter().max_by_key(|candidate| {
-        let leads_here = |other: &&&Position| {
+        let leads_here = |other: &&&CopyPosition| {
             let tip = other.history.first().map(|(uuid, _)| uuid);
             tip.is_some_and(|tip| candidate.history.iter().any(|(uuid, _)| uuid == tip))
         };

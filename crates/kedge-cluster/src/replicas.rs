@@ -1,15 +1,16 @@
-//! The number of replicas of a bucket changes while it is at work: pure functions of the map, and of what the copies have.
+//! Changes of the number of replicas of a bucket in operation: pure functions of the map and of the positions of the
+//! copies.
 //!
-//! A change begins with a map that names the chains that there are to be. Nodes that are in these, and not in those that
-//! there are, follow the actives and count for nothing: no client hears of them, no SyncWrite waits for them, no failover
-//! chooses them. When they have what the actives had, the chains that are to be begin to count: a SyncWrite needs a
-//! majority of both. When they have what the actives had by then, they are the chains.
+//! A change begins with a map that has the target chains. Nodes that are only in the target chains follow the actives
+//! without counting: no config lists them, no SyncWrite waits for them, and no failover chooses them. Once they have
+//! everything that the actives had, the target chains begin to count: a SyncWrite needs a majority of both chains. Once
+//! they have everything that the actives had by then, they replace the chains.
 //!
 //! Invariants:
-//! * What a majority of a chain that goes has acknowledged is on the disks of all nodes of the one that comes, before that
-//!   counts alone.
-//! * No vBucket of the bucket moves meanwhile, and a failover gives the change up. It begins anew when all nodes are there,
-//!   and have joined ([`crate::joining`]).
+//! * Everything that a majority of an old chain has acknowledged is on the disks of all nodes of the new chain before
+//!   that counts alone.
+//! * No vBucket of the bucket moves during a change, and a failover cancels the change. It starts over when all nodes
+//!   are up and have joined ([`crate::joining`]).
 
 use std::collections::BTreeMap;
 
@@ -17,27 +18,28 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::placement::place;
-use crate::{Chain, ClusterMap, MapBucket, NodePositions, Position, Revision, Role};
+use crate::{Chain, ClusterMap, CopyPosition, MapBucket, NodePositions, Revision, VbucketRole};
 
-/// The chains that a bucket is to have.
+/// The target chains of a bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NextChains {
-    /// As many as there are; each has the active of the one that it replaces.
+    /// As many chains as the bucket has; each has the active of the one that it replaces.
     pub chains: Vec<Chain>,
-    /// Whether a SyncWrite needs a majority of these too.
+    /// True if a SyncWrite needs a majority of these chains too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub counts: bool,
 }
 
 impl MapBucket {
-    /// How many replicas a vBucket has, as far as their nodes are there.
+    /// Returns the number of replicas of a vBucket, as far as their nodes exist.
     #[must_use]
     pub fn replicas(&self) -> usize {
         places(&self.chains).saturating_sub(1)
     }
 
-    /// How many replicas its settings ask for, of which a cluster of so many nodes can have as many as there are others.
+    /// Returns the number of replicas of the settings, limited to the number of other nodes in a cluster of `nodes`
+    /// nodes.
     #[must_use]
     pub fn wanted_replicas(&self, nodes: usize) -> usize {
         let wanted = self.settings.get("replicas").and_then(Value::as_u64);
@@ -47,23 +49,23 @@ impl MapBucket {
         })
     }
 
-    /// What a vBucket is for a node: also one that joins, or is in the chain that is to be, follows the active.
+    /// Returns the role of a node for a vBucket: a node that joins or is in the target chain follows the active, too.
     #[must_use]
-    pub fn role(&self, vb: u16, node: u16) -> Role {
+    pub fn role(&self, vb: u16, node: u16) -> VbucketRole {
         let chain = &self.chains[usize::from(vb)];
         let role = chain.role(node);
         let comes = |next: &NextChains| next.chains[usize::from(vb)].contains(node);
         let follows = self.joins(vb, node) || self.next.as_ref().is_some_and(comes);
-        if role == Role::None && follows {
-            return Role::Replica {
+        if role == VbucketRole::None && follows {
+            return VbucketRole::Replica {
                 active: chain.active(),
             };
         }
         role
     }
 
-    /// The chain whose majority a SyncWrite of a vBucket needs beside that of its own: while it moves, and while the number of
-    /// replicas changes.
+    /// Returns the second chain whose majority a SyncWrite of a vBucket needs: while the vBucket moves, and while the
+    /// number of replicas changes.
     #[must_use]
     pub fn second_chain(&self, vb: u16) -> Option<Chain> {
         let at = usize::from(vb);
@@ -74,13 +76,13 @@ impl MapBucket {
         counts.map(|next| next.chains[at].clone())
     }
 
-    /// Whether nodes follow that count for nothing yet, or not alone.
+    /// Returns whether nodes follow that do not count yet, or not alone.
     #[must_use]
     pub fn is_unfinished(&self) -> bool {
         self.next.is_some() || !self.joining.is_empty()
     }
 
-    /// Whether the number of replicas is another one than is asked for.
+    /// Returns whether the number of replicas differs from the wanted one.
     pub(crate) fn is_to_change(&self, nodes: usize) -> bool {
         self.replicas() != self.wanted_replicas(nodes)
     }
@@ -99,7 +101,7 @@ impl MapBucket {
                 next.0[0] = Some(active);
             }
         }
-        // What has to lead elsewhere moves first.
+        // vBuckets whose active has to change move first.
         if self.moves.is_empty() {
             self.next = Some(NextChains {
                 chains: next,
@@ -113,9 +115,9 @@ pub(crate) fn places(chains: &[Chain]) -> usize {
     chains.first().map_or(0, |chain| chain.0.len())
 }
 
-/// The map in which buckets begin to get as many replicas as their settings ask for, to be published by `by`, or stop to
-/// get as many as they no longer do, and nodes join that are to; `None` when nothing is to begin. No number changes while a
-/// node is failed over or joins, or vBuckets of the bucket move.
+/// Returns the map in which changes to the wanted number of replicas begin, or obsolete ones are cancelled, and nodes
+/// join whose places are empty, to be published by `by`; `None` when nothing begins. No number of replicas changes
+/// while a node is failed over or joins, or vBuckets of the bucket move.
 #[must_use]
 pub fn plan_replicas(map: &ClusterMap, by: u16) -> Option<ClusterMap> {
     let mut next = map.next(by);
@@ -135,18 +137,18 @@ pub fn plan_replicas(map: &ClusterMap, by: u16) -> Option<ClusterMap> {
     (next.buckets != map.buckets).then_some(next)
 }
 
-/// What the active of a vBucket had, and the copies that are to have it.
+/// The target of the copies of a vBucket: the position of its active.
 #[derive(Debug)]
-struct Target {
+struct CatchUpTarget {
     vb: usize,
     active: u16,
-    /// `None` until it has told.
-    had: Option<Position>,
-    /// Whether it was seen there.
+    /// The position of the active; `None` until it has reported.
+    had: Option<CopyPosition>,
+    /// For each copy, true if it was seen to have reached the target.
     copies: BTreeMap<u16, bool>,
 }
 
-impl Target {
+impl CatchUpTarget {
     fn new(vb: usize, chain: &Chain, copies: impl Iterator<Item = u16>) -> Option<Self> {
         Some(Self {
             vb,
@@ -156,11 +158,11 @@ impl Target {
         })
     }
 
-    /// What nodes have told of their copies.
-    fn note<'a>(&mut self, position: impl Fn(u16) -> Option<&'a Position>) {
+    /// Records the positions that nodes reported.
+    fn note<'a>(&mut self, position: impl Fn(u16) -> Option<&'a CopyPosition>) {
         if let Some(is) = position(self.active) {
-            // Who has started anew may not have any more what it had.
-            let is_same = |had: &Position| had.history == is.history;
+            // A restarted node may no longer have what it had before.
+            let is_same = |had: &CopyPosition| had.history == is.history;
             if !self.had.as_ref().is_some_and(is_same) {
                 self.had = Some(is.clone());
                 self.copies.values_mut().for_each(|has_it| *has_it = false);
@@ -169,7 +171,7 @@ impl Target {
         let Some(had) = &self.had else { return };
         for (node, has_it) in &mut self.copies {
             if let Some(is) = position(*node) {
-                // In the midst of a snapshot a copy has still what it had before.
+                // In the middle of a snapshot, a copy still has everything that it had before.
                 *has_it = is.has_on_disk(had) && (*has_it || is.consistent);
             }
         }
@@ -180,12 +182,12 @@ impl Target {
     }
 }
 
-/// What copies still have to get before they count.
+/// The positions that copies must reach before they count.
 #[derive(Debug)]
 pub struct CatchUp {
     revision: Revision,
-    /// By bucket.
-    targets: BTreeMap<String, Vec<Target>>,
+    /// The targets by bucket.
+    targets: BTreeMap<String, Vec<CatchUpTarget>>,
 }
 
 fn position<'a>(
@@ -193,28 +195,29 @@ fn position<'a>(
     bucket: &str,
     vb: usize,
     node: u16,
-) -> Option<&'a Position> {
+) -> Option<&'a CopyPosition> {
     told.get(&node)?.get(bucket)?.get(vb)?.as_ref()
 }
 
 impl CatchUp {
-    /// What the copies of a map have to get is what the actives have when they have told first.
+    /// Begins the catch-up of the copies of a map. Their targets are the first positions that the actives report.
     #[must_use]
     pub fn begin(map: &ClusterMap) -> Self {
         let mut targets = BTreeMap::new();
         for bucket in map.buckets.iter().filter(|it| it.is_unfinished()) {
-            let of_bucket: Option<Vec<Target>> = match &bucket.next {
+            let of_bucket: Option<Vec<CatchUpTarget>> = match &bucket.next {
                 Some(next) => {
                     let chains = next.chains.iter().enumerate();
-                    let target =
-                        |(vb, chain): (usize, &Chain)| Target::new(vb, chain, chain.replicas());
+                    let target = |(vb, chain): (usize, &Chain)| {
+                        CatchUpTarget::new(vb, chain, chain.replicas())
+                    };
                     chains.map(target).collect()
                 }
                 None => {
                     let joining = bucket.joining.iter();
                     let target = |(vb, nodes): (&u16, &Vec<u16>)| {
                         let vb = usize::from(*vb);
-                        Target::new(vb, &bucket.chains[vb], nodes.iter().copied())
+                        CatchUpTarget::new(vb, &bucket.chains[vb], nodes.iter().copied())
                     };
                     Some(joining.filter_map(target).collect())
                 }
@@ -227,13 +230,13 @@ impl CatchUp {
         }
     }
 
-    /// The map that it is about.
+    /// Returns the revision of the map.
     #[must_use]
     pub fn revision(&self) -> Revision {
         self.revision
     }
 
-    /// Nodes that follow the map, and are what it says, have told how far they are.
+    /// Records the reports of nodes that follow the map and have applied it.
     pub fn note(&mut self, told: &BTreeMap<u16, NodePositions>) {
         for (bucket, targets) in &mut self.targets {
             for target in targets {
@@ -243,8 +246,8 @@ impl CatchUp {
         }
     }
 
-    /// The map in which nodes have joined whose copies miss nothing, and changes of the buckets whose copies all miss nothing
-    /// go a step on, to be published by `by`; `None` when there are none, or the map is another one.
+    /// Returns the map in which caught-up nodes have joined, and replica changes advance in buckets whose copies have
+    /// all caught up, to be published by `by`; `None` when there are none, or `map` is another map.
     #[must_use]
     pub fn plan(&self, map: &ClusterMap, by: u16) -> Option<ClusterMap> {
         if map.revision != self.revision {
@@ -262,7 +265,7 @@ impl CatchUp {
                 }
                 continue;
             }
-            if !targets.iter().all(Target::is_reached) {
+            if !targets.iter().all(CatchUpTarget::is_reached) {
                 continue;
             }
             match bucket.next.take() {
@@ -280,8 +283,8 @@ impl CatchUp {
     }
 }
 
-impl Position {
-    /// Whether a copy is as far on its disk as another one was that has told, on the same branch.
+impl CopyPosition {
+    /// Returns whether a copy has on its disk everything that another one had when it reported, on the same branch.
     fn has_on_disk(&self, other: &Self) -> bool {
         self.on(&other.history).undivided
             && self.persisted_seqno >= other.high_seqno

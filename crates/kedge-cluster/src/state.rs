@@ -1,4 +1,4 @@
-//! What the cluster remembers over a restart.
+//! The state of the cluster that survives a restart.
 
 use std::fmt::Write as _;
 
@@ -9,24 +9,24 @@ use crate::document;
 
 const VERSION: u32 = 1;
 
-/// The identity of the cluster and of this node, and the last revision that was handed out. A small JSON document;
-/// where it lives is the caller's matter.
+/// The identity of the cluster and of this node, and the last published revision. A small JSON document; the caller
+/// decides where it is saved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterState {
     version: u32,
-    /// 32 hexadecimal digits.
+    /// A uuid of 32 hexadecimal digits.
     pub cluster_uuid: String,
-    /// A name for people; may be empty.
+    /// A display name; may be empty.
     pub cluster_name: String,
-    /// 32 hexadecimal digits.
+    /// A uuid of 32 hexadecimal digits.
     pub node_uuid: String,
     /// The last revision of the configs.
     pub rev: i64,
 }
 
 impl ClusterState {
-    /// The state of a new cluster. `random` becomes the two uuids.
+    /// Creates the state of a new cluster. `random` becomes the two uuids.
     #[must_use]
     pub fn new(random: [u8; 32]) -> Self {
         let (cluster, node) = random.split_at(16);
@@ -39,7 +39,7 @@ impl ClusterState {
         }
     }
 
-    /// Reads what [`Self::to_json`] wrote.
+    /// Reads a state that [`Self::to_json`] wrote.
     ///
     /// # Errors
     /// `Damaged` when it is not such a document, `Version` when a newer Kedge wrote it.
@@ -47,7 +47,7 @@ impl ClusterState {
         document::read(json, VERSION)
     }
 
-    /// The document to save.
+    /// Encodes the document to save.
     #[must_use]
     pub fn to_json(&self) -> Vec<u8> {
         serde_json::to_vec_pretty(self).expect("strings and numbers always serialise")

@@ -1,4 +1,4 @@
-//! The current state, and its changes.
+//! The current state of the cluster, and its changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,80 +11,82 @@ use kedge_sync::{
 
 use crate::config::{self, ServerChains};
 use crate::{
-    ClusterError, ClusterFile, ClusterMap, ClusterState, Config, Nodes, Revision, ServerMap,
+    ClusterError, ClusterFile, ClusterMap, ClusterState, ConfigDocument, NodeList, Revision,
+    ServerMap,
 };
 
-/// A node that runs alone never starts its revisions again, so the epoch is constant.
+/// The epoch of a standalone node. It never restarts its revisions, so the epoch is constant.
 const EPOCH: i64 = 1;
 
-/// Hosts for which a config is kept. A node has a handful of addresses; a client cannot choose others.
+/// The largest number of hosts for which a config is cached. A node has a handful of addresses; a client cannot choose
+/// others.
 const HOSTS_CACHED_MAX: usize = 16;
 
-/// Where this node listens. A port of 0 must have been replaced by the real one.
+/// The ports of this node. A port of 0 must have been replaced by the real one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ports {
-    /// Binary protocol.
+    /// The port of the binary protocol.
     pub kv: u16,
-    /// HTTP management.
+    /// The port of HTTP management.
     pub mgmt: u16,
 }
 
-/// What clients must know of a bucket.
+/// The properties of a bucket that clients need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketEntry {
     /// The bucket's name.
     pub name: String,
-    /// Its identity: another one after it was dropped and created again.
+    /// The uuid: it changes when the bucket is dropped and created again.
     pub uuid: [u8; 16],
-    /// How many vBuckets it has.
+    /// The number of vBuckets.
     pub vbuckets: u16,
-    /// The version of its collections manifest.
+    /// The uid of the collections manifest.
     pub manifest_uid: u64,
 }
 
-/// What changed. All configs have a new revision, whatever it was.
+/// A change. All configs have a new revision after every change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
-    /// The revision since when it holds.
+pub struct ClusterChange {
+    /// The first revision with the change.
     pub revision: Revision,
-    /// What it was.
+    /// The kind of the change.
     pub kind: ChangeKind,
 }
 
-/// See [`Change`].
+/// The kind of a [`ClusterChange`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChangeKind {
-    /// A bucket was created, or its entry or settings are others now.
+    /// A bucket was created, or its entry or settings changed.
     Bucket(String),
-    /// A bucket is gone.
+    /// A bucket was removed.
     BucketRemoved(String),
-    /// The cluster's name.
+    /// The cluster's name changed.
     ClusterName,
-    /// The map of a cluster: anything may be another.
+    /// The map of the cluster changed, in any part.
     Map,
 }
 
-/// Saves the cluster's state, durably.
+/// Saves the cluster's state durably.
 pub type SaveState = Box<
     dyn Fn(&ClusterState) -> Result<(), Box<dyn std::error::Error + Send + Sync>> + Send + Sync,
 >;
 
-type Listener = Box<dyn Fn(&Change) + Send + Sync>;
+type ChangeListener = Box<dyn Fn(&ClusterChange) + Send + Sync>;
 
-/// Configs already composed, by host.
+/// The composed configs, by host.
 #[derive(Debug, Default)]
-struct Cache(ArcSwapOption<Vec<(Box<str>, Arc<Config>)>>);
+struct ConfigCache(ArcSwapOption<Vec<(Box<str>, Arc<ConfigDocument>)>>);
 
-impl Cache {
-    fn get_or(&self, host: &str, compose: impl FnOnce() -> Config) -> Arc<Config> {
+impl ConfigCache {
+    fn get_or(&self, host: &str, compose: impl FnOnce() -> ConfigDocument) -> Arc<ConfigDocument> {
         let known = self.0.load();
         let entries = known.as_deref().map_or(&[][..], |entries| entries);
         if let Some((_, config)) = entries.iter().find(|(of, _)| &**of == host) {
             return config.clone();
         }
         let config = Arc::new(compose());
-        // Two threads may both compose, and one entry may be lost: it is composed again, that is all.
+        // Two threads may both compose, and one entry may be lost: it is just composed again.
         let mut grown = Vec::with_capacity(entries.len() + 1);
         if entries.len() < HOSTS_CACHED_MAX {
             grown.extend(entries.iter().cloned());
@@ -95,16 +97,16 @@ impl Cache {
     }
 }
 
-/// A bucket, who has its vBuckets, and what was composed of that.
+/// A bucket with its vBucket assignment and the configs composed from it.
 #[derive(Debug)]
-struct Shown {
+struct BucketView {
     entry: BucketEntry,
     chains: ServerChains,
-    cache: Cache,
+    cache: ConfigCache,
 }
 
-impl Shown {
-    /// All of it is here.
+impl BucketView {
+    /// Creates the entry of a bucket that is wholly on this node.
     fn alone(entry: BucketEntry) -> (String, Self) {
         let chains = ServerChains::First(entry.vbuckets);
         Self::new(entry, chains)
@@ -114,38 +116,38 @@ impl Shown {
         let shown = Self {
             entry,
             chains,
-            cache: Cache::default(),
+            cache: ConfigCache::default(),
         };
         (shown.entry.name.clone(), shown)
     }
 }
 
-/// The cluster at one revision. It does not change.
+/// The immutable state of the cluster at one revision.
 #[derive(Debug)]
-pub struct Snapshot {
+pub struct ClusterSnapshot {
     revision: Revision,
     state: ClusterState,
     ports: Ports,
-    nodes: Nodes,
-    buckets: BTreeMap<String, Shown>,
-    global: Cache,
+    nodes: NodeList,
+    buckets: BTreeMap<String, BucketView>,
+    global: ConfigCache,
 }
 
-impl Snapshot {
-    /// The revision of every config of this snapshot.
+impl ClusterSnapshot {
+    /// Returns the revision of every config of this snapshot.
     #[must_use]
     pub fn revision(&self) -> Revision {
         self.revision
     }
 
-    /// The nodes that clients are told of.
+    /// Returns the nodes in the configs.
     #[must_use]
-    pub fn nodes(&self) -> &Nodes {
+    pub fn nodes(&self) -> &NodeList {
         &self.nodes
     }
 
-    /// Who has the vBuckets of a bucket, for clients that reached this node at `host`; this node, of one that is not
-    /// known yet.
+    /// Returns the vBucket map of a bucket, for clients that reached this node at `host`; for an unknown bucket, all
+    /// vBuckets are on this node.
     #[must_use]
     pub fn server_map(&self, bucket: &str, vbuckets: u16, host: &str) -> ServerMap {
         let shown = self.buckets.get(bucket);
@@ -153,33 +155,33 @@ impl Snapshot {
         ServerMap::new(chains, &self.nodes, host)
     }
 
-    /// Identity and name.
+    /// Returns the identity and name of the cluster.
     #[must_use]
     pub fn state(&self) -> &ClusterState {
         &self.state
     }
 
-    /// Where this node listens.
+    /// Returns the ports of this node.
     #[must_use]
     pub fn ports(&self) -> Ports {
         self.ports
     }
 
-    /// The bucket of that name.
+    /// Returns the bucket with that name.
     #[must_use]
     pub fn bucket(&self, name: &str) -> Option<&BucketEntry> {
         self.buckets.get(name).map(|shown| &shown.entry)
     }
 
-    /// All buckets, by name.
+    /// Iterates over all buckets, by name.
     pub fn buckets(&self) -> impl Iterator<Item = &BucketEntry> {
         self.buckets.values().map(|shown| &shown.entry)
     }
 
-    /// See [`ClusterView::bucket_config`].
+    /// Returns the config of a bucket, see [`ClusterView::bucket_config`].
     #[must_use]
-    pub fn bucket_config(&self, bucket: &str, host: &str) -> Option<Arc<Config>> {
-        let Shown {
+    pub fn bucket_config(&self, bucket: &str, host: &str) -> Option<Arc<ConfigDocument>> {
+        let BucketView {
             entry,
             chains,
             cache,
@@ -189,22 +191,22 @@ impl Snapshot {
         }))
     }
 
-    /// See [`ClusterView::global_config`].
+    /// Returns the config of the cluster, see [`ClusterView::global_config`].
     #[must_use]
-    pub fn global_config(&self, host: &str) -> Arc<Config> {
+    pub fn global_config(&self, host: &str) -> Arc<ConfigDocument> {
         self.global.get_or(host, || {
             config::global(&self.state, self.revision, &self.nodes, host)
         })
     }
 }
 
-/// What one node tells its clients of the cluster.
+/// One node's view of the cluster, for its clients.
 pub struct ClusterView {
-    current: ArcSwap<Snapshot>,
-    /// Held while a change is made, so that revisions are published in order.
+    current: ArcSwap<ClusterSnapshot>,
+    /// Locked during a change, so that revisions are published in order.
     save: RankedMutex<ClusterViewSave, SaveState>,
-    listeners: RankedRwLock<ClusterListeners, Vec<Listener>>,
-    /// Whether it shows the map of a cluster, and changes with that only.
+    listeners: RankedRwLock<ClusterListeners, Vec<ChangeListener>>,
+    /// True if the view shows the map of a cluster, and only changes with that.
     follows: bool,
 }
 
@@ -217,8 +219,8 @@ impl std::fmt::Debug for ClusterView {
 }
 
 impl ClusterView {
-    /// A view with the buckets that exist at start-up. Its revision is already newer than that of `state`, since
-    /// ports, addresses and buckets may be others than before.
+    /// Creates the view with the buckets that exist at start-up. Its revision is already newer than that of `state`,
+    /// since ports, addresses and buckets may have changed.
     ///
     /// # Errors
     /// `Save` when the first revision cannot be saved.
@@ -231,13 +233,13 @@ impl ClusterView {
         state.rev += 1;
         save(&state).map_err(ClusterError::Save)?;
         Ok(Self {
-            current: ArcSwap::from_pointee(Snapshot {
+            current: ArcSwap::from_pointee(ClusterSnapshot {
                 revision: revision_of(&state),
-                nodes: Nodes::alone(&state, ports),
+                nodes: NodeList::alone(&state, ports),
                 state,
                 ports,
-                buckets: buckets.into_iter().map(Shown::alone).collect(),
-                global: Cache::default(),
+                buckets: buckets.into_iter().map(BucketView::alone).collect(),
+                global: ConfigCache::default(),
             }),
             save: RankedMutex::new(save),
             listeners: RankedRwLock::default(),
@@ -245,19 +247,19 @@ impl ClusterView {
         })
     }
 
-    /// The view of a node of a cluster, which shows nothing but the node itself until [`Self::adopt`] is called. Whoever
-    /// calls that has saved the map.
+    /// Creates the view of a node of a cluster, which shows only the node itself until [`Self::adopt`] is called. The
+    /// caller of that has saved the map.
     #[must_use]
     pub fn following(ports: Ports) -> Self {
         let state = ClusterState::new([0; 32]);
         Self {
-            current: ArcSwap::from_pointee(Snapshot {
+            current: ArcSwap::from_pointee(ClusterSnapshot {
                 revision: revision_of(&state),
-                nodes: Nodes::alone(&state, ports),
+                nodes: NodeList::alone(&state, ports),
                 state,
                 ports,
                 buckets: BTreeMap::new(),
-                global: Cache::default(),
+                global: ConfigCache::default(),
             }),
             save: RankedMutex::new(Box::new(|_| Ok(()))),
             listeners: RankedRwLock::default(),
@@ -265,7 +267,7 @@ impl ClusterView {
         }
     }
 
-    /// Shows the map of a cluster, in which this node has the number `me`, unless a newer one is shown.
+    /// Publishes the map of a cluster, in which this node has the number `me`, unless the view has a newer one.
     pub fn adopt(&self, map: &ClusterMap, file: &ClusterFile, me: u16) {
         {
             let _one_at_a_time = self.save.lock();
@@ -281,54 +283,54 @@ impl ClusterView {
                 state.node_uuid.clone_from(&node.uuid);
             }
             let shown = |bucket: &crate::MapBucket| {
-                Shown::new(bucket.entry(), ServerChains::of(&bucket.chains, &members))
+                BucketView::new(bucket.entry(), ServerChains::of(&bucket.chains, &members))
             };
-            self.current.store(Arc::new(Snapshot {
+            self.current.store(Arc::new(ClusterSnapshot {
                 revision: map.revision,
-                nodes: Nodes::of(map, file, me, current.ports),
+                nodes: NodeList::of(map, file, me, current.ports),
                 state,
                 ports: current.ports,
                 buckets: map.buckets.iter().map(shown).collect(),
-                global: Cache::default(),
+                global: ConfigCache::default(),
             }));
         }
-        self.tell(&Change {
+        self.tell(&ClusterChange {
             revision: map.revision,
             kind: ChangeKind::Map,
         });
     }
 
-    /// The cluster as it is now. Never blocks.
+    /// Returns the current state of the cluster. Never blocks.
     #[must_use]
-    pub fn snapshot(&self) -> Arc<Snapshot> {
+    pub fn snapshot(&self) -> Arc<ClusterSnapshot> {
         self.current.load_full()
     }
 
-    /// The revision of all configs. Never blocks.
+    /// Returns the revision of all configs. Never blocks.
     #[must_use]
     pub fn revision(&self) -> Revision {
         self.current.load().revision()
     }
 
-    /// The config of a bucket for clients that reached this node at `host`: a real address without port or brackets,
-    /// such as [`crate::host_text`] makes. `None` when there is no such bucket. Never blocks.
+    /// Returns the config of a bucket for clients that reached this node at `host`: a real address without port or
+    /// brackets, such as [`crate::host_text`] returns. `None` when there is no such bucket. Never blocks.
     #[must_use]
-    pub fn bucket_config(&self, bucket: &str, host: &str) -> Option<Arc<Config>> {
+    pub fn bucket_config(&self, bucket: &str, host: &str) -> Option<Arc<ConfigDocument>> {
         self.current.load().bucket_config(bucket, host)
     }
 
-    /// The config of the cluster, for connections without a bucket; `host` as in [`Self::bucket_config`]. Never
+    /// Returns the config of the cluster, for connections without a bucket; `host` as in [`Self::bucket_config`]. Never
     /// blocks.
     #[must_use]
-    pub fn global_config(&self, host: &str) -> Arc<Config> {
+    pub fn global_config(&self, host: &str) -> Arc<ConfigDocument> {
         self.current.load().global_config(host)
     }
 
-    /// Adds a bucket, or says that something about it changed (any setting, also one that no config shows). In a
-    /// cluster the map says so, and this does nothing; nor do the two below.
+    /// Adds a bucket, or announces a change of it (of any setting, also one that no config shows). In a cluster the map
+    /// has the buckets, and this function and the next two do nothing.
     ///
     /// # Errors
-    /// `Save`; nothing changed then.
+    /// `Save`; nothing is changed then.
     pub fn put_bucket(&self, bucket: BucketEntry) -> Result<Revision, ClusterError> {
         let kind = ChangeKind::Bucket(bucket.name.clone());
         self.change(kind, |_, buckets| {
@@ -336,10 +338,10 @@ impl ClusterView {
         })
     }
 
-    /// Takes a bucket away; of one that is not there, nothing happens and the revision stays.
+    /// Removes a bucket; if there is none, nothing happens and the revision stays.
     ///
     /// # Errors
-    /// `Save`; nothing changed then.
+    /// `Save`; nothing is changed then.
     pub fn remove_bucket(&self, name: &str) -> Result<Revision, ClusterError> {
         let current = self.current.load();
         if current.bucket(name).is_none() {
@@ -350,10 +352,10 @@ impl ClusterView {
         })
     }
 
-    /// Renames the cluster; the name it has already changes nothing.
+    /// Renames the cluster; an unchanged name has no effect.
     ///
     /// # Errors
-    /// `Save`; nothing changed then.
+    /// `Save`; nothing is changed then.
     pub fn set_cluster_name(&self, name: &str) -> Result<Revision, ClusterError> {
         let current = self.current.load();
         if current.state.cluster_name == name {
@@ -364,9 +366,9 @@ impl ClusterView {
         })
     }
 
-    /// Calls `listener` after each change, on the thread that made it. It must be quick. When several threads make
-    /// changes it may hear of them out of order, and a newer revision than the one it is told may be current.
-    pub fn subscribe(&self, listener: impl Fn(&Change) + Send + Sync + 'static) {
+    /// Calls `listener` after each change, on the thread that made it. It must be quick. With concurrent changes, a
+    /// listener may be called out of order, and the current revision may be newer than the reported one.
+    pub fn subscribe(&self, listener: impl Fn(&ClusterChange) + Send + Sync + 'static) {
         self.listeners.write().push(Box::new(listener));
     }
 
@@ -388,32 +390,32 @@ impl ClusterView {
                 .collect();
             apply(&mut state, &mut buckets);
             state.rev += 1;
-            // Saved before it is seen: see the invariants of the crate.
+            // Saved before it is visible: see the invariants of the crate.
             save(&state).map_err(ClusterError::Save)?;
-            let next = Snapshot {
+            let next = ClusterSnapshot {
                 revision: revision_of(&state),
                 nodes: current.nodes.clone(),
                 state,
                 ports: current.ports,
-                buckets: buckets.into_values().map(Shown::alone).collect(),
-                global: Cache::default(),
+                buckets: buckets.into_values().map(BucketView::alone).collect(),
+                global: ConfigCache::default(),
             };
             let revision = next.revision();
             self.current.store(Arc::new(next));
             revision
         };
-        self.tell(&Change { revision, kind });
+        self.tell(&ClusterChange { revision, kind });
         Ok(revision)
     }
 
-    fn tell(&self, change: &Change) {
+    fn tell(&self, change: &ClusterChange) {
         for listener in self.listeners.read().iter() {
             listener(change);
         }
     }
 }
 
-/// The revision of a node that runs alone.
+/// Returns the revision of a standalone node.
 fn revision_of(state: &ClusterState) -> Revision {
     Revision {
         epoch: EPOCH,

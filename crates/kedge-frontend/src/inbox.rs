@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use kedge_auth::{ServerSession, Step};
+use kedge_auth::{ServerSession, ServerStep};
 use kedge_bucket::{Completion, Completions, Cookie};
 use kedge_node::inbox::Inbox;
 use mio::net::TcpStream;
@@ -33,7 +33,7 @@ pub(crate) struct Accepted {
 /// A login that was worked out on another thread.
 pub(crate) struct Login {
     pub(crate) session: ServerSession,
-    pub(crate) step: Step,
+    pub(crate) step: ServerStep,
 }
 
 /// A message to a front-end thread.

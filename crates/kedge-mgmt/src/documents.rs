@@ -5,8 +5,8 @@
 
 use kedge_bucket::{BucketConfig, CompactionConfig};
 use kedge_cluster::{
-    BUCKET_CAPABILITIES, CLAIMED_COMPATIBILITY, CLAIMED_VERSION, NODE_SERVICES, NodeView,
-    SERVER_GROUP, ServerMap, Snapshot, socket_text,
+    BUCKET_CAPABILITIES, CLAIMED_COMPATIBILITY, CLAIMED_VERSION, ClusterSnapshot, NODE_SERVICES,
+    NodeView, SERVER_GROUP, ServerMap, socket_text,
 };
 use kedge_node::machine;
 use serde::Serialize;
@@ -19,7 +19,7 @@ use super::state::HttpState;
 /// The sources of documents: the state, the cluster at one revision, and the host that the caller reached.
 pub(crate) struct DocumentComposer<'a> {
     pub(crate) state: &'a HttpState,
-    pub(crate) cluster: &'a Snapshot,
+    pub(crate) cluster: &'a ClusterSnapshot,
     pub(crate) host: &'a str,
 }
 

@@ -2,7 +2,7 @@
 
 use axum::extract::Path;
 use axum::http::StatusCode;
-use kedge_auth::{Error, Group, GroupChange, Privilege};
+use kedge_auth::{AuthError, Group, GroupChange, Privilege};
 use kedge_node::users::UsersError;
 use serde_json::{Value, json};
 
@@ -93,7 +93,7 @@ pub(crate) async fn remove(call: Call, Path(name): Path<String>) -> Handled {
         users.change(|store| store.remove_group(&name, by))
     });
     removed.await?.map_err(|error| match error {
-        UsersError::Refused(Error::UnknownGroup(_)) => unknown_group(),
+        UsersError::Refused(AuthError::UnknownGroup(_)) => unknown_group(),
         error => refusal(&error),
     })?;
     done_text()

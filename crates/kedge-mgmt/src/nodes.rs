@@ -3,7 +3,7 @@
 use axum::extract::Path;
 use axum::http::StatusCode;
 use kedge_auth::Privilege;
-use kedge_cluster::{Snapshot, socket_text};
+use kedge_cluster::{ClusterSnapshot, socket_text};
 use serde_json::{Value, json};
 
 use super::buckets::samples;
@@ -12,7 +12,7 @@ use super::documents::path_text;
 use super::reply::{Handled, Reply, ok};
 
 /// The names of all nodes, `HOST:PORT` of their management, in the order of the map.
-fn hostnames(cluster: &Snapshot, host: &str) -> Vec<String> {
+fn hostnames(cluster: &ClusterSnapshot, host: &str) -> Vec<String> {
     let nodes = cluster.nodes().list.iter();
     nodes
         .map(|node| socket_text(node.host(host), node.ports.mgmt))
@@ -40,7 +40,7 @@ pub(crate) async fn list(call: Call, Path(bucket): Path<String>) -> Handled {
 
 impl Call {
     /// The place in the map of the node of that name.
-    fn node_named(&self, cluster: &Snapshot, name: &str) -> Result<usize, Reply> {
+    fn node_named(&self, cluster: &ClusterSnapshot, name: &str) -> Result<usize, Reply> {
         let hostnames = hostnames(cluster, &self.host);
         let mut names = hostnames.iter();
         names

@@ -37,7 +37,10 @@ pub(crate) async fn pools(call: Call) -> Handled {
     ok(&composer(&call, &cluster).pools(admin, inspects && !admin))
 }
 
-fn composer<'a>(call: &'a Call, cluster: &'a kedge_cluster::Snapshot) -> DocumentComposer<'a> {
+fn composer<'a>(
+    call: &'a Call,
+    cluster: &'a kedge_cluster::ClusterSnapshot,
+) -> DocumentComposer<'a> {
     DocumentComposer {
         state: &call.state,
         cluster,

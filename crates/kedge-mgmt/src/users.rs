@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::extract::Path;
 use axum::http::StatusCode;
-use kedge_auth::{Error, Privilege, Role, Roles, User, UserChange, UserStore, roles_catalogue};
+use kedge_auth::{AuthError, Privilege, Role, Roles, User, UserChange, UserStore, roles_catalogue};
 use kedge_cluster::CLUSTER_USER;
 use kedge_node::coordination::ChangeError;
 use kedge_node::iso_8601;
@@ -62,20 +62,20 @@ fn unknown_user() -> Reply {
 pub(super) fn refusal(error: &UsersError) -> Reply {
     let field = match error {
         UsersError::Save(why) => return Reply::failed("save the users", why),
-        UsersError::Refused(Error::UnknownUser(_)) => return unknown_user(),
-        UsersError::Refused(Error::Guarded) => {
+        UsersError::Refused(AuthError::UnknownUser(_)) => return unknown_user(),
+        UsersError::Refused(AuthError::Guarded) => {
             return Reply::forbidden(&format!("cluster.{}", Privilege::Admin.name()));
         }
-        UsersError::Refused(Error::NoRandomness) => {
+        UsersError::Refused(AuthError::NoRandomness) => {
             return Reply::failed("change the users", error);
         }
-        UsersError::Refused(Error::BadPassword(_)) | UsersError::ShortPassword(_) => "password",
+        UsersError::Refused(AuthError::BadPassword(_)) | UsersError::ShortPassword(_) => "password",
         UsersError::UndefinedRoles { .. } => "roles",
-        UsersError::Refused(Error::BadDisplayName(_)) => "name",
-        UsersError::Refused(Error::BadDescription(_)) => "description",
-        UsersError::Refused(Error::UnknownGroup(_) | Error::TooManyGroups) => "groups",
+        UsersError::Refused(AuthError::BadDisplayName(_)) => "name",
+        UsersError::Refused(AuthError::BadDescription(_)) => "description",
+        UsersError::Refused(AuthError::UnknownGroup(_) | AuthError::TooManyGroups) => "groups",
         UsersError::Refused(
-            Error::UnknownRole(_) | Error::BadRole { .. } | Error::TooManyRoles,
+            AuthError::UnknownRole(_) | AuthError::BadRole { .. } | AuthError::TooManyRoles,
         ) => "roles",
         _ => "_",
     };
@@ -144,7 +144,7 @@ pub(super) fn roles_of(
     };
     let undefined = |roles| refusal(&UsersError::UndefinedRoles { whom, roles });
     let roles: Roles = text.parse().map_err(|error| match error {
-        Error::UnknownRole(role) => undefined(vec![role]),
+        AuthError::UnknownRole(role) => undefined(vec![role]),
         error => refusal(&error.into()),
     })?;
     if call.caller.id == CLUSTER_USER {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kedge_bucket::{BucketChange, BucketConfig};
 use kedge_cluster::{
-    ClusterError, ClusterMap, Losses, ManifestEdit, ManifestError, NodePositions, Revision,
+    ClusterError, ClusterMap, FailoverLosses, ManifestEdit, ManifestError, NodePositions, Revision,
 };
 use kedge_types::{ManifestUid, Seqno, VbId};
 use serde::{Deserialize, Serialize};
@@ -63,7 +63,7 @@ pub struct AppliedChange {
     /// vBuckets that are still to move.
     pub moving: usize,
     /// The writes that were lost, when that was accepted.
-    pub losses: Losses,
+    pub losses: FailoverLosses,
     /// Its duration.
     pub took: Duration,
 }
@@ -78,7 +78,7 @@ impl AppliedChange {
             promoted: 0,
             moved: 0,
             moving: 0,
-            losses: Losses::default(),
+            losses: FailoverLosses::default(),
             took: Duration::ZERO,
         }
     }

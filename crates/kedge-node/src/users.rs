@@ -21,7 +21,7 @@ pub type SaveUsers =
 pub enum UsersError {
     /// The change itself was refused.
     #[error(transparent)]
-    Refused(#[from] kedge_auth::Error),
+    Refused(#[from] kedge_auth::AuthError),
     /// Nobody could manage the server afterwards.
     #[error("the last user with the role admin must stay")]
     LastAdmin,
@@ -54,7 +54,7 @@ pub enum UsersError {
         /// The file.
         path: PathBuf,
         /// The fault in it.
-        source: kedge_auth::Error,
+        source: kedge_auth::AuthError,
     },
 }
 
@@ -169,7 +169,7 @@ impl Users {
     /// be none; `Save`.
     pub fn change<T>(
         &self,
-        change: impl FnOnce(&mut UserStore) -> Result<T, kedge_auth::Error>,
+        change: impl FnOnce(&mut UserStore) -> Result<T, kedge_auth::AuthError>,
     ) -> Result<T, UsersError> {
         self.make(change, false)
     }
@@ -181,14 +181,14 @@ impl Users {
     /// As [`Users::change`], but for a full disk.
     pub fn change_at_start<T>(
         &self,
-        change: impl FnOnce(&mut UserStore) -> Result<T, kedge_auth::Error>,
+        change: impl FnOnce(&mut UserStore) -> Result<T, kedge_auth::AuthError>,
     ) -> Result<T, UsersError> {
         self.make(change, true)
     }
 
     fn make<T>(
         &self,
-        change: impl FnOnce(&mut UserStore) -> Result<T, kedge_auth::Error>,
+        change: impl FnOnce(&mut UserStore) -> Result<T, kedge_auth::AuthError>,
         at_start: bool,
     ) -> Result<T, UsersError> {
         let save = self.save.lock();

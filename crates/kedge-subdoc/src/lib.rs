@@ -1,14 +1,14 @@
 //! Sub-document operations as functions of a document and specs.
 //!
-//! [`lookup`] reads paths of one version of a document. [`Mutation`] makes a new version from the one that is there, and
-//! is run by the vBucket under its lock, so that nothing comes in between; either all of its specs are done or none.
-//! Source: Couchbase `docs/SubDocument.md` and `docs/ExtendedAttributes.md`.
+//! [`lookup`] reads paths of one version of a document. [`SubdocMutation`] makes a new version from the existing one. The
+//! vBucket runs it under its lock, so that it is atomic; either all of its specs take effect or none. Source: Couchbase
+//! `docs/SubDocument.md` and `docs/ExtendedAttributes.md`.
 //!
 //! # Example
 //!
 //! ```
 //! use kedge_protocol::binary::commands::subdoc::{PathFlags, SubdocOp, SubdocSpec};
-//! use kedge_subdoc::{Surroundings, lookup};
+//! use kedge_subdoc::{VbucketContext, lookup};
 //! use kedge_types::{Cas, Datatype, Expiry, RevSeqno, Seqno, Status, VbUuid};
 //! use kedge_vbucket::{Item, ItemMeta};
 //!
@@ -26,7 +26,7 @@
 //!
 //! let spec = |op, path| SubdocSpec { op, flags: PathFlags::NONE, path, value: b"" };
 //! let specs = [spec(SubdocOp::Get, &b"items[0]"[..]), spec(SubdocOp::Get, b"price")];
-//! let around = Surroundings { uuid: VbUuid(1), unix_secs: 1_700_000_000 };
+//! let around = VbucketContext { uuid: VbUuid(1), unix_secs: 1_700_000_000 };
 //! let mut found = Vec::new();
 //! lookup(&item, item.cas(), &around, specs, &mut |status, value: &[u8]| {
 //!     found.push((status, value.to_vec()));
@@ -44,6 +44,6 @@ mod status;
 mod virtual_xattrs;
 
 pub use lookup::lookup;
-pub use mutation::{Mutation, Reply};
+pub use mutation::{MutationReply, SubdocMutation};
 pub use spec::{OwnedSpec, check};
-pub use virtual_xattrs::Surroundings;
+pub use virtual_xattrs::VbucketContext;

@@ -1,7 +1,9 @@
 //! Reading paths of a document.
 
 use crate::status::status_of;
-use crate::virtual_xattrs::{Facts, Surroundings, VirtualXattr, table_of_contents, vbucket};
+use crate::virtual_xattrs::{
+    DocumentProperties, VbucketContext, VirtualXattr, table_of_contents, vbucket,
+};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kedge_json::{Lookup, LookupValue, Path, SubdocError, lookup_all};
@@ -11,28 +13,29 @@ use kedge_vbucket::{Item, Parts};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// How a binary attribute is stored: this and its bytes in base64, as a JSON string.
+/// The prefix of a stored binary attribute: a JSON string of this and the bytes in base64.
 const BINARY_PREFIX: &str = "cb-content-base64-encoded:";
 
-/// Bodies from this length on are gone through once for all specs, in bytes. In smaller ones each finds its own.
-const TOGETHER_BYTES_MIN: usize = 16 << 10;
+/// The length of a body, in bytes, from which on one pass serves all specs. In smaller bodies each spec searches by
+/// itself.
+const ONE_PASS_BYTES_MIN: usize = 16 << 10;
 
-/// Looks up the paths of `specs` in a document or tombstone whose value is in memory, and tells `found` of each in
-/// order: its status, and its value when it has one. `cas` is what clients see of its version.
+/// Looks up the paths of `specs` in a document or tombstone whose value is in memory, and calls `found` with each
+/// result in order: its status, and its value if it has one. `cas` is the CAS that clients see.
 ///
 /// # Errors
-/// `Internal` when the stored value is not what its datatype says.
+/// `Internal` when the stored value does not match its datatype.
 pub fn lookup<'s>(
     item: &Item,
     cas: Cas,
-    around: &Surroundings,
+    around: &VbucketContext,
     specs: impl IntoIterator<Item = SubdocSpec<'s>>,
     found: &mut dyn FnMut(Status, &[u8]),
 ) -> Result<(), Status> {
     let parts = Parts::of(item).map_err(|_| Status::Internal)?;
-    let facts = Facts::of(item, &parts, cas);
+    let facts = DocumentProperties::of(item, &parts, cas);
     let specs: Vec<SubdocSpec<'_>> = specs.into_iter().collect();
-    let mut together = together(&specs, &facts);
+    let mut together = lookup_in_one_pass(&specs, &facts);
     for (at, spec) in specs.iter().enumerate() {
         let looked_up = if spec.is_xattr() {
             in_xattr(spec, &parts, &facts, around)
@@ -50,8 +53,8 @@ pub fn lookup<'s>(
     Ok(())
 }
 
-/// What a spec asks of the body, if its path parses.
-fn ask<'s>(spec: &SubdocSpec<'s>) -> Option<Lookup<'s>> {
+/// Returns the lookup of a spec in the body, if its path parses.
+fn lookup_of<'s>(spec: &SubdocSpec<'s>) -> Option<Lookup<'s>> {
     let path = Path::parse(spec.path).ok().filter(|_| !spec.is_xattr())?;
     match spec.op {
         SubdocOp::GetCount => Some(Lookup::Count(path)),
@@ -60,19 +63,19 @@ fn ask<'s>(spec: &SubdocSpec<'s>) -> Option<Lookup<'s>> {
     }
 }
 
-/// What the specs find in a large body, by their numbers: it is gone through once for all of them. Those that are not in
-/// it are looked up one by one.
-fn together<'a>(
+/// Looks up the specs in a large body in one pass, and returns the results by their indexes. Specs of attributes are
+/// looked up one by one.
+fn lookup_in_one_pass<'a>(
     specs: &[SubdocSpec<'_>],
-    facts: &Facts<'a>,
+    facts: &DocumentProperties<'a>,
 ) -> BTreeMap<usize, Result<Cow<'a, [u8]>, SubdocError>> {
-    let is_large = facts.body.len() >= TOGETHER_BYTES_MIN && specs.len() > 1;
+    let is_large = facts.body.len() >= ONE_PASS_BYTES_MIN && specs.len() > 1;
     if !is_large || facts.deleted || !facts.datatype.contains(Datatype::JSON) {
         return BTreeMap::new();
     }
     let numbered = specs.iter().enumerate();
     let (numbers, asked): (Vec<usize>, Vec<Lookup<'_>>) = numbered
-        .filter_map(|(at, spec)| Some((at, ask(spec)?)))
+        .filter_map(|(at, spec)| Some((at, lookup_of(spec)?)))
         .unzip();
     let answers = lookup_all(facts.body, &asked).into_iter().map(|answer| {
         answer.map(|answer| match answer {
@@ -83,7 +86,10 @@ fn together<'a>(
     numbers.into_iter().zip(answers).collect()
 }
 
-fn in_body<'a>(spec: &SubdocSpec<'_>, facts: &Facts<'a>) -> Result<Cow<'a, [u8]>, Status> {
+fn in_body<'a>(
+    spec: &SubdocSpec<'_>,
+    facts: &DocumentProperties<'a>,
+) -> Result<Cow<'a, [u8]>, Status> {
     if facts.deleted {
         return Err(Status::SubdocPathEnoent);
     }
@@ -100,8 +106,8 @@ fn in_body<'a>(spec: &SubdocSpec<'_>, facts: &Facts<'a>) -> Result<Cow<'a, [u8]>
 fn in_xattr<'a>(
     spec: &SubdocSpec<'_>,
     parts: &'a Parts<'_>,
-    facts: &Facts<'_>,
-    around: &Surroundings,
+    facts: &DocumentProperties<'_>,
+    around: &VbucketContext,
 ) -> Result<Cow<'a, [u8]>, Status> {
     let key = xattr_key(spec.path)?;
     let attribute = match VirtualXattr::named(key) {
@@ -123,14 +129,14 @@ fn in_xattr<'a>(
     Ok(value)
 }
 
-/// What the rest of a path behind the attribute's name is in its value.
+/// Returns the value at the rest of a path, behind the attribute's name, in the attribute's value.
 pub(crate) fn in_attribute<'a>(
     spec: &SubdocSpec<'_>,
     key: &[u8],
     text: &'a [u8],
 ) -> Result<Cow<'a, [u8]>, Status> {
     let rest = match &spec.path[key.len()..] {
-        // A dot at the end means nothing.
+        // A dot at the end has no meaning.
         [] | [b'.'] if spec.op != SubdocOp::GetCount => return Ok(Cow::Borrowed(text)),
         [b'.', rest @ ..] => rest,
         rest => rest,
@@ -149,12 +155,12 @@ fn read<'a>(op: SubdocOp, json: &'a [u8], path: &Path<'_>) -> Result<Cow<'a, [u8
     }
 }
 
-/// A binary value as a JSON string.
+/// Encodes a binary value as a JSON string.
 pub(crate) fn encode_binary(bytes: &[u8]) -> Vec<u8> {
     format!("\"{BINARY_PREFIX}{}\"", STANDARD.encode(bytes)).into_bytes()
 }
 
-/// The bytes of a binary value.
+/// Decodes a binary value.
 ///
 /// # Errors
 /// `SubdocFieldNotBinaryValue`.

@@ -1,35 +1,37 @@
-//! Values that stand for what is only known when a mutation runs.
+//! Macros: values that are known only when a mutation runs.
 
-use crate::virtual_xattrs::{DOCUMENT_FIELDS, Facts, Surroundings, hex32, hex64};
+use crate::virtual_xattrs::{DOCUMENT_FIELDS, DocumentProperties, VbucketContext, hex32, hex64};
 use kedge_types::{Cas, Seqno, Status};
 
-/// What a value stands for.
+/// The value for which a macro stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Macro<'v> {
-    /// The version that the document gets, its bytes in reverse.
+    /// The new CAS of the document, its bytes in reverse.
     Cas,
-    /// The seqno that the document gets; of the prepare, for a SyncWrite.
+    /// The new seqno of the document; that of the prepare, for a SyncWrite.
     Seqno,
-    /// The checksum of the body that the document gets.
+    /// The checksum of the new body.
     Crc32c,
     /// All of `$document`, before the mutation.
     Document,
-    /// A field of it.
+    /// A field of `$document`.
     Field(&'v str),
 }
 
-/// What macros expand to.
+/// The values to which macros expand.
 pub(crate) struct Expansions<'a> {
     pub(crate) cas: Cas,
     pub(crate) seqno: Seqno,
-    /// The checksum of the body that the mutation makes.
+    /// The checksum of the new body.
     pub(crate) crc32c: u32,
-    /// The document as it was.
-    pub(crate) before: &'a Facts<'a>,
-    pub(crate) around: &'a Surroundings,
+    /// The old document.
+    pub(crate) before: &'a DocumentProperties<'a>,
+    pub(crate) around: &'a VbucketContext,
 }
 
 impl<'v> Macro<'v> {
+    /// Parses a value.
+    ///
     /// # Errors
     /// `SubdocXattrUnknownMacro`, `SubdocXattrUnknownVattrMacro`.
     pub(crate) fn parse(value: &'v [u8]) -> Result<Self, Status> {
@@ -51,7 +53,7 @@ impl<'v> Macro<'v> {
         Ok(Self::Field(field))
     }
 
-    /// The JSON that stands in its place.
+    /// Returns the JSON that replaces the macro.
     pub(crate) fn expand(self, to: &Expansions<'_>) -> String {
         match self {
             Self::Cas => hex64(to.cas.get().swap_bytes()),

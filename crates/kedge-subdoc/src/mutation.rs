@@ -1,12 +1,12 @@
-//! Changing paths of a document.
+//! Changes of paths of a document.
 //!
-//! Specs work on a draft, which becomes the new version when all of them went well.
+//! Specs work on a draft, which becomes the new version if all of them succeed.
 
 use crate::lookup::{decode_binary, encode_binary, in_attribute};
 use crate::macros::{Expansions, Macro};
 use crate::spec::OwnedSpec;
 use crate::status::status_of;
-use crate::virtual_xattrs::{Facts, Surroundings};
+use crate::virtual_xattrs::{DocumentProperties, VbucketContext};
 use kedge_json::{Edit, EditedDocument, Path, SubdocError, edit, get, is_json, parse_delta};
 use kedge_protocol::binary::commands::subdoc::{
     DocFlags, PathFlags, SubdocOp, SubdocSpec, xattr_key,
@@ -17,23 +17,23 @@ use kedge_types::{
 use kedge_vbucket::{Item, MadeAhead, Modified, Modify, NextVersion, Parts};
 use std::sync::{Mutex, PoisonError};
 
-/// The name that an attribute has while a path in it is changed.
-const STAND_IN: &[u8] = b"x";
+/// The temporary name of an attribute while a path in it is changed.
+const PLACEHOLDER_NAME: &[u8] = b"x";
 
-/// A mutation that waits for its document, and what came of it.
+/// A mutation that waits for its document, and its outcome.
 #[derive(Debug)]
-pub struct Mutation {
+pub struct SubdocMutation {
     specs: Vec<OwnedSpec>,
     flags: DocFlags,
     user_flags: Option<u32>,
-    reply: Mutex<Reply>,
-    ahead: MadeAhead<(Result<Modified, Status>, Reply)>,
+    reply: Mutex<MutationReply>,
+    ahead: MadeAhead<(Result<Modified, Status>, MutationReply)>,
 }
 
-/// What a mutation came to, beside the version that it made.
+/// The outcome of a mutation, in addition to the new version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reply {
-    /// Values of specs that returned one, with their indexes.
+pub struct MutationReply {
+    /// The values of specs that returned one, with their indexes.
     pub values: Vec<(u8, Vec<u8>)>,
     /// The spec that failed.
     pub failed: Option<(u8, Status)>,
@@ -41,8 +41,8 @@ pub struct Reply {
     pub deleted: bool,
 }
 
-impl Mutation {
-    /// A mutation with these specs, which [`crate::check`] has accepted.
+impl SubdocMutation {
+    /// Creates a mutation with these specs, which [`crate::check`] has accepted.
     #[must_use]
     pub fn new<'s>(specs: impl IntoIterator<Item = SubdocSpec<'s>>, flags: DocFlags) -> Self {
         Self {
@@ -54,19 +54,19 @@ impl Mutation {
         }
     }
 
-    /// Also gives the document these user flags; `None` leaves those that it has.
+    /// Also sets the user flags of the document; `None` keeps them.
     #[must_use]
     pub fn with_user_flags(self, user_flags: Option<u32>) -> Self {
         Self { user_flags, ..self }
     }
 
-    /// What it came to when it last ran.
+    /// Returns the outcome of the last run.
     #[must_use]
-    pub fn reply(&self) -> Reply {
+    pub fn reply(&self) -> MutationReply {
         self.slot().clone()
     }
 
-    /// Returns whether what it comes to depends on the document alone, and not on the version that is made.
+    /// Returns whether the outcome depends only on the old document, and not on the new version.
     fn is_plain(&self) -> bool {
         let specs = self.specs.iter().map(OwnedSpec::get);
         specs.into_iter().all(|spec| {
@@ -75,7 +75,7 @@ impl Mutation {
         })
     }
 
-    fn slot(&self) -> std::sync::MutexGuard<'_, Reply> {
+    fn slot(&self) -> std::sync::MutexGuard<'_, MutationReply> {
         // A reply is whole at any time.
         self.reply.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -88,7 +88,7 @@ impl Mutation {
         self.has(DocFlags::MKDOC) || self.has(DocFlags::ADD)
     }
 
-    /// Whether this mutation may be made of what is there.
+    /// Checks that this mutation may be applied to the existing document.
     fn check(&self, there: Option<&Item>) -> Result<(), Status> {
         match there {
             Some(_) if self.has(DocFlags::ADD) => Err(Status::KeyExists),
@@ -100,8 +100,8 @@ impl Mutation {
         }
     }
 
-    /// What the specs begin with.
-    fn draft(&self, parts: Option<&Parts<'_>>, before: &Facts<'_>) -> Draft {
+    /// Returns the draft on which the specs start.
+    fn draft(&self, parts: Option<&Parts<'_>>, before: &DocumentProperties<'_>) -> MutationDraft {
         let Some(parts) = parts else {
             return self.new_draft(XattrsBuf::default(), self.has(DocFlags::CREATE_AS_DELETED));
         };
@@ -109,7 +109,7 @@ impl Mutation {
         if before.deleted {
             return self.new_draft(xattrs, !self.has(DocFlags::REVIVE));
         }
-        Draft {
+        MutationDraft {
             xattrs,
             body: parts.body().to_vec(),
             is_json: before.datatype.contains(Datatype::JSON),
@@ -119,8 +119,8 @@ impl Mutation {
         }
     }
 
-    /// A new document is an empty array if its first path is in one, else an empty object.
-    fn new_draft(&self, xattrs: XattrsBuf, deleted: bool) -> Draft {
+    /// Returns the draft of a new document: an empty array if the first path is in one, otherwise an empty object.
+    fn new_draft(&self, xattrs: XattrsBuf, deleted: bool) -> MutationDraft {
         let first = self.specs.iter().map(OwnedSpec::get);
         let first = first.clone().find(|spec| !spec.is_xattr());
         let is_array =
@@ -130,7 +130,7 @@ impl Mutation {
             (false, true) => b"[]",
             (false, false) => b"{}",
         };
-        Draft {
+        MutationDraft {
             xattrs,
             body: body.to_vec(),
             is_json: !deleted,
@@ -143,17 +143,17 @@ impl Mutation {
     /// Runs all specs. The error of one is in `reply`.
     fn run(
         &self,
-        draft: &mut Draft,
+        draft: &mut MutationDraft,
         expansions: &Expansions<'_>,
         exists: bool,
-        reply: &mut Reply,
+        reply: &mut MutationReply,
     ) -> Result<(), Status> {
         for (index, spec) in self.specs.iter().map(OwnedSpec::get).enumerate() {
             let index = u8::try_from(index).unwrap_or(u8::MAX);
             match draft.apply(&spec, expansions, exists) {
                 Ok(None) => {}
                 Ok(Some(value)) => reply.values.push((index, value)),
-                // Not of the spec, but of the document.
+                // An error of the document, not of the spec.
                 Err(Status::SubdocDeletedDocumentCantHaveValue) => {
                     return Err(Status::SubdocDeletedDocumentCantHaveValue);
                 }
@@ -170,9 +170,9 @@ impl Mutation {
     }
 }
 
-impl Modify for Mutation {
+impl Modify for SubdocMutation {
     fn wants_tombstones(&self) -> bool {
-        // A tombstone is what would be created: one that is there already is not to be written over.
+        // The result is a tombstone, and an existing tombstone must not be overwritten by a creation.
         let adds_tombstone = self.has(DocFlags::ADD) && self.has(DocFlags::CREATE_AS_DELETED);
         self.has(DocFlags::ACCESS_DELETED) || adds_tombstone
     }
@@ -187,7 +187,9 @@ impl Modify for Mutation {
             return;
         }
         let there = there.filter(|_| !is_tombstone);
-        let made = self.modify(there, &NOBODYS).map(|made| made.drafted(key));
+        let made = self
+            .modify(there, &NO_VERSION)
+            .map(|made| made.drafted(key));
         self.ahead.keep(there, (made, self.reply()));
     }
 
@@ -196,15 +198,15 @@ impl Modify for Mutation {
             *self.slot() = reply;
             return made;
         }
-        *self.slot() = Reply::default();
+        *self.slot() = MutationReply::default();
         self.check(there)?;
         let parts = there.map(Parts::of).transpose();
         let parts = parts.map_err(|_| Status::Internal)?;
         let before = match (there, &parts) {
-            (Some(item), Some(parts)) => Facts::of(item, parts, item.cas()),
-            _ => NOTHING,
+            (Some(item), Some(parts)) => DocumentProperties::of(item, parts, item.cas()),
+            _ => NO_DOCUMENT,
         };
-        let around = Surroundings {
+        let around = VbucketContext {
             uuid: next.uuid,
             unix_secs: next.unix_secs,
         };
@@ -216,12 +218,12 @@ impl Modify for Mutation {
             around: &around,
         };
         loop {
-            let mut reply = Reply::default();
+            let mut reply = MutationReply::default();
             let mut draft = self.draft(parts.as_ref(), &before);
             reply.deleted = draft.deleted;
             let result = self.run(&mut draft, &expansions, there.is_some(), &mut reply);
             let crc32c = crc32c::crc32c(&draft.body);
-            // The checksum is that of the body that all specs make: known at the end, and wanted before.
+            // The checksum is that of the body after all specs: it is known only at the end, and needed before.
             if result.is_ok() && draft.crc_wanted && expansions.crc32c != crc32c {
                 expansions.crc32c = crc32c;
                 continue;
@@ -233,16 +235,16 @@ impl Modify for Mutation {
     }
 }
 
-/// The version that is made, where nothing depends on it.
-const NOBODYS: NextVersion = NextVersion {
+/// The new version, if nothing depends on it.
+const NO_VERSION: NextVersion = NextVersion {
     cas: Cas(0),
     seqno: Seqno(0),
     uuid: VbUuid(0),
     unix_secs: 0,
 };
 
-/// What a document that is not there is like.
-const NOTHING: Facts<'static> = Facts {
+/// The facts of a missing document.
+const NO_DOCUMENT: DocumentProperties<'static> = DocumentProperties {
     cas: Cas(0),
     seqno: Seqno(0),
     rev: RevSeqno(0),
@@ -254,19 +256,19 @@ const NOTHING: Facts<'static> = Facts {
 };
 
 /// A document that is being changed.
-struct Draft {
+struct MutationDraft {
     xattrs: XattrsBuf,
     body: Vec<u8>,
     is_json: bool,
     deleted: bool,
-    /// Objects that lead to a path are made whatever the path's flags say.
+    /// True if the parents of a path are created regardless of the path's flags.
     makes_parents: bool,
-    /// A macro stands for the checksum of the body.
+    /// True if a macro needs the checksum of the body.
     crc_wanted: bool,
 }
 
-impl Draft {
-    /// Runs one spec. Gives the value that it returns.
+impl MutationDraft {
+    /// Runs one spec, and returns the value that it returns to the client.
     fn apply(
         &mut self,
         spec: &SubdocSpec<'_>,
@@ -310,7 +312,7 @@ impl Draft {
         Ok(())
     }
 
-    /// What the path of a spec names in an attribute.
+    /// Returns the value of an attribute at the path of a spec.
     fn xattr_value(&self, spec: &SubdocSpec<'_>) -> Result<Vec<u8>, Status> {
         let key = xattr_key(spec.path)?;
         let text = self.xattrs.get(key).ok_or(Status::SubdocPathEnoent)?;
@@ -338,7 +340,7 @@ impl Draft {
         Ok(number)
     }
 
-    /// The attribute is changed as a member of an object that has nothing else.
+    /// Changes an attribute as the only member of an object.
     fn edit_xattr(
         &mut self,
         spec: &SubdocSpec<'_>,
@@ -348,13 +350,13 @@ impl Draft {
         let key = xattr_key(spec.path)?;
         let value = self.value_of(spec, expansions)?;
         let around = match self.xattrs.get(key) {
-            Some(text) => [b"{\"", STAND_IN, b"\":", text, b"}"].concat(),
+            Some(text) => [b"{\"", PLACEHOLDER_NAME, b"\":", text, b"}"].concat(),
             None => b"{}".to_vec(),
         };
-        let path = [STAND_IN, &spec.path[key.len()..]].concat();
+        let path = [PLACEHOLDER_NAME, &spec.path[key.len()..]].concat();
         let EditedDocument { document, number } =
             edited(&around, &path, spec.op, &value, makes_parents)?;
-        let stand_in = Path::parse(STAND_IN).map_err(status_of)?;
+        let stand_in = Path::parse(PLACEHOLDER_NAME).map_err(status_of)?;
         match get(&document, &stand_in) {
             Ok(text) => self.xattrs.set(key, text),
             Err(SubdocError::PathEnoent) => self.xattrs.remove(key),
@@ -363,7 +365,7 @@ impl Draft {
         Ok(number)
     }
 
-    /// The value of a spec on an attribute, as JSON.
+    /// Returns the value of a spec on an attribute, as JSON.
     fn value_of(
         &mut self,
         spec: &SubdocSpec<'_>,

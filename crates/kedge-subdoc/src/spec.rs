@@ -1,4 +1,4 @@
-//! Specs that outlive their request, and what is checked of specs before there is a document.
+//! Specs that outlive their request, and checks of specs that need no document.
 
 use crate::macros::Macro;
 use crate::virtual_xattrs::VirtualXattr;
@@ -26,7 +26,7 @@ impl From<SubdocSpec<'_>> for OwnedSpec {
 }
 
 impl OwnedSpec {
-    /// The spec.
+    /// Returns the spec.
     #[must_use]
     pub fn get(&self) -> SubdocSpec<'_> {
         SubdocSpec {
@@ -37,7 +37,7 @@ impl OwnedSpec {
         }
     }
 
-    /// Bytes of its path and value.
+    /// Returns the length of its path and value in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.path.len() + self.value.len()

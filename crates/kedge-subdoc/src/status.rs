@@ -1,4 +1,4 @@
-//! Why a path cannot be read or changed, as statuses of the wire.
+//! Errors of paths, as statuses of the wire.
 
 use kedge_json::SubdocError;
 use kedge_types::Status;

@@ -1,24 +1,24 @@
-//! Attributes that no document has stored: what the server knows of it.
+//! Virtual attributes, which are not stored: the server's knowledge of the document.
 
 use kedge_types::{Cas, Datatype, Expiry, RevSeqno, Seqno, VbUuid};
 use kedge_vbucket::{Item, Parts};
 use std::fmt::Write as _;
 
-/// What a document lies in.
+/// The vBucket of a document, as far as virtual attributes show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Surroundings {
+pub struct VbucketContext {
     /// The branch of its vBucket.
     pub uuid: VbUuid,
     /// The time of its vBucket's clock, in Unix seconds.
     pub unix_secs: u64,
 }
 
-/// One of these attributes.
+/// A virtual attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum VirtualXattr {
     Document,
     Vbucket,
-    /// The names of all that are stored.
+    /// The names of all stored attributes.
     TableOfContents,
 }
 
@@ -33,7 +33,7 @@ impl VirtualXattr {
     }
 }
 
-/// The fields of `$document`, in the order in which they are listed.
+/// The fields of `$document`, in the order of the list.
 pub(crate) const DOCUMENT_FIELDS: [&str; 11] = [
     "CAS",
     "vbucket_uuid",
@@ -48,8 +48,8 @@ pub(crate) const DOCUMENT_FIELDS: [&str; 11] = [
     "value_crc32c",
 ];
 
-/// A document as its virtual attributes tell of it.
-pub(crate) struct Facts<'a> {
+/// The properties of a document that virtual attributes show.
+pub(crate) struct DocumentProperties<'a> {
     pub(crate) cas: Cas,
     pub(crate) seqno: Seqno,
     pub(crate) rev: RevSeqno,
@@ -60,8 +60,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) body: &'a [u8],
 }
 
-impl<'a> Facts<'a> {
-    /// `cas` is what clients see: that of a lock is told to nobody else.
+impl<'a> DocumentProperties<'a> {
+    /// Returns the facts of a document. `cas` is the CAS that clients see: that of a lock is secret.
     pub(crate) fn of(item: &Item, parts: &'a Parts<'_>, cas: Cas) -> Self {
         Self {
             cas,
@@ -75,8 +75,8 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// The value of a field of `$document` as JSON; `None` if there is none of this name.
-    pub(crate) fn field(&self, name: &str, around: &Surroundings) -> Option<String> {
+    /// Returns the value of a field of `$document` as JSON; `None` if there is no field with this name.
+    pub(crate) fn field(&self, name: &str, around: &VbucketContext) -> Option<String> {
         Some(match name {
             "CAS" => hex64(self.cas.get()),
             "vbucket_uuid" => hex64(around.uuid.get()),
@@ -87,15 +87,15 @@ impl<'a> Facts<'a> {
             "datatype" => datatypes(self.datatype),
             "deleted" => self.deleted.to_string(),
             "flags" => self.flags.to_string(),
-            // The upper bits of a CAS are the nanoseconds of the change.
+            // The upper bits of a CAS are the time of the change in nanoseconds.
             "last_modified" => format!("\"{}\"", self.cas.get() / 1_000_000_000),
             "value_crc32c" => hex32(crc32c::crc32c(self.body)),
             _ => return None,
         })
     }
 
-    /// `$document`, as JSON.
-    pub(crate) fn document(&self, around: &Surroundings) -> String {
+    /// Returns `$document` as JSON.
+    pub(crate) fn document(&self, around: &VbucketContext) -> String {
         let mut text = String::from("{");
         for name in DOCUMENT_FIELDS {
             let value = self.field(name, around).unwrap_or_default();
@@ -107,13 +107,13 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// `$vbucket`, as JSON.
-pub(crate) fn vbucket(around: &Surroundings) -> String {
+/// Returns `$vbucket` as JSON.
+pub(crate) fn vbucket(around: &VbucketContext) -> String {
     let secs = around.unix_secs;
     format!("{{\"HLC\":{{\"now\":\"{secs}\",\"mode\":\"real\"}}}}")
 }
 
-/// `$XTOC`, as JSON. The names have no byte that would have to be escaped but quotation marks and backslashes.
+/// Returns `$XTOC` as JSON. The names contain no bytes that need escaping but quotation marks and backslashes.
 pub(crate) fn table_of_contents<'n>(names: impl Iterator<Item = &'n [u8]>) -> String {
     let mut text = String::from("[");
     for name in names {

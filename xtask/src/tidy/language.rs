@@ -12,17 +12,14 @@ use super::source::is_test_path;
 const TO_DO: &[&str] = &[
     "bench",
     "kedge",
-    "kedge-auth",
     "kedge-bucket",
     "kedge-bucket-core",
-    "kedge-cluster",
     "kedge-couchstore",
     "kedge-log",
     "kedge-persistence",
     "kedge-residency",
     "kedge-storage",
     "kedge-streams",
-    "kedge-subdoc",
     "kedge-vbucket",
     "sim",
 ];

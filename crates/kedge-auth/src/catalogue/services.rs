@@ -1,11 +1,12 @@
-//! Roles for services that are not here: query, index, search, analytics, eventing, views, gateways for mobile devices.
+//! Roles for services that Kedge does not have: query, index, search, analytics, eventing, views, gateways for mobile
+//! devices.
 //!
-//! Tools and SDKs give them to users who need them elsewhere, and expect to read back what they gave.
+//! Tools and SDKs assign them to users who need them elsewhere, and expect to read back what they assigned.
 
 use super::{Extent, RoleKind, RoleSpec, spec};
 use crate::privilege::Privilege;
 
-/// A row: name, where it can hold, title, and what it is for elsewhere.
+/// A row: name, extent, title, and purpose elsewhere.
 macro_rules! service {
     ($name:literal, $extent:ident, $title:literal, $purpose:literal) => {
         spec(

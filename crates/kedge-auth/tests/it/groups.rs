@@ -1,8 +1,8 @@
 //! Groups, and who may give which rights.
 
 use kedge_auth::{
-    Error, GROUPS_PER_USER_MAX, GroupChange, NameProblem, Privilege, Privileges, Roles, UserChange,
-    UserStore,
+    AuthError, GROUPS_PER_USER_MAX, GroupChange, Privilege, Privileges, Roles, UserChange,
+    UserNameProblem, UserStore,
 };
 
 const ADMIN: Privileges = Privileges::ALL;
@@ -43,7 +43,7 @@ fn store() -> UserStore {
 }
 
 #[test]
-fn users_have_the_roles_of_their_groups() {
+fn users_inherit_the_roles_of_their_groups() {
     let mut store = store();
     assert_eq!(
         store.roles_of("ada").to_string(),
@@ -80,15 +80,15 @@ fn users_have_the_roles_of_their_groups() {
 }
 
 #[test]
-fn what_makes_no_group_or_user_is_refused() {
+fn invalid_groups_and_users_are_rejected() {
     let mut store = store();
-    let bad = |problem| Err(Error::BadGroupName(problem));
+    let bad = |problem| Err(AuthError::BadGroupName(problem));
     for (name, expected) in [
-        ("", bad(NameProblem::Empty)),
-        ("-a", bad(NameProblem::Forbidden('-'))),
-        ("a b", bad(NameProblem::Forbidden(' '))),
-        ("a/b", bad(NameProblem::Forbidden('/'))),
-        (&"x".repeat(129), bad(NameProblem::TooLong(128))),
+        ("", bad(UserNameProblem::Empty)),
+        ("-a", bad(UserNameProblem::Forbidden('-'))),
+        ("a b", bad(UserNameProblem::Forbidden(' '))),
+        ("a/b", bad(UserNameProblem::Forbidden('/'))),
+        (&"x".repeat(129), bad(UserNameProblem::TooLong(128))),
         ("a-b_c.9", Ok(())),
     ] {
         let made = store.set_group(name, &GroupChange::default(), ADMIN);
@@ -100,10 +100,10 @@ fn what_makes_no_group_or_user_is_refused() {
     };
     assert_eq!(
         store.set_group("g", &long, ADMIN),
-        Err(Error::BadDescription(NameProblem::TooLong(256)))
+        Err(AuthError::BadDescription(UserNameProblem::TooLong(256)))
     );
     assert!(store.group("g").is_none());
-    let unknown = Err(Error::UnknownGroup("g".to_owned()));
+    let unknown = Err(AuthError::UnknownGroup("g".to_owned()));
     assert_eq!(store.remove_group("g", ADMIN), unknown);
     let eve = user("", &["readers", "g"]);
     assert_eq!(store.set_user("eve", &eve, ADMIN, 1), unknown);
@@ -120,16 +120,16 @@ fn what_makes_no_group_or_user_is_refused() {
     };
     assert_eq!(
         store.set_user("ada", &many, ADMIN, 1),
-        Err(Error::TooManyGroups)
+        Err(AuthError::TooManyGroups)
     );
 }
 
-/// Who manages users must not make itself, or anyone, an administrator.
+/// A manager of users must not make anyone, also not itself, an administrator.
 #[test]
-fn only_administrators_give_the_right_to_give_rights() {
+fn only_administrators_grant_the_right_to_grant_rights() {
     for manager in ["security_admin", "user_admin_local"] {
         let by = by(manager);
-        let refused = Err(Error::Guarded);
+        let refused = Err(AuthError::Guarded);
         let name_only = UserChange {
             name: Some("x".to_owned()),
             ..UserChange::default()

@@ -1,14 +1,14 @@
 //! Logins, good and bad, of well-behaved clients.
 
 use kedge_auth::{
-    ClientSession, Error, Failure, Mechanism, PasswordProblem, Roles, ServerSession, Step,
-    UserStore, random_nonce,
+    AuthError, ClientSession, LoginFailure, Mechanism, PasswordProblem, Roles, ServerSession,
+    ServerStep, UserStore, random_nonce,
 };
 
 use crate::{SCRAM, golden, half_way, login, logs_in, nonce};
 
 #[test]
-fn right_and_wrong_passwords_by_every_mechanism() {
+fn every_mechanism_accepts_right_and_rejects_wrong_passwords() {
     let store = golden();
     for (user, password, expected) in [
         ("user", "pencil", true),
@@ -29,7 +29,7 @@ fn right_and_wrong_passwords_by_every_mechanism() {
 }
 
 #[test]
-fn passwords_are_bytes_and_names_may_be_any_script() {
+fn login_with_names_and_passwords_of_any_script() {
     let mut store = UserStore::new().unwrap();
     let password = "p\u{e4}ss,w=ord \u{1f511}";
     store
@@ -50,7 +50,7 @@ fn passwords_are_bytes_and_names_may_be_any_script() {
 }
 
 #[test]
-fn an_unknown_user_is_told_nothing_that_a_wrong_password_is_not() {
+fn unknown_user_and_wrong_password_are_indistinguishable() {
     let mut store = UserStore::new().unwrap();
     store.add("alice", "right", Roles::admin(), 0).unwrap();
     let salt = |challenge: &[u8]| {
@@ -68,10 +68,10 @@ fn an_unknown_user_is_told_nothing_that_a_wrong_password_is_not() {
             "{mechanism}"
         );
         assert_eq!(known.proof.len(), unknown.proof.len(), "{mechanism}");
-        assert_eq!(known.server.step(&known.proof), Step::Failed);
-        assert_eq!(unknown.server.step(&unknown.proof), Step::Failed);
-        assert_eq!(known.server.failure(), Some(Failure::BadCredentials));
-        assert_eq!(unknown.server.failure(), Some(Failure::BadCredentials));
+        assert_eq!(known.server.step(&known.proof), ServerStep::Failed);
+        assert_eq!(unknown.server.step(&unknown.proof), ServerStep::Failed);
+        assert_eq!(known.server.failure(), Some(LoginFailure::BadCredentials));
+        assert_eq!(unknown.server.failure(), Some(LoginFailure::BadCredentials));
 
         // Asked again, also after a restart: both salts stay, and no two are the same.
         let restarted = UserStore::from_json(&store.to_json()).unwrap();
@@ -107,13 +107,13 @@ fn an_unknown_user_is_told_nothing_that_a_wrong_password_is_not() {
             ServerSession::start(&store, Mechanism::Plain, message.as_bytes(), random_nonce);
         assert_eq!(
             (step, session.failure()),
-            (Step::Failed, Some(Failure::BadCredentials))
+            (ServerStep::Failed, Some(LoginFailure::BadCredentials))
         );
     }
 }
 
 #[test]
-fn an_unknown_user_fails_whatever_the_iterations() {
+fn unknown_user_fails_for_any_iteration_count() {
     let mut store = UserStore::new().unwrap();
     store.set_iterations(5_000).unwrap();
     store.add("alice", "right", Roles::admin(), 0).unwrap();
@@ -129,40 +129,46 @@ fn an_unknown_user_fails_whatever_the_iterations() {
 }
 
 #[test]
-fn a_session_outlives_its_user_and_its_store() {
+fn login_session_outlives_its_user_and_store() {
     for mechanism in SCRAM {
         let mut store = golden();
         let mut half = half_way(&store, mechanism, "user", "pencil");
         store.remove("user").unwrap();
         drop(store);
-        assert!(matches!(half.server.step(&half.proof), Step::Done { .. }));
+        assert!(matches!(
+            half.server.step(&half.proof),
+            ServerStep::Done { .. }
+        ));
     }
 }
 
 #[test]
-fn a_session_ends_once() {
+fn login_session_ends_once() {
     let store = golden();
     for mechanism in SCRAM {
         let mut half = half_way(&store, mechanism, "user", "pencil");
-        assert!(matches!(half.server.step(&half.proof), Step::Done { .. }));
-        assert_eq!(half.server.step(&half.proof), Step::Failed);
-        assert_eq!(half.server.failure(), Some(Failure::OutOfTurn));
+        assert!(matches!(
+            half.server.step(&half.proof),
+            ServerStep::Done { .. }
+        ));
+        assert_eq!(half.server.step(&half.proof), ServerStep::Failed);
+        assert_eq!(half.server.failure(), Some(LoginFailure::OutOfTurn));
 
         // A failed attempt cannot be mended: each guess costs a whole login.
         let mut half = half_way(&store, mechanism, "user", "pencil");
-        assert_eq!(half.server.step(b"nonsense"), Step::Failed);
-        assert_eq!(half.server.step(&half.proof), Step::Failed);
+        assert_eq!(half.server.step(b"nonsense"), ServerStep::Failed);
+        assert_eq!(half.server.step(&half.proof), ServerStep::Failed);
     }
     let (mut session, step) =
         ServerSession::start(&store, Mechanism::Plain, b"\0user\0pencil", random_nonce);
-    assert!(matches!(step, Step::Done { ref payload, .. } if payload.is_empty()));
-    assert_eq!(session.step(b"\0user\0pencil"), Step::Failed);
+    assert!(matches!(step, ServerStep::Done { ref payload, .. } if payload.is_empty()));
+    assert_eq!(session.step(b"\0user\0pencil"), ServerStep::Failed);
 }
 
 #[test]
-fn every_login_has_its_own_nonce() {
+fn every_login_has_a_fresh_nonce() {
     let store = golden();
-    let challenges: Vec<Step> = (0..2)
+    let challenges: Vec<ServerStep> = (0..2)
         .map(|_| {
             let first = b"n,,n=user,r=0xffffffe0 0x21";
             ServerSession::start(&store, Mechanism::ScramSha512, first, random_nonce).1
@@ -174,10 +180,10 @@ fn every_login_has_its_own_nonce() {
 }
 
 #[test]
-fn a_nonce_source_that_fails_fails_the_login() {
+fn failing_nonce_source_fails_the_login() {
     let store = golden();
     for source in [
-        Err(Error::NoRandomness),
+        Err(AuthError::NoRandomness),
         Ok(String::new()),
         Ok("a,b".to_owned()),
     ] {
@@ -186,17 +192,17 @@ fn a_nonce_source_that_fails_fails_the_login() {
             ServerSession::start(&store, Mechanism::ScramSha512, first, || source.clone());
         assert_eq!(
             (step, session.failure()),
-            (Step::Failed, Some(Failure::NoNonce))
+            (ServerStep::Failed, Some(LoginFailure::NoNonce))
         );
         assert_eq!(
             ClientSession::start(Mechanism::ScramSha512, "u", "p", || source.clone()).err(),
-            Some(Error::NoRandomness)
+            Some(AuthError::NoRandomness)
         );
     }
 }
 
 #[test]
-fn the_client_refuses_passwords_that_no_store_accepts() {
+fn client_rejects_passwords_that_no_store_accepts() {
     let long = "x".repeat(kedge_auth::PASSWORD_BYTES_MAX + 1);
     for (password, problem) in [
         ("", PasswordProblem::Empty),
@@ -205,13 +211,13 @@ fn the_client_refuses_passwords_that_no_store_accepts() {
     ] {
         for mechanism in Mechanism::ALL {
             let result = ClientSession::start(mechanism, "u", password, nonce("abc"));
-            assert_eq!(result.err(), Some(Error::BadPassword(problem)));
+            assert_eq!(result.err(), Some(AuthError::BadPassword(problem)));
         }
     }
 }
 
 #[test]
-fn debug_output_holds_no_secret() {
+fn debug_output_contains_no_secret() {
     let store = golden();
     let half = half_way(&store, Mechanism::ScramSha1, "user", "pencil");
     let text = format!("{store:?} {:?} {:?}", half.server, half.client);
@@ -221,6 +227,6 @@ fn debug_output_holds_no_secret() {
     assert!(!text.contains(fallback_key), "{text}");
     assert!(matches!(
         login(&store, Mechanism::Plain, "user", "pencil"),
-        Step::Done { .. }
+        ServerStep::Done { .. }
     ));
 }

@@ -7,7 +7,9 @@ mod roles;
 mod store;
 mod vectors;
 
-use kedge_auth::{ClientSession, ClientStep, Error, Mechanism, ServerSession, Step, UserStore};
+use kedge_auth::{
+    AuthError, ClientSession, ClientStep, Mechanism, ServerSession, ServerStep, UserStore,
+};
 use proptest::test_runner::{Config, RngSeed};
 
 /// A stored form made by other means than this crate (Python's hashlib); its user `user` has the
@@ -28,7 +30,7 @@ fn golden() -> UserStore {
 }
 
 /// A nonce source with one fixed nonce.
-fn nonce(text: &str) -> impl FnOnce() -> Result<String, Error> {
+fn nonce(text: &str) -> impl FnOnce() -> Result<String, AuthError> {
     let text = text.to_owned();
     || Ok(text)
 }
@@ -58,7 +60,7 @@ fn half_way(store: &UserStore, mechanism: Mechanism, user: &str, password: &str)
     let (mut client, first) =
         ClientSession::start(mechanism, user, password, nonce("client nonce")).unwrap();
     let (server, step) = ServerSession::start(store, mechanism, &first, nonce("server-nonce"));
-    let Step::Continue(challenge) = step else {
+    let ServerStep::Continue(challenge) = step else {
         panic!("{mechanism}: {step:?}")
     };
     let ClientStep::Send(proof) = client.step(&challenge).unwrap() else {
@@ -73,19 +75,19 @@ fn half_way(store: &UserStore, mechanism: Mechanism, user: &str, password: &str)
 }
 
 /// A whole login by any mechanism: the verdict, and the client's view when it succeeds.
-fn login(store: &UserStore, mechanism: Mechanism, user: &str, password: &str) -> Step {
+fn login(store: &UserStore, mechanism: Mechanism, user: &str, password: &str) -> ServerStep {
     if mechanism == Mechanism::Plain {
         let (mut client, first) =
             ClientSession::start(mechanism, user, password, || panic!("no nonce")).unwrap();
         let (_, step) = ServerSession::start(store, mechanism, &first, || panic!("no nonce"));
-        if let Step::Done { payload, .. } = &step {
+        if let ServerStep::Done { payload, .. } = &step {
             assert_eq!(client.step(payload), Ok(ClientStep::Done));
         }
         return step;
     }
     let mut half = half_way(store, mechanism, user, password);
     let step = half.server.step(&half.proof);
-    if let Step::Done { payload, .. } = &step {
+    if let ServerStep::Done { payload, .. } = &step {
         assert_eq!(half.client.step(payload), Ok(ClientStep::Done));
     }
     step
@@ -93,12 +95,12 @@ fn login(store: &UserStore, mechanism: Mechanism, user: &str, password: &str) ->
 
 fn logs_in(store: &UserStore, user: &str, password: &str) -> bool {
     let verdicts = Mechanism::ALL.map(|mechanism| match login(store, mechanism, user, password) {
-        Step::Done { user: proven, .. } => {
+        ServerStep::Done { user: proven, .. } => {
             assert_eq!(proven, user);
             true
         }
-        Step::Failed => false,
-        Step::Continue(_) => panic!("{mechanism} has no third step"),
+        ServerStep::Failed => false,
+        ServerStep::Continue(_) => panic!("{mechanism} has no third step"),
     });
     assert!(
         verdicts.iter().all(|v| *v == verdicts[0]),

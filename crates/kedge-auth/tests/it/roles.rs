@@ -5,7 +5,7 @@ use kedge_auth::Privilege::{
     Stats, Stream, Users, Write, WriteMeta, WriteSystem,
 };
 use kedge_auth::{
-    Error, Privilege, Privileges, ROLES_PER_USER_MAX, Role, RoleKind, RoleProblem, Roles,
+    AuthError, Privilege, Privileges, ROLES_PER_USER_MAX, Role, RoleKind, RoleProblem, Roles,
     roles_catalogue,
 };
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use crate::cases;
 
 const ALL: [Privilege; 17] = Privilege::ALL;
-/// What an application may do in its bucket.
+/// The privileges of an application in its bucket.
 const APP: [Privilege; 9] = [
     Access,
     Read,
@@ -27,7 +27,7 @@ const APP: [Privilege; 9] = [
 ];
 
 #[test]
-fn what_each_role_allows() {
+fn every_role_grants_its_privileges() {
     /// Roles; what they allow in bucket `b`, in bucket `other`, and without a bucket.
     type Row = (
         &'static str,
@@ -291,7 +291,7 @@ fn bad_text() {
         ("data_backup[b:s]", RoleProblem::ScopeNotTaken),
         ("bucket_full_access[b:s:c]", RoleProblem::ScopeNotTaken),
     ] {
-        let error = Error::BadRole {
+        let error = AuthError::BadRole {
             role: text.to_owned(),
             problem,
         };
@@ -310,7 +310,7 @@ fn bad_text() {
     ] {
         assert_eq!(
             text.parse::<Roles>(),
-            Err(Error::UnknownRole(unknown.to_owned())),
+            Err(AuthError::UnknownRole(unknown.to_owned())),
             "{text}"
         );
     }
@@ -326,12 +326,12 @@ fn bad_text() {
     assert!(many(ROLES_PER_USER_MAX).parse::<Roles>().is_ok());
     assert_eq!(
         many(ROLES_PER_USER_MAX + 1).parse::<Roles>(),
-        Err(Error::TooManyRoles)
+        Err(AuthError::TooManyRoles)
     );
 }
 
 #[test]
-fn the_catalogue_lists_roles_that_can_be_given() {
+fn role_catalogue_lists_assignable_roles() {
     let catalogue = roles_catalogue();
     // Name, parameters and title of each role of Couchbase Server 8.0, as its documentation has them (learn/security/roles),
     // and of two that were in 7.6.
@@ -458,7 +458,7 @@ fn roles_for_parts_of_a_bucket() {
 }
 
 #[test]
-fn roles_that_give_rights_are_guarded() {
+fn roles_that_grant_rights_are_guarded() {
     for info in roles_catalogue() {
         let text = match info.bucket_name {
             Some(_) => format!("{}[b]", info.role),
@@ -479,9 +479,9 @@ fn roles_that_give_rights_are_guarded() {
 proptest! {
     #![proptest_config(cases(512))]
 
-    /// Whatever is taken for a role is written as it was read, and allows no more than the role of the whole bucket.
+    /// Every accepted role is written as it was read, and allows no more than the role of the whole bucket.
     #[test]
-    fn any_text_is_a_role_or_refused(text in "(data_reader|scope_admin|admin|x)?\\[?[a-z*%:.\\]-]{0,8}\\]?") {
+    fn role_parser_survives_any_text(text in "(data_reader|scope_admin|admin|x)?\\[?[a-z*%:.\\]-]{0,8}\\]?") {
         if let Ok(role) = text.parse::<Role>() {
             prop_assert_eq!(&role.to_string(), text.trim());
             let roles = Roles::new([role.clone()]).unwrap();

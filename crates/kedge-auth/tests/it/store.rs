@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use kedge_auth::{
-    DISPLAY_NAME_BYTES_MAX, Error, ITERATIONS_MAX, ITERATIONS_MIN, NameProblem, PASSWORD_BYTES_MAX,
-    PasswordProblem, Privilege, Roles, STORE_VERSION, StoreProblem, USER_NAME_BYTES_MAX, UserStore,
+    AuthError, DISPLAY_NAME_BYTES_MAX, ITERATIONS_MAX, ITERATIONS_MIN, PASSWORD_BYTES_MAX,
+    PasswordProblem, Privilege, Roles, STORE_VERSION, StoreProblem, USER_NAME_BYTES_MAX,
+    UserNameProblem, UserStore,
 };
 use proptest::prelude::*;
 
@@ -27,20 +28,20 @@ fn user_names() {
         assert!(store.exists(good));
     }
     let mut bad = vec![
-        (String::new(), NameProblem::Empty),
+        (String::new(), UserNameProblem::Empty),
         (
             format!("{longest}x"),
-            NameProblem::TooLong(USER_NAME_BYTES_MAX),
+            UserNameProblem::TooLong(USER_NAME_BYTES_MAX),
         ),
-        ("a\u{85}b".to_owned(), NameProblem::Forbidden('\u{85}')),
+        ("a\u{85}b".to_owned(), UserNameProblem::Forbidden('\u{85}')),
     ];
     for c in "()<>@,;:\\\"/[]?={}\0\n\t\x7f".chars() {
-        bad.push((format!("a{c}b"), NameProblem::Forbidden(c)));
+        bad.push((format!("a{c}b"), UserNameProblem::Forbidden(c)));
     }
     let before = store.to_json();
     for (name, problem) in bad {
         let result = store.add(&name, "pw", Roles::default(), 0);
-        assert_eq!(result, Err(Error::BadName(problem)), "{name:?}");
+        assert_eq!(result, Err(AuthError::BadName(problem)), "{name:?}");
     }
     assert_eq!(store.to_json(), before);
 }
@@ -54,7 +55,7 @@ fn passwords() {
         ("x".repeat(PASSWORD_BYTES_MAX + 1), PasswordProblem::TooLong),
         ("a\0b".to_owned(), PasswordProblem::HoldsNul),
     ] {
-        let error = Err(Error::BadPassword(problem));
+        let error = Err(AuthError::BadPassword(problem));
         assert_eq!(store.add("new", &password, Roles::default(), 0), error);
         assert_eq!(store.set_password("user", &password, 0), error);
         assert!(!store.verify_password("user", password.as_bytes()));
@@ -63,39 +64,39 @@ fn passwords() {
 }
 
 #[test]
-fn errors_name_the_user_and_change_nothing() {
+fn failed_user_changes_name_the_user_and_change_nothing() {
     let mut store = golden();
     let before = store.to_json();
-    let unknown = || Err(Error::UnknownUser("nobody".to_owned()));
+    let unknown = || Err(AuthError::UnknownUser("nobody".to_owned()));
     assert_eq!(store.set_password("nobody", "pw", 0), unknown());
     assert_eq!(store.set_roles("nobody", Roles::admin()), unknown());
     assert_eq!(store.set_display_name("nobody", "N"), unknown());
     assert_eq!(store.remove("nobody"), unknown());
-    let exists = Err(Error::UserExists("user".to_owned()));
+    let exists = Err(AuthError::UserExists("user".to_owned()));
     assert_eq!(store.add("user", "pw", Roles::admin(), 0), exists);
     for (name, problem) in [
         (
             "x".repeat(DISPLAY_NAME_BYTES_MAX + 1),
-            NameProblem::TooLong(DISPLAY_NAME_BYTES_MAX),
+            UserNameProblem::TooLong(DISPLAY_NAME_BYTES_MAX),
         ),
-        ("a\nb".to_owned(), NameProblem::Forbidden('\n')),
+        ("a\nb".to_owned(), UserNameProblem::Forbidden('\n')),
     ] {
         assert_eq!(
             store.set_display_name("user", &name),
-            Err(Error::BadDisplayName(problem))
+            Err(AuthError::BadDisplayName(problem))
         );
     }
     for iterations in [0, ITERATIONS_MIN - 1, ITERATIONS_MAX + 1] {
         assert_eq!(
             store.set_iterations(iterations),
-            Err(Error::BadIterations(iterations))
+            Err(AuthError::BadIterations(iterations))
         );
     }
     assert_eq!(store.to_json(), before);
 }
 
 #[test]
-fn a_user_is_what_was_set() {
+fn stored_user_has_the_set_properties() {
     let mut store = UserStore::new().unwrap();
     assert!(store.is_empty());
     store
@@ -139,7 +140,7 @@ fn a_user_is_what_was_set() {
 }
 
 #[test]
-fn a_verified_password_is_forgotten_when_it_changes() {
+fn verified_password_is_forgotten_on_change() {
     let mut store = golden();
     for _ in 0..2 {
         assert!(store.verify_password("user", b"pencil"));
@@ -162,7 +163,7 @@ fn a_verified_password_is_forgotten_when_it_changes() {
 }
 
 #[test]
-fn the_same_password_is_stored_differently_each_time() {
+fn equal_passwords_have_different_credentials() {
     let mut store = UserStore::new().unwrap();
     store.add("one", "same", Roles::default(), 0).unwrap();
     store.add("two", "same", Roles::default(), 0).unwrap();
@@ -181,7 +182,7 @@ fn the_same_password_is_stored_differently_each_time() {
 }
 
 #[test]
-fn the_golden_file_reads_and_writes_as_itself() {
+fn golden_store_file_round_trips() {
     let store = golden();
     assert_eq!(store.to_json(), GOLDEN);
     let user = store.get("user").unwrap();
@@ -212,7 +213,7 @@ fn the_golden_file_reads_and_writes_as_itself() {
 }
 
 #[test]
-fn files_of_version_1_are_read() {
+fn store_files_of_version_1_are_read() {
     let old = UserStore::from_json(GOLDEN_V1).unwrap();
     let mut new = golden();
     let by = kedge_auth::Privileges::ALL;
@@ -224,7 +225,7 @@ fn files_of_version_1_are_read() {
 }
 
 #[test]
-fn a_store_survives_being_written_and_read() {
+fn user_store_round_trips_through_json() {
     let mut store = UserStore::new().unwrap();
     store.set_iterations(4_097).unwrap();
     store
@@ -243,16 +244,16 @@ fn a_store_survives_being_written_and_read() {
 }
 
 #[test]
-fn corrupt_files_are_refused_by_name() {
-    let at_user = |problem| Error::CorruptStore {
+fn corrupt_store_files_are_rejected_with_named_errors() {
+    let at_user = |problem| AuthError::CorruptStore {
         user: Some("user".to_owned()),
         problem,
     };
-    let whole = |problem| Error::CorruptStore {
+    let whole = |problem| AuthError::CorruptStore {
         user: None,
         problem,
     };
-    let version = |found| Error::UnsupportedVersion {
+    let version = |found| AuthError::UnsupportedVersion {
         found,
         supported: STORE_VERSION,
     };
@@ -309,22 +310,22 @@ fn corrupt_files_are_refused_by_name() {
         (
             "\"id\": \"user\"",
             "\"id\": \"us@er\"",
-            Error::BadName(NameProblem::Forbidden('@')),
+            AuthError::BadName(UserNameProblem::Forbidden('@')),
         ),
         (
             "Ada Lovelace",
             "Ada\\u0000",
-            Error::BadDisplayName(NameProblem::Forbidden('\0')),
+            AuthError::BadDisplayName(UserNameProblem::Forbidden('\0')),
         ),
         (
             "bucket_admin[*]",
             "bucket_king[*]",
-            Error::UnknownRole("bucket_king".to_owned()),
+            AuthError::UnknownRole("bucket_king".to_owned()),
         ),
         (
             "\"groups\": [\n        \"readers\"",
             "\"groups\": [\n        \"writers\"",
-            Error::UnknownGroup("writers".to_owned()),
+            AuthError::UnknownGroup("writers".to_owned()),
         ),
         (
             "\"name\": \"operators\"",
@@ -334,12 +335,12 @@ fn corrupt_files_are_refused_by_name() {
         (
             "\"name\": \"operators\"",
             "\"name\": \"oper ators\"",
-            Error::BadGroupName(NameProblem::Forbidden(' ')),
+            AuthError::BadGroupName(UserNameProblem::Forbidden(' ')),
         ),
         (
             "cn=ops",
             "cn\\u0007ops",
-            Error::BadDescription(NameProblem::Forbidden('\u{7}')),
+            AuthError::BadDescription(UserNameProblem::Forbidden('\u{7}')),
         ),
     ] {
         assert!(GOLDEN.contains(from), "{from}");
@@ -368,14 +369,14 @@ fn corrupt_files_are_refused_by_name() {
         assert!(GOLDEN.contains(from), "{from}");
         let error = UserStore::from_json(&GOLDEN.replace(from, to)).err();
         assert!(
-            matches!(error, Some(Error::MalformedStore { .. })),
+            matches!(error, Some(AuthError::MalformedStore { .. })),
             "{from} -> {to}: {error:?}"
         );
     }
 }
 
 #[test]
-fn errors_about_the_file_quote_nothing_from_it() {
+fn store_file_errors_quote_no_content() {
     let key = "6dlGYMOdZcOPutkcNY8U2g7vK9Y=";
     for text in [
         GOLDEN.replace(&format!("\"{key}\""), &format!("[\"{key}\"]")),
@@ -391,12 +392,12 @@ fn errors_about_the_file_quote_nothing_from_it() {
 }
 
 #[test]
-fn a_truncated_file_is_malformed() {
+fn truncated_store_file_is_malformed() {
     let end = GOLDEN.trim_end().len();
     for len in (0..end).step_by(7).chain([end - 1]) {
         let error = UserStore::from_json(&GOLDEN[..len]).err();
         assert!(
-            matches!(error, Some(Error::MalformedStore { .. })),
+            matches!(error, Some(AuthError::MalformedStore { .. })),
             "{len}: {error:?}"
         );
     }
@@ -427,7 +428,7 @@ proptest! {
     #![proptest_config(cases(16))]
 
     #[test]
-    fn the_store_is_a_map_of_passwords(ops in proptest::collection::vec(op(), 1..25)) {
+    fn user_store_matches_a_map_of_passwords(ops in proptest::collection::vec(op(), 1..25)) {
         let mut store = UserStore::new().unwrap();
         let mut model: BTreeMap<String, String> = BTreeMap::new();
         let name = |u: u8| format!("user{u}");

@@ -1,7 +1,7 @@
 //! The examples of RFC 5802 section 5 and RFC 7677 section 3, both sides. The third, for SHA-512,
 //! was computed with Python's hashlib and hmac from the messages of the second.
 
-use kedge_auth::{ClientSession, ClientStep, Mechanism, ServerSession, Step, UserStore};
+use kedge_auth::{ClientSession, ClientStep, Mechanism, ServerSession, ServerStep, UserStore};
 
 use crate::{golden, nonce};
 
@@ -53,7 +53,7 @@ const VECTORS: [Vector; 3] = [
 ];
 
 #[test]
-fn the_server_says_what_the_rfc_says() {
+fn server_matches_the_rfc_examples() {
     let store = golden();
     for Vector {
         mechanism,
@@ -64,12 +64,12 @@ fn the_server_says_what_the_rfc_says() {
     {
         let (mut server, step) =
             ServerSession::start(&store, mechanism, first.as_bytes(), nonce(server_nonce));
-        assert_eq!(step, Step::Continue(challenge.into()), "{mechanism}");
+        assert_eq!(step, ServerStep::Continue(challenge.into()), "{mechanism}");
         assert_eq!(
             (server.mechanism(), server.claimed_user()),
             (mechanism, Some("user"))
         );
-        let done = Step::Done {
+        let done = ServerStep::Done {
             user: "user".to_owned(),
             payload: signature.into(),
         };
@@ -79,7 +79,7 @@ fn the_server_says_what_the_rfc_says() {
 }
 
 #[test]
-fn the_client_says_what_the_rfc_says() {
+fn client_matches_the_rfc_examples() {
     for Vector {
         mechanism,
         client_nonce,
@@ -103,7 +103,7 @@ fn the_client_says_what_the_rfc_says() {
 /// The fake salt is part of what must survive a restart and an upgrade: were it to change, asking
 /// before and after would tell which users are real. Values from Python's hmac.
 #[test]
-fn the_fake_salt_is_fixed_by_the_stored_key() {
+fn fake_salt_depends_only_on_the_stored_key() {
     let store = UserStore::from_json(&golden().to_json()).unwrap();
     for (mechanism, salt) in [
         (Mechanism::ScramSha512, "M9utLDNVjrVeUNMeMPSpbA=="),
@@ -113,7 +113,7 @@ fn the_fake_salt_is_fixed_by_the_stored_key() {
         let (_, step) = ServerSession::start(&store, mechanism, b"n,,n=nobody,r=abc", nonce("def"));
         assert_eq!(
             step,
-            Step::Continue(format!("r=abcdef,s={salt},i=4096").into())
+            ServerStep::Continue(format!("r=abcdef,s={salt},i=4096").into())
         );
     }
 }

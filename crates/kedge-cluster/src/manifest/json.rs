@@ -1,7 +1,8 @@
-//! The manifest as JSON, in the three shapes that it has: for clients of the key-value port, for management, and kept.
+//! The manifest as JSON, in its three forms: for clients of the key-value port, for management, and for storage.
 //!
-//! Ids and uids are hexadecimal text in all of them. `maxTTL` is in seconds. On the key-value port it is absent when the
-//! bucket's counts, and 0 when there is none; in management it is 0 when the bucket's counts, and -1 when there is none.
+//! Ids and uids are hexadecimal text in all of them. `maxTTL` is in seconds. On the key-value port it is absent if the
+//! bucket's default applies, and 0 if there is none; in management it is 0 if the bucket's default applies, and -1 if
+//! there is none.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,50 +14,50 @@ use super::{DEFAULT_NAME, FIRST_ID, ManifestKeeper};
 use crate::ClusterError;
 
 #[derive(Serialize, Deserialize)]
-struct Document<C> {
-    uid: Hex,
-    scopes: Vec<ScopeDocument<C>>,
+struct ManifestJson<C> {
+    uid: HexId,
+    scopes: Vec<ScopeJson<C>>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct ScopeDocument<C> {
+struct ScopeJson<C> {
     name: String,
-    uid: Hex,
+    uid: HexId,
     collections: Vec<C>,
 }
 
-/// As clients of the key-value port read it.
+/// The form for clients of the key-value port.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Plain {
+struct ClientForm {
     name: String,
-    uid: Hex,
+    uid: HexId,
     #[serde(rename = "maxTTL", default, skip_serializing_if = "Option::is_none")]
     max_ttl: Option<u32>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     history: bool,
 }
 
-/// As management shows it.
+/// The form for management.
 #[derive(Serialize)]
-struct Rest {
+struct RestForm {
     name: String,
-    uid: Hex,
+    uid: HexId,
     #[serde(rename = "maxTTL")]
     max_ttl: i64,
     history: bool,
 }
 
 /// A number that is written in hexadecimal.
-struct Hex(u64);
+struct HexId(u64);
 
-impl Serialize for Hex {
+impl Serialize for HexId {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&format_args!("{:x}", self.0))
     }
 }
 
-impl<'de> Deserialize<'de> for Hex {
+impl<'de> Deserialize<'de> for HexId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         let is_plain = text.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -67,18 +68,18 @@ impl<'de> Deserialize<'de> for Hex {
     }
 }
 
-impl From<&Collection> for Plain {
+impl From<&Collection> for ClientForm {
     fn from(collection: &Collection) -> Self {
         Self {
             name: collection.name.clone(),
-            uid: Hex(u64::from(collection.id.get())),
+            uid: HexId(u64::from(collection.id.get())),
             max_ttl: collection.max_ttl,
             history: collection.history,
         }
     }
 }
 
-impl From<&Collection> for Rest {
+impl From<&Collection> for RestForm {
     fn from(collection: &Collection) -> Self {
         let max_ttl = match collection.max_ttl {
             None => 0,
@@ -87,21 +88,21 @@ impl From<&Collection> for Rest {
         };
         Self {
             name: collection.name.clone(),
-            uid: Hex(u64::from(collection.id.get())),
+            uid: HexId(u64::from(collection.id.get())),
             max_ttl,
             history: collection.history,
         }
     }
 }
 
-fn document<'m, C: From<&'m Collection>>(manifest: &'m Manifest) -> Document<C> {
-    let scope = |scope: &'m Scope| ScopeDocument {
+fn document<'m, C: From<&'m Collection>>(manifest: &'m Manifest) -> ManifestJson<C> {
+    let scope = |scope: &'m Scope| ScopeJson {
         name: scope.name.clone(),
-        uid: Hex(u64::from(scope.id.0)),
+        uid: HexId(u64::from(scope.id.0)),
         collections: scope.collections.iter().map(C::from).collect(),
     };
-    Document {
-        uid: Hex(manifest.uid.0),
+    ManifestJson {
+        uid: HexId(manifest.uid.0),
         scopes: manifest.scopes.iter().map(scope).collect(),
     }
 }
@@ -110,29 +111,30 @@ fn text(document: &impl Serialize) -> String {
     serde_json::to_string(document).expect("strings and numbers always serialise")
 }
 
-/// The manifest as COLLECTIONS_GET_MANIFEST returns it.
+/// Returns the manifest in the form of COLLECTIONS_GET_MANIFEST.
 #[must_use]
 pub fn manifest_json(manifest: &Manifest) -> String {
-    text(&document::<Plain>(manifest))
+    text(&document::<ClientForm>(manifest))
 }
 
-/// The manifest as management returns it, where `maxTTL` and `history` are always there.
+/// Returns the manifest in the form of management, where `maxTTL` and `history` are always present.
 #[must_use]
 pub fn manifest_rest_json(manifest: &Manifest) -> String {
-    text(&document::<Rest>(manifest))
+    text(&document::<RestForm>(manifest))
 }
 
-/// Reads what [`manifest_json`] wrote.
+/// Reads a manifest that [`manifest_json`] wrote.
 ///
 /// # Errors
 /// `Damaged` when it is no manifest, `Manifest` when it contradicts itself.
 pub fn parse_manifest(json: &[u8]) -> Result<Manifest, ClusterError> {
-    let document: Document<Plain> = serde_json::from_slice(json).map_err(ClusterError::Damaged)?;
+    let document: ManifestJson<ClientForm> =
+        serde_json::from_slice(json).map_err(ClusterError::Damaged)?;
     read(document).map_err(ClusterError::Manifest)
 }
 
-fn read(document: Document<Plain>) -> Result<Manifest, String> {
-    let small = |Hex(number): Hex| {
+fn read(document: ManifestJson<ClientForm>) -> Result<Manifest, String> {
+    let small = |HexId(number): HexId| {
         let id = u32::try_from(number).ok();
         id.ok_or_else(|| format!("{number:x} is no id"))
     };
@@ -141,7 +143,7 @@ fn read(document: Document<Plain>) -> Result<Manifest, String> {
         scopes: Vec::with_capacity(document.scopes.len()),
     };
     for scope in document.scopes {
-        let collection = |it: Plain| {
+        let collection = |it: ClientForm| {
             Ok(Collection {
                 id: CollectionId(small(it.uid)?),
                 name: it.name,
@@ -163,7 +165,7 @@ fn read(document: Document<Plain>) -> Result<Manifest, String> {
     Ok(manifest)
 }
 
-/// Whether ids and names are there once, and the default scope is there.
+/// Checks that ids and names are unique, and that the default scope exists.
 pub(super) fn check(manifest: &Manifest) -> Result<(), String> {
     let (mut ids, mut names) = (BTreeSet::new(), BTreeSet::new());
     for scope in &manifest.scopes {
@@ -198,21 +200,21 @@ pub(super) fn check(manifest: &Manifest) -> Result<(), String> {
     Ok(())
 }
 
-/// What is kept and sent between nodes: the manifest, and which ids come next.
+/// The form that is saved and sent between nodes: the manifest and the next ids.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Kept {
-    next_scope: Hex,
-    next_collection: Hex,
+struct SavedManifest {
+    next_scope: HexId,
+    next_collection: HexId,
     #[serde(flatten)]
-    manifest: Document<Plain>,
+    manifest: ManifestJson<ClientForm>,
 }
 
 impl Serialize for ManifestKeeper {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let kept = Kept {
-            next_scope: Hex(u64::from(self.next_scope)),
-            next_collection: Hex(u64::from(self.next_collection)),
+        let kept = SavedManifest {
+            next_scope: HexId(u64::from(self.next_scope)),
+            next_collection: HexId(u64::from(self.next_collection)),
             manifest: document(&self.manifest),
         };
         kept.serialize(serializer)
@@ -221,12 +223,12 @@ impl Serialize for ManifestKeeper {
 
 impl<'de> Deserialize<'de> for ManifestKeeper {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let kept = Kept::deserialize(deserializer)?;
+        let kept = SavedManifest::deserialize(deserializer)?;
         let manifest = read(kept.manifest).map_err(de::Error::custom)?;
         let scopes = manifest.scopes.iter().map(|scope| scope.id.0);
         let collections = manifest.collections().map(|(_, it)| it.id.get());
-        // An id that is there must not be given away again.
-        let next = |Hex(next): Hex, largest: Option<u32>| {
+        // An id in use must not be assigned again.
+        let next = |HexId(next): HexId, largest: Option<u32>| {
             let next = u32::try_from(next).ok();
             next.filter(|next| *next >= FIRST_ID && largest < Some(*next))
                 .ok_or_else(|| de::Error::custom("the next id is one that is there"))
@@ -240,18 +242,18 @@ impl<'de> Deserialize<'de> for ManifestKeeper {
 }
 
 impl ManifestKeeper {
-    /// Reads what [`Self::to_json`] wrote.
+    /// Reads a document that [`Self::to_json`] wrote.
     ///
     /// # Errors
     /// `Damaged`.
     pub fn from_json(json: &[u8]) -> Result<Self, ClusterError> {
-        crate::document::read::<Versioned>(json, VERSION).map(|it| it.keeper)
+        crate::document::read::<VersionedManifest>(json, VERSION).map(|it| it.keeper)
     }
 
-    /// The document to keep.
+    /// Encodes the document to save.
     #[must_use]
     pub fn to_json(&self) -> Vec<u8> {
-        let versioned = Versioned {
+        let versioned = VersionedManifest {
             version: VERSION,
             keeper: self.clone(),
         };
@@ -262,7 +264,7 @@ impl ManifestKeeper {
 const VERSION: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
-struct Versioned {
+struct VersionedManifest {
     version: u32,
     #[serde(flatten)]
     keeper: ManifestKeeper,

@@ -1,13 +1,13 @@
-//! The collection manifest of a bucket as it is made and changed: edits, name rules, and documents.
+//! The collection manifest of a bucket: edits, name rules, and documents.
 //!
-//! [`Manifest`] is what there is; [`ManifestKeeper`] also knows which ids were given away, and is what is kept and sent
-//! between nodes. An edit makes a new keeper from one that does not change.
+//! [`Manifest`] is the set of scopes and collections. [`ManifestKeeper`] also knows the assigned ids, and is what is
+//! saved and sent between nodes. An edit creates a new keeper and leaves the old one unchanged.
 //!
 //! Invariants:
-//! * An edit that changes something makes a larger uid; one that fails or changes nothing makes none.
-//! * An id is given to one scope, or one collection, ever: also after it was dropped.
-//! * Two nodes of a cluster never make the same uid, nor give away the same id ([`Maker`]), so manifests that are made at
-//!   the same moment are told apart, and the one with the larger uid counts.
+//! * An edit that changes something creates a larger uid; one that fails or changes nothing creates none.
+//! * An id is assigned to one scope, or one collection, for ever: it is not reused after a drop.
+//! * Two nodes of a cluster never create the same uid, nor assign the same id ([`ManifestAuthor`]). So manifests that are made
+//!   at the same moment are distinguishable, and the one with the larger uid is valid.
 
 mod json;
 mod names;
@@ -20,32 +20,32 @@ use kedge_types::limits::{COLLECTIONS_MAX, SCOPES_MAX};
 use kedge_types::{Collection, CollectionId, Manifest, ManifestUid, Scope, ScopeId};
 
 pub use json::{manifest_json, manifest_rest_json, parse_manifest};
-pub use names::{NameProblem, check_manifest_name};
+pub use names::{ManifestNameProblem, check_manifest_name};
 pub use wanted::{WantedCollection, WantedManifest, WantedScope, parse_wanted_scopes};
 
 /// The name of the default scope, and of the default collection in it.
 pub const DEFAULT_NAME: &str = "_default";
 
-/// Smaller ids than this are the system's; 0 is the default scope's, and the default collection's.
+/// The first id that is not reserved for the system; 0 is the default scope's and the default collection's.
 pub const FIRST_ID: u32 = 8;
 
-/// So many ids are left out at most for changes that are not known one by one.
+/// The largest number of ids that are skipped for changes that are not known one by one.
 const CHANGES_MAX: u32 = 1 << 20;
 
-/// Which node makes a change, and of how many.
+/// The node that makes a change, and the number of nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Maker {
-    /// Its number.
+pub struct ManifestAuthor {
+    /// The number of the node.
     pub node: u16,
-    /// Nodes of the cluster.
+    /// The number of nodes of the cluster.
     pub nodes: u16,
 }
 
-impl Maker {
-    /// A server that is no node of a cluster.
+impl ManifestAuthor {
+    /// A standalone server.
     pub const ALONE: Self = Self { node: 0, nodes: 1 };
 
-    /// The smallest number from `least` on that is this maker's.
+    /// Returns the smallest number from `least` on that belongs to this maker.
     fn number(self, least: u64) -> u64 {
         let (node, nodes) = (u64::from(self.node), u64::from(self.nodes.max(1)));
         let ahead = (node + nodes - least % nodes) % nodes;
@@ -63,59 +63,59 @@ impl Maker {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ManifestEdit {
-    /// Makes a scope, without collections.
+    /// Creates a scope without collections.
     CreateScope {
-        /// Its name.
+        /// The name.
         scope: String,
     },
     /// Drops a scope and all collections in it.
     DropScope {
-        /// Its name.
+        /// The name.
         scope: String,
     },
-    /// Makes a collection.
+    /// Creates a collection.
     CreateCollection {
         /// The scope's name.
         scope: String,
-        /// Its name.
+        /// The name.
         collection: String,
-        /// As in [`Collection::max_ttl`], in seconds.
+        /// The default expiry as in [`Collection::max_ttl`], in seconds.
         max_ttl: Option<u32>,
     },
     /// Changes a collection.
     ModifyCollection {
         /// The scope's name.
         scope: String,
-        /// Its name.
+        /// The name.
         collection: String,
-        /// As in [`Collection::max_ttl`], in seconds; `None`: as it was.
+        /// The default expiry as in [`Collection::max_ttl`], in seconds; `None` keeps the old one.
         max_ttl: Option<Option<u32>>,
     },
     /// Drops a collection.
     DropCollection {
         /// The scope's name.
         scope: String,
-        /// Its name.
+        /// The name.
         collection: String,
     },
-    /// Makes, changes and drops whatever it takes for this to be all that there is.
+    /// Creates, changes and drops scopes and collections until the manifest equals this one.
     Replace(WantedManifest),
 }
 
-/// Why a manifest was not changed. Texts are those that SDKs tell the reasons by.
+/// The reason why a manifest was not changed. SDKs recognise the reasons by their texts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManifestError {
-    /// The name cannot be a scope's or a collection's.
+    /// The name is invalid for a scope or collection.
     #[error("{0}")]
-    Name(#[from] NameProblem),
-    /// The scope is there already.
+    Name(#[from] ManifestNameProblem),
+    /// The scope already exists.
     #[error("Scope with name \"{0}\" already exists")]
     ScopeExists(String),
-    /// The scope is not there.
+    /// The scope does not exist.
     #[error("Scope with name \"{0}\" is not found")]
     NoScope(String),
-    /// The collection is there already.
+    /// The collection already exists.
     #[error("Collection with name \"{collection}\" in scope \"{scope}\" already exists")]
     CollectionExists {
         /// The scope's name.
@@ -123,7 +123,7 @@ pub enum ManifestError {
         /// The collection's name.
         collection: String,
     },
-    /// The collection is not there, or its scope is not.
+    /// The collection or its scope does not exist.
     #[error("Collection with name \"{collection}\" in scope \"{scope}\" is not found")]
     NoCollection {
         /// The scope's name.
@@ -131,27 +131,27 @@ pub enum ManifestError {
         /// The collection's name.
         collection: String,
     },
-    /// The default scope stays.
+    /// The default scope cannot be dropped.
     #[error("Deleting _default scope is not allowed")]
     DefaultScope,
-    /// The manifest is not the one that was to be changed.
+    /// The manifest has another uid than the change requires.
     #[error("The manifest has another uid: {:x}", .0.0)]
     OtherUid(ManifestUid),
-    /// There are as many as there may be, or ids have run out.
+    /// The maximum number is reached, or no ids are left.
     #[error("Maximum number of scopes has been reached: a bucket has {SCOPES_MAX}")]
     TooManyScopes,
-    /// There are as many as there may be, or ids have run out.
+    /// The maximum number is reached, or no ids are left.
     #[error("Maximum number of collections has been reached: a bucket has {COLLECTIONS_MAX}")]
     TooManyCollections,
 }
 
-/// A manifest, and what must be known to change it.
+/// A manifest, and the state that is needed to change it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManifestKeeper {
     manifest: Arc<Manifest>,
-    /// No scope has this id or a larger one, or ever had.
+    /// No scope has, or ever had, this id or a larger one.
     next_scope: u32,
-    /// The same of collections.
+    /// The same for collections.
     next_collection: u32,
 }
 
@@ -166,8 +166,8 @@ impl Default for ManifestKeeper {
 }
 
 impl ManifestKeeper {
-    /// One that goes on with a manifest from elsewhere. Which ids were given away there is not known but by what is left
-    /// and by the uid, which grew with each change: all that these may have been are left out.
+    /// Creates a keeper that continues a manifest from elsewhere. The ids that were assigned there are known only from
+    /// the remaining ones and from the uid, which grew with each change: all possible ids are skipped.
     ///
     /// # Errors
     /// `Manifest` when it contradicts itself.
@@ -189,29 +189,29 @@ impl ManifestKeeper {
         })
     }
 
-    /// What there is.
+    /// Returns the manifest.
     #[must_use]
     pub fn manifest(&self) -> &Arc<Manifest> {
         &self.manifest
     }
 
-    /// Its version.
+    /// Returns its uid.
     #[must_use]
     pub fn uid(&self) -> ManifestUid {
         self.manifest.uid
     }
 
-    /// Whether nothing was ever changed.
+    /// Returns whether the manifest was never changed.
     #[must_use]
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The manifest after a change, made by `maker`.
+    /// Returns the manifest after a change, made by `maker`.
     ///
     /// # Errors
     /// [`ManifestError`].
-    pub fn edit(&self, edit: &ManifestEdit, maker: Maker) -> Result<Self, ManifestError> {
+    pub fn edit(&self, edit: &ManifestEdit, maker: ManifestAuthor) -> Result<Self, ManifestError> {
         let mut next = self.clone();
         let mut manifest = Manifest::clone(&self.manifest);
         match edit {
@@ -248,10 +248,10 @@ impl ManifestKeeper {
         Ok(next)
     }
 
-    /// The same manifest, newer than any that a node which has gone may have made of this one and told nobody of; nor are
-    /// the ids that it may have given away given again.
+    /// Returns the same manifest with a uid above any that a lost node may have created from this one without
+    /// publishing it. The ids that it may have assigned are not assigned again.
     #[must_use]
-    pub(crate) fn outrun(&self, maker: Maker) -> Self {
+    pub(crate) fn outrun(&self, maker: ManifestAuthor) -> Self {
         let nodes = u32::from(maker.nodes.max(1));
         let uid = maker.number(self.uid().0 + u64::from(nodes) + 1);
         Self {
@@ -268,7 +268,7 @@ impl ManifestKeeper {
         &mut self,
         manifest: &mut Manifest,
         name: &str,
-        maker: Maker,
+        maker: ManifestAuthor,
     ) -> Result<(), ManifestError> {
         if manifest.scopes.iter().any(|scope| scope.name == name) {
             return Err(ManifestError::ScopeExists(name.to_owned()));
@@ -293,7 +293,7 @@ impl ManifestKeeper {
         manifest: &mut Manifest,
         (scope, name): (&str, &str),
         max_ttl: Option<u32>,
-        maker: Maker,
+        maker: ManifestAuthor,
     ) -> Result<(), ManifestError> {
         let count = manifest.collections().count();
         let into = find_scope(manifest, scope)?;
@@ -334,7 +334,7 @@ fn drop_scope(manifest: &mut Manifest, name: &str) -> Result<(), ManifestError> 
     Ok(())
 }
 
-/// The scope of a collection, and where in it the collection is.
+/// Finds the scope of a collection, and the index of the collection in it.
 fn find_collection<'m>(
     manifest: &'m mut Manifest,
     scope: &str,

@@ -1,6 +1,6 @@
-//! A whole manifest that somebody wants: what there is becomes like it.
+//! Replacement of a whole manifest by a wanted one.
 //!
-//! Invariant: what has the same name stays the same, with its id, and so with its documents.
+//! Invariant: a scope or collection whose name is in both keeps its id, and so its documents.
 
 use std::collections::BTreeSet;
 
@@ -8,57 +8,60 @@ use kedge_types::limits::COLLECTION_TTL_SECS_MAX;
 use kedge_types::{Manifest, ManifestUid};
 use serde::Deserialize;
 
-use super::{DEFAULT_NAME, Maker, ManifestError, ManifestKeeper, find_collection, find_scope};
+use super::{
+    DEFAULT_NAME, ManifestAuthor, ManifestError, ManifestKeeper, find_collection, find_scope,
+};
 
-/// The scopes that there are to be, and which manifest they are meant to take the place of.
+/// A wanted manifest, and the uid of the manifest that it replaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WantedManifest {
     /// The scopes.
     pub scopes: Vec<WantedScope>,
-    /// They are wanted in the place of the manifest of this uid only; `None`: of any.
+    /// The uid of the manifest that it may replace; `None` for any.
     pub valid_on: Option<ManifestUid>,
 }
 
-/// A scope that there is to be, and all that is to be in it.
+/// A wanted scope with all its collections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedScope {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// Its collections.
     pub collections: Vec<WantedCollection>,
 }
 
-/// A collection that there is to be.
+/// A wanted collection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedCollection {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// As in [`kedge_types::Collection::max_ttl`], in seconds.
+    /// The default expiry as in [`kedge_types::Collection::max_ttl`], in seconds.
     pub max_ttl: Option<u32>,
 }
 
-/// As management sends it, and as it shows manifests: what is the server's to give is there perhaps, and has no effect.
+/// The form in which management sends and shows manifests. Fields that only the server may set may be present, and have
+/// no effect.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Document {
-    scopes: Vec<ScopeDocument>,
+struct WantedJson {
+    scopes: Vec<WantedScopeJson>,
     #[serde(rename = "uid", default)]
     _uid: serde::de::IgnoredAny,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ScopeDocument {
+struct WantedScopeJson {
     name: String,
     #[serde(default)]
-    collections: Vec<CollectionDocument>,
+    collections: Vec<WantedCollectionJson>,
     #[serde(rename = "uid", default)]
     _uid: serde::de::IgnoredAny,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct CollectionDocument {
+struct WantedCollectionJson {
     name: String,
     #[serde(rename = "maxTTL", default)]
     max_ttl: i64,
@@ -68,7 +71,7 @@ struct CollectionDocument {
     _uid: serde::de::IgnoredAny,
 }
 
-impl CollectionDocument {
+impl WantedCollectionJson {
     fn read(self) -> Result<WantedCollection, String> {
         let name = self.name;
         if self.history {
@@ -91,25 +94,25 @@ impl CollectionDocument {
 }
 
 /// Reads `{"scopes":[{"name","collections":[{"name","maxTTL"}]}]}`, where `maxTTL` is in seconds as in
-/// [`super::manifest_rest_json`], and 0 when it is not there.
+/// [`super::manifest_rest_json`], and 0 if absent.
 ///
 /// # Errors
-/// What is wrong with it, for a person.
+/// The error, for a person.
 pub fn parse_wanted_scopes(json: &[u8]) -> Result<Vec<WantedScope>, String> {
-    let document: Document = serde_json::from_slice(json).map_err(|error| error.to_string())?;
-    let scope = |scope: ScopeDocument| {
+    let document: WantedJson = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+    let scope = |scope: WantedScopeJson| {
         let collections = scope.collections.into_iter();
         Ok(WantedScope {
             name: scope.name,
             collections: collections
-                .map(CollectionDocument::read)
+                .map(WantedCollectionJson::read)
                 .collect::<Result<_, String>>()?,
         })
     };
     document.scopes.into_iter().map(scope).collect()
 }
 
-/// Refuses what is named twice, and to do without the default scope.
+/// Rejects duplicate names, and a manifest without the default scope.
 fn check(wanted: &[WantedScope]) -> Result<(), ManifestError> {
     let mut scopes = BTreeSet::new();
     for scope in wanted {
@@ -131,13 +134,13 @@ fn check(wanted: &[WantedScope]) -> Result<(), ManifestError> {
 }
 
 impl ManifestKeeper {
-    /// Makes `manifest`, which is still that of this keeper, what is wanted: first goes what is not wanted, then comes
-    /// what is not there.
+    /// Changes `manifest`, which is still that of this keeper, to the wanted one: first it drops unwanted scopes and
+    /// collections, then it creates missing ones.
     pub(super) fn replace(
         &mut self,
         manifest: &mut Manifest,
         wanted: &WantedManifest,
-        maker: Maker,
+        maker: ManifestAuthor,
     ) -> Result<(), ManifestError> {
         if wanted.valid_on.is_some_and(|uid| uid != manifest.uid) {
             return Err(ManifestError::OtherUid(manifest.uid));

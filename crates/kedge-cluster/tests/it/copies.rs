@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kedge_cluster::{ClusterMap, MapBucket, NodePositions, Position};
+use kedge_cluster::{ClusterMap, CopyPosition, MapBucket, NodePositions};
 use serde_json::json;
 
 use crate::many::file;
@@ -21,8 +21,8 @@ pub(crate) fn bucket(map: &ClusterMap) -> &MapBucket {
     map.bucket("b").expect("it is there")
 }
 
-pub(crate) fn at(seqno: u64) -> Position {
-    Position {
+pub(crate) fn at(seqno: u64) -> CopyPosition {
+    CopyPosition {
         high_seqno: seqno,
         persisted_seqno: seqno,
         high_prepared: seqno,
@@ -32,15 +32,15 @@ pub(crate) fn at(seqno: u64) -> Position {
 }
 
 /// Every node has the same of all vBuckets.
-pub(crate) fn told(map: &ClusterMap, positions: &[(u16, Position)]) -> Told {
-    let all = |position: &Position| vec![Some(position.clone()); bucket(map).chains.len()];
-    let of_node = |(node, position): &(u16, Position)| {
+pub(crate) fn told(map: &ClusterMap, positions: &[(u16, CopyPosition)]) -> Told {
+    let all = |position: &CopyPosition| vec![Some(position.clone()); bucket(map).chains.len()];
+    let of_node = |(node, position): &(u16, CopyPosition)| {
         (*node, BTreeMap::from([("b".to_owned(), all(position))]))
     };
     positions.iter().map(of_node).collect()
 }
 
 pub(crate) fn everyone(map: &ClusterMap, seqno: u64) -> Told {
-    let nodes: Vec<(u16, Position)> = map.members().map(|node| (node, at(seqno))).collect();
+    let nodes: Vec<(u16, CopyPosition)> = map.members().map(|node| (node, at(seqno))).collect();
     told(map, &nodes)
 }

@@ -136,9 +136,9 @@ fn global_config() {
     );
 }
 
-/// What official SDKs fail without, or fail with; see `docs/compat.md`.
+/// Fields whose presence or absence makes official SDKs fail; see `docs/compat.md`.
 #[test]
-fn fields_that_clients_insist_on() {
+fn config_has_the_fields_that_sdks_require() {
     let (view, _) = view();
     let parse = |json: &[u8]| serde_json::from_slice::<Value>(json).expect("a config is JSON");
     let of_bucket = view
@@ -194,7 +194,7 @@ fn fields_that_clients_insist_on() {
 }
 
 #[test]
-fn hosts_are_written_as_the_client_reached_them() {
+fn config_has_the_host_at_which_the_client_reached_the_server() {
     let (view, _) = view();
     // (host, nodesExt hostname, serverList, nodes hostname)
     for (host, bare, kv, mgmt) in [
@@ -220,7 +220,7 @@ fn hosts_are_written_as_the_client_reached_them() {
 }
 
 #[test]
-fn every_number_of_vbuckets_gets_its_chains() {
+fn vbucket_map_has_a_chain_for_every_vbucket() {
     let (view, _) = view();
     for vbuckets in [1, 64, 1024, 2048, u16::MAX] {
         view.put_bucket(bucket("b", vbuckets)).expect("saved");
@@ -235,7 +235,7 @@ fn every_number_of_vbuckets_gets_its_chains() {
 }
 
 #[test]
-fn the_compressed_form_is_the_same_document() {
+fn compressed_config_equals_the_plain_one() {
     let (view, _) = view();
     let config = view.global_config("::1");
     let inflated = snap::raw::Decoder::new()
@@ -245,7 +245,7 @@ fn the_compressed_form_is_the_same_document() {
 }
 
 #[test]
-fn names_are_escaped_in_paths_only() {
+fn bucket_names_are_escaped_only_in_paths() {
     let (view, _) = view();
     view.put_bucket(bucket("a%b", 1)).expect("saved");
     let config = view.bucket_config("a%b", "::1").expect("the bucket exists");

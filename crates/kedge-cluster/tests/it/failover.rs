@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kedge_cluster::{
-    CatchUp, Chain, ClusterError, ClusterMap, NodePositions, Position, newest_branch, place,
+    CatchUp, Chain, ClusterError, ClusterMap, CopyPosition, NodePositions, newest_branch, place,
     plan_failover, plan_recovery,
 };
 use proptest::prelude::*;
@@ -25,7 +25,7 @@ fn chains(map: &ClusterMap) -> &[Chain] {
 /// Positions on one branch: `(high prepared, high seqno)` of each vBucket.
 fn told(positions: impl IntoIterator<Item = (u64, u64)>) -> NodePositions {
     let position = |(high_prepared, high_seqno)| {
-        Some(Position {
+        Some(CopyPosition {
             high_seqno,
             persisted_seqno: high_seqno,
             high_prepared,
@@ -84,7 +84,7 @@ proptest! {
     }
 
     #[test]
-    fn a_failover_never_picks_a_copy_with_fewer_acknowledged_writes(
+    fn failover_never_promotes_a_copy_with_fewer_acknowledged_writes(
         nodes in 2_usize..7,
         replicas in 1_u8..4,
         failed in any::<prop::sample::Index>(),
@@ -129,7 +129,7 @@ proptest! {
     }
 
     #[test]
-    fn nodes_go_and_come_back(
+    fn failover_and_recovery_of_nodes(
         nodes in 2_usize..7,
         replicas in 0_u8..4,
         steps in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>()), 1..12),
@@ -164,7 +164,7 @@ proptest! {
     }
 
     #[test]
-    fn no_two_nodes_make_the_same_revision(nodes in 1_usize..9, steps in prop::collection::vec((0_usize..9, any::<bool>()), 1..30)) {
+    fn revisions_of_different_nodes_are_distinct(nodes in 1_usize..9, steps in prop::collection::vec((0_usize..9, any::<bool>()), 1..30)) {
         let start = ClusterMap::new(&file(nodes, 1), 0, || [7; 16]);
         let mut maps = vec![start.clone(); nodes];
         let mut seen = BTreeSet::from([start.revision]);
@@ -181,7 +181,7 @@ proptest! {
 }
 
 #[test]
-fn what_cannot_be_done_is_said() {
+fn impossible_failovers_and_recoveries_are_rejected() {
     let two = map(2, 1, 4);
     let all = BTreeMap::from([(1, told([(0, 0); 4]))]);
     let plan = |map: &ClusterMap, node, told: &BTreeMap<u16, NodePositions>, force| {
@@ -224,7 +224,7 @@ fn what_cannot_be_done_is_said() {
 
 /// Two of three copies gone at once: a SyncWrite may have been acknowledged by just these two.
 #[test]
-fn a_majority_of_a_chain_that_is_gone_is_a_loss() {
+fn failover_reports_a_loss_when_a_majority_of_a_chain_is_gone() {
     let three = map(3, 2, 3);
     let one = BTreeMap::from([(1, told([(5, 5); 3]))]);
     let refused = plan_failover(&three, 1, 0, &one, false).expect_err("node 2 is silent");
@@ -237,8 +237,8 @@ fn a_majority_of_a_chain_that_is_gone_is_a_loss() {
     plan_failover(&three, 1, 0, &both, false).expect("a majority is left");
 }
 
-fn position(high_prepared: u64, high_seqno: u64, history: &[(u64, u64)]) -> Position {
-    Position {
+fn position(high_prepared: u64, high_seqno: u64, history: &[(u64, u64)]) -> CopyPosition {
+    CopyPosition {
         high_seqno,
         persisted_seqno: high_seqno,
         high_prepared,
@@ -247,9 +247,9 @@ fn position(high_prepared: u64, high_seqno: u64, history: &[(u64, u64)]) -> Posi
     }
 }
 
-/// What a copy has beyond the point where the others left its branch is worth nothing, be it ever so much.
+/// Data of a copy beyond the point where the others left its branch does not count, however much it is.
 #[test]
-fn a_dead_branch_does_not_count() {
+fn failover_ignores_data_on_a_dead_branch() {
     let old = position(900, 900, &[(1, 0)]);
     let new = position(120, 130, &[(2, 100), (1, 0)]);
     let branch = newest_branch(&[&old, &new]);
@@ -267,15 +267,15 @@ fn a_dead_branch_does_not_count() {
 }
 
 #[test]
-fn the_middle_of_a_snapshot_is_taken_only_for_what_was_promised() {
+fn failover_promotes_an_inconsistent_copy_only_for_acknowledged_prepares() {
     let branch = [(1, 0)];
     let whole = position(10, 20, &branch);
-    let middle = Position {
+    let middle = CopyPosition {
         consistent: false,
         ..position(10, 25, &branch)
     };
     assert!(whole.on(&branch) > middle.on(&branch));
-    let promised = Position {
+    let promised = CopyPosition {
         consistent: false,
         ..position(11, 15, &branch)
     };
@@ -283,7 +283,7 @@ fn the_middle_of_a_snapshot_is_taken_only_for_what_was_promised() {
 }
 
 #[test]
-fn maps_that_contradict_themselves_are_refused() {
+fn contradictory_maps_are_rejected() {
     let good = map(3, 1, 2);
     let json = String::from_utf8(good.to_json()).expect("JSON is UTF-8");
     assert_eq!(ClusterMap::from_json(json.as_bytes()).expect("good"), good);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kedge_cluster::{
-    CatchUp, Chain, ClusterError, ClusterMap, Role, plan_balance, plan_failover, plan_move,
+    CatchUp, Chain, ClusterError, ClusterMap, VbucketRole, plan_balance, plan_failover, plan_move,
     plan_recovery, plan_replicas,
 };
 use proptest::prelude::*;
@@ -48,14 +48,14 @@ fn caught_up(map: &ClusterMap, told: &Told) -> Option<ClusterMap> {
 
 /// n_1 was failed over and is back: it has all, and counts only then. Nothing is lost silently before.
 #[test]
-fn a_node_that_is_back_counts_when_it_has_caught_up() {
+fn rejoining_node_counts_after_it_has_caught_up() {
     let before = map(2, 1, 4);
     let alone = without(&before, 1).expect("n_0 has all");
     let recovered = back(&alone, 1);
     assert_eq!(bucket(&recovered).chains, bucket(&alone).chains);
     assert_eq!(
         bucket(&recovered).role(3, 1),
-        Role::Replica { active: Some(0) }
+        VbucketRole::Replica { active: Some(0) }
     );
     assert_eq!(bucket(&recovered).second_chain(3), None);
     assert_eq!(bucket(&recovered).missing_copies(), 4);
@@ -89,7 +89,7 @@ fn a_node_that_is_back_counts_when_it_has_caught_up() {
 /// One of three nodes was killed, and until its failover nothing said that a third of the vBuckets had no active: only empty
 /// places counted.
 #[test]
-fn a_node_that_cannot_be_reached_is_missing_before_its_failover() {
+fn unreachable_node_is_a_shortfall_before_its_failover() {
     let whole = map(3, 1, 6);
     let short = |map: &ClusterMap, is_up: fn(u16) -> bool| {
         let found = bucket(map).shortfall(is_up);
@@ -113,7 +113,7 @@ fn a_node_that_cannot_be_reached_is_missing_before_its_failover() {
 }
 
 #[test]
-fn each_vbucket_joins_by_itself() {
+fn vbuckets_rejoin_independently() {
     let recovered = back(&without(&map(2, 1, 3), 1).unwrap(), 1);
     let mut copies = CatchUp::begin(&recovered);
     let mut told = told(&recovered, &[(0, 5), (1, 5)]);
@@ -126,9 +126,9 @@ fn each_vbucket_joins_by_itself() {
     assert!(recovered.leads_to(&next));
 }
 
-/// Not all nodes have to be there for another one to come back.
+/// A node can come back while other nodes are still missing.
 #[test]
-fn two_nodes_come_back_one_after_the_other() {
+fn two_nodes_rejoin_one_after_the_other() {
     let before = map(3, 2, 6);
     let one = forced(&without(&before, 2).unwrap(), 1);
     let first = back(&one, 2);
@@ -152,13 +152,16 @@ fn two_nodes_come_back_one_after_the_other() {
 
 /// A failover of a third node does not make it forget the one that catches up, which follows who is the active now.
 #[test]
-fn a_failover_meanwhile_lets_others_go_on_joining() {
+fn failover_of_one_node_does_not_stop_the_joining_of_another() {
     let recovered = back(&without(&map(3, 2, 3), 2).unwrap(), 2);
     let leads = bucket(&recovered).chains[0].active().unwrap();
     let next = without(&recovered, leads).unwrap();
     let other = bucket(&next).chains[0].active();
     assert!(other.is_some() && other != Some(leads) && other != Some(2));
-    assert_eq!(bucket(&next).role(0, 2), Role::Replica { active: other });
+    assert_eq!(
+        bucket(&next).role(0, 2),
+        VbucketRole::Replica { active: other }
+    );
     assert_eq!(plan_replicas(&next, 0), None);
     // The one that catches up is no copy to go on with, be it ever so far.
     let refused = without(&next, other.unwrap());
@@ -168,9 +171,9 @@ fn a_failover_meanwhile_lets_others_go_on_joining() {
     assert!(bucket(&gone).joining.is_empty());
 }
 
-/// What a map lacks for whatever reason begins again by itself, also while another node is failed over.
+/// A node that a map forgot for any reason joins again by itself, also while another node is failed over.
 #[test]
-fn whoever_was_forgotten_joins_again() {
+fn forgotten_node_joins_again() {
     let recovered = back(&without(&map(3, 2, 3), 2).unwrap(), 2);
     let mut forgot = without(&recovered, 1).unwrap();
     let joining = std::mem::take(&mut forgot.buckets[0].joining);
@@ -180,14 +183,17 @@ fn whoever_was_forgotten_joins_again() {
 }
 
 #[test]
-fn vbuckets_move_while_a_node_catches_up() {
+fn vbuckets_may_move_while_a_node_catches_up() {
     let begun = plan_move(&without(&map(3, 2, 3), 2).unwrap(), 0, "b", 0, "n_1").unwrap();
     let recovered = back(&begun, 2);
     let moved = recovered
         .with_taken(1, &[("b".to_owned(), 0)])
         .expect("it moves");
     ClusterMap::from_json(&moved.to_json()).expect("it can be");
-    assert_eq!(bucket(&moved).role(0, 2), Role::Replica { active: Some(1) });
+    assert_eq!(
+        bucket(&moved).role(0, 2),
+        VbucketRole::Replica { active: Some(1) }
+    );
     let refused = plan_move(&moved, 0, "b", 0, "n_2").expect_err("it catches up");
     assert!(refused.to_string().contains("catches up"), "{refused}");
     let again = plan_move(&moved, 0, "b", 0, "n_0").expect("another one");
@@ -198,7 +204,7 @@ fn vbuckets_move_while_a_node_catches_up() {
 }
 
 #[test]
-fn nodes_lead_again_only_when_they_have_caught_up() {
+fn nodes_become_active_again_only_after_they_have_caught_up() {
     let recovered = back(&without(&map(2, 1, 4), 1).unwrap(), 1);
     assert_eq!(plan_balance(&recovered, 0), None);
     assert_eq!(recovered.cannot_lead_yet(), [1]);
@@ -207,14 +213,17 @@ fn nodes_lead_again_only_when_they_have_caught_up() {
     assert_eq!(bucket(&plan_balance(&after, 0).unwrap()).moves.len(), 2);
 }
 
-/// Whoever forced a failover says which copy counts from then on: that of the node that went, or one that had not caught up.
+/// A forced failover makes a copy valid: that of the node that went, or one that had not caught up.
 #[test]
-fn what_nobody_has_goes_to_the_node_that_is_taken_back() {
+fn recovered_node_becomes_active_of_vbuckets_without_copies() {
     let recovered = back(&without(&map(2, 1, 4), 1).unwrap(), 1);
     let lost = forced(&recovered, 0);
     assert_eq!(chain(&lost, 0), [None, None]);
     // What it has so far stays.
-    assert_eq!(bucket(&lost).role(0, 1), Role::Replica { active: None });
+    assert_eq!(
+        bucket(&lost).role(0, 1),
+        VbucketRole::Replica { active: None }
+    );
     ClusterMap::from_json(&lost.to_json()).expect("it can be");
     assert_eq!(caught_up(&lost, &everyone(&lost)), None, "with whom?");
     let of_the_lost = back(&lost, 0);
@@ -228,7 +237,7 @@ fn what_nobody_has_goes_to_the_node_that_is_taken_back() {
 }
 
 #[test]
-fn maps_in_which_a_node_joins_that_cannot_are_refused() {
+fn maps_with_impossible_joins_are_rejected() {
     let good = back(&without(&map(3, 1, 3), 2).unwrap(), 2);
     let (vb, joins) = bucket(&good).joining.first_key_value().unwrap();
     assert_eq!(joins, &[2]);
@@ -247,7 +256,7 @@ proptest! {
     /// Nodes go and come back, numbers change, vBuckets move, copies get further: a node is in a chain only when it has had all
     /// that the active had, and in the end all that are there are in all chains that they are to be in.
     #[test]
-    fn whoever_is_back_joins_in_the_end(
+    fn every_recovered_node_joins_eventually(
         nodes in 2_usize..6,
         replicas in 1_u8..4,
         steps in prop::collection::vec((0_u8..6, any::<prop::sample::Index>(), 0_u64..3), 1..25),
@@ -281,7 +290,7 @@ proptest! {
                 3 => plan_move(&now, 0, "b", vb, now.name(node)).ok(),
                 4 => now.with_taken(node, &[("b".to_owned(), vb)]),
                 _ => {
-                    let follows = matches!(bucket(&now).role(vb, node), Role::Replica { active: Some(_) });
+                    let follows = matches!(bucket(&now).role(vb, node), VbucketRole::Replica { active: Some(_) });
                     if follows {
                         whole.insert((vb, node));
                     }

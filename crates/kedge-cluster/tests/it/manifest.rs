@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use expect_test::expect;
 use kedge_cluster::{
-    Maker, ManifestEdit, ManifestError, ManifestKeeper, NameProblem, WantedCollection,
-    WantedManifest, WantedScope, check_manifest_name, manifest_json, manifest_rest_json,
-    parse_manifest, parse_wanted_scopes,
+    ManifestAuthor, ManifestEdit, ManifestError, ManifestKeeper, ManifestNameProblem,
+    WantedCollection, WantedManifest, WantedScope, check_manifest_name, manifest_json,
+    manifest_rest_json, parse_manifest, parse_wanted_scopes,
 };
 use kedge_types::limits::{COLLECTIONS_MAX, MANIFEST_NAME_BYTES_MAX, SCOPES_MAX};
 use kedge_types::{CollectionId, Manifest, ManifestUid, ScopeId};
@@ -50,7 +50,9 @@ fn drop_collection(scope: &str, collection: &str) -> ManifestEdit {
 /// A keeper after these edits.
 fn after(edits: &[ManifestEdit]) -> ManifestKeeper {
     edits.iter().fold(ManifestKeeper::default(), |keeper, it| {
-        keeper.edit(it, Maker::ALONE).expect("the edit is allowed")
+        keeper
+            .edit(it, ManifestAuthor::ALONE)
+            .expect("the edit is allowed")
     })
 }
 
@@ -64,7 +66,7 @@ fn shop() -> ManifestKeeper {
 }
 
 #[test]
-fn edits_give_ids_and_uids() {
+fn manifest_edits_assign_ids_and_uids() {
     let keeper = shop();
     let manifest = keeper.manifest();
     assert_eq!(manifest.uid, ManifestUid(4));
@@ -88,7 +90,9 @@ fn edits_give_ids_and_uids() {
         create("shop", "orders", None),
     ];
     let keeper = again.iter().fold(keeper, |keeper, it| {
-        keeper.edit(it, Maker::ALONE).expect("the edit is allowed")
+        keeper
+            .edit(it, ManifestAuthor::ALONE)
+            .expect("the edit is allowed")
     });
     let manifest = keeper.manifest();
     assert_eq!(manifest.uid, ManifestUid(7));
@@ -102,7 +106,7 @@ fn edits_give_ids_and_uids() {
 }
 
 #[test]
-fn an_edit_that_changes_nothing_makes_no_uid() {
+fn manifest_edit_without_change_keeps_the_uid() {
     let keeper = shop();
     for edit in [
         modify("shop", "carts", Some(3600)),
@@ -113,10 +117,13 @@ fn an_edit_that_changes_nothing_makes_no_uid() {
         },
         modify("shop", "orders", None),
     ] {
-        assert_eq!(keeper.edit(&edit, Maker::ALONE).as_ref(), Ok(&keeper));
+        assert_eq!(
+            keeper.edit(&edit, ManifestAuthor::ALONE).as_ref(),
+            Ok(&keeper)
+        );
     }
     let changed = keeper
-        .edit(&modify("shop", "carts", None), Maker::ALONE)
+        .edit(&modify("shop", "carts", None), ManifestAuthor::ALONE)
         .expect("the edit is allowed");
     assert_eq!(changed.uid(), ManifestUid(5));
     let (_, carts) = changed
@@ -173,7 +180,7 @@ fn refusals() {
             "Scope with name \"none\" is not found",
         ),
     ] {
-        let refused = keeper.edit(&edit, Maker::ALONE);
+        let refused = keeper.edit(&edit, ManifestAuthor::ALONE);
         let text = refused.expect_err("it is refused").to_string();
         assert_eq!(text, expected, "{edit:?}");
     }
@@ -181,11 +188,14 @@ fn refusals() {
 
 /// The default collection can be dropped, and never comes back.
 #[test]
-fn the_default_collection_goes_for_ever() {
+fn dropped_default_collection_cannot_be_recreated() {
     let without = after(&[drop_collection("_default", "_default")]);
     assert_eq!(without.manifest().collections().count(), 0);
-    let again = without.edit(&create("_default", "_default", None), Maker::ALONE);
-    assert_eq!(again, Err(ManifestError::Name(NameProblem::FirstCharacter)));
+    let again = without.edit(&create("_default", "_default", None), ManifestAuthor::ALONE);
+    assert_eq!(
+        again,
+        Err(ManifestError::Name(ManifestNameProblem::FirstCharacter))
+    );
 }
 
 #[test]
@@ -198,48 +208,51 @@ fn names() {
         ("-", Ok(())),
         ("0", Ok(())),
         (&long, Ok(())),
-        (&longer, Err(NameProblem::Length)),
-        ("", Err(NameProblem::Length)),
-        ("_system", Err(NameProblem::FirstCharacter)),
-        ("%a", Err(NameProblem::FirstCharacter)),
-        ("a.b", Err(NameProblem::Character)),
-        ("a/b", Err(NameProblem::Character)),
-        ("\u{e4}", Err(NameProblem::Character)),
-        ("a\0", Err(NameProblem::Character)),
+        (&longer, Err(ManifestNameProblem::Length)),
+        ("", Err(ManifestNameProblem::Length)),
+        ("_system", Err(ManifestNameProblem::FirstCharacter)),
+        ("%a", Err(ManifestNameProblem::FirstCharacter)),
+        ("a.b", Err(ManifestNameProblem::Character)),
+        ("a/b", Err(ManifestNameProblem::Character)),
+        ("\u{e4}", Err(ManifestNameProblem::Character)),
+        ("a\0", Err(ManifestNameProblem::Character)),
     ] {
         assert_eq!(check_manifest_name(name), expected, "{name:?}");
     }
 }
 
 #[test]
-fn there_are_so_many_and_no_more() {
+fn scopes_and_collections_are_limited_in_number() {
     let mut keeper = ManifestKeeper::default();
     let scopes: Vec<String> = (1..SCOPES_MAX).map(|at| format!("s{at}")).collect();
     for scope in &scopes {
         keeper = keeper
-            .edit(&create_scope(scope), Maker::ALONE)
+            .edit(&create_scope(scope), ManifestAuthor::ALONE)
             .expect("there is room");
     }
     assert_eq!(
-        keeper.edit(&create_scope("more"), Maker::ALONE),
+        keeper.edit(&create_scope("more"), ManifestAuthor::ALONE),
         Err(ManifestError::TooManyScopes)
     );
     for at in 1..COLLECTIONS_MAX {
         let scope = &scopes[at % scopes.len()];
         keeper = keeper
-            .edit(&create(scope, &format!("c{at}"), None), Maker::ALONE)
+            .edit(
+                &create(scope, &format!("c{at}"), None),
+                ManifestAuthor::ALONE,
+            )
             .expect("there is room");
     }
     assert_eq!(
-        keeper.edit(&create("s1", "more", None), Maker::ALONE),
+        keeper.edit(&create("s1", "more", None), ManifestAuthor::ALONE),
         Err(ManifestError::TooManyCollections)
     );
     // There is room again for another.
     let keeper = keeper
-        .edit(&drop_scope("s1"), Maker::ALONE)
+        .edit(&drop_scope("s1"), ManifestAuthor::ALONE)
         .expect("it is there");
     keeper
-        .edit(&create("s2", "more", None), Maker::ALONE)
+        .edit(&create("s2", "more", None), ManifestAuthor::ALONE)
         .expect("there is room");
 }
 
@@ -273,7 +286,7 @@ fn documents() {
 }
 
 #[test]
-fn what_is_no_manifest() {
+fn malformed_manifests_are_rejected() {
     let scopes = |scopes: &str| format!(r#"{{"uid":"1","scopes":[{scopes}]}}"#);
     let default = r#"{"name":"_default","uid":"0","collections":[]}"#;
     assert!(parse_manifest(scopes(default).as_bytes()).is_ok());
@@ -322,7 +335,7 @@ fn what_is_no_manifest() {
 
 /// A damaged file must not give an id away that is somebody's.
 #[test]
-fn the_next_id_is_a_new_one() {
+fn next_manifest_id_is_never_reused() {
     let json = String::from_utf8(shop().to_json()).expect("text");
     assert!(ManifestKeeper::from_json(json.as_bytes()).is_ok());
     for (is, becomes) in [
@@ -342,11 +355,11 @@ fn the_next_id_is_a_new_one() {
 
 /// Two nodes that change a manifest at the same moment make manifests that can be told apart, and no id twice.
 #[test]
-fn nodes_make_uids_and_ids_of_their_own() {
+fn nodes_create_distinct_manifest_uids_and_ids() {
     for nodes in 1..=5 {
         let (mut uids, mut ids) = (BTreeSet::new(), BTreeSet::new());
         for node in 0..nodes {
-            let maker = Maker { node, nodes };
+            let maker = ManifestAuthor { node, nodes };
             let mut keeper = ManifestKeeper::default();
             for at in 0..10 {
                 let before = keeper.uid();
@@ -475,14 +488,14 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn edits_do_what_they_say(edits in proptest::collection::vec(edits(), 0..60)) {
+    fn manifest_edits_match_a_model(edits in proptest::collection::vec(edits(), 0..60)) {
         let mut keeper = ManifestKeeper::default();
         let mut model = names_of(keeper.manifest());
         let mut given: BTreeMap<u32, (String, String)> = BTreeMap::new();
         for (edit, node) in edits {
             let before = model.clone();
             let is_allowed = apply(&mut model, &edit);
-            match keeper.edit(&edit, Maker { node, nodes: 3 }) {
+            match keeper.edit(&edit, ManifestAuthor { node, nodes: 3 }) {
                 Ok(next) => {
                     prop_assert!(is_allowed, "{edit:?}");
                     let is_changed = next.manifest() != keeper.manifest();
@@ -508,7 +521,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_read_or_refused(text in "\\PC*") {
+    fn manifest_parser_survives_any_text(text in "\\PC*") {
         let _ = parse_manifest(text.as_bytes());
         let _ = ManifestKeeper::from_json(text.as_bytes());
         let _ = parse_wanted_scopes(text.as_bytes());

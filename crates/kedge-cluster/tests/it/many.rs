@@ -1,9 +1,9 @@
-//! What clients are told by the nodes of a cluster, and the file that says where they are.
+//! The configs of the nodes of a cluster, and the file with their addresses.
 
 use expect_test::expect;
 use kedge_cluster::{
-    Change, ChangeKind, ClusterFile, ClusterMap, ClusterView, External, NodeEntry, Ports,
-    plan_failover,
+    ChangeKind, ClusterChange, ClusterFile, ClusterFileNode, ClusterMap, ClusterView, External,
+    Ports, plan_failover,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ pub(crate) fn file(nodes: usize, replicas: u8) -> ClusterFile {
         replicas,
         secret: "0123456789abcdef".to_owned(),
         nodes: (0..nodes)
-            .map(|n| NodeEntry {
+            .map(|n| ClusterFileNode {
                 name: format!("n_{n}"),
                 host: format!("10.0.0.{}", n + 1),
                 kv_port: 11210,
@@ -78,7 +78,7 @@ fn a_config_of_three_nodes() {
 }
 
 #[test]
-fn nodes_on_one_machine_are_told_as_the_client_reached_it() {
+fn config_of_loopback_nodes_has_the_host_that_the_client_used() {
     let mut file = file(2, 1);
     for (n, node) in (0..).zip(&mut file.nodes) {
         node.host = "127.0.0.1".to_owned();
@@ -101,10 +101,10 @@ fn nodes_on_one_machine_are_told_as_the_client_reached_it() {
 }
 
 #[test]
-fn a_node_that_failed_over_leaves_the_lists_and_its_place_is_empty() {
+fn failed_over_node_leaves_the_config_and_its_place_is_empty() {
     let before = map(3, 1, 3);
     let told = before.members().map(|node| {
-        let position = Some(kedge_cluster::Position::default());
+        let position = Some(kedge_cluster::CopyPosition::default());
         let positions = vec![position; 3];
         (node, BTreeMap::from([("default".to_owned(), positions)]))
     });
@@ -115,12 +115,14 @@ fn a_node_that_failed_over_leaves_the_lists_and_its_place_is_empty() {
     let view = ClusterView::following(PORTS);
     let heard = Arc::new(Mutex::new(Vec::new()));
     let sink = heard.clone();
-    view.subscribe(move |change: &Change| sink.lock().expect("not poisoned").push(change.clone()));
+    view.subscribe(move |change: &ClusterChange| {
+        sink.lock().expect("not poisoned").push(change.clone());
+    });
     view.adopt(&after, &file(3, 1), 0);
     // An older one does not come back.
     view.adopt(&before, &file(3, 1), 0);
     let changes = heard.lock().expect("not poisoned").clone();
-    let expected = Change {
+    let expected = ClusterChange {
         revision: after.revision,
         kind: ChangeKind::Map,
     };
@@ -141,7 +143,7 @@ fn a_node_that_failed_over_leaves_the_lists_and_its_place_is_empty() {
 }
 
 #[test]
-fn a_cluster_changes_with_its_map_only() {
+fn view_of_a_cluster_changes_only_with_its_map() {
     let view = ClusterView::following(PORTS);
     let before = view.revision();
     assert!(view.bucket_config("default", "::1").is_none());
@@ -158,7 +160,7 @@ fn a_cluster_changes_with_its_map_only() {
 }
 
 #[test]
-fn files_that_make_no_sense_are_refused() {
+fn invalid_cluster_files_are_rejected() {
     file(3, 1).check().expect("good");
     assert_eq!(file(3, 1).index_of("n_2").expect("there"), 2);
     let error = file(2, 1).index_of("x").expect_err("not there");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kedge_cluster::{
-    Chain, ClusterError, ClusterMap, ManifestEdit, NodePositions, Position, plan_balance,
+    Chain, ClusterError, ClusterMap, CopyPosition, ManifestEdit, NodePositions, plan_balance,
     plan_failover, plan_move, plan_recovery,
 };
 use proptest::prelude::*;
@@ -25,7 +25,7 @@ fn chain(map: &ClusterMap, vb: usize) -> &Chain {
 
 fn told(high_seqnos: &[u64]) -> NodePositions {
     let position = |high_seqno: &u64| {
-        Some(Position {
+        Some(CopyPosition {
             high_seqno: *high_seqno,
             persisted_seqno: *high_seqno,
             high_prepared: 0,
@@ -41,7 +41,7 @@ fn taken(vb: u16) -> Vec<(String, u16)> {
 }
 
 #[test]
-fn a_move_is_made_by_the_node_that_takes_over() {
+fn only_the_target_node_completes_a_move() {
     let before = map(3, 2, 3);
     let moving = plan_move(&before, 0, "b", 0, "n_2").unwrap();
     assert_eq!(
@@ -65,7 +65,7 @@ fn a_move_is_made_by_the_node_that_takes_over() {
 }
 
 #[test]
-fn moves_that_cannot_be_are_refused() {
+fn impossible_moves_are_rejected() {
     let map = plan_move(&map(3, 1, 3), 0, "b", 1, "n_2").unwrap();
     for (bucket, vb, to) in [
         ("b", 0, "n_0"),
@@ -96,7 +96,7 @@ fn moves_that_cannot_be_are_refused() {
 
 /// A map that was made without knowing of a takeover, and is newer, does not undo it.
 #[test]
-fn a_takeover_is_carried_over_to_a_newer_map() {
+fn finished_takeover_is_carried_over_to_a_newer_map() {
     let moving = plan_move(&map(3, 2, 3), 0, "b", 0, "n_1").unwrap();
     let after = moving.with_taken(1, &taken(0)).unwrap();
     let mut other = moving.next(2);
@@ -111,10 +111,10 @@ fn a_takeover_is_carried_over_to_a_newer_map() {
     assert_eq!(moving.carry_over(other.clone(), 1), other);
 }
 
-/// What clients have seen of a manifest does not go because another node changed the map at the same moment, unless the node
-/// that knows of it was failed over: the others may have gone on.
+/// A manifest change that clients have seen does not vanish because another node changed the map at the same moment,
+/// unless the node that knows of it was failed over: the others may have gone on.
 #[test]
-fn the_newer_manifest_is_carried_over() {
+fn newer_manifest_is_carried_over_to_a_newer_map() {
     let before = map(3, 2, 3);
     let create = |map: &ClusterMap, by: u16, name: &str| {
         let mut next = map.next(by);
@@ -153,7 +153,7 @@ fn the_newer_manifest_is_carried_over() {
 }
 
 #[test]
-fn a_node_that_started_anew_hands_nothing_over() {
+fn restarted_node_cancels_moves_away_from_it() {
     let mut moving = plan_move(&map(3, 2, 3), 0, "b", 0, "n_1").unwrap();
     moving = plan_move(&moving, 0, "b", 1, "n_0").unwrap();
     let given_up = moving.without_moves_from(0).unwrap();
@@ -163,7 +163,7 @@ fn a_node_that_started_anew_hands_nothing_over() {
 }
 
 #[test]
-fn a_failover_of_who_takes_or_gives_chooses_among_all_copies() {
+fn failover_during_a_move_chooses_among_all_copies() {
     let moving = plan_move(&map(3, 2, 1), 0, "b", 0, "n_1").unwrap();
     for (failed, told, active) in [
         // The one that gives: who has the most.
@@ -194,10 +194,10 @@ fn a_failover_of_who_takes_or_gives_chooses_among_all_copies() {
 /// disk that the active had in memory only, and was made active. The active then acknowledged a later SyncWrite, which the
 /// lost node and its own disk had, and the new active had not.
 #[test]
-fn an_active_that_has_all_stays_when_who_was_to_take_over_is_lost() {
+fn complete_active_stays_when_the_move_target_fails() {
     let moving = plan_move(&map(3, 2, 1), 0, "b", 0, "n_1").unwrap();
     let position = |high_prepared, high_seqno, history: &[(u64, u64)]| {
-        let position = Position {
+        let position = CopyPosition {
             high_seqno,
             persisted_seqno: high_seqno,
             high_prepared,
@@ -227,7 +227,7 @@ fn an_active_that_has_all_stays_when_who_was_to_take_over_is_lost() {
 proptest! {
     /// After a failover and a recovery, a balance gives a node what it had once.
     #[test]
-    fn a_balance_gives_actives_back(
+    fn balance_moves_actives_back(
         nodes in 2_usize..6,
         vbuckets in 1_u16..60,
         replicas in 1_u8..4,
@@ -263,7 +263,7 @@ proptest! {
 /// A node was killed when it had taken vBuckets over and made maps of it that nobody had heard of. The failover's map was
 /// older than those, so it was undone when the node came back: what the others had acknowledged meanwhile was lost.
 #[test]
-fn a_failover_is_newer_than_the_maps_that_the_lost_node_made_alone() {
+fn failover_map_is_newer_than_maps_of_the_lost_node() {
     let mut moving = map(3, 2, 12);
     let theirs: Vec<u16> = (0..12)
         .filter(|&vb| chain(&moving, usize::from(vb)).active() != Some(2))

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use kedge_cluster::{
-    CatchUp, Chain, ClusterError, ClusterMap, Position, Role, place, plan_balance, plan_failover,
-    plan_move, plan_recovery, plan_replicas,
+    CatchUp, Chain, ClusterError, ClusterMap, CopyPosition, VbucketRole, place, plan_balance,
+    plan_failover, plan_move, plan_recovery, plan_replicas,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -30,14 +30,14 @@ fn step(map: &ClusterMap) -> Option<ClusterMap> {
 }
 
 #[test]
-fn a_copy_counts_only_when_it_has_all() {
+fn new_copy_counts_only_when_it_is_complete() {
     let before = map(2, 0, 4);
     let building = begun(&before, 1);
     assert_eq!(bucket(&building).chains, bucket(&before).chains);
     assert_eq!(bucket(&building).replicas(), 0);
     assert_eq!(
         bucket(&building).role(0, 1),
-        Role::Replica { active: Some(0) }
+        VbucketRole::Replica { active: Some(0) }
     );
     assert_eq!(bucket(&building).second_chain(0), None);
     assert_eq!(
@@ -71,31 +71,31 @@ fn a_copy_counts_only_when_it_has_all() {
 }
 
 #[test]
-fn copies_have_to_have_what_the_active_had_on_their_disks() {
+fn new_copies_need_the_data_of_the_active_on_disk() {
     let building = begun(&map(2, 0, 1), 1);
     let behind = [
-        Position {
+        CopyPosition {
             high_seqno: 9,
             persisted_seqno: 9,
             ..at(10)
         },
-        Position {
+        CopyPosition {
             persisted_seqno: 9,
             ..at(10)
         },
-        Position {
+        CopyPosition {
             high_prepared: 9,
             ..at(10)
         },
-        Position {
+        CopyPosition {
             consistent: false,
             ..at(10)
         },
-        Position {
+        CopyPosition {
             history: vec![(2, 3), (7, 0)],
             ..at(10)
         },
-        Position {
+        CopyPosition {
             history: vec![(7, 0)],
             ..at(10)
         },
@@ -109,7 +109,7 @@ fn copies_have_to_have_what_the_active_had_on_their_disks() {
         copies.note(&told(&building, &[(1, at(10))]));
         assert!(copies.plan(&building, 0).is_some());
         // In the midst of the next snapshot it has that still; when it had to go back it has not.
-        let midst = Position {
+        let midst = CopyPosition {
             consistent: false,
             ..at(11)
         };
@@ -121,7 +121,7 @@ fn copies_have_to_have_what_the_active_had_on_their_disks() {
 }
 
 #[test]
-fn what_is_not_known_is_waited_for() {
+fn replica_change_waits_for_missing_reports() {
     let building = begun(&map(2, 0, 1), 1);
     let mut copies = CatchUp::begin(&building);
     copies.note(&told(&building, &[(1, at(10))]));
@@ -133,7 +133,7 @@ fn what_is_not_known_is_waited_for() {
     // Another map came: the actives may not have followed it.
     assert_eq!(copies.plan(&building.next(1), 0), None);
     // The active has started anew, perhaps with less, and goes on from there.
-    let anew = |seqno| Position {
+    let anew = |seqno| CopyPosition {
         history: vec![(3, 8), (1, 0)],
         ..at(seqno)
     };
@@ -146,7 +146,7 @@ fn what_is_not_known_is_waited_for() {
 }
 
 #[test]
-fn replicas_go_only_when_those_that_stay_have_all() {
+fn replicas_are_removed_only_when_the_remaining_ones_are_complete() {
     let building = begun(&map(3, 2, 3), 1);
     let next = bucket(&building).next.clone().unwrap();
     assert_eq!(next.chains, place(3, 1, 3));
@@ -156,14 +156,14 @@ fn replicas_go_only_when_those_that_stay_have_all() {
     let goes = old.nodes().find(|node| !new.contains(*node)).unwrap();
     assert!(matches!(
         bucket(&counting).role(0, goes),
-        Role::Replica { .. }
+        VbucketRole::Replica { .. }
     ));
     let after = step(&counting).unwrap();
-    assert_eq!(bucket(&after).role(0, goes), Role::None);
+    assert_eq!(bucket(&after).role(0, goes), VbucketRole::None);
 }
 
 #[test]
-fn what_leads_elsewhere_moves_before_replicas_go() {
+fn actives_move_before_their_replicas_are_removed() {
     // n_2 has none of vBucket 0 with one replica, and leads it now.
     let moved = plan_move(&map(3, 2, 3), 0, "b", 0, "n_2").unwrap();
     let unbalanced = moved.with_taken(2, &[("b".to_owned(), 0)]).unwrap();
@@ -181,7 +181,7 @@ fn what_leads_elsewhere_moves_before_replicas_go() {
 }
 
 #[test]
-fn nothing_moves_meanwhile() {
+fn vbuckets_do_not_move_during_a_replica_change() {
     let building = begun(&map(3, 1, 3), 2);
     let refused = plan_move(&building, 0, "b", 0, "n_1");
     assert!(matches!(refused, Err(ClusterError::Move(_))));
@@ -200,7 +200,7 @@ fn nothing_moves_meanwhile() {
 }
 
 #[test]
-fn a_change_is_given_up_when_it_is_not_asked_for_any_more() {
+fn obsolete_replica_change_is_cancelled() {
     let before = map(3, 1, 3);
     let given_up = plan_replicas(&asked(&begun(&before, 2), 1), 0).unwrap();
     assert_eq!(bucket(&given_up).next, None);
@@ -211,13 +211,13 @@ fn a_change_is_given_up_when_it_is_not_asked_for_any_more() {
 }
 
 #[test]
-fn a_cluster_has_as_many_replicas_as_it_has_other_nodes() {
+fn replicas_are_limited_by_the_number_of_other_nodes() {
     assert!(plan_replicas(&asked(&map(2, 1, 4), 3), 0).is_none());
     assert_eq!(bucket(&asked(&map(2, 1, 4), 3)).wanted_replicas(2), 1);
 }
 
 #[test]
-fn a_failover_gives_a_change_up_and_it_begins_anew_when_all_are_back() {
+fn failover_cancels_a_replica_change_which_restarts_after_recovery() {
     let counting = step(&begun(&map(3, 1, 6), 2)).unwrap();
     let all = everyone(&counting, 5);
     let failed_over = plan_failover(&counting, 0, 2, &all, false).unwrap().map;
@@ -241,7 +241,7 @@ fn a_failover_gives_a_change_up_and_it_begins_anew_when_all_are_back() {
 
 /// The copies of a change are no replicas yet: without the only node that counts there is nothing left, whoever says so.
 #[test]
-fn a_failover_chooses_no_copy_that_is_being_made() {
+fn failover_does_not_promote_an_incomplete_new_copy() {
     let building = begun(&map(2, 0, 2), 1);
     let refused = plan_failover(&building, 1, 0, &everyone(&building, 5), false);
     let Err(ClusterError::WouldLose(losses)) = refused else {
@@ -263,7 +263,7 @@ fn a_failover_chooses_no_copy_that_is_being_made() {
 
 /// A place that stayed empty, because its node had failed when the bucket was made, is filled when all are there.
 #[test]
-fn empty_places_are_filled() {
+fn empty_places_of_chains_are_filled() {
     let before = map(3, 1, 6);
     let mut gap = before.clone();
     gap.buckets[0].chains[0] = Chain(vec![Some(0), None]);
@@ -275,7 +275,7 @@ proptest! {
     /// From any number to any other, with any of the replicas leading: all become balanced chains, with the active that there
     /// was unless it had to move, and who leads never is without the data.
     #[test]
-    fn every_change_ends(
+    fn every_replica_change_ends(
         nodes in 2_usize..6,
         from in 0_u8..4,
         to in 0_u8..4,

@@ -10,7 +10,7 @@ use crate::{bucket, state, view};
 const PORTS: Ports = Ports { kv: 1, mgmt: 2 };
 
 #[test]
-fn every_change_takes_a_new_revision_and_saves_it_first() {
+fn every_change_saves_a_new_revision_before_publishing_it() {
     let (view, saved) = view();
     assert_eq!(view.revision().rev, 1);
     // (change, whether it is one)
@@ -35,7 +35,7 @@ fn every_change_takes_a_new_revision_and_saves_it_first() {
 }
 
 #[test]
-fn a_config_is_composed_once_per_revision_and_host() {
+fn config_is_composed_once_per_revision_and_host() {
     let (view, _) = view();
     let first = view.bucket_config("default", "::1").expect("exists");
     let again = view.bucket_config("default", "::1").expect("exists");
@@ -49,7 +49,7 @@ fn a_config_is_composed_once_per_revision_and_host() {
 }
 
 #[test]
-fn many_hosts_do_not_pile_up_and_stay_right() {
+fn config_cache_is_bounded_by_hosts() {
     let (view, _) = view();
     for round in 0..2 {
         for n in 0..50 {
@@ -62,7 +62,7 @@ fn many_hosts_do_not_pile_up_and_stay_right() {
 }
 
 #[test]
-fn listeners_hear_of_changes_when_the_new_view_is_there() {
+fn listeners_are_called_after_the_new_view_is_published() {
     let (view, _) = view();
     let view = Arc::new(view);
     let heard = Arc::new(Mutex::new(Vec::new()));
@@ -86,7 +86,7 @@ fn listeners_hear_of_changes_when_the_new_view_is_there() {
 }
 
 #[test]
-fn a_change_that_cannot_be_saved_does_not_happen() {
+fn change_is_not_published_when_it_cannot_be_saved() {
     let full = Arc::new(AtomicBool::new(false));
     let flag = full.clone();
     let view = ClusterView::new(
@@ -112,7 +112,7 @@ fn a_change_that_cannot_be_saved_does_not_happen() {
 }
 
 #[test]
-fn revisions_grow_over_a_restart() {
+fn revisions_grow_across_a_restart() {
     let saved = Arc::new(Mutex::new(state().to_json()));
     let mut last = 0;
     for _ in 0..3 {
@@ -136,7 +136,7 @@ fn revisions_grow_over_a_restart() {
 }
 
 #[test]
-fn state_that_is_not_ours_is_refused() {
+fn foreign_or_newer_state_is_rejected() {
     let good = String::from_utf8(state().to_json()).expect("JSON is UTF-8");
     let cases = [
         ("", "damaged"),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kedge_bucket::{Bucket, BucketChange, BucketConfig, NodeName, Topology, VbRole};
-use kedge_cluster::{Chain, ClusterMap, MapBucket, NodePositions, Position, Revision};
+use kedge_cluster::{Chain, ClusterMap, CopyPosition, MapBucket, NodePositions, Revision};
 use kedge_node::coordination::PeerAddress;
 use kedge_node::registry::RegistryError;
 use kedge_types::VbId;
@@ -253,7 +253,7 @@ fn assign(
         // It ends; the server does too.
         Err(_) => return true,
     };
-    let none: Vec<Option<Position>> = Vec::new();
+    let none: Vec<Option<CopyPosition>> = Vec::new();
     let status = reported_positions(node);
     let told: ReportedPositions<'_> = status
         .iter()
@@ -277,10 +277,10 @@ fn assign(
 }
 
 /// The positions of a bucket's vBuckets on this node, by number.
-pub(super) fn positions(bucket: &Bucket) -> Result<Vec<Option<Position>>, kedge_types::Status> {
+pub(super) fn positions(bucket: &Bucket) -> Result<Vec<Option<CopyPosition>>, kedge_types::Status> {
     let mut positions = vec![None; usize::from(bucket.vbuckets())];
     for position in bucket.states().positions()? {
-        positions[position.vb.index()] = Some(Position {
+        positions[position.vb.index()] = Some(CopyPosition {
             high_seqno: position.high_seqno.get(),
             persisted_seqno: position.persisted_seqno.get(),
             high_prepared: position.high_prepared.get(),

@@ -134,7 +134,7 @@ impl ClusterNode {
                 data_dir.display()
             )));
         }
-        let peer = |(at, entry): (u16, &kedge_cluster::NodeEntry)| {
+        let peer = |(at, entry): (u16, &kedge_cluster::ClusterFileNode)| {
             let secret = &setup.file.secret;
             let client = HttpClient::new(&entry.host, entry.mgmt_port, CLUSTER_USER, secret);
             (at != me).then(|| Peer::new(at, &entry.name, client))

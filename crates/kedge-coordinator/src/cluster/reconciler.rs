@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kedge_bucket::VbState;
-use kedge_cluster::{Chain, MapBucket, Position, Role, newest_branch};
+use kedge_cluster::{Chain, CopyPosition, MapBucket, VbucketRole, newest_branch};
 
 /// vBuckets of a bucket that a node takes over at a time: from when one is given up until it is active here, nobody can
 /// write to it, which takes longer the more there are.
@@ -70,7 +70,7 @@ impl AppliedState {
 struct AppliedEntry {
     chain: Chain,
     second: Option<Chain>,
-    role: Role,
+    role: VbucketRole,
 }
 
 /// The vBuckets of one bucket.
@@ -96,7 +96,7 @@ pub(super) struct Assignment {
 }
 
 /// The reported copies of a bucket: by node, one position per vBucket.
-pub(super) type ReportedPositions<'a> = BTreeMap<u16, &'a [Option<Position>]>;
+pub(super) type ReportedPositions<'a> = BTreeMap<u16, &'a [Option<CopyPosition>]>;
 
 /// The work to be done now.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -124,7 +124,7 @@ impl Reconciler {
         bucket: &MapBucket,
         me: u16,
         told: &ReportedPositions<'_>,
-        own: &[Option<Position>],
+        own: &[Option<CopyPosition>],
     ) -> Step {
         let mut step = Step::default();
         self.held
@@ -144,15 +144,15 @@ impl Reconciler {
             }
             let was_active = *held == AppliedState::Active;
             let next = match says.role {
-                Role::None => AppliedState::Dead,
-                Role::Replica { active: Some(from) } if moves_to == Some(me) => {
+                VbucketRole::None => AppliedState::Dead,
+                VbucketRole::Replica { active: Some(from) } if moves_to == Some(me) => {
                     AppliedState::TakingOver { from }
                 }
-                Role::Replica { .. } => AppliedState::Replica,
-                Role::Active if self.is_new || held.may_lead(moves_to.is_some()) => {
+                VbucketRole::Replica { .. } => AppliedState::Replica,
+                VbucketRole::Active if self.is_new || held.may_lead(moves_to.is_some()) => {
                     AppliedState::Active
                 }
-                Role::Active => match held {
+                VbucketRole::Active => match held {
                     AppliedState::CatchingUp { until, .. } if same => {
                         let high = own.get(at).and_then(Option::as_ref);
                         if high.is_none_or(|position| position.high_seqno < *until) {
@@ -214,7 +214,7 @@ fn first(
     me: u16,
     vb: usize,
     told: &ReportedPositions<'_>,
-    own: &[Option<Position>],
+    own: &[Option<CopyPosition>],
     ask: &mut BTreeSet<u16>,
 ) -> AppliedState {
     let others: Vec<u16> = chain.nodes().filter(|node| *node != me).collect();
@@ -227,11 +227,11 @@ fn first(
         ask.extend(silent);
         return AppliedState::Unknown;
     }
-    let nothing = Position::default();
+    let nothing = CopyPosition::default();
     let mine = own.get(vb).and_then(Option::as_ref).unwrap_or(&nothing);
     let copy = |node: u16| Some((node, told.get(&node)?.get(vb)?.as_ref()?));
-    let copies: Vec<(u16, &Position)> = others.into_iter().filter_map(copy).collect();
-    let mut all: Vec<&Position> = copies.iter().map(|(_, position)| *position).collect();
+    let copies: Vec<(u16, &CopyPosition)> = others.into_iter().filter_map(copy).collect();
+    let mut all: Vec<&CopyPosition> = copies.iter().map(|(_, position)| *position).collect();
     all.push(mine);
     let branch = newest_branch(&all);
     let best = copies
@@ -269,8 +269,8 @@ mod tests {
         }
     }
 
-    fn at(high_seqno: u64) -> Option<Position> {
-        Some(Position {
+    fn at(high_seqno: u64) -> Option<CopyPosition> {
+        Some(CopyPosition {
             high_seqno,
             persisted_seqno: high_seqno,
             high_prepared: 0,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use kedge_bucket::{Bucket, VbState};
-use kedge_cluster::{ClusterMap, MapBucket, Role};
+use kedge_cluster::{ClusterMap, MapBucket, VbucketRole};
 use kedge_node::coordination::NodeReport;
 use serde_json::{Map, Value, json};
 
@@ -260,7 +260,7 @@ fn bucket_status(
 /// vBuckets that a node follows, and whose chains do not name it yet.
 fn catching_up(bucket: &MapBucket, node: u16) -> usize {
     let chains = (0_u16..).zip(&bucket.chains);
-    let follows = |vb: u16| matches!(bucket.role(vb, node), Role::Replica { .. });
+    let follows = |vb: u16| matches!(bucket.role(vb, node), VbucketRole::Replica { .. });
     let these = chains.filter(|(vb, chain)| !chain.contains(node) && follows(*vb));
     these.count()
 }
@@ -269,7 +269,7 @@ fn catching_up(bucket: &MapBucket, node: u16) -> usize {
 /// after the other, so writes in between count too.
 fn lag(bucket: &MapBucket, node: u16, told: &BTreeMap<u16, ReportedFigures<'_>>) -> u64 {
     let behind = |vb: u16| {
-        let Role::Replica { active } = bucket.role(vb, node) else {
+        let VbucketRole::Replica { active } = bucket.role(vb, node) else {
             return None;
         };
         let vb = usize::from(vb);

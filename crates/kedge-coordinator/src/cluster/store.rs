@@ -114,7 +114,7 @@ pub fn check_alone(disk: &dyn Disk, data_dir: &Path) -> Result<(), ClusterError>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kedge_cluster::{ClusterFile, NodeEntry};
+    use kedge_cluster::{ClusterFile, ClusterFileNode};
     use kedge_disk::SimDisk;
 
     /// A node whose map got lost began a cluster anew, or took up one that had gone on without it.
@@ -122,7 +122,7 @@ mod tests {
     fn a_map_that_was_there_is_missed_also_by_a_server_that_is_to_run_alone() {
         let (disk, data_dir) = (Arc::new(SimDisk::new(1)), Path::new("/data"));
         disk.create_dir_all(data_dir).unwrap();
-        let node = |name: &str| NodeEntry {
+        let node = |name: &str| ClusterFileNode {
             name: name.to_owned(),
             host: "127.0.0.1".to_owned(),
             kv_port: 1,

@@ -45,7 +45,7 @@ pub(crate) enum DialError {
     #[error("the peer's answer cannot be read: {0}")]
     Malformed(String),
     #[error("the login failed: {0}")]
-    Login(kedge_auth::Error),
+    Login(kedge_auth::AuthError),
     #[error("the peer answered {opcode} with {status}")]
     Refused {
         opcode: &'static str,

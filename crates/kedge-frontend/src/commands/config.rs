@@ -2,7 +2,7 @@
 
 use kedge_auth::Privilege;
 use kedge_bucket::Bucket;
-use kedge_cluster::{Config, Revision, host_text};
+use kedge_cluster::{ConfigDocument, Revision, host_text};
 use kedge_node::output::Output;
 use kedge_protocol::binary::commands::{GetClusterConfig, GetErrorMap, HeaderOnly, SelectBucket};
 use kedge_protocol::binary::{
@@ -76,7 +76,7 @@ pub(super) fn error_map(command: &mut CommandContext<'_, '_, '_>) -> Result<Done
 
 impl Session {
     /// The cluster map for this connection: of its bucket, or of the cluster without one.
-    fn cluster_map(&self, shared: &Shared) -> Option<Arc<Config>> {
+    fn cluster_map(&self, shared: &Shared) -> Option<Arc<ConfigDocument>> {
         let host = host_text(self.local);
         match self.bucket.as_deref().map(Bucket::name) {
             Some(bucket) => shared.cluster().bucket_config(bucket, &host),

@@ -3,7 +3,7 @@
 //! A login replaces the one before only when it succeeds or fails at its end; a failed one leaves the connection of
 //! the KV port without any.
 
-use kedge_auth::{Mechanism, ServerSession, Step, UserStore, random_nonce};
+use kedge_auth::{Mechanism, ServerSession, ServerStep, UserStore, random_nonce};
 use kedge_node::audit::{Event, EventKind};
 use kedge_node::output::Output;
 use kedge_protocol::binary::commands::{HeaderOnly, SaslStart};
@@ -89,7 +89,7 @@ pub(super) fn step(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Fai
     let step = if Mechanism::from_name(message.mechanism) == Some(session.mechanism()) {
         session.step(message.message)
     } else {
-        Step::Failed
+        ServerStep::Failed
     };
     let session = *session;
     answer_step(command, Login { session, step })
@@ -166,10 +166,10 @@ pub(crate) fn take_login(
     session: &mut Session,
     turn: &mut SessionTurn<'_>,
     login: Login,
-) -> Result<Step, Status> {
+) -> Result<ServerStep, Status> {
     match &login.step {
-        Step::Continue(_) => session.login.continue_exchange(login.session),
-        Step::Done { user, .. } => {
+        ServerStep::Continue(_) => session.login.continue_exchange(login.session),
+        ServerStep::Done { user, .. } => {
             session.login.take_exchange();
             let kind = session.kind();
             if !session.login.take_client_slot(turn.shared, user, kind) {
@@ -179,7 +179,7 @@ pub(crate) fn take_login(
             session.login.log_in(user);
             on_user_changed(session, turn.shared);
         }
-        Step::Failed => {
+        ServerStep::Failed => {
             let why = login.session.failure();
             let user = login.session.claimed_user().unwrap_or_default();
             tracing::info!(peer = %session.peer, user, reason = ?why, "a login failed");
@@ -206,7 +206,7 @@ pub(crate) fn logged_in(
     out: &mut Output,
 ) -> Result<(), Failure> {
     match take_login(session, turn, login)? {
-        Step::Continue(challenge) => {
+        ServerStep::Continue(challenge) => {
             let response = composer.response(Status::AuthContinue);
             Response {
                 value: &challenge,
@@ -214,8 +214,8 @@ pub(crate) fn logged_in(
             }
             .write(out.buffer());
         }
-        Step::Done { payload, .. } => composer.value(Datatype::RAW, &payload, out),
-        Step::Failed => return Err(Status::AuthError.into()),
+        ServerStep::Done { payload, .. } => composer.value(Datatype::RAW, &payload, out),
+        ServerStep::Failed => return Err(Status::AuthError.into()),
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use kedge_protocol::binary::commands::subdoc::{
     push_mutation_failure, push_mutation_result, xattr_key,
 };
 use kedge_protocol::binary::{Feature, Opcode, Request, Response};
-use kedge_subdoc::{Mutation, OwnedSpec, Surroundings, check, lookup};
+use kedge_subdoc::{OwnedSpec, SubdocMutation, VbucketContext, check, lookup};
 use kedge_types::{Cas, Status, is_system_xattr};
 
 use super::complete;
@@ -109,7 +109,7 @@ pub(super) fn look(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Fai
     };
     let ctx = command.turn.ctx();
     let branch = target.bucket.failover_log(ctx, target.vb)?;
-    let around = Surroundings {
+    let around = VbucketContext {
         uuid: branch.first().map(|(uuid, _)| *uuid).unwrap_or_default(),
         unix_secs: ctx.now.unix_secs(),
     };
@@ -166,7 +166,7 @@ impl Looked {
     fn at<'s>(
         item: &Item,
         cas: Cas,
-        around: &Surroundings,
+        around: &VbucketContext,
         specs: impl Iterator<Item = SubdocSpec<'s>>,
     ) -> Result<Self, Status> {
         let mut looked = Self {
@@ -212,7 +212,7 @@ pub(super) fn change(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, F
     wire.check(command)?;
     let needed = wire.needed().and(Rights::WRITE);
     let target = command.session.target(command.request, wire.key, needed)?;
-    let mutation = Mutation::new(wire.specs.iter().copied(), wire.flags);
+    let mutation = SubdocMutation::new(wire.specs.iter().copied(), wire.flags);
     let changing = Changing {
         mutation: Arc::new(mutation.with_user_flags(wire.user_flags)),
         single: wire.single,

@@ -1,7 +1,7 @@
 //! The protocol of a connection: its dialect, and what HELLO negotiated.
 
 use kedge_bucket::Item;
-use kedge_cluster::Config;
+use kedge_cluster::ConfigDocument;
 use kedge_protocol::binary::{ConnectionKind, Feature, Features, Magic, Opcode};
 use kedge_types::{CollectionId, Datatype, DocKey, KeyError, Status};
 
@@ -128,7 +128,7 @@ impl NegotiatedProtocol {
     }
 
     /// The bytes of a cluster map in the encoding that the client negotiated, and their datatype.
-    pub(crate) fn cluster_map_bytes<'c>(&self, config: &'c Config) -> (&'c [u8], Datatype) {
+    pub(crate) fn cluster_map_bytes<'c>(&self, config: &'c ConfigDocument) -> (&'c [u8], Datatype) {
         let json = self.features.contains(Feature::Json);
         let datatype = if json { Datatype::JSON } else { Datatype::RAW };
         if self.features.contains(Feature::SnappyEverywhere) {

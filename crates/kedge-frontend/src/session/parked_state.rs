@@ -4,21 +4,21 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use kedge_bucket::{Item, Mutated};
-use kedge_subdoc::{Mutation, OwnedSpec, Surroundings};
+use kedge_subdoc::{OwnedSpec, SubdocMutation, VbucketContext};
 use kedge_types::{Cas, Status, VbId};
 
 /// A lookup that waits for its document.
 #[derive(Debug)]
 pub(crate) struct Looking {
     pub(crate) specs: Vec<OwnedSpec>,
-    pub(crate) around: Surroundings,
+    pub(crate) around: VbucketContext,
     pub(crate) single: bool,
 }
 
 /// A mutation whose outcome is to come.
 #[derive(Debug)]
 pub(crate) struct Changing {
-    pub(crate) mutation: Arc<Mutation>,
+    pub(crate) mutation: Arc<SubdocMutation>,
     pub(crate) single: bool,
 }
 

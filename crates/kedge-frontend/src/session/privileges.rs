@@ -3,7 +3,7 @@
 //! Most users have their privileges in the whole bucket: for them a check costs one AND. Users with roles for scopes or
 //! collections pay for a comparison of names, and only where the privileges in the whole bucket do not suffice.
 
-use kedge_auth::{Part, UserStore};
+use kedge_auth::{PartialPrivileges, UserStore};
 use kedge_types::Manifest;
 
 use super::Rights;
@@ -14,7 +14,7 @@ pub(crate) struct EffectivePrivileges {
     /// Privileges in the whole bucket.
     rights: Rights,
     /// Further privileges, in parts of the bucket.
-    parts: Vec<Part>,
+    parts: Vec<PartialPrivileges>,
 }
 
 impl From<Rights> for EffectivePrivileges {
@@ -63,7 +63,7 @@ impl EffectivePrivileges {
 
     /// Returns true if these privileges are held in the whole bucket or in a part of it.
     pub(crate) fn allow_somewhere(&self, needed: Rights) -> bool {
-        let in_part = |part: &Part| self.rights.and(Rights(part.privileges()));
+        let in_part = |part: &PartialPrivileges| self.rights.and(Rights(part.privileges()));
         self.allow(needed) || self.parts.iter().any(|part| in_part(part).allow(needed))
     }
 

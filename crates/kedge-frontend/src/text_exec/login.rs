@@ -1,7 +1,7 @@
 //! Logging in with the text protocol, as memcached with an `authfile` has it (memcached doc/protocol.txt,
 //! "Authentication"): the first command is a `set` of any key whose value is `user password`.
 
-use kedge_auth::{Mechanism, Step};
+use kedge_auth::{Mechanism, ServerStep};
 use kedge_bucket::Timing;
 use kedge_node::output::Output;
 use kedge_protocol::text::limits::{LINE_BYTES_MAX, LOGIN_VALUE_BYTES_MAX};
@@ -114,7 +114,7 @@ pub(crate) fn logged_in(
         None => Err(Status::TemporaryFailure),
     };
     match taken {
-        Ok(Step::Done { .. }) => out.buffer().extend_from_slice(reply::STORED),
+        Ok(ServerStep::Done { .. }) => out.buffer().extend_from_slice(reply::STORED),
         Ok(_) | Err(Status::AuthError) => reply::write_client_error(out.buffer(), FAILED),
         Err(status) => write_status(out, status),
     }

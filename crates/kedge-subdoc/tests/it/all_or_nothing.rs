@@ -42,7 +42,7 @@ fn specs() -> impl Strategy<Value = Vec<Made>> {
 
 proptest! {
     #[test]
-    fn several_specs_are_as_good_as_one_after_the_other(made in specs(), body in "[0-9]|\\{\\}|\\{\"a\":\\[1,2\\],\"b\":\\{\"c\":3\\}\\}") {
+    fn multi_spec_lookup_equals_single_lookups(made in specs(), body in "[0-9]|\\{\\}|\\{\"a\":\\[1,2\\],\"b\":\\{\"c\":3\\}\\}") {
         let specs: Vec<_> = made
             .iter()
             .map(|(op, xattr, parents, path, value)| {
@@ -61,7 +61,7 @@ proptest! {
         let mut there = item.clone();
         let mut failed = None;
         for (index, one) in specs.iter().enumerate() {
-            let mutation = kedge_subdoc::Mutation::new([*one], DocFlags::NONE);
+            let mutation = kedge_subdoc::SubdocMutation::new([*one], DocFlags::NONE);
             match mutation.modify(Some(&there), &NEXT) {
                 Ok(modified) => {
                     let meta = ItemMeta { datatype: modified.datatype, ..there.meta() };
@@ -74,7 +74,7 @@ proptest! {
                 }
             }
         }
-        let all = kedge_subdoc::Mutation::new(specs.iter().copied(), DocFlags::NONE);
+        let all = kedge_subdoc::SubdocMutation::new(specs.iter().copied(), DocFlags::NONE);
         match (all.modify(Some(&item), &NEXT), failed) {
             (Ok(modified), None) => {
                 prop_assert_eq!(&modified.value[..], there.value());
@@ -91,7 +91,7 @@ proptest! {
     }
 
     #[test]
-    fn no_specs_and_no_document_bring_it_down(
+    fn mutation_survives_random_specs_and_documents(
         made in proptest::collection::vec((0usize..32, 0u8..64, proptest::collection::vec(any::<u8>(), 0..20), proptest::collection::vec(any::<u8>(), 0..20)), 1..6),
         xattrs in proptest::collection::vec(any::<u8>(), 0..40),
         datatype in 0u8..8,
@@ -110,7 +110,7 @@ proptest! {
         let item = Item::new(&meta, b"\0k", &[&xattrs]);
         let looked = kedge_subdoc::lookup(&item, item.cas(), &AROUND, specs.iter().copied(), &mut |_, _| {});
         prop_assert!(matches!(looked, Ok(()) | Err(Status::Internal)));
-        let mutation = kedge_subdoc::Mutation::new(specs.iter().copied(), DocFlags::from_bits(flags).unwrap());
+        let mutation = kedge_subdoc::SubdocMutation::new(specs.iter().copied(), DocFlags::from_bits(flags).unwrap());
         if let Ok(modified) = mutation.modify(Some(&item), &NEXT) {
             let meta = ItemMeta { datatype: modified.datatype, ..ItemMeta::default() };
             let item = Item::new(&meta, b"\0k", &[&modified.value]);

@@ -6,7 +6,7 @@ use kedge_subdoc::check;
 use kedge_types::Status;
 
 #[test]
-fn paths_of_the_body() {
+fn lookup_of_paths_in_the_body() {
     let item = document(&[], r#"{"a": {"b": [1, "x", null]}, "n": 5}"#);
     for (op, path, expected) in [
         (Get, "a.b", Ok(r#"[1, "x", null]"#)),
@@ -35,7 +35,7 @@ fn paths_of_the_body() {
 /// Sixteen times `[-1]` in an array of 19 MiB went through it sixteen times, which took seconds. A large body is gone through
 /// once, and what is found is the same.
 #[test]
-fn several_paths_of_a_large_body() {
+fn multi_path_lookup_in_a_large_body() {
     let numbers: Vec<String> = (0..10_000).map(|number| number.to_string()).collect();
     let body = format!(r#"{{"a": [{}], "n": {{"m": 5}}}}"#, numbers.join(","));
     let item = document(&[("u", "[7]")], &body);
@@ -69,7 +69,7 @@ fn several_paths_of_a_large_body() {
 }
 
 #[test]
-fn paths_of_attributes() {
+fn lookup_of_paths_in_attributes() {
     let item = document(&[("_s", r#"{"r":[1,2]}"#), ("u", "5")], "text");
     for (op, path, expected) in [
         (Get, "_s", Ok(r#"{"r":[1,2]}"#)),
@@ -101,7 +101,7 @@ fn paths_of_attributes() {
 }
 
 #[test]
-fn virtual_attributes_tell_of_the_document() {
+fn virtual_attributes_show_document_properties() {
     let item = document(&[("u", "1")], "123456789");
     let expected = concat!(
         r#"{"CAS":"0x000001d1a94a2000","vbucket_uuid":"0x0000000000000abc","#,
@@ -125,7 +125,7 @@ fn virtual_attributes_tell_of_the_document() {
 }
 
 #[test]
-fn a_tombstone_has_attributes_and_no_body() {
+fn tombstone_has_attributes_but_no_body() {
     let item = tombstone(&[("_s", "1")]);
     assert_eq!(look(&item, Get, X, "_s").as_deref(), Ok("1"));
     for (op, path) in [(Get, "a"), (GetDoc, ""), (GetCount, "")] {
@@ -134,7 +134,7 @@ fn a_tombstone_has_attributes_and_no_body() {
 }
 
 #[test]
-fn names_that_the_server_does_not_know_are_refused_before_there_is_a_document() {
+fn unknown_virtual_attributes_and_macros_are_rejected_early() {
     use kedge_protocol::binary::commands::subdoc::SubdocOp::DictUpsert;
     for (spec, expected) in [
         (spec(Get, X, "$document", ""), Ok(())),

@@ -6,17 +6,17 @@ use kedge_protocol::binary::commands::subdoc::SubdocOp::{
     AddDoc, ArrayAddUnique, ArrayInsert, ArrayPushFirst, ArrayPushLast, Counter, Delete, DeleteDoc,
     DictAdd, DictUpsert, Replace, ReplaceDoc, SetDoc,
 };
-use kedge_subdoc::Mutation;
+use kedge_subdoc::SubdocMutation;
 use kedge_types::{CollectionId, DocKey, Status};
 use kedge_vbucket::Modify;
 
 /// The vBucket was locked for as long as it takes to change a document of 20 MiB. The new version of a large document is made
 /// before, and counts if the document is the same then.
 #[test]
-fn what_is_worked_out_ahead_counts_for_the_same_document_only() {
+fn prepared_mutation_applies_only_to_the_same_document() {
     let (there, other) = (document(&[], "[1]"), document(&[], "[5]"));
     let key = DocKey::new(CollectionId::DEFAULT, b"k").unwrap();
-    let push = || Mutation::new([spec(ArrayPushLast, NO, "", "2")], DocFlags::NONE);
+    let push = || SubdocMutation::new([spec(ArrayPushLast, NO, "", "2")], DocFlags::NONE);
     let mutation = push();
     mutation.prepare(&key, Some(&there));
     let modified = mutation.modify(Some(&there), &NEXT).unwrap();
@@ -31,7 +31,7 @@ fn what_is_worked_out_ahead_counts_for_the_same_document_only() {
     mutation.prepare(&key, Some(&there));
     let gone = mutation.modify(None, &NEXT);
     assert_eq!(gone.unwrap_err(), Status::KeyNotFound);
-    let make = || Mutation::new([spec(DictAdd, NO, "a", "2")], DocFlags::MKDOC);
+    let make = || SubdocMutation::new([spec(DictAdd, NO, "a", "2")], DocFlags::MKDOC);
     for (there, expected) in [
         (None, r#"{"a":2}"#),
         (Some(document(&[], "{}")), r#"{"a":2}"#),
@@ -42,7 +42,7 @@ fn what_is_worked_out_ahead_counts_for_the_same_document_only() {
         assert_eq!(version(&modified).1, expected);
         assert_eq!(modified.draft.is_some(), there.is_none(), "it was none");
     }
-    let failing = Mutation::new([spec(DictAdd, NO, "a", "2")], DocFlags::NONE);
+    let failing = SubdocMutation::new([spec(DictAdd, NO, "a", "2")], DocFlags::NONE);
     failing.prepare(&key, Some(&there));
     let failed = failing.modify(Some(&there), &NEXT);
     assert_eq!(failed.unwrap_err(), Status::SubdocMultiPathFailure);
@@ -51,7 +51,7 @@ fn what_is_worked_out_ahead_counts_for_the_same_document_only() {
         Some((0, Status::SubdocPathMismatch))
     );
     // What stands for the new version cannot be worked out before it is known.
-    let cas = Mutation::new(
+    let cas = SubdocMutation::new(
         [spec(DictUpsert, M, "x", "\"${Mutation.CAS}\"")],
         DocFlags::NONE,
     );
@@ -152,7 +152,7 @@ fn each_operation_changes_its_path() {
 }
 
 #[test]
-fn a_mutation_gives_back_numbers_and_keeps_flags() {
+fn mutation_returns_counters_and_keeps_flags() {
     let item = document(&[], r#"{"n":5}"#);
     let specs = [
         spec(DictAdd, NO, "a", "1"),
@@ -166,7 +166,7 @@ fn a_mutation_gives_back_numbers_and_keeps_flags() {
 }
 
 #[test]
-fn flags_say_which_documents_there_may_be() {
+fn document_flags_restrict_the_existing_document() {
     let live = document(&[], "{}");
     let dead = tombstone(&[("_s", "1")]);
     let (none, mkdoc, add) = (DocFlags::NONE, DocFlags::MKDOC, DocFlags::ADD);
@@ -212,7 +212,7 @@ fn flags_say_which_documents_there_may_be() {
 }
 
 #[test]
-fn a_new_document_is_what_its_first_path_is_in() {
+fn new_document_type_follows_its_first_path() {
     for (spec, expected) in [
         (spec(ArrayPushLast, NO, "", "1,2"), "[1,2]"),
         (spec(ArrayInsert, NO, "[0]", "1"), "[1]"),
@@ -228,7 +228,7 @@ fn a_new_document_is_what_its_first_path_is_in() {
 }
 
 #[test]
-fn deleting_the_document_keeps_the_attributes_of_the_system() {
+fn document_deletion_keeps_system_attributes() {
     let item = document(&[("_s", "1"), ("u", "2")], "{}");
     let specs = [spec(DictUpsert, X, "_t", "3"), spec(DeleteDoc, NO, "", "")];
     let (result, reply) = change(Some(&item), DocFlags::NONE, &specs);

@@ -1,11 +1,11 @@
-//! What the tests share.
+//! Helpers of the tests.
 
 use kedge_protocol::binary::commands::subdoc::{DocFlags, PathFlags, SubdocOp, SubdocSpec};
-use kedge_subdoc::{Mutation, Reply, Surroundings, lookup};
+use kedge_subdoc::{MutationReply, SubdocMutation, VbucketContext, lookup};
 use kedge_types::{Cas, Datatype, Expiry, RevSeqno, Seqno, Status, VbUuid, XattrsBuf};
 use kedge_vbucket::{Deletion, Item, ItemMeta, Modified, Modify, NextVersion, Parts};
 
-pub(crate) const AROUND: Surroundings = Surroundings {
+pub(crate) const AROUND: VbucketContext = VbucketContext {
     uuid: VbUuid(0xabc),
     unix_secs: 1_700_000_000,
 };
@@ -120,8 +120,8 @@ pub(crate) fn change(
     there: Option<&Item>,
     flags: DocFlags,
     specs: &[SubdocSpec<'_>],
-) -> (Result<Version, Status>, Reply) {
-    let mutation = Mutation::new(specs.iter().copied(), flags);
+) -> (Result<Version, Status>, MutationReply) {
+    let mutation = SubdocMutation::new(specs.iter().copied(), flags);
     let result = mutation.modify(there, &NEXT);
     (result.map(|modified| version(&modified)), mutation.reply())
 }

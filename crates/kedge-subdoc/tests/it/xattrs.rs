@@ -98,7 +98,7 @@ fn each_operation_changes_its_attribute() {
 }
 
 #[test]
-fn macros_stand_for_the_new_version_and_the_old_document() {
+fn macros_expand_to_the_new_version_and_the_old_document() {
     for (text, expected) in [
         ("\"${Mutation.CAS}\"", "\"0x0807060504030201\""),
         ("\"${Mutation.seqno}\"", "\"0x000000000000001f\""),
@@ -120,7 +120,7 @@ fn macros_stand_for_the_new_version_and_the_old_document() {
 }
 
 #[test]
-fn the_body_may_come_from_an_attribute() {
+fn body_is_replaced_by_an_attribute() {
     let staged = r#"{"staged":{"a":1},"bin":"cb-content-base64-encoded:dGV4dA=="}"#;
     let item = document(&[("txn", staged)], "{}");
     let specs = [
@@ -143,7 +143,7 @@ fn the_body_may_come_from_an_attribute() {
 }
 
 #[test]
-fn a_tombstone_is_made_and_changed_with_attributes_alone() {
+fn tombstone_is_created_and_changed_through_attributes() {
     let set = spec(DictUpsert, X, "txn.id", "1");
     let flags = DocFlags::ADD
         .union(DocFlags::CREATE_AS_DELETED)
@@ -170,7 +170,7 @@ fn a_tombstone_is_made_and_changed_with_attributes_alone() {
 }
 
 #[test]
-fn attributes_have_limits() {
+fn attribute_sizes_are_limited() {
     let large = format!("\"{}\"", "x".repeat(SYSTEM_XATTR_BYTES_MAX));
     let item = document(&[], "{}");
     for (name, expected) in [("_s", Some(Status::TooBig)), ("user", None)] {

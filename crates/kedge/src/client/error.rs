@@ -73,7 +73,7 @@ pub enum ClientError {
     },
     /// The login could not be carried out.
     #[error("authentication failed: {0}")]
-    Sasl(#[from] kedge_auth::Error),
+    Sasl(#[from] kedge_auth::AuthError),
 }
 
 impl ClientError {

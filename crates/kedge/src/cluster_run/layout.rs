@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use kedge_cluster::{ClusterFile, NodeEntry};
+use kedge_cluster::{ClusterFile, ClusterFileNode};
 
 use super::{KV_PORT, MGMT_PORT, RunError};
 use crate::serve::read_cluster_file;
@@ -68,7 +68,7 @@ fn plan(before: Option<&ClusterFile>, wanted: &Wanted) -> Result<ClusterFile, Ru
         u16::from(replicas),
         wanted.replicas.map(u16::from),
     )?;
-    let had = |of: fn(&NodeEntry) -> u16| {
+    let had = |of: fn(&ClusterFileNode) -> u16| {
         before.map(|file| file.nodes.iter().map(of).collect::<Vec<u16>>())
     };
     let kv = ports(
@@ -96,7 +96,7 @@ fn plan(before: Option<&ClusterFile>, wanted: &Wanted) -> Result<ClusterFile, Ru
             None => secret()?,
         },
         nodes: nodes
-            .map(|(at, (kv_port, mgmt_port))| NodeEntry {
+            .map(|(at, (kv_port, mgmt_port))| ClusterFileNode {
                 name: format!("n_{at}"),
                 host: wanted.host.clone(),
                 kv_port,

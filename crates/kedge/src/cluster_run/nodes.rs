@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::Sender;
 use std::thread;
 
-use kedge_cluster::NodeEntry;
+use kedge_cluster::ClusterFileNode;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -41,7 +41,7 @@ pub(super) struct Node {
 impl Node {
     /// Starts the node of that number; what happens to it goes to `events`.
     pub(super) fn start(
-        entry: &NodeEntry,
+        entry: &ClusterFileNode,
         data_dir: &Path,
         cluster_file: &Path,
         flags: &[String],
