@@ -124,7 +124,7 @@ pub use kedge_bucket_core::{
     PendingIo, Read, Recovery, Timing, TimingSnapshot, TimingUnit, Timings, Total, WarmupBehavior,
     settings_markdown,
 };
-pub use kedge_log::{ListedSegments, catalog_path as log_catalog};
+pub use kedge_log::{SegmentListing, catalog_path as log_catalog};
 pub use kedge_persistence::{
     CompactionProgress, CompactionReport, CompactionRequest, CompactionTicket, DIRECT_FILE,
     LOG_DIR, LoadReport, Persistence, RolledBack, VbReset, import_files, vbuckets_of_files,

@@ -1,21 +1,20 @@
-//! What is to be committed together: a buffer that is filled, appended and used again.
+//! A batch of records to commit together: a reusable buffer that is filled and appended.
 
 use kedge_types::VbId;
 
 use crate::LogError;
 use crate::format::{ALIGN, BATCH_HEADER_BYTES, BatchHeader, RECORD_HEADER_BYTES, fold_digest};
 
-/// Longest payload of one record, in bytes.
+/// Length of the longest record payload, in bytes.
 pub const MAX_PAYLOAD_BYTES: u64 = 1 << 30;
 
-/// A buffer above this is given back after use, so one large batch does not pin its memory.
+/// Capacity in bytes above which a buffer is freed after use, so that one large batch does not pin its memory.
 const KEEP_BYTES: usize = 16 << 20;
 
-/// Records to be committed together: after a crash all of them are found or none. The memory is
-/// kept from one use to the next.
+/// Records that are committed together: after a crash either all or none of them are found. The memory is reused.
 #[derive(Debug)]
 pub struct Batch {
-    /// Space for the batch's header, then the records.
+    /// Space for the batch's header, followed by the records.
     buf: Vec<u8>,
     records: u32,
     digest: u32,
@@ -28,7 +27,7 @@ impl Default for Batch {
 }
 
 impl Batch {
-    /// An empty batch.
+    /// Creates an empty batch.
     pub fn new() -> Self {
         Batch {
             buf: vec![0; BATCH_HEADER_BYTES],
@@ -37,10 +36,10 @@ impl Batch {
         }
     }
 
-    /// Adds a record. Its payload is the parts, joined; `kind` is the caller's to give a meaning.
+    /// Adds a record. The payload is the concatenation of `parts`. The caller defines the meaning of `kind`.
     ///
     /// # Errors
-    /// [`LogError::RecordTooLarge`] above [`MAX_PAYLOAD_BYTES`]; the batch is as before.
+    /// [`LogError::RecordTooLarge`] for a payload above [`MAX_PAYLOAD_BYTES`]. The batch is unchanged then.
     pub fn push(&mut self, kind: u8, vb: VbId, parts: &[&[u8]]) -> Result<(), LogError> {
         let bytes = parts.iter().map(|part| part.len() as u64).sum();
         if bytes > MAX_PAYLOAD_BYTES {
@@ -53,13 +52,13 @@ impl Batch {
         })
     }
 
-    /// Adds a record whose payload `write` appends to the buffer it is given. It must only append.
+    /// Adds a record whose payload `write` appends to the given buffer. It must only append.
     ///
     /// # Errors
-    /// [`LogError::RecordTooLarge`] above [`MAX_PAYLOAD_BYTES`]; the batch is as before.
+    /// [`LogError::RecordTooLarge`] for a payload above [`MAX_PAYLOAD_BYTES`]. The batch is unchanged then.
     ///
     /// # Panics
-    /// If `write` made the buffer shorter.
+    /// Panics if `write` shortened the buffer.
     pub fn push_with(
         &mut self,
         kind: u8,
@@ -79,8 +78,7 @@ impl Batch {
             self.buf.truncate(start);
             return Err(LogError::RecordTooLarge { bytes });
         }
-        // Batches start on the alignment and so does every record, so that the end of the buffer
-        // decides the padding.
+        // Batches and records start at aligned positions, so the length of the buffer determines the padding.
         self.buf.resize(self.buf.len().next_multiple_of(ALIGN), 0);
         let record = &mut self.buf[start..];
         record[4..8].copy_from_slice(&(bytes as u32).to_le_bytes());
@@ -93,22 +91,22 @@ impl Batch {
         Ok(())
     }
 
-    /// Bytes that the batch takes in the log.
+    /// Returns the length of the batch in the log, in bytes.
     pub fn len_bytes(&self) -> u64 {
         self.buf.len() as u64
     }
 
-    /// How many records it has.
+    /// Returns the number of records.
     pub fn records(&self) -> u32 {
         self.records
     }
 
-    /// Whether it has no records.
+    /// Returns `true` if the batch has no records.
     pub fn is_empty(&self) -> bool {
         self.records == 0
     }
 
-    /// Forgets the records and keeps the memory.
+    /// Removes all records and keeps the memory.
     pub fn clear(&mut self) {
         self.buf.truncate(BATCH_HEADER_BYTES);
         self.buf.shrink_to(KEEP_BYTES);
@@ -116,11 +114,11 @@ impl Batch {
         self.digest = 0;
     }
 
-    /// Completes the header and gives the bytes to `write`, with zeros behind them up to
-    /// `padded_bytes`. The batch is the same afterwards and can be written again elsewhere.
+    /// Completes the header and calls `write` with the bytes, followed by zeros up to `padded_bytes`. The batch itself
+    /// is unchanged and can be written again elsewhere.
     pub(crate) fn with_bytes<T>(
         &mut self,
-        place: &BatchPlace,
+        place: &BatchPosition,
         padded_bytes: usize,
         write: impl FnOnce(&[u8]) -> T,
     ) -> T {
@@ -141,8 +139,8 @@ impl Batch {
     }
 }
 
-/// What a batch's header says that depends on where it is written.
-pub(crate) struct BatchPlace {
+/// The fields of a batch's header that depend on its position in the log.
+pub(crate) struct BatchPosition {
     pub(crate) lsn: crate::Lsn,
     pub(crate) durable: crate::Lsn,
     pub(crate) epoch: u64,
@@ -154,8 +152,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bytes_of_a_record_never_change() {
-        // The checksums were computed by a bitwise CRC-32C that shares no code with this one.
+    fn encoding_of_a_record_never_changes() {
+        // The checksums come from a bitwise CRC-32C that shares no code with this one.
         let mut batch = Batch::new();
         batch
             .push(9, VbId(0x0102), &[b"hel", b"lo"])

@@ -1,12 +1,14 @@
-//! The catalog of a log: which segments have to be there.
+//! The catalog of a log: the range of segments that must exist.
 //!
-//! A log whose last segments are gone looks like one that ended before them, and one without any like a new one. The
-//! catalog tells. It lies beside the log's directory, so that it is there when that is gone: `docs/reference/formats/catalogs.md`.
+//! Without a catalog, a log whose last segments are gone would look like one that ended before them, and a log without
+//! segments like a new one. The catalog lies beside the log's directory, so that it survives the loss of the directory:
+//! `docs/reference/formats/catalogs.md`.
 //!
 //! Invariants:
-//! * `last` is noted after that segment is in the sequence durably, and without a sync: a killed process loses no note, a
-//!   loss of power those of the last seconds. So it is a lower bound, and what is lost of it makes no sound log wrong.
-//! * `first` is above a segment, durably, before that segment leaves the sequence.
+//! * `last` is written without a sync, after that segment is durably in the sequence. A killed process loses no update,
+//!   and a power loss those of the last seconds. So it is a lower bound, and a lost update never makes a sound log look
+//!   damaged.
+//! * `first` is durably above the number of a segment before that segment leaves the sequence.
 
 use kedge_sync::{RankedMutex, RankedMutexGuard, ranks::LogCatalog};
 use std::ffi::OsString;
@@ -17,42 +19,42 @@ use kedge_disk::{Disk, DiskError, File, read_file, replace_file};
 const MAGIC: &[u8; 8] = b"KedgeLgC";
 const VERSION: u32 = 1;
 const BYTES: usize = 32;
-/// No log comes so far.
+/// Number that no segment reaches.
 const LAST_MAX: u64 = 1 << 62;
 
-/// The segments that have to be there, by number.
+/// The range of segments that must exist, by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Range {
+pub(crate) struct SegmentRange {
     pub(crate) first: u64,
     pub(crate) last: u64,
 }
 
-/// What was found of a catalog.
+/// The result of reading a catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Found {
-    /// None, as a version before this one leaves it, or a log that was never there.
+pub(crate) enum CatalogState {
+    /// The catalog does not exist: an older version wrote the log, or there never was a log.
     Nothing,
-    /// One that cannot be understood: what is missing is not known.
+    /// The catalog is damaged, so the range is unknown.
     Damaged,
-    /// These segments were there.
-    Segments(Range),
+    /// The range in the catalog.
+    Segments(SegmentRange),
 }
 
 /// The catalog of an open log.
 #[derive(Debug)]
-pub(crate) struct Catalog {
+pub(crate) struct SegmentCatalog {
     path: PathBuf,
     state: RankedMutex<LogCatalog, State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// `None` until it is established, and when there was no room for it.
+    /// `None` until the catalog is created, and if the disk had no space for it.
     file: Option<Box<dyn File>>,
-    range: Range,
+    range: SegmentRange,
 }
 
-/// Where the catalog of the log in `dir` is.
+/// Returns the path of the catalog of the log in `dir`.
 #[must_use]
 pub fn catalog_path(dir: &Path) -> PathBuf {
     let mut name = OsString::from(dir);
@@ -60,17 +62,17 @@ pub fn catalog_path(dir: &Path) -> PathBuf {
     name.into()
 }
 
-impl Catalog {
+impl SegmentCatalog {
     /// Reads the catalog of the log in `dir`.
-    pub(crate) fn read(disk: &dyn Disk, dir: &Path) -> Result<(Self, Found), DiskError> {
+    pub(crate) fn read(disk: &dyn Disk, dir: &Path) -> Result<(Self, CatalogState), DiskError> {
         let path = catalog_path(dir);
         let found = if disk.exists(&path)? {
-            decode(&read_file(disk, &path)?).map_or(Found::Damaged, Found::Segments)
+            decode(&read_file(disk, &path)?).map_or(CatalogState::Damaged, CatalogState::Segments)
         } else {
-            Found::Nothing
+            CatalogState::Nothing
         };
         let mut state = State::default();
-        if let Found::Segments(range) = found {
+        if let CatalogState::Segments(range) = found {
             state.file = Some(disk.open(&path)?);
             state.range = range;
         }
@@ -81,13 +83,13 @@ impl Catalog {
         Ok((catalog, found))
     }
 
-    /// The last segment that has to be there; 0 if there is none.
+    /// Returns the number of the last segment that must exist, or 0 if there is none.
     pub(crate) fn last(&self) -> u64 {
         self.state().range.last
     }
 
-    /// These segments are there. Makes a catalog if there is none, durably; without room, or when the system refuses, there is none.
-    pub(crate) fn establish(&self, disk: &dyn Disk, range: Range) -> Result<(), DiskError> {
+    /// Writes the range. Creates a missing catalog durably, unless the disk is full or the system refuses the file.
+    pub(crate) fn establish(&self, disk: &dyn Disk, range: SegmentRange) -> Result<(), DiskError> {
         let mut state = self.state();
         if state.file.is_some() {
             if state.range != range {
@@ -104,20 +106,21 @@ impl Catalog {
         Ok(())
     }
 
-    /// A segment is in the sequence durably. A note that cannot be written leaves an older one, which is as true.
+    /// Records a segment that is durably in the sequence. If the write fails, the older entry remains, which is still a
+    /// valid lower bound.
     pub(crate) fn note_last(&self, last: u64) {
         let mut state = self.state();
-        let range = Range {
+        let range = SegmentRange {
             last,
             ..state.range
         };
         state.write(range);
     }
 
-    /// All segments before `first` are about to leave the sequence: durable when this returns.
+    /// Records that all segments before `first` are about to leave the sequence. The change is durable on return.
     pub(crate) fn note_first(&self, first: u64) -> Result<(), DiskError> {
         let mut state = self.state();
-        let range = Range {
+        let range = SegmentRange {
             first,
             ..state.range
         };
@@ -135,7 +138,7 @@ impl Catalog {
 }
 
 impl State {
-    fn write(&mut self, range: Range) {
+    fn write(&mut self, range: SegmentRange) {
         if let Some(file) = &self.file {
             let _ = file.write_at(&encode(range), 0);
         }
@@ -143,7 +146,7 @@ impl State {
     }
 }
 
-fn encode(range: Range) -> [u8; BYTES] {
+fn encode(range: SegmentRange) -> [u8; BYTES] {
     let mut bytes = [0; BYTES];
     bytes[..8].copy_from_slice(MAGIC);
     bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -154,11 +157,11 @@ fn encode(range: Range) -> [u8; BYTES] {
     bytes
 }
 
-/// The segments that a catalog says were there; `None` if the bytes are none.
-pub(crate) fn decode(bytes: &[u8]) -> Option<Range> {
+/// Decodes a catalog. Returns `None` if the bytes are not a catalog.
+pub(crate) fn decode(bytes: &[u8]) -> Option<SegmentRange> {
     let bytes: &[u8; BYTES] = bytes.try_into().ok()?;
     let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
-    let range = Range {
+    let range = SegmentRange {
         first: u64_at(16),
         last: u64_at(24),
     };
@@ -170,7 +173,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Range> {
     is_one.then_some(range)
 }
 
-/// CRC-32C of all but the place of the checksum itself.
+/// Returns the CRC-32C of all bytes except the checksum field.
 fn checksum(bytes: &[u8; BYTES]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&bytes[..12]), &bytes[16..])
 }
@@ -180,9 +183,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bytes_of_version_1_never_change() {
-        // The checksum was computed by a bitwise CRC-32C that shares no code with this one.
-        let bytes = encode(Range { first: 3, last: 7 });
+    fn encoding_of_version_1_never_changes() {
+        // The checksum comes from a bitwise CRC-32C that shares no code with this one.
+        let bytes = encode(SegmentRange { first: 3, last: 7 });
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(
             hex,
@@ -191,8 +194,8 @@ mod tests {
     }
 
     #[test]
-    fn a_flip_of_any_bit_is_noticed() {
-        let range = Range { first: 1, last: 1 };
+    fn flip_of_any_bit_is_detected() {
+        let range = SegmentRange { first: 1, last: 1 };
         let bytes = encode(range);
         assert_eq!(decode(&bytes), Some(range));
         for bit in 0..BYTES * 8 {

@@ -1,25 +1,24 @@
-//! How a log is laid out, and how strict its recovery is.
+//! The layout of a log, and the strictness of its recovery.
 
 use crate::segment::segment_bytes_for;
 
-/// Sizes and counts of a log. Sizes are rounded up to pages of 4 KiB, and raised to two pages.
+/// Sizes and counts of a log. Sizes are rounded up to pages of 4 KiB, and to at least two pages.
 #[derive(Debug, Clone)]
 pub struct LogConfig {
-    /// Bytes of a new log's first segment; those after it grow fourfold up to `segment_bytes`.
-    /// Small, so that an empty bucket costs little time and disk.
+    /// Size of the first segment of a new log, in bytes. The following segments grow fourfold up to `segment_bytes`. It
+    /// is small, so that an empty bucket costs little time and disk space.
     pub first_segment_bytes: u64,
-    /// Bytes of a segment once the log has grown.
+    /// Size of a segment of a grown log, in bytes.
     pub segment_bytes: u64,
-    /// How many segments that were released are kept to be used again; the others are removed.
+    /// Largest number of released segments that are kept for reuse. Others are removed.
     pub max_spares: usize,
-    /// A number that nobody outside can guess, new at each open. It is mixed into the checksums
-    /// of batch headers, so that a document that imitates a batch is not taken for one when the
-    /// batch around it is torn. Zero is fine for tests.
+    /// A number that clients cannot guess, new at each open. It is part of the checksums of batch headers, so that a
+    /// document with the bytes of a batch is not mistaken for one when the batch around it is torn. Tests may use zero.
     pub salt: u64,
 }
 
 impl LogConfig {
-    /// The sizes as they are used.
+    /// Returns the configuration with its sizes rounded.
     pub(crate) fn rounded(mut self) -> Self {
         self.segment_bytes = segment_bytes_for(0, self.segment_bytes);
         self.first_segment_bytes =
@@ -39,15 +38,15 @@ impl Default for LogConfig {
     }
 }
 
-/// What recovery does about damage in the middle of the log. A torn tail, which every power loss
-/// may leave, is cut in both modes.
+/// The handling of damage in the middle of the log by recovery. Both modes cut off a torn tail, which every power loss
+/// may leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum RecoveryMode {
-    /// Refuse, with the place and what is wrong there.
+    /// Fail with the location and kind of the damage.
     #[default]
     Strict,
-    /// Skip what is damaged, count it, and go on. The damaged bytes are kept until they are
-    /// released, and later opens in the strict mode accept them as known.
+    /// Skip and count damaged ranges. Their bytes are kept until they are released, and later opens in the strict mode
+    /// accept them as known damage.
     Salvage,
 }

@@ -1,53 +1,53 @@
-//! The bytes of segments, batches and records: see `docs/reference/formats/log.md`, which has the tables.
-//! All numbers are little endian.
+//! The encoding of segments, batches and records, with the tables of `docs/reference/formats/log.md`. All numbers are
+//! little endian.
 
-use crate::{Lsn, Problem};
+use crate::{CorruptionKind, Lsn};
 
-/// Version that new segments state.
+/// Format version of new segments.
 pub(crate) const VERSION: u32 = 1;
-/// What the kernel reads and writes in one piece; segments are whole numbers of it.
+/// The unit of the kernel's reads and writes. Segments are multiples of it.
 pub(crate) const PAGE_BYTES: u64 = 4096;
-/// Bytes before the first batch of a segment: one page with two copies of the header.
+/// Number of bytes before the first batch of a segment: one page with two copies of the header.
 pub(crate) const SEGMENT_HEADER_BYTES: u64 = PAGE_BYTES;
-/// Bytes of a batch's header.
+/// Size of a batch's header, in bytes.
 pub(crate) const BATCH_HEADER_BYTES: usize = 56;
-/// Bytes of a record's header.
+/// Size of a record's header, in bytes.
 pub(crate) const RECORD_HEADER_BYTES: usize = 12;
-/// Batches and records are padded to this.
+/// Alignment of batches and records, in bytes.
 pub(crate) const ALIGN: usize = 8;
 /// First bytes of a batch.
 pub(crate) const BATCH_MAGIC: [u8; 4] = *b"KgBt";
 
 const SEGMENT_MAGIC: [u8; 8] = *b"KedgeLog";
 const SEGMENT_FIELDS_BYTES: usize = 96;
-/// Where the copies of the segment header are: in different sectors of its page.
+/// Offsets of the copies of the segment header, in different sectors of its page.
 const SEGMENT_COPIES: [usize; 2] = [0, 2048];
 
 const _: () = assert!(BATCH_HEADER_BYTES.is_multiple_of(ALIGN));
 const _: () = assert!(PAGE_BYTES.is_multiple_of(ALIGN as u64));
 
-/// What a segment says of itself.
+/// The header of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
-    /// Counts the segments of a log from 1.
+    /// The number of the segment, counted from 1.
     pub(crate) number: u64,
-    /// Position of the first batch. Everything before it was durable when this was written.
+    /// Position of the first batch. Everything before it was durable when the header was written.
     pub(crate) base: Lsn,
-    /// Whose log it is.
+    /// The owner of the log.
     pub(crate) owner: [u8; 16],
-    /// The open of the log that made the segment.
+    /// The epoch of the open that created the segment.
     pub(crate) epoch: u64,
-    /// Goes into the checksums of the segment's batch headers.
+    /// The salt of the checksums of the segment's batch headers.
     pub(crate) salt: u64,
-    /// Damage below this position was accepted by a salvage.
+    /// The position up to which a salvage has accepted damage.
     pub(crate) forgiven: Lsn,
-    /// Length of the file.
+    /// Length of the file, in bytes.
     pub(crate) bytes: u64,
 }
 
-/// Why a page is not the header of a segment that can be read.
+/// The reason why a page is not a valid segment header.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum NotAHeader {
+pub(crate) enum InvalidSegmentHeader {
     Unsound,
     Version(u32),
 }
@@ -77,24 +77,24 @@ impl SegmentHeader {
         page
     }
 
-    /// Reads whichever copy is sound. `page` is the first page of the file, or less of it.
-    pub(crate) fn decode(page: &[u8]) -> Result<Self, NotAHeader> {
+    /// Decodes the copy that is sound. `page` is the first page of the file, or less of it.
+    pub(crate) fn decode(page: &[u8]) -> Result<Self, InvalidSegmentHeader> {
         let copies = SEGMENT_COPIES.map(|at| page.get(at..at + SEGMENT_FIELDS_BYTES));
         let [first, second] = copies.map(|copy| Self::decode_copy(copy.unwrap_or_default()));
-        // If neither is sound, what the first says is as good as the second.
+        // If neither copy is sound, the error of the second stands for both.
         first.or_else(|why| second.map_err(|_| why))
     }
 
-    fn decode_copy(fields: &[u8]) -> Result<Self, NotAHeader> {
+    fn decode_copy(fields: &[u8]) -> Result<Self, InvalidSegmentHeader> {
         let sound = fields.len() == SEGMENT_FIELDS_BYTES
             && fields[0..8] == SEGMENT_MAGIC
             && u32_at(fields, 12) == segment_crc(fields);
         if !sound {
-            return Err(NotAHeader::Unsound);
+            return Err(InvalidSegmentHeader::Unsound);
         }
         let version = u32_at(fields, 8);
         if version != VERSION {
-            return Err(NotAHeader::Version(version));
+            return Err(InvalidSegmentHeader::Version(version));
         }
         let mut owner = [0; 16];
         owner.copy_from_slice(&fields[32..48]);
@@ -121,30 +121,30 @@ impl SegmentHeader {
         if plausible {
             Ok(header)
         } else {
-            Err(NotAHeader::Unsound)
+            Err(InvalidSegmentHeader::Unsound)
         }
     }
 }
 
-/// CRC-32C of a segment header's fields without the place of the checksum itself.
+/// Returns the CRC-32C of a segment header's fields except the checksum field.
 fn segment_crc(fields: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&fields[..12]), &fields[16..])
 }
 
-/// What stands before the records of a batch.
+/// The header of a batch, which precedes the records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BatchHeader {
-    /// Position of this header.
+    /// Position of this header in the log.
     pub(crate) lsn: Lsn,
-    /// Everything before this was known to be durable when the batch was written.
+    /// The position up to which the log was known to be durable when the batch was written.
     pub(crate) durable: Lsn,
-    /// The open of the log that wrote it.
+    /// The epoch of the open that wrote the batch.
     pub(crate) epoch: u64,
-    /// Length of the batch with this header, a multiple of 8.
+    /// Length of the batch with this header, in bytes, a multiple of 8.
     pub(crate) bytes: u64,
-    /// How many records follow; 0 is a mark.
+    /// The number of records. 0 means an end marker.
     pub(crate) records: u32,
-    /// CRC-32C over the checksums of the records, in order: binds them to this header.
+    /// CRC-32C over the checksums of the records, in order, which binds them to this header.
     pub(crate) digest: u32,
 }
 
@@ -163,7 +163,7 @@ impl BatchHeader {
         fields
     }
 
-    /// The header in `fields`, if it is sound and was written for the position `lsn`.
+    /// Decodes the header in `fields`, if it is sound and was written for the position `lsn`.
     pub(crate) fn decode(fields: &[u8], salt: u64, lsn: Lsn) -> Option<Self> {
         let fields = fields.get(..BATCH_HEADER_BYTES)?;
         if fields[..4] != BATCH_MAGIC || u64_at(fields, 8) != lsn.0 {
@@ -186,7 +186,7 @@ impl BatchHeader {
     }
 }
 
-/// CRC-32C of the salt and a batch header's fields, without the place of the checksum itself.
+/// Returns the CRC-32C of the salt and a batch header's fields except the checksum field.
 fn batch_crc(fields: &[u8], salt: u64) -> u32 {
     let crc = crc32c::crc32c(&salt.to_le_bytes());
     crc32c::crc32c_append(crc32c::crc32c_append(crc, &fields[..4]), &fields[8..])
@@ -197,18 +197,18 @@ pub(crate) fn fold_digest(digest: u32, record_crc: u32) -> u32 {
     crc32c::crc32c_append(digest, &record_crc.to_le_bytes())
 }
 
-/// One record within the bytes of a batch.
+/// A record within the bytes of a batch.
 pub(crate) struct RawRecord<'a> {
     pub(crate) crc: u32,
     pub(crate) kind: u8,
     pub(crate) vb: u16,
     pub(crate) payload: &'a [u8],
-    /// All that the checksum covers: everything but itself, with the padding.
+    /// The bytes that the checksum covers: the record except the checksum field, with the padding.
     covered: &'a [u8],
 }
 
 impl<'a> RawRecord<'a> {
-    /// Splits the first record off `bytes`. Checks lengths, not the checksum.
+    /// Splits the first record off `bytes`. It validates lengths, but not the checksum.
     pub(crate) fn split(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let header = bytes.get(..RECORD_HEADER_BYTES)?;
         let len = usize::try_from(u32_at(header, 4)).ok()?;
@@ -231,24 +231,24 @@ impl<'a> RawRecord<'a> {
     }
 }
 
-/// Checks the bytes after a batch's header against it. The error has the offset in `body`.
-pub(crate) fn check_body(header: &BatchHeader, body: &[u8]) -> Result<(), (usize, Problem)> {
+/// Validates the bytes after a batch's header against it. The error has the offset in `body`.
+pub(crate) fn check_body(header: &BatchHeader, body: &[u8]) -> Result<(), (usize, CorruptionKind)> {
     let mut rest = body;
     let mut digest = 0;
     for _ in 0..header.records {
         let at = body.len() - rest.len();
-        let (record, after) = RawRecord::split(rest).ok_or((at, Problem::RecordLength))?;
+        let (record, after) = RawRecord::split(rest).ok_or((at, CorruptionKind::RecordLength))?;
         if !record.is_sound() {
-            return Err((at, Problem::RecordChecksum));
+            return Err((at, CorruptionKind::RecordChecksum));
         }
         digest = fold_digest(digest, record.crc);
         rest = after;
     }
     if !rest.is_empty() {
-        return Err((body.len() - rest.len(), Problem::RecordLength));
+        return Err((body.len() - rest.len(), CorruptionKind::RecordLength));
     }
     if digest != header.digest {
-        return Err((0, Problem::BatchDigest));
+        return Err((0, CorruptionKind::BatchDigest));
     }
     Ok(())
 }
@@ -288,8 +288,8 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_of_version_1_never_change() {
-        // The checksums were computed by a bitwise CRC-32C that shares no code with this one.
+    fn encoding_of_version_1_never_changes() {
+        // The checksums come from a bitwise CRC-32C that shares no code with this one.
         let page = SEGMENT.encode();
         assert_eq!(
             hex(&page[..96]),
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_header_survives_the_loss_of_one_copy() {
+    fn segment_header_survives_the_loss_of_one_copy() {
         let page = SEGMENT.encode();
         assert_eq!(SegmentHeader::decode(&page), Ok(SEGMENT));
         for at in 0..SEGMENT_FIELDS_BYTES {
@@ -316,16 +316,19 @@ mod tests {
             one[2048 + at] ^= 0x10;
             assert_eq!(
                 SegmentHeader::decode(&one),
-                Err(NotAHeader::Unsound),
+                Err(InvalidSegmentHeader::Unsound),
                 "byte {at}"
             );
         }
         assert_eq!(SegmentHeader::decode(&page[..100]), Ok(SEGMENT));
-        assert_eq!(SegmentHeader::decode(&page[..95]), Err(NotAHeader::Unsound));
+        assert_eq!(
+            SegmentHeader::decode(&page[..95]),
+            Err(InvalidSegmentHeader::Unsound)
+        );
     }
 
     #[test]
-    fn a_batch_header_is_bound_to_its_place_and_salt() {
+    fn batch_header_is_bound_to_its_position_and_salt() {
         let fields = BATCH.encode(7);
         assert_eq!(BatchHeader::decode(&fields, 7, Lsn(0x2000)), Some(BATCH));
         assert_eq!(BatchHeader::decode(&fields, 8, Lsn(0x2000)), None);

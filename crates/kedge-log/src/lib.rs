@@ -1,24 +1,23 @@
-//! The commit log: one append and one sync make durable whatever all vBuckets of a bucket have
-//! waiting, and a replay after a crash gives it back in order.
+//! The commit log: one append and one sync make the waiting records of all vBuckets of a bucket durable, and a replay
+//! after a crash returns them in order.
 //!
-//! A [`Log`] is used by one thread at a time, the leader of a group commit: it collects records in
-//! a [`Batch`] and calls [`Log::append`], which writes once and syncs once. New segments are
-//! filled with zeros beforehand by a [`SegmentPreallocator`] in the background, as overwriting blocks
-//! that were written before needs no journal commit of the file system and is twice as fast.
+//! One thread at a time uses a [`Log`]: the leader of a group commit, which collects records in a [`Batch`] and calls
+//! [`Log::append`] for one write and one sync. A [`SegmentPreallocator`] fills new segments with zeros in the
+//! background, because overwriting allocated blocks needs no journal commit of the file system and is twice as fast.
 //!
 //! Invariants:
-//! * A batch whose append returned is replayed by every later [`Log::open`], in order, until it is
-//!   released. A batch whose append did not return is replayed whole or not at all.
-//! * What a replay delivered is durable before [`Log::open`] returns, so nothing that was published
-//!   because of it can be taken back by the next crash.
+//! * Every later [`Log::open`] replays a batch whose append has returned, in order, until it is released. A batch whose
+//!   append did not return is replayed as a whole or not at all.
+//! * Replayed records are durable before [`Log::open`] returns, so the next crash cannot revoke state that was
+//!   published because of them.
 //! * Bytes that were not part of a batch when a recovery ended never become part of one.
-//! * Damage to what was acknowledged is an error with file and offset, never a silent end of the
-//!   log. The one limit: the last batch before a power loss cannot be told from one that was never
-//!   finished; [`Log::close`] and [`Log::mark`] write a mark behind it that lifts the limit.
-//! * So is a segment that was acknowledged in and is not there: a catalog beside the directory says which have to be.
+//! * Damage to acknowledged data is an error with file and offset, never a silent end of the log. There is one limit:
+//!   damage to the last batch before a power loss looks like an unfinished append. [`Log::close`] and [`Log::write_marker`]
+//!   write an end marker after that batch, which lifts the limit.
+//! * A missing segment is an error, too: a catalog beside the directory has the range of segments that must exist.
 //!
-//! Why these hold stands in `docs/reference/formats/log.md`, next to the format. The log knows nothing of
-//! what its records mean.
+//! `docs/reference/formats/log.md` proves these invariants and describes the format. The log does not know the meaning
+//! of its records.
 //!
 //! # Example
 //!
@@ -34,7 +33,7 @@
 //! let (config, mode) = (LogConfig::default(), RecoveryMode::Strict);
 //!
 //! // One append makes the records of all vBuckets durable.
-//! let mut nothing = |_: kedge_log::Record<'_>| Ok::<(), LogError>(());
+//! let mut nothing = |_: kedge_log::LogRecord<'_>| Ok::<(), LogError>(());
 //! let (mut log, _) = Log::open(disk.clone(), dir, owner, config.clone(), mode, &mut nothing)?;
 //! let mut batch = Batch::new();
 //! batch.push(1, VbId(3), &[b"key", b"value"])?;
@@ -45,7 +44,7 @@
 //!
 //! // After a power loss they are replayed in order.
 //! let mut replayed = Vec::new();
-//! let mut replay = |record: kedge_log::Record<'_>| {
+//! let mut replay = |record: kedge_log::LogRecord<'_>| {
 //!     replayed.push((record.vb, record.payload.to_vec()));
 //!     Ok::<(), LogError>(())
 //! };
@@ -73,14 +72,14 @@ use kedge_types::VbId;
 pub use batch::{Batch, MAX_PAYLOAD_BYTES};
 pub use catalog::catalog_path;
 pub use config::{LogConfig, RecoveryMode};
-pub use error::{LogError, Problem};
-pub use listed::{ListedSegments, SegmentsCompared};
+pub use error::{CorruptionKind, LogError};
+pub use listed::{SegmentDifferences, SegmentListing};
 pub use log::{Log, LogStats};
-pub use pool::{SegmentPreallocator, Step};
-pub use recovery::{Place, RecoveryReport};
+pub use pool::{PreallocationStep, SegmentPreallocator};
+pub use recovery::{LogLocation, RecoveryReport};
 
-/// Log sequence number: a position in the log in bytes, counted from its creation and never reused.
-/// A multiple of 8.
+/// Log sequence number: a position in the log in bytes, counted from its creation and never reused. It is a multiple of
+/// 8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Lsn(
     /// The position in bytes.
@@ -93,15 +92,15 @@ impl fmt::Display for Lsn {
     }
 }
 
-/// A record as the replay delivers it.
+/// A replayed record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Record<'a> {
-    /// Start of the batch that the record is in: the log up to here has to be kept to find it.
+pub struct LogRecord<'a> {
+    /// Position of the batch with the record. The log from there on has to be retained to replay the record.
     pub lsn: Lsn,
-    /// What the caller gave to [`Batch::push`].
+    /// The `kind` given to [`Batch::push`].
     pub kind: u8,
-    /// What the caller gave to [`Batch::push`].
+    /// The `vb` given to [`Batch::push`].
     pub vb: VbId,
-    /// The parts given to [`Batch::push`], joined.
+    /// The concatenation of the `parts` given to [`Batch::push`].
     pub payload: &'a [u8],
 }

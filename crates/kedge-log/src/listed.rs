@@ -1,33 +1,34 @@
-//! The catalog's list of a log's segments, for one who only looks: no disk is asked and nothing is written.
+//! The list of a log's segments in its catalog, for read-only tools. It accesses no disk.
 
 use std::collections::BTreeSet;
 
-use crate::catalog::{Range, decode};
+use crate::catalog::{SegmentRange, decode};
 use crate::segment::FileName;
 
-/// The catalog of a log, as it was read.
+/// The list of segments in the catalog of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ListedSegments {
-    range: Range,
+pub struct SegmentListing {
+    range: SegmentRange,
 }
 
-/// Segments, by the name of their files, that are not as the catalog says.
+/// The differences between the catalog and the files of a log, by file name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SegmentsCompared {
-    /// Runs of segments that have to be there and are not: the first and the last of each.
+pub struct SegmentDifferences {
+    /// Ranges of missing segments: the first and the last one of each.
     pub missing: Vec<(String, String)>,
-    /// Segments behind the last one that is listed. They may be sound: a segment is noted without a sync, after it is durable.
+    /// Segments after the last listed one. They may be sound, because a segment is listed without a sync after it is
+    /// durable.
     pub unlisted: Vec<String>,
 }
 
-impl ListedSegments {
-    /// Reads a catalog; `None` if the bytes are none.
+impl SegmentListing {
+    /// Decodes a catalog. Returns `None` if the bytes are not a catalog.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         decode(bytes).map(|range| Self { range })
     }
 
-    /// Segments that are listed.
+    /// Returns the number of listed segments.
     #[must_use]
     pub fn segments(&self) -> u64 {
         match self.range.last {
@@ -36,25 +37,26 @@ impl ListedSegments {
         }
     }
 
-    /// Forgets what a later reading says otherwise: segments of a log that is written to come and go between two looks.
+    /// Removes segments that a later reading of the catalog no longer lists. The segments of a log in use may come and
+    /// go between two readings.
     #[must_use]
     pub fn unless_changed(mut self, later: &Self) -> Self {
         self.range.first = self.range.first.max(later.range.first);
         self
     }
 
-    /// Compares the catalog with the names of all files in the log's directory.
+    /// Compares the list with the names of all files in the log's directory.
     #[must_use]
-    pub fn compare(&self, names: &[String]) -> SegmentsCompared {
+    pub fn compare(&self, names: &[String]) -> SegmentDifferences {
         let segment = |name: &String| match FileName::parse(name) {
             Some(FileName::Segment(number)) => Some(number),
             _ => None,
         };
         let found: BTreeSet<u64> = names.iter().filter_map(segment).collect();
         let name = |number| FileName::Segment(number).to_string();
-        let Range { first, last } = self.range;
-        let mut compared = SegmentsCompared::default();
-        // The first segment of a log is 1.
+        let SegmentRange { first, last } = self.range;
+        let mut compared = SegmentDifferences::default();
+        // The first segment of a log has number 1.
         let mut expected = first.max(1);
         let there = found.range(expected..).copied();
         for number in there.take_while(|it| *it <= last).chain([last + 1]) {
@@ -73,9 +75,9 @@ impl ListedSegments {
 mod tests {
     use super::*;
 
-    fn listed(first: u64, last: u64) -> ListedSegments {
-        ListedSegments {
-            range: Range { first, last },
+    fn listed(first: u64, last: u64) -> SegmentListing {
+        SegmentListing {
+            range: SegmentRange { first, last },
         }
     }
 
@@ -85,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn comparison_finds_runs_of_missing_segments_and_those_that_are_not_listed() {
+    fn compare_finds_missing_and_unlisted_segments() {
         for (first, last, found, missing, unlisted) in [
             (0, 0, &[][..], &[][..], &[][..]),
             (1, 1, &[1], &[], &[]),
@@ -105,10 +107,10 @@ mod tests {
     }
 
     #[test]
-    fn segments_that_left_or_came_between_two_looks_are_not_missing() {
+    fn segments_that_come_and_go_between_two_readings_are_not_missing() {
         let both = listed(3, 5).unless_changed(&listed(5, 7));
         assert_eq!(both.compare(&names(&[5])).missing, []);
         let all_left = listed(3, 5).unless_changed(&listed(9, 9));
-        assert_eq!(all_left.compare(&[]), SegmentsCompared::default());
+        assert_eq!(all_left.compare(&[]), SegmentDifferences::default());
     }
 }

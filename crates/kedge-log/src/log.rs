@@ -1,11 +1,11 @@
-//! The open log: appending, changing segments, closing.
+//! The open log: appends, new segments, close.
 //!
 //! Invariants:
-//! * All before `next` is durable; `next` moves only after a sync returned. So whatever a failed
-//!   append left behind `next` is overwritten by the next one.
-//! * Every file before the current one is complete: the next one's base says where it ends.
-//! * Once a sync failed, or a write for another reason than a full disk, nothing is written any more.
-//! * What an open has left to do ([`Resume`]) is done before anything is written.
+//! * Everything before `next` is durable, and `next` moves only after a sync has returned. So the next append
+//!   overwrites the bytes that a failed one has left after `next`.
+//! * Every file before the current one is complete: the base of the next one is its end.
+//! * After a failed sync, or a failed write for a reason other than a full disk, nothing is written any more.
+//! * The deferred work of an open ([`DeferredRecovery`]) is done before anything else is written.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -14,41 +14,40 @@ use std::sync::Arc;
 
 use kedge_disk::{Disk, DiskError, File};
 
-use crate::batch::{Batch, BatchPlace};
+use crate::batch::{Batch, BatchPosition};
 use crate::catalog::catalog_path;
 use crate::format::{PAGE_BYTES, SegmentHeader};
-use crate::pool::{SegmentPreallocator, Shared, Spare};
-use crate::recovery::{self, RecoveryReport, Resume};
+use crate::pool::{SegmentFiles, SegmentPreallocator, SpareSegment};
+use crate::recovery::{self, DeferredRecovery, RecoveryReport};
 use crate::segment::{FileName, Segment, allocate_file, enter_sequence, segment_bytes_for};
-use crate::{LogConfig, LogError, Lsn, Record, RecoveryMode};
+use crate::{LogConfig, LogError, LogRecord, Lsn, RecoveryMode};
 
-/// Batches of at least this size are not kept in the system's cache once they are on disk: nobody reads them before
-/// the next open, and the memory that they were written through serves the next batch, instead of fresh memory that
-/// has to be found for each.
+/// Size in bytes from which batches are dropped from the page cache once they are on disk. No one reads them before the
+/// next open, and the freed memory serves the next batch.
 const FORGET_BYTES: u64 = 256 << 10;
 
-/// A commit log that is open for appending. See the crate's documentation.
+/// A commit log that is open for appends, see the documentation of the crate.
 pub struct Log {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<SegmentFiles>,
     pub(crate) owner: [u8; 16],
     pub(crate) epoch: u64,
     pub(crate) current: Segment,
     pub(crate) file: Option<Box<dyn File>>,
-    /// Segments before the current one that are not released, oldest first.
+    /// Unreleased segments before the current one, oldest first.
     pub(crate) sealed: VecDeque<Segment>,
-    /// Where the next batch goes.
+    /// The position of the next batch.
     pub(crate) next: Lsn,
-    /// Whether the last batch is covered by a mark behind it, or there is none.
-    pub(crate) is_marked: bool,
+    /// `true` if an end marker follows the last batch, or there is no batch.
+    pub(crate) has_marker: bool,
     pub(crate) has_failed: bool,
-    /// What the open could not do, as the disk was full or the system refused.
-    pub(crate) resume: Option<Resume>,
-    pub(crate) counters: Counters,
+    /// The deferred work of an open that found the disk full or was refused by the system.
+    pub(crate) resume: Option<DeferredRecovery>,
+    pub(crate) counters: LogCounters,
 }
 
-/// What the open log did so far.
+/// Counters since the log was opened.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Counters {
+pub(crate) struct LogCounters {
     pub(crate) bytes: u64,
     pub(crate) batches: u64,
     pub(crate) records: u64,
@@ -57,33 +56,33 @@ pub(crate) struct Counters {
     pub(crate) unready_segments: u64,
 }
 
-/// Figures of an open log, for metrics. Those of appends count from the open on.
+/// Figures of an open log, for metrics. The figures of appends count from the open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct LogStats {
-    /// Bytes of the files that hold data: the segments in the sequence.
+    /// Size of the files with data, in bytes: the segments in the sequence.
     pub size_bytes: u64,
-    /// Bytes of batches in them.
+    /// Size of the batches in them, in bytes.
     pub data_bytes: u64,
-    /// Bytes of the files that are ready to be used, or are made ready, or wait to be recycled or removed.
+    /// Size of the other files, in bytes: ready for use, being filled, or waiting to be recycled or removed.
     pub spare_bytes: u64,
     /// Number of segments in the sequence.
     pub segments: u64,
     /// Number of files that are ready to become segments.
     pub spares: u64,
-    /// Bytes appended, with headers and padding to 8 but not that to pages.
+    /// Number of appended bytes, including headers and padding to 8, but not the padding to pages.
     pub appended_bytes: u64,
-    /// Batches appended, marks not counted.
+    /// Number of appended batches, without end markers.
     pub appended_batches: u64,
-    /// Records appended.
+    /// Number of appended records.
     pub appended_records: u64,
-    /// Syncs of segments that a caller waited for.
+    /// Number of syncs of segments that a caller waited for.
     pub syncs: u64,
-    /// Segments filled with zeros in the background.
+    /// Number of segments filled with zeros in the background.
     pub prepared_segments: u64,
-    /// Times that the next segment was ready when it was needed.
+    /// Number of times that the next segment was ready when it was needed.
     pub ready_segments: u64,
-    /// Times that it was not and a fresh one had to do, whose appends are slower.
+    /// Number of times that the next segment was not ready, so that a new file with slower appends was used.
     pub unready_segments: u64,
 }
 
@@ -100,41 +99,40 @@ impl fmt::Debug for Log {
 }
 
 impl Log {
-    /// Opens the log in `dir`, making it if there is none and was none, and gives every record that is kept to
-    /// `replay`, in the order of their appends. The caller sees to it that no other process has
-    /// the directory ([`Disk::lock_dir`]). `owner` is written to every segment, and a segment of
-    /// another owner is refused.
+    /// Opens the log in `dir` and passes every retained record to `replay`, in order of the appends. It creates the log
+    /// if none exists or existed. The caller ensures that no other process uses the directory ([`Disk::lock_dir`]).
+    /// `owner` is written to every segment, and segments of another owner are rejected.
     ///
-    /// When it returns, what was replayed is durable, unless [`Log::is_waiting`]. When it fails, what was replayed
-    /// before means nothing; it can be called again and replays the same.
+    /// On return, all replayed records are durable, unless [`Log::is_waiting`]. If it fails, the records replayed so
+    /// far are void; a further call replays the same ones.
     ///
     /// # Errors
-    /// What `replay` gives ends it. [`LogError::Corrupt`], [`LogError::WrongOwner`] and
-    /// [`LogError::UnsupportedVersion`] name the file; what the disk gives. A full disk is no error: the log can be read
-    /// then, and is written to when there is room.
+    /// An error of `replay` ends the call. [`LogError::Corrupt`], [`LogError::WrongOwner`] and
+    /// [`LogError::UnsupportedVersion`] name the file. Disk errors are passed on. A full disk is no error: the log is
+    /// readable, and writes start when there is space.
     pub fn open<E: From<LogError>>(
         disk: Arc<dyn Disk>,
         dir: &Path,
         owner: [u8; 16],
         config: LogConfig,
         mode: RecoveryMode,
-        replay: &mut dyn FnMut(Record<'_>) -> Result<(), E>,
+        replay: &mut dyn FnMut(LogRecord<'_>) -> Result<(), E>,
     ) -> Result<(Log, RecoveryReport), E> {
         recovery::open(disk, dir, owner, config, mode, replay)
     }
 
-    /// Returns whether there is a log in `dir`, or was one whose files are missing.
+    /// Returns `true` if `dir` has a log, or had one whose files are missing.
     ///
     /// # Errors
-    /// What the disk says, when it cannot tell.
+    /// The error of the disk if it cannot determine that.
     pub fn is_there(disk: &dyn Disk, dir: &Path) -> Result<bool, DiskError> {
         Ok(disk.exists(dir)? || disk.exists(&catalog_path(dir))?)
     }
 
-    /// Removes the log in `dir`, if there is one, durably. A crash may leave a part of it, which does not open.
+    /// Removes the log in `dir`, if there is one, durably. A crash may leave a part of it, which cannot be opened.
     ///
     /// # Errors
-    /// What the disk says.
+    /// The error of the disk.
     pub fn remove(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
         if !Self::is_there(disk, dir)? {
             return Ok(());
@@ -147,14 +145,14 @@ impl Log {
         disk.sync_dir(dir.parent().unwrap_or(Path::new(".")))
     }
 
-    /// Makes the batch durable: one write, one sync. Returns the position right behind it and
-    /// empties the batch; an empty batch costs nothing.
+    /// Makes the batch durable with one write and one sync. Returns the position after it and empties the batch. An
+    /// empty batch costs nothing.
     ///
     /// # Errors
-    /// [`LogError::NoSpace`], [`LogError::Refused`]: the batch is untouched and can be appended again, alone or with more
-    /// pushed to it. What it contains may still be found after a crash before that.
-    /// After any other error nothing is known about the batch, the log refuses everything with
-    /// [`LogError::PreviousIo`], and the process should end.
+    /// [`LogError::NoSpace`], [`LogError::Refused`]: the batch is unchanged and can be appended again, also with
+    /// further records. A crash before that may still leave its records in the log. After any other error, the state of
+    /// the batch is unknown, the log rejects all further operations with [`LogError::PreviousIo`], and the process
+    /// should end.
     pub fn append(&mut self, batch: &mut Batch) -> Result<Lsn, LogError> {
         self.check_usable()?;
         if batch.is_empty() {
@@ -163,37 +161,37 @@ impl Log {
         self.commit(batch)?;
         self.counters.batches += 1;
         self.counters.records += u64::from(batch.records());
-        self.is_marked = false;
+        self.has_marker = false;
         batch.clear();
         Ok(self.next)
     }
 
-    /// Writes a mark behind the last batch, if there is none: recovery can then tell damage to
-    /// that batch from an append that never finished. For idle moments.
+    /// Writes an end marker after the last batch, unless it has one. Recovery can then distinguish damage to
+    /// that batch from an unfinished append. Callers write it when the log is idle.
     ///
     /// # Errors
-    /// As [`Log::append`].
-    pub fn mark(&mut self) -> Result<(), LogError> {
+    /// The errors of [`Log::append`].
+    pub fn write_marker(&mut self) -> Result<(), LogError> {
         self.check_usable()?;
-        if !self.is_marked {
+        if !self.has_marker {
             self.commit(&mut Batch::new())?;
-            self.is_marked = true;
+            self.has_marker = true;
         }
         Ok(())
     }
 
-    /// Ends the use of the log, with a mark behind the last batch as [`Log::mark`] writes it.
-    /// A log that is dropped instead has lost nothing either.
+    /// Closes the log with an end marker, as [`Log::write_marker`] does. A log that is dropped instead loses no data
+    /// either.
     ///
     /// # Errors
-    /// As [`Log::append`]; everything that was acknowledged is durable all the same.
+    /// The errors of [`Log::append`]. All acknowledged data is durable in any case.
     pub fn close(mut self) -> Result<(), LogError> {
-        self.mark()
+        self.write_marker()
     }
 
-    /// Lets go of all segments whose batches end at or before `lsn`, and returns how many. No I/O:
-    /// the next [`SegmentPreallocator::step`] recycles or removes the files; until then
-    /// an open finds and replays them. The segment that is being written is always kept.
+    /// Releases all segments whose batches end at or before `lsn` and returns their number. It does no I/O: the next
+    /// [`SegmentPreallocator::step`] recycles or removes the files, and until then an open replays them. The current
+    /// segment is always retained.
     pub fn release_before(&mut self, lsn: Lsn) -> usize {
         let mut released = 0;
         while self.oldest_end().is_some_and(|end| end <= lsn)
@@ -205,12 +203,12 @@ impl Log {
         released
     }
 
-    /// Ends the segment that is being written, unless it is empty: what comes next goes to a new one, of the first
-    /// segment's length, and [`Log::release_before`] can let go of all that was written. An open has little to read then.
+    /// Ends the current segment, unless it is empty. The next append starts a new segment with the size of a first
+    /// segment, and [`Log::release_before`] can release everything before it, so that the next open has little to read.
     ///
     /// # Errors
-    /// As [`Log::append`]; with [`LogError::NoSpace`] and [`LogError::Refused`] the log goes on as if this had not been
-    /// called.
+    /// The errors of [`Log::append`]. With [`LogError::NoSpace`] and [`LogError::Refused`], the log continues as before
+    /// the call.
     pub fn end_segment(&mut self) -> Result<(), LogError> {
         self.check_usable()?;
         let resumed = self.finish_open();
@@ -225,12 +223,12 @@ impl Log {
         self.note_failure(result)
     }
 
-    /// Returns whether the open has something left to do, for want of space or of files. The next append does it.
+    /// Returns `true` if the open has deferred work for lack of space or files. The next append does it.
     pub fn is_waiting(&self) -> bool {
         self.resume.is_some() || self.file.is_none()
     }
 
-    /// Does what the open could not do.
+    /// Does the deferred work of the open.
     pub(crate) fn finish_open(&mut self) -> Result<(), LogError> {
         let Some(resume) = self.resume.take() else {
             return Ok(());
@@ -242,29 +240,29 @@ impl Log {
         result
     }
 
-    /// A handle for a background thread, which makes the next segments ready.
+    /// Returns a handle with which a background thread prepares the next segments.
     pub fn preallocator(&self) -> SegmentPreallocator {
         SegmentPreallocator::new(Arc::clone(&self.shared))
     }
 
-    /// Where the next batch goes; everything before is durable.
+    /// Returns the position of the next batch. Everything before it is durable.
     pub fn next_lsn(&self) -> Lsn {
         self.next
     }
 
-    /// The oldest position that is kept.
+    /// Returns the oldest retained position.
     pub fn first_lsn(&self) -> Lsn {
         self.sealed.front().unwrap_or(&self.current).base
     }
 
-    /// Where the oldest segment ends that [`Log::release_before`] would let go of; `None` when there is only the one
-    /// that is being written.
+    /// Returns the end of the oldest segment that [`Log::release_before`] could release, or `None` if only the current
+    /// one exists.
     pub fn oldest_end(&self) -> Option<Lsn> {
         self.sealed.front()?;
         Some(self.sealed.get(1).unwrap_or(&self.current).base)
     }
 
-    /// Figures for metrics.
+    /// Returns figures for metrics.
     pub fn stats(&self) -> LogStats {
         let (spares, spare_bytes) = self.shared.spare_files();
         let sealed_bytes: u64 = self.sealed.iter().map(|segment| segment.bytes).sum();
@@ -292,7 +290,7 @@ impl Log {
         }
     }
 
-    /// Notes a failure after which nothing may be written.
+    /// Records a failure after which nothing may be written.
     fn note_failure<T>(&mut self, result: Result<T, LogError>) -> Result<T, LogError> {
         if let Err(error) = &result
             && !error.is_passing()
@@ -316,10 +314,10 @@ impl Log {
             return Err(LogError::PreviousIo);
         };
         let offset = self.current.offset(self.next);
-        // Zeros up to the end of the page: a page that is written whole need not be read first,
-        // and the sync writes all of it anyway.
+        // Zeros up to the end of the page: a page that is written as a whole need not be read first, and the sync
+        // writes all of it anyway.
         let padded = ((offset + bytes).next_multiple_of(PAGE_BYTES) - offset) as usize;
-        let place = BatchPlace {
+        let place = BatchPosition {
             lsn: self.next,
             durable: self.next,
             epoch: self.epoch,
@@ -337,14 +335,14 @@ impl Log {
         Ok(())
     }
 
-    /// Tells the preallocators how full the current segment is.
+    /// Publishes the fill level of the current segment to the preallocators.
     pub(crate) fn note_use(&self) {
         self.shared
             .note_use(self.current.offset(self.next), self.current.bytes);
     }
 
-    /// Starts a new segment with room for a batch of `batch_bytes`. Its header tells later opens
-    /// to accept damage below `forgiven`.
+    /// Starts a new segment with room for a batch of `batch_bytes`. Its header makes later opens accept damage before
+    /// `forgiven`.
     pub(crate) fn change_segment(
         &mut self,
         batch_bytes: u64,
@@ -361,7 +359,7 @@ impl Log {
         forgiven: Lsn,
     ) -> Result<(), LogError> {
         let next = Segment {
-            // Segments that are missing keep their numbers.
+            // The numbers of missing segments are not reused.
             number: self.current.number.max(self.shared.catalog.last()) + 1,
             base: self.next,
             bytes,
@@ -398,14 +396,13 @@ impl Log {
         Ok(())
     }
 
-    /// A spare, or else a new file: of the size that is wanted, or on a nearly full disk the
-    /// smallest that does.
+    /// Takes a spare file, or creates one: of the wanted size, or the smallest sufficient size on a nearly full disk.
     fn find_file(
         &self,
         batch_bytes: u64,
         wanted: u64,
     ) -> Result<(FileName, u64, Box<dyn File>), LogError> {
-        let Shared {
+        let SegmentFiles {
             disk, dir, config, ..
         } = &*self.shared;
         let needed = segment_bytes_for(batch_bytes, config.first_segment_bytes);
@@ -423,17 +420,17 @@ impl Log {
     }
 
     fn new_file(&self, bytes: u64) -> Result<(FileName, u64, Box<dyn File>), LogError> {
-        let Shared { disk, dir, .. } = &*self.shared;
+        let SegmentFiles { disk, dir, .. } = &*self.shared;
         let name = FileName::Unfinished(self.shared.new_number());
         let file = allocate_file(&**disk, &dir.join(name.to_string()), bytes)?;
         Ok((name, bytes, file))
     }
 
-    /// Keeps a file for the next attempt after it could not become a segment.
+    /// Keeps a file that could not become a segment for the next attempt.
     fn give_back(&self, from: FileName, bytes: u64) {
         match from {
-            FileName::Spare(number) => self.shared.give_back(Spare { number, bytes }),
-            // Frees the space; if that fails too, the next open does it.
+            FileName::Spare(number) => self.shared.give_back(SpareSegment { number, bytes }),
+            // Frees the space. If that fails, too, the next open frees it.
             other => drop(
                 self.shared
                     .disk

@@ -1,11 +1,10 @@
-//! Segment files that are not in the sequence: made ready ahead of need, and taken back.
+//! Segment files outside of the sequence: prepared ahead of need, and recycled.
 //!
 //! Invariants:
-//! * A file in `spares` has a spare's name durably, so that using it cannot bring back the segment
-//!   it may have been.
-//! * Segments leave the sequence from its old end, each durably before the next: after a crash the
-//!   numbers that are left have no gap. Those that are not kept leave it by their name, too, and
-//!   are then cut shorter step by step.
+//! * A file in `spares` durably has the name of a spare, so that its use cannot bring back the segment that it may have
+//!   been.
+//! * Segments leave the sequence oldest first, each durably before the next, so that the remaining numbers have no gap
+//!   after a crash. Segments that are not kept for reuse are renamed, too, and then truncated step by step.
 
 mod preallocator;
 
@@ -21,70 +20,70 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use kedge_disk::Disk;
 
 use crate::LogConfig;
-use crate::catalog::Catalog;
+use crate::catalog::SegmentCatalog;
 use crate::format::{PAGE_BYTES, SEGMENT_HEADER_BYTES};
 use crate::segment::Segment;
 
 use preallocator::BackgroundWork;
-pub use preallocator::{SegmentPreallocator, Step};
+pub use preallocator::{PreallocationStep, SegmentPreallocator};
 
-/// A file ready to become a segment.
+/// A file that is ready to become a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Spare {
+pub(crate) struct SpareSegment {
     pub(crate) number: u64,
     pub(crate) bytes: u64,
 }
 
 /// The state that the log and its preallocators share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SegmentFiles {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) dir: PathBuf,
     pub(crate) config: LogConfig,
-    pub(crate) catalog: Catalog,
-    pool: RankedMutex<SegmentPool, Pool>,
-    /// Held for a whole step of background work, so that two preallocators do not do it twice.
+    pub(crate) catalog: SegmentCatalog,
+    pool: RankedMutex<SegmentPool, SpareFiles>,
+    /// Locked for a whole step of background work, so that two preallocators never do the same step.
     work: RankedMutex<SegmentPreallocation, BackgroundWork>,
-    /// Bytes of the current segment that are in use, and its length.
+    /// Number of used bytes of the current segment, and its length.
     used: AtomicU64,
     current_bytes: AtomicU64,
     prepared: AtomicU64,
-    /// True if the disk has no room for segments that are not needed yet.
+    /// `true` while the disk has no space for segments that are not needed yet.
     is_held: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct Pool {
-    spares: Vec<Spare>,
-    /// Given back by the log, still named as segments; oldest first.
+struct SpareFiles {
+    spares: Vec<SpareSegment>,
+    /// Segments that the log has released but that still have segment names, oldest first.
     released: VecDeque<Segment>,
-    /// Out of the sequence, with the name of an unfinished one, and what is left of them.
-    going: VecDeque<Spare>,
+    /// The remains of files that have left the sequence, under names of unfinished files.
+    going: VecDeque<SpareSegment>,
     /// Length of the segment that is being filled, or 0.
     filling_bytes: u64,
     next_number: u64,
 }
 
-impl Shared {
+impl SegmentFiles {
     pub(crate) fn new(
         disk: Arc<dyn Disk>,
         dir: PathBuf,
         config: LogConfig,
-        catalog: Catalog,
-        spares: Vec<Spare>,
+        catalog: SegmentCatalog,
+        spares: Vec<SpareSegment>,
     ) -> Self {
         let next_number = spares
             .iter()
             .map(|spare| spare.number.saturating_add(1))
             .max();
-        let pool = Pool {
+        let pool = SpareFiles {
             spares,
             released: VecDeque::new(),
             going: VecDeque::new(),
             filling_bytes: 0,
             next_number: next_number.unwrap_or(1),
         };
-        Shared {
+        SegmentFiles {
             disk,
             dir,
             config,
@@ -98,7 +97,7 @@ impl Shared {
         }
     }
 
-    /// Length that the segment after the current one should have.
+    /// Returns the length of the segment after the current one.
     pub(crate) fn next_segment_bytes(&self) -> u64 {
         match self.current_bytes.load(Ordering::Relaxed) {
             0 => self.config.first_segment_bytes,
@@ -108,14 +107,14 @@ impl Shared {
         }
     }
 
-    /// Notes how full the current segment is. Only a hint for the preallocators.
+    /// Publishes the fill level of the current segment, as a hint for the preallocators.
     pub(crate) fn note_use(&self, used: u64, segment_bytes: u64) {
         self.used.store(used, Ordering::Relaxed);
         self.current_bytes.store(segment_bytes, Ordering::Relaxed);
     }
 
-    /// Takes a spare with room for `bytes`, the smallest there is.
-    pub(crate) fn take_spare(&self, bytes: u64) -> Option<Spare> {
+    /// Takes the smallest spare with room for `bytes`.
+    pub(crate) fn take_spare(&self, bytes: u64) -> Option<SpareSegment> {
         let mut pool = self.pool();
         let fitting = pool
             .spares
@@ -126,7 +125,7 @@ impl Shared {
         Some(pool.spares.remove(at))
     }
 
-    pub(crate) fn give_back(&self, spare: Spare) {
+    pub(crate) fn give_back(&self, spare: SpareSegment) {
         self.pool().spares.push(spare);
     }
 
@@ -134,14 +133,14 @@ impl Shared {
         self.pool().released.push_back(segment);
     }
 
-    /// A number for a new file that is not in the sequence.
+    /// Returns a number for a new file outside of the sequence.
     pub(crate) fn new_number(&self) -> u64 {
         let mut pool = self.pool();
         pool.next_number += 1;
         pool.next_number - 1
     }
 
-    /// Number and bytes of the files that are not in the sequence.
+    /// Returns number and size in bytes of the files outside of the sequence.
     pub(crate) fn spare_files(&self) -> (usize, u64) {
         let pool = self.pool();
         let spares = pool.spares.iter().map(|spare| spare.bytes);
@@ -155,26 +154,26 @@ impl Shared {
         self.prepared.load(Ordering::Relaxed)
     }
 
-    /// Returns whether a preallocator has something to do.
+    /// Returns `true` if a preallocator has work.
     pub(crate) fn wants_work(&self) -> bool {
         let pool = self.pool();
         let has_files = !pool.released.is_empty() || !pool.going.is_empty();
         has_files || pool.filling_bytes > 0 || self.wants_spare(&pool)
     }
 
-    fn wants_spare(&self, pool: &Pool) -> bool {
+    fn wants_spare(&self, pool: &SpareFiles) -> bool {
         if self.is_held.load(Ordering::Relaxed) {
             return false;
         }
         let current = self.current_bytes.load(Ordering::Relaxed);
         let used = self.used.load(Ordering::Relaxed);
         let wanted = self.next_segment_bytes();
-        // An idle bucket stays small: its first, small segments get a successor once they fill.
+        // An idle bucket stays small: its first, small segments get a successor only as they fill.
         let is_busy = current >= self.config.segment_bytes || used >= current / 4;
         is_busy && !pool.spares.iter().any(|spare| spare.bytes >= wanted)
     }
 
-    fn pool(&self) -> RankedMutexGuard<'_, SegmentPool, Pool> {
+    fn pool(&self) -> RankedMutexGuard<'_, SegmentPool, SpareFiles> {
         self.pool.lock()
     }
 }

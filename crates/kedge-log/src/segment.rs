@@ -1,4 +1,4 @@
-//! Segment files: their names, and how one comes into the sequence.
+//! Segment files: their names, and their insertion into the sequence.
 
 use std::fmt;
 use std::path::Path;
@@ -8,14 +8,14 @@ use kedge_disk::{Disk, File};
 use crate::format::{PAGE_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::{LogError, Lsn};
 
-/// Names of the files in the directory of a log.
+/// The names of files in the directory of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FileName {
     /// A segment, by its number in the sequence.
     Segment(u64),
-    /// A file full of written blocks, ready to become a segment. Its contents mean nothing.
+    /// A file of allocated blocks, ready to become a segment. Its contents are meaningless.
     Spare(u64),
-    /// A file that is being made. Found at an open it is left over from a crash.
+    /// A file under construction. At an open it is left over from a crash.
     Unfinished(u64),
 }
 
@@ -30,7 +30,7 @@ impl fmt::Display for FileName {
 }
 
 impl FileName {
-    /// What a name means; `None` for files that are not the log's.
+    /// Parses a name. Returns `None` for files that do not belong to the log.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let parsed = if let Some(number) = name.strip_prefix("spare-") {
             FileName::Spare(number.parse().ok()?)
@@ -39,7 +39,7 @@ impl FileName {
         } else {
             FileName::Segment(name.strip_suffix(".log")?.parse().ok()?)
         };
-        // Only the exact spelling: "1.log" is not the log's.
+        // Only the exact spelling counts: "1.log" is not a file of the log.
         (parsed.to_string() == name).then_some(parsed)
     }
 }
@@ -50,25 +50,25 @@ pub(crate) struct Segment {
     pub(crate) number: u64,
     /// Position of its first batch.
     pub(crate) base: Lsn,
-    /// Length of the file.
+    /// Length of the file, in bytes.
     pub(crate) bytes: u64,
-    /// Goes into the checksums of its batch headers.
+    /// The salt of the checksums of its batch headers.
     pub(crate) salt: u64,
 }
 
 impl Segment {
-    /// Where in the file the position `lsn` lies.
+    /// Returns the offset of position `lsn` in the file.
     pub(crate) fn offset(&self, lsn: Lsn) -> u64 {
         SEGMENT_HEADER_BYTES + (lsn.0 - self.base.0)
     }
 
-    /// The position right behind the last byte of the file.
+    /// Returns the position after the last byte of the file.
     pub(crate) fn capacity_end(&self) -> Lsn {
         Lsn(self.base.0 + self.bytes - SEGMENT_HEADER_BYTES)
     }
 }
 
-/// The length of a segment file that has room for batches of `batch_bytes`, at least `wanted`.
+/// Returns the length of a segment file with room for batches of `batch_bytes`, at least `wanted`.
 pub(crate) fn segment_bytes_for(batch_bytes: u64, wanted: u64) -> u64 {
     wanted
         .max(SEGMENT_HEADER_BYTES + batch_bytes)
@@ -76,7 +76,7 @@ pub(crate) fn segment_bytes_for(batch_bytes: u64, wanted: u64) -> u64 {
         .next_multiple_of(PAGE_BYTES)
 }
 
-/// Makes a file with reserved space and without a place in the sequence.
+/// Creates a preallocated file outside of the sequence.
 pub(crate) fn allocate_file(
     disk: &dyn Disk,
     path: &Path,
@@ -84,17 +84,17 @@ pub(crate) fn allocate_file(
 ) -> Result<Box<dyn File>, LogError> {
     let file = disk.create(path)?;
     if let Err(error) = file.allocate(bytes) {
-        // The space is needed by others; if it cannot be removed now, the next open does.
+        // Others need the space. If the file cannot be removed now, the next open removes it.
         drop(disk.remove(path));
         return Err(error.into());
     }
     Ok(file)
 }
 
-/// Gives a file its header and its place in the sequence.
+/// Writes the header of a file and inserts it into the sequence.
 ///
-/// The order is what makes a named segment trustworthy: header, sync, name, sync of the directory,
-/// and only then the first batch.
+/// The order makes a named segment trustworthy: header, sync, name, sync of the directory, and only then the first
+/// batch.
 pub(crate) fn enter_sequence(
     disk: &dyn Disk,
     dir: &Path,
@@ -102,7 +102,7 @@ pub(crate) fn enter_sequence(
     file: &dyn File,
     header: &SegmentHeader,
 ) -> Result<(), LogError> {
-    // The file is not in the sequence yet: a header that is written in part harms nobody.
+    // The file is not in the sequence yet, so a partly written header does no harm.
     let written = file.write_at(&header.encode(), 0);
     written.map_err(|error| match LogError::from(error) {
         LogError::Io(error) => LogError::Refused(error),
@@ -120,7 +120,7 @@ mod tests {
     use super::FileName;
 
     #[test]
-    fn names_read_back_and_only_exactly() {
+    fn file_names_round_trip_and_other_spellings_are_rejected() {
         for name in [
             FileName::Segment(1),
             FileName::Spare(u64::MAX),

@@ -84,7 +84,7 @@ impl Committer {
         self.batch.clear();
         self.batch.push(record::KIND_CLEAN, VbId(0), &[])?;
         self.log.append(&mut self.batch)?;
-        self.log.mark()
+        self.log.write_marker()
     }
 }
 
@@ -310,7 +310,7 @@ impl CommitLog {
         let Some(committer) = self.committer.get() else {
             return;
         };
-        let marked = committer.lock().log.mark();
+        let marked = committer.lock().log.write_marker();
         match marked {
             // The next batch is tried, too, and says what is wrong.
             Err(error) if error.is_passing() => {}

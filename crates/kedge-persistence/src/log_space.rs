@@ -1,7 +1,7 @@
 //! The disk space that the log keeps: segments that are made ready ahead of need, or removed.
 
 use kedge_bucket_core::{BucketCore, Parker};
-use kedge_log::{LogError, SegmentPreallocator, Step};
+use kedge_log::{LogError, PreallocationStep, SegmentPreallocator};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -106,12 +106,12 @@ impl LogSpace {
     }
 }
 
-fn pause_after(step: Step) -> Duration {
+fn pause_after(step: PreallocationStep) -> Duration {
     let (bytes, per_sec) = match step {
         // What was given back was only renamed, which costs little.
-        Step::Nothing | Step::Renamed => return RENAME_PAUSE,
-        Step::Filled(bytes) => (bytes, FILL_BYTES_PER_SEC),
-        Step::Cut { bytes, left } => (bytes, CUT_BYTES_PER_SEC.max(left / CUT_SECS)),
+        PreallocationStep::Nothing | PreallocationStep::Renamed => return RENAME_PAUSE,
+        PreallocationStep::Filled(bytes) => (bytes, FILL_BYTES_PER_SEC),
+        PreallocationStep::Cut { bytes, left } => (bytes, CUT_BYTES_PER_SEC.max(left / CUT_SECS)),
     };
     Duration::from_nanos(bytes * 1_000_000_000 / per_sec)
 }
@@ -128,7 +128,7 @@ mod tests {
         let mut time = Duration::ZERO;
         while left > 0 {
             left -= bytes;
-            time += pause_after(Step::Cut { bytes, left });
+            time += pause_after(PreallocationStep::Cut { bytes, left });
         }
         time
     }
@@ -139,13 +139,13 @@ mod tests {
         assert_eq!([64, 256, 512, 1024].map(secs), [4, 16, 27, 38]);
         // What a log of 400 MiB/s gives back meanwhile is less than what is removed, once 8 GiB are left.
         let (bytes, left) = (2 * MIB, 8192 * MIB);
-        let pause = pause_after(Step::Cut { bytes, left });
+        let pause = pause_after(PreallocationStep::Cut { bytes, left });
         assert!(bytes as f64 / pause.as_secs_f64() > 400.0 * MIB as f64);
     }
 
     #[test]
     fn a_segment_takes_four_seconds_to_fill() {
-        let pause = pause_after(Step::Filled(MIB / 2));
+        let pause = pause_after(PreallocationStep::Filled(MIB / 2));
         assert_eq!(pause * 128, Duration::from_secs(4));
     }
 }

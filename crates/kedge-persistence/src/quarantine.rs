@@ -17,7 +17,7 @@ use kedge_bucket_core::Phase;
 use kedge_bucket_core::Total;
 use kedge_bucket_core::new_uuid;
 use kedge_bucket_core::{BucketCore, BucketError};
-use kedge_log::Record;
+use kedge_log::LogRecord;
 use kedge_storage::{Storage, StorageError};
 use kedge_sync::{RankedMutex, ranks::QuarantineLogged};
 use kedge_types::{Status, VbId, VbUuid};
@@ -70,7 +70,7 @@ impl Quarantine {
     }
 
     /// The log has a record of a vBucket that is quarantined.
-    pub(crate) fn replay(&self, vb: VbId, record: &Record<'_>) {
+    pub(crate) fn replay(&self, vb: VbId, record: &LogRecord<'_>) {
         self.shared.truncation.need(vb).note(InLog {
             lsn: record.lsn,
             reset: false,

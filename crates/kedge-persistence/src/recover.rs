@@ -24,7 +24,7 @@ use kedge_bucket_core::new_uuid;
 use kedge_bucket_core::random_u64;
 use kedge_bucket_core::share_out;
 use kedge_bucket_core::{BucketSetup, Phase};
-use kedge_log::{Log, LogConfig, Record, RecoveryMode};
+use kedge_log::{Log, LogConfig, LogRecord, RecoveryMode};
 use kedge_storage::{RollbackOutcome, Storage, StorageConfig};
 use kedge_sync::{RankedMutex, ranks::Vbucket};
 use kedge_types::VbId;
@@ -322,7 +322,7 @@ impl Persistence {
             uuid,
             config,
             mode,
-            &mut |record: Record<'_>| {
+            &mut |record: LogRecord<'_>| {
                 is_last_clean = record.kind == record::KIND_CLEAN;
                 self.replay_record(&record)
             },
@@ -345,7 +345,7 @@ impl Persistence {
         Ok(Replay { log, report })
     }
 
-    fn replay_record(&self, record: &Record<'_>) -> Result<(), BucketError> {
+    fn replay_record(&self, record: &LogRecord<'_>) -> Result<(), BucketError> {
         self.core.check_loading()?;
         let vb = record.vb;
         let why = "it names a vBucket that the bucket does not have";

@@ -15,7 +15,6 @@ const TO_DO: &[&str] = &[
     "kedge-bucket",
     "kedge-bucket-core",
     "kedge-couchstore",
-    "kedge-log",
     "kedge-persistence",
     "kedge-residency",
     "kedge-storage",

@@ -1,4 +1,4 @@
-//! The log's slow work, done in the background step by step.
+//! The background work of the log, step by step.
 
 use kedge_sync::{RankedMutexGuard, ranks::SegmentPreallocation};
 use std::fmt;
@@ -8,58 +8,57 @@ use std::sync::atomic::Ordering;
 
 use kedge_disk::{DiskError, File};
 
-use super::{Shared, Spare};
+use super::{SegmentFiles, SpareSegment};
 use crate::LogError;
 use crate::format::PAGE_BYTES;
 use crate::segment::{FileName, Segment, allocate_file};
 
-/// How much of a segment is filled with zeros and synced in one step: little, so that a commit that
-/// syncs meanwhile does not wait long for it.
+/// Number of bytes of a segment that a step fills with zeros and syncs. It is small, so that a concurrent commit does
+/// not wait long for the sync.
 const FILL_STEP_BYTES: u64 = 512 << 10;
-/// How much of a segment that is not kept is given back to the file system in one step. The next commit of its journal
-/// does what is left of that, and of 64 MiB it had to do too much while a batch waits for it.
+/// Number of bytes by which a step truncates a segment that is not kept. The next commit of the file system's journal
+/// does the rest of that work; for 64 MiB it takes too long, and a batch would wait for it.
 const CUT_STEP_BYTES: u64 = 2 << 20;
 
-/// What lasts from one step of background work to the next.
+/// The state of the background work between steps.
 #[derive(Debug, Default)]
 pub(super) struct BackgroundWork {
-    filling: Option<Filling>,
+    filling: Option<SegmentFill>,
     is_stopped: bool,
 }
 
 /// A segment that is filled with zeros up to `filled`.
 #[derive(Debug)]
-struct Filling {
+struct SegmentFill {
     number: u64,
     file: Box<dyn File>,
     bytes: u64,
     filled: u64,
 }
 
-/// What a step of background work was.
+/// The work that a step has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// There is nothing to do.
+pub enum PreallocationStep {
+    /// There was no work.
     Nothing,
-    /// Files got other names: released segments left the sequence, or one of them is a spare after all.
+    /// Files were renamed: released segments left the sequence, or one of them became a spare.
     Renamed,
-    /// So many bytes of the next segment were filled with zeros.
+    /// This number of bytes of the next segment was filled with zeros.
     Filled(u64),
-    /// So many bytes of a segment that is not kept were given back to the file system, and so many
-    /// are left of such segments.
+    /// A segment that is not kept was truncated.
     Cut {
-        /// Given back by this step.
+        /// Number of bytes that the step freed.
         bytes: u64,
-        /// Not given back yet, of all of them.
+        /// Number of bytes of all such segments that are still to be freed.
         left: u64,
     },
 }
 
-/// Does the log's slow work in the background: fills new segments with zeros, and recycles or
-/// removes the released ones. Any thread may drive it.
+/// The background worker of a log: it fills new segments with zeros, and recycles or removes released ones. Any thread
+/// may drive it.
 #[derive(Clone)]
 pub struct SegmentPreallocator {
-    shared: Arc<Shared>,
+    shared: Arc<SegmentFiles>,
 }
 
 impl fmt::Debug for SegmentPreallocator {
@@ -71,35 +70,35 @@ impl fmt::Debug for SegmentPreallocator {
 }
 
 impl SegmentPreallocator {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: Arc<SegmentFiles>) -> Self {
         SegmentPreallocator { shared }
     }
 
-    /// Returns whether [`SegmentPreallocator::step`] would do anything. Cheap.
+    /// Returns `true` if [`SegmentPreallocator::step`] has work. The check is cheap.
     pub fn is_needed(&self) -> bool {
         self.shared.wants_work()
     }
 
-    /// Makes this and every other preallocator of the log stop for good. A segment that is not yet full
-    /// of zeros is removed, by the next open if it cannot be now.
+    /// Stops this and every other preallocator of the log for good. A partly filled segment is removed now, or by the
+    /// next open if that fails.
     pub fn stop(&self) {
         let mut work = self.work();
         work.is_stopped = true;
         self.abandon(&mut work);
     }
 
-    /// Gives the disk back all files that are not in use, and fills no others until [`SegmentPreallocator::go_on`]. Returns how
-    /// many bytes that were.
+    /// Frees the space of all unused files, and fills no further ones until [`SegmentPreallocator::go_on`]. Returns the
+    /// number of freed bytes.
     ///
     /// # Errors
-    /// As [`SegmentPreallocator::step`]; what was given back stays so.
+    /// The errors of [`SegmentPreallocator::step`]. Files freed before the error stay freed.
     pub fn give_up_space(&self) -> Result<u64, LogError> {
         let mut work = self.work();
         self.shared.is_held.store(true, Ordering::Relaxed);
         self.abandon(&mut work);
         self.retire_all()?;
         let mut freed = 0;
-        while let Step::Cut { bytes, .. } = self.cut_step(u64::MAX)? {
+        while let PreallocationStep::Cut { bytes, .. } = self.cut_step(u64::MAX)? {
             freed += bytes;
         }
         while let Some(spare) = self.shared.take_spare(0) {
@@ -113,39 +112,40 @@ impl SegmentPreallocator {
         Ok(freed)
     }
 
-    /// Ends what [`SegmentPreallocator::give_up_space`] began: the next segments are made ready again.
+    /// Ends the effect of [`SegmentPreallocator::give_up_space`]: preallocation continues.
     pub fn go_on(&self) {
         self.shared.is_held.store(false, Ordering::Relaxed);
     }
 
-    /// Recycles or removes all that was released, in one go. Takes a sync for each.
+    /// Recycles or removes all released segments in one go, with a sync for each.
     ///
     /// # Errors
-    /// As [`SegmentPreallocator::step`].
+    /// The errors of [`SegmentPreallocator::step`].
     pub fn recycle(&self) -> Result<(), LogError> {
         let _work = self.work();
         self.retire_all()?;
-        while self.cut_step(u64::MAX)? != Step::Nothing {}
+        while self.cut_step(u64::MAX)? != PreallocationStep::Nothing {}
         Ok(())
     }
 
-    /// Does the next of these: takes what was released out of the sequence, finds the next segment
-    /// among those that are not kept or fills a part of it with zeros, removes a part of one that is
-    /// not kept. The pace is the caller's.
+    /// Does one step of work: removes released segments from the sequence, or takes the next segment from those that
+    /// are not kept, or fills a part of it with zeros, or truncates one that is not kept. The caller determines the
+    /// pace.
     ///
     /// # Errors
-    /// [`LogError::NoSpace`], [`LogError::Refused`]: try again later, the log manages without. Others mean that the disk
-    /// is failing; nothing that was acknowledged is concerned, and the log itself stays usable.
-    pub fn step(&self) -> Result<Step, LogError> {
+    /// [`LogError::NoSpace`], [`LogError::Refused`]: try again later; the log works without prepared segments. Other
+    /// errors mean that the disk fails. They affect no acknowledged data, and the log stays usable.
+    pub fn step(&self) -> Result<PreallocationStep, LogError> {
         let mut work = self.work();
         if self.retire_all()? {
-            return Ok(Step::Renamed);
+            return Ok(PreallocationStep::Renamed);
         }
         let is_wanted = !work.is_stopped && self.shared.wants_spare(&self.shared.pool());
         if is_wanted && self.rescue()? {
-            return Ok(Step::Renamed);
+            return Ok(PreallocationStep::Renamed);
         }
-        // What was begun is ended: the next segment after that is ready sooner, and no half of one lies about.
+        // A segment whose filling has begun is completed, so that the next one is ready sooner and no partial file
+        // remains.
         if !is_wanted && work.filling.is_none() {
             return self.cut_step(CUT_STEP_BYTES);
         }
@@ -172,9 +172,9 @@ impl SegmentPreallocator {
         }
     }
 
-    /// Takes the oldest segment out of the sequence.
+    /// Removes the oldest segment from the sequence.
     fn retire(&self, segment: Segment) -> Result<(), LogError> {
-        let Shared {
+        let SegmentFiles {
             disk, dir, config, ..
         } = &*self.shared;
         let is_kept = segment.bytes == config.segment_bytes
@@ -187,14 +187,14 @@ impl SegmentPreallocator {
             FileName::Unfinished(number)
         };
         let path = dir.join(FileName::Segment(segment.number).to_string());
-        // Before the segment goes: nobody may miss it.
+        // Before the segment goes, so that its absence is not reported.
         self.shared.catalog.note_first(segment.number + 1)?;
         disk.rename(&path, &dir.join(name.to_string()))?;
-        // One by one: two that go under one sync could survive a crash in the wrong order.
+        // One by one, because two removals under one sync could survive a crash in the wrong order.
         disk.sync_dir(dir)?;
         let mut pool = self.shared.pool();
         pool.released.pop_front();
-        let file = Spare {
+        let file = SpareSegment {
             number,
             bytes: segment.bytes,
         };
@@ -206,9 +206,10 @@ impl SegmentPreallocator {
         Ok(())
     }
 
-    /// Makes a segment that is about to be removed a spare, so that none has to be filled; `false` if there is no whole one.
+    /// Turns a segment that is about to be removed into a spare, so that none has to be filled. Returns `false` if no
+    /// complete one is left.
     fn rescue(&self) -> Result<bool, LogError> {
-        let Shared {
+        let SegmentFiles {
             disk, dir, config, ..
         } = &*self.shared;
         let newest = self
@@ -227,11 +228,11 @@ impl SegmentPreallocator {
         Ok(true)
     }
 
-    /// Gives back the last `bytes` of a segment that is not kept, or all that is left of it.
-    fn cut_step(&self, bytes: u64) -> Result<Step, LogError> {
+    /// Truncates a segment that is not kept by `bytes`, or removes the rest of it.
+    fn cut_step(&self, bytes: u64) -> Result<PreallocationStep, LogError> {
         let oldest = self.shared.pool().going.pop_front();
         let Some(file) = oldest else {
-            return Ok(Step::Nothing);
+            return Ok(PreallocationStep::Nothing);
         };
         let path = self.unfinished(file.number);
         let kept = file.bytes.saturating_sub(bytes);
@@ -245,23 +246,23 @@ impl SegmentPreallocator {
         let mut pool = self.shared.pool();
         if kept > 0 {
             let bytes = kept;
-            pool.going.push_front(Spare { bytes, ..file });
+            pool.going.push_front(SpareSegment { bytes, ..file });
         }
-        Ok(Step::Cut {
+        Ok(PreallocationStep::Cut {
             bytes: file.bytes - kept,
             left: pool.going.iter().map(|file| file.bytes).sum(),
         })
     }
 
-    /// Keeps a file that is to go for the next attempt, unless it is gone already.
-    fn put_back(&self, file: Spare, error: &DiskError) {
+    /// Keeps a file whose removal failed for the next attempt, unless it is gone.
+    fn put_back(&self, file: SpareSegment, error: &DiskError) {
         if !error.is_not_found() {
             self.shared.pool().going.push_back(file);
         }
     }
 
-    /// Fills the next part of the segment that is being filled, which becomes a spare with its last one.
-    fn fill_step(&self, work: &mut BackgroundWork) -> Result<Step, LogError> {
+    /// Fills the next part of a segment. With its last part the segment becomes a spare.
+    fn fill_step(&self, work: &mut BackgroundWork) -> Result<PreallocationStep, LogError> {
         let filling = match &mut work.filling {
             Some(filling) => filling,
             none => none.insert(self.begin_filling()?),
@@ -273,11 +274,11 @@ impl SegmentPreallocator {
         filling.filled += len;
         if filling.filled < filling.bytes {
             filling.file.sync_data()?;
-            return Ok(Step::Filled(len));
+            return Ok(PreallocationStep::Filled(len));
         }
         filling.file.sync_all()?;
-        let Shared { disk, dir, .. } = &*self.shared;
-        let Filling { number, bytes, .. } = *filling;
+        let SegmentFiles { disk, dir, .. } = &*self.shared;
+        let SegmentFill { number, bytes, .. } = *filling;
         disk.rename(
             &self.unfinished(number),
             &dir.join(FileName::Spare(number).to_string()),
@@ -285,17 +286,17 @@ impl SegmentPreallocator {
         disk.sync_dir(dir)?;
         work.filling = None;
         self.shared.pool().filling_bytes = 0;
-        self.shared.give_back(Spare { number, bytes });
+        self.shared.give_back(SpareSegment { number, bytes });
         self.shared.prepared.fetch_add(1, Ordering::Relaxed);
-        Ok(Step::Filled(len))
+        Ok(PreallocationStep::Filled(len))
     }
 
-    fn begin_filling(&self) -> Result<Filling, LogError> {
+    fn begin_filling(&self) -> Result<SegmentFill, LogError> {
         let number = self.shared.new_number();
         let bytes = self.shared.next_segment_bytes();
         let file = allocate_file(&*self.shared.disk, &self.unfinished(number), bytes)?;
         self.shared.pool().filling_bytes = bytes;
-        Ok(Filling {
+        Ok(SegmentFill {
             number,
             file,
             bytes,
@@ -306,7 +307,7 @@ impl SegmentPreallocator {
     fn abandon(&self, work: &mut BackgroundWork) {
         if let Some(filling) = work.filling.take() {
             self.shared.pool().filling_bytes = 0;
-            // If it cannot be removed now, the next open does.
+            // If it cannot be removed now, the next open removes it.
             drop(self.shared.disk.remove(&self.unfinished(filling.number)));
         }
     }

@@ -1,15 +1,15 @@
-//! Opening a log: what a crash left is read, judged and made safe to continue.
+//! Recovery: an open reads the state after a crash, validates it, and makes it safe to continue.
 //!
-//! The steps, in an order that makes a crash at any of them harmless:
+//! The order of the steps makes a crash at any of them harmless:
 //! 1. Read the directory; remove unfinished files; sync it, so that all names found are durable.
-//! 2. Read and check all segment headers ([`plan`]).
-//! 3. Read all batches, in order, and give their records to the caller ([`scan`]).
-//! 4. Write the last batch again, unchanged, and sync: it may be in the page cache only, and if a
-//!    sync failed before, not even a sync would bring it to the disk.
+//! 2. Read and validate all segment headers ([`plan`]).
+//! 3. Read all batches, in order, and pass their records to the caller ([`scan`]).
+//! 4. Write the last batch again, unchanged, and sync: it may be in the page cache only, and if a sync failed before,
+//!    not even a sync would bring it to the disk.
 //! 5. Append a mark of the new epoch: whatever lies behind it is older than everything to come.
 //!
-//! The last two write only over bytes that are the same or behind the tail, so running them again
-//! after a crash in the middle finds the same records.
+//! The last two overwrite only equal bytes or bytes after the tail, so a recovery after a crash in the middle finds the
+//! same records.
 
 mod plan;
 mod reader;
@@ -20,81 +20,80 @@ use std::sync::Arc;
 
 use kedge_disk::Disk;
 
-use crate::catalog::{Catalog, Found, Range};
+use crate::catalog::{CatalogState, SegmentCatalog, SegmentRange};
 use crate::format::{ALIGN, BATCH_HEADER_BYTES};
-use crate::log::{Counters, Log};
-use crate::pool::Shared;
+use crate::log::{Log, LogCounters};
+use crate::pool::SegmentFiles;
 use crate::segment::{FileName, Segment};
-use crate::{LogConfig, LogError, Lsn, Problem, Record, RecoveryMode};
+use crate::{CorruptionKind, LogConfig, LogError, LogRecord, Lsn, RecoveryMode};
 
-use plan::Plan;
-use scan::{Scan, Scanned};
+use plan::RecoveryPlan;
+use scan::{LogScan, ScanResult};
 
-/// What is rewritten at once, in bytes.
+/// Size of a write while the tail is rewritten, in bytes.
 const REWRITE_BYTES: u64 = 1 << 20;
 
-/// No log comes so far as to count from here on; one that says so has no room for what is to come.
+/// The largest valid count. No log gets that far, and a log that states more has no room for successors.
 const COUNT_MAX: u64 = 1 << 62;
 
-/// A place in a file of the log.
+/// A location in a file of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct LogLocation {
     /// The file.
     pub file: PathBuf,
-    /// Where in it, in bytes.
+    /// The offset in the file, in bytes.
     pub offset: u64,
 }
 
-/// What [`Log::open`] found.
+/// The results of [`Log::open`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct RecoveryReport {
-    /// There was no log, so an empty one was made.
+    /// `true` if there was no log, so that an empty one was created.
     pub is_new: bool,
-    /// Segments found.
+    /// Number of segments.
     pub segments: u64,
-    /// Bytes of sound batches.
+    /// Size of the sound batches, in bytes.
     pub bytes: u64,
-    /// Sound batches, with marks.
+    /// Number of sound batches, end markers included.
     pub batches: u64,
-    /// Records given to the caller.
+    /// Number of replayed records.
     pub records: u64,
-    /// Oldest position that is kept. A caller that needs an older one has lost segments.
+    /// The oldest retained position. If the caller needs an older one, segments are lost.
     pub first_lsn: Lsn,
-    /// Where an append was begun that never finished, if it left a trace. Cut off; nothing that
-    /// was acknowledged is concerned.
-    pub torn_tail: Option<Place>,
-    /// Damaged places that were skipped: all in the salvage mode, and in the strict mode those that
-    /// an earlier salvage accepted.
+    /// The location of an unfinished append, if it left a trace. It was cut off; no acknowledged data is affected.
+    pub torn_tail: Option<LogLocation>,
+    /// Number of damaged ranges that were skipped: all of them in the salvage mode, and those that an earlier salvage
+    /// accepted in the strict mode.
     pub skipped_places: u64,
-    /// Bytes of log that these took. What they contained is lost.
+    /// Size of the skipped ranges in bytes. Their records are lost.
     pub skipped_bytes: u64,
-    /// The first of these places.
-    pub first_skipped: Option<Place>,
-    /// Bytes that the medium did not give. Salvage mode only.
+    /// The location of the first skipped range.
+    pub first_skipped: Option<LogLocation>,
+    /// Number of bytes that could not be read from the medium. Salvage mode only.
     pub unreadable_bytes: u64,
-    /// The catalog, which says which segments have to be there, could not be understood, and was made anew: whether the
-    /// newest or the oldest segments are missing is not known.
+    /// `true` if the catalog was damaged and has been written anew. It is then unknown whether the newest or the oldest
+    /// segments are missing.
     pub is_catalog_damaged: bool,
 }
 
-/// See [`Log::open`].
+/// Implements [`Log::open`].
 pub(crate) fn open<E: From<LogError>>(
     disk: Arc<dyn Disk>,
     dir: &Path,
     owner: [u8; 16],
     config: LogConfig,
     mode: RecoveryMode,
-    replay: &mut dyn FnMut(Record<'_>) -> Result<(), E>,
+    replay: &mut dyn FnMut(LogRecord<'_>) -> Result<(), E>,
 ) -> Result<(Log, RecoveryReport), E> {
     let config = config.rounded();
     let files = plan::read_directory(&*disk, dir, &config)?;
-    let (catalog, found) = Catalog::read(&*disk, dir).map_err(LogError::from)?;
+    let (catalog, found) = SegmentCatalog::read(&*disk, dir).map_err(LogError::from)?;
     let known = match found {
-        Found::Segments(range) => Some(range),
-        Found::Nothing | Found::Damaged => None,
+        CatalogState::Segments(range) => Some(range),
+        CatalogState::Nothing | CatalogState::Damaged => None,
     };
-    let shared = Arc::new(Shared::new(
+    let shared = Arc::new(SegmentFiles::new(
         disk,
         dir.to_owned(),
         config,
@@ -114,12 +113,12 @@ pub(crate) fn open<E: From<LogError>>(
         file: None,
         sealed: std::collections::VecDeque::new(),
         next: Lsn(0),
-        is_marked: true,
+        has_marker: true,
         has_failed: false,
         resume: None,
-        counters: Counters::default(),
+        counters: LogCounters::default(),
     };
-    let is_catalog_damaged = found == Found::Damaged;
+    let is_catalog_damaged = found == CatalogState::Damaged;
     if files.segments.is_empty() {
         let mut report = begin(&mut log, mode, known)?;
         if log.current.number > 0 {
@@ -129,7 +128,7 @@ pub(crate) fn open<E: From<LogError>>(
         return Ok((log, report));
     }
     let plan = plan::plan(&*shared.disk, dir, owner, mode, &files.segments, known)?;
-    let mut scan = Scan::new(&*shared.disk, dir, mode, &plan, replay);
+    let mut scan = LogScan::new(&*shared.disk, dir, mode, &plan, replay);
     for planned in &plan.segments {
         scan.segment(planned)?;
     }
@@ -142,11 +141,11 @@ pub(crate) fn open<E: From<LogError>>(
     Ok((log, report))
 }
 
-/// Begins a log in a directory without segments, where `known` ones may be missing.
+/// Starts a log in a directory without segments, where those of `known` may be missing.
 fn begin(
     log: &mut Log,
     mode: RecoveryMode,
-    known: Option<Range>,
+    known: Option<SegmentRange>,
 ) -> Result<RecoveryReport, LogError> {
     let mut report = RecoveryReport {
         is_new: known.is_none(),
@@ -156,7 +155,7 @@ fn begin(
         let name = FileName::Segment(range.first).to_string();
         let (file, offset) = (log.shared.dir.join(name), 0);
         if mode == RecoveryMode::Strict {
-            let problem = Problem::MissingSegment;
+            let problem = CorruptionKind::MissingSegment;
             return Err(LogError::Corrupt {
                 file,
                 offset,
@@ -164,31 +163,31 @@ fn begin(
             });
         }
         report.skipped_places = 1;
-        report.first_skipped = Some(Place { file, offset });
+        report.first_skipped = Some(LogLocation { file, offset });
     }
-    // Without room the first append tries again.
+    // If the disk is full, the first append tries again.
     if_passing(log.change_segment(0, Lsn(0)))?;
     Ok(report)
 }
 
-/// Has the catalog say which segments there are.
+/// Writes the range of existing segments to the catalog.
 fn establish(log: &Log, first: u64) -> Result<(), LogError> {
     let last = log.current.number;
     let shared = &log.shared;
-    let range = Range { first, last };
+    let range = SegmentRange { first, last };
     Ok(shared.catalog.establish(&*shared.disk, range)?)
 }
 
-/// What has to be done at the end of a log before it is safe to append to.
+/// Deferred work at the end of a log, which is required before the first append.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Resume {
-    /// Batches from here on are written again.
+pub(crate) struct DeferredRecovery {
+    /// The position from which batches are rewritten.
     rewrite_from: Option<Lsn>,
-    /// A segment begins that accepts the damage before it.
+    /// `true` if a new segment accepts the damage before it.
     forgives: bool,
 }
 
-/// Takes an error that may pass for nothing: what failed is tried again.
+/// Ignores an error that may pass, because the operation is tried again.
 fn if_passing(result: Result<(), LogError>) -> Result<(), LogError> {
     match result {
         Err(error) if error.is_passing() => Ok(()),
@@ -196,8 +195,8 @@ fn if_passing(result: Result<(), LogError>) -> Result<(), LogError> {
     }
 }
 
-/// Makes the end of the log safe to append to, now or when that is possible.
-fn resume(log: &mut Log, plan: &Plan, scanned: Scanned) -> Result<(), LogError> {
+/// Makes the end of the log safe for appends, now or when that is possible.
+fn resume(log: &mut Log, plan: &RecoveryPlan, scanned: ScanResult) -> Result<(), LogError> {
     log.sealed = plan.files.iter().copied().collect();
     if let Some(last) = log.sealed.pop_back() {
         log.current = last;
@@ -208,7 +207,7 @@ fn resume(log: &mut Log, plan: &Plan, scanned: Scanned) -> Result<(), LogError> 
         return Err(LogError::Corrupt {
             file: log.shared.dir.join(name),
             offset: 0,
-            problem: Problem::Counts,
+            problem: CorruptionKind::Counts,
         });
     }
     log.epoch = scanned.max_epoch + 1;
@@ -219,7 +218,7 @@ fn resume(log: &mut Log, plan: &Plan, scanned: Scanned) -> Result<(), LogError> 
     }
     let lost_files = plan.missing_at_end + u64::from(plan.is_tail_lost);
     if lost_files > 0 {
-        // Positions that the lost files may have used are not used again.
+        // Positions that the lost files may have used are not reused.
         let bytes = log.current.bytes.max(log.shared.config.segment_bytes);
         let next = log.next.0 + bytes.saturating_mul(lost_files).min(COUNT_MAX);
         log.next = Lsn(next.next_multiple_of(ALIGN as u64));
@@ -228,7 +227,7 @@ fn resume(log: &mut Log, plan: &Plan, scanned: Scanned) -> Result<(), LogError> 
         log.note_use();
         rewrite_from = Some(scanned.rewrite_from);
     }
-    log.resume = Some(Resume {
+    log.resume = Some(DeferredRecovery {
         rewrite_from,
         forgives: scanned.has_new_damage,
     });
@@ -236,25 +235,25 @@ fn resume(log: &mut Log, plan: &Plan, scanned: Scanned) -> Result<(), LogError> 
     if finished.as_ref().is_err_and(LogError::is_passing)
         && let Some(file) = &log.file
     {
-        // What a process before wrote and did not sync is durable then. Only what a failed sync dropped is not.
+        // It makes unsynced writes of an earlier process durable, except those that a failed sync has dropped.
         file.sync_data()?;
     }
     if_passing(finished)
 }
 
-/// Does what is left of an open. Harmless when repeated.
-pub(crate) fn finish(log: &mut Log, resume: &Resume) -> Result<(), LogError> {
+/// Does the deferred work of an open. It can be repeated.
+pub(crate) fn finish(log: &mut Log, resume: &DeferredRecovery) -> Result<(), LogError> {
     if let Some(from) = resume.rewrite_from {
         rewrite_tail(log, from)?;
     }
     if resume.forgives {
-        // All damage known so far is before the new segment, which is kept as long as any of it.
+        // All damage known so far is before the new segment, which is retained as long as any of it.
         log.change_segment(0, log.next)?;
     }
     Ok(())
 }
 
-/// Writes the batches from `from` to the end again, and when they are durable a mark behind them.
+/// Rewrites the batches from `from` to the end, and writes an end marker once they are durable.
 fn rewrite_tail(log: &mut Log, from: Lsn) -> Result<(), LogError> {
     let Some(file) = &log.file else { return Ok(()) };
     let end = log.current.offset(log.next);
@@ -268,12 +267,12 @@ fn rewrite_tail(log: &mut Log, from: Lsn) -> Result<(), LogError> {
     }
     file.sync_data()?;
     log.counters.syncs += 1;
-    log.is_marked = false;
+    log.has_marker = false;
     if end + BATCH_HEADER_BYTES as u64 <= log.current.bytes {
-        log.mark()?;
+        log.write_marker()?;
     }
-    // Without room for a mark there is none for a batch either, and the next segment's header
-    // states the new epoch before the first batch of it.
+    // Without space for a marker there is none for a batch either, and the header of the next segment states the new
+    // epoch before its first batch.
     Ok(())
 }
 

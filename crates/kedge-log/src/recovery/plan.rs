@@ -1,36 +1,39 @@
-//! What is in the directory of a log, and in which order it has to be read.
+//! The contents of a log's directory, and the order in which recovery reads them.
 
 use std::path::{Path, PathBuf};
 
 use kedge_disk::Disk;
 
-use crate::catalog::Range;
-use crate::format::{NotAHeader, PAGE_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader, VERSION};
-use crate::pool::Spare;
+use crate::catalog::SegmentRange;
+use crate::format::{
+    InvalidSegmentHeader, PAGE_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader, VERSION,
+};
+use crate::pool::SpareSegment;
 use crate::segment::{FileName, Segment};
-use crate::{LogConfig, LogError, Lsn, Problem, RecoveryMode};
+use crate::{CorruptionKind, LogConfig, LogError, Lsn, RecoveryMode};
 
 /// Files of a log.
 #[derive(Debug, Default)]
-pub(super) struct Files {
-    /// Numbers, ascending.
+pub(super) struct DirectoryFiles {
+    /// Numbers in ascending order.
     pub(super) segments: Vec<u64>,
-    pub(super) spares: Vec<Spare>,
+    pub(super) spares: Vec<SpareSegment>,
 }
 
-/// Reads the directory of a log with a rounded `config`, making it if there is none, and removes what a crash left unfinished.
+/// Reads the directory of a log with a rounded `config`, creating it if necessary, and removes unfinished files of a
+/// crash.
 pub(super) fn read_directory(
     disk: &dyn Disk,
     dir: &Path,
     config: &LogConfig,
-) -> Result<Files, LogError> {
+) -> Result<DirectoryFiles, LogError> {
     disk.create_dir_all(dir)?;
-    let mut files = Files::default();
+    let mut files = DirectoryFiles::default();
     for name in disk.list(dir)? {
         let path = dir.join(&name);
         match FileName::parse(&name) {
             Some(FileName::Segment(number)) => files.segments.push(number),
-            // One that stays takes space, and no more: its name is used again, or the next open removes it.
+            // A file that remains only takes space: its name is reused, or the next open removes it.
             Some(FileName::Unfinished(_)) => drop(disk.remove(&path)),
             Some(FileName::Spare(number)) => {
                 let bytes = disk.len(&path)?;
@@ -39,7 +42,7 @@ pub(super) fn read_directory(
                     && bytes > SEGMENT_HEADER_BYTES
                     && bytes.is_multiple_of(PAGE_BYTES);
                 if is_kept {
-                    files.spares.push(Spare { number, bytes });
+                    files.spares.push(SpareSegment { number, bytes });
                 } else {
                     drop(disk.remove(&path));
                 }
@@ -48,50 +51,50 @@ pub(super) fn read_directory(
         }
     }
     files.segments.sort_unstable();
-    // A process that was killed between a rename and this sync leaves names that are not durable
-    // yet: neither may a batch be acknowledged in such a segment, nor such a spare be overwritten.
+    // A process that was killed between a rename and this sync leaves a name that is not durable. No batch may be
+    // acknowledged in such a segment, and no such spare may be overwritten.
     disk.sync_dir(dir)?;
     Ok(files)
 }
 
-/// Where the batches of a segment end.
+/// The end of the batches of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
-    /// Where the next segment starts.
+pub(super) enum SegmentEnd {
+    /// The start of the next segment.
     At(Lsn),
-    /// Not known, as the next segment is lost.
+    /// Unknown, because the next segment is lost.
     Unknown,
-    /// Where the log ends: to be found.
+    /// The end of the log, which is still to be found.
     Tail,
 }
 
-/// A segment to be read.
+/// A segment to read.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Planned {
+pub(super) struct PlannedSegment {
     pub(super) segment: Segment,
     pub(super) file_bytes: u64,
     pub(super) epoch: u64,
-    pub(super) end: End,
+    pub(super) end: SegmentEnd,
 }
 
-/// A segment that cannot be read as a whole, or is not there.
+/// A segment that is missing or not completely readable.
 #[derive(Debug)]
-pub(super) struct Lost {
+pub(super) struct LostSegment {
     pub(super) file: PathBuf,
     pub(super) offset: u64,
-    pub(super) problem: Problem,
-    /// Start of the next segment that is sound; `None` at the end of the log.
+    pub(super) problem: CorruptionKind,
+    /// Start of the next sound segment, or `None` at the end of the log.
     before: Option<Lsn>,
-    /// Whether nothing of it can be read.
+    /// `true` if nothing of it can be read.
     is_whole: bool,
 }
 
-impl Lost {
+impl LostSegment {
     fn missing(file: PathBuf, before: Option<Lsn>) -> Self {
         Self {
             file,
             offset: 0,
-            problem: Problem::MissingSegment,
+            problem: CorruptionKind::MissingSegment,
             before,
             is_whole: true,
         }
@@ -108,38 +111,38 @@ impl Lost {
 
 /// The segments of a log, in order.
 #[derive(Debug)]
-pub(super) struct Plan {
-    pub(super) segments: Vec<Planned>,
-    pub(super) lost: Vec<Lost>,
-    /// All files, also those that cannot be read: they are released in their turn.
+pub(super) struct RecoveryPlan {
+    pub(super) segments: Vec<PlannedSegment>,
+    pub(super) lost: Vec<LostSegment>,
+    /// All files, including unreadable ones, which are released in their turn.
     pub(super) files: Vec<Segment>,
-    /// Damage below this was accepted by an earlier salvage.
+    /// The position up to which an earlier salvage has accepted damage.
     pub(super) forgiven: Lsn,
-    /// Whether a segment is lost that no earlier salvage knew of.
+    /// `true` if a segment is lost that no earlier salvage has accepted.
     pub(super) has_new_losses: bool,
-    /// Whether the last file's header is lost.
+    /// `true` if the header of the last file is lost.
     pub(super) is_tail_lost: bool,
-    /// Segments behind the last file that were there.
+    /// Number of missing segments after the last file.
     pub(super) missing_at_end: u64,
 }
 
-/// One file as pass one sees it.
-struct Found {
+/// A file as the first pass finds it.
+struct FoundSegment {
     number: u64,
     file_bytes: u64,
     header: Option<SegmentHeader>,
 }
 
-/// Reads all headers and checks that they are one sequence, and all that is `known` to have been there. Batches are not
-/// looked at.
+/// Reads all headers, and checks that they form one sequence and that all `known` segments exist. It does not read
+/// batches.
 pub(super) fn plan(
     disk: &dyn Disk,
     dir: &Path,
     owner: [u8; 16],
     mode: RecoveryMode,
     numbers: &[u64],
-    known: Option<Range>,
-) -> Result<Plan, LogError> {
+    known: Option<SegmentRange>,
+) -> Result<RecoveryPlan, LogError> {
     let mut found = Vec::with_capacity(numbers.len());
     for &number in numbers {
         let path = segment_path(dir, number);
@@ -153,11 +156,11 @@ pub(super) fn plan(
         .max();
     let mut segments = planned(&found);
     if let Some(planned) = segments.last_mut().filter(|_| missing_at_end > 0)
-        && planned.end == End::Tail
+        && planned.end == SegmentEnd::Tail
     {
-        planned.end = End::Unknown;
+        planned.end = SegmentEnd::Unknown;
     }
-    let plan = Plan {
+    let plan = RecoveryPlan {
         segments,
         files: files(&found),
         has_new_losses: false,
@@ -173,63 +176,62 @@ fn segment_path(dir: &Path, number: u64) -> PathBuf {
     dir.join(FileName::Segment(number).to_string())
 }
 
-/// The start of the first file with a sound header.
-fn first_base(found: &[Found]) -> Option<Lsn> {
+/// Returns the start of the first file with a sound header.
+fn first_base(found: &[FoundSegment]) -> Option<Lsn> {
     found.iter().find_map(|file| Some(file.header?.base))
 }
 
-/// The number of segments behind the last file that are known to have been there.
-fn missing_at_end(found: &[Found], known: Option<Range>) -> u64 {
+/// Returns the number of segments after the last file that must exist.
+fn missing_at_end(found: &[FoundSegment], known: Option<SegmentRange>) -> u64 {
     let last = found.last().map_or(0, |file| file.number);
     known.map_or(0, |known| known.last.saturating_sub(last))
 }
 
-/// Checks that headers have the numbers of their files, and that no segment starts before the one in front of it.
-fn check_headers(dir: &Path, found: &[Found]) -> Result<(), LogError> {
+/// Checks that headers have the numbers of their files, and that no segment starts before the preceding one.
+fn check_headers(dir: &Path, found: &[FoundSegment]) -> Result<(), LogError> {
     let mut last_base = Lsn(0);
     for file in found {
         let Some(header) = file.header else { continue };
         if header.number != file.number {
             let path = segment_path(dir, file.number);
-            return Err(corrupt(path, Problem::SegmentNumber));
+            return Err(corrupt(path, CorruptionKind::SegmentNumber));
         }
         if header.base < last_base {
             let path = segment_path(dir, file.number);
-            return Err(corrupt(path, Problem::SegmentStart));
+            return Err(corrupt(path, CorruptionKind::SegmentStart));
         }
         last_base = header.base;
     }
     Ok(())
 }
 
-/// Lists the segments that are missing, have no sound header, or are shorter than their headers say, in the order of the
-/// log.
-fn losses(dir: &Path, found: &[Found], known: Option<Range>) -> Vec<Lost> {
+/// Lists the segments that are missing, have no sound header, or are shorter than their headers state, in log order.
+fn losses(dir: &Path, found: &[FoundSegment], known: Option<SegmentRange>) -> Vec<LostSegment> {
     let path = |number| segment_path(dir, number);
     let mut lost = Vec::new();
     let first = found.first().map_or(0, |file| file.number);
     if let Some(known) = known.filter(|known| known.first < first) {
-        lost.push(Lost::missing(path(known.first), first_base(found)));
+        lost.push(LostSegment::missing(path(known.first), first_base(found)));
     }
     let mut expected = first;
     for (index, file) in found.iter().enumerate() {
         let before = first_base(&found[index..]);
         if file.number != expected {
-            lost.push(Lost::missing(path(expected), before));
+            lost.push(LostSegment::missing(path(expected), before));
         }
         expected = file.number + 1;
         match file.header {
-            None => lost.push(Lost {
+            None => lost.push(LostSegment {
                 file: path(file.number),
                 offset: 0,
-                problem: Problem::SegmentHeader,
+                problem: CorruptionKind::SegmentHeader,
                 before,
                 is_whole: true,
             }),
-            Some(header) if file.file_bytes < header.bytes => lost.push(Lost {
+            Some(header) if file.file_bytes < header.bytes => lost.push(LostSegment {
                 file: path(file.number),
                 offset: file.file_bytes,
-                problem: Problem::SegmentLength,
+                problem: CorruptionKind::SegmentLength,
                 before: first_base(&found[index + 1..]),
                 is_whole: false,
             }),
@@ -238,15 +240,15 @@ fn losses(dir: &Path, found: &[Found], known: Option<Range>) -> Vec<Lost> {
     }
     if missing_at_end(found, known) > 0 {
         let last = found.last().map_or(0, |file| file.number);
-        lost.push(Lost::missing(path(last + 1), None));
+        lost.push(LostSegment::missing(path(last + 1), None));
     }
     lost
 }
 
-/// Refuses losses that the mode and earlier salvages do not allow.
-fn judge(mut plan: Plan, mode: RecoveryMode) -> Result<Plan, LogError> {
+/// Rejects losses that the mode and earlier salvages do not allow.
+fn judge(mut plan: RecoveryPlan, mode: RecoveryMode) -> Result<RecoveryPlan, LogError> {
     let forgiven = plan.forgiven;
-    let is_new = |lost: &Lost| lost.before.is_none_or(|before| before > forgiven);
+    let is_new = |lost: &LostSegment| lost.before.is_none_or(|before| before > forgiven);
     if let Some(at) = plan.lost.iter().position(is_new) {
         if mode == RecoveryMode::Strict || plan.segments.is_empty() {
             return Err(plan.lost.swap_remove(at).into_error());
@@ -256,11 +258,11 @@ fn judge(mut plan: Plan, mode: RecoveryMode) -> Result<Plan, LogError> {
     Ok(plan)
 }
 
-/// All files as far as releasing them is concerned. One without a header has the positions of
-/// none, so it goes with the one before it.
-fn files(found: &[Found]) -> Vec<Segment> {
-    let segment = |(index, file): (usize, &Found)| {
-        // A file that was cut must not be recycled as if it had its full length.
+/// Returns all files with the positions that matter for their release. A file without a header has no positions of its
+/// own, so it is released with the one before it.
+fn files(found: &[FoundSegment]) -> Vec<Segment> {
+    let segment = |(index, file): (usize, &FoundSegment)| {
+        // A truncated file must not be recycled as if it had its full length.
         let bytes = file
             .header
             .map_or(file.file_bytes, |h| h.bytes.min(file.file_bytes));
@@ -274,18 +276,18 @@ fn files(found: &[Found]) -> Vec<Segment> {
     found.iter().enumerate().map(segment).collect()
 }
 
-fn planned(found: &[Found]) -> Vec<Planned> {
+fn planned(found: &[FoundSegment]) -> Vec<PlannedSegment> {
     let mut segments = Vec::with_capacity(found.len());
     for (index, file) in found.iter().enumerate() {
         let Some(header) = file.header else { continue };
         let end = match found.get(index + 1) {
-            None => End::Tail,
-            Some(next) if next.number == file.number + 1 => {
-                next.header.map_or(End::Unknown, |next| End::At(next.base))
-            }
-            Some(_) => End::Unknown,
+            None => SegmentEnd::Tail,
+            Some(next) if next.number == file.number + 1 => next
+                .header
+                .map_or(SegmentEnd::Unknown, |next| SegmentEnd::At(next.base)),
+            Some(_) => SegmentEnd::Unknown,
         };
-        segments.push(Planned {
+        segments.push(PlannedSegment {
             segment: Segment {
                 number: header.number,
                 base: header.base,
@@ -306,7 +308,7 @@ fn read_header(
     number: u64,
     owner: [u8; 16],
     mode: RecoveryMode,
-) -> Result<Found, LogError> {
+) -> Result<FoundSegment, LogError> {
     let file = disk.open(path)?;
     let file_bytes = file.len()?;
     let mut page = vec![0; file_bytes.min(SEGMENT_HEADER_BYTES) as usize];
@@ -321,7 +323,7 @@ fn read_header(
             });
         }
         Ok(header) => Some(header),
-        Err(NotAHeader::Version(version)) if version > VERSION => {
+        Err(InvalidSegmentHeader::Version(version)) if version > VERSION => {
             return Err(LogError::UnsupportedVersion {
                 file: path.to_owned(),
                 version,
@@ -329,14 +331,14 @@ fn read_header(
         }
         Err(_) => None,
     };
-    Ok(Found {
+    Ok(FoundSegment {
         number,
         file_bytes,
         header,
     })
 }
 
-fn corrupt(file: PathBuf, problem: Problem) -> LogError {
+fn corrupt(file: PathBuf, problem: CorruptionKind) -> LogError {
     LogError::Corrupt {
         file,
         offset: 0,
@@ -344,8 +346,8 @@ fn corrupt(file: PathBuf, problem: Problem) -> LogError {
     }
 }
 
-impl Lost {
-    /// Whether the file as a whole counts as one damaged place of the report.
+impl LostSegment {
+    /// Returns `true` if the file as a whole counts as one damaged range of the report.
     pub(super) fn is_whole(&self) -> bool {
         self.is_whole
     }

@@ -1,4 +1,4 @@
-//! Reads a segment file in large blocks, and looks for batch headers in it.
+//! Reads a segment file in large blocks and searches it for batch headers.
 
 use kedge_disk::{DiskError, File};
 use memchr::memmem;
@@ -7,29 +7,30 @@ use crate::Lsn;
 use crate::format::{ALIGN, BATCH_HEADER_BYTES, BATCH_MAGIC, BatchHeader};
 use crate::segment::Segment;
 
-/// What is read at once, in bytes: it stays in the cache of a core while it is looked at.
+/// Size of a block in bytes. It fits into the cache of a core while it is parsed.
 const BLOCK_BYTES: u64 = 512 << 10;
-/// What is given up at once when the medium cannot be read, in bytes.
+/// Number of bytes that count as unreadable after a failed read.
 const PIECE_BYTES: usize = 4096;
 
 /// A window onto a segment file.
 pub(super) struct SegmentReader {
     pub(super) file: Box<dyn File>,
     pub(super) segment: Segment,
-    /// Bytes of the file that are looked at: never more than it has, a multiple of 8.
+    /// Number of bytes of the file to read: at most its length, and a multiple of 8.
     len: u64,
     buf: Vec<u8>,
-    /// Where in the file `buf[..filled]` is from.
+    /// Offset of `buf[..filled]` in the file.
     start: u64,
     filled: usize,
-    /// Whether what cannot be read counts as zeros.
+    /// `true` if unreadable bytes count as zeros.
     is_tolerant: bool,
-    /// Bytes that could not be read so far.
+    /// Number of unreadable bytes so far.
     pub(super) unreadable_bytes: u64,
 }
 
 impl SegmentReader {
-    /// `file_bytes` is how long the file is, whatever its header says; `buf` is reused memory.
+    /// Creates a reader. `file_bytes` is the real length of the file, whatever its header states; `buf` is reused
+    /// memory.
     pub(super) fn new(
         file: Box<dyn File>,
         segment: Segment,
@@ -58,8 +59,8 @@ impl SegmentReader {
         (self.file, self.buf)
     }
 
-    /// The bytes of the file from `offset` on. The caller stays within [`SegmentReader::len`], so
-    /// no more memory is taken than the file has bytes.
+    /// Returns the bytes of the file at `offset`. The caller stays within [`SegmentReader::len`], so the memory is at
+    /// most as large as the file.
     pub(super) fn get(&mut self, offset: u64, bytes: u64) -> Result<&[u8], DiskError> {
         assert!(offset + bytes <= self.len, "a read beyond the segment");
         let is_here = offset >= self.start && offset + bytes <= self.start + self.filled as u64;
@@ -92,8 +93,8 @@ impl SegmentReader {
         Ok(())
     }
 
-    /// The first place from `from` on (a multiple of 8) where a sound batch header stands that was
-    /// written for that place and that `accept` takes.
+    /// Returns the first offset, at or after `from` (a multiple of 8), of a sound batch header that was written for
+    /// that position and that `accept` takes.
     pub(super) fn find_header(
         &mut self,
         from: u64,

@@ -1,15 +1,15 @@
-//! Reads the batches of all segments in order and decides, where the chain of sound batches
-//! breaks, whether that is the end of the log or damage.
+//! Reads the batches of all segments in order. Where the chain of sound batches breaks, it decides between the end of
+//! the log and damage.
 //!
-//! The rule: an append is acknowledged after its sync, and the next one states in its header that
-//! everything before it is durable, as does the header of a next segment. So after a break,
-//! * a later segment, or a sound batch header that was written for its place and states a durable
-//!   position beyond the break, proves that acknowledged bytes are missing: damage;
-//! * otherwise the break is where an append did not finish: the end.
+//! The rule: an append is acknowledged after its sync, and the header of the next batch or segment states that
+//! everything before it is durable. So after a break,
+//! * a later segment, or a sound batch header that was written for its place and states a durable position beyond the
+//!   break, proves that acknowledged bytes are missing: damage;
+//! * otherwise the break is an unfinished append: the end.
 //!
-//! Batches that an earlier recovery cut off lie behind the end too. They state durable positions
-//! at or before that cut, which proves nothing; and they are never taken into the chain, as their
-//! epoch is older than that of the mark which that recovery wrote at the cut.
+//! Batches that an earlier recovery cut off also lie after the end. They state durable positions at or before that cut,
+//! which proves nothing. They never become part of the chain, because their epoch is older than that of the marker that
+//! the recovery wrote at the cut.
 
 use std::path::{Path, PathBuf};
 
@@ -17,76 +17,76 @@ use kedge_disk::{Disk, File};
 use kedge_types::VbId;
 
 use crate::format::{ALIGN, BATCH_HEADER_BYTES, BatchHeader, PAGE_BYTES, RawRecord, check_body};
-use crate::recovery::plan::{End, Plan, Planned};
+use crate::recovery::plan::{PlannedSegment, RecoveryPlan, SegmentEnd};
 use crate::recovery::reader::SegmentReader;
-use crate::recovery::{Place, RecoveryReport};
+use crate::recovery::{LogLocation, RecoveryReport};
 use crate::segment::FileName;
-use crate::{LogError, Lsn, Problem, Record, RecoveryMode};
+use crate::{CorruptionKind, LogError, LogRecord, Lsn, RecoveryMode};
 
-/// The state of a run through all segments.
-pub(super) struct Scan<'a, E> {
+/// The state of a pass over all segments.
+pub(super) struct LogScan<'a, E> {
     disk: &'a dyn Disk,
     dir: &'a Path,
     mode: RecoveryMode,
     forgiven: Lsn,
-    replay: &'a mut dyn FnMut(Record<'_>) -> Result<(), E>,
+    replay: &'a mut dyn FnMut(LogRecord<'_>) -> Result<(), E>,
     report: RecoveryReport,
-    /// Position of the next batch; `None` before the first segment.
+    /// Position of the next batch, or `None` before the first segment.
     next: Option<Lsn>,
-    /// Epoch of the chain so far: what is older is left over from before a cut.
+    /// Epoch of the chain so far. Older batches are left over from before a cut.
     epoch: u64,
-    /// Highest epoch seen anywhere, in the chain or not.
+    /// Highest epoch seen so far, inside or outside of the chain.
     max_epoch: u64,
-    /// Everything before this is known to be durable.
+    /// The position up to which the log is known to be durable.
     durable: Lsn,
-    /// Start of the unbroken run of batches that reaches `next`.
+    /// Start of the unbroken run of batches up to `next`.
     run_start: Lsn,
     has_new_damage: bool,
     buf: Vec<u8>,
     file: Option<Box<dyn File>>,
 }
 
-/// What a run came to.
-pub(super) struct Scanned {
+/// The result of a pass.
+pub(super) struct ScanResult {
     pub(super) report: RecoveryReport,
-    /// Where the log goes on.
+    /// The position at which the log continues.
     pub(super) next: Lsn,
     pub(super) max_epoch: u64,
-    /// From here on to `next` the batches may be in the page cache only.
+    /// The position from which batches up to `next` may be in the page cache only.
     pub(super) rewrite_from: Lsn,
-    /// Whether something was skipped that no later open should stumble over.
+    /// `true` if damage was skipped that later opens have to accept.
     pub(super) has_new_damage: bool,
-    /// The last segment's file.
+    /// The file of the last segment.
     pub(super) file: Option<Box<dyn File>>,
 }
 
-/// A place that has no sound batch.
-struct Break {
-    /// Where the check failed, in the file.
+/// A position without a sound batch.
+struct ChainBreak {
+    /// Offset of the failed check in the file.
     offset: u64,
-    problem: Problem,
-    /// Whether the header is one that was written for this place.
+    problem: CorruptionKind,
+    /// `true` if a header is there that was written for this position.
     has_header: bool,
 }
 
-impl<'a, E: From<LogError>> Scan<'a, E> {
+impl<'a, E: From<LogError>> LogScan<'a, E> {
     pub(super) fn new(
         disk: &'a dyn Disk,
         dir: &'a Path,
         mode: RecoveryMode,
-        plan: &Plan,
-        replay: &'a mut dyn FnMut(Record<'_>) -> Result<(), E>,
+        plan: &RecoveryPlan,
+        replay: &'a mut dyn FnMut(LogRecord<'_>) -> Result<(), E>,
     ) -> Self {
         let mut report = RecoveryReport::default();
         for lost in plan.lost.iter().filter(|lost| lost.is_whole()) {
-            let place = Place {
+            let place = LogLocation {
                 file: lost.file.clone(),
                 offset: lost.offset,
             };
             report.skipped_places += 1;
             report.first_skipped.get_or_insert(place);
         }
-        Scan {
+        LogScan {
             disk,
             dir,
             mode,
@@ -104,9 +104,9 @@ impl<'a, E: From<LogError>> Scan<'a, E> {
         }
     }
 
-    pub(super) fn finish(self) -> Scanned {
+    pub(super) fn finish(self) -> ScanResult {
         let next = self.next.unwrap_or_default();
-        Scanned {
+        ScanResult {
             report: self.report,
             next,
             max_epoch: self.max_epoch,
@@ -116,8 +116,8 @@ impl<'a, E: From<LogError>> Scan<'a, E> {
         }
     }
 
-    /// Reads one segment, the successor of the one before.
-    pub(super) fn segment(&mut self, planned: &Planned) -> Result<(), E> {
+    /// Reads a segment, the successor of the one before.
+    pub(super) fn segment(&mut self, planned: &PlannedSegment) -> Result<(), E> {
         let base = planned.segment.base;
         match self.next {
             None => self.report.first_lsn = base,
@@ -137,7 +137,7 @@ impl<'a, E: From<LogError>> Scan<'a, E> {
         let mut reader =
             SegmentReader::new(file, planned.segment, planned.file_bytes, buf, is_tolerant);
         let mut at = base;
-        while End::At(at) != planned.end {
+        while SegmentEnd::At(at) != planned.end {
             at = match self.batch(&mut reader, planned, at)? {
                 Ok(after) => after,
                 Err(broken) => match self.broken(&mut reader, planned, at, &broken)? {
@@ -151,33 +151,33 @@ impl<'a, E: From<LogError>> Scan<'a, E> {
         self.report.unreadable_bytes += reader.unreadable_bytes;
         let (file, buf) = reader.into_parts();
         self.buf = buf;
-        self.file = (planned.end == End::Tail).then_some(file);
+        self.file = (planned.end == SegmentEnd::Tail).then_some(file);
         Ok(())
     }
 
-    fn end_segment(&mut self, planned: &Planned, at: Lsn) {
+    fn end_segment(&mut self, planned: &PlannedSegment, at: Lsn) {
         let is_short = planned.file_bytes < planned.segment.bytes;
         self.next = Some(match planned.end {
-            End::At(end) => {
+            SegmentEnd::At(end) => {
                 self.report.skipped_bytes += end.0 - at.0;
                 end
             }
-            // Positions that the missing part may have used are not used again.
-            End::Tail if is_short => {
+            // Positions that the missing part may have used are not reused.
+            SegmentEnd::Tail if is_short => {
                 self.run_start = planned.segment.capacity_end();
                 self.run_start
             }
-            End::Tail | End::Unknown => self.next.unwrap_or(at).max(at),
+            SegmentEnd::Tail | SegmentEnd::Unknown => self.next.unwrap_or(at).max(at),
         });
     }
 
-    /// Reads the batch at a position and gives its records away; returns the position behind it.
+    /// Reads the batch at a position and passes on its records. Returns the position after it.
     fn batch(
         &mut self,
         reader: &mut SegmentReader,
-        planned: &Planned,
+        planned: &PlannedSegment,
         at: Lsn,
-    ) -> Result<Result<Lsn, Break>, E> {
+    ) -> Result<Result<Lsn, ChainBreak>, E> {
         let header = match self.check_batch(reader, planned, at)? {
             Ok(header) => header,
             Err(broken) => return Ok(Err(broken)),
@@ -187,7 +187,7 @@ impl<'a, E: From<LogError>> Scan<'a, E> {
         let mut rest = reader.get(body, body_bytes).map_err(LogError::from)?;
         while let Some((record, after)) = RawRecord::split(rest) {
             let (kind, vb, payload) = (record.kind, VbId(record.vb), record.payload);
-            (self.replay)(Record {
+            (self.replay)(LogRecord {
                 lsn: at,
                 kind,
                 vb,
@@ -204,21 +204,21 @@ impl<'a, E: From<LogError>> Scan<'a, E> {
         Ok(Ok(Lsn(at.0 + header.bytes)))
     }
 
-    /// Whether the batch at a position is sound in all its bytes.
+    /// Returns `true` if all bytes of the batch at a position are sound.
     fn check_batch(
         &self,
         reader: &mut SegmentReader,
-        planned: &Planned,
+        planned: &PlannedSegment,
         at: Lsn,
-    ) -> Result<Result<BatchHeader, Break>, LogError> {
+    ) -> Result<Result<BatchHeader, ChainBreak>, LogError> {
         let offset = planned.segment.offset(at);
         let limit = match planned.end {
-            End::At(end) => planned.segment.offset(end).min(reader.len()),
-            End::Unknown | End::Tail => reader.len(),
+            SegmentEnd::At(end) => planned.segment.offset(end).min(reader.len()),
+            SegmentEnd::Unknown | SegmentEnd::Tail => reader.len(),
         };
-        let no_header = Break {
+        let no_header = ChainBreak {
             offset,
-            problem: Problem::BatchHeader,
+            problem: CorruptionKind::BatchHeader,
             has_header: false,
         };
         if offset + BATCH_HEADER_BYTES as u64 > limit {
@@ -230,9 +230,9 @@ impl<'a, E: From<LogError>> Scan<'a, E> {
             _ => return Ok(Err(no_header)),
         };
         if header.bytes > limit - offset {
-            return Ok(Err(Break {
+            return Ok(Err(ChainBreak {
                 offset,
-                problem: Problem::BatchLength,
+                problem: CorruptionKind::BatchLength,
                 has_header: true,
             }));
         }
@@ -240,28 +240,28 @@ impl<'a, E: From<LogError>> Scan<'a, E> {
         let body = reader.get(start, header.bytes - BATCH_HEADER_BYTES as u64)?;
         Ok(check_body(&header, body)
             .map(|()| header)
-            .map_err(|(within, problem)| Break {
+            .map_err(|(within, problem)| ChainBreak {
                 offset: start + within as u64,
                 problem,
                 has_header: true,
             }))
     }
 
-    /// Judges a break. `Some` is the position of the next sound batch in the segment.
+    /// Classifies a break. Returns the position of the next sound batch in the segment, if any.
     fn broken(
         &mut self,
         reader: &mut SegmentReader,
-        planned: &Planned,
+        planned: &PlannedSegment,
         at: Lsn,
-        broken: &Break,
+        broken: &ChainBreak,
     ) -> Result<Option<Lsn>, E> {
-        if planned.end == End::Tail && !self.is_damage(reader, planned, at)? {
+        if planned.end == SegmentEnd::Tail && !self.is_damage(reader, planned, at)? {
             self.note_tail(reader, planned, at, broken)?;
             return Ok(None);
         }
         let resumed = self.find_batch(reader, planned, at)?;
-        if planned.end == End::Unknown && resumed.is_none() {
-            // As good an end as any: the lost segment behind it is counted already.
+        if planned.end == SegmentEnd::Unknown && resumed.is_none() {
+            // Any end will do, because the lost segment after it is counted already.
             return Ok(None);
         }
         let file = self.path(planned);
@@ -280,11 +280,11 @@ impl<'a, E: From<LogError>> Scan<'a, E> {
         self.report.skipped_places += 1;
         self.report
             .first_skipped
-            .get_or_insert(Place { file, offset });
+            .get_or_insert(LogLocation { file, offset });
         if let Some(resumed) = resumed {
             self.report.skipped_bytes += resumed.0 - at.0;
             self.run_start = resumed;
-        } else if planned.end == End::Tail {
+        } else if planned.end == SegmentEnd::Tail {
             let end = planned.segment.capacity_end();
             self.report.skipped_bytes += end.0 - at.0;
             self.run_start = end;
@@ -293,18 +293,17 @@ impl<'a, E: From<LogError>> Scan<'a, E> {
         Ok(resumed)
     }
 
-    /// Whether anything behind a break in the last segment proves that acknowledged bytes are
-    /// missing.
+    /// Returns `true` if data after a break in the last segment proves that acknowledged bytes are missing.
     fn is_damage(
         &mut self,
         reader: &mut SegmentReader,
-        planned: &Planned,
+        planned: &PlannedSegment,
         at: Lsn,
     ) -> Result<bool, LogError> {
         let mut max_epoch = self.max_epoch;
         let from = planned.segment.offset(at) + ALIGN as u64;
         let proof = reader.find_header(from, |header| {
-            // Left over from before a cut, or not: no epoch may be used twice.
+            // Left over from before a cut or not: no epoch may be used twice.
             max_epoch = max_epoch.max(header.epoch);
             header.durable > at
         })?;
@@ -312,16 +311,16 @@ impl<'a, E: From<LogError>> Scan<'a, E> {
         Ok(proof.is_some())
     }
 
-    /// The next sound batch behind a break.
+    /// Returns the next sound batch after a break.
     fn find_batch(
         &self,
         reader: &mut SegmentReader,
-        planned: &Planned,
+        planned: &PlannedSegment,
         at: Lsn,
     ) -> Result<Option<Lsn>, LogError> {
         let end = match planned.end {
-            End::At(end) => end,
-            End::Unknown | End::Tail => Lsn(u64::MAX),
+            SegmentEnd::At(end) => end,
+            SegmentEnd::Unknown | SegmentEnd::Tail => Lsn(u64::MAX),
         };
         let epoch = self.epoch;
         let mut from = planned.segment.offset(at) + ALIGN as u64;
@@ -337,21 +336,21 @@ impl<'a, E: From<LogError>> Scan<'a, E> {
         }
     }
 
-    /// Reports an append that did not finish, if there is a sign of one.
+    /// Reports an unfinished append, if there is a trace of one.
     fn note_tail(
         &mut self,
         reader: &mut SegmentReader,
-        planned: &Planned,
+        planned: &PlannedSegment,
         at: Lsn,
-        broken: &Break,
+        broken: &ChainBreak,
     ) -> Result<(), LogError> {
         let offset = planned.segment.offset(at);
-        // Every append fills its last page with zeros, so that anything else there is younger. A
-        // page that starts at the tail may have anything from the file's former use.
+        // Every append fills its last page with zeros, so anything else there is younger. A page that starts at the
+        // tail may have bytes of an earlier use of the file.
         let page_end = offset.next_multiple_of(PAGE_BYTES).min(reader.len());
         let rest = reader.get(offset.min(page_end), page_end.saturating_sub(offset))?;
         if broken.has_header || rest.iter().any(|byte| *byte != 0) {
-            self.report.torn_tail = Some(Place {
+            self.report.torn_tail = Some(LogLocation {
                 file: self.path(planned),
                 offset,
             });
@@ -359,7 +358,7 @@ impl<'a, E: From<LogError>> Scan<'a, E> {
         Ok(())
     }
 
-    fn path(&self, planned: &Planned) -> PathBuf {
+    fn path(&self, planned: &PlannedSegment) -> PathBuf {
         self.dir
             .join(FileName::Segment(planned.segment.number).to_string())
     }

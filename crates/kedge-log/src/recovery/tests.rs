@@ -1,4 +1,4 @@
-//! Tails that no history of this version leaves by itself, but that the rules must withstand.
+//! Tails that no history of this version produces by itself, but that recovery must withstand.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,9 +6,9 @@ use std::sync::Arc;
 use kedge_disk::{Disk, SimDisk};
 use kedge_types::VbId;
 
-use crate::batch::{Batch, BatchPlace};
+use crate::batch::{Batch, BatchPosition};
 use crate::format::{BatchHeader, PAGE_BYTES};
-use crate::{Log, LogConfig, LogError, Lsn, Problem, RecoveryMode};
+use crate::{CorruptionKind, Log, LogConfig, LogError, Lsn, RecoveryMode};
 
 const DIR: &str = "/log";
 const SALT: u64 = 77;
@@ -36,10 +36,10 @@ fn batch(payload: &[u8]) -> Batch {
     batch
 }
 
-/// Writes a batch where and as it is told to.
+/// Writes a batch with the given position, durable position and epoch.
 fn plant(log: &Log, batch: &mut Batch, lsn: Lsn, durable: Lsn, epoch: u64) {
     let file = log.file.as_ref().expect("an open segment");
-    let place = BatchPlace {
+    let place = BatchPosition {
         lsn,
         durable,
         epoch,
@@ -51,16 +51,16 @@ fn plant(log: &Log, batch: &mut Batch, lsn: Lsn, durable: Lsn, epoch: u64) {
         .expect("write");
 }
 
-/// The position of the next page that starts at least one page behind `lsn`.
+/// Returns the position of the next page that starts at least one page after `lsn`.
 fn page_after(log: &Log, lsn: Lsn) -> Lsn {
     let offset = log.current.offset(lsn);
     Lsn(lsn.0 + (offset.next_multiple_of(PAGE_BYTES) + PAGE_BYTES - offset))
 }
 
 #[test]
-fn what_lies_behind_a_cut_never_comes_back() {
-    // Two appends in flight: the first was lost, the second survived where it stands. Recovery cuts
-    // at the first. Then a batch is appended that ends exactly where the stale one starts.
+fn batches_after_a_cut_never_come_back() {
+    // Two appends were in flight: the first was lost, and the second survived. Recovery cuts at the first. Then a batch
+    // is appended that ends exactly where the stale one starts.
     let disk = SimDisk::new(1);
     let (mut log, _) = open(&disk).expect("open");
     log.append(&mut batch(b"kept")).expect("append");
@@ -76,7 +76,7 @@ fn what_lies_behind_a_cut_never_comes_back() {
     assert_eq!(filler.len_bytes(), room);
     assert_eq!(log.append(&mut filler).expect("append"), stale_at);
 
-    // Else the test would show nothing.
+    // Otherwise the test would be vacuous.
     let mut bytes = vec![0; 200];
     let file = log.file.as_ref().expect("an open segment");
     file.read_at(&mut bytes, log.current.offset(stale_at))
@@ -94,7 +94,7 @@ fn what_lies_behind_a_cut_never_comes_back() {
 }
 
 #[test]
-fn no_epoch_is_used_twice_even_if_only_its_leftovers_show_it() {
+fn epochs_are_unique_even_if_only_stale_batches_show_them() {
     let disk = SimDisk::new(1);
     let (log, _) = open(&disk).expect("open");
     let later = page_after(&log, log.next);
@@ -105,9 +105,9 @@ fn no_epoch_is_used_twice_even_if_only_its_leftovers_show_it() {
 }
 
 #[test]
-fn an_epoch_that_none_can_follow_is_refused() {
-    // A batch of the last epoch but one opened. The mark that the open wrote had the last, which is none for a reader:
-    // what was appended behind it was acknowledged, and gone at the next open.
+fn largest_epoch_is_rejected() {
+    // A batch with the last epoch but one used to be accepted. The marker of the open then had the last epoch, which is
+    // invalid for readers: appends after it were acknowledged, and gone at the next open.
     for epoch in [super::COUNT_MAX, u64::MAX - 1] {
         let disk = SimDisk::new(1);
         let (log, _) = open(&disk).expect("open");
@@ -115,7 +115,7 @@ fn an_epoch_that_none_can_follow_is_refused() {
         plant(&log, &mut batch(b"hostile"), at, at, epoch);
         drop(log);
         match open(&disk) {
-            Err(LogError::Corrupt { problem, .. }) => assert_eq!(problem, Problem::Counts),
+            Err(LogError::Corrupt { problem, .. }) => assert_eq!(problem, CorruptionKind::Counts),
             Err(error) => panic!("{error}"),
             Ok((log, found)) => panic!("epoch {}, {found:?}", log.epoch),
         }
@@ -123,7 +123,7 @@ fn an_epoch_that_none_can_follow_is_refused() {
 }
 
 #[test]
-fn a_later_header_that_states_durability_beyond_a_break_is_proof_of_damage() {
+fn later_header_with_a_durable_position_beyond_a_break_proves_damage() {
     for (durable, is_damage) in [(0, false), (8, true)] {
         let disk = SimDisk::new(1);
         let (log, _) = open(&disk).expect("open");
@@ -142,16 +142,16 @@ fn a_later_header_that_states_durability_beyond_a_break_is_proof_of_damage() {
 }
 
 #[test]
-fn a_batch_header_over_the_records_of_another_batch_is_no_batch() {
-    // The header's sector reached the disk and the others did not; below lies what the file had in
-    // its former use: records of the same sizes, each sound.
+fn batch_header_over_records_of_another_batch_is_rejected() {
+    // The sector of the header reached the disk and the others did not. Below are bytes of an earlier use of the file:
+    // records of the same sizes, each of them sound.
     let disk = SimDisk::new(1);
     let (log, _) = open(&disk).expect("open");
     let mut old = batch(&[b'o'; 600]);
     plant(&log, &mut old, log.next, log.next, log.epoch);
     let mut new = batch(&[b'n'; 600]);
     let file = log.file.as_ref().expect("an open segment");
-    let place = BatchPlace {
+    let place = BatchPosition {
         lsn: log.next,
         durable: log.next,
         epoch: log.epoch,

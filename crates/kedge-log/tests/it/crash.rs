@@ -1,16 +1,16 @@
-//! Power loss at every single operation of a history, and of the recovery after it.
+//! Power loss at every operation of a history, and of the recovery after it.
 
 use kedge_disk::{Fault, SimDisk};
 use kedge_log::{Log, LogError, Lsn};
 
 use crate::support::{Rec, append, open, prepare, records};
 
-/// What a history of appends, background work and releases had done when the power failed.
+/// The state of a history of appends, background work and releases at a power loss.
 #[derive(Default)]
 struct Done {
     acknowledged: Vec<Rec>,
     in_flight: Vec<Rec>,
-    /// How many of the oldest records may be gone.
+    /// The number of the oldest records that may be gone.
     released: usize,
 }
 
@@ -18,8 +18,8 @@ type History = fn(&SimDisk, &mut Done) -> Result<(), LogError>;
 
 const HISTORIES: [History; 2] = [varied_history, steady_history];
 
-/// A history in which every kind of operation of the log occurs: small and large batches, changes
-/// of segments into ready and fresh files, recycling, a close and an open in the middle.
+/// A history with every kind of operation of the log: small and large batches, changes to prepared and new segments,
+/// recycling, and a close and an open in the middle.
 fn varied_history(disk: &SimDisk, done: &mut Done) -> Result<(), LogError> {
     let sizes = [
         (1, 30),
@@ -64,8 +64,8 @@ fn varied_history(disk: &SimDisk, done: &mut Done) -> Result<(), LogError> {
     Ok(())
 }
 
-/// A history of equal batches whose segments are recycled as soon as they can be, so that old
-/// records lie exactly where new ones go.
+/// A history of equal batches whose segments are recycled immediately, so that old records lie at the positions of new
+/// ones.
 fn steady_history(disk: &SimDisk, done: &mut Done) -> Result<(), LogError> {
     let mut log = open(disk)?.log;
     for n in 0..45 {
@@ -88,11 +88,11 @@ fn finish(log: Log, round: u64) -> Result<(), LogError> {
     if round == 0 { log.close() } else { Ok(()) }
 }
 
-/// Checks what an open found, and gives it back in full for comparison with later opens.
+/// Checks the records that an open replayed.
 fn check(done: &Done, found: &[Rec], what: &str) {
     let all: Vec<&Rec> = done.acknowledged.iter().chain(&done.in_flight).collect();
     let acknowledged = done.acknowledged.len();
-    // The newest found is the last acknowledged, or the last of the whole batch in flight.
+    // The newest replayed record is the last acknowledged one, or the last one of the batch in flight.
     let ends = [acknowledged, all.len()];
     let is_right = ends.into_iter().any(|end| {
         let start = end.checked_sub(found.len());
@@ -108,7 +108,7 @@ fn check(done: &Done, found: &[Rec], what: &str) {
     );
 }
 
-/// Each history stopped at each of its operations: the disk, and what had been done.
+/// Each history stopped at each of its operations: the disk, and the state of the history.
 fn stopped_histories(fault: Fault) -> impl Iterator<Item = (SimDisk, Done, String)> {
     HISTORIES
         .into_iter()
@@ -138,7 +138,7 @@ fn acknowledged_batches_survive_a_power_loss_at_every_operation() {
             disk.crash(seed);
             let opened = open(&disk).unwrap_or_else(|error| panic!("{what}: {error}"));
             check(&done, &opened.records, &what);
-            // It goes on, and what this open delivered stays, whatever follows.
+            // The log continues, and replayed records stay, whatever follows.
             let mut log = opened.log;
             let more = records(1000, 2, 50);
             append(&mut log, &more).expect("append");
@@ -155,7 +155,7 @@ fn acknowledged_batches_survive_a_power_loss_at_every_operation() {
 }
 
 #[test]
-fn a_power_loss_at_every_operation_of_a_recovery_changes_nothing() {
+fn power_loss_at_every_operation_of_recovery_loses_nothing() {
     for (disk, done, what) in stopped_histories(Fault::PowerLoss).step_by(3) {
         disk.crash(disk.operations() * 3);
         let undisturbed = disk.fork();
@@ -178,9 +178,9 @@ fn a_power_loss_at_every_operation_of_a_recovery_changes_nothing() {
 }
 
 #[test]
-fn a_killed_process_loses_nothing_and_what_was_replayed_is_durable() {
-    // The story: a process is killed between its write and its sync. The next one finds the batch
-    // in the page cache and tells clients that it is persisted; then the power fails.
+fn replayed_records_of_a_killed_process_are_durable() {
+    // A process is killed between a write and its sync. The next process finds the batch in the page cache and reports
+    // it as persisted. Then the power fails.
     for (disk, done, what) in stopped_histories(Fault::Io) {
         disk.kill_process();
         let killed = disk.fork();
@@ -192,8 +192,8 @@ fn a_killed_process_loses_nothing_and_what_was_replayed_is_durable() {
             let again = open(&disk).unwrap_or_else(|error| panic!("{what}: {error}"));
             assert_eq!(again.records, opened.records, "{what}, seed {seed}");
         }
-        // Or the power fails while it recovers: nothing was delivered yet, so the batch in flight
-        // may go, but that is no damage.
+        // Or the power fails during that recovery. Nothing was replayed yet, so the batch in flight may be lost, but
+        // that is no damage.
         for step in 1..=disk.operations() - killed.operations() {
             let what = format!("{what}, then {step} of the recovery");
             let disk = killed.fork();

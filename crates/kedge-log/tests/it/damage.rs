@@ -1,15 +1,15 @@
-//! Damage to what was durable: found and named, or skipped and counted, never overlooked.
+//! Damage to durable data is reported, or skipped and counted, and never overlooked.
 
 use std::path::Path;
 
 use kedge_disk::{Disk, SimDisk, read_file, replace_file};
-use kedge_log::{LogError, Lsn, Problem};
+use kedge_log::{CorruptionKind, LogError, Lsn};
 
 use crate::support::{
     Rec, append, catalog_path, dir, open, prepare, records, salvage, segment_path,
 };
 
-/// A log of several batches in three segments. Returns the records per batch.
+/// Creates a log of several batches in three segments. Returns the records per batch.
 fn log_with_batches(disk: &SimDisk, is_closed: bool) -> Vec<Vec<Rec>> {
     let mut log = open(disk).expect("open").log;
     let batches: Vec<_> = (0..9)
@@ -35,7 +35,7 @@ fn segments(disk: &SimDisk) -> Vec<std::path::PathBuf> {
 }
 
 #[track_caller]
-fn expect_corrupt(disk: &SimDisk, path: &Path, problem: Problem) -> u64 {
+fn expect_corrupt(disk: &SimDisk, path: &Path, problem: CorruptionKind) -> u64 {
     match open(disk).map(|_| ()) {
         Err(LogError::Corrupt {
             file,
@@ -50,7 +50,7 @@ fn expect_corrupt(disk: &SimDisk, path: &Path, problem: Problem) -> u64 {
 }
 
 #[test]
-fn a_flip_of_any_byte_is_named_or_harmless() {
+fn flip_of_any_byte_is_reported_or_harmless() {
     for is_closed in [true, false] {
         let disk = SimDisk::new(1);
         let batches = log_with_batches(&disk, is_closed);
@@ -65,7 +65,7 @@ fn a_flip_of_any_byte_is_named_or_harmless() {
                 match open(&disk) {
                     Ok(opened) if opened.records == all => {}
                     Ok(opened) => {
-                        // What cannot be told from an append that never finished.
+                        // It looks like an unfinished append.
                         assert!(!is_closed, "{} {offset}", path.display());
                         assert_eq!(opened.records, all[..all.len() - last]);
                         assert!(opened.report.torn_tail.is_some(), "offset {offset}");
@@ -96,7 +96,7 @@ fn a_flip_of_any_byte_is_named_or_harmless() {
 }
 
 #[test]
-fn an_open_covers_the_last_batch_as_a_close_does() {
+fn open_protects_the_last_batch_like_close() {
     let disk = SimDisk::new(1);
     let batches = log_with_batches(&disk, false);
     let end = open(&disk).expect("open").log.next_lsn();
@@ -109,19 +109,19 @@ fn an_open_covers_the_last_batch_as_a_close_does() {
         .position(|window| window == needle)
         .expect("the record");
     disk.flip(&path, at as u64, 4);
-    expect_corrupt(&disk, &path, Problem::RecordChecksum);
+    expect_corrupt(&disk, &path, CorruptionKind::RecordChecksum);
 }
 
 #[test]
-fn salvage_skips_counts_and_is_remembered() {
+fn salvage_skips_and_counts_damage_and_later_opens_accept_it() {
     let disk = SimDisk::new(1);
     let batches = log_with_batches(&disk, true);
     let first = segment_path(1);
-    // The second batch of the first segment, and the first of the second.
+    // The second batch of the first segment, and the first batch of the second.
     let at = 4096 + 56 + (12 + 800_u64).next_multiple_of(8);
     disk.flip(&first, at + 100, 0xff);
     disk.flip(&segment_path(2), 4096 + 10, 0xff);
-    expect_corrupt(&disk, &first, Problem::RecordChecksum);
+    expect_corrupt(&disk, &first, CorruptionKind::RecordChecksum);
 
     let rescued = salvage(&disk).expect("salvage");
     let lost_first = batches[1].clone();
@@ -143,7 +143,7 @@ fn salvage_skips_counts_and_is_remembered() {
     let place = rescued.report.first_skipped.expect("a place");
     assert_eq!((place.file, place.offset / 1000), (first, (at + 56) / 1000));
 
-    // It goes on, and from now on the strict mode knows.
+    // The log continues, and from now on the strict mode accepts the damage.
     let mut log = rescued.log;
     let more = records(50, 3, 300);
     append(&mut log, &more).expect("append");
@@ -156,7 +156,7 @@ fn salvage_skips_counts_and_is_remembered() {
         (2, lost_bytes)
     );
 
-    // Once the damaged segments are released nothing remembers them.
+    // Once the damaged segments are released, no segment records the damage.
     let mut log = opened.log;
     let next = log.next_lsn();
     log.release_before(next);
@@ -165,20 +165,20 @@ fn salvage_skips_counts_and_is_remembered() {
     let opened = open(&disk).expect("open");
     assert_eq!(opened.report.skipped_places, 0);
     assert_eq!(opened.records, more);
-    // New damage is not forgiven.
+    // New damage is not accepted.
     let path = segments(&disk).pop().expect("a segment");
     disk.flip(&path, 4096 + 60, 1);
-    expect_corrupt(&disk, &path, Problem::RecordChecksum);
+    expect_corrupt(&disk, &path, CorruptionKind::RecordChecksum);
 }
 
 #[test]
-fn missing_short_and_foreign_segments_are_named() {
+fn missing_short_and_foreign_segments_are_reported() {
     type Damage = fn(&SimDisk);
-    let cases: [(Damage, u64, Problem, u64); 6] = [
+    let cases: [(Damage, u64, CorruptionKind, u64); 6] = [
         (
             |disk| disk.remove(&segment_path(2)).expect("remove"),
             2,
-            Problem::MissingSegment,
+            CorruptionKind::MissingSegment,
             0,
         ),
         (
@@ -189,7 +189,7 @@ fn missing_short_and_foreign_segments_are_named() {
                     .expect("cut");
             },
             2,
-            Problem::SegmentLength,
+            CorruptionKind::SegmentLength,
             9000,
         ),
         (
@@ -200,7 +200,7 @@ fn missing_short_and_foreign_segments_are_named() {
                     .expect("cut");
             },
             3,
-            Problem::SegmentLength,
+            CorruptionKind::SegmentLength,
             5000,
         ),
         (
@@ -210,7 +210,7 @@ fn missing_short_and_foreign_segments_are_named() {
                     .for_each(|at| disk.flip(&segment_path(2), at, 1));
             },
             2,
-            Problem::SegmentHeader,
+            CorruptionKind::SegmentHeader,
             0,
         ),
         (
@@ -219,7 +219,7 @@ fn missing_short_and_foreign_segments_are_named() {
                 replace_file(disk, &segment_path(2), &bytes).expect("replace");
             },
             2,
-            Problem::SegmentNumber,
+            CorruptionKind::SegmentNumber,
             0,
         ),
         (
@@ -230,7 +230,7 @@ fn missing_short_and_foreign_segments_are_named() {
                     .expect("cut");
             },
             3,
-            Problem::SegmentHeader,
+            CorruptionKind::SegmentHeader,
             0,
         ),
     ];
@@ -243,7 +243,7 @@ fn missing_short_and_foreign_segments_are_named() {
             expect_corrupt(&disk, &segment_path(number), problem),
             offset
         );
-        if problem == Problem::SegmentNumber {
+        if problem == CorruptionKind::SegmentNumber {
             continue;
         }
         let rescued = salvage(&disk).expect("salvage");
@@ -281,7 +281,7 @@ fn missing_short_and_foreign_segments_are_named() {
     }
 }
 
-/// Releases all segments: no damaged file is left then, neither as a segment nor as a spare.
+/// Releases all segments, so that no damaged file remains, neither as a segment nor as a spare.
 fn release_all(disk: &SimDisk) {
     let mut log = open(disk).expect("open").log;
     log.release_before(Lsn(u64::MAX));
@@ -302,7 +302,7 @@ fn release_all(disk: &SimDisk) {
 }
 
 #[test]
-fn a_log_of_another_owner_or_version_is_refused() {
+fn log_of_another_owner_or_version_is_rejected() {
     let disk = SimDisk::new(1);
     log_with_batches(&disk, true);
     let sim = std::sync::Arc::new(disk);
@@ -338,7 +338,7 @@ fn unreadable_sectors_are_an_error_or_skipped() {
 }
 
 #[test]
-fn a_log_without_any_header_is_not_salvaged_to_nothing() {
+fn log_without_any_segment_header_is_not_salvaged() {
     let disk = SimDisk::new(1);
     log_with_batches(&disk, true);
     for path in segments(&disk) {
@@ -349,20 +349,20 @@ fn a_log_without_any_header_is_not_salvaged_to_nothing() {
     assert!(matches!(
         result,
         Err(LogError::Corrupt {
-            problem: Problem::SegmentHeader,
+            problem: CorruptionKind::SegmentHeader,
             ..
         })
     ));
 }
 
 #[test]
-fn a_failing_last_segment_is_salvaged_up_to_its_damage() {
+fn last_segment_is_salvaged_up_to_its_damage() {
     let disk = SimDisk::new(1);
     let batches = log_with_batches(&disk, true);
     for at in [0, 2048] {
         disk.flip(&segment_path(3), at, 1);
     }
-    expect_corrupt(&disk, &segment_path(3), Problem::SegmentHeader);
+    expect_corrupt(&disk, &segment_path(3), CorruptionKind::SegmentHeader);
     let rescued = salvage(&disk).expect("salvage");
     let all = batches.concat();
     assert_eq!(rescued.records, all[..rescued.records.len()]);
@@ -377,8 +377,7 @@ fn a_failing_last_segment_is_salvaged_up_to_its_damage() {
     );
 }
 
-/// Removes these segments of a log that has released its first one, and has some in the middle and at its end; what is
-/// left of the records.
+/// Removes segments of a log that has released its first one. Returns the number of remaining records.
 fn without(removed: &[u64]) -> (SimDisk, usize) {
     let disk = SimDisk::new(1);
     log_with_batches(&disk, true);
@@ -400,8 +399,8 @@ fn without(removed: &[u64]) -> (SimDisk, usize) {
 }
 
 #[test]
-fn segments_that_are_missing_at_either_end_or_altogether_are_named_and_salvaged_once() {
-    // The only segment of a log was removed, and the bucket was served as if it had never had anything.
+fn missing_segments_at_either_end_are_reported_and_salvaged_once() {
+    // The only segment of a log was removed, and the bucket used to be served as if it were new.
     let (disk, all) = without(&[]);
     assert_eq!(open(&disk).expect("it is whole").records.len(), all);
     for removed in [
@@ -415,7 +414,11 @@ fn segments_that_are_missing_at_either_end_or_altogether_are_named_and_salvaged_
     ] {
         let (disk, left) = without(removed);
         assert!(left < all, "{removed:?}");
-        expect_corrupt(&disk, &segment_path(removed[0]), Problem::MissingSegment);
+        expect_corrupt(
+            &disk,
+            &segment_path(removed[0]),
+            CorruptionKind::MissingSegment,
+        );
         let rescued = salvage(&disk).expect("salvage");
         assert!(rescued.report.skipped_places > 0 && !rescued.report.is_new);
         assert_eq!(rescued.records.len(), left, "{removed:?}");
@@ -434,16 +437,16 @@ fn segments_that_are_missing_at_either_end_or_altogether_are_named_and_salvaged_
 }
 
 #[test]
-fn a_log_whose_directory_is_gone_is_missed() {
+fn missing_log_directory_is_reported() {
     let (disk, _) = without(&[]);
     disk.remove_dir_all(dir()).expect("remove");
-    expect_corrupt(&disk, &segment_path(2), Problem::MissingSegment);
+    expect_corrupt(&disk, &segment_path(2), CorruptionKind::MissingSegment);
     let rescued = salvage(&disk).expect("salvage");
     assert!(rescued.records.is_empty() && !rescued.report.is_new);
 }
 
 #[test]
-fn a_log_without_a_catalog_or_with_a_damaged_one_opens_and_has_one_then() {
+fn missing_or_damaged_catalog_is_rebuilt_at_open() {
     for is_damaged in [true, false] {
         let (disk, all) = without(&[]);
         if is_damaged {
@@ -456,12 +459,12 @@ fn a_log_without_a_catalog_or_with_a_damaged_one_opens_and_has_one_then() {
         assert_eq!(opened.report.is_catalog_damaged, is_damaged);
         drop(opened);
         disk.remove(&segment_path(6)).expect("it is there");
-        expect_corrupt(&disk, &segment_path(6), Problem::MissingSegment);
+        expect_corrupt(&disk, &segment_path(6), CorruptionKind::MissingSegment);
     }
 }
 
 #[test]
-fn a_log_that_was_removed_leaves_nothing() {
+fn removed_log_leaves_nothing() {
     let (disk, _) = without(&[]);
     kedge_log::Log::remove(&disk, dir()).expect("remove");
     disk.crash(1);

@@ -6,7 +6,7 @@ use kedge_log::{Batch, LogError};
 use crate::support::{append, dir, fill, open, prepare, records};
 
 #[test]
-fn after_a_failed_sync_the_log_refuses_everything() {
+fn failed_sync_makes_the_log_reject_all_operations() {
     let disk = SimDisk::new(3);
     let mut log = open(&disk).expect("open").log;
     append(&mut log, &records(1, 2, 100)).expect("append");
@@ -16,7 +16,7 @@ fn after_a_failed_sync_the_log_refuses_everything() {
     let before = disk.operations();
     let error = append(&mut log, &records(3, 1, 10)).expect_err("closed");
     assert!(matches!(error, LogError::PreviousIo), "{error}");
-    assert!(matches!(log.mark(), Err(LogError::PreviousIo)));
+    assert!(matches!(log.write_marker(), Err(LogError::PreviousIo)));
     assert!(matches!(
         log.append(&mut Batch::new()),
         Err(LogError::PreviousIo)
@@ -26,9 +26,9 @@ fn after_a_failed_sync_the_log_refuses_everything() {
 }
 
 #[test]
-fn what_a_failed_sync_dropped_is_written_again_by_the_recovery() {
-    // The page cache shows the batch, the disk does not have it, and the kernel says that there is
-    // nothing to sync: without a rewrite the recovery would publish what the next crash takes.
+fn recovery_rewrites_data_that_a_failed_sync_dropped() {
+    // The batch is in the page cache and not on disk, and the kernel reports that there is nothing to sync. Without a
+    // rewrite, recovery would publish records that the next crash removes.
     for seed in 0..20 {
         let disk = SimDisk::new(seed);
         let mut log = open(&disk).expect("open").log;
@@ -44,7 +44,7 @@ fn what_a_failed_sync_dropped_is_written_again_by_the_recovery() {
 }
 
 #[test]
-fn a_full_disk_refuses_and_recovers_when_there_is_room() {
+fn append_fails_on_a_full_disk_and_succeeds_with_space() {
     let disk = SimDisk::new(1);
     disk.set_capacity(Some(20_000));
     let mut log = open(&disk).expect("open").log;
@@ -60,7 +60,7 @@ fn a_full_disk_refuses_and_recovers_when_there_is_room() {
             assert!(error.is_no_space(), "{error}");
             assert_eq!(log.next_lsn(), next);
             refused += 1;
-            // Still refused, still nothing lost, and a small batch that fits is taken.
+            // Still rejected, nothing is lost, and a small batch that fits is accepted.
             assert!(
                 log.append(&mut batch)
                     .expect_err("still full")
@@ -83,7 +83,7 @@ fn a_full_disk_refuses_and_recovers_when_there_is_room() {
 }
 
 #[test]
-fn a_nearly_full_disk_gets_a_small_segment() {
+fn nearly_full_disk_gets_a_small_segment() {
     let disk = SimDisk::new(1);
     let mut log = open(&disk).expect("open").log;
     disk.set_capacity(Some(8192 + 8192 + 100));
@@ -95,7 +95,7 @@ fn a_nearly_full_disk_gets_a_small_segment() {
 }
 
 #[test]
-fn no_space_at_any_operation_is_survived() {
+fn full_disk_at_any_operation_loses_nothing() {
     let run = |number: Option<u64>| {
         let disk = SimDisk::new(5);
         let mut log = open(&disk).expect("open").log;
@@ -130,7 +130,7 @@ fn no_space_at_any_operation_is_survived() {
         let found = open(&disk)
             .unwrap_or_else(|e| panic!("operation {number:?}: {e}"))
             .records;
-        // The batch of a failed sync may be there or not.
+        // The batch of a failed sync may exist or not.
         let least = expected.len() - if has_failed { 2 } else { 0 };
         assert!(
             found.len() >= least,
@@ -147,7 +147,7 @@ fn no_space_at_any_operation_is_survived() {
 }
 
 #[test]
-fn a_ready_segment_is_kept_when_it_could_not_be_used() {
+fn prepared_segment_is_kept_after_a_failed_use() {
     let disk = SimDisk::new(1);
     let mut log = open(&disk).expect("open").log;
     append(&mut log, &records(1, 1, 3000)).expect("append");
@@ -166,7 +166,7 @@ fn a_ready_segment_is_kept_when_it_could_not_be_used() {
 }
 
 #[test]
-fn a_preallocator_that_fails_does_not_hurt_the_log() {
+fn failing_preallocator_does_not_affect_appends() {
     let disk = SimDisk::new(1);
     let mut log = open(&disk).expect("open").log;
     append(&mut log, &records(1, 2, 1000)).expect("append");
@@ -190,10 +190,10 @@ fn a_preallocator_that_fails_does_not_hurt_the_log() {
     assert_eq!(log.stats().spares, 1);
 }
 
-/// A full disk prevented a start: an open writes the tail of the log again and begins a new epoch behind it, and gave up
-/// when one of these found no room.
+/// A full disk used to prevent a start: an open rewrites the tail of the log and starts a new epoch after it, and
+/// failed when one of these found no space.
 #[test]
-fn an_open_on_a_full_disk_reads_and_the_first_append_finishes_it() {
+fn open_on_a_full_disk_replays_and_the_first_append_finishes_it() {
     let history = |disk: &SimDisk| {
         let mut log = open(disk).expect("open").log;
         for n in 0..6 {
@@ -219,7 +219,7 @@ fn an_open_on_a_full_disk_reads_and_the_first_append_finishes_it() {
             assert_eq!(opened.records.len(), count, "{op}");
             assert_eq!(opened.report.is_new, is_new);
             let mut log = opened.log;
-            // An open of a log that is there only writes; an empty one gets its first segment.
+            // An open of an existing log only writes; a new log gets its first segment.
             let waits = is_new || op == Operation::Write;
             assert_eq!(log.is_waiting(), waits, "{op}");
             let mut batch = Batch::new();
@@ -241,9 +241,9 @@ fn an_open_on_a_full_disk_reads_and_the_first_append_finishes_it() {
     }
 }
 
-/// A new segment that could not be made, because no descriptors were left, ended the process.
+/// A new segment that could not be created for lack of descriptors used to end the process.
 #[test]
-fn what_the_system_refuses_is_appended_later() {
+fn batch_is_appended_later_after_a_refusal_of_the_system() {
     const EMFILE: Fault = Fault::Os(24);
     const EACCES: Fault = Fault::Os(13);
     for (op, fault) in [
@@ -261,7 +261,7 @@ fn what_the_system_refuses_is_appended_later() {
         if op == Operation::Open {
             prepare(&log.preallocator()).expect("a spare");
         }
-        // The next batch needs another segment, whose header is the first thing that is written.
+        // The next batch needs another segment, whose header is written first.
         let mut batch = Batch::new();
         fill(&mut batch, &records(2, 1, 3000));
         for _ in 0..3 {
@@ -280,7 +280,7 @@ fn what_the_system_refuses_is_appended_later() {
 }
 
 #[test]
-fn a_failed_write_of_a_batch_ends_the_log() {
+fn failed_write_of_a_batch_closes_the_log() {
     let disk = SimDisk::new(2);
     let mut log = open(&disk).expect("open").log;
     append(&mut log, &records(1, 1, 100)).expect("append");
@@ -292,7 +292,7 @@ fn a_failed_write_of_a_batch_ends_the_log() {
 }
 
 #[test]
-fn space_that_is_kept_for_later_is_given_up_when_asked_for() {
+fn give_up_space_frees_unused_files() {
     let disk = SimDisk::new(4);
     let mut log = open(&disk).expect("open").log;
     let mut last = log.next_lsn();

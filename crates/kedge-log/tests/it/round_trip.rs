@@ -1,4 +1,4 @@
-//! What is appended comes back, whatever the sizes, closes and releases.
+//! Appended records are replayed, whatever the sizes, closes and releases.
 
 use kedge_disk::SimDisk;
 use kedge_log::{Batch, LogError, Lsn, MAX_PAYLOAD_BYTES};
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use crate::support::{Rec, append, fill, open, prepare, records};
 
 #[test]
-fn an_empty_log_opens_empty_again_and_again() {
+fn empty_log_can_be_reopened() {
     let disk = SimDisk::new(1);
     let opened = open(&disk).expect("open");
     assert!(opened.report.is_new);
@@ -23,7 +23,7 @@ fn an_empty_log_opens_empty_again_and_again() {
 }
 
 #[test]
-fn one_append_is_one_write_and_one_sync() {
+fn append_does_one_write_and_one_sync() {
     let disk = SimDisk::new(1);
     let mut log = open(&disk).expect("open").log;
     let before = (disk.operations(), log.stats().syncs);
@@ -42,7 +42,7 @@ fn one_append_is_one_write_and_one_sync() {
 }
 
 #[test]
-fn a_batch_is_used_again_and_an_empty_one_costs_nothing() {
+fn batch_is_reusable_and_an_empty_one_does_no_io() {
     let disk = SimDisk::new(1);
     let mut log = open(&disk).expect("open").log;
     let mut batch = Batch::new();
@@ -76,11 +76,11 @@ fn a_batch_is_used_again_and_an_empty_one_costs_nothing() {
 }
 
 #[test]
-fn a_record_above_the_limit_leaves_the_batch_alone() {
+fn oversized_record_leaves_the_batch_unchanged() {
     let mut batch = Batch::new();
     batch.push(1, VbId(1), &[b"small"]).expect("push");
     let bytes = batch.len_bytes();
-    // The same part many times: the sum is refused before anything is copied.
+    // The same part many times: the sum is rejected before anything is copied.
     let part = vec![0; 1 << 20];
     let parts = vec![part.as_slice(); (MAX_PAYLOAD_BYTES >> 20) as usize + 1];
     let error = batch.push(1, VbId(1), &parts).expect_err("too large");
@@ -89,7 +89,7 @@ fn a_record_above_the_limit_leaves_the_batch_alone() {
 }
 
 #[test]
-fn the_replay_can_be_stopped_by_its_receiver() {
+fn error_of_the_receiver_ends_the_replay() {
     #[derive(Debug)]
     enum Mine {
         Log(LogError),
@@ -127,7 +127,7 @@ fn the_replay_can_be_stopped_by_its_receiver() {
     assert_eq!(open(&disk).expect("open").records.len(), 5);
 }
 
-/// One step of a random history.
+/// A step of a random history.
 #[derive(Debug, Clone)]
 enum Step {
     Append {
@@ -136,7 +136,7 @@ enum Step {
     },
     Mark,
     Prepare,
-    /// Releases a fraction (in 1/8) of what is kept.
+    /// Releases a fraction (in 1/8) of the retained log.
     Release(u64),
     Reopen {
         clean: bool,
@@ -160,9 +160,9 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Against a list: after any history every open gives the whole of it from the release on.
+    /// Compared with a list: after any history, every open replays everything since the release.
     #[test]
-    fn every_history_comes_back(steps in prop::collection::vec(step(), 1..60)) {
+    fn every_history_is_replayed(steps in prop::collection::vec(step(), 1..60)) {
         let disk = SimDisk::new(1);
         let mut log = open(&disk).expect("open").log;
         let mut history: Vec<(Lsn, Rec)> = Vec::new();
@@ -174,7 +174,7 @@ proptest! {
                     let end = append(&mut log, &records).expect("append");
                     history.extend(records.into_iter().map(|record| (end, record)));
                 }
-                Step::Mark => log.mark().expect("mark"),
+                Step::Mark => log.write_marker().expect("end marker"),
                 Step::Prepare => drop(prepare(&log.preallocator()).expect("prepare")),
                 Step::Release(eighths) => {
                     let first = log.first_lsn().0;

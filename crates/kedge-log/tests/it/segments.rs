@@ -1,7 +1,7 @@
-//! The life of segment files: small first, ready ahead, recycled, released.
+//! The life of segment files: small first, prepared in advance, recycled, released.
 
 use kedge_disk::{Disk, Fault, Operation, SimDisk, read_file};
-use kedge_log::{Log, LogConfig, Lsn, RecoveryMode, Step};
+use kedge_log::{Log, LogConfig, Lsn, PreallocationStep, RecoveryMode};
 
 use crate::support::{Rec, append, catalog_path, config, dir, open, open_with, prepare, records};
 
@@ -10,7 +10,7 @@ fn names(disk: &SimDisk) -> Vec<String> {
 }
 
 #[test]
-fn segments_grow_fourfold_and_ready_ones_are_used() {
+fn segments_grow_fourfold_and_prepared_ones_are_used() {
     let disk = SimDisk::new(1);
     let mut log = open_sized(&disk, 8192, 64 << 10);
     assert!(!log.preallocator().is_needed() || log.stats().size_bytes == 8192);
@@ -37,7 +37,7 @@ fn segments_grow_fourfold_and_ready_ones_are_used() {
     assert_eq!(open(&disk).expect("open").records.len(), n);
 }
 
-/// What is found after a crash. Nothing is left half done then.
+/// Replays the log after a crash, and checks that no unfinished files remain.
 fn after_crash(disk: &SimDisk, seed: u64) -> Vec<Rec> {
     let disk = disk.fork();
     disk.crash(seed);
@@ -58,7 +58,7 @@ fn open_sized(disk: &SimDisk, first_segment_bytes: u64, segment_bytes: u64) -> L
     opened.expect("open").log
 }
 
-/// A log that wants a segment of 2 MiB, which takes four steps.
+/// A log that needs a segment of 2 MiB, which takes four steps to fill.
 fn log_that_wants_a_segment(disk: &SimDisk) -> Log {
     let mut log = open_sized(disk, 512 << 10, 2 << 20);
     append(&mut log, &records(1, 3, 60_000)).expect("append");
@@ -66,25 +66,31 @@ fn log_that_wants_a_segment(disk: &SimDisk) -> Log {
 }
 
 #[test]
-fn a_segment_is_filled_step_by_step_beside_commits() {
+fn segment_is_filled_stepwise_during_commits() {
     let disk = SimDisk::new(1);
     let mut log = log_that_wants_a_segment(&disk);
     let preallocator = log.preallocator();
     for n in 0..4 {
         assert!(preallocator.is_needed());
         assert_eq!(log.stats().spares, 0, "step {n}");
-        assert_eq!(preallocator.step().expect("step"), Step::Filled(512 << 10));
+        assert_eq!(
+            preallocator.step().expect("step"),
+            PreallocationStep::Filled(512 << 10)
+        );
         append(&mut log, &records(2 + n, 1, 100)).expect("append");
         assert_eq!(after_crash(&disk, n as u64).len(), 3 + n + 1);
     }
-    assert_eq!(preallocator.step().expect("step"), Step::Nothing);
+    assert_eq!(
+        preallocator.step().expect("step"),
+        PreallocationStep::Nothing
+    );
     assert!(!preallocator.is_needed());
     let stats = log.stats();
     assert_eq!((stats.spares, stats.prepared_segments), (1, 1));
 }
 
 #[test]
-fn what_was_begun_is_ended_though_another_segment_came_back() {
+fn filling_continues_although_another_segment_was_released() {
     let disk = SimDisk::new(1);
     let config = LogConfig {
         first_segment_bytes: 2 << 20,
@@ -95,12 +101,18 @@ fn what_was_begun_is_ended_though_another_segment_came_back() {
     let mut log = opened.expect("open").log;
     append(&mut log, &records(1, 1, 1000)).expect("append");
     let preallocator = log.preallocator();
-    assert_eq!(preallocator.step().expect("step"), Step::Filled(512 << 10));
+    assert_eq!(
+        preallocator.step().expect("step"),
+        PreallocationStep::Filled(512 << 10)
+    );
     assert_eq!(log.stats().spare_bytes, 2 << 20);
     log.end_segment().expect("end");
     append(&mut log, &records(2, 1, 1000)).expect("append");
     log.release_before(log.next_lsn());
-    assert_eq!(preallocator.step().expect("step"), Step::Renamed);
+    assert_eq!(
+        preallocator.step().expect("step"),
+        PreallocationStep::Renamed
+    );
     assert_eq!(log.stats().spares, 1, "enough");
     assert!(preallocator.is_needed());
     assert!(prepare(&preallocator).expect("prepare"));
@@ -110,7 +122,7 @@ fn what_was_begun_is_ended_though_another_segment_came_back() {
 }
 
 #[test]
-fn a_stopped_preallocator_leaves_nothing_half_done() {
+fn stopped_preallocator_leaves_no_partial_file() {
     for steps in 0..3 {
         let disk = SimDisk::new(1);
         let mut log = log_that_wants_a_segment(&disk);
@@ -119,7 +131,10 @@ fn a_stopped_preallocator_leaves_nothing_half_done() {
             preallocator.step().expect("step");
         }
         preallocator.stop();
-        assert_eq!(log.preallocator().step().expect("step"), Step::Nothing);
+        assert_eq!(
+            log.preallocator().step().expect("step"),
+            PreallocationStep::Nothing
+        );
         assert_eq!(log.stats().prepared_segments, 0);
         assert_eq!(names(&disk).len(), 1, "{:?}", names(&disk));
         append(&mut log, &records(2, 5, 900)).expect("the log manages without");
@@ -127,7 +142,7 @@ fn a_stopped_preallocator_leaves_nothing_half_done() {
 }
 
 #[test]
-fn a_step_that_fails_begins_the_segment_anew() {
+fn failed_step_restarts_the_segment() {
     let disk = SimDisk::new(1);
     let log = log_that_wants_a_segment(&disk);
     let preallocator = log.preallocator();
@@ -142,7 +157,7 @@ fn a_step_that_fails_begins_the_segment_anew() {
 }
 
 #[test]
-fn an_idle_log_stays_small() {
+fn idle_log_stays_small() {
     let disk = SimDisk::new(1);
     let log = open_with(&disk, LogConfig::default(), RecoveryMode::Strict)
         .expect("open")
@@ -150,7 +165,7 @@ fn an_idle_log_stays_small() {
     assert!(!prepare(&log.preallocator()).expect("prepare"));
     let catalog_bytes = disk.len(&catalog_path()).expect("a catalog");
     assert_eq!(disk.used_bytes(), (1 << 20) + catalog_bytes);
-    // Five of them for the catalog.
+    // Five of them concern the catalog.
     assert!(
         disk.operations() <= 15,
         "{} operations for an empty log",
@@ -159,7 +174,7 @@ fn an_idle_log_stays_small() {
 }
 
 #[test]
-fn a_batch_larger_than_a_segment_gets_one_of_its_size() {
+fn batch_larger_than_a_segment_gets_its_own_segment() {
     let disk = SimDisk::new(1);
     let mut log = open(&disk).expect("open").log;
     let mut expected = Vec::new();
@@ -174,11 +189,11 @@ fn a_batch_larger_than_a_segment_gets_one_of_its_size() {
 }
 
 #[test]
-fn released_segments_are_recycled_up_to_a_number_and_leave_no_trace() {
+fn released_segments_are_recycled_up_to_max_spares() {
     let disk = SimDisk::new(1);
     let mut log = open(&disk).expect("open").log;
     let mut end = Lsn(0);
-    // All records of one size, so that recycled files have old records exactly where new ones go.
+    // All records have one size, so that recycled files have old records at the positions of new ones.
     for n in 0..80 {
         end = append(&mut log, &records(n, 1, 1000)).expect("append");
     }
@@ -216,7 +231,7 @@ fn released_segments_are_recycled_up_to_a_number_and_leave_no_trace() {
         append(&mut log, &records).expect("append");
         kept.extend(records);
     }
-    // Each write reaches to the end of its page, which needs no read then and has no old bytes.
+    // Each write extends to the end of its page, which then needs no read and has no old bytes.
     let last = names(&disk)
         .into_iter()
         .rfind(|name| name.ends_with(".log"))
@@ -239,7 +254,7 @@ fn released_segments_are_recycled_up_to_a_number_and_leave_no_trace() {
 }
 
 #[test]
-fn segments_that_are_not_kept_are_used_again_or_cut_step_by_step() {
+fn surplus_segments_are_reused_or_truncated_stepwise() {
     let disk = SimDisk::new(1);
     let mut log = open_sized(&disk, 4 << 20, 4 << 20);
     for n in 0..3 {
@@ -250,36 +265,48 @@ fn segments_that_are_not_kept_are_used_again_or_cut_step_by_step() {
     append(&mut log, &kept).expect("append");
     assert_eq!(log.release_before(log.next_lsn()), 3);
     let preallocator = log.preallocator();
-    assert_eq!(preallocator.step().expect("step"), Step::Renamed);
+    assert_eq!(
+        preallocator.step().expect("step"),
+        PreallocationStep::Renamed
+    );
     assert_eq!((log.stats().spares, names(&disk).len()), (0, 4));
-    assert_eq!(preallocator.step().expect("step"), Step::Renamed);
+    assert_eq!(
+        preallocator.step().expect("step"),
+        PreallocationStep::Renamed
+    );
     assert_eq!((log.stats().spares, names(&disk).len()), (1, 4));
     for left in [6 << 20, 4 << 20, 2 << 20, 0] {
         let bytes = 2 << 20;
         assert!(preallocator.is_needed());
         assert_eq!(
             preallocator.step().expect("step"),
-            Step::Cut { bytes, left }
+            PreallocationStep::Cut { bytes, left }
         );
         let catalog_bytes = disk.len(&catalog_path()).expect("a catalog");
         assert_eq!(disk.used_bytes(), (8 << 20) + left + catalog_bytes);
         assert_eq!(after_crash(&disk, left), kept);
     }
-    assert_eq!(preallocator.step().expect("step"), Step::Nothing);
+    assert_eq!(
+        preallocator.step().expect("step"),
+        PreallocationStep::Nothing
+    );
     assert!(!preallocator.is_needed());
     assert_eq!(names(&disk).len(), 2);
     assert_eq!(log.stats().prepared_segments, 0, "none was needed");
 }
 
 #[test]
-fn an_end_removes_at_once_what_is_not_kept() {
+fn recycle_removes_surplus_segments_at_once() {
     let disk = SimDisk::new(1);
     let mut log = log_that_wants_a_segment(&disk);
     log.end_segment().expect("end");
     append(&mut log, &records(2, 1, 10)).expect("append");
     assert_eq!(log.release_before(log.next_lsn()), 1);
     let preallocator = log.preallocator();
-    assert_eq!(preallocator.step().expect("step"), Step::Renamed);
+    assert_eq!(
+        preallocator.step().expect("step"),
+        PreallocationStep::Renamed
+    );
     assert_eq!(names(&disk).len(), 2);
     preallocator.stop();
     preallocator.recycle().expect("recycle");
@@ -287,7 +314,7 @@ fn an_end_removes_at_once_what_is_not_kept() {
 }
 
 #[test]
-fn spares_survive_an_open_and_foreign_files_are_left_alone() {
+fn spares_survive_an_open_and_foreign_files_are_untouched() {
     let disk = SimDisk::new(1);
     let mut log = open(&disk).expect("open").log;
     append(&mut log, &records(0, 1, 3000)).expect("append");

@@ -1,11 +1,12 @@
-//! A small log on a simulated disk, and records that can be told apart.
+//! A small log on a simulated disk, with distinguishable records.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kedge_disk::{Disk, SimDisk};
 use kedge_log::{
-    Batch, Log, LogConfig, LogError, Lsn, RecoveryMode, RecoveryReport, SegmentPreallocator, Step,
+    Batch, Log, LogConfig, LogError, Lsn, PreallocationStep, RecoveryMode, RecoveryReport,
+    SegmentPreallocator,
 };
 use kedge_types::VbId;
 
@@ -72,7 +73,7 @@ pub(crate) fn salvage(disk: &SimDisk) -> Result<Opened, LogError> {
     open_with(disk, config(), RecoveryMode::Salvage)
 }
 
-/// The `n`-th batch of a history: its records know who they are.
+/// Returns the records of the `n`-th batch of a history. Each payload identifies its record.
 pub(crate) fn records(n: usize, count: usize, payload_bytes: usize) -> Vec<Rec> {
     let record = |index: usize| {
         let mut payload = format!("batch {n} record {index} ").into_bytes();
@@ -82,10 +83,10 @@ pub(crate) fn records(n: usize, count: usize, payload_bytes: usize) -> Vec<Rec> 
     (0..count).map(record).collect()
 }
 
-/// Does all background work that there is; `true` if there was any.
+/// Does all pending background work. Returns `true` if there was any.
 pub(crate) fn prepare(preallocator: &SegmentPreallocator) -> Result<bool, LogError> {
     let mut did_something = false;
-    while preallocator.step()? != Step::Nothing {
+    while preallocator.step()? != PreallocationStep::Nothing {
         did_something = true;
     }
     Ok(did_something)

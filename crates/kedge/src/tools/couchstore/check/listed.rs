@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use kedge_bucket::{DIRECT_FILE, LOG_DIR, ListedFiles, ListedSegments, log_catalog};
+use kedge_bucket::{DIRECT_FILE, LOG_DIR, ListedFiles, SegmentListing, log_catalog};
 use kedge_disk::{DiskError, Operation};
 use kedge_node::registry::is_remainder;
 use kedge_node::state_files::{FILES_LIST, listed};
@@ -81,7 +81,7 @@ impl Listed {
     fn segments(&mut self, dir: &Path) {
         let log = dir.join(LOG_DIR);
         let catalog = log_catalog(&log);
-        let looked = look(&catalog, &log, ListedSegments::decode, |it, later| {
+        let looked = look(&catalog, &log, SegmentListing::decode, |it, later| {
             it.unless_changed(later)
         });
         let Some((mut report, list, names)) = self.understood(looked) else {
