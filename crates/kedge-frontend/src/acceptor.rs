@@ -11,11 +11,11 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 use socket2::{SockRef, TcpKeepalive};
 
-use crate::inbox::{Accepted, FrontEnds, Message, Port};
-use crate::limits::Limits;
+use crate::inbox::{Accepted, FrontEndMessage, FrontEnds, Port};
+use crate::limits::FrontendLimits;
 use crate::metrics::Metrics;
-use crate::newcomers::Newcomers;
-use crate::shared::Shared;
+use crate::server_context::ServerContext;
+use crate::unauthenticated::UnauthenticatedConnections;
 
 const WAKER: Token = Token(usize::MAX);
 /// Pause of accepting when the system has no file descriptor or memory for a connection: asking again at once would
@@ -42,9 +42,9 @@ struct AcceptorThread {
     front_ends: Arc<FrontEnds>,
     threads: u16,
     next: u16,
-    limits: Limits,
+    limits: FrontendLimits,
     metrics: Arc<Metrics>,
-    newcomers: Arc<Newcomers>,
+    newcomers: Arc<UnauthenticatedConnections>,
     stop: Arc<AtomicBool>,
     /// True if connections of the memcached port are accepted, as somebody said, and as was done so far.
     is_open: Arc<AtomicBool>,
@@ -56,12 +56,12 @@ struct AcceptorThread {
 /// Lets connections of the memcached port in. Until then they wait in the system: a plain client takes a temporary failure
 /// for an error.
 #[derive(Debug)]
-pub struct Opener {
+pub struct MemcachedGate {
     waker: Arc<Waker>,
     is_open: Arc<AtomicBool>,
 }
 
-impl Opener {
+impl MemcachedGate {
     /// Lets them in.
     pub fn open(&self) {
         self.is_open.store(true, Ordering::SeqCst);
@@ -77,7 +77,7 @@ impl Acceptor {
     /// The system's error about the thread, its poll or a socket.
     pub(crate) fn start(
         mut listeners: Vec<ListeningSocket>,
-        shared: &Shared,
+        shared: &ServerContext,
         threads: u16,
     ) -> io::Result<Self> {
         let poll = Poll::new()?;
@@ -114,8 +114,8 @@ impl Acceptor {
     }
 
     /// For who knows when the bucket of the memcached port can be used.
-    pub(crate) fn opener(&self) -> Opener {
-        Opener {
+    pub(crate) fn opener(&self) -> MemcachedGate {
+        MemcachedGate {
             waker: self.waker.clone(),
             is_open: self.is_open.clone(),
         }
@@ -200,7 +200,7 @@ impl AcceptorThread {
             return false;
         };
         Metrics::count(&self.metrics.evicted);
-        self.front_ends.send(id.thread, Message::Evict(id));
+        self.front_ends.send(id.thread, FrontEndMessage::Evict(id));
         true
     }
 
@@ -226,14 +226,14 @@ impl AcceptorThread {
             local,
         };
         self.front_ends
-            .send(self.next, Message::Connection(Box::new(accepted)));
+            .send(self.next, FrontEndMessage::Connection(Box::new(accepted)));
         self.next = (self.next + 1) % self.threads;
     }
 }
 
 /// Sets what every connection has: no delay of replies, and questions to a client that went silent, so that a half-open
 /// connection ends.
-fn prepare(stream: &TcpStream, limits: &Limits) -> io::Result<()> {
+fn prepare(stream: &TcpStream, limits: &FrontendLimits) -> io::Result<()> {
     // Replies are sent when a turn has composed all of them; to wait for more would only delay them.
     stream.set_nodelay(true)?;
     let keepalive = TcpKeepalive::new()
@@ -253,11 +253,11 @@ mod tests {
         let _client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (accepted, _) = listener.accept().unwrap();
         let stream = TcpStream::from_std(accepted);
-        let limits = Limits {
+        let limits = FrontendLimits {
             keepalive_idle: Duration::from_secs(77),
             keepalive_interval: Duration::from_secs(5),
             keepalive_probes: 4,
-            ..Limits::default()
+            ..FrontendLimits::default()
         };
         prepare(&stream, &limits).unwrap();
         let socket = SockRef::from(&stream);

@@ -12,7 +12,7 @@ const ADDRESSES_MAX: usize = 1_024;
 
 /// Connections from one address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct FromAddress {
+pub(crate) struct ClientAddress {
     /// Now.
     pub(crate) current: u64,
     /// That there ever were.
@@ -23,7 +23,7 @@ pub(crate) struct FromAddress {
 
 /// Connections by address.
 #[derive(Debug, Default)]
-pub(crate) struct ClientAddresses(RankedMutex<ClientAddressMap, HashMap<IpAddr, FromAddress>>);
+pub(crate) struct ClientAddresses(RankedMutex<ClientAddressMap, HashMap<IpAddr, ClientAddress>>);
 
 impl ClientAddresses {
     pub(crate) fn connected(&self, from: IpAddr, unix_secs: u64) {
@@ -46,7 +46,7 @@ impl ClientAddresses {
     }
 
     /// All that are remembered, in the order of addresses.
-    pub(crate) fn all(&self) -> Vec<(IpAddr, FromAddress)> {
+    pub(crate) fn all(&self) -> Vec<(IpAddr, ClientAddress)> {
         let known = self.0.lock();
         let mut all: Vec<_> = known.iter().map(|(from, entry)| (*from, *entry)).collect();
         all.sort_by_key(|(from, _)| *from);
@@ -55,7 +55,7 @@ impl ClientAddresses {
 }
 
 /// Forgets an address that has no connection. False when all have some.
-fn make_room(known: &mut HashMap<IpAddr, FromAddress>) -> bool {
+fn make_room(known: &mut HashMap<IpAddr, ClientAddress>) -> bool {
     let idle = known.iter().filter(|(_, entry)| entry.current == 0);
     let oldest = idle.min_by_key(|(_, entry)| entry.last_unix_secs);
     let Some(oldest) = oldest.map(|(from, _)| *from) else {
@@ -82,7 +82,7 @@ mod tests {
             addresses.connected(from, secs);
         }
         addresses.disconnected(mapped);
-        let of = |current, total, last_unix_secs| FromAddress {
+        let of = |current, total, last_unix_secs| ClientAddress {
             current,
             total,
             last_unix_secs,

@@ -17,7 +17,7 @@ use crate::tasks::DELAYED_FLUSH;
 /// Longest sleep of the task: so long it may take to notice that the wall clock was changed.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
-struct Pending {
+struct DelayedFlushTime {
     bucket: Weak<Bucket>,
     /// The Unix second.
     at_secs: u64,
@@ -25,7 +25,7 @@ struct Pending {
 
 /// The pending flush, and the task that waits for its time.
 pub(crate) struct DelayedFlush {
-    pending: Arc<RankedMutex<PendingFlush, Option<Pending>>>,
+    pending: Arc<RankedMutex<PendingFlush, Option<DelayedFlushTime>>>,
     executor: Executor,
     task: TaskId,
 }
@@ -63,7 +63,7 @@ impl DelayedFlush {
         if !bucket.config().flush_enabled {
             return Err(Status::NotSupported);
         }
-        *self.pending.lock() = Some(Pending {
+        *self.pending.lock() = Some(DelayedFlushTime {
             bucket: Arc::downgrade(bucket),
             at_secs,
         });
@@ -80,7 +80,7 @@ impl DelayedFlush {
     }
 }
 
-fn run(pending: &RankedMutex<PendingFlush, Option<Pending>>, clock: &SystemClock) -> Next {
+fn run(pending: &RankedMutex<PendingFlush, Option<DelayedFlushTime>>, clock: &SystemClock) -> Next {
     let due = {
         let mut pending = pending.lock();
         let Some(next) = pending.as_ref() else {

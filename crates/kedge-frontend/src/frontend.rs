@@ -19,21 +19,21 @@ use kedge_node::users::Users;
 use kedge_types::SystemClock;
 use mio::{Poll, Waker};
 
-use crate::acceptor::{Acceptor, ListeningSocket, Opener};
+use crate::acceptor::{Acceptor, ListeningSocket, MemcachedGate};
 use crate::client_addresses::ClientAddresses;
 use crate::dcp::connections::DcpConnections;
 use crate::delayed_flush::DelayedFlush;
 use crate::front_end::{FrontEnd, WAKER};
-use crate::inbox::{FrontEnds, Message, Port};
-use crate::limits::Limits;
+use crate::inbox::{FrontEndMessage, FrontEnds, Port};
+use crate::limits::FrontendLimits;
 use crate::memcached_connections::MemcachedConnections;
 use crate::memcached_rules::MemcachedRules;
 use crate::metrics::Metrics;
-use crate::newcomers::Newcomers;
 use crate::request_memory::RequestMemory;
-use crate::shared::Shared;
+use crate::server_context::ServerContext;
 use crate::stat_timings::StatTimings;
 use crate::text_exec::recache::RecacheStates;
+use crate::unauthenticated::UnauthenticatedConnections;
 
 /// Longest wait for threads that were told to end at once.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -69,7 +69,7 @@ pub struct MemcachedService {
 #[derive(Clone, Debug)]
 pub struct FrontendConfig {
     /// Limits of connections.
-    pub limits: Limits,
+    pub limits: FrontendLimits,
     /// Where the system has io_uring: the threads read documents from the disk themselves, and poll for so long before they
     /// sleep. `None`: tasks read all documents.
     pub reads: Option<Duration>,
@@ -143,7 +143,7 @@ impl FrontendSetup {
 
 /// The front end of a server.
 pub struct Frontend {
-    shared: Arc<Shared>,
+    shared: Arc<ServerContext>,
     /// The polls of threads that do not run yet.
     polls: Vec<Poll>,
     reads: Option<Duration>,
@@ -183,12 +183,12 @@ impl Frontend {
         parts
             .registry
             .cluster()
-            .subscribe(move |_| changed.send_all(|| Message::ClusterChanged));
+            .subscribe(move |_| changed.send_all(|| FrontEndMessage::ClusterChanged));
         let (address, bucket, rules) = match config.memcached {
             Some(it) => (Some(it.address), Some(it.bucket), it.rules),
             None => (None, None, MemcachedRules::default()),
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ServerContext {
             registry: parts.registry,
             users: parts.users,
             request_memory: Arc::new(RequestMemory::new(config.limits.request_memory_max)),
@@ -206,7 +206,7 @@ impl Frontend {
             checks: parts.checks,
             recache_states: RecacheStates::default(),
             client_addresses: ClientAddresses::default(),
-            newcomers: Arc::new(Newcomers::default()),
+            newcomers: Arc::new(UnauthenticatedConnections::default()),
             stat_timings: StatTimings::default(),
         });
         let (end, ended) = channel();
@@ -233,11 +233,11 @@ impl Frontend {
         FrontendStatistics(self.shared.clone())
     }
 
-    /// Begins the threads, and accepts connections of the KV port. Those of the memcached port wait for the [`Opener`].
+    /// Begins the threads, and accepts connections of the KV port. Those of the memcached port wait for the [`MemcachedGate`].
     ///
     /// # Errors
     /// The system's error about a thread or a socket.
-    pub fn start(&mut self, listeners: Listeners) -> Result<Opener, StartError> {
+    pub fn start(&mut self, listeners: Listeners) -> Result<MemcachedGate, StartError> {
         let failed = StartError::of("a front-end thread");
         let mut number = 0;
         for poll in std::mem::take(&mut self.polls) {
@@ -284,14 +284,14 @@ impl Frontend {
     /// not end.
     pub fn stop(&mut self, deadline: Duration) -> usize {
         self.stop_accepting();
-        self.shared.front_ends.send_all(|| Message::Stop);
+        self.shared.front_ends.send_all(|| FrontEndMessage::Stop);
         let mut left = wait_for(&self.ended, self.threads.len(), deadline);
         if left > 0 {
             tracing::warn!(
                 threads = left,
                 "connections are closed with commands in flight"
             );
-            self.shared.front_ends.send_all(|| Message::Abort);
+            self.shared.front_ends.send_all(|| FrontEndMessage::Abort);
             left = wait_for(&self.ended, left, ABORT_TIMEOUT);
         }
         left
@@ -308,7 +308,7 @@ impl Frontend {
 
 /// The statistics of a front end.
 #[derive(Clone)]
-pub struct FrontendStatistics(Arc<Shared>);
+pub struct FrontendStatistics(Arc<ServerContext>);
 
 impl std::fmt::Debug for FrontendStatistics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -31,7 +31,7 @@ pub(crate) fn to_json(snapshot: &TimingSnapshot) -> String {
 
 /// The form of histograms that a client reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Style {
+pub(crate) enum HistogramFormat {
     /// One value, as [`to_json`] makes it.
     Json,
     /// A name `NAME_LOW,HIGH` for each range that has values, from LOW on and less than HIGH, and their number.
@@ -40,15 +40,15 @@ pub(crate) enum Style {
 
 /// Gives a histogram to `each`, unless it is empty.
 pub(crate) fn tell(
-    style: Style,
+    style: HistogramFormat,
     name: &str,
     snapshot: &TimingSnapshot,
     each: &mut dyn FnMut(&str, &str),
 ) {
     match style {
         _ if snapshot.count == 0 => {}
-        Style::Json => each(name, &to_json(snapshot)),
-        Style::Lines => {
+        HistogramFormat::Json => each(name, &to_json(snapshot)),
+        HistogramFormat::Lines => {
             for (low, high, count) in &snapshot.buckets {
                 let end = high.saturating_add(1);
                 each(&format!("{name}_{low},{end}"), &count.to_string());
@@ -59,12 +59,12 @@ pub(crate) fn tell(
 
 /// Gives a histogram of a bucket to `each` as JSON, unless it is empty.
 pub(crate) fn show(bucket: &Bucket, name: &str, timing: Timing, each: &mut dyn FnMut(&str, &str)) {
-    show_in(Style::Json, bucket, name, timing, each);
+    show_in(HistogramFormat::Json, bucket, name, timing, each);
 }
 
 /// The same in either form.
 pub(crate) fn show_in(
-    style: Style,
+    style: HistogramFormat,
     bucket: &Bucket,
     name: &str,
     timing: Timing,
@@ -86,12 +86,17 @@ mod tests {
             buckets: vec![(2, 2, 1), (10, 11, 3)],
         };
         let mut lines = Vec::new();
-        tell(Style::Lines, "a_b", &snapshot, &mut |name, value| {
-            lines.push(format!("{name} = {value}"));
-        });
+        tell(
+            HistogramFormat::Lines,
+            "a_b",
+            &snapshot,
+            &mut |name, value| {
+                lines.push(format!("{name} = {value}"));
+            },
+        );
         assert_eq!(lines, ["a_b_2,3 = 1", "a_b_10,12 = 3"]);
         tell(
-            Style::Lines,
+            HistogramFormat::Lines,
             "a",
             &TimingSnapshot::default(),
             &mut |name, _| panic!("{name}"),

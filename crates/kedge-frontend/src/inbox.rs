@@ -9,7 +9,7 @@ use kedge_node::inbox::Inbox;
 use mio::net::TcpStream;
 
 use crate::cookie::ConnectionId;
-use crate::request_memory::Room;
+use crate::request_memory::MemoryGrant;
 
 /// The port that a connection came in on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,23 +31,23 @@ pub(crate) struct Accepted {
 }
 
 /// A login that was worked out on another thread.
-pub(crate) struct Login {
+pub(crate) struct LoginResult {
     pub(crate) session: ServerSession,
     pub(crate) step: ServerStep,
 }
 
 /// A message to a front-end thread.
-pub(crate) enum Message {
+pub(crate) enum FrontEndMessage {
     /// Serve this connection.
     Connection(Box<Accepted>),
     /// A parked command ended.
     Completed(Cookie, Completion),
     /// A login that was parked ended; `None`: it was not worked out, as too many wait.
-    LoggedIn(Cookie, Option<Box<Login>>),
+    LoggedIn(Cookie, Option<Box<LoginResult>>),
     /// A task has given a session back, which it put into the queue of the thread.
     SessionReturned,
     /// A connection that waited to receive a request has room for it.
-    Room(ConnectionId, Room),
+    MemoryGranted(ConnectionId, MemoryGrant),
     /// Streams of this connection have something new.
     StreamsReady(ConnectionId),
     /// This connection is to end.
@@ -68,13 +68,13 @@ pub(crate) struct FrontEnds {
 }
 
 struct FrontEndInbox {
-    inbox: Inbox<Message>,
+    inbox: Inbox<FrontEndMessage>,
     /// True if the thread reads documents for its commands itself.
     reads: AtomicBool,
 }
 
 impl FrontEnds {
-    pub(crate) fn new(inboxes: Vec<Inbox<Message>>) -> Self {
+    pub(crate) fn new(inboxes: Vec<Inbox<FrontEndMessage>>) -> Self {
         let of_thread = |inbox| FrontEndInbox {
             inbox,
             reads: AtomicBool::new(false),
@@ -84,7 +84,7 @@ impl FrontEnds {
         }
     }
 
-    pub(crate) fn inbox(&self, thread: u16) -> &Inbox<Message> {
+    pub(crate) fn inbox(&self, thread: u16) -> &Inbox<FrontEndMessage> {
         &self.inboxes[usize::from(thread)].inbox
     }
 
@@ -94,11 +94,11 @@ impl FrontEnds {
         inbox.reads.store(reads, Ordering::Relaxed);
     }
 
-    pub(crate) fn send(&self, thread: u16, message: Message) {
+    pub(crate) fn send(&self, thread: u16, message: FrontEndMessage) {
         self.inbox(thread).send([message]);
     }
 
-    pub(crate) fn send_all(&self, message: impl Fn() -> Message) {
+    pub(crate) fn send_all(&self, message: impl Fn() -> FrontEndMessage) {
         for of_thread in &self.inboxes {
             of_thread.inbox.send([message()]);
         }
@@ -119,7 +119,8 @@ impl Completions for FrontEnds {
         while let Some((first, _)) = all.peek() {
             let of = thread(first);
             let batch = std::iter::from_fn(|| all.next_if(|(cookie, _)| thread(cookie) == of));
-            let messages = batch.map(|(cookie, completion)| Message::Completed(cookie, completion));
+            let messages =
+                batch.map(|(cookie, completion)| FrontEndMessage::Completed(cookie, completion));
             if let Some(of_thread) = self.inboxes.get(usize::from(of)) {
                 of_thread.inbox.send(messages);
             } else {

@@ -9,9 +9,9 @@
 //! The limits of connections, which operators set:
 //!
 //! ```
-//! use kedge_frontend::Limits;
+//! use kedge_frontend::FrontendLimits;
 //!
-//! let limits = Limits { connections_max: 1_000, connections_for_nodes: 100, ..Limits::default() };
+//! let limits = FrontendLimits { connections_max: 1_000, connections_for_nodes: 100, ..FrontendLimits::default() };
 //! assert_eq!(limits.clients_max(), 900);
 //! assert_eq!(limits.memcached_share(), 500);
 //! ```
@@ -35,21 +35,21 @@ mod login;
 mod memcached_connections;
 mod memcached_rules;
 mod metrics;
-mod newcomers;
 mod request_memory;
+mod server_context;
 mod session;
-mod shared;
+mod stat_generator;
 mod stat_timings;
-mod stat_walk;
 mod tasks;
 mod text_exec;
 mod text_status;
+mod unauthenticated;
 
-pub use acceptor::Opener;
+pub use acceptor::MemcachedGate;
 pub use frontend::{
     Frontend, FrontendConfig, FrontendParts, FrontendSetup, FrontendStatistics, Listeners,
     MemcachedService, StartError,
 };
-pub use limits::Limits;
+pub use limits::FrontendLimits;
 pub use memcached_rules::MemcachedRules;
 pub use metrics::{Metrics, MetricsSnapshot};

@@ -17,7 +17,7 @@ pub const SLOW_SENDER_PROGRESS_BYTES: usize = 64 << 10;
 
 /// Limits of connections. `docs/reference/limits.md` describes the client's view of each.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct FrontendLimits {
     /// Most connections at a time, all ports of this protocol together. One more is accepted and closed at once.
     /// Lowered at start-up to what the limit of open files allows.
     pub connections_max: u32,
@@ -54,7 +54,7 @@ pub struct Limits {
     pub keepalive_probes: u32,
 }
 
-impl Default for Limits {
+impl Default for FrontendLimits {
     fn default() -> Self {
         Self {
             connections_max: 60_000,
@@ -77,7 +77,7 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
+impl FrontendLimits {
     /// Most connections of the memcached port at a time.
     #[must_use]
     pub fn memcached_share(&self) -> u32 {
@@ -101,7 +101,7 @@ impl Limits {
     }
 }
 
-/// Smallest [`Limits::request_memory_max`], in bytes: the largest request of a client that did not log in fits into its
+/// Smallest [`FrontendLimits::request_memory_max`], in bytes: the largest request of a client that did not log in fits into its
 /// quarter.
 pub const REQUEST_MEMORY_MIN: usize = 128 << 20;
 

@@ -11,9 +11,9 @@ use kedge_node::password_checks::{CheckTurn, PasswordChecks};
 use zeroize::Zeroizing;
 
 use crate::cookie::ConnectionId;
-use crate::inbox::{FrontEnds, Login, Message};
+use crate::inbox::{FrontEndMessage, FrontEnds, LoginResult};
 
-/// Hands over a login of SASL PLAIN; its end comes as a [`Message::LoggedIn`].
+/// Hands over a login of SASL PLAIN; its end comes as a [`FrontEndMessage::LoggedIn`].
 pub(crate) fn submit_login(checks: &PasswordChecks, job: LoginJob, front_ends: &Arc<FrontEnds>) {
     let user = claimed_user(&job.message);
     let (address, front_ends) = (job.address, Arc::downgrade(front_ends));
@@ -47,12 +47,12 @@ impl LoginJob {
                 let (users, message) = (&self.users, &self.message);
                 let (session, step) =
                     ServerSession::start(users, self.mechanism, message, random_nonce);
-                Some(Box::new(Login { session, step }))
+                Some(Box::new(LoginResult { session, step }))
             }
             CheckTurn::Never => None,
         };
         let thread = ConnectionId::of(self.cookie).0.thread;
-        front_ends.send(thread, Message::LoggedIn(self.cookie, login));
+        front_ends.send(thread, FrontEndMessage::LoggedIn(self.cookie, login));
     }
 }
 

@@ -189,9 +189,9 @@ pub(crate) struct ThreadSnapshot {
 }
 
 /// A connection's place among those of the KV port that clients logged in on.
-pub(crate) struct ClientPlace(Arc<Metrics>);
+pub(crate) struct ClientSlot(Arc<Metrics>);
 
-impl ClientPlace {
+impl ClientSlot {
     /// Takes a place, unless so many clients are there already.
     pub(crate) fn take(metrics: &Arc<Metrics>, max: u32) -> Option<Self> {
         metrics.clients.fetch_add(1, Ordering::SeqCst);
@@ -200,7 +200,7 @@ impl ClientPlace {
     }
 }
 
-impl Drop for ClientPlace {
+impl Drop for ClientSlot {
     fn drop(&mut self) {
         self.0.clients.fetch_sub(1, Ordering::SeqCst);
     }

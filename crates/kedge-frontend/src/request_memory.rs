@@ -15,14 +15,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use kedge_sync::{RankedMutex, ranks::RequestLedger};
 
 use crate::cookie::ConnectionId;
-use crate::inbox::{FrontEnds, Message};
+use crate::inbox::{FrontEndMessage, FrontEnds};
 
 /// Incomplete requests up to this length, in bytes, are received without asking.
 pub(crate) const FREE_BYTES: usize = 4 << 10;
 
 /// The kind of client that asks for room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asker {
+pub(crate) enum ClientClass {
     /// Somebody who logged in.
     User = 0,
     /// Anybody else.
@@ -30,7 +30,7 @@ pub(crate) enum Asker {
 }
 
 #[derive(Debug)]
-struct Waiter {
+struct MemoryWaiter {
     id: ConnectionId,
     bytes: usize,
 }
@@ -39,30 +39,30 @@ struct Waiter {
 struct Ledger {
     /// Bytes given to each kind of asker.
     given: [usize; 2],
-    waiting: [VecDeque<Waiter>; 2],
+    waiting: [VecDeque<MemoryWaiter>; 2],
 }
 
 impl Ledger {
-    fn has_room(&self, max: usize, asker: Asker, bytes: usize) -> bool {
+    fn has_room(&self, max: usize, asker: ClientClass, bytes: usize) -> bool {
         let [users, anonymous] = self.given;
         let is_below = users + anonymous + bytes <= max;
         match asker {
-            Asker::User => is_below,
-            Asker::Anonymous => is_below && anonymous + bytes <= max / 4,
+            ClientClass::User => is_below,
+            ClientClass::Anonymous => is_below && anonymous + bytes <= max / 4,
         }
     }
 
     /// Gives room to those in front who wait for it.
-    fn serve(&mut self, max: usize) -> Vec<(ConnectionId, Room)> {
+    fn serve(&mut self, max: usize) -> Vec<(ConnectionId, MemoryGrant)> {
         let mut served = Vec::new();
-        for asker in [Asker::User, Asker::Anonymous] {
-            while let Some(&Waiter { id, bytes }) = self.waiting[asker as usize].front() {
+        for asker in [ClientClass::User, ClientClass::Anonymous] {
+            while let Some(&MemoryWaiter { id, bytes }) = self.waiting[asker as usize].front() {
                 if !self.has_room(max, asker, bytes) {
                     break;
                 }
                 self.waiting[asker as usize].pop_front();
                 self.given[asker as usize] += bytes;
-                served.push((id, Room { asker, bytes }));
+                served.push((id, MemoryGrant { asker, bytes }));
             }
         }
         served
@@ -84,12 +84,12 @@ pub(crate) struct RequestMemory {
 
 /// Room that a connection has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Room {
-    asker: Asker,
+pub(crate) struct MemoryGrant {
+    asker: ClientClass,
     bytes: usize,
 }
 
-impl Room {
+impl MemoryGrant {
     /// Its size, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
@@ -108,23 +108,28 @@ impl RequestMemory {
         }
     }
 
-    /// Room for a request of this length; without it the connection waits for a [`Message::Room`].
-    pub(crate) fn ask(&self, id: ConnectionId, asker: Asker, bytes: usize) -> Option<Room> {
+    /// Room for a request of this length; without it the connection waits for a [`FrontEndMessage::MemoryGrant`].
+    pub(crate) fn ask(
+        &self,
+        id: ConnectionId,
+        asker: ClientClass,
+        bytes: usize,
+    ) -> Option<MemoryGrant> {
         let mut ledger = self.ledger.lock();
         let is_first = ledger.waiting[asker as usize].is_empty();
         if is_first && ledger.has_room(self.max, asker, bytes) {
             ledger.given[asker as usize] += bytes;
             self.publish(&ledger);
-            return Some(Room { asker, bytes });
+            return Some(MemoryGrant { asker, bytes });
         }
         self.waits.fetch_add(1, Ordering::Relaxed);
-        ledger.waiting[asker as usize].push_back(Waiter { id, bytes });
+        ledger.waiting[asker as usize].push_back(MemoryWaiter { id, bytes });
         self.publish(&ledger);
         None
     }
 
     /// Takes room back, and gives it to those who wait.
-    pub(crate) fn give_back(&self, room: Room, front_ends: &FrontEnds) {
+    pub(crate) fn give_back(&self, room: MemoryGrant, front_ends: &FrontEnds) {
         self.change(front_ends, |ledger| {
             ledger.given[room.asker as usize] -= room.bytes;
         });
@@ -148,7 +153,7 @@ impl RequestMemory {
             served
         };
         for (id, room) in served {
-            front_ends.send(id.thread, Message::Room(id, room));
+            front_ends.send(id.thread, FrontEndMessage::MemoryGranted(id, room));
         }
     }
 
@@ -161,7 +166,7 @@ impl RequestMemory {
     }
 
     /// Returns whether somebody of this kind waits for room: others are to receive no more than goes without asking.
-    pub(crate) fn is_scarce(&self, asker: Asker) -> bool {
+    pub(crate) fn is_scarce(&self, asker: ClientClass) -> bool {
         self.scarce[asker as usize].load(Ordering::Relaxed)
     }
 
@@ -213,20 +218,20 @@ mod tests {
     }
 
     impl Rig {
-        fn ask(&self, slot: usize, asker: Asker, bytes: usize) -> Option<Room> {
+        fn ask(&self, slot: usize, asker: ClientClass, bytes: usize) -> Option<MemoryGrant> {
             self.memory.ask(id(slot), asker, bytes)
         }
 
-        fn give_back(&self, room: Room) {
+        fn give_back(&self, room: MemoryGrant) {
             self.memory.give_back(room, &self.front_ends);
         }
 
         /// The connections that were given room since the last call.
-        fn served(&self) -> Vec<(usize, Room)> {
+        fn served(&self) -> Vec<(usize, MemoryGrant)> {
             let mut messages = Vec::new();
             self.front_ends.inbox(0).take(&mut messages);
             let served = messages.into_iter().map(|message| match message {
-                Message::Room(id, room) => (id.slot as usize, room),
+                FrontEndMessage::MemoryGranted(id, room) => (id.slot as usize, room),
                 _ => panic!("another message"),
             });
             served.collect()
@@ -236,9 +241,9 @@ mod tests {
     #[test]
     fn room_is_given_in_order_and_never_beyond_the_limit() {
         let rig = rig(100);
-        let first = rig.ask(1, Asker::User, 60).unwrap();
-        assert_eq!(rig.ask(2, Asker::User, 50), None);
-        assert_eq!(rig.ask(3, Asker::User, 10), None, "nobody passes by");
+        let first = rig.ask(1, ClientClass::User, 60).unwrap();
+        assert_eq!(rig.ask(2, ClientClass::User, 50), None);
+        assert_eq!(rig.ask(3, ClientClass::User, 10), None, "nobody passes by");
         assert_eq!(rig.memory.used(), 60);
         rig.give_back(first);
         let served = rig.served();
@@ -255,10 +260,10 @@ mod tests {
     #[test]
     fn who_did_not_log_in_has_a_quarter() {
         let rig = rig(100);
-        let anonymous = rig.ask(1, Asker::Anonymous, 20).unwrap();
-        assert_eq!(rig.ask(2, Asker::Anonymous, 10), None);
-        let user = rig.ask(3, Asker::User, 80).unwrap();
-        assert_eq!(rig.ask(4, Asker::User, 1), None);
+        let anonymous = rig.ask(1, ClientClass::Anonymous, 20).unwrap();
+        assert_eq!(rig.ask(2, ClientClass::Anonymous, 10), None);
+        let user = rig.ask(3, ClientClass::User, 80).unwrap();
+        assert_eq!(rig.ask(4, ClientClass::User, 1), None);
         rig.give_back(anonymous);
         let slots: Vec<_> = rig.served().into_iter().map(|(slot, _)| slot).collect();
         assert_eq!(slots, [4, 2]);
@@ -269,9 +274,9 @@ mod tests {
     #[test]
     fn who_is_gone_holds_nobody_up() {
         let rig = rig(100);
-        let first = rig.ask(1, Asker::User, 60).unwrap();
-        assert_eq!(rig.ask(2, Asker::User, 90), None);
-        assert_eq!(rig.ask(3, Asker::User, 40), None);
+        let first = rig.ask(1, ClientClass::User, 60).unwrap();
+        assert_eq!(rig.ask(2, ClientClass::User, 90), None);
+        assert_eq!(rig.ask(3, ClientClass::User, 40), None);
         rig.memory.forget(id(2), &rig.front_ends);
         assert_eq!(rig.served().len(), 1);
         assert_eq!(rig.memory.used(), 100);

@@ -6,14 +6,14 @@ use std::fmt;
 use kedge_bucket::TimingSnapshot;
 use kedge_sync::{RankedMutex, ranks::StatTimes};
 
-use crate::histogram::{self, Style};
-use crate::stat_walk::Each;
+use crate::histogram::{self, HistogramFormat};
+use crate::stat_generator::AddStat;
 
 /// Powers of two of microseconds that are told apart, up to 9 minutes.
 const BUCKETS: usize = 30;
 
 /// Counts of a group's executions that took from 2^(n-1) us on and less than 2^n us; the first counts 0.
-type Counts = [u64; BUCKETS];
+type HistogramCounts = [u64; BUCKETS];
 
 /// A group as its histogram is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,7 +32,7 @@ impl fmt::Display for TimedGroup {
 
 /// Times of groups, those with an argument apart.
 #[derive(Debug, Default)]
-pub(crate) struct StatTimings(RankedMutex<StatTimes, BTreeMap<TimedGroup, Counts>>);
+pub(crate) struct StatTimings(RankedMutex<StatTimes, BTreeMap<TimedGroup, HistogramCounts>>);
 
 impl StatTimings {
     pub(crate) fn record_us(&self, group: TimedGroup, us: u64) {
@@ -47,7 +47,7 @@ impl StatTimings {
     }
 
     /// `stat-timings`: a histogram for each group that was asked for.
-    pub(crate) fn show(&self, style: Style, each: Each<'_>) {
+    pub(crate) fn show(&self, style: HistogramFormat, each: AddStat<'_>) {
         let groups = self.0.lock().clone();
         for (group, counts) in groups {
             histogram::tell(style, &format!("stat:{group}"), &snapshot(&counts), each);
@@ -55,7 +55,7 @@ impl StatTimings {
     }
 }
 
-fn snapshot(counts: &Counts) -> TimingSnapshot {
+fn snapshot(counts: &HistogramCounts) -> TimingSnapshot {
     let bounds = (0..BUCKETS).map(|n| match n {
         0 => (0, 0),
         n => (1 << (n - 1), (1 << n) - 1),
@@ -84,7 +84,7 @@ mod tests {
         timings.record_us(group("config", false), 5);
         timings.record_us(group("hash", true), 5);
         let mut shown = Vec::new();
-        timings.show(Style::Json, &mut |name, json| {
+        timings.show(HistogramFormat::Json, &mut |name, json| {
             let json: Value = serde_json::from_str(json).unwrap();
             let rows = json["data"].as_array().unwrap();
             let row = |row: &Value| (row[0].as_u64().unwrap(), row[1].as_u64().unwrap());
@@ -100,6 +100,6 @@ mod tests {
         ];
         assert_eq!(shown, expected);
         timings.reset();
-        timings.show(Style::Json, &mut |name, _| panic!("{name}"));
+        timings.show(HistogramFormat::Json, &mut |name, _| panic!("{name}"));
     }
 }

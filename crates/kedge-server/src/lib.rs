@@ -13,9 +13,9 @@
 //! use kedge_auth::UserStore;
 //! use kedge_bucket::{BucketConfig, Recovery};
 //! use kedge_disk::{Disk, SimDisk};
-//! use kedge_frontend::{Limits, MemcachedRules};
+//! use kedge_frontend::{FrontendLimits, MemcachedRules};
 //! use kedge_node::users::Users;
-//! use kedge_server::{MemcachedConfig, Server, ServerConfig, Services};
+//! use kedge_server::{MemcachedConfig, Server, ServerConfig, ServerEnvironment};
 //! use kedge_types::SystemClock;
 //!
 //! let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -34,7 +34,7 @@
 //!     front_end_reads: false,
 //!     front_end_spin: Duration::ZERO,
 //!     pools: kedge_executor::ExecutorConfig::default(),
-//!     limits: Limits::default(),
+//!     limits: FrontendLimits::default(),
 //!     create: Some(BucketConfig::new("default", 16, 64 << 20)),
 //!     http_allowed_hosts: Vec::new(),
 //!     vbuckets_default: 16,
@@ -44,13 +44,13 @@
 //! let disk = Arc::new(SimDisk::new(1));
 //! disk.create_dir_all(&config.data_dir)?;
 //! let users = Users::new(UserStore::new()?, Box::new(|_| Ok(())));
-//! let services = Services {
+//! let environment = ServerEnvironment {
 //!     disk,
 //!     clock: Arc::new(SystemClock::new()),
 //!     users: Arc::new(users),
 //!     on_fatal: Arc::new(|reason| panic!("{reason}")),
 //! };
-//! let server = Server::start(config, services)?;
+//! let server = Server::start(config, environment)?;
 //! server.wait_loaded()?;
 //!
 //! let mut client = TcpStream::connect(server.memcached_addr().expect("it is served"))?;
@@ -65,4 +65,4 @@ mod error;
 mod server;
 
 pub use error::ServerError;
-pub use server::{MemcachedConfig, Server, ServerConfig, Services};
+pub use server::{MemcachedConfig, Server, ServerConfig, ServerEnvironment};

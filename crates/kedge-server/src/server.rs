@@ -16,8 +16,8 @@ use kedge_coordinator::replication::Replicator;
 use kedge_disk::Disk;
 use kedge_executor::{ExecutorConfig as PoolsConfig, ScheduleError};
 use kedge_frontend::{
-    Frontend, FrontendConfig, FrontendParts, FrontendSetup, Limits, Listeners, MemcachedRules,
-    MemcachedService, Metrics,
+    Frontend, FrontendConfig, FrontendLimits, FrontendParts, FrontendSetup, Listeners,
+    MemcachedRules, MemcachedService, Metrics,
 };
 use kedge_mgmt::{AllowedHosts, HttpHandle, HttpParts, HttpState, ServerStats};
 use kedge_node::coordination::ClusterControl;
@@ -65,7 +65,7 @@ pub struct ServerConfig {
     /// Threads of the task pools.
     pub pools: PoolsConfig,
     /// Limits of connections.
-    pub limits: Limits,
+    pub limits: FrontendLimits,
     /// A bucket to make when there is none of that name.
     pub create: Option<BucketConfig>,
     /// Names that management may be called by, beside addresses, `localhost`, the machine's name and those of the cluster's
@@ -79,12 +79,12 @@ pub struct ServerConfig {
     pub cluster: Option<ClusterSetup>,
 }
 
-/// The services that the server works with.
+/// The parts of the process that the server works with.
 #[derive(Clone)]
-pub struct Services {
+pub struct ServerEnvironment {
     /// The file system.
     pub disk: Arc<dyn Disk>,
-    /// Where time comes from.
+    /// The source of time.
     pub clock: Arc<SystemClock>,
     /// The users.
     pub users: Arc<Users>,
@@ -126,17 +126,20 @@ impl Server {
     ///
     /// # Errors
     /// `Listen`, `Config`, `Registry`, `Start`; no task runs then.
-    pub fn start(config: ServerConfig, services: Services) -> Result<Self, ServerError> {
+    pub fn start(
+        config: ServerConfig,
+        environment: ServerEnvironment,
+    ) -> Result<Self, ServerError> {
         let pools = TaskPools::start(config.pools).map_err(no_start("the task pools"))?;
         let pools = Arc::new(pools);
         let executor = pools.executor().clone();
-        Self::start_on(pools, config, services).inspect_err(|_| executor.shutdown())
+        Self::start_on(pools, config, environment).inspect_err(|_| executor.shutdown())
     }
 
     fn start_on(
         pools: Arc<TaskPools>,
         mut config: ServerConfig,
-        services: Services,
+        environment: ServerEnvironment,
     ) -> Result<Self, ServerError> {
         let threads = thread_count(config.threads)?;
         let Sockets {
@@ -151,21 +154,21 @@ impl Server {
         }
         let setup = FrontendSetup::new(threads)?;
         let ports = addresses.ports();
-        let registry = open_registry(&config, &services, &pools, &setup, threads, ports)?;
-        let replicator = Replicator::new(&registry, &services.clock)
+        let registry = open_registry(&config, &environment, &pools, &setup, threads, ports)?;
+        let replicator = Replicator::new(&registry, &environment.clock)
             .map_err(no_start("the replication's thread"))?;
         let replicator = Arc::new(replicator);
         let hosts = system::names(config.cluster.as_ref());
         let hosts = AllowedHosts::new(hosts.chain(std::mem::take(&mut config.http_allowed_hosts)));
-        let node = open_node(&mut config, &services, &registry, &replicator)?;
+        let node = open_node(&mut config, &environment, &registry, &replicator)?;
         let checks = PasswordChecks::start(&pools).map_err(no_task("the task of logins"))?;
         let parts = FrontendParts {
             registry: registry.clone(),
-            users: services.users,
+            users: environment.users,
             pools: pools.clone(),
             replication: replicator.clone(),
             checks: Arc::new(checks),
-            clock: services.clock,
+            clock: environment.clock,
         };
         let mut frontend =
             Frontend::new(setup, frontend_config(&config, addresses), parts.clone())?;
@@ -346,7 +349,7 @@ impl Addresses {
 /// The node as one of its cluster; `None` if it runs alone.
 fn open_node(
     config: &mut ServerConfig,
-    services: &Services,
+    environment: &ServerEnvironment,
     registry: &Arc<BucketRegistry>,
     replicator: &Arc<Replicator>,
 ) -> Result<Option<Arc<ClusterNode>>, ServerError> {
@@ -355,7 +358,7 @@ fn open_node(
     };
     let node = ClusterNode::open(
         setup,
-        services.disk.clone(),
+        environment.disk.clone(),
         &config.data_dir,
         registry.clone(),
         replicator.clone(),
@@ -395,26 +398,26 @@ fn statistics(frontend: &Frontend, parts: &FrontendParts) -> ServerStats {
 
 fn open_registry(
     config: &ServerConfig,
-    services: &Services,
+    environment: &ServerEnvironment,
     pools: &TaskPools,
     frontend: &FrontendSetup,
     threads: u16,
     ports: Ports,
 ) -> Result<Arc<BucketRegistry>, ServerError> {
     let setup = RegistrySetup {
-        disk: services.disk.clone(),
+        disk: environment.disk.clone(),
         data_dir: config.data_dir.clone(),
-        clock: services.clock.clone(),
+        clock: environment.clock.clone(),
         executor: pools.executor().clone(),
         owner: pools.owner(),
         completions: frontend.completions(),
         threads,
         recovery: config.recovery,
         clustered: config.cluster.is_some(),
-        on_fatal: services.on_fatal.clone(),
+        on_fatal: environment.on_fatal.clone(),
     };
     if config.cluster.is_none() {
-        check_alone(&*services.disk, &config.data_dir)?;
+        check_alone(&*environment.disk, &config.data_dir)?;
     }
     let registry = BucketRegistry::open(setup, ports)?;
     if let Some(bucket) = config.create.as_ref().filter(|_| config.cluster.is_none())

@@ -4,10 +4,12 @@ use kedge_bucket::{Arithmetic, Outcome};
 use kedge_protocol::binary::Opcode;
 use kedge_protocol::binary::commands::{self, encode_counter};
 
-use super::context::{CommandContext, Done};
-use crate::session::{Failure, Rights};
+use super::context::{CommandContext, CommandOutcome};
+use crate::session::{CommandFailure, Rights};
 
-pub(super) fn arithmetic(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn arithmetic(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let wire = commands::Arithmetic::decode(command.request)?;
     let op = Arithmetic {
         negative: matches!(command.opcode, Opcode::Decrement | Opcode::Decrementq),
@@ -25,7 +27,7 @@ pub(super) fn arithmetic(command: &mut CommandContext<'_, '_, '_>) -> Result<Don
             command
                 .composer
                 .mutation(&mutated, &encode_counter(number), command.out);
-            Ok(Done::Replied)
+            Ok(CommandOutcome::Replied)
         }
         Outcome::Parked => Ok(command.park()),
     }

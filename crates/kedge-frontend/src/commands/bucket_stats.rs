@@ -8,12 +8,12 @@ use kedge_types::VbId;
 
 use super::stat_lines::{StatStep, of_vbuckets, state_name, state_name_of};
 use super::storage_stats;
-use crate::histogram::{self, Style};
-use crate::shared::Shared;
-use crate::stat_walk::{Each, Walk};
+use crate::histogram::{self, HistogramFormat};
+use crate::server_context::ServerContext;
+use crate::stat_generator::{AddStat, StatGenerator};
 
 /// The general statistics: of the server, and of a bucket if there is one.
-pub(super) fn general(shared: &Shared, bucket: Option<&Bucket>, each: Each<'_>) {
+pub(super) fn general(shared: &ServerContext, bucket: Option<&Bucket>, each: AddStat<'_>) {
     each("pid", &std::process::id().to_string());
     each("time", &shared.now().unix_secs().to_string());
     each("version", CLAIMED_VERSION);
@@ -58,11 +58,11 @@ pub(super) fn general(shared: &Shared, bucket: Option<&Bucket>, each: Each<'_>) 
     }
 }
 
-pub(super) fn timings(bucket: &Bucket, style: Style, each: Each<'_>) {
+pub(super) fn timings(bucket: &Bucket, style: HistogramFormat, each: AddStat<'_>) {
     for timing in Timing::ALL {
         let name = match style {
-            Style::Json => timing.name(),
-            Style::Lines => vendor_name(*timing),
+            HistogramFormat::Json => timing.name(),
+            HistogramFormat::Lines => vendor_name(*timing),
         };
         histogram::show_in(style, bucket, name, *timing, each);
     }
@@ -91,8 +91,8 @@ const fn vendor_name(timing: Timing) -> &'static str {
 pub(super) fn vbuckets(
     bucket: &Arc<Bucket>,
     argument: Option<&str>,
-    each: Each<'_>,
-    show: impl Fn(&VbFigures, Each<'_>) + Send + 'static,
+    each: AddStat<'_>,
+    show: impl Fn(&VbFigures, AddStat<'_>) + Send + 'static,
 ) -> StatStep {
     let look = Bucket::vbucket_figures;
     of_vbuckets(bucket, argument, each, look, move |_, figures, each| {
@@ -104,7 +104,7 @@ pub(super) fn vbuckets(
 pub(super) fn vbucket_states(
     bucket: &Arc<Bucket>,
     argument: Option<&str>,
-    each: Each<'_>,
+    each: AddStat<'_>,
 ) -> StatStep {
     vbuckets(bucket, argument, each, |figures, each| {
         each(&format!("vb_{}", figures.vb), state_name(figures));
@@ -115,7 +115,7 @@ pub(super) fn vbucket_states(
 pub(super) fn previous_vbucket_states(
     bucket: &Arc<Bucket>,
     argument: Option<&str>,
-    each: Each<'_>,
+    each: AddStat<'_>,
 ) -> StatStep {
     let look = |bucket: &Bucket, vb| {
         let since = || bucket.vbucket_state(vb).ok().map(|_| VbState::Dead);
@@ -130,7 +130,7 @@ pub(super) fn previous_vbucket_states(
 pub(super) fn vbucket_and_file_details(
     bucket: &Arc<Bucket>,
     argument: Option<&str>,
-    each: Each<'_>,
+    each: AddStat<'_>,
 ) -> StatStep {
     let files = bucket.clone();
     vbuckets(bucket, argument, each, move |figures, each| {
@@ -139,13 +139,13 @@ pub(super) fn vbucket_and_file_details(
     })
 }
 
-fn rows(vb: VbId, rows: &[(&str, u64)], each: Each<'_>) {
+fn rows(vb: VbId, rows: &[(&str, u64)], each: AddStat<'_>) {
     for (name, value) in rows {
         each(&format!("vb_{vb}:{name}"), &value.to_string());
     }
 }
 
-pub(super) fn vbucket_seqno(figures: &VbFigures, each: Each<'_>) {
+pub(super) fn vbucket_seqno(figures: &VbFigures, each: AddStat<'_>) {
     let uuid = figures.failover.first().map_or(0, |(uuid, _)| uuid.get());
     let table = [
         ("abs_high_seqno", figures.high_seqno.get()),
@@ -158,7 +158,7 @@ pub(super) fn vbucket_seqno(figures: &VbFigures, each: Each<'_>) {
     rows(figures.vb, &table, each);
 }
 
-fn vbucket_details(figures: &VbFigures, each: Each<'_>) {
+fn vbucket_details(figures: &VbFigures, each: AddStat<'_>) {
     let vb = figures.vb;
     each(&format!("vb_{vb}"), state_name(figures));
     let table = [
@@ -196,7 +196,7 @@ fn vbucket_details(figures: &VbFigures, each: Each<'_>) {
     rows(vb, &table, each);
 }
 
-pub(super) fn failovers(figures: &VbFigures, each: Each<'_>) {
+pub(super) fn failovers(figures: &VbFigures, each: AddStat<'_>) {
     let vb = figures.vb;
     each(
         &format!("vb_{vb}:num_entries"),
@@ -208,7 +208,7 @@ pub(super) fn failovers(figures: &VbFigures, each: Each<'_>) {
     }
 }
 
-pub(super) fn config(bucket: &Bucket, each: Each<'_>) {
+pub(super) fn config(bucket: &Bucket, each: AddStat<'_>) {
     let config = bucket.config();
     if let Ok(settings) = serde_json::to_value(&*config) {
         members("ep", &settings, each);
@@ -216,7 +216,7 @@ pub(super) fn config(bucket: &Bucket, each: Each<'_>) {
 }
 
 /// The members of an object, those of objects in it under both names.
-fn members(prefix: &str, value: &serde_json::Value, each: Each<'_>) {
+fn members(prefix: &str, value: &serde_json::Value, each: AddStat<'_>) {
     match value {
         serde_json::Value::Object(inner) => {
             for (name, value) in inner {
@@ -228,7 +228,7 @@ fn members(prefix: &str, value: &serde_json::Value, each: Each<'_>) {
     }
 }
 
-pub(super) fn memory(bucket: &Bucket, each: Each<'_>) {
+pub(super) fn memory(bucket: &Bucket, each: AddStat<'_>) {
     const WANTED: [&str; 5] = [
         "mem_used",
         "ep_max_size",
@@ -244,13 +244,13 @@ pub(super) fn memory(bucket: &Bucket, each: Each<'_>) {
 }
 
 /// The range scans that are open: a name of the vBucket and the scan for each of their figures.
-pub(super) fn range_scans(bucket: &Bucket, each: Each<'_>) -> Walk {
+pub(super) fn range_scans(bucket: &Bucket, each: AddStat<'_>) -> StatGenerator {
     let scans = bucket.scans().scan_figures();
     each("num_open", &scans.len().to_string());
-    Walk::over(scans, |scan, each| range_scan(&scan, each))
+    StatGenerator::over(scans, |scan, each| range_scan(&scan, each))
 }
 
-fn range_scan(scan: &ScanFigures, each: Each<'_>) {
+fn range_scan(scan: &ScanFigures, each: AddStat<'_>) {
     let id: String = scan.id.iter().map(|byte| format!("{byte:02x}")).collect();
     let mut tell = |what: &str, value: &str| each(&format!("vb_{}:{id}:{what}", scan.vb), value);
     let wanted = &scan.wanted;

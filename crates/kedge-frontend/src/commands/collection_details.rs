@@ -13,7 +13,7 @@ use kedge_types::{CollectionId, Manifest, Scope, ScopeId, Seqno, Status, VbId};
 
 use super::stat_lines::{StatStep, vbucket_number};
 use crate::session::{Rights, Session};
-use crate::stat_walk::{Each, Walk};
+use crate::stat_generator::{AddStat, StatGenerator};
 
 /// The part that the user may see: all that is open, or the manifest's view of it.
 enum VisibleCollections {
@@ -57,7 +57,7 @@ impl VisibleCollections {
 const STEP: usize = 32;
 
 /// The walk of a group.
-struct Details {
+struct CollectionDetails {
     bucket: Arc<Bucket>,
     manifest: Arc<Manifest>,
     seen: VisibleCollections,
@@ -70,11 +70,11 @@ struct Details {
     /// vBuckets that are still to be looked at.
     left: Range<u16>,
     /// The vBucket of which a part was told.
-    current: Option<VbucketDetails>,
+    current: Option<VbucketProgress>,
 }
 
 /// The part of a vBucket's answer that is under way.
-struct VbucketDetails {
+struct VbucketProgress {
     vb: VbId,
     persisted: Seqno,
     /// Scopes that are still to be told of, the next one last.
@@ -101,7 +101,7 @@ pub(super) fn group(session: &Session, name: &str, argument: Option<&str>) -> St
         }
     };
     let named = manifest.collections();
-    let mut details = Details {
+    let mut details = CollectionDetails {
         seen: VisibleCollections::of(session, &manifest),
         names: named.map(|(_, it)| (it.id, it.name.clone())).collect(),
         of_scopes: name == "scopes-details",
@@ -111,11 +111,11 @@ pub(super) fn group(session: &Session, name: &str, argument: Option<&str>) -> St
         left,
         current: None,
     };
-    Ok(Some(Walk::new(move |each| details.step(each))))
+    Ok(Some(StatGenerator::new(move |each| details.step(each))))
 }
 
-impl Details {
-    fn step(&mut self, each: Each<'_>) -> bool {
+impl CollectionDetails {
+    fn step(&mut self, each: AddStat<'_>) -> bool {
         if let Some(at) = self.naming {
             self.naming = match self.manifest.scopes.get(at) {
                 Some(scope) => {
@@ -143,7 +143,7 @@ impl Details {
     }
 
     /// The names that the manifest has in a scope.
-    fn name(&self, scope: &Scope, each: Each<'_>) {
+    fn name(&self, scope: &Scope, each: AddStat<'_>) {
         if !self.seen.has_scope(scope.id) {
             return;
         }
@@ -164,7 +164,7 @@ impl Details {
     }
 
     /// Looks at the next vBucket, and tells of it as a whole.
-    fn next_vbucket(&mut self, each: Each<'_>) -> bool {
+    fn next_vbucket(&mut self, each: AddStat<'_>) -> bool {
         let Some(vb) = self.left.next().map(VbId) else {
             return false;
         };
@@ -187,7 +187,7 @@ impl Details {
         }
         found.collections.reverse();
         found.scopes.reverse();
-        self.current = Some(VbucketDetails {
+        self.current = Some(VbucketProgress {
             vb,
             persisted: found.persisted_seqno,
             scopes: found.scopes,
@@ -198,7 +198,7 @@ impl Details {
     }
 
     /// Tells of some of a vBucket's collections. True when there are no more.
-    fn collections(&self, current: &mut VbucketDetails, each: Each<'_>) -> bool {
+    fn collections(&self, current: &mut VbucketProgress, each: AddStat<'_>) -> bool {
         let at = current.collections.len().saturating_sub(STEP);
         for it in current.collections.drain(at..).rev() {
             let prefix = format!("vb_{}:0x{:x}", current.vb, it.collection.get());
@@ -224,7 +224,7 @@ impl Details {
     }
 
     /// Tells of a vBucket's next scope, or of some of its collections. True when there are no more.
-    fn scopes(&self, current: &mut VbucketDetails, each: Each<'_>) -> bool {
+    fn scopes(&self, current: &mut VbucketProgress, each: AddStat<'_>) -> bool {
         let Some(&id) = current.scopes.last() else {
             return true;
         };

@@ -9,18 +9,18 @@ use kedge_bucket::{Bucket, CollectionFigures, CollectionOps, VbState};
 use kedge_types::{Collection, CollectionId, Manifest, Scope, ScopeId, Seqno, Status, VbId};
 
 use super::stat_lines::{StatStep, of_vbuckets};
-use crate::session::{Failure, Rights, Session};
-use crate::stat_walk::{Each, Walk};
+use crate::session::{CommandFailure, Rights, Session};
+use crate::stat_generator::{AddStat, StatGenerator};
 
 /// The scope of the question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wanted<'a> {
+enum CollectionSelection<'a> {
     All,
     Scope(&'a Scope),
     Collection(&'a Scope, &'a Collection),
 }
 
-impl Wanted<'_> {
+impl CollectionSelection<'_> {
     fn has(&self, scope: &Scope, collection: &Collection) -> bool {
         match self {
             Self::All => true,
@@ -37,29 +37,37 @@ impl Wanted<'_> {
     }
 }
 
-const NO_SCOPE: Failure = Failure::new(Status::UnknownScope, "there is no such scope");
-const NO_COLLECTION: Failure =
-    Failure::new(Status::UnknownCollection, "there is no such collection");
+const NO_SCOPE: CommandFailure =
+    CommandFailure::new(Status::UnknownScope, "there is no such scope");
+const NO_COLLECTION: CommandFailure =
+    CommandFailure::new(Status::UnknownCollection, "there is no such collection");
 
-fn scope_named<'m>(manifest: &'m Manifest, name: &str) -> Result<&'m Scope, Failure> {
+fn scope_named<'m>(manifest: &'m Manifest, name: &str) -> Result<&'m Scope, CommandFailure> {
     let name = if name.is_empty() { "_default" } else { name };
     let mut scopes = manifest.scopes.iter();
     scopes.find(|scope| scope.name == name).ok_or(NO_SCOPE)
 }
 
-fn collection_named<'m>(manifest: &'m Manifest, path: &str) -> Result<Wanted<'m>, Failure> {
-    const NO_PATH: Failure = Failure::new(Status::Invalid, "the argument must be SCOPE.COLLECTION");
+fn collection_named<'m>(
+    manifest: &'m Manifest,
+    path: &str,
+) -> Result<CollectionSelection<'m>, CommandFailure> {
+    const NO_PATH: CommandFailure =
+        CommandFailure::new(Status::Invalid, "the argument must be SCOPE.COLLECTION");
     let (scope, name) = path.split_once('.').ok_or(NO_PATH)?;
     let scope = scope_named(manifest, scope)?;
     let name = if name.is_empty() { "_default" } else { name };
     let mut collections = scope.collections.iter();
     let collection = collections.find(|it| it.name == name);
-    Ok(Wanted::Collection(scope, collection.ok_or(NO_COLLECTION)?))
+    Ok(CollectionSelection::Collection(
+        scope,
+        collection.ok_or(NO_COLLECTION)?,
+    ))
 }
 
-fn id(text: &str) -> Result<u32, Failure> {
+fn id(text: &str) -> Result<u32, CommandFailure> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
-    let bad = |_| Failure::new(Status::Invalid, "the argument must be an id in hexadecimal");
+    let bad = |_| CommandFailure::new(Status::Invalid, "the argument must be an id in hexadecimal");
     u32::from_str_radix(digits, 16).map_err(bad)
 }
 
@@ -67,9 +75,12 @@ fn id(text: &str) -> Result<u32, Failure> {
 ///
 /// # Errors
 /// `Invalid`, `UnknownScope`, `UnknownCollection`.
-pub(super) fn collection_path(manifest: &Manifest, path: &str) -> Result<CollectionId, Failure> {
+pub(super) fn collection_path(
+    manifest: &Manifest,
+    path: &str,
+) -> Result<CollectionId, CommandFailure> {
     match collection_named(manifest, path)? {
-        Wanted::Collection(_, collection) => Ok(collection.id),
+        CollectionSelection::Collection(_, collection) => Ok(collection.id),
         _ => Err(NO_COLLECTION),
     }
 }
@@ -78,7 +89,10 @@ pub(super) fn collection_path(manifest: &Manifest, path: &str) -> Result<Collect
 ///
 /// # Errors
 /// `Invalid`, `UnknownCollection`.
-pub(super) fn collection_id_of(manifest: &Manifest, text: &str) -> Result<CollectionId, Failure> {
+pub(super) fn collection_id_of(
+    manifest: &Manifest,
+    text: &str,
+) -> Result<CollectionId, CommandFailure> {
     let id = CollectionId(id(text)?);
     manifest.collection(id).map(|_| id).ok_or(NO_COLLECTION)
 }
@@ -95,10 +109,10 @@ fn none() -> CollectionFigures {
     }
 }
 
-type Figures = BTreeMap<CollectionId, CollectionFigures>;
+type FiguresByCollection = BTreeMap<CollectionId, CollectionFigures>;
 
 /// Adds what an active vBucket has of each collection.
-fn add(figures: &mut Figures, bucket: &Bucket, vb: VbId) {
+fn add(figures: &mut FiguresByCollection, bucket: &Bucket, vb: VbId) {
     if bucket.vbucket_state(vb) != Ok(VbState::Active) {
         return;
     }
@@ -113,7 +127,7 @@ fn add(figures: &mut Figures, bucket: &Bucket, vb: VbId) {
     }
 }
 
-fn rows(prefix: &str, figures: &CollectionFigures, each: Each<'_>) {
+fn rows(prefix: &str, figures: &CollectionFigures, each: AddStat<'_>) {
     for (name, value) in [
         ("items", figures.items),
         ("disk_size", figures.disk_bytes),
@@ -130,7 +144,7 @@ pub(super) fn group(
     session: &Session,
     name: &str,
     argument: Option<&str>,
-    each: Each<'_>,
+    each: AddStat<'_>,
 ) -> StatStep {
     let bucket = session.bucket_somewhere(Rights::STATS)?;
     // What the user may not know of is answered like what is not there.
@@ -145,16 +159,16 @@ pub(super) fn group(
         ("collections-byid", Some(text)) => {
             let found = manifest.collection(CollectionId(id(text)?));
             let (scope, collection) = found.ok_or(NO_COLLECTION)?;
-            Wanted::Collection(scope, collection)
+            CollectionSelection::Collection(scope, collection)
         }
-        ("scopes", Some(path)) => Wanted::Scope(scope_named(&manifest, path)?),
+        ("scopes", Some(path)) => CollectionSelection::Scope(scope_named(&manifest, path)?),
         ("scopes-byid", Some(text)) => {
             let scope = manifest.scope(ScopeId(id(text)?));
-            Wanted::Scope(scope.ok_or(NO_SCOPE)?)
+            CollectionSelection::Scope(scope.ok_or(NO_SCOPE)?)
         }
-        _ => Wanted::All,
+        _ => CollectionSelection::All,
     };
-    if let Wanted::Collection(scope, collection) = wanted
+    if let CollectionSelection::Collection(scope, collection) = wanted
         && !seen(scope, collection)
     {
         return Err(session.privileges.rights().denied(Rights::STATS));
@@ -170,9 +184,9 @@ pub(super) fn group(
     let of_scopes = name.starts_with("scopes");
     let bucket = bucket.clone();
     let mut vbuckets = (0..bucket.vbuckets()).map(VbId);
-    let mut figures = Figures::new();
+    let mut figures = FiguresByCollection::new();
     let mut scopes = scopes.into_iter();
-    Ok(Some(Walk::new(move |each| {
+    Ok(Some(StatGenerator::new(move |each| {
         if let Some(vb) = vbuckets.next() {
             add(&mut figures, &bucket, vb);
             return true;
@@ -193,7 +207,7 @@ pub(super) fn group(
 ///
 /// # Errors
 /// `NoBucket`, `AccessDenied`; `Invalid` for an argument that is no number, `NotMyVbucket` for a vBucket that is not here.
-pub(super) fn manifest(session: &Session, argument: Option<&str>, each: Each<'_>) -> StatStep {
+pub(super) fn manifest(session: &Session, argument: Option<&str>, each: AddStat<'_>) -> StatStep {
     let bucket = session.bucket_somewhere(Rights::STATS)?;
     let manifest = session.privileges.visible(&bucket.manifest());
     if argument.is_none() {
@@ -212,7 +226,12 @@ pub(super) fn manifest(session: &Session, argument: Option<&str>, each: Each<'_>
 }
 
 /// The collections of a scope.
-fn collections(scope: &Scope, shown: &BTreeSet<CollectionId>, figures: &Figures, each: Each<'_>) {
+fn collections(
+    scope: &Scope,
+    shown: &BTreeSet<CollectionId>,
+    figures: &FiguresByCollection,
+    each: AddStat<'_>,
+) {
     let collections = scope.collections.iter();
     for collection in collections.filter(|it| shown.contains(&it.id)) {
         let prefix = format!("0x{:x}:0x{:x}", scope.id.0, collection.id.get());
@@ -227,7 +246,12 @@ fn collections(scope: &Scope, shown: &BTreeSet<CollectionId>, figures: &Figures,
 }
 
 /// Sums over the collections of a scope.
-fn sums(scope: &Scope, shown: &BTreeSet<CollectionId>, figures: &Figures, each: Each<'_>) {
+fn sums(
+    scope: &Scope,
+    shown: &BTreeSet<CollectionId>,
+    figures: &FiguresByCollection,
+    each: AddStat<'_>,
+) {
     let mut sum = none();
     let mut count = 0_u64;
     let collections = scope.collections.iter();

@@ -11,28 +11,30 @@ use kedge_protocol::binary::commands::{
 };
 use kedge_types::{Datatype, Manifest, Scope, Status};
 
-use super::context::{CommandContext, Done};
-use crate::session::{Failure, Rights, Session};
+use super::context::{CommandContext, CommandOutcome};
+use crate::session::{CommandFailure, Rights, Session};
 
 /// The manifest of the selected bucket.
-fn of_bucket(session: &Session) -> Result<Arc<Manifest>, Failure> {
+fn of_bucket(session: &Session) -> Result<Arc<Manifest>, CommandFailure> {
     Ok(session.bucket(Rights::ACCESS)?.manifest())
 }
 
-pub(super) fn manifest(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn manifest(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     GetManifest::decode(command.request)?;
     let manifest = of_bucket(command.session)?;
     let json = manifest_json(&command.session.privileges.visible(&manifest));
     command
         .composer
         .value(Datatype::JSON, json.as_bytes(), command.out);
-    Ok(Done::Replied)
+    Ok(CommandOutcome::Replied)
 }
 
-fn extras(command: &mut CommandContext<'_, '_, '_>, extras: &[u8]) -> Done {
+fn extras(command: &mut CommandContext<'_, '_, '_>, extras: &[u8]) -> CommandOutcome {
     let response = command.composer.response(Status::Success);
     Response { extras, ..response }.write(command.out.buffer());
-    Done::Replied
+    CommandOutcome::Replied
 }
 
 /// The scope of that name, if the user may know of it.
@@ -40,34 +42,36 @@ fn scope_of<'m>(
     session: &Session,
     manifest: &'m Manifest,
     name: &[u8],
-) -> Result<&'m Scope, Failure> {
+) -> Result<&'m Scope, CommandFailure> {
     let found = manifest
         .scopes
         .iter()
         .find(|scope| scope.name.as_bytes() == name);
-    let unknown = Failure::new(Status::UnknownScope, "there is no such scope");
+    let unknown = CommandFailure::new(Status::UnknownScope, "there is no such scope");
     let scope = found.ok_or(unknown)?;
     if session.privileges.sees_scope(&scope.name) {
         Ok(scope)
     } else {
-        Err(Failure::HIDDEN_SCOPE)
+        Err(CommandFailure::HIDDEN_SCOPE)
     }
 }
 
-pub(super) fn id(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn id(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let path = GetCollectionId::decode(command.request)?;
     let manifest = of_bucket(command.session)?;
     let scope = scope_of(command.session, &manifest, path.scope)?;
     let mut collections = scope.collections.iter();
     let found = collections.find(|it| it.name.as_bytes() == path.collection);
-    let unknown = Failure::new(Status::UnknownCollection, "there is no such collection");
+    let unknown = CommandFailure::new(Status::UnknownCollection, "there is no such collection");
     let collection = found.ok_or(unknown)?;
     if !command
         .session
         .privileges
         .sees_collection(&scope.name, &collection.name)
     {
-        return Err(Failure::HIDDEN);
+        return Err(CommandFailure::HIDDEN);
     }
     let reply = CollectionIdReply {
         manifest_uid: manifest.uid.0,
@@ -76,7 +80,9 @@ pub(super) fn id(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failu
     Ok(extras(command, &reply.encode()))
 }
 
-pub(super) fn scope_id(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn scope_id(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let path = GetScopeId::decode(command.request)?;
     let manifest = of_bucket(command.session)?;
     let scope = scope_of(command.session, &manifest, path.scope)?;

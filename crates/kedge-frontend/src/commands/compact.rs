@@ -4,10 +4,12 @@ use kedge_bucket::{CompactionReport, CompactionRequest};
 use kedge_protocol::binary::commands::CompactDb;
 use kedge_types::Status;
 
-use super::context::{CommandContext, Done};
-use crate::session::{Failure, ReplyKind, Rights};
+use super::context::{CommandContext, CommandOutcome};
+use crate::session::{CommandFailure, ReplyKind, Rights};
 
-pub(super) fn compact(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn compact(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let wire = CompactDb::decode(command.request)?;
     let bucket = command.session.bucket(Rights::MANAGE)?;
     let seqno = wire.purge_before_seqno;

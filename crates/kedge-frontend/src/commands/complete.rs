@@ -9,7 +9,7 @@ use kedge_protocol::binary::{Feature, Opcode};
 use kedge_types::{Cas, Datatype, Status, decode_leb128};
 
 use super::{key_stats, lock, meta, range_scan, subdoc, with_meta};
-use crate::session::{Composer, Failure, ReplyKind, inflated};
+use crate::session::{CommandFailure, Composer, ReplyKind, inflated};
 
 /// Composes the reply of a parked command that a bucket ended.
 ///
@@ -20,14 +20,14 @@ pub(crate) fn complete(
     kind: &ReplyKind,
     completion: Completion,
     out: &mut Output,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     match kind {
         ReplyKind::Mutation => {
             let (mutated, _) = mutation(completion)?;
             composer.mutation(&mutated, &[], out);
         }
         ReplyKind::Touched => composer.cas(mutation(completion)?.0.cas, out),
-        ReplyKind::Returned => {
+        ReplyKind::ReturnMeta => {
             let (mutated, item) = mutation(completion)?;
             let item = item.ok_or(Status::Internal)?;
             with_meta::compose(composer, &mutated, &item.meta(), out);

@@ -4,10 +4,12 @@ use kedge_bucket::ConcatMode;
 use kedge_protocol::binary::Opcode;
 use kedge_protocol::binary::commands::Concat;
 
-use super::context::{CommandContext, Done};
-use crate::session::{Failure, Rights};
+use super::context::{CommandContext, CommandOutcome};
+use crate::session::{CommandFailure, Rights};
 
-pub(super) fn concat(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn concat(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let mode = match command.opcode {
         Opcode::Prepend | Opcode::Prependq => ConcatMode::Prepend,
         _ => ConcatMode::Append,

@@ -11,14 +11,16 @@ use kedge_protocol::binary::{
 use kedge_types::{Datatype, Status};
 use std::sync::Arc;
 
-use super::context::{CommandContext, Done};
-use crate::session::{Failure, Rights, Session};
-use crate::shared::Shared;
+use super::context::{CommandContext, CommandOutcome};
+use crate::server_context::ServerContext;
+use crate::session::{CommandFailure, Rights, Session};
 
 /// A bucket that does not exist is answered like one that the user may not use: SDKs take any other status for "not
 /// there yet" and go on asking until they time out.
-pub(super) fn select_bucket(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
-    const REFUSED: Failure = Failure::new(
+pub(super) fn select_bucket(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
+    const REFUSED: CommandFailure = CommandFailure::new(
         Status::AccessDenied,
         "there is no such bucket, or the user may not use it",
     );
@@ -45,7 +47,9 @@ pub(super) fn select_bucket(command: &mut CommandContext<'_, '_, '_>) -> Result<
     Ok(command.success())
 }
 
-pub(super) fn list_buckets(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn list_buckets(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     HeaderOnly::decode(command.request)?;
     let shared = command.turn.shared;
     let users = shared.users.read();
@@ -62,21 +66,23 @@ pub(super) fn list_buckets(command: &mut CommandContext<'_, '_, '_>) -> Result<D
     command
         .composer
         .value(Datatype::RAW, names.join(" ").as_bytes(), command.out);
-    Ok(Done::Replied)
+    Ok(CommandOutcome::Replied)
 }
 
-pub(super) fn error_map(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn error_map(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let wire = GetErrorMap::decode(command.request)?;
     let map = binary::error_map(wire.version).ok_or(Status::KeyNotFound)?;
     command
         .composer
         .value(Datatype::JSON, map.as_bytes(), command.out);
-    Ok(Done::Replied)
+    Ok(CommandOutcome::Replied)
 }
 
 impl Session {
     /// The cluster map for this connection: of its bucket, or of the cluster without one.
-    fn cluster_map(&self, shared: &Shared) -> Option<Arc<ConfigDocument>> {
+    fn cluster_map(&self, shared: &ServerContext) -> Option<Arc<ConfigDocument>> {
         let host = host_text(self.local);
         match self.bucket.as_deref().map(Bucket::name) {
             Some(bucket) => shared.cluster().bucket_config(bucket, &host),
@@ -85,7 +91,9 @@ impl Session {
     }
 }
 
-pub(super) fn cluster_config(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn cluster_config(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let wire = GetClusterConfig::decode(command.request)?;
     let session = &mut *command.session;
     let config = session
@@ -105,12 +113,12 @@ pub(super) fn cluster_config(command: &mut CommandContext<'_, '_, '_>) -> Result
         ..response
     }
     .write(command.out.buffer());
-    Ok(Done::Replied)
+    Ok(CommandOutcome::Replied)
 }
 
 /// Tells a client of a new cluster map if it asked for that: only of its version where it asked for that form too.
 /// Nothing is sent that the client was sent already.
-pub(crate) fn push_map(session: &mut Session, shared: &Shared, out: &mut Output) {
+pub(crate) fn push_map(session: &mut Session, shared: &ServerContext, out: &mut Output) {
     let features = session.protocol.features;
     let full = features.contains(Feature::ClustermapChangeNotification);
     let brief = features.contains(Feature::ClustermapChangeNotificationBrief);

@@ -10,18 +10,19 @@ use kedge_types::limits::INFLATED_BYTES_MAX;
 use kedge_types::{Cas, Datatype, DocKey, Status, VbId};
 
 use crate::session::{
-    Composer, Failure, InFlightRequest, ReplyKind, RequestTag, Rights, Session, SessionTurn,
+    CommandFailure, Composer, InFlightRequest, ReplyKind, RequestTag, Rights, Session, SessionTurn,
 };
 
 /// The function that executes a command.
-pub(crate) type Handler = fn(&mut CommandContext<'_, '_, '_>) -> Result<Done, Failure>;
+pub(crate) type Handler =
+    fn(&mut CommandContext<'_, '_, '_>) -> Result<CommandOutcome, CommandFailure>;
 
 /// Everything that the front end knows of a command; see [`super::table`].
 #[derive(Debug)]
 pub(crate) struct CommandRow {
     pub(crate) handler: Handler,
     /// The privileges that its user needs.
-    pub(crate) access: Access,
+    pub(crate) access: RequiredAccess,
     /// True if it changes properties of the session that a DCP connection was opened with.
     pub(crate) changes_session: bool,
     /// The histogram of its execution time.
@@ -34,7 +35,7 @@ pub(crate) struct CommandRow {
 
 /// The privileges that a command needs of its user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
+pub(crate) enum RequiredAccess {
     /// None, not even a login.
     Anyone,
     /// None but the login.
@@ -84,7 +85,7 @@ pub(crate) struct CommandContext<'c, 't, 'r> {
 
 /// The outcome of a command that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Done {
+pub(crate) enum CommandOutcome {
     /// The reply was composed, or left out by a quiet command.
     Replied,
     /// It is in flight.
@@ -94,7 +95,7 @@ pub(crate) enum Done {
 }
 
 /// A document that a command is about.
-pub(crate) struct Target<'s> {
+pub(crate) struct TargetDocument<'s> {
     pub(crate) bucket: &'s Arc<Bucket>,
     pub(crate) vb: VbId,
     pub(crate) key: DocKey,
@@ -111,7 +112,7 @@ impl Session {
         request: &Request<'_>,
         key: &[u8],
         needed: Rights,
-    ) -> Result<Target<'_>, Failure> {
+    ) -> Result<TargetDocument<'_>, CommandFailure> {
         self.selected()?;
         let key = self.protocol.document_key(key)?;
         let bucket = self.collection(key.collection(), needed)?;
@@ -120,11 +121,11 @@ impl Session {
             ConnectionKind::Couchbase => request.vb,
             ConnectionKind::Memcached => key.vbucket(bucket.vbuckets()),
         };
-        Ok(Target { bucket, vb, key })
+        Ok(TargetDocument { bucket, vb, key })
     }
 }
 
-impl Target<'_> {
+impl TargetDocument<'_> {
     /// The arguments that all reads share.
     #[inline]
     pub(crate) fn read(&self, session: &Session) -> Read<'_> {
@@ -167,18 +168,18 @@ impl<'r> CommandContext<'_, '_, 'r> {
     /// `AccessDenied` before the login, for what the user may not do, or for acting as another user; `Invalid` for a datatype that was not
     /// negotiated.
     #[inline]
-    pub(crate) fn check_first(&self) -> Result<(), Failure> {
-        if !self.session.login.is_authenticated() && self.row.access != Access::Anyone {
+    pub(crate) fn check_first(&self) -> Result<(), CommandFailure> {
+        if !self.session.login.is_authenticated() && self.row.access != RequiredAccess::Anyone {
             // memcached clients know but one status of logins.
             let status = match self.session.kind() {
                 ConnectionKind::Couchbase => Status::AccessDenied,
                 ConnectionKind::Memcached => Status::AuthError,
             };
-            return Err(Failure::new(status, "log in first"));
+            return Err(CommandFailure::new(status, "log in first"));
         }
         self.check_access()?;
         if self.session.dcp.is_dcp() && self.row.changes_session {
-            return Err(Failure::new(
+            return Err(CommandFailure::new(
                 Status::Invalid,
                 "not on a connection that DCP_OPEN was sent on",
             ));
@@ -186,11 +187,11 @@ impl<'r> CommandContext<'_, '_, 'r> {
         if self.request.datatype != 0 {
             let negotiated = self.session.protocol.features.datatypes();
             self.request.datatype(negotiated).map_err(|status| {
-                Failure::new(status, "the datatype has bits that were not negotiated")
+                CommandFailure::new(status, "the datatype has bits that were not negotiated")
             })?;
         }
         if self.infos.impersonate.is_some() || self.infos.token_id.is_some() {
-            return Err(Failure::new(
+            return Err(CommandFailure::new(
                 Status::AccessDenied,
                 "acting as another user is not allowed",
             ));
@@ -204,16 +205,18 @@ impl<'r> CommandContext<'_, '_, 'r> {
     /// # Errors
     /// `AccessDenied`.
     #[inline]
-    fn check_access(&self) -> Result<(), Failure> {
+    fn check_access(&self) -> Result<(), CommandFailure> {
         let session = &*self.session;
         let (needed, is_allowed) = match self.row.access {
-            Access::Bucket(needed) => (needed, session.privileges.allow(needed)),
-            Access::Somewhere(needed) => (needed, session.privileges.allow_somewhere(needed)),
-            Access::Anyone
-            | Access::User
-            | Access::Argument
-            | Access::Document(_)
-            | Access::Unserved => {
+            RequiredAccess::Bucket(needed) => (needed, session.privileges.allow(needed)),
+            RequiredAccess::Somewhere(needed) => {
+                (needed, session.privileges.allow_somewhere(needed))
+            }
+            RequiredAccess::Anyone
+            | RequiredAccess::User
+            | RequiredAccess::Argument
+            | RequiredAccess::Document(_)
+            | RequiredAccess::Unserved => {
                 return Ok(());
             }
         };
@@ -228,7 +231,7 @@ impl<'r> CommandContext<'_, '_, 'r> {
     /// # Errors
     /// `TooBig`.
     #[inline]
-    pub(crate) fn check_item_size(&self) -> Result<(), Failure> {
+    pub(crate) fn check_item_size(&self) -> Result<(), CommandFailure> {
         let max = self.turn.shared.memcached_rules.item_bytes_max;
         let is_memcached = self.session.kind() == ConnectionKind::Memcached;
         if is_memcached && self.request.value.len() > max {
@@ -241,14 +244,15 @@ impl<'r> CommandContext<'_, '_, 'r> {
     ///
     /// # Errors
     /// `Invalid` when it is not what its datatype says, or too large.
-    pub(crate) fn inflated(&self) -> Result<Cow<'r, [u8]>, Failure> {
+    pub(crate) fn inflated(&self) -> Result<Cow<'r, [u8]>, CommandFailure> {
         let Request {
             datatype, value, ..
         } = *self.request;
         if datatype & Datatype::SNAPPY.bits() == 0 {
             return Ok(Cow::Borrowed(value));
         }
-        let invalid = Failure::new(Status::Invalid, "the value is not what its datatype says");
+        let invalid =
+            CommandFailure::new(Status::Invalid, "the value is not what its datatype says");
         match snap::raw::decompress_len(value) {
             Ok(len) if len <= INFLATED_BYTES_MAX => {}
             _ => return Err(invalid),
@@ -259,11 +263,11 @@ impl<'r> CommandContext<'_, '_, 'r> {
 
     /// The end of a mutation.
     #[inline]
-    pub(crate) fn mutated(&mut self, outcome: Outcome<Mutated>) -> Done {
+    pub(crate) fn mutated(&mut self, outcome: Outcome<Mutated>) -> CommandOutcome {
         match outcome {
             Outcome::Done(mutated) => {
                 self.composer.mutation(&mutated, &[], self.out);
-                Done::Replied
+                CommandOutcome::Replied
             }
             Outcome::Parked => self.park(),
         }
@@ -275,20 +279,20 @@ impl<'r> CommandContext<'_, '_, 'r> {
         &mut self,
         outcome: Outcome<Result<Option<(Item, Cas)>, Status>>,
         key: &[u8],
-    ) -> Result<Done, Failure> {
+    ) -> Result<CommandOutcome, CommandFailure> {
         match outcome {
             Outcome::Done(shown) => {
                 if let Some((item, cas)) = shown? {
                     self.composer.document(&item, cas, key, self.out)?;
                 }
-                Ok(Done::Replied)
+                Ok(CommandOutcome::Replied)
             }
             Outcome::Parked => Ok(self.park()),
         }
     }
 
     /// The command was given away under the cookie of the next slot, and is answered as its opcode is.
-    pub(crate) fn park(&mut self) -> Done {
+    pub(crate) fn park(&mut self) -> CommandOutcome {
         self.park_as((self.row.reply)())
     }
 
@@ -298,7 +302,7 @@ impl<'r> CommandContext<'_, '_, 'r> {
     }
 
     /// [`Self::park`], to be answered in a way that the opcode does not tell alone.
-    pub(crate) fn park_as(&mut self, kind: ReplyKind) -> Done {
+    pub(crate) fn park_as(&mut self, kind: ReplyKind) -> CommandOutcome {
         let alone = self.infos.barrier || !self.opcode.is_reorderable();
         let tag = RequestTag {
             opcode: self.opcode,
@@ -307,12 +311,12 @@ impl<'r> CommandContext<'_, '_, 'r> {
         };
         let request = InFlightRequest { tag, kind };
         self.session.park(self.turn, request, alone);
-        Done::Parked
+        CommandOutcome::Parked
     }
 
     /// Success without anything.
-    pub(crate) fn success(&mut self) -> Done {
+    pub(crate) fn success(&mut self) -> CommandOutcome {
         self.composer.success(self.out);
-        Done::Replied
+        CommandOutcome::Replied
     }
 }

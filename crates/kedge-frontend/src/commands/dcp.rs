@@ -5,11 +5,13 @@ use kedge_protocol::binary::ConnectionKind;
 use kedge_protocol::binary::commands::dcp::DcpOpen;
 use kedge_types::Status;
 
-use super::context::{CommandContext, Done};
+use super::context::{CommandContext, CommandOutcome};
 use crate::dcp::DcpSession;
-use crate::session::{Failure, Rights};
+use crate::session::{CommandFailure, Rights};
 
-pub(super) fn open(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn open(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     if command.session.kind() != ConnectionKind::Couchbase {
         return Err(Status::NotSupported.into());
     }
@@ -33,7 +35,9 @@ pub(super) fn open(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Fai
 }
 
 /// Answers a DCP message on a connection that was not opened for DCP.
-pub(super) fn not_open(_: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn not_open(
+    _: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let context = "DCP_OPEN comes first on a connection";
-    Err(Failure::new(Status::Invalid, context))
+    Err(CommandFailure::new(Status::Invalid, context))
 }

@@ -13,15 +13,15 @@ use serde_json::Value;
 
 use super::stat_lines::{StatStep, vbucket_number};
 use crate::dcp::connections::DcpFigures;
-use crate::session::Failure;
-use crate::shared::Shared;
-use crate::stat_walk::{Each, Walk};
+use crate::server_context::ServerContext;
+use crate::session::CommandFailure;
+use crate::stat_generator::{AddStat, StatGenerator};
 
 /// The end of the part of a connection's name that `dcpagg` adds up, unless the request names another.
 const SEPARATOR: &str = ":";
 
 /// Connections from this node to others that replicate a bucket.
-fn links(shared: &Shared, bucket: &Bucket) -> Vec<LinkStatus> {
+fn links(shared: &ServerContext, bucket: &Bucket) -> Vec<LinkStatus> {
     let mut links = shared.replication.links();
     links.retain(|link| link.bucket == bucket.name());
     links
@@ -40,16 +40,16 @@ enum StreamFormat {
     Skip,
 }
 
-type Fields = Vec<(&'static str, Value)>;
+type StreamFields = Vec<(&'static str, Value)>;
 
 impl StreamFormat {
     /// The one that the request's JSON asks for, in the member `stream_format`; others are ignored.
     ///
     /// # Errors
     /// `Invalid`.
-    fn of(arguments: &[u8]) -> Result<Self, Failure> {
+    fn of(arguments: &[u8]) -> Result<Self, CommandFailure> {
         #[derive(Deserialize)]
-        struct Arguments {
+        struct DcpStatArguments {
             #[serde(default)]
             stream_format: StreamFormat,
         }
@@ -57,8 +57,8 @@ impl StreamFormat {
             return Ok(Self::default());
         }
         let parsed = serde_json::from_slice(arguments);
-        let Arguments { stream_format } = parsed.map_err(|_| {
-            Failure::new(
+        let DcpStatArguments { stream_format } = parsed.map_err(|_| {
+            CommandFailure::new(
                 Status::Invalid,
                 "the value must be an object; its stream_format may be legacy, json or skip",
             )
@@ -66,7 +66,7 @@ impl StreamFormat {
         Ok(stream_format)
     }
 
-    fn lines(self, connection: &str, vb: VbId, fields: Fields) -> Lines {
+    fn lines(self, connection: &str, vb: VbId, fields: StreamFields) -> StatLines {
         let key = format!("eq_dcpq:{connection}:stream_{vb}");
         match self {
             Self::Legacy => {
@@ -92,10 +92,10 @@ impl StreamFormat {
 
 /// `dcp`: every connection, and every stream of it.
 pub(super) fn connections(
-    shared: &Shared,
+    shared: &ServerContext,
     bucket: &Bucket,
     json: &[u8],
-    each: Each<'_>,
+    each: AddStat<'_>,
 ) -> StatStep {
     let format = StreamFormat::of(json)?;
     let producers = shared.dcp.of(bucket.name());
@@ -107,9 +107,9 @@ pub(super) fn connections(
         StreamFormat::Skip => Vec::new(),
         StreamFormat::Legacy | StreamFormat::Json => bucket.dcp().stream_figures(),
     };
-    let walk = Walk::over(producers, |connection, each| producer(&connection, each))
+    let walk = StatGenerator::over(producers, |connection, each| producer(&connection, each))
         .then(move || {
-            Walk::over(streams, move |stream, each| {
+            StatGenerator::over(streams, move |stream, each| {
                 let lines = format.lines(&stream.connection, stream.vb, fields(&stream));
                 show(lines, each);
             })
@@ -118,20 +118,20 @@ pub(super) fn connections(
             let parts = links
                 .into_iter()
                 .flat_map(move |link| parts_of_link(link, format));
-            Walk::over(parts, show)
+            StatGenerator::over(parts, show)
         });
     Ok(Some(walk))
 }
 
-type Lines = Vec<(String, String)>;
+type StatLines = Vec<(String, String)>;
 
-fn show(lines: Lines, each: Each<'_>) {
+fn show(lines: StatLines, each: AddStat<'_>) {
     for (name, value) in lines {
         each(&name, &value);
     }
 }
 
-fn producer(connection: &DcpFigures, each: Each<'_>) {
+fn producer(connection: &DcpFigures, each: AddStat<'_>) {
     let (name, figures) = (&connection.name, &connection.producer);
     let mut show = |what, value: &str| each(&format!("eq_dcpq:{name}:{what}"), value);
     show("type", "producer");
@@ -144,7 +144,7 @@ fn producer(connection: &DcpFigures, each: Each<'_>) {
     show("noop_enabled", &figures.noop_enabled.to_string());
 }
 
-fn fields(stream: &StreamFigures) -> Fields {
+fn fields(stream: &StreamFigures) -> StreamFields {
     vec![
         ("state", stream.state.name().into()),
         ("last_sent_seqno", stream.last_sent.get().into()),
@@ -157,7 +157,7 @@ fn fields(stream: &StreamFigures) -> Fields {
 }
 
 /// The lines of a link, and of each vBucket that it follows.
-fn parts_of_link(link: LinkStatus, format: StreamFormat) -> impl Iterator<Item = Lines> + Send {
+fn parts_of_link(link: LinkStatus, format: StreamFormat) -> impl Iterator<Item = StatLines> + Send {
     let name = format!("replication:{}", link.peer.name);
     let line = |prefix: &str, what: &str, value: String| (format!("{prefix}{what}"), value);
     let prefix = format!("eq_dcpq:{name}:");
@@ -172,7 +172,7 @@ fn parts_of_link(link: LinkStatus, format: StreamFormat) -> impl Iterator<Item =
         first.push(line(&prefix, "last_error", why));
     }
     let streams = link.vbuckets.into_iter().map(move |(vb, stream)| {
-        let mut fields: Fields = vec![
+        let mut fields: StreamFields = vec![
             ("state", stream.phase.name().into()),
             ("last_received_seqno", stream.received.get().into()),
             ("cur_snapshot_end", stream.announced.get().into()),
@@ -193,7 +193,7 @@ fn enabled(is: bool) -> &'static str {
 
 /// Sums of connections.
 #[derive(Clone, Copy, Default)]
-struct Sum {
+struct StreamSums {
     count: u64,
     producers: u64,
     items_sent: u64,
@@ -202,7 +202,7 @@ struct Sum {
     backlog: u64,
 }
 
-impl Sum {
+impl StreamSums {
     fn add(&mut self, other: Self) {
         self.count += other.count;
         self.producers += other.producers;
@@ -212,7 +212,7 @@ impl Sum {
         self.backlog += other.backlog;
     }
 
-    fn show(&self, name: &str, each: Each<'_>) {
+    fn show(&self, name: &str, each: AddStat<'_>) {
         for (what, value) in [
             ("count", self.count),
             ("producer_count", self.producers),
@@ -227,40 +227,49 @@ impl Sum {
 }
 
 /// `dcpagg`: sums of the connections whose names begin alike, up to a separator.
-pub(super) fn sums(shared: &Shared, bucket: &Bucket, separator: Option<&str>, each: Each<'_>) {
+pub(super) fn sums(
+    shared: &ServerContext,
+    bucket: &Bucket,
+    separator: Option<&str>,
+    each: AddStat<'_>,
+) {
     let separator = separator.unwrap_or(SEPARATOR);
     let prefix = |name: &str| {
         let end = name.find(separator).unwrap_or(name.len());
         name[..end].to_owned()
     };
-    let mut sums: BTreeMap<String, Sum> = BTreeMap::new();
+    let mut sums: BTreeMap<String, StreamSums> = BTreeMap::new();
     for connection in shared.dcp.of(bucket.name()) {
         let figures = connection.producer;
-        sums.entry(prefix(&connection.name)).or_default().add(Sum {
-            count: 1,
-            producers: 1,
-            items_sent: figures.items,
-            bytes: figures.bytes,
-            ..Sum::default()
-        });
+        sums.entry(prefix(&connection.name))
+            .or_default()
+            .add(StreamSums {
+                count: 1,
+                producers: 1,
+                items_sent: figures.items,
+                bytes: figures.bytes,
+                ..StreamSums::default()
+            });
     }
     for stream in bucket.dcp().stream_figures() {
         sums.entry(prefix(&stream.connection))
             .or_default()
-            .add(Sum {
+            .add(StreamSums {
                 items_remaining: stream.remaining,
                 backlog: stream.buffered_bytes,
-                ..Sum::default()
+                ..StreamSums::default()
             });
     }
     for link in links(shared, bucket) {
-        sums.entry("replication".to_owned()).or_default().add(Sum {
-            count: 1,
-            bytes: link.bytes,
-            ..Sum::default()
-        });
+        sums.entry("replication".to_owned())
+            .or_default()
+            .add(StreamSums {
+                count: 1,
+                bytes: link.bytes,
+                ..StreamSums::default()
+            });
     }
-    let mut total = Sum::default();
+    let mut total = StreamSums::default();
     for (name, sum) in &sums {
         sum.show(name, each);
         total.add(*sum);
@@ -273,14 +282,14 @@ pub(super) fn sums(shared: &Shared, bucket: &Bucket, separator: Option<&str>, ea
 /// # Errors
 /// `Invalid` without arguments, `NotMyVbucket` for a vBucket that is not here.
 pub(super) fn takeover(
-    shared: &Shared,
+    shared: &ServerContext,
     bucket: &Bucket,
     vb: Option<&str>,
     name: Option<&str>,
-    each: Each<'_>,
+    each: AddStat<'_>,
 ) -> StatStep {
     let (Some(vb), Some(name)) = (vb, name) else {
-        return Err(Failure::new(
+        return Err(CommandFailure::new(
             Status::Invalid,
             "the arguments must be the number of a vBucket and the name of a connection",
         ));
@@ -345,7 +354,7 @@ fn topology_text(topology: &Topology) -> String {
 }
 
 /// `durability-monitor`: the SyncWrites of a vBucket.
-pub(super) fn monitor(figures: &VbFigures, each: Each<'_>) {
+pub(super) fn monitor(figures: &VbFigures, each: AddStat<'_>) {
     let vb = figures.vb;
     let durability = &figures.durability;
     let mut show = |what: &str, value: &str| each(&format!("vb_{vb}:{what}"), value);
@@ -396,7 +405,7 @@ fn counts(durability: &DurabilityFigures, show: &mut dyn FnMut(&str, &str)) {
 }
 
 /// `vbucket-durability-state`: how far the SyncWrites of vBuckets are.
-pub(super) fn state(figures: &VbFigures, each: Each<'_>) {
+pub(super) fn state(figures: &VbFigures, each: AddStat<'_>) {
     let vb = figures.vb;
     let durability = &figures.durability;
     each(&format!("vb_{vb}"), super::stat_lines::state_name(figures));

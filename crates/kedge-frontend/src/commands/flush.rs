@@ -4,37 +4,42 @@ use kedge_protocol::binary::ConnectionKind;
 use kedge_protocol::binary::commands::Flush;
 use kedge_types::{Expiry, Status};
 
-use super::context::{CommandContext, Done};
-use crate::session::{Failure, ReplyKind, Rights};
+use super::context::{CommandContext, CommandOutcome};
+use crate::session::{CommandFailure, ReplyKind, Rights};
 
 /// Empties the bucket, where the bucket allows it; for plain memcached clients only where their port does, too, and then
 /// also later. Others are refused a delay: nothing empties a bucket behind them.
-pub(super) fn flush(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn flush(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     const NOT_ENABLED: &str = "flush is not enabled for the bucket";
     let wire = Flush::decode(command.request)?;
     let shared = command.turn.shared;
     let is_memcached = command.session.kind() == ConnectionKind::Memcached;
     if is_memcached && !shared.memcached_rules.flush_all {
-        return Err(Failure::new(Status::AuthError, "flush_all not allowed"));
+        return Err(CommandFailure::new(
+            Status::AuthError,
+            "flush_all not allowed",
+        ));
     }
     let bucket = command.session.bucket(Rights::FLUSH)?.clone();
     let now_secs = command.turn.now.unix_secs();
     let at_secs = u64::from(Expiry::from_wire(wire.delay, now_secs).0);
     if wire.delay != 0 && !is_memcached {
-        return Err(Failure::new(
+        return Err(CommandFailure::new(
             Status::NotSupported,
             "a delayed flush is not supported",
         ));
     }
     if at_secs > now_secs {
         let planned = shared.delayed_flush.plan(&bucket, at_secs);
-        planned.map_err(|status| Failure::new(status, NOT_ENABLED))?;
+        planned.map_err(|status| CommandFailure::new(status, NOT_ENABLED))?;
         return Ok(command.success());
     }
     if is_memcached {
         shared.delayed_flush.cancel();
     }
     let begun = bucket.begin_flush_all(command.turn.ctx(), command.tells_end());
-    begun.map_err(|status| Failure::new(status, NOT_ENABLED))?;
+    begun.map_err(|status| CommandFailure::new(status, NOT_ENABLED))?;
     Ok(command.park_as(ReplyKind::StatusOnly))
 }

@@ -5,13 +5,15 @@ use kedge_protocol::binary::commands::Get;
 use kedge_protocol::binary::{Feature, Features, Opcode};
 use kedge_types::Status;
 
-use super::context::{CommandContext, Done};
-use crate::session::{Failure, Rights};
+use super::context::{CommandContext, CommandOutcome};
+use crate::session::{CommandFailure, Rights};
 
 /// With these a client takes every value as it is stored.
 const WHOLE: Features = Features::of(&[Feature::SnappyEverywhere, Feature::Xattr, Feature::Json]);
 
-pub(super) fn get(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn get(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let Get { key } = Get::decode(command.request)?;
     let echoed = match command.opcode {
         Opcode::Getk | Opcode::Getkq => key,
@@ -27,7 +29,9 @@ pub(super) fn get(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Fail
 }
 
 /// From a vBucket that is a replica here.
-pub(super) fn replica(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn replica(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let Get { key } = Get::decode(command.request)?;
     let target = command.session.target(command.request, key, Rights::READ)?;
     let ctx = command.turn.ctx();
@@ -43,17 +47,19 @@ impl CommandContext<'_, '_, '_> {
     ///
     /// # Errors
     /// `NotSupported` when the client does not take them.
-    pub(super) fn whole_documents(&self) -> Result<Rights, Failure> {
+    pub(super) fn whole_documents(&self) -> Result<Rights, CommandFailure> {
         if !self.session.protocol.features.contains_all(WHOLE) {
             let context = "SnappyEverywhere, XATTR and JSON were not all negotiated";
-            return Err(Failure::new(Status::NotSupported, context));
+            return Err(CommandFailure::new(Status::NotSupported, context));
         }
         Ok(Rights::READ.and(Rights::READ_SYSTEM))
     }
 }
 
 /// With extended attributes, as it is stored, from an active vBucket or from one that is a replica here.
-pub(super) fn whole(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn whole(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let Get { key } = Get::decode(command.request)?;
     let needed = command.whole_documents()?;
     let target = command.session.target(command.request, key, needed)?;

@@ -4,9 +4,9 @@ use kedge_protocol::binary::commands::Hello;
 use kedge_protocol::binary::{Feature, Features};
 use kedge_types::Datatype;
 
-use super::context::{CommandContext, Done};
-use crate::histogram::Style;
-use crate::session::Failure;
+use super::context::{CommandContext, CommandOutcome};
+use crate::histogram::HistogramFormat;
+use crate::session::CommandFailure;
 
 /// The features that are granted when they are asked for. Left out are those that the server does not serve yet, as
 /// clients would use them.
@@ -44,7 +44,9 @@ const GRANTED: Features = Features::of(&[
     Feature::DcpSkipDeletesInInitialBackfill,
 ]);
 
-pub(super) fn hello(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn hello(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let hello = Hello::decode(command.request)?;
     let granted = hello.features.intersection(GRANTED);
     if !hello.agent.is_empty() {
@@ -61,10 +63,10 @@ pub(super) fn hello(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Fa
     // `cbstats` takes histograms apart by the names of their lines, and ends at one that is JSON.
     let wants_lines = hello.agent.windows(6).any(|part| part == b"cbstat");
     command.session.protocol.histograms = if wants_lines {
-        Style::Lines
+        HistogramFormat::Lines
     } else {
-        Style::Json
+        HistogramFormat::Json
     };
     command.composer.value(Datatype::RAW, &list, command.out);
-    Ok(Done::Replied)
+    Ok(CommandOutcome::Replied)
 }

@@ -9,9 +9,9 @@ use kedge_protocol::binary::commands::Stat;
 use kedge_types::{CollectionId, Datatype, DocKey, Status};
 
 use super::collection_stats::{collection_id_of, collection_path};
-use super::context::{CommandContext, Done};
+use super::context::{CommandContext, CommandOutcome};
 use super::stat_lines::{state_name_of, vbucket_number};
-use crate::session::{Composer, Failure, ReplyKind, Rights, Session};
+use crate::session::{CommandFailure, Composer, ReplyKind, Rights, Session};
 
 /// The question about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl KeyGroup {
         self,
         session: &Session,
         argument: Option<&str>,
-    ) -> Result<CollectionId, Failure> {
+    ) -> Result<CollectionId, CommandFailure> {
         let bucket = session.selected()?;
         // What the user may not know of is answered like what is not there.
         let visible = || session.privileges.visible(&bucket.manifest());
@@ -50,7 +50,7 @@ impl KeyGroup {
     }
 }
 
-const USAGE: Failure = Failure::new(
+const USAGE: CommandFailure = CommandFailure::new(
     Status::Invalid,
     "the arguments must be a key, the number of its vBucket, and its collection if that is another than the default one",
 );
@@ -63,7 +63,7 @@ pub(super) fn stat<'w>(
     command: &mut CommandContext<'_, '_, '_>,
     group: KeyGroup,
     mut words: impl Iterator<Item = &'w str>,
-) -> Result<Done, Failure> {
+) -> Result<CommandOutcome, CommandFailure> {
     let (Some(name), Some(vb)) = (words.next(), words.next()) else {
         return Err(USAGE);
     };
@@ -83,7 +83,7 @@ pub(super) fn stat<'w>(
     match bucket.key_figures(command.turn.ctx(), &read, group.validate)? {
         Outcome::Done(figures) => {
             compose(&command.composer, &figures, command.out);
-            Ok(Done::Replied)
+            Ok(CommandOutcome::Replied)
         }
         Outcome::Parked => Ok(command.park_as(ReplyKind::KeyStats)),
     }

@@ -5,13 +5,15 @@ use kedge_protocol::binary::commands::{GetKeys, GetRandomKey, push_key};
 use kedge_types::{CollectionId, Datatype};
 
 use super::complete::logical;
-use super::context::{CommandContext, Done};
-use crate::session::{Failure, ReplyKind, Rights};
+use super::context::{CommandContext, CommandOutcome};
+use crate::session::{CommandFailure, ReplyKind, Rights};
 
 /// Most keys in one reply, which bounds how long a vBucket is held.
 const KEYS_MAX: u32 = 10_000;
 
-pub(super) fn random(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn random(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let wire = GetRandomKey::decode(command.request)?;
     let collection = wire.collection.unwrap_or(CollectionId::DEFAULT);
     let needed = match wire.include_xattrs {
@@ -35,13 +37,15 @@ pub(super) fn random(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, F
         Outcome::Done(Ok(Some((item, cas)))) => {
             let key = logical(item.key());
             command.composer.document(&item, cas, key, command.out)?;
-            Ok(Done::Replied)
+            Ok(CommandOutcome::Replied)
         }
         outcome => command.composed(outcome, &[]),
     }
 }
 
-pub(super) fn list(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn list(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let wire = GetKeys::decode(command.request)?;
     let target = command
         .session
@@ -57,5 +61,5 @@ pub(super) fn list(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Fai
         return Ok(command.park());
     }
     command.composer.value(Datatype::RAW, &keys, command.out);
-    Ok(Done::Replied)
+    Ok(CommandOutcome::Replied)
 }

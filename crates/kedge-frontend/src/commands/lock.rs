@@ -5,19 +5,21 @@ use kedge_protocol::binary::commands::{GetLocked, Unlock};
 use kedge_protocol::binary::{Feature, Features};
 use kedge_types::Status;
 
-use super::context::{CommandContext, Done};
-use crate::session::{Failure, Rights};
+use super::context::{CommandContext, CommandOutcome};
+use crate::session::{CommandFailure, Rights};
 
 /// A client that does not know the status for a lock is told to try again. For writes that would be wrong: they get
 /// the status of a CAS that does not match instead.
-pub(super) fn soften(features: Features, status: Status) -> Failure {
+pub(super) fn soften(features: Features, status: Status) -> CommandFailure {
     if status == Status::Locked && !features.contains(Feature::Xerror) {
         return Status::TemporaryFailure.into();
     }
     status.into()
 }
 
-pub(super) fn get_locked(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn get_locked(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let lock = GetLocked::decode(command.request)?;
     let needed = Rights::READ.and(Rights::WRITE);
     let target = command.session.target(command.request, lock.key, needed)?;
@@ -31,7 +33,9 @@ pub(super) fn get_locked(command: &mut CommandContext<'_, '_, '_>) -> Result<Don
     command.composed(outcome, &[])
 }
 
-pub(super) fn unlock(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn unlock(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let unlock = Unlock::decode(command.request)?;
     let target = command
         .session

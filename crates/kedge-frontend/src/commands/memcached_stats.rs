@@ -8,9 +8,9 @@ use kedge_bucket::Bucket;
 use kedge_node::machine::cpu_seconds;
 use kedge_types::limits::VALUE_BYTES_MAX;
 
+use crate::server_context::ServerContext;
 use crate::session::Session;
-use crate::shared::Shared;
-use crate::stat_walk::Each;
+use crate::stat_generator::AddStat;
 
 /// The class of all documents.
 const CLASS: u32 = 1;
@@ -25,7 +25,7 @@ pub(crate) fn refusal(group: &[u8]) -> Option<&'static str> {
 }
 
 /// General statistics of memcached that the server has no other name for.
-pub(super) fn general(shared: &Shared, bucket: &Bucket, each: Each<'_>) {
+pub(super) fn general(shared: &ServerContext, bucket: &Bucket, each: AddStat<'_>) {
     if let Some((user, system)) = cpu_seconds() {
         each("rusage_user", &format!("{user:.6}"));
         each("rusage_system", &format!("{system:.6}"));
@@ -45,7 +45,7 @@ pub(super) fn general(shared: &Shared, bucket: &Bucket, each: Each<'_>) {
 }
 
 /// `items`: the documents as one class; nothing when there are none.
-pub(super) fn items(bucket: &Bucket, each: Each<'_>) {
+pub(super) fn items(bucket: &Bucket, each: AddStat<'_>) {
     let figures = figures(bucket);
     let figure = |name| figures.get(name).copied().unwrap_or_default();
     if figure("curr_items") == 0 {
@@ -63,7 +63,7 @@ pub(super) fn items(bucket: &Bucket, each: Each<'_>) {
 }
 
 /// `slabs`: the same class as memory, and what was done with it.
-pub(super) fn slabs(bucket: &Bucket, each: Each<'_>) {
+pub(super) fn slabs(bucket: &Bucket, each: AddStat<'_>) {
     let figures = figures(bucket);
     let figure = |name| figures.get(name).copied().unwrap_or_default();
     let documents = figure("curr_items");
@@ -88,12 +88,12 @@ pub(super) fn slabs(bucket: &Bucket, each: Each<'_>) {
 }
 
 /// `sizes`: not tracked, as by memcached unless that is switched on.
-pub(super) fn sizes(each: Each<'_>) {
+pub(super) fn sizes(each: AddStat<'_>) {
     each("sizes_status", "disabled");
 }
 
 /// `conns`: the listening socket, and the connections of its port by the numbers that they came with.
-pub(super) fn connections(shared: &Shared, session: &Session, each: Each<'_>) {
+pub(super) fn connections(shared: &ServerContext, session: &Session, each: AddStat<'_>) {
     let list = &shared.memcached_connections;
     let Some(listen) = list.listen() else {
         return;
@@ -111,7 +111,7 @@ pub(super) fn connections(shared: &Shared, session: &Session, each: Each<'_>) {
 }
 
 /// Settings of memcached beside those that all clients are shown.
-pub(super) fn settings(shared: &Shared, each: Each<'_>) {
+pub(super) fn settings(shared: &ServerContext, each: AddStat<'_>) {
     let rules = &shared.memcached_rules;
     let yes = |it| if it { "yes" } else { "no" };
     if let Some(listen) = shared.memcached_connections.listen() {
@@ -131,7 +131,7 @@ pub(super) fn settings(shared: &Shared, each: Each<'_>) {
 }
 
 /// The largest value that a client may send.
-pub(super) fn item_bytes_max(shared: &Shared, is_memcached: bool) -> usize {
+pub(super) fn item_bytes_max(shared: &ServerContext, is_memcached: bool) -> usize {
     if is_memcached {
         shared.memcached_rules.item_bytes_max
     } else {

@@ -13,14 +13,18 @@ use kedge_types::VbId;
 use kedge_types::limits::STAT_COUNTED_ITEMS_MAX;
 
 use super::stat_lines::{StatStep, of_vbuckets, state_name_of};
-use crate::histogram::{self, Style};
-use crate::stat_walk::Each;
+use crate::histogram::{self, HistogramFormat};
+use crate::stat_generator::AddStat;
 
 /// `checkpoint`: the changes that a vBucket keeps for the disk and for streams.
 ///
 /// # Errors
 /// `Invalid` for an argument that is no number, `NotMyVbucket` for a vBucket that is not here.
-pub(super) fn checkpoint(bucket: &Arc<Bucket>, argument: Option<&str>, each: Each<'_>) -> StatStep {
+pub(super) fn checkpoint(
+    bucket: &Arc<Bucket>,
+    argument: Option<&str>,
+    each: AddStat<'_>,
+) -> StatStep {
     let streams = bucket.dcp().stream_figures();
     let look = |bucket: &Bucket, vb| Some((state(bucket, vb)?, bucket.checkpoint_figures(vb)?));
     of_vbuckets(bucket, argument, each, look, move |vb, found, each| {
@@ -37,7 +41,7 @@ fn state(bucket: &Bucket, vb: VbId) -> Option<&'static str> {
     bucket.vbucket_state(vb).ok().map(state_name_of)
 }
 
-fn checkpoints(vb: VbId, figures: &CheckpointFigures, each: Each<'_>) {
+fn checkpoints(vb: VbId, figures: &CheckpointFigures, each: AddStat<'_>) {
     let CursorFigures {
         checkpoint,
         seqno,
@@ -62,7 +66,7 @@ fn checkpoints(vb: VbId, figures: &CheckpointFigures, each: Each<'_>) {
 }
 
 /// Shows the cursor of a stream: changes that it has not sent count for it, wherever they are.
-fn stream_cursor(stream: &StreamFigures, each: Each<'_>) {
+fn stream_cursor(stream: &StreamFigures, each: AddStat<'_>) {
     let prefix = format!("vb_{}:{}", stream.vb, stream.connection);
     for (name, value) in [
         ("cursor_seqno", stream.last_sent.get()),
@@ -77,7 +81,7 @@ fn stream_cursor(stream: &StreamFigures, each: Each<'_>) {
 ///
 /// # Errors
 /// As [`checkpoint`].
-pub(super) fn hash(bucket: &Arc<Bucket>, argument: Option<&str>, each: Each<'_>) -> StatStep {
+pub(super) fn hash(bucket: &Arc<Bucket>, argument: Option<&str>, each: AddStat<'_>) -> StatStep {
     let look = |bucket: &Bucket, vb| {
         let reported = bucket.hash_figures(vb, false)?;
         let items = reported.documents + reported.tombstones;
@@ -99,7 +103,7 @@ pub(super) fn hash(bucket: &Arc<Bucket>, argument: Option<&str>, each: Each<'_>)
     )
 }
 
-fn table(vb: VbId, figures: &HashFigures, each: Each<'_>) {
+fn table(vb: VbId, figures: &HashFigures, each: AddStat<'_>) {
     let mut tell = |name: &str, value: usize| {
         each(&format!("vb_{vb}:{name}"), &value.to_string());
     };
@@ -123,7 +127,7 @@ fn table(vb: VbId, figures: &HashFigures, each: Each<'_>) {
 }
 
 /// `eviction`: how often what left memory had been asked for.
-pub(super) fn eviction(bucket: &Bucket, style: Style, each: Each<'_>) {
+pub(super) fn eviction(bucket: &Bucket, style: HistogramFormat, each: AddStat<'_>) {
     let [active, replica] = bucket.residency().pager().evicted();
     for (name, counts) in [
         ("ep_active_or_pending_eviction_values_evicted", active),
@@ -134,7 +138,7 @@ pub(super) fn eviction(bucket: &Bucket, style: Style, each: Each<'_>) {
 }
 
 /// `frequency-counters`: how often documents are asked for that could leave memory, of a sample of them.
-pub(super) fn frequency_counters(bucket: &Bucket, style: Style, each: Each<'_>) {
+pub(super) fn frequency_counters(bucket: &Bucket, style: HistogramFormat, each: AddStat<'_>) {
     for state in [VbState::Active, VbState::Replica, VbState::Pending] {
         let name = format!("vb_{}_evictable_mfu", state_name_of(state));
         frequencies(
@@ -147,7 +151,7 @@ pub(super) fn frequency_counters(bucket: &Bucket, style: Style, each: Each<'_>) 
 }
 
 /// A histogram, unless it is empty.
-fn frequencies(style: Style, name: &str, counts: &FrequencyCounts, each: Each<'_>) {
+fn frequencies(style: HistogramFormat, name: &str, counts: &FrequencyCounts, each: AddStat<'_>) {
     let count = counts.0.iter().sum();
     let buckets = (0..).zip(counts.0);
     let buckets = buckets.filter(|(_, count)| *count > 0);

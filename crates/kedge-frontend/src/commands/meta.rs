@@ -6,10 +6,12 @@ use kedge_protocol::binary::Response;
 use kedge_protocol::binary::commands::{GetMeta, GetMetaReply, MetaVersion};
 use kedge_types::Status;
 
-use super::context::{CommandContext, Done};
-use crate::session::{Composer, Failure, ReplyKind, Rights};
+use super::context::{CommandContext, CommandOutcome};
+use crate::session::{CommandFailure, Composer, ReplyKind, Rights};
 
-pub(super) fn get_meta(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn get_meta(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let wire = GetMeta::decode(command.request)?;
     let target = command
         .session
@@ -20,7 +22,7 @@ pub(super) fn get_meta(command: &mut CommandContext<'_, '_, '_>) -> Result<Done,
     match outcome {
         Outcome::Done(meta) => {
             compose(&command.composer, &meta, with_datatype, command.out);
-            Ok(Done::Replied)
+            Ok(CommandOutcome::Replied)
         }
         Outcome::Parked => Ok(command.park_as(ReplyKind::Meta { with_datatype })),
     }

@@ -5,20 +5,24 @@ use kedge_protocol::binary::commands::{HeaderOnly, Verbosity};
 use kedge_protocol::binary::{ConnectionKind, Opcode};
 use kedge_types::Datatype;
 
-use super::context::{CommandContext, Done};
-use crate::session::Failure;
+use super::context::{CommandContext, CommandOutcome};
+use crate::session::CommandFailure;
 
 /// The version as memcached clients read it, who expect three numbers: the claimed one up to the first dash.
 pub(crate) fn plain_version() -> &'static str {
     CLAIMED_VERSION.split('-').next().unwrap_or(CLAIMED_VERSION)
 }
 
-pub(super) fn noop(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn noop(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     HeaderOnly::decode(command.request)?;
     Ok(command.success())
 }
 
-pub(super) fn version(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn version(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     HeaderOnly::decode(command.request)?;
     let version = match command.session.kind() {
         ConnectionKind::Couchbase => CLAIMED_VERSION,
@@ -27,23 +31,29 @@ pub(super) fn version(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, 
     command
         .composer
         .value(Datatype::RAW, version.as_bytes(), command.out);
-    Ok(Done::Replied)
+    Ok(CommandOutcome::Replied)
 }
 
 /// Changes nothing: the log level is the server's setting. The command is answered since memcached clients expect it
 /// to work.
-pub(super) fn verbosity(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn verbosity(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     Verbosity::decode(command.request)?;
     Ok(command.success())
 }
 
 /// Answers a command that is known and not served.
-pub(super) fn unserved(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn unserved(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     Err(Opcode::unsupported_status(command.opcode.wire()).into())
 }
 
-pub(super) fn quit(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn quit(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     HeaderOnly::decode(command.request)?;
     command.composer.success(command.out);
-    Ok(Done::Close)
+    Ok(CommandOutcome::Close)
 }

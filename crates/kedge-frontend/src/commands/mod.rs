@@ -43,7 +43,7 @@ mod with_meta;
 
 pub(crate) use complete::{complete, counter, document, meta_of, mutation, status_of};
 pub(crate) use config::push_map;
-pub(crate) use context::{CommandContext, Done, LongRun, tells_end};
+pub(crate) use context::{CommandContext, CommandOutcome, LongRun, tells_end};
 pub(crate) use misc::plain_version;
 pub(crate) use observe::observed;
 pub(crate) use range_scan::is_partial;

@@ -10,9 +10,9 @@ use serde_json::json;
 
 use super::memcached_stats;
 use super::stat_lines::StatStep;
-use crate::session::{Failure, Rights, Session};
-use crate::shared::Shared;
-use crate::stat_walk::{Each, Walk};
+use crate::server_context::ServerContext;
+use crate::session::{CommandFailure, Rights, Session};
+use crate::stat_generator::{AddStat, StatGenerator};
 
 /// Calls of the clock that are timed together.
 const CLOCK_CALLS: u32 = 1_000;
@@ -21,7 +21,7 @@ const CLOCK_CALLS: u32 = 1_000;
 ///
 /// # Errors
 /// `AccessDenied`.
-pub(super) fn node(session: &Session) -> Result<(), Failure> {
+pub(super) fn node(session: &Session) -> Result<(), CommandFailure> {
     if session.privileges.allow(Rights::STATS) {
         Ok(())
     } else {
@@ -30,7 +30,7 @@ pub(super) fn node(session: &Session) -> Result<(), Failure> {
 }
 
 /// `connections`: how many there are, and what is known of the one that asks.
-pub(super) fn connections(shared: &Shared, session: &Session, each: Each<'_>) {
+pub(super) fn connections(shared: &ServerContext, session: &Session, each: AddStat<'_>) {
     let now = shared.metrics.snapshot();
     each("curr_connections", &now.curr_connections.to_string());
     each("max_connections", &now.max_connections.to_string());
@@ -49,7 +49,7 @@ pub(super) fn connections(shared: &Shared, session: &Session, each: Each<'_>) {
 }
 
 /// `responses`: how often each status was answered, in a line for each, and in one object by number as `cbstats` reads it.
-pub(super) fn responses(shared: &Shared, each: Each<'_>) {
+pub(super) fn responses(shared: &ServerContext, each: AddStat<'_>) {
     let mut by_number = serde_json::Map::new();
     for (status, count) in shared.metrics.responses() {
         by_number.insert(format!("{:x}", status.wire()), count.into());
@@ -63,7 +63,7 @@ pub(super) fn responses(shared: &Shared, each: Each<'_>) {
 }
 
 /// `settings`: the limits of connections, under the names that memcached gives them where it has the same.
-pub(super) fn settings(shared: &Shared, session: &Session, each: Each<'_>) {
+pub(super) fn settings(shared: &ServerContext, session: &Session, each: AddStat<'_>) {
     let limits = &shared.limits;
     each("maxconns", &limits.connections_max.to_string());
     each(
@@ -108,7 +108,7 @@ pub(super) fn settings(shared: &Shared, session: &Session, each: Each<'_>) {
 ///
 /// # Errors
 /// `AccessDenied`.
-pub(super) fn whole_node(shared: &Shared, session: &Session) -> Result<(), Failure> {
+pub(super) fn whole_node(shared: &ServerContext, session: &Session) -> Result<(), CommandFailure> {
     let users = shared.users.read();
     let may = |user: &str| users.allows(user, Privilege::Stats, None);
     if session.login.user().is_some_and(may) {
@@ -119,7 +119,7 @@ pub(super) fn whole_node(shared: &Shared, session: &Session) -> Result<(), Failu
 }
 
 /// Whether who asks may look into a bucket.
-pub(super) fn sees(shared: &Shared, session: &Session, bucket: &str) -> bool {
+pub(super) fn sees(shared: &ServerContext, session: &Session, bucket: &str) -> bool {
     match session.login.user() {
         Some(user) => {
             let users = shared.users.read();
@@ -133,12 +133,12 @@ pub(super) fn sees(shared: &Shared, session: &Session, bucket: &str) -> bool {
 }
 
 /// `info`: what this is.
-pub(super) fn info(each: Each<'_>) {
+pub(super) fn info(each: AddStat<'_>) {
     each("info", concat!("Kedge ", env!("CARGO_PKG_VERSION")));
 }
 
 /// `clocks`: what it costs to ask the monotonic clock, and what it and the wall clock say.
-pub(super) fn clocks(shared: &Shared, each: Each<'_>) {
+pub(super) fn clocks(shared: &ServerContext, each: AddStat<'_>) {
     let began_ns = shared.clock.mono_ns();
     let ended_ns = (0..CLOCK_CALLS).fold(began_ns, |_, _| shared.clock.mono_ns());
     let now = shared.now();
@@ -160,10 +160,10 @@ pub(super) fn clocks(shared: &Shared, each: Each<'_>) {
 /// # Errors
 /// `KeyNotFound` for a bucket that does not exist, or that the user may not see.
 pub(super) fn bucket_details(
-    shared: &Shared,
+    shared: &ServerContext,
     session: &Session,
     argument: Option<&str>,
-    each: Each<'_>,
+    each: AddStat<'_>,
 ) -> StatStep {
     let mut buckets = shared.registry.list();
     buckets.retain(|bucket| sees(shared, session, bucket.name()));
@@ -173,7 +173,10 @@ pub(super) fn bucket_details(
         return Ok(None);
     };
     let bucket = buckets.iter().find(|bucket| bucket.name() == name);
-    let bucket = bucket.ok_or(Failure::new(Status::KeyNotFound, "there is no such bucket"))?;
+    let bucket = bucket.ok_or(CommandFailure::new(
+        Status::KeyNotFound,
+        "there is no such bucket",
+    ))?;
     each(name, &bucket_json(bucket).to_string());
     Ok(None)
 }
@@ -195,10 +198,10 @@ fn bucket_json(bucket: &Bucket) -> serde_json::Value {
 ///
 /// # Errors
 /// `AccessDenied`.
-pub(super) fn client_connections(shared: &Shared, session: &Session) -> StatStep {
+pub(super) fn client_connections(shared: &ServerContext, session: &Session) -> StatStep {
     whole_node(shared, session)?;
     let all = shared.client_addresses.all();
-    Ok(Some(Walk::over(all, |(from, known), each| {
+    Ok(Some(StatGenerator::over(all, |(from, known), each| {
         let object = json!({
             "current": known.current,
             "total": known.total,
@@ -210,7 +213,7 @@ pub(super) fn client_connections(shared: &Shared, session: &Session) -> StatStep
 }
 
 /// `allocator`: the memory that the process has of the system, in bytes, where the system tells.
-pub(super) fn allocator(each: Each<'_>) {
+pub(super) fn allocator(each: AddStat<'_>) {
     if let Some(memory) = process_memory() {
         for (name, value) in [
             ("resident", memory.resident),
@@ -226,7 +229,7 @@ pub(super) fn allocator(each: Each<'_>) {
 ///
 /// # Errors
 /// `AccessDenied`.
-pub(super) fn audit(shared: &Shared, session: &Session, each: Each<'_>) -> StatStep {
+pub(super) fn audit(shared: &ServerContext, session: &Session, each: AddStat<'_>) -> StatStep {
     whole_node(shared, session)?;
     let audit = shared.users.audit();
     each("enabled", &audit.is_on().to_string());

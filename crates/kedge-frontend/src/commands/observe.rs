@@ -8,9 +8,10 @@ use kedge_protocol::binary::commands::{
 use kedge_types::{Cas, Datatype};
 
 use super::complete::unexpected;
-use super::context::{CommandContext, Done};
+use super::context::{CommandContext, CommandOutcome};
 use crate::session::{
-    Failure, InFlightRequest, Observing, ReplyKind, RequestTag, Rights, Session, SessionTurn,
+    CommandFailure, InFlightRequest, PendingObserve, ReplyKind, RequestTag, Rights, Session,
+    SessionTurn,
 };
 
 type ObservedState = (ObserveState, Cas);
@@ -34,7 +35,7 @@ fn look(
     session: &Session,
     turn: &SessionTurn<'_>,
     asked: ObservedKey<'_>,
-) -> Result<Outcome<ObservedState>, Failure> {
+) -> Result<Outcome<ObservedState>, CommandFailure> {
     let key = session.protocol.document_key(asked.key)?;
     let bucket = session.collection(key.collection(), Rights::READ)?;
     let read = Read {
@@ -45,7 +46,9 @@ fn look(
     Ok(bucket.observe_key(turn.ctx(), &read)?)
 }
 
-pub(super) fn keys(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn keys(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let wire = Observe::decode(command.request)?;
     let mut value = Vec::new();
     let mut keys = wire.keys();
@@ -55,12 +58,14 @@ pub(super) fn keys(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Fai
             Outcome::Parked => {
                 let rest = std::iter::once(asked).chain(keys);
                 let keys = rest.map(|asked| (asked.vb, asked.key.into())).collect();
-                return Ok(command.park_as(ReplyKind::Observe(Box::new(Observing { value, keys }))));
+                return Ok(
+                    command.park_as(ReplyKind::Observe(Box::new(PendingObserve { value, keys })))
+                );
             }
         }
     }
     command.composer.value(Datatype::RAW, &value, command.out);
-    Ok(Done::Replied)
+    Ok(CommandOutcome::Replied)
 }
 
 /// The key that an OBSERVE waited for is known; it goes on with the others.
@@ -71,10 +76,10 @@ pub(crate) fn observed(
     session: &mut Session,
     turn: &mut SessionTurn<'_>,
     tag: RequestTag,
-    mut observing: Box<Observing>,
+    mut observing: Box<PendingObserve>,
     completion: Completion,
     out: &mut Output,
-) -> Result<Done, Failure> {
+) -> Result<CommandOutcome, CommandFailure> {
     let Completion::Observed { result } = completion else {
         return Err(unexpected(completion).into());
     };
@@ -94,16 +99,18 @@ pub(crate) fn observed(
                 // Alone with nothing beside it: it may have come with a barrier.
                 let alone = session.in_flight() == 0 || !tag.opcode.is_reorderable();
                 session.park(turn, request, alone);
-                return Ok(Done::Parked);
+                return Ok(CommandOutcome::Parked);
             }
         }
     }
     tag.composer(&session.protocol)
         .value(Datatype::RAW, &observing.value, out);
-    Ok(Done::Replied)
+    Ok(CommandOutcome::Replied)
 }
 
-pub(super) fn seqno(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn seqno(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let wire = ObserveSeqno::decode(command.request)?;
     let bucket = command.session.bucket_somewhere(Rights::READ)?;
     let vb = command.request.vb;
@@ -118,5 +125,5 @@ pub(super) fn seqno(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Fa
     }
     .encode(&mut value);
     command.composer.value(Datatype::RAW, &value, command.out);
-    Ok(Done::Replied)
+    Ok(CommandOutcome::Replied)
 }

@@ -13,16 +13,18 @@ use kedge_protocol::binary::{Feature, Response};
 use kedge_types::{Datatype, Status};
 
 use super::complete::{logical, unexpected};
-use super::context::{CommandContext, Done};
-use crate::session::{Composer, Failure, ReplyKind, Rights};
+use super::context::{CommandContext, CommandOutcome};
+use crate::session::{CommandFailure, Composer, ReplyKind, Rights};
 
-pub(super) fn create(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn create(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let wire = RangeScanCreate::decode(command.request)?;
     let mut needed = Rights::READ;
     if wire.include_xattrs {
         if !command.session.protocol.features.contains(Feature::Xattr) {
             let context = "extended attributes were not negotiated";
-            return Err(Failure::new(Status::NotSupported, context));
+            return Err(CommandFailure::new(Status::NotSupported, context));
         }
         needed = needed.and(Rights::READ_SYSTEM);
     }
@@ -61,7 +63,9 @@ fn bound(Bound { key, exclusive }: Bound) -> ScanBound {
     ScanBound { key, exclusive }
 }
 
-pub(super) fn go_on(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn go_on(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let wire = RangeScanContinue::decode(command.request)?;
     let bucket = command.session.bucket(Rights::READ)?;
     let limits = ScanLimits {
@@ -77,7 +81,9 @@ pub(super) fn go_on(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Fa
     Ok(command.park_as(ReplyKind::Scanned))
 }
 
-pub(super) fn cancel(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn cancel(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let wire = RangeScanCancel::decode(command.request)?;
     let bucket = command.session.bucket(Rights::READ)?;
     bucket.scans().cancel_scan(command.request.vb, &wire.id.0)?;

@@ -2,10 +2,12 @@
 
 use kedge_protocol::binary::commands::Remove;
 
-use super::context::{CommandContext, Done};
-use crate::session::{Failure, Rights};
+use super::context::{CommandContext, CommandOutcome};
+use crate::session::{CommandFailure, Rights};
 
-pub(super) fn remove(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn remove(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let remove = Remove::decode(command.request)?;
     let target = command
         .session

@@ -11,15 +11,15 @@ use kedge_protocol::binary::{ConnectionKind, Response};
 use kedge_types::{Datatype, Status};
 use zeroize::Zeroizing;
 
-use super::context::{CommandContext, Done};
-use crate::inbox::Login;
+use super::context::{CommandContext, CommandOutcome};
+use crate::inbox::LoginResult;
 use crate::login::LoginJob;
 use crate::metrics::Metrics;
-use crate::session::{Composer, Failure, ReplyKind, Session, SessionTurn};
-use crate::shared::Shared;
+use crate::server_context::ServerContext;
+use crate::session::{CommandFailure, Composer, ReplyKind, Session, SessionTurn};
 
 /// Refuses to talk of logins to memcached clients while there is nobody who could log in, as memcached without SASL does.
-fn check_users(command: &CommandContext<'_, '_, '_>) -> Result<(), Failure> {
+fn check_users(command: &CommandContext<'_, '_, '_>) -> Result<(), CommandFailure> {
     let shared = command.turn.shared;
     let nobody = shared.memcached_rules.auth_file.is_none() && shared.users.read().is_empty();
     if nobody && command.session.kind() == ConnectionKind::Memcached {
@@ -28,16 +28,20 @@ fn check_users(command: &CommandContext<'_, '_, '_>) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(super) fn list(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn list(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     check_users(command)?;
     HeaderOnly::decode(command.request)?;
     command
         .composer
         .value(Datatype::RAW, Mechanism::LIST.as_bytes(), command.out);
-    Ok(Done::Replied)
+    Ok(CommandOutcome::Replied)
 }
 
-pub(super) fn auth(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn auth(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     check_users(command)?;
     let start = SaslStart::decode(command.request)?;
     let shared = command.turn.shared;
@@ -60,7 +64,7 @@ pub(super) fn auth(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Fai
     {
         log_in_of_auth_file(command.session, shared, user);
         command.composer.value(Datatype::RAW, b"", command.out);
-        return Ok(Done::Replied);
+        return Ok(CommandOutcome::Replied);
     }
     if mechanism == Mechanism::Plain && !is_verified(&users, start.message) {
         let message = Zeroizing::new(start.message.to_vec());
@@ -68,7 +72,7 @@ pub(super) fn auth(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Fai
         return Ok(command.park_as(ReplyKind::Login));
     }
     let (session, step) = ServerSession::start(&users, mechanism, start.message, random_nonce);
-    answer_step(command, Login { session, step })
+    answer_step(command, LoginResult { session, step })
 }
 
 /// Returns whether a message of PLAIN (RFC 4616) has a password that was verified before, so that the login costs next to nothing.
@@ -80,11 +84,16 @@ fn is_verified(users: &UserStore, message: &[u8]) -> bool {
     std::str::from_utf8(user).is_ok_and(|user| users.is_verified(user, password))
 }
 
-pub(super) fn step(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn step(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     check_users(command)?;
     let message = SaslStart::decode(command.request)?;
     let Some(mut session) = command.session.login.take_exchange() else {
-        return Err(Failure::new(Status::AuthError, "no login is under way"));
+        return Err(CommandFailure::new(
+            Status::AuthError,
+            "no login is under way",
+        ));
     };
     let step = if Mechanism::from_name(message.mechanism) == Some(session.mechanism()) {
         session.step(message.message)
@@ -92,11 +101,14 @@ pub(super) fn step(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Fai
         ServerStep::Failed
     };
     let session = *session;
-    answer_step(command, Login { session, step })
+    answer_step(command, LoginResult { session, step })
 }
 
 /// Answers a step of a login that was executed at once.
-fn answer_step(command: &mut CommandContext<'_, '_, '_>, login: Login) -> Result<Done, Failure> {
+fn answer_step(
+    command: &mut CommandContext<'_, '_, '_>,
+    login: LoginResult,
+) -> Result<CommandOutcome, CommandFailure> {
     logged_in(
         command.session,
         command.turn,
@@ -104,13 +116,13 @@ fn answer_step(command: &mut CommandContext<'_, '_, '_>, login: Login) -> Result
         login,
         command.out,
     )?;
-    Ok(Done::Replied)
+    Ok(CommandOutcome::Replied)
 }
 
 /// The user of the memcached port's `authfile` whose login this message of SASL PLAIN is.
 pub(crate) fn auth_file_user<'m>(
     session: &Session,
-    shared: &Shared,
+    shared: &ServerContext,
     message: &'m [u8],
 ) -> Option<&'m str> {
     let file = shared.memcached_rules.auth_file.as_ref()?;
@@ -121,18 +133,18 @@ pub(crate) fn auth_file_user<'m>(
 }
 
 /// A user of the `authfile` logged in.
-pub(crate) fn log_in_of_auth_file(session: &mut Session, shared: &Shared, user: &str) {
+pub(crate) fn log_in_of_auth_file(session: &mut Session, shared: &ServerContext, user: &str) {
     audit(session, shared, EventKind::LoggedIn, user, "");
     session.login.log_in_of_auth_file(user);
     on_user_changed(session, shared);
 }
 
-fn on_user_changed(session: &mut Session, shared: &Shared) {
+fn on_user_changed(session: &mut Session, shared: &ServerContext) {
     session.update_login_list(shared);
     session.refresh(shared);
 }
 
-fn audit(session: &Session, shared: &Shared, what: EventKind, user: &str, reason: &str) {
+fn audit(session: &Session, shared: &ServerContext, what: EventKind, user: &str, reason: &str) {
     shared.users.audit().put(&Event {
         peer: Some(session.peer),
         reason,
@@ -144,7 +156,7 @@ fn audit(session: &Session, shared: &Shared, what: EventKind, user: &str, reason
 /// many wait.
 pub(crate) fn submit_login(
     session: &Session,
-    shared: &Shared,
+    shared: &ServerContext,
     mechanism: Mechanism,
     message: Zeroizing<Vec<u8>>,
 ) {
@@ -165,7 +177,7 @@ pub(crate) fn submit_login(
 pub(crate) fn take_login(
     session: &mut Session,
     turn: &mut SessionTurn<'_>,
-    login: Login,
+    login: LoginResult,
 ) -> Result<ServerStep, Status> {
     match &login.step {
         ServerStep::Continue(_) => session.login.continue_exchange(login.session),
@@ -202,9 +214,9 @@ pub(crate) fn logged_in(
     session: &mut Session,
     turn: &mut SessionTurn<'_>,
     composer: &Composer,
-    login: Login,
+    login: LoginResult,
     out: &mut Output,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     match take_login(session, turn, login)? {
         ServerStep::Continue(challenge) => {
             let response = composer.response(Status::AuthContinue);

@@ -8,10 +8,12 @@ use kedge_protocol::binary::commands::{
 };
 use kedge_types::{CollectionId, Datatype, Status};
 
-use super::context::{CommandContext, Done};
-use crate::session::{Failure, Rights};
+use super::context::{CommandContext, CommandOutcome};
+use crate::session::{CommandFailure, Rights};
 
-pub(super) fn persistence(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn persistence(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let wire = SeqnoPersistence::decode(command.request)?;
     let bucket = command.session.bucket_somewhere(Rights::READ)?;
     let cookie = command.session.next_cookie();
@@ -22,7 +24,9 @@ pub(super) fn persistence(command: &mut CommandContext<'_, '_, '_>) -> Result<Do
     }
 }
 
-pub(super) fn all_vbuckets(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn all_vbuckets(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let wire = GetAllVbSeqnos::decode(command.request)?;
     let bucket = match wire.collection {
         Some(collection) => command.session.collection(collection, Rights::READ)?,
@@ -60,10 +64,12 @@ pub(super) fn all_vbuckets(command: &mut CommandContext<'_, '_, '_>) -> Result<D
         push_vb_seqno(vb, seqno, &mut value);
     }
     command.composer.value(Datatype::RAW, &value, command.out);
-    Ok(Done::Replied)
+    Ok(CommandOutcome::Replied)
 }
 
-pub(super) fn failover_log(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn failover_log(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     HeaderOnly::decode(command.request)?;
     let bucket = command.session.bucket_somewhere(Rights::READ)?;
     let mut value = Vec::new();
@@ -71,5 +77,5 @@ pub(super) fn failover_log(command: &mut CommandContext<'_, '_, '_>) -> Result<D
         push_failover_entry(FailoverEntry { vb_uuid, seqno }, &mut value);
     }
     command.composer.value(Datatype::RAW, &value, command.out);
-    Ok(Done::Replied)
+    Ok(CommandOutcome::Replied)
 }

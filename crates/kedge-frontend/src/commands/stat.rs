@@ -8,7 +8,7 @@ use kedge_protocol::binary::commands::Stat;
 use kedge_types::Status;
 
 use super::bucket_stats::{self, vbuckets};
-use super::context::{CommandContext, Done};
+use super::context::{CommandContext, CommandOutcome};
 use super::key_stats::{self, KeyGroup};
 use super::node_stats::{self, node};
 use super::stat_lines::StatStep;
@@ -17,11 +17,11 @@ use super::{
     collection_details, collection_stats, dcp_stats, memcached_stats, memory_stats, storage_stats,
     task_stats,
 };
-use crate::histogram::{self, Style};
-use crate::session::{AnswerForm, Failure, Rights, Session};
-use crate::shared::Shared;
+use crate::histogram::{self, HistogramFormat};
+use crate::server_context::ServerContext;
+use crate::session::{CommandFailure, Rights, Session, StatFormat};
+use crate::stat_generator::{AddStat, StatGenerator};
 use crate::stat_timings::TimedGroup;
-use crate::stat_walk::{Each, Walk};
 use GroupHandler::{BucketLines, BucketSteps, Checked, NodeLines, NodeSteps};
 
 /// The group, and the form, that a request asks for.
@@ -36,7 +36,7 @@ pub(crate) struct StatRequest<'a> {
 /// The context of a request for a group of statistics.
 struct StatContext<'a> {
     session: &'a Session,
-    shared: &'a Shared,
+    shared: &'a ServerContext,
     /// The first argument behind the name of the group.
     argument: Option<&'a str>,
     second_argument: Option<&'a str>,
@@ -45,7 +45,7 @@ struct StatContext<'a> {
 }
 
 impl StatContext<'_> {
-    fn style(&self) -> Style {
+    fn style(&self) -> HistogramFormat {
         self.session.protocol.histograms
     }
 }
@@ -53,19 +53,19 @@ impl StatContext<'_> {
 /// The function that produces the lines of a group, by the privilege that is checked first.
 enum GroupHandler {
     /// `Stats` in the selected bucket; all lines at once.
-    BucketLines(fn(&StatContext<'_>, &Arc<Bucket>, Each<'_>)),
+    BucketLines(fn(&StatContext<'_>, &Arc<Bucket>, AddStat<'_>)),
     /// `Stats` in the selected bucket; an error, or further lines in steps.
-    BucketSteps(fn(&StatContext<'_>, &Arc<Bucket>, Each<'_>) -> StatStep),
+    BucketSteps(fn(&StatContext<'_>, &Arc<Bucket>, AddStat<'_>) -> StatStep),
     /// `Stats` in the selected bucket, or on the node without one; all lines at once.
-    NodeLines(fn(&StatContext<'_>, Each<'_>)),
+    NodeLines(fn(&StatContext<'_>, AddStat<'_>)),
     /// `Stats` in the selected bucket, or on the node without one; an error, or further lines in steps.
-    NodeSteps(fn(&StatContext<'_>, Each<'_>) -> StatStep),
+    NodeSteps(fn(&StatContext<'_>, AddStat<'_>) -> StatStep),
     /// The function checks the privileges.
-    Checked(fn(&StatContext<'_>, Each<'_>) -> StatStep),
+    Checked(fn(&StatContext<'_>, AddStat<'_>) -> StatStep),
 }
 
 impl GroupHandler {
-    fn run(&self, context: &StatContext<'_>, each: Each<'_>) -> StatStep {
+    fn run(&self, context: &StatContext<'_>, each: AddStat<'_>) -> StatStep {
         let session = context.session;
         match self {
             Self::BucketLines(show) => {
@@ -397,22 +397,24 @@ static GROUPS: [(&str, GroupHandler); 61] = [
     ),
 ];
 
-pub(super) fn stat(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn stat(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let wire = Stat::decode(command.request)?;
     let group = std::str::from_utf8(wire.group).map_err(|_| Status::Invalid)?;
     let mut words = group.split_ascii_whitespace();
     if let Some(of_key) = words.next().and_then(KeyGroup::named) {
         return key_stats::stat(command, of_key, words);
     }
-    let form = AnswerForm::Binary {
+    let form = StatFormat::Binary {
         number: command.request.opcode,
         opaque: command.request.opaque,
     };
     let arguments = wire.arguments;
     let asked = StatRequest { group, arguments };
     match answer(command.session, command.turn, asked, form, command.out)? {
-        true => Ok(Done::Replied),
-        false => Ok(Done::Parked),
+        true => Ok(CommandOutcome::Replied),
+        false => Ok(CommandOutcome::Parked),
     }
 }
 
@@ -422,14 +424,14 @@ pub(super) fn stat(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Fai
 /// `KeyNotFound` for an unknown group, `NoBucket`, `AccessDenied`, `Invalid` for malformed arguments.
 pub(crate) fn group_stats(
     session: &Session,
-    shared: &Shared,
+    shared: &ServerContext,
     asked: StatRequest<'_>,
-    each: Each<'_>,
-) -> Result<(TimedGroup, Option<Walk>), Failure> {
+    each: AddStat<'_>,
+) -> Result<(TimedGroup, Option<StatGenerator>), CommandFailure> {
     let mut words = asked.group.split_ascii_whitespace();
     let asked_name = words.next().unwrap_or_default();
     let known = GROUPS.iter().find(|(name, _)| *name == asked_name);
-    let (name, handler) = known.ok_or(Failure::new(
+    let (name, handler) = known.ok_or(CommandFailure::new(
         Status::KeyNotFound,
         "there is no such group of statistics",
     ))?;
@@ -448,7 +450,7 @@ pub(crate) fn group_stats(
     Ok((timed, rest))
 }
 
-fn general(context: &StatContext<'_>, each: Each<'_>) -> StatStep {
+fn general(context: &StatContext<'_>, each: AddStat<'_>) -> StatStep {
     let StatContext {
         session, shared, ..
     } = *context;
@@ -464,7 +466,7 @@ fn general(context: &StatContext<'_>, each: Each<'_>) -> StatStep {
     Ok(None)
 }
 
-fn reset(context: &StatContext<'_>, _: Each<'_>) -> StatStep {
+fn reset(context: &StatContext<'_>, _: AddStat<'_>) -> StatStep {
     let StatContext {
         session, shared, ..
     } = *context;

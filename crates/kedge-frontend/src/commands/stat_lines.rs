@@ -5,11 +5,11 @@ use std::sync::Arc;
 use kedge_bucket::{Bucket, VbFigures, VbState};
 use kedge_types::{Status, VbId};
 
-use crate::session::Failure;
-use crate::stat_walk::{Each, Walk};
+use crate::session::CommandFailure;
+use crate::stat_generator::{AddStat, StatGenerator};
 
 /// The outcome of a group that was asked for: everything was shown, or there is more.
-pub(crate) type StatStep = Result<Option<Walk>, Failure>;
+pub(crate) type StatStep = Result<Option<StatGenerator>, CommandFailure>;
 
 /// The walk over all vBuckets of a bucket that shows what a look finds; of one that an argument names, that is shown at
 /// once.
@@ -19,9 +19,9 @@ pub(crate) type StatStep = Result<Option<Walk>, Failure>;
 pub(super) fn of_vbuckets<F>(
     bucket: &Arc<Bucket>,
     argument: Option<&str>,
-    each: Each<'_>,
+    each: AddStat<'_>,
     look: impl Fn(&Bucket, VbId) -> Option<F> + Send + 'static,
-    mut show: impl FnMut(VbId, F, Each<'_>) + Send + 'static,
+    mut show: impl FnMut(VbId, F, AddStat<'_>) + Send + 'static,
 ) -> StatStep {
     if let Some(argument) = argument {
         let vb = vbucket_number(argument)?;
@@ -30,7 +30,7 @@ pub(super) fn of_vbuckets<F>(
     }
     let bucket = bucket.clone();
     let all = (0..bucket.vbuckets()).map(VbId);
-    Ok(Some(Walk::over(all, move |vb, each| {
+    Ok(Some(StatGenerator::over(all, move |vb, each| {
         if let Some(found) = look(&bucket, vb) {
             show(vb, found, each);
         }
@@ -38,9 +38,9 @@ pub(super) fn of_vbuckets<F>(
 }
 
 /// The vBucket that an argument names.
-pub(super) fn vbucket_number(argument: &str) -> Result<VbId, Failure> {
+pub(super) fn vbucket_number(argument: &str) -> Result<VbId, CommandFailure> {
     let number = argument.parse().map_err(|_| {
-        Failure::new(
+        CommandFailure::new(
             Status::Invalid,
             "the argument must be the number of a vBucket",
         )

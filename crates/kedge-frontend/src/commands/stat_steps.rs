@@ -1,6 +1,6 @@
 //! Long answers to STAT, made in steps.
 //!
-//! A group of statistics tells its first lines at once and leaves the rest as a [`Walk`](crate::stat_walk::Walk). Invariants:
+//! A group of statistics tells its first lines at once and leaves the rest as a [`StatGenerator`](crate::stat_generator::StatGenerator). Invariants:
 //! * A step is bounded: a few dozen lines, or what one vBucket has to be asked for.
 //! * Steps run while the output of the connection is below its limit and its turn is not over; then other connections
 //!   have theirs, and the walk goes on when the client has read.
@@ -14,10 +14,12 @@ use kedge_protocol::text::reply;
 use kedge_types::Status;
 
 use super::stat::{StatRequest, group_stats};
-use crate::session::{AnswerForm, Failure, Session, SessionTurn, StatAnswer, StatInProgress};
+use crate::session::{
+    CommandFailure, Session, SessionTurn, StatAnswer, StatFormat, StatInProgress,
+};
 use crate::text_status::write_status;
 
-impl AnswerForm {
+impl StatFormat {
     fn line(self, name: &str, value: &str, out: &mut Vec<u8>) {
         match self {
             // An empty name would end the list.
@@ -59,9 +61,9 @@ pub(crate) fn answer(
     session: &mut Session,
     turn: &mut SessionTurn<'_>,
     asked: StatRequest<'_>,
-    form: AnswerForm,
+    form: StatFormat,
     out: &mut Output,
-) -> Result<bool, Failure> {
+) -> Result<bool, CommandFailure> {
     let begin = out.position();
     let buffer = out.buffer();
     let began_ns = turn.shared.clock.mono_ns();
@@ -133,7 +135,7 @@ impl Session {
         let shared = turn.shared;
         turn.last_ns = shared.clock.mono_ns();
         let metrics = shared.metrics.thread(turn.thread);
-        if matches!(answer.form, AnswerForm::Binary { .. }) {
+        if matches!(answer.form, StatFormat::Binary { .. }) {
             metrics.replied(answer.failed.unwrap_or(Status::Success));
         }
         metrics.command();

@@ -10,9 +10,9 @@ use kedge_bucket::{Bucket, CompactPhase, FileFigures, Timing};
 use kedge_types::{Status, VbId};
 
 use super::stat_lines::StatStep;
-use crate::histogram::{self, Style};
-use crate::session::Failure;
-use crate::stat_walk::{Each, Walk};
+use crate::histogram::{self, HistogramFormat};
+use crate::session::CommandFailure;
+use crate::stat_generator::{AddStat, StatGenerator};
 
 /// Looks at a vBucket's file. One that cannot be read is left out: reading its documents tells why.
 fn file_of(bucket: &Bucket, vb: VbId) -> Option<FileFigures> {
@@ -33,7 +33,7 @@ pub(super) fn disk_info(bucket: &Arc<Bucket>, argument: Option<&str>) -> StatSte
         None => false,
         Some("detail") => true,
         Some(_) => {
-            return Err(Failure::new(
+            return Err(CommandFailure::new(
                 Status::Invalid,
                 "the argument can only be detail",
             ));
@@ -42,7 +42,7 @@ pub(super) fn disk_info(bucket: &Arc<Bucket>, argument: Option<&str>) -> StatSte
     let (mut data, mut length) = (0, 0);
     let bucket = bucket.clone();
     let mut left = all(&bucket);
-    Ok(Some(Walk::new(move |each| {
+    Ok(Some(StatGenerator::new(move |each| {
         let Some(vb) = left.next() else {
             each("ep_db_data_size", &data.to_string());
             each("ep_db_file_size", &length.to_string());
@@ -64,7 +64,7 @@ pub(super) fn disk_info(bucket: &Arc<Bucket>, argument: Option<&str>) -> StatSte
 }
 
 /// The lines of `vbucket-details` about a vBucket's file.
-pub(super) fn vbucket_file(bucket: &Bucket, vb: VbId, each: Each<'_>) {
+pub(super) fn vbucket_file(bucket: &Bucket, vb: VbId, each: AddStat<'_>) {
     let Ok(Some(file)) = bucket.file_figures(vb) else {
         return;
     };
@@ -99,7 +99,7 @@ const STORE: [(&str, &str); 10] = [
 ];
 
 /// `kvstore`: what was done to the files.
-pub(super) fn kv_store(bucket: &Arc<Bucket>, each: Each<'_>) -> Walk {
+pub(super) fn kv_store(bucket: &Arc<Bucket>, each: AddStat<'_>) -> StatGenerator {
     each("rw_0:backend_type", "couchstore");
     let figures = bucket.figures();
     for (name, figure) in STORE {
@@ -110,7 +110,7 @@ pub(super) fn kv_store(bucket: &Arc<Bucket>, each: Each<'_>) -> Walk {
     let mut loaded = 0_u32;
     let bucket = bucket.clone();
     let mut left = all(&bucket);
-    Walk::new(move |each| match left.next() {
+    StatGenerator::new(move |each| match left.next() {
         Some(vb) => {
             loaded += u32::from(file_of(&bucket, vb).is_some());
             true
@@ -136,14 +136,14 @@ const STORE_TIMINGS: [(&str, Timing); 9] = [
 ];
 
 /// `kvtimings`: how long it took what was done to the files, and how much it was.
-pub(super) fn kv_timings(bucket: &Bucket, style: Style, each: Each<'_>) {
+pub(super) fn kv_timings(bucket: &Bucket, style: HistogramFormat, each: AddStat<'_>) {
     for (name, timing) in STORE_TIMINGS {
         histogram::show_in(style, bucket, name, timing, each);
     }
 }
 
 /// `disk-failures`: what could not be read or written.
-pub(super) fn disk_failures(bucket: &Bucket, each: Each<'_>) {
+pub(super) fn disk_failures(bucket: &Bucket, each: AddStat<'_>) {
     for (name, value) in bucket.figures() {
         if matches!(name, "ep_data_read_failed" | "ep_data_write_failed") {
             each(name, &value.to_string());
@@ -155,9 +155,13 @@ pub(super) fn disk_failures(bucket: &Bucket, each: Each<'_>) {
 ///
 /// # Errors
 /// `Invalid` without a number.
-pub(super) fn disk_slowness(bucket: &Bucket, argument: Option<&str>, each: Each<'_>) -> StatStep {
+pub(super) fn disk_slowness(
+    bucket: &Bucket,
+    argument: Option<&str>,
+    each: AddStat<'_>,
+) -> StatStep {
     let seconds = argument.and_then(|argument| argument.parse().ok());
-    let usage = Failure::new(
+    let usage = CommandFailure::new(
         Status::Invalid,
         "the argument must be a number of seconds from which on an operation is slow",
     );
@@ -185,7 +189,7 @@ const fn phase_name(phase: CompactPhase) -> &'static str {
 }
 
 /// `compaction`: what was compacted, and how far each file is that is being, or waits.
-pub(super) fn compaction(bucket: &Bucket, each: Each<'_>) {
+pub(super) fn compaction(bucket: &Bucket, each: AddStat<'_>) {
     for (name, value) in bucket.figures() {
         if name.starts_with("ep_compaction") || name == "ep_expired_compactor" {
             each(name, &value.to_string());

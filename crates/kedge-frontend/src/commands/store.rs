@@ -4,10 +4,12 @@ use kedge_bucket::StoreMode;
 use kedge_protocol::binary::Opcode;
 use kedge_protocol::binary::commands::Store;
 
-use super::context::{CommandContext, Done};
-use crate::session::{Failure, Rights};
+use super::context::{CommandContext, CommandOutcome};
+use crate::session::{CommandFailure, Rights};
 
-pub(super) fn store(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn store(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let mode = match command.opcode {
         Opcode::Add | Opcode::Addq => StoreMode::Add,
         Opcode::Replace | Opcode::Replaceq => StoreMode::Replace,

@@ -13,11 +13,13 @@ use kedge_subdoc::{OwnedSpec, SubdocMutation, VbucketContext, check, lookup};
 use kedge_types::{Cas, Status, is_system_xattr};
 
 use super::complete;
-use super::context::{CommandContext, Done};
-use crate::session::{Changing, Composer, Failure, Looking, ReplyKind, Rights};
+use super::context::{CommandContext, CommandOutcome};
+use crate::session::{
+    CommandFailure, Composer, PendingLookup, PendingSubdocMutation, ReplyKind, Rights,
+};
 
 /// A request of either form.
-struct Wire<'r> {
+struct SubdocRequest<'r> {
     specs: Vec<SubdocSpec<'r>>,
     flags: DocFlags,
     expiry: u32,
@@ -27,7 +29,7 @@ struct Wire<'r> {
     single: bool,
 }
 
-impl<'r> Wire<'r> {
+impl<'r> SubdocRequest<'r> {
     fn decode(opcode: Opcode, request: &Request<'r>) -> Result<Self, Status> {
         if matches!(
             opcode,
@@ -56,11 +58,11 @@ impl<'r> Wire<'r> {
         })
     }
 
-    fn check(&self, command: &CommandContext<'_, '_, '_>) -> Result<(), Failure> {
+    fn check(&self, command: &CommandContext<'_, '_, '_>) -> Result<(), CommandFailure> {
         let has_xattrs = self.specs.iter().any(SubdocSpec::is_xattr);
         if has_xattrs && !command.session.protocol.features.contains(Feature::Xattr) {
             let context = "extended attributes were not negotiated";
-            return Err(Failure::new(Status::NotSupported, context));
+            return Err(CommandFailure::new(Status::NotSupported, context));
         }
         Ok(check(self.specs.iter().copied())?)
     }
@@ -93,10 +95,12 @@ impl<'r> Wire<'r> {
 /// The virtual attribute that has the names of all others.
 const NAMES: &[u8] = b"$XTOC";
 
-pub(super) fn look(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn look(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let value = command.inflated()?;
     let request = command.request.with_inflated(&value);
-    let wire = Wire::decode(command.opcode, &request)?;
+    let wire = SubdocRequest::decode(command.opcode, &request)?;
     wire.check(command)?;
     let needed = wire.needed().and(Rights::READ);
     let target = command.session.target(command.request, wire.key, needed)?;
@@ -119,16 +123,16 @@ pub(super) fn look(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Fai
             let specs = wire.specs.iter().copied();
             let clock = &command.turn.shared.clock;
             let began_ns = clock.mono_ns();
-            let reply = Looked::at(&item, cas, &around, specs)?;
+            let reply = LookupReply::at(&item, cas, &around, specs)?;
             let took_us = (clock.mono_ns() - began_ns) / 1_000;
             let timings = target.bucket.timings();
             timings.record_us(ctx.thread, Timing::SubdocExecute, took_us);
             reply.compose(&command.composer, wire.single, command.out)?;
-            Ok(Done::Replied)
+            Ok(CommandOutcome::Replied)
         }
         Outcome::Parked => {
             let specs = wire.specs.iter().copied().map(OwnedSpec::from).collect();
-            Ok(command.park_as(ReplyKind::Lookup(Box::new(Looking {
+            Ok(command.park_as(ReplyKind::Lookup(Box::new(PendingLookup {
                 specs,
                 around,
                 single: wire.single,
@@ -140,18 +144,18 @@ pub(super) fn look(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Fai
 /// The end of a lookup that waited.
 pub(super) fn looked(
     composer: &Composer,
-    looking: &Looking,
+    looking: &PendingLookup,
     completion: Completion,
     out: &mut Output,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let (item, cas) = complete::document(completion)?;
     let specs = looking.specs.iter().map(OwnedSpec::get);
-    let reply = Looked::at(&item, cas, &looking.around, specs)?;
+    let reply = LookupReply::at(&item, cas, &looking.around, specs)?;
     reply.compose(composer, looking.single, out)
 }
 
 /// The result of a lookup.
-struct Looked {
+struct LookupReply {
     cas: Cas,
     deleted: bool,
     /// Of the last spec that failed.
@@ -162,7 +166,7 @@ struct Looked {
     last: usize,
 }
 
-impl Looked {
+impl LookupReply {
     fn at<'s>(
         item: &Item,
         cas: Cas,
@@ -186,7 +190,12 @@ impl Looked {
         Ok(looked)
     }
 
-    fn compose(&self, composer: &Composer, single: bool, out: &mut Output) -> Result<(), Failure> {
+    fn compose(
+        &self,
+        composer: &Composer,
+        single: bool,
+        out: &mut Output,
+    ) -> Result<(), CommandFailure> {
         let status = match (self.failed, self.deleted) {
             (Some(status), _) if single => return Err(status.into()),
             (Some(_), false) => Status::SubdocMultiPathFailure,
@@ -205,15 +214,17 @@ impl Looked {
     }
 }
 
-pub(super) fn change(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn change(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let value = command.inflated()?;
     let request = command.request.with_inflated(&value);
-    let wire = Wire::decode(command.opcode, &request)?;
+    let wire = SubdocRequest::decode(command.opcode, &request)?;
     wire.check(command)?;
     let needed = wire.needed().and(Rights::WRITE);
     let target = command.session.target(command.request, wire.key, needed)?;
     let mutation = SubdocMutation::new(wire.specs.iter().copied(), wire.flags);
-    let changing = Changing {
+    let changing = PendingSubdocMutation {
         mutation: Arc::new(mutation.with_user_flags(wire.user_flags)),
         single: wire.single,
     };
@@ -228,27 +239,27 @@ pub(super) fn change(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, F
         Err(status) => Err(status),
     };
     changing.compose(&command.composer, result, command.out)?;
-    Ok(Done::Replied)
+    Ok(CommandOutcome::Replied)
 }
 
 /// The end of a mutation that waited.
 pub(super) fn changed(
     composer: &Composer,
-    changing: &Changing,
+    changing: &PendingSubdocMutation,
     completion: Completion,
     out: &mut Output,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let result = complete::mutation(completion).map(|(mutated, _)| mutated);
     changing.compose(composer, result, out)
 }
 
-impl Changing {
+impl PendingSubdocMutation {
     fn compose(
         &self,
         composer: &Composer,
         result: Result<Mutated, Status>,
         out: &mut Output,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandFailure> {
         let reply = self.mutation.reply();
         match (result, reply.failed) {
             (Ok(mutated), _) => {

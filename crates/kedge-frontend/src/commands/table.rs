@@ -7,7 +7,7 @@
 use kedge_bucket::Timing;
 use kedge_protocol::binary::Opcode;
 
-use super::context::{Access, CommandRow, LongRun};
+use super::context::{CommandRow, LongRun, RequiredAccess};
 use super::{
     arithmetic, collections, compact, concat, config, dcp, flush, get, hello, keys, lock, meta,
     misc, observe, range_scan, remove, sasl, seqno, stat, store, subdoc, timer, touch, vbucket,
@@ -18,7 +18,7 @@ use crate::session::{ReplyKind, Rights};
 /// The row of commands that are known and not served.
 const UNSERVED: CommandRow = CommandRow {
     handler: misc::unserved,
-    access: Access::Unserved,
+    access: RequiredAccess::Unserved,
     changes_session: false,
     timing: None,
     reply: || ReplyKind::StatusOnly,
@@ -71,307 +71,307 @@ macro_rules! commands {
 commands! {
     served {
         [Get, Getq, Getk, Getkq] {
-            run: get::get, access: Access::Document(Rights::READ), timing: Some(Timing::Get),
+            run: get::get, access: RequiredAccess::Document(Rights::READ), timing: Some(Timing::Get),
             reply: ReplyKind::Document, long: LongRun::Sends,
             tested: "sdk mc codec server",
             notes: "",
         }
         [Set, Add, Replace, Setq, Addq, Replaceq] {
-            run: store::store, access: Access::Document(Rights::WRITE), timing: Some(Timing::Set),
+            run: store::store, access: RequiredAccess::Document(Rights::WRITE), timing: Some(Timing::Set),
             reply: ReplyKind::Mutation, long: LongRun::Replaces,
             tested: "sdk mc codec server bucket",
             notes: "",
         }
         [Delete, Deleteq] {
-            run: remove::remove, access: Access::Document(Rights::WRITE), timing: Some(Timing::Delete),
+            run: remove::remove, access: RequiredAccess::Document(Rights::WRITE), timing: Some(Timing::Delete),
             reply: ReplyKind::Mutation, long: LongRun::Replaces,
             tested: "sdk mc codec server bucket",
             notes: "",
         }
         [Increment, Decrement, Incrementq, Decrementq] {
-            run: arithmetic::arithmetic, access: Access::Document(Rights::READ.and(Rights::WRITE)), timing: Some(Timing::Arithmetic),
+            run: arithmetic::arithmetic, access: RequiredAccess::Document(Rights::READ.and(Rights::WRITE)), timing: Some(Timing::Arithmetic),
             reply: ReplyKind::Counter, long: LongRun::Reads,
             tested: "sdk mc codec server bucket",
             notes: "",
         }
         [Append, Prepend, Appendq, Prependq] {
-            run: concat::concat, access: Access::Document(Rights::WRITE), timing: Some(Timing::Set),
+            run: concat::concat, access: RequiredAccess::Document(Rights::WRITE), timing: Some(Timing::Set),
             reply: ReplyKind::Mutation, long: LongRun::Reads,
             tested: "sdk mc codec server bucket",
             notes: "inflates a compressed value first",
         }
         [Touch] {
-            run: touch::touch, access: Access::Document(Rights::WRITE), timing: Some(Timing::Touch),
+            run: touch::touch, access: RequiredAccess::Document(Rights::WRITE), timing: Some(Timing::Touch),
             reply: ReplyKind::Touched, long: LongRun::Reads,
             tested: "sdk mc codec server bucket",
             notes: "the response has no extras",
         }
         [Gat, Gatq] {
-            run: touch::get_and_touch, access: Access::Document(Rights::READ.and(Rights::WRITE)), timing: Some(Timing::Touch),
+            run: touch::get_and_touch, access: RequiredAccess::Document(Rights::READ.and(Rights::WRITE)), timing: Some(Timing::Touch),
             reply: ReplyKind::Document, long: LongRun::Reads,
             tested: "sdk mc codec server bucket",
             notes: "",
         }
         [Gatk, Gatkq] {
-            run: touch::get_and_touch, access: Access::Document(Rights::READ.and(Rights::WRITE)), timing: Some(Timing::Touch),
+            run: touch::get_and_touch, access: RequiredAccess::Document(Rights::READ.and(Rights::WRITE)), timing: Some(Timing::Touch),
             reply: ReplyKind::Document, long: LongRun::Reads,
             tested: "codec server",
             notes: "memcached port only; on the KV port the numbers are those of other commands",
         }
         [GetReplica] {
-            run: get::replica, access: Access::Document(Rights::READ), timing: Some(Timing::Get),
+            run: get::replica, access: RequiredAccess::Document(Rights::READ), timing: Some(Timing::Get),
             reply: ReplyKind::Document, long: LongRun::Sends,
             tested: "codec server",
             notes: "from a vBucket that is a replica here",
         }
         [GetEx, GetExReplica] {
-            run: get::whole, access: Access::Document(Rights::READ.and(Rights::READ_SYSTEM)), timing: Some(Timing::Get),
+            run: get::whole, access: RequiredAccess::Document(Rights::READ.and(Rights::READ_SYSTEM)), timing: Some(Timing::Get),
             reply: ReplyKind::WholeDocument, long: LongRun::Never,
             tested: "codec server",
             notes: "the document as stored: extended attributes in front of the body, compressed or not. `NotSupported` without SnappyEverywhere, XATTR and JSON of HELLO",
         }
         [GetLocked] {
-            run: lock::get_locked, access: Access::Document(Rights::READ.and(Rights::WRITE)), timing: Some(Timing::Lock),
+            run: lock::get_locked, access: RequiredAccess::Document(Rights::READ.and(Rights::WRITE)), timing: Some(Timing::Lock),
             reply: ReplyKind::Locked, long: LongRun::Reads,
             tested: "sdk codec server bucket",
             notes: "a locked document stays in memory",
         }
         [UnlockKey] {
-            run: lock::unlock, access: Access::Document(Rights::WRITE), timing: Some(Timing::Lock),
+            run: lock::unlock, access: RequiredAccess::Document(Rights::WRITE), timing: Some(Timing::Lock),
             reply: ReplyKind::Unlocked, long: LongRun::Reads,
             tested: "sdk codec server bucket",
             notes: "an evicted document is looked up on disk, to find out whether it exists",
         }
         [GetMeta, GetqMeta] {
-            run: meta::get_meta, access: Access::Document(Rights::READ), timing: Some(Timing::GetMeta),
+            run: meta::get_meta, access: RequiredAccess::Document(Rights::READ), timing: Some(Timing::GetMeta),
             reply: ReplyKind::Meta { with_datatype: false, }, long: LongRun::Never,
             tested: "sdk codec server bucket",
             notes: "tombstones too",
         }
         [SetWithMeta, SetqWithMeta, AddWithMeta, AddqWithMeta] {
-            run: with_meta::write, access: Access::Document(Rights::WRITE_META), timing: Some(Timing::SetWithMeta),
+            run: with_meta::write, access: RequiredAccess::Document(Rights::WRITE_META), timing: Some(Timing::SetWithMeta),
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "codec server vbucket",
             notes: "[below](#writes-with-metadata), with extended attributes",
         }
         [DelWithMeta, DelqWithMeta] {
-            run: with_meta::write, access: Access::Document(Rights::WRITE_META), timing: Some(Timing::DeleteWithMeta),
+            run: with_meta::write, access: RequiredAccess::Document(Rights::WRITE_META), timing: Some(Timing::DeleteWithMeta),
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "codec server vbucket",
             notes: "[below](#writes-with-metadata), with extended attributes",
         }
         [MutateWithMeta] {
-            run: with_meta::mutate, access: Access::Document(Rights::WRITE_META), timing: Some(Timing::SetWithMeta),
+            run: with_meta::mutate, access: RequiredAccess::Document(Rights::WRITE_META), timing: Some(Timing::SetWithMeta),
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "codec server vbucket",
             notes: "[below](#writes-with-metadata)",
         }
         [ReturnMeta] {
-            run: with_meta::returning, access: Access::Document(Rights::WRITE), timing: Some(Timing::Set),
+            run: with_meta::returning, access: RequiredAccess::Document(Rights::WRITE), timing: Some(Timing::Set),
             reply: ReplyKind::Mutation, long: LongRun::Replaces,
             tested: "codec server",
             notes: "",
         }
         [SubdocGet, SubdocExists, SubdocGetCount, SubdocMultiLookup] {
-            run: subdoc::look, access: Access::Document(Rights::READ), timing: Some(Timing::SubdocLookup),
+            run: subdoc::look, access: RequiredAccess::Document(Rights::READ), timing: Some(Timing::SubdocLookup),
             reply: ReplyKind::Mutation, long: LongRun::Reads,
             tested: "sdk codec server vbucket",
             notes: "[below](#sub-documents)",
         }
         [SubdocDictAdd, SubdocDictUpsert, SubdocDelete, SubdocReplace, SubdocArrayPushLast, SubdocArrayPushFirst, SubdocArrayInsert, SubdocArrayAddUnique, SubdocCounter, SubdocMultiMutation] {
-            run: subdoc::change, access: Access::Document(Rights::WRITE), timing: Some(Timing::SubdocMutation),
+            run: subdoc::change, access: RequiredAccess::Document(Rights::WRITE), timing: Some(Timing::SubdocMutation),
             reply: ReplyKind::Mutation, long: LongRun::Reads,
             tested: "sdk codec server vbucket",
             notes: "[below](#sub-documents)",
         }
         [RangeScanCreate] {
-            run: range_scan::create, access: Access::Document(Rights::READ), timing: Some(Timing::RangeScanCreate),
+            run: range_scan::create, access: RequiredAccess::Document(Rights::READ), timing: Some(Timing::RangeScanCreate),
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "sdk codec server bucket",
             notes: "[below](#range-scans)",
         }
         [RangeScanContinue] {
-            run: range_scan::go_on, access: Access::Somewhere(Rights::READ), timing: Some(Timing::RangeScanContinue),
+            run: range_scan::go_on, access: RequiredAccess::Somewhere(Rights::READ), timing: Some(Timing::RangeScanContinue),
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "sdk codec server bucket",
             notes: "[below](#range-scans)",
         }
         [RangeScanCancel] {
-            run: range_scan::cancel, access: Access::Somewhere(Rights::READ), timing: None,
+            run: range_scan::cancel, access: RequiredAccess::Somewhere(Rights::READ), timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "sdk codec server bucket",
             notes: "[below](#range-scans)",
         }
         [GetRandomKey] {
-            run: keys::random, access: Access::Document(Rights::READ), timing: Some(Timing::Get),
+            run: keys::random, access: RequiredAccess::Document(Rights::READ), timing: Some(Timing::Get),
             reply: ReplyKind::Document, long: LongRun::Always,
             tested: "codec server bucket",
             notes: "of a collection; with extended attributes in the form of GET_EX if the extras ask for them, and `NotSupported` in the same cases. The returned key has no collection prefix",
         }
         [GetKeys] {
-            run: keys::list, access: Access::Document(Rights::READ), timing: None,
+            run: keys::list, access: RequiredAccess::Document(Rights::READ), timing: None,
             reply: ReplyKind::Keys, long: LongRun::Always,
             tested: "codec server bucket",
             notes: "",
         }
         [Quit, Quitq] {
-            run: misc::quit, access: Access::Anyone, timing: None,
+            run: misc::quit, access: RequiredAccess::Anyone, timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "mc codec server",
             notes: "",
         }
         [Noop] {
-            run: misc::noop, access: Access::Anyone, timing: None,
+            run: misc::noop, access: RequiredAccess::Anyone, timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "mc codec server",
             notes: "",
         }
         [Version] {
-            run: misc::version, access: Access::Anyone, timing: None,
+            run: misc::version, access: RequiredAccess::Anyone, timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "mc codec server",
             notes: "",
         }
         [Verbosity] {
-            run: misc::verbosity, access: Access::User, timing: None,
+            run: misc::verbosity, access: RequiredAccess::User, timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "mc codec server",
             notes: "",
         }
         [Stat] {
-            run: stat::stat, access: Access::Argument, timing: Some(Timing::Stat),
+            run: stat::stat, access: RequiredAccess::Argument, timing: Some(Timing::Stat),
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "mc codec server",
             notes: "[groups](#groups-of-stat)",
         }
         [Flush, Flushq] {
-            run: flush::flush, access: Access::Bucket(Rights::FLUSH), timing: None,
+            run: flush::flush, access: RequiredAccess::Bucket(Rights::FLUSH), timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "mc codec server bucket",
             notes: "if the bucket allows it",
         }
         [Hello] {
-            run: hello::hello, access: Access::Anyone, timing: None,
+            run: hello::hello, access: RequiredAccess::Anyone, timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Never, changes_session: true,
             tested: "sdk codec server",
             notes: "",
         }
         [SaslListMechs] {
-            run: sasl::list, access: Access::Anyone, timing: None,
+            run: sasl::list, access: RequiredAccess::Anyone, timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "sdk codec server",
             notes: "SCRAM-SHA512, -SHA256, -SHA1, PLAIN",
         }
         [SaslAuth] {
-            run: sasl::auth, access: Access::Anyone, timing: None,
+            run: sasl::auth, access: RequiredAccess::Anyone, timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Never, changes_session: true,
             tested: "sdk codec server",
             notes: "",
         }
         [SaslStep] {
-            run: sasl::step, access: Access::Anyone, timing: None,
+            run: sasl::step, access: RequiredAccess::Anyone, timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Never, changes_session: true,
             tested: "sdk codec server",
             notes: "",
         }
         [SelectBucket] {
-            run: config::select_bucket, access: Access::Argument, timing: None,
+            run: config::select_bucket, access: RequiredAccess::Argument, timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Never, changes_session: true,
             tested: "sdk codec server",
             notes: "a missing bucket is 0x24",
         }
         [ListBuckets] {
-            run: config::list_buckets, access: Access::Argument, timing: None,
+            run: config::list_buckets, access: RequiredAccess::Argument, timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "sdk codec server",
             notes: "",
         }
         [GetErrorMap] {
-            run: config::error_map, access: Access::Anyone, timing: None,
+            run: config::error_map, access: RequiredAccess::Anyone, timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "sdk codec server",
             notes: "versions 1 and 2",
         }
         [GetClusterConfig] {
-            run: config::cluster_config, access: Access::User, timing: None,
+            run: config::cluster_config, access: RequiredAccess::User, timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "sdk codec server",
             notes: "with known version, with and without a bucket",
         }
         [CollectionsGetManifest] {
-            run: collections::manifest, access: Access::Somewhere(Rights::ACCESS), timing: None,
+            run: collections::manifest, access: RequiredAccess::Somewhere(Rights::ACCESS), timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "sdk codec server",
             notes: "only what the user may see. Changes are made through management",
         }
         [CollectionsGetId] {
-            run: collections::id, access: Access::Somewhere(Rights::ACCESS), timing: None,
+            run: collections::id, access: RequiredAccess::Somewhere(Rights::ACCESS), timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "sdk codec server",
             notes: "only what the user may see; the response to an unknown name has the manifest's uid",
         }
         [CollectionsGetScopeId] {
-            run: collections::scope_id, access: Access::Somewhere(Rights::ACCESS), timing: None,
+            run: collections::scope_id, access: RequiredAccess::Somewhere(Rights::ACCESS), timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "sdk codec server",
             notes: "only what the user may see; the response to an unknown name has the manifest's uid",
         }
         [Observe] {
-            run: observe::keys, access: Access::Document(Rights::READ), timing: None,
+            run: observe::keys, access: RequiredAccess::Document(Rights::READ), timing: None,
             reply: ReplyKind::Mutation, long: LongRun::ManyKeys,
             tested: "codec server bucket",
             notes: "",
         }
         [ObserveSeqno] {
-            run: observe::seqno, access: Access::Somewhere(Rights::READ), timing: None,
+            run: observe::seqno, access: RequiredAccess::Somewhere(Rights::READ), timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "codec server bucket",
             notes: "",
         }
         [SetVbucket] {
-            run: vbucket::set, access: Access::Bucket(Rights::MANAGE), timing: None,
+            run: vbucket::set, access: RequiredAccess::Bucket(Rights::MANAGE), timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Always,
             tested: "codec server bucket",
             notes: "commands on a pending vBucket wait until its state changes. The response is sent when the state is durable. A `topology` names the nodes that acknowledge SyncWrites; `use_snapshot` and `expected_next_state` are refused as not supported",
         }
         [DelVbucket] {
-            run: vbucket::delete, access: Access::Bucket(Rights::MANAGE), timing: None,
+            run: vbucket::delete, access: RequiredAccess::Bucket(Rights::MANAGE), timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Always,
             tested: "codec server bucket",
             notes: "the response is sent when the deletion is durable with `async=0`, else at once. A deleted vBucket serves no commands from that moment on",
         }
         [SeqnoPersistence] {
-            run: seqno::persistence, access: Access::Somewhere(Rights::READ), timing: None,
+            run: seqno::persistence, access: RequiredAccess::Somewhere(Rights::READ), timing: None,
             reply: ReplyKind::StatusOnly, long: LongRun::Never,
             tested: "codec server bucket",
             notes: "",
         }
         [GetAllVbSeqnos] {
-            run: seqno::all_vbuckets, access: Access::Somewhere(Rights::READ), timing: None,
+            run: seqno::all_vbuckets, access: RequiredAccess::Somewhere(Rights::READ), timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "codec server bucket",
             notes: "",
         }
         [GetFailoverLog] {
-            run: seqno::failover_log, access: Access::Somewhere(Rights::READ), timing: None,
+            run: seqno::failover_log, access: RequiredAccess::Somewhere(Rights::READ), timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "codec server bucket",
             notes: "a new vBucket has one branch, in a cluster too; an unclean stop, and each activation except a takeover, begins another one, also at seqno 0 ([reason](#branches))",
         }
         [GetVbucket] {
-            run: vbucket::get, access: Access::Bucket(Rights::STATS), timing: None,
+            run: vbucket::get, access: RequiredAccess::Bucket(Rights::STATS), timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "codec server bucket",
             notes: "",
         }
         [GetCmdTimer] {
-            run: timer::get, access: Access::Argument, timing: None,
+            run: timer::get, access: RequiredAccess::Argument, timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "codec server",
             notes: "",
         }
         [CompactDb] {
-            run: compact::compact, access: Access::Bucket(Rights::MANAGE), timing: None,
+            run: compact::compact, access: RequiredAccess::Bucket(Rights::MANAGE), timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "codec server bucket",
             notes: "the response is sent at the end of the compaction",
@@ -379,61 +379,61 @@ commands! {
     }
     dcp {
         [DcpOpen] {
-            run: dcp::open, access: Access::Somewhere(Rights::STREAM), timing: None,
+            run: dcp::open, access: RequiredAccess::Somewhere(Rights::STREAM), timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "codec server",
             notes: "producers only, because nodes pull the changes that they replicate. A second open of a name closes the first connection",
         }
         [DcpControl] {
-            run: dcp::not_open, access: Access::Somewhere(Rights::STREAM), timing: None,
+            run: dcp::not_open, access: RequiredAccess::Somewhere(Rights::STREAM), timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "codec server",
             notes: "all settings of the original; history, cache transfer and an order of backfills other than round-robin can only be declined. Each setting, flag and filter: [DCP](reference/dcp.md)",
         }
         [DcpStreamReq, DcpCloseStream] {
-            run: dcp::not_open, access: Access::Somewhere(Rights::STREAM), timing: None,
+            run: dcp::not_open, access: RequiredAccess::Somewhere(Rights::STREAM), timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "codec server bucket",
             notes: "from memory or from the file; to the latest seqno, from it, from the disk only, takeover (with the right to manage the bucket); stream ids; filters by collections or scope ([DCP](reference/dcp.md))",
         }
         [DcpSystemEvent] {
-            run: misc::unserved, access: Access::Unserved, timing: None,
+            run: misc::unserved, access: RequiredAccess::Unserved, timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "codec server bucket",
             notes: "created and dropped scopes and collections, versions 0, 1 and 2 (flatbuffers); in version 2 also changed settings",
         }
         [DcpOsoSnapshot] {
-            run: misc::unserved, access: Access::Unserved, timing: None,
+            run: misc::unserved, access: RequiredAccess::Unserved, timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "codec server bucket",
             notes: "collections that are read from the file are sent in the order of keys, if the consumer asked for it",
         }
         [DcpGetFailoverLog] {
-            run: dcp::not_open, access: Access::Somewhere(Rights::STREAM), timing: None,
+            run: dcp::not_open, access: RequiredAccess::Somewhere(Rights::STREAM), timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "codec server",
             notes: "",
         }
         [DcpStreamEnd, DcpSnapshotMarker, DcpMutation, DcpDeletion, DcpExpiration, DcpPrepare, DcpCommit, DcpAbort, DcpSeqnoAdvanced] {
-            run: misc::unserved, access: Access::Unserved, timing: None,
+            run: misc::unserved, access: RequiredAccess::Unserved, timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "cluster codec server",
             notes: "sent; `NotSupported` when a client sends them",
         }
         [DcpSetVbucketState] {
-            run: misc::unserved, access: Access::Unserved, timing: None,
+            run: misc::unserved, access: RequiredAccess::Unserved, timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "cluster codec server",
             notes: "sent at a takeover, and received by a node that takes over",
         }
         [DcpNoop, DcpBufferAcknowledgement] {
-            run: dcp::not_open, access: Access::Somewhere(Rights::STREAM), timing: None,
+            run: dcp::not_open, access: RequiredAccess::Somewhere(Rights::STREAM), timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "codec server",
             notes: "a consumer that does not respond to a NOOP for 360 s, or leaves its buffer full for 720 s, is closed",
         }
         [DcpSeqnoAcknowledged] {
-            run: dcp::not_open, access: Access::Somewhere(Rights::STREAM), timing: None,
+            run: dcp::not_open, access: RequiredAccess::Somewhere(Rights::STREAM), timing: None,
             reply: ReplyKind::Mutation, long: LongRun::Never,
             tested: "codec server",
             notes: "from nodes of the cluster only: the right to manage the bucket is needed",

@@ -7,15 +7,20 @@ use kedge_node::pools::{TaskPools, setting_name, snapshot, threads_text};
 use serde_json::json;
 
 use super::node_stats::{sees, whole_node};
-use crate::histogram::{self, Style};
+use crate::histogram::{self, HistogramFormat};
+use crate::server_context::ServerContext;
 use crate::session::Session;
-use crate::shared::Shared;
-use crate::stat_walk::{Each, Walk};
+use crate::stat_generator::{AddStat, StatGenerator};
 
 /// Every pool and every task, each as a JSON object. Tasks of buckets that the user knows nothing of are left out. The
 /// same tasks as `cbstats` reads them, of the selected bucket or of `all`: an array for each, and the time to which
 /// their times are relative.
-pub(super) fn tasks(shared: &Shared, session: &Session, all: bool, each: Each<'_>) -> Walk {
+pub(super) fn tasks(
+    shared: &ServerContext,
+    session: &Session,
+    all: bool,
+    each: AddStat<'_>,
+) -> StatGenerator {
     let executor = shared.pools.executor();
     for pool in executor.pools() {
         each(&format!("pool:{}", pool.pool.name()), &pool_json(&pool));
@@ -35,24 +40,24 @@ pub(super) fn tasks(shared: &Shared, session: &Session, all: bool, each: Each<'_
             table(of_owner, now_ns, each);
         }
     }
-    Walk::over(tasks, |task, each| {
+    StatGenerator::over(tasks, |task, each| {
         each(&format!("task:{}", task.id.get()), &task_json(&task));
     })
 }
 
 /// Time that tasks waited for a thread, by kind.
-pub(super) fn scheduler(pools: &TaskPools, style: Style, each: Each<'_>) {
+pub(super) fn scheduler(pools: &TaskPools, style: HistogramFormat, each: AddStat<'_>) {
     histograms(pools, style, |info| &info.queue_time, each);
 }
 
 /// Run time of tasks, by kind.
-pub(super) fn runtimes(pools: &TaskPools, style: Style, each: Each<'_>) {
+pub(super) fn runtimes(pools: &TaskPools, style: HistogramFormat, each: AddStat<'_>) {
     histograms(pools, style, |info| &info.run_time, each);
 }
 
 /// Sets the histograms of tasks to 0. They count for all buckets, so who has a right on one alone does not change them:
 /// says whether they were.
-pub(super) fn reset(shared: &Shared, session: &Session) -> bool {
+pub(super) fn reset(shared: &ServerContext, session: &Session) -> bool {
     let may = whole_node(shared, session).is_ok();
     if may {
         shared.pools.executor().reset_stats();
@@ -61,7 +66,7 @@ pub(super) fn reset(shared: &Shared, session: &Session) -> bool {
 }
 
 /// `workload`: the threads, and what waits for them. `InQsize` counts tasks that snooze, `OutQsize` those that are due.
-pub(super) fn workload(shared: &Shared, bucket: &Bucket, each: Each<'_>) {
+pub(super) fn workload(shared: &ServerContext, bucket: &Bucket, each: AddStat<'_>) {
     let executor = shared.pools.executor();
     let tasks = executor.tasks();
     let pools = executor.pools();
@@ -100,7 +105,7 @@ const fn names(pool: Pool) -> (&'static str, &'static str) {
 }
 
 /// `threads`: those of each pool and of the front end, as they were told to be and as they are.
-pub(super) fn threads(shared: &Shared, each: Each<'_>) {
+pub(super) fn threads(shared: &ServerContext, each: AddStat<'_>) {
     let front_ends = shared.metrics.snapshot().threads.to_string();
     each("num_frontend_threads_configured", &front_ends);
     each("num_frontend_threads_actual", &front_ends);
@@ -113,7 +118,7 @@ pub(super) fn threads(shared: &Shared, each: Each<'_>) {
 }
 
 /// `worker_thread_info`: what each front-end thread has done, as a JSON object.
-pub(super) fn front_ends(shared: &Shared, each: Each<'_>) {
+pub(super) fn front_ends(shared: &ServerContext, each: AddStat<'_>) {
     for (thread, done) in shared.metrics.by_thread().enumerate() {
         let object = json!({
             "connections": done.connections,
@@ -130,9 +135,9 @@ pub(super) fn front_ends(shared: &Shared, each: Each<'_>) {
 /// A histogram for each kind, `KIND[POOL]`.
 fn histograms(
     pools: &TaskPools,
-    style: Style,
+    style: HistogramFormat,
     which: fn(&TaskKindStats) -> &LatencyHistogram,
-    each: Each<'_>,
+    each: AddStat<'_>,
 ) {
     for info in pools.kinds() {
         let name = format!("{}[{}]", info.kind.name(), names(info.kind.pool()).1);
@@ -146,7 +151,7 @@ fn bucket_of(owner: &str) -> Option<&str> {
 }
 
 /// The tasks of one owner, as `cbstats tasks` reads them.
-fn table(tasks: &[TaskInfo], now_ns: u64, each: Each<'_>) {
+fn table(tasks: &[TaskInfo], now_ns: u64, each: AddStat<'_>) {
     let bucket = bucket_of(&tasks[0].owner).unwrap_or("No bucket");
     let rows: Vec<_> = tasks.iter().map(|task| row(task, bucket, now_ns)).collect();
     let rows = serde_json::Value::from(rows);
@@ -182,7 +187,7 @@ fn row(task: &TaskInfo, bucket: &str, now_ns: u64) -> serde_json::Value {
     })
 }
 
-fn is_for(shared: &Shared, session: &Session, owner: &str) -> bool {
+fn is_for(shared: &ServerContext, session: &Session, owner: &str) -> bool {
     bucket_of(owner).is_none_or(|bucket| sees(shared, session, bucket))
 }
 

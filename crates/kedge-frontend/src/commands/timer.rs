@@ -4,19 +4,24 @@ use kedge_bucket::TimingSnapshot;
 use kedge_protocol::binary::Opcode;
 use kedge_types::{Datatype, Status};
 
-use super::context::{CommandContext, Done};
+use super::context::{CommandContext, CommandOutcome};
 use super::table::row;
 use crate::histogram;
-use crate::session::{Failure, Rights};
+use crate::session::{CommandFailure, Rights};
 
 /// The bucket name that stands for all buckets.
 const ALL: &[u8] = b"/all/";
 
 /// Extras are the opcode; the key is the bucket, empty for the selected one. Opcodes of a family share a histogram.
-pub(super) fn get(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn get(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let request = command.request;
     let &[number] = request.extras else {
-        return Err(Failure::new(Status::Invalid, "extras must be one opcode"));
+        return Err(CommandFailure::new(
+            Status::Invalid,
+            "extras must be one opcode",
+        ));
     };
     if !request.value.is_empty() {
         return Err(Status::Invalid.into());
@@ -57,7 +62,7 @@ pub(super) fn get(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Fail
         histogram::to_json(&sum).as_bytes(),
         command.out,
     );
-    Ok(Done::Replied)
+    Ok(CommandOutcome::Replied)
 }
 
 /// Adds a histogram with the same bounds.

@@ -4,11 +4,13 @@ use kedge_bucket::Outcome;
 use kedge_protocol::binary::Opcode;
 use kedge_protocol::binary::commands::Touch;
 
-use super::context::{CommandContext, Done};
-use crate::session::{Failure, Rights};
+use super::context::{CommandContext, CommandOutcome};
+use crate::session::{CommandFailure, Rights};
 
 /// Clients take any extras in the reply to TOUCH for an error, so it has none, not even a mutation token.
-pub(super) fn touch(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn touch(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let touch = Touch::decode(command.request)?;
     let target = command
         .session
@@ -20,13 +22,15 @@ pub(super) fn touch(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Fa
     {
         Outcome::Done(mutated) => {
             command.composer.cas(mutated.cas, command.out);
-            Ok(Done::Replied)
+            Ok(CommandOutcome::Replied)
         }
         Outcome::Parked => Ok(command.park()),
     }
 }
 
-pub(super) fn get_and_touch(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn get_and_touch(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let touch = Touch::decode(command.request)?;
     let echoed = match command.opcode {
         Opcode::Gatk | Opcode::Gatkq => touch.key,

@@ -5,10 +5,12 @@ use kedge_bucket::{VbRole, VbState};
 use kedge_protocol::binary::commands::{DelVbucket, HeaderOnly, SetVbucket};
 use kedge_types::{Datatype, Status};
 
-use super::context::{CommandContext, Done};
-use crate::session::{Failure, ReplyKind, Rights};
+use super::context::{CommandContext, CommandOutcome};
+use crate::session::{CommandFailure, ReplyKind, Rights};
 
-pub(super) fn get(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn get(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     HeaderOnly::decode(command.request)?;
     let state = command
         .session
@@ -16,19 +18,21 @@ pub(super) fn get(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Fail
         .vbucket_state(command.request.vb)?;
     let value = u32::from(state as u8).to_be_bytes();
     command.composer.value(Datatype::RAW, &value, command.out);
-    Ok(Done::Replied)
+    Ok(CommandOutcome::Replied)
 }
 
 /// It is answered when the state is durable.
-pub(super) fn set(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn set(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let wire = SetVbucket::decode(command.request)?;
     let state = VbState::from_number(wire.state).ok_or(Status::Invalid)?;
     let bucket = command.session.bucket(Rights::MANAGE)?.clone();
     let details = wire
         .parse_details()
-        .map_err(|status| Failure::new(status, "the JSON is none that a vBucket has"))?;
+        .map_err(|status| CommandFailure::new(status, "the JSON is none that a vBucket has"))?;
     if details.use_snapshot.is_some() || details.expected_next_state.is_some() {
-        return Err(Failure::new(
+        return Err(CommandFailure::new(
             Status::NotSupported,
             "vBuckets are not made of files that were copied",
         ));
@@ -48,10 +52,10 @@ pub(super) fn set(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Fail
     Ok(command.park_as(ReplyKind::StatusOnly))
 }
 
-fn topology(chains: Vec<Vec<Option<String>>>) -> Result<Topology, Failure> {
+fn topology(chains: Vec<Vec<Option<String>>>) -> Result<Topology, CommandFailure> {
     let name = |name: Option<String>| match name {
         None => Ok(None),
-        Some(name) => NodeName::new(&name).map(Some).ok_or(Failure::new(
+        Some(name) => NodeName::new(&name).map(Some).ok_or(CommandFailure::new(
             Status::Invalid,
             "a name in the topology is none of a node",
         )),
@@ -60,12 +64,14 @@ fn topology(chains: Vec<Vec<Option<String>>>) -> Result<Topology, Failure> {
     let chains = chains
         .into_iter()
         .map(chain)
-        .collect::<Result<_, Failure>>()?;
+        .collect::<Result<_, CommandFailure>>()?;
     Ok(Topology::new(chains)?)
 }
 
 /// The vBucket answers nothing from then on. Whether the answer waits until it is gone from the disk, the client says.
-pub(super) fn delete(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn delete(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let wire = DelVbucket::decode(command.request)?;
     let bucket = command.session.bucket(Rights::MANAGE)?.clone();
     let vb = command.request.vb;

@@ -9,10 +9,12 @@ use kedge_protocol::binary::commands::{
 use kedge_protocol::binary::{Opcode, Response};
 use kedge_types::{Cas, Datatype, RevSeqno, Status};
 
-use super::context::{CommandContext, Done};
-use crate::session::{Composer, Failure, ReplyKind, Rights};
+use super::context::{CommandContext, CommandOutcome};
+use crate::session::{CommandFailure, Composer, ReplyKind, Rights};
 
-pub(super) fn write(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn write(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let wire = WithMeta::decode(command.request)?;
     let kind = match command.opcode {
         Opcode::DelWithMeta | Opcode::DelqWithMeta => MutateKind::Delete,
@@ -33,7 +35,9 @@ pub(super) fn write(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Fa
 }
 
 /// The same with the metadata behind the value.
-pub(super) fn mutate(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn mutate(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let value = command.inflated()?;
     let wire = MutateWithMeta::decode(&command.request.with_inflated(&value))?;
     let patches = Patches {
@@ -59,14 +63,14 @@ fn what<'p>(
     kind: MutateKind,
     options: WithMetaOptions,
     patches: &'p Patches,
-) -> Result<kedge_bucket::WithMeta<'p>, Failure> {
+) -> Result<kedge_bucket::WithMeta<'p>, CommandFailure> {
     let has = |option| options.contains(option);
     let deleted = match (kind, has(WithMetaOptions::IS_EXPIRATION)) {
         (MutateKind::Delete, true) => Some(Deletion::Expired),
         (MutateKind::Delete, false) => Some(Deletion::Explicit),
         (_, true) => {
             let context = "only a deletion can be an expiration";
-            return Err(Failure::new(Status::Invalid, context));
+            return Err(CommandFailure::new(Status::Invalid, context));
         }
         (_, false) => None,
     };
@@ -91,7 +95,7 @@ fn execute(
     key: &[u8],
     expected: Cas,
     with: &kedge_bucket::WithMeta<'_>,
-) -> Result<Done, Failure> {
+) -> Result<CommandOutcome, CommandFailure> {
     // Roles for writers alone do not have it: CAS and revision are not theirs to say.
     let needed = Rights::WRITE_META;
     let target = command.session.target(command.request, key, needed)?;
@@ -101,7 +105,9 @@ fn execute(
     Ok(command.mutated(outcome))
 }
 
-pub(super) fn returning(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn returning(
+    command: &mut CommandContext<'_, '_, '_>,
+) -> Result<CommandOutcome, CommandFailure> {
     let wire = ReturnMeta::decode(command.request)?;
     let target = command
         .session
@@ -125,9 +131,9 @@ pub(super) fn returning(command: &mut CommandContext<'_, '_, '_>) -> Result<Done
     match target.bucket.write_returning(ctx, &write, &what)? {
         Outcome::Done((mutated, meta)) => {
             compose(&command.composer, &mutated, &meta, command.out);
-            Ok(Done::Replied)
+            Ok(CommandOutcome::Replied)
         }
-        Outcome::Parked => Ok(command.park_as(ReplyKind::Returned)),
+        Outcome::Parked => Ok(command.park_as(ReplyKind::ReturnMeta)),
     }
 }
 

@@ -2,13 +2,13 @@
 
 use crate::cookie::ConnectionId;
 use crate::limits::RECEIVE_BUFFER_BYTES;
-use crate::request_memory::{Asker, FREE_BYTES, Room};
-use crate::shared::Shared;
+use crate::request_memory::{ClientClass, FREE_BYTES, MemoryGrant};
+use crate::server_context::ServerContext;
 
 /// The request memory of a connection, for the request that is received or that a task executes.
 #[derive(Default)]
 pub(super) struct RequestGrant {
-    room: Option<Room>,
+    room: Option<MemoryGrant>,
     /// True if the request is not received further until memory is granted.
     is_waiting: bool,
 }
@@ -19,8 +19,8 @@ impl RequestGrant {
         &mut self,
         need: usize,
         id: ConnectionId,
-        asker: Asker,
-        shared: &Shared,
+        asker: ClientClass,
+        shared: &ServerContext,
     ) -> bool {
         if need <= FREE_BYTES {
             self.release(shared);
@@ -44,20 +44,20 @@ impl RequestGrant {
     }
 
     /// Takes the grant that the connection waited for.
-    pub(super) fn on_granted(&mut self, room: Room) {
+    pub(super) fn on_granted(&mut self, room: MemoryGrant) {
         self.is_waiting = false;
         self.room = Some(room);
     }
 
     /// Gives the memory back.
-    pub(super) fn release(&mut self, shared: &Shared) {
+    pub(super) fn release(&mut self, shared: &ServerContext) {
         if let Some(room) = self.room.take() {
             shared.request_memory.give_back(room, &shared.front_ends);
         }
     }
 
     /// Gives the memory back and waits for none, as the connection ends.
-    pub(super) fn end(&mut self, id: ConnectionId, shared: &Shared) {
+    pub(super) fn end(&mut self, id: ConnectionId, shared: &ServerContext) {
         self.release(shared);
         if std::mem::take(&mut self.is_waiting) {
             shared.request_memory.forget(id, &shared.front_ends);
@@ -69,7 +69,12 @@ impl RequestGrant {
     }
 
     /// The number of bytes that one receive may take, of a buffer with `room` bytes.
-    pub(super) fn receive_max(&self, room: usize, asker: Asker, shared: &Shared) -> usize {
+    pub(super) fn receive_max(
+        &self,
+        room: usize,
+        asker: ClientClass,
+        shared: &ServerContext,
+    ) -> usize {
         match self.room {
             None if shared.request_memory.is_scarce(asker) => FREE_BYTES.min(room),
             _ => room,

@@ -14,12 +14,12 @@ use std::io;
 use kedge_node::output::Output;
 use mio::net::TcpStream;
 
-use crate::conversation::{OffloadOutcome, OffloadedSession, OffloadedWork, Returned};
-use crate::limits::{Limits, RECEIVE_BUFFER_BYTES};
+use crate::conversation::{OffloadOutcome, OffloadResult, OffloadedSession, OffloadedWork};
+use crate::limits::{FrontendLimits, RECEIVE_BUFFER_BYTES};
 use crate::metrics::ThreadMetrics;
-use crate::request_memory::{Asker, Room};
+use crate::request_memory::{ClientClass, MemoryGrant};
+use crate::server_context::ServerContext;
 use crate::session::{Flow, Halt, Session, SessionTurn};
-use crate::shared::Shared;
 use grant::RequestGrant;
 use offload::Offload;
 use socket::ClientSocket;
@@ -203,7 +203,7 @@ impl ClientConnection {
     }
 
     /// Takes the session back from a task. Returns false when the connection is to end.
-    pub(crate) fn take_back(&mut self, returned: Returned) -> bool {
+    pub(crate) fn take_back(&mut self, returned: OffloadResult) -> bool {
         self.offload.end();
         self.session = returned.session;
         self.out = returned.out;
@@ -271,25 +271,25 @@ impl ClientConnection {
         }
     }
 
-    fn asker(&self) -> Asker {
+    fn asker(&self) -> ClientClass {
         match self.session.login.user() {
-            Some(_) => Asker::User,
-            None => Asker::Anonymous,
+            Some(_) => ClientClass::User,
+            None => ClientClass::Anonymous,
         }
     }
 
-    fn may_receive(&mut self, need: usize, shared: &Shared) -> bool {
+    fn may_receive(&mut self, need: usize, shared: &ServerContext) -> bool {
         let (id, asker) = (self.session.id(), self.asker());
         self.grant.may_receive(need, id, asker, shared)
     }
 
     /// Request memory was granted to the request that waits for it.
-    pub(crate) fn on_granted(&mut self, room: Room) {
+    pub(crate) fn on_granted(&mut self, room: MemoryGrant) {
         self.grant.on_granted(room);
     }
 
     /// Gives the memory of requests back, as the connection ends.
-    pub(crate) fn release_memory(&mut self, shared: &Shared) {
+    pub(crate) fn release_memory(&mut self, shared: &ServerContext) {
         self.unexecuted.clear();
         self.grant.end(self.session.id(), shared);
     }
@@ -413,7 +413,7 @@ impl ClientConnection {
     }
 
     /// The nearest deadline, nanoseconds of the monotonic clock, and the reason to close the connection then.
-    pub(crate) fn deadline(&self, limits: &Limits) -> Option<(u64, &'static str)> {
+    pub(crate) fn deadline(&self, limits: &FrontendLimits) -> Option<(u64, &'static str)> {
         if self.offload.is_away() {
             return None;
         }

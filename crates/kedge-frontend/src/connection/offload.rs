@@ -1,7 +1,7 @@
 //! The session of a connection while a task executes one of its commands.
 
 use crate::conversation::OffloadedSession;
-use crate::inbox::Message;
+use crate::inbox::FrontEndMessage;
 
 /// The offloaded session of a connection, if there is one.
 #[derive(Default)]
@@ -11,7 +11,7 @@ pub(crate) struct Offload {
     /// The session, until it is given to a task.
     outgoing: Option<OffloadedSession>,
     /// Messages for the session that came while it was away.
-    deferred: Vec<Message>,
+    deferred: Vec<FrontEndMessage>,
 }
 
 impl Offload {
@@ -34,12 +34,12 @@ impl Offload {
     }
 
     /// Keeps a message for the session until it is back.
-    pub(crate) fn defer(&mut self, message: Message) {
+    pub(crate) fn defer(&mut self, message: FrontEndMessage) {
         self.deferred.push(message);
     }
 
     /// Takes the messages that came while the session was away.
-    pub(crate) fn take_deferred(&mut self) -> Vec<Message> {
+    pub(crate) fn take_deferred(&mut self) -> Vec<FrontEndMessage> {
         std::mem::take(&mut self.deferred)
     }
 }

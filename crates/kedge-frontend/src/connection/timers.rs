@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::limits::{Limits, SLOW_SENDER_PROGRESS_BYTES};
+use crate::limits::{FrontendLimits, SLOW_SENDER_PROGRESS_BYTES};
 
 /// A frame that is received only in part.
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +85,7 @@ impl ConnectionTimers {
     /// The nearest deadline, nanoseconds of the monotonic clock, and the reason to close the connection then.
     pub(super) fn deadline(
         &self,
-        limits: &Limits,
+        limits: &FrontendLimits,
         state: TimedState,
     ) -> Option<(u64, &'static str)> {
         let after =

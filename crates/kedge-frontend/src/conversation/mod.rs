@@ -9,11 +9,11 @@ mod run;
 use kedge_node::output::Output;
 use kedge_protocol::binary::{Parse, parse_frame};
 
-pub(crate) use offload::{OffloadOutcome, OffloadedSession, OffloadedWork, Returned};
+pub(crate) use offload::{OffloadOutcome, OffloadResult, OffloadedSession, OffloadedWork};
 
 use crate::commands;
+use crate::server_context::ServerContext;
 use crate::session::{Flow, Halt, Session, SessionTurn};
-use crate::shared::Shared;
 use crate::text_exec;
 
 impl Session {
@@ -62,7 +62,7 @@ impl Session {
         }
     }
 
-    fn body_bytes_max(&self, shared: &Shared) -> usize {
+    fn body_bytes_max(&self, shared: &ServerContext) -> usize {
         if self.login.is_authenticated() {
             shared.limits.body_bytes_max
         } else {
@@ -71,7 +71,7 @@ impl Session {
     }
 
     /// Tells the client of the current cluster map, if it asked for that and has an older one.
-    pub(crate) fn push_map(&mut self, shared: &Shared, out: &mut Output) {
+    pub(crate) fn push_map(&mut self, shared: &ServerContext, out: &mut Output) {
         commands::push_map(self, shared, out);
     }
 }

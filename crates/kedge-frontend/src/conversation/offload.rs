@@ -17,8 +17,8 @@ use kedge_types::{CollectionId, Datatype, DocKey, VbId};
 
 use crate::commands::{LongRun, row};
 use crate::cookie::ConnectionId;
+use crate::server_context::ServerContext;
 use crate::session::{Flow, Halt, ReplyKind, Session, SessionTurn};
-use crate::shared::Shared;
 
 /// Keys that a command may name before it is long, in bytes of its request.
 const MANY_KEYS_BYTES: usize = 32 << 10;
@@ -49,7 +49,7 @@ pub(crate) enum OffloadOutcome {
 }
 
 /// A session on its way back.
-pub(crate) struct Returned {
+pub(crate) struct OffloadResult {
     pub(crate) id: ConnectionId,
     pub(crate) session: Session,
     pub(crate) out: Output,
@@ -60,7 +60,7 @@ pub(crate) struct Returned {
 
 impl OffloadedSession {
     /// Does the work.
-    pub(crate) fn run(self, shared: &Shared) -> Returned {
+    pub(crate) fn run(self, shared: &ServerContext) -> OffloadResult {
         let Self {
             mut session,
             mut out,
@@ -93,7 +93,7 @@ impl OffloadedSession {
                 session.on_completion(&mut turn, slot, completion, &mut out),
             ),
         };
-        Returned {
+        OffloadResult {
             id: session.id(),
             session,
             out,
@@ -206,7 +206,7 @@ impl Session {
     }
 
     /// The session that stands in its place while it is on loan.
-    pub(crate) fn stand_in(&self, shared: &Shared) -> Self {
+    pub(crate) fn stand_in(&self, shared: &ServerContext) -> Self {
         Self::new(
             self.id(),
             self.protocol.port(),

@@ -4,10 +4,10 @@ use kedge_bucket::Completion;
 use kedge_node::output::Output;
 use kedge_types::Status;
 
-use crate::commands::{self, Done};
-use crate::inbox::Login;
+use crate::commands::{self, CommandOutcome};
+use crate::inbox::LoginResult;
 use crate::session::{
-    Composer, Failure, Flow, InFlightRequest, ReplyKind, RequestTag, Session, SessionTurn,
+    CommandFailure, Composer, Flow, InFlightRequest, ReplyKind, RequestTag, Session, SessionTurn,
 };
 use crate::text_exec;
 
@@ -55,7 +55,7 @@ impl Session {
             }
             ReplyKind::Observe(observing) => {
                 match commands::observed(self, turn, tag, observing, completion, out) {
-                    Ok(Done::Parked) => return Flow::Next,
+                    Ok(CommandOutcome::Parked) => return Flow::Next,
                     other => other.map(drop),
                 }
             }
@@ -83,7 +83,7 @@ impl Session {
         &mut self,
         turn: &mut SessionTurn<'_>,
         slot: u8,
-        login: Option<Login>,
+        login: Option<LoginResult>,
         out: &mut Output,
     ) -> Flow {
         let Some(InFlightRequest { tag, .. }) = self.in_flight.take(slot) else {
@@ -97,7 +97,7 @@ impl Session {
         let begin = out.position();
         let result = match login {
             Some(login) => commands::logged_in(self, turn, &composer, login, out),
-            None => Err(Failure::new(
+            None => Err(CommandFailure::new(
                 Status::TemporaryFailure,
                 "too many logins of this client wait for their turn",
             )),
@@ -110,7 +110,7 @@ impl Session {
         turn: &mut SessionTurn<'_>,
         tag: RequestTag,
         composer: Composer,
-        result: Result<(), Failure>,
+        result: Result<(), CommandFailure>,
         begin: usize,
         out: &mut Output,
     ) -> Flow {

@@ -4,17 +4,17 @@ use kedge_node::output::Output;
 use kedge_protocol::binary::{FrameInfos, Magic, Opcode, Request, ServerDuration};
 use kedge_types::Status;
 
-use crate::commands::{CommandContext, Done, row};
-use crate::session::{Composer, Failure, Flow, Session, SessionTurn};
+use crate::commands::{CommandContext, CommandOutcome, row};
+use crate::session::{CommandFailure, Composer, Flow, Session, SessionTurn};
 
 /// Where the server duration stands in a reply that has one: behind the header and the head of its frame info.
 const DURATION_AT: usize = 25;
 
 /// The outcome of a command that was not refused.
-enum RunOutcome {
+enum DispatchOutcome {
     /// It must wait for others and was not executed.
     Wait,
-    Done(Done),
+    Done(CommandOutcome),
 }
 
 impl Session {
@@ -28,10 +28,10 @@ impl Session {
         let opcode = composer.opcode;
         let begin = out.position();
         let (status, flow) = match self.run(turn, request, opcode, composer, out) {
-            Ok(RunOutcome::Wait) => return Flow::Wait,
-            Ok(RunOutcome::Done(Done::Parked)) => return Flow::Next,
-            Ok(RunOutcome::Done(Done::Replied)) => (Status::Success, Flow::Next),
-            Ok(RunOutcome::Done(Done::Close)) => (Status::Success, Flow::Close),
+            Ok(DispatchOutcome::Wait) => return Flow::Wait,
+            Ok(DispatchOutcome::Done(CommandOutcome::Parked)) => return Flow::Next,
+            Ok(DispatchOutcome::Done(CommandOutcome::Replied)) => (Status::Success, Flow::Next),
+            Ok(DispatchOutcome::Done(CommandOutcome::Close)) => (Status::Success, Flow::Close),
             Err(failure) => (
                 failure.status,
                 self.fail(turn.shared, &composer, failure, out),
@@ -51,7 +51,7 @@ impl Session {
         &mut self,
         turn: &SessionTurn<'_>,
         request: &Request<'_>,
-        failure: Failure,
+        failure: CommandFailure,
         out: &mut Output,
     ) -> Flow {
         let composer = self.protocol.composer(request.opcode, request.opaque);
@@ -68,7 +68,7 @@ impl Session {
         opcode: Option<Opcode>,
         composer: Composer,
         out: &mut Output,
-    ) -> Result<RunOutcome, Failure> {
+    ) -> Result<DispatchOutcome, CommandFailure> {
         let Some(opcode) = opcode else {
             return Err(Opcode::unsupported_status(request.opcode).into());
         };
@@ -81,13 +81,13 @@ impl Session {
         };
         if !self.in_flight.is_empty() {
             if matches!(opcode, Opcode::Hello | Opcode::SelectBucket) {
-                return Err(Failure::new(
+                return Err(CommandFailure::new(
                     Status::Invalid,
                     "not while other commands of the connection are being executed",
                 ));
             }
             if infos.barrier || !opcode.is_reorderable() {
-                return Ok(RunOutcome::Wait);
+                return Ok(DispatchOutcome::Wait);
             }
         }
         let row = row(opcode);
@@ -103,7 +103,7 @@ impl Session {
         };
         command.check_first()?;
         command.check_item_size()?;
-        (row.handler)(&mut command).map(RunOutcome::Done)
+        (row.handler)(&mut command).map(DispatchOutcome::Done)
     }
 
     /// A command was answered: its time is told in the reply and counted in the histograms.

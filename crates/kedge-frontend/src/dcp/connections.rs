@@ -10,15 +10,15 @@ use kedge_sync::{
 };
 
 use crate::cookie::ConnectionId;
-use crate::inbox::{FrontEnds, Message};
+use crate::inbox::{FrontEndMessage, FrontEnds};
 
 /// Bucket and name of a connection.
-type Name = (String, String);
+type ConnectionKey = (String, String);
 
 /// All DCP connections of the server.
 pub(crate) struct DcpConnections {
     front_ends: Arc<FrontEnds>,
-    open: RankedMutex<DcpConnectionsOpen, BTreeMap<Name, ConnectionEntry>>,
+    open: RankedMutex<DcpConnectionsOpen, BTreeMap<ConnectionKey, ConnectionEntry>>,
 }
 
 struct ConnectionEntry {
@@ -34,9 +34,9 @@ pub(crate) struct DcpFigures {
 }
 
 /// The entry of a connection, which goes with it.
-pub(crate) struct Registered {
+pub(crate) struct DcpRegistration {
     all: Arc<DcpConnections>,
-    name: Name,
+    name: ConnectionKey,
     id: ConnectionId,
     figures: Arc<RankedMutex<DcpConnectionFigures, ProducerFigures>>,
 }
@@ -55,7 +55,7 @@ impl DcpConnections {
         bucket: &str,
         name: &str,
         id: ConnectionId,
-    ) -> Registered {
+    ) -> DcpRegistration {
         let name = (bucket.to_owned(), name.to_owned());
         let figures = Arc::<RankedMutex<DcpConnectionFigures, ProducerFigures>>::default();
         let known = ConnectionEntry {
@@ -70,9 +70,9 @@ impl DcpConnections {
                 "a DCP connection is closed: another one was opened under its name"
             );
             self.front_ends
-                .send(before.id.thread, Message::End(before.id));
+                .send(before.id.thread, FrontEndMessage::End(before.id));
         }
-        Registered {
+        DcpRegistration {
             all: self.clone(),
             name,
             id,
@@ -113,7 +113,7 @@ impl DcpConnections {
     }
 }
 
-impl Registered {
+impl DcpRegistration {
     pub(crate) fn name(&self) -> &str {
         &self.name.1
     }
@@ -123,7 +123,7 @@ impl Registered {
     }
 }
 
-impl Drop for Registered {
+impl Drop for DcpRegistration {
     fn drop(&mut self) {
         let mut open = self.all.open.lock();
         if open

@@ -7,7 +7,7 @@ use kedge_sync::{RankedMutex, ranks::MailboxReady};
 use kedge_types::VbId;
 
 use crate::cookie::ConnectionId;
-use crate::inbox::{FrontEnds, Message};
+use crate::inbox::{FrontEndMessage, FrontEnds};
 
 /// The vBuckets of a connection that have something new. The thread is told when the first one comes, and hears of all
 /// that came until it looks.
@@ -40,7 +40,7 @@ impl StreamNotify for Mailbox {
             ready.len() == 1
         };
         if is_first {
-            let message = Message::StreamsReady(self.id);
+            let message = FrontEndMessage::StreamsReady(self.id);
             self.front_ends.send(self.id.thread, message);
         }
     }

@@ -23,9 +23,9 @@ use kedge_replication::{
 use kedge_types::{Seqno, Status, VbId};
 
 use crate::cookie::ConnectionId;
-use crate::dcp::connections::Registered;
+use crate::dcp::connections::DcpRegistration;
 use crate::dcp::mailbox::Mailbox;
-use crate::session::{Failure, Rights, SessionTurn};
+use crate::session::{CommandFailure, Rights, SessionTurn};
 
 /// Streams fill the output up to this many bytes: what is in the output delays replies and changes of other streams.
 const FILL_BYTES: usize = 256 << 10;
@@ -37,7 +37,7 @@ pub(crate) struct DcpSession {
     connection: StreamConnection,
     streams: Streams,
     mailbox: Arc<Mailbox>,
-    registered: Registered,
+    registered: DcpRegistration,
     ready: Vec<VbId>,
     /// Acknowledgements of the consumer that the bucket has not received yet.
     acks: Vec<(VbId, Seqno)>,
@@ -55,7 +55,7 @@ impl DcpSession {
         rights: Rights,
         features: kedge_protocol::binary::Features,
         turn: &SessionTurn<'_>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CommandFailure> {
         let limits = &turn.shared.limits;
         let config = ProducerConfig {
             features,
@@ -280,11 +280,11 @@ impl DcpSession {
 }
 
 /// An acknowledgement decides about what other clients wrote: that is for nodes of the cluster.
-fn may_acknowledge(rights: Rights) -> Result<(), Failure> {
+fn may_acknowledge(rights: Rights) -> Result<(), CommandFailure> {
     if rights.allow(Rights::MANAGE) {
         return Ok(());
     }
-    Err(Failure::new(
+    Err(CommandFailure::new(
         Status::AccessDenied,
         "only nodes of the cluster are replicas",
     ))
@@ -302,6 +302,6 @@ fn denied(opcode: u8) -> Disconnect {
     }
 }
 
-fn failure(refusal: RequestRejection) -> Failure {
-    Failure::new(refusal.status, refusal.reason)
+fn failure(refusal: RequestRejection) -> CommandFailure {
+    CommandFailure::new(refusal.status, refusal.reason)
 }

@@ -7,9 +7,9 @@ use mio::{Interest, Token};
 
 use super::{CloseReason, FrontEnd, Shutdown};
 use crate::connection::ClientConnection;
-use crate::conversation::{OffloadedWork, Returned};
+use crate::conversation::{OffloadResult, OffloadedWork};
 use crate::cookie::ConnectionId;
-use crate::inbox::{Accepted, Login, Message, Port};
+use crate::inbox::{Accepted, FrontEndMessage, LoginResult, Port};
 use crate::session::{Flow, Session, SessionTurn};
 use crate::tasks::LONG_COMMAND;
 
@@ -20,39 +20,41 @@ impl FrontEnd {
         for message in messages.drain(..) {
             let began_ns = turn.shared.clock.mono_ns();
             match message {
-                Message::Connection(accepted) => self.welcome(*accepted, turn),
-                Message::Completed(cookie, completion) => self.completed(cookie, completion, turn),
-                Message::LoggedIn(cookie, login) => {
+                FrontEndMessage::Connection(accepted) => self.welcome(*accepted, turn),
+                FrontEndMessage::Completed(cookie, completion) => {
+                    self.completed(cookie, completion, turn)
+                }
+                FrontEndMessage::LoggedIn(cookie, login) => {
                     self.logged_in(cookie, login.map(|login| *login), turn);
                 }
-                Message::SessionReturned => {
+                FrontEndMessage::SessionReturned => {
                     let returned = std::mem::take(&mut *self.returned.lock());
                     for returned in returned {
                         self.returned(returned, turn);
                     }
                 }
-                Message::Room(id, room) => match self.connections.by_id(id) {
+                FrontEndMessage::MemoryGranted(id, room) => match self.connections.by_id(id) {
                     Some((slot, connection)) => {
                         connection.on_granted(room);
                         self.queue.serve_after_messages(slot, connection);
                     }
                     None => turn.shared.request_memory.give_back(room, &self.front_ends),
                 },
-                Message::StreamsReady(id) => {
+                FrontEndMessage::StreamsReady(id) => {
                     if let Some((slot, connection)) = self.connections.by_id(id) {
                         connection.session.dcp.on_streams_ready();
                         self.queue.serve_after_messages(slot, connection);
                     }
                 }
-                Message::End(id) => {
+                FrontEndMessage::End(id) => {
                     if let Some(slot) = self.connections.find(id) {
                         self.close(slot, &CloseReason::Ended);
                     }
                 }
-                Message::Evict(id) => self.evict(id),
-                Message::ClusterChanged => self.push_maps(turn),
-                Message::Stop => self.stop(),
-                Message::Abort => self.shutdown = Shutdown::Aborting,
+                FrontEndMessage::Evict(id) => self.evict(id),
+                FrontEndMessage::ClusterChanged => self.push_maps(turn),
+                FrontEndMessage::Stop => self.stop(),
+                FrontEndMessage::Abort => self.shutdown = Shutdown::Aborting,
             }
             self.check_time(turn, began_ns, "a message of another thread", None);
         }
@@ -126,7 +128,7 @@ impl FrontEnd {
             return;
         };
         if connection.offload.is_away() {
-            let later = Message::Completed(cookie, completion);
+            let later = FrontEndMessage::Completed(cookie, completion);
             return connection.offload.defer(later);
         }
         if connection.session.ends_long(command, &completion) {
@@ -140,13 +142,18 @@ impl FrontEnd {
         });
     }
 
-    fn logged_in(&mut self, cookie: Cookie, login: Option<Login>, turn: &mut SessionTurn<'_>) {
+    fn logged_in(
+        &mut self,
+        cookie: Cookie,
+        login: Option<LoginResult>,
+        turn: &mut SessionTurn<'_>,
+    ) {
         let (id, command) = ConnectionId::of(cookie);
         let Some((slot, connection)) = self.connections.by_id(id) else {
             return;
         };
         if connection.offload.is_away() {
-            let later = Message::LoggedIn(cookie, login.map(Box::new));
+            let later = FrontEndMessage::LoggedIn(cookie, login.map(Box::new));
             return connection.offload.defer(later);
         }
         self.answer(slot, |connection| {
@@ -157,7 +164,7 @@ impl FrontEnd {
     }
 
     /// A session is back from a task: what came for it meanwhile follows.
-    fn returned(&mut self, mut returned: Returned, turn: &mut SessionTurn<'_>) {
+    fn returned(&mut self, mut returned: OffloadResult, turn: &mut SessionTurn<'_>) {
         for bucket in returned.flush_requests.drain(..) {
             turn.request_flush(&bucket);
         }
@@ -174,8 +181,10 @@ impl FrontEnd {
             .push_map(turn.shared, &mut connection.out);
         for message in connection.offload.take_deferred() {
             match message {
-                Message::Completed(cookie, completion) => self.completed(cookie, completion, turn),
-                Message::LoggedIn(cookie, login) => {
+                FrontEndMessage::Completed(cookie, completion) => {
+                    self.completed(cookie, completion, turn)
+                }
+                FrontEndMessage::LoggedIn(cookie, login) => {
                     self.logged_in(cookie, login.map(|login| *login), turn);
                 }
                 _ => {}
@@ -197,7 +206,7 @@ impl FrontEnd {
                 if let Some(session) = session.take() {
                     let returned = session.run(&shared);
                     queue.lock().push(returned);
-                    front_ends.send(thread, Message::SessionReturned);
+                    front_ends.send(thread, FrontEndMessage::SessionReturned);
                 }
             });
             Next::Done

@@ -4,13 +4,13 @@
 //! each; read the inbox; tell the buckets in which commands were parked to commit; read the inbox again, since that may
 //! have completed commands on this very thread.
 
+mod adaptive_polling;
 mod limits;
 mod messages;
 mod reads;
 mod schedule;
 mod stop;
 mod table;
-mod waits;
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,13 +25,13 @@ use mio::event::Event;
 use mio::{Events, Poll, Token};
 
 use crate::connection::{ConnectionAction, OutputPool, ThreadBuffers};
-use crate::conversation::Returned;
-use crate::inbox::{FrontEnds, Message};
+use crate::conversation::OffloadResult;
+use crate::inbox::{FrontEndMessage, FrontEnds};
 use crate::limits::RECEIVE_BUFFER_BYTES;
 use crate::metrics::Metrics;
+use crate::server_context::ServerContext;
 use crate::session::SessionTurn;
-use crate::shared::Shared;
-use reads::{RING, Reads};
+use reads::{DocumentReads, RING};
 use schedule::{Activity, ServeQueue};
 use table::ConnectionTable;
 
@@ -69,7 +69,7 @@ struct SeenConfiguration {
 }
 
 impl SeenConfiguration {
-    fn new(shared: &Shared) -> Self {
+    fn new(shared: &ServerContext) -> Self {
         Self {
             registry_generation: shared.registry.generation(),
             users: shared.users.read(),
@@ -77,7 +77,7 @@ impl SeenConfiguration {
     }
 
     /// Takes note of the current state. Returns true if that is another one.
-    fn update(&mut self, shared: &Shared) -> bool {
+    fn update(&mut self, shared: &ServerContext) -> bool {
         let current = Self::new(shared);
         let is_same = current.registry_generation == self.registry_generation
             && Arc::ptr_eq(&current.users, &self.users);
@@ -93,16 +93,16 @@ pub(crate) struct FrontEnd {
     thread: u16,
     poll: Poll,
     front_ends: Arc<FrontEnds>,
-    shared: Arc<Shared>,
+    shared: Arc<ServerContext>,
     connections: ConnectionTable,
     queue: ServeQueue,
     activity: Activity,
-    messages: Vec<Message>,
+    messages: Vec<FrontEndMessage>,
     /// Sessions that tasks have given back.
-    returned: Arc<RankedMutex<ReturnedSessions, Vec<Returned>>>,
+    returned: Arc<RankedMutex<ReturnedSessions, Vec<OffloadResult>>>,
     flush_requests: Vec<Arc<Bucket>>,
     /// `None` where the system has no such reads.
-    reads: Option<Reads>,
+    reads: Option<DocumentReads>,
     receive: Box<[u8]>,
     outputs: OutputPool,
     /// The next time to check time limits, nanoseconds of the monotonic clock.
@@ -116,14 +116,16 @@ impl FrontEnd {
     pub(crate) fn new(
         thread: u16,
         poll: Poll,
-        shared: Arc<Shared>,
+        shared: Arc<ServerContext>,
         reads: Option<Duration>,
     ) -> Self {
-        let reads = reads.map(|look| Reads::new(&poll, look)).and_then(|reads| {
-            reads
-                .inspect_err(|error| tracing::debug!(%error, "tasks read all documents"))
-                .ok()
-        });
+        let reads = reads
+            .map(|look| DocumentReads::new(&poll, look))
+            .and_then(|reads| {
+                reads
+                    .inspect_err(|error| tracing::debug!(%error, "tasks read all documents"))
+                    .ok()
+            });
         let front_ends = shared.front_ends.clone();
         front_ends.set_reads(thread, reads.is_some());
         Self {
@@ -180,7 +182,7 @@ impl FrontEnd {
         }
         let now_ns = self.shared.clock.mono_ns();
         let until = |at: u64| Duration::from_nanos(at.saturating_sub(now_ns));
-        let are_held_up = self.reads.as_ref().is_some_and(Reads::are_held_up);
+        let are_held_up = self.reads.as_ref().is_some_and(DocumentReads::are_held_up);
         let again = are_held_up.then_some(READ_AGAIN);
         self.sweep_ns.map(until).into_iter().chain(again).min()
     }
@@ -209,7 +211,7 @@ impl FrontEnd {
         reads.waits.took(began.elapsed());
     }
 
-    fn take_turn(&mut self, shared: &Shared, events: &Events) {
+    fn take_turn(&mut self, shared: &ServerContext, events: &Events) {
         let mut flush_requests = std::mem::take(&mut self.flush_requests);
         let now = shared.now();
         let mut turn = SessionTurn {
@@ -373,7 +375,7 @@ impl FrontEnd {
     }
 
     /// Buckets or users may be others than in the last turn.
-    fn refresh_if_changed(&mut self, shared: &Shared) {
+    fn refresh_if_changed(&mut self, shared: &ServerContext) {
         if !self.configuration.update(shared) {
             return;
         }

@@ -14,20 +14,20 @@ use mio::unix::SourceFd;
 use mio::{Interest, Poll, Token};
 use slab::Slab;
 
-use super::waits::Waits;
+use super::adaptive_polling::AdaptivePolling;
 
 /// The token of the ring.
 pub(super) const RING: Token = Token(usize::MAX - 1);
 /// The reads of a thread.
-pub(super) struct Reads {
+pub(super) struct DocumentReads {
     ring: ReadRing,
     fetches: Slab<(Arc<Bucket>, Fetch)>,
     /// Reused.
     taken: Vec<Fetch>,
-    pub(super) waits: Waits,
+    pub(super) waits: AdaptivePolling,
 }
 
-impl Reads {
+impl DocumentReads {
     /// On the thread itself, which looks for so long whether reads have ended before it sleeps.
     ///
     /// # Errors
@@ -41,7 +41,7 @@ impl Reads {
             ring,
             fetches: Slab::new(),
             taken: Vec::new(),
-            waits: Waits::new(look),
+            waits: AdaptivePolling::new(look),
         })
     }
 

@@ -2,12 +2,12 @@
 
 use kedge_types::Status;
 
+use crate::stat_generator::StatGenerator;
 use crate::stat_timings::TimedGroup;
-use crate::stat_walk::Walk;
 
 /// The form of the lines and of the end of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AnswerForm {
+pub(crate) enum StatFormat {
     /// The binary protocol: number of the opcode, and opaque.
     Binary {
         /// The number of the request's opcode.
@@ -23,8 +23,8 @@ pub(crate) enum AnswerForm {
 
 /// An answer to STAT of which a part is still to be made.
 pub(crate) struct StatAnswer {
-    pub(crate) form: AnswerForm,
-    pub(crate) walk: Walk,
+    pub(crate) form: StatFormat,
+    pub(crate) walk: StatGenerator,
     /// The group, for the histograms.
     pub(crate) group: TimedGroup,
     /// When the command began, nanoseconds of the monotonic clock.
@@ -49,7 +49,7 @@ impl StatInProgress {
     /// Lets the answer end with an error at its next step, as its bucket is gone.
     pub(crate) fn cancel(&mut self) {
         if let Some(answer) = &mut self.0 {
-            answer.walk = Walk::new(|_| false);
+            answer.walk = StatGenerator::new(|_| false);
             answer.failed = Some(Status::NoBucket);
         }
     }

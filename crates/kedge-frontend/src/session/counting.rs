@@ -9,10 +9,10 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-struct Counting;
+struct CountingAllocator;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn count() {
     // A thread that is ending has no counter any more.
@@ -20,7 +20,7 @@ fn count() {
 }
 
 // SAFETY: everything is handed to the system's allocator as it came; counting allocates nothing.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
         // SAFETY: the caller keeps the rules of `alloc`, which are the system allocator's.

@@ -10,11 +10,11 @@ use kedge_replication::Disconnect;
 use kedge_types::Status;
 use kedge_types::limits::VALUE_BYTES_MAX;
 
-use super::{Failure, Flow, Halt, Session, SessionTurn};
+use super::{CommandFailure, Flow, Halt, Session, SessionTurn};
 use crate::dcp::DcpSession;
-use crate::shared::Shared;
+use crate::server_context::ServerContext;
 
-/// Output above which no message is read, in bytes beside [`crate::Limits::queued_bytes_max`]: a change may be large, and
+/// Output above which no message is read, in bytes beside [`crate::FrontendLimits::queued_bytes_max`]: a change may be large, and
 /// acknowledgements are to be read while it waits.
 const QUEUED_BEYOND: usize = VALUE_BYTES_MAX + (1 << 20);
 
@@ -159,7 +159,7 @@ impl Session {
                 // Streams cannot wait for a task.
                 PeerFrame::Request(request) if self.is_long(&request) => {
                     let context = "commands about large values have to use another connection";
-                    let failure = Failure::new(Status::NotSupported, context);
+                    let failure = CommandFailure::new(Status::NotSupported, context);
                     match self.refuse(turn, &request, failure, out) {
                         Flow::Close => return (at + consumed, Halt::Close),
                         _ => Ok(()),
@@ -184,7 +184,7 @@ impl Session {
     }
 
     /// The cluster map of the bucket, for a client that asked the wrong node.
-    fn map_of_bucket(&self, shared: &Shared) -> Vec<u8> {
+    fn map_of_bucket(&self, shared: &ServerContext) -> Vec<u8> {
         let name = self.bucket.as_deref().map(Bucket::name);
         let host = host_text(self.local);
         let config = name.and_then(|name| shared.cluster().bucket_config(name, &host));

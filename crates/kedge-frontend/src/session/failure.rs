@@ -11,16 +11,16 @@ use kedge_protocol::binary::{
 use kedge_types::{Datatype, Status};
 
 use super::{Composer, Flow, NegotiatedProtocol, Session};
-use crate::shared::Shared;
+use crate::server_context::ServerContext;
 
 /// Why a command failed. The context is for a person; it names what is wrong with the request, never whose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Failure {
+pub(crate) struct CommandFailure {
     pub(crate) status: Status,
     pub(crate) context: &'static str,
 }
 
-impl Failure {
+impl CommandFailure {
     /// A collection in which the user may do nothing: it is answered like one that is not there.
     pub(crate) const HIDDEN: Self =
         Self::new(Status::UnknownCollection, "the user may do nothing there");
@@ -34,7 +34,7 @@ impl Failure {
     }
 }
 
-impl From<Status> for Failure {
+impl From<Status> for CommandFailure {
     fn from(status: Status) -> Self {
         Self {
             status,
@@ -48,12 +48,13 @@ impl Session {
     /// any answer.
     pub(crate) fn fail(
         &mut self,
-        shared: &Shared,
+        shared: &ServerContext,
         composer: &Composer,
-        failure: Failure,
+        failure: CommandFailure,
         out: &mut Output,
     ) -> Flow {
-        let is_hidden = failure == Failure::HIDDEN || failure == Failure::HIDDEN_SCOPE;
+        let is_hidden =
+            failure == CommandFailure::HIDDEN || failure == CommandFailure::HIDDEN_SCOPE;
         if failure.status == Status::AccessDenied || is_hidden {
             self.audit_denied(shared, composer, failure);
         }
@@ -92,7 +93,7 @@ impl Session {
 
     /// Puts refusals of a user into the audit log; those before a login belong to nobody.
     #[cold]
-    fn audit_denied(&self, shared: &Shared, composer: &Composer, failure: Failure) {
+    fn audit_denied(&self, shared: &ServerContext, composer: &Composer, failure: CommandFailure) {
         let Some(user) = self.login.user() else {
             return;
         };
@@ -106,7 +107,7 @@ impl Session {
     }
 
     /// The cluster map goes with it, unless the client asked not to get the same one twice and has it already.
-    fn not_my_vbucket(&mut self, shared: &Shared, composer: &Composer, out: &mut Output) {
+    fn not_my_vbucket(&mut self, shared: &ServerContext, composer: &Composer, out: &mut Output) {
         let response = composer.response(Status::NotMyVbucket);
         let host = host_text(self.local);
         let config = self

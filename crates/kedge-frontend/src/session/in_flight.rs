@@ -10,7 +10,7 @@
 use kedge_protocol::binary::Opcode;
 use kedge_types::limits::UNORDERED_COMMANDS_MAX;
 
-use super::parked_state::{Changing, Looking, Observing, Suspended};
+use super::parked_state::{PendingLookup, PendingObserve, PendingSubdocMutation, SuspendedCommand};
 use super::{Composer, NegotiatedProtocol};
 
 /// The form of the reply of a parked command.
@@ -19,7 +19,7 @@ pub(crate) enum ReplyKind {
     /// CAS and mutation token.
     Mutation,
     /// CAS and metadata: RETURN_META.
-    Returned,
+    ReturnMeta,
     /// Neither extras nor value: TOUCH.
     Touched,
     /// The number of the counter.
@@ -40,9 +40,9 @@ pub(crate) enum ReplyKind {
     /// Statistics of a key.
     KeyStats,
     /// Paths of a document.
-    Lookup(Box<Looking>),
+    Lookup(Box<PendingLookup>),
     /// The result of a sub-document mutation.
-    Modified(Box<Changing>),
+    Modified(Box<PendingSubdocMutation>),
     /// The id of a range scan.
     ScanMade,
     /// A part of what a range scan found; several answer one command.
@@ -52,13 +52,13 @@ pub(crate) enum ReplyKind {
     /// A list of keys.
     Keys,
     /// OBSERVE, which goes on with its next key.
-    Observe(Box<Observing>),
+    Observe(Box<PendingObserve>),
     /// Nothing but the status.
     StatusOnly,
     /// The end of a login.
     Login,
     /// A command of the text protocol, which goes on where it stopped.
-    Text(Box<Suspended>),
+    Text(Box<SuspendedCommand>),
     /// A document of a retrieval of the text protocol.
     Part,
 }

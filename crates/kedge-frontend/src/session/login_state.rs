@@ -8,9 +8,9 @@ use kedge_cluster::CLUSTER_USER;
 use kedge_protocol::binary::ConnectionKind;
 
 use crate::cookie::ConnectionId;
-use crate::metrics::ClientPlace;
-use crate::newcomers::{Newcomer, Newcomers};
-use crate::shared::Shared;
+use crate::metrics::ClientSlot;
+use crate::server_context::ServerContext;
+use crate::unauthenticated::{UnauthenticatedConnections, UnauthenticatedEntry};
 
 /// The login of a connection.
 pub(crate) struct LoginState {
@@ -23,9 +23,9 @@ pub(crate) struct LoginState {
     /// The SASL exchange in progress.
     exchange: Option<Box<ServerSession>>,
     /// The entry in the list of connections without a login, while it is there.
-    unauthenticated: Option<Newcomer>,
+    unauthenticated: Option<UnauthenticatedEntry>,
     /// The slot among the clients that logged in.
-    client_slot: Option<ClientPlace>,
+    client_slot: Option<ClientSlot>,
 }
 
 impl LoginState {
@@ -91,7 +91,7 @@ impl LoginState {
     /// Takes a client slot for a user that logs in; other nodes have slots of their own. Returns false when all are taken.
     pub(crate) fn take_client_slot(
         &mut self,
-        shared: &Shared,
+        shared: &ServerContext,
         user: &str,
         kind: ConnectionKind,
     ) -> bool {
@@ -99,14 +99,19 @@ impl LoginState {
         if !is_client {
             self.client_slot = None;
         } else if self.client_slot.is_none() {
-            self.client_slot = ClientPlace::take(&shared.metrics, shared.limits.clients_max());
+            self.client_slot = ClientSlot::take(&shared.metrics, shared.limits.clients_max());
             return self.client_slot.is_some();
         }
         true
     }
 
     /// Adds the connection to the list of those without a login, or removes it, as its login requires.
-    pub(crate) fn update_list(&mut self, list: &Newcomers, from: IpAddr, id: ConnectionId) {
+    pub(crate) fn update_list(
+        &mut self,
+        list: &UnauthenticatedConnections,
+        from: IpAddr,
+        id: ConnectionId,
+    ) {
         match self.unauthenticated {
             Some(_) if self.is_authenticated() => self.leave_list(list),
             None if !self.is_authenticated() => {
@@ -117,7 +122,7 @@ impl LoginState {
     }
 
     /// Removes the connection from the list of those without a login.
-    pub(crate) fn leave_list(&mut self, list: &Newcomers) {
+    pub(crate) fn leave_list(&mut self, list: &UnauthenticatedConnections) {
         if let Some(entry) = self.unauthenticated.take() {
             list.leave(entry);
         }

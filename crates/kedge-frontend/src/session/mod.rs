@@ -27,17 +27,17 @@ use kedge_auth::UserStore;
 use kedge_bucket::{Bucket, Cookie};
 use kedge_protocol::binary::ConnectionKind;
 
-pub(crate) use answer::{AnswerForm, StatAnswer, StatInProgress};
+pub(crate) use answer::{StatAnswer, StatFormat, StatInProgress};
 pub(crate) use client_map::ClientMap;
 pub(crate) use compose::{Composer, copies_long, inflated};
 pub(crate) use dcp_state::DcpState;
-pub(crate) use failure::Failure;
+pub(crate) use failure::CommandFailure;
 pub(crate) use in_flight::{InFlightRequest, InFlightRequests, ReplyKind, RequestTag};
 pub(crate) use login_state::LoginState;
 pub(crate) use negotiated::NegotiatedProtocol;
 pub(crate) use parked_state::{
-    Changing, Looking, Observing, Retrieval, RetrievalState, RetrievedDocument, Suspended,
-    TextState, TextStep,
+    PendingLookup, PendingObserve, PendingSubdocMutation, Retrieval, RetrievalState,
+    RetrievedDocument, SuspendedCommand, TextState, TextStep,
 };
 pub(crate) use privileges::EffectivePrivileges;
 pub(crate) use rights::Rights;
@@ -46,7 +46,7 @@ pub(crate) use turn::SessionTurn;
 use crate::cookie::ConnectionId;
 use crate::inbox::Port;
 use crate::memcached_connections::ConnectionListing;
-use crate::shared::Shared;
+use crate::server_context::ServerContext;
 
 /// Why a session took no more bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl Session {
         port: Port,
         local: IpAddr,
         peer: SocketAddr,
-        shared: &Shared,
+        shared: &ServerContext,
     ) -> Self {
         let needs_login = port == Port::Kv || shared.memcached_rules.login;
         let mut session = Self {
@@ -180,7 +180,7 @@ impl Session {
     }
 
     /// Follows a change of the buckets or users: forgets a bucket that was dropped, and computes the privileges anew.
-    pub(crate) fn refresh(&mut self, shared: &Shared) {
+    pub(crate) fn refresh(&mut self, shared: &ServerContext) {
         if let Some(bucket) = &self.bucket {
             let current = shared.registry.get(bucket.name());
             if !current.is_some_and(|current| Arc::ptr_eq(&current, bucket)) {
@@ -204,7 +204,7 @@ impl Session {
     pub(crate) fn select_bucket(
         &mut self,
         bucket: Option<Arc<Bucket>>,
-        shared: &Shared,
+        shared: &ServerContext,
         users: &UserStore,
     ) {
         self.bucket = bucket;
@@ -212,7 +212,7 @@ impl Session {
         self.update_privileges(shared, users);
     }
 
-    fn update_privileges(&mut self, shared: &Shared, users: &UserStore) {
+    fn update_privileges(&mut self, shared: &ServerContext, users: &UserStore) {
         let bucket = self.bucket.as_deref().map(Bucket::name);
         let is_memcacheds = bucket.is_none() || bucket == shared.memcached_bucket.as_deref();
         let is_guest = self.kind() == ConnectionKind::Memcached && self.login.is_memcached_guest();
@@ -222,7 +222,7 @@ impl Session {
     }
 
     /// Lists the connection as its login requires.
-    pub(crate) fn update_login_list(&mut self, shared: &Shared) {
+    pub(crate) fn update_login_list(&mut self, shared: &ServerContext) {
         let from = self.peer.ip();
         self.login.update_list(&shared.newcomers, from, self.id);
     }

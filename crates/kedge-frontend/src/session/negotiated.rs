@@ -5,8 +5,8 @@ use kedge_cluster::ConfigDocument;
 use kedge_protocol::binary::{ConnectionKind, Feature, Features, Magic, Opcode};
 use kedge_types::{CollectionId, Datatype, DocKey, KeyError, Status};
 
-use super::{Composer, Failure, copies_long};
-use crate::histogram::Style;
+use super::{CommandFailure, Composer, copies_long};
+use crate::histogram::HistogramFormat;
 use crate::inbox::Port;
 
 /// The dialect of a client.
@@ -28,7 +28,7 @@ pub(crate) struct NegotiatedProtocol {
     dialect: Dialect,
     pub(crate) features: Features,
     /// The format of histograms in answers to STAT, which depends on the client's name in HELLO.
-    pub(crate) histograms: Style,
+    pub(crate) histograms: HistogramFormat,
 }
 
 impl NegotiatedProtocol {
@@ -40,7 +40,7 @@ impl NegotiatedProtocol {
                 Port::Memcached => Dialect::Undecided,
             },
             features: Features::NONE,
-            histograms: Style::Json,
+            histograms: HistogramFormat::Json,
         }
     }
 
@@ -107,14 +107,14 @@ impl NegotiatedProtocol {
     /// # Errors
     /// `Invalid` for a malformed key.
     #[inline]
-    pub(crate) fn document_key(&self, wire: &[u8]) -> Result<DocKey, Failure> {
+    pub(crate) fn document_key(&self, wire: &[u8]) -> Result<DocKey, CommandFailure> {
         let invalid = |error| {
             let context = match error {
                 KeyError::Empty => "the key is empty",
                 KeyError::TooLong => "the key is too long",
                 _ => "the collection id in front of the key is malformed",
             };
-            Failure::new(Status::Invalid, context)
+            CommandFailure::new(Status::Invalid, context)
         };
         if !self.features.contains(Feature::Collections) {
             return DocKey::new(CollectionId::DEFAULT, wire).map_err(invalid);

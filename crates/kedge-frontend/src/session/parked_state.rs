@@ -9,7 +9,7 @@ use kedge_types::{Cas, Status, VbId};
 
 /// A lookup that waits for its document.
 #[derive(Debug)]
-pub(crate) struct Looking {
+pub(crate) struct PendingLookup {
     pub(crate) specs: Vec<OwnedSpec>,
     pub(crate) around: VbucketContext,
     pub(crate) single: bool,
@@ -17,14 +17,14 @@ pub(crate) struct Looking {
 
 /// A mutation whose outcome is to come.
 #[derive(Debug)]
-pub(crate) struct Changing {
+pub(crate) struct PendingSubdocMutation {
     pub(crate) mutation: Arc<SubdocMutation>,
     pub(crate) single: bool,
 }
 
 /// An OBSERVE that waits for the disk.
 #[derive(Debug)]
-pub(crate) struct Observing {
+pub(crate) struct PendingObserve {
     /// The answer about the keys before.
     pub(crate) value: Vec<u8>,
     /// The key that it waits for, and those behind it.
@@ -52,7 +52,7 @@ pub(crate) enum TextStep {
 
 /// A command that waits.
 #[derive(Debug)]
-pub(crate) struct Suspended {
+pub(crate) struct SuspendedCommand {
     /// As it came.
     pub(crate) bytes: Box<[u8]>,
     pub(crate) step: TextStep,
@@ -82,10 +82,10 @@ pub(crate) struct RetrievedDocument {
 
 #[derive(Debug)]
 pub(crate) enum RetrievalState {
-    /// Not yet: it is parked in this slot.
-    Waits(u8),
+    /// Its command is parked in this slot.
+    Parked(u8),
     Document(Item, Cas),
-    Nothing,
+    Missing,
 }
 
 /// The state of a connection of the text protocol between two calls.

@@ -7,7 +7,7 @@ use kedge_bucket::Bucket;
 use kedge_protocol::binary::Feature;
 use kedge_types::{CollectionId, Status};
 
-use super::{Failure, Session};
+use super::{CommandFailure, Session};
 
 /// A set of things that are allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl Rights {
 
     /// The refusal of what needs more than this.
     #[cold]
-    pub(crate) fn denied(self, needed: Self) -> Failure {
+    pub(crate) fn denied(self, needed: Self) -> CommandFailure {
         let missing = needed.0.without(self.0);
         let context = match missing.iter().next() {
             Some(Privilege::Read) => "the user's roles do not allow reading here",
@@ -87,7 +87,7 @@ impl Rights {
             }
             _ => "the user's roles do not allow this",
         };
-        Failure::new(Status::AccessDenied, context)
+        CommandFailure::new(Status::AccessDenied, context)
     }
 }
 
@@ -97,7 +97,7 @@ impl Session {
     /// # Errors
     /// `NoBucket`, `AccessDenied`.
     #[inline]
-    pub(crate) fn bucket(&self, needed: Rights) -> Result<&Arc<Bucket>, Failure> {
+    pub(crate) fn bucket(&self, needed: Rights) -> Result<&Arc<Bucket>, CommandFailure> {
         let bucket = self.selected()?;
         if self.privileges.allow(needed) {
             Ok(bucket)
@@ -110,7 +110,7 @@ impl Session {
     ///
     /// # Errors
     /// `NoBucket`, `AccessDenied`.
-    pub(crate) fn bucket_somewhere(&self, needed: Rights) -> Result<&Arc<Bucket>, Failure> {
+    pub(crate) fn bucket_somewhere(&self, needed: Rights) -> Result<&Arc<Bucket>, CommandFailure> {
         let bucket = self.selected()?;
         if self.privileges.allow_somewhere(needed) {
             Ok(bucket)
@@ -129,7 +129,7 @@ impl Session {
         &self,
         collection: CollectionId,
         needed: Rights,
-    ) -> Result<&Arc<Bucket>, Failure> {
+    ) -> Result<&Arc<Bucket>, CommandFailure> {
         let bucket = self.selected()?;
         if !self.privileges.allow(needed) {
             self.check_collection(bucket, collection, needed)?;
@@ -142,8 +142,8 @@ impl Session {
     /// # Errors
     /// `NoBucket`.
     #[inline]
-    pub(crate) fn selected(&self) -> Result<&Arc<Bucket>, Failure> {
-        self.bucket.as_ref().ok_or(Failure::new(
+    pub(crate) fn selected(&self) -> Result<&Arc<Bucket>, CommandFailure> {
+        self.bucket.as_ref().ok_or(CommandFailure::new(
             Status::NoBucket,
             "no bucket is selected, or it was dropped",
         ))
@@ -156,7 +156,7 @@ impl Session {
         bucket: &Bucket,
         id: CollectionId,
         needed: Rights,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandFailure> {
         let manifest = bucket.manifest();
         let held = match manifest.collection(id) {
             Some((scope, collection)) => {
@@ -169,7 +169,7 @@ impl Session {
         }
         // `ACCESS` alone is what a role in another part of the bucket gives. A user without any role lacks even that.
         if held == Rights::ACCESS && self.protocol.features.contains(Feature::Collections) {
-            return Err(Failure::HIDDEN);
+            return Err(CommandFailure::HIDDEN);
         }
         Err(held.denied(needed))
     }

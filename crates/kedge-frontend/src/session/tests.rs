@@ -29,8 +29,8 @@ use super::*;
 use crate::client_addresses::ClientAddresses;
 use crate::dcp::connections::DcpConnections;
 use crate::delayed_flush::DelayedFlush;
-use crate::inbox::{FrontEnds, Message};
-use crate::limits::Limits;
+use crate::inbox::{FrontEndMessage, FrontEnds};
+use crate::limits::FrontendLimits;
 use crate::memcached_rules::MemcachedRules;
 use crate::metrics::Metrics;
 use crate::request_memory::RequestMemory;
@@ -43,7 +43,7 @@ pub(crate) use parked::{item, mutation, read};
 const NEVER_MS: u64 = 1 << 40;
 
 pub(crate) struct Rig {
-    pub(crate) shared: Shared,
+    pub(crate) shared: ServerContext,
     front_ends: Arc<FrontEnds>,
     bucket: Arc<Bucket>,
     pub(crate) session: Session,
@@ -56,7 +56,7 @@ pub(crate) struct Rig {
     _poll: Poll,
 }
 
-fn shared(front_ends: &Arc<FrontEnds>) -> Shared {
+fn shared(front_ends: &Arc<FrontEnds>) -> ServerContext {
     let mut store = UserStore::new().unwrap();
     store
         .add(
@@ -85,15 +85,17 @@ fn shared(front_ends: &Arc<FrontEnds>) -> Shared {
     config.log_interval_ms = NEVER_MS;
     registry.create(config).unwrap().wait_loaded().unwrap();
     let registry = Arc::new(registry);
-    Shared {
+    ServerContext {
         replication: Arc::new(NoLinks),
         registry,
         users: Arc::new(Users::new(store, Box::new(|_| Ok(())))),
-        limits: Limits {
+        limits: FrontendLimits {
             queued_bytes_max: 4 << 10,
-            ..Limits::default()
+            ..FrontendLimits::default()
         },
-        request_memory: Arc::new(RequestMemory::new(Limits::default().request_memory_max)),
+        request_memory: Arc::new(RequestMemory::new(
+            FrontendLimits::default().request_memory_max,
+        )),
         metrics: Arc::new(Metrics::new(1)),
         memcached_bucket: Some("default".to_owned()),
         memcached_rules: MemcachedRules::default(),
@@ -124,7 +126,7 @@ impl ReplicationLinks for NoLinks {
 
 /// A turn of the only front-end thread, beginning now.
 pub(crate) fn turn<'t>(
-    shared: &'t Shared,
+    shared: &'t ServerContext,
     flush_requests: &'t mut Vec<Arc<Bucket>>,
 ) -> SessionTurn<'t> {
     let now = shared.now();
@@ -198,7 +200,7 @@ impl Rig {
         self.front_ends.inbox(0).take(&mut messages);
         let mut count = 0;
         for message in messages {
-            let Message::Completed(cookie, completion) = message else {
+            let FrontEndMessage::Completed(cookie, completion) = message else {
                 continue;
             };
             let (id, slot) = ConnectionId::of(cookie);

@@ -6,11 +6,11 @@ use std::time::Duration;
 use kedge_bucket::{Bucket, Ctx};
 use kedge_types::Now;
 
-use crate::shared::Shared;
+use crate::server_context::ServerContext;
 
 /// The resources of a front-end thread that a session uses while it is handled.
 pub(crate) struct SessionTurn<'t> {
-    pub(crate) shared: &'t Shared,
+    pub(crate) shared: &'t ServerContext,
     pub(crate) thread: u16,
     /// The time when the turn began: what buckets are told.
     pub(crate) now: Now,

@@ -12,10 +12,10 @@ use kedge_types::{Cas, Datatype, Status};
 use std::borrow::Cow;
 use std::io::Write as _;
 
-use super::{Exec, TextOutcome, TextTarget, retrieval, target, write_status};
+use super::{TextCommandContext, TextOutcome, TextTarget, retrieval, target, write_status};
 use crate::commands::{StatRequest, answer, memcached_stats, plain_version, tells_end};
 use crate::limits::COPY_VALUE_BYTES_MAX;
-use crate::session::AnswerForm;
+use crate::session::StatFormat;
 use crate::session::{Rights, inflated};
 
 /// Appends `VALUE ...` with the document.
@@ -46,7 +46,10 @@ pub(super) fn write_item(
 }
 
 /// A miss is no error, and a document that cannot be read now makes the whole retrieval one.
-pub(super) fn retrieve(exec: &mut Exec<'_, '_>, command: &Retrieve<'_>) -> TextOutcome {
+pub(super) fn retrieve(
+    exec: &mut TextCommandContext<'_, '_>,
+    command: &Retrieve<'_>,
+) -> TextOutcome {
     let begin = exec.out.position();
     let mut keys = command.keys;
     while let Some(key) = keys.next() {
@@ -65,12 +68,12 @@ pub(super) fn retrieve(exec: &mut Exec<'_, '_>, command: &Retrieve<'_>) -> TextO
 }
 
 fn retrieve_one(
-    exec: &mut Exec<'_, '_>,
+    exec: &mut TextCommandContext<'_, '_>,
     command: &Retrieve<'_>,
     key: &[u8],
 ) -> Result<BucketOutcome<()>, Status> {
     let ctx = exec.turn.ctx();
-    let Exec { session, out, .. } = exec;
+    let TextCommandContext { session, out, .. } = exec;
     let target = target(session, key)?;
     let with_cas = command.with_cas;
     // A long one is written when its vBucket is not locked any more.
@@ -99,12 +102,12 @@ fn retrieve_one(
 }
 
 /// Whether writes of the bucket are parked.
-pub(super) fn is_durable(exec: &Exec<'_, '_>) -> bool {
+pub(super) fn is_durable(exec: &TextCommandContext<'_, '_>) -> bool {
     let bucket = exec.session.bucket.as_ref();
     bucket.is_some_and(|bucket| bucket.config().min_level().is_some())
 }
 
-pub(super) fn store(exec: &mut Exec<'_, '_>, command: &TextStore<'_>) -> TextOutcome {
+pub(super) fn store(exec: &mut TextCommandContext<'_, '_>, command: &TextStore<'_>) -> TextOutcome {
     if command.cas == Some(0) {
         // No document has this CAS, so it is told whether there is one.
         let found = exec.look(command.key);
@@ -119,7 +122,7 @@ pub(super) fn store(exec: &mut Exec<'_, '_>, command: &TextStore<'_>) -> TextOut
 }
 
 pub(super) fn looked(
-    exec: &mut Exec<'_, '_>,
+    exec: &mut TextCommandContext<'_, '_>,
     command: &TextStore<'_>,
     found: Result<Meta, Status>,
 ) -> TextOutcome {
@@ -132,7 +135,7 @@ pub(super) fn looked(
 }
 
 fn run_store(
-    exec: &Exec<'_, '_>,
+    exec: &TextCommandContext<'_, '_>,
     command: &TextStore<'_>,
 ) -> Result<BucketOutcome<Mutated>, Status> {
     let ctx = exec.turn.ctx();
@@ -143,7 +146,7 @@ fn run_store(
         ctx,
         &write,
         command.mode,
-        &Value {
+        &TextValue {
             bytes: command.value,
             flags: command.client_flags,
             expiry: command.exptime.to_wire(),
@@ -152,7 +155,7 @@ fn run_store(
 }
 
 /// The value to be stored.
-pub(super) struct Value<'v> {
+pub(super) struct TextValue<'v> {
     pub(super) bytes: &'v [u8],
     pub(super) flags: u32,
     pub(super) expiry: u32,
@@ -163,7 +166,7 @@ pub(super) fn store_as(
     ctx: kedge_bucket::Ctx,
     write: &kedge_bucket::Write<'_>,
     mode: TextStoreMode,
-    value: &Value<'_>,
+    value: &TextValue<'_>,
 ) -> Result<BucketOutcome<Mutated>, Status> {
     let raw = Datatype::RAW;
     let mode = match mode {
@@ -195,7 +198,7 @@ pub(super) fn store_as(
 }
 
 pub(super) fn stored(
-    exec: &mut Exec<'_, '_>,
+    exec: &mut TextCommandContext<'_, '_>,
     command: &TextStore<'_>,
     result: Result<(), Status>,
 ) -> TextOutcome {
@@ -214,7 +217,10 @@ pub(super) fn stored(
     TextOutcome::Answered
 }
 
-pub(super) fn delete(exec: &mut Exec<'_, '_>, command: &TextDelete<'_>) -> TextOutcome {
+pub(super) fn delete(
+    exec: &mut TextCommandContext<'_, '_>,
+    command: &TextDelete<'_>,
+) -> TextOutcome {
     let ctx = exec.turn.ctx();
     let result = exec
         .target(command.key)
@@ -225,7 +231,7 @@ pub(super) fn delete(exec: &mut Exec<'_, '_>, command: &TextDelete<'_>) -> TextO
 }
 
 pub(super) fn deleted(
-    exec: &mut Exec<'_, '_>,
+    exec: &mut TextCommandContext<'_, '_>,
     command: &TextDelete<'_>,
     result: Result<(), Status>,
 ) -> TextOutcome {
@@ -235,7 +241,7 @@ pub(super) fn deleted(
     TextOutcome::Answered
 }
 
-fn found(exec: &mut Exec<'_, '_>, done: &[u8], result: Result<(), Status>) {
+fn found(exec: &mut TextCommandContext<'_, '_>, done: &[u8], result: Result<(), Status>) {
     match result {
         Ok(()) => exec.reply(done),
         Err(Status::KeyNotFound) => exec.reply(reply::NOT_FOUND),
@@ -243,7 +249,7 @@ fn found(exec: &mut Exec<'_, '_>, done: &[u8], result: Result<(), Status>) {
     }
 }
 
-pub(super) fn touch(exec: &mut Exec<'_, '_>, command: &TextTouch<'_>) -> TextOutcome {
+pub(super) fn touch(exec: &mut TextCommandContext<'_, '_>, command: &TextTouch<'_>) -> TextOutcome {
     let ctx = exec.turn.ctx();
     let expiry = command.exptime.to_wire();
     let result = exec
@@ -255,7 +261,7 @@ pub(super) fn touch(exec: &mut Exec<'_, '_>, command: &TextTouch<'_>) -> TextOut
 }
 
 pub(super) fn touched(
-    exec: &mut Exec<'_, '_>,
+    exec: &mut TextCommandContext<'_, '_>,
     command: &TextTouch<'_>,
     result: Result<(), Status>,
 ) -> TextOutcome {
@@ -265,7 +271,10 @@ pub(super) fn touched(
     TextOutcome::Answered
 }
 
-pub(super) fn arithmetic(exec: &mut Exec<'_, '_>, command: &TextArithmetic<'_>) -> TextOutcome {
+pub(super) fn arithmetic(
+    exec: &mut TextCommandContext<'_, '_>,
+    command: &TextArithmetic<'_>,
+) -> TextOutcome {
     let ctx = exec.turn.ctx();
     let op = BucketArithmetic {
         negative: command.direction == CountDirection::Decrement,
@@ -282,7 +291,7 @@ pub(super) fn arithmetic(exec: &mut Exec<'_, '_>, command: &TextArithmetic<'_>) 
 }
 
 pub(super) fn counted(
-    exec: &mut Exec<'_, '_>,
+    exec: &mut TextCommandContext<'_, '_>,
     command: &TextArithmetic<'_>,
     result: Result<u64, Status>,
 ) -> TextOutcome {
@@ -297,7 +306,7 @@ pub(super) fn counted(
     TextOutcome::Answered
 }
 
-pub(super) fn flush_all(exec: &mut Exec<'_, '_>, command: &FlushAll) -> TextOutcome {
+pub(super) fn flush_all(exec: &mut TextCommandContext<'_, '_>, command: &FlushAll) -> TextOutcome {
     let shared = exec.turn.shared;
     if !shared.memcached_rules.flush_all {
         return flushed(exec, command, Err(Status::NotSupported));
@@ -322,7 +331,7 @@ pub(super) fn flush_all(exec: &mut Exec<'_, '_>, command: &FlushAll) -> TextOutc
 }
 
 pub(super) fn flushed(
-    exec: &mut Exec<'_, '_>,
+    exec: &mut TextCommandContext<'_, '_>,
     command: &FlushAll,
     result: Result<(), Status>,
 ) -> TextOutcome {
@@ -339,7 +348,7 @@ pub(super) fn flushed(
     TextOutcome::Answered
 }
 
-pub(super) fn stats(exec: &mut Exec<'_, '_>, command: &Stats<'_>) -> TextOutcome {
+pub(super) fn stats(exec: &mut TextCommandContext<'_, '_>, command: &Stats<'_>) -> TextOutcome {
     if let Some(refusal) = memcached_stats::refusal(command.args) {
         reply::write_client_error(exec.out.buffer(), refusal);
         return TextOutcome::Answered;
@@ -348,9 +357,9 @@ pub(super) fn stats(exec: &mut Exec<'_, '_>, command: &Stats<'_>) -> TextOutcome
     let is_reset = command.args == b"reset";
     let result = group.and_then(|group| {
         let form = if is_reset {
-            AnswerForm::TextReset
+            StatFormat::TextReset
         } else {
-            AnswerForm::Text
+            StatFormat::Text
         };
         let asked = StatRequest {
             group,
@@ -368,13 +377,16 @@ pub(super) fn stats(exec: &mut Exec<'_, '_>, command: &Stats<'_>) -> TextOutcome
     TextOutcome::Answered
 }
 
-pub(super) fn version(exec: &mut Exec<'_, '_>) -> TextOutcome {
+pub(super) fn version(exec: &mut TextCommandContext<'_, '_>) -> TextOutcome {
     reply::write_version(exec.out.buffer(), plain_version());
     TextOutcome::Answered
 }
 
 /// Changes nothing: the log level is the server's setting; see the binary command.
-pub(super) fn verbosity(exec: &mut Exec<'_, '_>, command: TextVerbosity) -> TextOutcome {
+pub(super) fn verbosity(
+    exec: &mut TextCommandContext<'_, '_>,
+    command: TextVerbosity,
+) -> TextOutcome {
     if !command.noreply {
         exec.reply(reply::OK);
     }

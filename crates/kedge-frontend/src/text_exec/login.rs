@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 
 use super::{TextOutcome, ended, write_status};
 use crate::commands::{auth_file_user, log_in_of_auth_file, submit_login, take_login};
-use crate::inbox::Login;
+use crate::inbox::LoginResult;
 use crate::metrics::Metrics;
 use crate::session::{Halt, InFlightRequest, ReplyKind, RequestTag, Session, SessionTurn};
 
@@ -105,7 +105,7 @@ fn log_in(
 pub(crate) fn logged_in(
     session: &mut Session,
     turn: &mut SessionTurn<'_>,
-    login: Option<Login>,
+    login: Option<LoginResult>,
     start_ns: u64,
     out: &mut Output,
 ) {

@@ -26,7 +26,7 @@ pub(crate) use retrieval::on_part;
 pub(crate) use suspend::resume;
 
 use crate::session::{
-    Halt, InFlightRequest, ReplyKind, RequestTag, Rights, Session, SessionTurn, Suspended,
+    Halt, InFlightRequest, ReplyKind, RequestTag, Rights, Session, SessionTurn, SuspendedCommand,
 };
 use crate::text_status::write_status;
 
@@ -42,7 +42,7 @@ enum TextOutcome {
 }
 
 /// A command being executed.
-struct Exec<'e, 't> {
+struct TextCommandContext<'e, 't> {
     session: &'e mut Session,
     turn: &'e mut SessionTurn<'t>,
     out: &'e mut Output,
@@ -98,7 +98,7 @@ fn target<'s>(session: &'s Session, key: &[u8]) -> Result<TextTarget<'s>, Status
     })
 }
 
-impl Exec<'_, '_> {
+impl TextCommandContext<'_, '_> {
     fn target(&self, key: &[u8]) -> Result<TextTarget<'_>, Status> {
         target(self.session, key)
     }
@@ -136,7 +136,7 @@ impl Exec<'_, '_> {
     fn park(&mut self, step: TextStep) -> TextOutcome {
         let request = InFlightRequest {
             tag: RequestTag::of_text(self.start_ns),
-            kind: ReplyKind::Text(Box::new(Suspended {
+            kind: ReplyKind::Text(Box::new(SuspendedCommand {
                 bytes: self.bytes.into(),
                 step,
             })),
@@ -217,7 +217,7 @@ fn run(
     out: &mut Output,
 ) -> TextOutcome {
     let start_ns = turn.last_ns;
-    let mut exec = Exec {
+    let mut exec = TextCommandContext {
         session,
         turn,
         out,
@@ -231,7 +231,7 @@ fn run(
     outcome
 }
 
-fn execute(exec: &mut Exec<'_, '_>, command: &TextCommand<'_>) -> TextOutcome {
+fn execute(exec: &mut TextCommandContext<'_, '_>, command: &TextCommand<'_>) -> TextOutcome {
     match command {
         TextCommand::Retrieve(command) => classic::retrieve(exec, command),
         TextCommand::Store(command) => classic::store(exec, command),

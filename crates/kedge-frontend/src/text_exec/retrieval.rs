@@ -16,7 +16,7 @@ use kedge_types::limits::UNORDERED_COMMANDS_MAX;
 use kedge_types::{Cas, Status};
 
 use super::classic::{is_durable, write_item};
-use super::{Exec, TextOutcome, ended, target, write_status};
+use super::{TextCommandContext, TextOutcome, ended, target, write_status};
 use crate::commands::document;
 use crate::session::{
     InFlightRequest, ReplyKind, RequestTag, Retrieval, RetrievalState, RetrievedDocument, Session,
@@ -26,7 +26,7 @@ use crate::session::{
 /// The document of `key` was parked in `slot`, which [`next_slot`](crate::session::InFlightRequests::next_slot) gave; the
 /// retrieval goes on without it.
 pub(super) fn begin<'k>(
-    exec: &mut Exec<'_, '_>,
+    exec: &mut TextCommandContext<'_, '_>,
     command: &Retrieve<'_>,
     key: &[u8],
     rest: impl Iterator<Item = &'k [u8]>,
@@ -60,7 +60,7 @@ fn park(session: &mut Session, turn: &mut SessionTurn<'_>, start_ns: u64) -> Ret
         kind: ReplyKind::Part,
     };
     session.park(turn, request, true);
-    RetrievalState::Waits(slot)
+    RetrievalState::Parked(slot)
 }
 
 /// A document came, or will not come.
@@ -144,14 +144,14 @@ fn look(
     match result {
         Ok(BucketOutcome::Done(found)) => Ok(found),
         Ok(BucketOutcome::Parked) => Ok(park(session, turn, retrieval.start_ns)),
-        Err(Status::KeyNotFound) => Ok(RetrievalState::Nothing),
+        Err(Status::KeyNotFound) => Ok(RetrievalState::Missing),
         Err(status) => Err(status),
     }
 }
 
 impl Retrieval {
     fn arrived(&mut self, slot: u8, completion: Completion) {
-        let waits = |part: &&mut RetrievedDocument| matches!(part.found, RetrievalState::Waits(known) if known == slot);
+        let waits = |part: &&mut RetrievedDocument| matches!(part.found, RetrievalState::Parked(known) if known == slot);
         let Some(part) = self.parts.iter_mut().find(waits) else {
             return;
         };
@@ -161,7 +161,7 @@ impl Retrieval {
                 if status != Status::KeyNotFound {
                     self.failed = Some(status);
                 }
-                RetrievalState::Nothing
+                RetrievalState::Missing
             }
         };
     }
@@ -171,7 +171,7 @@ impl Retrieval {
     fn answer(&mut self, out: &mut Output) {
         while self.failed.is_none()
             && let Some(RetrievedDocument {
-                found: RetrievalState::Document(..) | RetrievalState::Nothing,
+                found: RetrievalState::Document(..) | RetrievalState::Missing,
                 ..
             }) = self.parts.front()
         {
@@ -187,7 +187,7 @@ impl Retrieval {
         if self.failed.is_some() {
             self.rest.clear();
             self.parts
-                .retain(|part| matches!(part.found, RetrievalState::Waits(_)));
+                .retain(|part| matches!(part.found, RetrievalState::Parked(_)));
         }
     }
 }

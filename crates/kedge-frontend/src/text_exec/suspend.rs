@@ -10,25 +10,25 @@ use kedge_bucket::Completion;
 use kedge_node::output::Output;
 use kedge_protocol::text::{Parsed, TextCommand, TextLimits, parse};
 
-use super::{Exec, TextOutcome, classic, ended, meta, timing_of};
+use super::{TextCommandContext, TextOutcome, classic, ended, meta, timing_of};
 use crate::commands::{counter, document, meta_of, mutation, status_of};
-use crate::session::{Session, SessionTurn, Suspended};
+use crate::session::{Session, SessionTurn, SuspendedCommand};
 
 /// The step that a command waited for has ended; the command goes on.
 pub(crate) fn resume(
     session: &mut Session,
     turn: &mut SessionTurn<'_>,
-    suspended: &Suspended,
+    suspended: &SuspendedCommand,
     start_ns: u64,
     completion: Completion,
     out: &mut Output,
 ) {
-    let Suspended { bytes, step } = suspended;
+    let SuspendedCommand { bytes, step } = suspended;
     // The same bytes give the same command, which was whole.
     let Parsed::Command { command, .. } = parse(bytes, &TextLimits::default()) else {
         return;
     };
-    let mut exec = Exec {
+    let mut exec = TextCommandContext {
         session,
         turn,
         out,
@@ -41,7 +41,7 @@ pub(crate) fn resume(
 }
 
 fn go_on(
-    exec: &mut Exec<'_, '_>,
+    exec: &mut TextCommandContext<'_, '_>,
     command: &TextCommand<'_>,
     step: TextStep,
     completion: Completion,

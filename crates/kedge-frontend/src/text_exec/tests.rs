@@ -6,7 +6,7 @@ use kedge_bucket::{Completion, Meta, Mutated};
 use kedge_protocol::binary::Features;
 use kedge_types::{Cas, Datatype, Expiry, RevSeqno, Seqno, Status, VbUuid};
 
-use super::{Exec, TextOutcome};
+use super::{TextCommandContext, TextOutcome};
 use crate::inbox::Port;
 use crate::session::Halt;
 use crate::session::tests::{Rig, item, mutation, read, turn};
@@ -59,7 +59,7 @@ impl Rig {
     fn park_text(&mut self, bytes: &[u8], step: TextStep) {
         let mut turn = turn(&self.shared, &mut self.flush_requests);
         let start_ns = turn.now.mono_ns;
-        let mut exec = Exec {
+        let mut exec = TextCommandContext {
             session: &mut self.session,
             turn: &mut turn,
             out: &mut self.out,

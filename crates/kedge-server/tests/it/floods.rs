@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use kedge_auth::Mechanism;
-use kedge_frontend::Limits;
+use kedge_frontend::FrontendLimits;
 use kedge_node::http_client::HttpClient;
 use kedge_protocol::binary::Opcode;
 use kedge_protocol::binary::RequestWriter;
@@ -81,9 +81,9 @@ fn wrong_logins_do_not_keep_right_ones_out() {
 #[test]
 fn idle_memcached_clients_leave_room() {
     let kedge = Kedge::with(Setup {
-        limits: Limits {
+        limits: FrontendLimits {
             connections_max: 8,
-            ..Limits::default()
+            ..FrontendLimits::default()
         },
         ..Setup::default()
     });
@@ -109,10 +109,10 @@ fn idle_memcached_clients_leave_room() {
 #[test]
 fn who_has_not_logged_in_makes_room() {
     let kedge = Kedge::with(Setup {
-        limits: Limits {
+        limits: FrontendLimits {
             connections_max: 8,
             unauthenticated: Duration::from_secs(600),
-            ..Limits::default()
+            ..FrontendLimits::default()
         },
         ..Setup::default()
     });

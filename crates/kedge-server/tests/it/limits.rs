@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use kedge_auth::Mechanism;
 use kedge_cluster::CLUSTER_USER;
-use kedge_frontend::Limits;
+use kedge_frontend::FrontendLimits;
 use kedge_protocol::binary::Opcode;
 use kedge_types::Status;
 
@@ -13,7 +13,7 @@ use crate::client::Client;
 use crate::evicted::until;
 use crate::server::{Kedge, PASSWORD, Setup, USER};
 
-fn kedge(limits: Limits) -> Kedge {
+fn kedge(limits: FrontendLimits) -> Kedge {
     Kedge::with(Setup {
         limits,
         ..Setup::default()
@@ -31,9 +31,9 @@ fn took(what: impl FnOnce()) -> Duration {
 
 #[test]
 fn one_connection_more_than_the_limit_is_closed() {
-    let kedge = kedge(Limits {
+    let kedge = kedge(FrontendLimits {
         connections_max: 3,
-        ..Limits::default()
+        ..FrontendLimits::default()
     });
     let mut clients: Vec<Client> = (0..3).map(|_| kedge.client()).collect();
     for mut one_more in [kedge.connect(), kedge.memcached()] {
@@ -55,10 +55,10 @@ fn one_connection_more_than_the_limit_is_closed() {
 /// Clients that were logged in could have all connections, and then nodes of the cluster could not replicate.
 #[test]
 fn connections_are_kept_for_nodes() {
-    let kedge = kedge(Limits {
+    let kedge = kedge(FrontendLimits {
         connections_max: 6,
         connections_for_nodes: 2,
-        ..Limits::default()
+        ..FrontendLimits::default()
     });
     let plain = kedge.memcached();
     let mut clients: Vec<Client> = (0..3).map(|_| kedge.client()).collect();
@@ -92,9 +92,9 @@ fn connections_are_kept_for_nodes() {
 
 #[test]
 fn who_does_not_log_in_is_closed() {
-    let kedge = kedge(Limits {
+    let kedge = kedge(FrontendLimits {
         unauthenticated: SHORT,
-        ..Limits::default()
+        ..FrontendLimits::default()
     });
     let mut logged_in = kedge.client();
     let mut plain = kedge.memcached();
@@ -111,9 +111,9 @@ fn who_does_not_log_in_is_closed() {
 
 #[test]
 fn who_sends_too_slowly_is_closed() {
-    let kedge = kedge(Limits {
+    let kedge = kedge(FrontendLimits {
         slow_sender: SHORT,
-        ..Limits::default()
+        ..FrontendLimits::default()
     });
     let mut other = kedge.client();
     let mut slow = kedge.client();
@@ -129,9 +129,9 @@ fn who_sends_too_slowly_is_closed() {
 
 #[test]
 fn who_does_nothing_is_closed_when_the_operator_wants_that() {
-    let kedge = kedge(Limits {
+    let kedge = kedge(FrontendLimits {
         idle: SHORT,
-        ..Limits::default()
+        ..FrontendLimits::default()
     });
     let mut idle = kedge.client();
     let mut text = kedge.text();
@@ -161,7 +161,7 @@ fn ask_without_reading(client: &mut Client) -> usize {
 
 #[test]
 fn a_client_that_does_not_read_is_not_read_from() {
-    let kedge = kedge(Limits::default());
+    let kedge = kedge(FrontendLimits::default());
     let mut greedy = kedge.client();
     let taken = ask_without_reading(&mut greedy);
     let written = kedge.server().metrics().snapshot().bytes_written;
@@ -180,9 +180,9 @@ fn a_client_that_does_not_read_is_not_read_from() {
 
 #[test]
 fn a_client_that_never_reads_is_closed() {
-    let kedge = kedge(Limits {
+    let kedge = kedge(FrontendLimits {
         send_stall: SHORT,
-        ..Limits::default()
+        ..FrontendLimits::default()
     });
     let mut greedy = kedge.client();
     let deadline = Instant::now() + Duration::from_secs(20);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kedge_auth::{AuthFile, Mechanism};
-use kedge_frontend::{Limits, MemcachedRules};
+use kedge_frontend::{FrontendLimits, MemcachedRules};
 use kedge_protocol::binary::Opcode;
 use kedge_types::Status;
 
@@ -17,9 +17,9 @@ fn with_rules(memcached: MemcachedRules) -> Kedge {
     Kedge::with(Setup {
         memcached,
         // Failed logins must not meet the limit of time.
-        limits: Limits {
+        limits: FrontendLimits {
             unauthenticated: std::time::Duration::from_secs(60),
-            ..Limits::default()
+            ..FrontendLimits::default()
         },
         ..Setup::default()
     })

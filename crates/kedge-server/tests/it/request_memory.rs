@@ -4,7 +4,7 @@
 use std::io::{ErrorKind, Write};
 use std::time::Duration;
 
-use kedge_frontend::Limits;
+use kedge_frontend::FrontendLimits;
 use kedge_frontend::limits::REQUEST_MEMORY_MIN;
 use kedge_protocol::binary::Opcode;
 
@@ -17,9 +17,9 @@ const MIB: usize = 1 << 20;
 
 fn kedge() -> Kedge {
     Kedge::with(Setup {
-        limits: Limits {
+        limits: FrontendLimits {
             request_memory_max: REQUEST_MEMORY_MIN,
-            ..Limits::default()
+            ..FrontendLimits::default()
         },
         ..Setup::default()
     })

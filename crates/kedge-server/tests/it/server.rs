@@ -9,9 +9,9 @@ use kedge_auth::Roles;
 use kedge_bucket::{BucketConfig, Recovery};
 use kedge_disk::{Disk, PosixDisk, SimDisk};
 use kedge_executor::{ExecutorConfig, ThreadCount};
-use kedge_frontend::{Limits, MemcachedRules};
+use kedge_frontend::{FrontendLimits, MemcachedRules};
 use kedge_node::users::Users;
-use kedge_server::{MemcachedConfig, Server, ServerConfig, Services};
+use kedge_server::{MemcachedConfig, Server, ServerConfig, ServerEnvironment};
 use kedge_types::SystemClock;
 use tempfile::TempDir;
 
@@ -39,7 +39,7 @@ pub(crate) struct Kedge {
 
 /// The differences from a server as most tests want it.
 pub(crate) struct Setup {
-    pub(crate) limits: Limits,
+    pub(crate) limits: FrontendLimits,
     pub(crate) threads: u16,
     pub(crate) bucket: BucketConfig,
     pub(crate) disk: Arc<dyn Disk>,
@@ -68,7 +68,7 @@ impl Default for Setup {
         let mut bucket = BucketConfig::new("default", 16, 256 << 20);
         bucket.flush_enabled = true;
         Self {
-            limits: Limits::default(),
+            limits: FrontendLimits::default(),
             threads: 1,
             bucket,
             disk: Arc::new(SimDisk::new(1)),
@@ -149,13 +149,13 @@ impl Kedge {
             recovery: Recovery::Strict,
             cluster: None,
         };
-        let services = Services {
+        let environment = ServerEnvironment {
             disk: setup.disk,
             clock: Arc::new(SystemClock::new()),
             users: users.clone(),
             on_fatal: Arc::new(|why| panic!("{why}")),
         };
-        let server = Server::start(config, services).unwrap();
+        let server = Server::start(config, environment).unwrap();
         Self {
             server: Some(server),
             users,

@@ -25,11 +25,11 @@ use kedge_cluster::ClusterError;
 use kedge_coordinator::cluster::ClusterSetup;
 use kedge_disk::{Disk, DiskError, PosixDisk};
 use kedge_executor::ExecutorConfig as PoolsConfig;
-use kedge_frontend::Limits;
+use kedge_frontend::FrontendLimits;
 use kedge_node::audit::{Audit, AuditConfig};
 use kedge_node::registry::{BucketRegistry, RegistryError};
 use kedge_node::users::{Users, UsersError};
-use kedge_server::{MemcachedConfig, Server, ServerConfig, ServerError, Services};
+use kedge_server::{MemcachedConfig, Server, ServerConfig, ServerEnvironment, ServerError};
 use kedge_types::SystemClock;
 use rustix::thread::disable_transparent_huge_pages;
 use tracing_subscriber::EnvFilter;
@@ -136,7 +136,7 @@ fn serve(effective: &Effective) -> Result<(), ServeError> {
 
     bucket::apply_given(&*disk, effective)?;
     let audited = Arc::clone(&users);
-    let services = Services {
+    let environment = ServerEnvironment {
         disk,
         clock: Arc::new(SystemClock::new()),
         users,
@@ -146,7 +146,7 @@ fn serve(effective: &Effective) -> Result<(), ServeError> {
             signal_hook::low_level::exit(EXIT_IO);
         }),
     };
-    let server = Server::start(server_config(effective, cluster, memcached), services)?;
+    let server = Server::start(server_config(effective, cluster, memcached), environment)?;
     let loading = announce(&server, events);
     if loading == 0 {
         output::print(&ready_line(&server))?;
@@ -258,7 +258,7 @@ fn server_config(
             nonio: settings.num_nonio_threads.0,
             ..PoolsConfig::default()
         },
-        limits: Limits {
+        limits: FrontendLimits {
             connections_max: settings.connections_max,
             memcached_connections_max: settings.memcached_connections_max,
             unauthenticated: settings.unauthenticated_timeout,
@@ -270,7 +270,7 @@ fn server_config(
             request_memory_max: usize::try_from(settings.request_memory_max.0)
                 .unwrap_or(usize::MAX),
             queued_bytes_max: usize::try_from(settings.queued_bytes_max.0).unwrap_or(usize::MAX),
-            ..Limits::default()
+            ..FrontendLimits::default()
         },
         create: (!settings.bucket.is_empty()).then(|| bucket::config(settings)),
         http_allowed_hosts: settings.http_allowed_hosts.0.clone(),

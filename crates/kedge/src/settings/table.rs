@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use kedge_bucket::{BucketChange, BucketConfig, BucketSetting};
 use kedge_executor::ThreadCount;
-use kedge_frontend::Limits;
+use kedge_frontend::FrontendLimits;
 use kedge_types::limits::VALUE_BYTES_MAX;
 use kedge_types::setting::{Bytes, SettingValue};
 
@@ -217,23 +217,23 @@ settings! {
          detail.";
 
     ["Limits"]
-    connections_max: u32 = Limits::default().connections_max,
+    connections_max: u32 = FrontendLimits::default().connections_max,
         "Most client connections at a time. It is lowered to what the limit of open files allows. One more is closed \
          at once, unless one on the key-value port has not logged in yet: the oldest of these goes instead, of the \
          address with most of them.";
-    memcached_connections_max: u32 = Limits::default().memcached_connections_max,
+    memcached_connections_max: u32 = FrontendLimits::default().memcached_connections_max,
         "How many of these may be on the memcached port, whose clients need not log in; one more is closed at once. 0: half of `connections_max`.", default_note = "half of `connections_max`";
-    unauthenticated_timeout: Duration = Limits::default().unauthenticated,
+    unauthenticated_timeout: Duration = FrontendLimits::default().unauthenticated,
         "Time that a client has to log in, where it has to.";
-    idle_timeout: Duration = Limits::default().idle,
+    idle_timeout: Duration = FrontendLimits::default().idle,
         "Time without a request after which a connection is closed. 0s: never.";
-    slow_sender_timeout: Duration = Limits::default().slow_sender,
+    slow_sender_timeout: Duration = FrontendLimits::default().slow_sender,
         "Time that a request may stay incomplete.";
-    send_timeout: Duration = Limits::default().send_stall,
+    send_timeout: Duration = FrontendLimits::default().send_stall,
         "Time that replies may wait for a client that does not read them.";
-    dcp_idle_timeout: Duration = Limits::default().dcp_idle,
+    dcp_idle_timeout: Duration = FrontendLimits::default().dcp_idle,
         "Time that a consumer of DCP may leave a NOOP without an answer.";
-    dcp_stuck_timeout: Duration = Limits::default().dcp_stuck,
+    dcp_stuck_timeout: Duration = FrontendLimits::default().dcp_stuck,
         "Time that the buffer of a consumer of DCP may be full without an acknowledgement.";
     audit_log: bool = false,
         "Keep logins, and what users are refused, as lines of JSON in audit.log of the data directory.";
@@ -241,9 +241,9 @@ settings! {
         "Size at which the audit log goes on in a new file; the ones before are audit.log.1 and so on.";
     audit_log_files: u32 = 10,
         "Files of the audit log that are kept beside the one that is written to.";
-    queued_bytes_max: Bytes = Bytes(Limits::default().queued_bytes_max as u64),
+    queued_bytes_max: Bytes = Bytes(FrontendLimits::default().queued_bytes_max as u64),
         "Bytes of replies queued for one connection above which its requests are not read.";
-    request_memory_max: Bytes = Bytes(Limits::default().request_memory_max as u64),
+    request_memory_max: Bytes = Bytes(FrontendLimits::default().request_memory_max as u64),
         "Memory that requests of all connections may take together while they are received and executed, at least 128MiB; \
          clients that did not log in have a quarter of it. A connection whose request does not fit is not read until it \
          does.";

@@ -40,18 +40,18 @@ fn numbers(opcodes: &[Opcode]) -> String {
     numbers.collect::<Vec<_>>().join(" ")
 }
 
-fn privileges(access: Access) -> String {
+fn privileges(access: RequiredAccess) -> String {
     let names = |needed: Rights| {
         let names: Vec<_> = needed.names().collect();
         names.join(", ")
     };
     match access {
-        Access::Anyone => "none".to_owned(),
-        Access::User | Access::Unserved => "login".to_owned(),
-        Access::Argument => "by argument".to_owned(),
-        Access::Document(needed) => names(needed),
-        Access::Somewhere(needed) => format!("{}, anywhere", names(needed)),
-        Access::Bucket(needed) => format!("{}, bucket", names(needed)),
+        RequiredAccess::Anyone => "none".to_owned(),
+        RequiredAccess::User | RequiredAccess::Unserved => "login".to_owned(),
+        RequiredAccess::Argument => "by argument".to_owned(),
+        RequiredAccess::Document(needed) => names(needed),
+        RequiredAccess::Somewhere(needed) => format!("{}, anywhere", names(needed)),
+        RequiredAccess::Bucket(needed) => format!("{}, bucket", names(needed)),
     }
 }
 
@@ -129,7 +129,7 @@ fn documentation_has_the_tables_of_commands() {
 fn commands_that_are_not_served_have_no_histogram() {
     for opcode in Opcode::ALL {
         let row = row(*opcode);
-        if row.access == Access::Unserved {
+        if row.access == RequiredAccess::Unserved {
             assert_eq!(row.timing, None, "{}", opcode.name());
         }
     }

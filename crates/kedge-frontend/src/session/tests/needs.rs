@@ -4,7 +4,7 @@ use kedge_auth::{Privilege, Privileges, UserChange};
 use kedge_protocol::binary::Audience;
 
 use super::*;
-use crate::commands::context::Access;
+use crate::commands::context::RequiredAccess;
 use crate::commands::row;
 
 /// A request of each kind that is good, but for what it finds.
@@ -137,12 +137,16 @@ fn every_command_needs_what_the_table_says() {
         let unsupported = Opcode::unsupported_status(opcode.wire());
         let everything = session.ask(Rights::ALL, opcode);
         let needed = match access {
-            Access::Unserved => {
+            RequiredAccess::Unserved => {
                 assert_eq!(everything, unsupported, "{}", opcode.name());
                 continue;
             }
-            Access::Anyone | Access::User | Access::Argument => Rights::NONE,
-            Access::Document(needed) | Access::Somewhere(needed) | Access::Bucket(needed) => needed,
+            RequiredAccess::Anyone | RequiredAccess::User | RequiredAccess::Argument => {
+                Rights::NONE
+            }
+            RequiredAccess::Document(needed)
+            | RequiredAccess::Somewhere(needed)
+            | RequiredAccess::Bucket(needed) => needed,
         };
         assert_ne!(opcode.audience(), Audience::Reserved);
         if everything == unsupported {
@@ -151,10 +155,10 @@ fn every_command_needs_what_the_table_says() {
         served += 1;
         assert_ne!(everything, Status::AccessDenied, "{}", opcode.name());
         let just = session.ask(needed, opcode);
-        if access != Access::Argument {
+        if access != RequiredAccess::Argument {
             assert_ne!(just, Status::AccessDenied, "{}: {needed:?}", opcode.name());
         }
-        if let Access::Document(_) = access {
+        if let RequiredAccess::Document(_) = access {
             let says = "needs a better sample in this test";
             assert_ne!(everything, Status::Invalid, "{} {says}", opcode.name());
         }

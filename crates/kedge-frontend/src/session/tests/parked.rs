@@ -409,7 +409,7 @@ fn observe_goes_on_with_the_key_behind_the_one_that_it_waited_for() {
         let mut bytes = Vec::new();
         Observe::encode(&keys, &RequestWriter::new(Opcode::Observe), &mut bytes);
         let keys = keys.iter().map(|asked| (asked.vb, asked.key.into()));
-        ReplyKind::Observe(Box::new(Observing {
+        ReplyKind::Observe(Box::new(PendingObserve {
             value: before.clone(),
             keys: keys.collect(),
         }))

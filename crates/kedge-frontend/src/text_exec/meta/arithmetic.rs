@@ -6,11 +6,11 @@ use kedge_protocol::text::meta::{MetaArithmetic, MetaItem, MetaStatus, write_met
 use kedge_protocol::text::{CountDirection, Exptime};
 use kedge_types::{Cas, Status};
 
-use super::super::{Exec, TextOutcome};
+use super::super::{TextCommandContext, TextOutcome};
 use super::{answer, chosen, with_key};
 
 pub(in super::super) fn arithmetic(
-    exec: &mut Exec<'_, '_>,
+    exec: &mut TextCommandContext<'_, '_>,
     command: &MetaArithmetic<'_>,
 ) -> TextOutcome {
     let op = Arithmetic {
@@ -35,7 +35,7 @@ pub(in super::super) fn arithmetic(
 
 /// The counter was changed; it gets another expiry if the client wants that.
 pub(in super::super) fn changed(
-    exec: &mut Exec<'_, '_>,
+    exec: &mut TextCommandContext<'_, '_>,
     command: &MetaArithmetic<'_>,
     result: Result<(Mutated, u64), Status>,
 ) -> TextOutcome {
@@ -65,7 +65,7 @@ pub(in super::super) fn changed(
 
 /// The counter is what it will be. Its time to live and flags are looked up only if they are wanted.
 pub(in super::super) fn expired(
-    exec: &mut Exec<'_, '_>,
+    exec: &mut TextCommandContext<'_, '_>,
     command: &MetaArithmetic<'_>,
     mutated: Mutated,
     number: u64,
@@ -80,7 +80,7 @@ pub(in super::super) fn expired(
 }
 
 pub(in super::super) fn told(
-    exec: &mut Exec<'_, '_>,
+    exec: &mut TextCommandContext<'_, '_>,
     command: &MetaArithmetic<'_>,
     mutated: Mutated,
     number: u64,
@@ -105,7 +105,11 @@ pub(in super::super) fn told(
     answer(exec, MetaStatus::Done, silent, &command.returns, &item)
 }
 
-fn failed(exec: &mut Exec<'_, '_>, command: &MetaArithmetic<'_>, status: Status) -> TextOutcome {
+fn failed(
+    exec: &mut TextCommandContext<'_, '_>,
+    command: &MetaArithmetic<'_>,
+    status: Status,
+) -> TextOutcome {
     let status = match status {
         Status::KeyNotFound => MetaStatus::NotFound,
         Status::KeyExists => MetaStatus::Exists,

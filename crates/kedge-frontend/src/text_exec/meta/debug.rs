@@ -4,10 +4,13 @@ use crate::session::TextStep;
 use kedge_protocol::text::meta::{MetaDebug, MetaDebugItem, write_meta_debug};
 use kedge_types::Status;
 
-use super::super::{Exec, TextOutcome};
+use super::super::{TextCommandContext, TextOutcome};
 use super::DocumentAccess;
 
-pub(in super::super) fn debug(exec: &mut Exec<'_, '_>, command: &MetaDebug<'_>) -> TextOutcome {
+pub(in super::super) fn debug(
+    exec: &mut TextCommandContext<'_, '_>,
+    command: &MetaDebug<'_>,
+) -> TextOutcome {
     let found = exec.read_meta_key(&command.key);
     exec.then(TextStep::Main, found, |exec, found| {
         seen(exec, command, found)
@@ -15,7 +18,7 @@ pub(in super::super) fn debug(exec: &mut Exec<'_, '_>, command: &MetaDebug<'_>) 
 }
 
 pub(in super::super) fn seen(
-    exec: &mut Exec<'_, '_>,
+    exec: &mut TextCommandContext<'_, '_>,
     command: &MetaDebug<'_>,
     found: Result<DocumentAccess, Status>,
 ) -> TextOutcome {

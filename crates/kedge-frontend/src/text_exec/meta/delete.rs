@@ -6,12 +6,15 @@ use kedge_protocol::text::meta::{MetaDelete, MetaItem, MetaStatus};
 use kedge_protocol::text::{Exptime, TextStoreMode};
 use kedge_types::{Cas, Status};
 
-use super::super::classic::{Value, store_as};
-use super::super::{Exec, TextOutcome};
+use super::super::classic::{TextValue, store_as};
+use super::super::{TextCommandContext, TextOutcome};
 use super::{DocumentAccess, answer, chosen, with_key};
 use crate::session::inflated;
 
-pub(in super::super) fn delete(exec: &mut Exec<'_, '_>, command: &MetaDelete<'_>) -> TextOutcome {
+pub(in super::super) fn delete(
+    exec: &mut TextCommandContext<'_, '_>,
+    command: &MetaDelete<'_>,
+) -> TextOutcome {
     if command.invalidate || command.remove_value || command.compare_cas == Some(0) {
         // The document stays, changed: what it is has to be looked at.
         let seen = exec.read_meta_key(&command.key);
@@ -31,7 +34,7 @@ pub(in super::super) fn delete(exec: &mut Exec<'_, '_>, command: &MetaDelete<'_>
 }
 
 pub(in super::super) fn looked(
-    exec: &mut Exec<'_, '_>,
+    exec: &mut TextCommandContext<'_, '_>,
     command: &MetaDelete<'_>,
     seen: Result<DocumentAccess, Status>,
 ) -> TextOutcome {
@@ -51,7 +54,7 @@ pub(in super::super) fn looked(
         } else {
             (&bytes[..], seen.item.flags())
         };
-        let value = Value {
+        let value = TextValue {
             bytes,
             flags,
             expiry: command.exptime.map_or(0, Exptime::to_wire),
@@ -69,7 +72,7 @@ pub(in super::super) fn looked(
 }
 
 pub(in super::super) fn deleted(
-    exec: &mut Exec<'_, '_>,
+    exec: &mut TextCommandContext<'_, '_>,
     command: &MetaDelete<'_>,
     result: Result<Mutated, Status>,
 ) -> TextOutcome {

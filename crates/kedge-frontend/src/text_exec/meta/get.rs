@@ -8,13 +8,16 @@ use kedge_protocol::text::meta::{
 };
 use kedge_types::{Cas, Status};
 
-use super::super::classic::{Value, store_as};
+use super::super::classic::{TextValue, store_as};
 use super::super::recache::MetaFlags;
-use super::super::{Exec, TextOutcome};
+use super::super::{TextCommandContext, TextOutcome};
 use super::{DocumentAccess, answer, chosen, with_key};
 use crate::session::inflated;
 
-pub(in super::super) fn get(exec: &mut Exec<'_, '_>, command: &MetaGet<'_>) -> TextOutcome {
+pub(in super::super) fn get(
+    exec: &mut TextCommandContext<'_, '_>,
+    command: &MetaGet<'_>,
+) -> TextOutcome {
     let result = match command.touch {
         None => exec.read_meta_key(&command.key),
         Some(exptime) => touch(exec, command, exptime.to_wire()),
@@ -25,7 +28,7 @@ pub(in super::super) fn get(exec: &mut Exec<'_, '_>, command: &MetaGet<'_>) -> T
 }
 
 fn touch(
-    exec: &Exec<'_, '_>,
+    exec: &TextCommandContext<'_, '_>,
     command: &MetaGet<'_>,
     expiry: u32,
 ) -> Result<BucketOutcome<DocumentAccess>, Status> {
@@ -40,7 +43,7 @@ fn touch(
 }
 
 pub(in super::super) fn got(
-    exec: &mut Exec<'_, '_>,
+    exec: &mut TextCommandContext<'_, '_>,
     command: &MetaGet<'_>,
     result: Result<DocumentAccess, Status>,
 ) -> TextOutcome {
@@ -51,7 +54,11 @@ pub(in super::super) fn got(
     }
 }
 
-fn hit(exec: &mut Exec<'_, '_>, command: &MetaGet<'_>, seen: &DocumentAccess) -> TextOutcome {
+fn hit(
+    exec: &mut TextCommandContext<'_, '_>,
+    command: &MetaGet<'_>,
+    seen: &DocumentAccess,
+) -> TextOutcome {
     if command.no_bump {
         seen.item.forget_access(seen.frequency);
     }
@@ -83,16 +90,16 @@ fn tell(item: &mut MetaItem, told: MetaFlags) {
     item.token_sent = told.token_sent;
 }
 
-fn miss(exec: &mut Exec<'_, '_>, command: &MetaGet<'_>) -> TextOutcome {
+fn miss(exec: &mut TextCommandContext<'_, '_>, command: &MetaGet<'_>) -> TextOutcome {
     let silent = command.is_silent(MetaStatus::Miss);
     let nothing = MetaItem::default();
     answer(exec, MetaStatus::Miss, silent, &command.returns, &nothing)
 }
 
 /// The empty document that a client may ask to be made.
-fn empty(command: &MetaGet<'_>) -> Option<Value<'static>> {
+fn empty(command: &MetaGet<'_>) -> Option<TextValue<'static>> {
     let exptime = command.vivify?;
-    Some(Value {
+    Some(TextValue {
         bytes: &[],
         flags: 0,
         expiry: exptime.to_wire(),
@@ -100,7 +107,7 @@ fn empty(command: &MetaGet<'_>) -> Option<Value<'static>> {
 }
 
 /// Makes an empty document if the client asked for that.
-fn vivify(exec: &mut Exec<'_, '_>, command: &MetaGet<'_>) -> TextOutcome {
+fn vivify(exec: &mut TextCommandContext<'_, '_>, command: &MetaGet<'_>) -> TextOutcome {
     let Some(value) = empty(command) else {
         return miss(exec, command);
     };
@@ -120,7 +127,7 @@ fn vivify(exec: &mut Exec<'_, '_>, command: &MetaGet<'_>) -> TextOutcome {
 
 /// The end of making the document; another client may have been faster.
 pub(in super::super) fn made(
-    exec: &mut Exec<'_, '_>,
+    exec: &mut TextCommandContext<'_, '_>,
     command: &MetaGet<'_>,
     result: Result<Mutated, Status>,
 ) -> TextOutcome {

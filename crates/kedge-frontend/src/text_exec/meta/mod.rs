@@ -15,8 +15,8 @@ use kedge_protocol::text::meta::{MetaItem, MetaKey, MetaReturns, MetaStatus, Met
 use kedge_types::limits::KEY_BYTES_MAX;
 use kedge_types::{Cas, Expiry, Status};
 
-use super::classic::Value;
-use super::{Exec, TextOutcome};
+use super::classic::TextValue;
+use super::{TextCommandContext, TextOutcome};
 
 /// A document as a reader saw it.
 pub(super) struct DocumentAccess {
@@ -51,7 +51,7 @@ impl DocumentAccess {
     }
 }
 
-impl Exec<'_, '_> {
+impl TextCommandContext<'_, '_> {
     fn ttl(&self, expiry: Expiry) -> MetaTtl {
         if expiry == Expiry::NEVER {
             return MetaTtl::Unlimited;
@@ -72,7 +72,7 @@ impl Exec<'_, '_> {
     }
 
     /// The item of a document that was written just now.
-    fn written_item(&self, mutated: Mutated, value: &Value<'_>) -> MetaItem {
+    fn written_item(&self, mutated: Mutated, value: &TextValue<'_>) -> MetaItem {
         let expiry = Expiry::from_wire(value.expiry, self.turn.now.unix_secs());
         MetaItem {
             cas: Some(mutated.cas.get()),
@@ -105,7 +105,7 @@ fn chosen(cas: Option<u64>) -> Cas {
 }
 
 fn answer(
-    exec: &mut Exec<'_, '_>,
+    exec: &mut TextCommandContext<'_, '_>,
     status: MetaStatus,
     silent: bool,
     returns: &MetaReturns<'_>,

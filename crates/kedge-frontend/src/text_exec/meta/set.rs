@@ -9,12 +9,15 @@ use kedge_protocol::text::TextStoreMode;
 use kedge_protocol::text::meta::{MetaItem, MetaSet, MetaStatus};
 use kedge_types::{Cas, Status};
 
-use super::super::classic::{Value, store_as};
-use super::super::{Exec, TextOutcome};
+use super::super::classic::{TextValue, store_as};
+use super::super::{TextCommandContext, TextOutcome};
 use super::{DocumentAccess, answer, chosen, with_key};
 use crate::session::inflated;
 
-pub(in super::super) fn set(exec: &mut Exec<'_, '_>, command: &MetaSet<'_>) -> TextOutcome {
+pub(in super::super) fn set(
+    exec: &mut TextCommandContext<'_, '_>,
+    command: &MetaSet<'_>,
+) -> TextOutcome {
     match command.compare_cas {
         // With I an older CAS is accepted, and no document has the CAS 0: what is there has to be looked at.
         Some(cas) if is_swap(command) && (command.invalidate || cas == 0) => {
@@ -39,7 +42,7 @@ fn is_concat(command: &MetaSet<'_>) -> bool {
 }
 
 pub(in super::super) fn looked(
-    exec: &mut Exec<'_, '_>,
+    exec: &mut TextCommandContext<'_, '_>,
     command: &MetaSet<'_>,
     found: Result<Meta, Status>,
 ) -> TextOutcome {
@@ -73,7 +76,7 @@ pub(in super::super) fn looked(
 
 /// The end of storing a stale value over the document that had the CAS `before`.
 pub(in super::super) fn stale_stored(
-    exec: &mut Exec<'_, '_>,
+    exec: &mut TextCommandContext<'_, '_>,
     command: &MetaSet<'_>,
     before: Cas,
     result: Result<Mutated, Status>,
@@ -90,15 +93,15 @@ pub(in super::super) fn stale_stored(
     }
 }
 
-fn value_of<'v>(command: &MetaSet<'v>) -> Value<'v> {
-    Value {
+fn value_of<'v>(command: &MetaSet<'v>) -> TextValue<'v> {
+    TextValue {
         bytes: command.value,
         flags: command.client_flags,
         expiry: command.exptime.to_wire(),
     }
 }
 
-fn write(exec: &mut Exec<'_, '_>, command: &MetaSet<'_>, cas: Cas) -> TextOutcome {
+fn write(exec: &mut TextCommandContext<'_, '_>, command: &MetaSet<'_>, cas: Cas) -> TextOutcome {
     let ctx = exec.turn.ctx();
     let result = with_key(&command.key, |key| {
         let target = exec.target(key)?;
@@ -116,7 +119,7 @@ fn write(exec: &mut Exec<'_, '_>, command: &MetaSet<'_>, cas: Cas) -> TextOutcom
 
 /// The end of the write; a document that was to be appended to is made if it is not there and the client wants that.
 pub(in super::super) fn written(
-    exec: &mut Exec<'_, '_>,
+    exec: &mut TextCommandContext<'_, '_>,
     command: &MetaSet<'_>,
     result: Result<Mutated, Status>,
 ) -> TextOutcome {
@@ -132,7 +135,7 @@ pub(in super::super) fn written(
     let ctx = exec.turn.ctx();
     let made = with_key(&command.key, |key| {
         let target = exec.target(key)?;
-        let value = Value {
+        let value = TextValue {
             expiry: exptime.to_wire(),
             ..value_of(command)
         };
@@ -148,7 +151,11 @@ pub(in super::super) fn written(
 }
 
 /// Looks up how long the document has become; another client may have changed it since.
-fn measure(exec: &mut Exec<'_, '_>, command: &MetaSet<'_>, mutated: Mutated) -> TextOutcome {
+fn measure(
+    exec: &mut TextCommandContext<'_, '_>,
+    command: &MetaSet<'_>,
+    mutated: Mutated,
+) -> TextOutcome {
     let seen = exec.read_meta_key(&command.key);
     exec.then(TextStep::Measure(mutated), seen, |exec, seen| {
         measured(exec, command, mutated, seen)
@@ -156,7 +163,7 @@ fn measure(exec: &mut Exec<'_, '_>, command: &MetaSet<'_>, mutated: Mutated) -> 
 }
 
 pub(in super::super) fn measured(
-    exec: &mut Exec<'_, '_>,
+    exec: &mut TextCommandContext<'_, '_>,
     command: &MetaSet<'_>,
     mutated: Mutated,
     seen: Result<DocumentAccess, Status>,
@@ -170,7 +177,7 @@ pub(in super::super) fn measured(
 }
 
 pub(in super::super) fn is_set(
-    exec: &mut Exec<'_, '_>,
+    exec: &mut TextCommandContext<'_, '_>,
     command: &MetaSet<'_>,
     result: Result<Mutated, Status>,
 ) -> TextOutcome {
@@ -195,7 +202,7 @@ pub(in super::super) fn is_set(
 
 /// The document was stored, and is `size` bytes long now.
 fn done(
-    exec: &mut Exec<'_, '_>,
+    exec: &mut TextCommandContext<'_, '_>,
     command: &MetaSet<'_>,
     mutated: Mutated,
     size: usize,

@@ -32,11 +32,11 @@ impl Source {
         let key = String::from_utf8(key.to_vec()).unwrap();
         match key.as_bytes()[0] {
             b'm' => Ok(document(&key)),
-            b'n' => Ok(RetrievalState::Nothing),
+            b'n' => Ok(RetrievalState::Missing),
             b'f' => Err(Status::TemporaryFailure),
             _ => {
                 let found = park(session, turn, 0);
-                let RetrievalState::Waits(slot) = found else {
+                let RetrievalState::Parked(slot) = found else {
                     unreachable!("it was parked");
                 };
                 self.parked.push((slot, key));

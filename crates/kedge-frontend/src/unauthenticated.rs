@@ -12,35 +12,35 @@ use crate::cookie::ConnectionId;
 
 /// A connection's place among those that have not logged in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Newcomer {
+pub(crate) struct UnauthenticatedEntry {
     from: IpAddr,
     number: u64,
 }
 
 #[derive(Debug, Default)]
-struct NewcomersBySource {
+struct ConnectionsBySource {
     last: u64,
     by_source: HashMap<IpAddr, BTreeMap<u64, ConnectionId>>,
 }
 
 /// Connections that have not logged in, by where they come from.
 #[derive(Debug, Default)]
-pub(crate) struct Newcomers(RankedMutex<NewConnections, NewcomersBySource>);
+pub(crate) struct UnauthenticatedConnections(RankedMutex<NewConnections, ConnectionsBySource>);
 
-impl Newcomers {
+impl UnauthenticatedConnections {
     /// Lists a connection, until [`Self::leave`].
-    pub(crate) fn enter(&self, from: IpAddr, id: ConnectionId) -> Newcomer {
+    pub(crate) fn enter(&self, from: IpAddr, id: ConnectionId) -> UnauthenticatedEntry {
         let from = client_source(from);
         let mut listed = self.0.lock();
         listed.last += 1;
         let number = listed.last;
         let of_source = listed.by_source.entry(from).or_default();
         of_source.insert(number, id);
-        Newcomer { from, number }
+        UnauthenticatedEntry { from, number }
     }
 
     /// The connection has logged in, or has ended. Nothing when it was taken before.
-    pub(crate) fn leave(&self, newcomer: Newcomer) {
+    pub(crate) fn leave(&self, newcomer: UnauthenticatedEntry) {
         self.0.lock().remove(newcomer);
     }
 
@@ -51,7 +51,7 @@ impl Newcomers {
         let (from, of_source) = sources.max_by_key(|(_, of_source)| of_source.len())?;
         let (number, id) = of_source.first_key_value()?;
         let (newcomer, id) = (
-            Newcomer {
+            UnauthenticatedEntry {
                 from: *from,
                 number: *number,
             },
@@ -62,8 +62,8 @@ impl Newcomers {
     }
 }
 
-impl NewcomersBySource {
-    fn remove(&mut self, newcomer: Newcomer) {
+impl ConnectionsBySource {
+    fn remove(&mut self, newcomer: UnauthenticatedEntry) {
         if let Some(of_source) = self.by_source.get_mut(&newcomer.from) {
             of_source.remove(&newcomer.number);
             if of_source.is_empty() {
@@ -81,7 +81,7 @@ mod tests {
     fn the_oldest_of_the_greediest_goes_first() {
         let address = |n: u8| IpAddr::from([127, 0, 0, n]);
         let id = |slot| ConnectionId::new(0, slot, 1);
-        let newcomers = Newcomers::default();
+        let newcomers = UnauthenticatedConnections::default();
         let other = newcomers.enter(address(9), id(0));
         let first = newcomers.enter(address(1), id(1));
         for slot in 2..5 {

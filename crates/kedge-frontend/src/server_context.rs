@@ -14,20 +14,20 @@ use crate::client_addresses::ClientAddresses;
 use crate::dcp::connections::DcpConnections;
 use crate::delayed_flush::DelayedFlush;
 use crate::inbox::FrontEnds;
-use crate::limits::Limits;
+use crate::limits::FrontendLimits;
 use crate::memcached_connections::MemcachedConnections;
 use crate::memcached_rules::MemcachedRules;
 use crate::metrics::Metrics;
-use crate::newcomers::Newcomers;
 use crate::request_memory::RequestMemory;
 use crate::stat_timings::StatTimings;
 use crate::text_exec::recache::RecacheStates;
+use crate::unauthenticated::UnauthenticatedConnections;
 
 /// The parts of the server that all front-end threads share.
-pub(crate) struct Shared {
+pub(crate) struct ServerContext {
     pub(crate) registry: Arc<BucketRegistry>,
     pub(crate) users: Arc<Users>,
-    pub(crate) limits: Limits,
+    pub(crate) limits: FrontendLimits,
     pub(crate) request_memory: Arc<RequestMemory>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) pools: Arc<TaskPools>,
@@ -46,11 +46,11 @@ pub(crate) struct Shared {
     pub(crate) recache_states: RecacheStates,
     pub(crate) client_addresses: ClientAddresses,
     /// Connections that have not logged in.
-    pub(crate) newcomers: Arc<Newcomers>,
+    pub(crate) newcomers: Arc<UnauthenticatedConnections>,
     pub(crate) stat_timings: StatTimings,
 }
 
-impl Shared {
+impl ServerContext {
     pub(crate) fn cluster(&self) -> &ClusterView {
         self.registry.cluster()
     }

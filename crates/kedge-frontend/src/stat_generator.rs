@@ -1,21 +1,21 @@
 //! The lines of statistics, and walks that make them in steps.
 
 /// Where statistics go, a name and a value at a time.
-pub(crate) type Each<'e> = &'e mut dyn FnMut(&str, &str);
+pub(crate) type AddStat<'e> = &'e mut dyn FnMut(&str, &str);
 
 /// The rest of a group of statistics: each call makes some of its lines, and returns whether there are more.
-pub(crate) struct Walk(Box<dyn FnMut(Each<'_>) -> bool + Send>);
+pub(crate) struct StatGenerator(Box<dyn FnMut(AddStat<'_>) -> bool + Send>);
 
-impl Walk {
+impl StatGenerator {
     /// A walk made of a function that makes one step.
-    pub(crate) fn new(step: impl FnMut(Each<'_>) -> bool + Send + 'static) -> Self {
+    pub(crate) fn new(step: impl FnMut(AddStat<'_>) -> bool + Send + 'static) -> Self {
         Self(Box::new(step))
     }
 
     /// A walk over items, one in each step.
     pub(crate) fn over<I>(
         items: I,
-        mut show: impl FnMut(I::Item, Each<'_>) + Send + 'static,
+        mut show: impl FnMut(I::Item, AddStat<'_>) + Send + 'static,
     ) -> Self
     where
         I: IntoIterator<IntoIter: Send + 'static>,
@@ -51,7 +51,7 @@ impl Walk {
     }
 
     /// Makes one step. False when there is nothing more.
-    pub(crate) fn step(&mut self, each: Each<'_>) -> bool {
+    pub(crate) fn step(&mut self, each: AddStat<'_>) -> bool {
         (self.0)(each)
     }
 }

@@ -11,12 +11,12 @@ const LONGEST: u64 = 4;
 
 /// The durations of waits for the disk.
 #[derive(Debug)]
-pub(super) struct Waits {
+pub(super) struct AdaptivePolling {
     limit_ns: u64,
     mean_ns: u64,
 }
 
-impl Waits {
+impl AdaptivePolling {
     /// A thread looks for `limit` at most before it sleeps; zero: it always sleeps.
     pub(super) fn new(limit: Duration) -> Self {
         Self {
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn it_looks_as_long_as_waits_are_short() {
-        let mut waits = Waits::new(LIMIT);
+        let mut waits = AdaptivePolling::new(LIMIT);
         for us in [0, 80, 20, 90].into_iter().cycle().take(100) {
             assert_eq!(waits.look(), Some(LIMIT));
             waits.took(Duration::from_micros(us));
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn it_sleeps_where_the_disk_is_slow_and_looks_again_when_it_is_not() {
-        let mut waits = Waits::new(LIMIT);
+        let mut waits = AdaptivePolling::new(LIMIT);
         let mut after = |us, wanted: Option<Duration>| {
             (0..100).position(|_| {
                 let is_so = waits.look() == wanted;
@@ -73,11 +73,11 @@ mod tests {
 
     #[test]
     fn without_a_limit_it_always_sleeps() {
-        let mut waits = Waits::new(Duration::ZERO);
+        let mut waits = AdaptivePolling::new(Duration::ZERO);
         assert_eq!(waits.look(), None);
         waits.took(Duration::from_micros(1));
         assert_eq!(waits.look(), None);
-        let mut longest = Waits::new(Duration::MAX);
+        let mut longest = AdaptivePolling::new(Duration::MAX);
         longest.took(Duration::MAX);
         assert!(longest.look().is_some());
     }
