@@ -387,7 +387,7 @@ fn store(
         Some(number) => {
             let text = number.to_string();
             let (value, mode) = (text.as_bytes(), StoreMode::Set);
-            bucket.store(
+            bucket.documents().store(
                 node.ctx(),
                 write,
                 &kedge_bucket::Storing {
@@ -399,7 +399,7 @@ fn store(
                 },
             )
         }
-        None => bucket.delete(node.ctx(), write),
+        None => bucket.documents().delete(node.ctx(), write),
     }
 }
 
@@ -427,7 +427,7 @@ fn store_from_elsewhere(
         datatype: Datatype::RAW,
         patches: &Patches::default(),
     };
-    bucket.write_with_meta(node.ctx(), write, &with)
+    bucket.documents().write_with_meta(node.ctx(), write, &with)
 }
 
 /// Reads a key at its active.
@@ -440,9 +440,12 @@ pub(crate) fn get(node: &Node, key: &DocKey, vbuckets: u16, cookie: u64) -> Seen
     let Some(process) = &node.process else {
         return Seen::Refused;
     };
-    let outcome = process.bucket.get(node.ctx(), &wanted, |document| {
-        number(document.item.value())
-    });
+    let outcome = process
+        .bucket
+        .documents()
+        .get(node.ctx(), &wanted, |document| {
+            number(document.item.value())
+        });
     match outcome {
         Ok(Outcome::Done(value)) => Seen::Value(value),
         Ok(Outcome::Parked) => Seen::Parked,

@@ -408,9 +408,9 @@ impl World {
             number(document.item.value()).map(|value| (value, document.item.cas()))
         };
         let outcome = if replica {
-            bucket.get_replica(node.ctx(), &wanted, seen)
+            bucket.documents().get_replica(node.ctx(), &wanted, seen)
         } else {
-            bucket.get(node.ctx(), &wanted, seen)
+            bucket.documents().get(node.ctx(), &wanted, seen)
         };
         match outcome {
             Ok(Outcome::Done(found)) => return Ok(found),

@@ -173,6 +173,12 @@ impl BucketCore {
         self.setup.config.vbuckets
     }
 
+    /// Reads something of a vBucket; `None` if there is none of this number.
+    pub fn look<R>(&self, vb: VbId, look: impl FnOnce(&VBucket) -> R) -> Option<R> {
+        let vbucket = self.vbuckets.get(vb.index())?.lock();
+        (!vbucket.is_deleted()).then(|| look(&vbucket))
+    }
+
     /// The number of shards of each vBucket's hash table, in the order of vBuckets. Each is locked for a moment.
     pub fn table_shards(&self) -> impl Iterator<Item = usize> {
         let vbuckets = self.vbuckets.iter();

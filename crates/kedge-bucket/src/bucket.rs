@@ -1,6 +1,8 @@
 //! The facade of a bucket: it wires the components, and passes commands on to them.
 
+use crate::collections::Collections;
 use crate::dcp::Dcp;
+use crate::documents::Documents;
 use crate::file_readers::FileReaders;
 use crate::loaded::Loaded;
 use crate::scans::RangeScanner;
@@ -14,29 +16,8 @@ use kedge_executor::OwnerId;
 use kedge_persistence::{Persistence, PersistenceEvents, WriteQueues};
 use kedge_residency::{Residency, ResidencyEvents};
 use kedge_storage::FileFigures;
-use kedge_sync::{RankedMutex, ranks::ManifestChanging};
-use kedge_types::{Cas, DocKey, Durability, VbId};
-use kedge_vbucket::Cookie;
+use kedge_types::VbId;
 use std::sync::{Arc, OnceLock, Weak};
-
-/// What all writes share.
-#[derive(Clone, Copy, Debug)]
-pub struct Write<'a> {
-    /// The vBucket.
-    pub vb: VbId,
-    /// The document.
-    pub key: &'a DocKey,
-    /// The version it must have; 0 for any.
-    pub cas: Cas,
-    /// The version it gets; 0 for the next of the vBucket's clock.
-    pub new_cas: Cas,
-    /// The level of a SyncWrite.
-    pub durability: Option<Durability>,
-    /// Keep the expiry of the document that is there.
-    pub preserve_ttl: bool,
-    /// Who is told when the write was parked.
-    pub cookie: Cookie,
-}
 
 /// A bucket. Share it as `Arc<Bucket>`.
 pub struct Bucket {
@@ -44,8 +25,8 @@ pub struct Bucket {
     pub(crate) persistence: Arc<Persistence>,
     pub(crate) residency: Arc<Residency>,
     pub(crate) signals: Arc<Signals>,
-    /// Held while the manifest is changed, until all vBuckets have heard of it.
-    pub(crate) changing_manifest: RankedMutex<ManifestChanging, ()>,
+    pub(crate) documents: Documents,
+    pub(crate) collections: Collections,
     pub(crate) states: Arc<VbStates>,
     pub(crate) files: Arc<FileReaders>,
     pub(crate) dcp: Arc<Dcp>,
@@ -101,6 +82,8 @@ impl Bucket {
             signals: Arc::clone(&signals.streams),
         });
         let bucket = Arc::new(Self {
+            documents: Documents::new(&core, &signals.queues, &residency),
+            collections: Collections::new(&core),
             scans: Arc::new(RangeScanner::new(&core, &residency, &files)),
             dcp,
             files,
@@ -108,7 +91,6 @@ impl Bucket {
             persistence,
             residency,
             signals,
-            changing_manifest: RankedMutex::default(),
             loaded: Loaded::default(),
             unclean: OnceLock::new(),
             core,
@@ -131,6 +113,18 @@ impl Bucket {
     #[must_use]
     pub fn residency(&self) -> &Arc<Residency> {
         &self.residency
+    }
+
+    /// Returns the commands on documents.
+    #[must_use]
+    pub fn documents(&self) -> &Documents {
+        &self.documents
+    }
+
+    /// Returns the scopes and collections.
+    #[must_use]
+    pub fn collections(&self) -> &Collections {
+        &self.collections
     }
 
     /// Returns the states of the bucket's vBuckets.

@@ -3,11 +3,10 @@
 //! Invariant: whoever changes the manifest walks over all vBuckets afterwards, and who makes a vBucket active looks at the
 //! manifest under its lock; so no active vBucket is left behind.
 
-use crate::bucket::Bucket;
+use kedge_bucket_core::BucketCore;
 use kedge_bucket_core::Phase;
-use kedge_types::{
-    Collection, CollectionId, DocKey, Expiry, Manifest, ManifestUid, Now, ScopeId, Seqno, VbId,
-};
+use kedge_sync::{RankedMutex, ranks::ManifestChanging};
+use kedge_types::{Collection, CollectionId, Manifest, ManifestUid, ScopeId, Seqno, VbId};
 use kedge_vbucket::{CollectionOps, OpenCollection, VBucket, VbState};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -68,7 +67,21 @@ impl CollectionFigures {
     }
 }
 
-impl Bucket {
+/// The scopes and collections of a bucket.
+pub struct Collections {
+    pub(crate) core: Arc<BucketCore>,
+    /// Held while the manifest is changed, until all vBuckets follow it.
+    changing: RankedMutex<ManifestChanging, ()>,
+}
+
+impl Collections {
+    pub(crate) fn new(core: &Arc<BucketCore>) -> Self {
+        Self {
+            core: Arc::clone(core),
+            changing: RankedMutex::default(),
+        }
+    }
+
     /// The manifest that the bucket follows.
     #[must_use]
     pub fn manifest(&self) -> Arc<Manifest> {
@@ -79,7 +92,7 @@ impl Bucket {
     /// any more are gone at once. One whose uid is not above that of the bucket's is ignored. While the bucket is loading
     /// this is only noted: the vBuckets hear of it when it opens. Nobody waits for the disk.
     pub fn set_manifest(&self, manifest: Arc<Manifest>) {
-        let _alone = self.changing_manifest.lock();
+        let _alone = self.changing.lock();
         if manifest.uid <= self.core.manifest().uid {
             return;
         }
@@ -89,25 +102,6 @@ impl Bucket {
             .set_collection_ttls(manifest.collections().any(has_ttl));
         self.core.set_manifest(manifest);
         self.tell_manifest();
-    }
-
-    /// The expiry of a document that the number of the wire means, no later than the longest time to live of its collection,
-    /// or of the bucket, allows.
-    pub(crate) fn expiry(&self, now: Now, key: &DocKey, wire: u32) -> Expiry {
-        let unix_secs = now.unix_secs();
-        self.limited(now, key, Expiry::from_wire(wire, unix_secs))
-    }
-
-    /// `expiry`, or what the longest time to live allows.
-    pub(crate) fn limited(&self, now: Now, key: &DocKey, expiry: Expiry) -> Expiry {
-        let rule = || {
-            let manifest = self.core.manifest();
-            manifest.collection(key.collection())?.1.max_ttl
-        };
-        let of_collection = self.core.dynamic.has_collection_ttls().then(rule).flatten();
-        self.core
-            .dynamic
-            .limited(expiry, of_collection, now.unix_secs())
     }
 
     /// Lets all active vBuckets hear of the manifest, if the bucket is open.
@@ -135,7 +129,7 @@ impl Bucket {
 
     /// What the active vBuckets have of each collection, in the order of ids.
     #[must_use]
-    pub fn collection_figures(&self) -> Vec<CollectionFigures> {
+    pub fn figures(&self) -> Vec<CollectionFigures> {
         let mut found: BTreeMap<CollectionId, CollectionFigures> = BTreeMap::new();
         for vbucket in &self.core.vbuckets {
             let vbucket = vbucket.lock();
@@ -159,7 +153,7 @@ impl Bucket {
 
     /// Which scopes and collections are open in a vBucket, whatever its state is; `None` when there is none of this number.
     #[must_use]
-    pub fn vbucket_collections(&self, vb: VbId) -> Option<VbCollections> {
+    pub fn of_vbucket(&self, vb: VbId) -> Option<VbCollections> {
         let vbucket = self.core.vbuckets.get(vb.index())?.lock();
         if vbucket.is_deleted() {
             return None;

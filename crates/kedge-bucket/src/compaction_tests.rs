@@ -1,6 +1,7 @@
 //! Compaction of a bucket whose documents are on disk only.
 
-use crate::bucket::{Bucket, Write};
+use crate::bucket::Bucket;
+use crate::documents::Write;
 use kedge_bucket_core::{BucketConfig, BucketSetup, CompactionRate, Completions, Ctx, Recovery};
 use kedge_disk::{Disk, SimDisk};
 use kedge_executor::ManualExecutor;
@@ -74,6 +75,7 @@ impl Driven {
         };
         let bucket = &self.bucket;
         bucket
+            .documents()
             .store(
                 ctx,
                 &write,

@@ -70,13 +70,13 @@
 //!     flags: 0,
 //!     expiry: 0,
 //! };
-//! let outcome = bucket.store(ctx, &write, &storing);
+//! let outcome = bucket.documents().store(ctx, &write, &storing);
 //! assert_eq!(outcome, Ok(Outcome::Parked));
 //! bucket.persistence().writers().request_flush(false);
 //! assert_eq!(completed.recv()?, Cookie(1));
 //!
 //! let read = Read { vb, key: &key, cookie: Cookie(2) };
-//! let value = bucket.get(ctx, &read, |document| document.item.value().to_vec());
+//! let value = bucket.documents().get(ctx, &read, |document| document.item.value().to_vec());
 //! assert_eq!(value, Ok(Outcome::Done(b"tea".to_vec())));
 //!
 //! bucket.shutdown();
@@ -86,7 +86,6 @@
 
 mod assign;
 mod bucket;
-mod checks;
 mod collections;
 #[cfg(test)]
 mod compaction_tests;
@@ -101,20 +100,18 @@ mod open;
 mod queries;
 mod scans;
 mod stats;
-mod subdoc;
 mod tasks;
 mod vbuckets;
 mod wiring;
-mod with_meta;
 
 pub use assign::VbPosition;
-pub use bucket::{Bucket, Write};
-pub use collections::{CollectionFigures, VbCollections};
+pub use bucket::Bucket;
+pub use collections::{CollectionFigures, Collections, VbCollections};
 pub use dcp::{
     ApplyError, Dcp, OpenedStream, ReplicaSink, StreamConnection, StreamFigures, StreamNotify,
     StreamRefused, StreamState, Streams, Taken, VbStream,
 };
-pub use documents::Storing;
+pub use documents::{Documents, LookIn, Returning, Storing, WithMeta, Write};
 pub use dropping::{DROPPING_FILE, finish_drop, remove_but_last};
 pub use kedge_bucket_core::{
     BucketChange, BucketConfig, BucketError, BucketSetting, BucketSetup, CompactionChange,
@@ -148,9 +145,7 @@ pub use queries::VbFigures;
 pub use scans::{
     RangeScanner, ScanBound, ScanFigures, ScanId, ScanLimits, ScanNeeds, ScanOf, ScanWanted,
 };
-pub use subdoc::LookIn;
 pub use vbuckets::{VbRole, VbStates};
-pub use with_meta::{Returning, WithMeta};
 
 /// An increment or decrement; `expiry` is the number of the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -103,7 +103,7 @@ impl Bucket {
                     self.states.await_assignment();
                 }
                 self.core.leave_loading(Phase::Open);
-                self.tell_manifest();
+                self.collections.tell_manifest();
                 self.states.on_durability_config();
                 self.residency.warmup().begin();
                 tracing::info!(

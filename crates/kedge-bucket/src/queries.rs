@@ -3,18 +3,13 @@
 use crate::bucket::Bucket;
 use kedge_bucket_core::DiskWriters as _;
 use kedge_bucket_core::Outcome;
-use kedge_bucket_core::Read;
-use kedge_bucket_core::{Ctx, Phase, Role};
-use kedge_residency::{BackgroundFetcher, Op};
-use kedge_types::{Cas, CollectionId, DocKey, Seqno, Status, VbId, VbUuid};
+use kedge_bucket_core::{Ctx, Role};
+use kedge_types::{Cas, CollectionId, Seqno, Status, VbId, VbUuid};
 use kedge_vbucket::{
-    CheckpointFigures, Cookie, DocOp, Document, Drift, DurabilityFigures, FailoverTable,
-    HashFigures, KeyFigures, ObserveSeqno, ObserveState, Picked, VBucket, VbState,
+    CheckpointFigures, Cookie, Drift, DurabilityFigures, FailoverTable, HashFigures, ObserveSeqno,
+    VbState,
 };
 use std::sync::atomic::Ordering;
-
-/// No key of a collection is in front of it.
-const FIRST_KEY: &[u8] = &[0];
 
 /// Figures of one vBucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,145 +53,6 @@ pub struct VbFigures {
 }
 
 impl Bucket {
-    /// A live document of `collection`, chosen at random. `cookie` is told when it was parked, as the document must come
-    /// from the disk.
-    ///
-    /// # Errors
-    /// `KeyNotFound` when there is none, `TemporaryFailure` while loading.
-    pub fn random_document<R>(
-        &self,
-        ctx: Ctx,
-        collection: CollectionId,
-        cookie: Cookie,
-        read: impl FnOnce(Document<'_>) -> R,
-    ) -> Result<Outcome<R>, Status> {
-        if self.core.phase() != Phase::Open {
-            return Err(Status::TemporaryFailure);
-        }
-        if self.core.manifest().collection(collection).is_none() {
-            return Err(Status::UnknownCollection);
-        }
-        let random = self.core.next_random();
-        let count = self.core.vbuckets.len();
-        let start = (random >> 32) as usize % count;
-        let mut read = Some(read);
-        let mut on_disk = None;
-        for index in (start..count).chain(0..start) {
-            // Others have the vBucket between two shards of it.
-            let mut shard = random as usize;
-            for visited in 0.. {
-                let mut vbucket = self.core.vbuckets[index].lock();
-                let shards = vbucket.table().shard_count();
-                let answers = vbucket.state() == VbState::Active && !vbucket.store().is_rewinding();
-                if !answers || vbucket.documents().count() == 0 {
-                    break;
-                }
-                if visited == shards {
-                    if BackgroundFetcher::has_keys_on_disk(&vbucket) {
-                        on_disk = on_disk.or(Some(vbucket.id()));
-                    }
-                    break;
-                }
-                shard = (shard + 1) % shards;
-                let show = |document: Document<'_>| read.take().map(|read| read(document));
-                match vbucket
-                    .at(ctx.now)
-                    .random_document(collection, shard, random, show)
-                {
-                    Some(Picked::Shown(Some(result))) => return Ok(Outcome::Done(result)),
-                    Some(Picked::OnDisk(key)) => {
-                        let key = DocKey::from_prefixed(&key).map_err(|_| Status::Internal)?;
-                        let vb = vbucket.id();
-                        drop(vbucket);
-                        let wanted = Read {
-                            vb,
-                            key: &key,
-                            cookie,
-                        };
-                        return self.residency.fetch(ctx, &wanted, DocOp::Get);
-                    }
-                    _ => {}
-                }
-            }
-        }
-        // What is in memory has none.
-        let vb = on_disk.ok_or(Status::KeyNotFound)?;
-        let key = DocKey::new(collection, FIRST_KEY).map_err(|_| Status::Internal)?;
-        let wanted = Read {
-            vb,
-            key: &key,
-            cookie,
-        };
-        self.residency.fetch(ctx, &wanted, Op::Random { random })
-    }
-
-    /// Gives the keys of a vBucket from `start` on to `each`, in order, without collection prefix, at most `count`.
-    ///
-    /// # Errors
-    /// `NotMyVbucket`, `TemporaryFailure` while loading.
-    pub fn keys_from(
-        &self,
-        ctx: Ctx,
-        start: &Read<'_>,
-        count: u32,
-        mut each: impl FnMut(&[u8]),
-    ) -> Result<Outcome<()>, Status> {
-        match self.residency.fetcher().keys_in_memory(
-            ctx.now,
-            start.vb,
-            start.key,
-            count as usize,
-            false,
-        )? {
-            Some(keys) => {
-                keys.iter().for_each(|key| each(key));
-                Ok(Outcome::Done(()))
-            }
-            None => self.residency.fetch(ctx, start, Op::Keys { count }),
-        }
-    }
-
-    /// Whether a key's last change is on disk, and its CAS.
-    ///
-    /// # Errors
-    /// `NotMyVbucket`, `TemporaryFailure` while loading.
-    pub fn observe_key(
-        &self,
-        ctx: Ctx,
-        wanted: &Read<'_>,
-    ) -> Result<Outcome<(ObserveState, Cas)>, Status> {
-        let outcome = self
-            .core
-            .step_as(ctx.now, wanted.vb, Role::Any, |vbucket| {
-                vbucket.at(ctx.now).observe_key(wanted.key)
-            })??;
-        self.or_fetch(ctx, wanted, DocOp::Observe, outcome)
-    }
-
-    /// What statistics tell of a key: of a live document in memory or on disk. With `validate` the file is looked at in
-    /// any case, and compared to memory.
-    ///
-    /// # Errors
-    /// `KeyNotFound`, `UnknownCollection`; `NotMyVbucket`, `TemporaryFailure` while loading.
-    pub fn key_figures(
-        &self,
-        ctx: Ctx,
-        wanted: &Read<'_>,
-        validate: bool,
-    ) -> Result<Outcome<KeyFigures>, Status> {
-        let outcome = self
-            .core
-            .step_as(ctx.now, wanted.vb, Role::Any, |vbucket| {
-                vbucket.at(ctx.now).key_figures(wanted.key)
-            })?;
-        match outcome {
-            Ok(_) | Err(Status::KeyNotFound) if validate => {
-                self.residency.fetch(ctx, wanted, Op::ValidateKey)
-            }
-            outcome => self.or_fetch(ctx, wanted, DocOp::KeyFigures, outcome?),
-        }
-    }
-
     /// How far the branch `uuid` of a vBucket is.
     ///
     /// # Errors
@@ -339,7 +195,7 @@ impl Bucket {
     /// The checkpoints of a vBucket, `None` when there is none of this number.
     #[must_use]
     pub fn checkpoint_figures(&self, vb: VbId) -> Option<CheckpointFigures> {
-        self.look(vb, |vbucket| {
+        self.core.look(vb, |vbucket| {
             vbucket.changes().figures(vbucket.high_seqno())
         })
     }
@@ -348,17 +204,7 @@ impl Bucket {
     /// looked at, with the vBucket locked.
     #[must_use]
     pub fn hash_figures(&self, vb: VbId, counted: bool) -> Option<HashFigures> {
-        self.look(vb, |vbucket| vbucket.table().figures(counted))
-    }
-
-    /// The document or tombstone of a key, if memory has its value. Nothing is checked, and nothing counted.
-    #[must_use]
-    pub fn peek(&self, vb: VbId, key: &DocKey) -> Option<kedge_vbucket::Item> {
-        self.look(vb, |vbucket| vbucket.store().peek(key)).flatten()
-    }
-
-    fn look<R>(&self, vb: VbId, look: impl FnOnce(&VBucket) -> R) -> Option<R> {
-        let vbucket = self.core.vbuckets.get(vb.index())?.lock();
-        (!vbucket.is_deleted()).then(|| look(&vbucket))
+        self.core
+            .look(vb, |vbucket| vbucket.table().figures(counted))
     }
 }

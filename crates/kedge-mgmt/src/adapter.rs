@@ -105,7 +105,7 @@ impl Buckets for BucketRegistry {
     }
 
     fn collection_figures(&self, name: &str) -> Option<Vec<CollectionFigures>> {
-        Some(Self::get(self, name)?.collection_figures())
+        Some(Self::get(self, name)?.collections().figures())
     }
 
     fn edit_manifest(&self, name: &str, edit: &ManifestEdit) -> Result<ManifestUid, BucketsError> {

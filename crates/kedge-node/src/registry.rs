@@ -197,7 +197,8 @@ impl BucketRegistry {
             keepers.insert(bucket.name().to_owned(), keeper);
             buckets.insert(bucket.name().to_owned(), bucket);
         }
-        let shown = |bucket: &Arc<Bucket>| entry(&bucket.config(), bucket.manifest().uid);
+        let shown =
+            |bucket: &Arc<Bucket>| entry(&bucket.config(), bucket.collections().manifest().uid);
         let entries: Vec<BucketEntry> = buckets.values().map(shown).collect();
         let cluster = if setup.clustered {
             ClusterView::following(ports)
@@ -370,7 +371,7 @@ impl BucketRegistry {
         let bucket = self.existing(name)?;
         let config = bucket.update(change).map_err(RegistryError::BadSetting)?;
         save_config(&self.setup, &config)?;
-        let uid = bucket.manifest().uid;
+        let uid = bucket.collections().manifest().uid;
         self.cluster.put_bucket(entry(&config, uid))?;
         Ok(())
     }
@@ -689,7 +690,9 @@ fn open_bucket(
         compaction_reserve_bytes: COMPACTION_RESERVE_BYTES,
         on_fatal: setup.on_fatal.clone(),
     })?;
-    bucket.set_manifest(manifest.manifest().clone());
+    bucket
+        .collections()
+        .set_manifest(manifest.manifest().clone());
     Ok(bucket)
 }
 

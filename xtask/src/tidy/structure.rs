@@ -33,24 +33,6 @@ const RECORDS: [(&str, &str); 5] = [
     ("kedge-mgmt", "BucketDocument"),
 ];
 
-/// Types that are larger still, with the numbers that they may not exceed: crate, type, fields, methods. A type that is
-/// small enough leaves the list.
-const LARGE_TYPES: &[(&str, &str, usize, usize)] = &[("kedge-bucket", "Bucket", 20, 99)];
-
-/// Crates with a larger cycle still, with the number of files that it may not exceed.
-const LARGE_CYCLES: &[(&str, usize)] = &[];
-
-/// A function that may be longer: crate, function, the number of lines that it may not exceed, and the reason why it is not
-/// split.
-type LongFunction = (&'static str, &'static str, usize, &'static str);
-
-/// Functions that are longer. A function that is short enough leaves the list.
-const LONG_FUNCTIONS: &[LongFunction] = &[];
-/// Largest number of entries of [`LONG_FUNCTIONS`].
-const LONG_FUNCTIONS_MAX: usize = 5;
-
-const _: () = assert!(LONG_FUNCTIONS.len() <= LONG_FUNCTIONS_MAX);
-
 /// Counts of a type.
 #[derive(Debug, Default)]
 struct TypeCounts {
@@ -66,8 +48,6 @@ struct Crate {
     types: BTreeMap<String, TypeCounts>,
     /// Modules by the path of their files below `src`, without `.rs` and `/mod`, and the modules that they import.
     imports: BTreeMap<String, BTreeSet<String>>,
-    /// Lines of the longest function of each name, and its path and line.
-    functions: BTreeMap<String, (usize, PathBuf, usize)>,
     findings: Vec<Finding>,
 }
 
@@ -155,9 +135,9 @@ impl Crate {
         let function = signature.ident.to_string();
         let first = signature.span().start().line;
         let lines = span.end().line + 1 - first;
-        let longest = self.functions.entry(function.clone()).or_default();
-        if lines > longest.0 {
-            *longest = (lines, path.to_owned(), first);
+        if lines > LINES_MAX {
+            let message = format!("`{function}` has {lines} lines, {LINES_MAX} at most");
+            self.findings.push(Finding::new(path, first, message));
         }
         let is_typed = |argument: &&FnArg| matches!(argument, FnArg::Typed(_));
         let parameters = signature.inputs.iter().filter(is_typed).count();
@@ -170,87 +150,36 @@ impl Crate {
 
     fn finish(self, name: &str) -> Vec<Finding> {
         let mut findings = self.findings;
-        findings.extend(check_lengths(&self.functions, name, LONG_FUNCTIONS));
         for (type_name, counts) in &self.types {
             let is_record = RECORDS.contains(&(name, type_name.as_str()));
-            let large = LARGE_TYPES
-                .iter()
-                .find(|(of, large, ..)| *of == name && large == type_name);
-            let (fields_max, methods_max) = large
-                .map_or((FIELDS_MAX, METHODS_MAX), |(_, _, fields, methods)| {
-                    (*fields, *methods)
-                });
             let (path, line) = &counts.place;
-            if counts.fields > fields_max && !is_record {
+            if counts.fields > FIELDS_MAX && !is_record {
                 let message = format!(
-                    "`{type_name}` has {} fields, {fields_max} at most",
+                    "`{type_name}` has {} fields, {FIELDS_MAX} at most",
                     counts.fields
                 );
                 findings.push(Finding::new(path, *line, message));
             }
-            if counts.methods > methods_max {
+            if counts.methods > METHODS_MAX {
                 let message = format!(
-                    "`{type_name}` has {} methods, {methods_max} at most",
+                    "`{type_name}` has {} methods, {METHODS_MAX} at most",
                     counts.methods
                 );
                 findings.push(Finding::new(path, *line, message));
             }
-            if large.is_some() && counts.fields <= FIELDS_MAX && counts.methods <= METHODS_MAX {
-                let message = format!("`{type_name}` is small enough: take it out of LARGE_TYPES");
-                findings.push(Finding::new(path, *line, message));
-            }
         }
         let cycle = largest_cycle(&self.imports);
-        let large = LARGE_CYCLES.iter().find(|(of, _)| *of == name);
-        let max = large.map_or(CYCLE_MAX, |(_, files)| *files);
         let root = format!("crates/{name}/src");
-        if cycle.len() > max {
+        if cycle.len() > CYCLE_MAX {
             let files = cycle.join(", ");
             let message = format!(
-                "{} files import each other, {max} at most: {files}",
+                "{} files import each other, {CYCLE_MAX} at most: {files}",
                 cycle.len()
             );
             findings.push(Finding::new(&root, 0, message));
         }
-        if large.is_some() && cycle.len() <= CYCLE_MAX {
-            let message = "its cycle is small enough: take it out of LARGE_CYCLES";
-            findings.push(Finding::new(&root, 0, message));
-        }
         findings
     }
-}
-
-/// Checks the lengths of the functions of a crate.
-fn check_lengths(
-    functions: &BTreeMap<String, (usize, PathBuf, usize)>,
-    crate_name: &str,
-    exceptions: &[LongFunction],
-) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for (function, (lines, path, first)) in functions {
-        let is_this = |(of, long, ..): &&LongFunction| *of == crate_name && long == function;
-        let exception = exceptions.iter().find(is_this);
-        let lines_max = exception.map_or(LINES_MAX, |(_, _, lines, _)| *lines);
-        if *lines > lines_max {
-            let message = format!("`{function}` has {lines} lines, {lines_max} at most");
-            findings.push(Finding::new(path, *first, message));
-        }
-        if exception.is_some() && *lines <= LINES_MAX {
-            let message = format!("`{function}` is short enough: take it out of LONG_FUNCTIONS");
-            findings.push(Finding::new(path, *first, message));
-        }
-    }
-    let of_crate = exceptions.iter().filter(|(of, ..)| *of == crate_name);
-    for (_, function, _, reason) in of_crate {
-        if !functions.contains_key(*function) {
-            let message = format!("LONG_FUNCTIONS has `{function}`, which is not there");
-            findings.push(Finding::new(format!("crates/{crate_name}/src"), 0, message));
-        } else if reason.is_empty() {
-            let message = format!("LONG_FUNCTIONS has no reason for `{function}`");
-            findings.push(Finding::new(format!("crates/{crate_name}/src"), 0, message));
-        }
-    }
-    findings
 }
 
 /// The modules of a crate that a file imports.
@@ -414,38 +343,6 @@ mod tests {
         );
         let method = "impl A { fn f(&self, b: B, c: C, d: D, e: E, f: F, g: G) {} }";
         assert_eq!(findings(&[("crates/x/src/a.rs", method)]), [""; 0]);
-    }
-
-    #[test]
-    fn exceptions_for_long_functions_have_a_reason_and_an_end() {
-        let function = |lines| (lines, PathBuf::from("crates/x/src/a.rs"), 1);
-        let functions = [("long", 90), ("longer", 120), ("short", 70)];
-        let functions: BTreeMap<_, _> = functions
-            .into_iter()
-            .map(|(name, lines)| (name.to_owned(), function(lines)))
-            .collect();
-        let messages = |exceptions: &[LongFunction]| -> Vec<String> {
-            let findings = check_lengths(&functions, "x", exceptions);
-            findings.into_iter().map(|it| it.message).collect()
-        };
-        let good: [LongFunction; 2] = [("x", "long", 90, "a table"), ("x", "longer", 120, "too")];
-        assert_eq!(messages(&good), [""; 0]);
-        let bad: [LongFunction; 4] = [
-            ("x", "long", 90, ""),
-            ("x", "longer", 119, "a table"),
-            ("x", "short", 90, "a table"),
-            ("x", "gone", 90, "a table"),
-        ];
-        assert_eq!(
-            messages(&bad),
-            [
-                "`longer` has 120 lines, 119 at most",
-                "`short` is short enough: take it out of LONG_FUNCTIONS",
-                "LONG_FUNCTIONS has no reason for `long`",
-                "LONG_FUNCTIONS has `gone`, which is not there",
-            ]
-        );
-        assert_eq!(messages(&[]).len(), 2);
     }
 
     #[test]

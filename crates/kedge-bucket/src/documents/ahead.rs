@@ -1,11 +1,19 @@
 //! Long values are put together before their vBucket is locked: whoever waits for it, waits less.
 
-use crate::bucket::{Bucket, Write};
+use super::component::{Documents, Write};
 use kedge_types::limits::LONG_VALUE_BYTES;
 use kedge_types::{DocKey, VbId};
 use kedge_vbucket::{Ahead, Item, Modify, NewValue, StoreBehind, StoreMode, any_long_value};
 
-impl Bucket {
+impl Documents {
+    /// The document or tombstone of a key, if memory has its value. Nothing is checked, and nothing counted.
+    #[must_use]
+    pub fn peek(&self, vb: VbId, key: &DocKey) -> Option<Item> {
+        self.core
+            .look(vb, |vbucket| vbucket.store().peek(key))
+            .flatten()
+    }
+
     /// The document or tombstone of a key, if it is long and memory has its value.
     pub(super) fn peek_long(&self, vb: VbId, key: &DocKey) -> Option<Item> {
         let there = any_long_value().then(|| self.peek(vb, key))?;

@@ -1,16 +1,16 @@
 //! Commands that read, and locks.
 
-use super::Read;
 use super::ahead::copied_ahead;
-use crate::bucket::Bucket;
+use super::component::Documents;
 use kedge_bucket_core::Counter;
 use kedge_bucket_core::Outcome;
+use kedge_bucket_core::Read;
 use kedge_bucket_core::{Ctx, Role};
 use kedge_residency::Op;
 use kedge_types::{Cas, Status};
 use kedge_vbucket::{DocOp, Document, Meta, StepOutcome};
 
-impl Bucket {
+impl Documents {
     /// Shows a document to `read`, which runs under the vBucket's lock: copy a small value there, clone the item of a
     /// large one. When it was parked, the completion has the document.
     ///
@@ -42,7 +42,7 @@ impl Bucket {
         self.or_fetch(ctx, wanted, DocOp::Get, result?)
     }
 
-    /// Shows a replica's document to `read`, which may be behind that of the active; see [`Bucket::get`].
+    /// Shows a replica's document to `read`, which may be behind that of the active; see [`Documents::get`].
     ///
     /// # Errors
     /// `KeyNotFound`; `NotMyVbucket` unless the vBucket is a replica; `TemporaryFailure` while loading.
@@ -78,7 +78,7 @@ impl Bucket {
     /// The metadata of a document or tombstone.
     ///
     /// # Errors
-    /// As [`Bucket::get`].
+    /// As [`Documents::get`].
     pub fn get_meta(&self, ctx: Ctx, wanted: &Read<'_>) -> Result<Outcome<Meta>, Status> {
         let outcome = self.core.step(ctx.now, wanted.vb, |vbucket| {
             vbucket.at(ctx.now).get_meta(wanted.key)

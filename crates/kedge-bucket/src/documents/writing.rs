@@ -1,6 +1,6 @@
 //! What all writes do, whatever they write.
 
-use crate::bucket::{Bucket, Write};
+use super::component::{Documents, Write};
 use kedge_bucket_core::Counter;
 use kedge_bucket_core::DiskWriters as _;
 use kedge_bucket_core::Outcome;
@@ -14,26 +14,26 @@ use kedge_vbucket::{
 use std::sync::atomic::Ordering;
 
 /// What is told of a write that was done.
-pub(crate) trait Told {
+pub(crate) trait WriteResult {
     /// What every client is told.
     fn mutated(&self) -> Mutated;
 }
 
-impl Told for Mutated {
+impl WriteResult for Mutated {
     fn mutated(&self) -> Mutated {
         *self
     }
 }
 
-impl Told for (Mutated, ItemMeta) {
+impl WriteResult for (Mutated, ItemMeta) {
     fn mutated(&self) -> Mutated {
         self.0
     }
 }
 
-impl Bucket {
+impl Documents {
     /// A write that succeeded is answered when it is on disk, if the disk is behind: so clients go no faster than it.
-    pub(crate) fn hold_back_if_behind<R: Told>(
+    pub(crate) fn hold_back_if_behind<R: WriteResult>(
         &self,
         ctx: Ctx,
         write: &Write<'_>,
@@ -55,7 +55,7 @@ impl Bucket {
         match outcome {
             Ok(StepOutcome::Parked) => {
                 self.count(ctx, Counter::Backpressured);
-                self.signals.queues.on_waiting(write.vb);
+                self.queues.on_waiting(write.vb);
                 self.core.on_parked();
                 Ok(Outcome::Parked)
             }
@@ -128,7 +128,7 @@ impl Bucket {
             match &result {
                 Ok(Outcome::Parked) => {
                     if durability.level.needs_persistence() {
-                        self.signals.queues.on_waiting(write.vb);
+                        self.queues.on_waiting(write.vb);
                     }
                     self.core.on_parked();
                 }

@@ -34,7 +34,10 @@ fn what_is_applied_comes_from_the_files_and_the_log_is_given_back() {
         open.bucket.persistence().sync().unwrap();
     }
     let k = key("key-3");
-    open.bucket.delete(open.ctx(), &write(&k)).unwrap();
+    open.bucket
+        .documents()
+        .delete(open.ctx(), &write(&k))
+        .unwrap();
     let before = open.figure("ep_log_bytes");
     assert!(before > 10_000_000, "{before}");
     open.bucket.persistence().apply().unwrap();

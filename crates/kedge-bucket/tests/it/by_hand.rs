@@ -175,7 +175,10 @@ fn who_is_answered_at_once_is_looked_at_once_at_most() {
 
 fn touch(open: &Open, name: &str, expiry: u32) {
     let key = key(name);
-    let touched = open.bucket.touch(open.ctx(), &write(&key), expiry);
+    let touched = open
+        .bucket
+        .documents()
+        .touch(open.ctx(), &write(&key), expiry);
     assert!(matches!(touched, Ok(Outcome::Done(_))));
 }
 
@@ -215,7 +218,10 @@ fn old_tombstones_are_forgotten_though_nothing_expires() {
     let (open, steps) = sim(&SimDisk::new(12)).open_by_hand();
     open.set("key", b"1").unwrap();
     let key = key("key");
-    open.bucket.delete(open.ctx(), &write(&key)).unwrap();
+    open.bucket
+        .documents()
+        .delete(open.ctx(), &write(&key))
+        .unwrap();
     let age = Duration::from_secs(TOMBSTONE_PURGE_AGE_SECS);
     steps.pass(age - SEC);
     assert_eq!(open.figure("vb_active_tombstones"), 1);

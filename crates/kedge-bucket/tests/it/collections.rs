@@ -35,7 +35,9 @@ fn manifest(uid: u64, ids: &[u32]) -> Manifest {
 }
 
 pub(crate) fn follow(open: &Open, uid: u64, ids: &[u32]) {
-    open.bucket.set_manifest(Arc::new(manifest(uid, ids)));
+    open.bucket
+        .collections()
+        .set_manifest(Arc::new(manifest(uid, ids)));
 }
 
 pub(crate) fn key_in(collection: u32, name: &str) -> DocKey {
@@ -60,6 +62,7 @@ pub(crate) fn get(open: &Open, collection: u32, name: &str) -> Result<Vec<u8>, S
     };
     let outcome = open
         .bucket
+        .documents()
         .get(open.ctx(), &wanted, |it| it.item.value().to_vec())?;
     match outcome {
         Outcome::Done(value) => Ok(value),
@@ -71,7 +74,7 @@ pub(crate) fn get(open: &Open, collection: u32, name: &str) -> Result<Vec<u8>, S
 }
 
 pub(crate) fn items(bucket: &Bucket) -> Vec<(u32, u64)> {
-    let figures = bucket.collection_figures();
+    let figures = bucket.collections().figures();
     let item = |it: &kedge_bucket::CollectionFigures| (it.collection.get(), it.items);
     figures.iter().map(item).collect()
 }
@@ -220,12 +223,12 @@ fn a_collection_says_how_long_its_documents_live() {
     for (at, rule) in [Some(10), Some(0), None].into_iter().enumerate() {
         rules.scopes[1].collections[at].max_ttl = rule;
     }
-    open.bucket.set_manifest(Arc::new(rules));
+    open.bucket.collections().set_manifest(Arc::new(rules));
     let now = open.ctx().now.unix_secs();
     for (id, ttl) in [(8, 10), (10, 0), (11, 1_000), (0, 1_000)] {
         set(&open, id, "k", b"v").unwrap();
         let key = key_in(id, "k");
-        let meta = done(open.bucket.get_meta(open.ctx(), &read(&key))).unwrap();
+        let meta = done(open.bucket.documents().get_meta(open.ctx(), &read(&key))).unwrap();
         let expected = if ttl == 0 { 0 } else { now + ttl };
         assert_eq!(u64::from(meta.expiry.0), expected, "collection {id}");
     }

@@ -31,9 +31,12 @@ impl Open {
     /// The value as it is kept, and what it is made of.
     fn kept(&self, name: &str) -> (Vec<u8>, Datatype) {
         let k = key(name);
-        let shown = self.bucket.get(self.ctx(), &read(&k), |document| {
-            (document.item.value().to_vec(), document.item.datatype())
-        });
+        let shown = self
+            .bucket
+            .documents()
+            .get(self.ctx(), &read(&k), |document| {
+                (document.item.value().to_vec(), document.item.datatype())
+            });
         done(shown).unwrap()
     }
 
@@ -111,7 +114,7 @@ fn a_value_that_leaves_memory_and_comes_back_is_compressed_again() {
         cookie: Cookie(1),
         ..read(&k)
     };
-    let outcome = open.bucket.get(open.ctx(), &wanted, |_| ());
+    let outcome = open.bucket.documents().get(open.ctx(), &wanted, |_| ());
     assert_eq!(outcome, Ok(kedge_bucket::Outcome::Parked));
     steps.run();
     let (value, datatype) = open.kept("key");
@@ -170,7 +173,7 @@ fn the_ratio_says_what_is_worth_it() {
         let k = key(name);
         let (mode, snappy) = (StoreMode::Set, Datatype::SNAPPY);
         let write: Write<'_> = write(&k);
-        let stored = (open.bucket).store(
+        let stored = (open.bucket).documents().store(
             open.ctx(),
             &write,
             &kedge_bucket::Storing {
@@ -197,7 +200,7 @@ fn the_ratio_says_what_is_worth_it() {
     assert!(!sent("sent"));
     let k = key("sent");
     let (raw, wrong) = (Datatype::SNAPPY, b"no snappy at all");
-    let refused = (open.bucket).store(
+    let refused = (open.bucket).documents().store(
         open.ctx(),
         &write(&k),
         &kedge_bucket::Storing {

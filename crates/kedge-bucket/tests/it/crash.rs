@@ -208,7 +208,7 @@ fn check(open: &Open, expected: &mut BTreeMap<String, Expected>, seed: u64, roun
 /// It has its CAS, and its place in the order; or that of a commit that was made anew, as only its prepare was on disk.
 fn check_place(open: &Open, name: &str, stored: Mutated, when: &str) {
     let k = key(name);
-    let meta = done(open.bucket.get_meta(open.ctx(), &read(&k))).unwrap();
+    let meta = done(open.bucket.documents().get_meta(open.ctx(), &read(&k))).unwrap();
     assert_eq!(meta.cas, stored.cas, "{name}, {when}");
     let figures = open.bucket.vbucket_figures(k.vbucket(4)).unwrap();
     let is_anew = meta.seqno > figures.failover[0].1;

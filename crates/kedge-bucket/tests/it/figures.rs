@@ -19,11 +19,18 @@ fn counts_say_what_happened() {
         initial: None,
         expiry: 0,
     };
-    bucket.arithmetic(open.ctx(), &write(&a), op).unwrap();
     bucket
+        .documents()
+        .arithmetic(open.ctx(), &write(&a), op)
+        .unwrap();
+    bucket
+        .documents()
         .arithmetic(open.ctx(), &write(&missing), op)
         .unwrap_err();
-    bucket.touch(open.ctx(), &write(&missing), 10).unwrap_err();
+    bucket
+        .documents()
+        .touch(open.ctx(), &write(&missing), 10)
+        .unwrap_err();
     open.store(
         &Write {
             cas: Cas(1),
@@ -32,8 +39,11 @@ fn counts_say_what_happened() {
         b"2",
     )
     .unwrap_err();
-    bucket.delete(open.ctx(), &write(&a)).unwrap();
-    bucket.delete(open.ctx(), &write(&a)).unwrap_err();
+    bucket.documents().delete(open.ctx(), &write(&a)).unwrap();
+    bucket
+        .documents()
+        .delete(open.ctx(), &write(&a))
+        .unwrap_err();
     for (counter, expected) in [
         (Counter::CmdGet, 2),
         (Counter::GetHits, 1),
@@ -103,14 +113,20 @@ fn the_longest_time_to_live_caps_every_expiry() {
     let k = key("k");
     let secs = open.ctx().now.unix_secs();
     open.set("k", b"1").unwrap();
-    let meta = done(open.bucket.get_meta(open.ctx(), &read(&k))).unwrap();
+    let meta = done(open.bucket.documents().get_meta(open.ctx(), &read(&k))).unwrap();
     let expiry = u64::from(meta.expiry.0);
     assert!((secs + 100..secs + 110).contains(&expiry));
-    open.bucket.touch(open.ctx(), &write(&k), 1_000).unwrap();
-    let meta = done(open.bucket.get_meta(open.ctx(), &read(&k))).unwrap();
+    open.bucket
+        .documents()
+        .touch(open.ctx(), &write(&k), 1_000)
+        .unwrap();
+    let meta = done(open.bucket.documents().get_meta(open.ctx(), &read(&k))).unwrap();
     let expiry = u64::from(meta.expiry.0);
     assert!((secs + 100..secs + 110).contains(&expiry));
-    let gone = open.bucket.get(later(open.ctx(), 200), &read(&k), |_| ());
+    let gone = open
+        .bucket
+        .documents()
+        .get(later(open.ctx(), 200), &read(&k), |_| ());
     assert_eq!(gone, Err(Status::KeyNotFound));
     open.bucket.shutdown();
 }
@@ -119,18 +135,25 @@ fn the_longest_time_to_live_caps_every_expiry() {
 fn questions_about_keys_and_vbuckets() {
     let open = sim(&SimDisk::new(4)).open();
     let bucket = &open.bucket;
-    let nothing = bucket.random_document(open.ctx(), CollectionId::DEFAULT, Cookie(0), |_| ());
+    let nothing =
+        bucket
+            .documents()
+            .random_document(open.ctx(), CollectionId::DEFAULT, Cookie(0), |_| ());
     assert_eq!(nothing, Err(Status::KeyNotFound));
     open.set("a", b"1").unwrap();
     let vb = key("a").vbucket(4);
-    let found = bucket.random_document(open.ctx(), CollectionId::DEFAULT, Cookie(0), |document| {
-        document.item.value().to_vec()
-    });
+    let found = bucket.documents().random_document(
+        open.ctx(),
+        CollectionId::DEFAULT,
+        Cookie(0),
+        |document| document.item.value().to_vec(),
+    );
     assert_eq!(done(found).unwrap(), b"1");
     let mut keys = Vec::new();
     let first = key("\u{1}");
     let start = Read { vb, ..read(&first) };
     bucket
+        .documents()
         .keys_from(open.ctx(), &start, 10, |key| {
             keys.push(key.to_vec());
         })
@@ -138,7 +161,7 @@ fn questions_about_keys_and_vbuckets() {
     assert_eq!(keys, [b"a"]);
     bucket.persistence().sync().unwrap();
     assert_eq!(
-        done(bucket.observe_key(open.ctx(), &read(&key("a"))))
+        done(bucket.documents().observe_key(open.ctx(), &read(&key("a"))))
             .unwrap()
             .0,
         ObserveState::Persisted

@@ -96,7 +96,7 @@ fn a_compaction_after_a_flush_says_nothing_of_tombstones_of_before() {
     for name in &names {
         open.set(name, b"1").unwrap();
         let key = key(name);
-        done(open.bucket.delete(open.ctx(), &write(&key))).unwrap();
+        done(open.bucket.documents().delete(open.ctx(), &write(&key))).unwrap();
     }
     open.bucket.persistence().apply().unwrap();
     open.bucket.flush_all(open.ctx()).unwrap();

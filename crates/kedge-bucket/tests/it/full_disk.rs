@@ -45,7 +45,10 @@ fn over_the_quota_writes_have_to_wait_and_deletes_make_room() {
     assert!(open.get("key-0").is_ok());
     for n in 0..10 {
         let k = key(&format!("key-{n}"));
-        open.bucket.delete(open.ctx(), &write(&k)).unwrap();
+        open.bucket
+            .documents()
+            .delete(open.ctx(), &write(&k))
+            .unwrap();
     }
     // Until then the old versions are kept for the files.
     open.bucket.persistence().apply().unwrap();
@@ -83,7 +86,10 @@ fn writers_go_no_faster_than_the_disk_and_lose_nothing() {
                 flags: 0,
                 expiry: 0,
             });
-            let outcome = open.bucket.write_returning(open.ctx(), write, &what);
+            let outcome = open
+                .bucket
+                .documents()
+                .write_returning(open.ctx(), write, &what);
             outcome.map(|outcome| outcome.map(drop))
         };
         let mut held_back = Vec::new();

@@ -32,7 +32,7 @@ fn commands_get_a_temporary_failure_until_loading_is_done() {
 fn a_vbucket_that_is_not_there_is_not_mine() {
     let open = sim(&SimDisk::new(4)).open();
     let key = key("a");
-    let result = open.bucket.get(
+    let result = open.bucket.documents().get(
         open.ctx(),
         &Read {
             vb: VbId(4),
@@ -277,11 +277,11 @@ fn a_bucket_has_1_to_65535_vbuckets() {
             vb: VbId(u16::MAX),
             ..read(&k)
         };
-        let beyond = open.bucket.get(open.ctx(), &nowhere, |_| ());
+        let beyond = open.bucket.documents().get(open.ctx(), &nowhere, |_| ());
         assert_eq!(beyond, Err(Status::NotMyVbucket));
         open.bucket.shutdown();
         let again = place.open();
-        let found = again.bucket.get(
+        let found = again.bucket.documents().get(
             again.ctx(),
             &Read {
                 vb: last,
@@ -452,7 +452,10 @@ fn a_bucket_that_is_destroyed_in_the_middle_of_its_work_answers_all_and_leaves_n
         cookie: Cookie(1),
         ..read(&k)
     };
-    assert_eq!(bucket.get(open.ctx(), &wanted, |_| ()), Ok(Outcome::Parked));
+    assert_eq!(
+        bucket.documents().get(open.ctx(), &wanted, |_| ()),
+        Ok(Outcome::Parked)
+    );
     let far = bucket.seqno_persistence(open.ctx(), VbId(0), Seqno(1 << 40), Cookie(2));
     assert_eq!(far, Ok(Outcome::Parked));
     assert!(bucket.residency().warmup().is_warming() && open.figure("ep_num_non_resident") > 0);
@@ -508,6 +511,7 @@ fn a_stop_leaves_a_short_log_of_many_vbuckets_as_it_is() {
             let found = done(
                 again
                     .bucket
+                    .documents()
                     .get(again.ctx(), &wanted, |found| found.item.value().to_vec()),
             );
             assert_eq!(found.unwrap(), b"value");

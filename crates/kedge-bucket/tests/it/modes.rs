@@ -62,7 +62,10 @@ fn what_was_written_is_there_after_a_clean_restart() {
         open.bucket.persistence().writers().request_flush(false);
         open.sink.wait(1).unwrap();
         let k = key("key-7");
-        open.bucket.delete(open.ctx(), &write(&k)).unwrap();
+        open.bucket
+            .documents()
+            .delete(open.ctx(), &write(&k))
+            .unwrap();
         let before = branches(&open);
         open.bucket.shutdown();
         open.bucket.shutdown();

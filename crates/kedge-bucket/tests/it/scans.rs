@@ -153,7 +153,7 @@ impl Run {
             ..write(&k)
         };
         if self.random.below(3) == 0 {
-            let outcome = self.open.bucket.delete(self.open.ctx(), &write);
+            let outcome = self.open.bucket.documents().delete(self.open.ctx(), &write);
             if outcome == Ok(Outcome::Parked) {
                 let _ = self.open.sink.wait(cookie);
             }

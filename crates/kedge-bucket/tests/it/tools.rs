@@ -390,7 +390,7 @@ impl Open {
         write: &Write<'_>,
         value: &[u8],
     ) -> Result<Outcome<Mutated>, Status> {
-        self.bucket.store(
+        self.bucket.documents().store(
             self.ctx(),
             write,
             &kedge_bucket::Storing {
@@ -428,9 +428,12 @@ impl Open {
             cookie: Cookie(cookie),
             ..read(&key)
         };
-        let outcome = self.bucket.get(self.ctx(), &wanted, |document| {
-            document.item.value().to_vec()
-        })?;
+        let outcome = self
+            .bucket
+            .documents()
+            .get(self.ctx(), &wanted, |document| {
+                document.item.value().to_vec()
+            })?;
         match outcome {
             Outcome::Done(value) => Ok(value),
             Outcome::Parked => match self.sink.wait_any(cookie) {

@@ -22,7 +22,11 @@ pub(super) fn arithmetic(
             .session
             .target(command.request, wire.key, Rights::READ.and(Rights::WRITE))?;
     let write = target.write(command.session, &command.infos, command.request.cas);
-    match target.bucket.arithmetic(command.turn.ctx(), &write, op)? {
+    match target
+        .bucket
+        .documents()
+        .arithmetic(command.turn.ctx(), &write, op)?
+    {
         Outcome::Done((mutated, number)) => {
             command
                 .composer

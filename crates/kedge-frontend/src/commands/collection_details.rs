@@ -91,7 +91,7 @@ struct VbucketProgress {
 /// `NoBucket`, `AccessDenied`; `Invalid` for an argument that is no number, `NotMyVbucket` for a vBucket that is not here.
 pub(super) fn group(session: &Session, name: &str, argument: Option<&str>) -> StatStep {
     let bucket = session.bucket_somewhere(Rights::STATS)?.clone();
-    let manifest = bucket.manifest();
+    let manifest = bucket.collections().manifest();
     let left = match argument {
         None => 0..bucket.vbuckets(),
         Some(argument) => {
@@ -168,7 +168,7 @@ impl CollectionDetails {
         let Some(vb) = self.left.next().map(VbId) else {
             return false;
         };
-        let Some(mut found) = self.bucket.vbucket_collections(vb) else {
+        let Some(mut found) = self.bucket.collections().of_vbucket(vb) else {
             return true;
         };
         found.collections.retain(|it| self.seen.has(it.collection));

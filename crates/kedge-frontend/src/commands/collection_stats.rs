@@ -116,7 +116,7 @@ fn add(figures: &mut FiguresByCollection, bucket: &Bucket, vb: VbId) {
     if bucket.vbucket_state(vb) != Ok(VbState::Active) {
         return;
     }
-    let found = bucket.vbucket_collections(vb);
+    let found = bucket.collections().of_vbucket(vb);
     for it in found.into_iter().flat_map(|found| found.collections) {
         let sum = figures.entry(it.collection).or_insert_with(none);
         sum.items += it.items;
@@ -148,7 +148,7 @@ pub(super) fn group(
 ) -> StatStep {
     let bucket = session.bucket_somewhere(Rights::STATS)?;
     // What the user may not know of is answered like what is not there.
-    let manifest = session.privileges.visible(&bucket.manifest());
+    let manifest = session.privileges.visible(&bucket.collections().manifest());
     let seen = |scope: &Scope, collection: &Collection| {
         session
             .privileges
@@ -209,14 +209,14 @@ pub(super) fn group(
 /// `NoBucket`, `AccessDenied`; `Invalid` for an argument that is no number, `NotMyVbucket` for a vBucket that is not here.
 pub(super) fn manifest(session: &Session, argument: Option<&str>, each: AddStat<'_>) -> StatStep {
     let bucket = session.bucket_somewhere(Rights::STATS)?;
-    let manifest = session.privileges.visible(&bucket.manifest());
+    let manifest = session.privileges.visible(&bucket.collections().manifest());
     if argument.is_none() {
         each("manifest_uid", &format!("0x{:x}", manifest.uid.0));
         each("scopes", &manifest.scopes.len().to_string());
         let collections = manifest.collections().count();
         each("collections", &collections.to_string());
     }
-    let look = Bucket::vbucket_collections;
+    let look = |bucket: &Bucket, vb| bucket.collections().of_vbucket(vb);
     of_vbuckets(bucket, argument, each, look, |vb, found, each| {
         each(
             &format!("vb_{vb}:manifest:uid"),

@@ -16,7 +16,7 @@ use crate::session::{CommandFailure, Rights, Session};
 
 /// The manifest of the selected bucket.
 fn of_bucket(session: &Session) -> Result<Arc<Manifest>, CommandFailure> {
-    Ok(session.bucket(Rights::ACCESS)?.manifest())
+    Ok(session.bucket(Rights::ACCESS)?.collections().manifest())
 }
 
 pub(super) fn manifest(

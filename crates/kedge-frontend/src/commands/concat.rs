@@ -20,8 +20,10 @@ pub(super) fn concat(
         .target(command.request, concat.key, Rights::WRITE)?;
     let write = target.write(command.session, &command.infos, concat.cas);
     let ctx = command.turn.ctx();
-    let outcome = target
-        .bucket
-        .concat(ctx, &write, mode, concat.value, concat.datatype)?;
+    let outcome =
+        target
+            .bucket
+            .documents()
+            .concat(ctx, &write, mode, concat.value, concat.datatype)?;
     Ok(command.mutated(outcome))
 }

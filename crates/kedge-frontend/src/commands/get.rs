@@ -22,7 +22,7 @@ pub(super) fn get(
     let target = command.session.target(command.request, key, Rights::READ)?;
     let ctx = command.turn.ctx();
     let read = target.read(command.session);
-    let outcome = target.bucket.get(ctx, &read, |document| {
+    let outcome = target.bucket.documents().get(ctx, &read, |document| {
         command.composer.shown(document, echoed, command.out)
     })?;
     command.composed(outcome, echoed)
@@ -36,9 +36,12 @@ pub(super) fn replica(
     let target = command.session.target(command.request, key, Rights::READ)?;
     let ctx = command.turn.ctx();
     let read = target.read(command.session);
-    let outcome = target.bucket.get_replica(ctx, &read, |document| {
-        command.composer.shown(document, &[], command.out)
-    })?;
+    let outcome = target
+        .bucket
+        .documents()
+        .get_replica(ctx, &read, |document| {
+            command.composer.shown(document, &[], command.out)
+        })?;
     command.composed(outcome, &[])
 }
 
@@ -71,8 +74,8 @@ pub(super) fn whole(
         Ok(None)
     };
     let outcome = match command.opcode {
-        Opcode::GetExReplica => target.bucket.get_replica(ctx, &read, show)?,
-        _ => target.bucket.get(ctx, &read, show)?,
+        Opcode::GetExReplica => target.bucket.documents().get_replica(ctx, &read, show)?,
+        _ => target.bucket.documents().get(ctx, &read, show)?,
     };
     command.composed(outcome, &[])
 }

@@ -40,7 +40,7 @@ impl KeyGroup {
     ) -> Result<CollectionId, CommandFailure> {
         let bucket = session.selected()?;
         // What the user may not know of is answered like what is not there.
-        let visible = || session.privileges.visible(&bucket.manifest());
+        let visible = || session.privileges.visible(&bucket.collections().manifest());
         match argument {
             None if self.by_id => Err(USAGE),
             None => Ok(CollectionId::DEFAULT),
@@ -80,7 +80,10 @@ pub(super) fn stat<'w>(
         cookie: session.next_cookie(),
     };
     let bucket = session.collection(collection, Rights::STATS)?;
-    match bucket.key_figures(command.turn.ctx(), &read, group.validate)? {
+    match bucket
+        .documents()
+        .key_figures(command.turn.ctx(), &read, group.validate)?
+    {
         Outcome::Done(figures) => {
             compose(&command.composer, &figures, command.out);
             Ok(CommandOutcome::Replied)

@@ -23,15 +23,18 @@ pub(super) fn random(
     let bucket = command.session.collection(collection, needed)?;
     let cookie = command.session.next_cookie();
     let (composer, out) = (&command.composer, &mut *command.out);
-    let outcome = bucket.random_document(command.turn.ctx(), collection, cookie, |document| {
-        // Without the collection, whether or not the client negotiated collections.
-        let key = logical(document.item.key());
-        if wire.include_xattrs {
-            composer.whole_document(document.item, document.cas, key, out);
-            return Ok(None);
-        }
-        composer.shown(document, key, out)
-    })?;
+    let outcome =
+        bucket
+            .documents()
+            .random_document(command.turn.ctx(), collection, cookie, |document| {
+                // Without the collection, whether or not the client negotiated collections.
+                let key = logical(document.item.key());
+                if wire.include_xattrs {
+                    composer.whole_document(document.item, document.cas, key, out);
+                    return Ok(None);
+                }
+                composer.shown(document, key, out)
+            })?;
     match outcome {
         Outcome::Parked if wire.include_xattrs => Ok(command.park_as(ReplyKind::WholeDocument)),
         Outcome::Done(Ok(Some((item, cas)))) => {
@@ -56,6 +59,7 @@ pub(super) fn list(
     let ctx = command.turn.ctx();
     let outcome = target
         .bucket
+        .documents()
         .keys_from(ctx, &start, count, |key| push_key(key, &mut keys))?;
     if outcome == Outcome::Parked {
         return Ok(command.park());

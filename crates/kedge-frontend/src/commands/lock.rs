@@ -26,9 +26,12 @@ pub(super) fn get_locked(
     let ctx = command.turn.ctx();
     let secs = lock.lock_secs.unwrap_or(0);
     let read = target.read(command.session);
-    let result = target.bucket.get_and_lock(ctx, &read, secs, |document| {
-        command.composer.shown(document, &[], command.out)
-    });
+    let result = target
+        .bucket
+        .documents()
+        .get_and_lock(ctx, &read, secs, |document| {
+            command.composer.shown(document, &[], command.out)
+        });
     let outcome = result.map_err(|status| soften(command.session.protocol.features, status))?;
     command.composed(outcome, &[])
 }
@@ -41,7 +44,10 @@ pub(super) fn unlock(
         .session
         .target(command.request, unlock.key, Rights::WRITE)?;
     let read = target.read(command.session);
-    let result = target.bucket.unlock(command.turn.ctx(), &read, unlock.cas);
+    let result = target
+        .bucket
+        .documents()
+        .unlock(command.turn.ctx(), &read, unlock.cas);
     match result.map_err(|status| soften(command.session.protocol.features, status))? {
         Outcome::Done(()) => Ok(command.success()),
         Outcome::Parked => Ok(command.park()),

@@ -17,7 +17,10 @@ pub(super) fn get_meta(
         .session
         .target(command.request, wire.key, Rights::READ)?;
     let read = target.read(command.session);
-    let outcome = target.bucket.get_meta(command.turn.ctx(), &read)?;
+    let outcome = target
+        .bucket
+        .documents()
+        .get_meta(command.turn.ctx(), &read)?;
     let with_datatype = matches!(wire.version, MetaVersion::V2);
     match outcome {
         Outcome::Done(meta) => {

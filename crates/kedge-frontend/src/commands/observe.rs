@@ -43,7 +43,7 @@ fn look(
         key: &key,
         cookie: session.next_cookie(),
     };
-    Ok(bucket.observe_key(turn.ctx(), &read)?)
+    Ok(bucket.documents().observe_key(turn.ctx(), &read)?)
 }
 
 pub(super) fn keys(

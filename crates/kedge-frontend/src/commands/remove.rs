@@ -13,6 +13,9 @@ pub(super) fn remove(
         .session
         .target(command.request, remove.key, Rights::WRITE)?;
     let write = target.write(command.session, &command.infos, remove.cas);
-    let outcome = target.bucket.delete(command.turn.ctx(), &write)?;
+    let outcome = target
+        .bucket
+        .documents()
+        .delete(command.turn.ctx(), &write)?;
     Ok(command.mutated(outcome))
 }

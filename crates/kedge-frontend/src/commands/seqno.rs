@@ -42,7 +42,7 @@ pub(super) fn all_vbuckets(
         .collection
         .or((!knows).then_some(CollectionId::DEFAULT));
     if let Some(id) = collection
-        && bucket.manifest().collection(id).is_none()
+        && bucket.collections().manifest().collection(id).is_none()
     {
         return Err(Status::UnknownCollection.into());
     }

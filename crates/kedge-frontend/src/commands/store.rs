@@ -19,7 +19,7 @@ pub(super) fn store(
     let target = command
         .session
         .target(command.request, store.key, Rights::WRITE)?;
-    let outcome = target.bucket.store(
+    let outcome = target.bucket.documents().store(
         command.turn.ctx(),
         &target.write(command.session, &command.infos, store.cas),
         &kedge_bucket::Storing {

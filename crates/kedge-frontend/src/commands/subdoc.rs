@@ -118,7 +118,7 @@ pub(super) fn look(
         unix_secs: ctx.now.unix_secs(),
     };
     let read = target.read(command.session);
-    match target.bucket.look_in(ctx, &read, which)? {
+    match target.bucket.documents().look_in(ctx, &read, which)? {
         Outcome::Done((item, cas)) => {
             let specs = wire.specs.iter().copied();
             let clock = &command.turn.shared.clock;
@@ -231,7 +231,11 @@ pub(super) fn change(
     let write = target.write(command.session, &command.infos, wire.cas);
     let change: Arc<dyn Modify> = changing.mutation.clone();
     let ctx = command.turn.ctx();
-    let result = match target.bucket.modify(ctx, &write, wire.expiry, &change) {
+    let result = match target
+        .bucket
+        .documents()
+        .modify(ctx, &write, wire.expiry, &change)
+    {
         Ok(Outcome::Parked) => {
             return Ok(command.park_as(ReplyKind::Modified(Box::new(changing))));
         }

@@ -18,6 +18,7 @@ pub(super) fn touch(
     let write = target.write(command.session, &command.infos, command.request.cas);
     match target
         .bucket
+        .documents()
         .touch(command.turn.ctx(), &write, touch.expiry)?
     {
         Outcome::Done(mutated) => {
@@ -40,10 +41,12 @@ pub(super) fn get_and_touch(
     let target = command.session.target(command.request, touch.key, needed)?;
     let write = target.write(command.session, &command.infos, command.request.cas);
     let ctx = command.turn.ctx();
-    let outcome = target
-        .bucket
-        .get_and_touch(ctx, &write, touch.expiry, |document, _| {
-            command.composer.shown(document, echoed, command.out)
-        })?;
+    let outcome =
+        target
+            .bucket
+            .documents()
+            .get_and_touch(ctx, &write, touch.expiry, |document, _| {
+                command.composer.shown(document, echoed, command.out)
+            })?;
     command.composed(outcome, echoed)
 }

@@ -101,7 +101,10 @@ fn execute(
     let target = command.session.target(command.request, key, needed)?;
     let write = target.write(command.session, &command.infos, expected);
     let ctx = command.turn.ctx();
-    let outcome = target.bucket.write_with_meta(ctx, &write, with)?;
+    let outcome = target
+        .bucket
+        .documents()
+        .write_with_meta(ctx, &write, with)?;
     Ok(command.mutated(outcome))
 }
 
@@ -128,7 +131,11 @@ pub(super) fn returning(
     };
     let write = target.write(command.session, &command.infos, wire.cas);
     let ctx = command.turn.ctx();
-    match target.bucket.write_returning(ctx, &write, &what)? {
+    match target
+        .bucket
+        .documents()
+        .write_returning(ctx, &write, &what)?
+    {
         Outcome::Done((mutated, meta)) => {
             compose(&command.composer, &mutated, &meta, command.out);
             Ok(CommandOutcome::Replied)

@@ -135,12 +135,15 @@ impl Session {
     }
 
     fn is_long_in(&self, bucket: &Bucket, vb: VbId, key: &DocKey, long: LongRun) -> bool {
-        bucket.peek(vb, key).is_some_and(|item| match long {
-            LongRun::Sends => self.protocol.copies_long(&item),
-            LongRun::Reads => item.is_long(),
-            LongRun::Replaces => item.has_xattrs() && item.is_long(),
-            LongRun::Never | LongRun::Always | LongRun::ManyKeys => false,
-        })
+        bucket
+            .documents()
+            .peek(vb, key)
+            .is_some_and(|item| match long {
+                LongRun::Sends => self.protocol.copies_long(&item),
+                LongRun::Reads => item.is_long(),
+                LongRun::Replaces => item.has_xattrs() && item.is_long(),
+                LongRun::Never | LongRun::Always | LongRun::ManyKeys => false,
+            })
     }
 
     /// As [`Self::is_long`], of a command of the text protocol and its bytes.

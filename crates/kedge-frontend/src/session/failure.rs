@@ -78,7 +78,10 @@ impl Session {
         match status {
             Status::NotMyVbucket => self.not_my_vbucket(shared, composer, out),
             Status::UnknownCollection | Status::UnknownScope => {
-                let uid = self.bucket.as_ref().map(|bucket| bucket.manifest().uid.0);
+                let uid = self
+                    .bucket
+                    .as_ref()
+                    .map(|bucket| bucket.collections().manifest().uid.0);
                 let body = write_unknown_manifest_entity(None, uid.unwrap_or_default());
                 self.protocol.json_body(composer, status, &body, out);
             }

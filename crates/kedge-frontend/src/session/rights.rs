@@ -157,7 +157,7 @@ impl Session {
         id: CollectionId,
         needed: Rights,
     ) -> Result<(), CommandFailure> {
-        let manifest = bucket.manifest();
+        let manifest = bucket.collections().manifest();
         let held = match manifest.collection(id) {
             Some((scope, collection)) => {
                 self.privileges.in_collection(&scope.name, &collection.name)

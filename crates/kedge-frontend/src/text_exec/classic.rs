@@ -82,12 +82,15 @@ fn retrieve_one(
         false => write_item(out, key, document.item, document.cas, with_cas).map(|()| None),
     };
     let outcome = match command.touch {
-        None => target.bucket.get(ctx, &target.read(), write)?,
+        None => target.bucket.documents().get(ctx, &target.read(), write)?,
         Some(exptime) => {
             let touch = target.write(Cas(0));
             let show = |document: Document<'_>, _| write(document);
             let expiry = exptime.to_wire();
-            target.bucket.get_and_touch(ctx, &touch, expiry, show)?
+            target
+                .bucket
+                .documents()
+                .get_and_touch(ctx, &touch, expiry, show)?
         }
     };
     Ok(match outcome {
@@ -174,17 +177,25 @@ pub(super) fn store_as(
         TextStoreMode::Add => BucketMode::Add,
         TextStoreMode::Replace => BucketMode::Replace,
         TextStoreMode::Append => {
-            return target
-                .bucket
-                .concat(ctx, write, ConcatMode::Append, value.bytes, raw);
+            return target.bucket.documents().concat(
+                ctx,
+                write,
+                ConcatMode::Append,
+                value.bytes,
+                raw,
+            );
         }
         TextStoreMode::Prepend => {
-            return target
-                .bucket
-                .concat(ctx, write, ConcatMode::Prepend, value.bytes, raw);
+            return target.bucket.documents().concat(
+                ctx,
+                write,
+                ConcatMode::Prepend,
+                value.bytes,
+                raw,
+            );
         }
     };
-    target.bucket.store(
+    target.bucket.documents().store(
         ctx,
         write,
         &kedge_bucket::Storing {
@@ -224,7 +235,7 @@ pub(super) fn delete(
     let ctx = exec.turn.ctx();
     let result = exec
         .target(command.key)
-        .and_then(|target| target.bucket.delete(ctx, &target.write(Cas(0))));
+        .and_then(|target| target.bucket.documents().delete(ctx, &target.write(Cas(0))));
     exec.then(TextStep::Main, result, |exec, result| {
         deleted(exec, command, result.map(drop))
     })
@@ -252,9 +263,12 @@ fn found(exec: &mut TextCommandContext<'_, '_>, done: &[u8], result: Result<(), 
 pub(super) fn touch(exec: &mut TextCommandContext<'_, '_>, command: &TextTouch<'_>) -> TextOutcome {
     let ctx = exec.turn.ctx();
     let expiry = command.exptime.to_wire();
-    let result = exec
-        .target(command.key)
-        .and_then(|target| target.bucket.touch(ctx, &target.write(Cas(0)), expiry));
+    let result = exec.target(command.key).and_then(|target| {
+        target
+            .bucket
+            .documents()
+            .touch(ctx, &target.write(Cas(0)), expiry)
+    });
     exec.then(TextStep::Main, result, |exec, result| {
         touched(exec, command, result.map(drop))
     })
@@ -282,9 +296,12 @@ pub(super) fn arithmetic(
         initial: None,
         expiry: 0,
     };
-    let result = exec
-        .target(command.key)
-        .and_then(|target| target.bucket.arithmetic(ctx, &target.write(Cas(0)), op));
+    let result = exec.target(command.key).and_then(|target| {
+        target
+            .bucket
+            .documents()
+            .arithmetic(ctx, &target.write(Cas(0)), op)
+    });
     exec.then(TextStep::Main, result, |exec, result| {
         counted(exec, command, result.map(|(_, number)| number))
     })

@@ -110,7 +110,10 @@ impl TextCommandContext<'_, '_> {
     /// The metadata of the document that will be written.
     fn look(&self, key: &[u8]) -> Result<BucketOutcome<Meta>, Status> {
         let target = self.target(key)?;
-        target.bucket.get_meta(self.turn.ctx(), &target.read())
+        target
+            .bucket
+            .documents()
+            .get_meta(self.turn.ctx(), &target.read())
     }
 
     /// Goes on with the result of a step, now or when it ends.

@@ -129,13 +129,17 @@ fn look(
     let ctx = turn.ctx();
     let target = target(session, key)?;
     let result = match retrieval.touch {
-        None => target.bucket.get(ctx, &target.read(), |document| {
-            RetrievalState::Document(document.item.clone(), document.cas)
-        }),
+        None => target
+            .bucket
+            .documents()
+            .get(ctx, &target.read(), |document| {
+                RetrievalState::Document(document.item.clone(), document.cas)
+            }),
         Some(expiry) => {
             let write = target.write(Cas(0));
             target
                 .bucket
+                .documents()
                 .get_and_touch(ctx, &write, expiry, |document, _| {
                     RetrievalState::Document(document.item.clone(), document.cas)
                 })

@@ -102,6 +102,7 @@ fn a_flush_takes_the_documents() {
     };
     let mode = kedge_bucket::StoreMode::Set;
     bucket
+        .documents()
         .store(
             ctx,
             &write,

@@ -29,6 +29,7 @@ fn fill(server: &Server, rounds: u16) {
             let value = &[7; 1_000];
             let raw = Datatype::RAW;
             bucket
+                .documents()
                 .store(
                     server.registry.ctx(),
                     &write,

@@ -56,7 +56,7 @@ impl BucketRegistry {
     /// The scopes and collections of a bucket. Never waits for a disk.
     #[must_use]
     pub fn manifest(&self, name: &str) -> Option<Arc<Manifest>> {
-        Some(self.get(name)?.manifest())
+        Some(self.get(name)?.collections().manifest())
     }
 
     /// Changes scopes and collections of a bucket of a server that is no node of a cluster. When it returns, clients can use
@@ -105,7 +105,7 @@ impl BucketRegistry {
         write_manifest(&*self.setup.disk, &dir, &keeper)?;
         let manifest = keeper.manifest().clone();
         self.keepers.lock().insert(name.to_owned(), keeper);
-        bucket.set_manifest(manifest);
+        bucket.collections().set_manifest(manifest);
         Ok(())
     }
 

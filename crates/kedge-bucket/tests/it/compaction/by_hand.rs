@@ -307,7 +307,7 @@ fn purge_seqno(open: &Open, vb: VbId) -> Seqno {
 
 fn delete(open: &Open, name: &str) -> Seqno {
     let key = key(name);
-    let deleted = open.bucket.delete(open.ctx(), &write(&key));
+    let deleted = open.bucket.documents().delete(open.ctx(), &write(&key));
     done(deleted).unwrap().seqno
 }
 
@@ -340,7 +340,7 @@ fn tombstones_of_age_are_left_out_and_the_purge_seqno_moves() {
     assert_eq!(purge_seqno(&again, vb), old_seqno);
     let meta = |name: &str| {
         let key = key(name);
-        done(again.bucket.get_meta(again.ctx(), &read(&key)))
+        done(again.bucket.documents().get_meta(again.ctx(), &read(&key)))
     };
     assert_eq!(meta("old"), Err(Status::KeyNotFound));
     assert!(meta(&young).unwrap().deleted);
@@ -393,13 +393,19 @@ fn documents_that_have_expired_are_deleted() {
         open.set(&name, b"1").unwrap();
         if n < 150 {
             let key = key(&name);
-            open.bucket.touch(open.ctx(), &write(&key), 100).unwrap();
+            open.bucket
+                .documents()
+                .touch(open.ctx(), &write(&key), 100)
+                .unwrap();
         }
     }
     open.bucket.persistence().apply().unwrap();
     // One of them lives longer than the file says.
     let kept = key("key-0");
-    open.bucket.touch(open.ctx(), &write(&kept), 1_000).unwrap();
+    open.bucket
+        .documents()
+        .touch(open.ctx(), &write(&kept), 1_000)
+        .unwrap();
     steps.jump(SEC * 101);
     let report = compact(&open, &steps, &all());
     assert_eq!((report.compacted, report.expired), (4, 149));

@@ -204,7 +204,11 @@ impl Load {
             match (n >> 33) % 10 {
                 0 => {
                     let key = key(&name);
-                    let deleted = self.open.bucket.delete(self.open.ctx(), &write(&key));
+                    let deleted = self
+                        .open
+                        .bucket
+                        .documents()
+                        .delete(self.open.ctx(), &write(&key));
                     assert_eq!(deleted.is_ok(), documents.remove(&name).is_some());
                 }
                 1 | 2 => {

@@ -75,7 +75,7 @@ fn what_memory_lacks_comes_from_the_file() {
         write_all(&open, &names[..8], "1");
         write_all(&open, &names[2..4], "2");
         let doomed = key(&names[0]);
-        done(open.bucket.delete(open.ctx(), &write(&doomed))).unwrap();
+        done(open.bucket.documents().delete(open.ctx(), &write(&doomed))).unwrap();
         write_all(&open, &names_in(VbId(2), 3), "of another vBucket");
         let before = open.figure("ep_apply_commits");
         let line = Line::new(&open);
@@ -368,7 +368,7 @@ fn a_stream_whose_tombstones_were_purged_meanwhile_has_to_begin_anew() {
         write_all(&open, &names, "1");
         client.drain();
         let doomed = key(&names[0]);
-        done(open.bucket.delete(open.ctx(), &write(&doomed))).unwrap();
+        done(open.bucket.documents().delete(open.ctx(), &write(&doomed))).unwrap();
         write_all(&open, &names[1..], "2");
         open.bucket.persistence().apply().unwrap();
         purge(&open, &steps);
@@ -401,7 +401,7 @@ fn tombstones_of_other_collections_are_no_reason_to_begin_anew() {
         let high = open.bucket.vbucket_figures(VB).unwrap().high_seqno.get();
         write_all(&open, &names, "1");
         let doomed = key(&names[0]);
-        done(open.bucket.delete(open.ctx(), &write(&doomed))).unwrap();
+        done(open.bucket.documents().delete(open.ctx(), &write(&doomed))).unwrap();
         write_all(&open, &names[1..], "2");
         open.bucket.persistence().apply().unwrap();
         purge(&open, &steps);
@@ -494,7 +494,7 @@ fn who_was_in_the_middle_of_a_snapshot_goes_on_to_its_end() {
             check(&open, &client, &names);
             drop(other);
             let gone = key(&names[5]);
-            done(open.bucket.delete(open.ctx(), &write(&gone))).unwrap();
+            done(open.bucket.documents().delete(open.ctx(), &write(&gone))).unwrap();
             write_all(&open, &names[..2], "2");
             if !from_memory {
                 open.bucket.flush_all(open.ctx()).unwrap();

@@ -95,7 +95,7 @@ impl History {
         let value = (!deletes).then(|| format!("{:08}", self.version).repeat(times));
         let taken = match &value {
             Some(value) => open.store(&write, value.as_bytes()).is_ok(),
-            None => open.bucket.delete(open.ctx(), &write).is_ok(),
+            None => open.bucket.documents().delete(open.ctx(), &write).is_ok(),
         };
         if !taken {
             return;

@@ -468,7 +468,7 @@ fn a_replica_follows() {
         let open = pair.active().open();
         for name in &names[..5] {
             let key = key(name);
-            done(open.bucket.delete(open.ctx(), &write(&key))).unwrap();
+            done(open.bucket.documents().delete(open.ctx(), &write(&key))).unwrap();
         }
         for name in &names[10..] {
             open.set(name, b"2").unwrap();

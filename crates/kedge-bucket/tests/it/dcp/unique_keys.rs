@@ -49,7 +49,7 @@ impl Random {
         };
         // Refused while the key has a prepare, or is not there.
         if self.rng.below(5) == 0 {
-            let _ = open.bucket.delete(open.ctx(), &write);
+            let _ = open.bucket.documents().delete(open.ctx(), &write);
         } else {
             let _ = open.store(&write, self.cookie.to_string().as_bytes());
         }

@@ -52,7 +52,7 @@ impl Writer {
             self.there.insert(key.as_bytes().to_vec(), value.into());
             return;
         }
-        let deleted = done(open.bucket.delete(open.ctx(), &write(&key)));
+        let deleted = done(open.bucket.documents().delete(open.ctx(), &write(&key)));
         let was_there = self.there.remove(key.as_bytes()).is_some();
         assert_eq!(deleted.is_ok(), was_there, "{deleted:?}");
     }

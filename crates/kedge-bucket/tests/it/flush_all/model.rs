@@ -117,6 +117,7 @@ impl Session {
         let outcome = self
             .open
             .bucket
+            .documents()
             .get(ctx, &wanted, |it| it.item.value().to_vec())?;
         match outcome {
             Outcome::Done(value) => Ok(value),
@@ -142,6 +143,7 @@ impl Session {
         let outcome = self
             .open
             .bucket
+            .documents()
             .keys_from(self.open.ctx(), &start, 1_000, each);
         match outcome.unwrap() {
             Outcome::Done(()) => keys,
@@ -386,7 +388,7 @@ impl Model {
             ..write(&key)
         };
         let ctx = session.open.ctx();
-        let outcome = session.open.bucket.store(
+        let outcome = session.open.bucket.documents().store(
             ctx,
             &write,
             &kedge_bucket::Storing {
@@ -411,7 +413,11 @@ impl Model {
             cookie: Cookie(cookie),
             ..write(&key)
         };
-        let outcome = session.open.bucket.delete(session.open.ctx(), &write);
+        let outcome = session
+            .open
+            .bucket
+            .documents()
+            .delete(session.open.ctx(), &write);
         let result = match outcome {
             Ok(Outcome::Parked) => session.wait_write(cookie),
             other => other.map(drop),

@@ -95,7 +95,7 @@ impl Found {
         let mut documents = BTreeMap::new();
         for name in names.filter(|name| key(name).vbucket(4) == vb) {
             let k = key(&name);
-            let meta = match done(open.bucket.get_meta(open.ctx(), &read(&k))) {
+            let meta = match done(open.bucket.documents().get_meta(open.ctx(), &read(&k))) {
                 Ok(meta) => meta,
                 Err(error) => {
                     assert_eq!(error, Status::KeyNotFound);

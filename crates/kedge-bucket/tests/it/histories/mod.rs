@@ -214,7 +214,7 @@ impl History {
 
     fn delete(&mut self, open: &Open, name: String) {
         let k: DocKey = key(&name);
-        if let Ok(mutated) = done(open.bucket.delete(open.ctx(), &write(&k))) {
+        if let Ok(mutated) = done(open.bucket.documents().delete(open.ctx(), &write(&k))) {
             let change = Change::done(name, None, mutated);
             self.push(k.vbucket(4), Op::Write(change));
         }

@@ -86,7 +86,7 @@ fn a_read_that_waits_for_its_document_hears_that_the_collection_is_gone() {
                 cookie: Cookie(cookie),
                 ..read(&key)
             };
-            let outcome = open.bucket.get(open.ctx(), &wanted, |_| ());
+            let outcome = open.bucket.documents().get(open.ctx(), &wanted, |_| ());
             if outcome == Ok(Outcome::Parked) {
                 parked.push(cookie);
             }

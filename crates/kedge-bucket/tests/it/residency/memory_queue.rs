@@ -228,7 +228,7 @@ fn every_kind_of_write_waits_and_goes_on_from_where_it_was() {
             cookie,
             ..write(&k)
         };
-        let outcome = open.bucket.arithmetic(ctx, &add, op);
+        let outcome = open.bucket.documents().arithmetic(ctx, &add, op);
         assert_eq!(outcome, Ok(Outcome::Parked));
         let (k, cookie) = with("text", 2);
         let append = Write {
@@ -236,7 +236,10 @@ fn every_kind_of_write_waits_and_goes_on_from_where_it_was() {
             ..write(&k)
         };
         let (mode, raw) = (ConcatMode::Append, Datatype::RAW);
-        let outcome = open.bucket.concat(ctx, &append, mode, b"c", raw);
+        let outcome = open
+            .bucket
+            .documents()
+            .concat(ctx, &append, mode, b"c", raw);
         assert_eq!(outcome, Ok(Outcome::Parked));
         let (k, cookie) = with("durable", 3);
         let durable = Write {

@@ -114,7 +114,11 @@ fn documents_of_many_vbuckets_are_read_at_once() {
             cookie: Cookie(cookie),
             ..read(key)
         };
-        let outcome = open.bucket.get(open.ctx(), &wanted, |_| ()).unwrap();
+        let outcome = open
+            .bucket
+            .documents()
+            .get(open.ctx(), &wanted, |_| ())
+            .unwrap();
         assert_eq!(outcome, Outcome::Parked);
     }
     // As many threads may have one each.
@@ -198,8 +202,14 @@ fn every_command_waits_for_its_document_and_goes_on() {
             cookie: Cookie(n),
             ..read(&k)
         };
-        check_read(ended(&open, n, bucket.get(ctx, &wanted, |_| ())));
-        let again = bucket.get(ctx, &read(&k), |document| document.item.value().to_vec());
+        check_read(ended(
+            &open,
+            n,
+            bucket.documents().get(ctx, &wanted, |_| ()),
+        ));
+        let again = bucket
+            .documents()
+            .get(ctx, &read(&k), |document| document.item.value().to_vec());
         assert_eq!(done(again).unwrap(), b"10", "it is in memory now");
         let (k, n) = (key("lock"), next());
         let wanted = Read {
@@ -209,7 +219,7 @@ fn every_command_waits_for_its_document_and_goes_on() {
         check_read(ended(
             &open,
             n,
-            bucket.get_and_lock(ctx, &wanted, 0, |_| ()),
+            bucket.documents().get_and_lock(ctx, &wanted, 0, |_| ()),
         ));
         assert_eq!(open.set("lock", b"2"), Err(Status::Locked));
         let write_of = |k, n| Write {
@@ -226,13 +236,17 @@ fn every_command_waits_for_its_document_and_goes_on() {
         };
         let (k, n) = (key("append"), next());
         let (mode, raw) = (ConcatMode::Append, Datatype::RAW);
-        let outcome = bucket.concat(ctx, &write_of(&k, n), mode, b"1", raw);
+        let outcome = bucket
+            .documents()
+            .concat(ctx, &write_of(&k, n), mode, b"1", raw);
         assert_eq!(changed(ended(&open, n, outcome)), b"101");
         let (k, n) = (key("gat"), next());
-        let outcome = bucket.get_and_touch(ctx, &write_of(&k, n), 1_000, |_, _| ());
+        let outcome = bucket
+            .documents()
+            .get_and_touch(ctx, &write_of(&k, n), 1_000, |_, _| ());
         assert_eq!(changed(ended(&open, n, outcome)), b"10");
         let (k, n) = (key("touch"), next());
-        let outcome = bucket.touch(ctx, &write_of(&k, n), 1_000);
+        let outcome = bucket.documents().touch(ctx, &write_of(&k, n), 1_000);
         assert_eq!(changed(ended(&open, n, outcome)), b"10");
         let (k, n) = (key("counter"), next());
         let op = Arithmetic {
@@ -241,7 +255,11 @@ fn every_command_waits_for_its_document_and_goes_on() {
             initial: None,
             expiry: 0,
         };
-        match ended(&open, n, bucket.arithmetic(ctx, &write_of(&k, n), op)) {
+        match ended(
+            &open,
+            n,
+            bucket.documents().arithmetic(ctx, &write_of(&k, n), op),
+        ) {
             Completion::Counter { result } => assert_eq!(result.unwrap().1, 15),
             other => panic!("{other:?}"),
         }
@@ -254,7 +272,9 @@ fn every_command_waits_for_its_document_and_goes_on() {
             durability,
             ..write_of(&k, n)
         };
-        let outcome = bucket.concat(ctx, &durable, ConcatMode::Prepend, b"x", raw);
+        let outcome = bucket
+            .documents()
+            .concat(ctx, &durable, ConcatMode::Prepend, b"x", raw);
         assert_eq!(changed(ended(&open, n, outcome)), b"x10");
         if full {
             metadata_is_fetched(&open, &mut next);
@@ -278,7 +298,7 @@ fn metadata_is_fetched(open: &Open, next: &mut impl FnMut() -> u64) {
         cookie: Cookie(n),
         ..read(&k)
     };
-    match ended(open, n, bucket.get_meta(ctx, &wanted)) {
+    match ended(open, n, bucket.documents().get_meta(ctx, &wanted)) {
         Completion::Meta { result } => assert!(!result.unwrap().deleted),
         other => panic!("{other:?}"),
     }
@@ -287,7 +307,7 @@ fn metadata_is_fetched(open: &Open, next: &mut impl FnMut() -> u64) {
         cookie: Cookie(n),
         ..read(&k)
     };
-    match ended(open, n, bucket.observe_key(ctx, &wanted)) {
+    match ended(open, n, bucket.documents().observe_key(ctx, &wanted)) {
         Completion::Observed { result } => assert!(!result.unwrap().1.is_none()),
         other => panic!("{other:?}"),
     }
@@ -298,7 +318,7 @@ fn metadata_is_fetched(open: &Open, next: &mut impl FnMut() -> u64) {
             cookie: Cookie(n),
             ..write(&k)
         };
-        let outcome = bucket.store(
+        let outcome = bucket.documents().store(
             ctx,
             &write,
             &kedge_bucket::Storing {
@@ -323,7 +343,7 @@ fn metadata_is_fetched(open: &Open, next: &mut impl FnMut() -> u64) {
         cookie: Cookie(n),
         ..write(&k)
     };
-    match ended(open, n, bucket.delete(ctx, &write)) {
+    match ended(open, n, bucket.documents().delete(ctx, &write)) {
         Completion::SyncWrite { result, .. } => drop(result.unwrap()),
         other => panic!("{other:?}"),
     }
@@ -340,7 +360,7 @@ fn unlocking_asks_the_disk(open: &Open, next: &mut impl FnMut() -> u64) {
             cookie: Cookie(n),
             ..read(&k)
         };
-        let result = match open.bucket.unlock(open.ctx(), &wanted, Cas(1)) {
+        let result = match open.bucket.documents().unlock(open.ctx(), &wanted, Cas(1)) {
             Ok(Outcome::Parked) => match open.sink.wait_any(n) {
                 Completion::Persisted(result) => result,
                 other => panic!("{other:?}"),
@@ -353,10 +373,14 @@ fn unlocking_asks_the_disk(open: &Open, next: &mut impl FnMut() -> u64) {
     let k = key("unlock");
     let lock = open
         .bucket
+        .documents()
         .get_and_lock(open.ctx(), &read(&k), 0, |document| document.cas);
     let cas = done(lock).unwrap();
     open.bucket.persistence().apply().unwrap();
-    assert_eq!(done(open.bucket.unlock(open.ctx(), &read(&k), cas)), Ok(()));
+    assert_eq!(
+        done(open.bucket.documents().unlock(open.ctx(), &read(&k), cas)),
+        Ok(())
+    );
 }
 
 #[test]
@@ -370,7 +394,10 @@ fn keys_and_random_documents_come_from_the_disk_too() {
         open.set(name, b"1").unwrap();
     }
     open.evict_all();
-    let random = bucket.random_document(open.ctx(), CollectionId::DEFAULT, Cookie(1), |_| ());
+    let random =
+        bucket
+            .documents()
+            .random_document(open.ctx(), CollectionId::DEFAULT, Cookie(1), |_| ());
     match ended(&open, 1, random) {
         Completion::Read { result } => assert_eq!(result.unwrap().0.value(), b"1"),
         other => panic!("{other:?}"),
@@ -386,7 +413,11 @@ fn keys_and_random_documents_come_from_the_disk_too() {
         cookie: Cookie(2),
         ..write(&k)
     };
-    drop(ended(&open, 2, bucket.delete(open.ctx(), &write)));
+    drop(ended(
+        &open,
+        2,
+        bucket.documents().delete(open.ctx(), &write),
+    ));
     expected.remove(gone);
     let new = (0..)
         .map(|n| format!("key-5{n}x"))
@@ -401,7 +432,9 @@ fn keys_and_random_documents_come_from_the_disk_too() {
             key: &first,
             cookie: Cookie(cookie),
         };
-        let outcome = bucket.keys_from(open.ctx(), &start, count, |_| panic!("not yet"));
+        let outcome = bucket
+            .documents()
+            .keys_from(open.ctx(), &start, count, |_| panic!("not yet"));
         match ended(&open, cookie, outcome) {
             Completion::Keys { result } => result.unwrap(),
             other => panic!("{other:?}"),
@@ -477,7 +510,10 @@ fn who_waits_hears_of_a_reset_and_of_the_end() {
             cookie: Cookie(cookie),
             ..read(&k)
         };
-        assert_eq!(bucket.get(open.ctx(), &wanted, |_| ()), Ok(Outcome::Parked));
+        assert_eq!(
+            bucket.documents().get(open.ctx(), &wanted, |_| ()),
+            Ok(Outcome::Parked)
+        );
     };
     let status = |cookie| match open.sink.wait_any(cookie) {
         Completion::Read { result } => result.map(drop),
@@ -499,7 +535,7 @@ fn who_waits_hears_of_a_reset_and_of_the_end() {
     assert_eq!(status(3), Err(Status::TemporaryFailure));
     assert_eq!(open.figure("ep_bg_remaining_items"), 0);
     let k = key("b");
-    let refused = bucket.get(open.ctx(), &read(&k), |_| ());
+    let refused = bucket.documents().get(open.ctx(), &read(&k), |_| ());
     assert_eq!(refused, Err(Status::TemporaryFailure));
     assert!(Cas(0).is_none());
 }
@@ -529,7 +565,7 @@ fn those_who_wait_for_the_same_document_share_the_look_at_the_file() {
             initial: None,
             expiry: 0,
         };
-        let outcome = open.bucket.arithmetic(open.ctx(), &write, op);
+        let outcome = open.bucket.documents().arithmetic(open.ctx(), &write, op);
         assert_eq!(outcome, Ok(Outcome::Parked));
     }
     steps.run();

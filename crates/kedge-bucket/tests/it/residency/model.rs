@@ -95,7 +95,7 @@ fn step(open: &Open, random: &mut Random, map: &mut Map) {
     let new = text.repeat(1 + random.below(100) as usize);
     let store = |mode, new: Vec<u8>| {
         move |open: &Open, write: &Write<'_>| {
-            open.bucket.store(
+            open.bucket.documents().store(
                 open.ctx(),
                 write,
                 &kedge_bucket::Storing {
@@ -131,14 +131,17 @@ fn step(open: &Open, random: &mut Random, map: &mut Map) {
         8 => {
             let append = |open: &Open, write: &Write<'_>| {
                 let (mode, raw) = (ConcatMode::Append, Datatype::RAW);
-                open.bucket.concat(open.ctx(), write, mode, b"+", raw)
+                open.bucket
+                    .documents()
+                    .concat(open.ctx(), write, mode, b"+", raw)
             };
             let result = wait(open, random, &name, append);
             assert_eq!(result.is_ok(), there.is_some(), "{name}");
             map.entry(name).and_modify(|value| value.push(b'+'));
         }
         9 => {
-            let delete = |open: &Open, write: &Write<'_>| open.bucket.delete(open.ctx(), write);
+            let delete =
+                |open: &Open, write: &Write<'_>| open.bucket.documents().delete(open.ctx(), write);
             let result = wait(open, random, &name, delete);
             assert_eq!(result.is_ok(), there.is_some(), "{name}");
             map.remove(&name);
@@ -146,6 +149,7 @@ fn step(open: &Open, random: &mut Random, map: &mut Map) {
         10 => {
             let touch = |open: &Open, write: &Write<'_>| {
                 open.bucket
+                    .documents()
                     .get_and_touch(open.ctx(), write, 100_000, |_, _| ())
             };
             let result = wait(open, random, &name, touch);
@@ -159,8 +163,9 @@ fn step(open: &Open, random: &mut Random, map: &mut Map) {
                 initial: Some(1),
                 expiry: 0,
             };
-            let count =
-                |open: &Open, write: &Write<'_>| open.bucket.arithmetic(open.ctx(), write, op);
+            let count = |open: &Open, write: &Write<'_>| {
+                open.bucket.documents().arithmetic(open.ctx(), write, op)
+            };
             wait(open, random, &name, count).unwrap();
             let number = map.get(&name).map_or(1, |value| {
                 let text = std::str::from_utf8(value).unwrap();

@@ -34,7 +34,7 @@ impl Open {
             cookie: Cookie(cookie),
             ..read(&key)
         };
-        let outcome = self.bucket.get(self.ctx(), &wanted, |_| ());
+        let outcome = self.bucket.documents().get(self.ctx(), &wanted, |_| ());
         outcome.unwrap() == Outcome::Parked
     }
 

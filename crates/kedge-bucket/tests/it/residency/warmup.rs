@@ -33,7 +33,7 @@ fn filled(disk: &SimDisk, policy: EvictionPolicy, documents: u32) -> Place {
     open.set("gone", b"1").unwrap();
     open.bucket.persistence().apply().unwrap();
     let k = key("gone");
-    done(open.bucket.delete(open.ctx(), &write(&k))).unwrap();
+    done(open.bucket.documents().delete(open.ctx(), &write(&k))).unwrap();
     open.bucket.shutdown();
     place
 }
@@ -209,7 +209,10 @@ fn the_log_is_written_once_a_day_unless_all_is_in_memory() {
             cookie: kedge_bucket::Cookie(open.next_cookie()),
             ..read(&k)
         };
-        open.bucket.get(open.ctx(), &wanted, |_| ()).unwrap();
+        open.bucket
+            .documents()
+            .get(open.ctx(), &wanted, |_| ())
+            .unwrap();
     }
     steps.run();
     assert_eq!(open.figure("ep_num_non_resident"), 0);
@@ -375,7 +378,10 @@ impl DiskObserver for Asks {
             && asked.operation == Operation::Read
         {
             let now = SystemClock::new().now();
-            let answer = bucket.get(Ctx { now, thread: 0 }, &read(&key("key-7")), |_| ());
+            let answer =
+                bucket
+                    .documents()
+                    .get(Ctx { now, thread: 0 }, &read(&key("key-7")), |_| ());
             self.answers.lock().unwrap().push(answer.map(|_| ()));
         }
         run()

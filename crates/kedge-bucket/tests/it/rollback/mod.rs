@@ -72,7 +72,10 @@ fn history(open: &Open, names: &[String]) -> Vec<(Seqno, Documents)> {
     applied();
     open.set(&names[0], &b"second".repeat(800)).unwrap();
     let k = key(&names[1]);
-    open.bucket.delete(open.ctx(), &write(&k)).unwrap();
+    open.bucket
+        .documents()
+        .delete(open.ctx(), &write(&k))
+        .unwrap();
     open.set(&names[8], &b"second".repeat(800)).unwrap();
     applied();
     open.set(&names[1], &b"third".repeat(800)).unwrap();
@@ -292,6 +295,7 @@ fn what_is_on_disk_only_is_again_what_it_was() {
             };
             let found = open
                 .bucket
+                .documents()
                 .get(open.ctx(), &wanted, |found| found.item.value().to_vec());
             match found {
                 Ok(kedge_bucket::Outcome::Done(value)) => Some(value),

@@ -85,7 +85,7 @@ fn run(seed: u64) -> (u64, u64) {
             }
             8..11 => {
                 let k = key(name);
-                if let Ok(mutated) = done(open.bucket.delete(open.ctx(), &write(&k))) {
+                if let Ok(mutated) = done(open.bucket.documents().delete(open.ctx(), &write(&k))) {
                     model.push(name, None, mutated.seqno, mutated.seqno);
                 }
             }

@@ -26,7 +26,7 @@ fn rig(port: Port) -> Rig {
         history: false,
     });
     manifest.scopes[0].collections.extend(more);
-    rig.bucket.set_manifest(Arc::new(manifest));
+    rig.bucket.collections().set_manifest(Arc::new(manifest));
     rig
 }
 

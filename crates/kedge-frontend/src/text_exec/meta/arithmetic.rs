@@ -26,7 +26,7 @@ pub(in super::super) fn arithmetic(
             new_cas: chosen(command.new_cas),
             ..target.write(Cas(command.compare_cas.unwrap_or(0)))
         };
-        target.bucket.arithmetic(ctx, &write, op)
+        target.bucket.documents().arithmetic(ctx, &write, op)
     });
     exec.then(TextStep::Main, result, |exec, result| {
         changed(exec, command, result)
@@ -53,7 +53,10 @@ pub(in super::super) fn changed(
             new_cas: chosen(command.new_cas),
             ..target.write(mutated.cas)
         };
-        target.bucket.touch(ctx, &write, exptime.to_wire())
+        target
+            .bucket
+            .documents()
+            .touch(ctx, &write, exptime.to_wire())
     });
     // Somebody may have changed it in between; then it is theirs to say when it expires.
     exec.then(

@@ -26,7 +26,7 @@ pub(in super::super) fn delete(
     let result = with_key(&command.key, |key| {
         let target = exec.target(key)?;
         let write = target.write(Cas(command.compare_cas.unwrap_or(0)));
-        target.bucket.delete(ctx, &write)
+        target.bucket.documents().delete(ctx, &write)
     });
     exec.then(TextStep::Main, result, |exec, result| {
         deleted(exec, command, result)

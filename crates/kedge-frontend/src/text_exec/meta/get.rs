@@ -38,6 +38,7 @@ fn touch(
         let see = |document: kedge_bucket::Document<'_>, _| DocumentAccess::of(document);
         target
             .bucket
+            .documents()
             .get_and_touch(exec.turn.ctx(), &write, expiry, see)
     })
 }

@@ -88,6 +88,7 @@ impl TextCommandContext<'_, '_> {
             let target = self.target(key)?;
             target
                 .bucket
+                .documents()
                 .get(self.turn.ctx(), &target.read(), DocumentAccess::of)
         })
     }

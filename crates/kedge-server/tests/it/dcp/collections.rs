@@ -54,7 +54,9 @@ fn a_stream_has_the_collections_that_it_asks_for_and_their_events() {
         let key = &keys_of(vb, 1)[0];
         assert_eq!(set_in(&mut writer, 8, key), Status::UnknownCollection);
         // Scope 1, collections 2 and 3; documents 4 to 6.
-        bucket(&kedge).set_manifest(manifest(1, &[8, 10]));
+        bucket(&kedge)
+            .collections()
+            .set_manifest(manifest(1, &[8, 10]));
         for id in [0, 8, 10] {
             assert_eq!(set_in(&mut writer, id, key), Status::Success);
         }
@@ -102,7 +104,7 @@ fn a_stream_has_the_collections_that_it_asks_for_and_their_events() {
         assert_eq!(changes(&mut default, 2), [document(4, 0), Got::Advanced(6)]);
 
         // At once, so that they are one snapshot: 8 is gone at 7, 10 at 8, the scope stays.
-        bucket(&kedge).set_manifest(manifest(2, &[]));
+        bucket(&kedge).collections().set_manifest(manifest(2, &[]));
         assert_eq!(set_in(&mut writer, 10, key), Status::UnknownCollection);
         assert_eq!(changes(&mut whole, 2), [dropped(7, 8), dropped(8, 10)]);
         assert_eq!(
@@ -110,10 +112,12 @@ fn a_stream_has_the_collections_that_it_asks_for_and_their_events() {
             [dropped(8, 10), Got::End(EndReason::FilterEmpty)]
         );
         assert_eq!(changes(&mut of_scope, 2), [dropped(7, 8), dropped(8, 10)]);
-        bucket(&kedge).set_manifest(Arc::new(Manifest {
-            uid: ManifestUid(3),
-            ..Manifest::default()
-        }));
+        bucket(&kedge)
+            .collections()
+            .set_manifest(Arc::new(Manifest {
+                uid: ManifestUid(3),
+                ..Manifest::default()
+            }));
         let gone = || Got::Event(9, ScopeDropped, String::new(), None);
         assert_eq!(
             changes(&mut of_scope, 2),
@@ -131,7 +135,9 @@ const VB: VbId = VbId(3);
 fn a_collection_on_disk() -> (Kedge, Client, Vec<String>) {
     let kedge = Kedge::start();
     let mut writer = kedge.client();
-    bucket(&kedge).set_manifest(manifest(1, &[8, 10]));
+    bucket(&kedge)
+        .collections()
+        .set_manifest(manifest(1, &[8, 10]));
     let mut keys = keys_of(VB, 20);
     keys.sort();
     for key in keys.iter().rev() {
@@ -245,7 +251,9 @@ fn a_stream_without_collections_ends_when_the_default_one_is_dropped() {
         ..Manifest::default()
     };
     without_default.scopes[0].collections.clear();
-    bucket(&kedge).set_manifest(Arc::new(without_default));
+    bucket(&kedge)
+        .collections()
+        .set_manifest(Arc::new(without_default));
     assert_eq!(changes(&mut old, 1), [Got::End(EndReason::FilterEmpty)]);
     let refused = open().ask(vb, request(0, 0));
     assert!(
@@ -263,10 +271,10 @@ fn settings_that_change_are_told_as_flatbuffers() {
     for applied in [false, true] {
         let kedge = Kedge::start();
         let bucket = bucket(&kedge);
-        bucket.set_manifest(manifest(1, &[8]));
+        bucket.collections().set_manifest(manifest(1, &[8]));
         let mut changed = (*manifest(2, &[8])).clone();
         changed.scopes[1].collections[0].max_ttl = Some(60);
-        bucket.set_manifest(Arc::new(changed));
+        bucket.collections().set_manifest(Arc::new(changed));
         if applied {
             bucket.persistence().apply().unwrap();
         }

@@ -1,7 +1,8 @@
 //! Writes that bring their metadata along, and writes that tell theirs.
 
-use crate::bucket::{Bucket, Write};
-use crate::documents::{Storing, pending};
+use super::component::{Documents, Write};
+use super::store::Storing;
+use super::writing::pending;
 use kedge_bucket_core::ConflictResolution;
 use kedge_bucket_core::Ctx;
 use kedge_bucket_core::Outcome;
@@ -51,7 +52,7 @@ pub enum Returning<'a> {
     Delete,
 }
 
-impl Bucket {
+impl Documents {
     /// Stores or deletes a document with the metadata given, unless the one that is there wins. It is never a SyncWrite,
     /// whatever the bucket's least level.
     ///
@@ -59,7 +60,7 @@ impl Bucket {
     /// `KeyExists` when the one that is there wins, has another CAS, or is there at all though it may not be;
     /// `CasValueInvalid`; `XattrInvalid`; `Invalid` when the client is wrong about how the bucket resolves conflicts, the
     /// revision is too high, a deletion has a body, or the version cannot be written where it should be; else as
-    /// [`Bucket::store`].
+    /// [`Documents::store`].
     pub fn write_with_meta(
         &self,
         ctx: Ctx,
@@ -128,7 +129,7 @@ impl Bucket {
     /// A write whose metadata the client is told. When it was parked, the completion has the document or tombstone.
     ///
     /// # Errors
-    /// As [`Bucket::store`] and [`Bucket::delete`].
+    /// As [`Documents::store`] and [`Documents::delete`].
     pub fn write_returning(
         &self,
         ctx: Ctx,

@@ -1,7 +1,7 @@
 //! What is done with what clients send before it is stored, timed: values are inflated and checked, and paths of documents
 //! changed.
 
-use crate::bucket::Bucket;
+use super::component::Documents;
 use kedge_bucket_core::Ctx;
 use kedge_bucket_core::Timing;
 use kedge_types::{Datatype, Status};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Smaller values are not timed: to check them takes hardly longer than to look at the clock.
 const TIMED_BYTES_MIN: usize = 4 << 10;
 
-impl Bucket {
+impl Documents {
     /// [`NewValue::check`], timed.
     pub(crate) fn check_value<'v>(
         &self,

@@ -1,8 +1,8 @@
 //! Sub-document commands: what they read, and changes that are made of what is there.
 
-use crate::bucket::{Bucket, Write};
-use crate::checks::TimedChange;
-use crate::documents::pending;
+use super::checks::TimedChange;
+use super::component::{Documents, Write};
+use super::writing::pending;
 use kedge_bucket_core::Counter;
 use kedge_bucket_core::Outcome;
 use kedge_bucket_core::Read;
@@ -25,11 +25,11 @@ pub enum LookIn {
     ReplicaTombstones,
 }
 
-impl Bucket {
+impl Documents {
     /// A document with its value, and the CAS that clients see. When it was parked, the completion has both.
     ///
     /// # Errors
-    /// As [`Bucket::get`] and [`Bucket::get_replica`].
+    /// As [`Documents::get`] and [`Documents::get_replica`].
     pub fn look_in(
         &self,
         ctx: Ctx,
@@ -59,7 +59,7 @@ impl Bucket {
     /// Makes a new version of a document of what is there, under the vBucket's lock. `expiry` is the number of the wire.
     ///
     /// # Errors
-    /// Those of `change`, and as [`Bucket::store`].
+    /// Those of `change`, and as [`Documents::store`].
     pub fn modify(
         &self,
         ctx: Ctx,

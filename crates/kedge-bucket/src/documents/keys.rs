@@ -1,0 +1,151 @@
+//! Queries about keys: a document at random, keys in order, the state of a key.
+
+use super::component::Documents;
+use kedge_bucket_core::{Ctx, Outcome, Phase, Read, Role};
+use kedge_residency::{BackgroundFetcher, Op};
+use kedge_types::{Cas, CollectionId, DocKey, Status};
+use kedge_vbucket::{Cookie, DocOp, Document, KeyFigures, ObserveState, Picked, VbState};
+
+/// No key of a collection is in front of it.
+const FIRST_KEY: &[u8] = &[0];
+
+impl Documents {
+    /// A live document of `collection`, chosen at random. `cookie` is told when it was parked, as the document must come
+    /// from the disk.
+    ///
+    /// # Errors
+    /// `KeyNotFound` when there is none, `TemporaryFailure` while loading.
+    pub fn random_document<R>(
+        &self,
+        ctx: Ctx,
+        collection: CollectionId,
+        cookie: Cookie,
+        read: impl FnOnce(Document<'_>) -> R,
+    ) -> Result<Outcome<R>, Status> {
+        if self.core.phase() != Phase::Open {
+            return Err(Status::TemporaryFailure);
+        }
+        if self.core.manifest().collection(collection).is_none() {
+            return Err(Status::UnknownCollection);
+        }
+        let random = self.core.next_random();
+        let count = self.core.vbuckets.len();
+        let start = (random >> 32) as usize % count;
+        let mut read = Some(read);
+        let mut on_disk = None;
+        for index in (start..count).chain(0..start) {
+            // Others have the vBucket between two shards of it.
+            let mut shard = random as usize;
+            for visited in 0.. {
+                let mut vbucket = self.core.vbuckets[index].lock();
+                let shards = vbucket.table().shard_count();
+                let answers = vbucket.state() == VbState::Active && !vbucket.store().is_rewinding();
+                if !answers || vbucket.documents().count() == 0 {
+                    break;
+                }
+                if visited == shards {
+                    if BackgroundFetcher::has_keys_on_disk(&vbucket) {
+                        on_disk = on_disk.or(Some(vbucket.id()));
+                    }
+                    break;
+                }
+                shard = (shard + 1) % shards;
+                let show = |document: Document<'_>| read.take().map(|read| read(document));
+                match vbucket
+                    .at(ctx.now)
+                    .random_document(collection, shard, random, show)
+                {
+                    Some(Picked::Shown(Some(result))) => return Ok(Outcome::Done(result)),
+                    Some(Picked::OnDisk(key)) => {
+                        let key = DocKey::from_prefixed(&key).map_err(|_| Status::Internal)?;
+                        let vb = vbucket.id();
+                        drop(vbucket);
+                        let wanted = Read {
+                            vb,
+                            key: &key,
+                            cookie,
+                        };
+                        return self.residency.fetch(ctx, &wanted, DocOp::Get);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        // What is in memory has none.
+        let vb = on_disk.ok_or(Status::KeyNotFound)?;
+        let key = DocKey::new(collection, FIRST_KEY).map_err(|_| Status::Internal)?;
+        let wanted = Read {
+            vb,
+            key: &key,
+            cookie,
+        };
+        self.residency.fetch(ctx, &wanted, Op::Random { random })
+    }
+
+    /// Gives the keys of a vBucket from `start` on to `each`, in order, without collection prefix, at most `count`.
+    ///
+    /// # Errors
+    /// `NotMyVbucket`, `TemporaryFailure` while loading.
+    pub fn keys_from(
+        &self,
+        ctx: Ctx,
+        start: &Read<'_>,
+        count: u32,
+        mut each: impl FnMut(&[u8]),
+    ) -> Result<Outcome<()>, Status> {
+        match self.residency.fetcher().keys_in_memory(
+            ctx.now,
+            start.vb,
+            start.key,
+            count as usize,
+            false,
+        )? {
+            Some(keys) => {
+                keys.iter().for_each(|key| each(key));
+                Ok(Outcome::Done(()))
+            }
+            None => self.residency.fetch(ctx, start, Op::Keys { count }),
+        }
+    }
+
+    /// Whether a key's last change is on disk, and its CAS.
+    ///
+    /// # Errors
+    /// `NotMyVbucket`, `TemporaryFailure` while loading.
+    pub fn observe_key(
+        &self,
+        ctx: Ctx,
+        wanted: &Read<'_>,
+    ) -> Result<Outcome<(ObserveState, Cas)>, Status> {
+        let outcome = self
+            .core
+            .step_as(ctx.now, wanted.vb, Role::Any, |vbucket| {
+                vbucket.at(ctx.now).observe_key(wanted.key)
+            })??;
+        self.or_fetch(ctx, wanted, DocOp::Observe, outcome)
+    }
+
+    /// What statistics tell of a key: of a live document in memory or on disk. With `validate` the file is looked at in
+    /// any case, and compared to memory.
+    ///
+    /// # Errors
+    /// `KeyNotFound`, `UnknownCollection`; `NotMyVbucket`, `TemporaryFailure` while loading.
+    pub fn key_figures(
+        &self,
+        ctx: Ctx,
+        wanted: &Read<'_>,
+        validate: bool,
+    ) -> Result<Outcome<KeyFigures>, Status> {
+        let outcome = self
+            .core
+            .step_as(ctx.now, wanted.vb, Role::Any, |vbucket| {
+                vbucket.at(ctx.now).key_figures(wanted.key)
+            })?;
+        match outcome {
+            Ok(_) | Err(Status::KeyNotFound) if validate => {
+                self.residency.fetch(ctx, wanted, Op::ValidateKey)
+            }
+            outcome => self.or_fetch(ctx, wanted, DocOp::KeyFigures, outcome?),
+        }
+    }
+}
