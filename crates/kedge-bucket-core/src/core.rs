@@ -1,6 +1,6 @@
 //! The vBuckets of a bucket, and the single entry point for a step of one of them.
 
-use crate::counters::{Counters, Totals};
+use crate::counters::{BucketTotals, CommandCounters};
 use crate::dynamic::DynamicSettings;
 use crate::error::BucketError;
 use crate::instrumented::IoStatistics;
@@ -22,10 +22,10 @@ use kedge_vbucket::{Done, Persistence, RandomState, StepEffects, VBucket, VbSetu
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// The receivers of what steps of vBuckets change. They are called for every step, so they keep no component alive and
-/// hold none: an event reaches a queue, or wakes a task.
+/// The receiver of the effects of steps. It is called for every step, so it keeps no component alive and holds none: an
+/// event reaches a queue, or wakes a task.
 pub trait CoreEvents: Send + Sync {
-    /// A step changed a vBucket, whose lock is held. The account of memory has the step already.
+    /// A step changed a vBucket, whose lock is held. The account of memory includes the step.
     fn on_step(&self, core: &BucketCore, vb: VbId, effects: &StepEffects);
 
     /// A vBucket has changes that are not durable yet. Its lock is held.
@@ -49,14 +49,14 @@ pub struct BucketCore {
     pub owner: OwnerId,
     /// The vBuckets.
     pub vbuckets: Box<[RankedMutex<Vbucket, VBucket>]>,
-    /// Settings that every write looks at.
+    /// Settings that every write reads.
     pub dynamic: DynamicSettings,
     /// The account of memory.
     pub quota: Quota,
     /// Counts of commands.
-    pub counters: Counters,
+    pub counters: CommandCounters,
     /// Counts of the bucket's own work.
-    pub totals: Totals,
+    pub totals: BucketTotals,
     /// Histograms.
     pub timings: Arc<Timings>,
     /// Figures of the bucket's disk.
@@ -85,8 +85,8 @@ impl std::fmt::Debug for BucketCore {
 }
 
 impl BucketCore {
-    /// Returns the core of a bucket that has not been loaded. `commit_log`: whether the bucket has a log, which one that is
-    /// to have none may have to keep for now.
+    /// Returns the core of a bucket that has not been loaded. `commit_log` is true if the bucket has a log; one whose
+    /// settings ask for none may have to keep its log for now.
     #[must_use]
     pub fn new(setup: BucketSetup, owner: OwnerId, uuid: [u8; 16], commit_log: bool) -> Self {
         let vbuckets = setup.config.vbuckets;
@@ -114,8 +114,8 @@ impl BucketCore {
                 .collect(),
             dynamic: DynamicSettings::new(&setup.config),
             quota: Quota::new(setup.config.quota_bytes, &setup.config.memory),
-            counters: Counters::new(setup.threads),
-            totals: Totals::default(),
+            counters: CommandCounters::new(setup.threads),
+            totals: BucketTotals::default(),
             io_stats: Arc::new(IoStatistics::new(Arc::clone(&timings))),
             timings,
             parked: AtomicI64::new(0),
@@ -151,7 +151,7 @@ impl BucketCore {
         self.config.read().clone()
     }
 
-    /// Changes the settings; `change` makes the new ones of those that hold.
+    /// Changes the settings; `change` derives the new ones from the old ones.
     ///
     /// # Errors
     /// Those of `change`; nothing was changed then.
@@ -173,19 +173,19 @@ impl BucketCore {
         self.setup.config.vbuckets
     }
 
-    /// Reads something of a vBucket; `None` if there is none of this number.
+    /// Calls `look` with a vBucket. Returns `None` if there is none of this number.
     pub fn look<R>(&self, vb: VbId, look: impl FnOnce(&VBucket) -> R) -> Option<R> {
         let vbucket = self.vbuckets.get(vb.index())?.lock();
         (!vbucket.is_deleted()).then(|| look(&vbucket))
     }
 
-    /// The number of shards of each vBucket's hash table, in the order of vBuckets. Each is locked for a moment.
+    /// Returns the number of shards of each vBucket's hash table, in the order of vBuckets. Each is locked for a moment.
     pub fn table_shards(&self) -> impl Iterator<Item = usize> {
         let vbuckets = self.vbuckets.iter();
         vbuckets.map(|vbucket| vbucket.lock().table().shard_count())
     }
 
-    /// Returns whether the bucket has no log: changes go into the files of vBuckets at once.
+    /// Returns whether the bucket has no log: changes are written to the files of vBuckets at once.
     #[must_use]
     pub fn is_direct(&self) -> bool {
         !self.commit_log
@@ -202,7 +202,7 @@ impl BucketCore {
     }
 
     /// Returns the figures of a vBucket's file; `None` while it has none. A file that was not used since the start is
-    /// opened for it. Only the length counts of one that a flush has made void, until another takes its place.
+    /// opened for it. Of a file that a flush has made void only the length counts, until another file replaces it.
     ///
     /// # Errors
     /// `NotLoaded` at the beginning of loading; those of storage.
@@ -260,10 +260,10 @@ impl BucketCore {
         self.phase() == Phase::Loading
     }
 
-    /// Checks that the bucket is loading still.
+    /// Checks that the bucket is still loading.
     ///
     /// # Errors
-    /// [`BucketError::NotLoaded`]: it is being shut down, and nobody waits for the rest.
+    /// [`BucketError::NotLoaded`]: it is being shut down, and nothing waits for the rest.
     pub fn check_loading(&self) -> Result<(), BucketError> {
         if self.is_loading() {
             Ok(())
@@ -288,7 +288,7 @@ impl BucketCore {
     /// Runs one step of a vBucket that plays this role, and accounts for it.
     ///
     /// # Errors
-    /// `NotMyVbucket`; `TemporaryFailure` unless the bucket is open, when the vBucket is quarantined, or goes back.
+    /// `NotMyVbucket`; `TemporaryFailure` unless the bucket is open, when the vBucket is quarantined, or is being rolled back.
     pub fn step_as<R>(
         &self,
         now: Now,
@@ -302,7 +302,7 @@ impl BucketCore {
         let vbucket = self.vbuckets.get(vb.index()).ok_or(Status::NotMyVbucket)?;
         let mut guard = vbucket.lock();
         if !role.is_of(&guard) {
-            // It has not moved: a client that asks elsewhere would ask for ever.
+            // It has not moved: a client that asked elsewhere would do so for ever.
             return Err(if guard.is_quarantined() {
                 Status::TemporaryFailure
             } else {
@@ -402,7 +402,7 @@ impl BucketCore {
         result
     }
 
-    /// Takes the right to give a vBucket a state, or to roll it back.
+    /// Takes the right to change the state of a vBucket, or to roll it back.
     ///
     /// # Errors
     /// `NotMyVbucket`.
@@ -454,7 +454,7 @@ impl BucketCore {
         }
     }
 
-    /// Returns a random number, good enough to pick documents.
+    /// Returns a random number, which is good enough to select documents.
     pub fn next_random(&self) -> u64 {
         // SplitMix64 (Steele, Lea, Flood 2014).
         let mut z = self

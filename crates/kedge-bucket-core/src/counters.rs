@@ -1,10 +1,10 @@
-//! Counts of what a bucket did, striped by thread so that counting costs no shared cache line.
+//! CommandCounters of a bucket. Those of commands are striped by thread, so that counting costs no shared cache line.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// What is counted. The names are those of the general statistics.
+        /// A counter of commands. The names are those of the general statistics.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(usize)]
         pub enum Counter {
@@ -12,10 +12,10 @@ macro_rules! counters {
         }
 
         impl Counter {
-            /// All of them.
+            /// All counters.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// Its name in the statistics.
+            /// Returns its name in the statistics.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -61,7 +61,7 @@ counters! {
     CasBadval = "cas_badval",
     /// Reads that locked.
     CmdLock = "cmd_lock",
-    /// Commands that met the lock of another.
+    /// Commands on a document that another command had locked.
     LockErrors = "lock_errors",
     /// Sub-document lookups, of one path or several.
     SubdocLookups = "cmd_subdoc_lookup",
@@ -69,17 +69,17 @@ counters! {
     SubdocMutations = "cmd_subdoc_mutation",
     /// Stores with metadata.
     SetWithMeta = "ep_num_ops_set_meta",
-    /// Those that lost against the document that was there.
+    /// Those that lost the conflict against the existing document.
     SetWithMetaLost = "ep_num_ops_set_meta_res_fail",
     /// Deletes with metadata.
     DeleteWithMeta = "ep_num_ops_del_meta",
-    /// Those that lost against the document that was there.
+    /// Those that lost the conflict against the existing document.
     DeleteWithMetaLost = "ep_num_ops_del_meta_res_fail",
-    /// Times that the bucket was emptied.
+    /// Flushes of the bucket.
     CmdFlush = "cmd_flush",
-    /// Writes refused for want of memory.
+    /// Writes that were refused for lack of memory.
     TmpOomErrors = "ep_tmp_oom_errors",
-    /// Writes whose answer was held back because the disk was behind.
+    /// Writes whose response was delayed because the disk was behind.
     Backpressured = "ep_backpressured_writes",
     /// Writes that waited for memory before they were done.
     MemoryAdmissionWaits = "ep_memory_admission_waits",
@@ -91,18 +91,18 @@ counters! {
     SyncWriteAborted = "vb_active_sync_write_aborted_count",
 }
 
-/// One thread's counts. Only that thread adds to them.
+/// The counts of one thread. Only that thread adds to them.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Stripe([AtomicU64; Counter::ALL.len()]);
 
-/// All counts of a bucket: a stripe for each front-end thread, and one for all others.
+/// The counters of a bucket's commands: a stripe for each front-end thread, and one for all other threads.
 #[derive(Debug)]
-pub struct Counters {
+pub struct CommandCounters {
     stripes: Box<[Stripe]>,
 }
 
-impl Counters {
+impl CommandCounters {
     /// Returns counters that are 0, with a stripe for each front-end thread.
     pub fn new(threads: u16) -> Self {
         let stripe = || Stripe(std::array::from_fn(|_| AtomicU64::new(0)));
@@ -111,7 +111,7 @@ impl Counters {
         }
     }
 
-    /// Adds on behalf of everyone who is no front-end thread.
+    /// Adds on behalf of a thread that is no front-end thread.
     pub fn add_shared(&self, counter: Counter, by: u64) {
         if let Some(stripe) = self.stripes.last() {
             stripe.0[counter as usize].fetch_add(by, Ordering::Relaxed);
@@ -145,7 +145,7 @@ impl Counters {
 
 macro_rules! totals {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// What is counted of the work that the bucket does by itself.
+        /// A counter of the work that the bucket does by itself.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(usize)]
         pub enum Total {
@@ -153,10 +153,10 @@ macro_rules! totals {
         }
 
         impl Total {
-            /// All of them.
+            /// All counters.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// Its name in the statistics.
+            /// Returns its name in the statistics.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -168,7 +168,7 @@ macro_rules! totals {
 }
 
 totals! {
-    /// Commits of vBuckets' files that applied what the log has.
+    /// Commits of vBuckets' files that applied changes of the log.
     ApplyCommits = "ep_apply_commits",
     /// Documents, tombstones, prepares and aborts in them.
     AppliedItems = "ep_applied_items",
@@ -176,13 +176,13 @@ totals! {
     AppliedBytes = "ep_applied_bytes",
     /// Attempts to apply that failed.
     ApplyFailures = "ep_apply_failures",
-    /// Attempts to apply or flush that were put off, as a compaction had the file just then.
+    /// Attempts to apply or flush that were deferred, as a compaction had the file.
     ApplyDeferrals = "ep_apply_deferrals",
-    /// Rests of appliers within a commit.
+    /// Pauses of appliers within a commit.
     ApplyThrottles = "ep_apply_throttles",
-    /// Rollbacks of vBuckets, those that had to begin anew included.
+    /// Rollbacks of vBuckets, including resets.
     Rollbacks = "ep_rollback_count",
-    /// Rollbacks for which the vBucket began anew, empty.
+    /// Rollbacks that reset the vBucket, which is empty then.
     RollbackResets = "ep_rollback_resets",
     /// vBuckets that were deleted.
     DeletedVbuckets = "ep_deleted_vbuckets",
@@ -190,31 +190,31 @@ totals! {
     FlushCommits = "ep_flush_commits",
     /// Attempts at them that failed.
     FlushFailures = "ep_flush_failures",
-    /// Compactions of vBuckets' files that put a new file in the old one's place.
+    /// Compactions of vBuckets' files that replaced the file.
     Compactions = "ep_compactions",
     /// Compactions that failed.
     CompactionFailures = "ep_compaction_failed",
-    /// Compactions that were cancelled, or ended as something else needed the file.
+    /// Compactions that were cancelled, or ended because another task needed the file.
     CompactionsCancelled = "ep_compaction_aborted",
     /// Bytes that compactions read and wrote.
     CompactionBytes = "ep_compaction_bytes",
     /// Bytes by which files became smaller.
     CompactionFreedBytes = "ep_compaction_freed_bytes",
-    /// Tombstones that compactions left out.
+    /// Tombstones that compactions purged.
     PurgedTombstones = "ep_compaction_purged_tombstones",
-    /// Documents that compactions found expired, and that were deleted then.
+    /// Expired documents that compactions found and deleted.
     ExpiredByCompaction = "ep_expired_compactor",
-    /// Documents that were read as commands needed them.
+    /// Documents that were read from disk for commands.
     Fetched = "ep_bg_fetched",
-    /// Those of which metadata alone were needed.
+    /// Documents of which commands needed metadata only.
     MetaFetched = "ep_bg_meta_fetched",
     /// Documents that front-end threads read themselves.
     FetchedByFrontEnds = "ep_bg_fetched_by_front_ends",
     /// Commands that waited for a document to be read.
     FetchSamples = "ep_bg_num_samples",
-    /// How long they waited until it was their turn, in microseconds.
+    /// Time that they waited for the read to begin, in microseconds.
     FetchWaitUs = "ep_bg_wait",
-    /// How long the looks at files took, in microseconds.
+    /// Time that the reads of files took, in microseconds.
     FetchLoadUs = "ep_bg_load",
     /// Documents that could not be read.
     FetchFailures = "ep_bg_fetch_failures",
@@ -222,59 +222,59 @@ totals! {
     VbResets = "ep_vb_resets",
     /// Passes of the item pager.
     PagerRuns = "ep_num_pager_runs",
-    /// Values that left memory.
+    /// Values that were evicted.
     ValueEjects = "ep_num_value_ejects",
-    /// Values that the bucket tried to compress.
+    /// Values that the item compressor tried to compress.
     CompressorVisited = "ep_item_compressor_num_visited",
-    /// Those that it keeps compressed.
+    /// Values that it keeps compressed.
     Compressed = "ep_item_compressor_num_compressed",
     /// Bytes by which they became smaller.
     CompressorSavedBytes = "ep_item_compressor_saved_bytes",
     /// Times that streams began to read a file.
     Backfills = "ep_dcp_backfills",
-    /// Those that read collections by key.
+    /// Backfills in the order of keys.
     UnorderedBackfills = "ep_dcp_oso_backfills",
     /// Changes that streams read from files.
     BackfilledItems = "ep_dcp_backfilled_items",
-    /// Files that streams could not read.
+    /// Backfills that failed, as the file could not be read.
     BackfillFailures = "ep_dcp_backfill_failures",
-    /// Times that the slowest cursors of a vBucket were dropped, as streams kept too much in memory.
+    /// Times that the slowest cursors of a vBucket were dropped, as streams kept too many changes in memory.
     CursorsDropped = "ep_cursors_dropped",
-    /// Streams that went back to their file for that.
+    /// Streams that returned to their file after that.
     StreamsBackToFile = "ep_dcp_streams_back_to_file",
-    /// Changes that vBuckets received from those that they follow.
+    /// Changes that replicas received.
     ReceivedItems = "ep_dcp_received_items",
-    /// Times that such changes were not taken yet, as memory was short.
+    /// Times that such changes were not accepted yet, as memory was short.
     ReceivedLater = "ep_dcp_backpressured_items",
     /// Range scans that were made.
     RangeScans = "ep_range_scans",
-    /// Those that their clients cancelled.
+    /// Range scans that their clients cancelled.
     RangeScansCancelled = "ep_range_scans_cancelled",
-    /// Those that were given up as nobody continued them.
+    /// Range scans that were dropped because no client continued them.
     RangeScansIdle = "ep_range_scans_idle",
-    /// Keys and documents that they gave.
+    /// Keys and documents that range scans returned.
     RangeScanItems = "ep_range_scan_items",
     /// Bytes of these, keys and values.
     RangeScanBytes = "ep_range_scan_bytes",
     /// Rounds over a vBucket's memory for documents of dropped collections.
     DroppedSweeps = "ep_dropped_collection_sweeps",
-    /// Documents and tombstones of dropped collections that left memory so.
+    /// Documents and tombstones of dropped collections that these rounds removed from memory.
     DroppedSwept = "ep_dropped_collection_items_swept",
-    /// Documents that left memory with their keys.
+    /// Documents that were evicted with their keys.
     ItemEjects = "ep_num_item_ejects",
 }
 
-/// Counts of what happens seldom enough for one counter each.
+/// The counters of a bucket's own work, which are used seldom enough to be shared by all threads.
 #[derive(Debug)]
-pub struct Totals([AtomicU64; Total::ALL.len()]);
+pub struct BucketTotals([AtomicU64; Total::ALL.len()]);
 
-impl Default for Totals {
+impl Default for BucketTotals {
     fn default() -> Self {
         Self(std::array::from_fn(|_| AtomicU64::new(0)))
     }
 }
 
-impl Totals {
+impl BucketTotals {
     /// Adds to a count.
     pub fn add(&self, total: Total, by: u64) {
         self.0[total as usize].fetch_add(by, Ordering::Relaxed);

@@ -1,11 +1,11 @@
-//! The writers of a bucket, as the commands that wait for them see them.
+//! The writers of a bucket, as seen by commands that wait for them.
 
 use crate::core::BucketCore;
 use kedge_types::VbId;
 
 /// The writers that make changes durable.
-pub trait DiskWriters: Send + Sync {
-    /// Reports that a command that waits for the disk was parked in this vBucket. The next request for a flush sees to it.
+pub trait DiskWriters: std::fmt::Debug + Send + Sync {
+    /// Reports that a command that waits for the disk was parked in this vBucket. The next request for a flush includes it.
     fn on_waiting(&self, vb: VbId);
 
     /// Wakes the writers that parked commands wait for, if any do.

@@ -1,11 +1,11 @@
-//! Settings that every write looks at.
+//! Settings that every write reads.
 
 use crate::settings::{BucketConfig, CompressionMode};
 use kedge_types::{Durability, DurabilityLevel, Expiry};
 use kedge_vbucket::MinRatio;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
-/// Copies of some settings, read without a lock. Each stands for itself, so no order between them is needed.
+/// Copies of some settings, which are read without a lock. They are independent, so no order between them is needed.
 #[derive(Debug)]
 pub struct DynamicSettings {
     /// See [`MinRatio::hundredths`].
@@ -13,25 +13,25 @@ pub struct DynamicSettings {
     compresses: AtomicBool,
     min_level: AtomicU8,
     max_ttl_secs: AtomicU32,
-    /// A collection has a rule of its own.
+    /// True if a collection has a longest time to live of its own.
     has_collection_ttls: AtomicBool,
 }
 
 impl DynamicSettings {
     /// Returns copies of the settings.
     pub fn new(config: &BucketConfig) -> Self {
-        let hot = Self {
+        let settings = Self {
             min_ratio: AtomicU32::new(0),
             compresses: AtomicBool::new(false),
             min_level: AtomicU8::new(0),
             max_ttl_secs: AtomicU32::new(0),
             has_collection_ttls: AtomicBool::new(false),
         };
-        hot.set(config);
-        hot
+        settings.set(config);
+        settings
     }
 
-    /// Takes the settings over.
+    /// Copies the settings.
     pub fn set(&self, config: &BucketConfig) {
         let min_ratio = match config.compression {
             CompressionMode::Off => MinRatio::NEVER,
@@ -47,43 +47,43 @@ impl DynamicSettings {
             .store(config.max_ttl_secs, Ordering::Relaxed);
     }
 
-    /// What compression has to save at least for a value to be kept compressed.
+    /// Returns the ratio by which compression has to make a value smaller for it to be kept compressed.
     pub fn min_ratio(&self) -> MinRatio {
         MinRatio::from_hundredths(self.min_ratio.load(Ordering::Relaxed))
     }
 
-    /// Whether the bucket compresses values by itself.
+    /// Returns whether the bucket compresses values by itself.
     pub fn compresses(&self) -> bool {
         self.compresses.load(Ordering::SeqCst)
     }
 
-    /// What was asked for, raised to the bucket's minimum.
-    pub fn durability(&self, asked: Option<Durability>) -> Option<Durability> {
+    /// Returns the requested durability, raised to the bucket's minimum.
+    pub fn durability(&self, requested: Option<Durability>) -> Option<Durability> {
         let Some(min) = DurabilityLevel::from_wire(self.min_level.load(Ordering::Relaxed)) else {
-            return asked;
+            return requested;
         };
-        let asked = asked.unwrap_or(Durability {
+        let requested = requested.unwrap_or(Durability {
             level: min,
             timeout_ms: None,
         });
         Some(Durability {
-            level: asked.level.max(min),
-            ..asked
+            level: requested.level.max(min),
+            ..requested
         })
     }
 
-    /// Whether collections have rules of their own.
+    /// Returns whether a collection has a longest time to live of its own.
     pub fn has_collection_ttls(&self) -> bool {
         self.has_collection_ttls.load(Ordering::SeqCst)
     }
 
-    /// Sets whether collections have rules of their own.
+    /// Sets whether a collection has a longest time to live of its own.
     pub fn set_collection_ttls(&self, any: bool) {
         self.has_collection_ttls.store(any, Ordering::SeqCst);
     }
 
-    /// `expiry`, or what the longest time to live allows: that of the collection, if it has one, or else of the bucket.
-    /// 0: any is.
+    /// Returns `expiry`, limited by the longest time to live: that of the collection if it has one, otherwise that of the
+    /// bucket. 0 is no limit.
     pub fn limited(&self, expiry: Expiry, collection: Option<u32>, unix_secs: u64) -> Expiry {
         let of_bucket = || self.max_ttl_secs.load(Ordering::Relaxed);
         let max_ttl = collection.unwrap_or_else(of_bucket);

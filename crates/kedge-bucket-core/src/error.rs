@@ -1,4 +1,4 @@
-//! Why a bucket does not open.
+//! Errors of opening and removing a bucket.
 
 use kedge_disk::DiskError;
 use kedge_executor::ScheduleError;
@@ -7,16 +7,16 @@ use kedge_storage::StorageError;
 use kedge_types::VbId;
 use kedge_vbucket::ReplayError;
 
-/// Why a bucket cannot be opened or removed.
+/// An error of opening or removing a bucket.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BucketError {
-    /// The settings make no sense.
+    /// The settings are invalid.
     #[error("bucket {name}: {why}")]
     Config {
         /// The bucket.
         name: String,
-        /// Which setting, and what is wrong with it.
+        /// The setting, and the fault in it.
         why: String,
     },
     /// The log cannot be read or written.
@@ -28,35 +28,35 @@ pub enum BucketError {
     /// A directory cannot be made or removed.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// A record of the log passed its checksum, yet is none that this version writes.
+    /// A record of the log passed its checksum, but this version does not know it.
     #[error("a record of the log for vBucket {vb} is not understood: {why}")]
     Record {
         /// The vBucket that it names.
         vb: VbId,
-        /// What is wrong with it.
+        /// The fault in it.
         why: &'static str,
     },
-    /// A record of the log does not fit the ones before it.
-    #[error("the log of vBucket {vb} does not hang together: {source}")]
+    /// A record of the log contradicts the ones before it.
+    #[error("the log of vBucket {vb} is inconsistent: {source}")]
     Replay {
         /// The vBucket.
         vb: VbId,
-        /// What does not fit.
+        /// The contradiction.
         source: ReplayError,
     },
-    /// Not everything that the log has could be written into the vBuckets' files. It is safe in the log.
-    #[error("what the log of bucket {0} has could not be written into the files")]
+    /// Some changes could not be applied to the vBuckets' files. They are safe in the log.
+    #[error("changes in the log of bucket {0} could not be applied to the files")]
     NotApplied(String),
-    /// The executor takes no tasks any more, or has too many.
+    /// The executor accepts no more tasks, or has too many.
     #[error("the bucket's tasks are refused: {0}")]
     Executor(#[from] ScheduleError),
-    /// Loading failed, and the reason was given to who waited first; or it was cut short by the bucket's end.
+    /// Loading failed, and the first waiter got the reason; or the bucket ended while it was loading.
     #[error("bucket {0} could not be loaded")]
     NotLoaded(String),
 }
 
 impl BucketError {
-    /// Whether the disk was full. The same may work when there is room.
+    /// Returns whether the disk was full. Another attempt may succeed when there is room.
     pub fn is_no_space(&self) -> bool {
         match self {
             Self::Log(error) => error.is_no_space(),
@@ -66,8 +66,8 @@ impl BucketError {
         }
     }
 
-    /// Whether the same may be tried again, with nothing lost that was acknowledged. A file is written behind what it
-    /// has, so only a failed sync leaves open what is in it; the log is stricter.
+    /// Returns whether another attempt is allowed, as no acknowledged change is lost. Files are appended to, so only after a
+    /// failed sync is their content unknown; the log is stricter.
     pub fn is_passing(&self) -> bool {
         match self {
             Self::Log(error) => error.is_passing(),

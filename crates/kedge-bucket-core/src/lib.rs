@@ -38,7 +38,7 @@ mod timeouts;
 mod timings;
 
 pub use core::{BucketCore, CoreEvents, sync_write_timing};
-pub use counters::{Counter, Counters, Total, Totals};
+pub use counters::{BucketTotals, CommandCounters, Counter, Total};
 pub use disk_writers::DiskWriters;
 pub use dynamic::DynamicSettings;
 pub use error::BucketError;

@@ -1,4 +1,4 @@
-//! What became of a command that did not fail.
+//! The outcome of a command that did not fail.
 
 /// A command that was done, or is to be completed later under its cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub enum Outcome<T> {
 }
 
 impl<T> Outcome<T> {
-    /// The same outcome with what was done changed by `with`.
+    /// Returns the same outcome with its result changed by `with`.
     pub fn map<U>(self, with: impl FnOnce(T) -> U) -> Outcome<U> {
         match self {
             Self::Done(done) => Outcome::Done(with(done)),

@@ -1,6 +1,6 @@
-//! Work on many things that several threads share, as far as they have time.
+//! A parallel for-each: work on many items that several threads share.
 //!
-//! Invariant: whoever finishes waits only for helpers that have begun; so it comes to its end also when no thread ever
+//! Invariant: [`ParallelForEach::finish`] waits only for helpers that have begun. So it returns also when no thread ever
 //! helps, and a helper that begins late finds nothing to do.
 
 use crate::error::BucketError;
@@ -10,7 +10,7 @@ use kedge_sync::{RankedCondvar, RankedMutex, ranks::ParallelState};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Help with reading files and log at a start.
+/// A helper reads files and log at a start.
 static LOAD: TaskKind = TaskKind::new(
     "load",
     Pool::Reader,
@@ -20,15 +20,15 @@ static LOAD: TaskKind = TaskKind::new(
 /// Threads that share the work of a start.
 const THREADS: usize = 4;
 
-/// What is to be done with each of a number of things.
+/// Work on each of a number of items.
 pub struct ParallelForEach<W> {
     work: W,
     count: usize,
-    state: RankedMutex<ParallelState, State>,
+    state: RankedMutex<ParallelState, ForEachState>,
     left: RankedCondvar,
 }
 
-struct State {
+struct ForEachState {
     next: usize,
     helping: usize,
     error: Option<BucketError>,
@@ -37,7 +37,7 @@ struct State {
 impl<W: Fn(usize) -> Result<(), BucketError>> ParallelForEach<W> {
     /// Returns work that has not begun.
     pub fn new(count: usize, work: W) -> Arc<Self> {
-        let state = State {
+        let state = ForEachState {
             next: 0,
             helping: 0,
             error: None,
@@ -50,7 +50,7 @@ impl<W: Fn(usize) -> Result<(), BucketError>> ParallelForEach<W> {
         })
     }
 
-    /// Does a part of it.
+    /// Works on items until none is left.
     pub fn help(&self) {
         self.state.lock().helping += 1;
         // Also when the work panics.
@@ -64,7 +64,7 @@ impl<W: Fn(usize) -> Result<(), BucketError>> ParallelForEach<W> {
         }
     }
 
-    /// Does what is left, and returns when all is done, or the first error has ended it.
+    /// Works on the items that are left, and returns when all are done, or the first error has ended the work.
     pub fn finish(&self) -> Result<(), BucketError> {
         self.help();
         let mut state = self.state.lock();
@@ -133,32 +133,32 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
-    fn each_thing_is_done_once_by_whoever_has_time() {
+    fn each_item_is_done_once_by_one_of_the_threads() {
         let done: Arc<[AtomicUsize]> = (0..1_000).map(|_| AtomicUsize::new(0)).collect();
         let counted = Arc::clone(&done);
-        let together = ParallelForEach::new(done.len(), move |index| {
+        let work = ParallelForEach::new(done.len(), move |index| {
             counted[index].fetch_add(1, Ordering::Relaxed);
             Ok(())
         });
         std::thread::scope(|scope| {
             for _ in 0..3 {
-                scope.spawn(|| together.help());
+                scope.spawn(|| work.help());
             }
-            together.finish().unwrap();
+            work.finish().unwrap();
         });
         assert!(done.iter().all(|done| done.load(Ordering::Relaxed) == 1));
-        together.help();
+        work.help();
         assert!(done.iter().all(|done| done.load(Ordering::Relaxed) == 1));
     }
 
     #[test]
-    fn the_first_error_ends_it() {
-        let together = ParallelForEach::new(1_000, |index| match index {
+    fn first_error_ends_the_work() {
+        let work = ParallelForEach::new(1_000, |index| match index {
             5 => Err(BucketError::NotApplied("five".to_owned())),
             _ => Ok(()),
         });
-        let error = together.finish().unwrap_err();
+        let error = work.finish().unwrap_err();
         assert!(error.to_string().contains("five"));
-        assert!(together.take().is_none());
+        assert!(work.take().is_none());
     }
 }

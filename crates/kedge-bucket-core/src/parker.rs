@@ -1,4 +1,4 @@
-//! The way to a task that sleeps until there is work for it.
+//! Parked tasks, which sleep until there is work for them.
 
 use kedge_executor::TaskId;
 use std::sync::OnceLock;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The sleep of a task that is woken when there is work.
 ///
 /// A thread that adds work calls [`Parker::unpark`] afterwards; the task calls [`Parker::park`] and looks for work once
-/// more. One of the two sees the other, so no work is left lying.
+/// more. One of the two sees the other, so no work is missed.
 #[derive(Debug, Default)]
 pub struct Parker {
     task: OnceLock<TaskId>,
@@ -44,7 +44,7 @@ impl Parker {
         self.asleep.store(true, Ordering::SeqCst);
     }
 
-    /// Takes a [`Parker::park`] back: the task found work, or its time to look has come.
+    /// Revokes a [`Parker::park`]: the task found work, or runs by time.
     pub fn clear(&self) {
         self.asleep.store(false, Ordering::SeqCst);
     }

@@ -1,4 +1,4 @@
-//! The life of a bucket, and the roles of its vBuckets.
+//! The phases of a bucket, and the roles of its vBuckets.
 
 use kedge_vbucket::{VBucket, VbState};
 
@@ -30,11 +30,11 @@ impl Phase {
 /// The state of a vBucket that a command needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The one that clients write to.
+    /// The vBucket that clients write to.
     Active,
-    /// A copy.
+    /// A replica.
     Replica,
-    /// Either, or about to be.
+    /// Active, replica or pending.
     Any,
 }
 

@@ -1,4 +1,4 @@
-//! The memory of a bucket.
+//! The account of a bucket's memory.
 
 use crate::settings::MemoryConfig;
 use kedge_types::Status;
@@ -7,19 +7,19 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 /// Writes are refused above this part of the quota.
 const MUTATION_RATIO: f64 = MemoryConfig::MUTATION_PERCENT as f64 / 100.0;
-/// Part of the quota that changes on their way to the log may hold.
+/// Part of the quota that changes which wait for the log may use.
 const CHECKPOINT_RATIO: f64 = 0.2;
 
-/// Part of the quota that only what waits to be applied may hold; then it is applied early.
+/// Part of the quota that changes which wait to be applied may use; above it they are applied early.
 const PINNED_RATIO: f64 = 0.1;
 
-/// From this part of the quota on, and at most from this many bytes on, writers are held back until the disk has what
-/// they wrote. At the speed of a slow disk the rest is written within the time that a shutdown may take.
+/// Part of the quota, and number of bytes, above which changes that wait for the disk cause backpressure. A slow disk writes
+/// that many bytes within the time that a shutdown may take.
 const BEHIND_RATIO: f64 = 0.1;
 const BEHIND_BYTES_MAX: f64 = 256.0 * 1024.0 * 1024.0;
 
-/// Live bytes against the quota. Counted are items, the slots of the hash tables, and the checkpoints; not what the
-/// allocator adds, nor buffers of connections.
+/// Live bytes against the quota. Items, the slots of the hash tables, and the checkpoints count; the overhead of the
+/// allocator and buffers of connections do not.
 #[derive(Debug)]
 pub struct Quota {
     used: AtomicI64,
@@ -27,16 +27,16 @@ pub struct Quota {
     pinned: AtomicI64,
     cursors: AtomicI64,
     limit: AtomicU64,
-    /// Above this documents leave memory.
+    /// The high watermark, above which documents are evicted.
     high: AtomicU64,
-    /// Down to this.
+    /// The low watermark, down to which they are evicted.
     low: AtomicU64,
-    /// Bytes that the write needs that has waited longest for memory; 0 when none waits.
+    /// Bytes that the first write in the memory admission queue needs; 0 when none waits.
     wanted: AtomicU64,
     /// Documents cannot leave memory before their changes are in the files.
     room_wanted: AtomicBool,
     disk_full: AtomicBool,
-    /// True if the system gives the log no files, for another reason than a full disk.
+    /// True if the system refuses files to the log, for another reason than a full disk.
     disk_refuses: AtomicBool,
 }
 
@@ -70,34 +70,34 @@ impl Quota {
             .store(part(memory.low_wat_percent), Ordering::Relaxed);
     }
 
-    /// Above this documents leave memory.
+    /// Returns the high watermark, above which documents are evicted.
     pub fn high(&self) -> u64 {
         self.high.load(Ordering::Relaxed)
     }
 
-    /// Down to this they do.
+    /// Returns the low watermark, down to which documents are evicted.
     pub fn low(&self) -> u64 {
         self.low.load(Ordering::Relaxed)
     }
 
-    /// Whether so much is in memory that some of it has to leave.
+    /// Returns whether memory is above the high watermark.
     pub fn is_high(&self) -> bool {
         self.used() > self.high()
     }
 
-    /// Bytes that have to leave memory: down to the low watermark, or further when a write that waits is larger than
-    /// what is free then.
+    /// Returns the bytes that have to be evicted: down to the low watermark, or further when a write that waits needs more
+    /// than is free then.
     pub fn above_low(&self) -> u64 {
         let fits = self.mutation_limit().saturating_sub(self.wanted());
         self.used().saturating_sub(self.low().min(fits))
     }
 
-    /// Writes are refused above this.
+    /// Returns the bytes above which writes are refused.
     fn mutation_limit(&self) -> u64 {
         (self.limit() as f64 * MUTATION_RATIO) as u64
     }
 
-    /// A write waits for so many bytes; 0: none does.
+    /// Sets the bytes that the first write in the memory admission queue needs; 0 when none waits.
     pub fn set_wanted(&self, bytes: usize) {
         self.wanted.store(bytes as u64, Ordering::SeqCst);
     }
@@ -106,28 +106,28 @@ impl Quota {
         self.wanted.load(Ordering::SeqCst)
     }
 
-    /// Whether a write waits for memory and need not any more.
+    /// Returns whether a write waits for memory and need not any more.
     pub fn has_what_is_wanted(&self) -> bool {
         let wanted = self.wanted();
         wanted > 0 && self.admit(wanted as usize) != Err(Status::TemporaryFailure)
     }
 
-    /// Bytes of keys that may come into memory while values make room for them.
+    /// Returns the bytes of keys that may be read into memory while values are evicted for them.
     pub fn room_for_keys(&self) -> u64 {
         (u64::midpoint(self.high(), self.mutation_limit())).saturating_sub(self.used())
     }
 
-    /// Bytes that may come into memory before some should leave it again.
+    /// Returns the bytes that may be read into memory before the low watermark.
     pub fn below_low(&self) -> u64 {
         self.low().saturating_sub(self.used())
     }
 
-    /// Sets whether memory is short of what only the files' having it would free.
+    /// Sets whether memory is short, and only applying changes to the files would free some.
     pub fn set_room_wanted(&self, wanted: bool) -> bool {
         self.room_wanted.swap(wanted, Ordering::Relaxed)
     }
 
-    /// Returns whether memory is short of what only the files' having it would free.
+    /// Returns whether memory is short, and only applying changes to the files would free some.
     pub fn is_room_wanted(&self) -> bool {
         self.room_wanted.load(Ordering::Relaxed)
     }
@@ -142,12 +142,12 @@ impl Quota {
         self.disk_full.load(Ordering::Relaxed)
     }
 
-    /// Sets whether the system gives the log no files. Returns whether it did not.
+    /// Sets whether the system refuses files to the log. Returns whether it did before.
     pub fn set_disk_refuses(&self, refuses: bool) -> bool {
         self.disk_refuses.swap(refuses, Ordering::Relaxed)
     }
 
-    /// Returns whether the system gives the log no files.
+    /// Returns whether the system refuses files to the log.
     pub fn disk_refuses(&self) -> bool {
         self.disk_refuses.load(Ordering::Relaxed)
     }
@@ -157,7 +157,7 @@ impl Quota {
         self.disk_full() || self.disk_refuses()
     }
 
-    /// Accounts for a step of a vBucket that changed its memory by this.
+    /// Accounts for a step of a vBucket that changed its memory by `change`.
     pub fn add(&self, change: &MemoryUse) {
         for (sum, bytes) in [
             (&self.used, change.total),
@@ -171,17 +171,17 @@ impl Quota {
         }
     }
 
-    /// Bytes that only cursors of streams keep.
+    /// Returns the bytes of changes that only cursors of streams keep in memory.
     pub fn cursor_bytes(&self) -> u64 {
         u64::try_from(self.cursors.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// Bytes that only what waits to be applied keeps.
+    /// Returns the bytes of changes that wait to be applied to the files.
     pub fn pinned_bytes(&self) -> u64 {
         u64::try_from(self.pinned.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// Returns whether memory is short that applying would give back, or let be given back.
+    /// Returns whether memory is short, and applying changes would free some, or allow evictions.
     pub fn is_short_of_applying(&self) -> bool {
         let (limit, pinned) = (self.limit() as f64, self.pinned_bytes() as f64);
         pinned > limit * PINNED_RATIO || (self.is_high() && pinned > limit * PINNED_RATIO / 10.0)
@@ -202,17 +202,17 @@ impl Quota {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Whether so much waits for the disk that writers are to be held back.
+    /// Returns whether so many changes wait for the disk that writers need backpressure.
     pub fn is_behind(&self) -> bool {
-        let mark = (self.limit() as f64 * BEHIND_RATIO).min(BEHIND_BYTES_MAX);
-        self.checkpoint_bytes() as f64 > mark
+        let threshold = (self.limit() as f64 * BEHIND_RATIO).min(BEHIND_BYTES_MAX);
+        self.checkpoint_bytes() as f64 > threshold
     }
 
-    /// Whether there is room for a write of `bytes`.
+    /// Checks that there is room for a write of `bytes`.
     ///
     /// # Errors
-    /// `NoMemory` when it could never fit; `TemporaryFailure` when it does not fit now, the disk is full, or too much
-    /// waits for the disk.
+    /// `NoMemory` when it could never fit; `TemporaryFailure` when it does not fit now, the disk is full, or too many
+    /// changes wait for the disk.
     pub fn admit(&self, bytes: usize) -> Result<(), Status> {
         let (limit, bytes) = (self.mutation_limit(), bytes as u64);
         if bytes > limit {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn applying_is_urgent_from_a_tenth_of_the_quota_on_and_from_a_hundredth_when_memory_is_short() {
+    fn applying_is_urgent_above_a_tenth_of_the_quota_or_a_hundredth_when_memory_is_short() {
         let quota = Quota::new(1_000, &MemoryConfig::default());
         add(&quota, 850, 0, 100);
         assert!(!quota.is_high() && !quota.is_short_of_applying());
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_does_not_fit_and_says_whether_it_ever_will() {
+    fn admission_tells_writes_that_never_fit_from_those_that_do_not_fit_now() {
         let memory = MemoryConfig::default();
         let quota = Quota::new(1_000, &memory);
         assert_eq!(quota.admit(931), Err(Status::NoMemory));

@@ -59,7 +59,7 @@ pub struct BucketSetup {
     /// The treatment of damage in the log.
     pub recovery: Recovery,
     /// The nodes that have to acknowledge the SyncWrites of a vBucket until it is given a topology: [`Topology::alone`]
-    /// for a bucket that is on this node only. `None` in a cluster: an active commits nothing before it has a topology, and
+    /// for a bucket that is on this node only. `None` in a cluster: an active commits no SyncWrite before it has a topology, and
     /// a vBucket that was active before a start is pending until it is made active again.
     pub topology: Option<Topology>,
     /// Most files of vBuckets that the process can afford to keep open, whatever the settings say.
@@ -78,6 +78,6 @@ pub struct Read<'a> {
     pub vb: VbId,
     /// The document.
     pub key: &'a DocKey,
-    /// The cookie of its completion, if the read is parked, as the document must come from the disk.
+    /// The cookie of its completion, if the read is parked.
     pub cookie: Cookie,
 }

@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! * All tasks of a bucket belong to its owner on the executor, which is unregistered at its end: none is left then.
-//! * A task that panics ends the bucket: one that goes on without its log writer would acknowledge nothing and say
-//!   nothing.
+//! * A task that panics ends the bucket: without its log writer, for example, a bucket would acknowledge nothing, and
+//!   report nothing.
 
 use crate::core::BucketCore;
 use crate::error::BucketError;
@@ -48,10 +48,10 @@ impl<C: Component, W: TaskBody<C>> Task for BucketTask<C, W> {
     }
 }
 
-type Listener<T> = Box<dyn FnOnce(Result<T, Status>) + Send>;
+type ChangeCallback<T> = Box<dyn FnOnce(Result<T, Status>) + Send>;
 
 /// The listener of the end of a change, called once: with `TemporaryFailure` if the change did not begin, or panicked.
-struct ChangeListener<T>(Option<Listener<T>>);
+struct ChangeListener<T>(Option<ChangeCallback<T>>);
 
 impl<T> ChangeListener<T> {
     fn call(mut self, result: Result<T, Status>) {

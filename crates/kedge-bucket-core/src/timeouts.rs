@@ -1,4 +1,4 @@
-//! Time-outs of parked commands. While there are none the task sleeps.
+//! Timeouts of parked commands. While none is parked, the task sleeps.
 
 use crate::core::BucketCore;
 use crate::error::BucketError;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Time-outs of parked commands.
+/// Parked commands whose time is up are ended.
 static DURABILITY_TIMEOUT: TaskKind = TaskKind::new(
     "durability_timeout",
     Pool::NonIo,
@@ -16,7 +16,7 @@ static DURABILITY_TIMEOUT: TaskKind = TaskKind::new(
     Duration::from_millis(100),
 );
 
-/// Time-outs of parked commands are looked at this often while there are any.
+/// Interval at which the timeouts of parked commands are checked while there are any.
 const TICK: Duration = Duration::from_millis(20);
 
 /// The task.
@@ -62,7 +62,7 @@ impl BucketCore {
             return;
         };
         let executor = &self.setup.executor;
-        // The first look is a tick from now; a task that is still falling asleep takes it at once.
+        // The first check is a tick from now; a task that is still falling asleep does it at once.
         if !executor.snooze(task, TICK) {
             executor.wake(task);
         }

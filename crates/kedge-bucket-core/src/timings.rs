@@ -1,4 +1,4 @@
-//! How long things took.
+//! Histograms of times and sizes.
 
 use histogram::AtomicHistogram;
 
@@ -30,10 +30,10 @@ macro_rules! timings {
         }
 
         impl Timing {
-            /// All of them.
+            /// All histograms.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// Its name, as `kedge timings` takes it.
+            /// Returns its name, as `kedge timings` takes it.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -41,7 +41,7 @@ macro_rules! timings {
                 }
             }
 
-            /// Its unit.
+            /// Returns its unit.
             #[must_use]
             pub const fn unit(self) -> TimingUnit {
                 match self {
@@ -77,13 +77,13 @@ timings! {
     SubdocMutation = "subdoc_mutation",
     /// Reading or changing paths of a document that was in memory.
     SubdocExecute = "subdoc_execute",
-    /// Finding out whether a value of 4 KiB or more that a client sent is JSON.
+    /// JSON validation of a value of 4 KiB or more that a client sent.
     JsonValidate = "json_validate",
-    /// Inflating such a value, of which 4 KiB or more were sent.
+    /// Inflation of a value that a client sent compressed, with 4 KiB or more.
     SnappyDecompress = "snappy_decompress",
     /// RANGE_SCAN_CREATE.
     RangeScanCreate = "range_scan_create",
-    /// RANGE_SCAN_CONTINUE, all parts of its answer.
+    /// RANGE_SCAN_CONTINUE, with all parts of its response.
     RangeScanContinue = "range_scan_continue",
     /// STAT.
     Stat = "stat",
@@ -97,50 +97,50 @@ timings! {
     LogSync = "log_sync",
     /// Changes in one batch of the log.
     LogBatchItems = "log_batch_items" in Count,
-    /// Commits of a vBucket's file that share their two syncs, one or more, with these and the rests within them.
+    /// Commits of a vBucket's file that share their two syncs, one or more, with these and the pauses within them.
     ApplyCommit = "apply_commit",
     /// Documents in one commit of a vBucket's file.
     ApplyBatchItems = "apply_batch_items" in Count,
     /// One compaction of a vBucket's file, from its beginning to its end.
     Compaction = "compaction",
-    /// For how long commits of that file had to wait for it.
+    /// Time that commits of the file had to wait for its compaction.
     CompactionLock = "compaction_lock",
-    /// How long a command waited until the document that it needs was read.
+    /// Time that a command waited for the read of its document to begin.
     BgWait = "bg_wait",
-    /// How long the look at the file took that read it.
+    /// Time of the read of the file.
     BgLoad = "bg_load",
-    /// Documents of one look.
+    /// Documents of one read of a file.
     BgBatchSize = "bg_batch_size" in Count,
     /// One read of a vBucket's file.
     FsRead = "fs_read_time",
-    /// Bytes of it.
+    /// Bytes of one read.
     FsReadSize = "fs_read_size" in Bytes,
     /// One write to a vBucket's file.
     FsWrite = "fs_write_time",
-    /// Bytes of it.
+    /// Bytes of one write.
     FsWriteSize = "fs_write_size" in Bytes,
     /// One sync of a vBucket's file, or of their directory.
     FsSync = "fs_sync_time",
-    /// How long a write waited for memory.
+    /// Time that a write waited for memory.
     MemoryWait = "memory_wait",
     /// A slice of the item pager's work.
     ItemPager = "item_pager",
     /// A chunk of the item compressor's work.
     ItemCompressor = "item_compressor",
-    /// From the first change that a vBucket queued to its being on disk.
+    /// Time from the first change in a vBucket's queue to its commit on disk.
     StorageAge = "storage_age",
 }
 
-/// Counts by value.
+/// A histogram at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TimingSnapshot {
-    /// How many values there are.
+    /// Number of values.
     pub count: u64,
-    /// Lowest value, highest value, and how many lie between them, both included; empty ones are left out.
+    /// Lowest value, highest value (both included), and number of values of each bucket that is not empty.
     pub buckets: Vec<(u64, u64, u64)>,
 }
 
-/// The histograms of a bucket, striped by thread. Stripe `threads` is for everyone who is no front-end thread.
+/// The histograms of a bucket, striped by thread. Stripe `threads` is for all other threads.
 #[derive(Debug)]
 pub struct Timings {
     stripes: Box<[Box<[AtomicHistogram]>]>,
@@ -170,7 +170,7 @@ impl Timings {
         let _ = stripe[timing as usize].increment(us);
     }
 
-    /// The histogram of that name, summed over the threads.
+    /// Returns the histogram of that name, summed over the threads.
     #[must_use]
     pub fn snapshot(&self, name: &str) -> Option<TimingSnapshot> {
         let timing = *Timing::ALL.iter().find(|timing| timing.name() == name)?;
@@ -191,7 +191,7 @@ impl Timings {
         })
     }
 
-    /// Forgets everything.
+    /// Removes all values.
     pub fn reset(&self) {
         for histogram in self.stripes.iter().flat_map(|stripe| stripe.iter()) {
             histogram.drain();
@@ -200,7 +200,7 @@ impl Timings {
 }
 
 impl TimingSnapshot {
-    /// The value below or at which `percentile` (0 to 100) percent of all lie; 0 when there are none.
+    /// Returns the value at or below which `percentile` (0 to 100) percent of all values lie; 0 when there are none.
     #[must_use]
     pub fn percentile(&self, percentile: f64) -> u64 {
         let rank = (self.count as f64 * percentile / 100.0).ceil() as u64;
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stripes_add_up() {
+    fn snapshot_sums_stripes_and_reset_empties_them() {
         let timings = Timings::new(2);
         for (thread, us) in [(0, 10), (1, 10), (2, 1_000), (9, u64::MAX)] {
             timings.record_us(thread, Timing::Get, us);

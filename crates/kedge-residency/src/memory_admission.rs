@@ -1,11 +1,12 @@
-//! Writes for which memory has no room wait here until the appliers and the item pager have made some.
+//! Admission of writes to memory: writes for which there is no room wait until appliers and item pager have made some.
 //!
-//! A temporary failure is the last resort: when nothing can leave memory, when too many wait, or when it takes longer than
-//! [`MEMORY_WAIT_MS_MAX`].
+//! A write gets a temporary failure only when nothing can be evicted, when too many writes wait, or when it waits longer
+//! than [`MEMORY_WAIT_MS_MAX`].
 //!
 //! Invariants:
-//! * Writes are resumed in the order in which they came; none passes one that waits.
-//! * While one waits, the quota knows the bytes that the first needs, and the task is awake, about to be, or has its time.
+//! * Writes are resumed in the order in which they came; no write passes one that waits.
+//! * While a write waits, the quota knows the bytes that the first one needs, and the task is awake, about to be, or
+//!   snoozes.
 
 use crate::fetch::BackgroundFetcher;
 use crate::pager::ItemPager;
@@ -20,10 +21,11 @@ use kedge_types::{Now, Status};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A run goes on with the next write for so long; then other tasks have their turn.
+/// Longest time of a run, after which other tasks of the pool run.
 const SLICE: Duration = Duration::from_millis(3);
 
 /// The admission of writes to memory.
+#[derive(Debug)]
 pub(crate) struct MemoryAdmission {
     core: Arc<BucketCore>,
     signals: Arc<MemorySignals>,
@@ -40,9 +42,9 @@ impl Component for MemoryAdmission {
 
 /// The reason for which no write can go on.
 enum Idle {
-    /// None waits.
+    /// No write waits.
     Nothing,
-    /// The first still has to, at most for this long.
+    /// The first write still has to wait, at most for this long.
     Waits(Duration),
 }
 
@@ -144,7 +146,7 @@ impl MemoryAdmission {
         drop(lane);
         core.counters
             .add(ctx.thread, Counter::MemoryAdmissionWaits, 1);
-        // Behind another it is looked at when that one has ended.
+        // A write behind others is examined when those have ended.
         if is_first {
             core.wake_parked(&self.signals.admission);
         }

@@ -23,41 +23,35 @@ use kedge_vbucket::{Eviction, FrequencyCounts, PageOut, VbState};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-/// A slice of the pager's work; others may run before the next one.
+/// Longest time of a slice of the pager's work, after which other tasks run.
 const SLICE: Duration = Duration::from_millis(3);
-/// A sample is spread over so many places of the hash tables.
+/// Number of places of the hash tables over which a sample is spread.
 const SAMPLE_PLACES: usize = 64;
 const SAMPLE_PLACES_MIN: usize = 16;
-/// One place after the other, and neighbours not soon: it has no factor in common with their number.
+/// Step from one place of a sample to the next. It has no factor in common with their number, so all are visited, and
+/// neighbours are not visited one after the other.
 const SPREAD: usize = 37;
 /// Documents that are enough for a sample: those that may go, and all that are visited.
 const SAMPLE_MIN: u64 = 2_000;
 const SAMPLE_MAX: usize = 50_000;
 /// The share is larger than has to go, as not all documents that are seldom used may go.
 const SHARE_MARGIN: f64 = 1.3;
-/// Least share of the documents that a pass is for.
+/// Least share of the documents that a pass evicts.
 const SHARE_MIN: f64 = 0.02;
 /// First and longest pause when nothing can go.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// The item pager of a bucket.
+#[derive(Debug)]
 pub struct ItemPager {
     core: Arc<BucketCore>,
     signals: Arc<MemorySignals>,
     writers: Arc<dyn DiskWriters>,
     events: OnceLock<Weak<dyn ResidencyEvents>>,
-    sweep: RankedMutex<PagerSweep, Sweep>,
+    sweep: RankedMutex<PagerSweep, PagerPosition>,
     /// Frequencies of documents that were evicted: of active and pending vBuckets, and of the others.
     evicted: RankedMutex<PagerEvicted, [FrequencyCounts; 2]>,
-}
-
-impl std::fmt::Debug for ItemPager {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ItemPager")
-            .field("sweep", &self.sweep)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Component for ItemPager {
@@ -68,15 +62,15 @@ impl Component for ItemPager {
 
 /// The position of the pager.
 #[derive(Debug, Default)]
-struct Sweep {
+struct PagerPosition {
     /// The part of all hash tables that is next.
     part: usize,
-    pass: Option<Pass>,
+    pass: Option<PagerPass>,
 }
 
 /// A visit of all parts.
 #[derive(Debug)]
-struct Pass {
+struct PagerPass {
     frequency_max: u8,
     /// The number of parts when it began.
     parts: usize,
@@ -86,12 +80,12 @@ struct Pass {
 
 /// The outcome of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Slice {
+enum SliceResult {
     /// Memory is below the low watermark.
     Enough,
     /// There is more to do.
     More,
-    /// The documents that could go were used meanwhile.
+    /// A pass freed nothing: the documents that could go were used meanwhile.
     Stuck,
     /// Nothing may go now.
     Nothing,
@@ -114,12 +108,12 @@ impl TaskBody<ItemPager> for PageOutTask {
         let (core, signals) = (&pager.core, &pager.signals);
         signals.pager.clear();
         match pager.page_slice() {
-            Slice::More => {
+            SliceResult::More => {
                 self.pause = PAUSE_MIN;
                 signals.set_pageable(core, true);
                 Next::Again
             }
-            Slice::Enough => {
+            SliceResult::Enough => {
                 signals.set_pageable(core, true);
                 self.pause = PAUSE_MIN;
                 core.quota.set_room_wanted(false);
@@ -130,9 +124,9 @@ impl TaskBody<ItemPager> for PageOutTask {
                 }
                 Next::Sleep
             }
-            stuck @ (Slice::Stuck | Slice::Nothing) => {
+            stuck @ (SliceResult::Stuck | SliceResult::Nothing) => {
                 pager.ask_to_apply();
-                signals.set_pageable(core, stuck == Slice::Stuck);
+                signals.set_pageable(core, stuck == SliceResult::Stuck);
                 let pause = self.pause;
                 self.pause = (pause * 2).min(PAUSE_MAX);
                 Next::Snooze(pause)
@@ -167,7 +161,7 @@ impl ItemPager {
     /// once.
     pub fn make_room(&self) {
         self.writers.write_all_soon(&self.core);
-        // It may rest until more is applied: by now there may be.
+        // The pager may pause until more changes are applied, which may be the case by now.
         if self.core.quota.above_low() > 0 {
             self.signals.wake_pager(&self.core);
         }
@@ -192,22 +186,22 @@ impl ItemPager {
     }
 
     /// Evicts documents for a slice.
-    fn page_slice(&self) -> Slice {
+    fn page_slice(&self) -> SliceResult {
         let mut sweep = self.sweep.lock();
         let began_ns = self.core.setup.clock.now().mono_ns;
         if self.core.quota.above_low() == 0 {
             sweep.pass = None;
-            return Slice::Enough;
+            return SliceResult::Enough;
         }
         if sweep.pass.is_none() {
             self.core.totals.add(Total::PagerRuns, 1);
             let parts = parts(&self.core);
             let Some(frequency_max) = self.sample(sweep.part, parts) else {
-                // The next sample is of others.
+                // The next sample begins elsewhere.
                 sweep.part = (sweep.part + 1) % parts;
-                return Slice::Nothing;
+                return SliceResult::Nothing;
             };
-            sweep.pass = Some(Pass {
+            sweep.pass = Some(PagerPass {
                 frequency_max,
                 parts,
                 left: parts,
@@ -222,17 +216,17 @@ impl ItemPager {
         slice
     }
 
-    fn sweep_parts(&self, sweep: &mut Sweep, began_ns: u64) -> Slice {
+    fn sweep_parts(&self, sweep: &mut PagerPosition, began_ns: u64) -> SliceResult {
         let eviction = self.eviction();
-        let Sweep { part, pass } = sweep;
+        let PagerPosition { part, pass } = sweep;
         let Some(current) = pass else {
-            return Slice::More;
+            return SliceResult::More;
         };
         while current.left > 0 {
             let above = self.core.quota.above_low();
             if above == 0 {
                 *pass = None;
-                return Slice::Enough;
+                return SliceResult::Enough;
             }
             let how = PageOut {
                 eviction,
@@ -249,14 +243,18 @@ impl ItemPager {
             }
         }
         if current.left > 0 {
-            return Slice::More;
+            return SliceResult::More;
         }
         let freed = current.freed;
         *pass = None;
-        if freed > 0 { Slice::More } else { Slice::Stuck }
+        if freed > 0 {
+            SliceResult::More
+        } else {
+            SliceResult::Stuck
+        }
     }
 
-    /// Pages one part of a hash table out. Returns the bytes that it freed.
+    /// Evicts documents of one part of a hash table. Returns the bytes that it freed.
     fn page_part(&self, part: usize, how: &PageOut) -> u64 {
         let now = self.core.setup.clock.now();
         let (vb, shard) = place_of(&self.core, part);

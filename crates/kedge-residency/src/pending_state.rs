@@ -23,7 +23,7 @@ impl PendingStateQueue {
         Self {
             core: Arc::clone(core),
             fetcher: Arc::clone(fetcher),
-            parked: ParkedOperations::new(1),
+            parked: ParkedOperations::default(),
         }
     }
 

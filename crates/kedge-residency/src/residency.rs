@@ -14,6 +14,7 @@ use kedge_types::Status;
 use std::sync::{Arc, Weak};
 
 /// The memory of a bucket.
+#[derive(Debug)]
 pub struct Residency {
     pub(crate) core: Arc<BucketCore>,
     pub(crate) signals: Arc<MemorySignals>,
@@ -24,14 +25,6 @@ pub struct Residency {
     pub(crate) sweeper: Arc<Sweeper>,
     warmup: Arc<Warmup>,
     pub(crate) access_scanner: Arc<AccessScanner>,
-}
-
-impl std::fmt::Debug for Residency {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Residency")
-            .field("bucket", &self.core.name())
-            .finish_non_exhaustive()
-    }
 }
 
 impl Residency {

@@ -16,31 +16,17 @@ pub trait ResidencyEvents: Send + Sync {
 }
 
 /// The queue and the parked tasks of residency that steps of vBuckets reach. They keep no component alive.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct MemorySignals {
     /// Writes that wait for memory, in one line.
     pub(crate) writes: ParkedOperations<()>,
-    /// True while nothing may leave memory, nor will when the changes that wait for the disk are there.
+    /// True while nothing may be evicted, nor will be when all changes are in the files.
     hopeless: AtomicBool,
     pub(crate) admission: Parker,
     pub(crate) pager: Parker,
     pub(crate) expiry_sweep: Parker,
     pub(crate) dropped_sweep: Parker,
     pub(crate) compressor: Parker,
-}
-
-impl Default for MemorySignals {
-    fn default() -> Self {
-        Self {
-            writes: ParkedOperations::new(1),
-            hopeless: AtomicBool::new(false),
-            admission: Parker::default(),
-            pager: Parker::default(),
-            expiry_sweep: Parker::default(),
-            dropped_sweep: Parker::default(),
-            compressor: Parker::default(),
-        }
-    }
 }
 
 impl MemorySignals {
@@ -81,9 +67,9 @@ impl MemorySignals {
         }
     }
 
-    /// Reports values that nobody has tried to compress. Cheap unless the compressor is parked.
+    /// Reports values that the compressor has not tried. Cheap unless it is parked.
     pub(crate) fn on_values_to_compress(&self, core: &BucketCore) {
-        // No thread is woken before a pause is over. A task that is still falling asleep looks at once.
+        // No thread is woken before the pause is over. A task that is still falling asleep runs at once.
         if self.compressor.is_asleep()
             && core.dynamic.compresses()
             && let Some(task) = self.compressor.unpark()
@@ -93,14 +79,14 @@ impl MemorySignals {
         }
     }
 
-    /// Makes the pager run, also if it has its time.
+    /// Makes the pager run, also if it snoozes.
     pub(crate) fn wake_pager(&self, core: &BucketCore) {
         if let Some(task) = self.pager.task() {
             core.setup.executor.wake(task);
         }
     }
 
-    /// Sets whether anything may leave memory. If nothing may, changes that wait for the disk are the last hope of writes.
+    /// Sets whether anything may be evicted. If nothing may, writes wait only as long as changes wait for the disk.
     pub(crate) fn set_pageable(&self, core: &BucketCore, something: bool) {
         if something {
             self.hopeless.store(false, Ordering::Relaxed);

@@ -12,7 +12,7 @@ pub struct InstrumentedDisk {
 }
 
 impl InstrumentedDisk {
-    /// `timed`: how long operations take is counted.
+    /// Returns `disk` with its operations counted. Their times are recorded if `timed`.
     pub fn over(disk: &Arc<dyn Disk>, io_stats: &Arc<IoStatistics>, timed: bool) -> Arc<dyn Disk> {
         let io_stats = Arc::clone(io_stats);
         let observer = Arc::new(Self { io_stats, timed });
@@ -30,7 +30,7 @@ impl DiskObserver for InstrumentedDisk {
             Operation::Read => (Io::Read(asked.bytes), self.timed),
             Operation::Write => (Io::Write(asked.bytes), self.timed),
             Operation::Sync | Operation::SyncDir => (Io::Sync, self.timed),
-            // It writes nothing, but a full disk is found out here.
+            // It writes nothing, but fails on a full disk.
             Operation::Allocate => (Io::Write(0), false),
             _ => return run(),
         };

@@ -1,6 +1,6 @@
-//! What the disk is asked by a bucket: how long that takes, what is under way, what failed.
+//! Statistics of a bucket's disk operations: times, operations in flight, failures.
 //!
-//! Reads and writes go through a disk that a [`InstrumentedDisk`] observes, which changes nothing about them. Watching one takes two looks at the
+//! An [`InstrumentedDisk`] observes reads and writes, and changes nothing about them. To observe one takes two reads of the
 //! clock and no lock.
 
 mod disk;
@@ -12,25 +12,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Operations of a kind whose beginning is known at a time; there are fewer threads.
+/// Operations of a kind whose beginnings are known at the same time. There are fewer threads.
 const SLOTS: usize = 256;
-/// Nothing is under way in a slot.
+/// A slot without an operation.
 const FREE: u64 = 0;
 
-/// Operations of the disk that are under way.
+/// Operations of the disk that are in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PendingIo {
     /// Reads.
     pub reads: u64,
-    /// Of those the ones that have taken long.
+    /// Slow reads.
     pub slow_reads: u64,
     /// Writes and syncs.
     pub writes: u64,
-    /// Of those the ones that have taken long.
+    /// Slow writes and syncs.
     pub slow_writes: u64,
 }
 
-/// What an operation is.
+/// An operation, with its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Io {
     Read(usize),
@@ -38,17 +38,17 @@ enum Io {
     Sync,
 }
 
-/// Operations of one kind.
+/// The operations of one kind.
 #[derive(Debug)]
-struct Kind {
-    /// When each began, in ns and 1 more than that; [`FREE`] where none is.
+struct IoKind {
+    /// The beginning of each, in nanoseconds, plus 1; [`FREE`] where there is none.
     began: Box<[AtomicU64]>,
     next: AtomicUsize,
     pending: AtomicU64,
     failed: AtomicU64,
 }
 
-impl Default for Kind {
+impl Default for IoKind {
     fn default() -> Self {
         Self {
             began: (0..SLOTS).map(|_| AtomicU64::new(FREE)).collect(),
@@ -59,8 +59,8 @@ impl Default for Kind {
     }
 }
 
-impl Kind {
-    /// The slot that it has; `None` when all are taken.
+impl IoKind {
+    /// Begins an operation. Returns its slot; `None` when all are taken.
     fn begin(&self, now_ns: u64) -> Option<usize> {
         self.pending.fetch_add(1, Ordering::Relaxed);
         let first = self.next.fetch_add(1, Ordering::Relaxed);
@@ -83,7 +83,7 @@ impl Kind {
         }
     }
 
-    /// How many are under way, and how many of them began no later than `latest_ns`.
+    /// Returns the number of operations in flight, and of those that began no later than `latest_ns`.
     fn pending(&self, latest_ns: u64) -> (u64, u64) {
         let began = self.began.iter().map(|slot| slot.load(Ordering::Relaxed));
         let slow = began.filter(|began| *began != FREE && began - 1 <= latest_ns);
@@ -92,7 +92,7 @@ impl Kind {
     }
 }
 
-/// A read that somebody else does; one that is dropped was given up.
+/// A read that the caller does itself; one that is dropped was given up.
 #[derive(Debug)]
 pub struct StartedRead {
     io_stats: Arc<IoStatistics>,
@@ -102,7 +102,7 @@ pub struct StartedRead {
 }
 
 impl StartedRead {
-    /// It has ended, with so many bytes, or failed.
+    /// Ends the read, with so many bytes; `None` if it failed.
     pub fn end(mut self, bytes: Option<usize>) {
         self.failed = bytes.is_none();
         if let Some(bytes) = bytes {
@@ -118,22 +118,22 @@ impl Drop for StartedRead {
     }
 }
 
-/// What is known of the operations of a bucket's disk.
+/// Statistics of the operations of a bucket's disk.
 #[derive(Debug)]
 pub struct IoStatistics {
     origin: Instant,
-    reads: Kind,
-    writes: Kind,
+    reads: IoKind,
+    writes: IoKind,
     timings: Arc<Timings>,
 }
 
 impl IoStatistics {
-    /// Returns figures that are counted into `timings`.
+    /// Returns statistics that are recorded into `timings`.
     pub fn new(timings: Arc<Timings>) -> Self {
         Self {
             origin: Instant::now(),
-            reads: Kind::default(),
-            writes: Kind::default(),
+            reads: IoKind::default(),
+            writes: IoKind::default(),
             timings,
         }
     }
@@ -142,7 +142,7 @@ impl IoStatistics {
         self.origin.elapsed().as_nanos() as u64
     }
 
-    /// Does an operation; `timed`: its time and its bytes are counted.
+    /// Does an operation. Its time and its bytes are recorded if `timed`.
     fn observe<R, E>(
         &self,
         io: Io,
@@ -164,7 +164,7 @@ impl IoStatistics {
         result
     }
 
-    /// A read that somebody else does begins.
+    /// Begins a read that the caller does itself.
     pub fn begin_read(self: &Arc<Self>) -> StartedRead {
         let began_ns = self.now_ns();
         StartedRead {
@@ -192,12 +192,12 @@ impl IoStatistics {
 }
 
 impl IoStatistics {
-    /// Reads, writes and syncs of the log and of files that are under way; slow ones have taken `slow` or longer.
+    /// Returns the reads, writes and syncs of the log and of files that are in flight; slow ones have taken `slow` or longer.
     #[must_use]
     pub fn pending_io(&self, slow: Duration) -> PendingIo {
         let slow_ns = u64::try_from(slow.as_nanos()).unwrap_or(u64::MAX);
         let Some(latest_ns) = self.now_ns().checked_sub(slow_ns) else {
-            let all = |kind: &Kind| kind.pending.load(Ordering::Relaxed);
+            let all = |kind: &IoKind| kind.pending.load(Ordering::Relaxed);
             return PendingIo {
                 reads: all(&self.reads),
                 writes: all(&self.writes),
@@ -214,7 +214,7 @@ impl IoStatistics {
         }
     }
 
-    /// Writes and syncs that failed.
+    /// Returns the number of writes and syncs that failed.
     #[must_use]
     pub fn failed_writes(&self) -> u64 {
         self.writes.failed.load(Ordering::Relaxed)
@@ -226,8 +226,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_operations_than_slots_are_counted_and_slots_are_used_again() {
-        let kind = Kind::default();
+    fn operations_beyond_the_slots_are_counted_and_slots_are_reused() {
+        let kind = IoKind::default();
         for round in 0..3 {
             let slots: Vec<_> = (0..SLOTS as u64).map(|n| kind.begin(n)).collect();
             assert!(slots.iter().all(Option::is_some), "{round}");
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_are_timed_by_their_kind() {
+    fn operations_are_recorded_by_kind_if_timed() {
         let timings = Arc::new(Timings::new(1));
         let io_stats = IoStatistics::new(Arc::clone(&timings));
         let count = |timing: Timing| timings.snapshot(timing.name()).unwrap().count;

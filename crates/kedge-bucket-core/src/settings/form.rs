@@ -1,4 +1,4 @@
-//! Fields of the management's form: how their text is read, and how the document of a bucket shows them.
+//! Fields of the management's form: reading their text, and showing them in the document of a bucket.
 //!
 //! Names and error texts are those of Couchbase Server where it gives them.
 
@@ -24,18 +24,18 @@ pub enum FieldKind {
     Text,
 }
 
-/// A form of values.
-pub(super) trait Form<T> {
-    /// The type of the text.
+/// A format of a field's values.
+pub(super) trait FieldFormat<T> {
+    /// Returns the type of the text.
     fn kind(&self) -> FieldKind;
 
-    /// The values, for documentation.
+    /// Returns a description of the values.
     fn values(&self) -> String;
 
     /// Reads the text of the field of this name. An error is the text for the client.
     fn read(&self, field: &str, text: &str) -> Result<T, String>;
 
-    /// The value in the document of a bucket; `None` when the document has it elsewhere.
+    /// Returns the value in the document of a bucket; `None` when the document has it elsewhere.
     fn show(&self, value: &T) -> Option<Value>;
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Flag {
     pub(super) hidden: bool,
 }
 
-impl Form<bool> for Flag {
+impl FieldFormat<bool> for Flag {
     fn kind(&self) -> FieldKind {
         FieldKind::Flag
     }
@@ -73,7 +73,7 @@ impl Form<bool> for Flag {
 /// A number of this range.
 pub(super) struct Number(pub(super) RangeInclusive<u64>);
 
-impl<T: Copy + TryFrom<u64> + Into<u64>> Form<T> for Number {
+impl<T: Copy + TryFrom<u64> + Into<u64>> FieldFormat<T> for Number {
     fn kind(&self) -> FieldKind {
         FieldKind::Number
     }
@@ -85,7 +85,7 @@ impl<T: Copy + TryFrom<u64> + Into<u64>> Form<T> for Number {
     fn read(&self, field: &str, text: &str) -> Result<T, String> {
         let number = text.parse().ok().filter(|number| self.0.contains(number));
         let value = number.and_then(|number| T::try_from(number).ok());
-        value.ok_or_else(|| format!("{field} must be {}.", Form::<T>::values(self)))
+        value.ok_or_else(|| format!("{field} must be {}.", FieldFormat::<T>::values(self)))
     }
 
     fn show(&self, value: &T) -> Option<Value> {
@@ -97,7 +97,7 @@ impl<T: Copy + TryFrom<u64> + Into<u64>> Form<T> for Number {
 /// Memory in MiB. The document has bytes, of one node and of all.
 pub(super) struct Mib(pub(super) RangeInclusive<u64>);
 
-impl Form<u64> for Mib {
+impl FieldFormat<u64> for Mib {
     fn kind(&self) -> FieldKind {
         FieldKind::Number
     }
@@ -119,7 +119,7 @@ impl Form<u64> for Mib {
 /// The number of replicas.
 pub(super) struct Replicas;
 
-impl Form<u8> for Replicas {
+impl FieldFormat<u8> for Replicas {
     fn kind(&self) -> FieldKind {
         FieldKind::Number
     }
@@ -146,7 +146,7 @@ impl Form<u8> for Replicas {
 /// One of the words of a type.
 pub(super) struct Words;
 
-impl<T: Choice> Form<T> for Words {
+impl<T: Choice> FieldFormat<T> for Words {
     fn kind(&self) -> FieldKind {
         FieldKind::Word
     }
@@ -171,9 +171,9 @@ impl<T: Choice> Form<T> for Words {
 }
 
 /// A durability level, or none.
-pub(super) struct Level;
+pub(super) struct MinLevel;
 
-impl Form<u8> for Level {
+impl FieldFormat<u8> for MinLevel {
     fn kind(&self) -> FieldKind {
         FieldKind::Word
     }
@@ -197,7 +197,7 @@ impl Form<u8> for Level {
 /// A ratio of sizes.
 pub(super) struct Ratio;
 
-impl Form<MinRatio> for Ratio {
+impl FieldFormat<MinRatio> for Ratio {
     fn kind(&self) -> FieldKind {
         FieldKind::Text
     }
@@ -219,7 +219,7 @@ impl Form<MinRatio> for Ratio {
 /// Another form with Couchbase Server's own error text.
 pub(super) struct Said<F>(pub(super) F, pub(super) &'static str);
 
-impl<T, F: Form<T>> Form<T> for Said<F> {
+impl<T, F: FieldFormat<T>> FieldFormat<T> for Said<F> {
     fn kind(&self) -> FieldKind {
         self.0.kind()
     }

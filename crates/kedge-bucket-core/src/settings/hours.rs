@@ -18,7 +18,7 @@ pub struct CompactionHours {
     pub from_minute: u16,
     /// Its end, likewise; an end before the beginning is on the next day.
     pub to_minute: u16,
-    /// Compactions that are under way at the end are given up, until the next day.
+    /// True if compactions that run at the end are given up, until the next day.
     pub abort_outside: bool,
 }
 
@@ -34,13 +34,13 @@ impl CompactionHours {
         Ok(())
     }
 
-    /// Seconds from `unix_secs` to the next time that this minute of a day begins, 1 to a day.
+    /// Returns the seconds from `unix_secs` to the next beginning of this minute of the day, 1 to a day.
     fn secs_to(minute: u16, unix_secs: u64) -> u64 {
         let at = u64::from(minute) * MINUTE;
         DAY - (unix_secs % DAY + DAY - at) % DAY
     }
 
-    /// Seconds until it ends; `None` when it is not that time of the day.
+    /// Returns the seconds until it ends; `None` when it is not that time of the day.
     #[must_use]
     pub fn secs_left(self, unix_secs: u64) -> Option<u64> {
         let to_end = Self::secs_to(self.to_minute, unix_secs);
@@ -49,7 +49,7 @@ impl CompactionHours {
         (to_end < to_begin).then_some(to_end)
     }
 
-    /// Seconds until it begins, 1 to a day.
+    /// Returns the seconds until it begins, 1 to a day.
     #[must_use]
     pub fn secs_to_begin(self, unix_secs: u64) -> u64 {
         Self::secs_to(self.from_minute, unix_secs)
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn hours_have_an_end_and_begin_again() {
+    fn seconds_to_end_and_beginning_wrap_around_midnight() {
         let day = hours((8, 30), (17, 0));
         let night = hours((22, 0), (5, 0));
         // (what, seconds from noon, seconds left, seconds to the beginning)
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn hours_are_text() {
+    fn hours_are_parsed_and_shown_as_text() {
         let night: CompactionHours = "22:00-5:30".parse().unwrap();
         assert_eq!(night, hours((22, 0), (5, 30)));
         assert_eq!(night.to_string(), "22:00-05:30");

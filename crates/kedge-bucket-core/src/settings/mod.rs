@@ -1,4 +1,4 @@
-//! The settings of a bucket: one table, from which everything that names them is derived.
+//! The settings of a bucket: one table, from which all code and documentation of them is derived.
 //!
 //! [`rows`] has a row for each setting. The structs of settings and of their changes, the keys of `bucket.json`, defaults,
 //! checks, the options of `kedge serve`, the flags of `kedge bucket`, the fields of the management's form and document, and
@@ -48,7 +48,7 @@ impl BucketConfig {
     /// Largest number of replicas that a form may ask for.
     pub const REPLICAS_MAX: u8 = 3;
 
-    /// A bucket with a new identity and default settings.
+    /// Returns the settings of a bucket with a new identity, and defaults.
     #[must_use]
     pub fn new(name: &str, vbuckets: u16, quota_bytes: u64) -> Self {
         let mut uuid = [0; 16];
@@ -62,13 +62,13 @@ impl BucketConfig {
         }
     }
 
-    /// All settings that can change while the bucket runs.
+    /// Returns all settings that can change while the bucket runs.
     pub fn table() -> impl Iterator<Item = &'static BucketSetting> {
         let parts = [Self::ROWS, MemoryConfig::ROWS, CompactionConfig::ROWS];
         parts.into_iter().flatten()
     }
 
-    /// The number of parts of the vBuckets that write their files by themselves.
+    /// Returns the number of parts of the vBuckets that write their files by themselves.
     #[must_use]
     pub fn shards(&self) -> u16 {
         let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -79,13 +79,13 @@ impl BucketConfig {
         wanted.clamp(1, Self::SHARDS_MAX.min(self.vbuckets.max(1)))
     }
 
-    /// The minimum durability of its writes.
+    /// Returns the minimum durability of its writes.
     #[must_use]
     pub fn min_level(&self) -> Option<DurabilityLevel> {
         DurabilityLevel::from_wire(self.durability_min_level)
     }
 
-    /// Its identity as bytes; `None` when the text is not 32 hexadecimal digits.
+    /// Returns its identity as bytes; `None` when the text is not 32 hexadecimal digits.
     #[must_use]
     pub fn uuid_bytes(&self) -> Option<[u8; 16]> {
         let number = u128::from_str_radix(&self.uuid, 16)
@@ -94,7 +94,7 @@ impl BucketConfig {
         Some(number.to_be_bytes())
     }
 
-    /// Checks every setting by itself, and those that depend on each other.
+    /// Checks each setting, and the settings that depend on each other.
     ///
     /// # Errors
     /// A sentence that names the setting.
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_part_of_the_vbuckets_for_each_core_unless_the_setting_says_otherwise() {
+    fn shards_default_to_one_for_each_core() {
         let shards = |num_shards, vbuckets| {
             let config = BucketConfig {
                 num_shards,
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn watermarks_that_exclude_each_other_are_refused() {
+    fn low_watermark_above_the_high_one_is_refused() {
         let check = |low_wat_percent, high_wat_percent| {
             let mut config = BucketConfig::new("b", 16, 1 << 20);
             config.memory.low_wat_percent = low_wat_percent;
@@ -197,7 +197,7 @@ mod tests {
     const JSON: &str = r#"{"name":"b","uuid":"00112233445566778899aabbccddeeff","vbuckets":16,"conflict_resolution":"lww","quota_bytes":1048576,"flush_enabled":true,"compression":"active","min_compression_ratio":1.5,"max_ttl_secs":60,"durability_min_level":2,"durability_impossible_fallback":"active_ack","replicas":1,"eviction_policy":"full_eviction","flusher_batch_max_items":7,"flush_batch_max_bytes":8,"log_interval_ms":9,"commit_log":false,"apply_max_lag_ms":10,"log_bytes_max":11,"keep_files_open":false,"max_open_files":12,"num_shards":13,"compaction":{"pool":"writer","max_concurrent":2,"fragmentation_percent":50,"min_bytes":7,"garbage_bytes":9,"hours":{"from_minute":60,"to_minute":0,"abort_outside":true},"purge_age_secs":60,"throttle":"1000"},"memory":{"high_wat_percent":80,"low_wat_percent":70,"warmup_behavior":"blocking","access_scanner_enabled":false,"access_scanner_interval_secs":14,"dcp_backfill_bytes_max":15,"dcp_cursor_percent":16}}"#;
 
     #[test]
-    fn the_settings_file_keeps_its_form() {
+    fn settings_file_keeps_its_format_and_reads_old_names() {
         let config: BucketConfig = serde_json::from_str(JSON).unwrap();
         assert_eq!(serde_json::to_string(&config).unwrap(), JSON);
         assert_eq!(
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_unknown_or_missing_are_named() {
+    fn unknown_and_missing_keys_are_named_in_errors() {
         for (from, to, says) in [
             (
                 "log_interval_ms",
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_holds_the_new_values_only() {
+    fn change_has_only_values_that_differ() {
         let is = BucketConfig::new("b", 16, 1 << 20);
         let mut asked = is.clone();
         asked.quota_bytes = 2 << 20;
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_reads_what_it_shows() {
+    fn every_row_reads_the_value_that_it_shows() {
         let config: BucketConfig = serde_json::from_str(JSON).unwrap();
         let mut change = BucketChange::default();
         for row in BucketConfig::table() {

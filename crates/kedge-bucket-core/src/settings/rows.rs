@@ -5,7 +5,7 @@
 //! the management's form and document, and its entry in `docs/reference/bucket-settings.md` come from it. See
 //! `docs/guides/contributing-setting.md`.
 
-use super::form::{Flag, Form, Level, Mib, Number, Ratio, Replicas, Said, Words};
+use super::form::{FieldFormat, Flag, Mib, MinLevel, Number, Ratio, Replicas, Said, Words};
 use super::hours::{CompactionHours, MaybeHours};
 use super::table::{
     BucketSetting, FixedSetting, FormField, ShownAs, check_keys, check_range, first,
@@ -75,7 +75,7 @@ settings! {
     max_ttl_secs: u32 = 0, "max_ttl",
         rest "maxTTL": Said(Number(0..=i32::MAX as u64), "Max TTL must be an integer between 0 and 2147483647");
     /// Minimum durability of every write, as the number of the level on the wire. 0: none.
-    durability_min_level: u8 = 0, "durability_min_level", in 0..=3, rest "durabilityMinLevel": Level;
+    durability_min_level: u8 = 0, "durability_min_level", in 0..=3, rest "durabilityMinLevel": MinLevel;
     /// Treatment of SyncWrites when a vBucket has too few nodes for a majority, as after a failover. `disabled`: they are
     /// refused (DurabilityImpossible), and those under way wait until a node comes back. `active_ack`: the active alone is
     /// enough; what it then acknowledges is lost with it, and counted as not durable.

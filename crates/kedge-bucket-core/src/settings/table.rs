@@ -20,7 +20,7 @@ pub struct BucketSetting {
     pub group: Option<&'static str>,
     /// Explanation of a default that depends on the machine.
     pub default_note: Option<&'static str>,
-    /// A change takes effect at the next start.
+    /// True if a change takes effect at the next start.
     pub at_start: bool,
     /// Form of its values.
     pub kind: fn() -> String,
@@ -37,7 +37,7 @@ pub struct BucketSetting {
 }
 
 impl BucketSetting {
-    /// Its flag of `kedge bucket`.
+    /// Returns its flag of `kedge bucket`.
     #[must_use]
     pub fn flag(&self) -> String {
         let name = self.name.strip_prefix("bucket_").unwrap_or(self.name);
@@ -58,7 +58,7 @@ pub struct FormField {
     pub values: fn() -> String,
     /// Reads the text of the field of this name into a change. An error is the text for the client.
     pub read: fn(&str, &str, &mut BucketChange) -> Result<(), String>,
-    /// The value in the document of a bucket; `None` when the document has it elsewhere.
+    /// Function that returns the value in the document of a bucket; `None` when the document has it elsewhere.
     pub show: fn(&BucketConfig) -> Option<Value>,
 }
 
@@ -223,7 +223,7 @@ macro_rules! settings {
         }
 
         impl $config {
-            /// The rows of these settings.
+            /// Returns the rows of these settings.
             pub(super) const ROWS: &'static [BucketSetting] = &[$(BucketSetting {
                 name: $name,
                 key: key!($path, $field),
@@ -252,7 +252,7 @@ macro_rules! settings {
                 field: settings!(@field $path $field: $type $(, $rest $(or $newer)?: $form)?),
             },)*];
 
-            /// The settings that are chosen when the bucket is created.
+            /// Returns the settings that are chosen when the bucket is created.
             pub const FIXED: &'static [FixedSetting] = &[$(FixedSetting {
                 key: stringify!($fixed),
                 doc: concat!($($fixed_doc),+),
@@ -260,7 +260,7 @@ macro_rules! settings {
         }
 
         impl $change {
-            /// The change that makes any bucket what `config` says, but for the settings that cannot change.
+            /// Returns the change that gives any bucket the settings of `config`, except those that cannot change.
             #[must_use]
             pub fn to(config: &$config) -> Self {
                 Self {
@@ -269,7 +269,7 @@ macro_rules! settings {
                 }
             }
 
-            /// `config` with this change.
+            /// Returns `config` with this change.
             #[must_use]
             pub fn apply(&self, config: &$config) -> $config {
                 $config {
@@ -285,7 +285,7 @@ macro_rules! settings {
                 *self == Self::default()
             }
 
-            /// Leaves out the settings whose name `given` does not accept, and those that `config` has already.
+            /// Removes the settings whose name `given` does not accept, and those that `config` has already.
             pub fn retain_new(&mut self, config: &$config, given: &dyn Fn(&str) -> bool) {
                 $(if !given($name) || self.$field.as_ref() == Some(&config.$field) {
                     self.$field = None;
@@ -316,14 +316,14 @@ macro_rules! settings {
         Some(FormField {
             name: $rest,
             newer: first(&[$($newer)?]),
-            kind: || Form::<$type>::kind(&$form),
-            values: || Form::<$type>::values(&$form),
+            kind: || FieldFormat::<$type>::kind(&$form),
+            values: || FieldFormat::<$type>::values(&$form),
             read: |field, text, change| {
                 let setting = &mut part!($path, change).$field;
-                *setting = Some(Form::<$type>::read(&$form, field, text)?);
+                *setting = Some(FieldFormat::<$type>::read(&$form, field, text)?);
                 Ok(())
             },
-            show: |config| Form::<$type>::show(&$form, &part!($path, config).$field),
+            show: |config| FieldFormat::<$type>::show(&$form, &part!($path, config).$field),
         })
     };
 }

@@ -1,4 +1,4 @@
-//! Types of settings, and how their values are written.
+//! Types of settings, and the text of their values.
 
 use super::table::ShownAs;
 use kedge_storage::ThrottleConfig;
@@ -27,7 +27,7 @@ macro_rules! choice {
         }
 
         impl $type {
-            /// Its name in settings and statistics.
+            /// Returns its name in settings and statistics.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self {
@@ -35,7 +35,7 @@ macro_rules! choice {
                 }
             }
 
-            /// Its name in forms and documents of the management.
+            /// Returns its name in forms and documents of the management.
             #[must_use]
             pub fn form_name(self) -> &'static str {
                 match self {
@@ -122,7 +122,7 @@ choice! {
 choice! {
     /// The moment from which commands run after a start.
     WarmupBehavior, "background or blocking":
-    /// As soon as it is known which documents there are; those that are not in memory yet are fetched.
+    /// As soon as the metadata of the files are known; documents that are not in memory yet are fetched.
     #[default]
     Background = "background", "background";
     /// When all documents that fit are in memory.
@@ -144,17 +144,17 @@ choice! {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum CompactionRate {
-    /// The highest that does not delay commits, which is measured all the time.
+    /// The highest rate that does not delay commits, which is measured all the time.
     #[default]
     Auto,
     /// No limit.
     Off,
-    /// So many bytes a second, read and written ones of all compactions together.
+    /// Bytes per second that all compactions together read and write.
     BytesPerSec(u64),
 }
 
 impl CompactionRate {
-    /// The bounds of a throttle, unless there is to be none.
+    /// Returns the bounds of a throttle; `None` without one.
     #[must_use]
     pub fn bounds(self) -> Option<ThrottleConfig> {
         match self {
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_read_and_shown() {
+    fn shown_values_are_read_again() {
         check("writer", Some(&CompactionPool::Writer), "writer");
         check::<CompactionPool>("reader", None, "");
         let full = EvictionPolicy::FullEviction;
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_in_a_settings_file_is_a_word_or_a_number_of_bytes() {
+    fn rate_in_a_settings_file_is_a_word_or_a_number_of_bytes() {
         for throttle in ["auto", "off", "4194304"] {
             let rate = throttle.parse::<CompactionRate>();
             assert_eq!(rate.unwrap().to_string(), throttle);

@@ -113,6 +113,6 @@ fn an_end_that_leaves_changes_of_a_damaged_file_in_the_log_is_not_clean() {
         assert_eq!(open.bucket.unclean(), None);
         open.bucket.shutdown();
         let why = open.bucket.unclean().expect("it is not in the file");
-        assert!(why.contains("could not be written into the files"), "{why}");
+        assert!(why.contains("could not be applied to the files"), "{why}");
     }
 }

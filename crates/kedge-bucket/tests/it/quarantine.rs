@@ -91,7 +91,7 @@ fn a_log_is_not_given_up_for_a_file_that_cannot_be_read() {
     let bucket = Bucket::open(place.setup(&Arc::new(Sink::default()))).unwrap();
     let why = bucket.wait_loaded().unwrap_err().to_string();
     bucket.shutdown();
-    assert!(why.contains("could not be written into the files"), "{why}");
+    assert!(why.contains("could not be applied to the files"), "{why}");
     place.config.commit_log = true;
     let open = place.open();
     assert!(open.get(&name(VbId(1), "logged")).is_ok());

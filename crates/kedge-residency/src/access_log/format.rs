@@ -1,32 +1,32 @@
-//! The bytes of an access log, see `docs/reference/formats/access-log.md`.
+//! The format of an access log, see `docs/reference/formats/access-log.md`.
 
 use kedge_types::VbId;
 
-/// What a file begins with.
+/// First bytes of a file.
 const MAGIC: [u8; 8] = *b"KDGACCES";
 const VERSION: u32 = 1;
 /// Magic, version, the bucket's uuid, checksum.
 pub(super) const HEADER_BYTES: usize = 32;
-/// vBucket, zeros, number of keys, bytes of them, checksum.
+/// vBucket, zeros, number of keys, their bytes, checksum.
 pub(super) const BLOCK_HEADER_BYTES: usize = 16;
-/// Most bytes of the keys of one block.
+/// Largest number of bytes of the keys of one block.
 pub(super) const BLOCK_BYTES_MAX: usize = 64 << 10;
-/// In the place of a vBucket: the end.
+/// Marker of the end, in place of a vBucket.
 const END: u16 = u16::MAX;
 
 // The last vBucket's number is one less.
 const _: () = assert!(kedge_types::limits::VBUCKETS_MAX == END);
 
-/// Why a file, or the rest of it, is of no use.
+/// An error for which a file, or the rest of it, is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Unusable {
-    #[error("it is no access log")]
-    NotOne,
-    #[error("it has version {0}, which is not known here")]
+pub(super) enum AccessLogError {
+    #[error("it is not an access log")]
+    BadMagic,
+    #[error("its version {0} is not supported")]
     Version(u32),
-    #[error("it is of another bucket")]
+    #[error("it belongs to another bucket")]
     OtherBucket,
-    #[error("it is damaged, or was not written to its end")]
+    #[error("it is damaged or incomplete")]
     Damaged,
 }
 
@@ -40,32 +40,35 @@ pub(super) fn header(bucket: [u8; 16]) -> [u8; HEADER_BYTES] {
     header
 }
 
-pub(super) fn check_header(header: &[u8; HEADER_BYTES], bucket: [u8; 16]) -> Result<(), Unusable> {
+pub(super) fn check_header(
+    header: &[u8; HEADER_BYTES],
+    bucket: [u8; 16],
+) -> Result<(), AccessLogError> {
     if header[..8] != MAGIC {
-        return Err(Unusable::NotOne);
+        return Err(AccessLogError::BadMagic);
     }
     if u32_at(header, 28) != crc32c::crc32c(&header[..28]) {
-        return Err(Unusable::Damaged);
+        return Err(AccessLogError::Damaged);
     }
     match u32_at(header, 8) {
         VERSION => {}
-        other => return Err(Unusable::Version(other)),
+        other => return Err(AccessLogError::Version(other)),
     }
     if header[12..28] == bucket {
         Ok(())
     } else {
-        Err(Unusable::OtherBucket)
+        Err(AccessLogError::OtherBucket)
     }
 }
 
-/// Keys of one vBucket, as they are written.
+/// A block of keys of one vBucket.
 #[derive(Debug, Default)]
-pub(super) struct Block {
+pub(super) struct KeyBlock {
     payload: Vec<u8>,
     count: u32,
 }
 
-impl Block {
+impl KeyBlock {
     pub(super) fn push(&mut self, key: &[u8]) {
         let len = u8::try_from(key.len()).expect("a key has at most 251 bytes");
         self.payload.push(len);
@@ -73,12 +76,12 @@ impl Block {
         self.count += 1;
     }
 
-    /// Whether another key might be too much.
+    /// Returns whether another key might not fit.
     pub(super) fn is_full(&self) -> bool {
         self.payload.len() > BLOCK_BYTES_MAX - 256
     }
 
-    /// Appends it to `out`, and begins anew.
+    /// Appends the block to `out`, and begins a new one.
     pub(super) fn write(&mut self, vb: VbId, out: &mut Vec<u8>) {
         if self.count > 0 {
             write_block(vb.get(), self.count, &self.payload, out);
@@ -88,7 +91,7 @@ impl Block {
     }
 }
 
-/// Appends the end: without it a file was not written to its end. `keys`: so many there are.
+/// Appends the end, without which a file is incomplete. `keys` is the number of keys in the file.
 pub(super) fn write_end(keys: u32, out: &mut Vec<u8>) {
     write_block(END, keys, &[], out);
 }
@@ -104,7 +107,7 @@ fn write_block(vb: u16, count: u32, payload: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(payload);
 }
 
-/// What the header of a block says.
+/// The header of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BlockHeader {
     /// `None` at the end.
@@ -116,11 +119,11 @@ pub(super) struct BlockHeader {
 }
 
 impl BlockHeader {
-    pub(super) fn parse(header: &[u8; BLOCK_HEADER_BYTES]) -> Result<Self, Unusable> {
+    pub(super) fn parse(header: &[u8; BLOCK_HEADER_BYTES]) -> Result<Self, AccessLogError> {
         let vb = u16::from_le_bytes([header[0], header[1]]);
         let bytes = u32_at(header, 8) as usize;
         if bytes > BLOCK_BYTES_MAX {
-            return Err(Unusable::Damaged);
+            return Err(AccessLogError::Damaged);
         }
         Ok(Self {
             vb: (vb != END).then_some(VbId(vb)),
@@ -131,10 +134,10 @@ impl BlockHeader {
         })
     }
 
-    /// The keys of the block.
-    pub(super) fn keys(&self, payload: &[u8]) -> Result<Vec<Box<[u8]>>, Unusable> {
+    /// Returns the keys of the block.
+    pub(super) fn keys(&self, payload: &[u8]) -> Result<Vec<Box<[u8]>>, AccessLogError> {
         if crc32c::crc32c_append(self.of_header, payload) != self.sum {
-            return Err(Unusable::Damaged);
+            return Err(AccessLogError::Damaged);
         }
         if self.vb.is_none() {
             return Ok(Vec::new());
@@ -144,14 +147,14 @@ impl BlockHeader {
         while let Some((len, behind)) = rest.split_first() {
             let (key, next) = behind
                 .split_at_checked(usize::from(*len))
-                .ok_or(Unusable::Damaged)?;
+                .ok_or(AccessLogError::Damaged)?;
             keys.push(key.into());
             rest = next;
         }
         if keys.len() == self.count as usize {
             Ok(keys)
         } else {
-            Err(Unusable::Damaged)
+            Err(AccessLogError::Damaged)
         }
     }
 }
@@ -167,8 +170,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_comes_back_and_every_flipped_bit_is_noticed() {
-        let mut block = Block::default();
+    fn block_is_read_back_and_every_flipped_bit_is_detected() {
+        let mut block = KeyBlock::default();
         for key in [&b"\0a"[..], b"\0bcd", b"\0"] {
             block.push(key);
         }
@@ -178,7 +181,7 @@ mod tests {
         let read = |bytes: &[u8]| {
             let header = BlockHeader::parse(bytes[..BLOCK_HEADER_BYTES].try_into().unwrap())?;
             let payload = bytes[BLOCK_HEADER_BYTES..].get(..header.bytes);
-            let keys = header.keys(payload.ok_or(Unusable::Damaged)?)?;
+            let keys = header.keys(payload.ok_or(AccessLogError::Damaged)?)?;
             Ok((header.vb, keys))
         };
         let (vb, keys) = read(&bytes).unwrap();
@@ -187,33 +190,39 @@ mod tests {
         assert!(keys.iter().map(|key| &**key).eq(expected));
         for bit in 0..bytes.len() * 8 {
             bytes[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(read(&bytes), Err(Unusable::Damaged), "bit {bit}");
+            assert_eq!(read(&bytes), Err(AccessLogError::Damaged), "bit {bit}");
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
     }
 
     #[test]
-    fn a_header_says_what_a_file_is() {
+    fn header_is_checked_for_magic_version_bucket_and_checksum() {
         let good = header([7; 16]);
         assert_eq!(check_header(&good, [7; 16]), Ok(()));
-        assert_eq!(check_header(&good, [8; 16]), Err(Unusable::OtherBucket));
+        assert_eq!(
+            check_header(&good, [8; 16]),
+            Err(AccessLogError::OtherBucket)
+        );
         let mut other = good;
         other[0] = b'k';
-        assert_eq!(check_header(&other, [7; 16]), Err(Unusable::NotOne));
+        assert_eq!(check_header(&other, [7; 16]), Err(AccessLogError::BadMagic));
         other = good;
         other[20] ^= 1;
-        assert_eq!(check_header(&other, [7; 16]), Err(Unusable::Damaged));
+        assert_eq!(check_header(&other, [7; 16]), Err(AccessLogError::Damaged));
         other = good;
         other[8] = 2;
         let sum = crc32c::crc32c(&other[..28]);
         other[28..].copy_from_slice(&sum.to_le_bytes());
-        assert_eq!(check_header(&other, [7; 16]), Err(Unusable::Version(2)));
+        assert_eq!(
+            check_header(&other, [7; 16]),
+            Err(AccessLogError::Version(2))
+        );
     }
 
     #[test]
-    fn version_1_is_these_bytes() {
+    fn bytes_of_version_1_do_not_change() {
         let mut bytes = header([0x11; 16]).to_vec();
-        let mut block = Block::default();
+        let mut block = KeyBlock::default();
         block.push(b"\0key");
         block.write(VbId(3), &mut bytes);
         write_end(1, &mut bytes);

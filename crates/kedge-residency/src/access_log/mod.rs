@@ -1,6 +1,7 @@
-//! The access log: the keys that are in memory, those that are used most first, so that a start reads these first.
+//! The access log: the keys that are in memory, in the order of their frequencies, so that a start reads the documents that
+//! are used most first.
 //!
-//! It is a hint. It is not synced; one that is damaged, old or missing costs time at the next start and nothing else.
+//! It is a hint, and not synced. A log that is damaged, old or missing makes the next warmup slower, and has no other effect.
 //!
 //! Invariants:
 //! * The file is written under another name, and replaces the valid one when it is complete.
@@ -14,5 +15,5 @@ mod writer;
 pub use scanner::AccessScanner;
 pub(crate) use scanner::WriteAccessLog;
 
-/// Name of the file. Its number is that of the part of the bucket, of which there is one here.
+/// Name of the file. Its number is that of a part of the bucket; a bucket has one part.
 const NAME: &str = "access.log.0";

@@ -1,7 +1,7 @@
 //! Reading the access log.
 
 use super::NAME;
-use super::format::{self, BLOCK_HEADER_BYTES, BlockHeader, HEADER_BYTES, Unusable};
+use super::format::{self, AccessLogError, BLOCK_HEADER_BYTES, BlockHeader, HEADER_BYTES};
 use kedge_bucket_core::{BucketCore, BucketError};
 use kedge_types::VbId;
 
@@ -27,7 +27,7 @@ fn read_blocks(
     core: &BucketCore,
     max: u64,
     blocks: &mut Vec<(VbId, Vec<Box<[u8]>>)>,
-) -> Result<Result<(), Unusable>, BucketError> {
+) -> Result<Result<(), AccessLogError>, BucketError> {
     let path = core.setup.dir.join(NAME);
     if !core.setup.disk.exists(&path)? {
         return Ok(Ok(()));
@@ -35,7 +35,7 @@ fn read_blocks(
     let file = core.setup.disk.open(&path)?;
     let len = file.len()?;
     if len < (HEADER_BYTES + BLOCK_HEADER_BYTES) as u64 {
-        return Ok(Err(Unusable::Damaged));
+        return Ok(Err(AccessLogError::Damaged));
     }
     let mut header = [0; HEADER_BYTES];
     file.read_at(&mut header, 0)?;
@@ -50,12 +50,12 @@ fn read_blocks(
         let mut header = [0; BLOCK_HEADER_BYTES];
         let begins = at + BLOCK_HEADER_BYTES as u64;
         if begins > len {
-            return Ok(Err(Unusable::Damaged));
+            return Ok(Err(AccessLogError::Damaged));
         }
         file.read_at(&mut header, at)?;
         let block = match BlockHeader::parse(&header) {
             Ok(block) if begins + block.bytes as u64 <= len => block,
-            _ => return Ok(Err(Unusable::Damaged)),
+            _ => return Ok(Err(AccessLogError::Damaged)),
         };
         payload.resize(block.bytes, 0);
         file.read_at(&mut payload, begins)?;
@@ -67,7 +67,7 @@ fn read_blocks(
             break;
         };
         if vb.get() >= core.vbucket_count() {
-            return Ok(Err(Unusable::Damaged));
+            return Ok(Err(AccessLogError::Damaged));
         }
         keys += found.len() as u64;
         blocks.push((vb, found));

@@ -1,4 +1,4 @@
-//! The access scanner: it writes the access log now and then, and at the end of the bucket.
+//! The access scanner, which writes the access log at an interval, and at the end of the bucket.
 
 use super::writer::AccessLogWriter;
 use crate::warmup::Warmup;
@@ -7,9 +7,9 @@ use kedge_executor::Next;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A run; then other work of its pool has its turn.
+/// Longest time of a run, after which other tasks of the pool run.
 const SLICE: Duration = Duration::from_millis(25);
-/// Time until the next attempt while documents are being read into memory: their frequencies say nothing then.
+/// Time until the next attempt during warmup, when frequencies mean nothing.
 const WARMING: Duration = Duration::from_secs(60);
 /// Longest time that a shutdown spends on the log.
 const SHUTDOWN: Duration = Duration::from_millis(500);
@@ -103,7 +103,7 @@ impl AccessScanner {
             Ok(true) => {}
             Ok(false) => tracing::info!(
                 bucket = self.core.name(),
-                "the access log would take too long now, and stays as it was"
+                "the access log is not written, as that would take too long; the last one stays"
             ),
             Err(error) => self.on_failed(&error),
         }

@@ -1,7 +1,7 @@
 //! Writing the access log.
 
 use super::NAME;
-use super::format::{self, Block};
+use super::format::{self, KeyBlock};
 use kedge_bucket_core::{BucketCore, BucketError};
 use kedge_disk::File;
 use kedge_types::VbId;
@@ -30,7 +30,7 @@ pub(super) struct AccessLogWriter {
     band: usize,
     vb: u16,
     shard: usize,
-    block: Block,
+    block: KeyBlock,
 }
 
 impl AccessLogWriter {
@@ -61,7 +61,7 @@ impl AccessLogWriter {
             band: 0,
             vb: 0,
             shard: 0,
-            block: Block::default(),
+            block: KeyBlock::default(),
         }))
     }
 
@@ -92,7 +92,7 @@ impl AccessLogWriter {
         Ok(true)
     }
 
-    /// Notes the keys of a shard of a hash table that belong to the band. Returns whether it is the table's last shard.
+    /// Adds the keys of a shard that belong to the band. Returns whether it is the table's last shard.
     fn visit(&mut self, core: &BucketCore) -> bool {
         let least = self.least[self.band];
         let below = self.band.checked_sub(1).map(|above| self.least[above]);
@@ -189,10 +189,14 @@ mod tests {
         assert_eq!(bands(&counts), [200, 100, 64, 0]);
         counts = [0; 256];
         counts[64] = 1_000;
-        assert_eq!(bands(&counts), [64, 64, 64, 0], "the first has all");
+        assert_eq!(
+            bands(&counts),
+            [64, 64, 64, 0],
+            "the first band has all keys"
+        );
         counts[90] = 60;
         counts[110] = 40;
         counts[10] = 5;
-        assert_eq!(bands(&counts)[..2], [90, 64], "alone, few as they are");
+        assert_eq!(bands(&counts)[..2], [90, 64], "a small band of its own");
     }
 }

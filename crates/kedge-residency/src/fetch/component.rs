@@ -9,13 +9,14 @@ use kedge_types::{Status, VbId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Tasks that read, each for its part of the vBuckets. So many, that each thread of Reader finds one to run although
-/// operations gather at some: they wait for the disk, and it serves many at once.
+/// Largest number of tasks that read, each for its part of the vBuckets. They wait for the disk, which serves many reads at
+/// once: with so many lanes, each thread of Reader finds a task to run although operations gather in some lanes.
 const LANES: u16 = 64;
-/// Failures are logged no more often than this; all are counted.
+/// Least time between two failures that are logged; all are counted.
 const LOG_INTERVAL_NS: u64 = 1_000_000_000;
 
 /// The background fetches of a bucket.
+#[derive(Debug)]
 pub struct BackgroundFetcher {
     pub(super) core: Arc<BucketCore>,
     pub(super) writers: Arc<dyn DiskWriters>,
@@ -27,14 +28,6 @@ pub struct BackgroundFetcher {
     pub(super) located: Box<[RankedMutex<FetchesLocated, Vec<Fetch>>]>,
     /// When a failure was logged last.
     failure_logged_ns: AtomicU64,
-}
-
-impl std::fmt::Debug for BackgroundFetcher {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("BackgroundFetcher")
-            .field("parked", &self.parked)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Component for BackgroundFetcher {

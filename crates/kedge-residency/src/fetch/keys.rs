@@ -10,7 +10,7 @@ use kedge_vbucket::{KeyFigures, Stored, VBucket, VbState};
 const KEYS_AT_ONCE: usize = 1_024;
 
 /// An answer from the file.
-pub(super) enum Listed {
+pub(super) enum FileAnswer {
     Keys(Vec<Box<[u8]>>),
     /// The key of a document, which is to be read.
     Document(Box<DocKey>),
@@ -57,13 +57,13 @@ impl BackgroundFetcher {
     }
 
     /// Answers an operation from the file.
-    pub(super) fn ask_the_file(&self, now: Now, op: &PendingOp) -> Result<Listed, Status> {
+    pub(super) fn ask_the_file(&self, now: Now, op: &PendingOp) -> Result<FileAnswer, Status> {
         match op.op {
             Op::Random { random } => self.random_key(op.vb, &op.key, random),
             Op::Keys { count } => self
                 .merged_keys(op.vb, now, &op.key, count as usize)
-                .map(Listed::Keys),
-            Op::ValidateKey => self.validate(now, op).map(Listed::Figures),
+                .map(FileAnswer::Keys),
+            Op::ValidateKey => self.validate(now, op).map(FileAnswer::Figures),
             _ => Err(Status::Internal),
         }
     }
@@ -86,7 +86,7 @@ impl BackgroundFetcher {
     }
 
     /// Returns the key of any document of the collection of `first`, one of those behind it in the file.
-    fn random_key(&self, vb: VbId, first: &DocKey, random: u64) -> Result<Listed, Status> {
+    fn random_key(&self, vb: VbId, first: &DocKey, random: u64) -> Result<FileAnswer, Status> {
         let collection = first.collection();
         let prefix = first.as_bytes().len() - first.logical().len();
         let from = &first.as_bytes()[..prefix];
@@ -94,7 +94,7 @@ impl BackgroundFetcher {
         keys.retain(|key| is_in(key, collection));
         let chosen = keys.get(random as usize % keys.len().max(1));
         let key = chosen.and_then(|key| DocKey::from_prefixed(key).ok());
-        key.map(|key| Listed::Document(Box::new(key)))
+        key.map(|key| FileAnswer::Document(Box::new(key)))
             .ok_or(Status::KeyNotFound)
     }
 

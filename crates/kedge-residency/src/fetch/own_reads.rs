@@ -28,8 +28,8 @@ fn only_reads(op: &Op) -> bool {
 }
 
 impl BackgroundFetcher {
-    /// Leaves an operation to its own thread, if that reads for itself, the place is known, and there is room: tasks make
-    /// some before they read. Gives it back otherwise.
+    /// Leaves an operation to its own thread, if that thread reads for itself, the place is known, and there is room: only
+    /// tasks make room before they read. Otherwise returns the operation.
     pub(super) fn locate(&self, thread: u16, op: PendingOp) -> Option<PendingOp> {
         let is_own = only_reads(&op.op)
             && self.core.setup.completions.reads_for_itself(thread)
@@ -63,7 +63,7 @@ impl BackgroundFetcher {
         into.append(&mut self.located[usize::from(thread)].lock());
     }
 
-    /// Hands a fetch to the tasks that read: its thread cannot do it now.
+    /// Hands a fetch to the tasks that read, as its thread cannot do it now.
     pub fn give_up_fetch(&self, fetch: Fetch) {
         self.queue_or_fail(fetch.into_op());
     }

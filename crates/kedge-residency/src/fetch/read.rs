@@ -1,7 +1,7 @@
 //! The task that reads for operations that wait, and resumes them.
 
 use super::component::BackgroundFetcher;
-use super::keys::Listed;
+use super::keys::FileAnswer;
 use crate::parked::{PendingOp, Resumption, may_resume};
 use kedge_bucket_core::{BucketError, TaskBody, Timing, Total};
 use kedge_executor::Next;
@@ -10,18 +10,18 @@ use kedge_vbucket::{Completion, DocOp, FetchTicket, Fetched, Item, VBucket};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// A run goes on with the next vBucket for so long; then the tasks of others have their turn.
+/// Longest time of a run, after which other tasks of the pool run.
 const SLICE: Duration = Duration::from_millis(10);
-/// Keys of one read of a file; a turn of a vBucket.
+/// Largest number of keys of one read of a file, which is a turn of a vBucket.
 const BATCH_MAX: usize = 128;
-/// So often a document may change between the read of its file and the step before its operation is given up.
+/// Largest number of reads for one operation: its document may change between a read and the step.
 const ATTEMPTS_MAX: u32 = 100;
 
 /// Operations that wait for the same key, in the order in which they came.
-pub(super) type Group = Vec<PendingOp>;
+pub(super) type KeyGroup = Vec<PendingOp>;
 
-/// The document of a key in the file.
-pub(super) type Found = Result<Option<Item>, Status>;
+/// The document of a key in the file, or the failure of its read.
+pub(super) type FetchResult = Result<Option<Item>, Status>;
 
 /// The task of a lane.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl BackgroundFetcher {
         vb: VbId,
         now: Now,
         ticket: FetchTicket,
-        groups: impl Iterator<Item = (Group, Found)>,
+        groups: impl Iterator<Item = (KeyGroup, FetchResult)>,
         mut resumption: Resumption,
     ) -> Vec<PendingOp> {
         let mut again = Vec::new();
@@ -120,11 +120,11 @@ impl BackgroundFetcher {
         let mut again = Vec::new();
         for op in asks {
             let completion = match self.ask_the_file(now, &op) {
-                Ok(Listed::Keys(keys)) => Completion::Keys { result: Ok(keys) },
-                Ok(Listed::Figures(figures)) => Completion::Key {
+                Ok(FileAnswer::Keys(keys)) => Completion::Keys { result: Ok(keys) },
+                Ok(FileAnswer::Figures(figures)) => Completion::Key {
                     result: Ok(figures),
                 },
-                Ok(Listed::Document(key)) => {
+                Ok(FileAnswer::Document(key)) => {
                     again.push(PendingOp {
                         key: *key,
                         op: DocOp::Get.into(),
@@ -140,8 +140,8 @@ impl BackgroundFetcher {
         (others, again)
     }
 
-    /// Reads keys from the vBucket's file. One that cannot be read does not keep the others from being.
-    pub(super) fn read_keys(&self, vb: VbId, keys: &[&[u8]]) -> Vec<Found> {
+    /// Reads the documents of keys from the vBucket's file. A document that cannot be read does not affect the others.
+    pub(super) fn read_keys(&self, vb: VbId, keys: &[&[u8]]) -> Vec<FetchResult> {
         if keys.is_empty() {
             return Vec::new();
         }
@@ -166,9 +166,9 @@ impl BackgroundFetcher {
     fn without_refused(
         &self,
         vbucket: &VBucket,
-        group: Group,
+        group: KeyGroup,
         resumption: &mut Resumption,
-    ) -> Group {
+    ) -> KeyGroup {
         let mut others = Vec::with_capacity(group.len());
         for op in group {
             match may_resume(&self.core, vbucket, &op.op) {
@@ -188,7 +188,7 @@ impl BackgroundFetcher {
         vbucket: &mut VBucket,
         ticket: FetchTicket,
         op: &PendingOp,
-        found: Found,
+        found: FetchResult,
     ) -> Option<Status> {
         let item = match found {
             Ok(item) => item,
@@ -198,7 +198,7 @@ impl BackgroundFetcher {
             Fetched::Known | Fetched::Stale => None,
             Fetched::Lost => {
                 let key = op.key;
-                let error = format!("it does not have {key:?}, which was written to it");
+                let error = format!("it lacks {key:?}, which was written to it");
                 self.on_read_failed(vbucket.id(), &error);
                 Some(Status::Internal)
             }
@@ -210,7 +210,7 @@ impl BackgroundFetcher {
         &self,
         vbucket: &mut VBucket,
         now: Now,
-        group: Group,
+        group: KeyGroup,
         failed: Option<Status>,
         resumption: &mut Resumption,
     ) -> Vec<PendingOp> {
@@ -244,7 +244,7 @@ impl BackgroundFetcher {
             .add(Total::FetchSamples, waiting.len() as u64);
     }
 
-    pub(super) fn note_read(&self, groups: &[Group], before: Now, now: Now) {
+    pub(super) fn note_read(&self, groups: &[KeyGroup], before: Now, now: Now) {
         if groups.is_empty() {
             return;
         }
@@ -264,8 +264,8 @@ impl BackgroundFetcher {
 }
 
 /// Groups operations by key, in order.
-fn by_key(waiting: Vec<PendingOp>) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::with_capacity(waiting.len());
+fn by_key(waiting: Vec<PendingOp>) -> Vec<KeyGroup> {
+    let mut groups: Vec<KeyGroup> = Vec::with_capacity(waiting.len());
     let mut places: HashMap<Box<[u8]>, usize> = HashMap::with_capacity(waiting.len());
     for pending in waiting {
         let next = groups.len();

@@ -5,7 +5,7 @@ use kedge_bucket_core::{BucketCore, Counter};
 use kedge_types::{Cas, Status};
 use kedge_vbucket::{Completion, DocOp, Given};
 
-/// The counters of a command that found its document, and of one that did not.
+/// Returns the counters of a command that found its document, and of one that did not.
 fn hit_and_miss(op: &DocOp<'_>) -> Option<(Counter, Counter)> {
     Some(match op {
         DocOp::Get => (Counter::GetHits, Counter::GetMisses),

@@ -31,7 +31,7 @@ pub enum Op {
     Document(DocOp<'static>),
     /// Statistics of a key, compared to its document in the file.
     ValidateKey,
-    /// Keys from the command's own on, at most so many.
+    /// Keys from the command's own key on.
     Keys {
         /// Largest number of keys.
         count: u32,
@@ -66,7 +66,7 @@ pub struct PendingOp {
     pub since_ns: u64,
     /// Bytes of memory that it waits for, if it does.
     pub memory_bytes: usize,
-    /// The number of reads for it that found something newer there.
+    /// The number of reads after which the step needed another one.
     pub attempts: u32,
 }
 
@@ -99,7 +99,7 @@ impl Op {
         !matches!(self, Self::Document(_))
     }
 
-    /// Returns whether it asks for no value.
+    /// Returns whether it needs no value.
     pub fn is_of_metadata(&self) -> bool {
         match self {
             Self::Document(op) => op.is_of_metadata(),

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! * Operations of a line are taken in the order in which they came; one that is put back comes before the others.
-//! * A line with waiting operations stands in the turns of its lane, once.
+//! * A line with waiting operations is in the turns of its lane, once.
 //! * An operation counts as waiting from its admission to its release, also while its component works on it.
 //! * A closed queue takes no operation, and has none: each that was parked is taken once, or fails when the queue closes.
 
@@ -15,7 +15,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Values of waiting operations may take one in so many bytes of the quota; one larger operation still waits.
+/// Divisor of the quota for the values of all waiting operations; one larger operation may still wait.
 const BYTES_RATIO: u64 = 10;
 
 /// Operations that wait for conditions of the same kind. `L` names a line: operations that are resumed one after the
@@ -105,6 +105,12 @@ impl<L: Copy + Eq + Hash> Lane<L> {
         self.closed = true;
         self.turns.clear();
         std::mem::take(&mut self.waiting).into_values().flatten()
+    }
+}
+
+impl<L: Copy + Eq + Hash> Default for ParkedOperations<L> {
+    fn default() -> Self {
+        Self::new(1)
     }
 }
 

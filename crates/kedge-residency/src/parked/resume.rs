@@ -19,7 +19,7 @@ pub(crate) struct Resumption {
 /// Checks that an operation may be resumed in a vBucket.
 ///
 /// # Errors
-/// `NotMyVbucket`; `TemporaryFailure` unless the bucket is open, or while the vBucket goes back.
+/// `NotMyVbucket`; `TemporaryFailure` unless the bucket is open, or while the vBucket is rolled back.
 pub(crate) fn may_resume(core: &BucketCore, vbucket: &VBucket, op: &Op) -> Result<(), Status> {
     if core.phase() != Phase::Open || vbucket.store().is_rewinding() {
         return Err(Status::TemporaryFailure);

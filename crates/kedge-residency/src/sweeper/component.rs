@@ -5,6 +5,7 @@ use kedge_bucket_core::{BucketCore, Component};
 use std::sync::Arc;
 
 /// The sweeps of a bucket's hash tables.
+#[derive(Debug)]
 pub(crate) struct Sweeper {
     pub(super) core: Arc<BucketCore>,
     pub(super) signals: Arc<MemorySignals>,

@@ -1,10 +1,10 @@
 //! The item compressor: with compression `active`, values are compressed in memory.
 //!
-//! It goes round the hash tables, a chunk at a time, and rests in between; a value is compressed without its vBucket's lock.
-//! Each is tried once. What the file does not have yet waits for that, as its older copy would stay in memory.
+//! It visits the hash tables, a chunk at a time, with pauses in between. A value is compressed without its vBucket's lock, and
+//! tried once. A value whose change is not in the file yet waits for that, as its older copy would stay in memory.
 //!
-//! Invariant: while the bucket is to compress and has values that were not tried, the task is awake, about to be, or has
-//! its time.
+//! Invariant: while the bucket is to compress and has values that were not tried, the task is awake, about to be, or
+//! snoozes.
 
 use super::component::Sweeper;
 use crate::parts::{parts, place_of};
@@ -24,7 +24,7 @@ const LONG_PAUSE: Duration = Duration::from_secs(1);
 /// Bytes of values that are taken out of a hash table at a time.
 const TAKEN_BYTES_MAX: usize = 1 << 20;
 
-/// The task: where it is.
+/// The task, with its position.
 #[derive(Debug, Default)]
 pub(crate) struct ItemCompressor {
     part: usize,
@@ -84,7 +84,7 @@ impl ItemCompressor {
         })
     }
 
-    /// Compresses values of one part of a hash table. Whether nothing is left to do there now.
+    /// Compresses values of one part of a hash table. Returns whether nothing is left to do there now.
     fn compress_part(&mut self, sweeper: &Sweeper, is_over: impl Fn() -> bool) -> bool {
         let (vb, shard) = place_of(&sweeper.core, self.part);
         sweeper.core.vbuckets[vb.index()]

@@ -1,4 +1,4 @@
-//! Documents of dropped collections leave memory.
+//! The purge of dropped collections' documents from memory.
 //!
 //! Invariant: while a vBucket has some ([`VBucket::has_dropped_documents`]), the task is awake or about to be.
 
@@ -9,10 +9,10 @@ use kedge_executor::Next;
 use kedge_vbucket::VBucket;
 use std::time::Duration;
 
-/// Shards of one run; others may run before the next one.
+/// Largest number of shards of one run, after which other tasks run.
 const SHARDS_PER_RUN: usize = 64;
 
-/// The task: which vBucket it was at.
+/// The task, with the vBucket that is next.
 #[derive(Debug, Default)]
 pub(crate) struct DroppedSweep {
     vbucket: usize,
@@ -42,7 +42,7 @@ impl TaskBody<Sweeper> for DroppedSweep {
             self.vbucket = (self.vbucket + 1) % sweeper.core.vbuckets.len();
         }
         if shards > 0 {
-            // Once more round, as it lay down before what it has just done.
+            // Another round, as it parked before this one.
             parker.clear();
             return Next::Again;
         }

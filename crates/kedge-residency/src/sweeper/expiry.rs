@@ -1,4 +1,4 @@
-//! Sweeps of all documents for what has expired, and of all tombstones for those that are old enough.
+//! The expiry sweep: it deletes expired documents, and tombstones that are old enough.
 //!
 //! Invariant: while a vBucket wants a sweep ([`VBucket::wants_sweep`]), every shard of every hash table is visited once
 //! in [`ROUND_SECS`]. Shards that are added during a round make it longer.
@@ -9,19 +9,19 @@ use kedge_executor::Next;
 use kedge_vbucket::VBucket;
 use std::time::Duration;
 
-/// A sweep of everything takes this long, spread evenly.
+/// Duration of a round over all shards, which are spread evenly.
 const ROUND_SECS: u64 = 60;
-/// So often a sweep goes on.
+/// Interval between two runs of a round.
 const TICK: Duration = Duration::from_secs(1);
-/// Shards of one run; others may run before the next one.
+/// Largest number of shards of one run, after which other tasks run.
 const SHARDS_PER_RUN: u32 = 64;
-/// Nothing expires by itself: so often tombstones are looked at.
+/// Interval between two rounds for tombstones while no document has an expiry.
 const TOMBSTONES: Duration = Duration::from_secs(600);
 
-/// The task: where a sweep is.
+/// The task, with its position.
 #[derive(Debug, Default)]
 pub(crate) struct ExpirySweep {
-    /// A round is under way.
+    /// True during a round.
     sweeping: bool,
     vbucket: usize,
     shard: usize,
@@ -70,7 +70,7 @@ impl TaskBody<Sweeper> for ExpirySweep {
 }
 
 impl ExpirySweep {
-    /// Between two rounds, or after a rest: begins a round if there is something to look for.
+    /// Begins a round, after another one or a pause, if there is anything to delete.
     fn begin_or_pause(&mut self, sweeper: &Sweeper) -> Next {
         let any = |wants: fn(&VBucket) -> bool| {
             let mut vbuckets = sweeper.core.vbuckets.iter();

@@ -1,7 +1,7 @@
 //! The component that reads documents into memory at a start, and its statistics.
 
-use super::jobs::Jobs;
-use super::progress::Progress;
+use super::jobs::WarmupPlan;
+use super::progress::StageProgress;
 use kedge_bucket_core::{BucketCore, Component};
 use kedge_sync::{
     RankedMutex,
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 /// The stage of warmup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Stage {
+pub(super) enum WarmupStage {
     Initialise = 0,
     KeyDump = 1,
     LoadingAccessLog = 2,
@@ -23,7 +23,7 @@ pub(super) enum Stage {
     Done = 5,
 }
 
-impl Stage {
+impl WarmupStage {
     const ALL: [Self; 6] = [
         Self::Initialise,
         Self::KeyDump,
@@ -51,14 +51,14 @@ impl Stage {
 pub struct Warmup {
     pub(super) core: Arc<BucketCore>,
     /// `None` until a worker has planned them.
-    pub(super) jobs: RankedMutex<WarmupJobs, Option<Jobs>>,
+    pub(super) jobs: RankedMutex<WarmupJobs, Option<WarmupPlan>>,
     pub(super) stage: AtomicU8,
     /// Workers that have not ended.
     pub(super) workers: AtomicUsize,
     pub(super) began_ns: AtomicU64,
     pub(super) keys_us: AtomicU64,
     pub(super) took_us: AtomicU64,
-    /// Documents of the files and of the log.
+    /// Documents in the files and in the log.
     pub(super) estimated: AtomicU64,
     /// Bytes that are being put into memory.
     pub(super) reserved: AtomicU64,
@@ -69,7 +69,7 @@ pub struct Warmup {
     pub(super) failures: AtomicU64,
     /// Documents of the access log that are to be loaded.
     pub(super) hot_planned: AtomicU64,
-    pub(super) progress: Progress,
+    pub(super) progress: StageProgress,
 }
 
 impl Component for Warmup {
@@ -95,18 +95,19 @@ impl Warmup {
             hot: AtomicU64::default(),
             failures: AtomicU64::default(),
             hot_planned: AtomicU64::default(),
-            progress: Progress::default(),
+            progress: StageProgress::default(),
         }
     }
 
-    pub(super) fn stage(&self) -> Stage {
-        Stage::ALL[usize::from(self.stage.load(Ordering::Relaxed)).min(Stage::ALL.len() - 1)]
+    pub(super) fn stage(&self) -> WarmupStage {
+        WarmupStage::ALL
+            [usize::from(self.stage.load(Ordering::Relaxed)).min(WarmupStage::ALL.len() - 1)]
     }
 
     /// Returns whether documents are still being read into memory.
     #[must_use]
     pub fn is_warming(&self) -> bool {
-        self.stage() != Stage::Done
+        self.stage() != WarmupStage::Done
     }
 
     /// Returns the numbers of keys and values that were read into memory, and of documents in the files.
@@ -145,7 +146,7 @@ impl Warmup {
         now_ns.saturating_sub(began_ns) / 1_000
     }
 
-    /// Gives the statistics of the group `warmup` to `each`, a name and a value at a time.
+    /// Calls `each` with the names and values of the statistics group `warmup`.
     pub fn stats(&self, each: &mut dyn FnMut(&str, &str)) {
         let stage = self.stage();
         each("ep_warmup", "enabled");
@@ -163,7 +164,7 @@ impl Warmup {
         each("ep_warmup_cold_vbuckets", &self.count_cold().to_string());
         each("ep_warmup_keys_time", &of(&self.keys_us));
         let time_us = match stage {
-            Stage::Done => self.took_us.load(Ordering::Relaxed),
+            WarmupStage::Done => self.took_us.load(Ordering::Relaxed),
             _ => self.warming_us(),
         };
         each("ep_warmup_time", &time_us.to_string());

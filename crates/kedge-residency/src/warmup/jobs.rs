@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 /// A job.
 #[derive(Debug)]
-pub(super) enum Job {
+pub(super) enum WarmupJob {
     /// The places of documents in a file.
     Places(VbId),
     /// The keys of a file, with metadata.
@@ -14,11 +14,11 @@ pub(super) enum Job {
     Hot(VbId, Vec<Box<[u8]>>),
     /// The documents of a file.
     Documents(VbId),
-    /// Values of documents whose keys are there.
+    /// Values of documents whose keys are in memory.
     Values(VbId),
 }
 
-impl Job {
+impl WarmupJob {
     pub(super) fn vb(&self) -> VbId {
         match self {
             Self::Places(vb)
@@ -32,22 +32,22 @@ impl Job {
 
 /// The jobs that are left: rounds, each of which begins when the one before it has ended.
 #[derive(Debug, Default)]
-pub(super) struct Jobs {
-    pub(super) rounds: VecDeque<VecDeque<Job>>,
-    /// Jobs of the first round that are being done.
+pub(super) struct WarmupPlan {
+    pub(super) rounds: VecDeque<VecDeque<WarmupJob>>,
+    /// WarmupPlan of the first round that are being done.
     running: usize,
 }
 
 /// The next job of a worker.
 pub(super) enum NextJob {
-    Job(Job),
+    Begin(WarmupJob),
     /// Others have to end first.
     Wait,
     Nothing,
 }
 
-impl Jobs {
-    pub(super) fn new(rounds: impl IntoIterator<Item = VecDeque<Job>>) -> Self {
+impl WarmupPlan {
+    pub(super) fn new(rounds: impl IntoIterator<Item = VecDeque<WarmupJob>>) -> Self {
         let rounds = rounds.into_iter().filter(|round| !round.is_empty());
         Self {
             rounds: rounds.collect(),
@@ -59,7 +59,7 @@ impl Jobs {
         while let Some(round) = self.rounds.front_mut() {
             if let Some(job) = round.pop_front() {
                 self.running += 1;
-                return NextJob::Job(job);
+                return NextJob::Begin(job);
             }
             if self.running > 0 {
                 return NextJob::Wait;
@@ -79,8 +79,8 @@ impl Jobs {
 /// that are used most do not miss their place in memory because a worker was slow.
 pub(super) fn hot_rounds(
     blocks: impl Iterator<Item = (VbId, Vec<Box<[u8]>>)>,
-) -> Vec<VecDeque<Job>> {
-    let mut rounds: Vec<VecDeque<Job>> = Vec::new();
+) -> Vec<VecDeque<WarmupJob>> {
+    let mut rounds: Vec<VecDeque<WarmupJob>> = Vec::new();
     let mut last = None;
     for (vb, keys) in blocks {
         if last.is_none_or(|last| vb < last) {
@@ -88,7 +88,7 @@ pub(super) fn hot_rounds(
         }
         last = Some(vb);
         if let Some(round) = rounds.last_mut() {
-            round.push_back(Job::Hot(vb, keys));
+            round.push_back(WarmupJob::Hot(vb, keys));
         }
     }
     rounds
@@ -99,11 +99,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_band_of_the_access_log_is_a_round() {
+    fn each_band_of_the_access_log_is_a_round_of_jobs() {
         let block = |vb| (VbId(vb), Vec::new());
         let of = |blocks: &[u16]| -> Vec<Vec<u16>> {
             let rounds = hot_rounds(blocks.iter().copied().map(block));
-            let vbuckets = |round: &VecDeque<Job>| round.iter().map(|job| job.vb().get()).collect();
+            let vbuckets =
+                |round: &VecDeque<WarmupJob>| round.iter().map(|job| job.vb().get()).collect();
             rounds.iter().map(vbuckets).collect()
         };
         assert_eq!(of(&[]), Vec::<Vec<u16>>::new());

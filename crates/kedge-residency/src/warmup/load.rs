@@ -1,7 +1,7 @@
 //! The workers of warmup.
 
-use super::component::{Stage, Warmup};
-use super::jobs::{Job, Jobs, NextJob, hot_rounds};
+use super::component::{Warmup, WarmupStage};
+use super::jobs::{NextJob, WarmupJob, WarmupPlan, hot_rounds};
 use super::running::RunningJob;
 use crate::access_log::reader::read_access_log;
 use crate::kinds::WARMUP_DOCUMENTS;
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// vBuckets that are read at a time.
 const WORKERS: usize = 4;
-/// A run of a worker; then other work of its pool has its turn.
+/// Longest time of a run of a worker, after which other tasks of the pool run.
 const SLICE: Duration = Duration::from_millis(25);
 /// Time until the next attempt while another worker plans the jobs, or has to end first.
 const WAITING: Duration = Duration::from_millis(5);
@@ -29,7 +29,7 @@ const GROWTH: u64 = 2;
 
 /// The outcome of a part of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum WorkerStep {
     More,
     Wait,
     Nothing,
@@ -54,9 +54,9 @@ impl TaskBody<Warmup> for LoadDocuments {
         let began_ns = now_ns();
         loop {
             match warmup.step(&mut self.running) {
-                Ok(Step::More) => {}
-                Ok(Step::Wait) => return Next::Snooze(WAITING),
-                Ok(Step::Nothing) => {
+                Ok(WorkerStep::More) => {}
+                Ok(WorkerStep::Wait) => return Next::Snooze(WAITING),
+                Ok(WorkerStep::Nothing) => {
                     warmup.end_worker();
                     return Next::Done;
                 }
@@ -70,7 +70,7 @@ impl TaskBody<Warmup> for LoadDocuments {
 }
 
 impl Warmup {
-    /// Reads documents into memory before the bucket opens, if it is to wait for that.
+    /// Reads documents into memory before the bucket opens, if the setting `warmup_behavior` is `blocking`.
     pub fn load_documents(self: &Arc<Self>) -> Result<(), BucketError> {
         let now_ns = self.core.setup.clock.now().mono_ns;
         self.began_ns.store(now_ns, Ordering::Relaxed);
@@ -101,7 +101,7 @@ impl Warmup {
         }
     }
 
-    /// Begins to read documents into memory beside the commands, unless that was done.
+    /// Begins to read documents into memory while commands run, unless that was done.
     pub fn begin(self: &Arc<Self>) {
         if !self.is_warming() {
             return;
@@ -114,7 +114,7 @@ impl Warmup {
                 Ok(task) => {
                     self.core.setup.executor.wake(task);
                 }
-                // It ends just now, or has too many tasks: the others do the work.
+                // The bucket ends, or has too many tasks: the other workers do the work.
                 Err(error) => {
                     tracing::warn!(bucket = self.core.name(), %error, "a task of the warmup was refused");
                     self.end_worker();
@@ -124,13 +124,13 @@ impl Warmup {
     }
 
     /// Does a part of a job.
-    fn step(&self, running: &mut Option<RunningJob>) -> Result<Step, (VbId, BucketError)> {
+    fn step(&self, running: &mut Option<RunningJob>) -> Result<WorkerStep, (VbId, BucketError)> {
         if running.is_none() {
-            let next = self.jobs.lock().as_mut().map(Jobs::take);
+            let next = self.jobs.lock().as_mut().map(WarmupPlan::take);
             let next = match next.unwrap_or(NextJob::Nothing) {
-                NextJob::Job(next) => next,
-                NextJob::Wait => return Ok(Step::Wait),
-                NextJob::Nothing => return Ok(Step::Nothing),
+                NextJob::Begin(next) => next,
+                NextJob::Wait => return Ok(WorkerStep::Wait),
+                NextJob::Nothing => return Ok(WorkerStep::Nothing),
             };
             self.note_stage(&next);
             let vb = next.vb();
@@ -141,7 +141,7 @@ impl Warmup {
             *running = begun.map_err(|error| (vb, error))?;
         }
         let Some(current) = running else {
-            return Ok(Step::More);
+            return Ok(WorkerStep::More);
         };
         let vb = current.vb();
         let stepped = current.step(self);
@@ -151,14 +151,14 @@ impl Warmup {
         }
         stepped.map_err(|error| (vb, error))?;
         self.log_progress();
-        Ok(Step::More)
+        Ok(WorkerStep::More)
     }
 
     /// Plans the jobs.
-    fn plan(&self) -> Jobs {
+    fn plan(&self) -> WarmupPlan {
         let readable = |vb: &VbId| !self.core.vbuckets[vb.index()].lock().is_quarantined();
         let vbuckets = || (0..self.core.vbucket_count()).map(VbId).filter(readable);
-        let each = |job: fn(VbId) -> Job| vbuckets().map(job).collect();
+        let each = |job: fn(VbId) -> WarmupJob| vbuckets().map(job).collect();
         let (documents, bytes) = self.estimate();
         self.estimated.store(documents, Ordering::Relaxed);
         // Documents from the commit log are in memory already.
@@ -168,21 +168,21 @@ impl Warmup {
         self.keys.store(from_log, Ordering::Relaxed);
         self.values.store(from_log, Ordering::Relaxed);
         let fits = self.core.quota.below_low() / (bytes / documents.max(1)).max(1);
-        // There is a log if not all was in memory the last time.
+        // There is an access log if not all documents were in memory the last time.
         let hot = read_access_log(&self.core, fits);
         if hot.is_empty() && bytes <= self.core.quota.below_low() {
-            return Jobs::new([each(Job::Documents)]);
+            return WarmupPlan::new([each(WarmupJob::Documents)]);
         }
         let hot: Vec<_> = hot.into_iter().filter(|(vb, _)| readable(vb)).collect();
         let keys_of_log = hot.iter().map(|(_, keys)| keys.len() as u64).sum();
         self.hot_planned.store(keys_of_log, Ordering::Relaxed);
         let hot = hot_rounds(hot.into_iter());
         let (keys, rest) = match self.core.config().eviction_policy {
-            EvictionPolicy::ValueOnly => (each(Job::Keys), each(Job::Values)),
-            EvictionPolicy::FullEviction => (VecDeque::new(), each(Job::Documents)),
+            EvictionPolicy::ValueOnly => (each(WarmupJob::Keys), each(WarmupJob::Values)),
+            EvictionPolicy::FullEviction => (VecDeque::new(), each(WarmupJob::Documents)),
         };
-        let first = [keys, each(Job::Places)].into_iter();
-        Jobs::new(first.chain(hot).chain([rest]))
+        let first = [keys, each(WarmupJob::Places)].into_iter();
+        WarmupPlan::new(first.chain(hot).chain([rest]))
     }
 
     /// Returns the number of documents in the files, and the bytes that they are likely to take in memory.
@@ -197,23 +197,23 @@ impl Warmup {
         (documents, bytes * GROWTH + documents * overhead)
     }
 
-    fn note_stage(&self, job: &Job) {
+    fn note_stage(&self, job: &WarmupJob) {
         let stage = match job {
-            Job::Places(_) => Stage::Initialise,
-            Job::Keys(_) => Stage::KeyDump,
-            Job::Hot(..) => Stage::LoadingAccessLog,
-            Job::Documents(_) => Stage::LoadingKvPairs,
-            Job::Values(_) => Stage::LoadingData,
+            WarmupJob::Places(_) => WarmupStage::Initialise,
+            WarmupJob::Keys(_) => WarmupStage::KeyDump,
+            WarmupJob::Hot(..) => WarmupStage::LoadingAccessLog,
+            WarmupJob::Documents(_) => WarmupStage::LoadingKvPairs,
+            WarmupJob::Values(_) => WarmupStage::LoadingData,
         };
         let before = self.stage.fetch_max(stage as u8, Ordering::Relaxed);
         if before >= stage as u8 {
             return;
         }
-        if before == Stage::KeyDump as u8 {
+        if before == WarmupStage::KeyDump as u8 {
             self.keys_us.store(self.warming_us(), Ordering::Relaxed);
         }
         let expected = match stage {
-            Stage::LoadingAccessLog => &self.hot_planned,
+            WarmupStage::LoadingAccessLog => &self.hot_planned,
             _ => &self.estimated,
         };
         let now_ns = self.core.setup.clock.now().mono_ns;
@@ -233,7 +233,7 @@ impl Warmup {
             bucket = self.core.name(),
             vbucket = %vb,
             %error,
-            "documents of the vBucket are not read into memory; those that are asked for will be fetched"
+            "the documents of a vBucket cannot be read into memory; they are fetched when commands need them"
         );
     }
 
@@ -268,14 +268,14 @@ impl Warmup {
     fn end_warmup(&self) {
         let took_us = self.warming_us();
         self.took_us.store(took_us, Ordering::Relaxed);
-        self.stage.store(Stage::Done as u8, Ordering::Relaxed);
+        self.stage.store(WarmupStage::Done as u8, Ordering::Relaxed);
         tracing::info!(
             bucket = self.core.name(),
             keys = self.keys.load(Ordering::Relaxed),
             values = self.values.load(Ordering::Relaxed),
             failures = self.failures.load(Ordering::Relaxed),
             ms = took_us / 1_000,
-            "the bucket is warm"
+            "warmup is complete"
         );
     }
 }

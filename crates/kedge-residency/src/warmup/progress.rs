@@ -8,7 +8,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The progress of a stage.
 #[derive(Debug, Default)]
-pub(super) struct Progress {
+pub(super) struct StageProgress {
     /// Documents that were read in this stage, whether or not there was room for them.
     read: AtomicU64,
     /// Documents that are likely to be read.
@@ -17,7 +17,7 @@ pub(super) struct Progress {
     logged_ns: AtomicU64,
 }
 
-impl Progress {
+impl StageProgress {
     /// Begins a stage.
     pub(super) fn begin(&self, expected: u64, now_ns: u64) {
         self.expected.store(expected, Ordering::Relaxed);
@@ -29,7 +29,7 @@ impl Progress {
         self.read.fetch_add(documents as u64, Ordering::Relaxed);
     }
 
-    /// Returns the documents that were read, and are likely to be, if it is time to log that. One of the workers is told.
+    /// Returns the numbers of documents that were read and are expected, if it is time to log them: to one of the workers.
     pub(super) fn to_log(&self, now_ns: u64) -> Option<(u64, u64)> {
         let logged_ns = self.logged_ns.load(Ordering::Relaxed);
         let relaxed = Ordering::Relaxed;

@@ -1,7 +1,7 @@
 //! The jobs of warmup that are being done: a file is read to its end, or documents are looked up.
 
 use super::component::Warmup;
-use super::jobs::Job;
+use super::jobs::WarmupJob;
 use kedge_bucket_core::BucketError;
 use kedge_bucket_core::EvictionPolicy;
 use kedge_storage::{Record, RecordKind, Scan};
@@ -47,26 +47,26 @@ pub(super) struct FileScan {
     last: Seqno,
     /// True if the scan reads values.
     values: bool,
-    /// Keys were left out: those of the file go into a filter.
+    /// True if keys were left out: those of the file go into a filter.
     left_out: bool,
 }
 
 impl Warmup {
     /// Begins a job. Returns `None` if it is done.
-    pub(super) fn begin_job(&self, job: Job) -> Result<Option<RunningJob>, BucketError> {
+    pub(super) fn begin_job(&self, job: WarmupJob) -> Result<Option<RunningJob>, BucketError> {
         match job {
-            Job::Places(vb) => {
+            WarmupJob::Places(vb) => {
                 self.core.storage()?.remember_keys(vb)?;
                 Ok(None)
             }
-            Job::Keys(vb) => self.scan_file(vb, false),
-            Job::Documents(vb) => self.scan_file(vb, true),
-            Job::Values(vb) => {
+            WarmupJob::Keys(vb) => self.scan_file(vb, false),
+            WarmupJob::Documents(vb) => self.scan_file(vb, true),
+            WarmupJob::Values(vb) => {
                 let ticket = self.core.vbuckets[vb.index()].lock().store().fetch_ticket();
                 let scan = self.core.storage()?.scan(vb, .., true)?;
                 Ok(scan.map(|scan| RunningJob::Values { vb, ticket, scan }))
             }
-            Job::Hot(vb, keys) => Ok(Some(RunningJob::Hot { vb, keys })),
+            WarmupJob::Hot(vb, keys) => Ok(Some(RunningJob::Hot { vb, keys })),
         }
     }
 
@@ -74,7 +74,7 @@ impl Warmup {
         let (history, applied) = {
             let vbucket = self.core.vbuckets[vb.index()].lock();
             if vbucket.documents().is_warm() {
-                // It has no file, or another history than the one that was found.
+                // The vBucket has no file, or another history than the file.
                 return Ok(None);
             }
             (vbucket.history_id(), vbucket.applied_seqno())
@@ -144,7 +144,7 @@ impl RunningJob {
         }
     }
 
-    /// Goes on for a few documents. Returns false at the end.
+    /// Reads a few documents. Returns false at the end.
     pub(super) fn step(&mut self, warmup: &Warmup) -> Result<bool, BucketError> {
         match self {
             Self::File(file) => file.step(warmup),
