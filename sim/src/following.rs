@@ -270,7 +270,7 @@ impl Following {
         self.bucket
             .persistence()
             .rollbacks()
-            .begin(vb, to, self.still(vb), done);
+            .submit(vb, to, self.still(vb), done);
     }
 
     /// Says whether what was asked for last is the last still.

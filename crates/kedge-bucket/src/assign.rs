@@ -59,7 +59,7 @@ impl VbStates {
         let vb = roles.first().map_or(VbId(0), |(vb, _)| *vb);
         self.persistence.sync().map_err(|error| {
             self.persistence
-                .refuse(vb, &error, "the states are not on disk yet")
+                .report_disk_error(vb, &error, "the states are not on disk yet")
         })?;
         Ok(refused)
     }

@@ -34,7 +34,7 @@ impl Bucket {
     fn end_with(&self, apply: Option<Duration>) {
         if apply.is_some() && self.core.phase() == Phase::Open {
             // While there are tasks to help with it.
-            self.persistence.prepare_to_close();
+            self.persistence.flush_before_close();
         }
         let before = self.core.close();
         if before == Phase::Closed {

@@ -173,7 +173,7 @@ impl FileReaders {
         // It may have come so far between the look and now.
         self.offer_file(vb);
         if self.files.is_file_wanted(Some(vb)) {
-            self.persistence.applier().press_for_file(vb);
+            self.persistence.applier().request_apply(vb);
         }
         Ok(arrival)
     }

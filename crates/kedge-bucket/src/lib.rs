@@ -124,7 +124,7 @@ pub use kedge_bucket_core::{
 pub use kedge_log::{SegmentListing, catalog_path as log_catalog};
 pub use kedge_persistence::{
     CompactionProgress, CompactionReport, CompactionRequest, CompactionTicket, DIRECT_FILE,
-    LOG_DIR, LoadReport, Persistence, RolledBack, VbReset, import_files, vbuckets_of_files,
+    LOG_DIR, LoadReport, Persistence, RollbackReport, VbReset, import_files, vbuckets_of_files,
 };
 pub use kedge_replication::{EndReason, SourceState, StreamFlags, StreamItem, StreamRequest};
 pub use kedge_residency::{Fetch, Residency};

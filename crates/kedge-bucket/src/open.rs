@@ -5,7 +5,7 @@ use crate::tasks::WARMUP;
 use kedge_bucket_core::BucketError;
 use kedge_bucket_core::{BucketSetup, Phase};
 use kedge_executor::{Next, Task, TaskContext, TaskSpec};
-use kedge_persistence::{LoadReport, keeps_log};
+use kedge_persistence::{LoadReport, must_keep_log};
 use kedge_sync::{RankedMutex, ranks::Vbucket};
 use kedge_vbucket::VBucket;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Bucket {
             .uuid_bytes()
             .ok_or_else(|| config_error("uuid".to_owned()))?;
         setup.disk.create_dir_all(&setup.dir)?;
-        let commit_log = setup.config.commit_log || keeps_log(&setup)?;
+        let commit_log = setup.config.commit_log || must_keep_log(&setup)?;
         let executor = setup.executor.clone();
         let owner = executor.register(&format!("bucket:{}", setup.config.name))?;
         let bucket = Self::new(setup, owner, uuid, commit_log);

@@ -105,7 +105,7 @@ impl Bucket {
         .into_iter()
         .chain(self.totals())
         .chain(self.residency.figures())
-        .chain(self.persistence.figures())
+        .chain(self.persistence.gauges())
         .chain(self.disk_failures())
         .chain(drift_figures(drift))
         .collect()

@@ -38,11 +38,11 @@ pub(crate) static DCP_CURSORS: TaskKind =
 impl Bucket {
     /// Begins the tasks that last as long as the bucket is open.
     pub(crate) fn begin_tasks(self: &Arc<Self>) -> Result<(), BucketError> {
-        self.persistence.begin_writers()?;
+        self.persistence.start_writers()?;
         self.residency.begin_tasks()?;
         self.core.begin_timeouts()?;
         self.scans.begin_tasks()?;
         self.dcp.begin_tasks()?;
-        self.persistence.begin_maintenance()
+        self.persistence.start_maintenance()
     }
 }

@@ -95,7 +95,7 @@ impl VbStates {
         let synced = self.persistence.sync();
         synced.map_err(|error| {
             self.persistence
-                .refuse(vb, &error, "the state is not on disk yet")
+                .report_disk_error(vb, &error, "the state is not on disk yet")
         })
     }
 
@@ -184,7 +184,7 @@ impl VbStates {
     fn finish_deletion(&self, vb: VbId) -> Result<(), Status> {
         self.persistence.sync().map_err(|error| {
             self.persistence
-                .refuse(vb, &error, "the deletion is not on disk yet")
+                .report_disk_error(vb, &error, "the deletion is not on disk yet")
         })?;
         self.persistence.applier().apply_vbucket(vb);
         Ok(())

@@ -96,7 +96,7 @@ impl PersistenceEvents for Bucket {
         self.signals.memory.wake_admission(&self.core);
     }
 
-    fn is_file_wanted(&self, vb: Option<VbId>) -> bool {
+    fn has_file_waiter(&self, vb: Option<VbId>) -> bool {
         self.files.is_file_wanted(vb)
     }
 
@@ -107,6 +107,6 @@ impl PersistenceEvents for Bucket {
 
 impl ResidencyEvents for Bucket {
     fn apply_wanted(&self) {
-        self.persistence.look_at_pressure();
+        self.persistence.update_apply_pressure();
     }
 }

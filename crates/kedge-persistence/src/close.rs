@@ -17,8 +17,8 @@ const LONG_LOG_BYTES: u64 = 4 << 20;
 
 impl Persistence {
     /// Flushes what waits by now, while there are tasks to help: the first step of an end.
-    pub fn prepare_to_close(&self) {
-        self.writers.flusher.flush_most();
+    pub fn flush_before_close(&self) {
+        self.writers.flusher.flush_with_tasks();
     }
 
     /// Stops the work on segments and files that is under way.
@@ -38,7 +38,7 @@ impl Persistence {
     /// Those of log and files, and [`BucketError::NotApplied`].
     pub fn close(&self, apply: Duration) -> Result<(), BucketError> {
         if self.core.is_direct() {
-            self.writers.flusher.flush_everything()?;
+            self.writers.flusher.flush_all()?;
             self.core.storage()?.sync_catalog()?;
             if self.shared.count_quarantined() > 0 {
                 return Ok(());
@@ -67,7 +67,7 @@ impl Persistence {
         if self.shared.count_quarantined() > 0 {
             return applied;
         }
-        self.release_whole_log(&mut committer.lock())?;
+        self.truncate_applied_log(&mut committer.lock())?;
         committer.lock().close()?;
         if let Some(preallocator) = self.shared.log_space.preallocator.get() {
             // So that the next start does not read it.
@@ -84,7 +84,7 @@ impl Persistence {
     }
 
     /// If the files have everything, the next start need not read what the log has.
-    fn release_whole_log(&self, committer: &mut Committer) -> Result<(), BucketError> {
+    fn truncate_applied_log(&self, committer: &mut Committer) -> Result<(), BucketError> {
         if committer.log.stats().size_bytes < LONG_LOG_BYTES
             || self.shared.truncation.is_log_needed()
         {
@@ -95,7 +95,7 @@ impl Persistence {
             Err(error) if error.is_no_space() => return Ok(()),
             result => result?,
         }
-        self.writers.log.release_with(committer);
+        self.writers.log.truncate_with(committer);
         Ok(())
     }
 }

@@ -8,10 +8,10 @@
 //!
 //! When it is time for a commit is decided in `writer`; what becomes of the log's records later in `applier`.
 
-use crate::dirty::Dirty;
+use crate::dirty::DirtyVb;
 use crate::record;
-use crate::shared::Shared;
-use crate::truncation::InLog;
+use crate::shared::SharedState;
+use crate::truncation::LoggedRecords;
 use kedge_bucket_core::{BucketCore, BucketError, Component, Timing};
 use kedge_log::{Batch, Log, LogError, LogStats, Lsn};
 use kedge_sync::{
@@ -28,10 +28,10 @@ use std::sync::{Arc, OnceLock};
 pub(crate) struct Committer {
     pub(crate) log: Log,
     batch: Batch,
-    queue: VecDeque<Dirty>,
+    queue: VecDeque<DirtyVb>,
     /// vBuckets with nothing but commits for the log, see [`AfterLog::CommitsOnly`].
-    lazy: Vec<Dirty>,
-    taken: Vec<Taken>,
+    commits_only: Vec<DirtyVb>,
+    batched: Vec<BatchedVb>,
     changes: Vec<Change>,
     done: Vec<Done>,
     acks: Vec<(VbId, Seqno)>,
@@ -39,10 +39,10 @@ pub(crate) struct Committer {
 }
 
 #[derive(Debug)]
-struct Taken {
-    dirty: Dirty,
+struct BatchedVb {
+    dirty: DirtyVb,
     to: Position,
-    reset: bool,
+    is_reset: bool,
 }
 
 impl Committer {
@@ -51,8 +51,8 @@ impl Committer {
             log,
             batch: Batch::new(),
             queue: VecDeque::new(),
-            lazy: Vec::new(),
-            taken: Vec::new(),
+            commits_only: Vec::new(),
+            batched: Vec::new(),
             changes: Vec::new(),
             done: Vec::new(),
             acks: Vec::new(),
@@ -62,7 +62,7 @@ impl Committer {
 
     /// Whether something is left to write, now or later.
     pub(crate) fn has_work(&self) -> bool {
-        !self.queue.is_empty() || !self.lazy.is_empty()
+        !self.queue.is_empty() || !self.commits_only.is_empty()
     }
 
     /// Whether the last batch met its limits: more was waiting than it could take.
@@ -91,7 +91,7 @@ impl Committer {
 /// The commit log of a bucket.
 pub(crate) struct CommitLog {
     pub(crate) core: Arc<BucketCore>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<SharedState>,
     /// From recovery on.
     pub(crate) committer: OnceLock<RankedMutex<CommitterRank, Committer>>,
     pub(crate) stats: RankedMutex<BucketLogStats, LogStats>,
@@ -104,7 +104,7 @@ impl Component for CommitLog {
 }
 
 impl CommitLog {
-    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: &Arc<SharedState>) -> Self {
         Self {
             core: Arc::clone(&shared.core),
             shared: Arc::clone(shared),
@@ -114,8 +114,8 @@ impl CommitLog {
     }
 
     /// Takes over the log that recovery has read.
-    pub(crate) fn begin(&self, committer: Committer) {
-        self.on_grown(&committer);
+    pub(crate) fn set_committer(&self, committer: Committer) {
+        self.on_log_appended(&committer);
         // Loading happens once.
         let _ = self
             .shared
@@ -137,10 +137,10 @@ impl CommitLog {
     /// Commits until nothing is left.
     pub(crate) fn commit_all(&self, committer: &mut Committer) -> Result<(), BucketError> {
         loop {
-            let result = self.commit_once(committer);
+            let result = self.commit_batch(committer);
             self.shared.on_commit_result(&result);
             result?;
-            self.queue_lazy(committer);
+            self.queue_commits_only(committer);
             if committer.queue.is_empty() && self.shared.queues.dirty.is_empty() {
                 return Ok(());
             }
@@ -148,18 +148,18 @@ impl CommitLog {
     }
 
     /// One batch: take, append and sync, publish. Returns how many changes it had.
-    pub(crate) fn commit_once(&self, committer: &mut Committer) -> Result<usize, BucketError> {
+    pub(crate) fn commit_batch(&self, committer: &mut Committer) -> Result<usize, BucketError> {
         self.shared.queues.dirty.take_into(&mut committer.queue);
         let start_ns = self.core.setup.clock.now().mono_ns;
         let interval_ns = self.core.config().log_interval_ms * 1_000_000;
         if committer
-            .lazy
+            .commits_only
             .first()
             .is_some_and(|first| first.since_ns + interval_ns <= start_ns)
         {
-            self.queue_lazy(committer);
+            self.queue_commits_only(committer);
         }
-        let items = self.collect(committer)?;
+        let items = self.fill_batch(committer)?;
         if items == 0 {
             return Ok(0);
         }
@@ -168,8 +168,8 @@ impl CommitLog {
         let appended = committer.log.append(&mut committer.batch);
         let now = self.core.setup.clock.now();
         if let Err(error) = appended {
-            // The cursors have not moved: the same changes are taken again.
-            let back = committer.taken.drain(..).map(|taken| taken.dirty);
+            // The cursors have not moved: the same changes are batched again.
+            let back = committer.batched.drain(..).map(|batched| batched.dirty);
             committer.queue.extend(back);
             return Err(error.into());
         }
@@ -182,13 +182,13 @@ impl CommitLog {
             .timings
             .record_us(u16::MAX, Timing::LogBatchItems, items as u64);
         self.publish(committer, now, lsn);
-        self.on_grown(committer);
+        self.on_log_appended(committer);
         Ok(items)
     }
 
     /// Queues the vBuckets that have only commits for the log, unless a newer change has queued them already.
-    fn queue_lazy(&self, committer: &mut Committer) {
-        for dirty in committer.lazy.drain(..) {
+    fn queue_commits_only(&self, committer: &mut Committer) {
+        for dirty in committer.commits_only.drain(..) {
             if self.core.vbuckets[dirty.vb.index()]
                 .lock()
                 .changes_mut()
@@ -200,12 +200,12 @@ impl CommitLog {
     }
 
     /// Fills the batch from the queue, up to its limits.
-    fn collect(&self, committer: &mut Committer) -> Result<usize, LogError> {
+    fn fill_batch(&self, committer: &mut Committer) -> Result<usize, LogError> {
         let config = self.core.config();
         let Committer {
             batch,
             queue,
-            taken,
+            batched,
             changes,
             was_full,
             ..
@@ -227,13 +227,17 @@ impl CommitLog {
                 left |= vbucket.changes().queued() > changes.len();
                 to
             };
-            let mut reset = false;
+            let mut is_reset = false;
             items += changes.len();
             for change in changes.drain(..) {
-                reset |= change.begins_history();
+                is_reset |= change.begins_history();
                 record::push(batch, dirty.vb, &change)?;
             }
-            taken.push(Taken { dirty, to, reset });
+            batched.push(BatchedVb {
+                dirty,
+                to,
+                is_reset,
+            });
         }
         *was_full = left || !queue.is_empty();
         Ok(items)
@@ -243,34 +247,39 @@ impl CommitLog {
     fn publish(&self, committer: &mut Committer, now: Now, lsn: Lsn) {
         let Committer {
             queue,
-            lazy,
-            taken,
+            commits_only,
+            batched,
             done,
             acks,
             ..
         } = committer;
         let mut any_reset = false;
-        for Taken { dirty, to, reset } in taken.drain(..) {
-            any_reset |= reset;
-            let in_log = InLog { lsn, reset };
-            self.shared.note_storage_age(now, dirty.since_ns);
+        for BatchedVb {
+            dirty,
+            to,
+            is_reset,
+        } in batched.drain(..)
+        {
+            any_reset |= is_reset;
+            let logged = LoggedRecords { lsn, is_reset };
+            self.shared.record_storage_age(now, dirty.since_ns);
             let after = self
                 .shared
-                .publish(now, dirty.vb, to, Some(in_log), done, acks);
-            let left = Dirty {
+                .publish(now, dirty.vb, to, Some(logged), done, acks);
+            let left = DirtyVb {
                 vb: dirty.vb,
                 since_ns: now.mono_ns,
             };
             match after {
                 AfterLog::More => queue.push_back(left),
-                AfterLog::CommitsOnly => lazy.push(left),
+                AfterLog::CommitsOnly => commits_only.push(left),
                 AfterLog::Nothing => {}
             }
         }
         self.shared.events.persisted(acks);
         self.core.after_step();
         if any_reset {
-            self.release_with(committer);
+            self.truncate_with(committer);
         }
         if !committer.done.is_empty() {
             self.core.deliver(now, &mut committer.done);
@@ -278,35 +287,35 @@ impl CommitLog {
     }
 
     /// The log has a new batch.
-    pub(crate) fn on_grown(&self, committer: &Committer) {
-        self.shared.truncation.on_log(&committer.log);
+    pub(crate) fn on_log_appended(&self, committer: &Committer) {
+        self.shared.truncation.update_log_bounds(&committer.log);
         *self.stats.lock() = committer.log.stats();
-        self.shared.log_space.on_log_moved();
-        self.shared.apply_queues.look_at_pressure();
+        self.shared.log_space.on_log_changed();
+        self.shared.apply_queues.update_apply_pressure();
     }
 
     /// Gives the part of the log back that no vBucket needs, if that is worth it.
-    pub(crate) fn release(&self) {
+    pub(crate) fn truncate(&self) {
         if !self.shared.truncation.can_truncate() {
             return;
         }
         if let Some(committer) = self.committer.get() {
-            self.release_with(&mut committer.lock());
+            self.truncate_with(&mut committer.lock());
         }
     }
 
     /// As [`CommitLog::release`], for who has the log.
-    pub(crate) fn release_with(&self, committer: &mut Committer) {
+    pub(crate) fn truncate_with(&self, committer: &mut Committer) {
         let truncation = self.shared.truncation.point().min(committer.log.next_lsn());
         if committer.log.release_before(truncation) > 0 {
-            self.shared.truncation.on_log(&committer.log);
+            self.shared.truncation.update_log_bounds(&committer.log);
             *self.stats.lock() = committer.log.stats();
-            self.shared.log_space.on_log_moved();
+            self.shared.log_space.on_log_changed();
         }
     }
 
     /// Lets a later recovery tell damage to the last batch from one that was never finished.
-    pub(crate) fn mark(&self) {
+    pub(crate) fn write_end_marker(&self) {
         let Some(committer) = self.committer.get() else {
             return;
         };

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 /// A vBucket that has changes for the log, and since when.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Dirty {
+pub(crate) struct DirtyVb {
     pub(crate) vb: VbId,
     pub(crate) since_ns: u64,
 }
@@ -14,15 +14,15 @@ pub(crate) struct Dirty {
 /// vBuckets that have changes for the log and are not in the committer's queue yet.
 #[derive(Debug, Default)]
 pub(crate) struct DirtyList {
-    list: RankedMutex<DirtyListRank, Vec<Dirty>>,
+    list: RankedMutex<DirtyListRank, Vec<DirtyVb>>,
 }
 
 impl DirtyList {
-    pub(crate) fn push(&self, dirty: Dirty) {
+    pub(crate) fn push(&self, dirty: DirtyVb) {
         self.list.lock().push(dirty);
     }
 
-    pub(crate) fn take_into(&self, queue: &mut VecDeque<Dirty>) {
+    pub(crate) fn take_into(&self, queue: &mut VecDeque<DirtyVb>) {
         queue.extend(self.list.lock().drain(..));
     }
 

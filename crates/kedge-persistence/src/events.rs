@@ -19,7 +19,7 @@ pub trait PersistenceEvents: Send + Sync {
     fn writes_refused(&self);
 
     /// Returns whether a reader waits for the file of `vb`, or of any vBucket, to advance.
-    fn is_file_wanted(&self, vb: Option<VbId>) -> bool;
+    fn has_file_waiter(&self, vb: Option<VbId>) -> bool;
 
     /// Documents that a rollback changed could not be read back into memory.
     fn read_failed(&self, vb: VbId, error: &str);
@@ -27,15 +27,15 @@ pub trait PersistenceEvents: Send + Sync {
 
 /// The way to the receiver, which is held weakly: it holds persistence.
 #[derive(Default)]
-pub(crate) struct Events(OnceLock<Weak<dyn PersistenceEvents>>);
+pub(crate) struct EventSink(OnceLock<Weak<dyn PersistenceEvents>>);
 
-impl std::fmt::Debug for Events {
+impl std::fmt::Debug for EventSink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Events").finish_non_exhaustive()
+        f.debug_struct("EventSink").finish_non_exhaustive()
     }
 }
 
-impl Events {
+impl EventSink {
     /// Sets the receiver of events, once, before the bucket is loaded.
     pub(crate) fn set(&self, receiver: Weak<dyn PersistenceEvents>) {
         // Components are wired once.
@@ -80,9 +80,9 @@ impl Events {
     }
 
     /// Returns whether a reader waits for the file of `vb`, or of any vBucket.
-    pub(crate) fn is_file_wanted(&self, vb: Option<VbId>) -> bool {
+    pub(crate) fn has_file_waiter(&self, vb: Option<VbId>) -> bool {
         self.receiver()
-            .is_some_and(|events| events.is_file_wanted(vb))
+            .is_some_and(|events| events.has_file_waiter(vb))
     }
 
     fn receiver(&self) -> Option<Arc<dyn PersistenceEvents>> {

@@ -35,5 +35,5 @@ pub(crate) static COMPACTION_ON_WRITER: TaskKind = TaskKind::new(
     ms(600_000),
 );
 /// A look at files that changed.
-pub(crate) static COMPACTION_LOOK: TaskKind =
-    TaskKind::new("compaction_look", Pool::AuxIo, Priority::Normal, ms(1_000));
+pub(crate) static COMPACTION_CHECK: TaskKind =
+    TaskKind::new("compaction_check", Pool::AuxIo, Priority::Normal, ms(1_000));

@@ -11,9 +11,9 @@ use std::time::Duration;
 const FILL_BYTES_PER_SEC: u64 = 16 << 20;
 /// Segments that are not kept are removed at this rate, a step at a time, for the same reason, and as the log may need them
 /// after all.
-const CUT_BYTES_PER_SEC: u64 = 16 << 20;
+const REMOVE_BYTES_PER_SEC: u64 = 16 << 20;
 /// They go faster while this time would not do for what is left, so that they do not become more and more.
-const CUT_SECS: u64 = 16;
+const REMOVE_SECS: u64 = 16;
 /// Segments that were given back are looked at no more often than this.
 const RENAME_PAUSE: Duration = Duration::from_millis(10);
 /// Pause after a segment could not be made ready.
@@ -37,7 +37,7 @@ impl LogSpace {
     }
 
     /// The log grew, or gave segments back.
-    pub(crate) fn on_log_moved(&self) {
+    pub(crate) fn on_log_changed(&self) {
         if self.parker.is_asleep()
             && self
                 .preallocator
@@ -50,7 +50,7 @@ impl LogSpace {
     }
 
     /// Does a part of what the log wants done, and says how long to wait before the next one.
-    pub(crate) fn prepare_segment(&self, preallocator: &SegmentPreallocator) -> Duration {
+    pub(crate) fn run_step(&self, preallocator: &SegmentPreallocator) -> Duration {
         match preallocator.step() {
             Ok(step) => pause_after(step),
             Err(error @ LogError::SyncFailed(_)) => {
@@ -72,15 +72,15 @@ impl LogSpace {
     }
 
     /// There is room again.
-    pub(crate) fn on_disk_room(&self) {
+    pub(crate) fn on_disk_space_available(&self) {
         if let Some(preallocator) = self.preallocator.get() {
             preallocator.go_on();
         }
-        self.on_log_moved();
+        self.on_log_changed();
     }
 
     /// Gives the disk back what the log does not use now. Returns how many bytes that were.
-    pub(crate) fn give_up(&self) -> u64 {
+    pub(crate) fn free_spare_segments(&self) -> u64 {
         let Some(preallocator) = self.preallocator.get() else {
             return 0;
         };
@@ -111,7 +111,7 @@ fn pause_after(step: PreallocationStep) -> Duration {
         // What was given back was only renamed, which costs little.
         PreallocationStep::Nothing | PreallocationStep::Renamed => return RENAME_PAUSE,
         PreallocationStep::Filled(bytes) => (bytes, FILL_BYTES_PER_SEC),
-        PreallocationStep::Cut { bytes, left } => (bytes, CUT_BYTES_PER_SEC.max(left / CUT_SECS)),
+        PreallocationStep::Cut { bytes, left } => (bytes, REMOVE_BYTES_PER_SEC.max(left / REMOVE_SECS)),
     };
     Duration::from_nanos(bytes * 1_000_000_000 / per_sec)
 }

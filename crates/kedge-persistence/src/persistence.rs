@@ -8,7 +8,7 @@ use crate::flusher::FileFlusher;
 use crate::quarantine::Quarantine;
 use crate::queues::WriteQueues;
 use crate::rollback::Rollbacks;
-use crate::shared::Shared;
+use crate::shared::SharedState;
 use crate::writers::Writers;
 use kedge_bucket_core::{BucketCore, BucketError, Component};
 use kedge_types::{Status, VbId};
@@ -18,14 +18,14 @@ use std::sync::{Arc, OnceLock, Weak};
 /// The durability of a bucket: its log, its files, and everything that writes to them.
 pub struct Persistence {
     pub(crate) core: Arc<BucketCore>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<SharedState>,
     pub(crate) writers: Arc<Writers>,
     pub(crate) applier: Arc<LogApplier>,
     pub(crate) compactions: Arc<Compactions>,
     pub(crate) rollbacks: Arc<Rollbacks>,
     pub(crate) quarantine: Quarantine,
     /// The state of each vBucket when the bucket was opened; `None` of one that did not exist.
-    pub(crate) states_before: OnceLock<Box<[Option<VbState>]>>,
+    pub(crate) states_at_open: OnceLock<Box<[Option<VbState>]>>,
 }
 
 impl std::fmt::Debug for Persistence {
@@ -46,7 +46,7 @@ impl Persistence {
     /// Returns the component of a bucket that has not been loaded.
     #[must_use]
     pub fn new(core: Arc<BucketCore>, queues: Arc<WriteQueues>) -> Self {
-        let shared = Arc::new(Shared::new(Arc::clone(&core), queues));
+        let shared = Arc::new(SharedState::new(Arc::clone(&core), queues));
         let writers = Arc::new(Writers {
             core: Arc::clone(&core),
             shared: Arc::clone(&shared),
@@ -58,7 +58,7 @@ impl Persistence {
             compactions: Compactions::new(&shared, &applier),
             rollbacks: Arc::new(Rollbacks::new(&applier)),
             quarantine: Quarantine::new(&shared),
-            states_before: OnceLock::new(),
+            states_at_open: OnceLock::new(),
             core,
             shared,
             writers,
@@ -119,8 +119,8 @@ impl Persistence {
     }
 
     /// Logs an error of the disk, and returns the status that a client gets; an error that does not pass ends the bucket.
-    pub fn refuse(&self, vb: VbId, error: &BucketError, what: &str) -> Status {
-        self.shared.refuse(vb, error, what)
+    pub fn report_disk_error(&self, vb: VbId, error: &BucketError, what: &str) -> Status {
+        self.shared.report_disk_error(vb, error, what)
     }
 
     /// Returns whether the vBucket's file could not be read at the start.
@@ -136,13 +136,13 @@ impl Persistence {
     }
 
     /// Reports that the limits of the log or of memory have changed: appliers begin early if they have to.
-    pub fn look_at_pressure(&self) {
-        self.shared.apply_queues.look_at_pressure();
+    pub fn update_apply_pressure(&self) {
+        self.shared.apply_queues.update_apply_pressure();
     }
 
     /// Returns the state of a vBucket when the bucket was opened; `None` when neither log nor file had one.
     #[must_use]
-    pub fn state_before(&self, vb: VbId) -> Option<VbState> {
-        *self.states_before.get()?.get(vb.index())?
+    pub fn state_at_open(&self, vb: VbId) -> Option<VbState> {
+        *self.states_at_open.get()?.get(vb.index())?
     }
 }

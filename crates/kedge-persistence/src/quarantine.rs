@@ -10,8 +10,8 @@
 
 use crate::persistence::Persistence;
 use crate::record;
-use crate::shared::Shared;
-use crate::truncation::InLog;
+use crate::shared::SharedState;
+use crate::truncation::LoggedRecords;
 use kedge_bucket_core::Ctx;
 use kedge_bucket_core::Phase;
 use kedge_bucket_core::Total;
@@ -29,20 +29,20 @@ use std::sync::{Arc, OnceLock};
 /// What is known of vBuckets without their files.
 pub(crate) struct Quarantine {
     core: Arc<BucketCore>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     /// Of those that are quarantined: what the log had.
-    logged: RankedMutex<QuarantineLogged, BTreeMap<VbId, VBucket>>,
+    replayed: RankedMutex<QuarantineLogged, BTreeMap<VbId, VBucket>>,
     /// Those whose files were given up before the start, and that have no others yet.
-    given_up: OnceLock<BTreeSet<VbId>>,
+    abandoned: OnceLock<BTreeSet<VbId>>,
 }
 
 impl Quarantine {
-    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: &Arc<SharedState>) -> Self {
         Self {
             core: Arc::clone(&shared.core),
             shared: Arc::clone(shared),
-            logged: RankedMutex::default(),
-            given_up: OnceLock::new(),
+            replayed: RankedMutex::default(),
+            abandoned: OnceLock::new(),
         }
     }
 
@@ -53,7 +53,7 @@ impl Quarantine {
             %error,
             "the vBucket is quarantined: its commands get a temporary failure, the others are served"
         );
-        let logged = VBucket::new(VbSetup {
+        let replayed = VBucket::new(VbSetup {
             id: vb,
             uuid: new_uuid(),
             shards: 1,
@@ -65,35 +65,38 @@ impl Quarantine {
             },
             topology: self.core.setup.topology.clone(),
         });
-        self.logged.lock().insert(vb, logged);
+        self.replayed.lock().insert(vb, replayed);
         self.core.vbuckets[vb.index()].lock().quarantine();
     }
 
     /// The log has a record of a vBucket that is quarantined.
     pub(crate) fn replay(&self, vb: VbId, record: &LogRecord<'_>) {
-        self.shared.truncation.need(vb).note(InLog {
-            lsn: record.lsn,
-            reset: false,
-        });
-        let mut logged = self.logged.lock();
+        self.shared
+            .truncation
+            .retention(vb)
+            .note_record(LoggedRecords {
+                lsn: record.lsn,
+                is_reset: false,
+            });
+        let mut replayed = self.replayed.lock();
         // What cannot be understood stays in the log.
-        if let Some(logged) = logged.get_mut(&vb)
+        if let Some(vbucket) = replayed.get_mut(&vb)
             && let Ok(Some(change)) = record::parse(record.kind, vb, record.payload)
         {
-            logged.recovery().replay_without_file(change);
-            self.core.quota.add(&logged.take_effects().memory);
+            vbucket.recovery().replay_without_file(change);
+            self.core.quota.add(&vbucket.take_effects().memory);
         }
     }
 
-    pub(crate) fn find_given_up(&self, storage: &Storage) -> Result<(), BucketError> {
+    pub(crate) fn load_abandoned(&self, storage: &Storage) -> Result<(), BucketError> {
         // Loading happens once.
-        let _ = self.given_up.set(storage.given_up()?);
+        let _ = self.abandoned.set(storage.given_up()?);
         Ok(())
     }
 
     /// Whether the vBucket's file was given up before the start, and there is no other yet.
-    pub(crate) fn is_given_up(&self, vb: VbId) -> bool {
-        self.given_up.get().is_some_and(|all| all.contains(&vb))
+    pub(crate) fn is_abandoned(&self, vb: VbId) -> bool {
+        self.abandoned.get().is_some_and(|all| all.contains(&vb))
     }
 }
 
@@ -127,25 +130,25 @@ impl Persistence {
         if !vbucket.lock().is_quarantined() {
             return Err(Status::Invalid);
         }
-        let logged = self.quarantine.logged.lock().remove(&vb);
-        let logged = logged.ok_or(Status::TemporaryFailure)?;
-        let put_away = self
+        let replayed = self.quarantine.replayed.lock().remove(&vb);
+        let replayed = replayed.ok_or(Status::TemporaryFailure)?;
+        let moved = self
             .core
             .storage()
             .and_then(|files| Ok(files.put_away(vb)?));
         let mut guard = vbucket.lock();
-        let file = match put_away {
+        let file = match moved {
             Ok(file) if self.core.phase() == Phase::Open => file,
             other => {
                 drop(guard);
-                self.quarantine.logged.lock().insert(vb, logged);
-                return Err(self.refuse_reset(vb, other.err()));
+                self.quarantine.replayed.lock().insert(vb, replayed);
+                return Err(self.fail_reset(vb, other.err()));
             }
         };
         let uuid = new_uuid();
         // Nobody waits for a vBucket that answers nothing.
         self.core.account(ctx.now, &mut guard, |vbucket| {
-            vbucket.replace_with(logged);
+            vbucket.replace_with(replayed);
             vbucket.recovery().give_up_file(uuid);
         });
         if !self.core.is_direct() {
@@ -174,7 +177,7 @@ impl Persistence {
         })
     }
 
-    fn refuse_reset(&self, vb: VbId, error: Option<BucketError>) -> Status {
+    fn fail_reset(&self, vb: VbId, error: Option<BucketError>) -> Status {
         if let Some(error) = error {
             tracing::error!(bucket = self.core.name(), vbucket = %vb, %error, "the vBucket's file cannot be put away");
             if !error.is_passing() {

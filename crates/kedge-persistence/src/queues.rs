@@ -3,9 +3,9 @@
 //! Steps of vBuckets and parked commands reach the writers through these queues alone, so they need no
 //! [`crate::Persistence`].
 
-use crate::dirty::{Dirty, DirtyList};
+use crate::dirty::{DirtyList, DirtyVb};
 use crate::flusher::lists::Flushers;
-use crate::writer::{BEGIN, IDLE, RUNNING, TIMED, Writer};
+use crate::writer::{IDLE, INTERVAL_PENDING, RUNNING, TIMED, WriterState};
 use kedge_bucket_core::{BucketConfig, BucketCore, DiskWriters};
 use kedge_types::VbId;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct WriteQueues {
     /// One for the log; without a log one for each part of the vBuckets.
-    pub(crate) writers: Box<[Writer]>,
+    pub(crate) writers: Box<[WriterState]>,
     pub(crate) dirty: DirtyList,
     /// Without a log.
     pub(crate) flushers: Option<Flushers>,
@@ -28,7 +28,7 @@ impl WriteQueues {
         let parts = config.shards();
         let writers = if commit_log { 1 } else { parts };
         Self {
-            writers: (0..writers).map(|_| Writer::default()).collect(),
+            writers: (0..writers).map(|_| WriterState::default()).collect(),
             dirty: DirtyList::default(),
             flushers: (!commit_log).then(|| Flushers::new(parts, config.vbuckets)),
         }
@@ -39,14 +39,14 @@ impl WriteQueues {
         let lane = if let Some(flushers) = &self.flushers {
             flushers.push(vb, since_ns)
         } else {
-            self.dirty.push(Dirty { vb, since_ns });
+            self.dirty.push(DirtyVb { vb, since_ns });
             0
         };
-        self.begin_interval(core, lane);
+        self.start_interval(core, lane);
     }
 
     /// Has a writer that is idle write when the interval is over: a vBucket became dirty.
-    pub(crate) fn begin_interval(&self, core: &BucketCore, lane: usize) {
+    pub(crate) fn start_interval(&self, core: &BucketCore, lane: usize) {
         let writer = &self.writers[lane];
         if writer.state.load(Ordering::SeqCst) != IDLE || !writer.change(IDLE, TIMED) {
             return;
@@ -58,7 +58,7 @@ impl WriteQueues {
         // No thread is woken before the interval is over.
         if !core.setup.executor.snooze(*task, interval) {
             // It was falling asleep just now: one more run begins the interval.
-            writer.change(TIMED, BEGIN);
+            writer.change(TIMED, INTERVAL_PENDING);
             core.setup.executor.wake(*task);
         }
     }
@@ -78,20 +78,20 @@ impl WriteQueues {
 impl DiskWriters for WriteQueues {
     fn on_waiting(&self, vb: VbId) {
         match &self.flushers {
-            Some(flushers) => flushers.wait_for(vb),
-            None => self.writers[0].note_awaited(),
+            Some(flushers) => flushers.request_urgent(vb),
+            None => self.writers[0].note_waiter(),
         }
     }
 
     fn request_flush(&self, core: &BucketCore) {
         match &self.flushers {
             Some(flushers) => {
-                for lane in flushers.take_waited() {
+                for lane in flushers.take_waiting_lanes() {
                     self.on_urgent(core, lane);
                 }
             }
             None => {
-                if self.writers[0].take_awaited() {
+                if self.writers[0].take_waiters() {
                     self.on_urgent(core, 0);
                 }
             }

@@ -41,8 +41,10 @@ pub(crate) fn push(batch: &mut Batch, vb: VbId, change: &Change) -> Result<(), L
         Change::Document(item) => push_item(batch, KIND_DOCUMENT, vb, item),
         Change::Prepare(item) => push_item(batch, KIND_PREPARE, vb, item),
         Change::System(item) => push_item(batch, KIND_SYSTEM, vb, item),
-        Change::Commit { item, prepared } => push_end(batch, KIND_COMMIT, vb, item, *prepared),
-        Change::Abort { item, prepared } => push_end(batch, KIND_ABORT, vb, item, *prepared),
+        Change::Commit { item, prepared } => {
+            push_completion(batch, KIND_COMMIT, vb, item, *prepared)
+        }
+        Change::Abort { item, prepared } => push_completion(batch, KIND_ABORT, vb, item, *prepared),
         Change::State(table, state) => {
             batch.push(KIND_STATE, vb, &[&[*state as u8], &table_bytes(table)])
         }
@@ -64,7 +66,7 @@ fn push_item(batch: &mut Batch, kind: u8, vb: VbId, item: &Item) -> Result<(), L
 }
 
 /// A commit or abort repeats no value: the prepare's record has it.
-fn push_end(
+fn push_completion(
     batch: &mut Batch,
     kind: u8,
     vb: VbId,
@@ -156,55 +158,55 @@ pub(crate) fn seqno(kind: u8, payload: &[u8]) -> Option<Seqno> {
 /// # Errors
 /// [`BucketError::Record`] when it is not what [`push`] writes.
 pub(crate) fn parse(kind: u8, vb: VbId, payload: &[u8]) -> Result<Option<Change>, BucketError> {
-    let wrong = |why| BucketError::Record { vb, why };
+    let invalid = |why| BucketError::Record { vb, why };
     let change = match kind {
-        KIND_DOCUMENT => Change::Document(parse_item(payload).map_err(wrong)?),
-        KIND_PREPARE => Change::Prepare(parse_item(payload).map_err(wrong)?),
+        KIND_DOCUMENT => Change::Document(parse_item(payload).map_err(invalid)?),
+        KIND_PREPARE => Change::Prepare(parse_item(payload).map_err(invalid)?),
         KIND_SYSTEM => {
-            let item = parse_item(payload).map_err(wrong)?;
+            let item = parse_item(payload).map_err(invalid)?;
             // Made anew, so that it is known that no hash table has it.
             let event = SystemEvent::of_item(&item);
-            let event = event.ok_or_else(|| wrong("it is no change of collections"))?;
+            let event = event.ok_or_else(|| invalid("it is no change of collections"))?;
             Change::System(event.item(item.cas(), item.seqno()))
         }
         KIND_COMMIT => {
-            let (prepared, item) = parse_end(payload).map_err(wrong)?;
+            let (prepared, item) = parse_completion(payload).map_err(invalid)?;
             Change::Commit { item, prepared }
         }
         KIND_ABORT => {
-            let (prepared, item) = parse_end(payload).map_err(wrong)?;
+            let (prepared, item) = parse_completion(payload).map_err(invalid)?;
             Change::Abort { item, prepared }
         }
         KIND_STATE => {
-            let (state, table) = parse_state(payload).map_err(wrong)?;
+            let (state, table) = parse_state(payload).map_err(invalid)?;
             Change::State(Box::new(table), state)
         }
         KIND_RESET => {
-            let (state, table) = parse_state(payload).map_err(wrong)?;
+            let (state, table) = parse_state(payload).map_err(invalid)?;
             Change::Reset(Box::new(table), state)
         }
         KIND_DELETE if payload.is_empty() => Change::Delete,
-        KIND_DELETE => return Err(wrong("it is too long for a deletion")),
+        KIND_DELETE => return Err(invalid("it is too long for a deletion")),
         KIND_ROLLBACK => {
             let (to, rest) = payload
                 .split_first_chunk()
                 .ok_or("it is too short for the seqno")
-                .map_err(wrong)?;
+                .map_err(invalid)?;
             Change::Rollback {
                 to: Seqno(u64::from_le_bytes(*to)),
-                table: Box::new(parse_table(rest).map_err(wrong)?),
+                table: Box::new(parse_table(rest).map_err(invalid)?),
             }
         }
-        KIND_SNAPSHOT => Change::Snapshot(Box::new(parse_snapshot(payload).map_err(wrong)?)),
+        KIND_SNAPSHOT => Change::Snapshot(Box::new(parse_snapshot(payload).map_err(invalid)?)),
         KIND_ADVANCE => {
             let seqno = payload
                 .try_into()
-                .map_err(|_| wrong("it is not a seqno alone"))?;
+                .map_err(|_| invalid("it is not a seqno alone"))?;
             Change::Advance(Seqno(u64::from_le_bytes(seqno)))
         }
         KIND_CLEAN => return Ok(None),
         _ => {
-            return Err(wrong(
+            return Err(invalid(
                 "its kind is unknown; a newer version may have written it",
             ));
         }
@@ -212,7 +214,7 @@ pub(crate) fn parse(kind: u8, vb: VbId, payload: &[u8]) -> Result<Option<Change>
     Ok(Some(change))
 }
 
-fn parse_end(payload: &[u8]) -> Result<(Seqno, Item), &'static str> {
+fn parse_completion(payload: &[u8]) -> Result<(Seqno, Item), &'static str> {
     let (prepared, rest) = payload
         .split_first_chunk()
         .ok_or("it is too short for the prepare's seqno")?;
@@ -369,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_are_those_of_the_document() {
+    fn metadata_bytes_match_the_documented_format() {
         let meta = ItemMeta {
             seqno: Seqno(1),
             cas: Cas(2),
@@ -398,7 +400,7 @@ mod tests {
     }
 
     /// Whether a failover table of fewer entries ends at `cut`.
-    fn is_whole(kind: u8, cut: usize) -> bool {
+    fn is_shorter_table(kind: u8, cut: usize) -> bool {
         match kind {
             KIND_STATE | KIND_RESET => cut >= 17 && cut % 16 == 1,
             KIND_ROLLBACK => cut >= 24 && cut % 16 == 8,
@@ -407,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_comes_back() {
+    fn records_of_every_kind_round_trip() {
         let level = Some(DurabilityLevel::Majority);
         let meta = ItemMeta {
             seqno: Seqno(9),
@@ -453,7 +455,7 @@ mod tests {
             assert_eq!(format!("{back:?}"), format!("{change:?}"));
             for cut in 0..bytes.len().min(META_BYTES) {
                 assert!(
-                    parse(kind, VbId(5), &bytes[..cut]).is_err() || is_whole(kind, cut),
+                    parse(kind, VbId(5), &bytes[..cut]).is_err() || is_shorter_table(kind, cut),
                     "{kind} cut at {cut}"
                 );
             }
@@ -471,7 +473,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_break_it(kind in 0u8..13, bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
+        fn parse_accepts_arbitrary_bytes_without_panic(kind in 0u8..13, bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
             let _ = parse(kind, VbId(0), &bytes);
         }
     }

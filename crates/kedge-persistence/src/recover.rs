@@ -16,7 +16,7 @@ use crate::load_report::LoadReport;
 use crate::persistence::Persistence;
 use crate::record;
 use crate::shutdown_marker::ShutdownMarker;
-use crate::truncation::{InLog, has_work};
+use crate::truncation::{LoggedRecords, has_work};
 use kedge_bucket_core::BucketError;
 use kedge_bucket_core::InstrumentedDisk;
 use kedge_bucket_core::Recovery;
@@ -37,9 +37,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub const LOG_DIR: &str = "log";
 
 /// A log that is as long as it may be has so many segments.
-const SEGMENTS: u64 = 4;
+const SEGMENTS_PER_LOG: u64 = 4;
 /// Nodes of open files take up to this part of the quota, beside it.
-const NODES_PER_QUOTA: u64 = 8;
+const QUOTA_PER_NODES: u64 = 8;
 /// Memory for the nodes of each file, if the quota is small.
 const FILE_CACHE_BYTES_MIN: u64 = 16 << 10;
 /// What an open file takes beside its nodes, at most.
@@ -48,7 +48,7 @@ const OPEN_FILE_BYTES: u64 = 1 << 10;
 const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 
 /// What was read of the log.
-struct Replay {
+struct ReplayedLog {
     log: Log,
     report: LoadReport,
 }
@@ -74,12 +74,12 @@ impl Persistence {
         // Loading happens once.
         let _ = self.core.storage.set(storage);
         let files = self.load_files()?;
-        let mark = ShutdownMarker::read(&*self.core.setup.disk, &self.core.setup.dir)?;
+        let marker = ShutdownMarker::read(&*self.core.setup.disk, &self.core.setup.dir)?;
         if self.core.is_direct() {
-            return self.recover_direct(uuid, mark, files);
+            return self.recover_direct(uuid, marker, files);
         }
-        let (report, committer) = self.recover_logged(uuid, mark, files)?;
-        self.writers.log.begin(committer);
+        let (report, committer) = self.recover_logged(uuid, marker, files)?;
+        self.writers.log.set_committer(committer);
         Ok(report)
     }
 
@@ -88,7 +88,7 @@ impl Persistence {
         let defaults = StorageConfig::new(config.vbuckets);
         // Nodes in memory save reads, but are not to take what documents could have.
         let vbuckets = u64::from(config.vbuckets.max(1));
-        let nodes_bytes = (config.quota_bytes / NODES_PER_QUOTA)
+        let nodes_bytes = (config.quota_bytes / QUOTA_PER_NODES)
             .max(vbuckets * FILE_CACHE_BYTES_MIN)
             .min(defaults.open_files_bytes_max);
         // So that all files may be open with all their nodes.
@@ -104,7 +104,7 @@ impl Persistence {
 
     /// Lets each vBucket begin with what its file says. Returns how many have a file.
     fn load_files(self: &Arc<Self>) -> Result<usize, BucketError> {
-        self.quarantine.find_given_up(self.core.storage()?)?;
+        self.quarantine.load_abandoned(self.core.storage()?)?;
         let found = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&found);
         self.for_each_vbucket(move |persistence, vb| {
@@ -151,20 +151,20 @@ impl Persistence {
     fn recover_direct(
         self: &Arc<Self>,
         uuid: [u8; 16],
-        mark: Option<ShutdownMarker>,
+        marker: Option<ShutdownMarker>,
         files: usize,
     ) -> Result<LoadReport, BucketError> {
         let (disk, dir) = (&*self.core.setup.disk, &self.core.setup.dir);
         let mut report = LoadReport {
-            clean: mark == Some(ShutdownMarker::Clean) || (mark.is_none() && files == 0),
-            is_new: mark.is_none() && files == 0,
+            clean: marker == Some(ShutdownMarker::Clean) || (marker.is_none() && files == 0),
+            is_new: marker.is_none() && files == 0,
             ..LoadReport::default()
         };
-        if mark.is_some() || !Log::is_there(disk, &self.log_dir())? {
+        if marker.is_some() || !Log::is_there(disk, &self.log_dir())? {
             // Nobody hears of the old branches if what comes may be lost without a trace.
             report.clean &= self.begin_direct()?;
             self.finish_replay(&report)?;
-            self.make_durable_or_later()?;
+            self.make_durable_or_defer()?;
         } else {
             let replay = self.replay(uuid, report.clean)?;
             report = replay.report;
@@ -204,8 +204,8 @@ impl Persistence {
         }
     }
 
-    /// Makes durable what the files have. On a full disk that is left to the first commit, like the mark of the start.
-    fn make_durable_or_later(self: &Arc<Self>) -> Result<(), BucketError> {
+    /// Makes durable what the files have. On a full disk that is left to the first commit, like the marker of the start.
+    fn make_durable_or_defer(self: &Arc<Self>) -> Result<(), BucketError> {
         match self.make_durable() {
             Err(error) if error.is_no_space() => {
                 tracing::warn!(
@@ -223,19 +223,19 @@ impl Persistence {
     fn recover_logged(
         self: &Arc<Self>,
         uuid: [u8; 16],
-        mark: Option<ShutdownMarker>,
+        marker: Option<ShutdownMarker>,
         files: usize,
     ) -> Result<(LoadReport, Committer), BucketError> {
-        if mark.is_some() {
+        if marker.is_some() {
             // The last start had no log; one from before it is void.
             self.make_durable()?;
             self.remove_log()?;
             ShutdownMarker::remove(&*self.core.setup.disk, &self.core.setup.dir)?;
         }
-        let clean = mark == Some(ShutdownMarker::Clean) || (mark.is_none() && files == 0);
-        let Replay { log, mut report } = self.replay(uuid, clean)?;
+        let clean = marker == Some(ShutdownMarker::Clean) || (marker.is_none() && files == 0);
+        let ReplayedLog { log, mut report } = self.replay(uuid, clean)?;
         let ends_clean = report.clean && !report.is_new;
-        report.is_new &= mark.is_none() && files == 0;
+        report.is_new &= marker.is_none() && files == 0;
         if !report.clean && files > 0 {
             self.shared.truncation.hold(log.first_lsn());
         }
@@ -262,7 +262,7 @@ impl Persistence {
     }
 
     /// Makes durable what the files were found with, so that the log need not be kept for it.
-    pub(crate) fn make_durable_behind(self: &Arc<Self>) {
+    pub(crate) fn make_durable_in_background(self: &Arc<Self>) {
         if !self.shared.truncation.is_held() {
             return;
         }
@@ -278,11 +278,11 @@ impl Persistence {
                 }
             }
             persistence.shared.truncation.release_hold();
-            persistence.writers.log.release();
+            persistence.writers.log.truncate();
             Ok::<(), BucketError>(())
         };
         let persistence = Arc::clone(self);
-        let noting = move || match work() {
+        let report_result = move || match work() {
             Ok(()) => {}
             Err(error) if error.is_passing() => {
                 tracing::error!(bucket = persistence.core.name(), %error, "the log is kept, as a file cannot be made durable");
@@ -294,7 +294,7 @@ impl Persistence {
             self.core
                 .setup
                 .executor
-                .submit_as(&MAKE_DURABLE, self.core.owner, noting),
+                .submit_as(&MAKE_DURABLE, self.core.owner, report_result),
         );
     }
 
@@ -303,7 +303,7 @@ impl Persistence {
     }
 
     /// Reads the log. `clean`: whether the last shutdown was, if there is no log.
-    fn replay(&self, uuid: [u8; 16], clean: bool) -> Result<Replay, BucketError> {
+    fn replay(&self, uuid: [u8; 16], clean: bool) -> Result<ReplayedLog, BucketError> {
         let mode = match self.core.setup.recovery {
             Recovery::Strict => RecoveryMode::Strict,
             Recovery::Salvage => RecoveryMode::Salvage,
@@ -311,7 +311,7 @@ impl Persistence {
         let config = LogConfig {
             salt: random_u64(),
             // The log is given back a segment at a time.
-            segment_bytes: (self.core.setup.config.log_bytes_max / SEGMENTS)
+            segment_bytes: (self.core.setup.config.log_bytes_max / SEGMENTS_PER_LOG)
                 .clamp(SEGMENT_BYTES_MIN, LogConfig::default().segment_bytes),
             ..LogConfig::default()
         };
@@ -342,7 +342,7 @@ impl Persistence {
             skipped: report.skipped_places,
             took_us: 0,
         };
-        Ok(Replay { log, report })
+        Ok(ReplayedLog { log, report })
     }
 
     fn replay_record(&self, record: &LogRecord<'_>) -> Result<(), BucketError> {
@@ -369,20 +369,20 @@ impl Persistence {
             return Ok(());
         };
         let replay_error = |source| BucketError::Replay { vb, source };
-        let reset = change.begins_history();
-        if self.quarantine.is_given_up(vb) {
+        let is_reset = change.begins_history();
+        if self.quarantine.is_abandoned(vb) {
             vbucket.recovery().replay_without_file(change);
         } else {
             vbucket.recovery().replay(change).map_err(replay_error)?;
         }
-        let in_log = InLog {
+        let logged = LoggedRecords {
             lsn: record.lsn,
-            reset,
+            is_reset,
         };
         self.shared
             .truncation
-            .need(vb)
-            .note_replayed(&vbucket, in_log);
+            .retention(vb)
+            .note_replayed(&vbucket, logged);
         Ok(())
     }
 
@@ -390,7 +390,7 @@ impl Persistence {
         let now = self.core.setup.clock.now();
         // Damage that was accepted, now or by an earlier salvage, may have taken prepares and left their commits.
         let salvaged = report.skipped > 0;
-        let mut states_before = vec![None; self.core.vbuckets.len()];
+        let mut states_at_open = vec![None; self.core.vbuckets.len()];
         for (index, vbucket) in self.core.vbuckets.iter().enumerate() {
             let vb = VbId(index as u16);
             if self.shared.is_quarantined(vb) {
@@ -400,22 +400,22 @@ impl Persistence {
                 let vbucket = vbucket.lock();
                 (vbucket.needs_rewind().cloned(), vbucket.state())
             };
-            states_before[index] = was_there(&vbucket.lock(), report).then_some(state);
+            states_at_open[index] = existed_before(&vbucket.lock(), report).then_some(state);
             let rewound = rewind.map(|rewind| self.rewind_file(vb, &rewind, state));
             let rewound = rewound.transpose()?;
             let mut vbucket = vbucket.lock();
             if let Some(base) = rewound {
-                let begun = vbucket.recovery().begin_from(base);
-                begun.map_err(|source| BucketError::Replay { vb, source })?;
+                let begin_result = vbucket.recovery().begin_from(base);
+                begin_result.map_err(|source| BucketError::Replay { vb, source })?;
             }
             if salvaged {
                 vbucket.recovery().forgive_orphan();
             }
             // In a cluster a branch begins when the map makes the vBucket active, after it got what its replicas have more.
             let branch = (!report.clean && self.core.setup.topology.is_some()).then(new_uuid);
-            let given_up = self.quarantine.is_given_up(vb);
+            let is_abandoned = self.quarantine.is_abandoned(vb);
             let (result, _) = self.core.account(now, &mut vbucket, |vbucket| {
-                if given_up {
+                if is_abandoned {
                     vbucket.recovery().give_up_file(new_uuid());
                     return Ok(());
                 }
@@ -434,7 +434,7 @@ impl Persistence {
                 .queue_replayed(&vbucket, now.mono_ns);
         }
         // Loading happens once.
-        let _ = self.states_before.set(states_before.into());
+        let _ = self.states_at_open.set(states_at_open.into());
         Ok(())
     }
 
@@ -468,7 +468,7 @@ impl Persistence {
 }
 
 /// Whether the bucket had it before this start.
-fn was_there(vbucket: &VBucket, report: &LoadReport) -> bool {
+fn existed_before(vbucket: &VBucket, report: &LoadReport) -> bool {
     !report.is_new && !vbucket.is_deleted()
 }
 
@@ -477,7 +477,7 @@ fn was_there(vbucket: &VBucket, report: &LoadReport) -> bool {
 ///
 /// # Errors
 /// Those of the disk.
-pub fn keeps_log(setup: &BucketSetup) -> Result<bool, BucketError> {
+pub fn must_keep_log(setup: &BucketSetup) -> Result<bool, BucketError> {
     let (disk, log_dir) = (&*setup.disk, setup.dir.join(LOG_DIR));
     if ShutdownMarker::read(disk, &setup.dir)?.is_some() || !disk.exists(&log_dir)? {
         return Ok(false);
@@ -487,8 +487,8 @@ pub fn keeps_log(setup: &BucketSetup) -> Result<bool, BucketError> {
         log_bytes += disk.len(&log_dir.join(name))?;
     }
     let free_bytes = disk.free_bytes(&setup.dir)?;
-    let keeps = free_bytes < log_bytes;
-    if keeps {
+    let must_keep = free_bytes < log_bytes;
+    if must_keep {
         tracing::warn!(
             bucket = setup.config.name,
             free_bytes,
@@ -497,5 +497,5 @@ pub fn keeps_log(setup: &BucketSetup) -> Result<bool, BucketError> {
              start that has"
         );
     }
-    Ok(keeps)
+    Ok(must_keep)
 }

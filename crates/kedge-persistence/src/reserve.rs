@@ -12,36 +12,36 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Name of the file, in the bucket's directory.
 const FILE: &str = "compaction.reserve";
 /// The disk must have this many times as much room.
-const ROOM_FACTOR: u64 = 8;
+const FREE_SPACE_FACTOR: u64 = 8;
 
 /// Bytes that are kept, as far as this process knows.
 #[derive(Debug, Default)]
-pub(crate) struct Reserve(AtomicU64);
+pub(crate) struct CompactionReserve(AtomicU64);
 
-impl Reserve {
+impl CompactionReserve {
     /// Bytes of the disk that are kept for compactions.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
     /// Takes the room, unless it was taken already or there is little.
-    pub(crate) fn keep(&self, core: &BucketCore) {
+    pub(crate) fn ensure(&self, core: &BucketCore) {
         let bytes = core.setup.compaction_reserve_bytes;
         if bytes == 0 || self.bytes() == bytes || core.quota.disk_full() {
             return;
         }
-        if let Err(error) = self.take(core, bytes) {
+        if let Err(error) = self.allocate(core, bytes) {
             tracing::debug!(bucket = core.name(), %error, "no room is kept for compactions");
             // A part of it is of no use.
             let _ = core.setup.disk.remove(&core.setup.dir.join(FILE));
         }
     }
 
-    fn take(&self, core: &BucketCore, bytes: u64) -> Result<(), DiskError> {
+    fn allocate(&self, core: &BucketCore, bytes: u64) -> Result<(), DiskError> {
         let (disk, path) = (&core.setup.disk, core.setup.dir.join(FILE));
-        let is_there = disk.exists(&path)? && disk.len(&path)? >= bytes;
-        if !is_there {
-            if disk.free_bytes(&core.setup.dir)? / ROOM_FACTOR < bytes {
+        let exists = disk.exists(&path)? && disk.len(&path)? >= bytes;
+        if !exists {
+            if disk.free_bytes(&core.setup.dir)? / FREE_SPACE_FACTOR < bytes {
                 return Ok(());
             }
             disk.create(&path)?.allocate(bytes)?;
@@ -51,7 +51,7 @@ impl Reserve {
     }
 
     /// Gives the room back to the disk. Returns how many bytes that were.
-    pub(crate) fn give_up(&self, core: &BucketCore) -> u64 {
+    pub(crate) fn free(&self, core: &BucketCore) -> u64 {
         let (disk, path) = (&core.setup.disk, core.setup.dir.join(FILE));
         self.0.store(0, Ordering::Relaxed);
         // Also what an earlier process kept.

@@ -20,7 +20,7 @@
 
 use crate::applier::LogApplier;
 use crate::kinds::ROLLBACK;
-use crate::shared::Shared;
+use crate::shared::SharedState;
 use crate::truncation::has_work;
 use crate::writers::Writers;
 use kedge_bucket_core::EvictionPolicy;
@@ -36,13 +36,13 @@ use std::sync::Arc;
 /// So often writes of a replication that goes on may come between before it is given up.
 const ATTEMPTS_MAX: u32 = 100;
 /// Documents that are read at once.
-const READ_AT_ONCE: usize = 64;
+const READ_CHUNK: usize = 64;
 /// Keys that go into a filter at once.
-const KEYS_AT_ONCE: usize = 1_024;
+const FILTER_CHUNK: usize = 1_024;
 
 /// What came of a rollback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RolledBack {
+pub struct RollbackReport {
     /// The last seqno that stayed: the one asked for, or one below it.
     pub seqno: Seqno,
     /// The vBucket began anew: nothing stayed.
@@ -50,16 +50,16 @@ pub struct RolledBack {
 }
 
 /// A rollback that has changed memory.
-enum RollbackStart<'a> {
+enum MemoryRollback<'a> {
     /// There was nothing behind the seqno.
-    Needless(Seqno),
+    NotNeeded(Seqno),
     /// There is nothing to go back to: the vBucket was reset.
     Reset,
-    File(Box<Cut<'a>>),
+    File(Box<FileRollback<'a>>),
 }
 
 /// The file has to follow.
-struct Cut<'a> {
+struct FileRollback<'a> {
     rollback: Rollback<'a>,
     /// Documents that may be older ones again.
     changed: Vec<Box<[u8]>>,
@@ -69,12 +69,12 @@ struct Cut<'a> {
 }
 
 /// Whether a rollback is wanted. Asked under the vBucket's lock.
-type Still<'a> = &'a dyn Fn() -> bool;
+type IsWanted<'a> = &'a dyn Fn() -> bool;
 
 /// Why a rollback did not go on.
 enum RollbackError {
     /// Something was written meanwhile.
-    Again,
+    Retry,
     Status(Status),
     Bucket(BucketError),
 }
@@ -100,7 +100,7 @@ impl From<StorageError> for RollbackError {
 /// The rollbacks of a bucket's vBuckets.
 pub struct Rollbacks {
     core: Arc<BucketCore>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     writers: Arc<Writers>,
     applier: Arc<LogApplier>,
 }
@@ -129,23 +129,30 @@ impl Rollbacks {
     /// `NotMyVbucket` when there is none of this number, or it is active; `TemporaryFailure` while loading, when its file
     /// could not be read, when something else has changed it meanwhile, or the disk does not let it. It may have been
     /// reset then.
-    pub fn rollback(&self, vb: VbId, to: Seqno) -> Result<RolledBack, Status> {
+    pub fn rollback(&self, vb: VbId, to: Seqno) -> Result<RollbackReport, Status> {
         self.rollback_if(vb, to, &|| true)
     }
 
     /// As [`Rollbacks::rollback`], unless nobody wants it any more at the moment in which memory would go back; then
     /// `TemporaryFailure`.
-    fn rollback_if(&self, vb: VbId, to: Seqno, still: Still<'_>) -> Result<RolledBack, Status> {
+    fn rollback_if(
+        &self,
+        vb: VbId,
+        to: Seqno,
+        is_wanted: IsWanted<'_>,
+    ) -> Result<RollbackReport, Status> {
         let _alone = self.core.hold_vbucket(vb)?;
         for _ in 0..ATTEMPTS_MAX {
-            match self.try_rollback(vb, to, still) {
+            match self.try_rollback(vb, to, is_wanted) {
                 Ok(done) => return Ok(done),
-                Err(RollbackError::Again) => {}
+                Err(RollbackError::Retry) => {}
                 Err(RollbackError::Status(status)) => return Err(status),
                 Err(RollbackError::Bucket(error)) => {
-                    return Err(self
-                        .shared
-                        .refuse(vb, &error, "it cannot be rolled back now"));
+                    return Err(self.shared.report_disk_error(
+                        vb,
+                        &error,
+                        "it cannot be rolled back now",
+                    ));
                 }
             }
         }
@@ -155,14 +162,14 @@ impl Rollbacks {
     /// As [`Rollbacks::rollback`], by a task; `done` hears of the end. Nothing happens when `still` says that nobody waits for
     /// that any more: what the vBucket is about to follow meanwhile may not be on the branch that it was to leave, and has
     /// heard what the vBucket acknowledges.
-    pub fn begin(
+    pub fn submit(
         self: &Arc<Self>,
         vb: VbId,
         to: Seqno,
-        still: impl Fn() -> bool + Send + 'static,
-        done: impl FnOnce(Result<RolledBack, Status>) + Send + 'static,
+        is_wanted: impl Fn() -> bool + Send + 'static,
+        done: impl FnOnce(Result<RollbackReport, Status>) + Send + 'static,
     ) {
-        let work = move |rollbacks: &Self| rollbacks.rollback_if(vb, to, &still);
+        let work = move |rollbacks: &Self| rollbacks.rollback_if(vb, to, &is_wanted);
         submit_change(self, &ROLLBACK, work, done);
     }
 
@@ -170,29 +177,32 @@ impl Rollbacks {
         &self,
         vb: VbId,
         to: Seqno,
-        still: Still<'_>,
-    ) -> Result<RolledBack, RollbackError> {
+        is_wanted: IsWanted<'_>,
+    ) -> Result<RollbackReport, RollbackError> {
         let mut high = Seqno(0);
         self.core.change_vbucket(vb, |vbucket| {
             high = vbucket.high_seqno();
-            may_roll_back(vbucket, still)
+            may_roll_back(vbucket, is_wanted)
         })?;
-        let seqno = match self.apply_and_cut(vb, to, still)? {
-            RollbackStart::Needless(seqno) => {
-                return Ok(RolledBack {
+        let seqno = match self.apply_and_roll_back_memory(vb, to, is_wanted)? {
+            MemoryRollback::NotNeeded(seqno) => {
+                return Ok(RollbackReport {
                     seqno,
                     is_reset: false,
                 });
             }
-            RollbackStart::Reset => None,
-            RollbackStart::File(cut) => {
-                let (seqno, history) = (cut.rollback.seqno(), cut.history);
-                match self.follow(vb, *cut) {
+            MemoryRollback::Reset => None,
+            MemoryRollback::File(file) => {
+                let (seqno, history) = (file.rollback.seqno(), file.history);
+                match self.roll_back_file(vb, *file) {
                     Ok(()) => Some(seqno),
                     Err(RollbackError::Bucket(error)) if error.is_passing() => {
-                        self.shared
-                            .refuse(vb, &error, "its file cannot go back: it begins anew");
-                        self.reset_instead(vb, history)?;
+                        self.shared.report_disk_error(
+                            vb,
+                            &error,
+                            "its file cannot go back: it begins anew",
+                        );
+                        self.reset_after_failure(vb, history)?;
                         None
                     }
                     Err(failure) => return Err(failure),
@@ -214,61 +224,61 @@ impl Rollbacks {
             reached = reached.get(),
             "a vBucket was rolled back"
         );
-        Ok(RolledBack {
+        Ok(RollbackReport {
             seqno: reached,
             is_reset: seqno.is_none(),
         })
     }
 
     /// Brings all of the vBucket into its file, and takes memory back before anything else can be written.
-    fn apply_and_cut(
+    fn apply_and_roll_back_memory(
         &self,
         vb: VbId,
         to: Seqno,
-        still: Still<'_>,
-    ) -> Result<RollbackStart<'_>, RollbackError> {
+        is_wanted: IsWanted<'_>,
+    ) -> Result<MemoryRollback<'_>, RollbackError> {
         if self.core.is_direct() {
             return self
                 .writers
                 .flusher
-                .with_flushed(vb, || self.cut(vb, to, still));
+                .with_flushed(vb, || self.roll_back_memory(vb, to, is_wanted));
         }
         self.writers.sync()?;
         let mut applier = self.applier.hold_applier(vb);
         self.applier.apply_to_end(&mut applier, vb)?;
-        self.cut(vb, to, still)
+        self.roll_back_memory(vb, to, is_wanted)
     }
 
-    fn cut(
+    fn roll_back_memory(
         &self,
         vb: VbId,
         to: Seqno,
-        still: Still<'_>,
-    ) -> Result<RollbackStart<'_>, RollbackError> {
+        is_wanted: IsWanted<'_>,
+    ) -> Result<MemoryRollback<'_>, RollbackError> {
         let rollback = self.core.storage()?.begin_rollback(vb, to)?;
         let changed = match &rollback {
             Some(rollback) => rollback.changed_keys()?,
             None => Vec::new(),
         };
-        let mut begun = Err(RollbackError::Again);
+        let mut result = Err(RollbackError::Retry);
         self.core.change_vbucket(vb, |vbucket| {
-            may_roll_back(vbucket, still)?;
+            may_roll_back(vbucket, is_wanted)?;
             if vbucket.changes().queued() > 0 || has_work(vbucket) {
                 return Ok(());
             }
             if vbucket.high_seqno() <= to {
-                begun = Ok(RollbackStart::Needless(vbucket.high_seqno()));
+                result = Ok(MemoryRollback::NotNeeded(vbucket.high_seqno()));
                 return Ok(());
             }
             let was_warm = vbucket.documents().is_warm();
-            begun = Ok(match rollback {
+            result = Ok(match rollback {
                 None => {
                     vbucket.reset(new_uuid());
-                    RollbackStart::Reset
+                    MemoryRollback::Reset
                 }
                 Some(rollback) => {
                     vbucket.rollback(rollback.seqno(), new_uuid());
-                    RollbackStart::File(Box::new(Cut {
+                    MemoryRollback::File(Box::new(FileRollback {
                         rollback,
                         changed,
                         history: vbucket.history_id(),
@@ -278,21 +288,21 @@ impl Rollbacks {
             });
             Ok(())
         })?;
-        begun
+        result
     }
 
     /// The record goes into the log, the file goes back, and memory takes over what it has.
-    fn follow(&self, vb: VbId, cut: Cut<'_>) -> Result<(), RollbackError> {
+    fn roll_back_file(&self, vb: VbId, file: FileRollback<'_>) -> Result<(), RollbackError> {
         if !self.core.is_direct() {
             self.writers.sync()?;
         }
         let state = {
             let vbucket = self.core.vbuckets[vb.index()].lock();
-            check_history(&vbucket, cut.history)?;
+            check_history(&vbucket, file.history)?;
             vbucket.store().persisted_state()
         };
         let now_ns = self.core.setup.clock.now().unix_ns;
-        cut.rollback.finish(now_ns, |then, _| PersistedState {
+        file.rollback.finish(now_ns, |then, _| PersistedState {
             state: state.state,
             failover: state.failover,
             // No CAS is given out twice.
@@ -303,38 +313,38 @@ impl Rollbacks {
         let base = loaded.map(kedge_storage::Loaded::into_file_state);
         let base = base.ok_or_else(|| BucketError::NotApplied(self.core.name().to_owned()))?;
         let mut vbucket = self.core.vbuckets[vb.index()].lock();
-        check_history(&vbucket, cut.history)?;
+        check_history(&vbucket, file.history)?;
         let now = self.core.setup.clock.now();
         let (rewound, _) = self.core.account(now, &mut vbucket, |vbucket| {
             vbucket.recovery().rewound(&base)
         });
         rewound.map_err(|source| BucketError::Replay { vb, source })?;
         if !has_work(&vbucket) {
-            self.shared.truncation.need(vb).forget_waiting();
+            self.shared.truncation.retention(vb).forget_queued();
         }
         drop(vbucket);
         self.core.after_step();
         self.shared.changed_files.on_changed(vb);
         self.shared.events.file_advanced(vb);
         if !self.core.is_direct() {
-            self.writers.log.release();
+            self.writers.log.truncate();
         }
-        let complete = self.warm_again(vb, cut.history, &cut.changed) && cut.was_warm;
+        let complete = self.reload_changed(vb, file.history, &file.changed) && file.was_warm;
         let mut vbucket = self.core.vbuckets[vb.index()].lock();
         self.core.measure(&mut vbucket, |vbucket| {
-            vbucket.store_mut().warmed(cut.history, complete);
+            vbucket.store_mut().warmed(file.history, complete);
         });
         let is_partial = vbucket.documents().residency().on_disk_only > 0;
         drop(vbucket);
         if is_partial && self.core.config().eviction_policy == EvictionPolicy::FullEviction {
-            self.filter_again(vb, cut.history);
+            self.rebuild_filter(vb, file.history);
         }
         Ok(())
     }
 
     /// Makes a filter of the keys that the file has, as the one that there was is void. Without one, commands look into the
     /// file.
-    fn filter_again(&self, vb: VbId, history: u32) {
+    fn rebuild_filter(&self, vb: VbId, history: u32) {
         let scan = self.core.storage().and_then(|storage| {
             let mut vbucket = self.core.vbuckets[vb.index()].lock();
             self.core.measure(&mut vbucket, |vbucket| {
@@ -347,7 +357,7 @@ impl Rollbacks {
             return;
         };
         loop {
-            let records: Result<Vec<_>, _> = scan.by_ref().take(KEYS_AT_ONCE).collect();
+            let records: Result<Vec<_>, _> = scan.by_ref().take(FILTER_CHUNK).collect();
             let Ok(records) = records else {
                 return;
             };
@@ -371,10 +381,10 @@ impl Rollbacks {
     }
 
     /// Reads documents that were changed since into memory, as far as there is room. Whether memory knows all of them.
-    fn warm_again(&self, vb: VbId, history: u32, changed: &[Box<[u8]>]) -> bool {
+    fn reload_changed(&self, vb: VbId, history: u32, changed: &[Box<[u8]>]) -> bool {
         let keeps_keys = self.core.config().eviction_policy == EvictionPolicy::ValueOnly;
         let mut complete = true;
-        for keys in changed.chunks(READ_AT_ONCE) {
+        for keys in changed.chunks(READ_CHUNK) {
             let keys: Vec<&[u8]> = keys.iter().map(|key| &**key).collect();
             let found: Result<Vec<_>, BucketError> = self
                 .core
@@ -390,11 +400,11 @@ impl Rollbacks {
             };
             let found: Vec<Item> = found.into_iter().flatten().collect();
             let bytes: usize = found.iter().map(Item::heap_bytes).sum();
-            let whole = self.core.quota.below_low() > bytes as u64;
+            let has_room = self.core.quota.below_low() > bytes as u64;
             let mut vbucket = self.core.vbuckets[vb.index()].lock();
             self.core.measure(&mut vbucket, |vbucket| {
                 for item in found {
-                    if whole {
+                    if has_room {
                         vbucket.store_mut().warm(history, item);
                     } else if keeps_keys && self.core.quota.room_for_keys() > 0 {
                         vbucket
@@ -410,7 +420,7 @@ impl Rollbacks {
     }
 
     /// The vBucket gave up one history, and its file does not follow.
-    fn reset_instead(&self, vb: VbId, history: u32) -> Result<(), Status> {
+    fn reset_after_failure(&self, vb: VbId, history: u32) -> Result<(), Status> {
         self.core.change_vbucket(vb, |vbucket| {
             if vbucket.history_id() != history {
                 return Err(Status::TemporaryFailure);
@@ -421,11 +431,11 @@ impl Rollbacks {
     }
 }
 
-fn may_roll_back(vbucket: &mut VBucket, still: Still<'_>) -> Result<(), Status> {
+fn may_roll_back(vbucket: &mut VBucket, is_wanted: IsWanted<'_>) -> Result<(), Status> {
     if vbucket.is_deleted() || vbucket.state() == VbState::Active {
         return Err(Status::NotMyVbucket);
     }
-    if vbucket.store().is_rewinding() || !still() {
+    if vbucket.store().is_rewinding() || !is_wanted() {
         return Err(Status::TemporaryFailure);
     }
     Ok(())

@@ -6,20 +6,20 @@ use kedge_executor::Next;
 use std::time::Duration;
 
 /// The task.
-pub(crate) struct LogSegment;
+pub(crate) struct LogSegmentTask;
 
-impl LogSegment {
+impl LogSegmentTask {
     /// A start has other things to do first.
-    pub(crate) const FIRST_LOOK: Duration = Duration::from_millis(100);
+    pub(crate) const FIRST_RUN: Duration = Duration::from_millis(100);
 }
 
-impl TaskBody<CommitLog> for LogSegment {
+impl TaskBody<CommitLog> for LogSegmentTask {
     fn run(&mut self, log: &CommitLog, _: Duration) -> Next {
         let Some(preallocator) = log.shared.log_space.preallocator.get() else {
             return Next::Sleep;
         };
         if log.core.quota.disk_full() {
-            log.shared.log_space.give_up();
+            log.shared.log_space.free_spare_segments();
         }
         if !preallocator.is_needed() {
             log.shared.log_space.parker.park();
@@ -28,7 +28,7 @@ impl TaskBody<CommitLog> for LogSegment {
             }
             log.shared.log_space.parker.clear();
         }
-        let pause = log.shared.log_space.prepare_segment(preallocator);
+        let pause = log.shared.log_space.run_step(preallocator);
         // If the log is in use, its next commit does this.
         if let Some(committer) = log.committer.get().and_then(|it| it.try_lock()) {
             *log.stats.lock() = committer.log.stats();

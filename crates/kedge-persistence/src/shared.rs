@@ -3,11 +3,11 @@
 use crate::applier::queues::ApplyQueues;
 use crate::compaction::changed::ChangedFiles;
 use crate::compaction::throttle::CompactionThrottle;
-use crate::events::Events;
+use crate::events::EventSink;
 use crate::log_space::LogSpace;
 use crate::queues::WriteQueues;
 use crate::stuck::StuckFiles;
-use crate::truncation::{InLog, TruncationPoint};
+use crate::truncation::{LoggedRecords, TruncationPoint};
 use kedge_bucket_core::{BucketCore, BucketError, Timing};
 use kedge_storage::Committed;
 use kedge_sync::{RankedMutex, ranks::Vbucket};
@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// The queues between the components, and the results of writes.
-pub(crate) struct Shared {
+pub(crate) struct SharedState {
     pub(crate) core: Arc<BucketCore>,
     pub(crate) queues: Arc<WriteQueues>,
-    pub(crate) events: Arc<Events>,
+    pub(crate) events: Arc<EventSink>,
     pub(crate) truncation: Arc<TruncationPoint>,
     pub(crate) apply_queues: ApplyQueues,
     pub(crate) log_space: LogSpace,
@@ -31,10 +31,10 @@ pub(crate) struct Shared {
     pub(crate) marker_is_due: AtomicBool,
 }
 
-impl Shared {
+impl SharedState {
     pub(crate) fn new(core: Arc<BucketCore>, queues: Arc<WriteQueues>) -> Self {
         let config = core.config();
-        let events = Arc::new(Events::default());
+        let events = Arc::new(EventSink::default());
         let truncation = Arc::new(TruncationPoint::new(config.vbuckets));
         Self {
             queues,
@@ -89,7 +89,7 @@ impl Shared {
     pub(crate) fn on_written(&self) {
         if self.core.quota.set_disk_full(false) {
             tracing::info!(bucket = self.core.name(), "there is room on the disk again");
-            self.log_space.on_disk_room();
+            self.log_space.on_disk_space_available();
         }
         if self.core.quota.set_disk_refuses(false) {
             tracing::info!(bucket = self.core.name(), "the log can be written to again");
@@ -97,7 +97,7 @@ impl Shared {
     }
 
     /// A vBucket's changes since `since_ns` are durable.
-    pub(crate) fn note_storage_age(&self, now: Now, since_ns: u64) {
+    pub(crate) fn record_storage_age(&self, now: Now, since_ns: u64) {
         let age_us = now.mono_ns.saturating_sub(since_ns) / 1_000;
         self.core
             .timings
@@ -111,7 +111,7 @@ impl Shared {
         now: Now,
         vb: VbId,
         to: Position,
-        in_log: Option<InLog>,
+        logged: Option<LoggedRecords>,
         done: &mut Vec<Done>,
         acks: &mut Vec<(VbId, Seqno)>,
     ) -> AfterLog {
@@ -121,15 +121,14 @@ impl Shared {
             .measure(&mut vbucket, |vbucket| vbucket.on_logged(to));
         done.append(&mut ended);
         acks.extend(vbucket.take_ack().map(|seqno| (vb, seqno)));
-        if let Some(in_log) = in_log {
-            self.apply_queues
-                .note_unapplied(&vbucket, in_log, now.mono_ns);
+        if let Some(logged) = logged {
+            self.apply_queues.on_logged(&vbucket, logged, now.mono_ns);
         }
         after
     }
 
     /// Logs an error of the disk, and returns the status that a client gets; an error that does not pass ends the bucket.
-    pub(crate) fn refuse(&self, vb: VbId, error: &BucketError, what: &str) -> Status {
+    pub(crate) fn report_disk_error(&self, vb: VbId, error: &BucketError, what: &str) -> Status {
         if error.is_passing() {
             tracing::error!(bucket = self.core.name(), vbucket = %vb, %error, "{what}");
         } else {

@@ -6,7 +6,7 @@
 use kedge_disk::{Disk, DiskError, read_file, replace_file};
 use std::path::Path;
 
-/// The mark in the directory of a bucket without a commit log. A log that is there too is void.
+/// The marker in the directory of a bucket without a commit log. A log that is there too is void.
 pub const DIRECT_FILE: &str = "direct";
 const OPEN: &[u8] = b"open\n";
 const CLEAN: &[u8] = b"clean\n";
@@ -58,14 +58,14 @@ mod tests {
     use kedge_disk::SimDisk;
 
     #[test]
-    fn it_comes_back_as_written() {
+    fn marker_survives_a_crash_as_written() {
         let (disk, dir) = (SimDisk::new(1), Path::new("/data/bucket"));
         disk.create_dir_all(dir).unwrap();
         assert_eq!(ShutdownMarker::read(&disk, dir).unwrap(), None);
-        for mark in [ShutdownMarker::Open, ShutdownMarker::Clean] {
-            mark.write(&disk, dir).unwrap();
+        for marker in [ShutdownMarker::Open, ShutdownMarker::Clean] {
+            marker.write(&disk, dir).unwrap();
             disk.crash(1);
-            assert_eq!(ShutdownMarker::read(&disk, dir).unwrap(), Some(mark));
+            assert_eq!(ShutdownMarker::read(&disk, dir).unwrap(), Some(marker));
         }
         ShutdownMarker::remove(&disk, dir).unwrap();
         assert_eq!(ShutdownMarker::read(&disk, dir).unwrap(), None);

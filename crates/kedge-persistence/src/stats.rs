@@ -6,7 +6,7 @@ use kedge_types::VbId;
 impl Persistence {
     /// Returns the statistics that are numbers and no counters.
     #[must_use]
-    pub fn figures(&self) -> Vec<(&'static str, u64)> {
+    pub fn gauges(&self) -> Vec<(&'static str, u64)> {
         let log = *self.writers.log.stats.lock();
         let log = [
             ("ep_vb_quarantined", self.shared.count_quarantined()),
@@ -24,9 +24,9 @@ impl Persistence {
             ),
         ];
         log.into_iter()
-            .chain(self.storage_figures())
+            .chain(self.storage_gauges())
             .chain(self.file_sizes())
-            .chain(self.compactions.figures())
+            .chain(self.compactions.gauges())
             .collect()
     }
 
@@ -42,7 +42,7 @@ impl Persistence {
         [("ep_db_data_size", data), ("ep_db_file_size", file)]
     }
 
-    fn storage_figures(&self) -> [(&'static str, u64); 14] {
+    fn storage_gauges(&self) -> [(&'static str, u64); 14] {
         let storage = self.core.storage.get().map(kedge_storage::Storage::stats);
         let storage = storage.unwrap_or_default();
         [

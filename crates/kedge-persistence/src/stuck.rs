@@ -37,7 +37,7 @@ impl StuckFiles {
     }
 
     /// Returns whether it was one.
-    fn take_out(&self, vb: VbId) -> bool {
+    fn discard(&self, vb: VbId) -> bool {
         if self.count() == 0 {
             return false;
         }
@@ -61,12 +61,12 @@ impl StuckFiles {
             return false;
         }
         if self.add(vb) {
-            let (name, kept) = (self.core.name(), self.kept_in());
+            let (name, location) = (self.core.name(), self.location_of_changes());
             tracing::error!(
                 bucket = name,
                 vbucket = %vb,
                 %error,
-                "the vBucket's file is damaged and takes no changes: they stay {kept}; \
+                "the vBucket's file is damaged and takes no changes: they stay {location}; \
                  rebuild the file with: kedge compact {name} --vb {vb} --wait"
             );
         }
@@ -74,7 +74,7 @@ impl StuckFiles {
     }
 
     /// Where changes are that no file has.
-    fn kept_in(&self) -> &'static str {
+    fn location_of_changes(&self) -> &'static str {
         if self.core.is_direct() {
             "in memory, and are lost if the server stops"
         } else {
@@ -84,7 +84,7 @@ impl StuckFiles {
 
     /// Changes of a vBucket were written into its file.
     pub(crate) fn remove(&self, vb: VbId) {
-        if self.take_out(vb) {
+        if self.discard(vb) {
             tracing::info!(
                 bucket = self.core.name(),
                 vbucket = %vb,

@@ -2,10 +2,10 @@
 
 use crate::applier::ApplyTask;
 use crate::commit_task::CommitTask;
-use crate::compaction::CompactionLook;
-use crate::kinds::{APPLY, COMPACTION_LOOK, FLUSH, LOG_COMMIT, LOG_SEGMENT};
+use crate::compaction::CompactionCheck;
+use crate::kinds::{APPLY, COMPACTION_CHECK, FLUSH, LOG_COMMIT, LOG_SEGMENT};
 use crate::persistence::Persistence;
-use crate::segments::LogSegment;
+use crate::segments::LogSegmentTask;
 use kedge_bucket_core::{BucketError, add_task};
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ impl Persistence {
     ///
     /// # Errors
     /// [`BucketError::Executor`].
-    pub fn begin_writers(self: &Arc<Self>) -> Result<(), BucketError> {
+    pub fn start_writers(self: &Arc<Self>) -> Result<(), BucketError> {
         let executor = &self.core.setup.executor;
         let (kind, does) = if self.core.is_direct() {
             (&FLUSH, "commits what waits for the vBuckets' files")
@@ -42,20 +42,20 @@ impl Persistence {
     ///
     /// # Errors
     /// [`BucketError::Executor`].
-    pub fn begin_maintenance(self: &Arc<Self>) -> Result<(), BucketError> {
+    pub fn start_maintenance(self: &Arc<Self>) -> Result<(), BucketError> {
         let executor = &self.core.setup.executor;
         if !self.core.is_direct() {
             let does = "makes the next log segment ready";
-            let task = add_task(&self.writers.log, &LOG_SEGMENT, does, LogSegment)?;
+            let task = add_task(&self.writers.log, &LOG_SEGMENT, does, LogSegmentTask)?;
             self.shared.log_space.parker.set_task(task);
-            executor.snooze(task, LogSegment::FIRST_LOOK);
+            executor.snooze(task, LogSegmentTask::FIRST_RUN);
         }
         let does = "looks at files that changed for what a compaction would give back";
-        let task = add_task(&self.compactions, &COMPACTION_LOOK, does, CompactionLook)?;
+        let task = add_task(&self.compactions, &COMPACTION_CHECK, does, CompactionCheck)?;
         self.shared.changed_files.parker.set_task(task);
-        self.shared.changed_files.mark_all();
-        executor.snooze(task, CompactionLook::FIRST);
-        self.make_durable_behind();
+        self.shared.changed_files.add_all();
+        executor.snooze(task, CompactionCheck::FIRST_RUN);
+        self.make_durable_in_background();
         Ok(())
     }
 }

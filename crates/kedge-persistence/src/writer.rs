@@ -11,20 +11,20 @@ pub(crate) const TIMED: u8 = 1;
 /// The task sleeps until something is written.
 pub(crate) const IDLE: u8 = 2;
 /// Something was written while the task fell asleep: the interval is to begin.
-pub(crate) const BEGIN: u8 = 3;
+pub(crate) const INTERVAL_PENDING: u8 = 3;
 
 /// How a writer is reached.
 #[derive(Debug, Default)]
-pub(crate) struct Writer {
+pub(crate) struct WriterState {
     pub(crate) task: OnceLock<TaskId>,
     pub(crate) state: AtomicU8,
     /// Someone waits for a sync.
     pub(crate) urgent: AtomicBool,
     /// With a log: a command was parked that waits for the disk, and nobody has requested since.
-    awaited: AtomicBool,
+    has_new_waiters: AtomicBool,
 }
 
-impl Writer {
+impl WriterState {
     /// To be known before the task runs first.
     pub(crate) fn set_task(&self, task: TaskId) {
         // Tasks begin once.
@@ -32,16 +32,17 @@ impl Writer {
     }
 
     /// A command that waits for the disk was parked, after its change was queued.
-    pub(crate) fn note_awaited(&self) {
+    pub(crate) fn note_waiter(&self) {
         // Whoever takes it away looks at what was queued before this look, too.
-        if !self.awaited.load(Ordering::SeqCst) {
-            self.awaited.store(true, Ordering::SeqCst);
+        if !self.has_new_waiters.load(Ordering::SeqCst) {
+            self.has_new_waiters.store(true, Ordering::SeqCst);
         }
     }
 
     /// Whether a command waits for the disk of which nobody has told the log yet; the caller does.
-    pub(crate) fn take_awaited(&self) -> bool {
-        self.awaited.load(Ordering::SeqCst) && self.awaited.swap(false, Ordering::SeqCst)
+    pub(crate) fn take_waiters(&self) -> bool {
+        self.has_new_waiters.load(Ordering::SeqCst)
+            && self.has_new_waiters.swap(false, Ordering::SeqCst)
     }
 
     pub(crate) fn is_urgent(&self) -> bool {

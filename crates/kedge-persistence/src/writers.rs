@@ -12,7 +12,7 @@
 
 use crate::commit::CommitLog;
 use crate::flusher::{CommitOutcome, FileFlusher};
-use crate::shared::Shared;
+use crate::shared::SharedState;
 use kedge_bucket_core::{BucketCore, BucketError, Component};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use std::time::Duration;
 /// The writers of a bucket: that of the log, or those of the files.
 pub struct Writers {
     pub(crate) core: Arc<BucketCore>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<SharedState>,
     pub(crate) log: Arc<CommitLog>,
     pub(crate) flusher: Arc<FileFlusher>,
 }
@@ -37,7 +37,7 @@ impl Writers {
     /// the sink, before this returns when it led.
     pub fn request_flush(&self, lead: bool) {
         // Who waits for a document to be read, or only for the memory of other nodes, does not wait for the log.
-        if self.core.is_direct() || self.shared.queues.writers[0].take_awaited() {
+        if self.core.is_direct() || self.shared.queues.writers[0].take_waiters() {
             self.write_now(lead);
         }
     }
@@ -51,7 +51,7 @@ impl Writers {
             && let Some(committer) = self.log.committer.get()
             && let Some(mut committer) = committer.try_lock()
         {
-            let result = self.log.commit_once(&mut committer);
+            let result = self.log.commit_batch(&mut committer);
             let (more, was_full) = (committer.has_work(), committer.was_full());
             self.shared.on_commit_result(&result);
             drop(committer);
@@ -59,7 +59,7 @@ impl Writers {
                 // What is left may be what someone waits for.
                 self.shared.queues.on_urgent(&self.core, 0);
             } else if more {
-                self.shared.queues.begin_interval(&self.core, 0);
+                self.shared.queues.start_interval(&self.core, 0);
             }
             return;
         }
@@ -67,21 +67,21 @@ impl Writers {
     }
 
     /// One batch of a writer.
-    pub(crate) fn write_once(&self, lane: usize) -> Result<CommitOutcome, BucketError> {
+    pub(crate) fn write_batch(&self, lane: usize) -> Result<CommitOutcome, BucketError> {
         if self.core.is_direct() {
             return self.flusher.flush_next(lane);
         }
         let mut committer = self.log.committer()?.lock();
-        let result = self.log.commit_once(&mut committer);
+        let result = self.log.commit_batch(&mut committer);
         let more = committer.was_full();
         self.shared.on_commit_result(&result);
         result.map(|items| CommitOutcome { items, more })
     }
 
     /// How long what waits for a writer may still wait; None when nothing does.
-    pub(crate) fn next_write(&self, lane: usize) -> Option<Duration> {
+    pub(crate) fn time_to_next_write(&self, lane: usize) -> Option<Duration> {
         if self.core.is_direct() {
-            return self.flusher.next_flush(lane);
+            return self.flusher.time_to_next_flush(lane);
         }
         let queued = self
             .log
@@ -99,7 +99,7 @@ impl Writers {
     pub fn sync(&self) -> Result<(), BucketError> {
         if self.core.is_direct() {
             self.core.storage()?;
-            return self.flusher.flush_everything();
+            return self.flusher.flush_all();
         }
         self.log.commit_all(&mut self.log.committer()?.lock())
     }

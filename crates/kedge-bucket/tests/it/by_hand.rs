@@ -71,7 +71,7 @@ fn an_idle_bucket_does_next_to_nothing() {
             "bg_fetch",
             "bg_fetch",
             "bg_fetch",
-            "compaction_look",
+            "compaction_check",
             "dcp_cursors",
             "dropped_sweep",
             "durability_timeout",
@@ -377,7 +377,7 @@ fn each_kind_of_work_has_its_pool() {
         (&["log_commit", "log_apply"][..], Pool::Writer),
         (&["bg_fetch", "range_scan"], Pool::Reader),
         (
-            &["access_scanner", "compaction_look", "log_segment"],
+            &["access_scanner", "compaction_check", "log_segment"],
             Pool::AuxIo,
         ),
         (
@@ -399,7 +399,7 @@ fn each_kind_of_work_has_its_pool() {
         .states()
         .set_vbucket(vb, VbState::Replica)
         .unwrap();
-    open.bucket.persistence().rollbacks().begin(
+    open.bucket.persistence().rollbacks().submit(
         vb,
         Seqno(0),
         || true,

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use kedge_bucket::{ReplicaSink, RolledBack, VbState};
+use kedge_bucket::{ReplicaSink, RollbackReport, VbState};
 use kedge_node::coordination::{LinkStatus, ReplicationLinks};
 use kedge_node::inbox::Inbox;
 use kedge_node::registry::BucketRegistry;
@@ -59,7 +59,7 @@ pub(crate) enum LinkMessage {
     RolledBack {
         link: u64,
         vb: VbId,
-        result: Result<RolledBack, Status>,
+        result: Result<RollbackReport, Status>,
     },
     /// A vBucket is what the takeover under way asked for, or is not; all that came before is on disk.
     StateSet {

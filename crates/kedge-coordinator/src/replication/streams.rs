@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use kedge_bucket::Received;
-use kedge_bucket::{ApplyError, Bucket, RolledBack, VbState};
+use kedge_bucket::{ApplyError, Bucket, RollbackReport, VbState};
 use kedge_node::coordination::{PeerAddress, StreamPhase, StreamStatus};
 use kedge_node::inbox::Inbox;
 use kedge_replication::{Consumer, ConsumerEvent, StreamFlags};
@@ -440,7 +440,7 @@ impl Streams {
         bucket
             .persistence()
             .rollbacks()
-            .begin(vb, to, still, move |result| {
+            .submit(vb, to, still, move |result| {
                 inbox.send([LinkMessage::RolledBack { link, vb, result }]);
             });
     }
@@ -449,7 +449,7 @@ impl Streams {
     pub(super) fn on_rolled_back(
         &mut self,
         vb: VbId,
-        result: Result<RolledBack, Status>,
+        result: Result<RollbackReport, Status>,
         now_ns: u64,
     ) {
         let stream = self.streams.get_mut(&vb);

@@ -119,7 +119,7 @@ pub(super) fn previous_vbucket_states(
 ) -> StatStep {
     let look = |bucket: &Bucket, vb| {
         let since = || bucket.vbucket_state(vb).ok().map(|_| VbState::Dead);
-        bucket.persistence().state_before(vb).or_else(since)
+        bucket.persistence().state_at_open(vb).or_else(since)
     };
     of_vbuckets(bucket, argument, each, look, |vb, state, each| {
         each(&format!("vb_{vb}"), state_name_of(state));

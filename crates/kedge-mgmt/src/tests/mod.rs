@@ -157,7 +157,7 @@ fn apply(executor: &Executor) {
     let started = Instant::now();
     let is_at_rest = || {
         executor.tasks().iter().all(|task| {
-            let looks_later = ["log_segment", "compaction_look"].contains(&task.kind);
+            let looks_later = ["log_segment", "compaction_check"].contains(&task.kind);
             task.kind != "warmup" && (task.runs > 0 || looks_later)
         }) && executor
             .pools()

@@ -1,7 +1,7 @@
 //! A batch on its way into a file: taken, written part by part, given back.
 
 use super::throttle::CommitThrottle;
-use super::{Applier, LogApplier, Turn};
+use super::{Applier, ApplyOutcome, LogApplier};
 use crate::truncation::has_work;
 use kedge_bucket_core::BucketError;
 use kedge_bucket_core::Timing;
@@ -15,22 +15,22 @@ use std::sync::atomic::Ordering;
 
 /// A batch of which not all parts are written.
 #[derive(Debug)]
-pub(super) struct Begun {
+pub(super) struct PartialApply {
     batch: ApplyBatch,
-    pub(super) parts: VecDeque<PartPlan>,
+    pub(super) parts: VecDeque<PartCommit>,
     /// The file of an earlier history has to go first.
     replace: bool,
 }
 
 /// One commit of the file.
 #[derive(Debug)]
-pub(super) struct PartPlan {
+pub(super) struct PartCommit {
     items: Range<usize>,
     state: PersistedState,
     upto: Seqno,
 }
 
-impl Begun {
+impl PartialApply {
     fn new(mut batch: ApplyBatch, max_items: usize, max_bytes: usize) -> Self {
         let replace = batch.replaces_file();
         let mut at = 0;
@@ -39,7 +39,7 @@ impl Begun {
             .map(|part| {
                 let from = at;
                 at += part.items.len();
-                PartPlan {
+                PartCommit {
                     items: from..at,
                     state: part.state,
                     upto: part.upto,
@@ -56,34 +56,34 @@ impl Begun {
 
 impl LogApplier {
     /// Takes all that a vBucket has to apply. If that is nothing, the turn is over.
-    pub(super) fn begin_apply(&self, vb: VbId) -> Result<Begun, Turn> {
-        let need = self.shared.truncation.need(vb);
+    pub(super) fn begin_apply(&self, vb: VbId) -> Result<PartialApply, ApplyOutcome> {
+        let retention = self.shared.truncation.retention(vb);
         let mut vbucket = self.core.vbuckets[vb.index()].lock();
         let (batch, _) = self
             .core
             .measure(&mut vbucket, |vbucket| vbucket.store_mut().begin_apply());
-        need.queued.store(false, Ordering::Relaxed);
+        retention.is_queued.store(false, Ordering::Relaxed);
         let Some(batch) = batch else {
             if !has_work(&vbucket) {
-                need.forget_waiting();
-                return Err(Turn::Applied);
+                retention.forget_queued();
+                return Err(ApplyOutcome::Applied);
             }
             // A batch is under way, or the log does not have the last reset yet.
-            need.queued.store(true, Ordering::Relaxed);
+            retention.is_queued.store(true, Ordering::Relaxed);
             let now_ns = self.core.setup.clock.now().mono_ns;
             self.shared
                 .apply_queues
                 .shard_of(vb)
-                .new
+                .incoming
                 .lock()
                 .push((vb, now_ns));
-            return Err(Turn::Waits);
+            return Err(ApplyOutcome::NotReady);
         };
-        need.begin();
+        retention.begin_write();
         drop(vbucket);
         let config = self.core.config();
         let (items, bytes) = (config.flusher_batch_max_items, config.flush_batch_max_bytes);
-        Ok(Begun::new(batch, items, bytes))
+        Ok(PartialApply::new(batch, items, bytes))
     }
 
     /// Writes the next parts, with what has to come before them: with rests, unless somebody else has the file; or else for
@@ -91,28 +91,28 @@ impl LogApplier {
     pub(super) fn apply_parts(
         &self,
         vb: VbId,
-        begun: &mut Begun,
+        partial: &mut PartialApply,
         throttle: Option<&mut CommitThrottle<'_>>,
     ) -> Result<(), BucketError> {
-        if begun.parts.is_empty() {
+        if partial.parts.is_empty() {
             return Ok(());
         }
         let storage = self.core.storage()?;
         let before = self.core.setup.clock.now();
-        let replaced = begun.replace;
+        let replaced = partial.replace;
         if replaced {
-            storage.replace(vb, &begun.batch.empty_state(), before.unix_ns)?;
-            begun.replace = false;
+            storage.replace(vb, &partial.batch.empty_state(), before.unix_ns)?;
+            partial.replace = false;
         }
-        let is_empty = begun.parts.iter().all(|part| part.items.is_empty());
-        let commits = if begun.batch.removes_file() {
+        let is_empty = partial.parts.iter().all(|part| part.items.is_empty());
+        let commits = if partial.batch.removes_file() {
             storage.delete(vb)?;
             1
         } else if is_empty && replaced {
             // An empty file that was just made says all there is to say.
             1
         } else {
-            self.commit_parts(storage, vb, begun, before.unix_ns, throttle)?
+            self.commit_parts(storage, vb, partial, before.unix_ns, throttle)?
         };
         let now_ns = self.core.setup.clock.now().mono_ns;
         let took_us = now_ns.saturating_sub(before.mono_ns) / 1_000;
@@ -122,8 +122,8 @@ impl LogApplier {
         self.core.totals.add(Total::ApplyCommits, commits as u64);
         self.shared.changed_files.on_changed(vb);
         let mut upto = Seqno(0);
-        for part in begun.parts.drain(..commits) {
-            let items = &begun.batch.items()[part.items];
+        for part in partial.parts.drain(..commits) {
+            let items = &partial.batch.items()[part.items];
             self.core
                 .timings
                 .record_us(u16::MAX, Timing::ApplyBatchItems, items.len() as u64);
@@ -134,7 +134,7 @@ impl LogApplier {
             self.core.totals.add(Total::AppliedBytes, bytes as u64);
             upto = part.upto;
         }
-        let history = begun.batch.history();
+        let history = partial.batch.history();
         let mut vbucket = self.core.vbuckets[vb.index()].lock();
         self.core.measure(&mut vbucket, |vbucket| {
             vbucket.store_mut().on_applied(history, upto);
@@ -149,19 +149,20 @@ impl LogApplier {
         &self,
         storage: &Storage,
         vb: VbId,
-        begun: &Begun,
+        partial: &PartialApply,
         now_ns: u64,
         mut throttle: Option<&mut CommitThrottle<'_>>,
     ) -> Result<usize, StorageError> {
         let bytes_max = self.core.config().flush_batch_max_bytes as u64;
         let is_patient = throttle.is_some();
         let write = |commits: &mut Commits<'_, '_>| {
-            for (done, part) in begun.parts.iter().enumerate() {
+            for (done, part) in partial.parts.iter().enumerate() {
                 let is_full = commits.written_bytes() >= bytes_max;
-                if done > 0 && (is_full || (is_patient && self.shared.apply_queues.is_wanted(vb))) {
+                if done > 0 && (is_full || (is_patient && self.shared.apply_queues.has_waiter(vb)))
+                {
                     return Ok(done);
                 }
-                let items = &begun.batch.items()[part.items.clone()];
+                let items = &partial.batch.items()[part.items.clone()];
                 let mut rest = || {
                     if let Some(throttle) = &mut throttle {
                         throttle.take(storage);
@@ -169,9 +170,9 @@ impl LogApplier {
                 };
                 let committed = commits.write(items, &part.state, &mut rest)?;
                 self.shared
-                    .note_overwritten(vb, begun.batch.history(), items, &committed);
+                    .note_overwritten(vb, partial.batch.history(), items, &committed);
             }
-            Ok(begun.parts.len())
+            Ok(partial.parts.len())
         };
         if is_patient {
             storage.try_commit_together(vb, now_ns, write)
@@ -181,22 +182,22 @@ impl LogApplier {
     }
 
     /// A batch was written, or given up; what of it is not in the file waits again.
-    pub(super) fn end_apply(&self, vb: VbId, begun: Begun, since_ns: u64) {
-        let need = self.shared.truncation.need(vb);
-        let is_written = begun.parts.is_empty();
+    pub(super) fn end_apply(&self, vb: VbId, partial: PartialApply, since_ns: u64) {
+        let retention = self.shared.truncation.retention(vb);
+        let is_written = partial.parts.is_empty();
         let mut vbucket = self.core.vbuckets[vb.index()].lock();
         let (dropped, _) = self.core.measure(&mut vbucket, |vbucket| {
-            vbucket.store_mut().end_apply(begun.batch)
+            vbucket.store_mut().end_apply(partial.batch)
         });
         if is_written {
-            need.end();
+            retention.end_write();
         } else {
-            need.fail();
-            if !need.queued.swap(true, Ordering::Relaxed) {
+            retention.fail_write();
+            if !retention.is_queued.swap(true, Ordering::Relaxed) {
                 self.shared
                     .apply_queues
                     .shard_of(vb)
-                    .new
+                    .incoming
                     .lock()
                     .push((vb, since_ns));
             }

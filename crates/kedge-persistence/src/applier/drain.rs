@@ -1,6 +1,6 @@
 //! Applying what someone waits for: a vBucket, or all of them.
 
-use super::{Applier, Due, LogApplier, Turn};
+use super::{Applier, ApplyOutcome, LogApplier, QueuedApply};
 use crate::truncation::has_work;
 use kedge_bucket_core::BucketError;
 use kedge_bucket_core::Total;
@@ -23,20 +23,20 @@ impl LogApplier {
     /// [`BucketError::NotApplied`] when it cannot be written, or the log does not have all of it.
     pub(crate) fn apply_to_end(&self, applier: &mut Applier, vb: VbId) -> Result<(), BucketError> {
         loop {
-            let is_begun = |due: &Due| due.vb == vb && due.begun.is_some();
-            let begun = applier.queue.iter().position(is_begun);
-            if begun.is_none() && !has_work(&self.core.vbuckets[vb.index()].lock()) {
+            let is_partial = |due: &QueuedApply| due.vb == vb && due.partial.is_some();
+            let partial = applier.queue.iter().position(is_partial);
+            if partial.is_none() && !has_work(&self.core.vbuckets[vb.index()].lock()) {
                 return Ok(());
             }
             // What else is in the queue of it finds nothing to do.
-            let new = || Due {
+            let new = || QueuedApply {
                 vb,
                 since_ns: self.core.setup.clock.now().mono_ns,
-                begun: None,
+                partial: None,
             };
-            let due = begun.and_then(|at| applier.queue.remove(at));
-            match self.apply_due(applier, due.unwrap_or_else(new), true) {
-                Turn::Applied => {}
+            let due = partial.and_then(|at| applier.queue.remove(at));
+            match self.apply_queued(applier, due.unwrap_or_else(new), true) {
+                ApplyOutcome::Applied => {}
                 _ => return Err(BucketError::NotApplied(self.core.name().to_owned())),
             }
         }
@@ -50,7 +50,7 @@ impl LogApplier {
     /// Locks an applier, whose task does not rest meanwhile.
     fn hold(&self, index: usize) -> RankedMutexGuard<'_, LogApplierRank, Applier> {
         let queue = &self.shared.apply_queues.shards[index];
-        queue.waiting(|| self.appliers[index].lock())
+        queue.without_pauses(|| self.appliers[index].lock())
     }
 
     /// Applies everything, or as much as `enough` lets it. Whoever writes meanwhile makes it take longer.
@@ -61,18 +61,20 @@ impl LogApplier {
         let failures = self.core.totals.get(Total::ApplyFailures);
         for (index, shard) in self.shared.apply_queues.shards.iter().enumerate() {
             let mut applier = self.hold(index);
-            let mut in_vain = 0;
+            let mut failed_attempts = 0;
             loop {
                 if enough() {
                     return Ok(());
                 }
                 match self.apply_next(shard, &mut applier, true) {
-                    // A vBucket waits for what was begun of it, too, as long as that takes.
-                    Turn::Applied => in_vain = 0,
-                    Turn::Nothing(_) => break,
-                    Turn::Waits | Turn::InTheWay | Turn::Failed => in_vain += 1,
+                    // A vBucket waits for what was partial of it, too, as long as that takes.
+                    ApplyOutcome::Applied => failed_attempts = 0,
+                    ApplyOutcome::Idle(_) => break,
+                    ApplyOutcome::NotReady | ApplyOutcome::FileBusy | ApplyOutcome::Failed => {
+                        failed_attempts += 1
+                    }
                 }
-                if in_vain > applier.queue.len() + shard.new.lock().len() {
+                if failed_attempts > applier.queue.len() + shard.incoming.lock().len() {
                     break;
                 }
             }

@@ -16,9 +16,9 @@ mod drain;
 pub(crate) mod queues;
 mod throttle;
 
-use crate::shared::Shared;
+use crate::shared::SharedState;
 use crate::writers::Writers;
-use batch::Begun;
+use batch::PartialApply;
 use kedge_bucket_core::DiskWriters as _;
 use kedge_bucket_core::Phase;
 use kedge_bucket_core::TaskBody;
@@ -28,7 +28,7 @@ use kedge_executor::Next;
 use kedge_storage::StorageError;
 use kedge_sync::{RankedMutex, ranks::LogApplier as LogApplierRank};
 use kedge_types::VbId;
-use queues::{ApplierShard, GAP, Pressure};
+use queues::{ApplierShard, ApplyPressure, COMMIT_GAP};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,36 +38,36 @@ use throttle::CommitThrottle;
 const RETRY: Duration = Duration::from_secs(1);
 /// A vBucket in the queue of its applier.
 #[derive(Debug)]
-struct Due {
+struct QueuedApply {
     vb: VbId,
     /// When the oldest change came that is to be applied.
     since_ns: u64,
-    /// What of it was begun.
-    begun: Option<Begun>,
+    /// What of it was partial.
+    partial: Option<PartialApply>,
 }
 
 /// The work of an applier. The front of the queue has waited longest.
 #[derive(Debug, Default)]
 pub(crate) struct Applier {
-    queue: VecDeque<Due>,
+    queue: VecDeque<QueuedApply>,
     /// The last attempt failed, and that was said.
     failing: bool,
     /// So many vBuckets in a row were in the way.
-    in_the_way: usize,
-    /// How long it rested within the last commit.
-    rested: Duration,
+    busy_files: usize,
+    /// How long it paused within the last commit.
+    paused: Duration,
 }
 
 /// The outcome of a turn of an applier.
-enum Turn {
+enum ApplyOutcome {
     /// Nothing has to be applied now; something may have to after this time.
-    Nothing(Option<Duration>),
+    Idle(Option<Duration>),
     /// A commit.
     Applied,
     /// The vBucket cannot be applied yet, and is in the queue again.
-    Waits,
+    NotReady,
     /// Somebody else has the vBucket's file just now; it went to the back of the queue.
-    InTheWay,
+    FileBusy,
     /// It did not work; what it was is in the queue again.
     Failed,
 }
@@ -91,33 +91,35 @@ impl TaskBody<LogApplier> for ApplyTask {
         loop {
             // Who rolls a vBucket back has it for longer: no thread waits for that.
             let Some(mut work) = component.appliers[self.shard].try_lock() else {
-                return Next::Snooze(GAP);
+                return Next::Snooze(COMMIT_GAP);
             };
             let now_ns = || component.core.setup.clock.now().mono_ns;
-            let began_ns = now_ns();
-            let turn = component.apply_next(shard, &mut work, false);
-            let (queued, rested) = (work.queue.len(), work.rested);
-            let all_in_the_way = work.in_the_way >= queued;
+            let start_ns = now_ns();
+            let outcome = component.apply_next(shard, &mut work, false);
+            let (queued, paused) = (work.queue.len(), work.paused);
+            let all_busy = work.busy_files >= queued;
             drop(work);
-            match turn {
-                Turn::InTheWay if !all_in_the_way => return Next::Again,
-                Turn::InTheWay => return Next::Snooze(GAP),
-                Turn::Applied => {
-                    let took = Duration::from_nanos(now_ns() - began_ns);
-                    let worked = took.saturating_sub(rested);
+            match outcome {
+                ApplyOutcome::FileBusy if !all_busy => return Next::Again,
+                ApplyOutcome::FileBusy => return Next::Snooze(COMMIT_GAP),
+                ApplyOutcome::Applied => {
+                    let took = Duration::from_nanos(now_ns() - start_ns);
+                    let worked = took.saturating_sub(paused);
                     return component
                         .shared
                         .apply_queues
-                        .rest(shard, worked, rested, queued);
+                        .next_run(shard, worked, paused, queued);
                 }
-                Turn::Waits => return Next::Snooze(GAP),
-                Turn::Failed if component.core.phase() == Phase::Failed => return Next::Done,
-                Turn::Failed => return Next::Snooze(RETRY),
-                Turn::Nothing(rest) => {
-                    shard.is_told(Pressure::None);
+                ApplyOutcome::NotReady => return Next::Snooze(COMMIT_GAP),
+                ApplyOutcome::Failed if component.core.phase() == Phase::Failed => {
+                    return Next::Done;
+                }
+                ApplyOutcome::Failed => return Next::Snooze(RETRY),
+                ApplyOutcome::Idle(rest) => {
+                    shard.set_known_pressure(ApplyPressure::Normal);
                     if rest.is_none() {
                         shard.parker.park();
-                        if !shard.new.lock().is_empty() {
+                        if !shard.incoming.lock().is_empty() {
                             shard.parker.clear();
                             continue;
                         }
@@ -132,7 +134,7 @@ impl TaskBody<LogApplier> for ApplyTask {
 /// Applies the log to the files of the vBuckets.
 pub struct LogApplier {
     pub(crate) core: Arc<BucketCore>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<SharedState>,
     pub(crate) writers: Arc<Writers>,
     /// The work of each applier, in the order of the shards of `apply_queues`.
     appliers: Box<[RankedMutex<LogApplierRank, Applier>]>,
@@ -161,7 +163,7 @@ impl LogApplier {
     }
 
     /// Has the changes of a vBucket reach its file soon: a reader waits for that.
-    pub fn press_for_file(&self, vb: VbId) {
+    pub fn request_apply(&self, vb: VbId) {
         if self.core.is_direct() {
             self.shared.queues.on_waiting(vb);
             self.writers.flusher.request(false);
@@ -174,92 +176,92 @@ impl LogApplier {
     }
 
     /// Applies a part of the vBucket that has waited longest, if its time has come, or in any case.
-    fn apply_next(&self, shard: &ApplierShard, applier: &mut Applier, now: bool) -> Turn {
-        let new = std::mem::take(&mut *shard.new.lock());
+    fn apply_next(&self, shard: &ApplierShard, applier: &mut Applier, now: bool) -> ApplyOutcome {
+        let new = std::mem::take(&mut *shard.incoming.lock());
         applier
             .queue
-            .extend(new.into_iter().map(|(vb, since_ns)| Due {
+            .extend(new.into_iter().map(|(vb, since_ns)| QueuedApply {
                 vb,
                 since_ns,
-                begun: None,
+                partial: None,
             }));
-        if self.shared.events.is_file_wanted(None)
+        if self.shared.events.has_file_waiter(None)
             && let Some(wanted) = applier
                 .queue
                 .iter()
-                .position(|due| self.shared.events.is_file_wanted(Some(due.vb)))
+                .position(|due| self.shared.events.has_file_waiter(Some(due.vb)))
             && let Some(due) = applier.queue.remove(wanted)
         {
-            return self.apply_due(applier, due, now);
+            return self.apply_queued(applier, due, now);
         }
         let Some(front) = applier.queue.front() else {
-            return Turn::Nothing(None);
+            return ApplyOutcome::Idle(None);
         };
         let mut at = 0;
-        if front.begun.is_none() && !now {
+        if front.partial.is_none() && !now {
             let now_ns = self.core.setup.clock.now().mono_ns;
             let due_ns = front.since_ns + self.core.config().apply_max_lag_ms * 1_000_000;
-            if now_ns < due_ns && self.shared.apply_queues.pressure() == Pressure::None {
-                // What was begun need not wait until the others' time has come.
-                match applier.queue.iter().position(|due| due.begun.is_some()) {
-                    Some(begun) => at = begun,
-                    None => return Turn::Nothing(Some(Duration::from_nanos(due_ns - now_ns))),
+            if now_ns < due_ns && self.shared.apply_queues.pressure() == ApplyPressure::Normal {
+                // What was partial need not wait until the others' time has come.
+                match applier.queue.iter().position(|due| due.partial.is_some()) {
+                    Some(partial) => at = partial,
+                    None => return ApplyOutcome::Idle(Some(Duration::from_nanos(due_ns - now_ns))),
                 }
             }
         }
         match applier.queue.remove(at) {
-            Some(due) => self.apply_due(applier, due, now),
-            None => Turn::Nothing(None),
+            Some(due) => self.apply_queued(applier, due, now),
+            None => ApplyOutcome::Idle(None),
         }
     }
 
     /// `waits`: for whoever has the vBucket's file.
-    fn apply_due(&self, applier: &mut Applier, due: Due, waits: bool) -> Turn {
-        let Due {
+    fn apply_queued(&self, applier: &mut Applier, due: QueuedApply, waits: bool) -> ApplyOutcome {
+        let QueuedApply {
             vb,
             since_ns,
-            begun,
+            partial,
         } = due;
-        applier.rested = Duration::ZERO;
-        let mut begun = match begun.map_or_else(|| self.begin_apply(vb), Ok) {
-            Ok(begun) => begun,
-            Err(turn) => return turn,
+        applier.paused = Duration::ZERO;
+        let mut partial = match partial.map_or_else(|| self.begin_apply(vb), Ok) {
+            Ok(partial) => partial,
+            Err(outcome) => return outcome,
         };
         let mut throttle = CommitThrottle::new(&self.shared.apply_queues, vb, applier.queue.len());
-        let applied = self.apply_parts(vb, &mut begun, (!waits).then_some(&mut throttle));
-        applier.rested = throttle.taken;
+        let applied = self.apply_parts(vb, &mut partial, (!waits).then_some(&mut throttle));
+        applier.paused = throttle.taken;
         if let Err(BucketError::Storage(StorageError::Busy { .. })) = applied {
-            applier.in_the_way += 1;
+            applier.busy_files += 1;
             self.core.totals.add(Total::ApplyDeferrals, 1);
-            applier.queue.push_back(Due {
+            applier.queue.push_back(QueuedApply {
                 vb,
                 since_ns,
-                begun: Some(begun),
+                partial: Some(partial),
             });
-            return Turn::InTheWay;
+            return ApplyOutcome::FileBusy;
         }
-        applier.in_the_way = 0;
+        applier.busy_files = 0;
         match applied {
-            Ok(()) if begun.parts.is_empty() => {
+            Ok(()) if partial.parts.is_empty() => {
                 applier.failing = false;
                 self.shared.stuck.remove(vb);
-                self.end_apply(vb, begun, since_ns);
+                self.end_apply(vb, partial, since_ns);
                 self.shared.events.file_advanced(vb);
-                self.writers.log.release();
-                Turn::Applied
+                self.writers.log.truncate();
+                ApplyOutcome::Applied
             }
             Ok(()) => {
-                applier.queue.push_back(Due {
+                applier.queue.push_back(QueuedApply {
                     vb,
                     since_ns,
-                    begun: Some(begun),
+                    partial: Some(partial),
                 });
-                Turn::Applied
+                ApplyOutcome::Applied
             }
             Err(error) => {
-                self.end_apply(vb, begun, since_ns);
+                self.end_apply(vb, partial, since_ns);
                 self.on_apply_failed(applier, vb, &error);
-                Turn::Failed
+                ApplyOutcome::Failed
             }
         }
     }

@@ -7,16 +7,16 @@
 //! A rest within a commit keeps the thread and the right to write to the file. There is none while a task has no thread, or
 //! someone waits for the applier or for a file; a compaction that has come to its end waits for the commit.
 
-use super::queues::{ApplyQueues, Pressure};
+use super::queues::{ApplyPressure, ApplyQueues};
 use kedge_bucket_core::Total;
 use kedge_storage::Storage;
 use kedge_types::VbId;
 use std::time::Duration;
 
 /// It works for so long before it rests within a commit.
-const SPELL: Duration = Duration::from_micros(500);
+const WORK_SLICE: Duration = Duration::from_micros(500);
 /// It looks whether anything waits for it at least as often as this; what is missing of a rest comes later.
-const REST_MAX: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_millis(10);
 
 /// Pauses within a commit.
 pub(super) struct CommitThrottle<'a> {
@@ -26,7 +26,7 @@ pub(super) struct CommitThrottle<'a> {
     since_ns: u64,
     /// All of them.
     pub(super) taken: Duration,
-    at_most: Duration,
+    pause_max: Duration,
 }
 
 impl<'a> CommitThrottle<'a> {
@@ -37,7 +37,7 @@ impl<'a> CommitThrottle<'a> {
             vb,
             since_ns: 0,
             taken: Duration::ZERO,
-            at_most: queues.rest_at_most(queued),
+            pause_max: queues.pause_max(queued),
         };
         throttle.since_ns = throttle.now_ns();
         throttle
@@ -51,30 +51,30 @@ impl<'a> CommitThrottle<'a> {
     pub(super) fn take(&mut self, storage: &Storage) {
         let now_ns = self.now_ns();
         let worked = Duration::from_nanos(now_ns.saturating_sub(self.since_ns));
-        if worked < SPELL {
+        if worked < WORK_SLICE {
             return;
         }
         self.since_ns = now_ns;
-        let rest = self.wanted(worked);
-        if rest.is_zero() {
+        let pause = self.pause_wanted(worked);
+        if pause.is_zero() {
             return;
         }
         self.queues.core.totals.add(Total::ApplyThrottles, 1);
-        storage.pause(self.vb, rest.min(REST_MAX), || true);
+        storage.pause(self.vb, pause.min(PAUSE_MAX), || true);
         self.since_ns = self.now_ns();
         self.taken += Duration::from_nanos(self.since_ns.saturating_sub(now_ns));
     }
 
-    fn wanted(&self, worked: Duration) -> Duration {
+    fn pause_wanted(&self, worked: Duration) -> Duration {
         let queues = self.queues;
-        if queues.is_wanted(self.vb) {
+        if queues.has_waiter(self.vb) {
             return Duration::ZERO;
         }
         let pressure = queues.pressure();
-        let rest = queues.rest_after(worked, pressure);
-        if pressure == Pressure::None {
-            return rest.min(self.at_most.saturating_sub(self.taken));
+        let pause = queues.pause_after(worked, pressure);
+        if pressure == ApplyPressure::Normal {
+            return pause.min(self.pause_max.saturating_sub(self.taken));
         }
-        rest
+        pause
     }
 }

@@ -17,22 +17,22 @@ pub(super) const PERIOD: Duration = Duration::from_secs(10);
 /// A list of files, each of which is in it at most once.
 #[derive(Debug)]
 struct FileList {
-    marked: Box<[AtomicBool]>,
+    listed: Box<[AtomicBool]>,
     list: RankedMutex<ChangedFilesRank, Vec<VbId>>,
 }
 
 impl FileList {
     fn new(vbuckets: u16) -> Self {
         Self {
-            marked: (0..vbuckets).map(|_| AtomicBool::new(false)).collect(),
+            listed: (0..vbuckets).map(|_| AtomicBool::new(false)).collect(),
             list: RankedMutex::default(),
         }
     }
 
     /// Adds a file. Returns false if it was in the list.
     fn add(&self, vb: VbId) -> bool {
-        let mark = &self.marked[vb.index()];
-        let is_new = !mark.load(Ordering::Relaxed) && !mark.swap(true, Ordering::SeqCst);
+        let flag = &self.listed[vb.index()];
+        let is_new = !flag.load(Ordering::Relaxed) && !flag.swap(true, Ordering::SeqCst);
         if is_new {
             self.list.lock().push(vb);
         }
@@ -42,7 +42,7 @@ impl FileList {
     fn take(&self) -> Vec<VbId> {
         let list = std::mem::take(&mut *self.list.lock());
         for vb in &list {
-            self.marked[vb.index()].store(false, Ordering::SeqCst);
+            self.listed[vb.index()].store(false, Ordering::SeqCst);
         }
         list
     }
@@ -52,7 +52,7 @@ impl FileList {
     }
 }
 
-/// The files that the task `compaction_look` is to examine.
+/// The files that the task `compaction_check` is to examine.
 pub(crate) struct ChangedFiles {
     core: Arc<BucketCore>,
     files: FileList,
@@ -105,7 +105,7 @@ impl ChangedFiles {
     }
 
     /// All files are to be looked at, as they may have been left in any shape.
-    pub(crate) fn mark_all(&self) {
+    pub(crate) fn add_all(&self) {
         for vb in 0..self.core.vbucket_count() {
             self.add(VbId(vb));
         }

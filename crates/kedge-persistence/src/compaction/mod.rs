@@ -11,28 +11,28 @@
 //! * When [`Compactions::cancel_all`] returns, nothing is queued, nothing runs, and everyone who waited has heard.
 
 pub(crate) mod changed;
-mod look;
+mod check;
+mod policy;
 mod queue;
 mod run;
 pub(crate) mod throttle;
 mod ticket;
-mod when;
 
-pub(crate) use look::CompactionLook;
+pub(crate) use check::CompactionCheck;
 pub use ticket::{CompactionReport, CompactionTicket};
 
 use crate::applier::LogApplier;
 use crate::kinds::{COMPACTION, COMPACTION_ON_WRITER};
-use crate::reserve::Reserve;
-use crate::shared::Shared;
+use crate::reserve::CompactionReserve;
+use crate::shared::SharedState;
 use kedge_bucket_core::Phase;
 use kedge_bucket_core::Total;
 use kedge_bucket_core::{BucketCore, CompactionConfig, CompactionPool, Component};
 use kedge_executor::{Executor, Next, Pool, Task, TaskContext, TaskKind, TaskSpec};
 use kedge_storage::{CompactionFigures, StorageError};
-use kedge_sync::{RankedMutex, ranks::CompactionQueue};
+use kedge_sync::{RankedMutex, ranks::CompactionQueue as CompactionQueueRank};
 use kedge_types::{Seqno, Status, VbId};
-use queue::{CompactionWish, Job, Queue, QueuedRequest};
+use queue::{CompactionJob, CompactionQueue, PurgeOptions, QueuedCompaction};
 use run::CompactionOutcome;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -64,25 +64,25 @@ pub struct CompactionProgress {
 }
 
 /// The task: one file.
-struct Compaction {
+struct CompactionTask {
     compactions: Arc<Compactions>,
     /// Taken when it ends.
-    job: Option<Job>,
+    job: Option<CompactionJob>,
     is_throttled: bool,
     began: bool,
 }
 
-impl Task for Compaction {
+impl Task for CompactionTask {
     fn run(&mut self, _: &TaskContext<'_>) -> Next {
         self.began = true;
         if let Some(job) = &self.job {
-            let (vb, wish) = (job.vb, &job.asked.wish);
-            if job.asked.by_itself {
+            let (vb, purge) = (job.vb, &job.request.purge);
+            if job.request.is_automatic {
                 self.compactions.note_backlog(vb);
             }
             let ended = self
                 .compactions
-                .compact_file(vb, wish, &job.cancel, self.is_throttled);
+                .compact_file(vb, purge, &job.cancel, self.is_throttled);
             if let Some(job) = self.job.take() {
                 self.compactions.end_compaction(job, &ended);
             }
@@ -92,7 +92,7 @@ impl Task for Compaction {
     }
 }
 
-impl Drop for Compaction {
+impl Drop for CompactionTask {
     fn drop(&mut self) {
         // It panicked, or the bucket ends before it has begun: nobody may wait for ever.
         let Some(job) = self.job.take() else {
@@ -114,10 +114,10 @@ pub struct Compactions {
     /// The component itself: a task keeps it, and is begun by callers that only borrow it.
     this: Weak<Self>,
     pub(crate) core: Arc<BucketCore>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<SharedState>,
     applier: Arc<LogApplier>,
-    queue: RankedMutex<CompactionQueue, Queue>,
-    reserve: Reserve,
+    queue: RankedMutex<CompactionQueueRank, CompactionQueue>,
+    reserve: CompactionReserve,
 }
 
 impl Component for Compactions {
@@ -127,14 +127,14 @@ impl Component for Compactions {
 }
 
 impl Compactions {
-    pub(crate) fn new(shared: &Arc<Shared>, applier: &Arc<LogApplier>) -> Arc<Self> {
+    pub(crate) fn new(shared: &Arc<SharedState>, applier: &Arc<LogApplier>) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             core: Arc::clone(&shared.core),
             shared: Arc::clone(shared),
             applier: Arc::clone(applier),
             queue: RankedMutex::default(),
-            reserve: Reserve::default(),
+            reserve: CompactionReserve::default(),
         })
     }
 
@@ -143,24 +143,24 @@ impl Compactions {
     /// # Errors
     /// `NotMyVbucket` when a vBucket is none of the bucket's, `TemporaryFailure` while loading and after the end.
     pub fn compact(&self, request: &CompactionRequest) -> Result<CompactionTicket, Status> {
-        let vbuckets = self.wanted(request.vbuckets.as_deref())?;
+        let vbuckets = self.checked_vbuckets(request.vbuckets.as_deref())?;
         if self.core.phase() != Phase::Open {
             return Err(Status::TemporaryFailure);
         }
         let ticket = CompactionTicket::new(vbuckets.len());
-        let wish = CompactionWish {
+        let purge = PurgeOptions {
             purge_before_secs: request.purge_before_secs,
             purge_before_seqno: request.purge_before_seqno,
             drop_deletes: request.drop_deletes,
         };
         let mut queue = self.queue.lock();
         for vb in vbuckets {
-            let asked = QueuedRequest {
-                wish,
+            let request = QueuedCompaction {
+                purge,
                 tickets: vec![ticket.clone()],
-                by_itself: false,
+                is_automatic: false,
             };
-            queue.ask(vb, asked);
+            queue.enqueue(vb, request);
         }
         drop(queue);
         self.begin_queued();
@@ -173,7 +173,7 @@ impl Compactions {
     /// # Errors
     /// `NotMyVbucket` when a vBucket is none of the bucket's.
     pub fn cancel(&self, vbuckets: Option<&[VbId]>) -> Result<usize, Status> {
-        let vbuckets = self.wanted(vbuckets)?;
+        let vbuckets = self.checked_vbuckets(vbuckets)?;
         let mut cancelled = 0;
         let mut tickets = Vec::new();
         let mut queue = self.queue.lock();
@@ -185,7 +185,7 @@ impl Compactions {
         drop(queue);
         self.wake_paused();
         for ticket in tickets {
-            ticket.tell(TicketEvent::Cancelled);
+            ticket.on_vbucket_end(TicketEvent::Cancelled);
         }
         Ok(cancelled)
     }
@@ -206,7 +206,7 @@ impl Compactions {
             .collect()
     }
 
-    fn wanted(&self, vbuckets: Option<&[VbId]>) -> Result<BTreeSet<VbId>, Status> {
+    fn checked_vbuckets(&self, vbuckets: Option<&[VbId]>) -> Result<BTreeSet<VbId>, Status> {
         let all = self.core.vbucket_count();
         let Some(vbuckets) = vbuckets else {
             return Ok((0..all).map(VbId).collect());
@@ -238,7 +238,7 @@ impl Compactions {
                 return self.cancel_all();
             }
             let config = self.core.config().compaction;
-            let limit = self.at_once(&config);
+            let limit = self.concurrency_limit(&config);
             let now_ns = self.core.setup.clock.now().mono_ns;
             let Some(job) = self.queue.lock().next(now_ns, limit) else {
                 return;
@@ -251,7 +251,7 @@ impl Compactions {
                 description: format!("compacts the file of vBucket {}", job.vb).into(),
                 ..TaskSpec::new(kind, self.core.owner)
             };
-            let task = Compaction {
+            let task = CompactionTask {
                 compactions: Arc::clone(&compactions),
                 job: Some(job),
                 is_throttled: config.pool == CompactionPool::Auxio,
@@ -264,7 +264,7 @@ impl Compactions {
         }
     }
 
-    fn at_once(&self, config: &CompactionConfig) -> usize {
+    fn concurrency_limit(&self, config: &CompactionConfig) -> usize {
         match config.max_concurrent {
             0 => automatic_limit(
                 &self.core.setup.executor,
@@ -275,15 +275,19 @@ impl Compactions {
     }
 
     /// A compaction is over: who waits hears of it, and it is repeated if that may help.
-    fn end_compaction(&self, job: Job, ended: &CompactionOutcome) {
-        let Job { vb, asked, cancel } = job;
+    fn end_compaction(&self, job: CompactionJob, ended: &CompactionOutcome) {
+        let CompactionJob {
+            vb,
+            request,
+            cancel,
+        } = job;
         let now_ns = self.core.setup.clock.now().mono_ns;
-        let QueuedRequest {
-            wish,
+        let QueuedCompaction {
+            purge,
             tickets,
-            by_itself,
-        } = asked;
-        let told = match ended {
+            is_automatic,
+        } = request;
+        let event = match ended {
             CompactionOutcome::Compacted { done, expired } => TicketEvent::Compacted {
                 done,
                 expired: *expired,
@@ -293,22 +297,22 @@ impl Compactions {
                 self.core.totals.add(Total::CompactionsCancelled, 1);
                 TicketEvent::Cancelled
             }
-            CompactionOutcome::GaveWay => {
+            CompactionOutcome::Preempted => {
                 self.core.totals.add(Total::CompactionsCancelled, 1);
-                let asked = QueuedRequest {
-                    wish,
+                let request = QueuedCompaction {
+                    purge,
                     tickets,
-                    by_itself,
+                    is_automatic,
                 };
-                self.queue.lock().retry(vb, asked, now_ns, false);
-                return self.wake_look();
+                self.queue.lock().retry(vb, request, now_ns, false);
+                return self.wake_check();
             }
             CompactionOutcome::Failed(error) => {
                 let is_wanted = !cancel.load(Ordering::Relaxed);
-                let again = QueuedRequest {
-                    wish,
+                let again = QueuedCompaction {
+                    purge,
                     tickets: Vec::new(),
-                    by_itself,
+                    is_automatic,
                 };
                 self.on_compaction_failed(vb, again, is_wanted, now_ns, error);
                 TicketEvent::Failed(error)
@@ -318,14 +322,14 @@ impl Compactions {
             self.queue.lock().end(vb);
         }
         for ticket in tickets {
-            ticket.tell(told);
+            ticket.on_vbucket_end(event);
         }
     }
 
     fn on_compaction_failed(
         &self,
         vb: VbId,
-        asked: QueuedRequest,
+        request: QueuedCompaction,
         is_wanted: bool,
         now_ns: u64,
         error: &StorageError,
@@ -339,7 +343,7 @@ impl Compactions {
             return self.queue.lock().end(vb);
         }
         let mut queue = self.queue.lock();
-        let pause_ns = queue.retry(vb, asked, now_ns, true);
+        let pause_ns = queue.retry(vb, request, now_ns, true);
         drop(queue);
         tracing::error!(
             bucket = self.core.name(),
@@ -348,11 +352,11 @@ impl Compactions {
             retry_secs = pause_ns / 1_000_000_000,
             "a file cannot be compacted, and stays as it is"
         );
-        self.wake_look();
+        self.wake_check();
     }
 
     /// The look begins what waits for a pause to end.
-    fn wake_look(&self) {
+    fn wake_check(&self) {
         if let Some(task) = self.shared.changed_files.parker.task() {
             self.core.setup.executor.wake(task);
         }
@@ -364,7 +368,7 @@ impl Compactions {
         let _ = self.cancel(None);
     }
 
-    pub(crate) fn figures(&self) -> [(&'static str, u64); 8] {
+    pub(crate) fn gauges(&self) -> [(&'static str, u64); 8] {
         let queue = self.queue.lock();
         let (queued, running) = (queue.queued() as u64, queue.running() as u64);
         drop(queue);

@@ -6,7 +6,7 @@
 //!   calls [`Compactions::wake_paused`] after it.
 
 use super::Compactions;
-use super::queue::{Cancel, CompactionWish};
+use super::queue::{CancelFlag, PurgeOptions};
 use kedge_bucket_core::Phase;
 use kedge_bucket_core::Timing;
 use kedge_bucket_core::Total;
@@ -17,10 +17,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Expired documents that are deleted at once, under the vBucket's lock.
-const EXPIRE_AT_ONCE: usize = 64;
+const EXPIRY_CHUNK: usize = 64;
 
 /// A compaction that is not to disturb commits syncs its file each time that so many bytes were written.
-const SYNC_EACH_BYTES: u64 = 128 << 10;
+const SYNC_INTERVAL_BYTES: u64 = 128 << 10;
 
 /// How a compaction ended.
 #[derive(Debug)]
@@ -34,26 +34,26 @@ pub(super) enum CompactionOutcome {
     /// It was cancelled, or the bucket ends.
     Cancelled,
     /// Something else needs the file, or needed it.
-    GaveWay,
+    Preempted,
     Failed(StorageError),
 }
 
-/// What a compaction is told while it runs, and asked.
-struct Hooks<'a> {
+/// What a compaction is told while it runs, and request.
+struct FileCompactionHooks<'a> {
     compactions: &'a Compactions,
     storage: &'a Storage,
     vb: VbId,
-    cancel: &'a Cancel,
+    cancel: &'a CancelFlag,
     is_throttled: bool,
     /// That of the vBucket when it began.
     history: u32,
     /// Stored keys of documents that have expired.
-    due: Vec<Box<[u8]>>,
+    expired_keys: Vec<Box<[u8]>>,
     expired: u64,
     bytes: u64,
 }
 
-impl Hooks<'_> {
+impl FileCompactionHooks<'_> {
     fn is_cancelled(&self) -> bool {
         self.cancel.load(Ordering::Relaxed) || self.compactions.core.phase() != Phase::Open
     }
@@ -75,9 +75,9 @@ impl Hooks<'_> {
         while self.storage.pause(self.vb, left(), may_pause) {}
     }
 
-    fn expire_due(&mut self) {
-        let due = std::mem::take(&mut self.due);
-        for keys in due.chunks(EXPIRE_AT_ONCE) {
+    fn delete_expired(&mut self) {
+        let expired_keys = std::mem::take(&mut self.expired_keys);
+        for keys in expired_keys.chunks(EXPIRY_CHUNK) {
             if self.is_cancelled() {
                 return;
             }
@@ -88,9 +88,9 @@ impl Hooks<'_> {
     }
 }
 
-impl CompactHooks for Hooks<'_> {
+impl CompactHooks for FileCompactionHooks<'_> {
     fn expired(&mut self, document: &Expired<'_>) {
-        self.due.push(document.key.into());
+        self.expired_keys.push(document.key.into());
     }
 
     fn bytes(&mut self, bytes: u64) {
@@ -99,8 +99,8 @@ impl CompactHooks for Hooks<'_> {
             .core
             .totals
             .add(Total::CompactionBytes, bytes);
-        if !self.due.is_empty() {
-            self.expire_due();
+        if !self.expired_keys.is_empty() {
+            self.delete_expired();
         }
         if self.is_throttled {
             self.pause(bytes);
@@ -128,8 +128,8 @@ impl Compactions {
     pub(super) fn compact_file(
         &self,
         vb: VbId,
-        wish: &CompactionWish,
-        cancel: &Cancel,
+        purge: &PurgeOptions,
+        cancel: &CancelFlag,
         is_throttled: bool,
     ) -> CompactionOutcome {
         if cancel.load(Ordering::Relaxed) || self.core.phase() != Phase::Open {
@@ -138,39 +138,40 @@ impl Compactions {
         let Ok(storage) = self.core.storage() else {
             return CompactionOutcome::Cancelled;
         };
-        let _unpaced = (!is_throttled).then(|| self.shared.compaction_throttle.begin_unthrottled());
+        let _unthrottled =
+            (!is_throttled).then(|| self.shared.compaction_throttle.begin_unthrottled());
         let before = self.core.setup.clock.now();
         let now_secs = u32::try_from(before.unix_secs()).unwrap_or(u32::MAX);
-        let of_age = now_secs.saturating_sub(self.core.config().compaction.purge_age_secs);
+        let purge_age_limit = now_secs.saturating_sub(self.core.config().compaction.purge_age_secs);
         let request = CompactRequest {
-            purge_before_unix_secs: of_age.max(wish.purge_before_secs.unwrap_or(0)),
-            purge_before_seqno: wish.purge_before_seqno,
-            drop_deletes: wish.drop_deletes,
+            purge_before_unix_secs: purge_age_limit.max(purge.purge_before_secs.unwrap_or(0)),
+            purge_before_seqno: purge.purge_before_seqno,
+            drop_deletes: purge.drop_deletes,
             now_unix_secs: now_secs,
             sync_each_bytes: (is_throttled && self.shared.compaction_throttle.is_on())
-                .then_some(SYNC_EACH_BYTES),
+                .then_some(SYNC_INTERVAL_BYTES),
         };
         // The file of an earlier history is about to go, and what it says, its purge seqno too, counts for nothing.
-        let Some(history) = self.file_history_applied(vb) else {
-            return CompactionOutcome::GaveWay;
+        let Some(history) = self.current_file_history(vb) else {
+            return CompactionOutcome::Preempted;
         };
-        let mut hooks = Hooks {
+        let mut hooks = FileCompactionHooks {
             compactions: self,
             storage,
             vb,
             cancel,
             is_throttled,
             history,
-            due: Vec::new(),
+            expired_keys: Vec::new(),
             expired: 0,
             bytes: 0,
         };
         let mut result = storage.compact(vb, &request, &mut hooks);
-        if result.as_ref().is_err_and(StorageError::is_no_space) && self.make_disk_room() > 0 {
+        if result.as_ref().is_err_and(StorageError::is_no_space) && self.free_disk_space() > 0 {
             result = storage.compact(vb, &request, &mut hooks);
         }
         // They are due whether there is a new file or not.
-        hooks.expire_due();
+        hooks.delete_expired();
         let (is_cancelled, expired) = (hooks.is_cancelled(), hooks.expired);
         self.core.totals.add(Total::ExpiredByCompaction, expired);
         match result {
@@ -180,14 +181,14 @@ impl Compactions {
             }
             Ok(None) => CompactionOutcome::NoFile,
             Err(error) if error.is_stopped() && is_cancelled => CompactionOutcome::Cancelled,
-            Err(error) if error.is_stopped() => CompactionOutcome::GaveWay,
-            Err(StorageError::Busy { .. }) => CompactionOutcome::GaveWay,
+            Err(error) if error.is_stopped() => CompactionOutcome::Preempted,
+            Err(StorageError::Busy { .. }) => CompactionOutcome::Preempted,
             Err(error) => CompactionOutcome::Failed(error),
         }
     }
 
     /// The history of the vBucket's file; one that a flush has made void is replaced first, if that can be.
-    fn file_history_applied(&self, vb: VbId) -> Option<u32> {
+    fn current_file_history(&self, vb: VbId) -> Option<u32> {
         let is_void = self.core.vbuckets[vb.index()].lock().store().is_file_void();
         if is_void {
             self.applier.apply_vbucket(vb);
@@ -197,14 +198,14 @@ impl Compactions {
 
     /// A compaction found no room on the disk. It makes some, and what the log keeps ready for later does not; what is kept for
     /// compactions goes last.
-    fn make_disk_room(&self) -> u64 {
-        let freed = match self.shared.log_space.give_up() {
-            0 => self.reserve.give_up(&self.core),
+    fn free_disk_space(&self) -> u64 {
+        let freed = match self.shared.log_space.free_spare_segments() {
+            0 => self.reserve.free(&self.core),
             bytes => bytes,
         };
         if !self.core.quota.disk_full() {
             // Only a full disk is looked after until there is room.
-            self.shared.log_space.on_disk_room();
+            self.shared.log_space.on_disk_space_available();
         }
         freed
     }

@@ -10,12 +10,12 @@ use kedge_sync::{RankedMutex, ranks::CompactionThrottleState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 #[derive(Debug)]
-struct State {
+struct ThrottleState {
     throttle: Throttle,
     rate: CompactionRate,
 }
 
-impl State {
+impl ThrottleState {
     fn is_off(&self) -> bool {
         self.rate == CompactionRate::Off
     }
@@ -24,7 +24,7 @@ impl State {
 /// See the head of this file.
 #[derive(Debug)]
 pub(crate) struct CompactionThrottle {
-    state: RankedMutex<CompactionThrottleState, State>,
+    state: RankedMutex<CompactionThrottleState, ThrottleState>,
     /// Compactions under way that nobody slows down.
     unthrottled: AtomicUsize,
     /// Counts the times that the rate became another.
@@ -34,7 +34,7 @@ pub(crate) struct CompactionThrottle {
 impl CompactionThrottle {
     pub(crate) fn new(rate: CompactionRate) -> Self {
         Self {
-            state: RankedMutex::new(State {
+            state: RankedMutex::new(ThrottleState {
                 throttle: Throttle::new(rate.bounds().unwrap_or_default()),
                 rate,
             }),
@@ -102,15 +102,15 @@ impl CompactionThrottle {
     }
 
     /// A compaction that nobody slows down is under way as long as what is returned lives.
-    pub(super) fn begin_unthrottled(&self) -> Unthrottled<'_> {
+    pub(super) fn begin_unthrottled(&self) -> UnthrottledGuard<'_> {
         self.unthrottled.fetch_add(1, Ordering::Relaxed);
-        Unthrottled(self)
+        UnthrottledGuard(self)
     }
 }
 
-pub(super) struct Unthrottled<'a>(&'a CompactionThrottle);
+pub(super) struct UnthrottledGuard<'a>(&'a CompactionThrottle);
 
-impl Drop for Unthrottled<'_> {
+impl Drop for UnthrottledGuard<'_> {
     fn drop(&mut self) {
         self.0.unthrottled.fetch_sub(1, Ordering::Relaxed);
     }
@@ -123,7 +123,7 @@ mod tests {
     const SEC: u64 = 1_000_000_000;
 
     #[test]
-    fn a_pace_can_be_given_and_taken_away_at_any_time() {
+    fn rate_can_change_at_any_time() {
         let throttle = CompactionThrottle::new(CompactionRate::BytesPerSec(1_000));
         let pause_ns = throttle.on_bytes(1_000, SEC);
         assert!((SEC * 9 / 10..=SEC).contains(&pause_ns), "{pause_ns}");
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_usual_is_learnt_only_beside_compactions_that_are_paced() {
+    fn usual_latency_is_learnt_only_without_unthrottled_compactions() {
         let throttle = CompactionThrottle::new(CompactionRate::Auto);
         let unthrottled = throttle.begin_unthrottled();
         (0..100).for_each(|_| throttle.on_commit(90_000));

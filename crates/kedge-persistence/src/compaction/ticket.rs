@@ -47,24 +47,24 @@ pub(super) enum TicketEvent<'a> {
     Failed(&'a StorageError),
 }
 
-type Listener = Box<dyn FnOnce(CompactionReport) + Send>;
+type TicketListener = Box<dyn FnOnce(CompactionReport) + Send>;
 
 #[derive(Default)]
-struct State {
+struct TicketState {
     left: usize,
     report: CompactionReport,
-    listeners: Vec<Listener>,
+    listeners: Vec<TicketListener>,
 }
 
 #[derive(Default)]
-struct Shared {
-    state: RankedMutex<CompactionTicketState, State>,
+struct TicketShared {
+    state: RankedMutex<CompactionTicketState, TicketState>,
     ended: RankedCondvar,
 }
 
 /// A compaction that was asked for. Dropping it changes nothing.
 #[derive(Clone)]
-pub struct CompactionTicket(Arc<Shared>);
+pub struct CompactionTicket(Arc<TicketShared>);
 
 impl fmt::Debug for CompactionTicket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -82,10 +82,10 @@ impl CompactionTicket {
     }
 
     /// One more of its vBuckets has come to an end.
-    pub(super) fn tell(&self, told: TicketEvent<'_>) {
+    pub(super) fn on_vbucket_end(&self, event: TicketEvent<'_>) {
         let mut state = self.0.state.lock();
         let report = &mut state.report;
-        match told {
+        match event {
             TicketEvent::Compacted { done, expired } => {
                 report.compacted += 1;
                 report.bytes_before += done.bytes_before;
@@ -145,15 +145,15 @@ impl CompactionTicket {
 
     /// Calls `tell` at the end, from the thread that brings it about; at once if it is over by now. No lock of the
     /// bucket is held then.
-    pub fn when_done(&self, tell: impl FnOnce(CompactionReport) + Send + 'static) {
+    pub fn when_done(&self, listener: impl FnOnce(CompactionReport) + Send + 'static) {
         let mut state = self.0.state.lock();
         if state.left > 0 {
-            state.listeners.push(Box::new(tell));
+            state.listeners.push(Box::new(listener));
             return;
         }
         let report = state.report.clone();
         drop(state);
-        tell(report);
+        listener(report);
     }
 }
 
@@ -163,23 +163,23 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     #[test]
-    fn whoever_asked_hears_once_and_when_all_is_over() {
+    fn listeners_are_called_once_after_the_last_vbucket() {
         let ticket = CompactionTicket::new(2);
-        let heard = Arc::new(AtomicU32::new(0));
+        let cancelled = Arc::new(AtomicU32::new(0));
         let listen = || {
-            let heard = Arc::clone(&heard);
+            let cancelled = Arc::clone(&cancelled);
             ticket.when_done(move |report| {
-                heard.fetch_add(report.cancelled, Ordering::Relaxed);
+                cancelled.fetch_add(report.cancelled, Ordering::Relaxed);
             });
         };
         listen();
-        ticket.tell(TicketEvent::NoFile);
+        ticket.on_vbucket_end(TicketEvent::NoFile);
         assert_eq!(ticket.report(), None);
         assert_eq!(ticket.wait_for(Duration::from_millis(1)), None);
-        ticket.tell(TicketEvent::Cancelled);
-        assert_eq!(heard.load(Ordering::Relaxed), 1);
+        ticket.on_vbucket_end(TicketEvent::Cancelled);
+        assert_eq!(cancelled.load(Ordering::Relaxed), 1);
         listen();
-        assert_eq!(heard.load(Ordering::Relaxed), 2, "at once");
+        assert_eq!(cancelled.load(Ordering::Relaxed), 2, "at once");
         let report = ticket.wait();
         assert_eq!((report.without_file, report.cancelled), (1, 1));
         assert!(!report.is_complete());

@@ -1,26 +1,26 @@
 //! Flushing what someone waits for: a vBucket, or all of them.
 
 use super::FileFlusher;
-use super::lists::{Flusher, Flushers, Shard};
+use super::lists::{Flusher, FlusherShard, Flushers};
 use kedge_bucket_core::BucketError;
 use kedge_types::VbId;
 use std::sync::atomic::Ordering;
 
 impl FileFlusher {
     /// Without a log: flushes what waits by now, together with the tasks.
-    pub(crate) fn flush_most(&self) {
+    pub(crate) fn flush_with_tasks(&self) {
         let Some(flushers) = &self.shared.queues.flushers else {
             return;
         };
-        flushers.hurry.store(true, Ordering::SeqCst);
+        flushers.is_closing.store(true, Ordering::SeqCst);
         for lane in 0..flushers.shards.len() {
             self.shared.queues.on_urgent(&self.core, lane);
         }
         for (lane, shard) in flushers.shards.iter().enumerate() {
             let waiting = {
                 let mut flusher = shard.flusher.lock();
-                flushers.fetch(shard, &mut flusher);
-                flusher.waited.len() + flusher.plain.len() + flusher.later.len()
+                flushers.take_requests(shard, &mut flusher);
+                flusher.urgent.len() + flusher.queued.len() + flusher.deferred.len()
             };
             // What comes meanwhile is not waited for, nor what fails.
             for _ in 0..waiting {
@@ -41,7 +41,7 @@ impl FileFlusher {
             return then();
         };
         let mut flusher = flushers.shards[flushers.shard_of(vb)].flusher.lock();
-        flusher.waits = true;
+        flusher.is_draining = true;
         let flushed = loop {
             if self.core.vbuckets[vb.index()].lock().changes().queued() == 0 {
                 break Ok(0);
@@ -51,21 +51,21 @@ impl FileFlusher {
                 break result;
             }
         };
-        flusher.waits = false;
+        flusher.is_draining = false;
         flushed?;
         then()
     }
 
     /// Flushes until nothing is left.
-    pub(crate) fn flush_everything(&self) -> Result<(), BucketError> {
+    pub(crate) fn flush_all(&self) -> Result<(), BucketError> {
         let Some(flushers) = &self.shared.queues.flushers else {
             return Ok(());
         };
         for shard in &flushers.shards {
             let mut flusher = shard.flusher.lock();
-            flusher.waits = true;
+            flusher.is_draining = true;
             let flushed = self.flush_shard(flushers, shard, &mut flusher);
-            flusher.waits = false;
+            flusher.is_draining = false;
             flushed?;
         }
         Ok(())
@@ -74,22 +74,22 @@ impl FileFlusher {
     fn flush_shard(
         &self,
         flushers: &Flushers,
-        shard: &Shard,
+        shard: &FlusherShard,
         flusher: &mut Flusher,
     ) -> Result<(), BucketError> {
         loop {
-            flushers.fetch(shard, flusher);
-            for (due_ns, ..) in &mut flusher.later {
+            flushers.take_requests(shard, flusher);
+            for (due_ns, ..) in &mut flusher.deferred {
                 *due_ns = 0;
             }
-            self.begin_round(flushers, flusher);
-            flusher.round = flusher.plain.len();
-            let result = if flusher.waited.is_empty() && flusher.round == 0 {
+            self.queue_due(flushers, flusher);
+            flusher.due = flusher.queued.len();
+            let result = if flusher.urgent.is_empty() && flusher.due == 0 {
                 return Ok(());
-            } else if flusher.round > 0 {
-                self.flush_plain(flushers, flusher)
+            } else if flusher.due > 0 {
+                self.flush_queued(flushers, flusher)
             } else {
-                self.flush_waited(flushers, flusher)
+                self.flush_urgent(flushers, flusher)
             };
             self.shared.on_commit_result(&result);
             result?;

@@ -12,7 +12,7 @@
 mod drain;
 pub(crate) mod lists;
 
-use crate::shared::Shared;
+use crate::shared::SharedState;
 use crate::shutdown_marker::ShutdownMarker;
 use kedge_bucket_core::BucketConfig;
 use kedge_bucket_core::Timing;
@@ -28,13 +28,13 @@ use std::time::Duration;
 
 /// Most that one commit has.
 #[derive(Clone, Copy)]
-struct Limit {
+struct BatchLimit {
     items: usize,
     bytes: usize,
 }
 
 /// What was written and is durable.
-struct Written {
+struct FlushedBatches {
     items: usize,
     commits: u64,
     to: Position,
@@ -52,11 +52,11 @@ pub(crate) struct CommitOutcome {
 /// Writes changes into the files at once, for buckets without a log.
 pub(crate) struct FileFlusher {
     core: Arc<BucketCore>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
 }
 
 impl FileFlusher {
-    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: &Arc<SharedState>) -> Self {
         Self {
             core: Arc::clone(&shared.core),
             shared: Arc::clone(shared),
@@ -69,19 +69,19 @@ impl FileFlusher {
             return;
         };
         for (lane, shard) in flushers.shards.iter().enumerate() {
-            if !shard.is_waited.swap(false, Ordering::SeqCst) {
+            if !shard.has_new_waiters.swap(false, Ordering::SeqCst) {
                 continue;
             }
             match shard.flusher.try_lock() {
                 Some(mut flusher) if lead => {
-                    flushers.fetch(shard, &mut flusher);
-                    self.lead(flushers, &mut flusher);
-                    let left = !flusher.waited.is_empty();
+                    flushers.take_requests(shard, &mut flusher);
+                    self.lead_flush(flushers, &mut flusher);
+                    let left = !flusher.urgent.is_empty();
                     drop(flusher);
                     if left {
                         self.shared.queues.on_urgent(&self.core, lane);
-                    } else if self.next_flush(lane).is_some() {
-                        self.shared.queues.begin_interval(&self.core, lane);
+                    } else if self.time_to_next_flush(lane).is_some() {
+                        self.shared.queues.start_interval(&self.core, lane);
                     }
                 }
                 _ => self.shared.queues.on_urgent(&self.core, lane),
@@ -90,9 +90,9 @@ impl FileFlusher {
     }
 
     /// Flushes those that someone waits for by now.
-    fn lead(&self, flushers: &Flushers, flusher: &mut Flusher) {
-        for _ in 0..flusher.waited.len() {
-            let result = self.flush_waited(flushers, flusher);
+    fn lead_flush(&self, flushers: &Flushers, flusher: &mut Flusher) {
+        for _ in 0..flusher.urgent.len() {
+            let result = self.flush_urgent(flushers, flusher);
             self.shared.on_commit_result(&result);
         }
     }
@@ -104,18 +104,18 @@ impl FileFlusher {
         };
         let shard = &flushers.shards[lane];
         let mut flusher = shard.flusher.lock();
-        shard.is_waited.store(false, Ordering::SeqCst);
-        flushers.fetch(shard, &mut flusher);
-        self.begin_round(flushers, &mut flusher);
-        let plain_first = flusher.was_waited && flusher.round > 0;
-        let result = if !flusher.waited.is_empty() && !plain_first {
-            self.flush_waited(flushers, &mut flusher)
-        } else if flusher.round > 0 {
-            self.flush_plain(flushers, &mut flusher)
+        shard.has_new_waiters.store(false, Ordering::SeqCst);
+        flushers.take_requests(shard, &mut flusher);
+        self.queue_due(flushers, &mut flusher);
+        let queued_first = flusher.was_last_urgent && flusher.due > 0;
+        let result = if !flusher.urgent.is_empty() && !queued_first {
+            self.flush_urgent(flushers, &mut flusher)
+        } else if flusher.due > 0 {
+            self.flush_queued(flushers, &mut flusher)
         } else {
             return Ok(CommitOutcome::default());
         };
-        let more = !flusher.waited.is_empty() || flusher.round > 0;
+        let more = !flusher.urgent.is_empty() || flusher.due > 0;
         self.shared.on_commit_result(&result);
         drop(flusher);
         match result {
@@ -128,107 +128,108 @@ impl FileFlusher {
     }
 
     /// When the interval is over, all that wait for it by now are to be flushed.
-    fn begin_round(&self, flushers: &Flushers, flusher: &mut Flusher) {
+    fn queue_due(&self, flushers: &Flushers, flusher: &mut Flusher) {
         let now_ns = self.core.setup.clock.now().mono_ns;
-        let hurry = flushers.hurry.load(Ordering::SeqCst);
-        let now_please = hurry || self.core.quota.is_room_wanted();
-        while let Some((due_ns, vb, tried)) = flusher.later.front().copied() {
-            // What could not be written is not tried without a pause.
-            if due_ns > now_ns && (tried || !hurry) {
+        let is_closing = flushers.is_closing.load(Ordering::SeqCst);
+        let is_due_at_once = is_closing || self.core.quota.is_room_wanted();
+        while let Some((due_ns, vb, is_retry)) = flusher.deferred.front().copied() {
+            // What could not be written is not is_retry without a pause.
+            if due_ns > now_ns && (is_retry || !is_closing) {
                 break;
             }
-            flusher.later.pop_front();
-            let mark = &flushers.states[vb.index()];
-            mark.later.store(false, Ordering::SeqCst);
+            flusher.deferred.pop_front();
+            let state = &flushers.states[vb.index()];
+            state.is_deferred.store(false, Ordering::SeqCst);
             // Unless it has been queued since.
-            if tried
+            if is_retry
                 || self.core.vbuckets[vb.index()]
                     .lock()
                     .changes_mut()
                     .take_newly_queued()
             {
-                if !tried {
-                    mark.since_ns.store(0, Ordering::Relaxed);
+                if !is_retry {
+                    state.since_ns.store(0, Ordering::Relaxed);
                 }
-                mark.dirty.store(true, Ordering::SeqCst);
-                if !mark.plain.swap(true, Ordering::SeqCst) {
-                    flusher.plain.push_front(vb);
+                state.is_dirty.store(true, Ordering::SeqCst);
+                if !state.is_queued.swap(true, Ordering::SeqCst) {
+                    flusher.queued.push_front(vb);
                 }
             }
         }
-        if flusher.round == 0
-            && let Some(first) = flusher.plain.front()
+        if flusher.due == 0
+            && let Some(first) = flusher.queued.front()
         {
             let since_ns = flushers.states[first.index()]
                 .since_ns
                 .load(Ordering::Relaxed);
-            if now_please || since_ns + self.core.config().log_interval_ms * 1_000_000 <= now_ns {
-                flusher.round = flusher.plain.len();
+            if is_due_at_once || since_ns + self.core.config().log_interval_ms * 1_000_000 <= now_ns
+            {
+                flusher.due = flusher.queued.len();
             }
         }
     }
 
     /// How long what waits for a flusher may still wait; None when nothing does.
-    pub(crate) fn next_flush(&self, lane: usize) -> Option<Duration> {
+    pub(crate) fn time_to_next_flush(&self, lane: usize) -> Option<Duration> {
         let flushers = self.shared.queues.flushers.as_ref()?;
         let shard = &flushers.shards[lane];
         let mut flusher = shard.flusher.lock();
-        flushers.fetch(shard, &mut flusher);
-        if !flusher.waited.is_empty() || flusher.round > 0 {
+        flushers.take_requests(shard, &mut flusher);
+        if !flusher.urgent.is_empty() || flusher.due > 0 {
             return Some(Duration::ZERO);
         }
-        let plain_ns = flusher.plain.front().map(|first| {
+        let queued_ns = flusher.queued.front().map(|first| {
             let since = &flushers.states[first.index()].since_ns;
             since.load(Ordering::Relaxed) + self.core.config().log_interval_ms * 1_000_000
         });
-        let later_ns = flusher.later.front().map(|(due_ns, ..)| *due_ns);
-        let due_ns = plain_ns.into_iter().chain(later_ns).min()?;
+        let deferred_ns = flusher.deferred.front().map(|(due_ns, ..)| *due_ns);
+        let due_ns = queued_ns.into_iter().chain(deferred_ns).min()?;
         let now_ns = self.core.setup.clock.now().mono_ns;
         Some(Duration::from_nanos(due_ns.saturating_sub(now_ns)))
     }
 
-    fn flush_waited(
+    fn flush_urgent(
         &self,
         flushers: &Flushers,
         flusher: &mut Flusher,
     ) -> Result<usize, BucketError> {
-        let Some(vb) = flusher.waited.pop_front() else {
+        let Some(vb) = flusher.urgent.pop_front() else {
             return Ok(0);
         };
-        flusher.was_waited = true;
-        let mark = &flushers.states[vb.index()];
+        flusher.was_last_urgent = true;
+        let state = &flushers.states[vb.index()];
         // Before the changes are taken: who comes after that is not forgotten.
-        mark.waited.store(false, Ordering::SeqCst);
+        state.is_urgent.store(false, Ordering::SeqCst);
         let result = self.flush_vbucket(flushers, flusher, vb);
         if result.as_ref().is_err_and(BucketError::is_no_space)
-            && !mark.waited.swap(true, Ordering::SeqCst)
+            && !state.is_urgent.swap(true, Ordering::SeqCst)
         {
-            flusher.waited.push_front(vb);
+            flusher.urgent.push_front(vb);
         }
         result
     }
 
-    fn flush_plain(
+    fn flush_queued(
         &self,
         flushers: &Flushers,
         flusher: &mut Flusher,
     ) -> Result<usize, BucketError> {
-        let Some(vb) = flusher.plain.pop_front() else {
-            flusher.round = 0;
+        let Some(vb) = flusher.queued.pop_front() else {
+            flusher.due = 0;
             return Ok(0);
         };
-        flusher.was_waited = false;
-        flusher.round -= 1;
-        let mark = &flushers.states[vb.index()];
-        mark.plain.store(false, Ordering::SeqCst);
-        if !mark.dirty.load(Ordering::SeqCst) {
+        flusher.was_last_urgent = false;
+        flusher.due -= 1;
+        let state = &flushers.states[vb.index()];
+        state.is_queued.store(false, Ordering::SeqCst);
+        if !state.is_dirty.load(Ordering::SeqCst) {
             return Ok(0);
         }
         let result = self.flush_vbucket(flushers, flusher, vb);
         if result.as_ref().is_err_and(BucketError::is_no_space)
-            && !mark.plain.swap(true, Ordering::SeqCst)
+            && !state.is_queued.swap(true, Ordering::SeqCst)
         {
-            flusher.plain.push_front(vb);
+            flusher.queued.push_front(vb);
         }
         result
     }
@@ -241,20 +242,20 @@ impl FileFlusher {
         vb: VbId,
     ) -> Result<usize, BucketError> {
         let limit = self.flush_limit(flushers);
-        if !flusher.waits && self.core.storage()?.is_being_written(vb) {
+        if !flusher.is_draining && self.core.storage()?.is_being_written(vb) {
             self.core.totals.add(Total::ApplyDeferrals, 1);
-            flushers.put_off(flusher, vb, self.core.setup.clock.now());
+            flushers.defer_busy(flusher, vb, self.core.setup.clock.now());
             return Ok(0);
         }
-        let mark = &flushers.states[vb.index()];
+        let state = &flushers.states[vb.index()];
         if let Err(error) = self.write_due_marker() {
             if !error.is_no_space() {
-                flushers.put_later(flusher, vb, self.core.setup.clock.now(), true);
+                flushers.defer(flusher, vb, self.core.setup.clock.now(), true);
             }
             return Err(error);
         }
         // Before the changes are taken: those that come after that count.
-        mark.dirty.store(false, Ordering::SeqCst);
+        state.is_dirty.store(false, Ordering::SeqCst);
         let (batch, to) = self.core.vbuckets[vb.index()]
             .lock()
             .store()
@@ -264,17 +265,17 @@ impl FileFlusher {
             self.publish_flushed(flushers, flusher, before, vb, to);
             return Ok(0);
         };
-        let enough = || !flusher.waits && self.is_flusher_wanted(flushers, flusher, vb);
-        let written = self.write_batches(vb, batch, to, limit, before.unix_ns, &enough);
+        let is_enough = || !flusher.is_draining && self.has_flush_waiter(flushers, flusher, vb);
+        let written = self.write_batches(vb, batch, to, limit, before.unix_ns, &is_enough);
         let now = self.core.setup.clock.now();
         let written = match written {
             Ok(written) => written,
             Err(error) => {
-                mark.dirty.store(true, Ordering::SeqCst);
+                state.is_dirty.store(true, Ordering::SeqCst);
                 self.core.totals.add(Total::FlushFailures, 1);
                 self.shared.stuck.note(vb, &error);
                 if !error.is_no_space() {
-                    flushers.put_later(flusher, vb, now, true);
+                    flushers.defer(flusher, vb, now, true);
                 }
                 return Err(error);
             }
@@ -291,46 +292,46 @@ impl FileFlusher {
             self.shared.compaction_throttle.on_commit(took_us);
         }
         self.shared
-            .note_storage_age(now, mark.since_ns.load(Ordering::Relaxed));
+            .record_storage_age(now, state.since_ns.load(Ordering::Relaxed));
         self.publish_flushed(flushers, flusher, now, vb, written.to);
         Ok(written.items)
     }
 
     /// Most that a commit has.
-    fn flush_limit(&self, flushers: &Flushers) -> Limit {
+    fn flush_limit(&self, flushers: &Flushers) -> BatchLimit {
         let config = self.core.config();
         let (items, bytes) = (config.flusher_batch_max_items, config.flush_batch_max_bytes);
-        if flushers.hurry.load(Ordering::SeqCst) {
-            return Limit { items, bytes };
+        if flushers.is_closing.load(Ordering::SeqCst) {
+            return BatchLimit { items, bytes };
         }
         // Who comes to wait is not to wait for long.
-        Limit {
+        BatchLimit {
             items: items.min(BucketConfig::DIRECT_BATCH_ITEMS_MAX),
             bytes: bytes.min(BucketConfig::DIRECT_BATCH_BYTES_MAX),
         }
     }
 
     /// Whether someone waits for the flusher that has this vBucket, or for its thread.
-    fn is_flusher_wanted(&self, flushers: &Flushers, flusher: &Flusher, vb: VbId) -> bool {
-        flusher.was_waited
-            || !flusher.waited.is_empty()
-            || flushers.has_waited(vb)
+    fn has_flush_waiter(&self, flushers: &Flushers, flusher: &Flusher, vb: VbId) -> bool {
+        flusher.was_last_urgent
+            || !flusher.urgent.is_empty()
+            || flushers.has_urgent_request(vb)
             || self.core.setup.executor.lacks_threads(Pool::Writer)
     }
 
-    /// Writes `batch`, which ends at `to`, and what comes behind it, until that is as large as a flush may be, or `enough`
+    /// Writes `batch`, which ends at `to`, and what comes behind it, until that is as large as a flush may be, or `is_enough`
     /// says so.
     fn write_batches(
         &self,
         vb: VbId,
         mut batch: ApplyBatch,
         mut to: Position,
-        limit: Limit,
+        limit: BatchLimit,
         now_ns: u64,
-        enough: &dyn Fn() -> bool,
-    ) -> Result<Written, BucketError> {
+        is_enough: &dyn Fn() -> bool,
+    ) -> Result<FlushedBatches, BucketError> {
         let storage = self.core.storage()?;
-        let mut written = Written {
+        let mut written = FlushedBatches {
             items: 0,
             commits: 1,
             to,
@@ -362,7 +363,7 @@ impl FileFlusher {
                         .record_us(u16::MAX, Timing::ApplyBatchItems, items);
                 }
                 written.to = to;
-                if commits.written_bytes() >= bytes_max || enough() {
+                if commits.written_bytes() >= bytes_max || is_enough() {
                     return Ok(());
                 }
                 let vbucket = self.core.vbuckets[vb.index()].lock();
@@ -389,25 +390,25 @@ impl FileFlusher {
         vb: VbId,
         to: Position,
     ) {
-        let mark = &flushers.states[vb.index()];
+        let state = &flushers.states[vb.index()];
         let (done, acks) = (&mut flusher.done, &mut flusher.acks);
         match self.shared.publish(now, vb, to, None, done, acks) {
             AfterLog::More => {
-                mark.since_ns.store(now.mono_ns, Ordering::Relaxed);
-                mark.dirty.store(true, Ordering::SeqCst);
+                state.since_ns.store(now.mono_ns, Ordering::Relaxed);
+                state.is_dirty.store(true, Ordering::SeqCst);
                 if self.core.vbuckets[vb.index()]
                     .lock()
                     .durability()
                     .has_waiters()
                 {
-                    if !mark.waited.swap(true, Ordering::SeqCst) {
-                        flusher.waited.push_back(vb);
+                    if !state.is_urgent.swap(true, Ordering::SeqCst) {
+                        flusher.urgent.push_back(vb);
                     }
-                } else if !mark.plain.swap(true, Ordering::SeqCst) {
-                    flusher.plain.push_back(vb);
+                } else if !state.is_queued.swap(true, Ordering::SeqCst) {
+                    flusher.queued.push_back(vb);
                 }
             }
-            AfterLog::CommitsOnly => flushers.put_later(flusher, vb, now, false),
+            AfterLog::CommitsOnly => flushers.defer(flusher, vb, now, false),
             AfterLog::Nothing => {}
         }
         self.shared.events.memory_freed();
@@ -419,7 +420,7 @@ impl FileFlusher {
         }
     }
 
-    /// Does what the start could not: syncs the files, and writes the mark.
+    /// Does what the start could not: syncs the files, and writes the state.
     pub(crate) fn write_due_marker(&self) -> Result<(), BucketError> {
         if self.shared.marker_is_due.load(Ordering::Acquire) {
             if self.core.phase() != Phase::Loading {

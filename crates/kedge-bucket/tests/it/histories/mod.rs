@@ -9,7 +9,7 @@ mod known;
 use crate::crash::seeds;
 use crate::published::Published;
 use crate::tools::*;
-use kedge_bucket::{Bucket, CompactionRequest, RolledBack, VbState};
+use kedge_bucket::{Bucket, CompactionRequest, RollbackReport, VbState};
 use kedge_disk::{Fault, SimDisk};
 use kedge_types::{DocKey, Seqno, VbId};
 use known::{Change, Found, Known, Op};
@@ -257,7 +257,7 @@ impl History {
 
     /// Rolls a vBucket back by so many seqnos, or by a few more. `None` when the power failed on the way, or there is no such
     /// vBucket.
-    fn roll_back(&mut self, open: &Open, vb: VbId, by: u64) -> Option<RolledBack> {
+    fn roll_back(&mut self, open: &Open, vb: VbId, by: u64) -> Option<RollbackReport> {
         // So that it is known where everything stands.
         open.bucket.persistence().sync().ok()?;
         self.all_durable();

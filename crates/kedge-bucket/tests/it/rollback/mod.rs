@@ -6,7 +6,7 @@ mod model;
 mod threads;
 
 use crate::tools::*;
-use kedge_bucket::{CompactionRequest, EvictionPolicy, MemoryChange, RolledBack, VbState};
+use kedge_bucket::{CompactionRequest, EvictionPolicy, MemoryChange, RollbackReport, VbState};
 use kedge_disk::{Fault, Operation, SimDisk};
 use kedge_types::{Seqno, Status, VbId, VbUuid};
 use std::collections::BTreeMap;
@@ -42,7 +42,7 @@ pub(crate) fn look(open: &Open, names: &[String]) -> Documents {
 }
 
 /// Rolls the vBucket back, as a replica.
-pub(crate) fn roll_back(open: &Open, to: Seqno) -> Result<RolledBack, Status> {
+pub(crate) fn roll_back(open: &Open, to: Seqno) -> Result<RollbackReport, Status> {
     open.bucket.states().set_vbucket(VB, VbState::Replica)?;
     open.bucket.persistence().rollbacks().rollback(VB, to)
 }
@@ -51,8 +51,8 @@ pub(crate) fn failover(open: &Open) -> Vec<(VbUuid, Seqno)> {
     open.bucket.vbucket_figures(VB).unwrap().failover
 }
 
-fn back_to(seqno: Seqno) -> Result<RolledBack, Status> {
-    Ok(RolledBack {
+fn back_to(seqno: Seqno) -> Result<RollbackReport, Status> {
+    Ok(RollbackReport {
         seqno,
         is_reset: false,
     })
@@ -218,7 +218,7 @@ fn a_task_does_it_and_says_so_also_when_the_bucket_ends() {
         .unwrap();
     let (told, hears) = std::sync::mpsc::channel();
     let tell = told.clone();
-    open.bucket.persistence().rollbacks().begin(
+    open.bucket.persistence().rollbacks().submit(
         VB,
         history[1].0,
         || true,
@@ -232,7 +232,7 @@ fn a_task_does_it_and_says_so_also_when_the_bucket_ends() {
         .states()
         .set_vbucket(VB, VbState::Replica)
         .unwrap();
-    open.bucket.persistence().rollbacks().begin(
+    open.bucket.persistence().rollbacks().submit(
         VB,
         history[0].0,
         || true,
@@ -261,7 +261,7 @@ fn a_rollback_that_nobody_waits_for_changes_nothing_and_no_stream_goes_on_from_b
         open.bucket
             .persistence()
             .rollbacks()
-            .begin(VB, history[1].0, move || wanted, done);
+            .submit(VB, history[1].0, move || wanted, done);
         steps.run();
         hears.try_recv().unwrap()
     };

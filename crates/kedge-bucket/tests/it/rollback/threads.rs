@@ -189,7 +189,7 @@ fn beside_a_shutdown() {
             .set_vbucket(VB, VbState::Replica)
             .unwrap();
         let (told, hears) = std::sync::mpsc::channel();
-        open.bucket.persistence().rollbacks().begin(
+        open.bucket.persistence().rollbacks().submit(
             VB,
             kept,
             || true,

@@ -4,67 +4,67 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::{BTreeSet, HashSet};
 
-fn by_someone() -> (QueuedRequest, CompactionTicket) {
+fn by_someone() -> (QueuedCompaction, CompactionTicket) {
     let ticket = CompactionTicket::new(1);
-    let asked = QueuedRequest {
-        wish: CompactionWish::default(),
+    let request = QueuedCompaction {
+        purge: PurgeOptions::default(),
         tickets: vec![ticket.clone()],
-        by_itself: false,
+        is_automatic: false,
     };
-    (asked, ticket)
+    (request, ticket)
 }
 
 #[test]
 fn what_nobody_asked_for_can_be_given_up_alone() {
-    let by_itself = || QueuedRequest {
-        by_itself: true,
-        ..QueuedRequest::default()
+    let is_automatic = || QueuedCompaction {
+        is_automatic: true,
+        ..QueuedCompaction::default()
     };
-    let mut queue = Queue::default();
-    queue.ask(VbId(1), by_itself());
-    queue.ask(VbId(2), by_someone().0);
-    queue.ask(VbId(3), by_itself());
-    queue.ask(VbId(4), by_itself());
-    queue.ask(VbId(4), by_someone().0);
+    let mut queue = CompactionQueue::default();
+    queue.enqueue(VbId(1), is_automatic());
+    queue.enqueue(VbId(2), by_someone().0);
+    queue.enqueue(VbId(3), is_automatic());
+    queue.enqueue(VbId(4), is_automatic());
+    queue.enqueue(VbId(4), by_someone().0);
     let (one, two) = (queue.next(0, 2).unwrap(), queue.next(0, 2).unwrap());
-    assert!(queue.has_by_itself());
-    assert_eq!(queue.cancel_by_itself(), [VbId(1), VbId(3)]);
-    let is_cancelled = |job: &Job| job.cancel.load(Ordering::Relaxed);
+    assert!(queue.has_automatic());
+    assert_eq!(queue.cancel_automatic(), [VbId(1), VbId(3)]);
+    let is_cancelled = |job: &CompactionJob| job.cancel.load(Ordering::Relaxed);
     assert!(is_cancelled(&one) && !is_cancelled(&two));
     assert_eq!(
         queue.vbuckets(),
         [(VbId(1), true), (VbId(2), true), (VbId(4), false)]
     );
     queue.end(VbId(1));
-    assert!(!queue.has_by_itself());
+    assert!(!queue.has_automatic());
     assert_eq!(queue.next(0, 2).unwrap().vb, VbId(4));
 }
 
 #[test]
 fn who_asks_for_what_is_queued_joins_it() {
-    let mut queue = Queue::default();
-    let wish = |secs, seqno, drop_deletes| CompactionWish {
+    let mut queue = CompactionQueue::default();
+    let purge = |secs, seqno, drop_deletes| PurgeOptions {
         purge_before_secs: secs,
         purge_before_seqno: seqno,
         drop_deletes,
     };
-    let limited = wish(Some(10), Some(Seqno(100)), false);
-    for wish in [limited, wish(Some(5), Some(Seqno(200)), true)] {
-        queue.ask(
+    let limited = purge(Some(10), Some(Seqno(100)), false);
+    for purge in [limited, purge(Some(5), Some(Seqno(200)), true)] {
+        queue.enqueue(
             VbId(1),
-            QueuedRequest {
-                wish,
+            QueuedCompaction {
+                purge,
                 tickets: vec![CompactionTicket::new(1)],
-                by_itself: false,
+                is_automatic: false,
             },
         );
     }
     assert_eq!(queue.queued(), 1);
     let job = queue.next(0, 1).unwrap();
-    assert_eq!(job.asked.wish, wish(Some(10), Some(Seqno(200)), true));
-    assert_eq!(job.asked.tickets.len(), 2);
+    assert_eq!(job.request.purge, purge(Some(10), Some(Seqno(200)), true));
+    assert_eq!(job.request.tickets.len(), 2);
     assert_eq!(
-        limited.and(CompactionWish::default()).purge_before_seqno,
+        limited.union(PurgeOptions::default()).purge_before_seqno,
         None,
         "no limit is more than any"
     );
@@ -72,13 +72,13 @@ fn who_asks_for_what_is_queued_joins_it() {
 
 #[test]
 fn who_asks_for_what_is_being_compacted_gets_another_one_after_that() {
-    let mut queue = Queue::default();
-    queue.ask(VbId(1), QueuedRequest::default());
+    let mut queue = CompactionQueue::default();
+    queue.enqueue(VbId(1), QueuedCompaction::default());
     let first = queue.next(0, 8).unwrap();
-    queue.ask(VbId(1), by_someone().0);
+    queue.enqueue(VbId(1), by_someone().0);
     assert!(queue.next(0, 8).is_none(), "one task a vBucket");
     queue.end(first.vb);
-    assert_eq!(queue.next(0, 8).unwrap().asked.tickets.len(), 1);
+    assert_eq!(queue.next(0, 8).unwrap().request.tickets.len(), 1);
     assert_eq!((queue.queued(), queue.running()), (0, 1));
     queue.end(VbId(1));
     assert_eq!(queue.vbuckets(), []);
@@ -86,8 +86,8 @@ fn who_asks_for_what_is_being_compacted_gets_another_one_after_that() {
 
 #[test]
 fn no_more_run_than_may() {
-    let mut queue = Queue::default();
-    (0..5).for_each(|vb| queue.ask(VbId(vb), QueuedRequest::default()));
+    let mut queue = CompactionQueue::default();
+    (0..5).for_each(|vb| queue.enqueue(VbId(vb), QueuedCompaction::default()));
     assert_eq!(queue.next(0, 2).unwrap().vb, VbId(0), "in order");
     assert_eq!(queue.next(0, 2).unwrap().vb, VbId(1));
     assert!(queue.next(0, 2).is_none());
@@ -98,52 +98,52 @@ fn no_more_run_than_may() {
 
 #[test]
 fn pauses_double_and_nobody_else_waits_for_them() {
-    let mut queue = Queue::default();
-    queue.ask(VbId(1), QueuedRequest::default());
+    let mut queue = CompactionQueue::default();
+    queue.enqueue(VbId(1), QueuedCompaction::default());
     let mut now_ns = 0;
     for expected_secs in [1, 2, 4, 8] {
         let job = queue.next(now_ns, 1).unwrap();
-        let pause_ns = queue.retry(job.vb, job.asked, now_ns, true);
+        let pause_ns = queue.retry(job.vb, job.request, now_ns, true);
         assert_eq!(pause_ns, expected_secs * RETRY_NS);
         assert_eq!(queue.next_retry_ns(now_ns), Some(now_ns + pause_ns));
-        queue.ask(VbId(2), QueuedRequest::default());
+        queue.enqueue(VbId(2), QueuedCompaction::default());
         let other = queue.next(now_ns, 1).unwrap();
         assert_eq!(other.vb, VbId(2), "others go on");
         queue.end(VbId(2));
-        queue.ask(VbId(1), QueuedRequest::default());
+        queue.enqueue(VbId(1), QueuedCompaction::default());
         assert!(queue.next(now_ns + pause_ns - 1, 1).is_none());
         now_ns += pause_ns;
     }
     let job = queue.next(now_ns, 1).unwrap();
-    queue.retry(job.vb, job.asked, now_ns, true);
-    queue.ask(VbId(1), by_someone().0);
+    queue.retry(job.vb, job.request, now_ns, true);
+    queue.enqueue(VbId(1), by_someone().0);
     assert!(queue.next(now_ns, 1).is_some(), "someone wants it now");
     queue.end(VbId(1));
-    queue.ask(VbId(1), QueuedRequest::default());
+    queue.enqueue(VbId(1), QueuedCompaction::default());
     let job = queue.next(now_ns, 1).unwrap();
-    let pause_ns = queue.retry(job.vb, job.asked, now_ns, true);
+    let pause_ns = queue.retry(job.vb, job.request, now_ns, true);
     assert_eq!(pause_ns, RETRY_NS, "what has worked begins anew");
 }
 
 #[test]
 fn a_pause_has_an_end() {
-    let mut queue = Queue::default();
-    queue.ask(VbId(1), QueuedRequest::default());
+    let mut queue = CompactionQueue::default();
+    queue.enqueue(VbId(1), QueuedCompaction::default());
     let mut longest_ns = 0;
     for _ in 0..100 {
         let job = queue.next(u64::MAX, 1).unwrap();
-        longest_ns = queue.retry(job.vb, job.asked, 0, true);
+        longest_ns = queue.retry(job.vb, job.request, 0, true);
     }
     assert_eq!(longest_ns, RETRY_NS_MAX);
 }
 
 #[test]
 fn what_is_cancelled_is_out_of_the_queue_or_told_to_end() {
-    let mut queue = Queue::default();
-    queue.ask(VbId(1), QueuedRequest::default());
+    let mut queue = CompactionQueue::default();
+    queue.enqueue(VbId(1), QueuedCompaction::default());
     let running = queue.next(0, 1).unwrap();
-    queue.ask(VbId(1), by_someone().0);
-    queue.ask(VbId(2), by_someone().0);
+    queue.enqueue(VbId(1), by_someone().0);
+    queue.enqueue(VbId(2), by_someone().0);
     let (tickets, any) = queue.cancel(VbId(1));
     assert!(any && tickets.len() == 1);
     assert!(running.cancel.load(Ordering::Relaxed));
@@ -156,7 +156,7 @@ fn what_is_cancelled_is_out_of_the_queue_or_told_to_end() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Ask(u16, bool),
+    Enqueue(u16, bool),
     Next(usize),
     End(usize),
     Retry(usize),
@@ -166,7 +166,7 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        (0..4_u16, any::<bool>()).prop_map(|(vb, waits)| Step::Ask(vb, waits)),
+        (0..4_u16, any::<bool>()).prop_map(|(vb, waits)| Step::Enqueue(vb, waits)),
         (1..4_usize).prop_map(Step::Next),
         any::<usize>().prop_map(Step::End),
         any::<usize>().prop_map(Step::Retry),
@@ -180,16 +180,16 @@ proptest! {
     /// Against sets: no vBucket runs twice, no limit is passed, no ticket is lost or handed out twice.
     #[test]
     fn nothing_is_lost_and_nothing_runs_twice(steps in steps()) {
-        let mut queue = Queue::default();
-        let mut running: Vec<Job> = Vec::new();
+        let mut queue = CompactionQueue::default();
+        let mut running: Vec<CompactionJob> = Vec::new();
         let mut wanted: BTreeSet<VbId> = BTreeSet::new();
         let (mut given, mut back, mut now_ns) = (0, 0, 0);
         for step in steps {
             match step {
-                Step::Ask(vb, waits) => {
-                    let asked = if waits { by_someone().0 } else { QueuedRequest::default() };
-                    given += asked.tickets.len();
-                    queue.ask(VbId(vb), asked);
+                Step::Enqueue(vb, waits) => {
+                    let request = if waits { by_someone().0 } else { QueuedCompaction::default() };
+                    given += request.tickets.len();
+                    queue.enqueue(VbId(vb), request);
                     wanted.insert(VbId(vb));
                 }
                 Step::Next(limit) => match queue.next(now_ns, limit) {
@@ -210,13 +210,13 @@ proptest! {
                 Step::End(n) | Step::Retry(n) if running.is_empty() => { let _ = n; }
                 Step::End(n) => {
                     let job = running.swap_remove(n % running.len());
-                    back += job.asked.tickets.len();
+                    back += job.request.tickets.len();
                     queue.end(job.vb);
                 }
                 Step::Retry(n) => {
                     let job = running.swap_remove(n % running.len());
                     wanted.insert(job.vb);
-                    queue.retry(job.vb, job.asked, now_ns, n % 2 == 0);
+                    queue.retry(job.vb, job.request, now_ns, n % 2 == 0);
                 }
                 Step::Cancel(vb) => {
                     back += queue.cancel(VbId(vb)).0.len();
@@ -231,14 +231,14 @@ proptest! {
             prop_assert_eq!((queue.queued(), queue.running()), (wanted.len(), running.len()));
         }
         while let Some(job) = queue.next(u64::MAX, usize::MAX) {
-            back += job.asked.tickets.len();
-            running.push(Job { asked: QueuedRequest::default(), ..job });
+            back += job.request.tickets.len();
+            running.push(CompactionJob { request: QueuedCompaction::default(), ..job });
         }
         for job in running {
-            back += job.asked.tickets.len();
+            back += job.request.tickets.len();
             queue.end(job.vb);
             while let Some(job) = queue.next(u64::MAX, usize::MAX) {
-                back += job.asked.tickets.len();
+                back += job.request.tickets.len();
                 queue.end(job.vb);
             }
         }

@@ -6,8 +6,8 @@
 
 use super::Compactions;
 use super::changed::PERIOD;
-use super::queue::{CompactionWish, QueuedRequest};
-use super::when::{is_due, times_due};
+use super::policy::{garbage_multiple, is_due};
+use super::queue::{PurgeOptions, QueuedCompaction};
 use kedge_bucket_core::{Parker, TaskBody};
 use kedge_executor::Next;
 use kedge_types::VbId;
@@ -15,23 +15,23 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// No longer than this to a look that waits for a time of the day, as clocks are set.
-const HOUR: Duration = Duration::from_secs(3_600);
+const RECHECK_MAX: Duration = Duration::from_secs(3_600);
 
 /// The task. It also begins what waits for a pause to end.
 #[derive(Debug)]
-pub(crate) struct CompactionLook;
+pub(crate) struct CompactionCheck;
 
-impl CompactionLook {
+impl CompactionCheck {
     /// Files as an earlier process left them are looked at after this time.
-    pub(crate) const FIRST: Duration = PERIOD;
+    pub(crate) const FIRST_RUN: Duration = PERIOD;
 }
 
-impl TaskBody<Compactions> for CompactionLook {
+impl TaskBody<Compactions> for CompactionCheck {
     fn run(&mut self, compactions: &Compactions, _: Duration) -> Next {
         let parker: &Parker = &compactions.shared.changed_files.parker;
         parker.clear();
-        compactions.reserve.keep(&compactions.core);
-        let hours = compactions.look_at_files();
+        compactions.reserve.ensure(&compactions.core);
+        let hours = compactions.check_files();
         compactions.begin_queued();
         let now_ns = compactions.core.setup.clock.now().mono_ns;
         let retry_ns = compactions.queue.lock().next_retry_ns(now_ns);
@@ -54,41 +54,41 @@ impl TaskBody<Compactions> for CompactionLook {
 impl Compactions {
     /// Says when to look again although no file changes: when the time of the day begins or ends at which files are
     /// compacted by themselves.
-    fn look_at_files(&self) -> Option<Duration> {
+    fn check_files(&self) -> Option<Duration> {
         let config = self.core.config().compaction;
         let changed = &self.shared.changed_files;
         let unix_secs = self.core.setup.clock.now().unix_secs();
         let left = config.hours.map(|hours| hours.secs_left(unix_secs));
-        let is_time = left != Some(None);
-        if is_time {
+        let is_allowed = left != Some(None);
+        if is_allowed {
             let deferred = std::mem::take(&mut *changed.deferred.lock());
             for vb in deferred {
                 changed.add(vb);
             }
         } else if config.hours.is_some_and(|hours| hours.abort_outside) {
-            let given_up = self.queue.lock().cancel_by_itself();
-            changed.deferred.lock().extend(given_up);
+            let cancelled = self.queue.lock().cancel_automatic();
+            changed.deferred.lock().extend(cancelled);
         }
-        self.look_at(changed.take(), is_time);
+        self.enqueue_due(changed.take(), is_allowed);
         let hours = config.hours?;
-        let ends = hours.abort_outside && self.queue.lock().has_by_itself();
+        let ends = hours.abort_outside && self.queue.lock().has_automatic();
         let secs = match left.flatten() {
             Some(left) => ends.then_some(left),
             None => (!changed.deferred.lock().is_empty()).then(|| hours.secs_to_begin(unix_secs)),
         };
-        secs.map(|secs| Duration::from_secs(secs).min(HOUR))
+        secs.map(|secs| Duration::from_secs(secs).min(RECHECK_MAX))
     }
 
     /// A file is about to be compacted for its garbage: how much that is says whether compactions keep up.
     pub(super) fn note_backlog(&self, vb: VbId) {
         let config = self.core.config().compaction;
         if let Ok(Some(file)) = self.core.file_figures(vb) {
-            let times = times_due(&config, self.core.vbucket_count(), &file);
+            let times = garbage_multiple(&config, self.core.vbucket_count(), &file);
             self.shared.compaction_throttle.on_backlog(times);
         }
     }
 
-    fn look_at(&self, changed: Vec<VbId>, is_time: bool) {
+    fn enqueue_due(&self, changed: Vec<VbId>, is_allowed: bool) {
         let Ok(storage) = self.core.storage() else {
             return;
         };
@@ -102,15 +102,15 @@ impl Compactions {
                 Ok(Some(file)) => {
                     let has_dropped = storage.has_dropped(vb);
                     let is_due = is_due(&config, self.core.vbucket_count(), &file);
-                    if is_due && !has_dropped && !is_time {
+                    if is_due && !has_dropped && !is_allowed {
                         self.shared.changed_files.deferred.lock().insert(vb);
                     } else if is_due || has_dropped {
-                        let asked = QueuedRequest {
-                            wish: CompactionWish::default(),
+                        let request = QueuedCompaction {
+                            purge: PurgeOptions::default(),
                             tickets: Vec::new(),
-                            by_itself: !has_dropped,
+                            is_automatic: !has_dropped,
                         };
-                        self.queue.lock().ask(vb, asked);
+                        self.queue.lock().enqueue(vb, request);
                     }
                 }
                 Ok(None) => {}

@@ -16,20 +16,20 @@ pub(super) fn is_due(config: &CompactionConfig, files: u16, file: &FileFigures) 
     (percent < 100 && file.fragmentation_percent() >= percent)
         || config
             .garbage_bytes
-            .is_some_and(|bytes| garbage >= part(bytes, files))
+            .is_some_and(|bytes| garbage >= share(bytes, files))
 }
 
 /// Returns the share of one of `files` in what all may have together.
-fn part(bytes: u64, files: u16) -> u64 {
+fn share(bytes: u64, files: u16) -> u64 {
     bytes.div_ceil(u64::from(files.max(1)))
 }
 
 /// Returns how many times the garbage of a file exceeds what makes it due.
-pub(super) fn times_due(config: &CompactionConfig, files: u16, file: &FileFigures) -> u64 {
+pub(super) fn garbage_multiple(config: &CompactionConfig, files: u16, file: &FileFigures) -> u64 {
     let percent = u64::from(config.fragmentation_percent);
     let by_share =
         (percent < 100).then(|| file.data_bytes.saturating_mul(percent) / (100 - percent));
-    let by_size = config.garbage_bytes.map(|bytes| part(bytes, files));
+    let by_size = config.garbage_bytes.map(|bytes| share(bytes, files));
     let due = by_share.into_iter().chain(by_size).min();
     let garbage = file.file_bytes.saturating_sub(file.data_bytes);
     due.map_or(0, |due| garbage / due.max(config.min_bytes).max(1))
@@ -73,7 +73,11 @@ mod tests {
         ] {
             let file = file(file_mib * MIB, data_mib * MIB);
             assert_eq!(is_due(&set, 16, &file), due, "{set:?} {file:?}");
-            assert_eq!(times_due(&set, 16, &file) > 0, due, "{set:?} {file:?}");
+            assert_eq!(
+                garbage_multiple(&set, 16, &file) > 0,
+                due,
+                "{set:?} {file:?}"
+            );
         }
     }
 }
