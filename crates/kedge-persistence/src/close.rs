@@ -1,4 +1,4 @@
-//! The end of persistence: everything is made durable, and marked so.
+//! Shutdown of persistence: the final flush, and the clean-shutdown marker.
 
 use crate::commit::Committer;
 use crate::persistence::Persistence;
@@ -11,17 +11,17 @@ use kedge_vbucket::VBucket;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Segments that are shorter together are read within a few milliseconds. A start reads them whole, whatever they hold, to
-/// tell the end of the log from damage.
+/// The log size below which a start reads the whole log within a few milliseconds. A start reads retained segments
+/// completely, even if all their records are applied, to tell the end of the log from damage.
 const LONG_LOG_BYTES: u64 = 4 << 20;
 
 impl Persistence {
-    /// Flushes what waits by now, while there are tasks to help: the first step of an end.
+    /// Flushes the queued changes while the writer tasks can still help. This is the first step of a shutdown.
     pub fn flush_before_close(&self) {
         self.writers.flusher.flush_with_tasks();
     }
 
-    /// Stops the work on segments and files that is under way.
+    /// Stops the work on log segments and files that is in progress.
     pub fn stop(&self) {
         if let Some(preallocator) = self.shared.log_space.preallocator.get() {
             preallocator.stop();
@@ -31,11 +31,13 @@ impl Persistence {
         }
     }
 
-    /// Makes everything durable, and says that the end was clean: unless a vBucket was quarantined, to which what the start
-    /// found has not been done yet.
+    /// Makes all changes durable and writes the clean-shutdown marker. The marker is omitted while a vBucket is
+    /// quarantined, because recovery of that vBucket is not complete.
+    ///
+    /// The log is applied to the files for at most `apply`.
     ///
     /// # Errors
-    /// Those of log and files, and [`BucketError::NotApplied`].
+    /// Errors of the log and of the files, and [`BucketError::NotApplied`].
     pub fn close(&self, apply: Duration) -> Result<(), BucketError> {
         if self.core.is_direct() {
             self.writers.flusher.flush_all()?;
@@ -44,7 +46,7 @@ impl Persistence {
                 return Ok(());
             }
             if self.shared.marker_is_due.load(Ordering::Acquire) {
-                // Nothing was written since the start, and the mark is what that found.
+                // Nothing was written since the start, so the marker that the start found is still correct.
                 return Ok(());
             }
             return Ok(ShutdownMarker::Clean.write(&*self.core.setup.disk, &self.core.setup.dir)?);
@@ -70,20 +72,20 @@ impl Persistence {
         self.truncate_applied_log(&mut committer.lock())?;
         committer.lock().close()?;
         if let Some(preallocator) = self.shared.log_space.preallocator.get() {
-            // So that the next start does not read it.
+            // A recycled segment is not read at the next start.
             preallocator.recycle()?;
         }
-        // What stays in the log is as safe there.
+        // Unapplied records are durable in the log.
         applied
     }
 
-    /// vBuckets of which the log has what their files do not.
+    /// Returns the number of vBuckets with changes that are in the log and not in their files.
     fn count_unapplied(&self) -> usize {
         let is_left = |vbucket: &&RankedMutex<Vbucket, VBucket>| has_work(&vbucket.lock());
         self.core.vbuckets.iter().filter(is_left).count()
     }
 
-    /// If the files have everything, the next start need not read what the log has.
+    /// Truncates a long log of which every record is applied, so that the next start does not read it.
     fn truncate_applied_log(&self, committer: &mut Committer) -> Result<(), BucketError> {
         if committer.log.stats().size_bytes < LONG_LOG_BYTES
             || self.shared.truncation.is_log_needed()
@@ -91,7 +93,7 @@ impl Persistence {
             return Ok(());
         }
         match committer.log.end_segment() {
-            // Then it reads it.
+            // The next start reads the segment.
             Err(error) if error.is_no_space() => return Ok(()),
             result => result?,
         }

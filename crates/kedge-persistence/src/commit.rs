@@ -1,12 +1,12 @@
-//! Group commit: one append and one sync make durable what all vBuckets have waiting.
+//! Group commit: one append and one sync make the queued changes of all vBuckets durable.
 //!
 //! Invariants:
-//! * One thread commits at a time: who holds the lock of [`Committer`].
-//! * A vBucket with changes for the log is in the dirty list or in the committer's queue, once.
-//! * Seqnos are published as persisted, and parked commands completed, only after the sync returned.
-//! * What could not be written stays where it was: cursors move only after the sync.
+//! * One thread commits at a time: the holder of the lock of [`Committer`].
+//! * A vBucket with changes for the log is in the dirty list or in the committer's queue, exactly once.
+//! * Seqnos are published as persisted, and parked commands completed, only after the sync has returned.
+//! * Changes that could not be written keep their position: cursors move only after the sync.
 //!
-//! When it is time for a commit is decided in `writer`; what becomes of the log's records later in `applier`.
+//! The module `writers` decides when a commit is due. The module `applier` writes the log's records into the files.
 
 use crate::dirty::DirtyVb;
 use crate::record;
@@ -23,13 +23,13 @@ use kedge_vbucket::{AfterLog, Change, Done, Position};
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
-/// What a commit needs.
+/// The log, and the batch that is being written to it.
 #[derive(Debug)]
 pub(crate) struct Committer {
     pub(crate) log: Log,
     batch: Batch,
     queue: VecDeque<DirtyVb>,
-    /// vBuckets with nothing but commits for the log, see [`AfterLog::CommitsOnly`].
+    /// vBuckets that have only commits of prepares to log, see [`AfterLog::CommitsOnly`].
     commits_only: Vec<DirtyVb>,
     batched: Vec<BatchedVb>,
     changes: Vec<Change>,
@@ -60,18 +60,18 @@ impl Committer {
         }
     }
 
-    /// Whether something is left to write, now or later.
+    /// Returns whether the committer has queued vBuckets, including those that may wait for the interval.
     pub(crate) fn has_work(&self) -> bool {
         !self.queue.is_empty() || !self.commits_only.is_empty()
     }
 
-    /// Whether the last batch met its limits: more was waiting than it could take.
+    /// Returns whether the last batch reached its limits, so that queued changes are left.
     pub(crate) fn was_full(&self) -> bool {
         self.was_full
     }
 
-    /// The log ended with a clean shutdown: lets something that says nothing follow, so that nobody takes a later crash for
-    /// one. What is given out from now on may be lost.
+    /// Appends a record without effect after the record of a clean shutdown, so that a later crash is not taken for a
+    /// clean shutdown. Changes that clients see from now on may be lost in a crash.
     pub(crate) fn reopen(&mut self) -> Result<(), LogError> {
         self.batch.clear();
         record::push(&mut self.batch, VbId(0), &Change::Advance(Seqno(0)))?;
@@ -79,7 +79,7 @@ impl Committer {
         Ok(())
     }
 
-    /// Ends the log: the last record says that the shutdown was clean.
+    /// Appends the record of a clean shutdown and ends the log.
     pub(crate) fn close(&mut self) -> Result<(), LogError> {
         self.batch.clear();
         self.batch.push(record::KIND_CLEAN, VbId(0), &[])?;
@@ -92,7 +92,7 @@ impl Committer {
 pub(crate) struct CommitLog {
     pub(crate) core: Arc<BucketCore>,
     pub(crate) shared: Arc<SharedState>,
-    /// From recovery on.
+    /// Set by recovery.
     pub(crate) committer: OnceLock<RankedMutex<CommitterRank, Committer>>,
     pub(crate) stats: RankedMutex<BucketLogStats, LogStats>,
 }
@@ -113,10 +113,10 @@ impl CommitLog {
         }
     }
 
-    /// Takes over the log that recovery has read.
+    /// Sets the committer of the log that recovery has read.
     pub(crate) fn set_committer(&self, committer: Committer) {
         self.on_log_appended(&committer);
-        // Loading happens once.
+        // A bucket is loaded once.
         let _ = self
             .shared
             .log_space
@@ -128,13 +128,13 @@ impl CommitLog {
     /// Returns the committer.
     ///
     /// # Errors
-    /// [`BucketError::NotLoaded`].
+    /// [`BucketError::NotLoaded`] before recovery.
     pub(crate) fn committer(&self) -> Result<&RankedMutex<CommitterRank, Committer>, BucketError> {
         let committer = self.committer.get();
         committer.ok_or_else(|| BucketError::NotLoaded(self.core.name().to_owned()))
     }
 
-    /// Commits until nothing is left.
+    /// Commits batches until no vBucket is queued.
     pub(crate) fn commit_all(&self, committer: &mut Committer) -> Result<(), BucketError> {
         loop {
             let result = self.commit_batch(committer);
@@ -147,7 +147,8 @@ impl CommitLog {
         }
     }
 
-    /// One batch: take, append and sync, publish. Returns how many changes it had.
+    /// Commits one batch: collects changes, appends and syncs them, and publishes the new seqnos. Returns the number of
+    /// changes.
     pub(crate) fn commit_batch(&self, committer: &mut Committer) -> Result<usize, BucketError> {
         self.shared.queues.dirty.take_into(&mut committer.queue);
         let start_ns = self.core.setup.clock.now().mono_ns;
@@ -168,7 +169,7 @@ impl CommitLog {
         let appended = committer.log.append(&mut committer.batch);
         let now = self.core.setup.clock.now();
         if let Err(error) = appended {
-            // The cursors have not moved: the same changes are batched again.
+            // The cursors have not moved, so the next batch collects the same changes.
             let back = committer.batched.drain(..).map(|batched| batched.dirty);
             committer.queue.extend(back);
             return Err(error.into());
@@ -186,7 +187,7 @@ impl CommitLog {
         Ok(items)
     }
 
-    /// Queues the vBuckets that have only commits for the log, unless a newer change has queued them already.
+    /// Queues the vBuckets that have only commits to log, unless a newer change has queued them already.
     fn queue_commits_only(&self, committer: &mut Committer) {
         for dirty in committer.commits_only.drain(..) {
             if self.core.vbuckets[dirty.vb.index()]
@@ -199,7 +200,7 @@ impl CommitLog {
         }
     }
 
-    /// Fills the batch from the queue, up to its limits.
+    /// Fills the batch from the queue, up to its limits. Returns the number of changes.
     fn fill_batch(&self, committer: &mut Committer) -> Result<usize, LogError> {
         let config = self.core.config();
         let Committer {
@@ -243,7 +244,8 @@ impl CommitLog {
         Ok(items)
     }
 
-    /// The batch is durable: cursors move, waiters hear of it, and the log gives back what resets made needless.
+    /// Publishes a durable batch: moves cursors, completes waiting commands, and truncates the log if a reset has made
+    /// records obsolete.
     fn publish(&self, committer: &mut Committer, now: Now, lsn: Lsn) {
         let Committer {
             queue,
@@ -286,7 +288,7 @@ impl CommitLog {
         }
     }
 
-    /// The log has a new batch.
+    /// Updates everything that depends on the length of the log after an append.
     pub(crate) fn on_log_appended(&self, committer: &Committer) {
         self.shared.truncation.update_log_bounds(&committer.log);
         *self.stats.lock() = committer.log.stats();
@@ -294,7 +296,7 @@ impl CommitLog {
         self.shared.apply_queues.update_apply_pressure();
     }
 
-    /// Gives the part of the log back that no vBucket needs, if that is worth it.
+    /// Removes the segments that no vBucket needs, if the oldest one can be removed.
     pub(crate) fn truncate(&self) {
         if !self.shared.truncation.can_truncate() {
             return;
@@ -304,7 +306,7 @@ impl CommitLog {
         }
     }
 
-    /// As [`CommitLog::release`], for who has the log.
+    /// The same as [`CommitLog::truncate`], for a caller that holds the committer.
     pub(crate) fn truncate_with(&self, committer: &mut Committer) {
         let truncation = self.shared.truncation.point().min(committer.log.next_lsn());
         if committer.log.release_before(truncation) > 0 {
@@ -314,14 +316,15 @@ impl CommitLog {
         }
     }
 
-    /// Lets a later recovery tell damage to the last batch from one that was never finished.
+    /// Writes an end marker behind the last batch. It lets recovery tell damage to that batch from an append that was
+    /// interrupted.
     pub(crate) fn write_end_marker(&self) {
         let Some(committer) = self.committer.get() else {
             return;
         };
         let marked = committer.lock().log.write_marker();
         match marked {
-            // The next batch is tried, too, and says what is wrong.
+            // The next batch meets the same error and reports it.
             Err(error) if error.is_passing() => {}
             result => self
                 .shared

@@ -1,4 +1,4 @@
-//! The task of a writer: it commits what waits, and rests when there is nothing to do.
+//! The task of a writer: it commits queued changes, and sleeps when there are none.
 
 use crate::writer::{IDLE, RUNNING, TIMED};
 use crate::writers::Writers;
@@ -7,49 +7,49 @@ use kedge_executor::Next;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How long a writer waits before it tries a full disk again.
+/// The pause before another attempt to write to a full disk.
 const DISK_FULL_RETRY: Duration = Duration::from_millis(100);
-/// What the system refuses is tried again after this time, then after twice as long, and so on.
+/// The pause after the first transient error. It doubles with every further one in a row.
 const ERROR_RETRY: Duration = Duration::from_millis(100);
-/// So often the time doubles: up to 3.2 s.
+/// The maximum number of doublings, which gives a pause of 3.2 s.
 const ERROR_DOUBLINGS: u32 = 5;
-/// After this much quiet a mark is written behind the last batch.
+/// The idle time after which an end marker is written behind the last batch.
 const END_MARKER_DELAY: Duration = Duration::from_secs(1);
 
-/// A run goes on with the next batch for so long while someone waits; then tasks of other buckets have their turn.
+/// The maximum duration of a run while commands wait. Then the tasks of other buckets get the thread.
 const RUN_TIME_MAX: Duration = Duration::from_millis(10);
-/// Nor does it go on after so many changes.
+/// The maximum number of changes that a run writes.
 pub(crate) const RUN_ITEMS_MAX: usize = 4_096;
 
-/// What the task rests for.
+/// The event that the task waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WriterWait {
-    /// It does not: the last run left something.
+    /// No event: the last run left queued changes.
     None,
-    /// For the interval, until this time of the executor's clock.
+    /// The end of the interval, at this time of the executor's clock.
     Interval(Duration),
-    /// For something to do; for a mark from this time on.
+    /// A new change. An end marker is due from this time of the executor's clock on.
     Idle(Duration),
 }
 
 impl Default for WriterWait {
-    /// What is written before the first run waits for the interval as well.
+    /// Changes that precede the first run wait for the interval, too.
     fn default() -> Self {
         Self::Idle(Duration::ZERO)
     }
 }
 
-/// The task.
+/// The task of one writer.
 #[derive(Debug, Default)]
 pub(crate) struct CommitTask {
-    /// Which of the writers it is.
+    /// The index of the writer.
     lane: usize,
     wait: WriterWait,
-    /// The mark stands behind the last batch.
+    /// True if the end marker follows the last batch.
     has_end_marker: bool,
-    /// So often in a row the system refused.
+    /// The number of consecutive transient errors.
     failures: u32,
-    /// The last batch could not be written.
+    /// True if the last batch could not be written.
     has_failed: bool,
 }
 
@@ -61,14 +61,14 @@ impl TaskBody<Writers> for CommitTask {
         match self.wait {
             _ if urgent => {}
             WriterWait::None => {}
-            // A wake that came late must not cut the next interval short.
+            // A late wake-up must not shorten the next interval.
             WriterWait::Interval(end) if now < end => {
                 if let Some(next) = self.start_interval(writers, now, end - now) {
                     return next;
                 }
             }
             WriterWait::Interval(_) => {}
-            // The interval began without a run, see `Bucket::on_dirty`, and is over.
+            // The interval that `WriteQueues::on_dirty` started without a run is over.
             WriterWait::Idle(_) if before == TIMED => {}
             WriterWait::Idle(marker_at) => {
                 let is_quiet = before == IDLE && now >= marker_at;
@@ -96,7 +96,8 @@ impl CommitTask {
         }
     }
 
-    /// Commits until nobody waits: a turn through the queue of the pool between two batches would cost a wake.
+    /// Commits batches while commands wait. Going through the queue of the pool between two batches would cost a
+    /// wake-up.
     fn commit(&mut self, writers: &Writers, now: Duration) -> Next {
         let writer = &writers.shared.queues.writers[self.lane];
         let start_ns = writers.core.setup.clock.now().mono_ns;
@@ -104,7 +105,7 @@ impl CommitTask {
         loop {
             self.wait = WriterWait::None;
             self.has_end_marker = false;
-            // Who waits by now has its change in the lists that are looked at next.
+            // A command that waits now has its change in the lists that are read next.
             writer.urgent.store(false, Ordering::SeqCst);
             match writers.write_batch(self.lane) {
                 Ok(wrote) => {
@@ -146,7 +147,8 @@ impl CommitTask {
         }
     }
 
-    /// Nothing has to be done now: what comes next? None when someone waits all the same; the task goes on then.
+    /// Returns the next state of the task after a run that left nothing urgent. Returns `None` when a command has begun
+    /// to wait meanwhile, so that the task commits again.
     fn end_run(&mut self, writers: &Writers, now: Duration) -> Option<Next> {
         let writer = &writers.shared.queues.writers[self.lane];
         writer.set_state(IDLE);

@@ -1,10 +1,10 @@
-//! vBuckets that have changes for the log.
+//! The list of vBuckets that have changes for the log.
 
 use kedge_sync::{RankedMutex, ranks::DirtyListRank};
 use kedge_types::VbId;
 use std::collections::VecDeque;
 
-/// A vBucket that has changes for the log, and since when.
+/// A vBucket that has changes for the log, and the time of the oldest one in nanoseconds of the monotonic clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DirtyVb {
     pub(crate) vb: VbId,

@@ -1,31 +1,32 @@
-//! The events that persistence reports upwards.
+//! The events that persistence reports to its owner.
 
 use kedge_types::{Seqno, VbId};
 use std::sync::{Arc, OnceLock, Weak};
 
-/// The receiver of what persistence reports. It is called by writers and appliers, once for each commit, under no
-/// vBucket's lock.
+/// The receiver of the events of persistence. Writers and appliers call it once for each commit, without the lock of a
+/// vBucket.
 pub trait PersistenceEvents: Send + Sync {
-    /// Replicas have new seqnos to acknowledge, as their changes are durable. Takes them out of `acks`.
+    /// Hands over the seqnos that replicas can acknowledge because their changes are durable. The receiver drains
+    /// `acks`.
     fn persisted(&self, acks: &mut Vec<(VbId, Seqno)>);
 
-    /// The file of a vBucket has more than before, or is another one.
+    /// Reports that the file of a vBucket has a new commit or was replaced.
     fn file_advanced(&self, vb: VbId);
 
-    /// Changes were written to a file, so that documents may leave memory.
+    /// Reports that changes were written to a file, so that their documents may be evicted.
     fn memory_freed(&self);
 
-    /// Writes are refused from now on, as the disk is full or refuses them.
+    /// Reports that writes are refused from now on, because the disk is full or the log cannot be written to.
     fn writes_refused(&self);
 
-    /// Returns whether a reader waits for the file of `vb`, or of any vBucket, to advance.
+    /// Returns whether a reader waits for a new commit in the file of `vb`, or of any vBucket if `None`.
     fn has_file_waiter(&self, vb: Option<VbId>) -> bool;
 
-    /// Documents that a rollback changed could not be read back into memory.
+    /// Reports that documents changed by a rollback could not be read back into memory.
     fn read_failed(&self, vb: VbId, error: &str);
 }
 
-/// The way to the receiver, which is held weakly: it holds persistence.
+/// A weak reference to the receiver, which owns persistence.
 #[derive(Default)]
 pub(crate) struct EventSink(OnceLock<Weak<dyn PersistenceEvents>>);
 
@@ -42,7 +43,7 @@ impl EventSink {
         let _ = self.0.set(receiver);
     }
 
-    /// Reports acknowledgements of replicas.
+    /// Reports acknowledgements of replicas, unless there are none.
     pub(crate) fn persisted(&self, acks: &mut Vec<(VbId, Seqno)>) {
         if !acks.is_empty()
             && let Some(events) = self.receiver()
@@ -51,14 +52,14 @@ impl EventSink {
         }
     }
 
-    /// Reports that the file of a vBucket has more than before, or is another one.
+    /// Reports that the file of a vBucket has a new commit or was replaced.
     pub(crate) fn file_advanced(&self, vb: VbId) {
         if let Some(events) = self.receiver() {
             events.file_advanced(vb);
         }
     }
 
-    /// Reports that documents may leave memory.
+    /// Reports that documents may be evicted.
     pub(crate) fn memory_freed(&self) {
         if let Some(events) = self.receiver() {
             events.memory_freed();
@@ -79,7 +80,7 @@ impl EventSink {
         }
     }
 
-    /// Returns whether a reader waits for the file of `vb`, or of any vBucket.
+    /// Returns whether a reader waits for the file of `vb`, or of any vBucket if `None`.
     pub(crate) fn has_file_waiter(&self, vb: Option<VbId>) -> bool {
         self.receiver()
             .is_some_and(|events| events.has_file_waiter(vb))

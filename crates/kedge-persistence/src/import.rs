@@ -1,4 +1,4 @@
-//! A bucket from the vBucket files of another server.
+//! Import of a bucket from the vBucket files of another server.
 
 use crate::shutdown_marker::ShutdownMarker;
 use kedge_bucket_core::BucketError;
@@ -9,21 +9,23 @@ use kedge_types::VbId;
 use std::path::Path;
 use std::sync::Arc;
 
-/// How many vBuckets the bucket had that the files `N.couch.R` of the directory `source` are from.
+/// Returns the number of vBuckets of the bucket that the files `N.couch.R` in the directory `source` belong to.
 ///
 /// # Errors
-/// What storage says if its keys fit no number, or too many; damage; those of the disk.
+/// A storage error if the keys of the files fit no number of vBuckets, or more than one; if a file is damaged; or if
+/// the disk fails.
 pub fn vbuckets_of_files(disk: &dyn Disk, source: &Path) -> Result<u16, BucketError> {
-    // Of as many vBuckets as there are hashes, the hash is the number.
+    // With as many vBuckets as hash values, the number of the vBucket is the hash.
     let hash = |key: &[u8]| VbId::of_key(key, 1 << 15).get();
     Ok(vbuckets_of(disk, source, &hash)?)
 }
 
-/// Fills the directory `dir` of a bucket of so many vBuckets, which has never been open, with the files `N.couch.R` of
-/// the directory `source`. An import that was cut short is ended by doing it again.
+/// Fills the directory `dir` of a bucket of `vbuckets` vBuckets, which has never been open, with the files `N.couch.R`
+/// of the directory `source`. An interrupted import is completed by repeating it.
 ///
 /// # Errors
-/// What storage says of a file, one whose keys belong to other vBuckets among them; those of the disk. Files that were taken over before stay.
+/// A storage error if a file cannot be imported, for example because its keys belong to other vBuckets, or if the disk
+/// fails. Files that were imported before the error remain.
 pub fn import_files(
     disk: &Arc<dyn Disk>,
     dir: &Path,
@@ -33,7 +35,7 @@ pub fn import_files(
     let storage = Storage::open(Arc::clone(disk), dir, &StorageConfig::new(vbuckets))?;
     let place_of = |key: &[u8]| Some(VbId::of_key(key, vbuckets));
     let import = storage.import(&**disk, source, &place_of, &mut |_| new_uuid())?;
-    // The files are all there is, and nothing was given out that they do not have.
+    // The imported files contain all changes of the bucket.
     ShutdownMarker::Clean.write(&**disk, dir)?;
     Ok(import)
 }

@@ -1,13 +1,14 @@
-//! The durability of a bucket: what makes its changes survive, and brings them back.
+//! The durability of a bucket: commit log, flushers, log applier, compaction, recovery and rollback.
 //!
-//! [`Persistence`] owns the commit log and the files of the vBuckets. Writers append to the log (or, without a log, commit
-//! the files), appliers bring the log into the files, compactions rewrite files, recovery reads everything at a start, and a
-//! rollback takes a vBucket back. It learns of changes and of waiting commands through [`WriteQueues`], and reports upwards
-//! through [`PersistenceEvents`] alone: it knows nothing of commands, connections or streams.
+//! [`Persistence`] owns the commit log and the files of the vBuckets. Writers append to the log, or commit the files
+//! in a bucket without a log. Appliers write the changes of the log to the files. Compactions rewrite files. Recovery
+//! reads files and log at a start. A rollback returns a vBucket to an earlier seqno. The crate learns of changes and
+//! of waiting commands through [`WriteQueues`], and reports to its owner through [`PersistenceEvents`] alone. It knows
+//! nothing of commands, connections or streams.
 //!
 //! # Example
 //!
-//! A bucket's directory is filled from the files of another one, here one that was written a moment before:
+//! Import of a bucket from the files of another one, which the example writes first:
 //!
 //! ```
 //! use std::path::Path;

@@ -1,20 +1,20 @@
-//! The outcome of loading.
+//! The result of loading a bucket.
 
-/// The outcome of loading a bucket.
+/// The result of loading a bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadReport {
-    /// Records read.
+    /// The number of log records that were read.
     pub records: u64,
-    /// Bytes of the log.
+    /// The length of the log, in bytes.
     pub bytes: u64,
-    /// Documents there are.
+    /// The number of documents of the bucket.
     pub documents: u64,
-    /// True if there was nothing yet, neither log nor files.
+    /// True if the bucket had neither a log nor files.
     pub is_new: bool,
     /// True if the last shutdown was clean.
     pub clean: bool,
-    /// Damaged places that salvage skipped.
+    /// The number of damaged places that salvage skipped.
     pub skipped: u64,
-    /// Duration, in microseconds.
+    /// The duration, in microseconds.
     pub took_us: u64,
 }

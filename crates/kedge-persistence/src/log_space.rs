@@ -1,28 +1,29 @@
-//! The disk space that the log keeps: segments that are made ready ahead of need, or removed.
+//! The disk space of the log: preallocation and removal of segments.
 
 use kedge_bucket_core::{BucketCore, Parker};
 use kedge_log::{LogError, PreallocationStep, SegmentPreallocator};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Segments are filled with zeros no faster than this, a step at a time: a whole one in one go would hold up the syncs of
-/// the log meanwhile. A log that grows faster is under a load whose syncs are long for the bytes that they carry; writing
-/// every byte twice would only take the disk away from it.
+/// The rate at which segments are filled with zeros, one step at a time. Filling a whole segment at once would delay
+/// the syncs of the log. A log that grows faster than this is under a load with long syncs, and writing every byte
+/// twice would only take disk bandwidth from it.
 const FILL_BYTES_PER_SEC: u64 = 16 << 20;
-/// Segments that are not kept are removed at this rate, a step at a time, for the same reason, and as the log may need them
-/// after all.
+/// The minimum rate at which surplus segments are removed, one step at a time. Removal is slow for the same reason, and
+/// because the log may still reuse the segments.
 const REMOVE_BYTES_PER_SEC: u64 = 16 << 20;
-/// They go faster while this time would not do for what is left, so that they do not become more and more.
+/// The time within which the remaining surplus is to be removed. It raises the rate, so that surplus segments do not
+/// accumulate.
 const REMOVE_SECS: u64 = 16;
-/// Segments that were given back are looked at no more often than this.
+/// The minimum time between two checks of released segments.
 const RENAME_PAUSE: Duration = Duration::from_millis(10);
-/// Pause after a segment could not be made ready.
+/// The pause after a segment could not be preallocated.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The preallocator of the log's segments, and the way to its task.
+/// The preallocator of the log's segments, and the parker of its task.
 pub(crate) struct LogSpace {
     core: Arc<BucketCore>,
-    /// From recovery on, if there is a log.
+    /// Set by recovery, if there is a log.
     pub(crate) preallocator: OnceLock<SegmentPreallocator>,
     pub(crate) parker: Parker,
 }
@@ -36,7 +37,7 @@ impl LogSpace {
         }
     }
 
-    /// The log grew, or gave segments back.
+    /// Wakes the task if the preallocator has work, after the log grew or released segments.
     pub(crate) fn on_log_changed(&self) {
         if self.parker.is_asleep()
             && self
@@ -49,7 +50,7 @@ impl LogSpace {
         }
     }
 
-    /// Does a part of what the log wants done, and says how long to wait before the next one.
+    /// Runs one step of the preallocator, and returns the pause before the next one.
     pub(crate) fn run_step(&self, preallocator: &SegmentPreallocator) -> Duration {
         match preallocator.step() {
             Ok(step) => pause_after(step),
@@ -58,20 +59,24 @@ impl LogSpace {
                 RETRY
             }
             Err(error) => {
-                tracing::warn!(bucket = self.core.name(), %error, "no log segment could be made ready");
+                tracing::warn!(
+                    bucket = self.core.name(),
+                    %error,
+                    "a log segment could not be preallocated: it will be retried"
+                );
                 RETRY
             }
         }
     }
 
-    /// There is no room on the disk: what the log keeps ready for later goes.
+    /// Wakes the task, which frees spare segments while the disk is full.
     pub(crate) fn on_disk_full(&self) {
         if let Some(task) = self.parker.task() {
             self.core.setup.executor.wake(task);
         }
     }
 
-    /// There is room again.
+    /// Resumes preallocation when the disk has free space again.
     pub(crate) fn on_disk_space_available(&self) {
         if let Some(preallocator) = self.preallocator.get() {
             preallocator.go_on();
@@ -79,7 +84,7 @@ impl LogSpace {
         self.on_log_changed();
     }
 
-    /// Gives the disk back what the log does not use now. Returns how many bytes that were.
+    /// Removes the segments that the log does not use now. Returns the number of freed bytes.
     pub(crate) fn free_spare_segments(&self) -> u64 {
         let Some(preallocator) = self.preallocator.get() else {
             return 0;
@@ -90,7 +95,7 @@ impl LogSpace {
                 tracing::warn!(
                     bucket = self.core.name(),
                     bytes,
-                    "the disk is full: log segments that were kept for later are removed"
+                    "the disk is full: spare log segments are removed"
                 );
                 bytes
             }
@@ -99,7 +104,7 @@ impl LogSpace {
                 0
             }
             Err(error) => {
-                tracing::warn!(bucket = self.core.name(), %error, "log segments that are not in use cannot be removed");
+                tracing::warn!(bucket = self.core.name(), %error, "spare log segments could not be removed");
                 0
             }
         }
@@ -108,10 +113,12 @@ impl LogSpace {
 
 fn pause_after(step: PreallocationStep) -> Duration {
     let (bytes, per_sec) = match step {
-        // What was given back was only renamed, which costs little.
+        // A released segment was only renamed, which is cheap.
         PreallocationStep::Nothing | PreallocationStep::Renamed => return RENAME_PAUSE,
         PreallocationStep::Filled(bytes) => (bytes, FILL_BYTES_PER_SEC),
-        PreallocationStep::Cut { bytes, left } => (bytes, REMOVE_BYTES_PER_SEC.max(left / REMOVE_SECS)),
+        PreallocationStep::Cut { bytes, left } => {
+            (bytes, REMOVE_BYTES_PER_SEC.max(left / REMOVE_SECS))
+        }
     };
     Duration::from_nanos(bytes * 1_000_000_000 / per_sec)
 }
@@ -122,7 +129,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// How long it takes to remove so many bytes, if no more come.
+    /// Returns the time to remove `left` bytes if no further segments are released.
     fn removal(mut left: u64) -> Duration {
         let bytes = 2 * MIB;
         let mut time = Duration::ZERO;
@@ -134,17 +141,17 @@ mod tests {
     }
 
     #[test]
-    fn removal_is_slow_and_keeps_up_with_any_log() {
+    fn segment_removal_is_slow_but_keeps_up_with_the_log() {
         let secs = |mib| removal(mib * MIB).as_secs();
         assert_eq!([64, 256, 512, 1024].map(secs), [4, 16, 27, 38]);
-        // What a log of 400 MiB/s gives back meanwhile is less than what is removed, once 8 GiB are left.
+        // Once 8 GiB are left, removal outpaces a log that grows by 400 MiB/s.
         let (bytes, left) = (2 * MIB, 8192 * MIB);
         let pause = pause_after(PreallocationStep::Cut { bytes, left });
         assert!(bytes as f64 / pause.as_secs_f64() > 400.0 * MIB as f64);
     }
 
     #[test]
-    fn a_segment_takes_four_seconds_to_fill() {
+    fn filling_a_segment_takes_four_seconds() {
         let pause = pause_after(PreallocationStep::Filled(MIB / 2));
         assert_eq!(pause * 128, Duration::from_secs(4));
     }

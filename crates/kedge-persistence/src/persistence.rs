@@ -15,7 +15,7 @@ use kedge_types::{Status, VbId};
 use kedge_vbucket::VbState;
 use std::sync::{Arc, OnceLock, Weak};
 
-/// The durability of a bucket: its log, its files, and everything that writes to them.
+/// The durability of a bucket: its log, its files, and the components that write to them.
 pub struct Persistence {
     pub(crate) core: Arc<BucketCore>,
     pub(crate) shared: Arc<SharedState>,
@@ -24,7 +24,7 @@ pub struct Persistence {
     pub(crate) compactions: Arc<Compactions>,
     pub(crate) rollbacks: Arc<Rollbacks>,
     pub(crate) quarantine: Quarantine,
-    /// The state of each vBucket when the bucket was opened; `None` of one that did not exist.
+    /// The state of each vBucket when the bucket was opened, or `None` for a vBucket that did not exist.
     pub(crate) states_at_open: OnceLock<Box<[Option<VbState>]>>,
 }
 
@@ -77,7 +77,7 @@ impl Persistence {
         &self.writers
     }
 
-    /// Returns the component that applies the log to the files.
+    /// Returns the log applier.
     #[must_use]
     pub fn applier(&self) -> &LogApplier {
         &self.applier
@@ -101,24 +101,25 @@ impl Persistence {
         &self.shared.queues
     }
 
-    /// Makes everything that was written so far durable before it returns.
+    /// Makes all changes so far durable, and returns when they are.
     ///
     /// # Errors
-    /// Those of the log, or of the files without one.
+    /// Errors of the log, or of the files in a bucket without a log.
     pub fn sync(&self) -> Result<(), BucketError> {
         self.writers.sync()
     }
 
-    /// Brings everything that was written so far into the vBuckets' files before it returns.
+    /// Applies all changes so far to the vBuckets' files, and returns when they are written.
     ///
     /// # Errors
-    /// Those of the log and of the files.
+    /// Errors of the log and of the files.
     pub fn apply(&self) -> Result<(), BucketError> {
         self.sync()?;
         self.applier.apply_all(|| false)
     }
 
-    /// Logs an error of the disk, and returns the status that a client gets; an error that does not pass ends the bucket.
+    /// Logs a disk error with the message `what`, and returns the status for the client. An error that is not transient
+    /// fails the bucket.
     pub fn report_disk_error(&self, vb: VbId, error: &BucketError, what: &str) -> Status {
         self.shared.report_disk_error(vb, error, what)
     }
@@ -135,12 +136,12 @@ impl Persistence {
         self.shared.count_quarantined()
     }
 
-    /// Reports that the limits of the log or of memory have changed: appliers begin early if they have to.
+    /// Wakes the appliers if a change of the log's or the memory's limits requires it.
     pub fn update_apply_pressure(&self) {
         self.shared.apply_queues.update_apply_pressure();
     }
 
-    /// Returns the state of a vBucket when the bucket was opened; `None` when neither log nor file had one.
+    /// Returns the state of a vBucket when the bucket was opened, or `None` if neither the log nor a file had one.
     #[must_use]
     pub fn state_at_open(&self, vb: VbId) -> Option<VbState> {
         *self.states_at_open.get()?.get(vb.index())?

@@ -1,12 +1,12 @@
-//! vBuckets whose files cannot be read at the start, and how they are served again without them.
+//! Quarantine of vBuckets whose files cannot be read at the start, and the reset that serves them again.
 //!
-//! Such a vBucket is quarantined: it answers nothing, its file stays as it is, and the log is kept from its first record on.
-//! What the log has of it is replayed beside it, for when someone gives the file up.
+//! A quarantined vBucket accepts no command, its file stays unchanged, and the log is retained from its first record
+//! on. The records are replayed into a separate vBucket, which is served if an administrator abandons the file.
 //!
 //! Invariants:
-//! * Nothing of a vBucket that is quarantined is written, and nothing of its part of the log is given back.
-//! * A file is put away before its vBucket is served without it. The name that it has then says at the next start that
-//!   what is found of the vBucket is a new history; until there is a file of that, the log is.
+//! * Nothing of a quarantined vBucket is written, and no log segment with one of its records is removed.
+//! * The file is renamed before the vBucket is served without it. At the next start the new name shows that the records
+//!   of the vBucket belong to a new history. The log has all of that history until its first file exists.
 
 use crate::persistence::Persistence;
 use crate::record;
@@ -26,13 +26,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-/// What is known of vBuckets without their files.
+/// The state of vBuckets that are recovered without their files.
 pub(crate) struct Quarantine {
     core: Arc<BucketCore>,
     shared: Arc<SharedState>,
-    /// Of those that are quarantined: what the log had.
+    /// The contents of the log for each quarantined vBucket.
     replayed: RankedMutex<QuarantineLogged, BTreeMap<VbId, VBucket>>,
-    /// Those whose files were given up before the start, and that have no others yet.
+    /// vBuckets whose files were abandoned before the start and that have no new file yet.
     abandoned: OnceLock<BTreeSet<VbId>>,
 }
 
@@ -51,7 +51,7 @@ impl Quarantine {
             bucket = self.core.name(),
             vbucket = %vb,
             %error,
-            "the vBucket is quarantined: its commands get a temporary failure, the others are served"
+            "the vBucket is quarantined: its commands return a temporary failure; the other vBuckets are served"
         );
         let replayed = VBucket::new(VbSetup {
             id: vb,
@@ -69,7 +69,7 @@ impl Quarantine {
         self.core.vbuckets[vb.index()].lock().quarantine();
     }
 
-    /// The log has a record of a vBucket that is quarantined.
+    /// Replays a record of a quarantined vBucket.
     pub(crate) fn replay(&self, vb: VbId, record: &LogRecord<'_>) {
         self.shared
             .truncation
@@ -79,7 +79,7 @@ impl Quarantine {
                 is_reset: false,
             });
         let mut replayed = self.replayed.lock();
-        // What cannot be understood stays in the log.
+        // A record that cannot be parsed stays in the log.
         if let Some(vbucket) = replayed.get_mut(&vb)
             && let Ok(Some(change)) = record::parse(record.kind, vb, record.payload)
         {
@@ -89,35 +89,35 @@ impl Quarantine {
     }
 
     pub(crate) fn load_abandoned(&self, storage: &Storage) -> Result<(), BucketError> {
-        // Loading happens once.
+        // A bucket is loaded once.
         let _ = self.abandoned.set(storage.given_up()?);
         Ok(())
     }
 
-    /// Whether the vBucket's file was given up before the start, and there is no other yet.
+    /// Returns whether the vBucket's file was abandoned before the start and it has no new file yet.
     pub(crate) fn is_abandoned(&self, vb: VbId) -> bool {
         self.abandoned.get().is_some_and(|all| all.contains(&vb))
     }
 }
 
-/// What became of a vBucket that was reset.
+/// The result of the reset of a quarantined vBucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VbReset {
-    /// The name that the file has now; `None` if it was not there any more.
+    /// The path of the renamed file, or `None` if the file did not exist any more.
     pub file: Option<PathBuf>,
-    /// Documents that the log had, and that are served again.
+    /// The number of documents that were recovered from the log.
     pub documents: u64,
-    /// The history that begins.
+    /// The UUID of the new history.
     pub uuid: VbUuid,
 }
 
 impl Persistence {
-    /// Gives up the file of a vBucket that was quarantined: it is put away under another name, and the vBucket is served
-    /// again with what the log has of it. That is a new history. It is on disk when this returns.
+    /// Abandons the file of a quarantined vBucket: renames it, and serves the vBucket with the contents of the log, in
+    /// a new history. The reset is durable when this returns.
     ///
     /// # Errors
-    /// `NotMyVbucket`; `Invalid` if the vBucket is not quarantined; `TemporaryFailure` while loading, when the disk
-    /// refuses, or while someone else does the same.
+    /// `NotMyVbucket` if the bucket has no such vBucket; `Invalid` if the vBucket is not quarantined;
+    /// `TemporaryFailure` while the bucket is loading, if the disk fails, or during another reset of the vBucket.
     pub fn reset_vbucket(&self, ctx: Ctx, vb: VbId) -> Result<VbReset, Status> {
         if self.core.phase() != Phase::Open {
             return Err(Status::TemporaryFailure);
@@ -146,7 +146,7 @@ impl Persistence {
             }
         };
         let uuid = new_uuid();
-        // Nobody waits for a vBucket that answers nothing.
+        // A quarantined vBucket accepts no command, so no command waits for it.
         self.core.account(ctx.now, &mut guard, |vbucket| {
             vbucket.replace_with(replayed);
             vbucket.recovery().give_up_file(uuid);
@@ -164,10 +164,15 @@ impl Persistence {
             vbucket = %vb,
             documents,
             ?file,
-            "the vBucket's file was given up: it has what the log had, and all else is missing"
+            "the vBucket's file was abandoned: the vBucket has only the documents of the log"
         );
         self.writers.sync().map_err(|error| {
-            tracing::error!(bucket = self.core.name(), vbucket = %vb, %error, "the reset is not on disk yet");
+            tracing::error!(
+                bucket = self.core.name(),
+                vbucket = %vb,
+                %error,
+                "the reset of the vBucket is not durable yet"
+            );
             Status::TemporaryFailure
         })?;
         Ok(VbReset {
@@ -179,7 +184,12 @@ impl Persistence {
 
     fn fail_reset(&self, vb: VbId, error: Option<BucketError>) -> Status {
         if let Some(error) = error {
-            tracing::error!(bucket = self.core.name(), vbucket = %vb, %error, "the vBucket's file cannot be put away");
+            tracing::error!(
+                bucket = self.core.name(),
+                vbucket = %vb,
+                %error,
+                "the vBucket's file could not be renamed"
+            );
             if !error.is_passing() {
                 self.core.fail(&error.to_string());
             }

@@ -1,7 +1,6 @@
-//! The vBuckets whose changes wait for the disk, and the way to the writers that make them durable.
+//! The queues of vBuckets whose changes are not durable, and the wake-up of the writers.
 //!
-//! Steps of vBuckets and parked commands reach the writers through these queues alone, so they need no
-//! [`crate::Persistence`].
+//! Steps of vBuckets and parked commands reach the writers through these queues alone, without [`crate::Persistence`].
 
 use crate::dirty::{DirtyList, DirtyVb};
 use crate::flusher::lists::Flushers;
@@ -14,10 +13,10 @@ use std::time::Duration;
 /// The queues of a bucket's writers.
 #[derive(Debug)]
 pub struct WriteQueues {
-    /// One for the log; without a log one for each part of the vBuckets.
+    /// One writer for the log, or one for each shard of the vBuckets in a bucket without a log.
     pub(crate) writers: Box<[WriterState]>,
     pub(crate) dirty: DirtyList,
-    /// Without a log.
+    /// Present in a bucket without a log.
     pub(crate) flushers: Option<Flushers>,
 }
 
@@ -34,7 +33,8 @@ impl WriteQueues {
         }
     }
 
-    /// Queues a vBucket that has changes since `since_ns`, and wakes its writer when the interval is over.
+    /// Queues a vBucket that has changes since `since_ns`, in nanoseconds of the monotonic clock, and has its writer
+    /// wake after the interval.
     pub fn on_dirty(&self, core: &BucketCore, vb: VbId, since_ns: u64) {
         let lane = if let Some(flushers) = &self.flushers {
             flushers.push(vb, since_ns)
@@ -45,7 +45,7 @@ impl WriteQueues {
         self.start_interval(core, lane);
     }
 
-    /// Has a writer that is idle write when the interval is over: a vBucket became dirty.
+    /// Starts the interval of an idle writer, because a vBucket became dirty.
     pub(crate) fn start_interval(&self, core: &BucketCore, lane: usize) {
         let writer = &self.writers[lane];
         if writer.state.load(Ordering::SeqCst) != IDLE || !writer.change(IDLE, TIMED) {
@@ -55,15 +55,15 @@ impl WriteQueues {
             return;
         };
         let interval = Duration::from_millis(core.config().log_interval_ms);
-        // No thread is woken before the interval is over.
+        // No thread wakes before the interval is over.
         if !core.setup.executor.snooze(*task, interval) {
-            // It was falling asleep just now: one more run begins the interval.
+            // The task is about to sleep, so one more run starts the interval.
             writer.change(TIMED, INTERVAL_PENDING);
             core.setup.executor.wake(*task);
         }
     }
 
-    /// Wakes a writer: a command waits for a sync.
+    /// Wakes a writer for a command that waits for a sync.
     pub(crate) fn on_urgent(&self, core: &BucketCore, lane: usize) {
         let writer = &self.writers[lane];
         writer.urgent.store(true, Ordering::SeqCst);

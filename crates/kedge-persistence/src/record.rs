@@ -1,4 +1,4 @@
-//! The records of the commit log: a vBucket's changes as bytes, and back. `docs/reference/formats/records.md` has the tables.
+//! The encoding of the records of the commit log. `docs/reference/formats/records.md` describes the format.
 
 use kedge_bucket_core::BucketError;
 use kedge_log::{Batch, LogError};
@@ -13,7 +13,7 @@ const KIND_COMMIT: u8 = 3;
 const KIND_ABORT: u8 = 4;
 const KIND_STATE: u8 = 5;
 const KIND_RESET: u8 = 6;
-/// The last record of a clean shutdown.
+/// The kind of the last record of a clean shutdown.
 pub(crate) const KIND_CLEAN: u8 = 7;
 const KIND_ROLLBACK: u8 = 8;
 const KIND_DELETE: u8 = 9;
@@ -21,13 +21,13 @@ const KIND_SNAPSHOT: u8 = 10;
 const KIND_ADVANCE: u8 = 11;
 const KIND_SYSTEM: u8 = 12;
 
-/// Start, end, maximum visible, high completed, high prepared and purge seqno, and what is known of them.
+/// The size of flags, start, end, maximum visible, high completed, high prepared and purge seqno, in bytes.
 const SNAPSHOT_BYTES: usize = 49;
 const SNAPSHOT_DISK: u8 = 1;
 const SNAPSHOT_CHECKPOINT: u8 = 2;
-/// The bits of what is known of a snapshot, in order, begin here.
+/// The first of the flags that state which optional seqnos a snapshot has, in their order.
 const SNAPSHOT_KNOWN: u8 = 4;
-/// Seqno, CAS, revision, flags, expiry, datatype, state, level, key length.
+/// The size of seqno, CAS, revision, flags, expiry, datatype, state, level and key length, in bytes.
 const META_BYTES: usize = 36;
 const STATE_DELETED: u8 = 1;
 const STATE_EXPIRED: u8 = 2;
@@ -35,7 +35,7 @@ const STATE_EXPIRED: u8 = 2;
 /// Adds a change to a batch.
 ///
 /// # Errors
-/// [`LogError::RecordTooLarge`]; no document is that large.
+/// [`LogError::RecordTooLarge`], which no document within the limits causes.
 pub(crate) fn push(batch: &mut Batch, vb: VbId, change: &Change) -> Result<(), LogError> {
     match change {
         Change::Document(item) => push_item(batch, KIND_DOCUMENT, vb, item),
@@ -65,7 +65,7 @@ fn push_item(batch: &mut Batch, kind: u8, vb: VbId, item: &Item) -> Result<(), L
     batch.push(kind, vb, &[&meta_bytes(item), item.key(), item.value()])
 }
 
-/// A commit or abort repeats no value: the prepare's record has it.
+/// Adds a commit or abort, without the value, which the prepare's record has.
 fn push_completion(
     batch: &mut Batch,
     kind: u8,
@@ -142,7 +142,7 @@ fn table_bytes(table: &FailoverTable) -> Vec<u8> {
         .collect()
 }
 
-/// The seqno of a record that has one, without looking at the rest; `None` for all others.
+/// Returns the seqno of a record that has one, without parsing the rest, or `None` for other records.
 pub(crate) fn seqno(kind: u8, payload: &[u8]) -> Option<Seqno> {
     let meta = match kind {
         KIND_DOCUMENT | KIND_PREPARE | KIND_SYSTEM | KIND_ADVANCE => payload,
@@ -153,10 +153,10 @@ pub(crate) fn seqno(kind: u8, payload: &[u8]) -> Option<Seqno> {
     Some(Seqno(u64::from_le_bytes(*seqno)))
 }
 
-/// Reads a record back. `None`: it says that the shutdown was clean.
+/// Parses a record. Returns `None` for the record of a clean shutdown.
 ///
 /// # Errors
-/// [`BucketError::Record`] when it is not what [`push`] writes.
+/// [`BucketError::Record`] if the payload is not in the format that [`push`] writes.
 pub(crate) fn parse(kind: u8, vb: VbId, payload: &[u8]) -> Result<Option<Change>, BucketError> {
     let invalid = |why| BucketError::Record { vb, why };
     let change = match kind {
@@ -164,9 +164,9 @@ pub(crate) fn parse(kind: u8, vb: VbId, payload: &[u8]) -> Result<Option<Change>
         KIND_PREPARE => Change::Prepare(parse_item(payload).map_err(invalid)?),
         KIND_SYSTEM => {
             let item = parse_item(payload).map_err(invalid)?;
-            // Made anew, so that it is known that no hash table has it.
+            // A new item is known not to be in a hash table.
             let event = SystemEvent::of_item(&item);
-            let event = event.ok_or_else(|| invalid("it is no change of collections"))?;
+            let event = event.ok_or_else(|| invalid("it is not a collection event"))?;
             Change::System(event.item(item.cas(), item.seqno()))
         }
         KIND_COMMIT => {
@@ -186,7 +186,7 @@ pub(crate) fn parse(kind: u8, vb: VbId, payload: &[u8]) -> Result<Option<Change>
             Change::Reset(Box::new(table), state)
         }
         KIND_DELETE if payload.is_empty() => Change::Delete,
-        KIND_DELETE => return Err(invalid("it is too long for a deletion")),
+        KIND_DELETE => return Err(invalid("its length is not that of a deletion")),
         KIND_ROLLBACK => {
             let (to, rest) = payload
                 .split_first_chunk()
@@ -201,7 +201,7 @@ pub(crate) fn parse(kind: u8, vb: VbId, payload: &[u8]) -> Result<Option<Change>
         KIND_ADVANCE => {
             let seqno = payload
                 .try_into()
-                .map_err(|_| invalid("it is not a seqno alone"))?;
+                .map_err(|_| invalid("its length is not that of a seqno"))?;
             Change::Advance(Seqno(u64::from_le_bytes(seqno)))
         }
         KIND_CLEAN => return Ok(None),
@@ -238,7 +238,7 @@ fn parse_item(payload: &[u8]) -> Result<Item, &'static str> {
     }
     let (key, value) = rest
         .split_at_checked(usize::from(meta[35]))
-        .ok_or("its key is cut off")?;
+        .ok_or("its key is truncated")?;
     let meta = ItemMeta {
         seqno: Seqno(long(0)),
         cas: Cas(long(8)),
@@ -293,7 +293,7 @@ fn parse_state(payload: &[u8]) -> Result<(VbState, FailoverTable), &'static str>
 fn parse_table(payload: &[u8]) -> Result<FailoverTable, &'static str> {
     let (entries, rest) = payload.as_chunks::<16>();
     if !rest.is_empty() {
-        return Err("its failover table is cut off");
+        return Err("its failover table is truncated");
     }
     let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
     let entries = entries
@@ -327,7 +327,7 @@ mod tests {
         }
     }
 
-    /// What the log would hand back for a change.
+    /// Returns the kind and payload that the log returns for a change.
     fn payload(change: &Change) -> (u8, Vec<u8>) {
         let parts: Vec<Vec<u8>> = match change {
             Change::Document(item) | Change::Prepare(item) | Change::System(item) => {
@@ -399,7 +399,7 @@ mod tests {
         assert_eq!(meta_bytes(&item(&meta, b"")), expected);
     }
 
-    /// Whether a failover table of fewer entries ends at `cut`.
+    /// Returns whether the prefix of length `cut` is a valid record with a shorter failover table.
     fn is_shorter_table(kind: u8, cut: usize) -> bool {
         match kind {
             KIND_STATE | KIND_RESET => cut >= 17 && cut % 16 == 1,
@@ -473,7 +473,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parse_accepts_arbitrary_bytes_without_panic(kind in 0u8..13, bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
+        fn parse_accepts_arbitrary_bytes_without_panic(
+            kind in 0u8..13,
+            bytes in proptest::collection::vec(any::<u8>(), 0..120),
+        ) {
             let _ = parse(kind, VbId(0), &bytes);
         }
     }

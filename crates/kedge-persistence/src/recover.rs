@@ -1,14 +1,15 @@
-//! How a bucket comes back: from its vBuckets' files, then from the log, then the documents.
+//! Recovery of a bucket: from the vBuckets' files, then from the log.
 //!
-//! Each vBucket begins with what its file says of it; the log's records that the file does not have follow. What a reset
-//! or rollback left undone in a file is finished. Reading the documents from the files is left to `warmup`.
+//! Each vBucket starts with the state of its file. The log's records that the file lacks are replayed on top of it.
+//! Resets and rollbacks that were interrupted are completed in the files. Warmup reads the documents from the files
+//! later.
 //!
 //! Invariants:
-//! * Nothing is removed before what replaces it is durable; running this again after a crash in the middle finds the
-//!   same.
-//! * A vBucket whose file cannot be read is quarantined, see `quarantine`. The others go on.
-//! * What a file says may be in the kernel's memory only, if the process before was killed. Until all files are durable
-//!   the log is kept as it is; without a log, the bucket does not open.
+//! * Nothing is removed before its replacement is durable. Recovery after a crash during recovery has the same result.
+//! * A vBucket whose file cannot be read is quarantined, see `quarantine`. The other vBuckets are recovered.
+//! * After a kill of the previous process, contents of the files may be only in the page cache. The whole log is
+//!   retained until all files are durable. A bucket without a log does not open before that, except on a full disk,
+//!   where its writes wait for it.
 
 use crate::commit::Committer;
 use crate::kinds::MAKE_DURABLE;
@@ -33,31 +34,31 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The folder of the log in a bucket's directory.
+/// The directory of the log in a bucket's directory.
 pub const LOG_DIR: &str = "log";
 
-/// A log that is as long as it may be has so many segments.
+/// The number of segments of a log of maximum length.
 const SEGMENTS_PER_LOG: u64 = 4;
-/// Nodes of open files take up to this part of the quota, beside it.
+/// The quota divided by the maximum memory for B-tree nodes of open files, which is not part of the quota.
 const QUOTA_PER_NODES: u64 = 8;
-/// Memory for the nodes of each file, if the quota is small.
+/// The minimum memory for the nodes of each file, however small the quota is.
 const FILE_CACHE_BYTES_MIN: u64 = 16 << 10;
-/// What an open file takes beside its nodes, at most.
+/// The maximum memory of an open file apart from its nodes.
 const OPEN_FILE_BYTES: u64 = 1 << 10;
-/// However short the log is to be.
+/// The minimum size of a segment, however short the log is to be.
 const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 
-/// What was read of the log.
+/// The log after replay, and the report of it.
 struct ReplayedLog {
     log: Log,
     report: LoadReport,
 }
 
 impl Persistence {
-    /// Brings vBuckets back from files and log. Documents that are in files only are left there.
+    /// Recovers the vBuckets from the files and the log. Documents that are only in files are not read.
     ///
     /// # Errors
-    /// Those of the files and the log; [`BucketError::NotLoaded`] when the bucket is shut down meanwhile.
+    /// Errors of the files and the log; [`BucketError::NotLoaded`] if the bucket is shut down meanwhile.
     pub fn recover(self: &Arc<Self>, uuid: [u8; 16]) -> Result<LoadReport, BucketError> {
         let storage = Storage::open_with_catalog_on(
             &*self.core.setup.disk,
@@ -68,10 +69,10 @@ impl Persistence {
         if storage.was_catalog_damaged() {
             tracing::warn!(
                 bucket = self.core.name(),
-                "the catalog of the vBuckets' files was damaged and is made anew: files that are missing are not noticed"
+                "the catalog of the vBuckets' files was damaged and is rebuilt: missing files are not detected"
             );
         }
-        // Loading happens once.
+        // A bucket is loaded once.
         let _ = self.core.storage.set(storage);
         let files = self.load_files()?;
         let marker = ShutdownMarker::read(&*self.core.setup.disk, &self.core.setup.dir)?;
@@ -86,12 +87,12 @@ impl Persistence {
     fn storage_config(&self) -> StorageConfig {
         let config = &self.core.setup.config;
         let defaults = StorageConfig::new(config.vbuckets);
-        // Nodes in memory save reads, but are not to take what documents could have.
+        // Cached nodes save reads, but must not take memory that documents could use.
         let vbuckets = u64::from(config.vbuckets.max(1));
         let nodes_bytes = (config.quota_bytes / QUOTA_PER_NODES)
             .max(vbuckets * FILE_CACHE_BYTES_MIN)
             .min(defaults.open_files_bytes_max);
-        // So that all files may be open with all their nodes.
+        // All files may be open with all their nodes.
         let file_bytes = (nodes_bytes / vbuckets - OPEN_FILE_BYTES) as usize;
         StorageConfig {
             open_files_bytes_max: nodes_bytes,
@@ -102,7 +103,7 @@ impl Persistence {
         }
     }
 
-    /// Lets each vBucket begin with what its file says. Returns how many have a file.
+    /// Starts each vBucket with the state of its file. Returns the number of files.
     fn load_files(self: &Arc<Self>) -> Result<usize, BucketError> {
         self.quarantine.load_abandoned(self.core.storage()?)?;
         let found = Arc::new(AtomicUsize::new(0));
@@ -147,7 +148,7 @@ impl Persistence {
         })
     }
 
-    /// There is to be no log. What one has, if there is one, goes into the files first.
+    /// Recovers a bucket whose settings say that it has no log. A log that still exists is applied to the files first.
     fn recover_direct(
         self: &Arc<Self>,
         uuid: [u8; 16],
@@ -161,7 +162,7 @@ impl Persistence {
             ..LoadReport::default()
         };
         if marker.is_some() || !Log::is_there(disk, &self.log_dir())? {
-            // Nobody hears of the old branches if what comes may be lost without a trace.
+            // Without the marker, changes could be lost unnoticed, so clients must not resume on the old branches.
             report.clean &= self.begin_direct()?;
             self.finish_replay(&report)?;
             self.make_durable_or_defer()?;
@@ -172,7 +173,7 @@ impl Persistence {
             self.applier
                 .apply_all(|| self.core.phase() != Phase::Loading)?;
             self.core.check_loading()?;
-            // Before the log goes, nothing may be left that only it has.
+            // The log is removed only after all its records are in the files.
             let is_left = |vbucket: &RankedMutex<Vbucket, VBucket>| {
                 let vbucket = vbucket.lock();
                 has_work(&vbucket) || vbucket.is_quarantined()
@@ -181,14 +182,15 @@ impl Persistence {
                 return Err(BucketError::NotApplied(self.core.name().to_owned()));
             }
             self.make_durable()?;
-            // From now on the files are the truth, and the log is void.
+            // From now on the files are authoritative, and the log is void.
             ShutdownMarker::Open.write(disk, dir)?;
         }
         self.remove_log()?;
         Ok(report)
     }
 
-    /// Notes on disk that changes may be lost from now on. False when that has to wait, as the disk is full, say.
+    /// Writes the marker of an open bucket, as changes may be lost in a crash from now on. Returns false if a transient
+    /// error, such as a full disk, postpones that to the first commit.
     fn begin_direct(&self) -> Result<bool, BucketError> {
         self.shared.marker_is_due.store(true, Ordering::Release);
         match self.writers.flusher.write_due_marker() {
@@ -196,7 +198,7 @@ impl Persistence {
                 tracing::warn!(
                     bucket = self.core.name(),
                     %error,
-                    "the start cannot be noted on the disk: writes wait until it can"
+                    "the marker of an open bucket could not be written: writes wait until it is"
                 );
                 Ok(false)
             }
@@ -204,14 +206,14 @@ impl Persistence {
         }
     }
 
-    /// Makes durable what the files have. On a full disk that is left to the first commit, like the marker of the start.
+    /// Syncs the contents of the files. On a full disk, postpones that to the first commit, like the marker.
     fn make_durable_or_defer(self: &Arc<Self>) -> Result<(), BucketError> {
         match self.make_durable() {
             Err(error) if error.is_no_space() => {
                 tracing::warn!(
                     bucket = self.core.name(),
                     %error,
-                    "files that the last process left cannot be synced yet: writes wait until they can"
+                    "files of the previous process could not be synced: writes wait until they are"
                 );
                 self.shared.marker_is_due.store(true, Ordering::Release);
                 Ok(())
@@ -227,7 +229,7 @@ impl Persistence {
         files: usize,
     ) -> Result<(LoadReport, Committer), BucketError> {
         if marker.is_some() {
-            // The last start had no log; one from before it is void.
+            // The previous start had no log, so an older log is void.
             self.make_durable()?;
             self.remove_log()?;
             ShutdownMarker::remove(&*self.core.setup.disk, &self.core.setup.dir)?;
@@ -242,7 +244,7 @@ impl Persistence {
         let mut committer = Committer::new(log);
         if ends_clean {
             match committer.reopen() {
-                // Nobody hears of the old branches then.
+                // Without the record, a later crash would look clean, so clients must not resume on the old branches.
                 Err(error) if error.is_passing() => report.clean = false,
                 reopened => reopened?,
             }
@@ -251,7 +253,7 @@ impl Persistence {
         Ok((report, committer))
     }
 
-    /// Makes durable what the files have.
+    /// Syncs the contents of the files.
     pub(crate) fn make_durable(self: &Arc<Self>) -> Result<(), BucketError> {
         self.for_each_vbucket(|persistence, vb| {
             if !persistence.shared.is_quarantined(vb) {
@@ -261,7 +263,7 @@ impl Persistence {
         })
     }
 
-    /// Makes durable what the files were found with, so that the log need not be kept for it.
+    /// Syncs the files of the previous process in a task, so that the log need not be retained for them.
     pub(crate) fn make_durable_in_background(self: &Arc<Self>) {
         if !self.shared.truncation.is_held() {
             return;
@@ -285,11 +287,15 @@ impl Persistence {
         let report_result = move || match work() {
             Ok(()) => {}
             Err(error) if error.is_passing() => {
-                tracing::error!(bucket = persistence.core.name(), %error, "the log is kept, as a file cannot be made durable");
+                tracing::error!(
+                    bucket = persistence.core.name(),
+                    %error,
+                    "a file of the previous process could not be synced: the log is retained until the next start"
+                );
             }
             Err(error) => persistence.core.fail(&error.to_string()),
         };
-        // Refused when the bucket ends; the next start does it.
+        // Refused during shutdown. The next start repeats it.
         drop(
             self.core
                 .setup
@@ -302,7 +308,7 @@ impl Persistence {
         Ok(Log::remove(&*self.core.setup.disk, &self.log_dir())?)
     }
 
-    /// Reads the log. `clean`: whether the last shutdown was, if there is no log.
+    /// Reads the log. `clean` states whether the last shutdown was clean if there is no log.
     fn replay(&self, uuid: [u8; 16], clean: bool) -> Result<ReplayedLog, BucketError> {
         let mode = match self.core.setup.recovery {
             Recovery::Strict => RecoveryMode::Strict,
@@ -310,7 +316,7 @@ impl Persistence {
         };
         let config = LogConfig {
             salt: random_u64(),
-            // The log is given back a segment at a time.
+            // The log is truncated by whole segments.
             segment_bytes: (self.core.setup.config.log_bytes_max / SEGMENTS_PER_LOG)
                 .clamp(SEGMENT_BYTES_MIN, LogConfig::default().segment_bytes),
             ..LogConfig::default()
@@ -330,7 +336,7 @@ impl Persistence {
         if report.is_catalog_damaged {
             tracing::warn!(
                 bucket = self.core.name(),
-                "the catalog of the log was damaged and is made anew: segments that are missing are not noticed"
+                "the catalog of the log was damaged and is rebuilt: missing segments are not detected"
             );
         }
         let report = LoadReport {
@@ -360,7 +366,7 @@ impl Persistence {
             self.quarantine.replay(vb, record);
             return Ok(());
         }
-        // Most of what is in the file need not be understood.
+        // Most records whose changes are in the file are skipped without parsing.
         let in_file = |seqno| seqno <= vbucket.applied_seqno();
         if record::seqno(record.kind, record.payload).is_some_and(in_file) {
             return Ok(());
@@ -388,7 +394,7 @@ impl Persistence {
 
     fn finish_replay(&self, report: &LoadReport) -> Result<(), BucketError> {
         let now = self.core.setup.clock.now();
-        // Damage that was accepted, now or by an earlier salvage, may have taken prepares and left their commits.
+        // Damage that this salvage or an earlier one accepted may have removed prepares and left their commits.
         let salvaged = report.skipped > 0;
         let mut states_at_open = vec![None; self.core.vbuckets.len()];
         for (index, vbucket) in self.core.vbuckets.iter().enumerate() {
@@ -411,7 +417,8 @@ impl Persistence {
             if salvaged {
                 vbucket.recovery().forgive_orphan();
             }
-            // In a cluster a branch begins when the map makes the vBucket active, after it got what its replicas have more.
+            // In a cluster, a branch starts when the map makes the vBucket active, after it has fetched the newer
+            // changes of its replicas.
             let branch = (!report.clean && self.core.setup.topology.is_some()).then(new_uuid);
             let is_abandoned = self.quarantine.is_abandoned(vb);
             let (result, _) = self.core.account(now, &mut vbucket, |vbucket| {
@@ -433,12 +440,12 @@ impl Persistence {
                 .apply_queues
                 .queue_replayed(&vbucket, now.mono_ns);
         }
-        // Loading happens once.
+        // A bucket is loaded once.
         let _ = self.states_at_open.set(states_at_open.into());
         Ok(())
     }
 
-    /// A crash came between a rollback's record and its file: takes the file back, too.
+    /// Rolls back a file whose rollback record was logged before a crash, and returns the resulting state of the file.
     fn rewind_file(
         &self,
         vb: VbId,
@@ -456,7 +463,7 @@ impl Persistence {
             RollbackOutcome::RolledBack(to) if to.seqno == rewind.to => storage.load(vb)?,
             _ => None,
         };
-        // The record names a seqno that the file can go back to, or there would be none.
+        // A rollback is logged only with a seqno that the file can be rolled back to.
         let source = ReplayError::NotRewound { to: rewind.to };
         let base = loaded.map(kedge_storage::Loaded::into_file_state);
         base.ok_or(BucketError::Replay { vb, source })
@@ -467,16 +474,16 @@ impl Persistence {
     }
 }
 
-/// Whether the bucket had it before this start.
+/// Returns whether the vBucket existed before this start.
 fn existed_before(vbucket: &VBucket, report: &LoadReport) -> bool {
     !report.is_new && !vbucket.is_deleted()
 }
 
-/// Returns whether a bucket that is to have no log has to keep the one it has: all that is in there goes into the files first, and
-/// the disk may have no room for that.
+/// Returns whether a bucket whose settings say that it has no log must keep its existing log, because the disk has no
+/// space to apply the log to the files.
 ///
 /// # Errors
-/// Those of the disk.
+/// Errors of the disk.
 pub fn must_keep_log(setup: &BucketSetup) -> Result<bool, BucketError> {
     let (disk, log_dir) = (&*setup.disk, setup.dir.join(LOG_DIR));
     if ShutdownMarker::read(disk, &setup.dir)?.is_some() || !disk.exists(&log_dir)? {
@@ -493,8 +500,8 @@ pub fn must_keep_log(setup: &BucketSetup) -> Result<bool, BucketError> {
             bucket = setup.config.name,
             free_bytes,
             log_bytes,
-            "commit_log stays on: the disk has no room to bring the log into the files; it is switched off by the first \
-             start that has"
+            "commit_log stays on: the disk has no space to apply the log to the files; the first start with enough \
+             space switches it off"
         );
     }
     Ok(must_keep)

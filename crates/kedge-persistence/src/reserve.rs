@@ -1,38 +1,40 @@
-//! Admission on the disk that is kept for compactions: on a full disk they are what makes room, and need some first.
+//! Disk space that is reserved for compactions: they free space on a full disk, but need some first.
 //!
-//! A file without content takes the room. It is removed when a compaction finds the disk full, and made again by the task
-//! that looks for garbage when there is enough room. Invariants:
-//! * Nothing depends on the file: it may be missing, or shorter.
-//! * It is not made where it would be a large part of what is left.
+//! The space is allocated by a file without content. A compaction that finds the disk full removes the file. The task
+//! that checks files for garbage allocates it again when there is enough space.
+//!
+//! Invariants:
+//! * Nothing depends on the file: it may be missing or too short.
+//! * It is not allocated where it would be a large part of the free space.
 
 use kedge_bucket_core::BucketCore;
 use kedge_disk::DiskError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Name of the file, in the bucket's directory.
+/// The name of the file in the bucket's directory.
 const FILE: &str = "compaction.reserve";
-/// The disk must have this many times as much room.
+/// The minimum ratio of the free space to the reserve for an allocation.
 const FREE_SPACE_FACTOR: u64 = 8;
 
-/// Bytes that are kept, as far as this process knows.
+/// The number of reserved bytes, as far as this process knows.
 #[derive(Debug, Default)]
 pub(crate) struct CompactionReserve(AtomicU64);
 
 impl CompactionReserve {
-    /// Bytes of the disk that are kept for compactions.
+    /// Returns the number of bytes that are reserved for compactions.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Takes the room, unless it was taken already or there is little.
+    /// Allocates the reserve, unless it exists or the disk has little free space.
     pub(crate) fn ensure(&self, core: &BucketCore) {
         let bytes = core.setup.compaction_reserve_bytes;
         if bytes == 0 || self.bytes() == bytes || core.quota.disk_full() {
             return;
         }
         if let Err(error) = self.allocate(core, bytes) {
-            tracing::debug!(bucket = core.name(), %error, "no room is kept for compactions");
-            // A part of it is of no use.
+            tracing::debug!(bucket = core.name(), %error, "no disk space could be reserved for compactions");
+            // A partial reserve is useless.
             let _ = core.setup.disk.remove(&core.setup.dir.join(FILE));
         }
     }
@@ -50,11 +52,11 @@ impl CompactionReserve {
         Ok(())
     }
 
-    /// Gives the room back to the disk. Returns how many bytes that were.
+    /// Frees the reserve. Returns the number of freed bytes.
     pub(crate) fn free(&self, core: &BucketCore) -> u64 {
         let (disk, path) = (&core.setup.disk, core.setup.dir.join(FILE));
         self.0.store(0, Ordering::Relaxed);
-        // Also what an earlier process kept.
+        // An earlier process may have allocated it.
         let bytes = disk.len(&path).unwrap_or(0);
         if bytes == 0 || disk.remove(&path).is_err() {
             return 0;
@@ -62,7 +64,7 @@ impl CompactionReserve {
         tracing::warn!(
             bucket = core.name(),
             bytes,
-            "the disk is full: the room that was kept for compactions is theirs"
+            "the disk is full: the compaction reserve is freed"
         );
         bytes
     }

@@ -1,22 +1,23 @@
-//! A vBucket goes back to an earlier seqno.
+//! Rollback of a vBucket to an earlier seqno.
 //!
 //! ```text
-//! all that it has goes into its file
-//! the commit to go back to is found                  from here on the file is neither compacted nor replaced
-//! memory goes back                                   from here on nothing of it is applied
-//! the log has the record, synced
-//! the file goes back
-//! memory takes over what the file has, and what changed is read
+//! apply all changes of the vBucket to its file
+//! find the commit to roll back to            from here on the file is neither compacted nor replaced
+//! roll back memory                           from here on no change of the vBucket is applied
+//! append the rollback record and sync it
+//! roll back the file
+//! take over the state of the file, and read the changed documents
 //! ```
 //!
-//! If there is no such commit any more, or most of the vBucket would go, it begins anew instead, empty.
+//! If that commit does not exist any more, or most of the vBucket would be removed, the vBucket is reset to empty
+//! instead.
 //!
 //! Invariants:
-//! * The log has the record before the file goes back, and keeps it until the file has: a crash in between is finished at
-//!   the start. What the log has of the vBucket in front of it is void.
-//! * From the record on, nothing can go wrong that leaves the vBucket between two histories: where the file cannot follow,
-//!   the vBucket is reset.
-//! * What reset or deleted the vBucket meanwhile counts: its history is another then.
+//! * The rollback record is in the log before the file is rolled back, and stays there until the file is durable. A
+//!   start completes a rollback that a crash interrupted. Earlier records of the vBucket are void.
+//! * After the record, no error leaves the vBucket between two histories: if the file cannot be rolled back, the
+//!   vBucket is reset.
+//! * A concurrent reset or deletion of the vBucket takes precedence: the vBucket has another history then.
 
 use crate::applier::LogApplier;
 use crate::kinds::ROLLBACK;
@@ -33,47 +34,47 @@ use kedge_types::{Seqno, Status, VbId};
 use kedge_vbucket::{Item, PersistedState, VBucket, VbState};
 use std::sync::Arc;
 
-/// So often writes of a replication that goes on may come between before it is given up.
+/// The maximum number of attempts while replication continues to write to the vBucket.
 const ATTEMPTS_MAX: u32 = 100;
-/// Documents that are read at once.
+/// The number of documents that are read at once.
 const READ_CHUNK: usize = 64;
-/// Keys that go into a filter at once.
+/// The number of keys that are added to the filter at once.
 const FILTER_CHUNK: usize = 1_024;
 
-/// What came of a rollback.
+/// The result of a rollback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RollbackReport {
-    /// The last seqno that stayed: the one asked for, or one below it.
+    /// The last remaining seqno: the requested one, or an earlier one.
     pub seqno: Seqno,
-    /// The vBucket began anew: nothing stayed.
+    /// True if the vBucket was reset to empty.
     pub is_reset: bool,
 }
 
-/// A rollback that has changed memory.
+/// The result of the rollback of memory.
 enum MemoryRollback<'a> {
-    /// There was nothing behind the seqno.
+    /// The vBucket had no change after the seqno.
     NotNeeded(Seqno),
-    /// There is nothing to go back to: the vBucket was reset.
+    /// The vBucket was reset, as its file has no commit to roll back to.
     Reset,
     File(Box<FileRollback<'a>>),
 }
 
-/// The file has to follow.
+/// A vBucket whose memory is rolled back and whose file is not.
 struct FileRollback<'a> {
     rollback: Rollback<'a>,
-    /// Documents that may be older ones again.
+    /// Keys of documents that the rollback may restore to an earlier version.
     changed: Vec<Box<[u8]>>,
     history: u32,
-    /// Everything was in memory that is to be.
+    /// True if warmup of the vBucket was complete.
     was_warm: bool,
 }
 
-/// Whether a rollback is wanted. Asked under the vBucket's lock.
+/// Returns whether the rollback is still wanted. Called under the lock of the vBucket.
 type IsWanted<'a> = &'a dyn Fn() -> bool;
 
-/// Why a rollback did not go on.
+/// The reasons for which an attempt to roll back ended.
 enum RollbackError {
-    /// Something was written meanwhile.
+    /// The vBucket was written to meanwhile.
     Retry,
     Status(Status),
     Bucket(BucketError),
@@ -121,20 +122,20 @@ impl Rollbacks {
         }
     }
 
-    /// Takes a vBucket that is not active back to `to`, or to the newest seqno below it that its file can go back to, and
-    /// begins a new branch there. If there is none, or most of it would go, it is reset. Durable when this returns; takes
-    /// as long as reading what changed since.
+    /// Rolls a vBucket that is not active back to `to`, or to the newest earlier seqno that its file can be rolled back
+    /// to, and starts a new branch there. If there is no such seqno, or most of the vBucket would be removed, the
+    /// vBucket is reset. The rollback is durable when this returns. It reads all documents that were changed since.
     ///
     /// # Errors
-    /// `NotMyVbucket` when there is none of this number, or it is active; `TemporaryFailure` while loading, when its file
-    /// could not be read, when something else has changed it meanwhile, or the disk does not let it. It may have been
-    /// reset then.
+    /// `NotMyVbucket` if the vBucket does not exist or is active; `TemporaryFailure` while the bucket is loading, if
+    /// its file could not be read, if it was changed concurrently, or if the disk fails. In the last two cases the
+    /// vBucket may have been reset.
     pub fn rollback(&self, vb: VbId, to: Seqno) -> Result<RollbackReport, Status> {
         self.rollback_if(vb, to, &|| true)
     }
 
-    /// As [`Rollbacks::rollback`], unless nobody wants it any more at the moment in which memory would go back; then
-    /// `TemporaryFailure`.
+    /// The same as [`Rollbacks::rollback`], but returns `TemporaryFailure` if `is_wanted` returns false immediately
+    /// before memory is rolled back.
     fn rollback_if(
         &self,
         vb: VbId,
@@ -151,7 +152,7 @@ impl Rollbacks {
                     return Err(self.shared.report_disk_error(
                         vb,
                         &error,
-                        "it cannot be rolled back now",
+                        "the vBucket could not be rolled back",
                     ));
                 }
             }
@@ -159,9 +160,9 @@ impl Rollbacks {
         Err(Status::TemporaryFailure)
     }
 
-    /// As [`Rollbacks::rollback`], by a task; `done` hears of the end. Nothing happens when `still` says that nobody waits for
-    /// that any more: what the vBucket is about to follow meanwhile may not be on the branch that it was to leave, and has
-    /// heard what the vBucket acknowledges.
+    /// Runs [`Rollbacks::rollback`] in a task, which calls `done` with the result. The rollback is skipped if
+    /// `is_wanted` returns false: the vBucket may follow another active by then, which is not on the branch to be left
+    /// and has received acknowledgements of the vBucket.
     pub fn submit(
         self: &Arc<Self>,
         vb: VbId,
@@ -200,7 +201,7 @@ impl Rollbacks {
                         self.shared.report_disk_error(
                             vb,
                             &error,
-                            "its file cannot go back: it begins anew",
+                            "the vBucket's file could not be rolled back: the vBucket is reset",
                         );
                         self.reset_after_failure(vb, history)?;
                         None
@@ -222,7 +223,7 @@ impl Rollbacks {
             from = high.get(),
             wanted = to.get(),
             reached = reached.get(),
-            "a vBucket was rolled back"
+            "the vBucket was rolled back"
         );
         Ok(RollbackReport {
             seqno: reached,
@@ -230,7 +231,7 @@ impl Rollbacks {
         })
     }
 
-    /// Brings all of the vBucket into its file, and takes memory back before anything else can be written.
+    /// Applies all changes of the vBucket to its file, and rolls memory back before another change can be written.
     fn apply_and_roll_back_memory(
         &self,
         vb: VbId,
@@ -291,7 +292,7 @@ impl Rollbacks {
         result
     }
 
-    /// The record goes into the log, the file goes back, and memory takes over what it has.
+    /// Logs the rollback, rolls back the file, and takes over its state into memory.
     fn roll_back_file(&self, vb: VbId, file: FileRollback<'_>) -> Result<(), RollbackError> {
         if !self.core.is_direct() {
             self.writers.sync()?;
@@ -305,7 +306,7 @@ impl Rollbacks {
         file.rollback.finish(now_ns, |then, _| PersistedState {
             state: state.state,
             failover: state.failover,
-            // No CAS is given out twice.
+            // No CAS is assigned twice.
             max_cas: then.max_cas.max(state.max_cas),
             ..then.clone()
         })?;
@@ -342,8 +343,8 @@ impl Rollbacks {
         Ok(())
     }
 
-    /// Makes a filter of the keys that the file has, as the one that there was is void. Without one, commands look into the
-    /// file.
+    /// Rebuilds the filter of the keys in the file, because the rollback invalidates it. Without a filter, commands
+    /// look up keys in the file.
     fn rebuild_filter(&self, vb: VbId, history: u32) {
         let scan = self.core.storage().and_then(|storage| {
             let mut vbucket = self.core.vbuckets[vb.index()].lock();
@@ -380,7 +381,7 @@ impl Rollbacks {
         }
     }
 
-    /// Reads documents that were changed since into memory, as far as there is room. Whether memory knows all of them.
+    /// Reads the changed documents into memory, as far as there is space. Returns whether memory has all of them.
     fn reload_changed(&self, vb: VbId, history: u32, changed: &[Box<[u8]>]) -> bool {
         let keeps_keys = self.core.config().eviction_policy == EvictionPolicy::ValueOnly;
         let mut complete = true;
@@ -392,7 +393,7 @@ impl Rollbacks {
                 .and_then(|storage| Ok(storage.get_many(vb, &keys)?));
             let found = match found {
                 Ok(found) => found,
-                // Commands find out what is wrong, if they ask for these.
+                // Commands that read these documents report the error.
                 Err(error) => {
                     self.shared.events.read_failed(vb, &error.to_string());
                     return false;
@@ -419,7 +420,7 @@ impl Rollbacks {
         complete
     }
 
-    /// The vBucket gave up one history, and its file does not follow.
+    /// Resets a vBucket whose memory was rolled back and whose file could not be.
     fn reset_after_failure(&self, vb: VbId, history: u32) -> Result<(), Status> {
         self.core.change_vbucket(vb, |vbucket| {
             if vbucket.history_id() != history {

@@ -1,15 +1,15 @@
-//! Log segments made ready ahead of need. The task sleeps until a commit finds that one is needed.
+//! Preallocation of log segments. The task sleeps until a commit finds that a segment is needed.
 
 use crate::commit::CommitLog;
 use kedge_bucket_core::TaskBody;
 use kedge_executor::Next;
 use std::time::Duration;
 
-/// The task.
+/// The task of the segment preallocator.
 pub(crate) struct LogSegmentTask;
 
 impl LogSegmentTask {
-    /// A start has other things to do first.
+    /// The delay of the first run, which must not slow down the start.
     pub(crate) const FIRST_RUN: Duration = Duration::from_millis(100);
 }
 
@@ -29,11 +29,11 @@ impl TaskBody<CommitLog> for LogSegmentTask {
             log.shared.log_space.parker.clear();
         }
         let pause = log.shared.log_space.run_step(preallocator);
-        // If the log is in use, its next commit does this.
+        // If the log is in use, its next commit updates the statistics.
         if let Some(committer) = log.committer.get().and_then(|it| it.try_lock()) {
             *log.stats.lock() = committer.log.stats();
         }
-        // Nobody wakes it meanwhile: the pause is the throttle.
+        // No event wakes the task meanwhile: the pause is the throttle.
         Next::Snooze(pause)
     }
 }

@@ -1,4 +1,4 @@
-//! The parts that the components of persistence share.
+//! The state that the components of persistence share.
 
 use crate::applier::queues::ApplyQueues;
 use crate::compaction::changed::ChangedFiles;
@@ -16,7 +16,7 @@ use kedge_vbucket::{AfterLog, Done, FileChange, Position, VBucket};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// The queues between the components, and the results of writes.
+/// The queues between the components, and the publication of durable changes.
 pub(crate) struct SharedState {
     pub(crate) core: Arc<BucketCore>,
     pub(crate) queues: Arc<WriteQueues>,
@@ -27,7 +27,7 @@ pub(crate) struct SharedState {
     pub(crate) changed_files: ChangedFiles,
     pub(crate) compaction_throttle: CompactionThrottle,
     pub(crate) stuck: StuckFiles,
-    /// Without a log: the marker that changes may be lost is not on disk yet. No file is written before it is.
+    /// True if the marker of an open bucket without a log is still to be written. No file is written before it.
     pub(crate) marker_is_due: AtomicBool,
 }
 
@@ -54,15 +54,19 @@ impl SharedState {
         }
     }
 
-    /// A batch was written, or was not. To be called before another thread can write the next: else what is found out here first
-    /// would count last, and writes would be withheld although nothing is left that could be tried again.
+    /// Handles the result of a batch. The caller still holds the lock of the writer, so that results are handled in the
+    /// order of the batches. Otherwise writes could stay refused with no change left to retry.
     pub(crate) fn on_commit_result(&self, result: &Result<usize, BucketError>) {
         match result {
             Ok(0) => {}
             Ok(_) => self.on_written(),
             Err(error) if error.is_no_space() => {
                 if !self.core.quota.set_disk_full(true) {
-                    tracing::error!(bucket = self.core.name(), %error, "the disk is full: writes get a temporary failure");
+                    tracing::error!(
+                        bucket = self.core.name(),
+                        %error,
+                        "the disk is full: writes return a temporary failure"
+                    );
                     self.log_space.on_disk_full();
                 }
                 self.events.writes_refused();
@@ -72,31 +76,42 @@ impl SharedState {
                     tracing::error!(
                         bucket = self.core.name(),
                         %error,
-                        "the log cannot be written to now: writes get a temporary failure until that works"
+                        "the log cannot be written to: writes return a temporary failure until a retry succeeds"
                     );
                 }
                 self.events.writes_refused();
             }
             Err(error) if error.is_passing() => {
-                tracing::error!(bucket = self.core.name(), %error, "changes cannot be made durable now");
+                tracing::error!(
+                    bucket = self.core.name(),
+                    %error,
+                    "changes could not be made durable: the write will be retried"
+                );
             }
             Err(error) => self.core.fail(&error.to_string()),
         }
     }
 
-    /// The disk takes what is written; or nothing is left of what it did not take, and the next write finds out how it is: states of
-    /// vBuckets are written without counting as changes, and what was to be written may be gone.
+    /// Accepts writes again after a successful batch. The batch may be empty: states of vBuckets are written without
+    /// counting as changes, and changes that failed may be obsolete. The next write then detects the condition of the
+    /// disk.
     pub(crate) fn on_written(&self) {
         if self.core.quota.set_disk_full(false) {
-            tracing::info!(bucket = self.core.name(), "there is room on the disk again");
+            tracing::info!(
+                bucket = self.core.name(),
+                "the disk has free space again: writes are accepted"
+            );
             self.log_space.on_disk_space_available();
         }
         if self.core.quota.set_disk_refuses(false) {
-            tracing::info!(bucket = self.core.name(), "the log can be written to again");
+            tracing::info!(
+                bucket = self.core.name(),
+                "the log can be written to again: writes are accepted"
+            );
         }
     }
 
-    /// A vBucket's changes since `since_ns` are durable.
+    /// Records the age of a vBucket's changes when they became durable. `since_ns` is the time of the oldest one.
     pub(crate) fn record_storage_age(&self, now: Now, since_ns: u64) {
         let age_us = now.mono_ns.saturating_sub(since_ns) / 1_000;
         self.core
@@ -104,8 +119,8 @@ impl SharedState {
             .record_us(u16::MAX, Timing::StorageAge, age_us);
     }
 
-    /// What a vBucket has in front of `to` is durable: cursors move, who waits for it ends in `done`, and what is to be
-    /// acknowledged to the active that it follows comes in `acks`.
+    /// Publishes the changes of a vBucket before `to` as durable: moves cursors, adds completed commands to `done`, and
+    /// adds the seqno to be acknowledged to the active to `acks`.
     pub(crate) fn publish(
         &self,
         now: Now,
@@ -127,7 +142,8 @@ impl SharedState {
         after
     }
 
-    /// Logs an error of the disk, and returns the status that a client gets; an error that does not pass ends the bucket.
+    /// Logs a disk error with the message `what`, and returns the status for the client. An error that is not transient
+    /// fails the bucket.
     pub(crate) fn report_disk_error(&self, vb: VbId, error: &BucketError, what: &str) -> Status {
         if error.is_passing() {
             tracing::error!(bucket = self.core.name(), vbucket = %vb, %error, "{what}");
@@ -137,8 +153,8 @@ impl SharedState {
         Status::TemporaryFailure
     }
 
-    /// Tells a vBucket which documents the file had already among those that nobody knew that of. They stay in memory
-    /// until it is told.
+    /// Reports to a vBucket which of its blind writes replaced a live document in the file. The documents stay in
+    /// memory until then.
     pub(crate) fn note_overwritten(
         &self,
         vb: VbId,
@@ -159,7 +175,7 @@ impl SharedState {
         }
     }
 
-    /// Whether the vBucket's file could not be read at the start.
+    /// Returns whether the vBucket's file could not be read at the start.
     pub(crate) fn is_quarantined(&self, vb: VbId) -> bool {
         self.core.vbuckets[vb.index()].lock().is_quarantined()
     }

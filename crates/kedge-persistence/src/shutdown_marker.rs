@@ -1,34 +1,35 @@
-//! The mark of a bucket without a commit log: a file that says so, and whether the last shutdown was clean.
+//! The clean-shutdown marker of a bucket without a commit log: a file that marks the bucket as such and states whether
+//! the last shutdown was clean.
 //!
-//! Invariant: while the mark is there, the vBuckets' files are the truth, and a log that is there too is void: it is what
-//! a crash left of its removal.
+//! Invariant: while the marker exists, the vBuckets' files are authoritative. A log that also exists is void; it is
+//! left from a crash during its removal.
 
 use kedge_disk::{Disk, DiskError, read_file, replace_file};
 use std::path::Path;
 
-/// The marker in the directory of a bucket without a commit log. A log that is there too is void.
+/// The name of the marker in the directory of a bucket without a commit log. A log beside it is void.
 pub const DIRECT_FILE: &str = "direct";
 const OPEN: &[u8] = b"open\n";
 const CLEAN: &[u8] = b"clean\n";
 
-/// What the mark says.
+/// The content of the marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShutdownMarker {
-    /// Changes may have been given out that are in no file.
+    /// The bucket is open, so a crash may lose changes that clients have seen.
     Open,
     /// The last shutdown was clean.
     Clean,
 }
 
 impl ShutdownMarker {
-    /// Reads the mark; `None` if there is none.
+    /// Reads the marker. Returns `None` if there is none.
     pub(crate) fn read(disk: &dyn Disk, dir: &Path) -> Result<Option<Self>, DiskError> {
         let path = dir.join(DIRECT_FILE);
         if !disk.exists(&path)? {
             return Ok(None);
         }
         let text = read_file(disk, &path)?;
-        // Anything else is not what this version writes: the careful way.
+        // Unknown content is read as an unclean shutdown, which is the safe interpretation.
         Ok(Some(if text == CLEAN {
             Self::Clean
         } else {
@@ -36,7 +37,7 @@ impl ShutdownMarker {
         }))
     }
 
-    /// Writes the mark, durably.
+    /// Writes the marker durably.
     pub(crate) fn write(self, disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
         let text = match self {
             Self::Open => OPEN,
@@ -45,7 +46,7 @@ impl ShutdownMarker {
         replace_file(disk, &dir.join(DIRECT_FILE), text)
     }
 
-    /// Removes the mark, durably.
+    /// Removes the marker durably.
     pub(crate) fn remove(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
         disk.remove(&dir.join(DIRECT_FILE))?;
         disk.sync_dir(dir)

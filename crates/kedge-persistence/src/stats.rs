@@ -1,10 +1,10 @@
-//! The figures of persistence.
+//! The gauges of persistence.
 
 use crate::persistence::Persistence;
 use kedge_types::VbId;
 
 impl Persistence {
-    /// Returns the statistics that are numbers and no counters.
+    /// Returns the statistics that are gauges, by name.
     #[must_use]
     pub fn gauges(&self) -> Vec<(&'static str, u64)> {
         let log = *self.writers.log.stats.lock();
@@ -30,7 +30,7 @@ impl Persistence {
             .collect()
     }
 
-    /// Returns the bytes of the files that are of use, and their lengths, in bytes. A file that cannot be read is left out.
+    /// Returns the total live data and the total length of the files, in bytes. Files that cannot be read are omitted.
     fn file_sizes(&self) -> [(&'static str, u64); 2] {
         let (mut data, mut file) = (0, 0);
         for vb in (0..self.core.vbucket_count()).map(VbId) {

@@ -1,8 +1,8 @@
-//! vBuckets whose files take no changes, because what is to be changed in them is damaged.
+//! vBuckets whose files accept no changes, because the part to be changed is damaged.
 //!
-//! Such a vBucket is served: its documents are in memory, or in parts of the file that can be read. Its changes are
-//! durable in the log, or with `commit_log = false` in memory only, until the file is written anew. The log cannot give
-//! back what these need.
+//! Such a vBucket is served: its documents are in memory, or in readable parts of the file. Until the file is rebuilt,
+//! its changes are durable in the log, or with `commit_log = false` only in memory. The log retains the records of
+//! these changes.
 
 use kedge_bucket_core::{BucketCore, BucketError};
 use kedge_sync::{RankedMutex, ranks::StuckFiles as StuckFilesRank};
@@ -11,11 +11,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The vBuckets whose files took no changes when that was tried last.
+/// The vBuckets whose files rejected the last changes because of damage.
 pub(crate) struct StuckFiles {
     core: Arc<BucketCore>,
     vbuckets: RankedMutex<StuckFilesRank, BTreeSet<VbId>>,
-    /// How many there are, so that who writes into a sound file need not look.
+    /// The number of vBuckets. It spares writers of intact files the lock.
     count: AtomicUsize,
 }
 
@@ -28,7 +28,7 @@ impl StuckFiles {
         }
     }
 
-    /// Returns whether it was not known.
+    /// Adds a vBucket. Returns whether it is new.
     fn add(&self, vb: VbId) -> bool {
         let mut vbuckets = self.vbuckets.lock();
         let is_new = vbuckets.insert(vb);
@@ -36,7 +36,7 @@ impl StuckFiles {
         is_new
     }
 
-    /// Returns whether it was one.
+    /// Removes a vBucket. Returns whether it was present.
     fn discard(&self, vb: VbId) -> bool {
         if self.count() == 0 {
             return false;
@@ -47,12 +47,13 @@ impl StuckFiles {
         was_there
     }
 
-    /// How many vBuckets there are.
+    /// Returns the number of vBuckets.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Changes of a vBucket could not be written into its file. False if that is not because of damage, and was not said.
+    /// Adds a vBucket whose changes could not be written, and logs that. Returns false, without a log message, if
+    /// damage is not the cause.
     pub(crate) fn note(&self, vb: VbId, error: &BucketError) -> bool {
         let BucketError::Storage(storage) = error else {
             return false;
@@ -66,29 +67,29 @@ impl StuckFiles {
                 bucket = name,
                 vbucket = %vb,
                 %error,
-                "the vBucket's file is damaged and takes no changes: they stay {location}; \
+                "the vBucket's file is damaged and accepts no changes: they stay {location}; \
                  rebuild the file with: kedge compact {name} --vb {vb} --wait"
             );
         }
         true
     }
 
-    /// Where changes are that no file has.
+    /// Returns a description of the place of changes that no file has.
     fn location_of_changes(&self) -> &'static str {
         if self.core.is_direct() {
-            "in memory, and are lost if the server stops"
+            "in memory and are lost when the server stops"
         } else {
-            "in the log, which grows"
+            "in the log, which cannot be truncated"
         }
     }
 
-    /// Changes of a vBucket were written into its file.
+    /// Removes a vBucket whose changes were written to its file.
     pub(crate) fn remove(&self, vb: VbId) {
         if self.discard(vb) {
             tracing::info!(
                 bucket = self.core.name(),
                 vbucket = %vb,
-                "the vBucket's file takes changes again"
+                "the vBucket's file accepts changes again"
             );
         }
     }

@@ -10,16 +10,16 @@ use kedge_bucket_core::{BucketError, add_task};
 use std::sync::Arc;
 
 impl Persistence {
-    /// Begins the tasks that make changes durable, and those that apply them to the files.
+    /// Starts the tasks that make changes durable, and those that apply the log to the files.
     ///
     /// # Errors
     /// [`BucketError::Executor`].
     pub fn start_writers(self: &Arc<Self>) -> Result<(), BucketError> {
         let executor = &self.core.setup.executor;
         let (kind, does) = if self.core.is_direct() {
-            (&FLUSH, "commits what waits for the vBuckets' files")
+            (&FLUSH, "flushes changes to the vBuckets' files")
         } else {
-            (&LOG_COMMIT, "appends what waits for the log, and syncs")
+            (&LOG_COMMIT, "appends changes to the log, and syncs it")
         };
         for (lane, writer) in self.shared.queues.writers.iter().enumerate() {
             let task = add_task(&self.writers, kind, does, CommitTask::new(lane))?;
@@ -38,19 +38,19 @@ impl Persistence {
         Ok(())
     }
 
-    /// Begins the tasks that keep log and files in shape.
+    /// Starts the tasks that maintain the log and the files.
     ///
     /// # Errors
     /// [`BucketError::Executor`].
     pub fn start_maintenance(self: &Arc<Self>) -> Result<(), BucketError> {
         let executor = &self.core.setup.executor;
         if !self.core.is_direct() {
-            let does = "makes the next log segment ready";
+            let does = "preallocates log segments";
             let task = add_task(&self.writers.log, &LOG_SEGMENT, does, LogSegmentTask)?;
             self.shared.log_space.parker.set_task(task);
             executor.snooze(task, LogSegmentTask::FIRST_RUN);
         }
-        let does = "looks at files that changed for what a compaction would give back";
+        let does = "checks changed files for garbage";
         let task = add_task(&self.compactions, &COMPACTION_CHECK, does, CompactionCheck)?;
         self.shared.changed_files.parker.set_task(task);
         self.shared.changed_files.add_all();

@@ -1,35 +1,35 @@
-//! Which part of the log the vBuckets still need.
+//! The log truncation point: the position before which no vBucket needs the log.
 //!
-//! A vBucket needs the log from its oldest record on that its file does not have. Two positions say where that is: of
-//! what is waiting to be applied, and of what is being written just now.
+//! A vBucket needs the log from the oldest record on that its file lacks. Two positions keep track of it: the oldest
+//! record that is queued to be applied, and the oldest one that is being written.
 //!
 //! Invariants:
-//! * Positions are written under the lock of their vBucket, and read without.
-//! * While a vBucket needs a record, one of its two positions is at or below it at every moment: a position moves from
-//!   `waiting` to `writing` by being written there first, and readers look at `waiting` first.
-//! * The log is released only under the committer's lock, so that no record is appended between looking at the positions
-//!   and releasing what is before them.
+//! * Positions are written under the lock of their vBucket, and read without it.
+//! * While a vBucket needs a record, one of its two positions is at or below it at every moment: a position is stored
+//!   in `writing_lsn` before it leaves `queued_lsn`, and readers load `queued_lsn` first.
+//! * The log is truncated only under the committer's lock, so that no record is appended between reading the positions
+//!   and removing the segments before them.
 
 use kedge_log::{Log, Lsn};
 use kedge_vbucket::VBucket;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// No position: nothing is needed.
+/// The value for no position: no record is needed.
 const NONE: u64 = u64::MAX;
 
-/// Where changes stand in the log, and whether a reset is among them.
+/// The position of a vBucket's records in the log, and whether a reset is among them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoggedRecords {
     pub(crate) lsn: Lsn,
     pub(crate) is_reset: bool,
 }
 
-/// The oldest part of the log that one vBucket needs.
+/// The oldest position of the log that one vBucket needs.
 #[derive(Debug)]
 pub(crate) struct RetentionLsn {
     queued_lsn: AtomicU64,
     writing_lsn: AtomicU64,
-    /// It is in the queue of its applier.
+    /// True if the vBucket is in the queue of its applier.
     pub(crate) is_queued: AtomicBool,
 }
 
@@ -44,19 +44,19 @@ impl Default for RetentionLsn {
 }
 
 impl RetentionLsn {
-    /// A record stands at `lsn`. With a reset, those before it are not needed any more.
+    /// Notes records at `lsn`. A reset makes earlier records obsolete.
     pub(crate) fn note_record(&self, logged: LoggedRecords) {
         if logged.is_reset || self.queued_lsn.load(Ordering::Relaxed) == NONE {
             self.queued_lsn.store(logged.lsn.0, Ordering::SeqCst);
         }
     }
 
-    /// Nothing of the vBucket waits: what was noted does not count.
+    /// Clears the position of queued records: no change of the vBucket waits to be applied.
     pub(crate) fn forget_queued(&self) {
         self.queued_lsn.store(NONE, Ordering::SeqCst);
     }
 
-    /// A record was read back from the log.
+    /// Notes a record that was replayed.
     pub(crate) fn note_replayed(&self, vbucket: &VBucket, logged: LoggedRecords) {
         if has_work(vbucket) {
             self.note_record(logged);
@@ -65,19 +65,20 @@ impl RetentionLsn {
         }
     }
 
-    /// All that waits is being written from now on.
+    /// Marks all queued records as being written.
     pub(crate) fn begin_write(&self) {
         let oldest = self.oldest();
         self.writing_lsn.store(oldest, Ordering::SeqCst);
         self.queued_lsn.store(NONE, Ordering::SeqCst);
     }
 
-    /// It was written.
+    /// Ends a successful write.
     pub(crate) fn end_write(&self) {
         self.writing_lsn.store(NONE, Ordering::SeqCst);
     }
 
-    /// It was not: it waits again. `writing` stays where it is, as a reader may have looked at `waiting` already.
+    /// Ends a failed write: its records are queued again. `writing_lsn` stays set, as a reader may have loaded
+    /// `queued_lsn` already.
     pub(crate) fn fail_write(&self) {
         self.queued_lsn.store(self.oldest(), Ordering::SeqCst);
     }
@@ -88,17 +89,17 @@ impl RetentionLsn {
     }
 }
 
-/// What all vBuckets need, and what of it is known without looking at each.
+/// The positions of all vBuckets, and a lower bound that is known without reading them.
 #[derive(Debug)]
 pub(crate) struct TruncationPoint {
     retained: Box<[RetentionLsn]>,
-    /// Needed as long as files are not known to be durable.
+    /// A position that is retained until the files are known to be durable.
     hold_lsn: AtomicU64,
-    /// At or below what is needed.
+    /// A lower bound of the truncation point.
     lower_bound: AtomicU64,
-    /// Where the log goes on.
+    /// The position of the next record.
     next_lsn: AtomicU64,
-    /// Where the oldest segment ends that could be released; `NONE` when there is none.
+    /// The end of the oldest segment that could be removed, or `NONE` if there is none.
     oldest_end: AtomicU64,
 }
 
@@ -117,7 +118,7 @@ impl TruncationPoint {
         &self.retained[vb.index()]
     }
 
-    /// The oldest position that is needed; `NONE` when none is.
+    /// Returns the oldest position that is needed, or `NONE` if none is.
     fn oldest_needed(&self) -> u64 {
         let hold_lsn = self.hold_lsn.load(Ordering::SeqCst);
         let retained = self.retained.iter().map(RetentionLsn::oldest);
@@ -128,7 +129,7 @@ impl TruncationPoint {
         truncation
     }
 
-    /// The log from `lsn` on is kept until [`TruncationPoint::release_hold`].
+    /// Retains the log from `lsn` on until [`TruncationPoint::release_hold`].
     pub(crate) fn hold(&self, lsn: Lsn) {
         self.hold_lsn.store(lsn.0, Ordering::SeqCst);
     }
@@ -141,7 +142,7 @@ impl TruncationPoint {
         self.hold_lsn.store(NONE, Ordering::SeqCst);
     }
 
-    /// Returns whether there is a record that some vBucket needs.
+    /// Returns whether a vBucket needs a record of the log.
     pub(crate) fn is_log_needed(&self) -> bool {
         self.oldest_needed() != NONE
     }
@@ -157,8 +158,8 @@ impl TruncationPoint {
         oldest_end != NONE && self.oldest_needed() >= oldest_end
     }
 
-    /// Bytes of the log from the oldest record on that is needed. Looks at all vBuckets only if that matters for whether
-    /// it is above `limit`.
+    /// Returns the length of the log from the truncation point on, in bytes. Reads the positions of all vBuckets only
+    /// if the result may exceed `limit`.
     pub(crate) fn needed_bytes(&self, limit: u64) -> u64 {
         let next = self.next_lsn.load(Ordering::SeqCst);
         let known = next.saturating_sub(self.lower_bound.load(Ordering::Relaxed));
@@ -168,7 +169,7 @@ impl TruncationPoint {
         next.saturating_sub(self.oldest_needed().min(next))
     }
 
-    /// The log was appended to, or released.
+    /// Updates the ends of the log after an append or a truncation.
     pub(crate) fn update_log_bounds(&self, log: &Log) {
         self.next_lsn.store(log.next_lsn().0, Ordering::SeqCst);
         let oldest_end = log.oldest_end().map_or(NONE, |lsn| lsn.0);
@@ -176,7 +177,8 @@ impl TruncationPoint {
     }
 }
 
-/// Returns whether a vBucket has something to apply, now or when the log has it, or its file has to go back.
+/// Returns whether a vBucket has changes to apply, including those that the log does not have yet, or a file to roll
+/// back.
 pub(crate) fn has_work(vbucket: &VBucket) -> bool {
     let figures = vbucket.unapplied();
     figures.items > 0
@@ -199,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_record_that_is_needed_holds_the_log() {
+    fn truncation_point_is_the_oldest_needed_record() {
         let truncation = TruncationPoint::new(2);
         let (a, b) = (truncation.retention(VbId(0)), truncation.retention(VbId(1)));
         assert_eq!(truncation.oldest_needed(), NONE);
@@ -209,7 +211,7 @@ mod tests {
         assert_eq!(truncation.oldest_needed(), 100);
         a.begin_write();
         a.note_record(at(300));
-        assert_eq!(truncation.oldest_needed(), 100, "it is not written yet");
+        assert_eq!(truncation.oldest_needed(), 100, "the write has not ended");
         a.fail_write();
         assert_eq!(truncation.oldest_needed(), 100);
         a.begin_write();
@@ -223,7 +225,7 @@ mod tests {
         assert_eq!(
             truncation.oldest_needed(),
             400,
-            "what was before a reset is void"
+            "a reset makes earlier records obsolete"
         );
         truncation.next_lsn.store(1_000, Ordering::SeqCst);
         assert_eq!(truncation.needed_bytes(10), 600);

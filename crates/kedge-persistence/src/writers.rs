@@ -1,14 +1,16 @@
-//! When changes are made durable: at once when someone waits, else after an interval, and a mark when all is quiet.
+//! The timing of commits: immediately if a command waits, otherwise after an interval, with an end marker when the log
+//! is idle.
 //!
-//! With a commit log there is one writer, that of the log; without one, each part of the vBuckets has one, which commits
-//! their files. A writer is a task. Usually it commits; a front-end thread does so itself when nobody else of its
-//! connections would be held up (see [`Writers::request_flush`]), because waking another thread and being woken by it costs about
-//! as much as the sync.
+//! A bucket with a commit log has one writer. A bucket without one has a writer for each shard of the vBuckets, which
+//! commits their files. Each writer is a task. Usually the task commits. A front-end thread commits itself if that
+//! delays no other connection of the thread (see [`Writers::request_flush`]), because two wake-ups of threads take
+//! about as long as the sync.
 //!
 //! Invariants:
-//! * `state` says how the task rests, and is set before the lists are looked at; who fills a list looks at the state
-//!   after. So one of the two sees the other.
-//! * While `state` is `RUNNING` a run is under way or on its way, and looks at everything: nobody wakes the task.
+//! * The task sets `state` to the event that it waits for, and reads the lists afterwards. A thread that adds to a list
+//!   reads `state` afterwards. So one of the two sees the other.
+//! * While `state` is `RUNNING`, a run is in progress or scheduled and will read all lists, so no thread wakes the
+//!   task.
 
 use crate::commit::CommitLog;
 use crate::flusher::{CommitOutcome, FileFlusher};
@@ -32,17 +34,17 @@ impl Component for Writers {
 }
 
 impl Writers {
-    /// To be called at the end of a turn in which a command was parked. With `lead` this thread may commit itself if
-    /// the log is idle; it does so when no other connection of the thread would be held up. Completions come through
-    /// the sink, before this returns when it led.
+    /// Requests a commit for parked commands, at the end of a front-end cycle in which a command was parked. With
+    /// `lead`, which requires that no other connection of the thread is delayed, this thread commits itself if the log
+    /// is idle. Completions are delivered to the sink. If this thread commits, that happens before the call returns.
     pub fn request_flush(&self, lead: bool) {
-        // Who waits for a document to be read, or only for the memory of other nodes, does not wait for the log.
+        // Commands that wait for a read, or for the memory of other nodes only, do not wait for the log.
         if self.core.is_direct() || self.shared.queues.writers[0].take_waiters() {
             self.write_now(lead);
         }
     }
 
-    /// Someone waits for what was written by now.
+    /// Requests a commit of all changes so far.
     pub fn write_now(&self, lead: bool) {
         if self.core.is_direct() {
             return self.flusher.request(lead);
@@ -56,7 +58,7 @@ impl Writers {
             self.shared.on_commit_result(&result);
             drop(committer);
             if was_full {
-                // What is left may be what someone waits for.
+                // A command may wait for a change that is left.
                 self.shared.queues.on_urgent(&self.core, 0);
             } else if more {
                 self.shared.queues.start_interval(&self.core, 0);
@@ -66,7 +68,7 @@ impl Writers {
         self.shared.queues.on_urgent(&self.core, 0);
     }
 
-    /// One batch of a writer.
+    /// Commits one batch of a writer.
     pub(crate) fn write_batch(&self, lane: usize) -> Result<CommitOutcome, BucketError> {
         if self.core.is_direct() {
             return self.flusher.flush_next(lane);
@@ -78,7 +80,7 @@ impl Writers {
         result.map(|items| CommitOutcome { items, more })
     }
 
-    /// How long what waits for a writer may still wait; None when nothing does.
+    /// Returns the time until the next commit of a writer is due, or `None` if it has no changes.
     pub(crate) fn time_to_next_write(&self, lane: usize) -> Option<Duration> {
         if self.core.is_direct() {
             return self.flusher.time_to_next_flush(lane);
@@ -92,10 +94,10 @@ impl Writers {
             .then(|| Duration::from_millis(self.core.config().log_interval_ms))
     }
 
-    /// Makes everything that was written so far durable before it returns.
+    /// Makes all changes so far durable, and returns when they are.
     ///
     /// # Errors
-    /// Those of the log, or of the files without one.
+    /// Errors of the log, or of the files in a bucket without a log.
     pub fn sync(&self) -> Result<(), BucketError> {
         if self.core.is_direct() {
             self.core.storage()?;

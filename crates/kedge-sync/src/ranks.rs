@@ -70,7 +70,7 @@ ranks! {
     20, "the changes that the log applier is writing", "the task `log_apply`, which only tries the lock; deletion and rollback of a vBucket; loading and shutdown", "commits of vBuckets' files; a rollback's search for its commit; ending the process":
         LogApplier = "`LogApplier::appliers[i]`";
     20, "without a log: the vBuckets that are written next", "the task `flush`; a front-end thread that leads a commit (it tries the lock and does not wait for it); a flush of the bucket; shutdown", "commits of vBuckets' files; handing over completions, which takes an inbox's lock; ending the process":
-        FlusherRank = "`Shard::flusher`";
+        FlusherRank = "`FlusherShard::flusher`";
     22, "the node that is not followed for now", "management, the thread `kedge-cluster`, which may hold `ClusterNode::current`", "nothing":
         ClusterFenced = "`ClusterNode::fenced`";
     25, "the state of a node that runs alone, and its marks", "management, start-up", "writes of `cluster.json`":
@@ -104,15 +104,15 @@ ranks! {
     60, "sessions that tasks give back", "front-end threads, tasks", "nothing":
         ReturnedSessions = "`FrontEnd::returned`";
     60, "vBuckets whose files took no changes when that was last tried", "the holder of an applier or flusher", "nothing":
-        StuckFiles = "`Stuck::vbuckets`";
+        StuckFiles = "`StuckFiles::vbuckets`";
     60, "the receiver of a replica's acknowledgements", "the thread `kedge-repl`, the bucket's tasks", "nothing":
         ReplicaSinkRank = "`Receiving::sink`";
     60, "the frequencies of evicted documents", "the item pager, statistics", "nothing":
         PagerEvicted = "`ItemPager::evicted`";
     60, "vBuckets that have changes for the log, or a file", "as above", "nothing":
         DirtyListRank = "`DirtyList`",
-        FlusherLists = "`Shard::lists`",
-        ApplierNew = "`ApplierShard::new`";
+        FlusherLists = "`FlusherShard::lists`",
+        ApplierNew = "`ApplierShard::incoming`";
     60, "the reads that a front-end thread makes itself", "that thread, shutdown", "nothing":
         FetchesLocated = "`BackgroundFetcher::located[i]`";
     60, "operations that wait for the disk, for memory, or for the state of their vBucket", "front-end threads, the tasks `bg_fetch` and `memory_admission`, changes of a vBucket's state, shutdown", "nothing":

@@ -14,7 +14,6 @@ const TO_DO: &[&str] = &[
     "kedge",
     "kedge-bucket",
     "kedge-couchstore",
-    "kedge-persistence",
     "kedge-storage",
     "kedge-streams",
     "kedge-vbucket",

@@ -1,4 +1,4 @@
-//! A batch on its way into a file: taken, written part by part, given back.
+//! A batch of changes on its way into a file: taken from the vBucket, written part by part, and returned.
 
 use super::throttle::CommitThrottle;
 use super::{Applier, ApplyOutcome, LogApplier};
@@ -13,16 +13,16 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-/// A batch of which not all parts are written.
+/// A batch of which some parts are not written yet.
 #[derive(Debug)]
 pub(super) struct PartialApply {
     batch: ApplyBatch,
     pub(super) parts: VecDeque<PartCommit>,
-    /// The file of an earlier history has to go first.
+    /// True if the file of an earlier history is to be replaced first.
     replace: bool,
 }
 
-/// One commit of the file.
+/// The content of one commit of the file.
 #[derive(Debug)]
 pub(super) struct PartCommit {
     items: Range<usize>,
@@ -55,7 +55,7 @@ impl PartialApply {
 }
 
 impl LogApplier {
-    /// Takes all that a vBucket has to apply. If that is nothing, the turn is over.
+    /// Takes all changes that a vBucket has to apply. If there are none, returns the outcome of the run.
     pub(super) fn begin_apply(&self, vb: VbId) -> Result<PartialApply, ApplyOutcome> {
         let retention = self.shared.truncation.retention(vb);
         let mut vbucket = self.core.vbuckets[vb.index()].lock();
@@ -68,7 +68,7 @@ impl LogApplier {
                 retention.forget_queued();
                 return Err(ApplyOutcome::Applied);
             }
-            // A batch is under way, or the log does not have the last reset yet.
+            // A batch is in progress, or the log does not have the last reset yet.
             retention.is_queued.store(true, Ordering::Relaxed);
             let now_ns = self.core.setup.clock.now().mono_ns;
             self.shared
@@ -86,8 +86,9 @@ impl LogApplier {
         Ok(PartialApply::new(batch, items, bytes))
     }
 
-    /// Writes the next parts, with what has to come before them: with rests, unless somebody else has the file; or else for
-    /// someone who waits, at once, and when the file is there to be written to.
+    /// Writes the next parts, after a pending replacement of the file. With a throttle, the write has pauses, and fails
+    /// if the file is in use. Without one, a thread waits for the result, so the write has no pauses and waits for the
+    /// file.
     pub(super) fn apply_parts(
         &self,
         vb: VbId,
@@ -109,7 +110,7 @@ impl LogApplier {
             storage.delete(vb)?;
             1
         } else if is_empty && replaced {
-            // An empty file that was just made says all there is to say.
+            // The new empty file represents the state completely.
             1
         } else {
             self.commit_parts(storage, vb, partial, before.unix_ns, throttle)?
@@ -144,7 +145,8 @@ impl LogApplier {
         Ok(())
     }
 
-    /// Commits parts that share their syncs, until they are as large as a flush may be, or someone waits. Returns how many.
+    /// Writes parts in commits that share their syncs, until the size limit of a flush is reached or, with a throttle,
+    /// a thread waits. Returns the number of written parts.
     fn commit_parts(
         &self,
         storage: &Storage,
@@ -181,7 +183,8 @@ impl LogApplier {
         }
     }
 
-    /// A batch was written, or given up; what of it is not in the file waits again.
+    /// Returns a batch to the vBucket after all parts were written, or after a failure. Unwritten changes are queued
+    /// again.
     pub(super) fn end_apply(&self, vb: VbId, partial: PartialApply, since_ns: u64) {
         let retention = self.shared.truncation.retention(vb);
         let is_written = partial.parts.is_empty();
@@ -203,7 +206,7 @@ impl LogApplier {
             }
         }
         drop(vbucket);
-        // Many documents may go with these: not under the lock.
+        // Freeing many documents takes long, so it is done without the lock.
         drop(dropped);
         self.shared.events.memory_freed();
     }
@@ -219,7 +222,7 @@ impl LogApplier {
                 bucket = self.core.name(),
                 vbucket = %vb,
                 %error,
-                "changes stay in the log, as they cannot be written into the vBucket's file"
+                "changes could not be written to the vBucket's file: they stay in the log until a retry succeeds"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! Applying what someone waits for: a vBucket, or all of them.
+//! Synchronous application of the log for one vBucket, or for all.
 
 use super::{Applier, ApplyOutcome, LogApplier, QueuedApply};
 use crate::truncation::has_work;
@@ -8,19 +8,19 @@ use kedge_sync::{RankedMutexGuard, ranks::LogApplier as LogApplierRank};
 use kedge_types::VbId;
 
 impl LogApplier {
-    /// Applies a vBucket now, unless that is under way; then it will come to its end.
+    /// Applies a vBucket now. If its applier is busy, waits for it first.
     pub fn apply_vbucket(&self, vb: VbId) {
         if self.core.is_direct() {
             return;
         }
-        // What could not be applied is said, and tried again.
+        // A failure is logged and retried by the task.
         let _ = self.apply_to_end(&mut self.hold_applier(vb), vb);
     }
 
-    /// Applies all that the log has of a vBucket.
+    /// Applies all changes of a vBucket.
     ///
     /// # Errors
-    /// [`BucketError::NotApplied`] when it cannot be written, or the log does not have all of it.
+    /// [`BucketError::NotApplied`] if they cannot be written, or the log does not have all of them.
     pub(crate) fn apply_to_end(&self, applier: &mut Applier, vb: VbId) -> Result<(), BucketError> {
         loop {
             let is_partial = |due: &QueuedApply| due.vb == vb && due.partial.is_some();
@@ -28,7 +28,7 @@ impl LogApplier {
             if partial.is_none() && !has_work(&self.core.vbuckets[vb.index()].lock()) {
                 return Ok(());
             }
-            // What else is in the queue of it finds nothing to do.
+            // Another entry of the vBucket in the queue will find no changes.
             let new = || QueuedApply {
                 vb,
                 since_ns: self.core.setup.clock.now().mono_ns,
@@ -42,21 +42,21 @@ impl LogApplier {
         }
     }
 
-    /// The applier of a vBucket: while it is held, nothing of its part of the vBuckets is applied.
+    /// Locks the applier of a vBucket. While the lock is held, no vBucket of the same shard is applied.
     pub(crate) fn hold_applier(&self, vb: VbId) -> RankedMutexGuard<'_, LogApplierRank, Applier> {
         self.hold(vb.index() % self.appliers.len())
     }
 
-    /// Locks an applier, whose task does not rest meanwhile.
+    /// Locks an applier, whose task makes no pauses meanwhile.
     fn hold(&self, index: usize) -> RankedMutexGuard<'_, LogApplierRank, Applier> {
         let queue = &self.shared.apply_queues.shards[index];
         queue.without_pauses(|| self.appliers[index].lock())
     }
 
-    /// Applies everything, or as much as `enough` lets it. Whoever writes meanwhile makes it take longer.
+    /// Applies all changes, or stops when `enough` returns true. Concurrent writes prolong it.
     ///
     /// # Errors
-    /// The first that comes; the other vBuckets are applied all the same.
+    /// [`BucketError::NotApplied`] if a vBucket could not be applied. The others are applied.
     pub(crate) fn apply_all(&self, mut enough: impl FnMut() -> bool) -> Result<(), BucketError> {
         let failures = self.core.totals.get(Total::ApplyFailures);
         for (index, shard) in self.shared.apply_queues.shards.iter().enumerate() {
@@ -67,11 +67,11 @@ impl LogApplier {
                     return Ok(());
                 }
                 match self.apply_next(shard, &mut applier, true) {
-                    // A vBucket waits for what was partial of it, too, as long as that takes.
+                    // A vBucket with a partially written batch is waited for, however long that takes.
                     ApplyOutcome::Applied => failed_attempts = 0,
                     ApplyOutcome::Idle(_) => break,
                     ApplyOutcome::NotReady | ApplyOutcome::FileBusy | ApplyOutcome::Failed => {
-                        failed_attempts += 1
+                        failed_attempts += 1;
                     }
                 }
                 if failed_attempts > applier.queue.len() + shard.incoming.lock().len() {

@@ -1,15 +1,16 @@
-//! What the log has goes into the vBuckets' files, and the log forgets it.
+//! The log applier: it writes the changes of the log to the vBuckets' files, so that the log can be truncated.
 //!
-//! An applier is a task, one for each part of the vBuckets. Applying is lazy: a vBucket's turn comes when its oldest change
-//! has been in the log for a while, so that a document that changes often is written once. It comes earlier when the
-//! log grows too long, or memory is short. A run writes one commit of one file; a vBucket
-//! that has more goes to the back of the queue.
+//! Each shard of the vBuckets has an applier, which is a task. Changes are applied lazily: a vBucket is due when its
+//! oldest change has been in the log for `apply_max_lag`, so that a document that changes often is written once. It is
+//! due earlier if the log grows too long or memory is short. A run writes one commit of one file. A vBucket with more
+//! changes moves to the back of the queue.
 //!
 //! Invariants:
-//! * A vBucket with something to apply is in its applier's queue, once, or in the hands of the applier.
-//! * What is being written stays with the vBucket's count, and the log's records of it stay, until all of it is in the
-//!   file. What could not be written goes back in front of what came meanwhile.
-//! * One thread applies a vBucket at a time: who holds the lock of its [`Applier`]. No vBucket is locked over a commit.
+//! * A vBucket with changes to apply is in its applier's queue once, or is being applied.
+//! * Changes that are being written count as unapplied, and their log records are retained, until all of them are in
+//!   the file. Changes that could not be written are put back in front of newer ones.
+//! * One thread applies a vBucket at a time: the holder of the lock of its [`Applier`]. No vBucket is locked during a
+//!   commit.
 
 mod batch;
 mod drain;
@@ -34,45 +35,45 @@ use std::sync::Arc;
 use std::time::Duration;
 use throttle::CommitThrottle;
 
-/// Pause after something could not be written.
+/// The pause after a failed write.
 const RETRY: Duration = Duration::from_secs(1);
-/// A vBucket in the queue of its applier.
+/// An entry in the queue of an applier.
 #[derive(Debug)]
 struct QueuedApply {
     vb: VbId,
-    /// When the oldest change came that is to be applied.
+    /// The time of the oldest change to apply, in nanoseconds of the monotonic clock.
     since_ns: u64,
-    /// What of it was partial.
+    /// The batch of which some parts are written, if there is one.
     partial: Option<PartialApply>,
 }
 
-/// The work of an applier. The front of the queue has waited longest.
+/// The state of an applier. The front of its queue has the oldest changes.
 #[derive(Debug, Default)]
 pub(crate) struct Applier {
     queue: VecDeque<QueuedApply>,
-    /// The last attempt failed, and that was said.
+    /// True if the last attempt failed and the failure was logged.
     failing: bool,
-    /// So many vBuckets in a row were in the way.
+    /// The number of consecutive vBuckets whose files were in use.
     busy_files: usize,
-    /// How long it paused within the last commit.
+    /// The total duration of the pauses within the last commit.
     paused: Duration,
 }
 
-/// The outcome of a turn of an applier.
+/// The outcome of a run of an applier.
 enum ApplyOutcome {
-    /// Nothing has to be applied now; something may have to after this time.
+    /// No vBucket is due. The next one is due after this time, if there is one.
     Idle(Option<Duration>),
-    /// A commit.
+    /// A commit was made.
     Applied,
-    /// The vBucket cannot be applied yet, and is in the queue again.
+    /// The vBucket cannot be applied yet, and is queued again.
     NotReady,
-    /// Somebody else has the vBucket's file just now; it went to the back of the queue.
+    /// The vBucket's file is in use. The vBucket moved to the back of the queue.
     FileBusy,
-    /// It did not work; what it was is in the queue again.
+    /// The write failed, and the changes are queued again.
     Failed,
 }
 
-/// The task.
+/// The task of one applier.
 #[derive(Debug)]
 pub(crate) struct ApplyTask {
     shard: usize,
@@ -89,7 +90,7 @@ impl TaskBody<LogApplier> for ApplyTask {
         let shard = &component.shared.apply_queues.shards[self.shard];
         shard.parker.clear();
         loop {
-            // Who rolls a vBucket back has it for longer: no thread waits for that.
+            // A rollback holds the applier for longer, so no thread waits for the lock.
             let Some(mut work) = component.appliers[self.shard].try_lock() else {
                 return Next::Snooze(COMMIT_GAP);
             };
@@ -131,12 +132,12 @@ impl TaskBody<LogApplier> for ApplyTask {
     }
 }
 
-/// Applies the log to the files of the vBuckets.
+/// The component that applies the log to the files of the vBuckets.
 pub struct LogApplier {
     pub(crate) core: Arc<BucketCore>,
     pub(crate) shared: Arc<SharedState>,
     pub(crate) writers: Arc<Writers>,
-    /// The work of each applier, in the order of the shards of `apply_queues`.
+    /// The state of each applier, in the order of the shards of `apply_queues`.
     appliers: Box<[RankedMutex<LogApplierRank, Applier>]>,
 }
 
@@ -162,7 +163,7 @@ impl LogApplier {
         }
     }
 
-    /// Has the changes of a vBucket reach its file soon: a reader waits for that.
+    /// Requests that the changes of a vBucket are written to its file soon, because a reader waits for them.
     pub fn request_apply(&self, vb: VbId) {
         if self.core.is_direct() {
             self.shared.queues.on_waiting(vb);
@@ -175,7 +176,7 @@ impl LogApplier {
         }
     }
 
-    /// Applies a part of the vBucket that has waited longest, if its time has come, or in any case.
+    /// Applies a part of the vBucket with the oldest changes if it is due, or in any case with `now`.
     fn apply_next(&self, shard: &ApplierShard, applier: &mut Applier, now: bool) -> ApplyOutcome {
         let new = std::mem::take(&mut *shard.incoming.lock());
         applier
@@ -202,7 +203,7 @@ impl LogApplier {
             let now_ns = self.core.setup.clock.now().mono_ns;
             let due_ns = front.since_ns + self.core.config().apply_max_lag_ms * 1_000_000;
             if now_ns < due_ns && self.shared.apply_queues.pressure() == ApplyPressure::Normal {
-                // What was partial need not wait until the others' time has come.
+                // A partially written batch continues before other vBuckets are due.
                 match applier.queue.iter().position(|due| due.partial.is_some()) {
                     Some(partial) => at = partial,
                     None => return ApplyOutcome::Idle(Some(Duration::from_nanos(due_ns - now_ns))),
@@ -215,7 +216,7 @@ impl LogApplier {
         }
     }
 
-    /// `waits`: for whoever has the vBucket's file.
+    /// Applies a part of a queue entry. With `waits`, waits for a file that is in use.
     fn apply_queued(&self, applier: &mut Applier, due: QueuedApply, waits: bool) -> ApplyOutcome {
         let QueuedApply {
             vb,

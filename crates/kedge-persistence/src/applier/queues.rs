@@ -1,4 +1,4 @@
-//! vBuckets that have something to apply, and the pressure on their appliers.
+//! The queues of vBuckets with changes to apply, and the pressure on their appliers.
 
 use crate::events::EventSink;
 use crate::truncation::{LoggedRecords, TruncationPoint, has_work};
@@ -11,30 +11,30 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Applying begins at this part of `log_bytes_max`.
+/// The share of `log_bytes_max` from which on vBuckets are applied before they are due.
 const BEGIN_RATIO: f64 = 0.5;
-/// From this part on nothing is waited for, so that the log stays below while it goes on.
+/// The share of `log_bytes_max` from which on appliers make no pauses, so that the log stays below the limit.
 const URGENT_RATIO: f64 = 0.9;
-/// The part of its time that an applier works at most while nothing presses it.
+/// The maximum share of its time that an applier works while there is no pressure.
 const SHARE_MIN: f64 = 0.25;
-/// vBuckets whose time has come are applied no closer together than this, unless it is urgent: so the syncs of many
-/// files do not come all at once.
+/// The minimum time between two commits unless applying is urgent. It spreads the syncs of many files.
 pub(super) const COMMIT_GAP: Duration = Duration::from_millis(10);
 
-/// The queue of an applier, and the way to its task.
+/// The requests to an applier, and the parker of its task.
 #[derive(Debug, Default)]
 pub(crate) struct ApplierShard {
-    /// vBuckets that are to go into the queue, and since when they wait.
+    /// vBuckets that are not in the applier's queue yet, with the time of their oldest change in nanoseconds of the
+    /// monotonic clock.
     pub(super) incoming: RankedMutex<ApplierNew, Vec<(VbId, u64)>>,
-    /// So many wait for it.
+    /// The number of threads that wait for the applier's lock.
     waiting_threads: AtomicUsize,
     pub(crate) parker: Parker,
-    /// The [`ApplyPressure`] that it knows of.
+    /// The [`ApplyPressure`] that the applier has taken into account.
     known_pressure: AtomicU8,
 }
 
 impl ApplierShard {
-    /// Calls `wait`, which waits for the applier; it does not rest meanwhile.
+    /// Calls `wait`, which waits for the applier. The applier makes no pauses meanwhile.
     pub(super) fn without_pauses<T>(&self, wait: impl FnOnce() -> T) -> T {
         self.waiting_threads.fetch_add(1, Ordering::Relaxed);
         let applier = wait();
@@ -47,27 +47,27 @@ impl ApplierShard {
     }
 }
 
-/// Why appliers have to work before the time has come.
+/// The reasons to apply vBuckets before they are due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(super) enum ApplyPressure {
-    /// They need not.
+    /// No reason: vBuckets are applied when they are due.
     Normal,
-    /// The log grows long.
+    /// The log is longer than [`BEGIN_RATIO`] of its limit.
     Elevated,
-    /// It is nearly full, or memory is short.
+    /// The log is nearly full, or memory is short.
     Urgent,
 }
 
 impl ApplierShard {
-    /// Notes how hard it is pressed. Returns whether it did not know.
+    /// Raises the known pressure. Returns whether it was lower.
     fn raise_pressure(&self, pressure: ApplyPressure) -> bool {
         self.known_pressure
             .fetch_max(pressure as u8, Ordering::SeqCst)
             < pressure as u8
     }
 
-    /// It wants to hear of what is more than this.
+    /// Sets the known pressure. A higher one wakes the task.
     pub(super) fn set_known_pressure(&self, pressure: ApplyPressure) {
         self.known_pressure.store(pressure as u8, Ordering::SeqCst);
     }
@@ -100,7 +100,7 @@ impl ApplyQueues {
         &self.shards[vb.index() % self.shards.len()]
     }
 
-    /// A vBucket, locked by the caller, has something to apply since `since_ns`.
+    /// Queues a vBucket, locked by the caller, that has had changes to apply since `since_ns`.
     pub(crate) fn push(&self, vb: VbId, since_ns: u64) {
         let shard = self.shard_of(vb);
         shard.incoming.lock().push((vb, since_ns));
@@ -114,14 +114,14 @@ impl ApplyQueues {
         if let Some(task) = shard.parker.unpark() {
             let age = Duration::from_millis(self.core.config().apply_max_lag_ms);
             let executor = &self.core.setup.executor;
-            // No thread is woken before the time has come. One that is still falling asleep sees to it itself.
+            // No thread wakes before the vBucket is due. A task that is about to sleep reads the queue again.
             if !executor.snooze(task, age) {
                 executor.wake(task);
             }
         }
     }
 
-    /// Changes of a vBucket, which the caller has locked, stand in the log; whether some wait to be applied it knows.
+    /// Notes records of a vBucket, locked by the caller, in the log, and queues the vBucket if it has changes to apply.
     pub(crate) fn on_logged(&self, vbucket: &VBucket, logged: LoggedRecords, now_ns: u64) {
         if !has_work(vbucket) {
             return;
@@ -133,7 +133,7 @@ impl ApplyQueues {
         }
     }
 
-    /// The log was replayed for a vBucket, which the caller has locked.
+    /// Queues a vBucket, locked by the caller, that has changes to apply after the replay of the log.
     pub(crate) fn queue_replayed(&self, vbucket: &VBucket, now_ns: u64) {
         let retention = self.truncation.retention(vbucket.id());
         if has_work(vbucket) && !retention.is_queued.swap(true, Ordering::Relaxed) {
@@ -141,7 +141,7 @@ impl ApplyQueues {
         }
     }
 
-    /// The log has grown: wakes the appliers when they have to begin early.
+    /// Wakes the appliers if the length of the log or the use of memory requires it.
     pub(crate) fn update_apply_pressure(&self) {
         let pressure = self.pressure();
         if pressure == ApplyPressure::Normal {
@@ -178,7 +178,8 @@ impl ApplyQueues {
             || self.core.quota.is_room_wanted()
     }
 
-    /// Returns the pause of an applier after a commit, within which it worked and paused for so long, while others are queued.
+    /// Returns the next state of an applier after a commit. `worked` and `paused` are the time of work and the pauses
+    /// within the commit, `queued` is the number of other vBuckets in the queue.
     pub(super) fn next_run(
         &self,
         shard: &ApplierShard,
@@ -187,7 +188,7 @@ impl ApplyQueues {
         queued: usize,
     ) -> Next {
         let pressure = self.pressure();
-        // Who finds more of it during the rest wakes the task.
+        // A higher pressure during the pause wakes the task.
         shard.set_known_pressure(pressure);
         if queued == 0 || pressure == ApplyPressure::Urgent || self.events.has_file_waiter(None) {
             return Next::Again;
@@ -199,7 +200,7 @@ impl ApplyQueues {
         Next::Snooze(pause)
     }
 
-    /// Returns whether someone waits for the applier of a vBucket, for a file, or for a thread.
+    /// Returns whether a thread waits for the applier of a vBucket, a reader for a file, or a task for a thread.
     pub(super) fn has_waiter(&self, vb: VbId) -> bool {
         self.core.phase() != Phase::Open
             || self.events.has_file_waiter(None)
@@ -207,7 +208,7 @@ impl ApplyQueues {
             || self.core.setup.executor.lacks_threads(Pool::Writer)
     }
 
-    /// Returns the pause of an applier that worked for so long.
+    /// Returns the pause of an applier after work of this duration.
     pub(super) fn pause_after(&self, worked: Duration, pressure: ApplyPressure) -> Duration {
         let filled = match pressure {
             ApplyPressure::Normal => BEGIN_RATIO,
@@ -220,14 +221,14 @@ impl ApplyQueues {
         pause_of(worked, filled)
     }
 
-    /// With no more rest than this for each, all that are queued have their turn before the next changes are old enough.
+    /// Returns the longest pause with which all queued vBuckets are applied before newer changes are due.
     pub(super) fn pause_max(&self, queued: usize) -> Duration {
         let age = Duration::from_millis(self.core.config().apply_max_lag_ms);
         age / 2 / u32::try_from(queued).unwrap_or(u32::MAX).max(1)
     }
 }
 
-/// The rest after work of so long, at this part of the log's greatest length.
+/// Returns the pause after work of this duration, when the log fills the share `filled` of its maximum length.
 fn pause_of(took: Duration, filled: f64) -> Duration {
     let pressed = (filled - BEGIN_RATIO) / (URGENT_RATIO - BEGIN_RATIO);
     let share = SHARE_MIN + (1.0 - SHARE_MIN) * pressed.clamp(0.0, 1.0);
@@ -239,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_applier_works_the_more_the_longer_the_log_is() {
+    fn applier_pauses_shrink_as_the_log_grows() {
         let second = Duration::from_secs(1);
         for (filled, seconds) in [(0.0, 3.0), (0.5, 3.0), (0.7, 0.6), (0.9, 0.0), (2.0, 0.0)] {
             let pause = pause_of(second, filled).as_secs_f64();

@@ -1,11 +1,12 @@
-//! The pressure on appliers, and their pauses between two commits.
+//! The throttle of appliers within a commit.
 //!
-//! A commit of a file of many documents keeps a processor and the disk busy, and clients wait meanwhile. So an applier begins
-//! long before the log is full, and rests for longer than it works: within a commit every now and then, and after it for
-//! its last part. It goes the faster the less room is left.
+//! The commit of a file with many documents keeps a processor and the disk busy, which delays clients. So an applier
+//! starts long before the log is full, and pauses for longer than it works: repeatedly within a commit, and after it
+//! for the remaining pause. The fuller the log is, the shorter the pauses are.
 //!
-//! A rest within a commit keeps the thread and the right to write to the file. There is none while a task has no thread, or
-//! someone waits for the applier or for a file; a compaction that has come to its end waits for the commit.
+//! During a pause within a commit, the applier keeps its thread and the right to write to the file. There is no such
+//! pause while a task lacks a thread, or a thread waits for the applier or for a file. A compaction that copies its
+//! last entries waits for the commit.
 
 use super::queues::{ApplyPressure, ApplyQueues};
 use kedge_bucket_core::Total;
@@ -13,24 +14,25 @@ use kedge_storage::Storage;
 use kedge_types::VbId;
 use std::time::Duration;
 
-/// It works for so long before it rests within a commit.
+/// The minimum duration of work between two pauses within a commit.
 const WORK_SLICE: Duration = Duration::from_micros(500);
-/// It looks whether anything waits for it at least as often as this; what is missing of a rest comes later.
+/// The maximum duration of one pause, after which the applier checks for waiting threads. The remaining pause is made
+/// later.
 const PAUSE_MAX: Duration = Duration::from_millis(10);
 
-/// Pauses within a commit.
+/// The throttle of one commit.
 pub(super) struct CommitThrottle<'a> {
     queues: &'a ApplyQueues,
     vb: VbId,
-    /// The end of the last one.
+    /// The end of the last pause, in nanoseconds of the monotonic clock.
     since_ns: u64,
-    /// All of them.
+    /// The total duration of the pauses.
     pub(super) taken: Duration,
     pause_max: Duration,
 }
 
 impl<'a> CommitThrottle<'a> {
-    /// Of a commit that begins, while others are queued.
+    /// Returns the throttle of a commit that starts while `queued` other vBuckets are in the queue.
     pub(super) fn new(queues: &'a ApplyQueues, vb: VbId, queued: usize) -> Self {
         let mut throttle = Self {
             queues,
@@ -47,7 +49,7 @@ impl<'a> CommitThrottle<'a> {
         self.queues.core.setup.clock.now().mono_ns
     }
 
-    /// Called every now and then by an applier that works: rests if it is time for that.
+    /// Makes a pause if one is due. Called repeatedly by an applier that writes a commit.
     pub(super) fn take(&mut self, storage: &Storage) {
         let now_ns = self.now_ns();
         let worked = Duration::from_nanos(now_ns.saturating_sub(self.since_ns));

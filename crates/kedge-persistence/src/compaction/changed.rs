@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// From a commit to the look at its file.
+/// The delay between a commit and the examination of its file.
 pub(super) const PERIOD: Duration = Duration::from_secs(10);
 
 /// A list of files, each of which is in it at most once.
@@ -56,7 +56,7 @@ impl FileList {
 pub(crate) struct ChangedFiles {
     core: Arc<BucketCore>,
     files: FileList,
-    /// Files that had enough garbage at a time of the day at which Kedge does not compact of its own accord.
+    /// Files that had enough garbage outside the time of day at which Kedge compacts automatically.
     pub(super) deferred: RankedMutex<DeferredFiles, BTreeSet<VbId>>,
     /// The time of the next run of the parked task if no file changes, in nanoseconds of the monotonic clock.
     pub(super) next_run_ns: AtomicU64,
@@ -74,12 +74,12 @@ impl ChangedFiles {
         }
     }
 
-    /// Adds a file, without an effect on the task.
+    /// Adds a file without waking the task.
     pub(super) fn add(&self, vb: VbId) {
         self.files.add(vb);
     }
 
-    /// Takes all files out.
+    /// Removes all files from the list and returns them.
     pub(super) fn take(&self) -> Vec<VbId> {
         self.files.take()
     }
@@ -88,7 +88,7 @@ impl ChangedFiles {
         self.files.is_empty()
     }
 
-    /// A vBucket's file has a new commit.
+    /// Adds a file that has a new commit, and has the task examine it after [`PERIOD`].
     pub(crate) fn on_changed(&self, vb: VbId) {
         if !self.files.add(vb) {
             return;
@@ -97,14 +97,14 @@ impl ChangedFiles {
             let executor = &self.core.setup.executor;
             let next_run_ns = self.next_run_ns.load(Ordering::SeqCst);
             let left_ns = next_run_ns.saturating_sub(self.core.setup.clock.now().mono_ns);
-            // One that is still falling asleep sees to it itself.
+            // A task that is about to sleep reads the list again.
             if !executor.snooze(task, PERIOD.min(Duration::from_nanos(left_ns))) {
                 executor.wake(task);
             }
         }
     }
 
-    /// All files are to be looked at, as they may have been left in any shape.
+    /// Adds all files, which an earlier process may have left with any amount of garbage.
     pub(crate) fn add_all(&self) {
         for vb in 0..self.core.vbucket_count() {
             self.add(VbId(vb));
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_listed_once_until_it_was_looked_at() {
+    fn changed_file_is_listed_once_until_taken() {
         let changed = FileList::new(4);
         assert!(changed.add(VbId(2)) && !changed.add(VbId(2)) && changed.add(VbId(0)));
         assert_eq!(changed.take(), [VbId(2), VbId(0)]);

@@ -1,8 +1,8 @@
-//! When files are compacted without anyone's asking: a look at those that changed.
+//! Automatic compaction: the periodic check of changed files for garbage.
 //!
 //! Invariants:
-//! * A file that had a commit since the last look is in the list, once, and the task is about to look.
-//! * A file that changes puts off nothing that the task is to do before it looks.
+//! * A file that had a commit since the last check is in the list once, and a run of the task is scheduled.
+//! * Further changes of files do not delay that run, nor other work of the task.
 
 use super::Compactions;
 use super::changed::PERIOD;
@@ -14,15 +14,15 @@ use kedge_types::VbId;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// No longer than this to a look that waits for a time of the day, as clocks are set.
+/// The maximum delay of a check at a certain time of day. The system clock may be set meanwhile.
 const RECHECK_MAX: Duration = Duration::from_secs(3_600);
 
-/// The task. It also begins what waits for a pause to end.
+/// The task. It also starts compactions whose retry pause has ended.
 #[derive(Debug)]
 pub(crate) struct CompactionCheck;
 
 impl CompactionCheck {
-    /// Files as an earlier process left them are looked at after this time.
+    /// The delay of the first check, of files from an earlier process.
     pub(crate) const FIRST_RUN: Duration = PERIOD;
 }
 
@@ -52,8 +52,8 @@ impl TaskBody<Compactions> for CompactionCheck {
 }
 
 impl Compactions {
-    /// Says when to look again although no file changes: when the time of the day begins or ends at which files are
-    /// compacted by themselves.
+    /// Examines the listed files, and returns the time until the hours of automatic compaction begin or end, if the
+    /// task must run then even if no file changes.
     fn check_files(&self) -> Option<Duration> {
         let config = self.core.config().compaction;
         let changed = &self.shared.changed_files;
@@ -79,7 +79,8 @@ impl Compactions {
         secs.map(|secs| Duration::from_secs(secs).min(RECHECK_MAX))
     }
 
-    /// A file is about to be compacted for its garbage: how much that is says whether compactions keep up.
+    /// Reports the garbage of a file that is about to be compacted automatically. The throttle derives from it whether
+    /// compactions keep up.
     pub(super) fn note_backlog(&self, vb: VbId) {
         let config = self.core.config().compaction;
         if let Ok(Some(file)) = self.core.file_figures(vb) {
@@ -95,7 +96,7 @@ impl Compactions {
         let config = self.core.config().compaction;
         for vb in changed {
             if self.core.vbuckets[vb.index()].lock().store().is_file_void() {
-                // It goes as it is. What takes its place comes here again.
+                // The file is about to be replaced. The new file is added to the list.
                 continue;
             }
             match storage.file_figures(vb) {
@@ -114,9 +115,14 @@ impl Compactions {
                     }
                 }
                 Ok(None) => {}
-                // Whoever needs the file says so, too. Its next commit brings it here again.
+                // Whatever needs the file reports the error, too. The next commit adds the file to the list again.
                 Err(error) => {
-                    tracing::warn!(bucket = self.core.name(), vbucket = %vb, %error, "a file cannot be looked at");
+                    tracing::warn!(
+                        bucket = self.core.name(),
+                        vbucket = %vb,
+                        %error,
+                        "a vBucket's file could not be checked for garbage"
+                    );
                 }
             }
         }

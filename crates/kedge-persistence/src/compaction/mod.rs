@@ -1,14 +1,15 @@
-//! Compaction of the vBuckets' files, beside everything else.
+//! Compaction of the vBuckets' files, concurrent with all other work.
 //!
-//! Who asks, be it the look at files that changed or a client, puts a vBucket into a queue; a task compacts one file and
-//! makes room for the next. The tasks run where the settings say when they begin: on `auxio`, at the throttle that commits
-//! do not feel, or on `writer` unhindered, which is there to be compared with.
+//! Requests come from clients and from the check of changed files. Each puts a vBucket into a queue. A task compacts
+//! one file, and then starts the next compaction. The settings choose the pool of new tasks: `auxio`, with the throttle
+//! that protects commit latency, or `writer`, without a throttle, for comparison.
 //!
 //! Invariants:
-//! * At most as many files are compacted at once as the settings say, one task each.
-//! * A compaction that failed, or gave way to something that needed the file, is repeated after a pause; one that was
-//!   cancelled is not. Whoever waits hears of a failure at once.
-//! * When [`Compactions::cancel_all`] returns, nothing is queued, nothing runs, and everyone who waited has heard.
+//! * The number of concurrent compactions is at most the limit in the settings. Each has a task of its own.
+//! * A compaction that failed, or was preempted by another operation on the file, is retried after a pause. A cancelled
+//!   one is not. Tickets report a failure immediately.
+//! * When [`Compactions::cancel_all`] returns, no compaction is queued, and those that were running have been told to
+//!   stop.
 
 pub(crate) mod changed;
 mod check;
@@ -39,34 +40,35 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use ticket::TicketEvent;
 
-/// What someone wants to be compacted.
+/// A request for a compaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CompactionRequest {
-    /// These vBuckets; `None`: all.
+    /// The vBuckets to compact, or `None` for all.
     pub vbuckets: Option<Vec<VbId>>,
-    /// Tombstones of deletes before this Unix second go, in addition to those that are older than the purge age.
+    /// Tombstones of deletes before this Unix time, in seconds, are purged in addition to those that are older than the
+    /// purge age.
     pub purge_before_secs: Option<u32>,
-    /// Only tombstones up to this seqno go.
+    /// Only tombstones up to this seqno are purged.
     pub purge_before_seqno: Option<Seqno>,
-    /// All tombstones go.
+    /// All tombstones are purged.
     pub drop_deletes: bool,
 }
 
-/// Where the compaction of a vBucket is.
+/// The progress of the compaction of a vBucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactionProgress {
     /// The vBucket.
     pub vb: VbId,
-    /// It has a task; otherwise it is queued.
+    /// True if the compaction has a task. Otherwise it is queued.
     pub is_running: bool,
-    /// What it has done so far, once it has begun to.
+    /// The figures of a compaction that has started to read the file.
     pub figures: Option<CompactionFigures>,
 }
 
-/// The task: one file.
+/// The task that compacts one file.
 struct CompactionTask {
     compactions: Arc<Compactions>,
-    /// Taken when it ends.
+    /// The job, until it ends.
     job: Option<CompactionJob>,
     is_throttled: bool,
     began: bool,
@@ -94,7 +96,7 @@ impl Task for CompactionTask {
 
 impl Drop for CompactionTask {
     fn drop(&mut self) {
-        // It panicked, or the bucket ends before it has begun: nobody may wait for ever.
+        // The task panicked, or the bucket closed before it ran. The tickets must not wait forever.
         let Some(job) = self.job.take() else {
             return;
         };
@@ -111,7 +113,7 @@ impl Drop for CompactionTask {
 
 /// The compactions of a bucket's files.
 pub struct Compactions {
-    /// The component itself: a task keeps it, and is begun by callers that only borrow it.
+    /// The component itself, which tasks keep and which is started by callers that only borrow it.
     this: Weak<Self>,
     pub(crate) core: Arc<BucketCore>,
     pub(crate) shared: Arc<SharedState>,
@@ -138,10 +140,11 @@ impl Compactions {
         })
     }
 
-    /// Asks for a compaction. It is under way when this returns, or will be as soon as others have ended.
+    /// Requests a compaction. It starts immediately, or when earlier ones have ended.
     ///
     /// # Errors
-    /// `NotMyVbucket` when a vBucket is none of the bucket's, `TemporaryFailure` while loading and after the end.
+    /// `NotMyVbucket` if the bucket does not have one of the vBuckets; `TemporaryFailure` while the bucket is loading,
+    /// and after it was closed.
     pub fn compact(&self, request: &CompactionRequest) -> Result<CompactionTicket, Status> {
         let vbuckets = self.checked_vbuckets(request.vbuckets.as_deref())?;
         if self.core.phase() != Phase::Open {
@@ -167,11 +170,11 @@ impl Compactions {
         Ok(ticket)
     }
 
-    /// Takes vBuckets (all when `None`) out of the queue, and ends their compactions. Says how many there were of both.
-    /// What was under way may have its end a little later, which tickets tell.
+    /// Removes vBuckets (all if `None`) from the queue, and stops their running compactions. Returns the number of
+    /// vBuckets concerned. A running compaction may end a little later; its tickets report the end.
     ///
     /// # Errors
-    /// `NotMyVbucket` when a vBucket is none of the bucket's.
+    /// `NotMyVbucket` if the bucket does not have one of the vBuckets.
     pub fn cancel(&self, vbuckets: Option<&[VbId]>) -> Result<usize, Status> {
         let vbuckets = self.checked_vbuckets(vbuckets)?;
         let mut cancelled = 0;
@@ -190,7 +193,7 @@ impl Compactions {
         Ok(cancelled)
     }
 
-    /// The vBuckets that are being compacted or wait for it.
+    /// Returns the vBuckets that are being compacted or are queued.
     #[must_use]
     pub fn progress(&self) -> Vec<CompactionProgress> {
         let vbuckets = self.queue.lock().vbuckets();
@@ -216,20 +219,20 @@ impl Compactions {
         wanted.ok_or(Status::NotMyVbucket)
     }
 
-    /// The settings have changed.
+    /// Applies changed settings.
     pub fn on_config(&self, config: &CompactionConfig) {
         if self.shared.compaction_throttle.set(config.throttle) {
             self.wake_paused();
         }
-        // Files that were well enough may be so no longer, and the limit may be higher.
+        // With the new limits, more files may be due, and more compactions may run.
         (0..self.core.vbucket_count())
             .for_each(|vb| self.shared.changed_files.on_changed(VbId(vb)));
         self.begin_queued();
     }
 
-    /// Begins as many compactions as may be.
+    /// Starts queued compactions up to the limit.
     pub(crate) fn begin_queued(&self) {
-        // There is none while the bucket is freed.
+        // `None` while the component is being dropped.
         let Some(compactions) = self.this.upgrade() else {
             return;
         };
@@ -257,7 +260,7 @@ impl Compactions {
                 is_throttled: config.pool == CompactionPool::Auxio,
                 began: false,
             };
-            // One that is refused is dropped, and says that it has ended.
+            // A rejected task is dropped, which ends its job.
             if self.core.setup.executor.schedule(spec, task).is_err() {
                 return;
             }
@@ -274,7 +277,7 @@ impl Compactions {
         }
     }
 
-    /// A compaction is over: who waits hears of it, and it is repeated if that may help.
+    /// Ends a compaction: reports the result to its tickets, and queues a retry if one may help.
     fn end_compaction(&self, job: CompactionJob, ended: &CompactionOutcome) {
         let CompactionJob {
             vb,
@@ -350,21 +353,21 @@ impl Compactions {
             vbucket = %vb,
             %error,
             retry_secs = pause_ns / 1_000_000_000,
-            "a file cannot be compacted, and stays as it is"
+            "the compaction of a vBucket's file failed: the file is unchanged, and the compaction will be retried"
         );
         self.wake_check();
     }
 
-    /// The look begins what waits for a pause to end.
+    /// Wakes the task `compaction_check`, which starts retries.
     fn wake_check(&self) {
         if let Some(task) = self.shared.changed_files.parker.task() {
             self.core.setup.executor.wake(task);
         }
     }
 
-    /// Nothing that is queued will begin any more.
+    /// Cancels all compactions.
     pub fn cancel_all(&self) {
-        // All vBuckets of a bucket that is there are known.
+        // Only unknown vBuckets cause an error.
         let _ = self.cancel(None);
     }
 
@@ -392,7 +395,8 @@ impl Compactions {
     }
 }
 
-/// How many files are compacted at once if nobody says so. Source: couchstore file format, section 11.
+/// Returns the number of concurrent compactions if the settings do not give one. Source: couchstore file format,
+/// section 11.
 fn automatic_limit(executor: &Executor, shards: usize) -> usize {
     let pools = executor.pools();
     let threads = |pool| {

@@ -1,12 +1,10 @@
-//! The choice of files for automatic compaction.
-//!
-//! Functions of figures and times alone.
+//! The choice of files for automatic compaction, as pure functions of settings and file sizes.
 
 use kedge_bucket_core::CompactionConfig;
 use kedge_storage::FileFigures;
 
-/// Returns whether a file, one of `files` of the bucket, has too much garbage: for itself, or more than its part of what all of
-/// them may have together.
+/// Returns whether a file, one of `files` of the bucket, has too much garbage: relative to its size, or more than its
+/// share of the limit for all files.
 pub(super) fn is_due(config: &CompactionConfig, files: u16, file: &FileFigures) -> bool {
     let garbage = file.file_bytes.saturating_sub(file.data_bytes);
     if garbage < config.min_bytes {
@@ -19,12 +17,12 @@ pub(super) fn is_due(config: &CompactionConfig, files: u16, file: &FileFigures) 
             .is_some_and(|bytes| garbage >= share(bytes, files))
 }
 
-/// Returns the share of one of `files` in what all may have together.
+/// Returns the share of one of `files` files in a limit for all of them.
 fn share(bytes: u64, files: u16) -> u64 {
     bytes.div_ceil(u64::from(files.max(1)))
 }
 
-/// Returns how many times the garbage of a file exceeds what makes it due.
+/// Returns the garbage of a file as a multiple of the amount from which on the file is due.
 pub(super) fn garbage_multiple(config: &CompactionConfig, files: u16, file: &FileFigures) -> u64 {
     let percent = u64::from(config.fragmentation_percent);
     let by_share =
@@ -42,7 +40,7 @@ mod tests {
     use kedge_types::Seqno;
 
     #[test]
-    fn a_file_may_have_so_much_garbage() {
+    fn file_is_due_from_a_share_or_an_amount_of_garbage() {
         const MIB: u64 = 1 << 20;
         let file = |file_bytes, data_bytes| FileFigures {
             revision: Revision(1),
@@ -58,7 +56,7 @@ mod tests {
             garbage_bytes,
             ..CompactionConfig::default()
         };
-        // (share and size that are set, size of the file, of what is of use in it, whether it is due)
+        // (settings, size of the file, live data in it, whether it is due)
         for (set, file_mib, data_mib, due) in [
             (config(30, None), 10, 7, true),
             (config(31, None), 10, 7, false),
@@ -67,7 +65,7 @@ mod tests {
             (config(100, Some(64 * MIB)), 100, 96, true),
             (config(100, Some(64 * MIB)), 100, 97, false),
             (config(30, Some(64 * MIB)), 10, 7, true),
-            // Less than the least in any case.
+            // Less than `min_bytes` is never due.
             (config(100, Some(1)), 10, 10, false),
             (config(100, Some(1)), 10, 9, true),
         ] {

@@ -1,9 +1,10 @@
-//! Which vBuckets are to be compacted, and which are being.
+//! The queue of compactions, and the compactions that are running.
 //!
 //! Invariants:
-//! * A vBucket is compacted by one task at a time, and stands in the queue at most once. Who asks for one that is queued
-//!   joins it; who asks for one that is being compacted gets another compaction after that.
-//! * Every ticket that came in goes out: to the compaction that [`CompactionQueue::next`] hands out, or from [`CompactionQueue::cancel`].
+//! * A vBucket is compacted by one task at a time, and is in the queue at most once. A request for a queued vBucket is
+//!   merged with the queued one. A request for a vBucket that is being compacted is queued for another compaction.
+//! * Every ticket that is enqueued is returned: by the [`CompactionQueue::next`] that starts its compaction, or by
+//!   [`CompactionQueue::cancel`].
 
 use super::ticket::CompactionTicket;
 use kedge_types::{Seqno, VbId};
@@ -11,41 +12,41 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The pause after a failure; it doubles with every further one.
+/// The pause after the first failure, in nanoseconds. It doubles with every further one.
 const RETRY_NS: u64 = 1_000_000_000;
-/// As long as this at most.
+/// The maximum pause, in nanoseconds.
 const RETRY_NS_MAX: u64 = 600 * RETRY_NS;
 
-/// What is to be left out of a file.
+/// The tombstones that a compaction purges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PurgeOptions {
-    /// Tombstones of deletes before this Unix second, if that is later than the purge age says.
+    /// Tombstones of deletes before this Unix time, in seconds, if that is later than the limit of the purge age.
     pub(super) purge_before_secs: Option<u32>,
-    /// Only those up to this seqno.
+    /// Only tombstones up to this seqno.
     pub(super) purge_before_seqno: Option<Seqno>,
     /// All tombstones.
     pub(super) drop_deletes: bool,
 }
 
 impl PurgeOptions {
-    /// What fulfils both.
+    /// Returns the options that purge everything that either of the two purges.
     fn union(self, other: Self) -> Self {
         let limits = self.purge_before_seqno.zip(other.purge_before_seqno);
         Self {
             purge_before_secs: self.purge_before_secs.max(other.purge_before_secs),
-            // Who set no limit has all that age allows.
+            // No limit purges everything that the age allows.
             purge_before_seqno: limits.map(|(one, other)| one.max(other)),
             drop_deletes: self.drop_deletes || other.drop_deletes,
         }
     }
 }
 
-/// What was asked for, by one or more.
+/// One or more merged requests for the compaction of a vBucket.
 #[derive(Clone, Debug, Default)]
 pub(super) struct QueuedCompaction {
     pub(super) purge: PurgeOptions,
     pub(super) tickets: Vec<CompactionTicket>,
-    /// Nobody did but the look at files, for their garbage: it may be put off.
+    /// True if only the check of files requested it, because of their garbage. Such a compaction may be deferred.
     pub(super) is_automatic: bool,
 }
 
@@ -57,10 +58,10 @@ impl QueuedCompaction {
     }
 }
 
-/// Tells a compaction under way to end.
+/// The flag that stops a running compaction.
 pub(super) type CancelFlag = Arc<AtomicBool>;
 
-/// A compaction that is to begin.
+/// A compaction that is to be started.
 #[derive(Debug)]
 pub(super) struct CompactionJob {
     pub(super) vb: VbId,
@@ -70,26 +71,26 @@ pub(super) struct CompactionJob {
 
 #[derive(Debug, Default)]
 struct QueueEntry {
-    /// It is in the queue.
+    /// The queued request, if the vBucket is in the queue.
     request: Option<QueuedCompaction>,
     not_before_ns: u64,
     failures: u32,
     running: Option<CancelFlag>,
-    /// What runs was asked for by nobody.
+    /// True if the running compaction is an automatic one.
     is_automatic_run: bool,
 }
 
-/// See the head of this file.
+/// The queue of compactions of a bucket, with its running compactions.
 #[derive(Debug, Default)]
 pub(super) struct CompactionQueue {
     entries: BTreeMap<VbId, QueueEntry>,
-    /// Those that are asked for, in the order in which that was.
+    /// The queued vBuckets, in the order of their requests.
     order: VecDeque<VbId>,
     running: usize,
 }
 
 impl CompactionQueue {
-    /// A vBucket is to be compacted. One who waits for it need not wait for a pause that failures have brought about.
+    /// Queues a vBucket. A request with a ticket does not wait for the pause after a failure.
     pub(super) fn enqueue(&mut self, vb: VbId, request: QueuedCompaction) {
         let entry = self.entries.entry(vb).or_default();
         if !request.tickets.is_empty() {
@@ -104,7 +105,7 @@ impl CompactionQueue {
         }
     }
 
-    /// The next that may begin, with `limit` at once at most.
+    /// Starts the next compaction if fewer than `limit` are running, and returns its job.
     pub(super) fn next(&mut self, now_ns: u64, limit: usize) -> Option<CompactionJob> {
         if self.running >= limit {
             return None;
@@ -128,7 +129,7 @@ impl CompactionQueue {
         })
     }
 
-    /// A compaction has ended, and need not be repeated.
+    /// Ends a compaction that is not to be retried.
     pub(super) fn end(&mut self, vb: VbId) {
         self.stop_running(vb);
         if let Some(entry) = self.entries.get_mut(&vb) {
@@ -138,7 +139,7 @@ impl CompactionQueue {
         }
     }
 
-    /// A compaction has ended without a result: it is to be repeated for `request` after a pause. Says how long that is.
+    /// Ends a compaction without a result, and queues `request` again after a pause. Returns the pause in nanoseconds.
     pub(super) fn retry(
         &mut self,
         vb: VbId,
@@ -154,7 +155,7 @@ impl CompactionQueue {
             entry.failures += 1;
         }
         let has_ticket = |request: &QueuedCompaction| !request.tickets.is_empty();
-        // Who request meanwhile may know that the reason is gone.
+        // A client that has sent a request meanwhile may have removed the cause.
         if !entry.request.as_ref().is_some_and(has_ticket) {
             entry.not_before_ns = now_ns.saturating_add(pause_ns);
         }
@@ -182,8 +183,8 @@ impl CompactionQueue {
         }
     }
 
-    /// Takes a vBucket out of the queue, and tells its compaction to end. Gives the tickets that were queued, and
-    /// whether there was anything to cancel.
+    /// Removes a vBucket from the queue, and stops its running compaction. Returns the tickets of the queued request,
+    /// and whether there was anything to cancel.
     pub(super) fn cancel(&mut self, vb: VbId) -> (Vec<CompactionTicket>, bool) {
         let Some(entry) = self.entries.get_mut(&vb) else {
             return (Vec::new(), false);
@@ -202,7 +203,7 @@ impl CompactionQueue {
         )
     }
 
-    /// [`Self::cancel`] of what nobody asked for. Gives the vBuckets.
+    /// Cancels automatic compactions, as [`Self::cancel`] does. Returns their vBuckets.
     pub(super) fn cancel_automatic(&mut self) -> Vec<VbId> {
         let is_automatic_entry = |entry: &QueueEntry| match &entry.request {
             Some(request) => request.is_automatic,
@@ -215,7 +216,7 @@ impl CompactionQueue {
         let vbuckets: Vec<VbId> = entries.map(|(vb, _)| *vb).collect();
         for vb in &vbuckets {
             match self.entries.get_mut(vb) {
-                // What runs is somebody's.
+                // The running compaction was requested by a client.
                 Some(entry) if entry.running.is_some() && !entry.is_automatic_run => {
                     entry.request = None;
                     self.order.retain(|queued| queued != vb);
@@ -226,7 +227,7 @@ impl CompactionQueue {
         vbuckets
     }
 
-    /// Whether there is anything in here that nobody asked for.
+    /// Returns whether an automatic compaction is queued or running.
     pub(super) fn has_automatic(&self) -> bool {
         self.entries.values().any(|entry| {
             let is_queued = entry
@@ -237,14 +238,14 @@ impl CompactionQueue {
         })
     }
 
-    /// When the first of those that wait for a pause to end may begin.
+    /// Returns the time at which the first retry pause ends, in nanoseconds of the monotonic clock.
     pub(super) fn next_retry_ns(&self, now_ns: u64) -> Option<u64> {
         let entries = self.order.iter().map(|vb| &self.entries[vb]);
         let times = entries.map(|entry| entry.not_before_ns);
         times.filter(|time_ns| *time_ns > now_ns).min()
     }
 
-    /// All vBuckets in here, and whether they are being compacted.
+    /// Returns all vBuckets of the queue, and whether each is being compacted.
     pub(super) fn vbuckets(&self) -> Vec<(VbId, bool)> {
         let entries = self.entries.iter();
         entries

@@ -1,9 +1,9 @@
-//! One compaction of one file: what it calls while it runs, and what becomes of its result.
+//! The compaction of one file: its hooks, and the handling of its result.
 //!
 //! Invariants:
-//! * A vBucket's lock is never held over I/O, nor while a compaction rests.
-//! * A rest ends at once when its reason is gone or somebody waits for the end of the compaction: who brings that about
-//!   calls [`Compactions::wake_paused`] after it.
+//! * The lock of a vBucket is never held over I/O or during a pause of a compaction.
+//! * A pause ends immediately when its reason is gone, or when a thread waits for the end of the compaction. The thread
+//!   that causes this calls [`Compactions::wake_paused`] afterwards.
 
 use super::Compactions;
 use super::queue::{CancelFlag, PurgeOptions};
@@ -16,38 +16,38 @@ use kedge_vbucket::VbState;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Expired documents that are deleted at once, under the vBucket's lock.
+/// The number of expired documents that are deleted at once, under the vBucket's lock.
 const EXPIRY_CHUNK: usize = 64;
 
-/// A compaction that is not to disturb commits syncs its file each time that so many bytes were written.
+/// The number of written bytes after which a throttled compaction syncs its file.
 const SYNC_INTERVAL_BYTES: u64 = 128 << 10;
 
-/// How a compaction ended.
+/// The outcome of a compaction.
 #[derive(Debug)]
 pub(super) enum CompactionOutcome {
     Compacted {
         done: Compacted,
-        /// Documents that had expired, and were deleted.
+        /// The number of expired documents that were deleted.
         expired: u64,
     },
     NoFile,
-    /// It was cancelled, or the bucket ends.
+    /// The compaction was cancelled, or the bucket is closing.
     Cancelled,
-    /// Something else needs the file, or needed it.
+    /// Another operation needs the file, or has changed it.
     Preempted,
     Failed(StorageError),
 }
 
-/// What a compaction is told while it runs, and request.
+/// The hooks that storage calls during a compaction.
 struct FileCompactionHooks<'a> {
     compactions: &'a Compactions,
     storage: &'a Storage,
     vb: VbId,
     cancel: &'a CancelFlag,
     is_throttled: bool,
-    /// That of the vBucket when it began.
+    /// The history of the vBucket at the start of the compaction.
     history: u32,
-    /// Stored keys of documents that have expired.
+    /// The stored keys of expired documents.
     expired_keys: Vec<Box<[u8]>>,
     expired: u64,
     bytes: u64,
@@ -58,13 +58,13 @@ impl FileCompactionHooks<'_> {
         self.cancel.load(Ordering::Relaxed) || self.compactions.core.phase() != Phase::Open
     }
 
-    /// Whether the vBucket was reset or rolled back since: the file is void, or is going to be another.
+    /// Returns whether the vBucket was reset or rolled back meanwhile, so that the file is void.
     fn is_void(&self) -> bool {
         let vbucket = self.compactions.core.vbuckets[self.vb.index()].lock();
         vbucket.store().file_history() != Some(self.history)
     }
 
-    /// As long as the throttle wants it before so many bytes.
+    /// Pauses as long as the throttle demands before the next `bytes` bytes.
     fn pause(&self, bytes: u64) {
         let throttle = &self.compactions.shared.compaction_throttle;
         let now_ns = || self.compactions.core.setup.clock.now().mono_ns;
@@ -117,7 +117,7 @@ impl CompactHooks for FileCompactionHooks<'_> {
 }
 
 impl Compactions {
-    /// Ends the rests of compactions: each looks at whether it is to go on.
+    /// Ends the pauses of compactions, each of which then checks whether to continue.
     pub fn wake_paused(&self) {
         if let Some(storage) = self.core.storage.get() {
             storage.wake_paused();
@@ -151,7 +151,7 @@ impl Compactions {
             sync_each_bytes: (is_throttled && self.shared.compaction_throttle.is_on())
                 .then_some(SYNC_INTERVAL_BYTES),
         };
-        // The file of an earlier history is about to go, and what it says, its purge seqno too, counts for nothing.
+        // The file of an earlier history is about to be replaced, so its contents and its purge seqno are obsolete.
         let Some(history) = self.current_file_history(vb) else {
             return CompactionOutcome::Preempted;
         };
@@ -170,7 +170,7 @@ impl Compactions {
         if result.as_ref().is_err_and(StorageError::is_no_space) && self.free_disk_space() > 0 {
             result = storage.compact(vb, &request, &mut hooks);
         }
-        // They are due whether there is a new file or not.
+        // Expired documents are deleted even if the compaction fails.
         hooks.delete_expired();
         let (is_cancelled, expired) = (hooks.is_cancelled(), hooks.expired);
         self.core.totals.add(Total::ExpiredByCompaction, expired);
@@ -187,7 +187,8 @@ impl Compactions {
         }
     }
 
-    /// The history of the vBucket's file; one that a flush has made void is replaced first, if that can be.
+    /// Returns the history of the vBucket's file. A file that a flush of the bucket has made void is replaced first, if
+    /// possible.
     fn current_file_history(&self, vb: VbId) -> Option<u32> {
         let is_void = self.core.vbuckets[vb.index()].lock().store().is_file_void();
         if is_void {
@@ -196,15 +197,15 @@ impl Compactions {
         self.core.vbuckets[vb.index()].lock().store().file_history()
     }
 
-    /// A compaction found no room on the disk. It makes some, and what the log keeps ready for later does not; what is kept for
-    /// compactions goes last.
+    /// Frees disk space for a compaction that found the disk full: spare log segments first, then the compaction
+    /// reserve. Returns the number of freed bytes.
     fn free_disk_space(&self) -> u64 {
         let freed = match self.shared.log_space.free_spare_segments() {
             0 => self.reserve.free(&self.core),
             bytes => bytes,
         };
         if !self.core.quota.disk_full() {
-            // Only a full disk is looked after until there is room.
+            // Free space is polled only while the disk is marked as full.
             self.shared.log_space.on_disk_space_available();
         }
         freed
@@ -234,11 +235,11 @@ impl Compactions {
             after = done.bytes_after,
             tombstones = done.tombstones,
             ms = took_ns / 1_000_000,
-            "a file is compacted"
+            "a vBucket's file was compacted"
         );
     }
 
-    /// Deletes those documents that have expired still. Says how many these were.
+    /// Deletes the documents that are still expired. Returns their number.
     fn expire(&self, storage: &Storage, vb: VbId, history: u32, keys: &[Box<[u8]>]) -> u64 {
         let mut keys: Vec<DocKey> = keys
             .iter()
@@ -250,7 +251,7 @@ impl Compactions {
             return 0;
         }
         let before = vbucket.documents().expired();
-        // Looking at a document that has expired lets go of it. What is left is on disk only.
+        // Reading the metadata of an expired document deletes it. The remaining documents are only on disk.
         self.core.account(now, &mut vbucket, |vbucket| {
             keys.retain(|key| {
                 vbucket.at(now).get_meta(key) == Ok(kedge_vbucket::StepOutcome::Fetch)
@@ -268,7 +269,12 @@ impl Compactions {
             Ok(found) => found,
             // The next compaction finds them again.
             Err(error) => {
-                tracing::warn!(bucket = self.core.name(), vbucket = %vb, %error, "expired documents stay for now");
+                tracing::warn!(
+                    bucket = self.core.name(),
+                    vbucket = %vb,
+                    %error,
+                    "expired documents could not be read: the next compaction deletes them"
+                );
                 return expired;
             }
         };
@@ -280,7 +286,7 @@ impl Compactions {
                 let _ = vbucket.at(now).get_meta(key);
             }
         });
-        // A reset sets it back.
+        // A reset of the vBucket resets the counter.
         expired += vbucket.documents().expired().saturating_sub(before);
         drop(vbucket);
         self.core.after_step();

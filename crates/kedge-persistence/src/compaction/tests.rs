@@ -1,9 +1,9 @@
-//! The number of compactions at a time.
+//! Tests of the limit of concurrent compactions.
 
 use super::*;
 
 #[test]
-fn half_of_the_threads_compact_at_once() {
+fn automatic_limit_is_half_of_the_threads() {
     for (writers, auxio, shards, expected) in [
         (4, 4, 2, 1),
         (4, 8, 8, 2),

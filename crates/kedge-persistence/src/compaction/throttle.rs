@@ -1,8 +1,8 @@
-//! The rate that all compactions of a bucket share.
+//! The throttle that all compactions of a bucket share.
 //!
-//! What is measured is what clients wait for: the syncs of the log; without a log, the commits of files. Commits that
-//! apply what the log has are left out: nobody waits for them, they take as long as they have to write, and between
-//! the others they would look like disturbance.
+//! The throttle observes the latency that clients notice: of the syncs of the log, or of the commits of files in a bucket
+//! without a log. Commits of the log applier are ignored. No client waits for them, their duration depends on their size,
+//! and they would be mistaken for an effect of the compactions.
 
 use kedge_bucket_core::CompactionRate;
 use kedge_storage::{Throttle, ThrottleStats};
@@ -21,13 +21,13 @@ impl ThrottleState {
     }
 }
 
-/// See the head of this file.
+/// The throttle of a bucket's compactions.
 #[derive(Debug)]
 pub(crate) struct CompactionThrottle {
     state: RankedMutex<CompactionThrottleState, ThrottleState>,
-    /// Compactions under way that nobody slows down.
+    /// The number of running compactions without a throttle.
     unthrottled: AtomicUsize,
-    /// Counts the times that the rate became another.
+    /// The number of changes of the rate.
     changes: AtomicU64,
 }
 
@@ -43,7 +43,7 @@ impl CompactionThrottle {
         }
     }
 
-    /// Returns whether it is another rate than before.
+    /// Sets the rate. Returns whether it has changed.
     pub(super) fn set(&self, rate: CompactionRate) -> bool {
         let mut state = self.state.lock();
         if state.rate == rate {
@@ -62,14 +62,14 @@ impl CompactionThrottle {
         !self.state.lock().is_off()
     }
 
-    /// Another number than before: there is another rate since, and a rest that it asked for has lost its reason.
+    /// Returns the number of changes of the rate. If it has grown, a pause of the earlier rate is obsolete.
     pub(super) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Relaxed)
     }
 
-    /// A commit that clients wait for took so long.
+    /// Records the latency of a commit that clients wait for, in microseconds.
     pub(crate) fn on_commit(&self, latency_us: u64) {
-        // What goes on beside compactions that are not slowed down says nothing of what is usual.
+        // Beside unthrottled compactions, the latency is not the usual one.
         if self.unthrottled.load(Ordering::Relaxed) > 0 {
             return;
         }
@@ -79,12 +79,12 @@ impl CompactionThrottle {
         }
     }
 
-    /// A compaction begins of a file that has so many times the garbage that makes it due.
+    /// Reports the garbage of a file to be compacted, as a multiple of the amount from which on a file is due.
     pub(super) fn on_backlog(&self, times: u64) {
         self.state.lock().throttle.on_backlog(times);
     }
 
-    /// Returns the pause before so many bytes, in nanoseconds.
+    /// Returns the pause before the next `bytes` bytes, in nanoseconds.
     pub(super) fn on_bytes(&self, bytes: u64, now_ns: u64) -> u64 {
         let mut state = self.state.lock();
         if state.is_off() {
@@ -101,7 +101,7 @@ impl CompactionThrottle {
         state.throttle.figures()
     }
 
-    /// A compaction that nobody slows down is under way as long as what is returned lives.
+    /// Marks a compaction without a throttle as running until the returned guard is dropped.
     pub(super) fn begin_unthrottled(&self) -> UnthrottledGuard<'_> {
         self.unthrottled.fetch_add(1, Ordering::Relaxed);
         UnthrottledGuard(self)

@@ -1,4 +1,4 @@
-//! How one who asked for a compaction hears of its end.
+//! The handle of a requested compaction, which reports its result.
 
 use kedge_storage::{Compacted, StorageError};
 use kedge_sync::{RankedCondvar, RankedMutex, ranks::CompactionTicketState};
@@ -6,39 +6,39 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What came of a compaction that someone asked for, over all its vBuckets.
+/// The result of a requested compaction, over all its vBuckets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CompactionReport {
-    /// Files that were compacted.
+    /// The number of compacted files.
     pub compacted: u32,
-    /// vBuckets that have no file.
+    /// The number of vBuckets without a file.
     pub without_file: u32,
-    /// vBuckets whose compaction was cancelled, or given up as the bucket ends.
+    /// The number of vBuckets whose compaction was cancelled, or ended by the shutdown of the bucket.
     pub cancelled: u32,
-    /// Files whose compaction failed. It will be tried again without anyone's asking.
+    /// The number of files whose compaction failed. It is retried automatically.
     pub failed: u32,
-    /// What the first of these failed with; file and place are in it.
+    /// The first error, with its file and position.
     pub first_error: Option<String>,
-    /// Bytes of the files that were compacted, before.
+    /// The total size of the compacted files before, in bytes.
     pub bytes_before: u64,
-    /// The same, after.
+    /// The total size of the compacted files after, in bytes.
     pub bytes_after: u64,
-    /// Tombstones that were left out.
+    /// The number of purged tombstones.
     pub tombstones: u64,
-    /// Documents that had expired, and were deleted.
+    /// The number of expired documents that were deleted.
     pub expired: u64,
 }
 
 impl CompactionReport {
-    /// Whether every file was compacted.
+    /// Returns whether no compaction was cancelled or failed.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.cancelled == 0 && self.failed == 0
     }
 }
 
-/// What became of one vBucket.
+/// The result of the compaction of one vBucket.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum TicketEvent<'a> {
     Compacted { done: &'a Compacted, expired: u64 },
@@ -62,7 +62,7 @@ struct TicketShared {
     ended: RankedCondvar,
 }
 
-/// A compaction that was asked for. Dropping it changes nothing.
+/// The handle of a requested compaction. Dropping it does not cancel the compaction.
 #[derive(Clone)]
 pub struct CompactionTicket(Arc<TicketShared>);
 
@@ -74,14 +74,14 @@ impl fmt::Debug for CompactionTicket {
 }
 
 impl CompactionTicket {
-    /// For so many vBuckets.
+    /// Returns a ticket for this number of vBuckets.
     pub(super) fn new(vbuckets: usize) -> Self {
         let ticket = Self(Arc::default());
         ticket.0.state.lock().left = vbuckets;
         ticket
     }
 
-    /// One more of its vBuckets has come to an end.
+    /// Records the result of one vBucket, and calls the listeners after the last one.
     pub(super) fn on_vbucket_end(&self, event: TicketEvent<'_>) {
         let mut state = self.0.state.lock();
         let report = &mut state.report;
@@ -113,14 +113,14 @@ impl CompactionTicket {
         }
     }
 
-    /// What came of it; `None` while it is not over.
+    /// Returns the result, or `None` while a compaction is queued or running.
     #[must_use]
     pub fn report(&self) -> Option<CompactionReport> {
         let state = self.0.state.lock();
         (state.left == 0).then(|| state.report.clone())
     }
 
-    /// Waits for the end.
+    /// Waits for the result.
     #[must_use]
     pub fn wait(&self) -> CompactionReport {
         let mut state = self.0.state.lock();
@@ -130,7 +130,7 @@ impl CompactionTicket {
         state.report.clone()
     }
 
-    /// Waits for the end, but no longer than `time`.
+    /// Waits for the result, for at most `time`.
     #[must_use]
     pub fn wait_for(&self, time: Duration) -> Option<CompactionReport> {
         let until = Instant::now() + time;
@@ -143,8 +143,8 @@ impl CompactionTicket {
         (state.left == 0).then(|| state.report.clone())
     }
 
-    /// Calls `tell` at the end, from the thread that brings it about; at once if it is over by now. No lock of the
-    /// bucket is held then.
+    /// Calls `listener` with the result, on the thread that ends the last compaction, or immediately if it has ended.
+    /// The thread holds no lock of the bucket then.
     pub fn when_done(&self, listener: impl FnOnce(CompactionReport) + Send + 'static) {
         let mut state = self.0.state.lock();
         if state.left > 0 {
@@ -179,7 +179,11 @@ mod tests {
         ticket.on_vbucket_end(TicketEvent::Cancelled);
         assert_eq!(cancelled.load(Ordering::Relaxed), 1);
         listen();
-        assert_eq!(cancelled.load(Ordering::Relaxed), 2, "at once");
+        assert_eq!(
+            cancelled.load(Ordering::Relaxed),
+            2,
+            "a late listener is called immediately"
+        );
         let report = ticket.wait();
         assert_eq!((report.without_file, report.cancelled), (1, 1));
         assert!(!report.is_complete());

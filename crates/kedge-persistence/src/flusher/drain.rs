@@ -1,4 +1,4 @@
-//! Flushing what someone waits for: a vBucket, or all of them.
+//! Synchronous flush of one vBucket, or of all.
 
 use super::FileFlusher;
 use super::lists::{Flusher, FlusherShard, Flushers};
@@ -7,7 +7,8 @@ use kedge_types::VbId;
 use std::sync::atomic::Ordering;
 
 impl FileFlusher {
-    /// Without a log: flushes what waits by now, together with the tasks.
+    /// Flushes the changes that are queued now, on this thread and on the writer tasks. Has no effect in a bucket with
+    /// a log.
     pub(crate) fn flush_with_tasks(&self) {
         let Some(flushers) = &self.shared.queues.flushers else {
             return;
@@ -22,7 +23,7 @@ impl FileFlusher {
                 flushers.take_requests(shard, &mut flusher);
                 flusher.urgent.len() + flusher.queued.len() + flusher.deferred.len()
             };
-            // What comes meanwhile is not waited for, nor what fails.
+            // Later changes, and changes that cannot be written, are not waited for.
             for _ in 0..waiting {
                 if !self.flush_next(lane).is_ok_and(|wrote| wrote.more) {
                     break;
@@ -31,7 +32,7 @@ impl FileFlusher {
         }
     }
 
-    /// Flushes all that a vBucket has, and runs `then` before its flusher goes on.
+    /// Flushes all changes of a vBucket, and calls `then` before its flusher continues.
     pub(crate) fn with_flushed<T, E: From<BucketError>>(
         &self,
         vb: VbId,
@@ -56,7 +57,7 @@ impl FileFlusher {
         then()
     }
 
-    /// Flushes until nothing is left.
+    /// Flushes until no changes are left.
     pub(crate) fn flush_all(&self) -> Result<(), BucketError> {
         let Some(flushers) = &self.shared.queues.flushers else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Which vBuckets wait for their flusher, and why.
+//! The queues of vBuckets that wait for their flusher.
 
 use kedge_sync::{
     RankedMutex,
@@ -10,10 +10,11 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Nobody waits for the commit of a prepare that is in the file, nor is it lost with the process. It goes with the next
-/// change of its vBucket, or after this time by itself. So long also rests a vBucket whose file could not be written.
+/// The delay of a flush that no command waits for and that loses nothing in a crash: the commit of a prepare that is in
+/// the file. It is written with the next change of its vBucket, or after this time. A vBucket whose file could not be
+/// written is retried after the same time.
 const DEFERRAL: Duration = Duration::from_secs(1);
-/// So long rests a vBucket whose file somebody has just then: a compaction has it for its last few entries.
+/// The delay of a flush of a file that is in use, for example by a compaction that copies its last entries.
 const BUSY_RETRY: Duration = Duration::from_millis(10);
 
 /// All flushers of a bucket.
@@ -21,28 +22,28 @@ const BUSY_RETRY: Duration = Duration::from_millis(10);
 pub(crate) struct Flushers {
     pub(super) shards: Box<[FlusherShard]>,
     pub(super) states: Box<[VbFlushState]>,
-    /// The bucket ends: nothing waits for its interval.
+    /// True if the bucket is closing, so that no flush waits for its interval.
     pub(super) is_closing: AtomicBool,
 }
 
-/// Where a vBucket stands.
+/// The flush state of a vBucket.
 #[derive(Debug, Default)]
 pub(super) struct VbFlushState {
-    /// It has changes that are to be written soon: what a queue says may be done already.
+    /// True if the vBucket has changes to write soon. The entry in a queue may be obsolete.
     pub(super) is_dirty: AtomicBool,
     pub(super) is_queued: AtomicBool,
     pub(super) is_urgent: AtomicBool,
     pub(super) is_deferred: AtomicBool,
-    /// Since when it has changes.
+    /// The time of the oldest change, in nanoseconds of the monotonic clock.
     pub(super) since_ns: AtomicU64,
 }
 
-/// A flusher, and the way to it.
+/// A flusher, and the requests to it.
 #[derive(Debug, Default)]
 pub(super) struct FlusherShard {
     lists: RankedMutex<FlusherLists, FlushRequests>,
     pub(super) flusher: RankedMutex<FlusherRank, Flusher>,
-    /// Someone waits, and nobody has requested since.
+    /// True if commands wait for which no flush has been requested yet.
     pub(super) has_new_waiters: AtomicBool,
 }
 
@@ -53,20 +54,21 @@ struct FlushRequests {
     urgent: Vec<VbId>,
 }
 
-/// What a flusher works on.
+/// The queues of a flusher, and the results of its last commit.
 #[derive(Debug, Default)]
 pub(crate) struct Flusher {
-    /// Someone waits for these.
+    /// vBuckets that commands wait for.
     pub(super) urgent: VecDeque<VbId>,
-    /// Nobody does.
+    /// vBuckets that wait for the interval.
     pub(super) queued: VecDeque<VbId>,
-    /// So many of `plain` are to be written now.
+    /// The number of vBuckets of `queued` that are to be written now.
     pub(super) due: usize,
-    /// When the time of these comes, in this order, and whether they were is_retry before.
+    /// Deferred vBuckets in the order of their time: the time in nanoseconds of the monotonic clock, the vBucket, and
+    /// whether the flush is a retry.
     pub(super) deferred: VecDeque<(u64, VbId, bool)>,
-    /// One that someone waits for came last.
+    /// True if the last flushed vBucket was an urgent one.
     pub(super) was_last_urgent: bool,
-    /// Everything is to be flushed: also what is in the way is waited for.
+    /// True if all changes are to be flushed, so that the flusher waits for files that are in use.
     pub(super) is_draining: bool,
     pub(super) done: Vec<Done>,
     pub(super) acks: Vec<(VbId, Seqno)>,
@@ -85,7 +87,7 @@ impl Flushers {
         vb.index() % self.shards.len()
     }
 
-    /// A vBucket has changes, since now.
+    /// Queues a vBucket that has changes since `now_ns`. Returns the index of its flusher.
     pub(crate) fn push(&self, vb: VbId, now_ns: u64) -> usize {
         let (state, shard) = (&self.states[vb.index()], self.shard_of(vb));
         state.since_ns.store(now_ns, Ordering::Relaxed);
@@ -96,7 +98,7 @@ impl Flushers {
         shard
     }
 
-    /// Someone waits for a vBucket.
+    /// Queues a vBucket that a command waits for.
     pub(crate) fn request_urgent(&self, vb: VbId) {
         let (state, shard) = (&self.states[vb.index()], &self.shards[self.shard_of(vb)]);
         if !state.is_urgent.swap(true, Ordering::SeqCst) {
@@ -105,7 +107,7 @@ impl Flushers {
         shard.has_new_waiters.store(true, Ordering::SeqCst);
     }
 
-    /// The flushers that commands wait for; the caller wakes them.
+    /// Returns the indexes of the flushers that commands wait for. The caller wakes them.
     pub(crate) fn take_waiting_lanes(&self) -> impl Iterator<Item = usize> {
         let shards = self.shards.iter().enumerate();
         let waited =
@@ -113,20 +115,21 @@ impl Flushers {
         waited.map(|(lane, _)| lane)
     }
 
-    /// Whether someone waits for a vBucket of the same flusher as this one, since the last [`Flushers::fetch`].
+    /// Returns whether, since the last [`Flushers::take_requests`], a command has begun to wait for a vBucket of the
+    /// same flusher.
     pub(super) fn has_urgent_request(&self, vb: VbId) -> bool {
         let lists = self.shards[self.shard_of(vb)].lists.lock();
         !lists.urgent.is_empty()
     }
 
-    /// Fetches what was listed since the last time.
+    /// Moves new requests to the flusher's queues.
     pub(super) fn take_requests(&self, shard: &FlusherShard, flusher: &mut Flusher) {
         let mut lists = shard.lists.lock();
         flusher.urgent.extend(lists.urgent.drain(..));
         flusher.queued.extend(lists.queued.drain(..));
     }
 
-    /// Somebody has the vBucket's file. Its changes stay as old as they are.
+    /// Defers a vBucket whose file is in use. The age of its changes stays the same.
     pub(super) fn defer_busy(&self, flusher: &mut Flusher, vb: VbId, now: Now) {
         self.states[vb.index()]
             .is_deferred

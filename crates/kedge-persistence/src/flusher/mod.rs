@@ -1,13 +1,15 @@
-//! Without a commit log: changes go into their vBucket's file at once, a commit of two syncs for each vBucket. Where many
-//! changes of a vBucket wait, and nobody for them, several commits share the syncs.
+//! The flusher of a bucket without a commit log: it writes changes to the vBuckets' files, with a commit of two syncs
+//! for each vBucket. If a vBucket has many changes that no command waits for, several commits share the syncs.
 //!
-//! The vBuckets are cut into parts, each with a flusher. vBuckets that someone waits for come first; the others' turn is
-//! when the interval is over, and while someone waits all the time, every second time.
+//! The vBuckets are divided into shards, each with a flusher. vBuckets that commands wait for are flushed first. The
+//! others are flushed when the interval is over. If commands wait all the time, the two kinds alternate.
 //!
 //! Invariants:
-//! * One thread flushes a vBucket at a time: who holds the lock of its [`Flusher`]. No vBucket is locked over a commit.
-//! * A vBucket with changes is marked, and stands in each list or queue of its flusher once at most.
-//! * What is published as persisted is in a commit that returned. What could not be written stays where it was.
+//! * One thread flushes a vBucket at a time: the holder of the lock of its [`Flusher`]. No vBucket is locked during a
+//!   commit.
+//! * A vBucket with changes is marked as dirty, and is in each list or queue of its flusher at most once.
+//! * A seqno is published as persisted after the commit that contains it has returned. Changes that could not be
+//!   written keep their position.
 
 mod drain;
 pub(crate) mod lists;
@@ -26,30 +28,30 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Most that one commit has.
+/// The maximum size of one commit.
 #[derive(Clone, Copy)]
 struct BatchLimit {
     items: usize,
     bytes: usize,
 }
 
-/// What was written and is durable.
+/// The durable result of a flush.
 struct FlushedBatches {
     items: usize,
     commits: u64,
     to: Position,
 }
 
-/// What came of a batch.
+/// The result of a batch of a writer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CommitOutcome {
-    /// Changes.
+    /// The number of changes.
     pub(crate) items: usize,
-    /// Others are to be written at once.
+    /// True if more changes are to be written immediately.
     pub(crate) more: bool,
 }
 
-/// Writes changes into the files at once, for buckets without a log.
+/// The flushers of a bucket without a log.
 pub(crate) struct FileFlusher {
     core: Arc<BucketCore>,
     shared: Arc<SharedState>,
@@ -63,7 +65,7 @@ impl FileFlusher {
         }
     }
 
-    /// See [`crate::Writers::request_flush`].
+    /// Requests a flush of the vBuckets that commands wait for, see [`crate::Writers::request_flush`].
     pub(crate) fn request(&self, lead: bool) {
         let Some(flushers) = &self.shared.queues.flushers else {
             return;
@@ -89,7 +91,7 @@ impl FileFlusher {
         }
     }
 
-    /// Flushes those that someone waits for by now.
+    /// Flushes the vBuckets that commands wait for now.
     fn lead_flush(&self, flushers: &Flushers, flusher: &mut Flusher) {
         for _ in 0..flusher.urgent.len() {
             let result = self.flush_urgent(flushers, flusher);
@@ -97,7 +99,7 @@ impl FileFlusher {
         }
     }
 
-    /// Flushes one vBucket whose time has come.
+    /// Flushes the next vBucket that is due.
     pub(crate) fn flush_next(&self, lane: usize) -> Result<CommitOutcome, BucketError> {
         let Some(flushers) = &self.shared.queues.flushers else {
             return Ok(CommitOutcome::default());
@@ -119,7 +121,7 @@ impl FileFlusher {
         self.shared.on_commit_result(&result);
         drop(flusher);
         match result {
-            // It was put aside: the others can be written.
+            // The vBucket was deferred, and the others can be written.
             Err(error) if error.is_passing() && !error.is_no_space() => {
                 Ok(CommitOutcome { items: 0, more })
             }
@@ -127,20 +129,20 @@ impl FileFlusher {
         }
     }
 
-    /// When the interval is over, all that wait for it by now are to be flushed.
+    /// Queues deferred vBuckets whose time has come. When the interval is over, makes all queued vBuckets due.
     fn queue_due(&self, flushers: &Flushers, flusher: &mut Flusher) {
         let now_ns = self.core.setup.clock.now().mono_ns;
         let is_closing = flushers.is_closing.load(Ordering::SeqCst);
         let is_due_at_once = is_closing || self.core.quota.is_room_wanted();
         while let Some((due_ns, vb, is_retry)) = flusher.deferred.front().copied() {
-            // What could not be written is not is_retry without a pause.
+            // A failed write is not retried without a pause.
             if due_ns > now_ns && (is_retry || !is_closing) {
                 break;
             }
             flusher.deferred.pop_front();
             let state = &flushers.states[vb.index()];
             state.is_deferred.store(false, Ordering::SeqCst);
-            // Unless it has been queued since.
+            // A newer change may have queued it already.
             if is_retry
                 || self.core.vbuckets[vb.index()]
                     .lock()
@@ -169,7 +171,7 @@ impl FileFlusher {
         }
     }
 
-    /// How long what waits for a flusher may still wait; None when nothing does.
+    /// Returns the time until the next vBucket of a flusher is due, or `None` if none is queued.
     pub(crate) fn time_to_next_flush(&self, lane: usize) -> Option<Duration> {
         let flushers = self.shared.queues.flushers.as_ref()?;
         let shard = &flushers.shards[lane];
@@ -198,7 +200,7 @@ impl FileFlusher {
         };
         flusher.was_last_urgent = true;
         let state = &flushers.states[vb.index()];
-        // Before the changes are taken: who comes after that is not forgotten.
+        // Cleared before the changes are taken, so that a command that waits for a later change is not missed.
         state.is_urgent.store(false, Ordering::SeqCst);
         let result = self.flush_vbucket(flushers, flusher, vb);
         if result.as_ref().is_err_and(BucketError::is_no_space)
@@ -234,7 +236,8 @@ impl FileFlusher {
         result
     }
 
-    /// Commits of a vBucket's file that share their syncs: take, write, publish. Returns how many changes they had.
+    /// Takes changes of a vBucket, writes them with commits that share their syncs, and publishes them. Returns the
+    /// number of changes.
     fn flush_vbucket(
         &self,
         flushers: &Flushers,
@@ -254,7 +257,7 @@ impl FileFlusher {
             }
             return Err(error);
         }
-        // Before the changes are taken: those that come after that count.
+        // Cleared before the changes are taken, so that later changes set it again.
         state.is_dirty.store(false, Ordering::SeqCst);
         let (batch, to) = self.core.vbuckets[vb.index()]
             .lock()
@@ -288,7 +291,7 @@ impl FileFlusher {
         self.shared.stuck.remove(vb);
         self.shared.changed_files.on_changed(vb);
         if written.commits == 1 {
-            // Several take longer, however fast the disk is.
+            // The duration of several commits says nothing about the speed of the disk.
             self.shared.compaction_throttle.on_commit(took_us);
         }
         self.shared
@@ -297,21 +300,21 @@ impl FileFlusher {
         Ok(written.items)
     }
 
-    /// Most that a commit has.
+    /// Returns the maximum size of a commit.
     fn flush_limit(&self, flushers: &Flushers) -> BatchLimit {
         let config = self.core.config();
         let (items, bytes) = (config.flusher_batch_max_items, config.flush_batch_max_bytes);
         if flushers.is_closing.load(Ordering::SeqCst) {
             return BatchLimit { items, bytes };
         }
-        // Who comes to wait is not to wait for long.
+        // A command that begins to wait during a commit must not wait for long.
         BatchLimit {
             items: items.min(BucketConfig::DIRECT_BATCH_ITEMS_MAX),
             bytes: bytes.min(BucketConfig::DIRECT_BATCH_BYTES_MAX),
         }
     }
 
-    /// Whether someone waits for the flusher that has this vBucket, or for its thread.
+    /// Returns whether a command waits for the flusher of the vBucket, or a task for its thread.
     fn has_flush_waiter(&self, flushers: &Flushers, flusher: &Flusher, vb: VbId) -> bool {
         flusher.was_last_urgent
             || !flusher.urgent.is_empty()
@@ -319,8 +322,8 @@ impl FileFlusher {
             || self.core.setup.executor.lacks_threads(Pool::Writer)
     }
 
-    /// Writes `batch`, which ends at `to`, and what comes behind it, until that is as large as a flush may be, or `is_enough`
-    /// says so.
+    /// Writes `batch`, which ends at `to`, and the changes behind it, until the size limit of a flush is reached or
+    /// `is_enough` returns true.
     fn write_batches(
         &self,
         vb: VbId,
@@ -343,7 +346,7 @@ impl FileFlusher {
         if batch.replaces_file() {
             storage.replace(vb, &batch.empty_state(), now_ns)?;
             if batch.items().is_empty() {
-                // An empty file that was just made says all there is to say.
+                // The new empty file represents the state completely.
                 return Ok(written);
             }
         }
@@ -351,7 +354,7 @@ impl FileFlusher {
         storage.commit_together(vb, now_ns, |commits| {
             loop {
                 let history = batch.history();
-                // One part: it was cut to size when it was taken.
+                // The batch was limited when it was taken, so it has one part.
                 for part in batch.parts(usize::MAX, usize::MAX) {
                     let committed = commits.write(part.items, &part.state, &mut || {})?;
                     self.shared
@@ -420,7 +423,7 @@ impl FileFlusher {
         }
     }
 
-    /// Does what the start could not: syncs the files, and writes the state.
+    /// Completes a start that had no disk space: syncs the files, and writes the marker of an open bucket.
     pub(crate) fn write_due_marker(&self) -> Result<(), BucketError> {
         if self.shared.marker_is_due.load(Ordering::Acquire) {
             if self.core.phase() != Phase::Loading {

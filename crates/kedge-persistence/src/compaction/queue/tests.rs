@@ -1,10 +1,10 @@
-//! Tests of the queue.
+//! Tests of the compaction queue.
 
 use super::*;
 use proptest::prelude::*;
 use std::collections::{BTreeSet, HashSet};
 
-fn by_someone() -> (QueuedCompaction, CompactionTicket) {
+fn with_ticket() -> (QueuedCompaction, CompactionTicket) {
     let ticket = CompactionTicket::new(1);
     let request = QueuedCompaction {
         purge: PurgeOptions::default(),
@@ -15,17 +15,17 @@ fn by_someone() -> (QueuedCompaction, CompactionTicket) {
 }
 
 #[test]
-fn what_nobody_asked_for_can_be_given_up_alone() {
+fn cancel_automatic_spares_requested_compactions() {
     let is_automatic = || QueuedCompaction {
         is_automatic: true,
         ..QueuedCompaction::default()
     };
     let mut queue = CompactionQueue::default();
     queue.enqueue(VbId(1), is_automatic());
-    queue.enqueue(VbId(2), by_someone().0);
+    queue.enqueue(VbId(2), with_ticket().0);
     queue.enqueue(VbId(3), is_automatic());
     queue.enqueue(VbId(4), is_automatic());
-    queue.enqueue(VbId(4), by_someone().0);
+    queue.enqueue(VbId(4), with_ticket().0);
     let (one, two) = (queue.next(0, 2).unwrap(), queue.next(0, 2).unwrap());
     assert!(queue.has_automatic());
     assert_eq!(queue.cancel_automatic(), [VbId(1), VbId(3)]);
@@ -41,7 +41,7 @@ fn what_nobody_asked_for_can_be_given_up_alone() {
 }
 
 #[test]
-fn who_asks_for_what_is_queued_joins_it() {
+fn request_for_queued_vbucket_is_merged() {
     let mut queue = CompactionQueue::default();
     let purge = |secs, seqno, drop_deletes| PurgeOptions {
         purge_before_secs: secs,
@@ -66,17 +66,17 @@ fn who_asks_for_what_is_queued_joins_it() {
     assert_eq!(
         limited.union(PurgeOptions::default()).purge_before_seqno,
         None,
-        "no limit is more than any"
+        "no limit exceeds every limit"
     );
 }
 
 #[test]
-fn who_asks_for_what_is_being_compacted_gets_another_one_after_that() {
+fn request_during_compaction_is_queued_for_another_one() {
     let mut queue = CompactionQueue::default();
     queue.enqueue(VbId(1), QueuedCompaction::default());
     let first = queue.next(0, 8).unwrap();
-    queue.enqueue(VbId(1), by_someone().0);
-    assert!(queue.next(0, 8).is_none(), "one task a vBucket");
+    queue.enqueue(VbId(1), with_ticket().0);
+    assert!(queue.next(0, 8).is_none(), "one task for each vBucket");
     queue.end(first.vb);
     assert_eq!(queue.next(0, 8).unwrap().request.tickets.len(), 1);
     assert_eq!((queue.queued(), queue.running()), (0, 1));
@@ -85,7 +85,7 @@ fn who_asks_for_what_is_being_compacted_gets_another_one_after_that() {
 }
 
 #[test]
-fn no_more_run_than_may() {
+fn next_respects_the_limit_of_concurrent_compactions() {
     let mut queue = CompactionQueue::default();
     (0..5).for_each(|vb| queue.enqueue(VbId(vb), QueuedCompaction::default()));
     assert_eq!(queue.next(0, 2).unwrap().vb, VbId(0), "in order");
@@ -97,7 +97,7 @@ fn no_more_run_than_may() {
 }
 
 #[test]
-fn pauses_double_and_nobody_else_waits_for_them() {
+fn retry_pause_doubles_and_delays_no_other_vbucket() {
     let mut queue = CompactionQueue::default();
     queue.enqueue(VbId(1), QueuedCompaction::default());
     let mut now_ns = 0;
@@ -108,7 +108,7 @@ fn pauses_double_and_nobody_else_waits_for_them() {
         assert_eq!(queue.next_retry_ns(now_ns), Some(now_ns + pause_ns));
         queue.enqueue(VbId(2), QueuedCompaction::default());
         let other = queue.next(now_ns, 1).unwrap();
-        assert_eq!(other.vb, VbId(2), "others go on");
+        assert_eq!(other.vb, VbId(2), "others are not delayed");
         queue.end(VbId(2));
         queue.enqueue(VbId(1), QueuedCompaction::default());
         assert!(queue.next(now_ns + pause_ns - 1, 1).is_none());
@@ -116,17 +116,20 @@ fn pauses_double_and_nobody_else_waits_for_them() {
     }
     let job = queue.next(now_ns, 1).unwrap();
     queue.retry(job.vb, job.request, now_ns, true);
-    queue.enqueue(VbId(1), by_someone().0);
-    assert!(queue.next(now_ns, 1).is_some(), "someone wants it now");
+    queue.enqueue(VbId(1), with_ticket().0);
+    assert!(
+        queue.next(now_ns, 1).is_some(),
+        "a request with a ticket skips the pause"
+    );
     queue.end(VbId(1));
     queue.enqueue(VbId(1), QueuedCompaction::default());
     let job = queue.next(now_ns, 1).unwrap();
     let pause_ns = queue.retry(job.vb, job.request, now_ns, true);
-    assert_eq!(pause_ns, RETRY_NS, "what has worked begins anew");
+    assert_eq!(pause_ns, RETRY_NS, "a success resets the pause");
 }
 
 #[test]
-fn a_pause_has_an_end() {
+fn retry_pause_is_limited() {
     let mut queue = CompactionQueue::default();
     queue.enqueue(VbId(1), QueuedCompaction::default());
     let mut longest_ns = 0;
@@ -138,12 +141,12 @@ fn a_pause_has_an_end() {
 }
 
 #[test]
-fn what_is_cancelled_is_out_of_the_queue_or_told_to_end() {
+fn cancel_removes_queued_and_stops_running_compactions() {
     let mut queue = CompactionQueue::default();
     queue.enqueue(VbId(1), QueuedCompaction::default());
     let running = queue.next(0, 1).unwrap();
-    queue.enqueue(VbId(1), by_someone().0);
-    queue.enqueue(VbId(2), by_someone().0);
+    queue.enqueue(VbId(1), with_ticket().0);
+    queue.enqueue(VbId(2), with_ticket().0);
     let (tickets, any) = queue.cancel(VbId(1));
     assert!(any && tickets.len() == 1);
     assert!(running.cancel.load(Ordering::Relaxed));
@@ -177,9 +180,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Against sets: no vBucket runs twice, no limit is passed, no ticket is lost or handed out twice.
+    /// Compares the queue with a model of sets: no vBucket is compacted twice at a time, no limit is exceeded, and no
+    /// ticket is lost or returned twice.
     #[test]
-    fn nothing_is_lost_and_nothing_runs_twice(steps in steps()) {
+    fn queue_loses_no_ticket_and_runs_no_vbucket_twice(steps in steps()) {
         let mut queue = CompactionQueue::default();
         let mut running: Vec<CompactionJob> = Vec::new();
         let mut wanted: BTreeSet<VbId> = BTreeSet::new();
@@ -187,7 +191,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Enqueue(vb, waits) => {
-                    let request = if waits { by_someone().0 } else { QueuedCompaction::default() };
+                    let request = if waits { with_ticket().0 } else { QueuedCompaction::default() };
                     given += request.tickets.len();
                     queue.enqueue(VbId(vb), request);
                     wanted.insert(VbId(vb));
