@@ -92,7 +92,7 @@ pub enum DocOp<'a> {
 }
 
 /// The success of a command. `R` is what its visitor made of the document.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Executed<R> {
     /// A document was shown.
     Read(R),
@@ -109,7 +109,71 @@ pub enum Executed<R> {
     /// The state of the key on disk, and its CAS.
     Observed(ObserveState, Cas),
     /// Statistics of the key.
-    Key(KeyFigures),
+    Key(Box<KeyFigures>),
+}
+
+/// The accessors return `None` for the success of a command of another kind.
+impl<R> Executed<R> {
+    /// Returns what the visitor made of a document that was read.
+    pub fn into_read(self) -> Option<R> {
+        match self {
+            Self::Read(read) => Some(read),
+            _ => None,
+        }
+    }
+
+    /// Returns the metadata.
+    pub fn into_meta(self) -> Option<Meta> {
+        match self {
+            Self::Meta(meta) => Some(meta),
+            _ => None,
+        }
+    }
+
+    /// Returns the change of a document.
+    pub fn into_mutated(self) -> Option<Mutated> {
+        match self {
+            Self::Mutated(mutated) => Some(mutated),
+            _ => None,
+        }
+    }
+
+    /// Returns the change of a document, and what the visitor made of it.
+    pub fn into_touched(self) -> Option<(Mutated, R)> {
+        match self {
+            Self::Touched(mutated, shown) => Some((mutated, shown)),
+            _ => None,
+        }
+    }
+
+    /// Returns the change of a counter, and its number.
+    pub fn into_counter(self) -> Option<(Mutated, u64)> {
+        match self {
+            Self::Counter(mutated, number) => Some((mutated, number)),
+            _ => None,
+        }
+    }
+
+    /// Returns whether a lock was opened.
+    pub fn into_unlocked(self) -> Option<()> {
+        matches!(self, Self::Unlocked).then_some(())
+    }
+
+    /// Returns the state of the key on disk, and its CAS.
+    pub fn into_observed(self) -> Option<(ObserveState, Cas)> {
+        match self {
+            Self::Observed(state, cas) => Some((state, cas)),
+            _ => None,
+        }
+    }
+
+    /// Returns the statistics of the key.
+    pub fn into_key(self) -> Option<KeyFigures> {
+        match self {
+            Self::Key(figures) => Some(*figures),
+            _ => None,
+        }
+    }
 }
 
 impl DocOp<'_> {
@@ -257,15 +321,15 @@ impl Step<'_> {
             DocOp::Observe => self
                 .observe_key(key)?
                 .map(|(state, cas)| Executed::Observed(state, cas)),
-            DocOp::KeyFigures => self.key_figures(key)?.map(Executed::Key),
+            DocOp::KeyFigures => self
+                .key_figures(key)?
+                .map(|figures| Executed::Key(Box::new(figures))),
             DocOp::Arithmetic(op) => self
                 .arithmetic(write, op)?
                 .map(|(mutated, number)| Executed::Counter(mutated, number)),
-            DocOp::GetAndTouch { expiry } => {
-                let show = |document: Document<'_>, mutated| (mutated, read(document));
-                self.get_and_touch(write, *expiry, show)?
-                    .map(|(mutated, shown)| Executed::Touched(mutated, shown))
-            }
+            DocOp::GetAndTouch { expiry } => self
+                .get_and_touch(write, *expiry, read)?
+                .map(|(mutated, shown)| Executed::Touched(mutated, shown)),
             DocOp::Store { .. }
             | DocOp::Concat { .. }
             | DocOp::Delete
@@ -370,7 +434,7 @@ impl Step<'_> {
             Executed::Key(figures) => Completion::Key {
                 result: Ok(KeyFigures {
                     is_resident: false,
-                    ..figures
+                    ..*figures
                 }),
             },
         }

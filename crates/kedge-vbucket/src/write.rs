@@ -36,7 +36,21 @@ pub struct StepWrite<'a> {
     pub ahead: Option<&'a Ahead<'a>>,
 }
 
-impl StepWrite<'_> {
+impl<'a> StepWrite<'a> {
+    /// The arguments of a command that writes nothing.
+    #[must_use]
+    pub fn of_read(key: &'a DocKey, ahead: Option<&'a Ahead<'a>>) -> Self {
+        Self {
+            key,
+            cas: Cas(0),
+            new_cas: Cas(0),
+            durability: None,
+            preserve_ttl: false,
+            cookie: Cookie(0),
+            ahead,
+        }
+    }
+
     /// The same write, for whose value something was made ahead.
     #[must_use]
     pub fn with_ahead<'b>(&'b self, ahead: Option<&'b Ahead<'b>>) -> StepWrite<'b> {
@@ -310,8 +324,8 @@ impl Step<'_> {
         &mut self,
         write: &StepWrite<'_>,
         expiry: Expiry,
-        read: impl FnOnce(Document<'_>, Mutated) -> R,
-    ) -> Result<StepOutcome<R>, Status> {
+        read: impl FnOnce(Document<'_>) -> R,
+    ) -> Result<StepOutcome<(Mutated, R)>, Status> {
         let outcome = self.touch_with(write, expiry, Needs::Value)?;
         Ok(outcome.map(|mutated| {
             let key = write.key.as_bytes();
@@ -319,13 +333,11 @@ impl Step<'_> {
             let item = documents
                 .find(documents.hash(key), key)
                 .expect("it was touched just now");
-            read(
-                Document {
-                    item,
-                    cas: item.cas(),
-                },
-                mutated,
-            )
+            let document = Document {
+                item,
+                cas: item.cas(),
+            };
+            (mutated, read(document))
         }))
     }
 

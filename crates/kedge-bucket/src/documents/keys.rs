@@ -1,10 +1,11 @@
 //! Queries about keys: a document at random, keys in order, the state of a key.
 
 use super::component::Documents;
-use kedge_bucket_core::{Ctx, Outcome, Phase, Read, Role};
+use super::reads::pick;
+use kedge_bucket_core::{Ctx, Outcome, Phase, Read};
 use kedge_residency::{BackgroundFetcher, Op};
 use kedge_types::{Cas, CollectionId, DocKey, Status};
-use kedge_vbucket::{Cookie, DocOp, Document, KeyFigures, ObserveState, Picked, VbState};
+use kedge_vbucket::{Cookie, DocOp, Document, Executed, KeyFigures, ObserveState, Picked, VbState};
 
 /// No key of a collection is in front of it.
 const FIRST_KEY: &[u8] = &[0];
@@ -117,12 +118,8 @@ impl Documents {
         ctx: Ctx,
         wanted: &Read<'_>,
     ) -> Result<Outcome<(ObserveState, Cas)>, Status> {
-        let outcome = self
-            .core
-            .step_as(ctx.now, wanted.vb, Role::Any, |vbucket| {
-                vbucket.at(ctx.now).observe_key(wanted.key)
-            })??;
-        self.or_fetch(ctx, wanted, DocOp::Observe, outcome)
+        let outcome = self.run(ctx, wanted, DocOp::Observe, None, |_| ())?;
+        pick(outcome, Executed::into_observed)
     }
 
     /// What statistics tell of a key: of a live document in memory or on disk. With `validate` the file is looked at in
@@ -136,16 +133,14 @@ impl Documents {
         wanted: &Read<'_>,
         validate: bool,
     ) -> Result<Outcome<KeyFigures>, Status> {
-        let outcome = self
-            .core
-            .step_as(ctx.now, wanted.vb, Role::Any, |vbucket| {
-                vbucket.at(ctx.now).key_figures(wanted.key)
-            })?;
-        match outcome {
-            Ok(_) | Err(Status::KeyNotFound) if validate => {
-                self.residency.fetch(ctx, wanted, Op::ValidateKey)
-            }
-            outcome => self.or_fetch(ctx, wanted, DocOp::KeyFigures, outcome?),
+        let op = DocOp::KeyFigures;
+        if !validate {
+            let outcome = self.run(ctx, wanted, op, None, |_| ())?;
+            return pick(outcome, Executed::into_key);
+        }
+        match self.first_run(ctx, wanted, &op, None, |_| ())? {
+            Ok(_) | Err(Status::KeyNotFound) => self.residency.fetch(ctx, wanted, Op::ValidateKey),
+            Err(status) => Err(status),
         }
     }
 }

@@ -6,9 +6,12 @@ use kedge_bucket_core::Counter;
 use kedge_bucket_core::Outcome;
 use kedge_bucket_core::Read;
 use kedge_bucket_core::{Ctx, Role};
-use kedge_residency::Op;
+use kedge_residency::role_of;
 use kedge_types::{Cas, Status};
-use kedge_vbucket::{DocOp, Document, Meta, StepOutcome};
+use kedge_vbucket::{Ahead, DocOp, Document, Executed, Meta, StepOutcome, StepWrite};
+
+/// The result of the first run of a command: that of its step, unless the vBucket refused it.
+pub(super) type FirstRun<R> = Result<Result<StepOutcome<Executed<R>>, Status>, Status>;
 
 impl Documents {
     /// Shows a document to `read`, which runs under the vBucket's lock: copy a small value there, clone the item of a
@@ -22,24 +25,10 @@ impl Documents {
         wanted: &Read<'_>,
         read: impl FnOnce(Document<'_>) -> R,
     ) -> Result<Outcome<R>, Status> {
-        let result = self.core.step(ctx.now, wanted.vb, |vbucket| {
-            vbucket.at(ctx.now).get(wanted.key, read)
-        });
-        let result = match result {
-            Ok(result) => result,
-            Err(status) => {
-                return self
-                    .residency
-                    .park_if_pending(ctx, wanted, DocOp::Get, status);
-            }
-        };
         self.count(ctx, Counter::CmdGet);
-        match result {
-            Ok(StepOutcome::Fetch) => return self.residency.fetch(ctx, wanted, DocOp::Get),
-            Ok(_) => self.count(ctx, Counter::GetHits),
-            Err(_) => self.count(ctx, Counter::GetMisses),
-        }
-        self.or_fetch(ctx, wanted, DocOp::Get, result?)
+        let result = self.run(ctx, wanted, DocOp::Get, None, read);
+        self.count_read(ctx, &DocOp::Get, &result);
+        pick(result?, Executed::into_read)
     }
 
     /// Shows a replica's document to `read`, which may be behind that of the active; see [`Documents::get`].
@@ -52,27 +41,8 @@ impl Documents {
         wanted: &Read<'_>,
         read: impl FnOnce(Document<'_>) -> R,
     ) -> Result<Outcome<R>, Status> {
-        let outcome = self
-            .core
-            .step_as(ctx.now, wanted.vb, Role::Replica, |vbucket| {
-                vbucket.at(ctx.now).get_replica(wanted.key, read)
-            })??;
-        self.or_fetch(ctx, wanted, DocOp::GetReplica, outcome)
-    }
-
-    /// What a step came to that only reads; its command waits if it needs the disk.
-    pub(crate) fn or_fetch<R>(
-        &self,
-        ctx: Ctx,
-        wanted: &Read<'_>,
-        op: impl Into<Op>,
-        outcome: StepOutcome<R>,
-    ) -> Result<Outcome<R>, Status> {
-        match outcome {
-            StepOutcome::Done(done) => Ok(Outcome::Done(done)),
-            StepOutcome::Parked => Ok(Outcome::Parked),
-            StepOutcome::Fetch => self.residency.fetch(ctx, wanted, op),
-        }
+        let outcome = self.run(ctx, wanted, DocOp::GetReplica, None, read)?;
+        pick(outcome, Executed::into_read)
     }
 
     /// The metadata of a document or tombstone.
@@ -80,15 +50,8 @@ impl Documents {
     /// # Errors
     /// As [`Documents::get`].
     pub fn get_meta(&self, ctx: Ctx, wanted: &Read<'_>) -> Result<Outcome<Meta>, Status> {
-        let outcome = self.core.step(ctx.now, wanted.vb, |vbucket| {
-            vbucket.at(ctx.now).get_meta(wanted.key)
-        });
-        match outcome {
-            Ok(outcome) => self.or_fetch(ctx, wanted, DocOp::GetMeta, outcome?),
-            Err(status) => self
-                .residency
-                .park_if_pending(ctx, wanted, DocOp::GetMeta, status),
-        }
+        let outcome = self.run(ctx, wanted, DocOp::GetMeta, None, |_| ())?;
+        pick(outcome, Executed::into_meta)
     }
 
     /// Locks a document for `secs` seconds (0: the default) and shows it to `read`, with the CAS that opens the lock.
@@ -105,18 +68,10 @@ impl Documents {
         self.count(ctx, Counter::CmdLock);
         let there = self.peek_long(wanted.vb, wanted.key);
         let ahead = copied_ahead(there.as_ref());
-        let result = self.core.step(ctx.now, wanted.vb, |vbucket| {
-            vbucket
-                .at(ctx.now)
-                .get_and_lock(wanted.key, secs, ahead.as_ref(), read)
-        });
         let op = DocOp::GetAndLock { secs };
-        let result = match result {
-            Ok(result) => result,
-            Err(status) => return self.residency.park_if_pending(ctx, wanted, op, status),
-        };
-        self.count_outcome(ctx, &op, Cas(0), &result);
-        self.or_fetch(ctx, wanted, op, result?)
+        let result = self.run(ctx, wanted, op.clone(), ahead.as_ref(), read);
+        self.count_read(ctx, &op, &result);
+        pick(result?, Executed::into_read)
     }
 
     /// Opens a lock. What is locked does not leave memory: of a document that is on disk only the disk is asked whether
@@ -125,18 +80,65 @@ impl Documents {
     /// # Errors
     /// `KeyNotFound`, `NotLocked`, `Locked` with another CAS, `SyncWriteInProgress`.
     pub fn unlock(&self, ctx: Ctx, wanted: &Read<'_>, cas: Cas) -> Result<Outcome<()>, Status> {
-        let result = self.core.step(ctx.now, wanted.vb, |vbucket| {
-            vbucket.at(ctx.now).unlock(wanted.key, cas)
-        });
-        let result = match result {
-            Ok(result) => result,
-            Err(status) => {
-                return self
-                    .residency
-                    .park_if_pending(ctx, wanted, DocOp::Unlock(cas), status);
+        let op = DocOp::Unlock(cas);
+        let result = self.run(ctx, wanted, op.clone(), None, |_| ());
+        self.count_read(ctx, &op, &result);
+        pick(result?, Executed::into_unlocked)
+    }
+
+    /// Runs a command that writes nothing. It is parked if it needs the disk, or an active vBucket that is pending.
+    pub(super) fn run<R>(
+        &self,
+        ctx: Ctx,
+        wanted: &Read<'_>,
+        op: DocOp<'static>,
+        ahead: Option<&Ahead<'_>>,
+        read: impl FnOnce(Document<'_>) -> R,
+    ) -> Result<Outcome<Executed<R>>, Status> {
+        match self.first_run(ctx, wanted, &op, ahead, read) {
+            Ok(result) => match result? {
+                StepOutcome::Done(done) => Ok(Outcome::Done(done)),
+                StepOutcome::Parked => Ok(Outcome::Parked),
+                StepOutcome::Fetch => self.residency.fetch(ctx, wanted, op),
+            },
+            Err(status) if role_of(&op) == Role::Active => {
+                self.residency.park_if_pending(ctx, wanted, op, status)
             }
-        };
-        self.count_outcome(ctx, &DocOp::Unlock(cas), Cas(0), &result);
-        self.or_fetch(ctx, wanted, DocOp::Unlock(cas), result?)
+            Err(status) => Err(status),
+        }
+    }
+
+    /// Runs the step of a command that writes nothing.
+    pub(super) fn first_run<R>(
+        &self,
+        ctx: Ctx,
+        wanted: &Read<'_>,
+        op: &DocOp<'_>,
+        ahead: Option<&Ahead<'_>>,
+        read: impl FnOnce(Document<'_>) -> R,
+    ) -> FirstRun<R> {
+        let arguments = StepWrite::of_read(wanted.key, ahead);
+        self.core
+            .step_as(ctx.now, wanted.vb, role_of(op), |vbucket| {
+                vbucket.at(ctx.now).execute(&arguments, op, read)
+            })
+    }
+
+    /// Counts the outcome of a command that was not parked.
+    fn count_read<T>(&self, ctx: Ctx, op: &DocOp<'_>, result: &Result<Outcome<T>, Status>) {
+        if !matches!(result, Ok(Outcome::Parked)) {
+            self.count_outcome(ctx, op, Cas(0), result);
+        }
+    }
+}
+
+/// Takes the result out of a command that was done.
+pub(super) fn pick<R, T>(
+    outcome: Outcome<Executed<R>>,
+    take: impl FnOnce(Executed<R>) -> Option<T>,
+) -> Result<Outcome<T>, Status> {
+    match outcome {
+        Outcome::Done(done) => take(done).map(Outcome::Done).ok_or(Status::Internal),
+        Outcome::Parked => Ok(Outcome::Parked),
     }
 }

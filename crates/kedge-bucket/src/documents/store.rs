@@ -2,6 +2,7 @@
 
 use super::ahead::copied_ahead;
 use super::component::{Documents, Write};
+use super::reads::pick;
 use super::writing::WriteResult;
 
 use crate::Arithmetic;
@@ -12,7 +13,8 @@ use kedge_bucket_core::Outcome;
 use kedge_residency::Admission;
 use kedge_types::{Datatype, Status};
 use kedge_vbucket::{
-    Ahead, Concat, ConcatMode, DocOp, Document, MinRatio, Modify, Mutated, StoreMode, VBucket,
+    Ahead, Concat, ConcatMode, DocOp, Document, Executed, MinRatio, Modify, Mutated, StoreMode,
+    VBucket,
 };
 use std::borrow::Cow;
 
@@ -128,7 +130,7 @@ impl Documents {
     pub fn delete(&self, ctx: Ctx, write: &Write<'_>) -> Result<Outcome<Mutated>, Status> {
         self.refuse_on_full_disk()?;
         self.write(ctx, write, &DocOp::Delete, |vbucket, inner| {
-            vbucket.at(ctx.now).delete(inner)
+            vbucket.at(ctx.now).mutate(inner, &DocOp::Delete, None)
         })
     }
 
@@ -158,9 +160,11 @@ impl Documents {
         if let Admission::Later(bytes) = room {
             return self.hold_write(ctx, write, bytes, DocOp::Arithmetic(op));
         }
-        self.write(ctx, write, &DocOp::Arithmetic(op), |vbucket, inner| {
-            vbucket.at(ctx.now).arithmetic(inner, &op)
-        })
+        let op = DocOp::Arithmetic(op);
+        let outcome = self.write(ctx, write, &op, |vbucket, inner| {
+            vbucket.at(ctx.now).execute(inner, &op, |_| ())
+        })?;
+        pick(outcome, Executed::into_counter)
     }
 
     /// Gives a document another expiry, the number of the wire.
@@ -180,9 +184,8 @@ impl Documents {
         let there = self.peek_long(write.vb, write.key);
         let ahead = copied_ahead(there.as_ref());
         self.write(ctx, write, &op, |vbucket, inner| {
-            vbucket
-                .at(ctx.now)
-                .touch(&inner.with_ahead(ahead.as_ref()), expiry)
+            let inner = inner.with_ahead(ahead.as_ref());
+            vbucket.at(ctx.now).mutate(&inner, &op, None)
         })
     }
 
@@ -195,7 +198,7 @@ impl Documents {
         ctx: Ctx,
         write: &Write<'_>,
         expiry: u32,
-        read: impl FnOnce(Document<'_>, Mutated) -> R,
+        read: impl FnOnce(Document<'_>) -> R,
     ) -> Result<Outcome<R>, Status> {
         self.refuse_on_full_disk()?;
         let expiry = self.expiry(ctx.now, write.key, expiry);
@@ -203,10 +206,10 @@ impl Documents {
         let op = DocOp::GetAndTouch { expiry };
         let there = self.peek_long(write.vb, write.key);
         let ahead = copied_ahead(there.as_ref());
-        self.write(ctx, write, &op, |vbucket, inner| {
-            vbucket
-                .at(ctx.now)
-                .get_and_touch(&inner.with_ahead(ahead.as_ref()), expiry, read)
-        })
+        let outcome = self.write(ctx, write, &op, |vbucket, inner| {
+            let inner = inner.with_ahead(ahead.as_ref());
+            vbucket.at(ctx.now).execute(&inner, &op, read)
+        })?;
+        pick(outcome, |done| done.into_touched().map(|(_, shown)| shown))
     }
 }

@@ -2,14 +2,15 @@
 
 use super::checks::TimedChange;
 use super::component::{Documents, Write};
+use super::reads::pick;
 use super::writing::pending;
 use kedge_bucket_core::Counter;
+use kedge_bucket_core::Ctx;
 use kedge_bucket_core::Outcome;
 use kedge_bucket_core::Read;
-use kedge_bucket_core::{Ctx, Role};
 use kedge_residency::{Admission, WaitFor};
 use kedge_types::{Cas, Status};
-use kedge_vbucket::{DocOp, Item, Modify, Mutated};
+use kedge_vbucket::{DocOp, Document, Executed, Item, Modify, Mutated};
 use std::sync::Arc;
 
 /// What a sub-document lookup reads.
@@ -37,23 +38,14 @@ impl Documents {
         which: LookIn,
     ) -> Result<Outcome<(Item, Cas)>, Status> {
         self.count(ctx, Counter::SubdocLookups);
-        let (op, role) = match which {
-            LookIn::Documents => (DocOp::Get, Role::Active),
-            LookIn::Tombstones => (DocOp::GetWithTombstones, Role::Active),
-            LookIn::Replica => (DocOp::GetReplica, Role::Replica),
-            LookIn::ReplicaTombstones => (DocOp::GetReplicaWithTombstones, Role::Replica),
+        let op = match which {
+            LookIn::Documents => DocOp::Get,
+            LookIn::Tombstones => DocOp::GetWithTombstones,
+            LookIn::Replica => DocOp::GetReplica,
+            LookIn::ReplicaTombstones => DocOp::GetReplicaWithTombstones,
         };
-        let (now, key) = (ctx.now, wanted.key);
-        let result = self.core.step_as(now, wanted.vb, role, |vbucket| {
-            let read =
-                |document: kedge_vbucket::Document<'_>| (document.item.clone(), document.cas);
-            vbucket.at(now).read(key, &op, read)
-        });
-        match result {
-            Ok(outcome) => self.or_fetch(ctx, wanted, op, outcome?),
-            Err(status) if role == Role::Replica => Err(status),
-            Err(status) => self.residency.park_if_pending(ctx, wanted, op, status),
-        }
+        let read = |document: Document<'_>| (document.item.clone(), document.cas);
+        pick(self.run(ctx, wanted, op, None, read)?, Executed::into_read)
     }
 
     /// Makes a new version of a document of what is there, under the vBucket's lock. `expiry` is the number of the wire.

@@ -45,7 +45,7 @@ pub(super) fn get_and_touch(
         target
             .bucket
             .documents()
-            .get_and_touch(ctx, &write, touch.expiry, |document, _| {
+            .get_and_touch(ctx, &write, touch.expiry, |document| {
                 command.composer.shown(document, echoed, command.out)
             })?;
     command.composed(outcome, echoed)

@@ -22,7 +22,7 @@ impl FrontEnd {
             match message {
                 FrontEndMessage::Connection(accepted) => self.welcome(*accepted, turn),
                 FrontEndMessage::Completed(cookie, completion) => {
-                    self.completed(cookie, completion, turn)
+                    self.completed(cookie, completion, turn);
                 }
                 FrontEndMessage::LoggedIn(cookie, login) => {
                     self.logged_in(cookie, login.map(|login| *login), turn);
@@ -182,7 +182,7 @@ impl FrontEnd {
         for message in connection.offload.take_deferred() {
             match message {
                 FrontEndMessage::Completed(cookie, completion) => {
-                    self.completed(cookie, completion, turn)
+                    self.completed(cookie, completion, turn);
                 }
                 FrontEndMessage::LoggedIn(cookie, login) => {
                     self.logged_in(cookie, login.map(|login| *login), turn);

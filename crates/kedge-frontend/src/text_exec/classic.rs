@@ -77,7 +77,7 @@ fn retrieve_one(
     let target = target(session, key)?;
     let with_cas = command.with_cas;
     // A long one is written when its vBucket is not locked any more.
-    let mut write = |document: Document<'_>| match document.item.is_long() {
+    let write = |document: Document<'_>| match document.item.is_long() {
         true => Ok(Some((document.item.clone(), document.cas))),
         false => write_item(out, key, document.item, document.cas, with_cas).map(|()| None),
     };
@@ -85,12 +85,11 @@ fn retrieve_one(
         None => target.bucket.documents().get(ctx, &target.read(), write)?,
         Some(exptime) => {
             let touch = target.write(Cas(0));
-            let show = |document: Document<'_>, _| write(document);
             let expiry = exptime.to_wire();
             target
                 .bucket
                 .documents()
-                .get_and_touch(ctx, &touch, expiry, show)?
+                .get_and_touch(ctx, &touch, expiry, write)?
         }
     };
     Ok(match outcome {

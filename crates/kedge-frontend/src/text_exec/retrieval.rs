@@ -140,7 +140,7 @@ fn look(
             target
                 .bucket
                 .documents()
-                .get_and_touch(ctx, &write, expiry, |document, _| {
+                .get_and_touch(ctx, &write, expiry, |document| {
                     RetrievalState::Document(document.item.clone(), document.cas)
                 })
         }

@@ -11,6 +11,6 @@ mod queue;
 mod resume;
 
 pub use counting::{given_counters, outcome_counters};
-pub use op::{Admission, Op, PendingOp, WaitFor};
+pub use op::{Admission, Op, PendingOp, WaitFor, role_of};
 pub(crate) use queue::ParkedOperations;
 pub(crate) use resume::{Resumption, may_resume};

@@ -88,8 +88,8 @@ impl Op {
     /// Returns the role that its vBucket has to play.
     pub fn role(&self) -> Role {
         match self {
-            Self::Document(DocOp::GetReplica | DocOp::GetReplicaWithTombstones) => Role::Replica,
-            Self::Document(DocOp::Observe | DocOp::KeyFigures) | Self::ValidateKey => Role::Any,
+            Self::Document(op) => role_of(op),
+            Self::ValidateKey => Role::Any,
             _ => Role::Active,
         }
     }
@@ -163,5 +163,15 @@ impl PendingOp {
             // These are answered from the file, see `fetch::keys`.
             Op::ValidateKey | Op::Keys { .. } | Op::Random { .. } => StepOutcome::Fetch,
         }
+    }
+}
+
+/// Returns the role that a vBucket must have for a command.
+#[must_use]
+pub fn role_of(op: &DocOp<'_>) -> Role {
+    match op {
+        DocOp::GetReplica | DocOp::GetReplicaWithTombstones => Role::Replica,
+        DocOp::Observe | DocOp::KeyFigures => Role::Any,
+        _ => Role::Active,
     }
 }

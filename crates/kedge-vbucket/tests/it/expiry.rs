@@ -62,10 +62,10 @@ fn touching_moves_the_expiry_and_the_same_expiry_changes_nothing() {
     let touched = done(vb.at(at(5)).touch(&write(&k), later).unwrap());
     let again = done(vb.at(at(6)).touch(&write(&k), later).unwrap());
     assert_eq!(touched, again);
-    let (bytes, mutated) = done(
+    let (mutated, bytes) = done(
         vb.at(at(20))
-            .get_and_touch(&write(&k), Expiry::NEVER, |document, mutated| {
-                (document.item.value().to_vec(), mutated)
+            .get_and_touch(&write(&k), Expiry::NEVER, |document| {
+                document.item.value().to_vec()
             })
             .unwrap(),
     );

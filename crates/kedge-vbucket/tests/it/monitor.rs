@@ -374,7 +374,7 @@ fn all_changes_can_be_sync_writes() {
         parked(vb.at(at(0)).touch(write, Expiry::NEVER));
     });
     run(vb, &|vb, write| {
-        let shown = vb.at(at(0)).get_and_touch(write, Expiry::NEVER, |_, _| ());
+        let shown = vb.at(at(0)).get_and_touch(write, Expiry::NEVER, |_| ());
         assert_eq!(shown, Ok(StepOutcome::Parked));
     });
     assert_eq!(get(vb, at(0), "k").unwrap(), b"111");

@@ -268,7 +268,7 @@ impl World {
                 let result = if *and_get {
                     self.run(id, |vb| {
                         vb.at(now)
-                            .get_and_touch(&w, expiry, |document, _| plain(document.item))
+                            .get_and_touch(&w, expiry, |document| plain(document.item))
                     })
                     .map(|outcome| Some(done(outcome)))
                 } else {
@@ -277,7 +277,7 @@ impl World {
                 };
                 assert_eq!(result.is_err(), there.is_none());
                 if let (Ok(Some(shown)), Some(there)) = (result, &there) {
-                    assert_eq!(shown, there.value);
+                    assert_eq!(shown.1, there.value);
                 }
                 if let Some(known) = self.documents.get_mut(&id) {
                     known.expiry = expiry;

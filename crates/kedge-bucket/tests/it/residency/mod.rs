@@ -243,7 +243,7 @@ fn every_command_waits_for_its_document_and_goes_on() {
         let (k, n) = (key("gat"), next());
         let outcome = bucket
             .documents()
-            .get_and_touch(ctx, &write_of(&k, n), 1_000, |_, _| ());
+            .get_and_touch(ctx, &write_of(&k, n), 1_000, |_| ());
         assert_eq!(changed(ended(&open, n, outcome)), b"10");
         let (k, n) = (key("touch"), next());
         let outcome = bucket.documents().touch(ctx, &write_of(&k, n), 1_000);

@@ -150,7 +150,7 @@ fn step(open: &Open, random: &mut Random, map: &mut Map) {
             let touch = |open: &Open, write: &Write<'_>| {
                 open.bucket
                     .documents()
-                    .get_and_touch(open.ctx(), write, 100_000, |_, _| ())
+                    .get_and_touch(open.ctx(), write, 100_000, |_| ())
             };
             let result = wait(open, random, &name, touch);
             assert_eq!(result.is_ok(), there.is_some(), "{name}");

@@ -35,11 +35,10 @@ fn touch(
     with_key(&command.key, |key| {
         let target = exec.target(key)?;
         let write = target.write(Cas(0));
-        let see = |document: kedge_bucket::Document<'_>, _| DocumentAccess::of(document);
         target
             .bucket
             .documents()
-            .get_and_touch(exec.turn.ctx(), &write, expiry, see)
+            .get_and_touch(exec.turn.ctx(), &write, expiry, DocumentAccess::of)
     })
 }
 
