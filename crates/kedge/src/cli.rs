@@ -11,11 +11,11 @@ use crate::tools::{
 };
 use crate::{cluster_run, load, output, permissions, serve, settings};
 
-/// Exit codes beside 0; clap's own is 2 for a command line that makes no sense.
+/// Exit codes besides 0; clap's own is 2 for an invalid command line.
 mod exit {
-    /// The command failed; standard error says why.
+    /// The command failed; standard error has the reason.
     pub(super) const FAILED: u8 = 1;
-    /// `kedge load` ran, and some requests were not answered as they should be.
+    /// `kedge load` ran, and some requests failed.
     pub(super) const REQUESTS_FAILED: u8 = 3;
 }
 
@@ -27,8 +27,8 @@ struct Cli {
     command: Tool,
 }
 
-/// Commands whose flags are declared beside them. `serve`, `cluster-run` and `config` are made from the table of
-/// settings instead.
+/// Commands whose flags are declared beside them. The table of settings defines those of `serve`, `cluster-run` and
+/// `config`.
 #[derive(Subcommand)]
 enum Tool {
     #[command(display_order = 1)]
@@ -62,7 +62,7 @@ enum Tool {
 
 #[derive(Args)]
 struct ConfigArgs {
-    /// Print docs/config.md instead: all settings and what they mean
+    /// Print docs/config.md instead: all settings and their meaning
     #[arg(long)]
     markdown: bool,
 }
@@ -104,7 +104,7 @@ pub fn main() -> ExitCode {
         }
         _ => {}
     }
-    // What is not one of these was refused by clap.
+    // clap has refused all other commands.
     let tool = match Cli::from_arg_matches(&matches) {
         Ok(cli) => cli.command,
         Err(error) => error.exit(),
@@ -137,7 +137,7 @@ fn config_text(matches: &clap::ArgMatches) -> Result<String, settings::SettingsE
     Ok(settings::text(&effective))
 }
 
-/// The exit code of a command; its error goes to standard error.
+/// Returns the exit code of a command and prints its error to standard error.
 fn finish<T>(command: &str, result: Result<T, impl Display>) -> ExitCode {
     match result {
         Ok(_) => ExitCode::SUCCESS,
@@ -148,7 +148,7 @@ fn finish<T>(command: &str, result: Result<T, impl Display>) -> ExitCode {
     }
 }
 
-/// The exit code of a command about files, which says what is wrong with them.
+/// Returns the exit code of a command about files and prints its error.
 fn finish_file(command: &str, result: Result<u8, FileError>) -> ExitCode {
     match result {
         Ok(code) => ExitCode::from(code),
@@ -170,7 +170,7 @@ mod tests {
         command().debug_assert();
     }
 
-    /// Checks that the commands below one are described, each by its own words.
+    /// Checks that the subcommands of a command have descriptions of their own.
     fn check_descriptions(command: &Command, path: &str) {
         let mut seen = HashMap::new();
         for below in command.get_subcommands() {
@@ -187,8 +187,8 @@ mod tests {
 
     #[test]
     fn each_command_has_a_description_of_its_own() {
-        // `kedge help` said of `cluster` that it prints the version, and of `version` nothing: a doc comment stood before the
-        // wrong one of them.
+        // `kedge help` showed the text of `version` for `cluster`, and none for `version`: a doc comment stood before
+        // the wrong command.
         let command = command();
         check_descriptions(&command, "kedge");
         let about = |name: &str| {

@@ -1,6 +1,6 @@
-//! The `kedge` binary as a library: the client of our own tools, and the commands.
+//! The `kedge` binary as a library: the client of Kedge's tools, and the commands.
 //!
-//! Only [`cli::main`] and what the tests of the real process need are public.
+//! Only [`cli::main`] and the parts that tests of the real process need are public.
 //!
 //! # Example
 //!

@@ -1,6 +1,6 @@
 //! The kedge binary.
 
-/// Cheap per allocation and sparing with memory under the mixed sizes of a cache.
+/// Cheap per allocation, and economical with memory under the mixed sizes of a cache.
 #[cfg(feature = "mimalloc")]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

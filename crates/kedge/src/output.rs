@@ -1,11 +1,11 @@
-//! What goes to standard output, and nothing else does: logs and complaints go to standard error.
+//! Standard output: only results go there; logs and errors go to standard error.
 
 use std::io::{self, Write};
 
-/// Prints and flushes. A reader that went away (`| head`) is no error.
+/// Prints and flushes. A reader that is gone (`| head`) is no error.
 ///
 /// # Errors
-/// What writing to standard output gives.
+/// The error of writing to standard output.
 pub(crate) fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -15,7 +15,7 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
     }
 }
 
-/// Writes a line to standard error, if that takes it: `eprintln!` panics where it does not.
+/// Writes a line to standard error, and ignores errors: `eprintln!` would panic.
 pub(crate) fn complain(line: std::fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{line}");
 }

@@ -1,4 +1,4 @@
-//! Access of other users of the machine to files: none.
+//! File permissions: other users of the machine have no access.
 
 use std::fs;
 use std::io;
@@ -7,18 +7,17 @@ use std::path::Path;
 
 use rustix::fs::Mode;
 
-/// Access of group and others.
+/// The access bits of group and others.
 const OTHERS: u32 = 0o077;
 
-/// Makes every file that this process creates from now on 0600 and every directory 0700, whatever umask the process was
-/// started with: documents, password hashes and logs are for the user alone who runs the server. Call this before the
-/// first thread starts.
+/// Sets the umask so that every new file has mode 0600 and every new directory 0700: only the user who runs the server
+/// may read documents, password hashes and logs. Must be called before the first thread starts.
 pub(crate) fn keep_new_files_private() {
     rustix::process::umask(Mode::from_raw_mode(OTHERS));
 }
 
-/// Closes a directory that group or others can enter to them, as one that an older version or an operator created may be.
-/// Returns the mode that it had if it was open.
+/// Removes the access of group and others to a directory that an older version or an operator may have created. Returns
+/// the old mode if it allowed access.
 ///
 /// # Errors
 ///

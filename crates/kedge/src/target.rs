@@ -1,4 +1,4 @@
-//! Where a tool connects: `couchbase://HOST:PORT/BUCKET` and its relatives.
+//! The address of a server: `couchbase://HOST:PORT/BUCKET` and similar forms.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub const REDIS_PORT: u16 = 6379;
 /// Port of management over HTTP.
 pub const MGMT_PORT: u16 = 8091;
 
-/// What is spoken at an address.
+/// The protocol at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
     /// The memcached binary protocol with Couchbase's extensions.
@@ -27,7 +27,7 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// The port when none is given.
+    /// Returns the default port.
     #[must_use]
     pub const fn default_port(self) -> u16 {
         match self {
@@ -42,30 +42,30 @@ impl Scheme {
 /// A parsed address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// What the text said is spoken there; `None` when it named no scheme.
+    /// The protocol; `None` if the text has no scheme.
     pub scheme: Option<Scheme>,
     /// Host name or address, without the brackets of IPv6.
     pub host: String,
-    /// Port, when one was given.
+    /// The port, if given.
     pub port: Option<u16>,
-    /// Bucket, when one was given.
+    /// The bucket, if given.
     pub bucket: Option<String>,
 }
 
-/// Why a text is no address.
+/// The reason why a text is no valid address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TargetError {
-    /// The scheme is none of ours.
+    /// The scheme is unknown.
     #[error("unknown scheme \"{0}\"; known are couchbase, memcached, redis and http")]
     Scheme(String),
-    /// TLS was asked for.
+    /// TLS is not supported.
     #[error("{0} asks for TLS, which is not supported yet; use couchbase:// or http://")]
     Tls(String),
-    /// There is no host.
+    /// The host is missing.
     #[error("no host in \"{0}\"; expected SCHEME://HOST:PORT/BUCKET")]
     Host(String),
-    /// The port is no number from 1 to 65,535.
+    /// The port is not a number from 1 to 65,535.
     #[error("bad port \"{0}\"; expected 1 to 65535")]
     Port(String),
     /// The bucket's name is too long.
@@ -74,11 +74,11 @@ pub enum TargetError {
 }
 
 impl Target {
-    /// Parses `[SCHEME://]HOST[:PORT][/BUCKET][?OPTIONS]`. IPv6 addresses stand in brackets. Options
-    /// are for the SDKs and mean nothing here.
+    /// Parses `[SCHEME://]HOST[:PORT][/BUCKET][?OPTIONS]`. IPv6 addresses are in brackets. Options are for the SDKs and
+    /// are ignored.
     ///
     /// # Errors
-    /// [`TargetError`] names what is wrong.
+    /// [`TargetError`] with the reason.
     pub fn parse(text: &str) -> Result<Self, TargetError> {
         let (scheme, rest) = match text.split_once("://") {
             Some((scheme, rest)) => (Some(parse_scheme(scheme)?), rest),
@@ -109,7 +109,7 @@ impl Target {
         })
     }
 
-    /// The port, or the scheme's own when the text had none.
+    /// Returns the port, or the scheme's default port if the text has none.
     #[must_use]
     pub fn port_or(&self, scheme: Scheme) -> u16 {
         self.port.unwrap_or_else(|| scheme.default_port())
@@ -137,12 +137,12 @@ fn parse_scheme(scheme: &str) -> Result<Scheme, TargetError> {
     }
 }
 
-/// Host and port text; `None` when there is no host.
+/// Returns the host and the text of the port; `None` if there is no host.
 fn split_place(place: &str) -> Option<(&str, Option<&str>)> {
     if let Some(rest) = place.strip_prefix('[') {
         let (host, after) = rest.split_once(']')?;
         let port = after.strip_prefix(':');
-        // Text between the bracket and the colon belongs to nothing.
+        // Text between the bracket and the colon is invalid.
         return (!host.is_empty() && (after.is_empty() || port.is_some())).then_some((host, port));
     }
     let (host, port) = match place.split_once(':') {

@@ -14,14 +14,14 @@ use kedge_types::{Cas, Datatype, Durability, DurabilityLevel, Seqno, Status, VbI
 use super::error::{ClientError, status_text};
 use super::topology::Topology;
 
-/// What the server's log calls us.
+/// The name of this client in the server's log.
 const AGENT: &str = concat!("kedge-tools/", env!("CARGO_PKG_VERSION"));
-/// Bytes asked of the socket at once.
+/// The number of bytes of one read from the socket.
 const READ_BYTES: usize = 64 << 10;
-/// Longest time one answer may take: a SyncWrite's default timeout and some.
+/// The longest wait for one reply: the default timeout of a SyncWrite, and more.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// Who logs in, and how.
+/// The credentials of a login.
 #[derive(Clone, Debug)]
 pub struct Login {
     /// User name.
@@ -32,10 +32,10 @@ pub struct Login {
     pub mechanism: Mechanism,
 }
 
-/// An answer.
+/// A reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// Status as it came.
+    /// The status code as received.
     pub code: u16,
     /// CAS.
     pub cas: Cas,
@@ -49,7 +49,7 @@ pub struct Reply {
     pub value: Vec<u8>,
 }
 
-/// A document as GET shows it.
+/// A document as returned by GET.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {
     /// CAS.
@@ -60,12 +60,12 @@ pub struct Document {
     pub value: Vec<u8>,
 }
 
-/// What a mutation became.
+/// The outcome of a mutation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stored {
     /// CAS of the document, or of the tombstone.
     pub cas: Cas,
-    /// History that the seqno belongs to.
+    /// The branch of history of the seqno.
     pub uuid: VbUuid,
     /// Seqno of the mutation.
     pub seqno: Seqno,
@@ -125,10 +125,10 @@ impl Connection {
         Err(failed(last))
     }
 
-    /// Connects, negotiates, logs in and chooses a bucket: ready for documents.
+    /// Connects, negotiates features, logs in and selects a bucket: the connection is ready for documents.
     ///
     /// # Errors
-    /// Whatever a step gives.
+    /// The error of the failed step.
     pub fn ready(
         host: &str,
         port: u16,
@@ -147,19 +147,19 @@ impl Connection {
         Ok(connection)
     }
 
-    /// `HOST:PORT` as it was given.
+    /// Returns the `HOST:PORT` of the command line.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// vBuckets of the chosen bucket; 0 before [`Connection::ready`] knew.
+    /// Returns the number of vBuckets of the selected bucket; 0 before [`Connection::ready`].
     #[must_use]
     pub const fn vbuckets(&self) -> u16 {
         self.vbuckets
     }
 
-    /// Bounds the wait for each answer from now on.
+    /// Limits the wait for each reply from now on.
     ///
     /// # Errors
     /// [`ClientError::Io`].
@@ -169,16 +169,15 @@ impl Connection {
             .map_err(|source| self.broke(source))
     }
 
-    /// Milliseconds that the server may take for each durable write from now on; `None` is the
-    /// server's own default.
+    /// Sets the durability timeout of later writes in milliseconds; `None` is the server's default.
     pub fn set_durability_timeout(&mut self, timeout_ms: Option<u16>) {
         self.durability_timeout_ms = timeout_ms;
     }
 
-    /// The socket, for a caller that goes on by itself.
+    /// Returns the socket, for a caller that continues by itself.
     ///
     /// # Errors
-    /// [`ClientError::Unexpected`] if the server sent something that nobody asked for.
+    /// [`ClientError::Unexpected`] if the server sent unrequested data.
     pub fn into_stream(self) -> Result<TcpStream, ClientError> {
         if self.received.is_empty() {
             Ok(self.stream)
@@ -187,7 +186,7 @@ impl Connection {
         }
     }
 
-    /// Negotiates what these tools need, and `extra`. Returns what was granted.
+    /// Negotiates the features that these tools need, and `extra`. Returns the granted features.
     ///
     /// # Errors
     /// Transport errors, or the server's refusal.
@@ -244,7 +243,7 @@ impl Connection {
         }
     }
 
-    /// Chooses a bucket.
+    /// Selects a bucket.
     ///
     /// # Errors
     /// The server's refusal (`AccessDenied` for a bucket that does not exist), transport errors.
@@ -253,7 +252,7 @@ impl Connection {
         self.expect(&writer, &[], bucket.as_bytes(), &[]).map(drop)
     }
 
-    /// The configuration of the chosen bucket, or of the cluster when none is chosen.
+    /// Returns the configuration of the selected bucket, or of the cluster if none is selected.
     ///
     /// # Errors
     /// The server's refusal, transport errors, [`ClientError::Unexpected`] when it cannot be read.
@@ -263,7 +262,7 @@ impl Connection {
             .map_err(|what| self.unexpected(format!("its configuration: {what}")))
     }
 
-    /// A group of statistics, in the server's order.
+    /// Returns a group of statistics, in the server's order.
     ///
     /// # Errors
     /// The server's refusal (`KeyNotFound` for an unknown group), transport errors.
@@ -286,7 +285,7 @@ impl Connection {
         Ok(rows)
     }
 
-    /// A document; `None` when there is none.
+    /// Reads a document; `None` if there is none.
     ///
     /// # Errors
     /// The server's refusal, transport errors.
@@ -310,11 +309,11 @@ impl Connection {
         }
     }
 
-    /// Stores a document without expiry, whatever was there.
+    /// Stores a document without expiry, unconditionally.
     ///
     /// # Errors
-    /// The server's refusal, transport errors. After one that [is fatal](ClientError::is_fatal)
-    /// nobody knows whether the document was stored.
+    /// The server's refusal, transport errors. After one that [is fatal](ClientError::is_fatal), the outcome of the
+    /// write is unknown.
     pub fn set(
         &mut self,
         key: &[u8],
@@ -327,7 +326,7 @@ impl Connection {
     /// Removes a document.
     ///
     /// # Errors
-    /// As [`Connection::set`]; `KeyNotFound` when there is none.
+    /// The same as for [`Connection::set`]; `KeyNotFound` if there is no document.
     pub fn delete(
         &mut self,
         key: &[u8],
@@ -339,7 +338,7 @@ impl Connection {
     /// Sends a mutation of one document.
     ///
     /// # Errors
-    /// As [`Connection::set`].
+    /// The same as for [`Connection::set`].
     pub fn mutate(
         &mut self,
         opcode: Opcode,
@@ -370,7 +369,7 @@ impl Connection {
         })
     }
 
-    /// A request about a document of the default collection.
+    /// Returns the writer of a request about a document of the default collection.
     #[must_use]
     pub fn document(&self, opcode: Opcode, key: &[u8]) -> RequestWriter<'static> {
         let mut writer = RequestWriter::new(opcode);
@@ -380,7 +379,7 @@ impl Connection {
         writer
     }
 
-    /// Sends a request and waits for its answer, which must be success.
+    /// Sends a request and waits for its reply, which must be success.
     ///
     /// # Errors
     /// [`ClientError::Refused`] for any other status, transport errors.
@@ -399,7 +398,7 @@ impl Connection {
         }
     }
 
-    /// Sends a request and waits for its answer, whatever its status. The opaque is chosen here.
+    /// Sends a request and waits for its reply of any status. The opaque is chosen here.
     ///
     /// # Errors
     /// Transport errors.
@@ -426,7 +425,7 @@ impl Connection {
         self.receive(writer.opcode)
     }
 
-    /// Waits for the next answer to the last request. What the server asks is passed over.
+    /// Waits for the next reply to the last request. Requests of the server are ignored.
     fn receive(&mut self, opcode: Opcode) -> Result<Reply, ClientError> {
         loop {
             let consumed = match parse_response(&self.received, FRAME_BODY_BYTES_MAX) {
@@ -468,7 +467,7 @@ impl Connection {
         }
     }
 
-    /// Reads until at least `need` bytes are there.
+    /// Reads until at least `need` bytes are in the buffer.
     fn fill(&mut self, need: usize) -> Result<(), ClientError> {
         let need = need.max(HEADER_BYTES);
         while self.received.len() < need {
@@ -505,7 +504,7 @@ impl Connection {
     }
 }
 
-/// The error of a status, with the server's own words when it sent any.
+/// Returns the error of a status, with the server's error message if it sent one.
 fn refused(opcode: Opcode, reply: &Reply) -> ClientError {
     let json = reply.datatype & Datatype::JSON.bits() != 0;
     let body: Option<serde_json::Value> = json
@@ -520,7 +519,7 @@ fn refused(opcode: Opcode, reply: &Reply) -> ClientError {
 }
 
 impl Reply {
-    /// The status in words, for reports.
+    /// Returns the status as text, for reports.
     #[must_use]
     pub fn status_text(&self) -> String {
         status_text(self.code)

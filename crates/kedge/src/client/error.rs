@@ -1,50 +1,50 @@
-//! What can go wrong between a tool and a server.
+//! Errors between a tool and a server.
 
 use std::io;
 
 use kedge_protocol::binary::FrameError;
 use kedge_types::Status;
 
-/// Why a tool did not get what it asked a server for.
+/// The reason why a request of a tool failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// Nobody answers at the address.
+    /// Nothing answers at the address.
     #[error("cannot connect to {address}: {source}{}", connect_hint(source))]
     Connect {
-        /// `HOST:PORT` as it was given.
+        /// The `HOST:PORT` of the command line.
         address: String,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The connection broke, or an answer took too long.
+    /// The connection broke, or a reply timed out.
     #[error("connection to {address} broke: {source}")]
     Io {
-        /// `HOST:PORT` as it was given.
+        /// The `HOST:PORT` of the command line.
         address: String,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The server closed the connection instead of answering.
+    /// The server closed the connection instead of replying.
     #[error("{address} closed the connection")]
     Closed {
-        /// `HOST:PORT` as it was given.
+        /// The `HOST:PORT` of the command line.
         address: String,
     },
-    /// What came is not the binary protocol.
+    /// The received data is not the binary protocol.
     #[error("{address} does not speak the binary protocol: {source:?}; is it the key-value port?")]
     Protocol {
-        /// `HOST:PORT` as it was given.
+        /// The `HOST:PORT` of the command line.
         address: String,
-        /// What was wrong with the frame.
+        /// The error of the frame.
         source: FrameError,
     },
-    /// A frame was well formed but is no answer to what was asked.
-    #[error("{address} answered something else than was asked: {what}")]
+    /// A frame is well formed, but is no reply to the request.
+    #[error("unexpected reply from {address}: {what}")]
     Unexpected {
-        /// `HOST:PORT` as it was given.
+        /// The `HOST:PORT` of the command line.
         address: String,
-        /// What was wrong.
+        /// The error.
         what: String,
     },
     /// The server refused.
@@ -52,9 +52,9 @@ pub enum ClientError {
     Refused {
         /// The command.
         command: &'static str,
-        /// Status as it came.
+        /// The status code as received.
         code: u16,
-        /// The server's own words, or nothing.
+        /// The server's error message; may be empty.
         context: String,
     },
     /// Management refused.
@@ -62,22 +62,22 @@ pub enum ClientError {
     Http {
         /// Status code.
         code: u16,
-        /// The server's own words.
+        /// The server's error message.
         words: String,
     },
     /// User or password is wrong.
     #[error("authentication as \"{user}\" failed: wrong user or password")]
     Login {
-        /// Who tried.
+        /// The user.
         user: String,
     },
-    /// The login could not be carried out.
+    /// The login failed for another reason.
     #[error("authentication failed: {0}")]
     Sasl(#[from] kedge_auth::AuthError),
 }
 
 impl ClientError {
-    /// The status, when the server refused.
+    /// Returns the status if the server refused the request.
     #[must_use]
     pub fn status(&self) -> Option<Status> {
         match self {
@@ -87,7 +87,7 @@ impl ClientError {
         }
     }
 
-    /// Whether the connection cannot be used any more.
+    /// Returns whether the connection cannot be used any more.
     #[must_use]
     pub const fn is_fatal(&self) -> bool {
         !matches!(
@@ -97,7 +97,7 @@ impl ClientError {
     }
 }
 
-/// A status as people read it.
+/// Returns a status as text for people.
 #[must_use]
 pub(crate) fn status_text(code: u16) -> String {
     match Status::from_wire(code) {

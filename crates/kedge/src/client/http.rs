@@ -1,11 +1,11 @@
-//! Management over HTTP, as our tools use it.
+//! The client of management over HTTP for Kedge's tools.
 
 use kedge_node::http_client::{HttpClient as Transport, HttpError, HttpReply};
 use serde_json::Value;
 
 use super::error::ClientError;
 
-/// Where management is, and who asks.
+/// The address of the management, and the credentials.
 #[derive(Clone, Debug)]
 pub struct HttpClient(Transport);
 
@@ -16,7 +16,7 @@ impl From<HttpError> for ClientError {
             HttpError::Io { address, source } => Self::Io { address, source },
             HttpError::NotHttp { address } => Self::Unexpected {
                 address,
-                what: "no reply of HTTP; is it the management port?".to_owned(),
+                what: "the reply is not HTTP; is it the management port?".to_owned(),
             },
             other => Self::Unexpected {
                 address: String::new(),
@@ -27,22 +27,22 @@ impl From<HttpError> for ClientError {
 }
 
 impl HttpClient {
-    /// Nothing is sent yet. `host` is a name or an address, IPv6 without brackets.
+    /// Creates the client without a connection. `host` is a name or an address, IPv6 without brackets.
     #[must_use]
     pub fn new(host: &str, port: u16, user: &str, password: &str) -> Self {
         Self(Transport::new(host, port, user, password))
     }
 
-    /// The same, but it waits for replies as long as they take.
+    /// Returns the client without a timeout for replies.
     #[must_use]
     pub fn patient(self) -> Self {
         Self(self.0.patient())
     }
 
-    /// Sends one request; `form` becomes the body of one that has any fields.
+    /// Sends one request; a `form` with fields becomes its body.
     ///
     /// # Errors
-    /// Transport errors; the status code, whatever it is, is none.
+    /// Transport errors; any status code is success.
     pub fn send(
         &self,
         method: &str,
@@ -54,7 +54,7 @@ impl HttpClient {
         Ok(self.0.send(method, path, FORM, body.as_bytes())?)
     }
 
-    /// Sends one request that has to succeed.
+    /// Sends one request that must succeed.
     ///
     /// # Errors
     /// [`ClientError::Http`] for a status code that is not 2xx, [`ClientError::Login`] for 401,
@@ -69,7 +69,7 @@ impl HttpClient {
         self.succeeded(reply)
     }
 
-    /// The reply, if it says that the request was done.
+    /// Returns the reply if its status code is success.
     ///
     /// # Errors
     /// [`ClientError::Http`] for a status code that is not 2xx, [`ClientError::Login`] for 401.
@@ -89,17 +89,17 @@ impl HttpClient {
     /// Gets a JSON document.
     ///
     /// # Errors
-    /// As [`HttpClient::expect`]; [`ClientError::Unexpected`] when it is no JSON.
+    /// The same as for [`HttpClient::expect`]; [`ClientError::Unexpected`] when it is no JSON.
     pub fn json(&self, path: &str) -> Result<Value, ClientError> {
         let reply = self.expect("GET", path, &[])?;
         serde_json::from_slice(&reply.body).map_err(|error| ClientError::Unexpected {
             address: self.0.address(),
-            what: format!("no JSON at {path}: {error}"),
+            what: format!("the reply to {path} is no JSON: {error}"),
         })
     }
 }
 
-/// What an error's body says, for a person.
+/// Returns the message in an error's body, for a person.
 fn words(body: &[u8]) -> String {
     let text = || String::from_utf8_lossy(body).trim().to_owned();
     let Ok(Value::Object(object)) = serde_json::from_slice(body) else {
@@ -129,7 +129,7 @@ fn words(body: &[u8]) -> String {
     }
 }
 
-/// `application/x-www-form-urlencoded`.
+/// Encodes a form as `application/x-www-form-urlencoded`.
 fn encode_form(form: &[(&str, &str)]) -> String {
     let fields: Vec<String> = form
         .iter()
@@ -138,7 +138,7 @@ fn encode_form(form: &[(&str, &str)]) -> String {
     fields.join("&")
 }
 
-/// Percent-encodes all but the characters that RFC 3986 section 2.3 calls unreserved.
+/// Percent-encodes all characters but the unreserved ones of RFC 3986 section 2.3.
 #[must_use]
 pub fn encode(text: &str) -> String {
     let mut out = String::with_capacity(text.len());

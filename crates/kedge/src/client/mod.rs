@@ -1,4 +1,4 @@
-//! Connections of our own tools and tests: blocking, one request at a time, every wait bounded.
+//! Connections of Kedge's tools and tests: blocking, one request at a time, every wait bounded.
 
 mod connection;
 mod error;

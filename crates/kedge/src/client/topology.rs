@@ -1,4 +1,4 @@
-//! What a tool needs of a cluster configuration.
+//! The part of a cluster configuration that tools need.
 
 use serde::Deserialize;
 
@@ -9,11 +9,11 @@ pub struct Topology {
     pub rev: i64,
     /// vBuckets of the bucket; `None` in a configuration without a bucket.
     pub vbuckets: Option<u16>,
-    /// Management port of the node that answered, when it says one.
+    /// Management port of the node that replied, if given.
     pub mgmt_port: Option<u16>,
-    /// Key-value addresses of the bucket's nodes, `HOST:PORT`; `$HOST` is the host that was asked.
+    /// Key-value addresses of the bucket's nodes, `HOST:PORT`; `$HOST` is the host of the request.
     pub servers: Vec<String>,
-    /// For each vBucket the position of its active node in `servers`.
+    /// For each vBucket the index of its active node in `servers`.
     pub actives: Vec<Option<u16>>,
 }
 
@@ -51,7 +51,7 @@ impl Topology {
     /// Reads the JSON of GET_CLUSTER_CONFIG.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// The error, for a person.
     pub fn parse(json: &[u8]) -> Result<Self, String> {
         let terse: Terse = serde_json::from_slice(json).map_err(|error| error.to_string())?;
         let node = terse.nodes_ext.iter().find(|node| node.this_node);

@@ -1,4 +1,4 @@
-//! The cluster file of `cluster-run`: made once, and with it the secret; later only the ports may be others.
+//! The cluster file of `cluster-run`: it is made once, with its secret; later only the ports may change.
 
 use std::io::{self, Write as _};
 use std::net::TcpListener;
@@ -10,10 +10,10 @@ use kedge_cluster::{ClusterFile, ClusterFileNode};
 use super::{KV_PORT, MGMT_PORT, RunError};
 use crate::serve::read_cluster_file;
 
-/// Ports that are looked at for free ones: below those that systems give to outgoing connections.
+/// The range that is searched for free ports: below those that systems give to outgoing connections.
 const FREE_PORTS: std::ops::Range<u16> = 20_000..32_000;
 
-/// What the command line says; `None` where it says nothing.
+/// The options of the command line; `None` for one that is not given.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
     pub(super) nodes: Option<u16>,
@@ -23,7 +23,7 @@ pub(super) struct Wanted {
     pub(super) host: String,
 }
 
-/// The file at `path`, made or brought up to date.
+/// Creates or updates the file at `path`.
 pub(super) fn prepare(path: &Path, wanted: &Wanted) -> Result<ClusterFile, RunError> {
     let failed = |source| RunError::Io {
         path: path.to_owned(),
@@ -50,7 +50,7 @@ pub(super) fn prepare(path: &Path, wanted: &Wanted) -> Result<ClusterFile, RunEr
     Ok(file)
 }
 
-/// What the file is to be.
+/// Returns the wanted content of the file.
 fn plan(before: Option<&ClusterFile>, wanted: &Wanted) -> Result<ClusterFile, RunError> {
     let count = before.map_or(wanted.nodes.unwrap_or(2), |file| {
         u16::try_from(file.nodes.len()).unwrap_or(u16::MAX)
@@ -58,7 +58,7 @@ fn plan(before: Option<&ClusterFile>, wanted: &Wanted) -> Result<ClusterFile, Ru
     let replicas = before.map_or(wanted.replicas.unwrap_or(1), |file| file.replicas);
     let differs = |what: &str, has: u16, wanted: Option<u16>| match wanted {
         Some(wanted) if wanted != has => Err(RunError::Usage(format!(
-            "the cluster of this directory has {has} {what}, not {wanted}, and cannot be given others"
+            "the cluster of this directory has {has} {what}, not {wanted}; that cannot be changed"
         ))),
         _ => Ok(()),
     };
@@ -107,7 +107,8 @@ fn plan(before: Option<&ClusterFile>, wanted: &Wanted) -> Result<ClusterFile, Ru
     })
 }
 
-/// A port for each node: from the one asked for on; any free ones for 0; what they had before; the default ones.
+/// Returns a port for each node: from the given one on; any free ones for 0; those of the old file; or the default
+/// ones.
 fn ports(
     count: u16,
     wanted: Option<u16>,
@@ -127,7 +128,7 @@ fn ports(
     ports.ok_or_else(|| RunError::Usage(format!("{count} nodes from port {first} on are too many")))
 }
 
-/// Ports that nobody has at this moment.
+/// Finds ports that are free at this moment.
 fn free_ports(count: u16, taken: &[u16]) -> Result<Vec<u16>, RunError> {
     let len = FREE_PORTS.end - FREE_PORTS.start;
     let start = u16::from_le_bytes(random::<2>()?) % len;
@@ -206,7 +207,7 @@ mod tests {
         let moved = prepare(&path, &wanted(Some(3), Some(400))).expect("moved");
         assert_eq!(kv(&moved), [400, 402, 404]);
         assert_eq!(moved.secret, first.secret);
-        // Any free ports: those that it has are as good.
+        // Any free ports: the old ones are as good.
         assert_eq!(
             kv(&prepare(&path, &wanted(None, Some(0))).expect("read")),
             [400, 402, 404]

@@ -1,7 +1,8 @@
 //! `kedge cluster-run`: all nodes of a cluster as processes of this machine.
 //!
-//! Each node is a `kedge serve` with a directory of its own below the data directory, where its log is too. Nothing is
-//! restarted: a node that ends is reported, and the others go on. The nodes stop with this process, however it ends.
+//! Each node is a `kedge serve` with a directory of its own below the data directory, which also has its log. Nothing
+//! is restarted: the end of a node is reported, and the others go on. The nodes stop when this process ends, however it
+//! ends.
 
 mod layout;
 mod nodes;
@@ -26,10 +27,10 @@ use crate::settings::{self, Effective, MaybePort, SettingsError};
 
 /// The cluster file in the data directory.
 const CLUSTER_FILE: &str = "cluster.toml";
-/// Ports of the first node; the next nodes have the next ones, two apart and one apart.
+/// Ports of the first node. The ports of the next nodes follow, two apart for key-value and one apart for management.
 const KV_PORT: u16 = 12_000;
 const MGMT_PORT: u16 = 9_000;
-/// Settings that each node has its own of.
+/// Settings that differ from node to node.
 const OWN: &[&str] = &[
     "data_dir",
     "kv_port",
@@ -39,7 +40,7 @@ const OWN: &[&str] = &[
     "stop_with_parent",
 ];
 
-/// Why there is no cluster.
+/// The reason why the cluster does not run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 enum RunError {
@@ -63,7 +64,7 @@ enum RunError {
     Signals(#[from] io::Error),
 }
 
-/// The command line: its own arguments, and all settings, which go to each node.
+/// Returns the command line: the command's own arguments, and all settings, which each node gets.
 pub(crate) fn command() -> Command {
     let nodes = i64::try_from(CLUSTER_NODES_MAX).unwrap_or(i64::MAX);
     let command = Command::new("cluster-run")
@@ -155,7 +156,7 @@ fn cluster_run(matches: &ArgMatches) -> Result<ExitCode, RunError> {
     supervise(&file, &mut running, &inbox)
 }
 
-/// Waits for what happens to the nodes.
+/// Waits for events of the nodes.
 fn supervise(
     file: &ClusterFile,
     running: &mut [Node],
@@ -164,7 +165,7 @@ fn supervise(
     let mut ready = 0;
     let mut stopping = false;
     let mut failed = false;
-    // Senders are never all gone: the thread that waits for signals has one.
+    // The channel never closes: the thread that waits for signals has a sender.
     while let Ok(event) = inbox.recv() {
         match event {
             Event::Line(at, line) => {
@@ -217,23 +218,25 @@ fn supervise(
     })
 }
 
-/// Front-end threads of each of `nodes` nodes that share `cores` cores: a thread more only waits for a core.
+/// Returns the number of front-end threads of each of `nodes` nodes that share `cores` cores: more threads would only
+/// wait for a core.
 fn share(cores: usize, nodes: usize) -> usize {
     (cores / nodes.max(1)).max(1)
 }
 
-/// Stops all nodes and waits for their ends.
+/// Stops all nodes and waits for them.
 fn stop_all(running: &mut [Node], signal: Signal) {
     for node in running.iter() {
         node.signal(signal);
     }
     for node in running.iter_mut() {
-        // There is nothing to do about one that cannot be waited for.
+        // A failed wait cannot be handled.
         let _ = node.end();
     }
 }
 
-/// Where the nodes reach each other: the address that they listen on, or loopback when that is all of them.
+/// Returns the host at which nodes reach each other: the address that they listen on, or loopback if they listen on all
+/// addresses.
 fn reached_at(listen: IpAddr) -> String {
     match listen {
         IpAddr::V4(address) if address.is_unspecified() => "127.0.0.1".to_owned(),

@@ -18,13 +18,13 @@ use super::RunError;
 /// The log of a node, in its data directory.
 const LOG_FILE: &str = "kedge.log";
 
-/// What happens to the nodes.
+/// An event of the nodes.
 pub(super) enum Event {
-    /// The node of this number said that it is ready.
+    /// The node with this number printed its `ready` line.
     Line(usize, String),
-    /// Its standard output has ended, and so will it.
+    /// The standard output of the node has ended, and the node ends too.
     Ended(usize),
-    /// Somebody wants the cluster to stop.
+    /// A signal asks the cluster to stop.
     Signal,
 }
 
@@ -32,14 +32,14 @@ pub(super) enum Event {
 pub(super) struct Node {
     pub(super) name: String,
     pub(super) log: PathBuf,
-    /// It said that it is ready.
+    /// True after the node printed its `ready` line.
     pub(super) ready: bool,
     child: Child,
     status: Option<ExitStatus>,
 }
 
 impl Node {
-    /// Starts the node of that number; what happens to it goes to `events`.
+    /// Starts the node with that number; its events go to `events`.
     pub(super) fn start(
         entry: &ClusterFileNode,
         data_dir: &Path,
@@ -72,7 +72,7 @@ impl Node {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(stderr.map_err(failed)?)
-            // What a terminal sends to all of its processes must not reach a node twice.
+            // A signal that a terminal sends to all of its processes must not reach a node twice.
             .process_group(0);
         let mut child = command.spawn().map_err(failed)?;
         let stdout = child.stdout.take();
@@ -93,7 +93,7 @@ impl Node {
                     return;
                 }
             }
-            // Nobody listens any more when the command has ended.
+            // The receiver is gone when the command has ended.
             let _ = events.send(Event::Ended(number));
         };
         thread::Builder::new()
@@ -107,15 +107,15 @@ impl Node {
         self.child.id()
     }
 
-    /// Sends a signal to the process, if it still runs.
+    /// Sends a signal to the process, if it is running.
     pub(super) fn signal(&self, signal: Signal) {
         if self.status.is_none() {
-            // It may have ended by itself, and waits to be asked how.
+            // The process may have ended by itself, and its exit status has not been collected.
             let _ = kill_process(Pid::from_child(&self.child), signal);
         }
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process.
     pub(super) fn end(&mut self) -> io::Result<ExitStatus> {
         if let Some(status) = self.status {
             return Ok(status);
@@ -125,7 +125,7 @@ impl Node {
         Ok(status)
     }
 
-    /// Whether its end was waited for.
+    /// Returns whether the exit status of the process was collected.
     pub(super) fn has_ended(&self) -> bool {
         self.status.is_some()
     }

@@ -1,4 +1,4 @@
-//! Opening connections before a run, and getting lost ones back during it.
+//! Opening connections before a run, and reconnecting during it.
 
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -16,14 +16,14 @@ use crate::target::Target;
 
 /// Longest wait for one connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest wait for one answer of a server that accepted us.
+/// The longest wait for one reply of a server that accepted the connection.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause between attempts to get a connection back.
+/// The pause between attempts to reconnect.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
-/// Threads that open connections before a run; they mostly wait for the server.
+/// The number of threads that open connections before a run; they mostly wait for the server.
 const OPENERS: usize = 4;
 
-/// Opens connection number `at`, up to where requests can be sent.
+/// Opens connection number `at` and prepares it for requests.
 pub(super) fn open(plan: &Plan, at: usize) -> Result<TcpStream, ClientError> {
     let (host, port) = &plan.nodes[plan.node_of(at)];
     match plan.protocol {
@@ -32,17 +32,17 @@ pub(super) fn open(plan: &Plan, at: usize) -> Result<TcpStream, ClientError> {
     }
 }
 
-/// Where the vBuckets of a bucket are.
+/// The vBucket map of a bucket.
 pub(super) struct Map {
-    /// How many there are.
+    /// The number of vBuckets.
     pub(super) vbuckets: u16,
     /// Host and port of each node.
     pub(super) nodes: Vec<(String, u16)>,
-    /// For each vBucket the position of its active node; empty when there is one node only.
+    /// For each vBucket the index of its active node; empty if there is only one node.
     pub(super) actives: Vec<Option<u16>>,
 }
 
-/// Asks the first node where the vBuckets of the bucket are.
+/// Asks the first node for the vBucket map of the bucket.
 pub(super) fn map(plan: &Plan) -> Result<Map, ClientError> {
     let (host, port) = &plan.nodes[0];
     let mut connection = open_couchbase(plan, host, *port)?;
@@ -55,7 +55,7 @@ pub(super) fn map(plan: &Plan) -> Result<Map, ClientError> {
         .vbuckets
         .ok_or_else(|| unexpected("a bucket without vBuckets".to_owned()))?;
     if topology.servers.len() < 2 {
-        // The address that was given may be the only one that leads there.
+        // The given address may be the only one that reaches the node.
         return Ok(Map {
             vbuckets,
             nodes: plan.nodes.clone(),
@@ -148,18 +148,18 @@ pub(super) fn open_all(plan: &Plan) -> Result<Vec<TcpStream>, ClientError> {
     })
 }
 
-/// A connection that came back, or did not.
+/// The outcome of an attempt to reconnect.
 pub(super) type Reopened = (usize, Result<TcpStream, ClientError>);
 
-/// Gets lost connections back on a thread of its own, as a login blocks.
+/// Reconnects lost connections on a thread of its own, as a login blocks.
 pub(super) struct Reconnector {
     lost: Sender<(usize, Instant)>,
     reopened: Arc<Mutex<Vec<Reopened>>>,
 }
 
 impl Reconnector {
-    /// Starts the thread, which calls `wake` when there is something to [`take`](Self::take), and
-    /// ends when the `Reconnector` is dropped. `first` is the position of the thread's first connection.
+    /// Starts the thread, which calls `wake` when [`take`](Self::take) has a result, and ends when the `Reconnector` is
+    /// dropped. `first` is the index of the thread's first connection.
     pub(super) fn start(
         plan: Arc<Plan>,
         first: usize,
@@ -182,13 +182,13 @@ impl Reconnector {
         Ok(Self { lost, reopened })
     }
 
-    /// A connection was lost.
+    /// Requests a reconnect of a lost connection.
     pub(super) fn lost(&self, connection: usize) {
         // The thread lives as long as the sender.
         let _ = self.lost.send((connection, Instant::now()));
     }
 
-    /// What came back since the last call.
+    /// Returns the results since the last call.
     pub(super) fn take(&self) -> Vec<Reopened> {
         std::mem::take(&mut *self.reopened.lock().unwrap_or_else(PoisonError::into_inner))
     }

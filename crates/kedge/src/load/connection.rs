@@ -1,4 +1,4 @@
-//! One connection of the generator: requests in flight, bytes to send, bytes that came.
+//! One connection of the generator: requests in flight, bytes to send, received bytes.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,46 +12,46 @@ use super::generate::{Random, Schedule, Values};
 use super::tally::{Kind, Tally};
 use super::wire::{Outcome, Reply, Wire};
 
-/// Bytes of requests that may wait for a socket; large values are not all built at once.
+/// The largest number of bytes of requests that wait for a socket, so that large values are not all built at once.
 const OUT_BYTES_MAX: usize = 1 << 20;
 
 /// A request in flight.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// When latency began to count.
+    /// The start of the latency.
     start_ns: u64,
     kind: Kind,
     busy: bool,
 }
 
-/// What is going on.
+/// The phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Items are stored, each once, in order.
+    /// Each item is stored once, in order.
     Populate,
-    /// Requests as the flags say.
+    /// Requests follow the flags.
     Run,
 }
 
-/// What the connections of a thread share.
+/// The state that the connections of a thread share.
 pub(super) struct Core<W> {
     pub(super) wire: W,
     pub(super) phase: Phase,
     pub(super) items: u64,
     pub(super) sequential: bool,
     pub(super) in_batches: bool,
-    /// A SET when a random `u32` is below it.
+    /// A request is a SET if a random `u32` is below this.
     pub(super) set_below: u64,
     pub(super) random: Random,
     pub(super) values: Values,
     pub(super) tally: Tally,
     pub(super) buffer: Vec<u8>,
-    /// No request is due at or after this time.
+    /// The end of the phase: no request is due at or after this time.
     pub(super) end_ns: u64,
     pub(super) in_flight: usize,
 }
 
-/// Why a connection cannot go on.
+/// The reason why a connection was lost.
 #[derive(Debug)]
 pub(super) enum Lost {
     Closed,
@@ -72,14 +72,14 @@ impl Lost {
 /// One connection.
 pub(super) struct Conn {
     pub(super) stream: Option<TcpStream>,
-    /// Position of the node that it is with.
+    /// The index of the connection's node.
     pub(super) node: u16,
     pub(super) given_up: bool,
-    /// When a request began to wait for an answer, or the last answer came.
+    /// The time at which a request began to wait for a reply, or of the last reply.
     pub(super) heard_ns: u64,
-    /// When requests are due; `None` when answers make room for them.
+    /// The schedule of requests; `None` if replies trigger them.
     pub(super) schedule: Option<Schedule>,
-    /// Requests that are still to be sent.
+    /// The number of requests that are still to be sent.
     pub(super) requests_left: u64,
     share: Range<u64>,
     next_item: u64,
@@ -113,7 +113,7 @@ impl Conn {
         }
     }
 
-    /// Readies the connection for a phase. Nothing may be in flight.
+    /// Prepares the connection for a phase. Nothing may be in flight.
     pub(super) fn begin(&mut self, window: usize, requests: u64, share: Range<u64>) {
         self.forget();
         let idle = Slot {
@@ -128,7 +128,7 @@ impl Conn {
         self.share = share;
     }
 
-    /// Drops what was in flight and half sent or received. Returns how many requests that were.
+    /// Drops requests in flight and partial data. Returns the number of dropped requests.
     pub(super) fn forget(&mut self) -> usize {
         let in_flight = self.in_flight();
         for slot in &mut self.slots {
@@ -148,17 +148,17 @@ impl Conn {
         self.slots.len() - self.free.len()
     }
 
-    /// Whether bytes wait for the socket.
+    /// Returns whether bytes wait for the socket.
     pub(super) fn has_unsent(&self) -> bool {
         self.sent < self.out.len()
     }
 
-    /// Whether a request that is due could be sent now.
+    /// Returns whether a due request could be sent now.
     pub(super) fn can_send(&self) -> bool {
         self.stream.is_some() && self.requests_left > 0 && !self.free.is_empty()
     }
 
-    /// Whether this connection will not send another request before `end_ns`.
+    /// Returns whether this connection will send no more requests before `end_ns`.
     pub(super) fn is_done(&self, end_ns: u64, now_ns: u64) -> bool {
         self.given_up
             || self.requests_left == 0
@@ -168,7 +168,7 @@ impl Conn {
             }
     }
 
-    /// Sends what is due and fits.
+    /// Sends due requests as far as they fit.
     pub(super) fn pump<W: Wire>(&mut self, core: &mut Core<W>, now_ns: u64) -> Result<(), Lost> {
         if self.stream.is_none() {
             return Ok(());
@@ -181,8 +181,7 @@ impl Conn {
         }
     }
 
-    /// Builds requests until the window is full. Returns whether it stopped earlier, at the bound of
-    /// bytes that may wait.
+    /// Builds requests until the window is full. Returns whether it stopped earlier, at the limit of waiting bytes.
     fn fill<W: Wire>(&mut self, core: &mut Core<W>, now_ns: u64) -> bool {
         if core.in_batches && core.phase == Phase::Run && self.in_flight() > 0 {
             return false;
@@ -214,7 +213,7 @@ impl Conn {
     #[inline]
     fn request<W: Wire>(&mut self, core: &mut Core<W>, start_ns: u64) {
         let Some(slot) = self.free.pop() else { return };
-        // Those of other nodes are left out; that there is one of its own was made sure of before.
+        // Items of other nodes are skipped; an earlier check made sure that this node has items.
         let item = loop {
             let item = if core.phase == Phase::Populate || core.sequential {
                 let item = self.next_item;
@@ -254,13 +253,13 @@ impl Conn {
         core.in_flight += 1;
     }
 
-    /// Writes what waits. Returns whether all of it went.
+    /// Writes waiting bytes. Returns whether all of them were written.
     fn flush(&mut self, tally: &mut Tally) -> Result<bool, Lost> {
         let Some(stream) = &self.stream else {
             return Ok(true);
         };
         while self.sent < self.out.len() {
-            // The system call itself: the standard library's costs this generator four percent of its time.
+            // A direct system call: that of the standard library costs this generator four percent of its time.
             match send(stream, &self.out[self.sent..], SendFlags::NOSIGNAL) {
                 Ok(0) => return Err(Lost::Closed),
                 Ok(written) => {
@@ -277,8 +276,8 @@ impl Conn {
         Ok(true)
     }
 
-    /// Reads and counts all that has come; `now` is asked after each read. Sends what that makes room
-    /// for. `counted` hears of the answers and errors of each read.
+    /// Reads and counts all received replies; `now` is called after each read. Then sends requests into the free room.
+    /// `counted` gets the numbers of replies and errors of each read.
     pub(super) fn receive<W: Wire>(
         &mut self,
         core: &mut Core<W>,
@@ -306,7 +305,7 @@ impl Conn {
             self.heard_ns = now_ns;
             core.tally.bytes_received += read as u64;
             let drained = have + read < core.buffer.len();
-            // The buffer is taken out while the counts are changed.
+            // The buffer is taken out while the counts change.
             let buffer = std::mem::take(&mut core.buffer);
             let answered = self.answers(core, &buffer[..have + read], now_ns);
             core.buffer = buffer;
@@ -320,7 +319,7 @@ impl Conn {
         }
     }
 
-    /// Counts the answers in `bytes` and keeps the incomplete one at their end.
+    /// Counts the replies in `bytes` and keeps the incomplete one at their end.
     fn answers<W: Wire>(
         &mut self,
         core: &mut Core<W>,
@@ -352,7 +351,7 @@ impl Conn {
         Ok((answers, errors))
     }
 
-    /// Counts one answer and frees its slot. Returns whether it was an error.
+    /// Counts one reply and frees its slot. Returns whether it is an error.
     #[inline]
     fn apply<W: Wire>(
         &mut self,
@@ -368,7 +367,7 @@ impl Conn {
         };
         let slot = index.and_then(|index| self.slots.get_mut(index as usize));
         let (Some(index), Some(slot)) = (index, slot.filter(|slot| slot.busy)) else {
-            return Err(Lost::Broken("an answer that nobody asked for"));
+            return Err(Lost::Broken("a reply without a request"));
         };
         slot.busy = false;
         self.free.push(index);

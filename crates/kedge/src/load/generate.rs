@@ -1,13 +1,13 @@
-//! What is asked for: which items, of what size, when.
+//! The generated requests: their items, sizes and times.
 
 use std::ops::Range;
 
 use super::options::Plan;
 
-/// Random bytes from which values are cut, beyond the longest value.
+/// Random bytes from which values are cut, in addition to the longest value.
 const POOL_BYTES: usize = 1 << 20;
 
-/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators"): enough for keys.
+/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators"): good enough for keys.
 #[derive(Clone, Debug)]
 pub(super) struct Random(u64);
 
@@ -25,7 +25,7 @@ impl Random {
         x ^ (x >> 31)
     }
 
-    /// A number below `bound`, which must not be 0.
+    /// Returns a number below `bound`, which must not be 0.
     #[inline]
     pub(super) const fn below(&mut self, bound: u64) -> u64 {
         ((self.next() as u128 * bound as u128) >> 64) as u64
@@ -59,7 +59,7 @@ impl Values {
         }
     }
 
-    /// A value.
+    /// Returns the next value.
     #[inline]
     pub(super) fn next(&self, random: &mut Random) -> &[u8] {
         let size = if self.size_spread == 1 {
@@ -76,16 +76,16 @@ impl Values {
     }
 }
 
-/// The part of `0..items` that belongs to number `at` of `of`; parts differ by at most one item.
+/// Returns the part of `0..items` that belongs to number `at` of `of`; parts differ by at most one item.
 pub(super) fn share(items: u64, at: usize, of: usize) -> Range<u64> {
     let cut = |at: usize| (u128::from(items) * at as u128 / of as u128) as u64;
     cut(at)..cut(at + 1)
 }
 
-/// When the requests of one connection are due.
+/// The times at which requests of one connection are due.
 ///
-/// All connections together have one request due every `1 / rate` seconds; this one has every n-th of
-/// them. Times are nanoseconds since the run began.
+/// All connections together have one request due every `1 / rate` seconds; this one has every n-th of them. Times are
+/// nanoseconds since the start of the run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Schedule {
     first_ns: f64,
@@ -103,18 +103,18 @@ impl Schedule {
         }
     }
 
-    /// When the next request is due.
+    /// Returns the time of the next request.
     pub(super) fn due_ns(&self) -> u64 {
-        // Multiplied anew each time, so that no rounding adds up.
+        // Multiplied each time, so that rounding errors do not accumulate.
         self.step_ns.mul_add(self.sent as f64, self.first_ns) as u64
     }
 
-    /// The next request was sent.
+    /// Notes that the next request was sent.
     pub(super) const fn advance(&mut self) {
         self.sent += 1;
     }
 
-    /// How many requests were due before `end_ns` and are not sent.
+    /// Returns the number of requests that were due before `end_ns` and are not sent.
     pub(super) fn behind(&self, end_ns: u64) -> u64 {
         let until_end = end_ns as f64 - self.due_ns() as f64;
         if until_end > 0.0 {

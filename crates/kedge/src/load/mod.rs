@@ -1,8 +1,8 @@
 //! `kedge load`: a load generator for Kedge, memcached and Redis.
 //!
-//! One thread of the operating system drives many connections over one poll. It shares the machine with the
-//! server it measures, so it does little per request: frames are copied from templates, answers are only
-//! looked at for their end and status, and a connection is read once and written once per turn.
+//! One operating-system thread drives many connections over one poll. It shares the machine with the measured server,
+//! so it does little per request: frames are copied from templates, replies are only scanned for their end and status,
+//! and a connection is read once and written once per turn.
 
 mod connect;
 mod connection;
@@ -34,31 +34,31 @@ use self::worker::Worker;
 use crate::client::ClientError;
 use crate::output;
 
-/// Pause between looks at how far a run is.
+/// The pause between updates of the progress display.
 const SHOW_EVERY: Duration = Duration::from_millis(200);
 
-/// Why a run did not take place.
+/// The reason why a run did not take place.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum LoadError {
-    /// The flags make no sense.
+    /// The flags are invalid.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The server cannot be reached or does not let us in.
+    /// The server is unreachable or refuses the login.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// The operating system refused something.
+    /// The operating system refused a request.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// All connections were lost and none came back.
-    #[error("all connections were lost, and none came back")]
+    /// All connections were lost and none was reconnected.
+    #[error("all connections were lost, and none could be reopened")]
     Stranded,
 }
 
-/// Runs the load and prints its report. Returns whether every request was answered as it should be.
+/// Runs the load and prints its report. Returns whether every request succeeded.
 ///
 /// # Errors
-/// [`LoadError`] when there is nothing to report, or all connections are gone.
+/// [`LoadError`] when there is nothing to report, or all connections are lost.
 pub(crate) fn run(args: &LoadArgs) -> Result<bool, LoadError> {
     let mut plan = Plan::new(args)?;
     raise_file_limit();
@@ -141,7 +141,7 @@ fn make_workers<W: Wire>(
     Ok(workers)
 }
 
-/// Lets all workers do one phase at once and merges their counts.
+/// Runs one phase on all workers in parallel and merges their counts.
 fn drive<W: Wire>(
     workers: &mut [Worker<W>],
     phase: impl Fn(&mut Worker<W>) -> io::Result<Tally> + Sync,
@@ -174,14 +174,14 @@ fn drive<W: Wire>(
     result
 }
 
-/// How far a phase is, on a terminal.
+/// The progress display of a phase, on a terminal.
 struct Shown {
     bar: Option<ProgressBar>,
     began: Instant,
     length: Length,
 }
 
-/// What the length of the bar means.
+/// The meaning of the bar's length.
 #[derive(Clone, Copy)]
 enum Length {
     Requests,
@@ -243,10 +243,10 @@ impl Shown {
     }
 }
 
-/// Allows as many open files as the system lets us: each connection is one.
+/// Raises the limit of open files as far as the system allows: each connection is one.
 fn raise_file_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // When it fails, opening the connections says what is missing.
+    // If it fails, opening the connections reports the limit.
     let _ = setrlimit(Resource::Nofile, limit);
 }

@@ -1,4 +1,4 @@
-//! Flags of `kedge load`, and the plan that they make.
+//! The flags of `kedge load`, and the plan made from them.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const WINDOW_MAX: usize = 65_536;
 /// Requests in flight on one connection while the items are stored before the run.
 const POPULATE_WINDOW: usize = 64;
 
-/// What is spoken.
+/// The protocol of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Protocol {
     /// Couchbase's binary protocol, with login and bucket.
@@ -35,7 +35,7 @@ pub(crate) enum Protocol {
 }
 
 impl Protocol {
-    /// The name on the command line.
+    /// Returns the name on the command line.
     #[must_use]
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -55,15 +55,15 @@ impl Protocol {
     }
 }
 
-/// When a SET is answered.
+/// The durability level of a SET.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub(crate) enum Level {
-    /// As soon as it is in memory.
+    /// In the memory of the active.
     None,
     /// In the memory of a majority.
     Majority,
-    /// The same, and on the active's disk.
+    /// In the memory of a majority, and on the active's disk.
     MajorityAndPersistToActive,
     /// On the disks of a majority.
     PersistToMajority,
@@ -82,41 +82,41 @@ impl Level {
 
 /// Measure a server under a load of GETs and SETs.
 ///
-/// Every connection has its own requests in flight (--pipeline, or --batch-size). Without --rate-limit it
-/// sends the next request when an answer comes; with it, requests are due at a fixed rate, and latency
-/// counts from when a request was due, not from when it could be sent.
+/// Every connection has its own requests in flight (--pipeline, or --batch-size). Without --rate-limit it sends the
+/// next request after a reply; with it, requests are due at a fixed rate, and latency counts from the due time, not
+/// from the time of sending.
 ///
-/// In a cluster each connection is with one node, in turn, and asks for the items that are active there.
+/// In a cluster each connection belongs to one node, in turn, and requests the items that are active there.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LoadArgs {
-    /// What to speak; by default what the URL's scheme says
+    /// Protocol; by default that of the URL's scheme
     #[arg(long)]
     pub(crate) protocol: Option<Protocol>,
-    /// Items that the keys are taken from
+    /// Number of items from which keys are chosen
     #[arg(short = 'I', long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) num_items: u64,
     /// Text before the 20 digits of a key
     #[arg(long, default_value = "")]
     pub(crate) key_prefix: String,
-    /// Independent connections (not threads of the operating system)
+    /// Independent connections (not operating-system threads)
     #[arg(short = 't', long, default_value_t = 1)]
     pub(crate) num_threads: usize,
-    /// Threads of the operating system that drive the connections
+    /// Operating-system threads that drive the connections
     #[arg(long, default_value_t = 1)]
     pub(crate) worker_threads: usize,
     /// Smallest value, in bytes
     #[arg(short = 'm', long, default_value_t = 50)]
     pub(crate) min_size: usize,
-    /// Largest value, in bytes; sizes are spread evenly
+    /// Largest value, in bytes; sizes are uniformly distributed
     #[arg(short = 'M', long, default_value_t = 5120)]
     pub(crate) max_size: usize,
     /// Percent of requests that are SETs
     #[arg(short = 'r', long, default_value_t = 33, value_parser = clap::value_parser!(u8).range(..=100))]
     pub(crate) set_pct: u8,
-    /// Requests sent together on a connection; the next ones follow when all are answered
+    /// Requests sent together on a connection; the next ones follow after all replies
     #[arg(short = 'B', long, default_value_t = 1)]
     pub(crate) batch_size: usize,
-    /// Requests kept in flight on a connection; each answer makes room for the next request
+    /// Requests kept in flight on a connection; each reply triggers the next request
     #[arg(long, default_value_t = 1, conflicts_with = "batch_size")]
     pub(crate) pipeline: usize,
     /// Batches per connection; -1 or 0: until --duration or Ctrl-C
@@ -125,34 +125,34 @@ pub(crate) struct LoadArgs {
     /// Seconds to run
     #[arg(short, long, value_name = "SECS", value_parser = seconds)]
     pub(crate) duration: Option<Duration>,
-    /// Seconds at the beginning that are not measured
+    /// Seconds at the start that are not measured
     #[arg(long, value_name = "SECS", default_value = "0", value_parser = seconds)]
     pub(crate) warmup: Duration,
-    /// Values of random bytes instead of repeated text
+    /// Use values of random bytes instead of repeated text
     #[arg(short = 'R', long)]
     pub(crate) random_body: bool,
-    /// Each connection goes through its share of the items in order
+    /// Let each connection iterate over its share of the items in order
     #[arg(long)]
     pub(crate) sequential: bool,
     /// Do not store all items before the run
     #[arg(short = 'n', long)]
     pub(crate) no_population: bool,
-    /// When a SET is answered (couchbase only)
+    /// Durability level of a SET (couchbase only)
     #[arg(long, default_value = "none")]
     pub(crate) durability: Level,
-    /// A SET is answered when as many replicas have it: WAIT after each (redis only, with --set-pct 100)
+    /// Wait until so many replicas have a SET: WAIT after each (redis only, with --set-pct 100)
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) wait_replicas: u16,
-    /// Requests per second in all, due at fixed times; those that fall due within 0.2 ms are sent together
+    /// Total requests per second, due at fixed times; those due within 0.2 ms are sent together
     #[arg(long, value_name = "OPS")]
     pub(crate) rate_limit: Option<f64>,
-    /// Seconds after which a request that is not answered ends its connection
+    /// Seconds after which a request without a reply ends its connection
     #[arg(long, value_name = "SECS", default_value = "45", value_parser = seconds)]
     pub(crate) timeout: Duration,
-    /// Seconds to try to get a lost connection back
+    /// Seconds for which to retry a lost connection
     #[arg(long, value_name = "SECS", default_value = "30", value_parser = seconds)]
     pub(crate) reconnect: Duration,
-    /// Seed of keys, sizes and kinds of requests
+    /// Seed for keys, sizes and kinds of requests
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
     /// Print one JSON object instead of a table
@@ -169,11 +169,11 @@ fn seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number).map_err(|error| error.to_string())
 }
 
-/// What the flags come to, checked.
+/// The checked plan of the flags.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) protocol: Protocol,
-    /// Host and port of each node; only the one of the URL until the map was asked for.
+    /// Host and port of each node; only those of the URL until the map is known.
     pub(super) nodes: Vec<(String, u16)>,
     pub(super) bucket: String,
     pub(super) login: Login,
@@ -186,9 +186,9 @@ pub(super) struct Plan {
     pub(super) set_pct: u8,
     /// Requests in flight on one connection during the run.
     pub(super) window: usize,
-    /// Requests in flight on one connection while items are stored before it; 0 to store none.
+    /// Requests in flight on one connection during the population; 0 to store no items.
     pub(super) populate_window: usize,
-    /// Refill the window only when all of it is answered.
+    /// True if the window is refilled only after all replies.
     pub(super) in_batches: bool,
     /// Requests per connection.
     pub(super) requests: Option<u64>,
@@ -197,7 +197,7 @@ pub(super) struct Plan {
     pub(super) random_body: bool,
     pub(super) sequential: bool,
     pub(super) durability: Option<DurabilityLevel>,
-    /// Replicas that have to have a SET before it counts as answered; 0 for none.
+    /// The number of replicas that must have a SET before it counts as successful; 0 for none.
     pub(super) wait_replicas: u16,
     pub(super) rate: Option<f64>,
     pub(super) timeout: Duration,
@@ -205,7 +205,7 @@ pub(super) struct Plan {
     pub(super) seed: u64,
 }
 
-/// Flags that make no plan.
+/// The error of flags that make no plan.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct PlanError(String);
@@ -243,8 +243,8 @@ impl Plan {
             login: Login {
                 user: args.access.user.clone(),
                 password: args.access.password.clone(),
-                // The cheapest of the SCRAM kinds where processors have SHA-256 in hardware:
-                // thousands of connections are opened before a run.
+                // The cheapest SCRAM mechanism where processors have SHA-256 instructions: thousands of connections are
+                // opened before a run.
                 mechanism: Mechanism::ScramSha256,
             },
             items: args.num_items,
@@ -275,10 +275,10 @@ impl Plan {
         })
     }
 
-    /// The nodes that the cluster's map names.
+    /// Sets the nodes of the cluster's map.
     ///
     /// # Errors
-    /// Items are to be stored, and there are fewer connections than nodes.
+    /// Items must be stored, and there are fewer connections than nodes.
     pub(super) fn use_nodes(&mut self, nodes: Vec<(String, u16)>) -> Result<(), PlanError> {
         let count = nodes.len();
         self.nodes = nodes;
@@ -288,20 +288,20 @@ impl Plan {
         )
     }
 
-    /// Position in `nodes` of the one that connection `at` is with.
+    /// Returns the index in `nodes` of the node of connection `at`.
     pub(super) const fn node_of(&self, at: usize) -> usize {
         at % self.nodes.len()
     }
 
-    /// Connection `at`'s share of the items: connections with one node divide them, and each leaves out
-    /// those of other nodes.
+    /// Returns connection `at`'s share of the items: connections to one node divide them, and each skips those of other
+    /// nodes.
     pub(super) fn share_of(&self, at: usize) -> Range<u64> {
         let nodes = self.nodes.len();
         let with_its_node = (self.node_of(at)..self.connections).step_by(nodes).len();
         share(self.items, at / nodes, with_its_node)
     }
 
-    /// Whether answers are worth having out of order: otherwise a durable write holds up those behind it.
+    /// Returns whether out-of-order replies help: otherwise a durable write delays those behind it.
     pub(super) const fn wants_unordered(&self) -> bool {
         self.window > 1 && self.durability.is_some()
     }

@@ -1,4 +1,4 @@
-//! What a run says at its end: a table for people, one JSON object for programs.
+//! The report at the end of a run: a table for people, one JSON object for programs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -21,7 +21,7 @@ pub(super) struct Latency {
     max_us: f64,
 }
 
-/// Nanoseconds as microseconds with one digit after the point.
+/// Converts nanoseconds to microseconds with one decimal digit.
 fn micros(ns: f64) -> f64 {
     (ns / 100.0).round() / 10.0
 }
@@ -41,7 +41,7 @@ impl Latency {
     }
 }
 
-/// The whole report. The fields of all requests' latencies stand at the top, beside the counts.
+/// The whole report. The latencies of all requests are top-level fields beside the counts.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     ops: u64,
@@ -109,14 +109,14 @@ impl Report {
         }
     }
 
-    /// One JSON object on one line.
+    /// Returns the report as one JSON object on one line.
     pub(super) fn json(&self) -> String {
         let mut json = serde_json::to_string(self).expect("numbers and text are valid JSON");
         json.push('\n');
         json
     }
 
-    /// A table.
+    /// Returns the report as a table.
     pub(super) fn table(&self) -> String {
         let mut out = String::new();
         self.write_table(&mut out)
@@ -176,19 +176,19 @@ impl Report {
             let (lost, regained) = (self.connections_lost, self.connections_regained);
             writeln!(
                 out,
-                "connections lost: {lost}, of which {regained} came back"
+                "connections lost: {lost}, of which {regained} were reopened"
             )?;
         }
         Ok(())
     }
 
-    /// Whether every request was answered as it should be.
+    /// Returns whether every request succeeded.
     pub(super) fn is_clean(&self) -> bool {
         self.errors == 0 && self.populate_errors.is_empty()
     }
 }
 
-/// A number with commas between its thousands.
+/// Returns a number with commas between its thousands.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);

@@ -1,4 +1,4 @@
-//! What a run counts.
+//! The counts of a run.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -8,11 +8,11 @@ use hdrhistogram::Histogram;
 use super::wire::Outcome;
 use crate::client::status_text;
 
-/// Longest latency that is told apart from longer ones, in nanoseconds (10 minutes).
+/// The longest distinguishable latency, in nanoseconds (10 minutes).
 const LATENCY_NS_MAX: u64 = 600_000_000_000;
 /// Significant digits of latencies.
 const DIGITS: u8 = 3;
-/// Most kinds of errors that are counted by name.
+/// The largest number of kinds of errors that are counted by name.
 const ERROR_KINDS_MAX: usize = 64;
 
 /// The kind of a request.
@@ -22,7 +22,7 @@ pub(super) enum Kind {
     Set,
 }
 
-/// Seen while a run goes on, by the thread that shows how far it is.
+/// Counters of a run in progress, for the thread that displays it.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     pub(super) done: AtomicU64,
@@ -32,21 +32,21 @@ pub(super) struct Progress {
 /// Counts of one thread, or of several merged.
 #[derive(Clone, Debug)]
 pub(super) struct Tally {
-    /// Latencies of GETs that were answered with an item or with a miss, in nanoseconds.
+    /// Latencies of GETs whose reply was an item or a miss, in nanoseconds.
     pub(super) gets: Histogram<u64>,
-    /// Latencies of SETs that were stored, in nanoseconds.
+    /// Latencies of successful SETs, in nanoseconds.
     pub(super) sets: Histogram<u64>,
-    /// Of the GETs, those that found nothing.
+    /// The number of GETs that were misses.
     pub(super) misses: u64,
-    /// Everything else that became of a request, by name.
+    /// The numbers of failed requests, by error.
     pub(super) errors: BTreeMap<String, u64>,
-    /// Connections that were lost, and of them those that came back.
+    /// The numbers of lost and of reconnected connections.
     pub(super) lost: u64,
     pub(super) reconnected: u64,
-    /// Bytes both ways.
+    /// Bytes sent and received.
     pub(super) bytes_sent: u64,
     pub(super) bytes_received: u64,
-    /// From the beginning of what is counted to the last answer, in nanoseconds.
+    /// The time from the start of the measurement to the last reply, in nanoseconds.
     pub(super) elapsed_ns: u64,
 }
 
@@ -67,7 +67,7 @@ impl Tally {
         }
     }
 
-    /// Counts an answer. Returns whether it was an error.
+    /// Counts a reply. Returns whether it is an error.
     #[inline]
     pub(super) fn answered(&mut self, kind: Kind, outcome: Outcome<'_>, latency_ns: u64) -> bool {
         match (kind, outcome) {
@@ -85,7 +85,7 @@ impl Tally {
         false
     }
 
-    /// Counts `times` requests that came to nothing.
+    /// Counts `times` failed requests.
     #[cold]
     pub(super) fn error(&mut self, name: &str, times: u64) {
         if times == 0 {
@@ -100,17 +100,17 @@ impl Tally {
         }
     }
 
-    /// Requests that were answered as they should be.
+    /// Returns the number of successful requests.
     pub(super) fn ops(&self) -> u64 {
         self.gets.len() + self.sets.len()
     }
 
-    /// Requests that were not.
+    /// Returns the number of failed requests.
     pub(super) fn error_count(&self) -> u64 {
         self.errors.values().sum()
     }
 
-    /// Adds what another thread counted at the same time.
+    /// Adds the concurrent counts of another thread.
     pub(super) fn merge(&mut self, other: &Self) {
         for (mine, theirs) in [(&mut self.gets, &other.gets), (&mut self.sets, &other.sets)] {
             mine.add(theirs)
@@ -127,7 +127,7 @@ impl Tally {
         self.elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);
     }
 
-    /// All latencies, in nanoseconds.
+    /// Returns all latencies, in nanoseconds.
     pub(super) fn latencies(&self) -> Histogram<u64> {
         let mut all = self.gets.clone();
         all.add(&self.sets)
@@ -137,7 +137,7 @@ impl Tally {
 }
 
 fn outcome_name(outcome: Outcome<'_>) -> String {
-    /// Enough of an error in words to tell it from others.
+    /// The length to which an error text is shortened.
     const WORDS_BYTES_MAX: usize = 80;
     match outcome {
         Outcome::Done => "unexpected success".to_owned(),

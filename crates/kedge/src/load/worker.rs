@@ -24,16 +24,17 @@ use super::wire::Wire;
 
 const TIMER: Token = Token(usize::MAX);
 const REOPENED: Token = Token(usize::MAX - 1);
-/// Bytes asked of a socket at once.
+/// The number of bytes of one read from a socket.
 const READ_BYTES: usize = 256 << 10;
-/// How often deadlines and Ctrl-C are looked at.
+/// The interval at which deadlines and Ctrl-C are checked.
 const TICK: Duration = Duration::from_millis(100);
-/// The timer rests for so long after it expired. On a virtual machine each setting of it costs as much processor time as a
-/// request, which the server that is measured lacks then. What falls due meanwhile is sent together, and counts as late.
+/// The pause of the timer after it expired. On a virtual machine each setting of it costs as much processor time as a
+/// request, which the measured server then lacks. Requests that fall due in the pause are sent together, and count as
+/// late.
 const TIMER_PAUSE_NS: u64 = 200_000;
-/// An end that does not come.
+/// The time of an end that never comes.
 const NEVER_NS: u64 = u64::MAX;
-/// Unsent requests of a schedule are waited for this long after its end.
+/// The time after the end of a schedule for which its unsent requests are awaited.
 const CATCH_UP_NS: u64 = 10_000_000_000;
 
 /// One thread's connections.
@@ -41,13 +42,13 @@ pub(super) struct Worker<W> {
     plan: Arc<Plan>,
     core: Core<W>,
     conns: Vec<Conn>,
-    /// Position of the first connection among all, and how many there are in all.
+    /// The index of the first connection among all, and the total number of connections.
     first: usize,
     poll: Poll,
     timer: Option<OwnedFd>,
-    /// When the timer expires; [`NEVER_NS`] when it is not set.
+    /// The time at which the timer expires; [`NEVER_NS`] if it is not set.
     wakes_ns: u64,
-    /// The timer is not to expire before.
+    /// The time before which the timer must not expire.
     pauses_until_ns: u64,
     reconnector: Reconnector,
     progress: Arc<Progress>,
@@ -56,7 +57,7 @@ pub(super) struct Worker<W> {
 }
 
 impl<W: Wire> Worker<W> {
-    /// Takes over opened connections. `first` is the position of the first among all of the plan.
+    /// Takes over open connections. `first` is the index of the first one in the plan.
     pub(super) fn new(
         plan: &Arc<Plan>,
         wire: W,
@@ -139,8 +140,8 @@ impl<W: Wire> Worker<W> {
             let wire = &self.core.wire;
             let has_items =
                 |part: &Range<u64>| part.clone().any(|item| wire.is_at(item, conn.node));
-            // With many connections some have no share: they take all of them. A node without items is
-            // asked for nothing.
+            // With many connections some have no share: these use all items. A connection to a node without items sends
+            // nothing.
             let parts = [self.plan.share_of(at), 0..self.plan.items];
             let part = parts.into_iter().find(has_items);
             let rate = self.plan.rate.filter(|_| part.is_some());
@@ -155,8 +156,8 @@ impl<W: Wire> Worker<W> {
         self.drive(end_ns, nanoseconds(self.plan.warmup))
     }
 
-    /// Serves the connections until all requests due before `end_ns` are answered. What is answered
-    /// before `warm_ns` is not counted.
+    /// Serves the connections until all requests due before `end_ns` have replies. Replies before `warm_ns` are not
+    /// counted.
     fn drive(&mut self, end_ns: u64, warm_ns: u64) -> io::Result<Tally> {
         self.began = Instant::now();
         (self.wakes_ns, self.pauses_until_ns) = (NEVER_NS, 0);
@@ -167,7 +168,7 @@ impl<W: Wire> Worker<W> {
         let mut events = Events::with_capacity(1024);
         for at in 0..self.conns.len() {
             if self.conns[at].stream.is_none() && !self.conns[at].given_up {
-                // Lost with nothing left to do in the phase before.
+                // Lost with nothing left to do in the previous phase.
                 self.reconnector.lost(at);
             }
             self.pump(at);
@@ -218,7 +219,7 @@ impl<W: Wire> Worker<W> {
         caught_up || self.conns.iter().all(|conn| conn.is_done(end_ns, now_ns))
     }
 
-    /// Sends what is due on one connection.
+    /// Sends due requests on one connection.
     fn pump(&mut self, at: usize) {
         let now_ns = self.now_ns();
         if let Err(lost) = self.conns[at].pump(&mut self.core, now_ns) {
@@ -249,7 +250,7 @@ impl<W: Wire> Worker<W> {
         }
     }
 
-    /// A connection broke: what was in flight on it is an error, and it is opened again.
+    /// Counts the requests in flight on a broken connection as errors, and starts a reconnect.
     #[cold]
     fn lost(&mut self, at: usize, lost: &Lost) {
         let conn = &mut self.conns[at];
@@ -289,7 +290,7 @@ impl<W: Wire> Worker<W> {
         }
     }
 
-    /// Looks at deadlines.
+    /// Checks deadlines.
     fn tick(&mut self, now_ns: u64) {
         if self.stop.load(Ordering::Relaxed) {
             self.core.end_ns = self.core.end_ns.min(now_ns);
@@ -308,7 +309,7 @@ impl<W: Wire> Worker<W> {
         self.take_reopened();
     }
 
-    /// Requests that were due but are not sent when the run is over did not get what they asked for.
+    /// Counts requests that were due but are not sent at the end of the run as failed.
     fn account_for_the_rest(&mut self) {
         let end_ns = self.core.end_ns;
         let behind = |conn: &Conn| conn.schedule.as_ref().map_or(0, |it| it.behind(end_ns));
@@ -321,10 +322,10 @@ impl<W: Wire> Worker<W> {
         }
     }
 
-    /// Sends what a schedule says is due.
+    /// Sends the due requests of a schedule.
     fn pump_due(&mut self) {
         if let Some(timer) = &self.timer {
-            // Only the wake matters, not how often the timer expired.
+            // Only the wake matters, not the number of expirations.
             let _ = rustix::io::read(timer, &mut [0_u8; 8]);
         }
         let now_ns = self.now_ns();
@@ -339,7 +340,7 @@ impl<W: Wire> Worker<W> {
         }
     }
 
-    /// Wakes this thread when the next request is due; the poll's own timeout counts in milliseconds.
+    /// Sets the timer to the next due request; the poll's own timeout has only millisecond precision.
     fn arm_timer(&mut self, now_ns: u64) -> io::Result<()> {
         let Some(timer) = &self.timer else {
             return Ok(());
@@ -376,7 +377,7 @@ impl<W: Wire> Worker<W> {
         Ok(())
     }
 
-    /// Whether every connection is gone for good, though there was more to do.
+    /// Returns whether every connection is lost for good, though there was more to do.
     pub(super) fn is_stranded(&self) -> bool {
         self.conns.iter().all(|conn| conn.given_up)
     }

@@ -1,4 +1,4 @@
-//! The user that manages the server, and its password.
+//! The administrator of the server, and the password.
 
 use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,7 +9,7 @@ use kedge_node::users::Users;
 use super::ServeError;
 use crate::settings::{DEFAULT_PASSWORD, Effective, Settings};
 
-/// What is to be done about the user that the settings name.
+/// The action for the user of the settings.
 #[derive(Debug, PartialEq, Eq)]
 enum Action {
     Nothing,
@@ -18,10 +18,10 @@ enum Action {
     Refuse,
 }
 
-/// What the directory and the settings say.
+/// The state of the data directory and of the settings.
 #[derive(Clone, Copy, Debug)]
 struct Situation {
-    /// There is no user at all.
+    /// True if there is no user at all.
     first_start: bool,
     user_exists: bool,
     user_given: bool,
@@ -53,7 +53,7 @@ const fn decide(it: Situation) -> Action {
             password_given: true,
             ..
         } => Action::Add,
-        // A new administrator with the password that everybody knows was surely not meant.
+        // A new administrator with the well-known default password is surely not intended.
         Situation {
             password_given: false,
             ..
@@ -61,7 +61,7 @@ const fn decide(it: Situation) -> Action {
     }
 }
 
-/// Makes the administrator on the first start; later, does what was explicitly asked for.
+/// Creates the administrator on the first start; later, makes only explicitly requested changes.
 pub(super) fn ensure(users: &Users, effective: &Effective) -> Result<(), ServeError> {
     let Settings { user, password, .. } = &effective.settings;
     users.name_administrator(user);
@@ -95,26 +95,26 @@ pub(super) fn ensure(users: &Users, effective: &Effective) -> Result<(), ServeEr
         ))),
         Action::Add => {
             users.change_at_start(|store| store.add(user, password, Roles::admin(), now_s()))?;
-            tracing::info!(user, "made the administrator");
+            tracing::info!(user, "created the administrator");
             Ok(())
         }
         Action::SetPassword => {
             users.change_at_start(|store| store.set_password(user, password, now_s()))?;
             tracing::warn!(
                 user,
-                "the password was replaced by the one given at this start"
+                "replaced the stored password by the one given at this start"
             );
             Ok(())
         }
     }
 }
 
-/// Refuses an address that others reach while an administrator has the default password.
+/// Refuses a reachable address while an administrator has the default password.
 pub(super) fn check_exposure(users: &Users, settings: &Settings) -> Result<(), ServeError> {
     check_exposure_at(settings.listen, users)
 }
 
-/// [`check_exposure`] of one port's address.
+/// Checks the address of one port as [`check_exposure`] does.
 pub(super) fn check_exposure_at(listen: IpAddr, users: &Users) -> Result<(), ServeError> {
     if listen.to_canonical().is_loopback() {
         return Ok(());

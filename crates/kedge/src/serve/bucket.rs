@@ -1,4 +1,4 @@
-//! The bucket that the settings name.
+//! The bucket of the settings.
 
 use kedge_bucket::BucketConfig;
 use kedge_disk::Disk;
@@ -6,14 +6,14 @@ use kedge_node::registry::{RegistryError, change_stored, stored_config};
 
 use crate::settings::{Effective, Settings};
 
-/// The settings of the bucket if it is made.
+/// Returns the settings of the bucket for its creation.
 pub(super) fn config(settings: &Settings) -> BucketConfig {
     let config = BucketConfig::new(&settings.bucket, settings.vbuckets, 0);
     settings.bucket_settings.apply(&config)
 }
 
-/// Gives a bucket that was there before what is asked for now, before it is opened. Only what was given explicitly
-/// counts: a default must not undo what was changed while the server ran.
+/// Applies explicitly given settings to an existing bucket before it is opened. Defaults are not applied: they must not
+/// undo changes that were made while the server ran.
 pub(super) fn apply_given(disk: &dyn Disk, effective: &Effective) -> Result<(), RegistryError> {
     let asked = config(&effective.settings);
     let data_dir = &effective.settings.data_dir;
@@ -23,13 +23,13 @@ pub(super) fn apply_given(disk: &dyn Disk, effective: &Effective) -> Result<(), 
     let mut change = effective.settings.bucket_settings.clone();
     change.retain_new(&is, &|name| effective.is_given(name));
     if !change.is_empty() {
-        tracing::info!(bucket = is.name, ?change, "the bucket gets other settings");
+        tracing::info!(bucket = is.name, ?change, "changed the settings of the bucket");
         match change_stored(disk, data_dir, &is, &change) {
             Err(error) if error.is_no_space() => {
                 tracing::error!(
                     bucket = is.name,
                     %error,
-                    "the disk is full: the bucket keeps its settings; give them again when there is room"
+                    "the disk is full: the bucket keeps its old settings; give the new ones again when there is room"
                 );
             }
             changed => changed?,
@@ -40,7 +40,7 @@ pub(super) fn apply_given(disk: &dyn Disk, effective: &Effective) -> Result<(), 
             bucket = is.name,
             asked = asked.vbuckets,
             keeps = is.vbuckets,
-            "the number of vBuckets is chosen when a bucket is made and cannot be changed"
+            "the number of vBuckets of an existing bucket cannot be changed"
         );
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The cluster that the settings name.
+//! The cluster of the settings.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -21,7 +21,7 @@ pub(crate) fn read_file(path: &Path) -> Result<ClusterFile, ClusterError> {
     Ok(file)
 }
 
-/// The cluster that this server is a node of; `None` when it runs alone.
+/// Returns the cluster of this server; `None` for a standalone server.
 pub(super) fn read(effective: &Effective) -> Result<Option<ClusterSetup>, ServeError> {
     let settings = &effective.settings;
     if settings.cluster.is_empty() {
@@ -47,7 +47,7 @@ pub(super) fn read(effective: &Effective) -> Result<Option<ClusterSetup>, ServeE
     }))
 }
 
-/// Ports of the key-value protocol and of management: those of the cluster file unless others were given.
+/// Returns the ports of the key-value protocol and of management: the given ones, or those of the cluster file.
 pub(super) fn ports(effective: &Effective, cluster: Option<&ClusterSetup>) -> (u16, u16) {
     let settings = &effective.settings;
     let entry = cluster.and_then(|it| it.file.nodes.iter().find(|node| node.name == it.node));
@@ -64,12 +64,12 @@ pub(super) fn ports(effective: &Effective, cluster: Option<&ClusterSetup>) -> (u
     )
 }
 
-/// Lets the other nodes log in: their user has the cluster's secret as its password.
+/// Creates the user as which other nodes log in, with the cluster's secret as its password.
 pub(super) fn ensure_user(users: &Users, cluster: &ClusterSetup) -> Result<(), ServeError> {
     let secret = &cluster.file.secret;
     let store = users.read();
     if store.exists(CLUSTER_USER) {
-        // Whatever the file says: without all rights nodes are cut off from each other.
+        // Done in any case: without all rights nodes would be cut off from each other.
         if store.roles_of(CLUSTER_USER) != Roles::admin() {
             users.change(|store| store.set_roles(CLUSTER_USER, Roles::admin()))?;
         }

@@ -1,4 +1,4 @@
-//! The port of plain memcached clients: whether it is served, to whom, and what they may do.
+//! The port of plain memcached clients: whether it is open, for whom, and with which rights.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use kedge_server::MemcachedConfig;
 use super::{ServeError, administrator};
 use crate::settings::{Effective, MaybePort, Settings};
 
-/// The port as the settings want it; `None`: it is not served. Plain memcached clients know one node only, so in a cluster,
-/// where that has a part of the documents, it is served only when that was asked for.
+/// Returns the configuration of the port; `None` if it is not open. Plain memcached clients know only one node. In a
+/// cluster that has only a part of the documents, so the port is opened only on request.
 ///
 /// # Errors
 /// `OpenMemcached`, `DefaultPassword`, `AuthFile`.
@@ -51,7 +51,7 @@ pub(super) fn config(
     }))
 }
 
-/// Refuses an address that others reach without a login, unless that is wanted, or with a password that everybody knows.
+/// Refuses a reachable address without a login, unless that is explicitly allowed, or with the default password.
 fn check_exposure(settings: &Settings, login: bool, users: &Users) -> Result<(), ServeError> {
     let listen = settings.memcached_listen;
     if login {
@@ -66,7 +66,7 @@ fn check_exposure(settings: &Settings, login: bool, users: &Users) -> Result<(),
     tracing::warn!(
         %listen,
         flush_all = settings.memcached_flush_all,
-        "the memcached port is open: whoever reaches it reads and writes all documents of its bucket without a login"
+        "the memcached port is open: everyone who can connect can read and write all documents of its bucket without a login"
     );
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! `kedge serve`: the server as a process.
 //!
-//! The order of a start: settings, signals, the directory's lock, users, server, and when the documents are
-//! there the line `ready ...` on standard output. Nothing slow stands before the ports are open.
+//! The order of a start: settings, signals, the directory's lock, users, server, and when the documents are loaded the
+//! line `ready ...` on standard output. Nothing slow happens before the ports are open.
 
 mod administrator;
 mod bucket;
@@ -37,11 +37,11 @@ use tracing_subscriber::EnvFilter;
 use crate::settings::{Effective, LogLevel, Recover, Settings, SettingsError};
 use crate::{output, permissions};
 
-/// Exit code after a sync failed: what is on disk is not known any more (`EX_IOERR` of sysexits.h).
+/// The exit code after a failed sync, when the content of the disk is unknown (`EX_IOERR` of sysexits.h).
 const EXIT_IO: i32 = 74;
 const USERS_FILE: &str = "users.json";
 
-/// Why the server does not run.
+/// The reason why the server does not run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 enum ServeError {
@@ -59,7 +59,7 @@ enum ServeError {
     #[error("{0}")]
     Administrator(String),
     #[error(
-        "refusing to listen on {listen}: \"{user}\" has the default password, which everybody knows; \
+        "refusing to listen on {listen}: \"{user}\" has the well-known default password; \
          give another with --password or KEDGE_PASSWORD"
     )]
     DefaultPassword { listen: IpAddr, user: String },
@@ -82,13 +82,13 @@ enum ServeError {
     Io(#[from] io::Error),
 }
 
-/// What the main thread waits for.
+/// An event for the main thread.
 enum Event {
-    /// A bucket has all its documents in memory, or failed to load.
+    /// A bucket has loaded its documents, or failed to load them.
     Loaded(Weak<Bucket>),
-    /// This node is what the map of its cluster says.
+    /// This node has applied the map of its cluster.
     Clustered,
-    /// Somebody wants us to stop; the signal's name.
+    /// A signal asks the server to stop; carries the signal's name.
     Stop(&'static str),
 }
 
@@ -114,14 +114,14 @@ fn serve(effective: &Effective) -> Result<(), ServeError> {
     if settings.stop_with_parent {
         signals::stop_with_parent();
     }
-    // The kernel makes room for a huge page while the thread that touches it waits, and all others that need memory: for up to
-    // 20 ms where files fill the memory. Where it knows of none, nothing is lost.
+    // The kernel makes room for a huge page while the thread that touches it waits, and all other threads that need
+    // memory: for up to 20 ms when files fill the memory. If the system has no huge pages, nothing is lost.
     let _ = disable_transparent_huge_pages(true);
     let (events, inbox) = mpsc::channel();
     signals::watch(events.clone())?;
 
     let disk: Arc<dyn Disk> = Arc::new(PosixDisk);
-    // Held until the end: whoever has it is the only one to write here.
+    // Held until the end: its owner is the only writer here.
     let _lock = lock(&*disk, &settings.data_dir)?;
     let users = Users::open(Arc::clone(&disk), settings.data_dir.join(USERS_FILE))?;
     let users = users.with_password_length_min(settings.password_length_min.into());
@@ -155,7 +155,8 @@ fn serve(effective: &Effective) -> Result<(), ServeError> {
     run_until_stopped(server, &inbox, loading, &audited, timeout)
 }
 
-/// Waits for a signal and stops the server then. Prints the line `ready` when the last of those that are `loading` is done.
+/// Waits for a signal and stops the server then. Prints the line `ready` when the last of the `loading` buckets is
+/// done.
 fn run_until_stopped(
     server: Server,
     inbox: &Receiver<Event>,
@@ -169,7 +170,7 @@ fn run_until_stopped(
                 if let Event::Loaded(bucket) = event
                     && let Err(error) = check_loaded(server.registry(), &bucket)
                 {
-                    // The other buckets end cleanly; why this one does not load is what matters.
+                    // The other buckets are closed cleanly; the error of this one is reported.
                     let _ = server.stop(shutdown_timeout);
                     return Err(error);
                 }
@@ -192,7 +193,7 @@ fn run_until_stopped(
     }
 }
 
-/// The audit log, if there is to be one.
+/// Opens the audit log, if it is enabled.
 fn audit(disk: &Arc<dyn Disk>, settings: &Settings) -> io::Result<Audit> {
     if !settings.audit_log {
         return Ok(Audit::off());
@@ -283,35 +284,35 @@ fn server_config(
     }
 }
 
-/// Sends an event for each bucket as soon as it is loaded, and one when this node is what the map of its cluster says, if
-/// it is in one. Returns how many there will be.
+/// Sends an event for each bucket as soon as it is loaded and, on a node of a cluster, one when the node has applied
+/// the map. Returns the number of events.
 fn announce(server: &Server, events: Sender<Event>) -> usize {
     let buckets = announce_loaded(server.registry(), &events);
     let Some(node) = server.node() else {
         return buckets;
     };
     node.when_ready(move || {
-        // Nobody listens any more when the server is stopping.
+        // The receiver is gone when the server is stopping.
         let _ = events.send(Event::Clustered);
     });
     buckets + 1
 }
 
-/// Sends [`Event::Loaded`] for each bucket as soon as it is loaded, and returns how many there are.
+/// Sends [`Event::Loaded`] for each bucket as soon as it is loaded, and returns the number of buckets.
 fn announce_loaded(registry: &BucketRegistry, events: &Sender<Event>) -> usize {
     let buckets = registry.list();
     for bucket in &buckets {
-        // One that is dropped before it is loaded must not be kept.
+        // A bucket that is dropped before it is loaded must not be kept alive.
         let (told, events) = (Arc::downgrade(bucket), events.clone());
         bucket.when_loaded(move || {
-            // Nobody listens any more when the server is stopping.
+            // The receiver is gone when the server is stopping.
             let _ = events.send(Event::Loaded(told));
         });
     }
     buckets.len()
 }
 
-/// Why a bucket that is done with loading cannot be served. One that was dropped meanwhile is not missed.
+/// Checks that a bucket loaded successfully. A bucket that was dropped in the meantime is ignored.
 fn check_loaded(registry: &BucketRegistry, bucket: &Weak<Bucket>) -> Result<(), ServeError> {
     let Some(bucket) = bucket.upgrade() else {
         return Ok(());
@@ -349,8 +350,8 @@ fn start_logging(level: LogLevel) {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
-        // A line that cannot be written, as standard error is a file on a full disk, say, is lost. To report that on
-        // standard error would be a panic.
+        // A line that cannot be written, for example because standard error is a file on a full disk, is lost. A report
+        // on standard error would panic.
         .log_internal_errors(false)
         .init();
 }

@@ -13,16 +13,16 @@ use signal_hook::iterator::Signals;
 
 use super::Event;
 
-/// Exit code when a second signal comes before the server has stopped, as shells have it for SIGINT.
+/// The exit code when a second signal comes before the server has stopped, as shells have it for SIGINT.
 const EXIT_SECOND_SIGNAL: i32 = 130;
 
-/// Has the system send SIGTERM to this process when the one that started it ends.
+/// Requests a SIGTERM for this process when its parent ends.
 pub(super) fn stop_with_parent() {
-    // Where the system cannot, the server goes on, as it does without the setting.
+    // If the system does not support that, the server goes on as without the setting.
     let _ = set_parent_process_death_signal(Some(Signal::TERM));
 }
 
-/// Sends [`Event::Stop`] when a signal comes. A second one ends the process at once.
+/// Sends [`Event::Stop`] for a signal. A second signal ends the process at once.
 pub(super) fn watch(events: Sender<Event>) -> io::Result<()> {
     let stopping = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {

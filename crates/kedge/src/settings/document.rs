@@ -5,8 +5,7 @@ use std::fmt::Write as _;
 use super::table::{Setting, TABLE};
 use super::{Effective, flag_name, variable_name};
 
-/// What `kedge config` prints: a configuration file with the values in force, where they come from, and
-/// what they mean.
+/// Returns the output of `kedge config`: a configuration file with the current values, their sources and their meaning.
 pub(crate) fn text(effective: &Effective) -> String {
     let mut out = String::new();
     let mut group = "";
@@ -32,7 +31,7 @@ pub(crate) fn text(effective: &Effective) -> String {
     out
 }
 
-/// The value as TOML: numbers and booleans bare, all else in quotes.
+/// Returns the value as TOML: numbers and booleans bare, everything else in quotes.
 fn quoted(row: &Setting, value: &str) -> String {
     let bare = row.kind.starts_with("a number") || row.kind == "true or false";
     if bare {
@@ -42,7 +41,7 @@ fn quoted(row: &Setting, value: &str) -> String {
     }
 }
 
-/// What `docs/config.md` says.
+/// Returns the text of `docs/config.md`.
 pub(crate) fn markdown() -> String {
     let mut out = String::from(
         "# Settings\n\n\
@@ -81,7 +80,7 @@ pub(crate) fn markdown() -> String {
     out
 }
 
-/// Breaks at spaces so that no line is longer than `width`, unless one word is.
+/// Breaks a text at spaces so that no line is longer than `width`, unless one word is.
 fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

@@ -1,4 +1,4 @@
-//! Settings of the server: a default, a file, the environment and flags, the later ones stronger.
+//! Settings of the server from defaults, a file, the environment and flags; later sources take precedence.
 
 mod document;
 mod table;
@@ -20,10 +20,10 @@ pub(crate) use table::{DEFAULT_PASSWORD, Settings};
 use table::{Setting, TABLE};
 pub(crate) use value::{LogLevel, MaybePort, Recover};
 
-/// The flag that names the configuration file; it is none of the settings in it.
+/// The flag with the path of the configuration file; it is not a setting.
 const CONFIG: &str = "config";
 
-/// Where a value comes from.
+/// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     Default,
@@ -43,7 +43,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// Why there are no settings.
+/// The reason why the settings are invalid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum SettingsError {
@@ -74,7 +74,7 @@ pub(crate) enum SettingsError {
     Refused { name: &'static str, why: String },
 }
 
-/// Settings, and where each comes from.
+/// The settings, with the source of each value.
 #[derive(Debug)]
 pub(crate) struct Effective {
     pub(crate) settings: Settings,
@@ -82,9 +82,9 @@ pub(crate) struct Effective {
 }
 
 impl Effective {
-    /// Puts together the settings of the default, the file, the environment and the flags.
+    /// Combines the defaults, the file, the environment and the flags.
     ///
-    /// `variable` gives an environment variable.
+    /// `variable` returns an environment variable.
     pub(crate) fn new(
         matches: &ArgMatches,
         variable: impl Fn(&str) -> Option<OsString>,
@@ -117,7 +117,7 @@ impl Effective {
         Ok(Self { settings, origins })
     }
 
-    /// Whether somebody chose the value, be it the default one.
+    /// Returns whether the value was given explicitly, even if it equals the default.
     pub(crate) fn is_given(&self, name: &str) -> bool {
         self.origins
             .get(name)
@@ -125,7 +125,7 @@ impl Effective {
     }
 }
 
-/// The arguments of a command that takes settings.
+/// Adds the arguments of a command that takes settings.
 pub(crate) fn arguments(command: Command) -> Command {
     let file = Arg::new(CONFIG)
         .long(CONFIG)
@@ -137,14 +137,14 @@ pub(crate) fn arguments(command: Command) -> Command {
              Flags are stronger than environment variables (KEDGE_ and the name in capitals), and \
              these are stronger than the file.",
         );
-    // The last of several wins, so that a script can add its own to given ones.
+    // The last of several wins, so that a script can append its own.
     command
         .args_override_self(true)
         .arg(file)
         .args(TABLE.iter().map(argument))
 }
 
-/// The flags that were given, but for these, as they are handed on to another process.
+/// Returns the given flags without those of `without`, to pass them on to another process.
 pub(crate) fn given_flags(matches: &ArgMatches, without: &[&str]) -> Vec<String> {
     let given = |name: &str| matches.value_source(name) == Some(ValueSource::CommandLine);
     let mut flags = Vec::new();
@@ -238,7 +238,7 @@ fn read_file(path: &Path, origins: &mut Origins) -> Result<(), SettingsError> {
     Ok(())
 }
 
-/// What single values cannot say about themselves.
+/// Checks conditions between several values.
 fn check(settings: &Settings) -> Result<(), SettingsError> {
     let refused = |name, why: &str| {
         Err(SettingsError::Refused {
@@ -270,7 +270,7 @@ mod tests {
 
     use super::*;
 
-    /// Settings from flags, environment and a file's text.
+    /// Loads settings from flags, environment and a file's text.
     fn load(
         flags: &[&str],
         environment: &[(&str, &str)],

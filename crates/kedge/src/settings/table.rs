@@ -1,6 +1,6 @@
-//! The table of settings: the one place that names them, but for those of a bucket, which have a table of their own.
+//! The table of settings: the only place that names them, except those of a bucket, which have a table of their own.
 //!
-//! From it come the struct [`Settings`], the flags of `kedge serve`, the environment variables, the keys of a
+//! It defines the struct [`Settings`], the flags of `kedge serve`, the environment variables, the keys of a
 //! configuration file, the output of `kedge config`, and `docs/config.md`.
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -17,7 +17,7 @@ use kedge_types::setting::{Bytes, SettingValue};
 use super::value::{Hosts, LogLevel, MaybePort, PoolThreads, Recover};
 use crate::target::{KV_PORT, MEMCACHED_PORT, MGMT_PORT};
 
-/// Checks the text of a value and gives the form in which it is shown.
+/// Checks the text of a value and returns it in display form.
 type Check = dyn Fn(&str) -> Result<String, String> + Send + Sync;
 
 /// A row of the table.
@@ -25,23 +25,23 @@ pub(crate) struct Setting {
     /// Name in a configuration file; the flag has dashes instead of underscores, the environment
     /// variable is in capitals after `KEDGE_`.
     pub(crate) name: &'static str,
-    /// Heading under which it stands.
+    /// The heading of its group.
     pub(crate) group: &'static str,
-    /// Form of its values.
+    /// The form of its values.
     pub(crate) kind: String,
     /// Effect of the setting.
     pub(crate) doc: String,
-    /// Text in place of the default in documentation when it depends on the machine.
+    /// A text that replaces the default in documentation if it depends on the machine.
     pub(crate) default_note: Option<&'static str>,
-    /// Its value must not be shown.
+    /// True if the value must not be shown.
     pub(crate) secret: bool,
-    /// Checks a value and gives it in the form in which it is shown.
+    /// Checks a value and returns it in display form.
     pub(crate) check: Box<Check>,
-    /// The default, as it is shown.
+    /// The default, in display form.
     pub(crate) default: String,
 }
 
-/// The settings of a bucket that `kedge serve` has in this group.
+/// Returns the settings of a bucket that `kedge serve` has in this group.
 fn bucket_settings(group: &str) -> impl Iterator<Item = Setting> {
     let rows = BucketConfig::table().filter(move |row| row.group == Some(group));
     rows.map(bucket_setting)
@@ -62,7 +62,7 @@ fn bucket_setting(row: &'static BucketSetting) -> Setting {
             (row.read)(text, &mut change)?;
             Ok((row.show)(&change.apply(&BucketConfig::default())))
         }),
-        // The bucket of a first start has more than others.
+        // The bucket of a first start has more settings than others.
         default: match row.name {
             "bucket_quota" => Bytes(half_of_memory()).show(),
             "flush_enabled" => true.show(),
@@ -111,10 +111,10 @@ macro_rules! settings {
         });
 
         impl Settings {
-            /// Makes the settings from the text of each; `text` is asked for every name of the table.
+            /// Builds the settings from the text of each; `text` is called for every name of the table.
             ///
             /// # Errors
-            /// The name of the setting and the form that was expected.
+            /// The name of the setting and the expected form.
             pub(super) fn build<'a>(
                 text: impl Fn(&str) -> &'a str,
             ) -> Result<Self, (&'static str, String)> {
@@ -132,64 +132,64 @@ macro_rules! settings {
     };
 }
 
-/// The address that only this machine reaches.
+/// The loopback address.
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 settings! {
     ["Files and addresses"]
     data_dir: PathBuf = PathBuf::from("./data"),
-        "Directory of everything the server keeps. Made if it is not there. One process at a time uses it.";
+        "Directory of all data of the server. Created if it does not exist. Only one process at a time can use it.";
     listen: IpAddr = LOOPBACK,
-        "Address that the key-value and management ports are bound to. Anything but loopback is refused while the \
-         administrator's password is the default one.";
+        "Address to which the key-value and management ports are bound. Anything but loopback is refused while the \
+         administrator has the default password.";
     kv_port: u16 = KV_PORT,
         "Port of the key-value protocol, for Couchbase's SDKs. 0 is any free port.";
     mgmt_port: u16 = MGMT_PORT,
         "Port of management over HTTP. 0 is any free port.";
     http_allowed_hosts: Hosts = Hosts::default(),
-        "Names that requests to management may use for this server in the header Host, separated by commas: one that begins with a dot stands for all names that end so, `*` for any. Addresses, localhost, the machine's own name and the nodes' names of the cluster file are always allowed; others are answered 403, as are pages of other origins. So a page that a browser has loaded from elsewhere cannot use this server.", default_note = "none";
+        "Names that requests to management may use for this server in the header Host, separated by commas. A name that begins with a dot stands for all names with that end, `*` for any. Addresses, localhost, the machine's own name and the nodes' names of the cluster file are always allowed. Other names, and pages of other origins, get 403, so that a page from elsewhere cannot use this server through a browser.", default_note = "none";
     memcached_port: MaybePort = MaybePort::At(MEMCACHED_PORT),
-        "Port for plain memcached clients, binary and text. 0 is any free port. `off`: such clients are not served.";
+        "Port for plain memcached clients, binary and text. 0 is any free port. `off` does not serve such clients.";
     memcached_enabled: bool = true,
-        "Whether plain memcached clients are served at all; `false` is `memcached_port = \"off\"`.";
+        "Serve plain memcached clients; `false` means `memcached_port = \"off\"`.";
     memcached_listen: IpAddr = LOOPBACK,
-        "Address that the memcached port is bound to. Anything but loopback is refused unless clients have to log in (`memcached_login`, `memcached_auth_file`) or `memcached_open` is set.";
+        "Address to which the memcached port is bound. Anything but loopback is refused unless clients have to log in (`memcached_login`, `memcached_auth_file`) or `memcached_open` is set.";
     memcached_login: bool = false,
-        "Whether clients of the memcached port have to log in first: with SASL in the binary protocol, in text with a first command `set KEY 0 0 LENGTH` whose value is `USER PASSWORD`. Users are the server's, with their roles, and those of `memcached_auth_file`.";
+        "Require a login from clients of the memcached port: with SASL in the binary protocol, in the text protocol with a first command `set KEY 0 0 LENGTH` whose value is `USER PASSWORD`. The users are those of the server, with their roles, and those of `memcached_auth_file`.";
     memcached_auth_file: String = String::new(),
-        "File with a line `USER:PASSWORD` for each user of the memcached port, as memcached's `-Y` takes it. They may read, write and look at statistics of its bucket. Clients have to log in then. It is read at the start.", default_note = "none";
+        "File with a line `USER:PASSWORD` for each user of the memcached port, in the form of memcached's `-Y`. These users may read and write documents and read statistics of its bucket. With a file, clients have to log in. It is read at the start.", default_note = "none";
     memcached_open: bool = false,
-        "Whether the memcached port may be bound to an address that others reach although its clients need not log in: whoever reaches it reads and writes all documents of its bucket.";
+        "Allow to bind the memcached port to a reachable address without a login: everyone who can connect can read and write all documents of its bucket.";
     memcached_flush_all: bool = false,
-        "Whether clients of the memcached port may empty its bucket with `flush_all`, where the bucket allows it (`flush_enabled`).";
+        "Allow clients of the memcached port to empty its bucket with `flush_all`, if the bucket allows it (`flush_enabled`).";
     memcached_item_max: Bytes = Bytes(VALUE_BYTES_MAX as u64),
-        "Largest value, as it is sent, that clients of the memcached port may store, at most 20MiB. memcached's own limit is 1MiB.";
+        "Largest value, as sent, that clients of the memcached port may store, at most 20MiB. memcached's own limit is 1MiB.";
     memcached_bucket: String = String::new(),
-        "Bucket that plain memcached clients reach. Empty: that of `bucket`.", default_note = "that of `bucket`";
+        "Bucket of plain memcached clients. Empty: that of `bucket`.", default_note = "that of `bucket`";
 
     ["Cluster"]
     cluster: String = String::new(),
-        "The cluster file, which names all nodes (docs/guides/cluster.md). Its ports are this node's unless others are given, and plain memcached clients are not served unless `memcached_port` or `memcached_enabled` is given. Empty: the server runs alone.", default_note = "none";
+        "The cluster file, which lists all nodes (docs/guides/cluster.md). This node uses its ports unless others are given, and does not serve plain memcached clients unless `memcached_port` or `memcached_enabled` is given. Empty: a standalone server.", default_note = "none";
     node_id: String = String::new(),
-        "Which node of the cluster file this is.", default_note = "none";
+        "Name of this node in the cluster file.", default_note = "none";
     stop_with_parent: bool = false,
-        "Whether the server stops when the process that started it ends.";
+        "Stop the server when the process that started it ends.";
 
     ["First start"]
     user: String = "Administrator".to_owned(),
-        "Name of the administrator, made if it is not there.";
+        "Name of the administrator, who is created if missing.";
     password: String = DEFAULT_PASSWORD.to_owned(),
-        "The administrator's password. Given on a later start, it replaces the one that is kept.", secret = true;
+        "The administrator's password. Given on a later start, it replaces the stored one.", secret = true;
     password_length_min: u16 = 6,
-        "Fewest characters of a password that is set from now on, also of `password`.";
+        "Least number of characters of new passwords, also of `password`.";
     bucket: String = "default".to_owned(),
-        "Bucket that is made if it is not there. Empty: none. The settings that say \"Of `bucket`\" are those of this bucket; given on a later start, they change it.";
+        "Bucket that is created if it does not exist. Empty: none. The settings that begin with \"Of `bucket`\" are those of this bucket; given on a later start, they change it.";
     vbuckets: u16 = 1024,
-        "vBuckets of a bucket that is made, 1 to 65535. It cannot be changed later.";
+        "Number of vBuckets of a new bucket, 1 to 65535. It cannot be changed later.";
 
     ["Durability"]
     recover: Recover = Recover::Strict,
-        "What to do about damage in the middle of a log. A torn end, as a loss of power leaves it, is always cut off.";
+        "Handling of damage in the middle of a log. A torn end, which a loss of power leaves, is always cut off.";
 
     ["Storage"]
 
@@ -199,32 +199,32 @@ settings! {
 
     ["Threads and log"]
     threads: u16 = 0,
-        "Front-end threads. 0: one for each core.", default_note = "one for each core";
+        "Number of front-end threads. 0: one for each core.", default_note = "one for each core";
     front_end_reads: bool = true,
-        "Whether front-end threads read documents that are on disk only themselves, while they go on with other commands: the system is asked for many at once (io_uring of Linux), and no other thread has to be woken. Where the system has no such reads, or forbids them, the reader threads read as with `false`.";
+        "Let front-end threads themselves read documents that are only on disk, while they execute other commands: many reads are in flight at once (io_uring of Linux), and no other thread has to be woken. If the system has no such reads, or forbids them, the reader threads read, as with `false`.";
     front_end_spin_us: u16 = 200,
-        "How long, in microseconds, a front-end thread that reads a document itself looks whether the disk has answered, before it sleeps until then. It looks as long as the answers come within half of that on the mean, and lets other threads of its core run meanwhile: a fast disk answers sooner than a thread that sleeps is woken. 0: it sleeps at once, which leaves the processors more idle, and serves more where a container's quota of processor time is used up, as the looks count.";
+        "Longest time, in microseconds, for which a front-end thread that reads a document polls the disk before it sleeps. It polls as long as the mean latency is within half of that, and yields to other threads of its core: a fast disk responds sooner than a sleeping thread is woken. 0: no polling, which leaves the processors more idle, and serves more requests if a container's quota of processor time is used up, as polling counts.";
     num_reader_threads: PoolThreads = PoolThreads(ThreadCount::Balanced),
-        "Threads for reads of the disk that clients wait for; none is needed while all documents are in memory. `balanced`: one for each core, 4 to 16; `disk_io_optimized`: two for each core, 4 to 128. This and the three settings below can be changed while the server runs, until its next start: `kedge config set num_reader_threads=8`.";
+        "Threads for disk reads for which clients wait; none is needed while all documents are in memory. `balanced`: one for each core, 4 to 16; `disk_io_optimized`: two for each core, 4 to 128. This and the three settings below can be changed while the server runs, until its next start: `kedge config set num_reader_threads=8`.";
     num_writer_threads: PoolThreads = PoolThreads(ThreadCount::Balanced),
-        "Threads that write to disk what clients wait for: the logs of all buckets. `balanced`: 4; `disk_io_optimized`: two for each core, 4 to 128.";
+        "Threads for disk writes for which clients wait: the logs of all buckets. `balanced`: 4; `disk_io_optimized`: two for each core, 4 to 128.";
     num_auxio_threads: PoolThreads = PoolThreads(ThreadCount::Balanced),
-        "Threads for long work on files: log segments made ready, logs replayed at the start. `balanced`: two for each core, 2 to 128.";
+        "Threads for long work on files: preallocation of log segments, replay of logs at the start. `balanced`: two for each core, 2 to 128.";
     num_nonio_threads: PoolThreads = PoolThreads(ThreadCount::Balanced),
-        "Threads for work that needs the processor only: time-outs, expiry, passwords. `balanced`: three for ten cores, 2 to 8.";
+        "Threads for work without I/O: timeouts, expiry, passwords. `balanced`: three for ten cores, 2 to 8.";
     log_level: LogLevel = LogLevel::Info,
-        "Least important messages that are logged to standard error. The variable `RUST_LOG` overrides it with more \
+        "Lowest level of messages that are logged to standard error. The variable `RUST_LOG` overrides it with more \
          detail.";
 
     ["Limits"]
     connections_max: u32 = FrontendLimits::default().connections_max,
-        "Most client connections at a time. It is lowered to what the limit of open files allows. One more is closed \
-         at once, unless one on the key-value port has not logged in yet: the oldest of these goes instead, of the \
+        "Largest number of client connections. It is lowered if the limit of open files is too low. A connection above it is closed \
+         at once, unless one on the key-value port has not logged in yet: then the oldest of these is closed, of the \
          address with most of them.";
     memcached_connections_max: u32 = FrontendLimits::default().memcached_connections_max,
-        "How many of these may be on the memcached port, whose clients need not log in; one more is closed at once. 0: half of `connections_max`.", default_note = "half of `connections_max`";
+        "Largest number of these on the memcached port, whose clients need not log in; a connection above it is closed at once. 0: half of `connections_max`.", default_note = "half of `connections_max`";
     unauthenticated_timeout: Duration = FrontendLimits::default().unauthenticated,
-        "Time that a client has to log in, where it has to.";
+        "Time within which a client must log in, where a login is required.";
     idle_timeout: Duration = FrontendLimits::default().idle,
         "Time without a request after which a connection is closed. 0s: never.";
     slow_sender_timeout: Duration = FrontendLimits::default().slow_sender,
@@ -232,34 +232,34 @@ settings! {
     send_timeout: Duration = FrontendLimits::default().send_stall,
         "Time that replies may wait for a client that does not read them.";
     dcp_idle_timeout: Duration = FrontendLimits::default().dcp_idle,
-        "Time that a consumer of DCP may leave a NOOP without an answer.";
+        "Time within which a consumer of DCP must answer a NOOP.";
     dcp_stuck_timeout: Duration = FrontendLimits::default().dcp_stuck,
         "Time that the buffer of a consumer of DCP may be full without an acknowledgement.";
     audit_log: bool = false,
-        "Keep logins, and what users are refused, as lines of JSON in audit.log of the data directory.";
+        "Write logins and refused operations as JSON lines to audit.log in the data directory.";
     audit_log_bytes_max: Bytes = Bytes(20 << 20),
-        "Size at which the audit log goes on in a new file; the ones before are audit.log.1 and so on.";
+        "Size at which the audit log is rotated; the older files are audit.log.1 and so on.";
     audit_log_files: u32 = 10,
-        "Files of the audit log that are kept beside the one that is written to.";
+        "Number of older files of the audit log that are kept.";
     queued_bytes_max: Bytes = Bytes(FrontendLimits::default().queued_bytes_max as u64),
-        "Bytes of replies queued for one connection above which its requests are not read.";
+        "Bytes of queued replies of one connection above which its requests are not read.";
     request_memory_max: Bytes = Bytes(FrontendLimits::default().request_memory_max as u64),
-        "Memory that requests of all connections may take together while they are received and executed, at least 128MiB; \
-         clients that did not log in have a quarter of it. A connection whose request does not fit is not read until it \
+        "Total memory of requests of all connections while they are received and executed, at least 128MiB; \
+         clients that are not logged in may use a quarter of it. A connection whose request does not fit is not read until it \
          does.";
     shutdown_timeout: Duration = Duration::from_secs(3),
         "Time that requests in flight have to end after SIGTERM or SIGINT; then what is queued is synced.";
 }
 
-/// The password that everybody knows.
+/// The well-known default password.
 pub(crate) const DEFAULT_PASSWORD: &str = "password";
 
-/// Half of the memory that this machine, or the control group that we run in, has; in whole MiB.
+/// Returns half of the memory of this machine, or of the control group of the process, in whole MiB.
 fn half_of_memory() -> u64 {
     const MIB: u64 = 1 << 20;
     let info = rustix::system::sysinfo();
     let machine = info.totalram.saturating_mul(u64::from(info.mem_unit));
-    // cgroup v2; "max" when there is no limit, and no such file outside of a group.
+    // cgroup v2; "max" if there is no limit, and no such file outside of a group.
     let group = std::fs::read_to_string("/sys/fs/cgroup/memory.max");
     let group = group
         .ok()

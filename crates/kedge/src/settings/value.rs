@@ -1,15 +1,15 @@
-//! Kinds of values that only settings of the server have.
+//! Kinds of values that only server settings have.
 
 use kedge_executor::ThreadCount;
 use kedge_node::pools::{THREADS_KIND, parse_threads, threads_text};
 use kedge_types::setting::{SettingValue, expected};
 
-/// A port that is served or not.
+/// A port, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MaybePort {
     /// There is none.
     Off,
-    /// This one; 0 is any free one.
+    /// This port; 0 is any free one.
     At(u16),
 }
 
@@ -107,24 +107,24 @@ macro_rules! choice {
 }
 
 choice! {
-    /// What recovery does about damage in the middle of a log.
+    /// The handling of damage in the middle of a log.
     Recover, "strict or salvage":
-    /// Refuses to start, and says where the damage is.
+    /// Refuses to start, and reports the damage.
     Strict = "strict",
-    /// Keeps what can be read, and says what was lost.
+    /// Keeps the readable part, and reports losses.
     Salvage = "salvage",
 }
 
 choice! {
-    /// Which messages are logged.
+    /// The lowest level of logged messages.
     LogLevel, "error, warn, info, debug or trace":
-    /// What ends or damages something.
+    /// Failures and damage.
     Error = "error",
-    /// What an operator should look at.
+    /// Conditions that need an operator's attention.
     Warn = "warn",
-    /// What happens rarely: start, stop, buckets, users.
+    /// Rare events: start, stop, buckets, users.
     Info = "info",
-    /// What a developer looks for.
+    /// Details for developers.
     Debug = "debug",
     /// Everything.
     Trace = "trace",

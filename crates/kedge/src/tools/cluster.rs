@@ -1,4 +1,4 @@
-//! `kedge cluster`: how a cluster is, and what a person does when one of its nodes is gone.
+//! `kedge cluster`: the status of a cluster, and the actions of an operator when a node fails.
 
 use clap::{Args, Subcommand};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use super::table::table;
 use super::{Access, ToolError};
 use crate::output;
 
-/// Show a cluster, fail a node over, and put it back
+/// Show a cluster, fail a node over, and recover it
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ClusterArgs {
     #[command(subcommand)]
@@ -18,46 +18,47 @@ pub(crate) struct ClusterArgs {
 
 #[derive(Subcommand, Clone, Debug)]
 enum ClusterCommand {
-    /// Show nodes, states of vBuckets, and how far replicas are behind
+    /// Show nodes, states of vBuckets, and the lag of replicas
     ///
-    /// The exit code is 1 when a node cannot be reached, or a vBucket has no active or misses a copy.
+    /// The exit code is 1 when a node is unreachable, or a vBucket has no active or a missing copy.
     Status {
         /// Print the server's JSON instead of tables
         #[arg(long)]
         json: bool,
     },
-    /// Take a node out that is gone: of what it was the active of, replicas take over
+    /// Fail over a node that is gone: replicas take over its active vBuckets
     ///
-    /// It is refused for a node that answers, and when acknowledged writes would be lost.
+    /// The command is refused for a node that responds, and when acknowledged writes would be lost.
     Failover {
-        /// The node's name
+        /// Name of the node
         node: String,
-        /// Do it all the same
+        /// Do it in spite of that
         #[arg(long)]
         force: bool,
     },
-    /// Put a node back that was failed over and runs again, as a replica that counts when it has caught up
+    /// Recover a failed-over node that runs again: it becomes a replica that counts after it has caught up
     ///
-    /// Of a node that was not failed over it makes the active of what nobody has any more after a failover that was forced.
+    /// A node that was not failed over becomes the active of vBuckets without any copy after a forced failover.
     Recover {
-        /// The node's name
+        /// Name of the node
         node: String,
     },
-    /// Move a vBucket's active to a node that has a replica of it, while clients go on
+    /// Move the active of a vBucket to a node that has a replica of it, without an interruption for clients
     Move {
-        /// The bucket's name
+        /// Name of the bucket
         bucket: String,
-        /// The vBucket's number
+        /// Number of the vBucket
         vbucket: u16,
-        /// The node's name
+        /// Name of the node
         node: String,
     },
-    /// Move actives back to where they would be in a new bucket, as after `recover`, while clients go on
+    /// Move actives back to the nodes that they would have in a new bucket, as after `recover`, without an interruption
+    /// for clients
     Balance,
 }
 
 pub(crate) fn run(args: &ClusterArgs) -> Result<(), ToolError> {
-    // A node that hangs is given up by the server, which then answers.
+    // The server gives up on a node that hangs, and then replies.
     let client = args.access.management()?.patient();
     let post = |place: &str, form: &[(&str, &str)]| -> Result<Value, ToolError> {
         let reply = client.expect("POST", &format!("/kedge/cluster/{place}"), form)?;
@@ -73,7 +74,7 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<(), ToolError> {
             return match troubles(&status) {
                 none if none.is_empty() => Ok(()),
                 troubles => Err(ToolError::Usage(format!(
-                    "the cluster is not whole: {troubles}"
+                    "the cluster has problems: {troubles}"
                 ))),
             };
         }
@@ -116,7 +117,7 @@ fn text<'a>(document: &'a Value, field: &str) -> &'a str {
     document.get(field).and_then(Value::as_str).unwrap_or("")
 }
 
-/// What became of moves.
+/// Returns the outcome of moves.
 fn moved(said: &Value) -> String {
     let what = format!("{} vBuckets have moved", number(said, "/moved"));
     let mut out = outcome(&what, said);
@@ -127,7 +128,7 @@ fn moved(said: &Value) -> String {
     out
 }
 
-/// What was done, and what is not as it should be afterwards.
+/// Returns the action, and remaining problems.
 fn outcome(what: &str, said: &Value) -> String {
     let (rev, took) = (number(said, "/revision/rev"), number(said, "/tookMs"));
     let mut out = format!("{what}; map {rev}, {took} ms\n");
@@ -148,7 +149,7 @@ fn outcome(what: &str, said: &Value) -> String {
     out
 }
 
-/// What is not as it should be, in a sentence; empty when all is.
+/// Returns the problems of a status in a sentence; empty if there are none.
 fn troubles(status: &Value) -> String {
     let list = |field: &str| {
         status
@@ -199,24 +200,24 @@ fn describe(status: &Value) -> String {
     out
 }
 
-/// The rows of a list of the status; none if it is missing.
+/// Returns the rows of a list of the status; none if it is missing.
 fn list<'a>(document: &'a Value, field: &str) -> &'a [Value] {
     let list = document.get(field).and_then(Value::as_array);
     list.map_or(&[], Vec::as_slice)
 }
 
-/// The rows of a table that has only its head.
+/// Returns the rows of a table that has only its head.
 fn head(columns: &[&str]) -> Vec<Vec<String>> {
     vec![columns.iter().map(|&column| column.to_owned()).collect()]
 }
 
-/// A count, or `-` where there is none.
+/// Returns a count, or `-` if there is none.
 fn count_or_dash(count: Option<&Value>) -> String {
     let count = count.and_then(Value::as_u64);
     count.map_or_else(|| "-".to_owned(), |count| count.to_string())
 }
 
-/// The nodes of the cluster.
+/// Returns the table of the nodes of the cluster.
 fn nodes_table(status: &Value) -> String {
     let mut rows = head(&["NODE", "KV", "MANAGEMENT", "STATE", "MAP"]);
     for node in list(status, "nodes") {
@@ -239,7 +240,7 @@ fn nodes_table(status: &Value) -> String {
     table("llllr", &rows)
 }
 
-/// The copies of a bucket's vBuckets, by node.
+/// Returns the table of the copies of a bucket's vBuckets, by node.
 fn copies_table(bucket: &Value) -> String {
     /// The columns behind the node's name that are counts, and their fields.
     const COUNTS: [(&str, &str); 6] = [

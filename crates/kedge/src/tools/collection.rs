@@ -1,4 +1,4 @@
-//! `kedge collection`: make, change, drop and list scopes and collections.
+//! `kedge collection`: create, change, drop and list scopes and collections.
 
 use clap::{Args, Subcommand};
 use serde_json::Value;
@@ -9,7 +9,7 @@ use super::{Access, ToolError};
 use crate::client::{HttpClient, encode};
 use crate::output;
 
-/// Make, change, drop and list scopes and collections of the bucket in the URL
+/// Create, change, drop and list scopes and collections of the bucket in the URL
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CollectionArgs {
     #[command(subcommand)]
@@ -26,35 +26,35 @@ enum CollectionCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Make a collection; its scope must be there
+    /// Create a collection in an existing scope
     Create {
         /// SCOPE.COLLECTION
         path: String,
         #[command(flatten)]
         ttl: Ttl,
     },
-    /// Change the longest time to live of a collection, for documents that are written from then on
+    /// Change the default time to live of a collection, for documents that are written from then on
     Modify {
         /// SCOPE.COLLECTION
         path: String,
         #[command(flatten)]
         ttl: Ttl,
     },
-    /// Drop a collection and all that is in it
+    /// Drop a collection and all its documents
     Drop {
         /// SCOPE.COLLECTION
         path: String,
         #[command(flatten)]
         confirm: Confirm,
     },
-    /// Make a scope
+    /// Create a scope
     CreateScope {
-        /// Its name
+        /// Name of the scope
         scope: String,
     },
     /// Drop a scope and all collections in it
     DropScope {
-        /// Its name
+        /// Name of the scope
         scope: String,
         #[command(flatten)]
         confirm: Confirm,
@@ -63,7 +63,7 @@ enum CollectionCommand {
 
 #[derive(Args, Clone, Debug)]
 struct Ttl {
-    /// Longest time to live of its documents, in seconds; 0: as the bucket says, -1: no limit, whatever the bucket says
+    /// Default time to live of its documents, in seconds; 0: that of the bucket, -1: none, regardless of the bucket
     #[arg(
         long,
         default_value_t = 0,
@@ -132,7 +132,7 @@ fn answer(
     })
 }
 
-/// Names have no dots.
+/// Splits a path at its dot; names have no dots.
 fn split(path: &str) -> Result<(&str, &str), ToolError> {
     path.split_once('.')
         .filter(|(scope, name)| !scope.is_empty() && !name.is_empty())

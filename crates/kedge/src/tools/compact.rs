@@ -9,25 +9,25 @@ use crate::output;
 
 /// Compact the files of a bucket
 ///
-/// The server does so by itself when enough of a file is garbage. Clients are served meanwhile, and a compaction goes no
-/// faster than they can bear.
+/// The server compacts a file automatically when it has enough garbage. Clients are served meanwhile, and compactions
+/// are throttled by their latency.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CompactArgs {
-    /// The bucket; that of the URL when not given
+    /// Name of the bucket; by default that of the URL
     bucket: Option<String>,
-    /// Only this vBucket. May be repeated
+    /// Compact only this vBucket. May be repeated
     #[arg(long = "vb", value_name = "N")]
     vbuckets: Vec<u16>,
-    /// Forget deletes from before this Unix second, and not only those older than the purge age
+    /// Purge deletes from before this Unix second, and not only those older than the purge age
     #[arg(long, value_name = "SECS")]
     purge_before: Option<u32>,
-    /// Forget all deletes; readers of the change history may then miss some
+    /// Purge all deletes; readers of the change history may then miss some
     #[arg(long)]
     drop_deletes: bool,
-    /// Wait for the end, and print what was done
+    /// Wait for the end, and print the result
     #[arg(long)]
     wait: bool,
-    /// End all compactions of the bucket instead
+    /// Cancel all compactions of the bucket instead
     #[arg(long, conflicts_with_all = ["vbuckets", "purge_before", "drop_deletes", "wait"])]
     cancel: bool,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! Asking before something goes that nothing brings back.
+//! Confirmation of irreversible actions.
 
 use std::io::{self, IsTerminal, Write as _};
 
@@ -9,13 +9,13 @@ use super::ToolError;
 /// The flag `--yes` of commands that drop something.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct Confirm {
-    /// Do it without asking; needed where there is no terminal
+    /// Do not ask for confirmation; needed without a terminal
     #[arg(short, long)]
     yes: bool,
 }
 
 impl Confirm {
-    /// Asks whether to do `what`, unless that was said already.
+    /// Asks whether to do `what`, unless `--yes` was given.
     ///
     /// # Errors
     /// `Usage` when the answer is no, or there is no terminal to ask at; `Io`.
@@ -25,7 +25,7 @@ impl Confirm {
         }
         if !io::stdin().is_terminal() {
             return Err(ToolError::Usage(format!(
-                "not done: {what}; there is no terminal to ask at, give --yes to do it"
+                "not done: {what}; without a terminal to confirm at, --yes is required"
             )));
         }
         eprint!("{what}? This cannot be undone. [y/N] ");

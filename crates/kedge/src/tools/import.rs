@@ -1,4 +1,4 @@
-//! `kedge import`: a bucket from the files of another server.
+//! `kedge import`: creates a bucket from the files of another server.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,22 +11,22 @@ use kedge_node::registry::{self, RegistryError};
 use super::table::table;
 use crate::output;
 
-/// Make a bucket of the vBucket files of another server
+/// Create a bucket from the vBucket files of another server
 ///
 /// DIR is a bucket's directory of a Couchbase server, with files such as 17.couch.3; it is only read. The server that
-/// has the data directory must be stopped. Every file is checked and copied, and a key that belongs to another vBucket is refused; documents, tombstones, revisions and the
-/// history of each vBucket stay what they were.
+/// has the data directory must be stopped. Every file is checked and copied, and a key that belongs to another vBucket
+/// is refused; documents, tombstones, revisions and the history of each vBucket are unchanged.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ImportArgs {
     /// Directory with the files
     dir: PathBuf,
-    /// Name of the bucket to make
+    /// Name of the new bucket
     #[arg(long, default_value = "default")]
     bucket: String,
-    /// Data directory, as of serve
+    /// Data directory, as for serve
     #[arg(long, env = "KEDGE_DATA_DIR", default_value = "./data")]
     data_dir: PathBuf,
-    /// vBuckets of the bucket, as many as it had where it comes from; without it, the keys of the files tell
+    /// vBuckets of the bucket, as many as it had in the other server; by default derived from the keys of the files
     #[arg(long, env = "KEDGE_VBUCKETS")]
     vbuckets: Option<u16>,
     /// Memory for its documents, in MiB
@@ -37,7 +37,7 @@ pub(crate) struct ImportArgs {
     list: bool,
 }
 
-/// Why nothing, or not all, was imported.
+/// The reason why nothing, or not everything, was imported.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum ImportError {
@@ -117,7 +117,7 @@ fn describe(config: &BucketConfig, import: &Import, list: bool) -> String {
     }
     for file in import.files.iter().filter(|file| file.lacked_max_cas) {
         text.push_str(&format!(
-            "note: {} does not say its highest CAS, as an old release left it: that of its documents counts\n",
+            "note: {} was written by an old release and has no highest CAS: that of its documents is used\n",
             file.file.display()
         ));
     }

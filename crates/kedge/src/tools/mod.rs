@@ -1,4 +1,4 @@
-//! The operator's commands: what they share.
+//! The common parts of the operator's commands.
 
 pub(crate) mod bucket;
 pub(crate) mod cluster;
@@ -26,7 +26,7 @@ use crate::target::{Scheme, Target, TargetError};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where a tool connects, and as whom.
+/// The server of a tool, and the credentials.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Access {
     /// couchbase://HOST:PORT/BUCKET; commands that use management also take http://HOST:PORT
@@ -54,7 +54,7 @@ pub(crate) struct Access {
     pub(crate) password: String,
 }
 
-/// Why a tool could not do what it was asked for.
+/// The reason why a tool failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum ToolError {
@@ -81,7 +81,7 @@ impl Access {
         }
     }
 
-    /// The bucket of the URL.
+    /// Returns the bucket of the URL.
     pub(crate) fn bucket(&self) -> Result<String, ToolError> {
         Ok(self
             .target()?
@@ -89,7 +89,7 @@ impl Access {
             .unwrap_or_else(|| "default".to_owned()))
     }
 
-    /// A logged-in connection to the key-value port, with the URL's bucket.
+    /// Returns a logged-in connection to the key-value port, with the URL's bucket.
     pub(crate) fn connect(&self) -> Result<Connection, ToolError> {
         let target = self.target()?;
         if matches!(
@@ -112,8 +112,8 @@ impl Access {
         )?)
     }
 
-    /// Management of the server: at an http:// URL as it stands, else where the server's
-    /// configuration says.
+    /// Returns the management of the server: at an http:// URL directly, otherwise at the address in the server's
+    /// configuration.
     pub(crate) fn management(&self) -> Result<HttpClient, ToolError> {
         let target = self.target()?;
         let port = match target.scheme {
@@ -141,7 +141,7 @@ impl Access {
         connection.login(&self.login())?;
         let told = connection.topology()?.mgmt_port;
         told.ok_or_else(|| {
-            ToolError::Usage("the server does not say where its management is".to_owned())
+            ToolError::Usage("the configuration of the server has no management port".to_owned())
         })
     }
 }

@@ -1,4 +1,4 @@
-//! `kedge config set`: settings of a server that runs.
+//! `kedge config set`: settings of a running server.
 
 use clap::Args;
 

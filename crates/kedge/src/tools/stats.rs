@@ -12,7 +12,7 @@ use crate::output;
 /// Show the server's statistics
 #[derive(Args, Clone, Debug)]
 pub(crate) struct StatsArgs {
-    /// Group and its arguments; without one, the general ones.
+    /// Group and its arguments; without one, the general group.
     ///
     /// Of a bucket: vbucket, prev-vbucket, vbucket-seqno, vbucket-details, failovers, checkpoint, hash, manifest,
     /// durability-monitor, vbucket-durability-state (each also GROUP VB), key NAME VB [SCOPE.COLLECTION],
@@ -32,7 +32,7 @@ pub(crate) struct StatsArgs {
     access: Access,
 }
 
-/// A value as JSON: what is a number and nothing else is one.
+/// Returns a value as JSON: a number if it is nothing else.
 fn json_value(text: String) -> Value {
     if let Ok(number) = text.parse::<u64>()
         && number.to_string() == text
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn numbers_are_numbers() {
-        // `kedge stats --json` printed every number as a text, so that jq could not compare or add them.
+        // `kedge stats --json` printed every number as text, so that jq could not compare or add them.
         let json = |text: &str| json_value(text.to_owned()).to_string();
         for (text, expected) in [
             ("0", "0"),

@@ -1,4 +1,4 @@
-//! The group `tasks` of the statistics as tables: the pools, and what is on them.
+//! The group `tasks` of the statistics as tables: the pools, and their tasks.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::table::table;
 
-/// What the server says of pools and tasks, a JSON object under each name, as two tables.
+/// Converts the JSON object of each pool and task into rows of two tables.
 pub(crate) fn tables(rows: &[(String, String)]) -> String {
     let mut pools = vec![header(&["POOL", "THREADS", "IDLE", "QUEUED"])];
     let mut tasks = vec![header(&[
@@ -68,7 +68,7 @@ fn task(value: &Value) -> Vec<String> {
     ]
 }
 
-/// Three digits or so.
+/// Formats a time with about three digits.
 fn show_us(us: u64) -> String {
     let time = Duration::from_micros(us);
     match us {

@@ -1,4 +1,4 @@
-//! `kedge timings`: histograms with bars, as operators of this kind of server know them.
+//! `kedge timings`: histograms with bars, in the form that operators of this kind of server know.
 
 use std::fmt::Write as _;
 
@@ -12,12 +12,12 @@ use crate::output;
 
 /// Widest bar, in characters.
 const BAR_WIDTH: u64 = 44;
-/// Histograms that there are for each kind of task, `queue_time.log_commit` for example.
+/// Histograms that exist for each kind of task, `queue_time.log_commit` for example.
 const PER_KIND: [&str; 2] = ["queue_time", "run_time"];
-/// Most rows of one histogram; neighbours are put together until they are not more.
+/// The largest number of rows of one histogram; neighbours are merged until there are no more.
 const ROWS_MAX: usize = 32;
 
-/// Show how long commands, syncs and tasks took
+/// Show the duration of commands, syncs and tasks
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TimingsArgs {
     /// Histograms, such as get, set, log_sync, sync_write_commit_persist_to_majority, queue_time:log_commit or
@@ -30,7 +30,7 @@ pub(crate) struct TimingsArgs {
     access: Access,
 }
 
-/// A histogram as management gives it: lowest value, highest value, count.
+/// A histogram from the management: lowest value, highest value, count.
 #[derive(Debug, Deserialize)]
 struct Histogram {
     count: u64,
@@ -77,19 +77,19 @@ pub(crate) fn run(args: &TimingsArgs) -> Result<(), ToolError> {
         text.push_str(&render(&name, &histogram));
     }
     if text.is_empty() {
-        text = format!("nothing was timed yet in bucket \"{bucket}\"\n");
+        text = format!("no timings yet in bucket \"{bucket}\"\n");
     }
     Ok(output::print(&text)?)
 }
 
-/// All histograms that have values.
+/// Returns all histograms that have values.
 fn with_values(client: &HttpClient, path: &str) -> Result<Vec<(String, Value)>, ToolError> {
     let mut document = client.json(path)?;
     let timings = document.get_mut("timings").and_then(Value::as_object_mut);
     Ok(timings.map(std::mem::take).into_iter().flatten().collect())
 }
 
-/// Rows `[low - high]us (cumulative %) count | ####`, and the total.
+/// Formats rows `[low - high]us (cumulative %) count | ####`, and the total.
 fn render(name: &str, histogram: &Histogram) -> String {
     let mut out = String::new();
     let total = histogram.count;
@@ -102,7 +102,7 @@ fn render(name: &str, histogram: &Histogram) -> String {
         .max()
         .unwrap_or(1);
     let count_width = most.to_string().len();
-    // What counts items has no unit.
+    // Histograms of counts have no unit.
     let is_count = name.ends_with("_items") || name.ends_with("_size");
     let unit = if is_count { "" } else { "us" };
     let mut so_far = 0_u64;
@@ -119,8 +119,8 @@ fn render(name: &str, histogram: &Histogram) -> String {
     out
 }
 
-/// Puts neighbours together: rows that are fine where values are small, and never too many. A row spans
-/// at least a 16th of its lowest value, then an 8th, a 4th and so on.
+/// Merges neighbours: rows are narrow for small values, and never too many. A row spans at least a 16th of its lowest
+/// value, then an 8th, a 4th and so on.
 fn coalesce(buckets: &[(u64, u64, u64)]) -> Vec<(u64, u64, u64)> {
     for shift in (0..=4).rev() {
         let mut rows: Vec<(u64, u64, u64)> = Vec::new();

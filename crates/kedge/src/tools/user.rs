@@ -1,4 +1,4 @@
-//! `kedge user`: who may log in.
+//! `kedge user`: users and groups.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
@@ -22,7 +22,7 @@ pub(crate) struct UserArgs {
 
 #[derive(Args, Clone, Debug)]
 struct NewPassword {
-    /// The new password; without it, it is read from standard input
+    /// The new password; by default it is read from standard input
     #[arg(long, env = "KEDGE_NEW_PASSWORD", hide_env_values = true)]
     new_password: Option<String>,
 }
@@ -31,40 +31,41 @@ struct NewPassword {
 enum UserCommand {
     /// Add a user
     Add {
-        /// Name to log in with
+        /// Login name
         name: String,
-        /// Roles, such as admin, ro_admin or data_reader[default],data_writer[default]; without any, the user can log in only
+        /// Roles, such as admin, ro_admin or data_reader[default],data_writer[default]; without any, the user can only
+        /// log in
         #[arg(long, default_value = "")]
         roles: String,
-        /// Groups, separated by commas, whose roles the user has too
+        /// Groups, separated by commas, whose roles the user inherits
         #[arg(long, default_value = "")]
         groups: String,
-        /// Name to show
+        /// Display name
         #[arg(long, default_value = "")]
         display_name: String,
         #[command(flatten)]
         password: NewPassword,
     },
-    /// Change roles, groups or the name to show; what is not given stays
+    /// Change roles, groups or display name; others keep their values
     Set {
-        /// Name to log in with
+        /// Login name
         name: String,
-        /// The user's own roles, all of them
+        /// All roles of the user itself
         #[arg(long)]
         roles: Option<String>,
-        /// The user's groups, all of them
+        /// All groups of the user
         #[arg(long)]
         groups: Option<String>,
-        /// Name to show
+        /// Display name
         #[arg(long)]
         display_name: Option<String>,
     },
-    /// Make, change, remove and list groups, whose roles their users have
+    /// Create, change, remove and list groups, whose roles their members inherit
     #[command(subcommand)]
     Group(GroupCommand),
     /// Remove a user
     Remove {
-        /// Name to log in with
+        /// Login name
         name: String,
     },
     /// List the users
@@ -75,7 +76,7 @@ enum UserCommand {
     },
     /// Change a password
     Passwd {
-        /// Name to log in with
+        /// Login name
         name: String,
         #[command(flatten)]
         password: NewPassword,
@@ -84,18 +85,18 @@ enum UserCommand {
 
 #[derive(Subcommand, Clone, Debug)]
 enum GroupCommand {
-    /// Make a group, or change it; what is not given stays
+    /// Create or change a group; other properties keep their values
     Set {
         /// Name of the group
         name: String,
-        /// The group's roles, all of them
+        /// All roles of the group
         #[arg(long)]
         roles: Option<String>,
-        /// What it is for
+        /// Description
         #[arg(long)]
         description: Option<String>,
     },
-    /// Remove a group; its users stay
+    /// Remove a group; its members stay
     Remove {
         /// Name of the group
         name: String,
@@ -174,7 +175,7 @@ pub(crate) fn run(args: &UserArgs) -> Result<(), ToolError> {
     Ok(output::print(&said)?)
 }
 
-/// All users, by name: those that were made here, and the administrator that the server's settings name.
+/// Returns all users, by name: those of the server's store, and the administrator of the server's settings.
 fn list(client: &HttpClient) -> Result<Value, ToolError> {
     let mut all = Vec::new();
     for domain in ["admin", "local"] {
@@ -189,7 +190,7 @@ fn place(name: &str) -> String {
     format!("{USERS}/{}", encode(name))
 }
 
-/// The fields that were given.
+/// Returns the given fields.
 fn given<'f>(fields: &[(&'f str, &'f Option<String>)]) -> Vec<(&'f str, &'f str)> {
     let each = fields.iter();
     each.filter_map(|(name, text)| Some((*name, text.as_deref()?)))
@@ -244,7 +245,7 @@ fn text(object: &Value, name: &str) -> String {
     text.unwrap_or_default().to_owned()
 }
 
-/// The user of that name.
+/// Returns the user with that name.
 fn user(client: &HttpClient, name: &str) -> Result<Option<Value>, ToolError> {
     match client.json(&place(name)) {
         Err(ClientError::Http { code: 404, .. }) => Ok(None),
@@ -252,7 +253,7 @@ fn user(client: &HttpClient, name: &str) -> Result<Option<Value>, ToolError> {
     }
 }
 
-/// Roles as they are written on the command line.
+/// Returns roles in the form of the command line.
 fn roles(user: &Value, separator: &str) -> String {
     let list = user.get("roles").and_then(Value::as_array);
     let texts: Vec<String> = list.into_iter().flatten().map(role).collect();
@@ -270,7 +271,7 @@ fn role(role: &Value) -> String {
         .into_iter()
         .map_while(field)
         .collect();
-    // `b:*:*` is what `b` means.
+    // `b:*:*` means the same as `b`.
     let kept = scope
         .iter()
         .rposition(|&part| part != "*")
@@ -318,7 +319,7 @@ impl NewPassword {
     }
 }
 
-/// Reads one line; on a terminal it asks first and does not show what is typed.
+/// Reads one line; on a terminal it prompts first and does not echo the input.
 fn read_password(user: &str) -> io::Result<String> {
     let stdin = io::stdin();
     let mut line = String::new();

@@ -1,4 +1,4 @@
-//! `kedge vbucket`: what a person does about one vBucket.
+//! `kedge vbucket`: actions on one vBucket.
 
 use clap::{Args, Subcommand};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use super::{Access, ToolError};
 use crate::client::encode;
 use crate::output;
 
-/// Give up the file of a vBucket that cannot be read
+/// Give up the unreadable file of a vBucket
 #[derive(Args, Clone, Debug)]
 pub(crate) struct VbucketArgs {
     #[command(subcommand)]
@@ -18,14 +18,14 @@ pub(crate) struct VbucketArgs {
 
 #[derive(Subcommand, Clone, Debug)]
 enum VbucketCommand {
-    /// Serve a vBucket that is quarantined again, without its file
+    /// Serve a quarantined vBucket again, without its file
     ///
-    /// The file is put away under another name, and the vBucket has what the commit log has of it; all other documents
-    /// of it are missing. A vBucket whose file can be read is refused.
+    /// The file is renamed, and the vBucket keeps only the documents that are in the commit log. A vBucket whose file
+    /// can be read is refused.
     Reset {
-        /// Its number
+        /// Number of the vBucket
         vbucket: u16,
-        /// The bucket; that of the URL when not given
+        /// Name of the bucket; by default that of the URL
         bucket: Option<String>,
     },
 }
@@ -51,9 +51,9 @@ fn describe(bucket: &str, said: &Value) -> String {
     let text = |field: &str| said.get(field).and_then(Value::as_str).unwrap_or("?");
     let file = match said.get("file").and_then(Value::as_str) {
         Some(file) => format!(
-            "the file that cannot be read is {file} now; what can be saved of it: kedge dump --mode recover {file}\n"
+            "the unreadable file is now {file}; to salvage documents: kedge dump --mode recover {file}\n"
         ),
-        None => "the file that could not be read was not there any more\n".to_owned(),
+        None => "the unreadable file no longer exists\n".to_owned(),
     };
     format!("warning: bucket \"{bucket}\": {}\n{file}", text("warning"))
 }

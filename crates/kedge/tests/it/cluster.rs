@@ -574,7 +574,8 @@ pub(crate) fn put_durably(
     assert!(stored, "no node has {key}");
 }
 
-/// What a document is, at whichever node has it. A SyncWrite that was under way when its active went is waited for.
+/// Returns the value of a document, from whichever node has it. Waits for a SyncWrite that was in progress when its
+/// active failed.
 pub(crate) fn value_of(connections: &mut [Connection], key: &str) -> Option<String> {
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
@@ -597,7 +598,7 @@ pub(crate) fn value_of(connections: &mut [Connection], key: &str) -> Option<Stri
     panic!("the SyncWrite of {key} does not end");
 }
 
-/// Whether the replicas of all nodes have what their actives have.
+/// Returns whether the replicas of all nodes have everything that their actives have.
 pub(crate) fn is_even(status: &Value) -> bool {
     let nodes = status["buckets"][0]["nodes"].as_array().expect("nodes");
     // One that is gone says nothing.
@@ -605,7 +606,7 @@ pub(crate) fn is_even(status: &Value) -> bool {
     nodes.iter().filter(says).all(|node| node["lagItems"] == 0)
 }
 
-/// Whether no place is empty either: all copies count.
+/// Returns whether no place is empty either: all copies count.
 pub(crate) fn is_whole(status: &Value) -> bool {
     is_even(status) && status["buckets"][0]["missingCopies"] == 0
 }
@@ -700,7 +701,7 @@ fn an_active_that_crashed_gets_from_its_replicas_what_it_lost() {
     );
 }
 
-/// What a flush of one node would take from its replicas is what another node was promised that they have.
+/// A flush of one node must reach its replicas: other nodes rely on their content.
 #[test]
 fn a_flush_empties_all_nodes_and_their_replicas() {
     let dir = tempfile::tempdir().expect("a directory");

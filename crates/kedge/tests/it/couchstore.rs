@@ -116,7 +116,7 @@ fn id(line: &Value) -> String {
     format!("({prepare}collection:{collection}{default}){key}")
 }
 
-/// What both dumps say of a document, in the words of the original's.
+/// Returns the fields of a document that both dumps have, under the names of the original.
 fn comparable(line: &Value) -> BTreeMap<&'static str, Value> {
     let meta = &line["meta"];
     let mut fields = BTreeMap::from([

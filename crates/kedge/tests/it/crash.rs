@@ -1,4 +1,4 @@
-//! What was acknowledged as persisted is there after `kill -9`.
+//! Writes that were acknowledged as persisted survive `kill -9`.
 //!
 //! Writers store and remove documents at the levels that wait for the disk, and some without waiting, while the
 //! process is killed at a random moment; sometimes it is killed again while it recovers. After each restart every

@@ -18,10 +18,10 @@ use serde_json::Value;
 use crate::process::{PASSWORD, PATIENCE, Server, USER, kedge, run};
 use crate::random::{Random, count_from_environment};
 
-/// So many writes are acknowledged alongside at most before a kill.
+/// The largest number of acknowledged concurrent writes before a kill.
 const WRITES_MAX: u64 = 200;
 
-/// What is known of the collections of the default scope.
+/// The known collections of the default scope.
 #[derive(Default)]
 struct Known {
     /// Id, and how many documents were acknowledged.
@@ -75,7 +75,7 @@ fn connect(server: &Server) -> Connection {
     connection
 }
 
-/// What a restart has to have brought back.
+/// Checks the state after a restart.
 fn check(server: &Server, known: &mut Known) {
     let listed = list(server).expect("a list");
     for name in std::mem::take(&mut known.open) {

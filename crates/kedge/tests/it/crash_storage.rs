@@ -1,4 +1,4 @@
-//! What was acknowledged as persisted is there after `kill -9` while everything that moves documents is at work.
+//! Writes that were acknowledged as persisted survive `kill -9` while every mechanism that moves documents is at work.
 //!
 //! The documents do not fit in memory: values leave it all the time, and are read from the files again. What the log has
 //! goes into the files a moment later, the log gives back its segments, and all files are compacted one after the other
@@ -39,11 +39,11 @@ const HABITS: Habits = Habits {
 };
 const QUOTA: &str = "--bucket-quota=3MiB";
 const VBUCKETS: u16 = 8;
-/// So many writes are acknowledged at most before a kill, unless it waits for something else.
+/// The largest number of acknowledged writes before a kill, unless it waits for something else.
 const WRITES_MAX: u64 = 400;
 const ROUNDS_DEFAULT: u64 = 6;
 
-/// How a server is started.
+/// The configuration of a server.
 #[derive(Clone, Copy, Debug)]
 struct Mode {
     commit_log: bool,
@@ -96,7 +96,7 @@ impl Mode {
         Server::start(dir, &args)
     }
 
-    /// What has to have happened in the process: any one of each group.
+    /// Events that must have happened in the process: any one of each group.
     fn wanted(self) -> [&'static [&'static str]; 4] {
         let eviction: &[_] = if self.full_eviction {
             &["ep_num_item_ejects"]
@@ -183,14 +183,14 @@ fn check_files(bucket: &Path) {
     assert_eq!(code, Some(0), "{stdout}{stderr}");
 }
 
-/// Whether a compaction was cut off, and has left what it had done so far.
+/// Returns whether a compaction was interrupted, and left a partial file.
 fn has_half_a_compaction(bucket: &Path) -> bool {
     let files = std::fs::read_dir(bucket).expect("a directory");
     let mut names = files.map(|file| file.expect("a file").file_name());
     names.any(|name| name.to_string_lossy().ends_with(".compact"))
 }
 
-/// What rounds have seen of compactions.
+/// The compactions that rounds have seen.
 #[derive(Debug, Default)]
 struct Seen {
     finished: u64,

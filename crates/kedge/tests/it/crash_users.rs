@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::process::{PASSWORD, PATIENCE, Server, USER};
 
-/// What is changed: users of this many names, and groups of as many.
+/// The number of names of users, and of groups, that are changed.
 const NAMES: u64 = 4;
 const ROLES: [&str; 3] = [
     "data_reader[default]",

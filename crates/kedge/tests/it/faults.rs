@@ -13,7 +13,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use crate::process::{PATIENCE, Server, clean_environment, run, serve};
 
 const PERSIST: Option<DurabilityLevel> = Some(DurabilityLevel::PersistToMajority);
-/// What the process says with when it cannot go on without risking what it acknowledged.
+/// The exit code of a process that cannot go on without risking acknowledged writes.
 const EXIT_IO: i32 = 74;
 
 /// The command, begun by a shell that sets limits first.

@@ -16,7 +16,7 @@ use crate::random::Random;
 struct State {
     /// `None` when there is no document.
     value: Option<Vec<u8>>,
-    /// What the server said about it; `None` if it did not answer.
+    /// The server's reply; `None` if there was none.
     stored: Option<Stored>,
 }
 
@@ -105,7 +105,7 @@ impl History {
     }
 }
 
-/// What a writer does.
+/// The behaviour of a writer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Habits {
     /// Documents that it has.
@@ -118,7 +118,7 @@ pub(crate) struct Habits {
     pub(crate) passing: &'static [Status],
 }
 
-/// What one writer did, over all rounds.
+/// The writes of one writer, over all rounds.
 #[derive(Debug)]
 pub(crate) struct Writer {
     number: usize,
@@ -269,7 +269,7 @@ impl Writer {
     }
 }
 
-/// What the server said of each of its vBuckets: the uuid of its branch, and up to where it is persisted.
+/// The published state of each vBucket: the uuid of its branch, and its persisted seqno.
 #[derive(Debug, Default)]
 pub(crate) struct Published(BTreeMap<String, (String, u64)>);
 

@@ -19,7 +19,7 @@ const GROWTH_BYTES_MAX: u64 = 160 << 20;
 /// Longest time one request of the innocent client may take while others attack.
 const INNOCENT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Which port an attack goes to.
+/// The port of an attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Port {
     Kv,
@@ -27,12 +27,12 @@ enum Port {
     Mgmt,
 }
 
-/// What becomes of the attacker's connection.
+/// The fate of the attacker's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// The server closes it, with or without an answer.
     Closed,
-    /// It stays open, or closes: only the others matter.
+    /// It stays open, or closes: only the other connections matter.
     Any,
 }
 

@@ -1,4 +1,4 @@
-//! How the process starts, refuses to start, and stops.
+//! Start, refusal to start, and stop of the process.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read as _, Write as _};
@@ -15,7 +15,7 @@ use rustix::process::Signal;
 
 use crate::process::{PATIENCE, Server, connect_to, kedge, run, serve, threads_of};
 
-/// How long a stop may take.
+/// The longest duration of a stop.
 const STOP_MAX: Duration = Duration::from_secs(5);
 const PERSIST: Option<DurabilityLevel> = Some(DurabilityLevel::PersistToMajority);
 

@@ -41,7 +41,7 @@ fn bucket(server: &Server, words: &[&str]) -> (Option<i32>, String, String) {
         .args(["-U", &url, "-u", "Administrator", "-P", PASSWORD]))
 }
 
-/// What a server says that does not start.
+/// Returns the error message of a server that does not start.
 fn refusal(dir: &Path, more: &[&str]) -> String {
     match Server::spawn(serve(dir, more)) {
         Ok(_) => panic!("it starts"),
@@ -114,7 +114,7 @@ pub(crate) fn segments(dir: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// What only the log had was gone, and the server said that all was well.
+/// Documents that were only in the log were lost, and the server reported no error.
 #[test]
 fn a_log_whose_only_segment_is_gone_stops_the_start() {
     let dir = tempfile::tempdir().expect("a directory");

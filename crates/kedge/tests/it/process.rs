@@ -33,7 +33,7 @@ pub(crate) fn kedge(args: &[&str]) -> Command {
     command
 }
 
-/// What the test's own environment says must not be taken for settings.
+/// Removes variables of the test's own environment that would count as settings.
 pub(crate) fn clean_environment(command: &mut Command) -> &mut Command {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("KEDGE_") {
@@ -132,7 +132,7 @@ impl Server {
         (status, stderr.join().expect("reading does not panic"))
     }
 
-    /// Whether it still runs.
+    /// Returns whether the process is running.
     pub(crate) fn is_alive(&mut self) -> bool {
         self.child
             .try_wait()
@@ -147,7 +147,7 @@ impl Server {
         kib << 10
     }
 
-    /// What the kernel says of the process under this name, `proc_pid_status(5)`.
+    /// Returns a field of the process's `proc_pid_status(5)`.
     pub(crate) fn status(&self, name: &str) -> String {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()));
         let status = status.expect("the process runs");

@@ -88,7 +88,7 @@ fn an_active_that_dies_while_its_replica_catches_up_loses_nothing_silently() {
     check(&mut [cluster.connect(0), cluster.connect(1)], &value);
 }
 
-/// Whoever forces the failover all the same can go on with what the node had got.
+/// A forced failover can continue with the data that the node had received.
 #[test]
 fn a_node_that_has_not_caught_up_leads_when_that_is_said_twice() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -24,7 +24,7 @@ fn wait(cluster: &Cluster, node: usize, replicas: u64) {
     });
 }
 
-/// How many vBuckets of all nodes are in a state.
+/// Returns the number of vBuckets of all nodes in a state.
 fn count(status: &Value, state: &str) -> u64 {
     let nodes = status["buckets"][0]["nodes"].as_array().expect("nodes");
     nodes.iter().filter_map(|node| node[state].as_u64()).sum()

@@ -10,7 +10,7 @@ use super::{KEY_DIGITS, Outcome, Reply, Wire, key_zero, write_digits};
 
 /// Extras of SET: flags and expiry, both 0.
 const SET_EXTRAS: [u8; 8] = [0; 8];
-/// Longest reply body that is believed, in bytes: the longest document with room for its key and extras.
+/// The longest accepted reply body, in bytes: the longest document with room for its key and extras.
 const BODY_BYTES_MAX: usize = 32 << 20;
 
 /// A request with item 0 and an empty value.
@@ -37,7 +37,7 @@ impl Template {
         }
     }
 
-    /// The vBucket of an item.
+    /// Returns the vBucket of an item.
     fn vbucket(&self, item: u64, vbuckets: u16) -> VbId {
         let mut key = [0; KEY_BYTES_MAX];
         let key = &mut key[..self.key_len];
@@ -70,15 +70,15 @@ pub(in crate::load) struct Binary {
     get: Template,
     set: Template,
     populate: Template,
-    /// vBuckets of the bucket; 0 for plain memcached, which has none.
+    /// The number of vBuckets of the bucket; 0 for plain memcached, which has none.
     vbuckets: u16,
-    /// For each vBucket its node; empty when one node has all.
+    /// The node of each vBucket; empty if one node has all.
     actives: Arc<[Option<u16>]>,
 }
 
 impl Binary {
-    /// Keys begin with `prefix`. `vbuckets` is 0 for plain memcached. `actives` has the node of each
-    /// vBucket, or nothing when there is one node.
+    /// Creates the protocol. Keys begin with `prefix`. `vbuckets` is 0 for plain memcached. `actives` has the node of
+    /// each vBucket, and is empty if there is one node.
     pub(in crate::load) fn new(
         prefix: &str,
         vbuckets: u16,

@@ -1,8 +1,7 @@
-//! The protocols that the generator speaks: requests from templates, and the ends of replies.
+//! The protocols of the generator: requests from templates, and the ends of replies.
 //!
-//! A generator that shares its cores with the server must cost little, so a request is a copy of a
-//! prepared frame in which the key's digits and a few header fields are overwritten, and of a reply only
-//! what decides its end and its outcome is read.
+//! A generator that shares its cores with the server must be cheap. So a request is a copy of a prepared frame with
+//! changed key digits and header fields, and a reply is only parsed as far as its end and outcome need it.
 
 mod binary;
 mod resp;
@@ -12,15 +11,15 @@ pub(super) use binary::Binary;
 pub(super) use resp::Resp;
 pub(super) use text::Text;
 
-/// Digits of an item's number in its key, as many as the largest `u64` has.
+/// The number of digits of an item's number in its key, as many as the largest `u64` has.
 pub(super) const KEY_DIGITS: usize = 20;
 
 /// One protocol.
 pub(super) trait Wire: Clone + Send {
-    /// Whether replies carry the request's opaque. Otherwise they come in the order of the requests.
+    /// True if replies carry the request's opaque. Otherwise they come in the order of the requests.
     const HAS_OPAQUE: bool;
 
-    /// Whether a node has the item's vBucket; every node has all where there are no vBuckets.
+    /// Returns whether a node has the item's vBucket; without vBuckets every node has all items.
     fn is_at(&self, _item: u64, _node: u16) -> bool {
         true
     }
@@ -31,46 +30,46 @@ pub(super) trait Wire: Clone + Send {
     /// Appends a request that stores an item.
     fn set(&self, out: &mut Vec<u8>, item: u64, opaque: u32, value: &[u8]);
 
-    /// The same without durability, to fill the server.
+    /// Appends a request that stores an item without durability, to populate the server.
     fn populate(&self, out: &mut Vec<u8>, item: u64, opaque: u32, value: &[u8]) {
         self.set(out, item, opaque, value);
     }
 
-    /// What stands at the front of the receive buffer.
+    /// Parses the front of the receive buffer.
     fn reply<'a>(&self, buf: &'a [u8]) -> Reply<'a>;
 }
 
-/// What stands at the front of a receive buffer.
+/// The result of parsing the front of a receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reply<'a> {
-    /// The reply is not all there.
+    /// The reply is incomplete.
     Incomplete {
-        /// Bytes that the buffer must hold before it is worth another look.
+        /// The number of bytes that the buffer must have before the next attempt.
         need: usize,
     },
     /// A whole reply.
     Done {
-        /// Bytes that it took.
+        /// The number of bytes consumed.
         consumed: usize,
-        /// The request's opaque; 0 where there is none.
+        /// The request's opaque; 0 if there is none.
         opaque: u32,
-        /// What it says.
+        /// The outcome.
         outcome: Outcome<'a>,
     },
-    /// No reply of this protocol: close the connection.
+    /// The bytes are no reply of this protocol: close the connection.
     Broken(&'static str),
 }
 
-/// What a reply says.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome<'a> {
-    /// Found, or stored.
+    /// The item was found, or stored.
     Done,
     /// There is no such item.
     Missing,
     /// A status of the binary protocol.
     Status(u16),
-    /// An error in words.
+    /// An error text.
     Text(&'a [u8]),
 }
 
@@ -85,14 +84,14 @@ fn write_digits(digits: &mut [u8], mut item: u64) {
     }
 }
 
-/// The key of item 0; the digits of others are written over its zeros.
+/// Returns the key of item 0; the digits of other items replace its zeros.
 fn key_zero(prefix: &str) -> Vec<u8> {
     let mut key = prefix.as_bytes().to_vec();
     key.resize(key.len() + KEY_DIGITS, b'0');
     key
 }
 
-/// Position just after the first `\r\n` at or after `from`.
+/// Returns the position just after the first `\r\n` at or after `from`.
 fn line_end(buf: &[u8], from: usize) -> Option<usize> {
     let tail = buf.get(from..)?;
     tail.iter()
@@ -100,16 +99,16 @@ fn line_end(buf: &[u8], from: usize) -> Option<usize> {
         .map(|at| from + at + 1)
 }
 
-/// A line without its `\r\n`.
+/// Returns a line without its `\r\n`.
 fn trimmed(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r\n")
         .unwrap_or_else(|| line.strip_suffix(b"\n").unwrap_or(line))
 }
 
-/// Longest first line of a reply in a protocol of lines, in bytes.
+/// The longest first line of a reply in a line-based protocol, in bytes.
 const LINE_BYTES_MAX: usize = 8 << 10;
 
-/// A decimal number.
+/// Parses a decimal number.
 fn decimal(text: &[u8]) -> Option<usize> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
@@ -127,7 +126,7 @@ mod tests {
         }
     }
 
-    /// Feeds `replies` byte by byte longer prefixes: every prefix is incomplete, the whole is done.
+    /// Checks the parser with ever longer prefixes of `reply`: every prefix is incomplete, the whole is done.
     pub(super) fn check_ends(wire: &impl Wire, reply: &[u8], outcome: Outcome<'_>) {
         for len in 0..reply.len() {
             match wire.reply(&reply[..len]) {

@@ -11,14 +11,14 @@ use super::{
 pub(in crate::load) struct Resp {
     get: Vec<u8>,
     set: Vec<u8>,
-    /// Follows a SET; empty without.
+    /// The WAIT command behind each SET; may be empty.
     wait: Vec<u8>,
     wait_replicas: u16,
 }
 
 impl Resp {
-    /// Keys begin with `prefix`. With `wait_replicas` above 0 each SET is followed by a WAIT for as many, which
-    /// never times out by itself, and is answered when both are.
+    /// Creates the protocol. Keys begin with `prefix`. If `wait_replicas` is above 0, each SET is followed by a WAIT
+    /// for as many replicas without a timeout, and is complete with both replies.
     pub(in crate::load) fn new(prefix: &str, wait_replicas: u16) -> Self {
         let key = key_zero(prefix);
         let len = key.len().to_string().into_bytes();
@@ -73,7 +73,7 @@ impl Wire for Resp {
 }
 
 impl Resp {
-    /// What a SET and its WAIT come to; `from` is the end of the SET's reply.
+    /// Returns the outcome of a SET and its WAIT; `from` is the end of the SET's reply.
     fn waited<'a>(&self, buf: &'a [u8], from: usize, stored: Outcome<'a>) -> Reply<'a> {
         let (line, consumed) = match line(buf, from) {
             Ok(found) => found,
@@ -96,7 +96,7 @@ impl Resp {
     }
 }
 
-/// The line that begins at `from`, and where it ends.
+/// Returns the line that begins at `from`, and its end.
 fn line(buf: &[u8], from: usize) -> Result<(&[u8], usize), Reply<'_>> {
     match line_end(buf, from) {
         Some(end) => Ok((trimmed(&buf[from..end]), end)),
@@ -107,7 +107,7 @@ fn line(buf: &[u8], from: usize) -> Result<(&[u8], usize), Reply<'_>> {
     }
 }
 
-/// The reply to a GET or SET.
+/// Parses the reply to a GET or SET.
 fn reply(buf: &[u8]) -> Reply<'_> {
     let (line, end) = match line(buf, 0) {
         Ok(found) => found,

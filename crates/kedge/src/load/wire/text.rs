@@ -13,7 +13,7 @@ pub(in crate::load) struct Text {
 }
 
 impl Text {
-    /// Keys begin with `prefix`.
+    /// Creates the protocol. Keys begin with `prefix`.
     pub(in crate::load) fn new(prefix: &str) -> Self {
         let key = key_zero(prefix);
         Self {

@@ -1,4 +1,4 @@
-//! `kedge bucket`: make, change, show, drop, empty and adopt buckets.
+//! `kedge bucket`: create, change, show, drop, empty and adopt buckets.
 
 mod settings;
 mod show;
@@ -11,7 +11,7 @@ use crate::client::{ClientError, HttpClient, encode};
 use crate::output;
 use settings::{Fields, Settings};
 
-/// Make, change, show, list, drop, empty and adopt buckets
+/// Create, change, show, list, drop, empty and adopt buckets
 #[derive(Args, Clone, Debug)]
 pub(crate) struct BucketArgs {
     #[command(subcommand)]
@@ -22,37 +22,37 @@ pub(crate) struct BucketArgs {
 
 #[derive(Subcommand, Clone, Debug)]
 enum BucketCommand {
-    /// Make a bucket, with a quota of 100 MiB when none is given
+    /// Create a bucket, with a quota of 100 MiB unless one is given
     Create {
-        /// Its name
+        /// Name of the bucket
         name: String,
-        /// Its vBuckets; the server's default when not given
+        /// Number of its vBuckets; the server's default if not given
         #[arg(long)]
         vbuckets: Option<u16>,
-        /// How writes with metadata of their own are compared: seqno or lww
+        /// Conflict resolution of writes with metadata: seqno or lww
         #[arg(long, value_name = "ORDER")]
         conflict_resolution: Option<String>,
         #[command(flatten)]
         settings: Settings,
     },
-    /// Change settings of a bucket while it runs; what is not given stays
+    /// Change settings of a bucket while it runs; others keep their values
     Edit {
-        /// Its name
+        /// Name of the bucket
         name: String,
         #[command(flatten)]
         settings: Settings,
     },
-    /// Show the settings of a bucket, and how much is in it
+    /// Show the settings and figures of a bucket
     Show {
-        /// Its name
+        /// Name of the bucket
         name: String,
         /// Print the server's JSON instead of a table
         #[arg(long)]
         json: bool,
     },
-    /// Drop a bucket and all that is in it
+    /// Drop a bucket and all its documents
     Drop {
-        /// Its name
+        /// Name of the bucket
         name: String,
         #[command(flatten)]
         confirm: Confirm,
@@ -63,23 +63,23 @@ enum BucketCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Serve a bucket whose directory is there and is not served
+    /// Serve an existing bucket directory that is not served
     ///
-    /// The node serves what is in its directory of that name, with the settings that the bucket had last.
+    /// The node serves the content of its directory of that name, with the last settings of the bucket.
     Adopt {
-        /// Its name, as kedge bucket list has it among those that are not served
+        /// Name of the bucket, as listed by kedge bucket list among those that are not served
         name: String,
     },
     /// Empty a bucket
     Flush {
-        /// Its name
+        /// Name of the bucket
         name: String,
         #[command(flatten)]
         confirm: Confirm,
     },
 }
 
-/// The quota of a new bucket, which has no default in the management.
+/// The quota of a new bucket, for which the management has no default.
 const QUOTA_FIELD: &str = "ramQuotaMB";
 const QUOTA_MIB_DEFAULT: &str = "100";
 
@@ -157,7 +157,7 @@ pub(crate) fn run(args: &BucketArgs) -> Result<(), ToolError> {
     Ok(output::print(&said)?)
 }
 
-/// The directories that are not served, a line for each; nothing for a user who may not make buckets.
+/// Returns the directories that are not served, a line for each; nothing for a user who may not create buckets.
 fn unserved(client: &HttpClient) -> Result<String, ToolError> {
     let reply = client.send("GET", UNSERVED, &[])?;
     if reply.code == 403 {
@@ -169,7 +169,7 @@ fn unserved(client: &HttpClient) -> Result<String, ToolError> {
     ))
 }
 
-/// The error of a command on the bucket `name`, which the server's own words do not name.
+/// Returns the error of a command on the bucket `name`, which the server's error message does not name.
 fn about(name: &str, error: ToolError) -> ToolError {
     match error {
         ToolError::Client(ClientError::Http { code: 404, .. }) => ToolError::Usage(format!(
@@ -182,7 +182,7 @@ fn about(name: &str, error: ToolError) -> ToolError {
     }
 }
 
-/// Sends a form; what is wrong with it comes as a table.
+/// Sends a form; errors of its fields are returned as a table.
 fn post(client: &HttpClient, path: &str, fields: &Fields) -> Result<(), ToolError> {
     let form: Vec<(&str, &str)> = fields
         .iter()

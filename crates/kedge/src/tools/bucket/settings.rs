@@ -1,4 +1,4 @@
-//! The settings that `kedge bucket create` and `kedge bucket edit` give, as fields of the management's form.
+//! The settings of `kedge bucket create` and `kedge bucket edit`, as fields of the management's form.
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use kedge_bucket::{BucketConfig, BucketSetting, CompactionHours, FieldKind, FormField};
@@ -9,10 +9,10 @@ use crate::client::HttpReply;
 use crate::tools::ToolError;
 use crate::tools::table::table;
 
-/// A form of the management.
+/// The fields of a form of the management.
 pub(super) type Fields = Vec<(&'static str, String)>;
 
-/// Settings of a bucket that runs. A setting that is not given has its default, or stays as it is.
+/// Settings of a running bucket. A setting that is not given has its default, or keeps its value.
 #[derive(Args, Clone, Debug, Default)]
 pub(super) struct Settings {
     #[command(flatten)]
@@ -22,7 +22,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// The fields of the settings that are given.
+    /// Returns the fields of the given settings.
     pub(super) fn fields(&self) -> Fields {
         let mut fields = self.table.0.clone();
         fields.extend(self.compaction.fields());
@@ -34,7 +34,7 @@ impl Settings {
 #[derive(Clone, Debug, Default)]
 struct Table(Fields);
 
-/// The rows that have a field of their own.
+/// Returns the rows that have a field of their own.
 fn rows() -> impl Iterator<Item = (&'static BucketSetting, &'static FormField)> {
     BucketConfig::table().filter_map(|row| Some((row, row.field.as_ref()?)))
 }
@@ -48,7 +48,7 @@ fn flag(row: &'static BucketSetting, field: &'static FormField) -> Arg {
         .help(help);
     let kind = (field.kind)();
     let arg = arg.value_parser(move |text: &str| form_text(kind, text));
-    // As it may stand alone, its value needs an equals sign: the next word is the bucket's name.
+    // The flag may be given without a value, so the value needs an equals sign: the next word is the bucket's name.
     if row.name == "flush_enabled" {
         return arg
             .num_args(0..=1)
@@ -58,7 +58,7 @@ fn flag(row: &'static BucketSetting, field: &'static FormField) -> Arg {
     arg
 }
 
-/// The text of a field, from that of a flag. Values of other kinds are checked by the server.
+/// Converts the text of a flag to that of a field. The server checks values of other kinds.
 fn form_text(kind: FieldKind, text: &str) -> Result<String, String> {
     match kind {
         FieldKind::Flag => bool::read(text).map(|it| u8::from(it).to_string()),
@@ -97,34 +97,34 @@ impl FromArgMatches for Table {
     }
 }
 
-/// Settings of compaction, which the management takes together only.
+/// Settings of compaction, which the management accepts only together.
 #[derive(Args, Clone, Debug, Default)]
 struct Compaction {
-    /// A file is compacted when so much of it is garbage, in percent; 100 is never
+    /// Compact a file when this percentage of it is garbage; 100 is never
     #[arg(long, value_name = "PERCENT", requires = "purge_interval")]
     compaction_fragmentation_percent: Option<u8>,
-    /// Compactions leave out tombstones that are older than so many days, 0.04 to 60
+    /// Purge tombstones older than this number of days in compactions, 0.04 to 60
     #[arg(
         long,
         value_name = "DAYS",
         requires = "compaction_fragmentation_percent"
     )]
     purge_interval: Option<String>,
-    /// A file is compacted also when it has its part of so much garbage of all files, in bytes
+    /// Compact a file also when it has its share of so much garbage of all files, in bytes
     #[arg(
         long,
         value_name = "BYTES",
         requires = "compaction_fragmentation_percent"
     )]
     compaction_garbage_bytes: Option<u64>,
-    /// Files are compacted by themselves at this time of the day (UTC) only, as in 22:00-05:30
+    /// Compact files automatically only at this time of the day (UTC), as in 22:00-05:30
     #[arg(
         long,
         value_name = "FROM-TO",
         requires = "compaction_fragmentation_percent"
     )]
     compaction_hours: Option<CompactionHours>,
-    /// Compactions that are under way at the end of these hours are given up
+    /// Abort running compactions at the end of these hours
     #[arg(long, requires = "compaction_hours")]
     compaction_abort_outside: bool,
 }
@@ -165,7 +165,7 @@ impl Compaction {
     }
 }
 
-/// A word of the settings, `full_eviction`, as the management has it, `fullEviction`, which may be given, too.
+/// Converts a word of the settings, `full_eviction`, to that of the management, `fullEviction`, which is accepted, too.
 fn word(text: &str) -> String {
     if text == "majority_and_persist_to_active" {
         return "majorityAndPersistActive".to_owned();
@@ -178,7 +178,7 @@ fn word(text: &str) -> String {
     })
 }
 
-/// The refusal of a form: a row for each field that is wrong, if that is what the reply says.
+/// Returns the error of a refused form: a row for each invalid field, if the reply lists them.
 pub(super) fn refusal(reply: &HttpReply) -> Option<ToolError> {
     let body: Value = serde_json::from_slice(&reply.body).ok()?;
     let errors = body.get("errors")?.as_object()?;

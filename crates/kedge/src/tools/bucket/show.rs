@@ -8,7 +8,7 @@ use crate::tools::table::table;
 /// A row: its name, and its text from the document.
 type Row = (&'static str, fn(&Value) -> Option<String>);
 
-/// Rows that are no settings with a field of their own, or that the document shows in another form.
+/// Rows that are no settings with a field of their own, or that the document has in another form.
 const BEFORE: [Row; 9] = [
     ("name", |it| text(it, "/name")),
     ("uuid", |it| text(it, "/uuid")),
@@ -23,7 +23,7 @@ const BEFORE: [Row; 9] = [
     }),
 ];
 
-/// One bucket, a row for each setting and figure that the server reports.
+/// Returns the table of one bucket, with a row for each setting and figure of the server.
 pub(super) fn one(bucket: &Value) -> String {
     let before = BEFORE
         .iter()
@@ -62,7 +62,7 @@ fn may_flush(bucket: &Value) -> bool {
     bucket.pointer("/controllers/flush").is_some()
 }
 
-/// What is the bucket's own of compaction.
+/// Returns the bucket's own compaction settings.
 fn compaction(bucket: &Value) -> Option<String> {
     let threshold = "/autoCompactionSettings/databaseFragmentationThreshold/percentage";
     let Some(percentage) = bucket.pointer(threshold) else {
@@ -82,7 +82,7 @@ fn compaction(bucket: &Value) -> Option<String> {
     Some(format!("{when}{hours}, tombstones are kept {days} days"))
 }
 
-/// The time of the day at which files are compacted, if it is not any.
+/// Returns the time of the day at which files are compacted, if it is limited.
 fn hours(bucket: &Value) -> Option<String> {
     let period = bucket.pointer("/autoCompactionSettings/allowedTimePeriod")?;
     let number = |field: &str| period.get(field).and_then(Value::as_u64);
@@ -94,7 +94,7 @@ fn hours(bucket: &Value) -> Option<String> {
     Some(format!("from {from} to {to} UTC{and}"))
 }
 
-/// All buckets, a row for each.
+/// Returns the table of all buckets, with a row for each.
 pub(super) fn all(list: &Value) -> String {
     let mut rows = vec![
         [
@@ -138,7 +138,7 @@ pub(super) fn all(list: &Value) -> String {
     table("lrrrrr", &rows)
 }
 
-/// Directories that are not served, a line for each.
+/// Returns the directories that are not served, a line for each.
 pub(super) fn unserved(list: &Value) -> String {
     let text = |it: &Value, field: &str| it.get(field).and_then(Value::as_str).map(str::to_owned);
     let line = |it: &Value| {

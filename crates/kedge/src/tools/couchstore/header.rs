@@ -9,9 +9,9 @@ pub(super) struct HeaderLine {
     version: u8,
     update_seqno: u64,
     purge_seqno: u64,
-    /// 0 before version 13.
+    /// The time of the header; 0 before version 13.
     timestamp_ns: u64,
-    /// What it says of the header before it; nothing before version 14.
+    /// The link to the previous header; nothing before version 14.
     previous: Option<u64>,
     encrypted: bool,
     live: u64,

@@ -1,4 +1,4 @@
-//! Encryption keys as they stand on the command line. No message repeats one.
+//! Encryption keys on the command line. No message repeats one.
 
 use std::io;
 use std::path::Path;
@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kedge_couchstore::EncryptionKey;
 
-/// Why a text is no key.
+/// The reason why a text is no key.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum KeyError {
@@ -33,7 +33,7 @@ fn parse(text: &str) -> Result<EncryptionKey, KeyError> {
         Some(path) => {
             let bytes = std::fs::read(Path::new(path));
             let bytes = bytes.map_err(|error| KeyError::File(name.to_owned(), error))?;
-            // As they are, or as text, which editors end with a new line.
+            // Raw, or as text, which editors end with a new line.
             let plain = <[u8; 32]>::try_from(&*bytes).ok();
             plain.or_else(|| secret(bytes.trim_ascii_end()))
         }

@@ -1,4 +1,4 @@
-//! What the commands about couchstore files share: how files are opened, keys, errors and exit codes.
+//! The common parts of the commands about couchstore files: opening files, keys, errors and exit codes.
 
 pub(crate) mod check;
 pub(crate) mod dump;
@@ -15,49 +15,49 @@ use kedge_couchstore::{OnDamage, Options, Snapshot};
 
 use self::keys::KeyError;
 
-/// Memory for interior nodes, in bytes: a tool walks, and has little use for them.
+/// The memory for interior nodes, in bytes: a tool reads each node once, and has little use for a cache.
 const CACHE_BYTES_MAX: usize = 8 << 20;
 
 /// Keys of encrypted files.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Keys {
-    /// Key of encrypted files: its name, and 32 bytes in hex or base64, or @FILE that has them. May be repeated
+    /// Key of encrypted files: its name, and 32 bytes in hex or base64, or @FILE with the key. May be repeated
     #[arg(long = "encryption-key", value_name = "NAME=KEY")]
     #[arg(env = "KEDGE_ENCRYPTION_KEY", hide_env_values = true)]
     keys: Vec<String>,
 }
 
-/// Why a command about a file did not do all that it was asked for.
+/// The reason why a command about a file failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum FileError {
-    /// Damage, or the disk.
+    /// Damage, or an I/O error.
     #[error(transparent)]
     Store(kedge_couchstore::Error),
     /// The file is encrypted, and its key was not given.
     #[error("{0}; give it with --encryption-key {1}=KEY")]
     KeyNeeded(kedge_couchstore::Error, String),
-    /// Damage that was told of already.
-    #[error("{} is damaged in {places} places; what they held is left out", file.display())]
+    /// Damage that was already reported.
+    #[error("{} is damaged in {places} places; their content is left out", file.display())]
     Damaged {
         /// The file.
         file: std::path::PathBuf,
-        /// Bad places.
+        /// The number of damaged places.
         places: u64,
     },
-    /// A key is none.
+    /// A key is invalid.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// Standard output.
+    /// An error of standard output.
     #[error("standard output: {0}")]
     Output(#[from] io::Error),
-    /// The command line makes no sense.
+    /// The command line is invalid.
     #[error("{0}")]
     Usage(String),
 }
 
 impl FileError {
-    /// 1 where the file is damaged, 2 where it cannot be read, or the command line makes no sense.
+    /// Returns 1 if the file is damaged, and 2 if it cannot be read or the command line is invalid.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Store(error) if error.is_damage() => 1,
@@ -90,7 +90,7 @@ impl Keys {
     }
 }
 
-/// Opens a file without the right to write to it.
+/// Opens a file without write permission.
 fn open(path: &Path, options: &Options) -> Result<Snapshot, FileError> {
     let file = read_only::open(path).map_err(kedge_couchstore::Error::from)?;
     Ok(Snapshot::of_file(file, path, options)?)

@@ -1,4 +1,4 @@
-//! A file that is only read: a tool must neither need nor use the right to write.
+//! Read-only files: a tool must neither need nor use write permission.
 
 use std::fs;
 use std::io;
@@ -16,7 +16,7 @@ struct ReadOnly {
 pub(super) fn open(path: &Path) -> Result<Box<dyn File>, DiskError> {
     let error = |source| DiskError::new(Operation::Open, path, source);
     let file = fs::File::open(path).map_err(error)?;
-    // A directory can be opened, and nothing else can be done with it.
+    // A directory can be opened, but not read as a file.
     if file.metadata().map_err(error)?.is_dir() {
         return Err(error(io::ErrorKind::IsADirectory.into()));
     }

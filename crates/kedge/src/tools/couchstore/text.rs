@@ -1,4 +1,4 @@
-//! Bytes as JSON: as text where they are text, as JSON where they are JSON, else in base64.
+//! Bytes as JSON: as JSON or text if they are that, otherwise in base64.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-/// Bytes, and what they were taken for.
+/// Bytes in the form in which they are printed.
 #[derive(Debug)]
 pub(super) enum Shown {
     /// JSON, on one line.
@@ -19,7 +19,7 @@ pub(super) enum Shown {
 }
 
 impl Shown {
-    /// As JSON if it is JSON.
+    /// Converts bytes: to JSON if they are JSON.
     pub(super) fn of(bytes: &[u8]) -> Self {
         match json(bytes) {
             Some(json) => Self::Json(json),
@@ -27,7 +27,7 @@ impl Shown {
         }
     }
 
-    /// As text if it is text.
+    /// Converts bytes: to text if they are text.
     pub(super) fn plain(bytes: &[u8]) -> Self {
         match str::from_utf8(bytes) {
             Ok(text) => Self::Text(text.to_owned()),
@@ -35,7 +35,7 @@ impl Shown {
         }
     }
 
-    /// What it is, for the field that says so.
+    /// Returns the form, for the field that names it.
     pub(super) const fn kind(&self) -> &'static str {
         match self {
             Self::Json(_) => "json",
@@ -54,8 +54,8 @@ impl Serialize for Shown {
     }
 }
 
-/// The JSON text without white space between its parts, if it is one. Numbers, the order of members and members of the
-/// same name stay as they are.
+/// Returns the JSON text without white space between its parts, if it is one. Numbers, the order of members and
+/// duplicate members are unchanged.
 pub(super) fn json(bytes: &[u8]) -> Option<Box<RawValue>> {
     let text = str::from_utf8(bytes).ok()?;
     let valid: &RawValue = serde_json::from_str(text).ok()?;
@@ -66,7 +66,7 @@ pub(super) fn json(bytes: &[u8]) -> Option<Box<RawValue>> {
     RawValue::from_string(compact).ok()
 }
 
-/// Takes the white space out of a sound JSON text.
+/// Removes the white space from a valid JSON text.
 fn compact(json: &str) -> Cow<'_, str> {
     let mut out = String::new();
     let (mut kept, mut in_string, mut escaped) = (0, false, false);
@@ -108,7 +108,7 @@ pub(super) fn from_hex(text: &str) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// A number in decimal digits, or in hexadecimal ones behind `0x`.
+/// Parses a number in decimal digits, or in hexadecimal ones behind `0x`.
 pub(super) fn number(text: &str) -> Result<u64, String> {
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),

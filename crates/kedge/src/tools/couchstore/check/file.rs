@@ -9,7 +9,7 @@ use super::super::{FileError, open};
 use super::Shown;
 use super::report::{FileReport, Finding};
 
-/// Checks a file as far as it can be read, and puts all that is found into the report.
+/// Checks a file as far as it can be read, and adds all findings to the report.
 pub(super) fn check(
     report: &mut FileReport,
     strict: &Options,
@@ -28,7 +28,7 @@ fn try_check(
     shown: &mut Shown,
 ) -> Result<(), FileError> {
     let newest = match open(&report.named.path, strict) {
-        // What looks like the newest header is damaged: that is told, and the one before it is checked.
+        // The apparent newest header is damaged: that is reported, and the one before it is checked.
         Err(FileError::Store(error @ Error::Corrupt { .. })) => {
             report.damage(Finding::of(&error));
             let lenient = Options {
@@ -62,7 +62,7 @@ fn check_commit(
     let header = snapshot.header();
     let entries = header.live_count().saturating_add(header.deleted_count());
     shown.expect(entries.saturating_mul(2));
-    // A file without the state of a vBucket is of another use: what its documents mean is not known.
+    // A file without the state of a vBucket has another use: the meaning of its documents is unknown.
     let state = snapshot.local(VBSTATE_NAME);
     let mut watch = Watch {
         audit: matches!(state, Ok(Some(_))).then(|| Audit::new(header.update_seqno())),
@@ -78,7 +78,7 @@ fn check_commit(
     Ok(())
 }
 
-/// Takes down what a check finds, and looks into the documents that are whole.
+/// Records the findings of a check, and checks the documents that are whole.
 struct Watch<'a> {
     audit: Option<Audit>,
     report: &'a mut FileReport,

@@ -1,4 +1,4 @@
-//! Catalogs of a directory, and the files that they list: which have to be there, and how far they go. Their formats are
+//! Catalogs of a directory, and the files that they list: required files, and their committed lengths. The formats are
 //! those of the crates that write them.
 
 use std::collections::{HashMap, HashSet};
@@ -17,27 +17,27 @@ use super::report::{FileReport, Finding};
 /// Findings from the catalogs of one directory.
 #[derive(Debug, Default)]
 pub(super) struct Listed {
-    /// Of each catalog, and of each file that is missing.
+    /// The reports of each catalog, and of each missing file.
     pub(super) reports: Vec<FileReport>,
-    /// Files by name, with the place of a durable commit.
+    /// The offset of the durable commit of each file, by name.
     committed: HashMap<String, u64>,
     unlisted: HashSet<String>,
 }
 
 impl Listed {
-    /// Reads the catalogs of a directory. One that is not there lists nothing.
+    /// Reads the catalogs of a directory. A missing catalog lists nothing.
     ///
     /// # Errors
-    /// The directory cannot be read. What cannot be read in it is in the reports.
+    /// The directory cannot be read. Unreadable files in it are in the reports.
     pub(super) fn read(dir: &Path) -> Result<Self, FileError> {
         let mut found = Self::default();
         let names = names::list(dir)?;
-        // Its files go one by one.
+        // Its files are deleted one by one.
         if is_remainder(&names) {
             return Ok(found);
         }
         found.vbuckets(dir);
-        // Without a commit log, one that is there is what a crash left of its removal.
+        // Without a commit log, an existing catalog was left by a crash during its removal.
         if !names.iter().any(|name| name == DIRECT_FILE) {
             found.segments(dir);
         }
@@ -45,7 +45,7 @@ impl Listed {
         Ok(found)
     }
 
-    /// Tells a file what its catalog says of it.
+    /// Adds the information of the catalog to a file.
     pub(super) fn mark(&self, named: &mut Named) {
         let name = named.path.file_name().and_then(|name| name.to_str());
         if let Some(name) = name {
@@ -133,7 +133,7 @@ impl Listed {
         }
     }
 
-    /// Reports a catalog that cannot be understood.
+    /// Reports a catalog that cannot be parsed.
     fn understood<T>(&mut self, looked: Option<Looked<T>>) -> Option<(FileReport, T, Vec<String>)> {
         let (report, found) = looked?;
         match found {
@@ -157,11 +157,12 @@ impl Listed {
     }
 }
 
-/// A catalog's report, and what it lists beside the names in a directory; only the report if it cannot be understood.
+/// A catalog's report, and what it lists beside the names in a directory; only the report if the catalog cannot be
+/// parsed.
 type Looked<T> = (FileReport, Option<(T, Vec<String>)>);
 
-/// Reads a catalog, the names in the directory that it is about, and the catalog again, as a server may be at work; `None`
-/// without a catalog.
+/// Reads a catalog, the names in its directory, and the catalog again, as a server may be running; `None` without a
+/// catalog.
 fn look<T>(
     catalog: &Path,
     dir: &Path,

@@ -1,7 +1,7 @@
-//! `kedge check`: whether couchstore files are whole, and say the same wherever they say something twice; and whether the
-//! files are there that the catalogs of a bucket's directory list.
+//! `kedge check`: checks that couchstore files are whole and consistent, and that the files exist that the catalogs of
+//! a bucket's directory list.
 //!
-//! Invariant: nothing is written, and no right to write is needed.
+//! Invariant: nothing is written, and no write permission is needed.
 
 mod file;
 mod listed;
@@ -23,12 +23,13 @@ use crate::output;
 
 /// Check couchstore files: every node, both trees against each other, every body, all metadata
 ///
-/// Of a bucket's directory it also reports files that have to be there by the directory's catalogs, and are missing or were cut.
+/// For a bucket's directory it also reports files that the directory's catalogs list, and that are missing or
+/// truncated.
 ///
-/// Exit codes: 0 all is well, 1 damage was found, 2 something cannot be read.
+/// Exit codes: 0 no damage, 1 damage was found, 2 something cannot be read.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CheckArgs {
-    /// A file such as data/0.couch.1, a directory of such, or a data directory for all its buckets
+    /// A file such as data/0.couch.1, a directory of files, or a data directory for all its buckets
     #[arg(required = true, value_name = "FILE|DIR")]
     paths: Vec<PathBuf>,
     /// Check older commits, too, as far back as the file has them
@@ -41,10 +42,10 @@ pub(crate) struct CheckArgs {
     keys: Keys,
 }
 
-/// Checks all that is asked for. Returns the exit code.
+/// Checks all arguments. Returns the exit code.
 ///
 /// # Errors
-/// [`FileError`] when nothing can be checked at all.
+/// [`FileError`] when nothing can be checked.
 pub(crate) fn run(args: &CheckArgs) -> Result<u8, FileError> {
     let work = work(&args.paths)?;
     let count = work.len();
@@ -77,15 +78,15 @@ pub(crate) fn run(args: &CheckArgs) -> Result<u8, FileError> {
     Ok(totals.exit_code())
 }
 
-/// One line of the answer.
+/// One line of the output.
 enum Work {
-    /// About a catalog, or a file that it lists and that is missing.
+    /// The report of a catalog, or of a missing file that it lists.
     Done(Box<FileReport>),
-    /// A couchstore file that is to be checked.
+    /// A couchstore file to check.
     File(Named),
 }
 
-/// Reads the catalogs and names in all that is asked for.
+/// Reads the catalogs and names of all arguments.
 fn work(paths: &[PathBuf]) -> Result<Vec<Work>, FileError> {
     let mut work = Vec::new();
     for path in paths {
@@ -117,7 +118,7 @@ fn of_directory(directory: &Directory) -> Result<Vec<Work>, FileError> {
     Ok(done.chain(files.into_iter().map(Work::File)).collect())
 }
 
-/// How far the check of a file is, on a terminal.
+/// The progress display of the check of a file, on a terminal.
 struct Shown {
     is_on: bool,
     prefix: String,
@@ -137,7 +138,7 @@ impl Shown {
         self.prefix = format!("checking {number}/{files}");
     }
 
-    /// So many more entries are to be gone through.
+    /// Adds to the number of entries to check.
     fn expect(&mut self, entries: u64) {
         if let Some(bar) = &self.bar {
             bar.inc_length(entries);
@@ -158,7 +159,7 @@ impl Shown {
         }
     }
 
-    /// Makes room for lines of text.
+    /// Clears the display for lines of text.
     fn hide(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();

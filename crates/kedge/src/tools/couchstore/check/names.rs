@@ -1,4 +1,4 @@
-//! Which files to check, and what their names say: `VBUCKET.couch.REVISION`.
+//! The files to check, and the parts of their names: `VBUCKET.couch.REVISION`.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,11 +13,11 @@ use super::super::FileError;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Named {
     pub(super) path: PathBuf,
-    /// What the name says; `None` for any other name.
+    /// The parts of the name; `None` for any other name.
     pub(super) revision: Option<Revision>,
-    /// Where the catalog of its directory has the header of a durable commit, in bytes.
+    /// The offset of the header of the durable commit in the catalog of its directory, in bytes.
     pub(super) committed_at: Option<u64>,
-    /// The catalog of its directory does not list it.
+    /// True if the catalog of its directory does not list it.
     pub(super) is_unlisted: bool,
 }
 
@@ -33,18 +33,18 @@ impl Named {
     }
 }
 
-/// The contents of a vBucket move to a file of the next revision when they are compacted.
+/// The revision of a file. A compaction moves the contents of a vBucket to a file of the next revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Revision {
-    /// The vBucket, or what stands in its place.
+    /// The vBucket, or the text in its place.
     pub(super) name: String,
     pub(super) revision: u64,
-    /// The highest revision of this name in the same directory, when that was looked at.
+    /// The highest revision of this name in the same directory, if the directory was listed.
     pub(super) newest: Option<u64>,
 }
 
 impl Revision {
-    /// The vBucket, if the name is a number.
+    /// Returns the vBucket, if the name is a number.
     pub(super) fn vbucket(&self) -> Option<u16> {
         let digits = self.name.bytes().all(|byte| byte.is_ascii_digit());
         self.name.parse().ok().filter(|_| digits)
@@ -55,7 +55,7 @@ impl Revision {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Directory {
     pub(super) path: PathBuf,
-    /// Nobody said that there are files: it was found in a data directory, or is one.
+    /// True if the directory may have no files, because it was found in a data directory, or is one.
     pub(super) may_be_empty: bool,
 }
 
@@ -66,7 +66,8 @@ pub(super) enum Given {
     Directory(Directory),
 }
 
-/// The places that one argument stands for: a file, a directory, or a data directory and those of all its buckets.
+/// Returns the arguments for which one argument stands: a file, a directory, or a data directory and those of all its
+/// buckets.
 pub(super) fn given(path: &Path) -> Result<Vec<Given>, FileError> {
     if !path.is_dir() {
         return Ok(vec![Given::File(Named::new(path.to_owned()))]);
@@ -89,7 +90,7 @@ pub(super) fn given(path: &Path) -> Result<Vec<Given>, FileError> {
     Ok(given)
 }
 
-/// The names in a directory that are UTF-8, as all names of the server are.
+/// Lists the names in a directory that are UTF-8, as all names of the server are.
 pub(super) fn list(dir: &Path) -> Result<Vec<String>, FileError> {
     let error = |source: io::Error| {
         let error = DiskError::new(Operation::List, dir, source);
@@ -102,7 +103,7 @@ pub(super) fn list(dir: &Path) -> Result<Vec<String>, FileError> {
     Ok(names)
 }
 
-/// The couchstore files in a directory.
+/// Lists the couchstore files in a directory.
 pub(super) fn in_directory(dir: &Path) -> Result<Vec<Named>, FileError> {
     let mut found: Vec<(PathBuf, Revision)> = Vec::new();
     for name in list(dir)? {
@@ -124,7 +125,7 @@ pub(super) fn in_directory(dir: &Path) -> Result<Vec<Named>, FileError> {
     Ok(named.collect())
 }
 
-/// The error of a directory that has nothing to check.
+/// Returns the error of a directory that has nothing to check.
 pub(super) fn nothing_in(dir: &Path) -> FileError {
     FileError::Usage(format!(
         "{} has no file of the form *.couch.N",
@@ -134,7 +135,7 @@ pub(super) fn nothing_in(dir: &Path) -> FileError {
 
 fn parse(name: &str) -> Option<Revision> {
     let (name, revision) = name.split_once(".couch.")?;
-    // `parse` would take a sign.
+    // `parse` would accept a sign.
     let digits = revision.bytes().all(|byte| byte.is_ascii_digit());
     if name.is_empty() || !digits {
         return None;

@@ -1,4 +1,4 @@
-//! What a check found, as text and as JSON.
+//! The findings of a check, as text and as JSON.
 
 use std::fmt::Write as _;
 
@@ -11,14 +11,14 @@ use super::super::FileError;
 use super::super::header::HeaderLine;
 use super::names::{Named, Revision};
 
-/// After so many, finds are only counted.
+/// The number of findings after which more are only counted.
 const FINDINGS_MAX: usize = 1000;
 
-/// One thing that is wrong.
+/// A finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     offset: Option<u64>,
-    /// The document or local document that it is about.
+    /// The affected document or local document.
     #[serde(skip_serializing_if = "Option::is_none")]
     subject: Option<String>,
     #[serde(rename = "expected")]
@@ -34,7 +34,7 @@ impl Finding {
             } => (Some(offset.0), problem.to_string()),
             Error::Io(error) => (
                 error.offset,
-                format!("expected to read it, the system says: {}", error.source),
+                format!("cannot be read: {}", error.source),
             ),
             other => (None, other.to_string()),
         };
@@ -45,7 +45,7 @@ impl Finding {
         }
     }
 
-    /// A document that is whole, and says something impossible.
+    /// A whole document with impossible content.
     pub(super) fn of_document(leaf: Offset, entry: &Entry, error: &KvError) -> Self {
         let key = entry.key().escape_ascii();
         Finding {
@@ -55,7 +55,7 @@ impl Finding {
         }
     }
 
-    /// A local document that is not what its name says.
+    /// A local document that does not match its name.
     pub(super) fn of_local(leaf: Offset, name: &[u8], error: &KvError) -> Self {
         Finding {
             offset: Some(leaf.0),
@@ -64,7 +64,7 @@ impl Finding {
         }
     }
 
-    /// Something that concerns a file as a whole.
+    /// A finding about a file as a whole.
     pub(super) fn of_file(expected: String) -> Self {
         Finding {
             offset: None,
@@ -85,19 +85,19 @@ impl Finding {
     }
 }
 
-/// What is known of a file.
+/// The report of a file.
 #[derive(Debug)]
 pub(super) struct FileReport {
     pub(super) named: Named,
     header: Option<HeaderLine>,
-    /// Contents of a catalog.
+    /// The contents of a catalog.
     pub(super) lists: Option<String>,
-    /// Of the newest commit.
+    /// The checked parts of the newest commit.
     checked: Checked,
     commits: u64,
     pub(super) file_bytes: u64,
     findings: Vec<Finding>,
-    /// Beyond those that are kept.
+    /// The number of findings that are not kept.
     more: u64,
     notes: Vec<String>,
     error: Option<String>,
@@ -152,20 +152,20 @@ impl FileReport {
         if self.findings.len() >= FINDINGS_MAX {
             self.more += 1;
         } else if !self.findings.contains(&finding) {
-            // Commits share most of what they reach, so older ones find the same again.
+            // Commits share most of their nodes, so older ones have the same findings.
             self.findings.push(finding);
         }
     }
 
     pub(super) fn notes(&mut self, disagreements: &[Disagreement]) {
-        // Of the newest commit only: what older ones said is history.
+        // Only for the newest commit: older ones are history.
         if self.commits == 1 {
             let texts = disagreements.iter().map(ToString::to_string);
             self.notes.extend(texts);
         }
     }
 
-    /// The check could not go on.
+    /// Notes that the check could not go on.
     pub(super) fn failed(&mut self, error: &FileError) {
         match error {
             FileError::Store(error) if error.is_damage() => self.damage(Finding::of(error)),
@@ -280,11 +280,11 @@ struct FileLine<'a> {
     ok: bool,
     vbucket: Option<u16>,
     revision: Option<u64>,
-    /// Whether it is the newest revision in its directory.
+    /// True if it is the newest revision in its directory.
     newest: Option<bool>,
     file_bytes: u64,
     header: Option<&'a HeaderLine>,
-    /// Contents of a catalog.
+    /// The contents of a catalog.
     #[serde(skip_serializing_if = "Option::is_none")]
     lists: Option<&'a str>,
     commits: u64,
@@ -304,7 +304,7 @@ fn json_line(line: &impl Serialize) -> String {
     json.expect("numbers, texts and lists always have a JSON text") + "\n"
 }
 
-/// All files together.
+/// The totals of all files.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Totals {
     files: u64,
@@ -342,7 +342,7 @@ impl Totals {
         json_line(&TotalsLine { total: self })
     }
 
-    /// Damage is worse than what could not be looked at.
+    /// Returns the exit code: damage takes precedence over unreadable files.
     pub(super) const fn exit_code(&self) -> u8 {
         if self.damaged > 0 {
             1

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::super::text::{Shown, to_hex};
 
-/// What an entry is, in the order in which it is printed. Fields without a value are left out.
+/// An entry, in the order in which its fields are printed. Fields without a value are left out.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct DocumentLine<'a> {
     seqno: u64,
@@ -23,13 +23,13 @@ pub(super) struct DocumentLine<'a> {
     namespace: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<&'a str>,
-    /// A key that is no text, or none that the engine could have made.
+    /// A key that is no text, or that the engine could not have made.
     #[serde(skip_serializing_if = "Option::is_none")]
     key_hex: Option<String>,
     deleted: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     meta: Option<MetaLine>,
-    /// Private metadata that is not the engine's.
+    /// Private metadata that are not the engine's.
     #[serde(skip_serializing_if = "Option::is_none")]
     rev_meta_hex: Option<String>,
     content_meta: u8,
@@ -37,12 +37,12 @@ pub(super) struct DocumentLine<'a> {
     disk_bytes: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     xattrs: Option<Attributes>,
-    /// What `body` is: `json`, `text`, `base64`, `event`, or `none`.
+    /// The form of `body`: `json`, `text`, `base64`, `event`, or `none`.
     #[serde(skip_serializing_if = "Option::is_none")]
     body_as: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     body: Option<Body>,
-    /// What is not as the engine has it.
+    /// A deviation from the engine's format.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
@@ -51,7 +51,7 @@ pub(super) struct DocumentLine<'a> {
 #[derive(Debug, Default, Serialize)]
 struct MetaLine {
     state: &'static str,
-    /// As text, since many readers of JSON cannot hold 64 bits.
+    /// The CAS as text, since many JSON parsers do not support 64 bits.
     cas: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     expiry: Option<u32>,
@@ -78,7 +78,7 @@ enum Body {
     Event(serde_json::Value),
 }
 
-/// Names and values; a name that stands twice is printed twice.
+/// Names and values; a duplicate name is printed twice.
 #[derive(Debug)]
 struct Attributes(Vec<(String, Shown)>);
 
@@ -93,12 +93,12 @@ impl Serialize for Attributes {
 }
 
 impl<'a> DocumentLine<'a> {
-    /// All but the body.
+    /// Creates the line without the body.
     pub(super) fn new(entry: &'a Entry) -> Self {
         Self::understood(entry).0
     }
 
-    /// All of it.
+    /// Creates the line with the body.
     pub(super) fn with_body(entry: &'a Entry, body: Option<&[u8]>) -> Self {
         let (mut line, understood) = Self::understood(entry);
         let Some(body) = body else {
@@ -134,7 +134,7 @@ impl<'a> DocumentLine<'a> {
         self.body = Some(Body::Shown(shown));
     }
 
-    /// The line without a body, and what the engine would make of the entry.
+    /// Returns the line without a body, and the engine's interpretation of the entry.
     fn understood(entry: &'a Entry) -> (Self, Option<(RevMeta, Meaning)>) {
         let mut line = DocumentLine {
             seqno: entry.seqno().get(),

@@ -1,4 +1,4 @@
-//! A local document as one line: decoded where its name says what it is.
+//! A local document as one line, decoded if its name determines its format.
 
 use kedge_couchstore::kv::LocalDocument;
 use kedge_types::Seqno;
@@ -10,10 +10,10 @@ use super::super::text::Shown;
 #[derive(Debug, Serialize)]
 pub(super) struct LocalLine {
     name: Shown,
-    /// What `value` is: `json`, `text` or `base64` as it stands in the file, or `decoded`.
+    /// The form of `value`: `json`, `text` or `base64` as stored in the file, or `decoded`.
     value_as: &'static str,
     value: Contents,
-    /// Why it is not what its name says.
+    /// The reason why it does not match its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
@@ -47,7 +47,7 @@ impl LocalLine {
     }
 }
 
-/// What is no JSON by itself.
+/// Decodes a document that is no JSON by itself.
 fn decoded(document: &LocalDocument) -> Option<Value> {
     let list = |entries: Vec<Value>| json!({ "entries": entries });
     Some(match document {

@@ -1,5 +1,5 @@
-//! `kedge dump`: what a couchstore file has, as JSON, one object a line. Nothing is kept, so memory does not grow with
-//! the file.
+//! `kedge dump`: the content of a couchstore file as JSON, one object a line. Nothing is kept, so memory does not grow
+//! with the file.
 
 mod document;
 mod local;
@@ -20,13 +20,13 @@ use self::select::Selection;
 use super::header::HeaderLine;
 use super::{FileError, Keys, open, text};
 
-/// Bytes that are collected before they are written.
+/// The number of bytes that are collected before they are written.
 const OUTPUT_BYTES: usize = 64 << 10;
 
-/// Print what a couchstore file has, as JSON lines
+/// Print the content of a couchstore file as JSON lines
 ///
-/// Without flags: all documents and tombstones, in the order of seqnos, as of the newest commit.
-/// Exit codes: 0 done, 1 the file is damaged, 2 it cannot be read.
+/// Without flags: all documents and tombstones, in seqno order, as of the newest commit. Exit codes: 0 success, 1 the
+/// file is damaged, 2 it cannot be read.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct DumpArgs {
     /// The file, such as data/0.couch.1
@@ -38,13 +38,13 @@ pub(crate) struct DumpArgs {
     /// Use the commit whose header is at this offset, instead of the newest
     #[arg(long, value_name = "OFFSET", value_parser = text::number)]
     header: Option<u64>,
-    /// Use the commit so many before the newest
+    /// Use the commit this many before the newest
     #[arg(long, value_name = "N", conflicts_with = "header")]
     older: Option<u32>,
-    /// Leave the bodies out
+    /// Leave out the bodies
     #[arg(long)]
     no_body: bool,
-    /// What to do about damage
+    /// Handling of damage
     #[arg(long, value_enum, default_value_t = Mode::Strict)]
     mode: Mode,
     #[command(flatten)]
@@ -54,7 +54,7 @@ pub(crate) struct DumpArgs {
 #[derive(Args, Clone, Debug)]
 #[group(multiple = false)]
 struct What {
-    /// Documents in the order of keys
+    /// Documents in key order
     #[arg(long)]
     by_id: bool,
     /// Local documents
@@ -66,27 +66,27 @@ struct What {
     /// The nodes of a tree
     #[arg(long, value_enum, value_name = "TREE")]
     tree: Option<TreeName>,
-    /// The document of this key, and its prepare
+    /// The document with this key, and its prepare
     #[arg(long)]
     key: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum TreeName {
-    /// By document key
+    /// The tree by document key
     Id,
-    /// By seqno
+    /// The tree by seqno
     Seq,
-    /// Of local documents
+    /// The tree of local documents
     Local,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Mode {
-    /// Refuse a file whose newest header is damaged, and end at the first damage
+    /// Refuse a file whose newest header is damaged, and stop at the first damage
     #[value(alias = "normal")]
     Strict,
-    /// Go back to the newest sound header, and on behind damage
+    /// Use the newest undamaged header, and skip damage
     Recover,
 }
 
@@ -108,10 +108,10 @@ impl TreeName {
     }
 }
 
-/// Prints what is asked for.
+/// Prints the requested content.
 ///
 /// # Errors
-/// [`FileError`]; what was printed before it is sound.
+/// [`FileError`]; the output before it is right.
 pub(crate) fn run(args: &DumpArgs) -> Result<(), FileError> {
     let selection = Selection::new(&args.selection, args.what.by_id)?;
     let on_damage = match args.mode {
@@ -127,7 +127,7 @@ pub(crate) fn run(args: &DumpArgs) -> Result<(), FileError> {
     let printed = dump.print(&snapshot, &selection);
     let flushed = dump.out.flush().map_err(FileError::from);
     match printed.and(flushed) {
-        // Whoever reads it has seen enough.
+        // The reader has closed the output.
         Err(FileError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         Ok(()) if dump.damaged > 0 => Err(FileError::Damaged {
             file: args.file.clone(),
@@ -137,7 +137,7 @@ pub(crate) fn run(args: &DumpArgs) -> Result<(), FileError> {
     }
 }
 
-/// The commit that the flags ask for.
+/// Returns the commit that the flags select.
 fn chosen(args: &DumpArgs, newest: &Snapshot) -> Result<Snapshot, FileError> {
     if let Some(offset) = args.header {
         return match newest.at(Offset(offset)) {
@@ -165,7 +165,7 @@ fn chosen(args: &DumpArgs, newest: &Snapshot) -> Result<Snapshot, FileError> {
 struct Dump<'a, W: Write> {
     args: &'a DumpArgs,
     out: W,
-    /// Places that were passed over.
+    /// The number of skipped damaged places.
     damaged: u64,
 }
 
@@ -253,7 +253,7 @@ impl<W: Write> Dump<'_, W> {
         })
     }
 
-    /// Does something with each item. Damage ends it, or is told of and passed over, as the flags ask.
+    /// Calls `print` for each item. Damage ends the output, or is reported and skipped, depending on the flags.
     fn each<T>(
         &mut self,
         items: impl Iterator<Item = Result<T, Error>>,

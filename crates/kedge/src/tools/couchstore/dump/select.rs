@@ -1,4 +1,4 @@
-//! Which documents: bounds, a collection, keys as they stand on the command line.
+//! The selection of documents: bounds, a collection, keys of the command line.
 
 use std::ops::Bound;
 
@@ -17,15 +17,15 @@ pub(super) struct SelectArgs {
     /// Last seqno, or with --by-id the last key
     #[arg(long, value_name = "SEQNO|KEY", conflicts_with_all = OTHERS)]
     end: Option<String>,
-    /// Only documents of this collection. Keys on the command line are in it, else in the default collection
+    /// Only documents of this collection. Keys on the command line are in it, otherwise in the default collection
     #[arg(long, value_name = "ID", value_parser = collection)]
     collection: Option<CollectionId>,
-    /// Keys on the command line are hex digits of all of a key as it stands in the file
+    /// Keys on the command line are hex digits of the whole key as stored in the file
     #[arg(long, conflicts_with = "collection")]
     hex: bool,
 }
 
-/// What has no bounds.
+/// Outputs without bounds.
 const OTHERS: [&str; 4] = ["local", "headers", "tree", "key"];
 
 fn collection(text: &str) -> Result<CollectionId, String> {
@@ -36,7 +36,7 @@ fn collection(text: &str) -> Result<CollectionId, String> {
     }
 }
 
-/// The flags, understood.
+/// The parsed flags.
 #[derive(Debug)]
 pub(super) struct Selection {
     args: SelectArgs,
@@ -68,7 +68,7 @@ impl Selection {
         Ok(selection)
     }
 
-    /// A bound that is not given is where the collection of the other begins or ends.
+    /// Returns the bounds. A missing bound is the start or end of the collection of the other one.
     fn key_bounds(&self) -> Result<KeyBounds, FileError> {
         let (start, end) = (&self.args.start, &self.args.end);
         let given = |key: &String| self.committed(key).map(Bound::Included);
@@ -105,7 +105,7 @@ impl Selection {
         )
     }
 
-    /// Whether a document is of the collection that was asked for.
+    /// Returns whether a document is in the selected collection.
     pub(super) fn takes(&self, entry: &Entry) -> bool {
         let Some(wanted) = self.args.collection else {
             return true;
@@ -116,7 +116,7 @@ impl Selection {
         )
     }
 
-    /// What a key may stand as in the file: committed, and as a prepare.
+    /// Returns the forms of a key in the file: committed, and as a prepare.
     pub(super) fn forms_of(&self, key: &str) -> Result<Vec<Vec<u8>>, FileError> {
         let committed = self.committed(key)?;
         if self.args.hex {
@@ -130,7 +130,7 @@ impl Selection {
             return Ok(self.document(false, key.as_bytes()));
         }
         text::from_hex(key)
-            .ok_or_else(|| FileError::Usage(format!("key {key:?}: pairs of hex digits are wanted")))
+            .ok_or_else(|| FileError::Usage(format!("key {key:?}: expected pairs of hex digits")))
     }
 
     fn document(&self, prepared: bool, logical: &[u8]) -> Vec<u8> {

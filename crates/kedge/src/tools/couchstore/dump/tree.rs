@@ -16,8 +16,8 @@ pub(super) struct NodeLine {
     entries: Vec<EntryLine>,
 }
 
-/// What a node says of one key, fields without a value left out. Keys of documents are hex digits, as `--hex` takes
-/// them.
+/// A node's information about one key. Fields without a value are left out. Keys of documents are hex digits, as
+/// `--hex` takes them.
 #[derive(Debug, Default, Serialize)]
 struct EntryLine {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -26,10 +26,10 @@ struct EntryLine {
     seqno: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     key_hex: Option<String>,
-    /// Of a subtree's topmost node, or of a body.
+    /// The offset of a subtree's topmost node, or of a body.
     #[serde(skip_serializing_if = "Option::is_none")]
     offset: Option<u64>,
-    /// Of a body, or of the contents of a local document.
+    /// The length of a body, or of the contents of a local document, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
