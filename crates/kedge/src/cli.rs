@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn command_line_is_consistent() {
         command().debug_assert();
     }
 
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn each_command_has_a_description_of_its_own() {
+    fn every_command_has_its_own_description() {
         // `kedge help` showed the text of `version` for `cluster`, and none for `version`: a doc comment stood before
         // the wrong command.
         let command = command();

@@ -7,9 +7,9 @@
 //! The tools take addresses in the form of the SDKs:
 //!
 //! ```
-//! use kedge::target::{Scheme, Target};
+//! use kedge::target::{Scheme, ServerUrl};
 //!
-//! let target = Target::parse("couchbase://127.0.0.1:12000/default")?;
+//! let target = ServerUrl::parse("couchbase://127.0.0.1:12000/default")?;
 //! assert_eq!(target.scheme, Some(Scheme::Couchbase));
 //! assert_eq!((target.host.as_str(), target.port), ("127.0.0.1", Some(12000)));
 //! assert_eq!(target.bucket.as_deref(), Some("default"));

@@ -41,7 +41,7 @@ impl Scheme {
 
 /// A parsed address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct ServerUrl {
     /// The protocol; `None` if the text has no scheme.
     pub scheme: Option<Scheme>,
     /// Host name or address, without the brackets of IPv6.
@@ -73,7 +73,7 @@ pub enum TargetError {
     Bucket,
 }
 
-impl Target {
+impl ServerUrl {
     /// Parses `[SCHEME://]HOST[:PORT][/BUCKET][?OPTIONS]`. IPv6 addresses are in brackets. Options are for the SDKs and
     /// are ignored.
     ///
@@ -116,7 +116,7 @@ impl Target {
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for ServerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.host)?;
         match self.port {
@@ -161,8 +161,8 @@ mod tests {
         host: &str,
         port: Option<u16>,
         bucket: Option<&str>,
-    ) -> Result<Target, TargetError> {
-        Ok(Target {
+    ) -> Result<ServerUrl, TargetError> {
+        Ok(ServerUrl {
             scheme,
             host: host.into(),
             port,
@@ -213,10 +213,10 @@ mod tests {
             ("h:65536", Err(TargetError::Port("65536".into()))),
         ];
         for (text, expected) in table {
-            assert_eq!(Target::parse(text), expected, "{text}");
+            assert_eq!(ServerUrl::parse(text), expected, "{text}");
         }
         assert_eq!(
-            Target::parse(&format!("h/{}", "b".repeat(101))),
+            ServerUrl::parse(&format!("h/{}", "b".repeat(101))),
             Err(TargetError::Bucket)
         );
     }

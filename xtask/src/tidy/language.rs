@@ -11,7 +11,6 @@ use super::source::is_test_path;
 /// without findings leaves the list.
 const TO_DO: &[&str] = &[
     "bench",
-    "kedge",
     "kedge-bucket",
     "kedge-couchstore",
     "kedge-storage",

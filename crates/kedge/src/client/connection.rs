@@ -12,7 +12,7 @@ use kedge_types::limits::FRAME_BODY_BYTES_MAX;
 use kedge_types::{Cas, Datatype, Durability, DurabilityLevel, Seqno, Status, VbId, VbUuid};
 
 use super::error::{ClientError, status_text};
-use super::topology::Topology;
+use super::topology::BucketTopology;
 
 /// The name of this client in the server's log.
 const AGENT: &str = concat!("kedge-tools/", env!("CARGO_PKG_VERSION"));
@@ -23,7 +23,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// The credentials of a login.
 #[derive(Clone, Debug)]
-pub struct Login {
+pub struct LoginCredentials {
     /// User name.
     pub user: String,
     /// Password.
@@ -34,7 +34,7 @@ pub struct Login {
 
 /// A reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reply {
+pub struct ClientReply {
     /// The status code as received.
     pub code: u16,
     /// CAS.
@@ -51,7 +51,7 @@ pub struct Reply {
 
 /// A document as returned by GET.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Document {
+pub struct FetchedDocument {
     /// CAS.
     pub cas: Cas,
     /// Flags.
@@ -62,7 +62,7 @@ pub struct Document {
 
 /// The outcome of a mutation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredMutation {
     /// CAS of the document, or of the tombstone.
     pub cas: Cas,
     /// The branch of history of the seqno.
@@ -73,7 +73,7 @@ pub struct Stored {
 
 /// A connection to a key-value port.
 #[derive(Debug)]
-pub struct Connection {
+pub struct ClientConnection {
     stream: TcpStream,
     address: String,
     received: Vec<u8>,
@@ -83,7 +83,7 @@ pub struct Connection {
     durability_timeout_ms: Option<u16>,
 }
 
-impl Connection {
+impl ClientConnection {
     /// Connects. Each address of the host is tried for up to `timeout`.
     ///
     /// # Errors
@@ -132,7 +132,7 @@ impl Connection {
     pub fn ready(
         host: &str,
         port: u16,
-        login: &Login,
+        login: &LoginCredentials,
         bucket: &str,
         timeout: Duration,
     ) -> Result<Self, ClientError> {
@@ -153,7 +153,7 @@ impl Connection {
         &self.address
     }
 
-    /// Returns the number of vBuckets of the selected bucket; 0 before [`Connection::ready`].
+    /// Returns the number of vBuckets of the selected bucket; 0 before [`ClientConnection::ready`].
     #[must_use]
     pub const fn vbuckets(&self) -> u16 {
         self.vbuckets
@@ -219,7 +219,7 @@ impl Connection {
     /// # Errors
     /// [`ClientError::Login`] when user or password is wrong, [`ClientError::Sasl`] when the server
     /// could not prove that it knows the password, transport errors.
-    pub fn login(&mut self, login: &Login) -> Result<(), ClientError> {
+    pub fn login(&mut self, login: &LoginCredentials) -> Result<(), ClientError> {
         let name = login.mechanism.name();
         let (mut session, mut message) =
             ClientSession::start(login.mechanism, &login.user, &login.password, random_nonce)?;
@@ -256,9 +256,9 @@ impl Connection {
     ///
     /// # Errors
     /// The server's refusal, transport errors, [`ClientError::Unexpected`] when it cannot be read.
-    pub fn topology(&mut self) -> Result<Topology, ClientError> {
+    pub fn topology(&mut self) -> Result<BucketTopology, ClientError> {
         let reply = self.expect(&RequestWriter::new(Opcode::GetClusterConfig), &[], &[], &[])?;
-        Topology::parse(&reply.value)
+        BucketTopology::parse(&reply.value)
             .map_err(|what| self.unexpected(format!("its configuration: {what}")))
     }
 
@@ -289,7 +289,7 @@ impl Connection {
     ///
     /// # Errors
     /// The server's refusal, transport errors.
-    pub fn get(&mut self, key: &[u8]) -> Result<Option<Document>, ClientError> {
+    pub fn get(&mut self, key: &[u8]) -> Result<Option<FetchedDocument>, ClientError> {
         let reply = self.call(&self.document(Opcode::Get, key), &[], key, &[])?;
         match Status::from_wire(reply.code) {
             Some(Status::KeyNotFound) => Ok(None),
@@ -299,7 +299,7 @@ impl Connection {
                     .first_chunk()
                     .map(|bytes| u32::from_be_bytes(*bytes));
                 let flags = flags.ok_or_else(|| self.unexpected("GET without flags".to_owned()))?;
-                Ok(Some(Document {
+                Ok(Some(FetchedDocument {
                     cas: reply.cas,
                     flags,
                     value: reply.value,
@@ -319,26 +319,26 @@ impl Connection {
         key: &[u8],
         value: &[u8],
         durability: Option<DurabilityLevel>,
-    ) -> Result<Stored, ClientError> {
+    ) -> Result<StoredMutation, ClientError> {
         self.mutate(Opcode::Set, &[0; 8], key, value, durability)
     }
 
     /// Removes a document.
     ///
     /// # Errors
-    /// The same as for [`Connection::set`]; `KeyNotFound` if there is no document.
+    /// The same as for [`ClientConnection::set`]; `KeyNotFound` if there is no document.
     pub fn delete(
         &mut self,
         key: &[u8],
         durability: Option<DurabilityLevel>,
-    ) -> Result<Stored, ClientError> {
+    ) -> Result<StoredMutation, ClientError> {
         self.mutate(Opcode::Delete, &[], key, &[], durability)
     }
 
     /// Sends a mutation of one document.
     ///
     /// # Errors
-    /// The same as for [`Connection::set`].
+    /// The same as for [`ClientConnection::set`].
     pub fn mutate(
         &mut self,
         opcode: Opcode,
@@ -346,7 +346,7 @@ impl Connection {
         key: &[u8],
         value: &[u8],
         durability: Option<DurabilityLevel>,
-    ) -> Result<Stored, ClientError> {
+    ) -> Result<StoredMutation, ClientError> {
         let mut writer = self.document(opcode, key);
         writer.infos = FrameInfos {
             durability: durability.map(|level| Durability {
@@ -362,7 +362,7 @@ impl Connection {
         ) else {
             return Err(self.unexpected("a mutation without its token".to_owned()));
         };
-        Ok(Stored {
+        Ok(StoredMutation {
             cas: reply.cas,
             uuid: VbUuid(u64::from_be_bytes(*uuid)),
             seqno: Seqno(u64::from_be_bytes(*seqno)),
@@ -389,7 +389,7 @@ impl Connection {
         extras: &[u8],
         key: &[u8],
         value: &[u8],
-    ) -> Result<Reply, ClientError> {
+    ) -> Result<ClientReply, ClientError> {
         let reply = self.call(writer, extras, key, value)?;
         if reply.code == Status::Success as u16 {
             Ok(reply)
@@ -408,7 +408,7 @@ impl Connection {
         extras: &[u8],
         key: &[u8],
         value: &[u8],
-    ) -> Result<Reply, ClientError> {
+    ) -> Result<ClientReply, ClientError> {
         self.opaque = self.opaque.wrapping_add(1);
         let request = RequestWriter {
             opaque: self.opaque,
@@ -426,7 +426,7 @@ impl Connection {
     }
 
     /// Waits for the next reply to the last request. Requests of the server are ignored.
-    fn receive(&mut self, opcode: Opcode) -> Result<Reply, ClientError> {
+    fn receive(&mut self, opcode: Opcode) -> Result<ClientReply, ClientError> {
         loop {
             let consumed = match parse_response(&self.received, FRAME_BODY_BYTES_MAX) {
                 ParseReply::Incomplete { need } => {
@@ -451,7 +451,7 @@ impl Connection {
                         );
                         return Err(self.unexpected(what));
                     }
-                    let owned = Reply {
+                    let owned = ClientReply {
                         code: reply.status_code,
                         cas: reply.cas,
                         datatype: reply.datatype,
@@ -505,7 +505,7 @@ impl Connection {
 }
 
 /// Returns the error of a status, with the server's error message if it sent one.
-fn refused(opcode: Opcode, reply: &Reply) -> ClientError {
+fn refused(opcode: Opcode, reply: &ClientReply) -> ClientError {
     let json = reply.datatype & Datatype::JSON.bits() != 0;
     let body: Option<serde_json::Value> = json
         .then(|| serde_json::from_slice(&reply.value).ok())
@@ -518,7 +518,7 @@ fn refused(opcode: Opcode, reply: &Reply) -> ClientError {
     }
 }
 
-impl Reply {
+impl ClientReply {
     /// Returns the status as text, for reports.
     #[must_use]
     pub fn status_text(&self) -> String {

@@ -7,7 +7,7 @@ use super::error::ClientError;
 
 /// The address of the management, and the credentials.
 #[derive(Clone, Debug)]
-pub struct HttpClient(Transport);
+pub struct ManagementClient(Transport);
 
 impl From<HttpError> for ClientError {
     fn from(error: HttpError) -> Self {
@@ -26,7 +26,7 @@ impl From<HttpError> for ClientError {
     }
 }
 
-impl HttpClient {
+impl ManagementClient {
     /// Creates the client without a connection. `host` is a name or an address, IPv6 without brackets.
     #[must_use]
     pub fn new(host: &str, port: u16, user: &str, password: &str) -> Self {
@@ -89,7 +89,7 @@ impl HttpClient {
     /// Gets a JSON document.
     ///
     /// # Errors
-    /// The same as for [`HttpClient::expect`]; [`ClientError::Unexpected`] when it is no JSON.
+    /// The same as for [`ManagementClient::expect`]; [`ClientError::Unexpected`] when it is no JSON.
     pub fn json(&self, path: &str) -> Result<Value, ClientError> {
         let reply = self.expect("GET", path, &[])?;
         serde_json::from_slice(&reply.body).map_err(|error| ClientError::Unexpected {
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_read_to_people() {
+    fn http_error_bodies_become_messages() {
         for (body, expected) in [
             (
                 r#"{"errors":{"name":"taken","ramQuotaMB":"low"}}"#,

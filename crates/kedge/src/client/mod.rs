@@ -5,9 +5,11 @@ mod error;
 mod http;
 mod topology;
 
-pub use connection::{Connection, Document, Login, Reply, Stored};
+pub use connection::{
+    ClientConnection, ClientReply, FetchedDocument, LoginCredentials, StoredMutation,
+};
 pub use error::ClientError;
 pub(crate) use error::status_text;
-pub use http::{HttpClient, encode};
+pub use http::{ManagementClient, encode};
 pub use kedge_node::http_client::HttpReply;
-pub use topology::Topology;
+pub use topology::BucketTopology;

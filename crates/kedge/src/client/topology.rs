@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 /// The part of a terse configuration that tools read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Topology {
+pub struct BucketTopology {
     /// Revision of the configuration.
     pub rev: i64,
     /// vBuckets of the bucket; `None` in a configuration without a bucket.
@@ -19,23 +19,23 @@ pub struct Topology {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Terse {
+struct TerseConfigJson {
     rev: i64,
     #[serde(default)]
-    nodes_ext: Vec<NodeExt>,
+    nodes_ext: Vec<NodeExtJson>,
     v_bucket_server_map: Option<VBucketServerMap>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct NodeExt {
+struct NodeExtJson {
     #[serde(default)]
     this_node: bool,
-    services: Services,
+    services: ServicePortsJson,
 }
 
 #[derive(Deserialize)]
-struct Services {
+struct ServicePortsJson {
     mgmt: Option<u16>,
 }
 
@@ -47,13 +47,14 @@ struct VBucketServerMap {
     v_bucket_map: Vec<Vec<i32>>,
 }
 
-impl Topology {
+impl BucketTopology {
     /// Reads the JSON of GET_CLUSTER_CONFIG.
     ///
     /// # Errors
     /// The error, for a person.
     pub fn parse(json: &[u8]) -> Result<Self, String> {
-        let terse: Terse = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+        let terse: TerseConfigJson =
+            serde_json::from_slice(json).map_err(|error| error.to_string())?;
         let node = terse.nodes_ext.iter().find(|node| node.this_node);
         let node = node.or_else(|| terse.nodes_ext.first());
         let vbuckets = match &terse.v_bucket_server_map {
@@ -86,29 +87,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn configurations_are_read() {
+    fn topology_parses_configurations() {
         let bucket = br#"{"rev":7,"nodesExt":[{"services":{"kv":1,"mgmt":2},"hostname":"a"},
             {"services":{"kv":3,"mgmt":4},"thisNode":true}],"name":"b",
             "vBucketServerMap":{"vBucketMap":[[0,-1],[-1,0],[1,0]],"serverList":["$HOST:1"]}}"#;
-        let expected = Topology {
+        let expected = BucketTopology {
             rev: 7,
             vbuckets: Some(3),
             mgmt_port: Some(4),
             servers: vec!["$HOST:1".to_owned()],
             actives: vec![Some(0), None, None],
         };
-        assert_eq!(Topology::parse(bucket), Ok(expected));
+        assert_eq!(BucketTopology::parse(bucket), Ok(expected));
         let global = br#"{"rev":1,"nodesExt":[{"services":{"kv":1}}]}"#;
-        let expected = Topology {
+        let expected = BucketTopology {
             rev: 1,
             vbuckets: None,
             mgmt_port: None,
             servers: Vec::new(),
             actives: Vec::new(),
         };
-        assert_eq!(Topology::parse(global), Ok(expected));
+        assert_eq!(BucketTopology::parse(global), Ok(expected));
         let empty_map = br#"{"rev":1,"vBucketServerMap":{"vBucketMap":[]}}"#;
-        assert!(Topology::parse(empty_map).is_err());
-        assert!(Topology::parse(b"[]").is_err());
+        assert!(BucketTopology::parse(empty_map).is_err());
+        assert!(BucketTopology::parse(b"[]").is_err());
     }
 }

@@ -15,7 +15,7 @@ const FREE_PORTS: std::ops::Range<u16> = 20_000..32_000;
 
 /// The options of the command line; `None` for one that is not given.
 #[derive(Clone, Debug)]
-pub(super) struct Wanted {
+pub(super) struct LayoutOptions {
     pub(super) nodes: Option<u16>,
     pub(super) replicas: Option<u8>,
     pub(super) kv_port: Option<u16>,
@@ -24,7 +24,7 @@ pub(super) struct Wanted {
 }
 
 /// Creates or updates the file at `path`.
-pub(super) fn prepare(path: &Path, wanted: &Wanted) -> Result<ClusterFile, RunError> {
+pub(super) fn prepare(path: &Path, wanted: &LayoutOptions) -> Result<ClusterFile, RunError> {
     let failed = |source| RunError::Io {
         path: path.to_owned(),
         source,
@@ -51,7 +51,7 @@ pub(super) fn prepare(path: &Path, wanted: &Wanted) -> Result<ClusterFile, RunEr
 }
 
 /// Returns the wanted content of the file.
-fn plan(before: Option<&ClusterFile>, wanted: &Wanted) -> Result<ClusterFile, RunError> {
+fn plan(before: Option<&ClusterFile>, wanted: &LayoutOptions) -> Result<ClusterFile, RunError> {
     let count = before.map_or(wanted.nodes.unwrap_or(2), |file| {
         u16::try_from(file.nodes.len()).unwrap_or(u16::MAX)
     });
@@ -180,8 +180,8 @@ fn write(path: &Path, file: &ClusterFile) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn wanted(nodes: Option<u16>, kv_port: Option<u16>) -> Wanted {
-        Wanted {
+    fn wanted(nodes: Option<u16>, kv_port: Option<u16>) -> LayoutOptions {
+        LayoutOptions {
             nodes,
             replicas: None,
             kv_port,
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_keeps_its_cluster() {
+    fn cluster_file_of_a_directory_is_kept() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("below").join("cluster.toml");
         let first = prepare(&path, &wanted(Some(3), None)).expect("made");
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn free_ports_are_all_different() {
+    fn free_ports_are_distinct() {
         let file = plan(None, &wanted(Some(5), Some(0))).expect("planned");
         file.check().expect("no port twice");
         let beyond = plan(None, &wanted(Some(5), Some(65_530)));

@@ -20,8 +20,8 @@ use kedge_cluster::{ClusterError, ClusterFile, REPLICAS_MAX};
 use kedge_types::limits::CLUSTER_NODES_MAX;
 use rustix::process::Signal;
 
-use self::layout::Wanted;
-use self::nodes::{Event, Node};
+use self::layout::LayoutOptions;
+use self::nodes::{NodeEvent, NodeProcess};
 use crate::output;
 use crate::settings::{self, Effective, MaybePort, SettingsError};
 
@@ -109,7 +109,7 @@ fn cluster_run(matches: &ArgMatches) -> Result<ExitCode, RunError> {
     }
     let settings = &effective.settings;
     let given = |name, own: u16| effective.is_given(name).then_some(own);
-    let wanted = Wanted {
+    let wanted = LayoutOptions {
         nodes: matches.get_one("nodes").copied(),
         replicas: matches.get_one("replicas").copied(),
         kv_port: given("kv_port", settings.kv_port),
@@ -137,7 +137,7 @@ fn cluster_run(matches: &ArgMatches) -> Result<ExitCode, RunError> {
     }
     let mut running = Vec::new();
     for entry in &file.nodes {
-        let node = Node::start(
+        let node = NodeProcess::start(
             entry,
             &settings.data_dir,
             &path,
@@ -159,8 +159,8 @@ fn cluster_run(matches: &ArgMatches) -> Result<ExitCode, RunError> {
 /// Waits for events of the nodes.
 fn supervise(
     file: &ClusterFile,
-    running: &mut [Node],
-    inbox: &mpsc::Receiver<Event>,
+    running: &mut [NodeProcess],
+    inbox: &mpsc::Receiver<NodeEvent>,
 ) -> Result<ExitCode, RunError> {
     let mut ready = 0;
     let mut stopping = false;
@@ -168,7 +168,7 @@ fn supervise(
     // The channel never closes: the thread that waits for signals has a sender.
     while let Ok(event) = inbox.recv() {
         match event {
-            Event::Line(at, line) => {
+            NodeEvent::Line(at, line) => {
                 let node = &mut running[at];
                 output::print(&format!("{line} node={} pid={}\n", node.name, node.pid()))?;
                 node.ready = true;
@@ -177,7 +177,7 @@ fn supervise(
                     output::print(&ready_line(file))?;
                 }
             }
-            Event::Ended(at) => {
+            NodeEvent::Ended(at) => {
                 let node = &mut running[at];
                 let status = node.end()?;
                 failed |= !status.success();
@@ -198,11 +198,11 @@ fn supervise(
                         node.name
                     ));
                 }
-                if running.iter().all(Node::has_ended) {
+                if running.iter().all(NodeProcess::has_ended) {
                     break;
                 }
             }
-            Event::Signal => {
+            NodeEvent::Signal => {
                 let signal = if stopping { Signal::KILL } else { Signal::TERM };
                 stopping = true;
                 for node in running.iter() {
@@ -225,7 +225,7 @@ fn share(cores: usize, nodes: usize) -> usize {
 }
 
 /// Stops all nodes and waits for them.
-fn stop_all(running: &mut [Node], signal: Signal) {
+fn stop_all(running: &mut [NodeProcess], signal: Signal) {
     for node in running.iter() {
         node.signal(signal);
     }
@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_share_the_cores_and_have_one_at_least() {
+    fn front_end_threads_are_shared_between_nodes() {
         let shares =
             [(1, 1), (2, 2), (2, 3), (8, 3), (16, 2)].map(|(cores, nodes)| share(cores, nodes));
         assert_eq!(shares, [1, 1, 1, 2, 8]);

@@ -19,7 +19,7 @@ use super::RunError;
 const LOG_FILE: &str = "kedge.log";
 
 /// An event of the nodes.
-pub(super) enum Event {
+pub(super) enum NodeEvent {
     /// The node with this number printed its `ready` line.
     Line(usize, String),
     /// The standard output of the node has ended, and the node ends too.
@@ -29,7 +29,7 @@ pub(super) enum Event {
 }
 
 /// A node and its process.
-pub(super) struct Node {
+pub(super) struct NodeProcess {
     pub(super) name: String,
     pub(super) log: PathBuf,
     /// True after the node printed its `ready` line.
@@ -38,7 +38,7 @@ pub(super) struct Node {
     status: Option<ExitStatus>,
 }
 
-impl Node {
+impl NodeProcess {
     /// Starts the node with that number; its events go to `events`.
     pub(super) fn start(
         entry: &ClusterFileNode,
@@ -46,7 +46,7 @@ impl Node {
         cluster_file: &Path,
         flags: &[String],
         number: usize,
-        events: &Sender<Event>,
+        events: &Sender<NodeEvent>,
     ) -> Result<Self, RunError> {
         let name = &entry.name;
         let failed = |source| RunError::Start {
@@ -89,12 +89,13 @@ impl Node {
                 .into_iter()
                 .flat_map(|out| BufReader::new(out).lines());
             for line in lines.map_while(Result::ok) {
-                if line.starts_with("ready ") && events.send(Event::Line(number, line)).is_err() {
+                if line.starts_with("ready ") && events.send(NodeEvent::Line(number, line)).is_err()
+                {
                     return;
                 }
             }
             // The receiver is gone when the command has ended.
-            let _ = events.send(Event::Ended(number));
+            let _ = events.send(NodeEvent::Ended(number));
         };
         thread::Builder::new()
             .name(format!("kedge-out-{name}"))
@@ -131,14 +132,14 @@ impl Node {
     }
 }
 
-/// Sends [`Event::Signal`] for each SIGTERM and SIGINT.
-pub(super) fn watch_signals(events: Sender<Event>) -> io::Result<()> {
+/// Sends [`NodeEvent::Signal`] for each SIGTERM and SIGINT.
+pub(super) fn watch_signals(events: Sender<NodeEvent>) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     thread::Builder::new()
         .name("kedge-signals".to_owned())
         .spawn(move || {
             for _ in signals.forever() {
-                if events.send(Event::Signal).is_err() {
+                if events.send(NodeEvent::Signal).is_err() {
                     return;
                 }
             }

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use kedge_protocol::binary::Feature;
 
 use super::generate::share;
-use super::options::{Plan, Protocol};
-use crate::client::{ClientError, Connection};
-use crate::target::Target;
+use super::options::{LoadPlan, Protocol};
+use crate::client::{ClientConnection, ClientError};
+use crate::target::ServerUrl;
 
 /// Longest wait for one connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -24,7 +24,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(50);
 const OPENERS: usize = 4;
 
 /// Opens connection number `at` and prepares it for requests.
-pub(super) fn open(plan: &Plan, at: usize) -> Result<TcpStream, ClientError> {
+pub(super) fn open(plan: &LoadPlan, at: usize) -> Result<TcpStream, ClientError> {
     let (host, port) = &plan.nodes[plan.node_of(at)];
     match plan.protocol {
         Protocol::Couchbase => open_couchbase(plan, host, *port)?.into_stream(),
@@ -33,7 +33,7 @@ pub(super) fn open(plan: &Plan, at: usize) -> Result<TcpStream, ClientError> {
 }
 
 /// The vBucket map of a bucket.
-pub(super) struct Map {
+pub(super) struct VbucketMap {
     /// The number of vBuckets.
     pub(super) vbuckets: u16,
     /// Host and port of each node.
@@ -43,7 +43,7 @@ pub(super) struct Map {
 }
 
 /// Asks the first node for the vBucket map of the bucket.
-pub(super) fn map(plan: &Plan) -> Result<Map, ClientError> {
+pub(super) fn map(plan: &LoadPlan) -> Result<VbucketMap, ClientError> {
     let (host, port) = &plan.nodes[0];
     let mut connection = open_couchbase(plan, host, *port)?;
     let topology = connection.topology()?;
@@ -56,7 +56,7 @@ pub(super) fn map(plan: &Plan) -> Result<Map, ClientError> {
         .ok_or_else(|| unexpected("a bucket without vBuckets".to_owned()))?;
     if topology.servers.len() < 2 {
         // The given address may be the only one that reaches the node.
-        return Ok(Map {
+        return Ok(VbucketMap {
             vbuckets,
             nodes: plan.nodes.clone(),
             actives: Vec::new(),
@@ -64,9 +64,9 @@ pub(super) fn map(plan: &Plan) -> Result<Map, ClientError> {
     }
     let mut nodes = Vec::new();
     for server in &topology.servers {
-        let address = Target::parse(&server.replace("$HOST", &bracketed(host)));
+        let address = ServerUrl::parse(&server.replace("$HOST", &bracketed(host)));
         match address {
-            Ok(Target {
+            Ok(ServerUrl {
                 host,
                 port: Some(port),
                 ..
@@ -74,7 +74,7 @@ pub(super) fn map(plan: &Plan) -> Result<Map, ClientError> {
             _ => return Err(unexpected(format!("a node at \"{server}\""))),
         }
     }
-    Ok(Map {
+    Ok(VbucketMap {
         vbuckets,
         nodes,
         actives: topology.actives,
@@ -89,8 +89,8 @@ fn bracketed(host: &str) -> String {
     }
 }
 
-fn open_couchbase(plan: &Plan, host: &str, port: u16) -> Result<Connection, ClientError> {
-    let mut connection = Connection::open(host, port, CONNECT_TIMEOUT)?;
+fn open_couchbase(plan: &LoadPlan, host: &str, port: u16) -> Result<ClientConnection, ClientError> {
+    let mut connection = ClientConnection::open(host, port, CONNECT_TIMEOUT)?;
     connection.set_answer_timeout(ANSWER_TIMEOUT)?;
     let extra: &[Feature] = if plan.wants_unordered() {
         &[Feature::UnorderedExecution]
@@ -123,7 +123,7 @@ fn open_plain(host: &str, port: u16) -> Result<TcpStream, ClientError> {
 }
 
 /// Opens all connections of the plan.
-pub(super) fn open_all(plan: &Plan) -> Result<Vec<TcpStream>, ClientError> {
+pub(super) fn open_all(plan: &LoadPlan) -> Result<Vec<TcpStream>, ClientError> {
     let openers = OPENERS.min(plan.connections);
     thread::scope(|scope| {
         let part = |opener: usize| {
@@ -161,7 +161,7 @@ impl Reconnector {
     /// Starts the thread, which calls `wake` when [`take`](Self::take) has a result, and ends when the `Reconnector` is
     /// dropped. `first` is the index of the thread's first connection.
     pub(super) fn start(
-        plan: Arc<Plan>,
+        plan: Arc<LoadPlan>,
         first: usize,
         wake: impl Fn() + Send + 'static,
     ) -> io::Result<Self> {
@@ -195,7 +195,7 @@ impl Reconnector {
 }
 
 fn reconnect(
-    plan: &Plan,
+    plan: &LoadPlan,
     first: usize,
     inbox: &Receiver<(usize, Instant)>,
     report: impl Fn(Reopened),

@@ -8,25 +8,25 @@ use mio::net::TcpStream;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use super::generate::{Random, Schedule, Values};
-use super::tally::{Kind, Tally};
-use super::wire::{Outcome, Reply, Wire};
+use super::generate::{Schedule, SplitMix64, ValueSource};
+use super::tally::{LoadTally, RequestKind};
+use super::wire::{ParsedReply, RequestOutcome, WireProtocol};
 
 /// The largest number of bytes of requests that wait for a socket, so that large values are not all built at once.
 const OUT_BYTES_MAX: usize = 1 << 20;
 
 /// A request in flight.
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct InFlightRequest {
     /// The start of the latency.
     start_ns: u64,
-    kind: Kind,
+    kind: RequestKind,
     busy: bool,
 }
 
 /// The phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum LoadPhase {
     /// Each item is stored once, in order.
     Populate,
     /// Requests follow the flags.
@@ -36,15 +36,15 @@ pub(super) enum Phase {
 /// The state that the connections of a thread share.
 pub(super) struct Core<W> {
     pub(super) wire: W,
-    pub(super) phase: Phase,
+    pub(super) phase: LoadPhase,
     pub(super) items: u64,
     pub(super) sequential: bool,
     pub(super) in_batches: bool,
     /// A request is a SET if a random `u32` is below this.
     pub(super) set_below: u64,
-    pub(super) random: Random,
-    pub(super) values: Values,
-    pub(super) tally: Tally,
+    pub(super) random: SplitMix64,
+    pub(super) values: ValueSource,
+    pub(super) tally: LoadTally,
     pub(super) buffer: Vec<u8>,
     /// The end of the phase: no request is due at or after this time.
     pub(super) end_ns: u64,
@@ -53,13 +53,13 @@ pub(super) struct Core<W> {
 
 /// The reason why a connection was lost.
 #[derive(Debug)]
-pub(super) enum Lost {
+pub(super) enum ConnectionLoss {
     Closed,
     Io(io::Error),
     Broken(&'static str),
 }
 
-impl Lost {
+impl ConnectionLoss {
     pub(super) fn name(&self) -> String {
         match self {
             Self::Closed => "connection lost: closed by the server".to_owned(),
@@ -87,7 +87,7 @@ pub(super) struct Conn {
     sent: usize,
     tail: Vec<u8>,
     need: usize,
-    slots: Vec<Slot>,
+    slots: Vec<InFlightRequest>,
     free: Vec<u32>,
     order: VecDeque<u32>,
 }
@@ -116,9 +116,9 @@ impl Conn {
     /// Prepares the connection for a phase. Nothing may be in flight.
     pub(super) fn begin(&mut self, window: usize, requests: u64, share: Range<u64>) {
         self.forget();
-        let idle = Slot {
+        let idle = InFlightRequest {
             start_ns: 0,
-            kind: Kind::Get,
+            kind: RequestKind::Get,
             busy: false,
         };
         self.slots = vec![idle; window];
@@ -169,7 +169,11 @@ impl Conn {
     }
 
     /// Sends due requests as far as they fit.
-    pub(super) fn pump<W: Wire>(&mut self, core: &mut Core<W>, now_ns: u64) -> Result<(), Lost> {
+    pub(super) fn pump<W: WireProtocol>(
+        &mut self,
+        core: &mut Core<W>,
+        now_ns: u64,
+    ) -> Result<(), ConnectionLoss> {
         if self.stream.is_none() {
             return Ok(());
         }
@@ -182,8 +186,8 @@ impl Conn {
     }
 
     /// Builds requests until the window is full. Returns whether it stopped earlier, at the limit of waiting bytes.
-    fn fill<W: Wire>(&mut self, core: &mut Core<W>, now_ns: u64) -> bool {
-        if core.in_batches && core.phase == Phase::Run && self.in_flight() > 0 {
+    fn fill<W: WireProtocol>(&mut self, core: &mut Core<W>, now_ns: u64) -> bool {
+        if core.in_batches && core.phase == LoadPhase::Run && self.in_flight() > 0 {
             return false;
         }
         if self.in_flight() == 0 {
@@ -211,11 +215,11 @@ impl Conn {
     }
 
     #[inline]
-    fn request<W: Wire>(&mut self, core: &mut Core<W>, start_ns: u64) {
+    fn request<W: WireProtocol>(&mut self, core: &mut Core<W>, start_ns: u64) {
         let Some(slot) = self.free.pop() else { return };
         // Items of other nodes are skipped; an earlier check made sure that this node has items.
         let item = loop {
-            let item = if core.phase == Phase::Populate || core.sequential {
+            let item = if core.phase == LoadPhase::Populate || core.sequential {
                 let item = self.next_item;
                 self.next_item += 1;
                 if self.next_item >= self.share.end {
@@ -229,19 +233,24 @@ impl Conn {
                 break item;
             }
         };
-        let is_set = core.phase == Phase::Populate || (core.random.next() >> 32) < core.set_below;
-        let kind = if is_set { Kind::Set } else { Kind::Get };
+        let is_set =
+            core.phase == LoadPhase::Populate || (core.random.next() >> 32) < core.set_below;
+        let kind = if is_set {
+            RequestKind::Set
+        } else {
+            RequestKind::Get
+        };
         if !is_set {
             core.wire.get(&mut self.out, item, slot);
         } else {
             let value = core.values.next(&mut core.random);
-            if core.phase == Phase::Populate {
+            if core.phase == LoadPhase::Populate {
                 core.wire.populate(&mut self.out, item, slot, value);
             } else {
                 core.wire.set(&mut self.out, item, slot, value);
             }
         }
-        self.slots[slot as usize] = Slot {
+        self.slots[slot as usize] = InFlightRequest {
             start_ns,
             kind,
             busy: true,
@@ -254,21 +263,21 @@ impl Conn {
     }
 
     /// Writes waiting bytes. Returns whether all of them were written.
-    fn flush(&mut self, tally: &mut Tally) -> Result<bool, Lost> {
+    fn flush(&mut self, tally: &mut LoadTally) -> Result<bool, ConnectionLoss> {
         let Some(stream) = &self.stream else {
             return Ok(true);
         };
         while self.sent < self.out.len() {
             // A direct system call: that of the standard library costs this generator four percent of its time.
             match send(stream, &self.out[self.sent..], SendFlags::NOSIGNAL) {
-                Ok(0) => return Err(Lost::Closed),
+                Ok(0) => return Err(ConnectionLoss::Closed),
                 Ok(written) => {
                     self.sent += written;
                     tally.bytes_sent += written as u64;
                 }
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(Errno::INTR) => {}
-                Err(error) => return Err(Lost::Io(error.into())),
+                Err(error) => return Err(ConnectionLoss::Io(error.into())),
             }
         }
         self.out.clear();
@@ -278,12 +287,12 @@ impl Conn {
 
     /// Reads and counts all received replies; `now` is called after each read. Then sends requests into the free room.
     /// `counted` gets the numbers of replies and errors of each read.
-    pub(super) fn receive<W: Wire>(
+    pub(super) fn receive<W: WireProtocol>(
         &mut self,
         core: &mut Core<W>,
         now: impl Fn() -> u64,
         mut counted: impl FnMut(u64, u64),
-    ) -> Result<(), Lost> {
+    ) -> Result<(), ConnectionLoss> {
         loop {
             let have = self.tail.len();
             let room = self.need.max(have + 1);
@@ -295,11 +304,11 @@ impl Conn {
                 return Ok(());
             };
             let read = match recv(stream, &mut core.buffer[have..], RecvFlags::empty()) {
-                Ok((0, _)) => return Err(Lost::Closed),
+                Ok((0, _)) => return Err(ConnectionLoss::Closed),
                 Ok((read, _)) => read,
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => continue,
-                Err(error) => return Err(Lost::Io(error.into())),
+                Err(error) => return Err(ConnectionLoss::Io(error.into())),
             };
             let now_ns = now();
             self.heard_ns = now_ns;
@@ -320,22 +329,22 @@ impl Conn {
     }
 
     /// Counts the replies in `bytes` and keeps the incomplete one at their end.
-    fn answers<W: Wire>(
+    fn answers<W: WireProtocol>(
         &mut self,
         core: &mut Core<W>,
         bytes: &[u8],
         now_ns: u64,
-    ) -> Result<(u64, u64), Lost> {
+    ) -> Result<(u64, u64), ConnectionLoss> {
         let (mut at, mut answers, mut errors) = (0, 0, 0);
         self.need = 0;
         while at < bytes.len() {
             match core.wire.reply(&bytes[at..]) {
-                Reply::Incomplete { need } => {
+                ParsedReply::Incomplete { need } => {
                     self.need = need;
                     break;
                 }
-                Reply::Broken(what) => return Err(Lost::Broken(what)),
-                Reply::Done {
+                ParsedReply::Broken(what) => return Err(ConnectionLoss::Broken(what)),
+                ParsedReply::Done {
                     consumed,
                     opaque,
                     outcome,
@@ -353,13 +362,13 @@ impl Conn {
 
     /// Counts one reply and frees its slot. Returns whether it is an error.
     #[inline]
-    fn apply<W: Wire>(
+    fn apply<W: WireProtocol>(
         &mut self,
         core: &mut Core<W>,
         opaque: u32,
-        outcome: Outcome<'_>,
+        outcome: RequestOutcome<'_>,
         now_ns: u64,
-    ) -> Result<bool, Lost> {
+    ) -> Result<bool, ConnectionLoss> {
         let index = if W::HAS_OPAQUE {
             Some(opaque)
         } else {
@@ -367,7 +376,7 @@ impl Conn {
         };
         let slot = index.and_then(|index| self.slots.get_mut(index as usize));
         let (Some(index), Some(slot)) = (index, slot.filter(|slot| slot.busy)) else {
-            return Err(Lost::Broken("a reply without a request"));
+            return Err(ConnectionLoss::Broken("a reply without a request"));
         };
         slot.busy = false;
         self.free.push(index);

@@ -2,16 +2,16 @@
 
 use std::ops::Range;
 
-use super::options::Plan;
+use super::options::LoadPlan;
 
 /// Random bytes from which values are cut, in addition to the longest value.
 const POOL_BYTES: usize = 1 << 20;
 
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators"): good enough for keys.
 #[derive(Clone, Debug)]
-pub(super) struct Random(u64);
+pub(super) struct SplitMix64(u64);
 
-impl Random {
+impl SplitMix64 {
     pub(super) const fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -34,15 +34,15 @@ impl Random {
 
 /// The values of SETs.
 #[derive(Debug)]
-pub(super) struct Values {
+pub(super) struct ValueSource {
     pool: Vec<u8>,
     size_min: usize,
     size_spread: u64,
     random_body: bool,
 }
 
-impl Values {
-    pub(super) fn new(plan: &Plan, random: &mut Random) -> Self {
+impl ValueSource {
+    pub(super) fn new(plan: &LoadPlan, random: &mut SplitMix64) -> Self {
         let pool = if plan.random_body {
             let words = (plan.size_max + POOL_BYTES).div_ceil(8);
             (0..words)
@@ -61,7 +61,7 @@ impl Values {
 
     /// Returns the next value.
     #[inline]
-    pub(super) fn next(&self, random: &mut Random) -> &[u8] {
+    pub(super) fn next(&self, random: &mut SplitMix64) -> &[u8] {
         let size = if self.size_spread == 1 {
             self.size_min
         } else {
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_cover_all_items_once() {
+    fn item_shares_cover_all_items_once() {
         for (items, of) in [(10, 3), (2, 5), (1_000_000, 7), (u64::MAX, 2), (1, 1)] {
             let mut next = 0;
             for at in 0..of {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_keeps_its_rate() {
+    fn schedule_keeps_its_rate() {
         let mut due = Vec::new();
         for connection in 0..4 {
             let mut schedule = Schedule::new(1000.0, connection, 4);
@@ -160,8 +160,8 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stay_below_their_bound() {
-        let mut random = Random::new(7);
+    fn random_numbers_stay_below_their_bound() {
+        let mut random = SplitMix64::new(7);
         let mut seen = [0_u32; 10];
         for _ in 0..10_000 {
             seen[random.below(10) as usize] += 1;

@@ -26,11 +26,11 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 pub(crate) use options::{LoadArgs, PlanError};
 
 use self::generate::share;
-use self::options::{Plan, Protocol};
-use self::report::Report;
-use self::tally::{Progress, Tally};
-use self::wire::{Binary, Resp, Text, Wire};
-use self::worker::Worker;
+use self::options::{LoadPlan, Protocol};
+use self::report::LoadReport;
+use self::tally::{LoadProgress, LoadTally};
+use self::wire::{Binary, Resp, Text, WireProtocol};
+use self::worker::LoadWorker;
 use crate::client::ClientError;
 use crate::output;
 
@@ -43,7 +43,7 @@ const SHOW_EVERY: Duration = Duration::from_millis(200);
 pub(crate) enum LoadError {
     /// The flags are invalid.
     #[error(transparent)]
-    Plan(#[from] PlanError),
+    LoadPlan(#[from] PlanError),
     /// The server is unreachable or refuses the login.
     #[error(transparent)]
     Client(#[from] ClientError),
@@ -60,7 +60,7 @@ pub(crate) enum LoadError {
 /// # Errors
 /// [`LoadError`] when there is nothing to report, or all connections are lost.
 pub(crate) fn run(args: &LoadArgs) -> Result<bool, LoadError> {
-    let mut plan = Plan::new(args)?;
+    let mut plan = LoadPlan::new(args)?;
     raise_file_limit();
     let prefix = plan.key_prefix.clone();
     match plan.protocol {
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<bool, LoadError> {
     }
 }
 
-fn run_with<W: Wire>(plan: Plan, wire: &W, json: bool) -> Result<bool, LoadError> {
+fn run_with<W: WireProtocol>(plan: LoadPlan, wire: &W, json: bool) -> Result<bool, LoadError> {
     let plan = &Arc::new(plan);
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -91,45 +91,50 @@ fn run_with<W: Wire>(plan: Plan, wire: &W, json: bool) -> Result<bool, LoadError
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
     let streams = connect::open_all(plan)?;
-    let progress = Arc::new(Progress::default());
+    let progress = Arc::new(LoadProgress::default());
     let mut workers = make_workers(plan, wire, streams, &progress, &stop)?;
     let show = !json && io::stderr().is_terminal();
 
     let mut populated = None;
     if plan.populate_window > 0 {
-        let shown = Shown::new(show, "storing", Some(plan.items), None);
-        populated = Some(drive(&mut workers, Worker::populate, &progress, &shown)?);
+        let shown = ProgressDisplay::new(show, "storing", Some(plan.items), None);
+        populated = Some(drive(
+            &mut workers,
+            LoadWorker::populate,
+            &progress,
+            &shown,
+        )?);
     }
     let total = plan
         .requests
         .map(|each| each.saturating_mul(plan.connections as u64));
-    let shown = Shown::new(show, "running", total, plan.duration);
-    let stranded_before = workers.iter().all(Worker::is_stranded);
+    let shown = ProgressDisplay::new(show, "running", total, plan.duration);
+    let stranded_before = workers.iter().all(LoadWorker::is_stranded);
     let tally = if stop.load(Ordering::Relaxed) || stranded_before {
-        Tally::new()
+        LoadTally::new()
     } else {
-        drive(&mut workers, Worker::run, &progress, &shown)?
+        drive(&mut workers, LoadWorker::run, &progress, &shown)?
     };
-    let report = Report::new(plan, populated.as_ref(), &tally);
+    let report = LoadReport::new(plan, populated.as_ref(), &tally);
     output::print(&if json { report.json() } else { report.table() })?;
-    if workers.iter().all(Worker::is_stranded) {
+    if workers.iter().all(LoadWorker::is_stranded) {
         return Err(LoadError::Stranded);
     }
     Ok(report.is_clean())
 }
 
-fn make_workers<W: Wire>(
-    plan: &Arc<Plan>,
+fn make_workers<W: WireProtocol>(
+    plan: &Arc<LoadPlan>,
     wire: &W,
     mut streams: Vec<TcpStream>,
-    progress: &Arc<Progress>,
+    progress: &Arc<LoadProgress>,
     stop: &Arc<AtomicBool>,
-) -> Result<Vec<Worker<W>>, LoadError> {
+) -> Result<Vec<LoadWorker<W>>, LoadError> {
     let mut workers = Vec::with_capacity(plan.workers);
     for at in (0..plan.workers).rev() {
         let first = share(plan.connections as u64, at, plan.workers).start as usize;
         let part = streams.split_off(first);
-        workers.push(Worker::new(
+        workers.push(LoadWorker::new(
             plan,
             wire.clone(),
             first,
@@ -142,12 +147,12 @@ fn make_workers<W: Wire>(
 }
 
 /// Runs one phase on all workers in parallel and merges their counts.
-fn drive<W: Wire>(
-    workers: &mut [Worker<W>],
-    phase: impl Fn(&mut Worker<W>) -> io::Result<Tally> + Sync,
-    progress: &Progress,
-    shown: &Shown,
-) -> Result<Tally, LoadError> {
+fn drive<W: WireProtocol>(
+    workers: &mut [LoadWorker<W>],
+    phase: impl Fn(&mut LoadWorker<W>) -> io::Result<LoadTally> + Sync,
+    progress: &LoadProgress,
+    shown: &ProgressDisplay,
+) -> Result<LoadTally, LoadError> {
     progress.done.store(0, Ordering::Relaxed);
     progress.errors.store(0, Ordering::Relaxed);
     let result = thread::scope(|scope| {
@@ -160,7 +165,7 @@ fn drive<W: Wire>(
             shown.update(progress);
             thread::sleep(SHOW_EVERY);
         }
-        let mut merged = Tally::new();
+        let mut merged = LoadTally::new();
         for thread in threads {
             merged.merge(
                 &thread
@@ -175,31 +180,31 @@ fn drive<W: Wire>(
 }
 
 /// The progress display of a phase, on a terminal.
-struct Shown {
+struct ProgressDisplay {
     bar: Option<ProgressBar>,
     began: Instant,
-    length: Length,
+    length: ProgressUnit,
 }
 
 /// The meaning of the bar's length.
 #[derive(Clone, Copy)]
-enum Length {
+enum ProgressUnit {
     Requests,
     Milliseconds,
     Endless,
 }
 
-impl Shown {
+impl ProgressDisplay {
     fn new(on: bool, what: &'static str, total: Option<u64>, duration: Option<Duration>) -> Self {
         let (length, full) = match (total, duration) {
-            (Some(total), None) => (Length::Requests, total),
-            (_, Some(duration)) => (Length::Milliseconds, duration.as_millis() as u64),
-            (None, None) => (Length::Endless, 0),
+            (Some(total), None) => (ProgressUnit::Requests, total),
+            (_, Some(duration)) => (ProgressUnit::Milliseconds, duration.as_millis() as u64),
+            (None, None) => (ProgressUnit::Endless, 0),
         };
         let bar = on.then(|| {
             let template = match length {
-                Length::Endless => "{prefix} {spinner} {elapsed} {msg}",
-                Length::Requests | Length::Milliseconds => {
+                ProgressUnit::Endless => "{prefix} {spinner} {elapsed} {msg}",
+                ProgressUnit::Requests | ProgressUnit::Milliseconds => {
                     "{prefix} [{bar:30}] {percent:>3} % {elapsed} {msg}"
                 }
             };
@@ -220,15 +225,15 @@ impl Shown {
         self.bar.is_some()
     }
 
-    fn update(&self, progress: &Progress) {
+    fn update(&self, progress: &LoadProgress) {
         let Some(bar) = &self.bar else { return };
         let done = progress.done.load(Ordering::Relaxed);
         let errors = progress.errors.load(Ordering::Relaxed);
         let seconds = self.began.elapsed().as_secs_f64().max(1e-3);
         match self.length {
-            Length::Requests => bar.set_position(done),
-            Length::Milliseconds => bar.set_position((seconds * 1e3) as u64),
-            Length::Endless => bar.tick(),
+            ProgressUnit::Requests => bar.set_position(done),
+            ProgressUnit::Milliseconds => bar.set_position((seconds * 1e3) as u64),
+            ProgressUnit::Endless => bar.tick(),
         }
         bar.set_message(format!(
             "{:.0} ops/s, {errors} errors",

@@ -10,9 +10,9 @@ use kedge_types::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 use super::generate::share;
 use super::wire::KEY_DIGITS;
-use crate::client::Login;
-use crate::target::{Scheme, Target};
-use crate::tools::Access;
+use crate::client::LoginCredentials;
+use crate::target::{Scheme, ServerUrl};
+use crate::tools::ServerArgs;
 
 /// Most connections of one run.
 const CONNECTIONS_MAX: usize = 60_000;
@@ -58,7 +58,7 @@ impl Protocol {
 /// The durability level of a SET.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
-pub(crate) enum Level {
+pub(crate) enum DurabilityArg {
     /// In the memory of the active.
     None,
     /// In the memory of a majority.
@@ -69,7 +69,7 @@ pub(crate) enum Level {
     PersistToMajority,
 }
 
-impl Level {
+impl DurabilityArg {
     const fn durability(self) -> Option<DurabilityLevel> {
         match self {
             Self::None => None,
@@ -139,7 +139,7 @@ pub(crate) struct LoadArgs {
     pub(crate) no_population: bool,
     /// Durability level of a SET (couchbase only)
     #[arg(long, default_value = "none")]
-    pub(crate) durability: Level,
+    pub(crate) durability: DurabilityArg,
     /// Wait until so many replicas have a SET: WAIT after each (redis only, with --set-pct 100)
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) wait_replicas: u16,
@@ -159,7 +159,7 @@ pub(crate) struct LoadArgs {
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) access: Access,
+    pub(crate) access: ServerArgs,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -171,12 +171,12 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 /// The checked plan of the flags.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct LoadPlan {
     pub(super) protocol: Protocol,
     /// Host and port of each node; only those of the URL until the map is known.
     pub(super) nodes: Vec<(String, u16)>,
     pub(super) bucket: String,
-    pub(super) login: Login,
+    pub(super) login: LoginCredentials,
     pub(super) items: u64,
     pub(super) key_prefix: String,
     pub(super) connections: usize,
@@ -218,10 +218,10 @@ fn require(holds: bool, otherwise: &str) -> Result<(), PlanError> {
     }
 }
 
-impl Plan {
+impl LoadPlan {
     pub(super) fn new(args: &LoadArgs) -> Result<Self, PlanError> {
         let target =
-            Target::parse(&args.access.url).map_err(|error| PlanError(error.to_string()))?;
+            ServerUrl::parse(&args.access.url).map_err(|error| PlanError(error.to_string()))?;
         let protocol = match (args.protocol, target.scheme) {
             (Some(protocol), _) => protocol,
             (None, None | Some(Scheme::Couchbase)) => Protocol::Couchbase,
@@ -240,7 +240,7 @@ impl Plan {
             protocol,
             nodes: vec![(target.host.clone(), target.port_or(protocol.scheme()))],
             bucket: target.bucket.unwrap_or_else(|| "default".to_owned()),
-            login: Login {
+            login: LoginCredentials {
                 user: args.access.user.clone(),
                 password: args.access.password.clone(),
                 // The cheapest SCRAM mechanism where processors have SHA-256 instructions: thousands of connections are
@@ -339,7 +339,7 @@ fn check(args: &LoadArgs, protocol: Protocol) -> Result<(), PlanError> {
         "--key-prefix: expected printable ASCII without spaces",
     )?;
     require(
-        args.durability == Level::None || protocol == Protocol::Couchbase,
+        args.durability == DurabilityArg::None || protocol == Protocol::Couchbase,
         "--durability needs the couchbase protocol",
     )?;
     require(
@@ -385,14 +385,14 @@ mod tests {
         load: LoadArgs,
     }
 
-    fn plan(flags: &str) -> Result<Plan, String> {
+    fn plan(flags: &str) -> Result<LoadPlan, String> {
         let words = std::iter::once("load").chain(flags.split_whitespace());
         let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
-        Plan::new(&line.load).map_err(|error| error.to_string())
+        LoadPlan::new(&line.load).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn the_flags_of_the_documentation_make_a_plan() {
+    fn documented_load_flags_are_valid() {
         let plan = plan(
             "-U couchbase://127.0.0.1:12000/b -u U -P p --num-items 10 --num-threads 3 --min-size 5 \
              --max-size 6 --set-pct 100 --batch-size 4 --num-cycles 7 --random-body --sequential \
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scheme_says_the_protocol_unless_a_flag_does() {
+    fn load_protocol_follows_the_scheme_or_the_flag() {
         for (flags, protocol, port) in [
             ("", Protocol::Couchbase, 11210),
             ("-U memcached://h", Protocol::Memcached, 11211),
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_of_each_node_divide_the_items() {
+    fn connections_to_one_node_divide_its_items() {
         let mut plan = plan("--num-items 10 --num-threads 5").expect("a plan");
         plan.nodes.push(("other".to_owned(), 1));
         let shares = |node| {
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_that_make_no_plan_say_why() {
+    fn invalid_load_flags_have_named_errors() {
         for (flags, words) in [
             ("--num-threads 0", "--num-threads"),
             ("--min-size 7 --max-size 6", "--min-size"),

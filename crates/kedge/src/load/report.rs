@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::options::Plan;
-use super::tally::Tally;
+use super::options::LoadPlan;
+use super::tally::LoadTally;
 
 /// Latencies of one kind of request, in microseconds.
 #[derive(Debug, Serialize)]
@@ -43,7 +43,7 @@ impl Latency {
 
 /// The whole report. The latencies of all requests are top-level fields beside the counts.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct LoadReport {
     ops: u64,
     errors: u64,
     ops_per_s: f64,
@@ -71,8 +71,8 @@ pub(super) struct Report {
     rate_limit: Option<f64>,
 }
 
-impl Report {
-    pub(super) fn new(plan: &Plan, populate: Option<&Tally>, run: &Tally) -> Self {
+impl LoadReport {
+    pub(super) fn new(plan: &LoadPlan, populate: Option<&LoadTally>, run: &LoadTally) -> Self {
         let all = Latency::of(&run.latencies());
         let seconds = run.elapsed_ns as f64 / 1e9;
         let ops_per_s = if seconds > 0.0 {
@@ -99,7 +99,7 @@ impl Report {
             connections_regained: run.reconnected,
             bytes_sent: run.bytes_sent,
             bytes_received: run.bytes_received,
-            populated: populate.map_or(0, Tally::ops),
+            populated: populate.map_or(0, LoadTally::ops),
             populate_seconds: populate.map_or(0.0, |it| (it.elapsed_ns / 1_000_000) as f64 / 1e3),
             populate_errors: populate.map_or_else(BTreeMap::new, |it| it.errors.clone()),
             protocol: plan.protocol.name(),

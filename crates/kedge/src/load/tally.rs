@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 use hdrhistogram::Histogram;
 
-use super::wire::Outcome;
+use super::wire::RequestOutcome;
 use crate::client::status_text;
 
 /// The longest distinguishable latency, in nanoseconds (10 minutes).
@@ -17,21 +17,21 @@ const ERROR_KINDS_MAX: usize = 64;
 
 /// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum RequestKind {
     Get,
     Set,
 }
 
 /// Counters of a run in progress, for the thread that displays it.
 #[derive(Debug, Default)]
-pub(super) struct Progress {
+pub(super) struct LoadProgress {
     pub(super) done: AtomicU64,
     pub(super) errors: AtomicU64,
 }
 
 /// Counts of one thread, or of several merged.
 #[derive(Clone, Debug)]
-pub(super) struct Tally {
+pub(super) struct LoadTally {
     /// Latencies of GETs whose reply was an item or a miss, in nanoseconds.
     pub(super) gets: Histogram<u64>,
     /// Latencies of successful SETs, in nanoseconds.
@@ -50,7 +50,7 @@ pub(super) struct Tally {
     pub(super) elapsed_ns: u64,
 }
 
-impl Tally {
+impl LoadTally {
     pub(super) fn new() -> Self {
         let histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, DIGITS);
         let histogram = histogram.expect("the bounds of a histogram are valid");
@@ -69,14 +69,19 @@ impl Tally {
 
     /// Counts a reply. Returns whether it is an error.
     #[inline]
-    pub(super) fn answered(&mut self, kind: Kind, outcome: Outcome<'_>, latency_ns: u64) -> bool {
+    pub(super) fn answered(
+        &mut self,
+        kind: RequestKind,
+        outcome: RequestOutcome<'_>,
+        latency_ns: u64,
+    ) -> bool {
         match (kind, outcome) {
-            (Kind::Get, Outcome::Done) => self.gets.saturating_record(latency_ns),
-            (Kind::Get, Outcome::Missing) => {
+            (RequestKind::Get, RequestOutcome::Done) => self.gets.saturating_record(latency_ns),
+            (RequestKind::Get, RequestOutcome::Missing) => {
                 self.misses += 1;
                 self.gets.saturating_record(latency_ns);
             }
-            (Kind::Set, Outcome::Done) => self.sets.saturating_record(latency_ns),
+            (RequestKind::Set, RequestOutcome::Done) => self.sets.saturating_record(latency_ns),
             (_, outcome) => {
                 self.error(&outcome_name(outcome), 1);
                 return true;
@@ -136,14 +141,14 @@ impl Tally {
     }
 }
 
-fn outcome_name(outcome: Outcome<'_>) -> String {
+fn outcome_name(outcome: RequestOutcome<'_>) -> String {
     /// The length to which an error text is shortened.
     const WORDS_BYTES_MAX: usize = 80;
     match outcome {
-        Outcome::Done => "unexpected success".to_owned(),
-        Outcome::Missing => "not stored: no such item".to_owned(),
-        Outcome::Status(code) => status_text(code),
-        Outcome::Text(words) => {
+        RequestOutcome::Done => "unexpected success".to_owned(),
+        RequestOutcome::Missing => "not stored: no such item".to_owned(),
+        RequestOutcome::Status(code) => status_text(code),
+        RequestOutcome::Text(words) => {
             String::from_utf8_lossy(&words[..words.len().min(WORDS_BYTES_MAX)]).into_owned()
         }
     }
@@ -156,17 +161,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_counted_by_kind_and_outcome() {
-        let mut tally = Tally::new();
-        let busy = Outcome::Status(Status::TemporaryFailure.wire());
+    fn replies_are_counted_by_kind_and_outcome() {
+        let mut tally = LoadTally::new();
+        let busy = RequestOutcome::Status(Status::TemporaryFailure.wire());
         for (kind, outcome, is_error) in [
-            (Kind::Get, Outcome::Done, false),
-            (Kind::Get, Outcome::Missing, false),
-            (Kind::Get, busy, true),
-            (Kind::Set, Outcome::Done, false),
-            (Kind::Set, Outcome::Missing, true),
-            (Kind::Set, busy, true),
-            (Kind::Set, Outcome::Text(b"ERROR"), true),
+            (RequestKind::Get, RequestOutcome::Done, false),
+            (RequestKind::Get, RequestOutcome::Missing, false),
+            (RequestKind::Get, busy, true),
+            (RequestKind::Set, RequestOutcome::Done, false),
+            (RequestKind::Set, RequestOutcome::Missing, true),
+            (RequestKind::Set, busy, true),
+            (RequestKind::Set, RequestOutcome::Text(b"ERROR"), true),
         ] {
             assert_eq!(
                 tally.answered(kind, outcome, 1000),
@@ -182,8 +187,8 @@ mod tests {
     }
 
     #[test]
-    fn kinds_of_errors_are_bounded() {
-        let mut tally = Tally::new();
+    fn error_kinds_are_bounded() {
+        let mut tally = LoadTally::new();
         for number in 0..1000 {
             tally.error(&format!("error {number}"), 1);
         }

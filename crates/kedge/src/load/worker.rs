@@ -16,11 +16,11 @@ use rustix::time::{
 };
 
 use super::connect::Reconnector;
-use super::connection::{Conn, Core, Lost, Phase};
-use super::generate::{Random, Schedule, Values};
-use super::options::Plan;
-use super::tally::{Progress, Tally};
-use super::wire::Wire;
+use super::connection::{Conn, ConnectionLoss, Core, LoadPhase};
+use super::generate::{Schedule, SplitMix64, ValueSource};
+use super::options::LoadPlan;
+use super::tally::{LoadProgress, LoadTally};
+use super::wire::WireProtocol;
 
 const TIMER: Token = Token(usize::MAX);
 const REOPENED: Token = Token(usize::MAX - 1);
@@ -38,8 +38,8 @@ const NEVER_NS: u64 = u64::MAX;
 const CATCH_UP_NS: u64 = 10_000_000_000;
 
 /// One thread's connections.
-pub(super) struct Worker<W> {
-    plan: Arc<Plan>,
+pub(super) struct LoadWorker<W> {
+    plan: Arc<LoadPlan>,
     core: Core<W>,
     conns: Vec<Conn>,
     /// The index of the first connection among all, and the total number of connections.
@@ -51,19 +51,19 @@ pub(super) struct Worker<W> {
     /// The time before which the timer must not expire.
     pauses_until_ns: u64,
     reconnector: Reconnector,
-    progress: Arc<Progress>,
+    progress: Arc<LoadProgress>,
     stop: Arc<AtomicBool>,
     began: Instant,
 }
 
-impl<W: Wire> Worker<W> {
+impl<W: WireProtocol> LoadWorker<W> {
     /// Takes over open connections. `first` is the index of the first one in the plan.
     pub(super) fn new(
-        plan: &Arc<Plan>,
+        plan: &Arc<LoadPlan>,
         wire: W,
         first: usize,
         streams: Vec<TcpStream>,
-        progress: &Arc<Progress>,
+        progress: &Arc<LoadProgress>,
         stop: &Arc<AtomicBool>,
     ) -> io::Result<Self> {
         let poll = Poll::new()?;
@@ -87,18 +87,18 @@ impl<W: Wire> Worker<W> {
             // Without a wake the next tick finds it.
             let _ = waker.wake();
         })?;
-        let mut random = Random::new(plan.seed ^ (first as u64) << 32);
-        let values = Values::new(plan, &mut random);
+        let mut random = SplitMix64::new(plan.seed ^ (first as u64) << 32);
+        let values = ValueSource::new(plan, &mut random);
         let core = Core {
             wire,
-            phase: Phase::Populate,
+            phase: LoadPhase::Populate,
             items: plan.items,
             sequential: plan.sequential,
             in_batches: plan.in_batches,
             set_below: (u64::from(plan.set_pct) << 32) / 100,
             random,
             values,
-            tally: Tally::new(),
+            tally: LoadTally::new(),
             buffer: vec![0; READ_BYTES],
             end_ns: NEVER_NS,
             in_flight: 0,
@@ -120,7 +120,7 @@ impl<W: Wire> Worker<W> {
     }
 
     /// Stores this thread's share of the items.
-    pub(super) fn populate(&mut self) -> io::Result<Tally> {
+    pub(super) fn populate(&mut self) -> io::Result<LoadTally> {
         for (at, conn) in self.conns.iter_mut().enumerate() {
             let part = self.plan.share_of(self.first + at);
             let wire = &self.core.wire;
@@ -128,12 +128,12 @@ impl<W: Wire> Worker<W> {
             conn.schedule = None;
             conn.begin(self.plan.populate_window, count.count() as u64, part);
         }
-        self.core.phase = Phase::Populate;
+        self.core.phase = LoadPhase::Populate;
         self.drive(NEVER_NS, 0)
     }
 
     /// Runs the load.
-    pub(super) fn run(&mut self) -> io::Result<Tally> {
+    pub(super) fn run(&mut self) -> io::Result<LoadTally> {
         let all = self.plan.connections;
         for (at, conn) in self.conns.iter_mut().enumerate() {
             let at = self.first + at;
@@ -151,17 +151,17 @@ impl<W: Wire> Worker<W> {
                 .map_or(0, |_| self.plan.requests.unwrap_or(u64::MAX));
             conn.begin(self.plan.window, requests, part.unwrap_or_default());
         }
-        self.core.phase = Phase::Run;
+        self.core.phase = LoadPhase::Run;
         let end_ns = self.plan.duration.map_or(NEVER_NS, nanoseconds);
         self.drive(end_ns, nanoseconds(self.plan.warmup))
     }
 
     /// Serves the connections until all requests due before `end_ns` have replies. Replies before `warm_ns` are not
     /// counted.
-    fn drive(&mut self, end_ns: u64, warm_ns: u64) -> io::Result<Tally> {
+    fn drive(&mut self, end_ns: u64, warm_ns: u64) -> io::Result<LoadTally> {
         self.began = Instant::now();
         (self.wakes_ns, self.pauses_until_ns) = (NEVER_NS, 0);
-        self.core.tally = Tally::new();
+        self.core.tally = LoadTally::new();
         self.core.end_ns = end_ns;
         let mut counting_since_ns = 0;
         let mut next_tick_ns = nanoseconds(TICK);
@@ -176,7 +176,7 @@ impl<W: Wire> Worker<W> {
         loop {
             let now_ns = self.now_ns();
             if counting_since_ns < warm_ns && now_ns >= warm_ns {
-                self.core.tally = Tally::new();
+                self.core.tally = LoadTally::new();
                 counting_since_ns = now_ns;
             }
             if now_ns >= next_tick_ns {
@@ -201,7 +201,7 @@ impl<W: Wire> Worker<W> {
         }
         self.account_for_the_rest();
         let elapsed_ns = self.now_ns().saturating_sub(counting_since_ns);
-        let mut tally = std::mem::replace(&mut self.core.tally, Tally::new());
+        let mut tally = std::mem::replace(&mut self.core.tally, LoadTally::new());
         tally.elapsed_ns = elapsed_ns;
         Ok(tally)
     }
@@ -252,7 +252,7 @@ impl<W: Wire> Worker<W> {
 
     /// Counts the requests in flight on a broken connection as errors, and starts a reconnect.
     #[cold]
-    fn lost(&mut self, at: usize, lost: &Lost) {
+    fn lost(&mut self, at: usize, lost: &ConnectionLoss) {
         let conn = &mut self.conns[at];
         conn.stream = None;
         let in_flight = conn.forget();
@@ -300,7 +300,7 @@ impl<W: Wire> Worker<W> {
             let conn = &self.conns[at];
             let waits_ns = now_ns.saturating_sub(conn.heard_ns);
             if conn.stream.is_some() && conn.in_flight() > 0 && waits_ns > timeout_ns {
-                self.lost(at, &Lost::Broken("no answer in time"));
+                self.lost(at, &ConnectionLoss::Broken("no answer in time"));
             } else if conn.schedule.is_some() {
                 self.pump(at);
             }

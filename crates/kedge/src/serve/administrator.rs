@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_situation_is_decided() {
+    fn administrator_action_is_defined_for_every_situation() {
         // first start, user exists, user given, password given, password right
         for (flags, action) in [
             ("fnnnn", Action::Add),

@@ -23,7 +23,11 @@ pub(super) fn apply_given(disk: &dyn Disk, effective: &Effective) -> Result<(), 
     let mut change = effective.settings.bucket_settings.clone();
     change.retain_new(&is, &|name| effective.is_given(name));
     if !change.is_empty() {
-        tracing::info!(bucket = is.name, ?change, "changed the settings of the bucket");
+        tracing::info!(
+            bucket = is.name,
+            ?change,
+            "changed the settings of the bucket"
+        );
         match change_stored(disk, data_dir, &is, &change) {
             Err(error) if error.is_no_space() => {
                 tracing::error!(

@@ -83,7 +83,7 @@ enum ServeError {
 }
 
 /// An event for the main thread.
-enum Event {
+enum ServeEvent {
     /// A bucket has loaded its documents, or failed to load them.
     Loaded(Weak<Bucket>),
     /// This node has applied the map of its cluster.
@@ -159,15 +159,15 @@ fn serve(effective: &Effective) -> Result<(), ServeError> {
 /// done.
 fn run_until_stopped(
     server: Server,
-    inbox: &Receiver<Event>,
+    inbox: &Receiver<ServeEvent>,
     mut loading: usize,
     audited: &Users,
     shutdown_timeout: Duration,
 ) -> Result<(), ServeError> {
     loop {
         match inbox.recv() {
-            Ok(event @ (Event::Loaded(_) | Event::Clustered)) => {
-                if let Event::Loaded(bucket) = event
+            Ok(event @ (ServeEvent::Loaded(_) | ServeEvent::Clustered)) => {
+                if let ServeEvent::Loaded(bucket) = event
                     && let Err(error) = check_loaded(server.registry(), &bucket)
                 {
                     // The other buckets are closed cleanly; the error of this one is reported.
@@ -179,7 +179,7 @@ fn run_until_stopped(
                     output::print(&ready_line(&server))?;
                 }
             }
-            Ok(Event::Stop(signal)) => {
+            Ok(ServeEvent::Stop(signal)) => {
                 tracing::info!(signal, "stopping");
                 let stopped = server.stop(shutdown_timeout);
                 audited.audit().finish();
@@ -286,27 +286,27 @@ fn server_config(
 
 /// Sends an event for each bucket as soon as it is loaded and, on a node of a cluster, one when the node has applied
 /// the map. Returns the number of events.
-fn announce(server: &Server, events: Sender<Event>) -> usize {
+fn announce(server: &Server, events: Sender<ServeEvent>) -> usize {
     let buckets = announce_loaded(server.registry(), &events);
     let Some(node) = server.node() else {
         return buckets;
     };
     node.when_ready(move || {
         // The receiver is gone when the server is stopping.
-        let _ = events.send(Event::Clustered);
+        let _ = events.send(ServeEvent::Clustered);
     });
     buckets + 1
 }
 
-/// Sends [`Event::Loaded`] for each bucket as soon as it is loaded, and returns the number of buckets.
-fn announce_loaded(registry: &BucketRegistry, events: &Sender<Event>) -> usize {
+/// Sends [`ServeEvent::Loaded`] for each bucket as soon as it is loaded, and returns the number of buckets.
+fn announce_loaded(registry: &BucketRegistry, events: &Sender<ServeEvent>) -> usize {
     let buckets = registry.list();
     for bucket in &buckets {
         // A bucket that is dropped before it is loaded must not be kept alive.
         let (told, events) = (Arc::downgrade(bucket), events.clone());
         bucket.when_loaded(move || {
             // The receiver is gone when the server is stopping.
-            let _ = events.send(Event::Loaded(told));
+            let _ = events.send(ServeEvent::Loaded(told));
         });
     }
     buckets.len()

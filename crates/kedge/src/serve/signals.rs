@@ -11,7 +11,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
-use super::Event;
+use super::ServeEvent;
 
 /// The exit code when a second signal comes before the server has stopped, as shells have it for SIGINT.
 const EXIT_SECOND_SIGNAL: i32 = 130;
@@ -22,8 +22,8 @@ pub(super) fn stop_with_parent() {
     let _ = set_parent_process_death_signal(Some(Signal::TERM));
 }
 
-/// Sends [`Event::Stop`] for a signal. A second signal ends the process at once.
-pub(super) fn watch(events: Sender<Event>) -> io::Result<()> {
+/// Sends [`ServeEvent::Stop`] for a signal. A second signal ends the process at once.
+pub(super) fn watch(events: Sender<ServeEvent>) -> io::Result<()> {
     let stopping = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {
         // Handlers run in the order of their registration: the first signal finds the flag down and raises it.
@@ -40,7 +40,7 @@ pub(super) fn watch(events: Sender<Event>) -> io::Result<()> {
                 } else {
                     "SIGINT"
                 };
-                if events.send(Event::Stop(name)).is_err() {
+                if events.send(ServeEvent::Stop(name)).is_err() {
                     return;
                 }
             }

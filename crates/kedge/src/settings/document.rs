@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_config_prints_is_a_configuration_file() {
+    fn config_output_is_a_valid_configuration_file() {
         let matches = super::super::arguments(clap::Command::new("config"));
         let matches = matches.get_matches_from(["config", "--kv-port", "0", "--password", "pw"]);
         let effective = Effective::new(&matches, |_| None).expect("settings");

@@ -25,14 +25,14 @@ const CONFIG: &str = "config";
 
 /// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum SettingSource {
     Default,
     File(PathBuf),
     Environment(String),
     Flag(String),
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for SettingSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
@@ -65,7 +65,7 @@ pub(crate) enum SettingsError {
     },
     #[error("{origin}: {name}: {why}, not \"{text}\"")]
     Value {
-        origin: Source,
+        origin: SettingSource,
         name: &'static str,
         why: String,
         text: String,
@@ -78,7 +78,7 @@ pub(crate) enum SettingsError {
 #[derive(Debug)]
 pub(crate) struct Effective {
     pub(crate) settings: Settings,
-    origins: BTreeMap<&'static str, (String, Source)>,
+    origins: BTreeMap<&'static str, (String, SettingSource)>,
 }
 
 impl Effective {
@@ -91,7 +91,7 @@ impl Effective {
     ) -> Result<Self, SettingsError> {
         let mut origins = BTreeMap::new();
         for row in TABLE.iter() {
-            origins.insert(row.name, (row.default.clone(), Source::Default));
+            origins.insert(row.name, (row.default.clone(), SettingSource::Default));
         }
         let file = matches.get_one::<PathBuf>(CONFIG).cloned();
         let file = file.or_else(|| variable(&variable_name(CONFIG)).map(PathBuf::from));
@@ -102,13 +102,13 @@ impl Effective {
             let name = variable_name(row.name);
             if let Some(text) = variable(&name) {
                 let text = text.to_string_lossy().into_owned();
-                set(&mut origins, row, text, Source::Environment(name))?;
+                set(&mut origins, row, text, SettingSource::Environment(name))?;
             }
             if matches.value_source(row.name) == Some(ValueSource::CommandLine)
                 && let Some(text) = matches.get_one::<String>(row.name)
             {
                 let flag = format!("--{}", flag_name(row.name));
-                set(&mut origins, row, text.clone(), Source::Flag(flag))?;
+                set(&mut origins, row, text.clone(), SettingSource::Flag(flag))?;
             }
         }
         let settings = Settings::build(|name| origins.get(name).map_or("", |(text, _)| text));
@@ -121,7 +121,7 @@ impl Effective {
     pub(crate) fn is_given(&self, name: &str) -> bool {
         self.origins
             .get(name)
-            .is_some_and(|(_, source)| *source != Source::Default)
+            .is_some_and(|(_, source)| *source != SettingSource::Default)
     }
 }
 
@@ -186,13 +186,13 @@ fn variable_name(name: &str) -> String {
     format!("KEDGE_{}", name.to_uppercase())
 }
 
-type Origins = BTreeMap<&'static str, (String, Source)>;
+type Origins = BTreeMap<&'static str, (String, SettingSource)>;
 
 fn set(
     origins: &mut Origins,
     row: &'static Setting,
     text: String,
-    origin: Source,
+    origin: SettingSource,
 ) -> Result<(), SettingsError> {
     match (row.check)(&text) {
         Ok(shown) => {
@@ -233,7 +233,7 @@ fn read_file(path: &Path, origins: &mut Origins) -> Result<(), SettingsError> {
             toml::Value::String(text) => text,
             other => other.to_string(),
         };
-        set(origins, row, text, Source::File(path.to_owned()))?;
+        set(origins, row, text, SettingSource::File(path.to_owned()))?;
     }
     Ok(())
 }
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_requests_has_room_for_the_largest_of_anybody() {
+    fn request_memory_has_room_for_the_largest_request() {
         let load = |value| load(&["--request-memory-max", value], &[], None);
         let all = load("128MiB").expect("settings");
         assert_eq!(all.settings.request_memory_max.0, 128 << 20);
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn later_sources_are_stronger() {
+    fn later_setting_sources_take_precedence() {
         let file = "kv_port = 1\nmgmt_port = 2\nmemcached_port = 3\nflush_enabled = false\n\
                     bucket_quota = \"64MiB\"\n";
         let environment = [("KEDGE_MGMT_PORT", "20"), ("KEDGE_MEMCACHED_PORT", "30")];
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_that_is_true_or_false_may_stand_alone() {
+    fn boolean_flag_may_have_no_value() {
         let on = load(&["--flush-enabled", "--kv-port", "5"], &[], None).expect("settings");
         assert_eq!(on.settings.bucket_settings.flush_enabled, Some(true));
         let off = load(&["--flush-enabled", "false"], &[], None).expect("settings");
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn invalid_settings_have_named_errors() {
         let table: [(&[&str], Option<&str>, &str); 10] = [
             (
                 &[],
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn every_default_is_valid() {
+    fn every_setting_default_is_valid() {
         for row in TABLE.iter() {
             let default = row.default.clone();
             assert_eq!((row.check)(&default), Ok(default), "{}", row.name);

@@ -18,7 +18,7 @@ use super::value::{Hosts, LogLevel, MaybePort, PoolThreads, Recover};
 use crate::target::{KV_PORT, MEMCACHED_PORT, MGMT_PORT};
 
 /// Checks the text of a value and returns it in display form.
-type Check = dyn Fn(&str) -> Result<String, String> + Send + Sync;
+type ValueCheck = dyn Fn(&str) -> Result<String, String> + Send + Sync;
 
 /// A row of the table.
 pub(crate) struct Setting {
@@ -36,7 +36,7 @@ pub(crate) struct Setting {
     /// True if the value must not be shown.
     pub(crate) secret: bool,
     /// Checks a value and returns it in display form.
-    pub(crate) check: Box<Check>,
+    pub(crate) check: Box<ValueCheck>,
     /// The default, in display form.
     pub(crate) default: String,
 }

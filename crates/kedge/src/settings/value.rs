@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_read_and_shown() {
+    fn setting_values_round_trip() {
         let hosts = |names: &[&str]| Hosts(names.iter().map(|name| (*name).to_owned()).collect());
         check("", Some(&Hosts::default()), "");
         check(

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use serde_json::Value;
 
 use super::table::table;
-use super::{Access, ToolError};
+use super::{ServerArgs, ToolError};
 use crate::output;
 
 /// Show a cluster, fail a node over, and recover it
@@ -13,7 +13,7 @@ pub(crate) struct ClusterArgs {
     #[command(subcommand)]
     command: ClusterCommand,
     #[command(flatten)]
-    access: Access,
+    access: ServerArgs,
 }
 
 #[derive(Subcommand, Clone, Debug)]
@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_is_tables() {
+    fn cluster_status_is_shown_as_tables() {
         let mut status = json!({
             "revision": {"epoch": 1, "rev": 4},
             "nodes": [
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said() {
+    fn cluster_status_reports_missing_copies() {
         let mut status = json!({
             "nodes": [{"name": "n_0", "up": true}, {"name": "n_1", "up": true, "failedOver": true}],
             "buckets": [{"name": "default", "missingCopies": 0, "withoutActive": 0}],
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_to_do_is_said() {
+    fn cluster_outcome_reports_remaining_work() {
         let said = json!({
             "revision": {"epoch": 1, "rev": 5}, "tookMs": 7, "losses": "all of it",
             "missing": [{"node": "n_2", "why": "gone"}],

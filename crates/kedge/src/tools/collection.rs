@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::confirm::Confirm;
 use super::table::table;
-use super::{Access, ToolError};
-use crate::client::{HttpClient, encode};
+use super::{ServerArgs, ToolError};
+use crate::client::{ManagementClient, encode};
 use crate::output;
 
 /// Create, change, drop and list scopes and collections of the bucket in the URL
@@ -15,7 +15,7 @@ pub(crate) struct CollectionArgs {
     #[command(subcommand)]
     command: CollectionCommand,
     #[command(flatten)]
-    access: Access,
+    access: ServerArgs,
 }
 
 #[derive(Subcommand, Clone, Debug)]
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &CollectionArgs) -> Result<(), ToolError> {
 }
 
 fn answer(
-    client: &HttpClient,
+    client: &ManagementClient,
     scopes: &str,
     command: &CollectionCommand,
 ) -> Result<String, ToolError> {
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_manifest_is_a_table() {
+    fn manifest_is_shown_as_a_table() {
         let manifest = serde_json::json!({"uid": "3", "scopes": [
             {"name": "_default", "uid": "0", "collections": [
                 {"name": "_default", "uid": "0", "maxTTL": 0, "history": false},

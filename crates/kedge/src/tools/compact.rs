@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::Value;
 
-use super::{Access, ToolError};
+use super::{ServerArgs, ToolError};
 use crate::client::encode;
 use crate::output;
 
@@ -31,7 +31,7 @@ pub(crate) struct CompactArgs {
     #[arg(long, conflicts_with_all = ["vbuckets", "purge_before", "drop_deletes", "wait"])]
     cancel: bool,
     #[command(flatten)]
-    access: Access,
+    access: ServerArgs,
 }
 
 pub(crate) fn run(args: &CompactArgs) -> Result<(), ToolError> {
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_is_a_sentence() {
+    fn compaction_report_is_a_sentence() {
         let report = serde_json::json!({
             "compacted": 64, "bytesBefore": 3 << 20, "bytesAfter": 1 << 20, "tombstones": 5, "expired": 1,
         });

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_clear_yes_is_one() {
+    fn confirmation_accepts_only_a_clear_yes() {
         for (answer, expected) in [
             ("y\n", true),
             ("YES\r\n", true),

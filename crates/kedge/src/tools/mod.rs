@@ -21,14 +21,14 @@ use std::time::Duration;
 use clap::Args;
 use kedge_auth::Mechanism;
 
-use crate::client::{ClientError, Connection, HttpClient, Login};
-use crate::target::{Scheme, Target, TargetError};
+use crate::client::{ClientConnection, ClientError, LoginCredentials, ManagementClient};
+use crate::target::{Scheme, ServerUrl, TargetError};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The server of a tool, and the credentials.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Access {
+pub(crate) struct ServerArgs {
     /// couchbase://HOST:PORT/BUCKET; commands that use management also take http://HOST:PORT
     #[arg(short = 'U', long = "url", env = "KEDGE_URL", global = true)]
     #[arg(default_value = "couchbase://127.0.0.1:11210/default")]
@@ -59,7 +59,7 @@ pub(crate) struct Access {
 #[non_exhaustive]
 pub(crate) enum ToolError {
     #[error(transparent)]
-    Target(#[from] TargetError),
+    ServerUrl(#[from] TargetError),
     #[error(transparent)]
     Client(#[from] ClientError),
     #[error("{0}")]
@@ -68,13 +68,13 @@ pub(crate) enum ToolError {
     Usage(String),
 }
 
-impl Access {
-    fn target(&self) -> Result<Target, ToolError> {
-        Ok(Target::parse(&self.url)?)
+impl ServerArgs {
+    fn target(&self) -> Result<ServerUrl, ToolError> {
+        Ok(ServerUrl::parse(&self.url)?)
     }
 
-    fn login(&self) -> Login {
-        Login {
+    fn login(&self) -> LoginCredentials {
+        LoginCredentials {
             user: self.user.clone(),
             password: self.password.clone(),
             mechanism: Mechanism::ScramSha512,
@@ -90,7 +90,7 @@ impl Access {
     }
 
     /// Returns a logged-in connection to the key-value port, with the URL's bucket.
-    pub(crate) fn connect(&self) -> Result<Connection, ToolError> {
+    pub(crate) fn connect(&self) -> Result<ClientConnection, ToolError> {
         let target = self.target()?;
         if matches!(
             target.scheme,
@@ -103,7 +103,7 @@ impl Access {
         }
         let port = target.port_or(Scheme::Couchbase);
         let bucket = self.bucket()?;
-        Ok(Connection::ready(
+        Ok(ClientConnection::ready(
             &target.host,
             port,
             &self.login(),
@@ -114,7 +114,7 @@ impl Access {
 
     /// Returns the management of the server: at an http:// URL directly, otherwise at the address in the server's
     /// configuration.
-    pub(crate) fn management(&self) -> Result<HttpClient, ToolError> {
+    pub(crate) fn management(&self) -> Result<ManagementClient, ToolError> {
         let target = self.target()?;
         let port = match target.scheme {
             Some(Scheme::Http) => target.port_or(Scheme::Http),
@@ -126,7 +126,7 @@ impl Access {
             }
             Some(Scheme::Couchbase) | None => self.management_port(&target)?,
         };
-        Ok(HttpClient::new(
+        Ok(ManagementClient::new(
             &target.host,
             port,
             &self.user,
@@ -134,9 +134,9 @@ impl Access {
         ))
     }
 
-    fn management_port(&self, target: &Target) -> Result<u16, ToolError> {
+    fn management_port(&self, target: &ServerUrl) -> Result<u16, ToolError> {
         let port = target.port_or(Scheme::Couchbase);
-        let mut connection = Connection::open(&target.host, port, CONNECT_TIMEOUT)?;
+        let mut connection = ClientConnection::open(&target.host, port, CONNECT_TIMEOUT)?;
         connection.hello(&[])?;
         connection.login(&self.login())?;
         let told = connection.topology()?.mgmt_port;

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{Access, ToolError};
+use super::{ServerArgs, ToolError};
 use crate::output;
 
 /// Change settings of a running server, until its next start, and print them
@@ -14,7 +14,7 @@ pub(crate) struct SetArgs {
     #[arg(value_name = "NAME=VALUE")]
     changes: Vec<String>,
     #[command(flatten)]
-    access: Access,
+    access: ServerArgs,
 }
 
 const SETTINGS: &str = "/pools/default/settings/memcached/global";

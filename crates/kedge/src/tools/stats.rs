@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::table::table;
 use super::tasks;
-use super::{Access, ToolError};
+use super::{ServerArgs, ToolError};
 use crate::client::ClientError;
 use crate::output;
 
@@ -29,7 +29,7 @@ pub(crate) struct StatsArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    access: Access,
+    access: ServerArgs,
 }
 
 /// Returns a value as JSON: a number if it is nothing else.

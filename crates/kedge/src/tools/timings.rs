@@ -6,8 +6,8 @@ use clap::Args;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Access, ToolError};
-use crate::client::{ClientError, HttpClient, encode};
+use super::{ServerArgs, ToolError};
+use crate::client::{ClientError, ManagementClient, encode};
 use crate::output;
 
 /// Widest bar, in characters.
@@ -27,12 +27,12 @@ pub(crate) struct TimingsArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    access: Access,
+    access: ServerArgs,
 }
 
 /// A histogram from the management: lowest value, highest value, count.
 #[derive(Debug, Deserialize)]
-struct Histogram {
+struct TimingHistogram {
     count: u64,
     buckets: Vec<(u64, u64, u64)>,
 }
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &TimingsArgs) -> Result<(), ToolError> {
             );
             continue;
         }
-        let histogram: Histogram = serde_json::from_value(document)
+        let histogram: TimingHistogram = serde_json::from_value(document)
             .map_err(|error| ToolError::Usage(format!("histogram \"{name}\": {error}")))?;
         text.push_str(&render(&name, &histogram));
     }
@@ -83,14 +83,14 @@ pub(crate) fn run(args: &TimingsArgs) -> Result<(), ToolError> {
 }
 
 /// Returns all histograms that have values.
-fn with_values(client: &HttpClient, path: &str) -> Result<Vec<(String, Value)>, ToolError> {
+fn with_values(client: &ManagementClient, path: &str) -> Result<Vec<(String, Value)>, ToolError> {
     let mut document = client.json(path)?;
     let timings = document.get_mut("timings").and_then(Value::as_object_mut);
     Ok(timings.map(std::mem::take).into_iter().flatten().collect())
 }
 
 /// Formats rows `[low - high]us (cumulative %) count | ####`, and the total.
-fn render(name: &str, histogram: &Histogram) -> String {
+fn render(name: &str, histogram: &TimingHistogram) -> String {
     let mut out = String::new();
     let total = histogram.count;
     let _ = writeln!(out, "The following data is collected for \"{name}\"");
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn bars_are_drawn() {
-        let histogram = Histogram {
+        let histogram = TimingHistogram {
             count: 10,
             buckets: vec![(1, 1, 1), (2, 2, 8), (100, 103, 1)],
         };
@@ -160,7 +160,7 @@ mod tests {
         );
         let empty = render(
             "set",
-            &Histogram {
+            &TimingHistogram {
                 count: 0,
                 buckets: Vec::new(),
             },
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_few_and_lose_nothing() {
+    fn merged_histogram_rows_lose_no_counts() {
         let buckets: Vec<(u64, u64, u64)> = (0..20)
             .flat_map(|power| {
                 (0..32).map(move |step| {

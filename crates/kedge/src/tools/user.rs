@@ -7,8 +7,8 @@ use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use serde_json::Value;
 
 use super::table::table;
-use super::{Access, ToolError};
-use crate::client::{ClientError, HttpClient, encode};
+use super::{ServerArgs, ToolError};
+use crate::client::{ClientError, ManagementClient, encode};
 use crate::output;
 
 /// Add, change, remove and list users and groups, and change passwords
@@ -17,7 +17,7 @@ pub(crate) struct UserArgs {
     #[command(subcommand)]
     command: UserCommand,
     #[command(flatten)]
-    access: Access,
+    access: ServerArgs,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -176,7 +176,7 @@ pub(crate) fn run(args: &UserArgs) -> Result<(), ToolError> {
 }
 
 /// Returns all users, by name: those of the server's store, and the administrator of the server's settings.
-fn list(client: &HttpClient) -> Result<Value, ToolError> {
+fn list(client: &ManagementClient) -> Result<Value, ToolError> {
     let mut all = Vec::new();
     for domain in ["admin", "local"] {
         let listed = client.json(&format!("/settings/rbac/users/{domain}"))?;
@@ -197,7 +197,7 @@ fn given<'f>(fields: &[(&'f str, &'f Option<String>)]) -> Vec<(&'f str, &'f str)
         .collect()
 }
 
-fn group(client: &HttpClient, command: &GroupCommand) -> Result<String, ToolError> {
+fn group(client: &ManagementClient, command: &GroupCommand) -> Result<String, ToolError> {
     let place = |name: &str| format!("{GROUPS}/{}", encode(name));
     Ok(match command {
         GroupCommand::Set {
@@ -246,7 +246,7 @@ fn text(object: &Value, name: &str) -> String {
 }
 
 /// Returns the user with that name.
-fn user(client: &HttpClient, name: &str) -> Result<Option<Value>, ToolError> {
+fn user(client: &ManagementClient, name: &str) -> Result<Option<Value>, ToolError> {
     match client.json(&place(name)) {
         Err(ClientError::Http { code: 404, .. }) => Ok(None),
         other => Ok(Some(other?)),
@@ -345,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn roles_are_written_as_they_are_given() {
+    fn roles_are_shown_in_command_line_form() {
         let user = serde_json::json!({"id": "ada", "name": "Ada", "groups": ["g", "h"], "roles": [
             {"role": "admin"},
             {"role": "data_reader", "bucket_name": "b"},

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
-use super::{Access, ToolError};
+use super::{ServerArgs, ToolError};
 use crate::client::encode;
 use crate::output;
 
@@ -13,7 +13,7 @@ pub(crate) struct VbucketArgs {
     #[command(subcommand)]
     command: VbucketCommand,
     #[command(flatten)]
-    access: Access,
+    access: ServerArgs,
 }
 
 #[derive(Subcommand, Clone, Debug)]

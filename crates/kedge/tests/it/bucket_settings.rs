@@ -18,7 +18,7 @@ fn bucket(server: &Server, args: &[&str]) -> String {
 }
 
 #[test]
-fn settings_are_given_changed_and_shown() {
+fn bucket_settings_are_set_changed_and_shown() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = Server::start(dir.path(), &[]);
     bucket(
@@ -118,7 +118,7 @@ fn settings_of(server: &Server) -> Value {
 }
 
 #[test]
-fn a_change_that_was_answered_is_there_after_a_kill_and_after_a_stop() {
+fn acknowledged_bucket_change_survives_a_kill_and_a_stop() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut server = Server::start(dir.path(), &[]);
     for (round, end) in [Signal::KILL, Signal::TERM, Signal::KILL]

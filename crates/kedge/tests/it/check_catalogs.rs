@@ -95,7 +95,7 @@ fn contents(dir: &Path, found: &mut BTreeMap<PathBuf, (SystemTime, Vec<u8>)>) {
 }
 
 #[test]
-fn a_sound_directory_is_ok_and_nothing_is_written() {
+fn check_of_an_undamaged_directory_reports_ok_and_writes_nothing() {
     let data = Data::new();
     // What the next start removes, and a check has to leave.
     for left in ["3.couch.boot", "log/unfinished-00000000000000000009"] {
@@ -128,7 +128,7 @@ fn a_sound_directory_is_ok_and_nothing_is_written() {
 }
 
 #[test]
-fn the_directory_of_a_server_at_work_is_ok() {
+fn check_of_a_running_servers_directory_reports_ok() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = Server::start(dir.path(), &["--commit-log=false"]);
     for round in 0..5 {
@@ -140,7 +140,7 @@ fn the_directory_of_a_server_at_work_is_ok() {
 }
 
 #[test]
-fn a_vbucket_file_that_is_listed_and_missing_is_damage_that_names_the_file() {
+fn check_reports_a_missing_vbucket_file() {
     let data = Data::new();
     std::fs::remove_file(data.file()).expect("it is there");
     let expected = "expected this file: it is missing, and vbuckets.catalog lists it";
@@ -163,7 +163,7 @@ fn a_vbucket_file_that_is_listed_and_missing_is_damage_that_names_the_file() {
 }
 
 #[test]
-fn a_vbucket_file_that_was_cut_is_damage_though_an_older_commit_is_whole() {
+fn check_reports_a_truncated_vbucket_file() {
     let data = Data::new();
     let len = data.file().metadata().expect("the file").len();
     let server = Server::start(data.dir.path(), &[]);
@@ -183,7 +183,7 @@ fn a_vbucket_file_that_was_cut_is_damage_though_an_older_commit_is_whole() {
 }
 
 #[test]
-fn a_log_segment_that_is_listed_and_missing_is_damage_that_names_the_file() {
+fn check_reports_a_missing_log_segment() {
     let data = Data::new();
     let [segment] = &segments(data.dir.path())[..] else {
         panic!("one segment")
@@ -210,7 +210,7 @@ fn a_log_segment_that_is_listed_and_missing_is_damage_that_names_the_file() {
 }
 
 #[test]
-fn a_damaged_catalog_is_damage_and_a_torn_entry_is_a_note() {
+fn check_reports_a_damaged_catalog_and_notes_a_torn_entry() {
     let data = Data::new();
     let catalog = data.bucket().join("vbuckets.catalog");
     for path in [&catalog, &data.bucket().join("log.catalog")] {
@@ -239,7 +239,7 @@ fn a_damaged_catalog_is_damage_and_a_torn_entry_is_a_note() {
 }
 
 #[test]
-fn a_file_that_no_catalog_lists_has_a_note() {
+fn check_notes_an_unlisted_file() {
     let data = Data::new();
     let newer = data.file().with_extension("9");
     let strange = data.bucket().join("64.couch.1");
@@ -260,7 +260,7 @@ fn a_file_that_no_catalog_lists_has_a_note() {
 }
 
 #[test]
-fn a_state_file_that_is_listed_and_missing_is_damage_that_names_the_file() {
+fn check_reports_a_missing_state_file() {
     let data = Data::new();
     let users = data.dir.path().join("users.json");
     std::fs::remove_file(&users).expect("it is there");

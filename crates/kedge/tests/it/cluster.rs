@@ -12,7 +12,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Instant;
 
-use kedge::client::{Connection, HttpClient};
+use kedge::client::{ClientConnection, ManagementClient};
 use kedge_types::{DurabilityLevel, Status};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -114,12 +114,12 @@ impl Cluster {
         self.nodes[node].mgmt
     }
 
-    pub(crate) fn http(&self, node: usize) -> HttpClient {
+    pub(crate) fn http(&self, node: usize) -> ManagementClient {
         let mgmt = self.mgmt(node);
-        HttpClient::new(&mgmt.ip().to_string(), mgmt.port(), USER, PASSWORD)
+        ManagementClient::new(&mgmt.ip().to_string(), mgmt.port(), USER, PASSWORD)
     }
 
-    pub(crate) fn connect(&self, node: usize) -> Connection {
+    pub(crate) fn connect(&self, node: usize) -> ClientConnection {
         connect_to(self.nodes[node].kv, PASSWORD).expect("a connection")
     }
 
@@ -198,7 +198,7 @@ impl Drop for Cluster {
 }
 
 /// Writes a document to whichever node takes it: its number. All others say that it is not theirs.
-pub(crate) fn put(connections: &mut [Connection], key: &str, value: &str) -> usize {
+pub(crate) fn put(connections: &mut [ClientConnection], key: &str, value: &str) -> usize {
     let mut taken = Vec::new();
     for (node, connection) in connections.iter_mut().enumerate() {
         match connection.set(key.as_bytes(), value.as_bytes(), None) {
@@ -211,7 +211,7 @@ pub(crate) fn put(connections: &mut [Connection], key: &str, value: &str) -> usi
 }
 
 #[test]
-fn all_nodes_tell_of_each_other_and_each_has_its_part() {
+fn all_nodes_have_the_cluster_config_and_their_vbuckets() {
     let dir = tempfile::tempdir().expect("a directory");
     let cluster = Cluster::start(dir.path(), &["--nodes=3", "--replicas=2"]);
     let maps: Vec<Value> = (0..3).map(|node| cluster.map(node)).collect();
@@ -225,7 +225,7 @@ fn all_nodes_tell_of_each_other_and_each_has_its_part() {
         let kv = cluster.nodes[node].kv.to_string();
         assert_eq!(map["vBucketServerMap"]["serverList"][node], kv);
     }
-    let mut connections: Vec<Connection> = (0..3).map(|node| cluster.connect(node)).collect();
+    let mut connections: Vec<ClientConnection> = (0..3).map(|node| cluster.connect(node)).collect();
     let keys = (0..100).map(|n| format!("key-{n}"));
     let takers: BTreeSet<usize> = keys.map(|key| put(&mut connections, &key, "x")).collect();
     assert_eq!(takers.len(), 3, "all nodes have documents");
@@ -257,11 +257,11 @@ fn all_nodes_tell_of_each_other_and_each_has_its_part() {
 }
 
 #[test]
-fn a_restart_with_the_same_directory_brings_the_same_cluster_back() {
+fn cluster_restarts_from_its_directory() {
     let dir = tempfile::tempdir().expect("a directory");
     let cluster = Cluster::start(dir.path(), &["--nodes=2"]);
     let map = cluster.map(0);
-    let mut connections: Vec<Connection> = (0..2).map(|node| cluster.connect(node)).collect();
+    let mut connections: Vec<ClientConnection> = (0..2).map(|node| cluster.connect(node)).collect();
     let owner = put(&mut connections, "kept", "value");
     drop(connections);
     assert_eq!(cluster.stop(), Some(0));
@@ -292,7 +292,7 @@ fn a_restart_with_the_same_directory_brings_the_same_cluster_back() {
 }
 
 #[test]
-fn nodes_share_the_cores_unless_they_are_told_otherwise() {
+fn nodes_share_the_cores_by_default() {
     let dir = tempfile::tempdir().expect("a directory");
     // A thread has its name a moment after it has begun.
     let check = |cluster: &Cluster, expected: usize| {
@@ -319,7 +319,7 @@ fn nodes_share_the_cores_unless_they_are_told_otherwise() {
 /// With one of three nodes killed, `/pools/default` called it healthy, `kedge cluster status` printed "0 miss a copy, 0 have no
 /// active" and ended with 0, and the metric was 0, while a third of all writes timed out.
 #[test]
-fn a_node_that_was_killed_is_missed_wherever_one_looks() {
+fn killed_node_is_reported_missing_everywhere() {
     let dir = tempfile::tempdir().expect("a directory");
     let cluster = Cluster::start(dir.path(), &["--nodes=3", "--replicas=1"]);
     let healths = |asked: usize| -> Vec<String> {
@@ -377,7 +377,7 @@ fn a_node_that_was_killed_is_missed_wherever_one_looks() {
 }
 
 #[test]
-fn replicas_take_over_from_a_dead_node_which_comes_back_as_a_replica() {
+fn failover_promotes_replicas_and_the_node_rejoins_as_replica() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut cluster = Cluster::start(dir.path(), &["--nodes=2"]);
     let before = cluster.map(0);
@@ -442,7 +442,7 @@ fn replicas_take_over_from_a_dead_node_which_comes_back_as_a_replica() {
 }
 
 #[test]
-fn an_active_that_was_stopped_steps_down_when_it_hears_of_the_failover() {
+fn stopped_active_steps_down_after_a_failover() {
     let dir = tempfile::tempdir().expect("a directory");
     let cluster = Cluster::start(dir.path(), &["--nodes=2"]);
     let mut connections = [cluster.connect(0), cluster.connect(1)];
@@ -473,7 +473,7 @@ fn an_active_that_was_stopped_steps_down_when_it_hears_of_the_failover() {
 }
 
 #[test]
-fn buckets_and_users_are_those_of_all_nodes() {
+fn buckets_and_users_are_replicated_to_all_nodes() {
     let dir = tempfile::tempdir().expect("a directory");
     let cluster = Cluster::start(dir.path(), &["--nodes=3"]);
     let form = [
@@ -528,7 +528,7 @@ fn buckets_and_users_are_those_of_all_nodes() {
     let form = [("password", "lovelace"), ("roles", "admin")];
     cluster.http(2).expect("PUT", user, &form).expect("added");
     for node in &cluster.nodes {
-        let ada = HttpClient::new(
+        let ada = ManagementClient::new(
             &node.mgmt.ip().to_string(),
             node.mgmt.port(),
             "ada",
@@ -558,7 +558,7 @@ pub(crate) const LEVELS: [DurabilityLevel; 3] = [
 
 /// Writes a document durably to whichever node has it.
 pub(crate) fn put_durably(
-    connections: &mut [Connection],
+    connections: &mut [ClientConnection],
     key: &str,
     value: &str,
     level: DurabilityLevel,
@@ -576,7 +576,7 @@ pub(crate) fn put_durably(
 
 /// Returns the value of a document, from whichever node has it. Waits for a SyncWrite that was in progress when its
 /// active failed.
-pub(crate) fn value_of(connections: &mut [Connection], key: &str) -> Option<String> {
+pub(crate) fn value_of(connections: &mut [ClientConnection], key: &str) -> Option<String> {
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
         let mut is_open = false;
@@ -673,7 +673,7 @@ fn acknowledged_sync_writes_survive_the_loss_of_a_node_and_its_return() {
 /// Level majority is in memory only. An active that crashes has lost what its replicas have, and must not take them
 /// back to what its disk has.
 #[test]
-fn an_active_that_crashed_gets_from_its_replicas_what_it_lost() {
+fn crashed_active_recovers_lost_writes_from_its_replicas() {
     let dir = tempfile::tempdir().expect("a directory");
     // So late that a crash always takes something.
     let cluster = Cluster::start(dir.path(), &["--nodes=2", "--log-interval=1h"]);
@@ -703,7 +703,7 @@ fn an_active_that_crashed_gets_from_its_replicas_what_it_lost() {
 
 /// A flush of one node must reach its replicas: other nodes rely on their content.
 #[test]
-fn a_flush_empties_all_nodes_and_their_replicas() {
+fn flush_empties_all_nodes_and_replicas() {
     let dir = tempfile::tempdir().expect("a directory");
     let cluster = Cluster::start(dir.path(), &["--nodes=2"]);
     let mut connections = [cluster.connect(0), cluster.connect(1)];
@@ -744,7 +744,7 @@ fn a_flush_empties_all_nodes_and_their_replicas() {
 
 /// A node that lives, and is only not reached by who fails it over, must not have anything acknowledged any more.
 #[test]
-fn a_node_that_is_failed_over_alive_has_nothing_acknowledged_any_more() {
+fn failed_over_live_node_acknowledges_no_more_writes() {
     let dir = tempfile::tempdir().expect("a directory");
     let cluster = Cluster::start(dir.path(), &["--nodes=2"]);
     let (count, stop) = (
@@ -812,10 +812,10 @@ fn a_node_that_is_failed_over_alive_has_nothing_acknowledged_any_more() {
 }
 
 #[test]
-fn with_three_nodes_a_majority_goes_on_without_one() {
+fn three_nodes_serve_a_majority_without_one() {
     let dir = tempfile::tempdir().expect("a directory");
     let cluster = Cluster::start(dir.path(), &["--nodes=3", "--replicas=2"]);
-    let mut connections: Vec<Connection> = (0..3).map(|node| cluster.connect(node)).collect();
+    let mut connections: Vec<ClientConnection> = (0..3).map(|node| cluster.connect(node)).collect();
     for n in 0..100 {
         put_durably(&mut connections, &format!("key-{n}"), "1", LEVELS[n % 3]);
     }
@@ -837,7 +837,7 @@ fn with_three_nodes_a_majority_goes_on_without_one() {
 }
 
 #[test]
-fn load_asks_each_node_for_what_it_has() {
+fn load_requests_items_from_their_active_nodes() {
     let dir = tempfile::tempdir().expect("a directory");
     let cluster = Cluster::start(dir.path(), &["--nodes=3", "--replicas=1"]);
     let load = |flags: &[&str]| {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kedge::client::HttpClient;
+use kedge::client::ManagementClient;
 use kedge_node::http_client::HttpClient as Transport;
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ use crate::process::{PASSWORD, Server, USER};
 const SCOPES: &str = "/pools/default/buckets/default/scopes";
 
 /// Collections of the default scope with their ids, and the uid of the manifest.
-fn collections(client: &HttpClient) -> (u64, BTreeMap<String, u64>) {
+fn collections(client: &ManagementClient) -> (u64, BTreeMap<String, u64>) {
     let number = |value: &Value| {
         let text = value.as_str().expect("hexadecimal text");
         u64::from_str_radix(text, 16).expect("hexadecimal text")
@@ -32,7 +32,7 @@ fn collections(client: &HttpClient) -> (u64, BTreeMap<String, u64>) {
 /// Each round makes a collection, asks for another and kills the process before, while or after that is made, and drops one. What
 /// was answered is there afterwards, under the same id, and no id is given to two.
 #[test]
-fn ids_are_given_once_whatever_kill_9_does() {
+fn collection_ids_are_unique_across_kill_9() {
     const ROUNDS: usize = 12;
     let dir = tempfile::tempdir().expect("a directory");
     let place = format!("{SCOPES}/_default/collections");
@@ -41,7 +41,8 @@ fn ids_are_given_once_whatever_kill_9_does() {
     for round in 0..ROUNDS {
         let server = Server::start(dir.path(), &["--vbuckets=4"]);
         let address = server.mgmt;
-        let client = || HttpClient::new(&address.ip().to_string(), address.port(), USER, PASSWORD);
+        let client =
+            || ManagementClient::new(&address.ip().to_string(), address.port(), USER, PASSWORD);
         let (uid, there) = collections(&client());
         assert!(uid >= last_uid, "round {round}");
         for (name, id) in &answered {
@@ -76,7 +77,7 @@ fn ids_are_given_once_whatever_kill_9_does() {
 }
 
 #[test]
-fn collections_are_those_of_all_nodes() {
+fn collections_are_replicated_to_all_nodes() {
     let dir = tempfile::tempdir().expect("a directory");
     let cluster = Cluster::start(dir.path(), &["--nodes=3"]);
     let place = format!("{SCOPES}/_default/collections");
@@ -131,7 +132,7 @@ fn collections_are_those_of_all_nodes() {
         .expect("POST", "/kedge/cluster/recover", &[("node", "n_2")])
         .expect("recovered");
     let mgmt = back.mgmt;
-    let client = HttpClient::new(&mgmt.ip().to_string(), mgmt.port(), USER, PASSWORD);
+    let client = ManagementClient::new(&mgmt.ip().to_string(), mgmt.port(), USER, PASSWORD);
     let ensure = format!("{SCOPES}/@ensureManifest/{now:x}");
     client.expect("POST", &ensure, &[]).expect("it has it");
     assert_eq!(collections(&client).1, left);
@@ -148,7 +149,7 @@ fn put(cluster: &Cluster, node: usize, manifest: &str) -> Result<(), String> {
 }
 
 #[test]
-fn a_whole_manifest_is_that_of_all_nodes() {
+fn whole_manifest_is_replicated_to_all_nodes() {
     let dir = tempfile::tempdir().expect("a directory");
     let cluster = Cluster::start(dir.path(), &["--nodes=2"]);
     let of = |names: &[&str]| {

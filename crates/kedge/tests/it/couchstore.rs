@@ -149,7 +149,7 @@ fn comparable(line: &Value) -> BTreeMap<&'static str, Value> {
 }
 
 #[test]
-fn documents_are_those_that_the_original_prints() {
+fn dump_prints_the_same_documents_as_couch_dbdump() {
     for name in SAMPLES {
         let path = golden("dumps").join(format!("{name}.byid.jsonl"));
         let theirs = std::fs::read_to_string(path).expect("a dump");
@@ -178,7 +178,7 @@ fn documents_are_those_that_the_original_prints() {
 }
 
 #[test]
-fn bodies_that_are_no_json_are_given_as_what_they_are() {
+fn dump_prints_bodies_that_are_not_json() {
     let lines = dump(&[], &golden("rich.couch.1"));
     let of = |key: &str| {
         let found = lines.iter().find(|line| line["key"] == key);
@@ -210,7 +210,7 @@ fn bodies_that_are_no_json_are_given_as_what_they_are() {
 }
 
 #[test]
-fn documents_are_chosen_by_key_seqno_and_collection() {
+fn dump_selects_documents_by_key_seqno_and_collection() {
     let keys = |args: &[&str], name: &str| -> Vec<String> {
         let lines = dump(args, &golden(name));
         lines.iter().map(id).collect()
@@ -252,7 +252,7 @@ fn documents_are_chosen_by_key_seqno_and_collection() {
 }
 
 #[test]
-fn headers_lead_back_to_older_commits() {
+fn dump_reads_older_commits_through_headers() {
     let info = std::fs::read_to_string(golden("dumps/rich.couch.1.info.txt")).expect("a dump");
     let offsets: Vec<u64> = info
         .lines()
@@ -289,7 +289,7 @@ fn headers_lead_back_to_older_commits() {
 }
 
 #[test]
-fn local_documents_and_trees_are_shown() {
+fn dump_prints_local_documents_and_trees() {
     let file = golden("rich.couch.1");
     let text = std::fs::read_to_string(golden("dumps/rich.couch.1.local.txt")).expect("a dump");
     let names: Vec<&str> = text
@@ -332,7 +332,7 @@ fn local_documents_and_trees_are_shown() {
 }
 
 #[test]
-fn damage_ends_a_dump_unless_it_is_to_go_on() {
+fn dump_stops_at_damage_unless_it_recovers() {
     let (_dir, path) = copy("s1k_10commits_compacted.couch.2");
     let all = dump(&[], &path);
     let bad = all[500]["body_offset"].as_u64().expect("an offset");
@@ -371,7 +371,7 @@ fn damage_ends_a_dump_unless_it_is_to_go_on() {
 }
 
 #[test]
-fn what_is_no_file_is_told_apart() {
+fn dump_distinguishes_files_that_are_not_couchstore() {
     let dir = tempfile::tempdir().expect("a directory");
     let of_bytes = |name: &str, bytes: &[u8]| {
         let path = dir.path().join(name);
@@ -441,7 +441,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
 }
 
 #[test]
-fn encrypted_files_are_read_with_their_key() {
+fn dump_reads_encrypted_files_with_their_key() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("0.couch.1");
     let create = Create {
@@ -489,7 +489,7 @@ fn encrypted_files_are_read_with_their_key() {
 }
 
 #[test]
-fn a_reader_that_went_away_is_no_error() {
+fn dump_ignores_a_closed_output() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("0.couch.1");
     large_file(&path, 20_000);

@@ -16,7 +16,7 @@ pub(crate) fn check(args: &[&str], path: &Path) -> (Option<i32>, Vec<Value>, Val
 }
 
 #[test]
-fn golden_files_are_sound() {
+fn check_accepts_the_golden_files() {
     for (name, live, deleted) in [
         ("rich.couch.1", 30, 6),
         ("s10_json.couch.1", 10, 0),
@@ -52,7 +52,7 @@ fn golden_files_are_sound() {
 }
 
 #[test]
-fn the_summary_is_text_for_people() {
+fn check_prints_a_text_summary() {
     let (code, stdout, _) = run(kedge(&["check"]).arg(golden("s10_json.couch.1")));
     assert_eq!(code, Some(0));
     let expected = format!(
@@ -63,7 +63,7 @@ fn the_summary_is_text_for_people() {
 }
 
 #[test]
-fn damage_is_found_wherever_it_is() {
+fn check_finds_damage_at_any_place() {
     // (bytes to flip, what is said of it), all in the newest commit of 100 documents.
     let nodes = |tree: &str| {
         let lines = tool(&["dump", "--tree", tree], &golden("s1k_10commits.couch.1")).1;
@@ -102,7 +102,7 @@ fn damage_is_found_wherever_it_is() {
 }
 
 #[test]
-fn several_damages_are_all_told() {
+fn check_reports_several_damages() {
     let (_dir, path) = copy("s1k_10commits.couch.1");
     let documents = tool(&["dump"], &path).1;
     let mut offsets: Vec<u64> = [3, 400, 401, 999]
@@ -126,7 +126,7 @@ fn several_damages_are_all_told() {
 }
 
 #[test]
-fn what_older_commits_reach_is_checked_when_asked_for() {
+fn check_covers_older_commits_on_request() {
     let (_dir, path) = copy("s1k_10commits.couch.1");
     let root = tool(&["dump", "--tree=id", "--older=9"], &path).1[0]["offset"].clone();
     let offset = root.as_u64().expect("an offset");
@@ -138,7 +138,7 @@ fn what_older_commits_reach_is_checked_when_asked_for() {
 }
 
 #[test]
-fn directories_are_checked_whole_and_say_which_revision_is_the_newest() {
+fn check_of_a_directory_reports_the_newest_revision() {
     let dir = tempfile::tempdir().expect("a directory");
     let place = |name: &str, from: &str| {
         std::fs::copy(golden(from), dir.path().join(name)).expect("a copy");
@@ -222,7 +222,7 @@ fn peak_kib(args: &[&str], path: &Path) -> u64 {
 }
 
 #[test]
-fn memory_does_not_grow_with_the_file() {
+fn dump_memory_does_not_grow_with_the_file() {
     let dir = tempfile::tempdir().expect("a directory");
     let (small, large) = (dir.path().join("0.couch.1"), dir.path().join("1.couch.1"));
     large_file(&small, 20_000);

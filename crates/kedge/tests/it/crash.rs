@@ -42,7 +42,7 @@ fn kill_in_recovery(dir: &Path, after: Duration) {
 }
 
 #[test]
-fn what_was_persisted_survives_kill_9() {
+fn persisted_writes_survive_kill_9() {
     let mut random = Random::from_environment("KEDGE_CRASH_SEED");
     let rounds = count_from_environment("KEDGE_CRASH_ROUNDS", ROUNDS_DEFAULT);
     let dir = tempfile::tempdir().expect("a directory");

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Instant;
 
-use kedge::client::{ClientError, Connection};
+use kedge::client::{ClientConnection, ClientError};
 use kedge_protocol::binary::Feature;
 use kedge_types::{DurabilityLevel, encode_leb128};
 use serde_json::Value;
@@ -64,12 +64,12 @@ fn key(id: u32, number: u32) -> Vec<u8> {
 }
 
 /// Writes a document at a level that waits for the disk.
-fn write(connection: &mut Connection, id: u32, number: u32) -> Result<(), ClientError> {
+fn write(connection: &mut ClientConnection, id: u32, number: u32) -> Result<(), ClientError> {
     let level = Some(DurabilityLevel::PersistToMajority);
     connection.set(&key(id, number), b"value", level).map(drop)
 }
 
-fn connect(server: &Server) -> Connection {
+fn connect(server: &Server) -> ClientConnection {
     let mut connection = server.connect();
     connection.hello(&[Feature::Collections]).expect("HELLO");
     connection
@@ -102,7 +102,12 @@ fn check(server: &Server, known: &mut Known) {
 }
 
 /// One command. False when the server is gone.
-fn step(server: &Server, connection: &mut Connection, known: &mut Known, choice: u64) -> bool {
+fn step(
+    server: &Server,
+    connection: &mut ClientConnection,
+    known: &mut Known,
+    choice: u64,
+) -> bool {
     let any = known.there.keys().next_back().cloned();
     match (choice, any) {
         (0..=1, _) | (_, None) if known.there.len() < 4 => {

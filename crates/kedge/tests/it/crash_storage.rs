@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use kedge::client::Connection;
+use kedge::client::ClientConnection;
 use kedge_protocol::binary::Opcode;
 use kedge_types::{Status, VbId};
 
@@ -118,14 +118,14 @@ impl Mode {
 }
 
 /// The general statistics that are numbers.
-fn figures(connection: &mut Connection) -> BTreeMap<String, u64> {
+fn figures(connection: &mut ClientConnection) -> BTreeMap<String, u64> {
     let stats = connection.stat("").expect("statistics");
     let number = |(name, text): (String, String)| Some((name, text.parse().ok()?));
     stats.into_iter().filter_map(number).collect()
 }
 
 /// Compacts one file after the other until the server is gone.
-fn compact_all_the_time(connection: &mut Connection, stop: &AtomicBool) {
+fn compact_all_the_time(connection: &mut ClientConnection, stop: &AtomicBool) {
     for vb in (0..VBUCKETS).cycle() {
         if stop.load(Ordering::Relaxed) {
             return;
@@ -146,7 +146,11 @@ fn compact_all_the_time(connection: &mut Connection, stop: &AtomicBool) {
 }
 
 /// Waits until all that is wanted has happened since `before`.
-fn wait_for_everything(connection: &mut Connection, mode: Mode, before: &BTreeMap<String, u64>) {
+fn wait_for_everything(
+    connection: &mut ClientConnection,
+    mode: Mode,
+    before: &BTreeMap<String, u64>,
+) {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let now = figures(connection);
@@ -164,7 +168,7 @@ fn wait_for_everything(connection: &mut Connection, mode: Mode, before: &BTreeMa
 }
 
 /// Waits until a file is being compacted. Gives what the server says then.
-fn wait_for_a_compaction(connection: &mut Connection) -> BTreeMap<String, u64> {
+fn wait_for_a_compaction(connection: &mut ClientConnection) -> BTreeMap<String, u64> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let now = figures(connection);
@@ -243,7 +247,7 @@ fn round(
 }
 
 #[test]
-fn what_was_persisted_survives_kill_9_amid_compaction_eviction_and_applying() {
+fn persisted_writes_survive_kill_9_during_compaction_eviction_and_applying() {
     let mut random = Random::from_environment("KEDGE_STORAGE_CRASH_SEED");
     let rounds = count_from_environment("KEDGE_STORAGE_CRASH_ROUNDS", ROUNDS_DEFAULT);
     let dir = tempfile::tempdir().expect("a directory");

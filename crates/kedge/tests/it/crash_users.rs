@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::mpsc;
 
-use kedge::client::HttpClient;
+use kedge::client::ManagementClient;
 use serde_json::Value;
 
 use crate::process::{PASSWORD, PATIENCE, Server, USER};
@@ -39,7 +39,7 @@ fn apply(model: &mut Model, (name, roles): &Change) {
     }
 }
 
-fn send(client: &HttpClient, (name, roles): &Change) -> Result<(), String> {
+fn send(client: &ManagementClient, (name, roles): &Change) -> Result<(), String> {
     let sent = match roles {
         Some(roles) => client.expect("PUT", name, &[("roles", roles)]),
         None => client.expect("DELETE", name, &[]),
@@ -57,7 +57,7 @@ fn roles_of(shown: &Value) -> String {
     roles.collect::<Vec<_>>().join(",")
 }
 
-fn there(client: &HttpClient) -> Model {
+fn there(client: &ManagementClient) -> Model {
     let list = |path: &str, place: &str| {
         let shown = client.json(path).expect("a list");
         let named = shown.as_array().expect("a list").iter().map(|it| {
@@ -78,7 +78,7 @@ fn there(client: &HttpClient) -> Model {
 /// next is being made. What was answered holds after the next start; the one that was not may hold or not. A file that is
 /// not whole would keep the server from starting.
 #[test]
-fn what_was_answered_of_users_and_groups_survives_kill_9() {
+fn acknowledged_user_changes_survive_kill_9() {
     const ROUNDS: u64 = 8;
     let dir = tempfile::tempdir().expect("a directory");
     let mut random = kedge_disk::Rng::new(kedge_disk::seed(7));
@@ -87,7 +87,7 @@ fn what_was_answered_of_users_and_groups_survives_kill_9() {
     let server = Server::start(dir.path(), &["--vbuckets=4"]);
     let http = |server: &Server| {
         let mgmt = server.mgmt;
-        HttpClient::new(&mgmt.ip().to_string(), mgmt.port(), USER, PASSWORD)
+        ManagementClient::new(&mgmt.ip().to_string(), mgmt.port(), USER, PASSWORD)
     };
     for number in 0..NAMES {
         let form = [("password", "secret"), ("roles", ROLES[0])];

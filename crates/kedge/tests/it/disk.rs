@@ -44,7 +44,7 @@ fn tool(server: &Server, args: &[&str]) -> (Option<i32>, String, String) {
 /// A server whose standard error was a file on a full disk ended: the logger reported that it could not write a line with
 /// a macro that panics when it cannot write one.
 #[test]
-fn a_server_goes_on_when_its_log_lines_cannot_be_written() {
+fn server_keeps_running_when_log_lines_cannot_be_written() {
     let dir = tempfile::tempdir().expect("a directory");
     let command = serve(dir.path(), &["--log-level=debug"]);
     let mut into_full = Command::new("sh");
@@ -64,7 +64,7 @@ fn a_server_goes_on_when_its_log_lines_cannot_be_written() {
 
 /// A full disk prevented the start: "cannot save the cluster state".
 #[test]
-fn a_server_starts_on_a_full_disk_and_a_compaction_makes_room() {
+fn server_starts_on_a_full_disk_and_compaction_frees_space() {
     let Some(disk) = Mounted::new() else {
         eprintln!(
             "no file system may be mounted here: starts on a full disk are tested on simulated ones only"
@@ -143,7 +143,7 @@ fn damage_root_by_id(path: &Path) {
 /// With a damaged root of the tree by id writes stayed in the log for ever, a reset was refused without a word about what
 /// helps, and a server that could not close the bucket cleanly ended with exit code 0.
 #[test]
-fn a_damaged_tree_has_one_repair_and_no_clean_end_before_it() {
+fn damaged_tree_prevents_a_clean_shutdown_until_vbucket_reset() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = Server::start(dir.path(), &[]);
     server.connect().set(b"key", b"1", None).expect("a write");

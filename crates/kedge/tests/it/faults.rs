@@ -27,7 +27,7 @@ pub(crate) fn limited(limits: &str, command: &Command) -> Command {
 }
 
 #[test]
-fn a_log_that_cannot_be_written_ends_the_process_and_loses_nothing() {
+fn failed_log_write_ends_the_process_without_loss() {
     let dir = tempfile::tempdir().expect("a directory");
     let command = limited("trap '' XFSZ", &serve(dir.path(), &[]));
     let server = Server::spawn(command).expect("a server");
@@ -70,7 +70,7 @@ fn limit_files(server: &Server, bytes: Option<u64>) {
 
 /// A segment that the system refuses to give ended the process, as every error of the log did that was not a full disk.
 #[test]
-fn a_log_that_gets_no_segment_refuses_writes_until_it_does() {
+fn writes_fail_while_no_log_segment_can_be_created() {
     let dir = tempfile::tempdir().expect("a directory");
     let command = limited("trap '' XFSZ", &serve(dir.path(), &[]));
     let server = Server::spawn(command).expect("a server");
@@ -106,7 +106,7 @@ fn key(n: u32) -> String {
 }
 
 #[test]
-fn when_descriptors_run_out_who_is_connected_notices_nothing() {
+fn descriptor_exhaustion_does_not_affect_open_connections() {
     let dir = tempfile::tempdir().expect("a directory");
     let command = limited("ulimit -n 80", &serve(dir.path(), &[]));
     let server = Server::spawn(command).expect("a server");
@@ -140,7 +140,7 @@ fn when_descriptors_run_out_who_is_connected_notices_nothing() {
 }
 
 #[test]
-fn a_damaged_log_is_refused_with_its_place_and_salvaged_on_demand() {
+fn damaged_log_is_refused_and_salvaged_on_demand() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = Server::start(dir.path(), &[]);
     let mut connection = server.connect();

@@ -19,7 +19,7 @@ fn idle(to: SocketAddr) -> Vec<TcpStream> {
 /// 256 connections that said nothing took all that a management port had: nodes, which use the same port, did not get through
 /// to each other, and one that was restarted never became ready.
 #[test]
-fn idle_strangers_do_not_cut_nodes_off_from_each_other() {
+fn idle_strangers_do_not_block_replication_connections() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut cluster = Cluster::start(dir.path(), &["--nodes=3", "--replicas=1"]);
     let mut idle: Vec<TcpStream> = (0..3).flat_map(|node| idle(cluster.mgmt(node))).collect();

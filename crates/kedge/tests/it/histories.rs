@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use kedge::client::{Connection, Stored};
+use kedge::client::{ClientConnection, StoredMutation};
 use kedge_types::{Cas, DurabilityLevel, Status, VbId};
 
 use crate::process::PATIENCE;
@@ -17,7 +17,7 @@ struct State {
     /// `None` when there is no document.
     value: Option<Vec<u8>>,
     /// The server's reply; `None` if there was none.
-    stored: Option<Stored>,
+    stored: Option<StoredMutation>,
 }
 
 impl fmt::Debug for State {
@@ -59,7 +59,7 @@ impl History {
     }
 
     /// The last thing asked for was acknowledged.
-    fn acknowledged(&mut self, stored: Stored, persisted: bool) {
+    fn acknowledged(&mut self, stored: StoredMutation, persisted: bool) {
         let mut last = self.0.pop().expect("it was asked for");
         last.stored = Some(stored);
         if persisted {
@@ -127,7 +127,7 @@ pub(crate) struct Writer {
     counter: u64,
     histories: BTreeMap<String, History>,
     /// Highest seqno and CAS per vBucket that were acknowledged as persisted.
-    persisted: BTreeMap<VbId, Stored>,
+    persisted: BTreeMap<VbId, StoredMutation>,
     pub(crate) acknowledged: u64,
 }
 
@@ -148,7 +148,7 @@ impl Writer {
     /// Writes, and reads, until the server is gone.
     pub(crate) fn write(
         &mut self,
-        connection: &mut Connection,
+        connection: &mut ClientConnection,
         stop: &AtomicBool,
         done: &AtomicU64,
     ) {
@@ -182,7 +182,12 @@ impl Writer {
     }
 
     /// A write. False when the server is gone.
-    fn write_one(&mut self, connection: &mut Connection, key: &str, done: &AtomicU64) -> bool {
+    fn write_one(
+        &mut self,
+        connection: &mut ClientConnection,
+        key: &str,
+        done: &AtomicU64,
+    ) -> bool {
         let level = match self.random.below(8) {
             0 => None,
             1 => Some(DurabilityLevel::Majority),
@@ -227,7 +232,7 @@ impl Writer {
         true
     }
 
-    fn raise(&mut self, vb: VbId, stored: Stored) {
+    fn raise(&mut self, vb: VbId, stored: StoredMutation) {
         if let Some(before) = self.persisted.insert(vb, stored) {
             // A SyncWrite's commit has a seqno of its own, and need not be on disk when its prepare is. After a kill it
             // is made anew, in a branch that goes on behind what was.
@@ -243,7 +248,7 @@ impl Writer {
     }
 
     /// Looks at every document after a restart, and that what comes next is later than all that was.
-    pub(crate) fn check(&mut self, connection: &mut Connection) {
+    pub(crate) fn check(&mut self, connection: &mut ClientConnection) {
         for (key, history) in &mut self.histories {
             let document = connection.get(key.as_bytes()).expect("the server answers");
             let (value, cas) = document.map(|it| (it.value, it.cas)).unzip();
@@ -274,7 +279,7 @@ impl Writer {
 pub(crate) struct Published(BTreeMap<String, (String, u64)>);
 
 impl Published {
-    pub(crate) fn read(connection: &mut Connection) -> Self {
+    pub(crate) fn read(connection: &mut ClientConnection) -> Self {
         let stats = statistics(connection, "vbucket-seqno");
         let uuids = stats
             .iter()
@@ -288,7 +293,7 @@ impl Published {
     }
 
     /// After a restart: the branches are known, and nothing that was persisted in them was taken back.
-    pub(crate) fn check(&self, connection: &mut Connection) {
+    pub(crate) fn check(&self, connection: &mut ClientConnection) {
         let now = statistics(connection, "vbucket-seqno");
         let failovers = statistics(connection, "failovers");
         for (vb, (uuid, persisted)) in &self.0 {
@@ -308,7 +313,7 @@ impl Published {
     }
 }
 
-fn statistics(connection: &mut Connection, group: &str) -> BTreeMap<String, String> {
+fn statistics(connection: &mut ClientConnection, group: &str) -> BTreeMap<String, String> {
     let stats = connection.stat(group).expect("statistics");
     stats.into_iter().collect()
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kedge::client::Connection;
+use kedge::client::ClientConnection;
 use kedge_protocol::binary::{HEADER_BYTES, Opcode, RequestWriter};
 use kedge_types::DurabilityLevel;
 
@@ -243,7 +243,7 @@ fn post(headers: &str, body: &str) -> Vec<u8> {
 }
 
 /// A client that goes on with its work; it panics when anything is not as it should be.
-fn innocent(connection: &mut Connection, stop: &AtomicBool) -> u64 {
+fn innocent(connection: &mut ClientConnection, stop: &AtomicBool) -> u64 {
     connection
         .set_answer_timeout(INNOCENT_PATIENCE)
         .expect("a timeout");
@@ -291,7 +291,7 @@ fn beside_innocent(server: &Server, attack: impl FnOnce()) {
 }
 
 #[test]
-fn garbage_closes_its_own_connection_at_most() {
+fn garbage_closes_only_its_own_connection() {
     let mut random = Random::from_environment("KEDGE_HOSTILE_SEED");
     let dir = tempfile::tempdir().expect("a directory");
     let limits = ["--slow-sender-timeout=1s", "--unauthenticated-timeout=1s"];
@@ -317,7 +317,7 @@ fn garbage_closes_its_own_connection_at_most() {
 }
 
 #[test]
-fn every_opcode_answers_garbage_and_the_connection_lives() {
+fn every_opcode_survives_garbage() {
     let mut random = Random::from_environment("KEDGE_HOSTILE_SEED");
     let dir = tempfile::tempdir().expect("a directory");
     let mut server = Server::start(dir.path(), &[]);
@@ -407,7 +407,7 @@ fn slow_and_silent_clients_are_closed() {
 
 /// Waits until the server has no more than `count` connections. A client that does not read does not hear of
 /// the end of its own: it comes behind what it did not read.
-fn wait_for_connections(observer: &mut Connection, count: u64) {
+fn wait_for_connections(observer: &mut ClientConnection, count: u64) {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let stats = observer.stat("").expect("statistics");
@@ -429,7 +429,7 @@ fn wait_for_connections(observer: &mut Connection, count: u64) {
 }
 
 #[test]
-fn many_idle_connections_cost_little() {
+fn idle_connections_use_little_memory() {
     const CONNECTIONS: usize = 400;
     let dir = tempfile::tempdir().expect("a directory");
     let server = Server::start(dir.path(), &[]);
@@ -450,7 +450,7 @@ fn many_idle_connections_cost_little() {
 }
 
 #[test]
-fn the_test_logs_in_as_it_says() {
+fn hostile_test_client_logs_in() {
     use base64::Engine as _;
     let login = base64::engine::general_purpose::STANDARD.encode(format!("{USER}:{PASSWORD}"));
     let request = String::from_utf8(post("", "")).expect("text");

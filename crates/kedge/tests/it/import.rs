@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use kedge::client::{Connection, Login};
+use kedge::client::{ClientConnection, LoginCredentials};
 use kedge_auth::Mechanism;
 use kedge_protocol::binary::Feature;
 
@@ -76,7 +76,7 @@ fn stat(server: &Server, name: &str) -> String {
 }
 
 #[test]
-fn an_imported_bucket_is_served_with_all_its_documents() {
+fn imported_bucket_serves_all_documents() {
     let (source, data) = (source(), tempfile::tempdir().expect("a directory"));
     let (code, stdout, stderr) = import(source.path(), data.path(), &["--list", "--vbuckets=1"]);
     assert_eq!(code, Some(0), "{stderr}");
@@ -115,7 +115,7 @@ fn an_imported_bucket_is_served_with_all_its_documents() {
 
 /// Sixteen files went into a bucket of 1,024 vBuckets, and clients found one of thirty documents.
 #[test]
-fn the_number_of_vbuckets_is_that_of_the_files_and_no_other_is_accepted() {
+fn import_accepts_only_the_vbucket_count_of_the_files() {
     let (from, files) = served();
     let source = from.path().join("buckets/default");
     let data = tempfile::tempdir().expect("a directory");
@@ -134,13 +134,13 @@ fn the_number_of_vbuckets_is_that_of_the_files_and_no_other_is_accepted() {
     let made = format!("made: {DOCUMENTS} documents in {files} of 64 vBuckets\n");
     assert!(stdout.ends_with(&made), "{stdout}");
     let server = Server::start(data.path(), &["--bucket=moved"]);
-    let login = Login {
+    let login = LoginCredentials {
         user: "Administrator".to_owned(),
         password: PASSWORD.to_owned(),
         mechanism: Mechanism::Plain,
     };
     let host = server.kv.ip().to_string();
-    let connected = Connection::ready(&host, server.kv.port(), &login, "moved", PATIENCE);
+    let connected = ClientConnection::ready(&host, server.kv.port(), &login, "moved", PATIENCE);
     let mut connection = connected.expect("a connection");
     for n in 0..DOCUMENTS {
         let found = connection.get(name(n).as_bytes()).expect("an answer");
@@ -149,7 +149,7 @@ fn the_number_of_vbuckets_is_that_of_the_files_and_no_other_is_accepted() {
 }
 
 #[test]
-fn an_import_that_was_cut_short_is_ended_by_doing_it_again() {
+fn interrupted_import_can_be_repeated() {
     let (from, files) = served();
     let source = from.path().join("buckets/default");
     let data = tempfile::tempdir().expect("a directory");
@@ -173,7 +173,7 @@ fn an_import_that_was_cut_short_is_ended_by_doing_it_again() {
 }
 
 #[test]
-fn what_cannot_be_imported_is_named_and_makes_no_bucket() {
+fn failed_import_names_the_file_and_creates_no_bucket() {
     let (from, _) = served();
     let source = from.path().join("buckets/default");
     let data = tempfile::tempdir().expect("a directory");
@@ -200,7 +200,7 @@ fn what_cannot_be_imported_is_named_and_makes_no_bucket() {
 
 /// The files of a stopped server are as those of any other.
 #[test]
-fn collections_of_imported_files_are_there_and_others_can_be_made() {
+fn imported_collections_exist_and_new_ones_can_be_created() {
     let new = || tempfile::tempdir().expect("a directory");
     let (from, to) = (new(), new());
     let collection = |server: &Server, bucket: &str, words: &[&str]| {
@@ -228,13 +228,13 @@ fn collections_of_imported_files_are_there_and_others_can_be_made() {
     let key = keys.find(|key| place(key) == place(&key[len..]));
     let key = key.expect("one of 64");
     let connect = |server: &Server, bucket: &str| {
-        let login = Login {
+        let login = LoginCredentials {
             user: "Administrator".to_owned(),
             password: PASSWORD.to_owned(),
             mechanism: Mechanism::Plain,
         };
         let host = server.kv.ip().to_string();
-        let ready = Connection::ready(&host, server.kv.port(), &login, bucket, PATIENCE);
+        let ready = ClientConnection::ready(&host, server.kv.port(), &login, bucket, PATIENCE);
         let mut connection = ready.expect("a connection");
         connection.hello(&[Feature::Collections]).expect("HELLO");
         connection

@@ -75,7 +75,7 @@ fn sigterm_and_sigint_stop_cleanly_under_load() {
 }
 
 #[test]
-fn a_second_process_is_refused() {
+fn second_process_on_a_data_directory_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = Server::start(dir.path(), &[]);
     let (code, stdout, stderr) = run(&mut serve(dir.path(), &[]));
@@ -90,7 +90,7 @@ fn a_second_process_is_refused() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_named() {
+fn port_in_use_is_named() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = Server::start(dir.path(), &[]);
     let other = tempfile::tempdir().expect("a directory");
@@ -101,7 +101,7 @@ fn a_port_that_is_taken_is_named() {
 }
 
 #[test]
-fn others_are_let_in_only_with_a_password_of_ones_own() {
+fn reachable_address_requires_a_non_default_password() {
     let dir = tempfile::tempdir().expect("a directory");
     let open = [
         "--listen=0.0.0.0",
@@ -122,7 +122,7 @@ fn others_are_let_in_only_with_a_password_of_ones_own() {
 }
 
 #[test]
-fn the_memcached_port_is_opened_to_others_only_with_a_login_or_on_purpose() {
+fn reachable_memcached_port_requires_a_login_or_memcached_open() {
     // It could be bound to any address: whoever reached it read and wrote without a login, and nothing was said.
     let [dir, other, files] = [(); 3].map(|()| tempfile::tempdir().expect("a directory"));
     let file = files.path().join("authfile");
@@ -182,7 +182,7 @@ fn the_memcached_port_is_opened_to_others_only_with_a_login_or_on_purpose() {
 }
 
 #[test]
-fn a_password_given_later_replaces_the_old_one() {
+fn later_password_replaces_the_old_one() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = Server::start(dir.path(), &[]);
     server.connect();
@@ -203,7 +203,7 @@ fn a_password_given_later_replaces_the_old_one() {
 }
 
 #[test]
-fn an_administrator_has_a_name_and_a_password_that_may_be() {
+fn invalid_administrator_name_or_password_is_refused() {
     for (more, says) in [
         ("--password=short", "at least 6 characters"),
         ("--user=kedge.cluster", "reserved"),
@@ -227,7 +227,7 @@ fn an_administrator_has_a_name_and_a_password_that_may_be() {
 }
 
 #[test]
-fn settings_that_make_no_sense_are_refused_before_anything_is_made() {
+fn invalid_settings_are_refused_before_anything_is_created() {
     let dir = tempfile::tempdir().expect("a directory");
     let data = dir.path().join("data");
     let file = dir.path().join("kedge.toml");
@@ -245,7 +245,7 @@ fn settings_that_make_no_sense_are_refused_before_anything_is_made() {
 }
 
 #[test]
-fn what_was_written_is_there_after_many_restarts() {
+fn documents_survive_many_restarts() {
     let dir = tempfile::tempdir().expect("a directory");
     for round in 0..5_u32 {
         let server = Server::start(dir.path(), &[]);
@@ -296,7 +296,7 @@ fn server_on_a_small_disk(dir: &std::path::Path) -> Option<Server> {
 }
 
 #[test]
-fn a_full_disk_is_a_temporary_failure() {
+fn full_disk_is_a_temporary_failure() {
     let dir = tempfile::tempdir().expect("a directory");
     let Some(mut server) = server_on_a_small_disk(dir.path()) else {
         return;
@@ -348,7 +348,7 @@ fn a_full_disk_is_a_temporary_failure() {
 }
 
 #[test]
-fn settings_that_are_given_reach_a_bucket_that_was_there() {
+fn given_settings_change_an_existing_bucket() {
     let dir = tempfile::tempdir().expect("a directory");
     let quota = |server: &Server| {
         let stats = server.connect().stat("").expect("statistics");
@@ -374,7 +374,7 @@ fn settings_that_are_given_reach_a_bucket_that_was_there() {
 }
 
 #[test]
-fn logins_stand_in_the_audit_log_while_the_server_runs() {
+fn logins_are_in_the_audit_log_while_the_server_runs() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = Server::start(dir.path(), &["--audit-log"]);
     let _client = server.connect();
@@ -391,7 +391,7 @@ fn logins_stand_in_the_audit_log_while_the_server_runs() {
 }
 
 #[test]
-fn threads_have_names_and_their_number_is_set() {
+fn threads_have_names_and_configured_counts() {
     let dir = tempfile::tempdir().expect("a directory");
     let more = [
         "--threads=2",
@@ -453,7 +453,7 @@ fn threads_have_names_and_their_number_is_set() {
 }
 
 #[test]
-fn memory_is_never_on_huge_pages() {
+fn memory_never_uses_huge_pages() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = Server::start(dir.path(), &[]);
     let mut connection = server.connect();
@@ -466,7 +466,7 @@ fn memory_is_never_on_huge_pages() {
 }
 
 #[test]
-fn a_start_says_when_documents_are_read_and_when_that_is_done() {
+fn start_logs_the_begin_and_end_of_loading() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = Server::start(dir.path(), &[]);
     let mut connection = server.connect();
@@ -492,7 +492,7 @@ fn a_start_says_when_documents_are_read_and_when_that_is_done() {
 }
 
 #[test]
-fn a_stop_while_documents_are_loaded_loses_none() {
+fn stop_during_loading_loses_no_documents() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = Server::start(dir.path(), &[]);
     let mut connection = server.connect();
@@ -520,7 +520,7 @@ fn a_stop_while_documents_are_loaded_loses_none() {
 }
 
 #[test]
-fn the_memcached_port_is_any_free_one_or_off_and_localhost_is_an_address() {
+fn memcached_port_may_be_free_or_off() {
     let dir = tempfile::tempdir().expect("a directory");
     for (port, is_served) in [("0", true), ("off", false)] {
         let mut command = kedge(&["serve", "--listen", "localhost", "--data-dir"]);

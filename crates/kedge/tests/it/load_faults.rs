@@ -63,7 +63,7 @@ fn answer(stream: &mut TcpStream, count: usize) -> std::io::Result<()> {
 }
 
 #[test]
-fn lost_connections_come_back() {
+fn load_reopens_lost_connections() {
     let url = server(|mut stream| drop(answer(&mut stream, 10)));
     let (code, report) = load(&url, &["--num-threads=2", "--num-cycles=50"]);
     assert_eq!(code, Some(3), "requests failed: {report}");
@@ -82,7 +82,7 @@ fn lost_connections_come_back() {
 }
 
 #[test]
-fn a_server_that_does_not_answer_ends_the_run() {
+fn load_ends_when_the_server_does_not_reply() {
     let url = server(|mut stream| drop(stream.read(&mut [0; 1 << 16]).map(|_| thread::park())));
     let flags = ["--num-threads=3", "--num-cycles=2", "--timeout=0.5"];
     let (code, report) = load(&url, &flags);
@@ -98,7 +98,7 @@ fn a_server_that_does_not_answer_ends_the_run() {
 }
 
 #[test]
-fn garbage_is_named() {
+fn load_reports_garbage_from_the_server() {
     let url = server(|mut stream| {
         let _ = stream.write_all(b"220 mail.example ESMTP ready, please say hello\r\n");
         let _ = stream.read(&mut [0; 1 << 16]).map(|_| thread::park());
@@ -115,7 +115,7 @@ fn garbage_is_named() {
 }
 
 #[test]
-fn a_server_that_goes_away_for_good_ends_the_run() {
+fn load_ends_when_the_server_is_gone() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("memcached://{}", listener.local_addr().expect("an address"));
     let server = thread::spawn(move || {
@@ -140,7 +140,7 @@ fn a_server_that_goes_away_for_good_ends_the_run() {
 }
 
 #[test]
-fn an_open_loop_counts_waiting_as_latency() {
+fn open_loop_load_counts_waiting_as_latency() {
     // Every answer takes 20 ms, and a request is due every 5 ms: the n-th waits for all before it.
     let url = server(|mut stream| {
         loop {

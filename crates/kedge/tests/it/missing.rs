@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use kedge::client::Connection;
+use kedge::client::ClientConnection;
 use kedge_types::Status;
 
 use crate::process::{PASSWORD, PATIENCE, Server, administrator, kedge, run, serve};
@@ -51,7 +51,7 @@ fn refusal(dir: &Path, more: &[&str]) -> String {
 
 /// The directory with all its data was deleted at the next start, and an empty bucket put in its place.
 #[test]
-fn a_bucket_without_its_settings_waits_for_an_order() {
+fn bucket_directory_without_settings_is_not_served_until_adopted() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = Server::start(dir.path(), &[]);
     write(&server, "kept");
@@ -66,7 +66,7 @@ fn a_bucket_without_its_settings_waits_for_an_order() {
     assert!(listed.contains("kedge bucket adopt default"), "{listed}");
     // No bucket can be selected.
     let host = server.kv.ip().to_string();
-    let connection = Connection::open(&host, server.kv.port(), PATIENCE);
+    let connection = ClientConnection::open(&host, server.kv.port(), PATIENCE);
     let mut connection = connection.expect("a connection");
     connection.login(&administrator()).expect("a login");
     let stats = connection.stat("").expect("statistics");
@@ -92,7 +92,7 @@ fn a_bucket_without_its_settings_waits_for_an_order() {
 }
 
 #[test]
-fn users_that_were_there_are_missed() {
+fn missing_users_file_stops_the_start() {
     let dir = tempfile::tempdir().expect("a directory");
     stop(Server::start(dir.path(), &[]));
     let users = dir.path().join("users.json");
@@ -116,7 +116,7 @@ pub(crate) fn segments(dir: &Path) -> Vec<PathBuf> {
 
 /// Documents that were only in the log were lost, and the server reported no error.
 #[test]
-fn a_log_whose_only_segment_is_gone_stops_the_start() {
+fn missing_only_log_segment_stops_the_start() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = Server::start(dir.path(), &["--apply-max-lag=1h"]);
     write(&server, "logged");
@@ -139,7 +139,7 @@ fn a_log_whose_only_segment_is_gone_stops_the_start() {
 
 /// Without a log, a file that was cut showed an older commit.
 #[test]
-fn a_cut_or_missing_file_sets_its_vbucket_aside() {
+fn truncated_or_missing_file_quarantines_its_vbucket() {
     for is_cut in [true, false] {
         let dir = tempfile::tempdir().expect("a directory");
         let start = || Server::start(dir.path(), &["--commit-log=false"]);

@@ -53,7 +53,7 @@ fn assert_private(dir: &Path, files_at_least: usize) {
 }
 
 #[test]
-fn files_are_private_whatever_the_umask() {
+fn files_are_private_regardless_of_the_umask() {
     for umask in ["umask 0", "umask 027"] {
         let dir = tempfile::tempdir().expect("a directory");
         let data = dir.path().join("data");
@@ -83,7 +83,7 @@ fn nodes_of_a_cluster_on_one_machine_have_private_files() {
 }
 
 #[test]
-fn a_data_directory_that_was_open_to_others_is_closed() {
+fn open_data_directory_is_made_private() {
     let dir = tempfile::tempdir().expect("a directory");
     let data = dir.path().join("data");
     fs::create_dir(&data).expect("a directory");

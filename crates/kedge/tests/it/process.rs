@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use kedge::client::{ClientError, Connection, Login};
+use kedge::client::{ClientConnection, ClientError, LoginCredentials};
 use kedge_auth::Mechanism;
 
 /// Longest wait for something that is due at once: the machine may be busy.
@@ -157,19 +157,19 @@ impl Server {
     }
 
     /// A logged-in connection with the bucket `default`.
-    pub(crate) fn connect(&self) -> Connection {
+    pub(crate) fn connect(&self) -> ClientConnection {
         self.try_connect().expect("a connection")
     }
 
     /// The same, for a server that may be gone.
-    pub(crate) fn try_connect(&self) -> Result<Connection, ClientError> {
+    pub(crate) fn try_connect(&self) -> Result<ClientConnection, ClientError> {
         connect_to(self.kv, PASSWORD)
     }
 }
 
 /// The administrator that servers of tests have. PLAIN, as a debug build takes its time with SCRAM.
-pub(crate) fn administrator() -> Login {
-    Login {
+pub(crate) fn administrator() -> LoginCredentials {
+    LoginCredentials {
         user: USER.to_owned(),
         password: PASSWORD.to_owned(),
         mechanism: Mechanism::Plain,
@@ -177,12 +177,12 @@ pub(crate) fn administrator() -> Login {
 }
 
 /// A logged-in connection with the bucket `default`.
-pub(crate) fn connect_to(kv: SocketAddr, password: &str) -> Result<Connection, ClientError> {
-    let login = Login {
+pub(crate) fn connect_to(kv: SocketAddr, password: &str) -> Result<ClientConnection, ClientError> {
+    let login = LoginCredentials {
         password: password.to_owned(),
         ..administrator()
     };
-    Connection::ready(&kv.ip().to_string(), kv.port(), &login, "default", PATIENCE)
+    ClientConnection::ready(&kv.ip().to_string(), kv.port(), &login, "default", PATIENCE)
 }
 
 impl Drop for Server {

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use kedge::client::Connection;
+use kedge::client::ClientConnection;
 use kedge_types::Status;
 
 use crate::cluster::{Cluster, LEVELS, is_even, is_whole, put, put_durably, value_of};
@@ -15,13 +15,13 @@ fn key(n: usize) -> String {
     format!("durable-{n}")
 }
 
-fn write(connections: &mut [Connection], value: &str) {
+fn write(connections: &mut [ClientConnection], value: &str) {
     for n in 0..DOCUMENTS {
         put_durably(connections, &key(n), value, LEVELS[n % 3]);
     }
 }
 
-fn check(connections: &mut [Connection], value: &str) {
+fn check(connections: &mut [ClientConnection], value: &str) {
     for n in 0..DOCUMENTS {
         let found = value_of(connections, &key(n));
         assert_eq!(found.as_deref(), Some(value), "{}", key(n));
@@ -64,7 +64,7 @@ fn wait_joined(cluster: &Cluster, by: usize, node: usize) {
 
 /// The node counted at once: when the active died then, the failover promoted its empty copy, and nobody was told.
 #[test]
-fn an_active_that_dies_while_its_replica_catches_up_loses_nothing_silently() {
+fn failover_to_a_joining_replica_reports_losses() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut cluster = Cluster::start(dir.path(), &["--nodes=2"]);
     let mut connections = vec![cluster.connect(0), cluster.connect(1)];
@@ -90,7 +90,7 @@ fn an_active_that_dies_while_its_replica_catches_up_loses_nothing_silently() {
 
 /// A forced failover can continue with the data that the node had received.
 #[test]
-fn a_node_that_has_not_caught_up_leads_when_that_is_said_twice() {
+fn forced_failover_promotes_a_node_that_has_not_caught_up() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut cluster = Cluster::start(dir.path(), &["--nodes=2"]);
     let mut connections = vec![cluster.connect(0), cluster.connect(1)];
@@ -114,7 +114,7 @@ fn a_node_that_has_not_caught_up_leads_when_that_is_said_twice() {
 }
 
 #[test]
-fn a_node_that_catches_up_has_no_part_in_sync_writes_and_is_shown() {
+fn joining_node_does_not_count_for_sync_writes_and_is_shown() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut cluster = Cluster::start(dir.path(), &["--nodes=2"]);
     let mut connections = vec![cluster.connect(0), cluster.connect(1)];
@@ -148,10 +148,10 @@ fn a_node_that_catches_up_has_no_part_in_sync_writes_and_is_shown() {
 
 /// Recovery needs neither all nodes nor the one that saw to it first.
 #[test]
-fn nodes_come_back_while_others_are_gone() {
+fn nodes_rejoin_while_others_are_down() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut cluster = Cluster::start(dir.path(), &["--nodes=3", "--replicas=2"]);
-    let mut connections: Vec<Connection> = (0..3).map(|node| cluster.connect(node)).collect();
+    let mut connections: Vec<ClientConnection> = (0..3).map(|node| cluster.connect(node)).collect();
     write(&mut connections, "1");
     cluster.wait_status(0, "replicas catch up", is_even);
     for node in [2, 1] {

@@ -1,6 +1,6 @@
 //! Buckets of a cluster of real processes get more and fewer replicas.
 
-use kedge::client::Connection;
+use kedge::client::ClientConnection;
 use serde_json::Value;
 
 use crate::cluster::{Cluster, LEVELS, is_even, is_whole, put, put_durably, value_of};
@@ -30,14 +30,14 @@ fn count(status: &Value, state: &str) -> u64 {
     nodes.iter().filter_map(|node| node[state].as_u64()).sum()
 }
 
-fn write(connections: &mut [Connection], from: usize) {
+fn write(connections: &mut [ClientConnection], from: usize) {
     for n in from..from + 100 {
         put_durably(connections, &format!("durable-{n}"), "1", LEVELS[n % 3]);
         put(connections, &format!("plain-{n}"), "1");
     }
 }
 
-fn check(connections: &mut [Connection], upto: usize) {
+fn check(connections: &mut [ClientConnection], upto: usize) {
     for n in 0..upto {
         for kind in ["durable", "plain"] {
             let value = value_of(connections, &format!("{kind}-{n}"));
@@ -47,11 +47,11 @@ fn check(connections: &mut [Connection], upto: usize) {
 }
 
 #[test]
-fn replicas_are_added_and_taken_away_while_the_cluster_is_at_work() {
+fn replicas_are_added_and_removed_under_load() {
     let dir = tempfile::tempdir().expect("a directory");
     let more = ["--nodes=3", "--replicas=0", "--apply-max-lag=1s"];
     let mut cluster = Cluster::start(dir.path(), &more);
-    let mut connections: Vec<Connection> = (0..3).map(|node| cluster.connect(node)).collect();
+    let mut connections: Vec<ClientConnection> = (0..3).map(|node| cluster.connect(node)).collect();
     write(&mut connections, 0);
     let (code, _, why) = ask(&cluster, 1, 2);
     assert_eq!(code, Some(0), "{why}");
@@ -114,10 +114,10 @@ fn replicas_are_added_and_taken_away_while_the_cluster_is_at_work() {
 
 /// The node that was to see to it is gone in the midst of it, and nothing that counted is lost.
 #[test]
-fn a_failover_gives_a_change_up_which_begins_anew_when_all_are_back() {
+fn failover_cancels_a_replica_change_that_restarts_later() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut cluster = Cluster::start(dir.path(), &["--nodes=3", "--replicas=1"]);
-    let mut connections: Vec<Connection> = (0..3).map(|node| cluster.connect(node)).collect();
+    let mut connections: Vec<ClientConnection> = (0..3).map(|node| cluster.connect(node)).collect();
     write(&mut connections, 0);
     cluster.wait_status(0, "replicas catch up", is_even);
     let (code, _, why) = ask(&cluster, 2, 2);

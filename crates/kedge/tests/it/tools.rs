@@ -66,7 +66,7 @@ fn stats_and_timings_are_shown() {
 }
 
 #[test]
-fn as_many_files_stay_open_as_settings_say() {
+fn open_files_are_limited_by_the_settings() {
     for (flag, expected) in [("--max-open-files=2", 2), ("--keep-files-open=false", 0)] {
         let dir = tempfile::tempdir().expect("a directory");
         let server = Server::start(dir.path(), &["--commit-log=false", flag]);
@@ -86,7 +86,7 @@ fn as_many_files_stay_open_as_settings_say() {
 }
 
 #[test]
-fn a_group_of_statistics_has_its_arguments_in_words_of_their_own_or_in_one() {
+fn stats_arguments_may_be_separate_words_or_one() {
     let (_dir, server) = start();
     let vb = VbId::of_key(b"k", 64).get().to_string();
     server.connect().set(b"k", b"v", None).expect("a write");
@@ -150,7 +150,7 @@ fn buckets_are_managed() {
 }
 
 #[test]
-fn nothing_is_dropped_without_a_yes() {
+fn drops_require_a_confirmation() {
     // `bucket drop` took a bucket away at once, whoever ran it by mistake.
     let (_dir, server) = start();
     server.connect().set(b"k", b"v", None).expect("a write");
@@ -256,7 +256,7 @@ fn users_are_managed() {
 
 /// `kedge user add carol` made an administrator, with a password of one character if that was given.
 #[test]
-fn a_new_user_has_no_rights_but_those_that_are_given() {
+fn new_user_has_only_the_given_rights() {
     let (_dir, server) = start();
     let tries = |words: &[&str]| try_tool(&server, PASSWORD, words);
     let (code, _, stderr) = tries(&["user", "add", "carol", "--new-password=x"]);
@@ -311,7 +311,7 @@ fn a_new_user_has_no_rights_but_those_that_are_given() {
 }
 
 #[test]
-fn errors_say_what_to_check() {
+fn client_errors_name_the_remedy() {
     let (_dir, server) = start();
     let (code, _, stderr) = try_tool(&server, "wrong", &["stats"]);
     assert_eq!(code, Some(1));
@@ -397,7 +397,7 @@ fn load_drives_every_protocol() {
 }
 
 #[test]
-fn tasks_and_their_times_are_shown() {
+fn stats_show_tasks_and_their_times() {
     let (_dir, server) = start();
     let mut connection = server.connect();
     connection
@@ -456,7 +456,7 @@ fn tasks_and_their_times_are_shown() {
 }
 
 #[test]
-fn threads_are_changed_while_the_server_runs() {
+fn thread_counts_change_at_run_time() {
     let (_dir, server) = start();
     let pools = |server: &Server| {
         let threads = threads_of(server.pid());
@@ -541,7 +541,7 @@ fn files_are_compacted() {
 }
 
 #[test]
-fn a_vbucket_whose_file_cannot_be_read_is_served_again_when_the_file_is_given_up() {
+fn vbucket_reset_serves_a_quarantined_vbucket_again() {
     // The log has given nothing back yet; without one, only the file has the documents.
     give_a_file_up(true);
     give_a_file_up(false);

@@ -6,7 +6,7 @@ use kedge_protocol::binary::{FrameInfos, HEADER_BYTES, Magic, Opcode, RequestWri
 use kedge_types::limits::KEY_BYTES_MAX;
 use kedge_types::{Durability, DurabilityLevel, Status, VbId};
 
-use super::{KEY_DIGITS, Outcome, Reply, Wire, key_zero, write_digits};
+use super::{KEY_DIGITS, ParsedReply, RequestOutcome, WireProtocol, key_zero, write_digits};
 
 /// Extras of SET: flags and expiry, both 0.
 const SET_EXTRAS: [u8; 8] = [0; 8];
@@ -103,7 +103,7 @@ impl Binary {
     }
 }
 
-impl Wire for Binary {
+impl WireProtocol for Binary {
     const HAS_OPAQUE: bool = true;
 
     #[inline]
@@ -132,31 +132,31 @@ impl Wire for Binary {
     }
 
     #[inline]
-    fn reply<'a>(&self, buf: &'a [u8]) -> Reply<'a> {
+    fn reply<'a>(&self, buf: &'a [u8]) -> ParsedReply<'a> {
         const OK: u16 = Status::Success as u16;
         const MISSING: u16 = Status::KeyNotFound as u16;
         let Some(header) = buf.first_chunk::<HEADER_BYTES>() else {
-            return Reply::Incomplete { need: HEADER_BYTES };
+            return ParsedReply::Incomplete { need: HEADER_BYTES };
         };
         if header[0] != Magic::ClientResponse.wire() && header[0] != Magic::AltClientResponse.wire()
         {
-            return Reply::Broken("not a reply of the binary protocol");
+            return ParsedReply::Broken("not a reply of the binary protocol");
         }
         let body = u32::from_be_bytes([header[8], header[9], header[10], header[11]]) as usize;
         if body > BODY_BYTES_MAX {
-            return Reply::Broken("reply too long");
+            return ParsedReply::Broken("reply too long");
         }
         let consumed = HEADER_BYTES + body;
         if buf.len() < consumed {
-            return Reply::Incomplete { need: consumed };
+            return ParsedReply::Incomplete { need: consumed };
         }
         let outcome = match u16::from_be_bytes([header[6], header[7]]) {
-            OK => Outcome::Done,
-            MISSING => Outcome::Missing,
-            other => Outcome::Status(other),
+            OK => RequestOutcome::Done,
+            MISSING => RequestOutcome::Missing,
+            other => RequestOutcome::Status(other),
         };
         let opaque = u32::from_be_bytes([header[12], header[13], header[14], header[15]]);
-        Reply::Done {
+        ParsedReply::Done {
             consumed,
             opaque,
             outcome,
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_parse_as_the_server_parses_them() {
+    fn generated_requests_are_valid_for_the_server_parser() {
         let level = DurabilityLevel::PersistToMajority;
         let wire = Binary::new("p:", 1024, Vec::new(), Some(level));
         let mut out = Vec::new();
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn items_are_at_the_node_of_their_vbucket() {
+    fn items_are_requested_from_the_node_of_their_vbucket() {
         let actives = (0..64).map(|vb| (vb > 0).then_some(vb % 3)).collect();
         let wire = Binary::new("p:", 64, actives, None);
         let mut without_a_node = 0;
@@ -222,14 +222,14 @@ mod tests {
     }
 
     #[test]
-    fn replies_end_where_they_end() {
+    fn binary_reply_ends_are_found() {
         let wire = Binary::new("", 0, Vec::new(), None);
         let table = [
-            (Status::Success, Outcome::Done),
-            (Status::KeyNotFound, Outcome::Missing),
+            (Status::Success, RequestOutcome::Done),
+            (Status::KeyNotFound, RequestOutcome::Missing),
             (
                 Status::TemporaryFailure,
-                Outcome::Status(Status::TemporaryFailure as u16),
+                RequestOutcome::Status(Status::TemporaryFailure as u16),
             ),
         ];
         for (status, outcome) in table {
@@ -247,7 +247,7 @@ mod tests {
         }
         assert!(matches!(
             wire.reply(&[b'E'; HEADER_BYTES]),
-            Reply::Broken(_)
+            ParsedReply::Broken(_)
         ));
     }
 }

@@ -15,7 +15,7 @@ pub(super) use text::Text;
 pub(super) const KEY_DIGITS: usize = 20;
 
 /// One protocol.
-pub(super) trait Wire: Clone + Send {
+pub(super) trait WireProtocol: Clone + Send {
     /// True if replies carry the request's opaque. Otherwise they come in the order of the requests.
     const HAS_OPAQUE: bool;
 
@@ -36,12 +36,12 @@ pub(super) trait Wire: Clone + Send {
     }
 
     /// Parses the front of the receive buffer.
-    fn reply<'a>(&self, buf: &'a [u8]) -> Reply<'a>;
+    fn reply<'a>(&self, buf: &'a [u8]) -> ParsedReply<'a>;
 }
 
 /// The result of parsing the front of a receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reply<'a> {
+pub(super) enum ParsedReply<'a> {
     /// The reply is incomplete.
     Incomplete {
         /// The number of bytes that the buffer must have before the next attempt.
@@ -54,7 +54,7 @@ pub(super) enum Reply<'a> {
         /// The request's opaque; 0 if there is none.
         opaque: u32,
         /// The outcome.
-        outcome: Outcome<'a>,
+        outcome: RequestOutcome<'a>,
     },
     /// The bytes are no reply of this protocol: close the connection.
     Broken(&'static str),
@@ -62,7 +62,7 @@ pub(super) enum Reply<'a> {
 
 /// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome<'a> {
+pub(super) enum RequestOutcome<'a> {
     /// The item was found, or stored.
     Done,
     /// There is no such item.
@@ -127,10 +127,10 @@ mod tests {
     }
 
     /// Checks the parser with ever longer prefixes of `reply`: every prefix is incomplete, the whole is done.
-    pub(super) fn check_ends(wire: &impl Wire, reply: &[u8], outcome: Outcome<'_>) {
+    pub(super) fn check_ends(wire: &impl WireProtocol, reply: &[u8], outcome: RequestOutcome<'_>) {
         for len in 0..reply.len() {
             match wire.reply(&reply[..len]) {
-                Reply::Incomplete { need } => assert!(need > len && need <= reply.len()),
+                ParsedReply::Incomplete { need } => assert!(need > len && need <= reply.len()),
                 other => panic!("{len} bytes of {reply:?} gave {other:?}"),
             }
         }
@@ -138,7 +138,7 @@ mod tests {
         more.extend_from_slice(b"\x81\x00+next");
         for buf in [reply, &more] {
             match wire.reply(buf) {
-                Reply::Done {
+                ParsedReply::Done {
                     consumed,
                     outcome: got,
                     ..

@@ -2,8 +2,8 @@
 //! protocol specification").
 
 use super::{
-    KEY_DIGITS, LINE_BYTES_MAX, Outcome, Reply, Wire, decimal, key_zero, line_end, trimmed,
-    write_digits,
+    KEY_DIGITS, LINE_BYTES_MAX, ParsedReply, RequestOutcome, WireProtocol, decimal, key_zero,
+    line_end, trimmed, write_digits,
 };
 
 /// RESP.
@@ -45,7 +45,7 @@ fn push(out: &mut Vec<u8>, template: &[u8], item: u64) {
     out.extend_from_slice(b"\r\n");
 }
 
-impl Wire for Resp {
+impl WireProtocol for Resp {
     const HAS_OPAQUE: bool = false;
 
     fn get(&self, out: &mut Vec<u8>, item: u64, _opaque: u32) {
@@ -62,9 +62,9 @@ impl Wire for Resp {
         out.extend_from_slice(&self.wait);
     }
 
-    fn reply<'a>(&self, buf: &'a [u8]) -> Reply<'a> {
+    fn reply<'a>(&self, buf: &'a [u8]) -> ParsedReply<'a> {
         match reply(buf) {
-            Reply::Done {
+            ParsedReply::Done {
                 consumed, outcome, ..
             } if self.wait_replicas > 0 => self.waited(buf, consumed, outcome),
             other => other,
@@ -74,21 +74,26 @@ impl Wire for Resp {
 
 impl Resp {
     /// Returns the outcome of a SET and its WAIT; `from` is the end of the SET's reply.
-    fn waited<'a>(&self, buf: &'a [u8], from: usize, stored: Outcome<'a>) -> Reply<'a> {
+    fn waited<'a>(
+        &self,
+        buf: &'a [u8],
+        from: usize,
+        stored: RequestOutcome<'a>,
+    ) -> ParsedReply<'a> {
         let (line, consumed) = match line(buf, from) {
             Ok(found) => found,
             Err(reply) => return reply,
         };
         let outcome = match (stored, line.split_first()) {
-            (Outcome::Done, Some((b':', count))) => match decimal(count) {
-                Some(count) if count >= usize::from(self.wait_replicas) => Outcome::Done,
-                _ => Outcome::Text(b"too few replicas have it"),
+            (RequestOutcome::Done, Some((b':', count))) => match decimal(count) {
+                Some(count) if count >= usize::from(self.wait_replicas) => RequestOutcome::Done,
+                _ => RequestOutcome::Text(b"too few replicas have it"),
             },
-            (Outcome::Done, Some((b'-', words))) => Outcome::Text(words),
-            (Outcome::Done, _) => return Reply::Broken("not a reply of RESP to WAIT"),
+            (RequestOutcome::Done, Some((b'-', words))) => RequestOutcome::Text(words),
+            (RequestOutcome::Done, _) => return ParsedReply::Broken("not a reply of RESP to WAIT"),
             (error, _) => error,
         };
-        Reply::Done {
+        ParsedReply::Done {
             consumed,
             opaque: 0,
             outcome,
@@ -97,41 +102,41 @@ impl Resp {
 }
 
 /// Returns the line that begins at `from`, and its end.
-fn line(buf: &[u8], from: usize) -> Result<(&[u8], usize), Reply<'_>> {
+fn line(buf: &[u8], from: usize) -> Result<(&[u8], usize), ParsedReply<'_>> {
     match line_end(buf, from) {
         Some(end) => Ok((trimmed(&buf[from..end]), end)),
-        None if buf.len() - from > LINE_BYTES_MAX => Err(Reply::Broken("no line of RESP")),
-        None => Err(Reply::Incomplete {
+        None if buf.len() - from > LINE_BYTES_MAX => Err(ParsedReply::Broken("no line of RESP")),
+        None => Err(ParsedReply::Incomplete {
             need: buf.len() + 1,
         }),
     }
 }
 
 /// Parses the reply to a GET or SET.
-fn reply(buf: &[u8]) -> Reply<'_> {
+fn reply(buf: &[u8]) -> ParsedReply<'_> {
     let (line, end) = match line(buf, 0) {
         Ok(found) => found,
         Err(reply) => return reply,
     };
-    let done = |consumed, outcome| Reply::Done {
+    let done = |consumed, outcome| ParsedReply::Done {
         consumed,
         opaque: 0,
         outcome,
     };
     match line.split_first() {
-        Some((b'+', _)) => done(end, Outcome::Done),
-        Some((b'-', words)) => done(end, Outcome::Text(words)),
-        Some((b'$', b"-1")) => done(end, Outcome::Missing),
+        Some((b'+', _)) => done(end, RequestOutcome::Done),
+        Some((b'-', words)) => done(end, RequestOutcome::Text(words)),
+        Some((b'$', b"-1")) => done(end, RequestOutcome::Missing),
         Some((b'$', len)) => {
             let Some(consumed) = decimal(len).and_then(|len| len.checked_add(end + 2)) else {
-                return Reply::Broken("bad length of a bulk string");
+                return ParsedReply::Broken("bad length of a bulk string");
             };
             if buf.len() < consumed {
-                return Reply::Incomplete { need: consumed };
+                return ParsedReply::Incomplete { need: consumed };
             }
-            done(consumed, Outcome::Done)
+            done(consumed, RequestOutcome::Done)
         }
-        _ => Reply::Broken("not a reply of RESP to GET or SET"),
+        _ => ParsedReply::Broken("not a reply of RESP to GET or SET"),
     }
 }
 
@@ -151,26 +156,33 @@ mod tests {
             "*2\r\n$3\r\nGET\r\n$20\r\n00000000000000000005\r\n\
              *3\r\n$3\r\nSET\r\n$20\r\n00000000000000000006\r\n$3\r\nabc\r\n"
         );
-        check_ends(&wire, b"+OK\r\n", Outcome::Done);
-        check_ends(&wire, b"$-1\r\n", Outcome::Missing);
-        check_ends(&wire, b"$4\r\na\r\nb\r\n", Outcome::Done);
-        check_ends(&wire, b"-OOM no\r\n", Outcome::Text(b"OOM no"));
-        assert!(matches!(wire.reply(b":1\r\n"), Reply::Broken(_)));
-        assert!(matches!(wire.reply(b"$x\r\n"), Reply::Broken(_)));
+        check_ends(&wire, b"+OK\r\n", RequestOutcome::Done);
+        check_ends(&wire, b"$-1\r\n", RequestOutcome::Missing);
+        check_ends(&wire, b"$4\r\na\r\nb\r\n", RequestOutcome::Done);
+        check_ends(&wire, b"-OOM no\r\n", RequestOutcome::Text(b"OOM no"));
+        assert!(matches!(wire.reply(b":1\r\n"), ParsedReply::Broken(_)));
+        assert!(matches!(wire.reply(b"$x\r\n"), ParsedReply::Broken(_)));
     }
 
     #[test]
-    fn a_set_with_a_wait_is_answered_when_both_are() {
+    fn redis_set_with_wait_needs_both_replies() {
         let wire = Resp::new("", 2);
         let mut out = Vec::new();
         wire.set(&mut out, 6, 0, b"abc");
         assert!(out.ends_with(b"abc\r\n*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$1\r\n0\r\n"));
-        check_ends(&wire, b"+OK\r\n:2\r\n", Outcome::Done);
-        check_ends(&wire, b"+OK\r\n:3\r\n", Outcome::Done);
-        let few = Outcome::Text(b"too few replicas have it");
+        check_ends(&wire, b"+OK\r\n:2\r\n", RequestOutcome::Done);
+        check_ends(&wire, b"+OK\r\n:3\r\n", RequestOutcome::Done);
+        let few = RequestOutcome::Text(b"too few replicas have it");
         check_ends(&wire, b"+OK\r\n:1\r\n", few);
-        check_ends(&wire, b"-OOM no\r\n:2\r\n", Outcome::Text(b"OOM no"));
-        check_ends(&wire, b"+OK\r\n-ERR no\r\n", Outcome::Text(b"ERR no"));
-        assert!(matches!(wire.reply(b"+OK\r\n+OK\r\n"), Reply::Broken(_)));
+        check_ends(&wire, b"-OOM no\r\n:2\r\n", RequestOutcome::Text(b"OOM no"));
+        check_ends(
+            &wire,
+            b"+OK\r\n-ERR no\r\n",
+            RequestOutcome::Text(b"ERR no"),
+        );
+        assert!(matches!(
+            wire.reply(b"+OK\r\n+OK\r\n"),
+            ParsedReply::Broken(_)
+        ));
     }
 }

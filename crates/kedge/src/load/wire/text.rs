@@ -1,8 +1,8 @@
 //! The memcached text protocol: `get` and `set` (memcached `doc/protocol.txt`).
 
 use super::{
-    KEY_DIGITS, LINE_BYTES_MAX, Outcome, Reply, Wire, decimal, key_zero, line_end, trimmed,
-    write_digits,
+    KEY_DIGITS, LINE_BYTES_MAX, ParsedReply, RequestOutcome, WireProtocol, decimal, key_zero,
+    line_end, trimmed, write_digits,
 };
 
 /// The text protocol.
@@ -29,7 +29,7 @@ fn push(out: &mut Vec<u8>, template: &[u8], item: u64) {
     write_digits(&mut out[end - KEY_DIGITS..], item);
 }
 
-impl Wire for Text {
+impl WireProtocol for Text {
     const HAS_OPAQUE: bool = false;
 
     fn get(&self, out: &mut Vec<u8>, item: u64, _opaque: u32) {
@@ -46,17 +46,17 @@ impl Wire for Text {
         out.extend_from_slice(b"\r\n");
     }
 
-    fn reply<'a>(&self, buf: &'a [u8]) -> Reply<'a> {
+    fn reply<'a>(&self, buf: &'a [u8]) -> ParsedReply<'a> {
         let Some(end) = line_end(buf, 0) else {
             if buf.len() > LINE_BYTES_MAX {
-                return Reply::Broken("no line of the text protocol");
+                return ParsedReply::Broken("no line of the text protocol");
             }
-            return Reply::Incomplete {
+            return ParsedReply::Incomplete {
                 need: buf.len() + 1,
             };
         };
         let line = trimmed(&buf[..end]);
-        let done = |consumed, outcome| Reply::Done {
+        let done = |consumed, outcome| ParsedReply::Done {
             consumed,
             opaque: 0,
             outcome,
@@ -64,23 +64,23 @@ impl Wire for Text {
         if let Some(head) = line.strip_prefix(b"VALUE ") {
             // VALUE <key> <flags> <bytes> [<cas>]
             let Some(len) = head.split(|&b| b == b' ').nth(2).and_then(decimal) else {
-                return Reply::Broken("VALUE without a length");
+                return ParsedReply::Broken("VALUE without a length");
             };
             let Some(consumed) = len.checked_add(end + b"\r\nEND\r\n".len()) else {
-                return Reply::Broken("VALUE too long");
+                return ParsedReply::Broken("VALUE too long");
             };
             if buf.len() < consumed {
-                return Reply::Incomplete { need: consumed };
+                return ParsedReply::Incomplete { need: consumed };
             }
             if &buf[end + len..consumed] != b"\r\nEND\r\n" {
-                return Reply::Broken("no END after a value");
+                return ParsedReply::Broken("no END after a value");
             }
-            return done(consumed, Outcome::Done);
+            return done(consumed, RequestOutcome::Done);
         }
         match line {
-            b"STORED" => done(end, Outcome::Done),
-            b"END" => done(end, Outcome::Missing),
-            _ => done(end, Outcome::Text(line)),
+            b"STORED" => done(end, RequestOutcome::Done),
+            b"END" => done(end, RequestOutcome::Missing),
+            _ => done(end, RequestOutcome::Text(line)),
         }
     }
 }
@@ -100,17 +100,21 @@ mod tests {
             String::from_utf8_lossy(&out),
             "get 00000000000000000005\r\nset 00000000000000000006 0 0 3\r\nabc\r\n"
         );
-        check_ends(&wire, b"STORED\r\n", Outcome::Done);
-        check_ends(&wire, b"END\r\n", Outcome::Missing);
-        check_ends(&wire, b"VALUE k 0 4\r\na\r\nb\r\nEND\r\n", Outcome::Done);
-        check_ends(&wire, b"VALUE k 0 0\r\n\r\nEND\r\n", Outcome::Done);
+        check_ends(&wire, b"STORED\r\n", RequestOutcome::Done);
+        check_ends(&wire, b"END\r\n", RequestOutcome::Missing);
+        check_ends(
+            &wire,
+            b"VALUE k 0 4\r\na\r\nb\r\nEND\r\n",
+            RequestOutcome::Done,
+        );
+        check_ends(&wire, b"VALUE k 0 0\r\n\r\nEND\r\n", RequestOutcome::Done);
         check_ends(
             &wire,
             b"SERVER_ERROR out\r\n",
-            Outcome::Text(b"SERVER_ERROR out"),
+            RequestOutcome::Text(b"SERVER_ERROR out"),
         );
         for broken in [&b"VALUE k 0 x\r\n"[..], b"VALUE k 0 1\r\nabcdefgh\r\n"] {
-            assert!(matches!(wire.reply(broken), Reply::Broken(_)));
+            assert!(matches!(wire.reply(broken), ParsedReply::Broken(_)));
         }
     }
 }

@@ -6,10 +6,10 @@ mod show;
 use clap::{Args, Subcommand};
 
 use super::confirm::Confirm;
-use super::{Access, ToolError};
-use crate::client::{ClientError, HttpClient, encode};
+use super::{ServerArgs, ToolError};
+use crate::client::{ClientError, ManagementClient, encode};
 use crate::output;
-use settings::{Fields, Settings};
+use settings::{BucketSettingArgs, FormFields};
 
 /// Create, change, show, list, drop, empty and adopt buckets
 #[derive(Args, Clone, Debug)]
@@ -17,7 +17,7 @@ pub(crate) struct BucketArgs {
     #[command(subcommand)]
     command: BucketCommand,
     #[command(flatten)]
-    access: Access,
+    access: ServerArgs,
 }
 
 #[derive(Subcommand, Clone, Debug)]
@@ -33,14 +33,14 @@ enum BucketCommand {
         #[arg(long, value_name = "ORDER")]
         conflict_resolution: Option<String>,
         #[command(flatten)]
-        settings: Settings,
+        settings: BucketSettingArgs,
     },
     /// Change settings of a bucket while it runs; others keep their values
     Edit {
         /// Name of the bucket
         name: String,
         #[command(flatten)]
-        settings: Settings,
+        settings: BucketSettingArgs,
     },
     /// Show the settings and figures of a bucket
     Show {
@@ -158,7 +158,7 @@ pub(crate) fn run(args: &BucketArgs) -> Result<(), ToolError> {
 }
 
 /// Returns the directories that are not served, a line for each; nothing for a user who may not create buckets.
-fn unserved(client: &HttpClient) -> Result<String, ToolError> {
+fn unserved(client: &ManagementClient) -> Result<String, ToolError> {
     let reply = client.send("GET", UNSERVED, &[])?;
     if reply.code == 403 {
         return Ok(String::new());
@@ -183,7 +183,7 @@ fn about(name: &str, error: ToolError) -> ToolError {
 }
 
 /// Sends a form; errors of its fields are returned as a table.
-fn post(client: &HttpClient, path: &str, fields: &Fields) -> Result<(), ToolError> {
+fn post(client: &ManagementClient, path: &str, fields: &FormFields) -> Result<(), ToolError> {
     let form: Vec<(&str, &str)> = fields
         .iter()
         .map(|(field, value)| (*field, value.as_str()))

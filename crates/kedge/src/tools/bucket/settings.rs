@@ -10,20 +10,20 @@ use crate::tools::ToolError;
 use crate::tools::table::table;
 
 /// The fields of a form of the management.
-pub(super) type Fields = Vec<(&'static str, String)>;
+pub(super) type FormFields = Vec<(&'static str, String)>;
 
 /// Settings of a running bucket. A setting that is not given has its default, or keeps its value.
 #[derive(Args, Clone, Debug, Default)]
-pub(super) struct Settings {
+pub(super) struct BucketSettingArgs {
     #[command(flatten)]
-    table: Table,
+    table: SettingFlags,
     #[command(flatten)]
-    compaction: Compaction,
+    compaction: CompactionArgs,
 }
 
-impl Settings {
+impl BucketSettingArgs {
     /// Returns the fields of the given settings.
-    pub(super) fn fields(&self) -> Fields {
+    pub(super) fn fields(&self) -> FormFields {
         let mut fields = self.table.0.clone();
         fields.extend(self.compaction.fields());
         fields
@@ -32,7 +32,7 @@ impl Settings {
 
 /// The settings that have a field of their own: a flag for each row of the table.
 #[derive(Clone, Debug, Default)]
-struct Table(Fields);
+struct SettingFlags(FormFields);
 
 /// Returns the rows that have a field of their own.
 fn rows() -> impl Iterator<Item = (&'static BucketSetting, &'static FormField)> {
@@ -72,7 +72,7 @@ fn form_text(kind: FieldKind, text: &str) -> Result<String, String> {
     }
 }
 
-impl Args for Table {
+impl Args for SettingFlags {
     fn augment_args(command: Command) -> Command {
         command.args(rows().map(|(row, field)| flag(row, field)))
     }
@@ -82,7 +82,7 @@ impl Args for Table {
     }
 }
 
-impl FromArgMatches for Table {
+impl FromArgMatches for SettingFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let given = |(row, field): (&BucketSetting, &FormField)| {
             let text = matches.get_one::<String>(row.name)?;
@@ -99,7 +99,7 @@ impl FromArgMatches for Table {
 
 /// Settings of compaction, which the management accepts only together.
 #[derive(Args, Clone, Debug, Default)]
-struct Compaction {
+struct CompactionArgs {
     /// Compact a file when this percentage of it is garbage; 100 is never
     #[arg(long, value_name = "PERCENT", requires = "purge_interval")]
     compaction_fragmentation_percent: Option<u8>,
@@ -129,12 +129,12 @@ struct Compaction {
     compaction_abort_outside: bool,
 }
 
-impl Compaction {
-    fn fields(&self) -> Fields {
+impl CompactionArgs {
+    fn fields(&self) -> FormFields {
         let (Some(percent), Some(days)) =
             (self.compaction_fragmentation_percent, &self.purge_interval)
         else {
-            return Fields::new();
+            return FormFields::new();
         };
         let mut fields = vec![
             ("autoCompactionDefined", "true".to_owned()),
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_those_of_the_management() {
+    fn setting_words_are_converted_for_the_management() {
         for (given, sent) in [
             ("none", "none"),
             ("value_only", "valueOnly"),
@@ -218,12 +218,12 @@ mod tests {
     }
 
     #[test]
-    fn only_given_settings_are_sent() {
+    fn only_given_bucket_settings_are_sent() {
         let fields = |flags: &[&str]| {
-            let command = Settings::augment_args(Command::new("edit"));
+            let command = BucketSettingArgs::augment_args(Command::new("edit"));
             let words = std::iter::once(&"edit").chain(flags);
             let matches = command.try_get_matches_from(words)?;
-            Settings::from_arg_matches(&matches).map(|it| it.fields())
+            BucketSettingArgs::from_arg_matches(&matches).map(|it| it.fields())
         };
         assert!(fields(&[]).expect("no flags").is_empty());
         let sent = fields(&[
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_tables() {
+    fn refused_bucket_form_is_shown_as_a_table() {
         let reply = |body: &str| HttpReply {
             code: 400,
             body: body.as_bytes().to_vec(),

@@ -6,10 +6,10 @@ use serde_json::Value;
 use crate::tools::table::table;
 
 /// A row: its name, and its text from the document.
-type Row = (&'static str, fn(&Value) -> Option<String>);
+type ShowRow = (&'static str, fn(&Value) -> Option<String>);
 
 /// Rows that are no settings with a field of their own, or that the document has in another form.
-const BEFORE: [Row; 9] = [
+const BEFORE: [ShowRow; 9] = [
     ("name", |it| text(it, "/name")),
     ("uuid", |it| text(it, "/uuid")),
     ("items", |it| text(it, "/basicStats/itemCount")),
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_is_a_table() {
+    fn bucket_list_is_a_table() {
         let list = serde_json::json!([{
             "name": "default", "numVBuckets": 1024, "replicaNumber": 0,
             "quota": {"rawRAM": 104_857_600}, "controllers": {"flush": "/x"},
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_served_has_a_line() {
+    fn directories_that_are_not_served_are_listed() {
         let list = serde_json::json!([{
             "name": "b", "path": "/data/buckets/b", "why": "its bucket.json is missing",
             "remedy": "serve it with: kedge bucket adopt b",
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bucket_has_a_row_for_each_setting() {
+    fn bucket_show_has_a_row_for_each_setting() {
         let bucket = serde_json::json!({
             "name": "default", "numVBuckets": 1024, "replicaNumber": 1, "maxTTL": 60,
             "quota": {"ram": 209_715_200, "rawRAM": 104_857_600}, "evictionPolicy": "valueOnly",

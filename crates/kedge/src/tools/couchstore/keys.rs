@@ -10,7 +10,7 @@ use kedge_couchstore::EncryptionKey;
 /// The reason why a text is no key.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub(crate) enum KeyError {
+pub(crate) enum EncryptionKeyError {
     #[error("an encryption key has the form NAME=KEY, with a name of 1 to 255 bytes")]
     Form,
     #[error("the encryption key {0:?} is not 32 bytes in hex (64 digits) or base64")]
@@ -19,26 +19,26 @@ pub(crate) enum KeyError {
     File(String, #[source] io::Error),
 }
 
-pub(super) fn parse_all(texts: &[String]) -> Result<Vec<EncryptionKey>, KeyError> {
+pub(super) fn parse_all(texts: &[String]) -> Result<Vec<EncryptionKey>, EncryptionKeyError> {
     texts.iter().map(|text| parse(text)).collect()
 }
 
-fn parse(text: &str) -> Result<EncryptionKey, KeyError> {
-    let (name, key) = text.split_once('=').ok_or(KeyError::Form)?;
+fn parse(text: &str) -> Result<EncryptionKey, EncryptionKeyError> {
+    let (name, key) = text.split_once('=').ok_or(EncryptionKeyError::Form)?;
     if !(1..=255).contains(&name.len()) {
-        return Err(KeyError::Form);
+        return Err(EncryptionKeyError::Form);
     }
     let secret = match key.strip_prefix('@') {
         None => secret(key.as_bytes()),
         Some(path) => {
             let bytes = std::fs::read(Path::new(path));
-            let bytes = bytes.map_err(|error| KeyError::File(name.to_owned(), error))?;
+            let bytes = bytes.map_err(|error| EncryptionKeyError::File(name.to_owned(), error))?;
             // Raw, or as text, which editors end with a new line.
             let plain = <[u8; 32]>::try_from(&*bytes).ok();
             plain.or_else(|| secret(bytes.trim_ascii_end()))
         }
     };
-    let secret = secret.ok_or_else(|| KeyError::Bytes(name.to_owned()))?;
+    let secret = secret.ok_or_else(|| EncryptionKeyError::Bytes(name.to_owned()))?;
     Ok(EncryptionKey::new(name, secret))
 }
 
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_hex_or_base64_or_in_a_file() {
+    fn encryption_keys_are_hex_base64_or_in_a_file() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = |name: &str, bytes: &[u8]| {
             let path = dir.path().join(name);
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused_without_repeating_it() {
+    fn invalid_encryption_key_is_not_repeated_in_the_error() {
         let short = format!("k={}", "07".repeat(31));
         let odd = format!("k={}g", "07".repeat(31) + "0");
         let long_name = format!("{}={}", "n".repeat(256), "07".repeat(32));

@@ -13,14 +13,14 @@ use std::path::Path;
 use clap::Args;
 use kedge_couchstore::{OnDamage, Options, Snapshot};
 
-use self::keys::KeyError;
+use self::keys::EncryptionKeyError;
 
 /// The memory for interior nodes, in bytes: a tool reads each node once, and has little use for a cache.
 const CACHE_BYTES_MAX: usize = 8 << 20;
 
 /// Keys of encrypted files.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Keys {
+pub(crate) struct EncryptionKeyArgs {
     /// Key of encrypted files: its name, and 32 bytes in hex or base64, or @FILE with the key. May be repeated
     #[arg(long = "encryption-key", value_name = "NAME=KEY")]
     #[arg(env = "KEDGE_ENCRYPTION_KEY", hide_env_values = true)]
@@ -47,7 +47,7 @@ pub(crate) enum FileError {
     },
     /// A key is invalid.
     #[error(transparent)]
-    Key(#[from] KeyError),
+    Key(#[from] EncryptionKeyError),
     /// An error of standard output.
     #[error("standard output: {0}")]
     Output(#[from] io::Error),
@@ -79,7 +79,7 @@ impl From<kedge_couchstore::Error> for FileError {
     }
 }
 
-impl Keys {
+impl EncryptionKeyArgs {
     fn options(&self, on_damage: OnDamage) -> Result<Options, FileError> {
         Ok(Options {
             on_damage,

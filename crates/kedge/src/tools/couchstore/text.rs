@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 /// Bytes in the form in which they are printed.
 #[derive(Debug)]
-pub(super) enum Shown {
+pub(super) enum PrintedBytes {
     /// JSON, on one line.
     Json(Box<RawValue>),
     /// Text.
@@ -18,7 +18,7 @@ pub(super) enum Shown {
     Base64(String),
 }
 
-impl Shown {
+impl PrintedBytes {
     /// Converts bytes: to JSON if they are JSON.
     pub(super) fn of(bytes: &[u8]) -> Self {
         match json(bytes) {
@@ -45,7 +45,7 @@ impl Shown {
     }
 }
 
-impl Serialize for Shown {
+impl Serialize for PrintedBytes {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Json(json) => json.serialize(serializer),
@@ -122,9 +122,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_shown_as_what_they_are() {
+    fn bytes_are_printed_as_json_text_or_base64() {
         let shown = |bytes: &[u8]| {
-            let shown = Shown::of(bytes);
+            let shown = PrintedBytes::of(bytes);
             (shown.kind(), serde_json::to_string(&shown).expect("JSON"))
         };
         let table: [(&[u8], &str, &str); 8] = [

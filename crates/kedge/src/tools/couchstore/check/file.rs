@@ -6,7 +6,7 @@ use kedge_couchstore::kv::{Audit, KvError, VBSTATE_NAME};
 use kedge_couchstore::{CheckObserver, Entry, Error, Offset, OnDamage, Options, Snapshot};
 
 use super::super::{FileError, open};
-use super::Shown;
+use super::CheckProgress;
 use super::report::{FileReport, Finding};
 
 /// Checks a file as far as it can be read, and adds all findings to the report.
@@ -14,7 +14,7 @@ pub(super) fn check(
     report: &mut FileReport,
     strict: &Options,
     every_header: bool,
-    shown: &mut Shown,
+    shown: &mut CheckProgress,
 ) {
     if let Err(error) = try_check(report, strict, every_header, shown) {
         report.failed(&error);
@@ -25,7 +25,7 @@ fn try_check(
     report: &mut FileReport,
     strict: &Options,
     every_header: bool,
-    shown: &mut Shown,
+    shown: &mut CheckProgress,
 ) -> Result<(), FileError> {
     let newest = match open(&report.named.path, strict) {
         // The apparent newest header is damaged: that is reported, and the one before it is checked.
@@ -57,14 +57,14 @@ fn try_check(
 fn check_commit(
     report: &mut FileReport,
     snapshot: &Snapshot,
-    shown: &mut Shown,
+    shown: &mut CheckProgress,
 ) -> Result<(), FileError> {
     let header = snapshot.header();
     let entries = header.live_count().saturating_add(header.deleted_count());
     shown.expect(entries.saturating_mul(2));
     // A file without the state of a vBucket has another use: the meaning of its documents is unknown.
     let state = snapshot.local(VBSTATE_NAME);
-    let mut watch = Watch {
+    let mut watch = FindingRecorder {
         audit: matches!(state, Ok(Some(_))).then(|| Audit::new(header.update_seqno())),
         report,
         shown,
@@ -79,13 +79,13 @@ fn check_commit(
 }
 
 /// Records the findings of a check, and checks the documents that are whole.
-struct Watch<'a> {
+struct FindingRecorder<'a> {
     audit: Option<Audit>,
     report: &'a mut FileReport,
-    shown: &'a Shown,
+    shown: &'a CheckProgress,
 }
 
-impl CheckObserver for Watch<'_> {
+impl CheckObserver for FindingRecorder<'_> {
     fn progress(&mut self, entries: u64) {
         self.shown.advance(entries);
     }

@@ -11,12 +11,12 @@ use kedge_node::registry::is_remainder;
 use kedge_node::state_files::{FILES_LIST, listed};
 
 use super::super::FileError;
-use super::names::{self, Named};
+use super::names::{self, NamedFile};
 use super::report::{FileReport, Finding};
 
 /// Findings from the catalogs of one directory.
 #[derive(Debug, Default)]
-pub(super) struct Listed {
+pub(super) struct CatalogFindings {
     /// The reports of each catalog, and of each missing file.
     pub(super) reports: Vec<FileReport>,
     /// The offset of the durable commit of each file, by name.
@@ -24,7 +24,7 @@ pub(super) struct Listed {
     unlisted: HashSet<String>,
 }
 
-impl Listed {
+impl CatalogFindings {
     /// Reads the catalogs of a directory. A missing catalog lists nothing.
     ///
     /// # Errors
@@ -46,7 +46,7 @@ impl Listed {
     }
 
     /// Adds the information of the catalog to a file.
-    pub(super) fn mark(&self, named: &mut Named) {
+    pub(super) fn mark(&self, named: &mut NamedFile) {
         let name = named.path.file_name().and_then(|name| name.to_str());
         if let Some(name) = name {
             named.committed_at = self.committed.get(name).copied();
@@ -112,7 +112,7 @@ impl Listed {
             Ok(None) => return,
             read => read,
         };
-        let mut report = FileReport::new(&Named::new(list));
+        let mut report = FileReport::new(&NamedFile::new(list));
         let mut missing = Vec::new();
         match bytes {
             Err(error) => report.failed(&error),
@@ -134,7 +134,10 @@ impl Listed {
     }
 
     /// Reports a catalog that cannot be parsed.
-    fn understood<T>(&mut self, looked: Option<Looked<T>>) -> Option<(FileReport, T, Vec<String>)> {
+    fn understood<T>(
+        &mut self,
+        looked: Option<CatalogReport<T>>,
+    ) -> Option<(FileReport, T, Vec<String>)> {
         let (report, found) = looked?;
         match found {
             Some((list, names)) => Some((report, list, names)),
@@ -151,7 +154,7 @@ impl Listed {
     }
 
     fn finding(&mut self, path: PathBuf, expected: String) {
-        let mut report = FileReport::new(&Named::new(path));
+        let mut report = FileReport::new(&NamedFile::new(path));
         report.damage(Finding::of_file(expected));
         self.reports.push(report);
     }
@@ -159,7 +162,7 @@ impl Listed {
 
 /// A catalog's report, and what it lists beside the names in a directory; only the report if the catalog cannot be
 /// parsed.
-type Looked<T> = (FileReport, Option<(T, Vec<String>)>);
+type CatalogReport<T> = (FileReport, Option<(T, Vec<String>)>);
 
 /// Reads a catalog, the names in its directory, and the catalog again, as a server may be running; `None` without a
 /// catalog.
@@ -168,8 +171,8 @@ fn look<T>(
     dir: &Path,
     decode: impl Fn(&[u8]) -> Option<T>,
     unless_changed: impl Fn(T, &T) -> T,
-) -> Option<Looked<T>> {
-    let mut report = FileReport::new(&Named::new(catalog.to_owned()));
+) -> Option<CatalogReport<T>> {
+    let mut report = FileReport::new(&NamedFile::new(catalog.to_owned()));
     let mut attempt = || {
         let Some(before) = read(catalog)? else {
             return Ok(None);

@@ -15,10 +15,10 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use kedge_couchstore::OnDamage;
 
-use self::listed::Listed;
-use self::names::{Directory, Given, Named};
-use self::report::{FileReport, Totals};
-use super::{FileError, Keys};
+use self::listed::CatalogFindings;
+use self::names::{CheckedDirectory, NamedFile, PathArgument};
+use self::report::{CheckTotals, FileReport};
+use super::{EncryptionKeyArgs, FileError};
 use crate::output;
 
 /// Check couchstore files: every node, both trees against each other, every body, all metadata
@@ -39,7 +39,7 @@ pub(crate) struct CheckArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    keys: Keys,
+    keys: EncryptionKeyArgs,
 }
 
 /// Checks all arguments. Returns the exit code.
@@ -50,12 +50,12 @@ pub(crate) fn run(args: &CheckArgs) -> Result<u8, FileError> {
     let work = work(&args.paths)?;
     let count = work.len();
     let strict = args.keys.options(OnDamage::Refuse)?;
-    let mut shown = Shown::new(!args.json && io::stderr().is_terminal());
-    let mut totals = Totals::default();
+    let mut shown = CheckProgress::new(!args.json && io::stderr().is_terminal());
+    let mut totals = CheckTotals::default();
     for (work, number) in work.into_iter().zip(1..) {
         let report = match work {
-            Work::Done(report) => *report,
-            Work::File(named) => {
+            CheckTask::Done(report) => *report,
+            CheckTask::File(named) => {
                 shown.next_file(number, count);
                 let mut report = FileReport::new(&named);
                 file::check(&mut report, &strict, args.every_header, &mut shown);
@@ -79,22 +79,22 @@ pub(crate) fn run(args: &CheckArgs) -> Result<u8, FileError> {
 }
 
 /// One line of the output.
-enum Work {
+enum CheckTask {
     /// The report of a catalog, or of a missing file that it lists.
     Done(Box<FileReport>),
     /// A couchstore file to check.
-    File(Named),
+    File(NamedFile),
 }
 
 /// Reads the catalogs and names of all arguments.
-fn work(paths: &[PathBuf]) -> Result<Vec<Work>, FileError> {
+fn work(paths: &[PathBuf]) -> Result<Vec<CheckTask>, FileError> {
     let mut work = Vec::new();
     for path in paths {
         let before = work.len();
         for given in names::given(path)? {
             match given {
-                Given::File(named) => work.push(Work::File(named)),
-                Given::Directory(directory) => work.extend(of_directory(&directory)?),
+                PathArgument::File(named) => work.push(CheckTask::File(named)),
+                PathArgument::Directory(directory) => work.extend(of_directory(&directory)?),
             }
         }
         if work.len() == before {
@@ -104,9 +104,9 @@ fn work(paths: &[PathBuf]) -> Result<Vec<Work>, FileError> {
     Ok(work)
 }
 
-fn of_directory(directory: &Directory) -> Result<Vec<Work>, FileError> {
+fn of_directory(directory: &CheckedDirectory) -> Result<Vec<CheckTask>, FileError> {
     let dir = &directory.path;
-    let listed = Listed::read(dir)?;
+    let listed = CatalogFindings::read(dir)?;
     let mut files = names::in_directory(dir)?;
     if files.is_empty() && listed.reports.is_empty() && !directory.may_be_empty {
         return Err(names::nothing_in(dir));
@@ -114,18 +114,22 @@ fn of_directory(directory: &Directory) -> Result<Vec<Work>, FileError> {
     for named in &mut files {
         listed.mark(named);
     }
-    let done = listed.reports.into_iter().map(Box::new).map(Work::Done);
-    Ok(done.chain(files.into_iter().map(Work::File)).collect())
+    let done = listed
+        .reports
+        .into_iter()
+        .map(Box::new)
+        .map(CheckTask::Done);
+    Ok(done.chain(files.into_iter().map(CheckTask::File)).collect())
 }
 
 /// The progress display of the check of a file, on a terminal.
-struct Shown {
+struct CheckProgress {
     is_on: bool,
     prefix: String,
     bar: Option<ProgressBar>,
 }
 
-impl Shown {
+impl CheckProgress {
     fn new(is_on: bool) -> Self {
         Self {
             is_on,

@@ -11,17 +11,17 @@ use super::super::FileError;
 
 /// A file to check.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Named {
+pub(super) struct NamedFile {
     pub(super) path: PathBuf,
     /// The parts of the name; `None` for any other name.
-    pub(super) revision: Option<Revision>,
+    pub(super) revision: Option<FileRevision>,
     /// The offset of the header of the durable commit in the catalog of its directory, in bytes.
     pub(super) committed_at: Option<u64>,
     /// True if the catalog of its directory does not list it.
     pub(super) is_unlisted: bool,
 }
 
-impl Named {
+impl NamedFile {
     pub(super) fn new(path: PathBuf) -> Self {
         let revision = path.file_name().and_then(|name| parse(name.to_str()?));
         Self {
@@ -35,7 +35,7 @@ impl Named {
 
 /// The revision of a file. A compaction moves the contents of a vBucket to a file of the next revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Revision {
+pub(super) struct FileRevision {
     /// The vBucket, or the text in its place.
     pub(super) name: String,
     pub(super) revision: u64,
@@ -43,7 +43,7 @@ pub(super) struct Revision {
     pub(super) newest: Option<u64>,
 }
 
-impl Revision {
+impl FileRevision {
     /// Returns the vBucket, if the name is a number.
     pub(super) fn vbucket(&self) -> Option<u16> {
         let digits = self.name.bytes().all(|byte| byte.is_ascii_digit());
@@ -53,7 +53,7 @@ impl Revision {
 
 /// A directory to check.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Directory {
+pub(super) struct CheckedDirectory {
     pub(super) path: PathBuf,
     /// True if the directory may have no files, because it was found in a data directory, or is one.
     pub(super) may_be_empty: bool,
@@ -61,21 +61,21 @@ pub(super) struct Directory {
 
 /// An argument of the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Given {
-    File(Named),
-    Directory(Directory),
+pub(super) enum PathArgument {
+    File(NamedFile),
+    Directory(CheckedDirectory),
 }
 
 /// Returns the arguments for which one argument stands: a file, a directory, or a data directory and those of all its
 /// buckets.
-pub(super) fn given(path: &Path) -> Result<Vec<Given>, FileError> {
+pub(super) fn given(path: &Path) -> Result<Vec<PathArgument>, FileError> {
     if !path.is_dir() {
-        return Ok(vec![Given::File(Named::new(path.to_owned()))]);
+        return Ok(vec![PathArgument::File(NamedFile::new(path.to_owned()))]);
     }
     let buckets = buckets_dir(path);
     let is_data = buckets.is_dir();
     let directory = |path: PathBuf| {
-        Given::Directory(Directory {
+        PathArgument::Directory(CheckedDirectory {
             path,
             may_be_empty: is_data,
         })
@@ -104,8 +104,8 @@ pub(super) fn list(dir: &Path) -> Result<Vec<String>, FileError> {
 }
 
 /// Lists the couchstore files in a directory.
-pub(super) fn in_directory(dir: &Path) -> Result<Vec<Named>, FileError> {
-    let mut found: Vec<(PathBuf, Revision)> = Vec::new();
+pub(super) fn in_directory(dir: &Path) -> Result<Vec<NamedFile>, FileError> {
+    let mut found: Vec<(PathBuf, FileRevision)> = Vec::new();
     for name in list(dir)? {
         found.extend(parse(&name).map(|revision| (dir.join(&name), revision)));
     }
@@ -118,9 +118,9 @@ pub(super) fn in_directory(dir: &Path) -> Result<Vec<Named>, FileError> {
     for (_, revision) in &mut found {
         revision.newest = newest.get(&revision.name).copied();
     }
-    let named = found.into_iter().map(|(path, revision)| Named {
+    let named = found.into_iter().map(|(path, revision)| NamedFile {
         revision: Some(revision),
-        ..Named::new(path)
+        ..NamedFile::new(path)
     });
     Ok(named.collect())
 }
@@ -133,14 +133,14 @@ pub(super) fn nothing_in(dir: &Path) -> FileError {
     ))
 }
 
-fn parse(name: &str) -> Option<Revision> {
+fn parse(name: &str) -> Option<FileRevision> {
     let (name, revision) = name.split_once(".couch.")?;
     // `parse` would accept a sign.
     let digits = revision.bytes().all(|byte| byte.is_ascii_digit());
     if name.is_empty() || !digits {
         return None;
     }
-    Some(Revision {
+    Some(FileRevision {
         name: name.to_owned(),
         revision: revision.parse().ok()?,
         newest: None,
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_say_vbucket_and_revision() {
+    fn file_names_have_vbucket_and_revision() {
         let parsed = |name| parse(name).map(|it| (it.vbucket(), it.revision));
         assert_eq!(parsed("12.couch.3"), Some((Some(12), 3)));
         for name in ["master.couch.3", "+1.couch.3", "65536.couch.3"] {

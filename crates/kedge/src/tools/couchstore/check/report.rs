@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::super::FileError;
 use super::super::header::HeaderLine;
-use super::names::{Named, Revision};
+use super::names::{FileRevision, NamedFile};
 
 /// The number of findings after which more are only counted.
 const FINDINGS_MAX: usize = 1000;
@@ -32,10 +32,7 @@ impl Finding {
             Error::Corrupt {
                 offset, problem, ..
             } => (Some(offset.0), problem.to_string()),
-            Error::Io(error) => (
-                error.offset,
-                format!("cannot be read: {}", error.source),
-            ),
+            Error::Io(error) => (error.offset, format!("cannot be read: {}", error.source)),
             other => (None, other.to_string()),
         };
         Finding {
@@ -88,7 +85,7 @@ impl Finding {
 /// The report of a file.
 #[derive(Debug)]
 pub(super) struct FileReport {
-    pub(super) named: Named,
+    pub(super) named: NamedFile,
     header: Option<HeaderLine>,
     /// The contents of a catalog.
     pub(super) lists: Option<String>,
@@ -104,7 +101,7 @@ pub(super) struct FileReport {
 }
 
 impl FileReport {
-    pub(super) fn new(named: &Named) -> Self {
+    pub(super) fn new(named: &NamedFile) -> Self {
         let unlisted = format!("{} does not list this file", ListedFiles::FILE);
         FileReport {
             named: named.clone(),
@@ -252,7 +249,7 @@ impl FileReport {
         let line = FileLine {
             file: self.named.path.display().to_string(),
             ok: self.is_sound() && self.error.is_none(),
-            vbucket: revision.and_then(Revision::vbucket),
+            vbucket: revision.and_then(FileRevision::vbucket),
             revision: revision.map(|it| it.revision),
             newest: newest.and_then(|newest| Some(newest == revision?.revision)),
             file_bytes: self.file_bytes,
@@ -306,7 +303,7 @@ fn json_line(line: &impl Serialize) -> String {
 
 /// The totals of all files.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Totals {
+pub(super) struct CheckTotals {
     files: u64,
     damaged: u64,
     unreadable: u64,
@@ -316,7 +313,7 @@ pub(super) struct Totals {
     file_bytes: u64,
 }
 
-impl Totals {
+impl CheckTotals {
     pub(super) fn add(&mut self, report: &FileReport) {
         self.files += 1;
         self.damaged += u64::from(!report.is_sound());
@@ -336,10 +333,10 @@ impl Totals {
 
     pub(super) fn json(&self) -> String {
         #[derive(Serialize)]
-        struct TotalsLine<'a> {
-            total: &'a Totals,
+        struct CheckTotalsLine<'a> {
+            total: &'a CheckTotals,
         }
-        json_line(&TotalsLine { total: self })
+        json_line(&CheckTotalsLine { total: self })
     }
 
     /// Returns the exit code: damage takes precedence over unreadable files.

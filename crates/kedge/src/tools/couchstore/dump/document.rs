@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 use serde_json::json;
 
-use super::super::text::{Shown, to_hex};
+use super::super::text::{PrintedBytes, to_hex};
 
 /// An entry, in the order in which its fields are printed. Fields without a value are left out.
 #[derive(Debug, Default, Serialize)]
@@ -36,12 +36,12 @@ pub(super) struct DocumentLine<'a> {
     body_offset: Option<u64>,
     disk_bytes: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
-    xattrs: Option<Attributes>,
+    xattrs: Option<XattrPairs>,
     /// The form of `body`: `json`, `text`, `base64`, `event`, or `none`.
     #[serde(skip_serializing_if = "Option::is_none")]
     body_as: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    body: Option<Body>,
+    body: Option<PrintedBody>,
     /// A deviation from the engine's format.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
@@ -73,16 +73,16 @@ struct MetaLine {
 
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-enum Body {
-    Shown(Shown),
+enum PrintedBody {
+    Shown(PrintedBytes),
     Event(serde_json::Value),
 }
 
 /// Names and values; a duplicate name is printed twice.
 #[derive(Debug)]
-struct Attributes(Vec<(String, Shown)>);
+struct XattrPairs(Vec<(String, PrintedBytes)>);
 
-impl Serialize for Attributes {
+impl Serialize for XattrPairs {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(self.0.len()))?;
         for (name, value) in &self.0 {
@@ -109,29 +109,29 @@ impl<'a> DocumentLine<'a> {
             Some((_, Meaning::SystemEvent { kind, dropped, .. })) => {
                 SystemEvent::decode(kind, dropped, body).map(|event| {
                     line.body_as = Some("event");
-                    line.body = Some(Body::Event(event_json(&event)));
+                    line.body = Some(PrintedBody::Event(event_json(&event)));
                 })
             }
             Some((meta, _)) => Value::decode(meta.datatype, body).map(|value| {
                 let attributes: Vec<_> = value.attributes().map(attribute).collect();
-                line.xattrs = (!attributes.is_empty()).then_some(Attributes(attributes));
-                line.show(Shown::of(value.document()));
+                line.xattrs = (!attributes.is_empty()).then_some(XattrPairs(attributes));
+                line.show(PrintedBytes::of(value.document()));
             }),
             None => {
-                line.show(Shown::of(body));
+                line.show(PrintedBytes::of(body));
                 Ok(())
             }
         };
         if let Err(error) = shown {
-            line.show(Shown::plain(body));
+            line.show(PrintedBytes::plain(body));
             line.error = Some(error.to_string());
         }
         line
     }
 
-    fn show(&mut self, shown: Shown) {
+    fn show(&mut self, shown: PrintedBytes) {
         self.body_as = Some(shown.kind());
-        self.body = Some(Body::Shown(shown));
+        self.body = Some(PrintedBody::Shown(shown));
     }
 
     /// Returns the line without a body, and the engine's interpretation of the entry.
@@ -181,8 +181,11 @@ impl<'a> DocumentLine<'a> {
     }
 }
 
-fn attribute((name, value): (&[u8], &[u8])) -> (String, Shown) {
-    (String::from_utf8_lossy(name).into_owned(), Shown::of(value))
+fn attribute((name, value): (&[u8], &[u8])) -> (String, PrintedBytes) {
+    (
+        String::from_utf8_lossy(name).into_owned(),
+        PrintedBytes::of(value),
+    )
 }
 
 impl MetaLine {

@@ -5,11 +5,11 @@ use kedge_types::Seqno;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::super::text::Shown;
+use super::super::text::PrintedBytes;
 
 #[derive(Debug, Serialize)]
 pub(super) struct LocalLine {
-    name: Shown,
+    name: PrintedBytes,
     /// The form of `value`: `json`, `text` or `base64` as stored in the file, or `decoded`.
     value_as: &'static str,
     value: Contents,
@@ -21,7 +21,7 @@ pub(super) struct LocalLine {
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum Contents {
-    Shown(Shown),
+    Shown(PrintedBytes),
     Decoded(Value),
 }
 
@@ -34,12 +34,12 @@ impl LocalLine {
         let (value_as, value) = match decoded {
             Some(decoded) => ("decoded", Contents::Decoded(decoded)),
             None => {
-                let shown = Shown::of(value);
+                let shown = PrintedBytes::of(value);
                 (shown.kind(), Contents::Shown(shown))
             }
         };
         LocalLine {
-            name: Shown::plain(name),
+            name: PrintedBytes::plain(name),
             value_as,
             value,
             error,

@@ -18,7 +18,7 @@ use serde::Serialize;
 use self::document::DocumentLine;
 use self::select::Selection;
 use super::header::HeaderLine;
-use super::{FileError, Keys, open, text};
+use super::{EncryptionKeyArgs, FileError, open, text};
 
 /// The number of bytes that are collected before they are written.
 const OUTPUT_BYTES: usize = 64 << 10;
@@ -32,7 +32,7 @@ pub(crate) struct DumpArgs {
     /// The file, such as data/0.couch.1
     file: PathBuf,
     #[command(flatten)]
-    what: What,
+    what: DumpContent,
     #[command(flatten)]
     selection: select::SelectArgs,
     /// Use the commit whose header is at this offset, instead of the newest
@@ -45,15 +45,15 @@ pub(crate) struct DumpArgs {
     #[arg(long)]
     no_body: bool,
     /// Handling of damage
-    #[arg(long, value_enum, default_value_t = Mode::Strict)]
-    mode: Mode,
+    #[arg(long, value_enum, default_value_t = DamageMode::Strict)]
+    mode: DamageMode,
     #[command(flatten)]
-    keys: Keys,
+    keys: EncryptionKeyArgs,
 }
 
 #[derive(Args, Clone, Debug)]
 #[group(multiple = false)]
-struct What {
+struct DumpContent {
     /// Documents in key order
     #[arg(long)]
     by_id: bool,
@@ -82,7 +82,7 @@ enum TreeName {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Mode {
+enum DamageMode {
     /// Refuse a file whose newest header is damaged, and stop at the first damage
     #[value(alias = "normal")]
     Strict,
@@ -115,8 +115,8 @@ impl TreeName {
 pub(crate) fn run(args: &DumpArgs) -> Result<(), FileError> {
     let selection = Selection::new(&args.selection, args.what.by_id)?;
     let on_damage = match args.mode {
-        Mode::Strict => OnDamage::Refuse,
-        Mode::Recover => OnDamage::Recover,
+        DamageMode::Strict => OnDamage::Refuse,
+        DamageMode::Recover => OnDamage::Recover,
     };
     let snapshot = chosen(args, &open(&args.file, &args.keys.options(on_damage)?)?)?;
     let mut dump = Dump {
@@ -172,7 +172,7 @@ struct Dump<'a, W: Write> {
 impl<W: Write> Dump<'_, W> {
     fn print(&mut self, snapshot: &Snapshot, selection: &Selection) -> Result<(), FileError> {
         let what = &self.args.what;
-        let recover = self.args.mode == Mode::Recover;
+        let recover = self.args.mode == DamageMode::Recover;
         if what.headers {
             return self.each(snapshot.history(), |dump, found| {
                 dump.line(&HeaderLine::new(&found))
@@ -262,7 +262,7 @@ impl<W: Write> Dump<'_, W> {
         for item in items {
             match item {
                 Ok(item) => print(self, item)?,
-                Err(error) if self.args.mode == Mode::Recover => {
+                Err(error) if self.args.mode == DamageMode::Recover => {
                     self.damaged += 1;
                     eprintln!("kedge dump: {error}");
                 }

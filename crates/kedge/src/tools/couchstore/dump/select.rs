@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_those_of_the_file() {
+    fn dump_bounds_are_converted_to_file_keys() {
         use Bound::{Excluded, Included, Unbounded};
         let table = [
             (keys(None, None, 0, false), (Unbounded, Unbounded)),
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_stands_for_the_document_and_its_prepare() {
+    fn dump_key_selects_the_document_and_its_prepare() {
         let selection = keys(None, None, 9, false);
         let forms = selection.forms_of("k").expect("forms");
         assert_eq!(forms, [&b"\x09k"[..], b"\x02\x09k"]);

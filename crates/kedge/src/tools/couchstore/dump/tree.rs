@@ -3,7 +3,7 @@
 use kedge_couchstore::{NodeItem, Totals, TreeNode};
 use serde::Serialize;
 
-use super::super::text::{Shown, to_hex};
+use super::super::text::{PrintedBytes, to_hex};
 
 #[derive(Debug, Serialize)]
 pub(super) struct NodeLine {
@@ -21,7 +21,7 @@ pub(super) struct NodeLine {
 #[derive(Debug, Default, Serialize)]
 struct EntryLine {
     #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<Shown>,
+    name: Option<PrintedBytes>,
     #[serde(skip_serializing_if = "Option::is_none")]
     seqno: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,7 +79,7 @@ fn entry(item: NodeItem) -> EntryLine {
             ..empty
         },
         NodeItem::Local { name, value } => EntryLine {
-            name: Some(Shown::plain(&name)),
+            name: Some(PrintedBytes::plain(&name)),
             bytes: Some(value.len() as u64),
             ..empty
         },
@@ -119,7 +119,7 @@ fn last_key_of(last_key: &[u8], totals: Totals) -> EntryLine {
             ..empty
         },
         Totals::Local => EntryLine {
-            name: Some(Shown::plain(last_key)),
+            name: Some(PrintedBytes::plain(last_key)),
             ..empty
         },
     }
