@@ -27,8 +27,8 @@ const CYCLE_MAX: usize = 6;
 /// Plain records, which may have more fields: crate and type.
 const RECORDS: [(&str, &str); 5] = [
     ("kedge", "LoadArgs"),
-    ("kedge", "Plan"),
-    ("kedge", "Report"),
+    ("kedge", "LoadPlan"),
+    ("kedge", "LoadReport"),
     ("kedge-frontend", "MetricsSnapshot"),
     ("kedge-mgmt", "BucketDocument"),
 ];

@@ -116,7 +116,7 @@ fn answer(
         }
         CollectionCommand::Drop { path, confirm } => {
             let place = of_collection(split(path)?);
-            confirm.ask(&format!("drop collection \"{path}\" and all that is in it"))?;
+            confirm.ask(&format!("drop collection \"{path}\" and all its documents"))?;
             client.expect("DELETE", &place, &[])?;
             format!("collection \"{path}\" is gone\n")
         }

@@ -164,7 +164,7 @@ fn drops_require_a_confirmation() {
     ] {
         let (code, stdout, stderr) = try_tool(&server, PASSWORD, words);
         assert_eq!((code, stdout.as_str()), (Some(1), ""), "{words:?}");
-        assert!(stderr.contains("give --yes"), "{words:?}: {stderr}");
+        assert!(stderr.contains("--yes is required"), "{words:?}: {stderr}");
         let name = words.last().expect("a name");
         assert!(stderr.contains(&format!("\"{name}\"")), "{stderr}");
     }

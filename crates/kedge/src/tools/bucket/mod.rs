@@ -128,7 +128,7 @@ pub(crate) fn run(args: &BucketArgs) -> Result<(), ToolError> {
             }
         }
         BucketCommand::Drop { name, confirm } => {
-            confirm.ask(&format!("drop bucket \"{name}\" and all that is in it"))?;
+            confirm.ask(&format!("drop bucket \"{name}\" and all its documents"))?;
             let dropped = client.expect("DELETE", &place(name), &[]);
             dropped.map_err(|error| about(name, error.into()))?;
             format!("bucket \"{name}\" is gone\n")
