@@ -17,52 +17,69 @@ PIPELINE = 32
 # A change that is not about speed may cost this much, which is about what a run differs from the next.
 LEAST = 0.98
 
-# Name, flags of the generator.
+# Kinds of servers: flags, and the quota.
+KINDS = {
+    "logged": ([], "4GiB"),
+    "direct": (["--commit-log", "false"], "4GiB"),
+    # The items do not fit: most GETs read a file.
+    "evicted": ([], "32MiB"),
+}
+
+
+def durable(count):
+    return ["--set-pct", 100, "--num-threads", count, "--sequential", "--durability", "persist_to_majority"]
+
+
+# Kind of server, name, flags of the generator.
 CASES = [
-    ("get", ["--set-pct", 0, "--num-threads", CONNECTIONS]),
-    ("set", ["--set-pct", 100, "--num-threads", CONNECTIONS]),
-    ("get_pipelined", ["--set-pct", 0, "--num-threads", CONNECTIONS, "--pipeline", PIPELINE]),
-    ("set_pipelined", ["--set-pct", 100, "--num-threads", CONNECTIONS, "--pipeline", PIPELINE]),
-    *(
-        (
-            f"durable_{count}",
-            ["--set-pct", 100, "--num-threads", count, "--sequential", "--durability", "persist_to_majority"],
-        )
-        for count in (1, 50, 500)
-    ),
+    ("logged", "get", ["--set-pct", 0, "--num-threads", CONNECTIONS]),
+    ("logged", "set", ["--set-pct", 100, "--num-threads", CONNECTIONS]),
+    ("logged", "get_pipelined", ["--set-pct", 0, "--num-threads", CONNECTIONS, "--pipeline", PIPELINE]),
+    ("logged", "set_pipelined", ["--set-pct", 100, "--num-threads", CONNECTIONS, "--pipeline", PIPELINE]),
+    *(("logged", f"durable_{count}", durable(count)) for count in (1, 50, 500)),
+    *(("direct", f"direct_durable_{count}", durable(count)) for count in (1, 50, 500)),
+    ("evicted", "get_evicted", ["--set-pct", 0, "--num-threads", CONNECTIONS]),
 ]
 
 
 def measure(old):
     """Samples by case and binary."""
-    samples = {case: {"old": [], "new": []} for case, _ in CASES}
+    samples = {case: {"old": [], "new": []} for _, case, _ in CASES}
     for turn in range(ROUNDS):
-        say(f"old against new: round {turn + 1} of {ROUNDS}")
-        servers = [
-            (name, Kedge(fresh_dir(f"against-{name}"), name=f"kedge-{name}", binary=binary))
-            for name, binary in (("old", old), ("new", KEDGE))
-        ]
-        items = ["--num-items", ITEMS, *size(VALUE_BYTES)]
-        for _, server in servers:
-            only(server.process)
-            load(server.kv_url, *items, "--num-threads", CONNECTIONS, "--set-pct", 100, "--num-cycles", 1)
-        for number, (case, flags) in enumerate(CASES):
-            for name, server in servers if (turn + number) % 2 == 0 else reversed(servers):
-                only(server.process)
-                cpu = server.process.cpu_seconds()
-                report = load(
-                    server.kv_url, *items, *flags, "--no-population", "--duration", SECONDS + 0.5, "--warmup", 0.5
-                )
-                if report["errors"] or report["misses"]:
-                    say(f"  {name} {case}: {report['errors']} errors, {report['misses']} misses")
-                report["server_cpu_us_per_op"] = round(
-                    (server.process.cpu_seconds() - cpu) * 1e6 / max(report["ops"], 1), 3
-                )
-                samples[case][name].append(report)
-        for _, server in servers:
-            only(server.process)
-            server.stop()
+        for kind in KINDS:
+            say(f"old against new: {kind}, round {turn + 1} of {ROUNDS}")
+            measure_kind(kind, old, turn, samples)
     return samples
+
+
+def measure_kind(kind, old, turn, samples):
+    more, quota = KINDS[kind]
+    servers = [
+        (name, Kedge(fresh_dir(f"against-{name}"), more=more, name=f"kedge-{name}", quota=quota, binary=binary))
+        for name, binary in (("old", old), ("new", KEDGE))
+    ]
+    items = ["--num-items", ITEMS, *size(VALUE_BYTES)]
+    for _, server in servers:
+        only(server.process)
+        load(server.kv_url, *items, "--num-threads", CONNECTIONS, "--set-pct", 100, "--num-cycles", 1)
+        server.wait_applied()
+    cases = [(case, flags) for of_kind, case, flags in CASES if of_kind == kind]
+    for number, (case, flags) in enumerate(cases):
+        for name, server in servers if (turn + number) % 2 == 0 else reversed(servers):
+            only(server.process)
+            cpu = server.process.cpu_seconds()
+            report = load(
+                server.kv_url, *items, *flags, "--no-population", "--duration", SECONDS + 0.5, "--warmup", 0.5
+            )
+            if report["errors"] or report["misses"]:
+                say(f"  {name} {case}: {report['errors']} errors, {report['misses']} misses")
+            report["server_cpu_us_per_op"] = round(
+                (server.process.cpu_seconds() - cpu) * 1e6 / max(report["ops"], 1), 3
+            )
+            samples[case][name].append(report)
+    for _, server in servers:
+        only(server.process)
+        server.stop()
 
 
 def rows_and_bars(samples, bars):

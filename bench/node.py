@@ -98,7 +98,9 @@ class Kedge:
     def wait_applied(self, seconds=120):
         """Until everything is in the vBuckets' files."""
         def holds(stats):
-            return stats.get("ep_unapplied_items", 0) == 0 and stats["ep_queue_size"] == 0
+            # An older binary has the second name.
+            unapplied = stats.get("ep_unapplied_items", stats.get("ep_unsettled_items", 0))
+            return unapplied == 0 and stats["ep_queue_size"] == 0
         return self.wait_for("everything is applied", holds, seconds)
 
     def stop(self, how=signal.SIGTERM):
