@@ -142,7 +142,7 @@ impl Rollbacks {
         to: Seqno,
         is_wanted: IsWanted<'_>,
     ) -> Result<RollbackReport, Status> {
-        let _alone = self.core.hold_vbucket(vb)?;
+        let _guard = self.core.hold_vbucket(vb)?;
         for _ in 0..ATTEMPTS_MAX {
             match self.try_rollback(vb, to, is_wanted) {
                 Ok(done) => return Ok(done),
@@ -183,7 +183,7 @@ impl Rollbacks {
         let mut high = Seqno(0);
         self.core.change_vbucket(vb, |vbucket| {
             high = vbucket.high_seqno();
-            may_roll_back(vbucket, is_wanted)
+            check_rollback_allowed(vbucket, is_wanted)
         })?;
         let seqno = match self.apply_and_roll_back_memory(vb, to, is_wanted)? {
             MemoryRollback::NotNeeded(seqno) => {
@@ -263,7 +263,7 @@ impl Rollbacks {
         };
         let mut result = Err(RollbackError::Retry);
         self.core.change_vbucket(vb, |vbucket| {
-            may_roll_back(vbucket, is_wanted)?;
+            check_rollback_allowed(vbucket, is_wanted)?;
             if vbucket.changes().queued() > 0 || has_work(vbucket) {
                 return Ok(());
             }
@@ -432,7 +432,7 @@ impl Rollbacks {
     }
 }
 
-fn may_roll_back(vbucket: &mut VBucket, is_wanted: IsWanted<'_>) -> Result<(), Status> {
+fn check_rollback_allowed(vbucket: &mut VBucket, is_wanted: IsWanted<'_>) -> Result<(), Status> {
     if vbucket.is_deleted() || vbucket.state() == VbState::Active {
         return Err(Status::NotMyVbucket);
     }

@@ -16,13 +16,13 @@ impl Persistence {
     /// [`BucketError::Executor`].
     pub fn start_writers(self: &Arc<Self>) -> Result<(), BucketError> {
         let executor = &self.core.setup.executor;
-        let (kind, does) = if self.core.is_direct() {
+        let (kind, description) = if self.core.is_direct() {
             (&FLUSH, "flushes changes to the vBuckets' files")
         } else {
             (&LOG_COMMIT, "appends changes to the log, and syncs it")
         };
         for (lane, writer) in self.shared.queues.writers.iter().enumerate() {
-            let task = add_task(&self.writers, kind, does, CommitTask::new(lane))?;
+            let task = add_task(&self.writers, kind, description, CommitTask::new(lane))?;
             writer.set_task(task);
             executor.wake(task);
         }
@@ -30,8 +30,8 @@ impl Persistence {
             return Ok(());
         }
         for (shard, applier) in self.shared.apply_queues.shards.iter().enumerate() {
-            let does = "applies the log to the vBuckets' files";
-            let task = add_task(&self.applier, &APPLY, does, ApplyTask::new(shard))?;
+            let description = "applies the log to the vBuckets' files";
+            let task = add_task(&self.applier, &APPLY, description, ApplyTask::new(shard))?;
             applier.parker.set_task(task);
             executor.wake(task);
         }
@@ -45,13 +45,18 @@ impl Persistence {
     pub fn start_maintenance(self: &Arc<Self>) -> Result<(), BucketError> {
         let executor = &self.core.setup.executor;
         if !self.core.is_direct() {
-            let does = "preallocates log segments";
-            let task = add_task(&self.writers.log, &LOG_SEGMENT, does, LogSegmentTask)?;
+            let description = "preallocates log segments";
+            let task = add_task(&self.writers.log, &LOG_SEGMENT, description, LogSegmentTask)?;
             self.shared.log_space.parker.set_task(task);
             executor.snooze(task, LogSegmentTask::FIRST_RUN);
         }
-        let does = "checks changed files for garbage";
-        let task = add_task(&self.compactions, &COMPACTION_CHECK, does, CompactionCheck)?;
+        let description = "checks changed files for garbage";
+        let task = add_task(
+            &self.compactions,
+            &COMPACTION_CHECK,
+            description,
+            CompactionCheck,
+        )?;
         self.shared.changed_files.parker.set_task(task);
         self.shared.changed_files.add_all();
         executor.snooze(task, CompactionCheck::FIRST_RUN);

@@ -131,8 +131,8 @@ ranks! {
     60, "queued and running compactions, their rate, the files to be examined, the waiters", "any", "nothing; waiters are notified without any of them":
         CompactionQueue = "`Compactions::queue`",
         CompactionThrottleState = "`CompactionThrottle::state`",
-        ChangedFiles = "`Changed::list`",
-        DeferredFiles = "`Changed::put_off`",
+        ChangedFiles = "`FileList::list`",
+        DeferredFiles = "`ChangedFiles::deferred`",
         CompactionTicketState = "the state of a ticket";
     60, "the log's changes of vBuckets whose files cannot be read", "the task `warmup`; a reset of such a vBucket", "nothing":
         QuarantineLogged = "`Quarantine::logged`";

@@ -156,27 +156,28 @@ impl LogApplier {
         mut throttle: Option<&mut CommitThrottle<'_>>,
     ) -> Result<usize, StorageError> {
         let bytes_max = self.core.config().flush_batch_max_bytes as u64;
-        let is_patient = throttle.is_some();
+        let is_throttled = throttle.is_some();
         let write = |commits: &mut Commits<'_, '_>| {
             for (done, part) in partial.parts.iter().enumerate() {
                 let is_full = commits.written_bytes() >= bytes_max;
-                if done > 0 && (is_full || (is_patient && self.shared.apply_queues.has_waiter(vb)))
+                if done > 0
+                    && (is_full || (is_throttled && self.shared.apply_queues.has_waiter(vb)))
                 {
                     return Ok(done);
                 }
                 let items = &partial.batch.items()[part.items.clone()];
-                let mut rest = || {
+                let mut pause = || {
                     if let Some(throttle) = &mut throttle {
                         throttle.take(storage);
                     }
                 };
-                let committed = commits.write(items, &part.state, &mut rest)?;
+                let committed = commits.write(items, &part.state, &mut pause)?;
                 self.shared
                     .note_overwritten(vb, partial.batch.history(), items, &committed);
             }
             Ok(partial.parts.len())
         };
-        if is_patient {
+        if is_throttled {
             storage.try_commit_together(vb, now_ns, write)
         } else {
             storage.commit_together(vb, now_ns, write)

@@ -53,17 +53,20 @@ impl LogApplier {
         queue.without_pauses(|| self.appliers[index].lock())
     }
 
-    /// Applies all changes, or stops when `enough` returns true. Concurrent writes prolong it.
+    /// Applies all changes, or stops when `should_stop` returns true. Concurrent writes prolong it.
     ///
     /// # Errors
     /// [`BucketError::NotApplied`] if a vBucket could not be applied. The others are applied.
-    pub(crate) fn apply_all(&self, mut enough: impl FnMut() -> bool) -> Result<(), BucketError> {
+    pub(crate) fn apply_all(
+        &self,
+        mut should_stop: impl FnMut() -> bool,
+    ) -> Result<(), BucketError> {
         let failures = self.core.totals.get(Total::ApplyFailures);
         for (index, shard) in self.shared.apply_queues.shards.iter().enumerate() {
             let mut applier = self.hold(index);
             let mut failed_attempts = 0;
             loop {
-                if enough() {
+                if should_stop() {
                     return Ok(());
                 }
                 match self.apply_next(shard, &mut applier, true) {

@@ -116,16 +116,16 @@ impl TaskBody<LogApplier> for ApplyTask {
                     return Next::Done;
                 }
                 ApplyOutcome::Failed => return Next::Snooze(RETRY),
-                ApplyOutcome::Idle(rest) => {
+                ApplyOutcome::Idle(delay) => {
                     shard.set_known_pressure(ApplyPressure::Normal);
-                    if rest.is_none() {
+                    if delay.is_none() {
                         shard.parker.park();
                         if !shard.incoming.lock().is_empty() {
                             shard.parker.clear();
                             continue;
                         }
                     }
-                    return rest.map_or(Next::Sleep, Next::Snooze);
+                    return delay.map_or(Next::Sleep, Next::Snooze);
                 }
             }
         }

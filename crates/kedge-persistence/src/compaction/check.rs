@@ -36,18 +36,18 @@ impl TaskBody<Compactions> for CompactionCheck {
         let now_ns = compactions.core.setup.clock.now().mono_ns;
         let retry_ns = compactions.queue.lock().next_retry_ns(now_ns);
         let retry = retry_ns.map(|at_ns| Duration::from_nanos(at_ns - now_ns));
-        let rest = retry.into_iter().chain(hours).min();
+        let delay = retry.into_iter().chain(hours).min();
         let changed = &compactions.shared.changed_files;
-        let next_run_ns = rest.map_or(u64::MAX, |rest| {
-            now_ns.saturating_add(rest.as_nanos() as u64)
+        let next_run_ns = delay.map_or(u64::MAX, |delay| {
+            now_ns.saturating_add(delay.as_nanos() as u64)
         });
         changed.next_run_ns.store(next_run_ns, Ordering::SeqCst);
         parker.park();
         if !changed.is_empty() {
             parker.clear();
-            return Next::Snooze(rest.map_or(PERIOD, |rest| rest.min(PERIOD)));
+            return Next::Snooze(delay.map_or(PERIOD, |delay| delay.min(PERIOD)));
         }
-        rest.map_or(Next::Sleep, Next::Snooze)
+        delay.map_or(Next::Sleep, Next::Snooze)
     }
 }
 

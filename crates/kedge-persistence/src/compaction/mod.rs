@@ -8,8 +8,8 @@
 //! * The number of concurrent compactions is at most the limit in the settings. Each has a task of its own.
 //! * A compaction that failed, or was preempted by another operation on the file, is retried after a pause. A cancelled
 //!   one is not. Tickets report a failure immediately.
-//! * When [`Compactions::cancel_all`] returns, no compaction is queued, and those that were running have been told to
-//!   stop.
+//! * When [`Compactions::cancel_all`] returns, no compaction is queued, the tickets of the queued ones have their result,
+//!   and the running ones have been told to stop.
 
 pub(crate) mod changed;
 mod check;
@@ -82,11 +82,11 @@ impl Task for CompactionTask {
             if job.request.is_automatic {
                 self.compactions.note_backlog(vb);
             }
-            let ended = self
+            let outcome = self
                 .compactions
                 .compact_file(vb, purge, &job.cancel, self.is_throttled);
             if let Some(job) = self.job.take() {
-                self.compactions.end_compaction(job, &ended);
+                self.compactions.end_compaction(job, &outcome);
             }
             self.compactions.begin_queued();
         }
@@ -278,7 +278,7 @@ impl Compactions {
     }
 
     /// Ends a compaction: reports the result to its tickets, and queues a retry if one may help.
-    fn end_compaction(&self, job: CompactionJob, ended: &CompactionOutcome) {
+    fn end_compaction(&self, job: CompactionJob, outcome: &CompactionOutcome) {
         let CompactionJob {
             vb,
             request,
@@ -290,7 +290,7 @@ impl Compactions {
             tickets,
             is_automatic,
         } = request;
-        let event = match ended {
+        let event = match outcome {
             CompactionOutcome::Compacted { done, expired } => TicketEvent::Compacted {
                 done,
                 expired: *expired,
@@ -321,7 +321,7 @@ impl Compactions {
                 TicketEvent::Failed(error)
             }
         };
-        if !matches!(ended, CompactionOutcome::Failed(_)) {
+        if !matches!(outcome, CompactionOutcome::Failed(_)) {
             self.queue.lock().end(vb);
         }
         for ticket in tickets {

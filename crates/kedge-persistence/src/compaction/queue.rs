@@ -110,11 +110,11 @@ impl CompactionQueue {
         if self.running >= limit {
             return None;
         }
-        let may = |vb: &VbId| {
+        let can_start = |vb: &VbId| {
             let entry = &self.entries[vb];
             entry.running.is_none() && entry.not_before_ns <= now_ns
         };
-        let at = self.order.iter().position(may)?;
+        let at = self.order.iter().position(can_start)?;
         let vb = self.order.remove(at)?;
         let entry = self.entries.get_mut(&vb)?;
         let request = entry.request.take()?;

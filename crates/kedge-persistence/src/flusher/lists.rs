@@ -110,9 +110,9 @@ impl Flushers {
     /// Returns the indexes of the flushers that commands wait for. The caller wakes them.
     pub(crate) fn take_waiting_lanes(&self) -> impl Iterator<Item = usize> {
         let shards = self.shards.iter().enumerate();
-        let waited =
+        let waiting =
             shards.filter(|(_, shard)| shard.has_new_waiters.swap(false, Ordering::SeqCst));
-        waited.map(|(lane, _)| lane)
+        waiting.map(|(lane, _)| lane)
     }
 
     /// Returns whether, since the last [`Flushers::take_requests`], a command has begun to wait for a vBucket of the

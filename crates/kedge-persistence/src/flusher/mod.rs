@@ -268,8 +268,8 @@ impl FileFlusher {
             self.publish_flushed(flushers, flusher, before, vb, to);
             return Ok(0);
         };
-        let is_enough = || !flusher.is_draining && self.has_flush_waiter(flushers, flusher, vb);
-        let written = self.write_batches(vb, batch, to, limit, before.unix_ns, &is_enough);
+        let should_stop = || !flusher.is_draining && self.has_flush_waiter(flushers, flusher, vb);
+        let written = self.write_batches(vb, batch, to, limit, before.unix_ns, &should_stop);
         let now = self.core.setup.clock.now();
         let written = match written {
             Ok(written) => written,
@@ -323,7 +323,7 @@ impl FileFlusher {
     }
 
     /// Writes `batch`, which ends at `to`, and the changes behind it, until the size limit of a flush is reached or
-    /// `is_enough` returns true.
+    /// `should_stop` returns true.
     fn write_batches(
         &self,
         vb: VbId,
@@ -331,7 +331,7 @@ impl FileFlusher {
         mut to: Position,
         limit: BatchLimit,
         now_ns: u64,
-        is_enough: &dyn Fn() -> bool,
+        should_stop: &dyn Fn() -> bool,
     ) -> Result<FlushedBatches, BucketError> {
         let storage = self.core.storage()?;
         let mut written = FlushedBatches {
@@ -366,7 +366,7 @@ impl FileFlusher {
                         .record_us(u16::MAX, Timing::ApplyBatchItems, items);
                 }
                 written.to = to;
-                if commits.written_bytes() >= bytes_max || is_enough() {
+                if commits.written_bytes() >= bytes_max || should_stop() {
                     return Ok(());
                 }
                 let vbucket = self.core.vbuckets[vb.index()].lock();
