@@ -1,4 +1,4 @@
-//! The thread that accepts connections and deals them out to the front-end threads, in turn.
+//! The thread that accepts connections and distributes them over the front-end threads, in turn.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,8 +18,8 @@ use crate::server_context::ServerContext;
 use crate::unauthenticated::UnauthenticatedConnections;
 
 const WAKER: Token = Token(usize::MAX);
-/// Pause of accepting when the system has no file descriptor or memory for a connection: asking again at once would
-/// only burn time that closing one needs.
+/// Pause of accepting when the system has no file descriptor or memory for a connection. To try again at once would
+/// only take time that closing one needs.
 const BACK_OFF: Duration = Duration::from_millis(100);
 
 /// A socket that clients connect to.
@@ -44,17 +44,18 @@ struct AcceptorThread {
     next: u16,
     limits: FrontendLimits,
     metrics: Arc<Metrics>,
-    newcomers: Arc<UnauthenticatedConnections>,
+    unauthenticated: Arc<UnauthenticatedConnections>,
     stop: Arc<AtomicBool>,
-    /// True if connections of the memcached port are accepted, as somebody said, and as was done so far.
+    /// True if connections of the memcached port are to be accepted. `was_open` is the state that the thread has
+    /// applied.
     is_open: Arc<AtomicBool>,
     was_open: bool,
-    /// Whether a listener could not accept and is to be asked again after a while.
+    /// True if a listener could not accept and is tried again after [`BACK_OFF`].
     backed_off: bool,
 }
 
-/// Lets connections of the memcached port in. Until then they wait in the system: a plain client takes a temporary failure
-/// for an error.
+/// The gate of the memcached port. Until it is open, connections wait in the system's backlog: a plain client takes a
+/// temporary failure for an error.
 #[derive(Debug)]
 pub struct MemcachedGate {
     waker: Arc<Waker>,
@@ -62,10 +63,10 @@ pub struct MemcachedGate {
 }
 
 impl MemcachedGate {
-    /// Lets them in.
+    /// Accepts connections from now on.
     pub fn open(&self) {
         self.is_open.store(true, Ordering::SeqCst);
-        // When waking fails the thread is gone already.
+        // Waking fails only if the thread has ended.
         let _ = self.waker.wake();
     }
 }
@@ -96,7 +97,7 @@ impl Acceptor {
             next: 0,
             limits: shared.limits.clone(),
             metrics: shared.metrics.clone(),
-            newcomers: shared.newcomers.clone(),
+            unauthenticated: shared.unauthenticated.clone(),
             stop: stop.clone(),
             is_open: is_open.clone(),
             was_open: false,
@@ -113,7 +114,7 @@ impl Acceptor {
         })
     }
 
-    /// For who knows when the bucket of the memcached port can be used.
+    /// The gate of the memcached port, to be opened when its bucket can be used.
     pub(crate) fn opener(&self) -> MemcachedGate {
         MemcachedGate {
             waker: self.waker.clone(),
@@ -121,10 +122,10 @@ impl Acceptor {
         }
     }
 
-    /// Closes the listening sockets; who connects from now on is refused by the system.
+    /// Closes the listening sockets. The system refuses connections from now on.
     pub(crate) fn stop(self) {
         self.stop.store(true, Ordering::SeqCst);
-        // When waking fails the thread is gone already.
+        // Waking fails only if the thread has ended.
         let _ = self.waker.wake();
         let _ = self.thread.join();
     }
@@ -156,13 +157,13 @@ impl AcceptorThread {
         }
     }
 
-    /// The poll is edge-triggered, so all that wait are taken.
+    /// Accepts all waiting connections, as the poll is edge-triggered.
     fn accept_all(&mut self, at: usize) {
         while !self.stop.load(Ordering::SeqCst) {
             match self.listeners[at].socket.accept() {
                 Ok((stream, peer)) => self.deal(stream, peer, self.listeners[at].port),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // The client went away while it waited; the next one may not have.
+                // The client disconnected while it waited; the next one may be there.
                 Err(error)
                     if matches!(
                         error.kind(),
@@ -178,12 +179,12 @@ impl AcceptorThread {
         }
     }
 
-    /// Returns whether there is room for one more connection; some are made room for at the cost of one that did not log in.
+    /// Returns true if one more connection fits. On the KV port, a connection without a login is closed to make room.
     fn has_room(&self, port: Port) -> bool {
         let is_full = |open: &AtomicU64, max: u32| open.load(Ordering::Relaxed) >= u64::from(max);
         let all = is_full(&self.metrics.open, self.limits.connections_max);
         match port {
-            // Its clients need not log in: they must not use up what the others need.
+            // Its clients need no login, so they must not use up the connections of the others.
             Port::Memcached => {
                 let share = self.limits.memcached_share();
                 !all && !is_full(&self.metrics.open_memcached, share)
@@ -194,9 +195,9 @@ impl AcceptorThread {
         }
     }
 
-    /// Closes the connection that has waited longest for its client to log in, of the address with most of these.
+    /// Closes the oldest connection without a login, of the address with most of these.
     fn make_room(&self) -> bool {
-        let Some(id) = self.newcomers.take_oldest_of_most() else {
+        let Some(id) = self.unauthenticated.take_oldest_of_most() else {
             return false;
         };
         Metrics::count(&self.metrics.evicted);
@@ -212,7 +213,7 @@ impl AcceptorThread {
         let prepared = prepare(&stream, &self.limits).and_then(|()| stream.local_addr());
         let local = match prepared {
             Ok(local) => local.ip(),
-            // It is gone already.
+            // The connection has ended already.
             Err(error) => {
                 tracing::debug!(%peer, %error, "a connection was lost before it began");
                 return;
@@ -231,10 +232,9 @@ impl AcceptorThread {
     }
 }
 
-/// Sets what every connection has: no delay of replies, and questions to a client that went silent, so that a half-open
-/// connection ends.
+/// Sets the options of every connection: TCP_NODELAY, and keepalive, so that a half-open connection ends.
 fn prepare(stream: &TcpStream, limits: &FrontendLimits) -> io::Result<()> {
-    // Replies are sent when a turn has composed all of them; to wait for more would only delay them.
+    // A turn sends all its replies together, so to wait for more would only delay them.
     stream.set_nodelay(true)?;
     let keepalive = TcpKeepalive::new()
         .with_time(limits.keepalive_idle)
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_open_connections_are_asked_for_and_end() {
+    fn keepalive_ends_half_open_connections() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let _client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (accepted, _) = listener.accept().unwrap();

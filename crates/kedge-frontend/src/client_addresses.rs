@@ -1,23 +1,24 @@
-//! From which addresses clients connect: how many connections each has and had.
+//! The addresses that clients connect from, with the number of connections of each.
 //!
-//! Bounded: when there are too many addresses, the one without connections whose last came first is forgotten.
+//! Bounded: when there are too many addresses, the one whose last connection is oldest is forgotten, of those without a
+//! connection.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
 use kedge_sync::{RankedMutex, ranks::ClientAddressMap};
 
-/// Addresses that are remembered.
+/// Largest number of addresses.
 const ADDRESSES_MAX: usize = 1_024;
 
 /// Connections from one address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClientAddress {
-    /// Now.
+    /// Open connections.
     pub(crate) current: u64,
-    /// That there ever were.
+    /// All connections, closed ones too.
     pub(crate) total: u64,
-    /// When the last one came, in seconds since 1970.
+    /// The time of the last connection, seconds since 1970.
     pub(crate) last_unix_secs: u64,
 }
 
@@ -40,12 +41,12 @@ impl ClientAddresses {
 
     pub(crate) fn disconnected(&self, from: IpAddr) {
         if let Some(entry) = self.0.lock().get_mut(&from.to_canonical()) {
-            // It may have come while there was no room for its address.
+            // The connection may have been accepted while there was no room for its address.
             entry.current = entry.current.saturating_sub(1);
         }
     }
 
-    /// All that are remembered, in the order of addresses.
+    /// All addresses, in order.
     pub(crate) fn all(&self) -> Vec<(IpAddr, ClientAddress)> {
         let known = self.0.lock();
         let mut all: Vec<_> = known.iter().map(|(from, entry)| (*from, *entry)).collect();
@@ -54,7 +55,7 @@ impl ClientAddresses {
     }
 }
 
-/// Forgets an address that has no connection. False when all have some.
+/// Forgets an address without a connection. Returns false if all have some.
 fn make_room(known: &mut HashMap<IpAddr, ClientAddress>) -> bool {
     let idle = known.iter().filter(|(_, entry)| entry.current == 0);
     let oldest = idle.min_by_key(|(_, entry)| entry.last_unix_secs);

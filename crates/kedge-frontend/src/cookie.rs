@@ -1,7 +1,7 @@
-//! Names of parked commands.
+//! The cookies of parked commands.
 //!
-//! A cookie has 64 bits: front-end thread (10), connection slot (20), generation of the slot (29), command slot (5).
-//! A slot's generation grows when its connection goes, so a completion that comes late finds nobody.
+//! A cookie has 64 bits: front-end thread (10), connection slot (20), generation of the slot (29), command slot (5). A
+//! slot's generation grows with each of its connections, so a late completion reaches no other connection.
 
 use kedge_bucket::Cookie;
 use kedge_types::limits::UNORDERED_COMMANDS_MAX;
@@ -18,7 +18,7 @@ const _: () = assert!(UNORDERED_COMMANDS_MAX <= 1 << COMMAND_BITS);
 const _: () = assert!(CONNECTIONS_PER_THREAD_MAX <= 1 << SLOT_BITS);
 const _: () = assert!((THREADS_MAX as u32) < 1 << THREAD_BITS);
 
-/// A connection: where it is, and which one of those that were there.
+/// The id of a connection: its thread, its slot, and the generation of the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ConnectionId {
     pub(crate) thread: u16,
@@ -27,7 +27,7 @@ pub(crate) struct ConnectionId {
 }
 
 impl ConnectionId {
-    /// The id with its generation cut to what a cookie can say.
+    /// The id, with the generation truncated to the bits of a cookie.
     pub(crate) fn new(thread: u16, slot: usize, generation: u32) -> Self {
         let slot = u32::try_from(slot).expect("a slab has fewer connections than the limit");
         Self {
@@ -75,7 +75,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn cookies_come_back(
+        fn cookie_round_trip(
             thread in 0..THREADS_MAX,
             slot in 0..CONNECTIONS_PER_THREAD_MAX as usize,
             generation: u32,

@@ -1,7 +1,7 @@
-//! Flushes of memcached clients that come later (`flush_all 10`).
+//! Flushes of memcached clients with a delay (`flush_all 10`).
 //!
-//! One is pending at most: a later command takes its place, and a flush at once cancels it, as in memcached, which has
-//! one time for both. It lives in memory: a restart forgets it.
+//! At most one is pending: a later command replaces it, and a flush without a delay cancels it, as in memcached, which
+//! has one time for both. It lives in memory: a restart forgets it.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -14,12 +14,12 @@ use kedge_types::{Clock as _, Status, SystemClock};
 
 use crate::tasks::DELAYED_FLUSH;
 
-/// Longest sleep of the task: so long it may take to notice that the wall clock was changed.
+/// Longest sleep of the task, which is the time that it may take to notice a change of the wall clock.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
 struct DelayedFlushTime {
     bucket: Weak<Bucket>,
-    /// The Unix second.
+    /// The time of the flush, seconds since 1970.
     at_secs: u64,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct DelayedFlush {
 }
 
 impl DelayedFlush {
-    /// Begins the task, which sleeps while nothing is pending. It ends with the executor.
+    /// Starts the task, which sleeps while nothing is pending. It ends with the executor.
     ///
     /// # Errors
     /// [`ScheduleError`] after the executor's end.
@@ -55,10 +55,10 @@ impl DelayedFlush {
         })
     }
 
-    /// Empties the bucket at this Unix second, and not when the flush before said.
+    /// Schedules the flush of the bucket, in place of the one that is pending.
     ///
     /// # Errors
-    /// `NotSupported` where the bucket may not be emptied; `TemporaryFailure` while the server stops.
+    /// `NotSupported` for a bucket without `flush_enabled`; `TemporaryFailure` while the server stops.
     pub(crate) fn plan(&self, bucket: &Arc<Bucket>, at_secs: u64) -> Result<(), Status> {
         if !bucket.config().flush_enabled {
             return Err(Status::NotSupported);
@@ -74,7 +74,7 @@ impl DelayedFlush {
         }
     }
 
-    /// Forgets the pending flush: one at once has taken its place.
+    /// Cancels the pending flush.
     pub(crate) fn cancel(&self) {
         *self.pending.lock() = None;
     }

@@ -35,7 +35,7 @@ use crate::stat_timings::StatTimings;
 use crate::text_exec::recache::RecacheStates;
 use crate::unauthenticated::UnauthenticatedConnections;
 
-/// Longest wait for threads that were told to end at once.
+/// Longest wait for threads that end at once.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A part of the front end that the system refuses to start.
@@ -61,7 +61,7 @@ pub struct MemcachedService {
     pub address: SocketAddr,
     /// The bucket that these clients see.
     pub bucket: String,
-    /// Limits of what they may do.
+    /// Their permissions and limits.
     pub rules: MemcachedRules,
 }
 
@@ -70,8 +70,8 @@ pub struct MemcachedService {
 pub struct FrontendConfig {
     /// Limits of connections.
     pub limits: FrontendLimits,
-    /// Where the system has io_uring: the threads read documents from the disk themselves, and poll for so long before they
-    /// sleep. `None`: tasks read all documents.
+    /// The time to poll for the end of reads before a sleep, if the front-end threads read documents from the disk
+    /// themselves (io_uring). `None`: tasks read all documents.
     pub reads: Option<Duration>,
     /// The memcached port, if there is one.
     pub memcached: Option<MemcachedService>,
@@ -86,9 +86,9 @@ pub struct FrontendParts {
     pub users: Arc<Users>,
     /// The task pools.
     pub pools: Arc<TaskPools>,
-    /// The connections by which this node follows others.
+    /// The replication links to other nodes.
     pub replication: Arc<dyn ReplicationLinks>,
-    /// Password checks beside the event loops.
+    /// The queue of password checks, which do not run in the event loops.
     pub checks: Arc<PasswordChecks>,
     /// The clock.
     pub clock: Arc<SystemClock>,
@@ -99,7 +99,7 @@ pub struct FrontendParts {
 pub struct Listeners {
     /// The binary protocol.
     pub kv: TcpListener,
-    /// Plain memcached clients, if they are served.
+    /// The port of plain memcached clients, if they are served.
     pub memcached: Option<TcpListener>,
 }
 
@@ -116,7 +116,7 @@ impl std::fmt::Debug for FrontendSetup {
 }
 
 impl FrontendSetup {
-    /// The inboxes of so many threads.
+    /// Creates the inboxes of `threads` threads.
     ///
     /// # Errors
     /// The system's error about a poll or a wake-up.
@@ -161,7 +161,7 @@ impl std::fmt::Debug for Frontend {
 }
 
 impl Frontend {
-    /// The front end, of which nothing runs yet but its tasks. Its threads learn of changes of the cluster.
+    /// Creates the front end and its tasks. No thread runs yet. Its threads follow changes of the cluster.
     ///
     /// # Errors
     /// A task is refused, as the executor has ended.
@@ -206,7 +206,7 @@ impl Frontend {
             checks: parts.checks,
             recache_states: RecacheStates::default(),
             client_addresses: ClientAddresses::default(),
-            newcomers: Arc::new(UnauthenticatedConnections::default()),
+            unauthenticated: Arc::new(UnauthenticatedConnections::default()),
             stat_timings: StatTimings::default(),
         });
         let (end, ended) = channel();
@@ -227,13 +227,14 @@ impl Frontend {
         &self.shared.metrics
     }
 
-    /// The statistics of the front end, for those who show them.
+    /// A handle on the statistics of the front end.
     #[must_use]
     pub fn statistics(&self) -> FrontendStatistics {
         FrontendStatistics(self.shared.clone())
     }
 
-    /// Begins the threads, and accepts connections of the KV port. Those of the memcached port wait for the [`MemcachedGate`].
+    /// Starts the threads, and accepts connections of the KV port. Those of the memcached port wait for the
+    /// [`MemcachedGate`].
     ///
     /// # Errors
     /// The system's error about a thread or a socket.
@@ -268,20 +269,20 @@ impl Frontend {
             .name(format!("kedge-fe-{thread}"))
             .spawn(move || {
                 abort_on_panic(|| FrontEnd::new(thread, poll, shared, reads).run());
-                // Nobody listens any more when the deadline has passed.
+                // The receiver is gone when the deadline has passed.
                 let _ = end.send(());
             })
     }
 
-    /// Closes the listening sockets: the system refuses whoever connects from now on.
+    /// Closes the listening sockets. The system refuses connections from now on.
     pub fn stop_accepting(&mut self) {
         if let Some(acceptor) = self.acceptor.take() {
             acceptor.stop();
         }
     }
 
-    /// Answers requests in flight for as long as `deadline` allows, and ends the threads. Returns the number of those that did
-    /// not end.
+    /// Answers requests in flight until `deadline`, and ends the threads. Returns the number of threads that did not
+    /// end.
     pub fn stop(&mut self, deadline: Duration) -> usize {
         self.stop_accepting();
         self.shared.front_ends.send_all(|| FrontEndMessage::Stop);
@@ -297,10 +298,10 @@ impl Frontend {
         left
     }
 
-    /// Waits for threads that have ended to be gone.
+    /// Joins the threads that have ended.
     pub fn join(self) {
         for thread in self.threads {
-            // A panic ends the process, so there is none to hear of.
+            // A panic ends the process, so there is none to report.
             let _ = thread.join();
         }
     }
@@ -325,7 +326,7 @@ impl FrontendStatistics {
     }
 }
 
-/// Waits until `count` threads ended; returns the number of those that did not in time.
+/// Waits until `count` threads have ended. Returns the number of those that did not in time.
 fn wait_for(ended: &Receiver<()>, count: usize, time: Duration) -> usize {
     let end = Instant::now() + time;
     for seen in 0..count {

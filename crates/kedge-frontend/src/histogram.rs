@@ -1,11 +1,11 @@
-//! Histograms in the two forms in which tools of this kind of server read them: JSON text (`mctimings`), or a line for
-//! each range of values (`cbstats`).
+//! Histograms in the two formats that tools read: JSON text (`mctimings`), or a line for each range of values
+//! (`cbstats`).
 
 use kedge_bucket::{Bucket, Timing, TimingSnapshot};
 use serde_json::{Value, json};
 
-/// `{"total","bucketsLow","data":[[upper bound, count, cumulative percent],...]}`, bounds in microseconds (or whatever
-/// the histogram counts). `bucketsLow` is the lowest value that the first bucket may hold.
+/// Formats a histogram as `{"total","bucketsLow","data":[[upper bound, count, cumulative percent],...]}`, with bounds
+/// in microseconds, or in the unit of the histogram. `bucketsLow` is the lowest value that the first bucket may hold.
 pub(crate) fn to_json(snapshot: &TimingSnapshot) -> String {
     let low = snapshot.buckets.first().map_or(0, |(low, _, _)| *low);
     let mut seen = 0;
@@ -29,12 +29,12 @@ pub(crate) fn to_json(snapshot: &TimingSnapshot) -> String {
     .to_string()
 }
 
-/// The form of histograms that a client reads.
+/// The format of histograms that a client reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HistogramFormat {
-    /// One value, as [`to_json`] makes it.
+    /// One JSON value, see [`to_json`].
     Json,
-    /// A name `NAME_LOW,HIGH` for each range that has values, from LOW on and less than HIGH, and their number.
+    /// A line `NAME_LOW,HIGH` for each range with values, from LOW on and less than HIGH, with their number.
     Lines,
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn show(bucket: &Bucket, name: &str, timing: Timing, each: &mut dyn F
     show_in(HistogramFormat::Json, bucket, name, timing, each);
 }
 
-/// The same in either form.
+/// As [`show`], in either format.
 pub(crate) fn show_in(
     style: HistogramFormat,
     bucket: &Bucket,
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_have_ranges_without_their_ends() {
+    fn range_lines_exclude_their_upper_bound() {
         let snapshot = TimingSnapshot {
             count: 4,
             buckets: vec![(2, 2, 1), (10, 11, 3)],

@@ -1,4 +1,4 @@
-//! Messages to front-end threads: new connections, completions, changes of the cluster, the order to stop.
+//! Messages to front-end threads: new connections, completions, changes of the cluster, the shutdown.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use mio::net::TcpStream;
 use crate::cookie::ConnectionId;
 use crate::request_memory::MemoryGrant;
 
-/// The port that a connection came in on.
+/// The port of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Port {
     /// Couchbase clients.
@@ -26,11 +26,11 @@ pub(crate) struct Accepted {
     pub(crate) stream: TcpStream,
     pub(crate) port: Port,
     pub(crate) peer: SocketAddr,
-    /// The address that the client reached: what the cluster map names for it.
+    /// The address that the client connected to, which the cluster map names for this node.
     pub(crate) local: IpAddr,
 }
 
-/// A login that was worked out on another thread.
+/// A login whose password was checked on another thread.
 pub(crate) struct LoginResult {
     pub(crate) session: ServerSession,
     pub(crate) step: ServerStep,
@@ -42,17 +42,17 @@ pub(crate) enum FrontEndMessage {
     Connection(Box<Accepted>),
     /// A parked command ended.
     Completed(Cookie, Completion),
-    /// A login that was parked ended; `None`: it was not worked out, as too many wait.
+    /// A parked login ended. `None`: the password was not checked, as too many wait.
     LoggedIn(Cookie, Option<Box<LoginResult>>),
-    /// A task has given a session back, which it put into the queue of the thread.
+    /// A task has put a session into the thread's queue of returned sessions.
     SessionReturned,
-    /// A connection that waited to receive a request has room for it.
+    /// Request memory was granted to a connection that waits for it.
     MemoryGranted(ConnectionId, MemoryGrant),
-    /// Streams of this connection have something new.
+    /// Streams of this connection have new items.
     StreamsReady(ConnectionId),
     /// This connection is to end.
     End(ConnectionId),
-    /// This connection is to end, unless it has logged in meanwhile.
+    /// This connection is to end, unless its client has logged in meanwhile.
     Evict(ConnectionId),
     /// There is a new revision of the cluster map.
     ClusterChanged,
@@ -88,7 +88,7 @@ impl FrontEnds {
         &self.inboxes[usize::from(thread)].inbox
     }
 
-    /// Sets whether a thread reads documents for its commands itself.
+    /// Sets the flag that a thread reads documents for its commands itself.
     pub(crate) fn set_reads(&self, thread: u16, reads: bool) {
         let inbox = &self.inboxes[usize::from(thread)];
         inbox.reads.store(reads, Ordering::Relaxed);
@@ -124,7 +124,7 @@ impl Completions for FrontEnds {
             if let Some(of_thread) = self.inboxes.get(usize::from(of)) {
                 of_thread.inbox.send(messages);
             } else {
-                // Consumed all the same: a cookie of no thread is nobody's.
+                // A cookie without a thread is nobody's, and its completions are dropped.
                 messages.for_each(drop);
             }
         }

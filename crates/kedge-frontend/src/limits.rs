@@ -23,7 +23,7 @@ pub struct FrontendLimits {
     pub connections_max: u32,
     /// Most connections on the memcached port, whose clients need not log in; 0 is half of them.
     pub memcached_connections_max: u32,
-    /// Connections that are kept for other nodes of the cluster: clients that log in leave so many free. 0 on a node that is alone.
+    /// Connections that clients leave free for other nodes of the cluster. 0 on a single node.
     pub connections_for_nodes: u32,
     /// Time in which a connection of the KV port has to log in.
     pub unauthenticated: Duration,
@@ -46,11 +46,11 @@ pub struct FrontendLimits {
     pub dcp_idle: Duration,
     /// Longest time that the buffer of a consumer of DCP may be full without an acknowledgement.
     pub dcp_stuck: Duration,
-    /// Silence after which TCP asks whether the other side is there.
+    /// Idle time after which TCP sends a keepalive probe.
     pub keepalive_idle: Duration,
-    /// Time between such questions.
+    /// Time between two keepalive probes.
     pub keepalive_interval: Duration,
-    /// Number of them that may stay unanswered.
+    /// Number of keepalive probes without an answer after which the connection is closed.
     pub keepalive_probes: u32,
 }
 

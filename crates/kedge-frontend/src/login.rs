@@ -1,6 +1,6 @@
-//! Logins whose password check takes long: SASL PLAIN.
+//! Logins with a slow password check: SASL PLAIN.
 //!
-//! The check waits among the node's [`PasswordChecks`]; its end comes back to the front-end thread as a message.
+//! The node's queue of [`PasswordChecks`] runs the check; the front-end thread gets the result as a message.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 use crate::cookie::ConnectionId;
 use crate::inbox::{FrontEndMessage, FrontEnds, LoginResult};
 
-/// Hands over a login of SASL PLAIN; its end comes as a [`FrontEndMessage::LoggedIn`].
+/// Submits a login of SASL PLAIN; its result comes as a [`FrontEndMessage::LoggedIn`].
 pub(crate) fn submit_login(checks: &PasswordChecks, job: LoginJob, front_ends: &Arc<FrontEnds>) {
     let user = claimed_user(&job.message);
     let (address, front_ends) = (job.address, Arc::downgrade(front_ends));
@@ -21,14 +21,15 @@ pub(crate) fn submit_login(checks: &PasswordChecks, job: LoginJob, front_ends: &
     checks.submit(address, &user, check);
 }
 
-/// The user that a message of PLAIN names (RFC 4616): whose turn it takes, whatever else is wrong with it.
+/// The user that a message of PLAIN names (RFC 4616), for the fair order of checks, whether the message is valid or
+/// not.
 fn claimed_user(message: &[u8]) -> String {
     let user = message.split(|byte| *byte == 0).nth(1).unwrap_or_default();
     let user = &user[..user.len().min(kedge_auth::USER_NAME_BYTES_MAX)];
     String::from_utf8_lossy(user).into_owned()
 }
 
-/// A login to be worked out.
+/// A login whose password is to be checked.
 pub(crate) struct LoginJob {
     pub(crate) cookie: Cookie,
     pub(crate) address: IpAddr,
@@ -61,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_user_of_a_message() {
+    fn user_of_a_plain_message() {
         for (message, user) in [
             (&b"\0ada\0lovelace"[..], "ada"),
             (b"bob\0ada\0lovelace", "ada"),

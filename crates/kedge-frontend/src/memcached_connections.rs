@@ -1,4 +1,4 @@
-//! Connections of the memcached port: what its `stats conns` lists.
+//! Connections of the memcached port, which `stats conns` lists.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ pub(crate) struct MemcachedConnections {
     open: RankedMutex<MemcachedOpen, OpenConnections>,
 }
 
-/// A connection's place in the list, until it is dropped.
+/// A connection's entry in the list, removed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct ConnectionListing {
     id: u64,
@@ -27,7 +27,7 @@ pub(crate) struct ConnectionListing {
 }
 
 impl MemcachedConnections {
-    /// No connections yet to the port at `listen`.
+    /// An empty list of the connections to the port at `listen`.
     pub(crate) fn new(listen: Option<SocketAddr>) -> Self {
         Self {
             listen,
@@ -35,7 +35,7 @@ impl MemcachedConnections {
         }
     }
 
-    /// Where the port is.
+    /// The address of the port.
     pub(crate) fn listen(&self) -> Option<SocketAddr> {
         self.listen
     }
@@ -52,7 +52,7 @@ impl MemcachedConnections {
         }
     }
 
-    /// The numbers and peers of all connections, in the order in which they came.
+    /// The numbers and peers of all connections, oldest first.
     pub(crate) fn all(&self) -> Vec<(u64, SocketAddr)> {
         let open = self.open.lock();
         open.peers.iter().map(|(id, peer)| (*id, *peer)).collect()
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_is_listed_while_it_is_there() {
+    fn connection_is_listed_until_dropped() {
         let list = Arc::new(MemcachedConnections::new(None));
         let peer = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let first = list.add(peer(1));

@@ -1,11 +1,11 @@
-//! Limits of what plain memcached clients may do.
+//! The permissions and limits of plain memcached clients.
 
 use std::sync::Arc;
 
 use kedge_auth::AuthFile;
 use kedge_types::limits::VALUE_BYTES_MAX;
 
-/// Limits of what plain memcached clients may do.
+/// The permissions and limits of plain memcached clients.
 #[derive(Clone, Debug)]
 pub struct MemcachedRules {
     /// True if they have to log in first.

@@ -1,4 +1,4 @@
-//! What the server as a whole counts: connections, bytes, statuses.
+//! Counters of the whole server: connections, bytes, statuses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,13 +6,13 @@ use std::time::Instant;
 
 use kedge_types::Status;
 
-/// Statuses have numbers below this.
+/// Number of possible statuses.
 const STATUSES: usize = 0x100;
 
-/// Long turns are logged no more often than this, in nanoseconds.
+/// Shortest time between two log lines about long turns, in nanoseconds.
 const LONG_TURN_LOG_NS: u64 = 10_000_000_000;
 
-/// Counts of one front-end thread, the only one that writes them. Readers may see them a moment late.
+/// Counters of one front-end thread, which alone writes them. Readers may see them a moment late.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct ThreadMetrics {
@@ -26,11 +26,11 @@ pub(crate) struct ThreadMetrics {
     longest_turn_ns: AtomicU64,
     long_commands: AtomicU64,
     statuses: Box<[AtomicU64]>,
-    /// Several threads write it.
+    /// True if several threads write the counters.
     is_shared: bool,
 }
 
-/// Adds to a count that only the calling thread writes, so no atomic addition is needed.
+/// Adds to a counter that only the calling thread writes, so no atomic addition is needed.
 fn bump(count: &AtomicU64, by: u64) {
     count.store(
         count.load(Ordering::Relaxed).wrapping_add(by),
@@ -59,8 +59,8 @@ impl ThreadMetrics {
         self.connections.store(count as u64, Ordering::Relaxed);
     }
 
-    /// A command takes long, and is left to a task.
-    pub(crate) fn left_to_task(&self) {
+    /// Counts a command that was offloaded to a task.
+    pub(crate) fn offloaded(&self) {
         bump(&self.long_commands, 1);
     }
 
@@ -76,7 +76,7 @@ impl ThreadMetrics {
         bump(&self.turns, 1);
     }
 
-    /// A wait for the disk was over before the thread slept.
+    /// Counts a wait for the disk that ended before the thread slept.
     pub(crate) fn spun(&self) {
         bump(&self.spins, 1);
     }
@@ -100,16 +100,16 @@ impl ThreadMetrics {
     }
 }
 
-/// The server's own counts.
+/// The counters of the server.
 #[derive(Debug)]
 pub struct Metrics {
     started: Instant,
-    /// Those of the front-end threads, and behind them those of tasks that execute commands.
+    /// Counters of the front-end threads, and behind them those of tasks that execute commands.
     threads: Box<[ThreadMetrics]>,
-    /// When a long turn was logged last, nanoseconds of the monotonic clock.
+    /// The time of the last log line about a long turn, nanoseconds of the monotonic clock.
     long_turn_logged_ns: AtomicU64,
     pub(crate) open: AtomicU64,
-    /// Those of them that came in on the memcached port.
+    /// Open connections of the memcached port.
     pub(crate) open_memcached: AtomicU64,
     pub(crate) evicted: AtomicU64,
     pub(crate) accepted: AtomicU64,
@@ -120,18 +120,18 @@ pub struct Metrics {
     pub(crate) timed_out: AtomicU64,
     pub(crate) malformed: AtomicU64,
     connections_max: AtomicU64,
-    /// Connections of the KV port that clients logged in on; those of nodes are not counted.
+    /// Connections of the KV port with a login of a client; those of nodes are not counted.
     clients: AtomicU64,
 }
 
-/// One reading of the server's counts. They start at 0 with the process.
+/// A snapshot of the counters. They start at 0 with the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetricsSnapshot {
     /// Seconds since the start.
     pub uptime_s: u64,
-    /// Connections now.
+    /// Open connections.
     pub curr_connections: u64,
-    /// Connections there ever were, refused ones not counted.
+    /// Accepted connections since the start.
     pub total_connections: u64,
     /// Connections refused because there were too many.
     pub rejected_connections: u64,
@@ -139,15 +139,15 @@ pub struct MetricsSnapshot {
     pub evicted_connections: u64,
     /// Most connections at a time.
     pub max_connections: u64,
-    /// Times that accepting failed, for want of file descriptors for example.
+    /// Failed calls of accept, for lack of file descriptors for example.
     pub accept_errors: u64,
-    /// Logins tried.
+    /// Login attempts.
     pub auth_commands: u64,
-    /// Logins that failed.
+    /// Failed logins.
     pub auth_errors: u64,
     /// Connections closed by a time limit.
     pub timed_out_connections: u64,
-    /// Connections closed because what they sent was no request.
+    /// Connections closed because of a malformed request.
     pub malformed_connections: u64,
     /// Bytes received.
     pub bytes_read: u64,
@@ -157,24 +157,24 @@ pub struct MetricsSnapshot {
     pub commands: u64,
     /// Turns of the event loops.
     pub turns: u64,
-    /// Waits of the event loops for the disk that were over before the thread slept.
+    /// Waits of the event loops for the disk that ended before the thread slept.
     pub spins: u64,
     /// Turns of front-end threads that were longer than 10 ms for one connection.
     pub long_turns: u64,
-    /// The longest of them, in microseconds.
+    /// The longest turn, in microseconds.
     pub longest_turn_us: u64,
-    /// Commands that front-end threads left to tasks, as they take long.
+    /// Commands that front-end threads offloaded to tasks, as they take long.
     pub long_commands: u64,
-    /// Connections of the key-value port on which clients are logged in; those of other nodes are not counted.
+    /// Connections of the key-value port with a login of a client; those of other nodes are not counted.
     pub client_connections: u64,
     /// Front-end threads.
     pub threads: u64,
 }
 
-/// The counts of one front-end thread.
+/// The counters of one front-end thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ThreadSnapshot {
-    /// Connections now.
+    /// Open connections.
     pub(crate) connections: u64,
     /// Commands executed.
     pub(crate) commands: u64,
@@ -188,11 +188,11 @@ pub(crate) struct ThreadSnapshot {
     pub(crate) spins: u64,
 }
 
-/// A connection's place among those of the KV port that clients logged in on.
+/// A connection's slot among the KV connections with a login of a client; free when it is dropped.
 pub(crate) struct ClientSlot(Arc<Metrics>);
 
 impl ClientSlot {
-    /// Takes a place, unless so many clients are there already.
+    /// Takes a slot, unless `max` are taken.
     pub(crate) fn take(metrics: &Arc<Metrics>, max: u32) -> Option<Self> {
         metrics.clients.fetch_add(1, Ordering::SeqCst);
         let place = Self(Arc::clone(metrics));
@@ -233,12 +233,12 @@ impl Metrics {
         &self.threads[usize::from(thread)]
     }
 
-    /// The number under which tasks count what they execute.
+    /// The index of the counters of tasks.
     pub(crate) fn tasks(&self) -> u16 {
         self.threads.len() as u16 - 1
     }
 
-    /// A turn of a thread was too long. Whether that is to be logged: not each of many.
+    /// Counts a turn that was too long. Returns true if it is to be logged: not each of many.
     pub(crate) fn long_turn(&self, thread: u16, now_ns: u64, took_ns: u64) -> bool {
         let of_thread = self.thread(thread);
         bump(&of_thread.long_turns, 1);
@@ -258,7 +258,7 @@ impl Metrics {
         self.connections_max.store(max, Ordering::Relaxed);
     }
 
-    /// Connections of clients, whether they logged in or need not.
+    /// Connections of clients, with or without a login.
     pub(crate) fn clients(&self) -> u64 {
         self.clients.load(Ordering::SeqCst) + self.open_memcached.load(Ordering::Relaxed)
     }
@@ -280,12 +280,12 @@ impl Metrics {
         }
     }
 
-    /// One more of a rare event, from whichever thread.
+    /// Counts a rare event. Any thread may.
     pub(crate) fn count(count: &AtomicU64) {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The counts now.
+    /// A snapshot of the counters.
     #[must_use]
     pub fn snapshot(&self) -> MetricsSnapshot {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -321,7 +321,7 @@ impl Metrics {
         }
     }
 
-    /// Replies sent so far with each status that was sent at all.
+    /// Number of replies with each status, zeros left out.
     #[must_use]
     pub fn responses(&self) -> Vec<(Status, u64)> {
         let count = |status: Status| -> u64 {
@@ -335,13 +335,13 @@ impl Metrics {
         counts.filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Connections of each front-end thread now.
+    /// Open connections of each front-end thread.
     #[must_use]
     pub fn connections_by_thread(&self) -> Vec<u64> {
         self.by_thread().map(|thread| thread.connections).collect()
     }
 
-    /// The counts of each front-end thread.
+    /// The counters of each front-end thread.
     pub(crate) fn by_thread(&self) -> impl Iterator<Item = ThreadSnapshot> {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let threads = self.threads.iter().take(usize::from(self.tasks()));
@@ -355,8 +355,8 @@ impl Metrics {
         })
     }
 
-    /// Calls `each` with the name and value of every count, under the names that memcached gives them where it has
-    /// the same (memcached doc/protocol.txt, "General-purpose statistics").
+    /// Calls `each` with the name and value of every counter, under memcached's names where it has the same (memcached
+    /// doc/protocol.txt, "General-purpose statistics").
     pub fn stats(&self, each: &mut dyn FnMut(&str, &str)) {
         let now = self.snapshot();
         let rows = [

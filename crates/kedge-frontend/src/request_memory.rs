@@ -1,13 +1,13 @@
-//! The memory that requests may take while they are received and executed, of all connections together.
+//! The request memory: a limit for the memory of all requests that are received and executed.
 //!
-//! A request that is larger than what is received in any case is given room for all of its length before more of it is
-//! received. So no two requests wait for each other: who was given room needs no more.
+//! A request above [`FREE_BYTES`] is granted memory for all of its length before more of it is received. So no two
+//! requests wait for each other: a request with a grant needs no more.
 //!
 //! Invariants:
-//! * What was given is given back exactly once: by the connection that has it, or for a connection that is gone.
-//! * Who waits is served in order, those who logged in apart from those who did not. Nobody is given room past one who
-//!   waits in front, and while there is room for the first one he does not wait.
-//! * Those who did not log in have a quarter at most, so that they leave room for others.
+//! * Each grant is given back exactly once: by its connection, or for a connection that has ended.
+//! * Requests wait in order, with a queue for clients with a login and one for those without. None overtakes another of
+//!   its queue, and the first one waits only while there is no memory for it.
+//! * Clients without a login get a quarter at most, so that they leave memory for others.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -17,15 +17,15 @@ use kedge_sync::{RankedMutex, ranks::RequestLedger};
 use crate::cookie::ConnectionId;
 use crate::inbox::{FrontEndMessage, FrontEnds};
 
-/// Incomplete requests up to this length, in bytes, are received without asking.
+/// Length up to which incomplete requests are received without a grant, in bytes.
 pub(crate) const FREE_BYTES: usize = 4 << 10;
 
-/// The kind of client that asks for room.
+/// The class of a client, which decides on its share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClientClass {
-    /// Somebody who logged in.
+    /// A client with a login.
     User = 0,
-    /// Anybody else.
+    /// A client without a login.
     Anonymous = 1,
 }
 
@@ -37,32 +37,32 @@ struct MemoryWaiter {
 
 #[derive(Debug, Default)]
 struct Ledger {
-    /// Bytes given to each kind of asker.
+    /// Bytes granted to each class of clients.
     given: [usize; 2],
     waiting: [VecDeque<MemoryWaiter>; 2],
 }
 
 impl Ledger {
-    fn has_room(&self, max: usize, asker: ClientClass, bytes: usize) -> bool {
+    fn has_room(&self, max: usize, class: ClientClass, bytes: usize) -> bool {
         let [users, anonymous] = self.given;
         let is_below = users + anonymous + bytes <= max;
-        match asker {
+        match class {
             ClientClass::User => is_below,
             ClientClass::Anonymous => is_below && anonymous + bytes <= max / 4,
         }
     }
 
-    /// Gives room to those in front who wait for it.
+    /// Grants memory to the first waiting requests, as far as it suffices.
     fn serve(&mut self, max: usize) -> Vec<(ConnectionId, MemoryGrant)> {
         let mut served = Vec::new();
-        for asker in [ClientClass::User, ClientClass::Anonymous] {
-            while let Some(&MemoryWaiter { id, bytes }) = self.waiting[asker as usize].front() {
-                if !self.has_room(max, asker, bytes) {
+        for class in [ClientClass::User, ClientClass::Anonymous] {
+            while let Some(&MemoryWaiter { id, bytes }) = self.waiting[class as usize].front() {
+                if !self.has_room(max, class, bytes) {
                     break;
                 }
-                self.waiting[asker as usize].pop_front();
-                self.given[asker as usize] += bytes;
-                served.push((id, MemoryGrant { asker, bytes }));
+                self.waiting[class as usize].pop_front();
+                self.given[class as usize] += bytes;
+                served.push((id, MemoryGrant { class, bytes }));
             }
         }
         served
@@ -74,30 +74,30 @@ impl Ledger {
 pub(crate) struct RequestMemory {
     max: usize,
     ledger: RankedMutex<RequestLedger, Ledger>,
-    /// As in the ledger, to be read without its lock.
+    /// Bytes granted, to be read without the lock of the ledger.
     used: AtomicUsize,
-    /// True if somebody of each kind waits.
+    /// True if a client of each class waits.
     scarce: [AtomicBool; 2],
-    /// Times that somebody had to wait.
+    /// Number of requests that had to wait.
     waits: AtomicU64,
 }
 
-/// Room that a connection has.
+/// Memory that was granted to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemoryGrant {
-    asker: ClientClass,
+    class: ClientClass,
     bytes: usize,
 }
 
 impl MemoryGrant {
-    /// Its size, in bytes.
+    /// The size of the grant, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
 impl RequestMemory {
-    /// At most `max` bytes are given at a time.
+    /// A limit of `max` bytes.
     pub(crate) fn new(max: usize) -> Self {
         Self {
             max,
@@ -108,35 +108,35 @@ impl RequestMemory {
         }
     }
 
-    /// Room for a request of this length; without it the connection waits for a [`FrontEndMessage::MemoryGrant`].
-    pub(crate) fn ask(
+    /// Requests a grant of this length. Without one, the connection waits for a [`FrontEndMessage::MemoryGrant`].
+    pub(crate) fn request(
         &self,
         id: ConnectionId,
-        asker: ClientClass,
+        class: ClientClass,
         bytes: usize,
     ) -> Option<MemoryGrant> {
         let mut ledger = self.ledger.lock();
-        let is_first = ledger.waiting[asker as usize].is_empty();
-        if is_first && ledger.has_room(self.max, asker, bytes) {
-            ledger.given[asker as usize] += bytes;
+        let is_first = ledger.waiting[class as usize].is_empty();
+        if is_first && ledger.has_room(self.max, class, bytes) {
+            ledger.given[class as usize] += bytes;
             self.publish(&ledger);
-            return Some(MemoryGrant { asker, bytes });
+            return Some(MemoryGrant { class, bytes });
         }
         self.waits.fetch_add(1, Ordering::Relaxed);
-        ledger.waiting[asker as usize].push_back(MemoryWaiter { id, bytes });
+        ledger.waiting[class as usize].push_back(MemoryWaiter { id, bytes });
         self.publish(&ledger);
         None
     }
 
-    /// Takes room back, and gives it to those who wait.
-    pub(crate) fn give_back(&self, room: MemoryGrant, front_ends: &FrontEnds) {
+    /// Takes a grant back, and serves waiting requests.
+    pub(crate) fn release(&self, grant: MemoryGrant, front_ends: &FrontEnds) {
         self.change(front_ends, |ledger| {
-            ledger.given[room.asker as usize] -= room.bytes;
+            ledger.given[grant.class as usize] -= grant.bytes;
         });
     }
 
-    /// A connection that waited is gone.
-    pub(crate) fn forget(&self, id: ConnectionId, front_ends: &FrontEnds) {
+    /// Removes a connection that waited and has ended.
+    pub(crate) fn cancel(&self, id: ConnectionId, front_ends: &FrontEnds) {
         self.change(front_ends, |ledger| {
             for waiting in &mut ledger.waiting {
                 waiting.retain(|waiter| waiter.id != id);
@@ -165,12 +165,12 @@ impl RequestMemory {
         }
     }
 
-    /// Returns whether somebody of this kind waits for room: others are to receive no more than goes without asking.
-    pub(crate) fn is_scarce(&self, asker: ClientClass) -> bool {
-        self.scarce[asker as usize].load(Ordering::Relaxed)
+    /// Returns true if a client of this class waits: others then receive no more than [`FREE_BYTES`] without a grant.
+    pub(crate) fn is_scarce(&self, class: ClientClass) -> bool {
+        self.scarce[class as usize].load(Ordering::Relaxed)
     }
 
-    /// Bytes that are given now.
+    /// Bytes granted.
     pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
@@ -218,15 +218,15 @@ mod tests {
     }
 
     impl Rig {
-        fn ask(&self, slot: usize, asker: ClientClass, bytes: usize) -> Option<MemoryGrant> {
-            self.memory.ask(id(slot), asker, bytes)
+        fn ask(&self, slot: usize, class: ClientClass, bytes: usize) -> Option<MemoryGrant> {
+            self.memory.request(id(slot), class, bytes)
         }
 
-        fn give_back(&self, room: MemoryGrant) {
-            self.memory.give_back(room, &self.front_ends);
+        fn give_back(&self, grant: MemoryGrant) {
+            self.memory.release(grant, &self.front_ends);
         }
 
-        /// The connections that were given room since the last call.
+        /// The connections with a grant since the last call.
         fn served(&self) -> Vec<(usize, MemoryGrant)> {
             let mut messages = Vec::new();
             self.front_ends.inbox(0).take(&mut messages);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_given_in_order_and_never_beyond_the_limit() {
+    fn grants_are_in_order_and_never_exceed_the_limit() {
         let rig = rig(100);
         let first = rig.ask(1, ClientClass::User, 60).unwrap();
         assert_eq!(rig.ask(2, ClientClass::User, 50), None);
@@ -249,7 +249,7 @@ mod tests {
         let served = rig.served();
         let slots: Vec<_> = served
             .iter()
-            .map(|(slot, room)| (*slot, room.bytes()))
+            .map(|(slot, grant)| (*slot, grant.bytes()))
             .collect();
         assert_eq!(slots, [(2, 50), (3, 10)]);
         assert_eq!(rig.memory.used(), 60);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn who_did_not_log_in_has_a_quarter() {
+    fn clients_without_login_get_a_quarter() {
         let rig = rig(100);
         let anonymous = rig.ask(1, ClientClass::Anonymous, 20).unwrap();
         assert_eq!(rig.ask(2, ClientClass::Anonymous, 10), None);
@@ -272,12 +272,12 @@ mod tests {
     }
 
     #[test]
-    fn who_is_gone_holds_nobody_up() {
+    fn ended_connection_does_not_block_the_queue() {
         let rig = rig(100);
         let first = rig.ask(1, ClientClass::User, 60).unwrap();
         assert_eq!(rig.ask(2, ClientClass::User, 90), None);
         assert_eq!(rig.ask(3, ClientClass::User, 40), None);
-        rig.memory.forget(id(2), &rig.front_ends);
+        rig.memory.cancel(id(2), &rig.front_ends);
         assert_eq!(rig.served().len(), 1);
         assert_eq!(rig.memory.used(), 100);
         rig.give_back(first);

@@ -1,4 +1,4 @@
-//! What every front-end thread sees of the server.
+//! The parts of the server that all front-end threads share.
 
 use std::sync::Arc;
 
@@ -37,16 +37,16 @@ pub(crate) struct ServerContext {
     pub(crate) clock: Arc<SystemClock>,
     /// The bucket of the memcached port.
     pub(crate) memcached_bucket: Option<String>,
-    /// Limits of what clients of the memcached port may do.
+    /// The permissions and limits of clients of the memcached port.
     pub(crate) memcached_rules: MemcachedRules,
     pub(crate) memcached_connections: Arc<MemcachedConnections>,
     pub(crate) delayed_flush: DelayedFlush,
     pub(crate) checks: Arc<PasswordChecks>,
-    /// The hints that meta commands keep about documents.
+    /// The recache state of documents, for meta commands.
     pub(crate) recache_states: RecacheStates,
     pub(crate) client_addresses: ClientAddresses,
-    /// Connections that have not logged in.
-    pub(crate) newcomers: Arc<UnauthenticatedConnections>,
+    /// Connections without a login.
+    pub(crate) unauthenticated: Arc<UnauthenticatedConnections>,
     pub(crate) stat_timings: StatTimings,
 }
 

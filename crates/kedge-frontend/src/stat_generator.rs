@@ -1,18 +1,18 @@
-//! The lines of statistics, and walks that make them in steps.
+//! Generators of statistics, which produce their lines in steps.
 
-/// Where statistics go, a name and a value at a time.
+/// The sink of statistics: called with the name and value of each.
 pub(crate) type AddStat<'e> = &'e mut dyn FnMut(&str, &str);
 
-/// The rest of a group of statistics: each call makes some of its lines, and returns whether there are more.
+/// The rest of a group of statistics. Each call produces some lines, and returns true if there are more.
 pub(crate) struct StatGenerator(Box<dyn FnMut(AddStat<'_>) -> bool + Send>);
 
 impl StatGenerator {
-    /// A walk made of a function that makes one step.
+    /// A generator whose steps are calls of a function.
     pub(crate) fn new(step: impl FnMut(AddStat<'_>) -> bool + Send + 'static) -> Self {
         Self(Box::new(step))
     }
 
-    /// A walk over items, one in each step.
+    /// A generator with a step for each item.
     pub(crate) fn over<I>(
         items: I,
         mut show: impl FnMut(I::Item, AddStat<'_>) + Send + 'static,
@@ -31,7 +31,7 @@ impl StatGenerator {
         })
     }
 
-    /// This walk, then another one that begins when this one has ended.
+    /// Appends another generator, created when this one has ended.
     pub(crate) fn then(self, next: impl FnOnce() -> Self + Send + 'static) -> Self {
         let Self(mut step) = self;
         let mut next = Some(next);
@@ -50,7 +50,7 @@ impl StatGenerator {
         })
     }
 
-    /// Makes one step. False when there is nothing more.
+    /// Makes one step. Returns false at the end.
     pub(crate) fn step(&mut self, each: AddStat<'_>) -> bool {
         (self.0)(each)
     }

@@ -1,4 +1,4 @@
-//! The group `stat-timings`: how long the groups of statistics took.
+//! The group `stat-timings`: durations of the groups of statistics.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,17 +9,17 @@ use kedge_sync::{RankedMutex, ranks::StatTimes};
 use crate::histogram::{self, HistogramFormat};
 use crate::stat_generator::AddStat;
 
-/// Powers of two of microseconds that are told apart, up to 9 minutes.
+/// Number of buckets, powers of two of microseconds up to 9 minutes.
 const BUCKETS: usize = 30;
 
 /// Counts of a group's executions that took from 2^(n-1) us on and less than 2^n us; the first counts 0.
 type HistogramCounts = [u64; BUCKETS];
 
-/// A group as its histogram is named.
+/// The name of a group's histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TimedGroup {
     pub(crate) name: &'static str,
-    /// An argument narrowed it down, to one vBucket, say.
+    /// True if an argument restricted the group, for example to one vBucket.
     pub(crate) single: bool,
 }
 
@@ -30,7 +30,7 @@ impl fmt::Display for TimedGroup {
     }
 }
 
-/// Times of groups, those with an argument apart.
+/// Durations of groups, those with an argument apart.
 #[derive(Debug, Default)]
 pub(crate) struct StatTimings(RankedMutex<StatTimes, BTreeMap<TimedGroup, HistogramCounts>>);
 
@@ -46,7 +46,7 @@ impl StatTimings {
         self.0.lock().clear();
     }
 
-    /// `stat-timings`: a histogram for each group that was asked for.
+    /// `stat-timings`: a histogram for each group that was requested.
     pub(crate) fn show(&self, style: HistogramFormat, each: AddStat<'_>) {
         let groups = self.0.lock().clone();
         for (group, counts) in groups {
@@ -75,7 +75,7 @@ mod tests {
     use serde_json::Value;
 
     #[test]
-    fn times_are_counted_by_powers_of_two() {
+    fn durations_are_counted_by_powers_of_two() {
         let timings = StatTimings::default();
         let group = |name, single| TimedGroup { name, single };
         for us in [0, 1, 2, 3, 4, 1_000, u64::MAX] {

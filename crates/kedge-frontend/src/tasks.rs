@@ -1,10 +1,10 @@
-//! The kinds of tasks that front-end threads give work to.
+//! The kinds of tasks of front-end threads.
 
 use std::time::Duration;
 
 use kedge_executor::{Pool, Priority, TaskKind};
 
-/// A flush of memcached clients whose time has come. A run begins it.
+/// Begins the delayed flush of a memcached client when its time has come.
 pub(crate) static DELAYED_FLUSH: TaskKind = TaskKind::new(
     "delayed_flush",
     Pool::NonIo,
@@ -12,8 +12,7 @@ pub(crate) static DELAYED_FLUSH: TaskKind = TaskKind::new(
     Duration::from_millis(500),
 );
 
-/// A command that takes too long for a front-end thread, as its value or that of its document is large; a run is one
-/// command.
+/// Executes one command that takes too long for a front-end thread, as its value or that of its document is large.
 pub(crate) static LONG_COMMAND: TaskKind = TaskKind::new(
     "long_command",
     Pool::NonIo,

@@ -4,7 +4,7 @@ use kedge_node::output::Output;
 use kedge_protocol::text::reply;
 use kedge_types::Status;
 
-/// Appends what a client is told of a status that its command has no word for.
+/// Appends the error reply for a status that the command has no reply of its own for.
 pub(crate) fn write_status(out: &mut Output, status: Status) {
     let out = out.buffer();
     match status {

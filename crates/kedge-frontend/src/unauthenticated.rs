@@ -1,6 +1,6 @@
-//! Connections that have not logged in: whose turn it is to go when there is room for no more.
+//! Connections without a login, and the choice of the one to close when there is no room for another.
 //!
-//! Bounded by the number of connections. Invariant: no source is listed without a connection.
+//! Bounded by the number of connections. Invariant: each listed source has a connection.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use kedge_sync::{RankedMutex, ranks::NewConnections};
 
 use crate::cookie::ConnectionId;
 
-/// A connection's place among those that have not logged in.
+/// A connection's entry in the list of those without a login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnauthenticatedEntry {
     from: IpAddr,
@@ -23,7 +23,7 @@ struct ConnectionsBySource {
     by_source: HashMap<IpAddr, BTreeMap<u64, ConnectionId>>,
 }
 
-/// Connections that have not logged in, by where they come from.
+/// Connections without a login, by source address.
 #[derive(Debug, Default)]
 pub(crate) struct UnauthenticatedConnections(RankedMutex<NewConnections, ConnectionsBySource>);
 
@@ -39,35 +39,35 @@ impl UnauthenticatedConnections {
         UnauthenticatedEntry { from, number }
     }
 
-    /// The connection has logged in, or has ended. Nothing when it was taken before.
-    pub(crate) fn leave(&self, newcomer: UnauthenticatedEntry) {
-        self.0.lock().remove(newcomer);
+    /// Removes a connection, as its client has logged in or it has ended. Does nothing if it was taken.
+    pub(crate) fn leave(&self, entry: UnauthenticatedEntry) {
+        self.0.lock().remove(entry);
     }
 
-    /// Takes the oldest connection of the source that has most of them.
+    /// Takes the oldest connection of the source with most of them.
     pub(crate) fn take_oldest_of_most(&self) -> Option<ConnectionId> {
         let mut listed = self.0.lock();
         let sources = listed.by_source.iter();
         let (from, of_source) = sources.max_by_key(|(_, of_source)| of_source.len())?;
         let (number, id) = of_source.first_key_value()?;
-        let (newcomer, id) = (
+        let (entry, id) = (
             UnauthenticatedEntry {
                 from: *from,
                 number: *number,
             },
             *id,
         );
-        listed.remove(newcomer);
+        listed.remove(entry);
         Some(id)
     }
 }
 
 impl ConnectionsBySource {
-    fn remove(&mut self, newcomer: UnauthenticatedEntry) {
-        if let Some(of_source) = self.by_source.get_mut(&newcomer.from) {
-            of_source.remove(&newcomer.number);
+    fn remove(&mut self, entry: UnauthenticatedEntry) {
+        if let Some(of_source) = self.by_source.get_mut(&entry.from) {
+            of_source.remove(&entry.number);
             if of_source.is_empty() {
-                self.by_source.remove(&newcomer.from);
+                self.by_source.remove(&entry.from);
             }
         }
     }
@@ -78,22 +78,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_of_the_greediest_goes_first() {
+    fn oldest_connection_of_the_source_with_most_is_evicted() {
         let address = |n: u8| IpAddr::from([127, 0, 0, n]);
         let id = |slot| ConnectionId::new(0, slot, 1);
-        let newcomers = UnauthenticatedConnections::default();
-        let other = newcomers.enter(address(9), id(0));
-        let first = newcomers.enter(address(1), id(1));
+        let unauthenticated = UnauthenticatedConnections::default();
+        let other = unauthenticated.enter(address(9), id(0));
+        let first = unauthenticated.enter(address(1), id(1));
         for slot in 2..5 {
-            newcomers.enter(address(1), id(slot));
+            unauthenticated.enter(address(1), id(slot));
         }
-        newcomers.leave(first);
-        assert_eq!(newcomers.take_oldest_of_most(), Some(id(2)));
-        assert_eq!(newcomers.take_oldest_of_most(), Some(id(3)));
-        newcomers.leave(other);
-        newcomers.leave(other);
-        assert_eq!(newcomers.take_oldest_of_most(), Some(id(4)));
-        assert_eq!(newcomers.take_oldest_of_most(), None);
-        assert!(newcomers.0.lock().by_source.is_empty());
+        unauthenticated.leave(first);
+        assert_eq!(unauthenticated.take_oldest_of_most(), Some(id(2)));
+        assert_eq!(unauthenticated.take_oldest_of_most(), Some(id(3)));
+        unauthenticated.leave(other);
+        unauthenticated.leave(other);
+        assert_eq!(unauthenticated.take_oldest_of_most(), Some(id(4)));
+        assert_eq!(unauthenticated.take_oldest_of_most(), None);
+        assert!(unauthenticated.0.lock().by_source.is_empty());
     }
 }

@@ -39,7 +39,7 @@ pub struct MemcachedConfig {
     pub port: u16,
     /// The bucket that these clients see.
     pub bucket: String,
-    /// Limits of what they may do.
+    /// Their permissions and limits.
     pub rules: MemcachedRules,
 }
 

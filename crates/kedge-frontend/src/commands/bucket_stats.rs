@@ -12,7 +12,7 @@ use crate::histogram::{self, HistogramFormat};
 use crate::server_context::ServerContext;
 use crate::stat_generator::{AddStat, StatGenerator};
 
-/// The general statistics: of the server, and of a bucket if there is one.
+/// The general statistics, of the server and of the selected bucket.
 pub(super) fn general(shared: &ServerContext, bucket: Option<&Bucket>, each: AddStat<'_>) {
     each("pid", &std::process::id().to_string());
     each("time", &shared.now().unix_secs().to_string());
@@ -42,7 +42,7 @@ pub(super) fn general(shared: &ServerContext, bucket: Option<&Bucket>, each: Add
             | "cmd_subdoc_mutation" => sets += number(),
             _ => {}
         }
-        // The names under which memcached's own clients look for the same.
+        // The names that memcached clients use for the same figures.
         match name {
             "mem_used" => each("bytes", value),
             "ep_max_size" => each("limit_maxbytes", value),
@@ -68,8 +68,8 @@ pub(super) fn timings(bucket: &Bucket, style: HistogramFormat, each: AddStat<'_>
     }
 }
 
-/// The name of a histogram for `cbstats timings`, which tells the unit by the end of the name: that of the original
-/// where it has the same.
+/// The name of a histogram for `cbstats timings`, which derives the unit from the end of the name. It is Couchbase
+/// Server's name where that has the same histogram.
 const fn vendor_name(timing: Timing) -> &'static str {
     match timing {
         Timing::Get => "get_cmd",
@@ -87,7 +87,7 @@ const fn vendor_name(timing: Timing) -> &'static str {
     }
 }
 
-/// All vBuckets, or the one that the argument names.
+/// Shows all vBuckets, or the one that the argument names.
 pub(super) fn vbuckets(
     bucket: &Arc<Bucket>,
     argument: Option<&str>,
@@ -215,7 +215,7 @@ pub(super) fn config(bucket: &Bucket, each: AddStat<'_>) {
     }
 }
 
-/// The members of an object, those of objects in it under both names.
+/// Shows the members of an object, with the names of nested objects joined.
 fn members(prefix: &str, value: &serde_json::Value, each: AddStat<'_>) {
     match value {
         serde_json::Value::Object(inner) => {
@@ -243,7 +243,7 @@ pub(super) fn memory(bucket: &Bucket, each: AddStat<'_>) {
     }
 }
 
-/// The range scans that are open: a name of the vBucket and the scan for each of their figures.
+/// `range-scans`: the open range scans, with a line for each figure, named by vBucket and scan.
 pub(super) fn range_scans(bucket: &Bucket, each: AddStat<'_>) -> StatGenerator {
     let scans = bucket.scans().scan_figures();
     each("num_open", &scans.len().to_string());
@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_histograms_tell_their_unit() {
+    fn histogram_names_end_with_their_unit() {
         for timing in Timing::ALL {
             let name = vendor_name(*timing);
             let (is_size, is_count) = (name.ends_with("Size"), name.ends_with("Count"));

@@ -1,8 +1,8 @@
-//! Groups of statistics about the scopes and collections of each vBucket, of those of which the user may read statistics.
+//! The groups of STAT about the scopes and collections of each vBucket, as far as the user may read their statistics.
 //!
-//! `collections-details` and `scopes-details` take the number of a vBucket and then tell of that one alone; without it they
-//! begin with what the manifest has. Names as in Couchbase's documentation of `cbstats`: those of a vBucket begin with
-//! `vb_N:`, ids are hexadecimal.
+//! `collections-details` and `scopes-details` take the number of a vBucket and then show that one alone; without it
+//! they begin with the names of the manifest. Names as in Couchbase's documentation of `cbstats`: those of a vBucket
+//! begin with `vb_N:`, ids are hexadecimal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -15,7 +15,7 @@ use super::stat_lines::{StatStep, vbucket_number};
 use crate::session::{Rights, Session};
 use crate::stat_generator::{AddStat, StatGenerator};
 
-/// The part that the user may see: all that is open, or the manifest's view of it.
+/// The scopes and collections that the user may see: all, or some of the manifest.
 enum VisibleCollections {
     All,
     Some(BTreeSet<ScopeId>, BTreeSet<CollectionId>),
@@ -23,7 +23,7 @@ enum VisibleCollections {
 
 impl VisibleCollections {
     fn of(session: &Session, manifest: &Manifest) -> Self {
-        // In a vBucket there may be what the manifest does not name any more, or not yet.
+        // A vBucket may have collections that the manifest does not have any more, or not yet.
         if session.privileges.allow(Rights::STATS) {
             return Self::All;
         }
@@ -53,42 +53,43 @@ impl VisibleCollections {
     }
 }
 
-/// Most collections or scopes that a step tells of.
+/// Largest number of collections or scopes that a step shows.
 const STEP: usize = 32;
 
-/// The walk of a group.
+/// The generator of a group.
 struct CollectionDetails {
     bucket: Arc<Bucket>,
     manifest: Arc<Manifest>,
     seen: VisibleCollections,
-    /// True if scopes are told of rather than collections.
+    /// True if scopes are shown rather than collections.
     of_scopes: bool,
     /// Names of the collections that the manifest has.
     names: BTreeMap<CollectionId, String>,
-    /// Scopes of the manifest that are still to be named.
+    /// The next scope of the manifest to be named, while there is one.
     naming: Option<usize>,
-    /// vBuckets that are still to be looked at.
+    /// vBuckets that are still to be shown.
     left: Range<u16>,
-    /// The vBucket of which a part was told.
+    /// The vBucket that was shown in part.
     current: Option<VbucketProgress>,
 }
 
-/// The part of a vBucket's answer that is under way.
+/// The progress of the lines of a vBucket.
 struct VbucketProgress {
     vb: VbId,
     persisted: Seqno,
-    /// Scopes that are still to be told of, the next one last.
+    /// Scopes that are still to be shown, the next one last.
     scopes: Vec<ScopeId>,
-    /// Collections that were told of the next scope; `None` before it was named.
+    /// The number of collections of the next scope that were shown; `None` before its name was.
     told: Option<usize>,
-    /// The collections that are shown, those that are still to be told of, the next one last.
+    /// Collections that are still to be shown, the next one last.
     collections: Vec<CollectionFigures>,
 }
 
-/// A group by its name.
+/// Produces a group by its name.
 ///
 /// # Errors
-/// `NoBucket`, `AccessDenied`; `Invalid` for an argument that is no number, `NotMyVbucket` for a vBucket that is not here.
+/// `NoBucket`, `AccessDenied`; `Invalid` for an argument that is no number, `NotMyVbucket` for a vBucket that this node
+/// does not have.
 pub(super) fn group(session: &Session, name: &str, argument: Option<&str>) -> StatStep {
     let bucket = session.bucket_somewhere(Rights::STATS)?.clone();
     let manifest = bucket.collections().manifest();
@@ -142,7 +143,7 @@ impl CollectionDetails {
         }
     }
 
-    /// The names that the manifest has in a scope.
+    /// Shows the names of a scope and its collections.
     fn name(&self, scope: &Scope, each: AddStat<'_>) {
         if !self.seen.has_scope(scope.id) {
             return;
@@ -163,7 +164,7 @@ impl CollectionDetails {
         }
     }
 
-    /// Looks at the next vBucket, and tells of it as a whole.
+    /// Begins the next vBucket, with the lines about the whole of it.
     fn next_vbucket(&mut self, each: AddStat<'_>) -> bool {
         let Some(vb) = self.left.next().map(VbId) else {
             return false;
@@ -177,7 +178,7 @@ impl CollectionDetails {
         each(&format!("vb_{vb}:manifest:uid"), &uid);
         let count = found.collections.len();
         if self.of_scopes {
-            // Those of a scope lie together: they are told of scope by scope.
+            // Sorted, as they are shown scope by scope.
             found
                 .collections
                 .sort_by_key(|it| (it.scope, it.collection));
@@ -197,7 +198,7 @@ impl CollectionDetails {
         true
     }
 
-    /// Tells of some of a vBucket's collections. True when there are no more.
+    /// Shows some collections of a vBucket. Returns true at the end.
     fn collections(&self, current: &mut VbucketProgress, each: AddStat<'_>) -> bool {
         let at = current.collections.len().saturating_sub(STEP);
         for it in current.collections.drain(at..).rev() {
@@ -223,7 +224,7 @@ impl CollectionDetails {
         current.collections.is_empty()
     }
 
-    /// Tells of a vBucket's next scope, or of some of its collections. True when there are no more.
+    /// Shows the next scope of a vBucket, or some of its collections. Returns true at the end.
     fn scopes(&self, current: &mut VbucketProgress, each: AddStat<'_>) -> bool {
         let Some(&id) = current.scopes.last() else {
             return true;

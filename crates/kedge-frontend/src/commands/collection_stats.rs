@@ -1,7 +1,7 @@
-//! Groups of statistics about scopes and collections, of those of which the user may read statistics, and `manifest`.
+//! The groups of STAT about scopes and collections, as far as the user may read their statistics, and `manifest`.
 //!
 //! `collections` and `scopes` take a path (`scope.collection`, `scope`), `collections-byid` and `scopes-byid` an id in
-//! hexadecimal; without one they tell of all. Names begin with the ids in hexadecimal, `0xSCOPE:0xCOLLECTION:`.
+//! hexadecimal; without one they show all. Names begin with the ids in hexadecimal, `0xSCOPE:0xCOLLECTION:`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use super::stat_lines::{StatStep, of_vbuckets};
 use crate::session::{CommandFailure, Rights, Session};
 use crate::stat_generator::{AddStat, StatGenerator};
 
-/// The scope of the question.
+/// The part of the manifest that a request selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CollectionSelection<'a> {
     All,
@@ -111,7 +111,7 @@ fn none() -> CollectionFigures {
 
 type FiguresByCollection = BTreeMap<CollectionId, CollectionFigures>;
 
-/// Adds what an active vBucket has of each collection.
+/// Adds the figures of each collection in an active vBucket.
 fn add(figures: &mut FiguresByCollection, bucket: &Bucket, vb: VbId) {
     if bucket.vbucket_state(vb) != Ok(VbState::Active) {
         return;
@@ -139,7 +139,7 @@ fn rows(prefix: &str, figures: &CollectionFigures, each: AddStat<'_>) {
     }
 }
 
-/// A group by its name.
+/// Produces a group by its name.
 pub(super) fn group(
     session: &Session,
     name: &str,
@@ -147,7 +147,7 @@ pub(super) fn group(
     each: AddStat<'_>,
 ) -> StatStep {
     let bucket = session.bucket_somewhere(Rights::STATS)?;
-    // What the user may not know of is answered like what is not there.
+    // Scopes and collections without any privilege are answered like missing ones.
     let manifest = session.privileges.visible(&bucket.collections().manifest());
     let seen = |scope: &Scope, collection: &Collection| {
         session
@@ -203,10 +203,11 @@ pub(super) fn group(
     })))
 }
 
-/// `manifest`: that of the bucket, as far as the user may know of it, and how far vBuckets have followed it.
+/// `manifest`: the manifest of the bucket, as far as the user may see it, and the manifest uid of each vBucket.
 ///
 /// # Errors
-/// `NoBucket`, `AccessDenied`; `Invalid` for an argument that is no number, `NotMyVbucket` for a vBucket that is not here.
+/// `NoBucket`, `AccessDenied`; `Invalid` for an argument that is no number, `NotMyVbucket` for a vBucket that this node
+/// does not have.
 pub(super) fn manifest(session: &Session, argument: Option<&str>, each: AddStat<'_>) -> StatStep {
     let bucket = session.bucket_somewhere(Rights::STATS)?;
     let manifest = session.privileges.visible(&bucket.collections().manifest());
@@ -225,7 +226,7 @@ pub(super) fn manifest(session: &Session, argument: Option<&str>, each: AddStat<
     })
 }
 
-/// The collections of a scope.
+/// Shows the collections of a scope.
 fn collections(
     scope: &Scope,
     shown: &BTreeSet<CollectionId>,
@@ -245,7 +246,7 @@ fn collections(
     }
 }
 
-/// Sums over the collections of a scope.
+/// Shows the sums over the collections of a scope.
 fn sums(
     scope: &Scope,
     shown: &BTreeSet<CollectionId>,
@@ -265,7 +266,7 @@ fn sums(
             sum.ops.deletes += own.ops.deletes;
         }
     }
-    // A scope of which nothing is to be seen is none of the user's business.
+    // A scope without a visible collection is not shown.
     if count == 0 && !scope.collections.is_empty() {
         return;
     }

@@ -1,6 +1,6 @@
 //! COLLECTIONS_GET_MANIFEST, COLLECTIONS_GET_ID, COLLECTIONS_GET_SCOPE_ID.
 //!
-//! A scope or collection in which the user may do nothing is answered like one that is not there.
+//! A scope or collection in which the user has no privilege is answered like a missing one.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ fn extras(command: &mut CommandContext<'_, '_, '_>, extras: &[u8]) -> CommandOut
     CommandOutcome::Replied
 }
 
-/// The scope of that name, if the user may know of it.
+/// The scope of that name, if the user may see it.
 fn scope_of<'m>(
     session: &Session,
     manifest: &'m Manifest,

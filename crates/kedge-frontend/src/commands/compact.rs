@@ -1,4 +1,4 @@
-//! COMPACT_DB: a compaction of one vBucket's file. It is answered when that has ended.
+//! COMPACT_DB: a compaction of one vBucket's file, answered at its end.
 
 use kedge_bucket::{CompactionReport, CompactionRequest};
 use kedge_protocol::binary::commands::CompactDb;
@@ -21,7 +21,7 @@ pub(super) fn compact(
         drop_deletes: wire.drop_deletes,
     };
     let ticket = bucket.persistence().compactions().compact(&request)?;
-    let done = command.tells_end();
+    let done = command.completion_callback();
     ticket.when_done(move |report| done(status_of(&report)));
     Ok(command.park_as(ReplyKind::StatusOnly))
 }

@@ -1,6 +1,6 @@
-//! Composing the replies of parked commands that a bucket ended.
+//! Composition of the replies of parked commands that a bucket has completed.
 //!
-//! What comes back is a document, a number or a status, and never the command: nothing is executed twice.
+//! A completion has a document, a number or a status, and never the command: no command is executed twice.
 
 use kedge_bucket::{Completion, Item, KeyFigures, Meta, Mutated};
 use kedge_node::output::Output;
@@ -11,10 +11,10 @@ use kedge_types::{Cas, Datatype, Status, decode_leb128};
 use super::{key_stats, lock, meta, range_scan, subdoc, with_meta};
 use crate::session::{CommandFailure, Composer, ReplyKind, inflated};
 
-/// Composes the reply of a parked command that a bucket ended.
+/// Composes the reply of a parked command that a bucket has completed.
 ///
 /// # Errors
-/// What the client is told instead of success.
+/// The failure that the reply has instead of success.
 pub(crate) fn complete(
     composer: &Composer,
     kind: &ReplyKind,
@@ -26,7 +26,7 @@ pub(crate) fn complete(
             let (mutated, _) = mutation(completion)?;
             composer.mutation(&mutated, &[], out);
         }
-        ReplyKind::Touched => composer.cas(mutation(completion)?.0.cas, out),
+        ReplyKind::CasOnly => composer.cas(mutation(completion)?.0.cas, out),
         ReplyKind::ReturnMeta => {
             let (mutated, item) = mutation(completion)?;
             let item = item.ok_or(Status::Internal)?;
@@ -38,11 +38,11 @@ pub(crate) fn complete(
         }
         ReplyKind::Document => {
             let (item, cas) = document(completion)?;
-            composer.document(&item, cas, told_key(composer, &item), out)?;
+            composer.document(&item, cas, reply_key(composer, &item), out)?;
         }
         ReplyKind::WholeDocument => {
             let (item, cas) = document(completion)?;
-            composer.whole_document(&item, cas, told_key(composer, &item), out);
+            composer.whole_document(&item, cas, reply_key(composer, &item), out);
         }
         ReplyKind::Locked => {
             let result = document(completion);
@@ -60,9 +60,11 @@ pub(crate) fn complete(
             key_stats::compose(composer, &key_figures(completion)?, out);
         }
         ReplyKind::Lookup(looking) => subdoc::looked(composer, looking, completion, out)?,
-        ReplyKind::Modified(changing) => subdoc::changed(composer, changing, completion, out)?,
-        ReplyKind::ScanMade => range_scan::made(composer, completion, out)?,
-        ReplyKind::Scanned => range_scan::part(composer, completion, out)?,
+        ReplyKind::SubdocMutation(changing) => {
+            subdoc::changed(composer, changing, completion, out)?
+        }
+        ReplyKind::ScanCreated => range_scan::created(composer, completion, out)?,
+        ReplyKind::ScanPart => range_scan::part(composer, completion, out)?,
         ReplyKind::ScanFailed => return Err(Status::Internal.into()),
         ReplyKind::Keys => {
             let mut value = Vec::new();
@@ -75,7 +77,7 @@ pub(crate) fn complete(
         | ReplyKind::Login
         | ReplyKind::Observe(_)
         | ReplyKind::Text(_)
-        | ReplyKind::Part => {
+        | ReplyKind::TextDocument => {
             status_of(completion)?;
             composer.success(out);
         }
@@ -86,7 +88,7 @@ pub(crate) fn complete(
 /// The result of a mutation, with its document.
 ///
 /// # Errors
-/// How it failed; `Internal` when something else than a mutation ended.
+/// The status of the failure; `Internal` if the completion is not that of a mutation.
 pub(crate) fn mutation(completion: Completion) -> Result<(Mutated, Option<Item>), Status> {
     match completion {
         Completion::SyncWrite { result, item } => Ok((result?, item)),
@@ -130,7 +132,7 @@ pub(crate) fn document(completion: Completion) -> Result<(Item, Cas), Status> {
     }
 }
 
-/// The metadata that were read.
+/// The metadata that was read.
 ///
 /// # Errors
 /// As [`mutation`].
@@ -170,15 +172,14 @@ pub(crate) fn status_of(completion: Completion) -> Result<(), Status> {
     }
 }
 
-/// The status of a command that was ended as another kind of command would be: the failure if it is one, as a bucket
-/// that closes ends all alike.
+/// The status of a completion of the wrong kind: its failure if it has one, as a bucket that closes completes all
+/// commands alike.
 pub(crate) fn unexpected(completion: Completion) -> Status {
     status_of(completion).err().unwrap_or(Status::Internal)
 }
 
-/// The key that stands in the reply to a command: as the client sent it, and of a document that it did not name without
-/// the collection.
-fn told_key<'i>(composer: &Composer, item: &'i Item) -> &'i [u8] {
+/// The key in the reply: as the client sent it, or without the collection if the client sent none.
+fn reply_key<'i>(composer: &Composer, item: &'i Item) -> &'i [u8] {
     match composer.opcode.map(Opcode::base) {
         Some(Opcode::Getk | Opcode::Gatk) if composer.features.contains(Feature::Collections) => {
             item.key()

@@ -15,8 +15,8 @@ use super::context::{CommandContext, CommandOutcome};
 use crate::server_context::ServerContext;
 use crate::session::{CommandFailure, Rights, Session};
 
-/// A bucket that does not exist is answered like one that the user may not use: SDKs take any other status for "not
-/// there yet" and go on asking until they time out.
+/// SELECT_BUCKET. A bucket that does not exist is answered like one that the user may not use: SDKs take any other
+/// status for "not there yet" and retry until they time out.
 pub(super) fn select_bucket(
     command: &mut CommandContext<'_, '_, '_>,
 ) -> Result<CommandOutcome, CommandFailure> {
@@ -35,7 +35,7 @@ pub(super) fn select_bucket(
         let may = match (command.session.login.user(), command.session.kind()) {
             (Some(user), _) => Rights::of(&users, user, Some(name)).allow(Rights::ACCESS),
             (None, ConnectionKind::Couchbase) => false,
-            // Without a login, plain memcached clients have the one bucket that is theirs.
+            // Without a login, plain memcached clients have the bucket of their port only.
             (None, ConnectionKind::Memcached) => shared.memcached_bucket.as_deref() == Some(name),
         };
         if !may {
@@ -81,7 +81,7 @@ pub(super) fn error_map(
 }
 
 impl Session {
-    /// The cluster map for this connection: of its bucket, or of the cluster without one.
+    /// The cluster map for this connection: that of its bucket, or the global one without a bucket.
     fn cluster_map(&self, shared: &ServerContext) -> Option<Arc<ConfigDocument>> {
         let host = host_text(self.local);
         match self.bucket.as_deref().map(Bucket::name) {
@@ -116,13 +116,13 @@ pub(super) fn cluster_config(
     Ok(CommandOutcome::Replied)
 }
 
-/// Tells a client of a new cluster map if it asked for that: only of its version where it asked for that form too.
-/// Nothing is sent that the client was sent already.
+/// Notifies a client of a new cluster map if it negotiated that; without the map if it negotiated the brief form, too.
+/// A revision that the client knows is not sent.
 pub(crate) fn push_map(session: &mut Session, shared: &ServerContext, out: &mut Output) {
     let features = session.protocol.features;
     let full = features.contains(Feature::ClustermapChangeNotification);
     let brief = features.contains(Feature::ClustermapChangeNotificationBrief);
-    // Who does not read what was sent before gets no more; the next revision is as good.
+    // A client that does not read its replies gets no notification; the next revision will do.
     let is_full = out.queued() > shared.limits.queued_bytes_max;
     if !session.login.is_authenticated() || !(full || brief) || is_full {
         return;

@@ -1,4 +1,4 @@
-//! The context of a command, which its handler gets, and the row that describes the command.
+//! The context of a command for its handler, and the row that describes the command.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use crate::session::{
 pub(crate) type Handler =
     fn(&mut CommandContext<'_, '_, '_>) -> Result<CommandOutcome, CommandFailure>;
 
-/// Everything that the front end knows of a command; see [`super::table`].
+/// The description of a command in the front end; see [`super::table`].
 #[derive(Debug)]
 pub(crate) struct CommandRow {
     pub(crate) handler: Handler,
-    /// The privileges that its user needs.
+    /// The privileges that the user needs.
     pub(crate) access: RequiredAccess,
-    /// True if it changes properties of the session that a DCP connection was opened with.
+    /// True if it changes properties of the session on which a DCP connection depends.
     pub(crate) changes_session: bool,
     /// The histogram of its execution time.
     pub(crate) timing: Option<Timing>,
-    /// The kind of its reply when it was parked, unless its handler chooses another one.
+    /// The kind of its reply after it was parked, unless its handler chooses another one.
     pub(crate) reply: fn() -> ReplyKind,
     /// The cases in which it would keep a front-end thread too long.
     pub(crate) long: LongRun,
@@ -36,19 +36,19 @@ pub(crate) struct CommandRow {
 /// The privileges that a command needs of its user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequiredAccess {
-    /// None, not even a login.
+    /// No privilege and no login.
     Anyone,
-    /// None but the login.
+    /// A login only.
     User,
-    /// These in the collection of each document that it is about.
+    /// These in the collection of each of its documents.
     Document(Rights),
-    /// These in the bucket as a whole, or in any part of it.
+    /// These in the whole bucket or in any part of it.
     Somewhere(Rights),
     /// These in the whole bucket.
     Bucket(Rights),
-    /// They depend on its arguments: the handler checks them.
+    /// Privileges that depend on its arguments: the handler checks them.
     Argument,
-    /// None: it is known and not served, and answered so.
+    /// No privilege, as the command is known but not served.
     Unserved,
 }
 
@@ -58,19 +58,19 @@ pub(crate) enum RequiredAccess {
 pub(crate) enum LongRun {
     /// No other case.
     Never,
-    /// Always: it goes through everything that a vBucket has, or frees it.
+    /// Always: it walks or frees all documents of a vBucket.
     Always,
     /// Many keys in one request.
     ManyKeys,
     /// It sends the body of its document, which needs a long copy.
     Sends,
-    /// It looks into the value of its document, or copies it, and that is long.
+    /// It reads or copies the value of its document, which is long.
     Reads,
-    /// It replaces or removes a long value. Extended attributes in front of it may stay.
+    /// It replaces or removes a long value, whose extended attributes may have to be copied.
     Replaces,
 }
 
-/// The context of a command that is executed: everything that a handler gets.
+/// The context of a command in execution.
 pub(crate) struct CommandContext<'c, 't, 'r> {
     pub(crate) session: &'c mut Session,
     pub(crate) turn: &'c mut SessionTurn<'t>,
@@ -86,15 +86,15 @@ pub(crate) struct CommandContext<'c, 't, 'r> {
 /// The outcome of a command that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CommandOutcome {
-    /// The reply was composed, or left out by a quiet command.
+    /// The reply was composed, or a quiet command left it out.
     Replied,
-    /// It is in flight.
+    /// The command is in flight.
     Parked,
     /// The connection ends when its replies are sent.
     Close,
 }
 
-/// A document that a command is about.
+/// The document of a command.
 pub(crate) struct TargetDocument<'s> {
     pub(crate) bucket: &'s Arc<Bucket>,
     pub(crate) vb: VbId,
@@ -102,7 +102,7 @@ pub(crate) struct TargetDocument<'s> {
 }
 
 impl Session {
-    /// The document that a request is about.
+    /// The document of a request.
     ///
     /// # Errors
     /// As [`Self::collection`] and [`NegotiatedProtocol::document_key`](crate::session::NegotiatedProtocol::document_key).
@@ -116,7 +116,7 @@ impl Session {
         self.selected()?;
         let key = self.protocol.document_key(key)?;
         let bucket = self.collection(key.collection(), needed)?;
-        // Plain memcached clients know of no vBuckets.
+        // Plain memcached clients do not send vBuckets.
         let vb = match self.kind() {
             ConnectionKind::Couchbase => request.vb,
             ConnectionKind::Memcached => key.vbucket(bucket.vbuckets()),
@@ -151,8 +151,8 @@ impl TargetDocument<'_> {
     }
 }
 
-/// See [`CommandContext::tells_end`].
-pub(crate) fn tells_end(
+/// See [`CommandContext::completion_callback`].
+pub(crate) fn completion_callback(
     session: &Session,
     turn: &SessionTurn<'_>,
 ) -> impl FnOnce(Result<(), Status>) + Send + use<> {
@@ -162,15 +162,15 @@ pub(crate) fn tells_end(
 }
 
 impl<'r> CommandContext<'_, '_, 'r> {
-    /// Checks what holds for every command before it is decoded.
+    /// Makes the checks that are the same for every command, before it is decoded.
     ///
     /// # Errors
-    /// `AccessDenied` before the login, for what the user may not do, or for acting as another user; `Invalid` for a datatype that was not
-    /// negotiated.
+    /// `AccessDenied` before the login, for a missing privilege, or for impersonation; `Invalid` for a datatype that
+    /// was not negotiated.
     #[inline]
     pub(crate) fn check_first(&self) -> Result<(), CommandFailure> {
         if !self.session.login.is_authenticated() && self.row.access != RequiredAccess::Anyone {
-            // memcached clients know but one status of logins.
+            // memcached clients know only one status of logins.
             let status = match self.session.kind() {
                 ConnectionKind::Couchbase => Status::AccessDenied,
                 ConnectionKind::Memcached => Status::AuthError,
@@ -199,8 +199,8 @@ impl<'r> CommandContext<'_, '_, 'r> {
         Ok(())
     }
 
-    /// Refuses a command whose user lacks a privilege, as far as that does not depend on its arguments. Without a bucket the
-    /// handler refuses it itself.
+    /// Refuses a command whose user lacks a privilege that does not depend on arguments. Without a bucket the handler
+    /// refuses the command itself.
     ///
     /// # Errors
     /// `AccessDenied`.
@@ -226,7 +226,7 @@ impl<'r> CommandContext<'_, '_, 'r> {
         Err(session.privileges.rights().denied(needed))
     }
 
-    /// Refuses a value that is larger than what plain memcached clients may send. Documents have their own limit.
+    /// Refuses a value above the limit of plain memcached clients. Documents have their own limit.
     ///
     /// # Errors
     /// `TooBig`.
@@ -240,10 +240,10 @@ impl<'r> CommandContext<'_, '_, 'r> {
         Ok(())
     }
 
-    /// The request's value, for commands that look into it. It may be compressed.
+    /// The uncompressed value of the request.
     ///
     /// # Errors
-    /// `Invalid` when it is not what its datatype says, or too large.
+    /// `Invalid` if it does not match its datatype, or is too large.
     pub(crate) fn inflated(&self) -> Result<Cow<'r, [u8]>, CommandFailure> {
         let Request {
             datatype, value, ..
@@ -261,7 +261,7 @@ impl<'r> CommandContext<'_, '_, 'r> {
         inflated.map(Cow::Owned).map_err(|_| invalid)
     }
 
-    /// The end of a mutation.
+    /// Composes the reply of a mutation, unless it was parked.
     #[inline]
     pub(crate) fn mutated(&mut self, outcome: Outcome<Mutated>) -> CommandOutcome {
         match outcome {
@@ -273,7 +273,7 @@ impl<'r> CommandContext<'_, '_, 'r> {
         }
     }
 
-    /// The end of a command that composed its reply with [`Composer::shown`], unless it was parked.
+    /// Ends a command that composed its reply with [`Composer::shown`], unless it was parked.
     #[inline]
     pub(crate) fn composed(
         &mut self,
@@ -291,17 +291,17 @@ impl<'r> CommandContext<'_, '_, 'r> {
         }
     }
 
-    /// The command was given away under the cookie of the next slot, and is answered as its opcode is.
+    /// Parks the command under the cookie of the next slot. Its opcode determines the kind of reply.
     pub(crate) fn park(&mut self) -> CommandOutcome {
         self.park_as((self.row.reply)())
     }
 
-    /// The callback that a task calls at its end, when the command is parked next and waits for the result only.
-    pub(crate) fn tells_end(&self) -> impl FnOnce(Result<(), Status>) + Send + use<> {
-        tells_end(self.session, self.turn)
+    /// The callback with which a task completes the command, which is parked next and waits for the status only.
+    pub(crate) fn completion_callback(&self) -> impl FnOnce(Result<(), Status>) + Send + use<> {
+        completion_callback(self.session, self.turn)
     }
 
-    /// [`Self::park`], to be answered in a way that the opcode does not tell alone.
+    /// As [`Self::park`], with another kind of reply.
     pub(crate) fn park_as(&mut self, kind: ReplyKind) -> CommandOutcome {
         let alone = self.infos.barrier || !self.opcode.is_reorderable();
         let tag = RequestTag {
@@ -314,7 +314,7 @@ impl<'r> CommandContext<'_, '_, 'r> {
         CommandOutcome::Parked
     }
 
-    /// Success without anything.
+    /// Composes success without a body.
     pub(crate) fn success(&mut self) -> CommandOutcome {
         self.composer.success(self.out);
         CommandOutcome::Replied

@@ -1,4 +1,4 @@
-//! DCP_OPEN. What comes after it on the connection is not commands of this module, but of [`crate::dcp`].
+//! DCP_OPEN. Later DCP messages of the connection are handled by [`crate::dcp`].
 
 use kedge_node::audit::{Event, EventKind};
 use kedge_protocol::binary::ConnectionKind;

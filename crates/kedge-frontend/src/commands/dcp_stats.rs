@@ -1,7 +1,7 @@
-//! Statistics of streams and SyncWrites: the groups `dcp`, `dcpagg`, `dcp-vbtakeover`, `durability-monitor` and
+//! The groups of STAT about streams and SyncWrites: `dcp`, `dcpagg`, `dcp-vbtakeover`, `durability-monitor` and
 //! `vbucket-durability-state`.
 //!
-//! Names are those of Couchbase Server's statistics where it has the same figure.
+//! Names are those of Couchbase Server where it has the same figure.
 
 use std::collections::BTreeMap;
 
@@ -17,24 +17,24 @@ use crate::server_context::ServerContext;
 use crate::session::CommandFailure;
 use crate::stat_generator::{AddStat, StatGenerator};
 
-/// The end of the part of a connection's name that `dcpagg` adds up, unless the request names another.
+/// The default separator of `dcpagg`: connections whose names are equal in front of it are added up.
 const SEPARATOR: &str = ":";
 
-/// Connections from this node to others that replicate a bucket.
+/// The replication links of this node for a bucket.
 fn links(shared: &ServerContext, bucket: &Bucket) -> Vec<LinkStatus> {
     let mut links = shared.replication.links();
     links.retain(|link| link.bucket == bucket.name());
     links
 }
 
-/// Form of the streams in `dcp`.
+/// The format of the streams in `dcp`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum StreamFormat {
     /// A line for each figure.
     #[default]
     Legacy,
-    /// A line for each stream, an object of its figures.
+    /// A line for each stream, with a JSON object of its figures.
     Json,
     /// No lines.
     Skip,
@@ -43,7 +43,7 @@ enum StreamFormat {
 type StreamFields = Vec<(&'static str, Value)>;
 
 impl StreamFormat {
-    /// The one that the request's JSON asks for, in the member `stream_format`; others are ignored.
+    /// The format of the member `stream_format` of the request's JSON; other members are ignored.
     ///
     /// # Errors
     /// `Invalid`.
@@ -90,7 +90,7 @@ impl StreamFormat {
     }
 }
 
-/// `dcp`: every connection, and every stream of it.
+/// `dcp`: every connection with its streams.
 pub(super) fn connections(
     shared: &ServerContext,
     bucket: &Bucket,
@@ -156,7 +156,7 @@ fn fields(stream: &StreamFigures) -> StreamFields {
     ]
 }
 
-/// The lines of a link, and of each vBucket that it follows.
+/// The lines of a link and of each vBucket that it replicates.
 fn parts_of_link(link: LinkStatus, format: StreamFormat) -> impl Iterator<Item = StatLines> + Send {
     let name = format!("replication:{}", link.peer.name);
     let line = |prefix: &str, what: &str, value: String| (format!("{prefix}{what}"), value);
@@ -226,7 +226,7 @@ impl StreamSums {
     }
 }
 
-/// `dcpagg`: sums of the connections whose names begin alike, up to a separator.
+/// `dcpagg`: sums over the connections whose names are equal in front of a separator.
 pub(super) fn sums(
     shared: &ServerContext,
     bucket: &Bucket,
@@ -277,10 +277,11 @@ pub(super) fn sums(
     total.show(":total", each);
 }
 
-/// `dcp-vbtakeover VB NAME`: how much a stream of the connection NAME has still to give, or would have from the beginning.
+/// `dcp-vbtakeover VB NAME`: the number of items that the stream of the connection NAME has still to send, or would
+/// send from the beginning.
 ///
 /// # Errors
-/// `Invalid` without arguments, `NotMyVbucket` for a vBucket that is not here.
+/// `Invalid` without arguments, `NotMyVbucket` for a vBucket that this node does not have.
 pub(super) fn takeover(
     shared: &ServerContext,
     bucket: &Bucket,
@@ -343,7 +344,7 @@ pub(super) fn takeover(
     Ok(None)
 }
 
-/// A topology as SET_VBUCKET gives it.
+/// A topology, in the format of SET_VBUCKET.
 fn topology_text(topology: &Topology) -> String {
     let chain = |chain: &[Option<kedge_bucket::NodeName>]| -> Vec<Option<String>> {
         let name = |name: &kedge_bucket::NodeName| name.as_str().to_owned();
@@ -404,7 +405,7 @@ fn counts(durability: &DurabilityFigures, show: &mut dyn FnMut(&str, &str)) {
     show("num_committed_not_durable", &alone.to_string());
 }
 
-/// `vbucket-durability-state`: how far the SyncWrites of vBuckets are.
+/// `vbucket-durability-state`: the progress of the SyncWrites of vBuckets.
 pub(super) fn state(figures: &VbFigures, each: AddStat<'_>) {
     let vb = figures.vb;
     let durability = &figures.durability;

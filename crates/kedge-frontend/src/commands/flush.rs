@@ -7,8 +7,8 @@ use kedge_types::{Expiry, Status};
 use super::context::{CommandContext, CommandOutcome};
 use crate::session::{CommandFailure, ReplyKind, Rights};
 
-/// Empties the bucket, where the bucket allows it; for plain memcached clients only where their port does, too, and then
-/// also later. Others are refused a delay: nothing empties a bucket behind them.
+/// Empties the bucket if its settings allow that; for plain memcached clients only if their port allows it, too. A
+/// delay is for them only: a Couchbase bucket is not emptied later on.
 pub(super) fn flush(
     command: &mut CommandContext<'_, '_, '_>,
 ) -> Result<CommandOutcome, CommandFailure> {
@@ -39,7 +39,7 @@ pub(super) fn flush(
     if is_memcached {
         shared.delayed_flush.cancel();
     }
-    let begun = bucket.begin_flush_all(command.turn.ctx(), command.tells_end());
+    let begun = bucket.begin_flush_all(command.turn.ctx(), command.completion_callback());
     begun.map_err(|status| CommandFailure::new(status, NOT_ENABLED))?;
     Ok(command.park_as(ReplyKind::StatusOnly))
 }

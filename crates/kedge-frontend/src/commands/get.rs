@@ -8,7 +8,7 @@ use kedge_types::Status;
 use super::context::{CommandContext, CommandOutcome};
 use crate::session::{CommandFailure, Rights};
 
-/// With these a client takes every value as it is stored.
+/// The features of a client that reads every value as it is stored.
 const WHOLE: Features = Features::of(&[Feature::SnappyEverywhere, Feature::Xattr, Feature::Json]);
 
 pub(super) fn get(
@@ -28,7 +28,7 @@ pub(super) fn get(
     command.composed(outcome, echoed)
 }
 
-/// From a vBucket that is a replica here.
+/// GET_REPLICA: reads from a replica vBucket.
 pub(super) fn replica(
     command: &mut CommandContext<'_, '_, '_>,
 ) -> Result<CommandOutcome, CommandFailure> {
@@ -46,10 +46,10 @@ pub(super) fn replica(
 }
 
 impl CommandContext<'_, '_, '_> {
-    /// The privileges that are needed to read documents as they are stored, with their extended attributes.
+    /// The privileges to read documents as they are stored, with their extended attributes.
     ///
     /// # Errors
-    /// `NotSupported` when the client does not take them.
+    /// `NotSupported` if the client did not negotiate the features for that.
     pub(super) fn whole_documents(&self) -> Result<Rights, CommandFailure> {
         if !self.session.protocol.features.contains_all(WHOLE) {
             let context = "SnappyEverywhere, XATTR and JSON were not all negotiated";
@@ -59,7 +59,7 @@ impl CommandContext<'_, '_, '_> {
     }
 }
 
-/// With extended attributes, as it is stored, from an active vBucket or from one that is a replica here.
+/// GET_EX and GET_EX_REPLICA: reads a document as it is stored, with its extended attributes.
 pub(super) fn whole(
     command: &mut CommandContext<'_, '_, '_>,
 ) -> Result<CommandOutcome, CommandFailure> {

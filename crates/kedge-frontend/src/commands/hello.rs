@@ -8,8 +8,8 @@ use super::context::{CommandContext, CommandOutcome};
 use crate::histogram::HistogramFormat;
 use crate::session::CommandFailure;
 
-/// The features that are granted when they are asked for. Left out are those that the server does not serve yet, as
-/// clients would use them.
+/// The features that are granted on request. Features that the server does not serve yet are left out, as clients would
+/// use them.
 const GRANTED: Features = Features::of(&[
     Feature::TcpNodelay,
     Feature::MutationSeqno,
@@ -60,7 +60,7 @@ pub(super) fn hello(
     let mut list = Vec::new();
     granted.encode(&mut list);
     command.session.protocol.features = granted;
-    // `cbstats` takes histograms apart by the names of their lines, and ends at one that is JSON.
+    // `cbstats` parses histograms by the names of their lines, and fails at one in JSON.
     let wants_lines = hello.agent.windows(6).any(|part| part == b"cbstat");
     command.session.protocol.histograms = if wants_lines {
         HistogramFormat::Lines

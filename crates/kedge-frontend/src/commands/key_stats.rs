@@ -1,7 +1,7 @@
 //! The groups of STAT about one key: `key NAME VB [SCOPE.COLLECTION]` and `key-byid NAME VB COLLECTION-ID`; `vkey` and
-//! `vkey-byid` also look at the file, and compare. Names are those of Couchbase Server's `cbstats key` and `vkey`.
+//! `vkey-byid` also compare the document with the file. Names are those of Couchbase Server's `cbstats key` and `vkey`.
 //!
-//! The answer may have to wait for the disk, so these groups are for the binary protocol only.
+//! The reply may have to wait for the disk, so these groups are for the binary protocol only.
 
 use kedge_bucket::{KeyFigures, Outcome, Read};
 use kedge_node::output::Output;
@@ -13,7 +13,7 @@ use super::context::{CommandContext, CommandOutcome};
 use super::stat_lines::{state_name_of, vbucket_number};
 use crate::session::{CommandFailure, Composer, ReplyKind, Rights, Session};
 
-/// The question about a key.
+/// A group about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KeyGroup {
     validate: bool,
@@ -39,7 +39,7 @@ impl KeyGroup {
         argument: Option<&str>,
     ) -> Result<CollectionId, CommandFailure> {
         let bucket = session.selected()?;
-        // What the user may not know of is answered like what is not there.
+        // Scopes and collections without any privilege are answered like missing ones.
         let visible = || session.privileges.visible(&bucket.collections().manifest());
         match argument {
             None if self.by_id => Err(USAGE),
@@ -55,10 +55,11 @@ const USAGE: CommandFailure = CommandFailure::new(
     "the arguments must be a key, the number of its vBucket, and its collection if that is another than the default one",
 );
 
-/// One of the groups, with the words behind its name.
+/// Executes one of the groups; `words` are the arguments behind its name.
 ///
 /// # Errors
-/// `Invalid` for arguments that make no sense, `UnknownScope`, `UnknownCollection`, `KeyNotFound`, `NotMyVbucket`, `AccessDenied`.
+/// `Invalid` for malformed arguments, `UnknownScope`, `UnknownCollection`, `KeyNotFound`, `NotMyVbucket`,
+/// `AccessDenied`.
 pub(super) fn stat<'w>(
     command: &mut CommandContext<'_, '_, '_>,
     group: KeyGroup,
@@ -113,7 +114,7 @@ pub(super) fn compose(composer: &Composer, figures: &KeyFigures, out: &mut Outpu
     tell("", "");
 }
 
-/// Names of its bits, `raw` when there are none.
+/// The names of the bits of a datatype, `raw` for none.
 fn datatype_text(datatype: Datatype) -> String {
     let bits = [
         (Datatype::SNAPPY, "snappy"),

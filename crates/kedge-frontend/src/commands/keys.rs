@@ -8,7 +8,7 @@ use super::complete::logical;
 use super::context::{CommandContext, CommandOutcome};
 use crate::session::{CommandFailure, ReplyKind, Rights};
 
-/// Most keys in one reply, which bounds how long a vBucket is held.
+/// Largest number of keys in one reply, which bounds the time for which a vBucket is locked.
 const KEYS_MAX: u32 = 10_000;
 
 pub(super) fn random(
@@ -27,7 +27,7 @@ pub(super) fn random(
         bucket
             .documents()
             .random_document(command.turn.ctx(), collection, cookie, |document| {
-                // Without the collection, whether or not the client negotiated collections.
+                // Without the collection, even if the client negotiated collections.
                 let key = logical(document.item.key());
                 if wire.include_xattrs {
                     composer.whole_document(document.item, document.cas, key, out);

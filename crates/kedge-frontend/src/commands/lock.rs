@@ -8,8 +8,8 @@ use kedge_types::Status;
 use super::context::{CommandContext, CommandOutcome};
 use crate::session::{CommandFailure, Rights};
 
-/// A client that does not know the status for a lock is told to try again. For writes that would be wrong: they get
-/// the status of a CAS that does not match instead.
+/// The status for a locked document that the client knows: without Xerror, `TemporaryFailure`. Writes get the status of
+/// a CAS mismatch instead.
 pub(super) fn soften(features: Features, status: Status) -> CommandFailure {
     if status == Status::Locked && !features.contains(Feature::Xerror) {
         return Status::TemporaryFailure.into();

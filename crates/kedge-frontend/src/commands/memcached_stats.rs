@@ -1,6 +1,6 @@
-//! Statistics that only memcached clients ask for, under memcached's names (memcached doc/protocol.txt, "Statistics").
+//! The groups of STAT for memcached clients only, with memcached's names (memcached doc/protocol.txt, "Statistics").
 //!
-//! Kedge has no slabs: all documents are shown as one class with the number 1.
+//! Kedge has no slabs, so all documents are shown as one slab class with the number 1.
 
 use std::collections::HashMap;
 
@@ -12,10 +12,10 @@ use crate::server_context::ServerContext;
 use crate::session::Session;
 use crate::stat_generator::AddStat;
 
-/// The class of all documents.
+/// The slab class of all documents.
 const CLASS: u32 = 1;
 
-/// The refusal of groups that would list keys, as memcached answers where its operator forbids that.
+/// The refusal of groups that would list keys, with memcached's text for that.
 pub(crate) fn refusal(group: &[u8]) -> Option<&'static str> {
     match group.split(|&byte| byte == b' ').next() {
         Some(b"cachedump") => Some("stats cachedump not allowed"),
@@ -24,7 +24,7 @@ pub(crate) fn refusal(group: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// General statistics of memcached that the server has no other name for.
+/// The general statistics of memcached that the server has under no other name.
 pub(super) fn general(shared: &ServerContext, bucket: &Bucket, each: AddStat<'_>) {
     if let Some((user, system)) = cpu_seconds() {
         each("rusage_user", &format!("{user:.6}"));
@@ -32,19 +32,19 @@ pub(super) fn general(shared: &ServerContext, bucket: &Bucket, each: AddStat<'_>
     }
     let connections = shared.metrics.snapshot().curr_connections;
     each("connection_structures", &connections.to_string());
-    // A connection too many is closed, never left waiting.
+    // Excess connections are closed, so accepting never stops.
     each("accepting_conns", "1");
     each("listen_disabled_num", "0");
     each("time_in_listen_disabled_us", "0");
     let figures = figures(bucket);
     let figure = |name| figures.get(name).copied().unwrap_or_default();
     each("total_items", &figure("cmd_set").to_string());
-    // Documents leave memory, and stay on disk.
+    // An evicted document stays on disk, so none is lost.
     each("evictions", "0");
     each("reclaimed", &figure("vb_active_expired").to_string());
 }
 
-/// `items`: the documents as one class; nothing when there are none.
+/// `items`: the documents as one slab class; no lines without documents.
 pub(super) fn items(bucket: &Bucket, each: AddStat<'_>) {
     let figures = figures(bucket);
     let figure = |name| figures.get(name).copied().unwrap_or_default();
@@ -62,7 +62,7 @@ pub(super) fn items(bucket: &Bucket, each: AddStat<'_>) {
     }
 }
 
-/// `slabs`: the same class as memory, and what was done with it.
+/// `slabs`: the memory of the slab class, and its operations.
 pub(super) fn slabs(bucket: &Bucket, each: AddStat<'_>) {
     let figures = figures(bucket);
     let figure = |name| figures.get(name).copied().unwrap_or_default();
@@ -87,12 +87,12 @@ pub(super) fn slabs(bucket: &Bucket, each: AddStat<'_>) {
     each("total_malloced", &figure("mem_used").to_string());
 }
 
-/// `sizes`: not tracked, as by memcached unless that is switched on.
+/// `sizes`: disabled, as in memcached by default.
 pub(super) fn sizes(each: AddStat<'_>) {
     each("sizes_status", "disabled");
 }
 
-/// `conns`: the listening socket, and the connections of its port by the numbers that they came with.
+/// `conns`: the listening socket, and the connections of its port by number.
 pub(super) fn connections(shared: &ServerContext, session: &Session, each: AddStat<'_>) {
     let list = &shared.memcached_connections;
     let Some(listen) = list.listen() else {
@@ -103,14 +103,14 @@ pub(super) fn connections(shared: &ServerContext, session: &Session, each: AddSt
     for (id, peer) in list.all() {
         each(&format!("{id}:addr"), &format!("tcp:{peer}"));
         each(&format!("{id}:listen_addr"), &format!("tcp:{listen}"));
-        // The states of others are theirs to know: each belongs to a thread.
-        if session.listed_as() == Some(id) {
+        // The state of another connection is known to its own thread only.
+        if session.memcached_connection_id() == Some(id) {
             each(&format!("{id}:state"), "conn_parse_cmd");
         }
     }
 }
 
-/// Settings of memcached beside those that all clients are shown.
+/// The settings of memcached, beside those for all clients.
 pub(super) fn settings(shared: &ServerContext, each: AddStat<'_>) {
     let rules = &shared.memcached_rules;
     let yes = |it| if it { "yes" } else { "no" };
@@ -130,7 +130,7 @@ pub(super) fn settings(shared: &ServerContext, each: AddStat<'_>) {
     each("track_sizes", "no");
 }
 
-/// The largest value that a client may send.
+/// The largest value that a client may send, in bytes.
 pub(super) fn item_bytes_max(shared: &ServerContext, is_memcached: bool) -> usize {
     if is_memcached {
         shared.memcached_rules.item_bytes_max

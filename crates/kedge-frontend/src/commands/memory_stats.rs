@@ -1,7 +1,7 @@
-//! Statistics of what vBuckets have in memory: the groups `checkpoint` and `hash`, of all of them or of one, and `eviction`
-//! and `frequency-counters`.
+//! The groups of STAT about memory: `checkpoint` and `hash`, of all vBuckets or of one, and `eviction` and
+//! `frequency-counters`.
 //!
-//! Names are those of Couchbase Server's statistics where it has the same figure.
+//! Names are those of Couchbase Server where it has the same figure.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use super::stat_lines::{StatStep, of_vbuckets, state_name_of};
 use crate::histogram::{self, HistogramFormat};
 use crate::stat_generator::AddStat;
 
-/// `checkpoint`: the changes that a vBucket keeps for the disk and for streams.
+/// `checkpoint`: the items that a vBucket keeps for persistence and for streams.
 ///
 /// # Errors
-/// `Invalid` for an argument that is no number, `NotMyVbucket` for a vBucket that is not here.
+/// `Invalid` for an argument that is no number, `NotMyVbucket` for a vBucket that this node does not have.
 pub(super) fn checkpoint(
     bucket: &Arc<Bucket>,
     argument: Option<&str>,
@@ -65,7 +65,7 @@ fn checkpoints(vb: VbId, figures: &CheckpointFigures, each: AddStat<'_>) {
     }
 }
 
-/// Shows the cursor of a stream: changes that it has not sent count for it, wherever they are.
+/// Shows the cursor of a stream, with all items that it has not sent, in memory or on disk.
 fn stream_cursor(stream: &StreamFigures, each: AddStat<'_>) {
     let prefix = format!("vb_{}:{}", stream.vb, stream.connection);
     for (name, value) in [
@@ -76,7 +76,7 @@ fn stream_cursor(stream: &StreamFigures, each: AddStat<'_>) {
     }
 }
 
-/// `hash`: the tables of documents. They are counted, too, to be compared to what is reported, where that does not take
+/// `hash`: the hash tables. Their items are counted, too, for a comparison with the reported figures, unless that takes
 /// long, as the vBucket is locked meanwhile.
 ///
 /// # Errors
@@ -114,7 +114,7 @@ fn table(vb: VbId, figures: &HashFigures, each: AddStat<'_>) {
     tell("num_non_resident", figures.without_value);
     tell("mem_size", figures.item_bytes);
     tell("slots_mem_size", figures.slot_bytes);
-    // A slot has one item or none.
+    // A slot has at most one item.
     tell("min_depth", 0);
     tell(
         "max_depth",
@@ -126,7 +126,7 @@ fn table(vb: VbId, figures: &HashFigures, each: AddStat<'_>) {
     }
 }
 
-/// `eviction`: how often what left memory had been asked for.
+/// `eviction`: the frequency counters of evicted documents.
 pub(super) fn eviction(bucket: &Bucket, style: HistogramFormat, each: AddStat<'_>) {
     let [active, replica] = bucket.residency().pager().evicted();
     for (name, counts) in [
@@ -137,7 +137,7 @@ pub(super) fn eviction(bucket: &Bucket, style: HistogramFormat, each: AddStat<'_
     }
 }
 
-/// `frequency-counters`: how often documents are asked for that could leave memory, of a sample of them.
+/// `frequency-counters`: the frequency counters of a sample of evictable documents.
 pub(super) fn frequency_counters(bucket: &Bucket, style: HistogramFormat, each: AddStat<'_>) {
     for state in [VbState::Active, VbState::Replica, VbState::Pending] {
         let name = format!("vb_{}_evictable_mfu", state_name_of(state));
@@ -150,7 +150,7 @@ pub(super) fn frequency_counters(bucket: &Bucket, style: HistogramFormat, each: 
     }
 }
 
-/// A histogram, unless it is empty.
+/// Shows a histogram, unless it is empty.
 fn frequencies(style: HistogramFormat, name: &str, counts: &FrequencyCounts, each: AddStat<'_>) {
     let count = counts.0.iter().sum();
     let buckets = (0..).zip(counts.0);

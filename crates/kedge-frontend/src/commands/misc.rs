@@ -8,7 +8,7 @@ use kedge_types::Datatype;
 use super::context::{CommandContext, CommandOutcome};
 use crate::session::CommandFailure;
 
-/// The version as memcached clients read it, who expect three numbers: the claimed one up to the first dash.
+/// The version for memcached clients, which expect three numbers: the claimed version up to the first dash.
 pub(crate) fn plain_version() -> &'static str {
     CLAIMED_VERSION.split('-').next().unwrap_or(CLAIMED_VERSION)
 }
@@ -34,8 +34,8 @@ pub(super) fn version(
     Ok(CommandOutcome::Replied)
 }
 
-/// Changes nothing: the log level is the server's setting. The command is answered since memcached clients expect it
-/// to work.
+/// VERBOSITY: accepted without effect, as memcached clients expect it to work. The log level is a setting of the
+/// server.
 pub(super) fn verbosity(
     command: &mut CommandContext<'_, '_, '_>,
 ) -> Result<CommandOutcome, CommandFailure> {
@@ -43,7 +43,7 @@ pub(super) fn verbosity(
     Ok(command.success())
 }
 
-/// Answers a command that is known and not served.
+/// Answers a command that is known but not served.
 pub(super) fn unserved(
     command: &mut CommandContext<'_, '_, '_>,
 ) -> Result<CommandOutcome, CommandFailure> {

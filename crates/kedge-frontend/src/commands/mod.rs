@@ -1,4 +1,5 @@
-//! The commands of the binary protocol, a family per file: parse (`kedge_protocol`), execute (`kedge_bucket`), compose.
+//! The commands of the binary protocol, with a file for each family: parse (`kedge_protocol`), execute
+//! (`kedge_bucket`), compose.
 
 mod arithmetic;
 mod bucket_stats;
@@ -43,7 +44,7 @@ mod with_meta;
 
 pub(crate) use complete::{complete, counter, document, meta_of, mutation, status_of};
 pub(crate) use config::push_map;
-pub(crate) use context::{CommandContext, CommandOutcome, LongRun, tells_end};
+pub(crate) use context::{CommandContext, CommandOutcome, LongRun, completion_callback};
 pub(crate) use misc::plain_version;
 pub(crate) use observe::observed;
 pub(crate) use range_scan::is_partial;

@@ -14,14 +14,14 @@ use crate::server_context::ServerContext;
 use crate::session::{CommandFailure, Rights, Session};
 use crate::stat_generator::{AddStat, StatGenerator};
 
-/// Calls of the clock that are timed together.
+/// Number of calls of the clock that are timed together.
 const CLOCK_CALLS: u32 = 1_000;
 
-/// Groups about the node rather than a bucket.
+/// Checks the privilege for groups about the node.
 ///
 /// # Errors
 /// `AccessDenied`.
-pub(super) fn node(session: &Session) -> Result<(), CommandFailure> {
+pub(super) fn check_node(session: &Session) -> Result<(), CommandFailure> {
     if session.privileges.allow(Rights::STATS) {
         Ok(())
     } else {
@@ -29,7 +29,7 @@ pub(super) fn node(session: &Session) -> Result<(), CommandFailure> {
     }
 }
 
-/// `connections`: how many there are, and what is known of the one that asks.
+/// `connections`: the number of connections, and the properties of this one.
 pub(super) fn connections(shared: &ServerContext, session: &Session, each: AddStat<'_>) {
     let now = shared.metrics.snapshot();
     each("curr_connections", &now.curr_connections.to_string());
@@ -48,7 +48,7 @@ pub(super) fn connections(shared: &ServerContext, session: &Session, each: AddSt
     each("this:features", &format!("{:?}", session.protocol.features));
 }
 
-/// `responses`: how often each status was answered, in a line for each, and in one object by number as `cbstats` reads it.
+/// `responses`: the number of replies with each status, in a line for each, and in one object by number for `cbstats`.
 pub(super) fn responses(shared: &ServerContext, each: AddStat<'_>) {
     let mut by_number = serde_json::Map::new();
     for (status, count) in shared.metrics.responses() {
@@ -62,7 +62,7 @@ pub(super) fn responses(shared: &ServerContext, each: AddStat<'_>) {
     each("responses", &by_number.to_string());
 }
 
-/// `settings`: the limits of connections, under the names that memcached gives them where it has the same.
+/// `settings`: the limits of connections, under memcached's names where it has the same.
 pub(super) fn settings(shared: &ServerContext, session: &Session, each: AddStat<'_>) {
     let limits = &shared.limits;
     each("maxconns", &limits.connections_max.to_string());
@@ -104,11 +104,14 @@ pub(super) fn settings(shared: &ServerContext, session: &Session, each: AddStat<
     each("send_stall_ms", &limits.send_stall.as_millis().to_string());
 }
 
-/// Refuses without the right to statistics of the whole node, for groups that are about others, too.
+/// Checks the privilege for statistics of the whole node, for groups that show other users, too.
 ///
 /// # Errors
 /// `AccessDenied`.
-pub(super) fn whole_node(shared: &ServerContext, session: &Session) -> Result<(), CommandFailure> {
+pub(super) fn check_whole_node(
+    shared: &ServerContext,
+    session: &Session,
+) -> Result<(), CommandFailure> {
     let users = shared.users.read();
     let may = |user: &str| users.allows(user, Privilege::Stats, None);
     if session.login.user().is_some_and(may) {
@@ -118,8 +121,8 @@ pub(super) fn whole_node(shared: &ServerContext, session: &Session) -> Result<()
     }
 }
 
-/// Whether who asks may look into a bucket.
-pub(super) fn sees(shared: &ServerContext, session: &Session, bucket: &str) -> bool {
+/// Returns true if the user may read the statistics of a bucket.
+pub(super) fn may_see_bucket(shared: &ServerContext, session: &Session, bucket: &str) -> bool {
     match session.login.user() {
         Some(user) => {
             let users = shared.users.read();
@@ -132,12 +135,12 @@ pub(super) fn sees(shared: &ServerContext, session: &Session, bucket: &str) -> b
     }
 }
 
-/// `info`: what this is.
+/// `info`: the name and version of the server.
 pub(super) fn info(each: AddStat<'_>) {
     each("info", concat!("Kedge ", env!("CARGO_PKG_VERSION")));
 }
 
-/// `clocks`: what it costs to ask the monotonic clock, and what it and the wall clock say.
+/// `clocks`: the cost of a call of the monotonic clock, and the time of both clocks.
 pub(super) fn clocks(shared: &ServerContext, each: AddStat<'_>) {
     let began_ns = shared.clock.mono_ns();
     let ended_ns = (0..CLOCK_CALLS).fold(began_ns, |_, _| shared.clock.mono_ns());
@@ -166,7 +169,7 @@ pub(super) fn bucket_details(
     each: AddStat<'_>,
 ) -> StatStep {
     let mut buckets = shared.registry.list();
-    buckets.retain(|bucket| sees(shared, session, bucket.name()));
+    buckets.retain(|bucket| may_see_bucket(shared, session, bucket.name()));
     let Some(name) = argument else {
         let all: Vec<_> = buckets.iter().map(|bucket| bucket_json(bucket)).collect();
         each("bucket details", &json!({ "buckets": all }).to_string());
@@ -194,12 +197,12 @@ fn bucket_json(bucket: &Bucket) -> serde_json::Value {
     })
 }
 
-/// `client_connection_details`: connections by the address that they come from, each as a JSON object.
+/// `client_connection_details`: connections by source address, each as a JSON object.
 ///
 /// # Errors
 /// `AccessDenied`.
 pub(super) fn client_connections(shared: &ServerContext, session: &Session) -> StatStep {
-    whole_node(shared, session)?;
+    check_whole_node(shared, session)?;
     let all = shared.client_addresses.all();
     Ok(Some(StatGenerator::over(all, |(from, known), each| {
         let object = json!({
@@ -212,7 +215,7 @@ pub(super) fn client_connections(shared: &ServerContext, session: &Session) -> S
     })))
 }
 
-/// `allocator`: the memory that the process has of the system, in bytes, where the system tells.
+/// `allocator`: the memory of the process, in bytes, where the system reports it.
 pub(super) fn allocator(each: AddStat<'_>) {
     if let Some(memory) = process_memory() {
         for (name, value) in [
@@ -225,12 +228,12 @@ pub(super) fn allocator(each: AddStat<'_>) {
     }
 }
 
-/// `audit`: whether there is an audit log, and how many events it has lost.
+/// `audit`: the state of the audit log, and the number of lost events.
 ///
 /// # Errors
 /// `AccessDenied`.
 pub(super) fn audit(shared: &ServerContext, session: &Session, each: AddStat<'_>) -> StatStep {
-    whole_node(shared, session)?;
+    check_whole_node(shared, session)?;
     let audit = shared.users.audit();
     each("enabled", &audit.is_on().to_string());
     each("dropped_events", &audit.dropped().to_string());

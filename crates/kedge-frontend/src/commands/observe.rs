@@ -68,10 +68,10 @@ pub(super) fn keys(
     Ok(CommandOutcome::Replied)
 }
 
-/// The key that an OBSERVE waited for is known; it goes on with the others.
+/// Resumes an OBSERVE whose key was read.
 ///
 /// # Errors
-/// What the client is told instead of success.
+/// The failure that the reply has instead of success.
 pub(crate) fn observed(
     session: &mut Session,
     turn: &mut SessionTurn<'_>,
@@ -96,7 +96,7 @@ pub(crate) fn observed(
                     tag,
                     kind: ReplyKind::Observe(observing),
                 };
-                // Alone with nothing beside it: it may have come with a barrier.
+                // Alone if no other is in flight, as it may have a barrier.
                 let alone = session.in_flight() == 0 || !tag.opcode.is_reorderable();
                 session.park(turn, request, alone);
                 return Ok(CommandOutcome::Parked);

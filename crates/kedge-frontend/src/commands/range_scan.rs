@@ -56,7 +56,7 @@ pub(super) fn create(
     bucket
         .scans()
         .create_scan(ctx, command.request.vb, wanted, cookie)?;
-    Ok(command.park_as(ReplyKind::ScanMade))
+    Ok(command.park_as(ReplyKind::ScanCreated))
 }
 
 fn bound(Bound { key, exclusive }: Bound) -> ScanBound {
@@ -78,7 +78,7 @@ pub(super) fn go_on(
     bucket
         .scans()
         .continue_scan(ctx, command.request.vb, &wire.id.0, limits, cookie)?;
-    Ok(command.park_as(ReplyKind::Scanned))
+    Ok(command.park_as(ReplyKind::ScanPart))
 }
 
 pub(super) fn cancel(
@@ -90,7 +90,7 @@ pub(super) fn cancel(
     Ok(command.success())
 }
 
-/// Whether the command goes on whose answer this is a part of.
+/// Returns true if this is a part of the answer, and the command continues.
 pub(crate) const fn is_partial(completion: &Completion) -> bool {
     matches!(
         completion,
@@ -100,11 +100,11 @@ pub(crate) const fn is_partial(completion: &Completion) -> bool {
     )
 }
 
-/// A scan was made.
+/// Answers RANGE_SCAN_CREATE.
 ///
 /// # Errors
-/// Why it was not.
-pub(super) fn made(
+/// The status of the failure.
+pub(super) fn created(
     composer: &Composer,
     completion: Completion,
     out: &mut Output,
@@ -116,10 +116,10 @@ pub(super) fn made(
     Ok(())
 }
 
-/// A part of what a scan found.
+/// Composes a part of the results of a scan.
 ///
 /// # Errors
-/// How it ended, if not well; `Internal` when a document does not inflate.
+/// The status of the failure; `Internal` if a document cannot be inflated.
 pub(super) fn part(
     composer: &Composer,
     completion: Completion,

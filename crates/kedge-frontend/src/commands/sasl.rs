@@ -1,7 +1,6 @@
 //! SASL_LIST_MECHS, SASL_AUTH, SASL_STEP.
 //!
-//! A login replaces the one before only when it succeeds or fails at its end; a failed one leaves the connection of
-//! the KV port without any.
+//! A login replaces the one before only at its end; a failed login leaves a connection of the KV port without a user.
 
 use kedge_auth::{Mechanism, ServerSession, ServerStep, UserStore, random_nonce};
 use kedge_node::audit::{Event, EventKind};
@@ -18,7 +17,7 @@ use crate::metrics::Metrics;
 use crate::server_context::ServerContext;
 use crate::session::{CommandFailure, Composer, ReplyKind, Session, SessionTurn};
 
-/// Refuses to talk of logins to memcached clients while there is nobody who could log in, as memcached without SASL does.
+/// Refuses the SASL commands of memcached clients while there are no users, as memcached without SASL does.
 fn check_users(command: &CommandContext<'_, '_, '_>) -> Result<(), CommandFailure> {
     let shared = command.turn.shared;
     let nobody = shared.memcached_rules.auth_file.is_none() && shared.users.read().is_empty();
@@ -75,7 +74,7 @@ pub(super) fn auth(
     answer_step(command, LoginResult { session, step })
 }
 
-/// Returns whether a message of PLAIN (RFC 4616) has a password that was verified before, so that the login costs next to nothing.
+/// Returns true if a message of PLAIN (RFC 4616) has a password that was verified before, so that the login is fast.
 fn is_verified(users: &UserStore, message: &[u8]) -> bool {
     let mut parts = message.split(|byte| *byte == 0).skip(1);
     let (Some(user), Some(password)) = (parts.next(), parts.next()) else {
@@ -104,7 +103,7 @@ pub(super) fn step(
     answer_step(command, LoginResult { session, step })
 }
 
-/// Answers a step of a login that was executed at once.
+/// Answers a step of a login that needs no slow password check.
 fn answer_step(
     command: &mut CommandContext<'_, '_, '_>,
     login: LoginResult,
@@ -119,7 +118,7 @@ fn answer_step(
     Ok(CommandOutcome::Replied)
 }
 
-/// The user of the memcached port's `authfile` whose login this message of SASL PLAIN is.
+/// The user of the memcached port's `authfile`, if this message of SASL PLAIN has a correct password of one.
 pub(crate) fn auth_file_user<'m>(
     session: &Session,
     shared: &ServerContext,
@@ -132,7 +131,7 @@ pub(crate) fn auth_file_user<'m>(
     }
 }
 
-/// A user of the `authfile` logged in.
+/// Logs a user of the `authfile` in.
 pub(crate) fn log_in_of_auth_file(session: &mut Session, shared: &ServerContext, user: &str) {
     audit(session, shared, EventKind::LoggedIn, user, "");
     session.login.log_in_of_auth_file(user);
@@ -152,8 +151,8 @@ fn audit(session: &Session, shared: &ServerContext, what: EventKind, user: &str,
     });
 }
 
-/// Hands a login to the task of logins; its end comes to the connection's next slot, also when it is not worked out, as too
-/// many wait.
+/// Submits a login to the queue of password checks. It completes the connection's next slot, even if the password is
+/// not checked, as too many wait.
 pub(crate) fn submit_login(
     session: &Session,
     shared: &ServerContext,
@@ -170,10 +169,10 @@ pub(crate) fn submit_login(
     crate::login::submit_login(&shared.checks, job, &shared.front_ends);
 }
 
-/// Takes a step of a login that was worked out: the session is the user's after the last one.
+/// Takes the result of a step of a login. After the last step the session belongs to the user.
 ///
 /// # Errors
-/// `AuthError`, without saying why: an unknown user must look like a wrong password.
+/// `AuthError` without a reason: an unknown user must look like a wrong password.
 pub(crate) fn take_login(
     session: &mut Session,
     turn: &mut SessionTurn<'_>,
@@ -206,7 +205,7 @@ pub(crate) fn take_login(
     Ok(login.step)
 }
 
-/// One step of a login was worked out.
+/// Answers a step of a login.
 ///
 /// # Errors
 /// As [`take_login`].

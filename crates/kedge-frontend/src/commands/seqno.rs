@@ -32,7 +32,7 @@ pub(super) fn all_vbuckets(
         Some(collection) => command.session.collection(collection, Rights::READ)?,
         None => command.session.bucket_somewhere(Rights::READ)?,
     };
-    // Who knows of no collections sees what there is of the default one.
+    // A client without collections sees the seqnos of the default collection.
     let knows = command
         .session
         .protocol

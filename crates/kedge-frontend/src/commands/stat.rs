@@ -10,7 +10,7 @@ use kedge_types::Status;
 use super::bucket_stats::{self, vbuckets};
 use super::context::{CommandContext, CommandOutcome};
 use super::key_stats::{self, KeyGroup};
-use super::node_stats::{self, node};
+use super::node_stats::{self, check_node};
 use super::stat_lines::StatStep;
 use super::stat_steps::answer;
 use super::{
@@ -24,7 +24,7 @@ use crate::stat_generator::{AddStat, StatGenerator};
 use crate::stat_timings::TimedGroup;
 use GroupHandler::{BucketLines, BucketSteps, Checked, NodeLines, NodeSteps};
 
-/// The group, and the form, that a request asks for.
+/// A request for a group of statistics.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StatRequest<'a> {
     /// The name of the group, then arguments behind spaces.
@@ -74,12 +74,12 @@ impl GroupHandler {
             }
             Self::BucketSteps(show) => show(context, session.bucket(Rights::STATS)?, each),
             Self::NodeLines(show) => {
-                node(session)?;
+                check_node(session)?;
                 show(context, each);
                 Ok(None)
             }
             Self::NodeSteps(show) => {
-                node(session)?;
+                check_node(session)?;
                 show(context, each)
             }
             Self::Checked(show) => show(context, each),
@@ -457,7 +457,7 @@ fn general(context: &StatContext<'_>, each: AddStat<'_>) -> StatStep {
     if session.bucket.is_some() {
         session.bucket(Rights::STATS)?;
     } else {
-        node(session)?;
+        check_node(session)?;
     }
     bucket_stats::general(shared, session.bucket.as_deref(), each);
     if let (Some(bucket), ConnectionKind::Memcached) = (&session.bucket, session.kind()) {
@@ -483,7 +483,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_group_stands_in_the_document_of_what_is_compatible() {
+    fn every_group_is_documented_in_compat() {
         let text = include_str!("../../../../docs/compat.md");
         let (_, groups) = text.split_once("## Groups of STAT").unwrap();
         let (supported, _) = groups.split_once("Not served").unwrap();

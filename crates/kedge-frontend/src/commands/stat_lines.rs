@@ -1,4 +1,4 @@
-//! Arguments and lines that several groups of statistics share.
+//! Arguments and lines of several groups of STAT.
 
 use std::sync::Arc;
 
@@ -8,14 +8,13 @@ use kedge_types::{Status, VbId};
 use crate::session::CommandFailure;
 use crate::stat_generator::{AddStat, StatGenerator};
 
-/// The outcome of a group that was asked for: everything was shown, or there is more.
+/// The outcome of a group: all lines were produced (`None`), or the rest is left to a generator.
 pub(crate) type StatStep = Result<Option<StatGenerator>, CommandFailure>;
 
-/// The walk over all vBuckets of a bucket that shows what a look finds; of one that an argument names, that is shown at
-/// once.
+/// Shows the result of `look` for all vBuckets of a bucket, in steps, or at once for the one that the argument names.
 ///
 /// # Errors
-/// `Invalid` for an argument that is no number, `NotMyVbucket` for a vBucket that is not here.
+/// `Invalid` for an argument that is no number, `NotMyVbucket` for a vBucket that this node does not have.
 pub(super) fn of_vbuckets<F>(
     bucket: &Arc<Bucket>,
     argument: Option<&str>,

@@ -1,10 +1,11 @@
-//! Long answers to STAT, made in steps.
+//! Long answers to STAT, composed in steps.
 //!
-//! A group of statistics tells its first lines at once and leaves the rest as a [`StatGenerator`](crate::stat_generator::StatGenerator). Invariants:
-//! * A step is bounded: a few dozen lines, or what one vBucket has to be asked for.
-//! * Steps run while the output of the connection is below its limit and its turn is not over; then other connections
-//!   have theirs, and the walk goes on when the client has read.
-//! * Until the answer ends, no other command of the connection is executed: answers do not add up in memory.
+//! A group of statistics produces its first lines at once and leaves the rest to a
+//! [`StatGenerator`](crate::stat_generator::StatGenerator). Invariants:
+//! * A step is bounded: a few dozen lines, or the figures of one vBucket.
+//! * Steps run while the output of the connection is below its limit and its time slice is not over; then other
+//!   connections have theirs, and the generator continues when the client has read.
+//! * Until the answer ends, no other command of the connection is executed, so answers do not add up in memory.
 
 use kedge_bucket::Timing;
 use kedge_node::output::Output;
@@ -41,7 +42,7 @@ impl StatFormat {
         }
     }
 
-    /// Ends an answer of which some lines were told.
+    /// Ends an answer of which some lines were composed.
     fn fail(self, status: Status, out: &mut Output) {
         match self {
             Self::Binary { number, opaque } => {
@@ -52,7 +53,7 @@ impl StatFormat {
     }
 }
 
-/// Begins the answer about one group. True when that is all of it; else the session goes on with
+/// Begins the answer about one group. Returns true if it is complete; else the session continues with
 /// [`Session::continue_stat`].
 ///
 /// # Errors

@@ -1,7 +1,7 @@
-//! Statistics of a bucket's files: the groups `diskinfo`, `kvstore`, `kvtimings`, `compaction`, `disk-failures` and
+//! The groups of STAT about a bucket's files: `diskinfo`, `kvstore`, `kvtimings`, `compaction`, `disk-failures` and
 //! `disk-slowness`, and a part of `vbucket-details`.
 //!
-//! Names are those of Couchbase Server's statistics where it has the same figure.
+//! Names are those of Couchbase Server where it has the same figure.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::histogram::{self, HistogramFormat};
 use crate::session::CommandFailure;
 use crate::stat_generator::{AddStat, StatGenerator};
 
-/// Looks at a vBucket's file. One that cannot be read is left out: reading its documents tells why.
+/// The figures of a vBucket's file. A file that cannot be read is left out, as its reads report the error.
 fn file_of(bucket: &Bucket, vb: VbId) -> Option<FileFigures> {
     bucket.file_figures(vb).ok().flatten()
 }
@@ -24,7 +24,7 @@ fn all(bucket: &Bucket) -> impl Iterator<Item = VbId> + Send + use<> {
     (0..bucket.vbuckets()).map(VbId)
 }
 
-/// `diskinfo`: what the files hold and how long they are; with `detail` of each vBucket.
+/// `diskinfo`: the live data and the length of the files; with `detail` of each vBucket.
 ///
 /// # Errors
 /// `Invalid` for another argument.
@@ -84,7 +84,7 @@ pub(super) fn vbucket_file(bucket: &Bucket, vb: VbId, each: AddStat<'_>) {
     );
 }
 
-/// The store, of which there is one for reading and writing, and the figures of a bucket that tell of it.
+/// The figures of the store, by their names in a bucket. One store serves reads and writes.
 const STORE: [(&str, &str); 10] = [
     ("rw_0:open", "ep_storage_opened"),
     ("rw_0:open_files", "ep_storage_open_files"),
@@ -98,7 +98,7 @@ const STORE: [(&str, &str); 10] = [
     ("rw_0:io_syncs", "ep_storage_syncs"),
 ];
 
-/// `kvstore`: what was done to the files.
+/// `kvstore`: the operations on the files.
 pub(super) fn kv_store(bucket: &Arc<Bucket>, each: AddStat<'_>) -> StatGenerator {
     each("rw_0:backend_type", "couchstore");
     let figures = bucket.figures();
@@ -135,14 +135,14 @@ const STORE_TIMINGS: [(&str, Timing); 9] = [
     ("rw_0:fsSyncTime", Timing::FsSync),
 ];
 
-/// `kvtimings`: how long it took what was done to the files, and how much it was.
+/// `kvtimings`: the durations and sizes of the operations on the files.
 pub(super) fn kv_timings(bucket: &Bucket, style: HistogramFormat, each: AddStat<'_>) {
     for (name, timing) in STORE_TIMINGS {
         histogram::show_in(style, bucket, name, timing, each);
     }
 }
 
-/// `disk-failures`: what could not be read or written.
+/// `disk-failures`: the number of failed reads and writes.
 pub(super) fn disk_failures(bucket: &Bucket, each: AddStat<'_>) {
     for (name, value) in bucket.figures() {
         if matches!(name, "ep_data_read_failed" | "ep_data_write_failed") {
@@ -151,7 +151,7 @@ pub(super) fn disk_failures(bucket: &Bucket, each: AddStat<'_>) {
     }
 }
 
-/// `disk-slowness SECONDS`: operations under way, and those of them that have taken so long.
+/// `disk-slowness SECONDS`: pending disk operations, and those of them that take longer than that.
 ///
 /// # Errors
 /// `Invalid` without a number.
@@ -188,7 +188,7 @@ const fn phase_name(phase: CompactPhase) -> &'static str {
     }
 }
 
-/// `compaction`: what was compacted, and how far each file is that is being, or waits.
+/// `compaction`: finished compactions, and the progress of running and waiting ones.
 pub(super) fn compaction(bucket: &Bucket, each: AddStat<'_>) {
     for (name, value) in bucket.figures() {
         if name.starts_with("ep_compaction") || name == "ep_expired_compactor" {

@@ -18,7 +18,7 @@ use crate::session::{
     CommandFailure, Composer, PendingLookup, PendingSubdocMutation, ReplyKind, Rights,
 };
 
-/// A request of either form.
+/// A request with one path or with several.
 struct SubdocRequest<'r> {
     specs: Vec<SubdocSpec<'r>>,
     flags: DocFlags,
@@ -67,8 +67,8 @@ impl<'r> SubdocRequest<'r> {
         Ok(check(self.specs.iter().copied())?)
     }
 
-    /// The privileges that the specs need: each direction has its own for attributes of the system, whose names
-    /// `$XTOC` shows too.
+    /// The privileges that the specs need. System attributes, whose names `$XTOC` shows too, have a privilege of their
+    /// own for reads and for writes.
     fn needed(&self) -> Rights {
         let needed = self.specs.iter().map(|spec| {
             let body = match spec.op.is_mutation() {
@@ -81,7 +81,7 @@ impl<'r> SubdocRequest<'r> {
             };
             let is_system = is_system_xattr(name);
             match spec.op {
-                // It is what is read.
+                // Its value is read from the attribute.
                 SubdocOp::ReplaceBodyWithXattr if is_system => body.and(Rights::READ_SYSTEM),
                 op if is_system && op.is_mutation() => body.and(Rights::WRITE_SYSTEM),
                 _ if is_system || name == NAMES => body.and(Rights::READ_SYSTEM),
@@ -92,7 +92,7 @@ impl<'r> SubdocRequest<'r> {
     }
 }
 
-/// The virtual attribute that has the names of all others.
+/// The virtual attribute with the names of all others.
 const NAMES: &[u8] = b"$XTOC";
 
 pub(super) fn look(
@@ -141,7 +141,7 @@ pub(super) fn look(
     }
 }
 
-/// The end of a lookup that waited.
+/// Answers a lookup that was parked.
 pub(super) fn looked(
     composer: &Composer,
     looking: &PendingLookup,
@@ -158,11 +158,11 @@ pub(super) fn looked(
 struct LookupReply {
     cas: Cas,
     deleted: bool,
-    /// Of the last spec that failed.
+    /// The status of the last failed spec.
     failed: Option<Status>,
     /// The results of a multi lookup.
     results: Vec<u8>,
-    /// Where the value of the last spec begins in it.
+    /// The offset of the value of the last spec in it.
     last: usize,
 }
 
@@ -237,7 +237,7 @@ pub(super) fn change(
         .modify(ctx, &write, wire.expiry, &change)
     {
         Ok(Outcome::Parked) => {
-            return Ok(command.park_as(ReplyKind::Modified(Box::new(changing))));
+            return Ok(command.park_as(ReplyKind::SubdocMutation(Box::new(changing))));
         }
         Ok(Outcome::Done(mutated)) => Ok(mutated),
         Err(status) => Err(status),
@@ -246,7 +246,7 @@ pub(super) fn change(
     Ok(CommandOutcome::Replied)
 }
 
-/// The end of a mutation that waited.
+/// Answers a mutation that was parked.
 pub(super) fn changed(
     composer: &Composer,
     changing: &PendingSubdocMutation,

@@ -1,4 +1,4 @@
-//! The table of commands: one row for each opcode, or for opcodes that differ in nothing but their wire form.
+//! The table of commands: one row for each opcode, or for opcodes that differ in their wire form only.
 //!
 //! Dispatch, access checks, histograms, replies of parked commands and offloading read it. The tables of `docs/compat.md`
 //! are generated from it: `UPDATE_DOCS=1 cargo test -p kedge-frontend commands::table` writes them. An opcode without a row
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::session::{ReplyKind, Rights};
 
-/// The row of commands that are known and not served.
+/// The row of commands that are known but not served.
 const UNSERVED: CommandRow = CommandRow {
     handler: misc::unserved,
     access: RequiredAccess::Unserved,
@@ -102,7 +102,7 @@ commands! {
         }
         [Touch] {
             run: touch::touch, access: RequiredAccess::Document(Rights::WRITE), timing: Some(Timing::Touch),
-            reply: ReplyKind::Touched, long: LongRun::Reads,
+            reply: ReplyKind::CasOnly, long: LongRun::Reads,
             tested: "sdk mc codec server bucket",
             notes: "the response has no extras",
         }

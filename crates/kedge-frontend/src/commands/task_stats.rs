@@ -6,15 +6,15 @@ use kedge_executor::{LatencyHistogram, Pool, PoolInfo, TaskInfo, TaskKindStats, 
 use kedge_node::pools::{TaskPools, setting_name, snapshot, threads_text};
 use serde_json::json;
 
-use super::node_stats::{sees, whole_node};
+use super::node_stats::{check_whole_node, may_see_bucket};
 use crate::histogram::{self, HistogramFormat};
 use crate::server_context::ServerContext;
 use crate::session::Session;
 use crate::stat_generator::{AddStat, StatGenerator};
 
-/// Every pool and every task, each as a JSON object. Tasks of buckets that the user knows nothing of are left out. The
-/// same tasks as `cbstats` reads them, of the selected bucket or of `all`: an array for each, and the time to which
-/// their times are relative.
+/// `tasks`, `tasks-all`: every pool and every task, each as a JSON object, without tasks of buckets that the user may
+/// not see. For `cbstats`, also an array of the tasks of the selected bucket, or of each owner with `all`, and the time
+/// to which their times are relative.
 pub(super) fn tasks(
     shared: &ServerContext,
     session: &Session,
@@ -45,27 +45,28 @@ pub(super) fn tasks(
     })
 }
 
-/// Time that tasks waited for a thread, by kind.
+/// `scheduler`: time that tasks waited for a thread, by kind.
 pub(super) fn scheduler(pools: &TaskPools, style: HistogramFormat, each: AddStat<'_>) {
     histograms(pools, style, |info| &info.queue_time, each);
 }
 
-/// Run time of tasks, by kind.
+/// `runtimes`: run time of tasks, by kind.
 pub(super) fn runtimes(pools: &TaskPools, style: HistogramFormat, each: AddStat<'_>) {
     histograms(pools, style, |info| &info.run_time, each);
 }
 
-/// Sets the histograms of tasks to 0. They count for all buckets, so who has a right on one alone does not change them:
-/// says whether they were.
+/// Resets the histograms of tasks, if the user has the privilege for the whole node, as they are about all buckets.
+/// Returns true if it did.
 pub(super) fn reset(shared: &ServerContext, session: &Session) -> bool {
-    let may = whole_node(shared, session).is_ok();
+    let may = check_whole_node(shared, session).is_ok();
     if may {
         shared.pools.executor().reset_stats();
     }
     may
 }
 
-/// `workload`: the threads, and what waits for them. `InQsize` counts tasks that snooze, `OutQsize` those that are due.
+/// `workload`: the threads, and the tasks that wait for them. `InQsize` counts tasks that snooze, `OutQsize` those that
+/// are due.
 pub(super) fn workload(shared: &ServerContext, bucket: &Bucket, each: AddStat<'_>) {
     let executor = shared.pools.executor();
     let tasks = executor.tasks();
@@ -104,7 +105,7 @@ const fn names(pool: Pool) -> (&'static str, &'static str) {
     }
 }
 
-/// `threads`: those of each pool and of the front end, as they were told to be and as they are.
+/// `threads`: the threads of each pool and of the front end, as configured and as running.
 pub(super) fn threads(shared: &ServerContext, each: AddStat<'_>) {
     let front_ends = shared.metrics.snapshot().threads.to_string();
     each("num_frontend_threads_configured", &front_ends);
@@ -117,7 +118,7 @@ pub(super) fn threads(shared: &ServerContext, each: AddStat<'_>) {
     }
 }
 
-/// `worker_thread_info`: what each front-end thread has done, as a JSON object.
+/// `worker_thread_info`: the counters of each front-end thread, as a JSON object.
 pub(super) fn front_ends(shared: &ServerContext, each: AddStat<'_>) {
     for (thread, done) in shared.metrics.by_thread().enumerate() {
         let object = json!({
@@ -132,7 +133,7 @@ pub(super) fn front_ends(shared: &ServerContext, each: AddStat<'_>) {
     }
 }
 
-/// A histogram for each kind, `KIND[POOL]`.
+/// Shows a histogram for each kind of tasks, `KIND[POOL]`.
 fn histograms(
     pools: &TaskPools,
     style: HistogramFormat,
@@ -145,12 +146,12 @@ fn histograms(
     }
 }
 
-/// The bucket that an owner of tasks is.
+/// The bucket of an owner of tasks.
 fn bucket_of(owner: &str) -> Option<&str> {
     owner.strip_prefix("bucket:")
 }
 
-/// The tasks of one owner, as `cbstats tasks` reads them.
+/// Shows the tasks of one owner in the format of `cbstats tasks`.
 fn table(tasks: &[TaskInfo], now_ns: u64, each: AddStat<'_>) {
     let bucket = bucket_of(&tasks[0].owner).unwrap_or("No bucket");
     let rows: Vec<_> = tasks.iter().map(|task| row(task, bucket, now_ns)).collect();
@@ -160,7 +161,7 @@ fn table(tasks: &[TaskInfo], now_ns: u64, each: AddStat<'_>) {
 }
 
 fn row(task: &TaskInfo, bucket: &str, now_ns: u64) -> serde_json::Value {
-    /// The value that the tool shows as "never".
+    /// The time that the tool shows as "never".
     const NEVER_NS: u64 = 1 << 60;
     let ns = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(NEVER_NS);
     let (state, wakes_ns) = match task.state {
@@ -188,7 +189,7 @@ fn row(task: &TaskInfo, bucket: &str, now_ns: u64) -> serde_json::Value {
 }
 
 fn is_for(shared: &ServerContext, session: &Session, owner: &str) -> bool {
-    bucket_of(owner).is_none_or(|bucket| sees(shared, session, bucket))
+    bucket_of(owner).is_none_or(|bucket| may_see_bucket(shared, session, bucket))
 }
 
 fn pool_json(pool: &PoolInfo) -> String {

@@ -1,4 +1,4 @@
-//! GET_CMD_TIMER: how long the commands of one opcode took.
+//! GET_CMD_TIMER: the histogram of the durations of one opcode.
 
 use kedge_bucket::TimingSnapshot;
 use kedge_protocol::binary::Opcode;
@@ -12,7 +12,8 @@ use crate::session::{CommandFailure, Rights};
 /// The bucket name that stands for all buckets.
 const ALL: &[u8] = b"/all/";
 
-/// Extras are the opcode; the key is the bucket, empty for the selected one. Opcodes of a family share a histogram.
+/// GET_CMD_TIMER. The extras are the opcode; the key is the bucket, empty for the selected one. Opcodes of a family
+/// share a histogram.
 pub(super) fn get(
     command: &mut CommandContext<'_, '_, '_>,
 ) -> Result<CommandOutcome, CommandFailure> {

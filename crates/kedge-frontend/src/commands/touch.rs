@@ -7,7 +7,7 @@ use kedge_protocol::binary::commands::Touch;
 use super::context::{CommandContext, CommandOutcome};
 use crate::session::{CommandFailure, Rights};
 
-/// Clients take any extras in the reply to TOUCH for an error, so it has none, not even a mutation token.
+/// TOUCH. Clients take extras in the reply for an error, so it has none, not even a mutation token.
 pub(super) fn touch(
     command: &mut CommandContext<'_, '_, '_>,
 ) -> Result<CommandOutcome, CommandFailure> {

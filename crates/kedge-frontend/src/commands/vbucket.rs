@@ -21,7 +21,7 @@ pub(super) fn get(
     Ok(CommandOutcome::Replied)
 }
 
-/// It is answered when the state is durable.
+/// SET_VBUCKET. It is answered when the state is durable.
 pub(super) fn set(
     command: &mut CommandContext<'_, '_, '_>,
 ) -> Result<CommandOutcome, CommandFailure> {
@@ -41,11 +41,11 @@ pub(super) fn set(
         topology: details.topology.map(topology).transpose()?,
         ..state.into()
     };
-    // What is wrong is said before anything is begun.
+    // Errors are answered before the change begins.
     if command.request.vb.get() >= bucket.vbuckets() {
         return Err(Status::NotMyVbucket.into());
     }
-    let done = command.tells_end();
+    let done = command.completion_callback();
     bucket
         .states()
         .begin_set_vbucket(command.request.vb, role, done);
@@ -68,7 +68,8 @@ fn topology(chains: Vec<Vec<Option<String>>>) -> Result<Topology, CommandFailure
     Ok(Topology::new(chains)?)
 }
 
-/// The vBucket answers nothing from then on. Whether the answer waits until it is gone from the disk, the client says.
+/// DEL_VBUCKET. The vBucket serves no commands from then on. With `async=0`, the answer waits until it is removed from
+/// disk.
 pub(super) fn delete(
     command: &mut CommandContext<'_, '_, '_>,
 ) -> Result<CommandOutcome, CommandFailure> {
@@ -81,6 +82,6 @@ pub(super) fn delete(
     }
     bucket
         .states()
-        .begin_delete_vbucket(vb, command.tells_end())?;
+        .begin_delete_vbucket(vb, command.completion_callback())?;
     Ok(command.park_as(ReplyKind::StatusOnly))
 }

@@ -29,12 +29,12 @@ pub(super) fn write(
         expiry: wire.expiry,
         value: wire.value,
         datatype: wire.datatype,
-        ..what(kind, wire.options, &none)?
+        ..decode_change(kind, wire.options, &none)?
     };
     execute(command, wire.key, wire.expected_cas, &with)
 }
 
-/// The same with the metadata behind the value.
+/// MUTATE_WITH_META: the same with the metadata behind the value.
 pub(super) fn mutate(
     command: &mut CommandContext<'_, '_, '_>,
 ) -> Result<CommandOutcome, CommandFailure> {
@@ -44,7 +44,7 @@ pub(super) fn mutate(
         cas: wire.cas_offsets,
         seqno: wire.seqno_offsets,
     };
-    let what = what(wire.kind, wire.options, &patches)?;
+    let what = decode_change(wire.kind, wire.options, &patches)?;
     let with = kedge_bucket::WithMeta {
         cas: wire.cas.unwrap_or_default(),
         rev: wire.rev_seqno,
@@ -58,8 +58,8 @@ pub(super) fn mutate(
     execute(command, wire.key, wire.expected_cas, &with)
 }
 
-/// The change to be made, without any effect yet.
-fn what<'p>(
+/// Decodes the change, without any effect yet.
+fn decode_change<'p>(
     kind: MutateKind,
     options: WithMetaOptions,
     patches: &'p Patches,
@@ -96,7 +96,7 @@ fn execute(
     expected: Cas,
     with: &kedge_bucket::WithMeta<'_>,
 ) -> Result<CommandOutcome, CommandFailure> {
-    // Roles for writers alone do not have it: CAS and revision are not theirs to say.
+    // The roles of writers do not include it, as it sets CAS and revision.
     let needed = Rights::WRITE_META;
     let target = command.session.target(command.request, key, needed)?;
     let write = target.write(command.session, &command.infos, expected);

@@ -8,7 +8,7 @@ use crate::server_context::ServerContext;
 /// The request memory of a connection, for the request that is received or that a task executes.
 #[derive(Default)]
 pub(super) struct RequestGrant {
-    room: Option<MemoryGrant>,
+    grant: Option<MemoryGrant>,
     /// True if the request is not received further until memory is granted.
     is_waiting: bool,
 }
@@ -19,14 +19,14 @@ impl RequestGrant {
         &mut self,
         need: usize,
         id: ConnectionId,
-        asker: ClientClass,
+        class: ClientClass,
         shared: &ServerContext,
     ) -> bool {
         if need <= FREE_BYTES {
             self.release(shared);
             return true;
         }
-        if self.room.is_some_and(|room| room.bytes() >= need) {
+        if self.grant.is_some_and(|grant| grant.bytes() >= need) {
             return true;
         }
         if self.is_waiting {
@@ -38,21 +38,21 @@ impl RequestGrant {
             _ => need,
         };
         self.release(shared);
-        self.room = shared.request_memory.ask(id, asker, bytes);
-        self.is_waiting = self.room.is_none();
-        self.room.is_some()
+        self.grant = shared.request_memory.request(id, class, bytes);
+        self.is_waiting = self.grant.is_none();
+        self.grant.is_some()
     }
 
     /// Takes the grant that the connection waited for.
-    pub(super) fn on_granted(&mut self, room: MemoryGrant) {
+    pub(super) fn on_granted(&mut self, grant: MemoryGrant) {
         self.is_waiting = false;
-        self.room = Some(room);
+        self.grant = Some(grant);
     }
 
     /// Gives the memory back.
     pub(super) fn release(&mut self, shared: &ServerContext) {
-        if let Some(room) = self.room.take() {
-            shared.request_memory.give_back(room, &shared.front_ends);
+        if let Some(grant) = self.grant.take() {
+            shared.request_memory.release(grant, &shared.front_ends);
         }
     }
 
@@ -60,7 +60,7 @@ impl RequestGrant {
     pub(super) fn end(&mut self, id: ConnectionId, shared: &ServerContext) {
         self.release(shared);
         if std::mem::take(&mut self.is_waiting) {
-            shared.request_memory.forget(id, &shared.front_ends);
+            shared.request_memory.cancel(id, &shared.front_ends);
         }
     }
 
@@ -72,11 +72,11 @@ impl RequestGrant {
     pub(super) fn receive_max(
         &self,
         room: usize,
-        asker: ClientClass,
+        class: ClientClass,
         shared: &ServerContext,
     ) -> usize {
-        match self.room {
-            None if shared.request_memory.is_scarce(asker) => FREE_BYTES.min(room),
+        match self.grant {
+            None if shared.request_memory.is_scarce(class) => FREE_BYTES.min(room),
             _ => room,
         }
     }

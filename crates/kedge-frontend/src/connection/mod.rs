@@ -185,7 +185,7 @@ impl ClientConnection {
 
     /// Offloads the session and its output to a task, for work that takes long.
     pub(crate) fn offload(&mut self, work: OffloadedWork, turn: &SessionTurn<'_>) {
-        turn.shared.metrics.thread(turn.thread).left_to_task();
+        turn.shared.metrics.thread(turn.thread).offloaded();
         let stand_in = self.session.stand_in(turn.shared);
         self.offload.begin(OffloadedSession {
             session: std::mem::replace(&mut self.session, stand_in),
@@ -207,7 +207,7 @@ impl ClientConnection {
         self.offload.end();
         self.session = returned.session;
         self.out = returned.out;
-        match returned.worked {
+        match returned.outcome {
             OffloadOutcome::Request(mut request, executed, halt) => {
                 if executed < request.len() {
                     request.drain(..executed);
@@ -271,7 +271,7 @@ impl ClientConnection {
         }
     }
 
-    fn asker(&self) -> ClientClass {
+    fn client_class(&self) -> ClientClass {
         match self.session.login.user() {
             Some(_) => ClientClass::User,
             None => ClientClass::Anonymous,
@@ -279,13 +279,13 @@ impl ClientConnection {
     }
 
     fn may_receive(&mut self, need: usize, shared: &ServerContext) -> bool {
-        let (id, asker) = (self.session.id(), self.asker());
-        self.grant.may_receive(need, id, asker, shared)
+        let (id, class) = (self.session.id(), self.client_class());
+        self.grant.may_receive(need, id, class, shared)
     }
 
     /// Request memory was granted to the request that waits for it.
-    pub(crate) fn on_granted(&mut self, room: MemoryGrant) {
-        self.grant.on_granted(room);
+    pub(crate) fn on_granted(&mut self, grant: MemoryGrant) {
+        self.grant.on_granted(grant);
     }
 
     /// Gives the memory of requests back, as the connection ends.
@@ -303,8 +303,8 @@ impl ClientConnection {
             Halt::Full | Halt::Close | Halt::Malformed | Halt::Long(_) => false,
         };
         if waiting == 0 || !enough {
-            let goes_on =
-                self.halt == Halt::Slice || (self.halt == Halt::Parked && !self.session.is_held());
+            let goes_on = self.halt == Halt::Slice
+                || (self.halt == Halt::Parked && !self.session.is_blocked());
             if goes_on {
                 self.halt = Halt::NeedBytes(1);
             }
@@ -336,7 +336,9 @@ impl ClientConnection {
             "the kept bytes are fewer than those of the incomplete frame"
         );
         let room = RECEIVE_BUFFER_BYTES - kept;
-        let space = self.grant.receive_max(room, self.asker(), turn.shared);
+        let space = self
+            .grant
+            .receive_max(room, self.client_class(), turn.shared);
         let free = &mut buffers.receive[kept..kept + space];
         let count = self.socket.receive(free, buffers.metrics)?;
         if count == 0 {
@@ -390,7 +392,7 @@ impl ClientConnection {
             self.send(metrics)?;
             let has_more = !self.out.is_empty() && self.socket.is_writable();
             if ends {
-                let goes_on = self.halt == Halt::Parked && !self.session.is_held();
+                let goes_on = self.halt == Halt::Parked && !self.session.is_blocked();
                 return Ok(has_more || goes_on);
             }
             let has_ready = self.session.stat.is_active() || self.session.dcp.has_ready();

@@ -1,6 +1,6 @@
-//! The conversation of a session with its client: from bytes to commands, and from the ends of parked commands to replies.
+//! The conversation of a session with its client: from bytes to commands, and from completions to replies.
 //!
-//! Everything that a session has is in [`crate::session`]; here are the functions that need the commands, too.
+//! [`crate::session`] has the state of a session; here are the functions that need the commands, too.
 
 mod offload;
 mod parked;
@@ -17,7 +17,7 @@ use crate::session::{Flow, Halt, Session, SessionTurn};
 use crate::text_exec;
 
 impl Session {
-    /// Executes the commands that `bytes` begin with. Returns how many bytes they took, and why it stopped.
+    /// Executes the commands at the front of `bytes`. Returns the number of executed bytes, and the reason to stop.
     pub(crate) fn on_bytes(
         &mut self,
         turn: &mut SessionTurn<'_>,
@@ -46,7 +46,7 @@ impl Session {
                     tracing::debug!(peer = %self.peer, %error, "closing a connection");
                     return (at, Halt::Malformed);
                 }
-                // Nothing that the server asks needs an answer.
+                // The server sends no request whose response it needs.
                 Parse::ServerResponse { consumed, .. } => at += consumed,
                 Parse::Frame { request, consumed }
                     if turn.may_offload && self.is_long(&request) =>
@@ -70,7 +70,7 @@ impl Session {
         }
     }
 
-    /// Tells the client of the current cluster map, if it asked for that and has an older one.
+    /// Notifies the client of the current cluster map, if it negotiated that and knows only an older one.
     pub(crate) fn push_map(&mut self, shared: &ServerContext, out: &mut Output) {
         commands::push_map(self, shared, out);
     }

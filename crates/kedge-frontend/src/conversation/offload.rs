@@ -1,10 +1,10 @@
-//! Commands that would keep a front-end thread too long. A task executes them, with the session on loan.
+//! Offloading of commands that would keep a front-end thread too long: a task executes them with the session.
 //!
 //! Invariants:
 //! * A session is in one place: with its connection, or with the task. While it is away the connection reads and sends
-//!   nothing, and what it is told waits; so the task executes exactly what the front-end thread would have.
-//! * Nothing of a command has been done when it goes to a task: what is long is known from the lengths of its request and
-//!   of its document alone.
+//!   nothing, and messages to it wait; so the task executes exactly what the front-end thread would have.
+//! * No part of a command was executed before it goes to a task: the lengths of its request and of its document alone
+//!   decide.
 
 use std::sync::Arc;
 
@@ -20,31 +20,31 @@ use crate::cookie::ConnectionId;
 use crate::server_context::ServerContext;
 use crate::session::{Flow, Halt, ReplyKind, Session, SessionTurn};
 
-/// Keys that a command may name before it is long, in bytes of its request.
+/// Length of a request with many keys from which it is long, in bytes.
 const MANY_KEYS_BYTES: usize = 32 << 10;
 
 /// The work of a task with a session.
 pub(crate) enum OffloadedWork {
-    /// Executes a request, which is all of these bytes.
+    /// Executes a request, which consists of these bytes.
     Request(Vec<u8>),
     /// Ends the parked command of this slot.
     Completion(u8, Completion),
 }
 
-/// A session on its way to a task, with what is to be done and the output of its connection.
+/// A session on its way to a task, with the work and the output of its connection.
 pub(crate) struct OffloadedSession {
     pub(crate) session: Session,
     pub(crate) out: Output,
     pub(crate) work: OffloadedWork,
-    /// When the command began, nanoseconds of the monotonic clock.
+    /// The start of the command, nanoseconds of the monotonic clock.
     pub(crate) start_ns: u64,
 }
 
 /// The outcome of the work.
 pub(crate) enum OffloadOutcome {
-    /// The bytes of a request, none when it was executed; how many were executed, and why it went no further.
+    /// The bytes of a request, empty if all were executed; the number of executed bytes, and the reason to stop.
     Request(Vec<u8>, usize, Halt),
-    /// The parked command ended; whether the connection does, too.
+    /// The parked command ended, with the action for the connection.
     Completion(Flow),
 }
 
@@ -53,13 +53,13 @@ pub(crate) struct OffloadResult {
     pub(crate) id: ConnectionId,
     pub(crate) session: Session,
     pub(crate) out: Output,
-    pub(crate) worked: OffloadOutcome,
+    pub(crate) outcome: OffloadOutcome,
     /// Buckets in which a command was parked.
     pub(crate) flush_requests: Vec<Arc<Bucket>>,
 }
 
 impl OffloadedSession {
-    /// Does the work.
+    /// Runs the work.
     pub(crate) fn run(self, shared: &ServerContext) -> OffloadResult {
         let Self {
             mut session,
@@ -78,10 +78,10 @@ impl OffloadedSession {
             may_offload: false,
             flush_requests: &mut flush_requests,
         };
-        let worked = match work {
+        let outcome = match work {
             OffloadedWork::Request(bytes) => {
                 let (consumed, halt) = session.on_bytes(&mut turn, &bytes, &mut out);
-                // To free much memory takes time, too.
+                // Freed here, as to free much memory takes time, too.
                 let left = if consumed == bytes.len() {
                     Vec::new()
                 } else {
@@ -97,15 +97,15 @@ impl OffloadedSession {
             id: session.id(),
             session,
             out,
-            worked,
+            outcome,
             flush_requests,
         }
     }
 }
 
 impl Session {
-    /// Returns whether a request takes long: its value, or that of its document, is to be looked through or inflated and is
-    /// large, or it names many documents.
+    /// Returns true if a request takes long: its value or that of its document is large and is read or inflated, or it
+    /// names many documents.
     #[inline]
     pub(crate) fn is_long(&self, request: &Request<'_>) -> bool {
         let opcode = Opcode::from_wire(request.opcode, self.kind());
@@ -181,7 +181,7 @@ impl Session {
         }
     }
 
-    /// Returns whether the end of a parked command takes long, as its document is large.
+    /// Returns true if the reply of a parked command takes long to compose, as its document is large.
     pub(crate) fn ends_long(&mut self, slot: u8, completion: &Completion) -> bool {
         let (Completion::Read {
             result: Ok((item, _)),
@@ -203,12 +203,12 @@ impl Session {
                 ReplyKind::Lookup(_)
                 | ReplyKind::Counter
                 | ReplyKind::Text(_)
-                | ReplyKind::Part => true,
+                | ReplyKind::TextDocument => true,
                 _ => false,
             })
     }
 
-    /// The session that stands in its place while it is on loan.
+    /// The stand-in for the session while it is offloaded.
     pub(crate) fn stand_in(&self, shared: &ServerContext) -> Self {
         Self::new(
             self.id(),
@@ -235,7 +235,7 @@ fn meta_is_long(
     crate::text_exec::with_meta_key(key, |key| is_long(key, uses))
 }
 
-/// The length that a compressed value claims to have without compression, in bytes.
+/// The uncompressed length that a compressed value claims, in bytes.
 fn inflated_len(value: &[u8]) -> usize {
     snap::raw::decompress_len(value).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! Commands that wait for something, and their replies when it has come.
+//! Parked commands, and their replies when they are completed.
 
 use kedge_bucket::Completion;
 use kedge_node::output::Output;
@@ -12,7 +12,7 @@ use crate::session::{
 use crate::text_exec;
 
 impl Session {
-    /// Parks the command that a bucket, or the login thread, was given under the cookie of the next slot.
+    /// Parks a command that a bucket or a password check will complete, under the cookie of the next slot.
     pub(crate) fn park(
         &mut self,
         turn: &mut SessionTurn<'_>,
@@ -23,11 +23,11 @@ impl Session {
         if let Some(bucket) = &self.bucket {
             turn.request_flush(bucket);
         }
-        // The next command begins now, not when this one ends.
+        // The time of the next command starts now, not when this one ends.
         turn.last_ns = turn.shared.clock.mono_ns();
     }
 
-    /// A parked command ended. The caller then lets the session go on with the bytes that wait.
+    /// Composes the reply of a parked command that ended. The caller then lets the session continue with waiting bytes.
     pub(crate) fn on_completion(
         &mut self,
         turn: &mut SessionTurn<'_>,
@@ -49,7 +49,7 @@ impl Session {
                 text_exec::resume(self, turn, &suspended, tag.start_ns, completion, out);
                 return Flow::Next;
             }
-            ReplyKind::Part => {
+            ReplyKind::TextDocument => {
                 text_exec::on_part(self, turn, slot, completion, out);
                 return Flow::Next;
             }
@@ -64,7 +64,7 @@ impl Session {
         self.answered(turn, tag, composer, result, begin, out)
     }
 
-    /// A part of the answer to a command that goes on. If it cannot be told, the command fails in the end.
+    /// Composes a part of the answer to a command that continues. If that fails, the command fails at its end.
     fn on_part(&mut self, slot: u8, completion: Completion, out: &mut Output) {
         let Some(request) = self.in_flight.get_mut(slot) else {
             return;
@@ -78,7 +78,7 @@ impl Session {
         }
     }
 
-    /// A login that was parked ended; `None`: it was not worked out.
+    /// Composes the reply of a parked login. `None`: the password was not checked.
     pub(crate) fn on_login(
         &mut self,
         turn: &mut SessionTurn<'_>,

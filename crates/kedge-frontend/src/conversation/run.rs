@@ -1,4 +1,4 @@
-//! One command, from its frame to its reply, or until it is parked.
+//! Execution of one command, from its frame to its reply, or until it is parked.
 
 use kedge_node::output::Output;
 use kedge_protocol::binary::{FrameInfos, Magic, Opcode, Request, ServerDuration};
@@ -7,12 +7,12 @@ use kedge_types::Status;
 use crate::commands::{CommandContext, CommandOutcome, row};
 use crate::session::{CommandFailure, Composer, Flow, Session, SessionTurn};
 
-/// Where the server duration stands in a reply that has one: behind the header and the head of its frame info.
+/// Offset of the server duration in a reply that has one: behind the header and the head of its frame info.
 const DURATION_AT: usize = 25;
 
 /// The outcome of a command that was not refused.
 enum DispatchOutcome {
-    /// It must wait for others and was not executed.
+    /// It has to wait for others and was not executed.
     Wait,
     Done(CommandOutcome),
 }
@@ -46,7 +46,7 @@ impl Session {
         flow
     }
 
-    /// Answers a command that is not executed.
+    /// Refuses a command without executing it.
     pub(crate) fn refuse(
         &mut self,
         turn: &SessionTurn<'_>,
@@ -106,7 +106,7 @@ impl Session {
         (row.handler)(&mut command).map(DispatchOutcome::Done)
     }
 
-    /// A command was answered: its time is told in the reply and counted in the histograms.
+    /// Records the duration of a command in its reply, if it has a server duration, and in the histograms.
     pub(crate) fn took(
         &self,
         turn: &SessionTurn<'_>,
@@ -120,7 +120,7 @@ impl Session {
         if let Some(reply) = out.buffer().get_mut(begin..)
             && reply.first() == Some(&Magic::AltClientResponse.wire())
         {
-            // Nothing takes no time: clients know a duration of 0 for none.
+            // Never 0, which clients take for no duration.
             let rounded_up = took_ns.div_ceil(1_000).max(1);
             let encoded = ServerDuration::encode(rounded_up).to_be_bytes();
             reply[DURATION_AT..DURATION_AT + 2].copy_from_slice(&encoded);

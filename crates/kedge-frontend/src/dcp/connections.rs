@@ -1,4 +1,4 @@
-//! The DCP connections there are: their names, and what they do.
+//! The open DCP connections: their names and figures.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(crate) struct DcpFigures {
     pub(crate) producer: ProducerFigures,
 }
 
-/// The entry of a connection, which goes with it.
+/// The entry of a connection, removed when it is dropped.
 pub(crate) struct DcpRegistration {
     all: Arc<DcpConnections>,
     name: ConnectionKey,
@@ -49,7 +49,7 @@ impl DcpConnections {
         }
     }
 
-    /// Names a connection to a bucket. One that has the name already is told to end.
+    /// Registers a connection to a bucket. Another connection of this name is closed.
     pub(crate) fn register(
         self: &Arc<Self>,
         bucket: &str,
@@ -80,12 +80,12 @@ impl DcpConnections {
         }
     }
 
-    /// Their number.
+    /// The number of connections.
     pub(crate) fn len(&self) -> usize {
         self.open.lock().len()
     }
 
-    /// Calls `each` with the name and value of what they come to together.
+    /// Calls `each` with the name and value of each sum over the connections.
     pub(crate) fn stats(&self, each: &mut dyn FnMut(&str, &str)) {
         let open = self.open.lock();
         let figures: Vec<ProducerFigures> =
@@ -101,7 +101,7 @@ impl DcpConnections {
         }
     }
 
-    /// Those to a bucket, by name.
+    /// The connections to a bucket, by name.
     pub(crate) fn of(&self, bucket: &str) -> Vec<DcpFigures> {
         let open = self.open.lock();
         let of_bucket = open.iter().filter(|((of, _), _)| of == bucket);

@@ -1,4 +1,4 @@
-//! How streams reach the front-end thread of their connection.
+//! The mailbox through which streams wake the front-end thread of their connection.
 
 use std::sync::Arc;
 
@@ -9,8 +9,7 @@ use kedge_types::VbId;
 use crate::cookie::ConnectionId;
 use crate::inbox::{FrontEndMessage, FrontEnds};
 
-/// The vBuckets of a connection that have something new. The thread is told when the first one comes, and hears of all
-/// that came until it looks.
+/// The vBuckets of a connection that have new items. The first one wakes the thread, which then takes all.
 pub(crate) struct Mailbox {
     id: ConnectionId,
     front_ends: Arc<FrontEnds>,
@@ -26,7 +25,7 @@ impl Mailbox {
         }
     }
 
-    /// Takes all; `read` is empty, and swapped in.
+    /// Takes all vBuckets. `read` is empty and takes the place of the list.
     pub(crate) fn take(&self, read: &mut Vec<VbId>) {
         std::mem::swap(&mut *self.ready.lock(), read);
     }

@@ -1,11 +1,11 @@
-//! Connections that follow the changes of vBuckets: the second life of a session, after DCP_OPEN.
+//! DCP connections: the part of a session after DCP_OPEN.
 //!
-//! The messages are `kedge_replication`'s, the streams are the bucket's. A stream that has something new tells its
-//! connection's [`Mailbox`](mailbox::Mailbox), which wakes the front-end thread once; the thread then lets the producer
-//! fill the output from the streams that are ready, in turn, as far as output and flow control have room.
+//! `kedge_replication` has the messages, the bucket has the streams. A stream with new items notifies its connection's
+//! [`Mailbox`](mailbox::Mailbox), which wakes the front-end thread once; the thread then lets the producer fill the
+//! output from the streams that are ready, in turn, as far as output and flow control have room.
 //!
 //! Invariants:
-//! * A stream is read by the thread of its connection only, and gives its cursor back when the connection goes.
+//! * Only the thread of its connection reads a stream. The stream gives its cursor back when the connection ends.
 //! * Of two connections to a bucket with the same name, the first one ends.
 
 pub(crate) mod connections;
@@ -27,10 +27,10 @@ use crate::dcp::connections::DcpRegistration;
 use crate::dcp::mailbox::Mailbox;
 use crate::session::{CommandFailure, Rights, SessionTurn};
 
-/// Streams fill the output up to this many bytes: what is in the output delays replies and changes of other streams.
+/// The number of bytes up to which streams fill the output. More would delay replies and the items of other streams.
 const FILL_BYTES: usize = 256 << 10;
 
-/// A connection that follows the changes of vBuckets.
+/// The DCP state of a connection.
 pub(crate) struct DcpSession {
     producer: Producer,
     bucket: Arc<Bucket>,
@@ -47,7 +47,7 @@ impl DcpSession {
     /// Opens a session for DCP.
     ///
     /// # Errors
-    /// What the client is told.
+    /// The status for the client.
     pub(crate) fn open(
         open: &DcpOpen<'_>,
         id: ConnectionId,
@@ -91,12 +91,12 @@ impl DcpSession {
         self.registered.name()
     }
 
-    /// Whether a request belongs to this part of the connection.
+    /// Returns true for the opcodes of DCP.
     pub(crate) fn takes(opcode: u8) -> bool {
         (Opcode::DcpOpen.wire()..=Opcode::DcpCacheTransferEnd.wire()).contains(&opcode)
     }
 
-    /// A request of the consumer.
+    /// Handles a request of the consumer.
     ///
     /// # Errors
     /// The connection has to be closed.
@@ -116,7 +116,7 @@ impl DcpSession {
         self.carry_out(turn, rights, map, todo, request.opcode, out)
     }
 
-    /// The consumer's answer.
+    /// Handles a response of the consumer.
     ///
     /// # Errors
     /// The connection has to be closed.
@@ -177,7 +177,7 @@ impl DcpSession {
         out: &mut Vec<u8>,
     ) -> Result<(), Disconnect> {
         let takes_over = request.flags.contains(StreamFlags::TAKEOVER);
-        // A stream has all of the bucket, or the default collection, which nobody has for itself.
+        // A stream has the whole bucket or the default collection, and no role is for that collection alone.
         let needed = if takes_over {
             Rights::STREAM.and(Rights::MANAGE)
         } else {
@@ -223,8 +223,8 @@ impl DcpSession {
         }
     }
 
-    /// Tells the bucket what the consumer acknowledged since the last call.
-    pub(crate) fn hand_over_acks(&mut self) {
+    /// Gives the bucket the acknowledgements since the last call.
+    pub(crate) fn flush_acks(&mut self) {
         if self.acks.is_empty() {
             return;
         }
@@ -234,7 +234,7 @@ impl DcpSession {
         self.acks.clear();
     }
 
-    /// A stream begins or ended: what the consumer has acknowledged in another holds no more.
+    /// Forgets the acknowledgements of a vBucket, as its stream begins or has ended.
     fn forget_acks(&mut self, vb: VbId) {
         self.acks.retain(|(acked, _)| *acked != vb);
         if let Some(node) = self.producer.consumer_name() {
@@ -242,7 +242,7 @@ impl DcpSession {
         }
     }
 
-    /// Looks into the mailbox.
+    /// Takes the vBuckets from the mailbox.
     pub(crate) fn collect(&mut self) {
         self.mailbox.take(&mut self.ready);
         for vb in self.ready.drain(..) {
@@ -250,7 +250,7 @@ impl DcpSession {
         }
     }
 
-    /// Appends what streams have, as far as `queued` bytes of the output leave room.
+    /// Appends items of the streams, while there is room beside the `queued` bytes of the output.
     pub(crate) fn fill(&mut self, now_ns: u64, queued: usize, out: &mut Vec<u8>) {
         let room = FILL_BYTES.saturating_sub(queued);
         if room > 0 && self.producer.has_ready() {
@@ -260,26 +260,27 @@ impl DcpSession {
         self.registered.note(self.producer.figures());
     }
 
-    /// Whether [`Self::fill`] would append something when there is room.
+    /// Returns true if [`Self::fill`] would append something to an output with room.
     pub(crate) fn has_ready(&self) -> bool {
         self.producer.has_ready()
     }
 
-    /// When [`Self::on_time`] is to be called.
+    /// The time of the next call of [`Self::on_time`].
     pub(crate) fn next_deadline_ns(&self) -> Option<u64> {
         self.producer.next_deadline_ns()
     }
 
-    /// Asks whether the consumer is there, when it is time to.
+    /// Sends a NOOP to the consumer when it is due.
     ///
     /// # Errors
-    /// It is not: the connection has to be closed.
+    /// The consumer did not answer the last one: the connection has to be closed.
     pub(crate) fn on_time(&mut self, now_ns: u64, out: &mut Vec<u8>) -> Result<(), Disconnect> {
         self.producer.on_time(now_ns, out)
     }
 }
 
-/// An acknowledgement decides about what other clients wrote: that is for nodes of the cluster.
+/// Checks that the user may acknowledge prepares. That decides on the writes of other clients, so only nodes of the
+/// cluster may.
 fn may_acknowledge(rights: Rights) -> Result<(), CommandFailure> {
     if rights.allow(Rights::MANAGE) {
         return Ok(());

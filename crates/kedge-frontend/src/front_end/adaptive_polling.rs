@@ -1,12 +1,13 @@
-//! How a front-end thread waits for the disk: it looks again and again as long as reads end soon, and sleeps where not.
+//! Adaptive polling: a front-end thread polls for the end of its reads while reads end soon, and sleeps otherwise.
 //!
-//! To be woken takes a thread longer than many a read takes a fast disk, and a processor that sleeps answers the disk late.
+//! A wake-up takes longer than many reads of a fast disk, and a sleeping processor answers the disk late.
 
 use std::time::Duration;
 
-/// The mean is about that of so many waits, the newest counting most.
+/// The number of waits in the moving average.
 const WAITS: u64 = 16;
-/// No wait counts as longer than this many times the limit: one slow read does not keep the thread from looking for long.
+/// Largest duration that a wait counts with, as a multiple of the limit. So one slow read does not stop the polling for
+/// long.
 const LONGEST: u64 = 4;
 
 /// The durations of waits for the disk.
@@ -17,7 +18,7 @@ pub(super) struct AdaptivePolling {
 }
 
 impl AdaptivePolling {
-    /// A thread looks for `limit` at most before it sleeps; zero: it always sleeps.
+    /// Polls for `limit` at most before a sleep; never if it is zero.
     pub(super) fn new(limit: Duration) -> Self {
         Self {
             limit_ns: u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX),
@@ -25,14 +26,14 @@ impl AdaptivePolling {
         }
     }
 
-    /// The time for which the thread polls before it sleeps: as long as most waits would end meanwhile.
-    pub(super) fn look(&self) -> Option<Duration> {
+    /// The time to poll before a sleep, or `None` while waits are too long for that.
+    pub(super) fn poll_time(&self) -> Option<Duration> {
         let pays = self.limit_ns > 0 && self.mean_ns <= self.limit_ns / 2;
         pays.then_some(Duration::from_nanos(self.limit_ns))
     }
 
-    /// A wait has ended, with or without sleep.
-    pub(super) fn took(&mut self, time: Duration) {
+    /// Records the duration of a wait.
+    pub(super) fn record(&mut self, time: Duration) {
         let longest = self.limit_ns.saturating_mul(LONGEST);
         let ns = u64::try_from(time.as_nanos()).map_or(longest, |ns| ns.min(longest));
         self.mean_ns = self.mean_ns - self.mean_ns / WAITS + ns / WAITS;
@@ -46,24 +47,24 @@ mod tests {
     const LIMIT: Duration = Duration::from_micros(200);
 
     #[test]
-    fn it_looks_as_long_as_waits_are_short() {
+    fn thread_polls_while_waits_are_short() {
         let mut waits = AdaptivePolling::new(LIMIT);
         for us in [0, 80, 20, 90].into_iter().cycle().take(100) {
-            assert_eq!(waits.look(), Some(LIMIT));
-            waits.took(Duration::from_micros(us));
+            assert_eq!(waits.poll_time(), Some(LIMIT));
+            waits.record(Duration::from_micros(us));
         }
-        // One that is long changes nothing.
-        waits.took(Duration::from_secs(1));
-        assert_eq!(waits.look(), Some(LIMIT));
+        // A single long wait changes nothing.
+        waits.record(Duration::from_secs(1));
+        assert_eq!(waits.poll_time(), Some(LIMIT));
     }
 
     #[test]
-    fn it_sleeps_where_the_disk_is_slow_and_looks_again_when_it_is_not() {
+    fn thread_sleeps_on_a_slow_disk_and_polls_again_on_a_fast_one() {
         let mut waits = AdaptivePolling::new(LIMIT);
         let mut after = |us, wanted: Option<Duration>| {
             (0..100).position(|_| {
-                let is_so = waits.look() == wanted;
-                waits.took(Duration::from_micros(us));
+                let is_so = waits.poll_time() == wanted;
+                waits.record(Duration::from_micros(us));
                 is_so
             })
         };
@@ -72,13 +73,13 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_it_always_sleeps() {
+    fn zero_limit_disables_polling() {
         let mut waits = AdaptivePolling::new(Duration::ZERO);
-        assert_eq!(waits.look(), None);
-        waits.took(Duration::from_micros(1));
-        assert_eq!(waits.look(), None);
+        assert_eq!(waits.poll_time(), None);
+        waits.record(Duration::from_micros(1));
+        assert_eq!(waits.poll_time(), None);
         let mut longest = AdaptivePolling::new(Duration::MAX);
-        longest.took(Duration::MAX);
-        assert!(longest.look().is_some());
+        longest.record(Duration::MAX);
+        assert!(longest.poll_time().is_some());
     }
 }

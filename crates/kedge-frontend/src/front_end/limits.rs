@@ -1,15 +1,15 @@
-//! Limits of time that connections have, and the timers of those that follow vBuckets.
+//! Time limits of connections, and the timers of DCP connections.
 
 use std::time::Duration;
 
 use super::{CloseReason, FrontEnd};
 use crate::session::SessionTurn;
 
-/// Limits of time are looked at no more often than this.
+/// Shortest time between two checks of the time limits.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
 
 impl FrontEnd {
-    /// Makes sure that limits of time are looked at when the one at `at` may be met.
+    /// Schedules a check of the time limits for `at`, unless an earlier one is scheduled.
     pub(super) fn sweep_at(&mut self, at: Option<u64>, now_ns: u64) {
         let Some(at) = at else {
             return;
@@ -20,7 +20,7 @@ impl FrontEnd {
         }
     }
 
-    /// Closes connections that met a limit of time, and finds out when the next one may.
+    /// Closes connections that exceeded a time limit, and schedules the next check.
     pub(super) fn sweep(&mut self, turn: &mut SessionTurn<'_>) {
         let shared = turn.shared;
         let now_ns = turn.last_ns;

@@ -1,4 +1,4 @@
-//! What other threads tell a front-end thread: new connections, commands that ended, changes of the cluster, the end.
+//! Handling of messages to a front-end thread: new connections, completions, changes of the cluster, the shutdown.
 
 use kedge_bucket::{Completion, Cookie};
 use kedge_executor::{Next, TaskContext, TaskSpec};
@@ -33,12 +33,12 @@ impl FrontEnd {
                         self.returned(returned, turn);
                     }
                 }
-                FrontEndMessage::MemoryGranted(id, room) => match self.connections.by_id(id) {
+                FrontEndMessage::MemoryGranted(id, grant) => match self.connections.by_id(id) {
                     Some((slot, connection)) => {
-                        connection.on_granted(room);
+                        connection.on_granted(grant);
                         self.queue.serve_after_messages(slot, connection);
                     }
-                    None => turn.shared.request_memory.give_back(room, &self.front_ends),
+                    None => turn.shared.request_memory.release(grant, &self.front_ends),
                 },
                 FrontEndMessage::StreamsReady(id) => {
                     if let Some((slot, connection)) = self.connections.by_id(id) {
@@ -163,7 +163,7 @@ impl FrontEnd {
         });
     }
 
-    /// A session is back from a task: what came for it meanwhile follows.
+    /// Takes a session back from a task, and handles the messages that came meanwhile.
     fn returned(&mut self, mut returned: OffloadResult, turn: &mut SessionTurn<'_>) {
         for bucket in returned.flush_requests.drain(..) {
             turn.request_flush(&bucket);

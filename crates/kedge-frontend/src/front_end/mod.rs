@@ -1,8 +1,8 @@
 //! A front-end thread: one event loop, and the connections that stay with it.
 //!
-//! A turn of the loop: wait for sockets or messages; handle each connection that has something to do, with one send
-//! each; read the inbox; tell the buckets in which commands were parked to commit; read the inbox again, since that may
-//! have completed commands on this very thread.
+//! A turn of the loop: wait for sockets or messages; serve each connection with work, with one send each; read the
+//! inbox; request a flush of the buckets in which commands were parked; read the inbox again, since the flush may have
+//! completed commands on this very thread.
 
 mod adaptive_polling;
 mod limits;
@@ -37,11 +37,11 @@ use table::ConnectionTable;
 
 /// The token of the inbox's waker; connections have their slots.
 pub(crate) const WAKER: Token = Token(usize::MAX);
-/// Events taken at a time.
+/// Largest number of events of one poll.
 const EVENTS: usize = 1_024;
-/// Longest stretch of work for one connection, nanoseconds: what goes on longer is counted and logged.
+/// Longest turn of one connection, nanoseconds. Longer ones are counted and logged.
 const TURN_NS_MAX: u64 = 10_000_000;
-/// Reads that the system would not take are tried again after this.
+/// Time after which reads are submitted again that the system did not take.
 const READ_AGAIN: Duration = Duration::from_millis(1);
 
 /// The reason why a connection is closed, for the log and the counters.
@@ -101,7 +101,7 @@ pub(crate) struct FrontEnd {
     /// Sessions that tasks have given back.
     returned: Arc<RankedMutex<ReturnedSessions, Vec<OffloadResult>>>,
     flush_requests: Vec<Arc<Bucket>>,
-    /// `None` where the system has no such reads.
+    /// Reads of documents by this thread; `None` on systems without io_uring.
     reads: Option<DocumentReads>,
     receive: Box<[u8]>,
     outputs: OutputPool,
@@ -112,7 +112,7 @@ pub(crate) struct FrontEnd {
 }
 
 impl FrontEnd {
-    /// `reads`: it reads documents itself, and looks for so long whether they are there before it sleeps.
+    /// `reads`: the time to poll for the end of reads before a sleep, if the thread reads documents itself.
     pub(crate) fn new(
         thread: u16,
         poll: Poll,
@@ -120,7 +120,7 @@ impl FrontEnd {
         reads: Option<Duration>,
     ) -> Self {
         let reads = reads
-            .map(|look| DocumentReads::new(&poll, look))
+            .map(|poll_time| DocumentReads::new(&poll, poll_time))
             .and_then(|reads| {
                 reads
                     .inspect_err(|error| tracing::debug!(%error, "tasks read all documents"))
@@ -148,10 +148,10 @@ impl FrontEnd {
         }
     }
 
-    /// The life of the thread. It ends when it was told to stop and its connections are gone.
+    /// Runs the event loop until the shutdown has ended.
     pub(crate) fn run(mut self) {
         let mut events = Events::with_capacity(EVENTS);
-        // Cloned once: threads that count the same references in every turn would slow each other down.
+        // Cloned once: threads that change the same reference count in every turn would slow each other down.
         let shared = self.shared.clone();
         while !self.is_over() {
             self.wait(&mut events);
@@ -175,40 +175,43 @@ impl FrontEnd {
         }
     }
 
-    /// The longest wait of the poll: zero while there is something to do.
+    /// The timeout of the poll: zero while there is work.
     fn timeout(&self) -> Option<Duration> {
         if !self.queue.is_idle() || !self.front_ends.inbox(self.thread).may_sleep() {
             return Some(Duration::ZERO);
         }
         let now_ns = self.shared.clock.mono_ns();
         let until = |at: u64| Duration::from_nanos(at.saturating_sub(now_ns));
-        let are_held_up = self.reads.as_ref().is_some_and(DocumentReads::are_held_up);
-        let again = are_held_up.then_some(READ_AGAIN);
+        let has_unsubmitted = self
+            .reads
+            .as_ref()
+            .is_some_and(DocumentReads::has_unsubmitted);
+        let again = has_unsubmitted.then_some(READ_AGAIN);
         self.sweep_ns.map(until).into_iter().chain(again).min()
     }
 
-    /// Waits for something to do.
+    /// Waits for events, messages or a timer.
     fn wait(&mut self, events: &mut Events) {
         let timeout = self.timeout();
-        let reads = self.reads.as_mut().filter(|reads| reads.are_under_way());
+        let reads = self.reads.as_mut().filter(|reads| reads.is_active());
         let Some(reads) = reads.filter(|_| timeout != Some(Duration::ZERO)) else {
             poll(&mut self.poll, events, timeout);
             return;
         };
         let began = Instant::now();
-        if let Some(look) = reads.waits.look() {
-            while began.elapsed() < look {
+        if let Some(poll_time) = reads.polling.poll_time() {
+            while began.elapsed() < poll_time {
                 poll(&mut self.poll, events, Some(Duration::ZERO));
                 if !events.is_empty() {
                     self.shared.metrics.thread(self.thread).spun();
-                    reads.waits.took(began.elapsed());
+                    reads.polling.record(began.elapsed());
                     return;
                 }
                 std::thread::yield_now();
             }
         }
         poll(&mut self.poll, events, timeout);
-        reads.waits.took(began.elapsed());
+        reads.polling.record(began.elapsed());
     }
 
     fn take_turn(&mut self, shared: &ServerContext, events: &Events) {
@@ -229,7 +232,7 @@ impl FrontEnd {
         self.refresh_if_changed(shared);
         let again = self.queue.take_next_turn();
         if let Some(reads) = &mut self.reads {
-            reads.go_on();
+            reads.submit_and_complete();
         }
         let of_sockets = |event: &&Event| ![WAKER, RING].contains(&event.token());
         for event in events.iter().filter(of_sockets) {
@@ -322,19 +325,19 @@ impl FrontEnd {
                 tracing::debug!(peer = %connection.session.peer, "closing a connection that {what}");
             }
         }
-        // Closing the socket takes it out of the poll in any case.
+        // Closing the socket removes it from the poll in any case.
         let registry = self.poll.registry();
         let _ = registry.deregister(connection.stream_mut());
         let session = &mut connection.session;
         metrics.closed(session.kind() == ConnectionKind::Memcached);
-        session.login.leave_list(&self.shared.newcomers);
+        session.login.leave_list(&self.shared.unauthenticated);
         self.shared.client_addresses.disconnected(session.peer.ip());
         metrics
             .thread(self.thread)
             .set_connections(self.connections.len());
     }
 
-    /// Counts a stretch of work that others had to wait for too long, and logs some of them.
+    /// Counts a turn that took too long for the other connections, and logs some of them.
     fn check_time(
         &self,
         turn: &SessionTurn<'_>,
@@ -356,7 +359,7 @@ impl FrontEnd {
         }
     }
 
-    /// Commits what was parked, and answers what that completed.
+    /// Requests flushes of the buckets with newly parked commands, and handles the completions.
     fn commit(&mut self, turn: &mut SessionTurn<'_>) {
         let is_solo = self.activity.end_turn();
         let lead = is_solo && self.queue.is_idle();
@@ -368,13 +371,13 @@ impl FrontEnd {
                 bucket.persistence().writers().request_flush(lead);
             }
             if let Some(reads) = &mut self.reads {
-                reads.go_on();
+                reads.submit_and_complete();
             }
             self.read_inbox(turn);
         }
     }
 
-    /// Buckets or users may be others than in the last turn.
+    /// Lets all sessions follow a change of the buckets or users.
     fn refresh_if_changed(&mut self, shared: &ServerContext) {
         if !self.configuration.update(shared) {
             return;
@@ -395,7 +398,7 @@ fn poll(poll: &mut Poll, events: &mut Events, timeout: Option<Duration>) {
     if let Err(error) = poll.poll(events, timeout)
         && error.kind() != io::ErrorKind::Interrupted
     {
-        // Nothing can be served without it.
+        // A thread without a poll can serve nothing.
         panic!("the poll of a front-end thread failed: {error}");
     }
 }

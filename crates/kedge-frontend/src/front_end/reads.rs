@@ -1,6 +1,6 @@
-//! Documents that commands of this thread wait for: read by the system while the thread goes on, many with one call.
+//! Background fetches by the front-end thread itself: it submits many reads with one call (io_uring), and continues.
 //!
-//! What is in the system's memory is there when that call returns; of the rest the poll hears.
+//! Reads that hit the page cache have ended when that call returns; the poll reports the others.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -16,23 +16,23 @@ use slab::Slab;
 
 use super::adaptive_polling::AdaptivePolling;
 
-/// The token of the ring.
+/// The token of the io_uring.
 pub(super) const RING: Token = Token(usize::MAX - 1);
-/// The reads of a thread.
+/// The reads that a thread has submitted.
 pub(super) struct DocumentReads {
     ring: ReadRing,
     fetches: Slab<(Arc<Bucket>, Fetch)>,
-    /// Reused.
+    /// Buffer of [`Self::take`].
     taken: Vec<Fetch>,
-    pub(super) waits: AdaptivePolling,
+    pub(super) polling: AdaptivePolling,
 }
 
 impl DocumentReads {
-    /// On the thread itself, which looks for so long whether reads have ended before it sleeps.
+    /// Creates the ring. `poll_time` is the time to poll for the end of reads before a sleep.
     ///
     /// # Errors
-    /// What the system says where there are no such reads.
-    pub(super) fn new(poll: &Poll, look: Duration) -> io::Result<Self> {
+    /// The system's error, on systems without io_uring.
+    pub(super) fn new(poll: &Poll, poll_time: Duration) -> io::Result<Self> {
         let ring = ReadRing::new(FRONT_END_READS_MAX)?;
         let fd = ring.as_raw_fd();
         let registry = poll.registry();
@@ -41,11 +41,11 @@ impl DocumentReads {
             ring,
             fetches: Slab::new(),
             taken: Vec::new(),
-            waits: AdaptivePolling::new(look),
+            polling: AdaptivePolling::new(poll_time),
         })
     }
 
-    /// Takes what commands of this thread wait for in a bucket.
+    /// Takes the fetches of a bucket that commands of this thread wait for.
     pub(super) fn take(&mut self, thread: u16, bucket: &Arc<Bucket>) {
         bucket
             .residency()
@@ -63,22 +63,22 @@ impl DocumentReads {
         }
     }
 
-    /// Whether there are any.
-    pub(super) fn are_under_way(&self) -> bool {
+    /// Returns true if reads are in progress.
+    pub(super) fn is_active(&self) -> bool {
         !self.ring.is_empty()
     }
 
-    /// Whether the system would not take all reads: then it is told again soon.
-    pub(super) fn are_held_up(&self) -> bool {
+    /// Returns true if the system did not take all reads, which are submitted again soon.
+    pub(super) fn has_unsubmitted(&self) -> bool {
         self.ring.has_more_to_submit()
     }
 
-    /// Tells the system what was taken, and lets commands go on whose documents are there.
-    pub(super) fn go_on(&mut self) {
-        if !self.are_under_way() {
+    /// Submits reads, and resumes the commands whose reads have ended.
+    pub(super) fn submit_and_complete(&mut self) {
+        if !self.is_active() {
             return;
         }
-        // What it does not take now, as memory is short, it is told the next time.
+        // Reads that the system does not take, as memory is short, are submitted the next time.
         let _ = self.ring.submit();
         self.ring.take_done(|token, read| {
             let (bucket, fetch) = self.fetches.remove(token as usize);

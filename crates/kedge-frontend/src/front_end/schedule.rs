@@ -2,7 +2,7 @@
 
 use crate::connection::ClientConnection;
 
-/// After this many turns in which one connection alone was active, the thread commits on its behalf: no other waits.
+/// Number of turns with a single active connection after which the thread itself commits for it, as no other waits.
 const SOLO_TURNS: u32 = 3;
 
 /// Connections that are to be served although their sockets have no event.
@@ -10,7 +10,7 @@ const SOLO_TURNS: u32 = 3;
 pub(super) struct ServeQueue {
     /// In the next turn.
     next_turn: Vec<usize>,
-    /// When the inbox was read, once for all messages to a connection.
+    /// After the inbox was read, once for all messages to a connection.
     after_messages: Vec<usize>,
 }
 
@@ -87,7 +87,7 @@ impl Activity {
         }
     }
 
-    /// All connections of the turn were served. Returns true if one connection alone was active for several turns.
+    /// Ends the turn. Returns true if one connection alone was active for several turns.
     pub(super) fn end_turn(&mut self) -> bool {
         self.solo_turns = if self.active == 1 {
             self.solo_turns.saturating_add(1)

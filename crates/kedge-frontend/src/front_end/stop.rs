@@ -1,4 +1,4 @@
-//! The end: connections finish what they began, those that follow vBuckets last.
+//! The shutdown: connections finish their commands, DCP connections last.
 
 use super::{FrontEnd, Shutdown};
 use crate::connection::ClientConnection;
@@ -14,7 +14,7 @@ impl FrontEnd {
             .for_each(|slot| self.serve_after_messages(slot));
     }
 
-    /// Lets connections finish. Gives their slots.
+    /// Lets connections finish. Returns their slots.
     fn drain(&mut self, which: impl Fn(&ClientConnection) -> bool) -> Vec<usize> {
         let mut slots = Vec::new();
         for (slot, connection) in self.connections.iter_mut() {
@@ -26,7 +26,7 @@ impl FrontEnd {
         slots
     }
 
-    /// The server stops. Replicas are served until no other connection is left: clients wait for what they acknowledge.
+    /// Ends DCP connections when no other connection is left: clients wait for the acknowledgements of replicas.
     pub(super) fn drain_streams(&mut self, turn: &mut SessionTurn<'_>) {
         let shared = turn.shared;
         let open = shared
@@ -34,7 +34,7 @@ impl FrontEnd {
             .open
             .load(std::sync::atomic::Ordering::Relaxed);
         if open > shared.dcp.len() as u64 {
-            // The others may be those of other threads.
+            // Connections of other threads send no event, so check again soon.
             return self.sweep_at(Some(turn.last_ns), turn.last_ns);
         }
         for slot in self.drain(|connection| connection.session.dcp.is_dcp()) {

@@ -1,37 +1,37 @@
-//! An answer to STAT that is made in steps.
+//! An answer to STAT that is composed in steps.
 
 use kedge_types::Status;
 
 use crate::stat_generator::StatGenerator;
 use crate::stat_timings::TimedGroup;
 
-/// The form of the lines and of the end of an answer.
+/// The format of the lines and of the end of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StatFormat {
     /// The binary protocol: number of the opcode, and opaque.
     Binary {
         /// The number of the request's opcode.
         number: u8,
-        /// The client's name of the request.
+        /// The opaque of the request.
         opaque: u32,
     },
     /// The text protocol.
     Text,
-    /// The same, of the group that resets the others.
+    /// The text protocol, for the group that resets the others.
     TextReset,
 }
 
-/// An answer to STAT of which a part is still to be made.
+/// An answer to STAT of which a part is still to be composed.
 pub(crate) struct StatAnswer {
     pub(crate) form: StatFormat,
     pub(crate) walk: StatGenerator,
     /// The group, for the histograms.
     pub(crate) group: TimedGroup,
-    /// When the command began, nanoseconds of the monotonic clock.
+    /// The start of the command, nanoseconds of the monotonic clock.
     pub(crate) start_ns: u64,
-    /// Time that making the lines has taken so far, in nanoseconds.
+    /// Time spent on the lines so far, in nanoseconds.
     pub(crate) worked_ns: u64,
-    /// Why the rest is not told.
+    /// The status that ends the answer, if the rest cannot be composed.
     pub(crate) failed: Option<Status>,
 }
 

@@ -1,4 +1,4 @@
-//! Composing replies of the binary protocol.
+//! Composition of replies of the binary protocol.
 
 use std::borrow::Cow;
 
@@ -10,19 +10,19 @@ use kedge_types::{Cas, Datatype, Status};
 
 use crate::limits::COPY_VALUE_BYTES_MAX;
 
-/// The properties of a request that its answer needs.
+/// The properties of a request and its client that the reply needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Composer {
-    /// Number of the opcode, also of one that is unknown.
+    /// Number of the opcode, which may be unknown.
     pub(crate) number: u8,
     pub(crate) opaque: u32,
-    /// `None` for a number that has no meaning.
+    /// `None` for an unknown number.
     pub(crate) opcode: Option<Opcode>,
     pub(crate) kind: ConnectionKind,
     pub(crate) features: Features,
 }
 
-/// Returns whether to send a document to a client with these features means to make a long copy of its value.
+/// Returns true if sending a document to a client with these features needs a long copy of its value.
 #[inline]
 pub(crate) fn copies_long(features: Features, item: &Item) -> bool {
     let is_compressed = item.datatype().contains(Datatype::SNAPPY);
@@ -31,14 +31,14 @@ pub(crate) fn copies_long(features: Features, item: &Item) -> bool {
 }
 
 impl Composer {
-    /// Whether a reply with this status is left out, as the command is a quiet one.
+    /// Returns true if a quiet command leaves out a reply with this status.
     #[inline]
     pub(crate) fn is_quiet_about(&self, status: Status) -> bool {
         self.opcode.is_some_and(|opcode| opcode.suppresses(status))
     }
 
-    /// A reply without anything but header and, when Tracing was negotiated, a place for the server duration, which
-    /// is filled in when the command has ended.
+    /// A reply with a header only and, if Tracing was negotiated, room for the server duration, which is filled in at
+    /// the end of the command.
     #[inline]
     pub(crate) fn response(&self, status: Status) -> Response<'static> {
         let traced = self.features.contains(Feature::Tracing);
@@ -48,14 +48,14 @@ impl Composer {
         }
     }
 
-    /// Success without anything, unless the command is quiet about it.
+    /// Composes success without a body, unless a quiet command leaves it out.
     pub(crate) fn success(&self, out: &mut Output) {
         if !self.is_quiet_about(Status::Success) {
             self.response(Status::Success).write(out.buffer());
         }
     }
 
-    /// Success with a value.
+    /// Composes success with a value.
     pub(crate) fn value(&self, datatype: Datatype, value: &[u8], out: &mut Output) {
         let datatype = self.known(datatype);
         Response {
@@ -66,7 +66,7 @@ impl Composer {
         .write(out.buffer());
     }
 
-    /// The success of a mutation, with its value (of a counter) if it has one.
+    /// Composes the success of a mutation, with its value (of a counter) if it has one.
     #[inline]
     pub(crate) fn mutation(&self, mutated: &Mutated, value: &[u8], out: &mut Output) {
         if !self.is_quiet_about(Status::Success) {
@@ -74,7 +74,7 @@ impl Composer {
         }
     }
 
-    /// [`Self::mutation`] with a status that says more, not of a quiet command.
+    /// As [`Self::mutation`], with another status, for a command that is not quiet.
     #[inline]
     pub(crate) fn mutation_as(
         &self,
@@ -103,8 +103,8 @@ impl Composer {
         }
     }
 
-    /// The CAS of a tombstone is for Couchbase clients only. Others check that there is none: libmemcached's memcapable
-    /// does.
+    /// The CAS of the reply. That of a tombstone is for Couchbase clients only: memcached clients such as
+    /// libmemcached's memcapable check that there is none.
     fn cas_of(&self, mutated: &Mutated) -> Cas {
         let deleted = matches!(self.opcode, Some(Opcode::Delete | Opcode::Deleteq));
         match self.kind {
@@ -113,7 +113,7 @@ impl Composer {
         }
     }
 
-    /// Success with nothing but a CAS.
+    /// Composes success with a CAS only.
     pub(crate) fn cas(&self, cas: Cas, out: &mut Output) {
         if !self.is_quiet_about(Status::Success) {
             Response {
@@ -124,11 +124,11 @@ impl Composer {
         }
     }
 
-    /// Success with a document. A client that did not negotiate a datatype never sees it: compressed values are
-    /// inflated for it. Extended attributes are cut off.
+    /// Composes success with a document, in the datatypes that the client negotiated: compressed values are inflated
+    /// for others. Extended attributes are cut off.
     ///
     /// # Errors
-    /// `Internal` when the stored value does not inflate; nothing was composed then.
+    /// `Internal` if the stored value cannot be inflated; nothing was composed then.
     #[inline]
     pub(crate) fn document(
         &self,
@@ -160,8 +160,8 @@ impl Composer {
         Ok(())
     }
 
-    /// [`Self::document`] of a document whose vBucket is locked. One of which that makes a long copy is returned, to be
-    /// composed when the vBucket is not locked any more.
+    /// As [`Self::document`], while its vBucket is locked. A document that needs a long copy is returned instead, to be
+    /// composed without the lock.
     ///
     /// # Errors
     /// As [`Self::document`].
@@ -180,8 +180,8 @@ impl Composer {
         Ok(None)
     }
 
-    /// Success with a document as it is stored, its extended attributes in front of the body. For a client that
-    /// negotiated every datatype.
+    /// Composes success with a document as it is stored, its extended attributes in front of the body. For a client
+    /// that negotiated every datatype.
     pub(crate) fn whole_document(&self, item: &Item, cas: Cas, key: &[u8], out: &mut Output) {
         let flags = item.flags();
         let response = Response {
@@ -194,7 +194,7 @@ impl Composer {
         Self::stored(item, &response, out);
     }
 
-    /// A reply whose value is an item's as it is stored. A large one is not copied.
+    /// Composes a reply with the value of an item as it is stored. A large one is not copied.
     #[inline]
     fn stored(item: &Item, response: &Response<'_>, out: &mut Output) {
         let value = item.value();
@@ -206,11 +206,11 @@ impl Composer {
         }
     }
 
-    /// A document's value as the client takes it, and what that is made of. Extended attributes are cut off, unless they
-    /// are wanted and the client negotiated them.
+    /// The value of a document in the datatypes that the client negotiated, and its datatype. Extended attributes are
+    /// cut off, unless `with_xattrs` is set and the client negotiated them.
     ///
     /// # Errors
-    /// `Internal` when the stored value does not inflate.
+    /// `Internal` if the stored value cannot be inflated.
     pub(crate) fn plain_document<'a>(
         &self,
         item: &'a Item,
@@ -237,7 +237,7 @@ impl Composer {
         }
     }
 
-    /// As the value that [`Self::plain`] gives.
+    /// The datatype of the value that [`Self::plain`] returns.
     fn datatype_of(&self, item: &Item) -> Datatype {
         let cut = Datatype::XATTR.union(Datatype::SNAPPY);
         match item.has_xattrs() {
@@ -256,10 +256,10 @@ impl Composer {
     }
 }
 
-/// The body of an item, without compression.
+/// The uncompressed body of an item.
 ///
 /// # Errors
-/// `Internal` when the value is not what its datatype says, which was checked when it was stored.
+/// `Internal` if the value does not match its datatype, which was checked when it was stored.
 pub(crate) fn inflated(item: &Item) -> Result<Cow<'_, [u8]>, Status> {
     let parts = Parts::of(item).map_err(|_| Status::Internal)?;
     Ok(parts.into_body())

@@ -1,4 +1,4 @@
-//! An allocator for tests that counts what each thread asks of it.
+//! An allocator for tests that counts the allocations of each thread.
 
 #![expect(unsafe_code, reason = "an allocator is unsafe to implement")]
 
@@ -15,7 +15,7 @@ struct CountingAllocator;
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn count() {
-    // A thread that is ending has no counter any more.
+    // A thread that ends has no counter any more.
     let _ = ALLOCATIONS.try_with(|allocations| allocations.set(allocations.get() + 1));
 }
 

@@ -1,4 +1,4 @@
-//! A session after DCP_OPEN: its bytes are messages of both directions, and streams fill its output.
+//! A session after DCP_OPEN: it receives requests and responses, and streams fill its output.
 
 use std::net::SocketAddr;
 
@@ -14,8 +14,8 @@ use super::{CommandFailure, Flow, Halt, Session, SessionTurn};
 use crate::dcp::DcpSession;
 use crate::server_context::ServerContext;
 
-/// Output above which no message is read, in bytes beside [`crate::FrontendLimits::queued_bytes_max`]: a change may be large, and
-/// acknowledgements are to be read while it waits.
+/// Unsent output above which no message is read, in bytes beyond [`crate::FrontendLimits::queued_bytes_max`]. An item
+/// may be large, and acknowledgements are to be read while it waits.
 const QUEUED_BEYOND: usize = VALUE_BYTES_MAX + (1 << 20);
 
 /// The DCP state of a session.
@@ -127,7 +127,7 @@ impl Session {
             return (0, Halt::Close);
         };
         let (consumed, halt) = self.read_messages(turn, &mut dcp, bytes, out);
-        dcp.hand_over_acks();
+        dcp.flush_acks();
         self.dcp = DcpState::Open(dcp);
         (consumed, halt)
     }
@@ -156,7 +156,7 @@ impl Session {
                 };
             let done = match frame {
                 PeerFrame::Reply(reply) => dcp.on_reply(turn, &reply),
-                // Streams cannot wait for a task.
+                // Streams must not wait for a task.
                 PeerFrame::Request(request) if self.is_long(&request) => {
                     let context = "commands about large values have to use another connection";
                     let failure = CommandFailure::new(Status::NotSupported, context);
@@ -183,7 +183,7 @@ impl Session {
         }
     }
 
-    /// The cluster map of the bucket, for a client that asked the wrong node.
+    /// The cluster map of the bucket, for `NotMyVbucket`.
     fn map_of_bucket(&self, shared: &ServerContext) -> Vec<u8> {
         let name = self.bucket.as_deref().map(Bucket::name);
         let host = host_text(self.local);

@@ -1,4 +1,4 @@
-//! Why a command failed, and what the client is told of it.
+//! Failures of commands, and the replies to them.
 
 use kedge_bucket::Bucket;
 use kedge_cluster::host_text;
@@ -13,7 +13,7 @@ use kedge_types::{Datatype, Status};
 use super::{Composer, Flow, NegotiatedProtocol, Session};
 use crate::server_context::ServerContext;
 
-/// Why a command failed. The context is for a person; it names what is wrong with the request, never whose.
+/// The failure of a command. The context is for people: it names the error in the request, and no user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CommandFailure {
     pub(crate) status: Status,
@@ -21,11 +21,11 @@ pub(crate) struct CommandFailure {
 }
 
 impl CommandFailure {
-    /// A collection in which the user may do nothing: it is answered like one that is not there.
+    /// A collection in which the user has no privilege is answered like one that does not exist.
     pub(crate) const HIDDEN: Self =
         Self::new(Status::UnknownCollection, "the user may do nothing there");
 
-    /// A scope in which the user may do nothing.
+    /// A scope in which the user has no privilege is answered like one that does not exist.
     pub(crate) const HIDDEN_SCOPE: Self =
         Self::new(Status::UnknownScope, "the user may do nothing there");
 
@@ -44,8 +44,7 @@ impl From<Status> for CommandFailure {
 }
 
 impl Session {
-    /// Answers a failed command, or says that the connection must be closed because the client would not understand
-    /// any answer.
+    /// Composes the reply to a failed command. Closes the connection if the client would not understand any reply.
     pub(crate) fn fail(
         &mut self,
         shared: &ServerContext,
@@ -94,7 +93,7 @@ impl Session {
         Flow::Next
     }
 
-    /// Puts refusals of a user into the audit log; those before a login belong to nobody.
+    /// Writes the refusal of a user to the audit log. Refusals before a login have no user.
     #[cold]
     fn audit_denied(&self, shared: &ServerContext, composer: &Composer, failure: CommandFailure) {
         let Some(user) = self.login.user() else {
@@ -109,7 +108,7 @@ impl Session {
         });
     }
 
-    /// The cluster map goes with it, unless the client asked not to get the same one twice and has it already.
+    /// Composes the reply with the cluster map, unless the client negotiated deduplication and has the map.
     fn not_my_vbucket(&mut self, shared: &ServerContext, composer: &Composer, out: &mut Output) {
         let response = composer.response(Status::NotMyVbucket);
         let host = host_text(self.local);
@@ -144,7 +143,7 @@ impl NegotiatedProtocol {
             return Remap::Send(status);
         }
         let remap = remap_without_xerror(status, self.features.contains(Feature::Collections));
-        // A plain memcached client takes any number it does not know for an error, which is all it has to know.
+        // A plain memcached client takes any unknown status for an error, which suffices.
         match (remap, self.kind()) {
             (Remap::Close, ConnectionKind::Memcached) => Remap::Send(status),
             (remap, _) => remap,
@@ -167,7 +166,7 @@ impl NegotiatedProtocol {
     }
 }
 
-/// The body of an error reply as memcached has it. Statuses that memcached does not know are named.
+/// The body of an error reply, with memcached's text where memcached has the status, and else with the status's name.
 const fn memcached_text(status: Status) -> &'static str {
     match status {
         Status::KeyNotFound => "Not found",

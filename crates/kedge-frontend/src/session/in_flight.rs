@@ -1,11 +1,11 @@
-//! Commands of one connection that were parked and not answered yet.
+//! The parked commands of one connection.
 //!
 //! Invariants:
-//! * Without UnorderedExecution at most one command is in flight, and nothing is executed until it ended.
-//! * With it, only reorderable commands are in flight together. One that is not, or that carries a barrier, is alone:
-//!   it waits until none is in flight, and nothing starts before it ended.
-//! * A retrieval of several keys in the text protocol has a slot for each document that it waits for; it is alone all
-//!   the same, as every one of its parts is.
+//! * Without UnorderedExecution at most one command is in flight, and no other is executed before it has ended.
+//! * With it, only reorderable commands are in flight together. One that is not reorderable, or has a barrier, is
+//!   alone: it waits until none is in flight, and no other starts before it has ended.
+//! * A retrieval of several keys in the text protocol has a slot for each document that it waits for, and is alone
+//!   nevertheless, as each of its parts is.
 
 use kedge_protocol::binary::Opcode;
 use kedge_types::limits::UNORDERED_COMMANDS_MAX;
@@ -18,49 +18,49 @@ use super::{Composer, NegotiatedProtocol};
 pub(crate) enum ReplyKind {
     /// CAS and mutation token.
     Mutation,
-    /// CAS and metadata: RETURN_META.
+    /// CAS and metadata, of RETURN_META.
     ReturnMeta,
-    /// Neither extras nor value: TOUCH.
-    Touched,
-    /// The number of the counter.
+    /// CAS only, of TOUCH.
+    CasOnly,
+    /// The new value of a counter.
     Counter,
-    /// The document; with its key where the opcode asks for that.
+    /// The document, with its key if the opcode returns it.
     Document,
-    /// The same as it is stored, with its extended attributes.
+    /// The document as it is stored, with its extended attributes.
     WholeDocument,
     /// The document that was locked.
     Locked,
     /// The status of UNLOCK_KEY.
     Unlocked,
-    /// The metadata of a document; with its datatype for version 2 of GET_META.
+    /// The metadata of a document.
     Meta {
-        /// Whether the datatype is in the reply.
+        /// True for version 2 of GET_META, whose reply has the datatype.
         with_datatype: bool,
     },
     /// Statistics of a key.
     KeyStats,
-    /// Paths of a document.
+    /// The results of a sub-document lookup.
     Lookup(Box<PendingLookup>),
     /// The result of a sub-document mutation.
-    Modified(Box<PendingSubdocMutation>),
+    SubdocMutation(Box<PendingSubdocMutation>),
     /// The id of a range scan.
-    ScanMade,
-    /// A part of what a range scan found; several answer one command.
-    Scanned,
-    /// The same, of which a part could not be told.
+    ScanCreated,
+    /// A part of the results of a range scan; several answer one command.
+    ScanPart,
+    /// A range scan of which a part could not be composed.
     ScanFailed,
     /// A list of keys.
     Keys,
-    /// OBSERVE, which goes on with its next key.
+    /// OBSERVE, which continues with its next key.
     Observe(Box<PendingObserve>),
-    /// Nothing but the status.
+    /// The status only.
     StatusOnly,
     /// The end of a login.
     Login,
-    /// A command of the text protocol, which goes on where it stopped.
+    /// A command of the text protocol, which continues where it stopped.
     Text(Box<SuspendedCommand>),
     /// A document of a retrieval of the text protocol.
-    Part,
+    TextDocument,
 }
 
 /// The fields of a request that its reply needs, and its start.
@@ -110,20 +110,20 @@ impl InFlightRequests {
         self.count == 0
     }
 
-    /// Whether the next command must wait, whatever it is.
-    pub(crate) fn hold_all(&self, unordered: bool) -> bool {
+    /// Returns true if every command must wait.
+    pub(crate) fn blocks_all(&self, unordered: bool) -> bool {
         self.count > 0
             && (!unordered || self.alone || usize::from(self.count) >= UNORDERED_COMMANDS_MAX)
     }
 
-    /// The slot that the next parked command gets. Known before the command runs, since it may be completed before the
-    /// one who runs it hears that it was parked.
+    /// The slot of the next parked command. It is known before the command runs, since another thread may complete the
+    /// command before its call returns.
     pub(crate) fn next_slot(&self) -> u8 {
         let free = self.slots.iter().position(Option::is_none);
         free.unwrap_or(self.slots.len()) as u8
     }
 
-    /// Parks a command in [`Self::next_slot`]. `alone`: nothing may start before it ends.
+    /// Parks a command in [`Self::next_slot`]. `alone`: no other may start before it ends.
     pub(crate) fn park(&mut self, request: InFlightRequest, alone: bool) {
         let slot = usize::from(self.next_slot());
         assert!(
@@ -138,23 +138,23 @@ impl InFlightRequests {
         self.alone |= alone;
     }
 
-    /// Whether a slot is free.
+    /// Returns true if a slot is free.
     pub(crate) fn has_room(&self) -> bool {
         usize::from(self.count) < UNORDERED_COMMANDS_MAX
     }
 
-    /// A command that has not ended.
+    /// The command in a slot.
     pub(crate) fn get_mut(&mut self, slot: u8) -> Option<&mut InFlightRequest> {
         self.slots.get_mut(usize::from(slot))?.as_mut()
     }
 
-    /// Takes a command that ended; `None` when there is none in the slot.
+    /// Takes a command that ended out of its slot.
     pub(crate) fn take(&mut self, slot: u8) -> Option<InFlightRequest> {
         let request = self.slots.get_mut(usize::from(slot))?.take()?;
         self.count -= 1;
         if self.count == 0 {
             self.alone = false;
-            // Connections are many and most never park a command again soon.
+            // Freed, as there are many connections, and most do not park a command again soon.
             self.slots = Vec::new();
         }
         Some(request)
@@ -182,30 +182,30 @@ mod tests {
     }
 
     #[test]
-    fn in_order_holds_with_one_and_unordered_with_all_slots() {
+    fn ordered_connection_blocks_on_one_command_and_unordered_on_all_slots() {
         let mut in_flight = InFlightRequests::default();
-        assert!(!in_flight.hold_all(false));
+        assert!(!in_flight.blocks_all(false));
         in_flight.park(request(1), false);
-        assert!(in_flight.hold_all(false));
-        assert!(!in_flight.hold_all(true));
+        assert!(in_flight.blocks_all(false));
+        assert!(!in_flight.blocks_all(true));
         for opaque in 2..=UNORDERED_COMMANDS_MAX as u32 {
-            assert!(!in_flight.hold_all(true));
+            assert!(!in_flight.blocks_all(true));
             in_flight.park(request(opaque), false);
         }
-        assert!(in_flight.hold_all(true), "all slots are taken");
+        assert!(in_flight.blocks_all(true), "all slots are taken");
         assert_eq!(in_flight.take(4).unwrap().tag.opaque, 5);
         assert_eq!(in_flight.next_slot(), 4, "a free slot is used again");
         assert!(in_flight.take(4).is_none(), "a command ends once");
-        assert!(!in_flight.hold_all(true));
+        assert!(!in_flight.blocks_all(true));
     }
 
     #[test]
-    fn one_that_is_alone_holds_everything_until_it_ends() {
+    fn exclusive_command_blocks_all_others() {
         let mut in_flight = InFlightRequests::default();
         in_flight.park(request(1), true);
-        assert!(in_flight.hold_all(true));
+        assert!(in_flight.blocks_all(true));
         assert!(in_flight.take(0).is_some());
-        assert!(!in_flight.hold_all(true));
+        assert!(!in_flight.blocks_all(true));
         assert!(in_flight.is_empty());
     }
 }

@@ -29,7 +29,7 @@ pub(crate) struct LoginState {
 }
 
 impl LoginState {
-    /// Nobody has logged in.
+    /// The state without a login.
     pub(crate) fn new(is_required: bool) -> Self {
         Self {
             is_required,

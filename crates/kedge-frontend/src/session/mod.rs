@@ -48,10 +48,10 @@ use crate::inbox::Port;
 use crate::memcached_connections::ConnectionListing;
 use crate::server_context::ServerContext;
 
-/// Why a session took no more bytes.
+/// The reason why a session executes no more bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Halt {
-    /// The next frame is not all there: it has this many bytes, as far as is known.
+    /// The next frame is incomplete: it has this many bytes, as far as is known.
     NeedBytes(usize),
     /// A command in flight must end first.
     Parked,
@@ -59,22 +59,22 @@ pub(crate) enum Halt {
     Full,
     /// The connection ends when its replies are sent.
     Close,
-    /// The bytes are no request: the connection ends.
+    /// The bytes are no valid request: the connection ends.
     Malformed,
-    /// Other connections are to have their turn first.
+    /// The time slice of the connection is over.
     Slice,
-    /// The next request has so many bytes, and a task is to execute it.
+    /// The next request, of this length, is to be offloaded to a task.
     Long(usize),
 }
 
 /// The action after a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
-    /// The next command.
+    /// Continue with the next command.
     Next,
-    /// This command must wait until others ended; it was not executed.
+    /// The command was not executed, as it has to wait for others.
     Wait,
-    /// The end of the connection.
+    /// Close the connection.
     Close,
 }
 
@@ -140,7 +140,7 @@ impl Session {
     }
 
     /// The number in the list of the memcached port's connections.
-    pub(crate) fn listed_as(&self) -> Option<u64> {
+    pub(crate) fn memcached_connection_id(&self) -> Option<u64> {
         self.listed.as_ref().map(ConnectionListing::id)
     }
 
@@ -156,8 +156,8 @@ impl Session {
     }
 
     /// Returns true if no command may start before one in flight has ended.
-    pub(crate) fn is_held(&self) -> bool {
-        self.stat.is_active() || self.in_flight.hold_all(self.protocol.is_unordered())
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.stat.is_active() || self.in_flight.blocks_all(self.protocol.is_unordered())
     }
 
     /// The reason not to start the next command now, if there is one. `queued_max` limits the unsent output.
@@ -168,7 +168,7 @@ impl Session {
         queued: usize,
         queued_max: usize,
     ) -> Option<Halt> {
-        if self.is_held() {
+        if self.is_blocked() {
             Some(Halt::Parked)
         } else if queued > queued_max {
             Some(Halt::Full)
@@ -224,6 +224,7 @@ impl Session {
     /// Lists the connection as its login requires.
     pub(crate) fn update_login_list(&mut self, shared: &ServerContext) {
         let from = self.peer.ip();
-        self.login.update_list(&shared.newcomers, from, self.id);
+        self.login
+            .update_list(&shared.unauthenticated, from, self.id);
     }
 }

@@ -1,4 +1,4 @@
-//! The state of commands that are parked: the part of each that its handler needs to go on.
+//! The state of parked commands that their handlers need to continue.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use kedge_bucket::{Item, Mutated};
 use kedge_subdoc::{OwnedSpec, SubdocMutation, VbucketContext};
 use kedge_types::{Cas, Status, VbId};
 
-/// A lookup that waits for its document.
+/// A sub-document lookup that waits for its document.
 #[derive(Debug)]
 pub(crate) struct PendingLookup {
     pub(crate) specs: Vec<OwnedSpec>,
@@ -15,7 +15,7 @@ pub(crate) struct PendingLookup {
     pub(crate) single: bool,
 }
 
-/// A mutation whose outcome is to come.
+/// A sub-document mutation that is parked.
 #[derive(Debug)]
 pub(crate) struct PendingSubdocMutation {
     pub(crate) mutation: Arc<SubdocMutation>,
@@ -25,7 +25,7 @@ pub(crate) struct PendingSubdocMutation {
 /// An OBSERVE that waits for the disk.
 #[derive(Debug)]
 pub(crate) struct PendingObserve {
-    /// The answer about the keys before.
+    /// The reply about the keys before.
     pub(crate) value: Vec<u8>,
     /// The key that it waits for, and those behind it.
     pub(crate) keys: VecDeque<(VbId, Box<[u8]>)>,
@@ -34,26 +34,26 @@ pub(crate) struct PendingObserve {
 /// The step of a command that was parked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TextStep {
-    /// The one that the command is named for; the only one of most commands.
+    /// The operation that the command is named after; most commands have no other step.
     Main,
-    /// Looking at the document that will be written.
-    Look,
-    /// Making a document that was not there.
+    /// Reads the metadata of the document that will be written.
+    ReadMeta,
+    /// Creates a document that was missing.
     Vivify,
-    /// Storing a value that is stale already, over the document of this CAS.
+    /// Stores a value that is stale already, over the document with this CAS.
     Stale(Cas),
-    /// Looking up how long the document has become.
-    Measure(Mutated),
-    /// Giving the counter, which has this number now, another expiry.
-    Expire(Mutated, u64),
-    /// Looking up what is to be told of the counter.
-    Tell(Mutated, u64),
+    /// Reads the new length of the document.
+    ReadLength(Mutated),
+    /// Sets the expiry of the counter, which has this value now.
+    SetExpiry(Mutated, u64),
+    /// Reads the metadata of the counter that the reply needs.
+    ReadCounterMeta(Mutated, u64),
 }
 
-/// A command that waits.
+/// A parked command of the text protocol.
 #[derive(Debug)]
 pub(crate) struct SuspendedCommand {
-    /// As it came.
+    /// The bytes of the command.
     pub(crate) bytes: Box<[u8]>,
     pub(crate) step: TextStep,
 }
@@ -64,12 +64,12 @@ pub(crate) struct Retrieval {
     pub(crate) with_cas: bool,
     /// The expiry that documents get, as on the wire.
     pub(crate) touch: Option<u32>,
-    /// Documents that are asked for at a time.
+    /// Largest number of documents that are requested at a time.
     pub(crate) window: usize,
     pub(crate) start_ns: u64,
-    /// Documents that were asked for and not answered, in order.
+    /// Documents that were requested and not answered, in order.
     pub(crate) parts: VecDeque<RetrievedDocument>,
-    /// Keys that were not asked for.
+    /// Keys that were not requested yet.
     pub(crate) rest: VecDeque<Box<[u8]>>,
     pub(crate) failed: Option<Status>,
 }
@@ -82,7 +82,7 @@ pub(crate) struct RetrievedDocument {
 
 #[derive(Debug)]
 pub(crate) enum RetrievalState {
-    /// Its command is parked in this slot.
+    /// Parked in this slot.
     Parked(u8),
     Document(Item, Cas),
     Missing,

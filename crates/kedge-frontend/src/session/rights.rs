@@ -9,7 +9,7 @@ use kedge_types::{CollectionId, Status};
 
 use super::{CommandFailure, Session};
 
-/// A set of things that are allowed.
+/// A set of privileges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rights(pub(super) Privileges);
 
@@ -21,24 +21,24 @@ impl Rights {
     pub(crate) const NONE: Self = Self(Privileges::NONE);
     pub(crate) const READ: Self = one(Privilege::Read);
     pub(crate) const WRITE: Self = one(Privilege::Write);
-    /// To write with metadata that another cluster gave.
+    /// To write documents with metadata of another cluster.
     pub(crate) const WRITE_META: Self = one(Privilege::WriteMeta);
-    /// To read attributes of the system, those whose names begin with `_`.
+    /// To read system attributes, whose names begin with `_`.
     pub(crate) const READ_SYSTEM: Self = one(Privilege::ReadSystem);
-    /// To write them.
+    /// To write system attributes.
     pub(crate) const WRITE_SYSTEM: Self = one(Privilege::WriteSystem);
     pub(crate) const STATS: Self = one(Privilege::Stats);
     pub(crate) const FLUSH: Self = one(Privilege::Flush);
-    /// To see that the bucket is there, and its cluster map.
+    /// To see the bucket and its cluster map.
     pub(crate) const ACCESS: Self = one(Privilege::Access);
-    /// To change the bucket, which compaction does.
+    /// To manage the bucket, for example to compact it.
     pub(crate) const MANAGE: Self = one(Privilege::Manage);
-    /// To follow the changes of documents.
+    /// To open DCP streams.
     pub(crate) const STREAM: Self = one(Privilege::Stream);
     pub(crate) const ALL: Self = Self(Privileges::ALL);
 
-    /// The privileges of everyone in the bucket of the memcached port: those that memcached's commands need. Whether
-    /// the port lets clients empty it is checked by the commands that do.
+    /// The privileges of all clients of the memcached port in its bucket, which memcached's commands need. FLUSH also
+    /// checks that the port allows it.
     pub(crate) const MEMCACHED: Self = Self::ACCESS
         .and(Self::READ)
         .and(Self::WRITE)
@@ -66,7 +66,7 @@ impl Rights {
         self.0.allow(needed.0)
     }
 
-    /// The refusal of what needs more than this.
+    /// The failure of a command that needs more privileges.
     #[cold]
     pub(crate) fn denied(self, needed: Self) -> CommandFailure {
         let missing = needed.0.without(self.0);
@@ -167,7 +167,7 @@ impl Session {
         if held.allow(needed) {
             return Ok(());
         }
-        // `ACCESS` alone is what a role in another part of the bucket gives. A user without any role lacks even that.
+        // A role in another part of the bucket gives `ACCESS` alone. A user without any role lacks even that.
         if held == Rights::ACCESS && self.protocol.features.contains(Feature::Collections) {
             return Err(CommandFailure::HIDDEN);
         }
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn roles_become_rights() {
+    fn roles_map_to_rights() {
         let mut users = UserStore::new().unwrap();
         for (user, roles) in [
             ("root", "admin"),

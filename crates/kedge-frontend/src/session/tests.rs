@@ -1,8 +1,8 @@
-//! Sessions without sockets: bytes in, bytes out, and commands that stay parked until the test lets the log be synced.
+//! Tests of sessions without sockets: bytes in, bytes out, and commands that stay parked until the test syncs the log.
 
-mod long_answers;
-mod needs;
+mod long_stat_answers;
 mod parked;
+mod privileges;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -39,7 +39,7 @@ use crate::text_exec::recache::RecacheStates;
 
 pub(crate) use parked::{item, mutation, read};
 
-/// Long enough that nothing is written to the log unless the test says so.
+/// Flush interval that is never reached: the test decides when the log is written.
 const NEVER_MS: u64 = 1 << 40;
 
 pub(crate) struct Rig {
@@ -51,7 +51,7 @@ pub(crate) struct Rig {
     pub(crate) flush_requests: Vec<Arc<Bucket>>,
     /// The bytes that were given to the session and not consumed.
     pub(crate) waiting: Vec<u8>,
-    /// Replies are read up to here.
+    /// Number of reply bytes that the test has read.
     read: usize,
     _poll: Poll,
 }
@@ -108,12 +108,12 @@ fn shared(front_ends: &Arc<FrontEnds>) -> ServerContext {
         pools,
         recache_states: RecacheStates::default(),
         client_addresses: ClientAddresses::default(),
-        newcomers: Arc::default(),
+        unauthenticated: Arc::default(),
         stat_timings: StatTimings::default(),
     }
 }
 
-/// A node that follows no other.
+/// A node without replication links.
 struct NoLinks;
 
 impl ReplicationLinks for NoLinks {
@@ -124,7 +124,7 @@ impl ReplicationLinks for NoLinks {
     fn stats(&self, _: &mut dyn FnMut(&str, &str)) {}
 }
 
-/// A turn of the only front-end thread, beginning now.
+/// A turn of the only front-end thread, which begins now.
 pub(crate) fn turn<'t>(
     shared: &'t ServerContext,
     flush_requests: &'t mut Vec<Arc<Bucket>>,
@@ -193,7 +193,7 @@ impl Rig {
         halt
     }
 
-    /// Lets the log be synced, hands completions to the session, and lets it go on. Returns how many there were.
+    /// Syncs the log, gives the completions to the session, and lets it continue. Returns their number.
     fn sync(&mut self) -> usize {
         self.bucket.persistence().sync().unwrap();
         let mut messages = Vec::new();
@@ -214,7 +214,7 @@ impl Rig {
         count
     }
 
-    /// Opaque and status of the replies that came since the last call.
+    /// Opaque and status of the replies since the last call.
     fn replies(&mut self) -> Vec<(u32, Status)> {
         let all = self.out.to_vec();
         let mut replies = Vec::new();
@@ -270,7 +270,7 @@ const OK: Status = Status::Success;
 const MISS: Status = Status::KeyNotFound;
 
 #[test]
-fn replies_come_in_order_behind_a_parked_command() {
+fn replies_stay_in_order_behind_a_parked_command() {
     let mut rig = Rig::new(Port::Kv, Features::of(&[Feature::Xerror]));
     let bytes = [get(1), durable_set(2), get(3), durable_set(4), get(5)].concat();
     assert_eq!(rig.give(&bytes), Halt::Parked);
@@ -297,7 +297,7 @@ fn unordered_commands_overtake_a_parked_one() {
 }
 
 #[test]
-fn a_barrier_waits_for_all_before_it_and_holds_all_behind_it() {
+fn barrier_waits_for_earlier_commands_and_blocks_later_ones() {
     let mut rig = Rig::new(Port::Kv, UNORDERED);
     let barrier = FrameInfos {
         barrier: true,
@@ -325,7 +325,7 @@ fn a_barrier_waits_for_all_before_it_and_holds_all_behind_it() {
 }
 
 #[test]
-fn what_cannot_be_reordered_waits_and_holds() {
+fn non_reorderable_command_waits_and_blocks() {
     let mut rig = Rig::new(Port::Kv, UNORDERED);
     let noop = frame(Opcode::Noop, 2, "", FrameInfos::default());
     let bytes = [durable_set(1), noop, get(3)].concat();
@@ -336,7 +336,7 @@ fn what_cannot_be_reordered_waits_and_holds() {
 }
 
 #[test]
-fn no_more_are_in_flight_than_the_limit() {
+fn in_flight_commands_are_limited() {
     let mut rig = Rig::new(Port::Kv, UNORDERED);
     let limit = kedge_types::limits::UNORDERED_COMMANDS_MAX as u32;
     let bytes: Vec<u8> = (1..=limit + 3).flat_map(durable_set).collect();
@@ -371,7 +371,7 @@ fn hello_and_select_bucket_are_refused_while_commands_are_in_flight() {
 }
 
 #[test]
-fn replies_that_pile_up_stop_the_execution() {
+fn full_output_stops_execution() {
     let mut rig = Rig::new(Port::Kv, Features::of(&[Feature::Xerror]));
     let bytes: Vec<u8> = (0..1_000).flat_map(get).collect();
     assert_eq!(rig.give(&bytes), Halt::Full);
@@ -393,7 +393,7 @@ fn replies_that_pile_up_stop_the_execution() {
 }
 
 #[test]
-fn frames_cut_anywhere_mean_the_same() {
+fn frames_split_anywhere_execute_the_same() {
     let bytes = [durable_set(1), get(2), durable_set(3)].concat();
     for cut in 0..=bytes.len() {
         let mut rig = Rig::new(Port::Kv, Features::of(&[Feature::Xerror]));
@@ -406,7 +406,7 @@ fn frames_cut_anywhere_mean_the_same() {
 }
 
 #[test]
-fn a_dropped_bucket_is_let_go_of() {
+fn session_forgets_a_dropped_bucket() {
     let mut rig = Rig::new(Port::Kv, Features::of(&[Feature::Xerror]));
     rig.give(&get(1));
     rig.shared.registry.drop_bucket("default").unwrap();
@@ -426,7 +426,7 @@ fn a_dropped_bucket_is_let_go_of() {
 }
 
 #[test]
-fn the_first_byte_decides_the_dialect_of_the_memcached_port() {
+fn first_byte_selects_binary_or_text_on_the_memcached_port() {
     let mut rig = Rig::new(Port::Memcached, Features::NONE);
     assert_eq!(rig.give(&[]), Halt::NeedBytes(1));
     rig.give(b"mn\r\n");
@@ -438,7 +438,7 @@ fn the_first_byte_decides_the_dialect_of_the_memcached_port() {
 }
 
 #[test]
-fn a_completion_that_nobody_waits_for_is_ignored() {
+fn completion_without_a_parked_command_is_ignored() {
     let mut rig = Rig::new(Port::Kv, UNORDERED);
     rig.give(&durable_set(1));
     rig.session.in_flight = InFlightRequests::default();
@@ -446,7 +446,7 @@ fn a_completion_that_nobody_waits_for_is_ignored() {
     assert_eq!(rig.replies(), []);
 }
 
-/// Executes one frame at a time with an output that is always empty, as a connection does that sends all.
+/// Executes one frame at a time with an empty output, like a connection that sends all.
 fn execute_each(rig: &mut Rig, frames: &[Vec<u8>]) {
     for frame in frames {
         let mut turn = turn(&rig.shared, &mut rig.flush_requests);
@@ -459,7 +459,7 @@ fn execute_each(rig: &mut Rig, frames: &[Vec<u8>]) {
 }
 
 #[test]
-fn a_get_allocates_nothing_and_a_set_its_document() {
+fn get_allocates_nothing_and_set_one_document() {
     const COMMANDS: u64 = 1_000;
     let features = Features::of(&[Feature::Xerror, Feature::MutationSeqno, Feature::Json]);
     let mut rig = Rig::new(Port::Kv, features);
@@ -475,7 +475,7 @@ fn a_get_allocates_nothing_and_a_set_its_document() {
     execute_each(&mut rig, &sets);
     execute_each(&mut rig, &gets);
     assert_eq!(counting::allocations(|| execute_each(&mut rig, &gets)), 0);
-    // Beside the documents, the queues for the log double now and then.
+    // Beside the documents, the queues for the log grow now and then.
     let set = counting::allocations(|| execute_each(&mut rig, &sets));
     assert!(
         (COMMANDS..COMMANDS + 20).contains(&set),

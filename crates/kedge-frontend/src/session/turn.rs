@@ -1,4 +1,4 @@
-//! What a front-end thread lends to a session.
+//! The resources of a front-end thread for a session.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,32 +12,32 @@ use crate::server_context::ServerContext;
 pub(crate) struct SessionTurn<'t> {
     pub(crate) shared: &'t ServerContext,
     pub(crate) thread: u16,
-    /// The time when the turn began: what buckets are told.
+    /// The start of the turn, which is the time for buckets.
     pub(crate) now: Now,
-    /// When the command before this one ended, which is when this one begins; nanoseconds of the monotonic clock.
+    /// The end of the last command, which is the start of this one; nanoseconds of the monotonic clock.
     pub(crate) last_ns: u64,
-    /// When others are to have their turn: no command begins after that. Nanoseconds of the monotonic clock.
+    /// The end of the time slice: no command begins after it. Nanoseconds of the monotonic clock.
     pub(crate) until_ns: u64,
-    /// The command of the connection that took longest since [`Self::begin_slice`], and how long, in nanoseconds.
+    /// The longest command since [`Self::begin_slice`], and its duration in nanoseconds.
     pub(crate) longest: Option<(&'static str, u64)>,
-    /// True if requests that take long are left to tasks.
+    /// True if requests that take long are offloaded to tasks.
     pub(crate) may_offload: bool,
     /// Buckets in which a command was parked during the turn.
     pub(crate) flush_requests: &'t mut Vec<Arc<Bucket>>,
 }
 
-/// Longest time of a connection before others have their turn; the command that runs then is not interrupted.
+/// The time slice of a connection. A command is not interrupted at its end.
 const SLICE: Duration = Duration::from_millis(2);
 
 impl SessionTurn<'_> {
-    /// A connection begins to be handled.
+    /// Begins the time slice of a connection.
     pub(crate) fn begin_slice(&mut self) {
         self.last_ns = self.shared.clock.mono_ns();
         self.until_ns = self.last_ns + SLICE.as_nanos() as u64;
         self.longest = None;
     }
 
-    /// A command took so long.
+    /// Records the duration of a command.
     #[inline]
     pub(crate) fn took(&mut self, name: &'static str, ns: u64) {
         if self.longest.is_none_or(|(_, longest)| ns > longest) {
@@ -45,12 +45,12 @@ impl SessionTurn<'_> {
         }
     }
 
-    /// Returns whether others are to have their turn, as of now.
+    /// Returns true if the time slice is over now.
     pub(crate) fn is_over(&self) -> bool {
         self.shared.clock.mono_ns() >= self.until_ns
     }
 
-    /// Returns whether others are to have their turn, as of the end of the last command.
+    /// Returns true if the time slice was over at the end of the last command.
     #[inline]
     pub(crate) fn was_over(&self) -> bool {
         self.last_ns >= self.until_ns

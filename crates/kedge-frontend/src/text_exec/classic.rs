@@ -1,4 +1,4 @@
-//! The classic commands.
+//! The classic commands of the text protocol.
 
 use crate::session::TextStep;
 use kedge_bucket::{Arithmetic as BucketArithmetic, ConcatMode, Mutated, Outcome as BucketOutcome};
@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use std::io::Write as _;
 
 use super::{TextCommandContext, TextOutcome, TextTarget, retrieval, target, write_status};
-use crate::commands::{StatRequest, answer, memcached_stats, plain_version, tells_end};
+use crate::commands::{StatRequest, answer, completion_callback, memcached_stats, plain_version};
 use crate::limits::COPY_VALUE_BYTES_MAX;
 use crate::session::StatFormat;
 use crate::session::{Rights, inflated};
@@ -32,7 +32,7 @@ pub(super) fn write_item(
             let buffer = out.buffer();
             buffer.extend_from_slice(b"VALUE ");
             buffer.extend_from_slice(key);
-            // Writing to a vector does not fail.
+            // Writes to a vector do not fail.
             let _ = match cas {
                 Some(cas) => write!(buffer, " {} {} {cas}\r\n", item.flags(), value.len()),
                 None => write!(buffer, " {} {}\r\n", item.flags(), value.len()),
@@ -45,7 +45,7 @@ pub(super) fn write_item(
     Ok(())
 }
 
-/// A miss is no error, and a document that cannot be read now makes the whole retrieval one.
+/// `get` and its variants. A miss is no error; a document that cannot be read fails the whole retrieval.
 pub(super) fn retrieve(
     exec: &mut TextCommandContext<'_, '_>,
     command: &Retrieve<'_>,
@@ -76,7 +76,7 @@ fn retrieve_one(
     let TextCommandContext { session, out, .. } = exec;
     let target = target(session, key)?;
     let with_cas = command.with_cas;
-    // A long one is written when its vBucket is not locked any more.
+    // A long document is composed without the lock of its vBucket.
     let write = |document: Document<'_>| match document.item.is_long() {
         true => Ok(Some((document.item.clone(), document.cas))),
         false => write_item(out, key, document.item, document.cas, with_cas).map(|()| None),
@@ -103,7 +103,7 @@ fn retrieve_one(
     })
 }
 
-/// Whether writes of the bucket are parked.
+/// Returns true if the bucket parks every write until it is durable.
 pub(super) fn is_durable(exec: &TextCommandContext<'_, '_>) -> bool {
     let bucket = exec.session.bucket.as_ref();
     bucket.is_some_and(|bucket| bucket.config().min_level().is_some())
@@ -111,9 +111,9 @@ pub(super) fn is_durable(exec: &TextCommandContext<'_, '_>) -> bool {
 
 pub(super) fn store(exec: &mut TextCommandContext<'_, '_>, command: &TextStore<'_>) -> TextOutcome {
     if command.cas == Some(0) {
-        // No document has this CAS, so it is told whether there is one.
+        // No document has the CAS 0, so the reply depends on the existence of the document.
         let found = exec.look(command.key);
-        return exec.then(TextStep::Look, found, |exec, found| {
+        return exec.then(TextStep::ReadMeta, found, |exec, found| {
             looked(exec, command, found)
         });
     }
@@ -156,7 +156,7 @@ fn run_store(
     )
 }
 
-/// The value to be stored.
+/// A value to store.
 pub(super) struct TextValue<'v> {
     pub(super) bytes: &'v [u8],
     pub(super) flags: u32,
@@ -338,7 +338,7 @@ pub(super) fn flush_all(exec: &mut TextCommandContext<'_, '_>, command: &FlushAl
         return flushed(exec, command, planned);
     }
     shared.delayed_flush.cancel();
-    let done = tells_end(exec.session, exec.turn);
+    let done = completion_callback(exec.session, exec.turn);
     let begun = bucket.begin_flush_all(exec.turn.ctx(), done);
     let parked = begun.map(|()| BucketOutcome::Parked);
     exec.then(TextStep::Main, parked, |exec, result| {
@@ -398,7 +398,7 @@ pub(super) fn version(exec: &mut TextCommandContext<'_, '_>) -> TextOutcome {
     TextOutcome::Answered
 }
 
-/// Changes nothing: the log level is the server's setting; see the binary command.
+/// `verbosity`: accepted without effect, like the binary command.
 pub(super) fn verbosity(
     exec: &mut TextCommandContext<'_, '_>,
     command: TextVerbosity,

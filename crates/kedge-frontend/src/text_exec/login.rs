@@ -1,5 +1,5 @@
-//! Logging in with the text protocol, as memcached with an `authfile` has it (memcached doc/protocol.txt,
-//! "Authentication"): the first command is a `set` of any key whose value is `user password`.
+//! Login in the text protocol, as in memcached with an `authfile` (memcached doc/protocol.txt, "Authentication"): the
+//! first command is a `set` of any key whose value is `user password`.
 
 use kedge_auth::{Mechanism, ServerStep};
 use kedge_bucket::Timing;
@@ -22,14 +22,15 @@ const BAD_TOKEN: &str = "bad authentication token format";
 const TOO_LONG: &str = "auth token too long";
 const FAILED: &str = "authentication failure";
 
-/// Limits of the commands of a client that did not log in.
+/// Limits of commands before the login.
 const LIMITS: TextLimits = TextLimits {
     line_bytes_max: LINE_BYTES_MAX,
     retrieval_line_bytes_max: LINE_BYTES_MAX,
     value_bytes_max: LOGIN_VALUE_BYTES_MAX,
 };
 
-/// Takes the next command of a client that has to log in first: how many bytes it took, and why no other may follow now.
+/// Handles the next command of a client that has to log in first. Returns the number of its bytes, and the reason to
+/// stop, if there is one.
 pub(super) fn on_bytes(
     session: &mut Session,
     turn: &mut SessionTurn<'_>,
@@ -44,7 +45,7 @@ pub(super) fn on_bytes(
             close,
             ..
         } => {
-            // Nobody who is not known may make the server read a large value.
+            // A client without a login must not make the server read a large value.
             let too_long = swallow > LOGIN_VALUE_BYTES_MAX as u64;
             let text = if too_long { TOO_LONG } else { UNAUTHENTICATED };
             reply::write_client_error(out.buffer(), text);
@@ -70,7 +71,8 @@ pub(super) fn on_bytes(
     }
 }
 
-/// Checks `user password`: against the `authfile` at once, against the server's users by the task of logins.
+/// Checks `user password`: at once against the `authfile`, and by the queue of password checks against the server's
+/// users.
 fn log_in(
     session: &mut Session,
     turn: &mut SessionTurn<'_>,
@@ -101,7 +103,7 @@ fn log_in(
     TextOutcome::Parked
 }
 
-/// The task of logins has checked a password; `None`: it has not, as too many wait.
+/// Answers a login whose password was checked. `None`: it was not, as too many wait.
 pub(crate) fn logged_in(
     session: &mut Session,
     turn: &mut SessionTurn<'_>,

@@ -1,8 +1,8 @@
-//! The memcached text protocol: what its commands do (memcached doc/protocol.txt).
+//! The commands of the memcached text protocol (memcached doc/protocol.txt).
 //!
-//! A command is executed as the binary ones are; keys are in the default collection, and the vBucket follows from the
-//! key. A bucket may park a command, as its write must be durable or its document come from the disk; no other command
-//! of the connection runs meanwhile, as replies have no names here.
+//! Commands are executed like binary ones; keys are in the default collection, and the key determines the vBucket. A
+//! bucket may park a command, as its write must be durable or its document is on disk. No other command of the
+//! connection runs meanwhile, as replies have no opaque here.
 
 mod classic;
 mod login;
@@ -33,26 +33,26 @@ use crate::text_status::write_status;
 /// The outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TextOutcome {
-    /// It was answered, or wanted no answer.
+    /// It was answered, or needed no answer.
     Answered,
-    /// It is in flight.
+    /// The command is in flight.
     Parked,
     /// The connection ends.
     Close,
 }
 
-/// A command being executed.
+/// The context of a command in execution.
 struct TextCommandContext<'e, 't> {
     session: &'e mut Session,
     turn: &'e mut SessionTurn<'t>,
     out: &'e mut Output,
-    /// The command as it came.
+    /// The bytes of the command.
     bytes: &'e [u8],
-    /// When it began, nanoseconds of the monotonic clock.
+    /// Its start, nanoseconds of the monotonic clock.
     start_ns: u64,
 }
 
-/// A document that a command is about.
+/// The document of a command.
 struct TextTarget<'s> {
     bucket: &'s Arc<Bucket>,
     vb: VbId,
@@ -82,10 +82,10 @@ impl TextTarget<'_> {
     }
 }
 
-/// The document that a command is about.
+/// The document of a command.
 ///
 /// # Errors
-/// `NoBucket`, `AccessDenied`, `Invalid` for a key that is none.
+/// `NoBucket`, `AccessDenied`, `Invalid` for a malformed key.
 fn target<'s>(session: &'s Session, key: &[u8]) -> Result<TextTarget<'s>, Status> {
     let needed = Rights::READ.and(Rights::WRITE);
     let bucket = session.bucket(needed).map_err(|failure| failure.status)?;
@@ -116,7 +116,7 @@ impl TextCommandContext<'_, '_> {
             .get_meta(self.turn.ctx(), &target.read())
     }
 
-    /// Goes on with the result of a step, now or when it ends.
+    /// Continues with the result of a step, now or when it is completed.
     fn then<T>(
         &mut self,
         step: TextStep,
@@ -130,7 +130,7 @@ impl TextCommandContext<'_, '_> {
         }
     }
 
-    /// Tells the client of a status that its command has no word for.
+    /// Answers with a status that the command has no reply of its own for.
     fn fail(&mut self, status: Status) -> TextOutcome {
         write_status(self.out, status);
         TextOutcome::Answered
@@ -149,7 +149,7 @@ impl TextCommandContext<'_, '_> {
     }
 }
 
-/// Executes the commands that `bytes` begin with; see [`Session::on_bytes`].
+/// Executes the commands at the front of `bytes`; see [`Session::on_bytes`].
 pub(crate) fn on_bytes(
     session: &mut Session,
     turn: &mut SessionTurn<'_>,
@@ -258,7 +258,7 @@ fn execute(exec: &mut TextCommandContext<'_, '_>, command: &TextCommand<'_>) -> 
     }
 }
 
-/// A command was answered: its time is counted.
+/// Records the duration of an answered command.
 fn ended(session: &Session, turn: &mut SessionTurn<'_>, timing: Option<Timing>, start_ns: u64) {
     turn.last_ns = turn.shared.clock.mono_ns();
     turn.took("text", turn.last_ns.saturating_sub(start_ns));

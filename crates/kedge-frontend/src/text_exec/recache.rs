@@ -1,16 +1,16 @@
-//! What meta commands remember of a document beside the document: that it is stale, and that a client was asked to
-//! recache it (memcached doc/protocol.txt, "Meta Get": flags W, X, Z).
+//! The recache states of documents, for meta commands: stale, and being recached by a client (memcached
+//! doc/protocol.txt, "Meta Get": flags W, X, Z).
 //!
-//! RecacheStates are hints and live in memory only. A mark holds for one CAS: it is void once the document was written again,
-//! by whomever, so nothing else in the server needs to know of states.
+//! States are hints and live in memory only. A state holds for one CAS: it is void when the document was written again
+//! by any client, so no other part of the server needs to know of states.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kedge_sync::{RankedMutex, ranks::RecacheMap};
 
-/// Most documents that are marked at a time. When there are more, states are forgotten: some client then recaches once
-/// more than it had to, or takes a stale value for a good one until it expires.
+/// Largest number of documents with a state. When there are more, states are forgotten: a client then recaches once
+/// more than necessary, or takes a stale value for a good one until it expires.
 const RECACHE_STATES_MAX: usize = 1 << 16;
 
 #[derive(Clone, Copy, Debug)]
@@ -20,28 +20,28 @@ struct RecacheState {
     token_sent: bool,
 }
 
-/// The flags that a client is sent about a document's states.
+/// The flags of a reply about the state of a document.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct MetaFlags {
-    /// W: it has won the right to recache.
+    /// W: this client is to recache the document.
     pub(super) won: bool,
-    /// X: what it got is stale.
+    /// X: the value is stale.
     pub(super) stale: bool,
-    /// Z: another has won it.
+    /// Z: another client is to recache the document.
     pub(super) token_sent: bool,
 }
 
 /// The states of the documents of the memcached port's bucket.
 #[derive(Debug, Default)]
 pub(crate) struct RecacheStates {
-    /// Kept beside the map, so that reading costs no lock while there is none.
+    /// The number of states, so that a read needs no lock while there are none.
     count: AtomicUsize,
     map: RankedMutex<RecacheMap, HashMap<Box<[u8]>, RecacheState>>,
 }
 
 impl RecacheStates {
-    /// A client read the document of this CAS; `recache` is whether so little of its time is left that the client
-    /// wants to recache it.
+    /// A client read the document with this CAS. `recache` is true if its remaining time to live is below the client's
+    /// limit for a recache.
     pub(super) fn on_read(&self, key: &[u8], cas: u64, recache: bool) -> MetaFlags {
         if !recache && self.count.load(Ordering::Relaxed) == 0 {
             return MetaFlags::default();
@@ -79,7 +79,7 @@ impl RecacheStates {
         }
     }
 
-    /// A client made an empty document, to fill it: it has won.
+    /// A client created an empty document: it is to recache it.
     pub(super) fn on_vivified(&self, key: &[u8], cas: u64) {
         self.set(
             key,
@@ -91,7 +91,7 @@ impl RecacheStates {
         );
     }
 
-    /// A client said that the document, which has this CAS now, is stale.
+    /// A client invalidated the document, which has this CAS now.
     pub(super) fn on_invalidated(&self, key: &[u8], cas: u64) {
         self.set(
             key,
@@ -103,8 +103,8 @@ impl RecacheStates {
         );
     }
 
-    /// A client stored a value that was stale already: the document had this CAS before and has the other now. Who was
-    /// asked to recache it before is not asked again.
+    /// A client stored a value that is stale already, and the CAS of the document changed from `before` to `cas`. A
+    /// client that was to recache it before stays the one to do so.
     pub(super) fn on_stale_stored(&self, key: &[u8], before: u64, cas: u64) {
         let mut map = self.map.lock();
         let token_sent = map
@@ -122,7 +122,7 @@ impl RecacheStates {
         self.count.store(map.len(), Ordering::Relaxed);
     }
 
-    /// A client chose the CAS of a document that is neither stale nor to be recached: it may be one that was marked.
+    /// A client chose the CAS of a document without a state. The CAS may be one that had a state, which is removed.
     pub(super) fn on_chosen(&self, key: &[u8]) {
         if self.count.load(Ordering::Relaxed) > 0 {
             let mut map = self.map.lock();
@@ -166,7 +166,7 @@ mod tests {
     };
 
     #[test]
-    fn one_client_wins() {
+    fn one_client_wins_the_recache() {
         let states = RecacheStates::default();
         assert_eq!(states.on_read(b"k", 1, false), NOTHING);
         assert_eq!(states.on_read(b"k", 1, true), WON);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_document_is_recached_by_one() {
+    fn stale_document_is_recached_by_one_client() {
         let states = RecacheStates::default();
         states.on_invalidated(b"k", 2);
         assert_eq!(
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_value_hands_out_no_second_win() {
+    fn storing_a_stale_value_gives_no_second_win() {
         let states = RecacheStates::default();
         states.on_invalidated(b"k", 2);
         assert!(states.on_read(b"k", 2, false).won);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_never_more_than_the_limit() {
+    fn recache_states_are_limited() {
         let states = RecacheStates::default();
         for number in 0..=RECACHE_STATES_MAX as u64 {
             states.on_vivified(&number.to_be_bytes(), 1);

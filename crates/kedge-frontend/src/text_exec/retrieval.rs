@@ -1,8 +1,8 @@
 //! `get`, `gets`, `gat` and `gats` of documents that must come from the disk.
 //!
-//! Documents are answered in the order of the request. All that are not in memory are asked for at once, as far as
-//! there are slots for parked commands, so that a bucket can read them together. What stands in front of the first that
-//! is missing is answered at once; an error of a later one therefore ends a reply that may have begun.
+//! Documents are answered in the order of the request. All that are not in memory are requested at once, as far as
+//! there are slots for parked commands, so that a bucket can read them together. Documents in front of the first
+//! missing one are answered at once; so an error of a later one may end a reply that has begun.
 
 #[cfg(test)]
 mod tests;
@@ -23,8 +23,7 @@ use crate::session::{
     SessionTurn,
 };
 
-/// The document of `key` was parked in `slot`, which [`next_slot`](crate::session::InFlightRequests::next_slot) gave; the
-/// retrieval goes on without it.
+/// Begins a retrieval with a first document that a bucket parked; the retrieval continues with the other keys.
 pub(super) fn begin<'k>(
     exec: &mut TextCommandContext<'_, '_>,
     command: &Retrieve<'_>,
@@ -32,7 +31,7 @@ pub(super) fn begin<'k>(
     rest: impl Iterator<Item = &'k [u8]>,
 ) -> TextOutcome {
     let touch = command.touch.map(kedge_protocol::text::Exptime::to_wire);
-    // Two SyncWrites of the same document in one request would be in each other's way.
+    // Two SyncWrites of the same document in one request would conflict.
     let one_by_one = touch.is_some() && is_durable(exec);
     let retrieval = Box::new(Retrieval {
         with_cas: command.with_cas,
@@ -57,13 +56,13 @@ fn park(session: &mut Session, turn: &mut SessionTurn<'_>, start_ns: u64) -> Ret
     let slot = session.in_flight.next_slot();
     let request = InFlightRequest {
         tag: RequestTag::of_text(start_ns),
-        kind: ReplyKind::Part,
+        kind: ReplyKind::TextDocument,
     };
     session.park(turn, request, true);
     RetrievalState::Parked(slot)
 }
 
-/// A document came, or will not come.
+/// Handles the completion of a document.
 pub(crate) fn on_part(
     session: &mut Session,
     turn: &mut SessionTurn<'_>,
@@ -77,7 +76,7 @@ pub(crate) fn on_part(
     }
 }
 
-/// Answers what is known, asks for what is not, and ends the retrieval when nothing is left.
+/// Answers documents that are there, requests further ones, and ends the retrieval when none is left.
 fn go_on(
     session: &mut Session,
     turn: &mut SessionTurn<'_>,
@@ -170,8 +169,8 @@ impl Retrieval {
         };
     }
 
-    /// Answers the documents in front that are known. After a failure nothing is answered any more, and nothing asked
-    /// for; what was asked for is waited for, as its slot is taken until then.
+    /// Answers the first documents that are there. After a failure none is answered or requested any more; those that
+    /// were requested are waited for, as their slots are taken until then.
     fn answer(&mut self, out: &mut Output) {
         while self.failed.is_none()
             && let Some(RetrievedDocument {

@@ -1,9 +1,8 @@
-//! Commands of the text protocol that were parked, and how they go on.
+//! Resumption of parked commands of the text protocol.
 //!
-//! A command is a few steps on one document, each of which a bucket may park. What is kept is the bytes of the command
-//! and the step that was parked: when that has ended, the bytes are parsed again, its result is taken for what it is,
-//! and the command goes on with the next step. No step runs twice. Retrievals, which may name many documents, are kept
-//! in `retrieval`.
+//! A command consists of a few steps on one document, each of which a bucket may park. The bytes of the command and the
+//! parked step are kept. When the step is completed, the bytes are parsed again, and the command continues with the
+//! result of the step. No step runs twice. Retrievals, which may name many documents, are in `retrieval`.
 
 use crate::session::TextStep;
 use kedge_bucket::Completion;
@@ -14,7 +13,7 @@ use super::{TextCommandContext, TextOutcome, classic, ended, meta, timing_of};
 use crate::commands::{counter, document, meta_of, mutation, status_of};
 use crate::session::{Session, SessionTurn, SuspendedCommand};
 
-/// The step that a command waited for has ended; the command goes on.
+/// Resumes a command whose step was completed.
 pub(crate) fn resume(
     session: &mut Session,
     turn: &mut SessionTurn<'_>,
@@ -24,7 +23,7 @@ pub(crate) fn resume(
     out: &mut Output,
 ) {
     let SuspendedCommand { bytes, step } = suspended;
-    // The same bytes give the same command, which was whole.
+    // The bytes were a complete command before.
     let Parsed::Command { command, .. } = parse(bytes, &TextLimits::default()) else {
         return;
     };
@@ -49,7 +48,7 @@ fn go_on(
     let mutated = |completion| mutation(completion).map(|(mutated, _)| mutated);
     match command {
         TextCommand::Store(command) => match step {
-            TextStep::Look => classic::looked(exec, command, meta_of(completion)),
+            TextStep::ReadMeta => classic::looked(exec, command, meta_of(completion)),
             _ => classic::stored(exec, command, mutated(completion).map(drop)),
         },
         TextCommand::Delete(command) => {
@@ -71,30 +70,30 @@ fn go_on(
             ),
         },
         TextCommand::MetaSet(command) => match step {
-            TextStep::Look => meta::set::looked(exec, command, meta_of(completion)),
+            TextStep::ReadMeta => meta::set::looked(exec, command, meta_of(completion)),
             TextStep::Main => meta::set::written(exec, command, mutated(completion)),
             TextStep::Stale(before) => {
                 meta::set::stale_stored(exec, command, before, mutated(completion))
             }
-            TextStep::Measure(mutated) => {
+            TextStep::ReadLength(mutated) => {
                 let seen = document(completion).map(meta::DocumentAccess::from);
                 meta::set::measured(exec, command, mutated, seen)
             }
             _ => meta::set::is_set(exec, command, mutated(completion)),
         },
         TextCommand::MetaDelete(command) => match step {
-            TextStep::Look => {
+            TextStep::ReadMeta => {
                 let seen = document(completion).map(meta::DocumentAccess::from);
                 meta::delete::looked(exec, command, seen)
             }
             _ => meta::delete::deleted(exec, command, mutated(completion)),
         },
         TextCommand::MetaArithmetic(command) => match step {
-            TextStep::Expire(before, number) => {
+            TextStep::SetExpiry(before, number) => {
                 let expired = mutated(completion);
                 meta::arithmetic::expired(exec, command, expired.unwrap_or(before), number)
             }
-            TextStep::Tell(mutated, number) => {
+            TextStep::ReadCounterMeta(mutated, number) => {
                 meta::arithmetic::told(exec, command, mutated, number, meta_of(completion))
             }
             _ => meta::arithmetic::changed(exec, command, counter(completion)),

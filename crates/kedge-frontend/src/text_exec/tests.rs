@@ -1,5 +1,5 @@
-//! Commands of the text protocol that wait for a document from the disk. The test parks a step as the command does,
-//! and ends it with what a bucket would say.
+//! Tests of commands that wait for a document from the disk. The test parks a step as the command does, and completes
+//! it as a bucket would.
 
 use crate::session::TextStep;
 use kedge_bucket::{Completion, Meta, Mutated};
@@ -70,7 +70,8 @@ impl Rig {
     }
 }
 
-/// On a bucket with the documents `there` (5, "1") and `c` (0, "9"): what is answered when `step` of a command ends.
+/// Checks the reply when `step` of a command is completed, on a bucket with the documents `there` (5, "1") and `c` (0,
+/// "9").
 #[track_caller]
 fn check(command: &str, step: TextStep, completion: Completion, expected: &str) {
     let mut rig = Rig::new(Port::Memcached, Features::NONE);
@@ -86,7 +87,7 @@ fn check(command: &str, step: TextStep, completion: Completion, expected: &str) 
 
 #[test]
 fn classic_commands() {
-    use TextStep::{Look, Main};
+    use TextStep::{Main, ReadMeta};
     let check = |command, step, completion, expected| check(command, step, completion, expected);
     check("append k 0 0 1\r\n.\r\n", Main, ok(), "STORED\r\n");
     check("prepend k 0 0 1 noreply\r\n.\r\n", Main, ok(), "");
@@ -96,11 +97,16 @@ fn classic_commands() {
     check("cas k 0 0 1 7\r\n.\r\n", Main, ok(), "STORED\r\n");
     let exists = failed(Status::KeyExists);
     check("cas k 0 0 1 7\r\n.\r\n", Main, exists, "EXISTS\r\n");
-    check("cas k 0 0 1 0\r\n.\r\n", Look, meta(7, false), "EXISTS\r\n");
+    check(
+        "cas k 0 0 1 0\r\n.\r\n",
+        ReadMeta,
+        meta(7, false),
+        "EXISTS\r\n",
+    );
     let gone = meta(7, true);
-    check("cas k 0 0 1 0\r\n.\r\n", Look, gone, "NOT_FOUND\r\n");
+    check("cas k 0 0 1 0\r\n.\r\n", ReadMeta, gone, "NOT_FOUND\r\n");
     let nothing = failed(Status::KeyNotFound);
-    check("cas k 0 0 1 0\r\n.\r\n", Look, nothing, "NOT_FOUND\r\n");
+    check("cas k 0 0 1 0\r\n.\r\n", ReadMeta, nothing, "NOT_FOUND\r\n");
     check("delete k\r\n", Main, ok(), "DELETED\r\n");
     check("delete k noreply\r\n", Main, ok(), "");
     let nothing = failed(Status::KeyNotFound);
@@ -121,13 +127,13 @@ fn classic_commands() {
 
 #[test]
 fn meta_commands() {
-    use TextStep::{Expire, Look, Main, Tell, Vivify};
+    use TextStep::{Main, ReadCounterMeta, ReadMeta, SetExpiry, Vivify};
     let check = |command, step, completion, expected| check(command, step, completion, expected);
     check("mg k v f\r\n", Main, read("k", b"v"), "VA 1 f5\r\nv\r\n");
     check("mg k v q\r\n", Main, missed(), "");
     check("mg k v\r\n", Main, missed(), "EN\r\n");
     check("mg k T0 v f\r\n", Main, ok(), "VA 1 f5\r\nv\r\n");
-    // A miss goes on with making the document, here and now or when that ends.
+    // After a miss the document is created, at once or when the creation is completed.
     check("mg k N30 v\r\n", Main, missed(), "VA 0 W\r\n\r\n");
     check("mg there N30 v\r\n", Main, missed(), "EN\r\n");
     check("mg k N30 v\r\n", Vivify, ok(), "VA 0 W\r\n\r\n");
@@ -140,24 +146,24 @@ fn meta_commands() {
     check("ms k 1 MA N0 s\r\n.\r\n", Main, none(), "HD s1\r\n");
     check("ms there 1 MA N0\r\n.\r\n", Main, none(), "EX\r\n");
     check("ms k 1 MA N0\r\n.\r\n", Vivify, ok(), "HD\r\n");
-    // The version that is there decides, before anything is written.
-    check("ms k 1 C0\r\n.\r\n", Look, meta(7, false), "EX\r\n");
-    check("ms k 1 C0\r\n.\r\n", Look, meta(7, true), "NF\r\n");
-    check("ms k 1 I C9\r\n.\r\n", Look, meta(7, false), "EX\r\n");
-    check("ms k 1 I C5\r\n.\r\n", Look, meta(7, false), "NF\r\n");
+    // The CAS of the document decides, before a write.
+    check("ms k 1 C0\r\n.\r\n", ReadMeta, meta(7, false), "EX\r\n");
+    check("ms k 1 C0\r\n.\r\n", ReadMeta, meta(7, true), "NF\r\n");
+    check("ms k 1 I C9\r\n.\r\n", ReadMeta, meta(7, false), "EX\r\n");
+    check("ms k 1 I C5\r\n.\r\n", ReadMeta, meta(7, false), "NF\r\n");
     check("md k\r\n", Main, ok(), "HD\r\n");
     check("md k q\r\n", Main, ok(), "");
-    check("md k x C0\r\n", Look, read("k", b"v"), "EX\r\n");
-    check("md k x\r\n", Look, missed(), "NF\r\n");
-    check("md k x\r\n", Look, read("k", b"v"), "NF\r\n");
+    check("md k x C0\r\n", ReadMeta, read("k", b"v"), "EX\r\n");
+    check("md k x\r\n", ReadMeta, missed(), "NF\r\n");
+    check("md k x\r\n", ReadMeta, read("k", b"v"), "NF\r\n");
     check("ma k v\r\n", Main, counter(42), "VA 2\r\n42\r\n");
     check("ma k q\r\n", Main, counter(42), "");
     check("ma k\r\n", Main, failed(Status::KeyNotFound), "NF\r\n");
     check("ma k v t\r\n", Main, counter(42), "VA 2\r\n42\r\n");
     check("ma c v t\r\n", Main, counter(42), "VA 2 t-1\r\n42\r\n");
-    let step = Tell(MUTATED, 42);
+    let step = ReadCounterMeta(MUTATED, 42);
     check("ma k v t\r\n", step, meta(7, false), "VA 2 t-1\r\n42\r\n");
-    let step = Expire(MUTATED, 42);
+    let step = SetExpiry(MUTATED, 42);
     check("ma k v T9\r\n", step, ok(), "VA 2\r\n42\r\n");
     let other = failed(Status::KeyExists);
     check("ma k v T9\r\n", step, other, "VA 2\r\n42\r\n");
@@ -166,7 +172,7 @@ fn meta_commands() {
 }
 
 #[test]
-fn a_counter_that_was_a_sync_write_is_read_from_its_document() {
+fn counter_sync_write_returns_the_number_of_its_document() {
     let mut rig = Rig::new(Port::Memcached, Features::NONE);
     rig.park_text(b"incr k 1\r\n", TextStep::Main);
     // A SyncWrite comes with its document.

@@ -1,4 +1,4 @@
-//! The tables of commands in the documentation.
+//! Generation of the tables of commands in the documentation.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -12,7 +12,7 @@ type Served = (&'static [Opcode], &'static str, &'static str);
 pub(super) struct Documentation {
     pub(super) served: &'static [Served],
     pub(super) dcp: &'static [Served],
-    /// Opcodes, and the reason why they are not served.
+    /// Opcodes that are not served, and the reason.
     pub(super) unserved: &'static [(&'static [Opcode], &'static str)],
 }
 
@@ -82,9 +82,9 @@ fn table_of_unserved() -> String {
     text
 }
 
-/// The tables in `docs/compat.md`, between their marks, are those of the code.
+/// The tables in `docs/compat.md`, between their markers, must be those of the code.
 #[test]
-fn documentation_has_the_tables_of_commands() {
+fn compat_doc_matches_the_command_table() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/compat.md");
     let before = std::fs::read_to_string(&path).unwrap();
     let mut after = before.clone();
@@ -124,7 +124,7 @@ fn documentation_has_the_tables_of_commands() {
     );
 }
 
-/// Every opcode is in one row, as the match over them shows; a row names a histogram only if its command is served.
+/// Every opcode has a row, as the match over them shows; a row names a histogram only if its command is served.
 #[test]
 fn commands_that_are_not_served_have_no_histogram() {
     for opcode in Opcode::ALL {

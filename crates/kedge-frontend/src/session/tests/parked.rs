@@ -1,5 +1,5 @@
-//! Commands that wait for a document from the disk. The test parks them as their handlers do, and ends them with what
-//! a bucket would say.
+//! Tests of commands that wait for a document from the disk. The test parks them as their handlers do, and completes
+//! them as a bucket would.
 
 use kedge_bucket::{Item, Meta, Mutated, ObserveState};
 use kedge_protocol::binary::ReplyFrame;
@@ -57,7 +57,7 @@ fn meta() -> Meta {
     }
 }
 
-/// The end that a bucket may give a parked command, in the order of [`ENDS`].
+/// The completions that a bucket may give a parked command, in the order of [`ENDS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Success,
@@ -132,7 +132,7 @@ const FEATURES: Features = Features::of(&[
 const COLLECTIONS: Features = FEATURES.with(Feature::Collections);
 
 impl Rig {
-    /// Parks a command as its handler does; the slot that it is in.
+    /// Parks a command as its handler does. Returns its slot.
     fn park(&mut self, opcode: Opcode, opaque: u32, kind: ReplyKind) -> u8 {
         let mut turn = turn(&self.shared, &mut self.flush_requests);
         let (_, slot) = ConnectionId::of(self.session.next_cookie());
@@ -153,7 +153,7 @@ impl Rig {
             .on_completion(&mut turn, slot, completion, &mut self.out)
     }
 
-    /// The bytes that were composed since the last call.
+    /// The bytes of replies since the last call.
     pub(crate) fn fresh(&mut self) -> Vec<u8> {
         let all = self.out.to_vec();
         let fresh = all[self.read..].to_vec();
@@ -212,7 +212,7 @@ const PARKABLE: [Opcode; 32] = [
 ];
 
 #[test]
-fn every_command_is_answered_when_it_ends_and_quiet_ones_keep_quiet() {
+fn every_parked_command_is_answered_and_quiet_ones_stay_quiet() {
     let mut rig = Rig::new(Port::Kv, FEATURES);
     rig.fresh();
     for opcode in PARKABLE {
@@ -252,7 +252,7 @@ fn every_command_is_answered_when_it_ends_and_quiet_ones_keep_quiet() {
 }
 
 #[test]
-fn a_counter_that_was_a_sync_write_is_read_from_its_document() {
+fn counter_sync_write_returns_the_number_of_its_document() {
     let mut rig = Rig::new(Port::Kv, FEATURES);
     rig.fresh();
     let slot = rig.park(Opcode::Increment, 1, ReplyKind::Counter);
@@ -262,7 +262,7 @@ fn a_counter_that_was_a_sync_write_is_read_from_its_document() {
 }
 
 #[test]
-fn a_key_is_told_as_the_client_sent_it_and_a_random_one_without_its_collection() {
+fn getk_returns_the_key_as_sent_and_random_key_has_no_collection() {
     let named = CollectionId(300);
     let plain = CollectionId::DEFAULT;
     for (features, opcode, collection, expected) in [
@@ -288,7 +288,7 @@ fn a_key_is_told_as_the_client_sent_it_and_a_random_one_without_its_collection()
 }
 
 #[test]
-fn version_2_of_get_meta_has_the_datatype() {
+fn get_meta_version_2_returns_the_datatype() {
     let mut rig = Rig::new(Port::Kv, FEATURES);
     rig.fresh();
     let kind = ReplyKind::Meta {
@@ -303,7 +303,7 @@ fn version_2_of_get_meta_has_the_datatype() {
 }
 
 #[test]
-fn a_lock_of_another_is_told_in_the_words_that_the_client_knows() {
+fn locked_status_depends_on_xerror() {
     for (features, expected) in [
         (FEATURES, Status::Locked),
         (
@@ -322,14 +322,14 @@ fn a_lock_of_another_is_told_in_the_words_that_the_client_knows() {
     }
 }
 
-/// A bucket that closes ends all that waits alike, and nothing it says may be taken for what it is not.
+/// A bucket that closes completes all parked commands alike, and such a completion must never be taken for a success.
 #[test]
-fn a_completion_of_another_kind_is_a_failure() {
+fn completion_of_the_wrong_kind_fails_the_command() {
     let mut rig = Rig::new(Port::Kv, FEATURES);
     rig.replies();
     let persisted = Completion::Persisted;
     for opcode in PARKABLE {
-        // Of these it is the kind.
+        // For these it is the right kind.
         if matches!(opcode, Opcode::SeqnoPersistence | Opcode::UnlockKey) {
             continue;
         }
@@ -345,7 +345,7 @@ fn a_completion_of_another_kind_is_a_failure() {
 }
 
 #[test]
-fn a_parked_read_keeps_the_order_of_its_connection() {
+fn parked_read_preserves_order() {
     let mut rig = Rig::new(Port::Kv, Features::of(&[Feature::Xerror]));
     rig.replies();
     let slot = rig.park(Opcode::Getq, 1, (row(Opcode::Getq).reply)());
@@ -357,7 +357,7 @@ fn a_parked_read_keeps_the_order_of_its_connection() {
 }
 
 #[test]
-fn unordered_reads_end_in_any_order_and_a_barrier_waits_for_all() {
+fn unordered_reads_complete_in_any_order_and_a_barrier_waits() {
     let mut rig = Rig::new(Port::Kv, UNORDERED);
     let first = rig.park(Opcode::Get, 1, (row(Opcode::Get).reply)());
     let second = rig.park(Opcode::Get, 2, (row(Opcode::Get).reply)());
@@ -376,7 +376,7 @@ fn unordered_reads_end_in_any_order_and_a_barrier_waits_for_all() {
 }
 
 #[test]
-fn a_large_value_is_sent_from_where_it_lies() {
+fn large_value_is_sent_without_a_copy() {
     let mut rig = Rig::new(Port::Kv, FEATURES);
     rig.fresh();
     let value = vec![7; 1 << 20];
@@ -388,7 +388,7 @@ fn a_large_value_is_sent_from_where_it_lies() {
 }
 
 #[test]
-fn observe_goes_on_with_the_key_behind_the_one_that_it_waited_for() {
+fn observe_continues_with_the_next_key() {
     let mut rig = Rig::new(Port::Kv, Features::of(&[Feature::Xerror]));
     rig.give(&frame(Opcode::Set, 1, "there", FrameInfos::default()));
     rig.fresh();

@@ -33,7 +33,7 @@ pub(in super::super) fn arithmetic(
     })
 }
 
-/// The counter was changed; it gets another expiry if the client wants that.
+/// Continues after the change of a counter, with a new expiry if the client set one.
 pub(in super::super) fn changed(
     exec: &mut TextCommandContext<'_, '_>,
     command: &MetaArithmetic<'_>,
@@ -58,15 +58,15 @@ pub(in super::super) fn changed(
             .documents()
             .touch(ctx, &write, exptime.to_wire())
     });
-    // Somebody may have changed it in between; then it is theirs to say when it expires.
+    // Another client may have changed it in between, and its expiry then holds.
     exec.then(
-        TextStep::Expire(mutated, number),
+        TextStep::SetExpiry(mutated, number),
         touched,
         |exec, touched| expired(exec, command, touched.unwrap_or(mutated), number),
     )
 }
 
-/// The counter is what it will be. Its time to live and flags are looked up only if they are wanted.
+/// Continues after the last change of a counter. Its time to live and flags are read only if the reply needs them.
 pub(in super::super) fn expired(
     exec: &mut TextCommandContext<'_, '_>,
     command: &MetaArithmetic<'_>,
@@ -77,9 +77,11 @@ pub(in super::super) fn expired(
         return told(exec, command, mutated, number, Err(Status::KeyNotFound));
     }
     let found = with_key(&command.key, |key| exec.look(key));
-    exec.then(TextStep::Tell(mutated, number), found, |exec, found| {
-        told(exec, command, mutated, number, found)
-    })
+    exec.then(
+        TextStep::ReadCounterMeta(mutated, number),
+        found,
+        |exec, found| told(exec, command, mutated, number, found),
+    )
 }
 
 pub(in super::super) fn told(

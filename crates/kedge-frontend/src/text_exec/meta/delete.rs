@@ -16,9 +16,9 @@ pub(in super::super) fn delete(
     command: &MetaDelete<'_>,
 ) -> TextOutcome {
     if command.invalidate || command.remove_value || command.compare_cas == Some(0) {
-        // The document stays, changed: what it is has to be looked at.
+        // The document is changed, not removed, so it has to be read.
         let seen = exec.read_meta_key(&command.key);
-        return exec.then(TextStep::Look, seen, |exec, seen| {
+        return exec.then(TextStep::ReadMeta, seen, |exec, seen| {
             looked(exec, command, seen)
         });
     }

@@ -96,7 +96,7 @@ fn miss(exec: &mut TextCommandContext<'_, '_>, command: &MetaGet<'_>) -> TextOut
     answer(exec, MetaStatus::Miss, silent, &command.returns, &nothing)
 }
 
-/// The empty document that a client may ask to be made.
+/// The empty document of flag N (vivify).
 fn empty(command: &MetaGet<'_>) -> Option<TextValue<'static>> {
     let exptime = command.vivify?;
     Some(TextValue {
@@ -106,7 +106,7 @@ fn empty(command: &MetaGet<'_>) -> Option<TextValue<'static>> {
     })
 }
 
-/// Makes an empty document if the client asked for that.
+/// Creates an empty document if the client set flag N.
 fn vivify(exec: &mut TextCommandContext<'_, '_>, command: &MetaGet<'_>) -> TextOutcome {
     let Some(value) = empty(command) else {
         return miss(exec, command);
@@ -125,7 +125,7 @@ fn vivify(exec: &mut TextCommandContext<'_, '_>, command: &MetaGet<'_>) -> TextO
     })
 }
 
-/// The end of making the document; another client may have been faster.
+/// Continues after the creation of the document, which another client may have created first.
 pub(in super::super) fn made(
     exec: &mut TextCommandContext<'_, '_>,
     command: &MetaGet<'_>,

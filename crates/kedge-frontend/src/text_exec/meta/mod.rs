@@ -1,8 +1,8 @@
-//! The meta commands, one per file.
+//! The meta commands, one in each file.
 //!
-//! When a document was last accessed the server does not know: flag l is left out of replies. Whether it was before (flag
-//! h) is what the pager's counts tell of documents in memory. A CAS that a client chooses (flag E) must not be ahead of
-//! the clock that all others come from.
+//! The server does not know the time of the last access, so flag l is left out of replies. Flag h is derived from the
+//! pager's frequency counter, for documents in memory. A CAS of the client (flag E) must not be ahead of the clock that
+//! all others come from.
 
 pub(super) mod arithmetic;
 pub(super) mod debug;
@@ -18,18 +18,18 @@ use kedge_types::{Cas, Expiry, Status};
 use super::classic::TextValue;
 use super::{TextCommandContext, TextOutcome};
 
-/// A document as a reader saw it.
+/// A document that was read.
 pub(super) struct DocumentAccess {
     item: Item,
     cas: Cas,
-    /// True if it was asked for before.
+    /// True if it was read before.
     hit_before: bool,
-    /// The access frequency, as the pager counts it, before the read.
+    /// The frequency counter of the pager, before the read.
     frequency: u8,
 }
 
 impl From<(Item, Cas)> for DocumentAccess {
-    /// A document that came from the disk: nobody has asked for it lately.
+    /// A document from disk, which was not read lately.
     fn from((item, cas): (Item, Cas)) -> Self {
         Self {
             cas,
@@ -71,7 +71,7 @@ impl TextCommandContext<'_, '_> {
         }
     }
 
-    /// The item of a document that was written just now.
+    /// The reply item of a document that was just written.
     fn written_item(&self, mutated: Mutated, value: &TextValue<'_>) -> MetaItem {
         let expiry = Expiry::from_wire(value.expiry, self.turn.now.unix_secs());
         MetaItem {
@@ -94,13 +94,13 @@ impl TextCommandContext<'_, '_> {
     }
 }
 
-/// Runs `with` on the document's key, decoded if need be.
+/// Calls `with` with the key of the document, decoded if it is base64.
 pub(crate) fn with_key<R>(key: &MetaKey<'_>, with: impl FnOnce(&[u8]) -> R) -> R {
     let mut scratch = [0; KEY_BYTES_MAX];
     with(key.bytes(&mut scratch))
 }
 
-/// The CAS that a document is to get, if the client has chosen one.
+/// The CAS that the client chose for the document, or 0.
 fn chosen(cas: Option<u64>) -> Cas {
     Cas(cas.unwrap_or_default())
 }

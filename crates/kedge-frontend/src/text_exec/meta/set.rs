@@ -1,6 +1,6 @@
 //! `ms`.
 //!
-//! Modes and CAS go together as in memcached: `C` makes a set or a replacement a compare-and-swap; an addition does not look at
+//! Modes and CAS go together as in memcached: `C` makes a set or a replacement a compare-and-swap; an addition ignores
 //! it; an append needs a document, and then that CAS, unless it is 0.
 
 use crate::session::TextStep;
@@ -19,10 +19,10 @@ pub(in super::super) fn set(
     command: &MetaSet<'_>,
 ) -> TextOutcome {
     match command.compare_cas {
-        // With I an older CAS is accepted, and no document has the CAS 0: what is there has to be looked at.
+        // With flag I an older CAS is accepted, and no document has the CAS 0, so the metadata has to be read first.
         Some(cas) if is_swap(command) && (command.invalidate || cas == 0) => {
             let found = with_key(&command.key, |key| exec.look(key));
-            exec.then(TextStep::Look, found, |exec, found| {
+            exec.then(TextStep::ReadMeta, found, |exec, found| {
                 looked(exec, command, found)
             })
         }
@@ -31,7 +31,7 @@ pub(in super::super) fn set(
     }
 }
 
-/// Returns whether the command is a compare-and-swap.
+/// Returns true if the command is a compare-and-swap.
 fn is_swap(command: &MetaSet<'_>) -> bool {
     command.compare_cas.is_some()
         && matches!(command.mode, TextStoreMode::Set | TextStoreMode::Replace)
@@ -58,7 +58,7 @@ pub(in super::super) fn looked(
     if cas > current || !command.invalidate {
         return is_set(exec, command, Err(Status::KeyExists));
     }
-    // The client knew an older document: its value is stale already, and lives no longer than that one.
+    // The client knew an older document, so its value is stale already, and expires no later than that one.
     let ctx = exec.turn.ctx();
     let result = with_key(&command.key, |key| {
         let target = exec.target(key)?;
@@ -74,7 +74,7 @@ pub(in super::super) fn looked(
     })
 }
 
-/// The end of storing a stale value over the document that had the CAS `before`.
+/// Continues after a stale value was stored over the document with the CAS `before`.
 pub(in super::super) fn stale_stored(
     exec: &mut TextCommandContext<'_, '_>,
     command: &MetaSet<'_>,
@@ -117,7 +117,7 @@ fn write(exec: &mut TextCommandContext<'_, '_>, command: &MetaSet<'_>, cas: Cas)
     })
 }
 
-/// The end of the write; a document that was to be appended to is made if it is not there and the client wants that.
+/// Continues after the write. A missing document of an append is created if the client set flag N.
 pub(in super::super) fn written(
     exec: &mut TextCommandContext<'_, '_>,
     command: &MetaSet<'_>,
@@ -150,14 +150,14 @@ pub(in super::super) fn written(
     })
 }
 
-/// Looks up how long the document has become; another client may have changed it since.
+/// Reads the new length of the document, which another client may have changed since.
 fn measure(
     exec: &mut TextCommandContext<'_, '_>,
     command: &MetaSet<'_>,
     mutated: Mutated,
 ) -> TextOutcome {
     let seen = exec.read_meta_key(&command.key);
-    exec.then(TextStep::Measure(mutated), seen, |exec, seen| {
+    exec.then(TextStep::ReadLength(mutated), seen, |exec, seen| {
         measured(exec, command, mutated, seen)
     })
 }
@@ -169,7 +169,7 @@ pub(in super::super) fn measured(
     seen: Result<DocumentAccess, Status>,
 ) -> TextOutcome {
     let size = seen.and_then(|seen| {
-        // It is no client's read.
+        // This read does not count as an access.
         seen.item.forget_access(seen.frequency);
         inflated(&seen.item).map(|value| value.len())
     });
@@ -200,7 +200,7 @@ pub(in super::super) fn is_set(
     answer(exec, status, silent, &command.returns, &item)
 }
 
-/// The document was stored, and is `size` bytes long now.
+/// Answers that the document was stored and has `size` bytes.
 fn done(
     exec: &mut TextCommandContext<'_, '_>,
     command: &MetaSet<'_>,
@@ -212,7 +212,7 @@ fn done(
     answer(exec, MetaStatus::Done, silent, &command.returns, &item)
 }
 
-/// All that `ms` tells of a document; the CAS is 0 where nothing was stored.
+/// The reply item of `ms`; the CAS is 0 if nothing was stored.
 fn told(cas: u64, size: usize) -> MetaItem {
     MetaItem {
         cas: Some(cas),

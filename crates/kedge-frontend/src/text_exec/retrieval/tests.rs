@@ -1,4 +1,4 @@
-//! Retrievals against a source that parks what the test says, and ends it in the order that the test says.
+//! Tests of retrievals against a source that parks documents and completes them in the order of the test.
 
 use std::collections::HashMap;
 
@@ -10,10 +10,10 @@ use crate::inbox::Port;
 use crate::session::Halt;
 use crate::session::tests::{Rig, item, read, turn};
 
-/// The source's answers about a key, by its first letter: `m`emory, `n`othing, `d`isk, `v`oid on disk, `f`ailure,
+/// A source whose result for a key depends on its first letter: `m`emory, `n`othing, `d`isk, `v`oid on disk, `f`ailure,
 /// `e`rror of the disk.
 struct Source {
-    /// Slot and key of what is parked, in the order of asking.
+    /// Slot and key of parked documents, in the order of requests.
     parked: Vec<(u8, String)>,
     most: usize,
 }
@@ -58,7 +58,7 @@ impl Source {
     }
 }
 
-/// Asks for as much of the retrieval as fits its window, and answers what is there.
+/// Requests as many documents of the retrieval as fit its window, and answers those that are there.
 fn ask(rig: &mut Rig, source: &mut Source, retrieval: Box<Retrieval>) {
     go_on(
         &mut rig.session,
@@ -69,8 +69,8 @@ fn ask(rig: &mut Rig, source: &mut Source, retrieval: Box<Retrieval>) {
     );
 }
 
-/// Runs a retrieval of `keys`; `pick` chooses which of the parked documents comes next. Returns the reply and the most
-/// that were parked at a time.
+/// Runs a retrieval of `keys`; `pick` chooses the parked document that is completed next. Returns the reply, and the
+/// largest number of documents parked at a time.
 fn run(keys: &[String], window: usize, mut pick: impl FnMut(usize) -> usize) -> (String, usize) {
     let mut rig = Rig::new(Port::Memcached, Features::NONE);
     let mut source = Source {
@@ -94,7 +94,7 @@ fn run(keys: &[String], window: usize, mut pick: impl FnMut(usize) -> usize) -> 
         rig.waiting.clear();
         let (slot, key) = source.parked.swap_remove(pick(source.parked.len()));
         let request = rig.session.in_flight.take(slot).unwrap();
-        assert!(matches!(request.kind, ReplyKind::Part));
+        assert!(matches!(request.kind, ReplyKind::TextDocument));
         let mut retrieval = rig.session.text.retrieval.take().unwrap();
         retrieval.arrived(slot, Source::completion(&key));
         ask(&mut rig, &mut source, retrieval);
@@ -108,7 +108,7 @@ fn value(key: &str) -> String {
 }
 
 #[test]
-fn documents_that_come_in_any_order_are_answered_in_that_of_the_request() {
+fn documents_are_answered_in_request_order() {
     let keys = ["d1", "m2", "v3", "d4", "n5", "d6"].map(str::to_owned);
     let expected = ["d1", "m2", "d4", "d6"].map(value).concat() + "END\r\n";
     assert_eq!(run(&keys, 32, |_| 0), (expected.clone(), 4));
@@ -117,7 +117,7 @@ fn documents_that_come_in_any_order_are_answered_in_that_of_the_request() {
 }
 
 #[test]
-fn a_failure_ends_the_reply_and_what_was_asked_for_is_waited_for() {
+fn failure_ends_the_reply_and_waits_for_requested_documents() {
     let keys = ["m1", "d2", "e3", "d4"].map(str::to_owned);
     let error = "SERVER_ERROR temporary failure\r\n";
     let (reply, most) = run(&keys, 32, |_| 0);
@@ -132,7 +132,7 @@ fn a_failure_ends_the_reply_and_what_was_asked_for_is_waited_for() {
 }
 
 #[test]
-fn a_retrieval_has_no_more_slots_than_there_are() {
+fn retrieval_uses_at_most_all_slots() {
     let keys: Vec<String> = (0..1_000).map(|n| format!("d{n}")).collect();
     let (reply, most) = run(&keys, UNORDERED_COMMANDS_MAX, |count| count / 2);
     assert_eq!(most, UNORDERED_COMMANDS_MAX);
@@ -142,7 +142,7 @@ fn a_retrieval_has_no_more_slots_than_there_are() {
 
 proptest! {
     #[test]
-    fn replies_are_those_of_a_server_that_never_waits(
+    fn parked_retrieval_replies_like_one_from_memory(
         keys in prop::collection::vec("[mndv][0-9]{1,3}", 1..80),
         window in 1..=UNORDERED_COMMANDS_MAX,
         picks in prop::collection::vec(any::<prop::sample::Index>(), 80),

@@ -1,8 +1,8 @@
-//! Answers to STAT that are longer than the output may be.
+//! Tests of answers to STAT that are longer than the limit of the output.
 //!
-//! `STAT collections-details` of 1,189 collections in 1,024 vBuckets is 12 million lines. They were composed in one go:
-//! the front-end thread did nothing else for 23 seconds, and each such request of a client that did not read took
-//! hundreds of megabytes of output.
+//! `STAT collections-details` of 1,189 collections in 1,024 vBuckets is 12 million lines. They were once composed in
+//! one turn: the front-end thread did nothing else for 23 seconds, and each such request of a client that did not read
+//! took hundreds of megabytes of output.
 
 use kedge_node::output::Output;
 use kedge_types::{Collection, CollectionId, Manifest, ManifestUid};
@@ -10,7 +10,7 @@ use kedge_types::{Collection, CollectionId, Manifest, ManifestUid};
 use super::*;
 
 const COLLECTIONS: u32 = 600;
-/// More than a step makes: 32 collections of ten lines.
+/// More bytes than a step composes: 32 collections of ten lines.
 const STEP_BYTES: usize = 32 << 10;
 
 fn rig(port: Port) -> Rig {
@@ -31,7 +31,7 @@ fn rig(port: Port) -> Rig {
 }
 
 impl Rig {
-    /// Reads as a client does: takes what is queued, and lets the session go on. Returns what was queued.
+    /// Takes the queued output, as a client does, and lets the session continue. Returns the output.
     fn take(&mut self) -> Vec<u8> {
         let taken = self.out.to_vec();
         self.out = Output::default();
@@ -48,7 +48,7 @@ impl Rig {
         self.shared.limits.queued_bytes_max + STEP_BYTES
     }
 
-    /// Takes all that comes, never more at a time than the limit.
+    /// Takes all output, never more at a time than the limit.
     fn take_all(&mut self) -> (Vec<u8>, usize) {
         let (mut all, mut times) = (Vec::new(), 0);
         while !self.out.is_empty() || self.session.stat.is_active() {
@@ -74,7 +74,7 @@ fn names(bytes: &[u8], opaque: u32) -> (Vec<String>, usize) {
 }
 
 #[test]
-fn a_long_answer_is_made_as_fast_as_it_is_read() {
+fn long_stat_answer_is_composed_as_the_client_reads() {
     let mut rig = rig(Port::Kv);
     let stat = |opaque| {
         let group = "collections-details";
@@ -103,7 +103,7 @@ fn a_long_answer_is_made_as_fast_as_it_is_read() {
 }
 
 #[test]
-fn a_long_answer_of_the_text_protocol_is_made_as_fast_as_it_is_read() {
+fn long_text_stat_answer_is_composed_as_the_client_reads() {
     let mut rig = rig(Port::Memcached);
     let halt = rig.give(b"stats collections-details\r\nstats scopes-details 0\r\nmn\r\n");
     assert_eq!(halt, Halt::Parked);
@@ -119,13 +119,13 @@ fn a_long_answer_of_the_text_protocol_is_made_as_fast_as_it_is_read() {
     assert_eq!(ends.next(), Some("MN\r\n"));
 }
 
-/// A scope was told of in one step, however many collections it had.
+/// The lines of a scope were once composed in one step, however many collections it had.
 #[test]
-fn a_step_tells_of_some_collections_of_a_scope() {
+fn step_shows_a_bounded_number_of_collections() {
     let mut rig = rig(Port::Memcached);
     rig.give(b"stats scopes-details 0\r\n");
     let shortest = "STAT vb_0:0x0:0x8:items 0\r\n".len();
-    // What fits, and one step of 32 collections with the name of the scope.
+    // The lines that fit, and one step of 32 collections with the name of the scope.
     let most = rig.shared.limits.queued_bytes_max / shortest + 32 + 2;
     let (mut lines, mut times) = (0, 0);
     while !rig.out.is_empty() || rig.session.stat.is_active() {
@@ -141,7 +141,7 @@ fn a_step_tells_of_some_collections_of_a_scope() {
 }
 
 #[test]
-fn no_command_begins_and_no_line_is_made_when_the_turn_is_over() {
+fn time_slice_stops_commands_and_stat_lines() {
     let mut rig = rig(Port::Kv);
     let stat = frame(
         Opcode::Stat,
@@ -165,7 +165,7 @@ fn no_command_begins_and_no_line_is_made_when_the_turn_is_over() {
 }
 
 #[test]
-fn an_answer_ends_with_its_bucket() {
+fn stat_answer_ends_when_its_bucket_is_dropped() {
     let mut rig = rig(Port::Kv);
     let stat = frame(
         Opcode::Stat,
@@ -185,5 +185,5 @@ fn an_answer_ends_with_its_bucket() {
         at += consumed;
     }
     assert_eq!(last, Status::NoBucket);
-    assert!(!rig.session.is_held());
+    assert!(!rig.session.is_blocked());
 }

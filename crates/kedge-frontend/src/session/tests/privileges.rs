@@ -1,4 +1,4 @@
-//! What each command needs, for every opcode there is.
+//! Tests of the privileges of every command.
 
 use kedge_auth::{Privilege, Privileges, UserChange};
 use kedge_protocol::binary::Audience;
@@ -7,7 +7,7 @@ use super::*;
 use crate::commands::context::RequiredAccess;
 use crate::commands::row;
 
-/// A request of each kind that is good, but for what it finds.
+/// A valid request of each opcode.
 fn sample(opcode: Opcode) -> Vec<u8> {
     use Opcode as O;
     let (extras, value): (Vec<u8>, Vec<u8>) = match opcode {
@@ -89,7 +89,7 @@ fn sample(opcode: Opcode) -> Vec<u8> {
     bytes
 }
 
-/// A session of the kind that has the opcode, which follows no vBuckets and has nothing in flight.
+/// A session of the kind that has the opcode, without DCP and without commands in flight.
 struct Fresh(Option<Rig>, Port);
 
 impl Fresh {
@@ -104,9 +104,9 @@ impl Fresh {
         self.0.as_mut().unwrap()
     }
 
-    /// The answer to a request with these rights; success where there is none, as with quiet commands.
+    /// The status of the reply to a request with these rights; success if there is none, as with quiet commands.
     fn ask(&mut self, rights: Rights, opcode: Opcode) -> Status {
-        // Some want datatypes to be negotiated.
+        // Some commands need negotiated datatypes.
         let datatypes = [Feature::Json, Feature::Xattr, Feature::SnappyEverywhere];
         let features = match opcode {
             Opcode::RangeScanCreate => &datatypes[..1],
@@ -126,7 +126,7 @@ impl Fresh {
 }
 
 #[test]
-fn every_command_needs_what_the_table_says() {
+fn every_command_checks_the_privileges_of_its_row() {
     let mut sessions = [Fresh(None, Port::Kv), Fresh(None, Port::Memcached)];
     let mut served = 0;
     for &opcode in Opcode::ALL {
@@ -176,14 +176,14 @@ fn every_command_needs_what_the_table_says() {
     assert!(served > 60, "{served}");
 }
 
-/// Attributes of the system need privileges of their own, which all roles have today that read or write documents.
+/// System attributes need privileges of their own, which all roles for documents have today.
 #[test]
-fn attributes_of_the_system_need_a_right_of_their_own() {
+fn system_attributes_need_their_own_privileges() {
     use kedge_protocol::binary::commands::subdoc::{PathFlags, SubdocMulti, SubdocOp, SubdocSpec};
     let (read, write) = (Rights::READ, Rights::WRITE);
     let (read_system, write_system) = (Rights::READ_SYSTEM, Rights::WRITE_SYSTEM);
     let with = |own: Rights, system: Rights| own.and(system);
-    // (operation, path, value, what it needs)
+    // (operation, path, value, needed privileges)
     for (op, path, value, needed) in [
         (SubdocOp::Get, "u.a", "", read),
         (SubdocOp::Get, "$document", "", read),
@@ -239,9 +239,9 @@ fn attributes_of_the_system_need_a_right_of_their_own() {
     }
 }
 
-/// Logins over the KV port, and what is refused afterwards, stand in the audit log; what is granted does not.
+/// The audit log has failed logins of the KV port and denied commands, and no others.
 #[test]
-fn the_audit_log_has_logins_and_denials() {
+fn audit_log_has_failed_logins_and_denials() {
     use kedge_disk::{Disk, read_file};
     use kedge_node::audit::{Audit, AuditConfig};
 
@@ -330,10 +330,10 @@ fn roles(rig: &mut Rig, roles: &str) {
 
 /// The connection stays open while its user's roles change.
 #[test]
-fn roles_for_parts_of_a_bucket_decide_there() {
+fn collection_roles_apply_to_their_collections() {
     const DENIED: Status = Status::AccessDenied;
     const HIDDEN: Status = Status::UnknownCollection;
-    // (roles; what GET, SET, GAT, GET_RANDOM_KEY, OBSERVE, OBSERVE_SEQNO, FLUSH are answered with collections)
+    // (roles; the statuses of GET, SET, GAT, GET_RANDOM_KEY, OBSERVE, OBSERVE_SEQNO, FLUSH with collections)
     let rows: [(&str, [Status; 7]); 8] = [
         (
             "bucket_full_access[default]",
@@ -409,7 +409,7 @@ fn roles_for_parts_of_a_bucket_decide_there() {
         });
         assert_eq!(found, expected, "{text}");
     }
-    // Who knows of no collections is told what it can understand.
+    // A client without collections gets a status that it knows.
     let mut rig = Rig::new(Port::Kv, Features::of(&[Feature::Xerror]));
     roles(&mut rig, "data_reader[default:other]");
     rig.give(&sample(Opcode::Get));
