@@ -129,7 +129,7 @@ pub use kedge_persistence::{
 pub use kedge_replication::{EndReason, SourceState, StreamFlags, StreamItem, StreamRequest};
 pub use kedge_residency::{Fetch, Residency};
 pub use kedge_storage::{
-    CompactPhase, CompactionFigures, FileFigures, Import, Imported, ListedFiles,
+    CompactPhase, CompactionFigures, FileFigures, FileListing, ImportReport, ImportedFile,
 };
 pub use kedge_vbucket::{
     Change, CheckpointFigures, CursorFigures, DurabilityFigures, FailoverTable, FrequencyCounts,

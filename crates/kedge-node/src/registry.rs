@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use kedge_bucket::{
-    Bucket, BucketChange, BucketConfig, BucketError, BucketSetup, Completions, Ctx, Import,
+    Bucket, BucketChange, BucketConfig, BucketError, BucketSetup, Completions, Ctx, ImportReport,
     Recovery, Topology, finish_drop, import_files,
 };
 use kedge_cluster::{BucketEntry, ClusterError, ClusterView, ManifestError, ManifestKeeper, Ports};
@@ -548,7 +548,7 @@ pub fn import(
     data_dir: &Path,
     config: &BucketConfig,
     source: &Path,
-) -> Result<Import, RegistryError> {
+) -> Result<ImportReport, RegistryError> {
     check_name(&config.name)?;
     config.check().map_err(RegistryError::BadSetting)?;
     let buckets = buckets_dir(data_dir);

@@ -4,7 +4,7 @@ use crate::shutdown_marker::ShutdownMarker;
 use kedge_bucket_core::BucketError;
 use kedge_bucket_core::new_uuid;
 use kedge_disk::Disk;
-use kedge_storage::{Import, Storage, StorageConfig, vbuckets_of};
+use kedge_storage::{ImportReport, Storage, StorageConfig, vbuckets_of};
 use kedge_types::VbId;
 use std::path::Path;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub fn import_files(
     dir: &Path,
     vbuckets: u16,
     source: &Path,
-) -> Result<Import, BucketError> {
+) -> Result<ImportReport, BucketError> {
     let storage = Storage::open(Arc::clone(disk), dir, &StorageConfig::new(vbuckets))?;
     let place_of = |key: &[u8]| Some(VbId::of_key(key, vbuckets));
     let import = storage.import(&**disk, source, &place_of, &mut |_| new_uuid())?;

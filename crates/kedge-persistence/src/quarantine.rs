@@ -90,7 +90,7 @@ impl Quarantine {
 
     pub(crate) fn load_abandoned(&self, storage: &Storage) -> Result<(), BucketError> {
         // A bucket is loaded once.
-        let _ = self.abandoned.set(storage.given_up()?);
+        let _ = self.abandoned.set(storage.quarantined()?);
         Ok(())
     }
 
@@ -135,7 +135,7 @@ impl Persistence {
         let moved = self
             .core
             .storage()
-            .and_then(|files| Ok(files.put_away(vb)?));
+            .and_then(|files| Ok(files.quarantine(vb)?));
         let mut guard = vbucket.lock();
         let file = match moved {
             Ok(file) if self.core.phase() == Phase::Open => file,

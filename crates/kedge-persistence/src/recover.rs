@@ -465,7 +465,7 @@ impl Persistence {
         };
         // A rollback is logged only with a seqno that the file can be rolled back to.
         let source = ReplayError::NotRewound { to: rewind.to };
-        let base = loaded.map(kedge_storage::Loaded::into_file_state);
+        let base = loaded.map(kedge_storage::LoadedFile::into_file_state);
         base.ok_or(BucketError::Replay { vb, source })
     }
 

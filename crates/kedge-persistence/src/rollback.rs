@@ -29,7 +29,7 @@ use kedge_bucket_core::Phase;
 use kedge_bucket_core::new_uuid;
 use kedge_bucket_core::{BucketCore, BucketError, Component};
 use kedge_bucket_core::{Total, submit_change};
-use kedge_storage::{Record, Rollback, StorageError};
+use kedge_storage::{FileRecord, Rollback, StorageError};
 use kedge_types::{Seqno, Status, VbId};
 use kedge_vbucket::{Item, PersistedState, VBucket, VbState};
 use std::sync::Arc;
@@ -311,7 +311,7 @@ impl Rollbacks {
             ..then.clone()
         })?;
         let loaded = self.core.storage()?.load(vb)?;
-        let base = loaded.map(kedge_storage::Loaded::into_file_state);
+        let base = loaded.map(kedge_storage::LoadedFile::into_file_state);
         let base = base.ok_or_else(|| BucketError::NotApplied(self.core.name().to_owned()))?;
         let mut vbucket = self.core.vbuckets[vb.index()].lock();
         check_history(&vbucket, file.history)?;
@@ -372,7 +372,7 @@ impl Rollbacks {
                 } else {
                     vbucket
                         .documents_mut()
-                        .add_to_filter(records.iter().map(Record::key));
+                        .add_to_filter(records.iter().map(FileRecord::key));
                 }
             });
             if records.is_empty() {

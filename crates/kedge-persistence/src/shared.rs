@@ -9,7 +9,7 @@ use crate::queues::WriteQueues;
 use crate::stuck::StuckFiles;
 use crate::truncation::{LoggedRecords, TruncationPoint};
 use kedge_bucket_core::{BucketCore, BucketError, Timing};
-use kedge_storage::Committed;
+use kedge_storage::CommitResult;
 use kedge_sync::{RankedMutex, ranks::Vbucket};
 use kedge_types::{Now, Seqno, Status, VbId};
 use kedge_vbucket::{AfterLog, Done, FileChange, Position, VBucket};
@@ -160,7 +160,7 @@ impl SharedState {
         vb: VbId,
         history: u32,
         items: &[FileChange],
-        committed: &Committed,
+        committed: &CommitResult,
     ) {
         let blind = |(_, apply): &(usize, &FileChange)| matches!(apply, FileChange::Document(item) if item.is_blind());
         let blind: Vec<(usize, &FileChange)> = items.iter().enumerate().filter(blind).collect();

@@ -1,7 +1,7 @@
-//! Items as entries of a file, and back. Couchstore file format, sections 3.1 and 3.2.
+//! Encoding of items as entries of a file, and decoding. Couchstore file format, sections 3.1 and 3.2.
 //!
-//! What comes back is what was stored, but for two things that a file has no place for: the level of a SyncWrite that is
-//! over, and the datatype of a value without bytes.
+//! A round trip preserves the item except for two properties without a place in the file: the level of a completed
+//! SyncWrite, and the datatype of an empty value.
 
 use kedge_couchstore::kv::{
     DeleteSource, EntryMeta, KvError, Meaning, PREPARE_PREFIX, RevMetaBytes, SyncWrite, ValueMeta,
@@ -13,35 +13,35 @@ use kedge_vbucket::{Deletion, FileChange, Item, ItemMeta, SystemEvent, is_system
 
 use crate::events::{body_of, event_of};
 
-/// Values up to this length are stored as they are: Snappy adds two bytes of its own, and finds next to nothing to save in so
-/// few, unless they repeat themselves. The original compresses them, too, and reads either.
+/// Length in bytes up to which values are stored uncompressed: Snappy adds two bytes and saves next to nothing in short
+/// values, unless they repeat. Couchbase compresses them, too, and reads both forms.
 const PLAIN_BYTES_MAX: usize = 64;
 
-/// A batch of items in the form that a file wants them in.
-pub(crate) struct Batch<'a> {
+/// A batch of items, encoded for a file.
+pub(crate) struct EncodedBatch<'a> {
     items: &'a [FileChange],
-    encoded: Vec<Encoded>,
-    /// Keys of prepares and aborts, one behind the other.
+    encoded: Vec<EncodedItem>,
+    /// Concatenated keys of prepares and aborts.
     keys: Vec<u8>,
-    /// Bodies that are not the item's own, of system events.
+    /// Bodies of system events, which the items do not contain.
     bodies: Vec<Vec<u8>>,
 }
 
-struct Encoded {
+struct EncodedItem {
     rev_meta: RevMetaBytes,
     content_meta: ContentMeta,
     deleted: bool,
-    /// Where the key ends in `keys`; 0 if it is the item's own.
+    /// End of the key in `keys`; 0 if the key is the item's own.
     key_end: u32,
-    /// Which of `bodies` it has; `None`: the item's value.
+    /// Index of the body in `bodies`; `None` for the item's value.
     body: Option<u32>,
 }
 
-impl<'a> Batch<'a> {
+impl<'a> EncodedBatch<'a> {
     /// Encodes items.
     ///
     /// # Panics
-    /// If a prepare has no level, or a system event is none.
+    /// Panics if a prepare has no level, or a system event is malformed.
     pub(crate) fn new(items: &'a [FileChange]) -> Self {
         let mut keys = Vec::new();
         let mut bodies = Vec::new();
@@ -59,7 +59,7 @@ impl<'a> Batch<'a> {
                 u32::try_from(keys.len()).expect("the keys of a batch have less than 4 GiB")
             };
             let is_short = body.is_none() && apply.item().value().len() <= PLAIN_BYTES_MAX;
-            Encoded {
+            EncodedItem {
                 rev_meta: meta.rev_meta.encode(),
                 content_meta: match is_short {
                     true => meta.content_meta.uncompressed(),
@@ -71,7 +71,7 @@ impl<'a> Batch<'a> {
             }
         };
         let encoded = items.iter().map(encode).collect();
-        Batch {
+        EncodedBatch {
             items,
             encoded,
             keys,
@@ -79,14 +79,14 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The batch in the order of the items.
+    /// Returns the mutations in the order of the items.
     pub(crate) fn mutations(&self) -> Vec<Mutation<'_>> {
         let both = self.items.iter().zip(&self.encoded);
         both.map(|(apply, encoded)| self.mutation(apply.item(), encoded))
             .collect()
     }
 
-    fn mutation<'b>(&'b self, item: &'b Item, encoded: &'b Encoded) -> Mutation<'b> {
+    fn mutation<'b>(&'b self, item: &'b Item, encoded: &'b EncodedItem) -> Mutation<'b> {
         let key = match encoded.key_end as usize {
             0 => item.key(),
             end => &self.keys[end - item.key().len() - 1..end],
@@ -110,10 +110,10 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// The system event that is to be written, if it is one.
+/// Returns the system event that a change writes, if any.
 ///
 /// # Panics
-/// If its key is that of one, and it is none.
+/// Panics if the key is that of a system event and the value is malformed.
 pub(crate) fn event_in(apply: &FileChange) -> Option<SystemEvent> {
     let FileChange::Document(item) = apply else {
         return None;
@@ -140,7 +140,7 @@ fn meta_of(apply: &FileChange) -> EntryMeta {
             let level = meta.level.expect("a prepare has a level");
             let mut entry = EntryMeta::prepare(meta.cas, meta.expiry, value, level);
             if let Some(how) = meta.deleted {
-                // What the tombstone will say when the prepare is committed.
+                // The delete source of the tombstone that a commit of the prepare creates.
                 entry.rev_meta.delete_source = source(how);
                 entry.rev_meta.sync_write = Some(SyncWrite::Pending {
                     level,
@@ -164,57 +164,59 @@ fn source(how: Deletion) -> DeleteSource {
     }
 }
 
-/// Whether extended attributes stand in front of an entry's value.
+/// Returns `true` if extended attributes precede an entry's value.
 pub(crate) fn has_xattrs(entry: &Entry) -> bool {
     let meta = EntryMeta::decode(entry.is_deleted(), entry.content_meta(), entry.rev_meta());
     meta.is_ok_and(|meta| meta.rev_meta.datatype.contains(Datatype::XATTR))
 }
 
-/// What a [`Record`] is.
+/// The kind of a [`FileRecord`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecordKind {
+pub enum FileRecordKind {
     /// A committed document or tombstone.
     Document,
-    /// A change of collections, whose value is that of [`SystemEvent::item`].
+    /// A change of collections, with the value of [`SystemEvent::item`].
     SystemEvent,
-    /// A SyncWrite; over, if a completed seqno is not below its own.
+    /// A SyncWrite. It is complete if the completed seqno is at least its own.
     Prepare,
-    /// The end of a SyncWrite that did not come to be.
+    /// The abort of a SyncWrite.
     Abort {
-        /// The seqno of the prepare, whose place it took.
+        /// The seqno of the prepare that it replaced.
         prepared: Seqno,
     },
 }
 
-/// A document, tombstone, prepare or abort that was read from a file.
+/// A document, tombstone, prepare, abort or system event from a file.
 #[derive(Clone, Debug)]
-pub struct Record {
+pub struct FileRecord {
     entry: Entry,
-    kind: RecordKind,
+    kind: FileRecordKind,
     meta: ItemMeta,
     value: Option<Vec<u8>>,
 }
 
-impl Record {
-    /// Understands an entry; `None` if it is nothing that is known, or a system event without its body. `value` is the body as it was, `None` if
-    /// it was not read.
+impl FileRecord {
+    /// Decodes an entry. Returns `None` if its kind is unknown, or for a system event without its body. `value` is the
+    /// uncompressed body, or `None` if it was not read.
     pub(crate) fn decode(entry: Entry, value: Option<Vec<u8>>) -> Result<Option<Self>, KvError> {
         let key = DiskKey::decode(entry.key())?;
         let deleted = entry.is_deleted();
         let entry_meta = EntryMeta::decode(deleted, entry.content_meta(), entry.rev_meta())?;
         let (kind, level, is_deleted) = match entry_meta.meaning(&key)? {
-            Meaning::Live => (RecordKind::Document, None, false),
-            Meaning::Tombstone => (RecordKind::Document, None, true),
-            Meaning::Prepare { level, is_delete } => (RecordKind::Prepare, Some(level), is_delete),
-            Meaning::Abort { prepare } => (RecordKind::Abort { prepared: prepare }, None, true),
+            Meaning::Live => (FileRecordKind::Document, None, false),
+            Meaning::Tombstone => (FileRecordKind::Document, None, true),
+            Meaning::Prepare { level, is_delete } => {
+                (FileRecordKind::Prepare, Some(level), is_delete)
+            }
+            Meaning::Abort { prepare } => (FileRecordKind::Abort { prepared: prepare }, None, true),
             Meaning::SystemEvent { kind, dropped, .. } => {
                 let Some(body) = value else {
                     return Ok(None);
                 };
                 let event = event_of(kind, dropped, &body)?;
                 let item = event.item(entry_meta.rev_meta.cas, entry.seqno());
-                return Ok(Some(Record {
-                    kind: RecordKind::SystemEvent,
+                return Ok(Some(FileRecord {
+                    kind: FileRecordKind::SystemEvent,
                     meta: item.meta(),
                     value: Some(item.value().to_vec()),
                     entry,
@@ -238,7 +240,7 @@ impl Record {
             deleted: is_deleted.then_some(how),
             level,
         };
-        Ok(Some(Record {
+        Ok(Some(FileRecord {
             entry,
             kind,
             meta,
@@ -250,7 +252,7 @@ impl Record {
         &self.entry
     }
 
-    /// As an item with this value, the body as it was.
+    /// Returns the item with this uncompressed value.
     pub(crate) fn with_value(&self, value: &[u8]) -> Item {
         let meta = ItemMeta {
             datatype: datatype_of_value(self.meta.datatype, value.len()),
@@ -259,37 +261,37 @@ impl Record {
         Item::new(&meta, self.key(), &[value])
     }
 
-    /// The stored key: collection prefix and logical key.
+    /// Returns the stored key: collection prefix and logical key.
     #[must_use]
     pub fn key(&self) -> &[u8] {
         split_prepare(self.entry.key()).1
     }
 
-    /// What it is.
+    /// Returns the kind of the record.
     #[must_use]
-    pub fn kind(&self) -> RecordKind {
+    pub fn kind(&self) -> FileRecordKind {
         self.kind
     }
 
-    /// Everything but key and value.
+    /// Returns the metadata.
     #[must_use]
     pub fn meta(&self) -> &ItemMeta {
         &self.meta
     }
 
-    /// Bytes that the value takes in the file.
+    /// Returns the number of bytes of the value in the file.
     #[must_use]
     pub fn disk_bytes(&self) -> u32 {
         self.entry.disk_bytes()
     }
 
-    /// The value as stored; `None` if it was not read.
+    /// Returns the stored value, or `None` if it was not read.
     #[must_use]
     pub fn value(&self) -> Option<&[u8]> {
         self.value.as_deref()
     }
 
-    /// As an item; `None` if the value was not read.
+    /// Returns the item, or `None` if the value was not read.
     #[must_use]
     pub fn item(&self) -> Option<Item> {
         let value = self.value.as_deref()?;

@@ -1,4 +1,4 @@
-//! Reading some collections, in the order of their keys.
+//! Scans of some collections, in key order.
 
 use std::ops::Bound;
 
@@ -6,20 +6,20 @@ use kedge_couchstore::kv::{DiskKey, SystemEventKind};
 use kedge_couchstore::{Form, IdScan, Snapshot};
 use kedge_types::{CollectionId, encode_leb128};
 
-use crate::scan::{Entries, EntryResult, Reading};
-use crate::{FileView, Scan, Storage, StorageError};
+use crate::scan::{EntryResult, EntrySource, EntryWalk};
+use crate::{FileView, RecordScan, Storage, StorageError};
 
-/// The entries of some collections: of each its events, then its documents and tombstones.
+/// The entries of some collections: for each, its events, followed by its documents and tombstones.
 #[derive(Debug)]
 pub(crate) struct CollectionEntries {
     file: Snapshot,
     bodies: bool,
-    /// What is still to be read.
+    /// Key ranges that are still to be read.
     ranges: std::vec::IntoIter<KeyRange>,
-    reading: Option<Reading<IdScan>>,
+    reading: Option<EntryWalk<IdScan>>,
 }
 
-/// Keys from one up to the other, which is not one of them.
+/// A range of keys, exclusive of its end.
 #[derive(Debug)]
 struct KeyRange {
     from: Vec<u8>,
@@ -27,18 +27,19 @@ struct KeyRange {
 }
 
 impl KeyRange {
-    /// One key.
+    /// Creates the range of a single key.
     fn only(key: Vec<u8>) -> Self {
         let to = [&key[..], &[0]].concat();
         Self { from: key, to }
     }
 
-    /// All committed keys of a collection.
+    /// Creates the range of all committed keys of a collection.
     fn of_collection(id: CollectionId) -> Self {
         let (bytes, len) = encode_leb128(id.get());
         let from = bytes[..len].to_vec();
         let mut to = from.clone();
-        // The last byte of a number has no high bit, so there is one behind it; and no number is the beginning of another.
+        // The last byte of a LEB128 number has no high bit, so it can be incremented, and no number is a prefix of
+        // another.
         if let Some(last) = to.last_mut() {
             *last += 1;
         }
@@ -73,7 +74,7 @@ impl CollectionEntries {
 
     pub(crate) fn next(&mut self) -> Option<EntryResult> {
         loop {
-            if let Some(next) = self.reading.as_mut().and_then(Reading::next) {
+            if let Some(next) = self.reading.as_mut().and_then(EntryWalk::next) {
                 return Some(next);
             }
             let KeyRange { from, to } = self.ranges.next()?;
@@ -83,27 +84,28 @@ impl CollectionEntries {
                 Err(error) => return Some(Err(error)),
             };
             self.reading = Some(match self.bodies {
-                true => Reading::With(Box::new(scan.with_bodies(Form::Plain))),
-                false => Reading::Without(Box::new(scan)),
+                true => EntryWalk::With(Box::new(scan.with_bodies(Form::Plain))),
+                false => EntryWalk::Without(Box::new(scan)),
             });
         }
     }
 }
 
 impl Storage {
-    /// Reads what the commit that `view` shows has of some collections, with values if `bodies` says so: of each, in the
-    /// order of ids, its events, then documents and tombstones in the order of keys. Prepares and aborts are not among it.
+    /// Scans some collections in the commit of `view`, with values if `bodies` is set. For each collection, in the
+    /// order of ids, it returns the events, followed by documents and tombstones in key order. Prepares and aborts are
+    /// omitted.
     ///
     /// # Errors
-    /// Damage, or those of the disk.
+    /// Damage of the file, and disk errors.
     pub fn scan_collections(
         &self,
         view: &FileView,
         collections: &[CollectionId],
         bodies: bool,
-    ) -> Result<Scan, StorageError> {
+    ) -> Result<RecordScan, StorageError> {
         let file = view.file();
         let entries = CollectionEntries::new(file, collections, bodies);
-        self.scan_entries(file, Entries::OfCollections(Box::new(entries)))
+        self.scan_entries(file, EntrySource::OfCollections(Box::new(entries)))
     }
 }

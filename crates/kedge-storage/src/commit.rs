@@ -1,4 +1,4 @@
-//! Changing files: commits, new files in place of others, removal.
+//! Changes of files: commits, replacement and removal.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -6,63 +6,63 @@ use std::path::PathBuf;
 use kedge_types::VbId;
 use kedge_vbucket::{FileChange, PersistedState};
 
-use crate::commits::{self, Commits, Committed};
+use crate::commits::{self, CommitGroup, CommitResult};
 use crate::names::damaged_of;
 use crate::slot::WriteGuard;
-use crate::stats::Counters;
+use crate::stats::StorageCounters;
 use crate::{Storage, StorageError};
 
 impl Storage {
-    /// Writes items to the vBucket's file, and what the vBucket is after them, in one commit that is durable when this
-    /// returns. A vBucket without a file gets its first. The items have seqnos above all that the file has, each key
-    /// once in each namespace, in any order; there may be none.
+    /// Writes items and the state of the vBucket after them to the vBucket's file, in one commit that is durable on
+    /// return. A vBucket without a file gets its first one. The seqnos of the items must be above all seqnos in the
+    /// file. Each key may occur once per namespace, in any order, and there may be no items.
     ///
-    /// `now_ns`, nanoseconds since 1970, goes into the commit's header. Memory: about 200 bytes an item beside the
-    /// items.
+    /// `now_ns`, nanoseconds since 1970, is stored in the header of the commit. The call needs about 200 bytes of
+    /// memory per item in addition to the items.
     ///
     /// # Errors
-    /// [`StorageError::is_no_space`]: nothing was written that counts. [`StorageError::is_fatal`]: nobody knows. After
-    /// all others the same items may be given again, too: a commit that failed does not count.
+    /// [`StorageError::is_no_space`]: the commit has no effect. [`StorageError::is_fatal`]: the effect is unknown.
+    /// After all other errors the commit has no effect either, and the caller may commit the same items again.
     ///
     /// # Panics
-    /// If a prepare has no level, or a seqno is above 2^48.
+    /// Panics if a prepare has no level, or a seqno is above 2^48.
     pub fn commit(
         &self,
         vb: VbId,
         items: &[FileChange],
         state: &PersistedState,
         now_ns: u64,
-    ) -> Result<Committed, StorageError> {
+    ) -> Result<CommitResult, StorageError> {
         self.commit_with(self.writer(vb), now_ns, |commits| {
             commits.write(items, state, &mut || {})
         })
     }
 
-    /// As [`Storage::commit`], for several of them that become durable together, with the two syncs of one, when this
-    /// returns: `write` gives them to [`Commits::write`] one after the other. If that fails, or `write` does, none of them
-    /// counts.
+    /// Writes several commits like those of [`Storage::commit`] that become durable together, with the two syncs of
+    /// one. `write` passes them to [`CommitGroup::write`] one after the other. If that or `write` fails, none of them has
+    /// an effect.
     ///
     /// # Errors
-    /// As [`Storage::commit`], or those of `write`.
+    /// The errors of [`Storage::commit`] and of `write`.
     pub fn commit_together<R>(
         &self,
         vb: VbId,
         now_ns: u64,
-        write: impl FnOnce(&mut Commits<'_, '_>) -> Result<R, StorageError>,
+        write: impl FnOnce(&mut CommitGroup<'_, '_>) -> Result<R, StorageError>,
     ) -> Result<R, StorageError> {
         self.commit_with(self.writer(vb), now_ns, write)
     }
 
-    /// As [`Storage::commit_together`], unless somebody has the right to write to the file: a commit, or a compaction that
-    /// has come to its end.
+    /// Does the same as [`Storage::commit_together`], unless another thread has the write lock of the file, for a
+    /// commit or the end of a compaction.
     ///
     /// # Errors
-    /// [`StorageError::Busy`] then, and nothing was done.
+    /// [`StorageError::Busy`] if another thread has the write lock. Nothing is changed then.
     pub fn try_commit_together<R>(
         &self,
         vb: VbId,
         now_ns: u64,
-        write: impl FnOnce(&mut Commits<'_, '_>) -> Result<R, StorageError>,
+        write: impl FnOnce(&mut CommitGroup<'_, '_>) -> Result<R, StorageError>,
     ) -> Result<R, StorageError> {
         let guard = self.try_writer(vb).ok_or(StorageError::Busy { vb })?;
         self.commit_with(guard, now_ns, write)
@@ -72,7 +72,7 @@ impl Storage {
         &self,
         mut guard: WriteGuard<'_>,
         now_ns: u64,
-        write: impl FnOnce(&mut Commits<'_, '_>) -> Result<R, StorageError>,
+        write: impl FnOnce(&mut CommitGroup<'_, '_>) -> Result<R, StorageError>,
     ) -> Result<R, StorageError> {
         let committed = if guard.has_file() {
             commits::append(&mut guard, now_ns, write)
@@ -81,8 +81,8 @@ impl Storage {
         };
         match committed {
             Ok((written, done)) => {
-                Counters::add(&self.counters.commits, done.commits);
-                Counters::add(&self.counters.committed_items, done.items);
+                StorageCounters::add(&self.counters.commits, done.commits);
+                StorageCounters::add(&self.counters.committed_items, done.items);
                 Ok(written)
             }
             Err(error) => {
@@ -92,11 +92,10 @@ impl Storage {
         }
     }
 
-    /// Gives the vBucket a new, empty file in the place of the one it has: what a reset does. A compaction under way is
-    /// stopped first.
+    /// Replaces the vBucket's file with a new, empty one, for a reset. A running compaction is stopped first.
     ///
     /// # Errors
-    /// Those of the disk. The old file counts then, unless [`StorageError::is_fatal`].
+    /// Disk errors. The old file stays valid then, unless [`StorageError::is_fatal`].
     pub fn replace(
         &self,
         vb: VbId,
@@ -116,20 +115,20 @@ impl Storage {
         replaced
     }
 
-    /// Removes the vBucket's file, if it has one, durably. A compaction under way is stopped first. A later commit makes
-    /// a new file.
+    /// Removes the vBucket's file, if it has one, durably. A running compaction is stopped first. A later commit
+    /// creates a new file.
     ///
     /// # Errors
-    /// Those of the disk. The file counts then, unless [`StorageError::is_fatal`].
+    /// Disk errors. The file stays valid then, unless [`StorageError::is_fatal`].
     pub fn remove(&self, vb: VbId) -> Result<(), StorageError> {
         self.remove_with(vb, |guard| guard.remove())
     }
 
-    /// As [`Storage::remove`], and leaves a mark on the disk that the vBucket was deleted, until it has a file again.
+    /// Removes the vBucket's file like [`Storage::remove`], and leaves a deletion marker on disk until the vBucket has
+    /// a file again.
     ///
     /// # Errors
-    /// Those of the disk. The same may be tried again, unless [`StorageError::is_fatal`]; a crash may leave the vBucket
-    /// deleted.
+    /// Disk errors. The call may be repeated, unless [`StorageError::is_fatal`]; a crash may leave the vBucket deleted.
     pub fn delete(&self, vb: VbId) -> Result<(), StorageError> {
         self.remove_with(vb, |guard| {
             guard.mark_deleted()?;
@@ -152,51 +151,52 @@ impl Storage {
         removed
     }
 
-    /// Puts the vBucket's file away, durably: from now on it has none, and the file has another name, which is given back.
-    /// For a file that cannot be read. A later commit makes a new file.
+    /// Quarantines the vBucket's file, durably: the file is renamed and the vBucket has none from now on. Returns the
+    /// new path. It serves for files that cannot be read. A later commit creates a new file.
     ///
     /// # Errors
-    /// Those of the disk. The file counts then, unless [`StorageError::is_fatal`].
-    pub fn put_away(&self, vb: VbId) -> Result<Option<PathBuf>, StorageError> {
+    /// Disk errors. The file stays valid then, unless [`StorageError::is_fatal`].
+    pub fn quarantine(&self, vb: VbId) -> Result<Option<PathBuf>, StorageError> {
         let _alone = self.slot(vb).maintenance().exclusive(&self.pauses);
-        self.writer(vb).put_away()
+        self.writer(vb).quarantine()
     }
 
-    /// The vBuckets that had a file put away, now or by an earlier process, and have none since.
+    /// Returns the vBuckets whose file was quarantined, by this or an earlier process, and that have had no file since.
     ///
     /// # Errors
-    /// Those of the disk.
-    pub fn given_up(&self) -> Result<BTreeSet<VbId>, StorageError> {
+    /// Disk errors.
+    pub fn quarantined(&self) -> Result<BTreeSet<VbId>, StorageError> {
         let names = self.disk.list(&self.dir)?;
-        let put_away = names.iter().filter_map(|name| damaged_of(name));
-        let mut given_up: BTreeSet<VbId> = put_away.map(|(vb, _)| vb).collect();
-        given_up.retain(|vb| {
+        let quarantine = names.iter().filter_map(|name| damaged_of(name));
+        let mut quarantined: BTreeSet<VbId> = quarantine.map(|(vb, _)| vb).collect();
+        quarantined.retain(|vb| {
             vb.get() < self.vbuckets() && {
                 let guard = self.writer(*vb);
                 !guard.has_file() && !guard.is_deleted()
             }
         });
-        Ok(given_up)
+        Ok(quarantined)
     }
 
-    /// Whether somebody has the right to write to the vBucket's file just now.
+    /// Returns `true` if a thread has the write lock of the vBucket's file.
     #[must_use]
     pub fn is_being_written(&self, vb: VbId) -> bool {
         self.try_writer(vb).is_none()
     }
 
-    /// Whether the vBucket was deleted with [`Storage::delete`], in this process or an earlier one, and has no file.
+    /// Returns `true` if the vBucket was deleted with [`Storage::delete`], by this or an earlier process, and has no
+    /// file.
     #[must_use]
     pub fn is_deleted(&self, vb: VbId) -> bool {
         self.writer(vb).is_deleted()
     }
 
-    /// Makes durable what counts of the vBucket's file. Every commit is when it returns, but the last one of an earlier
-    /// process may be in the kernel's memory only: before anything is forgotten because a file has it, this has to be
-    /// called once for the file. Costs nothing after that, or after a commit.
+    /// Makes the newest commit of the vBucket's file durable. Every commit is durable on return, but the last one of an
+    /// earlier process may be in the page cache only. Callers have to call it once for a file before they discard
+    /// anything because the file has it. It is free after the first call, or after a commit.
     ///
     /// # Errors
-    /// Damage, or those of the disk.
+    /// Damage of the file, and disk errors.
     pub fn make_durable(&self, vb: VbId) -> Result<(), StorageError> {
         let mut guard = self.writer(vb);
         guard.check_is_there()?;

@@ -1,23 +1,23 @@
-//! What a bucket says of its files.
+//! The configuration of a bucket's files.
 
 /// Settings of a [`crate::Storage`].
 #[derive(Debug, Clone)]
 pub struct StorageConfig {
-    /// vBuckets of the bucket.
+    /// Number of vBuckets of the bucket.
     pub vbuckets: u16,
-    /// Whether files stay open after they were used.
+    /// `true` if files stay open after use.
     pub keep_files_open: bool,
-    /// Files that stay open at most.
+    /// Largest number of files that stay open.
     pub max_open_files: usize,
-    /// Memory that files which stay open may take together, in bytes.
+    /// Memory limit of all open files, in bytes.
     pub open_files_bytes_max: u64,
-    /// Memory for the nodes of one open file, in bytes: for interior nodes about 16 bytes a document, and for leaves that
-    /// look-ups have read, 60 bytes a document and more.
+    /// Memory limit of the node cache of one open file, in bytes. Interior nodes need about 16 bytes per document;
+    /// leaves that lookups have read need 60 bytes per document and more.
     pub file_cache_bytes_max: usize,
 }
 
 impl StorageConfig {
-    /// The settings that suit most buckets.
+    /// Creates the default settings, which suit most buckets.
     #[must_use]
     pub fn new(vbuckets: u16) -> Self {
         StorageConfig {

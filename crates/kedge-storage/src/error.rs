@@ -1,4 +1,4 @@
-//! What can go wrong, told apart by what the caller can do.
+//! The errors of the storage, by the reaction that they require.
 
 use std::path::PathBuf;
 
@@ -9,38 +9,38 @@ use kedge_types::{Seqno, VbId};
 
 use crate::import::ImportProblem;
 
-/// An operation on the files of a bucket that failed.
+/// A failed operation on the files of a bucket.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StorageError {
-    /// A file cannot be read or written, or is damaged. The error names the file, and the place in it.
+    /// A file cannot be read or written, or is damaged. The error names the file and the offset.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A name could not be changed or looked up, or a directory not be synced.
+    /// A name could not be changed or looked up, or a directory could not be synced.
     #[error("a directory of couchstore files cannot be read or changed: {0}")]
     Directory(#[source] DiskError),
-    /// A file does not say what its vBucket is, or says what cannot be.
+    /// A file has no state of its vBucket, or an invalid one.
     #[error("{} has no usable state of a vBucket: {reason}", file.display())]
     State {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The problem of the state.
         reason: String,
     },
-    /// The key or metadata of a document cannot be understood.
+    /// The key or the metadata of a document is malformed.
     #[error("{} has an entry with seqno {seqno}, its body at byte {offset}, that cannot be understood: {reason}", file.display())]
     Entry {
         /// The file.
         file: PathBuf,
         /// The seqno of the document.
         seqno: Seqno,
-        /// Where its body is, in bytes from the start; 0 if it has none.
+        /// Offset of its body, in bytes; 0 if it has none.
         offset: u64,
-        /// What was expected.
+        /// The reason.
         #[source]
         reason: KvError,
     },
-    /// A file of a vBucket is not there, and nothing says why.
+    /// A file of a vBucket is missing without an explanation.
     #[error(
         "{} is missing: the bucket's catalog has it. Put it back while the server is stopped, or give it up with kedge \
          vbucket reset",
@@ -50,7 +50,7 @@ pub enum StorageError {
         /// The file.
         file: PathBuf,
     },
-    /// A file of a vBucket lacks a commit that was durable: it was cut, or an older copy was put in its place.
+    /// A file of a vBucket lacks a durable commit: it was truncated, or replaced with an older copy.
     #[error(
         "{} ends with a commit at byte {found_at}, and the bucket's catalog has one at byte {committed_at} that was \
          durable: the file was cut, or is an older copy. Put the right one there while the server is stopped, or give \
@@ -60,29 +60,29 @@ pub enum StorageError {
     Behind {
         /// The file.
         file: PathBuf,
-        /// Where its newest header is, in bytes.
+        /// Offset of its newest header, in bytes.
         found_at: u64,
-        /// Where one was, in bytes.
+        /// Offset of the newest header according to the catalog, in bytes.
         committed_at: u64,
     },
-    /// Something that excludes others is done to the vBucket's file already. The same may work later.
+    /// An exclusive operation on the vBucket's file is in progress. The call may succeed later.
     #[error("the file of vBucket {vb} is being compacted, rolled back or replaced already")]
     Busy {
         /// The vBucket.
         vb: VbId,
     },
-    /// A file of another node cannot be taken over.
+    /// A file of another node cannot be imported.
     #[error("{} cannot be imported: {problem}", file.display())]
     Import {
         /// The file, or the directory.
         file: PathBuf,
-        /// Why.
+        /// The reason.
         problem: ImportProblem,
     },
 }
 
 impl StorageError {
-    /// Whether the disk was full. The same may work when there is room.
+    /// Returns `true` if the disk was full. The same operation may succeed when there is space.
     #[must_use]
     pub fn is_no_space(&self) -> bool {
         match self {
@@ -92,8 +92,8 @@ impl StorageError {
         }
     }
 
-    /// Whether a sync failed, so that nobody knows what is durable. The process has to end, and find out at its next
-    /// start.
+    /// Returns `true` if a sync failed, so that the durable state is unknown. The process has to end; its next start
+    /// reads the state from disk.
     #[must_use]
     pub fn is_fatal(&self) -> bool {
         match self {
@@ -103,7 +103,7 @@ impl StorageError {
         }
     }
 
-    /// Whether what is in a file is wrong, rather than an operation on it.
+    /// Returns `true` if the contents of a file are wrong, as opposed to a failed operation.
     #[must_use]
     pub fn is_damage(&self) -> bool {
         match self {
@@ -118,7 +118,7 @@ impl StorageError {
         }
     }
 
-    /// Whether the file cannot be read: it is damaged, or the disk does not give what it has.
+    /// Returns `true` if the file cannot be read: it is damaged, or reads from disk fail.
     #[must_use]
     pub fn is_unreadable(&self) -> bool {
         let disk = match self {
@@ -128,14 +128,14 @@ impl StorageError {
         disk || self.is_damage()
     }
 
-    /// Whether something stopped a compaction that was under way.
+    /// Returns `true` if a running compaction was stopped.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         matches!(self, StorageError::File(FileError::Stopped))
     }
 }
 
-/// Only errors of names and directories come without a file around them.
+/// All other disk errors are wrapped in file errors, so these concern names and directories.
 impl From<DiskError> for StorageError {
     fn from(error: DiskError) -> Self {
         StorageError::Directory(error)

@@ -1,4 +1,4 @@
-//! System events in the words of the file, and back. Couchstore file format, sections 3.1 and 3.4.
+//! Encoding of system events for the file, and decoding. Couchstore file format, sections 3.1 and 3.4.
 
 use kedge_couchstore::kv::{
     CollectionDropped, CollectionOpened, KvError, ScopeDropped, ScopeOpened,
@@ -7,7 +7,7 @@ use kedge_couchstore::kv::{
 use kedge_types::{CollectionId, Seqno};
 use kedge_vbucket::{SystemEvent, SystemEventKind};
 
-/// The body of the event's entry.
+/// Encodes the body of the event's entry.
 pub(crate) fn body_of(event: &SystemEvent) -> Vec<u8> {
     let SystemEvent {
         kind,
@@ -47,7 +47,7 @@ pub(crate) fn body_of(event: &SystemEvent) -> Vec<u8> {
     event.encode()
 }
 
-/// The event of an entry with this body.
+/// Decodes the event of an entry with this body.
 pub(crate) fn event_of(kind: FileKind, dropped: bool, body: &[u8]) -> Result<SystemEvent, KvError> {
     let event = |kind, uid, scope| SystemEvent {
         kind,

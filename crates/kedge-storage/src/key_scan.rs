@@ -1,47 +1,49 @@
-//! Reading live documents in the order of their keys.
+//! Scans of live documents in key order.
 
 use std::ops::Bound;
 
 use kedge_couchstore::{Form, IdScan, Snapshot};
 use kedge_vbucket::Item;
 
-use crate::scan::{Dropped, understand};
-use crate::stats::CountedScan;
-use crate::{FileView, Record, RecordKind, Storage, StorageError};
+use crate::scan::{DroppedRanges, decode_entry};
+use crate::stats::ActiveScan;
+use crate::{FileRecord, FileRecordKind, FileView, Storage, StorageError};
 
-/// Live documents of one commit in the order of keys, without their values. Ends after an error.
+/// The live documents of one commit in key order, without their values. The iteration ends after an error.
 ///
-/// It has a handle of its own, as [`crate::Scan`] has.
+/// It has a file handle of its own, like [`crate::RecordScan`].
 #[derive(Debug)]
 pub struct KeyScan {
     entries: IdScan,
     file: Snapshot,
-    dropped: Dropped,
+    dropped: DroppedRanges,
     done: bool,
-    _counted: CountedScan,
+    _counted: ActiveScan,
 }
 
 impl KeyScan {
-    /// A record of this scan as an item with its value.
+    /// Reads the value of a record of this scan and returns the item.
     ///
     /// # Errors
-    /// Damage, or those of the disk.
-    pub fn item(&self, record: &Record) -> Result<Item, StorageError> {
+    /// Damage of the file, and disk errors.
+    pub fn item(&self, record: &FileRecord) -> Result<Item, StorageError> {
         let value = self.file.body(record.entry(), Form::Plain)?;
         Ok(record.with_value(&value.unwrap_or_default()))
     }
 }
 
 impl Iterator for KeyScan {
-    type Item = Result<Record, StorageError>;
+    type Item = Result<FileRecord, StorageError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.done {
             let record = match self.entries.next() {
                 None => Ok(None),
                 Some(Ok(entry)) if entry.is_deleted() || self.dropped.has(&entry) => continue,
-                Some(Ok(entry)) => match understand(self.file.path(), entry, None) {
-                    Ok(Some(record)) if record.kind() == RecordKind::Document => Ok(Some(record)),
+                Some(Ok(entry)) => match decode_entry(self.file.path(), entry, None) {
+                    Ok(Some(record)) if record.kind() == FileRecordKind::Document => {
+                        Ok(Some(record))
+                    }
                     Ok(_) => continue,
                     Err(error) => Err(error),
                 },
@@ -55,10 +57,10 @@ impl Iterator for KeyScan {
 }
 
 impl Storage {
-    /// Reads live documents of the commit that `view` shows whose stored keys are in this range.
+    /// Scans the live documents in the commit of `view` whose stored keys are in this range.
     ///
     /// # Errors
-    /// Damage, or those of the disk.
+    /// Damage of the file, and disk errors.
     pub fn scan_keys(
         &self,
         view: &FileView,
@@ -68,9 +70,9 @@ impl Storage {
         Ok(KeyScan {
             entries: file.scan_ids(range)?,
             file: file.clone(),
-            dropped: Dropped::read(file)?,
+            dropped: DroppedRanges::read(file)?,
             done: false,
-            _counted: CountedScan::new(&self.counters),
+            _counted: ActiveScan::new(&self.counters),
         })
     }
 }

@@ -1,21 +1,21 @@
-//! A bucket's couchstore files: one for each vBucket, behind the log.
+//! The couchstore files of a bucket, one per vBucket, to which the log is applied.
 //!
-//! [`Storage`] knows which files there are, keeps some of them open, writes batches of changes into them as commits, and
-//! reads documents back; it compacts files, rolls them back, and takes over those of other nodes. It starts no thread and
-//! looks at no clock: who calls it decides when, on which thread, and with a [`Throttle`] how fast.
+//! [`Storage`] manages the set of files and the open handles. It commits batches of changes, reads documents, and
+//! compacts, rolls back and imports files. It starts no thread and reads no clock: the caller chooses the time and the
+//! thread and, with a [`Throttle`], the speed.
 //!
 //! Invariants:
-//! * A commit that returned is found by every later open. One that did not is found whole or not at all, and not at all
-//!   as long as the process lives.
-//! * Which file a vBucket has changes only under the guard of its slot, which lends the handle for writing, too: nobody
-//!   can write to a file that another has replaced. Handles for reading are snapshots, which never change.
-//! * A commit takes two syncs, which several of one file can share; a new file one more, of the directory. Beside that only compactions sync what they write,
-//!   and what an earlier process left is synced once: the names at the start, and the header of each file before the
-//!   first commit behind it.
-//! * A file that was durable and is not there any more, or not as long, is an error of its vBucket: see `catalog.rs`.
-//! * What is in memory of a file beside its handle is what its last commit says, also after one that failed.
+//! * Every later open finds a commit that has returned. One that has not is found as a whole or not at all, and never
+//!   within the lifetime of the process.
+//! * The file of a vBucket changes only under the guard of its slot, which also lends the write handle, so nothing can
+//!   be written to a replaced file. Read handles are snapshots, which never change.
+//! * A commit takes two syncs, which several commits of one file can share. A new file takes one more, of the
+//!   directory. Apart from that, only compactions sync, and the state that an earlier process left is synced once: the
+//!   names at the start, and the header of each file before the first commit after it.
+//! * A durable file that is missing or shorter is an error of its vBucket: see `catalog.rs`.
+//! * The cached metadata of a file are those of its last commit, also after a failed one.
 //!
-//! The names of files and what is in them: `docs/reference/formats/couchstore.md`.
+//! Names and contents of the files: `docs/reference/formats/couchstore.md`.
 //!
 //! # Example
 //!
@@ -65,7 +65,7 @@
 //! drop(storage);
 //! disk.crash(42);
 //!
-//! // A commit that returned is found after a power loss.
+//! // A power loss does not lose a commit that has returned.
 //! let storage = Storage::open(disk, dir, &config)?;
 //! let found = storage.get_many(VbId(17), &[key])?.remove(0).expect("it was committed");
 //! assert_eq!(found.value(), b"tea");
@@ -103,21 +103,22 @@ mod throttle;
 mod throttle_pause;
 mod vb_metadata;
 
-pub use codec::{Record, RecordKind};
-pub use commits::{Commits, Committed};
+pub use codec::{FileRecord, FileRecordKind};
+pub use commits::{CommitGroup, CommitResult};
 pub use compact::{
-    CompactHooks, CompactPhase, CompactRequest, Compacted, CompactionFigures, Expired,
+    CompactHooks, CompactPhase, CompactRequest, CompactionFigures, CompactionResult,
+    ExpiredDocument,
 };
 pub use config::StorageConfig;
 pub use error::StorageError;
-pub use import::{Import, ImportProblem, Imported, PlaceOf, vbuckets_of};
+pub use import::{ImportProblem, ImportReport, ImportedFile, VbucketOfKey, vbuckets_of};
 pub use key_scan::KeyScan;
-pub use listed::{FilesCompared, ListedFiles};
-pub use load::Loaded;
-pub use names::Revision;
-pub use read::Located;
-pub use rollback::{Reverted, Rollback, RollbackOutcome, RolledBack};
-pub use scan::{FileView, Scan};
+pub use listed::{FileDifferences, FileListing};
+pub use load::LoadedFile;
+pub use names::FileRevision;
+pub use read::LocatedDocument;
+pub use rollback::{RevertedDocument, Rollback, RollbackOutcome, RollbackResult};
+pub use scan::{FileView, RecordScan};
 pub use stats::{FileFigures, StorageStats};
 pub use storage::Storage;
 pub use throttle::{Throttle, ThrottleConfig, ThrottleStats};

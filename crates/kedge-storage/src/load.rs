@@ -1,37 +1,38 @@
-//! What a vBucket begins with after a start.
+//! The initial state of a vBucket after a start.
 
 use kedge_couchstore::kv::{PREPARE_PREFIX, SnapshotRange, split_prepare};
 use kedge_couchstore::{Entry, Form, Snapshot};
 use kedge_types::{Seqno, VbId};
 use kedge_vbucket::{FileCollections, FileState, Item, PersistedState};
 
-use crate::scan::understand;
-use crate::{RecordKind, Revision, Storage, StorageError};
+use crate::scan::decode_entry;
+use crate::{FileRecordKind, FileRevision, Storage, StorageError};
 
-/// What a file says of its vBucket.
+/// The contents of a file that its vBucket starts from.
 #[derive(Debug)]
-pub struct Loaded {
-    /// What the vBucket is.
+pub struct LoadedFile {
+    /// The state of the vBucket.
     pub state: PersistedState,
     /// The highest seqno of the file.
     pub high_seqno: Seqno,
-    /// Live committed documents.
+    /// Number of live committed documents.
     pub documents: u64,
-    /// Tombstones, and aborts.
+    /// Number of tombstones and aborts.
     pub tombstones: u64,
     /// SyncWrites that are neither committed nor aborted, in the order of seqnos.
     pub prepares: Vec<Item>,
-    /// Those of them whose key has a newer document: they have ended, as nobody writes one before. The completed seqno is
-    /// behind where a snapshot of another node's disk was not at its end.
+    /// Seqnos of those whose key has a newer document. They are complete, because no document is written to a key with
+    /// a pending prepare. The completed seqno does not cover them if a snapshot from another node's disk was
+    /// incomplete.
     pub superseded: Vec<Seqno>,
-    /// Its collections.
+    /// The collections.
     pub collections: FileCollections,
-    /// Which of the vBucket's files it is.
-    pub revision: Revision,
+    /// The revision of the file.
+    pub revision: FileRevision,
 }
 
-impl Loaded {
-    /// As what a vBucket begins from.
+impl LoadedFile {
+    /// Returns the state from which a vBucket is created.
     #[must_use]
     pub fn into_file_state(self) -> FileState {
         FileState {
@@ -48,14 +49,14 @@ impl Loaded {
 }
 
 impl Storage {
-    /// Reads what the vBucket's file says of it; `None` if there is no file.
+    /// Loads the state of the vBucket's file. Returns `None` if there is no file.
     ///
-    /// What it says may be in the kernel's memory only, see [`Storage::make_durable`].
+    /// The state may be in the page cache only, see [`Storage::make_durable`].
     ///
     /// # Errors
-    /// Damage; [`StorageError::State`] if the state is missing, has no failover table, or has a snapshot that the file
-    /// is outside of; those of the disk.
-    pub fn load(&self, vb: VbId) -> Result<Option<Loaded>, StorageError> {
+    /// Damage of the file; [`StorageError::State`] if the state is missing, has no failover table, or has a snapshot
+    /// without the file's highest seqno; disk errors.
+    pub fn load(&self, vb: VbId) -> Result<Option<LoadedFile>, StorageError> {
         let mut guard = self.writer(vb);
         let Some(file) = self.reader(vb)? else {
             return Ok(None);
@@ -89,15 +90,15 @@ impl Storage {
                     superseded.push(entry.seqno());
                 }
                 let body = file.body(&entry, Form::Plain)?;
-                let record = understand(file.path(), entry, Some(body.unwrap_or_default()))?;
+                let record = decode_entry(file.path(), entry, Some(body.unwrap_or_default()))?;
                 prepares.extend(
                     record
-                        .filter(|record| record.kind() == RecordKind::Prepare)
+                        .filter(|record| record.kind() == FileRecordKind::Prepare)
                         .and_then(|record| record.item()),
                 );
             }
         }
-        Ok(Some(Loaded {
+        Ok(Some(LoadedFile {
             state,
             high_seqno,
             documents: live_documents.unwrap_or_else(|| {
@@ -114,7 +115,7 @@ impl Storage {
     }
 }
 
-/// Whether the key of a prepare has a newer document.
+/// Returns `true` if the key of a prepare has a newer document.
 fn is_superseded(file: &Snapshot, prepare: &Entry) -> Result<bool, StorageError> {
     let document = file.get(split_prepare(prepare.key()).1)?;
     Ok(document.is_some_and(|document| document.seqno() > prepare.seqno()))

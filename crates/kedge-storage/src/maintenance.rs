@@ -1,29 +1,30 @@
-//! What takes long, and how it is asked to end.
+//! Exclusion and cancellation of long operations.
 //!
-//! Compaction, rollback, replacing and removing of one vBucket's file exclude each other. A compaction gives way to all
+//! Compaction, rollback, replacement and removal of a vBucket's file exclude each other. A compaction yields to all
 //! others: it ends at its next entry when one of them waits, or when the bucket is closed.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use kedge_sync::{RankedMutex, RankedMutexGuard, ranks::SlotMaintenance};
 
-use crate::compact::CompactionProgress;
+use crate::compact::SharedProgress;
 use crate::throttle_pause::ThrottlePause;
 
-/// The right to do one of them.
-pub(crate) type Alone<'a> = RankedMutexGuard<'a, SlotMaintenance, ()>;
+/// The guard of an exclusive operation.
+pub(crate) type ExclusiveGuard<'a> = RankedMutexGuard<'a, SlotMaintenance, ()>;
 
-/// Operations that exclude each other, one of which can be asked to end.
+/// The lock of operations that exclude each other, one of which can be cancelled.
 #[derive(Debug, Default)]
-pub(crate) struct Maintenance {
+pub(crate) struct MaintenanceLock {
     lock: RankedMutex<SlotMaintenance, ()>,
     waiting: AtomicU32,
-    progress: CompactionProgress,
+    progress: SharedProgress,
 }
 
-impl Maintenance {
-    /// For whoever has to wait for nobody: a compaction under way ends at its next entry, and its rest at once.
-    pub(crate) fn exclusive(&self, pauses: &ThrottlePause) -> Alone<'_> {
+impl MaintenanceLock {
+    /// Acquires the lock for an operation with precedence: a running compaction ends at its next entry, and its pause
+    /// immediately.
+    pub(crate) fn exclusive(&self, pauses: &ThrottlePause) -> ExclusiveGuard<'_> {
         if let Some(guard) = self.lock.try_lock() {
             return guard;
         }
@@ -34,27 +35,27 @@ impl Maintenance {
         guard
     }
 
-    /// For a compaction, unless something else is under way.
-    pub(crate) fn begin(&self) -> Option<Alone<'_>> {
+    /// Acquires the lock for a compaction, unless it is taken.
+    pub(crate) fn begin(&self) -> Option<ExclusiveGuard<'_>> {
         self.lock.try_lock()
     }
 
-    /// Whether the compaction under way has to end.
-    pub(crate) fn is_waited_for(&self) -> bool {
+    /// Returns `true` if the running compaction has to end.
+    pub(crate) fn must_end(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// How far the compaction is, if there is one.
-    pub(crate) fn progress(&self) -> &CompactionProgress {
+    /// Returns the progress of the compaction, if one is running.
+    pub(crate) fn progress(&self) -> &SharedProgress {
         &self.progress
     }
 }
 
-/// Whether everything is to end.
+/// `true` once the bucket is closed, and all long operations have to end.
 #[derive(Debug, Default)]
-pub(crate) struct Stopping(AtomicBool);
+pub(crate) struct StopFlag(AtomicBool);
 
-impl Stopping {
+impl StopFlag {
     pub(crate) fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }

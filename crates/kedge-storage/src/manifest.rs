@@ -1,10 +1,10 @@
-//! The collections of a vBucket as its file keeps them: four local documents that follow the events of the commits.
+//! The collections of a vBucket in its file: four local documents that follow the system events of the commits.
 //! Couchstore file format, section 3.4.
 //!
 //! Invariants:
-//! * A file that never had an event has none of the documents: the default collection is open in it.
-//! * They are rewritten in the commit that has the event, so they are right at every header.
-//! * A collection that was dropped stands in the list of those until a compaction has left its documents out.
+//! * A file without any event has none of the documents. It has the default collection only.
+//! * The commit with an event rewrites them, so they are right at every header.
+//! * A dropped collection stays in the list of dropped collections until a compaction has removed its documents.
 
 use kedge_couchstore::kv::{
     CommittedManifest, DROPPED_COLLECTIONS_NAME, DroppedCollection, DroppedCollections,
@@ -14,7 +14,7 @@ use kedge_couchstore::kv::{OpenCollection as FileCollection, OpenScope as FileSc
 use kedge_types::{Collection, CollectionId, Manifest, ManifestUid, Scope, ScopeId, Seqno};
 use kedge_vbucket::{SystemEvent, SystemEventKind};
 
-/// What the local documents say of collections and scopes.
+/// The collections and scopes in the local documents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileManifest {
     pub(crate) uid: ManifestUid,
@@ -44,7 +44,7 @@ impl Default for FileManifest {
 }
 
 impl FileManifest {
-    /// Takes a local document in. False if it is another.
+    /// Reads a local document. Returns `false` if it is not one of them.
     pub(crate) fn read(&mut self, local: &LocalDocument) -> bool {
         match local {
             LocalDocument::Manifest(manifest) => self.uid = manifest.uid,
@@ -58,7 +58,7 @@ impl FileManifest {
         true
     }
 
-    /// The manifest that the vBucket follows; scopes and collections are ordered by id.
+    /// Returns the manifest of the vBucket, with scopes and collections ordered by id.
     pub(crate) fn manifest(&self) -> Manifest {
         let collections_of = |scope: ScopeId| {
             let open = self.open.iter().filter(|open| open.scope == scope);
@@ -89,7 +89,7 @@ impl FileManifest {
         }
     }
 
-    /// Takes an event in that is written at `seqno`.
+    /// Applies an event that is written at `seqno`.
     pub(crate) fn apply(&mut self, event: &SystemEvent, seqno: Seqno) {
         self.uid = self.uid.max(event.uid);
         match event.kind {
@@ -143,13 +143,13 @@ impl FileManifest {
         });
     }
 
-    /// Whether a collection was dropped, and nothing of it counts any more.
+    /// Returns `true` if a collection was dropped and not recreated.
     pub(crate) fn is_dropped(&self, id: CollectionId) -> bool {
         let is_it = |dropped: &DroppedCollection| dropped.collection == id;
         self.dropped.iter().any(is_it) && self.open.iter().all(|open| open.collection != id)
     }
 
-    /// The local documents: names and contents.
+    /// Returns the names and contents of the local documents.
     pub(crate) fn locals(&self) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
         let manifest = CommittedManifest { uid: self.uid }.encode();
         let open = OpenCollections {

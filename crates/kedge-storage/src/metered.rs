@@ -1,15 +1,15 @@
-//! What a disk is asked, counted.
+//! Counters of disk calls.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use kedge_disk::{DiskCall, DiskError, DiskObserver, Operation};
 
-/// What was done.
+/// The counters.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
-    /// Files that were opened or created.
+pub(crate) struct DiskCounters {
+    /// Number of files opened or created.
     pub(crate) opened: AtomicU64,
-    /// Files that were closed.
+    /// Number of files closed.
     pub(crate) closed: AtomicU64,
     pub(crate) read_bytes: AtomicU64,
     pub(crate) written_bytes: AtomicU64,
@@ -17,7 +17,7 @@ pub(crate) struct Counters {
     pub(crate) directory_syncs: AtomicU64,
 }
 
-impl DiskObserver for Counters {
+impl DiskObserver for DiskCounters {
     fn around<R>(
         &self,
         asked: &DiskCall<'_>,

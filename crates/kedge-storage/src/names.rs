@@ -1,10 +1,10 @@
-//! Names of files (couchstore file format, section 3.5), and what a crash may have left under them.
+//! Names of files (couchstore file format, section 3.5), and the files that a crash may leave.
 //!
 //! ```text
 //! 17.couch.3                      the file of vBucket 17, in its third revision
-//! 17.couch.boot                   a file that is being made
+//! 17.couch.boot                   a file under construction
 //! 17.couch.3.compact              the copy of a compaction, and beside it 17.couch.3.compact.btree-tmp_N
-//! 17.couch.3.damaged              a file that could not be read and was given up; of several .damaged.2 and so on
+//! 17.couch.3.damaged              a quarantined file; of several .damaged.2 and so on
 //! 17.deleted.3                    an empty file: vBucket 17 was deleted, with all revisions up to the third
 //! ```
 
@@ -21,30 +21,30 @@ const BOOT: &str = "boot";
 const DAMAGED: &str = "damaged";
 const DELETED: &str = ".deleted.";
 
-/// Which of a vBucket's files, one after the other, it is: the first is 1.
+/// The revision of a vBucket's file, counted from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Revision(
+pub struct FileRevision(
     /// The number in the file's name.
     pub u64,
 );
 
-impl Revision {
+impl FileRevision {
     pub(crate) fn next(self) -> Self {
-        Revision(self.0 + 1)
+        FileRevision(self.0 + 1)
     }
 }
 
-/// The name of a vBucket's file.
-pub(crate) fn file_name(vb: VbId, revision: Revision) -> String {
+/// Returns the name of a vBucket's file.
+pub(crate) fn file_name(vb: VbId, revision: FileRevision) -> String {
     format!("{vb}{INFIX}{}", revision.0)
 }
 
-/// The name of a vBucket's file while it is being made.
+/// Returns the name of a vBucket's file under construction.
 pub(crate) fn boot_name(vb: VbId) -> String {
     format!("{vb}{INFIX}{BOOT}")
 }
 
-/// The `n`th name, from 1 on, that a file of this name may be put away under.
+/// Returns the `n`th name, counted from 1, for a quarantined file.
 pub(crate) fn damaged_name(name: &str, n: u32) -> String {
     match n {
         1 => format!("{name}.{DAMAGED}"),
@@ -52,69 +52,69 @@ pub(crate) fn damaged_name(name: &str, n: u32) -> String {
     }
 }
 
-/// Of which vBucket's file, and which revision of it, a name is that was put away.
-pub(crate) fn damaged_of(name: &str) -> Option<(VbId, Revision)> {
+/// Returns the vBucket and the revision of the name of a quarantined file.
+pub(crate) fn damaged_of(name: &str) -> Option<(VbId, FileRevision)> {
     let (vb, rest) = parse(name)?;
     let (revision, rest) = rest.split_once('.')?;
-    let revision = Revision(revision.parse().ok()?);
+    let revision = FileRevision(revision.parse().ok()?);
     let n = rest.strip_prefix(DAMAGED)?;
     let is_one = n.is_empty() || n.strip_prefix('.')?.parse::<u32>().is_ok();
     is_one.then_some((vb, revision))
 }
 
-/// The name of the mark that a vBucket was deleted.
-pub(crate) fn deleted_name(vb: VbId, revision: Revision) -> String {
+/// Returns the name of a deletion marker.
+pub(crate) fn deleted_name(vb: VbId, revision: FileRevision) -> String {
     format!("{vb}{DELETED}{}", revision.0)
 }
 
-fn deleted_of(name: &str) -> Option<(VbId, Revision)> {
+fn deleted_of(name: &str) -> Option<(VbId, FileRevision)> {
     let (vb, revision) = name.split_once(DELETED)?;
-    let (vb, revision) = (VbId(vb.parse().ok()?), Revision(revision.parse().ok()?));
+    let (vb, revision) = (VbId(vb.parse().ok()?), FileRevision(revision.parse().ok()?));
     (deleted_name(vb, revision) == name).then_some((vb, revision))
 }
 
-/// What a name says. Only names in the form that they are given have a meaning, so that no file has two.
+/// Splits a name. Only names in canonical form are valid, so that no file has two.
 fn parse(name: &str) -> Option<(VbId, &str)> {
     let (vb, rest) = name.split_once(INFIX)?;
     let number = vb.parse().ok()?;
     (VbId(number).to_string() == vb).then_some((VbId(number), rest))
 }
 
-/// Which file a name is that of; `None` if it is that of none that is complete.
-pub(crate) fn revision_of(name: &str) -> Option<(VbId, Revision)> {
+/// Returns the vBucket and the revision of the name of a complete file, or `None` for other names.
+pub(crate) fn revision_of(name: &str) -> Option<(VbId, FileRevision)> {
     let (vb, rest) = parse(name)?;
-    let revision = rest.parse().ok().map(Revision)?;
+    let revision = rest.parse().ok().map(FileRevision)?;
     let is_one = revision.0 > 0 && file_name(vb, revision) == name;
     is_one.then_some((vb, revision))
 }
 
-/// What there is of a vBucket.
+/// The files found of a vBucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Stock {
-    /// The newest revision of its file, or the highest that was deleted; 0 if it never had one.
-    pub(crate) revision: Revision,
-    /// It was deleted, and has no file.
+pub(crate) struct FoundFiles {
+    /// The newest revision of its file, or the highest that was deleted; 0 if there never was a file.
+    pub(crate) revision: FileRevision,
+    /// `true` if it was deleted and has no file.
     pub(crate) is_deleted: bool,
-    /// The newest revision that was put away; 0 if none was.
-    pub(crate) put_away: Revision,
+    /// The newest quarantined revision; 0 if there is none.
+    pub(crate) quarantine: FileRevision,
 }
 
-impl Stock {
-    /// Returns whether there is a file.
+impl FoundFiles {
+    /// Returns `true` if there is a file.
     pub(crate) fn has_file(self) -> bool {
-        !self.is_deleted && self.revision > Revision(0)
+        !self.is_deleted && self.revision > FileRevision(0)
     }
 }
 
-/// Sorts the names in a directory by vBucket: the file of each of so many, and the names that are of no use any more: older
-/// files, what is not complete, what was deleted, and the marks of deletions after which there is a file again.
-pub(crate) fn sort_out<'a>(
+/// Sorts the names in a directory by vBucket: the file of each of `vbuckets` vBuckets, and the obsolete names: older
+/// and incomplete files, those of deleted vBuckets, and deletion markers that a newer file supersedes.
+pub(crate) fn classify<'a>(
     names: impl Iterator<Item = &'a str>,
     vbuckets: usize,
-) -> (Vec<Stock>, Vec<String>) {
-    let mut files: Vec<Vec<Revision>> = vec![Vec::new(); vbuckets];
-    let mut marks: Vec<Vec<Revision>> = vec![Vec::new(); vbuckets];
-    let mut put_away = vec![Revision(0); vbuckets];
+) -> (Vec<FoundFiles>, Vec<String>) {
+    let mut files: Vec<Vec<FileRevision>> = vec![Vec::new(); vbuckets];
+    let mut marks: Vec<Vec<FileRevision>> = vec![Vec::new(); vbuckets];
+    let mut quarantine = vec![FileRevision(0); vbuckets];
     let mut needless = Vec::new();
     for name in names {
         let is_boot =
@@ -132,7 +132,7 @@ pub(crate) fn sort_out<'a>(
                 .into_iter()
                 .for_each(|of| of.push(revision));
         } else if let Some((vb, revision)) = damaged_of(name) {
-            let newest = put_away.get_mut(vb.index()).into_iter();
+            let newest = quarantine.get_mut(vb.index()).into_iter();
             newest.for_each(|newest| *newest = revision.max(*newest));
         }
     }
@@ -156,33 +156,32 @@ pub(crate) fn sort_out<'a>(
                 .iter()
                 .map(|revision| deleted_name(VbId(vb), *revision)),
         );
-        stock.push(Stock {
+        stock.push(FoundFiles {
             revision: kept_file.or(kept_mark).unwrap_or_default(),
             is_deleted,
-            put_away: put_away[usize::from(vb)],
+            quarantine: quarantine[usize::from(vb)],
         });
     }
     (stock, needless)
 }
 
-/// Finds the file of each vBucket. Names that are of no use any more go. Files of vBuckets that there are none of are left
-/// alone.
-pub(crate) fn take_stock(
+/// Finds the file of each vBucket and removes obsolete files. It ignores files of vBuckets that do not exist.
+pub(crate) fn find_files(
     disk: &dyn Disk,
     dir: &Path,
     vbuckets: u16,
-) -> Result<Vec<Stock>, StorageError> {
+) -> Result<Vec<FoundFiles>, StorageError> {
     remove_leftovers(disk, dir)?;
     let names = disk.list(dir)?;
-    let (stock, needless) = sort_out(names.iter().map(String::as_str), usize::from(vbuckets));
+    let (stock, needless) = classify(names.iter().map(String::as_str), usize::from(vbuckets));
     if !needless.is_empty() {
-        // Before anything goes that a name makes needless which may be in the kernel's memory only.
+        // Before the removals: a name that makes another obsolete may be in the page cache only.
         disk.sync_dir(dir)?;
     }
     for name in &needless {
         disk.remove(&dir.join(name))?;
     }
-    // What is written from now on under the names that are there has to be found.
+    // Later writes under the existing names have to be found after a crash.
     disk.sync_dir(dir)?;
     Ok(stock)
 }
@@ -193,10 +192,14 @@ mod tests {
     use kedge_disk::SimDisk;
 
     #[test]
-    fn what_was_put_away_is_nobodys_file() {
+    fn quarantined_file_belongs_to_no_vbucket() {
         for n in [1, 2, 17] {
             let name = damaged_name("3.couch.4", n);
-            assert_eq!(damaged_of(&name), Some((VbId(3), Revision(4))), "{name}");
+            assert_eq!(
+                damaged_of(&name),
+                Some((VbId(3), FileRevision(4))),
+                "{name}"
+            );
             assert_eq!(revision_of(&name), None, "{name}");
         }
         for other in [
@@ -210,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_revision_counts_and_what_is_incomplete_or_deleted_goes() {
+    fn newest_revision_is_valid_and_incomplete_or_deleted_files_are_removed() {
         let (disk, dir) = (SimDisk::new(1), Path::new("/data"));
         disk.create_dir_all(dir).expect("a directory");
         let (kept, gone) = (
@@ -251,11 +254,11 @@ mod tests {
         for name in kept.iter().chain(&gone) {
             disk.create(&dir.join(name)).expect("a file");
         }
-        let stock = take_stock(&disk, dir, 8).expect("a directory");
+        let stock = find_files(&disk, dir, 8).expect("a directory");
         let revisions: Vec<u64> = stock.iter().map(|stock| stock.revision.0).collect();
         assert_eq!(revisions, [2, 10, 0, 1, 1, 4, 7, 0]);
-        let put_away: Vec<u64> = stock.iter().map(|stock| stock.put_away.0).collect();
-        assert_eq!(put_away, [0, 0, 0, 2, 0, 0, 0, 0]);
+        let quarantine: Vec<u64> = stock.iter().map(|stock| stock.quarantine.0).collect();
+        assert_eq!(quarantine, [0, 0, 0, 2, 0, 0, 0, 0]);
         let deleted: Vec<bool> = stock.iter().map(|stock| stock.is_deleted).collect();
         let expected: Vec<bool> = (0..8).map(|vb| vb == 2 || vb == 6).collect();
         assert_eq!(deleted, expected);
@@ -263,6 +266,6 @@ mod tests {
         left.sort();
         assert_eq!(disk.list(dir).expect("a directory"), left);
         disk.crash(7);
-        assert_eq!(take_stock(&disk, dir, 8).expect("a directory"), stock);
+        assert_eq!(find_files(&disk, dir, 8).expect("a directory"), stock);
     }
 }

@@ -1,38 +1,38 @@
-//! Which files stay open, the longest unused first.
+//! The list of open files in LRU order.
 //!
 //! Invariants:
-//! * A vBucket is in the list exactly while its slot keeps a handle, as seen by whoever has the lock of that slot's
-//!   current file; so it enters and leaves the list only under that lock.
-//! * The list says who has to go. Closing is the slot's.
+//! * A vBucket is in the list exactly while its slot keeps a handle, as seen under the lock of that slot's current
+//!   file. So it enters and leaves the list only under that lock.
+//! * The list selects the file to close, and the slot closes it.
 
 use kedge_sync::{RankedMutex, ranks::OpenFileList};
 use kedge_types::VbId;
 
-/// No place.
+/// No list node.
 const NONE: u32 = u32::MAX;
 
-/// What may stay open.
+/// The limits of open files.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct OpenFileLimits {
     pub(crate) keep: bool,
     pub(crate) files: usize,
     pub(crate) bytes: u64,
 }
 
-/// The list, from the file that was used last to the one that was not for the longest time.
+/// The list, from the most to the least recently used file.
 #[derive(Debug)]
 pub(crate) struct OpenFiles {
-    list: RankedMutex<OpenFileList, List>,
+    list: RankedMutex<OpenFileList, LruList>,
 }
 
 #[derive(Debug)]
-struct List {
+struct LruList {
     places: Vec<Place>,
     newest: u32,
     oldest: u32,
     files: usize,
     bytes: u64,
-    limits: Limits,
+    limits: OpenFileLimits,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +44,7 @@ struct Place {
 }
 
 impl OpenFiles {
-    pub(crate) fn new(vbuckets: u16, limits: Limits) -> Self {
+    pub(crate) fn new(vbuckets: u16, limits: OpenFileLimits) -> Self {
         let place = Place {
             newer: NONE,
             older: NONE,
@@ -52,7 +52,7 @@ impl OpenFiles {
             listed: false,
         };
         OpenFiles {
-            list: RankedMutex::new(List {
+            list: RankedMutex::new(LruList {
                 places: vec![place; usize::from(vbuckets)],
                 newest: NONE,
                 oldest: NONE,
@@ -63,49 +63,49 @@ impl OpenFiles {
         }
     }
 
-    /// Whether handles are kept at all.
+    /// Returns `true` if handles are kept at all.
     pub(crate) fn keeps(&self) -> bool {
         let list = self.list.lock();
         list.limits.keep && list.limits.files > 0
     }
 
-    /// Whether the handles of all vBuckets' files are, as far as their number goes.
+    /// Returns `true` if the limit allows an open handle for every vBucket.
     pub(crate) fn keeps_all(&self) -> bool {
         let list = self.list.lock();
         list.limits.keep && list.limits.files >= list.places.len()
     }
 
-    pub(crate) fn set_limits(&self, limits: Limits) {
+    pub(crate) fn set_limits(&self, limits: OpenFileLimits) {
         self.list.lock().limits = limits;
     }
 
-    /// The file of `vb` is open, takes so many bytes of memory, and was just used.
+    /// Records a use of the open file of `vb`, which takes `bytes` bytes of memory.
     pub(crate) fn used(&self, vb: VbId, bytes: u64) {
         let mut list = self.list.lock();
         list.unlink(vb);
         list.push(vb, bytes);
     }
 
-    /// The file of `vb` was closed.
+    /// Records that the file of `vb` was closed.
     pub(crate) fn closed(&self, vb: VbId) {
         self.list.lock().unlink(vb);
     }
 
-    /// The file that has to be closed next, while there are too many.
+    /// Returns the file to close next, while there are too many.
     pub(crate) fn excess(&self) -> Option<VbId> {
         self.list.lock().excess()
     }
 
-    /// Files in the list, and the memory that they take.
+    /// Returns the number of files in the list and their memory in bytes.
     pub(crate) fn figures(&self) -> (usize, u64) {
         let list = self.list.lock();
         (list.files, list.bytes)
     }
 }
 
-impl List {
+impl LruList {
     fn excess(&self) -> Option<VbId> {
-        let Limits { keep, files, bytes } = self.limits;
+        let OpenFileLimits { keep, files, bytes } = self.limits;
         let is_over = !keep || self.files > files || self.bytes > bytes;
         (is_over && self.oldest != NONE).then_some(VbId(self.oldest as u16))
     }
@@ -156,8 +156,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn limits(files: usize, bytes: u64) -> Limits {
-        Limits {
+    fn limits(files: usize, bytes: u64) -> OpenFileLimits {
+        OpenFileLimits {
             keep: true,
             files,
             bytes,
@@ -165,12 +165,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_when_nothing_is_to_be() {
+    fn no_file_stays_open_with_a_limit_of_zero() {
         let files = OpenFiles::new(2, limits(2, 100));
         files.used(VbId(0), 10);
         assert!(files.keeps());
         assert_eq!(files.excess(), None);
-        files.set_limits(Limits {
+        files.set_limits(OpenFileLimits {
             keep: false,
             ..limits(2, 100)
         });
@@ -183,9 +183,9 @@ mod tests {
     }
 
     proptest! {
-        /// Against a vector in which the file used last is the last.
+        /// Compared with a vector that has the most recently used file last.
         #[test]
-        fn the_longest_unused_goes_first(
+        fn least_recently_used_file_is_closed_first(
             steps in proptest::collection::vec((0u16..9, 0u64..50, 0u8..4), 0..300),
         ) {
             let files = OpenFiles::new(9, limits(4, 120));

@@ -1,4 +1,4 @@
-//! What the compiler must refuse, for tests only. This much it takes:
+//! Code that the compiler must reject, for tests only. This code compiles:
 //!
 //! ```no_run
 //! use kedge_storage::proofs::{guard, header};
@@ -17,7 +17,7 @@
 //! }
 //! ```
 //!
-//! The rest differs from it in the order of the lines only, so that it is the order that is refused.
+//! The other examples differ from it only in the order of the lines, so the compiler rejects the order.
 //!
 //! A writer that outlives its guard:
 //!
@@ -35,7 +35,7 @@
 //! }
 //! ```
 //!
-//! That of a new file, which is no other:
+//! The writer of a new file, likewise:
 //!
 //! ```compile_fail,E0505
 //! use kedge_storage::proofs::{guard, header};
@@ -51,7 +51,7 @@
 //! }
 //! ```
 //!
-//! A writer to a file that is not the vBucket's any more, under the same guard:
+//! A writer to a file that is no longer the vBucket's, under the same guard:
 //!
 //! ```compile_fail,E0499
 //! use kedge_storage::proofs::{guard, header};
@@ -92,7 +92,7 @@ use kedge_types::VbId;
 use crate::Storage;
 pub use crate::slot::{SlotWriter, WriteGuard};
 
-/// The right to write to a vBucket's file.
+/// Acquires the write lock of a vBucket's file.
 pub fn guard(storage: &Storage, vb: VbId) -> WriteGuard<'_> {
     storage.writer(vb)
 }

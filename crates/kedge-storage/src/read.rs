@@ -1,4 +1,4 @@
-//! Looking documents up.
+//! Lookups of documents.
 
 use std::io;
 use std::ops::{Bound, Range};
@@ -10,15 +10,16 @@ use kedge_disk::{DiskError, Operation, RingFile};
 use kedge_types::VbId;
 use kedge_vbucket::Item;
 
-use crate::scan::understand;
-use crate::{RecordKind, Storage, StorageError};
+use crate::scan::decode_entry;
+use crate::{FileRecordKind, Storage, StorageError};
 
 impl Storage {
-    /// The committed documents and tombstones of stored keys, with their values, in the order of `keys`; `None` where
-    /// the file has none. All are of one commit.
+    /// Reads the committed documents and tombstones of stored keys, with their values, in the order of `keys`. The
+    /// result is `None` where the file has none. All are from one commit.
     ///
     /// # Errors
-    /// Damage, or those of the disk: of any of the documents, so that whoever wants the others asks for each alone.
+    /// Damage of the file, and disk errors, of any of the documents. Callers that need the others look up each
+    /// separately.
     pub fn get_many(&self, vb: VbId, keys: &[&[u8]]) -> Result<Vec<Option<Item>>, StorageError> {
         let Some(file) = self.reader(vb)? else {
             return Ok(vec![None; keys.len()]);
@@ -29,33 +30,34 @@ impl Storage {
             .collect()
     }
 
-    /// Reads nodes of the file's tree of keys into memory, as many as may be there, so that looking a document up takes one
-    /// read less. Does nothing where the files of all vBuckets may not stay open, or there is no file.
+    /// Reads nodes of the file's tree of keys into memory, up to the cache limit, so that lookups need one read less.
+    /// Does nothing if the limits do not allow an open file for every vBucket, or if there is no file.
     ///
     /// # Errors
-    /// Damage, or those of the disk.
+    /// Damage of the file, and disk errors.
     pub fn remember_keys(&self, vb: VbId) -> Result<(), StorageError> {
         if !self.open_files.keeps_all() {
             return Ok(());
         }
         if let Some(file) = self.reader(vb)? {
             file.remember_ids()?;
-            // Whoever takes a handle says what memory the file takes.
+            // Taking a handle updates the memory figure of the file.
             self.reader(vb)?;
         }
         Ok(())
     }
 
-    /// Stored keys of live committed documents in ascending order: the first `max` of those that are not below `from`.
+    /// Returns stored keys of live committed documents in ascending order: the first `max` keys that are not less than
+    /// `from`.
     ///
     /// # Errors
-    /// Damage, or those of the disk.
+    /// Damage of the file, and disk errors.
     pub fn keys(&self, vb: VbId, from: &[u8], max: usize) -> Result<Vec<Vec<u8>>, StorageError> {
         let mut keys = Vec::new();
         let Some(file) = self.reader(vb)? else {
             return Ok(keys);
         };
-        // Prepares and aborts lie together, between the keys of the default collection and those of others.
+        // Prepares and aborts lie between the keys of the default collection and those of others.
         let prepares = from.max(&[PREPARE_PREFIX]);
         let others = from.max(&[PREPARE_PREFIX + 1]);
         let before = (Bound::Included(from), Bound::Excluded(prepares));
@@ -68,42 +70,43 @@ impl Storage {
             if entry.is_deleted() {
                 continue;
             }
-            let record = understand(file.path(), entry, None)?;
+            let record = decode_entry(file.path(), entry, None)?;
             keys.extend(record.map(|record| record.key().to_vec()));
         }
         Ok(keys)
     }
 }
 
-/// A document whose value is still to be read, by somebody else: see [`Storage::locate`].
+/// A document whose value the caller reads: see [`Storage::locate`].
 #[derive(Debug)]
-pub struct Located(kedge_couchstore::Located);
+pub struct LocatedDocument(kedge_couchstore::Located);
 
 impl Storage {
-    /// Where the file has the value of a stored key's document, if that is known without the disk.
+    /// Returns the location of a stored key's value in the file, if it is known without a read from disk.
     #[must_use]
-    pub fn locate(&self, vb: VbId, key: &[u8]) -> Option<Located> {
-        self.reader_at_hand(vb)?.locate(key).map(Located)
+    pub fn locate(&self, vb: VbId, key: &[u8]) -> Option<LocatedDocument> {
+        self.reader_at_hand(vb)?.locate(key).map(LocatedDocument)
     }
 }
 
-impl Located {
-    /// The file that has the value.
+impl LocatedDocument {
+    /// Returns the file with the value.
     #[must_use]
     pub fn file(&self) -> &RingFile {
         self.0.file()
     }
 
-    /// Which bytes of the file [`Located::item`] wants.
+    /// Returns the byte range of the file that [`LocatedDocument::item`] needs.
     #[must_use]
     pub fn place(&self) -> Range<u64> {
         self.0.place()
     }
 
-    /// The document or tombstone, from what reading the bytes at its place gave; `None` if it is not a committed one.
+    /// Decodes the document or tombstone from the result of reading the byte range. Returns `None` if it is not a
+    /// committed one.
     ///
     /// # Errors
-    /// Damage; that of the read.
+    /// Damage of the file, and the error of the read.
     pub fn item(self, read: io::Result<Vec<u8>>) -> Result<Option<Item>, StorageError> {
         let path = self.0.snapshot().path().to_owned();
         let at = self.0.place().start;
@@ -113,13 +116,13 @@ impl Located {
     }
 }
 
-/// The committed document or tombstone that a document of a file is.
+/// Returns the committed document or tombstone of a document in a file.
 fn item_of(
     path: &Path,
     document: kedge_couchstore::Document,
 ) -> Result<Option<Item>, StorageError> {
     let value = document.body.unwrap_or_default();
-    let record = understand(path, document.entry, Some(value))?;
-    let committed = record.filter(|record| record.kind() == RecordKind::Document);
+    let record = decode_entry(path, document.entry, Some(value))?;
+    let committed = record.filter(|record| record.kind() == FileRecordKind::Document);
     Ok(committed.and_then(|record| record.item()))
 }

@@ -1,10 +1,10 @@
-//! Going back to an older commit of a vBucket's file (couchstore file format, section 7).
+//! Rollback of a vBucket's file to an older commit (couchstore file format, section 7).
 //!
 //! Invariants:
 //! * A rollback is one commit: its header has the trees of the older one, and the new history. A crash leaves the file
-//!   as it was before, or that commit. Nothing is truncated.
-//! * It only goes to where the file was at a consistent point: one at which a snapshot was complete. In between, the
-//!   newest version of a document may not be there yet while the one before it is not there any more.
+//!   either as before or with that commit. Nothing is truncated.
+//! * The target is a consistent commit, at which a snapshot was complete. At others the newest version of a document
+//!   may be missing although the one before it is gone already.
 
 use std::ops::Bound;
 
@@ -13,45 +13,45 @@ use kedge_couchstore::{Form, Snapshot};
 use kedge_types::{Seqno, VbId};
 use kedge_vbucket::{Item, PersistedState};
 
-use crate::maintenance::Alone;
-use crate::scan::understand;
+use crate::maintenance::ExclusiveGuard;
+use crate::scan::decode_entry;
 use crate::slot::WriteGuard;
-use crate::vb_metadata::{Changes, VbMetadata};
-use crate::{RecordKind, Storage, StorageError};
+use crate::vb_metadata::{MetadataChanges, VbMetadata};
+use crate::{FileRecordKind, Storage, StorageError};
 
-/// Keys that are looked up at once.
+/// Number of keys that are looked up at once.
 const KEYS: usize = 1024;
 
-/// What became of a rollback.
+/// The outcome of a rollback.
 #[derive(Debug)]
 pub enum RollbackOutcome {
-    /// Nothing: there is no commit to go back to, or more than half of what is there would go. The vBucket has to begin
-    /// anew, see [`Storage::replace`].
+    /// There is no commit to roll back to, or more than half of the mutations would be lost. The vBucket has to be
+    /// reset, see [`Storage::replace`].
     ResetNeeded,
-    /// The file is as it was.
-    RolledBack(RolledBack),
+    /// The file has been rolled back.
+    RolledBack(RollbackResult),
 }
 
-/// A rollback that was done.
+/// The result of a rollback.
 #[derive(Debug)]
-pub struct RolledBack {
-    /// The highest seqno now: the one asked for, or one below it.
+pub struct RollbackResult {
+    /// The highest seqno after it: the requested one or a lower one.
     pub seqno: Seqno,
-    /// The committed documents that were changed since, each once. For the prepares see [`Storage::load`].
-    pub changed: Vec<Reverted>,
+    /// The committed documents that were changed since, each once. [`Storage::load`] returns the prepares.
+    pub changed: Vec<RevertedDocument>,
 }
 
-/// A document that is again what it was.
+/// A document that the rollback restored.
 #[derive(Debug)]
-pub struct Reverted {
+pub struct RevertedDocument {
     /// Its stored key.
     pub key: Box<[u8]>,
-    /// What it is again, document or tombstone; `None` if there was nothing under the key.
+    /// The restored document or tombstone; `None` if the key had neither.
     pub old: Option<Item>,
 }
 
-/// A rollback that is about to be done. Until it is, or is dropped, the file is neither compacted nor replaced, so that the
-/// commit to go back to stays.
+/// A prepared rollback. Until it is finished or dropped, the file is neither compacted nor replaced, so that the target
+/// commit stays.
 #[derive(Debug)]
 pub struct Rollback<'a> {
     storage: &'a Storage,
@@ -59,18 +59,18 @@ pub struct Rollback<'a> {
     newest: Snapshot,
     point: Snapshot,
     metadata: VbMetadata,
-    _alone: Alone<'a>,
+    _alone: ExclusiveGuard<'a>,
 }
 
 impl Storage {
-    /// Takes the file back to its newest consistent commit whose seqnos are not above `to`. `state` makes what the
-    /// vBucket is from then on out of what it was then and the seqno that is reached: a new history begins there.
-    /// Commits of the vBucket wait meanwhile; a compaction under way is stopped first.
+    /// Rolls the file back to its newest consistent commit whose seqnos are at most `to`. `state` computes the new
+    /// state from the one at that commit and its seqno; a new branch of the history begins there. Commits of the
+    /// vBucket wait; a running compaction is stopped first.
     ///
-    /// Memory: as much as the documents that were changed since then take as they were.
+    /// Memory: the size of the restored documents.
     ///
     /// # Errors
-    /// Damage, or those of the disk. The file is what it was then, unless [`StorageError::is_fatal`].
+    /// Damage of the file, and disk errors. The file is unchanged then, unless [`StorageError::is_fatal`].
     pub fn rollback(
         &self,
         vb: VbId,
@@ -87,14 +87,17 @@ impl Storage {
             look_up(&rollback.point, keys, &mut changed)?;
         }
         rollback.finish(now_ns, state)?;
-        Ok(RollbackOutcome::RolledBack(RolledBack { seqno, changed }))
+        Ok(RollbackOutcome::RolledBack(RollbackResult {
+            seqno,
+            changed,
+        }))
     }
 
-    /// Looks for the newest consistent commit of the file whose seqnos are not above `to`. `None`: there is none, or more
-    /// than half of what is there would go. A compaction under way is stopped first.
+    /// Finds the newest consistent commit of the file whose seqnos are at most `to`. Returns `None` if there is none,
+    /// or if more than half of the mutations would be lost. A running compaction is stopped first.
     ///
     /// # Errors
-    /// Damage, or those of the disk.
+    /// Damage of the file, and disk errors.
     pub fn begin_rollback(
         &self,
         vb: VbId,
@@ -125,24 +128,25 @@ impl Storage {
 }
 
 impl Rollback<'_> {
-    /// The highest seqno that stays.
+    /// Returns the highest seqno after the rollback.
     #[must_use]
     pub fn seqno(&self) -> Seqno {
         self.point.header().update_seqno()
     }
 
-    /// The stored keys of the committed documents that were changed since, each once.
+    /// Returns the stored keys of the committed documents that were changed since, each once.
     ///
     /// # Errors
-    /// Damage, or those of the disk.
+    /// Damage of the file, and disk errors.
     pub fn changed_keys(&self) -> Result<Vec<Box<[u8]>>, StorageError> {
         changed_keys(&self.newest, self.seqno())
     }
 
-    /// Takes the file back, as [`Storage::rollback`] does.
+    /// Rolls the file back, as [`Storage::rollback`] does.
     ///
     /// # Errors
-    /// [`StorageError::Busy`] if the file has another commit since the rollback began; else as [`Storage::rollback`].
+    /// [`StorageError::Busy`] if the file has another commit since the rollback was prepared, and the errors of
+    /// [`Storage::rollback`].
     pub fn finish(
         self,
         now_ns: u64,
@@ -170,8 +174,8 @@ impl Rollback<'_> {
         let state = state(&self.metadata.state(point)?, self.seqno());
         let mut writer = guard.writer()?;
         writer.rewind(point.header())?;
-        // The statistics of collections are those of then, like the documents.
-        let none = Changes::default();
+        // The statistics of collections are those of the target, like the documents.
+        let none = MetadataChanges::default();
         let metadata = self.metadata.after(&state, &none);
         metadata.save(&none, &mut writer)?;
         writer.set_purge_seqno(point.header().purge_seqno().max(state.purge));
@@ -180,7 +184,7 @@ impl Rollback<'_> {
     }
 }
 
-/// Where to go back to, and what the file said there.
+/// Returns the target of a rollback, and the metadata of the file there.
 fn point(newest: &Snapshot, to: Seqno) -> Result<Option<(Snapshot, VbMetadata)>, StorageError> {
     for snapshot in newest.history() {
         let snapshot = snapshot?;
@@ -189,7 +193,7 @@ fn point(newest: &Snapshot, to: Seqno) -> Result<Option<(Snapshot, VbMetadata)>,
             continue;
         }
         if seqno == Seqno(0) {
-            // What a file begins with, before anything is known of its vBucket; or as good as that.
+            // The initial state of a file without a vBucket state, or an equivalent of it.
             return Ok(None);
         }
         let metadata = VbMetadata::read(&snapshot)?;
@@ -200,7 +204,7 @@ fn point(newest: &Snapshot, to: Seqno) -> Result<Option<(Snapshot, VbMetadata)>,
     Ok(None)
 }
 
-/// The keys of committed documents with seqnos above `point`.
+/// Returns the keys of committed documents with seqnos above `point`.
 fn changed_keys(newest: &Snapshot, point: Seqno) -> Result<Vec<Box<[u8]>>, StorageError> {
     let mut keys: Vec<Box<[u8]>> = Vec::new();
     for entry in newest.scan_seqnos((Bound::Excluded(point), Bound::Unbounded))? {
@@ -209,8 +213,8 @@ fn changed_keys(newest: &Snapshot, point: Seqno) -> Result<Vec<Box<[u8]>>, Stora
             continue;
         }
         let key = entry.key().into();
-        let record = understand(newest.path(), entry, None)?;
-        if record.is_some_and(|record| record.kind() == RecordKind::Document) {
+        let record = decode_entry(newest.path(), entry, None)?;
+        if record.is_some_and(|record| record.kind() == FileRecordKind::Document) {
             keys.push(key);
         }
     }
@@ -220,18 +224,18 @@ fn changed_keys(newest: &Snapshot, point: Seqno) -> Result<Vec<Box<[u8]>>, Stora
 fn look_up(
     point: &Snapshot,
     keys: &[Box<[u8]>],
-    changed: &mut Vec<Reverted>,
+    changed: &mut Vec<RevertedDocument>,
 ) -> Result<(), StorageError> {
     let old = point.get_many_documents(keys, Form::Plain)?;
     for (key, document) in keys.iter().zip(old) {
         let old = match document {
             Some(document) => {
                 let value = document.body.unwrap_or_default();
-                understand(point.path(), document.entry, Some(value))?
+                decode_entry(point.path(), document.entry, Some(value))?
             }
             None => None,
         };
-        changed.push(Reverted {
+        changed.push(RevertedDocument {
             key: key.clone(),
             old: old.and_then(|record| record.item()),
         });

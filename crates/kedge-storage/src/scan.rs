@@ -1,4 +1,4 @@
-//! Reading all that changed, in the order in which it did; or what some collections have.
+//! Scans of all changes in seqno order, and of collections.
 
 use std::iter::FusedIterator;
 use std::ops::RangeBounds;
@@ -13,37 +13,37 @@ use kedge_vbucket::{PersistedState, is_system_key};
 
 use crate::codec::has_xattrs;
 use crate::collection_scan::CollectionEntries;
-use crate::stats::CountedScan;
+use crate::stats::ActiveScan;
 use crate::vb_metadata::VbMetadata;
-use crate::{Record, Storage, StorageError};
+use crate::{FileRecord, Storage, StorageError};
 
-/// Documents, tombstones, prepares, aborts and system events of one commit in the order of seqnos, or of keys as
-/// [`Storage::scan_collections`] says; those of collections that were dropped apart. Ends after an error.
+/// The documents, tombstones, prepares, aborts and system events of one commit, in the order of seqnos, or of keys with
+/// [`Storage::scan_collections`]. Documents of dropped collections are omitted. The iteration ends after an error.
 ///
-/// It has a handle of its own: it goes on also when the file grows, is replaced or removed meanwhile.
+/// It has a file handle of its own, and continues even if the file grows, is replaced or removed.
 #[derive(Debug)]
-pub struct Scan {
-    entries: Entries,
+pub struct RecordScan {
+    entries: EntrySource,
     file: Snapshot,
-    dropped: Dropped,
-    /// Bodies with extended attributes are read, whatever else is.
+    dropped: DroppedRanges,
+    /// `true` if bodies with extended attributes are read in any case.
     xattrs: bool,
     high_seqno: Seqno,
     purge_seqno: Seqno,
     done: bool,
-    _counted: CountedScan,
+    _counted: ActiveScan,
 }
 
-/// Where entries come from.
+/// The source of entries.
 #[derive(Debug)]
-pub(crate) enum Entries {
-    BySeqno(Reading<SeqnoScan>),
+pub(crate) enum EntrySource {
+    BySeqno(EntryWalk<SeqnoScan>),
     OfCollections(Box<CollectionEntries>),
 }
 
-/// A walk over entries, with their bodies or without.
+/// A walk over entries, with or without their bodies.
 #[derive(Debug)]
-pub(crate) enum Reading<S> {
+pub(crate) enum EntryWalk<S> {
     Without(Box<S>),
     With(Box<Documents<S>>),
 }
@@ -51,11 +51,11 @@ pub(crate) enum Reading<S> {
 /// An entry, and its body if it is read.
 pub(crate) type EntryResult = Result<(Entry, Option<Vec<u8>>), FileError>;
 
-impl<S: Iterator<Item = Result<Entry, FileError>>> Reading<S> {
+impl<S: Iterator<Item = Result<Entry, FileError>>> EntryWalk<S> {
     pub(crate) fn next(&mut self) -> Option<EntryResult> {
         match self {
-            Reading::Without(scan) => Some(scan.next()?.map(|entry| (entry, None))),
-            Reading::With(scan) => Some(scan.next()?.map(|document| {
+            EntryWalk::Without(scan) => Some(scan.next()?.map(|entry| (entry, None))),
+            EntryWalk::With(scan) => Some(scan.next()?.map(|document| {
                 let value = document.body.unwrap_or_default();
                 (document.entry, Some(value))
             })),
@@ -63,52 +63,56 @@ impl<S: Iterator<Item = Result<Entry, FileError>>> Reading<S> {
     }
 }
 
-impl Entries {
+impl EntrySource {
     fn next(&mut self) -> Option<EntryResult> {
         match self {
-            Entries::BySeqno(reading) => reading.next(),
-            Entries::OfCollections(entries) => entries.next(),
+            EntrySource::BySeqno(reading) => reading.next(),
+            EntrySource::OfCollections(entries) => entries.next(),
         }
     }
 }
 
-impl Scan {
-    /// The highest seqno of the commit.
+impl RecordScan {
+    /// Returns the highest seqno of the commit.
     #[must_use]
     pub fn high_seqno(&self) -> Seqno {
         self.high_seqno
     }
 
-    /// The highest seqno of a tombstone that was purged before the commit.
+    /// Returns the highest seqno of a tombstone that was purged before the commit.
     #[must_use]
     pub fn purge_seqno(&self) -> Seqno {
         self.purge_seqno
     }
 
-    /// The same scan, which reads the bodies of documents with extended attributes at least.
+    /// Makes the scan read the bodies of documents with extended attributes in any case.
     #[must_use]
     pub fn with_xattrs(mut self) -> Self {
         self.xattrs = true;
         self
     }
 
-    /// What an entry is. The bodies of events are read in any case: without them, there is nothing to say of one.
-    fn record(&self, entry: Entry, value: Option<Vec<u8>>) -> Result<Option<Record>, StorageError> {
+    /// Decodes an entry. Bodies of events are always read, because an event cannot be decoded without it.
+    fn record(
+        &self,
+        entry: Entry,
+        value: Option<Vec<u8>>,
+    ) -> Result<Option<FileRecord>, StorageError> {
         let value = match value {
             None if is_system_key(entry.key()) || (self.xattrs && has_xattrs(&entry)) => {
                 Some(self.file.body(&entry, Form::Plain)?.unwrap_or_default())
             }
             value => value,
         };
-        understand(self.file.path(), entry, value)
+        decode_entry(self.file.path(), entry, value)
     }
 }
 
-/// The collections that were dropped and whose documents a compaction has not left out yet, each up to where.
+/// The dropped collections whose documents no compaction has removed yet, with their highest seqnos.
 #[derive(Debug)]
-pub(crate) struct Dropped(Vec<DroppedCollection>);
+pub(crate) struct DroppedRanges(Vec<DroppedCollection>);
 
-impl Dropped {
+impl DroppedRanges {
     pub(crate) fn read(file: &Snapshot) -> Result<Self, StorageError> {
         let Some(value) = file.local(DROPPED_COLLECTIONS_NAME)? else {
             return Ok(Self(Vec::new()));
@@ -121,7 +125,7 @@ impl Dropped {
         Ok(Self(list.entries))
     }
 
-    /// Whether an entry is of one of them.
+    /// Returns `true` if an entry belongs to one of them.
     pub(crate) fn has(&self, entry: &Entry) -> bool {
         if self.0.is_empty() {
             return false;
@@ -135,8 +139,8 @@ impl Dropped {
     }
 }
 
-impl Iterator for Scan {
-    type Item = Result<Record, StorageError>;
+impl Iterator for RecordScan {
+    type Item = Result<FileRecord, StorageError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.done {
@@ -156,10 +160,10 @@ impl Iterator for Scan {
     }
 }
 
-impl FusedIterator for Scan {}
+impl FusedIterator for RecordScan {}
 
-/// A vBucket's file as one commit left it, with what it says of the vBucket. It stays readable, also when the file grows,
-/// is replaced or removed.
+/// A vBucket's file at one commit, and the state of the vBucket in it. It stays readable even if the file grows, is
+/// replaced or removed.
 #[derive(Debug)]
 pub struct FileView {
     file: Snapshot,
@@ -171,20 +175,20 @@ impl FileView {
         &self.file
     }
 
-    /// What the commit says of the vBucket.
+    /// Returns the state of the vBucket at the commit.
     #[must_use]
     pub fn state(&self) -> &PersistedState {
         &self.state
     }
 
-    /// The highest seqno of the commit.
+    /// Returns the highest seqno of the commit.
     #[must_use]
     pub fn high_seqno(&self) -> Seqno {
         self.file.header().update_seqno()
     }
 
-    /// Whether the vBucket was like this at some moment: a commit between two parts of a batch, or in the middle of a
-    /// snapshot, lacks versions that a later one was to write.
+    /// Returns `true` if the commit is a consistent state of the vBucket. A commit between two parts of a batch, or in
+    /// the middle of a snapshot, lacks versions that a later one writes.
     #[must_use]
     pub fn is_consistent(&self) -> bool {
         self.state.snap_end <= self.high_seqno()
@@ -192,10 +196,10 @@ impl FileView {
 }
 
 impl Storage {
-    /// The vBucket's file as its last commit left it; `None` if it has none.
+    /// Returns the vBucket's file at its last commit, or `None` if it has none.
     ///
     /// # Errors
-    /// Damage, [`StorageError::State`], or those of the disk.
+    /// Damage of the file, [`StorageError::State`], and disk errors.
     pub fn view(&self, vb: VbId) -> Result<Option<FileView>, StorageError> {
         let Some(file) = self.reader(vb)? else {
             return Ok(None);
@@ -205,16 +209,17 @@ impl Storage {
         Ok(Some(FileView { file, state }))
     }
 
-    /// Reads what has a seqno in this range, with values if `bodies` says so; `None` if the vBucket has no file.
+    /// Scans the mutations whose seqnos are in this range, with values if `bodies` is set. Returns `None` if the
+    /// vBucket has no file.
     ///
     /// # Errors
-    /// Damage, or those of the disk.
+    /// Damage of the file, and disk errors.
     pub fn scan(
         &self,
         vb: VbId,
         range: impl RangeBounds<Seqno>,
         bodies: bool,
-    ) -> Result<Option<Scan>, StorageError> {
+    ) -> Result<Option<RecordScan>, StorageError> {
         let Some(file) = self.reader(vb)? else {
             return Ok(None);
         };
@@ -222,16 +227,16 @@ impl Storage {
             .map(Some)
     }
 
-    /// As [`Storage::scan`], of the commit that `view` shows.
+    /// Scans like [`Storage::scan`], in the commit of `view`.
     ///
     /// # Errors
-    /// Damage, or those of the disk.
+    /// Damage of the file, and disk errors.
     pub fn scan_view(
         &self,
         view: &FileView,
         range: impl RangeBounds<Seqno>,
         bodies: bool,
-    ) -> Result<Scan, StorageError> {
+    ) -> Result<RecordScan, StorageError> {
         self.scan_file(&view.file, range, bodies)
     }
 
@@ -240,41 +245,41 @@ impl Storage {
         file: &Snapshot,
         range: impl RangeBounds<Seqno>,
         bodies: bool,
-    ) -> Result<Scan, StorageError> {
+    ) -> Result<RecordScan, StorageError> {
         let scan = file.scan_seqnos(range)?;
         let reading = match bodies {
-            true => Reading::With(Box::new(scan.with_bodies(Form::Plain))),
-            false => Reading::Without(Box::new(scan)),
+            true => EntryWalk::With(Box::new(scan.with_bodies(Form::Plain))),
+            false => EntryWalk::Without(Box::new(scan)),
         };
-        self.scan_entries(file, Entries::BySeqno(reading))
+        self.scan_entries(file, EntrySource::BySeqno(reading))
     }
 
     pub(crate) fn scan_entries(
         &self,
         file: &Snapshot,
-        entries: Entries,
-    ) -> Result<Scan, StorageError> {
-        Ok(Scan {
+        entries: EntrySource,
+    ) -> Result<RecordScan, StorageError> {
+        Ok(RecordScan {
             entries,
             file: file.clone(),
-            dropped: Dropped::read(file)?,
+            dropped: DroppedRanges::read(file)?,
             xattrs: false,
             high_seqno: file.header().update_seqno(),
             purge_seqno: file.header().purge_seqno(),
             done: false,
-            _counted: CountedScan::new(&self.counters),
+            _counted: ActiveScan::new(&self.counters),
         })
     }
 }
 
-/// What an entry of a file is; `None` if it is nothing that a client ever wrote.
-pub(crate) fn understand(
+/// Decodes an entry of a file. Returns `None` for kinds of entries that are no mutations.
+pub(crate) fn decode_entry(
     file: &Path,
     entry: Entry,
     value: Option<Vec<u8>>,
-) -> Result<Option<Record>, StorageError> {
+) -> Result<Option<FileRecord>, StorageError> {
     let (seqno, offset) = (entry.seqno(), entry.body_offset());
-    Record::decode(entry, value).map_err(|reason| StorageError::Entry {
+    FileRecord::decode(entry, value).map_err(|reason| StorageError::Entry {
         file: file.to_owned(),
         seqno,
         offset: offset.map_or(0, |offset| offset.0),

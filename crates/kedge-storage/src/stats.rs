@@ -1,33 +1,33 @@
-//! Figures: of one file, and of all that is done to files.
+//! Figures of single files, and of all operations on files.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use kedge_types::Seqno;
 
-use crate::{Revision, metered};
+use crate::{FileRevision, metered};
 
-/// What one vBucket's file is like.
+/// The figures of a vBucket's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileFigures {
-    /// Which of the vBucket's files it is.
-    pub revision: Revision,
-    /// Its length, in bytes.
+    /// The revision of the file.
+    pub revision: FileRevision,
+    /// Length of the file, in bytes.
     pub file_bytes: u64,
-    /// What of it the last commit reaches: bodies and nodes, in bytes. A compaction leaves about as much.
+    /// Size of the bodies and nodes that the last commit refers to, in bytes. A compaction leaves about as much.
     pub data_bytes: u64,
     /// The highest seqno.
     pub high_seqno: Seqno,
-    /// The highest seqno of a tombstone that was purged.
+    /// The highest seqno of a purged tombstone.
     pub purge_seqno: Seqno,
-    /// Documents and prepares.
+    /// Number of documents and prepares.
     pub live: u64,
-    /// Tombstones and aborts.
+    /// Number of tombstones and aborts.
     pub deleted: u64,
 }
 
 impl FileFigures {
-    /// The figures of the same file if nothing in it counts any more.
+    /// Returns the figures of the file as if it had no valid contents.
     #[must_use]
     pub fn without_content(self) -> Self {
         Self {
@@ -41,7 +41,7 @@ impl FileFigures {
         }
     }
 
-    /// Part of the file that nothing refers to, in percent.
+    /// Returns the part of the file that is garbage, in percent.
     #[must_use]
     pub fn fragmentation_percent(&self) -> u8 {
         let needless = self.file_bytes.saturating_sub(self.data_bytes);
@@ -50,47 +50,47 @@ impl FileFigures {
     }
 }
 
-/// What was done to the files of a bucket since they were opened, and what is open now.
+/// The operations on the files of a bucket since the storage was opened, and the open files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StorageStats {
-    /// Commits that returned.
+    /// Number of commits that returned.
     pub commits: u64,
-    /// Documents, tombstones, prepares and aborts in them.
+    /// Number of documents, tombstones, prepares and aborts in them.
     pub committed_items: u64,
-    /// Commits and other changes of files that failed.
+    /// Number of commits and other changes of files that failed.
     pub failed_commits: u64,
-    /// Times that a file was needed and open.
+    /// Number of times that a file was needed and open.
     pub hits: u64,
-    /// Times that a file was needed and not open.
+    /// Number of times that a file was needed and not open.
     pub misses: u64,
-    /// Files that were closed as too many were open.
+    /// Number of files closed because too many were open.
     pub evictions: u64,
-    /// Files that stay open.
+    /// Number of files that are kept open.
     pub kept_files: u64,
-    /// Memory that these take, in bytes.
+    /// Memory of these, in bytes.
     pub kept_bytes: u64,
-    /// Handles of files now, those in use included.
+    /// Number of open file handles, those in use included.
     pub handles: u64,
-    /// Scans under way.
+    /// Number of running scans.
     pub scans: u64,
-    /// Handles that were ever opened.
+    /// Number of file handles opened so far.
     pub opened: u64,
-    /// Bytes read.
+    /// Number of bytes read.
     pub read_bytes: u64,
-    /// Bytes written.
+    /// Number of bytes written.
     pub written_bytes: u64,
-    /// Syncs of files.
+    /// Number of syncs of files.
     pub syncs: u64,
-    /// Syncs of the directory.
+    /// Number of syncs of the directory.
     pub directory_syncs: u64,
-    /// Files that were replaced and could not be removed.
+    /// Number of replaced files that could not be removed.
     pub files_left: u64,
 }
 
 impl StorageStats {
     pub(crate) fn new(
-        counters: &Counters,
-        done: &metered::Counters,
+        counters: &StorageCounters,
+        done: &metered::DiskCounters,
         kept_files: usize,
         kept_bytes: u64,
     ) -> Self {
@@ -117,9 +117,9 @@ impl StorageStats {
     }
 }
 
-/// What is counted of files.
+/// The counters of a storage.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct StorageCounters {
     pub(crate) commits: AtomicU64,
     pub(crate) committed_items: AtomicU64,
     pub(crate) failed_commits: AtomicU64,
@@ -130,7 +130,7 @@ pub(crate) struct Counters {
     scans: AtomicU64,
 }
 
-impl Counters {
+impl StorageCounters {
     pub(crate) fn count(counter: &AtomicU64) {
         Self::add(counter, 1);
     }
@@ -140,18 +140,18 @@ impl Counters {
     }
 }
 
-/// A scan under way, as long as this lives.
+/// Counts a running scan until it is dropped.
 #[derive(Debug)]
-pub(crate) struct CountedScan(Arc<Counters>);
+pub(crate) struct ActiveScan(Arc<StorageCounters>);
 
-impl CountedScan {
-    pub(crate) fn new(counters: &Arc<Counters>) -> Self {
+impl ActiveScan {
+    pub(crate) fn new(counters: &Arc<StorageCounters>) -> Self {
         counters.scans.fetch_add(1, Relaxed);
-        CountedScan(Arc::clone(counters))
+        ActiveScan(Arc::clone(counters))
     }
 }
 
-impl Drop for CountedScan {
+impl Drop for ActiveScan {
     fn drop(&mut self) {
         self.0.scans.fetch_sub(1, Relaxed);
     }

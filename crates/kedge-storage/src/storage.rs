@@ -1,4 +1,4 @@
-//! All files of a bucket.
+//! The set of all files of a bucket.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,44 +8,45 @@ use kedge_couchstore::{OnDamage, Options};
 use kedge_disk::{Disk, ObservedDisk};
 use kedge_types::{CollectionId, VbId};
 
-use crate::catalog::Catalog;
-use crate::maintenance::Stopping;
+use crate::catalog::FileCatalog;
+use crate::maintenance::StopFlag;
 use crate::metered;
-use crate::names::take_stock;
-use crate::open_files::{Limits, OpenFiles};
-use crate::slot::Slot;
-use crate::stats::{Counters, FileFigures, StorageStats};
+use crate::names::find_files;
+use crate::open_files::{OpenFileLimits, OpenFiles};
+use crate::slot::FileSlot;
+use crate::stats::{FileFigures, StorageCounters, StorageStats};
 use crate::throttle_pause::ThrottlePause;
 use crate::{StorageConfig, StorageError};
 
-/// The couchstore files of a bucket, one for each vBucket that ever had something written.
+/// The couchstore files of a bucket, one for each vBucket that was ever written to.
 ///
-/// All methods may be called from any thread. Those that write to a vBucket's file wait for each other, those that read
-/// wait for nobody. All panic when they are asked of a vBucket that the bucket does not have.
+/// All methods may be called from any thread. Writers of a vBucket's file wait for each other, and readers wait for no
+/// other thread. All methods panic for vBuckets that the bucket does not have.
 #[derive(Debug)]
 pub struct Storage {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) dir: PathBuf,
     pub(crate) options: Options,
     pub(crate) open_files: OpenFiles,
-    pub(crate) counters: Arc<Counters>,
-    pub(crate) stopping: Stopping,
+    pub(crate) counters: Arc<StorageCounters>,
+    pub(crate) stopping: StopFlag,
     pub(crate) pauses: ThrottlePause,
-    pub(crate) catalog: Catalog,
-    done: Arc<metered::Counters>,
-    slots: Box<[Slot]>,
+    pub(crate) catalog: FileCatalog,
+    done: Arc<metered::DiskCounters>,
+    slots: Box<[FileSlot]>,
 }
 
 impl Storage {
-    /// Finds the files in a directory, which is created if there is none. Of several revisions of a vBucket's file the
-    /// highest counts; lower ones, those of deleted vBuckets, and what a crash left of files that were being made, are
-    /// removed. The directory is synced, no file of a vBucket is opened.
+    /// Opens the files in a directory, which is created if necessary. Of several revisions of a vBucket's file the
+    /// highest is valid. Lower ones, those of deleted vBuckets, and incomplete files of a crash are removed. The
+    /// directory is synced, and no file of a vBucket is opened.
     ///
-    /// A file that the directory's catalog has and that is not there is an error for whoever asks for its vBucket, until
-    /// [`Storage::put_away`] gives it up; so is one whose newest commit is older than the one that the catalog has.
+    /// A file that the directory's catalog lists and that is missing is an error for all operations on its vBucket,
+    /// until [`Storage::quarantine`] gives it up. The same holds for a file whose newest commit is older than the one in
+    /// the catalog.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// Disk errors.
     pub fn open(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -55,22 +56,22 @@ impl Storage {
         Self::open_with_catalog_on(&*catalog_disk, disk, dir, config)
     }
 
-    /// As [`Storage::open`], with the same disk in another form for the catalog, whose small writes count as none of the
-    /// files' then.
+    /// Opens the files like [`Storage::open`], with a separate handle of the same disk for the catalog, so that its
+    /// small writes are not counted as those of files.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// Disk errors.
     pub fn open_with_catalog_on(
         catalog_disk: &dyn Disk,
         disk: Arc<dyn Disk>,
         dir: &Path,
         config: &StorageConfig,
     ) -> Result<Self, StorageError> {
-        let done = Arc::new(metered::Counters::default());
+        let done = Arc::new(metered::DiskCounters::default());
         let disk: Arc<dyn Disk> = Arc::new(ObservedDisk::new(disk, Arc::clone(&done)));
         disk.create_dir_all(dir)?;
-        let stock = take_stock(&*disk, dir, config.vbuckets)?;
-        let (catalog, judged) = Catalog::open(catalog_disk, dir, &stock)?;
+        let stock = find_files(&*disk, dir, config.vbuckets)?;
+        let (catalog, judged) = FileCatalog::open(catalog_disk, dir, &stock)?;
         let slots = stock.into_iter().zip(judged).zip(0..);
         Ok(Storage {
             disk,
@@ -83,66 +84,66 @@ impl Storage {
             },
             open_files: OpenFiles::new(config.vbuckets, limits(config)),
             counters: Arc::default(),
-            stopping: Stopping::default(),
+            stopping: StopFlag::default(),
             pauses: ThrottlePause::default(),
             catalog,
             done,
             slots: slots
-                .map(|((found, judged), vb)| Slot::new(VbId(vb), found, judged))
+                .map(|((found, judged), vb)| FileSlot::new(VbId(vb), found, judged))
                 .collect(),
         })
     }
 
-    /// Takes over what `config` says of open files. Files that may not stay open are closed.
+    /// Applies the limits of open files in `config`. Surplus files are closed.
     pub fn set_open_files(&self, config: &StorageConfig) {
         self.open_files.set_limits(limits(config));
         self.close_excess();
     }
 
-    /// Asks what takes long to end, as the bucket is closed.
+    /// Cancels long operations, because the bucket is being closed.
     pub fn stop(&self) {
         self.stopping.set();
         self.pauses.wake();
     }
 
-    /// Returns whether a catalog of the files was found that could not be understood: what is missing is not known then.
+    /// Returns `true` if the catalog of the files was damaged. It is then unknown whether files are missing.
     #[must_use]
     pub fn was_catalog_damaged(&self) -> bool {
         self.catalog.was_damaged()
     }
 
-    /// Makes durable what the catalog has of commits. For the end of a process: without it a loss of power soon after may
-    /// leave an older catalog, which knows of fewer commits.
+    /// Makes the commits recorded in the catalog durable. Called at the end of a process: without it, a power loss soon
+    /// after may leave an older catalog, which lacks recent commits.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// Disk errors.
     pub fn sync_catalog(&self) -> Result<(), StorageError> {
         Ok(self.catalog.sync()?)
     }
 
-    /// vBuckets of the bucket.
+    /// Returns the number of vBuckets of the bucket.
     #[must_use]
     pub fn vbuckets(&self) -> u16 {
         self.slots.len() as u16
     }
 
-    /// The directory of the files.
+    /// Returns the directory of the files.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    pub(crate) fn slot(&self, vb: VbId) -> &Slot {
+    pub(crate) fn slot(&self, vb: VbId) -> &FileSlot {
         &self.slots[usize::from(vb.get())]
     }
 
-    /// How large the vBucket's file is, and how much of it counts; `None` if it has none. Opens it only if nobody did
-    /// so before.
+    /// Returns the size of the vBucket's file and of its valid contents, or `None` if it has none. Opens the file only
+    /// if it was not opened before.
     ///
     /// # Errors
-    /// Damage, or those of the disk.
+    /// Damage of the file, and disk errors.
     pub fn file_figures(&self, vb: VbId) -> Result<Option<FileFigures>, StorageError> {
-        let counts = self.what_counts(vb)?;
+        let counts = self.current_header(vb)?;
         Ok(counts.map(|(revision, header, file_bytes)| FileFigures {
             revision,
             file_bytes,
@@ -154,22 +155,22 @@ impl Storage {
         }))
     }
 
-    /// Whether the vBucket's file has documents of collections that were dropped, which a compaction would leave out. No while
-    /// nothing was written or loaded since the start. Waits for who writes.
+    /// Returns `true` if the vBucket's file has documents of dropped collections, which a compaction would remove. It
+    /// is `false` until the file is written or loaded. The call waits for a writer of the file.
     #[must_use]
     pub fn has_dropped(&self, vb: VbId) -> bool {
         self.writer(vb).has_dropped()
     }
 
-    /// Bytes of each collection in the vBucket's file: values as stored, keys and metadata. Empty while nothing was written
-    /// or looked at since the start, or while somebody writes.
+    /// Returns the number of bytes of each collection in the vBucket's file: stored values, keys and metadata. It is
+    /// empty until the file is written or read, and while a thread writes to it.
     #[must_use]
     pub fn collection_bytes(&self, vb: VbId) -> BTreeMap<CollectionId, u64> {
         let guard = self.try_writer(vb);
         guard.map_or_else(BTreeMap::new, |guard| guard.collection_bytes())
     }
 
-    /// What was done since the files were opened, and what is open.
+    /// Returns the counters since the files were opened, and the number of open files.
     #[must_use]
     pub fn stats(&self) -> StorageStats {
         let (kept_files, kept_bytes) = self.open_files.figures();
@@ -177,8 +178,8 @@ impl Storage {
     }
 }
 
-fn limits(config: &StorageConfig) -> Limits {
-    Limits {
+fn limits(config: &StorageConfig) -> OpenFileLimits {
+    OpenFileLimits {
         keep: config.keep_files_open,
         files: config.max_open_files,
         bytes: config.open_files_bytes_max,

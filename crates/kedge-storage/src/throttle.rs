@@ -1,43 +1,43 @@
-//! How fast compactions may read and write: as fast as commits do not feel it.
+//! The throttle of compactions, which limits their reads and writes so that commits do not slow down.
 //!
-//! A token bucket over bytes, whose rate follows the latency of commits. Commits are looked at in windows:
+//! A token bucket over bytes whose rate follows the latency of commits. It evaluates commits in windows:
 //!
-//! * A window whose latency is above what is usual, by more than is tolerated, halves the rate.
-//! * Any other raises it by an eighth; one without a commit by a half, as nobody is there to be disturbed.
-//! * As long as there are commits of which nobody knows what is usual, the rate is the lowest.
-//! * What is usual is learnt from commits that nothing disturbed: those of times without compactions, and those of
-//!   windows at the lowest rate that follow on another such window, as a disk has to apply. To see some of them in a
-//!   long compaction too, two windows in [`PROBE_EACH_WINDOWS`] are run at the lowest rate. So a load that makes commits
-//!   slower for reasons of its own is not mistaken for disturbance for longer than that takes.
-//! * Files whose garbage grows faster than it is removed raise the lowest rate, as in the end they would fill the disk:
-//!   from [`BACKLOG_TOLERATED`] times as much as makes a file due on, by the square of how many times that is. Only
-//!   probes are below it then.
+//! * A window whose latency exceeds the baseline by more than the tolerance halves the rate.
+//! * Any other window raises it by an eighth, and one without a commit by a half, because no commit can be slowed down.
+//! * The rate is the lowest while there are commits and the baseline is unknown.
+//! * The baseline is learnt from undisturbed commits: those without a compaction, and those of windows at the lowest
+//!   rate that follow another such window, because a disk applies writes with a delay. To see some of them in a long
+//!   compaction, too, two of [`PROBE_EACH_WINDOWS`] windows run at the lowest rate. So a load that slows commits down
+//!   by itself is taken for disturbance for that long at most.
+//! * A file whose garbage grows faster than compactions remove it raises the lowest rate, because in the end it would
+//!   fill the disk. The increase starts at [`BACKLOG_TOLERATED`] times the garbage that makes a file due, and is the
+//!   square of the ratio to that. Only probes are slower then.
 //!
 //! Invariants:
-//! * The sum of all bytes that were let through is never above what the rates so far allow, plus one burst and what was
-//!   announced last, however many compactions share the throttle.
-//! * The rate never leaves its bounds, so that a compaction always comes to its end.
+//! * The sum of all bytes that passed never exceeds the rates so far, plus one burst and the last request, whatever the
+//!   number of compactions that share the throttle.
+//! * The rate never leaves its bounds, so every compaction ends.
 //!
-//! There is no clock in here and no lock: who shares a throttle puts it behind a lock, and sleeps outside of it.
+//! The module has neither a clock nor a lock: users share a throttle behind a lock, and sleep outside of it.
 
-/// Windows last this long, as far as enough commits happen in them.
+/// Duration of a window in ns, if enough commits occur in it.
 const WINDOW_NS: u64 = 100_000_000;
-/// They last longer for this many commits ...
+/// Number of commits for which a window is extended.
 const WINDOW_COMMITS: usize = 8;
-/// ... but not longer than this.
+/// Longest duration of a window, in ns.
 const WINDOW_NS_MAX: u64 = 4 * WINDOW_NS;
-/// In how many windows two are run at the lowest rate.
+/// Number of windows per cycle, of which two run at the lowest rate.
 const PROBE_EACH_WINDOWS: u32 = 50;
-/// Latencies that are remembered of a window.
+/// Number of latencies that are kept of a window.
 const SAMPLES: usize = 256;
-/// Without bytes for this long, commits were undisturbed.
+/// Time in ns without compaction traffic after which commits count as undisturbed.
 const IDLE_NS: u64 = 1_000_000_000;
-/// A latency that is above the usual one by less than this is no disturbance, in microseconds.
+/// Excess over the baseline latency, in microseconds, that is noise.
 const NOISE_US: u64 = 200;
-/// A file may have so many times the garbage that makes it due before compactions are held to be behind. Files three
-/// times as long as what is in them, when a third of it makes them due.
+/// Multiple of the garbage that makes a file due above which compactions count as late. With a threshold of a third,
+/// such a file is three times as long as its contents.
 const BACKLOG_TOLERATED: u64 = 4;
-/// What may go at once after a time of rest, as nanoseconds of the rate.
+/// Burst size after a pause, as nanoseconds of the rate.
 const BURST_NS: u64 = 20_000_000;
 
 const SECOND_NS: u128 = 1_000_000_000;
@@ -45,11 +45,11 @@ const SECOND_NS: u128 = 1_000_000_000;
 /// The bounds of a [`Throttle`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThrottleConfig {
-    /// Bytes read and written in a second at the least, however much commits are disturbed.
+    /// Lowest rate in bytes per second, read and written, whatever the latency of commits.
     pub bytes_per_sec_min: u64,
-    /// Bytes read and written in a second at the most.
+    /// Highest rate in bytes per second, read and written.
     pub bytes_per_sec_max: u64,
-    /// How slow a commit may become, in percent of what it takes undisturbed: 150 is half as long again.
+    /// Tolerated latency of commits in percent of the baseline: 150 allows half as much again.
     pub tolerated_percent: u32,
 }
 
@@ -67,35 +67,35 @@ impl Default for ThrottleConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ThrottleStats {
-    /// The rate now.
+    /// The current rate.
     pub bytes_per_sec: u64,
-    /// The lowest rate, apart from probes, for the garbage that there is.
+    /// The lowest rate, apart from probes, for the current backlog of garbage.
     pub bytes_per_sec_min: u64,
-    /// What a commit takes undisturbed, in microseconds: the latency that nine of ten stay below. `None` if that is
-    /// not known yet.
+    /// The baseline latency of commits in microseconds: the 90th percentile of undisturbed commits. `None` if it is
+    /// unknown.
     pub undisturbed_us: Option<u64>,
-    /// How often the rate was halved.
+    /// Number of times that the rate was halved.
     pub slowed_down: u64,
-    /// The sum of all pauses that were asked for, in nanoseconds.
+    /// Sum of all requested pauses, in nanoseconds.
     pub paused_ns: u64,
 }
 
-/// Paces compactions. See the head of this file.
+/// The throttle of compactions, see the documentation of the module.
 #[derive(Debug)]
 pub struct Throttle {
     config: ThrottleConfig,
     /// The rate, apart from probes.
     bytes_per_sec: u64,
-    /// It does not fall below this, for the garbage that there is.
+    /// Lower bound of the rate for the current backlog of garbage.
     bytes_per_sec_min: u64,
-    /// Bytes that may go at once; below 0: those that went too early.
+    /// Number of bytes that may pass immediately; negative after bytes that passed early.
     tokens: i64,
-    /// The latest of the calls so far, and when the pause that it asked for ends; `None` before the first.
-    last: Option<Call>,
-    window: Window,
-    /// Where in a cycle of [`PROBE_EACH_WINDOWS`] the window is. The last two of them are probes.
+    /// The latest call so far, with the end of its pause; `None` before the first.
+    last: Option<ThrottleCall>,
+    window: ThrottleWindow,
+    /// The position of the window in a cycle of [`PROBE_EACH_WINDOWS`]. The last two are probes.
     cycle: u32,
-    /// Nine of ten undisturbed commits are below this.
+    /// The 90th percentile of the latency of undisturbed commits.
     undisturbed_us: Option<u64>,
     slowed_down: u64,
     paused_ns: u64,
@@ -103,27 +103,27 @@ pub struct Throttle {
 
 /// A call of [`Throttle::on_bytes`].
 #[derive(Debug, Clone, Copy)]
-struct Call {
-    /// Up to here tokens were given out.
+struct ThrottleCall {
+    /// The time up to which tokens have been issued.
     at_ns: u64,
     pause_ends_ns: u64,
 }
 
-/// The commits of a time.
+/// The commits of a window.
 #[derive(Debug)]
-struct Window {
+struct ThrottleWindow {
     start_ns: u64,
-    /// The last ones, in no order.
+    /// The most recent latencies, in no order.
     latencies_us: Vec<u64>,
-    /// How many there were.
+    /// Number of commits.
     commits: usize,
-    /// The window is at the lowest rate ...
+    /// `true` if the window is at the lowest rate.
     is_lowest: bool,
-    /// ... and so was the one before it.
+    /// `true` if the window before it was at the lowest rate, too.
     is_stable: bool,
 }
 
-impl Window {
+impl ThrottleWindow {
     fn add(&mut self, latency_us: u64) {
         if self.latencies_us.len() < SAMPLES {
             self.latencies_us.push(latency_us);
@@ -139,7 +139,7 @@ impl Window {
         age_ns >= WINDOW_NS_MAX || (age_ns >= WINDOW_NS && has_enough)
     }
 
-    /// What nine of ten commits stay below, if there were any.
+    /// Returns the 90th percentile of the latencies, if there are any.
     fn latency_us(&mut self) -> Option<u64> {
         let last = self.latencies_us.len().checked_sub(1)?;
         let (_, latency_us, _) = self.latencies_us.select_nth_unstable(last * 9 / 10);
@@ -156,8 +156,8 @@ impl Window {
 }
 
 impl Throttle {
-    /// A throttle that begins at the lowest rate. A lowest rate of 0 is taken as 1, a highest one below the lowest as the
-    /// same.
+    /// Creates a throttle that starts at the lowest rate. A lowest rate of 0 is changed to 1, and a highest rate below
+    /// the lowest to the lowest.
     #[must_use]
     pub fn new(config: ThrottleConfig) -> Self {
         let bytes_per_sec_min = config.bytes_per_sec_min.max(1);
@@ -172,7 +172,7 @@ impl Throttle {
             bytes_per_sec_min,
             tokens: 0,
             last: None,
-            window: Window {
+            window: ThrottleWindow {
                 start_ns: 0,
                 latencies_us: Vec::with_capacity(SAMPLES),
                 commits: 0,
@@ -186,7 +186,7 @@ impl Throttle {
         }
     }
 
-    /// Other bounds from now on.
+    /// Changes the bounds.
     pub fn reconfigure(&mut self, config: ThrottleConfig) {
         let bounds = Throttle::new(config).config;
         self.config = bounds;
@@ -194,7 +194,7 @@ impl Throttle {
         self.bytes_per_sec = self.bounded(self.bytes_per_sec);
     }
 
-    /// A compaction begins of a file that has `times` as much garbage as makes it due.
+    /// Records the start of a compaction of a file that has `times` the garbage that makes it due.
     pub fn on_backlog(&mut self, times: u64) {
         let behind = u128::from((times / BACKLOG_TOLERATED).max(1));
         let wanted = u128::from(self.config.bytes_per_sec_min).saturating_mul(behind * behind);
@@ -203,13 +203,13 @@ impl Throttle {
         self.bytes_per_sec = self.bounded(self.bytes_per_sec);
     }
 
-    /// A commit, with compactions or without, took so long.
+    /// Records the latency of a commit, with or without running compactions.
     pub fn on_commit(&mut self, latency_us: u64) {
         self.window.add(latency_us);
     }
 
-    /// So many bytes are about to be read and written, `now_ns` on a clock that never goes back: how long to wait
-    /// before that, in nanoseconds.
+    /// Requests to read and write `bytes` bytes at `now_ns` of a monotonic clock. Returns the pause before that, in
+    /// nanoseconds.
     pub fn on_bytes(&mut self, bytes: u64, now_ns: u64) -> u64 {
         self.refill(now_ns);
         self.look_at_commits(now_ns);
@@ -219,16 +219,16 @@ impl Throttle {
         let pause_ns = u64::try_from(pause_ns).unwrap_or(u64::MAX);
         self.paused_ns = self.paused_ns.saturating_add(pause_ns);
         let pause_ends_ns = now_ns.saturating_add(pause_ns);
-        // Threads may look at the clock in one order and come here in another.
+        // Threads may read the clock in one order and call in another.
         let at_ns = self.last.map_or(now_ns, |last| last.at_ns.max(now_ns));
-        self.last = Some(Call {
+        self.last = Some(ThrottleCall {
             at_ns,
             pause_ends_ns,
         });
         pause_ns
     }
 
-    /// What it is at.
+    /// Returns the current figures.
     #[must_use]
     pub fn figures(&self) -> ThrottleStats {
         ThrottleStats {
@@ -247,7 +247,7 @@ impl Throttle {
         self.bytes_per_sec
     }
 
-    /// Gives out what the rate allowed since the last call.
+    /// Issues the tokens of the time since the last call.
     fn refill(&mut self, now_ns: u64) {
         let Some(last) = self.last else {
             return;
@@ -255,11 +255,11 @@ impl Throttle {
         let rate = self.rate();
         let passed_ns = now_ns.saturating_sub(last.at_ns);
         let tokens = self.tokens.saturating_add(bytes_in(rate, passed_ns));
-        // What was not used does not heap up.
+        // Unused tokens do not accumulate beyond a burst.
         self.tokens = tokens.min(bytes_in(rate, BURST_NS));
     }
 
-    /// Ends the window if it is over, and draws the conclusions.
+    /// Evaluates the window if it is over.
     fn look_at_commits(&mut self, now_ns: u64) {
         let rested_from_ns = self.last.map(|last| last.pause_ends_ns);
         if rested_from_ns.is_none_or(|from_ns| now_ns.saturating_sub(from_ns) > IDLE_NS) {
@@ -281,12 +281,12 @@ impl Throttle {
         self.window.restart(now_ns, is_lowest);
     }
 
-    /// Takes the window's commits as undisturbed ones.
+    /// Learns the baseline from the commits of the window.
     fn learn(&mut self) {
         let Some(latency_us) = self.window.latency_us() else {
             return;
         };
-        // One window may be an exception.
+        // A single window may be an exception.
         self.undisturbed_us = Some(match self.undisturbed_us {
             Some(known) if known > latency_us => known - (known - latency_us).div_ceil(4),
             Some(known) => known + (latency_us - known).div_ceil(4),
@@ -294,20 +294,20 @@ impl Throttle {
         });
     }
 
-    /// Changes the rate after a window.
+    /// Adapts the rate after a window.
     fn adapt(&mut self) {
         let rate = self.bytes_per_sec;
         let changed = match (self.window.latency_us(), self.undisturbed_us) {
             (None, _) => rate.saturating_add(rate.div_ceil(2)),
             (Some(latency_us), Some(usual_us)) if self.is_disturbed(latency_us, usual_us) => {
-                // The rate is not the cause of what happens while it is held back.
+                // The rate does not cause the latency while it is at the lowest.
                 if self.window.is_lowest {
                     return;
                 }
                 self.slowed_down += 1;
                 rate / 2
             }
-            // Whether these are slow cannot be told before some were seen that nothing disturbed.
+            // Without a baseline it is unknown whether these are slow.
             (Some(_), None) => 0,
             (Some(_), Some(_)) => rate.saturating_add(rate.div_ceil(8)),
         };
@@ -325,7 +325,7 @@ impl Throttle {
     }
 }
 
-/// Bytes that a rate lets through in a time.
+/// Returns the number of bytes that a rate lets pass in a time.
 fn bytes_in(bytes_per_sec: u64, ns: u64) -> i64 {
     let bytes = u128::from(bytes_per_sec) * u128::from(ns) / SECOND_NS;
     i64::try_from(bytes).unwrap_or(i64::MAX)

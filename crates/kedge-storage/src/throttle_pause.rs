@@ -1,10 +1,11 @@
-//! ThrottlePause of compactions. Whatever may end one of them wakes all, and each looks at whether it was meant.
+//! Pauses of throttled compactions. Every event that may end a pause wakes all of them, and each checks whether it
+//! concerns it.
 
 use std::time::Duration;
 
 use kedge_sync::{RankedCondvar, RankedMutex, ranks::ThrottlePauses};
 
-/// See the head of this file.
+/// The pauses of all compactions of a storage.
 #[derive(Debug, Default)]
 pub(crate) struct ThrottlePause {
     wakes: RankedMutex<ThrottlePauses, u64>,
@@ -12,16 +13,16 @@ pub(crate) struct ThrottlePause {
 }
 
 impl ThrottlePause {
-    /// Wakes all who rest. Whoever changes what they look at calls this after it.
+    /// Wakes all pauses. Callers change the state that the pauses check first.
     pub(crate) fn wake(&self) {
         *self.wakes.lock() += 1;
         self.woken.notify_all();
     }
 
-    /// ThrottlePause for so long, or until the next wake, if `may_pause` says so. It is called without the lock. Returns whether
-    /// there was a wake.
+    /// Pauses for `time`, or until the next wake, if `may_pause` allows it. That closure runs without the lock. Returns
+    /// `true` after a wake.
     pub(crate) fn pause(&self, time: Duration, may_pause: impl FnOnce() -> bool) -> bool {
-        // Before the question: what changes after the answer brings another number.
+        // Read before the check: a later change increments the number.
         let seen = *self.wakes.lock();
         if time.is_zero() || !may_pause() {
             return false;
@@ -38,19 +39,19 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    /// Longer than any test may take: only a wake ends it.
+    /// Longer than any test takes: only a wake ends the pause.
     const LONG: Duration = Duration::from_secs(3_600);
 
     #[test]
-    fn a_wake_is_not_missed_wherever_it_comes() {
+    fn wake_is_never_missed() {
         let pauses = ThrottlePause::default();
-        // During the question, the answer to which is out of date at once.
+        // During the check, whose result is outdated immediately.
         let woken = pauses.pause(LONG, || {
             pauses.wake();
             true
         });
         assert!(woken);
-        // At any time before, during and after a rest.
+        // At any time before, during and after a pause.
         for _ in 0..1_000 {
             let ended = AtomicBool::new(false);
             std::thread::scope(|scope| {
@@ -63,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rest_ends_by_itself_and_who_may_not_rest_does_not() {
+    fn pause_ends_after_its_time_and_needs_permission() {
         let pauses = ThrottlePause::default();
         assert!(!pauses.pause(Duration::from_millis(1), || true));
         assert!(!pauses.pause(LONG, || false));

@@ -1,10 +1,10 @@
-//! What a file says of its vBucket beside the documents: its state, and the statistics of its collections. Couchstore
-//! file format, section 3.4.
+//! The metadata of a file about its vBucket: its state, and the statistics of its collections. Couchstore file format,
+//! section 3.4.
 //!
 //! Invariants:
-//! * [`VbMetadata`] are what the local documents say at the header that counts. They are replaced when a commit returned, and
-//!   never changed on the way to it.
-//! * All that is counted is counted from what a commit adds and replaces, so it is exact if it was exact in the file.
+//! * [`VbMetadata`] has the contents of the local documents at the current header. It is replaced after a commit has
+//!   returned, and never changed before.
+//! * Counts are computed from the changes of each commit, so they are exact if those in the file were.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,21 +24,21 @@ use crate::StorageError;
 use crate::codec::event_in;
 use crate::manifest::FileManifest;
 
-/// What is in the local documents.
+/// The contents of the local documents.
 #[derive(Debug, Clone)]
 pub(crate) struct VbMetadata {
     pub(crate) document: VbStateDocument,
     pub(crate) collections: BTreeMap<CollectionId, CollectionStats>,
-    /// `None`: there was never an event.
+    /// `None` if there never was a system event.
     pub(crate) manifest: Option<Arc<FileManifest>>,
 }
 
 impl VbMetadata {
-    /// What the first file of a vBucket begins with.
+    /// Creates the metadata of the first file of a vBucket.
     pub(crate) fn new() -> Self {
         VbMetadata {
             document: VbStateDocument {
-                // Every CAS that is given out here is a time.
+                // Every CAS issued here is a time.
                 hlc_epoch: Some(Seqno(0)),
                 ..VbStateDocument::new(VbStateKind::Active)
             },
@@ -47,7 +47,7 @@ impl VbMetadata {
         }
     }
 
-    /// What a file says.
+    /// Reads the metadata of a file.
     pub(crate) fn read(file: &Snapshot) -> Result<Self, StorageError> {
         let high_seqno = file.header().update_seqno();
         let mut document = None;
@@ -81,7 +81,7 @@ impl VbMetadata {
         })
     }
 
-    /// What is to be known of a vBucket to go on where the file ends.
+    /// Returns the state from which the vBucket continues.
     pub(crate) fn state(&self, file: &Snapshot) -> Result<PersistedState, StorageError> {
         let unusable = |reason: &str| StorageError::State {
             file: file.path().to_owned(),
@@ -119,8 +119,8 @@ impl VbMetadata {
         })
     }
 
-    /// What a commit with this state and these changes says.
-    pub(crate) fn after(&self, state: &PersistedState, changes: &Changes) -> Self {
+    /// Returns the metadata after a commit with this state and these changes.
+    pub(crate) fn after(&self, state: &PersistedState, changes: &MetadataChanges) -> Self {
         let mut after = VbMetadata {
             document: self.document_after(state, changes),
             collections: self.collections.clone(),
@@ -140,8 +140,8 @@ impl VbMetadata {
         after
     }
 
-    /// The vBucket's own document after a commit with this state and these changes.
-    fn document_after(&self, state: &PersistedState, changes: &Changes) -> VbStateDocument {
+    /// Returns the vBucket state document after a commit with this state and these changes.
+    fn document_after(&self, state: &PersistedState, changes: &MetadataChanges) -> VbStateDocument {
         let failover = state.failover.entries().iter();
         let failover = failover.map(|&(uuid, start)| FailoverEntry { uuid, start });
         let old = &self.document;
@@ -163,7 +163,7 @@ impl VbMetadata {
             namespaces_supported: true,
             completed_seqno: state.completed,
             prepared_seqno: state.prepared,
-            // What is written is acknowledged; of a snapshot from a disk, at its end.
+            // Every written prepare is acknowledged; those of a snapshot from disk at its end.
             high_prepared_seqno: match state.snap_kind {
                 SnapshotKind::Memory => state.prepared,
                 SnapshotKind::Disk => old.high_prepared_seqno,
@@ -183,8 +183,8 @@ impl VbMetadata {
         }
     }
 
-    /// Adds what a commit changed to the statistics of the collections.
-    fn count(&mut self, changes: &Changes) {
+    /// Adds the changes of a commit to the statistics of the collections.
+    fn count(&mut self, changes: &MetadataChanges) {
         for (&collection, change) in &changes.collections {
             if self.is_dropped(collection) {
                 continue;
@@ -196,14 +196,14 @@ impl VbMetadata {
             });
             stats.items = stats.items.saturating_add_signed(change.items);
             stats.high_seqno = stats.high_seqno.max(change.high_seqno);
-            // Where old files do not say it, it cannot be known without reading all of them.
+            // If an old file lacks the figure, it stays unknown without a scan of the whole file.
             stats.disk_bytes = stats
                 .disk_bytes
                 .map(|bytes| bytes.saturating_add_signed(change.disk_bytes));
         }
     }
 
-    /// The statistics of a collection begin and end with it.
+    /// Creates and removes the statistics of a collection with the collection.
     fn follow(&mut self, seqno: Seqno, event: &SystemEvent) {
         match event.kind {
             SystemEventKind::CollectionCreated => {
@@ -225,7 +225,7 @@ impl VbMetadata {
         (self.manifest.as_deref()).is_some_and(|manifest| manifest.is_dropped(collection))
     }
 
-    /// What the file says of its collections.
+    /// Returns the collections of the file.
     pub(crate) fn file_collections(&self) -> FileCollections {
         let default = FileManifest::default();
         let manifest = self.manifest.as_deref().unwrap_or(&default);
@@ -252,14 +252,19 @@ impl VbMetadata {
         }
     }
 
-    /// Live documents of collections that are open; `None` if that is not known, as there was never another collection.
+    /// Returns the number of live documents in open collections; `None` if it is unknown, because there never was
+    /// another collection.
     pub(crate) fn live_documents(&self) -> Option<u64> {
         self.manifest.as_deref()?;
         Some(self.collections.values().map(|stats| stats.items).sum())
     }
 
-    /// Adds the local documents of a commit that made these changes to it.
-    pub(crate) fn save(&self, changes: &Changes, writer: &mut Writer) -> Result<(), StorageError> {
+    /// Adds the local documents of a commit with these changes to it.
+    pub(crate) fn save(
+        &self,
+        changes: &MetadataChanges,
+        writer: &mut Writer,
+    ) -> Result<(), StorageError> {
         let locals = self.locals(changes);
         let locals: Vec<_> = locals
             .iter()
@@ -268,8 +273,8 @@ impl VbMetadata {
         Ok(writer.save_locals(&locals)?)
     }
 
-    /// The local documents of a commit that made these changes: names and contents.
-    fn locals(&self, changes: &Changes) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+    /// Returns the names and contents of the local documents of a commit with these changes.
+    fn locals(&self, changes: &MetadataChanges) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
         let mut locals = vec![(VBSTATE_NAME.to_vec(), Some(self.document.encode()))];
         let of_events = changes.events.iter().map(|(_, event)| event);
         let of_events = of_events.filter(|event| !event.kind.is_of_scope());
@@ -287,14 +292,14 @@ impl VbMetadata {
     }
 }
 
-/// What a commit changes of the statistics.
+/// The changes of a commit to the statistics.
 #[derive(Debug, Default)]
-pub(crate) struct Changes {
+pub(crate) struct MetadataChanges {
     collections: BTreeMap<CollectionId, CollectionChange>,
     prepares: i64,
     prepare_bytes: i64,
     attributes: bool,
-    /// In the order of seqnos.
+    /// System events in the order of seqnos.
     events: Vec<(Seqno, SystemEvent)>,
 }
 
@@ -305,8 +310,8 @@ struct CollectionChange {
     disk_bytes: i64,
 }
 
-impl Changes {
-    /// Of a commit of these items; those that are no system events are told of one by one.
+impl MetadataChanges {
+    /// Creates the changes of a commit with these items. Those that are not system events are added one by one.
     pub(crate) fn new(items: &[FileChange]) -> Self {
         let has_attributes = |apply: &FileChange| apply.item().datatype().contains(Datatype::XATTR);
         let mut events: Vec<_> = items
@@ -314,15 +319,15 @@ impl Changes {
             .filter_map(|apply| Some((apply.item().seqno(), event_in(apply)?)))
             .collect();
         events.sort_unstable_by_key(|(seqno, _)| *seqno);
-        Changes {
+        MetadataChanges {
             attributes: items.iter().any(has_attributes),
             events,
-            ..Changes::default()
+            ..MetadataChanges::default()
         }
     }
 
-    /// Counts one mutation of a commit. It is called in the order of keys, in which items lie anywhere in memory, so it
-    /// looks at nothing but what the writer has just looked at.
+    /// Counts one mutation of a commit. It is called in key order, in which items are scattered in memory, so it reads
+    /// only data that the writer has just read.
     pub(crate) fn add(&mut self, mutation: &Mutation<'_>, change: &Change<'_>) {
         if is_system_key(mutation.key) {
             return;
@@ -348,7 +353,7 @@ impl Changes {
     }
 }
 
-/// The collection of a stored key.
+/// Returns the collection of a stored key.
 fn collection_of(key: &[u8]) -> CollectionId {
     CollectionId(decode_leb128(key).map_or(0, |(id, _)| id))
 }

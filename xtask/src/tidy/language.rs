@@ -13,7 +13,6 @@ const TO_DO: &[&str] = &[
     "bench",
     "kedge-bucket",
     "kedge-couchstore",
-    "kedge-storage",
     "kedge-streams",
     "kedge-vbucket",
     "sim",

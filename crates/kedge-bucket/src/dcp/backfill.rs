@@ -23,7 +23,7 @@ use kedge_bucket_core::TaskBody;
 use kedge_bucket_core::Total;
 use kedge_executor::Next;
 use kedge_replication::{EndReason, Filter, StreamFlags, StreamItem, StreamRequest, Values};
-use kedge_storage::{FileView, Record, RecordKind, Scan};
+use kedge_storage::{FileRecord, FileRecordKind, FileView, RecordScan};
 use kedge_types::{CollectionId, Seqno};
 use kedge_vbucket::{Change, CursorOpening, Item, Snapshot, SnapshotKind, StreamCursor};
 use std::sync::Arc;
@@ -69,7 +69,7 @@ enum Place {
     },
     Reads {
         cursor: Option<StreamCursor>,
-        scan: Box<Scan>,
+        scan: Box<RecordScan>,
         /// Prepares up to here have ended.
         completed: Seqno,
         /// The last seqno of the snapshot.
@@ -329,15 +329,15 @@ impl Backfill {
 
 /// What a record of the file is to a stream: commits are the documents that they made, and prepares that have ended are
 /// nothing. A value that was not read is empty.
-fn change_of(record: &Record, completed: Seqno) -> Option<Change> {
+fn change_of(record: &FileRecord, completed: Seqno) -> Option<Change> {
     let bare = || Item::new(record.meta(), record.key(), &[]);
     let item = record.item().unwrap_or_else(bare);
     match record.kind() {
-        RecordKind::Document => Some(Change::Document(item)),
-        RecordKind::SystemEvent => Some(Change::System(item)),
-        RecordKind::Prepare if item.seqno() > completed => Some(Change::Prepare(item)),
-        RecordKind::Prepare => None,
-        RecordKind::Abort { prepared } => Some(Change::Abort { item, prepared }),
+        FileRecordKind::Document => Some(Change::Document(item)),
+        FileRecordKind::SystemEvent => Some(Change::System(item)),
+        FileRecordKind::Prepare if item.seqno() > completed => Some(Change::Prepare(item)),
+        FileRecordKind::Prepare => None,
+        FileRecordKind::Abort { prepared } => Some(Change::Abort { item, prepared }),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::job::Failed;
 use super::sample::Sample;
-use kedge_storage::{KeyScan, Record};
+use kedge_storage::{FileRecord, KeyScan};
 
 /// How far a scan is.
 #[derive(Debug)]
@@ -10,7 +10,7 @@ pub(super) struct Place {
     pub(super) scan: KeyScan,
     pub(super) sample: Option<Sample>,
     /// What it gives next.
-    pub(super) next: Option<Record>,
+    pub(super) next: Option<FileRecord>,
 }
 
 impl Place {
@@ -31,6 +31,6 @@ impl Place {
 }
 
 /// What has expired is not shown, whether or not the vBucket has let go of it.
-pub(super) fn is_live(record: &Record, unix_secs: u64) -> bool {
+pub(super) fn is_live(record: &FileRecord, unix_secs: u64) -> bool {
     !record.meta().expiry.has_passed(unix_secs)
 }

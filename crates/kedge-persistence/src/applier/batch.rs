@@ -6,7 +6,7 @@ use crate::truncation::has_work;
 use kedge_bucket_core::BucketError;
 use kedge_bucket_core::Timing;
 use kedge_bucket_core::Total;
-use kedge_storage::{Commits, Storage, StorageError};
+use kedge_storage::{CommitGroup, Storage, StorageError};
 use kedge_types::{Seqno, VbId};
 use kedge_vbucket::{ApplyBatch, PersistedState};
 use std::collections::VecDeque;
@@ -157,7 +157,7 @@ impl LogApplier {
     ) -> Result<usize, StorageError> {
         let bytes_max = self.core.config().flush_batch_max_bytes as u64;
         let is_throttled = throttle.is_some();
-        let write = |commits: &mut Commits<'_, '_>| {
+        let write = |commits: &mut CommitGroup<'_, '_>| {
             for (done, part) in partial.parts.iter().enumerate() {
                 let is_full = commits.written_bytes() >= bytes_max;
                 if done > 0

@@ -36,14 +36,14 @@ pub(super) fn garbage_multiple(config: &CompactionConfig, files: u16, file: &Fil
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kedge_storage::Revision;
+    use kedge_storage::FileRevision;
     use kedge_types::Seqno;
 
     #[test]
     fn file_is_due_from_a_share_or_an_amount_of_garbage() {
         const MIB: u64 = 1 << 20;
         let file = |file_bytes, data_bytes| FileFigures {
-            revision: Revision(1),
+            revision: FileRevision(1),
             file_bytes,
             data_bytes,
             high_seqno: Seqno(1),

@@ -10,7 +10,9 @@ use super::queue::{CancelFlag, PurgeOptions};
 use kedge_bucket_core::Phase;
 use kedge_bucket_core::Timing;
 use kedge_bucket_core::Total;
-use kedge_storage::{CompactHooks, CompactRequest, Compacted, Expired, Storage, StorageError};
+use kedge_storage::{
+    CompactHooks, CompactRequest, CompactionResult, ExpiredDocument, Storage, StorageError,
+};
 use kedge_types::{DocKey, VbId};
 use kedge_vbucket::VbState;
 use std::sync::atomic::Ordering;
@@ -26,7 +28,7 @@ const SYNC_INTERVAL_BYTES: u64 = 128 << 10;
 #[derive(Debug)]
 pub(super) enum CompactionOutcome {
     Compacted {
-        done: Compacted,
+        done: CompactionResult,
         /// The number of expired documents that were deleted.
         expired: u64,
     },
@@ -89,7 +91,7 @@ impl FileCompactionHooks<'_> {
 }
 
 impl CompactHooks for FileCompactionHooks<'_> {
-    fn expired(&mut self, document: &Expired<'_>) {
+    fn expired(&mut self, document: &ExpiredDocument<'_>) {
         self.expired_keys.push(document.key.into());
     }
 
@@ -211,7 +213,7 @@ impl Compactions {
         freed
     }
 
-    fn on_compacted(&self, vb: VbId, history: u32, done: &Compacted, began_ns: u64) {
+    fn on_compacted(&self, vb: VbId, history: u32, done: &CompactionResult, began_ns: u64) {
         let mut vbucket = self.core.vbuckets[vb.index()].lock();
         self.core.measure(&mut vbucket, |vbucket| {
             vbucket.store_mut().on_purged(history, done.purge_seqno);

@@ -1,6 +1,6 @@
 //! The handle of a requested compaction, which reports its result.
 
-use kedge_storage::{Compacted, StorageError};
+use kedge_storage::{CompactionResult, StorageError};
 use kedge_sync::{RankedCondvar, RankedMutex, ranks::CompactionTicketState};
 use std::fmt;
 use std::sync::Arc;
@@ -41,7 +41,10 @@ impl CompactionReport {
 /// The result of the compaction of one vBucket.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum TicketEvent<'a> {
-    Compacted { done: &'a Compacted, expired: u64 },
+    Compacted {
+        done: &'a CompactionResult,
+        expired: u64,
+    },
     NoFile,
     Cancelled,
     Failed(&'a StorageError),

@@ -3,7 +3,7 @@
 use crate::parked::PendingOp;
 use kedge_bucket_core::StartedRead;
 use kedge_disk::RingFile;
-use kedge_storage::Located;
+use kedge_storage::LocatedDocument;
 use kedge_types::Now;
 use kedge_vbucket::FetchTicket;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use std::ops::Range;
 pub struct Fetch {
     pub(super) ticket: FetchTicket,
     pub(super) op: PendingOp,
-    pub(super) located: Located,
+    pub(super) located: LocatedDocument,
     /// The time at which it was asked for.
     pub(super) before: Now,
     pub(super) started: StartedRead,

@@ -8,7 +8,7 @@ use super::component::BackgroundFetcher;
 use super::located::Fetch;
 use crate::parked::{Op, PendingOp, Resumption};
 use kedge_bucket_core::Total;
-use kedge_storage::Located;
+use kedge_storage::LocatedDocument;
 use kedge_types::Status;
 use kedge_types::limits::FRONT_END_READ_BYTES_MAX;
 use kedge_vbucket::DocOp;
@@ -41,7 +41,7 @@ impl BackgroundFetcher {
         let ticket = vbucket.lock().store().fetch_ticket();
         let storage = self.core.storage().ok();
         let located = storage.and_then(|storage| storage.locate(op.vb, op.key.as_bytes()));
-        let is_small = |located: &Located| {
+        let is_small = |located: &LocatedDocument| {
             let place = located.place();
             place.end - place.start <= FRONT_END_READ_BYTES_MAX
         };

@@ -4,7 +4,7 @@ use super::component::Warmup;
 use super::jobs::WarmupJob;
 use kedge_bucket_core::BucketError;
 use kedge_bucket_core::EvictionPolicy;
-use kedge_storage::{Record, RecordKind, Scan};
+use kedge_storage::{FileRecord, FileRecordKind, RecordScan};
 use kedge_types::{Seqno, VbId};
 use kedge_vbucket::{FetchTicket, Fetched, Item, VBucket};
 use std::sync::atomic::Ordering;
@@ -28,7 +28,7 @@ pub(super) enum RunningJob {
     Values {
         vb: VbId,
         ticket: FetchTicket,
-        scan: Scan,
+        scan: RecordScan,
     },
     Hot {
         vb: VbId,
@@ -42,7 +42,7 @@ pub(super) struct FileScan {
     vb: VbId,
     history: u32,
     applied: Seqno,
-    scan: Scan,
+    scan: RecordScan,
     /// The last seqno that was read.
     last: Seqno,
     /// True if the scan reads values.
@@ -161,7 +161,7 @@ impl RunningJob {
                     };
                     let record = record?;
                     bytes += record.value().map_or(0, <[u8]>::len);
-                    if record.kind() == RecordKind::Document {
+                    if record.kind() == FileRecordKind::Document {
                         found.extend(record.item());
                     }
                 }
@@ -241,7 +241,7 @@ impl FileScan {
         let (records, ended) = self.read()?;
         warmup.progress.note_read(records.len());
         let bytes_of = |with_values: bool| -> u64 {
-            let of = |record: &Record| {
+            let of = |record: &FileRecord| {
                 let value = record.value().filter(|_| with_values);
                 value.map_or(0, <[u8]>::len) + record.key().len() + OVERHEAD_LIKELY
             };
@@ -280,7 +280,7 @@ impl FileScan {
     }
 
     /// Reads the next documents and tombstones. Returns whether the file has ended, too.
-    fn read(&mut self) -> Result<(Vec<Record>, bool), BucketError> {
+    fn read(&mut self) -> Result<(Vec<FileRecord>, bool), BucketError> {
         let (mut records, mut bytes) = (Vec::with_capacity(STEP_ITEMS), 0);
         while records.len() < STEP_ITEMS && bytes < STEP_BYTES {
             let Some(record) = self.scan.next() else {
@@ -289,14 +289,20 @@ impl FileScan {
             let record = record?;
             self.last = record.meta().seqno;
             bytes += record.value().map_or(0, <[u8]>::len);
-            if record.kind() == RecordKind::Document {
+            if record.kind() == FileRecordKind::Document {
                 records.push(record);
             }
         }
         Ok((records, false))
     }
 
-    fn put(&self, warmup: &Warmup, vbucket: &mut VBucket, records: &[Record], with_values: bool) {
+    fn put(
+        &self,
+        warmup: &Warmup,
+        vbucket: &mut VBucket,
+        records: &[FileRecord],
+        with_values: bool,
+    ) {
         let (mut keys, mut values) = (0, 0);
         for record in records {
             let is_live = record.meta().deleted.is_none();
@@ -317,7 +323,7 @@ impl FileScan {
         warmup.values.fetch_add(values, Ordering::Relaxed);
     }
 
-    fn leave_out(&mut self, vbucket: &mut VBucket, records: &[Record]) {
+    fn leave_out(&mut self, vbucket: &mut VBucket, records: &[FileRecord]) {
         if records.is_empty() {
             return;
         }
@@ -327,6 +333,6 @@ impl FileScan {
         }
         vbucket
             .documents_mut()
-            .add_to_filter(records.iter().map(Record::key));
+            .add_to_filter(records.iter().map(FileRecord::key));
     }
 }

@@ -1,4 +1,4 @@
-//! Every item that can be, written to a file and read back.
+//! Round trips of all kinds of items through a file.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ fn levels() -> impl Strategy<Value = DurabilityLevel> {
     (1u8..=3).prop_map(|level| DurabilityLevel::from_wire(level).expect("a level"))
 }
 
-/// Values whose datatype says what they are.
+/// Values that match their datatype.
 fn values() -> impl Strategy<Value = (Datatype, Vec<u8>)> {
     let compressed = |plain: &[u8]| {
         // Raw Snappy: the length, and one literal.
@@ -90,7 +90,7 @@ prop_compose! {
     ) -> FileChange {
         let key = [collection, &key].concat();
         let item = |meta: ItemMeta| {
-            // Of deletions only those with extended attributes have a value.
+            // Deletions have a value only with extended attributes.
             let has_value = meta.deleted.is_none() || datatype.contains(Datatype::XATTR);
             let value = if has_value { &value[..] } else { &[] };
             let datatype = datatype_of_value(datatype, value.len());
@@ -103,19 +103,19 @@ prop_compose! {
                 item: aborted(ItemMeta { deleted: Some(Deletion::Explicit), level: None, ..meta }),
                 prepared: Seqno(prepared),
             })),
-            // As committed: of what level it was is not kept.
+            // Committed, so the level is not kept.
             _ => FileChange::Document(item(ItemMeta { level: None, ..meta })),
         }
     }
 }
 
-/// What comes back from a file that a batch was written to, in the order of seqnos.
-fn through_a_file(items: &[FileChange]) -> Vec<Record> {
+/// Writes a batch to a file and returns its records in the order of seqnos.
+fn through_a_file(items: &[FileChange]) -> Vec<FileRecord> {
     let (disk, path) = (SimDisk::new(1), Path::new("/d/0.couch.1"));
     disk.create_dir_all(Path::new("/d")).expect("a directory");
     let options = Options::default();
     let mut writer = Writer::create(&disk, path, &Create::default(), &options).expect("create");
-    let batch = Batch::new(items);
+    let batch = EncodedBatch::new(items);
     writer.save(&batch.mutations(), &mut |_| {}).expect("save");
     writer.commit(1).expect("commit");
     let snapshot = writer.snapshot();
@@ -132,7 +132,7 @@ fn through_a_file(items: &[FileChange]) -> Vec<Record> {
             audit
                 .document(&document.entry, Some(&body))
                 .expect("nothing to complain about");
-            let record = Record::decode(document.entry, Some(body)).expect("it is understood");
+            let record = FileRecord::decode(document.entry, Some(body)).expect("it is understood");
             record.expect("a client's")
         })
         .collect()
@@ -140,7 +140,7 @@ fn through_a_file(items: &[FileChange]) -> Vec<Record> {
 
 proptest! {
     #[test]
-    fn what_was_written_comes_back(batch in proptest::collection::vec(items(), 1..20)) {
+    fn items_survive_a_round_trip_through_a_file(batch in proptest::collection::vec(items(), 1..20)) {
         let mut batch = batch;
         batch.sort_by_key(|apply| apply.item().seqno());
         batch.dedup_by_key(|apply| apply.item().seqno());
@@ -156,9 +156,9 @@ proptest! {
             prop_assert_eq!(item.value(), apply.item().value());
             prop_assert_eq!(item.meta(), apply.item().meta());
             let kind = match apply {
-                FileChange::Document(_) => RecordKind::Document,
-                FileChange::Prepare(_) => RecordKind::Prepare,
-                FileChange::Abort(aborted) => RecordKind::Abort { prepared: aborted.prepared },
+                FileChange::Document(_) => FileRecordKind::Document,
+                FileChange::Prepare(_) => FileRecordKind::Prepare,
+                FileChange::Abort(aborted) => FileRecordKind::Abort { prepared: aborted.prepared },
             };
             prop_assert_eq!(record.kind(), kind);
         }
@@ -166,22 +166,22 @@ proptest! {
 }
 
 #[test]
-fn flags_are_the_clients_bytes() {
+fn flags_are_stored_as_the_clients_bytes() {
     let meta = ItemMeta {
         seqno: Seqno(1),
-        // What a client sends as the bytes 02 00 00 06.
+        // The bytes 02 00 00 06 as a client sends them.
         flags: 0x0200_0006,
         ..ItemMeta::default()
     };
     let items = [FileChange::Document(Item::new(&meta, b"\0k", &[b"v"]))];
-    let batch = Batch::new(&items);
+    let batch = EncodedBatch::new(&items);
     let mutations = batch.mutations();
     assert_eq!(mutations[0].rev_meta[12..16], [2, 0, 0, 6]);
     assert_eq!(through_a_file(&items)[0].meta().flags, 0x0200_0006);
 }
 
 #[test]
-fn short_values_are_stored_as_they_are() {
+fn short_values_are_stored_uncompressed() {
     let items = [64, 65].map(|bytes: u64| {
         let meta = ItemMeta {
             seqno: Seqno(bytes),
@@ -190,7 +190,7 @@ fn short_values_are_stored_as_they_are() {
         let value = vec![b'a'; bytes as usize];
         FileChange::Document(Item::new(&meta, &bytes.to_be_bytes(), &[&value]))
     });
-    let batch = Batch::new(&items);
+    let batch = EncodedBatch::new(&items);
     let [short, long]: [Mutation<'_>; 2] = batch.mutations().try_into().expect("two");
     assert_eq!(short.body, Body::Stored(&[b'a'; 64]));
     assert!(!short.content_meta.is_compressed());
@@ -202,7 +202,7 @@ fn short_values_are_stored_as_they_are() {
 }
 
 #[test]
-fn prepares_have_keys_of_their_own() {
+fn prepares_have_separate_keys() {
     let item = |seqno: u64, key: &[u8]| {
         let meta = ItemMeta {
             seqno: Seqno(seqno),
@@ -216,11 +216,11 @@ fn prepares_have_keys_of_their_own() {
         FileChange::Document(item(2, b"\0a")),
         FileChange::Prepare(item(3, b"\0bc")),
     ];
-    let batch = Batch::new(&items);
+    let batch = EncodedBatch::new(&items);
     let mutations = batch.mutations();
     let keys: Vec<&[u8]> = mutations.iter().map(|mutation| mutation.key).collect();
     assert_eq!(keys, [&b"\x02\0a"[..], b"\0a", b"\x02\0bc"]);
     let records = through_a_file(&items);
-    let keys: Vec<&[u8]> = records.iter().map(Record::key).collect();
+    let keys: Vec<&[u8]> = records.iter().map(FileRecord::key).collect();
     assert_eq!(keys, [&b"\0a"[..], b"\0a", b"\0bc"]);
 }

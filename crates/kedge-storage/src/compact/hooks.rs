@@ -1,4 +1,4 @@
-//! What the caller of a compaction hears and decides, and how the rules of purging are put in between.
+//! The callbacks of a compaction, and their connection with the purge rules.
 
 use std::ops::ControlFlow;
 
@@ -8,91 +8,91 @@ use kedge_couchstore::kv::RevMeta;
 use kedge_couchstore::{Entry, Error as FileError, OldVersion, Snapshot};
 use kedge_types::{Cas, Seqno};
 
-use super::CompactionProgress;
-use crate::maintenance::{Maintenance, Stopping};
+use super::SharedProgress;
+use crate::maintenance::{MaintenanceLock, StopFlag};
 
-/// What a compaction calls while it runs. It holds no lock of the storage then, but where a method says so.
+/// The callbacks of a running compaction. The storage holds no lock during them, unless a method documents one.
 pub trait CompactHooks {
-    /// A document has expired. It stays in the file: the caller deletes it through the vBucket, if it is still the
-    /// same, and the tombstone applies like any other.
-    fn expired(&mut self, document: &Expired<'_>);
+    /// Called for an expired document. It stays in the file: the caller deletes it through the vBucket if it is
+    /// unchanged, and the tombstone is applied like any other.
+    fn expired(&mut self, document: &ExpiredDocument<'_>);
 
-    /// So many bytes are about to be read and written. May pause with [`crate::Storage::pause`]. Not called while the
-    /// vBucket's commits wait for the compaction.
+    /// Called before `bytes` bytes are read and written. It may pause with [`crate::Storage::pause`]. It is not called
+    /// while commits of the vBucket wait for the compaction.
     fn bytes(&mut self, bytes: u64);
 
-    /// Whether to end without a result. Asked every few hundred KiB, also while the vBucket's commits wait.
+    /// Returns `true` to cancel the compaction. Called every few hundred KiB, also while commits of the vBucket wait.
     fn stop(&mut self) -> bool {
         false
     }
 
-    /// Nanoseconds of a clock that never goes back.
+    /// Returns the time of a monotonic clock in ns.
     fn now_ns(&mut self) -> u64;
 }
 
-/// A document that has expired, as it was when the compaction saw it.
+/// An expired document, as the compaction found it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Expired<'a> {
-    /// Its stored key: collection prefix and logical key.
+pub struct ExpiredDocument<'a> {
+    /// The stored key: collection prefix and logical key.
     pub key: &'a [u8],
-    /// Its seqno.
+    /// The seqno.
     pub seqno: Seqno,
-    /// Its CAS.
+    /// The CAS.
     pub cas: Cas,
-    /// Its value, if that has extended attributes, some of which a tombstone may keep.
+    /// The value, if it has extended attributes, some of which a tombstone may keep.
     pub value: Option<&'a [u8]>,
 }
 
-/// Who may ask a compaction to end, beside its hooks.
+/// The sources of a cancellation, in addition to the callbacks.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Stop<'a> {
-    pub(super) maintenance: &'a Maintenance,
-    pub(super) stopping: &'a Stopping,
+pub(super) struct CancelSources<'a> {
+    pub(super) maintenance: &'a MaintenanceLock,
+    pub(super) stopping: &'a StopFlag,
 }
 
-impl Stop<'_> {
+impl CancelSources<'_> {
     pub(super) fn is_set(&self) -> bool {
-        self.maintenance.is_waited_for() || self.stopping.is_set()
+        self.maintenance.must_end() || self.stopping.is_set()
     }
 }
 
-/// The rules of purging, with an eye on whether to go on.
-pub(super) struct Watch<'a> {
-    purge: Purge<Relay<'a>>,
-    stop: Stop<'a>,
+/// The purge rules, with a check for cancellation at each entry.
+pub(super) struct CancellablePurge<'a> {
+    purge: Purge<HookRelay<'a>>,
+    stop: CancelSources<'a>,
 }
 
-/// Passes on what purging says.
-pub(super) struct Relay<'a> {
+/// Passes the events of the purge rules on to the callbacks.
+pub(super) struct HookRelay<'a> {
     pub(super) hooks: &'a mut dyn CompactHooks,
-    progress: &'a CompactionProgress,
-    stop: Stop<'a>,
-    /// Whether it is slowed down.
+    progress: &'a SharedProgress,
+    stop: CancelSources<'a>,
+    /// `true` while the compaction is throttled.
     pub(super) is_paced: bool,
 }
 
-impl<'a> Watch<'a> {
-    /// For a compaction of this file.
+impl<'a> CancellablePurge<'a> {
+    /// Creates the callbacks for the compaction of a file.
     pub(super) fn new(
         source: &Snapshot,
         policy: Policy,
         hooks: &'a mut dyn CompactHooks,
-        progress: &'a CompactionProgress,
-        stop: Stop<'a>,
+        progress: &'a SharedProgress,
+        stop: CancelSources<'a>,
     ) -> Result<Self, FileError> {
-        let relay = Relay {
+        let relay = HookRelay {
             hooks,
             progress,
             stop,
             is_paced: true,
         };
-        Ok(Watch {
+        Ok(CancellablePurge {
             purge: Purge::new(source, policy, relay)?,
             stop,
         })
     }
 
-    pub(super) fn relay(&mut self) -> &mut Relay<'a> {
+    pub(super) fn relay(&mut self) -> &mut HookRelay<'a> {
         self.purge.events()
     }
 
@@ -100,7 +100,7 @@ impl<'a> Watch<'a> {
         self.purge.report()
     }
 
-    /// An error if the compaction is to end.
+    /// Returns an error if the compaction has to end.
     pub(super) fn check(&mut self) -> Result<(), FileError> {
         match self.stop.is_set() || self.relay().hooks.stop() {
             true => Err(FileError::Stopped),
@@ -109,11 +109,11 @@ impl<'a> Watch<'a> {
     }
 }
 
-impl Events for Relay<'_> {
+impl Events for HookRelay<'_> {
     fn expired(&mut self, entry: &Entry, body: Option<&[u8]>) {
-        // It was decoded once to find out that it has expired.
+        // The purge rules have decoded it before, to find out that it has expired.
         if let Ok(meta) = RevMeta::decode(entry.rev_meta()) {
-            self.hooks.expired(&Expired {
+            self.hooks.expired(&ExpiredDocument {
                 key: entry.key(),
                 seqno: entry.seqno(),
                 cas: meta.cas,
@@ -134,7 +134,7 @@ impl Events for Relay<'_> {
     }
 }
 
-impl Hooks for Watch<'_> {
+impl Hooks for CancellablePurge<'_> {
     fn filter(&mut self, entry: &Entry, body: Option<&[u8]>) -> Verdict {
         if self.stop.is_set() {
             return Verdict::Stop;

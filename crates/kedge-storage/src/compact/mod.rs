@@ -1,20 +1,20 @@
-//! Compaction of a vBucket's file beside everything else that happens to it.
+//! Compaction of a vBucket's file during other operations on it.
 //!
 //! ```text
-//! the main pass      a copy of the file as it was       commits go on
-//! rounds             what was committed meanwhile       commits go on
+//! the main pass      a copy of the file as it was       commits continue
+//! rounds             commits in the meantime            commits continue
 //! the last round     the rest                           commits of this vBucket wait
 //!   the copy becomes the next revision
-//! the old file goes                                     commits go on, into the new file
+//! the old file goes                                     commits continue, into the new file
 //! ```
 //!
 //! Invariants:
-//! * Until the copy has its name, the old file is the vBucket's, whole; from then on the copy is, with every commit that
-//!   the old one had. A crash in between leaves both or one of them, and the higher revision counts.
-//! * A compaction that is stopped or fails leaves neither a file nor a handle.
-//! * Commits wait for one round at most: for what was committed during the round before, if that cannot be helped.
-//! * It ends however fast others write: the number of rounds has a limit, and rounds that do not become shorter are not
-//!   slowed down.
+//! * Until the copy has its name, the old file is the vBucket's, complete; from then on the copy is, with every commit
+//!   of the old one. A crash in between leaves one or both of them, and the higher revision is valid.
+//! * A compaction that is cancelled or fails leaves neither a file nor a handle.
+//! * Commits wait for one round at most, which copies the commits during the round before.
+//! * It ends however fast other threads write: the number of rounds is limited, and rounds that do not become shorter
+//!   are not throttled.
 //!
 //! Source: couchstore file format, section 8.
 
@@ -29,82 +29,81 @@ use kedge_couchstore::compact::{Compaction, Settings, target_path};
 use kedge_couchstore::{Error as FileError, Snapshot};
 use kedge_types::{Seqno, VbId};
 
-use crate::names::Revision;
-use crate::slot::Installed;
+use crate::names::FileRevision;
+use crate::slot::InstalledFile;
 use crate::{Storage, StorageError};
 
-pub use hooks::{CompactHooks, Expired};
-pub(crate) use progress::CompactionProgress;
+pub use hooks::{CompactHooks, ExpiredDocument};
+pub(crate) use progress::SharedProgress;
 pub use progress::{CompactPhase, CompactionFigures};
 
-use hooks::{Stop, Watch};
+use hooks::{CancelSources, CancellablePurge};
 
-/// Rounds of catching up before the last one, at most.
+/// Largest number of catch-up rounds before the last one.
 const ROUNDS_MAX: u32 = 10;
-/// After a round of at most this many entries, the last one is worth its wait.
+/// Number of entries of a round up to which the last round follows.
 const FEW_ENTRIES: u64 = 256;
 
-/// What a compaction is to leave out.
+/// The parameters of a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompactRequest {
-    /// Tombstones of deletes before this Unix second go.
+    /// Tombstones of deletions before this Unix second are purged.
     pub purge_before_unix_secs: u32,
-    /// Only those up to this seqno; `None` sets no limit.
+    /// Only tombstones up to this seqno are purged; `None` sets no limit.
     pub purge_before_seqno: Option<Seqno>,
-    /// All tombstones go, however old they are.
+    /// All tombstones are purged, whatever their age.
     pub drop_deletes: bool,
-    /// The Unix second by which documents have expired or not.
+    /// The Unix second at which expiry times are evaluated.
     pub now_unix_secs: u32,
-    /// The new file is synced each time that so many bytes were written: who syncs meanwhile waits for no more than these.
-    /// `None`: as often as is best for who does not.
+    /// The new file is synced each time that this number of bytes was written, so that concurrent syncs wait for no
+    /// more. `None` syncs as rarely as is best for the compaction.
     pub sync_each_bytes: Option<u64>,
 }
 
-/// What a compaction did.
+/// The result of a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Compacted {
-    /// The file that counts now.
-    pub revision: Revision,
+pub struct CompactionResult {
+    /// The new file's revision.
+    pub revision: FileRevision,
     /// The highest seqno of a tombstone that was ever purged.
     pub purge_seqno: Seqno,
-    /// Bytes of the old file when it was given up.
+    /// Length of the old file at the end, in bytes.
     pub bytes_before: u64,
-    /// Bytes of the new one.
+    /// Length of the new file, in bytes.
     pub bytes_after: u64,
-    /// Entries that were copied, in all rounds.
+    /// Number of copied entries, in all rounds.
     pub entries: u64,
-    /// Tombstones, aborts among them, that were left out.
+    /// Number of purged tombstones, aborts included.
     pub tombstones: u64,
-    /// Prepares that had ended, and were left out.
+    /// Number of removed prepares that were complete.
     pub prepares: u64,
-    /// Entries of collections that were dropped, and were left out.
+    /// Number of removed entries of dropped collections.
     pub of_dropped_collections: u64,
-    /// Documents that have expired, and are there still.
+    /// Number of expired documents, which stay in the file.
     pub expired: u64,
-    /// Entries that could not be understood, and were copied.
+    /// Number of entries that could not be decoded, and were copied.
     pub not_understood: u64,
-    /// Rounds of catching up before the last one.
+    /// Number of catch-up rounds before the last one.
     pub rounds: u32,
-    /// For how long commits of this vBucket had to wait, in nanoseconds.
+    /// Time that commits of this vBucket had to wait, in nanoseconds.
     pub locked_ns: u64,
 }
 
 impl Storage {
-    /// Copies a vBucket's file without what nobody needs any more, and puts the copy in its place; `None` if there is
-    /// no file. Commits and reads of the vBucket go on meanwhile.
+    /// Copies a vBucket's file without garbage and purged entries, and replaces the file with the copy. Returns `None`
+    /// if there is no file. Commits and reads of the vBucket continue.
     ///
     /// # Errors
-    /// [`StorageError::Busy`] if there is a compaction, a rollback or the like of this vBucket already;
-    /// [`StorageError::is_stopped`] if the hooks, or an operation that needs the file for itself, wanted it to end;
-    /// damage; those of the disk. The file is what it was, but after an error that [`StorageError::is_fatal`]: then it
-    /// may be the old or the new one.
+    /// [`StorageError::Busy`] if another exclusive operation on the file is running; [`StorageError::is_stopped`] if
+    /// the callbacks or an exclusive operation cancelled it; damage of the file; disk errors. The file is unchanged,
+    /// unless the error [`StorageError::is_fatal`]: then it may be the old or the new one.
     pub fn compact(
         &self,
         vb: VbId,
         request: &CompactRequest,
         hooks: &mut dyn CompactHooks,
-    ) -> Result<Option<Compacted>, StorageError> {
+    ) -> Result<Option<CompactionResult>, StorageError> {
         let maintenance = self.slot(vb).maintenance();
         let Some(_alone) = maintenance.begin() else {
             return Err(StorageError::Busy { vb });
@@ -123,7 +122,7 @@ impl Storage {
             drops_all_tombstones: request.drop_deletes,
             keeps_undated_tombstones: true,
         };
-        let mut watch = Watch::new(&source, policy, hooks, progress, self.stop_of(vb))?;
+        let mut watch = CancellablePurge::new(&source, policy, hooks, progress, self.stop_of(vb))?;
         watch.check()?;
         let target = target_path(source.path());
         self.clear(&target)?;
@@ -134,7 +133,7 @@ impl Storage {
         let source = source.into_snapshot();
         let compaction = Compaction::run(&self.disk, &source, &target, &settings, &mut watch)?;
         drop(source);
-        let work = Work {
+        let work = CatchUpRun {
             storage: self,
             vb,
             progress,
@@ -144,7 +143,7 @@ impl Storage {
         work.end().map(Some)
     }
 
-    /// Removes what a copy that failed left under the name of the next, as it could not be removed then.
+    /// Removes a copy of an earlier failed compaction that could not be removed then.
     pub(crate) fn clear(&self, target: &Path) -> Result<(), StorageError> {
         if self.disk.exists(target)? {
             self.disk.remove(target)?;
@@ -152,51 +151,51 @@ impl Storage {
         Ok(())
     }
 
-    /// How far the compaction of a vBucket is; `None` if there is none.
+    /// Returns the progress of the vBucket's compaction; `None` if there is none.
     #[must_use]
     pub fn compaction(&self, vb: VbId) -> Option<CompactionFigures> {
         self.slot(vb).maintenance().progress().figures()
     }
 
-    /// A pause in [`CompactHooks::bytes`], unless the vBucket's compaction has to end, or `may_pause`, which is asked under
-    /// no lock, says no. It ends when its time is over, or when anything happens that ends any pause: something needs a
-    /// file for itself, the bucket is closed, [`Storage::wake_paused`] is called. True in the latter cases: who is to rest
-    /// on asks again.
+    /// Pauses in [`CompactHooks::bytes`], unless the vBucket's compaction has to end or `may_pause`, which runs without
+    /// a lock, returns `false`. The pause ends after `time`, or at any event that may end a pause: an exclusive
+    /// operation waits, the bucket is closed, or [`Storage::wake_paused`] is called. Returns `true` in the latter
+    /// cases, in which the caller checks whether to pause again.
     pub fn pause(&self, vb: VbId, time: Duration, may_pause: impl FnOnce() -> bool) -> bool {
         let stop = self.stop_of(vb);
         self.pauses.pause(time, || !stop.is_set() && may_pause())
     }
 
-    /// Reports that `may_pause` of [`Storage::pause`] may have another answer than before.
+    /// Reports that the result of `may_pause` in [`Storage::pause`] may have changed.
     pub fn wake_paused(&self) {
         self.pauses.wake();
     }
 
-    fn stop_of(&self, vb: VbId) -> Stop<'_> {
-        Stop {
+    fn stop_of(&self, vb: VbId) -> CancelSources<'_> {
+        CancelSources {
             maintenance: self.slot(vb).maintenance(),
             stopping: &self.stopping,
         }
     }
 }
 
-/// A compaction whose main pass is done.
-struct Work<'a> {
+/// A compaction after its main pass.
+struct CatchUpRun<'a> {
     storage: &'a Storage,
     vb: VbId,
-    progress: &'a CompactionProgress,
-    watch: Watch<'a>,
+    progress: &'a SharedProgress,
+    watch: CancellablePurge<'a>,
     compaction: Compaction,
 }
 
-impl Work<'_> {
-    fn end(mut self) -> Result<Compacted, StorageError> {
+impl CatchUpRun<'_> {
+    fn end(mut self) -> Result<CompactionResult, StorageError> {
         self.progress.enter(CompactPhase::CatchUp);
         let rounds = self.rounds()?;
         self.finish(rounds)
     }
 
-    /// Catches up until little is left, or for long enough; how many rounds it took.
+    /// Catches up until little is left, or for the largest number of rounds. Returns the number of rounds.
     fn rounds(&mut self) -> Result<u32, StorageError> {
         let mut entries_before = u64::MAX;
         for round in 1..=ROUNDS_MAX {
@@ -206,7 +205,7 @@ impl Work<'_> {
             if caught_up.entries <= FEW_ENTRIES {
                 return Ok(round);
             }
-            // Whoever commits as fast as it is copied here would never be caught up with.
+            // If other threads commit as fast as it copies, it would never catch up.
             let is_shorter = caught_up.entries <= entries_before / 2;
             self.watch.relay().is_paced &= is_shorter;
             entries_before = caught_up.entries;
@@ -216,12 +215,12 @@ impl Work<'_> {
 
     fn newest(&self) -> Result<Snapshot, StorageError> {
         let newest = self.storage.reader(self.vb)?;
-        // Nobody else may have removed it meanwhile.
+        // The exclusive operations that remove the file are locked out.
         Ok(newest.ok_or(FileError::Stopped)?.into_snapshot())
     }
 
-    /// The last round, and the change of files.
-    fn finish(mut self, rounds: u32) -> Result<Compacted, StorageError> {
+    /// Does the last round and replaces the file.
+    fn finish(mut self, rounds: u32) -> Result<CompactionResult, StorageError> {
         let mut guard = self.storage.writer(self.vb);
         self.progress.enter(CompactPhase::Finish);
         self.watch.relay().is_paced = false;
@@ -231,17 +230,17 @@ impl Work<'_> {
         self.compaction.catch_up(&newest, &mut self.watch)?;
         let bytes_before = newest.file_bytes()?;
         drop(newest);
-        let Installed {
+        let InstalledFile {
             header,
             file_bytes: bytes_after,
             progress,
         } = guard.install(self.compaction)?;
         let revision = guard.revision();
         let now_ns = self.watch.relay().hooks.now_ns();
-        // A large file takes its time, in which nobody has to wait.
+        // The removal of a large file takes long, and no thread has to wait for it.
         guard.remove_left();
         let report = self.watch.report();
-        Ok(Compacted {
+        Ok(CompactionResult {
             revision,
             purge_seqno: header.purge_seqno(),
             bytes_before,

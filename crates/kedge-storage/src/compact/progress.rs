@@ -1,10 +1,10 @@
-//! How far a compaction is, for whoever wants to know while it runs.
+//! The progress of a compaction, for observers.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use kedge_couchstore::compact::{Phase, Progress};
 
-/// What a compaction is at.
+/// The phase of a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CompactPhase {
@@ -14,27 +14,27 @@ pub enum CompactPhase {
     Sort,
     /// Writing the tree by key.
     Index,
-    /// Copying what was committed meanwhile.
+    /// Copying the commits in the meantime.
     CatchUp,
-    /// The same for the last time, while commits of the vBucket wait.
+    /// The last round of that, while commits of the vBucket wait.
     Finish,
 }
 
-/// What a compaction has done so far.
+/// The progress figures of a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CompactionFigures {
-    /// What it is at.
+    /// The current phase.
     pub phase: CompactPhase,
-    /// Entries that were looked at, also while catching up.
+    /// Number of entries read, those of catch-up rounds included.
     pub entries: u64,
-    /// Entries of the file when it began.
+    /// Number of entries of the file at the start.
     pub entries_total: u64,
-    /// Bytes read, from the file and from temporary ones.
+    /// Number of bytes read from the file and from temporary files.
     pub bytes_read: u64,
-    /// Bytes written, to the new file and to temporary ones.
+    /// Number of bytes written to the new file and to temporary files.
     pub bytes_written: u64,
-    /// Bytes of the file when it began.
+    /// Length of the file at the start, in bytes.
     pub file_bytes: u64,
 }
 
@@ -47,10 +47,10 @@ const PHASES: [CompactPhase; 5] = [
     CompactPhase::Finish,
 ];
 
-/// The figures of the compaction of one vBucket, if there is one. Numbers that are read while they change may not fit
-/// each other.
+/// The progress of the compaction of one vBucket, if one is running. Figures that are read during a change may be
+/// inconsistent with each other.
 #[derive(Debug)]
-pub(crate) struct CompactionProgress {
+pub(crate) struct SharedProgress {
     phase: AtomicU8,
     entries: AtomicU64,
     entries_total: AtomicU64,
@@ -59,9 +59,9 @@ pub(crate) struct CompactionProgress {
     file_bytes: AtomicU64,
 }
 
-impl Default for CompactionProgress {
+impl Default for SharedProgress {
     fn default() -> Self {
-        CompactionProgress {
+        SharedProgress {
             phase: AtomicU8::new(IDLE),
             entries: AtomicU64::new(0),
             entries_total: AtomicU64::new(0),
@@ -72,25 +72,25 @@ impl Default for CompactionProgress {
     }
 }
 
-/// A compaction is under way as long as this lives.
-pub(super) struct Running<'a>(&'a CompactionProgress);
+/// Ends the report of a compaction when it is dropped.
+pub(super) struct ProgressGuard<'a>(&'a SharedProgress);
 
-impl Drop for Running<'_> {
+impl Drop for ProgressGuard<'_> {
     fn drop(&mut self) {
         self.0.phase.store(IDLE, Relaxed);
     }
 }
 
-impl CompactionProgress {
-    /// A compaction begins, of a file with so many entries and bytes.
-    pub(super) fn begin(&self, entries_total: u64, file_bytes: u64) -> Running<'_> {
+impl SharedProgress {
+    /// Starts the report of a compaction of a file with these numbers of entries and bytes.
+    pub(super) fn begin(&self, entries_total: u64, file_bytes: u64) -> ProgressGuard<'_> {
         for counter in [&self.entries, &self.bytes_read, &self.bytes_written] {
             counter.store(0, Relaxed);
         }
         self.entries_total.store(entries_total, Relaxed);
         self.file_bytes.store(file_bytes, Relaxed);
         self.enter(CompactPhase::Copy);
-        Running(self)
+        ProgressGuard(self)
     }
 
     pub(super) fn enter(&self, phase: CompactPhase) {
@@ -104,12 +104,12 @@ impl CompactionProgress {
         match progress.phase {
             Phase::Sort => self.enter(CompactPhase::Sort),
             Phase::Index => self.enter(CompactPhase::Index),
-            // Entered by who knows which of both kinds it is; and it begins with the first.
+            // The caller sets the two kinds of catch-up phases itself, and the copy phase is the first.
             _ => {}
         }
     }
 
-    /// `None` without a compaction.
+    /// Returns the figures, or `None` without a compaction.
     pub(super) fn figures(&self) -> Option<CompactionFigures> {
         let phase = *PHASES.get(usize::from(self.phase.load(Relaxed)))?;
         Some(CompactionFigures {

@@ -1,4 +1,4 @@
-//! What is found out about a file before anything is copied.
+//! The validation of a file before its import.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,33 +10,33 @@ use kedge_types::{Seqno, VbId};
 use kedge_vbucket::VbState;
 
 use super::ImportProblem;
-use super::place::{PlaceOf, check_place, first_keys};
+use super::place::{VbucketOfKey, check_place, first_keys};
 use crate::manifest::FileManifest;
 use crate::vb_metadata::VbMetadata;
 use crate::{Storage, StorageError};
 
-/// A file that may be taken over.
+/// A file that can be imported.
 #[derive(Debug)]
-pub(super) struct Candidate {
+pub(super) struct ImportCandidate {
     pub(super) path: PathBuf,
     pub(super) vb: VbId,
     pub(super) was: VbState,
-    /// As far as the header says.
+    /// Number of documents according to the header.
     pub(super) documents: u64,
     pub(super) high_seqno: Seqno,
     pub(super) was_there: bool,
     pub(super) lacks_max_cas: bool,
-    /// `None`: its collections were never changed.
+    /// `None` if its collections were never changed.
     pub(super) manifest: Option<Arc<FileManifest>>,
 }
 
-impl Candidate {
+impl ImportCandidate {
     pub(super) fn look_at(
         storage: &Storage,
         disk: &dyn Disk,
         path: PathBuf,
         vb: VbId,
-        place_of: PlaceOf<'_>,
+        place_of: VbucketOfKey<'_>,
     ) -> Result<Self, StorageError> {
         let vbuckets = storage.vbuckets();
         if vb.get() >= vbuckets {
@@ -61,7 +61,7 @@ impl Candidate {
             };
             return Err(refused(path, problem));
         }
-        // The first of them tell before anything is copied; the others when they are.
+        // The first keys are checked before anything is copied, the others during the copy.
         for key in first_keys(&file)? {
             check_place(&key, vb, vbuckets, place_of).map_err(|why| refused(path.clone(), why))?;
         }
@@ -69,12 +69,12 @@ impl Candidate {
         if let Some(own) = storage.reader(vb)? {
             was_there = is_of(&own, &state, &file)?;
             let high_seqno = own.header().update_seqno();
-            // One without documents has nothing to lose.
+            // A vBucket without documents has nothing to lose.
             if !was_there && high_seqno > Seqno(0) {
                 return Err(refused(path, ImportProblem::NotEmpty { high_seqno }));
             }
         }
-        Ok(Candidate {
+        Ok(ImportCandidate {
             path,
             vb,
             was: match state.state {
@@ -92,10 +92,10 @@ impl Candidate {
     }
 }
 
-/// The branches that a file's vBucket has in common with what it is taken over to, the newest first, and where the next
-/// one begins.
+/// Returns the branches that a file's vBucket shares with its copy in the bucket, newest first, and the start of the
+/// next one.
 pub(super) fn branches(state: &VbStateDocument, high_seqno: Seqno) -> (Seqno, Vec<FailoverEntry>) {
-    // A vBucket that follows another may be within a snapshot. What is common to both ends where that began.
+    // A replica may be within a snapshot. The shared history ends at the start of the snapshot.
     let start = match high_seqno == state.snap_end {
         true => high_seqno,
         false => state.snap_start,
@@ -105,7 +105,7 @@ pub(super) fn branches(state: &VbStateDocument, high_seqno: Seqno) -> (Seqno, Ve
     (start, live.copied().collect())
 }
 
-/// Whether what the bucket has came to be from this very file, and may have gone on since.
+/// Returns `true` if the bucket's file was imported from this very file, and may have changed since.
 fn is_of(own: &Snapshot, state: &VbStateDocument, file: &Snapshot) -> Result<bool, StorageError> {
     let (start, table) = branches(state, file.header().update_seqno());
     if let Some(newest) = table.first() {
@@ -116,7 +116,7 @@ fn is_of(own: &Snapshot, state: &VbStateDocument, file: &Snapshot) -> Result<boo
             .windows(2)
             .any(|pair| pair[0].start == start && pair[1] == *newest));
     }
-    // Without a history the contents have to tell.
+    // Without a history the contents decide.
     let counts = |snapshot: &Snapshot| {
         let header = snapshot.header();
         (

@@ -1,4 +1,4 @@
-//! Copying a file that was checked.
+//! The copy of a validated file.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -16,19 +16,20 @@ use kedge_types::limits::FAILOVER_ENTRIES_MAX;
 use kedge_types::{CollectionId, Seqno, VbId, VbUuid};
 
 use super::ImportProblem;
-use super::check::{Candidate, branches, refused};
-use super::place::{PlaceOf, check_place};
-use crate::maintenance::Stopping;
+use super::check::{ImportCandidate, branches, refused};
+use super::place::{VbucketOfKey, check_place};
+use crate::maintenance::StopFlag;
 use crate::names::file_name;
 use crate::vb_metadata::VbMetadata;
 use crate::{Storage, StorageError};
 
-/// Copies a file into the bucket's directory, and makes it the vBucket's; how many live documents it has.
+/// Copies a file into the bucket's directory and installs it as the vBucket's. Returns the number of its live
+/// documents.
 pub(super) fn take_over(
     storage: &Storage,
     disk: &dyn Disk,
-    candidate: &Candidate,
-    place_of: PlaceOf<'_>,
+    candidate: &ImportCandidate,
+    place_of: VbucketOfKey<'_>,
     new_uuid: &mut dyn FnMut(VbId) -> VbUuid,
 ) -> Result<u64, StorageError> {
     let vb = candidate.vb;
@@ -37,7 +38,7 @@ pub(super) fn take_over(
     let mut own_table = Vec::new();
     if let Some(own) = guard.newest()? {
         let high_seqno = own.header().update_seqno();
-        // Nobody was to write to it since it was looked at.
+        // No other process may have written to it since the validation.
         if high_seqno > Seqno(0) {
             let problem = ImportProblem::NotEmpty { high_seqno };
             return Err(refused(candidate.path.clone(), problem));
@@ -49,12 +50,12 @@ pub(super) fn take_over(
     }
     let source = Snapshot::open(disk, &candidate.path, &Options::default())?;
     let state = new_state(&source, new_uuid(vb), &own_table)?;
-    let place = Place {
+    let place = KeyPlacement {
         vb,
         vbuckets: storage.vbuckets(),
         place_of,
     };
-    let mut hooks = Import::new(&source, state, place, &storage.stopping)?;
+    let mut hooks = ImportCopy::new(&source, state, place, &storage.stopping)?;
     let target = target_path(&storage.dir.join(file_name(vb, guard.revision())));
     storage.clear(&target)?;
     let settings = Settings::default();
@@ -75,7 +76,7 @@ pub(super) fn take_over(
     Ok(hooks.tallies.values().map(|tally| tally.items).sum())
 }
 
-/// What the vBucket is from now on: active, on a new branch.
+/// Returns the new state of the vBucket: active, on a new branch.
 fn new_state(
     source: &Snapshot,
     uuid: VbUuid,
@@ -87,8 +88,8 @@ fn new_state(
     let (start, old) = branches(&state, high_seqno);
     let mut table = vec![FailoverEntry { uuid, start }];
     table.extend(old);
-    // The branches of the empty vBucket stay known, below those of the file: whoever finds one of them elsewhere knows
-    // that it is from before the import.
+    // The branches of the empty vBucket stay in the failover table, below those of the file: a peer on one of them is
+    // on a history from before the import.
     let own = own_table.iter().take(FAILOVER_ENTRIES_MAX - 1);
     table.truncate(FAILOVER_ENTRIES_MAX - own.len());
     table.extend(own.filter(|entry| entry.start == Seqno(0)));
@@ -100,44 +101,44 @@ fn new_state(
     Ok(state)
 }
 
-/// Which vBucket the keys have to be of.
+/// The vBucket that the keys have to belong to.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct KeyPlacement<'a> {
     vb: VbId,
     vbuckets: u16,
-    place_of: PlaceOf<'a>,
+    place_of: VbucketOfKey<'a>,
 }
 
-/// Keeps everything, counts it, and says what the vBucket is.
-struct Import<'a> {
+/// The callbacks of the copy: they keep and count everything, and set the state of the vBucket.
+struct ImportCopy<'a> {
     state: VbStateDocument,
-    /// What is counted; none of collections that were dropped and are not gone yet.
+    /// Statistics of collections, except dropped ones whose documents are still there.
     tallies: BTreeMap<CollectionId, CollectionStats>,
     dropped: BTreeMap<CollectionId, Seqno>,
     not_understood: Option<(Seqno, KvError)>,
-    /// A key that belongs elsewhere.
+    /// A key of another vBucket.
     foreign: Option<ImportProblem>,
-    place: Place<'a>,
-    stopping: &'a Stopping,
+    place: KeyPlacement<'a>,
+    stopping: &'a StopFlag,
 }
 
-impl<'a> Import<'a> {
+impl<'a> ImportCopy<'a> {
     fn new(
         source: &Snapshot,
         state: VbStateDocument,
-        place: Place<'a>,
-        stopping: &'a Stopping,
+        place: KeyPlacement<'a>,
+        stopping: &'a StopFlag,
     ) -> Result<Self, StorageError> {
         let metadata = VbMetadata::read(source)?;
         let high_seqnos = metadata.collections.into_iter().map(|(collection, stats)| {
-            // What has the highest seqno may have been purged.
+            // The entry with the highest seqno may have been purged.
             let tally = CollectionStats {
                 high_seqno: stats.high_seqno,
                 ..CollectionStats::default()
             };
             (collection, tally)
         });
-        let mut hooks = Import {
+        let mut hooks = ImportCopy {
             tallies: high_seqnos.collect(),
             state: VbStateDocument {
                 on_disk_prepares: 0,
@@ -178,7 +179,7 @@ impl<'a> Import<'a> {
             self.state.on_disk_prepare_bytes += bytes;
         }
         if !self.state.has_max_cas {
-            // Those of prepares and tombstones were given out, too.
+            // The CAS values of prepares and tombstones were issued, too.
             self.state.max_cas = self.state.max_cas.max(meta.rev_meta.cas);
         }
         let DiskKey::Document {
@@ -189,7 +190,7 @@ impl<'a> Import<'a> {
         else {
             return Ok(());
         };
-        let Place {
+        let KeyPlacement {
             vb,
             vbuckets,
             place_of,
@@ -208,7 +209,7 @@ impl<'a> Import<'a> {
     }
 }
 
-impl Hooks for Import<'_> {
+impl Hooks for ImportCopy<'_> {
     fn filter(&mut self, _: &Entry, _: Option<&[u8]>) -> Verdict {
         match self.not_understood.is_some() || self.foreign.is_some() {
             true => Verdict::Stop,

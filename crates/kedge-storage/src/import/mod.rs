@@ -1,13 +1,13 @@
-//! Taking over the files of a directory of Couchbase's: `kedge import DIR`.
+//! Import of a directory of Couchbase files: `kedge import DIR`.
 //!
-//! Every file is checked before the first one is copied. A file is copied as a compaction does, entry by entry, into
-//! the newest version of the format: so what is damaged is found now and not when it is read, and nothing of the old
-//! file is needed any more. Statistics are counted on the way, as old releases did not keep all of them.
+//! Every file is validated before the first one is copied. A file is copied entry by entry, as in a compaction, into
+//! the newest version of the format. So damage is found now and not in a later read, and the old file is no longer
+//! needed. Statistics are computed during the copy, because old releases did not keep all of them.
 //!
 //! Invariants:
-//! * A file is taken over whole or not at all, also in a crash: it gets its name when it is complete and durable.
-//! * Only a vBucket without documents gets a file. One that has those of the file already is left as it is, so an import
-//!   that was interrupted is ended by doing it again.
+//! * A file is imported as a whole or not at all, also in a crash: it gets its name when it is complete and durable.
+//! * Only a vBucket without documents gets a file. One that has those of the file already is unchanged, so an
+//!   interrupted import is completed by repeating it.
 //! * The source is only read.
 //!
 //! Source: couchstore file format, sections 3.4 and 3.5.
@@ -23,41 +23,41 @@ use kedge_types::{Manifest, Seqno, VbId, VbUuid};
 use kedge_vbucket::VbState;
 
 use crate::manifest::FileManifest;
-use crate::names::{Revision, revision_of};
+use crate::names::{FileRevision, revision_of};
 use crate::{Storage, StorageError};
-use check::Candidate;
-pub use place::{PlaceOf, vbuckets_of};
+use check::ImportCandidate;
+pub use place::{VbucketOfKey, vbuckets_of};
 
-/// Why a file cannot be taken over.
+/// The reason why a file cannot be imported.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportProblem {
     /// The bucket has no such vBucket.
     #[error("the bucket has only {vbuckets} vBuckets")]
     NoSuchVbucket {
-        /// vBuckets of the bucket.
+        /// Number of vBuckets of the bucket.
         vbuckets: u16,
     },
     /// The bucket's vBucket has documents that are not from this file.
     #[error("the bucket's vBucket has documents already, up to seqno {high_seqno}")]
     NotEmpty {
-        /// Its highest seqno.
+        /// The highest seqno of the vBucket.
         high_seqno: Seqno,
     },
-    /// The node that wrote it would build it anew, as it was cut off between two consistent points.
+    /// The file ends between two consistent points, so its own node would reset the vBucket.
     #[error("its snapshot from {start} to {end} does not contain its highest seqno {high_seqno}")]
     Snapshot {
-        /// Where the snapshot starts.
+        /// Start of the snapshot.
         start: Seqno,
-        /// Where it ends.
+        /// End of the snapshot.
         end: Seqno,
         /// The highest seqno.
         high_seqno: Seqno,
     },
-    /// Keys do not say their collection, as before version 7.
+    /// The keys have no collection ids, as before version 7.
     #[error("its keys are without collections, as those of releases before 7.0 may be")]
     WithoutCollections,
-    /// A key is not one of the file's vBucket.
+    /// A key does not belong to the file's vBucket.
     #[error(
         "the key \"{key}\" belongs to vBucket {belongs} of {vbuckets}, not to {vb}: the files are those of a bucket with \
          another number of vBuckets, or the file has the name of another"
@@ -65,23 +65,23 @@ pub enum ImportProblem {
     ForeignKey {
         /// The key, without its collection.
         key: String,
-        /// The vBucket by the file's name.
+        /// The vBucket in the file's name.
         vb: VbId,
-        /// That of the key.
+        /// The vBucket of the key.
         belongs: VbId,
-        /// vBuckets of the bucket.
+        /// Number of vBuckets of the bucket.
         vbuckets: u16,
     },
     /// The keys of the files fit no number of vBuckets.
     #[error("no number of vBuckets fits the keys of its files: they are not those of one bucket")]
     NoNumberFits,
-    /// The keys of the files do not tell how many vBuckets the bucket had.
+    /// The keys of the files do not determine the number of vBuckets.
     #[error("its files have too few keys to tell how many vBuckets the bucket had ({}); say so with --vbuckets", fitting(.fit))]
     ManyNumbersFit {
-        /// Numbers that fit, ascending; none if every number above that of the last file does.
+        /// The fitting numbers in ascending order; empty if every number above that of the last file fits.
         fit: Vec<u16>,
     },
-    /// There is no file of a vBucket.
+    /// The directory has no file of a vBucket.
     #[error("no file of a vBucket is in it")]
     NothingThere,
 }
@@ -96,67 +96,68 @@ fn fitting(fit: &[u16]) -> String {
     }
 }
 
-/// What an import did.
+/// The result of an import.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Import {
-    /// Files, in the order of their vBuckets.
-    pub files: Vec<Imported>,
-    /// Names in the directory that are not those of the newest file of a vBucket. Nothing was done about them.
+pub struct ImportReport {
+    /// The files, in the order of their vBuckets.
+    pub files: Vec<ImportedFile>,
+    /// Names in the directory other than the newest file of each vBucket. They were ignored.
     pub ignored: Vec<String>,
-    /// The scopes and collections of the vBucket that is ahead in them.
+    /// The scopes and collections of the vBucket with the newest manifest.
     pub manifest: Manifest,
 }
 
-/// A file that was looked at by an import.
+/// A file of an import.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Imported {
+pub struct ImportedFile {
     /// The file.
     pub file: PathBuf,
     /// Its vBucket.
     pub vb: VbId,
-    /// What the vBucket was to its node. It is active now.
+    /// The state of the vBucket on its node. It is active now.
     pub was: VbState,
-    /// Live documents.
+    /// Number of live documents.
     pub documents: u64,
     /// The highest seqno.
     pub high_seqno: Seqno,
-    /// Its state did not say the highest CAS, as an old release left it: the vBucket has that of the documents.
+    /// `true` if its state had no highest CAS, as in files of an old release. The vBucket has that of the documents.
     pub lacked_max_cas: bool,
-    /// It was there already, from an earlier import, and was left as it is. The figures are those of the file.
+    /// `true` if it had been imported before and was left unchanged. The figures are those of the file.
     pub was_there: bool,
 }
 
 impl Storage {
-    /// Takes over the files `N.couch.R` of a directory, of each vBucket the newest. `disk` is where the directory is.
-    /// Every vBucket becomes active, with a new branch of its history, whose name `new_uuid` gives, above the old ones.
-    /// `place_of` says which vBucket a key without its collection belongs to; a file that has one of another is refused.
+    /// Imports the files `N.couch.R` of a directory, the newest one of each vBucket. `disk` is the disk with the
+    /// directory. Every vBucket becomes active, with a new branch of its history above the old ones, whose UUID
+    /// `new_uuid` returns. `place_of` returns the vBucket of a key without its collection id; a file with a key of
+    /// another vBucket is rejected.
     ///
-    /// The vBuckets must not be in use, and must have no documents elsewhere, in a log say.
+    /// The vBuckets must not be in use, and must have no documents elsewhere, for example in a log.
     ///
     /// # Errors
-    /// [`StorageError::Import`] with file and reason; damage, encryption or an unknown version of a file; those of the
-    /// disk. If it is a file's own fault nothing was taken over, unless it shows in a document only: then those of
-    /// lower vBuckets were. [`StorageError::is_stopped`] after [`Storage::stop`].
+    /// [`StorageError::Import`] with file and reason; damage, encryption or an unknown version of a file; disk errors.
+    /// If a file is invalid, nothing was imported, unless the problem is in a document: then the files of lower
+    /// vBuckets were. [`StorageError::is_stopped`] after [`Storage::stop`].
     pub fn import(
         &self,
         disk: &dyn Disk,
         dir: &Path,
-        place_of: PlaceOf<'_>,
+        place_of: VbucketOfKey<'_>,
         new_uuid: &mut dyn FnMut(VbId) -> VbUuid,
-    ) -> Result<Import, StorageError> {
+    ) -> Result<ImportReport, StorageError> {
         let (newest, ignored) = newest_files(disk, dir)?;
         let candidates = newest
             .into_iter()
-            .map(|(vb, name)| Candidate::look_at(self, disk, dir.join(name), vb, place_of));
-        let candidates: Vec<Candidate> = candidates.collect::<Result<_, _>>()?;
+            .map(|(vb, name)| ImportCandidate::look_at(self, disk, dir.join(name), vb, place_of));
+        let candidates: Vec<ImportCandidate> = candidates.collect::<Result<_, _>>()?;
         let mut files = Vec::with_capacity(candidates.len());
         for candidate in &candidates {
             let documents = match candidate.was_there {
                 true => candidate.documents,
                 false => copy::take_over(self, disk, candidate, place_of, new_uuid)?,
             };
-            files.push(Imported {
+            files.push(ImportedFile {
                 file: candidate.path.clone(),
                 vb: candidate.vb,
                 was: candidate.was,
@@ -168,7 +169,7 @@ impl Storage {
         }
         let manifests = candidates.iter().filter_map(|it| it.manifest.as_deref());
         let newest = manifests.max_by_key(|manifest| manifest.uid);
-        Ok(Import {
+        Ok(ImportReport {
             files,
             ignored,
             manifest: newest.map_or_else(Manifest::default, FileManifest::manifest),
@@ -177,11 +178,14 @@ impl Storage {
 }
 
 /// A vBucket, and the name of a file of it.
-type Named = (VbId, String);
+type NamedFile = (VbId, String);
 
-/// The newest file of each vBucket, by vBucket, and the names that are not one.
-fn newest_files(disk: &dyn Disk, dir: &Path) -> Result<(Vec<Named>, Vec<String>), StorageError> {
-    let mut found: Vec<(VbId, Revision, String)> = Vec::new();
+/// Returns the newest file of each vBucket, by vBucket, and the other names.
+fn newest_files(
+    disk: &dyn Disk,
+    dir: &Path,
+) -> Result<(Vec<NamedFile>, Vec<String>), StorageError> {
+    let mut found: Vec<(VbId, FileRevision, String)> = Vec::new();
     let mut ignored = Vec::new();
     for name in disk.list(dir)? {
         match revision_of(&name) {
@@ -190,7 +194,7 @@ fn newest_files(disk: &dyn Disk, dir: &Path) -> Result<(Vec<Named>, Vec<String>)
         }
     }
     found.sort_unstable();
-    let mut newest: Vec<Named> = Vec::new();
+    let mut newest: Vec<NamedFile> = Vec::new();
     for (vb, _, name) in found {
         match newest.last_mut() {
             Some(last) if last.0 == vb => ignored.push(std::mem::replace(&mut last.1, name)),

@@ -1,7 +1,7 @@
-//! Where keys belong, and how many vBuckets the bucket had that files are from.
+//! The vBuckets of keys, and the number of vBuckets of the bucket with the files.
 //!
-//! A key with the hash h is in vBucket h mod n of n. So n divides h - v for each key of the file of vBucket v: all numbers
-//! that fit are divisors of the greatest common divisor of these, above the number of the last file.
+//! A key with the hash h is in vBucket h mod n of n. So n divides h - v for each key in the file of vBucket v: all
+//! numbers that fit divide the greatest common divisor of these differences, and are above the number of the last file.
 
 use std::path::Path;
 
@@ -15,20 +15,21 @@ use super::{ImportProblem, newest_files};
 use crate::StorageError;
 use crate::vb_metadata::VbMetadata;
 
-/// Which vBucket a key, without its collection, belongs to; `None` if any will do.
-pub type PlaceOf<'a> = &'a dyn Fn(&[u8]) -> Option<VbId>;
+/// A function from a key without its collection id to its vBucket; `None` if any is valid.
+pub type VbucketOfKey<'a> = &'a dyn Fn(&[u8]) -> Option<VbId>;
 
-/// Keys of each file that are looked at before anything is copied.
+/// Number of keys of each file that are checked before anything is copied.
 const FIRST_KEYS: usize = 64;
-/// That so many keys leave a multiple of the number as their greatest common divisor has a probability below 2^-23.
+/// Number of keys that suffice: the probability that their greatest common divisor is a multiple of the number is below
+/// 2^-23.
 const KEYS_ENOUGH: u64 = 24;
 
-/// The first keys of documents of a file, without their collections.
+/// Returns the first document keys of a file, without their collection ids.
 pub(super) fn first_keys(file: &Snapshot) -> Result<Vec<Vec<u8>>, StorageError> {
     let mut keys = Vec::new();
     for entry in file.scan_seqnos(..)? {
         let entry = entry?;
-        // What cannot be understood is named when it is copied.
+        // Malformed keys are reported during the copy.
         if let Ok(DiskKey::Document { logical, .. }) = DiskKey::decode(entry.key()) {
             keys.push(logical.to_vec());
         }
@@ -39,12 +40,12 @@ pub(super) fn first_keys(file: &Snapshot) -> Result<Vec<Vec<u8>>, StorageError> 
     Ok(keys)
 }
 
-/// An error if a key does not belong to this vBucket.
+/// Returns an error if a key does not belong to this vBucket.
 pub(super) fn check_place(
     key: &[u8],
     vb: VbId,
     vbuckets: u16,
-    place_of: PlaceOf<'_>,
+    place_of: VbucketOfKey<'_>,
 ) -> Result<(), ImportProblem> {
     match place_of(key) {
         Some(belongs) if belongs != vb => Err(ImportProblem::ForeignKey {
@@ -57,18 +58,18 @@ pub(super) fn check_place(
     }
 }
 
-/// How many vBuckets the bucket had that the files `N.couch.R` of a directory are from, by their numbers and keys. `hash` is
-/// the hash of a key without its collection whose remainder is its vBucket.
+/// Derives the number of vBuckets of the bucket with the files `N.couch.R` in a directory, from their numbers and keys.
+/// `hash` is the hash of a key without its collection id; its remainder is the vBucket.
 ///
 /// # Errors
-/// [`StorageError::Import`] if the keys fit no number, or too many; damage; those of the disk.
+/// [`StorageError::Import`] if no number fits the keys, or too many do; damage of a file; disk errors.
 pub fn vbuckets_of(
     disk: &dyn Disk,
     dir: &Path,
     hash: &dyn Fn(&[u8]) -> u16,
 ) -> Result<u16, StorageError> {
     let (newest, _) = newest_files(disk, dir)?;
-    let mut numbers = Numbers::default();
+    let mut numbers = VbucketCounts::default();
     for (vb, name) in newest {
         let path = dir.join(name);
         let file = Snapshot::open(disk, &path, &Options::default())?;
@@ -85,17 +86,17 @@ pub fn vbuckets_of(
         .map_err(|problem| refused(dir.to_owned(), problem))
 }
 
-/// What files and keys say of the number of vBuckets.
+/// The constraints of files and keys on the number of vBuckets.
 #[derive(Debug, Default)]
-struct Numbers {
+struct VbucketCounts {
     files: u64,
     last: u64,
     keys: u64,
-    /// All numbers that fit divide it; 0 as long as any does.
+    /// All numbers that fit divide it; 0 while every number does.
     divisible: u64,
 }
 
-impl Numbers {
+impl VbucketCounts {
     fn file(&mut self, vb: VbId) {
         self.files += 1;
         self.last = self.last.max(u64::from(vb.get()));
@@ -120,14 +121,14 @@ impl Numbers {
             [] => Err(ImportProblem::NoNumberFits),
             [only] => Ok(*only),
             [.., largest] if self.keys >= KEYS_ENOUGH => Ok(*largest),
-            // All files are there, up to a number that fits.
+            // All files exist, up to a number that fits.
             [least, ..] if is_whole && u64::from(*least) == self.files => Ok(*least),
             _ => Err(ImportProblem::ManyNumbersFit { fit }),
         }
     }
 }
 
-/// The greatest common divisor; with 0 it is the other number.
+/// Returns the greatest common divisor; with 0 it is the other number.
 fn divisor(mut a: u64, mut b: u64) -> u64 {
     while b > 0 {
         (a, b) = (b, a % b);
@@ -139,12 +140,12 @@ fn divisor(mut a: u64, mut b: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// What is derived from so many keys with different hashes of a bucket of `vbuckets`, whose files are all there.
+    /// Derives the number from `keys` keys with different hashes of a bucket of `vbuckets`, whose files all exist.
     fn derived(vbuckets: u16, keys: u32) -> Result<u16, ImportProblem> {
-        let mut numbers = Numbers::default();
+        let mut numbers = VbucketCounts::default();
         (0..vbuckets).for_each(|vb| numbers.file(VbId(vb)));
         for n in 0..keys {
-            // As spread as those of a checksum.
+            // As evenly distributed as those of a checksum.
             let hash = (n.wrapping_mul(0x9e37_79b9) >> 17) as u16;
             numbers.key(VbId(hash % vbuckets), hash);
         }
@@ -152,18 +153,18 @@ mod tests {
     }
 
     #[test]
-    fn the_number_is_that_of_the_bucket_whatever_it_is() {
+    fn derived_number_of_vbuckets_is_correct() {
         for vbuckets in [1, 2, 16, 48, 64, 100, 128, 1_000, 1_024] {
             assert_eq!(derived(vbuckets, 200), Ok(vbuckets));
         }
     }
 
     #[test]
-    fn few_keys_tell_it_if_all_files_are_there_and_none_do_not() {
+    fn few_keys_suffice_if_all_files_exist() {
         assert_eq!(derived(16, 3), Ok(16));
         let nobody_knows = Err(ImportProblem::ManyNumbersFit { fit: Vec::new() });
         assert_eq!(derived(16, 0), nobody_knows);
-        let mut numbers = Numbers::default();
+        let mut numbers = VbucketCounts::default();
         numbers.file(VbId(3));
         numbers.key(VbId(3), 3 + 32);
         let fit = vec![4, 8, 16, 32];

@@ -1,23 +1,23 @@
-//! The place of one vBucket's file: which revision it is, at which header, and who may use it.
+//! The slot of a vBucket's file: its revision, its current header, and its locks.
 //!
 //! ```text
-//! Slot::maintenance   for whole operations that exclude each other: compaction, rollback, replacing, removing
-//! Slot::written       to write: for a whole commit, for the end of a compaction, for whatever changes the revision
-//! Slot::current       short: which revision and header count, and the handle that is kept open
+//! FileSlot::maintenance   for whole operations that exclude each other: compaction, rollback, replacement, removal
+//! FileSlot::written       to write: for a whole commit, the end of a compaction, and every change of the revision
+//! FileSlot::current       short: the revision, the current header, and the handle that is kept open
 //! ```
 //!
 //! Invariants:
-//! * The revision, and the header that counts, change only through [`WriteGuard`], which has `written` for as long as it
-//!   lives. A [`SlotWriter`] borrows it, so that it is gone before the guard is, and before the vBucket has another file.
-//!   What it wrote counts through [`SlotWriter::committed`] only, which takes it: no other vBucket's, and none twice. A
-//!   copy that [`WriteGuard::install`] makes the vBucket's file takes its writer with it. `proofs.rs` shows that the
-//!   compiler sees to it.
-//! * The header that counts is that of the last commit that returned. A commit that failed may have left a later one in
-//!   the file: it is never read, and the next commit goes on behind the one that counts.
-//! * A [`Reader`] is a snapshot. It stays what it was when its file grows, is replaced or removed.
-//! * What the catalog has of a file is compared with it before anything is read of it or written to it, and is noted there
-//!   after each commit.
-//! * A file is opened under `current`, so that it cannot be removed between choosing its name and opening it.
+//! * The revision and the current header change only through [`WriteGuard`], which holds `written` during its lifetime.
+//!   A [`SlotWriter`] borrows it, so that it ends before the guard, and before the vBucket has another file. Its writes
+//!   become valid through [`SlotWriter::committed`] only, which consumes it: never for another vBucket, and never
+//!   twice. [`WriteGuard::install`] consumes the writer of the copy that it installs. `proofs.rs` shows that the
+//!   compiler enforces it.
+//! * The current header is that of the last commit that returned. A failed commit may have left a later header in the
+//!   file: it is never read, and the next commit continues after the current one.
+//! * A [`FileReader`] is a snapshot, which does not change when the file grows, is replaced or removed.
+//! * A file is compared with its catalog entry before anything is read from it or written to it, and each commit is
+//!   recorded in the catalog.
+//! * A file is opened under `current`, so that it cannot be removed between the choice of its name and the open.
 
 #![cfg_attr(
     not(feature = "proofs"),
@@ -36,98 +36,98 @@ use kedge_sync::{
 };
 use kedge_types::VbId;
 
-use crate::catalog::{Entry, Judged};
-use crate::maintenance::Maintenance;
-use crate::names::{Revision, Stock, file_name};
-use crate::stats::Counters;
+use crate::catalog::{CatalogEntry, CatalogVerdict};
+use crate::maintenance::MaintenanceLock;
+use crate::names::{FileRevision, FoundFiles, file_name};
+use crate::stats::StorageCounters;
 use crate::vb_metadata::VbMetadata;
 use crate::{Storage, StorageError};
 
-pub(crate) use write::Installed;
+pub(crate) use write::InstalledFile;
 
-/// One vBucket's place.
+/// The slot of a vBucket's file.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct FileSlot {
     vb: VbId,
-    maintenance: Maintenance,
-    written: RankedMutex<SlotWritten, Written>,
-    current: RankedMutex<SlotCurrent, Current>,
+    maintenance: MaintenanceLock,
+    written: RankedMutex<SlotWritten, WriterState>,
+    current: RankedMutex<SlotCurrent, CurrentFile>,
 }
 
-/// What only those need who write.
+/// The state that only writers need.
 #[derive(Debug, Default)]
-struct Written {
-    /// What the file says at the header that counts; `None` until it is needed.
+struct WriterState {
+    /// The metadata at the current header; `None` until it is needed.
     metadata: Option<VbMetadata>,
     /// Older revisions that could not be removed.
-    left: Vec<Revision>,
-    /// Whether an older revision was removed without a sync of the directory since.
+    left: Vec<FileRevision>,
+    /// `true` if an older revision was removed and the directory was not synced since.
     removed: bool,
-    /// Whether nobody knows which of two revisions a crash leaves, so that none of them may get a commit.
+    /// `true` if it is unknown which of two revisions a crash leaves, so that neither may get a commit.
     undecided: bool,
-    /// The mark that the vBucket was deleted. It says nothing while there is a file: that has a higher revision.
-    deleted: Option<Revision>,
+    /// The revision of a deletion marker. It has no meaning while there is a file, which has a higher revision.
+    deleted: Option<FileRevision>,
 }
 
 #[derive(Debug)]
-struct Current {
-    /// The highest revision that the vBucket's file had, also when there is none now.
-    revision: Revision,
-    file: Place,
+struct CurrentFile {
+    /// The highest revision of the vBucket's file so far, even if there is none now.
+    revision: FileRevision,
+    file: SlotFile,
     /// The handle that is kept open.
     open: Option<Snapshot>,
-    /// The revision that has to be there and is not: nothing is done for the vBucket then.
-    missing: Option<Revision>,
-    /// A file that was not looked at yet has a header here or behind this.
+    /// The revision of a missing file, which makes all operations on the vBucket fail.
+    missing: Option<FileRevision>,
+    /// Lower bound of the offset of the newest header in a file that was not opened yet.
     header_at: u64,
 }
 
-/// What is known of the file.
+/// The state of the file.
 #[derive(Debug)]
-enum Place {
-    /// There is none.
+enum SlotFile {
+    /// There is no file.
     Missing,
-    /// There is one that was not looked at yet.
+    /// There is a file that was not opened yet.
     Unread,
-    /// There is one, and this counts.
-    At(Box<At>),
+    /// There is a file with this current header.
+    At(Box<CurrentHeader>),
 }
 
-/// What counts of a file.
+/// The current header of a file.
 #[derive(Debug, Clone)]
-struct At {
+struct CurrentHeader {
     header: Header,
     file_bytes: u64,
-    /// Whether the header is known to be durable: that of a file that was found may be in the kernel's memory only.
+    /// `true` if the header is known to be durable. That of a file found at the start may be in the page cache only.
     durable: bool,
 }
 
-impl Slot {
-    /// The place of a vBucket of which this was found, and judged by the catalog.
-    pub(crate) fn new(vb: VbId, found: Stock, judged: Judged) -> Self {
-        let Stock {
+impl FileSlot {
+    /// Creates the slot of a vBucket from the files found and their comparison with the catalog.
+    pub(crate) fn new(vb: VbId, found: FoundFiles, judged: CatalogVerdict) -> Self {
+        let FoundFiles {
             revision,
             is_deleted,
-            put_away,
+            quarantine,
         } = found;
-        Slot {
+        FileSlot {
             vb,
-            maintenance: Maintenance::default(),
-            written: RankedMutex::new(Written {
+            maintenance: MaintenanceLock::default(),
+            written: RankedMutex::new(WriterState {
                 deleted: is_deleted.then_some(revision),
-                ..Written::default()
+                ..WriterState::default()
             }),
-            current: RankedMutex::new(Current {
-                // The name of a file that was put away explains nothing about a later one.
+            current: RankedMutex::new(CurrentFile {
+                // The name of a quarantined file does not explain the absence of a later one.
                 revision: if found.has_file() {
                     revision
                 } else {
-                    revision.max(put_away)
+                    revision.max(quarantine)
                 },
                 file: if found.has_file() {
-                    Place::Unread
+                    SlotFile::Unread
                 } else {
-                    Place::Missing
+                    SlotFile::Missing
                 },
                 open: None,
                 missing: judged.missing,
@@ -136,13 +136,13 @@ impl Slot {
         }
     }
 
-    pub(crate) fn maintenance(&self) -> &Maintenance {
+    pub(crate) fn maintenance(&self) -> &MaintenanceLock {
         &self.maintenance
     }
 }
 
-impl Current {
-    /// An error if the catalog has a file of the vBucket that is not there.
+impl CurrentFile {
+    /// Returns an error if the catalog lists a file of the vBucket that is missing.
     fn check_is_there(&self, storage: &Storage, vb: VbId) -> Result<(), StorageError> {
         match self.missing {
             Some(revision) => Err(StorageError::Missing {
@@ -152,7 +152,7 @@ impl Current {
         }
     }
 
-    /// An error if a file that is opened for the first time ends before a commit that the catalog has.
+    /// Returns an error if a file that is opened for the first time ends before a commit in the catalog.
     fn check_is_newest(&self, found: &Snapshot) -> Result<(), StorageError> {
         let found_at = found.header().offset().0;
         if found_at < self.header_at {
@@ -166,21 +166,21 @@ impl Current {
     }
 }
 
-/// A handle for reading: the file as its last commit left it.
+/// A read handle: the file at its last commit.
 #[derive(Debug)]
-pub(crate) struct Reader<'a> {
+pub(crate) struct FileReader<'a> {
     snapshot: Snapshot,
-    slot: PhantomData<&'a Slot>,
+    slot: PhantomData<&'a FileSlot>,
 }
 
-impl Reader<'_> {
-    /// For what reads on for long: the file stays readable, also when it is replaced or removed meanwhile.
+impl FileReader<'_> {
+    /// Returns the snapshot for long reads. The file stays readable even if it is replaced or removed.
     pub(crate) fn into_snapshot(self) -> Snapshot {
         self.snapshot
     }
 }
 
-impl Deref for Reader<'_> {
+impl Deref for FileReader<'_> {
     type Target = Snapshot;
 
     fn deref(&self) -> &Snapshot {
@@ -188,49 +188,48 @@ impl Deref for Reader<'_> {
     }
 }
 
-/// The right to write to a vBucket's file, and to give it another.
+/// The write lock of a vBucket's file, which also allows replacing the file.
 #[derive(Debug)]
 pub struct WriteGuard<'a> {
     storage: &'a Storage,
-    slot: &'a Slot,
-    written: RankedMutexGuard<'a, SlotWritten, Written>,
+    slot: &'a FileSlot,
+    written: RankedMutexGuard<'a, SlotWritten, WriterState>,
 }
 
-/// The handle for writing to a vBucket's file, or to the one that is to take its place. The guard lends it, and can do
-/// nothing else meanwhile.
+/// The write handle of a vBucket's file, or of the one that is to replace it. It borrows the guard mutably.
 #[derive(Debug)]
 pub struct SlotWriter<'g, 'a> {
     guard: &'g mut WriteGuard<'a>,
     writer: Writer,
-    /// Whether it makes the next revision.
+    /// `true` if it writes the next revision.
     is_new: bool,
 }
 
 impl Storage {
-    /// A handle for reading; `None` if the vBucket has no file.
-    pub(crate) fn reader(&self, vb: VbId) -> Result<Option<Reader<'_>>, StorageError> {
+    /// Returns a read handle; `None` if the vBucket has no file.
+    pub(crate) fn reader(&self, vb: VbId) -> Result<Option<FileReader<'_>>, StorageError> {
         let snapshot = self.snapshot(self.slot(vb))?;
         self.close_excess();
-        Ok(snapshot.map(|snapshot| Reader {
+        Ok(snapshot.map(|snapshot| FileReader {
             snapshot,
             slot: PhantomData,
         }))
     }
 
-    /// A handle for reading if one is at hand: opens nothing, and waits for nobody.
-    pub(crate) fn reader_at_hand(&self, vb: VbId) -> Option<Reader<'_>> {
+    /// Returns a read handle if one is open. It opens no file and waits for no lock.
+    pub(crate) fn reader_at_hand(&self, vb: VbId) -> Option<FileReader<'_>> {
         let slot = self.slot(vb);
         let current = slot.current.try_lock()?;
         let snapshot = current.open.clone()?;
-        Counters::count(&self.counters.hits);
+        StorageCounters::count(&self.counters.hits);
         self.open_files.used(vb, snapshot.memory_bytes() as u64);
-        Some(Reader {
+        Some(FileReader {
             snapshot,
             slot: PhantomData,
         })
     }
 
-    /// The right to write to the vBucket's file. Waits for whoever has it.
+    /// Acquires the write lock of the vBucket's file.
     pub(crate) fn writer(&self, vb: VbId) -> WriteGuard<'_> {
         let slot = self.slot(vb);
         WriteGuard {
@@ -240,7 +239,7 @@ impl Storage {
         }
     }
 
-    /// The right to write to the vBucket's file, unless somebody has it.
+    /// Acquires the write lock of the vBucket's file, unless another thread has it.
     pub(crate) fn try_writer(&self, vb: VbId) -> Option<WriteGuard<'_>> {
         let slot = self.slot(vb);
         let written = slot.written.try_lock()?;
@@ -251,41 +250,41 @@ impl Storage {
         })
     }
 
-    /// Notes in the catalog that a commit of the vBucket's file is durable.
-    fn note_commit(&self, vb: VbId, revision: Revision, header: &Header) {
+    /// Records a durable commit of the vBucket's file in the catalog.
+    fn note_commit(&self, vb: VbId, revision: FileRevision, header: &Header) {
         let header_at = header.offset().0;
         self.catalog.note(
             vb,
-            Entry {
+            CatalogEntry {
                 revision,
                 header_at,
             },
         );
     }
 
-    fn snapshot(&self, slot: &Slot) -> Result<Option<Snapshot>, StorageError> {
+    fn snapshot(&self, slot: &FileSlot) -> Result<Option<Snapshot>, StorageError> {
         let mut current = slot.current.lock();
         current.check_is_there(self, slot.vb)?;
         let snapshot = match (&current.open, &current.file) {
-            (_, Place::Missing) => return Ok(None),
+            (_, SlotFile::Missing) => return Ok(None),
             (Some(open), _) => {
-                Counters::count(&self.counters.hits);
+                StorageCounters::count(&self.counters.hits);
                 open.clone()
             }
             (None, file) => {
                 let path = self.dir.join(file_name(slot.vb, current.revision));
                 let disk = &*self.disk;
                 let opened = match file {
-                    Place::At(at) => Snapshot::open_at(disk, &path, &self.options, &at.header)?,
+                    SlotFile::At(at) => Snapshot::open_at(disk, &path, &self.options, &at.header)?,
                     _ => Snapshot::open(disk, &path, &self.options)?,
                 };
-                Counters::count(&self.counters.misses);
+                StorageCounters::count(&self.counters.misses);
                 opened
             }
         };
-        if let Place::Unread = current.file {
+        if let SlotFile::Unread = current.file {
             current.check_is_newest(&snapshot)?;
-            current.file = Place::At(Box::new(At {
+            current.file = SlotFile::At(Box::new(CurrentHeader {
                 header: snapshot.header().clone(),
                 file_bytes: snapshot.file_bytes()?,
                 durable: false,
@@ -295,8 +294,8 @@ impl Storage {
         Ok(Some(snapshot))
     }
 
-    /// Keeps a handle open, if any is to be.
-    fn keep(&self, slot: &Slot, current: &mut Current, snapshot: &Snapshot) {
+    /// Keeps a handle open, if the limits allow it.
+    fn keep(&self, slot: &FileSlot, current: &mut CurrentFile, snapshot: &Snapshot) {
         if self.open_files.keeps() {
             current.open = Some(snapshot.clone());
             self.open_files
@@ -306,38 +305,38 @@ impl Storage {
         }
     }
 
-    fn close(&self, slot: &Slot, current: &mut Current) {
+    fn close(&self, slot: &FileSlot, current: &mut CurrentFile) {
         current.open = None;
         self.open_files.closed(slot.vb);
     }
 
-    /// Closes what may not stay open. No lock of a slot's current file is held here.
+    /// Closes surplus files. The caller holds no lock of a slot's current file.
     pub(crate) fn close_excess(&self) {
         while let Some(vb) = self.open_files.excess() {
             let slot = self.slot(vb);
             let mut current = slot.current.lock();
-            // It may have been used, or closed, since.
+            // It may have been used or closed since.
             if self.open_files.excess() == Some(vb) {
-                Counters::count(&self.counters.evictions);
+                StorageCounters::count(&self.counters.evictions);
                 self.close(slot, &mut current);
             }
         }
     }
 
-    /// Which revision the vBucket's file has, what counts of it, and how long it is; `None` if it has no file. Opens
-    /// it only if it was not looked at yet.
-    pub(crate) fn what_counts(
+    /// Returns the revision, the current header and the length of the vBucket's file; `None` if it has no file. Opens
+    /// it only if it was not opened yet.
+    pub(crate) fn current_header(
         &self,
         vb: VbId,
-    ) -> Result<Option<(Revision, Header, u64)>, StorageError> {
+    ) -> Result<Option<(FileRevision, Header, u64)>, StorageError> {
         let slot = self.slot(vb);
-        let unread = matches!(slot.current.lock().file, Place::Unread);
+        let unread = matches!(slot.current.lock().file, SlotFile::Unread);
         if unread {
             self.reader(vb)?;
         }
         let current = slot.current.lock();
         Ok(match &current.file {
-            Place::At(at) => Some((current.revision, at.header.clone(), at.file_bytes)),
+            SlotFile::At(at) => Some((current.revision, at.header.clone(), at.file_bytes)),
             _ => None,
         })
     }

@@ -1,8 +1,8 @@
-//! What the right to write lets one do.
+//! The operations of the write lock.
 
-use super::{At, Place, Reader, SlotWriter, WriteGuard};
-use crate::names::{Revision, boot_name, damaged_name, deleted_name, file_name};
-use crate::stats::Counters;
+use super::{CurrentHeader, FileReader, SlotFile, SlotWriter, WriteGuard};
+use crate::names::{FileRevision, boot_name, damaged_name, deleted_name, file_name};
+use crate::stats::StorageCounters;
 use crate::vb_metadata::VbMetadata;
 use crate::{Storage, StorageError};
 use kedge_couchstore::compact::{Compaction, Progress};
@@ -13,27 +13,27 @@ use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 
-/// A file that took the place of the one that counted.
+/// A file that has replaced the one before.
 #[derive(Debug)]
-pub(crate) struct Installed {
+pub(crate) struct InstalledFile {
     pub(crate) header: Header,
     pub(crate) file_bytes: u64,
-    /// What was done to make it.
+    /// The figures of its creation.
     pub(crate) progress: Progress,
 }
 
 impl<'a> WriteGuard<'a> {
-    /// Whether the vBucket has a file.
+    /// Returns `true` if the vBucket has a file.
     pub(crate) fn has_file(&self) -> bool {
-        !matches!(self.slot.current.lock().file, Place::Missing)
+        !matches!(self.slot.current.lock().file, SlotFile::Missing)
     }
 
-    /// The file that counts, as its last commit left it; `None` if there is none.
-    pub(crate) fn newest(&self) -> Result<Option<Reader<'_>>, StorageError> {
+    /// Returns the file at its last commit; `None` if there is none.
+    pub(crate) fn newest(&self) -> Result<Option<FileReader<'_>>, StorageError> {
         self.storage.reader(self.slot.vb)
     }
 
-    /// What the file says; of a vBucket without one, what the first has to begin with.
+    /// Returns the metadata of the file, or those of a first file.
     pub(crate) fn metadata(&mut self) -> Result<&mut VbMetadata, StorageError> {
         if self.written.metadata.is_none() {
             let metadata = match self.newest()? {
@@ -45,14 +45,14 @@ impl<'a> WriteGuard<'a> {
         Ok(self.written.metadata.as_mut().expect("it was just set"))
     }
 
-    /// Whether it is known that dropped collections wait for a compaction.
+    /// Returns `true` if dropped collections are known to wait for a compaction.
     pub(crate) fn has_dropped(&self) -> bool {
         let metadata = self.written.metadata.as_ref();
         let manifest = metadata.and_then(|metadata| metadata.manifest.as_deref());
         manifest.is_some_and(|manifest| !manifest.dropped.is_empty())
     }
 
-    /// What is known of the sizes of collections.
+    /// Returns the known sizes of collections.
     pub(crate) fn collection_bytes(&self) -> BTreeMap<CollectionId, u64> {
         let metadata = self.written.metadata.iter();
         let stats = metadata.flat_map(|metadata| &metadata.collections);
@@ -61,15 +61,15 @@ impl<'a> WriteGuard<'a> {
             .collect()
     }
 
-    /// A writer that goes on behind the header that counts.
+    /// Returns a writer that continues after the current header.
     ///
     /// # Panics
-    /// If there is no file.
+    /// Panics if there is no file.
     pub fn writer(&mut self) -> Result<SlotWriter<'_, 'a>, StorageError> {
         self.check()?;
         let newest = self.newest()?.expect("the vBucket has a file");
         let durable = match &self.slot.current.lock().file {
-            Place::At(at) => at.durable,
+            SlotFile::At(at) => at.durable,
             _ => false,
         };
         let writer = if durable {
@@ -84,14 +84,14 @@ impl<'a> WriteGuard<'a> {
         })
     }
 
-    /// The first in this process: the header that was found may never have been synced.
+    /// Creates the first writer in this process. The header that was found may never have been synced.
     fn first_writer(&self, newest: &Snapshot) -> Result<Writer, StorageError> {
         let mut writer = Writer::open(&*self.storage.disk, newest.path(), &self.storage.options)?;
         if writer.header() != newest.header() {
             writer.rewind(newest.header())?;
         }
         let mut current = self.slot.current.lock();
-        if let Place::At(at) = &mut current.file {
+        if let SlotFile::At(at) = &mut current.file {
             at.durable = true;
         }
         let revision = current.revision;
@@ -101,7 +101,7 @@ impl<'a> WriteGuard<'a> {
         Ok(writer)
     }
 
-    /// An error if the vBucket's file must not be written to any more.
+    /// Returns an error if the vBucket's file must not be written to any more.
     fn check(&self) -> Result<(), StorageError> {
         if self.written.undecided {
             let file = self
@@ -113,24 +113,24 @@ impl<'a> WriteGuard<'a> {
         self.check_is_there()
     }
 
-    /// An error if the catalog has a file of the vBucket that is not there.
+    /// Returns an error if the catalog lists a file of the vBucket that is missing.
     pub(crate) fn check_is_there(&self) -> Result<(), StorageError> {
         let current = self.slot.current.lock();
         current.check_is_there(self.storage, self.slot.vb)
     }
 
-    /// Whether the header that counts is known to be durable.
+    /// Returns `true` if the current header is known to be durable.
     pub(crate) fn is_durable(&self) -> bool {
         match &self.slot.current.lock().file {
-            Place::Missing => true,
-            Place::Unread => false,
-            Place::At(at) => at.durable,
+            SlotFile::Missing => true,
+            SlotFile::Unread => false,
+            SlotFile::At(at) => at.durable,
         }
     }
 
-    /// Something went wrong while writing: the handle is not used again, unless that is known to do no harm.
+    /// Records a failed write: the handle is not reused, unless the error is known to be harmless.
     pub(crate) fn failed(&self, error: &StorageError) {
-        Counters::count(&self.storage.counters.failed_commits);
+        StorageCounters::count(&self.storage.counters.failed_commits);
         let harmless = matches!(error, StorageError::File(FileError::Refused(_)));
         if !harmless && !error.is_no_space() {
             let mut current = self.slot.current.lock();
@@ -138,23 +138,22 @@ impl<'a> WriteGuard<'a> {
         }
     }
 
-    /// Where a new file of the vBucket is made, until it is complete.
+    /// Returns the path of a new file of the vBucket until it is complete.
     fn boot_path(&self) -> PathBuf {
         self.storage.dir.join(boot_name(self.slot.vb))
     }
 
-    /// Which revision counts, or counted last.
-    pub(crate) fn revision(&self) -> Revision {
+    /// Returns the current or last revision.
+    pub(crate) fn revision(&self) -> FileRevision {
         self.slot.current.lock().revision
     }
 
-    /// Removes a new file that did not become complete. If that fails, the next one to be made, or the next start, tries
-    /// again.
+    /// Removes a new file that did not become complete. If that fails, the next new file or the next start tries again.
     pub(crate) fn clear_boot(&self) {
         let _ = self.storage.disk.remove(&self.boot_path());
     }
 
-    /// Begins a new file. What another left under its name goes.
+    /// Creates a new file, replacing an incomplete one.
     pub fn create(&mut self) -> Result<SlotWriter<'_, 'a>, StorageError> {
         self.check()?;
         let (disk, path) = (&*self.storage.disk, self.boot_path());
@@ -169,24 +168,24 @@ impl<'a> WriteGuard<'a> {
         })
     }
 
-    /// Lets a copy take the place of the file that counts, as its next revision. Who made it cannot write to it any more.
-    /// The other one is left to [`WriteGuard::remove_left`].
-    pub(crate) fn install(&mut self, copy: Compaction) -> Result<Installed, StorageError> {
+    /// Installs a copy as the next revision of the file. The copy can no longer be written through its own handle.
+    /// [`WriteGuard::remove_left`] removes the old file.
+    pub(crate) fn install(&mut self, copy: Compaction) -> Result<InstalledFile, StorageError> {
         let target = copy.target();
         let new = Snapshot::open(&*self.storage.disk, target, &self.storage.options)?;
         let (header, file_bytes) = (new.header().clone(), new.file_bytes()?);
         let metadata = VbMetadata::read(&new)?;
         drop(new);
-        // Until it has its name the copy goes away with the compaction.
+        // Until it has its name, the compaction removes the copy when it is dropped.
         self.install_file(target, &header, file_bytes, metadata)?;
-        Ok(Installed {
+        Ok(InstalledFile {
             header,
             file_bytes,
             progress: copy.finish()?,
         })
     }
 
-    /// As [`WriteGuard::install`], for the complete and durable file at `from`, whose newest header this is.
+    /// Installs the complete and durable file at `from`, whose newest header this is, like [`WriteGuard::install`].
     fn install_file(
         &mut self,
         from: &Path,
@@ -198,7 +197,7 @@ impl<'a> WriteGuard<'a> {
         let Storage { disk, dir, .. } = self.storage;
         let (old, new) = {
             let current = self.slot.current.lock();
-            let old = (!matches!(current.file, Place::Missing)).then_some(current.revision);
+            let old = (!matches!(current.file, SlotFile::Missing)).then_some(current.revision);
             (old, current.revision.next())
         };
         let to = dir.join(file_name(self.slot.vb, new));
@@ -206,7 +205,7 @@ impl<'a> WriteGuard<'a> {
             self.written.undecided = disk.exists(&to).unwrap_or(true);
             return Err(error.into());
         }
-        // Sync before the old file goes: until then it is the one that a crash leaves.
+        // Sync before the removal of the old file, which a crash leaves until then.
         if let Err(error) = disk.sync_dir(dir) {
             self.written.undecided = true;
             return Err(error.into());
@@ -216,20 +215,20 @@ impl<'a> WriteGuard<'a> {
         let mut current = self.slot.current.lock();
         self.storage.close(self.slot, &mut current);
         current.revision = new;
-        current.file = Place::At(Box::new(At {
+        current.file = SlotFile::At(Box::new(CurrentHeader {
             header: header.clone(),
             file_bytes,
             durable: true,
         }));
         drop(current);
-        // Before the mark of a deletion goes, and the older file: what explains that the old entry is void.
+        // Before the deletion marker and the older file are removed, which explain that the old entry is void.
         self.storage.note_commit(self.slot.vb, new, header);
         self.written.left.extend(old);
-        self.clear_mark();
+        self.clear_deletion_marker();
         Ok(())
     }
 
-    /// Lets go of the right to write, and removes older revisions then, as that takes long where they are large.
+    /// Releases the write lock and then removes older revisions, because that takes long for large files.
     pub(crate) fn remove_left(mut self) {
         let (storage, slot) = (self.storage, self.slot);
         let mut left = std::mem::take(&mut self.written.left);
@@ -241,12 +240,12 @@ impl<'a> WriteGuard<'a> {
         });
         let mut written = slot.written.lock();
         written.removed |= left.len() < before;
-        // They are in nobody's way while there is a newer one.
-        Counters::add(&storage.counters.files_left, left.len() as u64);
+        // They do no harm while there is a newer one.
+        StorageCounters::add(&storage.counters.files_left, left.len() as u64);
         written.left.extend(left);
     }
 
-    /// Makes sure that no older revision comes back when the one that counts is gone.
+    /// Ensures that no older revision comes back when the current one is removed.
     fn remove_older(&mut self) -> Result<(), StorageError> {
         let Storage { disk, dir, .. } = self.storage;
         while let Some(old) = self.written.left.last() {
@@ -261,20 +260,20 @@ impl<'a> WriteGuard<'a> {
         Ok(())
     }
 
-    /// Removes the mark of a deletion that does not count any more. If that fails, the next start does it.
-    fn clear_mark(&mut self) {
+    /// Removes an obsolete deletion marker. If that fails, the next start removes it.
+    fn clear_deletion_marker(&mut self) {
         let Storage { disk, dir, .. } = self.storage;
         if let Some(mark) = self.written.deleted.take() {
             let _ = disk.remove(&dir.join(deleted_name(self.slot.vb, mark)));
         }
     }
 
-    /// Whether the vBucket was deleted, and has no file.
+    /// Returns `true` if the vBucket was deleted and has no file.
     pub(crate) fn is_deleted(&self) -> bool {
         self.written.deleted.is_some()
     }
 
-    /// Marks the vBucket as deleted, durably.
+    /// Creates the deletion marker durably.
     pub(crate) fn mark_deleted(&mut self) -> Result<(), StorageError> {
         if self.is_deleted() {
             return Ok(());
@@ -282,11 +281,11 @@ impl<'a> WriteGuard<'a> {
         let Storage { disk, dir, .. } = self.storage;
         let revision = self.revision();
         let path = dir.join(deleted_name(self.slot.vb, revision));
-        // An attempt before may have left it.
+        // An earlier attempt may have left it.
         if !disk.exists(&path)? {
             disk.create(&path)?;
         }
-        // Sync before the file goes: until then it is what a crash leaves.
+        // Sync before the removal of the file, which a crash leaves until then.
         disk.sync_dir(dir)?;
         self.written.deleted = Some(revision);
         Ok(())
@@ -299,7 +298,7 @@ impl<'a> WriteGuard<'a> {
             return Ok(());
         }
         self.remove_older()?;
-        // Before the file goes: nobody may miss it.
+        // Before the removal, so that the absence is not reported.
         self.storage.catalog.forget(self.slot.vb)?;
         let mut current = self.slot.current.lock();
         remove_if_there(
@@ -307,7 +306,7 @@ impl<'a> WriteGuard<'a> {
             &dir.join(file_name(self.slot.vb, current.revision)),
         )?;
         self.storage.close(self.slot, &mut current);
-        current.file = Place::Missing;
+        current.file = SlotFile::Missing;
         drop(current);
         self.written.metadata = None;
         Ok(disk.sync_dir(dir)?)
@@ -315,8 +314,8 @@ impl<'a> WriteGuard<'a> {
 }
 
 impl SlotWriter<'_, '_> {
-    /// What it committed last counts from now on, and this is what the file says there. A new file takes the place of the
-    /// one that counts, as its next revision; the other one is left to [`WriteGuard::remove_left`].
+    /// Makes the last commit of the writer the current one, with this metadata. A new file replaces the current one as
+    /// its next revision, and [`WriteGuard::remove_left`] removes the old one.
     pub(crate) fn committed(self, metadata: VbMetadata) -> Result<(), StorageError> {
         let SlotWriter {
             guard,
@@ -330,7 +329,7 @@ impl SlotWriter<'_, '_> {
         guard.written.metadata = Some(metadata);
         let mut current = guard.slot.current.lock();
         let revision = current.revision;
-        current.file = Place::At(Box::new(At {
+        current.file = SlotFile::At(Box::new(CurrentHeader {
             header: writer.header().clone(),
             file_bytes: writer.file_bytes(),
             durable: true,
@@ -361,36 +360,36 @@ impl DerefMut for SlotWriter<'_, '_> {
 }
 
 impl WriteGuard<'_> {
-    /// Gives the file a name that no start takes for the vBucket's, durably, and the one that is missing up. Says which name;
-    /// `None` if there is no file.
-    pub(crate) fn put_away(&mut self) -> Result<Option<PathBuf>, StorageError> {
+    /// Quarantines the file, durably: it gets a name that no start takes for the vBucket's. A missing file is given up.
+    /// Returns the new name; `None` if there is no file.
+    pub(crate) fn quarantine(&mut self) -> Result<Option<PathBuf>, StorageError> {
         let missing = self.slot.current.lock().missing;
-        let put_away = match (self.has_file(), missing) {
+        let quarantine = match (self.has_file(), missing) {
             (true, _) => self.rename_damaged()?,
             (false, Some(revision)) => {
-                self.mark_given_up(revision)?;
+                self.mark_quarantined(revision)?;
                 None
             }
             (false, None) => None,
         };
-        // After the file has its other name, which explains that it is not there: a file that was cut must not count again.
+        // After the file has its other name, which explains its absence: a truncated file must not become valid again.
         self.storage.catalog.forget(self.slot.vb)?;
         let mut current = self.slot.current.lock();
         let missing = current.missing.take().unwrap_or_default();
         current.revision = current.revision.max(missing);
         current.header_at = 0;
-        Ok(put_away)
+        Ok(quarantine)
     }
 
-    /// An empty file in place of one that is missing, durably: it says that the vBucket's file was given up.
-    fn mark_given_up(&self, revision: Revision) -> Result<(), StorageError> {
+    /// Creates an empty file in place of a missing one, durably, which marks the vBucket's file as given up.
+    fn mark_quarantined(&self, revision: FileRevision) -> Result<(), StorageError> {
         let Storage { disk, dir, .. } = self.storage;
         disk.create(&self.damaged_path(revision)?)?;
         Ok(disk.sync_dir(dir)?)
     }
 
-    /// A name that is free for a file of this revision that is put away.
-    fn damaged_path(&self, revision: Revision) -> Result<PathBuf, StorageError> {
+    /// Returns an unused name for a quarantined file of this revision.
+    fn damaged_path(&self, revision: FileRevision) -> Result<PathBuf, StorageError> {
         let Storage { disk, dir, .. } = self.storage;
         let name = file_name(self.slot.vb, revision);
         let mut n = 1;
@@ -404,19 +403,19 @@ impl WriteGuard<'_> {
 
     fn rename_damaged(&mut self) -> Result<Option<PathBuf>, StorageError> {
         let Storage { disk, dir, .. } = self.storage;
-        // Or one of them would be the vBucket's file at the next start.
+        // Otherwise one of them would be the vBucket's file at the next start.
         self.remove_older()?;
         let mut current = self.slot.current.lock();
         let to = self.damaged_path(current.revision)?;
         let name = file_name(self.slot.vb, current.revision);
         let renamed = disk.rename(&dir.join(name), &to);
         let was_there = match renamed {
-            // Someone was faster, by hand.
+            // An administrator has removed it in the meantime.
             Err(error) if error.is_not_found() => false,
             other => other.map(|()| true)?,
         };
         self.storage.close(self.slot, &mut current);
-        current.file = Place::Missing;
+        current.file = SlotFile::Missing;
         drop(current);
         self.written.metadata = None;
         self.written.undecided = false;

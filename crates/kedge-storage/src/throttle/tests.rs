@@ -1,4 +1,4 @@
-//! A throttle under a clock that is a number, beside commits that a formula makes slow.
+//! A throttle with a simulated clock, and commits whose latency is a formula.
 
 use std::collections::VecDeque;
 
@@ -8,19 +8,19 @@ const MIB: u64 = 1 << 20;
 const CHUNK: u64 = 256 << 10;
 const SECOND: u64 = 1_000_000_000;
 
-/// A disk, one or more compactions and somebody who commits, each at their own times.
+/// A disk, one or more compactions, and a client that commits, each at their own times.
 struct World {
     throttle: Throttle,
     now_ns: u64,
-    /// When each compaction goes on.
+    /// The time at which each compaction continues.
     compactions: Vec<u64>,
     commits_per_sec: u64,
     next_commit_ns: u64,
-    /// A commit takes this long on a disk that does nothing else ...
+    /// Latency of a commit on an otherwise idle disk.
     commit_us: u64,
-    /// ... and twice as long when compactions move this many bytes in a second, ten times at ten times of it.
+    /// Compaction traffic in bytes per second that doubles the latency; ten times the traffic makes it tenfold.
     knee: u64,
-    /// Bytes of the last tenth of a second, and when they were moved.
+    /// Bytes of the last tenth of a second, and their times.
     recent: VecDeque<(u64, u64)>,
     bytes: u64,
     commits: u64,
@@ -58,7 +58,7 @@ impl World {
         self.commit_us + self.commit_us * bytes_per_sec / self.knee
     }
 
-    /// Lets this many seconds pass; how many bytes compactions moved in each.
+    /// Lets `seconds` seconds pass. Returns the number of bytes of compactions per second.
     fn run(&mut self, seconds: u64) -> u64 {
         let before = self.bytes;
         let end_ns = self.now_ns + seconds * SECOND;
@@ -87,7 +87,7 @@ impl World {
                 let pause_ns = self.throttle.on_bytes(CHUNK, self.now_ns);
                 self.bytes += CHUNK;
                 self.recent.push_back((self.now_ns, CHUNK));
-                // It takes a while to move them, too.
+                // The transfer itself takes time, too.
                 self.compactions[at] = self.now_ns + pause_ns + 100_000;
             }
         }
@@ -99,20 +99,20 @@ impl World {
 }
 
 #[test]
-fn nobody_to_disturb_means_full_speed() {
+fn throttle_reaches_the_highest_rate_without_commits() {
     let mut world = World::new(1, 0);
     let first = world.run(1);
     assert!(first > MIB, "it rises from the lowest rate: {first}");
     world.run(5);
     let bytes_per_sec = world.run(5);
-    // Short of it by probes, and by what moving takes.
+    // Less because of probes and of the transfer time.
     assert!(bytes_per_sec > 400 * MIB, "{bytes_per_sec}");
     assert!(bytes_per_sec <= 500 * MIB + CHUNK, "{bytes_per_sec}");
     assert_eq!(world.throttle.figures().slowed_down, 0);
 }
 
 #[test]
-fn commits_stay_about_as_fast_as_is_tolerated() {
+fn throttle_keeps_commit_latency_within_the_tolerance() {
     for commits_per_sec in [20, 1000, 20_000] {
         let mut world = World::new(2, commits_per_sec);
         world.run(30);
@@ -128,7 +128,7 @@ fn commits_stay_about_as_fast_as_is_tolerated() {
 }
 
 #[test]
-fn it_gives_way_at_once_when_commits_begin() {
+fn throttle_yields_immediately_when_commits_begin() {
     let mut world = World::new(1, 1000);
     world.run(2);
     world.commits_per_sec = 0;
@@ -142,7 +142,7 @@ fn it_gives_way_at_once_when_commits_begin() {
 }
 
 #[test]
-fn it_is_slow_until_it_knows_what_is_usual() {
+fn throttle_stays_at_the_lowest_rate_without_a_baseline() {
     let mut world = World::new(2, 0);
     world.run(10);
     let figures = world.throttle.figures();
@@ -164,7 +164,7 @@ fn it_is_slow_until_it_knows_what_is_usual() {
 }
 
 #[test]
-fn a_disk_that_gets_slower_by_itself_is_not_held_against_compactions() {
+fn throttle_adapts_to_a_disk_that_becomes_slower() {
     let mut world = World::new(1, 1000);
     world.run(30);
     world.commit_us = 5000;
@@ -182,7 +182,7 @@ fn a_disk_that_gets_slower_by_itself_is_not_held_against_compactions() {
 }
 
 #[test]
-fn it_goes_on_at_the_lowest_rate_however_much_it_disturbs() {
+fn throttle_never_falls_below_the_lowest_rate() {
     let mut world = World::new(1, 1000);
     world.knee = MIB / 100;
     world.run(20);
@@ -192,7 +192,7 @@ fn it_goes_on_at_the_lowest_rate_however_much_it_disturbs() {
 }
 
 #[test]
-fn garbage_that_outgrows_compactions_raises_the_lowest_rate() {
+fn backlog_of_garbage_raises_the_lowest_rate() {
     let mut world = World::new(1, 1000);
     world.knee = MIB / 100;
     for (times, lowest) in [
@@ -214,10 +214,10 @@ fn garbage_that_outgrows_compactions_raises_the_lowest_rate() {
         );
     }
     world.run(20);
-    // Less what probes take.
+    // Less because of probes.
     let behind = world.run(20);
     assert!((3 * MIB..5 * MIB).contains(&behind), "{behind}");
-    // What is usual is learnt all the same.
+    // The baseline is learnt nevertheless.
     let undisturbed_us = world.throttle.figures().undisturbed_us.expect("learnt");
     assert!(undisturbed_us < 250_000, "{undisturbed_us}");
     world.throttle.on_backlog(3);
@@ -227,7 +227,7 @@ fn garbage_that_outgrows_compactions_raises_the_lowest_rate() {
 }
 
 #[test]
-fn compactions_share_one_rate() {
+fn concurrent_compactions_share_one_rate() {
     let config = ThrottleConfig {
         bytes_per_sec_min: 10 * MIB,
         bytes_per_sec_max: 10 * MIB,
@@ -244,7 +244,7 @@ fn compactions_share_one_rate() {
 }
 
 #[test]
-fn what_is_usual_is_learnt_while_nothing_is_compacted() {
+fn baseline_is_learnt_without_compactions() {
     let mut throttle = Throttle::new(ThrottleConfig::default());
     for _ in 0..1000 {
         throttle.on_commit(700);
@@ -260,7 +260,7 @@ fn what_is_usual_is_learnt_while_nothing_is_compacted() {
 }
 
 #[test]
-fn a_rest_saves_no_more_than_a_burst() {
+fn unused_tokens_are_limited_to_a_burst() {
     let config = ThrottleConfig {
         bytes_per_sec_min: 100 * MIB,
         bytes_per_sec_max: 100 * MIB,
@@ -276,7 +276,7 @@ fn a_rest_saves_no_more_than_a_burst() {
 }
 
 #[test]
-fn bounds_that_make_no_sense_are_put_right() {
+fn inconsistent_bounds_are_corrected() {
     let mut throttle = Throttle::new(ThrottleConfig {
         bytes_per_sec_min: 0,
         bytes_per_sec_max: 0,

@@ -1,6 +1,7 @@
-//! Files that are missing or cut although the directory's catalog has them.
+//! Missing or truncated files that the directory's catalog lists.
 //!
-//! A removed `N.couch.R` was served as an empty vBucket, and a file that was cut showed an older commit, without a word.
+//! A removed `N.couch.R` used to be served as an empty vBucket, and a truncated file showed an older commit, without an
+//! error.
 
 use kedge_disk::{Disk, SimDisk, read_file, replace_file};
 use kedge_storage::{Storage, StorageError};
@@ -12,7 +13,7 @@ use crate::support::{
 
 const OTHER: VbId = VbId(1);
 
-/// Two files, the first of two commits; what the first was with one of them.
+/// Creates two files, the first with two commits. Returns the first one's bytes after one of them.
 fn begun(disk: &SimDisk) -> Vec<u8> {
     let storage = open(disk).expect("open");
     fill(&storage, VB, 1..=3, 1);
@@ -22,7 +23,7 @@ fn begun(disk: &SimDisk) -> Vec<u8> {
     first
 }
 
-/// Nothing of the vBucket is read or written, all of the other is, and the error is returned.
+/// Checks that nothing of the vBucket is read or written, and everything of the other is. Returns the error.
 fn refused(storage: &Storage) -> StorageError {
     let items = documents(7..=7);
     let committed = storage.commit(VB, &items, &state(1, 7), 3).map(drop);
@@ -39,12 +40,12 @@ fn refused(storage: &Storage) -> StorageError {
     storage.load(VB).expect_err("its file is not what it was")
 }
 
-/// Gives the file up: the vBucket begins anew, now and after the next start.
+/// Gives the file up: the vBucket starts anew, now and after the next start.
 fn give_up(disk: &SimDisk, storage: Storage, has_file: bool) {
-    let put_away = storage.put_away(VB).expect("put away");
-    assert_eq!(put_away.is_some(), has_file);
-    // What says at the next start that what a log has of it is a history of its own.
-    assert!(storage.given_up().expect("names").contains(&VB));
+    let quarantine = storage.quarantine(VB).expect("put away");
+    assert_eq!(quarantine.is_some(), has_file);
+    // It tells the next start that the log has a separate history of the vBucket.
+    assert!(storage.quarantined().expect("names").contains(&VB));
     assert!(storage.load(VB).expect("nothing").is_none());
     drop(storage);
     disk.crash(3);
@@ -52,8 +53,8 @@ fn give_up(disk: &SimDisk, storage: Storage, has_file: bool) {
     assert!(storage.load(VB).expect("nothing").is_none());
     fill(&storage, VB, 1..=2, 4);
     drop(storage);
-    if let Some(put_away) = put_away {
-        disk.remove(&put_away).expect("it is there");
+    if let Some(quarantine) = quarantine {
+        disk.remove(&quarantine).expect("it is there");
     }
     let storage = open(disk).expect("open");
     assert_eq!(
@@ -63,7 +64,7 @@ fn give_up(disk: &SimDisk, storage: Storage, has_file: bool) {
 }
 
 #[test]
-fn a_file_that_is_missing_is_an_error_that_names_it_until_it_is_back_or_given_up() {
+fn missing_file_is_an_error_until_it_is_restored_or_quarantined() {
     for comes_back in [true, false] {
         let disk = SimDisk::new(1);
         begun(&disk);
@@ -93,7 +94,7 @@ fn a_file_that_is_missing_is_an_error_that_names_it_until_it_is_back_or_given_up
 }
 
 #[test]
-fn a_file_that_was_cut_or_is_an_older_copy_is_an_error_that_names_it() {
+fn truncated_or_older_file_is_an_error() {
     for is_cut in [true, false] {
         let disk = SimDisk::new(2);
         let first = begun(&disk);
@@ -114,7 +115,7 @@ fn a_file_that_was_cut_or_is_an_older_copy_is_an_error_that_names_it() {
 }
 
 #[test]
-fn an_older_revision_does_not_take_the_place_of_a_missing_one() {
+fn older_revision_does_not_replace_a_missing_one() {
     let disk = SimDisk::new(3);
     begun(&disk);
     let old = path_of(&disk, VB).expect("a file");
@@ -133,7 +134,7 @@ fn an_older_revision_does_not_take_the_place_of_a_missing_one() {
 }
 
 #[test]
-fn a_killed_process_has_noted_every_commit_and_a_loss_of_power_makes_no_file_wrong() {
+fn killed_process_loses_no_catalog_entry_and_power_loss_makes_no_file_wrong() {
     let disk = SimDisk::new(4);
     let first = begun(&disk);
     disk.kill_process();
@@ -153,7 +154,7 @@ fn a_killed_process_has_noted_every_commit_and_a_loss_of_power_makes_no_file_wro
 }
 
 #[test]
-fn a_directory_without_a_catalog_or_with_a_damaged_one_opens_and_has_one_then() {
+fn missing_or_damaged_catalog_is_rebuilt_at_open() {
     for damage in [true, false] {
         let disk = SimDisk::new(5);
         begun(&disk);
@@ -178,23 +179,23 @@ fn a_directory_without_a_catalog_or_with_a_damaged_one_opens_and_has_one_then() 
 }
 
 #[test]
-fn what_was_renamed_by_hand_is_given_up_and_needs_no_trace_later() {
+fn file_renamed_by_hand_is_quarantined() {
     let disk = SimDisk::new(6);
     begun(&disk);
-    let put_away = dir().join("0.couch.1.damaged");
-    disk.rename(&dir().join("0.couch.1"), &put_away)
+    let quarantine = dir().join("0.couch.1.damaged");
+    disk.rename(&dir().join("0.couch.1"), &quarantine)
         .expect("it is there");
     for _ in 0..2 {
         let storage = open(&disk).expect("open");
         assert!(storage.load(VB).expect("nothing").is_none());
     }
-    disk.remove(&put_away).expect("it is there");
+    disk.remove(&quarantine).expect("it is there");
     let storage = open(&disk).expect("open");
     assert!(storage.load(VB).expect("nothing").is_none());
 }
 
 #[test]
-fn a_directory_on_a_full_disk_opens_without_a_catalog() {
+fn full_disk_opens_without_a_catalog() {
     let disk = SimDisk::new(7);
     begun(&disk);
     disk.remove(&catalog_path()).expect("it is there");

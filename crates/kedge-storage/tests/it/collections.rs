@@ -1,8 +1,8 @@
-//! What files say of collections: local documents that follow the events, statistics that come and go, and documents that
-//! a compaction leaves out.
+//! Collections in files: local documents that follow the events, statistics that come and go, and documents that a
+//! compaction removes.
 
 use kedge_disk::{Disk, SimDisk};
-use kedge_storage::{RecordKind, Storage};
+use kedge_storage::{FileRecordKind, Storage};
 use kedge_types::{Cas, CollectionId, ManifestUid, ScopeId, Seqno};
 use kedge_vbucket::{FileChange, SystemEvent, SystemEventKind};
 
@@ -34,7 +34,7 @@ fn commit(storage: &Storage, items: &[FileChange], prepared: u64, completed: u64
     storage.commit(VB, items, &now, 1).unwrap();
 }
 
-/// Ids of the collections that are open, with their documents; documents of all.
+/// Returns the ids of the open collections with their documents, and the number of documents of all.
 fn loaded(storage: &Storage) -> (Vec<(u32, u64)>, u64) {
     let loaded = storage.load(VB).unwrap().unwrap();
     let open = loaded.collections.open.iter();
@@ -42,11 +42,11 @@ fn loaded(storage: &Storage) -> (Vec<(u32, u64)>, u64) {
     (open.collect(), loaded.documents)
 }
 
-/// Keys of documents, prepares and aborts.
+/// Returns the keys of documents, prepares and aborts.
 fn keys(storage: &Storage) -> Vec<Vec<u8>> {
     let scan = storage.scan(VB, .., true).unwrap().unwrap();
     let records = scan.map(Result::unwrap);
-    let others = records.filter(|record| record.kind() != RecordKind::SystemEvent);
+    let others = records.filter(|record| record.kind() != FileRecordKind::SystemEvent);
     others.map(|record| record.key().to_vec()).collect()
 }
 
@@ -58,7 +58,7 @@ fn compact(storage: &Storage) {
 }
 
 #[test]
-fn local_documents_follow_the_events_and_a_compaction_erases_what_was_dropped() {
+fn local_documents_follow_system_events_and_compaction_erases_dropped_collections() {
     let disk = SimDisk::new(1);
     disk.create_dir_all(dir()).unwrap();
     let mut storage = open(&disk).unwrap();
@@ -104,7 +104,7 @@ fn local_documents_follow_the_events_and_a_compaction_erases_what_was_dropped() 
     assert_eq!((figures.live, figures.deleted), (6, 2));
     assert_eq!(loaded(&storage), (vec![(0, 5)], 5));
 
-    // One that came and went within a batch, which has the newer of two events of a key.
+    // A collection that is created and dropped within a batch, which has the newer of two events of a key.
     let items = [
         document(20, &key(9, 20), b"value"),
         event(21, SystemEventKind::CollectionDropped, 9),
@@ -121,7 +121,7 @@ fn local_documents_follow_the_events_and_a_compaction_erases_what_was_dropped() 
 }
 
 #[test]
-fn events_come_back_as_they_were_but_for_where_a_drop_began() {
+fn system_events_survive_a_round_trip() {
     let disk = SimDisk::new(2);
     disk.create_dir_all(dir()).unwrap();
     let storage = open(&disk).unwrap();

@@ -1,4 +1,4 @@
-//! Power loss at every single operation of a history of one vBucket, and at every operation of the recovery after it.
+//! Power loss at every operation of a history of one vBucket, and of the recovery after it.
 
 use kedge_disk::{Fault, SimDisk, seeds};
 use kedge_storage::{Storage, StorageConfig, StorageError};
@@ -9,15 +9,15 @@ use crate::support::{
     open, open_with, path_of, prepare, state, tombstone,
 };
 
-/// What a vBucket's file is: nothing, or its documents and the uuid of its history.
+/// The state of a vBucket's file: none, or its documents and the UUID of its history.
 type State = Option<(Contents, u64)>;
 
-/// What a history had done when the power failed.
+/// The state of a history at a power loss.
 #[derive(Default)]
 struct Done {
-    /// The state whose change returned last.
+    /// The state after the last change that returned.
     now: State,
-    /// Those that were being made.
+    /// The states of the change in progress.
     next: Vec<State>,
 }
 
@@ -38,7 +38,7 @@ impl Done {
         self.change_to(vec![next], change)
     }
 
-    /// Through these states, to the last of them.
+    /// Changes the file through these states, to the last of them.
     fn change_to(
         &mut self,
         next: Vec<State>,
@@ -69,7 +69,7 @@ impl Done {
         })
     }
 
-    /// Commits that share their syncs.
+    /// Writes commits that share their syncs.
     fn commit_together(
         &mut self,
         storage: &Storage,
@@ -102,7 +102,7 @@ impl Done {
         self.change(None, || storage.remove(VB))
     }
 
-    /// Everything that can be done to a file.
+    /// Performs every operation on a file.
     fn run(&mut self, disk: &SimDisk, keep_files_open: bool) -> Result<(), StorageError> {
         let config = StorageConfig {
             keep_files_open,
@@ -140,12 +140,13 @@ impl Done {
         storage.make_durable(VB)?;
         self.commit(&storage, 6, &documents(10..=30))?;
         drop(storage);
-        // Behind the last commit is its note in the catalog, which may fail; the next start tells whether there is power.
+        // The last commit is followed by its catalog entry, which may fail. The next start shows whether there is
+        // power.
         open(disk).map(drop)
     }
 }
 
-/// The history stopped at each of its operations.
+/// Returns the history stopped at each of its operations.
 fn stopped() -> impl Iterator<Item = (SimDisk, Done, String)> {
     let whole = SimDisk::new(0);
     Done::default().run(&whole, true).expect("no faults");
@@ -162,7 +163,7 @@ fn stopped() -> impl Iterator<Item = (SimDisk, Done, String)> {
     })
 }
 
-/// Opens after a crash: what is found is what was there, or what was being made.
+/// Opens after a crash and checks that the file has the state before or after the change in progress.
 fn check_found(disk: &SimDisk, done: &Done, context: &str) {
     let storage = open(disk).unwrap_or_else(|error| panic!("{context}: {error}"));
     let found = state_of(&storage).unwrap_or_else(|error| panic!("{context}: {error}"));
@@ -175,7 +176,7 @@ fn check_found(disk: &SimDisk, done: &Done, context: &str) {
         usize::from(found.is_some()),
         "{context}: {files:?}"
     );
-    // It goes on from there.
+    // The history continues.
     let (mut next, uuid) = found.unwrap_or_default();
     let items = documents(100..=110);
     items.iter().for_each(|apply| keep(&mut next, apply));
@@ -189,7 +190,7 @@ fn check_found(disk: &SimDisk, done: &Done, context: &str) {
 }
 
 #[test]
-fn a_crash_leaves_what_was_there_or_what_was_being_made() {
+fn crash_leaves_the_old_or_the_new_state() {
     for (disk, done, context) in stopped() {
         for seed in seeds(0, 6) {
             let disk = disk.fork();
@@ -200,12 +201,12 @@ fn a_crash_leaves_what_was_there_or_what_was_being_made() {
 }
 
 #[test]
-fn a_process_that_was_killed_leaves_what_was_there_or_what_was_being_made() {
+fn killed_process_leaves_the_old_or_the_new_state() {
     for (disk, done, context) in stopped() {
         disk.kill_process();
         let storage = open(&disk).expect("open");
         let found = state_of(&storage).expect("sound");
-        // What the next process saw and made durable stays, whatever happens then.
+        // The state that the next process saw and made durable stays, whatever happens then.
         storage.make_durable(VB).expect("sync");
         drop(storage);
         for seed in seeds(0, 4) {
@@ -223,7 +224,7 @@ fn a_process_that_was_killed_leaves_what_was_there_or_what_was_being_made() {
 }
 
 #[test]
-fn a_crash_while_leftovers_are_removed_does_no_harm() {
+fn crash_during_the_removal_of_obsolete_files_does_no_harm() {
     for (disk, done, context) in stopped() {
         disk.crash(1);
         for step in 1.. {
@@ -241,7 +242,7 @@ fn a_crash_while_leftovers_are_removed_does_no_harm() {
 }
 
 #[test]
-fn a_removed_file_stays_removed_when_an_older_one_could_not_be() {
+fn removed_file_stays_removed_despite_older_revisions() {
     let disk = SimDisk::new(1);
     let storage = open(&disk).expect("open");
     fill(&storage, VB, 1..=3, 1);
@@ -256,8 +257,8 @@ fn a_removed_file_stays_removed_when_an_older_one_could_not_be() {
     }
 }
 
-/// Runs `change` on what `base` has, cut off at its operation `number`; what the next start finds then, and whether `change`
-/// returned.
+/// Runs `change` on a copy of `base`, with a power loss at its operation `number`. Returns the state at the next start,
+/// and whether `change` returned.
 fn cut_off(
     base: &SimDisk,
     number: u64,
@@ -269,7 +270,7 @@ fn cut_off(
     let done = change(&storage).is_ok();
     drop(storage);
     disk.crash(number);
-    // So is the next start, somewhere.
+    // The next start is cut off somewhere, too.
     disk.fail_operation(disk.operations() + 1 + number % 4, Fault::PowerLoss);
     let _ = open(&disk);
     disk.crash(number + 1);
@@ -277,7 +278,7 @@ fn cut_off(
 }
 
 #[test]
-fn a_vbucket_is_deleted_or_not_and_one_made_anew_is_never_the_old_one() {
+fn deletion_is_atomic_and_a_recreated_vbucket_is_never_the_old_one() {
     for has_file in [true, false] {
         let base = SimDisk::new(1);
         let storage = open(&base).expect("open");

@@ -1,5 +1,5 @@
-//! Disks that fail and fill up: the error says what can be done, what was committed stays, and the same commit can be
-//! given again.
+//! Disks that fail and fill up: the error determines the reaction, committed data stays, and the same commit can be
+//! repeated.
 
 use kedge_disk::{Disk, Fault, Operation, Rng, SimDisk};
 use kedge_storage::Storage;
@@ -21,7 +21,7 @@ fn found(storage: &Storage) -> Contents {
     contents(storage, VB).expect("a scan").expect("a file")
 }
 
-/// A bucket whose file has documents 1 to 20, and what is to come: it replaces some of them.
+/// Creates a bucket whose file has documents 1 to 20, and the next items, which replace some of them.
 fn begun(
     disk: &SimDisk,
 ) -> (
@@ -37,7 +37,7 @@ fn begun(
     let mut more = vec![prepare(21, &key(1), b"p")];
     let mut rng = Rng::new(1);
     more.extend((22..=300).map(|seqno| {
-        // Nothing that becomes smaller when it is compressed.
+        // A value that does not compress.
         let value: Vec<u8> = (0..100).map(|_| rng.next() as u8).collect();
         document(seqno, &key(seqno - 20), &value)
     }));
@@ -45,7 +45,7 @@ fn begun(
 }
 
 #[test]
-fn a_full_disk_keeps_the_last_commit_and_goes_on_when_there_is_room() {
+fn full_disk_keeps_the_last_commit_and_recovers_with_space() {
     for room in [0, 100, 5000, 20_000] {
         let disk = SimDisk::new(1);
         let (storage, first, more) = begun(&disk);
@@ -80,8 +80,7 @@ fn a_full_disk_keeps_the_last_commit_and_goes_on_when_there_is_room() {
     }
 }
 
-/// The operations of so many commits that share their syncs, each failing in turn; the same ones are given again until they
-/// return.
+/// Fails each operation of `commits` commits that share their syncs, and repeats the commits until they return.
 fn fail_each(
     fault: Fault,
     commits: usize,
@@ -111,7 +110,7 @@ fn fail_each(
             return;
         }
         let Err(error) = result else {
-            // The note of the commit in the catalog, behind both of its syncs: an older one is as true.
+            // The catalog entry of the commit, after both of its syncs: an older entry is still valid.
             assert!(step > 4, "a commit needs what failed");
             assert_eq!(found(&storage), expected(&[&first, &more]), "at {step}");
             noted_at.push(step);
@@ -119,9 +118,9 @@ fn fail_each(
         };
         check(step, &error);
         assert!(!error.is_damage());
-        // A handle that something went wrong with is not used again.
+        // A handle is not reused after an error.
         assert_eq!(storage.stats().handles, u64::from(error.is_no_space()));
-        // What counts is the last commit that returned, though the file may have another.
+        // The last commit that returned is valid, although the file may have another.
         assert_eq!(found(&storage), expected(&[&first]), "at {step}");
         let key = key(5);
         let item = storage.get_many(VB, &[&key]).expect("a look-up").remove(0);
@@ -140,7 +139,7 @@ fn fail_each(
 }
 
 #[test]
-fn commits_that_failed_can_be_given_again() {
+fn failed_commits_can_be_repeated() {
     for commits in [1, 3] {
         fail_each(Fault::Io, commits, |_, error| {
             assert!(!error.is_no_space());
@@ -155,7 +154,7 @@ fn commits_that_failed_can_be_given_again() {
 }
 
 #[test]
-fn a_failed_sync_is_fatal_wherever_it_is() {
+fn failed_sync_is_always_fatal() {
     let disk = SimDisk::new(3);
     let (storage, _, more) = begun(&disk);
     disk.fail_next(Operation::Sync, Fault::Io);
@@ -181,7 +180,7 @@ fn a_failed_sync_is_fatal_wherever_it_is() {
 }
 
 #[test]
-fn one_damaged_file_does_not_keep_others_from_working() {
+fn damaged_file_does_not_affect_other_vbuckets() {
     let disk = SimDisk::new(4);
     let (storage, first, more) = begun(&disk);
     storage
@@ -222,7 +221,7 @@ fn one_damaged_file_does_not_keep_others_from_working() {
     storage
         .commit(VbId(1), &more, &state(1, 300), 2)
         .expect("commit");
-    // It can be replaced by one that is sound.
+    // A sound file can replace it.
     storage.replace(VB, &state(2, 0), 1).expect("replace");
     storage
         .commit(VB, &first, &state(2, 20), 2)
@@ -231,7 +230,7 @@ fn one_damaged_file_does_not_keep_others_from_working() {
 }
 
 #[test]
-fn what_cannot_be_read_is_said_with_file_and_place() {
+fn damage_is_reported_with_file_and_offset() {
     let disk = SimDisk::new(5);
     let (storage, ..) = begun(&disk);
     let path = path_of(&disk, VB).expect("a file");
@@ -251,7 +250,7 @@ fn what_cannot_be_read_is_said_with_file_and_place() {
 }
 
 #[test]
-fn a_file_without_a_usable_state_is_refused() {
+fn file_without_a_valid_state_is_rejected() {
     let disk = SimDisk::new(6);
     let (storage, first, _) = begun(&disk);
     drop(storage);

@@ -1,6 +1,6 @@
 //! Thousands of files that come and go leave nothing behind.
 //!
-//! `KEDGE_CYCLES` says how many.
+//! `KEDGE_CYCLES` sets their number.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use crate::support::{catalog_path, config, dir, documents, fill, key, names, sta
 
 const VBUCKETS: u16 = 16;
 
-/// `KEDGE_CYCLES` of the environment, or a few.
+/// Returns `KEDGE_CYCLES` of the environment, or `few`.
 pub(crate) fn number_of_cycles(few: u64) -> u64 {
     let asked = std::env::var("KEDGE_CYCLES").ok();
     asked.and_then(|text| text.parse().ok()).unwrap_or(few)
 }
 
-/// Creates, commits, reads, scans, replaces and removes, over and over.
+/// Creates, commits, reads, scans, replaces and removes, repeatedly.
 fn cycles(storage: &Storage, cycles: u64, rng: &mut Rng) {
     for cycle in 0..cycles {
         let vb = VbId((cycle % u64::from(VBUCKETS)) as u16);
@@ -48,7 +48,7 @@ fn cycles(storage: &Storage, cycles: u64, rng: &mut Rng) {
 }
 
 #[test]
-fn ten_thousand_files_leave_no_file_and_no_handle() {
+fn many_files_leak_no_file_and_no_handle() {
     let mut rng = Rng::new(seed(1));
     for (keep_files_open, max_open_files) in [(true, 3), (false, 3), (true, 100)] {
         let disk = SimDisk::new(1);
@@ -73,7 +73,7 @@ fn ten_thousand_files_leave_no_file_and_no_handle() {
     }
 }
 
-/// Descriptors of this process that are open on files below `dir`.
+/// Returns the number of descriptors of this process that are open on files below `dir`.
 fn descriptors(dir: &std::path::Path) -> usize {
     let entries = std::fs::read_dir("/proc/self/fd").expect("descriptors");
     let links = entries.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
@@ -82,7 +82,7 @@ fn descriptors(dir: &std::path::Path) -> usize {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn the_kernel_has_no_descriptor_of_them_either() {
+fn many_files_leak_no_descriptor() {
     let temporary = tempfile::tempdir().expect("a directory");
     let dir = temporary.path().canonicalize().expect("a path");
     let config = StorageConfig {

@@ -1,4 +1,4 @@
-//! The life of one file: what its commits say, what they cost, what stays open.
+//! The life of one file: the contents and the costs of its commits, and open handles.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kedge_couchstore::kv::{CheckpointKind, VBSTATE_NAME, VbStateDocument, VbStateKind};
 use kedge_couchstore::{Options, Snapshot};
 use kedge_disk::{Disk, SimDisk};
-use kedge_storage::{RecordKind, Revision, Storage, StorageConfig};
+use kedge_storage::{FileRecordKind, FileRevision, Storage, StorageConfig};
 use kedge_types::{Cas, CollectionId, RevSeqno, Seqno, VbId, VbUuid};
 use kedge_vbucket::{FailoverTable, PersistedState, SnapshotKind, VbState};
 
@@ -26,7 +26,7 @@ fn vbstate(disk: &SimDisk) -> VbStateDocument {
 }
 
 #[test]
-fn a_commit_takes_two_syncs_and_a_new_file_one_of_the_directory() {
+fn commit_takes_two_syncs_and_a_new_file_one_directory_sync() {
     for keep_files_open in [true, false] {
         let disk = SimDisk::new(1);
         let config = StorageConfig {
@@ -39,7 +39,7 @@ fn a_commit_takes_two_syncs_and_a_new_file_one_of_the_directory() {
             (stats.syncs, stats.directory_syncs)
         };
         fill(&storage, VB, 1..=10, 1);
-        // One of these was when the directory was opened.
+        // One of these is from the opening of the directory.
         assert_eq!(syncs(&storage), (2, 2));
         for n in 2..=20 {
             fill(&storage, VB, n * 10 + 1..=n * 10 + 10, n);
@@ -53,7 +53,7 @@ fn a_commit_takes_two_syncs_and_a_new_file_one_of_the_directory() {
             (kept, kept)
         );
         drop(storage);
-        // The header that is found is synced once, before the first commit behind it.
+        // The header that is found is synced once, before the first commit after it.
         let storage = open_with(&disk, &config).expect("open");
         fill(&storage, VB, 500..=500, 1);
         fill(&storage, VB, 501..=501, 1);
@@ -62,7 +62,7 @@ fn a_commit_takes_two_syncs_and_a_new_file_one_of_the_directory() {
 }
 
 #[test]
-fn an_open_file_is_opened_once_and_holds_little() {
+fn open_file_is_opened_once_with_little_memory() {
     let storage = open(&SimDisk::new(1)).expect("open");
     for n in 0..200 {
         let vb = VbId((n % 4) as u16);
@@ -72,7 +72,7 @@ fn an_open_file_is_opened_once_and_holds_little() {
         assert!(found[0].is_some());
     }
     let stats = storage.stats();
-    // Two for each: the one that it was made with, and the one under its name.
+    // Two for each: one for its creation, and one under its name.
     assert_eq!((stats.opened, stats.handles, stats.kept_files), (8, 4, 4));
     assert_eq!((stats.commits, stats.committed_items), (200, 10_000));
     assert!(
@@ -91,10 +91,10 @@ fn an_open_file_is_opened_once_and_holds_little() {
     );
 }
 
-/// Uses a vBucket's file.
+/// An operation on a vBucket's file.
 type Use = fn(&Storage);
 
-/// All that reads a file, and how often it needs it, from its second time on.
+/// All operations that read a file, and the number of file uses of each, from the second time on.
 const READERS: [(&str, Use, u64); 10] = [
     (
         "get_many",
@@ -145,13 +145,13 @@ const READERS: [(&str, Use, u64); 10] = [
 ];
 
 #[test]
-fn all_that_reads_shares_one_handle() {
+fn all_reads_share_one_handle() {
     let disk = SimDisk::new(1);
     fill(&open(&disk).expect("open"), VB, 1..=50, 1);
     for (first, read_first, _) in READERS {
         let storage = open(&disk).expect("open");
         if first == "locate" {
-            // It opens nothing.
+            // It opens no file.
             read_first(&storage);
             assert_eq!(storage.stats().opened, 0);
             continue;
@@ -179,7 +179,7 @@ fn all_that_reads_shares_one_handle() {
 }
 
 #[test]
-fn in_the_middle_of_a_disk_snapshot_newer_documents_tell_which_prepares_have_ended() {
+fn newer_documents_complete_prepares_within_a_disk_snapshot() {
     let disk = SimDisk::new(2);
     let storage = open(&disk).expect("open");
     let middle = PersistedState {
@@ -208,7 +208,7 @@ fn in_the_middle_of_a_disk_snapshot_newer_documents_tell_which_prepares_have_end
 }
 
 #[test]
-fn the_state_says_what_the_vbucket_and_the_file_are() {
+fn persisted_state_describes_vbucket_and_file() {
     let disk = SimDisk::new(2);
     let storage = open(&disk).expect("open");
     let mut failover = FailoverTable::new(VbUuid(5));
@@ -267,7 +267,7 @@ fn the_state_says_what_the_vbucket_and_the_file_are() {
         (&base.state, base.high_seqno, base.prepares.len()),
         (&first, Seqno(5), 1)
     );
-    // A purge seqno that the file has is not taken back by who has not heard of it.
+    // A commit of a vBucket that does not know of a purge does not lower the file's purge seqno.
     let items = [
         document(6, &key(3), b"three"),
         abort(7, &key(2), 4),
@@ -292,7 +292,7 @@ fn the_state_says_what_the_vbucket_and_the_file_are() {
 }
 
 #[test]
-fn a_state_alone_is_a_commit() {
+fn commit_may_have_a_state_and_no_items() {
     let disk = SimDisk::new(3);
     let storage = open(&disk).expect("open");
     storage.commit(VB, &[], &state(1, 0), 1).expect("commit");
@@ -311,7 +311,7 @@ fn a_state_alone_is_a_commit() {
 }
 
 #[test]
-fn items_have_to_be_new_and_a_refusal_changes_nothing() {
+fn commit_rejects_old_seqnos_without_an_effect() {
     let storage = open(&SimDisk::new(4)).expect("open");
     fill(&storage, VB, 1..=20, 1);
     storage.load(VB).expect("load").expect("a file");
@@ -344,7 +344,7 @@ fn items_have_to_be_new_and_a_refusal_changes_nothing() {
 }
 
 #[test]
-fn revisions_ascend_and_old_ones_go() {
+fn revisions_ascend_and_old_ones_are_removed() {
     let disk = SimDisk::new(5);
     let storage = open(&disk).expect("open");
     let revision = || {
@@ -355,25 +355,25 @@ fn revisions_ascend_and_old_ones_go() {
     };
     assert_eq!(revision(), None);
     fill(&storage, VB, 1..=2, 1);
-    assert_eq!(revision(), Some(Revision(1)));
+    assert_eq!(revision(), Some(FileRevision(1)));
     storage.replace(VB, &state(2, 0), 1).expect("replace");
-    assert_eq!(revision(), Some(Revision(2)));
+    assert_eq!(revision(), Some(FileRevision(2)));
     storage.remove(VB).expect("remove");
     storage.remove(VB).expect("there is none");
     assert_eq!(revision(), None);
     storage
         .commit(VB, &documents(1..=2), &state(3, 2), 1)
         .expect("commit");
-    assert_eq!(revision(), Some(Revision(3)));
+    assert_eq!(revision(), Some(FileRevision(3)));
     assert_eq!(names(&disk), ["0.couch.3"]);
     drop(storage);
     let storage = open(&disk).expect("open");
     let loaded = storage.load(VB).expect("load").expect("a file");
-    assert_eq!(loaded.revision, Revision(3));
+    assert_eq!(loaded.revision, FileRevision(3));
 }
 
 #[test]
-fn a_scan_goes_on_when_its_file_is_replaced_and_removed() {
+fn scan_continues_when_its_file_is_replaced_or_removed() {
     let disk = SimDisk::new(6);
     let storage = open(&disk).expect("open");
     fill(&storage, VB, 1..=500, 1);
@@ -404,7 +404,7 @@ fn a_scan_goes_on_when_its_file_is_replaced_and_removed() {
         let record = record.expect("sound");
         assert_eq!(
             (record.kind(), record.value()),
-            (RecordKind::Document, None)
+            (FileRecordKind::Document, None)
         );
         assert!(record.item().is_none() && record.disk_bytes() > 8);
     }
@@ -413,8 +413,8 @@ fn a_scan_goes_on_when_its_file_is_replaced_and_removed() {
 }
 
 #[test]
-fn files_of_other_releases_go_on_where_they_end() {
-    // What Couchbase's library made, with statistics that are right.
+fn files_of_other_releases_can_be_extended() {
+    // A file of Couchbase's library, with correct statistics.
     let golden = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../kedge-couchstore/tests/golden/s1k_10commits.couch.1"
@@ -438,7 +438,7 @@ fn files_of_other_releases_go_on_where_they_end() {
 }
 
 #[test]
-fn a_look_up_reads_a_leaf_once_as_long_as_there_is_memory_for_it() {
+fn lookup_caches_leaves_within_the_memory_limit() {
     let disk = SimDisk::new(1);
     for (file_cache_bytes_max, is_kept) in [(1 << 20, true), (0, false)] {
         let config = StorageConfig {
@@ -469,7 +469,7 @@ fn a_look_up_reads_a_leaf_once_as_long_as_there_is_memory_for_it() {
 }
 
 #[test]
-fn keys_that_are_remembered_are_looked_up_without_a_leaf() {
+fn remembered_keys_need_no_leaf_read() {
     let disk = SimDisk::new(1);
     let items: Vec<_> = (1..=2_000)
         .map(|n| document(n, &key(n), &[b'v'; 100]))

@@ -1,4 +1,4 @@
-//! The files of a bucket on disks that crash, fail and fill up, and beside each other.
+//! The files of a bucket on disks that crash, fail and fill up, and with concurrent operations.
 
 mod catalog;
 mod collections;

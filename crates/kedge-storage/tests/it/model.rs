@@ -1,10 +1,10 @@
-//! Random commits, reads, reopens, replacements and removals against a map for each vBucket.
+//! Random commits, reads, reopens, replacements and removals, compared with a map for each vBucket.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kedge_disk::{Disk, Rng, SimDisk, seeds};
-use kedge_storage::{RecordKind, Storage, StorageConfig};
+use kedge_storage::{FileRecordKind, Storage, StorageConfig};
 use kedge_types::{Seqno, VbId};
 use kedge_vbucket::{FileChange, PersistedState};
 
@@ -16,10 +16,10 @@ use crate::support::{
 const VBUCKETS: u16 = 6;
 const KEYS: u64 = 40;
 
-/// A vBucket as it should be.
+/// The expected contents of a vBucket.
 #[derive(Default)]
 struct Model {
-    /// `None`: no file.
+    /// `None` if there is no file.
     contents: Option<Contents>,
     seqno: u64,
     uuid: u64,
@@ -38,7 +38,7 @@ impl Model {
         }
     }
 
-    /// Items for one commit: each key once in each namespace, seqnos ascending.
+    /// Items for one commit: each key once per namespace, with ascending seqnos.
     fn batch(&mut self, rng: &mut Rng) -> Vec<FileChange> {
         let mut batch: BTreeMap<(Vec<u8>, bool), FileChange> = BTreeMap::new();
         for _ in 0..rng.below(30) {
@@ -77,9 +77,9 @@ impl Model {
         for (index, apply) in batch.iter().enumerate() {
             let place = (apply.item().key().to_vec(), apply.is_committed_namespace());
             let was_live = model.get(&place).is_some_and(|kept| match kept.kind {
-                RecordKind::Document => kept.meta.deleted.is_none(),
-                RecordKind::Prepare => true,
-                RecordKind::Abort { .. } | RecordKind::SystemEvent => false,
+                FileRecordKind::Document => kept.meta.deleted.is_none(),
+                FileRecordKind::Prepare => true,
+                FileRecordKind::Abort { .. } | FileRecordKind::SystemEvent => false,
             });
             assert_eq!(committed.was_live(index), was_live);
             keep(model, apply);
@@ -101,7 +101,7 @@ impl Model {
             let found = found.map(|item| Kept {
                 meta: item.meta(),
                 value: item.value().to_vec(),
-                kind: RecordKind::Document,
+                kind: FileRecordKind::Document,
             });
             assert_eq!(found.as_ref(), expected);
         }
@@ -117,7 +117,8 @@ impl Model {
             assert_eq!(storage.file_figures(vb).expect("figures"), None);
             return;
         };
-        let live = |kept: &Kept| kept.kind == RecordKind::Document && kept.meta.deleted.is_none();
+        let live =
+            |kept: &Kept| kept.kind == FileRecordKind::Document && kept.meta.deleted.is_none();
         let lives: Vec<_> = model.iter().filter(|(_, kept)| live(kept)).collect();
         assert_eq!(loaded.documents, lives.len() as u64);
         let state = PersistedState {
@@ -129,7 +130,7 @@ impl Model {
         let open = self.completed + 1..=self.prepared;
         let mut prepares: Vec<u64> = model
             .values()
-            .filter(|kept| kept.kind == RecordKind::Prepare)
+            .filter(|kept| kept.kind == FileRecordKind::Prepare)
             .map(|kept| kept.meta.seqno.get())
             .filter(|seqno| open.contains(seqno))
             .collect();
@@ -204,7 +205,7 @@ fn run(seed: u64, config: &StorageConfig) {
 }
 
 #[test]
-fn files_are_what_was_committed() {
+fn files_agree_with_the_model() {
     for seed in seeds(1, 1) {
         eprintln!("seed {seed}");
         rounds(seed);

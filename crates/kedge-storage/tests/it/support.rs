@@ -1,5 +1,4 @@
-//! What the tests have in common: a bucket's files in memory, items, and the check that nothing in a file contradicts
-//! anything else.
+//! Shared parts of the tests: a bucket's files in memory, items, and a consistency check of a file.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -9,7 +8,7 @@ use std::sync::Arc;
 use kedge_couchstore::kv::{Audit, CollectionStats, split_prepare};
 use kedge_couchstore::{Form, Options, Snapshot};
 use kedge_disk::{Disk, SimDisk};
-use kedge_storage::{RecordKind, Storage, StorageConfig, StorageError};
+use kedge_storage::{FileRecordKind, Storage, StorageConfig, StorageError};
 use kedge_types::{
     Cas, CollectionId, Datatype, DurabilityLevel, Expiry, RevSeqno, Seqno, VbId, VbUuid,
     decode_leb128,
@@ -37,7 +36,7 @@ pub(crate) fn open(disk: &SimDisk) -> Result<Storage, StorageError> {
     open_with(disk, &config(4))
 }
 
-/// The state of an active vBucket that is at a consistent point.
+/// The state of an active vBucket at a consistent point.
 pub(crate) fn state(uuid: u64, high: u64) -> PersistedState {
     PersistedState {
         state: VbState::Active,
@@ -112,15 +111,15 @@ pub(crate) fn documents(seqnos: RangeInclusive<u64>) -> Vec<FileChange> {
         .collect()
 }
 
-/// Keys and namespaces with the items under them.
+/// Keys and namespaces with their items.
 pub(crate) type Contents = BTreeMap<(Vec<u8>, bool), Kept>;
 
-/// An item as the tests keep it.
+/// An item, as the tests keep it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Kept {
     pub(crate) meta: ItemMeta,
     pub(crate) value: Vec<u8>,
-    pub(crate) kind: RecordKind,
+    pub(crate) kind: FileRecordKind,
 }
 
 pub(crate) fn keep(contents: &mut Contents, apply: &FileChange) {
@@ -130,9 +129,9 @@ pub(crate) fn keep(contents: &mut Contents, apply: &FileChange) {
         meta: item.meta(),
         value: item.value().to_vec(),
         kind: match apply {
-            FileChange::Document(_) => RecordKind::Document,
-            FileChange::Prepare(_) => RecordKind::Prepare,
-            FileChange::Abort(aborted) => RecordKind::Abort {
+            FileChange::Document(_) => FileRecordKind::Document,
+            FileChange::Prepare(_) => FileRecordKind::Prepare,
+            FileChange::Abort(aborted) => FileRecordKind::Abort {
                 prepared: aborted.prepared,
             },
         },
@@ -140,7 +139,7 @@ pub(crate) fn keep(contents: &mut Contents, apply: &FileChange) {
     contents.insert(place, kept);
 }
 
-/// All that a vBucket's file has, from a scan; `None` if it has no file.
+/// Returns the contents of a vBucket's file from a scan; `None` if it has no file.
 pub(crate) fn contents(storage: &Storage, vb: VbId) -> Result<Option<Contents>, StorageError> {
     let Some(scan) = storage.scan(vb, .., true)? else {
         return Ok(None);
@@ -151,7 +150,7 @@ pub(crate) fn contents(storage: &Storage, vb: VbId) -> Result<Option<Contents>, 
         let record = record?;
         assert!(record.meta().seqno > last, "in the order of seqnos");
         last = record.meta().seqno;
-        let committed = record.kind() == RecordKind::Document;
+        let committed = record.kind() == FileRecordKind::Document;
         let kept = Kept {
             meta: *record.meta(),
             value: record.value().expect("with its value").to_vec(),
@@ -163,20 +162,20 @@ pub(crate) fn contents(storage: &Storage, vb: VbId) -> Result<Option<Contents>, 
     Ok(Some(contents))
 }
 
-/// The catalog of the files.
+/// The path of the catalog.
 pub(crate) fn catalog_path() -> PathBuf {
     dir().join("vbuckets.catalog")
 }
 
-/// The names of all files of vBuckets, and what is left of them.
+/// Returns the names of all files of vBuckets, including remains.
 pub(crate) fn names(disk: &dyn Disk) -> Vec<String> {
     let mut names = disk.list(dir()).expect("a directory");
-    // What a start that was cut off left of it goes with the next.
+    // The next start removes the remains of one that was cut off.
     names.retain(|name| !name.starts_with("vbuckets.catalog"));
     names
 }
 
-/// The path of the only file that a vBucket has.
+/// Returns the path of the only file of a vBucket.
 pub(crate) fn path_of(disk: &dyn Disk, vb: VbId) -> Option<PathBuf> {
     path_in(disk, dir(), vb)
 }
@@ -190,12 +189,12 @@ fn path_in(disk: &dyn Disk, dir: &Path, vb: VbId) -> Option<PathBuf> {
     Some(dir.join(name))
 }
 
-/// Holds everything that a vBucket's file says against everything else that it says.
+/// Checks that all parts of a vBucket's file are consistent with each other.
 pub(crate) fn audit(disk: &dyn Disk, vb: VbId) {
     audit_in(disk, dir(), vb);
 }
 
-/// As [`audit`], in another directory.
+/// Checks a file in another directory like [`audit`].
 pub(crate) fn audit_in(disk: &dyn Disk, dir: &Path, vb: VbId) {
     let Some(path) = path_in(disk, dir, vb) else {
         return;
@@ -236,7 +235,7 @@ pub(crate) fn audit_in(disk: &dyn Disk, dir: &Path, vb: VbId) {
         let name = CollectionStats::name(collection);
         let stated = snapshot.local(name.as_bytes()).expect("a look-up");
         let stated = stated.map(|it| CollectionStats::decode(&it).expect("statistics"));
-        // Those of a collection go with it.
+        // The documents of a collection are dropped with it.
         if stated.is_some() || collection == CollectionId::DEFAULT {
             let stated = stated.and_then(|stats| stats.disk_bytes);
             assert_eq!(stated.unwrap_or(0), disk_bytes, "of {collection}");

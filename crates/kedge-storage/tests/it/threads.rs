@@ -1,5 +1,5 @@
-//! Readers beside writers: each sees one commit as a whole, and never one that is older than one it saw before, unless
-//! the file was replaced.
+//! Concurrent readers and writers: each reader sees one whole commit, and never an older one than before, unless the
+//! file was replaced.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,10 +12,10 @@ use kedge_vbucket::FileChange;
 use crate::support::{VB, config, dir, document, key, open_with, state};
 
 const KEYS: u64 = 8;
-/// Seqnos that the commits of one file take.
+/// Number of seqnos of the commits of one file.
 const ROUNDS: u64 = 40;
 
-/// All keys with the number of the commit as their value.
+/// All keys, with the number of the commit as their value.
 fn round(base: u64, round: u64) -> Vec<FileChange> {
     let value = (base + round).to_be_bytes();
     (0..KEYS)
@@ -23,7 +23,7 @@ fn round(base: u64, round: u64) -> Vec<FileChange> {
         .collect()
 }
 
-/// The number of the commit that was found; all values have to be of one.
+/// Returns the number of the commit that was read. All values have to be from the same one.
 fn read(storage: &Storage, scan: bool) -> Option<u64> {
     let mut values: Vec<Vec<u8>> = if scan {
         let scan = storage.scan(VB, Seqno(1).., true).expect("a scan")?;
@@ -48,7 +48,7 @@ fn read(storage: &Storage, scan: bool) -> Option<u64> {
 }
 
 #[test]
-fn readers_see_whole_commits_while_files_grow_and_are_replaced() {
+fn readers_see_whole_commits_during_commits_and_replacements() {
     for config in [
         StorageConfig {
             max_open_files: 1,
@@ -81,7 +81,7 @@ fn readers_see_whole_commits_while_files_grow_and_are_replaced() {
                             assert!(found >= before, "{found}, but {before} was committed");
                             newest = found;
                         }
-                        // The other vBucket's file takes the only place that there may be.
+                        // The file of the other vBucket takes the only place in the list.
                         let other = storage.get_many(VbId(1), &[b"\0k"]);
                         assert!(other.expect("a look-up")[0].is_some());
                         reads += 1;
@@ -110,7 +110,7 @@ fn readers_see_whole_commits_while_files_grow_and_are_replaced() {
 }
 
 #[test]
-fn commits_and_replacements_of_one_file_take_turns() {
+fn commits_and_replacements_of_one_file_are_serialised() {
     let disk = SimDisk::new(3);
     let storage = open_with(&disk, &config(2)).expect("open");
     let done = AtomicBool::new(false);
@@ -157,7 +157,7 @@ fn commits_and_replacements_of_one_file_take_turns() {
 }
 
 #[test]
-fn those_who_write_wait_for_each_other() {
+fn writers_of_one_file_are_serialised() {
     let disk = SimDisk::new(2);
     let storage = Storage::open(Arc::new(disk), dir(), &config(2)).expect("open");
     let next = AtomicU64::new(1);
@@ -166,7 +166,7 @@ fn those_who_write_wait_for_each_other() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..50 {
-                    // Seqnos are given out in order; other vBuckets' commits go on beside them.
+                    // Seqnos are issued in order; commits of other vBuckets run concurrently.
                     let turn = turn.lock();
                     let seqno = next.fetch_add(1, Ordering::Relaxed);
                     let items = [document(seqno, &key(seqno), b"v")];

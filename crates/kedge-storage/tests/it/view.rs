@@ -1,7 +1,7 @@
-//! A file as one commit left it.
+//! A file at one commit.
 
 use kedge_disk::SimDisk;
-use kedge_storage::{FileView, Scan, Storage};
+use kedge_storage::{FileView, RecordScan, Storage};
 use kedge_types::{CollectionId, Datatype, Seqno};
 use kedge_vbucket::{Deletion, FileChange, Item, ItemMeta, PersistedState, SystemEventKind};
 
@@ -16,7 +16,7 @@ fn seqnos(storage: &Storage, view: &FileView, from: u64) -> Vec<u64> {
 }
 
 #[test]
-fn a_view_stays_what_it_was() {
+fn view_never_changes() {
     let storage = open(&SimDisk::new(1)).expect("open");
     assert!(storage.view(VB).expect("a look").is_none());
     fill(&storage, VB, 1..=3, 1);
@@ -33,7 +33,7 @@ fn a_view_stays_what_it_was() {
 }
 
 #[test]
-fn a_commit_within_a_batch_is_no_consistent_point() {
+fn commit_within_a_batch_is_not_consistent() {
     let storage = open(&SimDisk::new(2)).expect("open");
     let within = PersistedState {
         snap_end: Seqno(6),
@@ -54,9 +54,9 @@ fn a_commit_within_a_batch_is_no_consistent_point() {
 }
 
 #[test]
-fn collections_are_read_in_the_order_of_keys_with_their_events_and_without_prepares() {
+fn collection_scan_returns_events_and_documents_in_key_order() {
     let storage = open(&SimDisk::new(3)).expect("open");
-    // Ids of two bytes: 0x80 0x02 is 0x100, 0x81 0x02 the next one.
+    // Ids of two bytes: 0x80 0x02 is 0x100, and 0x81 0x02 the next one.
     let long = |low, n| [&[low, 2][..], &key(0, n)[1..]].concat();
     let items = [
         event(1, SystemEventKind::ScopeCreated, 0),
@@ -101,7 +101,7 @@ fn collections_are_read_in_the_order_of_keys_with_their_events_and_without_prepa
         assert_eq!(found(&[0x100, 8, 8], bodies), both);
         assert_eq!(found(&[10], bodies), []);
     }
-    // What is dropped is gone for readers, but for the event.
+    // Dropped documents are invisible for readers, but the event is not.
     let drop = [event(14, SystemEventKind::CollectionDropped, 8)];
     storage.commit(VB, &drop, &state(1, 14), 1).expect("commit");
     let view = storage.view(VB).expect("a look").expect("a file");
@@ -114,7 +114,7 @@ fn collections_are_read_in_the_order_of_keys_with_their_events_and_without_prepa
 }
 
 #[test]
-fn a_scan_without_bodies_reads_those_with_attributes_if_they_are_wanted() {
+fn scan_with_xattrs_reads_bodies_with_attributes() {
     let storage = open(&SimDisk::new(4)).expect("open");
     let attributes = b"\0\0\0\x09\0\0\0\x05_a\x001\0body";
     let with_attributes = |seqno, deleted| {
@@ -133,7 +133,7 @@ fn a_scan_without_bodies_reads_those_with_attributes_if_they_are_wanted() {
     ];
     storage.commit(VB, &items, &state(1, 4), 1).expect("commit");
     let view = storage.view(VB).expect("a look").expect("a file");
-    let values = |scan: Scan| {
+    let values = |scan: RecordScan| {
         let values = scan.map(|record| record.expect("a record").value().map(<[u8]>::to_vec));
         values.collect::<Vec<_>>()
     };

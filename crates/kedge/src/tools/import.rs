@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use kedge_bucket::{BucketConfig, Import, VbState};
+use kedge_bucket::{BucketConfig, ImportReport, VbState};
 use kedge_disk::{Disk, DiskError, PosixDisk};
 use kedge_node::registry::{self, RegistryError};
 
@@ -95,7 +95,7 @@ const fn state_name(state: VbState) -> &'static str {
     }
 }
 
-fn describe(config: &BucketConfig, import: &Import, list: bool) -> String {
+fn describe(config: &BucketConfig, import: &ImportReport, list: bool) -> String {
     let (bucket, vbuckets) = (&config.name, config.vbuckets);
     let mut text = String::new();
     if list {

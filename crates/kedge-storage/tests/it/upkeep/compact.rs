@@ -1,9 +1,9 @@
-//! What a compaction leaves out, and what happens to a vBucket while it runs.
+//! The entries that a compaction removes, and operations on a vBucket during a compaction.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
-use kedge_storage::{CompactPhase, Revision, Storage, StorageError};
+use kedge_storage::{CompactPhase, FileRevision, Storage, StorageError};
 use kedge_types::{Datatype, Expiry, Seqno};
 use kedge_vbucket::{FileChange, Item, PersistedState};
 
@@ -15,7 +15,7 @@ use crate::support::{
 use kedge_disk::{Disk, Fault, Rng, SimDisk};
 
 const NOTHING: u64 = 0;
-/// Longer than any test may take.
+/// Longer than any test takes.
 const HOUR: Duration = Duration::from_secs(3_600);
 
 fn commit(storage: &Storage, model: &mut Contents, items: &[FileChange], state: &PersistedState) {
@@ -29,7 +29,7 @@ fn found(storage: &Storage) -> Contents {
     contents(storage, VB).expect("a scan").expect("a file")
 }
 
-/// A vBucket with documents, tombstones, and prepares that are over and that are not.
+/// A vBucket with documents, tombstones, and complete and pending prepares.
 fn mixed(storage: &Storage) -> (Contents, PersistedState) {
     let mut model = Contents::new();
     commit(storage, &mut model, &documents(1..=300), &state(1, 300));
@@ -57,7 +57,7 @@ fn mixed(storage: &Storage) -> (Contents, PersistedState) {
 }
 
 #[test]
-fn a_compaction_syncs_as_often_as_it_was_asked_to() {
+fn compaction_syncs_at_the_requested_interval() {
     let storage = open(&SimDisk::new(1)).expect("open");
     let mut model = Contents::new();
     let items = documents(1..=5_000);
@@ -81,7 +81,7 @@ fn a_compaction_syncs_as_often_as_it_was_asked_to() {
 }
 
 #[test]
-fn what_nobody_needs_any_more_is_left_out_and_all_counts_say_so() {
+fn compaction_removes_garbage_and_updates_counts() {
     let disk = SimDisk::new(1);
     let storage = open(&disk).expect("open");
     let (model, now) = mixed(&storage);
@@ -97,7 +97,7 @@ fn what_nobody_needs_any_more_is_left_out_and_all_counts_say_so() {
     assert_eq!(done.entries, left.len() as u64);
     // That of the tombstone of key 9; the one above it is the highest of all.
     assert_eq!(done.purge_seqno, Seqno(309));
-    assert_eq!(done.revision, Revision(2));
+    assert_eq!(done.revision, FileRevision(2));
     assert_eq!((done.rounds, done.locked_ns), (1, 7));
     let after = storage.file_figures(VB).expect("figures").expect("a file");
     assert_eq!(done.bytes_before, before.file_bytes);
@@ -110,7 +110,7 @@ fn what_nobody_needs_any_more_is_left_out_and_all_counts_say_so() {
     assert_eq!(loaded.state.purge, Seqno(309));
     assert_eq!(loaded.prepares.len(), 1);
 
-    // It goes on, and a vBucket that has not heard of the purge yet does not undo it.
+    // The history continues, and a vBucket that does not know of the purge yet does not undo it.
     let items = [document(311, &key(5), b"over"), tombstone(312, &key(7))];
     let mut model = left;
     let mut next = state(1, 312);
@@ -125,7 +125,7 @@ fn what_nobody_needs_any_more_is_left_out_and_all_counts_say_so() {
 }
 
 #[test]
-fn tombstones_stay_as_long_as_they_are_wanted() {
+fn tombstones_are_purged_by_age_and_seqno() {
     let requests = [
         keep_all(),
         kedge_storage::CompactRequest {
@@ -150,7 +150,7 @@ fn tombstones_stay_as_long_as_they_are_wanted() {
 }
 
 #[test]
-fn a_tombstone_without_a_date_stays_until_all_go() {
+fn tombstone_without_a_date_is_purged_with_all_only() {
     let all = kedge_storage::CompactRequest {
         drop_deletes: true,
         ..purge()
@@ -172,7 +172,7 @@ fn a_tombstone_without_a_date_stays_until_all_go() {
 }
 
 #[test]
-fn what_has_expired_is_reported_and_stays() {
+fn expired_documents_are_reported_and_kept() {
     let disk = SimDisk::new(1);
     let storage = open(&disk).expect("open");
     let expiring = |seqno, key: &[u8], datatype, value: &[u8]| {
@@ -206,7 +206,7 @@ fn what_has_expired_is_reported_and_stays() {
 }
 
 #[test]
-fn a_vbucket_without_a_file_has_nothing_to_compact() {
+fn compaction_without_a_file_does_nothing() {
     let disk = SimDisk::new(1);
     let storage = open(&disk).expect("open");
     let done = storage.compact(VB, &purge(), &mut Hooks::default());
@@ -215,14 +215,14 @@ fn a_vbucket_without_a_file_has_nothing_to_compact() {
 }
 
 #[test]
-fn commits_go_on_and_are_in_the_new_file() {
+fn commits_during_compaction_are_in_the_new_file() {
     let disk = SimDisk::new(1);
     let storage = open(&disk).expect("open");
     let (model, _) = mixed(&storage);
     let model = RefCell::new(purged(&model, &purge(), 302));
     let next = Cell::new(311);
     let mut hooks = Hooks::on_bytes(|_| {
-        // New documents, changed ones, and some whose old version was left out.
+        // New documents, changed ones, and some whose old version was removed.
         let seqno = next.get();
         let items = [
             document(seqno, &key(9), b"again"),
@@ -246,7 +246,7 @@ fn commits_go_on_and_are_in_the_new_file() {
 }
 
 #[test]
-fn commits_that_fail_meanwhile_are_not_in_the_new_file() {
+fn failed_commits_during_compaction_are_not_in_the_new_file() {
     for seed in 0..40 {
         let disk = SimDisk::new(seed);
         let storage = open(&disk).expect("open");
@@ -254,7 +254,7 @@ fn commits_that_fail_meanwhile_are_not_in_the_new_file() {
         let model = RefCell::new(purged(&model, &purge(), 302));
         let next = Cell::new(311);
         let mut hooks = Hooks::on_bytes(|_| {
-            // The write of all, or that of the byte which makes the header one: that byte may have been written.
+            // The write of the whole block, or that of the byte that makes it a header, which may have been written.
             let number = if seed % 2 == 0 { 1 } else { 3 };
             disk.fail_operation(disk.operations() + number, Fault::Io);
             let seqno = next.get();
@@ -267,7 +267,7 @@ fn commits_that_fail_meanwhile_are_not_in_the_new_file() {
             let error = storage.commit(VB, &items, &now, 1).expect_err("a fault");
             assert!(!error.is_fatal(), "{error}");
             if seed % 4 < 2 {
-                // The same seqnos for something else, as nobody heard of the first.
+                // The same seqnos for other items, because the first were never acknowledged.
                 let items = [document(seqno, &key(21), b"there")];
                 let mut now = state(1, seqno);
                 (now.prepared, now.completed) = (Seqno(305), Seqno(302));
@@ -286,7 +286,7 @@ fn commits_that_fail_meanwhile_are_not_in_the_new_file() {
 }
 
 #[test]
-fn it_ends_though_others_write_as_fast_as_it_copies() {
+fn compaction_ends_despite_constant_commits() {
     let disk = SimDisk::new(1);
     let storage = open(&disk).expect("open");
     let (model, _) = mixed(&storage);
@@ -295,7 +295,7 @@ fn it_ends_though_others_write_as_fast_as_it_copies() {
     let paced = Cell::new(0);
     let mut hooks = Hooks::on_stop(|| {
         let figures = storage.compaction(VB).expect("it runs");
-        // Nobody can commit any more: it would wait for ever here.
+        // Commits are impossible here: they would wait forever.
         if figures.phase != CompactPhase::Finish {
             let (first, last) = (next.get(), next.get() + 399);
             let mut now = state(1, last);
@@ -319,11 +319,11 @@ fn it_ends_though_others_write_as_fast_as_it_copies() {
 }
 
 #[test]
-fn it_can_be_stopped_at_any_moment_and_leaves_nothing() {
+fn compaction_can_be_cancelled_at_any_point() {
     let disk = SimDisk::new(1);
     let storage = open(&disk).expect("open");
     let (mut model, _) = mixed(&storage);
-    // Enough to be asked many times.
+    // Enough for many callbacks.
     let mut rng = Rng::new(1);
     let items: Vec<_> = (311..=600)
         .map(|seqno| {
@@ -364,7 +364,7 @@ fn it_can_be_stopped_at_any_moment_and_leaves_nothing() {
 }
 
 #[test]
-fn errors_leave_the_old_file_and_nothing_else() {
+fn failed_compaction_leaves_the_old_file_only() {
     let disk = SimDisk::new(1);
     let storage = open(&disk).expect("open");
     let (model, _) = mixed(&storage);
@@ -382,7 +382,7 @@ fn errors_leave_the_old_file_and_nothing_else() {
         attempt.clear_faults();
         match done {
             Ok(_) => {
-                // The note in the catalog or the removal of the old file may have failed: that harms nobody.
+                // The catalog entry or the removal of the old file may have failed, which does no harm.
                 let removed = names(&attempt).len() == 1;
                 assert_eq!(storage.stats().files_left, u64::from(!removed));
                 if !has_failed {
@@ -391,7 +391,7 @@ fn errors_leave_the_old_file_and_nothing_else() {
                 }
             }
             Err(error) if error.is_fatal() => {
-                // Both files may be there, or the new one in place of the old one, and either may be gone in a crash.
+                // Both files may exist, or the new one in place of the old one, and a crash may remove either.
                 let is_decided = names(&attempt) == ["0.couch.1"];
                 let committed = storage.commit(VB, &[], &state(1, 310), 1);
                 assert_eq!(committed.is_ok(), is_decided, "operation {number}: {error}");
@@ -422,7 +422,7 @@ fn errors_leave_the_old_file_and_nothing_else() {
 }
 
 #[test]
-fn what_an_earlier_one_could_not_remove_is_in_nobodys_way() {
+fn remains_of_an_earlier_compaction_do_no_harm() {
     let disk = SimDisk::new(1);
     let storage = open(&disk).expect("open");
     let (model, _) = mixed(&storage);
@@ -435,7 +435,7 @@ fn what_an_earlier_one_could_not_remove_is_in_nobodys_way() {
 }
 
 #[test]
-fn only_one_at_a_time_works_on_a_file() {
+fn exclusive_operations_on_a_file_exclude_each_other() {
     let disk = SimDisk::new(1);
     let storage = open(&disk).expect("open");
     mixed(&storage);
@@ -453,7 +453,7 @@ fn only_one_at_a_time_works_on_a_file() {
 }
 
 #[test]
-fn whoever_needs_the_file_for_himself_stops_it() {
+fn exclusive_operation_cancels_a_compaction() {
     type Operation = fn(&Storage);
     let operations: [Operation; 3] = [
         |storage| storage.remove(VB).expect("remove"),
@@ -472,7 +472,7 @@ fn whoever_needs_the_file_for_himself_stops_it() {
             let mut hooks = Hooks::on_bytes(|_| {
                 let storage = &storage;
                 begun.get_or_insert_with(|| scope.spawn(move || operation(storage)));
-                // Whoever waits for the file ends it.
+                // An operation that waits for the file ends it.
                 while storage.pause(VB, HOUR, || true) {}
             });
             let error = storage.compact(VB, &purge(), &mut hooks);
@@ -488,7 +488,7 @@ fn whoever_needs_the_file_for_himself_stops_it() {
 }
 
 #[test]
-fn progress_can_be_seen_from_elsewhere() {
+fn compaction_progress_is_visible_to_other_threads() {
     let disk = SimDisk::new(1);
     let storage = open(&disk).expect("open");
     let value = vec![7; 4000];
@@ -517,7 +517,7 @@ fn progress_can_be_seen_from_elsewhere() {
 }
 
 #[test]
-fn a_bucket_that_is_closed_stops_all() {
+fn stop_cancels_all_compactions() {
     let disk = SimDisk::new(1);
     let storage = open(&disk).expect("open");
     mixed(&storage);

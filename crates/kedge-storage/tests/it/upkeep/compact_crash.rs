@@ -12,15 +12,15 @@ use crate::support::{
 };
 use kedge_vbucket::FileChange;
 
-/// What was committed, as far as is known.
+/// The committed items, as far as is known.
 struct History {
     rng: RefCell<Rng>,
-    /// What the file has to have, without purging.
+    /// The contents that the file must have, without purging.
     done: RefCell<Contents>,
-    /// What a commit that did not return was to make of it.
+    /// The contents after a commit that did not return.
     attempted: RefCell<Option<Contents>>,
     high: Cell<u64>,
-    /// A prepare that is not over: its key and seqno.
+    /// A pending prepare: its key and seqno.
     pending: Cell<Option<(u64, u64)>>,
     completed: Cell<u64>,
 }
@@ -89,7 +89,7 @@ impl History {
         Ok(())
     }
 
-    /// The script: whatever an error ends, ends it.
+    /// Runs the script. Any error ends it.
     fn run(&self, storage: &Storage) -> Result<(), StorageError> {
         for _ in 0..4 {
             self.commit(storage)?;
@@ -112,7 +112,7 @@ impl History {
         Ok(())
     }
 
-    /// Whether a file has what this says, but what was purged.
+    /// Returns `true` if a file has the expected contents, apart from purged entries.
     fn explains(&self, expected: &Contents, found: &Contents, purge_seqno: Seqno) -> bool {
         let left = purged(expected, &purge(), self.completed.get());
         let has_left = left
@@ -121,10 +121,10 @@ impl History {
         let all_are_known = found
             .iter()
             .all(|(place, kept)| expected.get(place) == Some(kept));
-        // Who asks for changes has to be told of every tombstone that is not there.
+        // A reader of changes has to learn of every tombstone that is missing.
         let told = expected.iter().all(|(place, kept)| {
             kept.meta.deleted.is_none()
-                || kept.kind == kedge_storage::RecordKind::Prepare
+                || kept.kind == kedge_storage::FileRecordKind::Prepare
                 || found.contains_key(place)
                 || kept.meta.seqno <= purge_seqno
         });
@@ -132,7 +132,7 @@ impl History {
     }
 }
 
-/// What is there after a crash has to be what was acknowledged, or one commit more.
+/// Checks that the contents after a crash are the acknowledged ones, or those of one commit more.
 fn check(history: &History, disk: &SimDisk, at: &str) {
     let storage = open(disk).expect("open");
     let found = contents(&storage, VB).expect("a scan").unwrap_or_default();
@@ -146,7 +146,7 @@ fn check(history: &History, disk: &SimDisk, at: &str) {
     assert!(candidates, "{at}: the file has something else");
     audit(disk, VB);
     assert!(names(disk).len() <= 1, "{at}: {:?}", names(disk));
-    // It is all there for good, and more can be added and compacted.
+    // All of it is durable, and further items can be added and compacted.
     if figures.is_some() {
         let compacted = storage.compact(VB, &purge(), &mut Hooks::default());
         compacted.expect("compact");
@@ -156,7 +156,7 @@ fn check(history: &History, disk: &SimDisk, at: &str) {
 }
 
 #[test]
-fn a_power_loss_leaves_one_of_both_files_whole() {
+fn power_loss_during_compaction_leaves_one_complete_file() {
     for seed in seeds(500, 6) {
         eprintln!("seed {seed}");
         let disk = SimDisk::new(seed);
@@ -170,7 +170,7 @@ fn a_power_loss_leaves_one_of_both_files_whole() {
             let disk = SimDisk::new(seed);
             let history = History::new(seed);
             disk.fail_operation(number, Fault::PowerLoss);
-            // The first operation makes the directory.
+            // The first operation creates the directory.
             if let Ok(storage) = open(&disk) {
                 let is_note = history.run(&storage).is_ok();
                 assert!(!is_note || number == operations, "the power fails");

@@ -1,4 +1,4 @@
-//! Commits, compactions, gets and scans at the same time, on a real disk.
+//! Concurrent commits, compactions, gets and scans on a real disk.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 
 use kedge_disk::{PosixDisk, Rng, seed};
-use kedge_storage::{CompactRequest, RecordKind, Storage, StorageConfig};
+use kedge_storage::{CompactRequest, FileRecordKind, Storage, StorageConfig};
 use kedge_types::Seqno;
 use kedge_vbucket::FileChange;
 
@@ -16,10 +16,10 @@ use crate::support::{Contents, VB, contents, document, keep, key, state, tombsto
 const KEYS: u64 = 400;
 const COMMITS: u64 = 150;
 
-/// What the threads share.
+/// The state that the threads share.
 struct World {
     storage: Storage,
-    /// Of each key, the seqno that it has at least.
+    /// For each key, a lower bound of its seqno.
     committed: Vec<AtomicU64>,
     high: AtomicU64,
     is_over: AtomicBool,
@@ -100,7 +100,7 @@ impl World {
             let (high, mut last) = (scan.high_seqno(), Seqno(0));
             for record in scan {
                 let record = record.expect("a document");
-                assert_eq!(record.kind(), RecordKind::Document);
+                assert_eq!(record.kind(), FileRecordKind::Document);
                 assert!(record.meta().seqno > last && record.meta().seqno <= high);
                 last = record.meta().seqno;
             }
@@ -109,7 +109,7 @@ impl World {
     }
 }
 
-/// Handles that this process has of files in a directory.
+/// Returns the number of handles of this process on files in a directory.
 fn handles(dir: &Path) -> usize {
     let handles = std::fs::read_dir("/proc/self/fd").expect("a list of handles");
     handles
@@ -138,7 +138,7 @@ fn run(keep_files_open: bool) {
         scope.spawn(|| world.gets(seed + 1));
         scope.spawn(|| world.scans());
         let model = commits.join();
-        // Whatever became of it, the others have to end.
+        // In any case the other threads have to end.
         world.is_over.store(true, SeqCst);
         (
             model.expect("commits"),
@@ -172,11 +172,11 @@ fn run(keep_files_open: bool) {
 }
 
 #[test]
-fn everything_at_once_with_files_kept_open() {
+fn concurrent_operations_with_files_kept_open() {
     run(true);
 }
 
 #[test]
-fn everything_at_once_with_files_opened_each_time() {
+fn concurrent_operations_with_files_opened_each_time() {
     run(false);
 }

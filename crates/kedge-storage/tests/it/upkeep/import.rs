@@ -1,4 +1,4 @@
-//! Directories of other nodes: what is taken over, what is refused, and what a vBucket is then.
+//! Directories of other nodes: imported and rejected files, and the state of imported vBuckets.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use kedge_couchstore::{
 };
 use kedge_disk::{Disk, PosixDisk, SimDisk};
 use kedge_storage::{
-    Import, ImportProblem, PlaceOf, Storage, StorageConfig, StorageError, vbuckets_of,
+    ImportProblem, ImportReport, Storage, StorageConfig, StorageError, VbucketOfKey, vbuckets_of,
 };
 use kedge_types::{RevSeqno, Seqno, VbId, VbUuid};
 use kedge_vbucket::VbState;
@@ -17,18 +17,18 @@ use kedge_vbucket::VbState;
 use super::names;
 use crate::support::{audit, document, open, path_of, state};
 
-/// Where the files to be imported are.
+/// The directory of the files to import.
 pub(crate) fn from() -> &'static Path {
     Path::new("/from")
 }
 
-/// A file that Couchbase's own library wrote.
+/// A file of Couchbase's own library.
 pub(crate) fn golden(name: &str) -> Vec<u8> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kedge-couchstore/tests/golden");
     std::fs::read(dir.join(name)).expect("a golden file")
 }
 
-/// Puts a file among those to be imported.
+/// Adds a file to those to import.
 pub(crate) fn put(disk: &SimDisk, name: &str, bytes: &[u8]) -> PathBuf {
     disk.create_dir_all(from()).expect("a directory");
     let path = from().join(name);
@@ -39,7 +39,7 @@ pub(crate) fn put(disk: &SimDisk, name: &str, bytes: &[u8]) -> PathBuf {
     path
 }
 
-/// Changes the state that a file says.
+/// Changes the state in a file.
 fn restate(disk: &SimDisk, path: &Path, state: &VbStateDocument) {
     let mut writer = Writer::open(disk, path, &Options::default()).expect("open");
     let state = state.encode();
@@ -57,7 +57,7 @@ fn state_of(snapshot: &Snapshot) -> VbStateDocument {
     VbStateDocument::decode(&state, snapshot.header().update_seqno()).expect("sound")
 }
 
-/// Everything that a file holds of a document, apart from where.
+/// All properties of a document in a file, except its position.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     key: Vec<u8>,
@@ -69,7 +69,7 @@ pub(crate) struct Held {
     body: Option<Vec<u8>>,
 }
 
-/// All documents of a file.
+/// Returns all documents of a file.
 pub(crate) fn all(disk: &dyn Disk, path: &Path) -> Vec<Held> {
     let snapshot = Snapshot::open(disk, path, &Options::default()).expect("open");
     let scan = snapshot.scan_seqnos(..).expect("a scan");
@@ -89,22 +89,22 @@ pub(crate) fn all(disk: &dyn Disk, path: &Path) -> Vec<Held> {
         .collect()
 }
 
-/// Takes files over wherever their keys belong.
-pub(crate) fn import(storage: &Storage, disk: &SimDisk) -> Result<Import, StorageError> {
+/// Imports files without a check of the vBuckets of keys.
+pub(crate) fn import(storage: &Storage, disk: &SimDisk) -> Result<ImportReport, StorageError> {
     import_placed(storage, disk, &|_| None)
 }
 
 fn import_placed(
     storage: &Storage,
     disk: &SimDisk,
-    place_of: PlaceOf<'_>,
-) -> Result<Import, StorageError> {
+    place_of: VbucketOfKey<'_>,
+) -> Result<ImportReport, StorageError> {
     let mut new_uuid = |vb: VbId| VbUuid(7000 + u64::from(vb.get()));
     storage.import(disk, from(), place_of, &mut new_uuid)
 }
 
 #[test]
-fn the_files_of_every_version_are_taken_over() {
+fn files_of_every_version_are_imported() {
     let disk = SimDisk::new(1);
     let files = [
         ("0.couch.5", "s10_json.couch.1"),
@@ -115,7 +115,7 @@ fn the_files_of_every_version_are_taken_over() {
     for (name, sample) in files {
         put(&disk, name, &golden(sample));
     }
-    // Not looked at: older ones, those of views, leftovers.
+    // Ignored: older files, those of views, and remains.
     let ignored = [
         "0.couch.3",
         "2.couch.9",
@@ -195,7 +195,7 @@ fn the_files_of_every_version_are_taken_over() {
 }
 
 #[test]
-fn a_second_time_finds_all_there() {
+fn repeated_import_changes_nothing() {
     let disk = SimDisk::new(1);
     put(&disk, "0.couch.5", &golden("s10_json.couch.1"));
     let storage = open(&disk).expect("open");
@@ -204,7 +204,7 @@ fn a_second_time_finds_all_there() {
     assert!(again.files[0].was_there);
     assert_eq!(again.files[0].documents, 10);
     assert_eq!(names(&disk), ["0.couch.1"]);
-    // Also when the vBucket has gone on since.
+    // Also when the vBucket has changed since.
     let mut now = storage.load(VbId(0)).expect("load").expect("a file").state;
     (now.snap_start, now.snap_end) = (Seqno(11), Seqno(11));
     storage
@@ -214,7 +214,7 @@ fn a_second_time_finds_all_there() {
 }
 
 #[test]
-fn a_later_state_of_the_same_vbucket_is_another_file() {
+fn later_state_of_the_same_vbucket_is_another_file() {
     let disk = SimDisk::new(1);
     let path = put(&disk, "0.couch.5", &golden("s1k_10commits.couch.1"));
     let mut earlier = Writer::open(&disk, &path, &Options::default()).expect("open");
@@ -245,7 +245,7 @@ fn a_later_state_of_the_same_vbucket_is_another_file() {
 }
 
 #[test]
-fn a_vbucket_without_documents_is_taken_over_once() {
+fn empty_vbucket_is_imported_once() {
     let disk = SimDisk::new(1);
     put(&disk, "0.couch.5", b"");
     let path = from().join("0.couch.5");
@@ -265,7 +265,7 @@ fn a_vbucket_without_documents_is_taken_over_once() {
 }
 
 #[test]
-fn a_vbucket_with_other_documents_is_left_alone() {
+fn vbucket_with_other_documents_is_not_imported() {
     let disk = SimDisk::new(1);
     put(&disk, "0.couch.5", &golden("s10_json.couch.1"));
     put(&disk, "1.couch.5", &golden("s10_json.couch.1"));
@@ -292,7 +292,7 @@ fn a_vbucket_with_other_documents_is_left_alone() {
 }
 
 #[test]
-fn an_empty_vbucket_gets_the_file_and_keeps_its_own_branches_below() {
+fn imported_vbucket_keeps_its_own_branches_below() {
     let disk = SimDisk::new(1);
     put(&disk, "0.couch.5", &golden("s10_json.couch.1"));
     let storage = open(&disk).expect("open");
@@ -313,7 +313,7 @@ fn an_empty_vbucket_gets_the_file_and_keeps_its_own_branches_below() {
 }
 
 #[test]
-fn vbuckets_of_all_states_become_active() {
+fn imported_vbuckets_become_active() {
     let kinds = [
         (VbStateKind::Replica, VbState::Replica),
         (VbStateKind::Pending, VbState::Pending),
@@ -345,14 +345,14 @@ fn vbuckets_of_all_states_become_active() {
         assert_eq!(now.state, VbStateKind::Active);
         assert_eq!((now.snap_start, now.snap_end), (Seqno(10), Seqno(10)));
         assert_eq!(now.replication_topology, None);
-        // What it has in common with others ends where the snapshot began; a later branch is dead.
+        // The shared history ends at the start of the snapshot; a later branch is dead.
         let table = vec![entry(7000, 6), entry(2, 4), entry(1, 0)];
         assert_eq!(now.failover_table, Some(table));
         audit(&disk, VbId(0));
     }
 }
 
-/// What is said of the only file to be imported.
+/// Returns the error of the only file to import.
 #[track_caller]
 fn refused(name: &str, bytes: &[u8], change: impl FnOnce(&mut VbStateDocument)) -> StorageError {
     let disk = SimDisk::new(1);
@@ -376,7 +376,7 @@ fn refused(name: &str, bytes: &[u8], change: impl FnOnce(&mut VbStateDocument)) 
 }
 
 #[test]
-fn what_cannot_be_taken_over_is_named_with_the_reason() {
+fn import_errors_have_file_and_reason() {
     let good = golden("s10_json.couch.1");
     let error = refused("4.couch.1", &good, |_| {});
     let StorageError::Import { problem, .. } = error else {
@@ -394,7 +394,7 @@ fn what_cannot_be_taken_over_is_named_with_the_reason() {
         "{error}"
     );
 
-    // A state without what it needs.
+    // A state with missing fields.
     let error = refused("0.couch.1", &golden("s200_v12.couch.1"), |_| {});
     assert!(
         matches!(error, StorageError::File(FileError::Local { .. })),
@@ -427,7 +427,7 @@ fn what_cannot_be_taken_over_is_named_with_the_reason() {
         }
     ));
 
-    // A body that is damaged is found while it is copied.
+    // A damaged body is found during the copy.
     let mut damaged = good;
     damaged[0x40] ^= 1;
     let error = refused("0.couch.1", &damaged, |_| {});
@@ -435,7 +435,7 @@ fn what_cannot_be_taken_over_is_named_with_the_reason() {
 }
 
 #[test]
-fn a_document_that_cannot_be_understood_is_found() {
+fn malformed_document_is_found_during_import() {
     let disk = SimDisk::new(1);
     let path = put(&disk, "0.couch.1", &golden("s10_json.couch.1"));
     let mut writer = Writer::open(&disk, &path, &Options::default()).expect("open");
@@ -445,7 +445,7 @@ fn a_document_that_cannot_be_understood_is_found() {
         rev: RevSeqno(1),
         deleted: false,
         content_meta: ContentMeta(3),
-        // Of a release that nobody has any more.
+        // Of a release that is no longer in use.
         rev_meta: &[0; 16],
         body: Body::Stored(b"odd"),
     };
@@ -462,7 +462,7 @@ fn a_document_that_cannot_be_understood_is_found() {
 }
 
 #[test]
-fn a_directory_without_files_is_no_source() {
+fn import_of_a_directory_without_files_fails() {
     let disk = SimDisk::new(1);
     put(&disk, "stats.json", b"{}");
     let storage = open(&disk).expect("open");
@@ -482,11 +482,11 @@ fn a_directory_without_files_is_no_source() {
 }
 
 #[test]
-fn versions_in_between_and_files_without_history_are_taken_over() {
+fn intermediate_versions_and_files_without_history_are_imported() {
     for (version, sample) in [(Version::V12, "s200_v12"), (Version::V13, "s200_v13")] {
         let disk = SimDisk::new(1);
         let path = put(&disk, "0.couch.1", &golden(&format!("{sample}.couch.1")));
-        // Whoever made these samples wrote no more than `{"state":"active"}`.
+        // The author of these samples wrote only `{"state":"active"}`.
         let mut state = VbStateDocument::new(VbStateKind::Active);
         state.failover_table = None;
         restate(&disk, &path, &state);
@@ -511,7 +511,7 @@ fn versions_in_between_and_files_without_history_are_taken_over() {
 }
 
 #[test]
-fn a_directory_of_a_real_disk_is_taken_over() {
+fn directory_on_a_real_disk_is_imported() {
     let dir = tempfile::tempdir().expect("a directory");
     let (source, target) = (dir.path().join("from"), dir.path().join("bucket"));
     std::fs::create_dir(&source).expect("a directory");
@@ -534,7 +534,7 @@ fn a_directory_of_a_real_disk_is_taken_over() {
     );
 }
 
-/// The files of a bucket of so many vBuckets, each with so many documents, whose keys belong there.
+/// Adds the files of a bucket of `vbuckets` vBuckets, each with `documents` documents whose keys belong there.
 fn put_bucket(disk: &SimDisk, vbuckets: u16, documents: u64) {
     disk.create_dir_all(from()).expect("a directory");
     let config = StorageConfig::new(vbuckets);
@@ -552,14 +552,15 @@ fn put_bucket(disk: &SimDisk, vbuckets: u16, documents: u64) {
     }
 }
 
-/// What leaves the number of a key's vBucket when it is divided by that of all.
+/// Returns a hash whose remainder by the number of vBuckets is the key's vBucket.
 fn hash(key: &[u8]) -> u16 {
     VbId::of_key(key, 1 << 15).get()
 }
 
-/// Sixteen files were taken over into a bucket of 1,024 vBuckets, where clients looked for their documents elsewhere.
+/// Sixteen files used to be imported into a bucket of 1,024 vBuckets, where clients looked for their documents
+/// elsewhere.
 #[test]
-fn files_whose_keys_belong_to_other_vbuckets_are_refused_before_anything_is_copied() {
+fn import_rejects_foreign_keys_before_copying() {
     let disk = SimDisk::new(41);
     put_bucket(&disk, 4, 10);
     assert_eq!(vbuckets_of(&disk, from(), &hash).expect("four"), 4);
@@ -573,7 +574,7 @@ fn files_whose_keys_belong_to_other_vbuckets_are_refused_before_anything_is_copi
     assert_eq!(file, &from().join("0.couch.1"));
     assert!(error.to_string().contains("key-"), "{error}");
     assert_eq!(names(&disk), [""; 0]);
-    // Files that were exchanged.
+    // Two files with exchanged names.
     let path = |name: &str| from().join(name);
     disk.rename(&path("1.couch.1"), &path("x")).expect("a name");
     disk.rename(&path("2.couch.1"), &path("1.couch.1"))
@@ -594,7 +595,7 @@ fn files_whose_keys_belong_to_other_vbuckets_are_refused_before_anything_is_copi
 }
 
 #[test]
-fn a_key_that_belongs_elsewhere_is_found_wherever_in_its_file_it_is() {
+fn foreign_key_is_found_anywhere_in_its_file() {
     let disk = SimDisk::new(42);
     put_bucket(&disk, 4, 100);
     let elsewhere = |key: &[u8]| {
@@ -612,16 +613,16 @@ fn a_key_that_belongs_elsewhere_is_found_wherever_in_its_file_it_is() {
 }
 
 #[test]
-fn files_without_keys_do_not_tell_the_number_of_vbuckets() {
+fn number_of_vbuckets_needs_keys() {
     let disk = SimDisk::new(43);
     put_bucket(&disk, 4, 0);
     let error = vbuckets_of(&disk, from(), &hash).expect_err("nobody knows");
     assert!(error.to_string().contains("--vbuckets"), "{error}");
 }
 
-/// A state as an old release wrote it was damage.
+/// A state of an old release used to be reported as damage.
 #[test]
-fn a_state_without_its_highest_cas_gets_that_of_the_documents() {
+fn state_without_max_cas_gets_that_of_the_documents() {
     let disk = SimDisk::new(44);
     put_bucket(&disk, 1, 10);
     let path = from().join("0.couch.1");

@@ -1,4 +1,4 @@
-//! Power losses at every operation of an import, and doing it again.
+//! Power losses at every operation of an import, and its repetition.
 
 use kedge_disk::{Fault, SimDisk};
 use kedge_types::VbId;
@@ -8,7 +8,7 @@ use super::names;
 use crate::support::{audit, open, path_of, state};
 
 #[test]
-fn a_power_loss_leaves_each_vbucket_whole_and_a_second_time_ends_it() {
+fn power_loss_during_import_leaves_whole_vbuckets_and_a_repetition_completes_it() {
     let files = [
         ("0.couch.5", "s10_json"),
         ("1.couch.2", "s200_v11_legacycrc"),
@@ -20,7 +20,7 @@ fn a_power_loss_leaves_each_vbucket_whole_and_a_second_time_ends_it() {
             put(&base, name, &golden(&format!("{sample}.couch.1")));
         }
         let storage = open(&base).expect("open");
-        // One of them is there, and empty.
+        // One of them exists and is empty.
         storage
             .commit(VbId(1), &[], &state(55, 0), 1)
             .expect("commit");

@@ -1,6 +1,6 @@
-//! Thousands of files that are made, written to, compacted, rolled back and removed leave nothing behind.
+//! Thousands of files that are created, written to, compacted, rolled back and removed leave nothing behind.
 //!
-//! `KEDGE_CYCLES` says how many.
+//! `KEDGE_CYCLES` sets their number.
 
 use std::cell::Cell;
 
@@ -13,7 +13,7 @@ use crate::leaks::number_of_cycles;
 use crate::support::{catalog_path, config, dir, documents, open_with, state, tombstone};
 
 #[test]
-fn thousands_of_compactions_and_rollbacks_leave_no_file_and_no_handle() {
+fn compactions_and_rollbacks_leak_no_file_and_no_handle() {
     let mut rng = Rng::new(seed(3));
     for keep_files_open in [true, false] {
         let disk = SimDisk::new(1);
@@ -36,7 +36,7 @@ fn thousands_of_compactions_and_rollbacks_leave_no_file_and_no_handle() {
                 .commit(vb, &[tombstone(21, b"\0gone")], &state(1, 21), cycle)
                 .expect("commit");
             let scan = storage.scan(vb, .., false).expect("a scan");
-            // Stopped at any place, or not.
+            // Cancelled at any point, or not.
             let left = Cell::new(rng.below(8));
             let mut hooks = Hooks::on_stop(|| {
                 left.set(left.get().saturating_sub(1));
@@ -56,7 +56,7 @@ fn thousands_of_compactions_and_rollbacks_leave_no_file_and_no_handle() {
                     storage.replace(vb, &state(2, 0), cycle).expect("replace");
                 }
             }
-            // What was read before all this can still be read.
+            // Documents read before all this can still be read.
             assert_eq!(scan.expect("a file").count(), 21);
             storage.remove(vb).expect("remove");
         }

@@ -1,4 +1,4 @@
-//! What is done to files beside writing and reading: compaction, rollback, import.
+//! Maintenance of files: compaction, rollback, import.
 
 mod compact;
 mod compact_crash;
@@ -11,13 +11,13 @@ mod rollback;
 
 use std::path::PathBuf;
 
-use kedge_storage::{CompactHooks, CompactRequest, Expired, RecordKind, Storage};
+use kedge_storage::{CompactHooks, CompactRequest, ExpiredDocument, FileRecordKind, Storage};
 use kedge_types::Seqno;
 
 pub(crate) use crate::support::names;
 use crate::support::{Contents, VB};
 
-/// When all tombstones of the tests were made.
+/// The time of all tombstones of the tests.
 pub(crate) const DELETED: u32 = 1_700_000_000;
 
 /// A compaction that purges nothing.
@@ -31,7 +31,7 @@ pub(crate) fn keep_all() -> CompactRequest {
     }
 }
 
-/// A compaction that purges what it may.
+/// A compaction that purges everything that it may.
 pub(crate) fn purge() -> CompactRequest {
     CompactRequest {
         purge_before_unix_secs: DELETED + 1,
@@ -39,7 +39,7 @@ pub(crate) fn purge() -> CompactRequest {
     }
 }
 
-/// Hooks that call closures.
+/// Callbacks that call closures.
 pub(crate) struct Hooks<'a> {
     pub(crate) on_bytes: Box<dyn FnMut(u64) + 'a>,
     pub(crate) on_stop: Box<dyn FnMut() -> bool + 'a>,
@@ -75,7 +75,7 @@ impl<'a> Hooks<'a> {
 }
 
 impl CompactHooks for Hooks<'_> {
-    fn expired(&mut self, document: &Expired<'_>) {
+    fn expired(&mut self, document: &ExpiredDocument<'_>) {
         let value = document.value.map(<[u8]>::to_vec);
         self.expired
             .push((document.key.to_vec(), document.seqno, value));
@@ -95,14 +95,14 @@ impl CompactHooks for Hooks<'_> {
     }
 }
 
-/// What a compaction leaves of a file that has these contents.
+/// Returns the contents that a compaction leaves of a file with these contents.
 pub(crate) fn purged(contents: &Contents, request: &CompactRequest, completed: u64) -> Contents {
     let high = high_seqno(contents);
     let mut left = contents.clone();
     left.retain(|_, kept| {
         let seqno = kept.meta.seqno;
         match kept.kind {
-            RecordKind::Prepare => seqno > Seqno(completed),
+            FileRecordKind::Prepare => seqno > Seqno(completed),
             _ if kept.meta.deleted.is_none() || seqno == high => true,
             _ => {
                 let is_old = DELETED < request.purge_before_unix_secs
@@ -119,7 +119,7 @@ pub(crate) fn high_seqno(contents: &Contents) -> Seqno {
     seqnos.max().unwrap_or(Seqno(0))
 }
 
-/// The file of the vBucket that most tests are about.
+/// Returns the file of the vBucket that most tests use.
 pub(crate) fn file(storage: &Storage) -> PathBuf {
     let figures = storage.file_figures(VB).expect("figures").expect("a file");
     storage

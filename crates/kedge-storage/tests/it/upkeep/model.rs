@@ -1,4 +1,4 @@
-//! Random histories of commits, compactions, rollbacks, resets and reopens against a list of maps.
+//! Random histories of commits, compactions, rollbacks, resets and reopens, compared with a list of maps.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use crate::support::{
     tombstone,
 };
 
-/// A commit of the file that is there now.
+/// A commit of the current file.
 #[derive(Clone)]
 struct Point {
     high: u64,
@@ -26,7 +26,7 @@ struct Point {
 
 struct Model {
     rng: Rng,
-    /// All that can be gone back to, the newest last.
+    /// All possible targets of a rollback, the newest last.
     points: Vec<Point>,
     purge_seqno: Seqno,
     uuid: u64,
@@ -52,7 +52,7 @@ impl Model {
         })
     }
 
-    /// Prepares and their ends, and documents under all kinds of keys.
+    /// Creates prepares and their ends, and documents under all kinds of keys.
     fn items(&mut self, now: &mut Point) -> Vec<FileChange> {
         let mut items = Vec::new();
         let mut keys = BTreeSet::new();
@@ -72,7 +72,7 @@ impl Model {
             });
         }
         if self.rng.below(2) == 0 && now.pending.len() < 3 {
-            // Under a key that has no prepare that is not over.
+            // Under a key without a pending prepare.
             let number = (100..).find(|number| now.pending.iter().all(|(key, _)| key != number));
             let number = number.expect("there are many");
             now.high += 1;
@@ -99,7 +99,7 @@ impl Model {
         now.state.visible = Seqno(now.high);
         now.state.snap_start = Seqno(now.high);
         now.state.snap_end = Seqno(now.high + u64::from(!is_consistent));
-        // A file cannot say that a seqno is its highest that nothing in it has.
+        // A file cannot have a highest seqno that none of its entries has.
         let done = storage.commit(VB, &items, &now.state, now.high);
         let done = done.expect("commit");
         items.iter().for_each(|item| keep(&mut now.contents, item));
@@ -126,7 +126,7 @@ impl Model {
         start.contents = purged(&before, &request, start.state.completed.get());
         let gone = before.iter().filter(|(place, kept)| {
             kept.meta.deleted.is_some()
-                && kept.kind != kedge_storage::RecordKind::Prepare
+                && kept.kind != kedge_storage::FileRecordKind::Prepare
                 && !start.contents.contains_key(place)
         });
         let purge_seqno = gone.map(|(_, kept)| kept.meta.seqno).max();
@@ -134,7 +134,7 @@ impl Model {
         let model = RefCell::new((self, false));
         let mut hooks = Hooks::on_bytes(|_| {
             let (model, done) = &mut *model.borrow_mut();
-            // Once, so that it is known which commits the new file has.
+            // Once, so that the commits of the new file are known.
             if is_busy && !std::mem::replace(done, true) {
                 model.commit(storage);
             }
@@ -195,7 +195,7 @@ impl Model {
                     .iter()
                     .filter(|((_, committed), kept)| *committed && kept.meta.seqno > done.seqno);
                 assert_eq!(done.changed.len(), changed.count());
-                // Older ones can still be reached behind this one; newer ones cannot.
+                // Older ones can still be reached after this one; newer ones cannot.
                 self.points.retain(|older| reached(older) <= point.high);
                 self.points.push(point);
             }
@@ -224,7 +224,7 @@ impl Model {
     }
 }
 
-/// The seqno that the header of a point's commit has.
+/// Returns the seqno in the header of a point's commit.
 fn high_seqno_of_file(point: &Point) -> u64 {
     point.high.min(high_seqno(&point.contents).get())
 }
@@ -255,7 +255,7 @@ fn random(config: &StorageConfig, seed: u64) {
 }
 
 #[test]
-fn the_file_is_what_was_done_to_it() {
+fn maintenance_agrees_with_the_model() {
     for seed in seeds(700, 40) {
         random(&config(4), seed);
         let closed = StorageConfig {

@@ -1,7 +1,7 @@
-//! Rollbacks: where they go to, what they say changed, and what a crash leaves of them.
+//! Rollbacks: their targets, the reported changes, and the state after a crash.
 
 use kedge_disk::{Fault, SimDisk};
-use kedge_storage::{RollbackOutcome, RolledBack, Storage};
+use kedge_storage::{RollbackOutcome, RollbackResult, Storage};
 use kedge_types::{Seqno, VbUuid};
 use kedge_vbucket::{FileChange, Item, PersistedState};
 
@@ -11,7 +11,7 @@ use crate::support::{
     tombstone,
 };
 
-/// A new branch, as the vBucket would begin one.
+/// Returns the state after a new branch.
 fn branch(old: &PersistedState, seqno: Seqno) -> PersistedState {
     let mut new = old.clone();
     new.failover.begin(VbUuid(99), seqno);
@@ -19,7 +19,7 @@ fn branch(old: &PersistedState, seqno: Seqno) -> PersistedState {
     new
 }
 
-/// Three commits; what the file has after each.
+/// Writes three commits. Returns the contents of the file after each.
 fn history(storage: &Storage) -> Vec<(u64, Contents)> {
     let commits: [(u64, Vec<FileChange>); 3] = [
         (100, documents(1..=100)),
@@ -53,7 +53,7 @@ fn history(storage: &Storage) -> Vec<(u64, Contents)> {
     history
 }
 
-fn roll_back(storage: &Storage, to: u64) -> Option<RolledBack> {
+fn roll_back(storage: &Storage, to: u64) -> Option<RollbackResult> {
     match storage
         .rollback(VB, Seqno(to), 1, branch)
         .expect("roll back")
@@ -68,7 +68,7 @@ fn found(storage: &Storage) -> Contents {
 }
 
 #[test]
-fn the_file_is_again_what_it_was_and_what_changed_is_told() {
+fn rollback_restores_the_file_and_reports_changed_documents() {
     for (to, point) in [(107, 2), (106, 1), (105, 1), (104, 1), (103, 0), (100, 0)] {
         let disk = SimDisk::new(1);
         let storage = open(&disk).expect("open");
@@ -78,7 +78,7 @@ fn the_file_is_again_what_it_was_and_what_changed_is_told() {
         assert_eq!(done.seqno, Seqno(*seqno));
         assert_eq!(found(&storage), *model);
         audit(&disk, VB);
-        // Each document that differs was told of, with what it is again; and none twice.
+        // Each document that differs was reported with its restored version, and none twice.
         let newest = &history[2].1;
         let told: Vec<&[u8]> = done.changed.iter().map(|changed| &*changed.key).collect();
         for ((key, committed), kept) in newest {
@@ -99,13 +99,13 @@ fn the_file_is_again_what_it_was_and_what_changed_is_told() {
                 old.map(|kept| &*kept.value)
             );
         }
-        // The prepare is pending again where it was.
+        // The prepare is pending again at its place.
         let loaded = storage.load(VB).expect("load").expect("a file");
         assert_eq!(loaded.high_seqno, done.seqno);
         assert_eq!(loaded.prepares.len(), usize::from(*seqno >= 103));
         assert_eq!(loaded.state.failover.entries()[0], (VbUuid(99), done.seqno));
         assert_eq!(loaded.state.failover.entries()[1], (VbUuid(1), Seqno(0)));
-        // And it goes on from there, with seqnos that were there before.
+        // The history continues with seqnos that were used before.
         let item = document(seqno + 1, b"\0another", b"branch");
         let mut now = loaded.state.clone();
         (now.snap_start, now.snap_end) = (Seqno(seqno + 1), Seqno(seqno + 1));
@@ -122,7 +122,7 @@ fn the_file_is_again_what_it_was_and_what_changed_is_told() {
 }
 
 #[test]
-fn without_a_place_to_go_back_to_nothing_happens() {
+fn rollback_without_a_target_changes_nothing() {
     let disk = SimDisk::new(1);
     let storage = open(&disk).expect("open");
     assert!(roll_back(&storage, 5).is_none(), "there is no file");
@@ -141,7 +141,7 @@ fn without_a_place_to_go_back_to_nothing_happens() {
 }
 
 #[test]
-fn it_does_not_go_back_if_most_would_go() {
+fn rollback_of_more_than_half_needs_a_reset() {
     let disk = SimDisk::new(1);
     let storage = open(&disk).expect("open");
     let commit = |first, last| {
@@ -164,10 +164,10 @@ fn it_does_not_go_back_if_most_would_go() {
 }
 
 #[test]
-fn it_goes_to_consistent_points_only() {
+fn rollback_targets_consistent_commits_only() {
     let disk = SimDisk::new(1);
     let storage = open(&disk).expect("open");
-    // An apply in three parts: key 1 was changed twice, and only its newest version is written.
+    // A batch in three parts: key 1 was changed twice, and only its newest version is written.
     fill(&storage, VB, 1..=50, 1);
     let mut now = state(1, 50);
     now.snap_end = Seqno(56);
@@ -188,7 +188,7 @@ fn it_goes_to_consistent_points_only() {
 }
 
 #[test]
-fn a_crash_leaves_it_done_or_not_done() {
+fn rollback_is_atomic_in_a_crash() {
     for seed in 0..20 {
         let base = SimDisk::new(seed);
         let storage = open(&base).expect("open");

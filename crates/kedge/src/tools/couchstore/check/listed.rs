@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use kedge_bucket::{DIRECT_FILE, LOG_DIR, ListedFiles, SegmentListing, log_catalog};
+use kedge_bucket::{DIRECT_FILE, FileListing, LOG_DIR, SegmentListing, log_catalog};
 use kedge_disk::{DiskError, Operation};
 use kedge_node::registry::is_remainder;
 use kedge_node::state_files::{FILES_LIST, listed};
@@ -55,8 +55,8 @@ impl CatalogFindings {
     }
 
     fn vbuckets(&mut self, dir: &Path) {
-        let catalog = dir.join(ListedFiles::FILE);
-        let looked = look(&catalog, dir, ListedFiles::decode, |it, later| {
+        let catalog = dir.join(FileListing::FILE);
+        let looked = look(&catalog, dir, FileListing::decode, |it, later| {
             it.unless_changed(later)
         });
         let Some((mut report, list, names)) = self.understood(looked) else {
@@ -72,7 +72,7 @@ impl CatalogFindings {
         self.reports.push(report);
         let compared = list.compare(&names);
         for name in compared.missing {
-            self.missing(dir.join(name), ListedFiles::FILE);
+            self.missing(dir.join(name), FileListing::FILE);
         }
         self.committed.extend(compared.committed);
         self.unlisted.extend(compared.unlisted);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use kedge_bucket::ListedFiles;
+use kedge_bucket::FileListing;
 use kedge_couchstore::kv::{Disagreement, KvError};
 use kedge_couchstore::{Checked, Entry, Error, Offset, Snapshot};
 use serde::Serialize;
@@ -102,7 +102,7 @@ pub(super) struct FileReport {
 
 impl FileReport {
     pub(super) fn new(named: &NamedFile) -> Self {
-        let unlisted = format!("{} does not list this file", ListedFiles::FILE);
+        let unlisted = format!("{} does not list this file", FileListing::FILE);
         FileReport {
             named: named.clone(),
             header: None,
@@ -127,7 +127,7 @@ impl FileReport {
                 subject: None,
                 text: format!(
                     "expected a commit at byte {committed_at}, which {} lists: the file was cut, or is an older copy",
-                    ListedFiles::FILE
+                    FileListing::FILE
                 ),
             });
         }
