@@ -1,9 +1,9 @@
-//! The floor of a durable write: one thread, pwrite + fdatasync, nothing else.
+//! The lower bound of a durable write: one thread, pwrite + fdatasync, nothing else.
 //!
-//! `bare_loop FILE append|overwrite BYTES SECONDS` prints one JSON object with latencies in microseconds.
-//! `append` grows the file with each write, as a log without preallocation does, and so each sync journals the
-//! file's new size. `overwrite` goes round in 64 MiB that were written and synced before, which is what a log of
-//! recycled segments can reach. Uses the standard library only: `rustc -O` makes it.
+//! `bare_loop FILE append|overwrite BYTES SECONDS` prints one JSON object with latencies in microseconds. `append`
+//! grows the file with each write, as a log without preallocation does, so that each sync journals the file's new size.
+//! `overwrite` cycles through 64 MiB that were written and synced before, which is the best that a log with recycled
+//! segments can reach. Uses only the standard library: `rustc -O` compiles it.
 
 mod latencies;
 

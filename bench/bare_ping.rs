@@ -1,7 +1,7 @@
-//! The floor of a message between two nodes of one machine: a round trip over loopback TCP, and nothing else.
+//! The lower bound of a message between two nodes of one machine: a round trip over loopback TCP, nothing else.
 //!
-//! `bare_ping BYTES SECONDS` sends BYTES to a thread that answers with the 24 bytes of a header, and prints one JSON
-//! object with latencies in microseconds. Uses the standard library only: `rustc -O` makes it.
+//! `bare_ping BYTES SECONDS` sends BYTES to a thread that replies with the 24 bytes of a header, and prints one JSON
+//! object with latencies in microseconds. Uses only the standard library: `rustc -O` compiles it.
 
 mod latencies;
 

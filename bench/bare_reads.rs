@@ -1,7 +1,7 @@
-//! The floor of a read of the disk: threads that read 4 KiB each at random places, past the page cache, nothing else.
+//! The lower bound of a disk read: threads that read 4 KiB each at random offsets, past the page cache, nothing else.
 //!
-//! `bare_reads DIR THREADS SECONDS` reads from all vBuckets' files of at least 4 KiB below DIR, larger ones more often, and
-//! prints one JSON object with latencies in microseconds. Uses the standard library only: `rustc -O` makes it.
+//! `bare_reads DIR THREADS SECONDS` reads from all vBuckets' files of at least 4 KiB below DIR, larger ones more often,
+//! and prints one JSON object with latencies in microseconds. Uses only the standard library: `rustc -O` compiles it.
 
 mod latencies;
 
@@ -15,7 +15,7 @@ const BLOCK_BYTES: u64 = 4096;
 /// `O_DIRECT`, which has another number on some processors.
 const DIRECT: i32 = if cfg!(any(target_arch = "aarch64", target_arch = "arm")) { 0o200_000 } else { 0o40_000 };
 
-/// A file, and how many blocks there are up to its end.
+/// A file, and its number of blocks.
 struct Source {
     file: File,
     blocks_to_end: u64,
@@ -36,9 +36,9 @@ fn sources(dir: &Path, found: &mut Vec<Source>) -> io::Result<()> {
     Ok(())
 }
 
-/// Latencies of one thread, in nanoseconds.
+/// Reads on one thread and returns its latencies, in nanoseconds.
 fn read_on(sources: &[Source], seed: u64, seconds: f64) -> io::Result<Vec<u64>> {
-    // Room to begin at a block, as reads past the page cache have to.
+    // Aligned to a block, as direct reads require.
     let mut room = vec![0_u8; 2 * BLOCK_BYTES as usize];
     let shift = room.as_ptr().align_offset(BLOCK_BYTES as usize);
     let buffer = &mut room[shift..shift + BLOCK_BYTES as usize];

@@ -1,9 +1,9 @@
-//! The report of a bare loop: what `bare_loop` and `bare_reads` share.
+//! The report of a bare loop, which `bare_loop` and `bare_reads` share.
 
-/// Prints one JSON object: how many of `what` there were, how many a second, and their latencies in microseconds.
+/// Prints one JSON object: the number of `what`, the rate per second, and their latencies in microseconds.
 ///
 /// # Panics
-/// If there were none.
+/// If there are no latencies.
 pub(crate) fn print(what: &str, mut latencies_ns: Vec<u64>, elapsed_s: f64) {
     latencies_ns.sort_unstable();
     let count = latencies_ns.len();

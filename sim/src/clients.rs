@@ -1,9 +1,9 @@
-//! Clients, and what they saw.
+//! Clients, and their observations.
 
-use crate::check::{Did, Event, Value, is_linearizable};
-use crate::map::{Map, name};
-use crate::node::Node;
-use crate::plan::Plan;
+use crate::check::{Operation, OperationKind, RegisterValue, is_linearizable};
+use crate::map::{SimMap, name};
+use crate::node::SimNode;
+use crate::plan::HistoryPlan;
 use crate::trace::note;
 use kedge_bucket::{
     Bucket, Completion, Cookie, Mutated, Outcome, Patches, Read, StoreMode, WithMeta, Write,
@@ -13,19 +13,19 @@ use kedge_types::limits::CAS_AHEAD_MS_MAX;
 use kedge_types::{Cas, CollectionId, Datatype, DocKey, Durability, RevSeqno, Status, VbId};
 use std::collections::BTreeMap;
 
-/// A SyncWrite gives up after this.
+/// The timeout of a SyncWrite.
 const TIMEOUT_MS: u16 = 200;
 
 /// A key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Key {
-    /// SyncWrites change it.
+pub(crate) enum SimKey {
+    /// A key that SyncWrites change.
     Durable(u64),
-    /// Others do.
+    /// A key that other writes change.
     Plain(u64),
 }
 
-impl Key {
+impl SimKey {
     pub(crate) fn document(self) -> DocKey {
         let name = match self {
             Self::Durable(n) => format!("durable-{n}"),
@@ -35,35 +35,35 @@ impl Key {
     }
 }
 
-/// What a client waits for.
+/// The operation for which a client waits.
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct PendingOperation {
     node: usize,
-    /// Which process of the node.
+    /// The number of the node's process.
     process: u64,
     cookie: u64,
-    key: Key,
-    /// Place in the history.
+    key: SimKey,
+    /// The index in the history.
     event: usize,
 }
 
 /// The CAS values of a key's acknowledged SyncWrites.
 #[derive(Default)]
 struct CasOrder {
-    /// The highest of each key.
-    highest: BTreeMap<Key, Cas>,
-    /// What it was when the write of a place in the history was called.
+    /// The highest CAS of each key.
+    highest: BTreeMap<SimKey, Cas>,
+    /// The highest CAS at the call of a write, by its index in the history.
     before: BTreeMap<usize, Cas>,
     wrong: Option<String>,
 }
 
 impl CasOrder {
-    fn called(&mut self, key: Key, event: usize) {
+    fn called(&mut self, key: SimKey, event: usize) {
         let highest = self.highest.get(&key).copied();
         self.before.insert(event, highest.unwrap_or(Cas(0)));
     }
 
-    fn answered(&mut self, key: Key, event: usize, cas: Cas) {
+    fn answered(&mut self, key: SimKey, event: usize, cas: Cas) {
         let before = self.before.remove(&event).unwrap_or(Cas(0));
         if cas <= before {
             self.wrong = Some(format!("{key:?} had CAS {before:?}, and then got {cas:?}"));
@@ -75,27 +75,27 @@ impl CasOrder {
 
 /// All clients.
 pub(crate) struct Clients {
-    plan: Plan,
-    waiting: Vec<Option<Waiting>>,
-    /// What happened to keys that SyncWrites change.
-    history: Vec<(Key, Event)>,
+    plan: HistoryPlan,
+    waiting: Vec<Option<PendingOperation>>,
+    /// The history of keys that SyncWrites change.
+    history: Vec<(SimKey, Operation)>,
     cas: CasOrder,
-    /// Numbers calls and answers.
+    /// The clock of calls and replies.
     moment: u64,
     cookies: u64,
     pub(crate) acknowledged: u64,
     pub(crate) unknown: u64,
 }
 
-/// How a read ended, if it did.
-pub(crate) enum Seen {
-    Value(Value),
+/// The outcome of a read, if it has ended.
+pub(crate) enum ReadOutcome {
+    Value(RegisterValue),
     Parked,
     Refused,
 }
 
 impl Clients {
-    pub(crate) fn new(plan: &Plan) -> Self {
+    pub(crate) fn new(plan: &HistoryPlan) -> Self {
         Self {
             plan: plan.clone(),
             waiting: vec![None; plan.clients],
@@ -113,8 +113,8 @@ impl Clients {
         self.moment
     }
 
-    /// A client does something, or looks whether what it waits for has come.
-    pub(crate) fn step(&mut self, rng: &mut Rng, nodes: &[Node], starts: &[u64], map: &Map) {
+    /// Lets a client start an operation, or checks whether the awaited one has ended.
+    pub(crate) fn step(&mut self, rng: &mut Rng, nodes: &[SimNode], starts: &[u64], map: &SimMap) {
         let client = rng.below(self.waiting.len() as u64) as usize;
         if let Some(waiting) = self.waiting[client] {
             self.look(client, waiting, nodes, starts);
@@ -122,26 +122,26 @@ impl Clients {
         }
         let n = rng.below(self.plan.keys);
         let key = if rng.below(4) == 0 {
-            Key::Plain(n)
+            SimKey::Plain(n)
         } else {
-            Key::Durable(n)
+            SimKey::Durable(n)
         };
         let document = key.document();
         let vb = document.vbucket(self.plan.vbuckets);
         let Some(node) = map.active(vb) else {
             return;
         };
-        // Clients have the same map as nodes, which hear of it late.
+        // Clients have the same map as nodes, which get it late.
         let Some(process) = &nodes[node].process else {
             return;
         };
         let bucket = &process.bucket;
         match key {
-            Key::Plain(_) => self.write_plain(rng, &nodes[node], bucket, vb, &document),
-            Key::Durable(_) if rng.below(3) == 0 && process.revision == map.revision() => {
+            SimKey::Plain(_) => self.write_plain(rng, &nodes[node], bucket, vb, &document),
+            SimKey::Durable(_) if rng.below(3) == 0 && process.revision == map.revision() => {
                 self.read_once(client, node, starts[node], &nodes[node], key);
             }
-            Key::Durable(_) => {
+            SimKey::Durable(_) => {
                 let levels = &self.plan.levels;
                 let level = levels[rng.below(levels.len() as u64) as usize];
                 let deletes = rng.below(6) == 0;
@@ -162,8 +162,8 @@ impl Clients {
                 let value = (!deletes).then_some(cookie);
                 let called = self.next_moment();
                 let outcome = store(&nodes[node], bucket, &write, value);
-                let event = Event {
-                    did: Did::Wrote(value),
+                let event = Operation {
+                    did: OperationKind::Wrote(value),
                     called,
                     answered: None,
                 };
@@ -177,7 +177,7 @@ impl Clients {
                 match outcome {
                     Ok(Outcome::Done(done)) => self.end_write(node, event, Ok(done.cas)),
                     Ok(Outcome::Parked) => {
-                        self.waiting[client] = Some(Waiting {
+                        self.waiting[client] = Some(PendingOperation {
                             node,
                             process: starts[node],
                             cookie,
@@ -197,7 +197,14 @@ impl Clients {
         }
     }
 
-    fn write_plain(&mut self, rng: &mut Rng, node: &Node, bucket: &Bucket, vb: VbId, key: &DocKey) {
+    fn write_plain(
+        &mut self,
+        rng: &mut Rng,
+        node: &SimNode,
+        bucket: &Bucket,
+        vb: VbId,
+        key: &DocKey,
+    ) {
         self.cookies += 1;
         let write = Write {
             vb,
@@ -208,7 +215,7 @@ impl Clients {
             preserve_ttl: false,
             cookie: Cookie(self.cookies),
         };
-        // Nobody asks what became of it.
+        // No client needs the outcome.
         match rng.below(8) {
             0 => drop(store(node, bucket, &write, None)),
             1 => drop(store_from_elsewhere(
@@ -235,7 +242,7 @@ impl Clients {
                 note!(name(node), "write {event}: its outcome is not known");
                 self.unknown += 1;
             }
-            // It never happened: a read in its place, of which nothing is known, says nothing.
+            // It never happened: an unfinished read in its place has no meaning.
             Err(status) => {
                 note!(name(node), "write {event}: refused, {status:?}");
                 self.history[event].1.called = u64::MAX;
@@ -243,31 +250,38 @@ impl Clients {
         }
     }
 
-    fn read_once(&mut self, client: usize, number: usize, process: u64, node: &Node, key: Key) {
+    fn read_once(
+        &mut self,
+        client: usize,
+        number: usize,
+        process: u64,
+        node: &SimNode,
+        key: SimKey,
+    ) {
         self.cookies += 1;
         let cookie = self.cookies;
         let called = self.next_moment();
         let seen = get(node, &key.document(), self.plan.vbuckets, cookie);
-        let event = Event {
-            did: Did::Read(None),
+        let event = Operation {
+            did: OperationKind::Read(None),
             called,
             answered: None,
         };
         match seen {
-            Seen::Refused => {}
-            Seen::Value(value) => {
+            ReadOutcome::Refused => {}
+            ReadOutcome::Value(value) => {
                 note!(name(number), "read: {key:?} is {value:?}");
                 let answered = self.next_moment();
-                let event = Event {
-                    did: Did::Read(value),
+                let event = Operation {
+                    did: OperationKind::Read(value),
                     answered: Some(answered),
                     ..event
                 };
                 self.history.push((key, event));
             }
-            Seen::Parked => {
+            ReadOutcome::Parked => {
                 self.history.push((key, event));
-                self.waiting[client] = Some(Waiting {
+                self.waiting[client] = Some(PendingOperation {
                     node: number,
                     process,
                     cookie,
@@ -278,8 +292,14 @@ impl Clients {
         }
     }
 
-    fn look(&mut self, client: usize, waiting: Waiting, nodes: &[Node], starts: &[u64]) {
-        let is_read = matches!(self.history[waiting.event].1.did, Did::Read(_));
+    fn look(
+        &mut self,
+        client: usize,
+        waiting: PendingOperation,
+        nodes: &[SimNode],
+        starts: &[u64],
+    ) {
+        let is_read = matches!(self.history[waiting.event].1.did, OperationKind::Read(_));
         if starts[waiting.node] != waiting.process {
             // The node has died.
             self.waiting[client] = None;
@@ -310,7 +330,7 @@ impl Clients {
                 let event = &mut self.history[waiting.event].1;
                 match result {
                     Ok((item, _)) => {
-                        event.did = Did::Read(number(item.value()));
+                        event.did = OperationKind::Read(number(item.value()));
                         event.answered = Some(answered);
                     }
                     Err(Status::KeyNotFound) => event.answered = Some(answered),
@@ -321,13 +341,13 @@ impl Clients {
         }
     }
 
-    /// Whether a client still waits.
+    /// Returns whether a client still waits.
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.iter().any(Option::is_some)
     }
 
-    /// Looks whether what clients wait for has come.
-    pub(crate) fn look_all(&mut self, nodes: &[Node], starts: &[u64]) {
+    /// Checks whether awaited operations have ended.
+    pub(crate) fn look_all(&mut self, nodes: &[SimNode], starts: &[u64]) {
         for client in 0..self.waiting.len() {
             if let Some(waiting) = self.waiting[client] {
                 self.look(client, waiting, nodes, starts);
@@ -335,27 +355,27 @@ impl Clients {
         }
     }
 
-    /// A last read of a key.
-    pub(crate) fn saw(&mut self, key: Key, value: Value) {
+    /// Records a last read of a key.
+    pub(crate) fn saw(&mut self, key: SimKey, value: RegisterValue) {
         let called = self.next_moment();
         let answered = self.next_moment();
-        let event = Event {
-            did: Did::Read(value),
+        let event = Operation {
+            did: OperationKind::Read(value),
             called,
             answered: Some(answered),
         };
         self.history.push((key, event));
     }
 
-    /// What cannot be explained, as text; nothing if all can.
+    /// Returns a description of unexplainable observations, if there are any.
     pub(crate) fn judge(&self) -> Option<String> {
         if self.cas.wrong.is_some() {
             return self.cas.wrong.clone();
         }
         for n in 0..self.plan.keys {
-            let key = Key::Durable(n);
+            let key = SimKey::Durable(n);
             let of_key = self.history.iter().filter(|(of, _)| *of == key);
-            let events: Vec<Event> = of_key
+            let events: Vec<Operation> = of_key
                 .map(|(_, event)| *event)
                 .filter(|event| event.called != u64::MAX)
                 .collect();
@@ -370,18 +390,18 @@ impl Clients {
         None
     }
 
-    /// All keys.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = Key> + use<> {
+    /// Iterates over all keys.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = SimKey> + use<> {
         let keys = self.plan.keys;
-        (0..keys).flat_map(|n| [Key::Durable(n), Key::Plain(n)])
+        (0..keys).flat_map(|n| [SimKey::Durable(n), SimKey::Plain(n)])
     }
 }
 
 fn store(
-    node: &Node,
+    node: &SimNode,
     bucket: &Bucket,
     write: &Write<'_>,
-    value: Value,
+    value: RegisterValue,
 ) -> Result<Outcome<Mutated>, Status> {
     match value {
         Some(number) => {
@@ -403,10 +423,10 @@ fn store(
     }
 }
 
-/// Stores what another cluster has, whose clock may be far ahead.
+/// Stores a document of another cluster, whose clock may be far ahead.
 fn store_from_elsewhere(
     rng: &mut Rng,
-    node: &Node,
+    node: &SimNode,
     bucket: &Bucket,
     write: &Write<'_>,
     value: u64,
@@ -431,14 +451,14 @@ fn store_from_elsewhere(
 }
 
 /// Reads a key at its active.
-pub(crate) fn get(node: &Node, key: &DocKey, vbuckets: u16, cookie: u64) -> Seen {
+pub(crate) fn get(node: &SimNode, key: &DocKey, vbuckets: u16, cookie: u64) -> ReadOutcome {
     let wanted = Read {
         vb: key.vbucket(vbuckets),
         key,
         cookie: Cookie(cookie),
     };
     let Some(process) = &node.process else {
-        return Seen::Refused;
+        return ReadOutcome::Refused;
     };
     let outcome = process
         .bucket
@@ -447,14 +467,14 @@ pub(crate) fn get(node: &Node, key: &DocKey, vbuckets: u16, cookie: u64) -> Seen
             number(document.item.value())
         });
     match outcome {
-        Ok(Outcome::Done(value)) => Seen::Value(value),
-        Ok(Outcome::Parked) => Seen::Parked,
-        Err(Status::KeyNotFound) => Seen::Value(None),
-        Err(_) => Seen::Refused,
+        Ok(Outcome::Done(value)) => ReadOutcome::Value(value),
+        Ok(Outcome::Parked) => ReadOutcome::Parked,
+        Err(Status::KeyNotFound) => ReadOutcome::Value(None),
+        Err(_) => ReadOutcome::Refused,
     }
 }
 
-pub(crate) fn number(value: &[u8]) -> Value {
+pub(crate) fn number(value: &[u8]) -> RegisterValue {
     let text = std::str::from_utf8(value).ok();
     let number = text.and_then(|text| text.parse().ok());
     Some(number.expect("clients write numbers"))

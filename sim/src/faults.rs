@@ -1,6 +1,6 @@
-//! What happens to a cluster.
+//! The faults of a cluster.
 
-use crate::map::{Map, name, number, positions};
+use crate::map::{SimMap, name, number, positions};
 use crate::node::Process;
 use crate::trace::note;
 use crate::world::World;
@@ -53,12 +53,12 @@ impl World {
         }
     }
 
-    /// Whether what a node has in memory may go.
+    /// Returns whether a node may lose its memory.
     fn may_lose(&self, node: usize) -> bool {
         if self.plan.may_come_back {
             return true;
         }
-        // One loss at a time: all others of its chains have what clients were told.
+        // One loss at a time: all others of its chains have everything that clients rely on.
         let is_safe = |vb: VbId| {
             let mut others = self.map.replicas(vb).filter(|replica| *replica != node);
             let active = self.map.active(vb).filter(|active| *active != node);
@@ -77,7 +77,7 @@ impl World {
         if self.nodes[node].process.is_none() || !self.may_lose(node) {
             return;
         }
-        // One that may not come back as it was is failed over before it does.
+        // A node that may not come back unchanged is failed over before it does.
         let without = if self.plan.may_come_back || self.map.is_out(node) {
             None
         } else {
@@ -94,7 +94,7 @@ impl World {
     }
 
     fn lose_power_soon(&mut self, node: usize) {
-        // Where it hits is not known, so only what is on disk may have been promised.
+        // The moment of the failure is unknown, so only data on disk may have been acknowledged.
         if self.plan.may_come_back && self.nodes[node].process.is_some() {
             let disk = &self.nodes[node].disk;
             let at = disk.operations() + 1 + self.rng.below(60);
@@ -106,7 +106,7 @@ impl World {
         }
     }
 
-    /// A replica loses what is not on its disk, and leads right after it is back.
+    /// Makes a replica lose the data that is not on its disk, and become active right after its return.
     fn lose_and_fail_over(&mut self, node: usize) {
         let led: Vec<VbId> = self.map.leads(node).collect();
         if !self.plan.may_come_back || led.is_empty() || !self.may_fail_over(node) {
@@ -129,7 +129,7 @@ impl World {
         self.starts[node] += 1;
     }
 
-    /// Processes whose disk has failed end.
+    /// Ends processes whose disk has failed.
     pub(crate) fn bury(&mut self) {
         for node in 0..self.nodes.len() {
             if self.nodes[node].has_failed() {
@@ -138,7 +138,7 @@ impl World {
         }
     }
 
-    /// Whether the chains that a node leads can go on without it, and lose nothing.
+    /// Returns whether the chains of an active node can go on without it, and without loss.
     fn may_fail_over(&self, node: usize) -> bool {
         let can_go_on = |vb: VbId| {
             let mut others = self.map.replicas(vb).peekable();
@@ -149,14 +149,14 @@ impl World {
         self.map.leads(node).all(can_go_on)
     }
 
-    /// The chains of a node go on without it, unless something would be lost. It may be alive, and hear of it late.
+    /// Fails a node over, unless data would be lost. The node may be alive, and learn of it late.
     fn fail_over(&mut self, node: usize) {
         if let Some(map) = self.plan_without(node) {
             self.follow_without(node, map);
         }
     }
 
-    fn plan_without(&self, node: usize) -> Option<Map> {
+    fn plan_without(&self, node: usize) -> Option<SimMap> {
         let others = (0..self.nodes.len()).filter(|other| *other != node);
         let told = others.filter_map(|other| {
             let process = self.nodes[other].process.as_ref()?;
@@ -165,7 +165,7 @@ impl World {
         self.map.without(node, &told.collect())
     }
 
-    fn follow_without(&mut self, node: usize, map: Map) {
+    fn follow_without(&mut self, node: usize, map: SimMap) {
         self.change_map(map, format_args!("{} is failed over", name(node)));
         self.summary.failovers += 1;
         for other in 0..self.nodes.len() {
@@ -173,11 +173,11 @@ impl World {
                 self.nodes[other].adopt(&self.map, &mut self.network);
             }
         }
-        // With those that are left, all others have to catch up before the next loss.
+        // With the remaining nodes, all others have to catch up before the next loss.
         self.in_step.clear();
     }
 
-    /// A vBucket that a node leads is to move to one of its replicas.
+    /// Begins the move of a vBucket from its active to one of its replicas.
     fn begin_move(&mut self, node: usize) {
         let led: Vec<VbId> = self.map.leads(node).collect();
         if led.is_empty() {
@@ -194,7 +194,7 @@ impl World {
         }
     }
 
-    /// Who has taken a vBucket over is its active, unless the map has changed its mind; others hear of it late.
+    /// Makes nodes that have taken over a vBucket its active, unless the map has changed; others learn of it late.
     pub(crate) fn finish_moves(&mut self) {
         for node in 0..self.nodes.len() {
             for vb in self.nodes[node].take_taken() {
@@ -207,20 +207,20 @@ impl World {
                 );
                 self.summary.takeovers += 1;
                 self.nodes[node].adopt(&self.map, &mut self.network);
-                // Who led has lost nothing, but counts only when it has followed.
+                // The former active has lost nothing, but counts only after it has followed.
                 self.in_step.retain(|(of, _), _| *of != vb);
             }
         }
     }
 
-    /// The bucket is to have another number of replicas.
+    /// Changes the number of replicas of the bucket.
     fn set_replicas(&mut self) {
         let replicas = self.rng.below(self.nodes.len() as u64) as u8;
         let map = self.map.with_replicas(replicas);
         self.change_map(map, format_args!("there are to be {replicas} replicas"));
     }
 
-    /// Whoever has copies made looks how far they are.
+    /// Advances the creation of copies according to their progress.
     pub(crate) fn tend_replicas(&mut self) {
         if let Some(map) = self.map.with_change() {
             self.change_map(map, format_args!("copies are to be made"));
@@ -232,7 +232,7 @@ impl World {
         let known = self.copies.take();
         let known = known.filter(|it| it.revision() == self.map.revision());
         let mut copies = known.unwrap_or_else(|| self.map.catch_up());
-        // Each tells at another time.
+        // Each node reports at another time.
         let node = self.any_node();
         copies.note(&self.told_by_map(node));
         let Some(map) = self.map.with_step(&copies) else {
@@ -251,7 +251,7 @@ impl World {
         }
     }
 
-    /// How far a node is, if it is what the map says.
+    /// Returns the positions of a node, if it has applied the map.
     fn told_by_map(&self, node: usize) -> BTreeMap<u16, NodePositions> {
         let process = self.nodes[node].process.as_ref();
         let process = process.filter(|it| it.revision == self.map.revision());
@@ -272,7 +272,7 @@ impl World {
         let Some(process) = &self.nodes[node].process else {
             return;
         };
-        // What fails fails the node.
+        // An error fails the node.
         if self.rng.below(2) == 0 {
             note!(name(node), "applies");
             let _ = process.bucket.persistence().apply();
@@ -286,10 +286,10 @@ impl World {
         }
     }
 
-    /// Memory of a node is short for a moment.
+    /// Makes the memory of a node short for a moment.
     fn squeeze(&mut self, node: usize) {
         let process = self.nodes[node].process.as_ref();
-        // What fails fails the node.
+        // An error fails the node.
         let evicted = process.map_or(Ok(0), Process::squeeze);
         note!(name(node), "memory was short: {evicted:?} left it");
         self.summary.evictions += evicted.unwrap_or(0);

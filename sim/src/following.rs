@@ -14,52 +14,52 @@ use std::sync::Arc;
 
 const FRAME_BYTES_MAX: usize = 1 << 20;
 const BUFFER_BYTES: u32 = 16 << 10;
-/// Between two attempts at a stream.
+/// The pause between two attempts at a stream.
 const RETRY_NS: u64 = 20_000_000;
 
-/// What became of rollbacks, and of states in takeovers.
+/// The outcomes of rollbacks, and of state changes in takeovers.
 #[derive(Default)]
-struct Done {
+struct FinishedSteps {
     rolled: Vec<VbId>,
-    /// With the number of the attempt.
+    /// The changed states, with the number of the attempt.
     set: Vec<(VbId, u64, VbState, Result<(), Status>)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
-    /// To be asked for then.
+enum FollowState {
+    /// The stream is requested at this time.
     Wanted {
         at_ns: u64,
     },
-    /// The number of the attempt.
+    /// The stream is open; carries the number of the attempt.
     Streaming(u64),
     RollingBack,
-    /// Everything came, and the other end has given it up.
+    /// Everything was received, and the other end has given up the vBucket.
     TakenOver,
 }
 
-/// One end that receives.
-pub(crate) struct Following {
+/// The receiving end.
+pub(crate) struct ReceivingEnd {
     bucket: Arc<Bucket>,
     node: NodeName,
     peer: NodeName,
     consumer: Consumer,
-    /// Those that are taken over with `true`.
-    vbuckets: BTreeMap<VbId, (Standing, bool)>,
+    /// The followed vBuckets; those that are taken over have `true`.
+    vbuckets: BTreeMap<VbId, (FollowState, bool)>,
     attempts: u64,
-    /// The attempts that go on.
+    /// The current attempts.
     asks: Arc<Mutex<BTreeMap<VbId, u64>>>,
     input: Vec<u8>,
-    /// What there was no memory for, and the bytes of its frame.
+    /// A change for which there was no memory, and the bytes of its frame.
     held: Option<(VbId, Received, usize)>,
-    done: Arc<Mutex<Done>>,
-    /// vBuckets that went back: what they have acknowledged is not there any more.
+    done: Arc<Mutex<FinishedSteps>>,
+    /// vBuckets that were rolled back: their acknowledged data is gone.
     pub(crate) went_back: Vec<VbId>,
     /// vBuckets that were taken over.
     pub(crate) taken: Vec<VbId>,
 }
 
-impl Following {
+impl ReceivingEnd {
     pub(crate) fn new(
         bucket: &Arc<Bucket>,
         node: NodeName,
@@ -91,10 +91,10 @@ impl Following {
         }
     }
 
-    /// These vBuckets are followed from now on, and no others.
+    /// Sets the vBuckets to follow.
     pub(crate) fn set_vbuckets(&mut self, wanted: &BTreeMap<VbId, bool>, out: &mut Vec<u8>) {
         let is_other =
-            |(vb, (_, takeover)): &(&VbId, &(Standing, bool))| wanted.get(vb) != Some(takeover);
+            |(vb, (_, takeover)): &(&VbId, &(FollowState, bool))| wanted.get(vb) != Some(takeover);
         let gone: Vec<VbId> = self
             .vbuckets
             .iter()
@@ -106,7 +106,7 @@ impl Following {
             self.stop(vb, out);
         }
         for (vb, takeover) in wanted {
-            let standing = Standing::Wanted { at_ns: 0 };
+            let standing = FollowState::Wanted { at_ns: 0 };
             self.vbuckets.entry(*vb).or_insert((standing, *takeover));
         }
     }
@@ -120,13 +120,13 @@ impl Following {
 
     fn try_again(&mut self, now_ns: u64, vb: VbId) {
         if let Some((standing, _)) = self.vbuckets.get_mut(&vb) {
-            *standing = Standing::Wanted {
+            *standing = FollowState::Wanted {
                 at_ns: now_ns + RETRY_NS,
             };
         }
     }
 
-    /// Bytes came.
+    /// Processes received bytes.
     pub(crate) fn on_bytes(
         &mut self,
         now_ns: u64,
@@ -215,7 +215,7 @@ impl Following {
                 );
                 self.bucket.dcp().stream_ends(vb);
                 let standing = self.vbuckets.get(&vb).map(|(standing, _)| *standing);
-                if standing != Some(Standing::TakenOver) {
+                if standing != Some(FollowState::TakenOver) {
                     self.try_again(now_ns, vb);
                 }
                 Ok(())
@@ -258,7 +258,7 @@ impl Following {
 
     fn roll_back(&mut self, vb: VbId, to: Seqno) {
         if let Some((standing, _)) = self.vbuckets.get_mut(&vb) {
-            *standing = Standing::RollingBack;
+            *standing = FollowState::RollingBack;
         }
         self.went_back.push(vb);
         let all = Arc::clone(&self.done);
@@ -273,16 +273,16 @@ impl Following {
             .submit(vb, to, self.still(vb), done);
     }
 
-    /// Says whether what was asked for last is the last still.
+    /// Returns a check that the last request is still the current one.
     fn still(&self, vb: VbId) -> impl Fn() -> bool + Send + 'static {
         let asks = Arc::clone(&self.asks);
         let asked = asks.lock().get(&vb).copied();
         move || asked.is_some() && asks.lock().get(&vb) == asked.as_ref()
     }
 
-    /// A step of a takeover: all that came is to be on disk first.
+    /// Begins a step of a takeover: all received data must be on disk first.
     fn begin_state(&mut self, vb: VbId, state: VbState) {
-        let Some((Standing::Streaming(asked), _)) = self.vbuckets.get(&vb).copied() else {
+        let Some((FollowState::Streaming(asked), _)) = self.vbuckets.get(&vb).copied() else {
             return;
         };
         let all = Arc::clone(&self.done);
@@ -298,11 +298,11 @@ impl Following {
             let Some((standing, _)) = self.vbuckets.get_mut(&vb) else {
                 continue;
             };
-            if *standing != Standing::Streaming(asked) {
+            if *standing != FollowState::Streaming(asked) {
                 continue;
             }
             if result.is_ok() && state == VbState::Active {
-                *standing = Standing::TakenOver;
+                *standing = FollowState::TakenOver;
                 self.taken.push(vb);
             }
             note!(
@@ -314,12 +314,12 @@ impl Following {
         }
     }
 
-    /// The disk has more: this is to be acknowledged.
+    /// Acknowledges prepares that are on disk.
     pub(crate) fn acknowledge(&mut self, vb: VbId, prepared: Seqno, out: &mut Vec<u8>) {
         self.consumer.acknowledge(vb, prepared, out);
     }
 
-    /// Does what is due.
+    /// Executes due work.
     pub(crate) fn work(&mut self, now_ns: u64, out: &mut Vec<u8>) -> Result<(), Closed> {
         if let Some((vb, received, bytes)) = self.held.take() {
             self.take(now_ns, vb, received, bytes, out);
@@ -328,12 +328,12 @@ impl Following {
         self.bucket.dcp().flush_received(false);
         self.end_states(out);
         for vb in std::mem::take(&mut self.done.lock().rolled) {
-            if let Some((standing @ Standing::RollingBack, _)) = self.vbuckets.get_mut(&vb) {
-                *standing = Standing::Wanted { at_ns: now_ns };
+            if let Some((standing @ FollowState::RollingBack, _)) = self.vbuckets.get_mut(&vb) {
+                *standing = FollowState::Wanted { at_ns: now_ns };
             }
         }
         for (vb, (standing, takeover)) in &mut self.vbuckets {
-            let Standing::Wanted { at_ns } = *standing else {
+            let FollowState::Wanted { at_ns } = *standing else {
                 continue;
             };
             if at_ns > now_ns {
@@ -353,11 +353,11 @@ impl Following {
                     };
                     self.consumer.add_stream(*vb, &from, flags, out);
                     self.attempts += 1;
-                    *standing = Standing::Streaming(self.attempts);
+                    *standing = FollowState::Streaming(self.attempts);
                     self.asks.lock().insert(*vb, self.attempts);
                 }
                 Err(_) => {
-                    *standing = Standing::Wanted {
+                    *standing = FollowState::Wanted {
                         at_ns: now_ns + RETRY_NS,
                     };
                 }
@@ -366,7 +366,7 @@ impl Following {
         self.consumer.on_time(now_ns, out).map_err(|_| Closed)
     }
 
-    /// The connection is gone.
+    /// Handles the end of the connection.
     pub(crate) fn end(self) {
         note!(self.node, "connection to {} ends", self.peer);
         self.asks.lock().clear();

@@ -1,6 +1,6 @@
-//! Which node has which vBucket: the cluster's own map, of which all nodes hear sooner or later.
+//! The cluster map: the chains of all vBuckets. All nodes learn of it sooner or later.
 //!
-//! There is one newest map, which is made by whoever changes it, so no two nodes make a map at the same time.
+//! There is one newest map, and every change goes through it, so no two nodes make a map at the same time.
 
 use kedge_bucket::Bucket;
 use kedge_cluster::{
@@ -15,7 +15,7 @@ const BUCKET: &str = "sim";
 
 /// The chains of all vBuckets: nodes by number, the active first.
 #[derive(Clone, Debug)]
-pub(crate) struct Map(ClusterMap);
+pub(crate) struct SimMap(ClusterMap);
 
 fn settings(replicas: u8) -> serde_json::Value {
     serde_json::json!({ "replicas": replicas })
@@ -25,12 +25,12 @@ fn text(node: usize) -> String {
     format!("n_{node}")
 }
 
-/// What a node is called.
+/// Returns the name of a node.
 pub(crate) fn name(node: usize) -> NodeName {
     NodeName::new(&text(node)).expect("it is short")
 }
 
-/// How far the vBuckets of a node are.
+/// Returns the positions of the vBuckets of a node.
 pub(crate) fn positions(bucket: &Bucket) -> Option<NodePositions> {
     let mut positions = vec![None; usize::from(bucket.vbuckets())];
     for position in bucket.states().positions().ok()? {
@@ -48,7 +48,7 @@ pub(crate) fn positions(bucket: &Bucket) -> Option<NodePositions> {
     Some(BTreeMap::from([(BUCKET.to_owned(), positions)]))
 }
 
-impl Map {
+impl SimMap {
     pub(crate) fn new(vbuckets: u16, nodes: usize, replicas: usize) -> Self {
         let replicas = u8::try_from(replicas).expect("few");
         let entry = |node: usize| ClusterFileNode {
@@ -94,12 +94,12 @@ impl Map {
         self.chain(vb).replicas().map(usize::from)
     }
 
-    /// What a vBucket is for a node, and the node that it follows.
+    /// Returns the role of a node for a vBucket, and the node that it follows.
     pub(crate) fn role(&self, vb: VbId, node: usize) -> VbucketRole {
         self.0.buckets[0].role(vb.get(), number(node))
     }
 
-    /// Whether a node was failed over.
+    /// Returns whether a node is failed over.
     pub(crate) fn is_out(&self, node: usize) -> bool {
         self.0.nodes[node].failed
     }
@@ -113,13 +113,13 @@ impl Map {
         vbuckets.filter(move |vb| self.active(*vb) == Some(node))
     }
 
-    /// The node that is to take a vBucket over.
+    /// Returns the node that takes a vBucket over.
     pub(crate) fn moves_to(&self, vb: VbId) -> Option<usize> {
         let moves = &self.0.buckets[0].moves;
         moves.get(&vb.get()).copied().map(usize::from)
     }
 
-    /// Whether no place is empty, and nothing moves or changes.
+    /// Returns whether no place is empty, and nothing moves or changes.
     pub(crate) fn is_whole(&self) -> bool {
         let is_full = |chain: &Chain| chain.0.iter().all(Option::is_some);
         let is_done = !self.makes_copies() && plan_replicas(&self.0, 0).is_none();
@@ -136,7 +136,7 @@ impl Map {
         Topology::new(chains.map(names).collect()).ok()
     }
 
-    /// What a node is to follow: another node, and the vBuckets; those that it takes over with `true`.
+    /// Returns the vBuckets in which a node follows another one; those that it takes over have `true`.
     pub(crate) fn followed(&self, node: usize, peer: usize) -> BTreeMap<VbId, bool> {
         let active = Some(number(peer));
         let follows = |vb: &VbId| self.role(*vb, node) == VbucketRole::Replica { active };
@@ -146,7 +146,7 @@ impl Map {
             .collect()
     }
 
-    /// The chains, and what moves, in a line.
+    /// Returns the chains and moves on one line.
     pub(crate) fn brief(&self) -> String {
         let chain = |vb: VbId| {
             let nodes = self.chain(vb).0.iter();
@@ -167,69 +167,69 @@ impl Map {
         format!("map {}: {}", self.revision().rev, chains.join("; "))
     }
 
-    /// The nodes that somebody may follow.
+    /// Returns the nodes that others may follow.
     pub(crate) fn actives(&self) -> BTreeSet<usize> {
         let actives = self.vbuckets().filter_map(|vb| self.active(vb));
         actives.collect()
     }
 
-    /// Without a node, when nothing is lost by that, as far as the others have told.
+    /// Returns the map without a node, if that loses nothing, as far as the others have reported.
     pub(crate) fn without(&self, node: usize, told: &BTreeMap<u16, NodePositions>) -> Option<Self> {
         let plan = plan_failover(&self.0, 0, number(node), told, false);
         plan.ok().map(|plan| Self(plan.map))
     }
 
-    /// With a node that was failed over, and is to get the places that were lost.
+    /// Returns the map with a node that was failed over, which gets its lost places back.
     pub(crate) fn with(&self, node: usize) -> Option<Self> {
         plan_recovery(&self.0, 0, number(node)).ok().map(Self)
     }
 
-    /// With a move of a vBucket to one of its replicas.
+    /// Returns the map with a move of a vBucket to one of its replicas.
     pub(crate) fn with_move(&self, vb: VbId, to: usize) -> Option<Self> {
         plan_move(&self.0, 0, BUCKET, vb.get(), &text(to))
             .ok()
             .map(Self)
     }
 
-    /// With another number of replicas that it is to have.
+    /// Returns the map with another wanted number of replicas.
     pub(crate) fn with_replicas(&self, replicas: u8) -> Self {
         let mut next = self.0.next(0);
         next.buckets[0].settings = settings(replicas);
         Self(next)
     }
 
-    /// In which a change of the number of replicas begins, or is given up, if one is to, and whoever is to join does.
+    /// Returns the map in which a due change of the number of replicas begins or is cancelled, and due nodes join.
     pub(crate) fn with_change(&self) -> Option<Self> {
         plan_replicas(&self.0, 0).map(Self)
     }
 
-    /// Whether the number of replicas changes.
+    /// Returns whether the number of replicas changes.
     pub(crate) fn changes_replicas(&self) -> bool {
         self.0.buckets[0].next.is_some()
     }
 
-    /// Whether there are copies that do not count yet, or not alone.
+    /// Returns whether there are copies that do not count yet, or not alone.
     pub(crate) fn makes_copies(&self) -> bool {
         self.0.buckets[0].is_unfinished()
     }
 
-    /// What these copies have to get.
+    /// Returns the catch-up of these copies.
     pub(crate) fn catch_up(&self) -> CatchUp {
         CatchUp::begin(&self.0)
     }
 
-    /// In which they are a step further, if they have what they have to.
+    /// Returns the map in which caught-up copies have advanced.
     pub(crate) fn with_step(&self, copies: &CatchUp) -> Option<Self> {
         copies.plan(&self.0, 0).map(Self)
     }
 
-    /// In which a node has taken a vBucket over, if it is still to.
+    /// Returns the map in which a node has taken a vBucket over, if it still should.
     pub(crate) fn with_taken(&self, node: usize, vb: VbId) -> Option<Self> {
         let taken = [(BUCKET.to_owned(), vb.get())];
         self.0.with_taken(number(node), &taken).map(Self)
     }
 
-    /// Without the moves from a node that has started anew, if there are any.
+    /// Returns the map without the moves from a restarted node, if there are any.
     pub(crate) fn without_moves_from(&self, node: usize) -> Option<Self> {
         self.0.without_moves_from(number(node)).map(Self)
     }

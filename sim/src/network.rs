@@ -5,20 +5,20 @@ use crate::trace::note;
 use kedge_disk::Rng;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Names a connection.
+/// The id of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LinkId(u64);
 
-/// Which end.
+/// An end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// Who connected: the node that receives changes.
+pub(crate) enum LinkEnd {
+    /// The end that connected: the node that receives changes.
     Consumer,
-    /// Who was connected to: the node that sends them.
+    /// The end that was connected to: the node that sends them.
     Producer,
 }
 
-impl End {
+impl LinkEnd {
     fn opposite(self) -> Self {
         match self {
             Self::Consumer => Self::Producer,
@@ -27,43 +27,43 @@ impl End {
     }
 }
 
-/// What an end finds.
+/// An arrival at an end.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Arrival {
+pub(crate) enum Delivery {
     /// Bytes.
     Bytes(Vec<u8>),
-    /// The connection is gone.
+    /// The connection is closed.
     Closed,
 }
 
 #[derive(Debug, Default)]
-struct Direction {
+struct LinkDirection {
     under_way: VecDeque<u8>,
-    /// The sender has closed: known at the other end behind what is under way, or at once when it was killed.
+    /// The sender has closed: the other end sees it after the bytes in flight, or at once if the sender was killed.
     closed: bool,
-    /// Nobody receives here any more: who did has closed, was killed, or knows that the sender has closed.
+    /// True if the receiver is gone: it has closed, was killed, or knows that the sender has closed.
     left: bool,
 }
 
 /// A connection between two nodes.
 #[derive(Debug)]
-struct Link {
+struct SimLink {
     consumer: usize,
     producer: usize,
-    to_consumer: Direction,
-    to_producer: Direction,
+    to_consumer: LinkDirection,
+    to_producer: LinkDirection,
 }
 
-impl Link {
-    fn towards(&mut self, end: End) -> &mut Direction {
+impl SimLink {
+    fn towards(&mut self, end: LinkEnd) -> &mut LinkDirection {
         match end {
-            End::Consumer => &mut self.to_consumer,
-            End::Producer => &mut self.to_producer,
+            LinkEnd::Consumer => &mut self.to_consumer,
+            LinkEnd::Producer => &mut self.to_producer,
         }
     }
 
-    /// Nothing arrives at `end` any more.
-    fn leave(&mut self, end: End) {
+    /// Stops arrivals at `end`.
+    fn leave(&mut self, end: LinkEnd) {
         let direction = self.towards(end);
         direction.left = true;
         direction.under_way.clear();
@@ -74,30 +74,30 @@ impl Link {
     }
 }
 
-/// All connections, and who cannot reach whom.
+/// All connections, and broken links between nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Network {
-    links: BTreeMap<LinkId, Link>,
+    links: BTreeMap<LinkId, SimLink>,
     next: u64,
-    /// Pairs of nodes between which nothing goes.
+    /// Pairs of nodes without communication.
     cut: Vec<(usize, usize)>,
 }
 
 impl Network {
     pub(crate) fn connect(&mut self, consumer: usize, producer: usize) -> LinkId {
         self.next += 1;
-        let link = Link {
+        let link = SimLink {
             consumer,
             producer,
-            to_consumer: Direction::default(),
-            to_producer: Direction::default(),
+            to_consumer: LinkDirection::default(),
+            to_producer: LinkDirection::default(),
         };
         self.links.insert(LinkId(self.next), link);
         LinkId(self.next)
     }
 
-    /// Sends towards `end`. What is sent into a connection that broke off is lost: it would follow half a frame.
-    pub(crate) fn send(&mut self, link: LinkId, end: End, bytes: &[u8]) {
+    /// Sends towards `end`. Bytes for a broken connection are lost: they would follow half a frame.
+    pub(crate) fn send(&mut self, link: LinkId, end: LinkEnd, bytes: &[u8]) {
         if let Some(link) = self.links.get_mut(&link) {
             let direction = link.towards(end);
             if !direction.closed && !direction.left {
@@ -106,8 +106,8 @@ impl Network {
         }
     }
 
-    /// An end closes: the other one hears of it, and nothing arrives here any more.
-    pub(crate) fn close(&mut self, id: LinkId, end: End) {
+    /// Closes an end: the other one sees it, and nothing arrives here any more.
+    pub(crate) fn close(&mut self, id: LinkId, end: LinkEnd) {
         if let Some(link) = self.links.get_mut(&id) {
             link.towards(end.opposite()).closed = true;
             link.leave(end);
@@ -116,17 +116,17 @@ impl Network {
     }
 
     fn forget_left(&mut self, id: LinkId) {
-        if self.links.get(&id).is_some_and(Link::is_left) {
+        if self.links.get(&id).is_some_and(SimLink::is_left) {
             self.links.remove(&id);
         }
     }
 
-    /// All connections of a node break off, without what is under way.
+    /// Breaks all connections of a node, and drops bytes in flight.
     pub(crate) fn kill(&mut self, node: usize) {
         for link in self.links.values_mut() {
             for (end, owner) in [
-                (End::Consumer, link.consumer),
-                (End::Producer, link.producer),
+                (LinkEnd::Consumer, link.consumer),
+                (LinkEnd::Producer, link.producer),
             ] {
                 if owner == node {
                     link.leave(end);
@@ -139,7 +139,7 @@ impl Network {
         self.links.retain(|_, link| !link.is_left());
     }
 
-    /// A connection breaks off in both directions, wherever it is.
+    /// Breaks any connection in both directions, at any point.
     pub(crate) fn reset_any(&mut self, rng: &mut Rng) {
         if self.links.is_empty() {
             return;
@@ -148,7 +148,7 @@ impl Network {
         if let Some(link) = self.links.values_mut().nth(at) {
             let (consumer, producer) = (name(link.consumer), name(link.producer));
             note!("network", "connection of {consumer} to {producer} is reset");
-            for end in [End::Consumer, End::Producer] {
+            for end in [LinkEnd::Consumer, LinkEnd::Producer] {
                 let direction = link.towards(end);
                 let stays = rng.below(direction.under_way.len() as u64 + 1) as usize;
                 direction.under_way.truncate(stays);
@@ -157,7 +157,7 @@ impl Network {
         }
     }
 
-    /// Nothing goes between two nodes from now on.
+    /// Stops the communication between two nodes.
     pub(crate) fn cut(&mut self, a: usize, b: usize) {
         if !self.is_cut(a, b) {
             note!(
@@ -181,13 +181,13 @@ impl Network {
         self.cut.clear();
     }
 
-    /// The connections of a node, with the end that it is.
-    pub(crate) fn of(&self, node: usize) -> Vec<(LinkId, End, usize)> {
+    /// Returns the connections of a node, with the end that it is.
+    pub(crate) fn of(&self, node: usize) -> Vec<(LinkId, LinkEnd, usize)> {
         let ends = self.links.iter().filter_map(|(id, link)| {
             if link.consumer == node {
-                Some((*id, End::Consumer, link.producer))
+                Some((*id, LinkEnd::Consumer, link.producer))
             } else if link.producer == node {
-                Some((*id, End::Producer, link.consumer))
+                Some((*id, LinkEnd::Producer, link.consumer))
             } else {
                 None
             }
@@ -195,8 +195,8 @@ impl Network {
         ends.collect()
     }
 
-    /// Some of what is under way towards `end` arrives.
-    pub(crate) fn arrive(&mut self, id: LinkId, end: End, rng: &mut Rng) -> Option<Arrival> {
+    /// Delivers some of the bytes in flight towards `end`.
+    pub(crate) fn arrive(&mut self, id: LinkId, end: LinkEnd, rng: &mut Rng) -> Option<Delivery> {
         let link = self.links.get_mut(&id)?;
         let (consumer, producer) = (link.consumer, link.producer);
         if self
@@ -211,24 +211,27 @@ impl Network {
         }
         let waiting = direction.under_way.len();
         if waiting > 0 {
-            // Often all of it; else it ends anywhere, also within a frame.
+            // Often all of them; otherwise the delivery ends anywhere, also within a frame.
             let count = match rng.below(3) {
                 0 => 1 + rng.below(waiting as u64) as usize,
                 _ => waiting,
             };
-            return Some(Arrival::Bytes(direction.under_way.drain(..count).collect()));
+            return Some(Delivery::Bytes(
+                direction.under_way.drain(..count).collect(),
+            ));
         }
         if !direction.closed {
             return None;
         }
         direction.left = true;
         self.forget_left(id);
-        Some(Arrival::Closed)
+        Some(Delivery::Closed)
     }
 
-    /// Bytes under way.
+    /// Returns the number of bytes in flight.
     pub(crate) fn under_way(&self) -> usize {
-        let of = |link: &Link| link.to_consumer.under_way.len() + link.to_producer.under_way.len();
+        let of =
+            |link: &SimLink| link.to_consumer.under_way.len() + link.to_producer.under_way.len();
         self.links.values().map(of).sum()
     }
 }

@@ -1,10 +1,10 @@
 //! A node: a bucket on a disk, and its connections.
 
-use crate::following::Following;
-use crate::map::{Map, name};
-use crate::network::{Arrival, End, LinkId, Network};
-use crate::plan::Plan;
-use crate::serving::{Closed, Serving};
+use crate::following::ReceivingEnd;
+use crate::map::{SimMap, name};
+use crate::network::{Delivery, LinkEnd, LinkId, Network};
+use crate::plan::HistoryPlan;
+use crate::serving::{Closed, SendingEnd};
 use crate::trace::note;
 use kedge_bucket::{
     Bucket, BucketChange, BucketConfig, BucketSetup, CompactionRate, Completion, Completions,
@@ -22,19 +22,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// The bucket's quota in bytes, and what it is for a moment when memory is short.
+/// The bucket's quota in bytes, and its value while memory is short.
 const QUOTA: u64 = 64 << 20;
 const QUOTA_SQUEEZED: u64 = 1 << 10;
 
-/// What a bucket tells its node.
+/// The events of a bucket for its node.
 #[derive(Default)]
-pub(crate) struct Sink {
+pub(crate) struct NodeEvents {
     done: Mutex<HashMap<u64, Completion>>,
     acks: Mutex<Vec<(VbId, Seqno)>>,
     has_failed: AtomicBool,
 }
 
-impl Completions for Sink {
+impl Completions for NodeEvents {
     fn complete(&self, done: &mut Vec<(Cookie, Completion)>) {
         let mut all = self.done.lock();
         for (cookie, completion) in done.drain(..) {
@@ -44,7 +44,7 @@ impl Completions for Sink {
     }
 }
 
-impl ReplicaSink for Sink {
+impl ReplicaSink for NodeEvents {
     fn acknowledge(&self, acks: &mut Vec<(VbId, Seqno)>) {
         self.acks.lock().append(acks);
     }
@@ -56,40 +56,40 @@ impl ReplicaSink for Sink {
 pub(crate) struct Process {
     node: usize,
     pub(crate) bucket: Arc<Bucket>,
-    sink: Arc<Sink>,
+    sink: Arc<NodeEvents>,
     manual: ManualExecutor,
     executor: kedge_executor::Executor,
-    /// The revision of the map that it has.
+    /// The revision of its map.
     pub(crate) revision: Revision,
-    /// vBuckets that it is the active of by that map, or was until it handed them over.
+    /// vBuckets whose active it is by that map, or was until it handed them over.
     leads: BTreeSet<VbId>,
-    serving: BTreeMap<LinkId, Serving>,
-    following: BTreeMap<usize, (LinkId, Following)>,
+    serving: BTreeMap<LinkId, SendingEnd>,
+    following: BTreeMap<usize, (LinkId, ReceivingEnd)>,
 }
 
 impl Drop for Process {
-    /// Its tasks hold the bucket, and would for ever.
+    /// Its tasks hold references to the bucket, and would keep it for ever.
     fn drop(&mut self) {
         self.executor.shutdown();
     }
 }
 
 /// A node.
-pub(crate) struct Node {
+pub(crate) struct SimNode {
     pub(crate) number: usize,
     pub(crate) disk: SimDisk,
-    /// Its own: no two nodes agree on the time.
+    /// The node's own clock: no two nodes agree on the time.
     clock: Arc<ManualClock>,
     config: BucketConfig,
-    /// Its disk takes long over everything: commands are served, and what needs the disk waits.
+    /// True while its disk is slow: commands are served, but disk operations wait.
     pub(crate) is_slow: bool,
-    /// The time that its tasks have not seen for that.
+    /// The time by which its tasks lag for that reason.
     behind: Duration,
     pub(crate) process: Option<Process>,
 }
 
-impl Node {
-    pub(crate) fn new(number: usize, plan: &Plan, now: Now, seed: u64) -> Self {
+impl SimNode {
+    pub(crate) fn new(number: usize, plan: &HistoryPlan, now: Now, seed: u64) -> Self {
         let mut config = BucketConfig::new("sim", plan.vbuckets, QUOTA);
         config.uuid = "00112233445566778899aabbccddeeff".to_owned();
         config.apply_max_lag_ms = 100;
@@ -116,10 +116,10 @@ impl Node {
     /// Starts the process.
     ///
     /// # Errors
-    /// Why it does not start: its disk has failed, or it finds there what cannot be.
+    /// The reason why it does not start: its disk has failed, or has impossible content.
     pub(crate) fn start(&mut self) -> Result<(), String> {
         let (executor, manual) = ManualExecutor::new();
-        let sink = Arc::new(Sink::default());
+        let sink = Arc::new(NodeEvents::default());
         let fatal = Arc::clone(&sink);
         let setup = BucketSetup {
             disk: Arc::new(self.disk.clone()),
@@ -159,7 +159,7 @@ impl Node {
         Ok(())
     }
 
-    /// The process is gone; with `power` also what the kernel had in memory.
+    /// Kills the process; with `power` the kernel's buffers are lost, too.
     pub(crate) fn kill(&mut self, power: bool, seed: u64, network: &mut Network) {
         let how = if power {
             "loses its power"
@@ -177,7 +177,7 @@ impl Node {
         drop(process);
     }
 
-    /// Whether the process cannot go on, or the machine has lost power.
+    /// Returns whether the process cannot go on, or the machine has lost power.
     pub(crate) fn has_failed(&self) -> bool {
         let has_no_power = || self.disk.exists(&dir()).is_err();
         let failed = |process: &Process| process.sink.has_failed.load(Ordering::SeqCst);
@@ -193,8 +193,8 @@ impl Node {
         }
     }
 
-    /// Makes the node what a map says. Nothing happens if it knows that already.
-    pub(crate) fn adopt(&mut self, map: &Map, network: &mut Network) {
+    /// Applies a map. Nothing happens if the node has it already.
+    pub(crate) fn adopt(&mut self, map: &SimMap, network: &mut Network) {
         let number = self.number;
         let Some(process) = self
             .process
@@ -205,7 +205,7 @@ impl Node {
         };
         process.revision = map.revision();
         note!(name(number), "adopts {}", map.brief());
-        // First what is followed no more: nothing of it may be acknowledged when the node is active.
+        // First streams that end: nothing of them may be acknowledged when the node is active.
         process.follow_as(map, number, network);
         for vb in map.vbuckets() {
             let state = match map.role(vb, number) {
@@ -224,7 +224,7 @@ impl Node {
                 takeover: false,
                 unless_dead: led && state == VbState::Active && map.moves_to(vb).is_some(),
             };
-            // One that fails fails the node.
+            // An error fails the node.
             let _ = process.bucket.states().assign(&[(vb, role)]);
             let figures = process.bucket.vbucket_figures(vb);
             let has_some = figures.is_some_and(|it| it.high_seqno > Seqno(0));
@@ -234,7 +234,7 @@ impl Node {
         }
     }
 
-    /// Lets time pass.
+    /// Advances the clock.
     pub(crate) fn advance(&mut self, time: Duration) {
         self.clock.advance(time.as_nanos() as u64);
         self.behind += time;
@@ -247,12 +247,12 @@ impl Node {
         }
     }
 
-    /// Somebody sets its wall clock.
+    /// Sets the wall clock.
     pub(crate) fn set_unix_ns(&self, unix_ns: u64) {
         self.clock.set_unix_ns(unix_ns);
     }
 
-    /// Runs all that is due.
+    /// Runs all due tasks.
     pub(crate) fn run_ready(&self) {
         if let Some(process) = &self.process {
             process.manual.run_ready();
@@ -268,13 +268,13 @@ impl Node {
         }
     }
 
-    /// What became of a command.
+    /// Returns the outcome of a command.
     pub(crate) fn take_done(&self, cookie: u64) -> Option<Completion> {
         self.process.as_ref()?.sink.done.lock().remove(&cookie)
     }
 
-    /// Connects to peers that it is to follow.
-    pub(crate) fn connect(&mut self, map: &Map, network: &mut Network) {
+    /// Connects to the peers that it follows.
+    pub(crate) fn connect(&mut self, map: &SimMap, network: &mut Network) {
         let now_ns = self.clock.now().mono_ns;
         let number = self.number;
         let Some(process) = &mut self.process else {
@@ -291,14 +291,14 @@ impl Node {
             let link = network.connect(number, peer);
             let mut out = Vec::new();
             let (me, other) = (name(number), name(peer));
-            let mut following = Following::new(&process.bucket, me, other, now_ns, &mut out);
+            let mut following = ReceivingEnd::new(&process.bucket, me, other, now_ns, &mut out);
             following.set_vbuckets(&wanted, &mut out);
-            network.send(link, End::Producer, &out);
+            network.send(link, LinkEnd::Producer, &out);
             process.following.insert(peer, (link, following));
         }
     }
 
-    /// Something arrives, and everything that is due is done.
+    /// Delivers data, and executes all due work.
     pub(crate) fn pump(&mut self, rng: &mut Rng, network: &mut Network) {
         let now_ns = self.clock.now().mono_ns;
         let links = network.of(self.number);
@@ -316,7 +316,7 @@ impl Node {
         process.work(now_ns, network);
     }
 
-    /// vBuckets that went back since the last call.
+    /// Returns vBuckets that were rolled back since the last call.
     pub(crate) fn take_went_back(&mut self) -> Vec<VbId> {
         let Some(process) = &mut self.process else {
             return Vec::new();
@@ -327,8 +327,8 @@ impl Node {
     }
 }
 
-impl Node {
-    /// vBuckets that were taken over since the last call.
+impl SimNode {
+    /// Returns vBuckets that were taken over since the last call.
     pub(crate) fn take_taken(&mut self) -> Vec<VbId> {
         let process = self.process.as_mut();
         let all = process.map(|process| process.following.values_mut());
@@ -339,11 +339,11 @@ impl Node {
 }
 
 impl Process {
-    /// Memory is short for a moment, in which all that is due is done: what may leave memory leaves it. Returns how many
-    /// values and documents that were.
+    /// Makes memory short for a moment and executes all due work: evictable data leaves memory. Returns the number of
+    /// evicted values and documents.
     ///
     /// # Errors
-    /// The change of the quota is refused.
+    /// The quota cannot be changed.
     pub(crate) fn squeeze(&self) -> Result<u64, String> {
         let evicted = || {
             let figures = self.bucket.figures().into_iter();
@@ -363,7 +363,7 @@ impl Process {
         Ok(evicted() - before)
     }
 
-    fn follow_as(&mut self, map: &Map, number: usize, network: &mut Network) {
+    fn follow_as(&mut self, map: &SimMap, number: usize, network: &mut Network) {
         let peers: Vec<usize> = self.following.keys().copied().collect();
         for peer in peers {
             let wanted = map.followed(number, peer);
@@ -372,7 +372,7 @@ impl Process {
             } else if let Some((link, following)) = self.following.get_mut(&peer) {
                 let mut out = Vec::new();
                 following.set_vbuckets(&wanted, &mut out);
-                network.send(*link, End::Producer, &out);
+                network.send(*link, LinkEnd::Producer, &out);
             }
         }
     }
@@ -380,54 +380,54 @@ impl Process {
     fn end_following(&mut self, peer: usize, network: &mut Network) {
         if let Some((link, following)) = self.following.remove(&peer) {
             following.end();
-            network.close(link, End::Consumer);
+            network.close(link, LinkEnd::Consumer);
         }
     }
 
     fn end_serving(&mut self, link: LinkId, network: &mut Network) {
         self.serving.remove(&link);
-        network.close(link, End::Producer);
+        network.close(link, LinkEnd::Producer);
     }
 
     fn on_arrival(
         &mut self,
         now_ns: u64,
         link: LinkId,
-        end: End,
+        end: LinkEnd,
         peer: usize,
-        arrival: Option<Arrival>,
+        arrival: Option<Delivery>,
         network: &mut Network,
     ) {
         let mut out = Vec::new();
         match end {
-            End::Producer => {
+            LinkEnd::Producer => {
                 let (bucket, node) = (&self.bucket, self.node);
                 let serving = self.serving.entry(link);
                 let done = match arrival {
                     None => return,
-                    Some(Arrival::Closed) => Err(Closed),
-                    Some(Arrival::Bytes(bytes)) => serving
-                        .or_insert_with(|| Serving::new(bucket, name(node)))
+                    Some(Delivery::Closed) => Err(Closed),
+                    Some(Delivery::Bytes(bytes)) => serving
+                        .or_insert_with(|| SendingEnd::new(bucket, name(node)))
                         .on_bytes(now_ns, &bytes, &mut out),
                 };
-                network.send(link, End::Consumer, &out);
+                network.send(link, LinkEnd::Consumer, &out);
                 if done.is_err() {
                     self.end_serving(link, network);
                 } else {
                     self.end_older(link, network);
                 }
             }
-            End::Consumer => {
-                let is_it = |(known, _): &&mut (LinkId, Following)| *known == link;
+            LinkEnd::Consumer => {
+                let is_it = |(known, _): &&mut (LinkId, ReceivingEnd)| *known == link;
                 let Some((_, following)) = self.following.get_mut(&peer).filter(is_it) else {
                     return;
                 };
                 let done = match arrival {
                     None => return,
-                    Some(Arrival::Closed) => Err(Closed),
-                    Some(Arrival::Bytes(bytes)) => following.on_bytes(now_ns, &bytes, &mut out),
+                    Some(Delivery::Closed) => Err(Closed),
+                    Some(Delivery::Bytes(bytes)) => following.on_bytes(now_ns, &bytes, &mut out),
                 };
-                network.send(link, End::Producer, &out);
+                network.send(link, LinkEnd::Producer, &out);
                 if done.is_err() {
                     self.end_following(peer, network);
                 }
@@ -435,7 +435,7 @@ impl Process {
         }
     }
 
-    /// Another connection of the same name ends.
+    /// Closes another connection of the same name.
     fn end_older(&mut self, newer: LinkId, network: &mut Network) {
         let name_of = |link: &LinkId| self.serving.get(link)?.name().map(<[u8]>::to_vec);
         let Some(name) = name_of(&newer) else {
@@ -453,14 +453,14 @@ impl Process {
             for (link, following) in self.following.values_mut() {
                 let mut out = Vec::new();
                 following.acknowledge(vb, prepared, &mut out);
-                network.send(*link, End::Producer, &out);
+                network.send(*link, LinkEnd::Producer, &out);
             }
         }
         let mut gone = Vec::new();
         for (peer, (link, following)) in &mut self.following {
             let mut out = Vec::new();
             let done = following.work(now_ns, &mut out);
-            network.send(*link, End::Producer, &out);
+            network.send(*link, LinkEnd::Producer, &out);
             if done.is_err() {
                 gone.push(*peer);
             }
@@ -472,7 +472,7 @@ impl Process {
         for (link, serving) in &mut self.serving {
             let mut out = Vec::new();
             let done = serving.fill(now_ns, &mut out);
-            network.send(*link, End::Consumer, &out);
+            network.send(*link, LinkEnd::Consumer, &out);
             if done.is_err() {
                 gone.push(*link);
             }

@@ -1,4 +1,4 @@
-//! What a history consists of.
+//! The parameters of a history.
 
 use kedge_bucket::EvictionPolicy;
 use kedge_disk::Rng;
@@ -6,32 +6,32 @@ use kedge_types::DurabilityLevel;
 
 /// The shape of a history.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct HistoryPlan {
     /// Nodes of the cluster.
     pub nodes: usize,
     /// Replicas of each vBucket.
     pub replicas: usize,
     /// vBuckets of the bucket.
     pub vbuckets: u16,
-    /// Keys that SyncWrites change; as many more are written without a level.
+    /// The number of keys that SyncWrites change; as many more are written without a level.
     pub keys: u64,
-    /// Clients, which do one thing after the other.
+    /// The number of clients, each of which executes one operation at a time.
     pub clients: usize,
-    /// Steps until everything is healed.
+    /// The number of steps before the faults end.
     pub steps: u64,
-    /// Whether there is a log in front of the files.
+    /// True if there is a log in front of the files.
     pub commit_log: bool,
     /// The levels of SyncWrites.
     pub levels: Vec<DurabilityLevel>,
-    /// A node that was killed may come back as what it was. With a level that needs no disk, what its clients were told
-    /// may be in the memory of others only, so it is failed over before.
+    /// True if a killed node may come back unchanged. With a level that needs no disk, acknowledged data may be only in
+    /// the memory of others, so the node is failed over before.
     pub may_come_back: bool,
-    /// What leaves memory when that is short.
+    /// The eviction policy.
     pub eviction: EvictionPolicy,
 }
 
-impl Plan {
-    /// The plan of a seed.
+impl HistoryPlan {
+    /// Returns the plan of a seed.
     #[must_use]
     pub fn of(seed: u64) -> Self {
         use DurabilityLevel::{Majority, MajorityAndPersistOnActive, PersistToMajority};

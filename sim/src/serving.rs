@@ -13,14 +13,14 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 
 const FRAME_BYTES_MAX: usize = 1 << 20;
-/// What is sent at once, at most.
+/// The largest number of bytes that are sent at once.
 const ROOM_BYTES: usize = 4_096;
 
-/// The connection has to be closed.
+/// The error of a connection that must be closed.
 #[derive(Debug)]
 pub(crate) struct Closed;
 
-/// What nodes grant each other.
+/// Returns the features that nodes grant each other.
 pub(crate) fn features() -> Features {
     Features::of(&[
         Feature::Collections,
@@ -32,25 +32,25 @@ pub(crate) fn features() -> Features {
 }
 
 #[derive(Default)]
-struct Ready(Mutex<Vec<VbId>>);
+struct ReadyVbuckets(Mutex<Vec<VbId>>);
 
-impl StreamNotify for Ready {
+impl StreamNotify for ReadyVbuckets {
     fn ready(&self, vb: VbId) {
         self.0.lock().push(vb);
     }
 }
 
-/// One end that sends.
-pub(crate) struct Serving {
+/// The sending end.
+pub(crate) struct SendingEnd {
     bucket: Arc<Bucket>,
     node: NodeName,
-    ready: Arc<Ready>,
+    ready: Arc<ReadyVbuckets>,
     opened: Option<(Producer, StreamConnection)>,
     streams: Streams,
     input: Vec<u8>,
 }
 
-impl Serving {
+impl SendingEnd {
     pub(crate) fn new(bucket: &Arc<Bucket>, node: NodeName) -> Self {
         Self {
             bucket: Arc::clone(bucket),
@@ -62,12 +62,12 @@ impl Serving {
         }
     }
 
-    /// The name of the connection, once there is one: it closes an older one.
+    /// Returns the name of the connection, once there is one: it closes an older one.
     pub(crate) fn name(&self) -> Option<&[u8]> {
         self.opened.as_ref().map(|(producer, _)| producer.name())
     }
 
-    /// Bytes came.
+    /// Processes received bytes.
     pub(crate) fn on_bytes(
         &mut self,
         now_ns: u64,
@@ -185,7 +185,7 @@ impl Serving {
         Ok(())
     }
 
-    /// Sends what there is.
+    /// Sends available data.
     pub(crate) fn fill(&mut self, now_ns: u64, out: &mut Vec<u8>) -> Result<(), Closed> {
         let Some((producer, _)) = &mut self.opened else {
             return Ok(());

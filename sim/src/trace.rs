@@ -1,28 +1,27 @@
-//! What happens in a history, a line for each event: for who looks for the reason of a failure.
+//! A trace of a history, with a line for each event, for the analysis of a failure.
 //!
 //! ```text
 //!    182.431 ms  n_1     vBucket 0: stream from n_0 begins behind 12
 //! ```
 //!
-//! The time is that of the history, then comes the node, or who else it happens to. When nobody asked for it, no line is
-//! made.
+//! The time is that of the history, followed by the node or other subject. Without a listener, no line is made.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
 
-type Told = Box<dyn FnMut(&str)>;
+type TraceListener = Box<dyn FnMut(&str)>;
 
 thread_local! {
-    static TOLD: RefCell<Option<Told>> = const { RefCell::new(None) };
+    static TOLD: RefCell<Option<TraceListener>> = const { RefCell::new(None) };
     static TIME_NS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Tells `told` of each event of the histories that this thread runs from now on, a line for each.
+/// Calls `told` with a line for each event of the histories that this thread runs from now on.
 pub fn trace(told: impl FnMut(&str) + 'static) {
     TOLD.set(Some(Box::new(told)));
 }
 
-/// The time since the history began, in nanoseconds.
+/// Sets the time since the start of the history, in nanoseconds.
 pub(crate) fn set_time(ns: u64) {
     TIME_NS.set(ns);
 }
@@ -41,7 +40,7 @@ pub(crate) fn tell(who: &dyn fmt::Display, what: fmt::Arguments<'_>) {
     });
 }
 
-/// `note!(who, "what {happened}")`: tells of an event if somebody listens.
+/// `note!(who, "what {happened}")`: reports an event if there is a listener.
 macro_rules! note {
     ($who:expr, $($what:tt)+) => {
         if $crate::trace::is_on() {

@@ -1,10 +1,10 @@
-//! The cluster, and what happens to it.
+//! The cluster and its history.
 
-use crate::clients::{Clients, Key, number};
-use crate::map::{Map, name};
+use crate::clients::{Clients, SimKey, number};
+use crate::map::{SimMap, name};
 use crate::network::Network;
-use crate::node::Node;
-use crate::plan::Plan;
+use crate::node::SimNode;
+use crate::plan::HistoryPlan;
 use crate::trace::{self, note};
 use kedge_bucket::{Completion, Cookie, Document, Outcome, Read};
 use kedge_cluster::CatchUp;
@@ -15,66 +15,66 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// When histories begin.
+/// The start time of histories.
 const BEGIN_UNIX_NS: u64 = 1_700_000_000_000_000_000;
-/// Everything is to be quiet after so many rounds without faults.
+/// The number of rounds without faults in which the cluster must become idle.
 const HEALING_ROUNDS: u64 = 20_000;
-/// So many rounds in which all follow, and all is done: also what waits for the disk.
+/// The number of rounds in which all nodes follow and all work is done, also work that waits for the disk.
 const QUIET_ROUNDS: u64 = 1_500;
-/// How wrong a wall clock may be: 2 hours.
+/// The largest error of a wall clock: 2 hours.
 const CLOCK_WRONG_NS_MAX: u64 = 2 * 3_600 * 1_000_000_000;
-/// A document that is not in memory is read within so many turns.
+/// The number of turns within which a document that is only on disk is read.
 const FETCH_TURNS: usize = 100;
-/// Of reads that no client makes.
+/// The cookie of reads that no client makes.
 const READ_COOKIE: Cookie = Cookie(u64::MAX);
 
-/// What a history was about.
+/// The figures of a history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// SyncWrites that succeeded.
     pub acknowledged: u64,
-    /// SyncWrites whose outcome clients do not know.
+    /// SyncWrites with an unknown outcome.
     pub unknown: u64,
     /// Processes that were killed.
     pub kills: u64,
     /// Nodes that were failed over.
     pub failovers: u64,
-    /// vBuckets that were taken over from a node that runs.
+    /// vBuckets that were taken over from a running node.
     pub takeovers: u64,
-    /// Times that a vBucket had to go back.
+    /// Rollbacks of vBuckets.
     pub rollbacks: u64,
-    /// Connections that broke off, and cut cables.
+    /// Broken connections and links.
     pub cuts: u64,
-    /// Values and documents that left memory.
+    /// Evicted values and documents.
     pub evictions: u64,
-    /// Times that a node's wall clock was set.
+    /// Changes of a node's wall clock.
     pub clocks_set: u64,
-    /// Times that a disk became slow.
+    /// Slowdowns of a disk.
     pub slow_disks: u64,
-    /// Times that the bucket got another number of replicas.
+    /// Changes of the number of replicas.
     pub resizes: u64,
-    /// Nodes that were failed over and came back.
+    /// Failed-over nodes that came back.
     pub returns: u64,
-    /// vBuckets that such a node had caught up with.
+    /// vBuckets with which such a node had caught up.
     pub joins: u64,
 }
 
 /// A cluster.
 pub struct World {
     seed: u64,
-    pub(crate) plan: Plan,
+    pub(crate) plan: HistoryPlan,
     pub(crate) rng: Rng,
     /// The right time, which no node knows.
     unix_ns: u64,
-    pub(crate) nodes: Vec<Node>,
-    /// How often each node was started.
+    pub(crate) nodes: Vec<SimNode>,
+    /// The number of starts of each node.
     pub(crate) starts: Vec<u64>,
     pub(crate) network: Network,
-    pub(crate) map: Map,
+    pub(crate) map: SimMap,
     clients: Clients,
-    /// What copies have to get before they count.
+    /// The targets of copies that do not count yet.
     pub(crate) copies: Option<CatchUp>,
-    /// Replicas that have had all of their active's since they lost something.
+    /// For each replica, true if it has had everything of its active since its last loss.
     pub(crate) in_step: BTreeMap<(VbId, usize), bool>,
     /// The highest seqno and CAS of each branch at its active.
     highest: BTreeMap<(VbId, VbUuid), (Seqno, Cas)>,
@@ -82,15 +82,15 @@ pub struct World {
 }
 
 impl World {
-    /// The cluster of a seed, in which nothing has happened.
+    /// Creates the cluster of a seed, without events.
     #[must_use]
-    pub fn new(seed: u64, plan: &Plan) -> Self {
+    pub fn new(seed: u64, plan: &HistoryPlan) -> Self {
         let begin = Now {
             unix_ns: BEGIN_UNIX_NS,
             mono_ns: 1_000_000_000,
         };
         let mut rng = Rng::new(seed);
-        let nodes = (0..plan.nodes).map(|number| Node::new(number, plan, begin, rng.next()));
+        let nodes = (0..plan.nodes).map(|number| SimNode::new(number, plan, begin, rng.next()));
         let nodes = nodes.collect();
         Self {
             seed,
@@ -100,7 +100,7 @@ impl World {
             nodes,
             starts: vec![0; plan.nodes],
             network: Network::default(),
-            map: Map::new(plan.vbuckets, plan.nodes, plan.replicas),
+            map: SimMap::new(plan.vbuckets, plan.nodes, plan.replicas),
             clients: Clients::new(plan),
             copies: None,
             in_step: BTreeMap::new(),
@@ -112,7 +112,7 @@ impl World {
     /// Runs the history to its end.
     ///
     /// # Errors
-    /// What was wrong, with the seed.
+    /// The violation, with the seed.
     pub fn run(mut self) -> Result<Summary, String> {
         let seed = self.seed;
         trace::set_time(0);
@@ -154,11 +154,12 @@ impl World {
         Ok(())
     }
 
-    /// There is a newer map.
-    pub(crate) fn change_map(&mut self, map: Map, why: fmt::Arguments<'_>) {
+    /// Publishes a newer map.
+    pub(crate) fn change_map(&mut self, map: SimMap, why: fmt::Arguments<'_>) {
         for vb in map.vbuckets() {
             for replica in map.replicas(vb) {
-                // The map vouches for whoever it puts into a chain: all others of that may be lost from now on.
+                // The map guarantees the data of every node that it adds to a chain: all others of the chain may be
+                // lost from now on.
                 if !self.map.has(vb, replica) {
                     self.in_step.insert((vb, replica), true);
                     self.summary.joins += u64::from(!self.map.changes_replicas());
@@ -212,7 +213,7 @@ impl World {
         }
     }
 
-    /// Somebody sets a node's wall clock, up to so much wrong: further than CAS values of clients may be ahead.
+    /// Sets a node's wall clock to a wrong time: further ahead than CAS values of clients may be.
     pub(crate) fn set_clock(&mut self, node: usize) {
         let wrong_ns = self.rng.below(2 * CLOCK_WRONG_NS_MAX);
         let unix_ns = self.unix_ns - CLOCK_WRONG_NS_MAX + wrong_ns;
@@ -221,7 +222,7 @@ impl World {
         self.summary.clocks_set += 1;
     }
 
-    /// Notes which replicas have all that their active has.
+    /// Records the replicas that have everything that their active has.
     fn note_steps(&mut self) {
         for node in 0..self.nodes.len() {
             let went_back = self.nodes[node].take_went_back();
@@ -244,7 +245,7 @@ impl World {
         }
     }
 
-    /// What a node lost by going back it has again only then, as far as a power failure is concerned.
+    /// Returns whether data that a node lost in a rollback is on its disk again, so that it survives a power failure.
     fn has_all_on_disk(&self, vb: VbId, node: usize) -> bool {
         let process = self.nodes[node].process.as_ref();
         let figures = process.and_then(|process| process.bucket.vbucket_figures(vb));
@@ -270,7 +271,7 @@ impl World {
         }
     }
 
-    /// Nothing of a branch goes back.
+    /// Checks that seqnos and CAS of branches do not decrease.
     fn look(&mut self) -> Result<(), String> {
         for vb in self.map.vbuckets() {
             let Some(node) = self.map.active(vb) else {
@@ -300,7 +301,7 @@ impl World {
         Ok(())
     }
 
-    /// Nothing fails any more, until all is quiet.
+    /// Ends all faults, and waits until the cluster is idle.
     fn heal(&mut self) -> Result<(), String> {
         note!("cluster", "nothing fails any more");
         self.network.heal();
@@ -367,7 +368,7 @@ impl World {
         lines.join("\n")
     }
 
-    /// Replicas have what their actives have; and what is there is the last that clients see.
+    /// Checks that replicas equal their actives, and that documents are the last that clients saw.
     fn compare(&mut self) -> Result<(), String> {
         for key in self.clients.keys() {
             let vb = key.document().vbucket(self.plan.vbuckets);
@@ -376,7 +377,7 @@ impl World {
                 let around = self.describe();
                 format!("{key:?} cannot be read at its active: {why}\n{around}")
             })?;
-            if let Key::Durable(_) = key {
+            if let SimKey::Durable(_) = key {
                 self.clients.saw(key, there.map(|(value, _)| value));
             }
             let replicas: Vec<usize> = self.map.replicas(vb).collect();
@@ -394,8 +395,13 @@ impl World {
         Ok(())
     }
 
-    /// What a node has of a key, with its CAS; from the disk, if it is there only.
-    fn read(&mut self, node: usize, key: Key, replica: bool) -> Result<Option<(u64, Cas)>, String> {
+    /// Reads a key of a node, with its CAS; from disk, if it is only there.
+    fn read(
+        &mut self,
+        node: usize,
+        key: SimKey,
+        replica: bool,
+    ) -> Result<Option<(u64, Cas)>, String> {
         let node = &mut self.nodes[node];
         let bucket = &node.process.as_ref().ok_or("the node is down")?.bucket;
         let document = key.document();

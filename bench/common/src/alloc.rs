@@ -1,6 +1,6 @@
-//! The server's allocator with counters: how much is allocated, and how far that rose.
+//! The server's allocator with counters: allocated bytes and their peak.
 //!
-//! Counted are the bytes that were asked for. The counters are not added to atomically, which would cost more than an
+//! The requested bytes are counted. The additions to the counters are not atomic, which would cost more than an
 //! allocation: only one thread of the benchmark allocates.
 
 #![expect(unsafe_code, reason = "an allocator is unsafe to implement")]
@@ -15,23 +15,23 @@ static LOWEST_BYTES: AtomicU64 = AtomicU64::new(0);
 static RISE_BYTES: AtomicU64 = AtomicU64::new(0);
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-/// To be the global allocator.
+/// The global allocator.
 #[derive(Debug)]
-pub struct Counting;
+pub struct CountingAllocator;
 
-/// What was allocated.
+/// Allocation counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allocated {
     /// Bytes that are in use.
     pub live_bytes: u64,
-    /// The most by which the bytes in use were above the fewest before that, since [`restart_rise`]: work that begins with
-    /// giving back something does not hide in it what it needs.
+    /// The largest rise of the bytes in use above their previous minimum, since [`restart_rise`]: so a release at the
+    /// start of the work does not hide its later demand.
     pub rise_bytes: u64,
-    /// Allocations so far; to change the size of one counts as another.
+    /// The number of allocations; a reallocation counts as another one.
     pub count: u64,
 }
 
-/// What is allocated now.
+/// Returns the current counters.
 #[must_use]
 pub fn allocated() -> Allocated {
     Allocated {
@@ -41,7 +41,7 @@ pub fn allocated() -> Allocated {
     }
 }
 
-/// Lets the rise start anew from what is in use.
+/// Restarts the measurement of the rise from the bytes in use.
 pub fn restart_rise() {
     LOWEST_BYTES.store(LIVE_BYTES.load(Ordering::Relaxed), Ordering::Relaxed);
     RISE_BYTES.store(0, Ordering::Relaxed);
@@ -58,7 +58,7 @@ fn took(bytes: usize) {
 }
 
 fn gave_back(bytes: usize) {
-    // Wrapping: the counters are behind by what a thread of the runtime did at the same time.
+    // Wrapping: the counters lag behind concurrent allocations of a runtime thread.
     let live = LIVE_BYTES
         .load(Ordering::Relaxed)
         .wrapping_sub(bytes as u64);
@@ -68,8 +68,8 @@ fn gave_back(bytes: usize) {
     }
 }
 
-// SAFETY: everything is handed to mimalloc as it came; counting allocates nothing.
-unsafe impl GlobalAlloc for Counting {
+// SAFETY: every call is passed on to mimalloc unchanged; counting allocates nothing.
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         took(layout.size());
         // SAFETY: the caller keeps the rules of `alloc`, which are mimalloc's.
@@ -84,12 +84,12 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         gave_back(layout.size());
-        // SAFETY: `at` came from mimalloc with this layout, as all that this allocator gives out does.
+        // SAFETY: `at` came from mimalloc with this layout, as everything from this allocator does.
         unsafe { MiMalloc.dealloc(at, layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        // Old and new may both be there for a moment, while one is copied to the other.
+        // Old and new may both exist for a moment, while one is copied to the other.
         took(bytes);
         gave_back(layout.size());
         // SAFETY: as for `dealloc`, and the caller keeps the rules of `realloc`.

@@ -1,20 +1,20 @@
-//! What a benchmark is told on its command line and by its environment, and how it ends when that does not work.
+//! The command line and environment of a benchmark, and its end when they are wrong.
 
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::{env, fs, process};
 
-/// What a benchmark was told.
+/// The arguments of a benchmark.
 #[derive(Debug, Default)]
 pub struct Arguments {
-    /// A part of the names of what to measure; empty means all.
+    /// A part of the names of the measurements to run; empty for all.
     pub filter: String,
     values: HashMap<String, String>,
 }
 
 impl Arguments {
-    /// The words of this process. `flags` are those with a value that the benchmark has beside `--json FILE`. A word
-    /// that is not known ends the process with status 2 and `usage`.
+    /// Parses the arguments of this process. `flags` are the flags with a value that the benchmark has besides
+    /// `--json FILE`. An unknown word ends the process with status 2 and `usage`.
     #[must_use]
     pub fn of_process(usage: &str, flags: &[&str]) -> Self {
         Self::parse(env::args().skip(1), flags).unwrap_or_else(|word| {
@@ -24,7 +24,7 @@ impl Arguments {
     }
 
     /// # Errors
-    /// The flag that is not known, or that has no value.
+    /// The flag that is unknown, or has no value.
     fn parse(mut words: impl Iterator<Item = String>, flags: &[&str]) -> Result<Self, String> {
         let mut given = Self::default();
         while let Some(word) = words.next() {
@@ -34,20 +34,20 @@ impl Arguments {
             } else if !word.starts_with('-') {
                 given.filter = word;
             } else if word != "--bench" {
-                // `--bench` is what cargo says to every benchmark.
+                // `--bench` is the word that cargo passes to every benchmark.
                 return Err(word);
             }
         }
         Ok(given)
     }
 
-    /// The value of a flag, if it was given.
+    /// Returns the value of a flag, if given.
     #[must_use]
     pub fn value(&self, flag: &str) -> Option<&str> {
         self.values.get(flag).map(String::as_str)
     }
 
-    /// Writes the samples to the file of `--json`, if there is to be one; ends the process if that does not work.
+    /// Writes the samples to the file of `--json`, if given; ends the process if that fails.
     pub fn write_json(&self, samples: &impl Display) {
         if let Some(path) = self.value("--json") {
             fs::write(path, samples.to_string())
@@ -56,7 +56,7 @@ impl Arguments {
     }
 }
 
-/// The first of two efforts if the run is to be a short one: `QUICK` is set, to something other than 0.
+/// Returns the first of two efforts if `QUICK` is set to something other than 0.
 #[must_use]
 pub fn if_quick<T>(quick: T, full: T) -> T {
     let is_quick = env::var("QUICK").is_ok_and(|value| !matches!(value.as_str(), "" | "0"));
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_have_values_and_another_word_is_the_filter() {
+    fn arguments_parse_flags_and_the_filter() {
         let given = parse("--json a.json update --bench --dir /b").expect("all is known");
         assert_eq!(given.filter, "update");
         assert_eq!(given.value("--json"), Some("a.json"));
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_named() {
+    fn unknown_flag_is_named() {
         assert_eq!(parse("insert --tmpfs /c").unwrap_err(), "--tmpfs");
         assert_eq!(parse("insert --dir").unwrap_err(), "--dir");
     }

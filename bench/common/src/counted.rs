@@ -1,16 +1,16 @@
-//! A disk of which it is counted what it is asked.
+//! A disk that counts its operations.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use kedge_disk::{DiskCall, DiskError, ObservedDisk, DiskObserver, Operation, PosixDisk};
+use kedge_disk::{DiskCall, DiskError, DiskObserver, ObservedDisk, Operation, PosixDisk};
 
 /// Reads and writes of at most this many bytes are small.
 const SMALL_BYTES_MAX: usize = 4096;
 
-/// What was asked of the disk.
+/// The numbers of operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Io {
+pub struct IoCounts {
     /// Reads.
     pub reads: u64,
     /// Bytes of all reads.
@@ -25,11 +25,11 @@ pub struct Io {
     pub syncs: u64,
 }
 
-impl Io {
-    /// What was asked since `before`.
+impl IoCounts {
+    /// Returns the operations since `before`.
     #[must_use]
-    pub fn since(&self, before: &Io) -> Io {
-        Io {
+    pub fn since(&self, before: &IoCounts) -> IoCounts {
+        IoCounts {
             reads: self.reads - before.reads,
             read_bytes: self.read_bytes - before.read_bytes,
             writes: self.writes - before.writes,
@@ -40,7 +40,7 @@ impl Io {
     }
 }
 
-/// Counts it.
+/// The counters of a disk.
 #[derive(Debug, Default)]
 pub struct Counters {
     reads: AtomicU64,
@@ -56,11 +56,11 @@ fn add(counter: &AtomicU64, more: usize) {
 }
 
 impl Counters {
-    /// What was asked so far.
+    /// Returns the operations so far.
     #[must_use]
-    pub fn io(&self) -> Io {
+    pub fn io(&self) -> IoCounts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Io {
+        IoCounts {
             reads: read(&self.reads),
             read_bytes: read(&self.read_bytes),
             writes: read(&self.writes),
@@ -95,10 +95,10 @@ impl DiskObserver for Counters {
     }
 }
 
-/// The system's files, counted.
+/// The system's files with counters.
 pub type CountedDisk = ObservedDisk<Counters>;
 
-/// One of which nothing was asked yet.
+/// Returns a disk with zero counters.
 #[must_use]
 pub fn counted_disk() -> CountedDisk {
     ObservedDisk::new(Arc::new(PosixDisk), Arc::default())

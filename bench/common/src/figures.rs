@@ -1,8 +1,8 @@
-//! Figures made of samples.
+//! Figures derived from samples.
 
 use std::time::Duration;
 
-/// The value in the middle; NaN when there is none.
+/// Returns the median; NaN if there are no values.
 #[must_use]
 pub fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<_> = values.collect();
@@ -14,7 +14,7 @@ pub fn median(values: impl Iterator<Item = f64>) -> f64 {
     }
 }
 
-/// Microseconds, with a fraction.
+/// Returns a time in microseconds, with a fraction.
 #[must_use]
 pub fn micros(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1e3
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_is_in_the_middle() {
+    fn median_is_the_middle_value() {
         assert_eq!(median([3.0, 1.0, 2.0].into_iter()), 2.0);
         assert_eq!(median([4.0, 1.0, 2.0, 3.0].into_iter()), 2.5);
         assert!(median(std::iter::empty()).is_nan());

@@ -1,5 +1,5 @@
-//! What benchmarks of parts of Kedge share: counted memory and I/O, processor time, a directory that goes away again,
-//! random numbers, medians and tables of them, what a benchmark is told.
+//! The common parts of the benchmarks: counted memory and I/O, processor time, a temporary directory, random numbers,
+//! tables of medians, and command-line arguments.
 
 pub mod alloc;
 pub mod arguments;

@@ -1,36 +1,36 @@
-//! What a piece of work took.
+//! The cost of a piece of work.
 
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::alloc::{allocated, restart_rise};
-use crate::counted::{CountedDisk, Io};
+use crate::counted::{CountedDisk, IoCounts};
 
-/// What a piece of work took, all of it together.
+/// The total cost of a piece of work.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Taken {
+pub struct WorkCost {
     /// Processor time of the process, user and system, of all its threads.
     pub cpu: Duration,
-    /// From start to end.
+    /// The time from start to end.
     pub wall: Duration,
-    /// The most that was allocated at a time beyond the least that was there before it, in bytes.
+    /// The peak of allocated bytes above the minimum before it.
     pub peak_bytes: u64,
     /// Allocations.
     pub allocations: u64,
-    /// What was asked of the disk.
-    pub io: Io,
+    /// The operations on the disk.
+    pub io: IoCounts,
 }
 
-/// Runs `work` and says what it took.
-pub fn measure<R>(disk: &CountedDisk, work: impl FnOnce() -> R) -> (R, Taken) {
+/// Runs `work` and returns its cost.
+pub fn measure<R>(disk: &CountedDisk, work: impl FnOnce() -> R) -> (R, WorkCost) {
     restart_rise();
     let (memory, io) = (allocated(), disk.observer().io());
     let (cpu, start) = (process_cpu(), Instant::now());
     let result = work();
     let (wall, cpu) = (start.elapsed(), process_cpu().saturating_sub(cpu));
     let after = allocated();
-    let taken = Taken {
+    let taken = WorkCost {
         cpu,
         wall,
         peak_bytes: after.rise_bytes,

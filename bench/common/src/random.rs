@@ -1,4 +1,4 @@
-//! Numbers that need not be good, only cheap, and the same in every run.
+//! Cheap pseudorandom numbers, the same in every run.
 
 /// Marsaglia's xorshift64*.
 #[derive(Debug, Clone)]
@@ -7,7 +7,7 @@ pub struct Random {
 }
 
 impl Random {
-    /// A sequence per seed.
+    /// Starts the sequence of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self {
@@ -15,7 +15,7 @@ impl Random {
         }
     }
 
-    /// The next number.
+    /// Returns the next number.
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "a sequence without an end")]
     pub fn next(&mut self) -> u64 {
@@ -25,13 +25,13 @@ impl Random {
         self.state.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// The next number below `limit`.
+    /// Returns the next number below `limit`.
     #[inline]
     pub fn below(&mut self, limit: u64) -> u64 {
         (self.next() >> 16) % limit
     }
 
-    /// So many random bytes; `len` is a multiple of eight.
+    /// Returns so many random bytes; `len` is a multiple of eight.
     #[must_use]
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(len);
@@ -41,7 +41,7 @@ impl Random {
         bytes
     }
 
-    /// `count` different numbers below `limit`.
+    /// Returns `count` distinct numbers below `limit`.
     pub fn distinct(&mut self, count: usize, limit: usize) -> Vec<u32> {
         let mut numbers: Vec<u32> = (0..limit as u32).collect();
         for at in 0..count {
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distinct_numbers_are_distinct() {
+    fn random_distinct_numbers_are_distinct() {
         let mut numbers = Random::new(1).distinct(50, 60);
         numbers.sort_unstable();
         numbers.dedup();

@@ -7,21 +7,21 @@ use kedge_disk::Disk;
 
 use crate::counted::{CountedDisk, counted_disk};
 
-/// A directory to work in, which goes away with this.
+/// A working directory, which is removed when this is dropped.
 #[derive(Debug)]
 pub struct Site {
-    /// What the file system is called in the results.
+    /// The name of the file system in the results.
     pub name: &'static str,
-    /// How to get at it.
+    /// The disk.
     pub disk: Arc<CountedDisk>,
     dir: PathBuf,
 }
 
 impl Site {
-    /// Makes a directory in `parent` that is this process's own, so it must not be there yet.
+    /// Creates a directory in `parent` for this process alone, so it must not exist yet.
     ///
     /// # Panics
-    /// If that does not work.
+    /// If that fails.
     #[must_use]
     pub fn new(name: &'static str, parent: &Path) -> Self {
         let dir = parent.join(format!("kedge-bench-{}", std::process::id()));
@@ -34,7 +34,7 @@ impl Site {
         }
     }
 
-    /// Where the file of this name is.
+    /// Returns the path of the file with this name.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
@@ -43,7 +43,7 @@ impl Site {
     /// Removes a file.
     ///
     /// # Panics
-    /// If that does not work.
+    /// If that fails.
     pub fn remove(&self, path: &Path) {
         self.disk.remove(path).expect("the file can be removed");
     }
@@ -51,7 +51,7 @@ impl Site {
 
 impl Drop for Site {
     fn drop(&mut self) {
-        // Nothing to be done about it if it does not work.
+        // An error cannot be handled here.
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }

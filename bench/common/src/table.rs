@@ -8,23 +8,23 @@ use crate::figures::median;
 /// A column of figures: its name, and the figure of a sample.
 pub type Column<S> = (&'static str, fn(&S) -> f64);
 
-/// How a table is set.
+/// The layout of a table.
 #[derive(Debug)]
 pub struct Table<'a, S> {
-    /// What stands above the names of the rows.
+    /// The heading of the row names.
     pub corner: &'a str,
-    /// Characters of the names of the rows.
+    /// The width of the row names, in characters.
     pub name_width: usize,
-    /// Characters of each column.
+    /// The width of each column, in characters.
     pub width: usize,
-    /// Digits behind the point.
+    /// The number of decimals.
     pub decimals: usize,
     /// The columns.
     pub columns: &'a [Column<S>],
 }
 
 impl<S> Table<'_, S> {
-    /// Medians: samples of the same cell make a row, rows are in the order of cells.
+    /// Formats medians: samples of the same cell make a row, and rows are in the order of cells.
     #[must_use]
     pub fn medians<C: Ord>(
         &self,
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_has_the_medians_of_its_cell() {
+    fn table_rows_have_the_medians_of_their_cells() {
         let table = Table {
             corner: "per item",
             name_width: 10,

@@ -1,11 +1,11 @@
 //! `cargo bench --manifest-path bench/couchstore/Cargo.toml [-- [--json FILE] [--dir DIR] [--tmpfs DIR] [NAME]]`
 //!
-//! Prints a table of medians; `QUICK=1` is a shorter run, `NAME` a part of the names of what to measure, `--json` writes
-//! every sample. `make bench-couchstore` adds the original's figures and the bars, and writes `bench/results/`.
+//! Prints a table of medians; `QUICK=1` is a shorter run, `NAME` a part of the names of the measurements, `--json`
+//! writes every sample. `make bench-couchstore` adds the original's figures and the bars, and writes `bench/results/`.
 
 use std::path::Path;
 
-use kedge_bench_common::alloc::Counting;
+use kedge_bench_common::alloc::CountingAllocator;
 use kedge_bench_common::arguments::{Arguments, fail, if_quick};
 use kedge_bench_common::site::Site;
 use kedge_bench_couchstore::plan::{self, Effort};
@@ -13,7 +13,7 @@ use kedge_bench_couchstore::report;
 
 /// The allocator of the server, with counters.
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const USAGE: &str = "[--json FILE] [--dir DIR] [--tmpfs DIR] [NAME]";
 const DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target");

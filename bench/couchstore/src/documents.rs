@@ -1,6 +1,6 @@
 //! The documents: keys of 21 bytes, private metadata of 18, bodies of 512 random bytes.
 //!
-//! Documents are numbered as they were first stored. Their keys are in another order than that, as those of most
+//! Documents are numbered in the order of their first store. Their keys are in another order, as those of most
 //! applications are.
 
 use kedge_bench_common::random::Random;
@@ -16,11 +16,11 @@ pub const META_BYTES: usize = 18;
 /// Bytes of a document.
 pub const DOCUMENT_BYTES: usize = BODY_BYTES + KEY_BYTES + META_BYTES;
 
-/// A prime above the number of documents, and what a number is multiplied with to get the one in its key.
+/// A prime above the number of documents, by which a number is multiplied to get the one in its key.
 const KEYS: u64 = 10_000_019;
 const STEP: u64 = 7_368_787;
 
-/// A time in nanoseconds since 1970, and how much later the next mutation is: what a CAS is made of.
+/// The first CAS, a time in nanoseconds since 1970, and the distance of the next mutation.
 const FIRST_CAS: u64 = 0x17d0_0000_0000_0000;
 const CAS_STEP: u64 = 20_000;
 
@@ -28,7 +28,7 @@ const CAS_STEP: u64 = 20_000;
 pub type Key = [u8; KEY_BYTES];
 type Meta = [u8; META_BYTES];
 
-/// The key of document number `number`.
+/// Returns the key of document number `number`.
 #[must_use]
 pub fn key(number: u32) -> Key {
     let mut key = *b"\0doc:0000000000000000";
@@ -43,7 +43,7 @@ pub fn key(number: u32) -> Key {
     key
 }
 
-/// CAS, expiry, flags, and what version 1 of the metadata has behind it: a mark and the datatype.
+/// Returns the private metadata: CAS, expiry, flags, and the additions of version 1, a mark and the datatype.
 fn meta(seqno: u64) -> Meta {
     let mut meta = [0; META_BYTES];
     let cas = FIRST_CAS + seqno * CAS_STEP;
@@ -58,7 +58,7 @@ fn meta(seqno: u64) -> Meta {
 pub struct Bodies(Vec<u8>);
 
 impl Bodies {
-    /// For batches of so many documents.
+    /// Creates the bodies of batches of so many documents.
     #[must_use]
     pub fn new(documents: usize) -> Self {
         Bodies(Random::new(7).bytes(documents * BODY_BYTES))
@@ -71,7 +71,7 @@ impl Bodies {
     }
 }
 
-/// What a batch is made of: all its memory apart from the bodies.
+/// The memory of a batch apart from the bodies.
 #[derive(Debug)]
 pub struct Batch {
     first_seqno: u64,
@@ -80,7 +80,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Mutations of these documents, with seqnos from `first_seqno` on.
+    /// Creates mutations of these documents, with seqnos from `first_seqno` on.
     pub fn new(numbers: impl IntoIterator<Item = u32>, first_seqno: u64) -> Self {
         let keys: Vec<Key> = numbers.into_iter().map(key).collect();
         let metas = (0..keys.len() as u64)
@@ -93,7 +93,7 @@ impl Batch {
         }
     }
 
-    /// The mutations. Bodies are compressed by the library, as they are by the original when it gets them like this.
+    /// Returns the mutations. The library compresses the bodies, as the original does when it gets them like this.
     #[must_use]
     pub fn mutations<'a>(&'a self, bodies: &'a Bodies) -> Vec<Mutation<'a>> {
         let each = self.keys.iter().zip(&self.metas).zip(self.first_seqno..);
@@ -110,7 +110,7 @@ impl Batch {
     }
 }
 
-/// The vBucket's state, as it is after `seqno`.
+/// Returns the vBucket's state after `seqno`.
 #[must_use]
 pub fn vbstate(seqno: u64) -> String {
     format!(
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_differ_and_are_in_another_order() {
+    fn keys_differ_and_are_not_in_document_order() {
         let mut keys: Vec<_> = (0..1000).map(key).collect();
         assert!(!keys.is_sorted());
         keys.sort_unstable();
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_has_what_it_says() {
+    fn batch_has_the_given_mutations() {
         let (batch, bodies) = (Batch::new([5, 3], 10), Bodies::new(4));
         let mutations = batch.mutations(&bodies);
         let expected: [(&[u8], u64); 2] = [(&key(5), 10), (&key(3), 11)];

@@ -1,5 +1,5 @@
-//! Benchmarks of `kedge-couchstore`: what saving, reading and compacting documents of 512 random bytes costs in
-//! processor time, memory and I/O. `benches/couchstore.rs` runs them; `bench/README.md` says what is measured and how.
+//! Benchmarks of `kedge-couchstore`: processor time, memory and I/O of saving, reading and compacting documents of 512
+//! random bytes. `benches/couchstore.rs` runs them; `bench/README.md` describes the measurements.
 
 pub mod documents;
 pub mod plan;

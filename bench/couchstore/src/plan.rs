@@ -1,9 +1,9 @@
-//! Which pieces of work there are, and the order in which they run.
+//! The measured pieces of work, and their order.
 //!
-//! In a round each site, one after the other, gets files of its own: new ones of all sizes, of which the largest stays
-//! to be updated, compacted and read. Every round does the same with other random keys.
+//! In a round each site in turn gets new files: files of all sizes are created, and the largest is then updated,
+//! compacted and read. Every round does the same with other random keys.
 
-use kedge_bench_common::measure::Taken;
+use kedge_bench_common::measure::WorkCost;
 use kedge_bench_common::random::Random;
 use kedge_bench_common::site::Site;
 use kedge_couchstore::{Error, Options, Snapshot, Writer};
@@ -14,13 +14,13 @@ use crate::work::{compact, read, write};
 
 /// Documents of the large file.
 pub const DOCUMENTS: u32 = 1_000_000;
-/// Documents of a batch that is looked up at once.
+/// The number of documents that are looked up in one batch.
 pub const MULTI_GET_KEYS: u32 = 1000;
 
 const INSERT: &str = "insert";
-/// With a file that is opened for each batch.
+/// Updates with a file that is opened for each batch.
 const UPDATE: &str = "update";
-/// With a file that stays open, so that interior nodes are in memory.
+/// Updates with a file that stays open, so that interior nodes are in memory.
 const UPDATE_AGAIN: &str = "update_again";
 const COMPACT: &str = "compact";
 const OPEN: &str = "open";
@@ -29,7 +29,7 @@ const SCAN_BODIES: &str = "scan_bodies";
 const SCAN_METADATA: &str = "scan_metadata";
 const GET: &str = "get";
 const MULTI_GET: &str = "multi_get";
-/// What is done with the compacted file.
+/// The reads of the compacted file.
 const READS: [&str; 6] = [
     OPEN,
     OPEN_TO_APPEND,
@@ -39,14 +39,14 @@ const READS: [&str; 6] = [
     MULTI_GET,
 ];
 
-/// How much is measured.
+/// The extent of the measurements.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
-    /// How often everything runs.
+    /// The number of rounds.
     pub rounds: u32,
-    /// Documents to be inserted, and how often in a round.
+    /// The numbers of inserted documents, with their repetitions in a round.
     inserts: &'static [(u32, u32)],
-    /// Documents to be updated, and how often in a round.
+    /// The numbers of updated documents, with their repetitions in a round.
     updates: &'static [(u32, u32)],
     gets: u32,
     multi_gets: u32,
@@ -55,7 +55,7 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// What figures are published from.
+    /// The effort for published figures.
     pub const FULL: Self = Self {
         rounds: 7,
         inserts: &[
@@ -81,7 +81,7 @@ impl Effort {
         scans: 2,
     };
 
-    /// A look.
+    /// The effort for a short run.
     pub const QUICK: Self = Self {
         rounds: 2,
         inserts: &[
@@ -101,21 +101,21 @@ impl Effort {
     };
 }
 
-/// What one piece of work took.
+/// The cost of one piece of work.
 #[derive(Debug, Clone, Copy)]
 pub struct Sample {
-    /// What was done.
+    /// The piece of work.
     pub work: &'static str,
-    /// Where.
+    /// The site.
     pub site: &'static str,
-    /// Documents of the batch, or 0 where there is none.
+    /// The number of documents of the batch, or 0 if there is none.
     pub size: u32,
-    /// Counted from 0.
+    /// The round, from 0.
     pub round: u32,
-    /// What `taken` is to be divided by.
+    /// The number by which `taken` is divided.
     pub items: u64,
-    /// What it took.
-    pub taken: Taken,
+    /// The cost.
+    pub taken: WorkCost,
 }
 
 struct Round<'a> {
@@ -128,11 +128,11 @@ struct Round<'a> {
     samples: &'a mut Vec<Sample>,
 }
 
-/// Runs all works whose name contains `filter`, and what they need, on all sites as often as the effort says; `tell` hears
-/// of each round and site.
+/// Runs all works whose name contains `filter`, and their prerequisites, on all sites in all rounds; `tell` is called
+/// for each round and site.
 ///
 /// # Errors
-/// Those of the library.
+/// The errors of the library.
 pub fn run(
     sites: &[Site],
     effort: Effort,
@@ -164,7 +164,7 @@ impl Round<'_> {
         works.iter().any(|work| work.contains(self.filter))
     }
 
-    fn add(&mut self, work: &'static str, size: u32, items: u64, taken: Taken) {
+    fn add(&mut self, work: &'static str, size: u32, items: u64, taken: WorkCost) {
         if !self.wants(&[work]) {
             return;
         }
@@ -200,7 +200,7 @@ impl Round<'_> {
 
     fn inserts(&mut self) -> Result<(), Error> {
         for (size, repeats) in self.effort.inserts {
-            // The largest is done where it is needed later.
+            // The largest is created where it is needed later.
             for _ in 0..if *size == DOCUMENTS { 0 } else { *repeats } {
                 let (path, taken) = write::insert(self.site, "small.couch.1", *size, self.bodies)?;
                 self.add(INSERT, *size, (*size).into(), taken);
@@ -220,7 +220,7 @@ impl Round<'_> {
             }
         }
         let mut writer = Writer::open(&*site.disk, path, &Options::default())?;
-        // The largest goes first, to have the interior nodes in memory.
+        // The largest goes first, so that the interior nodes are in memory.
         for (turn, (size, repeats)) in self.effort.updates.iter().rev().enumerate() {
             for repeat in 0..*repeats + u32::from(turn == 0) {
                 let numbers = self.random.distinct(*size as usize, DOCUMENTS as usize);
@@ -250,7 +250,7 @@ impl Round<'_> {
         }
         if self.wants(&[GET]) {
             let gets = (effort.gets, DOCUMENTS);
-            // The first time to have the upper levels of the tree in memory.
+            // The first time loads the upper levels of the tree into memory.
             read::gets(site, &snapshot, gets, self.random.next())?;
             let taken = read::gets(site, &snapshot, gets, self.random.next())?;
             self.add(GET, 0, effort.gets.into(), taken);

@@ -35,7 +35,7 @@ const COLUMNS: [Column<Sample>; 9] = [
     }),
 ];
 
-/// Medians of all samples, per item.
+/// Returns a table of the medians of all samples, per item.
 #[must_use]
 pub fn table(samples: &[Sample]) -> String {
     let table = Table {
@@ -51,7 +51,7 @@ pub fn table(samples: &[Sample]) -> String {
     })
 }
 
-/// Everything, for a program.
+/// Returns all samples as JSON, for a program.
 #[must_use]
 pub fn json(effort: &Effort, samples: &[Sample]) -> Value {
     let samples: Vec<_> = samples

@@ -1,9 +1,9 @@
-//! The document: an order as a shop may keep it, without white space, as SDKs write it.
+//! The document: an order of a shop, without white space, as SDKs write it.
 
 use kedge_bench_common::random::Random;
 use serde_json::{Value, json};
 
-/// At least as long as this, in bytes, and less than one line of the order longer.
+/// The least length of the document in bytes; it is less than one line of the order longer.
 pub const DOCUMENT_BYTES: usize = 10_000;
 /// Paths to a string at the start, in the middle and at the end of the document, and the same as JSON Pointers.
 pub const PLACES: [(&str, &str, &str); 3] = [
@@ -12,7 +12,7 @@ pub const PLACES: [(&str, &str, &str); 3] = [
     ("last", "shipping.carrier", "/shipping/carrier"),
 ];
 
-/// The text of the document, the same each time.
+/// Returns the text of the document, the same each time.
 #[must_use]
 pub fn document() -> Vec<u8> {
     let mut random = Random::new(7);
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_document_is_as_long_as_it_says() {
+    fn document_has_the_given_length() {
         let text = document();
         assert!((DOCUMENT_BYTES..DOCUMENT_BYTES + 300).contains(&text.len()));
         assert_eq!(text, document());

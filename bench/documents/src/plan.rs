@@ -1,4 +1,4 @@
-//! The order in which it runs: everything once in a round, what is compared one after the other.
+//! The order of the measurements: everything once in a round, with compared measurements next to each other.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -6,48 +6,48 @@ use std::time::{Duration, Instant};
 use kedge_bench_common::alloc::allocated;
 
 use crate::document::document;
-use crate::work::{Who, all};
+use crate::work::{Implementation, all};
 
-/// How much is measured.
+/// The extent of the measurements.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
-    /// How often everything runs.
+    /// The number of rounds.
     pub rounds: u32,
-    /// How long each piece of work is repeated in a round.
+    /// The time for which each piece of work is repeated in a round.
     pub each: Duration,
 }
 
 impl Effort {
-    /// What figures are published from.
+    /// The effort for published figures.
     pub const FULL: Self = Self {
         rounds: 15,
         each: Duration::from_millis(100),
     };
-    /// A short look.
+    /// The effort for a short run.
     pub const QUICK: Self = Self {
         rounds: 7,
         each: Duration::from_millis(20),
     };
 }
 
-/// What a piece of work took in a round.
+/// The cost of a piece of work in a round.
 #[derive(Debug, Clone, Copy)]
 pub struct Sample {
-    /// What was done.
+    /// The operation.
     pub name: &'static str,
-    /// Where.
+    /// The place in the document.
     pub place: &'static str,
-    /// By whom.
-    pub who: Who,
-    /// In which round, from 0.
+    /// The implementation.
+    pub who: Implementation,
+    /// The round, from 0.
     pub round: u32,
-    /// Nanoseconds each time.
+    /// Nanoseconds per execution.
     pub ns: f64,
-    /// Allocations each time.
+    /// Allocations per execution.
     pub allocations: f64,
 }
 
-/// Runs what has `filter` in its name. The length of the document in bytes, and the samples.
+/// Runs the measurements with `filter` in their names. Returns the length of the document in bytes, and the samples.
 #[must_use]
 pub fn run(effort: Effort, filter: &str) -> (usize, Vec<Sample>) {
     let text = document();
@@ -58,7 +58,7 @@ pub fn run(effort: Effort, filter: &str) -> (usize, Vec<Sample>) {
         for work in &all {
             let (mut times, mut batch) = (0_u64, 1_u64);
             let (before, start) = (allocated().count, Instant::now());
-            // The clock is looked at seldom enough to cost nothing.
+            // The clock is read so seldom that it costs nothing.
             let took = loop {
                 for _ in 0..batch {
                     black_box((work.run)(black_box(&text)));

@@ -4,21 +4,21 @@ use kedge_bench_common::table::{Column, Table};
 use serde_json::{Value, json};
 
 use crate::plan::{Effort, Sample};
-use crate::work::Who;
+use crate::work::Implementation;
 
 const COLUMNS: [Column<Sample>; 2] = [
     ("ns", |sample| sample.ns),
     ("allocations", |sample| sample.allocations),
 ];
 
-fn name_of(who: Who) -> &'static str {
+fn name_of(who: Implementation) -> &'static str {
     match who {
-        Who::Kedge => "kedge",
-        Who::SerdeJson => "serde_json",
+        Implementation::Kedge => "kedge",
+        Implementation::SerdeJson => "serde_json",
     }
 }
 
-/// Medians of all samples, each time.
+/// Returns a table of the medians of all samples, per execution.
 #[must_use]
 pub fn table(samples: &[Sample]) -> String {
     let table = Table {
@@ -34,7 +34,7 @@ pub fn table(samples: &[Sample]) -> String {
     })
 }
 
-/// Everything, for a program.
+/// Returns all samples as JSON, for a program.
 #[must_use]
 pub fn json(effort: &Effort, document_bytes: usize, samples: &[Sample]) -> Value {
     let samples: Vec<_> = samples

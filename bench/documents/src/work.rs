@@ -1,39 +1,39 @@
-//! What is done with the document, and by whom.
+//! The operations on the document, and their implementations.
 
 use kedge_json::{Edit, Path, SubdocError};
 use serde_json::Value;
 
 use crate::document::PLACES;
 
-/// Who does it.
+/// An implementation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Who {
-    /// `kedge-json`, from the text of the path on.
+pub enum Implementation {
+    /// `kedge-json`, which starts from the text of the path.
     Kedge,
-    /// `serde_json`: parse, find, write what was found, or change it and write all.
+    /// `serde_json`: parses, finds, and writes the found value, or changes the tree and writes all of it.
     SerdeJson,
 }
 
-/// Does its work once with the text of the document.
-pub type Run = Box<dyn Fn(&[u8]) -> Vec<u8>>;
+/// Executes an operation once on the text of the document.
+pub type OperationFn = Box<dyn Fn(&[u8]) -> Vec<u8>>;
 
 /// A piece of work.
-pub struct Work {
-    /// What is done.
+pub struct Operation {
+    /// The operation.
     pub name: &'static str,
-    /// Where: the start, the middle or the end.
+    /// The place: start, middle or end of the document.
     pub place: &'static str,
-    /// Who does it.
-    pub who: Who,
-    /// Does it.
-    pub run: Run,
+    /// The implementation.
+    pub who: Implementation,
+    /// The function.
+    pub run: OperationFn,
 }
 
 const NEW_VALUE: &[u8] = br#""Hartmann & Sons""#;
 
-/// Everything that is measured. What is compared stands together.
+/// Returns all measured operations. Compared ones are next to each other.
 #[must_use]
-pub fn all() -> Vec<Work> {
+pub fn all() -> Vec<Operation> {
     let mut all = Vec::new();
     for (place, path, pointer) in PLACES {
         all.push(ours("read", place, move |text| {
@@ -55,8 +55,8 @@ pub fn all() -> Vec<Work> {
     all
 }
 
-/// Each operation once, as far into the document as it goes.
-fn operations() -> Vec<Work> {
+/// Returns each operation once, with one place in the document.
+fn operations() -> Vec<Operation> {
     let edits: [(&str, &str, Edit<'static>); 9] = [
         (
             "dict_add",
@@ -113,11 +113,11 @@ fn ours(
     name: &'static str,
     place: &'static str,
     run: impl Fn(&[u8]) -> Result<Vec<u8>, SubdocError> + 'static,
-) -> Work {
-    Work {
+) -> Operation {
+    Operation {
         name,
         place,
-        who: Who::Kedge,
+        who: Implementation::Kedge,
         run: Box::new(move |text| run(text).expect("the path is in the document")),
     }
 }
@@ -126,11 +126,11 @@ fn theirs(
     name: &'static str,
     place: &'static str,
     run: impl Fn(&mut Value) -> Vec<u8> + 'static,
-) -> Work {
-    Work {
+) -> Operation {
+    Operation {
         name,
         place,
-        who: Who::SerdeJson,
+        who: Implementation::SerdeJson,
         run: Box::new(move |text| run(&mut serde_json::from_slice(text).expect("JSON"))),
     }
 }
@@ -145,12 +145,12 @@ mod tests {
     use crate::document::document;
 
     #[test]
-    fn both_do_the_same() {
+    fn both_implementations_return_the_same() {
         let (text, all) = (document(), all());
         let mut compared = 0;
         for pair in all.windows(2) {
             if let [ours, theirs] = pair
-                && theirs.who == Who::SerdeJson
+                && theirs.who == Implementation::SerdeJson
             {
                 assert_eq!((ours.name, ours.place), (theirs.name, theirs.place));
                 assert_eq!(
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn every_operation_can_be_done() {
+    fn every_operation_succeeds() {
         let text = document();
         for work in all() {
             (work.run)(&text);

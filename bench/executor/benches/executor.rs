@@ -18,7 +18,7 @@ const USAGE: &str = "[--json FILE] [NAME]";
 fn main() {
     let given = Arguments::of_process(USAGE, &[alone::FLAG]);
     let effort = if_quick(Effort::QUICK, Effort::FULL);
-    // What this program tells the one that it starts.
+    // Arguments for the child process.
     if let Some(what) = given.value(alone::FLAG) {
         let figures = alone::run_here(what, effort)
             .unwrap_or_else(|| fail(&format_args!("there is no {what}")));

@@ -1,4 +1,4 @@
-//! What is measured in a process of its own, where no thread of another contender is counted or has something to do.
+//! Measurements in a process of its own, without threads of other contenders.
 
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};
@@ -11,24 +11,24 @@ use crate::pool::{Pool, WholePool};
 use crate::report::rounded;
 use crate::{idle, lateness};
 
-/// With `BENCH/CONTENDER` behind it tells this program that it is such a process, which prints its figures as JSON.
+/// The flag that, followed by `BENCH/CONTENDER`, makes this program such a process, which prints its figures as JSON.
 pub const FLAG: &str = "--alone";
 
 type Run = fn(Effort) -> Value;
 
 /// One benchmark.
 #[derive(Debug)]
-pub struct Alone {
-    /// Its name.
+pub struct IsolatedBench {
+    /// The name.
     pub bench: &'static str,
-    /// In the order of columns.
+    /// The figures, in the order of columns.
     figures: [&'static str; 3],
     contenders: &'static [(&'static str, Run)],
 }
 
-/// All of them.
-pub const ALL: [Alone; 2] = [
-    Alone {
+/// All benchmarks of this kind.
+pub const ALL: [IsolatedBench; 2] = [
+    IsolatedBench {
         bench: "idle",
         figures: ["threads", "core_percent", "switches_per_s"],
         contenders: &[
@@ -37,7 +37,7 @@ pub const ALL: [Alone; 2] = [
             (OneScheduler::NAME, watch_idle::<OneScheduler>),
         ],
     },
-    Alone {
+    IsolatedBench {
         bench: "lateness",
         figures: ["p50_ms", "p99_ms", "max_ms"],
         contenders: &[
@@ -75,17 +75,17 @@ fn watch_timers<P: WholePool>(pool: &P, effort: Effort) -> Value {
     })
 }
 
-impl Alone {
-    /// The contenders and their figures, after a process for each.
+impl IsolatedBench {
+    /// Runs a process for each contender, and returns the contenders and their figures.
     ///
     /// # Panics
-    /// When one of them does.
+    /// When one of the processes does.
     #[must_use]
     pub fn measure(&self) -> Vec<(&'static str, Value)> {
         let measure = |name: &str| {
             eprintln!("{}: {name}", self.bench);
             let what = format!("{}/{name}", self.bench);
-            // This very program, even when another was built in its place since it was started.
+            // This very program, even if another was built in its place since its start.
             let mut child = Command::new("/proc/self/exe");
             child.args([FLAG, &what]).stderr(Stdio::inherit());
             let output = child.output().expect("a process can be started").stdout;
@@ -95,7 +95,7 @@ impl Alone {
         names.map(|name| (name, measure(name))).collect()
     }
 
-    /// What was measured, for people: a row for each contender.
+    /// Returns the figures as a table: a row for each contender.
     #[must_use]
     pub fn table(&self, measured: &[(&str, Value)]) -> String {
         let mut text = format!("\n{:34}", self.bench);
@@ -113,7 +113,7 @@ impl Alone {
     }
 }
 
-/// What the process does that was told `BENCH/CONTENDER`; `None` if there is no such thing.
+/// Runs `BENCH/CONTENDER` in this process; `None` if there is no such measurement.
 #[must_use]
 pub fn run_here(what: &str, effort: Effort) -> Option<Value> {
     let (bench, contender) = what.split_once('/')?;

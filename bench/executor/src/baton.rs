@@ -1,8 +1,8 @@
-//! A one-time notice from one thread to another: the waiter spins for a bounded time, then sleeps on a futex.
+//! A one-time notification from one thread to another: the waiter spins for a bounded time, then sleeps on a futex.
 //!
 //! Invariants:
 //! * At most one thread waits at a time, and only that thread calls [`Baton::reset`].
-//! * `post` wakes only when the waiter has said that it sleeps, so a post that comes during the spin makes no system call.
+//! * `post` wakes only if the waiter has announced its sleep, so a post during the spin makes no system call.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -13,21 +13,21 @@ const EMPTY: u32 = 0;
 const POSTED: u32 = 1;
 const ASLEEP: u32 = 2;
 
-/// How long a waiter looks before it sleeps.
+/// The time for which a waiter spins before it sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spin {
-    /// Not at all: each wait that comes before its post costs two system calls.
+    /// No spin: each wait that comes before its post costs two system calls.
     None,
-    /// For this time.
+    /// This time.
     For(Duration),
     /// Until the post comes.
     Forever,
 }
 
-/// What the benchmarks of the original wait with.
+/// The spin of the original's benchmarks.
 pub const BATON_SPIN: Spin = Spin::For(Duration::from_micros(2));
 
-/// See the header of the file.
+/// The notification; see the header of the file.
 #[derive(Debug)]
 pub struct Baton {
     state: AtomicU32,
@@ -35,7 +35,7 @@ pub struct Baton {
 }
 
 impl Baton {
-    /// A baton that has not been posted.
+    /// Creates a baton that has not been posted.
     #[must_use]
     pub const fn new(spin: Spin) -> Self {
         Self {
@@ -44,14 +44,14 @@ impl Baton {
         }
     }
 
-    /// Lets the waiter go on; what was written before is visible to it.
+    /// Wakes the waiter; earlier writes are visible to it.
     pub fn post(&self) {
         if self.state.swap(POSTED, Ordering::AcqRel) == ASLEEP {
             futex::wake(&self.state, futex::Flags::PRIVATE, 1).expect("a futex can be woken");
         }
     }
 
-    /// Returns once the baton has been posted since it was made or reset.
+    /// Waits until the baton has been posted since its creation or reset.
     pub fn wait(&self) {
         if self.spin_until_posted() {
             return;
@@ -63,12 +63,13 @@ impl Baton {
             return;
         }
         while !self.posted() {
-            // Fails when the word has changed or a signal came; the condition says which.
+            // Fails if the word has changed or a signal came; the condition distinguishes them.
             let _ = futex::wait(&self.state, futex::Flags::PRIVATE, ASLEEP, None);
         }
     }
 
-    /// Makes it ready for the next post. Only the waiter may, and only between a wait and what leads to a post.
+    /// Prepares the baton for the next post. Only the waiter may call it, and only between a wait and the cause of the
+    /// next post.
     pub fn reset(&self) {
         self.state.store(EMPTY, Ordering::Relaxed);
     }
@@ -93,7 +94,7 @@ impl Baton {
         }
         let began = Instant::now();
         loop {
-            // Some looks per look at the clock, which costs as much as several of them.
+            // Several checks per reading of the clock, which costs as much as several of them.
             for _ in 0..8 {
                 if self.posted() {
                     return true;
@@ -114,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_way_to_wait_sees_what_was_written_before_the_post() {
+    fn baton_post_publishes_earlier_writes() {
         for spin in [Spin::None, BATON_SPIN, Spin::Forever] {
             let (there, back, value) = (Baton::new(spin), Baton::new(spin), AtomicU64::new(0));
             std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Other work that keeps every core busy while a cell runs.
+//! A load that keeps every core busy while a cell runs.
 
 use std::fs;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::place::{allowed_cores, pin_to};
 
-/// One thread per core that never waits, or none. They end when this is dropped.
+/// One busy thread per core, or none. They end when this is dropped.
 #[derive(Debug)]
 pub struct Burners {
     stop: Arc<AtomicBool>,
@@ -17,7 +17,7 @@ pub struct Burners {
 }
 
 impl Burners {
-    /// With `busy` starts one on each core that the process may use.
+    /// Starts one thread on each core that the process may use, if `busy`.
     #[must_use]
     pub fn start(busy: bool) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
@@ -41,7 +41,7 @@ impl Burners {
         Self { stop, threads }
     }
 
-    /// Processor time that they have used so far.
+    /// Returns the processor time that they have used so far.
     #[must_use]
     pub fn cpu(&self) -> Duration {
         self.threads.iter().map(|(id, _)| thread_cpu(*id)).sum()
@@ -57,7 +57,7 @@ impl Drop for Burners {
     }
 }
 
-/// Processor time of a thread of this process; zero for one that has ended.
+/// Returns the processor time of a thread of this process; zero if it has ended.
 fn thread_cpu(id: i32) -> Duration {
     let text = fs::read_to_string(format!("/proc/self/task/{id}/schedstat")).unwrap_or_default();
     let nanoseconds = text

@@ -1,4 +1,4 @@
-//! The floor under every hand-over that waits: two threads that give each other a turn, and nothing else.
+//! The lower bound of every hand-over that waits: two threads that take turns, nothing else.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex};
@@ -8,21 +8,21 @@ use crate::baton::{Baton, Spin};
 use crate::measure::{Outcome, Window, measure};
 use crate::place::{allowed_cores, pin_to};
 
-/// Where the two threads run.
+/// The cores of the two threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
-    /// Wherever the kernel puts them.
+pub enum CorePlacement {
+    /// Chosen by the kernel.
     Free,
     /// Both on one core.
     SameCore,
-    /// On a core each.
+    /// On different cores.
     AcrossCores,
 }
 
-/// How they wait.
+/// The way in which they wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Means {
-    /// A futex, asleep at once.
+pub enum WaitMethod {
+    /// A futex, without spinning.
     Futex,
     /// A mutex and a condition variable of the standard library.
     Condvar,
@@ -32,37 +32,61 @@ pub enum Means {
     Spin,
 }
 
-/// A floor that is measured.
+/// A measured lower bound.
 #[derive(Debug, Clone, Copy)]
-pub struct Case {
-    /// In tables.
+pub struct FloorCase {
+    /// The name in tables.
     pub name: &'static str,
-    /// How they wait.
-    pub means: Means,
-    /// Where they run.
-    pub place: Place,
+    /// The way in which they wait.
+    pub means: WaitMethod,
+    /// The cores on which they run.
+    pub place: CorePlacement,
 }
 
-const fn case(name: &'static str, means: Means, place: Place) -> Case {
-    Case { name, means, place }
+const fn case(name: &'static str, means: WaitMethod, place: CorePlacement) -> FloorCase {
+    FloorCase { name, means, place }
 }
 
-/// The first that the machine can run is the floor that ratios are taken to.
-pub const CASES: [Case; 8] = [
-    case("futex_across_cores", Means::Futex, Place::AcrossCores),
-    case("futex_same_core", Means::Futex, Place::SameCore),
-    case("futex_free", Means::Futex, Place::Free),
-    case("condvar_across_cores", Means::Condvar, Place::AcrossCores),
-    case("condvar_same_core", Means::Condvar, Place::SameCore),
-    case("condvar_free", Means::Condvar, Place::Free),
-    case("spin_10us_across_cores", Means::Spin10, Place::AcrossCores),
-    case("spin_across_cores", Means::Spin, Place::AcrossCores),
+/// All cases. The first that the machine can run is the reference of ratios.
+pub const CASES: [FloorCase; 8] = [
+    case(
+        "futex_across_cores",
+        WaitMethod::Futex,
+        CorePlacement::AcrossCores,
+    ),
+    case(
+        "futex_same_core",
+        WaitMethod::Futex,
+        CorePlacement::SameCore,
+    ),
+    case("futex_free", WaitMethod::Futex, CorePlacement::Free),
+    case(
+        "condvar_across_cores",
+        WaitMethod::Condvar,
+        CorePlacement::AcrossCores,
+    ),
+    case(
+        "condvar_same_core",
+        WaitMethod::Condvar,
+        CorePlacement::SameCore,
+    ),
+    case("condvar_free", WaitMethod::Condvar, CorePlacement::Free),
+    case(
+        "spin_10us_across_cores",
+        WaitMethod::Spin10,
+        CorePlacement::AcrossCores,
+    ),
+    case(
+        "spin_across_cores",
+        WaitMethod::Spin,
+        CorePlacement::AcrossCores,
+    ),
 ];
 
-/// One direction.
+/// One direction of the hand-over.
 trait Bell: Sync {
     fn ring(&self);
-    /// Waits for the ring, and is ready for the next.
+    /// Waits for the ring, and prepares for the next.
     fn hear(&self);
 }
 
@@ -99,17 +123,18 @@ impl Bell for CondvarBell {
     }
 }
 
-/// How far the processors that a cell ran on were from each other. A virtual machine's may be two threads of one core now
-/// and cores with nothing in common a minute later, and what passes between them takes five times as long then.
+/// The distance between the processors of a cell. Two processors of a virtual machine may be threads of one core now
+/// and unrelated cores a minute later, which makes communication between them five times as slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Distance {
-    /// A cache line goes there and back in less than [`NEAR_NS`].
+    /// The round trip of a cache line takes less than [`NEAR_NS`].
     Near,
     /// It takes longer.
     Far,
 }
 
-/// Between what threads of one core or neighbours in one cache take (some 70 ns, at most 100), and others (some 300).
+/// The limit between the round trips of threads of one core or neighbours in one cache (some 70 ns, at most 100), and
+/// of others (some 300).
 pub const NEAR_NS: f64 = 160.0;
 
 const LOOK: Window = Window {
@@ -118,20 +143,20 @@ const LOOK: Window = Window {
 };
 
 impl Distance {
-    /// Both.
+    /// Both distances.
     pub const ALL: [Self; 2] = [Self::Near, Self::Far];
 
-    /// Of this moment. A machine with one core is near itself.
+    /// Measures the current distance. A machine with one core is near itself.
     #[must_use]
     pub fn now() -> Self {
-        let spin = case("", Means::Spin, Place::AcrossCores);
+        let spin = case("", WaitMethod::Spin, CorePlacement::AcrossCores);
         match run(spin, LOOK) {
             Some(turns) if 1e9 / turns.items_per_s >= NEAR_NS => Self::Far,
             _ => Self::Near,
         }
     }
 
-    /// In tables and JSON.
+    /// Returns the name in tables and JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -141,29 +166,29 @@ impl Distance {
     }
 }
 
-/// Runs one cell; an item is a turn there and back. `None` where the machine has only one core and two are needed.
+/// Runs one cell; an item is a round trip. `None` if the machine has only one core and two are needed.
 #[must_use]
-pub fn run(case: Case, window: Window) -> Option<Outcome> {
+pub fn run(case: FloorCase, window: Window) -> Option<Outcome> {
     let cores = allowed_cores();
     let places = match case.place {
-        Place::Free => None,
-        Place::SameCore => Some((cores[0], cores[0])),
-        Place::AcrossCores => Some((cores[0], *cores.get(1)?)),
+        CorePlacement::Free => None,
+        CorePlacement::SameCore => Some((cores[0], cores[0])),
+        CorePlacement::AcrossCores => Some((cores[0], *cores.get(1)?)),
     };
     let baton = |spin| Baton::new(spin);
     Some(match case.means {
-        Means::Futex => ping_pong(&baton(Spin::None), &baton(Spin::None), places, window),
-        Means::Condvar => ping_pong(
+        WaitMethod::Futex => ping_pong(&baton(Spin::None), &baton(Spin::None), places, window),
+        WaitMethod::Condvar => ping_pong(
             &CondvarBell::default(),
             &CondvarBell::default(),
             places,
             window,
         ),
-        Means::Spin10 => {
+        WaitMethod::Spin10 => {
             let spin = Spin::For(Duration::from_micros(10));
             ping_pong(&baton(spin), &baton(spin), places, window)
         }
-        Means::Spin => ping_pong(&baton(Spin::Forever), &baton(Spin::Forever), places, window),
+        WaitMethod::Spin => ping_pong(&baton(Spin::Forever), &baton(Spin::Forever), places, window),
     })
 }
 

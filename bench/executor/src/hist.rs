@@ -1,4 +1,4 @@
-//! The statistics per kind of task that both re-created pools keep: how long tasks queued and how long they ran.
+//! The statistics per kind of task that both re-created pools keep: queue times and run times.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,7 +25,7 @@ impl Histogram {
         self.buckets[bucket(nanoseconds)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many values were counted.
+    /// Returns the number of counted values.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets
@@ -48,9 +48,9 @@ fn bucket(nanoseconds: u64) -> usize {
 /// The two histograms of a kind.
 #[derive(Debug, Default)]
 pub struct KindStats {
-    /// From the time a task should have woken to the start of its run.
+    /// The time from the wake time of a task to the start of its run.
     pub queue_time: Histogram,
-    /// From start to end of a run.
+    /// The time from start to end of a run.
     pub run_time: Histogram,
 }
 
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_rise_with_the_value_and_stay_in_range() {
+    fn histogram_buckets_rise_and_stay_in_range() {
         assert_eq!(bucket(0), 0);
         assert_eq!(bucket(2), 2);
         assert_eq!(bucket(3), 3);

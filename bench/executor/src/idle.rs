@@ -1,4 +1,4 @@
-//! What a pool costs when nothing is to be done: all pools, 1,000 snoozing tasks none of which is due, and time.
+//! The idle cost of a pool: all pools, 1,000 snoozing tasks of which none is due, and time.
 //!
 //! Runs in a process of its own, so that no thread of another contender is counted.
 
@@ -10,23 +10,23 @@ use kedge_bench_common::random::Random;
 use crate::measure::{own_cpu, process_cpu};
 use crate::pool::{TaskPool, WholePool};
 
-/// How many tasks snooze.
+/// The number of snoozing tasks.
 pub const TASKS: usize = 1_000;
-/// Timers are set this far beyond the end of the measurement, and up to twenty seconds further.
+/// The distance of the timers from the end of the measurement; they are up to twenty seconds further.
 const BEYOND: Duration = Duration::from_secs(10);
 
-/// What it cost.
+/// The idle cost.
 #[derive(Debug, Clone, Copy)]
 pub struct Idle {
     /// Threads of the process, the main thread among them.
     pub threads: usize,
-    /// Share of one core.
+    /// The used share of one core.
     pub core_share: f64,
     /// Context switches of all threads per second.
     pub switches_per_s: f64,
 }
 
-/// Measures in this process, which must have nothing else to do.
+/// Measures in this process, which must have no other work.
 #[must_use]
 pub fn run<P: WholePool>(time: Duration) -> Idle {
     let pool = P::start_whole();
@@ -52,18 +52,18 @@ pub fn run<P: WholePool>(time: Duration) -> Idle {
     }
 }
 
-/// Adds tasks that snooze for at least this long, and returns when the pool has come to rest.
+/// Adds tasks that snooze for at least this long, and returns when the pool is idle.
 pub(crate) fn add_sleepers<P: TaskPool>(pool: &P, at_least: Duration) {
     let mut random = Random::new(1);
     for _ in 0..TASKS {
         let further = Duration::from_micros(random.below(20_000_000));
         pool.add(Some(at_least + further), || {});
     }
-    // Whatever spins after it was started has stopped by then.
+    // Any spinning after the start has stopped by then.
     std::thread::sleep(Duration::from_millis(500));
 }
 
-/// Threads of this process, and the context switches of all but the measuring one.
+/// Returns the number of threads of this process, and the context switches of all but the measuring one.
 fn switches(own: i32) -> (usize, u64) {
     let tasks = fs::read_dir("/proc/self/task").expect("a process can list its threads");
     let names: Vec<_> = tasks.flatten().map(|entry| entry.file_name()).collect();

@@ -1,7 +1,7 @@
-//! How late a timer fires when nothing else is to be done: 1,000 tasks snooze until far later, and others, one after the
-//! other, for a short while.
+//! The lateness of timers in an idle pool: 1,000 tasks snooze until far later, and others, one after the other, for a
+//! short while.
 //!
-//! Runs in a process of its own, so that nobody else wants the processor.
+//! Runs in a process of its own, so that nothing else needs the processor.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -13,30 +13,30 @@ use crate::pool::TaskPool;
 
 const SHORTEST_US: u64 = 2_000;
 const LONGEST_US: u64 = 20_000;
-/// The others' timers are set this far away: beyond the end of the measurement.
+/// The distance of the other timers: beyond the end of the measurement.
 const FAR: Duration = Duration::from_secs(120);
-/// A timer that is later than this was lost.
+/// The lateness after which a timer counts as lost.
 const LOST_AFTER: Duration = Duration::from_secs(20);
 
-/// From the time that a task was snoozed until to the start of its run.
+/// The deviation of the start of a run from the end of its snooze.
 #[derive(Debug, Clone, Copy)]
 pub struct Lateness {
-    /// In the middle.
+    /// The median.
     pub p50_ms: f64,
-    /// That one of a hundred exceeds.
+    /// The 99th percentile.
     pub p99_ms: f64,
-    /// The worst.
+    /// The maximum.
     pub max_ms: f64,
 }
 
-/// Measures in this process, which must have nothing else to do.
+/// Measures in this process, which must have no other work.
 ///
 /// # Panics
 /// When a timer is lost.
 #[must_use]
 pub fn run<P: TaskPool>(pool: &P, snoozes: usize) -> Lateness {
     let (tell, told) = mpsc::channel();
-    // Each is snoozed once: one that has just run may not sleep yet.
+    // Each is snoozed once: a task that has just run may not sleep yet.
     let ids: Vec<_> = (0..snoozes)
         .map(|_| {
             let tell = tell.clone();
@@ -67,7 +67,7 @@ pub fn run<P: TaskPool>(pool: &P, snoozes: usize) -> Lateness {
     }
 }
 
-/// Too early is as wrong as too late; one of the two is zero.
+/// Returns the deviation; too early is as wrong as too late, and one of the two is zero.
 fn off_by(began: Instant, due: Instant) -> Duration {
     began.saturating_duration_since(due) + due.saturating_duration_since(began)
 }

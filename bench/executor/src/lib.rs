@@ -1,5 +1,5 @@
 //! Benchmarks of `kedge-executor` beside rivals: two pools with task semantics that re-create older designs, and bare
-//! hand-overs of closures. `benches/executor.rs` runs them; `bench/README.md` says what is measured and how.
+//! hand-overs of closures. `benches/executor.rs` runs them; `bench/README.md` describes the measurements.
 
 pub mod alone;
 pub mod baton;

@@ -1,5 +1,5 @@
-//! LongLived: a number of tasks in all, divided over the front threads, asleep for ever. One item: wake the next task and
-//! wait until it has run; the run counts, posts, and goes back to sleep.
+//! LongLived: a number of tasks in total, divided over the front threads, asleep for ever. One item: wake the next task
+//! and wait until it has run; the run counts, posts, and goes back to sleep.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,19 +9,19 @@ use crate::burn::Burners;
 use crate::measure::{Outcome, Window, measure};
 use crate::pool::TaskPool;
 
-/// How a task is woken.
+/// The way in which a task is woken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wake {
-    /// Post and go on.
+    /// Posts without waiting.
     Post,
-    /// Wait until the pool has acted.
+    /// Waits until the pool has acted.
     AndWait,
 }
 
 /// Runs one cell. With `busy` other threads of this process keep all cores busy meanwhile.
 ///
 /// # Panics
-/// When tasks ran more or less often than they were woken.
+/// When the number of runs differs from the number of wakes.
 #[must_use]
 pub fn run<P: TaskPool>(
     threads: usize,

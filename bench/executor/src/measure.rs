@@ -1,7 +1,7 @@
-//! One cell of a table: front threads work for a fixed time, and what they did in it is counted from outside.
+//! One cell of a table: front threads work for a fixed time, and their items are counted from outside.
 //!
-//! Fixed time and not a fixed number of items: an unfair pool ends with one slow thread that has the machine for itself,
-//! and a mean over threads would flatter it.
+//! The time is fixed and not the number of items: an unfair pool ends with one slow thread that has the machine for
+//! itself, which would flatter a mean over threads.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -10,19 +10,19 @@ use std::time::{Duration, Instant};
 use crossbeam_utils::CachePadded;
 use rustix::time::{ClockId, clock_gettime};
 
-/// An item that takes longer than this was lost.
+/// The time after which an item counts as lost.
 const LOST_AFTER: Duration = Duration::from_secs(20);
 
-/// How long a cell runs.
+/// The time that a cell runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Window {
-    /// Before anything is counted.
+    /// The time before the measurement.
     pub warm_up: Duration,
-    /// What is counted.
+    /// The measured time.
     pub measured: Duration,
 }
 
-/// What a front thread tells, and asks.
+/// The counter of a front thread, and its stop flag.
 #[derive(Debug)]
 pub struct Progress<'a> {
     items: &'a AtomicU64,
@@ -30,33 +30,33 @@ pub struct Progress<'a> {
 }
 
 impl Progress<'_> {
-    /// Whether another item is wanted.
+    /// Returns whether another item is wanted.
     #[must_use]
     pub fn go_on(&self) -> bool {
         !self.stop.load(Ordering::Relaxed)
     }
 
-    /// Counts items. Only one thread counts here, so no atomic addition is needed.
+    /// Adds to the items. Only one thread counts here, so no atomic addition is needed.
     pub fn add(&self, items: u64) {
         let so_far = self.items.load(Ordering::Relaxed);
         self.items.store(so_far + items, Ordering::Relaxed);
     }
 }
 
-/// What happened in a window.
+/// The results of a window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Outcome {
     /// Items of all front threads per second of wall time.
     pub items_per_s: f64,
-    /// Items of the least-served front thread per item of the most-served.
+    /// Items of the slowest front thread per item of the fastest.
     pub fairness: f64,
     /// Processor time of the process per item, without that of `others_cpu`.
     pub cpu_us_per_item: f64,
-    /// All items from start to end, outside the window too.
+    /// All items from start to end, also outside the window.
     pub total_items: u64,
 }
 
-/// Lets `threads` front threads run `front` and counts. `others_cpu` is the processor time of threads of this process
+/// Runs `front` on `threads` front threads and counts. `others_cpu` is the processor time of threads of this process
 /// that are not part of the cell.
 pub fn measure<F>(
     threads: usize,
@@ -120,7 +120,7 @@ where
     }
 }
 
-/// Waits until all front threads have ended their last item.
+/// Waits until all front threads have finished their last item.
 fn end_or_give_up(running: &[thread::ScopedJoinHandle<'_, ()>]) {
     let asked = Instant::now();
     while !running.iter().all(thread::ScopedJoinHandle::is_finished) {
@@ -132,13 +132,13 @@ fn end_or_give_up(running: &[thread::ScopedJoinHandle<'_, ()>]) {
     }
 }
 
-/// Processor time of the process, user and system, of all its threads.
+/// Returns the processor time of the process, user and system, of all its threads.
 #[must_use]
 pub fn process_cpu() -> Duration {
     clock(ClockId::ProcessCPUTime)
 }
 
-/// Processor time of the calling thread.
+/// Returns the processor time of the calling thread.
 #[must_use]
 pub fn own_cpu() -> Duration {
     clock(ClockId::ThreadCPUTime)

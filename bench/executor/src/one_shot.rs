@@ -6,10 +6,10 @@ use crate::burn::Burners;
 use crate::measure::{Outcome, Progress, Window, measure};
 use crate::pool::{Pool, Slot, work};
 
-/// How the result comes back.
+/// The way in which the result comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Notice {
-    /// A mutex and a condition variable that the item makes.
+pub enum ResultNotice {
+    /// A mutex and a condition variable that the item creates.
     Condvar,
     /// The pool's own handle, or a baton.
     Handle,
@@ -17,7 +17,7 @@ pub enum Notice {
 
 /// Runs one cell. With `busy` other threads of this process keep all cores busy meanwhile.
 #[must_use]
-pub fn run<P: Pool>(threads: usize, notice: Notice, busy: bool, window: Window) -> Outcome {
+pub fn run<P: Pool>(threads: usize, notice: ResultNotice, busy: bool, window: Window) -> Outcome {
     let pool = P::start(threads);
     let burners = Burners::start(busy);
     let others_cpu = || burners.cpu();
@@ -26,8 +26,8 @@ pub fn run<P: Pool>(threads: usize, notice: Notice, busy: bool, window: Window) 
         window,
         others_cpu,
         |front, progress| match notice {
-            Notice::Condvar => through_condvar(&pool, front, progress),
-            Notice::Handle => through_handle(&pool, front, progress),
+            ResultNotice::Condvar => through_condvar(&pool, front, progress),
+            ResultNotice::Handle => through_handle(&pool, front, progress),
         },
     )
 }

@@ -1,8 +1,8 @@
-//! Which core a thread runs on.
+//! The core of a thread.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// The cores that this process may use, in order.
+/// Returns the cores that this process may use, in order.
 #[must_use]
 pub fn allowed_cores() -> Vec<usize> {
     let set = sched_getaffinity(None).expect("a process can ask for its cores");
@@ -11,7 +11,7 @@ pub fn allowed_cores() -> Vec<usize> {
         .collect()
 }
 
-/// Keeps the calling thread on one core.
+/// Pins the calling thread to one core.
 pub fn pin_to(core: usize) {
     let mut set = CpuSet::new();
     set.set(core);

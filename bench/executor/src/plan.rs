@@ -1,4 +1,4 @@
-//! Which cells there are, and the order in which they run.
+//! The cells, and their order.
 //!
 //! Cells with the same benchmark and the same number of threads form a group; the contenders of a group run one after the
 //! other, in an order that changes from round to round, so that neighbours in time see the same machine.
@@ -11,40 +11,40 @@ use crate::contenders::{
 use crate::floor::{self, Distance};
 use crate::long_lived::{self, Wake};
 use crate::measure::{Outcome, Window};
-use crate::one_shot::{self, Notice};
+use crate::one_shot::{self, ResultNotice};
 use crate::pool::{Pool, TaskPool};
 use crate::timeouts;
 
-/// Name of the benchmark that others are held against.
+/// The name of the benchmark to which others are compared.
 pub const FLOOR: &str = "floor";
-/// Front threads, and pool threads.
+/// The number of front threads, and of pool threads.
 pub const THREADS: [usize; 5] = [1, 2, 4, 8, 16];
-/// Tasks in all, of LongLived.
+/// The total number of tasks of LongLived.
 pub const LONG_LIVED: [usize; 2] = [16, 64];
-/// Tasks that are snoozed.
+/// The number of snoozed tasks.
 pub const TIMEOUTS: [usize; 3] = [1_000, 4_096, 30_000];
 
-/// At most so many times the rounds of the effort, where the distance of the processors changes.
+/// The limit of rounds, as a multiple of those of the effort, if the distance of the processors changes.
 const PATIENCE: usize = 3;
 
-/// A cell during which the distance changed is run again, so often.
+/// The number of repetitions of a cell during which the distance changed.
 const TRIES: usize = 5;
 
-/// How much is measured.
+/// The extent of the measurements.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
     /// Samples per cell.
     pub rounds: usize,
-    /// How long each takes.
+    /// The duration of each sample.
     pub window: Window,
-    /// How long a pool is watched when idle.
+    /// The duration of the idle measurement.
     pub idle: Duration,
-    /// How often it is looked how late a timer is.
+    /// The number of timers whose lateness is measured.
     pub snoozes: usize,
 }
 
 impl Effort {
-    /// What figures are published from.
+    /// The effort for published figures.
     pub const FULL: Self = Self {
         rounds: 5,
         window: Window {
@@ -55,7 +55,7 @@ impl Effort {
         snoozes: 1_000,
     };
 
-    /// A look.
+    /// The effort for a short run.
     pub const QUICK: Self = Self {
         rounds: 3,
         window: Window {
@@ -67,12 +67,12 @@ impl Effort {
     };
 }
 
-/// What one run of a cell gave.
+/// The figures of one run of a cell.
 #[derive(Debug, Clone, Copy)]
 pub struct Measured {
-    /// Of all benchmarks.
+    /// The figures of all benchmarks.
     pub outcome: Outcome,
-    /// Of TimeoutAddCancel only.
+    /// A figure of TimeoutAddCancel only.
     pub settled_per_s: Option<f64>,
 }
 
@@ -102,28 +102,31 @@ impl std::fmt::Debug for Group {
     }
 }
 
-/// One figure with where it comes from.
+/// One figure with its origin.
 #[derive(Debug, Clone)]
 pub struct Sample {
     /// Name of the benchmark.
     pub bench: String,
     /// Threads, or tasks of TimeoutAddCancel.
     pub size: usize,
-    /// Who.
+    /// The contender.
     pub contender: &'static str,
-    /// Counted from 0.
+    /// The round, from 0.
     pub round: usize,
-    /// Before the cell and after it.
+    /// The distance before the cell and after it.
     pub distance: Distance,
-    /// What.
+    /// The figures.
     pub measured: Measured,
 }
 
-/// All groups whose benchmark's name contains `filter`.
+/// Returns all groups whose benchmark's name contains `filter`.
 #[must_use]
 pub fn groups(filter: &str) -> Vec<Group> {
     let mut groups = vec![floors()];
-    for (name, notice) in [("handle", Notice::Handle), ("condvar", Notice::Condvar)] {
+    for (name, notice) in [
+        ("handle", ResultNotice::Handle),
+        ("condvar", ResultNotice::Condvar),
+    ] {
         for threads in THREADS {
             groups.push(one_shots(&format!("oneshot_{name}"), threads, notice));
             groups.push(busy_one_shots(&format!("busy_{name}"), threads, notice));
@@ -165,12 +168,12 @@ fn floors() -> Group {
     }
 }
 
-fn one_shot<P: Pool>(threads: usize, notice: Notice, busy: bool) -> (&'static str, Run) {
+fn one_shot<P: Pool>(threads: usize, notice: ResultNotice, busy: bool) -> (&'static str, Run) {
     let run = move |window| Some(one_shot::run::<P>(threads, notice, busy, window).into());
     (P::NAME, Box::new(run))
 }
 
-fn one_shots(bench: &str, threads: usize, notice: Notice) -> Group {
+fn one_shots(bench: &str, threads: usize, notice: ResultNotice) -> Group {
     Group {
         bench: bench.to_owned(),
         size: threads,
@@ -187,8 +190,8 @@ fn one_shots(bench: &str, threads: usize, notice: Notice) -> Group {
     }
 }
 
-/// The pools with task semantics, while other threads keep all cores busy.
-fn busy_one_shots(bench: &str, threads: usize, notice: Notice) -> Group {
+/// Returns the group of pools with task semantics, while other threads keep all cores busy.
+fn busy_one_shots(bench: &str, threads: usize, notice: ResultNotice) -> Group {
     Group {
         bench: bench.to_owned(),
         size: threads,
@@ -244,9 +247,10 @@ fn timeouts(bench: &str, tasks: usize, busy: bool) -> Group {
     }
 }
 
-/// Runs all groups, round by round; `tell` hears of each. There are as many rounds as the effort says, and more where the
-/// distance of the processors changed meanwhile: until every cell was seen often enough at both, or [`PATIENCE`] is at its
-/// end. Samples are in the order of the groups and their cells, and only within a cell in that of the rounds.
+/// Runs all groups, round by round; `tell` is called for each round. There are as many rounds as the effort says. If
+/// the distance of the processors changes, there are more, until every cell was measured often enough at both, or
+/// [`PATIENCE`] is exhausted. Samples are in the order of the groups and their cells, and within a cell in that of the
+/// rounds.
 pub fn run(groups: &[Group], effort: Effort, tell: impl Fn(usize)) -> Vec<Sample> {
     let mut samples: Vec<Sample> = Vec::new();
     for round in 0..effort.rounds * PATIENCE {
@@ -265,7 +269,7 @@ pub fn run(groups: &[Group], effort: Effort, tell: impl Fn(usize)) -> Vec<Sample
     samples
 }
 
-/// Where the cell of a sample stands among all.
+/// Returns the index of the cell of a sample among all.
 fn place(groups: &[Group], sample: &Sample) -> Option<usize> {
     let mut cells = groups
         .iter()
@@ -273,7 +277,7 @@ fn place(groups: &[Group], sample: &Sample) -> Option<usize> {
     cells.position(|(group, who)| group.has(who, sample))
 }
 
-/// The distances at which every cell has at least half of the rounds.
+/// Returns the distances at which every cell has at least half of the rounds.
 #[must_use]
 pub fn complete_at(groups: &[Group], effort: Effort, samples: &[Sample]) -> Vec<Distance> {
     let enough = effort.rounds.div_ceil(2);
@@ -287,12 +291,12 @@ pub fn complete_at(groups: &[Group], effort: Effort, samples: &[Sample]) -> Vec<
 }
 
 impl Group {
-    /// Whether it is a sample of this contender here.
+    /// Returns whether it is a sample of this contender here.
     fn has(&self, contender: &str, sample: &Sample) -> bool {
         sample.bench == self.bench && sample.size == self.size && sample.contender == contender
     }
 
-    /// How often the contender was seen that was seen least. Cells that the machine cannot run do not count.
+    /// Returns the lowest number of samples of a contender. Cells that the machine cannot run do not count.
     fn least_seen(&self, distance: Distance, samples: &[Sample]) -> usize {
         let seen = |contender| {
             let of_cell = samples.iter().filter(|sample| self.has(contender, sample));
@@ -303,7 +307,7 @@ impl Group {
         counts.min().unwrap_or(0)
     }
 
-    /// Runs every contender once, unless all were seen often enough at the distance that is now.
+    /// Runs every contender once, unless all were measured often enough at the current distance.
     fn run(&self, effort: Effort, round: usize, samples: &mut Vec<Sample>) {
         let mut distance = Distance::now();
         if self.least_seen(distance, samples) >= effort.rounds {
@@ -337,9 +341,9 @@ impl Group {
 mod tests {
     use super::*;
 
-    /// They were in the order in which they ran, which changes from round to round.
+    /// They were in the order of execution, which changes from round to round.
     #[test]
-    fn samples_are_in_the_order_of_the_plan() {
+    fn samples_follow_the_order_of_the_plan() {
         let mut groups = groups("busy_longlived");
         groups.truncate(2);
         let effort = Effort {

@@ -1,4 +1,4 @@
-//! What a contender has to offer to take part.
+//! The interface of a contender.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::baton::{BATON_SPIN, Baton};
 
-/// Something that runs closures on threads of its own.
+/// A pool that runs closures on threads of its own.
 pub trait Pool: Sized + Send + Sync {
-    /// Name in tables and bars.
+    /// The name in tables and bars.
     const NAME: &'static str;
 
     /// Starts a pool whose work runs on this many threads. Dropping it ends and joins them.
@@ -17,8 +17,8 @@ pub trait Pool: Sized + Send + Sync {
     /// Runs `job` once, on a thread of the pool. The caller does not wait.
     fn spawn<J: FnOnce() + Send + 'static>(&self, job: J);
 
-    /// Has [`work`] done on a thread of the pool, and waits for its result through the best handle there is: the pool's
-    /// own, or a baton that the caller keeps from item to item.
+    /// Executes [`work`] on a thread of the pool, and waits for its result through the best handle: the pool's own, or
+    /// a baton that the caller keeps from item to item.
     fn call(&self, slot: &Arc<Slot>, input: u64) -> u64 {
         slot.baton.reset();
         let theirs = Arc::clone(slot);
@@ -31,34 +31,34 @@ pub trait Pool: Sized + Send + Sync {
     }
 }
 
-/// A pool whose work are tasks: with an id, an owner, a kind, statistics, a time to wake at, and never two runs at once.
+/// A pool of tasks: with an id, an owner, a kind, statistics, a wake time, and never two runs at once.
 pub trait TaskPool: Pool {
-    /// Names a task.
+    /// The id of a task.
     type Id: Copy + Send + Sync;
 
     /// Schedules a task that sleeps until it is woken or `wake_in` has passed, and sleeps for ever after each run.
     fn add<R: FnMut() + Send + 'static>(&self, wake_in: Option<Duration>, run: R) -> Self::Id;
 
-    /// Has the task run soon. May return before the pool has acted.
+    /// Wakes the task. May return before the pool has acted.
     fn wake(&self, id: Self::Id);
 
-    /// As `wake`, but returns when the pool has acted: whether the task existed.
+    /// Wakes the task, and returns after the pool has acted: true if the task existed.
     fn wake_and_wait(&self, id: Self::Id) -> bool;
 
-    /// Moves the time at which the task wakes. May return before the pool has acted.
+    /// Moves the wake time of the task. May return before the pool has acted.
     fn snooze(&self, id: Self::Id, wake_in: Duration);
 
     /// Ends the task. May return before the pool has acted.
     fn cancel(&self, id: Self::Id);
 }
 
-/// A semantic pool as an idle server has it: all four pools with their usual numbers of threads.
+/// A pool with task semantics in an idle server: all four pools with their usual numbers of threads.
 pub trait WholePool: TaskPool {
     /// Starts all pools.
     fn start_whole() -> Self;
 }
 
-/// Where the result of an item is put.
+/// The place of the result of an item.
 #[derive(Debug)]
 pub struct Slot {
     baton: Baton,
@@ -66,7 +66,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// An empty one.
+    /// Creates an empty slot.
     #[must_use]
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
@@ -76,7 +76,7 @@ impl Slot {
     }
 }
 
-/// What an item does: next to nothing, but nothing that can be left out.
+/// Computes an item: next to nothing, but nothing that can be optimised away.
 #[must_use]
 pub fn work(input: u64) -> u64 {
     std::hint::black_box(input)

@@ -22,7 +22,8 @@ const FIGURES: [Column<Sample>; 3] = [
     }),
 ];
 
-/// Medians of all samples, a table per benchmark and figure. Samples are in the order of the plan, so rows and columns are.
+/// Returns the medians of all samples, a table per benchmark and figure. Samples are in the order of the plan, and so
+/// are rows and columns.
 #[must_use]
 pub fn tables(samples: &[Sample]) -> String {
     let mut text = String::new();
@@ -40,7 +41,7 @@ pub fn tables(samples: &[Sample]) -> String {
     text
 }
 
-/// The floor that ratios are taken to, if it was measured: the first that the machine can run.
+/// Returns the reference of ratios, if it was measured: the first case that the machine can run.
 fn floor(samples: &[Sample]) -> Option<&'static str> {
     let first = samples.iter().find(|sample| sample.bench == FLOOR);
     first.map(|sample| sample.contender)
@@ -68,7 +69,7 @@ fn tables_at_a_distance(samples: &[&Sample], floor: Option<&str>) -> String {
     text
 }
 
-/// One figure of one benchmark: contenders below each other, sizes side by side.
+/// Returns a table of one figure of one benchmark: contenders as rows, sizes as columns.
 fn table(title: &str, samples: &[&Sample], figure: impl Fn(&Sample) -> f64) -> String {
     let sizes = in_order(samples.iter().map(|sample| sample.size));
     let contenders = in_order(samples.iter().map(|sample| sample.contender));
@@ -89,7 +90,7 @@ fn table(title: &str, samples: &[&Sample], figure: impl Fn(&Sample) -> f64) -> S
     text
 }
 
-/// Everything, for a program.
+/// Returns all samples as JSON, for a program.
 #[must_use]
 pub fn json(effort: &Effort, samples: &[Sample], complete_at: &[Distance], alone: &Value) -> Value {
     let each: Vec<_> = samples
@@ -123,7 +124,7 @@ pub fn json(effort: &Effort, samples: &[Sample], complete_at: &[Distance], alone
     })
 }
 
-/// Enough digits for any figure here, and no more.
+/// Rounds to enough digits for any figure here, and no more.
 pub(crate) fn rounded(value: f64) -> f64 {
     (value * 1e4).round() / 1e4
 }

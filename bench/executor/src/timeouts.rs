@@ -10,22 +10,21 @@ use crate::pool::TaskPool;
 
 const SHORTEST_US: u64 = 10_000_000;
 const LONGEST_US: u64 = 30_000_000;
-/// A cell is not longer than this.
+/// The longest duration of a cell.
 const LONGEST_CELL: Duration = Duration::from_millis(150);
-/// Items between two looks at the flag that ends the cell.
+/// The number of items between two checks of the flag that ends the cell.
 const STRIDE: u64 = 16;
 
-/// What a cell tells beside the usual.
+/// The figures of a cell.
 #[derive(Debug, Clone, Copy)]
 pub struct Timeouts {
-    /// The caller's view: a snooze that only posts is over when it is posted.
+    /// The caller's view: a snooze that only posts is finished when it is posted.
     pub outcome: Outcome,
     /// Items per second until the pool has also acted on the last one.
     pub settled_per_s: f64,
 }
 
-/// The window of a cell in place of the one that others have: what posts faster than its pool acts has a queue that grows
-/// all the while.
+/// Returns the shorter window of a cell: a contender that posts faster than its pool acts has a growing queue.
 #[must_use]
 pub fn shortened(window: Window) -> Window {
     Window {
@@ -34,7 +33,7 @@ pub fn shortened(window: Window) -> Window {
     }
 }
 
-/// A random time to snooze for.
+/// Returns a random time to snooze for.
 pub fn snooze_time(random: &mut Random) -> Duration {
     Duration::from_micros(SHORTEST_US + random.below(LONGEST_US - SHORTEST_US))
 }
@@ -42,7 +41,7 @@ pub fn snooze_time(random: &mut Random) -> Duration {
 /// Runs one cell. With `busy` other threads of this process keep all cores busy meanwhile.
 ///
 /// # Panics
-/// When the pool has lost the task that tells when it is through.
+/// When the pool has lost the task that signals the end.
 #[must_use]
 pub fn run<P: TaskPool>(tasks: usize, busy: bool, window: Window) -> Timeouts {
     let pool = P::start(1);

@@ -1,12 +1,12 @@
 //! `cargo bench --manifest-path bench/storage/Cargo.toml [-- [--json FILE] [--dir DIR] [--round N] [NAME]]`
 //!
-//! Prints a table of medians; `QUICK=1` is a shorter run, `--json` writes every sample, `--round` runs one of the rounds, NAME
-//! the kinds with it in their names: `direct-off` has no limit, `logged-on` has one. `make bench-storage` adds what
-//! is measured of whole servers, and the bars, and writes `bench/results/`.
+//! Prints a table of medians; `QUICK=1` is a shorter run, `--json` writes every sample, `--round` runs one of the
+//! rounds, NAME the kinds with it in their names: `direct-off` has no limit, `logged-on` has one. `make bench-storage`
+//! adds the measurements of whole servers, and the bars, and writes `bench/results/`.
 
 use std::path::Path;
 
-use kedge_bench_common::alloc::Counting;
+use kedge_bench_common::alloc::CountingAllocator;
 use kedge_bench_common::arguments::{Arguments, fail, if_quick};
 use kedge_bench_common::site::Site;
 use kedge_bench_storage::plan::{self, Effort};
@@ -14,7 +14,7 @@ use kedge_bench_storage::report;
 
 /// The allocator of the server, with counters.
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const USAGE: &str =
     "[--json FILE] [--dir DIR] [--round N] [direct-off|direct-on|logged-off|logged-on]";

@@ -1,10 +1,10 @@
-//! One vBucket, its file, and the steps with which a bucket brings what is queued into the file.
+//! One vBucket, its file, and the steps by which a bucket writes queued changes to the file.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use kedge_bench_common::counted::CountedDisk;
-use kedge_bench_common::measure::{Taken, measure};
+use kedge_bench_common::measure::{WorkCost, measure};
 use kedge_bench_common::random::Random;
 use kedge_bench_common::site::Site;
 use kedge_bucket::BucketConfig;
@@ -14,35 +14,35 @@ use kedge_vbucket::{
     Cookie, NewValue, Persistence, RandomState, StepWrite, StoreMode, Topology, VBucket, VbSetup,
 };
 
-/// Bytes of a key, without the byte of its collection.
+/// The length of a key in bytes, without the byte of its collection.
 pub const KEY_BYTES: usize = 20;
-/// Bytes of a value, which are random: it is not worth compressing.
+/// The length of a value in bytes; values are random, so compression does not pay.
 pub const VALUE_BYTES: usize = 64;
 
 const VB: VbId = VbId(0);
-/// Most changes and bytes that go to the log at a time, before the measurement.
+/// The largest number of changes, and of their bytes, that go to the log at a time before the measurement.
 const LOG_BATCH: (usize, usize) = (20_000, 16 << 20);
 
-/// How changes get into the file.
+/// The way of changes to the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    /// There is no log: they are flushed.
+pub enum FlushMode {
+    /// There is no log: the flusher writes them.
     Direct,
-    /// They are in the log: they are applied.
+    /// They are in the log: the applier writes them.
     Logged,
 }
 
-impl Mode {
-    /// Most that one commit of a bucket takes.
+impl FlushMode {
+    /// Returns the limits of one commit of a bucket.
     #[must_use]
-    pub fn limit(self) -> Limit {
+    pub fn limit(self) -> CommitLimit {
         match self {
-            Self::Direct => Limit::DIRECT,
-            Self::Logged => Limit::LOGGED,
+            Self::Direct => CommitLimit::DIRECT,
+            Self::Logged => CommitLimit::LOGGED,
         }
     }
 
-    /// The name in the results.
+    /// Returns the name in the results.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -52,31 +52,31 @@ impl Mode {
     }
 }
 
-/// Most that one commit takes, and what is synced at a time.
+/// The limits of one commit, and of what is synced at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limit {
+pub struct CommitLimit {
     /// `flusher_batch_max_items`.
     pub items: usize,
     /// `flush_batch_max_bytes`.
     pub bytes: usize,
-    /// Commits share their syncs until they are so many bytes: `flush_batch_max_bytes`, too.
+    /// The bytes until which commits share their syncs: `flush_batch_max_bytes`, too.
     pub synced_bytes: u64,
 }
 
-impl Limit {
-    /// What a bucket has by default.
+impl CommitLimit {
+    /// The defaults of a bucket.
     pub const LOGGED: Self = Self {
         items: BucketConfig::BATCH_ITEMS_DEFAULT,
         bytes: BucketConfig::BATCH_BYTES_DEFAULT,
         synced_bytes: BucketConfig::BATCH_BYTES_DEFAULT as u64,
     };
-    /// What it has without a log, where it has less.
+    /// The defaults without a log, where they are lower.
     pub const DIRECT: Self = Self {
         items: BucketConfig::DIRECT_BATCH_ITEMS_MAX,
         bytes: BucketConfig::DIRECT_BATCH_BYTES_MAX,
         synced_bytes: BucketConfig::BATCH_BYTES_DEFAULT as u64,
     };
-    /// None.
+    /// No limits.
     pub const OFF: Self = Self {
         items: usize::MAX,
         bytes: usize::MAX,
@@ -85,39 +85,39 @@ impl Limit {
 }
 
 const _: () = {
-    assert!(Limit::DIRECT.items <= Limit::LOGGED.items);
-    assert!(Limit::DIRECT.bytes <= Limit::LOGGED.bytes);
+    assert!(CommitLimit::DIRECT.items <= CommitLimit::LOGGED.items);
+    assert!(CommitLimit::DIRECT.bytes <= CommitLimit::LOGGED.bytes);
 };
 
 /// A vBucket with its file.
-struct Rig {
+struct FlushRig {
     vbucket: VBucket,
     storage: Storage,
     disk: Arc<CountedDisk>,
-    limit: Limit,
+    limit: CommitLimit,
     clock_ns: u64,
 }
 
-/// Queues `items` new documents in a vBucket whose file is there, open, and has one document, then measures one flush
-/// of them. Returns what it took, and the number of commits.
+/// Queues `items` new documents in a vBucket whose open file has one document, then measures one flush of them. Returns
+/// the cost, and the number of commits.
 ///
 /// # Errors
-/// Those of the storage.
+/// The errors of the storage.
 pub fn run(
     site: &Site,
-    mode: Mode,
-    limit: Limit,
+    mode: FlushMode,
+    limit: CommitLimit,
     items: u32,
-) -> Result<(Taken, u64), StorageError> {
+) -> Result<(WorkCost, u64), StorageError> {
     let dir = site.path("files");
-    let mut rig = Rig::new(site, mode, limit)?;
+    let mut rig = FlushRig::new(site, mode, limit)?;
     let mut random = Random::new(items.into());
     rig.queue(u32::MAX, &mut random);
     rig.flush(mode)?;
     for number in 0..items {
         rig.queue(number, &mut random);
     }
-    if mode == Mode::Logged {
+    if mode == FlushMode::Logged {
         rig.log();
     }
     let commits = rig.storage.stats().commits;
@@ -131,11 +131,11 @@ pub fn run(
     Ok((taken, commits))
 }
 
-impl Rig {
-    fn new(site: &Site, mode: Mode, limit: Limit) -> Result<Self, StorageError> {
+impl FlushRig {
+    fn new(site: &Site, mode: FlushMode, limit: CommitLimit) -> Result<Self, StorageError> {
         let persistence = match mode {
-            Mode::Direct => Persistence::Direct,
-            Mode::Logged => Persistence::LogThenFile,
+            FlushMode::Direct => Persistence::Direct,
+            FlushMode::Logged => Persistence::LogThenFile,
         };
         let vbucket = VBucket::new(VbSetup {
             id: VB,
@@ -147,7 +147,7 @@ impl Rig {
         });
         let disk = Arc::clone(&site.disk);
         let dir = site.path("files");
-        Ok(Rig {
+        Ok(FlushRig {
             vbucket,
             storage: Storage::open(disk.clone(), &dir, &StorageConfig::new(1))?,
             disk,
@@ -164,7 +164,7 @@ impl Rig {
         }
     }
 
-    /// Stores a document, which waits in the vBucket from then on.
+    /// Stores a document, which then waits in the vBucket.
     fn queue(&mut self, number: u32, random: &mut Random) {
         let logical = format!("{:0KEY_BYTES$}", u64::from(number) * 7_368_787);
         let key = DocKey::new(CollectionId::DEFAULT, logical.as_bytes());
@@ -187,7 +187,7 @@ impl Rig {
         stored.expect("nothing is in the way of a store");
     }
 
-    /// What the log writer does, without the log.
+    /// Does the log writer's part without a log.
     fn log(&mut self) {
         let (items, bytes) = LOG_BATCH;
         let mut changes = Vec::new();
@@ -201,21 +201,21 @@ impl Rig {
         }
     }
 
-    /// Brings everything into the file.
-    fn flush(&mut self, mode: Mode) -> Result<(), StorageError> {
+    /// Writes everything to the file.
+    fn flush(&mut self, mode: FlushMode) -> Result<(), StorageError> {
         match mode {
-            Mode::Direct => self.flush_directly(),
-            Mode::Logged => {
+            FlushMode::Direct => self.flush_directly(),
+            FlushMode::Logged => {
                 self.log();
                 self.apply()
             }
         }
     }
 
-    /// As a flusher does that nobody waits for: batches, each a commit, which share their syncs, and again while there is
-    /// more.
+    /// Flushes as a flusher does in the background: batches, each a commit, which share their syncs, repeated while
+    /// there is more.
     fn flush_directly(&mut self) -> Result<(), StorageError> {
-        let Limit {
+        let CommitLimit {
             items,
             bytes,
             synced_bytes,
@@ -250,7 +250,8 @@ impl Rig {
         }
     }
 
-    /// As an applier does: everything is taken at once, and written in parts, each a commit, which share their syncs.
+    /// Applies as an applier does: everything is taken at once, and written in parts, each a commit, which share their
+    /// syncs.
     fn apply(&mut self) -> Result<(), StorageError> {
         let Some(mut batch) = self.vbucket.store_mut().begin_apply() else {
             return Ok(());
@@ -279,7 +280,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Nothing was left out.
+    /// Checks that nothing is missing.
     fn check(&self, items: u32) {
         let loaded = self.storage.load(VB).expect("the file can be read");
         let loaded = loaded.expect("the file is there");
@@ -294,18 +295,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flush_takes_as_many_commits_as_the_limit_says() {
+    fn flush_takes_the_number_of_commits_of_its_limit() {
         let site = Site::new("disk", &std::env::temp_dir());
-        let limited = |synced_bytes| Limit {
+        let limited = |synced_bytes| CommitLimit {
             items: 10,
             synced_bytes,
-            ..Limit::LOGGED
+            ..CommitLimit::LOGGED
         };
-        for mode in [Mode::Direct, Mode::Logged] {
+        for mode in [FlushMode::Direct, FlushMode::Logged] {
             for (limit, commits, syncs) in [
                 (limited(1), 3, 6),
                 (limited(1 << 20), 3, 2),
-                (Limit::OFF, 1, 2),
+                (CommitLimit::OFF, 1, 2),
             ] {
                 let (taken, measured) = run(&site, mode, limit, 25).expect("the disk works");
                 assert_eq!(measured, commits, "{mode:?} {limit:?}");

@@ -1,5 +1,5 @@
-//! FlushVBucket: what it takes to bring N changes of one vBucket into its file, in time and in memory.
-//! `benches/storage.rs` runs it; `bench/README.md` says what is measured and how.
+//! FlushVBucket: the time and memory for writing N changes of one vBucket to its file. `benches/storage.rs` runs it;
+//! `bench/README.md` describes the measurements.
 
 pub mod flush;
 pub mod plan;

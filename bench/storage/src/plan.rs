@@ -1,24 +1,24 @@
-//! Which flushes there are, and the order in which they run.
+//! The flushes, and their order.
 
 use std::ops::Range;
 
-use kedge_bench_common::measure::Taken;
+use kedge_bench_common::measure::WorkCost;
 use kedge_bench_common::site::Site;
 use kedge_storage::StorageError;
 
-use crate::flush::{self, Limit, Mode};
+use crate::flush::{self, CommitLimit, FlushMode};
 
-/// How much is measured.
+/// The extent of the measurements.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
-    /// How often everything runs.
+    /// The number of rounds.
     pub rounds: u32,
-    /// Changes that wait, and how often in a round.
+    /// The numbers of waiting changes, with their repetitions in a round.
     flushes: &'static [(u32, u32)],
 }
 
 impl Effort {
-    /// What figures are published from.
+    /// The effort for published figures.
     pub const FULL: Self = Self {
         rounds: 5,
         flushes: &[
@@ -32,7 +32,7 @@ impl Effort {
         ],
     };
 
-    /// A look.
+    /// The effort for a short run.
     pub const QUICK: Self = Self {
         rounds: 1,
         flushes: &[
@@ -47,41 +47,41 @@ impl Effort {
     };
 }
 
-/// What one flush took.
+/// The cost of one flush.
 #[derive(Debug, Clone, Copy)]
 pub struct Sample {
-    /// How changes got into the file.
-    pub mode: Mode,
-    /// Whether a commit had a limit.
+    /// The way of the changes to the file.
+    pub mode: FlushMode,
+    /// True if a commit had a limit.
     pub limited: bool,
-    /// Changes.
+    /// The number of changes.
     pub items: u32,
-    /// Counted from 0.
+    /// The round, from 0.
     pub round: u32,
-    /// Commits of the file.
+    /// The number of commits of the file.
     pub commits: u64,
-    /// What it took, all of it together.
-    pub taken: Taken,
+    /// The total cost.
+    pub taken: WorkCost,
 }
 
 /// The four kinds of flush.
-const KINDS: [(Mode, bool); 4] = [
-    (Mode::Direct, false),
-    (Mode::Direct, true),
-    (Mode::Logged, false),
-    (Mode::Logged, true),
+const KINDS: [(FlushMode, bool); 4] = [
+    (FlushMode::Direct, false),
+    (FlushMode::Direct, true),
+    (FlushMode::Logged, false),
+    (FlushMode::Logged, true),
 ];
 
-/// The name of a kind.
-fn name((mode, limited): (Mode, bool)) -> String {
+/// Returns the name of a kind.
+fn name((mode, limited): (FlushMode, bool)) -> String {
     format!("{}-{}", mode.name(), if limited { "on" } else { "off" })
 }
 
-/// Runs all flushes whose kind's name (`direct-off`, without a limit, ...) contains `filter` in these rounds; `tell` hears
-/// of each.
+/// Runs all flushes whose kind's name (`direct-off`, without a limit, ...) contains `filter` in these rounds; `tell` is
+/// called for each round.
 ///
 /// # Errors
-/// Those of the storage.
+/// The errors of the storage.
 pub fn run(
     site: &Site,
     effort: Effort,
@@ -94,12 +94,16 @@ pub fn run(
         tell(round);
         for (items, repeats) in effort.flushes {
             for turn in 0..KINDS.len() * *repeats as usize {
-                // Each kind is the first one as often as another.
+                // Each kind comes first equally often.
                 let (mode, limited) = KINDS[(turn + round as usize) % KINDS.len()];
                 if !name((mode, limited)).contains(filter) {
                     continue;
                 }
-                let limit = if limited { mode.limit() } else { Limit::OFF };
+                let limit = if limited {
+                    mode.limit()
+                } else {
+                    CommitLimit::OFF
+                };
                 let (taken, commits) = flush::run(site, mode, limit, *items)?;
                 samples.push(Sample {
                     mode,

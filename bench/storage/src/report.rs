@@ -21,7 +21,7 @@ const COLUMNS: [Column<Sample>; 5] = [
     ("commits", |sample| sample.commits as f64),
 ];
 
-/// Medians of all samples.
+/// Returns a table of the medians of all samples.
 #[must_use]
 pub fn table(samples: &[Sample]) -> String {
     let table = Table {
@@ -38,7 +38,7 @@ pub fn table(samples: &[Sample]) -> String {
     })
 }
 
-/// Everything, for a program.
+/// Returns all samples as JSON, for a program.
 #[must_use]
 pub fn json(effort: &Effort, samples: &[Sample]) -> Value {
     let samples: Vec<_> = samples

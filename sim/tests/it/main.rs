@@ -1,7 +1,7 @@
 //! Histories by seed. `KEDGE_SEED` runs one, `KEDGE_SEEDS` that many, from `KEDGE_FIRST_SEED` on. `KEDGE_TRACE=1` prints what
 //! happens, a line for each event.
 
-use kedge_sim::{Plan, Summary, World};
+use kedge_sim::{HistoryPlan, Summary, World};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -17,7 +17,7 @@ fn seeds(default: u64) -> std::ops::Range<u64> {
 }
 
 #[test]
-fn what_was_acknowledged_survives_and_nobody_sees_what_is_taken_back() {
+fn acknowledged_writes_survive_and_rolled_back_values_are_never_seen() {
     let mut total = Summary::default();
     let seeds = seeds(200);
     let many = seeds.end - seeds.start > 50;
@@ -28,7 +28,7 @@ fn what_was_acknowledged_survives_and_nobody_sees_what_is_taken_back() {
         if seed % 1_000 == 0 {
             eprintln!("seed {seed}");
         }
-        let summary = World::new(seed, &Plan::of(seed)).run();
+        let summary = World::new(seed, &HistoryPlan::of(seed)).run();
         let summary = summary.unwrap_or_else(|wrong| panic!("{wrong}"));
         total.acknowledged += summary.acknowledged;
         total.unknown += summary.unknown;
@@ -58,14 +58,14 @@ fn what_was_acknowledged_survives_and_nobody_sees_what_is_taken_back() {
 }
 
 #[test]
-fn a_trace_tells_of_all_that_happens() {
+fn trace_reports_every_event() {
     let lines = Rc::new(RefCell::new(Vec::new()));
     let heard = Rc::clone(&lines);
     kedge_sim::trace(move |line| heard.borrow_mut().push(line.to_owned()));
     let mut total = [0; 7];
     for seed in 0..8 {
         lines.borrow_mut().clear();
-        let summary = World::new(seed, &Plan::of(seed)).run();
+        let summary = World::new(seed, &HistoryPlan::of(seed)).run();
         let summary = summary.unwrap_or_else(|wrong| panic!("{wrong}"));
         let lines = lines.borrow();
         let count = |what: &str| lines.iter().filter(|line| line.contains(what)).count() as u64;

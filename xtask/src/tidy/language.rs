@@ -10,12 +10,10 @@ use super::source::is_test_path;
 /// Packages that still have findings, and those that code of such packages moves to. They are not checked. A package
 /// without findings leaves the list.
 const TO_DO: &[&str] = &[
-    "bench",
     "kedge-bucket",
     "kedge-couchstore",
     "kedge-streams",
     "kedge-vbucket",
-    "sim",
 ];
 
 /// First words that make a clause of item documentation.

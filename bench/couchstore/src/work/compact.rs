@@ -3,17 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use kedge_bench_common::measure::{Taken, measure};
+use kedge_bench_common::measure::{WorkCost, measure};
 use kedge_bench_common::site::Site;
 use kedge_couchstore::compact::{Compaction, KeepAll, Settings, target_path};
 use kedge_couchstore::{Error, Options, Snapshot};
 use kedge_disk::Disk;
 
-/// Copies all documents of a file to another; where that is, how many there are, and what it took.
+/// Copies all documents of a file to another. Returns the path of that, the number of documents, and the cost.
 ///
 /// # Errors
-/// Those of the library.
-pub fn compact(site: &Site, source: &Path) -> Result<(PathBuf, u64, Taken), Error> {
+/// The errors of the library.
+pub fn compact(site: &Site, source: &Path) -> Result<(PathBuf, u64, WorkCost), Error> {
     let target = target_path(source);
     let disk: Arc<dyn Disk> = Arc::clone(&site.disk) as _;
     let (progress, taken) = measure(&site.disk, || {

@@ -1,4 +1,4 @@
-//! The pieces of work that are measured.
+//! The measured pieces of work.
 
 pub mod compact;
 pub mod read;

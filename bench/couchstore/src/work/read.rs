@@ -2,18 +2,18 @@
 
 use std::path::Path;
 
-use kedge_bench_common::measure::{Taken, measure};
+use kedge_bench_common::measure::{WorkCost, measure};
 use kedge_bench_common::random::Random;
 use kedge_bench_common::site::Site;
 use kedge_couchstore::{Error, Form, Options, Snapshot, Writer};
 
 use crate::documents::{BODY_BYTES, Key, key};
 
-/// Opens and closes a file to read it, so many times.
+/// Opens a file for reading and closes it, so many times.
 ///
 /// # Errors
-/// Those of the library.
-pub fn open_and_close(site: &Site, path: &Path, times: u32) -> Result<Taken, Error> {
+/// The errors of the library.
+pub fn open_and_close(site: &Site, path: &Path, times: u32) -> Result<WorkCost, Error> {
     let options = Options::default();
     let (opened, taken) = measure(&site.disk, || {
         (0..times).try_for_each(|_| Snapshot::open(&*site.disk, path, &options).map(drop))
@@ -22,11 +22,11 @@ pub fn open_and_close(site: &Site, path: &Path, times: u32) -> Result<Taken, Err
     Ok(taken)
 }
 
-/// Opens and closes a file to append to it, so many times.
+/// Opens a file for appending and closes it, so many times.
 ///
 /// # Errors
-/// Those of the library.
-pub fn open_to_append_and_close(site: &Site, path: &Path, times: u32) -> Result<Taken, Error> {
+/// The errors of the library.
+pub fn open_to_append_and_close(site: &Site, path: &Path, times: u32) -> Result<WorkCost, Error> {
     let options = Options::default();
     let (opened, taken) = measure(&site.disk, || {
         (0..times).try_for_each(|_| Writer::open(&*site.disk, path, &options).map(drop))
@@ -35,14 +35,14 @@ pub fn open_to_append_and_close(site: &Site, path: &Path, times: u32) -> Result<
     Ok(taken)
 }
 
-/// Reads all documents in the order of seqnos; how many, and what it took.
+/// Reads all documents in seqno order. Returns their number, and the cost.
 ///
 /// # Errors
-/// Those of the library.
+/// The errors of the library.
 ///
 /// # Panics
-/// If a document has not the body that was stored, as far as its length says.
-pub fn scan(site: &Site, snapshot: &Snapshot, with_bodies: bool) -> Result<(u64, Taken), Error> {
+/// If the body of a document has not the stored length.
+pub fn scan(site: &Site, snapshot: &Snapshot, with_bodies: bool) -> Result<(u64, WorkCost), Error> {
     let (scanned, taken) = measure(&site.disk, || {
         let (mut documents, mut bytes) = (0, 0);
         let scan = snapshot.scan_seqnos(..)?;
@@ -73,16 +73,16 @@ fn random_keys(seed: u64, count: u32, documents: u32) -> Vec<Key> {
 /// Reads `count` random documents of the first `documents`, one by one.
 ///
 /// # Errors
-/// Those of the library.
+/// The errors of the library.
 ///
 /// # Panics
-/// If one is not there.
+/// If a document is missing.
 pub fn gets(
     site: &Site,
     snapshot: &Snapshot,
     (count, documents): (u32, u32),
     seed: u64,
-) -> Result<Taken, Error> {
+) -> Result<WorkCost, Error> {
     let keys = random_keys(seed, count, documents);
     let (read, taken) = measure(&site.disk, || {
         keys.iter().try_for_each(|key| {
@@ -99,16 +99,16 @@ pub fn gets(
 /// Reads `count` random documents of the first `documents` in one go.
 ///
 /// # Errors
-/// Those of the library.
+/// The errors of the library.
 ///
 /// # Panics
-/// If one is not there.
+/// If a document is missing.
 pub fn multi_get(
     site: &Site,
     snapshot: &Snapshot,
     (count, documents): (u32, u32),
     seed: u64,
-) -> Result<Taken, Error> {
+) -> Result<WorkCost, Error> {
     let keys = random_keys(seed, count, documents);
     let (read, taken) = measure(&site.disk, || {
         let found = snapshot.get_many_documents(&keys, Form::Plain)?;

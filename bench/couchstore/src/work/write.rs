@@ -2,17 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use kedge_bench_common::measure::{Taken, measure};
+use kedge_bench_common::measure::{WorkCost, measure};
 use kedge_bench_common::site::Site;
 use kedge_couchstore::{Create, Error, Mutation, Options, Writer};
 
 use crate::documents::{Batch, Bodies, vbstate};
 
-/// What a batch takes from the first document to the end of its commit, once it has been put together.
+/// Saves a prepared batch, from the first document to the end of its commit.
 fn save(writer: &mut Writer, batch: &[Mutation<'_>]) -> Result<(), Error> {
     let mut bytes = 0;
     let mut documents = 0;
-    // What the owner of a file does with each change: adding up what a collection has.
+    // The owner of a file does this with each change: it adds up the figures of a collection.
     writer.save(batch, &mut |change| {
         bytes += u64::from(change.disk_bytes);
         if let Some(old) = &change.old {
@@ -37,13 +37,13 @@ fn save(writer: &mut Writer, batch: &[Mutation<'_>]) -> Result<(), Error> {
 /// Saves documents 0 to `documents` in a new file.
 ///
 /// # Errors
-/// Those of the library.
+/// The errors of the library.
 pub fn insert(
     site: &Site,
     name: &str,
     documents: u32,
     bodies: &Bodies,
-) -> Result<(PathBuf, Taken), Error> {
+) -> Result<(PathBuf, WorkCost), Error> {
     let path = site.path(name);
     let (create, options) = (Create::default(), Options::default());
     let mut writer = Writer::create(&*site.disk, &path, &create, &options)?;
@@ -58,13 +58,13 @@ pub fn insert(
 /// Opens a file, saves new versions of some documents, and closes it.
 ///
 /// # Errors
-/// Those of the library.
+/// The errors of the library.
 pub fn reopen_and_update(
     site: &Site,
     path: &Path,
     numbers: Vec<u32>,
     bodies: &Bodies,
-) -> Result<Taken, Error> {
+) -> Result<WorkCost, Error> {
     let options = Options::default();
     let newest = Writer::open(&*site.disk, path, &options)?.update_seqno();
     let batch = Batch::new(numbers, newest.0 + 1);
@@ -80,13 +80,13 @@ pub fn reopen_and_update(
 /// Saves new versions of some documents.
 ///
 /// # Errors
-/// Those of the library.
+/// The errors of the library.
 pub fn update(
     site: &Site,
     writer: &mut Writer,
     numbers: Vec<u32>,
     bodies: &Bodies,
-) -> Result<Taken, Error> {
+) -> Result<WorkCost, Error> {
     let batch = Batch::new(numbers, writer.update_seqno().0 + 1);
     let batch = batch.mutations(bodies);
     let (saved, taken) = measure(&site.disk, || save(writer, &batch));

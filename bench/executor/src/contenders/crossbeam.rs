@@ -8,7 +8,7 @@ use crate::pool::Pool;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// See the header of the file.
+/// The contender; see the header of the file.
 #[derive(Debug)]
 pub struct Crossbeam {
     jobs: Option<Sender<Job>>,

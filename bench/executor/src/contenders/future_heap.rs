@@ -1,15 +1,15 @@
-//! A heap of (time, id), earliest first, whose entries are found by looking at all of them: what the old design has.
+//! A heap of (time, id), earliest first, whose entries are found by a linear search, as in the old design.
 //!
 //! Invariant: no entry is earlier than its parent, which stands at half its index.
 
-/// See the header of the file.
+/// The heap; see the header of the file.
 #[derive(Debug, Default)]
 pub(crate) struct FutureHeap {
     entries: Vec<(u64, u64)>,
 }
 
 impl FutureHeap {
-    /// The earliest entry.
+    /// Returns the earliest entry.
     pub(crate) fn first(&self) -> Option<(u64, u64)> {
         self.entries.first().copied()
     }

@@ -1,4 +1,4 @@
-//! Everybody who takes part, each in a file of its own.
+//! All contenders, each in a file of its own.
 
 mod crossbeam;
 mod future_heap;
@@ -20,6 +20,6 @@ pub use self::single_mutex::SingleMutex;
 pub use self::threadpool::Threadpool;
 pub use self::tokio::{TokioSpawn, TokioSpawnBlocking};
 
-/// Threads of NonIO, Reader, Writer and AuxIO on the two cores the figures come from, as executor pools of this kind of
-/// server have them; used to measure what they cost when idle.
+/// The threads of NonIO, Reader, Writer and AuxIO on the two cores of the published figures, as executor pools of this
+/// kind of server have them; used to measure their idle cost.
 const WHOLE: [usize; 4] = [2, 4, 4, 4];

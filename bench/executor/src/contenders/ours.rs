@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kedge_executor::{ExecutorConfig, Executor, TaskKind, Next, OwnerId, Priority, TaskId, TaskSpec, ThreadCount};
+use kedge_executor::{
+    Executor, ExecutorConfig, Next, OwnerId, Priority, TaskId, TaskKind, TaskSpec, ThreadCount,
+};
 
 use crate::pool::{Pool, Slot, TaskPool, WholePool, work};
 
@@ -15,12 +17,12 @@ static ONE_SHOT: TaskKind = TaskKind::new("bench_one_shot", NON_IO, Priority::No
 static LONG_LIVED: TaskKind = TaskKind::new("bench_long_lived", NON_IO, Priority::Normal, EXPECTED);
 static ON_AUX_IO: TaskKind = TaskKind::new("bench_on_aux_io", AUX_IO, Priority::Normal, EXPECTED);
 
-/// See the header of the file.
+/// The contender; see the header of the file.
 #[derive(Debug)]
 pub struct Ours {
     executor: Executor,
     owner: OwnerId,
-    /// What tasks that live long are, and with that the pool on which they run.
+    /// The kind of long-lived tasks, which determines their pool.
     long_lived: &'static TaskKind,
 }
 
@@ -37,7 +39,7 @@ impl Ours {
         }
     }
 
-    /// All pools; tasks run on the one whose threads leave the processor to others.
+    /// Starts all pools; tasks run on the pool whose threads yield the processor to others.
     #[must_use]
     pub fn start_whole_on_auxio() -> Self {
         Self {
@@ -51,7 +53,7 @@ impl Pool for Ours {
     const NAME: &'static str = "kedge";
 
     fn start(threads: usize) -> Self {
-        // The other pools take no part: they sleep.
+        // The other pools sleep.
         Self::with(ExecutorConfig {
             nonio: ThreadCount::Fixed(threads),
             ..ExecutorConfig::default()

@@ -1,14 +1,14 @@
-//! The old design: one mutex round everything that says what runs next.
+//! The old design: one mutex around the whole scheduling state.
 //!
-//! A heap of ready tasks by priority, a heap of snoozed tasks by the time they wake at, and a map from id to task, all
-//! behind one mutex; workers sleep on one condition variable. A wake searches the heap of snoozed tasks, as they know
-//! nothing of their place in it.
+//! A heap of ready tasks by priority, a heap of snoozed tasks by their wake times, and a map from id to task, all
+//! behind one mutex; workers sleep on one condition variable. A wake searches the heap of snoozed tasks, as tasks do
+//! not know their position in it.
 //!
 //! Invariants, under the mutex:
-//! * A task is `Snoozed` exactly when it stands in `future`, and `Ready` exactly when it stands in `ready`.
-//! * A `Running` task stands in neither, so it cannot run twice at once; what happens to it meanwhile is kept in its state.
-//! * A worker sleeps that wakes at `watched` or before, unless that is for ever. Whoever leaves an earlier timer behind
-//!   wakes one, so that no timer waits for a worker that has another in mind.
+//! * A task is `Snoozed` exactly when it is in `future`, and `Ready` exactly when it is in `ready`.
+//! * A `Running` task is in neither, so it cannot run twice at once; its state records events in the meantime.
+//! * Some worker sleeps no longer than until `watched`, unless that is for ever. A thread that adds an earlier timer
+//!   wakes a worker, so that no timer waits for a worker with a later deadline.
 
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::pool::{Pool, TaskPool, WholePool};
 type Nanos = u64;
 const FOR_EVER: Nanos = Nanos::MAX;
 
-/// See the header of the file.
+/// The contender; see the header of the file.
 #[derive(Debug)]
 pub struct SingleMutex {
     /// The queue that the benchmarks use.
@@ -54,7 +54,7 @@ struct State {
     tasks: HashMap<u64, Task>,
     ready: BinaryHeap<Ready>,
     future: FutureHeap,
-    /// Counts what became ready, so that equal priorities are served in order.
+    /// The number of tasks that became ready, which serves equal priorities in order.
     order: u64,
     parked: usize,
     watched: Nanos,
@@ -113,7 +113,7 @@ impl State {
         });
     }
 
-    /// Puts a task that does not run and stands nowhere where its wake time wants it.
+    /// Places a task that does not run and is in no heap according to its wake time.
     fn place(&mut self, id: u64, wake_at: Nanos, now: Nanos) {
         if wake_at <= now {
             self.make_ready(id, now);
@@ -124,12 +124,12 @@ impl State {
         }
     }
 
-    /// When the next snoozed task is due.
+    /// Returns the time of the next snoozed task.
     fn first_timer(&self) -> Nanos {
         self.future.first().map_or(FOR_EVER, |(wake_at, _)| wake_at)
     }
 
-    /// Makes ready what is due.
+    /// Makes due tasks ready.
     fn collect_due(&mut self, now: Nanos) {
         while let Some((wake_at, id)) = self.future.first() {
             if wake_at > now {
@@ -156,7 +156,7 @@ impl State {
         Some((id, task.kind, task.wake_at, body))
     }
 
-    /// Books a run that has ended. Returns a body that is to be dropped, which must happen outside the mutex.
+    /// Records the end of a run. Returns a body to drop, which must happen outside the mutex.
     fn end(
         &mut self,
         id: u64,
@@ -280,8 +280,8 @@ impl Queue {
         task.is_some_and(|task| task.owner == BENCH)
     }
 
-    /// Unlocks, and wakes one worker when one sleeps and there is work or a timer that none watches. Notifying after the
-    /// mutex is free spares the worker a second sleep.
+    /// Unlocks, and wakes one worker if one sleeps and there is work or an unwatched timer. Notifying after the mutex
+    /// is free spares the worker a second sleep.
     fn release(&self, state: MutexGuard<'_, State>) {
         let is_wanted = !state.ready.is_empty() || state.first_timer() < state.watched;
         let notify = state.parked > 0 && is_wanted;
@@ -322,7 +322,7 @@ impl Queue {
             let next = body();
             let ended = self.now();
             stats.run_time.record(ended - began);
-            // A task is dropped on no lock.
+            // A task is dropped without a lock.
             let body = if next == Next::Done { None } else { Some(body) };
             state = self.state.lock();
             let dead = state.end(id, body, next, ended - began, ended);

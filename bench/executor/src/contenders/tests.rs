@@ -1,4 +1,4 @@
-//! What every pool with task semantics must get right before its speed means anything.
+//! The properties that every pool with task semantics must have before its speed means anything.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +17,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// No wake is lost and no task runs on two threads at once, whoever wakes it and whether it runs or not.
+/// No wake is lost and no task runs on two threads at once, regardless of who wakes it, and whether it runs.
 fn wakes<P: TaskPool>() {
     let pool = P::start(2);
     let runs = Arc::new(AtomicU64::new(0));
@@ -47,7 +47,7 @@ fn wakes<P: TaskPool>() {
     assert!(runs.load(Ordering::SeqCst) <= 6_000, "more runs than wakes");
 }
 
-/// A wake that comes while the task runs leads to another run.
+/// A wake during a run of the task leads to another run.
 fn wake_during_a_run<P: TaskPool>() {
     let pool = P::start(2);
     let (inside, go_on) = (
@@ -83,7 +83,7 @@ fn timers<P: TaskPool>() {
             order.lock().push(name);
         })
     };
-    // Far enough away that a slow machine does not reach them.
+    // So far away that a slow machine does not reach them.
     let cancelled = add("cancelled", 600_000);
     let moved_back = add("moved back", 600_000);
     let moved_on = add("moved on", 600_000);
@@ -100,8 +100,8 @@ fn timers<P: TaskPool>() {
     assert_eq!(fired, ["in time", "moved back", "moved on"]);
 }
 
-/// A thread that slept, for ever or until a later timer, did not hear of one that was set meanwhile: it fired when the
-/// later one did, or never.
+/// A thread that slept, for ever or until a later timer, missed a timer that was set meanwhile: it fired with the later
+/// one, or never.
 fn timers_while_all_sleep<P: TaskPool>() {
     let pool = P::start(2);
     pool.add(Some(Duration::from_secs(600)), || {});
@@ -115,7 +115,7 @@ fn timers_while_all_sleep<P: TaskPool>() {
     }
 }
 
-/// Pools end with work queued, and drop it.
+/// Pools end with queued work, and drop it.
 fn ends<P: TaskPool>() {
     let held = Arc::new(());
     for _ in 0..50 {
@@ -158,7 +158,7 @@ macro_rules! semantics {
             }
 
             #[test]
-            fn it_ends_with_work_queued() {
+            fn pool_ends_with_queued_work() {
                 super::ends::<$pool>();
             }
         }

@@ -4,7 +4,7 @@ use ::threadpool::ThreadPool;
 
 use crate::pool::Pool;
 
-/// See the header of the file.
+/// The contender; see the header of the file.
 #[derive(Debug)]
 pub struct Threadpool(ThreadPool);
 

@@ -4,11 +4,11 @@ use ::tokio::runtime::{Builder, Runtime};
 
 use crate::pool::Pool;
 
-/// `tokio::spawn` on as many worker threads as are asked for.
+/// `tokio::spawn` on the requested number of worker threads.
 #[derive(Debug)]
 pub struct TokioSpawn(Runtime);
 
-/// `tokio::task::spawn_blocking` on as many blocking threads as are asked for.
+/// `tokio::task::spawn_blocking` on the requested number of blocking threads.
 #[derive(Debug)]
 pub struct TokioSpawnBlocking(Runtime);
 

@@ -1,7 +1,7 @@
-//! Many threads post, one takes: the way to the scheduler thread.
+//! A queue with many producers and one consumer: the way to the scheduler thread.
 //!
-//! Invariant: the taker says that it sleeps before it looks a last time, and a poster posts before it looks whether the
-//! taker sleeps, so that one of the two sees the other.
+//! Invariant: the consumer announces its sleep before its last check, and a producer posts before it checks for a
+//! sleeping consumer, so that one of the two sees the other.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use crossbeam_queue::SegQueue;
 use crossbeam_utils::CachePadded;
 
-/// See the header of the file.
+/// The contender; see the header of the file.
 #[derive(Debug)]
 pub(super) struct Inbox<M> {
     messages: SegQueue<M>,
@@ -28,7 +28,7 @@ impl<M> Inbox<M> {
         }
     }
 
-    /// The calling thread is the taker from now on. Before this no post wakes it.
+    /// Makes the calling thread the consumer. Before this no post wakes it.
     pub(super) fn attach(&self) {
         let _ = self.taker.set(std::thread::current());
     }

@@ -1,7 +1,7 @@
-//! Today's design: one scheduler thread with a timer wheel owns all scheduling state and is told everything through a
-//! queue; workers take what it sends them in order. A task that is woken goes caller -> scheduler -> worker -> scheduler.
+//! Today's design: one scheduler thread with a timer wheel owns all scheduling state and receives everything through a
+//! queue; workers execute its tasks in order. A task that is woken goes caller -> scheduler -> worker -> scheduler.
 //!
-//! Nothing but `wake_and_wait` waits for the scheduler.
+//! Only `wake_and_wait` waits for the scheduler.
 
 mod inbox;
 mod scheduler;
@@ -20,7 +20,7 @@ use super::task::{BENCH, Body, Kind, LONG_LIVED, Next, ONE_SHOT, once, sleeper};
 use crate::baton::{BATON_SPIN, Baton};
 use crate::pool::{Pool, TaskPool, WholePool};
 
-/// See the header of the file.
+/// The contender; see the header of the file.
 #[derive(Debug)]
 pub struct OneScheduler {
     shared: Arc<Shared>,
@@ -41,7 +41,7 @@ fn run_worker(shared: &Shared, runs: &Receiver<Run>) {
         let next = body();
         let ran_ns = shared.now_ns().saturating_sub(began);
         stats.run_time.record(ran_ns);
-        // A task that is done is dropped here: on the scheduler thread it would hold up all others.
+        // A finished task is dropped here: on the scheduler thread it would delay all others.
         let body = if next == Next::Done { None } else { Some(body) };
         shared.inbox.post(Message::Ended {
             key: run.key,

@@ -1,9 +1,9 @@
-//! The scheduler thread: all that is known about tasks, known by one thread and therefore without a lock.
+//! The scheduler thread: all state of tasks belongs to one thread, and therefore needs no lock.
 //!
 //! Invariants:
 //! * A task is at the workers exactly between the sending of its [`Run`] and the arrival of its `Ended`; it is sent only
 //!   when it is not there, so it never runs twice at once.
-//! * A wake, snooze or cancel of a task that is at the workers is remembered and acted on when it comes back.
+//! * A wake, snooze or cancel of a task that is at the workers is stored, and takes effect when the task comes back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,9 +19,9 @@ use crate::baton::Baton;
 use crate::contenders::task::{Body, KINDS, Kind, Next};
 use crate::hist::KindStats;
 
-/// Messages that are taken before the clock and the wheel are looked at again.
+/// The number of messages that are taken before the clock and the wheel are checked again.
 const BATCH: usize = 256;
-/// Until it is woken.
+/// The wake time of a task that sleeps until it is woken.
 pub(super) const NEVER_NS: u64 = u64::MAX;
 
 // Messages are copied into the queue and out of it.
@@ -32,7 +32,7 @@ pub(super) enum Message {
         id: u64,
         owner: u32,
         kind: Kind,
-        /// From now, or [`NEVER_NS`].
+        /// The time from now, or [`NEVER_NS`].
         wake_in_ns: u64,
         body: Body,
     },
@@ -52,7 +52,7 @@ pub(super) enum Message {
     Stop,
 }
 
-/// What the scheduler answers to one who waits.
+/// The scheduler's reply to a waiting caller.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) baton: Baton,
@@ -106,7 +106,7 @@ struct Task {
 
 pub(super) struct Scheduler {
     shared: Arc<Shared>,
-    /// Tasks by owner are what unregistering needs.
+    /// The numbers of tasks by owner, which unregistering needs.
     owners: HashMap<u32, usize>,
     by_id: HashMap<u64, usize>,
     tasks: Slab<Task>,

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! * A timer stands in at most one bucket, as a node of its doubly linked list; `keys` are indices that the caller gives.
-//! * A timer in level 0 is due within 256 ticks of `now_tick`; those further away are put again when the wheel comes by.
+//! * A timer in level 0 is due within 256 ticks of `now_tick`; later ones are placed again when the wheel comes around.
 //! * A timer never fires before its time: times are rounded up to a tick.
 
 const LEVELS: usize = 4;
@@ -29,14 +29,14 @@ const FREE: Node = Node {
     tick: 0,
 };
 
-/// See the header of the file.
+/// The wheel; see the header of the file.
 #[derive(Debug)]
 pub(super) struct Wheel {
     nodes: Vec<Node>,
     heads: Vec<u32>,
     /// One bit per bucket of level 0 that is not empty.
     filled: [u64; SLOTS / 64],
-    /// The last tick that was looked at.
+    /// The last processed tick.
     now_tick: u64,
     timers: usize,
 }
@@ -52,7 +52,7 @@ impl Wheel {
         }
     }
 
-    /// Sets the timer of `key`, which may have one already.
+    /// Sets the timer of `key`, and replaces an existing one.
     pub(super) fn set(&mut self, key: usize, due_ns: u64) {
         self.clear(key);
         if key >= self.nodes.len() {
@@ -63,7 +63,7 @@ impl Wheel {
         self.timers += 1;
     }
 
-    /// Takes the timer of `key` away, if it has one.
+    /// Removes the timer of `key`, if it has one.
     pub(super) fn clear(&mut self, key: usize) {
         let Some(node) = self.nodes.get(key).copied() else {
             return;
@@ -74,7 +74,7 @@ impl Wheel {
         }
     }
 
-    /// Time at which something has to be done; `None` without timers.
+    /// Returns the time of the next action; `None` without timers.
     pub(super) fn next_ns(&self) -> Option<u64> {
         if self.timers == 0 {
             return None;
@@ -84,13 +84,13 @@ impl Wheel {
             // A turn begins: timers of the level above may be due in it at once.
             return Some((self.now_tick + 1) * TICK_NS);
         }
-        // Up to the end of this turn of level 0; there the next level is looked at.
+        // Up to the end of this turn of level 0; there the next level is processed.
         let in_turn = (start..SLOTS).find(|slot| self.filled[slot / 64] >> (slot % 64) & 1 == 1);
         let ticks = in_turn.unwrap_or(SLOTS) - start;
         Some((self.now_tick + 1 + ticks as u64) * TICK_NS)
     }
 
-    /// Moves to `now_ns` and gives the keys of all timers that are due to `fired`.
+    /// Moves to `now_ns` and appends the keys of all due timers to `fired`.
     pub(super) fn advance(&mut self, now_ns: u64, fired: &mut Vec<usize>) {
         let target = now_ns / TICK_NS;
         if self.timers == 0 {
@@ -139,7 +139,7 @@ impl Wheel {
         let level = (0..LEVELS - 1)
             .find(|level| ahead < 1 << (SLOT_BITS * (*level as u32 + 1)))
             .unwrap_or(LEVELS - 1);
-        // What is further away than the wheel is long waits in the last bucket and is put again from there.
+        // Timers beyond the length of the wheel wait in the last bucket and are placed again from there.
         let within = tick.min(self.now_tick + (1 << (SLOT_BITS * LEVELS as u32)) - 1);
         let slot = (within >> (SLOT_BITS * level as u32)) as usize % SLOTS;
         let bucket = level * SLOTS + slot;
@@ -182,7 +182,7 @@ mod tests {
 
     use super::*;
 
-    /// Fires no timer early or twice, none more than a tick late, and never asks to sleep past one.
+    /// No timer fires early or twice, none more than a tick late, and the wheel never asks for a sleep past one.
     #[test]
     fn agrees_with_a_map() {
         let mut wheel = Wheel::new();
