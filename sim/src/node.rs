@@ -8,7 +8,7 @@ use crate::serving::{Closed, SendingEnd};
 use crate::trace::note;
 use kedge_bucket::{
     Bucket, BucketChange, BucketConfig, BucketSetup, CompactionRate, Completion, Completions,
-    Cookie, Ctx, Recovery, ReplicaSink, Total, VbRole, WarmupBehavior,
+    Cookie, Ctx, RecoveryMode, ReplicaSink, Total, VbRole, WarmupBehavior,
 };
 use kedge_cluster::{Revision, VbucketRole};
 use kedge_disk::{Disk, Rng, SimDisk};
@@ -130,7 +130,7 @@ impl SimNode {
             completions: Arc::clone(&sink) as Arc<dyn Completions>,
             threads: 1,
             topology: None,
-            recovery: Recovery::Strict,
+            recovery: RecoveryMode::Strict,
             open_files_max: u32::MAX,
             compaction_reserve_bytes: 0,
             on_fatal: Arc::new(move |_| fatal.has_failed.store(true, Ordering::SeqCst)),

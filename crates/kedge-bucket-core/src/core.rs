@@ -5,7 +5,7 @@ use crate::dynamic::DynamicSettings;
 use crate::error::BucketError;
 use crate::instrumented::IoStatistics;
 use crate::parker::Parker;
-use crate::phase::{Phase, Role};
+use crate::phase::{BucketPhase, RequiredRole};
 use crate::quota::Quota;
 use crate::random::{first_uuid, random_u64};
 use crate::settings::BucketConfig;
@@ -125,7 +125,7 @@ impl BucketCore {
             manifest: RankedRwLock::default(),
             config: RankedRwLock::new(Arc::new(setup.config.clone())),
             commit_log,
-            phase: AtomicU8::new(Phase::Loading as u8),
+            phase: AtomicU8::new(BucketPhase::Loading as u8),
             random: AtomicU64::new(random_u64()),
             events: OnceLock::new(),
             owner,
@@ -218,28 +218,28 @@ impl BucketCore {
 
     /// Returns the phase.
     #[must_use]
-    pub fn phase(&self) -> Phase {
-        Phase::from_number(self.phase.load(Ordering::Acquire))
+    pub fn phase(&self) -> BucketPhase {
+        BucketPhase::from_number(self.phase.load(Ordering::Acquire))
     }
 
     /// Ends loading. Returns false when the bucket was shut down meanwhile: it stays so.
-    pub fn leave_loading(&self, to: Phase) -> bool {
-        let (loading, to) = (Phase::Loading as u8, to as u8);
+    pub fn leave_loading(&self, to: BucketPhase) -> bool {
+        let (loading, to) = (BucketPhase::Loading as u8, to as u8);
         self.phase
             .compare_exchange(loading, to, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
     }
 
     /// Shuts the bucket down. Returns the phase that it was in.
-    pub fn close(&self) -> Phase {
-        let before = self.phase.swap(Phase::Closed as u8, Ordering::AcqRel);
-        Phase::from_number(before)
+    pub fn close(&self) -> BucketPhase {
+        let before = self.phase.swap(BucketPhase::Closed as u8, Ordering::AcqRel);
+        BucketPhase::from_number(before)
     }
 
     /// Ends the bucket, as it cannot go on without risking what it acknowledged.
     pub fn fail(&self, why: &str) {
-        let before = self.phase.swap(Phase::Failed as u8, Ordering::AcqRel);
-        if before != Phase::Failed as u8 {
+        let before = self.phase.swap(BucketPhase::Failed as u8, Ordering::AcqRel);
+        if before != BucketPhase::Failed as u8 {
             tracing::error!(bucket = self.name(), why, "the bucket cannot go on");
             if let Some(events) = self.events.get() {
                 events.on_failed(self);
@@ -251,13 +251,13 @@ impl BucketCore {
     /// Returns whether the bucket was shut down, or cannot go on.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        matches!(self.phase(), Phase::Closed | Phase::Failed)
+        matches!(self.phase(), BucketPhase::Closed | BucketPhase::Failed)
     }
 
     /// Returns whether documents are still being read from the log; commands get a temporary failure until that is done.
     #[must_use]
     pub fn is_loading(&self) -> bool {
-        self.phase() == Phase::Loading
+        self.phase() == BucketPhase::Loading
     }
 
     /// Checks that the bucket is still loading.
@@ -282,7 +282,7 @@ impl BucketCore {
         vb: VbId,
         step: impl FnOnce(&mut VBucket) -> R,
     ) -> Result<R, Status> {
-        self.step_as(now, vb, Role::Active, step)
+        self.step_as(now, vb, RequiredRole::Active, step)
     }
 
     /// Runs one step of a vBucket that plays this role, and accounts for it.
@@ -293,10 +293,10 @@ impl BucketCore {
         &self,
         now: Now,
         vb: VbId,
-        role: Role,
+        role: RequiredRole,
         step: impl FnOnce(&mut VBucket) -> R,
     ) -> Result<R, Status> {
-        if self.phase() != Phase::Open {
+        if self.phase() != BucketPhase::Open {
             return Err(Status::TemporaryFailure);
         }
         let vbucket = self.vbuckets.get(vb.index()).ok_or(Status::NotMyVbucket)?;
@@ -375,7 +375,7 @@ impl BucketCore {
         step: impl FnOnce(&mut VBucket) -> Result<R, Status>,
     ) -> Result<R, Status> {
         let vbucket = self.vbuckets.get(vb.index()).ok_or(Status::NotMyVbucket)?;
-        if self.phase() != Phase::Open {
+        if self.phase() != BucketPhase::Open {
             return Err(Status::TemporaryFailure);
         }
         let now = self.setup.clock.now();

@@ -46,7 +46,7 @@ pub use instrumented::{InstrumentedDisk, IoStatistics, PendingIo, StartedRead};
 pub use outcome::Outcome;
 pub use parallel::{ParallelForEach, share_out};
 pub use parker::Parker;
-pub use phase::{Phase, Role};
+pub use phase::{BucketPhase, RequiredRole};
 pub use quota::Quota;
 pub use random::{first_uuid, new_uuid, random_u64};
 pub use settings::{
@@ -55,6 +55,6 @@ pub use settings::{
     DurabilityFallback, EvictionPolicy, FieldKind, FixedSetting, FormField, MemoryChange,
     MemoryConfig, WarmupBehavior, markdown as settings_markdown,
 };
-pub use setup::{BucketSetup, Completions, Ctx, Read, Recovery};
+pub use setup::{BucketSetup, Completions, Ctx, Read};
 pub use task::{Component, TaskBody, add_task, submit_change};
 pub use timings::{Timing, TimingSnapshot, TimingUnit, Timings};

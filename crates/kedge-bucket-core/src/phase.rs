@@ -5,7 +5,7 @@ use kedge_vbucket::{VBucket, VbState};
 /// The phase that a bucket is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Phase {
+pub enum BucketPhase {
     /// Files and log are being read.
     Loading = 0,
     /// Commands are served.
@@ -16,7 +16,7 @@ pub enum Phase {
     Failed = 3,
 }
 
-impl Phase {
+impl BucketPhase {
     pub(crate) fn from_number(number: u8) -> Self {
         match number {
             0 => Self::Loading,
@@ -29,7 +29,7 @@ impl Phase {
 
 /// The state of a vBucket that a command needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum RequiredRole {
     /// The vBucket that clients write to.
     Active,
     /// A replica.
@@ -38,7 +38,7 @@ pub enum Role {
     Any,
 }
 
-impl Role {
+impl RequiredRole {
     /// Returns whether a vBucket plays this role.
     #[must_use]
     pub fn is_of(self, vbucket: &VBucket) -> bool {

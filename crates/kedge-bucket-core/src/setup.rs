@@ -3,6 +3,7 @@
 use crate::settings::BucketConfig;
 use kedge_disk::Disk;
 use kedge_executor::Executor;
+use kedge_log::RecoveryMode;
 use kedge_types::{Clock, DocKey, Now, VbId};
 use kedge_vbucket::{Completion, Cookie, Topology};
 use std::path::PathBuf;
@@ -29,16 +30,6 @@ pub struct Ctx {
     pub thread: u16,
 }
 
-/// The treatment of damage in the middle of the log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Recovery {
-    /// The bucket does not open.
-    #[default]
-    Strict,
-    /// Damaged parts are skipped, and counted.
-    Salvage,
-}
-
 /// The environment that a bucket is opened with.
 #[derive(Clone)]
 pub struct BucketSetup {
@@ -57,7 +48,7 @@ pub struct BucketSetup {
     /// Number of front-end threads, whose [`Ctx::thread`] is below it.
     pub threads: u16,
     /// The treatment of damage in the log.
-    pub recovery: Recovery,
+    pub recovery: RecoveryMode,
     /// The nodes that have to acknowledge the SyncWrites of a vBucket until it is given a topology: [`Topology::alone`]
     /// for a bucket that is on this node only. `None` in a cluster: an active commits no SyncWrite before it has a topology, and
     /// a vBucket that was active before a start is pending until it is made active again.

@@ -7,7 +7,7 @@
 
 use crate::core::BucketCore;
 use crate::error::BucketError;
-use crate::phase::Phase;
+use crate::phase::BucketPhase;
 use kedge_executor::{Next, Task, TaskContext, TaskId, TaskKind, TaskSpec};
 use kedge_types::Status;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -36,7 +36,7 @@ struct BucketTask<C, W> {
 impl<C: Component, W: TaskBody<C>> Task for BucketTask<C, W> {
     fn run(&mut self, context: &TaskContext<'_>) -> Next {
         let core = self.component.core();
-        if !matches!(core.phase(), Phase::Loading | Phase::Open) {
+        if !matches!(core.phase(), BucketPhase::Loading | BucketPhase::Open) {
             return Next::Done;
         }
         let run = AssertUnwindSafe(|| self.body.run(&self.component, context.now()));

@@ -2,7 +2,7 @@
 
 use crate::vbuckets::VbRole;
 use crate::vbuckets::VbStates;
-use kedge_bucket_core::{Phase, new_uuid};
+use kedge_bucket_core::{BucketPhase, new_uuid};
 use kedge_types::{Seqno, Status, VbId, VbUuid};
 use kedge_vbucket::{StateChange, VBucket, VbState};
 
@@ -34,7 +34,7 @@ impl VbStates {
     /// durable yet. Some may have been given then.
     pub fn assign(&self, roles: &[(VbId, VbRole)]) -> Result<Vec<VbId>, Status> {
         let mut refused = Vec::new();
-        if self.core.phase() != Phase::Open {
+        if self.core.phase() != BucketPhase::Open {
             return Err(Status::TemporaryFailure);
         }
         for (vb, role) in roles {
@@ -69,7 +69,7 @@ impl VbStates {
     /// # Errors
     /// `TemporaryFailure` while loading.
     pub fn positions(&self) -> Result<Vec<VbPosition>, Status> {
-        if self.core.phase() != Phase::Open {
+        if self.core.phase() != BucketPhase::Open {
             return Err(Status::TemporaryFailure);
         }
         let position = |vbucket: &kedge_sync::RankedMutex<kedge_sync::ranks::Vbucket, VBucket>| {

@@ -4,7 +4,7 @@
 //! manifest under its lock; so no active vBucket is left behind.
 
 use kedge_bucket_core::BucketCore;
-use kedge_bucket_core::Phase;
+use kedge_bucket_core::BucketPhase;
 use kedge_sync::{RankedMutex, ranks::ManifestChanging};
 use kedge_types::{Collection, CollectionId, Manifest, ManifestUid, ScopeId, Seqno, VbId};
 use kedge_vbucket::{CollectionOps, OpenCollection, VBucket, VbState};
@@ -108,7 +108,7 @@ impl Collections {
     pub(crate) fn tell_manifest(&self) {
         let manifest = self.core.manifest();
         for vbucket in &self.core.vbuckets {
-            if self.core.phase() != Phase::Open {
+            if self.core.phase() != BucketPhase::Open {
                 return;
             }
             let now = self.core.setup.clock.now();

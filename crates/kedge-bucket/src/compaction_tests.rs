@@ -2,9 +2,10 @@
 
 use crate::bucket::Bucket;
 use crate::documents::Write;
-use kedge_bucket_core::{BucketConfig, BucketSetup, CompactionRate, Completions, Ctx, Recovery};
+use kedge_bucket_core::{BucketConfig, BucketSetup, CompactionRate, Completions, Ctx};
 use kedge_disk::{Disk, SimDisk};
 use kedge_executor::ManualExecutor;
+use kedge_log::RecoveryMode;
 use kedge_persistence::{CompactionReport, CompactionRequest};
 use kedge_types::{Cas, Clock, Datatype, DocKey, ManualClock, Now, VbId};
 use kedge_vbucket::{Completion, Cookie, Eviction, PageOut, StoreMode};
@@ -42,7 +43,7 @@ fn open() -> Driven {
         executor,
         completions: Arc::new(Nobody),
         threads: 1,
-        recovery: Recovery::Strict,
+        recovery: RecoveryMode::Strict,
         topology: Some(kedge_vbucket::Topology::alone()),
         open_files_max: u32::MAX,
         compaction_reserve_bytes: 0,

@@ -4,7 +4,7 @@ use crate::bucket::Bucket;
 use crate::dropping::finish_drop;
 use crate::tasks::BUCKET_DELETION;
 use kedge_bucket_core::BucketError;
-use kedge_bucket_core::Phase;
+use kedge_bucket_core::BucketPhase;
 use kedge_executor::OwnerId;
 use kedge_types::limits::SHUTDOWN_APPLY_MS;
 use kedge_vbucket::VBucket;
@@ -32,19 +32,19 @@ impl Bucket {
 
     /// Ends the bucket, without making anything durable if `apply` is `None`.
     fn end_with(&self, apply: Option<Duration>) {
-        if apply.is_some() && self.core.phase() == Phase::Open {
+        if apply.is_some() && self.core.phase() == BucketPhase::Open {
             // While there are tasks to help with it.
             self.persistence.flush_before_close();
         }
         let before = self.core.close();
-        if before == Phase::Closed {
+        if before == BucketPhase::Closed {
             return;
         }
         self.persistence.stop();
         self.dcp.end_streams();
         self.core.setup.executor.unregister(self.core.owner, true);
         self.persistence.compactions().cancel_all();
-        if before == Phase::Open
+        if before == BucketPhase::Open
             && let Some(apply) = apply
             && let Err(error) = self.persistence.close(apply)
         {
@@ -52,7 +52,7 @@ impl Bucket {
             // A bucket ends once.
             let _ = self.unclean.set(error.to_string());
         }
-        if before == Phase::Open && apply.is_some_and(|apply| !apply.is_zero()) {
+        if before == BucketPhase::Open && apply.is_some_and(|apply| !apply.is_zero()) {
             self.residency.write_access_log();
         }
         self.residency.close();

@@ -13,7 +13,7 @@
 //! use std::sync::{Arc, mpsc};
 //!
 //! use kedge_bucket::{
-//!     Bucket, BucketConfig, BucketSetup, Completion, Completions, Cookie, Ctx, Outcome, Read, Recovery, StoreMode, Storing,
+//!     Bucket, BucketConfig, BucketSetup, Completion, Completions, Cookie, Ctx, Outcome, Read, RecoveryMode, StoreMode, Storing,
 //!     Topology, Write,
 //! };
 //! use kedge_disk::SimDisk;
@@ -42,7 +42,7 @@
 //!     executor: executor.clone(),
 //!     completions: Arc::new(Channel(sender)),
 //!     threads: 1,
-//!     recovery: Recovery::Strict,
+//!     recovery: RecoveryMode::Strict,
 //!     topology: Some(Topology::alone()),
 //!     open_files_max: 64,
 //!     compaction_reserve_bytes: 0,
@@ -118,10 +118,10 @@ pub use kedge_bucket_core::{
     CompactionConfig, CompactionHours, CompactionPool, CompactionRate, Completions,
     CompressionMode, ConflictResolution, Counter, Ctx, DURABILITY_LEVELS, DurabilityFallback,
     EvictionPolicy, FieldKind, FixedSetting, FormField, MemoryChange, MemoryConfig, Outcome,
-    PendingIo, Read, Recovery, Timing, TimingSnapshot, TimingUnit, Timings, Total, WarmupBehavior,
+    PendingIo, Read, Timing, TimingSnapshot, TimingUnit, Timings, Total, WarmupBehavior,
     settings_markdown,
 };
-pub use kedge_log::{SegmentListing, catalog_path as log_catalog};
+pub use kedge_log::{RecoveryMode, SegmentListing, catalog_path as log_catalog};
 pub use kedge_persistence::{
     CompactionProgress, CompactionReport, CompactionRequest, CompactionTicket, DIRECT_FILE,
     LOG_DIR, LoadReport, Persistence, RollbackReport, VbReset, import_files, vbuckets_of_files,

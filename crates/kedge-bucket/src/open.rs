@@ -3,7 +3,7 @@
 use crate::bucket::Bucket;
 use crate::tasks::WARMUP;
 use kedge_bucket_core::BucketError;
-use kedge_bucket_core::{BucketSetup, Phase};
+use kedge_bucket_core::{BucketPhase, BucketSetup};
 use kedge_executor::{Next, Task, TaskContext, TaskSpec};
 use kedge_persistence::{LoadReport, must_keep_log};
 use kedge_sync::{RankedMutex, ranks::Vbucket};
@@ -11,26 +11,26 @@ use kedge_vbucket::VBucket;
 use std::sync::Arc;
 
 /// The task that loads a bucket.
-struct Warmup {
+struct LoadTask {
     bucket: Arc<Bucket>,
     uuid: [u8; 16],
 }
 
-impl Task for Warmup {
+impl Task for LoadTask {
     fn run(&mut self, _: &TaskContext<'_>) -> Next {
         self.bucket.load(self.uuid);
         Next::Done
     }
 }
 
-impl Drop for Warmup {
+impl Drop for LoadTask {
     fn drop(&mut self) {
         // It was cancelled before it ran, or panicked: nobody may wait for ever.
         let bucket = &self.bucket;
         bucket
             .loaded
             .set(Err(BucketError::NotLoaded(bucket.core.name().to_owned())));
-        bucket.core.leave_loading(Phase::Failed);
+        bucket.core.leave_loading(BucketPhase::Failed);
     }
 }
 
@@ -59,7 +59,7 @@ impl Bucket {
             description: "reads the documents from the files and the log".into(),
             ..TaskSpec::new(&WARMUP, owner)
         };
-        let warmup = Warmup {
+        let warmup = LoadTask {
             bucket: Arc::clone(&bucket),
             uuid,
         };
@@ -102,7 +102,7 @@ impl Bucket {
                 if self.core.setup.topology.is_none() {
                     self.states.await_assignment();
                 }
-                self.core.leave_loading(Phase::Open);
+                self.core.leave_loading(BucketPhase::Open);
                 self.collections.tell_manifest();
                 self.states.on_durability_config();
                 self.residency.warmup().begin();
@@ -116,7 +116,7 @@ impl Bucket {
                 );
             }
             Err(error) => {
-                if self.core.leave_loading(Phase::Failed) {
+                if self.core.leave_loading(BucketPhase::Failed) {
                     tracing::error!(bucket = self.core.name(), %error, "the bucket cannot be loaded");
                 } else {
                     // It was shut down meanwhile, wherever loading noticed that.

@@ -3,7 +3,7 @@
 use crate::bucket::Bucket;
 use kedge_bucket_core::DiskWriters as _;
 use kedge_bucket_core::Outcome;
-use kedge_bucket_core::{Ctx, Role};
+use kedge_bucket_core::{Ctx, RequiredRole};
 use kedge_types::{Cas, CollectionId, Seqno, Status, VbId, VbUuid};
 use kedge_vbucket::{
     CheckpointFigures, Cookie, Drift, DurabilityFigures, FailoverTable, HashFigures, ObserveSeqno,
@@ -59,7 +59,7 @@ impl Bucket {
     /// `KeyNotFound` for an unknown uuid; `NotMyVbucket`, `TemporaryFailure` while loading.
     pub fn observe_seqno(&self, ctx: Ctx, vb: VbId, uuid: VbUuid) -> Result<ObserveSeqno, Status> {
         self.core
-            .step_as(ctx.now, vb, Role::Any, |vbucket| {
+            .step_as(ctx.now, vb, RequiredRole::Any, |vbucket| {
                 vbucket.history().observe_seqno(uuid)
             })
             .flatten()
@@ -70,9 +70,10 @@ impl Bucket {
     /// # Errors
     /// `NotMyVbucket`, `TemporaryFailure` while loading.
     pub fn failover_log(&self, ctx: Ctx, vb: VbId) -> Result<Vec<(VbUuid, Seqno)>, Status> {
-        self.core.step_as(ctx.now, vb, Role::Any, |vbucket| {
-            vbucket.failover().entries().to_vec()
-        })
+        self.core
+            .step_as(ctx.now, vb, RequiredRole::Any, |vbucket| {
+                vbucket.failover().entries().to_vec()
+            })
     }
 
     /// The history of a vBucket.
@@ -81,7 +82,9 @@ impl Bucket {
     /// `NotMyVbucket`, `TemporaryFailure` while loading.
     pub fn failover_table(&self, ctx: Ctx, vb: VbId) -> Result<FailoverTable, Status> {
         self.core
-            .step_as(ctx.now, vb, Role::Any, |vbucket| vbucket.failover().clone())
+            .step_as(ctx.now, vb, RequiredRole::Any, |vbucket| {
+                vbucket.failover().clone()
+            })
     }
 
     /// Waits until a seqno is on disk; a completion says so, or `TemporaryFailure` after 30 s.
@@ -96,9 +99,11 @@ impl Bucket {
         cookie: Cookie,
     ) -> Result<Outcome<()>, Status> {
         self.core.parked.fetch_add(1, Ordering::SeqCst);
-        let outcome = self.core.step_as(ctx.now, vb, Role::Any, |vbucket| {
-            vbucket.at(ctx.now).seqno_persistence(seqno, cookie)
-        });
+        let outcome = self
+            .core
+            .step_as(ctx.now, vb, RequiredRole::Any, |vbucket| {
+                vbucket.at(ctx.now).seqno_persistence(seqno, cookie)
+            });
         if outcome == Ok(kedge_vbucket::StepOutcome::Parked) {
             self.signals.queues.on_waiting(vb);
             self.core.on_parked();

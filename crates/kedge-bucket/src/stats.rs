@@ -1,8 +1,8 @@
 //! The figures of a bucket, by the names that operators of this kind of server know.
 
 use crate::bucket::Bucket;
+use kedge_bucket_core::BucketPhase;
 use kedge_bucket_core::PendingIo;
-use kedge_bucket_core::Phase;
 use kedge_bucket_core::{Counter, Total};
 use kedge_vbucket::{Drift, VbState};
 use std::sync::atomic::Ordering;
@@ -31,7 +31,7 @@ impl Bucket {
         each("ep_warmup_thread", self.residency.warmup().thread());
         each(
             "ep_degraded_mode",
-            if self.core.phase() == Phase::Open {
+            if self.core.phase() == BucketPhase::Open {
                 "0"
             } else {
                 "1"

@@ -25,7 +25,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use kedge_bucket::{
     Bucket, BucketChange, BucketConfig, BucketError, BucketSetup, Completions, Ctx, ImportReport,
-    Recovery, Topology, finish_drop, import_files,
+    RecoveryMode, Topology, finish_drop, import_files,
 };
 use kedge_cluster::{BucketEntry, ClusterError, ClusterView, ManifestError, ManifestKeeper, Ports};
 use kedge_disk::{Disk, DiskError, read_file, replace_file};
@@ -141,7 +141,7 @@ pub struct RegistrySetup {
     /// Front-end threads. [`Ctx::thread`] of who is none of them is this number.
     pub threads: u16,
     /// The reaction of recovery to damage in a log.
-    pub recovery: Recovery,
+    pub recovery: RecoveryMode,
     /// Whether this is a node of a cluster, whose map says what buckets there are.
     pub clustered: bool,
     /// Called when a bucket cannot go on safely; should end the process.

@@ -2,7 +2,7 @@
 
 use crate::writer::{IDLE, RUNNING, TIMED};
 use crate::writers::Writers;
-use kedge_bucket_core::{Phase, TaskBody};
+use kedge_bucket_core::{BucketPhase, TaskBody};
 use kedge_executor::Next;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -141,7 +141,7 @@ impl CommitTask {
                 .mono_ns
                 .saturating_sub(start_ns);
             let is_over = took_ns >= RUN_TIME_MAX.as_nanos() as u64 || items >= RUN_ITEMS_MAX;
-            if is_over || writers.core.phase() == Phase::Closed {
+            if is_over || writers.core.phase() == BucketPhase::Closed {
                 return Next::Again;
             }
         }

@@ -12,8 +12,8 @@ use crate::persistence::Persistence;
 use crate::record;
 use crate::shared::SharedState;
 use crate::truncation::LoggedRecords;
+use kedge_bucket_core::BucketPhase;
 use kedge_bucket_core::Ctx;
-use kedge_bucket_core::Phase;
 use kedge_bucket_core::Total;
 use kedge_bucket_core::new_uuid;
 use kedge_bucket_core::{BucketCore, BucketError};
@@ -119,7 +119,7 @@ impl Persistence {
     /// `NotMyVbucket` if the bucket has no such vBucket; `Invalid` if the vBucket is not quarantined;
     /// `TemporaryFailure` while the bucket is loading, if the disk fails, or during another reset of the vBucket.
     pub fn reset_vbucket(&self, ctx: Ctx, vb: VbId) -> Result<VbReset, Status> {
-        if self.core.phase() != Phase::Open {
+        if self.core.phase() != BucketPhase::Open {
             return Err(Status::TemporaryFailure);
         }
         let vbucket = self
@@ -138,7 +138,7 @@ impl Persistence {
             .and_then(|files| Ok(files.quarantine(vb)?));
         let mut guard = vbucket.lock();
         let file = match moved {
-            Ok(file) if self.core.phase() == Phase::Open => file,
+            Ok(file) if self.core.phase() == BucketPhase::Open => file,
             other => {
                 drop(guard);
                 self.quarantine.replayed.lock().insert(vb, replayed);

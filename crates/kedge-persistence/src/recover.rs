@@ -20,12 +20,11 @@ use crate::shutdown_marker::ShutdownMarker;
 use crate::truncation::{LoggedRecords, has_work};
 use kedge_bucket_core::BucketError;
 use kedge_bucket_core::InstrumentedDisk;
-use kedge_bucket_core::Recovery;
 use kedge_bucket_core::new_uuid;
 use kedge_bucket_core::random_u64;
 use kedge_bucket_core::share_out;
-use kedge_bucket_core::{BucketSetup, Phase};
-use kedge_log::{Log, LogConfig, LogRecord, RecoveryMode};
+use kedge_bucket_core::{BucketPhase, BucketSetup};
+use kedge_log::{Log, LogConfig, LogRecord};
 use kedge_storage::{RollbackOutcome, Storage, StorageConfig};
 use kedge_sync::{RankedMutex, ranks::Vbucket};
 use kedge_types::VbId;
@@ -171,7 +170,7 @@ impl Persistence {
             report = replay.report;
             self.finish_replay(&report)?;
             self.applier
-                .apply_all(|| self.core.phase() != Phase::Loading)?;
+                .apply_all(|| self.core.phase() != BucketPhase::Loading)?;
             self.core.check_loading()?;
             // The log is removed only after all its records are in the files.
             let is_left = |vbucket: &RankedMutex<Vbucket, VBucket>| {
@@ -272,7 +271,7 @@ impl Persistence {
         let work = move || {
             let storage = persistence.core.storage()?;
             for index in 0..persistence.core.vbucket_count() {
-                if persistence.core.phase() == Phase::Closed {
+                if persistence.core.phase() == BucketPhase::Closed {
                     return Ok(());
                 }
                 if !persistence.shared.is_quarantined(VbId(index)) {
@@ -310,10 +309,7 @@ impl Persistence {
 
     /// Reads the log. `clean` states whether the last shutdown was clean if there is no log.
     fn replay(&self, uuid: [u8; 16], clean: bool) -> Result<ReplayedLog, BucketError> {
-        let mode = match self.core.setup.recovery {
-            Recovery::Strict => RecoveryMode::Strict,
-            Recovery::Salvage => RecoveryMode::Salvage,
-        };
+        let mode = self.core.setup.recovery;
         let config = LogConfig {
             salt: random_u64(),
             // The log is truncated by whole segments.

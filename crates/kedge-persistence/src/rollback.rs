@@ -24,8 +24,8 @@ use crate::kinds::ROLLBACK;
 use crate::shared::SharedState;
 use crate::truncation::has_work;
 use crate::writers::Writers;
+use kedge_bucket_core::BucketPhase;
 use kedge_bucket_core::EvictionPolicy;
-use kedge_bucket_core::Phase;
 use kedge_bucket_core::new_uuid;
 use kedge_bucket_core::{BucketCore, BucketError, Component};
 use kedge_bucket_core::{Total, submit_change};
@@ -363,7 +363,7 @@ impl Rollbacks {
                 return;
             };
             let mut vbucket = self.core.vbuckets[vb.index()].lock();
-            if vbucket.history_id() != history || self.core.phase() != Phase::Open {
+            if vbucket.history_id() != history || self.core.phase() != BucketPhase::Open {
                 return;
             }
             self.core.measure(&mut vbucket, |vbucket| {

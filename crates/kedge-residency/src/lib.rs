@@ -12,7 +12,7 @@
 //! A read with its own copy of the arguments, as it is parked:
 //!
 //! ```
-//! use kedge_bucket_core::{Ctx, Read, Role};
+//! use kedge_bucket_core::{Ctx, Read, RequiredRole};
 //! use kedge_residency::PendingOp;
 //! use kedge_types::{CollectionId, DocKey, Now, VbId};
 //! use kedge_vbucket::{Cookie, DocOp};
@@ -22,7 +22,7 @@
 //! let ctx = Ctx { now: Now { mono_ns: 5_000, ..Now::default() }, thread: 0 };
 //! let pending = PendingOp::read(ctx, &read, DocOp::Get);
 //! assert_eq!((pending.cookie, pending.since_ns), (Cookie(1), 5_000));
-//! assert_eq!(pending.op.role(), Role::Active);
+//! assert_eq!(pending.op.role(), RequiredRole::Active);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

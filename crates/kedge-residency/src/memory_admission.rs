@@ -13,7 +13,7 @@ use crate::pager::ItemPager;
 use crate::parked::{Admission, PendingOp, Resumption, may_resume};
 use crate::signals::MemorySignals;
 use kedge_bucket_core::{
-    BucketCore, Component, Counter, Ctx, DiskWriters, Phase, TaskBody, Timing,
+    BucketCore, BucketPhase, Component, Counter, Ctx, DiskWriters, TaskBody, Timing,
 };
 use kedge_executor::Next;
 use kedge_types::limits::MEMORY_WAIT_MS_MAX;
@@ -129,7 +129,7 @@ impl MemoryAdmission {
         if op.vb.index() >= core.vbuckets.len() {
             return Err(Status::NotMyVbucket);
         }
-        if core.phase() != Phase::Open {
+        if core.phase() != BucketPhase::Open {
             return Err(Status::TemporaryFailure);
         }
         let writes = &self.signals.writes;

@@ -5,7 +5,7 @@
 
 use crate::fetch::BackgroundFetcher;
 use crate::parked::{ParkedOperations, PendingOp, Resumption};
-use kedge_bucket_core::{BucketCore, Phase};
+use kedge_bucket_core::{BucketCore, BucketPhase};
 use kedge_types::{Status, VbId};
 use kedge_vbucket::VbState;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl PendingStateQueue {
         self.parked.admit(&op, self.core.quota.limit())?;
         let vb = op.vb;
         let vbucket = self.core.vbuckets[vb.index()].lock();
-        if vbucket.state() != VbState::Pending || self.core.phase() != Phase::Open {
+        if vbucket.state() != VbState::Pending || self.core.phase() != BucketPhase::Open {
             self.parked.release(&op);
             return Err(Status::TemporaryFailure);
         }

@@ -11,7 +11,7 @@
 //! use std::time::Duration;
 //!
 //! use kedge_auth::UserStore;
-//! use kedge_bucket::{BucketConfig, Recovery};
+//! use kedge_bucket::{BucketConfig, RecoveryMode};
 //! use kedge_disk::{Disk, SimDisk};
 //! use kedge_frontend::{FrontendLimits, MemcachedRules};
 //! use kedge_node::users::Users;
@@ -38,7 +38,7 @@
 //!     create: Some(BucketConfig::new("default", 16, 64 << 20)),
 //!     http_allowed_hosts: Vec::new(),
 //!     vbuckets_default: 16,
-//!     recovery: Recovery::Strict,
+//!     recovery: RecoveryMode::Strict,
 //!     cluster: None,
 //! };
 //! let disk = Arc::new(SimDisk::new(1));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use kedge_bucket::{BucketConfig, Recovery};
+use kedge_bucket::{BucketConfig, RecoveryMode};
 use kedge_cluster::Ports;
 use kedge_coordinator::cluster::{ClusterNode, ClusterSetup, check_alone};
 use kedge_coordinator::replication::Replicator;
@@ -74,7 +74,7 @@ pub struct ServerConfig {
     /// vBuckets of a bucket that management makes without saying how many.
     pub vbuckets_default: u16,
     /// The reaction of recovery to damage in a log.
-    pub recovery: Recovery,
+    pub recovery: RecoveryMode,
     /// This node's place in a cluster; `None`: it runs alone.
     pub cluster: Option<ClusterSetup>,
 }

@@ -4,7 +4,7 @@ use crate::dropped_purge::DroppedPurge;
 use crate::hash_table::{HashTable, KeyHash};
 use crate::item::Item;
 use crate::lock::Locks;
-use crate::residency::{Residency, ResidencyFigures};
+use crate::residency::{DocumentResidency, ResidencyFigures};
 use foldhash::fast::RandomState;
 use kedge_types::{RevSeqno, Seqno};
 
@@ -12,7 +12,7 @@ use kedge_types::{RevSeqno, Seqno};
 #[derive(Debug)]
 pub struct Documents {
     pub(crate) table: HashTable,
-    pub(crate) residency: Residency,
+    pub(crate) residency: DocumentResidency,
     pub(crate) locks: Locks,
     pub(crate) dropped: DroppedPurge,
     /// The highest revision of a tombstone that was forgotten: a new document of the same key must not start below.
@@ -28,7 +28,7 @@ impl Documents {
     pub(crate) fn new(shards: usize, hasher: RandomState, seed: u64) -> Self {
         Self {
             table: HashTable::new(shards, hasher),
-            residency: Residency::complete(),
+            residency: DocumentResidency::complete(),
             locks: Locks::default(),
             dropped: DroppedPurge::default(),
             purged_rev: RevSeqno(0),
@@ -43,7 +43,7 @@ impl Documents {
         self.table.clear();
         self.locks = Locks::default();
         self.dropped = DroppedPurge::default();
-        self.residency = Residency::complete();
+        self.residency = DocumentResidency::complete();
         self.may_have_xattrs = false;
         self.purged_rev = RevSeqno(0);
     }

@@ -23,7 +23,7 @@ use crate::item::Item;
 use crate::manifest::receive_event;
 use crate::receive::{follow_abort, follow_commit, follow_document, follow_prepare, reach};
 use crate::replay::{Replay, ReplayError, Rewind};
-use crate::residency::Residency;
+use crate::residency::DocumentResidency;
 use crate::snapshot::Snapshot;
 use crate::state::VbState;
 use crate::system_event::SystemEvent;
@@ -369,7 +369,7 @@ impl Recovery<'_> {
         let documents = &mut self.vb.store.documents;
         documents.purged_rev = base.state.max_deleted_rev;
         documents.may_have_xattrs = base.state.may_have_xattrs;
-        documents.residency = Residency::cold(base.documents());
+        documents.residency = DocumentResidency::cold(base.documents());
         self.take_over(base)
     }
 

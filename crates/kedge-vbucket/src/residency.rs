@@ -36,7 +36,7 @@ pub struct ResidencyFigures {
 }
 
 #[derive(Debug)]
-pub(crate) struct Residency {
+pub(crate) struct DocumentResidency {
     warm: bool,
     /// Keys have left memory, or never came.
     evicted: bool,
@@ -50,7 +50,7 @@ pub(crate) struct Residency {
     missing: VecDeque<Box<[u8]>>,
 }
 
-impl Residency {
+impl DocumentResidency {
     /// There is no file, or it is void: memory has everything.
     pub(crate) fn complete() -> Self {
         Self {

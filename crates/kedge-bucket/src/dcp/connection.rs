@@ -6,8 +6,8 @@ use super::stream::VbStream;
 use crate::dcp::component::Dcp;
 use crate::tasks::DCP_BACKFILL;
 use kedge_bucket_core::BucketError;
+use kedge_bucket_core::BucketPhase;
 use kedge_bucket_core::Parker;
-use kedge_bucket_core::Phase;
 use kedge_bucket_core::add_task;
 use kedge_replication::{Filter, StreamFlags, StreamRequest, Values, rollback_point};
 use kedge_sync::{RankedMutex, ranks::NewBackfills};
@@ -140,7 +140,7 @@ impl StreamConnection {
     /// other; `TemporaryFailure` while the bucket or the vBucket is not ready.
     pub fn open_stream(&self, request: &StreamRequest) -> Result<OpenedStream, StreamRefused> {
         let dcp = &self.dcp;
-        if dcp.core.phase() != Phase::Open {
+        if dcp.core.phase() != BucketPhase::Open {
             return Err(Status::TemporaryFailure.into());
         }
         let vbucket = dcp.core.vbuckets.get(request.vb.index());

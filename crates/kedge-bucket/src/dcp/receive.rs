@@ -9,8 +9,8 @@
 use crate::dcp::StreamSignals;
 use crate::dcp::component::Dcp;
 use kedge_bucket_core::BucketCore;
+use kedge_bucket_core::BucketPhase;
 use kedge_bucket_core::DiskWriters as _;
-use kedge_bucket_core::Phase;
 use kedge_bucket_core::Total;
 use kedge_sync::{RankedRwLock, ranks::ReplicaSinkRank};
 use kedge_types::{DurabilityLevel, Seqno, Status, VbId};
@@ -241,7 +241,7 @@ impl Dcp {
     pub(super) fn tell_receivers(&self) {
         let wants_room = &self.signals.receiving.wants_room;
         if wants_room.load(Ordering::SeqCst)
-            && self.core.phase() == Phase::Open
+            && self.core.phase() == BucketPhase::Open
             && self.core.quota.admit(0).is_ok()
             && wants_room.swap(false, Ordering::SeqCst)
             && let Some(sink) = self.replica_sink()

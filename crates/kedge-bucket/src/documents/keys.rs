@@ -2,7 +2,7 @@
 
 use super::component::Documents;
 use super::reads::pick;
-use kedge_bucket_core::{Ctx, Outcome, Phase, Read};
+use kedge_bucket_core::{BucketPhase, Ctx, Outcome, Read};
 use kedge_residency::{BackgroundFetcher, Op};
 use kedge_types::{Cas, CollectionId, DocKey, Status};
 use kedge_vbucket::{Cookie, DocOp, Document, Executed, KeyFigures, ObserveState, Picked, VbState};
@@ -23,7 +23,7 @@ impl Documents {
         cookie: Cookie,
         read: impl FnOnce(Document<'_>) -> R,
     ) -> Result<Outcome<R>, Status> {
-        if self.core.phase() != Phase::Open {
+        if self.core.phase() != BucketPhase::Open {
             return Err(Status::TemporaryFailure);
         }
         if self.core.manifest().collection(collection).is_none() {

@@ -5,7 +5,7 @@ use super::component::Documents;
 use kedge_bucket_core::Counter;
 use kedge_bucket_core::Outcome;
 use kedge_bucket_core::Read;
-use kedge_bucket_core::{Ctx, Role};
+use kedge_bucket_core::{Ctx, RequiredRole};
 use kedge_residency::role_of;
 use kedge_types::{Cas, Status};
 use kedge_vbucket::{Ahead, DocOp, Document, Executed, Meta, StepOutcome, StepWrite};
@@ -101,7 +101,7 @@ impl Documents {
                 StepOutcome::Parked => Ok(Outcome::Parked),
                 StepOutcome::Fetch => self.residency.fetch(ctx, wanted, op),
             },
-            Err(status) if role_of(&op) == Role::Active => {
+            Err(status) if role_of(&op) == RequiredRole::Active => {
                 self.residency.park_if_pending(ctx, wanted, op, status)
             }
             Err(status) => Err(status),

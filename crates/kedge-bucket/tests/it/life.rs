@@ -3,7 +3,7 @@
 use crate::tools::*;
 use kedge_bucket::{
     Bucket, BucketChange, BucketConfig, BucketError, BucketSetup, CompactionRequest, Completion,
-    Cookie, Outcome, Read, Recovery, WarmupBehavior, Write,
+    Cookie, Outcome, Read, RecoveryMode, WarmupBehavior, Write,
 };
 use kedge_disk::{Fault, PosixDisk, SimDisk};
 use kedge_executor::Pool;
@@ -328,7 +328,7 @@ fn damage_is_refused_with_its_place_and_salvaged_when_told_to() {
     );
     refused.shutdown();
     let salvage = BucketSetup {
-        recovery: Recovery::Salvage,
+        recovery: RecoveryMode::Salvage,
         ..place.setup(&sink)
     };
     let open = place.opened(Bucket::open(salvage).unwrap(), sink);

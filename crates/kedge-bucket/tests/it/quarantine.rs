@@ -1,7 +1,7 @@
 //! vBuckets whose files cannot be read at the start.
 
 use crate::tools::*;
-use kedge_bucket::{Bucket, Recovery, VbState};
+use kedge_bucket::{Bucket, RecoveryMode, VbState};
 use kedge_disk::{Disk, Fault, Operation, SimDisk, read_file, replace_file};
 use kedge_log::Log;
 use kedge_types::{Seqno, Status, VbId, VbUuid};
@@ -317,7 +317,7 @@ fn what_was_deleted_stays_so_when_its_file_cannot_be_read_any_more() {
 }
 
 /// Why a bucket does not load.
-fn refusal(place: &Place, recovery: Recovery) -> Option<String> {
+fn refusal(place: &Place, recovery: RecoveryMode) -> Option<String> {
     let mut setup = place.setup(&Arc::new(Sink::default()));
     setup.recovery = recovery;
     let bucket = Bucket::open(setup).unwrap();
@@ -396,11 +396,11 @@ fn a_missing_segment_or_log_stops_the_start_unless_it_is_to_be_skipped() {
         for commit_log in [true, false] {
             let mut place = sim(&disk);
             place.config.commit_log = commit_log;
-            let why = refusal(&place, Recovery::Strict).expect("it is not whole");
+            let why = refusal(&place, RecoveryMode::Strict).expect("it is not whole");
             assert!(why.contains("00000000000000000001.log"), "{why}");
             assert!(why.contains("--recover salvage"), "{why}");
         }
-        assert_eq!(refusal(&place, Recovery::Salvage), None);
+        assert_eq!(refusal(&place, RecoveryMode::Salvage), None);
         let open = place.open();
         for vb in all_vbuckets() {
             assert!(open.get(&name(vb, "applied")).is_ok());

@@ -2,7 +2,7 @@
 
 use kedge_bucket::{
     Bucket, BucketConfig, BucketSetup, CompactionRate, Completion, Completions, Cookie, Ctx,
-    Mutated, Outcome, Read, Recovery, StoreMode, Topology, WarmupBehavior, Write,
+    Mutated, Outcome, Read, RecoveryMode, StoreMode, Topology, WarmupBehavior, Write,
 };
 use kedge_disk::{Disk, DiskCall, DiskError, DiskObserver, Operation, SimDisk};
 use kedge_executor::{Executor, ExecutorConfig, ManualExecutor, Pool, ThreadCount};
@@ -261,7 +261,7 @@ impl Place {
             executor: self.executor.clone(),
             completions: Arc::clone(sink) as Arc<dyn Completions>,
             threads: 2,
-            recovery: Recovery::Strict,
+            recovery: RecoveryMode::Strict,
             topology: self.topology.clone(),
             open_files_max: u32::MAX,
             compaction_reserve_bytes: self.reserve_bytes,

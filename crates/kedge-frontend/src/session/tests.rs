@@ -7,7 +7,7 @@ mod privileges;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use kedge_bucket::{BucketConfig, Completion, Recovery};
+use kedge_bucket::{BucketConfig, Completion, RecoveryMode};
 use kedge_cluster::Ports;
 use kedge_disk::SimDisk;
 use kedge_node::coordination::{LinkStatus, ReplicationLinks};
@@ -76,7 +76,7 @@ fn shared(front_ends: &Arc<FrontEnds>) -> ServerContext {
         owner: pools.owner(),
         completions: front_ends.clone(),
         threads: 1,
-        recovery: Recovery::Strict,
+        recovery: RecoveryMode::Strict,
         clustered: false,
         on_fatal: Arc::new(|why| panic!("{why}")),
     };

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kedge_auth::{Roles, UserStore};
-use kedge_bucket::{BucketConfig, Completion, Completions, Cookie, Recovery};
+use kedge_bucket::{BucketConfig, Completion, Completions, Cookie, RecoveryMode};
 use kedge_cluster::Ports;
 use kedge_disk::PosixDisk;
 use kedge_executor::Executor;
@@ -93,7 +93,7 @@ impl Server {
             owner: pools.owner(),
             completions: Arc::new(Nobody),
             threads: 1,
-            recovery: Recovery::default(),
+            recovery: RecoveryMode::default(),
             clustered: false,
             on_fatal: Arc::new(|why| panic!("{why}")),
         };

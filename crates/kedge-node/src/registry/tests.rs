@@ -29,7 +29,7 @@ fn a_flush_waits_until_the_bucket_is_loaded() {
         owner,
         completions: Arc::new(Nobody),
         threads: 1,
-        recovery: Recovery::Strict,
+        recovery: RecoveryMode::Strict,
         clustered: false,
         on_fatal: Arc::new(|why| panic!("{why}")),
     };

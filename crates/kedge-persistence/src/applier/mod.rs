@@ -20,8 +20,8 @@ mod throttle;
 use crate::shared::SharedState;
 use crate::writers::Writers;
 use batch::PartialApply;
+use kedge_bucket_core::BucketPhase;
 use kedge_bucket_core::DiskWriters as _;
-use kedge_bucket_core::Phase;
 use kedge_bucket_core::TaskBody;
 use kedge_bucket_core::Total;
 use kedge_bucket_core::{BucketCore, BucketError, Component};
@@ -112,7 +112,7 @@ impl TaskBody<LogApplier> for ApplyTask {
                         .next_run(shard, worked, paused, queued);
                 }
                 ApplyOutcome::NotReady => return Next::Snooze(COMMIT_GAP),
-                ApplyOutcome::Failed if component.core.phase() == Phase::Failed => {
+                ApplyOutcome::Failed if component.core.phase() == BucketPhase::Failed => {
                     return Next::Done;
                 }
                 ApplyOutcome::Failed => return Next::Snooze(RETRY),

@@ -2,7 +2,7 @@
 
 use crate::events::EventSink;
 use crate::truncation::{LoggedRecords, TruncationPoint, has_work};
-use kedge_bucket_core::{BucketCore, Parker, Phase};
+use kedge_bucket_core::{BucketCore, BucketPhase, Parker};
 use kedge_executor::{Next, Pool};
 use kedge_sync::{RankedMutex, ranks::ApplierNew};
 use kedge_types::VbId;
@@ -202,7 +202,7 @@ impl ApplyQueues {
 
     /// Returns whether a thread waits for the applier of a vBucket, a reader for a file, or a task for a thread.
     pub(super) fn has_waiter(&self, vb: VbId) -> bool {
-        self.core.phase() != Phase::Open
+        self.core.phase() != BucketPhase::Open
             || self.events.has_file_waiter(None)
             || self.shard_of(vb).has_waiting_thread()
             || self.core.setup.executor.lacks_threads(Pool::Writer)

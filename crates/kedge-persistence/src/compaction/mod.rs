@@ -26,7 +26,7 @@ use crate::applier::LogApplier;
 use crate::kinds::{COMPACTION, COMPACTION_ON_WRITER};
 use crate::reserve::CompactionReserve;
 use crate::shared::SharedState;
-use kedge_bucket_core::Phase;
+use kedge_bucket_core::BucketPhase;
 use kedge_bucket_core::Total;
 use kedge_bucket_core::{BucketCore, CompactionConfig, CompactionPool, Component};
 use kedge_executor::{Executor, Next, Pool, Task, TaskContext, TaskKind, TaskSpec};
@@ -147,7 +147,7 @@ impl Compactions {
     /// and after it was closed.
     pub fn compact(&self, request: &CompactionRequest) -> Result<CompactionTicket, Status> {
         let vbuckets = self.checked_vbuckets(request.vbuckets.as_deref())?;
-        if self.core.phase() != Phase::Open {
+        if self.core.phase() != BucketPhase::Open {
             return Err(Status::TemporaryFailure);
         }
         let ticket = CompactionTicket::new(vbuckets.len());
@@ -237,7 +237,7 @@ impl Compactions {
             return;
         };
         loop {
-            if !matches!(self.core.phase(), Phase::Loading | Phase::Open) {
+            if !matches!(self.core.phase(), BucketPhase::Loading | BucketPhase::Open) {
                 return self.cancel_all();
             }
             let config = self.core.config().compaction;

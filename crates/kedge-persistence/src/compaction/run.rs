@@ -7,7 +7,7 @@
 
 use super::Compactions;
 use super::queue::{CancelFlag, PurgeOptions};
-use kedge_bucket_core::Phase;
+use kedge_bucket_core::BucketPhase;
 use kedge_bucket_core::Timing;
 use kedge_bucket_core::Total;
 use kedge_storage::{
@@ -57,7 +57,7 @@ struct FileCompactionHooks<'a> {
 
 impl FileCompactionHooks<'_> {
     fn is_cancelled(&self) -> bool {
-        self.cancel.load(Ordering::Relaxed) || self.compactions.core.phase() != Phase::Open
+        self.cancel.load(Ordering::Relaxed) || self.compactions.core.phase() != BucketPhase::Open
     }
 
     /// Returns whether the vBucket was reset or rolled back meanwhile, so that the file is void.
@@ -134,7 +134,7 @@ impl Compactions {
         cancel: &CancelFlag,
         is_throttled: bool,
     ) -> CompactionOutcome {
-        if cancel.load(Ordering::Relaxed) || self.core.phase() != Phase::Open {
+        if cancel.load(Ordering::Relaxed) || self.core.phase() != BucketPhase::Open {
             return CompactionOutcome::Cancelled;
         }
         let Ok(storage) = self.core.storage() else {

@@ -19,7 +19,7 @@ use crate::shutdown_marker::ShutdownMarker;
 use kedge_bucket_core::BucketConfig;
 use kedge_bucket_core::Timing;
 use kedge_bucket_core::Total;
-use kedge_bucket_core::{BucketCore, BucketError, Phase};
+use kedge_bucket_core::{BucketCore, BucketError, BucketPhase};
 use kedge_executor::Pool;
 use kedge_types::{Now, VbId};
 use kedge_vbucket::{AfterLog, ApplyBatch, Position};
@@ -426,7 +426,7 @@ impl FileFlusher {
     /// Completes a start that had no disk space: syncs the files, and writes the marker of an open bucket.
     pub(crate) fn write_due_marker(&self) -> Result<(), BucketError> {
         if self.shared.marker_is_due.load(Ordering::Acquire) {
-            if self.core.phase() != Phase::Loading {
+            if self.core.phase() != BucketPhase::Loading {
                 for vb in (0..self.core.vbucket_count()).map(VbId) {
                     if !self.shared.is_quarantined(vb) {
                         self.core.storage()?.make_durable(vb)?;

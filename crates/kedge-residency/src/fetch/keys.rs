@@ -2,7 +2,7 @@
 
 use super::component::BackgroundFetcher;
 use crate::parked::{Op, PendingOp, may_resume};
-use kedge_bucket_core::Phase;
+use kedge_bucket_core::BucketPhase;
 use kedge_types::{CollectionId, DocKey, Now, Status, VbId};
 use kedge_vbucket::{KeyFigures, Stored, VBucket, VbState};
 
@@ -167,7 +167,7 @@ impl BackgroundFetcher {
     }
 
     fn check_open(&self, vbucket: &VBucket) -> Result<(), Status> {
-        if self.core.phase() != Phase::Open {
+        if self.core.phase() != BucketPhase::Open {
             return Err(Status::TemporaryFailure);
         }
         match vbucket.state() {

@@ -1,6 +1,6 @@
 //! Operations that are parked, with their own copy of the client's request.
 
-use kedge_bucket_core::{Ctx, Read, Role};
+use kedge_bucket_core::{Ctx, Read, RequiredRole};
 use kedge_types::{Cas, DocKey, Durability, Now, Status, VbId};
 use kedge_vbucket::{Completion, Cookie, DocOp, StepOutcome, StepWrite, VBucket};
 
@@ -86,11 +86,11 @@ impl Op {
     }
 
     /// Returns the role that its vBucket has to play.
-    pub fn role(&self) -> Role {
+    pub fn role(&self) -> RequiredRole {
         match self {
             Self::Document(op) => role_of(op),
-            Self::ValidateKey => Role::Any,
-            _ => Role::Active,
+            Self::ValidateKey => RequiredRole::Any,
+            _ => RequiredRole::Active,
         }
     }
 
@@ -168,10 +168,10 @@ impl PendingOp {
 
 /// Returns the role that a vBucket must have for a command.
 #[must_use]
-pub fn role_of(op: &DocOp<'_>) -> Role {
+pub fn role_of(op: &DocOp<'_>) -> RequiredRole {
     match op {
-        DocOp::GetReplica | DocOp::GetReplicaWithTombstones => Role::Replica,
-        DocOp::Observe | DocOp::KeyFigures => Role::Any,
-        _ => Role::Active,
+        DocOp::GetReplica | DocOp::GetReplicaWithTombstones => RequiredRole::Replica,
+        DocOp::Observe | DocOp::KeyFigures => RequiredRole::Any,
+        _ => RequiredRole::Active,
     }
 }

@@ -1,7 +1,7 @@
 //! The resumption of parked operations: their steps run again.
 
 use super::{Op, PendingOp};
-use kedge_bucket_core::{BucketCore, Counter, DiskWriters, Phase, sync_write_timing};
+use kedge_bucket_core::{BucketCore, BucketPhase, Counter, DiskWriters, sync_write_timing};
 use kedge_types::{Now, Status, VbId};
 use kedge_vbucket::{Completion, Cookie, Done, StepOutcome, VBucket};
 use std::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ pub(crate) struct Resumption {
 /// # Errors
 /// `NotMyVbucket`; `TemporaryFailure` unless the bucket is open, or while the vBucket is rolled back.
 pub(crate) fn may_resume(core: &BucketCore, vbucket: &VBucket, op: &Op) -> Result<(), Status> {
-    if core.phase() != Phase::Open || vbucket.store().is_rewinding() {
+    if core.phase() != BucketPhase::Open || vbucket.store().is_rewinding() {
         return Err(Status::TemporaryFailure);
     }
     if !op.role().is_of(vbucket) {

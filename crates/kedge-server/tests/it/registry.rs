@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use kedge_bucket::{BucketChange, BucketConfig, Completion, Completions, Cookie, Recovery};
+use kedge_bucket::{BucketChange, BucketConfig, Completion, Completions, Cookie, RecoveryMode};
 use kedge_cluster::{ManifestEdit, Ports};
 use kedge_disk::{Disk, Fault, Operation, PosixDisk, SimDisk};
 use kedge_executor::Executor;
@@ -37,7 +37,7 @@ fn open(disk: Arc<dyn Disk>, dir: &Path) -> Result<BucketRegistry, RegistryError
         owner,
         completions: Arc::new(Nobody),
         threads: 1,
-        recovery: Recovery::Strict,
+        recovery: RecoveryMode::Strict,
         clustered: false,
         on_fatal: Arc::new(|why| panic!("{why}")),
     };

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use kedge_auth::Roles;
-use kedge_bucket::{BucketConfig, Recovery};
+use kedge_bucket::{BucketConfig, RecoveryMode};
 use kedge_disk::{Disk, PosixDisk, SimDisk};
 use kedge_executor::{ExecutorConfig, ThreadCount};
 use kedge_frontend::{FrontendLimits, MemcachedRules};
@@ -146,7 +146,7 @@ impl Kedge {
             create: Some(setup.bucket),
             http_allowed_hosts: Vec::new(),
             vbuckets_default: 16,
-            recovery: Recovery::Strict,
+            recovery: RecoveryMode::Strict,
             cluster: None,
         };
         let environment = ServerEnvironment {

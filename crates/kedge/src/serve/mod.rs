@@ -20,7 +20,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use clap::ArgMatches;
-use kedge_bucket::{Bucket, Recovery};
+use kedge_bucket::{Bucket, RecoveryMode};
 use kedge_cluster::ClusterError;
 use kedge_coordinator::cluster::ClusterSetup;
 use kedge_disk::{Disk, DiskError, PosixDisk};
@@ -277,8 +277,8 @@ fn server_config(
         http_allowed_hosts: settings.http_allowed_hosts.0.clone(),
         vbuckets_default: settings.vbuckets,
         recovery: match settings.recover {
-            Recover::Strict => Recovery::Strict,
-            Recover::Salvage => Recovery::Salvage,
+            Recover::Strict => RecoveryMode::Strict,
+            Recover::Salvage => RecoveryMode::Salvage,
         },
         cluster,
     }

@@ -5,7 +5,7 @@
 //! change of a counter, and those that have to reach a certain end before the receiver is at a consistent point.
 
 use super::VbStream;
-use kedge_bucket_core::Phase;
+use kedge_bucket_core::BucketPhase;
 use kedge_bucket_core::Total;
 use kedge_replication::{EndReason, SourceState, StreamItem};
 use kedge_types::Seqno;
@@ -27,7 +27,7 @@ impl VbStream {
         if self.last >= self.request.end {
             return self.end(EndReason::Ok);
         }
-        if self.dcp.core.phase() != Phase::Open {
+        if self.dcp.core.phase() != BucketPhase::Open {
             return self.end(EndReason::Disconnected);
         }
         let dcp = Arc::clone(&self.dcp);
