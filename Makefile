@@ -155,7 +155,7 @@ $(MDBOOK):
 # docs/config.md is printed by the table of settings.
 config-doc:
 	KEDGE_UPDATE_DOCS=1 $(CARGO) test -p kedge-sync --lib the_page_is_current
-	KEDGE_UPDATE_DOCS=1 $(CARGO) test -p kedge-bucket --lib the_page_is_current
+	KEDGE_UPDATE_DOCS=1 $(CARGO) test -p kedge-bucket-core --lib the_page_is_current
 	KEDGE_UPDATE_DOCS=1 $(CARGO) test -p kedge --lib the_document_is_current
 
 lint:

@@ -66,7 +66,7 @@ mod tests {
         }
         assert!(
             std::fs::read_to_string(path).unwrap_or_default() == page,
-            "docs/reference/bucket-settings.md is out of date: run `KEDGE_UPDATE_DOCS=1 cargo test -p kedge-bucket page_is_current`"
+            "docs/reference/bucket-settings.md is out of date: run `KEDGE_UPDATE_DOCS=1 cargo test -p kedge-bucket-core page_is_current`"
         );
     }
 }

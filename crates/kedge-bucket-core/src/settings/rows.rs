@@ -55,7 +55,7 @@ settings! {
         conflict_resolution: ConflictResolution = ConflictResolution::default();
     }
 
-    /// Memory for the bucket's documents. A write that does not fit waits until some have left it.
+    /// Memory for the bucket's documents. A write that does not fit waits until documents are evicted.
     quota_bytes: u64 as Bytes = 0, "bucket_quota",
         note "half of the machine's memory", serve "First start",
         rest "ramQuotaMB" or "ramQuota": Mib(1..=1 << 24);
@@ -83,7 +83,7 @@ settings! {
         serve "Durability", rest "durabilityImpossibleFallback": Words;
     /// Number of replicas. One node keeps none.
     replicas: u8 = 0, "replicas", rest "replicaNumber": Replicas;
-    /// Part of documents that leaves memory when it runs short. `value_only`: values; keys and metadata stay.
+    /// Part of documents that is evicted when memory runs short. `value_only`: values; keys and metadata stay.
     /// `full_eviction`: whole documents, so that memory limits neither.
     eviction_policy: EvictionPolicy = EvictionPolicy::ValueOnly, "eviction_policy", serve "Memory",
         rest "evictionPolicy": Words;
@@ -99,11 +99,11 @@ settings! {
     /// Writes are made durable by one log for all vBuckets, and go into the vBuckets' files later. Without it
     /// each write waits for a commit of its vBucket's file, as in Couchbase.
     commit_log: bool = true, "commit_log", serve "Storage", at start;
-    /// Longest time for which a change stays in the log before it goes into its vBucket's file. A document that changes often
-    /// is written once in that time.
+    /// Longest time for which a change stays in the log before it is applied to its vBucket's file. A document that changes
+    /// often is written once in that time.
     #[alias = "settle_age_ms"]
     apply_max_lag_ms: u64 as Millis = 30_000, "apply_max_lag", serve "Storage";
-    /// Size below which the log is to stay: changes go into the files earlier when it gets there.
+    /// Size below which the log is to stay: changes are applied to the files earlier when it is reached.
     log_bytes_max: u64 as Bytes = 1 << 30, "log_bytes_max", serve "Storage";
     /// Files of vBuckets stay open between two uses.
     keep_files_open: bool = true, "keep_files_open", serve "Storage", at start;
@@ -167,25 +167,26 @@ settings! {
     required []
     fixed {}
 
-    /// Part of the quota, in percent, above which documents that are seldom asked for leave memory.
+    /// Part of the quota, in percent, above which documents that are seldom used are evicted.
     high_wat_percent: u8 = 85, "mem_high_wat_percent", in 1..=MemoryConfig::MUTATION_PERCENT, serve "Memory",
         rest "memoryHighWatermark": Number(51..=90);
-    /// Part of the quota, in percent, down to which they leave it. Up to there documents are read into memory after a start.
+    /// Part of the quota, in percent, down to which documents are evicted, and up to which they are read into memory after a
+    /// start.
     low_wat_percent: u8 = 75, "mem_low_wat_percent", in 1..=MemoryConfig::MUTATION_PERCENT, serve "Memory",
         rest "memoryLowWatermark": Number(50..=89);
     /// Moment from which commands run after a start. `background`: at once, and documents that are not in memory yet are read
-    /// when they are asked for. `blocking`: when all documents that fit are in memory.
+    /// when commands need them. `blocking`: when all documents that fit are in memory.
     warmup_behavior: WarmupBehavior = WarmupBehavior::Background, "warmup_behavior", serve "Memory", at start,
         rest "warmupBehavior": Words;
-    /// Keys of the documents in memory are written down, so that the next start reads those first that are
-    /// asked for most.
+    /// Permission to write the keys of the documents in memory to the access log, so that the next start reads the documents
+    /// first that are used most.
     access_scanner_enabled: bool = true, "access_scanner_enabled", serve "Memory",
         rest "accessScannerEnabled": Flag { hidden: false };
     /// Interval of the access log.
     access_scanner_interval_secs: u64 as Secs = 86_400, "access_scanner_interval", in 1..=u64::MAX, serve "Memory";
     /// Bytes that the streams of one DCP connection may have read from files and not sent yet.
     dcp_backfill_bytes_max: u64 as Bytes = 20 << 20, "dcp_backfill_bytes_max", in 1..=u64::MAX, serve "Memory";
-    /// Part of the quota, in percent, that changes may hold which are on disk and only DCP streams have still to send.
+    /// Part of the quota, in percent, for changes that are on disk and stay in memory only for DCP streams.
     /// Above it the slowest streams are read from the files.
     dcp_cursor_percent: u8 = 10, "dcp_cursor_percent", in 0..=50, serve "Memory";
 
