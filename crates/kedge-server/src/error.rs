@@ -1,4 +1,4 @@
-//! Why the server does not start, or not stop cleanly.
+//! Errors of the start and the stop of the server.
 
 use std::net::SocketAddr;
 
@@ -6,25 +6,25 @@ use kedge_bucket::BucketError;
 use kedge_frontend::StartError;
 use kedge_node::registry::RegistryError;
 
-/// Why the server does not start, or did not stop cleanly.
+/// The error of a start, or of a stop that was not clean.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// The address cannot be listened on: taken, not of this machine, or not allowed.
+    /// The system refuses to listen on an address: in use, not of this machine, or not permitted.
     #[error("cannot listen on {address}: {source}")]
     Listen {
-        /// The address asked for.
+        /// The address.
         address: SocketAddr,
         /// The system's error.
         source: std::io::Error,
     },
-    /// A setting makes no sense.
+    /// A setting is invalid.
     #[error("{0}")]
     Config(String),
     /// The cluster's own data cannot be used.
     #[error(transparent)]
     Cluster(#[from] kedge_cluster::ClusterError),
-    /// A bucket cannot be opened or made.
+    /// A bucket cannot be opened or created.
     #[error(transparent)]
     Registry(#[from] RegistryError),
     /// A bucket could not be loaded.
@@ -32,21 +32,21 @@ pub enum ServerError {
     Load {
         /// The bucket.
         name: String,
-        /// Why.
+        /// The reason.
         source: BucketError,
     },
     /// The system refuses a thread, a poll or a wake-up.
     #[error("cannot start {what}: {source}")]
     Start {
-        /// The part that was to be started.
+        /// The part that was not started.
         what: &'static str,
         /// The system's error.
         source: std::io::Error,
     },
-    /// Threads did not end in time. Nothing that was acknowledged is lost: buckets are synced all the same.
+    /// Threads did not end in time. No acknowledged write is lost, as buckets are synced nevertheless.
     #[error("{0} front-end threads were still at work at the deadline")]
     Deadline(usize),
-    /// Not all could be made durable, or brought into the files. What is not in the files is in the logs.
+    /// Some writes could not be made durable, or applied to the files. Unapplied writes are in the logs.
     #[error("not closed cleanly: {}", .0.join("; "))]
     Unclean(Vec<String>),
 }

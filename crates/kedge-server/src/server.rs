@@ -30,10 +30,10 @@ use kedge_types::SystemClock;
 use crate::ServerError;
 use system::{allowed_connections, bind, thread_count};
 
-/// Where plain memcached clients are served, and what they may do.
+/// The service of plain memcached clients.
 #[derive(Clone, Debug)]
 pub struct MemcachedConfig {
-    /// The address. Without [`MemcachedRules::login`] whoever reaches it may read and write.
+    /// The address. Without [`MemcachedRules::login`] any client that reaches it may read and write.
     pub listen: IpAddr,
     /// The port; 0 for any free one.
     pub port: u16,
@@ -52,26 +52,26 @@ pub struct ServerConfig {
     pub kv_port: u16,
     /// The port of management over HTTP; 0 for any free one.
     pub mgmt_port: u16,
-    /// Where plain memcached clients are served, if anywhere.
+    /// The service of plain memcached clients, if it is enabled.
     pub memcached: Option<MemcachedConfig>,
     /// The data directory; this process has its lock.
     pub data_dir: PathBuf,
     /// Front-end threads; 0 is one per core.
     pub threads: u16,
-    /// Whether they read documents from the disk themselves, where the system has io_uring.
+    /// True if front-end threads read documents from the disk themselves, on systems with io_uring.
     pub front_end_reads: bool,
-    /// Time for which they poll for the disk's answer before they sleep; zero: not at all.
+    /// Time for which front-end threads poll for the end of reads before they sleep; zero disables polling.
     pub front_end_spin: Duration,
     /// Threads of the task pools.
     pub pools: PoolsConfig,
     /// Limits of connections.
     pub limits: FrontendLimits,
-    /// A bucket to make when there is none of that name.
+    /// A bucket to create if none has its name.
     pub create: Option<BucketConfig>,
-    /// Names that management may be called by, beside addresses, `localhost`, the machine's name and those of the cluster's
-    /// nodes.
+    /// Host names that requests to management may have, beside addresses, `localhost`, the machine's name and those of
+    /// the cluster's nodes.
     pub http_allowed_hosts: Vec<String>,
-    /// vBuckets of a bucket that management makes without saying how many.
+    /// Default number of vBuckets of a bucket that management creates.
     pub vbuckets_default: u16,
     /// The reaction of recovery to damage in a log.
     pub recovery: RecoveryMode,
@@ -88,7 +88,8 @@ pub struct ServerEnvironment {
     pub clock: Arc<SystemClock>,
     /// The users.
     pub users: Arc<Users>,
-    /// Called with a sentence when a bucket cannot go on without risking what it acknowledged; should end the process.
+    /// Called with a message when a bucket cannot continue without a risk for acknowledged writes; should end the
+    /// process.
     pub on_fatal: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -104,7 +105,7 @@ pub struct Server {
     http: HttpHandle,
 }
 
-/// The sockets that are served; real ports.
+/// The addresses of the listening sockets, with real ports.
 #[derive(Clone, Copy, Debug)]
 struct Addresses {
     kv: SocketAddr,
@@ -121,8 +122,8 @@ impl std::fmt::Debug for Server {
 }
 
 impl Server {
-    /// Binds the ports, opens the buckets and starts the threads. Returns when clients can connect; buckets may still
-    /// be loading, and answer temporary failures until they are done ([`Server::wait_loaded`]).
+    /// Binds the ports, opens the buckets and starts the threads. Returns when clients can connect. Buckets may still
+    /// be loading, and answer temporary failures until they are loaded ([`Server::wait_loaded`]).
     ///
     /// # Errors
     /// `Listen`, `Config`, `Registry`, `Start`; no task runs then.
@@ -193,7 +194,7 @@ impl Server {
         match (&node, bucket.and_then(|name| registry.get(&name))) {
             (Some((node, _)), _) => node.when_ready(move || opener.open()),
             (None, Some(bucket)) => bucket.when_loaded(move || opener.open()),
-            // Whoever connects hears that there is none.
+            // Clients learn that no bucket exists.
             (None, None) => opener.open(),
         }
         Ok(Self {
@@ -207,19 +208,19 @@ impl Server {
         })
     }
 
-    /// Where the binary protocol is served; a real port.
+    /// The address of the binary protocol, with the real port.
     #[must_use]
     pub fn kv_addr(&self) -> SocketAddr {
         self.addresses.kv
     }
 
-    /// Where management is served; a real port.
+    /// The address of management, with the real port.
     #[must_use]
     pub fn mgmt_addr(&self) -> SocketAddr {
         self.addresses.mgmt
     }
 
-    /// Where plain memcached clients are served, if they are; a real port.
+    /// The address of the memcached port, if it is enabled, with the real port.
     #[must_use]
     pub fn memcached_addr(&self) -> Option<SocketAddr> {
         self.addresses.memcached
@@ -237,7 +238,7 @@ impl Server {
         self.node.as_ref().map(|(node, _)| node)
     }
 
-    /// The server's own counts.
+    /// The counters of the server.
     #[must_use]
     pub fn metrics(&self) -> &Arc<Metrics> {
         self.frontend.metrics()
@@ -249,16 +250,16 @@ impl Server {
         &self.pools
     }
 
-    /// Makes vBuckets follow those of other nodes.
+    /// The replicator, which replicates vBuckets of other nodes.
     #[must_use]
     pub fn replicator(&self) -> &Arc<Replicator> {
         &self.replicator
     }
 
-    /// Waits until every bucket that exists now is loaded.
+    /// Waits until all current buckets are loaded.
     ///
     /// # Errors
-    /// `Load` for the first one that cannot be.
+    /// `Load` for the first bucket that cannot be loaded.
     pub fn wait_loaded(&self) -> Result<(), ServerError> {
         for bucket in self.registry.list() {
             bucket.wait_loaded().map_err(|source| ServerError::Load {
@@ -269,12 +270,10 @@ impl Server {
         Ok(())
     }
 
-    /// Accepts nothing more, answers what is in flight for as long as `deadline` allows, and then makes everything
-    /// durable and ends.
+    /// Accepts no more connections, answers requests in flight until `deadline`, then syncs the buckets and ends.
     ///
     /// # Errors
-    /// `Deadline` when threads did not end. The buckets are synced and closed all the same. `Unclean` when that did not
-    /// work.
+    /// `Deadline` if threads did not end; the buckets are synced and closed nevertheless. `Unclean` if that failed.
     pub fn stop(mut self, deadline: Duration) -> Result<(), ServerError> {
         self.frontend.stop_accepting();
         self.replicator.stop();
@@ -282,7 +281,7 @@ impl Server {
         self.http.stop();
         if let Some((node, thread)) = self.node {
             node.stop();
-            // A panic in there was reported when it happened.
+            // A panic of the thread was reported when it happened.
             let _ = thread.join();
         }
         self.registry.shutdown();
@@ -424,7 +423,7 @@ fn open_registry(
         && registry.get(&bucket.name).is_none()
     {
         match registry.create(bucket.clone()) {
-            // The others are served, and who manages the server can order what is to become of it.
+            // The other buckets are served, and an administrator can decide about this one.
             Err(RegistryError::Unserved(error)) => {
                 let (bucket, remedy) = (&bucket.name, &error.remedy);
                 tracing::error!(

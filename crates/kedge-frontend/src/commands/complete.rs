@@ -61,7 +61,7 @@ pub(crate) fn complete(
         }
         ReplyKind::Lookup(looking) => subdoc::looked(composer, looking, completion, out)?,
         ReplyKind::SubdocMutation(changing) => {
-            subdoc::changed(composer, changing, completion, out)?
+            subdoc::changed(composer, changing, completion, out)?;
         }
         ReplyKind::ScanCreated => range_scan::created(composer, completion, out)?,
         ReplyKind::ScanPart => range_scan::part(composer, completion, out)?,

@@ -1,4 +1,4 @@
-//! What the server asks of the system: sockets to listen on, files, processors.
+//! Requests to the system: listening sockets, limit of open files, number of processors.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::ServerError;
 
-/// Connections that the system may hold for us until they are accepted.
+/// Backlog of a listening socket: connections that wait to be accepted.
 const BACKLOG: i32 = 1_024;
 /// File descriptors that are not connections of the KV and memcached ports: logs, listeners, polls, HTTP.
 const RESERVED_FILES: u64 = 768;
@@ -28,10 +28,11 @@ pub(super) fn thread_count(asked: u16) -> Result<u16, ServerError> {
     Ok(u16::try_from(cores).unwrap_or(THREADS_MAX).min(THREADS_MAX))
 }
 
-/// The connections that the limit of open files allows, at most `wanted`; the soft limit is raised to the hard one.
+/// The number of connections that the limit of open files allows, at most `wanted`. Raises the soft limit to the hard
+/// one.
 pub(super) fn allowed_connections(wanted: u32) -> u32 {
     let limit = getrlimit(Resource::Nofile);
-    // A process may always raise its soft limit to the hard one; should it not work, the old one holds.
+    // A process may always raise its soft limit to the hard one; if it fails, the old limit holds.
     let _ = setrlimit(
         Resource::Nofile,
         Rlimit {
@@ -53,7 +54,7 @@ pub(super) fn allowed_connections(wanted: u32) -> u32 {
     wanted.min(allowed)
 }
 
-/// The names of this machine, and those by which the nodes of its cluster are reached.
+/// The names of this machine and of the nodes of its cluster.
 pub(super) fn names(cluster: Option<&ClusterSetup>) -> impl Iterator<Item = String> + use<> {
     let machine = rustix::system::uname()
         .nodename()
@@ -73,7 +74,7 @@ pub(super) fn bind(
 ) -> Result<(std::net::TcpListener, SocketAddr), ServerError> {
     let listen = || {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-        // A restart must not wait for the connections of the process before it to be forgotten.
+        // A restart must not wait for connections of the previous process in TIME_WAIT.
         socket.set_reuse_address(true)?;
         socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;

@@ -1,4 +1,4 @@
-//! What clients do before their first document.
+//! Tests of the bootstrap of clients: HELLO, login, bucket selection.
 
 use kedge_auth::Mechanism;
 use kedge_protocol::binary::commands::{GetErrorMap, SelectBucket};
@@ -9,7 +9,7 @@ use crate::client::{Client, SDK_FEATURES};
 use crate::server::{Kedge, PASSWORD, USER};
 
 #[test]
-fn every_mechanism_logs_in_and_a_wrong_password_does_not() {
+fn every_mechanism_accepts_the_password_and_rejects_a_wrong_one() {
     let kedge = Kedge::start();
     for mechanism in Mechanism::ALL {
         for (user, password, expected) in [
@@ -42,7 +42,7 @@ fn mechanisms_are_listed_strongest_first() {
 }
 
 #[test]
-fn before_the_login_only_what_leads_to_it_is_allowed() {
+fn commands_before_the_login_are_denied() {
     let kedge = Kedge::start();
     let mut client = kedge.connect();
     client.hello(SDK_FEATURES);
@@ -70,7 +70,7 @@ fn before_the_login_only_what_leads_to_it_is_allowed() {
 }
 
 #[test]
-fn a_client_that_knows_no_extended_status_is_closed_instead_of_told_one() {
+fn extended_status_closes_the_connection_without_xerror() {
     let kedge = Kedge::start();
     let mut client = kedge.connect();
     let frame = client.request(Opcode::Get).key("k");
@@ -79,7 +79,7 @@ fn a_client_that_knows_no_extended_status_is_closed_instead_of_told_one() {
 }
 
 #[test]
-fn a_bucket_that_is_not_there_is_answered_like_one_that_is_not_allowed() {
+fn missing_bucket_is_answered_like_a_forbidden_one() {
     let kedge = Kedge::start();
     let mut client = kedge.connect();
     client.hello(SDK_FEATURES);
@@ -104,7 +104,7 @@ fn a_bucket_that_is_not_there_is_answered_like_one_that_is_not_allowed() {
 }
 
 #[test]
-fn the_error_map_comes_in_the_version_asked_for() {
+fn error_map_has_the_requested_version() {
     let kedge = Kedge::start();
     for (asked, got) in [(1, Some("1")), (2, Some("2")), (7, Some("2")), (0, None)] {
         let mut client = kedge.connect();
@@ -123,10 +123,10 @@ fn the_error_map_comes_in_the_version_asked_for() {
 }
 
 #[test]
-fn a_whole_bootstrap_may_come_in_one_write() {
+fn bootstrap_in_one_write() {
     let kedge = Kedge::start();
     let mut client = kedge.connect();
-    // As libcouchbase does it: all with opaque 0.
+    // Like libcouchbase: all with opaque 0.
     let mut bytes = Vec::new();
     let hello = kedge_protocol::binary::commands::Hello {
         agent: b"{\"a\":\"x\"}",
@@ -143,7 +143,7 @@ fn a_whole_bootstrap_may_come_in_one_write() {
 }
 
 #[test]
-fn hello_replaces_what_was_negotiated() {
+fn hello_replaces_negotiated_features() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     assert!(client.features.contains(Feature::Collections));
@@ -163,9 +163,9 @@ fn hello_replaces_what_was_negotiated() {
     assert_eq!(client.features, Features::NONE);
 }
 
-/// The list of `docs/compat.md`.
+/// Compares the granted features with the list in `docs/compat.md`.
 #[test]
-fn everything_is_granted_but_what_no_server_does_and_metering() {
+fn hello_grants_all_features_but_tls_and_metering() {
     let kedge = Kedge::start();
     let mut client = kedge.connect();
     let asked = Features::ALL.without(Feature::TcpDelay);
@@ -180,7 +180,7 @@ fn everything_is_granted_but_what_no_server_does_and_metering() {
 }
 
 #[test]
-fn hello_with_features_that_exclude_each_other_changes_nothing() {
+fn hello_with_conflicting_features_changes_nothing() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     let frame = client
@@ -191,7 +191,7 @@ fn hello_with_features_that_exclude_each_other_changes_nothing() {
 }
 
 #[test]
-fn a_removed_user_may_do_nothing_more() {
+fn removed_user_loses_all_privileges() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     client.set("k", b"v").ok();
@@ -200,7 +200,7 @@ fn a_removed_user_may_do_nothing_more() {
 }
 
 #[test]
-fn an_unfinished_login_is_no_login() {
+fn unfinished_login_gives_no_access() {
     let kedge = Kedge::start();
     let mut client = kedge.connect();
     client.hello(SDK_FEATURES);

@@ -1,4 +1,4 @@
-//! A client whose commands are short, beside others whose are not.
+//! A canary: a client with short commands, whose waits show the effect of long commands of others.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -8,12 +8,12 @@ use kedge_types::VbId;
 
 use crate::client::{Client, Frame};
 
-/// Returns whether documents and nodes are to be as large as they may be, as `make test-long` has it.
+/// Returns true if documents and nodes are to have their largest size, as in `make test-long`.
 pub(crate) fn is_full() -> bool {
     std::env::var("KEDGE_LONG_COMMANDS").is_ok_and(|size| size == "full")
 }
 
-/// The view of a client that shares a front-end thread, and a vBucket, with the others.
+/// A client that shares a front-end thread, and a vBucket, with the others.
 #[derive(Default)]
 pub(crate) struct Canary {
     over: AtomicBool,
@@ -21,12 +21,12 @@ pub(crate) struct Canary {
 }
 
 impl Canary {
-    /// Reads a document again and again.
+    /// Reads a document in a loop.
     pub(crate) fn run(&self, client: Client, key: &str) {
         self.run_in(client, VbId::of_key(key.as_bytes(), 16), key);
     }
 
-    /// Reads a document of this vBucket again and again.
+    /// Reads a document of this vBucket in a loop.
     pub(crate) fn run_in(&self, mut client: Client, vb: VbId, key: &str) {
         while !self.over.load(Ordering::Relaxed) {
             let frame = client.request(Opcode::Get).key(key);
@@ -42,12 +42,12 @@ impl Canary {
         }
     }
 
-    /// Ends it when what this returns goes, also when the test fails.
+    /// Ends the loop when the returned guard is dropped, also if the test fails.
     pub(crate) fn ends(&self) -> impl Drop + '_ {
         Ends(self)
     }
 
-    /// Its longest wait since the last question.
+    /// The longest wait since the last call.
     pub(crate) fn waited(&self) -> Duration {
         Duration::from_micros(self.longest_us.swap(0, Ordering::Relaxed))
     }

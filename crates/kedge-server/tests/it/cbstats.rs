@@ -1,6 +1,7 @@
-//! Groups of STAT as `cbstats` takes them apart. It calls itself so in HELLO; then histograms are lines, as it ends at the
-//! first that is JSON (and so it did with `timings`, `kvtimings`, `scheduler`, `runtimes`, `stat-timings`,
-//! `frequency-counters` and `eviction`), crashed in `hash` and `responses`, and showed nothing of `tasks` and `prev-vbucket`.
+//! Tests of the groups of STAT as `cbstats` parses them. It sends its name in HELLO, and then gets histograms as lines.
+//! It failed at the first histogram in JSON (in `timings`, `kvtimings`, `scheduler`, `runtimes`, `stat-timings`,
+//! `frequency-counters` and `eviction`), crashed in `hash` and `responses`, and showed nothing for `tasks` and
+//! `prev-vbucket`.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -27,7 +28,7 @@ fn cbstats(kedge: &Kedge) -> Client {
     connect(kedge, b"cbstats 8.0.0", SDK_FEATURES)
 }
 
-/// Histograms by name: the numbers of their ranges. Every key has to be a line of one, with whole numbers.
+/// The numbers of the ranges of histograms, by name. Every key has to be a line of one, with whole numbers.
 fn histograms(of: &HashMap<String, String>) -> BTreeMap<String, Vec<(u64, u64, u64)>> {
     let mut found: BTreeMap<String, Vec<(u64, u64, u64)>> = BTreeMap::new();
     for (key, value) in of {
@@ -50,7 +51,7 @@ fn histograms(of: &HashMap<String, String>) -> BTreeMap<String, Vec<(u64, u64, u
 }
 
 #[test]
-fn histograms_are_lines() {
+fn cbstats_gets_histograms_as_lines() {
     let (kedge, bucket) = start(EvictionPolicy::ValueOnly, 256 << 20);
     let mut client = cbstats(&kedge);
     for n in 0..50 {
@@ -92,7 +93,7 @@ fn histograms_are_lines() {
     for group in ["dispatcher", "external-auth-timings"] {
         assert_eq!(stat(&mut client, group).unwrap(), HashMap::new(), "{group}");
     }
-    // What is asked for by `raw` is JSON, and so is all for clients of other names.
+    // Groups with `raw` are JSON, and so are all groups for clients of other names.
     let mut other = connect(&kedge, b"mctimings 8.0.0", SDK_FEATURES);
     let timings = stat(&mut other, "timings").unwrap();
     let sets: Value = serde_json::from_str(&timings["set"]).unwrap();
@@ -105,13 +106,13 @@ fn histograms_are_lines() {
 }
 
 #[test]
-fn depths_responses_and_totals() {
+fn cbstats_gets_hash_depths_responses_and_totals() {
     let kedge = Kedge::start();
     let mut client = cbstats(&kedge);
     client.set("k", b"1").ok();
     client.get("k").ok();
     assert_eq!(client.get("none").status, Status::KeyNotFound);
-    // The tool averages what it finds under these names, and divides by how many there are.
+    // The tool computes averages of the lines with these names.
     let hash = stat(&mut client, "hash").unwrap();
     for part in ["min_dep", "max_dep", ":counted"] {
         let found = hash.iter().filter(|(name, _)| name.contains(part));
@@ -130,7 +131,7 @@ fn depths_responses_and_totals() {
 }
 
 #[test]
-fn tasks_as_a_table() {
+fn cbstats_gets_tasks_as_a_table() {
     let kedge = Kedge::start();
     let registry = kedge.server().registry();
     let other = kedge_bucket::BucketConfig::new("other", 4, 64 << 20);
@@ -187,7 +188,7 @@ fn is_a_row(task: &Value, owner: &str, now_ns: u64) {
     for name in ["tid", "priority", "num_runs"] {
         number(name);
     }
-    // On the clock of the time that comes with the table; 2^60 is never.
+    // Relative to the time in the table; 2^60 is never.
     assert!(now_ns < 1 << 60);
     let wakes = number("waketime_ns");
     assert!(wakes >= now_ns && wakes <= 1 << 60, "{task}");
@@ -199,9 +200,9 @@ fn is_a_row(task: &Value, owner: &str, now_ns: u64) {
     assert_eq!(number("num_runs") == 0, total == 0 && began == 0, "{task}");
 }
 
-/// The tool asks for one line for each stream in the request's value, which was ignored.
+/// The tool requests one line for each stream in the request's value, which was ignored.
 #[test]
-fn streams_of_dcp_in_the_form_that_is_asked_for() {
+fn dcp_streams_have_the_requested_format() {
     let kedge = Kedge::start();
     let mut client = cbstats(&kedge);
     let vb = VbId(3);
@@ -244,7 +245,7 @@ fn streams_of_dcp_in_the_form_that_is_asked_for() {
 }
 
 #[test]
-fn groups_with_an_argument_are_timed_apart() {
+fn groups_with_an_argument_have_their_own_timings() {
     let kedge = Kedge::start();
     let mut client = cbstats(&kedge);
     for group in ["vbucket-seqno", "vbucket-seqno 3", "vbucket-seqno 4"] {

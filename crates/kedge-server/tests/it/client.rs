@@ -1,4 +1,4 @@
-//! Clients as simple as can be: they write bytes and read replies, and never wait for ever.
+//! Simple clients: they write bytes and read replies, with a timeout.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,10 +11,10 @@ use kedge_protocol::binary::{
 };
 use kedge_types::{Cas, Datatype, Durability, DurabilityLevel, Status, VbId};
 
-/// Longer than anything takes that works.
+/// A generous deadline.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// The features that SDKs ask for, as far as they change the server's behaviour; without UnorderedExecution.
+/// The features that SDKs request, as far as they change the server's behaviour; without UnorderedExecution.
 pub(crate) const SDK_FEATURES: Features = Features::of(&[
     Feature::TcpNodelay,
     Feature::MutationSeqno,
@@ -107,7 +107,7 @@ impl Client {
         Self::over(open(address))
     }
 
-    /// Over a connection that was made otherwise.
+    /// A client over an existing connection.
     pub(crate) fn over(stream: TcpStream) -> Self {
         Self {
             stream: prepared(stream),
@@ -121,7 +121,7 @@ impl Client {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// The next thing from the server.
+    /// The next frame from the server, or the end of the connection.
     pub(crate) fn next(&mut self) -> Came {
         loop {
             let (came, consumed) = match parse_response(&self.received, 64 << 20) {
@@ -132,7 +132,7 @@ impl Client {
                         Ok(count) => self.received.extend_from_slice(&buffer[..count]),
                         Err(error) => match error.kind() {
                             ErrorKind::ConnectionReset => return Came::End,
-                            // The end of a ring that this thread had interrupts what it waits for then.
+                            // The end of an earlier io_uring of this thread interrupts the receive.
                             ErrorKind::Interrupted => {}
                             _ => panic!("no reply came: {error}"),
                         },
@@ -182,7 +182,7 @@ impl Client {
         assert_eq!(self.next(), Came::End);
     }
 
-    /// A request with an opaque of its own; fill in what it needs.
+    /// A request with an opaque of its own, to be completed.
     pub(crate) fn request(&mut self, opcode: Opcode) -> Frame {
         self.opaque += 1;
         Frame {
@@ -211,7 +211,7 @@ impl Client {
         self.hello_as(b"test", features);
     }
 
-    /// HELLO of a client that calls itself so.
+    /// Sends HELLO with this name of the client.
     #[track_caller]
     pub(crate) fn hello_as(&mut self, agent: &[u8], features: Features) {
         let mut bytes = Vec::new();
@@ -287,7 +287,7 @@ impl Client {
     }
 }
 
-/// A request being put together.
+/// A builder of a request.
 #[derive(Clone)]
 pub(crate) struct Frame {
     pub(crate) opcode: Opcode,
@@ -318,7 +318,7 @@ impl Frame {
         }
     }
 
-    /// A key in the default collection; the vBucket is that of 16.
+    /// Sets a key in the default collection, and its vBucket of 16.
     pub(crate) fn key(mut self, key: &str) -> Self {
         self.vb = VbId::of_key(key.as_bytes(), 16).get();
         self.key = if self.collections {
@@ -385,8 +385,8 @@ impl Frame {
 /// Longest time that a test may take between setting a time to live and reading it, in seconds.
 const TTL_SLACK_SECS: u64 = 50;
 
-/// Puts times to live (` tSECONDS`) of `expected` in the place of those of `got` that have only run down since. A test
-/// expects no time to live that loses a digit meanwhile.
+/// Replaces times to live (` tSECONDS`) in `got` by those of `expected` if they are a little shorter. A test expects no
+/// time to live that loses a digit meanwhile.
 fn with_expected_ttls(got: &str, expected: &str) -> String {
     let ttl = |word: &str| {
         word.strip_prefix('t')
@@ -419,7 +419,7 @@ impl Text {
         }
     }
 
-    /// Sends `request` and reads as many bytes as `expected` has; they must be the same.
+    /// Sends `request` and checks that the next bytes are `expected`.
     #[track_caller]
     pub(crate) fn expect(&mut self, request: &str, expected: &str) {
         self.stream.write_all(request.as_bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! What each vBucket has of scopes and collections, and what it lets go of.
+//! Tests of the scopes and collections in each vBucket, and of the purge of dropped ones.
 
 use kedge_cluster::ManifestEdit;
 use kedge_protocol::binary::Opcode;
@@ -12,7 +12,7 @@ use crate::server::Kedge;
 use crate::stats::stat;
 
 #[test]
-fn statistics_of_each_vbucket() {
+fn collections_details_show_each_vbucket() {
     let kedge = Kedge::start();
     edit(
         &kedge,
@@ -96,7 +96,7 @@ fn statistics_of_each_vbucket() {
 }
 
 #[test]
-fn what_was_dropped_is_unknown_to_observe_and_swept_out_of_memory() {
+fn dropped_collection_is_unknown_to_observe_and_purged_from_memory() {
     let kedge = Kedge::start();
     edit(
         &kedge,

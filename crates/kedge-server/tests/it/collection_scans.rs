@@ -1,4 +1,4 @@
-//! What goes over the keys of a named collection: range scans, GET_RANDOM_KEY, GET_KEYS.
+//! Tests of range scans, GET_RANDOM_KEY and GET_KEYS in a named collection.
 
 use std::collections::BTreeSet;
 
@@ -13,12 +13,12 @@ use crate::collections::{as_user, create_scope, edit};
 use crate::range_scan::{self, Limits, go_on, kedge, keys_of, scan};
 use crate::server::Kedge;
 
-/// The ids of `s.a` and `s.b`, the first that a bucket gives away.
+/// The ids of `s.a` and `s.b`, the first ids of a bucket.
 const A: u8 = 8;
 const B: u8 = 9;
 
-/// A server whose bucket has one vBucket and the collections `s.a` and `s.b`; of `s.a` the keys `a00` to `a19`, of `s.b`
-/// and the default collection others.
+/// A server whose bucket has one vBucket and the collections `s.a` and `s.b`; with the keys `a00` to `a19` in `s.a`,
+/// and others in `s.b` and the default collection.
 fn with_collections() -> (Kedge, Client) {
     let kedge = kedge();
     edit(&kedge, &[create_scope("s")]);
@@ -97,7 +97,7 @@ fn listed(reply: &Reply) -> Vec<String> {
 }
 
 #[test]
-fn scans_and_lists_have_the_keys_of_their_collection_only() {
+fn scans_and_key_lists_are_limited_to_their_collection() {
     let (_kedge, mut client) = with_collections();
     let none = Limits::default();
     let all = scan(&mut client, &wanted(A, "", "\u{7f}"), none);
@@ -133,12 +133,12 @@ fn scans_and_lists_have_the_keys_of_their_collection_only() {
 }
 
 #[test]
-fn a_dropped_collection_is_unknown_to_them_also_when_it_is_made_anew() {
+fn recreated_collection_does_not_show_keys_of_the_dropped_one() {
     let (kedge, mut client) = with_collections();
     drop_a(&kedge);
     for anew in [false, true] {
         if anew {
-            // One of the same name has another id.
+            // A new collection of the same name has another id.
             edit(&kedge, &[crate::collections::create("s", "a")]);
         }
         for wanted in [wanted(A, "a", "z"), sample(A, 5)] {
@@ -159,7 +159,7 @@ fn a_dropped_collection_is_unknown_to_them_also_when_it_is_made_anew() {
 }
 
 #[test]
-fn a_scan_ends_when_its_collection_is_dropped_and_others_go_on() {
+fn dropping_a_collection_ends_only_its_scans() {
     let (kedge, mut client) = with_collections();
     let five = Limits {
         items: 5,
@@ -187,9 +187,9 @@ fn a_scan_ends_when_its_collection_is_dropped_and_others_go_on() {
     assert_eq!(keys_of(&rest).len(), 15);
 }
 
-/// Where a user may do nothing the collection is as if it were not there; where it may only write it is told so.
+/// A collection without any privilege is answered like a missing one; one without the privilege to read is denied.
 #[test]
-fn they_take_the_right_to_read_in_the_collection() {
+fn scans_and_key_lists_need_read_in_the_collection() {
     let (kedge, mut root) = with_collections();
     assert!(root.features.contains(Feature::Collections));
     random_key(&mut root, B).ok();

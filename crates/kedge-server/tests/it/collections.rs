@@ -1,4 +1,4 @@
-//! Scopes and collections as clients of the key-value port see them.
+//! Tests of scopes and collections on the key-value port.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ pub(crate) fn as_user(kedge: &Kedge, user: &str, roles: &str) -> Client {
     client
 }
 
-/// The answer about a path: its id and the manifest's uid, or the status and its context.
+/// The id of a path and the manifest uid, or the status and its context.
 pub(crate) fn found(client: &mut Client, path: &str) -> Result<(u64, u32), (Status, String)> {
     let reply = ask(client, Opcode::CollectionsGetId, path);
     if reply.status != Status::Success {
@@ -58,7 +58,7 @@ pub(crate) fn found(client: &mut Client, path: &str) -> Result<(u64, u32), (Stat
 }
 
 #[test]
-fn there_is_the_default_one_first() {
+fn new_bucket_has_the_default_collection() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     let manifest = client.simple(Opcode::CollectionsGetManifest).ok();
@@ -82,7 +82,7 @@ fn there_is_the_default_one_first() {
 }
 
 #[test]
-fn ids_are_those_of_the_manifest() {
+fn collection_ids_match_the_manifest() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     assert_eq!(
@@ -119,9 +119,9 @@ fn ids_are_those_of_the_manifest() {
     assert!(manifest.contains(expected), "{manifest}");
 }
 
-/// Where a user may do nothing, it does not learn what there is.
+/// A user without privileges does not learn the names of scopes and collections.
 #[test]
-fn what_is_none_of_a_users_business_is_not_there() {
+fn collections_without_privileges_are_hidden() {
     let kedge = Kedge::start();
     let made = [
         create_scope("s"),
@@ -256,7 +256,7 @@ fn statistics_by_collection_and_scope() {
     ] {
         assert_eq!(stats(&mut client, group), Err(status), "{group}");
     }
-    // Only of collections of which the user may read statistics.
+    // Only collections whose statistics the user may read.
     let mut watches = as_user(&kedge, "watches", "data_monitoring[default:s:b]");
     let seen = stats(&mut watches, "collections").unwrap();
     assert_eq!(seen["0x8:0x9:items"], "1");
@@ -269,9 +269,9 @@ fn statistics_by_collection_and_scope() {
     assert_eq!(refused, Err(Status::AccessDenied));
 }
 
-/// The body is JSON for those who negotiated it, and errors that a client does not know are others.
+/// The body is JSON if negotiated, and errors that a client does not know are replaced.
 #[test]
-fn errors_are_what_the_client_understands() {
+fn collection_errors_depend_on_negotiated_features() {
     let kedge = Kedge::start();
     for (features, status, body) in [
         (
@@ -284,7 +284,7 @@ fn errors_are_what_the_client_understands() {
             Status::UnknownCollection,
             r#"{"manifest_uid":"0"}"#,
         ),
-        // One that knows of no collections.
+        // A client without collections.
         (
             &[Feature::Json],
             Status::Invalid,

@@ -1,4 +1,4 @@
-//! Commands on documents, byte in, byte out.
+//! Tests of commands on documents.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ fn documents_are_stored_read_and_deleted() {
 }
 
 #[test]
-fn conditions_of_writes() {
+fn write_conditions() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     let cas = client.set("there", b"1").ok().cas;
@@ -143,7 +143,7 @@ fn counters() {
 }
 
 #[test]
-fn touch_has_no_extras_and_gat_has_flags() {
+fn touch_replies_without_extras_and_gat_with_flags() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     let set = client
@@ -303,7 +303,7 @@ fn a_datatype_needs_its_feature() {
 }
 
 #[test]
-fn compressed_values_are_inflated_for_who_does_not_take_them() {
+fn compressed_values_are_inflated_without_snappy() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     let value = b"0123456789".repeat(5_000);
@@ -369,7 +369,7 @@ fn durable_writes_and_preserved_expiry() {
 }
 
 #[test]
-fn seqnos_and_histories_are_told() {
+fn seqnos_and_failover_logs() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     let token = client.set("k", b"v").ok().token();
@@ -410,13 +410,13 @@ fn seqnos_and_histories_are_told() {
 }
 
 #[test]
-fn observe_tells_the_state_of_keys() {
+fn observe_returns_key_states() {
     let kedge = Kedge::start();
     let mut client = kedge.bare();
     let level = DurabilityLevel::PersistToMajority;
     let set = Frame::new(Opcode::Set, 1).store("k", b"v").durable(level);
     let cas = client.call(&set).ok().cas;
-    // The commit of a SyncWrite is a change of its own, behind the prepare that was waited for.
+    // The commit of a SyncWrite has a seqno of its own, behind that of the prepare.
     let persisted = Frame::new(Opcode::SeqnoPersistence, 3)
         .key("k")
         .extras(&2_u64.to_be_bytes());
@@ -470,7 +470,7 @@ fn random_documents_and_lists_of_keys() {
 }
 
 #[test]
-fn flush_needs_the_buckets_leave() {
+fn flush_requires_flush_enabled() {
     for allowed in [true, false] {
         let mut setup = Setup::default();
         setup.bucket.flush_enabled = allowed;
@@ -487,9 +487,9 @@ fn flush_needs_the_buckets_leave() {
     }
 }
 
-/// Both protocols; what a connection has sent after it finds the bucket empty.
+/// Tests both protocols: commands behind the flush find an empty bucket.
 #[test]
-fn others_are_served_while_a_flush_waits_for_the_disk() {
+fn flush_waiting_for_the_disk_blocks_no_other_client() {
     let gate = Arc::new(Gate::default());
     let sim = Arc::new(SimDisk::new(1));
     let mut setup = Setup {

@@ -14,7 +14,7 @@ fn compact(client: &mut Client, vb: VbId, drop_deletes: u8) -> Frame {
     frame
 }
 
-/// A user who may manage the bucket, but reads and writes nothing.
+/// A user who may manage the bucket, but not read or write documents.
 pub(crate) fn manager(kedge: &Kedge) -> Client {
     kedge
         .users
@@ -33,7 +33,7 @@ pub(crate) fn manager(kedge: &Kedge) -> Client {
 }
 
 #[test]
-fn it_is_answered_when_the_file_is_compacted() {
+fn compact_db_is_answered_when_the_file_is_compacted() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     let bucket = kedge.server().registry().get("default").unwrap();
@@ -53,14 +53,14 @@ fn it_is_answered_when_the_file_is_compacted() {
     };
     assert_eq!(compacted(), 1);
     assert_eq!(client.get("k").ok().value, [7; 1_000]);
-    // Without a file there is nothing to do.
+    // Without a file there is no work.
     let frame = compact(&mut manager, VbId((vb.get() + 1) % 16), 1);
     manager.call(&frame).ok();
     assert_eq!(compacted(), 1);
 }
 
 #[test]
-fn it_is_refused_for_other_vbuckets_and_to_applications() {
+fn compact_db_is_refused_for_bad_vbuckets_and_applications() {
     let kedge = Kedge::start();
     let mut manager = manager(&kedge);
     for (vb, flag, expected) in [(16, 0, Status::NotMyVbucket), (0, 2, Status::Invalid)] {

@@ -1,4 +1,4 @@
-//! The cluster map: fetched, refused, pushed.
+//! Tests of the cluster map: requests, NotMyVbucket, notifications.
 
 use kedge_bucket::BucketChange;
 use kedge_protocol::binary::{Feature, Features, Opcode};
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::client::{Came, Client, Frame, SDK_FEATURES};
 use crate::server::{Kedge, PASSWORD, USER};
 
-/// SDK features but compression, so that maps can be read.
+/// The features of SDKs without compression, so that maps can be read.
 fn plain() -> Features {
     SDK_FEATURES
         .without(Feature::SnappyEverywhere)
@@ -37,7 +37,7 @@ fn revision(map: &[u8]) -> (i64, i64) {
     )
 }
 
-/// A change that has nothing to do with documents.
+/// A change of the map.
 fn change(kedge: &Kedge) {
     let change = BucketChange {
         max_ttl_secs: Some(100),
@@ -51,7 +51,7 @@ fn change(kedge: &Kedge) {
 }
 
 #[test]
-fn the_map_names_the_address_that_the_client_reached() {
+fn cluster_map_has_the_address_that_the_client_connected_to() {
     let kedge = Kedge::start();
     let mut client = with(&kedge, plain());
     let bucket: Value = serde_json::from_slice(&fetch(&mut client, None)).unwrap();
@@ -81,7 +81,7 @@ fn the_map_names_the_address_that_the_client_reached() {
 }
 
 #[test]
-fn a_map_that_is_known_is_not_sent_again() {
+fn known_cluster_map_is_not_sent_again() {
     let kedge = Kedge::start();
     let mut client = with(&kedge, plain());
     let (epoch, rev) = revision(&fetch(&mut client, None));
@@ -105,7 +105,7 @@ fn a_map_that_is_known_is_not_sent_again() {
 }
 
 #[test]
-fn compressed_maps_are_for_who_takes_them() {
+fn cluster_map_is_compressed_only_if_negotiated() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     let reply = client.simple(Opcode::GetClusterConfig).ok();
@@ -120,7 +120,7 @@ fn compressed_maps_are_for_who_takes_them() {
 }
 
 #[test]
-fn not_my_vbucket_comes_with_the_map() {
+fn not_my_vbucket_includes_the_cluster_map() {
     let kedge = Kedge::start();
     for (dedupe, second) in [(false, true), (true, false)] {
         let mut client = with(&kedge, plain());
@@ -147,7 +147,7 @@ fn not_my_vbucket_comes_with_the_map() {
 }
 
 #[test]
-fn new_maps_are_pushed_in_the_form_asked_for() {
+fn cluster_map_notifications_have_the_negotiated_form() {
     let kedge = Kedge::start();
     let duplex = plain().with(Feature::Duplex);
     let full = Feature::ClustermapChangeNotification;
@@ -172,14 +172,14 @@ fn new_maps_are_pushed_in_the_form_asked_for() {
         if has_map {
             assert_eq!(revision(&push.value), told);
         }
-        // Once only: the next thing to come is the reply.
+        // Only once: the next frame is the reply.
         client.simple(Opcode::Noop).ok();
         assert_eq!(revision(&fetch(&mut client, Some(known))), told);
     }
 }
 
 #[test]
-fn who_did_not_ask_is_not_told() {
+fn clients_without_the_feature_get_no_map_notification() {
     let kedge = Kedge::start();
     let mut client = with(&kedge, plain().with(Feature::Duplex));
     let mut told = with(
@@ -190,12 +190,12 @@ fn who_did_not_ask_is_not_told() {
     );
     change(&kedge);
     assert!(matches!(told.next(), Came::Push(_)));
-    // Connections of one thread are told in one go, so this one would have been by now.
+    // All connections of a thread are notified together, so this one would have been by now.
     client.simple(Opcode::Noop).ok();
 }
 
 #[test]
-fn buckets_are_listed_as_far_as_the_user_may_see_them() {
+fn list_buckets_shows_visible_buckets() {
     let kedge = Kedge::start();
     kedge
         .server()

@@ -1,4 +1,4 @@
-//! Statistics of what is asked of the disk.
+//! Tests of statistics of disk operations.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::replication::bucket;
 use crate::server::{Kedge, Setup};
 use crate::stats::stat;
 
-/// A gate that keeps syncs from ending.
+/// A gate that delays syncs.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     is_shut: Mutex<bool>,
@@ -50,7 +50,7 @@ impl DiskObserver for Gate {
     }
 }
 
-/// Reads that are pending and slow, then writes.
+/// Pending and slow reads, then writes.
 fn slowness(client: &mut Client, seconds: u64) -> [u64; 4] {
     let all = stat(client, &format!("disk-slowness {seconds}")).unwrap();
     let number = |name: &str| all[&format!("pending_disk_{name}")].parse().unwrap();
@@ -58,7 +58,7 @@ fn slowness(client: &mut Client, seconds: u64) -> [u64; 4] {
 }
 
 #[test]
-fn what_the_disk_keeps_waiting_is_seen() {
+fn pending_disk_operations_are_counted() {
     let gate = Arc::new(Gate::default());
     let sim = Arc::new(SimDisk::new(1));
     let kedge = Kedge::with(Setup {
@@ -73,7 +73,7 @@ fn what_the_disk_keeps_waiting_is_seen() {
     client.set("k", b"v").ok();
     std::thread::scope(|scope| {
         let syncing = scope.spawn(|| bucket.persistence().sync());
-        // Others may sync, too.
+        // Other tasks may sync, too.
         until("a sync is pending", || {
             let [_, _, writes, slow] = slowness(&mut client, 0);
             writes >= 1 && slow == writes
@@ -96,7 +96,7 @@ fn failures(client: &mut Client) -> [String; 2] {
 }
 
 #[test]
-fn what_cannot_be_read_or_written_is_counted() {
+fn failed_disk_operations_are_counted() {
     let disk = SimDisk::new(1);
     let mut setup = Setup {
         disk: Arc::new(disk.clone()),
@@ -106,7 +106,7 @@ fn what_cannot_be_read_or_written_is_counted() {
     let kedge = Kedge::with(setup);
     let bucket = bucket(&kedge);
     let mut client = kedge.client();
-    // The middle of its value is in a block of its own.
+    // The middle of the value is in a block of its own.
     client.set("k", &Rng::new(1).bytes(30_000)).ok();
     evict_all(&bucket);
     assert_eq!(failures(&mut client), ["0", "0"]);
@@ -126,7 +126,7 @@ fn what_cannot_be_read_or_written_is_counted() {
 }
 
 #[test]
-fn how_long_the_files_take() {
+fn kvtimings_record_file_operations() {
     let (kedge, bucket) = start(kedge_bucket::EvictionPolicy::FullEviction, 256 << 20);
     let mut client = kedge.client();
     let mut totals = || -> HashMap<String, u64> {

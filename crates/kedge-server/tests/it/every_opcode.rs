@@ -1,9 +1,9 @@
-//! Every opcode that is served, at its limits, beside a client whose commands are short.
+//! Tests of every served opcode at its limits, beside a client with short commands.
 //!
-//! No turn of a front-end thread is to take longer than 10 ms. That follows from a rule which the test checks for each opcode
-//! over each kind of large document: what looks through, inflates or copies a large value, or walks over all that a vBucket
-//! has, is executed by a task. The waits of the other client and the longest turn of each opcode are printed, and decide
-//! nothing. `KEDGE_LONG_COMMANDS=full` makes documents as large as they may be.
+//! No turn of a front-end thread is to take longer than 10 ms. The test checks a rule for that, for each opcode and
+//! each kind of large document: a command that reads, inflates or copies a large value, or walks over a whole vBucket,
+//! is executed by a task. The waits of the other client and the longest turn of each opcode are printed only.
+//! `KEDGE_LONG_COMMANDS=full` makes documents of the largest size.
 
 use kedge_protocol::binary::commands::subdoc::{DocFlags, PathFlags, SubdocOp};
 use kedge_protocol::binary::{Feature, Features, Opcode};
@@ -18,12 +18,12 @@ use crate::server::{Kedge, PASSWORD, Setup};
 use crate::subdoc::{PX, spec};
 use crate::with_meta::Meta;
 
-/// All that concern documents, but for compression: documents are inflated for this client.
+/// All features for documents but compression: documents are inflated for this client.
 const FEATURES: Features = Features::of(&[Feature::Xerror, Feature::Json, Feature::Xattr]);
 /// The large document.
 const LONG: &str = "long";
 
-/// Form of the document, which is large but for the first kind.
+/// The kind of the document, which is large but for the first one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Small,
@@ -38,15 +38,15 @@ const KINDS: [Kind; 4] = [Kind::Small, Kind::Plain, Kind::Compressed, Kind::Attr
 /// Relation of an opcode to a large document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
-    /// It looks into the document, or makes a copy of it.
+    /// It reads or copies the document.
     Reads,
-    /// It sends the body, without a copy where that is possible.
+    /// It sends the body, without a copy if possible.
     Sends,
-    /// It takes the document's place; extended attributes stay.
+    /// It replaces the document; extended attributes stay.
     Replaces,
-    /// It removes the document; extended attributes of the system stay.
+    /// It removes the document; system xattrs stay.
     Removes,
-    /// It needs what is known of the document beside its value, or sends it as it is stored.
+    /// It needs the metadata of the document only, or sends the document as it is stored.
     Takes,
 }
 
@@ -61,7 +61,7 @@ impl Use {
     }
 }
 
-/// Opcodes about a document, and what they have to do with its value.
+/// Opcodes about a document, and their relation to its value.
 fn use_of(opcode: Opcode) -> Option<Use> {
     Some(match opcode {
         Opcode::Get | Opcode::Getq | Opcode::Getk | Opcode::Getkq | Opcode::GetReplica => {
@@ -117,7 +117,7 @@ fn use_of(opcode: Opcode) -> Option<Use> {
     })
 }
 
-/// Opcodes about all that a vBucket has.
+/// Opcodes about a whole vBucket.
 const WALKS: &[Opcode] = &[
     Opcode::GetKeys,
     Opcode::GetRandomKey,
@@ -125,8 +125,8 @@ const WALKS: &[Opcode] = &[
     Opcode::DelVbucket,
 ];
 
-/// Opcodes of which neither requests nor answers grow with what is stored, that are answered in steps, or that leave the work
-/// to tasks of their own. `whole_node.rs` sends them to a node that is as large as it may be.
+/// Opcodes whose requests and replies do not grow with the stored data, that are answered in steps, or that have tasks
+/// of their own. `whole_node.rs` sends them to a node of the largest size.
 const SMALL: &[Opcode] = &[
     Opcode::CollectionsGetId,
     Opcode::CollectionsGetManifest,
@@ -227,7 +227,7 @@ fn about_document(client: &mut Client, opcode: Opcode) -> Frame {
     }
 }
 
-/// The same request with a value as large as it may be, for opcodes that bring one.
+/// The same request with the largest value, for opcodes with a value.
 fn with_long_value(frame: &Frame, value: &[u8]) -> Option<Frame> {
     match frame.opcode {
         Opcode::Set
@@ -272,7 +272,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Puts the document in its place.
+    /// Stores the document again.
     fn store(&mut self, kind: Kind) {
         let set = self.writer.request(Opcode::Set);
         let set = match kind {
@@ -280,7 +280,7 @@ impl Bench<'_> {
             Kind::Compressed => set.store(LONG, &self.compressed).datatype(Datatype::SNAPPY),
             Kind::Plain | Kind::Attributes => set.store(LONG, &self.value),
         };
-        // Attributes that are there would stay.
+        // Existing xattrs would stay.
         let delete = self.writer.request(Opcode::Delete).key(LONG);
         self.writer.call(&delete);
         self.writer.call(&set).ok();
@@ -290,14 +290,14 @@ impl Bench<'_> {
         }
     }
 
-    /// Sends a request, and another one that ends it if it is quiet. Returns whether a task executed it, and its reply, if
+    /// Sends a request, and another one behind a quiet request. Returns true if a task executed it, and the reply, if
     /// there was one.
     #[expect(clippy::print_stdout, reason = "a test prints what it measures")]
     fn is_long(&mut self, frame: &Frame, what: &str) -> (bool, Option<Reply>) {
         let before = runs(self.kedge);
         self.canary.waited();
         let client = match frame.opcode {
-            // They are for clients to which documents may come as they are stored.
+            // For clients that accept documents as they are stored.
             Opcode::GetEx | Opcode::GetExReplica => &mut self.writer,
             _ => &mut self.client,
         };
@@ -322,7 +322,7 @@ impl Bench<'_> {
         (is_long, answer)
     }
 
-    /// One opcode, over each kind of document.
+    /// Tests one opcode with each kind of document.
     fn about_documents(&mut self, opcode: Opcode, uses: Use) {
         for kind in KINDS {
             self.store(kind);
@@ -343,7 +343,7 @@ impl Bench<'_> {
         }
     }
 
-    /// A list of more documents than a front-end thread looks for itself.
+    /// A list of more documents than a front-end thread looks up itself.
     fn about_many(&mut self) {
         let key = self.client.request(Opcode::Get).key(LONG);
         let length = u16::try_from(key.key.len()).unwrap();
@@ -357,7 +357,7 @@ impl Bench<'_> {
     }
 }
 
-/// A key of the vBucket of another one.
+/// A key in the vBucket of another key.
 fn neighbour(key: &str) -> String {
     let vb = |key: &str| VbId::of_key(key.as_bytes(), 16);
     let mut all = (0..).map(|number| format!("key-{number}"));
@@ -373,7 +373,7 @@ fn client(kedge: &Kedge, features: Features) -> Client {
 }
 
 #[test]
-fn no_opcode_is_long_on_the_thread() {
+fn long_opcodes_are_offloaded() {
     let (mut setup, bytes) = match is_full() {
         true => (Setup::default().on_a_real_disk(), 19 << 20),
         false => (Setup::default(), LONG_VALUE_BYTES + (4 << 10)),
@@ -414,13 +414,13 @@ fn no_opcode_is_long_on_the_thread() {
 
 /// Every opcode that is served is in one of the lists.
 #[test]
-fn every_opcode_is_in_a_list() {
+fn every_served_opcode_is_listed() {
     for &opcode in crate::replies::SERVED {
         let lists = [
             use_of(opcode).is_some(),
             WALKS.contains(&opcode),
             SMALL.contains(&opcode),
-            // A task when it names many documents.
+            // Offloaded if it names many documents.
             opcode == Opcode::Observe,
         ];
         let of = lists.iter().filter(|is_in| **is_in).count();

@@ -1,4 +1,4 @@
-//! Documents that left memory, over sockets: every command gives what it gives for one that is in memory.
+//! Tests of evicted documents: every command returns what it returns for one in memory.
 
 use std::collections::BTreeSet;
 use std::net::Shutdown;
@@ -16,10 +16,10 @@ use crate::server::{Kedge, Setup};
 
 pub(crate) const POLICIES: [EvictionPolicy; 2] =
     [EvictionPolicy::ValueOnly, EvictionPolicy::FullEviction];
-/// Longer than anything takes that works.
+/// A generous deadline.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A server whose bucket may evict, on a real disk: front-end threads read themselves what memory knows the place of.
+/// A server on a real disk whose bucket evicts: front-end threads read documents with a known file position themselves.
 pub(crate) fn start(policy: EvictionPolicy, quota_bytes: u64) -> (Kedge, Arc<Bucket>) {
     let mut setup = Setup::default();
     setup.bucket.eviction_policy = policy;
@@ -36,7 +36,7 @@ pub(crate) fn figure(bucket: &Bucket, name: &str) -> u64 {
     found.unwrap_or_else(|| panic!("no {name}")).1
 }
 
-/// Commands that waited for the disk.
+/// Number of commands that waited for the disk.
 pub(crate) fn waited(bucket: &Bucket) -> u64 {
     figure(bucket, "ep_bg_num_samples")
 }
@@ -49,7 +49,7 @@ pub(crate) fn until(why: &str, mut what: impl FnMut() -> bool) {
     }
 }
 
-/// Makes memory so short that no value stays, and gives it back.
+/// Lowers the quota until no value stays in memory, and restores it.
 pub(crate) fn evict_all(bucket: &Bucket) {
     let quota = |quota_bytes| BucketChange {
         quota_bytes: Some(quota_bytes),
@@ -64,7 +64,7 @@ pub(crate) fn evict_all(bucket: &Bucket) {
     bucket.update(&quota(before)).unwrap();
 }
 
-/// A command on a key. What it gives for a document that was evicted is what it gives for one that was not.
+/// A command on a key. Its reply for an evicted document must be that for one in memory.
 struct Case {
     opcode: Opcode,
     extras: Vec<u8>,
@@ -72,7 +72,7 @@ struct Case {
     /// The status for a document "10", and the value of the reply as text, or as a number.
     status: Status,
     reply: &'static str,
-    /// The document afterwards; `None` when it is gone.
+    /// The document afterwards; `None` if it was deleted.
     then: Option<&'static str>,
 }
 
@@ -119,7 +119,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// The key of case number `n` for a way of being tried.
+/// The key of case number `n` in a variant of the test.
 fn name(way: &str, n: usize) -> String {
     format!("{way}-{n}")
 }
@@ -154,7 +154,7 @@ fn check_then(client: &mut Client, case: &Case, key: &str) {
 }
 
 #[test]
-fn every_command_answers_as_if_nothing_had_left_memory() {
+fn every_command_answers_the_same_for_evicted_documents() {
     for policy in POLICIES {
         let (kedge, bucket) = start(policy, 256 << 20);
         let mut client = kedge.client();
@@ -166,7 +166,7 @@ fn every_command_answers_as_if_nothing_had_left_memory() {
             }
         }
         evict_all(&bucket);
-        // A store needs nothing of what was there while keys are in memory; nor does one that fits any version.
+        // A store needs no fetch while keys are in memory, and none without a CAS.
         let in_memory = |case: &&Case| {
             let full = policy == EvictionPolicy::FullEviction;
             let of_keys = [Opcode::Add, Opcode::Replace, Opcode::Delete].contains(&case.opcode);
@@ -200,7 +200,7 @@ fn every_command_answers_as_if_nothing_had_left_memory() {
         let locked = name(ways[1], locked.unwrap());
         assert_eq!(client.set(&locked, b"x").status, Status::Locked);
 
-        // Those that write, until they are on disk.
+        // Commands that write, until they are on disk.
         let reads = [Opcode::Get, Opcode::Getk, Opcode::GetLocked, Opcode::Gat];
         let writes = |case: &&Case| !reads.contains(&case.opcode) && case.opcode != Opcode::Touch;
         for (n, case) in cases.iter().enumerate() {
@@ -227,7 +227,7 @@ fn every_command_answers_as_if_nothing_had_left_memory() {
 }
 
 #[test]
-fn versions_and_metadata_are_those_from_before() {
+fn eviction_preserves_cas_and_metadata() {
     for policy in POLICIES {
         let (kedge, bucket) = start(policy, 256 << 20);
         let mut client = kedge.client();
@@ -273,7 +273,7 @@ fn versions_and_metadata_are_those_from_before() {
 }
 
 #[test]
-fn the_text_protocol_answers_in_order_as_well() {
+fn text_protocol_answers_evicted_documents_in_order() {
     let rows = [
         ("get a\r\n", "VALUE a 7 2\r\n10\r\nEND\r\n"),
         (
@@ -337,7 +337,7 @@ fn value(n: u32) -> Vec<u8> {
 
 const DOCUMENTS: u32 = 3_000;
 
-/// Several times as many documents as fit in memory.
+/// Several times as many documents as fit into memory.
 fn with_more_than_fits(policy: EvictionPolicy) -> (Kedge, Arc<Bucket>) {
     let (kedge, bucket) = start(policy, 1 << 20);
     let mut client = kedge.client();
@@ -356,7 +356,7 @@ fn with_more_than_fits(policy: EvictionPolicy) -> (Kedge, Arc<Bucket>) {
 }
 
 #[test]
-fn more_than_fits_in_memory_is_read_in_one_pipeline() {
+fn pipeline_reads_more_than_fits_in_memory() {
     for policy in POLICIES {
         let (kedge, bucket) = with_more_than_fits(policy);
         let mut client = kedge.client();
@@ -383,7 +383,7 @@ fn more_than_fits_in_memory_is_read_in_one_pipeline() {
 }
 
 #[test]
-fn front_ends_read_what_memory_knows_the_place_of() {
+fn front_end_threads_read_located_documents_themselves() {
     if kedge_disk::ReadRing::new(1).is_err() {
         return;
     }
@@ -402,7 +402,7 @@ fn front_ends_read_what_memory_knows_the_place_of() {
             }
             figure(&bucket, "ep_bg_fetched_by_front_ends") - before
         };
-        // Tasks read the nodes of the files' trees, which stay in memory.
+        // Tasks read the nodes of the B-trees, which stay in memory.
         read(0);
         assert_eq!(read(100), u64::from(DOCUMENTS - 100));
         assert_eq!(figure(&bucket, "ep_bg_fetch_failures"), 0);
@@ -412,7 +412,7 @@ fn front_ends_read_what_memory_knows_the_place_of() {
 }
 
 #[test]
-fn who_allows_it_gets_answers_as_they_come_each_once() {
+fn unordered_execution_answers_each_fetch_once() {
     for policy in POLICIES {
         let (kedge, _) = with_more_than_fits(policy);
         let mut client = kedge.client();
@@ -440,7 +440,7 @@ fn who_allows_it_gets_answers_as_they_come_each_once() {
 }
 
 #[test]
-fn a_client_that_goes_away_leaves_nothing_that_waits() {
+fn disconnect_leaves_no_waiting_fetch() {
     for policy in POLICIES {
         let (kedge, bucket) = start(policy, 256 << 20);
         let mut client = kedge.client();
@@ -480,7 +480,7 @@ fn a_client_that_goes_away_leaves_nothing_that_waits() {
             });
         }
         for (n, key) in keys.iter().enumerate() {
-            // Each append was done once or not at all.
+            // Each append was executed once or not at all.
             let text = client.get(key).ok().text();
             let ones = text
                 .strip_prefix("10")

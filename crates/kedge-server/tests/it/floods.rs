@@ -1,6 +1,6 @@
-//! Many who take all they can get, and who is served all the same.
+//! Tests of floods: many greedy clients, and others that are still served.
 //!
-//! `KEDGE_FLOOD` says how many come at a time; `make test-long` has many more.
+//! `KEDGE_FLOOD` is the number of clients at a time; `make test-long` has many more.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use socket2::{Domain, Socket, Type};
 use crate::client::Client;
 use crate::server::{Kedge, PASSWORD, Setup, USER};
 
-/// The number of logins at a time: more than may wait for their passwords to be verified.
+/// The number of logins at a time, more than the queue of password checks takes.
 fn flood() -> usize {
     let given = std::env::var("KEDGE_FLOOD").ok();
     given.map_or(600, |text| text.parse().expect("a number"))
@@ -31,7 +31,7 @@ fn from(n: u8, to: SocketAddr) -> TcpStream {
     socket.into()
 }
 
-/// Sends a login with SASL PLAIN and does not wait for its end.
+/// Sends a login with SASL PLAIN without waiting for its reply.
 fn begin_login(client: &mut Client, user: &str, password: &str) {
     let message = [b"\0", user.as_bytes(), b"\0", password.as_bytes()].concat();
     let start = SaslStart {
@@ -43,10 +43,10 @@ fn begin_login(client: &mut Client, user: &str, password: &str) {
     client.send(&bytes);
 }
 
-/// 1,500 wrong logins at a time made 8 of 12 right ones fail: all waited in one line, which was full, or so long that the
-/// time to log in was over.
+/// 1,500 wrong logins at a time made 8 of 12 right ones fail: all waited in one queue, which was full, or too long for
+/// the time limit of logins.
 #[test]
-fn wrong_logins_do_not_keep_right_ones_out() {
+fn failed_logins_do_not_delay_correct_ones() {
     let kedge = Kedge::start();
     let kv = kedge.server().kv_addr();
     let mut wrong: Vec<Client> = (0..flood())
@@ -56,7 +56,7 @@ fn wrong_logins_do_not_keep_right_ones_out() {
             client
         })
         .collect();
-    // The first login of each of these has its password verified, the others are known by then.
+    // The first login of each user has its password verified; later ones use the cached result.
     for n in 0..12 {
         let user = [USER, "root", "reader", "writer"][n % 4];
         let mut client = kedge.connect();
@@ -77,9 +77,9 @@ fn wrong_logins_do_not_keep_right_ones_out() {
     assert!(refused > 0, "so many cannot all have waited");
 }
 
-/// Clients of the memcached port, which need no login and may do nothing for ever, used up the connections of the KV port.
+/// Idle clients of the memcached port, which need no login, used up the connections of the KV port.
 #[test]
-fn idle_memcached_clients_leave_room() {
+fn idle_memcached_connections_are_limited() {
     let kedge = Kedge::with(Setup {
         limits: FrontendLimits {
             connections_max: 8,
@@ -96,7 +96,7 @@ fn idle_memcached_clients_leave_room() {
     for client in clients.iter_mut().chain(&mut idle) {
         client.simple(Opcode::Noop).ok();
     }
-    // One that goes makes room for another of its kind.
+    // A closed connection makes room for another one of the port.
     idle.pop();
     let metrics = || kedge.server().metrics().snapshot();
     while metrics().curr_connections > 7 {
@@ -105,9 +105,9 @@ fn idle_memcached_clients_leave_room() {
     kedge.memcached().simple(Opcode::Noop).ok();
 }
 
-/// All connections were taken by clients that had not logged in, and nobody else got one before their time was up.
+/// Clients without a login took all connections, and no other client got one before their time limit.
 #[test]
-fn who_has_not_logged_in_makes_room() {
+fn connection_without_login_is_evicted_for_a_new_one() {
     let kedge = Kedge::with(Setup {
         limits: FrontendLimits {
             connections_max: 8,
@@ -135,7 +135,7 @@ fn who_has_not_logged_in_makes_room() {
         (metrics.evicted_connections, metrics.rejected_connections),
         (1, 0)
     );
-    // Who logs in stays. The others go one after the other, then there is no room for more.
+    // Connections with a login stay. The others are evicted one after the other, then there is no room for more.
     let mut taken: Vec<Client> = (0..6).map(|_| kedge.client()).collect();
     kedge.connect().assert_closed();
     for client in taken.iter_mut().chain([&mut late, &mut at_work]) {
@@ -143,9 +143,9 @@ fn who_has_not_logged_in_makes_room() {
     }
 }
 
-/// The same of management: idle connections to it and a flood of wrong passwords, while an administrator asks.
+/// The same for management: idle connections and a flood of wrong passwords, while an administrator sends requests.
 #[test]
-fn an_administrator_gets_through_all_of_it() {
+fn administrator_is_served_during_a_flood() {
     let kedge = Kedge::start();
     let mgmt = kedge.server().mgmt_addr();
     let admin = HttpClient::new("127.0.0.1", mgmt.port(), "root", PASSWORD);

@@ -1,7 +1,7 @@
-//! Starts on a disk that is full: the server starts, serves reads, and takes writes as soon as there is room.
+//! Tests of starts on a full disk: the server starts, serves reads, and takes writes as soon as there is room.
 //!
-//! A full disk prevented a start, as the revision of the cluster map could not be saved; so did other writes of a start:
-//! the mark of a bucket without a log, and the end of a log.
+//! A full disk prevented a start, as the revision of the cluster map could not be saved; so did other writes of a
+//! start: the marker of a bucket without a log, and the end of a log.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,17 +16,17 @@ use kedge_types::Status;
 use crate::evicted::figure;
 use crate::server::{Kedge, Setup};
 
-/// Longer than anything takes that works.
+/// A generous deadline.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A disk that is full from an operation on.
+/// A disk that is full from one operation on.
 #[derive(Debug, Default)]
 struct Filling {
-    /// Operations so far that take space.
+    /// Number of operations that take space.
     asked: AtomicU64,
-    /// Those that have room; none has as long as this is 0.
+    /// Number of operations with room; 0 is no limit.
     room: AtomicU64,
-    /// True if only one finds none.
+    /// True if only one operation finds no room.
     once: AtomicBool,
 }
 
@@ -79,7 +79,7 @@ fn setup(disk: Arc<dyn kedge_disk::Disk>, has_log: bool) -> Setup {
     }
 }
 
-/// A disk with a document, left by a server that was stopped or killed.
+/// A disk with a document of a server that was stopped or killed.
 fn left(has_log: bool, clean: bool) -> SimDisk {
     let disk = SimDisk::new(1);
     let kedge = Kedge::with(setup(Arc::new(disk.clone()), has_log));
@@ -102,7 +102,7 @@ fn left(has_log: bool, clean: bool) -> SimDisk {
 }
 
 #[test]
-fn a_server_starts_on_a_disk_that_fills_at_any_operation() {
+fn server_starts_with_a_full_disk_at_any_operation() {
     for (has_log, clean) in [(true, true), (true, false), (false, true), (false, false)] {
         let left = left(has_log, clean);
         let disk = filling(&left.fork(), u64::MAX, false);
@@ -115,11 +115,11 @@ fn a_server_starts_on_a_disk_that_fills_at_any_operation() {
                 let what = format!("log: {has_log}, clean: {clean}, room: {room}, once: {once}");
                 let copy = left.fork();
                 let disk = filling(&copy, room, once);
-                // This fails if the server does not start, or the bucket does not load.
+                // Fails if the server does not start, or the bucket does not load.
                 let kedge = Kedge::with(setup(disk.clone(), has_log));
                 let mut client = kedge.client();
                 assert_eq!(client.get("key").value, b"value", "{what}");
-                // It may be in memory only, or withheld.
+                // The write may be in memory only, or refused.
                 let written = client.set("early", b"1").status;
                 assert!(
                     matches!(written, Status::Success | Status::TemporaryFailure),
@@ -149,9 +149,9 @@ fn a_server_starts_on_a_disk_that_fills_at_any_operation() {
     }
 }
 
-/// A bucket that is to have no log any more brings it into its files at the start, which takes space.
+/// A bucket whose log was disabled applies it to its files at the start, which takes space.
 #[test]
-fn a_log_that_has_no_room_in_the_files_is_kept_until_a_start_finds_some() {
+fn disabled_log_is_kept_until_it_fits_into_the_files() {
     let disk = left(true, false);
     disk.set_capacity(Some(disk.used_bytes() + 4_096));
     let config = |has_log| setup(Arc::new(disk.clone()), has_log);

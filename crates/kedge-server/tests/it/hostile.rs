@@ -1,4 +1,4 @@
-//! Clients that mean no good, and others that notice nothing.
+//! Tests of hostile clients, which must not affect others.
 
 use std::io::Write;
 
@@ -19,7 +19,7 @@ fn header(magic: u8, key: u16, extras: u8, body: u32) -> Vec<u8> {
 }
 
 #[test]
-fn garbage_closes_its_own_connection_only() {
+fn garbage_closes_only_its_connection() {
     let kedge = Kedge::start();
     let mut other = kedge.client();
     other.set("k", b"v").ok();
@@ -64,7 +64,7 @@ fn replies_before_garbage_are_sent() {
 }
 
 #[test]
-fn a_large_frame_needs_a_login() {
+fn large_frame_requires_a_login() {
     let kedge = Kedge::start();
     let mut client = kedge.connect();
     client.send(&header(0x80, 0, 0, (64 << 10) + 1));
@@ -72,14 +72,14 @@ fn a_large_frame_needs_a_login() {
     let mut client = kedge.connect();
     client.send(&header(0x80, 0, 0, 64 << 10));
     client.send(&vec![0; 64 << 10]);
-    // GET before the login, from a client that knows no such status.
+    // GET before the login, from a client without Xerror.
     client.assert_closed();
 }
 
 #[test]
-fn memory_for_a_frame_comes_with_its_bytes() {
+fn frame_memory_is_allocated_as_bytes_arrive() {
     let kedge = Kedge::start();
-    // Each announces 30 MiB and sends none of it. Together they would be gigabytes.
+    // Each announces 30 MiB and sends none of it: gigabytes together.
     let clients: Vec<Client> = (0..100)
         .map(|_| {
             let mut client = kedge.client();
@@ -105,7 +105,7 @@ fn memory_for_a_frame_comes_with_its_bytes() {
 }
 
 #[test]
-fn malformed_requests_are_answered_and_the_connection_goes_on() {
+fn malformed_requests_do_not_close_the_connection() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     let mut frames = Vec::new();
@@ -146,7 +146,7 @@ fn malformed_requests_are_answered_and_the_connection_goes_on() {
     client.set("k", b"v").ok();
 }
 
-/// A generator of bytes that only has to be the same each time (Knuth's MMIX constants).
+/// A reproducible generator of bytes (Knuth's MMIX constants).
 fn noise(seed: u64) -> impl Iterator<Item = u8> {
     let mut state = seed;
     std::iter::repeat_with(move || {
@@ -158,19 +158,19 @@ fn noise(seed: u64) -> impl Iterator<Item = u8> {
 }
 
 #[test]
-fn noise_on_every_port_disturbs_nobody() {
+fn random_bytes_on_every_port_do_not_affect_others() {
     let kedge = Kedge::start();
     let mut other = kedge.client();
     other.set("k", b"v").ok();
     for seed in 0..60 {
         for mut client in [kedge.connect(), kedge.client(), kedge.memcached()] {
             let mut bytes: Vec<u8> = noise(seed).take(2_000).collect();
-            // Half of them begin like a frame that is none.
+            // Half of them begin like a frame.
             if seed % 2 == 0 {
                 bytes[0] = 0x80;
                 bytes[8..12].copy_from_slice(&[0, 0, 1, 0]);
             }
-            // It may be closed while this is being sent.
+            // The connection may be closed during the send.
             let _ = client.stream.write_all(&bytes);
         }
         assert_eq!(other.get("k").ok().value, b"v");
@@ -178,7 +178,7 @@ fn noise_on_every_port_disturbs_nobody() {
 }
 
 #[test]
-fn a_client_that_goes_away_in_the_middle_is_forgotten() {
+fn disconnect_in_the_middle_of_a_frame() {
     let kedge = Kedge::start();
     for _ in 0..20 {
         let mut client = kedge.client();
@@ -196,7 +196,7 @@ fn a_client_that_goes_away_in_the_middle_is_forgotten() {
     }
     let mut client = kedge.connect();
     client.hello(SDK_FEATURES);
-    // All but this one go; each takes a turn of the loop at most, and a login takes several.
+    // All but this one end; each takes a turn of the loop at most, and a login takes several.
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while kedge.server().metrics().snapshot().curr_connections > 1 {
         assert!(std::time::Instant::now() < deadline);

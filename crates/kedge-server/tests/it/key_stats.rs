@@ -1,4 +1,4 @@
-//! Statistics of single keys.
+//! Tests of statistics of single keys.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use crate::replication::bucket;
 use crate::server::{Kedge, Setup};
 use crate::stats::stat;
 
-/// Nothing goes to the disk unless a test says so.
+/// Nothing is written to the disk unless a test requests it.
 pub(crate) fn in_memory_only() -> Kedge {
     let mut setup = Setup::default();
     setup.bucket = BucketConfig {
@@ -41,7 +41,7 @@ fn check(got: &HashMap<String, String>, expected: &[(&str, &str)]) {
 }
 
 #[test]
-fn what_is_known_of_a_key_on_its_way_to_the_file() {
+fn key_stats_follow_a_document_to_its_file() {
     let kedge = in_memory_only();
     let mut client = kedge.client();
     let extras = [7_u32.to_be_bytes(), 2_000_000_000_u32.to_be_bytes()].concat();
@@ -74,7 +74,7 @@ fn what_is_known_of_a_key_on_its_way_to_the_file() {
         check(&key, &same);
         check(&key, &[("key_is_dirty", is_dirty), ("key_valid", validity)]);
     }
-    // GET reads nothing and locks nothing of it.
+    // Key statistics change neither the access time nor a lock of the document.
     assert_eq!(client.get("k").ok().cas.to_string(), cas);
     let mut manager = manager(&kedge);
     let set_state = |manager: &mut Client, state| {
@@ -94,7 +94,7 @@ fn what_is_known_of_a_key_on_its_way_to_the_file() {
 }
 
 #[test]
-fn a_key_that_left_memory() {
+fn key_stats_of_an_evicted_document() {
     for policy in POLICIES {
         let (kedge, bucket) = start(policy, 256 << 20);
         let mut client = kedge.client();
@@ -120,7 +120,7 @@ fn a_key_that_left_memory() {
 }
 
 #[test]
-fn keys_of_collections_and_who_may_ask() {
+fn key_stats_of_collections_check_privileges() {
     let kedge = Kedge::start();
     edit(&kedge, &[create_scope("s"), create("s", "c")]);
     let mut client = kedge.client();

@@ -1,4 +1,4 @@
-//! What happens at the limits of a connection.
+//! Tests of the limits of connections.
 
 use std::io::{ErrorKind, Write};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ fn kedge(limits: FrontendLimits) -> Kedge {
     })
 }
 
-/// Short, and no shorter than what works takes.
+/// A short time limit, longer than a test step.
 const SHORT: Duration = Duration::from_millis(300);
 
 fn took(what: impl FnOnce()) -> Duration {
@@ -30,7 +30,7 @@ fn took(what: impl FnOnce()) -> Duration {
 }
 
 #[test]
-fn one_connection_more_than_the_limit_is_closed() {
+fn connection_above_the_limit_is_closed() {
     let kedge = kedge(FrontendLimits {
         connections_max: 3,
         ..FrontendLimits::default()
@@ -52,9 +52,9 @@ fn one_connection_more_than_the_limit_is_closed() {
     kedge.client();
 }
 
-/// Clients that were logged in could have all connections, and then nodes of the cluster could not replicate.
+/// Clients with a login could take all connections, and then nodes of the cluster could not replicate.
 #[test]
-fn connections_are_kept_for_nodes() {
+fn connections_are_reserved_for_nodes() {
     let kedge = kedge(FrontendLimits {
         connections_max: 6,
         connections_for_nodes: 2,
@@ -68,13 +68,13 @@ fn connections_are_kept_for_nodes() {
     let client_connections = || kedge.server().metrics().snapshot().client_connections;
     assert_eq!(client_connections(), 3);
     kedge.memcached().assert_closed();
-    // The connection that could not log in goes for the second node.
+    // The connection that could not log in is evicted for the second node.
     let mut nodes = [kedge.connect(), kedge.connect()];
     for node in &mut nodes {
         assert_eq!(log_in(node, CLUSTER_USER), Status::Success);
     }
     one_more.assert_closed();
-    // Another login on the same connection changes nothing; as a node it gives its place to a client.
+    // Another login on the same connection changes nothing; a login as a node frees the client slot.
     assert_eq!(log_in(&mut clients[0], USER), Status::Success);
     assert_eq!(log_in(&mut clients[0], CLUSTER_USER), Status::Success);
     drop(nodes);
@@ -91,7 +91,7 @@ fn connections_are_kept_for_nodes() {
 }
 
 #[test]
-fn who_does_not_log_in_is_closed() {
+fn connection_without_login_times_out() {
     let kedge = kedge(FrontendLimits {
         unauthenticated: SHORT,
         ..FrontendLimits::default()
@@ -110,7 +110,7 @@ fn who_does_not_log_in_is_closed() {
 }
 
 #[test]
-fn who_sends_too_slowly_is_closed() {
+fn slow_sender_is_closed() {
     let kedge = kedge(FrontendLimits {
         slow_sender: SHORT,
         ..FrontendLimits::default()
@@ -128,7 +128,7 @@ fn who_sends_too_slowly_is_closed() {
 }
 
 #[test]
-fn who_does_nothing_is_closed_when_the_operator_wants_that() {
+fn idle_timeout_closes_idle_connections() {
     let kedge = kedge(FrontendLimits {
         idle: SHORT,
         ..FrontendLimits::default()
@@ -140,7 +140,8 @@ fn who_does_nothing_is_closed_when_the_operator_wants_that() {
     kedge.client().simple(Opcode::Noop).ok();
 }
 
-/// Asks for large values without reading any, until the server takes no more requests. Returns the bytes it took.
+/// Requests large values without reading any, until the server receives no more. Returns the number of bytes that it
+/// received.
 fn ask_without_reading(client: &mut Client) -> usize {
     client.set("large", &vec![0; 1 << 20]).ok();
     let get = client.request(Opcode::Get).key("large").bytes();
@@ -160,18 +161,18 @@ fn ask_without_reading(client: &mut Client) -> usize {
 }
 
 #[test]
-fn a_client_that_does_not_read_is_not_read_from() {
+fn requests_of_a_client_that_does_not_read_are_not_received() {
     let kedge = kedge(FrontendLimits::default());
     let mut greedy = kedge.client();
     let taken = ask_without_reading(&mut greedy);
     let written = kedge.server().metrics().snapshot().bytes_written;
-    // What the sockets' buffers hold was sent, and no more; the rest was never composed.
+    // The server sent what fits into the sockets' buffers; the rest was never composed.
     assert!(
         written < 64 << 20,
         "{written} bytes for {taken} bytes of requests"
     );
     kedge.client().simple(Opcode::Noop).ok();
-    // And it goes on when the client reads: as many replies as whole requests were sent.
+    // It continues when the client reads: there is a reply for each whole request.
     let request = greedy.request(Opcode::Get).key("large").bytes().len();
     for _ in 0..(taken / request).min(100) {
         assert_eq!(greedy.reply().ok().value.len(), 1 << 20);
@@ -179,7 +180,7 @@ fn a_client_that_does_not_read_is_not_read_from() {
 }
 
 #[test]
-fn a_client_that_never_reads_is_closed() {
+fn client_that_never_reads_is_closed() {
     let kedge = kedge(FrontendLimits {
         send_stall: SHORT,
         ..FrontendLimits::default()

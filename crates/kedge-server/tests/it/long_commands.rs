@@ -1,5 +1,5 @@
-//! Commands that are left to tasks, as they take long: order of replies, documents from the disk, clients that go. The
-//! opcodes are in `every_opcode.rs`.
+//! Tests of offloaded commands: order of replies, documents from disk, disconnects. The opcodes are in
+//! `every_opcode.rs`.
 
 use kedge_protocol::binary::Opcode;
 use kedge_protocol::binary::commands::subdoc::{DocFlags, PathFlags, SubdocOp, SubdocSpec};
@@ -11,12 +11,12 @@ use crate::server::{Kedge, Setup};
 use crate::stats::stat;
 use crate::subdoc::{call, spec};
 
-/// Commands that were left to tasks so far.
+/// Number of offloaded commands.
 pub(crate) fn runs(kedge: &Kedge) -> u64 {
     kedge.server().metrics().snapshot().long_commands
 }
 
-/// An array of numbers, about as long as asked.
+/// An array of numbers of about this length.
 pub(crate) fn array(bytes: usize) -> Vec<u8> {
     let mut text = b"[0".to_vec();
     let mut at = 0_u64;
@@ -38,7 +38,7 @@ fn lookup(client: &mut Client, key: &str, paths: &[&str]) -> (Status, Vec<u8>) {
 }
 
 #[test]
-fn replies_behind_a_long_command_come_in_order() {
+fn replies_stay_in_order_behind_an_offloaded_command() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     let value = array(1 << 20);
@@ -69,7 +69,7 @@ fn replies_behind_a_long_command_come_in_order() {
 }
 
 #[test]
-fn documents_from_the_disk_are_looked_into_by_tasks() {
+fn large_fetched_documents_are_processed_by_tasks() {
     let kedge = Kedge::with(Setup::default());
     let mut client = kedge.client();
     let value = array(1 << 20);
@@ -84,7 +84,7 @@ fn documents_from_the_disk_are_looked_into_by_tasks() {
 }
 
 #[test]
-fn a_client_that_goes_while_a_task_has_its_session_is_forgotten() {
+fn disconnect_while_the_session_is_offloaded() {
     let kedge = Kedge::start();
     let value = array(4 << 20);
     for _ in 0..10 {
@@ -100,7 +100,7 @@ fn a_client_that_goes_while_a_task_has_its_session_is_forgotten() {
 }
 
 #[test]
-fn long_values_of_the_text_protocol() {
+fn long_text_values_are_offloaded() {
     let kedge = Kedge::start();
     let value = String::from_utf8(array(1 << 20)).unwrap();
     let mut text = kedge.text();

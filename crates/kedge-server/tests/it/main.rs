@@ -1,4 +1,4 @@
-//! The server over sockets.
+//! Tests of the server over sockets.
 
 mod bootstrap;
 mod canary;

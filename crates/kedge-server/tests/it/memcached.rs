@@ -1,4 +1,4 @@
-//! Plain memcached clients with the binary protocol.
+//! Tests of plain memcached clients with the binary protocol.
 
 use kedge_auth::Mechanism;
 use kedge_protocol::binary::Opcode;
@@ -8,7 +8,7 @@ use kedge_types::Status;
 use crate::client::Frame;
 use crate::server::{Kedge, PASSWORD, USER};
 
-/// A request as such a client makes it: no vBucket, no prefix.
+/// A request of such a client: no vBucket, no collection prefix.
 fn frame(opcode: Opcode, key: &str) -> Frame {
     Frame {
         vb: 0,
@@ -17,7 +17,7 @@ fn frame(opcode: Opcode, key: &str) -> Frame {
 }
 
 #[test]
-fn needs_neither_login_nor_bucket_nor_vbucket() {
+fn memcached_port_needs_no_login_bucket_or_vbucket() {
     let kedge = Kedge::start();
     let mut client = kedge.memcached();
     let mut sdk = kedge.client();
@@ -39,7 +39,7 @@ fn needs_neither_login_nor_bucket_nor_vbucket() {
 }
 
 #[test]
-fn passwords_are_checked_where_they_are_given() {
+fn memcached_port_checks_passwords() {
     let kedge = Kedge::start();
     let mut client = kedge.memcached();
     assert_eq!(
@@ -57,7 +57,7 @@ fn passwords_are_checked_where_they_are_given() {
 }
 
 #[test]
-fn the_numbers_of_gatk_are_gatk() {
+fn gatk_opcodes_are_memcacheds() {
     let kedge = Kedge::start();
     let mut client = kedge.memcached();
     let expiry = [0, 0, 0, 100];
@@ -129,9 +129,8 @@ fn counters_flushes_and_statistics() {
 }
 
 #[test]
-fn errors_have_memcacheds_texts() {
-    // Errors came without a body, and clients that show it to people showed nothing: libmemcached's and memcached's own
-    // tests look at it.
+fn errors_have_memcached_texts() {
+    // Errors had no body, so clients that show it showed nothing. The tests of libmemcached and memcached check it.
     let kedge = Kedge::start();
     let mut client = kedge.memcached();
     let set = |key: &str| frame(Opcode::Set, key).extras(&[0; 8]).value(b"v");
@@ -164,13 +163,13 @@ fn errors_have_memcacheds_texts() {
         let reply = client.call(&request);
         assert_eq!((reply.status, reply.text().as_str()), (status, text));
     }
-    // Quiet commands stay quiet about what is to be expected.
+    // Quiet commands omit expected replies.
     client.send(&frame(Opcode::Getq, "no").bytes());
     client.simple(Opcode::Noop).ok();
 }
 
 #[test]
-fn key_limits_are_memcacheds() {
+fn key_limits_match_memcached() {
     let kedge = Kedge::start();
     let mut client = kedge.memcached();
     let set = |key: &str| frame(Opcode::Set, key).extras(&[0; 8]);

@@ -1,4 +1,4 @@
-//! The memcached port with logins, and what its clients may do at all.
+//! Tests of logins and permissions on the memcached port.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ const FAILURE: &str = "CLIENT_ERROR authentication failure\r\n";
 fn with_rules(memcached: MemcachedRules) -> Kedge {
     Kedge::with(Setup {
         memcached,
-        // Failed logins must not meet the limit of time.
+        // The time limit of logins must not end the test.
         limits: FrontendLimits {
             unauthenticated: std::time::Duration::from_secs(60),
             ..FrontendLimits::default()
@@ -43,8 +43,8 @@ fn frame(opcode: Opcode, key: &str) -> Frame {
 
 #[test]
 fn text_clients_log_in_with_their_first_command() {
-    // The memcached port could be opened to a network, and whoever reached it read and wrote without any login: there
-    // was no way to ask for one.
+    // The memcached port could be opened to a network, and any client read and wrote without a login, which could not
+    // be required.
     let kedge = with_login(Some("foo:bar\nbaaaz:quux\n"));
     let mut text = kedge.text();
     for (sent, expected) in [
@@ -60,7 +60,7 @@ fn text_clients_log_in_with_their_first_command() {
         ),
         ("set foo 0 0 7\r\nfoo bab\r\n", FAILURE),
         ("set foo 0 0 7\r\nfoo bar\r\n", "STORED\r\n"),
-        // It was no document.
+        // The login stored no document.
         ("get foo\r\n", "END\r\n"),
         ("set toast 0 0 2\r\nhi\r\n", "STORED\r\n"),
         ("get toast\r\n", "VALUE toast 0 2\r\nhi\r\nEND\r\n"),
@@ -76,7 +76,7 @@ fn text_clients_log_in_with_their_first_command() {
 }
 
 #[test]
-fn users_of_the_server_have_their_roles_there() {
+fn server_users_have_their_roles_on_the_memcached_port() {
     let kedge = with_login(None);
     let mut reader = kedge.text();
     let login = |user: &str| {
@@ -98,7 +98,7 @@ fn users_of_the_server_have_their_roles_there() {
 }
 
 #[test]
-fn an_unknown_client_gets_no_large_value_read() {
+fn large_value_before_the_login_is_refused() {
     let kedge = with_login(None);
     let mut text = kedge.text();
     text.expect(
@@ -139,7 +139,7 @@ fn binary_clients_log_in_with_sasl() {
     assert_eq!(client.call(&set).status, Status::AuthError);
     assert_eq!(plain(&mut client, "foo", "bar"), Status::Success);
     client.call(&set).ok();
-    // With the name of one user of the file nobody is the server's user of that name.
+    // A user of the file is never the server's user of the same name.
     assert_eq!(
         client.call(&frame(Opcode::SetVbucket, "")).status,
         Status::AccessDenied
@@ -153,8 +153,8 @@ fn binary_clients_log_in_with_sasl() {
 }
 
 #[test]
-fn no_stranger_on_the_port_manages_the_bucket() {
-    // Whoever reached the port could take vBuckets away: all its clients had every right in the bucket.
+fn memcached_clients_cannot_manage_the_bucket() {
+    // Any client of the port could delete vBuckets, as it had every privilege in the bucket.
     let kedge = Kedge::start();
     let mut client = kedge.memcached();
     for opcode in [Opcode::SetVbucket, Opcode::DelVbucket, Opcode::CompactDb] {
@@ -164,7 +164,7 @@ fn no_stranger_on_the_port_manages_the_bucket() {
     client
         .call(&frame(Opcode::Set, "k").extras(&[0; 8]).value(b"v"))
         .ok();
-    // Who logs in as an administrator all the same is one.
+    // A client that logs in as an administrator is one.
     let mut root = kedge.memcached();
     let done = root.sasl(Mechanism::Plain, "root", PASSWORD);
     assert_eq!(done, Status::Success);
@@ -173,7 +173,7 @@ fn no_stranger_on_the_port_manages_the_bucket() {
 }
 
 #[test]
-fn flush_all_is_off_unless_it_is_wanted() {
+fn flush_all_is_disabled_by_default() {
     let kedge = with_rules(MemcachedRules::default());
     let mut text = kedge.text();
     for (sent, expected) in [
@@ -193,14 +193,14 @@ fn flush_all_is_off_unless_it_is_wanted() {
     let mut client = kedge.memcached();
     let reply = client.call(&frame(Opcode::Flush, ""));
     assert_eq!(reply.status, Status::AuthError);
-    // It is the port's rule, not the bucket's.
+    // The rule is the port's, not the bucket's.
     let mut sdk = kedge.client();
     sdk.simple(Opcode::Flush).ok();
     text.expect("get k\r\n", "END\r\n");
 }
 
 #[test]
-fn items_have_the_limit_that_the_port_is_given() {
+fn item_size_limit_of_the_memcached_port() {
     let kedge = with_rules(MemcachedRules {
         item_bytes_max: 1 << 20,
         ..MemcachedRules::default()
@@ -233,8 +233,8 @@ fn items_have_the_limit_that_the_port_is_given() {
 }
 
 #[test]
-fn without_users_there_are_no_logins_to_talk_of() {
-    // memcached without SASL does not know its commands; a client then goes on without a login.
+fn sasl_is_unknown_without_users() {
+    // memcached without SASL does not know its commands; a client then continues without a login.
     let kedge = Kedge::with(Setup {
         has_users: false,
         ..Setup::default()

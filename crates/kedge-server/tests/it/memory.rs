@@ -1,4 +1,4 @@
-//! What clients see of a bucket that is short of memory, and of values that it keeps compressed.
+//! Tests of a bucket that is short of memory, and of compressed values.
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +11,14 @@ use crate::client::SDK_FEATURES;
 use crate::server::{Kedge, PASSWORD, Setup, USER};
 use crate::stats::stat;
 
-/// Letters in no order.
+/// Random letters.
 fn noise(seed: u32) -> Vec<u8> {
     let bytes = Rng::new(seed.into()).bytes(10_000);
     bytes.iter().map(|byte| b'a' + byte % 26).collect()
 }
 
 #[test]
-fn writers_get_no_temporary_failure_while_documents_leave_memory() {
+fn writes_wait_for_eviction_instead_of_failing() {
     let mut setup = Setup::default();
     setup.bucket.quota_bytes = 2 << 20;
     // Nothing is applied unless memory is short.
@@ -54,7 +54,7 @@ fn writers_get_no_temporary_failure_while_documents_leave_memory() {
 }
 
 #[test]
-fn who_knows_no_snappy_gets_values_inflated_that_the_bucket_compressed() {
+fn values_compressed_by_the_bucket_are_inflated_without_snappy() {
     let mut setup = Setup::default();
     setup.bucket.compression = CompressionMode::Active;
     setup.bucket.apply_max_lag_ms = 1;
@@ -91,7 +91,7 @@ fn who_knows_no_snappy_gets_values_inflated_that_the_bucket_compressed() {
     kedge
         .text()
         .expect("mg k s v\r\n", &format!("VA {len} s{len}\r\n{json}\r\n"));
-    // Locking and touching show it, too; writing goes on from what clients see.
+    // GET_LOCKED and GAT return it inflated, too; APPEND works on the inflated value.
     let frame = plain.request(Opcode::GetLocked).key("k");
     let locked = plain.call(&frame).ok();
     assert_eq!(locked.text(), json);

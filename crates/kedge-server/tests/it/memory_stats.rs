@@ -1,4 +1,4 @@
-//! Statistics of what vBuckets have in memory.
+//! Tests of statistics of memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ fn numbers(of: &HashMap<String, String>, vb: VbId, names: &[&str]) -> Vec<u64> {
 }
 
 #[test]
-fn checkpoints_hold_what_the_disk_and_streams_have_not() {
+fn checkpoints_hold_unpersisted_and_unsent_items() {
     const NAMES: [&str; 7] = [
         "num_checkpoint_items",
         "num_open_checkpoint_items",
@@ -83,7 +83,7 @@ fn checkpoints_hold_what_the_disk_and_streams_have_not() {
 }
 
 #[test]
-fn hash_tables_say_what_they_hold() {
+fn hash_stats_match_the_tables() {
     let kedge = in_memory_only();
     let mut client = kedge.client();
     let vb = VbId(3);
@@ -130,8 +130,8 @@ fn histogram(of: &HashMap<String, String>, name: &str) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn how_often_documents_are_asked_for_and_what_leaves_memory() {
-    /// Where a new document begins.
+fn frequency_counters_and_evictions() {
+    /// The initial frequency counter of a document.
     const FIRST: u64 = 64;
     let (kedge, bucket) = start(EvictionPolicy::ValueOnly, 256 << 20);
     let mut client = kedge.client();
@@ -140,7 +140,7 @@ fn how_often_documents_are_asked_for_and_what_leaves_memory() {
     for n in 0..50 {
         client.set(&format!("k{n}"), b"value").ok();
     }
-    // Only what is in its file may leave.
+    // Only persisted documents may be evicted.
     bucket.persistence().apply().unwrap();
     client.get("k0").ok();
     let counters = stat(&mut client, "frequency-counters").unwrap();
@@ -159,7 +159,7 @@ fn how_often_documents_are_asked_for_and_what_leaves_memory() {
 }
 
 #[test]
-fn what_vbuckets_were_before_the_start() {
+fn prev_vbucket_shows_states_before_the_restart() {
     let dir = tempfile::tempdir().unwrap();
     let start = || {
         Kedge::with(Setup {
@@ -204,7 +204,7 @@ fn what_vbuckets_were_before_the_start() {
 }
 
 #[test]
-fn what_is_known_of_the_manifest() {
+fn manifest_stats() {
     let kedge = Kedge::start();
     edit(
         &kedge,
@@ -230,7 +230,7 @@ fn what_is_known_of_the_manifest() {
 }
 
 #[test]
-fn how_much_a_takeover_has_still_to_give() {
+fn takeover_stats_estimate_remaining_items() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     let vb = VbId(3);

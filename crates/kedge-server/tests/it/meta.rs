@@ -1,4 +1,4 @@
-//! The meta commands (memcached doc/protocol.txt).
+//! Tests of the meta commands (memcached doc/protocol.txt).
 
 use crate::client::Text;
 use crate::server::Kedge;
@@ -23,7 +23,7 @@ fn cas(text: &mut Text, key: &str) -> u64 {
 }
 
 #[test]
-fn get_set_delete_and_count() {
+fn meta_get_set_delete_and_arithmetic() {
     let kedge = Kedge::start();
     talk(
         &mut kedge.text(),
@@ -62,7 +62,7 @@ fn get_set_delete_and_count() {
 }
 
 #[test]
-fn quiet_mode_leaves_out_what_is_expected() {
+fn quiet_mode_omits_expected_replies() {
     let kedge = Kedge::start();
     talk(
         &mut kedge.text(),
@@ -99,7 +99,7 @@ fn compare_and_swap() {
                 &format!("ms a 1 S1 C{second} E5\r\ny\r\n"),
                 "CLIENT_ERROR invalid flag\r\n",
             ),
-            // The client chooses the version that the document gets.
+            // The client chooses the CAS of the document.
             ("ms a 1 E5\r\ny\r\n", "HD\r\n"),
             (&format!("md a C{second}\r\n"), "EX\r\n"),
             ("md a C5\r\n", "HD\r\n"),
@@ -108,7 +108,7 @@ fn compare_and_swap() {
 }
 
 #[test]
-fn a_missing_document_is_made_once_and_filled_by_who_made_it() {
+fn vivified_document_is_recached_by_its_creator() {
     let kedge = Kedge::start();
     let mut first = kedge.text();
     let mut second = kedge.text();
@@ -134,7 +134,7 @@ fn a_stale_document_is_recached_by_one_client() {
             ("md a I T90\r\n", "HD\r\n"),
             ("mg a v t\r\n", "VA 3 t90 X W\r\nold\r\n"),
             ("mg a v\r\n", "VA 3 Z X\r\nold\r\n"),
-            // An older CAS is accepted with I, and what it stores is stale too.
+            // An older CAS is accepted with flag I, and the stored value is stale, too.
             (&format!("ms a 3 C{old}\r\nxxx\r\n"), "EX\r\n"),
             (&format!("ms a 3 I C{old}\r\nmid\r\n"), "HD\r\n"),
             // The win was handed out already.
@@ -154,7 +154,7 @@ fn a_stale_document_is_recached_by_one_client() {
 }
 
 #[test]
-fn a_document_with_little_time_left_is_recached_by_one_client() {
+fn expiring_document_is_recached_by_one_client() {
     let kedge = Kedge::start();
     talk(
         &mut kedge.text(),
@@ -170,7 +170,7 @@ fn a_document_with_little_time_left_is_recached_by_one_client() {
 }
 
 #[test]
-fn debug_shows_what_is_known() {
+fn meta_debug() {
     let kedge = Kedge::start();
     let mut text = kedge.text();
     text.expect("ms a 1\r\nx\r\n", "HD\r\n");

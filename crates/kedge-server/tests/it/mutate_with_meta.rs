@@ -1,4 +1,4 @@
-//! Writes whose metadata stand behind the value, and that get their version written into their attributes.
+//! Tests of MUTATE_WITH_META: metadata behind the value, and CAS and seqno written into xattrs.
 
 use kedge_bucket::ConflictResolution;
 use kedge_protocol::binary::{Feature, Opcode};
@@ -12,7 +12,7 @@ use crate::xattrs::{
     PACKED, PAIRS, XATTR, copy, datatype_of, get_ex, packed, plain, section, whole,
 };
 
-/// A write whose metadata stand behind the value.
+/// A MUTATE_WITH_META request.
 fn mutate(client: &mut Client, key: &str, datatype: Datatype, value: &[u8], meta: &str) -> Reply {
     let frame = mutation(client, key, datatype, value, meta);
     client.call(&frame)
@@ -35,7 +35,7 @@ pub(crate) fn mutation(
     frame.extras(&extras).value(&both).datatype(datatype)
 }
 
-/// Where a text stands in a value.
+/// The offsets of a text in a value.
 fn places(value: &[u8], text: &str) -> Vec<usize> {
     let windows = value.windows(text.len()).enumerate();
     let found = windows.filter(|(_, window)| *window == text.as_bytes());
@@ -43,7 +43,7 @@ fn places(value: &[u8], text: &str) -> Vec<usize> {
 }
 
 #[test]
-fn a_document_has_the_version_that_it_gets_written_into_its_attributes() {
+fn mutate_with_meta_writes_the_new_cas_into_attributes() {
     let zero = "0x0000000000000000";
     let with = |cas: &str, seqno: &str| {
         let version = format!(r#"{{"cas":"{cas}","seqno":"{seqno}"}}"#);
@@ -87,7 +87,7 @@ fn copy_in(client: &mut Client, key: &str) {
     copy(client, Opcode::SetWithMeta, key, 5, Datatype::RAW, b"{}").ok();
 }
 
-/// The outcome with a document of revision 5, and with none; datatype, value, and all metadata that lead to it.
+/// The outcome with a document of revision 5, and without one; datatype, value, and all metadata with that outcome.
 type Case<'a> = (Status, Status, Datatype, &'a [u8], &'a [&'a str]);
 
 fn check(client: &mut Client, resolution: ConflictResolution, number: usize, case: &Case<'_>) {
@@ -111,7 +111,7 @@ fn check(client: &mut Client, resolution: ConflictResolution, number: usize, cas
 }
 
 #[test]
-fn metadata_behind_the_value_mean_what_they_mean_before_it() {
+fn mutate_with_meta_equals_the_with_meta_commands() {
     use Status::{CasValueInvalid, Invalid, KeyExists, Success, XattrInvalid};
     let attributes = section(&PAIRS);
     let none = Datatype::RAW;
@@ -229,7 +229,7 @@ fn metadata_behind_the_value_mean_what_they_mean_before_it() {
 }
 
 #[test]
-fn who_may_write_with_metadata_behind_the_value() {
+fn mutate_with_meta_checks_privileges() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     let cas = client.set("k", b"1").ok().cas;

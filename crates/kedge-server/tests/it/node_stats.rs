@@ -1,4 +1,4 @@
-//! Statistics of the node: threads, what waits for them, clients, buckets; and which groups there are.
+//! Tests of statistics of the node, and of the list of groups.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -20,7 +20,7 @@ fn number(of: &HashMap<String, String>, name: &str) -> u64 {
 }
 
 #[test]
-fn threads_as_they_were_told_to_be_and_as_they_are() {
+fn threads_stats_show_configured_and_running_threads() {
     let mut setup = Setup {
         threads: 2,
         ..Setup::default()
@@ -59,7 +59,7 @@ fn threads_as_they_were_told_to_be_and_as_they_are() {
         assert!(of(&format!("LowPrioQ_{queue}:OutQsize")) <= of("ready_tasks"));
         assert!(of(&format!("LowPrioQ_{queue}:InQsize")) <= of("num_sleepers"));
     }
-    // The bucket's tasks come to rest, and those that rest are all that there are.
+    // The tasks of the bucket become idle, and idle tasks are all that there are.
     until("tasks sleep", || {
         let workload = stat(&mut client, "workload").unwrap();
         let tasks = kedge.server().pools().executor().tasks();
@@ -68,7 +68,7 @@ fn threads_as_they_were_told_to_be_and_as_they_are() {
 }
 
 #[test]
-fn what_each_front_end_thread_has_done() {
+fn worker_thread_info_shows_each_front_end_thread() {
     let kedge = Kedge::with(Setup {
         threads: 2,
         ..Setup::default()
@@ -102,7 +102,7 @@ fn what_each_front_end_thread_has_done() {
 }
 
 #[test]
-fn groups_of_the_node_need_the_right_to_statistics() {
+fn node_groups_need_the_stats_privilege() {
     let kedge = Kedge::start();
     let mut client = kedge.connect();
     client.hello(SDK_FEATURES);
@@ -126,7 +126,7 @@ fn object(text: &str) -> Value {
 }
 
 #[test]
-fn buckets_that_the_user_may_look_into() {
+fn bucket_details_show_visible_buckets() {
     let kedge = Kedge::start();
     let other = kedge_bucket::BucketConfig::new("other", 4, 64 << 20);
     let created = kedge.server().registry().create(other).unwrap();
@@ -156,7 +156,7 @@ fn buckets_that_the_user_may_look_into() {
 }
 
 #[test]
-fn what_tells_of_others_needs_the_right_to_the_whole_node() {
+fn groups_about_other_users_need_the_node_privilege() {
     let kedge = Kedge::start();
     let mut root = kedge.connect();
     root.hello(SDK_FEATURES);
@@ -188,7 +188,7 @@ fn what_tells_of_others_needs_the_right_to_the_whole_node() {
 }
 
 #[test]
-fn groups_are_timed_and_clocks_are_shown() {
+fn stat_timings_and_clocks() {
     let kedge = Kedge::start();
     let mut client = kedge.connect();
     client.hello(SDK_FEATURES);
@@ -204,7 +204,7 @@ fn groups_are_timed_and_clocks_are_shown() {
         let _ = stat(&mut kedge.client(), group);
     }
     assert_eq!((total("hash"), total("all"), total("no")), (1, 1, 0));
-    // One that failed is not among them.
+    // Failed ones are not counted.
     assert_eq!((total("hash.single"), total("all.single")), (1, 0));
     stat(&mut client, "reset").unwrap();
     let after = stat(&mut client, "stat-timings").unwrap();
@@ -244,7 +244,7 @@ fn groups(table: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_groups_that_are_documented_are_those_that_there_are() {
+fn documented_groups_match_the_code() {
     let kedge = Kedge::start();
     let mut client = kedge.connect();
     client.hello(SDK_FEATURES);
@@ -264,7 +264,7 @@ fn the_groups_that_are_documented_are_those_that_there_are() {
         "{served:?} {others:?}"
     );
     for group in served {
-        // Keys of which the arguments are made up are not there.
+        // Groups about a key, with made-up arguments, find no key.
         let of_key = group.contains("key");
         let group = if group.starts_with("vkey") {
             format!("{group} k 3")
@@ -286,9 +286,9 @@ fn the_groups_that_are_documented_are_those_that_there_are() {
     }
 }
 
-/// A statistic of that name is what a metric of the server is made of.
+/// The statistic of a metric of the server.
 #[test]
-fn every_metric_of_the_server_has_its_statistic() {
+fn every_server_metric_has_a_statistic() {
     let kedge = Kedge::start();
     let address = kedge.server().mgmt_addr();
     let client = HttpClient::new("127.0.0.1", address.port(), "root", PASSWORD);

@@ -1,4 +1,4 @@
-//! Connections that come before the server is ready.
+//! Tests of connections before the server is ready.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use kedge_types::Status;
 use crate::client::SDK_FEATURES;
 use crate::server::{Kedge, PASSWORD, Setup, USER};
 
-/// A disk whose logs are not found before somebody says so.
+/// A disk that delays the listing of logs until the test allows it.
 #[derive(Debug, Default)]
 struct Gate {
     is_open: Mutex<bool>,
@@ -40,10 +40,10 @@ impl DiskObserver for Gate {
     }
 }
 
-/// The memcached port took connections before the bucket was loaded, and answered `SERVER_ERROR temporary failure`, which
-/// plain clients take for an error. SDKs try again, so the KV port does so still.
+/// The memcached port took connections before the bucket was loaded, and answered `SERVER_ERROR temporary failure`,
+/// which plain clients take for an error. SDKs retry, so the KV port still answers so.
 #[test]
-fn plain_clients_wait_until_the_bucket_is_loaded() {
+fn memcached_port_opens_when_the_bucket_is_loaded() {
     let disk = SimDisk::new(1);
     let on = |disk: Arc<dyn kedge_disk::Disk>| Setup {
         disk,

@@ -1,5 +1,4 @@
-//! Order of replies over a socket, where the log syncs when it likes. What must hold at every moment is tested with
-//! sessions alone.
+//! Tests of the order of replies over a socket, with syncs at any time. The tests of sessions check each moment.
 
 use std::collections::HashSet;
 
@@ -33,7 +32,7 @@ fn mixed(client: &mut Client, prefix: usize, count: u32) -> (Vec<u8>, Vec<u32>) 
 }
 
 #[test]
-fn in_order_whatever_is_durable() {
+fn replies_are_in_order_with_durable_writes() {
     let kedge = Kedge::with(Setup {
         threads: 2,
         ..Setup::default()
@@ -50,14 +49,14 @@ fn in_order_whatever_is_durable() {
         .collect();
     for (client, opaques) in clients.iter_mut().zip(sent) {
         for opaque in opaques {
-            // Each read finds what the write before it stored.
+            // Each read returns the value of the write before it.
             assert_eq!(client.reply().ok().opaque, opaque);
         }
     }
 }
 
 #[test]
-fn unordered_all_are_answered_once_and_a_barrier_divides_them() {
+fn unordered_commands_are_answered_once_and_respect_barriers() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     client.hello(SDK_FEATURES.with(Feature::UnorderedExecution));

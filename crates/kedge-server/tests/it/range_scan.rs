@@ -1,4 +1,4 @@
-//! Range scans over sockets.
+//! Tests of range scans.
 
 use std::collections::BTreeMap;
 
@@ -64,7 +64,7 @@ pub(crate) fn create_in(client: &mut Client, vb: u16, wanted: &RangeScanCreate) 
     client.reply()
 }
 
-/// The id of a scan, or why there is none.
+/// The id of a scan, or the status of the failure.
 pub(crate) fn create(client: &mut Client, wanted: &RangeScanCreate) -> Result<ScanId, Status> {
     let reply = create_in(client, 0, wanted);
     match reply.status {
@@ -80,7 +80,7 @@ pub(crate) struct Limits {
     pub(crate) bytes: u32,
 }
 
-/// All replies to a continue; the last one says how it ended.
+/// All replies to a continue; the last one has its status.
 pub(crate) fn go_on(client: &mut Client, id: ScanId, limits: Limits) -> Vec<Reply> {
     let mut bytes = Vec::new();
     RangeScanContinue {
@@ -118,7 +118,7 @@ pub(crate) fn keys_of(replies: &[Reply]) -> Vec<String> {
     keys
 }
 
-/// All that a scan gives, continued with these limits.
+/// All results of a scan, continued with these limits.
 pub(crate) fn scan(client: &mut Client, wanted: &RangeScanCreate, limits: Limits) -> Vec<Reply> {
     let id = create(client, wanted).unwrap();
     let mut replies = Vec::new();
@@ -132,7 +132,7 @@ pub(crate) fn scan(client: &mut Client, wanted: &RangeScanCreate, limits: Limits
 }
 
 #[test]
-fn keys_of_a_range_come_in_order_within_limits() {
+fn range_scan_returns_keys_in_order_within_limits() {
     let kedge = kedge();
     let mut client = kedge.client();
     let names: Vec<String> = (0..100).map(|n| format!("k{n:03}")).collect();
@@ -157,7 +157,7 @@ fn keys_of_a_range_come_in_order_within_limits() {
     }
     assert_eq!(keys_of(&scan(&mut client, &open, none)), live[11..19]);
 
-    // Each limit by itself; what came is all, and in order.
+    // Each limit alone; the results are complete and in order.
     let seven = Limits { items: 7, ..none };
     let by_items = scan(&mut client, &range("a", "z"), seven);
     assert_eq!(keys_of(&by_items), live);
@@ -171,7 +171,7 @@ fn keys_of_a_range_come_in_order_within_limits() {
     assert_eq!((keys_of(&by_bytes), by_bytes.len()), (live.clone(), 99));
     let time = Limits { ms: 1, ..none };
     assert_eq!(keys_of(&scan(&mut client, &range("a", "z"), time)), live);
-    // A limit that the last key meets, too, does not hide the end.
+    // A limit that is reached at the last key does not hide the end.
     let all = go_on_first(&mut client, Limits { items: 99, ..none });
     assert_eq!(all.last().unwrap().status, Status::RangeScanComplete);
 
@@ -192,7 +192,7 @@ fn go_on_first(client: &mut Client, limits: Limits) -> Vec<Reply> {
 }
 
 #[test]
-fn documents_come_with_their_metadata_and_in_several_replies() {
+fn range_scan_returns_documents_with_metadata() {
     for policy in POLICIES {
         let (kedge, bucket) = start(policy, 256 << 20);
         let mut client = kedge.client();
@@ -258,7 +258,7 @@ fn documents_come_with_their_metadata_and_in_several_replies() {
             assert_eq!(last, Status::RangeScanMore);
         }
         assert!(expected.is_empty());
-        // 10 MB: more than one continue gives, and each in several parts.
+        // 10 MB: more than one continue returns, and each in several parts.
         assert_eq!(continues, 2, "{policy:?}");
         assert!(parts > 20, "{parts}");
         assert_eq!(figure(&bucket, "ep_range_scan_items"), 1_000);
@@ -266,7 +266,7 @@ fn documents_come_with_their_metadata_and_in_several_replies() {
 }
 
 #[test]
-fn documents_come_with_their_attributes_where_that_is_asked_for() {
+fn range_scan_returns_xattrs_on_request() {
     let kedge = kedge();
     let mut client = kedge.client();
     let body = br#"{"a":1}"#;
@@ -307,7 +307,7 @@ fn documents_come_with_their_attributes_where_that_is_asked_for() {
         include_xattrs: true,
         ..range("a", "z")
     };
-    // Who did not negotiate them cannot ask for them, and is not shown those that another asked for.
+    // A client without the feature cannot request them, and does not get those of another client's scan.
     let mut plain = kedge.connect();
     plain.hello(SDK_FEATURES.without(Feature::Xattr));
     plain.log_in(USER, PASSWORD);
@@ -318,7 +318,7 @@ fn documents_come_with_their_attributes_where_that_is_asked_for() {
 }
 
 #[test]
-fn a_scan_shows_one_moment() {
+fn range_scan_is_a_snapshot() {
     let kedge = kedge();
     let mut client = kedge.client();
     for name in ["a", "b", "c", "d"] {
@@ -343,7 +343,7 @@ fn a_scan_shows_one_moment() {
 }
 
 #[test]
-fn samples_are_of_the_size_wanted() {
+fn sampling_scan_returns_the_requested_size() {
     let kedge = kedge();
     let mut client = kedge.client();
     assert_eq!(
@@ -362,7 +362,7 @@ fn samples_are_of_the_size_wanted() {
     };
     let first = sample(1, 20);
     assert_eq!(first.len(), 20);
-    // SDKs draw seeds of 64 bits; those of 2^32 and more were refused.
+    // SDKs choose seeds of 64 bits; those of 2^32 and more were refused.
     for (seed, low) in [(1 << 32, 0), (u64::MAX, u64::from(u32::MAX))] {
         let sampled = sample(seed, 20);
         assert_eq!(sampled.len(), 20);
@@ -374,7 +374,7 @@ fn samples_are_of_the_size_wanted() {
 }
 
 #[test]
-fn requirements_are_met_or_refused() {
+fn snapshot_requirements_are_met_or_refused() {
     let kedge = kedge();
     let mut client = kedge.client();
     let token = set(&mut client, "a", b"1").token();
@@ -388,7 +388,7 @@ fn requirements_are_met_or_refused() {
         ..range("a", "z")
     };
     let uuid = token.vb_uuid;
-    // What was acknowledged need not be on disk yet: the scan waits for it.
+    // An acknowledged write need not be on disk yet: the scan waits for it.
     for n in 2..20 {
         let seqno = set(&mut client, &format!("k{n}"), b"1").token().seqno.get();
         let wanted = with(uuid, seqno, true, Some(20_000));
@@ -413,7 +413,7 @@ fn requirements_are_met_or_refused() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn range_scan_errors() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     set(&mut client, "a", b"1");
@@ -476,7 +476,7 @@ fn what_is_wrong_is_said() {
 }
 
 #[test]
-fn a_vbucket_that_is_active_no_more_ends_its_scans() {
+fn vbucket_state_change_ends_its_scans() {
     let kedge = kedge();
     let mut client = kedge.client();
     set(&mut client, "a", b"1");
@@ -501,7 +501,7 @@ fn a_vbucket_that_is_active_no_more_ends_its_scans() {
 }
 
 #[test]
-fn so_many_scans_and_no_more() {
+fn number_of_scans_is_limited() {
     use kedge_types::limits::RANGE_SCANS_MAX;
     let kedge = kedge();
     let mut client = kedge.client();
@@ -516,7 +516,7 @@ fn so_many_scans_and_no_more() {
 }
 
 #[test]
-fn what_has_expired_or_is_compressed_is_shown_as_a_get_would() {
+fn range_scan_shows_documents_like_get() {
     let kedge = kedge();
     let mut client = kedge.client();
     let text = b"{\"text\":\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}";

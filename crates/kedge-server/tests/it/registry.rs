@@ -1,4 +1,4 @@
-//! Buckets made and dropped while the server runs, and found again after a restart.
+//! Tests of buckets that are created and dropped at runtime, and loaded after a restart.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -102,7 +102,7 @@ fn collection(name: &str) -> ManifestEdit {
 }
 
 #[test]
-fn manifests_survive_a_restart_and_go_with_their_bucket() {
+fn manifests_survive_a_restart_and_are_dropped_with_their_bucket() {
     let dir = tempfile::tempdir().unwrap();
     let registry = on_disk(dir.path()).unwrap();
     for name in ["a", "b"] {
@@ -139,7 +139,7 @@ fn manifests_survive_a_restart_and_go_with_their_bucket() {
     assert_eq!(registry.manifest("a").unwrap(), before);
     assert_eq!(registry.manifest("b").unwrap(), Arc::default());
     assert_eq!((shown(&registry, "a"), shown(&registry, "b")), (3, 0));
-    // The id of what was dropped is nobody else's.
+    // The id of a dropped collection is never reused.
     registry.edit_manifest("a", &scope("t")).unwrap();
     let now = registry.manifest("a").unwrap();
     assert!(now.scope(ScopeId(8)).is_none() && now.scope(ScopeId(9)).is_some());
@@ -155,7 +155,7 @@ fn manifests_survive_a_restart_and_go_with_their_bucket() {
     assert!(error.to_string().starts_with(&start), "{error}");
 }
 
-/// A change that cannot be kept is not made.
+/// A change that cannot be saved is not made.
 #[test]
 fn a_full_disk_refuses_a_collection() {
     let disk = Arc::new(SimDisk::new(1));
@@ -171,7 +171,7 @@ fn a_full_disk_refuses_a_collection() {
 }
 
 #[test]
-fn what_is_not_allowed_is_refused_and_changes_nothing() {
+fn refused_changes_have_no_effect() {
     let registry = open(Arc::new(SimDisk::new(1)), Path::new("/data")).unwrap();
     registry.create(config("a")).unwrap();
     let generation = registry.generation();
@@ -240,7 +240,7 @@ fn names_of_buckets() {
 }
 
 #[test]
-fn what_a_crash_leaves_of_a_bucket_that_was_made_or_dropped_is_removed() {
+fn remains_of_interrupted_creates_and_drops_are_removed() {
     let dir = tempfile::tempdir().unwrap();
     let registry = on_disk(dir.path()).unwrap();
     for name in ["kept", "dropped"] {
@@ -253,7 +253,7 @@ fn what_a_crash_leaves_of_a_bucket_that_was_made_or_dropped_is_removed() {
     registry.shutdown();
     drop(registry);
     let buckets = dir.path().join("buckets");
-    // Made up to the last step, or dropped up to the first.
+    // Created up to the last step, or dropped up to the first.
     std::fs::create_dir_all(buckets.join("made/log")).unwrap();
     std::fs::write(buckets.join("made/creating"), "").unwrap();
     std::fs::write(buckets.join("made/bucket.json.tmp"), "{").unwrap();
@@ -273,7 +273,7 @@ fn what_a_crash_leaves_of_a_bucket_that_was_made_or_dropped_is_removed() {
     registry.shutdown();
 }
 
-/// All files below a directory, and what is in them.
+/// All files below a directory, with their contents.
 fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(dir).unwrap() {
@@ -287,7 +287,7 @@ fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// A data directory with the buckets "a" and "b", the second of which has lost its settings.
+/// A data directory with the buckets "a" and "b"; "b" has lost its settings.
 fn without_settings() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let registry = on_disk(dir.path()).unwrap();
@@ -304,7 +304,7 @@ fn without_settings() -> tempfile::TempDir {
 
 /// A bucket without `bucket.json` was deleted at the next start, data files and log included.
 #[test]
-fn a_bucket_that_lost_its_settings_is_left_alone_until_it_is_adopted() {
+fn bucket_without_settings_is_kept_until_adopted() {
     let dir = without_settings();
     let path = dir.path().join("buckets/b");
     let before = contents(&path);
@@ -354,7 +354,7 @@ fn a_bucket_that_lost_its_settings_is_left_alone_until_it_is_adopted() {
 }
 
 #[test]
-fn what_is_no_bucket_is_left_alone_and_is_none_without_its_settings() {
+fn unknown_directories_are_left_alone() {
     let dir = without_settings();
     let buckets = dir.path().join("buckets");
     std::fs::remove_file(buckets.join("b/bucket.json.copy")).unwrap();
@@ -372,7 +372,7 @@ fn what_is_no_bucket_is_left_alone_and_is_none_without_its_settings() {
             "{name}"
         );
     }
-    // Nothing is in the way of this one.
+    // An empty directory is no obstacle.
     registry.create(config("empty")).unwrap();
     registry.drop_bucket("a").unwrap();
     registry.shutdown();
@@ -383,7 +383,7 @@ fn what_is_no_bucket_is_left_alone_and_is_none_without_its_settings() {
 }
 
 #[test]
-fn a_bucket_that_was_put_there_meanwhile_is_not_written_over_and_can_be_adopted() {
+fn foreign_bucket_directory_is_not_overwritten() {
     let dir = tempfile::tempdir().unwrap();
     let registry = on_disk(dir.path()).unwrap();
     let path = dir.path().join("buckets/b");
@@ -398,7 +398,7 @@ fn a_bucket_that_was_put_there_meanwhile_is_not_written_over_and_can_be_adopted(
 }
 
 #[test]
-fn a_manifest_or_a_cluster_state_that_was_there_is_missed() {
+fn missing_manifest_or_cluster_state_fails_the_start() {
     for file in ["buckets/a/manifest.json", "cluster.json"] {
         let dir = without_settings();
         let path = dir.path().join(file);
@@ -416,7 +416,7 @@ fn a_manifest_or_a_cluster_state_that_was_there_is_missed() {
 }
 
 #[test]
-fn a_drop_that_the_disk_refuses_to_begin_has_dropped_nothing() {
+fn failed_drop_keeps_the_bucket() {
     let disk = Arc::new(SimDisk::new(1));
     let registry = open(disk.clone(), Path::new("/data")).unwrap();
     registry.create(config("a")).unwrap().wait_loaded().unwrap();
@@ -433,7 +433,7 @@ fn a_drop_that_the_disk_refuses_to_begin_has_dropped_nothing() {
 }
 
 #[test]
-fn a_bucket_made_up_to_its_last_step_is_whole() {
+fn interrupted_create_in_its_last_step_is_completed() {
     let dir = tempfile::tempdir().unwrap();
     let made = dir.path().join("buckets/made");
     std::fs::create_dir_all(&made).unwrap();
@@ -449,7 +449,7 @@ fn a_bucket_made_up_to_its_last_step_is_whole() {
 }
 
 #[test]
-fn a_settings_file_that_makes_no_sense_is_named() {
+fn malformed_settings_file_is_named_in_the_error() {
     let other = serde_json::to_string(&config("b")).unwrap();
     let none = serde_json::to_string(&BucketConfig {
         vbuckets: 0,
@@ -470,7 +470,7 @@ fn a_settings_file_that_makes_no_sense_is_named() {
 }
 
 #[test]
-fn a_full_disk_refuses_a_bucket_and_leaves_nothing() {
+fn create_on_a_full_disk_leaves_nothing() {
     let disk = Arc::new(SimDisk::new(1));
     let registry = open(disk.clone(), Path::new("/data")).unwrap();
     disk.fail_next(Operation::Write, Fault::NoSpace);
@@ -481,7 +481,7 @@ fn a_full_disk_refuses_a_bucket_and_leaves_nothing() {
 }
 
 #[test]
-fn connections_of_a_dropped_bucket_have_none() {
+fn connections_of_a_dropped_bucket_lose_it() {
     let kedge = Kedge::start();
     let registry = kedge.server().registry();
     registry

@@ -1,4 +1,4 @@
-//! Two nodes: what is written to one comes to the other, and SyncWrites wait for it.
+//! Tests of replication between two nodes, and of SyncWrites.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::client::{Client, Reply};
 use crate::server::{Kedge, PASSWORD, Setup};
 use crate::stats::{stat, stat_with};
 
-/// Longer than anything takes that works.
+/// A generous deadline.
 const DEADLINE: Duration = Duration::from_secs(30);
 const VBUCKETS: u16 = 16;
 const LEVELS: [DurabilityLevel; 3] = [
@@ -70,7 +70,7 @@ pub(crate) fn peer(name: &str, kedge: &Kedge) -> PeerAddress {
     }
 }
 
-/// Lets all vBuckets of a node follow those of another.
+/// Replicates all vBuckets of another node to a node.
 pub(crate) fn follow(kedge: &Kedge, node: &str, peer: PeerAddress) {
     let replicator = kedge.server().replicator();
     replicator.set_identity(Identity {
@@ -111,7 +111,7 @@ impl Pair {
         self.replica.server().replicator().links()
     }
 
-    /// Cuts the connection off: another takes its name.
+    /// Closes the connection by opening another one with its name.
     fn cut(&self) {
         let mut thief = self.active.connect();
         thief.hello(crate::client::SDK_FEATURES);
@@ -123,7 +123,7 @@ impl Pair {
         thief.call(&open).ok();
     }
 
-    /// Waits until every vBucket follows.
+    /// Waits until every vBucket replicates.
     fn wait(&self) {
         until("all follow", || {
             self.status().first().is_some_and(|link| {
@@ -135,7 +135,7 @@ impl Pair {
         });
     }
 
-    /// Waits until the replica has what the active has.
+    /// Waits until the replica equals the active.
     fn apply_down(&self) {
         let seqnos = |kedge: &Kedge| bucket(kedge).vbucket_seqnos(None, false, None);
         until("the replica has everything", || {
@@ -155,7 +155,7 @@ fn set_durable(client: &mut Client, key: &str, value: &[u8], level: DurabilityLe
 }
 
 #[test]
-fn what_is_written_comes_to_the_replica() {
+fn writes_are_replicated() {
     let pair = Pair::new();
     let mut client = pair.active.client();
     let mut before = Vec::new();
@@ -178,18 +178,18 @@ fn what_is_written_comes_to_the_replica() {
         let reply = reply.ok();
         assert_eq!((reply.value.as_slice(), reply.cas), (key.as_bytes(), *cas));
     }
-    // What comes while it follows.
+    // Writes during the replication.
     client.set("k7", b"again").ok();
     until("it comes", || {
         get_replica(&mut reader, "k7").status == Status::Success
     });
-    // The first document of the key and its deletion are two changes, or one if the link was not there yet.
+    // The first document of the key and its deletion are two items, or one if the link was not open yet.
     let items = pair.status()[0].items;
     assert!((201..=202).contains(&items), "{items}");
 }
 
 #[test]
-fn a_sync_write_is_answered_when_the_replica_has_it() {
+fn sync_write_waits_for_the_replica() {
     let pair = Pair::new();
     let mut client = pair.active.client();
     for (number, level) in (0..30).zip(LEVELS.iter().cycle()) {
@@ -205,7 +205,7 @@ fn a_sync_write_is_answered_when_the_replica_has_it() {
 }
 
 #[test]
-fn a_sync_write_without_its_replica_is_ambiguous() {
+fn sync_write_without_replica_is_ambiguous() {
     let active = Kedge::start();
     activate(&active, &["n_0", "n_1"]);
     let mut client = active.client();
@@ -219,7 +219,7 @@ fn a_sync_write_without_its_replica_is_ambiguous() {
 }
 
 #[test]
-fn a_replica_that_was_away_gets_what_it_missed() {
+fn replica_catches_up_after_a_disconnect() {
     let pair = Pair::new();
     pair.wait();
     let mut client = pair.active.client();
@@ -245,7 +245,7 @@ fn a_replica_that_was_away_gets_what_it_missed() {
 }
 
 #[test]
-fn a_replica_with_another_history_goes_back() {
+fn replica_with_another_history_rolls_back() {
     let (active, replica) = (Kedge::start(), Kedge::start());
     let mut client = replica.client();
     for number in 0..50 {
@@ -267,7 +267,7 @@ fn a_replica_with_another_history_goes_back() {
 }
 
 #[test]
-fn a_peer_that_is_not_there_is_tried_again() {
+fn unreachable_peer_is_retried() {
     let replica = Kedge::start();
     make_replica(&replica);
     let active = Kedge::start();
@@ -286,7 +286,7 @@ fn a_peer_that_is_not_there_is_tried_again() {
             .is_some_and(|link| link.last_error.is_some())
     });
     assert!(!replicator.links()[0].connected);
-    // The plan names another one.
+    // The plan names another node.
     follow(&replica, "n_1", peer("n_0", &active));
     let pair = Pair { active, replica };
     pair.wait();
@@ -304,7 +304,7 @@ fn a_peer_that_is_not_there_is_tried_again() {
 }
 
 #[test]
-fn a_promoted_replica_has_what_was_acknowledged() {
+fn promoted_replica_has_acknowledged_writes() {
     let pair = Pair::new();
     let mut client = pair.active.client();
     for (number, level) in (0..30).zip(LEVELS.iter().cycle()) {
@@ -322,7 +322,7 @@ fn a_promoted_replica_has_what_was_acknowledged() {
     let mut client = replica.client();
     for number in 0..30 {
         let key = format!("k{number}");
-        // A prepare whose commit did not come is committed first.
+        // A prepare without a commit is committed first.
         until("it is readable", || {
             let reply = client.get(&key);
             match reply.status {
@@ -343,7 +343,7 @@ fn a_promoted_replica_has_what_was_acknowledged() {
 }
 
 #[test]
-fn statistics_tell_of_both_ends() {
+fn replication_statistics_of_both_ends() {
     let pair = Pair::new();
     let mut client = pair.active.client();
     for level in LEVELS {
@@ -389,7 +389,7 @@ fn statistics_tell_of_both_ends() {
 }
 
 #[test]
-fn a_connection_that_is_cut_comes_back() {
+fn replication_reconnects_after_a_cut() {
     let pair = Pair::new();
     pair.wait();
     let mut client = pair.active.client();
@@ -406,7 +406,7 @@ fn a_connection_that_is_cut_comes_back() {
 }
 
 #[test]
-fn what_has_no_room_waits_and_is_not_lost() {
+fn replica_without_memory_delays_items_without_loss() {
     let mut setup = Setup::default();
     setup.bucket.quota_bytes = 24 << 20;
     setup.bucket.apply_max_lag_ms = 20;
@@ -428,7 +428,7 @@ fn what_has_no_room_waits_and_is_not_lost() {
     }
 }
 
-/// Writes of all kinds; numbers follow from `seed`.
+/// Writes of all kinds, reproducible by `seed`.
 fn write_a_lot(client: &mut Client, seed: u64) {
     let mut random = kedge_disk::Rng::new(seed);
     for number in 0..1_500 {
@@ -450,7 +450,7 @@ fn write_a_lot(client: &mut Client, seed: u64) {
             Status::Success,
             Status::KeyNotFound,
             Status::NotStored,
-            // Of another writer, or one of this key is in flight.
+            // Another writer was faster, or a SyncWrite of this key is in flight.
             Status::SyncWriteInProgress,
         ];
         assert!(expected.contains(&status), "{status:?}");
@@ -458,7 +458,7 @@ fn write_a_lot(client: &mut Client, seed: u64) {
 }
 
 #[test]
-fn a_replica_equals_its_active_however_often_it_was_cut_off() {
+fn replica_equals_the_active_after_random_cuts() {
     for commit_log in [true, false] {
         let setup = || {
             let mut setup = Setup::default();
@@ -473,7 +473,7 @@ fn a_replica_equals_its_active_however_often_it_was_cut_off() {
                 .zip(&mut writers)
                 .map(|(seed, client)| scope.spawn(move || write_a_lot(client, seed)))
                 .collect();
-            // Each wait before it is tried again is longer.
+            // Each wait before a retry is longer.
             for round in 1..=5 {
                 let connects = pair.status().first().map_or(0, |link| link.connects);
                 if round % 3 == 0 {

@@ -1,4 +1,4 @@
-//! Which replies come, and what stands in them beside the document.
+//! Tests of replies: which are sent, and their fields beside the document.
 
 use kedge_protocol::binary::{Feature, Features, Opcode};
 use kedge_types::{Datatype, DurabilityLevel, Status};
@@ -8,7 +8,7 @@ use crate::commands::count;
 use crate::server::Kedge;
 
 #[test]
-fn quiet_commands_answer_only_what_is_not_expected() {
+fn quiet_commands_answer_only_failures() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     let mut bytes = Vec::new();
@@ -59,7 +59,7 @@ fn quiet_commands_answer_only_what_is_not_expected() {
 }
 
 #[test]
-fn error_bodies_are_for_those_who_negotiated_json() {
+fn error_bodies_require_json() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     let frame = client.request(Opcode::GetCmdTimer);
@@ -79,8 +79,7 @@ fn error_bodies_are_for_those_who_negotiated_json() {
     );
 }
 
-/// Fast commands took 0 us as they were told, which clients take for no duration at all: what a command takes is rounded
-/// up.
+/// Fast commands had a server duration of 0 us, which clients take for no duration. Durations are rounded up.
 #[test]
 fn server_durations_are_never_zero() {
     let kedge = Kedge::start();
@@ -99,7 +98,7 @@ fn server_durations_are_never_zero() {
 }
 
 #[test]
-fn server_durations_come_with_tracing_only() {
+fn server_durations_require_tracing() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     assert_eq!(client.set("k", b"v").ok().duration, None);
@@ -120,7 +119,7 @@ fn server_durations_come_with_tracing_only() {
 }
 
 #[test]
-fn what_is_not_served_is_told_so() {
+fn unserved_opcodes_are_refused() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     for &opcode in Opcode::ALL {
@@ -138,7 +137,7 @@ fn what_is_not_served_is_told_so() {
     assert_eq!(client.reply().status, Status::UnknownCommand);
 }
 
-/// The opcodes that a Couchbase connection is served; HELLO, QUIT and the logins are tried elsewhere.
+/// The served opcodes of a Couchbase connection; other tests cover HELLO, QUIT and logins.
 pub(crate) const SERVED: &[Opcode] = &[
     Opcode::DcpOpen,
     Opcode::DcpControl,
@@ -237,7 +236,7 @@ pub(crate) const SERVED: &[Opcode] = &[
 ];
 
 impl Client {
-    /// The status that an otherwise empty request gets; what closes the connection is not sent.
+    /// The status of the reply to an empty request. Requests that close the connection are not sent.
     fn simple_status(&mut self, opcode: Opcode) -> Status {
         match opcode {
             // Would change or end this connection, or answers several frames or none.
@@ -251,7 +250,7 @@ impl Client {
             | Opcode::Stat
             | Opcode::Flush
             | Opcode::Flushq => Status::Success,
-            // On this connection these numbers are those of the ioctl commands.
+            // On this connection these numbers are the ioctl commands.
             Opcode::Gatk | Opcode::Gatkq => Status::NotSupported,
             _ => self.simple(opcode).status,
         }

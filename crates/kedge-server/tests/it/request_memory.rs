@@ -1,5 +1,4 @@
-//! The memory of incomplete requests. 80 SETs of 19 MiB of which half was sent, by clients that had not logged in, took
-//! 2 GB.
+//! Tests of the memory of incomplete requests. 80 half-sent SETs of 19 MiB, by clients without a login, took 2 GB.
 
 use std::io::{ErrorKind, Write};
 use std::time::Duration;
@@ -61,7 +60,7 @@ fn half_sent(kedge: &Kedge, at: usize) -> Text {
 }
 
 #[test]
-fn half_sent_requests_take_no_more_than_their_limit() {
+fn incomplete_requests_stay_within_the_memory_limit() {
     let kedge = kedge();
     let mut client = kedge.client();
     let half: Vec<Text> = (0..80).map(|at| half_sent(&kedge, at)).collect();
@@ -73,7 +72,7 @@ fn half_sent_requests_take_no_more_than_their_limit() {
         (19 * MIB..=REQUEST_MEMORY_MIN / 4).contains(&used),
         "{used}"
     );
-    // Who logged in is not held up by them.
+    // A client with a login is not delayed by them.
     let value = vec![b'v'; 20 * MIB];
     client.set("mine", &value).ok();
     assert_eq!(client.get("mine").ok().value, value);
@@ -86,19 +85,19 @@ fn half_sent_requests_take_no_more_than_their_limit() {
         count(&mut client, "request_memory_used") == 0
     });
     assert_eq!(count(&mut client, "request_memory_waiting"), 0);
-    // As much as one of them asked for, but for what the log may have waiting.
+    // As much as one of them requested, beside the memory of the log's queue.
     set(&mut kedge.text(), "k", 19 * MIB);
 }
 
 #[test]
-fn who_waits_goes_on_when_there_is_room() {
+fn waiting_request_continues_when_memory_is_granted() {
     let kedge = kedge();
     let mut client = kedge.client();
     let holder = half_sent(&kedge, 0);
     until("it has room", || {
         count(&mut client, "request_memory_used") > 0
     });
-    // Neither fits beside it, and together they are less than the log may have waiting.
+    // Neither fits beside it, and together they are less than the limit of the log's queue.
     let waiters: Vec<_> = (1..4)
         .map(|at| {
             let mut text = kedge.text();
@@ -118,7 +117,7 @@ fn who_waits_goes_on_when_there_is_room() {
 }
 
 #[test]
-fn small_requests_ask_for_nothing() {
+fn small_requests_need_no_grant() {
     let kedge = kedge();
     let mut client = kedge.client();
     for at in 0..100 {

@@ -1,4 +1,4 @@
-//! A server for one test, on a disk in memory unless the test wants a real one.
+//! A server for one test, on a simulated disk or a real one.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -29,15 +29,15 @@ pub(crate) const FEW_THREADS: ExecutorConfig = ExecutorConfig {
 };
 const LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
-/// A running server, stopped when it goes.
+/// A running server, stopped when it is dropped.
 pub(crate) struct Kedge {
     server: Option<Server>,
     pub(crate) users: Arc<Users>,
-    /// Removed after the server.
+    /// The data directory, removed after the server.
     _real_dir: Option<TempDir>,
 }
 
-/// The differences from a server as most tests want it.
+/// The settings of a server for tests.
 pub(crate) struct Setup {
     pub(crate) limits: FrontendLimits,
     pub(crate) threads: u16,
@@ -51,7 +51,7 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// On the system's disk.
+    /// True for the system's disk.
     pub(crate) fn on_a_real_disk(self) -> Self {
         let dir = tempfile::tempdir().unwrap();
         Self {
@@ -83,7 +83,7 @@ impl Default for Setup {
     }
 }
 
-/// Users are made once: their passwords cost time.
+/// Users are created once, as password hashes take time.
 fn user_store() -> kedge_auth::UserStore {
     static STORE: OnceLock<kedge_auth::UserStore> = OnceLock::new();
     let make = || {
@@ -107,7 +107,7 @@ fn user_store() -> kedge_auth::UserStore {
 }
 
 impl Kedge {
-    /// A server as most tests want it: one front-end thread, one bucket "default" that is loaded.
+    /// A default server: one front-end thread, one bucket "default" that is loaded.
     pub(crate) fn start() -> Self {
         Self::with(Setup::default())
     }
@@ -167,12 +167,12 @@ impl Kedge {
         self.server.as_ref().unwrap()
     }
 
-    /// A connection to the KV port that has said nothing.
+    /// A connection to the KV port without HELLO and login.
     pub(crate) fn connect(&self) -> Client {
         Client::connect(self.server().kv_addr())
     }
 
-    /// A connection that logged in and selected the bucket, without any feature.
+    /// A connection with login and bucket, without features.
     pub(crate) fn bare(&self) -> Client {
         let mut client = self.connect();
         client.log_in(USER, PASSWORD);
@@ -180,7 +180,7 @@ impl Kedge {
         client
     }
 
-    /// A connection as an SDK's: features, login, bucket.
+    /// A connection like that of an SDK: features, login, bucket.
     pub(crate) fn client(&self) -> Client {
         let mut client = self.connect();
         client.hello(crate::client::SDK_FEATURES);

@@ -1,4 +1,4 @@
-//! What settings of a bucket do to commands, from the moment that they are changed.
+//! Tests of the effect of bucket settings on commands, from the moment of their change.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -34,7 +34,7 @@ fn committed(kedge: &Kedge) -> [u64; 3] {
     .map(|name| bucket.timings().snapshot(name).unwrap().count)
 }
 
-/// Every kind of write, of documents that are there.
+/// Every kind of write, of existing documents.
 fn writes(client: &mut Client, round: usize) -> Vec<Frame> {
     let mut frame = |opcode: Opcode| client.request(opcode);
     let new = format!("new-{round}");
@@ -51,7 +51,7 @@ fn writes(client: &mut Client, round: usize) -> Vec<Frame> {
 }
 
 #[test]
-fn the_least_level_raises_every_kind_of_write() {
+fn durability_min_level_raises_every_write() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     let rows = [None, Some(0), Some(1), Some(2)];
@@ -95,7 +95,7 @@ fn expiry_of(client: &mut Client, key: &str) -> u32 {
 }
 
 #[test]
-fn the_longest_time_to_live_caps_every_expiry() {
+fn max_ttl_caps_every_expiry() {
     const MAX: u32 = 10_000;
     let limit = |secs| BucketChange {
         max_ttl_secs: Some(secs),
@@ -109,7 +109,7 @@ fn the_longest_time_to_live_caps_every_expiry() {
     change(&kedge, &limit(MAX));
     assert_eq!(expiry_of(&mut client, "before"), 0, "what is there stays");
     let far = now_secs() + 10 * MAX;
-    // (opcode, key, extras, what is asked for in seconds, or more than the bucket allows)
+    // (opcode, key, extras, requested seconds, or more than the bucket allows)
     for (opcode, key, extras, asked) in [
         (Opcode::Set, "a", store(0), None),
         (Opcode::Set, "a", store(5_000), Some(5_000)),
@@ -151,7 +151,7 @@ fn the_longest_time_to_live_caps_every_expiry() {
 }
 
 #[test]
-fn compressed_values_are_kept_as_the_mode_says() {
+fn compression_mode_applies_to_stored_values() {
     let mut setup = Setup::default();
     setup.bucket.compression = CompressionMode::Off;
     let kedge = Kedge::with(setup);
@@ -181,7 +181,7 @@ fn compressed_values_are_kept_as_the_mode_says() {
 }
 
 #[test]
-fn flush_is_allowed_and_forbidden_while_the_bucket_runs() {
+fn flush_enabled_changes_at_runtime() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     for allowed in [false, true, false] {
@@ -203,13 +203,13 @@ fn flush_is_allowed_and_forbidden_while_the_bucket_runs() {
     }
 }
 
-/// Letters in no order: they do not compress.
+/// Random letters, which do not compress.
 fn noise(seed: u32) -> Vec<u8> {
     Rng::new(seed.into()).bytes(10_000)
 }
 
 #[test]
-fn a_quota_below_what_is_used_makes_documents_leave_memory() {
+fn lower_quota_evicts_documents() {
     const DOCUMENTS: u32 = 600;
     let mut setup = Setup::default();
     setup.bucket.quota_bytes = 64 << 20;

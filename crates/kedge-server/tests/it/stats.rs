@@ -1,4 +1,4 @@
-//! STAT and GET_CMD_TIMER.
+//! Tests of STAT and GET_CMD_TIMER.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ pub(crate) fn stat(client: &mut Client, group: &str) -> Result<HashMap<String, S
     stat_with(client, group, "")
 }
 
-/// The same, with arguments as JSON.
+/// The same with JSON arguments.
 pub(crate) fn stat_with(
     client: &mut Client,
     group: &str,
@@ -55,7 +55,7 @@ pub(crate) fn stat_with(
 }
 
 #[test]
-fn groups_and_what_they_hold() {
+fn every_group_has_its_statistics() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     let token = client.set("k", b"v").ok().token();
@@ -133,7 +133,7 @@ fn groups_and_what_they_hold() {
     assert_eq!(stat(&mut client, "").unwrap()["cmd_get"], "0");
 }
 
-/// Waits until the tasks that begin with a bucket have run, and the one that loads it is gone.
+/// Waits until the initial tasks of a bucket have run, and its loading task has ended.
 fn apply(kedge: &Kedge) {
     let started = Instant::now();
     let has_applied = |tasks: &[TaskInfo]| {
@@ -151,7 +151,7 @@ fn apply(kedge: &Kedge) {
 }
 
 #[test]
-fn files_and_what_was_done_to_them() {
+fn file_statistics() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     let number = |stats: &HashMap<String, String>, name: &str| -> u64 {
@@ -191,9 +191,9 @@ fn files_and_what_was_done_to_them() {
     assert_eq!(stat(&mut client, "diskinfo x"), Err(Status::Invalid));
 }
 
-/// One at a time, and so slowly that it rests for as long as the test lasts.
+/// One at a time, throttled so much that it lasts as long as the test.
 #[test]
-fn how_far_compactions_are() {
+fn compaction_progress_statistics() {
     let mut setup = Setup::default();
     setup.bucket.compaction.throttle = kedge_bucket::CompactionRate::BytesPerSec(1);
     setup.bucket.compaction.max_concurrent = 1;
@@ -257,7 +257,7 @@ fn how_far_compactions_are() {
 }
 
 #[test]
-fn tasks_and_how_long_they_waited_and_ran() {
+fn task_statistics() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     client.set("k", b"v").ok();
@@ -315,7 +315,7 @@ fn tasks_and_how_long_they_waited_and_ran() {
 }
 
 #[test]
-fn tasks_of_other_peoples_buckets_are_not_shown() {
+fn tasks_of_invisible_buckets_are_hidden() {
     let kedge = Kedge::start();
     let owners = |client: &mut Client| {
         let tasks = stat(client, "tasks").unwrap();
@@ -350,7 +350,7 @@ fn tasks_of_other_peoples_buckets_are_not_shown() {
         let found = owners(&mut client);
         assert!(found.iter().eq(expected.iter()), "{user}: {found:?}");
     }
-    // Their times count for all buckets.
+    // Their histograms are for all buckets.
     let mut client = kedge.connect();
     for (user, is_reset) in [("one", false), ("root", true)] {
         client.log_in(user, PASSWORD);
@@ -368,7 +368,7 @@ fn tasks_of_other_peoples_buckets_are_not_shown() {
 }
 
 #[test]
-fn a_dropped_bucket_leaves_no_task() {
+fn dropped_bucket_leaves_no_task() {
     let kedge = Kedge::start();
     let registry = kedge.server().registry();
     for _ in 0..5 {
@@ -382,7 +382,7 @@ fn a_dropped_bucket_leaves_no_task() {
 }
 
 #[test]
-fn rights_are_needed() {
+fn stat_checks_privileges() {
     let kedge = Kedge::start();
     let mut client = kedge.connect();
     client.hello(SDK_FEATURES);
@@ -408,7 +408,7 @@ fn rights_are_needed() {
 }
 
 #[test]
-fn timers_of_commands() {
+fn command_timers() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     for _ in 0..10 {
@@ -446,7 +446,7 @@ fn timers_of_commands() {
 }
 
 #[test]
-fn steps_of_commands_are_timed_where_they_take_long() {
+fn slow_command_steps_have_timings() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     let mut watcher = kedge.client();

@@ -1,4 +1,4 @@
-//! Sub-document commands over sockets: of documents in memory, evicted, deleted, with durability.
+//! Tests of sub-document commands, with documents in memory, evicted, deleted, and with durability.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub(crate) fn spec<'a>(
     }
 }
 
-/// A multi request, as the client's frames are made.
+/// A multi-path request.
 pub(crate) fn multi(
     client: &mut Client,
     key: &str,
@@ -86,7 +86,7 @@ fn ok(text: &str) -> (u16, String) {
 const DOCUMENT: &[u8] = br#"{"a":{"b":[1,2]},"n":5}"#;
 
 #[test]
-fn paths_are_read_and_changed_also_when_the_document_was_evicted() {
+fn paths_of_evicted_documents_are_read_and_changed() {
     for policy in POLICIES {
         let (kedge, bucket) = start(policy, 64 << 20);
         let mut client = kedge.client();
@@ -135,7 +135,7 @@ fn paths_are_read_and_changed_also_when_the_document_was_evicted() {
         );
         assert_eq!(reply.token().seqno.get(), 2);
 
-        // The document has attributes now, which its next body keeps.
+        // The document has xattrs now, which its next body keeps.
         evict_all(&bucket);
         client.set("k", b"text").ok();
         evict_all(&bucket);
@@ -149,7 +149,7 @@ fn paths_are_read_and_changed_also_when_the_document_was_evicted() {
 }
 
 #[test]
-fn a_mutation_that_fails_says_where_and_changes_nothing() {
+fn failed_mutation_names_the_path_and_changes_nothing() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     let cas = client.set("k", DOCUMENT).ok().cas;
@@ -178,7 +178,7 @@ fn a_mutation_that_fails_says_where_and_changes_nothing() {
 }
 
 #[test]
-fn single_commands_have_the_status_of_their_path() {
+fn single_path_commands_return_the_path_status() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     client.set("k", DOCUMENT).ok();
@@ -215,7 +215,7 @@ fn single_commands_have_the_status_of_their_path() {
 }
 
 #[test]
-fn a_durable_mutation_gives_back_its_numbers() {
+fn durable_subdoc_mutation_returns_counter_values() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     client.set("k", DOCUMENT).ok();
@@ -231,7 +231,7 @@ fn a_durable_mutation_gives_back_its_numbers() {
 /// SDKs that stage a binary document in a transaction send its user flags with the sub-document mutation: such a
 /// request was refused as malformed, so no transaction of a current SDK could write.
 #[test]
-fn a_document_gets_its_body_and_flags_from_what_was_staged() {
+fn staged_document_becomes_the_body() {
     const BINARY: PathFlags = X.union(PathFlags::BINARY_VALUE);
     const FLAGS: u32 = 0x0300_0000;
     let kedge = Kedge::start();
@@ -271,7 +271,7 @@ fn a_document_gets_its_body_and_flags_from_what_was_staged() {
     assert_eq!(values, [&b"1"[..], b"\0\xff"]);
     assert_eq!(client.get("k").status, Status::KeyNotFound);
 
-    // A tombstone that is there already is staged in by its CAS.
+    // An existing tombstone is staged with its CAS.
     let again = DocFlags::ACCESS_DELETED.union(DocFlags::CREATE_AS_DELETED);
     let frame = multi(&mut client, "k", again, &stage);
     let staged = client.call(&frame.cas(found.cas));
@@ -289,14 +289,14 @@ fn a_document_gets_its_body_and_flags_from_what_was_staged() {
     assert_eq!((&after.value[..], after.datatype), (&b"\0\xff"[..], 0));
     assert_eq!(after.extras, FLAGS.to_be_bytes());
 
-    // Without flags the document keeps those that it has.
+    // Without flags the document keeps its own.
     let attribute = [spec(SubdocOp::DictUpsert, X, "a", "1")];
     call(&mut client, "k", DocFlags::NONE, &attribute).ok();
     assert_eq!(client.get("k").ok().extras, FLAGS.to_be_bytes());
 }
 
 #[test]
-fn attributes_of_tombstones_survive_a_restart() {
+fn tombstone_xattrs_survive_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let setup = || Setup {
         disk: Arc::new(kedge_disk::PosixDisk),
@@ -326,8 +326,7 @@ fn attributes_of_tombstones_survive_a_restart() {
     call(&mut first, "k", DocFlags::NONE, &both).ok();
     let delete = first.request(Opcode::Delete).key("k");
     first.call(&delete).ok();
-    // Whether or not it says that it works on tombstones, it adds none where one is: that of the staged document would be
-    // lost to whoever staged it.
+    // An add fails on a tombstone with or without AccessDeleted: the staged document would be lost.
     let add = DocFlags::CREATE_AS_DELETED.union(DocFlags::ADD);
     for key in ["staged", "k"] {
         let added = call(&mut first, key, add, &id);
@@ -352,7 +351,7 @@ fn attributes_of_tombstones_survive_a_restart() {
     let found = call(&mut second, "k", access, &kept);
     assert_eq!(found.status, Status::SubdocMultiPathFailureDeleted);
     assert_eq!(looked(&found), [ok("1"), (0xc0, String::new())]);
-    // The staged document comes to life.
+    // The staged document is revived.
     let revive = access.union(DocFlags::REVIVE);
     let specs = [
         spec(SubdocOp::Delete, X, "txn", ""),
@@ -365,7 +364,7 @@ fn attributes_of_tombstones_survive_a_restart() {
 }
 
 #[test]
-fn attributes_are_for_those_who_negotiated_them() {
+fn xattrs_require_the_feature() {
     let kedge = Kedge::start();
     let features = Features::of(&[Feature::Xerror, Feature::Json, Feature::Collections]);
     let mut plain = kedge.client();
@@ -395,7 +394,7 @@ fn attributes_are_for_those_who_negotiated_them() {
 }
 
 #[test]
-fn each_direction_needs_its_right() {
+fn subdoc_reads_and_writes_check_privileges() {
     let kedge = Kedge::start();
     let mut app = kedge.client();
     app.set("k", DOCUMENT).ok();
@@ -410,9 +409,9 @@ fn each_direction_needs_its_right() {
     assert_eq!(refused.status, Status::AccessDenied);
 }
 
-/// HELLO tells who may ask for it (SubdocAllowReplicaReadOnDeletedDocs).
+/// It needs the feature SubdocAllowReplicaReadOnDeletedDocs.
 #[test]
-fn tombstones_of_replicas_are_read_by_who_asks_for_them() {
+fn replica_tombstones_are_read_on_request() {
     for policy in POLICIES {
         let (kedge, bucket) = start(policy, 64 << 20);
         let mut client = kedge.client();
@@ -454,7 +453,7 @@ fn tombstones_of_replicas_are_read_by_who_asks_for_them() {
     }
 }
 
-/// Makes every vBucket this.
+/// Sets the state of every vBucket.
 fn make(bucket: &Bucket, state: VbState) {
     for vb in 0..bucket.vbuckets() {
         bucket.states().set_vbucket(VbId(vb), state).unwrap();

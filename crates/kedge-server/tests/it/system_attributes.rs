@@ -1,4 +1,5 @@
-//! Who may use attributes of the system, whose names begin with `_`, and those of users, as transactions of SDKs do.
+//! Tests of the privileges for system xattrs, whose names begin with `_`, and for user xattrs, as in transactions of
+//! SDKs.
 
 use kedge_protocol::binary::commands::subdoc::{DocFlags, PathFlags, SubdocOp, SubdocSpec};
 use kedge_types::Status;
@@ -8,7 +9,7 @@ use crate::collections::as_user;
 use crate::server::{Kedge, PASSWORD, USER};
 use crate::subdoc::{NO, PX, X, call, looked, spec};
 
-/// Requests about a document that has both attributes, and whether each reads, writes, or both.
+/// Requests about a document with both kinds of xattrs, and their reads and writes.
 fn requests() -> [(Vec<SubdocSpec<'static>>, &'static str); 8] {
     let get = |path| vec![spec(SubdocOp::Get, X, path, "")];
     let set = |path| vec![spec(SubdocOp::DictUpsert, PX, path, "{}")];
@@ -34,7 +35,7 @@ fn as_known(kedge: &Kedge, user: &str) -> Client {
 }
 
 #[test]
-fn roles_of_documents_use_attributes_of_the_system_in_their_direction() {
+fn document_roles_access_system_xattrs() {
     let kedge = Kedge::start();
     let mut owner = kedge.client();
     let part = "[default:_default:_default]";
@@ -77,7 +78,7 @@ fn roles_of_documents_use_attributes_of_the_system_in_their_direction() {
 
 /// Tests the commands that SDKs send to stage a new document and to commit it.
 #[test]
-fn transactions_need_no_more_than_to_read_and_write() {
+fn transactions_need_read_and_write_only() {
     let kedge = Kedge::start();
     let roles = "data_reader[default:_default:_default],data_writer[default:_default:_default]";
     let mut client = as_user(&kedge, "stager", roles);

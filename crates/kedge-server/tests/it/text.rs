@@ -1,18 +1,18 @@
-//! The text protocol.
+//! Tests of the text protocol.
 
 use kedge_bucket::BucketConfig;
 use kedge_types::DurabilityLevel;
 
 use crate::server::{Kedge, Setup};
 
-/// Runs a conversation: what is sent, and what must come.
+/// Sends requests and checks their replies.
 #[track_caller]
 fn talk(kedge: &Kedge, rows: &[(&str, &str)]) {
     let mut text = kedge.text();
     for (sent, expected) in rows {
         text.expect(sent, expected);
     }
-    // Nothing that was not expected stands before this.
+    // No unexpected reply is in front of this one.
     text.expect("mn\r\n", "MN\r\n");
 }
 
@@ -91,7 +91,7 @@ fn compare_and_swap() {
 }
 
 #[test]
-fn noreply_is_silent_in_success_and_failure() {
+fn noreply_suppresses_every_reply() {
     let kedge = Kedge::start();
     talk(
         &kedge,
@@ -105,7 +105,7 @@ fn noreply_is_silent_in_success_and_failure() {
 }
 
 #[test]
-fn values_that_are_too_large_are_swallowed() {
+fn too_large_values_are_skipped() {
     let kedge = Kedge::start();
     let mut text = kedge.text();
     let size = (20 << 20) + 1;
@@ -116,7 +116,7 @@ fn values_that_are_too_large_are_swallowed() {
 }
 
 #[test]
-fn large_values_come_whole() {
+fn large_text_values() {
     let kedge = Kedge::start();
     let mut text = kedge.text();
     let value = "0123456789abcdef".repeat(1 << 16);
@@ -129,14 +129,14 @@ fn large_values_come_whole() {
 }
 
 #[test]
-fn commands_cut_anywhere_mean_the_same() {
+fn commands_split_anywhere_execute_the_same() {
     let kedge = Kedge::start();
     let script = b"set a 0 0 10\r\n0123456789\r\nget a\r\nmg a v s\r\n";
     let expected = "STORED\r\nVALUE a 0 10\r\n0123456789\r\nEND\r\nVA 10 s10\r\n0123456789\r\n";
     for cut in 1..script.len() {
         let mut text = kedge.text();
         std::io::Write::write_all(&mut text.stream, &script[..cut]).unwrap();
-        // The server answers in any case what is whole, so it has seen the first piece alone at times.
+        // The server answers each whole command, so at times it has seen the first piece alone.
         text.expect(std::str::from_utf8(&script[cut..]).unwrap(), expected);
     }
 }
@@ -167,7 +167,7 @@ fn statistics_and_settings() {
 }
 
 #[test]
-fn quit_closes_and_a_browser_is_cut_off() {
+fn quit_and_http_requests_close_the_connection() {
     let kedge = Kedge::start();
     let mut text = kedge.text();
     text.expect("set a 0 0 1\r\nx\r\n", "STORED\r\n");
@@ -184,7 +184,7 @@ fn quit_closes_and_a_browser_is_cut_off() {
 }
 
 #[test]
-fn on_a_durable_bucket_every_reply_comes_after_the_sync() {
+fn durable_bucket_replies_after_the_sync() {
     let mut bucket = BucketConfig::new("default", 16, 64 << 20);
     bucket.durability_min_level = DurabilityLevel::PersistToMajority as u8;
     let kedge = Kedge::with(Setup {
@@ -238,9 +238,9 @@ fn flag(reply: &str, flag: char) -> u64 {
 }
 
 #[test]
-fn meta_sets_answer_as_memcached_does() {
-    // A failed compare-and-swap of an append was NF instead of NS, replies to failures had none of the flags that were asked
-    // for, and an append told the length of what was sent instead of that of the document.
+fn meta_set_replies_match_memcached() {
+    // A failed compare-and-swap of an append was NF instead of NS, replies to failures had no requested flags, and an
+    // append returned the length of its value instead of that of the document.
     let kedge = Kedge::start();
     talk(
         &kedge,
@@ -269,7 +269,7 @@ fn meta_sets_answer_as_memcached_does() {
 }
 
 #[test]
-fn a_stale_set_hands_out_no_second_win() {
+fn stale_meta_set_gives_no_second_win() {
     // `ms ... I` with an older CAS stored the value with a new time to live, and let the next reader win although one had
     // won already: two clients recomputed what one should.
     let kedge = Kedge::start();
@@ -290,7 +290,7 @@ fn a_stale_set_hands_out_no_second_win() {
 }
 
 #[test]
-fn a_client_may_choose_the_cas() {
+fn client_chosen_cas() {
     // Flag E was refused.
     let kedge = Kedge::start();
     let mut text = kedge.text();
@@ -315,13 +315,13 @@ fn a_client_may_choose_the_cas() {
     ] {
         text.expect(sent, expected);
     }
-    // The next one that the server gives is of its clock again.
+    // The next CAS of the server is of its clock again.
     let got = text.until("ms k 1 c Oend\r\nx\r\n", "Oend");
     assert!(flag(&got, 'c') > 1 << 60, "{got}");
 }
 
 #[test]
-fn hits_are_told() {
+fn meta_get_hit_flag() {
     // Flag h was left out of replies.
     let kedge = Kedge::start();
     talk(
@@ -341,7 +341,7 @@ fn hits_are_told() {
 }
 
 #[test]
-fn a_delayed_flush_comes_when_it_is_due() {
+fn delayed_flush_runs_when_due() {
     // `flush_all 10` was refused.
     let kedge = Kedge::start();
     let mut text = kedge.text();
@@ -356,7 +356,7 @@ fn a_delayed_flush_comes_when_it_is_due() {
         assert!(std::time::Instant::now() < deadline, "it was never flushed");
         std::thread::yield_now();
     }
-    // One at once takes the place of one that is pending.
+    // A flush without a delay cancels a pending one.
     text.expect(
         "flush_all 1\r\nflush_all\r\nset k 0 0 1\r\ny\r\n",
         "OK\r\nOK\r\nSTORED\r\n",
@@ -365,8 +365,8 @@ fn a_delayed_flush_comes_when_it_is_due() {
 }
 
 #[test]
-fn statistics_have_memcacheds_names() {
-    // Monitors of memcached look for these, and found an empty answer or none.
+fn memcached_statistics_have_memcached_names() {
+    // Monitors of memcached read these, and found an empty answer or none.
     let kedge = Kedge::start();
     let mut text = kedge.text();
     text.expect("stats items\r\n", "END\r\n");
@@ -424,7 +424,7 @@ fn statistics_have_memcacheds_names() {
 }
 
 #[test]
-fn one_get_of_a_thousand_long_keys_is_answered() {
+fn get_of_a_thousand_long_keys() {
     // Its line of 251 KB closed the connection.
     let kedge = Kedge::start();
     let mut text = kedge.text();

@@ -35,7 +35,7 @@ fn state(client: &mut Client, vb: VbId) -> Result<u8, Status> {
 }
 
 #[test]
-fn a_vbucket_answers_in_the_state_that_it_was_given() {
+fn set_vbucket_changes_the_state() {
     let kedge = Kedge::start();
     let (mut client, mut manager) = (kedge.client(), manager(&kedge));
     let vb = VbId::of_key(b"k", 16);
@@ -64,7 +64,7 @@ fn a_vbucket_answers_in_the_state_that_it_was_given() {
 }
 
 #[test]
-fn a_deleted_vbucket_is_gone_until_it_is_made_anew() {
+fn deleted_vbucket_can_be_created_again() {
     let kedge = Kedge::start();
     let (mut client, mut manager) = (kedge.client(), manager(&kedge));
     let vb = VbId::of_key(b"k", 16);
@@ -88,7 +88,7 @@ fn a_deleted_vbucket_is_gone_until_it_is_made_anew() {
 }
 
 #[test]
-fn a_replica_is_read_with_a_command_of_its_own() {
+fn replica_reads_need_get_replica() {
     let (kedge, bucket) = start(EvictionPolicy::FullEviction, 256 << 20);
     let (mut client, mut manager) = (kedge.client(), manager(&kedge));
     let vb = VbId::of_key(b"k", 16);
@@ -121,7 +121,7 @@ fn a_replica_is_read_with_a_command_of_its_own() {
 }
 
 #[test]
-fn commands_wait_while_a_vbucket_is_pending() {
+fn commands_wait_for_a_pending_vbucket() {
     let kedge = Kedge::start();
     let mut manager = manager(&kedge);
     let vb = VbId::of_key(b"k", 16);
@@ -162,7 +162,7 @@ fn commands_wait_while_a_vbucket_is_pending() {
 }
 
 #[test]
-fn questions_about_seqnos_are_answered_by_replicas_too() {
+fn seqno_commands_work_on_replicas() {
     let kedge = Kedge::start();
     let (mut client, mut manager) = (kedge.client(), manager(&kedge));
     let vb = VbId::of_key(b"k", 16);

@@ -1,4 +1,4 @@
-//! Many frames, large values, many connections.
+//! Tests with many frames, large values, and many connections.
 
 use std::io::Write;
 use std::thread;
@@ -47,7 +47,7 @@ fn thousands_of_frames_in_one_write() {
 }
 
 #[test]
-fn values_up_to_the_limit() {
+fn values_up_to_the_size_limit() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     let sizes = [
@@ -94,7 +94,7 @@ fn large_and_small_replies_keep_their_order() {
 }
 
 #[test]
-fn a_value_that_arrives_in_pieces() {
+fn value_received_in_pieces() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     let value: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 253) as u8).collect();

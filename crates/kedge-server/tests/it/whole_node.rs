@@ -1,7 +1,7 @@
-//! Commands about all of a node or of a bucket, beside a client whose commands are short.
+//! Tests of commands about a whole node or bucket, beside a client with short commands.
 //!
-//! The waits of the other client are printed, and decide nothing. `KEDGE_LONG_COMMANDS=full` makes the bucket as large as it
-//! is by default, with nearly as many collections as there may be.
+//! The waits of the other client are printed only. `KEDGE_LONG_COMMANDS=full` uses the default number of vBuckets, and
+//! nearly the largest number of collections.
 
 use kedge_protocol::binary::Opcode;
 use kedge_types::{Status, VbId};
@@ -16,7 +16,7 @@ use crate::stats::stat;
 struct Size {
     vbuckets: u16,
     collections: usize,
-    /// Of the first vBucket.
+    /// A key of the first vBucket.
     documents: usize,
 }
 
@@ -54,7 +54,7 @@ fn first_vbucket(client: &mut Client, opcode: Opcode) -> Frame {
 }
 
 #[test]
-fn others_are_served_while_all_of_a_node_is_asked_for() {
+fn node_wide_commands_do_not_block_others() {
     let size = match is_full() {
         true => Size {
             vbuckets: 1_024,
@@ -145,7 +145,7 @@ fn others_are_served_while_all_of_a_node_is_asked_for() {
             asks.call(&frame).ok();
             say(opcode.name());
         }
-        // Of the last collection, which each vBucket looks for, and which has no document.
+        // In the last collection, which has no document, so each vBucket is searched.
         let last = u32::try_from(size.collections).unwrap() + 7;
         let state = 1_u32.to_be_bytes();
         let frame = asks.request(Opcode::GetAllVbSeqnos);

@@ -1,4 +1,4 @@
-//! Writes that bring their metadata along, and RETURN_META, over sockets.
+//! Tests of the with-meta commands and RETURN_META.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -77,7 +77,7 @@ fn now_secs() -> u32 {
 }
 
 #[test]
-fn metadata_are_kept_as_they_come_and_survive_a_restart() {
+fn with_meta_keeps_metadata_over_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let setup = || Setup {
         disk: Arc::new(kedge_disk::PosixDisk),
@@ -129,7 +129,7 @@ fn metadata_are_kept_as_they_come_and_survive_a_restart() {
 }
 
 #[test]
-fn each_option_does_what_it_says() {
+fn with_meta_options() {
     use Opcode::{AddWithMeta, DelWithMeta, SetWithMeta};
     use Status::{Invalid, KeyExists, Success};
     // The bucket's rule; then on a document of revision 5 and CAS 500: command, revision, CAS, options, status.
@@ -223,7 +223,7 @@ fn each_option_does_what_it_says() {
 }
 
 #[test]
-fn quiet_forms_say_only_what_went_wrong() {
+fn quiet_with_meta_answers_only_failures() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     let mut bytes = Vec::new();
@@ -252,7 +252,7 @@ fn quiet_forms_say_only_what_went_wrong() {
 }
 
 #[test]
-fn what_is_on_disk_only_is_compared_too() {
+fn conflict_resolution_with_an_evicted_document() {
     for policy in POLICIES {
         let (kedge, bucket) = start(policy, 256 << 20);
         let mut client = kedge.client();
@@ -285,7 +285,7 @@ fn what_is_on_disk_only_is_compared_too() {
 }
 
 #[test]
-fn the_buckets_least_level_is_for_other_writes() {
+fn with_meta_ignores_durability_min_level() {
     let kedge = Kedge::start();
     let bucket = kedge.server().registry().get("default").unwrap();
     let change = BucketChange {
@@ -316,7 +316,7 @@ fn the_buckets_least_level_is_for_other_writes() {
 }
 
 #[test]
-fn return_meta_tells_what_the_document_got() {
+fn return_meta_returns_the_new_metadata() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     let mut told = |kind: u8, key: &str, value: &[u8], cas: u64| {
@@ -368,7 +368,7 @@ fn return_meta_tells_what_the_document_got() {
 }
 
 #[test]
-fn who_may_copy_documents() {
+fn with_meta_checks_privileges() {
     let kedge = Kedge::start();
     for (user, expected) in [("root", Status::Success), ("reader", Status::AccessDenied)] {
         let mut client = kedge.connect();
@@ -381,7 +381,7 @@ fn who_may_copy_documents() {
 }
 
 #[test]
-fn a_tombstone_has_no_body() {
+fn with_meta_tombstone_has_no_body() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     let with_value = frame(&mut client, Opcode::DelWithMeta, "k", Meta::of(1, 5));

@@ -1,4 +1,4 @@
-//! Documents with their extended attributes as one value: how they come in, and how they are read.
+//! Tests of documents with xattrs in their value: writes and reads.
 
 use kedge_protocol::binary::commands::dcp::{DcpBody, DcpMessage, OpenFlags, PeerFrame};
 use kedge_protocol::binary::commands::subdoc::{DocFlags, PathFlags, SubdocOp, SubdocSpec};
@@ -47,7 +47,7 @@ fn body() -> Vec<u8> {
     format!(r#"{{"a":"{}"}}"#, "x".repeat(1_000)).into_bytes()
 }
 
-/// A client with these features beside those of SDKs.
+/// A client with these features and those of SDKs.
 fn client_with(kedge: &Kedge, features: Features) -> Client {
     let mut client = kedge.connect();
     client.hello(features);
@@ -70,7 +70,7 @@ pub(crate) fn copy(
     client.call(&frame.datatype(datatype))
 }
 
-/// A document or tombstone that a follower is sent.
+/// A document or tombstone of a DCP stream.
 #[derive(Debug, PartialEq, Eq)]
 struct Sent {
     key: String,
@@ -96,8 +96,8 @@ fn sent(frame: &PeerFrame<'_>) -> Option<Sent> {
     })
 }
 
-/// The documents and tombstones of a vBucket up to the first tombstone, the last version of each key, as a follower
-/// that wants attributes gets them.
+/// The documents and tombstones of a vBucket up to the first tombstone, from a DCP stream with xattrs; the last version
+/// of each key.
 fn followed(kedge: &Kedge, vb: VbId) -> Vec<Sent> {
     let features = FEATURES.with(Feature::Xattr);
     let mut follower = Follower::connect(kedge, features, USER);
@@ -119,7 +119,7 @@ fn followed(kedge: &Kedge, vb: VbId) -> Vec<Sent> {
 }
 
 #[test]
-fn a_copy_brings_attributes_that_are_read_by_path_and_followed() {
+fn with_meta_copies_xattrs() {
     const X: PathFlags = PathFlags::XATTR;
     for policy in POLICIES {
         let (kedge, bucket) = start(policy, 256 << 20);
@@ -160,7 +160,7 @@ fn a_copy_brings_attributes_that_are_read_by_path_and_followed() {
                 assert!(!datatype.contains(XATTR), "{datatype:?}");
             }
         }
-        // The deletion of a document brings its own, and the body goes.
+        // A deletion has its own xattrs, and removes the body.
         let left = section(&[("_sync", r#"{"rev":"2-b"}"#), ("mine", "[3,4]")]);
         copy(
             &mut client,
@@ -200,7 +200,7 @@ fn a_copy_brings_attributes_that_are_read_by_path_and_followed() {
 }
 
 #[test]
-fn a_copy_with_attributes_that_are_none_is_refused() {
+fn with_meta_refuses_malformed_xattrs() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     use Opcode::{AddWithMeta, DelWithMeta, SetWithMeta};
@@ -242,7 +242,7 @@ pub(crate) fn datatype_of(reply: &Reply) -> Datatype {
 }
 
 #[test]
-fn a_document_is_read_whole_and_as_it_is_stored() {
+fn get_ex_returns_the_stored_document() {
     let large = vec![b'x'; 300_000];
     let both = XATTR.union(Datatype::JSON);
     let documents: [(&str, Datatype, Vec<u8>, Datatype); 6] = [
@@ -295,7 +295,7 @@ fn a_document_is_read_whole_and_as_it_is_stored() {
 /// The features that a client needs to read documents with their attributes in front of the body.
 const NEEDED_WHOLE: [Feature; 3] = [Feature::Xattr, Feature::Json, Feature::SnappyEverywhere];
 
-/// A server with the document "k", which `read` reads whole where these features are granted, to who may read it.
+/// Checks that `read` returns the whole document "k" only with these features and the privilege to read.
 fn with_whole(features: Features, read: impl Fn(&mut Client) -> Reply) -> Kedge {
     let kedge = Kedge::start();
     let value = whole(&PAIRS, b"{}");
@@ -321,7 +321,7 @@ fn with_whole(features: Features, read: impl Fn(&mut Client) -> Reply) -> Kedge 
 }
 
 #[test]
-fn who_may_read_documents_whole_and_where() {
+fn get_ex_checks_privileges() {
     let kedge = with_whole(SDK_FEATURES, |client| get_ex(client, "k"));
     let mut client = kedge.client();
 
@@ -353,14 +353,14 @@ fn who_may_read_documents_whole_and_where() {
     assert_eq!(get_ex(&mut client, "k").status, Status::NotMyVbucket);
 }
 
-/// Some document, as it is stored.
+/// A random document, as it is stored.
 fn random_whole(client: &mut Client) -> Reply {
     let frame = client.request(Opcode::GetRandomKey);
     client.call(&frame.extras(&[0, 0, 0, 0, 1]))
 }
 
 #[test]
-fn a_random_document_comes_with_its_attributes_where_they_are_asked_for() {
+fn random_key_returns_xattrs_on_request() {
     for policy in POLICIES {
         let (kedge, bucket) = start(policy, 256 << 20);
         let mut client = kedge.client();
@@ -386,7 +386,7 @@ fn a_random_document_comes_with_its_attributes_where_they_are_asked_for() {
 }
 
 #[test]
-fn who_may_read_random_documents_with_their_attributes() {
+fn random_key_with_xattrs_checks_privileges() {
     let kedge = with_whole(
         SDK_FEATURES.with(Feature::GetRandomKeyIncludeXattr),
         random_whole,

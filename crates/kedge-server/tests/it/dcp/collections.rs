@@ -1,4 +1,4 @@
-//! Streams of collections, and their events.
+//! Tests of DCP streams of collections, and of system events.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ fn set_in(client: &mut Client, collection: u8, key: &str) -> Status {
 }
 
 #[test]
-fn a_stream_has_the_collections_that_it_asks_for_and_their_events() {
+fn stream_filter_selects_collections_and_their_events() {
     use DcpSystemEventKind::{CollectionBegan, CollectionDropped, ScopeCreated, ScopeDropped};
     for applied in [false, true] {
         let kedge = Kedge::start();
@@ -100,10 +100,10 @@ fn a_stream_has_the_collections_that_it_asks_for_and_their_events() {
         let expected = [&there[..], &documents[1..]].concat();
         assert_eq!(changes(&mut of_scope, 5), expected);
         let mut default = ask("default", b"{\"collections\":[\"0\"]}").unwrap();
-        // Up to the end of the snapshot there is nothing more for it.
+        // The rest of the snapshot has no item for this filter.
         assert_eq!(changes(&mut default, 2), [document(4, 0), Got::Advanced(6)]);
 
-        // At once, so that they are one snapshot: 8 is gone at 7, 10 at 8, the scope stays.
+        // Together, so that they are one snapshot: 8 is dropped at 7, 10 at 8, the scope stays.
         bucket(&kedge).collections().set_manifest(manifest(2, &[]));
         assert_eq!(set_in(&mut writer, 10, key), Status::UnknownCollection);
         assert_eq!(changes(&mut whole, 2), [dropped(7, 8), dropped(8, 10)]);
@@ -130,8 +130,8 @@ fn a_stream_has_the_collections_that_it_asks_for_and_their_events() {
 /// The vBucket of the documents of [`a_collection_on_disk`].
 const VB: VbId = VbId(3);
 
-/// Scope 1, collections 2 and 3; documents 23 down to 4 of the collection 8 in the order of the keys,
-/// which it gives, and one of another collection. All of it is in the file.
+/// A bucket with the scope at seqno 1, the collections at 2 and 3, documents of the collection 8 with the seqnos 23
+/// down to 4 in key order, and one of another collection. All are in the file. Returns the keys.
 fn a_collection_on_disk() -> (Kedge, Client, Vec<String>) {
     let kedge = Kedge::start();
     let mut writer = kedge.client();
@@ -158,7 +158,7 @@ fn document_of_8(seqno: u64, key: &str) -> Got {
     Got::Mutation(seqno, stored, b"v".to_vec())
 }
 
-/// A connection with these settings, and its stream of the collection 8 from the beginning.
+/// Opens a connection with these settings, and a stream of the collection 8 from the beginning.
 fn follow_collection_8(kedge: &Kedge, settings: &[(&str, &str)]) -> Follower {
     let mut follower = Follower::open(kedge, "u", settings);
     let wanted = DcpStreamRequest {
@@ -174,7 +174,7 @@ fn follow_collection_8(kedge: &Kedge, settings: &[(&str, &str)]) -> Follower {
 }
 
 #[test]
-fn a_collection_comes_in_the_order_of_keys_to_those_who_take_that() {
+fn oso_backfill_sends_a_collection_in_key_order() {
     for (value, advances) in [("true", false), ("true_with_seqno_advanced", true)] {
         let (kedge, mut writer, keys) = a_collection_on_disk();
         let settings = [
@@ -198,7 +198,7 @@ fn a_collection_comes_in_the_order_of_keys_to_those_who_take_that() {
         for expected in expected {
             assert_eq!(next(&mut follower), expected);
         }
-        // The order goes on.
+        // The order continues.
         assert_eq!(set_in(&mut writer, 8, &keys[5]), Status::Success);
         assert_eq!(next(&mut follower), Got::Marker(25, 25));
         assert_eq!(next(&mut follower), document_of_8(25, &keys[5]));
@@ -211,7 +211,7 @@ fn a_collection_comes_in_the_order_of_keys_to_those_who_take_that() {
 }
 
 #[test]
-fn a_collection_comes_in_the_order_of_seqnos_to_those_who_do_not_ask_for_another() {
+fn backfill_without_oso_is_in_seqno_order() {
     for settings in [&[][..], &[("enable_out_of_order_snapshots", "false")]] {
         let (kedge, mut writer, keys) = a_collection_on_disk();
         let mut follower = follow_collection_8(&kedge, settings);
@@ -231,7 +231,7 @@ fn a_collection_comes_in_the_order_of_seqnos_to_those_who_do_not_ask_for_another
 }
 
 #[test]
-fn a_stream_without_collections_ends_when_the_default_one_is_dropped() {
+fn legacy_stream_ends_when_the_default_collection_is_dropped() {
     let kedge = Kedge::start();
     let vb = VbId(3);
     let key = &keys_of(vb, 1)[0];
@@ -266,7 +266,7 @@ fn a_stream_without_collections_ends_when_the_default_one_is_dropped() {
 }
 
 #[test]
-fn settings_that_change_are_told_as_flatbuffers() {
+fn collection_setting_changes_are_sent_as_flatbuffers() {
     use DcpSystemEventKind::{CollectionBegan, CollectionModified, ScopeCreated};
     for applied in [false, true] {
         let kedge = Kedge::start();

@@ -1,4 +1,4 @@
-//! Connections that follow vBuckets: clients of DCP that are none of ours.
+//! Tests of DCP connections with an independent client.
 
 mod collections;
 
@@ -17,7 +17,7 @@ use crate::client::{Came, Client, Frame};
 use crate::replication::{activate, bucket};
 use crate::server::{Kedge, PASSWORD, USER};
 
-/// The features of a client that wants everything.
+/// The features of a DCP client.
 pub(crate) const FEATURES: Features = Features::of(&[
     Feature::Xerror,
     Feature::SelectBucket,
@@ -35,10 +35,10 @@ pub(crate) enum Got {
     Deletion(u64, Vec<u8>),
     Prepare(u64, Vec<u8>),
     Commit(u64, u64),
-    /// Seqno, what happened, name, collection.
+    /// Seqno, kind of event, name, collection.
     Event(u64, DcpSystemEventKind, String, Option<u32>),
     Advanced(u64),
-    /// The following frames are in no order, or those before were.
+    /// The begin or the end of an OSO snapshot.
     Unordered(OsoSnapshot),
     End(EndReason),
     Noop(u32),
@@ -51,7 +51,7 @@ pub(crate) struct Follower {
     client: Client,
     bytes: Vec<u8>,
     opaque: u32,
-    /// Bytes of the messages that count for flow control.
+    /// The bytes of the message that count for flow control.
     counted: usize,
 }
 
@@ -69,7 +69,7 @@ impl Follower {
         }
     }
 
-    /// A connection that is open, with NOOPs and these settings.
+    /// Opens a connection with NOOPs and these settings.
     pub(crate) fn open(kedge: &Kedge, name: &str, settings: &[(&str, &str)]) -> Self {
         let mut follower = Self::connect(kedge, FEATURES, USER);
         assert_eq!(follower.try_open(name), Status::Success);
@@ -79,7 +79,7 @@ impl Follower {
         follower
     }
 
-    /// A connection of the node "n_1", which acknowledges prepares.
+    /// Opens a connection of the node "n_1", which acknowledges prepares.
     fn node(kedge: &Kedge) -> Self {
         let mut node = Self::connect(kedge, FEATURES, "root");
         assert_eq!(node.try_open("node"), Status::Success);
@@ -93,7 +93,7 @@ impl Follower {
         node
     }
 
-    /// The seqno of the prepare that comes next.
+    /// The seqno of the next prepare.
     fn prepare(&mut self) -> u64 {
         loop {
             match self.next() {
@@ -141,7 +141,7 @@ impl Follower {
         self.next()
     }
 
-    /// Asks for everything behind a seqno and expects to get it; gives the uuid of the newest branch.
+    /// Opens a stream behind a seqno, and returns the uuid of the newest history branch.
     pub(crate) fn stream(&mut self, vb: VbId, start: u64, uuid: u64) -> u64 {
         match self.ask(vb, request(start, uuid)) {
             Got::Reply(_, Status::Success, log) => u64::from_be_bytes(log[..8].try_into().unwrap()),
@@ -159,7 +159,7 @@ impl Follower {
         got
     }
 
-    /// The result of `read` on the next frame, and its length; nothing when the connection is closed.
+    /// The result of `read` on the next frame, and its length; `None` if the connection is closed.
     pub(crate) fn frame<R>(
         &mut self,
         read: impl FnOnce(&PeerFrame<'_>) -> R,
@@ -189,7 +189,7 @@ impl Follower {
         }
     }
 
-    /// The keys of the mutations that come next, `count` of them, and the last seqno.
+    /// The keys of the next `count` mutations, and the last seqno.
     pub(crate) fn mutations(&mut self, count: usize) -> (Vec<String>, u64) {
         let (mut keys, mut last) = (Vec::new(), 0);
         while keys.len() < count {
@@ -207,7 +207,7 @@ impl Follower {
         (keys, last)
     }
 
-    /// Everything that is there to be read, up to the answer to a question.
+    /// All frames up to the reply to a request.
     fn rest(&mut self) -> Vec<Got> {
         self.send(0, DcpBody::GetFailoverLog);
         let mut all = Vec::new();
@@ -261,7 +261,7 @@ fn read(frame: &PeerFrame<'_>) -> Got {
         DcpBody::Commit(commit) => Got::Commit(commit.prepared.get(), commit.seqno.get()),
         DcpBody::SystemEvent(event) => {
             let name = String::from_utf8(event.name.to_vec()).unwrap();
-            // Flatbuffers have it elsewhere.
+            // Flatbuffers have it at another offset.
             let payload = (event.version < 2).then(|| SystemEventPayload::parse(&event).unwrap());
             let collection = payload.and_then(|payload| payload.collection);
             let collection = collection.map(CollectionId::get);
@@ -279,15 +279,15 @@ fn vb_of(key: &str) -> VbId {
     VbId::of_key(key.as_bytes(), 16)
 }
 
-/// Keys of one vBucket, in the order in which they are given.
+/// Keys of one vBucket.
 pub(crate) fn keys_of(vb: VbId, count: usize) -> Vec<String> {
     let keys = (0..).map(|n| format!("key{n}"));
     keys.filter(|key| vb_of(key) == vb).take(count).collect()
 }
 
 #[test]
-fn a_stream_gives_what_is_there_and_what_comes() {
-    // What has left the log comes from the file.
+fn stream_sends_existing_and_new_items() {
+    // Items that were truncated from the log come from the file.
     for applied in [false, true] {
         let kedge = Kedge::start();
         let mut writer = kedge.client();
@@ -323,7 +323,7 @@ fn a_stream_gives_what_is_there_and_what_comes() {
 }
 
 #[test]
-fn a_stream_goes_on_where_another_ended() {
+fn stream_resumes_where_another_ended() {
     let kedge = Kedge::start();
     let mut writer = kedge.client();
     let vb = VbId(3);
@@ -348,7 +348,7 @@ fn a_stream_goes_on_where_another_ended() {
     let mut follower = Follower::open(&kedge, "b", &[]);
     follower.stream(vb, last, uuid);
     assert_eq!(follower.mutations(20).0, keys[10..]);
-    // From the middle of a history that the vBucket does not have.
+    // A start in a history that the vBucket does not have.
     for (uuid, start, to) in [(uuid, 1_000, 30), (uuid ^ 1, 5, 0)] {
         let mut follower = Follower::open(&kedge, "c", &[]);
         let got = follower.ask(vb, request(start, uuid));
@@ -360,7 +360,7 @@ fn a_stream_goes_on_where_another_ended() {
 }
 
 #[test]
-fn sync_writes_are_told_to_those_who_ask_for_them() {
+fn prepares_are_sent_only_with_sync_replication() {
     let kedge = Kedge::start();
     let mut writer = kedge.client();
     let vb = vb_of("k");
@@ -368,7 +368,7 @@ fn sync_writes_are_told_to_those_who_ask_for_them() {
     plain.stream(vb, 0, 0);
     let settings = [("enable_sync_writes", "true")];
     let mut aware = Follower::open(&kedge, "aware", &settings);
-    // From the file, where the prepare is not any more, it would get the document.
+    // A backfill of the file, which has no completed prepare any more, would send the document.
     aware.stream(vb, 0, 0);
     let write = writer.request(Opcode::Set).store("k", b"1");
     writer.call(&write.durable(DurabilityLevel::Majority)).ok();
@@ -385,7 +385,7 @@ fn sync_writes_are_told_to_those_who_ask_for_them() {
 }
 
 #[test]
-fn a_quiet_connection_is_asked_whether_it_is_there() {
+fn idle_dcp_connection_gets_noops() {
     let kedge = Kedge::start();
     let mut follower = Follower::open(&kedge, "n", &[("set_noop_interval", "1")]);
     for _ in 0..2 {
@@ -401,7 +401,7 @@ fn a_quiet_connection_is_asked_whether_it_is_there() {
 }
 
 #[test]
-fn no_more_is_sent_than_the_consumer_has_room_for() {
+fn flow_control_limits_unacknowledged_bytes() {
     let kedge = Kedge::start();
     let mut writer = kedge.client();
     let vb = VbId(3);
@@ -433,7 +433,7 @@ fn no_more_is_sent_than_the_consumer_has_room_for() {
 }
 
 #[test]
-fn a_second_connection_of_the_name_ends_the_first() {
+fn second_dcp_connection_with_the_name_closes_the_first() {
     let kedge = Kedge::start();
     let mut first = Follower::open(&kedge, "same", &[]);
     first.stream(VbId(1), 0, 0);
@@ -447,7 +447,7 @@ fn a_second_connection_of_the_name_ends_the_first() {
 }
 
 #[test]
-fn streams_end_with_what_they_are_of() {
+fn streams_end_with_the_vbucket_state_or_the_bucket() {
     let kedge = Kedge::start();
     let mut follower = Follower::open(&kedge, "e", &[]);
     follower.stream(VbId(1), 0, 0);
@@ -456,7 +456,7 @@ fn streams_end_with_what_they_are_of() {
     assert_eq!(follower.next(), Got::End(EndReason::StateChanged));
     let refused = follower.ask(VbId(1), request(0, 0));
     assert!(matches!(refused, Got::Reply(_, Status::NotMyVbucket, map) if !map.is_empty()));
-    // Who may not follow any more, or has no bucket, is cut off.
+    // A connection whose bucket is dropped is closed.
     follower.stream(VbId(2), 0, 0);
     let registry = kedge.server().registry();
     registry.drop_bucket("default").unwrap();
@@ -470,9 +470,9 @@ fn streams_end_with_what_they_are_of() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn malformed_dcp_requests_are_refused() {
     let kedge = Kedge::start();
-    // Without a login, a bucket, or the right to it.
+    // Without a login, a bucket, or the privilege.
     let mut stranger = kedge.connect();
     stranger.hello(FEATURES);
     let mut bytes = Vec::new();
@@ -542,14 +542,14 @@ fn what_makes_no_sense_is_refused() {
     assert_eq!(early.status(), Status::Invalid);
     early.send(0, DcpBody::BufferAck(BufferAck { bytes: 1 }));
     assert_eq!(early.status(), Status::Invalid);
-    // What would make it another connection.
+    // Commands that change the session.
     for opcode in [Opcode::Hello, Opcode::SelectBucket, Opcode::SaslAuth] {
         let frame = Frame::new(opcode, 9).extras(&[]).key("default");
         early.client.stream.write_all(&frame.bytes()).unwrap();
         assert_eq!(early.status(), Status::Invalid, "{opcode:?}");
     }
     assert_eq!(early.rest(), []);
-    // It is still good for commands.
+    // Other commands still work.
     let get = Frame::new(Opcode::Noop, 9);
     early.client.stream.write_all(&get.bytes()).unwrap();
     assert_eq!(early.status(), Status::Success);
@@ -559,7 +559,7 @@ fn what_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn commands_about_large_values_use_another_connection() {
+fn large_value_commands_are_refused_on_dcp_connections() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     let value = vec![b'x'; 1 << 20];
@@ -588,7 +588,7 @@ fn commands_about_large_values_use_another_connection() {
 }
 
 #[test]
-fn only_nodes_of_the_cluster_acknowledge() {
+fn only_cluster_nodes_may_acknowledge_prepares() {
     let kedge = Kedge::start();
     activate(&kedge, &["n_0", "n_1"]);
     let vb = vb_of("k");
@@ -602,7 +602,7 @@ fn only_nodes_of_the_cluster_acknowledge() {
         }),
     );
     assert_eq!(liar.next(), Got::Closed);
-    // One that may.
+    // A user that may.
     let mut node = Follower::node(&kedge);
     node.stream(vb, 0, 0);
     let mut writer = kedge.client();
@@ -621,7 +621,7 @@ fn only_nodes_of_the_cluster_acknowledge() {
 }
 
 #[test]
-fn large_documents_and_many_of_them_come_through() {
+fn many_large_documents_are_streamed() {
     let kedge = Kedge::start();
     let mut writer = kedge.client();
     let vb = VbId(3);
@@ -638,7 +638,7 @@ fn large_documents_and_many_of_them_come_through() {
 }
 
 #[test]
-fn a_server_that_stops_serves_replicas_until_clients_have_their_answers() {
+fn shutdown_serves_replicas_until_clients_are_answered() {
     let kedge = Kedge::start();
     activate(&kedge, &["n_0", "n_1"]);
     let vb = vb_of("k");
@@ -649,7 +649,7 @@ fn a_server_that_stops_serves_replicas_until_clients_have_their_answers() {
     writer.send(&write.durable(DurabilityLevel::Majority).bytes());
     let prepared = Seqno(node.prepare());
     let stopping = std::thread::spawn(move || kedge.stop());
-    // The only front-end thread knows that it stops.
+    // The only front-end thread has begun to stop.
     idle.assert_closed();
     node.send(vb.get(), DcpBody::SeqnoAck(SeqnoAck { prepared }));
     writer.reply().ok();

@@ -1,4 +1,4 @@
-//! Statuses of the connection, the login, the frame, and what the server can do at all.
+//! Statuses of connections, logins, frames and unsupported commands.
 
 use kedge_auth::Mechanism;
 use kedge_bucket::EvictionPolicy;

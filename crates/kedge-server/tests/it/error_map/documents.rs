@@ -40,7 +40,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
 ];
 
-/// The status of the last step of a client that has a document "k".
+/// The status of the last step of a client, with a document "k".
 fn with_document(step: impl FnOnce(&mut Client, u64) -> Status) -> Status {
     let kedge = Kedge::start();
     let mut client = kedge.client();

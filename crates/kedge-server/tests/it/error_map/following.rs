@@ -1,4 +1,4 @@
-//! Statuses of those who read many documents: streams of changes and range scans.
+//! Statuses of DCP streams and range scans.
 
 use kedge_protocol::binary::commands::dcp::{DcpBody, DcpStreamRequest};
 use kedge_protocol::binary::commands::range_scan::{
@@ -113,7 +113,7 @@ fn stream_id_invalid() -> Status {
     )
 }
 
-/// The status at the end of a step of a client whose only vBucket has two documents.
+/// The status of a step of a client, with two documents in the only vBucket.
 fn with_documents(step: impl FnOnce(&mut Client) -> Status) -> Status {
     let kedge = kedge();
     let mut client = kedge.client();
@@ -169,8 +169,7 @@ fn scan_complete() -> Status {
     continued(0)
 }
 
-/// A continue and a cancel are under way at the same time, so that the scan may have come to its end first, or not have
-/// gone on yet: then once more.
+/// Sends a continue and a cancel together. The scan may end first, or not have continued yet: then tries again.
 fn scan_cancelled() -> Status {
     let kedge = kedge();
     let (mut client, mut other) = (kedge.client(), kedge.client());

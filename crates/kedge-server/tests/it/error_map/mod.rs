@@ -1,4 +1,4 @@
-//! Every status that a client is told of in the error map: a situation that provokes it at the wire, or why there is none.
+//! Every status of the error map: a situation that provokes it at the wire, or the reason why there is none.
 //!
 //! The same table, in words, is in `docs/compat.md`, which is read here too.
 
@@ -17,16 +17,16 @@ use kedge_types::Status;
 
 use crate::server::Kedge;
 
-/// Where a status comes from.
+/// The cause of a status.
 #[derive(Clone, Copy)]
 enum Origin {
-    /// This gives it.
+    /// A function that provokes it.
     Provoked(fn() -> Status),
-    /// Nothing gives it.
+    /// Never sent, for this reason.
     Never,
 }
 
-/// A status, the words of the table in the document, and where it comes from.
+/// A status, the text of the table in the document, and the cause.
 type Row = (Status, &'static str, Origin);
 
 const fn never(status: Status, why: &'static str) -> Row {
@@ -156,7 +156,7 @@ fn every_status_of_the_error_map_has_its_row() {
 }
 
 #[test]
-fn every_status_that_can_happen_is_provoked() {
+fn every_reachable_status_is_provoked() {
     let mut wrong = Vec::new();
     for (status, how, origin) in rows() {
         let Origin::Provoked(by) = origin else {
@@ -186,9 +186,9 @@ fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
 }
 
 #[test]
-fn what_never_happens_is_made_nowhere() {
-    /// They name statuses without giving them: the enum, the map, what old clients get instead, and what is made of
-    /// the replies of other servers.
+fn unreachable_statuses_are_not_in_the_code() {
+    /// Files that name statuses without sending them: the enum, the map, the replacements for old clients, and the
+    /// handling of replies of other servers.
     const ONLY_NAMED: [&str; 4] = [
         "kedge-types/src/status.rs",
         "binary/error_map.rs",
@@ -213,7 +213,7 @@ fn what_never_happens_is_made_nowhere() {
 }
 
 #[test]
-fn the_document_tells_of_every_status_the_same() {
+fn compat_doc_matches_the_status_table() {
     let path = workspace().join("docs/compat.md");
     let text = std::fs::read_to_string(path).unwrap();
     let (_, section) = text.split_once("## Statuses\n").expect("its section");

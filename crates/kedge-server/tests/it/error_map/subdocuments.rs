@@ -1,4 +1,4 @@
-//! Statuses of sub-document commands. The same come for a single path and, with a path that failed, inside the reply to
+//! Statuses of sub-document commands. They are sent for a single path and, for a failed path, inside the reply to
 //! several.
 
 use kedge_protocol::binary::Opcode;
@@ -150,7 +150,7 @@ pub(super) const ROWS: &[Row] = &[
 const MACRO: PathFlags = X.union(PathFlags::EXPAND_MACROS);
 const DOCUMENT: &[u8] = br#"{"a":[1],"n":5,"large":99999999999999999999}"#;
 
-/// A document "k" with an attribute, a text, and a tombstone "gone" with an attribute of the system.
+/// A document "k" with an xattr, a text, and a tombstone "gone" with a system xattr.
 fn with_documents(step: impl FnOnce(&mut Client) -> Status) -> Status {
     let kedge = Kedge::start();
     let mut client = kedge.client();

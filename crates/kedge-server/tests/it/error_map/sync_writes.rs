@@ -1,4 +1,4 @@
-//! Statuses of SyncWrites, provoked by a node that is told of a chain whose other nodes are not there.
+//! Statuses of SyncWrites, provoked on a node with a replication chain of missing nodes.
 
 use kedge_protocol::binary::Opcode;
 use kedge_types::{Datatype, DurabilityLevel, Status};
@@ -78,7 +78,7 @@ impl Place {
         set.durable(DurabilityLevel::Majority)
     }
 
-    /// Leaves a SyncWrite open that nobody acknowledges. Returns what another write of the key gets then.
+    /// Leaves a SyncWrite without an acknowledgement. Returns the status of another write of the key.
     fn leave_open(&mut self) -> Status {
         let set = self.durable_set();
         self.writer.send(&set.bytes());
