@@ -1,11 +1,12 @@
-//! Snappy, with the lengths that a hostile file states checked before they are believed.
+//! Snappy compression. Decompression validates the stated length before it allocates, because a hostile file may state
+//! any.
 
 use crate::Problem;
 
-/// The most that one compressed byte can stand for: a copy of 64 bytes takes two or three.
+/// Largest number of bytes that one compressed byte can represent: a copy of 64 bytes takes two or three.
 const RATIO_MAX: usize = 32;
 
-/// The length of what `compressed` decompresses to, if it is one that it can have.
+/// Returns the length of the decompressed data, after checking that it is possible and at most `max`.
 pub(crate) fn inflated_bytes(compressed: &[u8], max: usize) -> Result<usize, Problem> {
     let len = snap::raw::decompress_len(compressed).map_err(|_| Problem::Snappy)?;
     if len > max.min(compressed.len().saturating_mul(RATIO_MAX)) {
@@ -38,7 +39,7 @@ pub(crate) fn inflate(compressed: &[u8], max: usize) -> Result<Vec<u8>, Problem>
     Ok(out)
 }
 
-/// What is stored, if it is all one literal, which is what becomes of bytes that cannot be compressed.
+/// Returns the stored bytes if they are one literal, as incompressible data is.
 fn only_literal(compressed: &[u8]) -> Option<&[u8]> {
     let (mut len, mut rest) = (0_u64, compressed);
     for shift in [0, 7, 14, 21, 28] {
@@ -52,7 +53,7 @@ fn only_literal(compressed: &[u8]) -> Option<&[u8]> {
     if tag & 3 != 0 {
         return None;
     }
-    // The length less one, or in how many bytes that follows.
+    // The length minus one, or the number of bytes that hold it.
     let (less_one, literal) = match usize::from(tag >> 2) {
         less_one @ 0..60 => (less_one as u64, rest),
         more => {
@@ -64,7 +65,7 @@ fn only_literal(compressed: &[u8]) -> Option<&[u8]> {
     (literal.len() as u64 == len && less_one + 1 == len).then_some(literal)
 }
 
-/// Compresses `plain` over what is in `scratch`, which is made longer where needed; the length of the result.
+/// Compresses `plain` into `scratch`, which grows if necessary. Returns the length of the result.
 pub(crate) fn deflate_over(
     encoder: &mut snap::raw::Encoder,
     plain: &[u8],
@@ -92,8 +93,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_are_checked_before_anything_is_allocated() {
-        // States 2^32 - 1 bytes.
+    fn inflate_checks_the_length_before_it_allocates() {
+        // It states 2^32 - 1 bytes.
         let liar = [0xff, 0xff, 0xff, 0xff, 0x0f, 0, b'x'];
         assert_eq!(
             inflate(&liar, usize::MAX),
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_compressed_is_found_as_it_is() {
+    fn incompressible_bytes_are_found_as_one_literal() {
         let mut state = 1_u32;
         let mut random = |len: usize| -> Vec<u8> {
             let next = |_| {

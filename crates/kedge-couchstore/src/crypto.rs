@@ -1,5 +1,5 @@
-//! Encryption of chunks, and the key of a file, which is derived from the key that the owner has (couchstore file
-//! format, sections 1.3 and 1.7).
+//! Encryption of chunks, and the key of a file, which is derived from the owner's key (couchstore file format, sections
+//! 1.3 and 1.7).
 
 use std::fmt;
 
@@ -12,13 +12,13 @@ use zeroize::Zeroizing;
 use crate::Problem;
 use crate::limits::BLOCK_BYTES;
 
-/// Bytes of AES-256 keys.
+/// Length of AES-256 keys, in bytes.
 pub(crate) const KEY_BYTES: usize = 32;
-/// Bytes of the tag behind every ciphertext.
+/// Length of the tag after every ciphertext, in bytes.
 pub(crate) const TAG_BYTES: usize = 16;
 const NONCE_BYTES: usize = 12;
 
-/// A key that files are encrypted with, and its name. Each file has a key of its own, which is derived from this one.
+/// A named key from which the separate key of each encrypted file is derived.
 #[derive(Clone)]
 pub struct EncryptionKey {
     id: String,
@@ -26,10 +26,10 @@ pub struct EncryptionKey {
 }
 
 impl EncryptionKey {
-    /// An AES-256 key and the name that files refer to it by, of at most 255 bytes.
+    /// Creates an AES-256 key with the name, of at most 255 bytes, that files refer to.
     ///
     /// # Panics
-    /// If the name is longer.
+    /// Panics if the name is longer.
     #[must_use]
     pub fn new(id: impl Into<String>, secret: [u8; KEY_BYTES]) -> Self {
         let id = id.into();
@@ -43,13 +43,13 @@ impl EncryptionKey {
         }
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// The key of a file whose metadata header has this version and context.
+    /// Returns the key of a file whose metadata header has this version and context.
     pub(crate) fn file_key(&self, version: u8, context: &[u8]) -> Result<FileKey, Problem> {
         let derived = match version {
             0 => self.unwrap_key(context)?,
@@ -59,7 +59,7 @@ impl EncryptionKey {
         Ok(FileKey::new(&derived))
     }
 
-    /// NIST SP 800-108 in counter mode with HMAC-SHA-256, one block of it.
+    /// Derives a key with NIST SP 800-108 in counter mode with HMAC-SHA-256, one block of it.
     fn derive_key(&self, context: &[u8]) -> Zeroizing<[u8; KEY_BYTES]> {
         let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&*self.secret)
             .expect("HMAC takes a key of any length");
@@ -70,7 +70,7 @@ impl EncryptionKey {
         Zeroizing::new(mac.finalize().into_bytes().into())
     }
 
-    /// The key that an older library stored encrypted with this one.
+    /// Decrypts the key that an older library stored encrypted with this one.
     fn unwrap_key(&self, context: &[u8]) -> Result<Zeroizing<[u8; KEY_BYTES]>, Problem> {
         let (nonce, rest) = context
             .split_first_chunk::<NONCE_BYTES>()
@@ -102,7 +102,7 @@ fn cipher(key: &[u8; KEY_BYTES]) -> Aes256Gcm {
     Aes256Gcm::new_from_slice(key).expect("a key of 32 bytes")
 }
 
-/// The key of one file. A chunk's nonce is its position, so no two chunks of a file share one.
+/// The key of one file. The nonce of a chunk is its position, so no two chunks of a file share one.
 pub(crate) struct FileKey(Aes256Gcm);
 
 impl FileKey {
@@ -119,7 +119,7 @@ impl FileKey {
         body.extend_from_slice(&tag);
     }
 
-    /// Decrypts the body of the chunk at `at` in place; what is left is the plain text.
+    /// Decrypts the body of the chunk at `at` in place and returns the plain text.
     pub(crate) fn open<'a>(&self, at: u64, body: &'a mut [u8]) -> Result<&'a mut [u8], Problem> {
         let split = body
             .len()
@@ -140,8 +140,8 @@ impl fmt::Debug for FileKey {
     }
 }
 
-/// The position as a number of 12 bytes. At a block boundary both ways to address a chunk, before and behind the type
-/// byte, have to agree.
+/// Returns the position as a number of 12 bytes. At a block boundary a chunk has two addresses, before and after the
+/// type byte, which have to give the same nonce.
 fn nonce(at: u64) -> Nonce<<Aes256Gcm as aes_gcm::aead::AeadCore>::NonceSize> {
     let at = at + u64::from(at.is_multiple_of(BLOCK_BYTES));
     let mut nonce = [0; NONCE_BYTES];
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_opens_at_its_place_only() {
+    fn sealed_chunk_opens_at_its_offset_only() {
         let file_key = key().file_key(1, &[7; 32]).expect("a key");
         let mut sealed = b"some node".to_vec();
         file_key.seal(8192, &mut sealed);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_of_a_file_is_that_of_an_independent_derivation() {
+    fn file_key_matches_an_independent_derivation() {
         // Computed with another implementation of SP 800-108 and AES-GCM (Python's `cryptography`).
         assert_eq!(*key().derive_key(&[0x5a; 32]), DERIVED);
         assert_eq!(key().unwrap_key(&WRAPPED).as_deref(), Ok(&[0x33; 32]));

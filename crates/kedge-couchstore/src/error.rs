@@ -1,4 +1,4 @@
-//! What can go wrong, told apart by what the caller can do.
+//! The errors of the crate, by the reaction that they require.
 
 use std::path::PathBuf;
 
@@ -8,53 +8,53 @@ use kedge_types::Seqno;
 use crate::kv::KvError;
 use crate::{Offset, Problem};
 
-/// An operation on a couchstore file that failed.
+/// A failed operation on a couchstore file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The disk is full. What was committed last is untouched and readable; the writer refuses everything after it,
-    /// and a new one may go on when there is room.
+    /// The disk is full. The last commit is intact and readable. The writer rejects all further operations, and a new
+    /// one can continue when there is space.
     #[error("no space for a couchstore file: {0}")]
     NoSpace(#[source] DiskError),
-    /// A sync failed: what it covered may be lost even if a later sync succeeds.
+    /// A sync failed. The data that it covered may be lost, even if a later sync succeeds.
     #[error("a sync of a couchstore file failed, what is durable is unknown: {0}")]
     SyncFailed(#[source] DiskError),
     /// Another operation of the disk failed.
     #[error("a couchstore file cannot be read or written: {0}")]
     Io(#[source] DiskError),
-    /// An earlier operation of this writer failed, so it refuses this one. Open the file again.
+    /// An earlier operation of this writer failed, so it rejects this one. Open the file again.
     #[error("{} is closed for writing by an earlier error", file.display())]
     PreviousIo {
         /// The file.
         file: PathBuf,
     },
-    /// The file is damaged, or is no couchstore file.
+    /// The file is damaged, or is not a couchstore file.
     #[error("{} is damaged at byte {}: {problem}", file.display(), offset.0)]
     Corrupt {
         /// The file.
         file: PathBuf,
-        /// Where in the file: the start of the header, block or chunk that is wrong.
+        /// The offset of the damaged header, block or chunk.
         offset: Offset,
-        /// What was expected and not found.
+        /// The kind of the damage.
         problem: Problem,
     },
-    /// Nothing in the file is a header: nothing was ever committed, or it is no couchstore file.
+    /// The file has no header: nothing was ever committed, or it is not a couchstore file.
     #[error("{} has no header: expected one at a multiple of 4096 bytes", file.display())]
     NoHeader {
         /// The file.
         file: PathBuf,
     },
-    /// The file was written by a newer version of the format.
+    /// The file has a newer format version.
     #[error("{} has a header of version {version} at byte {}, only 11 to 14 are known", file.display(), offset.0)]
     UnknownVersion {
         /// The file.
         file: PathBuf,
-        /// Where the header is.
+        /// The offset of the header.
         offset: Offset,
-        /// The version it states.
+        /// The version in the header.
         version: u8,
     },
-    /// The file is encrypted, and none of the keys that were given has this name.
+    /// The file is encrypted, and none of the given keys has this name.
     #[error("{} is encrypted with the key {key_id:?}, which was not given", file.display())]
     KeyNeeded {
         /// The file.
@@ -68,26 +68,26 @@ pub enum Error {
         /// The file.
         file: PathBuf,
     },
-    /// A local document is not what its name says.
+    /// A local document does not have the format that its name requires.
     #[error("{} has a local document {name} that cannot be understood: {reason}", file.display())]
     Local {
         /// The file.
         file: PathBuf,
         /// The name of the document.
         name: String,
-        /// What was expected.
+        /// The reason.
         #[source]
         reason: KvError,
     },
-    /// A compaction was stopped by its hooks.
+    /// The hooks of a compaction stopped it.
     #[error("the compaction was stopped")]
     Stopped,
-    /// What was asked for cannot be stored. Nothing was changed.
+    /// The batch cannot be stored. Nothing was changed.
     #[error("refused: {0}")]
     Refused(#[from] Refusal),
 }
 
-/// Why a batch or document cannot be stored.
+/// The reason why a batch or a document cannot be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -97,15 +97,15 @@ pub enum Refusal {
     /// Two documents of a batch have the same seqno.
     #[error("two documents of the batch have the seqno {0}")]
     DuplicateSeqno(Seqno),
-    /// A seqno is not above those that the file has.
+    /// A seqno is not above those in the file.
     #[error("the seqno {seqno} is not above {newest}, which the file has reached")]
     OldSeqno {
         /// The seqno.
         seqno: Seqno,
-        /// The highest of the file.
+        /// The highest seqno in the file.
         newest: Seqno,
     },
-    /// Keys have to come in ascending order here.
+    /// Keys are not in ascending order.
     #[error("key or seqno number {0} is not above the one before it")]
     NotAscending(u64),
     /// A key is empty or too long.
@@ -117,40 +117,40 @@ pub enum Refusal {
     /// Private metadata or a local document is too long.
     #[error("document {0} has metadata or contents that are too large")]
     ValueLength(usize),
-    /// A number does not fit its 48 bits.
+    /// A number does not fit into its 48 bits.
     #[error("document {0} has a seqno of 0, or a seqno or revision above 2^48 - 1")]
     NumberRange(usize),
-    /// The batch has more documents than one save takes.
+    /// The batch has more documents than one save allows.
     #[error("a batch of more than 2^32 - 1 documents")]
     BatchLength,
-    /// The file would grow beyond what its pointers can address.
+    /// The file would grow beyond the range of its pointers.
     #[error("the file has reached 2^47 bytes")]
     FileFull,
-    /// The version cannot do this: encryption needs version 14, new files have 13 or 14.
+    /// The version does not allow this: encryption needs version 14, and new files have version 13 or 14.
     #[error("this version of the format cannot do this")]
     Version,
-    /// A snapshot to catch up with is not a later state of the file that was copied.
+    /// The snapshot to catch up with is not a later state of the copied file.
     #[error("the snapshot is not one that follows the copied one in the same file")]
     NotNewer,
-    /// There are changes that are not committed.
+    /// The writer has uncommitted changes.
     #[error("there are changes that are neither committed nor given up")]
     Uncommitted,
 }
 
 impl Error {
-    /// Whether the disk was full. A new writer can go on when there is room.
+    /// Returns `true` if the disk was full. A new writer can continue when there is space.
     #[must_use]
     pub fn is_no_space(&self) -> bool {
         matches!(self, Error::NoSpace(_))
     }
 
-    /// Whether a sync failed, so that what is durable is unknown.
+    /// Returns `true` if a sync failed, so that the durable state is unknown.
     #[must_use]
     pub fn is_sync_failure(&self) -> bool {
         matches!(self, Error::SyncFailed(_))
     }
 
-    /// Whether the file's contents are wrong, rather than an operation on it.
+    /// Returns `true` if the contents of the file are wrong, as opposed to a failed operation.
     #[must_use]
     pub fn is_damage(&self) -> bool {
         matches!(
@@ -159,7 +159,7 @@ impl Error {
         )
     }
 
-    /// Whether there is no such file.
+    /// Returns `true` if the file does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         matches!(self, Error::Io(error) if error.is_not_found())

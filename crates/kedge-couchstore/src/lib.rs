@@ -1,11 +1,11 @@
 //! Couchstore files: append-only, copy-on-write files with two B+trees over the documents of a vBucket, by id and by
-//! seqno, and a third of local documents. This crate opens, reads, writes and rolls them back as Couchbase's own
-//! library does, and knows no log and no buckets.
+//! seqno, and a third one of local documents. The crate opens, reads, writes and rolls back files like Couchbase's own
+//! library. It is independent of logs and buckets.
 //!
 //! # Example
 //!
-//! A file is created, written, committed, opened again, read, rolled back and compacted. `SimDisk` keeps the example in memory;
-//! [`PosixDisk`](kedge_disk::PosixDisk) is the disk of the operating system.
+//! A file is created, written, committed, opened again, read, rolled back and compacted. `SimDisk` keeps the example in
+//! memory; [`PosixDisk`](kedge_disk::PosixDisk) is the disk of the operating system.
 //!
 //! ```
 //! use std::path::Path;
@@ -21,7 +21,7 @@
 //! let (dir, path) = (Path::new("/data"), Path::new("/data/0.couch.1"));
 //! disk.create_dir_all(dir)?;
 //!
-//! // A change: the caller gives out seqnos and revisions. `rev_meta` and the key are the caller's own bytes; the module `kv`
+//! // A change: the caller assigns seqnos and revisions. `rev_meta` and the key are the caller's own bytes; the module `kv`
 //! // encodes those of Couchbase's key-value engine.
 //! let change = |seqno, key, body| Mutation {
 //!     key,
@@ -41,7 +41,7 @@
 //! disk.sync_dir(dir)?;
 //! drop(writer);
 //!
-//! // Open again and replace a document. The observer learns which version a change replaces.
+//! // Open again and replace a document. The observer receives the version that a change replaces.
 //! let mut writer = Writer::open(&*disk, path, &Options::default())?;
 //! let mut replaced = 0;
 //! writer.save(&[change(3, b"tea", b"{\"hot\": true}")], &mut |saved| {
@@ -82,11 +82,11 @@
 //! ```
 //!
 //! Invariants:
-//! * Files are read as Couchbase's library reads them, versions 11 to 14, and what is written it can read.
-//! * A commit that returned is found by every later open. One that did not is found whole or not at all.
+//! * Files of versions 11 to 14 are read like in Couchbase's library, which can read all files that this crate writes.
+//! * Every later open finds a commit that has returned. One that has not is found as a whole or not at all.
 //! * A snapshot never changes and never waits.
-//! * Hostile bytes give an error with file, offset and what was expected: never a panic, an endless walk, or more
-//!   memory than the size of the file justifies.
+//! * Hostile bytes cause an error with file, offset and kind of damage: never a panic, an endless walk, or more memory
+//!   than the size of the file justifies.
 
 mod check;
 pub mod compact;
@@ -133,17 +133,17 @@ impl fmt::Display for Offset {
     }
 }
 
-/// How files are opened.
+/// The options of opening a file.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// What to do when what looks like the newest header is damaged.
+    /// The reaction to a damaged newest header.
     pub on_damage: OnDamage,
     /// Keys of encrypted files.
     pub keys: Vec<EncryptionKey>,
-    /// Memory for nodes of the trees, in bytes, for each open file. All interior nodes take about 16 bytes a document.
+    /// Memory limit of the node cache of each open file, in bytes. All interior nodes take about 16 bytes per document.
     pub cache_bytes_max: usize,
-    /// Whether the leaves that look-ups of keys read are kept in that memory, too. They take 60 bytes and more a document,
-    /// and save a read of the disk.
+    /// `true` if leaves that key lookups read are cached, too. They take 60 bytes and more per document, and save a
+    /// read from disk.
     pub cache_leaves: bool,
 }
 
@@ -158,11 +158,11 @@ impl Default for Options {
     }
 }
 
-/// What to do about damage behind the newest sound header.
+/// The reaction to damage after the newest sound header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnDamage {
-    /// It is an error, as something that was committed may be lost.
+    /// Return an error, because a commit may be lost.
     Refuse,
-    /// Go on to an older header.
+    /// Use an older header.
     Recover,
 }

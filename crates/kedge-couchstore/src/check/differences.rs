@@ -1,4 +1,4 @@
-//! Finding where two sound trees differ, once it is known that they do: a look-up for each entry.
+//! The search for the differences between two sound trees that are known to differ: one lookup per entry.
 
 use super::walk::walk;
 use super::{Check, Stop};
@@ -16,7 +16,7 @@ pub(super) fn find(check: &mut Check<'_>) -> Result<(), Stop> {
             Err(error) => check.tell_error(error),
         }
     })?;
-    // Of a document that both have, the walk above told.
+    // The walk above has reported documents that are in both trees.
     walk::<BySeqno>(check, header.by_seqno, &mut |check, leaf, node, entry| {
         let entry = Entry::from_seqno(node, &entry);
         match snapshot.get(entry.key()) {

@@ -1,10 +1,11 @@
-//! Checking all that a header reaches: what reading relies on, and what it takes on trust as looking costs too much.
+//! The check of everything that a header refers to, including properties that reads take on trust because their
+//! validation is expensive.
 //!
-//! Three walks: the local tree, the tree by id, and the tree by seqno with the bodies. What must hold:
-//! * Memory is bounded: a path of nodes, what is read ahead, and two sums. Nothing grows with the file.
+//! It walks the local tree, the tree by id, and the tree by seqno with the bodies. Invariants:
+//! * Memory is bounded by a path of nodes, the read-ahead buffers and two sums, independent of the file's size.
 //! * Time is bounded by the file's size, also for a hostile file: leaves are visited in ascending order of their keys,
-//!   bodies are read until they are more than the file can have, and after [`DAMAGES_MAX`] finds the check ends.
-//! * Damage in one place does not hide damage in another: what lies below a bad pointer is left out, the rest goes on.
+//!   bodies are read until they exceed the size of the file, and the check ends after [`DAMAGES_MAX`] findings.
+//! * Damage in one place does not hide damage in another: the check skips the subtree of a bad pointer and continues.
 
 mod differences;
 mod sum;
@@ -22,56 +23,56 @@ use crate::file::window::Window;
 use crate::tree::{ById, BySeqno, Local};
 use crate::{Entry, Error, Form, Offset, Problem, Snapshot};
 
-/// After so many finds a check ends: the file is beyond repair, and a hostile one must not keep it busy.
+/// Number of findings after which a check ends: the file is beyond repair, and a hostile one must not keep it busy.
 const DAMAGES_MAX: u32 = 1000;
-/// How far ahead leaves and bodies are read, in bytes.
+/// Read-ahead for leaves and bodies, in bytes.
 const AHEAD_BYTES_MAX: usize = 512 << 10;
 
-/// What a check of a snapshot went through.
+/// The counts of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Checked {
-    /// Documents that are not tombstones.
+    /// Number of documents that are not tombstones.
     pub live: u64,
-    /// Tombstones.
+    /// Number of tombstones.
     pub deleted: u64,
-    /// Local documents.
+    /// Number of local documents.
     pub locals: u64,
-    /// Nodes of all three trees.
+    /// Number of nodes of all three trees.
     pub nodes: u64,
-    /// Bytes on disk of bodies.
+    /// Size of the bodies, in bytes on disk.
     pub body_bytes: u64,
 }
 
-/// What a check tells as it goes.
+/// An observer of a check.
 pub trait CheckObserver {
-    /// So many more entries were gone through. Each document counts twice, as both trees have it.
+    /// Called after each `entries` further entries. Each document counts twice, because both trees have it.
     fn progress(&mut self, entries: u64) {
         let _ = entries;
     }
 
-    /// Something is wrong, or cannot be read. The check goes on with what can still be looked at, if it is told to.
+    /// Called for damage and unreadable data. The check continues with the rest of the file unless the result ends it.
     fn damage(&mut self, damage: Error) -> ControlFlow<()>;
 
-    /// A document or tombstone whose body is sound, in the order of seqnos. `leaf` is where the tree has it; the body
-    /// is decompressed where the store compressed it.
+    /// Called for each document and tombstone with a sound body, in the order of seqnos. `leaf` is the offset of the
+    /// tree's leaf. The body is decompressed if the store compressed it.
     fn document(&mut self, leaf: Offset, entry: &Entry, body: Option<&[u8]>) {
         let _ = (leaf, entry, body);
     }
 
-    /// A local document. All of them come before the first document.
+    /// Called for each local document, before the first document.
     fn local(&mut self, leaf: Offset, name: &[u8], value: &[u8]) {
         let _ = (leaf, name, value);
     }
 }
 
 impl Snapshot {
-    /// Walks everything: nodes, their order, sums and sizes; that both trees say the same; every body.
+    /// Checks the whole file: nodes, their order, sums and sizes; the agreement of the two trees; every body.
     ///
-    /// `progress` is told how many entries of the two trees were gone through so far: each document counts twice.
+    /// `progress` receives the number of entries of the two trees checked so far: each document counts twice.
     ///
     /// # Errors
-    /// The first damage that is found; those of the disk.
+    /// The first damage; disk errors.
     pub fn check(&self, progress: &mut dyn FnMut(u64)) -> Result<Checked, Error> {
         let mut first = First {
             progress,
@@ -85,11 +86,11 @@ impl Snapshot {
         }
     }
 
-    /// As [`Snapshot::check`], but damage is told to `observer`, which also gets to see what is sound. Counts are those
-    /// of what could be gone through.
+    /// Checks the file like [`Snapshot::check`], but reports damage to `observer`, which also receives the sound
+    /// documents. The counts are those of the readable parts.
     ///
     /// # Errors
-    /// Those of the disk that are not about reading one place.
+    /// Disk errors other than failed reads.
     pub fn check_all(&self, observer: &mut dyn CheckObserver) -> Result<Checked, Error> {
         let mut check = Check {
             snapshot: self,
@@ -104,7 +105,7 @@ impl Snapshot {
     }
 }
 
-/// Ends at the first damage.
+/// An observer that ends the check at the first damage.
 struct First<'a> {
     progress: &'a mut dyn FnMut(u64),
     entries: u64,
@@ -123,15 +124,15 @@ impl CheckObserver for First<'_> {
     }
 }
 
-/// Why a check ends early.
+/// The reason why a check ends early.
 enum Stop {
-    /// Enough is known.
+    /// The observer ended it.
     Enough,
-    /// The disk fails.
+    /// A disk error.
     Disk(Error),
 }
 
-/// A check under way.
+/// A running check.
 struct Check<'a> {
     snapshot: &'a Snapshot,
     observer: &'a mut dyn CheckObserver,
@@ -184,12 +185,12 @@ impl Check<'_> {
         }
     }
 
-    /// Tells of a damaged place.
+    /// Reports damage.
     fn tell(&mut self, at: Offset, problem: Problem) -> Result<(), Stop> {
         self.tell_error(self.snapshot.shared().corrupt(at, problem))
     }
 
-    /// Tells of an error, if it is about one place of the file.
+    /// Reports an error, if it concerns one place in the file. Other errors end the check.
     fn tell_error(&mut self, error: Error) -> Result<(), Stop> {
         let is_local = match &error {
             Error::Corrupt { .. } => true,
@@ -207,11 +208,11 @@ impl Check<'_> {
     }
 }
 
-/// Reading bodies in the order of seqnos, which is about the one in which they lie.
+/// Reads bodies in the order of seqnos, which is approximately their order in the file.
 struct Bodies {
     window: Window,
     bytes: u64,
-    /// Whether entries share bodies, so that there may be no end of them.
+    /// `true` if entries share bodies, so that their number is unbounded.
     overlap: bool,
 }
 

@@ -1,7 +1,7 @@
-//! Comparing two trees without holding either: the sum of a hash of each entry does not depend on their order.
+//! Comparison of two trees without storing either: the sum of a hash of each entry is independent of their order.
 //!
-//! Keys are unique in one tree and seqnos in the other, so the trees hold sets, and equal sums mean equal sets but for
-//! one chance in about 2^128. The hashes have seeds of their own in each process, so no file can be made to collide.
+//! Keys are unique in one tree and seqnos in the other, so the trees are sets. Equal sums mean equal sets, except with
+//! a probability of about 2^-128. The hashes have random seeds in each process, so no file can be crafted to collide.
 
 use std::hash::BuildHasher as _;
 
@@ -28,7 +28,7 @@ impl Digest {
     }
 }
 
-/// What a tree adds up to.
+/// The sum of the hashes of a tree's entries.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
     digests: u128,

@@ -1,4 +1,4 @@
-//! Files whose every checksum is right and which say something wrong: what a broken writer would leave behind.
+//! Files with correct checksums and wrong contents, as a faulty writer might leave them.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -23,7 +23,7 @@ use crate::{Entry, Error, Offset, Options, Problem, Snapshot};
 
 const FILE: &str = "/data/0.couch.1";
 
-/// Makes a file piece by piece.
+/// Builds a file piece by piece.
 struct Forge {
     out: Appender,
     disk: SimDisk,
@@ -48,7 +48,7 @@ impl Forge {
         }
     }
 
-    /// Documents 1 to `count`, each with a body of its own.
+    /// Creates documents 1 to `count`, each with a body.
     fn documents(&mut self, count: u64) -> Vec<Doc> {
         (1..=count)
             .map(|number| {
@@ -78,7 +78,7 @@ impl Forge {
         builder.finish().expect("finish")
     }
 
-    /// One node as it is given, and a pointer to it that says the truth.
+    /// Writes one node as given. Returns a correct pointer to it.
     fn node<T: Tree>(&mut self, height: usize, entries: &[Raw]) -> Pointer<T::Reduce> {
         let mut plain = vec![type_byte(height)];
         let mut reduce = T::Reduce::default();
@@ -104,7 +104,7 @@ impl Forge {
         }
     }
 
-    /// Both trees of documents, and their header.
+    /// Writes both trees of documents, and their header.
     fn trees(&mut self, by_id: &[Doc], by_seqno: &[Doc]) {
         self.header.by_id = self.tree::<ById>(by_id.iter().map(Doc::id_entry).collect());
         let by_seqno = by_seqno.iter().map(Doc::seqno_entry).collect();
@@ -148,7 +148,7 @@ impl Doc {
     }
 }
 
-/// Remembers all that it is told.
+/// An observer that records everything.
 #[derive(Default)]
 struct Notes {
     problems: Vec<Problem>,
@@ -185,7 +185,7 @@ impl CheckObserver for Notes {
 fn check(snapshot: &Snapshot) -> (Checked, Notes) {
     let mut notes = Notes::default();
     let checked = snapshot.check_all(&mut notes).expect("the disk works");
-    // What ends at the first damage finds the same one.
+    // A check that ends at the first damage finds the same one.
     let first = match snapshot.check(&mut |_| {}) {
         Ok(_) => None,
         Err(Error::Corrupt { problem, .. }) => Some(problem),
@@ -195,7 +195,7 @@ fn check(snapshot: &Snapshot) -> (Checked, Notes) {
     (checked, notes)
 }
 
-/// What is told of a file of 200 documents after `change` has changed what the trees are made of, or the header.
+/// Returns the findings in a file of 200 documents whose trees or header `change` has modified.
 fn problems(change: impl FnOnce(&mut Forge, &mut Vec<Doc>, &mut Vec<Doc>)) -> Vec<Problem> {
     let mut forge = Forge::new();
     let mut by_id = forge.documents(200);
@@ -206,7 +206,7 @@ fn problems(change: impl FnOnce(&mut Forge, &mut Vec<Doc>, &mut Vec<Doc>)) -> Ve
 }
 
 #[test]
-fn a_sound_file_is_gone_through() {
+fn check_counts_everything_in_a_sound_file() {
     let mut forge = Forge::new();
     let docs = forge.documents(200);
     forge.trees(&docs, &docs);
@@ -226,7 +226,7 @@ fn a_sound_file_is_gone_through() {
 }
 
 #[test]
-fn any_field_that_differs_between_the_trees_is_found() {
+fn check_finds_any_difference_between_the_trees() {
     type Change = fn(&mut Doc);
     let changes: [Change; 7] = [
         |doc| doc.fields.rev = 2,
@@ -238,7 +238,7 @@ fn any_field_that_differs_between_the_trees_is_found() {
         |doc| doc.rev_meta[17] = 1,
     ];
     for (number, change) in changes.into_iter().enumerate() {
-        // The tree by seqno says where bodies are read, so it keeps the truth where that matters.
+        // The check reads bodies through the tree by seqno, so that tree stays correct.
         let found = problems(|_, by_id, _| change(&mut by_id[99]));
         let differ = Problem::TreesDiffer(100);
         assert!(
@@ -249,7 +249,7 @@ fn any_field_that_differs_between_the_trees_is_found() {
     let found = problems(|_, by_id, _| {
         by_id.remove(99);
     });
-    // With one document less the header's highest seqno is one less, too.
+    // With one document less, the header's highest seqno is one less, too.
     let above = Problem::SeqnoAbove {
         found: 200,
         newest: 199,
@@ -268,7 +268,7 @@ fn any_field_that_differs_between_the_trees_is_found() {
 }
 
 #[test]
-fn what_a_root_says_is_held_against_its_tree() {
+fn check_compares_roots_with_their_trees() {
     let with_root = |change: fn(&mut Header)| {
         let mut forge = Forge::new();
         let docs = forge.documents(200);
@@ -297,13 +297,13 @@ fn what_a_root_says_is_held_against_its_tree() {
             newest: 199
         }]
     );
-    // A whole tree that is missing: every document of the other is told of.
+    // Without a whole tree, every document of the other is reported.
     assert_eq!(with_root(|header| header.by_id = None).len(), 200);
     assert_eq!(with_root(|header| header.by_seqno = None).len(), 200);
 }
 
 #[test]
-fn bodies_that_are_not_there_are_found() {
+fn check_finds_missing_bodies() {
     let both = |change: fn(&mut Doc)| {
         problems(|_, by_id, by_seqno| {
             change(&mut by_id[0]);
@@ -339,7 +339,7 @@ fn bodies_that_are_not_there_are_found() {
 }
 
 #[test]
-fn shared_bodies_are_not_read_for_ever() {
+fn check_of_shared_bodies_ends() {
     let mut forge = Forge::new();
     let mut docs = forge.documents(200);
     let (body, body_bytes) = forge.out.append(&[1; 9000]).expect("append");
@@ -371,7 +371,7 @@ fn shared_bodies_are_not_read_for_ever() {
     assert!(seen < 20, "{seen} bodies of 9 KB in a file of a few blocks");
 }
 
-/// A tree of local documents made of two leaves under a root, after `change` has changed the root's entries.
+/// Checks a tree of local documents of two leaves under a root, after `change` has modified the root's entries.
 fn locals(change: impl FnOnce(&mut Vec<Raw>)) -> (Checked, Vec<Problem>) {
     let mut forge = Forge::new();
     let leaf = |keys: &[&str]| -> Vec<Raw> {
@@ -393,25 +393,25 @@ fn locals(change: impl FnOnce(&mut Vec<Raw>)) -> (Checked, Vec<Problem>) {
 }
 
 #[test]
-fn pointers_are_held_against_what_is_below_them() {
+fn check_compares_pointers_with_their_subtrees() {
     assert_eq!(locals(|_| {}).1, []);
-    // A search for "b2" would be led astray.
+    // A search for "b2" would take the wrong path.
     let (_, found) = locals(|entries| entries[0].0 = b"bb".to_vec());
     assert_eq!(found, [Problem::LastKey(1)]);
-    // One leaf twice: its keys are not above those before them, and what is behind it is still gone through.
+    // One leaf twice: its keys are not above the preceding ones, and the check continues after it.
     let (checked, found) = locals(|entries| {
         let again = entries[0].1.clone();
         entries.insert(1, (b"bb".to_vec(), again));
     });
     assert_eq!(found, [Problem::KeyOrder(1)]);
     assert_eq!(checked.locals, 6);
-    // Not a node at all.
+    // The pointer leads to no node.
     let (checked, found) = locals(|entries| entries[1].1[..6].copy_from_slice(&be48(2)));
     assert_eq!((found.len(), checked.locals), (1, 4), "{found:?}");
 }
 
 #[test]
-fn a_graph_of_nodes_without_end_is_left_early() {
+fn check_of_an_endless_graph_of_nodes_ends() {
     let mut forge = Forge::new();
     let mut below = forge.node::<Local>(0, &[(b"a".to_vec(), b"v".to_vec())]);
     // Each level has ten pointers to the same node: 10^30 paths.
@@ -432,7 +432,7 @@ fn a_graph_of_nodes_without_end_is_left_early() {
 }
 
 #[test]
-fn a_place_that_cannot_be_read_does_not_hide_the_rest() {
+fn unreadable_sector_does_not_hide_other_damage() {
     let mut forge = Forge::new();
     let mut docs = forge.documents(20);
     let (body, body_bytes) = forge.out.append(&[1; 20_000]).expect("append");

@@ -1,7 +1,7 @@
-//! Walking one tree: every node once, and what pointers say of what is below them.
+//! A walk over one tree, which reads every node once and compares the pointers with their subtrees.
 //!
-//! Invariant: `last_key` is the greatest key of the leaves visited so far. A leaf that does not begin above it is told
-//! of and left out, so no leaf is visited twice, whatever a hostile file's pointers say.
+//! Invariant: `last_key` is the greatest key of the leaves visited so far. A leaf that does not begin above it is
+//! reported and skipped, so no leaf is visited twice, whatever the pointers of a hostile file are.
 
 use super::{AHEAD_BYTES_MAX, Check, Stop};
 use crate::format::pointer::{Pointer, Reduce};
@@ -11,10 +11,10 @@ use crate::tree::node::{FIRST_ENTRY, Node, NodeEntry};
 use crate::tree::search::{Nodes, Windows};
 use crate::{Error, Offset, Problem};
 
-/// What is done with each entry of each sound leaf; the offset is that of the leaf.
+/// A callback for each entry of each sound leaf; the offset is that of the leaf.
 type Visit<'v> = dyn FnMut(&mut Check<'_>, Offset, &Node, NodeEntry<'_>) -> Result<(), Stop> + 'v;
 
-/// What was found below a pointer.
+/// The properties of the subtree below a pointer.
 struct Below<R> {
     reduce: R,
     subtree_bytes: u64,
@@ -24,12 +24,12 @@ struct Walk<'c, 'a, 'v> {
     check: &'c mut Check<'a>,
     visit: &'c mut Visit<'v>,
     windows: Windows,
-    /// Interior nodes above a leaf, once one was reached: from then on leaves are read ahead.
+    /// Number of interior nodes above a leaf, once one was reached: from then on leaves are read ahead.
     leaf_depth: Option<usize>,
     last_key: Option<Vec<u8>>,
 }
 
-/// Walks a tree. Returns whether nothing of it had to be left out.
+/// Walks a tree. Returns `true` if nothing was skipped.
 pub(super) fn walk<T: Tree>(
     check: &mut Check<'_>,
     root: Option<Pointer<T::Reduce>>,
@@ -49,8 +49,8 @@ pub(super) fn walk<T: Tree>(
 }
 
 impl Walk<'_, '_, '_> {
-    /// Walks a subtree, and holds what is below `pointer` against what it says. `None` if something was left out, so
-    /// that nothing above can be held against anything.
+    /// Walks a subtree and compares it with `pointer`. Returns `None` if a part was skipped, so that the pointers above
+    /// cannot be checked.
     fn subtree<T: Tree>(
         &mut self,
         pointer: &Pointer<T::Reduce>,

@@ -1,4 +1,4 @@
-//! Catching up: what the source committed since it was copied goes to the target as a batch of documents would.
+//! Catching up: the commits of the source since the copy are written to the target like batches of documents.
 
 use std::ops::Bound;
 
@@ -10,22 +10,23 @@ use super::{Compaction, Hooks, LocalPatch, local};
 use crate::file::window::Window;
 use crate::{Body, Entry, Error, Mutation, Refusal, Snapshot, Writer};
 
-/// What an entry takes in memory beside key, metadata and body until its batch is saved, in bytes: itself, its
-/// mutation, its share of the node that it is in, and what saving takes.
+/// Memory per entry until its batch is saved, in bytes, in addition to key, metadata and body: the entry, its mutation,
+/// its share of a node, and the needs of the save.
 const ENTRY_MEMORY_BYTES: usize = 320;
 
-/// What a round copied.
+/// The result of a catch-up round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct CaughtUp {
-    /// Documents and tombstones. Few of them mean that the next round is short, too: time for the last one.
+    /// Number of documents and tombstones. A small number means that the next round is short, too, so it can be the
+    /// last one.
     pub entries: u64,
-    /// Bytes of the source that were added since the state before.
+    /// Number of bytes that the source has grown by since the state before.
     pub source_bytes: u64,
 }
 
 impl Compaction {
-    /// One round, without the bookkeeping about failures.
+    /// Performs one round, without the bookkeeping of failures.
     pub(super) fn round(
         &mut self,
         newest: &Snapshot,
@@ -68,8 +69,8 @@ impl Compaction {
     }
 }
 
-/// Whether `newest` is `copied` or came to be by commits upon it. A rollback in between would have made documents go
-/// that are in the target.
+/// Returns `true` if `newest` is `copied` or has been made from it by commits. A rollback in between would have removed
+/// documents that are in the target.
 fn follows(newest: &Snapshot, copied: &Snapshot) -> Result<bool, Error> {
     let end = copied.header();
     for snapshot in newest.history() {
@@ -78,7 +79,7 @@ fn follows(newest: &Snapshot, copied: &Snapshot) -> Result<bool, Error> {
         if header.offset() <= end.offset() {
             return Ok(header == end);
         }
-        // Where headers do not point to the one before them, a rollback shows in this only.
+        // Without pointers to previous headers, a rollback shows only in this.
         if header.update_seqno() < end.update_seqno() {
             return Ok(false);
         }
@@ -93,9 +94,9 @@ struct Batch<'a> {
     memory_bytes: usize,
     entries: Vec<Entry>,
     bodies: Vec<u8>,
-    /// Where the body of each entry ends in `bodies`, if it has one. It starts where the one before it ends.
+    /// The end of each entry's body in `bodies`, and whether it has one. It starts at the end of the one before.
     ends: Vec<(usize, bool)>,
-    /// Keys and metadata.
+    /// Size of keys and metadata, in bytes.
     metadata_bytes: usize,
 }
 
@@ -112,7 +113,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Whether an entry fits, or is alone.
+    /// Returns `true` if an entry fits, or would be alone.
     fn has_room(&self, entry: &Entry) -> bool {
         let bytes = self.bodies.len() + entry.disk_bytes() as usize + self.metadata_bytes;
         let all = bytes + (self.entries.len() + 1) * ENTRY_MEMORY_BYTES;
@@ -131,7 +132,7 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Saves what is there, and empties the batch.
+    /// Saves the batch and empties it.
     fn save(&mut self, writer: &mut Writer, meter: &mut Meter<'_>) -> Result<(), Error> {
         let count = self.entries.len() as u64;
         let both_trees = 2 * (count * ENTRY_BYTES + self.metadata_bytes as u64);

@@ -1,7 +1,7 @@
 //! The main pass: one walk over the source by seqno.
 //!
-//! Bodies and the nodes of the tree by seqno go to the target as they come, in this order, so that a scan of the target
-//! reads forwards. What the tree by key needs is sorted on the side and written after them.
+//! It writes bodies and the nodes of the tree by seqno to the target in this order, so that a scan of the target reads
+//! forward. It sorts the entries of the tree by key separately and writes that tree last.
 
 use std::sync::Arc;
 
@@ -20,12 +20,12 @@ use crate::tree::build::{Builder, NodeSizes};
 use crate::tree::{ById, BySeqno};
 use crate::{Entry, Error, Offset, Problem, Refusal, Snapshot, Writer};
 
-/// How far ahead bodies are read, in bytes.
+/// Read-ahead for bodies, in bytes.
 pub(super) const AHEAD_BYTES_MAX: usize = 1 << 20;
-/// What an entry takes in both trees beside key and private metadata, about.
+/// Approximate size of an entry in both trees, in bytes, without key and private metadata.
 pub(super) const ENTRY_BYTES: u64 = 60;
 
-/// Copies a snapshot to a new file, all but the commit.
+/// Copies a snapshot to a new file, except for the commit.
 pub(super) fn main_pass(
     disk: &Arc<dyn Disk>,
     source: &Snapshot,
@@ -57,7 +57,7 @@ pub(super) fn main_pass(
     Ok(())
 }
 
-/// Refuses what no target can hold, and no known program writes.
+/// Rejects entries that no target can hold and no known program writes.
 pub(super) fn check_lengths(source: &Snapshot, entry: &Entry, number: u64) -> Result<(), Error> {
     let index = usize::try_from(number).unwrap_or(usize::MAX);
     if entry.key().is_empty() || entry.key().len() > KEY_BYTES_MAX {
@@ -72,7 +72,7 @@ pub(super) fn check_lengths(source: &Snapshot, entry: &Entry, number: u64) -> Re
     Ok(())
 }
 
-/// The error of a source whose parts contradict each other.
+/// Creates the error of a source that contradicts itself.
 fn differ(source: &Snapshot, seqno: Seqno) -> Error {
     Error::Corrupt {
         file: source.path().to_owned(),
@@ -104,7 +104,7 @@ impl Pass<'_, '_> {
             }
         }
         writer.draft.by_seqno = builder.finish()?;
-        // Whatever the tree by key has beyond this would be lost without a word.
+        // Further entries of the tree by key would be lost silently.
         let expected = self.meter.progress.entries_total;
         if self.meter.progress.entries != expected {
             return Err(differ(self.source, Seqno(0)));
@@ -112,7 +112,7 @@ impl Pass<'_, '_> {
         Ok(())
     }
 
-    /// Asks the filter.
+    /// Calls the filter.
     fn keeps(&mut self, entry: &Entry) -> Result<bool, Error> {
         let mut verdict = self.meter.hooks.filter(entry, None);
         if verdict == Verdict::NeedBody {
@@ -188,7 +188,8 @@ fn index(
     builder.remembers = false;
     let mut last = Vec::new();
     while let Some((key, value)) = sorted.next(meter)? {
-        // Sorted, so not above the one before it is the same: two seqnos of the source have one key.
+        // The keys are sorted, so a key that is not above the one before is equal to it: two seqnos of the source have
+        // one key.
         if key <= &*last {
             return Err(differ(source, Seqno(u48_at(value, 0))));
         }

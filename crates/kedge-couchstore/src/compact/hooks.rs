@@ -1,53 +1,52 @@
-//! What the caller of a compaction decides, and hears.
+//! The hooks of a compaction: decisions and notifications.
 
 use std::ops::ControlFlow;
 
 use super::{LocalPatch, Progress};
 use crate::{Entry, Error, OldVersion};
 
-/// What becomes of an entry.
+/// The decision about an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is copied.
+    /// Copy the entry.
     Keep,
-    /// It is left out.
+    /// Drop the entry.
     Drop,
-    /// It is left out, and the target's purge seqno raised to its seqno: a tombstone, whose absence a reader of changes
-    /// has to know of. The entry with the highest seqno of the file is kept all the same.
+    /// Drop the entry and raise the purge seqno of the target to its seqno: for a tombstone, whose absence readers of
+    /// changes have to know of. The entry with the highest seqno of the file is kept in any case.
     Purge,
-    /// Asks again with the body. Whoever says so then keeps the entry.
+    /// Call the filter again with the body. A second `NeedBody` keeps the entry.
     NeedBody,
-    /// The compaction ends with [`Error::Stopped`].
+    /// End the compaction with [`Error::Stopped`].
     Stop,
 }
 
-/// Decides what a compaction keeps. A closure that takes an entry and its body is one that does nothing else.
+/// The hooks of a compaction. A closure with an entry and its body as parameters implements the filter alone.
 pub trait Hooks {
-    /// Decides about an entry of the main pass, in the order of seqnos. `body` is `None` unless it was asked for; it is
-    /// decompressed where the store compressed it, and without bytes where the entry has none.
+    /// Decides about an entry of the main pass, in the order of seqnos. `body` is `None` unless it was requested. It is
+    /// decompressed if the store compressed it, and empty if the entry has none.
     fn filter(&mut self, entry: &Entry, body: Option<&[u8]>) -> Verdict {
         let _ = (entry, body);
         Verdict::Keep
     }
 
-    /// Hears of an entry that was copied: `disk_bytes` is what its body takes in the target. While catching up,
-    /// `replaced` is what the target had under the key.
+    /// Called for each copied entry. `disk_bytes` is the size of its body in the target. During catch-up `replaced` is
+    /// the version that the target had under the key.
     fn copied(&mut self, entry: &Entry, disk_bytes: u32, replaced: Option<OldVersion<'_>>) {
         let _ = (entry, disk_bytes, replaced);
     }
 
-    /// Says what of the source's local documents is to be different in the target. Called before every commit; what is
-    /// not said again is as in the source.
+    /// Changes the target's local documents relative to those of the source. Called before every commit; changes of an
+    /// earlier call that are not repeated are dropped.
     ///
     /// # Errors
-    /// Those of reading local documents. They end the compaction.
+    /// Errors of reading local documents, which end the compaction.
     fn locals(&mut self, locals: &mut LocalPatch) -> Result<(), Error> {
         let _ = locals;
         Ok(())
     }
 
-    /// Called before every few hundred KiB that are read or written: `bytes` are those to come. It may sleep, or stop
-    /// the compaction.
+    /// Called every few hundred KiB, before `bytes` bytes are read or written. It may sleep, or stop the compaction.
     fn pace(&mut self, bytes: u64, progress: &Progress) -> ControlFlow<()> {
         let _ = (bytes, progress);
         ControlFlow::Continue(())

@@ -1,4 +1,4 @@
-//! Names of targets and of temporary files, and how they go away.
+//! Names of targets and temporary files, and their removal.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -8,19 +8,19 @@ use kedge_disk::Disk;
 
 use crate::Error;
 
-/// What is behind the source's name in that of a target.
+/// Suffix of a target's name after the name of the source.
 const TARGET_SUFFIX: &str = ".compact";
-/// What is behind the target's name in those of temporary files, before a number.
+/// Part of a temporary file's name between the name of the target and a number.
 const TEMPORARY_INFIX: &str = ".btree-tmp_";
 
-/// Where a file is compacted to until it takes the place of another: `0.couch.7.compact` for `0.couch.7`. Names like
-/// this are those that [`remove_leftovers`] removes.
+/// Returns the path of a compaction's target until it replaces another file: `0.couch.7.compact` for `0.couch.7`.
+/// [`remove_leftovers`] removes files with such names.
 #[must_use]
 pub fn target_path(source: &Path) -> PathBuf {
     with_suffix(source, TARGET_SUFFIX)
 }
 
-/// Where a temporary file of a compaction is.
+/// Returns the path of a temporary file of a compaction.
 pub(super) fn temporary_path(target: &Path, number: u32) -> PathBuf {
     with_suffix(target, &format!("{TEMPORARY_INFIX}{number}"))
 }
@@ -45,11 +45,11 @@ fn is_leftover(name: &str) -> bool {
         .is_some_and(|source| !source.is_empty())
 }
 
-/// Removes what compactions that a crash ended left in a directory; the names of what was there. For whoever opens the
-/// directory, before any compaction begins.
+/// Removes the files that compactions interrupted by a crash have left in a directory. Returns their names. Called when
+/// the directory is opened, before any compaction begins.
 ///
 /// # Errors
-/// Those of the disk.
+/// Disk errors.
 pub fn remove_leftovers(disk: &dyn Disk, dir: &Path) -> Result<Vec<String>, Error> {
     let mut names = disk.list(dir)?;
     names.retain(|name| is_leftover(name));
@@ -62,7 +62,7 @@ pub fn remove_leftovers(disk: &dyn Disk, dir: &Path) -> Result<Vec<String>, Erro
     Ok(names)
 }
 
-/// A file that is removed unless it is finished.
+/// A file that is removed on drop unless it is kept.
 #[derive(Debug)]
 pub(super) struct Unfinished {
     disk: Arc<dyn Disk>,
@@ -83,7 +83,7 @@ impl Unfinished {
         &self.path
     }
 
-    /// It stays.
+    /// Keeps the file.
     pub(super) fn keep(mut self) {
         self.keep = true;
     }
@@ -92,8 +92,8 @@ impl Unfinished {
 impl Drop for Unfinished {
     fn drop(&mut self) {
         if !self.keep {
-            // If it cannot be removed, or was not created yet, the next start takes care of it. There is nobody here
-            // to tell, and whoever ended the compaction has an error of its own.
+            // If the file cannot be removed, the next start removes it; it may also not exist yet. The failed
+            // compaction has its own error.
             let _ = self.disk.remove(&self.path);
         }
     }
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leftovers_are_known_by_their_names() {
+    fn unfinished_files_are_recognised_by_name() {
         let target = target_path(Path::new("0.couch.7"));
         assert_eq!(target, Path::new("0.couch.7.compact"));
         let temporary = temporary_path(&target, 12);

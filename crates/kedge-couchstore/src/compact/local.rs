@@ -1,7 +1,7 @@
-//! Local documents: those of the source, with what the hooks change about them.
+//! Local documents of the target: those of the source, with the changes of the hooks.
 //!
-//! Invariant: what the target has after a commit depends on the source's local documents and on what the hooks said
-//! before this commit, on nothing that was said before an earlier one.
+//! Invariant: the local documents after a commit depend on those of the source and on the changes that the hooks made
+//! before this commit, and not on changes before an earlier one.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use crate::{Error, Refusal, Snapshot, Writer};
 
 type Named = (Vec<u8>, Vec<u8>);
 
-/// What the target's local documents will be: those of the source, and changes of them.
+/// The local documents of the next commit of the target: those of the source, and changes of them.
 #[derive(Debug)]
 pub struct LocalPatch {
     source: Snapshot,
@@ -31,16 +31,16 @@ impl LocalPatch {
         }
     }
 
-    /// The state of the source that the target is about to have.
+    /// Returns the state of the source that the target is about to have.
     #[must_use]
     pub fn source(&self) -> &Snapshot {
         &self.source
     }
 
-    /// What the target will have: what was said before, or else what the source has.
+    /// Returns the value that the target will have: the changed one, or that of the source.
     ///
     /// # Errors
-    /// Damage of the source, or those of the disk.
+    /// Damage of the source, and disk errors.
     pub fn get(&self, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         match self.changes.get(name) {
             Some(change) => Ok(change.clone()),
@@ -53,12 +53,12 @@ impl LocalPatch {
         self.changes.insert(name.to_vec(), Some(value));
     }
 
-    /// Leaves a local document out of the target.
+    /// Removes a local document from the target.
     pub fn remove(&mut self, name: &[u8]) {
         self.changes.insert(name.to_vec(), None);
     }
 
-    /// All that the target will have, in the order of names.
+    /// Returns all local documents of the target, in the order of names.
     fn into_documents(self) -> Result<Documents, Error> {
         let changes = self.changes.iter().enumerate();
         for (index, (name, value)) in changes {
@@ -92,7 +92,7 @@ pub(super) fn build(patch: LocalPatch, writer: &mut Writer) -> Result<(), Error>
     Ok(())
 }
 
-/// Changes the local tree of a file that has one to what it has to be. Whether there was a difference.
+/// Updates the local tree of a file that has one. Returns `true` if there was a difference.
 pub(super) fn update(patch: LocalPatch, writer: &mut Writer) -> Result<bool, Error> {
     let mut wanted = patch.into_documents()?;
     let mut present = writer.snapshot().locals()?;
@@ -132,10 +132,10 @@ pub(super) fn update(patch: LocalPatch, writer: &mut Writer) -> Result<bool, Err
     Ok(!borrowed.is_empty())
 }
 
-/// The source's local documents with changes, both ascending.
+/// The source's local documents merged with changes, both in ascending order.
 struct Documents {
     source: Locals,
-    /// What the source has next, if it was looked at.
+    /// The next document of the source, if it has been read.
     next: Option<Named>,
     changes: Peekable<btree_map::IntoIter<Vec<u8>, Option<Vec<u8>>>>,
 }

@@ -1,44 +1,44 @@
-//! What a compaction has done so far, and the hook that is told before more is done.
+//! The progress of a compaction, and the pacing hook.
 
 use super::Hooks;
 use crate::{Error, Snapshot};
 
-/// The hook is called before each so many bytes.
+/// Number of bytes between two calls of the hook.
 const PACE_BYTES: u64 = 256 << 10;
 
-/// What a compaction is at.
+/// The phase of a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Phase {
     /// Copying entries and bodies in the order of seqnos.
     Copy,
-    /// Sorting keys, where there are too many for the memory.
+    /// Sorting keys, if they do not fit into memory.
     Sort,
     /// Writing the tree by key.
     Index,
-    /// Copying what is new.
+    /// Copying the commits since the main pass.
     CatchUp,
 }
 
-/// What a compaction has done so far.
+/// The progress of a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
-    /// What it is at.
+    /// The current phase.
     pub phase: Phase,
-    /// Entries of the source when the main pass began.
+    /// Number of entries of the source at the start of the main pass.
     pub entries_total: u64,
-    /// Entries that were looked at, also while catching up.
+    /// Number of entries read, those of catch-up rounds included.
     pub entries: u64,
-    /// Entries that were copied.
+    /// Number of copied entries.
     pub kept: u64,
-    /// Entries that were dropped, with those that were purged.
+    /// Number of dropped entries, purged ones included.
     pub dropped: u64,
-    /// Entries that were purged.
+    /// Number of purged entries.
     pub purged: u64,
-    /// Bytes read from the source and from temporary files, as far as they were wanted.
+    /// Number of bytes read from the source and from temporary files, without unused read-ahead.
     pub bytes_read: u64,
-    /// Bytes written to the target and to temporary files.
+    /// Number of bytes written to the target and to temporary files.
     pub bytes_written: u64,
 }
 
@@ -58,11 +58,11 @@ impl Progress {
     }
 }
 
-/// Counts, and calls the hook in time.
+/// Counts bytes, and calls the hook at its interval.
 pub(super) struct Meter<'h> {
     pub(super) hooks: &'h mut dyn Hooks,
     pub(super) progress: &'h mut Progress,
-    /// Bytes that the hook was told of and that did not come yet.
+    /// Number of bytes that the hook was called for and that are still to come.
     left: u64,
 }
 
@@ -75,7 +75,7 @@ impl<'h> Meter<'h> {
         }
     }
 
-    /// So many bytes are about to be read and written.
+    /// Records that `read` and `written` bytes are about to be transferred.
     #[inline]
     pub(super) fn moves(&mut self, read: u64, written: u64) -> Result<(), Error> {
         let bytes = read + written;

@@ -1,8 +1,8 @@
-//! Compaction: a copy of a file without what nobody needs any more, made while the file goes on growing.
+//! Compaction: a copy of a file without garbage and dropped entries, made while the file grows.
 //!
 //! ```text
 //! Compaction::run       the main pass: a snapshot of the source, entry by entry, ends with a commit
-//!   catch_up            what the source committed meanwhile, ends with a commit; as often as the caller likes
+//!   catch_up            the source's commits in the meantime, ends with a commit; as often as the caller likes
 //!   catch_up            for the last time, while the caller keeps writers away from the source
 //!   finish              the target is complete; the caller gives it its name
 //! ```
@@ -29,7 +29,7 @@
 //! let settings = Settings::default();
 //! let source = writer.snapshot();
 //! let mut compaction = Compaction::run(&disk, &source, &target, &settings, &mut keep_live)?;
-//! // Others wrote meanwhile. From here on, nobody does.
+//! // Others may have written meanwhile. From here on, no writer may.
 //! compaction.catch_up(&writer.snapshot(), &mut keep_live)?;
 //! compaction.finish()?;
 //! disk.rename(&target, Path::new("/data/0.couch.2"))?;
@@ -41,10 +41,10 @@
 //!
 //! Invariants:
 //! * The source is only read.
-//! * A target is complete or it goes away: after an error, when the compaction is dropped, and after a crash, when
-//!   [`remove_leftovers`] finds it. What makes a target count is the rename, which is the caller's.
-//! * Every commit of the target is as complete as the snapshot that it was made from: a crash while catching up loses
-//!   the compaction, never a document.
+//! * An incomplete target is removed: after an error, when the compaction is dropped, and after a crash by
+//!   [`remove_leftovers`]. A target becomes valid by a rename, which is the caller's task.
+//! * Every commit of the target is as complete as the snapshot that it was made from: a crash during catch-up loses the
+//!   compaction, never a document.
 //! * Memory has a bound that does not depend on the file, see [`Settings::memory_bytes`].
 //!
 //! Source: couchstore file format, section 8.
@@ -74,19 +74,19 @@ pub use leftovers::{remove_leftovers, target_path};
 pub use local::LocalPatch;
 pub use meter::{Phase, Progress};
 
-/// Interior nodes of the target that are kept in memory, in bytes: what catching up looks at.
+/// Memory limit of the target's cached interior nodes, in bytes. Catch-up reads these.
 const TARGET_CACHE_BYTES_MAX: usize = 4 << 20;
 
-/// How a file is compacted.
+/// The settings of a compaction.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The target's version and encryption, whatever the source has. By default every file becomes one of version 14,
-    /// not encrypted. [`Version::V11`] is possible where the source has it, too.
+    /// The version and encryption of the target, independent of the source. By default every file becomes an
+    /// unencrypted one of version 14. [`Version::V11`] is possible if the source has it.
     pub create: Create,
-    /// Memory to sort keys in, and for the documents of one step of catching up, in bytes; 1 GiB at most. Beside it a
+    /// Memory for sorting keys, and for the documents of one step of catch-up, in bytes; 1 GiB at most. In addition a
     /// compaction takes about 16 MiB, and three times the largest body.
     pub memory_bytes: usize,
-    /// The target is synced each time that so many bytes were written.
+    /// Number of written bytes after which the target is synced.
     pub sync_each_bytes: u64,
 }
 
@@ -100,11 +100,11 @@ impl Default for Settings {
     }
 }
 
-/// A compaction whose main pass is done. Dropped before [`Compaction::finish`], it leaves nothing behind.
+/// A compaction after its main pass. If it is dropped before [`Compaction::finish`], it leaves nothing behind.
 #[derive(Debug)]
 pub struct Compaction {
     writer: Writer,
-    /// The state of the source that the target has.
+    /// The state of the source that has been copied.
     source: Snapshot,
     settings: Settings,
     progress: Progress,
@@ -113,14 +113,14 @@ pub struct Compaction {
 }
 
 impl Compaction {
-    /// The main pass: copies what `hooks` keep of `source` to a new file, and commits it.
+    /// Performs the main pass: copies the entries of `source` that `hooks` keep to a new file, and commits it.
     ///
-    /// The target's header has the source's seqno and time; its purge seqno is the source's, or that of the last
-    /// entry that the hooks purged.
+    /// The target's header has the seqno and the time of the source. Its purge seqno is that of the source, or of the
+    /// last entry that the hooks purged.
     ///
     /// # Errors
-    /// [`Error::Exists`]; [`Error::Stopped`] if the hooks say so; [`Refusal::Version`]; damage of the source, also where
-    /// its trees disagree; those of the disk. There is no target then.
+    /// [`Error::Exists`]; [`Error::Stopped`] if the hooks stop it; [`Refusal::Version`]; damage of the source,
+    /// including disagreement of its trees; disk errors. The target does not exist then.
     pub fn run(
         disk: &Arc<dyn Disk>,
         source: &Snapshot,
@@ -137,7 +137,7 @@ impl Compaction {
                 file: target.to_owned(),
             });
         }
-        // From here on the name is this compaction's.
+        // From here on the name belongs to this compaction.
         let unfinished = Unfinished::new(disk, target);
         let options = Options {
             cache_bytes_max: TARGET_CACHE_BYTES_MAX,
@@ -159,47 +159,47 @@ impl Compaction {
         })
     }
 
-    /// The header of the source that the target is as new as.
+    /// Returns the header of the source that the target corresponds to.
     #[must_use]
     pub fn source(&self) -> &Header {
         self.source.header()
     }
 
-    /// The file that it makes.
+    /// Returns the path of the target.
     #[must_use]
     pub fn target(&self) -> &Path {
         self.target.path()
     }
 
-    /// What was done so far.
+    /// Returns the progress so far.
     #[must_use]
     pub fn progress(&self) -> &Progress {
         &self.progress
     }
 
-    /// Copies what the source committed since, and commits it: documents, tombstones, local documents. The filter is
-    /// not asked, so nothing is dropped. Without anything new there is no commit.
+    /// Copies the source's commits since the last step, and commits them: documents, tombstones, local documents. It
+    /// does not call the filter, so nothing is dropped. If the source is unchanged, there is no commit.
     ///
     /// # Errors
-    /// [`Refusal::NotNewer`] if `newest` is not a later state of the same file: the source was rolled back, say. As
-    /// [`Compaction::run`] apart from that. After an error the compaction is of no use any more.
+    /// [`Refusal::NotNewer`] if `newest` is not a later state of the same file, for example after a rollback of the
+    /// source. Otherwise the errors of [`Compaction::run`]. After an error the compaction is unusable.
     pub fn catch_up(
         &mut self,
         newest: &Snapshot,
         hooks: &mut dyn Hooks,
     ) -> Result<CaughtUp, Error> {
         self.check()?;
-        // Until this round is done.
+        // Until this round is complete.
         self.failed = true;
         let caught_up = self.round(newest, hooks)?;
         self.failed = false;
         Ok(caught_up)
     }
 
-    /// Ends the compaction: the target stays, as durable as its last commit, under the name that it has.
+    /// Ends the compaction: the target stays under its name, as durable as its last commit.
     ///
     /// # Errors
-    /// [`Error::PreviousIo`] if catching up failed.
+    /// [`Error::PreviousIo`] if a catch-up round failed.
     pub fn finish(self) -> Result<Progress, Error> {
         self.check()?;
         let Compaction {

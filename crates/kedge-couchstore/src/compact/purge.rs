@@ -1,17 +1,17 @@
-//! What a compaction of a vBucket's file leaves out, in the terms of the key-value engine (couchstore file format,
-//! section 8.2). In this order:
+//! The purge rules of the key-value engine, which decide what the compaction of a vBucket's file drops (couchstore file
+//! format, section 8.2). In this order:
 //!
 //! 1. entries of collections that were dropped, up to the seqno of the drop;
-//! 2. tombstones, aborts among them, that were deleted before a given time: their seqno becomes the purge seqno. Never
+//! 2. tombstones, including aborts, that were deleted before a given time: their seqno becomes the purge seqno. Never
 //!    the entry with the highest seqno of the file, or of its collection;
 //! 3. prepares that were completed.
 //!
-//! Documents that have expired are reported and kept: they go when the delete arrives that the report brings about.
+//! Expired documents are reported and kept. The delete that follows from the report removes them.
 //!
 //! Invariants:
-//! * What cannot be understood is kept.
-//! * Counts and sizes in the target's local documents are the source's, less what was left out and did not come again
-//!   while catching up.
+//! * Entries that cannot be decoded are kept.
+//! * Counts and sizes in the target's local documents are those of the source, minus the dropped entries that did not
+//!   reappear during catch-up.
 
 mod adjust;
 
@@ -28,26 +28,26 @@ use crate::kv::{
 };
 use crate::{Entry, Error, OldVersion, Snapshot};
 
-/// How long tombstones are kept by default, in seconds: three days.
+/// Default age in seconds from which tombstones are purged: three days.
 pub const PURGE_AGE_SECS: u32 = 3 * 24 * 60 * 60;
 
-/// Which tombstones go.
+/// The selection of tombstones to purge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// The time that decides about expiry, in Unix seconds.
+    /// The Unix second at which expiry times are evaluated.
     pub now: u32,
-    /// Tombstones of deletes before this Unix second go.
+    /// Tombstones of deletions before this Unix second are purged.
     pub purge_before: u32,
-    /// Only those up to this seqno; `None` sets no limit.
+    /// Only tombstones up to this seqno are purged; `None` sets no limit.
     pub purge_up_to: Option<Seqno>,
-    /// All tombstones go, however old they are.
+    /// All tombstones are purged, whatever their age.
     pub drops_all_tombstones: bool,
-    /// Tombstones that state no time of their delete, as some old releases wrote them, stay.
+    /// Tombstones without a time of deletion, as some old releases wrote them, are kept.
     pub keeps_undated_tombstones: bool,
 }
 
 impl Policy {
-    /// What is usual at a Unix second: tombstones are kept for [`PURGE_AGE_SECS`].
+    /// Creates the default policy at a Unix second: tombstones are kept for [`PURGE_AGE_SECS`].
     #[must_use]
     pub fn at(now: u32) -> Self {
         Policy {
@@ -60,25 +60,25 @@ impl Policy {
     }
 }
 
-/// Hears what happens, and may stop it. All methods do nothing unless they are written.
+/// The notifications of a purge, which may stop it. The default methods do nothing.
 pub trait Events {
-    /// A document has expired. `body` is there, decompressed where the store compressed it, if there are extended
-    /// attributes, which a delete may have to keep.
+    /// Called for an expired document. `body` is present, decompressed if the store compressed it, if there are
+    /// extended attributes, which a deletion may have to keep.
     fn expired(&mut self, entry: &Entry, body: Option<&[u8]>) {
         let _ = (entry, body);
     }
 
-    /// An entry of a dropped collection was left out.
+    /// Called for a dropped entry of a dropped collection.
     fn dropped(&mut self, entry: &Entry) {
         let _ = entry;
     }
 
-    /// An entry was copied, in the main pass or while catching up.
+    /// Called for a copied entry, in the main pass or in a catch-up round.
     fn copied(&mut self, entry: &Entry) {
         let _ = entry;
     }
 
-    /// As [`Hooks::pace`].
+    /// The pacing hook, see [`Hooks::pace`].
     fn pace(&mut self, bytes: u64, progress: &Progress) -> ControlFlow<()> {
         let _ = (bytes, progress);
         ControlFlow::Continue(())
@@ -87,7 +87,7 @@ pub trait Events {
 
 impl Events for () {}
 
-/// What was left out, and why.
+/// The numbers of dropped entries, by reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Report {
@@ -97,35 +97,35 @@ pub struct Report {
     pub tombstones: u64,
     /// Prepares.
     pub prepares: u64,
-    /// Documents that have expired, and were kept.
+    /// Expired documents, which were kept.
     pub expired: u64,
-    /// Entries that could not be understood, and were kept.
+    /// Entries that could not be decoded, which were kept.
     pub not_understood: u64,
 }
 
-/// The rules as hooks of one compaction, from its main pass to its last round.
+/// The purge rules as the hooks of one compaction, from its main pass to its last round.
 #[derive(Debug)]
 pub struct Purge<E> {
     policy: Policy,
     events: E,
     newest: Seqno,
-    /// Of each collection that was dropped, the seqno of the drop.
+    /// For each dropped collection, the seqno of the drop.
     dropped: HashMap<CollectionId, Seqno>,
-    /// The drops themselves, as they stand in the source.
+    /// The dropped collections as listed in the source.
     drops: Vec<DroppedCollection>,
     /// The highest seqno of each collection.
     collections: HashMap<CollectionId, Seqno>,
-    /// All prepares up to here are completed.
+    /// All prepares up to this seqno are complete.
     completed: Seqno,
     adjustments: Adjustments,
     report: Report,
 }
 
 impl<E: Events> Purge<E> {
-    /// For the compaction of this snapshot.
+    /// Creates the hooks of a compaction of this snapshot.
     ///
     /// # Errors
-    /// [`Error::Local`] if a local document that decides about entries cannot be understood; damage; those of the disk.
+    /// [`Error::Local`] if a local document that the rules need cannot be decoded; damage of the file; disk errors.
     pub fn new(source: &Snapshot, policy: Policy, events: E) -> Result<Self, Error> {
         let newest = source.header().update_seqno();
         let mut purge = Purge {
@@ -159,13 +159,13 @@ impl<E: Events> Purge<E> {
         Ok(purge)
     }
 
-    /// What was left out so far.
+    /// Returns the numbers of dropped entries so far.
     #[must_use]
     pub fn report(&self) -> &Report {
         &self.report
     }
 
-    /// Who hears of it.
+    /// Returns the receiver of notifications.
     pub fn events(&mut self) -> &mut E {
         &mut self.events
     }
@@ -222,7 +222,7 @@ impl<E: Events> Purge<E> {
         }
     }
 
-    /// Whether the tombstone of a delete at this time goes.
+    /// Returns `true` if the tombstone of a deletion at this time is purged.
     fn goes(&self, seqno: Seqno, deleted_at: u32) -> bool {
         let policy = &self.policy;
         let is_old = deleted_at < policy.purge_before
@@ -231,7 +231,7 @@ impl<E: Events> Purge<E> {
         seqno < self.newest && (is_old || policy.drops_all_tombstones)
     }
 
-    /// Takes the collections that are gone now off the list of those that wait for it.
+    /// Removes the collections that are purged now from the list of dropped collections.
     fn forget_drops(&self, locals: &mut LocalPatch) -> Result<(), Error> {
         let Some(value) = locals.get(DROPPED_COLLECTIONS_NAME)? else {
             return Ok(());
@@ -252,7 +252,7 @@ impl<E: Events> Purge<E> {
 impl<E: Events> Hooks for Purge<E> {
     fn filter(&mut self, entry: &Entry, body: Option<&[u8]>) -> Verdict {
         if body.is_some() {
-            // Only documents that have expired are asked for.
+            // Only the bodies of expired documents are requested.
             self.events.expired(entry, body);
             return Verdict::Keep;
         }

@@ -1,4 +1,4 @@
-//! Sources whose every checksum is right and which contradict themselves: no target is made of them.
+//! Sources with correct checksums and contradictory contents: no target is made of them.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::tree::{ById, BySeqno};
 
 const SOURCE: &str = "/data/0.couch.1";
 
-/// One entry of either tree: key, seqno, bytes of private metadata.
+/// An entry of either tree: key, seqno, length of private metadata.
 type Made<'a> = (&'a [u8], u64, usize);
 
 fn fields(seqno: u64) -> Fields {
@@ -28,7 +28,7 @@ fn fields(seqno: u64) -> Fields {
     }
 }
 
-/// A file with exactly these entries in its trees.
+/// Creates a file with exactly these entries in its trees.
 fn source(by_seqno: &[Made<'_>], by_id: &[Made<'_>]) -> (Arc<dyn Disk>, Snapshot) {
     let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
     disk.create_dir_all(Path::new("/data")).expect("create");
@@ -85,13 +85,13 @@ fn differ(result: Result<Progress, Error>, seqno: u64) {
 }
 
 #[test]
-fn trees_that_agree_are_copied() {
+fn consistent_trees_are_copied() {
     let entries: [Made<'_>; 2] = [(b"a", 3, 18), (b"b", 9, 18)];
     assert_eq!(compacted(&entries, &entries).expect("compact").kept, 2);
 }
 
 #[test]
-fn a_document_that_only_the_tree_by_key_has_is_not_lost_without_a_word() {
+fn document_missing_in_the_tree_by_seqno_is_reported() {
     let by_id: [Made<'_>; 2] = [(b"a", 3, 18), (b"b", 4, 18)];
     differ(compacted(&by_id[..1], &by_id), 0);
     differ(compacted(&[], &by_id), 0);
@@ -99,7 +99,7 @@ fn a_document_that_only_the_tree_by_key_has_is_not_lost_without_a_word() {
 }
 
 #[test]
-fn two_seqnos_with_one_key_are_damage() {
+fn two_seqnos_with_one_key_are_reported() {
     let by_id: [Made<'_>; 3] = [(b"a", 3, 18), (b"b", 4, 18), (b"c", 5, 18)];
     differ(
         compacted(&[(b"a", 3, 18), (b"b", 4, 18), (b"a", 5, 18)], &by_id),
@@ -108,13 +108,13 @@ fn two_seqnos_with_one_key_are_damage() {
 }
 
 #[test]
-fn a_seqno_above_the_headers_is_damage() {
+fn seqno_above_the_headers_is_reported() {
     let entries: [Made<'_>; 1] = [(b"a", 10, 18)];
     differ(compacted(&entries, &entries), 10);
 }
 
 #[test]
-fn what_no_target_can_hold_is_refused() {
+fn entries_that_no_target_can_hold_are_rejected() {
     let entries: [Made<'_>; 2] = [(b"a", 3, 18), (b"b", 4, 4097)];
     let error = compacted(&entries, &entries).expect_err("too long");
     assert!(matches!(error, Error::Refused(Refusal::ValueLength(1))));

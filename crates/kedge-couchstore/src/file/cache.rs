@@ -1,9 +1,9 @@
-//! Nodes in memory, up to a number of bytes.
+//! The node cache of an open file, limited in bytes.
 //!
-//! Interior nodes: there are few of them, every look-up needs one per level, and with them in memory a look-up reads one
-//! leaf. Leaves that look-ups have read only if they are asked for; else they are left to the kernel's cache.
+//! It holds interior nodes: there are few, every lookup needs one per level, and with all of them a lookup reads one
+//! leaf from disk. Leaves that lookups have read are cached on request only; otherwise they are left to the page cache.
 //!
-//! The hand of a clock goes round over the nodes: what was used since it passed last stays, what was not goes.
+//! Eviction is the CLOCK algorithm: a node that was used since the hand last passed it stays, and others are evicted.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::tree::node::Node;
 
-/// What an entry takes beside its bytes: counters of the shared node, its place on the clock, the map's own.
+/// Size of an entry without its bytes: the counters of the shared node, its place in the ring, and the map's overhead.
 const OVERHEAD_BYTES: usize = 96;
 
 #[derive(Debug)]
@@ -19,11 +19,11 @@ pub(crate) struct NodeCache {
     clock: Mutex<Clock>,
     bytes_max: usize,
     has_leaves: bool,
-    /// Of each tree.
+    /// The depth of the leaves of each tree.
     leaf_depths: [LeafDepth; 4],
 }
 
-/// How many levels below the root a tree's leaves were last: a hint, as there may be snapshots with other trees.
+/// The depth of a tree's leaves below the root when last seen. It is a hint, because snapshots may have other trees.
 #[derive(Debug)]
 pub(crate) struct LeafDepth(AtomicUsize);
 
@@ -34,12 +34,12 @@ impl Default for LeafDepth {
 }
 
 impl LeafDepth {
-    /// Whether it is this one.
+    /// Returns `true` if leaves are at this depth.
     pub(crate) fn is(&self, depth: usize) -> bool {
         self.0.load(Ordering::Relaxed) == depth
     }
 
-    /// Hears of a node at this depth.
+    /// Records whether the node at this depth is a leaf.
     pub(crate) fn learn(&self, depth: usize, is_leaf: bool) {
         if is_leaf != self.is(depth) {
             let known = if is_leaf { depth } else { usize::MAX };
@@ -60,14 +60,14 @@ struct Clock {
 #[derive(Debug)]
 struct Place {
     node: Node,
-    /// Where its key is in the ring.
+    /// Index of its key in the ring.
     at: u32,
-    /// Whether it was used since the hand passed.
+    /// `true` if the node was used since the hand passed it.
     used: bool,
 }
 
 impl NodeCache {
-    /// A cache of about `bytes_max` bytes, with leaves or without; 0 caches nothing.
+    /// Creates a cache of about `bytes_max` bytes, with or without leaves; 0 disables it.
     pub(crate) fn new(bytes_max: usize, has_leaves: bool) -> Self {
         NodeCache {
             clock: Mutex::default(),
@@ -77,27 +77,27 @@ impl NodeCache {
         }
     }
 
-    /// What it may take, in bytes.
+    /// Returns the limit in bytes.
     pub(crate) fn bytes_max(&self) -> usize {
         self.bytes_max
     }
 
-    /// What a node takes in it, in bytes.
+    /// Returns the size of a node in the cache, in bytes.
     pub(crate) fn bytes_of(node: &Node) -> usize {
         node.bytes().len() + OVERHEAD_BYTES
     }
 
-    /// Whether leaves may be in it.
+    /// Returns `true` if leaves may be cached.
     pub(crate) fn has_leaves(&self) -> bool {
         self.has_leaves
     }
 
-    /// Where the leaves of the tree of this number are.
+    /// Returns the depth of the leaves of the tree with this number.
     pub(crate) fn leaf_depth(&self, tree: u64) -> &LeafDepth {
         &self.leaf_depths[tree as usize]
     }
 
-    /// The node of `key`, if it is in memory.
+    /// Returns the node of `key`, if it is cached.
     pub(crate) fn get(&self, key: u64) -> Option<Node> {
         let clock = &mut *self.lock();
         let place = clock.nodes.get_mut(&key)?;
@@ -105,7 +105,7 @@ impl NodeCache {
         Some(place.node.clone())
     }
 
-    /// Remembers a node.
+    /// Adds a node.
     pub(crate) fn insert(&self, key: u64, node: Node) {
         let bytes = Self::bytes_of(&node);
         if bytes > self.bytes_max {
@@ -128,29 +128,29 @@ impl NodeCache {
         clock.ring.push(key);
     }
 
-    /// Forgets a node.
+    /// Removes a node.
     pub(crate) fn remove(&self, key: u64) {
         self.lock().remove(key);
     }
 
-    /// Forgets all nodes.
+    /// Removes all nodes.
     pub(crate) fn clear(&self) {
         *self.lock() = Clock::default();
     }
 
-    /// What it takes, in bytes.
+    /// Returns the size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.lock().bytes
     }
 
     fn lock(&self) -> MutexGuard<'_, Clock> {
-        // Nothing in here can panic half way, so what another thread left is sound.
+        // No code can panic in the middle of a change, so the state is sound after a panic of another thread.
         self.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Clock {
-    /// Removes one node. Ends: after one round none is marked as used.
+    /// Evicts one node. It ends, because after one round no node is marked as used.
     fn evict(&mut self) {
         loop {
             if self.hand >= self.ring.len() {
@@ -171,7 +171,7 @@ impl Clock {
         }
     }
 
-    /// Removes a node, if it is there; the last key of the ring takes its place.
+    /// Removes a node, if it exists; the last key of the ring takes its index.
     fn remove(&mut self, key: u64) {
         let Some(gone) = self.nodes.remove(&key) else {
             return;
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_used_stays_and_the_rest_goes() {
+    fn unused_nodes_are_evicted() {
         let cache = NodeCache::new(20 * (100 + OVERHEAD_BYTES), false);
         for key in 0..1000 {
             cache.insert(key, Node::trusted(&[0; 100]));
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_of_any_size_stay_within_the_limit() {
+    fn cache_stays_within_its_limit() {
         let cache = NodeCache::new(10_000, false);
         for key in 0..3000_u64 {
             cache.insert(
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_of_nothing_caches_nothing() {
+    fn cache_with_limit_zero_is_empty() {
         let cache = NodeCache::new(0, false);
         cache.insert(1, Node::trusted(&[0; 100]));
         assert!(cache.get(1).is_none());

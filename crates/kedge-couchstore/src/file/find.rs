@@ -1,4 +1,4 @@
-//! Finding headers: the newest one, backwards from the end of the file, and older ones (couchstore file format,
+//! The search for headers: the newest one, backwards from the end of the file, and older ones (couchstore file format,
 //! section 5).
 
 use std::path::Path;
@@ -11,17 +11,17 @@ use crate::format::header::{Header, NotAHeader, Previous};
 use crate::limits::{BLOCK_BYTES, HEADER_BYTES_MAX};
 use crate::{Error, Offset, OnDamage, Problem};
 
-/// The newest header of a file, and what had to be passed over to reach it.
+/// The newest header of a file, and the damage after it.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) header: Header,
     /// Length of the file when it was searched.
     pub(crate) file_bytes: u64,
-    /// Blocks behind the header whose type byte is not that of data, though no sound header is there.
+    /// Blocks after the header with the type byte of a header, but without a sound header.
     pub(crate) damaged: Vec<Offset>,
 }
 
-/// What a block begins with.
+/// The start of a block.
 enum Block {
     Data,
     Header(Box<Header>),
@@ -29,7 +29,7 @@ enum Block {
     UnknownVersion(u8),
 }
 
-/// The newest header.
+/// Finds the newest header.
 pub(crate) fn newest(
     file: &dyn File,
     path: &Path,
@@ -58,7 +58,7 @@ pub(crate) fn newest(
     }
 }
 
-/// The header before `header`, or `None` if it is the oldest.
+/// Finds the header before `header`, or returns `None` if it is the oldest.
 pub(crate) fn older(
     file: &dyn File,
     path: &Path,
@@ -75,7 +75,7 @@ pub(crate) fn older(
         Previous::None => return Ok(None),
         Previous::Unknown => header.offset.0,
         Previous::At(at) if at >= header.offset => header.offset.0,
-        // If no header is there, as before the first one of a compacted file, the search goes on below it.
+        // If there is no header, as before the first one of a compacted file, the search continues below it.
         Previous::At(at) => at.0 + 1,
     };
     let Some(last) = below.checked_sub(1) else {
@@ -84,7 +84,7 @@ pub(crate) fn older(
     search.backwards(last - last % BLOCK_BYTES, &mut Vec::new())
 }
 
-/// The header at exactly this place.
+/// Reads the header at exactly this offset.
 pub(crate) fn at(
     file: &dyn File,
     path: &Path,
@@ -116,7 +116,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// The first sound header at or before the block at `at`.
+    /// Finds the first sound header at or before the block at `at`.
     fn backwards(&self, mut at: u64, damaged: &mut Vec<Offset>) -> Result<Option<Header>, Error> {
         loop {
             match self.block(at)? {
@@ -124,7 +124,7 @@ impl Search<'_> {
                 Block::Data => {}
                 Block::UnknownVersion(version) => return Err(self.unknown(at, version)),
                 Block::Damaged(problem) => {
-                    // Old compacted files have a stray type byte at 0, with no header behind it.
+                    // Old compacted files have a stray type byte at 0, without a header.
                     let stray = at == 0 && !matches!(problem, Problem::BlockType(_));
                     if self.on_damage == OnDamage::Refuse && !stray {
                         return Err(self.corrupt(at, problem));

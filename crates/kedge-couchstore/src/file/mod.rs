@@ -1,10 +1,9 @@
-//! A file that is open: how its chunks and nodes are read, and how its headers are found. The rim where the formats
-//! meet the disk.
+//! An open file: reads of chunks and nodes, and the search for headers. It connects the formats with the disk.
 //!
 //! Invariants:
-//! * What lies before a header never changes, apart from the type byte of that header itself. So nodes are cached by
-//!   their offset and never forgotten for being stale.
-//! * An open file is written at an offset once: a writer that met an error is not used again.
+//! * The bytes before a header never change, except for the type byte of that header itself. So nodes are cached by
+//!   offset and never become stale.
+//! * Each offset of an open file is written once: a writer is not used again after an error.
 
 pub(crate) mod cache;
 pub(crate) mod find;

@@ -1,4 +1,4 @@
-//! What all users of an open file share: the handle, how its chunks are protected, the nodes in memory.
+//! The shared state of an open file: the handle, the protection of its chunks, and the cached nodes.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::format::metadata::Metadata;
 use crate::limits::HEADER_BYTES_MAX;
 use crate::{Error, Offset, OnDamage, Options, Problem};
 
-/// An open file. Never changes after it was opened.
+/// An open file. It never changes after the open.
 #[derive(Debug)]
 pub(crate) struct Shared {
     file: Box<dyn File>,
@@ -36,7 +36,7 @@ impl Shared {
         Shared::of_file(disk.open(path)?, path, options)
     }
 
-    /// Opens a file that has this header.
+    /// Opens a file with this known header.
     pub(crate) fn open_at(
         disk: &dyn Disk,
         path: &Path,
@@ -106,7 +106,7 @@ impl Shared {
         Ok(self.file.read_at(bytes, at.0)?)
     }
 
-    /// The error of a damaged place.
+    /// Creates the error of a damaged place.
     pub(crate) fn corrupt(&self, offset: Offset, problem: Problem) -> Error {
         Error::Corrupt {
             file: self.path.clone(),
@@ -115,7 +115,7 @@ impl Shared {
         }
     }
 
-    /// Whether a header that was found later belongs to a file whose chunks are protected as this one's.
+    /// Returns `true` if a header that was found later belongs to a file with the same protection of chunks.
     pub(crate) fn fits(&self, header: &Header) -> bool {
         match &self.codec {
             Codec::Crc32 => header.version == Version::V11,

@@ -1,4 +1,4 @@
-//! Reading chunks from the disk: exactly what is needed for a look-up, far ahead for a scan.
+//! Reads of chunks from disk: exactly the needed bytes for a lookup, and far ahead for a scan.
 
 use std::ops::Range;
 
@@ -10,47 +10,47 @@ use crate::format::chunk::Codec;
 use crate::limits::BLOCK_BYTES;
 use crate::{Error, Offset, Problem};
 
-/// A first read of a chunk whose size is not known is no longer than this: nearly all interior nodes that this crate writes
-/// are shorter, and what is read behind them is for nothing.
+/// Size in bytes of the first read of a chunk whose size is unknown. Nearly all interior nodes that this crate writes
+/// are shorter, and bytes read after a node are wasted.
 const GUESS_BYTES_MAX: u64 = 2048;
-/// The first read ahead of a scan; doubled while the scan goes on forwards.
+/// Size in bytes of the first read-ahead of a scan; doubled while the scan moves forward.
 const AHEAD_BYTES_MIN: usize = 16 << 10;
 
-/// Bytes that are read for nothing rather than begun behind: about what a read costs more than a longer one.
+/// Largest gap in bytes that a read covers instead of starting a new one: about the extra cost of a second read.
 const GAP_BYTES_MAX: u64 = 4096;
 
-/// What is known of a chunk before it is read.
+/// The known size of a chunk before it is read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Expect {
-    /// It has exactly this many bytes on disk.
+    /// The chunk has exactly this number of bytes on disk.
     Exactly(u32),
-    /// It has at most this many bytes on disk, if the file is sound: one read of so many, or of some, usually has it
-    /// all.
+    /// The chunk of a sound file has at most this number of bytes on disk: one read of this or a smaller size usually
+    /// gets all of it.
     UpTo(u64),
 }
 
-/// Some bytes of a file in memory. Not shared: each reader has its own.
+/// A part of a file in memory. Each reader has its own.
 #[derive(Debug)]
 pub(crate) struct Window {
-    /// Memory, of which the first `len` bytes are what the file has from `start` on. It only grows, as to clear it
-    /// before it is read over takes a good part of what the reading takes.
+    /// Memory whose first `len` bytes are those of the file from `start` on. It only grows, because clearing it before
+    /// each read would take a large part of the read time.
     bytes: Vec<u8>,
     len: usize,
     start: u64,
-    /// How far to read ahead at most; 0 reads what is needed.
+    /// Largest read-ahead; 0 reads only the needed bytes.
     ahead_max: usize,
     ahead: usize,
-    /// A chunk without the type bytes within it, or decrypted.
+    /// A chunk without the type bytes of blocks, or decrypted.
     stripped: Vec<u8>,
 }
 
 impl Window {
-    /// For look-ups: every read is as long as what is wanted.
+    /// Creates a window for lookups: every read has the needed size.
     pub(crate) fn exact() -> Self {
         Window::ahead(0)
     }
 
-    /// For scans: reads up to `ahead_max` bytes at once while the chunks that are asked for ascend.
+    /// Creates a window for scans: it reads up to `ahead_max` bytes at once while the offsets of chunks ascend.
     pub(crate) fn ahead(ahead_max: usize) -> Self {
         Window {
             bytes: Vec::new(),
@@ -62,7 +62,7 @@ impl Window {
         }
     }
 
-    /// Has these bytes of the file already.
+    /// Creates a window with these bytes of the file.
     pub(crate) fn holding(start: u64, bytes: Vec<u8>) -> Self {
         Window {
             len: bytes.len(),
@@ -72,7 +72,8 @@ impl Window {
         }
     }
 
-    /// The body of the chunk at `at`, checked and decrypted. It has to end before `end`, the header that refers to it.
+    /// Returns the body of the chunk at `at`, validated and decrypted. It has to end before `end`, the header that
+    /// refers to it.
     pub(crate) fn chunk(
         &mut self,
         shared: &Shared,
@@ -96,7 +97,7 @@ impl Window {
             return Err(corrupt(Problem::ChunkLength(0)));
         }
         if let Err(error) = self.hold(shared, at.0, first_end, end.0) {
-            // The guess may reach behind the chunk, to what cannot be read.
+            // The guess may extend beyond the chunk, to bytes that cannot be read.
             let Expect::UpTo(_) = expect else {
                 return Err(error);
             };
@@ -126,8 +127,8 @@ impl Window {
         codec.check(chunk).map_err(corrupt)
     }
 
-    /// Where in memory a sound chunk is, head and body, if it is there in one piece and can be checked where it is: what
-    /// a scan finds nearly always.
+    /// Returns the range in memory of a sound chunk, head and body, if it is contiguous and can be validated in place,
+    /// as nearly always in a scan.
     fn whole_chunk(
         &self,
         codec: &Codec,
@@ -152,12 +153,12 @@ impl Window {
         (is_expected && is_here && !codec.is_sealed()).then_some(chunk)
     }
 
-    /// The raw bytes from `at` on, which are in the window.
+    /// Returns the raw bytes from `at` on, which are in the window.
     fn raw(&self, at: u64) -> &[u8] {
         &self.bytes[(at - self.start) as usize..self.len]
     }
 
-    /// Payload that is in the window, in one piece.
+    /// Returns payload that is in the window, contiguously.
     fn payload(&mut self, at: u64, payload: usize) -> &[u8] {
         match uninterrupted(at, payload as u64) {
             Some(skip) => &self.raw(at)[skip..skip + payload],
@@ -174,7 +175,7 @@ impl Window {
         strip(at, raw, payload, &mut self.stripped);
     }
 
-    /// Makes the window contain the bytes from `at` to `needed_end`; nothing is read behind `end`.
+    /// Fills the window with the bytes from `at` to `needed_end`. Nothing is read beyond `end`.
     fn hold(&mut self, shared: &Shared, at: u64, needed_end: u64, end: u64) -> Result<(), Error> {
         let held_end = self.start + self.len as u64;
         if at >= self.start && needed_end <= held_end {
@@ -192,7 +193,7 @@ impl Window {
             .min(end)
             .max(needed_end);
         let keep = if at >= self.start && at < held_end {
-            // Bytes at the window's end that are wanted again move to its start.
+            // Bytes at the end of the window that are needed again move to its start.
             let from = (at - self.start) as usize;
             self.bytes.copy_within(from..self.len, 0);
             self.len - from
@@ -201,21 +202,21 @@ impl Window {
         };
         let read = self.fill(shared, at, keep, read_end);
         if read.is_err() && read_end > needed_end {
-            // What cannot be read may lie ahead, where nobody asked for it yet.
+            // The unreadable bytes may be ahead of the needed ones.
             return self.fill(shared, at, 0, needed_end);
         }
         read
     }
 
-    /// Makes the window contain the bytes from `at` to `end`; the first `keep` of them are at its start.
+    /// Fills the window with the bytes from `at` to `end`; the first `keep` of them are at its start.
     fn fill(&mut self, shared: &Shared, at: u64, keep: usize, end: u64) -> Result<(), Error> {
         let wanted = (end - at) as usize;
         if self.bytes.len() < wanted {
-            // Doubled as it grows it would take up to twice as much.
+            // Doubling would take up to twice as much.
             self.bytes.reserve_exact(wanted - self.bytes.len());
             self.bytes.resize(wanted, 0);
         }
-        // Nothing is held until the read is known to have worked.
+        // The window is empty until the read has succeeded.
         (self.start, self.len) = (at, 0);
         shared.read_at(&mut self.bytes[keep..wanted], Offset(at + keep as u64))?;
         self.len = wanted;

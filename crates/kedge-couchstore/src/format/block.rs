@@ -1,8 +1,8 @@
-//! Blocks: every 4096 bytes of a file begin with a byte that says what the block is, and payload flows around those
-//! bytes (couchstore file format, section 1.1).
+//! Blocks: every 4096 bytes of a file begin with a type byte, and payload flows around those bytes (couchstore file
+//! format, section 1.1).
 //!
-//! Invariant: a position that is a multiple of 4096 is *before* the type byte. Whoever writes there writes the byte
-//! first; whoever reads there skips it.
+//! Invariant: a position that is a multiple of 4096 is *before* the type byte. A writer at that position writes the
+//! byte first, and a reader skips it.
 
 use crate::limits::BLOCK_BYTES;
 
@@ -13,10 +13,10 @@ pub(crate) const HEADER: u8 = 1;
 /// Type byte of the first block of an encrypted file.
 pub(crate) const METADATA: u8 = 2;
 
-/// Payload bytes of a whole block.
+/// Size of the payload of a whole block, in bytes.
 const PAYLOAD: u64 = BLOCK_BYTES - 1;
 
-/// Where `payload` bytes that are written at `pos` end.
+/// Returns the end of `payload` bytes that are written at `pos`.
 pub(crate) fn end_of(pos: u64, payload: u64) -> u64 {
     if payload == 0 {
         return pos;
@@ -28,19 +28,20 @@ pub(crate) fn end_of(pos: u64, payload: u64) -> u64 {
     pos - pos % BLOCK_BYTES + blocks * BLOCK_BYTES + 1 + (all - blocks * PAYLOAD)
 }
 
-/// The first block that begins at or behind `pos`.
+/// Returns the first block that begins at or after `pos`.
 pub(crate) fn boundary(pos: u64) -> u64 {
     pos.next_multiple_of(BLOCK_BYTES)
 }
 
-/// How many raw bytes to skip to reach `payload` bytes at `pos` that no type byte interrupts, if none does.
+/// Returns the number of raw bytes to skip to reach `payload` bytes at `pos` that no type byte interrupts; `None` if
+/// one does.
 pub(crate) fn uninterrupted(pos: u64, payload: u64) -> Option<usize> {
     let within = pos % BLOCK_BYTES;
     let skip = u64::from(within == 0);
     (within + skip + payload <= BLOCK_BYTES).then_some(skip as usize)
 }
 
-/// Appends `payload` bytes that stand in `raw`, the bytes of the file from `pos` on, to `out`. `raw` has to reach
+/// Appends `payload` bytes from `raw`, the bytes of the file from `pos` on, to `out`. `raw` has to extend to
 /// [`end_of`].
 pub(crate) fn strip(pos: u64, mut raw: &[u8], payload: usize, out: &mut Vec<u8>) {
     let mut left = payload;
@@ -60,7 +61,7 @@ pub(crate) fn strip(pos: u64, mut raw: &[u8], payload: usize, out: &mut Vec<u8>)
     }
 }
 
-/// Appends `payload` to `out`, raw bytes whose end is at `pos` of the file, with the type bytes of data blocks.
+/// Appends `payload` to `out`, raw bytes that end at `pos` of the file, with the type bytes of data blocks.
 pub(crate) fn insert(mut pos: u64, mut payload: &[u8], out: &mut Vec<u8>) {
     while !payload.is_empty() {
         if pos.is_multiple_of(BLOCK_BYTES) {

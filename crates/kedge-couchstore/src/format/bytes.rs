@@ -1,43 +1,43 @@
-//! Big-endian numbers of odd widths. All offsets and slices are checked by the caller.
+//! Big-endian numbers of odd widths. Callers validate all offsets and lengths.
 
-/// The 16-bit number at `at`.
+/// Returns the 16-bit number at `at`.
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// The 32-bit number at `at`.
+/// Returns the 32-bit number at `at`.
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
-/// The 40-bit number at `at`.
+/// Returns the 40-bit number at `at`.
 pub(crate) fn u40_at(bytes: &[u8], at: usize) -> u64 {
     (u64::from(bytes[at]) << 32) | u64::from(u32_at(bytes, at + 1))
 }
 
-/// The 48-bit number at `at`.
+/// Returns the 48-bit number at `at`.
 pub(crate) fn u48_at(bytes: &[u8], at: usize) -> u64 {
     (u64::from(u16_at(bytes, at)) << 32) | u64::from(u32_at(bytes, at + 2))
 }
 
-/// The 64-bit number at `at`.
+/// Returns the 64-bit number at `at`.
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-/// The low 40 bits of a number.
+/// Encodes the low 40 bits of a number.
 pub(crate) fn be40(n: u64) -> [u8; 5] {
     let bytes = n.to_be_bytes();
     [bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]]
 }
 
-/// The low 48 bits of a number.
+/// Encodes the low 48 bits of a number.
 pub(crate) fn be48(n: u64) -> [u8; 6] {
     let bytes = n.to_be_bytes();
     [bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]]
 }
 
-/// The two lengths in front of every entry of a node: 12 bits and 28 bits.
+/// Returns the two lengths before every entry of a node: 12 bits and 28 bits.
 pub(crate) fn lengths_at(bytes: &[u8], at: usize) -> (usize, usize) {
     let packed = u40_at(bytes, at);
     ((packed >> 28) as usize, (packed & 0x0fff_ffff) as usize)
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_odd_widths_survive() {
+    fn odd_width_numbers_round_trip() {
         for n in [0, 1, 0xff, 0x1234_5678, 0xab_cdef_0123, (1 << 40) - 1] {
             assert_eq!(u40_at(&be40(n), 0), n);
             assert_eq!(u48_at(&be48(n), 0), n);
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_packed_as_in_the_worked_example() {
+    fn packed_lengths_match_the_worked_example() {
         // Section 9 of the format: a key of 11 bytes, a value of 41.
         assert_eq!(pack_lengths(11, 41), [0x00, 0xb0, 0x00, 0x00, 0x29]);
         assert_eq!(pack_lengths(6, 47), [0x00, 0x60, 0x00, 0x00, 0x2f]);

@@ -1,11 +1,11 @@
-//! The two checksums of the format: CRC-32 in version 11, CRC-32C since.
+//! The two checksums of the format: CRC-32 in version 11, CRC-32C in later ones.
 
-/// CRC-32C: the polynomial of Castagnoli, as iSCSI has it.
+/// Returns the CRC-32C, with the polynomial of Castagnoli, as in iSCSI.
 pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
 
-/// CRC-32: the polynomial of Ethernet and zlib.
+/// Returns the CRC-32, with the polynomial of Ethernet and zlib.
 pub(crate) fn crc32(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iso_hdlc(bytes)
 }
@@ -14,9 +14,9 @@ pub(crate) fn crc32(bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// Each length and each place in memory may take another way through the processor's instructions.
+    /// Each length and alignment may take another path through the processor's instructions.
     #[test]
-    fn both_are_what_others_compute() {
+    fn checksums_match_published_values() {
         let byte = |n: u32| (n.wrapping_mul(0x9e37_79b9) >> 24) as u8;
         let bytes: Vec<u8> = (0..70_000).map(byte).collect();
         let short = (0..1200).map(|len| (len % 17, len));

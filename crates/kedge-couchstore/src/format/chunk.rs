@@ -7,13 +7,13 @@ use super::checksum::{crc32, crc32c};
 use crate::Problem;
 use crate::crypto::{FileKey, TAG_BYTES};
 
-/// Set in the length of a data chunk that has a checksum.
+/// Flag in the length of a data chunk with a checksum.
 const DATA_FLAG: u32 = 0x8000_0000;
 
-/// How a file's chunks are protected.
+/// The protection of a file's chunks.
 #[derive(Debug, Clone)]
 pub(crate) enum Codec {
-    /// CRC-32, the files of version 11.
+    /// CRC-32, for files of version 11.
     Crc32,
     /// CRC-32C.
     Crc32c,
@@ -22,7 +22,7 @@ pub(crate) enum Codec {
 }
 
 impl Codec {
-    /// Bytes before a chunk's body.
+    /// Returns the size of a chunk's head, in bytes.
     pub(crate) fn head_bytes(&self) -> usize {
         match self {
             Codec::Crc32 | Codec::Crc32c => 8,
@@ -30,7 +30,7 @@ impl Codec {
         }
     }
 
-    /// What a body takes on the disk as all size fields count it: without type bytes of blocks.
+    /// Returns the size of a body on disk as in all size fields: without the type bytes of blocks.
     pub(crate) fn disk_bytes(&self, body: usize) -> usize {
         match self {
             Codec::Crc32 | Codec::Crc32c => 8 + body,
@@ -38,8 +38,8 @@ impl Codec {
         }
     }
 
-    /// The head of the chunk that will have this body. `scratch` receives the body as it is stored, where that is not
-    /// the body itself.
+    /// Returns the head of the chunk with this body. `scratch` receives the stored body if it differs from the body
+    /// itself.
     pub(crate) fn encode<'a>(
         &self,
         at: u64,
@@ -59,7 +59,7 @@ impl Codec {
         (Head::new(body.len() as u32 | DATA_FLAG, Some(crc)), body)
     }
 
-    /// The length of a chunk's stored body, from its head.
+    /// Returns the length of a chunk's stored body, from its head.
     pub(crate) fn body_bytes(&self, head: &[u8]) -> Result<u32, Problem> {
         let length = u32_at(head, 0);
         let has_flag = length & DATA_FLAG != 0;
@@ -70,12 +70,12 @@ impl Codec {
         }
     }
 
-    /// Whether [`Codec::open`] changes the chunk in place.
+    /// Returns `true` if [`Codec::open`] changes the chunk in place.
     pub(crate) fn is_sealed(&self) -> bool {
         matches!(self, Codec::Sealed(_))
     }
 
-    /// Checks the body of a chunk that is not sealed.
+    /// Validates the body of an unencrypted chunk.
     pub(crate) fn check<'a>(&self, chunk: &'a [u8]) -> Result<&'a [u8], Problem> {
         let (head, body) = chunk.split_at(self.head_bytes());
         let crc = match self {
@@ -90,7 +90,7 @@ impl Codec {
         }
     }
 
-    /// The body of a whole chunk: checked, and decrypted in place where it is sealed.
+    /// Returns the body of a whole chunk: validated, and decrypted in place if it is encrypted.
     pub(crate) fn open<'a>(&self, at: u64, chunk: &'a mut [u8]) -> Result<&'a [u8], Problem> {
         match self {
             Codec::Sealed(key) => Ok(key.open(at, &mut chunk[4..])?),
@@ -99,7 +99,7 @@ impl Codec {
     }
 }
 
-/// The first bytes of a chunk.
+/// The head of a chunk.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Head {
     bytes: [u8; 8],
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_survive_and_damage_is_seen() {
+    fn chunks_round_trip_and_damage_is_detected() {
         for codec in codecs() {
             for body in [&b""[..], b"x", &[9; 5000]] {
                 let mut scratch = Vec::new();
@@ -162,10 +162,10 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_chunk_has_the_bytes_of_the_format() {
+    fn empty_chunk_has_the_documented_encoding() {
         let (head, stored) = Codec::Crc32c.encode(1, b"", &mut Vec::new()).into_owned();
         assert_eq!((head, stored), (vec![0x80, 0, 0, 0, 0, 0, 0, 0], vec![]));
-        // The checksum of "123456789" of both polynomials, as everybody lists it.
+        // The published checksums of "123456789" with both polynomials.
         for (codec, crc) in [
             (Codec::Crc32, 0xcbf4_3926_u32),
             (Codec::Crc32c, 0xe306_9283),

@@ -1,22 +1,22 @@
-//! The values of the leaves: what the two trees say of a document (couchstore file format, sections 2.2 and 2.3).
+//! The values of the leaves: the entries of a document in the two trees (couchstore file format, sections 2.2 and 2.3).
 
 use super::bytes::{be48, lengths_at, pack_lengths, u32_at, u48_at};
 
-/// Bytes of a by-id value before the private metadata.
+/// Size of a by-id value before the private metadata, in bytes.
 pub(crate) const ID_FIXED_BYTES: usize = 23;
-/// Bytes of a by-seqno value before the key.
+/// Size of a by-seqno value before the key, in bytes.
 pub(crate) const SEQNO_FIXED_BYTES: usize = 18;
-/// Set in a body pointer when the document is deleted.
+/// Flag in the body pointer of a deleted document.
 const DELETED: u64 = 1 << 47;
 
-/// What both trees say of a document, its key and private metadata apart.
+/// The fields of a document that both trees have, without key and private metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fields {
     pub(crate) seqno: u64,
     pub(crate) rev: u64,
-    /// Where the body is; 0 for none.
+    /// Offset of the body; 0 for none.
     pub(crate) body: u64,
-    /// The body's chunk, in bytes on disk.
+    /// Size of the body's chunk, in bytes on disk.
     pub(crate) body_bytes: u32,
     pub(crate) deleted: bool,
     pub(crate) content_meta: u8,
@@ -48,7 +48,7 @@ impl Fields {
         out.extend_from_slice(&value);
     }
 
-    /// The fixed part of a by-id value; the rest is the private metadata.
+    /// Decodes the fixed part of a by-id value; the rest is the private metadata.
     pub(crate) fn take_id(value: &[u8]) -> Option<Self> {
         if value.len() < ID_FIXED_BYTES {
             return None;
@@ -64,7 +64,7 @@ impl Fields {
         })
     }
 
-    /// The fixed part of a by-seqno value and the length of the key behind it; the rest is the private metadata.
+    /// Decodes the fixed part of a by-seqno value and the length of the key after it; the rest is the private metadata.
     pub(crate) fn take_seqno(seqno: u64, value: &[u8]) -> Option<(Self, usize)> {
         if value.len() < SEQNO_FIXED_BYTES {
             return None;
@@ -100,7 +100,7 @@ mod tests {
     };
 
     #[test]
-    fn values_have_the_bytes_of_the_worked_example() {
+    fn entry_values_match_the_worked_example() {
         let mut value = Vec::new();
         FIELDS.put_id(&mut value);
         let expected = b"\0\0\0\0\0\x01\0\0\0\x40\0\0\0\0\0\x30\0\0\0\0\0\x01\x80";
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn values_survive_and_short_ones_are_refused() {
+    fn entry_values_round_trip_and_short_ones_are_rejected() {
         let tombstone = Fields {
             seqno: (1 << 48) - 1,
             rev: 0x1234_5678_9abc,

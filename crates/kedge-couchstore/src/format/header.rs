@@ -1,4 +1,4 @@
-//! Headers: what a commit leaves behind, the roots of the three trees (couchstore file format, sections 1.4 and 1.5).
+//! Headers, which a commit writes: the roots of the three trees (couchstore file format, sections 1.4 and 1.5).
 
 use kedge_types::Seqno;
 
@@ -9,9 +9,9 @@ use super::pointer::{IdReduce, NoReduce, Pointer, Reduce, SeqnoReduce};
 use crate::limits::HEADER_BYTES_MAX;
 use crate::{Offset, Problem};
 
-/// What stands for "no previous header": 47 bits, all set.
+/// The value for "no previous header": 47 bits, all set.
 const NO_PREVIOUS: u64 = (1 << 47) - 1;
-/// Block type, length and checksum.
+/// Size of block type, length and checksum, in bytes.
 pub(crate) const PREFIX_BYTES: usize = 9;
 
 /// A version of the file format.
@@ -28,7 +28,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// The version of this number.
+    /// Returns the version with this number.
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
         match number {
@@ -40,7 +40,7 @@ impl Version {
         }
     }
 
-    /// Its number, as in a header.
+    /// Returns the number of the version, as in a header.
     #[must_use]
     pub fn number(self) -> u8 {
         match self {
@@ -51,7 +51,7 @@ impl Version {
         }
     }
 
-    /// Bytes of a header's body before the roots.
+    /// Returns the size of a header's body before the roots, in bytes.
     fn fixed_bytes(self) -> usize {
         match self {
             Version::V11 | Version::V12 => 25,
@@ -68,14 +68,14 @@ impl Version {
     }
 }
 
-/// What a header says of the one before it.
+/// The pointer to the previous header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Previous {
-    /// Nothing: the version has no such field, and the file has to be searched.
+    /// The version has no such field, and the file has to be searched.
     Unknown,
-    /// There is none.
+    /// There is no previous header.
     None,
-    /// Here. A compacted file's first header says 0, where no header is.
+    /// The offset of the previous header. The first header of a compacted file has 0, where there is none.
     At(Offset),
 }
 
@@ -95,7 +95,7 @@ pub struct Header {
     pub(crate) local: Option<Pointer<NoReduce>>,
 }
 
-/// Why bytes are no header.
+/// The reason why bytes are not a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotAHeader {
     Damaged(Problem),
@@ -109,7 +109,7 @@ impl From<Problem> for NotAHeader {
 }
 
 impl Header {
-    /// The header of a file in which nothing was stored yet.
+    /// Creates the header of an empty file.
     pub(crate) fn empty(offset: Offset, version: Version, encrypted: bool) -> Self {
         Header {
             offset,
@@ -126,7 +126,7 @@ impl Header {
         }
     }
 
-    /// As it is read back: without what its version has no fields for.
+    /// Returns the header as it is read back: without values that its version has no fields for.
     pub(crate) fn into_read(mut self) -> Self {
         if self.version < Version::V14 {
             self.previous = Previous::Unknown;
@@ -137,7 +137,7 @@ impl Header {
         self
     }
 
-    /// Appends the header as it stands on a block boundary, from the type byte on.
+    /// Appends the encoded header for a block boundary, type byte included.
     pub(crate) fn put(&self, block_type: u8, out: &mut Vec<u8>) {
         let start = out.len();
         out.push(block_type);
@@ -179,14 +179,14 @@ impl Header {
         out[start + 5..start + 9].copy_from_slice(&crc.to_be_bytes());
     }
 
-    /// The header at `offset`, a block boundary whose type byte was that of a header. `bytes` are those from `offset`
-    /// on, as far as the file goes but no more than a header can have.
+    /// Parses the header at `offset`, a block boundary with the type byte of a header. `bytes` are those from `offset`
+    /// on, up to the end of the file or the largest size of a header.
     pub(crate) fn parse(offset: Offset, bytes: &[u8]) -> Result<Self, NotAHeader> {
         let body = framed_body(bytes)?;
         let crc = u32_at(bytes, 5);
         let (&number, _) = body.split_first().ok_or(Problem::HeaderParts)?;
         let Some(version) = Version::from_number(number) else {
-            // Which checksum a newer version has is unknown; if it is neither of ours, the number is damage.
+            // The checksum of a newer version is unknown. If it is neither of ours, the version number is damaged.
             let sound = crc == crc32c(body) || crc == crc32(body);
             return Err(if sound {
                 NotAHeader::UnknownVersion(number)
@@ -236,67 +236,67 @@ impl Header {
         Ok(header)
     }
 
-    /// Where the header is.
+    /// Returns the offset of the header.
     #[must_use]
     pub fn offset(&self) -> Offset {
         self.offset
     }
 
-    /// The version of the format.
+    /// Returns the version of the format.
     #[must_use]
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// The highest seqno that the file had reached.
+    /// Returns the highest seqno that the file had reached.
     #[must_use]
     pub fn update_seqno(&self) -> Seqno {
         self.update_seqno
     }
 
-    /// The highest seqno of a tombstone that was purged.
+    /// Returns the highest seqno of a purged tombstone.
     #[must_use]
     pub fn purge_seqno(&self) -> Seqno {
         self.purge_seqno
     }
 
-    /// When it was committed, in nanoseconds since 1970, as whoever committed it said; 0 before version 13.
+    /// Returns the time of the commit that its caller gave, in nanoseconds since 1970; 0 before version 13.
     #[must_use]
     pub fn timestamp_ns(&self) -> u64 {
         self.timestamp_ns
     }
 
-    /// What it says of the header before it.
+    /// Returns the pointer to the previous header.
     #[must_use]
     pub fn previous(&self) -> Previous {
         self.previous
     }
 
-    /// Whether the file is encrypted.
+    /// Returns `true` if the file is encrypted.
     #[must_use]
     pub fn is_encrypted(&self) -> bool {
         self.encrypted
     }
 
-    /// Documents that are not tombstones.
+    /// Returns the number of documents that are not tombstones.
     #[must_use]
     pub fn live_count(&self) -> u64 {
         self.by_id.map_or(0, |root| root.reduce.live)
     }
 
-    /// Tombstones.
+    /// Returns the number of tombstones.
     #[must_use]
     pub fn deleted_count(&self) -> u64 {
         self.by_id.map_or(0, |root| root.reduce.deleted)
     }
 
-    /// Bytes on disk of all bodies that are referred to.
+    /// Returns the size of all referenced bodies, in bytes on disk.
     #[must_use]
     pub fn body_bytes(&self) -> u64 {
         self.by_id.map_or(0, |root| root.reduce.body_bytes)
     }
 
-    /// Bytes on disk of the nodes of the three trees.
+    /// Returns the size of the nodes of the three trees, in bytes on disk.
     #[must_use]
     pub fn tree_bytes(&self) -> TreeBytes {
         TreeBytes {
@@ -306,7 +306,7 @@ impl Header {
         }
     }
 
-    /// Bytes of the file that this header still needs: bodies and nodes.
+    /// Returns the number of bytes of the file that this header refers to: bodies and nodes.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         let trees = self.tree_bytes();
@@ -314,18 +314,18 @@ impl Header {
     }
 }
 
-/// Bytes on disk of the nodes of each tree.
+/// Size of the nodes of each tree, in bytes on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TreeBytes {
-    /// Of the tree by document key.
+    /// The tree by document key.
     pub by_id: u64,
-    /// Of the tree by seqno.
+    /// The tree by seqno.
     pub by_seqno: u64,
-    /// Of the tree of local documents.
+    /// The tree of local documents.
     pub local: u64,
 }
 
-/// The body of a framed header of any kind, by its length alone; `bytes` begin with the type byte.
+/// Returns the body of a framed header of any kind, located by its length alone; `bytes` begin with the type byte.
 pub(crate) fn framed_body(bytes: &[u8]) -> Result<&[u8], Problem> {
     if bytes.len() < 5 {
         return Err(Problem::HeaderShort);
@@ -339,7 +339,7 @@ pub(crate) fn framed_body(bytes: &[u8]) -> Result<&[u8], Problem> {
         .ok_or(Problem::HeaderShort)
 }
 
-/// Frames the body of a metadata header.
+/// Appends the framed body of a metadata header.
 pub(crate) fn put_framed(block_type: u8, body: &[u8], out: &mut Vec<u8>) {
     out.push(block_type);
     out.extend_from_slice(&(body.len() as u32 + 4).to_be_bytes());

@@ -1,11 +1,11 @@
-//! The metadata header of an encrypted file: which key, and what the file's own key is derived from (couchstore file
-//! format, section 1.7).
+//! The metadata header of an encrypted file: the name of the key, and the context for deriving the file's own key
+//! (couchstore file format, section 1.7).
 
 use crate::Problem;
 
-/// Version that is written.
+/// Version of new metadata headers.
 pub(crate) const VERSION: u8 = 1;
-/// Bytes of the random context that is written.
+/// Size of the random context in new metadata headers, in bytes.
 pub(crate) const CONTEXT_BYTES: usize = 32;
 
 /// The body of a metadata header.
@@ -17,7 +17,7 @@ pub(crate) struct Metadata {
 }
 
 impl Metadata {
-    /// Appends the body.
+    /// Appends the encoded body.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         out.push(self.version);
         for field in [self.key_id.as_bytes(), &self.context] {
@@ -26,7 +26,7 @@ impl Metadata {
         }
     }
 
-    /// The body that `bytes` are.
+    /// Parses the body.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Problem> {
         let (version, rest) = bytes.split_first().ok_or(Problem::MetadataHeader)?;
         let (key_id, rest) = field(rest)?;
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metadata_survives_and_nothing_else_parses() {
+    fn metadata_header_round_trips_and_other_bytes_are_rejected() {
         let metadata = Metadata {
             version: 1,
             key_id: "testkey".to_owned(),

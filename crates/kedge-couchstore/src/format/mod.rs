@@ -1,5 +1,5 @@
-//! The bytes of couchstore files, as pure functions over slices. "Section" in comments is a section of the description
-//! of the couchstore file format, versions 11 to 14.
+//! The encoding of couchstore files, as pure functions over slices. "Section" in comments refers to the description of
+//! the couchstore file format, versions 11 to 14.
 
 pub(crate) mod block;
 pub(crate) mod bytes;

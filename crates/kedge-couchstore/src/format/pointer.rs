@@ -1,41 +1,42 @@
-//! Pointers to subtrees, as in interior nodes and root records, and what they add up to: the reduces (couchstore file
-//! format, sections 1.6, 2 and 2.1).
+//! Pointers to subtrees in interior nodes and root records, and their sums over the subtree: the reduce values
+//! (couchstore file format, sections 1.6, 2 and 2.1).
 
 use super::bytes::{be40, be48, u40_at, u48_at};
 
-/// What a tree adds up over its entries.
+/// The sums that a tree keeps of its entries.
 pub(crate) trait Reduce: Copy + Default + PartialEq + std::fmt::Debug {
-    /// Bytes of an encoded reduce.
+    /// Size of an encoded reduce value, in bytes.
     const BYTES: usize;
 
     /// Appends the encoded form.
     fn put(&self, out: &mut Vec<u8>);
 
-    /// The encoded form in exactly [`Reduce::BYTES`] bytes.
+    /// Decodes the value from exactly [`Reduce::BYTES`] bytes.
     fn take(bytes: &[u8]) -> Self;
 
-    /// Adds another part of the tree. A hostile file may overflow; what its totals then say is as wrong as it was.
+    /// Adds the value of another part of the tree. A hostile file may cause an overflow; its totals are wrong in any
+    /// case.
     fn add(&mut self, other: &Self);
 }
 
-/// Of the tree by seqno: how many entries.
+/// The reduce value of the tree by seqno: the number of entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct SeqnoReduce {
     pub(crate) count: u64,
 }
 
-/// Of the tree by id.
+/// The reduce value of the tree by id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct IdReduce {
-    /// Documents that are not tombstones.
+    /// Number of documents that are not tombstones.
     pub(crate) live: u64,
-    /// Tombstones.
+    /// Number of tombstones.
     pub(crate) deleted: u64,
-    /// Sum of all bodies' bytes on disk.
+    /// Size of all bodies, in bytes on disk.
     pub(crate) body_bytes: u64,
 }
 
-/// Of the tree of local documents: nothing.
+/// The reduce value of the tree of local documents, which is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct NoReduce;
 
@@ -93,24 +94,24 @@ impl Reduce for NoReduce {
     fn add(&mut self, _: &Self) {}
 }
 
-/// Bytes of a pointer's two fixed fields.
+/// Size of a pointer's two fixed fields, in bytes.
 const FIXED_BYTES: usize = 12;
 
 /// A reference to a node and everything below it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Pointer<R> {
-    /// Where the node's chunk is.
+    /// Offset of the node's chunk.
     pub(crate) offset: u64,
-    /// Bytes on disk of the node and all nodes below it, bodies apart.
+    /// Size of the node and all nodes below it, in bytes on disk, without bodies.
     pub(crate) subtree_bytes: u64,
-    /// What its entries add up to.
+    /// The reduce value of its entries.
     pub(crate) reduce: R,
 }
 
 impl<R: Reduce> Pointer<R> {
-    /// Bytes of a root record.
+    /// Size of a root record, in bytes.
     pub(crate) const ROOT_BYTES: usize = FIXED_BYTES + R::BYTES;
-    /// Bytes of an interior node's value.
+    /// Size of an interior node's value, in bytes.
     pub(crate) const VALUE_BYTES: usize = FIXED_BYTES + 2 + R::BYTES;
 
     /// Appends the root record.
@@ -120,7 +121,7 @@ impl<R: Reduce> Pointer<R> {
         self.reduce.put(out);
     }
 
-    /// The root record in exactly [`Pointer::ROOT_BYTES`] bytes.
+    /// Decodes the root record from exactly [`Pointer::ROOT_BYTES`] bytes.
     pub(crate) fn take_root(bytes: &[u8]) -> Self {
         Pointer {
             offset: u48_at(bytes, 0),
@@ -137,7 +138,7 @@ impl<R: Reduce> Pointer<R> {
         self.reduce.put(out);
     }
 
-    /// The value of an interior node's entry, if it has the shape of this tree's.
+    /// Decodes the value of an interior node's entry, if it has the size of this tree's.
     pub(crate) fn take_value(bytes: &[u8]) -> Option<Self> {
         let sound =
             bytes.len() == Self::VALUE_BYTES && bytes[12..14] == (R::BYTES as u16).to_be_bytes();
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn pointers_survive() {
+    fn pointers_round_trip() {
         survives(SeqnoReduce { count: 7 });
         survives(NoReduce);
         survives(IdReduce {

@@ -1,7 +1,8 @@
-//! Everything that the engine keeps in one file, decoded, and its statistics held against the documents.
+//! An audit of everything that the engine stores in one file: it decodes all of it and compares the statistics with the
+//! documents.
 //!
-//! Invariant: what is counted is counted only for collections that have statistics, so memory is bounded by the local
-//! documents, however many documents there are.
+//! Invariant: the audit counts only for collections with statistics, so memory is bounded by the local documents,
+//! whatever the number of documents.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +14,19 @@ use crate::Entry;
 use kedge_types::{CollectionId, Datatype, Seqno};
 use serde::de::IgnoredAny;
 
-/// Goes through the contents of one file. Local documents come first, then every document and tombstone.
+/// The audit of one file. It receives the local documents first, then every document and tombstone.
 #[derive(Debug)]
 pub struct Audit {
     high_seqno: Seqno,
     state: Option<Box<VbStateDocument>>,
     collections: BTreeMap<CollectionId, Tally>,
-    /// Up to where documents of a collection belong to one that was dropped.
+    /// For each dropped collection, the seqno up to which its documents belong to it.
     dropped: BTreeMap<CollectionId, Seqno>,
     prepares: u64,
     sees_state: bool,
 }
 
-/// What is counted of a collection, and what its statistics say.
+/// The counts of a collection, and its statistics.
 #[derive(Debug)]
 struct Tally {
     stated: CollectionStats,
@@ -33,7 +34,7 @@ struct Tally {
     high_seqno: Seqno,
 }
 
-/// Statistics that do not say what the documents are. The documents are whole all the same.
+/// A difference between the statistics and the documents. The documents are intact nevertheless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Disagreement {
@@ -42,9 +43,9 @@ pub enum Disagreement {
     Items {
         /// The collection.
         collection: CollectionId,
-        /// What the local document says.
+        /// The number in the local document.
         stated: u64,
-        /// What is there.
+        /// The number of documents.
         found: u64,
     },
     /// A collection has an entry above its highest seqno.
@@ -52,29 +53,29 @@ pub enum Disagreement {
     HighSeqno {
         /// The collection.
         collection: CollectionId,
-        /// What the local document says.
+        /// The seqno in the local document.
         stated: Seqno,
-        /// What is there.
+        /// The seqno of the entry.
         found: Seqno,
     },
     /// The number of prepares that are not aborted.
     #[error("there are {found} prepares, the state of the vBucket says {stated}")]
     Prepares {
-        /// What the state says.
+        /// The number in the vBucket state.
         stated: u64,
-        /// What is there.
+        /// The number of prepares.
         found: u64,
     },
-    /// The state of the vBucket does not say its highest CAS, as those of old releases do not. An import takes that of the
-    /// documents.
+    /// The vBucket state has no highest CAS, as in files of old releases. An import takes that of the documents.
     #[error("the state of the vBucket does not say its highest CAS, as an old release left it")]
     NoMaxCas,
-    /// The snapshot of a vBucket that is not active does not contain its high seqno, so that it has to be built anew.
+    /// The snapshot of a vBucket that is not active does not contain its high seqno, so that the vBucket has to be
+    /// rebuilt.
     #[error("the snapshot from {start} to {end} does not contain the highest seqno {high_seqno}")]
     Snapshot {
-        /// Where the snapshot starts.
+        /// Start of the snapshot.
         start: Seqno,
-        /// Where it ends.
+        /// End of the snapshot.
         end: Seqno,
         /// The highest seqno.
         high_seqno: Seqno,
@@ -82,7 +83,7 @@ pub enum Disagreement {
 }
 
 impl Audit {
-    /// Of a file whose header has `high_seqno` as its update seqno.
+    /// Creates the audit of a file whose header has `high_seqno` as its update seqno.
     #[must_use]
     pub fn new(high_seqno: Seqno) -> Self {
         Self {
@@ -95,23 +96,23 @@ impl Audit {
         }
     }
 
-    /// Whether the file is a vBucket's: it has [`super::VBSTATE_NAME`], sound or not. The documents of another need
-    /// not be what is expected here.
+    /// Returns `true` if the file belongs to a vBucket: it has [`super::VBSTATE_NAME`], sound or not. Other files may
+    /// have other documents than the audit expects.
     #[must_use]
     pub fn is_vbucket(&self) -> bool {
         self.sees_state
     }
 
-    /// The state of the vBucket, if it was there and sound.
+    /// Returns the state of the vBucket, if it exists and is sound.
     #[must_use]
     pub fn state(&self) -> Option<&VbStateDocument> {
         self.state.as_deref()
     }
 
-    /// The next local document.
+    /// Audits the next local document.
     ///
     /// # Errors
-    /// It is not what its name says.
+    /// [`KvError`] if it does not have the format that its name requires.
     pub fn local(&mut self, name: &[u8], value: &[u8]) -> Result<(), KvError> {
         self.sees_state |= name == super::VBSTATE_NAME;
         match LocalDocument::decode(name, value, self.high_seqno)? {
@@ -135,10 +136,10 @@ impl Audit {
         Ok(())
     }
 
-    /// The next document, with its body as [`crate::Form::Plain`] gives it.
+    /// Audits the next document, with its body as from [`crate::Form::Plain`].
     ///
     /// # Errors
-    /// Its key, metadata or body is malformed, or they contradict each other.
+    /// [`KvError`] if its key, metadata or body is malformed, or if they contradict each other.
     pub fn document(&mut self, entry: &Entry, body: Option<&[u8]>) -> Result<(), KvError> {
         let key = DiskKey::decode(entry.key())?;
         let meta = EntryMeta::decode(entry.is_deleted(), entry.content_meta(), entry.rev_meta())?;
@@ -184,7 +185,7 @@ impl Audit {
         }
     }
 
-    /// What the statistics say and the documents do not, once all were shown.
+    /// Returns the differences between statistics and documents. Called after all documents.
     #[must_use]
     pub fn disagreements(&self) -> Vec<Disagreement> {
         let mut found = Vec::new();
@@ -197,7 +198,7 @@ impl Audit {
                     found: tally.items,
                 });
             }
-            // It may be higher than what is there: what had it was purged.
+            // The stated seqno may be higher: its entry was purged.
             if tally.high_seqno > stated.high_seqno {
                 found.push(Disagreement::HighSeqno {
                     collection,
@@ -242,7 +243,7 @@ fn check_value(datatype: Datatype, body: &[u8]) -> Result<(), KvError> {
 }
 
 fn is_json(document: &[u8]) -> bool {
-    // What is skipped is not looked at for being UTF-8, and needs no stack however deep it is.
+    // Skipped parts are not checked to be UTF-8, and need no stack whatever their depth.
     str::from_utf8(document).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok())
 }
 
@@ -251,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_told_from_other_bytes() {
+    fn json_is_distinguished_from_other_bytes() {
         let deep = "[".repeat(100_000) + &"]".repeat(100_000);
         for sound in [
             "1",

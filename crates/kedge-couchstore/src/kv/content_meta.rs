@@ -1,4 +1,4 @@
-//! What the engine says of its values in [`ContentMeta`]. Couchstore file format, section 2.4.
+//! The engine's use of [`ContentMeta`]. Couchstore file format, section 2.4.
 
 use super::KvError;
 use crate::ContentMeta;
@@ -8,7 +8,8 @@ const KIND: u8 = 0x03;
 const JSON: u8 = 0;
 
 impl ContentMeta {
-    /// What the engine writes for a value. The store compresses everything that has bytes and is not compressed yet.
+    /// Returns the content metadata that the engine writes for a value. The store compresses every non-empty value that
+    /// is not compressed yet.
     #[must_use]
     pub const fn of_value(datatype: Datatype, value_bytes: usize) -> Self {
         let kind = if datatype.contains(Datatype::JSON) {
@@ -23,13 +24,13 @@ impl ContentMeta {
         }
     }
 
-    /// Whether the value was known to be JSON when it was written.
+    /// Returns `true` if the value was known to be JSON when it was written.
     #[must_use]
     pub const fn is_json(self) -> bool {
         self.0 & KIND == JSON
     }
 
-    /// Refuses bits that have no meaning.
+    /// Rejects undefined bits.
     pub(super) const fn check(self) -> Result<Self, KvError> {
         if self.0 & !(Self::COMPRESSED | KIND) == 0 {
             Ok(self)
@@ -39,7 +40,7 @@ impl ContentMeta {
     }
 }
 
-/// The datatype of a value that a file says has `datatype`: one without bytes has none, whatever the file says.
+/// Returns the datatype of a value whose file states `datatype`: an empty value has none, whatever the file states.
 #[must_use]
 pub const fn datatype_of_value(datatype: Datatype, value_bytes: usize) -> Datatype {
     if value_bytes == 0 {

@@ -1,5 +1,5 @@
-//! What an entry of the trees means: its deleted flag, `content_meta` and metadata together with the namespace of its
-//! key. Couchstore file format, sections 2.4 and 3.2.
+//! The meaning of an entry of the trees, which follows from its deleted flag, `content_meta`, metadata, and the
+//! namespace of its key. Couchstore file format, sections 2.4 and 3.2.
 //!
 //! | entry | namespace | deleted flag | metadata | body |
 //! |---|---|---|---|---|
@@ -15,71 +15,71 @@ use super::{DeleteSource, DiskKey, KvError, RevMeta, SyncWrite, SystemEventKind}
 use crate::ContentMeta;
 use kedge_types::{Cas, Datatype, DurabilityLevel, Expiry, Seqno};
 
-/// What an entry says of a document beside key, seqno, revision and where the body is.
+/// The properties of a document's entry, except key, seqno, revision and body pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryMeta {
-    /// The flag on the pointer to the body.
+    /// The deleted flag of the body pointer.
     pub deleted: bool,
-    /// How the body is stored.
+    /// The content metadata of the body.
     pub content_meta: ContentMeta,
-    /// The rest.
+    /// The private metadata.
     pub rev_meta: RevMeta,
 }
 
-/// A value, as far as the metadata cares.
+/// The properties of a value that the metadata depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ValueMeta {
-    /// The client's flags, byte by byte as they came over the wire.
+    /// The client's flags as on the wire.
     pub flags: [u8; 4],
-    /// What it is made of.
+    /// The datatype.
     pub datatype: Datatype,
-    /// Its length.
+    /// The length, in bytes.
     pub bytes: usize,
 }
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meaning {
     /// A committed document.
     Live,
-    /// A deleted one.
+    /// A tombstone of a committed document.
     Tombstone,
-    /// A SyncWrite or SyncDelete that is not complete, unless a later prepare than it is.
+    /// A SyncWrite or SyncDelete, pending unless a later prepare has completed.
     Prepare {
-        /// The level asked for.
+        /// The requested level.
         level: DurabilityLevel,
-        /// Whether it is a SyncDelete.
+        /// `true` for a SyncDelete.
         is_delete: bool,
     },
-    /// A commit as early releases wrote it. It only ends a prepare; the document is an entry of its own.
+    /// A commit of early releases. It only completes a prepare; the document has another entry.
     LegacyCommit {
-        /// The prepare.
+        /// The seqno of the prepare.
         prepare: Seqno,
     },
-    /// The end of a SyncWrite that did not come to be.
+    /// The abort of a SyncWrite.
     Abort {
-        /// The prepare.
+        /// The seqno of the prepare.
         prepare: Seqno,
     },
-    /// A change of the collection manifest; the body says the rest.
+    /// A change of the collection manifest; the body has the details.
     SystemEvent {
-        /// What changed.
+        /// The kind of change.
         kind: SystemEventKind,
         /// The id of the collection or scope.
         subject: u32,
-        /// Whether it was dropped.
+        /// `true` if it was dropped.
         dropped: bool,
     },
 }
 
 impl EntryMeta {
-    /// A committed document.
+    /// Creates the entry of a committed document.
     #[must_use]
     pub fn live(cas: Cas, expiry: Expiry, value: ValueMeta) -> Self {
         Self::new(false, cas, expiry.0, value)
     }
 
-    /// A deleted document. `deleted_at` is a Unix second; purging goes by it.
+    /// Creates the entry of a deleted document. `deleted_at` is a Unix second, which decides about purging.
     #[must_use]
     pub fn tombstone(cas: Cas, deleted_at: u32, source: DeleteSource, value: ValueMeta) -> Self {
         let mut entry = Self::new(true, cas, deleted_at, value);
@@ -87,7 +87,7 @@ impl EntryMeta {
         entry
     }
 
-    /// A SyncWrite on its way.
+    /// Creates the entry of a pending SyncWrite.
     #[must_use]
     pub fn prepare(cas: Cas, expiry: Expiry, value: ValueMeta, level: DurabilityLevel) -> Self {
         Self::new(false, cas, expiry.0, value).with(SyncWrite::Pending {
@@ -96,7 +96,7 @@ impl EntryMeta {
         })
     }
 
-    /// A SyncDelete on its way: not deleted as far as the file goes.
+    /// Creates the entry of a pending SyncDelete, without the deleted flag of the file.
     #[must_use]
     pub fn prepare_delete(cas: Cas, level: DurabilityLevel) -> Self {
         Self::new(false, cas, 0, ValueMeta::default()).with(SyncWrite::Pending {
@@ -105,13 +105,13 @@ impl EntryMeta {
         })
     }
 
-    /// The end of the prepare at `prepare`, which it replaces in the trees.
+    /// Creates the entry of the abort of the prepare at `prepare`, which it replaces in the trees.
     #[must_use]
     pub fn abort(cas: Cas, deleted_at: u32, prepare: Seqno) -> Self {
         Self::new(true, cas, deleted_at, ValueMeta::default()).with(SyncWrite::Abort { prepare })
     }
 
-    /// A system event with a body of `body_bytes`; `dropped_at` if it drops its subject.
+    /// Creates the entry of a system event with a body of `body_bytes`; `dropped_at` is set if it drops its subject.
     #[must_use]
     pub fn event(
         cas: Cas,
@@ -153,10 +153,10 @@ impl EntryMeta {
         self
     }
 
-    /// The three as an entry has them.
+    /// Decodes the three parts of an entry.
     ///
     /// # Errors
-    /// `content_meta` or the metadata is malformed.
+    /// [`KvError`] if `content_meta` or the metadata is malformed.
     pub fn decode(
         deleted: bool,
         content_meta: ContentMeta,
@@ -169,10 +169,10 @@ impl EntryMeta {
         })
     }
 
-    /// What the entry under `key` is.
+    /// Returns the kind of the entry under `key`.
     ///
     /// # Errors
-    /// The key's namespace, the deleted flag and the metadata contradict each other.
+    /// [`KvError`] if the key's namespace, the deleted flag and the metadata contradict each other.
     pub fn meaning(&self, key: &DiskKey<'_>) -> Result<Meaning, KvError> {
         match (*key, self.rev_meta.sync_write) {
             (DiskKey::Document { prepared: true, .. }, Some(sync_write)) => self.of(sync_write),

@@ -1,6 +1,6 @@
-//! System events: what their bodies say. Couchstore file format, sections 3.1 and 3.4.
+//! System events: the encoding of their bodies. Couchstore file format, sections 3.1 and 3.4.
 //!
-//! Fields of the flatbuffers have the order of the struct's, and their ids count from 0.
+//! The fields of the flatbuffers are in the order of the structs' fields, with ids counted from 0.
 
 use super::flatbuf::{Field, Table, finish};
 use super::manifest::max_ttl;
@@ -14,7 +14,7 @@ pub enum SystemEvent {
     CollectionOpened(CollectionOpened),
     /// A collection was dropped.
     CollectionDropped(CollectionDropped),
-    /// A collection's settings are these now.
+    /// The settings of a collection were changed to these.
     CollectionModified(CollectionOpened),
     /// A scope was created.
     ScopeOpened(ScopeOpened),
@@ -22,69 +22,69 @@ pub enum SystemEvent {
     ScopeDropped(ScopeDropped),
 }
 
-/// Settings of a collection.
+/// The settings of a collection.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CollectionOpened {
-    /// The manifest that brought it.
+    /// The manifest with the change.
     pub uid: ManifestUid,
-    /// The scope that it is in.
+    /// The scope.
     pub scope: ScopeId,
-    /// Its id.
+    /// The id.
     pub collection: CollectionId,
-    /// Seconds that its documents live, if it has a rule; 0 is for ever, whatever the bucket says.
+    /// The time to live of its documents in seconds, if it has a rule; 0 means no limit, whatever the bucket's setting.
     pub max_ttl: Option<u32>,
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Whether the history of its documents is kept.
+    /// `true` if it keeps the history of its documents.
     pub history: bool,
-    /// Of the default collection, the highest seqno that clients may see.
+    /// For the default collection, the highest seqno that clients may see.
     pub default_collection_max_visible: Seqno,
-    /// Whether its use is counted.
+    /// `true` if its use is metered.
     pub metered: bool,
     /// The manifest that flushed it last.
     pub flush_uid: ManifestUid,
 }
 
-/// What is said of a collection that was dropped.
+/// A dropped collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CollectionDropped {
-    /// The manifest that no longer has it.
+    /// The first manifest without it.
     pub uid: ManifestUid,
     /// The scope that it was in.
     pub scope: ScopeId,
-    /// Its id.
+    /// The id.
     pub collection: CollectionId,
-    /// Whether it was one of the system's own.
+    /// `true` for a collection of the system.
     pub is_system: bool,
 }
 
-/// What is said of a new scope.
+/// A new scope.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ScopeOpened {
-    /// The manifest that brought it.
+    /// The manifest with the change.
     pub uid: ManifestUid,
-    /// Its id.
+    /// The id.
     pub scope: ScopeId,
-    /// Its name.
+    /// The name.
     pub name: String,
 }
 
-/// What is said of a scope that was dropped.
+/// A dropped scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ScopeDropped {
-    /// The manifest that no longer has it.
+    /// The first manifest without it.
     pub uid: ManifestUid,
-    /// Its id.
+    /// The id.
     pub scope: ScopeId,
-    /// Whether it was one of the system's own.
+    /// `true` for a scope of the system.
     pub is_system: bool,
 }
 
 impl SystemEvent {
-    /// The body of the event under a key of this kind; `deleted` is the entry's flag.
+    /// Decodes the body of the event under a key of this kind; `deleted` is the entry's flag.
     ///
     /// # Errors
-    /// It is not the flatbuffer that it should be, or a change of settings has the deleted flag.
+    /// [`KvError`] if the flatbuffer is malformed, or a change of settings has the deleted flag.
     pub fn decode(kind: SystemEventKind, deleted: bool, body: &[u8]) -> Result<Self, KvError> {
         let table = Table::root(body)?;
         match (kind, deleted) {
@@ -114,7 +114,7 @@ impl SystemEvent {
         }
     }
 
-    /// The body.
+    /// Encodes the body.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         match self {
@@ -149,7 +149,7 @@ impl SystemEvent {
         }
     }
 
-    /// What the key and the deleted flag of the event's entry are: kind, subject, and whether it drops it.
+    /// Returns the properties of the event's entry: kind, subject, and whether it drops the subject.
     #[must_use]
     pub const fn key(&self) -> (SystemEventKind, u32, bool) {
         match self {

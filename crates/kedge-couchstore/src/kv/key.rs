@@ -1,4 +1,4 @@
-//! Keys as they stand in the trees. Couchstore file format, section 3.1.
+//! Keys in the trees. Couchstore file format, section 3.1.
 //!
 //! ```text
 //! [0x02 for the prepare namespace] | LEB128 of the collection id | key                 documents
@@ -8,39 +8,39 @@
 use super::KvError;
 use kedge_types::{CollectionId, decode_leb128, encode_leb128};
 
-/// What stands in front of the keys of prepares and aborts.
+/// The prefix of the keys of prepares and aborts.
 pub const PREPARE_PREFIX: u8 = 0x02;
 
 /// The collection id that marks system events.
 const SYSTEM_EVENTS: u32 = 1;
-/// Ids that no collection has: they mark namespaces, or are kept for that.
+/// Ids that no collection has: they mark namespaces, or are reserved for that.
 const RESERVED: std::ops::RangeInclusive<u32> = 1..=7;
 
 const COLLECTION_SUFFIX: &[u8] = b"_collection";
 const SCOPE_SUFFIX: &[u8] = b"_scope";
 
-/// A key, taken apart.
+/// A decoded key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiskKey<'a> {
-    /// Of a document.
+    /// The key of a document.
     Document {
-        /// Whether it is in the prepare namespace, beside a committed one of the same name.
+        /// `true` in the prepare namespace, which may also have a committed document of the same name.
         prepared: bool,
         /// The collection.
         collection: CollectionId,
         /// The key within the collection.
         logical: &'a [u8],
     },
-    /// Of a change of the collection manifest.
+    /// The key of a change of the collection manifest.
     SystemEvent {
-        /// What changed.
+        /// The kind of change.
         kind: SystemEventKind,
-        /// The id of the collection or scope that it is about.
+        /// The id of the collection or scope.
         subject: u32,
     },
 }
 
-/// What a system event is about. Creation and drop have the same key; a drop is deleted.
+/// The kind of a system event. Creation and drop have the same key; a drop has the deleted flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SystemEventKind {
     /// A collection was created or dropped.
@@ -68,14 +68,14 @@ impl SystemEventKind {
         }
     }
 
-    /// What stands as the flags of an event: the kind as a little-endian number, the one place where the file has such.
+    /// Returns the flags of an event: the kind as a little-endian number, the only one in the file.
     #[must_use]
     pub const fn flags(self) -> [u8; 4] {
         (self as u32).to_le_bytes()
     }
 }
 
-/// Takes the prefix of the prepare namespace off: whether there was one, and the key as the rest of the world has it.
+/// Removes the prefix of the prepare namespace. Returns whether there was one, and the key as used outside of the file.
 #[must_use]
 pub const fn split_prepare(key: &[u8]) -> (bool, &[u8]) {
     match key {
@@ -85,11 +85,11 @@ pub const fn split_prepare(key: &[u8]) -> (bool, &[u8]) {
 }
 
 impl<'a> DiskKey<'a> {
-    /// Takes a key apart.
+    /// Decodes a key.
     ///
     /// # Errors
-    /// No canonical collection id, a reserved one, or a system event that is not one. How long a logical key may be is
-    /// not looked at.
+    /// [`KvError`] for a collection id that is not canonical or reserved, and for a malformed system event. The length
+    /// of the logical key is not checked.
     pub fn decode(key: &'a [u8]) -> Result<Self, KvError> {
         let (prepared, prefixed) = split_prepare(key);
         let (collection, logical) = take(prefixed, "a collection id as canonical LEB128")?;
@@ -122,10 +122,10 @@ impl<'a> DiskKey<'a> {
         Ok(Self::SystemEvent { kind, subject })
     }
 
-    /// Appends the key as it stands in the trees.
+    /// Appends the key as in the trees.
     ///
     /// # Panics
-    /// If a document's collection id is one of 1 to 7, which collections do not have.
+    /// Panics if a document's collection id is one of 1 to 7, which collections do not have.
     pub fn encode_into(&self, out: &mut Vec<u8>) {
         match *self {
             Self::Document {
@@ -152,10 +152,10 @@ impl<'a> DiskKey<'a> {
         }
     }
 
-    /// The key as it stands in the trees.
+    /// Encodes the key as in the trees.
     ///
     /// # Panics
-    /// As [`DiskKey::encode_into`].
+    /// Panics like [`DiskKey::encode_into`].
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();

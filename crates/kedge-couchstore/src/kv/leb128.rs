@@ -1,6 +1,6 @@
-//! Unsigned LEB128 of 64-bit numbers, the form of statistics. Those of 32 bits are in `kedge-types`.
+//! Unsigned LEB128 of 64-bit numbers, the encoding of statistics. `kedge-types` has that of 32-bit numbers.
 
-/// The longest canonical form of a `u64`.
+/// Length of the longest canonical form of a `u64`, in bytes.
 const BYTES_MAX: usize = 10;
 
 /// Appends `number` in its canonical (shortest) form.
@@ -12,8 +12,8 @@ pub(super) fn push(mut number: u64, out: &mut Vec<u8>) {
     out.push(number as u8);
 }
 
-/// Takes a canonical number from the front: the number and what follows. `None` when the bytes end too early, do not
-/// fit 64 bits, or are longer than needed.
+/// Decodes a canonical number at the start of `bytes`. Returns it and the remaining bytes, or `None` when `bytes` is
+/// too short, the number does not fit into 64 bits, or the encoding is longer than necessary.
 pub(super) fn take(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut number = 0_u64;
     for (at, &byte) in bytes.iter().enumerate().take(BYTES_MAX) {
@@ -37,7 +37,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn known_forms() {
+    fn leb128_known_encodings() {
         for (number, form) in [
             (0, &[0x00][..]),
             (0x7f, &[0x7f]),
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_padded_or_too_large_is_refused() {
+    fn truncated_padded_and_oversized_leb128_is_rejected() {
         let too_large = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02];
         for bad in [&[][..], &[0x80], &[0x80, 0x00], &[0xff; 12], &too_large] {
             assert_eq!(take(bad), None, "{bad:02x?}");
@@ -73,7 +73,7 @@ mod tests {
         }
 
         #[test]
-        fn what_decodes_is_canonical(bytes in proptest::collection::vec(any::<u8>(), 0..12)) {
+        fn decoded_leb128_is_canonical(bytes in proptest::collection::vec(any::<u8>(), 0..12)) {
             if let Some((number, rest)) = take(&bytes) {
                 let mut again = Vec::new();
                 push(number, &mut again);

@@ -1,10 +1,10 @@
-//! The local documents that every vBucket's file has, by their names. Couchstore file format, section 3.4.
+//! The local documents of a vBucket's file, by name. Couchstore file format, section 3.4.
 
 use super::{CollectionStats, CommittedManifest, DroppedCollections, KvError, OpenCollections};
 use super::{Scopes, VbStateDocument};
 use kedge_types::{CollectionId, Seqno};
 
-/// Name of the [`VbStateDocument`]. A file without it is no vBucket's.
+/// Name of the [`VbStateDocument`]. A file without it does not belong to a vBucket.
 pub const VBSTATE_NAME: &[u8] = b"_local/vbstate";
 /// Name of the [`CommittedManifest`].
 pub const MANIFEST_NAME: &[u8] = b"_local/collections/manifest";
@@ -15,7 +15,7 @@ pub const OPEN_SCOPES_NAME: &[u8] = b"_local/scope/open";
 /// Name of the [`DroppedCollections`].
 pub const DROPPED_COLLECTIONS_NAME: &[u8] = b"_local/collections/dropped";
 
-/// A local document whose name says what it is.
+/// A local document, whose name determines its type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LocalDocument {
     /// The state of the vBucket.
@@ -28,16 +28,16 @@ pub enum LocalDocument {
     Scopes(Scopes),
     /// The collections whose documents are still to be purged.
     DroppedCollections(DroppedCollections),
-    /// Statistics of one collection.
+    /// The statistics of one collection.
     Stats(CollectionId, CollectionStats),
 }
 
 impl LocalDocument {
-    /// Decodes the value as its name says; `None` if the name is none of those known. `high_seqno` is the update seqno
-    /// of the header that the document was read under.
+    /// Decodes the value according to the name; `None` if the name is unknown. `high_seqno` is the update seqno of the
+    /// header under which the document was read.
     ///
     /// # Errors
-    /// The value is not what its name says.
+    /// [`KvError`] if the value does not have the format that its name requires.
     pub fn decode(name: &[u8], value: &[u8], high_seqno: Seqno) -> Result<Option<Self>, KvError> {
         Ok(Some(match name {
             VBSTATE_NAME => Self::VbState(Box::new(VbStateDocument::decode(value, high_seqno)?)),

@@ -1,17 +1,17 @@
 //! The collection manifest of a vBucket, in four local documents. Couchstore file format, section 3.4.
 //!
-//! All four are absent until the manifest changes for the first time: then there is the default collection alone, open
-//! since seqno 0 in the default scope. Fields of the flatbuffers have the order of the struct's, and their ids count
-//! from 0.
+//! All four are absent until the manifest changes for the first time. Until then there is only the default collection,
+//! open since seqno 0 in the default scope. The fields of the flatbuffers are in the order of the structs' fields, with
+//! ids counted from 0.
 
 use super::KvError;
 use super::flatbuf::{Field, Table, finish};
 use kedge_types::{CollectionId, ManifestUid, ScopeId, Seqno};
 
-/// Which manifest the vBucket follows.
+/// The manifest that the vBucket has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CommittedManifest {
-    /// Its version.
+    /// The version.
     pub uid: ManifestUid,
 }
 
@@ -20,26 +20,26 @@ pub struct CommittedManifest {
 pub struct OpenCollection {
     /// The seqno of the event that opened it.
     pub start: Seqno,
-    /// The scope that it is in.
+    /// The scope.
     pub scope: ScopeId,
-    /// Its id.
+    /// The id.
     pub collection: CollectionId,
-    /// Seconds that its documents live, if it has a rule; 0 is for ever, whatever the bucket says.
+    /// The time to live of its documents in seconds, if it has a rule; 0 means no limit, whatever the bucket's setting.
     pub max_ttl: Option<u32>,
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Whether the history of its documents is kept.
+    /// `true` if it keeps the history of its documents.
     pub history: bool,
-    /// Whether its use is counted.
+    /// `true` if its use is metered.
     pub metered: bool,
     /// The manifest that flushed it last.
     pub flush_uid: ManifestUid,
 }
 
-/// `_local/collections/open`.
+/// The local document `_local/collections/open`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OpenCollections {
-    /// The collections, in no order.
+    /// The collections, in no particular order.
     pub entries: Vec<OpenCollection>,
 }
 
@@ -48,49 +48,49 @@ pub struct OpenCollections {
 pub struct OpenScope {
     /// The seqno of the event that opened it.
     pub start: Seqno,
-    /// Its id.
+    /// The id.
     pub scope: ScopeId,
-    /// Its name.
+    /// The name.
     pub name: String,
 }
 
-/// `_local/scope/open`.
+/// The local document `_local/scope/open`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Scopes {
-    /// The scopes, in no order.
+    /// The scopes, in no particular order.
     pub entries: Vec<OpenScope>,
 }
 
-/// A collection that was dropped and whose documents may still be in the file.
+/// A dropped collection whose documents may still be in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DroppedCollection {
     /// The seqno of the event that opened it.
     pub start: Seqno,
-    /// The seqno of the event that dropped it: a later document is of a later collection of the same id.
+    /// The seqno of the event that dropped it. A later document belongs to a later collection of the same id.
     pub end: Seqno,
-    /// Its id.
+    /// The id.
     pub collection: CollectionId,
 }
 
-/// `_local/collections/dropped`; removed once compaction has purged them.
+/// The local document `_local/collections/dropped`, which is removed once compaction has purged the documents.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DroppedCollections {
-    /// The collections, in no order.
+    /// The collections, in no particular order.
     pub entries: Vec<DroppedCollection>,
 }
 
 impl CommittedManifest {
-    /// The value of the local document.
+    /// Decodes the local document.
     ///
     /// # Errors
-    /// It is not the flatbuffer that it should be.
+    /// [`KvError`] if the flatbuffer is malformed.
     pub fn decode(bytes: &[u8]) -> Result<Self, KvError> {
         Ok(Self {
             uid: ManifestUid(Table::root(bytes)?.u64(0)?),
         })
     }
 
-    /// The value of the local document.
+    /// Encodes the local document.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         finish(&[Field::U64(self.uid.0)])
@@ -98,10 +98,10 @@ impl CommittedManifest {
 }
 
 impl OpenCollections {
-    /// The value of the local document.
+    /// Decodes the local document.
     ///
     /// # Errors
-    /// It is not the flatbuffer that it should be.
+    /// [`KvError`] if the flatbuffer is malformed.
     pub fn decode(bytes: &[u8]) -> Result<Self, KvError> {
         let mut names = Names::of(bytes);
         let entries = entries(bytes, |table| {
@@ -119,7 +119,7 @@ impl OpenCollections {
         Ok(Self { entries })
     }
 
-    /// The value of the local document.
+    /// Encodes the local document.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         finish_entries(&self.entries, |entry| {
@@ -139,10 +139,10 @@ impl OpenCollections {
 }
 
 impl Scopes {
-    /// The value of the local document.
+    /// Decodes the local document.
     ///
     /// # Errors
-    /// It is not the flatbuffer that it should be.
+    /// [`KvError`] if the flatbuffer is malformed.
     pub fn decode(bytes: &[u8]) -> Result<Self, KvError> {
         let mut names = Names::of(bytes);
         let entries = entries(bytes, |table| {
@@ -155,7 +155,7 @@ impl Scopes {
         Ok(Self { entries })
     }
 
-    /// The value of the local document.
+    /// Encodes the local document.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         finish_entries(&self.entries, |entry| {
@@ -169,10 +169,10 @@ impl Scopes {
 }
 
 impl DroppedCollections {
-    /// The value of the local document.
+    /// Decodes the local document.
     ///
     /// # Errors
-    /// It is not the flatbuffer that it should be.
+    /// [`KvError`] if the flatbuffer is malformed.
     pub fn decode(bytes: &[u8]) -> Result<Self, KvError> {
         let entries = entries(bytes, |table| {
             Ok(DroppedCollection {
@@ -184,7 +184,7 @@ impl DroppedCollections {
         Ok(Self { entries })
     }
 
-    /// The value of the local document.
+    /// Encodes the local document.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         finish_entries(&self.entries, |entry| {
@@ -197,7 +197,7 @@ impl DroppedCollections {
     }
 }
 
-/// A rule about expiry in two fields: whether there is one, and how many seconds it says.
+/// Decodes a rule about expiry in two fields: whether there is one, and its number of seconds.
 pub(super) fn max_ttl(
     table: &Table<'_>,
     valid: usize,
@@ -220,8 +220,8 @@ fn finish_entries<'a, T>(entries: &'a [T], fields: impl Fn(&'a T) -> Vec<Field<'
     finish(&[Field::Tables(entries.iter().map(fields).collect())])
 }
 
-/// Copies names out of a flatbuffer. Many tables of a hostile one may share a long name; those of an honest one
-/// together are shorter than the buffer that they stand in, so that is what may be copied.
+/// A budget for copying names out of a flatbuffer. Many tables of a hostile one may share a long name. The names of a
+/// valid one are shorter than the buffer together, so that length is the budget.
 struct Names {
     bytes_left: usize,
 }

@@ -1,11 +1,10 @@
-//! What Couchbase's key-value engine keeps in couchstore files: the meaning of keys, of the metadata of documents and
-//! of the local documents. The file itself knows none of it, so all of this can be left aside by a file of another use.
+//! The data of Couchbase's key-value engine in couchstore files: the meaning of keys, of document metadata and of local
+//! documents. The file format itself is independent of it, so files with another use can ignore this module.
 //!
-//! Everything here is a function of bytes: no I/O, no clock. What must hold:
-//! * A decoder takes any bytes. It gives a value or a [`KvError`] that names what was expected; it never panics, and
-//!   allocates at most a small multiple of what it was given.
-//! * What was decoded encodes to something that decodes to the same value, and what was encoded decodes to what it was
-//!   made of.
+//! All of it is pure functions of bytes, without I/O and clock. Invariants:
+//! * A decoder accepts any bytes. It returns a value or a [`KvError`] with the violated expectation. It never panics,
+//!   and allocates at most a small multiple of its input.
+//! * Decoded values survive encoding and decoding unchanged.
 //!
 //! Source of all facts: couchstore file format, section 3.
 

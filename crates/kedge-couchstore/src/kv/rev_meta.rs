@@ -1,4 +1,5 @@
-//! `rev_meta`: what the engine keeps of a document beside seqno and revision. Couchstore file format, section 3.2.
+//! `rev_meta`: the engine's metadata of a document in addition to seqno and revision. Couchstore file format, section
+//! 3.2.
 //!
 //! ```text
 //! u64 CAS | u32 expiry or time of deletion | 4 bytes flags | u8 code | u8 datatype              18 bytes (version 1)
@@ -15,8 +16,8 @@ const V1_BYTES: usize = 18;
 const V2_BYTES: usize = 19;
 const V3_BYTES: usize = 25;
 
-/// Low bits of byte 16. They mean nothing, but the tools of most releases refuse an entry without them, and some
-/// releases write 0: so they are written, and ignored where they are read.
+/// Low bits of byte 16. They have no meaning, but the tools of most releases reject an entry without them, and some
+/// releases write 0. So they are written, and ignored when read.
 const FLEX_CODE: u8 = 0x01;
 const DELETED_BY_TTL: u8 = 0x80;
 
@@ -29,48 +30,48 @@ const U48_MAX: u64 = (1 << 48) - 1;
 /// The metadata of one document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RevMeta {
-    /// Its CAS.
+    /// The CAS.
     pub cas: Cas,
-    /// Unix second: of a live document when it expires (0: never), of a tombstone when it was deleted.
+    /// The Unix second at which a live document expires (0: never), or at which a tombstone was deleted.
     pub exptime: u32,
-    /// The client's flags, byte by byte as they came over the wire.
+    /// The client's flags as on the wire.
     pub flags: [u8; 4],
-    /// Who deleted it. Of a live document nothing but [`DeleteSource::Explicit`] makes sense.
+    /// The cause of the deletion; [`DeleteSource::Explicit`] for a live document.
     pub delete_source: DeleteSource,
-    /// What the value is made of.
+    /// The datatype of the value.
     pub datatype: Datatype,
-    /// What an entry of the prepare namespace is; `None` for all others.
+    /// The kind of an entry in the prepare namespace; `None` for all others.
     pub sync_write: Option<SyncWrite>,
 }
 
-/// Why a tombstone is one.
+/// The cause of a deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DeleteSource {
     /// A client deleted the document.
     #[default]
     Explicit,
-    /// It expired.
+    /// The document expired.
     Ttl,
 }
 
-/// What stands in the prepare namespace.
+/// The kind of an entry in the prepare namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncWrite {
-    /// A SyncWrite that was not yet committed or aborted when it was written.
+    /// A SyncWrite that was neither committed nor aborted when it was written.
     Pending {
-        /// The level that the client asked for.
+        /// The level that the client requested.
         level: DurabilityLevel,
-        /// Whether it is a SyncDelete.
+        /// `true` for a SyncDelete.
         is_delete: bool,
     },
-    /// A commit as early releases wrote it; today's are ordinary entries under the committed key.
+    /// A commit of early releases. Today's commits are ordinary entries under the committed key.
     LegacyCommit {
-        /// The prepare that it completed.
+        /// The seqno of the prepare that it completes.
         prepare: Seqno,
     },
-    /// A SyncWrite that was aborted.
+    /// The abort of a SyncWrite.
     Abort {
-        /// The prepare that it completed.
+        /// The seqno of the prepare that it completes.
         prepare: Seqno,
     },
 }
@@ -83,7 +84,7 @@ pub struct RevMetaBytes {
 }
 
 impl RevMetaBytes {
-    /// The bytes as they go to the file.
+    /// Returns the bytes as in the file.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
@@ -97,10 +98,10 @@ impl AsRef<[u8]> for RevMetaBytes {
 }
 
 impl RevMeta {
-    /// Metadata of version 1, 2 or 3.
+    /// Decodes metadata of version 1, 2 or 3.
     ///
     /// # Errors
-    /// Another length, an unknown bit of the datatype, an unknown operation or level.
+    /// [`KvError`] for another length, an undefined bit of the datatype, or an unknown operation or level.
     pub fn decode(bytes: &[u8]) -> Result<Self, KvError> {
         let sync_write = match bytes.len() {
             V1_BYTES | V2_BYTES => None,
@@ -129,10 +130,10 @@ impl RevMeta {
         })
     }
 
-    /// Version 1, or version 3 when there is a [`SyncWrite`].
+    /// Encodes version 1, or version 3 if there is a [`SyncWrite`].
     ///
     /// # Panics
-    /// If a prepare's seqno does not fit 48 bits: no document of a couchstore file has such a seqno.
+    /// Panics if a prepare's seqno does not fit into 48 bits. No document of a couchstore file has such a seqno.
     #[must_use]
     pub fn encode(&self) -> RevMetaBytes {
         let mut bytes = [0; V3_BYTES];

@@ -1,24 +1,25 @@
-//! Statistics of one collection, a local document of its own. Couchstore file format, section 3.4.
+//! The statistics of one collection, in a local document of their own. Couchstore file format, section 3.4.
 
 use super::{KvError, leb128};
 use kedge_types::{CollectionId, Seqno};
 
-/// What a vBucket holds of a collection.
+/// The statistics of a collection in a vBucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CollectionStats {
-    /// Live committed documents, without system events.
+    /// Number of live committed documents, without system events.
     pub items: u64,
     /// The highest seqno of the collection.
     pub high_seqno: Seqno,
-    /// Bodies on disk, keys and metadata of all its entries, tombstones and prepares included. Old files lack it.
+    /// Size of the bodies on disk, keys and metadata of all its entries, tombstones and prepares included. Old files
+    /// lack it.
     pub disk_bytes: Option<u64>,
 }
 
 impl CollectionStats {
-    /// The value of the local document.
+    /// Decodes the local document.
     ///
     /// # Errors
-    /// Anything but two or three LEB128 numbers.
+    /// [`KvError`] if it is not two or three LEB128 numbers.
     pub fn decode(bytes: &[u8]) -> Result<Self, KvError> {
         let (items, rest) = take(bytes, "an item count as canonical LEB128")?;
         let (high_seqno, rest) = take(rest, "a high seqno as canonical LEB128")?;
@@ -41,7 +42,7 @@ impl CollectionStats {
         })
     }
 
-    /// The value of the local document.
+    /// Encodes the local document.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(16);
@@ -53,14 +54,14 @@ impl CollectionStats {
         out
     }
 
-    /// The name of the local document: `|0x9|` for collection 9.
+    /// Returns the name of the local document: `|0x9|` for collection 9.
     #[must_use]
     pub fn name(collection: CollectionId) -> String {
         format!("|{:#x}|", collection.get())
     }
 
-    /// The collection that a local document's name is about; `None` if it is not a name of statistics. Only the form
-    /// that [`CollectionStats::name`] gives is one, so that no collection has two.
+    /// Returns the collection of a local document's name; `None` if it is not the name of statistics. Only names in the
+    /// form of [`CollectionStats::name`] are valid, so that no collection has two.
     #[must_use]
     pub fn collection_of(name: &[u8]) -> Option<CollectionId> {
         let digits = name.strip_prefix(b"|0x")?.strip_suffix(b"|")?;

@@ -1,5 +1,5 @@
-//! Values as the engine keeps them: extended attributes in front of the document, and the client's own compression
-//! around both. Couchstore file format, sections 2.4 and 3.3.
+//! Values of the engine: extended attributes before the document, and the client's own compression of both. Couchstore
+//! file format, sections 2.4 and 3.3.
 //!
 //! ```text
 //! u32 bytes of all pairs | repeated: u32 bytes of the pair, name, 0, value, 0 | document
@@ -12,20 +12,19 @@ use crate::compress::inflate;
 use crate::limits::INFLATED_BODY_BYTES_MAX;
 use kedge_types::Datatype;
 
-/// A value taken apart.
+/// A decoded value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value<'a> {
     bytes: Cow<'a, [u8]>,
-    /// Where the document begins, behind the attributes.
+    /// Offset of the document after the attributes.
     document: usize,
 }
 
 impl<'a> Value<'a> {
-    /// Takes a body apart, as [`crate::Form::Plain`] gives it. A body without bytes has no parts, whatever the datatype
-    /// says.
+    /// Decodes a body as from [`crate::Form::Plain`]. An empty body has no parts, whatever the datatype.
     ///
     /// # Errors
-    /// Bytes that are not what the datatype says.
+    /// [`KvError`] if the bytes do not match the datatype.
     pub fn decode(datatype: Datatype, body: &'a [u8]) -> Result<Self, KvError> {
         let datatype = datatype_of_value(datatype, body.len());
         let bytes = if datatype.contains(Datatype::SNAPPY) {
@@ -44,13 +43,13 @@ impl<'a> Value<'a> {
         Ok(Self { bytes, document })
     }
 
-    /// What clients call the document.
+    /// Returns the document without attributes.
     #[must_use]
     pub fn document(&self) -> &[u8] {
         &self.bytes[self.document..]
     }
 
-    /// The extended attributes: names, and values that are JSON by convention.
+    /// Iterates over the extended attributes: names, and values that are JSON by convention.
     #[must_use]
     pub fn attributes(&self) -> Attributes<'_> {
         Attributes {
@@ -59,7 +58,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Extended attributes, in the order in which they stand.
+/// An iterator over extended attributes, in stored order.
 #[derive(Debug, Clone)]
 pub struct Attributes<'a> {
     rest: &'a [u8],
@@ -88,7 +87,7 @@ fn end_of_attributes(bytes: &[u8]) -> Result<usize, KvError> {
     Ok(4 + length)
 }
 
-/// A name and its value, and what stands behind them.
+/// A name with its value, and the remaining bytes.
 type Pair<'a> = ((&'a [u8], &'a [u8]), &'a [u8]);
 
 fn take_pair(bytes: &[u8]) -> Option<Pair<'_>> {

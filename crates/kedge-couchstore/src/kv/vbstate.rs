@@ -1,92 +1,91 @@
-//! `_local/vbstate`: what a vBucket is to its node and how far it came. Couchstore file format, section 3.4.
+//! `_local/vbstate`: the state of a vBucket on its node and its progress. Couchstore file format, section 3.4.
 //!
-//! JSON, its numbers mostly decimal strings. What must hold:
-//! * All fields are written each time, in the order of their names, as the original does.
-//! * A field that is not known is dropped: whoever wrote it would write it anew, and may have meant something that the
-//!   next change makes wrong.
+//! The format is JSON with numbers that are mostly decimal strings. Invariants:
+//! * All fields are written each time, in the order of their names, like in Couchbase.
+//! * An unknown field is dropped: its writer would write it anew, and the next change may make its value wrong.
 
 use super::KvError;
 use kedge_types::{Cas, Seqno, VbUuid};
 use serde::{Deserialize, Serialize};
 
-/// The version of the document that is written.
+/// Version of new documents.
 const VERSION: u32 = 4;
 
-/// The state of a vBucket. Its high seqno and purge seqno are not in here: the file's header has them.
+/// The state of a vBucket. Its high seqno and purge seqno are in the header of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VbStateDocument {
-    /// What the vBucket is to its node.
+    /// The state of the vBucket on its node.
     pub state: VbStateKind,
     /// The highest seqno of a tombstone.
     pub max_deleted_seqno: Seqno,
     /// Start of the snapshot that the last flush belongs to.
     pub snap_start: Seqno,
-    /// Its end: until the high seqno is there, the vBucket is between two consistent points.
+    /// End of that snapshot: until the high seqno reaches it, the vBucket is between two consistent points.
     pub snap_end: Seqno,
-    /// The highest CAS; 0 if it is not known.
+    /// The highest CAS; 0 if it is unknown.
     pub max_cas: Cas,
-    /// True if the document said the highest CAS: those of old releases do not. It is always written.
+    /// `true` if the document had the highest CAS, which is missing in those of old releases. It is always written.
     pub has_max_cas: bool,
-    /// From which seqno on a CAS is a time; `None` if no such is known.
+    /// The seqno from which CAS values are times; `None` if it is unknown.
     pub hlc_epoch: Option<Seqno>,
-    /// Whether a document may have extended attributes.
+    /// `true` if a document may have extended attributes.
     pub might_contain_xattrs: bool,
-    /// Whether keys carry a collection id; of a file where they do not nothing else can be read.
+    /// `true` if keys have a collection id. Of a file without, nothing else can be read.
     pub namespaces_supported: bool,
-    /// The version of the document that was read. Always written as today's.
+    /// The version of the document that was read. The current version is always written.
     pub version: u32,
     /// The highest prepare that is committed or aborted.
     pub completed_seqno: Seqno,
     /// The highest prepare in the file.
     pub prepared_seqno: Seqno,
-    /// Up to where prepares were acknowledged.
+    /// The seqno up to which prepares were acknowledged.
     pub high_prepared_seqno: Seqno,
     /// The highest seqno that clients may see.
     pub max_visible_seqno: Seqno,
-    /// Prepares in the file, without aborts.
+    /// Number of prepares in the file, without aborts.
     pub on_disk_prepares: u64,
-    /// Bodies, keys and metadata of these.
+    /// Size of their bodies, keys and metadata, in bytes.
     pub on_disk_prepare_bytes: u64,
-    /// What the last flush was made of.
+    /// The kind of checkpoint of the last flush.
     pub checkpoint: CheckpointKind,
-    /// Who wrote it: free text.
+    /// The program that wrote it, as free text.
     pub build: String,
-    /// Branches of the vBucket's history, the newest first. Old files have none.
+    /// The branches of the vBucket's history, newest first. Old files have none.
     pub failover_table: Option<Vec<FailoverEntry>>,
-    /// Nodes that have to acknowledge SyncWrites, a list for each chain; `None` for one that is not there now.
+    /// The nodes that have to acknowledge SyncWrites, a list per chain; `None` for a node that is currently missing.
     pub replication_topology: Option<Vec<Vec<Option<String>>>>,
 }
 
-/// What a vBucket is to its node.
+/// The state of a vBucket on its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VbStateKind {
-    /// Takes reads and writes.
+    /// Accepts reads and writes.
     Active,
     /// Follows an active on another node.
     Replica,
-    /// Becomes active soon.
+    /// About to become active.
     Pending,
-    /// Answers nothing.
+    /// Serves no requests.
     Dead,
 }
 
-/// What a flush was made of.
+/// The kind of checkpoint that a flush wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum CheckpointKind {
-    /// Changes as they happened.
+    /// Changes in their original order.
     #[default]
     Memory,
     /// A snapshot of another node's disk.
     Disk,
-    /// The first of these, which started from nothing.
+    /// The first snapshot of a disk, which started from nothing.
     InitialDisk,
 }
 
 /// A branch of a vBucket's history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailoverEntry {
-    /// Its name.
+    /// The UUID of the branch.
     #[serde(rename = "id", with = "uuid")]
     pub uuid: VbUuid,
     /// The seqno that it starts at.
@@ -94,18 +93,18 @@ pub struct FailoverEntry {
     pub start: Seqno,
 }
 
-/// Whether a snapshot fits the file that it stands in.
+/// The relation of a snapshot to the file that contains it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SnapshotRange {
-    /// It does.
+    /// The snapshot is valid.
     Sound,
-    /// It did not, and now does: an active's snapshots are made by itself.
+    /// The snapshot was invalid and has been repaired, because an active creates its snapshots itself.
     Repaired,
-    /// It does not, and what the vBucket holds is not to be trusted.
+    /// The snapshot is invalid, and the contents of the vBucket cannot be trusted.
     Unusable,
 }
 
-/// The document as it stands, in the order of its names.
+/// The JSON document, with fields in the order of their names.
 #[derive(Serialize, Deserialize)]
 struct Json {
     #[serde(default)]
@@ -148,7 +147,7 @@ struct Json {
 }
 
 impl VbStateDocument {
-    /// A vBucket without history.
+    /// Creates the state of a vBucket without history.
     #[must_use]
     pub fn new(state: VbStateKind) -> Self {
         Self {
@@ -175,10 +174,10 @@ impl VbStateDocument {
         }
     }
 
-    /// The local document of a file whose header has `high_seqno` as its update seqno.
+    /// Decodes the local document of a file whose header has `high_seqno` as its update seqno.
     ///
     /// # Errors
-    /// It is no JSON, lacks a field that has to be there, or one has the wrong type or is out of range.
+    /// [`KvError`] if it is not JSON, lacks a required field, or has a field of the wrong type or out of range.
     pub fn decode(json: &[u8], high_seqno: Seqno) -> Result<Self, KvError> {
         let json: Json = serde_json::from_slice(json).map_err(|error| KvError::VbState {
             reason: error.to_string(),
@@ -191,7 +190,7 @@ impl VbStateDocument {
                 }
             })?)),
         };
-        // Old releases lacked it, and some wrote "not known" as all ones.
+        // Old releases lacked it, and some wrote all ones for "unknown".
         let max_cas = json.max_cas.filter(|cas| *cas < u64::MAX);
         Ok(Self {
             state: json.state,
@@ -217,10 +216,10 @@ impl VbStateDocument {
         })
     }
 
-    /// The local document.
+    /// Encodes the local document.
     ///
     /// # Panics
-    /// If `hlc_epoch` is beyond 2^63: no seqno is.
+    /// Panics if `hlc_epoch` is above 2^63, which no seqno is.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let hlc_epoch = self.hlc_epoch.map_or(-1, |epoch| {
@@ -250,8 +249,8 @@ impl VbStateDocument {
         serde_json::to_vec(&json).expect("strings, numbers and truths always have a JSON text")
     }
 
-    /// Holds the snapshot against the file's high seqno, which has to be within it. What to do with a vBucket that is
-    /// [`SnapshotRange::Unusable`] is to build it anew from another node.
+    /// Compares the snapshot with the file's high seqno, which has to be within it. A vBucket that is
+    /// [`SnapshotRange::Unusable`] has to be rebuilt from another node.
     pub fn check_snapshot(&mut self, high_seqno: Seqno) -> SnapshotRange {
         if (self.snap_start..=self.snap_end).contains(&high_seqno) {
             return SnapshotRange::Sound;
@@ -272,7 +271,7 @@ const fn first_version() -> u32 {
     1
 }
 
-/// A number as a string of decimal digits.
+/// Numbers as strings of decimal digits.
 mod decimal {
     use serde::de::{Deserialize as _, Deserializer, Error as _};
     use serde::ser::Serializer;
@@ -286,7 +285,7 @@ mod decimal {
 
     pub(super) fn deserialize<'de, T: FromStr, D: Deserializer<'de>>(d: D) -> Result<T, D::Error> {
         let text = Cow::<str>::deserialize(d)?;
-        // `FromStr` takes a plus sign, which nothing writes.
+        // `FromStr` accepts a plus sign, which no program writes.
         let digits = text.strip_prefix('-').unwrap_or(&text);
         let number = text.parse().ok();
         number
@@ -311,7 +310,7 @@ mod decimal_or_none {
     }
 }
 
-/// A newtype over a bare JSON number.
+/// Implements a newtype over a plain JSON number.
 macro_rules! bare_number {
     ($module:ident, $name:ident) => {
         mod $module {

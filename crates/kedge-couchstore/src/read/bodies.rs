@@ -1,4 +1,4 @@
-//! Bodies of documents, as stored and as they were.
+//! Bodies of documents, stored or decompressed.
 
 use crate::compress::inflate;
 use crate::file::shared::Shared;
@@ -9,32 +9,32 @@ use crate::{Entry, Error, Offset, Problem, Snapshot};
 /// A document with its body.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
-    /// All but the body.
+    /// The entry.
     pub entry: Entry,
     /// The body, if there is one.
     pub body: Option<Vec<u8>>,
 }
 
-/// How to give bodies.
+/// The form of bodies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// Decompressed where the store compressed it.
+    /// Decompressed if the store compressed it.
     Plain,
-    /// As it is in its chunk: what another file can store without work.
+    /// As stored in its chunk, so that another file can store it without work.
     Stored,
 }
 
 impl Snapshot {
-    /// The body of an entry of this file; `None` if it has none.
+    /// Reads the body of an entry of this file; `None` if it has none.
     ///
     /// # Errors
-    /// Damage, or those of the disk.
+    /// Damage of the file, and disk errors.
     pub fn body(&self, entry: &Entry, form: Form) -> Result<Option<Vec<u8>>, Error> {
         let mut window = Window::exact();
         read_body(&self.shared, &mut window, self.header.offset, entry, form)
     }
 
-    /// The body of an entry of this file as it is in its chunk, read through `window`; `None` if it has none.
+    /// Reads the stored body of an entry of this file through `window`; `None` if it has none.
     pub(crate) fn stored_body<'w>(
         &self,
         window: &'w mut Window,

@@ -1,4 +1,4 @@
-//! What a tree says of one document.
+//! The entries of documents in the trees.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use crate::format::bytes::u48_at;
 use crate::format::entry::{Fields, ID_FIXED_BYTES, SEQNO_FIXED_BYTES};
 use crate::tree::node::{Node, NodeEntry};
 
-/// A document or tombstone without its body. Cheap to clone: its bytes are shared, with the other entries of its node
-/// where a scan found it.
+/// A document or tombstone without its body. It is cheap to clone: its bytes are shared, with the other entries of its
+/// node if a scan found it.
 #[derive(Clone)]
 pub struct Entry {
     memory: Arc<[u8]>,
@@ -19,7 +19,7 @@ pub struct Entry {
     fields: Fields,
 }
 
-/// What a body is, as its document says.
+/// The type of a body, as stated by its document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContentMeta(
     /// The byte in the file.
@@ -27,20 +27,20 @@ pub struct ContentMeta(
 );
 
 impl ContentMeta {
-    /// Set where the body is compressed with Snappy by the store.
+    /// Flag of a body that the store compressed with Snappy.
     pub const COMPRESSED: u8 = 0x80;
     /// A JSON document that the store compressed.
     pub const COMPRESSED_JSON: ContentMeta = ContentMeta(Self::COMPRESSED);
     /// Bytes that are not JSON.
     pub const NOT_JSON: ContentMeta = ContentMeta(3);
 
-    /// Whether the body is compressed by the store, so that reading it decompresses it.
+    /// Returns `true` if the store compressed the body, so that a read decompresses it.
     #[must_use]
     pub fn is_compressed(self) -> bool {
         self.0 & Self::COMPRESSED != 0
     }
 
-    /// The same of a body that is stored as it is.
+    /// Returns the same type without the compression flag.
     #[must_use]
     pub fn uncompressed(self) -> Self {
         Self(self.0 & !Self::COMPRESSED)
@@ -48,12 +48,12 @@ impl ContentMeta {
 }
 
 impl Entry {
-    /// An entry of a checked leaf of the tree by id.
+    /// Creates an entry from a validated leaf of the tree by id.
     pub(crate) fn from_id(node: &Node, entry: &NodeEntry<'_>) -> Self {
         Entry::by_id(Arc::clone(node.memory()), entry.start, entry)
     }
 
-    /// As [`Entry::from_id`], with memory of its own.
+    /// Creates an entry like [`Entry::from_id`], with memory of its own.
     pub(crate) fn copied_from_id(entry: &NodeEntry<'_>) -> Self {
         Entry::by_id(entry.raw.into(), 0, entry)
     }
@@ -70,12 +70,12 @@ impl Entry {
         }
     }
 
-    /// An entry of a checked leaf of the tree by seqno.
+    /// Creates an entry from a validated leaf of the tree by seqno.
     pub(crate) fn from_seqno(node: &Node, entry: &NodeEntry<'_>) -> Self {
         Entry::by_seqno(Arc::clone(node.memory()), entry.start, entry)
     }
 
-    /// As [`Entry::from_seqno`], with memory of its own.
+    /// Creates an entry like [`Entry::from_seqno`], with memory of its own.
     pub(crate) fn copied_from_seqno(entry: &NodeEntry<'_>) -> Self {
         Entry::by_seqno(entry.raw.into(), 0, entry)
     }
@@ -102,56 +102,56 @@ impl Entry {
         &self.fields
     }
 
-    /// The key as stored.
+    /// Returns the stored key.
     #[must_use]
     pub fn key(&self) -> &[u8] {
         self.bytes(self.key)
     }
 
-    /// The private metadata.
+    /// Returns the private metadata.
     #[must_use]
     pub fn rev_meta(&self) -> &[u8] {
         self.bytes(self.rev_meta)
     }
 
-    /// The seqno.
+    /// Returns the seqno.
     #[must_use]
     pub fn seqno(&self) -> Seqno {
         Seqno(self.fields.seqno)
     }
 
-    /// The revision.
+    /// Returns the revision.
     #[must_use]
     pub fn rev(&self) -> RevSeqno {
         RevSeqno(self.fields.rev)
     }
 
-    /// Whether it is a tombstone.
+    /// Returns `true` for a tombstone.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
         self.fields.deleted
     }
 
-    /// What the body is.
+    /// Returns the type of the body.
     #[must_use]
     pub fn content_meta(&self) -> ContentMeta {
         ContentMeta(self.fields.content_meta)
     }
 
-    /// Where the body is; `None` if there is none at all.
+    /// Returns the offset of the body; `None` if there is none.
     #[must_use]
     pub fn body_offset(&self) -> Option<crate::Offset> {
         (self.fields.body != 0).then_some(crate::Offset(self.fields.body))
     }
 
-    /// Bytes on disk of the body.
+    /// Returns the size of the body, in bytes on disk.
     #[must_use]
     pub fn disk_bytes(&self) -> u32 {
         self.fields.body_bytes
     }
 }
 
-/// Both trees have to say the same of a document.
+/// Both trees have to agree on a document.
 impl PartialEq for Entry {
     fn eq(&self, other: &Self) -> bool {
         self.fields == other.fields

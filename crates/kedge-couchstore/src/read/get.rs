@@ -1,4 +1,4 @@
-//! Looking documents up.
+//! Lookups of documents.
 
 use std::ops::{Bound, RangeBounds};
 
@@ -20,10 +20,11 @@ impl Snapshot {
         Nodes::new(&self.shared, self.header.offset, windows)
     }
 
-    /// The document or tombstone of a key. Reads one leaf of the tree, and what interior nodes are not in memory.
+    /// Looks up the document or tombstone of a key. It reads one leaf of the tree, and the interior nodes that are not
+    /// cached.
     ///
     /// # Errors
-    /// Damage, or those of the disk.
+    /// Damage of the file, and disk errors.
     pub fn get(&self, key: &[u8]) -> Result<Option<Entry>, Error> {
         let Some(root) = &self.header.by_id else {
             return Ok(None);
@@ -33,14 +34,14 @@ impl Snapshot {
         nodes.find::<ById, _>(root, key, |entry| Entry::copied_from_id(&entry))
     }
 
-    /// Reads nodes of the tree by id into memory, from the root down, as many as there is room for, so that look-ups need
-    /// not. Leaves only where [`crate::Options::cache_leaves`] says so.
+    /// Reads nodes of the tree by id into the cache, from the root down, as many as fit, so that lookups need not.
+    /// Leaves are included only with [`crate::Options::cache_leaves`].
     ///
     /// # Errors
-    /// Damage, or those of the disk.
+    /// Damage of the file, and disk errors.
     pub fn remember_ids(&self) -> Result<(), Error> {
         let cache = self.shared.cache();
-        // Counted by what is looked at, not by what is new to the cache: so a hostile file's pointers lead to an end.
+        // Counts visited nodes, not new ones, so that the walk ends whatever the pointers of a hostile file are.
         let mut room = cache.bytes_max();
         let mut windows = Windows::exact();
         let mut nodes = self.nodes(&mut windows);
@@ -64,10 +65,10 @@ impl Snapshot {
         Ok(())
     }
 
-    /// The document or tombstone of a seqno.
+    /// Looks up the document or tombstone of a seqno.
     ///
     /// # Errors
-    /// Damage, or those of the disk.
+    /// Damage of the file, and disk errors.
     pub fn get_by_seqno(&self, seqno: Seqno) -> Result<Option<Entry>, Error> {
         let Some(root) = &self.header.by_seqno else {
             return Ok(None);
@@ -81,10 +82,11 @@ impl Snapshot {
         nodes.find::<BySeqno, _>(root, &be48(seqno.0), copied)
     }
 
-    /// The documents and tombstones of many keys, in the order of `keys`. The tree is walked once.
+    /// Looks up the documents and tombstones of many keys in one walk over the tree. The result is in the order of
+    /// `keys`.
     ///
     /// # Errors
-    /// Damage, or those of the disk.
+    /// Damage of the file, and disk errors.
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Entry>>, Error> {
         let mut entries = vec![None; keys.len()];
         let Some(root) = &self.header.by_id else {
@@ -100,10 +102,10 @@ impl Snapshot {
         Ok(entries)
     }
 
-    /// As [`Snapshot::get_many`], with the bodies, which are read in the order in which they lie in the file.
+    /// Looks up documents like [`Snapshot::get_many`], with their bodies, which are read in the order of their offsets.
     ///
     /// # Errors
-    /// Damage, or those of the disk.
+    /// Damage of the file, and disk errors.
     pub fn get_many_documents<K: AsRef<[u8]>>(
         &self,
         keys: &[K],
@@ -127,10 +129,10 @@ impl Snapshot {
         Ok(documents)
     }
 
-    /// How many documents and tombstones have a seqno in this range, from the sums in the tree.
+    /// Returns the number of documents and tombstones with a seqno in this range, from the sums in the tree.
     ///
     /// # Errors
-    /// Damage, or those of the disk.
+    /// Damage of the file, and disk errors.
     pub fn count_seqnos(&self, range: impl RangeBounds<Seqno>) -> Result<u64, Error> {
         let Some(root) = &self.header.by_seqno else {
             return Ok(0);
@@ -157,10 +159,10 @@ impl Snapshot {
         Ok(to.saturating_sub(from))
     }
 
-    /// The contents of a local document.
+    /// Reads a local document.
     ///
     /// # Errors
-    /// Damage, or those of the disk.
+    /// Damage of the file, and disk errors.
     pub fn local(&self, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let Some(root) = &self.header.local else {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Looking documents up without the disk, as far as memory knows where they are, so that somebody else can read their bodies.
+//! Lookups without disk access, as far as the cache has the nodes, so that the caller can read bodies asynchronously.
 
 use std::ops::Range;
 
@@ -18,13 +18,14 @@ pub struct Located {
     snapshot: Snapshot,
     entry: Entry,
     file: RingFile,
-    /// Where the body is in the file, with the chunk's head and what lies between its parts.
+    /// The range of the body in the file, with the chunk's head and the type bytes between its parts.
     place: Range<u64>,
 }
 
 impl Snapshot {
-    /// Where the document of a key has its body. `None` if nodes in memory do not tell, if there is no such document, or
-    /// none that has a body, and if others cannot read the file: then [`Snapshot::get_many_documents`] says more.
+    /// Returns the location of the body of a key's document. Returns `None` if the cache lacks the nodes, if there is
+    /// no such document or it has no body, and if the file does not support asynchronous reads:
+    /// [`Snapshot::get_many_documents`] gives the full answer.
     #[must_use]
     pub fn locate(&self, key: &[u8]) -> Option<Located> {
         let root = self.header.by_id.as_ref()?;
@@ -44,28 +45,28 @@ impl Snapshot {
 }
 
 impl Located {
-    /// The file that the body is in.
+    /// Returns the file with the body.
     #[must_use]
     pub fn file(&self) -> &RingFile {
         &self.file
     }
 
-    /// The snapshot that it is of.
+    /// Returns the snapshot of the document.
     #[must_use]
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
 
-    /// Which bytes of the file [`Located::document`] wants.
+    /// Returns the byte range of the file that [`Located::document`] needs.
     #[must_use]
     pub fn place(&self) -> Range<u64> {
         self.place.clone()
     }
 
-    /// The document, from the bytes at its place.
+    /// Returns the document, from the bytes of its range.
     ///
     /// # Errors
-    /// Damage.
+    /// Damage of the file.
     pub fn document(self, bytes: Vec<u8>, form: Form) -> Result<Document, Error> {
         let Located {
             snapshot, entry, ..

@@ -1,7 +1,7 @@
-//! Reading: a snapshot at a header, and what can be asked of it.
+//! Reads: a snapshot at a header, and its methods.
 //!
-//! Everything that a header reaches is immutable, so a snapshot needs no lock, blocks no writer, and stays what it was
-//! while the file grows, and while its name is unlinked.
+//! Everything that a header refers to is immutable. So a snapshot needs no lock, blocks no writer, and stays unchanged
+//! while the file grows or is unlinked.
 
 mod bodies;
 mod entry;
@@ -27,7 +27,7 @@ pub use located::Located;
 pub use nodes::{NodeItem, Totals, TreeKind, TreeNode, TreeNodes};
 pub use scan::{Documents, IdScan, Locals, SeqnoScan};
 
-/// A file as one of its commits left it. Cheap to clone.
+/// A file at one of its commits. It is cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     pub(crate) shared: Arc<Shared>,
@@ -38,27 +38,27 @@ impl Snapshot {
     /// Opens a file at its newest header.
     ///
     /// # Errors
-    /// [`Error::NoHeader`]; [`Error::Corrupt`] if what looks like the newest header is damaged, unless `options` say
-    /// to go on to an older one; [`Error::UnknownVersion`]; [`Error::KeyNeeded`]; those of the disk.
+    /// [`Error::NoHeader`]; [`Error::Corrupt`] if the newest header is damaged, unless `options` allow an older one;
+    /// [`Error::UnknownVersion`]; [`Error::KeyNeeded`]; disk errors.
     pub fn open(disk: &dyn Disk, path: &Path, options: &Options) -> Result<Self, Error> {
         let (shared, found) = Shared::open(disk, path, options)?;
         Ok(Snapshot::new(shared, Arc::new(found.header)))
     }
 
-    /// As [`Snapshot::open`], of a file that the caller opened in a way of its own. Nothing is written to it; `path`
-    /// is what errors call it.
+    /// Opens a snapshot like [`Snapshot::open`], of a file that the caller has opened. Nothing is written to it; `path`
+    /// appears in errors.
     ///
     /// # Errors
-    /// As [`Snapshot::open`].
+    /// The errors of [`Snapshot::open`].
     pub fn of_file(file: Box<dyn File>, path: &Path, options: &Options) -> Result<Self, Error> {
         let (shared, found) = Shared::of_file(file, path, options)?;
         Ok(Snapshot::new(shared, Arc::new(found.header)))
     }
 
-    /// Opens a file at a header that is known to be in it, without a search.
+    /// Opens a file at a known header, without a search.
     ///
     /// # Errors
-    /// [`Problem::NotAHeader`] if another or none is there; otherwise as [`Snapshot::open`].
+    /// [`Problem::NotAHeader`] if another header or none is there; otherwise the errors of [`Snapshot::open`].
     pub fn open_at(
         disk: &dyn Disk,
         path: &Path,
@@ -73,37 +73,37 @@ impl Snapshot {
         Snapshot { shared, header }
     }
 
-    /// The header.
+    /// Returns the header.
     #[must_use]
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// The file.
+    /// Returns the path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.shared.path()
     }
 
-    /// Bytes that the file has now.
+    /// Returns the current length of the file, in bytes.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// Disk errors.
     pub fn file_bytes(&self) -> Result<u64, Error> {
         Ok(self.shared.file().len()?)
     }
 
-    /// Memory that the file takes while it is open, shared with every other snapshot and the writer that have its handle,
-    /// in bytes: its nodes, mostly.
+    /// Returns the memory of the open file in bytes, mostly cached nodes. All snapshots and the writer with the same
+    /// handle share it.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.shared.memory_bytes()
     }
 
-    /// The same file at the header that is its newest now.
+    /// Returns a snapshot of the same file at its current newest header.
     ///
     /// # Errors
-    /// As [`Snapshot::open`].
+    /// The errors of [`Snapshot::open`].
     pub fn newest(&self) -> Result<Snapshot, Error> {
         let shared = &self.shared;
         let file_bytes = self.file_bytes()?;
@@ -111,10 +111,10 @@ impl Snapshot {
         self.with_header(found.header)
     }
 
-    /// The same file at the header before this one; `None` if this is the oldest.
+    /// Returns a snapshot of the same file at the header before this one; `None` if this is the oldest.
     ///
     /// # Errors
-    /// Damage, or those of the disk.
+    /// Damage of the file, and disk errors.
     pub fn older(&self) -> Result<Option<Snapshot>, Error> {
         let shared = &self.shared;
         let found = find::older(
@@ -126,17 +126,17 @@ impl Snapshot {
         found.map(|header| self.with_header(header)).transpose()
     }
 
-    /// The same file at the header at `offset`.
+    /// Returns a snapshot of the same file at the header at `offset`.
     ///
     /// # Errors
-    /// [`Problem::NotAHeader`] if none is there, other damage, those of the disk.
+    /// [`Problem::NotAHeader`] if there is none, other damage, and disk errors.
     pub fn at(&self, offset: Offset) -> Result<Snapshot, Error> {
         let shared = &self.shared;
         let header = find::at(shared.file(), shared.path(), offset, self.file_bytes()?)?;
         self.with_header(header)
     }
 
-    /// This snapshot and all older ones, newest first. Ends after an error.
+    /// Iterates over this snapshot and all older ones, newest first. The iteration ends after an error.
     pub fn history(&self) -> impl Iterator<Item = Result<Snapshot, Error>> + use<> {
         std::iter::successors(Some(Ok(self.clone())), |last| {
             last.as_ref().ok()?.older().transpose()
@@ -147,7 +147,7 @@ impl Snapshot {
         &self.shared
     }
 
-    /// As [`Snapshot::body`], through a window that reads ahead or is used again.
+    /// Reads a body like [`Snapshot::body`], through a window that reads ahead or is reused.
     pub(crate) fn body_through(
         &self,
         window: &mut Window,
@@ -159,7 +159,7 @@ impl Snapshot {
 
     fn with_header(&self, header: Header) -> Result<Snapshot, Error> {
         if !self.shared.fits(&header) {
-            // Nobody changes the version or encryption of a file that is there.
+            // Version and encryption of a file never change.
             return Err(self.shared.corrupt(header.offset, Problem::NotAHeader));
         }
         Ok(Snapshot::new(Arc::clone(&self.shared), Arc::new(header)))

@@ -1,7 +1,7 @@
-//! The trees themselves, node by node, for tools that show them.
+//! The trees node by node, for tools that show them.
 //!
-//! Invariant: leaves come in ascending order of their keys, or the walk ends with an error. So it ends, whatever a
-//! hostile file's pointers say.
+//! Invariant: leaves come in ascending order of their keys, or the walk ends with an error. So it ends, whatever the
+//! pointers of a hostile file are.
 
 use super::{Entry, Snapshot};
 use crate::format::pointer::{IdReduce, NoReduce, Pointer, Reduce, SeqnoReduce};
@@ -14,11 +14,11 @@ use crate::{Error, Offset, Problem};
 /// One of the three trees of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TreeKind {
-    /// By document key.
+    /// The tree by document key.
     ById,
-    /// By seqno.
+    /// The tree by seqno.
     BySeqno,
-    /// Of local documents, by name.
+    /// The tree of local documents, by name.
     Local,
 }
 
@@ -32,85 +32,85 @@ pub struct TreeNode {
     disk_bytes: u64,
 }
 
-/// What a node says of one key.
+/// An entry of a node.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum NodeItem {
-    /// An interior node: a subtree whose greatest key this is.
+    /// An entry of an interior node: a subtree with this greatest key.
     Subtree {
-        /// The key: of the tree by seqno, 6 bytes, big-endian.
+        /// The key; in the tree by seqno 6 bytes, big-endian.
         last_key: Vec<u8>,
-        /// Where its topmost node is.
+        /// The offset of its topmost node.
         offset: Offset,
-        /// Bytes on disk of all its nodes.
+        /// The size of all its nodes, in bytes on disk.
         subtree_bytes: u64,
-        /// What its entries add up to.
+        /// The sums over its entries.
         totals: Totals,
     },
-    /// A leaf: a document or tombstone.
+    /// An entry of a leaf: a document or tombstone.
     Document(Entry),
-    /// A leaf: a local document.
+    /// An entry of a leaf: a local document.
     Local {
-        /// Its name.
+        /// The name.
         name: Vec<u8>,
-        /// Its contents.
+        /// The contents.
         value: Vec<u8>,
     },
 }
 
-/// What entries add up to. Each tree counts something else.
+/// The sums over entries, which differ between trees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Totals {
     /// The tree by id.
     ById {
-        /// Documents that are not tombstones.
+        /// Number of documents that are not tombstones.
         live: u64,
-        /// Tombstones.
+        /// Number of tombstones.
         deleted: u64,
-        /// Bytes on disk of bodies.
+        /// Size of the bodies, in bytes on disk.
         body_bytes: u64,
     },
     /// The tree by seqno.
     BySeqno {
-        /// Documents and tombstones.
+        /// Number of documents and tombstones.
         count: u64,
     },
-    /// The tree of local documents counts nothing.
+    /// The tree of local documents has no sums.
     Local,
 }
 
 impl TreeNode {
-    /// Where it is.
+    /// Returns the offset of the node.
     #[must_use]
     pub fn offset(&self) -> Offset {
         self.offset
     }
 
-    /// How many nodes are above it.
+    /// Returns the number of nodes above it.
     #[must_use]
     pub fn depth(&self) -> usize {
         self.depth
     }
 
-    /// Whether it has documents rather than subtrees.
+    /// Returns `true` if it has documents rather than subtrees.
     #[must_use]
     pub fn is_leaf(&self) -> bool {
         self.node.is_leaf()
     }
 
-    /// Bytes on disk.
+    /// Returns the size on disk, in bytes.
     #[must_use]
     pub fn disk_bytes(&self) -> u64 {
         self.disk_bytes
     }
 
-    /// Bytes without compression.
+    /// Returns the decompressed size, in bytes.
     #[must_use]
     pub fn plain_bytes(&self) -> usize {
         self.node.bytes().len()
     }
 
-    /// What it says, in the order of keys.
+    /// Iterates over the entries, in key order.
     pub fn items(&self) -> impl Iterator<Item = NodeItem> {
         self.node.entries().map(|entry| match self.tree {
             _ if !self.is_leaf() => self.subtree(&entry),
@@ -174,13 +174,13 @@ impl From<NoReduce> for Totals {
     }
 }
 
-/// The nodes of a tree, each before those below it, from left to right. Ends after an error.
+/// The nodes of a tree, each before those below it, from left to right. The iteration ends after an error.
 #[derive(Debug)]
 pub struct TreeNodes {
     tree: TreeKind,
     snapshot: Snapshot,
     windows: Windows,
-    /// Nodes to come, the next one last, and how many are above them.
+    /// Nodes to visit, the next one last, each with the number of nodes above it.
     pending: Vec<(Plain, usize)>,
     last_key: Option<Vec<u8>>,
 }
@@ -253,7 +253,7 @@ impl TreeNodes {
 }
 
 impl Snapshot {
-    /// The nodes of a tree.
+    /// Iterates over the nodes of a tree.
     #[must_use]
     pub fn nodes_of(&self, tree: TreeKind) -> TreeNodes {
         let header = &self.header;

@@ -17,20 +17,20 @@ use crate::tree::node::{Node, NodeEntry};
 use crate::tree::search::{Nodes, Windows};
 use crate::tree::{ById, BySeqno, Local, Tree};
 
-/// How far ahead leaves and bodies are read, in bytes.
+/// Read-ahead for leaves and bodies, in bytes.
 const AHEAD_BYTES_MAX: usize = 512 << 10;
-/// Errors after which a scan ends although it goes on behind damage, as a hostile file has paths without end.
+/// Number of errors after which a scan ends even if it skips damage, because a hostile file has endless paths.
 const ERRORS_MAX: u32 = 1000;
 
-/// A walk over the leaves of one tree. Owns what it reads with, so that it can be kept beside the snapshot.
+/// A walk over the leaves of one tree. It owns its read buffers, so that it can be stored beside the snapshot.
 #[derive(Debug)]
 struct Walk<T: Tree> {
     snapshot: Snapshot,
     windows: Windows,
     cursor: Cursor<T>,
-    /// Keys end here.
+    /// The end of the keys.
     end: Bound<Vec<u8>>,
-    /// How many errors do not end the walk.
+    /// Number of errors that the walk may still skip.
     errors_left: u32,
     done: bool,
 }
@@ -60,7 +60,7 @@ impl<T: Tree> Walk<T> {
         Ok(walk)
     }
 
-    /// What `make` makes of the next entry.
+    /// Returns the result of `make` for the next entry.
     fn next<R>(
         &mut self,
         make: impl FnOnce(&Node, &NodeEntry<'_>) -> R,
@@ -81,7 +81,7 @@ impl<T: Tree> Walk<T> {
             }
             Ok(None) => None,
             Err(error) => {
-                // The cursor is behind the pointer that it could not follow.
+                // The cursor is after the pointer that it could not follow.
                 self.done = self.errors_left == 0;
                 self.errors_left = self.errors_left.saturating_sub(1);
                 return Some(Err(error));
@@ -92,15 +92,15 @@ impl<T: Tree> Walk<T> {
     }
 }
 
-/// Documents and tombstones in the order of seqnos. Ends after an error.
+/// A scan of documents and tombstones in the order of seqnos. It ends after an error.
 #[derive(Debug)]
 pub struct SeqnoScan(Walk<BySeqno>);
 
-/// Documents and tombstones in the order of keys. Ends after an error.
+/// A scan of documents and tombstones in the order of keys. It ends after an error.
 #[derive(Debug)]
 pub struct IdScan(Walk<ById>);
 
-/// Local documents, name and contents, in the order of names. Ends after an error.
+/// A scan of local documents, name and contents, in the order of names. It ends after an error.
 #[derive(Debug)]
 pub struct Locals(Walk<Local>);
 
@@ -129,14 +129,14 @@ impl Iterator for Locals {
     }
 }
 
-/// A scan with bodies. Ends after an error.
+/// A scan with bodies. It ends after an error.
 #[derive(Debug)]
 pub struct Documents<S> {
     scan: S,
     snapshot: Snapshot,
     form: Form,
     window: Window,
-    /// Whether it goes on behind a body that is damaged.
+    /// `true` if the scan continues after a damaged body.
     past_damage: bool,
     done: bool,
 }
@@ -167,16 +167,15 @@ impl<S: Iterator<Item = Result<Entry, Error>>> Iterator for Documents<S> {
 macro_rules! with_bodies {
     ($scan:ident) => {
         impl $scan {
-            /// The same scan, which goes on behind damage: what a damaged node refers to is left out, and so is a
-            /// document whose body is damaged. The errors come in between. After many errors about nodes it ends all
-            /// the same.
+            /// Makes the scan continue after damage: it skips the subtrees of a damaged node, and documents with a
+            /// damaged body, and returns the errors in between. It still ends after many errors about nodes.
             #[must_use]
             pub fn past_damage(mut self) -> Self {
                 self.0.errors_left = ERRORS_MAX;
                 self
             }
 
-            /// The same scan with bodies, which are read far ahead where they lie in the order of the scan.
+            /// Returns the scan with bodies, which are read far ahead if their offsets are in the order of the scan.
             #[must_use]
             pub fn with_bodies(self, form: Form) -> Documents<$scan> {
                 Documents {
@@ -195,10 +194,10 @@ with_bodies!(SeqnoScan);
 with_bodies!(IdScan);
 
 impl Snapshot {
-    /// Documents and tombstones with a seqno in this range, in the order of seqnos.
+    /// Scans documents and tombstones with a seqno in this range, in the order of seqnos.
     ///
     /// # Errors
-    /// Damage, or those of the disk, on the way to the first.
+    /// Damage of the file, and disk errors, on the way to the first entry.
     pub fn scan_seqnos(&self, range: impl RangeBounds<Seqno>) -> Result<SeqnoScan, Error> {
         let key = |seqno: &Seqno| be48(seqno.0.min(U48_MAX)).to_vec();
         let start = range.start_bound().map(key);
@@ -216,21 +215,21 @@ impl Snapshot {
         Ok(SeqnoScan(walk))
     }
 
-    /// Documents and tombstones with a key in this range, in the order of keys. All of them: `..`; those of a prefix
-    /// or collection: from it up to what comes behind it.
+    /// Scans documents and tombstones with a key in this range, in the order of keys. `..` scans all; the range of a
+    /// prefix or collection extends from it to its successor.
     ///
     /// # Errors
-    /// Damage, or those of the disk, on the way to the first.
+    /// Damage of the file, and disk errors, on the way to the first entry.
     pub fn scan_ids(&self, range: impl RangeBounds<[u8]>) -> Result<IdScan, Error> {
         let end = range.end_bound().map(<[u8]>::to_vec);
         let walk = Walk::new(self, self.header.by_id, range.start_bound(), end)?;
         Ok(IdScan(walk))
     }
 
-    /// All local documents.
+    /// Scans all local documents.
     ///
     /// # Errors
-    /// Damage, or those of the disk, on the way to the first.
+    /// Damage of the file, and disk errors, on the way to the first one.
     pub fn locals(&self) -> Result<Locals, Error> {
         let walk = Walk::new(self, self.header.local, Bound::Unbounded, Bound::Unbounded)?;
         Ok(Locals(walk))

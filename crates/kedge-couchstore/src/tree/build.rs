@@ -1,11 +1,11 @@
-//! Building nodes from entries that come in order: a new tree, or what changes of an old one.
+//! Construction of nodes from entries in ascending order: a new tree, or the changed parts of an old one.
 //!
-//! One node is under construction at each level. Entries and untouched subtrees come from left to right; a node is
-//! written when it and the one after it are full, so that the last two can share what is left. Its pointer goes to the
+//! One node is under construction at each level. Entries and unchanged subtrees arrive from left to right. A node is
+//! written when it and the one after it are full, so that the last two can share the rest. Its pointer is added to the
 //! level above.
 //!
-//! Invariant: everything in the node under construction at a level comes after everything that was written at that
-//! level, and before everything that will be. Before a subtree is added at a level, all levels below it are written.
+//! Invariant: the entries of the node under construction follow everything written at that level, and precede
+//! everything still to be written. Before a subtree is added at a level, all levels below it are written.
 
 use std::marker::PhantomData;
 
@@ -18,30 +18,30 @@ use crate::format::pointer::{Pointer, Reduce};
 use crate::limits::NODE_SPLIT_BYTES;
 use crate::write::append::Appender;
 
-/// Entries that a node should have, however long they are: a tree of fewer would be deep.
+/// Smallest number of entries of a node, whatever their length, because a tree with fewer would be deep.
 const ENTRIES_MIN: usize = 4;
 
-/// The size of new nodes, in bytes before compression. Any size can be read; see `docs/reference/formats/couchstore.md`.
+/// The size of new nodes, in bytes before compression. Readers accept any size; see
+/// `docs/reference/formats/couchstore.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NodeSizes {
     pub(crate) leaf_bytes: usize,
     pub(crate) interior_bytes: usize,
-    /// So many bytes of entries are gathered before leaves are made of them, which then lie beside each other whatever
-    /// else is appended between the entries.
+    /// Number of bytes of entries that are collected before leaves are made of them, so that these are contiguous,
+    /// whatever else is appended between the entries.
     pub(crate) together_bytes: usize,
 }
 
 impl NodeSizes {
-    /// For files that are updated: what is rewritten for one change is small.
+    /// For files that are updated: small nodes, because one change rewrites a whole node.
     pub(crate) const UPDATE: NodeSizes = NodeSizes {
         leaf_bytes: 400,
         interior_bytes: 900,
         together_bytes: 0,
     };
 
-    /// For copies, which are read more than they are changed: fewer and larger leaves, so that the interior nodes of
-    /// many documents stay in memory, and some of them beside each other, so that a scan that wants no bodies reads them
-    /// together.
+    /// For copies, which are read more than changed: fewer and larger leaves, so that the interior nodes of many
+    /// documents fit into the cache, and contiguous ones, so that scans without bodies read several at once.
     pub(crate) const COPY: NodeSizes = NodeSizes {
         leaf_bytes: 1000,
         interior_bytes: 1000,
@@ -49,15 +49,15 @@ impl NodeSizes {
     };
 }
 
-/// What is being built.
+/// A tree under construction.
 #[derive(Debug)]
 pub(crate) struct Builder<'w, T: Tree> {
     out: &'w mut Appender,
     sizes: NodeSizes,
     levels: Vec<Level>,
-    /// No level below this one has entries that wait to be written.
+    /// The lowest level that may have unwritten entries.
     lowest_waiting: usize,
-    /// Whether interior nodes that are written go to the cache.
+    /// `true` if written interior nodes are cached.
     pub(crate) remembers: bool,
     tree: PhantomData<T>,
 }
@@ -66,10 +66,11 @@ pub(crate) struct Builder<'w, T: Tree> {
 #[derive(Debug)]
 struct Level {
     type_byte: u8,
-    /// Entries from [`FIRST_ENTRY`] on. Before that, and before each entry that waits, is a byte that may be anything.
+    /// Entries from [`FIRST_ENTRY`] on. The byte before the first entry, and before each unwritten entry, may have any
+    /// value.
     bytes: Vec<u8>,
     starts: Vec<u32>,
-    /// How many of the entries are written.
+    /// Number of written entries.
     written: usize,
 }
 
@@ -83,12 +84,12 @@ impl Level {
         }
     }
 
-    /// How many entries wait to be written.
+    /// Returns the number of unwritten entries.
     fn waiting(&self) -> usize {
         self.starts.len() - self.written
     }
 
-    /// Bytes of the node that all of them would be.
+    /// Returns the size of the node with all of them, in bytes.
     fn waiting_bytes(&self) -> usize {
         FIRST_ENTRY + self.bytes.len() - self.end_of(0)
     }
@@ -99,7 +100,7 @@ impl Level {
         put(&mut self.bytes);
     }
 
-    /// The number of entries to write so that both nodes have `target` bytes, if there are enough.
+    /// Returns the number of entries to write so that both nodes have `target` bytes, if there are enough.
     fn full(&self, target: usize) -> Option<usize> {
         let bytes = self.waiting_bytes();
         let usual = bytes >= 2 * target && self.waiting() >= 2 * ENTRIES_MIN;
@@ -110,7 +111,7 @@ impl Level {
         large.then(|| self.split_at(target, 1))
     }
 
-    /// The fewest entries, but at least `min`, that have `target` bytes and leave an entry behind them.
+    /// Returns the smallest number of entries, at least `min`, that have `target` bytes and leave an entry after them.
     fn split_at(&self, target: usize, min: usize) -> usize {
         let target = self.end_of(0) - FIRST_ENTRY + target;
         let enough =
@@ -118,7 +119,7 @@ impl Level {
         enough.clamp(min, self.waiting() - 1)
     }
 
-    /// Where the first `entries` entries that wait end.
+    /// Returns the end of the first `entries` unwritten entries.
     fn end_of(&self, entries: usize) -> usize {
         match self.starts.get(self.written + entries) {
             Some(start) => *start as usize,
@@ -126,16 +127,16 @@ impl Level {
         }
     }
 
-    /// The node of the first `entries` entries that wait.
+    /// Returns the node of the first `entries` unwritten entries.
     fn node(&mut self, entries: usize) -> &[u8] {
         let (start, end) = (self.end_of(0) - FIRST_ENTRY, self.end_of(entries));
-        // What was there belonged to an entry that is written.
+        // The byte belonged to an entry that is written.
         self.bytes[start] = self.type_byte;
         &self.bytes[start..end]
     }
 
-    /// Drops the first `entries` entries that wait, as they were written. What is behind them moves to the front only
-    /// now and then.
+    /// Removes the first `entries` unwritten entries after they were written. The rest moves to the front only
+    /// occasionally.
     fn drop_front(&mut self, entries: usize) {
         self.written += entries;
         if self.waiting() > self.written {
@@ -163,7 +164,7 @@ impl<'w, T: Tree> Builder<'w, T> {
         }
     }
 
-    /// What nodes are appended to, for whatever comes between them.
+    /// Returns the appender of the nodes, for data between them.
     pub(crate) fn out(&mut self) -> &mut Appender {
         self.out
     }
@@ -187,15 +188,15 @@ impl<'w, T: Tree> Builder<'w, T> {
         self.write_if_full(0)
     }
 
-    /// Adds an entry that stood in another leaf.
+    /// Adds an entry of another leaf.
     pub(crate) fn push_raw(&mut self, entry: &[u8]) -> Result<(), Error> {
         self.lowest_waiting = 0;
         self.level(0).add(|bytes| bytes.extend_from_slice(entry));
         self.write_if_full(0)
     }
 
-    /// Adds a subtree that stays as it is, `height` levels above the leaves or at them (0). `entry` is the one that
-    /// points to it, in another interior node.
+    /// Adds an unchanged subtree, `height` levels above the leaves (0 for a leaf). `entry` is the one that points to it
+    /// in another interior node.
     pub(crate) fn push_subtree(&mut self, height: usize, entry: &[u8]) -> Result<(), Error> {
         if self.lowest_waiting <= height {
             for below in 0..=height {
@@ -208,7 +209,7 @@ impl<'w, T: Tree> Builder<'w, T> {
         self.write_if_full(height + 1)
     }
 
-    /// Bytes that wait to become a leaf.
+    /// Returns the number of bytes that are not in a leaf yet.
     pub(crate) fn waiting_leaf_bytes(&self) -> usize {
         match self.levels.first() {
             Some(leaf) if leaf.waiting() > 0 => leaf.waiting_bytes(),
@@ -216,12 +217,12 @@ impl<'w, T: Tree> Builder<'w, T> {
         }
     }
 
-    /// How large leaves are made.
+    /// Returns the target size of leaves.
     pub(crate) fn leaf_bytes(&self) -> usize {
         self.sizes.leaf_bytes
     }
 
-    /// Writes what is left; the root, or `None` if nothing was added.
+    /// Writes the rest. Returns the root, or `None` if nothing was added.
     pub(crate) fn finish(mut self) -> Result<Option<Pointer<T::Reduce>>, Error> {
         let mut height = 0;
         while height < self.levels.len() {
@@ -260,7 +261,7 @@ impl<'w, T: Tree> Builder<'w, T> {
         Ok(())
     }
 
-    /// Writes all that a level has.
+    /// Writes all entries of a level.
     fn write_rest(&mut self, height: usize) -> Result<(), Error> {
         let target = self.target(height);
         self.level(height);

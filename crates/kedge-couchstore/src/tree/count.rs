@@ -1,4 +1,4 @@
-//! Counting from reduces: one path down the tree, whatever the range.
+//! Counts from reduce values: one path down the tree, whatever the range.
 
 use super::BySeqno;
 use super::search::Nodes;
@@ -7,7 +7,7 @@ use crate::format::pointer::{Pointer, SeqnoReduce};
 use crate::limits::DEPTH_MAX;
 
 impl Nodes<'_> {
-    /// How many entries of the tree by seqno have a key below `key`.
+    /// Returns the number of entries of the tree by seqno with a key below `key`.
     pub(crate) fn count_below(
         &mut self,
         root: &Pointer<SeqnoReduce>,

@@ -1,7 +1,7 @@
-//! Walking the leaves in order.
+//! Walks over the leaves in order.
 //!
-//! Invariant: `last_key` is the last key of the leaf before the current one. Keys of the next leaf have to be above
-//! it, so no leaf is visited twice, whatever a hostile file's pointers say: a walk ends.
+//! Invariant: `last_key` is the last key of the leaf before the current one. Keys of the next leaf have to be above it.
+//! So no leaf is visited twice, whatever the pointers of a hostile file are, and a walk ends.
 
 use super::Tree;
 use super::node::{FIRST_ENTRY, Node, NodeEntry};
@@ -10,25 +10,25 @@ use crate::format::pointer::Pointer;
 use crate::limits::DEPTH_MAX;
 use crate::{Error, Offset, Problem};
 
-/// A place in a tree.
+/// A position in a tree.
 #[derive(Debug)]
 pub(crate) struct Cursor<T: Tree> {
     root: Option<Pointer<T::Reduce>>,
-    /// Interior nodes above the leaf, and the entry of each that comes next.
+    /// Interior nodes above the leaf, each with the position of its next entry.
     path: Vec<(Node, usize)>,
     leaf: Option<Node>,
-    /// The entry of the leaf that comes next.
+    /// The position of the leaf's next entry.
     at: usize,
-    /// Where the leaf is, for messages.
+    /// The offset of the leaf, for errors.
     leaf_offset: Offset,
     last_key: Vec<u8>,
     has_last: bool,
-    /// How many interior nodes are above a leaf, once one was reached.
+    /// Number of interior nodes above a leaf, once one was reached.
     leaf_depth: Option<usize>,
 }
 
 impl<T: Tree> Cursor<T> {
-    /// Before the first entry.
+    /// Creates a cursor before the first entry.
     pub(crate) fn new(root: Option<Pointer<T::Reduce>>) -> Self {
         Cursor {
             root,
@@ -42,7 +42,7 @@ impl<T: Tree> Cursor<T> {
         }
     }
 
-    /// Goes before the first entry whose key is at least `key`. Only for a cursor that was not moved yet.
+    /// Moves before the first entry whose key is at least `key`. The cursor must not have been moved before.
     pub(crate) fn seek(&mut self, nodes: &mut Nodes<'_>, key: &[u8]) -> Result<(), Error> {
         let Some(mut pointer) = self.root.take() else {
             return Ok(());
@@ -51,7 +51,7 @@ impl<T: Tree> Cursor<T> {
             let node = nodes.node::<T>(&pointer)?;
             let found = node.entries().find(|entry| entry.key >= key);
             let Some(entry) = found else {
-                // Everything is below the key. Interior nodes above have nothing more either, or are not in order.
+                // All keys are below `key`. Interior nodes above have no further entries either, or are out of order.
                 return Ok(());
             };
             if node.is_leaf() {
@@ -67,7 +67,7 @@ impl<T: Tree> Cursor<T> {
         }
     }
 
-    /// The next entry, with the leaf that it is in.
+    /// Returns the next entry, with its leaf.
     pub(crate) fn next(
         &mut self,
         nodes: &mut Nodes<'_>,
@@ -95,7 +95,7 @@ impl<T: Tree> Cursor<T> {
         Ok(Some((leaf, entry)))
     }
 
-    /// Goes to the start of the next leaf. `false` at the end of the tree.
+    /// Moves to the start of the next leaf. Returns `false` at the end of the tree.
     fn next_leaf(&mut self, nodes: &mut Nodes<'_>) -> Result<bool, Error> {
         let mut pointer = match self.root.take() {
             Some(root) => root,
@@ -146,7 +146,7 @@ impl<T: Tree> Cursor<T> {
         Ok(())
     }
 
-    /// The next pointer of the path, which is left behind it.
+    /// Returns the next pointer of the path and moves past it.
     fn next_child(&mut self) -> Option<Pointer<T::Reduce>> {
         while let Some((node, at)) = self.path.last_mut() {
             if let Some(entry) = node.entry(*at) {

@@ -1,8 +1,8 @@
 //! B+trees, copy-on-write: nodes and how to read, search, update and build them (couchstore file format, section 2).
 //!
-//! What holds in a sound tree, and what a reader relies on only after it has checked it:
+//! Properties of a sound tree, on which readers rely only after a check:
 //! * A child was written before its parent, so its offset is smaller: no tree has a cycle.
-//! * Keys ascend within a node; an interior node has for each child the last key below it.
+//! * Keys ascend within a node; an interior node has the last key below each child.
 //! * No node is empty; an empty tree has no root.
 
 pub(crate) mod build;
@@ -17,30 +17,31 @@ use crate::format::bytes::{u32_at, u48_at};
 use crate::format::entry::{Fields, ID_FIXED_BYTES, SEQNO_FIXED_BYTES};
 use crate::format::pointer::{IdReduce, NoReduce, Reduce, SeqnoReduce};
 
-/// One of the three trees: what its leaves hold.
+/// One of the three trees, with the format of its leaves.
 pub(crate) trait Tree: Copy + std::fmt::Debug {
-    /// What it adds up.
+    /// The type of its reduce values.
     type Reduce: Reduce;
 
-    /// Tells the trees apart, from 0 to 3.
+    /// The number of the tree, from 0 to 3.
     const NUMBER: u64;
 
-    /// Whether its entries are documents.
+    /// `true` if its entries are documents.
     const IS_OF_DOCUMENTS: bool = true;
 
-    /// What a node is remembered by. A hostile file may refer to one node from two trees, which check different things.
+    /// Returns the cache key of a node. A hostile file may refer to one node from two trees, which have different
+    /// checks.
     fn cache_key(offset: u64) -> u64 {
         offset << 2 | Self::NUMBER
     }
 
-    /// Whether an entry of a leaf has the shape of this tree's.
+    /// Returns `true` if an entry of a leaf has the form of this tree's.
     fn is_sound(key: &[u8], value: &[u8]) -> bool;
 
-    /// What one entry adds.
+    /// Returns the reduce value of one entry.
     fn reduce(value: &[u8]) -> Self::Reduce;
 
-    /// Bytes at the end of an entry of a leaf that resemble the end of the entry before it, even where the two have
-    /// keys of different lengths. `None`: entries do not resemble each other.
+    /// Returns the number of bytes at the end of a leaf's entry that resemble the end of the entry before it, even if
+    /// the keys have different lengths. `None` if entries do not resemble each other.
     fn tail_bytes(value: &[u8]) -> Option<usize>;
 }
 

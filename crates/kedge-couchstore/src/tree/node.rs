@@ -1,4 +1,4 @@
-//! One node, decompressed and checked: after [`Node::check`] its entries can be walked without fear.
+//! One node, decompressed and validated: after [`Node::check`] its entries can be read without further checks.
 
 use std::sync::Arc;
 
@@ -12,26 +12,26 @@ use crate::limits::NODE_BYTES_MAX;
 const INTERIOR: u8 = 0;
 /// Type byte of a leaf.
 pub(crate) const LEAF: u8 = 1;
-/// Bytes of the two lengths before an entry.
+/// Size of the two lengths before an entry, in bytes.
 pub(crate) const LENGTHS_BYTES: usize = 5;
-/// Where the first entry starts.
+/// Offset of the first entry in a node.
 pub(crate) const FIRST_ENTRY: usize = 1;
 
-/// The type byte of a node at this height above the leaves.
+/// Returns the type byte of a node at this height above the leaves.
 pub(crate) fn type_byte(height: usize) -> u8 {
     if height == 0 { LEAF } else { INTERIOR }
 }
 
-/// A node that passed [`Node::check`]. Cheap to clone.
+/// A node that passed [`Node::check`]. It is cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
-    /// Memory, of which the first `len` bytes are the node.
+    /// Memory whose first `len` bytes are the node.
     memory: Arc<[u8]>,
     len: usize,
 }
 
 impl Node {
-    /// The node in the body of a chunk at `offset`.
+    /// Decodes the node in the body of a chunk at `offset`.
     pub(crate) fn decode<T: Tree>(offset: u64, compressed: &[u8]) -> Result<Self, Problem> {
         let len = inflated_bytes(compressed, NODE_BYTES_MAX)?;
         let mut memory: Arc<[u8]> = std::iter::repeat_n(0, len).collect();
@@ -41,7 +41,7 @@ impl Node {
         Ok(Node { memory, len })
     }
 
-    /// As [`Node::decode`], into the memory of a node that nobody else holds any more, if it is large enough.
+    /// Decodes a node like [`Node::decode`], into the memory of this one, if it is large enough and has no other owner.
     pub(crate) fn decode_again<T: Tree>(
         &mut self,
         offset: u64,
@@ -63,7 +63,7 @@ impl Node {
         }
     }
 
-    /// Wraps bytes that were just encoded by this crate.
+    /// Wraps bytes that this crate has just encoded.
     pub(crate) fn trusted(bytes: &[u8]) -> Self {
         Node {
             memory: bytes.into(),
@@ -71,12 +71,12 @@ impl Node {
         }
     }
 
-    /// The node's bytes.
+    /// Returns the bytes of the node.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.memory[..self.len]
     }
 
-    /// Shared memory that begins with the node's bytes.
+    /// Returns shared memory that begins with the node's bytes.
     pub(crate) fn memory(&self) -> &Arc<[u8]> {
         &self.memory
     }
@@ -85,12 +85,12 @@ impl Node {
         self.memory[0] == LEAF
     }
 
-    /// The entry at `at`, which is [`FIRST_ENTRY`] or the end of another; `None` at the node's end.
+    /// Returns the entry at `at`, which is [`FIRST_ENTRY`] or the end of another one; `None` at the end of the node.
     pub(crate) fn entry(&self, at: usize) -> Option<NodeEntry<'_>> {
         entry_at(self.bytes(), at)
     }
 
-    /// All entries.
+    /// Iterates over all entries.
     pub(crate) fn entries(&self) -> Entries<'_> {
         Entries {
             bytes: self.bytes(),
@@ -99,30 +99,30 @@ impl Node {
     }
 }
 
-/// One entry of a node.
+/// An entry of a node.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NodeEntry<'a> {
-    /// Where it starts within its node.
+    /// Its start within the node.
     pub(crate) start: usize,
     pub(crate) key: &'a [u8],
     pub(crate) value: &'a [u8],
-    /// With its lengths: what is copied when the entry goes into another node.
+    /// The entry with its lengths, which is copied when the entry moves to another node.
     pub(crate) raw: &'a [u8],
 }
 
 impl NodeEntry<'_> {
-    /// Where it ends within its node.
+    /// Returns its end within the node.
     pub(crate) fn end(&self) -> usize {
         self.start + self.raw.len()
     }
 
-    /// The child that an entry of an interior node points to.
+    /// Returns the child that an entry of an interior node points to.
     pub(crate) fn pointer<T: Tree>(&self) -> Pointer<T::Reduce> {
         Pointer::take_value(self.value).expect("the node was checked")
     }
 }
 
-/// The entries of a node.
+/// An iterator over the entries of a node.
 #[derive(Debug, Clone)]
 pub(crate) struct Entries<'a> {
     bytes: &'a [u8],
@@ -139,7 +139,7 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-/// The entry at `at` of a checked node.
+/// Returns the entry at `at` of a validated node.
 pub(crate) fn entry_at(bytes: &[u8], at: usize) -> Option<NodeEntry<'_>> {
     if at >= bytes.len() {
         return None;
@@ -155,7 +155,7 @@ pub(crate) fn entry_at(bytes: &[u8], at: usize) -> Option<NodeEntry<'_>> {
     })
 }
 
-/// Checks all of a node that does not need another node.
+/// Validates everything in a node that does not depend on another node.
 fn check<T: Tree>(offset: u64, bytes: &[u8]) -> Result<(), Problem> {
     let is_leaf = match bytes.first() {
         Some(&LEAF) => true,
@@ -195,7 +195,7 @@ fn check<T: Tree>(offset: u64, bytes: &[u8]) -> Result<(), Problem> {
     Ok(())
 }
 
-/// `None` if the value has not the shape of a pointer.
+/// Validates a pointer to a child. Returns `None` if the value does not have the form of a pointer.
 fn check_child<T: Tree>(parent: u64, value: &[u8]) -> Option<Result<(), Problem>> {
     Pointer::<T::Reduce>::take_value(value)?;
     let child = u48_at(value, 0);

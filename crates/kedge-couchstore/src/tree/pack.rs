@@ -1,25 +1,25 @@
-//! Compressing a node: raw Snappy that any decoder reads, made by comparing each entry with the one before it.
+//! Compression of a node: raw Snappy for any decoder, created by comparing each entry with the one before it.
 //!
-//! Entries that follow each other in a node resemble each other field by field, so there is no need to search for
-//! matches with a table: they are at the distance of the entry before. That is faster than a general compressor and,
-//! as it finds the shortest distance every time, no larger.
+//! Consecutive entries of a node resemble each other field by field, so a search for matches with a hash table is
+//! unnecessary: they are at the distance of the entry before. That is faster than a general compressor and no larger,
+//! because it always finds the shortest distance.
 
 use super::Tree;
 use super::node::{FIRST_ENTRY, LEAF, entry_at};
 use crate::compress::deflate_over;
 
-/// Copies shorter than this take more than they save.
+/// Length of the shortest copy that saves space, in bytes.
 const COPY_BYTES_MIN: usize = 4;
-/// From this distance on a copy takes three bytes instead of two.
+/// Distance from which a copy takes three bytes instead of two.
 const NEAR_BYTES: usize = 2048;
 /// Longest distance of a copy of three bytes.
 const FAR_BYTES_MAX: usize = u16::MAX as usize;
-/// Longest copy in one element.
+/// Longest copy in one element, in bytes.
 const COPY_BYTES_MAX: usize = 64;
-/// Literals up to this length are copied as if they had it, which takes one instruction.
+/// Length up to which literals are copied with this fixed length, which takes one instruction.
 const SHORT_BYTES: usize = 16;
 
-/// Writes the compressed form of a node over what is in `scratch`, which is made longer where needed; its length.
+/// Writes the compressed form of a node to `scratch`, which grows if necessary. Returns its length.
 pub(crate) fn pack<T: Tree>(
     node: &[u8],
     encoder: &mut snap::raw::Encoder,
@@ -30,8 +30,8 @@ pub(crate) fn pack<T: Tree>(
     if is_leaf && T::tail_bytes(first.value).is_none() {
         return deflate_over(encoder, node, scratch);
     }
-    // The copy behind a literal saves two bytes or more, so only a literal of more than 256 bytes, whose tag has five,
-    // makes the result longer than the node, and the last one, which has no copy behind it.
+    // The copy after a literal saves two bytes or more. So only a literal of more than 256 bytes, whose tag has five,
+    // makes the result longer than the node, and the last one, which has no copy after it.
     let longest = node.len() + node.len() / 64 + 5 + 5 + SHORT_BYTES;
     if scratch.len() < longest {
         scratch.resize(longest, 0);
@@ -58,13 +58,14 @@ pub(crate) fn pack<T: Tree>(
     packer.finish()
 }
 
-/// Bytes that are compared at a time.
+/// Number of bytes that are compared at a time.
 const MASK_BYTES: usize = 64;
 
-/// A bit for each of eight bytes: whether it is the same in both.
+/// Returns a bit for each of eight bytes: 1 if it is equal in both.
 fn equal_of_eight(eight: &[u8], other: &[u8]) -> u8 {
     const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
-    // Moves the high bit of each byte, once it is its lowest, into the highest byte of the product, one beside the other.
+    // Moves the high bit of each byte, once it is its lowest, into the highest byte of the product, one beside the
+    // other.
     const GATHER: u64 = 0x0102_0408_1020_4080;
     let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
     let differing = word(eight) ^ word(other);
@@ -76,15 +77,15 @@ fn equal_of_eight(eight: &[u8], other: &[u8]) -> u8 {
 struct Packer<'a> {
     node: &'a [u8],
     out: &'a mut [u8],
-    /// How much of `out` is written.
+    /// Number of written bytes of `out`.
     len: usize,
-    /// Everything of the node before it is written.
+    /// Everything in the node before it is written.
     done: usize,
-    /// Start of the run of equal bytes that reaches up to where the comparison stands.
+    /// Start of the run of equal bytes that extends to the current position.
     run: usize,
     /// Its distance; 0 if there is no run.
     distance: usize,
-    /// Where the comparison stands.
+    /// The current position of the comparison.
     at: usize,
 }
 
@@ -128,8 +129,8 @@ impl<'a> Packer<'a> {
         self.at = to;
     }
 
-    /// A bit for each of the `len` bytes at `at`: whether it is the one that is `distance` before it. There are no branches
-    /// that depend on it: where entries differ cannot be foretold.
+    /// Returns a bit for each of the `len` bytes at `at`: 1 if it equals the byte that is `distance` before it. No
+    /// branch depends on the result, because differences are unpredictable.
     fn equal(&self, at: usize, len: usize, distance: usize) -> u64 {
         let (bytes, before) = (&self.node[at..], &self.node[at - distance..]);
         let mut equal = 0;
@@ -148,7 +149,8 @@ impl<'a> Packer<'a> {
         equal
     }
 
-    /// The `len` bytes at `at` are those that are `distance` before them where `equal` has a bit.
+    /// Processes the `len` bytes at `at`, of which those with a bit in `equal` match the bytes that are `distance`
+    /// before them.
     fn take(&mut self, at: usize, len: usize, equal: u64, distance: usize) {
         let mut done = 0;
         if self.distance != 0 {
@@ -160,7 +162,7 @@ impl<'a> Packer<'a> {
             self.end_run();
             done = more;
         }
-        // Where a run begins that is long enough for a copy, or might be as `len` ends it.
+        // The start of a run that is long enough for a copy, or may become so after `len`.
         let long = equal & (equal >> 1) & (equal >> 2) & (equal >> 3);
         let last = (equal << (MASK_BYTES - len)).leading_ones() as usize;
         let last = u64::from(last > 0) << ((len - last) % MASK_BYTES);
@@ -191,7 +193,7 @@ impl<'a> Packer<'a> {
         self.done = self.at;
         let mut left = len;
         while left > COPY_BYTES_MAX {
-            // What is left has to be long enough for a copy.
+            // The rest has to be long enough for a copy.
             let now = (left - COPY_BYTES_MIN).min(COPY_BYTES_MAX);
             self.copy(now, distance);
             left -= now;
@@ -209,7 +211,7 @@ impl<'a> Packer<'a> {
         }
     }
 
-    /// Writes everything before `to` that was not written yet as it is.
+    /// Writes everything before `to` that is not written yet as a literal.
     fn literal(&mut self, to: usize) {
         let from = self.done;
         let bytes = to - from;

@@ -1,4 +1,4 @@
-//! Looking keys up: one, or many in one walk.
+//! Lookups of keys: one, or many in one walk.
 
 use super::Tree;
 use super::node::{Node, NodeEntry};
@@ -8,22 +8,22 @@ use crate::format::pointer::Pointer;
 use crate::limits::{DEPTH_MAX, NODE_CHUNK_BYTES_MAX};
 use crate::{Error, Offset, Problem};
 
-/// What nodes are read with.
+/// The windows through which nodes are read.
 #[derive(Debug)]
 pub(crate) struct Windows {
     exact: Window,
-    /// For leaves that lie beside each other.
+    /// For contiguous leaves.
     ahead: Window,
-    /// Whether interior nodes that were read go to the cache.
+    /// `true` if interior nodes are cached when read.
     remembers: bool,
-    /// Whether leaves do, where the cache has any.
+    /// `true` if leaves are cached when read, if the cache has any.
     remembers_leaves: bool,
-    /// Memory of a leaf that was looked at.
+    /// The memory of a leaf, for reuse.
     spare: Option<Node>,
 }
 
 impl Windows {
-    /// For look-ups: what they read is remembered.
+    /// Creates windows for lookups, which cache the nodes that they read.
     pub(crate) fn exact() -> Self {
         Windows {
             exact: Window::exact(),
@@ -34,7 +34,7 @@ impl Windows {
         }
     }
 
-    /// For scans, which read leaves up to `ahead_max` bytes ahead, and leave the cache as it is.
+    /// Creates windows for scans, which read leaves up to `ahead_max` bytes ahead and leave the cache unchanged.
     pub(crate) fn scan(ahead_max: usize) -> Self {
         Windows {
             exact: Window::exact(),
@@ -45,7 +45,7 @@ impl Windows {
         }
     }
 
-    /// For updates, which read leaves ahead where many change, and remember interior nodes.
+    /// Creates windows for updates, which read leaves ahead if many change, and cache interior nodes.
     pub(crate) fn update(ahead_max: usize) -> Self {
         Windows {
             remembers: true,
@@ -58,13 +58,13 @@ impl Windows {
 #[derive(Debug)]
 pub(crate) struct Nodes<'a> {
     pub(crate) shared: &'a Shared,
-    /// Nothing that is read reaches behind this: the header.
+    /// The header, beyond which nothing is read.
     end: Offset,
     windows: &'a mut Windows,
 }
 
 impl<'a> Nodes<'a> {
-    /// Reads nodes before `end`.
+    /// Creates a reader of nodes before `end`.
     pub(crate) fn new(shared: &'a Shared, end: Offset, windows: &'a mut Windows) -> Self {
         Nodes {
             shared,
@@ -73,7 +73,7 @@ impl<'a> Nodes<'a> {
         }
     }
 
-    /// The node that `pointer` refers to.
+    /// Returns the node that `pointer` refers to.
     pub(crate) fn node<T: Tree>(&mut self, pointer: &Pointer<T::Reduce>) -> Result<Node, Error> {
         if let Some(node) = self.shared.cache().get(T::cache_key(pointer.offset)) {
             return Ok(node);
@@ -81,8 +81,8 @@ impl<'a> Nodes<'a> {
         self.read::<T>(pointer)
     }
 
-    /// The node that `pointer` refers to, `depth` levels below the root. Leaves that are not in the cache are not looked
-    /// for there once it is known where they are.
+    /// Returns the node that `pointer` refers to, `depth` levels below the root. Leaves are not searched in the cache
+    /// once their depth is known and the cache has none.
     fn node_at<T: Tree>(
         &mut self,
         pointer: &Pointer<T::Reduce>,
@@ -99,7 +99,7 @@ impl<'a> Nodes<'a> {
         Ok(node)
     }
 
-    /// The node that `pointer` refers to, from the disk.
+    /// Reads the node that `pointer` refers to from disk.
     fn read<T: Tree>(&mut self, pointer: &Pointer<T::Reduce>) -> Result<Node, Error> {
         let (shared, at) = (self.shared, Offset(pointer.offset));
         let expect = Expect::UpTo(pointer.subtree_bytes);
@@ -123,8 +123,8 @@ impl<'a> Nodes<'a> {
         Ok(kept)
     }
 
-    /// The node that `pointer` refers to, from the disk, and its bytes there; read ahead if it is expected to be a leaf
-    /// beside others.
+    /// Reads the node that `pointer` refers to from disk, with its size there; with `ahead` if it is expected to be a
+    /// leaf beside others.
     pub(crate) fn node_and_bytes<T: Tree>(
         &mut self,
         pointer: &Pointer<T::Reduce>,
@@ -143,8 +143,8 @@ impl<'a> Nodes<'a> {
         Ok((node, bytes as u64))
     }
 
-    /// The node that `pointer` refers to, read ahead as it is expected to be a leaf beside others. Reuses the memory
-    /// of `node`.
+    /// Reads the node that `pointer` refers to, ahead because it is expected to be a leaf beside others. Reuses the
+    /// memory of `node`.
     pub(crate) fn leaf<T: Tree>(
         &mut self,
         pointer: &Pointer<T::Reduce>,
@@ -157,7 +157,7 @@ impl<'a> Nodes<'a> {
         decode_over::<T>(node, at, body).map_err(|problem| shared.corrupt(at, problem))
     }
 
-    /// Drops a node from the cache.
+    /// Removes a node from the cache.
     pub(crate) fn forget<T: Tree>(&self, pointer: &Pointer<T::Reduce>) {
         self.shared.cache().remove(T::cache_key(pointer.offset));
     }
@@ -166,7 +166,7 @@ impl<'a> Nodes<'a> {
         self.shared.corrupt(Offset(pointer.offset), Problem::Depth)
     }
 
-    /// What `found` makes of the entry of `key`, if there is one.
+    /// Returns the result of `found` for the entry of `key`, if there is one.
     pub(crate) fn find<T: Tree, R>(
         &mut self,
         root: &Pointer<T::Reduce>,
@@ -187,7 +187,7 @@ impl<'a> Nodes<'a> {
         Err(self.too_deep::<T>(&pointer))
     }
 
-    /// Looks up ascending keys in one walk; `found` is told the index of each key that is there.
+    /// Looks up ascending keys in one walk; `found` receives the index of each existing key.
     pub(crate) fn find_many<T: Tree, K: AsRef<[u8]>>(
         &mut self,
         pointer: &Pointer<T::Reduce>,
@@ -227,7 +227,7 @@ impl<'a> Nodes<'a> {
     }
 }
 
-/// What `found` makes of the entry of `key`, as far as nodes in memory tell: `None` too if they do not.
+/// Returns the result of `found` for the entry of `key`, using cached nodes only: `None` also if they do not suffice.
 pub(crate) fn find_in_memory<T: Tree, R>(
     shared: &Shared,
     root: &Pointer<T::Reduce>,

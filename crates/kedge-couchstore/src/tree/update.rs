@@ -1,5 +1,4 @@
-//! Changing a tree: one walk over the leaves that change, in key order. What does not change is not read, and not
-//! written again.
+//! Updates of a tree: one walk over the changing leaves, in key order. Unchanged parts are neither read nor written.
 
 use super::Tree;
 use super::build::Builder;
@@ -11,11 +10,10 @@ use crate::limits::DEPTH_MAX;
 
 /// Changes of a tree, in ascending order of keys.
 pub(crate) trait Changes<T: Tree> {
-    /// The key of the next change.
+    /// Returns the key of the next change.
     fn next_key(&self) -> Option<&[u8]>;
 
-    /// Takes the next change: adds the entry that there will be, if any, to the tree. `old` is the entry that there
-    /// was.
+    /// Applies the next change: adds the new entry, if any, to the tree. `old` is the previous entry.
     fn apply(
         &mut self,
         old: Option<NodeEntry<'_>>,
@@ -23,7 +21,7 @@ pub(crate) trait Changes<T: Tree> {
     ) -> Result<(), Error>;
 }
 
-/// Applies all changes to the tree at `root`; what results is in `builder`.
+/// Applies all changes to the tree at `root`. The result is in `builder`.
 pub(crate) fn update<T: Tree>(
     nodes: &mut Nodes<'_>,
     root: Option<&Pointer<T::Reduce>>,
@@ -46,8 +44,8 @@ pub(crate) fn update<T: Tree>(
     Ok(())
 }
 
-/// How many levels of interior nodes a tree has. In a tree whose leaves are not all at one level, which nobody writes,
-/// the answer is that of its first leaf; it decides where subtrees end up, not what they contain.
+/// Returns the number of levels of interior nodes. If the leaves are at different levels, which no program writes, it
+/// is that of the first leaf; it decides about the position of subtrees, not about their contents.
 fn height_of<T: Tree>(nodes: &mut Nodes<'_>, root: &Pointer<T::Reduce>) -> Result<usize, Error> {
     let mut pointer = *root;
     for height in 0..DEPTH_MAX {
@@ -65,7 +63,7 @@ struct Walk<'a, 'n, 'w, T: Tree, C> {
     nodes: &'a mut Nodes<'n>,
     changes: &'a mut C,
     builder: &'a mut Builder<'w, T>,
-    /// Memory of the last leaf, used again.
+    /// The memory of the last leaf, for reuse.
     leaf: Option<Node>,
 }
 
@@ -94,7 +92,7 @@ impl<T: Tree, C: Changes<T>> Walk<'_, '_, '_, T, C> {
         }
         let height_below = height.saturating_sub(1);
         for entry in node.entries() {
-            // Beyond the last key of the tree everything belongs to the last subtree.
+            // Keys beyond the last key of the tree belong to the last subtree.
             let is_last = last.is_none() && entry.end() == node.bytes().len();
             let changes = self
                 .changes
@@ -107,17 +105,17 @@ impl<T: Tree, C: Changes<T>> Walk<'_, '_, '_, T, C> {
                 self.builder.push_subtree(height_below, entry.raw)?;
             }
         }
-        // What replaces it is in the cache now; nobody but readers of older headers needs it again.
+        // Its replacement is in the cache now; only readers of older headers need it again.
         self.nodes.forget::<T>(pointer);
         Ok(())
     }
 
-    /// Whether to write an untouched leaf again, since it and the one that is being written are both small: that
-    /// costs little once, and keeps nodes from becoming ever smaller where documents go.
+    /// Returns `true` if an unchanged leaf should be rewritten, because it and the one under construction are both
+    /// small. That costs little once, and keeps nodes from becoming ever smaller as documents are removed.
     fn joins(&self, leaf: &NodeEntry<'_>) -> bool {
         let waiting = self.builder.waiting_leaf_bytes();
         let wanted = self.builder.leaf_bytes();
-        // Compressed, a leaf has about half its bytes.
+        // A compressed leaf has about half its size.
         waiting > 0
             && waiting < wanted / 2
             && waiting as u64 + 2 * leaf.pointer::<T>().subtree_bytes <= wanted as u64

@@ -1,7 +1,7 @@
-//! The end of a file that is being written: chunks go into a buffer, and from there to the disk in large writes.
+//! The end of a file during writes: chunks are collected in a buffer and written to disk in large writes.
 //!
-//! Invariant: a position is written once. After an error nothing more is, so that what readers have in memory is what
-//! is in the file.
+//! Invariant: each position is written once, and nothing is written after an error, so that cached nodes of readers
+//! always equal those in the file.
 
 use std::sync::Arc;
 
@@ -11,30 +11,30 @@ use crate::limits::{BLOCK_BYTES, HEADER_BYTES_MAX, OFFSET_MAX};
 use crate::tree::node::Node;
 use crate::{Error, Offset, Refusal};
 
-/// The smallest and the largest buffer, in bytes.
+/// Sizes of the smallest and the largest buffer, in bytes.
 const BUFFER_BYTES_MIN: usize = 24 << 10;
 const BUFFER_BYTES_MAX: usize = 1 << 20;
-/// What goes into the buffer beyond its limit: the last chunk before a write, or a header and what fills the block before
-/// it.
+/// Number of bytes that the buffer may exceed its limit by: the last chunk before a write, or a header and the padding
+/// before it.
 const BEYOND_BYTES: usize = BLOCK_BYTES as usize + HEADER_BYTES_MAX as usize;
-/// Memory that the buffer may take for each document of a batch, in bytes.
+/// Size of the buffer per document of a batch, in bytes.
 const BUFFER_BYTES_PER_DOCUMENT: usize = 16;
 
 /// Appends chunks to a file.
 pub(crate) struct Appender {
     shared: Arc<Shared>,
-    /// Bytes that follow `written` and are not in the file yet.
+    /// Bytes after `written` that are not in the file yet.
     buffer: Vec<u8>,
     buffer_bytes_max: usize,
     written: u64,
     encoder: Box<snap::raw::Encoder>,
-    /// A chunk's body before it is framed.
+    /// The body of a chunk before it is framed.
     body: Vec<u8>,
     sealed: Vec<u8>,
-    /// A sync follows whenever this many bytes were written since the last one.
+    /// Number of written bytes after which a sync follows.
     sync_each_bytes: u64,
     synced: u64,
-    /// The disk was told to begin with everything before it.
+    /// The position up to which writeback was started.
     begun: u64,
     failed: bool,
 }
@@ -51,7 +51,7 @@ impl std::fmt::Debug for Appender {
 }
 
 impl Appender {
-    /// Appends at `position`.
+    /// Creates an appender at `position`.
     pub(crate) fn new(shared: Arc<Shared>, position: u64) -> Self {
         Appender {
             shared,
@@ -68,40 +68,40 @@ impl Appender {
         }
     }
 
-    /// Makes the buffer as large as a batch of so many documents justifies, which have bodies of `body_bytes` together.
+    /// Sizes the buffer for a batch of this number of documents, whose bodies have `body_bytes` together.
     pub(crate) fn expect_documents(&mut self, documents: usize, body_bytes: usize) {
         let wanted = documents.saturating_mul(BUFFER_BYTES_PER_DOCUMENT);
         self.buffer_bytes_max = wanted.clamp(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX);
-        // Doubled as it grows it would take up to twice as much.
+        // Doubling would take up to twice as much.
         let room = (self.buffer_bytes_max + BEYOND_BYTES).min(body_bytes);
         self.buffer
             .reserve_exact(room.saturating_sub(self.buffer.len()));
     }
 
-    /// Makes the buffer large, and syncs each time that so many bytes were written: a copy of a file then has little
-    /// left to sync at its end, and at no time leaves much to whoever else syncs.
+    /// Sizes the buffer for a copy of a file, and syncs after each `sync_each_bytes` bytes: the copy then has little
+    /// left to sync at its end, and never delays the syncs of others for long.
     pub(crate) fn expect_copy(&mut self, sync_each_bytes: u64) {
         let wanted = usize::try_from(sync_each_bytes).unwrap_or(BUFFER_BYTES_MAX);
         self.buffer_bytes_max = wanted.clamp(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX);
         self.sync_each_bytes = sync_each_bytes;
     }
 
-    /// Where the next byte goes.
+    /// Returns the position of the next byte.
     pub(crate) fn position(&self) -> u64 {
         self.written + self.buffer.len() as u64
     }
 
-    /// Everything before it is in the file.
+    /// Returns the position up to which everything is in the file.
     pub(crate) fn written(&self) -> u64 {
         self.written
     }
 
-    /// Whether everything is in the file, as far as is known.
+    /// Returns `true` if everything is in the file, as far as is known.
     pub(crate) fn is_settled(&self) -> bool {
         self.buffer.is_empty() && !self.failed
     }
 
-    /// An error if an earlier operation failed.
+    /// Returns an error if an earlier operation failed.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.failed {
             return Err(Error::PreviousIo {
@@ -111,13 +111,13 @@ impl Appender {
         Ok(())
     }
 
-    /// Appends a chunk with this body; where it is, and its bytes on disk.
+    /// Appends a chunk with this body. Returns its offset and its size on disk.
     pub(crate) fn append(&mut self, body: &[u8]) -> Result<(u64, u32), Error> {
         self.check()?;
         let at = self.position();
         let codec = self.shared.codec();
         let disk_bytes = codec.disk_bytes(body.len());
-        // A header and the type bytes in between have to fit behind it, too.
+        // A header and the type bytes in between have to fit after it, too.
         if at + 2 * disk_bytes as u64 + 2 * BLOCK_BYTES > OFFSET_MAX {
             return Err(Refusal::FileFull.into());
         }
@@ -134,8 +134,7 @@ impl Appender {
         Ok((at, disk_bytes as u32))
     }
 
-    /// Appends a chunk with the body that `fill` makes: it writes over what is in the buffer and says how long the body
-    /// is.
+    /// Appends a chunk with the body that `fill` writes into the buffer. `fill` returns the length of the body.
     pub(crate) fn append_with(
         &mut self,
         fill: impl FnOnce(&mut snap::raw::Encoder, &mut Vec<u8>) -> usize,
@@ -147,12 +146,12 @@ impl Appender {
         appended
     }
 
-    /// Puts a node that was appended into the cache.
+    /// Caches an appended node.
     pub(crate) fn remember(&self, key: u64, node: Node) {
         self.shared.cache().insert(key, node);
     }
 
-    /// Appends zeros up to the next block, and there what `header` appends.
+    /// Appends zeros up to the next block, followed by the bytes that `header` appends.
     pub(crate) fn append_header(
         &mut self,
         header: impl FnOnce(Offset, &mut Vec<u8>),
@@ -164,12 +163,12 @@ impl Appender {
         Ok(Offset(at))
     }
 
-    /// Puts everything into the file.
+    /// Writes the buffer to the file.
     pub(crate) fn write_all(&mut self) -> Result<(), Error> {
         self.write_front(self.buffer.len())
     }
 
-    /// Makes the file's contents durable.
+    /// Makes the contents of the file durable.
     pub(crate) fn sync(&mut self) -> Result<(), Error> {
         self.check()?;
         let synced = self.shared.file().sync_data();
@@ -178,7 +177,7 @@ impl Appender {
         Ok(synced?)
     }
 
-    /// Lets the disk begin with what is in the file and not synced.
+    /// Starts the writeback of written and unsynced data.
     pub(crate) fn begin_sync(&mut self) {
         let from = self.synced.max(self.begun);
         self.shared.file().begin_sync(from, self.written - from);
@@ -193,9 +192,9 @@ impl Appender {
         Ok(set?)
     }
 
-    /// Gives the memory of the buffers back, once everything is in the file.
+    /// Frees the memory of the buffers, once everything is in the file.
     pub(crate) fn shrink(&mut self) {
-        // Not made shorter in place, for which both might be needed at once.
+        // Not shrunk in place, which might need both at once.
         if self.buffer.is_empty() && self.buffer.capacity() > BUFFER_BYTES_MIN + BEYOND_BYTES {
             self.buffer = Vec::new();
         }
@@ -205,7 +204,7 @@ impl Appender {
         self.buffer_bytes_max = BUFFER_BYTES_MIN;
     }
 
-    /// Keeps the bytes of the last block, which is not full, so that it is written once.
+    /// Writes all but the last, partial block, so that it is written once.
     fn write_whole_blocks(&mut self) -> Result<(), Error> {
         let position = self.position();
         let whole = position - position % BLOCK_BYTES;

@@ -1,42 +1,42 @@
-//! What is saved: mutations, in the order that the caller has them, and the orders that the trees want them in.
+//! Batches of mutations, in the caller's order, and the orders that the trees need.
 
 use kedge_types::{RevSeqno, Seqno};
 
 use crate::limits::{BODY_BYTES_MAX, KEY_BYTES_MAX, REV_META_BYTES_MAX, U48_MAX};
 use crate::{ContentMeta, Refusal};
 
-/// A document or tombstone to be stored.
+/// A document or tombstone to store.
 #[derive(Debug, Clone, Copy)]
 pub struct Mutation<'a> {
-    /// Its key as stored, of 1 to 4095 bytes.
+    /// The stored key, of 1 to 4095 bytes.
     pub key: &'a [u8],
-    /// Its place in the order of the file, above all that are there.
+    /// The seqno, above all seqnos in the file.
     pub seqno: Seqno,
-    /// How often it was changed.
+    /// The revision: the number of changes of the document.
     pub rev: RevSeqno,
-    /// Whether it is a tombstone.
+    /// `true` for a tombstone.
     pub deleted: bool,
-    /// What the body is; [`ContentMeta::COMPRESSED`] is set by the writer where it compresses.
+    /// The type of the body. The writer sets [`ContentMeta::COMPRESSED`] if it compresses.
     pub content_meta: ContentMeta,
     /// Private metadata: CAS, expiry, flags, datatype, as the owner of the file encodes them.
     pub rev_meta: &'a [u8],
-    /// Its body.
+    /// The body.
     pub body: Body<'a>,
 }
 
 /// The body of a [`Mutation`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Body<'a> {
-    /// None at all. Not what a tombstone of Couchbase's has: that is `Stored(&[])`.
+    /// No body. A tombstone of Couchbase has `Stored(&[])` instead.
     None,
-    /// Stored as it is.
+    /// Stored unchanged.
     Stored(&'a [u8]),
-    /// Compressed by the writer, which then says so in the content metadata.
+    /// Compressed by the writer, which sets the flag in the content metadata.
     Compress(&'a [u8]),
 }
 
 impl<'a> Body<'a> {
-    /// Its bytes as they are given.
+    /// Returns the bytes as given.
     pub(crate) fn bytes(&self) -> &'a [u8] {
         match self {
             Body::None => &[],
@@ -45,7 +45,7 @@ impl<'a> Body<'a> {
     }
 }
 
-/// An order in which to visit the mutations of a batch.
+/// An order of the mutations of a batch.
 #[derive(Debug)]
 pub(crate) enum Order {
     AsGiven(usize),
@@ -60,7 +60,7 @@ impl Order {
         }
     }
 
-    /// The index of the mutation at this place of the order.
+    /// Returns the index of the mutation at this position of the order.
     pub(crate) fn get(&self, at: usize) -> usize {
         match self {
             Order::AsGiven(_) => at,
@@ -69,7 +69,7 @@ impl Order {
     }
 }
 
-/// Refuses what no field can hold.
+/// Rejects values that no field can hold.
 pub(crate) fn check_fields(batch: &[Mutation<'_>], newest: Seqno) -> Result<(), Refusal> {
     if u32::try_from(batch.len()).is_err() {
         return Err(Refusal::BatchLength);
@@ -100,13 +100,13 @@ pub(crate) fn check_fields(batch: &[Mutation<'_>], newest: Seqno) -> Result<(), 
     Ok(())
 }
 
-/// The order by key, in which no two may be equal.
+/// Returns the order by key. No two keys may be equal.
 pub(crate) fn by_key(batch: &[Mutation<'_>]) -> Result<Order, Refusal> {
     if batch.windows(2).all(|pair| pair[0].key < pair[1].key) {
         return Ok(Order::AsGiven(batch.len()));
     }
-    // Keys of a batch often begin alike. What tells most of them apart are the bytes behind that; with those in the
-    // sorted array itself, few comparisons have to look at the keys.
+    // The keys of a batch often have a common prefix. With the bytes after it in the sorted array itself, few
+    // comparisons have to access the keys.
     let common = common_prefix(batch);
     let mut order: Vec<(u64, u32)> = batch
         .iter()
@@ -127,7 +127,7 @@ pub(crate) fn by_key(batch: &[Mutation<'_>]) -> Result<Order, Refusal> {
     Ok(Order::Indices(indices))
 }
 
-/// The order by seqno, in which no two may be equal.
+/// Returns the order by seqno. No two seqnos may be equal.
 pub(crate) fn by_seqno(batch: &[Mutation<'_>]) -> Result<Order, Refusal> {
     if batch.windows(2).all(|pair| pair[0].seqno < pair[1].seqno) {
         return Ok(Order::AsGiven(batch.len()));
@@ -144,7 +144,7 @@ pub(crate) fn by_seqno(batch: &[Mutation<'_>]) -> Result<Order, Refusal> {
     Ok(Order::Indices(indices))
 }
 
-/// How many bytes all keys begin with.
+/// Returns the length of the common prefix of all keys, in bytes.
 fn common_prefix(batch: &[Mutation<'_>]) -> usize {
     let Some(first) = batch.first() else {
         return 0;
@@ -163,7 +163,7 @@ fn common_prefix(batch: &[Mutation<'_>]) -> usize {
     common.len()
 }
 
-/// The first eight bytes as a number that orders as they do. Shorter keys are filled up with zeros, so equal numbers
+/// Returns the first eight bytes as a number with the same order. Shorter keys are padded with zeros, so equal numbers
 /// do not mean equal keys.
 fn prefix(key: &[u8]) -> u64 {
     match key.first_chunk() {

@@ -9,40 +9,40 @@ use crate::limits::{BLOCK_BYTES, OFFSET_MAX};
 use crate::{Error, Offset, Problem, Refusal, Snapshot};
 
 impl Writer {
-    /// Makes everything since the last commit durable, all or nothing, and the commits of [`Writer::commit_later`] before it.
-    /// `timestamp_ns` goes into the header: usually the time, in nanoseconds since 1970.
+    /// Makes all changes since the last commit durable, atomically, together with earlier commits of
+    /// [`Writer::commit_later`]. The header stores `timestamp_ns`, usually the time in nanoseconds since 1970.
     ///
     /// # Errors
-    /// Those of the disk. If the last step failed the commit may or may not be found later.
+    /// Disk errors. If the last step failed, later opens may find the commit or not.
     pub fn commit(&mut self, timestamp_ns: u64) -> Result<Offset, Error> {
         let offset = self.write_header(timestamp_ns)?;
         self.make_durable()?;
         Ok(offset)
     }
 
-    /// As [`Writer::commit`], but the commit is not found in the file, and need not be durable, until
-    /// [`Writer::make_durable`] or a commit after it returned: several commits can share the two syncs of one.
+    /// Commits like [`Writer::commit`], but later opens do not find the commit, and it need not be durable, until
+    /// [`Writer::make_durable`] or a later commit has returned. So several commits can share the two syncs of one.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// Disk errors.
     pub fn commit_later(&mut self, timestamp_ns: u64) -> Result<Offset, Error> {
         self.write_header(timestamp_ns)
     }
 
-    /// Lets the disk begin with what was committed and is not durable, without waiting for it.
+    /// Starts the writeback of commits that are not durable, without waiting for it.
     pub fn begin_sync(&mut self) {
         self.out.begin_sync();
     }
 
-    /// Makes the commits durable that are not yet.
+    /// Makes all commits durable.
     ///
     /// # Errors
-    /// Those of the disk. If the last step failed each of the commits may or may not be found later.
+    /// Disk errors. If the last step failed, later opens may find each of the commits or not.
     pub fn make_durable(&mut self) -> Result<(), Error> {
         if self.unsynced.is_empty() {
             return Ok(());
         }
-        // Sync before the type bytes are set: a header may only be seen when all it points to is durable.
+        // Sync before the type bytes are set: a header may only be visible when all that it points to is durable.
         self.out.sync()?;
         for header in &self.unsynced {
             self.out.set_block_type(*header, HEADER)?;
@@ -53,7 +53,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Puts a header into the file, which is none yet to whoever looks for one.
+    /// Writes a header without its type byte, so that no search finds it yet.
     fn write_header(&mut self, timestamp_ns: u64) -> Result<Offset, Error> {
         self.out.check()?;
         if self.out.position() + 2 * BLOCK_BYTES > OFFSET_MAX {
@@ -76,17 +76,17 @@ impl Writer {
         Ok(offset)
     }
 
-    /// Goes back to the state at an older header of this file, for the next commit to make it the newest. Nothing is
-    /// truncated, what came after stays readable by its header.
+    /// Returns to the state at an older header of this file, which the next commit makes the newest. Nothing is
+    /// truncated, and later commits stay readable through their headers.
     ///
     /// # Errors
-    /// [`Refusal::Uncommitted`] if there are changes; damage if the file has no such header.
+    /// [`Refusal::Uncommitted`] if there are uncommitted changes; damage if the file has no such header.
     pub fn rewind(&mut self, to: &Header) -> Result<(), Error> {
         self.out.check()?;
         if self.changed {
             return Err(Refusal::Uncommitted.into());
         }
-        // Read again: a header of another file must not become one of this.
+        // Read again, because a header of another file must not become one of this.
         let found = self.snapshot().at(to.offset())?;
         if found.header() != to || to.offset > self.committed.offset {
             return Err(self.shared.corrupt(to.offset, Problem::NotAHeader));
@@ -96,10 +96,10 @@ impl Writer {
         Ok(())
     }
 
-    /// The newest header whose update seqno is at most `seqno`: what to rewind to for a rollback.
+    /// Returns the newest header whose update seqno is at most `seqno`: the target of a rollback.
     ///
     /// # Errors
-    /// Damage, or those of the disk.
+    /// Damage of the file, and disk errors.
     pub fn rollback_point(&self, seqno: kedge_types::Seqno) -> Result<Option<Snapshot>, Error> {
         let mut snapshot = Some(self.snapshot());
         while let Some(candidate) = snapshot {

@@ -15,12 +15,12 @@ use crate::format::metadata::{self, Metadata};
 use crate::limits::BLOCK_BYTES;
 use crate::{Error, Offset, Options, Problem, Refusal};
 
-/// What a new file is like.
+/// The properties of a new file.
 #[derive(Debug, Clone)]
 pub struct Create {
-    /// The version of its format: [`Version::V13`] for tools of Couchbase 7.0 to 7.6, else [`Version::V14`].
+    /// The version of the format: [`Version::V13`] for tools of Couchbase 7.0 to 7.6, else [`Version::V14`].
     pub version: Version,
-    /// What to encrypt it with; needs version 14.
+    /// The encryption key; requires version 14.
     pub encryption: Option<EncryptionKey>,
 }
 
@@ -34,11 +34,11 @@ impl Default for Create {
 }
 
 impl Writer {
-    /// Creates a file with an empty header. It counts as created once the first commit returned, and its name is
+    /// Creates a file with an empty header. Later opens find it once the first commit has returned, and its name is
     /// durable once the directory was synced.
     ///
     /// # Errors
-    /// [`Error::Exists`]; [`Refusal::Version`]; those of the disk.
+    /// [`Error::Exists`]; [`Refusal::Version`]; disk errors.
     pub fn create(
         disk: &dyn Disk,
         path: &Path,
@@ -49,8 +49,8 @@ impl Writer {
         at_start(new_file(disk, path)?, path, create, options)
     }
 
-    /// Creates a file without a header, for a copy of another: its only one will be that of its first commit, and says
-    /// that there is one before it at 0, where none is. Version 11 is possible here, for copies of such files.
+    /// Creates a file without a header, for a copy of another file. Its only header will be that of its first commit,
+    /// which states a previous one at 0, where there is none. Version 11 is possible here, for copies of such files.
     pub(crate) fn create_target(
         disk: &dyn Disk,
         path: &Path,
@@ -112,7 +112,7 @@ pub(super) fn at_start(
     Ok(Writer::new(shared, header.into_read(), end))
 }
 
-/// Writes the metadata header, if there has to be one; where the first header goes.
+/// Writes the metadata header, if one is required. Returns the offset of the first header.
 fn begin(file: &dyn File, create: &Create) -> Result<(Codec, u64), Error> {
     let Some(key) = &create.encryption else {
         let codec = match create.version {

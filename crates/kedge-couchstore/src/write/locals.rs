@@ -1,4 +1,4 @@
-//! Local documents: names and values beside the documents, in the same commit.
+//! Local documents: names and values in addition to the documents, in the same commit.
 
 use super::Writer;
 use crate::limits::{KEY_BYTES_MAX, LOCAL_BYTES_MAX};
@@ -8,11 +8,11 @@ use crate::tree::node::NodeEntry;
 use crate::tree::update::Changes;
 use crate::{Error, Refusal};
 
-/// Sets a local document, or removes it if the value is `None`.
+/// The change of a local document; `None` removes it.
 pub type LocalChange<'a> = (&'a [u8], Option<&'a [u8]>);
 
 struct LocalChanges<'a> {
-    /// Ascending by name.
+    /// Changes in ascending order of names.
     left: &'a [LocalChange<'a>],
 }
 
@@ -38,10 +38,10 @@ impl Changes<Local> for LocalChanges<'_> {
 }
 
 impl Writer {
-    /// Sets and removes local documents. Names must differ.
+    /// Sets and removes local documents. The names must differ.
     ///
     /// # Errors
-    /// [`Error::Refused`] before anything was changed; damage; those of the disk.
+    /// [`Error::Refused`] before anything was changed; damage of the file; disk errors.
     pub fn save_locals(&mut self, changes: &[LocalChange<'_>]) -> Result<(), Error> {
         self.out.check()?;
         for (index, (name, value)) in changes.iter().enumerate() {

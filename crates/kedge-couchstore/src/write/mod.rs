@@ -1,11 +1,11 @@
-//! Writing: batches, local documents, commits, rollbacks.
+//! Writes: batches, local documents, commits, rollbacks.
 //!
 //! Invariants:
-//! * A header points only at bytes that are durable: all is synced before the header's type byte is set, and that is
+//! * A header points at durable bytes only: everything is synced before the header's type byte is set, and that is
 //!   synced before a commit returns (couchstore file format, section 4.3).
-//! * Nothing of a file is overwritten but the type byte of a block. So readers need no lock.
-//! * What was not committed is not in the file, as far as any reader can tell.
-//! * After an error of the disk the writer refuses everything: what is in the file is found out by opening it again.
+//! * Only the type byte of a block is ever overwritten. So readers need no lock.
+//! * Uncommitted changes are invisible for readers.
+//! * After a disk error the writer rejects all operations; opening the file again shows its state.
 
 pub(crate) mod append;
 pub(crate) mod batch;
@@ -31,34 +31,34 @@ pub use batch::{Body, Mutation};
 pub use create::Create;
 pub use locals::LocalChange;
 
-/// Appends to a couchstore file. One at a time may write to a file; readers do not mind it.
+/// Appends to a couchstore file. A file may have one writer at a time, and any number of readers.
 #[derive(Debug)]
 pub struct Writer {
     shared: Arc<Shared>,
     pub(crate) out: Appender,
     /// The newest header in the file.
     committed: Arc<Header>,
-    /// Headers that are in the file and not durable, of which nobody can tell that they are headers.
+    /// Headers that are written but not durable, and invisible without their type bytes.
     unsynced: Vec<Offset>,
-    /// The header to come.
+    /// The next header.
     pub(crate) draft: Header,
-    /// Whether the header to come differs from the newest one.
+    /// `true` if the next header differs from the newest one.
     pub(crate) changed: bool,
     sizes: NodeSizes,
 }
 
-/// What a mutation of a batch did.
+/// The effect of a mutation of a batch.
 #[derive(Debug, Clone, Copy)]
 pub struct Change<'a> {
-    /// The mutation's place in the batch.
+    /// Index of the mutation in the batch.
     pub index: usize,
-    /// Bytes on disk of its body.
+    /// Size of its body, in bytes on disk.
     pub disk_bytes: u32,
-    /// What it replaced.
+    /// The replaced version, if any.
     pub old: Option<OldVersion<'a>>,
 }
 
-/// A version of a document that was replaced.
+/// A replaced version of a document.
 #[derive(Debug, Clone, Copy)]
 pub struct OldVersion<'a> {
     fields: Fields,
@@ -66,37 +66,37 @@ pub struct OldVersion<'a> {
 }
 
 impl OldVersion<'_> {
-    /// Its seqno.
+    /// Returns the seqno.
     #[must_use]
     pub fn seqno(&self) -> Seqno {
         Seqno(self.fields.seqno)
     }
 
-    /// Its revision.
+    /// Returns the revision.
     #[must_use]
     pub fn rev(&self) -> RevSeqno {
         RevSeqno(self.fields.rev)
     }
 
-    /// Whether it was a tombstone.
+    /// Returns `true` if it was a tombstone.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
         self.fields.deleted
     }
 
-    /// What its body was.
+    /// Returns the type of its body.
     #[must_use]
     pub fn content_meta(&self) -> ContentMeta {
         ContentMeta(self.fields.content_meta)
     }
 
-    /// Bytes on disk of its body.
+    /// Returns the size of its body, in bytes on disk.
     #[must_use]
     pub fn disk_bytes(&self) -> u32 {
         self.fields.body_bytes
     }
 
-    /// Its private metadata.
+    /// Returns its private metadata.
     #[must_use]
     pub fn rev_meta(&self) -> &[u8] {
         self.rev_meta
@@ -104,19 +104,19 @@ impl OldVersion<'_> {
 }
 
 impl Writer {
-    /// Opens a file to append to it, and makes its newest header durable, in case that it was found in the kernel's
-    /// memory only. A file without a byte gets its first header.
+    /// Opens a file for appends, and makes its newest header durable, which may be in the page cache only. An empty
+    /// file gets its first header.
     ///
-    /// What is behind the newest header, of a commit that did not finish, stays where it is and is never read.
+    /// Bytes after the newest header, of an unfinished commit, stay in the file and are never read.
     ///
     /// # Errors
-    /// What [`Snapshot::open`] gives, or the disk.
+    /// The errors of [`Snapshot::open`], and disk errors.
     pub fn open(disk: &dyn Disk, path: &Path, options: &Options) -> Result<Self, Error> {
         if disk.len(path)? == 0 {
             return create::at_start(disk.open(path)?, path, &Create::default(), options);
         }
         let (shared, found) = Shared::open(disk, path, options)?;
-        // A lone type byte at the end would make the block look like a header for ever: it is written again.
+        // A lone type byte at the end would make the block look like a header forever, so it is rewritten.
         let lone = found.file_bytes % crate::limits::BLOCK_BYTES == 1;
         let position = found.file_bytes - u64::from(lone);
         let mut writer = Writer::new(shared, found.header, position);
@@ -126,7 +126,7 @@ impl Writer {
                 .set_block_type(block, crate::format::block::DATA)?;
         }
         let newest = writer.committed.offset;
-        // Written again, as a kernel that failed to sync it once may believe that it is on the disk.
+        // Rewritten, because a kernel that failed to sync it once may consider it clean.
         writer
             .out
             .set_block_type(newest, crate::format::block::HEADER)?;
@@ -134,15 +134,15 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Goes on at the end of the file of `snapshot`, sharing its handle and its nodes, without looking for the newest
-    /// header and without a sync: cheap enough for one commit. What comes behind the snapshot's header is never part of
-    /// the file again.
+    /// Continues at the end of the file of `snapshot`, sharing its handle and its nodes, without a search for the
+    /// newest header and without a sync: cheap enough for one commit. Everything after the snapshot's header is void
+    /// from then on.
     ///
-    /// Only for a header that this process knows to be durable, as [`Writer::open`] or [`Writer::commit`] made it, and
-    /// that nobody wrote a commit behind that counts.
+    /// The header must be known to be durable, through [`Writer::open`] or [`Writer::commit`] in this process, and must
+    /// not have a valid later commit.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// Disk errors.
     pub fn resume(snapshot: &Snapshot) -> Result<Self, Error> {
         let Snapshot { shared, header } = snapshot;
         // All chunks end before their header, so a lone type byte at the end is that of an empty block.
@@ -168,31 +168,31 @@ impl Writer {
         }
     }
 
-    /// The newest header.
+    /// Returns the newest header.
     #[must_use]
     pub fn header(&self) -> &Header {
         &self.committed
     }
 
-    /// The file as it was committed last. It shares this writer's cache of nodes.
+    /// Returns a snapshot of the last commit. It shares this writer's node cache.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::new(Arc::clone(&self.shared), Arc::clone(&self.committed))
     }
 
-    /// Bytes that the file has, or will have when all was written.
+    /// Returns the length of the file in bytes, including unwritten data.
     #[must_use]
     pub fn file_bytes(&self) -> u64 {
         self.out.position()
     }
 
-    /// The highest seqno, with what is not committed.
+    /// Returns the highest seqno, including uncommitted changes.
     #[must_use]
     pub fn update_seqno(&self) -> Seqno {
         self.draft.update_seqno
     }
 
-    /// Whether there is something to commit.
+    /// Returns `true` if there are uncommitted changes.
     #[must_use]
     pub fn has_changes(&self) -> bool {
         self.changed
@@ -204,22 +204,22 @@ impl Writer {
         self.draft.purge_seqno = seqno;
     }
 
-    /// Raises the update seqno of the next commit, where the highest seqno has no document.
+    /// Raises the update seqno of the next commit, for a highest seqno without a document.
     pub fn raise_update_seqno(&mut self, seqno: Seqno) {
         self.changed |= self.draft.update_seqno < seqno;
         self.draft.update_seqno = self.draft.update_seqno.max(seqno);
     }
 
-    /// Forgets everything since the last commit.
+    /// Discards all changes since the last commit.
     pub fn give_up(&mut self) {
         self.draft = (*self.committed).clone();
         self.changed = false;
     }
 
-    /// Makes what was written so far durable without a commit, so that a later one has less to wait for.
+    /// Makes written data durable without a commit, so that a later one takes less time.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// Disk errors.
     pub fn sync(&mut self) -> Result<(), Error> {
         self.out.write_all()?;
         self.out.sync()
@@ -228,7 +228,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // Nodes of what was not written are in the cache under places that the next writer will write other nodes to.
+        // Cached nodes of unwritten data are at offsets to which the next writer will write other nodes.
         if self.changed || !self.unsynced.is_empty() || !self.out.is_settled() {
             self.shared.cache().clear();
         }

@@ -1,4 +1,4 @@
-//! Saving a batch: bodies first, then the tree by id, which knows what was there before, then the tree by seqno
+//! Saves of a batch: first the bodies, then the tree by id, which has the old versions, then the tree by seqno
 //! (couchstore file format, section 4.2).
 
 use kedge_types::Seqno;
@@ -17,15 +17,15 @@ use crate::tree::update::{Changes, update};
 use crate::tree::{ById, BySeqno, Tree};
 use crate::{ContentMeta, Error, Offset, Problem};
 
-/// How far ahead leaves of the old trees are read, in bytes, when many of them change.
+/// Read-ahead for leaves of the old trees, in bytes, when many of them change.
 const AHEAD_BYTES_MAX: usize = 128 << 10;
-/// As far for each document of a batch, in bytes: the fewer there are, the farther apart are the leaves that change.
+/// Read-ahead per document of a batch, in bytes: the fewer there are, the farther apart are the leaves that change.
 const AHEAD_BYTES_PER_DOCUMENT: usize = 4;
 
-/// Bytes of bodies that are written between two calls of `between`.
+/// Number of bytes of bodies between two calls of `between`.
 const BETWEEN_BYTES: u64 = 32 << 10;
 
-/// Where the bodies of a batch went.
+/// The locations of a batch's bodies.
 struct Bodies {
     offsets: Vec<u64>,
     disk_bytes: Vec<u32>,
@@ -76,11 +76,11 @@ impl Bodies {
     }
 }
 
-/// How many mutations ahead are looked at.
+/// Number of mutations that are prefetched.
 const WARM_MUTATIONS: usize = 32;
 
-/// Reads a little of all that the next mutations of an order need. In an order that is not that of the batch each of
-/// them lies anywhere in memory: asked for together, they arrive together, instead of one after the other.
+/// Prefetches a part of the data that the next mutations of an order need. In an order other than that of the batch,
+/// these are scattered in memory, and reading them together overlaps the cache misses.
 fn warm(batch: &[Mutation<'_>], order: &Order, bodies: &Bodies, at: usize) {
     let Order::Indices(indices) = order else {
         return;
@@ -104,7 +104,7 @@ struct IdChanges<'a> {
     order: Order,
     at: usize,
     bodies: &'a Bodies,
-    /// Seqnos of the versions that were replaced.
+    /// Seqnos of the replaced versions.
     replaced: Vec<u64>,
     observe: &'a mut dyn FnMut(Change<'_>),
     between: &'a mut dyn FnMut(),
@@ -149,17 +149,17 @@ impl Changes<ById> for IdChanges<'_> {
     }
 }
 
-/// The batch, and what it replaces, as changes of the tree by seqno.
+/// The batch, and the versions it replaces, as changes of the tree by seqno.
 struct SeqnoChanges<'a> {
     batch: &'a [Mutation<'a>],
     order: Order,
     at: usize,
     bodies: &'a Bodies,
-    /// Ascending. All of them are below the seqnos of the batch.
+    /// Ascending seqnos. All of them are below those of the batch.
     replaced: &'a [u64],
     /// The key of the next change.
     key: [u8; 6],
-    /// A seqno that was to go and is not there.
+    /// A seqno that should be removed and is missing.
     missing: Option<u64>,
     between: &'a mut dyn FnMut(),
 }
@@ -214,15 +214,15 @@ impl Changes<BySeqno> for SeqnoChanges<'_> {
 }
 
 impl Writer {
-    /// Adds documents and tombstones to what the next commit makes durable. Keys must differ, seqnos must differ and be
-    /// above all that the file has reached. `observe` hears of each mutation, in the order of keys, what it replaces.
+    /// Adds documents and tombstones to the next commit. Keys must differ. Seqnos must differ and be above all in the
+    /// file. `observe` is called for each mutation, in key order, with the version that it replaces.
     ///
-    /// Memory: about 28 bytes a mutation, 8 more for each that replaces another, a buffer of 16 bytes each, of 24 KiB to
-    /// 1 MiB, and 4 bytes each, at most 128 KiB, for leaves of the old trees.
+    /// Memory: about 28 bytes per mutation, 8 more for each that replaces a version, a buffer of 16 bytes per mutation
+    /// (24 KiB to 1 MiB), and 4 bytes per mutation (128 KiB at most) for leaves of the old trees.
     ///
     /// # Errors
-    /// [`Error::Refused`] before anything was changed. Damage of the old trees leaves the writer as it was, though
-    /// `observe` was called; errors of the disk end its use.
+    /// [`Error::Refused`] before anything was changed. Damage of the old trees leaves the writer unchanged,
+    /// although `observe` was called; disk errors make it unusable.
     pub fn save(
         &mut self,
         batch: &[Mutation<'_>],
@@ -231,11 +231,11 @@ impl Writer {
         self.save_with_breaks(batch, observe, &mut || {})
     }
 
-    /// As [`Writer::save`], and calls `between` at the beginning and, while it works, after every few dozens of documents or
-    /// KiB of bodies: whoever wants to leave the processor and the disk to others can rest in there.
+    /// Saves a batch like [`Writer::save`], and calls `between` at the start and after every few dozens of documents or
+    /// KiB of bodies. The caller can pause there to leave processor and disk to others.
     ///
     /// # Errors
-    /// As [`Writer::save`].
+    /// The errors of [`Writer::save`].
     pub fn save_with_breaks(
         &mut self,
         batch: &[Mutation<'_>],
@@ -299,7 +299,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Applies changes to one of the trees, reading up to `ahead_max` bytes of leaves ahead; its new root.
+    /// Applies changes to one of the trees, reading up to `ahead_max` bytes of leaves ahead. Returns its new root.
     pub(super) fn update_tree<T: Tree>(
         &mut self,
         root: Option<Pointer<T::Reduce>>,

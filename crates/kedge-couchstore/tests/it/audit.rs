@@ -1,5 +1,4 @@
-//! What the key-value engine keeps in a file, all of it at once: of the golden files, and of files that contradict
-//! themselves.
+//! Audits of the golden files, and of files that contradict themselves.
 
 use kedge_couchstore::kv::{
     Audit, CollectionStats, DROPPED_COLLECTIONS_NAME, Disagreement, DiskKey, DroppedCollection,
@@ -12,7 +11,7 @@ use kedge_types::{Cas, CollectionId, Datatype, DurabilityLevel, Expiry, RevSeqno
 
 use crate::support::{create, disk, golden_path};
 
-/// Shows a file to an audit; what it says on the way, and in the end.
+/// Audits a file. Returns the audit and the errors.
 fn audit(snapshot: &Snapshot) -> (Audit, Vec<KvError>) {
     let mut audit = Audit::new(snapshot.header().update_seqno());
     let mut errors = Vec::new();
@@ -30,7 +29,7 @@ fn audit(snapshot: &Snapshot) -> (Audit, Vec<KvError>) {
 }
 
 #[test]
-fn golden_files_are_what_they_say() {
+fn golden_files_pass_the_audit() {
     for name in [
         "rich.couch.1",
         "s10_json.couch.1",
@@ -45,7 +44,7 @@ fn golden_files_are_what_they_say() {
             let at = snapshot.header().offset();
             let (audit, errors) = audit(&snapshot);
             assert_eq!(errors, [], "{name} at {at}");
-            // Whoever made the first one did not keep its statistics through deletes.
+            // The program that wrote the first one did not maintain its statistics through deletions.
             if name != "rich.couch.1" {
                 assert_eq!(audit.disagreements(), [], "{name} at {at}");
             }
@@ -55,8 +54,8 @@ fn golden_files_are_what_they_say() {
 }
 
 #[test]
-fn a_state_that_lacks_what_it_needs_is_found() {
-    // Whoever made this sample wrote no more than `{"state":"active"}`.
+fn audit_finds_incomplete_vbstate() {
+    // The program that wrote this sample wrote only `{"state":"active"}`.
     let path = golden_path("s200_v12.couch.1");
     let snapshot = Snapshot::open(&PosixDisk, &path, &Options::default()).expect("open");
     let (audit, errors) = audit(&snapshot);
@@ -67,21 +66,21 @@ fn a_state_that_lacks_what_it_needs_is_found() {
     assert!(audit.is_vbucket() && audit.state().is_none());
 }
 
-/// It was damage, and so an import refused what old releases had left.
+/// It used to count as damage, so an import rejected files of old releases.
 #[test]
-fn a_state_without_its_highest_cas_is_accepted_and_noted() {
+fn vbstate_without_max_cas_is_accepted_and_reported() {
     let mut audit = Audit::new(Seqno(7));
     let old = br#"{"max_deleted_seqno":"0","snap_start":"7","snap_end":"7","state":"active"}"#;
     audit.local(VBSTATE_NAME, old).expect("it is accepted");
     assert_eq!(audit.disagreements(), [Disagreement::NoMaxCas]);
     let state = audit.state().expect("a state");
     assert!(!state.has_max_cas);
-    // Whoever writes it says one.
+    // Encoded states have one.
     let now = VbStateDocument::decode(&state.encode(), Seqno(7)).expect("sound");
     assert!(now.has_max_cas);
 }
 
-/// A document of a file that is made here.
+/// A document of a file that the test creates.
 struct Doc {
     key: Vec<u8>,
     meta: EntryMeta,
@@ -161,7 +160,7 @@ fn state(change: impl FnOnce(&mut VbStateDocument)) -> (Vec<u8>, Vec<u8>) {
 }
 
 #[test]
-fn documents_that_contradict_themselves_are_found() {
+fn audit_finds_contradictory_documents() {
     let event = SystemEventKind::Scope;
     let event_key = DiskKey::SystemEvent {
         kind: event,
@@ -219,7 +218,7 @@ fn documents_that_contradict_themselves_are_found() {
 }
 
 #[test]
-fn statistics_are_held_against_the_documents() {
+fn audit_compares_statistics_with_documents() {
     let docs = || {
         let meta = EntryMeta::prepare_delete(Cas(1), DurabilityLevel::Majority);
         let prepare = Doc {

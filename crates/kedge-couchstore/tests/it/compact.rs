@@ -1,4 +1,4 @@
-//! Compaction: what is in the target, of every version and encryption.
+//! Compaction: the contents of the target, with every version and encryption.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ pub(crate) fn open_target(disk: &SimDisk) -> Snapshot {
     Snapshot::open(disk, target(), &options).expect("a target")
 }
 
-/// All that a file says, where it lies apart.
+/// The contents of a file, without offsets.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Content {
     pub(crate) docs: Vec<Doc>,
@@ -67,7 +67,7 @@ pub(crate) struct Content {
     pub(crate) timestamp_ns: u64,
 }
 
-/// The content of a file that is sound.
+/// Returns the content of a sound file.
 pub(crate) fn content(snapshot: &Snapshot) -> Content {
     let checked = snapshot.check(&mut |_| {}).expect("sound");
     let docs = by_seqno(snapshot).expect("documents");
@@ -91,7 +91,7 @@ fn key() -> EncryptionKey {
     EncryptionKey::new("some key", [0x42; 32])
 }
 
-/// Commits of many documents, some of them several times, with all kinds of bodies and local documents.
+/// Commits many documents, some of them several times, with all kinds of bodies and local documents.
 pub(crate) fn history(writer: &mut Writer, commits: u64) {
     for round in 0..commits {
         let start = writer.update_seqno().0;
@@ -136,7 +136,7 @@ pub(crate) fn source(commits: u64) -> (SimDisk, Snapshot) {
 }
 
 #[test]
-fn a_target_has_all_that_the_source_has() {
+fn target_has_everything_of_the_source() {
     for settings in [Settings::default(), tiny()] {
         let (disk, source) = source(12);
         let compaction = compact(&disk, &source, &settings, &mut KeepAll).expect("compact");
@@ -159,7 +159,7 @@ fn a_target_has_all_that_the_source_has() {
             bytes(&target) < target.header().used_bytes() * 102 / 100 + 2 * 4096,
             "nothing but what is needed is in it"
         );
-        // One header, which says that there is another at 0.
+        // One header, which states a previous one at 0.
         assert_eq!(
             target.header().previous(),
             Previous::At(kedge_couchstore::Offset(0))
@@ -171,7 +171,7 @@ fn a_target_has_all_that_the_source_has() {
 }
 
 #[test]
-fn a_target_can_be_written_to_under_its_new_name() {
+fn target_can_be_written_to_under_its_new_name() {
     let (disk, source) = source(5);
     let compaction = compact(&disk, &source, &Settings::default(), &mut KeepAll);
     compaction.expect("compact").finish().expect("finish");
@@ -194,7 +194,7 @@ fn a_target_can_be_written_to_under_its_new_name() {
 }
 
 #[test]
-fn an_empty_file_has_an_empty_copy() {
+fn empty_file_has_an_empty_copy() {
     let disk = disk(1);
     let source = create(&disk).snapshot();
     let mut compaction =
@@ -209,7 +209,7 @@ fn an_empty_file_has_an_empty_copy() {
 }
 
 #[test]
-fn versions_and_encryption_are_the_targets_own() {
+fn target_has_its_own_version_and_encryption() {
     let plain = |version| Create {
         version,
         encryption: None,
@@ -268,7 +268,7 @@ fn versions_and_encryption_are_the_targets_own() {
 }
 
 #[test]
-fn an_encrypted_source_is_copied_to_any_target() {
+fn encrypted_source_is_copied_to_any_target() {
     let disk = disk(1);
     let new = Create {
         version: Version::V14,
@@ -300,7 +300,7 @@ fn an_encrypted_source_is_copied_to_any_target() {
 }
 
 #[test]
-fn a_target_that_is_there_is_not_touched() {
+fn existing_target_is_not_touched() {
     let (disk, source) = source(1);
     let other = disk.create(target()).expect("create");
     other.write_at(b"something", 0).expect("write");
@@ -340,7 +340,7 @@ fn a_target_that_is_there_is_not_touched() {
 }
 
 #[test]
-fn syncs_come_while_it_writes() {
+fn compaction_syncs_during_its_writes() {
     let disk = disk(1);
     let mut writer = create(&disk);
     let body = vec![1; 50_000];
@@ -369,7 +369,7 @@ fn syncs_come_while_it_writes() {
 }
 
 #[test]
-fn bodies_of_all_forms_are_the_same_bytes() {
+fn bodies_of_all_forms_are_copied_unchanged() {
     let disk = disk(1);
     let mut writer = create(&disk);
     let docs: Vec<Doc> = (1..=6).map(|n| Doc::new(format!("k{n}"), n)).collect();

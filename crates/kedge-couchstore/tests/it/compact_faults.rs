@@ -1,4 +1,5 @@
-//! Compactions on disks that lose power, fail and fill up: the source stays whole, and a target is complete or goes.
+//! Compactions on disks that lose power, fail and fill up: the source stays intact, and a target is complete or
+//! removed.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +16,7 @@ fn compacted() -> PathBuf {
     Path::new(DIR).join("0.couch.2")
 }
 
-/// A disk with a source, all of it durable.
+/// Creates a disk with a durable source.
 fn start(seed: u64) -> (SimDisk, Writer) {
     let disk = disk(seed);
     let mut writer = create(&disk);
@@ -24,8 +25,8 @@ fn start(seed: u64) -> (SimDisk, Writer) {
     (disk, writer)
 }
 
-/// A whole compaction, as a bucket does it: with one round that the source goes on before, and the change of names.
-/// `committed` is set once the source has gone on.
+/// Performs a whole compaction like a bucket, with one catch-up round after further commits, and the rename.
+/// `committed` is set once the source has further commits.
 fn run(disk: &SimDisk, writer: &mut Writer, committed: &mut bool) -> Result<(), Error> {
     let settings = Settings {
         sync_each_bytes: 4096,
@@ -46,7 +47,7 @@ fn run(disk: &SimDisk, writer: &mut Writer, committed: &mut bool) -> Result<(), 
     Ok(())
 }
 
-/// The file that an open after a restart takes: the one with the highest revision.
+/// Returns the file that an open after a restart uses: the one with the highest revision.
 fn survivor(disk: &SimDisk) -> Snapshot {
     remove_leftovers(disk, Path::new(DIR)).expect("clean");
     let names = disk.list(Path::new(DIR)).expect("list");
@@ -62,7 +63,7 @@ fn survivor(disk: &SimDisk) -> Snapshot {
 }
 
 #[test]
-fn power_loss_at_every_operation_leaves_a_whole_file() {
+fn power_loss_during_compaction_leaves_a_complete_file() {
     let (disk, writer) = start(1);
     let before = content(&writer.snapshot());
     drop(writer);
@@ -86,7 +87,7 @@ fn power_loss_at_every_operation_leaves_a_whole_file() {
             let snapshot = survivor(&disk);
             let content = content(&snapshot);
             let is_later = content == later;
-            // What the source has committed is never lost, and no target without it takes its place.
+            // Commits of the source are never lost, and no target without them replaces it.
             assert!(is_later || (content == before && !committed), "step {step}");
             let is_compacted = snapshot.path() == compacted();
             assert!(is_later || !is_compacted, "step {step}");
@@ -101,7 +102,7 @@ fn power_loss_at_every_operation_leaves_a_whole_file() {
 }
 
 #[test]
-fn every_failure_of_an_operation_ends_the_compaction_and_leaves_nothing() {
+fn failed_operation_ends_the_compaction_and_leaves_nothing() {
     let (disk, writer) = start(2);
     drop(writer);
     for fault in [Fault::Io, Fault::NoSpace] {
@@ -128,7 +129,7 @@ fn every_failure_of_an_operation_ends_the_compaction_and_leaves_nothing() {
                 _ => matches!(error, Error::Io(_) | Error::SyncFailed(_)),
             };
             assert!(is_right, "{error}");
-            // The removal of a temporary file may be what failed.
+            // The removal of a temporary file may be the failed operation.
             remove_leftovers(&disk, Path::new(DIR)).expect("clean");
             assert!(
                 names.len() == 1 || error.to_string().contains("remove"),
@@ -140,7 +141,7 @@ fn every_failure_of_an_operation_ends_the_compaction_and_leaves_nothing() {
 }
 
 #[test]
-fn a_full_disk_ends_the_compaction_and_is_as_empty_as_before() {
+fn full_disk_ends_the_compaction_and_frees_its_space() {
     let (disk, writer) = start(3);
     let source = writer.snapshot();
     let used = disk.used_bytes();
@@ -156,14 +157,14 @@ fn a_full_disk_ends_the_compaction_and_is_as_empty_as_before() {
         }
         assert_eq!(disk.used_bytes(), used);
     }
-    // The source can go on as if nothing had been.
+    // The source can continue as before.
     disk.set_capacity(None);
     let mut writer = writer;
     history(&mut writer, 1);
 }
 
 #[test]
-fn a_source_that_cannot_be_read_ends_the_compaction() {
+fn unreadable_source_ends_the_compaction() {
     let (disk, writer) = start(4);
     let bytes = disk.len(path()).expect("a length");
     let mut failed = 0;
@@ -185,7 +186,7 @@ fn a_source_that_cannot_be_read_ends_the_compaction() {
 }
 
 #[test]
-fn a_damaged_source_gives_an_error_or_what_it_has() {
+fn damaged_source_causes_an_error_or_a_correct_copy() {
     let mut rng = Rng::new(seed(5));
     for name in [
         "s10_json.couch.1",
@@ -208,7 +209,7 @@ fn a_damaged_source_gives_an_error_or_what_it_has() {
                 Ok(compaction) => {
                     compaction.finish().expect("finish");
                     let copy = Snapshot::open(&disk, target(), &Options::default()).expect("open");
-                    // The tree by key of the source is not looked at, and not missed.
+                    // The source's tree by key is not read, and not needed.
                     let mut content = content(&copy);
                     if source.header().update_seqno() != right.update_seqno {
                         continue;

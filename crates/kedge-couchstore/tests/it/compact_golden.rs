@@ -1,4 +1,4 @@
-//! The compaction of the original's own sample is what the original's compaction of it is.
+//! The compaction of Couchbase's own sample equals Couchbase's compaction of it.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::python;
 use crate::support::golden_path;
 
 #[test]
-fn the_sample_is_compacted_as_the_original_does() {
+fn compaction_of_the_sample_equals_couchbases() {
     let expected = golden_path("s1k_10commits_compacted.couch.2");
     let expected = Snapshot::open(&PosixDisk, &expected, &Options::default()).expect("open");
     let source = golden_path("s1k_10commits.couch.1");

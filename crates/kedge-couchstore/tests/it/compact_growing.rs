@@ -1,4 +1,4 @@
-//! Compactions of a file that is written to meanwhile, as often as a compaction gives a chance to, and catching up.
+//! Compactions of a file that is written to at every opportunity, and catch-up.
 
 use std::ops::ControlFlow;
 
@@ -10,7 +10,7 @@ use kedge_types::Seqno;
 use crate::compact::{compact, content, history, open_target, target, tiny};
 use crate::support::{Doc, create, disk, path, save};
 
-/// A writer that goes on whenever it is asked.
+/// A writer that continues whenever it is called.
 struct Source {
     rng: Rng,
     writer: Writer,
@@ -44,7 +44,7 @@ impl Source {
             self.writer.set_purge_seqno(Seqno(start / 2));
         }
         if self.rng.below(5) == 0 {
-            // As where the highest seqno is that of something that is not stored.
+            // As if the highest seqno belonged to an entry that is not stored.
             let seqno = Seqno(self.writer.update_seqno().0 + 7);
             self.writer.raise_update_seqno(seqno);
         }
@@ -53,7 +53,7 @@ impl Source {
     }
 }
 
-/// Lets the source go on between the steps of a compaction, for a while.
+/// Lets the source continue between the steps of a compaction, for a while.
 struct Busy<'a> {
     source: &'a mut Source,
     left: u64,
@@ -81,7 +81,7 @@ impl Hooks for Busy<'_> {
 }
 
 #[test]
-fn a_target_catches_up_with_a_source_that_goes_on() {
+fn target_catches_up_with_a_growing_source() {
     let first = seed(300);
     for seed in first..first + 20 {
         println!("seed {seed}");
@@ -127,7 +127,7 @@ fn a_target_catches_up_with_a_source_that_goes_on() {
             commits += u64::from(is_new);
             assert_eq!(caught_up.source_bytes > 0, is_new);
             assert_eq!(compaction.source(), to.header());
-            // The purge seqno is never lowered by what the source says.
+            // The source never lowers the purge seqno.
             let mut found = content(&open_target(&disk));
             assert!(found.purge_seqno >= expected.purge_seqno);
             found.purge_seqno = expected.purge_seqno;
@@ -168,14 +168,14 @@ fn refused(disk: &SimDisk, compaction: Compaction, newest: &Snapshot) {
 }
 
 #[test]
-fn a_state_that_does_not_follow_is_refused() {
+fn catch_up_rejects_a_state_that_is_not_newer() {
     // An older one.
     let disk1 = disk(1);
     let (writer, compaction) = begun(&disk1);
     let older = writer.snapshot().older().expect("older").expect("there");
     refused(&disk1, compaction, &older);
 
-    // After a rollback, even if the file has gone beyond the seqno since.
+    // After a rollback, even if the file has passed the seqno since.
     let disk2 = disk(2);
     let (mut writer, compaction) = begun(&disk2);
     let older = writer.snapshot().older().expect("older").expect("there");
@@ -184,7 +184,7 @@ fn a_state_that_does_not_follow_is_refused() {
     history(&mut writer, 2);
     refused(&disk2, compaction, &writer.snapshot());
 
-    // The same in a version whose headers do not point to the one before: one of them has a lower seqno.
+    // The same in a version without pointers to previous headers: one of them has a lower seqno.
     let disk13 = disk(13);
     let new = Create {
         version: Version::V13,
@@ -199,7 +199,7 @@ fn a_state_that_does_not_follow_is_refused() {
     history(&mut writer, 2);
     refused(&disk13, compaction, &writer.snapshot());
 
-    // After a rollback that came with new documents in one commit: only a header's pointer shows it.
+    // After a rollback with new documents in the same commit, which shows only in the header's pointer.
     let disk3 = disk(3);
     let (mut writer, compaction) = begun(&disk3);
     let older = writer.snapshot().older().expect("older").expect("there");
@@ -221,7 +221,7 @@ fn a_state_that_does_not_follow_is_refused() {
 }
 
 #[test]
-fn catching_up_is_paced_and_stops_when_told() {
+fn catch_up_is_paced_and_can_be_stopped() {
     struct Stop;
     impl Hooks for Stop {
         fn pace(&mut self, _: u64, _: &Progress) -> ControlFlow<()> {
@@ -240,7 +240,7 @@ fn catching_up_is_paced_and_stops_when_told() {
 }
 
 #[test]
-fn what_was_purged_stays_purged_for_those_who_ask() {
+fn catch_up_keeps_the_purge_seqno() {
     let disk = disk(1);
     let mut writer = create(&disk);
     history(&mut writer, 3);
@@ -261,13 +261,13 @@ fn what_was_purged_stays_purged_for_those_who_ask() {
             .expect("catch up");
         let found = content(&open_target(&disk));
         assert_eq!(found.purge_seqno, Seqno(expected));
-        // The filter is not asked about what is new.
+        // The filter is not called for new entries.
         assert!(found.docs.last().expect("documents").deleted);
     }
 }
 
 #[test]
-fn catching_up_takes_many_documents_in_batches_that_fit_into_memory() {
+fn catch_up_batches_fit_into_memory() {
     #[derive(Default)]
     struct Largest(u64);
     impl Hooks for Largest {
@@ -291,7 +291,7 @@ fn catching_up_takes_many_documents_in_batches_that_fit_into_memory() {
     let mut largest = Largest::default();
     let caught_up = compaction.catch_up(&writer.snapshot(), &mut largest);
     assert_eq!(caught_up.expect("catch up").entries, 600);
-    // 3 MB of bodies: what is written at once is announced at once.
+    // 3 MB of bodies: each write is announced with its whole size.
     assert!(largest.0 <= 256 << 10, "{}", largest.0);
     assert_eq!(content(&open_target(&disk)), content(&writer.snapshot()));
 }

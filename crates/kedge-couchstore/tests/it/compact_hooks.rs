@@ -1,4 +1,4 @@
-//! Compaction: what its hooks decide and hear, and that it ends where they say.
+//! Compaction hooks: decisions, notifications, and stops.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::compact::{compact, content, history, open_target, source, target, tin
 use crate::support::{Doc, create, disk, path, save};
 
 #[test]
-fn a_filter_decides_and_tombstones_raise_the_purge_seqno() {
+fn filter_decides_and_purged_tombstones_raise_the_purge_seqno() {
     let (disk, source) = source(8);
     let before = content(&source);
     let newest = before.update_seqno;
@@ -45,7 +45,7 @@ fn a_filter_decides_and_tombstones_raise_the_purge_seqno() {
 }
 
 #[test]
-fn the_newest_entry_is_never_purged_and_an_emptied_file_keeps_its_seqno() {
+fn newest_entry_is_never_purged() {
     let (disk, source) = source(3);
     let before = content(&source);
     let mut all = |_: &Entry, _: Option<&[u8]>| Verdict::Purge;
@@ -69,7 +69,7 @@ fn the_newest_entry_is_never_purged_and_an_emptied_file_keeps_its_seqno() {
 }
 
 #[test]
-fn bodies_are_given_to_who_asks_for_them() {
+fn filter_receives_requested_bodies() {
     let (disk, source) = source(4);
     let before = content(&source);
     let mut seen = Vec::new();
@@ -79,7 +79,7 @@ fn bodies_are_given_to_who_asks_for_them() {
             seen.push((entry.seqno().0, body.to_vec()));
             match body.first() {
                 Some(7) => Verdict::Drop,
-                // Asked for once more: it is kept.
+                // A second request keeps the entry.
                 Some(9) => Verdict::NeedBody,
                 _ => Verdict::Keep,
             }
@@ -102,7 +102,7 @@ fn bodies_are_given_to_who_asks_for_them() {
     assert_eq!(content(&open_target(&disk)).docs, expected);
 }
 
-/// Changes local documents, and counts what it hears.
+/// Changes local documents, and counts notifications.
 #[derive(Default)]
 struct Patch {
     changes: Vec<(&'static [u8], Option<Vec<u8>>)>,
@@ -133,7 +133,7 @@ impl Hooks for Patch {
 }
 
 #[test]
-fn local_documents_are_the_sources_with_what_is_said_anew_each_time() {
+fn local_documents_are_those_of_the_source_with_current_changes() {
     let disk = disk(1);
     let mut writer = create(&disk);
     history(&mut writer, 4);
@@ -167,7 +167,7 @@ fn local_documents_are_the_sources_with_what_is_said_anew_each_time() {
     assert_eq!(patch.copied_bytes, open_target(&disk).header().body_bytes());
     assert_eq!(patch.replaced, 0);
 
-    // What the source changed and removed arrives; what is not said again is gone.
+    // Changes and removals in the source arrive, and changes that are not repeated are gone.
     writer
         .save_locals(&[(b"_local/large", None), (b"_local/2", Some(b"changed"))])
         .expect("save");
@@ -205,7 +205,7 @@ fn local_documents_are_the_sources_with_what_is_said_anew_each_time() {
     assert!(!disk.exists(target()).expect("exists"));
 }
 
-/// Stops after so many bytes, or at one entry.
+/// Stops after a number of bytes, or at one entry.
 struct Stop {
     bytes: u64,
     seqno: Option<Seqno>,
@@ -231,7 +231,7 @@ impl Hooks for Stop {
 }
 
 #[test]
-fn a_compaction_that_is_stopped_anywhere_leaves_nothing() {
+fn stopped_compaction_leaves_nothing() {
     let (disk, source) = source(12);
     let before = kedge_disk::read_file(&disk, path()).expect("read");
     let mut stops: Vec<Stop> = Vec::new();

@@ -1,5 +1,5 @@
-//! Random histories with compactions among them, next to a `BTreeMap`. Each compacted file is what the history goes on
-//! with. `KEDGE_SEED` runs one other seed.
+//! Random histories with compactions, compared with a `BTreeMap`. The history continues with each compacted file.
+//! `KEDGE_SEED` runs one other seed.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ struct Run {
     timestamp_ns: u64,
 }
 
-/// What becomes of a document.
+/// Returns the decision about a document.
 fn verdict(salt: u64, doc: &Doc) -> Verdict {
     let mut rng = Rng::new(salt ^ doc.seqno);
     match rng.below(12) {
@@ -188,7 +188,7 @@ impl Run {
 }
 
 #[test]
-fn histories_with_compactions_are_those_of_a_map() {
+fn histories_with_compactions_agree_with_a_map() {
     let first = seed(100);
     for seed in first..first + 25 {
         println!("seed {seed}");

@@ -1,4 +1,5 @@
-//! The rules of the key-value engine: what a compaction of a vBucket leaves out, and what its local documents say then.
+//! The purge rules of the key-value engine: the entries that a compaction of a vBucket drops, and its local documents
+//! afterwards.
 
 use std::collections::BTreeMap;
 
@@ -69,7 +70,7 @@ fn pending() -> EntryMeta {
     )
 }
 
-/// A vBucket that keeps its local documents as the engine does: every change counts against what was there.
+/// A vBucket that maintains its local documents like the engine: every change counts relative to the old version.
 struct VBucket {
     writer: Writer,
     seqno: u64,
@@ -210,7 +211,7 @@ impl Events for Heard {
     }
 }
 
-/// Keys that a compaction by these rules keeps, and its purge seqno.
+/// Returns the keys that a compaction by these rules keeps, and its purge seqno.
 fn kept(disk: &SimDisk, source: &Snapshot, policy: Policy) -> (Vec<Vec<u8>>, u64) {
     let mut purge = Purge::new(source, policy, ()).expect("rules");
     drop(
@@ -225,7 +226,7 @@ fn kept(disk: &SimDisk, source: &Snapshot, policy: Policy) -> (Vec<Vec<u8>>, u64
 }
 
 #[test]
-fn tombstones_go_by_age_seqno_and_place() {
+fn tombstones_are_purged_by_age_seqno_and_position() {
     let disk = disk(1);
     let mut vb = VBucket::new(create(&disk));
     let names = [
@@ -281,7 +282,7 @@ fn tombstones_go_by_age_seqno_and_place() {
 }
 
 #[test]
-fn dropped_collections_and_completed_prepares_go() {
+fn dropped_collections_and_completed_prepares_are_purged() {
     let disk = disk(1);
     let mut vb = VBucket::new(create(&disk));
     vb.put(&key(DEFAULT, "a"), live(0));
@@ -316,14 +317,14 @@ fn dropped_collections_and_completed_prepares_go() {
             key(FRUIT, "last")
         ]
     );
-    // Neither moves the purge seqno, the event does.
+    // Neither changes the purge seqno, but the event does.
     assert_eq!(copy.purge_seqno, Seqno(8));
     assert_counts(&open_target(&disk));
     let list = open_target(&disk).local(DROPPED_COLLECTIONS_NAME);
     assert_eq!(list.expect("a local document"), None);
 }
 
-/// What the local documents say is what is in the file.
+/// Checks that the local documents match the contents of the file.
 fn assert_counts(file: &Snapshot) {
     let mut bytes: BTreeMap<CollectionId, u64> = BTreeMap::new();
     let mut prepares = (0, 0);
@@ -363,7 +364,7 @@ fn assert_counts(file: &Snapshot) {
 }
 
 #[test]
-fn documents_that_have_expired_are_reported_and_kept() {
+fn expired_documents_are_reported_and_kept() {
     let disk = disk(1);
     let mut vb = VBucket::new(create(&disk));
     vb.put(&key(DEFAULT, "never"), live(0));
@@ -385,7 +386,7 @@ fn documents_that_have_expired_are_reported_and_kept() {
 }
 
 #[test]
-fn what_is_not_understood_is_kept() {
+fn undecodable_entries_are_kept() {
     let disk = disk(1);
     let mut vb = VBucket::new(create(&disk));
     let odd: [(&[u8], &[u8]); 3] = [
@@ -414,7 +415,7 @@ fn what_is_not_understood_is_kept() {
     assert_eq!(purge.report().not_understood, 3);
     assert_eq!(content(&open_target(&disk)), content(&source));
 
-    // What decides about all entries has to be understood.
+    // Documents that the rules need have to be valid.
     for name in [VBSTATE_NAME, DROPPED_COLLECTIONS_NAME, b"|0x9|"] {
         vb.commit();
         vb.writer
@@ -432,7 +433,7 @@ fn what_is_not_understood_is_kept() {
     }
 }
 
-/// A vBucket whose tombstones and prepares come again while the compaction catches up.
+/// Runs a vBucket whose tombstones and prepares reappear during catch-up.
 fn counts_after_catching_up(settings: &Settings, disk: &SimDisk, writer: Writer) {
     let mut vb = VBucket::new(writer);
     for n in 0..40 {
@@ -453,7 +454,7 @@ fn counts_after_catching_up(settings: &Settings, disk: &SimDisk, writer: Writer)
     assert!(purge.report().tombstones > 10 && purge.report().prepares == 20);
     assert_counts(&open_target(disk));
     for round in 0..3 {
-        // Some that are in the target, some that were left out, some again and again, some new ones.
+        // Some that are in the target, some that were dropped, some repeatedly, and some new ones.
         for n in (round * 7..45).step_by(5) {
             let name = format!("{n}");
             vb.put(
@@ -481,7 +482,7 @@ fn counts_after_catching_up(settings: &Settings, disk: &SimDisk, writer: Writer)
         assert_counts(&open_target(disk));
     }
     compaction.finish().expect("finish");
-    // Only what was dropped since still waits to be purged.
+    // Only collections dropped since still wait for the purge.
     let list = open_target(disk).local(DROPPED_COLLECTIONS_NAME);
     let list = list.expect("a local document").expect("there");
     let list = DroppedCollections::decode(&list).expect("a list").entries;
@@ -490,7 +491,7 @@ fn counts_after_catching_up(settings: &Settings, disk: &SimDisk, writer: Writer)
 }
 
 #[test]
-fn counts_stay_right_while_catching_up() {
+fn counts_stay_correct_during_catch_up() {
     let sealed = || Create {
         version: Version::V14,
         encryption: Some(EncryptionKey::new("some key", [0x42; 32])),
@@ -513,7 +514,7 @@ fn counts_stay_right_while_catching_up() {
 }
 
 #[test]
-fn the_rich_sample_goes_through_the_rules() {
+fn purge_rules_on_the_rich_sample() {
     let options = kedge_couchstore::Options::default();
     let rich = golden_path("rich.couch.1");
     let source = Snapshot::open(&kedge_disk::PosixDisk, &rich, &options).expect("open");
@@ -532,7 +533,7 @@ fn the_rich_sample_goes_through_the_rules() {
     let copy = content(&open_target(&disk));
     assert!(copy.docs.len() as u64 == progress.kept && progress.kept > 0);
     disk.remove(target()).expect("remove");
-    // Hooks can be used again for nothing: a file without anything to purge stays as it is.
+    // The hooks are reusable: a file without anything to purge stays unchanged.
     let keep: &mut dyn Hooks = &mut KeepAll;
     compact(&disk, &source, &Settings::default(), keep)
         .expect("compact")

@@ -1,4 +1,4 @@
-//! Power loss at every single operation of a history, and of what an open does after it.
+//! Power loss at every operation of a history, and of the open after it.
 
 use kedge_couchstore::{Create, Error, Options, Snapshot, Version, Writer};
 use kedge_disk::{Disk, Fault, SimDisk};
@@ -6,15 +6,15 @@ use kedge_types::Seqno;
 
 use crate::support::{Doc, by_id, disk, open, path, save};
 
-/// What a reader sees: documents, the local document, update seqno.
+/// The state that a reader sees: documents, the local document, update seqno.
 type State = (Vec<Doc>, Option<Vec<u8>>, u64);
 
-/// What a history had done when the power failed.
+/// The state of a history at a power loss.
 #[derive(Default)]
 struct Done {
     /// States whose commits returned, oldest first.
     committed: Vec<State>,
-    /// The state that was being committed.
+    /// The state of the commit in progress.
     in_flight: Option<State>,
 }
 
@@ -70,8 +70,8 @@ impl History<'_> {
             .collect::<Vec<_>>()
     }
 
-    /// Every kind of operation on a file: small and large commits, local documents alone, reopens, a rollback, an early
-    /// sync, changes that are given up.
+    /// Performs every kind of operation on a file: small and large commits, local documents alone, reopens, a rollback,
+    /// an early sync, and discarded changes.
     fn run(&mut self, version: Version) -> Result<(), Error> {
         let new = Create {
             version,
@@ -116,7 +116,7 @@ fn run(disk: &SimDisk, version: Version, done: &mut Done) -> Result<(), Error> {
     history.run(version)
 }
 
-/// The history stopped at each of its operations.
+/// Returns the history stopped at each of its operations.
 fn stopped(fault: Fault) -> impl Iterator<Item = (SimDisk, Done, String)> {
     [Version::V13, Version::V14]
         .into_iter()
@@ -140,11 +140,11 @@ fn stopped(fault: Fault) -> impl Iterator<Item = (SimDisk, Done, String)> {
         })
 }
 
-/// Checks what is found after a crash: the last state whose commit returned, or the one in flight.
+/// Checks the state after a crash: the last one whose commit returned, or the one in progress.
 fn check(disk: &SimDisk, done: &Done, what: &str) -> Option<State> {
     let snapshot = match open(disk) {
         Ok(snapshot) => snapshot,
-        // Before the first commit returned there may be no file, or nothing in it.
+        // Before the first commit has returned there may be no file, or an empty one.
         Err(error) => {
             let none = error.is_not_found() || matches!(error, Error::NoHeader { .. });
             assert!(none && done.committed.is_empty(), "{what}: {error}");
@@ -164,7 +164,7 @@ fn check(disk: &SimDisk, done: &Done, what: &str) -> Option<State> {
 }
 
 #[test]
-fn a_power_loss_at_every_operation_leaves_the_last_commit() {
+fn power_loss_at_every_operation_leaves_the_last_commit() {
     for (disk, done, what) in stopped(Fault::PowerLoss) {
         for seed in 0..10 {
             let what = format!("{what}, seed {seed}");
@@ -173,7 +173,7 @@ fn a_power_loss_at_every_operation_leaves_the_last_commit() {
             let Some(found) = check(&disk, &done, &what) else {
                 continue;
             };
-            // It goes on, and neither this state nor the next is lost in another crash.
+            // The history continues, and neither this state nor the next is lost in another crash.
             let mut writer = Writer::open(&disk, path(), &Options::default())
                 .unwrap_or_else(|error| panic!("{what}: {error}"));
             assert_eq!(state_of(&writer.snapshot()), found, "{what}");
@@ -194,9 +194,9 @@ fn a_power_loss_at_every_operation_leaves_the_last_commit() {
 }
 
 #[test]
-fn what_a_writer_found_is_durable() {
-    // The story: a process is killed, or a sync fails, between the setting of a header's type byte and its sync. The
-    // next process finds the commit in the kernel's memory and builds on it; then the power fails.
+fn commit_found_by_a_writer_is_durable() {
+    // A process is killed, or a sync fails, between the write of a header's type byte and its sync. The next process
+    // finds the commit in the page cache and builds on it. Then the power fails.
     for (disk, done, what) in stopped(Fault::Io) {
         disk.kill_process();
         if check(&disk, &done, &what).is_none() {
@@ -205,7 +205,7 @@ fn what_a_writer_found_is_durable() {
         let writer = Writer::open(&disk, path(), &Options::default()).expect("open");
         let found = state_of(&writer.snapshot());
         drop(writer);
-        // The name is the business of whoever made the file.
+        // The creator of the file is responsible for its name.
         disk.sync_dir(path().parent().expect("a directory"))
             .expect("sync");
         for seed in 0..6 {
@@ -218,7 +218,7 @@ fn what_a_writer_found_is_durable() {
 }
 
 #[test]
-fn a_power_loss_while_a_file_is_opened_changes_nothing() {
+fn power_loss_during_an_open_changes_nothing() {
     for (disk, done, what) in stopped(Fault::PowerLoss).step_by(3) {
         disk.crash(7);
         let Some(found) = check(&disk, &done, &what) else {

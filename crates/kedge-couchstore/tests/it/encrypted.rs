@@ -38,7 +38,7 @@ fn written(disk: &SimDisk) -> Vec<Doc> {
 }
 
 #[test]
-fn an_encrypted_file_is_read_with_its_key_only() {
+fn encrypted_file_is_read_with_its_key_only() {
     let disk = disk(1);
     let docs = written(&disk);
     let snapshot = Snapshot::open(&disk, path(), &options()).expect("open");
@@ -57,7 +57,7 @@ fn an_encrypted_file_is_read_with_its_key_only() {
 }
 
 #[test]
-fn nothing_of_a_document_is_legible() {
+fn encrypted_file_has_no_plain_text() {
     let disk = disk(1);
     written(&disk);
     let bytes = kedge_disk::read_file(&disk, path()).expect("read");
@@ -69,7 +69,7 @@ fn nothing_of_a_document_is_legible() {
 }
 
 #[test]
-fn damage_is_seen() {
+fn damage_of_encrypted_files_is_detected() {
     let disk = disk(1);
     written(&disk);
     let bytes = kedge_disk::read_file(&disk, path()).expect("read");

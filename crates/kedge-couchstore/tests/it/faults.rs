@@ -1,4 +1,4 @@
-//! Disks that fail and fill up: the writer says so, refuses to go on, and what was committed stays.
+//! Disks that fail and fill up: the writer returns errors and rejects further operations, and committed data stays.
 
 use kedge_couchstore::{Error, Options, Writer};
 use kedge_disk::{Disk, Fault, Operation};
@@ -12,7 +12,7 @@ fn docs(from: u64, count: u64) -> Vec<Doc> {
 }
 
 #[test]
-fn a_full_disk_keeps_the_last_commit_and_goes_on_when_there_is_room() {
+fn full_disk_keeps_the_last_commit_and_recovers_with_space() {
     let disk = disk(1);
     let mut writer = create(&disk);
     let first = docs(1, 50);
@@ -38,7 +38,7 @@ fn a_full_disk_keeps_the_last_commit_and_goes_on_when_there_is_room() {
         ] {
             assert!(matches!(refused, Error::PreviousIo { .. }));
         }
-        // Readers that are there, and those that come, see the last commit.
+        // Existing and new readers see the last commit.
         assert_eq!(by_id(&writer.snapshot()).expect("scan"), first);
         assert_eq!(by_id(&open(&disk).expect("open")).expect("scan"), first);
         disk.set_capacity(None);
@@ -51,7 +51,7 @@ fn a_full_disk_keeps_the_last_commit_and_goes_on_when_there_is_room() {
 }
 
 #[test]
-fn every_failure_of_an_operation_is_reported_and_final() {
+fn failed_operation_is_reported_and_final() {
     // The operations of one save and commit, each failing in turn.
     for step in 1..40 {
         let disk = disk(step);
@@ -83,7 +83,7 @@ fn every_failure_of_an_operation_is_reported_and_final() {
 }
 
 #[test]
-fn a_failed_sync_can_be_told_apart() {
+fn failed_sync_has_its_own_error() {
     let disk = disk(1);
     let mut writer = create(&disk);
     save(&mut writer, &docs(1, 20)).expect("save");
@@ -94,7 +94,7 @@ fn a_failed_sync_can_be_told_apart() {
 }
 
 #[test]
-fn a_medium_that_cannot_be_read_is_an_error_of_the_disk() {
+fn unreadable_medium_is_a_disk_error() {
     let disk = disk(1);
     let mut writer = create(&disk);
     save(&mut writer, &docs(1, 500)).expect("save");
@@ -115,13 +115,13 @@ fn a_medium_that_cannot_be_read_is_an_error_of_the_disk() {
 }
 
 #[test]
-fn damage_of_the_old_tree_leaves_the_writer_usable() {
+fn damage_of_the_old_tree_keeps_the_writer_usable() {
     let disk = disk(1);
     let mut writer = create(&disk);
     save(&mut writer, &docs(1, 500)).expect("save");
     writer.commit(1).expect("commit");
     drop(writer);
-    // The root of the tree by id is the node that was written last of it: damage what every update has to read.
+    // The root of the tree by id is its last written node: damage a node that every update has to read.
     let bytes = kedge_disk::read_file(&disk, path()).expect("read");
     let mut hits = 0;
     for at in (4096 * 4..bytes.len() as u64 - 4096).step_by(97) {

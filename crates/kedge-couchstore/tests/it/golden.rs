@@ -1,4 +1,4 @@
-//! Files of Couchbase's library, read by this crate, give exactly what Couchbase's tools print of them.
+//! Files of Couchbase's library: reads give exactly the output of Couchbase's tools.
 
 use std::fmt::Write as _;
 
@@ -33,7 +33,7 @@ fn dump(name: &str, kind: &str) -> Option<String> {
         .then(|| std::fs::read_to_string(path).expect("a dump is text"))
 }
 
-/// A key as the tools print it.
+/// Formats a key like the tools.
 fn key_text(key: &[u8]) -> String {
     let (number, rest) = leb128(key);
     match number {
@@ -65,7 +65,7 @@ fn leb128(bytes: &[u8]) -> (u64, &[u8]) {
     (number, &bytes[len..])
 }
 
-/// The private metadata, taken apart by hand: cas, time, flags, datatype, details.
+/// The private metadata, decoded by hand: cas, time, flags, datatype, details.
 struct Meta<'a>(&'a [u8]);
 
 impl Meta<'_> {
@@ -113,7 +113,7 @@ impl Meta<'_> {
     }
 }
 
-/// The value of a document without compression and extended attributes, and those.
+/// Returns the value of a document without compression and extended attributes, and the attributes.
 fn value(document: &Document) -> (Vec<u8>, Option<String>) {
     let mut body = document.body.clone().expect("a body");
     let datatype = document.entry.rev_meta()[17];
@@ -201,7 +201,7 @@ fn document_text(document: &Document, text: &mut String) {
 }
 
 #[test]
-fn documents_by_seqno_are_the_dump_byte_by_byte() {
+fn documents_by_seqno_match_the_dump() {
     let mut dumps = 0;
     for name in PLAIN {
         let Some(expected) = golden_bytes(name, "byseq.txt") else {
@@ -220,7 +220,7 @@ fn golden_bytes(name: &str, kind: &str) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn documents_by_id_are_the_dump_field_by_field() {
+fn documents_by_id_match_the_dump() {
     let mut dumps = 0;
     for name in PLAIN {
         let Some(expected) = dump(name, "byid.jsonl") else {
@@ -334,7 +334,7 @@ fn info_lines(key: Option<&str>, headers: &[kedge_couchstore::Header]) -> Vec<St
 }
 
 #[test]
-fn headers_are_the_dump() {
+fn headers_match_the_dump() {
     for name in PLAIN {
         let history = open(name).history();
         let headers: Vec<_> = history
@@ -342,14 +342,14 @@ fn headers_are_the_dump() {
             .collect();
         let key = (headers[0].version() == Version::V14).then_some("unencrypted");
         let expected = dump(name, "info.txt").expect("a dump");
-        // The first line holds what the file took on the disk that the dump was made on.
+        // The first line has the size of the file on the disk where the dump was made.
         let expected: Vec<&str> = expected.trim_end().lines().skip(1).collect();
         assert_eq!(info_lines(key, &headers), expected, "{name}");
     }
 }
 
 #[test]
-fn local_documents_are_the_dump() {
+fn local_documents_match_the_dump() {
     for name in PLAIN {
         let snapshot = open(name);
         let locals: Vec<_> = snapshot
@@ -388,13 +388,13 @@ fn check_local(name: &[u8], value: &[u8], shown: &str) {
         assert_eq!(shown["high_seqno"], stats.high_seqno.0);
         assert_eq!(shown["disk_size"], stats.disk_bytes.unwrap_or(0));
     } else {
-        // Flatbuffers, whose meaning is the codecs' matter; here the bytes are those that decode.
+        // Flatbuffers, which the tests of the codecs check; here the bytes have to exist.
         assert!(local.is_some(), "{}", name.escape_ascii());
     }
 }
 
 #[test]
-fn everything_in_every_commit_of_every_sample_is_sound() {
+fn every_commit_of_every_sample_is_sound() {
     for name in PLAIN {
         for snapshot in open(name).history() {
             let snapshot = snapshot.expect("a header");
@@ -410,7 +410,7 @@ fn everything_in_every_commit_of_every_sample_is_sound() {
 }
 
 #[test]
-fn gets_find_what_the_scans_show() {
+fn gets_agree_with_scans() {
     for name in PLAIN {
         let snapshot = open(name);
         let entries: Vec<Entry> = snapshot
@@ -451,7 +451,7 @@ fn gets_find_what_the_scans_show() {
 }
 
 #[test]
-fn an_encrypted_sample_says_which_key_it_needs() {
+fn encrypted_sample_names_its_key() {
     let path = golden_path(ENCRYPTED);
     let error = Snapshot::open(&PosixDisk, &path, &Options::default()).expect_err("no key");
     assert!(
@@ -509,7 +509,7 @@ fn counts_come_from_the_tree() {
 }
 
 #[test]
-fn golden_files_are_the_originals() {
+fn golden_files_are_unchanged() {
     // A tool that changes line ends or encodings would make the other tests meaningless.
     let sizes = PLAIN.map(|name| golden(name).len());
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Older headers, and going back to them.
+//! Older headers, and rollbacks to them.
 
 use kedge_couchstore::{
     Create, Error, Options, Previous, Problem, Refusal, Snapshot, Version, Writer,
@@ -7,7 +7,7 @@ use kedge_types::Seqno;
 
 use crate::support::{Doc, by_id, create, disk, open, path, save};
 
-/// A writer after five commits of ten documents each.
+/// Makes five commits of ten documents each.
 fn five_commits(writer: &mut Writer) -> Vec<Vec<Doc>> {
     let mut states = Vec::new();
     let mut all = std::collections::BTreeMap::new();
@@ -29,7 +29,7 @@ fn five_commits(writer: &mut Writer) -> Vec<Vec<Doc>> {
 }
 
 #[test]
-fn every_older_state_can_be_read() {
+fn every_older_commit_can_be_read() {
     for version in [Version::V13, Version::V14] {
         let disk = disk(1);
         let new = Create {
@@ -57,7 +57,7 @@ fn every_older_state_can_be_read() {
 }
 
 #[test]
-fn a_place_without_a_header_is_named() {
+fn offset_without_a_header_is_reported() {
     let disk = disk(1);
     five_commits(&mut create(&disk));
     let snapshot = open(&disk).expect("open");
@@ -73,7 +73,7 @@ fn a_place_without_a_header_is_named() {
 }
 
 #[test]
-fn a_rollback_is_a_commit_of_an_older_state() {
+fn rollback_commits_an_older_state() {
     let disk = disk(1);
     let mut writer = create(&disk);
     let states = five_commits(&mut writer);
@@ -99,11 +99,11 @@ fn a_rollback_is_a_commit_of_an_older_state() {
     );
     assert_eq!(snapshot.header().update_seqno(), Seqno(20));
     snapshot.check(&mut |_| {}).expect("sound");
-    // What was undone is not on the way back any more, but a reader that has it keeps it.
+    // The undone commits are no longer in the history, but a reader with one of them keeps it.
     let older = snapshot.older().expect("older").expect("there");
     assert_eq!(older.header(), point.header());
     assert_eq!(by_id(&newest).expect("scan"), states[4]);
-    // Seqnos that were undone are given out anew.
+    // Undone seqnos are assigned anew.
     save(&mut writer, &[Doc::new("new", 21)]).expect("save");
     writer.commit(100).expect("commit");
     open(&disk)
@@ -113,7 +113,7 @@ fn a_rollback_is_a_commit_of_an_older_state() {
 }
 
 #[test]
-fn rewinding_to_nothing_and_to_now() {
+fn rewind_to_the_first_and_to_the_newest_header() {
     let disk = disk(1);
     let mut writer = create(&disk);
     let states = five_commits(&mut writer);
@@ -139,7 +139,7 @@ fn rewinding_to_nothing_and_to_now() {
 }
 
 #[test]
-fn a_header_of_another_file_is_refused() {
+fn rewind_to_a_header_of_another_file_is_rejected() {
     let (one, two) = (disk(1), disk(2));
     let mut writer = create(&one);
     five_commits(&mut writer);
@@ -155,9 +155,9 @@ fn a_header_of_another_file_is_refused() {
 }
 
 #[test]
-fn a_writer_can_go_back_to_its_own_snapshots() {
-    // A writer's own headers said more than those that it read, in versions without a pointer to the previous one: so
-    // they did not look like headers of its file.
+fn writer_can_rewind_to_its_own_snapshots() {
+    // A writer's own headers used to have more fields than those that it read, in versions without a pointer to the
+    // previous one, so they did not look like headers of its file.
     for version in [Version::V13, Version::V14] {
         let disk = disk(1);
         let new = Create {

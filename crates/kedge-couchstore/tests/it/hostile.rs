@@ -1,4 +1,5 @@
-//! Hostile bytes: an error or the right data, never a panic, an endless walk or more memory than the file justifies.
+//! Hostile bytes cause an error or give the right data, never a panic, an endless walk or more memory than the file
+//! justifies.
 
 use kedge_couchstore::{Error, Form, OnDamage, Options, Snapshot, Writer};
 use kedge_types::Seqno;
@@ -15,7 +16,7 @@ const SAMPLES: [&str; 6] = [
     "s200_encrypted_testkey.couch.1",
 ];
 
-/// Does everything that can be done with a file. Every entry that is read has to be among `right`, if it is sound.
+/// Performs every operation on a file. Every entry read has to be among `right`, if it is sound.
 fn try_all(bytes: &[u8], on_damage: OnDamage, right: &[Vec<Doc>]) -> Result<(), Error> {
     let disk = disk_with(bytes);
     let options = Options {
@@ -53,7 +54,7 @@ fn try_all(bytes: &[u8], on_damage: OnDamage, right: &[Vec<Doc>]) -> Result<(), 
     Ok(())
 }
 
-/// All states of a sound file, newest first.
+/// Returns all states of a sound file, newest first.
 fn states(bytes: &[u8]) -> Vec<Vec<Doc>> {
     let disk = disk_with(bytes);
     match Snapshot::open(&disk, path(), &Options::default()) {
@@ -67,7 +68,7 @@ fn states(bytes: &[u8]) -> Vec<Vec<Doc>> {
 }
 
 #[test]
-fn flipped_bits_and_cut_files_are_errors_or_harmless() {
+fn flipped_bits_and_truncation_are_errors_or_harmless() {
     let mut rng = Rng::new(seed(1));
     for name in SAMPLES {
         let bytes = golden(name);
@@ -78,7 +79,7 @@ fn flipped_bits_and_cut_files_are_errors_or_harmless() {
             match round % 4 {
                 0 => damaged.truncate(rng.below(bytes.len() as u64) as usize),
                 1 => {
-                    // Headers and roots are few bytes among many: hit them often.
+                    // Headers and roots are few bytes among many, so hit them often.
                     let block = rng.below(bytes.len() as u64 / 4096 + 1) * 4096;
                     let at = (block + rng.below(110)).min(bytes.len() as u64 - 1) as usize;
                     damaged[at] ^= 1 << rng.below(8);
@@ -97,11 +98,11 @@ fn flipped_bits_and_cut_files_are_errors_or_harmless() {
 }
 
 #[test]
-fn every_bit_of_a_small_file() {
+fn flip_of_every_bit_of_a_small_file() {
     let bytes = golden("s10_json.couch.1");
     let right = states(&bytes);
     for bit in 0..8 * bytes.len() {
-        // Behind the trees there is nothing up to the header.
+        // Between the trees and the header there is nothing.
         if (8 * 0x620..8 * 4096).contains(&bit) && bit % 64 != 0 {
             continue;
         }
@@ -112,7 +113,7 @@ fn every_bit_of_a_small_file() {
 }
 
 #[test]
-fn random_bytes_are_no_file() {
+fn random_bytes_are_rejected() {
     let mut rng = Rng::new(seed(2));
     for len in [1, 2, 9, 48, 4095, 4096, 4097, 20_000] {
         for _ in 0..20 {
@@ -123,11 +124,12 @@ fn random_bytes_are_no_file() {
     }
 }
 
-/// A file whose nodes are doctored after the fact, with right checksums: what a fuzzer cannot reach by flipping bits.
+/// Files whose nodes are changed with correct checksums, which flipped bits cannot produce.
 mod doctored {
     use super::*;
 
-    /// Changes the plain text of each node of a file in turn by `change`, fixes the checksum, and tries everything.
+    /// Changes the plain text of each node of a file in turn with `change`, corrects the checksum, and performs every
+    /// operation.
     fn each_node(change: impl Fn(&mut Vec<u8>, &mut Rng) -> bool) -> u32 {
         let disk = disk(1);
         let mut writer = create(&disk);
@@ -169,7 +171,7 @@ mod doctored {
         errors
     }
 
-    /// Chunks of the first block behind the first header, which no type byte interrupts.
+    /// Returns the chunks of the first block after the first header, which no type byte interrupts.
     fn chunks(bytes: &[u8]) -> Vec<(usize, usize)> {
         let mut chunks = Vec::new();
         let mut at = 48;
@@ -185,7 +187,7 @@ mod doctored {
         chunks
     }
 
-    /// Reads all in every way; contents are whatever the author of the file wanted.
+    /// Performs every read; the contents are those that the author of the file chose.
     fn reads(bytes: &[u8]) -> Result<(), Error> {
         let disk = disk_with(bytes);
         let snapshot = Snapshot::open(&disk, path(), &Options::default())?;
@@ -210,7 +212,7 @@ mod doctored {
     }
 
     #[test]
-    fn any_byte_of_a_node() {
+    fn change_of_any_byte_of_a_node() {
         let errors = each_node(|node, rng| {
             let at = rng.below(node.len() as u64) as usize;
             node[at] = rng.next() as u8;
@@ -220,7 +222,7 @@ mod doctored {
     }
 
     #[test]
-    fn nodes_that_end_early_or_have_no_entries() {
+    fn truncated_and_empty_nodes() {
         let errors = each_node(|node, rng| {
             node.truncate(rng.below(node.len() as u64) as usize);
             true
@@ -229,7 +231,7 @@ mod doctored {
     }
 
     #[test]
-    fn children_that_are_their_own_ancestors_or_somebody_elses() {
+    fn cyclic_and_shared_children() {
         let errors = each_node(|node, rng| {
             if node[0] != 0 {
                 return false;

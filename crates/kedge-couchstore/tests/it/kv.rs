@@ -1,4 +1,5 @@
-//! The golden files through the codecs of the key-value engine: what they decode is what the original's tools print.
+//! The golden files through the codecs of the key-value engine: the decoded values are those that Couchbase's tools
+//! print.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,7 +32,7 @@ fn open(name: &str) -> Snapshot {
     Snapshot::open(&PosixDisk, &golden(name), &Options::default()).expect("a sound file")
 }
 
-/// The key as the original's tools print it.
+/// Formats the key like Couchbase's tools.
 pub(crate) fn print_key(key: &DiskKey<'_>) -> String {
     match key {
         DiskKey::SystemEvent { kind, subject } => {
@@ -83,7 +84,7 @@ fn check(entry: &Entry, line: &Value) {
         entry.is_deleted().then_some(source)
     );
     check_meaning(meta.meaning(&key).expect("one meaning"), line);
-    // Encoded again it is the same, but for the code that some releases did not write.
+    // Encoded again it is the same, except for the code that some releases did not write.
     let mut written = entry.rev_meta().to_vec();
     written[16] |= 1;
     assert_eq!(rev_meta.encode().as_slice(), written);
@@ -115,7 +116,7 @@ fn check_meaning(meaning: Meaning, line: &Value) {
 }
 
 #[test]
-fn every_entry_means_what_the_dump_says() {
+fn every_entry_kind_matches_the_dump() {
     for name in SAMPLES {
         let dump = golden(&format!("dumps/{name}.byid.jsonl"));
         let dump = std::fs::read_to_string(dump).expect("a dump");
@@ -135,8 +136,8 @@ fn every_entry_means_what_the_dump_says() {
 }
 
 #[test]
-fn every_local_document_of_every_commit_is_one_that_is_known() {
-    // Two samples hold no more than `{"state":"active"}` as the state of the vBucket.
+fn every_local_document_of_every_commit_decodes() {
+    // Two samples have only `{"state":"active"}` as the state of the vBucket.
     for name in &SAMPLES[..4] {
         for commit in open(name).history() {
             let commit = commit.expect("a sound header");
@@ -157,7 +158,7 @@ fn every_local_document_of_every_commit_is_one_that_is_known() {
 }
 
 #[test]
-fn the_manifest_is_what_its_events_say() {
+fn manifest_matches_its_system_events() {
     let newest = open("rich.couch.1");
     let mut before: Option<Snapshot> = None;
     for commit in newest.history() {

@@ -1,4 +1,4 @@
-//! Documents whose bodies somebody else reads are what look-ups find.
+//! Documents whose bodies the caller reads equal those of lookups.
 
 use kedge_couchstore::{Entry, Error, Form, Options, Problem, Snapshot};
 use kedge_disk::PosixDisk;
@@ -7,7 +7,7 @@ use crate::support::golden_path;
 
 const NAMES: [&str; 3] = ["rich.couch.1", "s10_json.couch.1", "s1k_10commits.couch.1"];
 
-/// A file of Couchbase's, its bytes, and the keys of its documents that have a body.
+/// Opens a Couchbase file. Returns its bytes, and the keys of its documents with a body.
 fn open(name: &str) -> (Snapshot, Vec<u8>, Vec<Vec<u8>>) {
     let path = golden_path(name);
     let options = Options {
@@ -27,7 +27,7 @@ fn open(name: &str) -> (Snapshot, Vec<u8>, Vec<Vec<u8>>) {
 }
 
 #[test]
-fn what_memory_knows_the_place_of_is_found_there() {
+fn located_bodies_equal_lookups() {
     for name in NAMES {
         let (snapshot, file, keys) = open(name);
         assert!(!keys.is_empty());
@@ -37,7 +37,7 @@ fn what_memory_knows_the_place_of_is_found_there() {
             let documents = snapshot.get_many_documents(&keys, form).expect("a look-up");
             for (key, document) in keys.iter().zip(documents) {
                 let Some(located) = snapshot.locate(key) else {
-                    // Where the system has no such reads.
+                    // The system has no such reads.
                     continue;
                 };
                 let place = located.place();
@@ -51,18 +51,18 @@ fn what_memory_knows_the_place_of_is_found_there() {
 }
 
 #[test]
-fn nodes_that_are_remembered_tell_the_place_of_all_documents() {
+fn cached_nodes_locate_all_documents() {
     for name in NAMES {
         let (snapshot, _, keys) = open(name);
         snapshot.remember_ids().expect("the nodes are whole");
-        // `None` where the system has no such reads.
+        // `None` if the system has no such reads.
         let known = keys.iter().filter(|key| snapshot.locate(key).is_some());
         assert!([0, keys.len()].contains(&known.count()), "{name}");
     }
 }
 
 #[test]
-fn no_more_nodes_are_remembered_than_there_is_room_for() {
+fn remember_ids_stays_within_the_cache_limit() {
     let path = golden_path("s1k_10commits.couch.1");
     for (cache_bytes_max, cache_leaves) in [(10_000, true), (0, true), (1 << 20, false)] {
         let options = Options {
@@ -93,7 +93,7 @@ fn no_more_nodes_are_remembered_than_there_is_room_for() {
 }
 
 #[test]
-fn damage_is_found_in_bytes_that_somebody_else_read() {
+fn damage_is_detected_in_bytes_that_the_caller_read() {
     let (snapshot, file, keys) = open("s10_json.couch.1");
     snapshot.get_many(&keys).expect("a look-up");
     for key in &keys {

@@ -1,4 +1,4 @@
-//! Couchstore files: those of Couchbase's own library with what its tools say of them, and our own on a simulated disk
+//! Couchstore files: those of Couchbase's own library with the output of its tools, and our own on a simulated disk
 //! that crashes, fails and fills up.
 
 mod audit;

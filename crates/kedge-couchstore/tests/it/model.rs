@@ -1,4 +1,4 @@
-//! Random histories, next to a `BTreeMap`: batches, deletes, local documents, commits, changes that are given up,
+//! Random histories compared with a `BTreeMap`: batches, deletions, local documents, commits, discarded changes,
 //! reopens, rollbacks, and reads at old headers. `KEDGE_SEED` runs one other seed.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use kedge_types::Seqno;
 
 use crate::support::{Doc, by_id, by_seqno, create, disk, open, path, save};
 
-/// What a file should contain.
+/// The expected contents of a file.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct State {
     docs: BTreeMap<Vec<u8>, Doc>,
@@ -25,7 +25,7 @@ struct Run {
     now: State,
     /// The state at each header, oldest first.
     committed: Vec<(u64, State)>,
-    /// How many different keys there are.
+    /// Number of distinct keys.
     keys: u64,
 }
 
@@ -162,7 +162,7 @@ impl Run {
         check_state(&snapshot, &self.now);
         check_state(&self.writer.snapshot(), &self.now);
         self.check_lookups(&snapshot);
-        // Some old state, by the cached nodes of the newest.
+        // An old state, through the cached nodes of the newest.
         let pick = self.rng.below(self.committed.len() as u64) as usize;
         let (offset, state) = &self.committed[pick];
         let old = snapshot
@@ -205,7 +205,7 @@ impl Run {
 }
 
 impl Doc {
-    /// A body that is not there, or is empty, cannot be compressed.
+    /// A missing or empty body cannot be compressed.
     fn sound(mut self) -> Self {
         if self.body.is_none() {
             self.compress = false;
@@ -244,7 +244,7 @@ fn run(seed: u64) {
 }
 
 #[test]
-fn random_histories_are_those_of_a_map() {
+fn random_histories_agree_with_a_map() {
     let first = seed(1);
     for seed in first..first + 24 {
         run(seed);

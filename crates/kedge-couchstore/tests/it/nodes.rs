@@ -1,4 +1,4 @@
-//! Trees node by node: the tree by id as Couchbase's tools print it, and what all three trees have to say of themselves.
+//! Trees node by node: the tree by id as Couchbase's tools print it, and the properties of all three trees.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -29,7 +29,7 @@ fn nodes(snapshot: &Snapshot, tree: TreeKind) -> Vec<TreeNode> {
     nodes.expect("a sound tree")
 }
 
-/// A pointer as the tools print it: bytes of the subtree, and the reduce as it stands in the file.
+/// Formats a pointer like the tools: bytes of the subtree, and the reduce value as in the file.
 fn pointer_text(subtree_bytes: u64, totals: Totals) -> String {
     let Totals::ById {
         live,
@@ -47,7 +47,7 @@ fn pointer_text(subtree_bytes: u64, totals: Totals) -> String {
     format!("+ ({subtree_bytes}) {{{words}}}")
 }
 
-/// The dump of a tree by id.
+/// Returns the dump of a tree by id.
 fn dump(name: &str, snapshot: &Snapshot) -> String {
     let header = snapshot.header();
     let mut text = format!("Dumping \"{name}\":\n");
@@ -92,7 +92,7 @@ fn dump(name: &str, snapshot: &Snapshot) -> String {
 }
 
 #[test]
-fn the_tree_by_id_is_what_the_tools_print() {
+fn tree_by_id_matches_the_tools_dump() {
     for name in SAMPLES {
         let path = golden_path("dumps").join(format!("{name}.idtree.txt"));
         let expected = std::fs::read_to_string(path).expect("a dump");
@@ -101,7 +101,7 @@ fn the_tree_by_id_is_what_the_tools_print() {
 }
 
 #[test]
-fn every_tree_is_gone_through() {
+fn nodes_of_every_tree_are_iterated() {
     for name in SAMPLES {
         let snapshot = open(name);
         let header = snapshot.header();

@@ -1,8 +1,8 @@
-//! What is written here is read by a reader that shares nothing with it: `tests/couchstore/reader.py`, written from the
-//! document of the format alone.
+//! Files of this crate are read by an independent reader, `tests/couchstore/reader.py`, written from the description of
+//! the format alone.
 //!
-//! `KEDGE_SEED` runs one seed instead of those below. Without Python the tests say so and do nothing; where `CI` is set
-//! they fail instead.
+//! `KEDGE_SEED` runs one seed instead of those below. Without Python the tests print a note and do nothing; if `CI` is
+//! set they fail instead.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -24,7 +24,7 @@ fn reader_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/couchstore")
 }
 
-/// Runs Python on the reader; `None` where there is no Python.
+/// Runs the reader in Python; `None` if there is no Python.
 fn python(arguments: &[&str]) -> Option<Output> {
     let mut command = Command::new("python3");
     match command.args(arguments).current_dir(reader_dir()).output() {
@@ -38,7 +38,7 @@ fn python(arguments: &[&str]) -> Option<Output> {
     }
 }
 
-/// The lines that the reader prints, or what it complains about.
+/// Returns the lines that the reader prints, or its errors.
 pub(crate) fn read(arguments: &[&str]) -> Option<Vec<Value>> {
     let output = python(&[&["reader.py"], arguments].concat())?;
     let text = String::from_utf8(output.stdout).expect("JSON is UTF-8");
@@ -55,7 +55,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_reader_agrees_with_the_tools_of_the_original() {
+fn python_reader_agrees_with_couchbases_tools() {
     if let Some(output) = python(&["-m", "unittest"]) {
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{text}");
@@ -123,7 +123,7 @@ impl Random {
     }
 }
 
-/// What the file has to say of one document.
+/// The expected properties of a stored document.
 #[derive(Clone)]
 struct Stored {
     seqno: u64,
@@ -135,7 +135,7 @@ struct Stored {
     kv: Value,
 }
 
-/// What the file has to say as a whole.
+/// The expected properties of the whole file.
 #[derive(Clone, Default)]
 struct State {
     documents: BTreeMap<Vec<u8>, Stored>,
@@ -144,7 +144,7 @@ struct State {
     purge_seqno: u64,
 }
 
-/// A file, what has to be in it, and what each of its commits has to say.
+/// A file, its expected contents, and the expected state of each commit.
 struct History {
     path: PathBuf,
     random: Random,
@@ -239,7 +239,7 @@ impl History {
             let (stored, given) = self.document(seqno, rev, deleted);
             batch.insert(key, (stored, given));
         }
-        // The order of a batch is the caller's; the seqnos are in none.
+        // The order of a batch is the caller's, and the seqnos are in none.
         let mut mutations: Vec<Mutation<'_>> = batch
             .iter()
             .map(|(key, (stored, given))| Mutation {
@@ -279,7 +279,7 @@ impl History {
         }
     }
 
-    /// A document, and its stored form unless the writer is to compress it.
+    /// Creates a document, and its stored form unless the writer is to compress it.
     fn document(&mut self, seqno: u64, rev: u64, deleted: bool) -> (Stored, Option<Vec<u8>>) {
         let body = self.random.body();
         let datatype = [Datatype::RAW, Datatype::JSON, Datatype::XATTR];
@@ -310,7 +310,7 @@ impl History {
             kv: print(&meta.rev_meta, deleted),
         };
         match self.random.below(8) {
-            // Without any body.
+            // Without a body.
             0 => {
                 stored.body = None;
                 stored.content_meta = ContentMeta::NOT_JSON.0;
@@ -366,7 +366,7 @@ impl History {
         }
     }
 
-    /// Whether the reader was there to say that every commit is what it has to be.
+    /// Compares every commit with the output of the reader. Returns `false` if there is no reader.
     fn compare(&mut self) -> bool {
         self.reopen();
         let path = self.path.to_str().expect("a path in UTF-8").to_owned();
@@ -376,7 +376,7 @@ impl History {
         let newest = self.writer().header().offset().0;
         assert_eq!(checked[0]["header"], newest);
         assert_eq!(checked[0]["damaged_headers"], json!([]));
-        // The one that the file began with counts.
+        // The initial header counts, too.
         let headers = 1 + self.commits.len();
         assert_eq!(checked[0]["headers"], headers);
         compare_commit(&path, newest, &self.state);
@@ -392,7 +392,7 @@ impl History {
     }
 }
 
-/// The fields of the metadata as the reader prints them.
+/// Formats the fields of the metadata like the reader.
 fn print(meta: &RevMeta, deleted: bool) -> Value {
     let mut kv = json!({
         "cas": meta.cas.get(),

@@ -1,21 +1,21 @@
-//! Scans that go on behind damage give everything that is sound, and nothing that is not.
+//! Scans that skip damage return everything that is sound, and nothing else.
 
 use kedge_couchstore::{Document, Error, Form, NodeItem, Options, Snapshot, TreeKind};
 use kedge_disk::{Disk as _, SimDisk};
 
 use crate::support::{disk_with, golden, path};
 
-/// What becomes unreadable together, in bytes.
+/// Size of the unit that becomes unreadable, in bytes.
 const SECTOR: u64 = 512;
 
 fn open(disk: &SimDisk) -> Snapshot {
     Snapshot::open(disk, path(), &Options::default()).expect("open")
 }
 
-/// The file that is damaged, and all that is in it.
+/// The file to damage, and its contents.
 fn sound() -> (SimDisk, Vec<Document>) {
     let disk = disk_with(&golden("s1k_10commits_compacted.couch.2"));
-    // Media fail below what is only in memory.
+    // Media fail below the cached data.
     let file = disk.open(path()).expect("open");
     file.sync_all().expect("sync");
     let (documents, errors) = salvage(&open(&disk));
@@ -36,7 +36,7 @@ fn salvage(snapshot: &Snapshot) -> (Vec<Document>, Vec<Error>) {
 }
 
 #[test]
-fn a_damaged_leaf_hides_its_documents_only() {
+fn damaged_leaf_hides_its_documents_only() {
     let (disk, all) = sound();
     let snapshot = open(&disk);
     let nodes: Vec<_> = snapshot.nodes_of(TreeKind::BySeqno).collect();
@@ -60,14 +60,14 @@ fn a_damaged_leaf_hides_its_documents_only() {
         .filter(|document| !hidden.contains(&document.entry.seqno()))
         .collect();
     assert!(found.len() < all.len() && found.iter().eq(expected));
-    // Without being asked to, a scan ends there.
+    // By default a scan ends there.
     let scan = open(&disk).scan_seqnos(..).expect("a scan");
     let before = hidden[0].get() as usize - 1;
     assert_eq!(scan.map_while(Result::ok).count(), before);
 }
 
 #[test]
-fn damaged_bodies_hide_themselves_only() {
+fn damaged_bodies_hide_only_themselves() {
     let (disk, all) = sound();
     for number in [0, 499, 500, 999] {
         let offset = all[number].entry.body_offset().expect("a body");
@@ -79,7 +79,7 @@ fn damaged_bodies_hide_themselves_only() {
 }
 
 #[test]
-fn unreadable_places_hide_what_is_there_only() {
+fn unreadable_sectors_hide_only_their_documents() {
     let (disk, all) = sound();
     let nodes: Vec<_> = open(&disk).nodes_of(TreeKind::BySeqno).collect();
     let no_node_in = |sector: u64| {
@@ -103,7 +103,7 @@ fn unreadable_places_hide_what_is_there_only() {
 }
 
 #[test]
-fn a_damaged_root_hides_everything_and_ends_the_scan() {
+fn damaged_root_ends_the_scan() {
     let (disk, _) = sound();
     let root = open(&disk).nodes_of(TreeKind::BySeqno).next();
     let root = root.expect("a root").expect("a node");

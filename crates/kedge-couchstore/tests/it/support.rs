@@ -1,4 +1,4 @@
-//! What the tests have in common: files in memory and documents.
+//! Shared parts of the tests: files in memory and documents.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ pub(crate) fn disk(seed: u64) -> SimDisk {
     disk
 }
 
-/// A disk on which the file has these bytes.
+/// A disk with a file of these bytes.
 pub(crate) fn disk_with(bytes: &[u8]) -> SimDisk {
     let disk = disk(1);
     let file = disk.create(path()).expect("create");
@@ -48,7 +48,7 @@ pub(crate) fn open(disk: &SimDisk) -> Result<Snapshot, Error> {
     Snapshot::open(disk, path(), &Options::default())
 }
 
-/// A document as the tests keep it.
+/// A document, as the tests keep it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Doc {
     pub(crate) key: Vec<u8>,
@@ -90,7 +90,7 @@ impl Doc {
         }
     }
 
-    /// What was read, as the tests keep it.
+    /// Converts a document that was read.
     pub(crate) fn read(entry: &Entry, body: Option<Vec<u8>>) -> Self {
         Doc {
             key: entry.key().to_vec(),
@@ -109,7 +109,7 @@ pub(crate) fn save(writer: &mut Writer, docs: &[Doc]) -> Result<(), Error> {
     writer.save(&batch, &mut |_| {})
 }
 
-/// All documents in the order of keys.
+/// Returns all documents in the order of keys.
 pub(crate) fn by_id(snapshot: &Snapshot) -> Result<Vec<Doc>, Error> {
     let scan = snapshot
         .scan_ids(..)?
@@ -118,7 +118,7 @@ pub(crate) fn by_id(snapshot: &Snapshot) -> Result<Vec<Doc>, Error> {
         .collect()
 }
 
-/// All documents in the order of seqnos.
+/// Returns all documents in the order of seqnos.
 pub(crate) fn by_seqno(snapshot: &Snapshot) -> Result<Vec<Doc>, Error> {
     let scan = snapshot
         .scan_seqnos(..)?

@@ -1,4 +1,4 @@
-//! What opens say to damaged files, next to what Couchbase's library says (`golden/torn/results.txt`).
+//! Results of opening damaged files, compared with those of Couchbase's library (`golden/torn/results.txt`).
 
 use kedge_couchstore::{Error, OnDamage, Options, Problem, Snapshot, Writer};
 use kedge_disk::{Disk, SimDisk};
@@ -7,7 +7,7 @@ use crate::support::{Doc, disk_with, golden, open, path, save};
 
 const LAST_HEADER: usize = 266_240;
 
-/// The damaged file of a letter of `results.txt`.
+/// Returns the damaged file of a letter of `results.txt`.
 fn torn(letter: &str) -> Vec<u8> {
     let mut bytes = golden("s1k_10commits.couch.1");
     let flip = |bytes: &mut Vec<u8>, at: usize, to: u8| {
@@ -36,7 +36,7 @@ fn torn(letter: &str) -> Vec<u8> {
     bytes
 }
 
-/// A result in the words of the log.
+/// Formats a result like the log.
 fn words(disk: &SimDisk, result: Result<Snapshot, Error>) -> String {
     match result {
         Ok(snapshot) => {
@@ -74,7 +74,7 @@ fn open_as(disk: &SimDisk, mode: &str) -> Result<Snapshot, Error> {
 }
 
 #[test]
-fn opens_end_as_those_of_the_original() {
+fn opens_of_damaged_files_match_couchbases_library() {
     let results = String::from_utf8(golden("torn/results.txt")).expect("text");
     let mut letter = "";
     let mut compared = 0;
@@ -83,7 +83,7 @@ fn opens_end_as_those_of_the_original() {
             letter = line.split(' ').next().expect("a letter");
             continue;
         };
-        // T11 is T3 after a commit of the original; the next test does that with ours.
+        // T11 is T3 after a commit of Couchbase's library; the next test makes one with ours.
         if letter == "T11" {
             continue;
         }
@@ -96,7 +96,7 @@ fn opens_end_as_those_of_the_original() {
 }
 
 #[test]
-fn a_commit_behind_any_tail_is_found_and_the_documents_are_there() {
+fn commit_after_any_tail_is_found() {
     for letter in ["T0", "T1", "T2", "T3", "T4", "T5", "T6", "T6b", "T10"] {
         let disk = disk_with(&torn(letter));
         let recover = Options {
@@ -109,7 +109,7 @@ fn a_commit_behind_any_tail_is_found_and_the_documents_are_there() {
             .save_locals(&[(b"_local/test", Some(b"here"))])
             .expect("save");
         let offset = writer.commit(5).expect("commit");
-        // From now on nobody has to salvage anything.
+        // From now on no open needs a salvage.
         let snapshot = Snapshot::open(&disk, path(), &Options::default())
             .unwrap_or_else(|error| panic!("{letter}: {error}"));
         assert_eq!(snapshot.header().offset(), offset, "{letter}");
@@ -142,7 +142,7 @@ fn a_commit_behind_any_tail_is_found_and_the_documents_are_there() {
 }
 
 #[test]
-fn damage_in_a_body_is_seen_when_it_is_read() {
+fn damaged_body_is_detected_when_read() {
     let disk = disk_with(&torn("T8"));
     let snapshot = Snapshot::open(&disk, path(), &Options::default()).expect("open");
     let error = snapshot.check(&mut |_| {}).expect_err("damage");
@@ -159,9 +159,9 @@ fn damage_in_a_body_is_seen_when_it_is_read() {
 }
 
 #[test]
-fn a_lone_type_byte_at_the_end_makes_no_header_of_what_follows() {
-    // The story: a file ends with the type byte of a header that was never written. The data of the next commit lies
-    // behind it, the process ends before that commit, and the block looks like a damaged header to every strict open.
+fn lone_type_byte_at_the_end_does_not_turn_data_into_a_header() {
+    // A file ends with the type byte of a header that was never written. The data of the next commit follows it, the
+    // process ends before that commit, and the block looks like a damaged header to every strict open.
     let disk = disk_with(&torn("T6"));
     let mut writer = Writer::open(&disk, path(), &Options::default()).expect("open");
     let docs: Vec<Doc> = (0..200)

@@ -1,4 +1,4 @@
-//! Writing: what is refused, what a batch reports, what lands where.
+//! Writes: rejected batches, reported changes, and positions in the file.
 
 use kedge_couchstore::{
     Body, Create, Error, Form, Mutation, Options, Refusal, Snapshot, Version, Writer,
@@ -16,7 +16,7 @@ fn refusal(result: Result<(), Error>) -> Refusal {
 }
 
 #[test]
-fn a_new_file_begins_as_those_of_the_original() {
+fn new_file_begins_like_couchbases() {
     let disk = disk(1);
     let mut writer = create(&disk);
     assert_eq!(disk.len(path()).expect("a length"), 48);
@@ -36,7 +36,7 @@ fn a_new_file_begins_as_those_of_the_original() {
 }
 
 #[test]
-fn the_version_of_a_file_stays() {
+fn version_of_a_file_never_changes() {
     for version in [Version::V13, Version::V14] {
         let disk = disk(1);
         let new = Create {
@@ -68,7 +68,7 @@ fn the_version_of_a_file_stays() {
 }
 
 #[test]
-fn older_versions_are_appended_to_in_their_own_way() {
+fn older_versions_keep_their_format() {
     for name in [
         "s200_v11_legacycrc.couch.1",
         "s200_v12.couch.1",
@@ -98,7 +98,7 @@ fn older_versions_are_appended_to_in_their_own_way() {
 }
 
 #[test]
-fn a_batch_reports_what_it_replaces() {
+fn save_reports_replaced_versions() {
     let disk = disk(1);
     let mut writer = create(&disk);
     let docs = [Doc::new("b", 1), Doc::new("a", 2), Doc::new("c", 3)];
@@ -151,7 +151,7 @@ fn a_batch_reports_what_it_replaces() {
 }
 
 #[test]
-fn what_cannot_be_stored_is_refused_and_changes_nothing() {
+fn invalid_batch_is_rejected_without_an_effect() {
     let disk = disk(1);
     let mut writer = create(&disk);
     save(&mut writer, &[Doc::new("a", 5)]).expect("save");
@@ -187,7 +187,7 @@ fn what_cannot_be_stored_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn several_saves_make_one_commit_and_what_is_given_up_is_gone() {
+fn several_saves_make_one_commit_and_give_up_discards() {
     let disk = disk(1);
     let mut writer = create(&disk);
     let docs: Vec<Doc> = (1..=400)
@@ -279,7 +279,7 @@ fn bodies_keep_their_form() {
 }
 
 #[test]
-fn long_keys_and_metadata_and_many_locals_make_sound_trees() {
+fn long_keys_metadata_and_many_local_documents() {
     let disk = disk(1);
     let mut writer = create(&disk);
     let docs: Vec<Doc> = (1..200_u64)
@@ -356,7 +356,7 @@ fn bounds_of_scans() {
 }
 
 #[test]
-fn a_long_batch_has_breaks_from_its_beginning_to_its_end() {
+fn save_with_breaks_calls_between_throughout() {
     let disk = disk(1);
     let mut writer = create(&disk);
     for round in 0..2_u64 {
@@ -375,7 +375,7 @@ fn a_long_batch_has_breaks_from_its_beginning_to_its_end() {
             .save_with_breaks(&batch, &mut observe, &mut between)
             .expect("save");
         writer.commit(1 + round).expect("commit");
-        // 1 MB of bodies, the tree by id, that by seqno with as many removals in the second round.
+        // 1 MB of bodies, the tree by id, and the tree by seqno with as many removals in the second round.
         let (first, last) = (documents_between[0], documents_between[999]);
         assert!(first >= 30, "{first}");
         assert!(last - first >= 30, "{first} {last}");
@@ -390,7 +390,7 @@ fn a_long_batch_has_breaks_from_its_beginning_to_its_end() {
 }
 
 #[test]
-fn a_snapshot_outlives_the_name_of_its_file() {
+fn snapshot_outlives_the_name_of_its_file() {
     let disk = disk(1);
     let mut writer = create(&disk);
     let docs: Vec<Doc> = (0..500)
@@ -431,7 +431,7 @@ fn readers_and_a_writer_share_a_file() {
 }
 
 #[test]
-fn a_writer_goes_on_behind_a_snapshot_without_a_sync() {
+fn resume_continues_after_a_snapshot_without_a_sync() {
     let disk = disk(1);
     let mut writer = create(&disk);
     let mut all: Vec<Doc> = (1..=200).map(|n| Doc::new(format!("k{n:04}"), n)).collect();
@@ -466,7 +466,7 @@ fn a_writer_goes_on_behind_a_snapshot_without_a_sync() {
 }
 
 #[test]
-fn nodes_that_were_not_written_are_not_taken_for_those_that_are_later() {
+fn cached_nodes_of_unwritten_data_are_discarded() {
     for room in [0, 3000, 20_000, 40_000] {
         let disk = disk(2);
         let mut writer = create(&disk);
@@ -475,7 +475,7 @@ fn nodes_that_were_not_written_are_not_taken_for_those_that_are_later() {
         writer.commit(1).expect("commit");
         let snapshot = writer.snapshot();
         drop(writer);
-        // Some fail on the way, some are given up with all in the buffer, some with all in the file.
+        // Some fail in the middle, some are discarded with all data in the buffer, some with all data in the file.
         disk.set_capacity(Some(disk.used_bytes() + room));
         for step in 0..3 {
             let mut lost = Writer::resume(&snapshot).expect("it goes on");
@@ -507,7 +507,7 @@ fn nodes_that_were_not_written_are_not_taken_for_those_that_are_later() {
 }
 
 #[test]
-fn a_file_is_opened_at_a_header_that_is_known() {
+fn open_at_a_known_header() {
     let disk = disk(3);
     let mut writer = create(&disk);
     let docs: Vec<Doc> = (1..=50).map(|n| Doc::new(format!("k{n:04}"), n)).collect();
@@ -532,7 +532,7 @@ fn a_file_is_opened_at_a_header_that_is_known() {
 }
 
 #[test]
-fn commits_that_share_their_syncs_are_found_when_the_last_is() {
+fn commits_with_shared_syncs_become_visible_together() {
     let disk = disk(1);
     let mut writer = create(&disk);
     save(&mut writer, &[Doc::new("a", 1)]).expect("save");
@@ -541,7 +541,7 @@ fn commits_that_share_their_syncs_are_found_when_the_last_is() {
         save(&mut writer, &[Doc::new(key, seqno)]).expect("save");
         writer.commit_later(seqno).expect("commit");
         writer.begin_sync();
-        // Who reads beside it may see it; who opens the file does not.
+        // A concurrent reader may see it, but an open of the file does not.
         assert_eq!(
             by_seqno(&writer.snapshot()).expect("scan").len(),
             seqno as usize
@@ -562,7 +562,7 @@ fn commits_that_share_their_syncs_are_found_when_the_last_is() {
         .collect();
     assert_eq!(seqnos, [3, 2, 1, 0].map(Seqno));
     snapshot.check(&mut |_| {}).expect("sound");
-    // Those that were not made durable never were.
+    // Commits that were not made durable never existed.
     save(&mut writer, &[Doc::new("d", 4)]).expect("save");
     writer.commit_later(4).expect("commit");
     drop(writer);

@@ -1,8 +1,8 @@
-//! What the target has less than the source, in the counts that local documents keep.
+//! The differences between the target and the source in the counts that local documents keep.
 //!
-//! The source counts every change against what *it* had under the key. So while catching up, a new version of a
-//! document whose old one was left out makes the target as the source is, as far as this document goes: what was taken
-//! off for the old one comes back.
+//! The source counts every change relative to the version that it had under the key itself. So if the old version of a
+//! document was dropped and catch-up copies a new one, the target equals the source as far as this document is
+//! concerned: the subtraction for the old version is undone.
 
 use std::collections::HashMap;
 
@@ -14,23 +14,23 @@ use crate::kv::{CollectionStats, DiskKey, Meaning, VBSTATE_NAME, VbStateDocument
 use crate::kv::{EntryMeta, KvError};
 use crate::{ContentMeta, Entry, Error, OldVersion, Snapshot};
 
-/// How the target's counts differ from the source's.
+/// The differences between the counts of the target and the source.
 #[derive(Debug)]
 pub(super) struct Adjustments {
-    /// What the main pass copied: what it left out can be found there.
+    /// The result of the main pass, which shows the dropped entries.
     copied: Snapshot,
-    /// Bytes of each collection's entries.
+    /// Size of each collection's entries, in bytes.
     collections: HashMap<CollectionId, i64>,
     prepares: i64,
     prepare_bytes: i64,
-    /// What a body takes more in the target, in bytes: not 0 where one of both files is encrypted.
+    /// Difference of the sizes of a body in target and source, in bytes: not 0 if one of the files is encrypted.
     more_per_body: i64,
     has_left_out: bool,
-    /// A look-up that failed, to be told when there is a way to.
+    /// A failed lookup, to be reported by the next call that can.
     failed: Option<Error>,
 }
 
-/// What of an entry decides how it counts.
+/// The properties of an entry that determine how it counts.
 #[derive(Clone, Copy)]
 struct Kind<'a> {
     key: &'a [u8],
@@ -49,7 +49,7 @@ impl<'a> Kind<'a> {
         }
     }
 
-    /// The collection that it counts for, and whether it is a prepare.
+    /// Returns the collection that it counts for, and whether it is a prepare.
     fn decode(&self) -> Result<(Option<CollectionId>, bool), KvError> {
         let key = DiskKey::decode(self.key)?;
         let DiskKey::Document {
@@ -69,7 +69,7 @@ impl<'a> Kind<'a> {
     }
 }
 
-/// What an entry counts in bytes.
+/// Returns the size of an entry in the statistics, in bytes.
 fn bytes_of(entry: &Entry) -> i64 {
     i64::from(entry.disk_bytes()) + (entry.key().len() + entry.rev_meta().len()) as i64
 }
@@ -87,13 +87,13 @@ impl Adjustments {
         }
     }
 
-    /// The main pass leaves an entry out.
+    /// Records that the main pass dropped an entry.
     pub(super) fn left_out(&mut self, entry: &Entry) {
         self.has_left_out = true;
         self.add(Kind::of(entry), -1, -bytes_of(entry));
     }
 
-    /// An entry was copied.
+    /// Records a copied entry.
     pub(super) fn copied(
         &mut self,
         entry: &Entry,
@@ -128,7 +128,7 @@ impl Adjustments {
         }
     }
 
-    /// Adds so many entries like this one, and so many bytes. What is not understood is counted by nobody.
+    /// Adds entries like this one, and bytes. Entries that cannot be decoded are not counted.
     fn add(&mut self, kind: Kind<'_>, entries: i64, bytes: i64) {
         let Ok((collection, is_prepare)) = kind.decode() else {
             return;
@@ -142,14 +142,14 @@ impl Adjustments {
         }
     }
 
-    /// Says so in the target's local documents.
+    /// Applies the differences to the target's local documents.
     pub(super) fn apply(&mut self, locals: &mut LocalPatch) -> Result<(), Error> {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
         for (collection, bytes) in &self.collections {
             let name = CollectionStats::name(*collection);
-            // The statistics of a collection go with the collection.
+            // The statistics of a collection are dropped with the collection.
             let Some(value) = locals.get(name.as_bytes())? else {
                 continue;
             };

@@ -1,4 +1,4 @@
-//! Merging runs: a heap of their current records.
+//! The merge of runs, with a heap of their current records.
 
 use std::ops::Range;
 
@@ -7,18 +7,18 @@ use super::spill::{RunReader, Spill};
 use crate::Error;
 use crate::compact::meter::Meter;
 
-/// Runs that are being merged.
+/// A merge of runs.
 #[derive(Debug)]
 pub(super) struct Merge {
     readers: Vec<RunReader>,
-    /// Runs that are not at their end. None has a key below that of the one at half its place.
+    /// Runs that have further records. None has a key below that of the one at half its index.
     heap: Vec<usize>,
-    /// Whether the record of the first was given out, and it has to go on.
+    /// `true` if the record of the first run was returned, so that it has to advance.
     was_taken: bool,
 }
 
 impl Merge {
-    /// Merges these runs of `spill`, which all other calls have to be given, too.
+    /// Creates a merge of these runs of `spill`. All other calls need the same `spill`.
     pub(super) fn new(
         spill: &Spill,
         runs: &[Range<u64>],
@@ -40,7 +40,7 @@ impl Merge {
         Ok(merge)
     }
 
-    /// The next record.
+    /// Returns the next record.
     pub(super) fn next(
         &mut self,
         spill: &Spill,
@@ -80,7 +80,7 @@ impl Merge {
         }
     }
 
-    /// The current key of the run at this place of the heap.
+    /// Returns the current key of the run at this index of the heap.
     fn key(&self, place: usize) -> &[u8] {
         record::key(self.readers[self.heap[place]].record())
     }

@@ -1,11 +1,12 @@
-//! Sorting records by key within a bound of memory: runs are sorted in memory, written to a temporary file where there
-//! is more than one, and merged.
+//! External sorting of records by key: runs are sorted in memory, written to a temporary file if there is more than
+//! one, and merged.
 //!
 //! Invariants:
-//! * Memory: the records of one run while they are collected; one block of each run while they are merged, of as many
-//!   at once as fit. Where there are more runs, some are merged to longer ones first.
-//! * What is read back is what was written: blocks have checksums, and are encrypted where the target is.
-//! * Temporary files have no names but for a moment, so nothing has to be removed, however the compaction ends.
+//! * Memory: the records of one run during collection, and one block of each run during the merge of as many runs as
+//!   fit. If there are more, some are merged to longer ones first.
+//! * Blocks have checksums, and are encrypted if the target is.
+//! * Temporary files are unlinked right after their creation, so nothing has to be removed, however the compaction
+//!   ends.
 
 mod merge;
 mod run;
@@ -23,20 +24,20 @@ use merge::Merge;
 use run::Run;
 use spill::Spill;
 
-/// Smallest and largest blocks of temporary files, in bytes.
+/// Size of the smallest and the largest block of temporary files, in bytes.
 const BLOCK_BYTES_MIN: usize = 512;
 const BLOCK_BYTES_MAX: usize = 64 << 10;
-/// Bounds of the memory for sorting, in bytes. A run's records are numbered by their position in 32 bits.
+/// Bounds of the memory for sorting, in bytes. The position of a record in its run has 32 bits.
 const MEMORY_BYTES_MIN: usize = 4 << 10;
 const MEMORY_BYTES_MAX: usize = 1 << 30;
 
-/// Where runs go that do not fit into memory.
+/// The disk and directory of runs that do not fit into memory.
 #[derive(Debug)]
 struct Place {
     disk: Arc<dyn Disk>,
     target: PathBuf,
     is_secret: bool,
-    /// Temporary files made so far.
+    /// Number of temporary files created so far.
     files: u32,
     block_bytes: usize,
 }
@@ -46,24 +47,24 @@ impl Place {
         let path = temporary_path(&self.target, self.files);
         self.files += 1;
         let file = self.disk.create(&path)?;
-        // The handle keeps the file. Without a name it goes away with the process at the latest.
+        // The handle keeps the file. Without a name it is gone at the latest when the process ends.
         self.disk.remove(&path)?;
         Ok(Spill::new(file, path, self.is_secret, self.block_bytes))
     }
 }
 
-/// Takes records in any order.
+/// Sorts records that arrive in any order.
 #[derive(Debug)]
 pub(super) struct Sorter {
     place: Place,
     run: Run,
     spill: Option<Spill>,
-    /// How many runs are merged at once.
+    /// Number of runs that are merged at once.
     fan_in: usize,
 }
 
 impl Sorter {
-    /// Sorts in about `memory_bytes`, with temporary files beside `target`.
+    /// Creates a sorter that uses about `memory_bytes`, with temporary files in the directory of `target`.
     pub(super) fn new(
         disk: &Arc<dyn Disk>,
         target: &Path,
@@ -82,7 +83,7 @@ impl Sorter {
             },
             run: Run::new(memory),
             spill: None,
-            // One more block is being written while runs are merged to a longer one.
+            // While runs are merged to a longer one, another block is being written.
             fan_in: (memory / block_bytes - 1).max(2),
         }
     }
@@ -102,7 +103,7 @@ impl Sorter {
         Ok(())
     }
 
-    /// All records in the order of their keys.
+    /// Returns all records in the order of their keys.
     pub(super) fn finish(mut self, meter: &mut Meter<'_>) -> Result<Sorted, Error> {
         if self.spill.is_none() {
             self.run.sort();
@@ -115,7 +116,7 @@ impl Sorter {
             spill,
             fan_in,
         } = self;
-        // Its memory is that of the blocks from here on.
+        // The blocks use its memory from here on.
         drop(run);
         let mut spill = spill.expect("a run was spilled");
         while spill.runs().len() > fan_in {
@@ -161,7 +162,7 @@ fn merge_some(
     Ok(to)
 }
 
-/// A record's key and value.
+/// The key and the value of a record.
 pub(super) type KeyValue<'a> = (&'a [u8], &'a [u8]);
 
 /// Records in the order of their keys.
@@ -170,14 +171,14 @@ pub(super) struct Sorted(From);
 
 #[derive(Debug)]
 enum From {
-    /// They fit into memory; and which one is next.
+    /// All records fit into memory; with the index of the next one.
     Memory(Run, usize),
-    /// They are in a file.
+    /// The records are in a file.
     Merge(Merge, Spill),
 }
 
 impl Sorted {
-    /// The next record.
+    /// Returns the next record.
     pub(super) fn next(&mut self, meter: &mut Meter<'_>) -> Result<Option<KeyValue<'_>>, Error> {
         let record = match &mut self.0 {
             From::Memory(run, at) => {
@@ -191,12 +192,12 @@ impl Sorted {
     }
 }
 
-/// A record: the lengths of key and value, 16 bits each, then both.
+/// The encoding of a record: the lengths of key and value, 16 bits each, followed by both.
 mod record {
-    /// Bytes of the two lengths.
+    /// Size of the two lengths, in bytes.
     pub(super) const LENGTHS_BYTES: usize = 4;
 
-    /// Bytes of a record.
+    /// Returns the size of a record, in bytes.
     pub(super) fn bytes(key: &[u8], value_bytes: usize) -> usize {
         LENGTHS_BYTES + key.len() + value_bytes
     }
@@ -218,7 +219,7 @@ mod record {
         assert_eq!(out.len(), end, "a value has the length that was said");
     }
 
-    /// The record at the start of `bytes`.
+    /// Returns the record at the start of `bytes`.
     pub(super) fn first(bytes: &[u8]) -> Option<&[u8]> {
         let lengths: &[u8; LENGTHS_BYTES] = bytes.first_chunk()?;
         let [key, value] = [[lengths[0], lengths[1]], [lengths[2], lengths[3]]]
@@ -226,12 +227,12 @@ mod record {
         bytes.get(..LENGTHS_BYTES + key + value)
     }
 
-    /// The key of a record.
+    /// Returns the key of a record.
     pub(super) fn key(record: &[u8]) -> &[u8] {
         split(record).0
     }
 
-    /// Key and value of a record.
+    /// Returns the key and the value of a record.
     pub(super) fn split(record: &[u8]) -> (&[u8], &[u8]) {
         let key = usize::from(u16::from_le_bytes([record[0], record[1]]));
         record[LENGTHS_BYTES..].split_at(key)

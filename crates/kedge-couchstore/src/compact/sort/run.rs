@@ -1,26 +1,26 @@
-//! A run: records in one piece of memory, and the order in which to visit them.
+//! A run: records in contiguous memory, and their sort order.
 
 use super::record;
 
-/// Bytes of one entry of the order.
+/// Size of one entry of the order, in bytes.
 const INDEX_BYTES: usize = size_of::<(u64, u32)>();
-/// How much of the memory is for records; the rest is for their order. With the usual lengths of keys both are full at
-/// the same time.
+/// Share of the memory for records; the rest is for their order. With typical key lengths both are full at the same
+/// time.
 const RECORDS_SHARE: (usize, usize) = (4, 5);
-/// Memory is this much at least, in bytes.
+/// Lower bound of the memory, in bytes.
 const CAPACITY_BYTES_MIN: usize = 4 << 10;
 
 /// Records that are sorted together.
 #[derive(Debug)]
 pub(super) struct Run {
     bytes: Vec<u8>,
-    /// Bytes of a key as a number that orders as they do, and where its record starts.
+    /// A part of each key as a number with the same order, and the start of its record.
     order: Vec<(u64, u32)>,
     bytes_max: usize,
     records_max: usize,
-    /// How many bytes all keys begin with.
+    /// Length of the common prefix of all keys, in bytes.
     common: usize,
-    /// Whether the keys came in their order.
+    /// `true` if the keys arrived in ascending order.
     is_ascending: bool,
 }
 
@@ -41,7 +41,7 @@ impl Run {
         self.order.len()
     }
 
-    /// Whether a record of so many bytes fits. One always does.
+    /// Returns `true` if a record of `record_bytes` fits. The first one always does.
     pub(super) fn has_room(&self, record_bytes: usize) -> bool {
         let fits = self.bytes.len() + record_bytes <= self.bytes_max
             && self.order.len() < self.records_max;
@@ -87,8 +87,8 @@ impl Run {
         }
         let bytes = &*self.bytes;
         let key = |at: u32| record::key(&bytes[at as usize..]);
-        // What keys have in common tells nothing. With the bytes behind it in the array itself, few comparisons have
-        // to look at the records.
+        // The common prefix has no information. With the bytes after it in the array itself, few comparisons have to
+        // access the records.
         for (prefix, at) in &mut self.order {
             *prefix = prefix_of(&key(*at)[self.common..]);
         }
@@ -96,13 +96,13 @@ impl Run {
             .sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| key(a.1).cmp(key(b.1))));
     }
 
-    /// The record at this place of the order.
+    /// Returns the record at this index of the order.
     pub(super) fn record(&self, number: usize) -> &[u8] {
         let at = self.order[number].1 as usize;
         record::first(&self.bytes[at..]).expect("it was put there")
     }
 
-    /// Room for bytes of records, and for records.
+    /// Returns the capacity in bytes of records, and in records.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> (usize, usize) {
         (self.bytes.capacity(), self.order.capacity())
@@ -116,7 +116,7 @@ impl Run {
     }
 }
 
-/// Makes room for `more` elements by doubling, but up to `max`: twice what is allowed would be taken otherwise.
+/// Makes room for `more` elements by doubling, limited to `max`, because plain doubling would take twice the limit.
 fn grow<T>(elements: &mut Vec<T>, more: usize, min: usize, max: usize) {
     let needed = elements.len() + more;
     if elements.capacity() < needed {
@@ -125,7 +125,7 @@ fn grow<T>(elements: &mut Vec<T>, more: usize, min: usize, max: usize) {
     }
 }
 
-/// The first eight bytes as a number that orders as they do. Shorter keys are filled up with zeros, so equal numbers
+/// Returns the first eight bytes as a number with the same order. Shorter keys are padded with zeros, so equal numbers
 /// do not mean equal keys.
 fn prefix_of(key: &[u8]) -> u64 {
     match key.first_chunk() {

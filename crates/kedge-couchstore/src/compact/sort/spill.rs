@@ -1,4 +1,4 @@
-//! A temporary file of sorted runs: blocks of records, framed and protected as the chunks of a couchstore file.
+//! A temporary file of sorted runs: blocks of records, framed and protected like the chunks of a couchstore file.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::crypto::{EncryptionKey, KEY_BYTES};
 use crate::format::chunk::Codec;
 use crate::{Error, Offset, Problem};
 
-/// Written at once, in bytes.
+/// Size of a write, in bytes.
 const WRITE_BYTES: usize = 256 << 10;
 
 /// Runs in a file.
@@ -22,7 +22,7 @@ pub(super) struct Spill {
     path: PathBuf,
     codec: Codec,
     block_bytes: usize,
-    /// Where each run is.
+    /// The byte range of each run.
     runs: Vec<Range<u64>>,
     /// Records that are not in a block yet.
     block: Vec<u8>,
@@ -57,12 +57,12 @@ impl Spill {
         }
     }
 
-    /// The runs that were ended.
+    /// Returns the completed runs.
     pub(super) fn runs(&self) -> &[Range<u64>] {
         &self.runs
     }
 
-    /// Adds a record to the run that is being written.
+    /// Adds a record to the current run.
     pub(super) fn push(&mut self, record: &[u8], meter: &mut Meter<'_>) -> Result<(), Error> {
         if !self.block.is_empty() && self.block.len() + record.len() > self.block_bytes {
             self.end_block(meter)?;
@@ -71,7 +71,7 @@ impl Spill {
         Ok(())
     }
 
-    /// Ends the run that is being written.
+    /// Completes the current run.
     pub(super) fn end_run(&mut self, meter: &mut Meter<'_>) -> Result<(), Error> {
         if !self.block.is_empty() {
             self.end_block(meter)?;
@@ -79,7 +79,7 @@ impl Spill {
         self.write_out()?;
         let start = self.runs.last().map_or(0, |run| run.end);
         self.runs.push(start..self.written);
-        // Between runs there are other uses for the memory.
+        // Between runs the memory has other uses.
         (self.block, self.out, self.sealed) = (Vec::new(), Vec::new(), Vec::new());
         Ok(())
     }
@@ -113,7 +113,7 @@ impl Spill {
     }
 }
 
-/// Encrypts with a key that nobody has: who reads the file is who wrote it.
+/// Creates an encryption with a random key that is never stored, because only this process reads the file.
 fn throw_away_codec() -> Codec {
     let mut secret = [0; KEY_BYTES];
     getrandom::fill(&mut secret).expect("the system has random numbers");
@@ -126,18 +126,18 @@ fn throw_away_codec() -> Codec {
 /// Reads one run, block by block.
 #[derive(Debug)]
 pub(super) struct RunReader {
-    /// What of the run was not read yet.
+    /// The part of the run that was not read yet.
     left: Range<u64>,
-    /// A block as it is in the file, and where its records are in it.
+    /// A block as in the file, and the range of its records.
     block: Vec<u8>,
     records: Range<usize>,
-    /// Where the current record starts, and its length.
+    /// The start of the current record, and its length.
     at: usize,
     len: usize,
 }
 
 impl RunReader {
-    /// Before the first record.
+    /// Creates a reader before the first record of a run.
     pub(super) fn new(run: Range<u64>) -> Self {
         RunReader {
             left: run,
@@ -148,12 +148,12 @@ impl RunReader {
         }
     }
 
-    /// The current record.
+    /// Returns the current record.
     pub(super) fn record(&self) -> &[u8] {
         &self.block[self.at..self.at + self.len]
     }
 
-    /// Goes to the next record. `false` at the run's end.
+    /// Moves to the next record. Returns `false` at the end of the run.
     pub(super) fn advance(&mut self, spill: &Spill, meter: &mut Meter<'_>) -> Result<bool, Error> {
         self.at += self.len;
         self.len = 0;

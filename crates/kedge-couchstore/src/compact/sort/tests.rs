@@ -1,4 +1,4 @@
-//! Sorting against the standard library's, with memory so small that many runs are merged in several steps.
+//! Comparison with the sort of the standard library, with memory so small that many runs are merged in several steps.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -33,7 +33,7 @@ fn sorter(disk: &SimDisk, memory_bytes: usize, is_secret: bool) -> Sorter {
     Sorter::new(&disk, Path::new("/data/x"), memory_bytes, is_secret)
 }
 
-/// A multiplicative hash: numbers in no order.
+/// A multiplicative hash, which scatters numbers.
 fn scatter(n: u32) -> u32 {
     n.wrapping_mul(0x9e37_79b1)
 }
@@ -41,7 +41,7 @@ fn scatter(n: u32) -> u32 {
 fn keys(count: u32) -> Vec<Vec<u8>> {
     let key = |n: u32| {
         let digits = scatter(n).to_string().into_bytes();
-        // Long and short ones, such that begin alike, such that are the beginning of others.
+        // Long and short keys, keys with a common prefix, and prefixes of other keys.
         match n % 50 {
             0 => digits[..1 + n as usize % 3].to_vec(),
             1 => [&vec![b'7'; 900][..], &digits].concat(),
@@ -75,7 +75,7 @@ fn sorted(mut sorter: Sorter, keys: &[Vec<u8>]) -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 #[test]
-fn records_come_in_the_order_of_their_keys() {
+fn records_are_sorted_by_key() {
     for (count, memory, is_secret) in [
         (0, 4 << 10, false),
         (1, 4 << 10, false),
@@ -96,7 +96,7 @@ fn records_come_in_the_order_of_their_keys() {
             records.is_sorted_by(|a, b| a.0 <= b.0),
             "{count} in {memory}"
         );
-        // Of equal keys any may come first.
+        // Equal keys may come in any order.
         records.sort_unstable();
         expected.sort_unstable();
         assert_eq!(records, expected, "{count} in {memory}");
@@ -105,7 +105,7 @@ fn records_come_in_the_order_of_their_keys() {
 }
 
 #[test]
-fn keys_that_come_in_order_or_backwards_are_no_trouble() {
+fn presorted_and_reversed_keys_are_sorted() {
     let mut keys = keys(2000);
     keys.sort_unstable();
     for memory in [4 << 10, 16 << 20] {
@@ -119,7 +119,7 @@ fn keys_that_come_in_order_or_backwards_are_no_trouble() {
 }
 
 #[test]
-fn a_run_takes_no_more_memory_than_it_may() {
+fn run_stays_within_its_memory_limit() {
     for memory in [4 << 10, 100_000, 16 << 20] {
         for value_bytes in [0, 41, 400] {
             let mut run = Run::new(memory);
@@ -133,7 +133,7 @@ fn a_run_takes_no_more_memory_than_it_may() {
             let (bytes, records) = run.capacity();
             let all = bytes + records * size_of::<(u64, u32)>();
             assert!(all <= memory.max(8 << 10), "{all} of {memory}");
-            // With the usual lengths none of it is wasted.
+            // With typical key lengths no memory is wasted.
             let used = n as usize * (record::bytes(&[0; 4], value_bytes) + 16);
             assert!(
                 value_bytes != 41 || used > memory * 3 / 4,
@@ -144,7 +144,7 @@ fn a_run_takes_no_more_memory_than_it_may() {
 }
 
 #[test]
-fn a_temporary_file_that_changed_is_noticed() {
+fn changed_temporary_file_is_detected() {
     for is_secret in [false, true] {
         let disk = disk();
         let file = disk.create(Path::new("/data/t")).expect("create");
@@ -183,7 +183,7 @@ fn a_temporary_file_that_changed_is_noticed() {
 }
 
 #[test]
-fn sorting_is_paced_and_stops_when_told() {
+fn sort_is_paced_and_can_be_stopped() {
     struct Stop(u64);
     impl Hooks for Stop {
         fn pace(&mut self, bytes: u64, _: &Progress) -> ControlFlow<()> {

@@ -16,7 +16,7 @@ const SECOND: &str = "01 00000064 194c3ed6 0e 00000000000a 000000000000 00000000
     0000000002b0 0000000000f5 000000000a 0000000000 000000000280 000000000497 000000000183";
 
 #[test]
-fn the_headers_of_the_worked_example_are_read_and_written() {
+fn headers_match_the_worked_example() {
     let first = Header::parse(Offset(0), &hex(FIRST)).expect("a header");
     assert_eq!(first, Header::empty(Offset(0), Version::V14, false));
     let second = Header::parse(Offset(4096), &hex(SECOND)).expect("a header");
@@ -75,13 +75,13 @@ fn full(version: Version) -> Header {
 }
 
 #[test]
-fn every_version_survives_and_damage_is_named() {
+fn headers_of_every_version_round_trip_and_damage_is_reported() {
     for version in [Version::V11, Version::V12, Version::V13, Version::V14] {
         let header = full(version);
         let mut bytes = Vec::new();
         header.put(HEADER, &mut bytes);
         assert_eq!(Header::parse(header.offset, &bytes), Ok(header.clone()));
-        // More of the file behind it does not matter, less does.
+        // Further bytes of the file do not matter, but missing ones do.
         bytes.extend_from_slice(b"data of the next commit");
         assert_eq!(Header::parse(header.offset, &bytes), Ok(header.clone()));
         bytes.truncate(bytes.len() - 24);
@@ -93,7 +93,7 @@ fn every_version_survives_and_damage_is_named() {
 }
 
 #[test]
-fn no_flipped_bit_passes() {
+fn flip_of_any_header_bit_is_detected() {
     let header = full(Version::V14);
     let mut bytes = Vec::new();
     header.put(HEADER, &mut bytes);
@@ -110,7 +110,7 @@ fn no_flipped_bit_passes() {
     }
 }
 
-/// Encodes a header after a change of its body, with the right checksum.
+/// Encodes a header after a change of its body, with a correct checksum.
 fn doctored(change: impl FnOnce(&mut Vec<u8>)) -> Result<Header, NotAHeader> {
     let header = full(Version::V14);
     let mut bytes = Vec::new();
@@ -123,7 +123,7 @@ fn doctored(change: impl FnOnce(&mut Vec<u8>)) -> Result<Header, NotAHeader> {
 }
 
 #[test]
-fn each_kind_of_damage_has_its_name() {
+fn each_kind_of_damage_is_reported() {
     let problem = |change: fn(&mut Vec<u8>)| match doctored(change) {
         Err(NotAHeader::Damaged(problem)) => problem,
         other => panic!("{other:?}"),

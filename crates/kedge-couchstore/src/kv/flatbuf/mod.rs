@@ -8,9 +8,9 @@
 //! string   u32 length | bytes | 0
 //! vector   u32 count | per element: u32 distance from here to its table
 //! ```
-//! Numbers are little-endian and aligned to their size, counted from the start of the buffer. A field that is absent
-//! has its default, which here is always 0, false or nothing. The crate of the same name is not used as its tables are
-//! read by generated `unsafe` code.
+//! Numbers are little-endian and aligned to their size, counted from the start of the buffer. An absent field has its
+//! default, which is always 0, false or empty here. The `flatbuffers` crate is not used, because it reads tables with
+//! generated `unsafe` code.
 
 mod read;
 mod write;

@@ -1,4 +1,4 @@
-//! Reads tables. Every offset is checked before it is followed; nothing is allocated.
+//! Decoding of tables. Every offset is validated before it is followed, and nothing is allocated.
 
 use crate::kv::KvError;
 
@@ -6,16 +6,16 @@ use crate::kv::KvError;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Table<'a> {
     buffer: &'a [u8],
-    /// Where the table starts.
+    /// Start of the table.
     at: usize,
-    /// Offsets of the fields, as bytes.
+    /// The encoded offsets of the fields.
     fields: &'a [u8],
-    /// Bytes from `at` on that are the table's own.
+    /// Length of the table, in bytes.
     len: usize,
 }
 
 impl<'a> Table<'a> {
-    /// The table that a buffer is about.
+    /// Returns the root table of a buffer.
     pub(crate) fn root(buffer: &'a [u8]) -> Result<Self, KvError> {
         let at = follow(buffer, 0, "the offset of the root table")?;
         Self::at(buffer, at)
@@ -32,7 +32,7 @@ impl<'a> Table<'a> {
         let whole = vtable
             .checked_add(vtable_len)
             .and_then(|end| buffer.get(vtable..end));
-        // Its own length and the table's come first.
+        // The length of the vtable and of the table come first.
         let fields = whole.and_then(|whole| whole.get(4..));
         let fields = fields.ok_or_else(|| damage(vtable, "the length of a vtable"))?;
         let len = usize::from(u16_at(buffer, vtable + 2, "a vtable")?);
@@ -47,7 +47,7 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// Where field `index` is in the buffer, if it is there. `bytes` is its size.
+    /// Returns the position of field `index` in the buffer, if it is present. `bytes` is its size.
     fn field(&self, index: usize, bytes: usize) -> Result<Option<usize>, KvError> {
         let Some(offset) = self.fields.get(2 * index..2 * index + 2) else {
             return Ok(None);
@@ -62,7 +62,7 @@ impl<'a> Table<'a> {
         Ok(Some(self.at + offset))
     }
 
-    /// A number of 8 bytes.
+    /// Returns a number of 8 bytes.
     pub(crate) fn u64(&self, index: usize) -> Result<u64, KvError> {
         match self.field(index, 8)? {
             Some(at) => Ok(u64::from_le_bytes(take(self.buffer, at, "a number")?)),
@@ -70,7 +70,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// A number of 4 bytes.
+    /// Returns a number of 4 bytes.
     pub(crate) fn u32(&self, index: usize) -> Result<u32, KvError> {
         match self.field(index, 4)? {
             Some(at) => Ok(u32::from_le_bytes(take(self.buffer, at, "a number")?)),
@@ -78,7 +78,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// A truth.
+    /// Returns a Boolean.
     pub(crate) fn bool(&self, index: usize) -> Result<bool, KvError> {
         match self.field(index, 1)? {
             Some(at) => Ok(take::<1>(self.buffer, at, "a truth")? != [0]),
@@ -86,7 +86,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// A string, which has to be there.
+    /// Returns a string, which is required.
     pub(crate) fn string(&self, index: usize) -> Result<&'a str, KvError> {
         let field = self
             .field(index, 4)?
@@ -102,7 +102,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The tables of a vector, none if it is not there.
+    /// Returns the tables of a vector, or none if it is absent.
     pub(crate) fn tables(
         &self,
         index: usize,
@@ -130,7 +130,7 @@ fn damage(offset: usize, expected: &'static str) -> KvError {
     KvError::Flatbuffer { offset, expected }
 }
 
-/// `N` bytes at `at`.
+/// Returns `N` bytes at `at`.
 fn take<const N: usize>(
     buffer: &[u8],
     at: usize,
@@ -144,7 +144,7 @@ fn u16_at(buffer: &[u8], at: usize, expected: &'static str) -> Result<u16, KvErr
     take(buffer, at, expected).map(u16::from_le_bytes)
 }
 
-/// The position that the distance at `at` leads to. Whether anything is there is for the next one to find out.
+/// Returns the position that the distance at `at` leads to. The next read validates it.
 fn follow(buffer: &[u8], at: usize, expected: &'static str) -> Result<usize, KvError> {
     let distance = u32::from_le_bytes(take(buffer, at, expected)?);
     at.checked_add(distance as usize)

@@ -1,4 +1,4 @@
-//! The layout by itself: alignment, and each offset that leads nowhere.
+//! The layout alone: alignment, and each kind of invalid offset.
 
 use super::{Field, Table, finish};
 use crate::kv::KvError;
@@ -21,7 +21,7 @@ fn sample() -> Vec<u8> {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn flatbuffers_round_trip() {
     let bytes = sample();
     let root = Table::root(&bytes).expect("a table");
     assert_eq!(root.bool(0), Ok(true));
@@ -40,14 +40,14 @@ fn what_is_written_is_read() {
 }
 
 #[test]
-fn the_bytes_are_those_of_the_layout() {
+fn flatbuffer_has_the_documented_layout() {
     // The root is at 12. Its vtable of 8 bytes is at 4: a table of 12 bytes, no field 0, field 1 at 4.
     let expected = hex("0c000000 0800 0c00 0000 0400 08000000 0900000000000000");
     assert_eq!(finish(&[Field::U32(0), Field::U64(9)]), expected);
 }
 
 #[test]
-fn everything_is_aligned_to_its_size() {
+fn flatbuffer_fields_are_aligned() {
     let bytes = sample();
     let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
     let u16_at = |at: usize| usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
@@ -68,7 +68,7 @@ fn everything_is_aligned_to_its_size() {
 }
 
 #[test]
-fn damage_is_told_by_place() {
+fn flatbuffer_damage_is_reported_with_its_offset() {
     // Root at 12 with its vtable at 4; field 0 is a string.
     let good = hex("0c000000 0600 0800 0400 0000 08000000 04000000 02000000 6162 00");
     let root = |bytes: &[u8]| Table::root(bytes).map(|_| ());
@@ -118,7 +118,7 @@ fn damage_is_told_by_place() {
             Err(expected)
         );
     }
-    // As a vector, the string claims two tables and has no room for them.
+    // As a vector, the string states two tables and has no room for them.
     let tables = |table: Table<'_>| table.tables(0).map(|tables| tables.len());
     assert_eq!(
         Table::root(&good).and_then(tables),

@@ -1,13 +1,13 @@
-//! Writes tables, front to back: what a table refers to comes after it.
+//! Encoding of tables, front to back: a table precedes the data that it refers to.
 
-/// One field of a table. Those that have their default value are left out.
+/// A field of a table. Fields with their default value are omitted.
 #[derive(Debug)]
 pub(crate) enum Field<'a> {
     /// A number of 8 bytes.
     U64(u64),
     /// A number of 4 bytes.
     U32(u32),
-    /// A truth.
+    /// A Boolean.
     Bool(bool),
     /// A string; always written.
     Str(&'a str),
@@ -16,7 +16,7 @@ pub(crate) enum Field<'a> {
 }
 
 impl Field<'_> {
-    /// Bytes in the table itself, 0 when the field is left out.
+    /// Returns the number of bytes in the table itself, 0 for an omitted field.
     fn bytes(&self) -> usize {
         match *self {
             Self::U64(0) | Self::U32(0) | Self::Bool(false) => 0,
@@ -27,7 +27,7 @@ impl Field<'_> {
     }
 }
 
-/// The buffer whose root is a table of `fields`, given by their ids from 0 on.
+/// Encodes the buffer whose root is a table of `fields`, in the order of their ids from 0 on.
 pub(crate) fn finish(fields: &[Field<'_>]) -> Vec<u8> {
     let mut out = vec![0; 4];
     let root = push_table(fields, &mut out);
@@ -35,7 +35,7 @@ pub(crate) fn finish(fields: &[Field<'_>]) -> Vec<u8> {
     out
 }
 
-/// Appends a table with its vtable in front and all it refers to behind, and returns where the table starts.
+/// Appends a table, preceded by its vtable and followed by the data that it refers to. Returns the start of the table.
 fn push_table(fields: &[Field<'_>], out: &mut Vec<u8>) -> usize {
     let (offsets, table_len) = layout(fields);
     align(out, 2);
@@ -45,7 +45,7 @@ fn push_table(fields: &[Field<'_>], out: &mut Vec<u8>) -> usize {
     for &offset in &offsets {
         push_u16(offset, out);
     }
-    // The first field stands 4 bytes into the table and may be one of 8 bytes.
+    // The first field is 4 bytes into the table and may have 8 bytes.
     while out.len() % 8 != 4 {
         out.push(0);
     }
@@ -60,8 +60,8 @@ fn push_table(fields: &[Field<'_>], out: &mut Vec<u8>) -> usize {
     table
 }
 
-/// The offset of each field within its table, 0 for one that is left out, and the table's length. Large fields come
-/// first, so that each is aligned by those before it; the vtable ends with the last field that is there.
+/// Returns the offset of each field within its table, 0 for an omitted one, and the table's length. Large fields come
+/// first, so that the ones before align each field; the vtable ends with the last present field.
 fn layout(fields: &[Field<'_>]) -> (Vec<usize>, usize) {
     let mut offsets = vec![0; fields.len()];
     let mut len = 4;
@@ -126,7 +126,7 @@ fn push_u16(number: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&number.to_le_bytes());
 }
 
-/// Lets the four bytes at `at` lead to `to`.
+/// Writes the distance to `to` at `at`.
 fn point(out: &mut [u8], at: usize, to: usize) {
     put_u32(out, at, to - at);
 }

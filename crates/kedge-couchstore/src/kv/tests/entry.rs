@@ -1,4 +1,4 @@
-//! Which entry means what, and `content_meta`.
+//! The kinds of entries, and `content_meta`.
 
 use super::rev_meta::rev_metas;
 use super::{datatypes, hex};
@@ -16,7 +16,7 @@ const JSON_VALUE: ValueMeta = ValueMeta {
     bytes: 113,
 };
 
-/// What the golden file says of one entry.
+/// An entry of the golden file.
 struct Golden {
     deleted: bool,
     content_meta: u8,
@@ -25,7 +25,7 @@ struct Golden {
 }
 
 impl Golden {
-    /// Checks that the bytes mean `meaning`, and that `entry` is what would be written for it.
+    /// Checks that the bytes mean `meaning`, and that `entry` encodes to them.
     fn is(&self, meaning: Meaning, entry: EntryMeta) {
         let mut rev_meta = hex(self.rev_meta);
         let content_meta = ContentMeta(self.content_meta);
@@ -141,7 +141,7 @@ fn sync_writes_of_the_golden_file() {
 }
 
 #[test]
-fn events_of_the_golden_file() {
+fn system_events_of_the_golden_file() {
     let kind = SystemEventKind::Scope;
     Golden {
         deleted: false,
@@ -175,7 +175,7 @@ fn events_of_the_golden_file() {
 }
 
 #[test]
-fn what_contradicts_itself_is_refused() {
+fn contradictory_entries_are_rejected() {
     let key = |prepared| DiskKey::Document {
         prepared,
         collection: CollectionId(0),
@@ -209,7 +209,7 @@ fn what_contradicts_itself_is_refused() {
 }
 
 #[test]
-fn how_values_are_stored() {
+fn content_meta_of_values() {
     let json = Datatype::JSON;
     for (datatype, bytes, bits) in [
         (Datatype::RAW, 0, 0x03),
@@ -225,7 +225,7 @@ fn how_values_are_stored() {
         assert_eq!(meta.is_json(), datatype.contains(json));
         assert_eq!(meta.is_compressed(), bits & 0x80 != 0);
     }
-    // A value without bytes has no datatype, whoever says so.
+    // An empty value has no datatype, whatever the caller states.
     let entry = EntryMeta::live(
         Cas(1),
         Expiry::NEVER,
@@ -241,7 +241,7 @@ fn how_values_are_stored() {
 }
 
 #[test]
-fn every_byte_is_a_content_meta_or_an_error() {
+fn any_content_meta_byte_decodes_or_fails() {
     let rev_meta = EntryMeta::live(Cas(1), Expiry::NEVER, JSON_VALUE)
         .rev_meta
         .encode();
@@ -267,7 +267,7 @@ proptest! {
     }
 
     #[test]
-    fn an_entry_means_the_same_whatever_the_collection(
+    fn entry_kind_is_independent_of_the_collection(
         deleted: bool,
         prepared: bool,
         rev_meta in rev_metas(),

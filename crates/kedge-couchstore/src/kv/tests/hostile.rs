@@ -1,4 +1,4 @@
-//! Whatever the bytes: a value or an error, never a panic, and no more memory than the bytes warrant.
+//! Arbitrary bytes give a value or an error, never a panic, and use no more memory than justified.
 
 use super::hex;
 use crate::kv::{
@@ -8,7 +8,7 @@ use crate::kv::{
 use kedge_types::Seqno;
 use proptest::prelude::*;
 
-/// Decodes the bytes as everything there is. What decodes has to survive a round trip.
+/// Decodes the bytes as each type. Decoded values have to survive a round trip.
 fn decode_all(bytes: &[u8]) -> Result<(), TestCaseError> {
     let _ = (
         DiskKey::decode(bytes),
@@ -59,7 +59,7 @@ fn manifest() -> Vec<u8> {
 }
 
 #[test]
-fn every_byte_of_a_manifest_changed_and_every_length_of_it() {
+fn changed_and_truncated_manifests_never_panic() {
     let bytes = manifest();
     for at in 0..bytes.len() {
         decode_all(&bytes[..at]).expect("no contradiction");
@@ -72,7 +72,7 @@ fn every_byte_of_a_manifest_changed_and_every_length_of_it() {
 }
 
 #[test]
-fn a_name_that_many_tables_share_is_not_copied_for_each() {
+fn shared_name_is_not_copied_for_each_table() {
     // One table with a name of 64 KiB, and a vector of 16 Ki references to it.
     let (count, name_len) = (16_384_u32, 65_536_u32);
     let mut bytes = hex("0c000000 0000 0600 0800 0400 06000000 04000000");
@@ -81,7 +81,7 @@ fn a_name_that_many_tables_share_is_not_copied_for_each() {
     for n in 0..count {
         bytes.extend((table - 24 - 4 * n).to_le_bytes());
     }
-    // A vtable with nothing but field 5, its table, and the string.
+    // A vtable with field 5 only, its table, and the string.
     bytes.extend(hex(
         "1000 0800 0000 0000 0000 0000 0000 0400 10000000 04000000",
     ));
@@ -97,17 +97,17 @@ fn a_name_that_many_tables_share_is_not_copied_for_each() {
 
 proptest! {
     #[test]
-    fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+    fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
         decode_all(&bytes)?;
     }
 
     #[test]
-    fn any_small_numbers(bytes in prop::collection::vec(0..24_u8, 0..80)) {
+    fn small_numbers_never_panic(bytes in prop::collection::vec(0..24_u8, 0..80)) {
         decode_all(&bytes)?;
     }
 
     #[test]
-    fn a_manifest_with_changes(changes in prop::collection::vec((0..300_usize, any::<u8>()), 1..6)) {
+    fn changed_manifest_never_panics(changes in prop::collection::vec((0..300_usize, any::<u8>()), 1..6)) {
         let mut bytes = manifest();
         for (at, to) in changes {
             let at = at % bytes.len();

@@ -43,7 +43,7 @@ fn keys_of_the_golden_file() {
 }
 
 #[test]
-fn the_order_of_namespaces_is_that_of_the_bytes() {
+fn namespaces_sort_by_their_prefix() {
     let event = DiskKey::SystemEvent {
         kind: SystemEventKind::ModifyCollection,
         subject: 8,
@@ -60,7 +60,7 @@ fn the_order_of_namespaces_is_that_of_the_bytes() {
 }
 
 #[test]
-fn what_is_no_key_is_refused() {
+fn malformed_keys_are_rejected() {
     for bytes in [
         "",        // nothing
         "02",      // a namespace alone
@@ -82,12 +82,12 @@ fn what_is_no_key_is_refused() {
 
 #[test]
 #[should_panic(expected = "other than 1 to 7")]
-fn a_reserved_collection_is_a_bug() {
+fn encoding_a_reserved_collection_panics() {
     let _ = document(false, 1, "k").encode();
 }
 
 #[test]
-fn the_rest_of_the_world_knows_the_key_without_its_namespace() {
+fn split_prepare_removes_the_namespace() {
     let logical = DocKey::new(CollectionId(0x1234), b"k").expect("a key");
     for prepared in [false, true] {
         let key = document(prepared, 0x1234, "k").encode();
@@ -121,7 +121,7 @@ proptest! {
     }
 
     #[test]
-    fn what_decodes_encodes_to_the_same(bytes in prop::collection::vec(0..12_u8, 0..8)) {
+    fn decoded_values_encode_to_the_same_bytes(bytes in prop::collection::vec(0..12_u8, 0..8)) {
         if let Ok(key) = DiskKey::decode(&bytes) {
             prop_assert_eq!(key.encode(), bytes);
         }

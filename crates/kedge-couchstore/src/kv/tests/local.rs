@@ -78,7 +78,7 @@ fn names_of_statistics() {
 }
 
 #[test]
-fn a_name_decides_what_a_document_is() {
+fn name_determines_the_type_of_a_local_document() {
     let stats = LocalDocument::decode(b"|0x9|", &hex("07 29 00"), Seqno(41));
     let expected = CollectionStats {
         items: 7,

@@ -79,7 +79,7 @@ fn documents_of_the_golden_file() {
 }
 
 #[test]
-fn events_of_the_golden_file() {
+fn system_events_of_the_golden_file() {
     for (body, kind, deleted, expected) in [
         (
             COLLECTION_OPENED,
@@ -127,7 +127,7 @@ fn events_of_the_golden_file() {
 }
 
 #[test]
-fn settings_are_not_changed_by_a_drop() {
+fn drop_of_a_collection_with_settings_is_rejected() {
     let body = hex(COLLECTION_OPENED);
     let kind = SystemEventKind::ModifyCollection;
     assert!(matches!(
@@ -138,7 +138,7 @@ fn settings_are_not_changed_by_a_drop() {
 }
 
 #[test]
-fn a_manifest_of_nothing_is_one() {
+fn empty_manifest_is_valid() {
     assert_eq!(
         OpenCollections::decode(&OpenCollections::default().encode()),
         Ok(OpenCollections::default())

@@ -1,4 +1,4 @@
-//! Examples are bytes of the golden file `rich.couch.1`, which the original library made.
+//! The examples are bytes of the golden file `rich.couch.1`, which Couchbase's library wrote.
 
 mod entry;
 mod hostile;
@@ -12,7 +12,7 @@ mod vbstate;
 use kedge_types::{CollectionId, Datatype, DurabilityLevel, Seqno};
 use proptest::prelude::*;
 
-/// Bytes from hexadecimal, spaces aside.
+/// Returns bytes from hexadecimal text with spaces.
 pub(super) fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<char> = text.chars().filter(|c| !c.is_whitespace()).collect();
     let byte = |pair: &[char]| u8::from_str_radix(&pair.iter().collect::<String>(), 16);

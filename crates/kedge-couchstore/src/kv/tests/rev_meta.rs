@@ -19,7 +19,7 @@ fn meta(cas: u64) -> RevMeta {
 fn check(bytes: &str, expected: RevMeta) {
     let bytes = hex(bytes);
     assert_eq!(RevMeta::decode(&bytes), Ok(expected));
-    // The golden file is of a release that wrote no flex code; what is written here has one.
+    // The golden file is of a release that wrote no flex code; encoded metadata has one.
     let mut written = bytes;
     written[16] |= 1;
     assert_eq!(expected.encode().as_slice(), written);
@@ -45,7 +45,7 @@ fn documents() {
 }
 
 #[test]
-fn a_tombstone_by_expiry() {
+fn tombstone_of_an_expired_document() {
     check(
         "17d0000000270000 5f5e12bc 00000000 80 00",
         RevMeta {
@@ -97,14 +97,14 @@ fn prepares_and_an_abort() {
 }
 
 #[test]
-fn the_dead_byte_of_version_2_is_ignored() {
+fn unused_byte_of_version_2_is_ignored() {
     let mut bytes = meta(5).encode().as_slice().to_vec();
     bytes.push(0xff);
     assert_eq!(RevMeta::decode(&bytes), Ok(meta(5)));
 }
 
 #[test]
-fn the_low_bits_of_the_code_are_ignored() {
+fn low_bits_of_the_flex_code_are_ignored() {
     let mut bytes = meta(5).encode().as_slice().to_vec();
     for code in 0..0x80 {
         bytes[16] = code;
@@ -113,12 +113,12 @@ fn the_low_bits_of_the_code_are_ignored() {
 }
 
 #[test]
-fn other_lengths_are_refused() {
+fn other_metadata_lengths_are_rejected() {
     let bytes = [0; 40];
     for len in 0..bytes.len() {
         let expected = match len {
             18 | 19 => Ok(meta(0)),
-            // All zeros is a prepare of level 0, which is none.
+            // All zeros is a prepare of level 0, which is undefined.
             25 => Err(KvError::DurabilityLevel { found: 0 }),
             16 => Err(KvError::RevMetaVersion0),
             found => Err(KvError::RevMetaLength { found }),
@@ -128,7 +128,7 @@ fn other_lengths_are_refused() {
 }
 
 #[test]
-fn unknown_numbers_are_refused() {
+fn unknown_operations_and_levels_are_rejected() {
     let bytes = hex("17d0000000250000 5f5e11f4 00000000 00 00 02 000000000023");
     let changed = |at: usize, to: u8| {
         let mut bytes = bytes.clone();
@@ -140,13 +140,13 @@ fn unknown_numbers_are_refused() {
         changed(18, 3),
         Err(KvError::SyncWriteOperation { found: 3 })
     );
-    // As a prepare, the details say level 17.
+    // As a prepare, the details have level 17.
     assert_eq!(changed(18, 0), Err(KvError::DurabilityLevel { found: 17 }));
 }
 
 #[test]
 #[should_panic(expected = "fits 48 bits")]
-fn a_seqno_that_no_document_has_is_a_bug() {
+fn encoding_an_impossible_seqno_panics() {
     let prepare = Seqno(1 << 48);
     let sync_write = Some(SyncWrite::Abort { prepare });
     let _ = RevMeta {
@@ -188,7 +188,7 @@ proptest! {
     }
 
     #[test]
-    fn what_decodes_encodes_to_the_same(bytes in prop::collection::vec(any::<u8>(), 18..26)) {
+    fn decoded_values_encode_to_the_same_bytes(bytes in prop::collection::vec(any::<u8>(), 18..26)) {
         if let Ok(meta) = RevMeta::decode(&bytes) {
             let mut expected = bytes;
             expected[16] = expected[16] & 0x80 | 1;

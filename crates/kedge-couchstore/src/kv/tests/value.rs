@@ -20,7 +20,7 @@ fn xattr_and(other: Datatype) -> Datatype {
 }
 
 #[test]
-fn values_are_taken_apart() {
+fn values_are_split_into_attributes_and_document() {
     let pairs: [(&[u8], &[u8]); 2] = [(b"_sync", b"{\"rev\":1}"), (b"user", b"7")];
     let plain = with_attributes(&pairs, b"[1]");
     let value = Value::decode(xattr_and(Datatype::JSON), &plain).expect("sound");
@@ -51,7 +51,7 @@ fn values_are_taken_apart() {
 }
 
 #[test]
-fn malformed_values_are_refused() {
+fn malformed_values_are_rejected() {
     let sound = with_attributes(&[(b"a", b"1")], b"");
     let refused = |body: &[u8], expected| {
         let result = Value::decode(Datatype::XATTR, body);
@@ -78,7 +78,7 @@ fn malformed_values_are_refused() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_a_value_or_an_error(bytes: Vec<u8>, bits in 0..8_u8) {
+    fn arbitrary_bytes_decode_as_a_value_or_fail(bytes: Vec<u8>, bits in 0..8_u8) {
         let datatype = Datatype::from_bits(bits).expect("three bits");
         if let Ok(value) = Value::decode(datatype, &bytes) {
             let attributes: usize = value.attributes().map(|(name, value)| name.len() + value.len()).sum();
@@ -87,7 +87,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_put_around_a_document_comes_off(
+    fn wrapped_documents_round_trip(
         pairs in proptest::collection::vec(("[a-z_]{1,9}", "[^\\x00]{0,20}"), 0..5),
         document: Vec<u8>,
     ) {

@@ -7,7 +7,7 @@ use crate::kv::{
 use kedge_types::{Cas, Seqno, VbUuid};
 use proptest::prelude::*;
 
-/// Of the golden file.
+/// The state in the golden file.
 const RICH: &str = concat!(
     r#"{"build":"sample","checkpoint_type":"Memory","completed_seqno":"35","#,
     r#""failover_table":[{"id":123456789012345,"seq":0}],"high_prepared_seqno":"35","#,
@@ -17,7 +17,7 @@ const RICH: &str = concat!(
     r#""snap_end":"43","snap_start":"43","state":"active","version":4}"#,
 );
 
-/// The least that a reader asks for.
+/// The fields that a reader requires.
 const LEAST: &str =
     r#"{"state":"replica","max_deleted_seqno":"7","snap_start":"1","snap_end":"9","max_cas":"5"}"#;
 
@@ -26,7 +26,7 @@ fn decode(json: &str) -> Result<VbStateDocument, KvError> {
 }
 
 #[test]
-fn the_golden_file_is_read_and_written_byte_by_byte() {
+fn vbstate_of_the_golden_file_round_trips_byte_by_byte() {
     let expected = VbStateDocument {
         build: "sample".to_owned(),
         completed_seqno: Seqno(35),
@@ -49,7 +49,7 @@ fn the_golden_file_is_read_and_written_byte_by_byte() {
 }
 
 #[test]
-fn what_is_absent_has_its_default() {
+fn absent_vbstate_fields_have_defaults() {
     let expected = VbStateDocument {
         max_deleted_seqno: Seqno(7),
         snap_start: Seqno(1),
@@ -64,7 +64,7 @@ fn what_is_absent_has_its_default() {
 }
 
 #[test]
-fn what_has_to_be_there_is_asked_for_by_name() {
+fn missing_required_vbstate_field_is_named() {
     for (field, name) in [
         (r#""state":"replica","#, "state"),
         (r#""max_deleted_seqno":"7","#, "max_deleted_seqno"),
@@ -81,7 +81,7 @@ fn what_has_to_be_there_is_asked_for_by_name() {
 }
 
 #[test]
-fn a_topology_may_have_gaps_and_unknown_fields_are_dropped() {
+fn topology_may_have_gaps_and_unknown_fields_are_dropped() {
     let json = LEAST.replace(
         '{',
         r#"{"else":{"a":[1]},"replication_topology":[["n_0",null],["n_1"]],"#,
@@ -96,7 +96,7 @@ fn a_topology_may_have_gaps_and_unknown_fields_are_dropped() {
 }
 
 #[test]
-fn odd_numbers() {
+fn unusual_vbstate_numbers() {
     let with = |from: &str, to: &str| {
         assert!(RICH.contains(from));
         decode(&RICH.replace(from, to))
@@ -129,7 +129,7 @@ fn odd_numbers() {
 }
 
 #[test]
-fn what_is_no_json_is_refused() {
+fn vbstate_that_is_not_json_is_rejected() {
     for json in [
         "",
         "{",
@@ -145,12 +145,12 @@ fn what_is_no_json_is_refused() {
         );
     }
     assert!(VbStateDocument::decode(b"\xff", Seqno(0)).is_err());
-    // Deep nesting ends in an error, not in the end of the stack.
+    // Deep nesting causes an error, not a stack overflow.
     assert!(decode(&LEAST.replace('{', &format!("{{\"else\":{},", "[".repeat(100_000)))).is_err());
 }
 
 #[test]
-fn only_an_active_mends_its_snapshot() {
+fn only_an_active_repairs_its_snapshot() {
     for (state, high, expected) in [
         (VbStateKind::Active, 5, SnapshotRange::Sound),
         (VbStateKind::Replica, 1, SnapshotRange::Sound),

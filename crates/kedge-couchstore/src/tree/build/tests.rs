@@ -42,7 +42,7 @@ fn read(
     entries
 }
 
-/// Sizes of the nodes of a tree, for each level from the root down.
+/// Returns the sizes of the nodes of a tree, for each level from the root down.
 fn sizes(
     shared: &Shared,
     root: &Pointer<crate::format::pointer::NoReduce>,
@@ -69,7 +69,7 @@ fn sizes(
 }
 
 #[test]
-fn a_tree_has_what_was_pushed_and_its_nodes_are_well_filled() {
+fn built_tree_has_all_entries_in_well_filled_nodes() {
     for (count, value_bytes) in [
         (1, 10),
         (7, 10),
@@ -110,7 +110,7 @@ fn check_tree(targets: NodeSizes, count: u32, value_bytes: usize) {
             targets.interior_bytes
         };
         for bytes in level {
-            // The last two of a level share what is left.
+            // The last two of a level share the rest.
             assert!(
                 level.len() < 3 || *bytes >= target * 2 / 3,
                 "{bytes} of {target}"
@@ -122,7 +122,7 @@ fn check_tree(targets: NodeSizes, count: u32, value_bytes: usize) {
 }
 
 #[test]
-fn leaves_of_copies_lie_beside_each_other_though_bodies_come_between_their_entries() {
+fn leaves_of_copies_are_contiguous() {
     let (shared, mut out) = appender();
     let expected = entries(5000, 60);
     let mut builder = Builder::<Local>::new(&mut out, NodeSizes::COPY);
@@ -156,7 +156,7 @@ fn leaves_of_copies_lie_beside_each_other_though_bodies_come_between_their_entri
 }
 
 #[test]
-fn nothing_makes_no_tree() {
+fn empty_input_builds_no_tree() {
     let (_, mut out) = appender();
     let builder = Builder::<Local>::new(&mut out, NodeSizes::UPDATE);
     assert_eq!(builder.finish().expect("finish"), None);
@@ -164,7 +164,7 @@ fn nothing_makes_no_tree() {
 }
 
 #[test]
-fn untouched_subtrees_of_any_height_stay_in_order() {
+fn unchanged_subtrees_of_any_height_stay_in_order() {
     let (shared, mut out) = appender();
     let all = entries(900, 30);
     let mut roots = Vec::new();
@@ -186,7 +186,7 @@ fn untouched_subtrees_of_any_height_stay_in_order() {
         root.put_value(&mut entry);
         entry
     };
-    // The first and the last stay, what is between is written anew.
+    // The first and the last stay, and those between are rewritten.
     builder
         .push_subtree(height, &entry(&all[299].0, &roots[0]))
         .expect("push");
@@ -203,10 +203,10 @@ fn untouched_subtrees_of_any_height_stay_in_order() {
     assert!(read(&shared, root, out.written()) == all);
 }
 
-/// A low subtree between high ones once waited until the high ones behind it were added: an update that emptied the last
-/// leaves below an interior node, and left the ones before them, put them out of order.
+/// A low subtree between high ones used to wait until the high ones after it were added: an update that emptied the
+/// last leaves below an interior node, and kept the ones before them, put them out of order.
 #[test]
-fn a_low_subtree_between_high_ones_stays_in_order() {
+fn low_subtree_between_high_ones_stays_in_order() {
     let (shared, mut out) = appender();
     let all = entries(605, 30);
     let parts = [&all[..300], &all[300..305], &all[305..]];
@@ -241,7 +241,7 @@ fn a_low_subtree_between_high_ones_stays_in_order() {
 }
 
 #[test]
-fn a_single_subtree_needs_no_node_above_it() {
+fn single_subtree_needs_no_node_above_it() {
     let (_, mut out) = appender();
     let mut builder = Builder::<Local>::new(&mut out, NodeSizes::UPDATE);
     builder.push(b"k", |_| {}).expect("push");

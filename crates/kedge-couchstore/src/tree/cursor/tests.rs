@@ -44,7 +44,7 @@ fn interior(children: &[(&[u8], Pointer<NoReduce>)]) -> Vec<u8> {
     node
 }
 
-/// A tree of so many levels, each of which refers twice to the one below: few nodes, 2^levels ways through them.
+/// Creates a tree of `levels` levels, each of which refers twice to the one below: few nodes, 2^levels paths.
 fn doubled(levels: usize) -> (Arc<Shared>, Appender, Pointer<NoReduce>) {
     let (shared, mut out) = appender();
     let leaf = [&[1][..], &pack_lengths(1, 0), b"k"].concat();
@@ -57,7 +57,7 @@ fn doubled(levels: usize) -> (Arc<Shared>, Appender, Pointer<NoReduce>) {
 }
 
 #[test]
-fn a_walk_ends_where_nodes_are_shared() {
+fn walk_ends_at_shared_nodes() {
     let (shared, out, root) = doubled(50);
     let mut windows = Windows::exact();
     let mut nodes = Nodes::new(&shared, Offset(out.written()), &mut windows);
@@ -75,7 +75,7 @@ fn a_walk_ends_where_nodes_are_shared() {
 }
 
 #[test]
-fn a_tree_that_is_too_deep_is_refused() {
+fn too_deep_tree_is_rejected() {
     let (shared, out, root) = doubled(DEPTH_MAX + 1);
     let mut windows = Windows::exact();
     let mut nodes = Nodes::new(&shared, Offset(out.written()), &mut windows);
@@ -104,11 +104,11 @@ fn a_tree_that_is_too_deep_is_refused() {
 }
 
 #[test]
-fn a_seek_goes_on_where_the_keys_of_a_parent_promise_too_much() {
+fn seek_continues_if_a_parents_key_is_too_high() {
     let (shared, mut out) = appender();
     let leaf = |key: &[u8]| [&[1][..], &pack_lengths(key.len(), 0), key].concat();
     let (first, second) = (append(&mut out, &leaf(b"b")), append(&mut out, &leaf(b"x")));
-    // The first child's last key is b, its parent says d.
+    // The first child's last key is b, and its parent states d.
     let root = append(&mut out, &interior(&[(b"d", first), (b"x", second)]));
     out.write_all().expect("write");
     let mut windows = Windows::exact();

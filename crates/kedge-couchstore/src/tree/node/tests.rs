@@ -15,7 +15,7 @@ fn child(key: &[u8], offset: u64) -> Vec<u8> {
 }
 
 #[test]
-fn entries_of_a_sound_node_are_walked() {
+fn entries_of_a_sound_node_are_iterated() {
     let bytes = node(
         LEAF,
         &[entry(b"a", b"1"), entry(b"b", b""), entry(b"ba", b"333")],
@@ -32,7 +32,7 @@ fn entries_of_a_sound_node_are_walked() {
 }
 
 #[test]
-fn each_kind_of_damage_has_its_name() {
+fn each_kind_of_damage_is_reported() {
     let leaf = |entries: &[Vec<u8>]| check::<Local>(100, &node(LEAF, entries));
     let interior = |entries: &[Vec<u8>]| check::<Local>(100, &node(INTERIOR, entries));
     assert_eq!(check::<Local>(100, b""), Err(Problem::NodeEmpty));
@@ -65,7 +65,7 @@ fn each_kind_of_damage_has_its_name() {
         interior(&[entry(b"a", &[1; 13])]),
         Err(Problem::EntryShape(1))
     );
-    // Pointers of one tree are none of another.
+    // Pointers of one tree are invalid in another.
     let bytes = node(INTERIOR, &[child(b"a", 9)]);
     assert_eq!(check::<ById>(100, &bytes), Err(Problem::EntryShape(1)));
     assert_eq!(check::<BySeqno>(100, &bytes), Err(Problem::EntryShape(1)));
@@ -83,7 +83,7 @@ fn each_kind_of_damage_has_its_name() {
 }
 
 #[test]
-fn memory_is_used_again_only_when_nobody_else_has_it() {
+fn node_memory_is_reused_without_other_owners_only() {
     let packed = |bytes: &[u8]| {
         snap::raw::Encoder::new()
             .compress_vec(bytes)

@@ -51,7 +51,7 @@ fn some_bytes(len: std::ops::Range<usize>) -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn any_node_survives(
+    fn packed_nodes_round_trip(
         entries in prop::collection::vec((some_bytes(0..300), some_bytes(0..400)), 1..40),
         type_byte in 0..2_u8,
     ) {
@@ -61,7 +61,7 @@ proptest! {
     }
 
     #[test]
-    fn any_leaf_by_seqno_survives(
+    fn packed_seqno_leaves_round_trip(
         entries in prop::collection::vec((some_bytes(1..100), some_bytes(0..40)), 1..40),
     ) {
         let entries: Vec<_> = entries.iter().enumerate().map(|(seqno, (key, meta))| {
@@ -72,7 +72,7 @@ proptest! {
 }
 
 #[test]
-fn long_entries_survive() {
+fn packed_long_entries_round_trip() {
     for len in [60, 61, 255, 256, 257, 2047, 2048, 65_535, 65_536, 100_000] {
         let entries: Vec<_> = (0..3_u8).map(|n| (vec![n], vec![7; len])).collect();
         survives::<ById>(&node(1, &entries)).expect("it survives");
@@ -80,7 +80,7 @@ fn long_entries_survive() {
 }
 
 #[test]
-fn a_usual_leaf_is_packed_better_than_a_general_compressor_does() {
+fn typical_leaf_is_packed_smaller_than_by_snappy() {
     let entries: Vec<_> = (0..8_u64)
         .map(|n| {
             let key = format!("\0key-{:017}", 1000 + n).into_bytes();

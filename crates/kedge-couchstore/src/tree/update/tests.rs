@@ -16,14 +16,14 @@ use crate::tree::search::Windows;
 use crate::write::append::Appender;
 use crate::{Offset, Options};
 
-/// Keys with the values that they get; `None` removes.
+/// Keys with their new values; `None` removes.
 type Batch = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
-/// A batch as changes.
+/// A batch as changes of a tree.
 struct Listed<'a> {
     list: Vec<(&'a [u8], Option<&'a [u8]>)>,
     at: usize,
-    /// Values that were seen as old ones.
+    /// The old values so far.
     seen: Vec<Vec<u8>>,
 }
 
@@ -79,7 +79,7 @@ impl Tree {
         }
     }
 
-    /// Applies a batch; the old values that it met.
+    /// Applies a batch. Returns the old values.
     fn apply(&mut self, batch: &Batch) -> Vec<Vec<u8>> {
         self.out.write_all().expect("write");
         let list = batch.iter().map(|(key, value)| (&**key, value.as_deref()));
@@ -113,13 +113,12 @@ impl Tree {
     }
 }
 
-/// Single keys here and there, and ranges of keys that are all set or all removed: those empty leaves and whole
-/// subtrees.
+/// Single keys, and ranges of keys that are all set or all removed, which empties leaves and whole subtrees.
 fn batches() -> impl Strategy<Value = Vec<Batch>> {
     let value = || prop::option::weighted(0.6, prop::collection::vec(any::<u8>(), 0..60));
     let key = |n: u32| format!("key{n:04}").into_bytes();
     let single = prop::collection::btree_map((0..600_u32).prop_map(key), value(), 0..10);
-    // Of about the length of a leaf, and of many.
+    // About the length of a leaf, and of many.
     let len = prop_oneof![1..12_u32, 1..250_u32];
     let ranges = prop::collection::vec((0..600_u32, len, value()), 0..8);
     let batch = (single, ranges).prop_map(move |(mut batch, ranges)| {
@@ -135,7 +134,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
     #[test]
-    fn a_tree_is_a_map(batches in batches()) {
+    fn updated_tree_agrees_with_a_map(batches in batches()) {
         let mut tree = Tree::new(SMALL);
         let mut map: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
         for batch in &batches {
@@ -159,7 +158,7 @@ fn numbered(range: std::ops::Range<u32>, value: Option<&[u8]>) -> Batch {
 }
 
 #[test]
-fn what_does_not_change_is_not_written_again() {
+fn unchanged_nodes_are_not_rewritten() {
     let mut tree = Tree::new(NodeSizes::UPDATE);
     tree.apply(&numbered(0..20_000, Some(&[7; 30])));
     let before = tree.written();
@@ -174,12 +173,12 @@ fn what_does_not_change_is_not_written_again() {
 }
 
 #[test]
-fn small_neighbours_are_joined_where_entries_go() {
+fn small_leaves_are_joined_as_entries_are_removed() {
     let mut tree = Tree::new(NodeSizes::UPDATE);
     tree.apply(&numbered(0..4000, Some(&[7; 30])));
     let bytes = |tree: &Tree| tree.root.expect("a root").subtree_bytes;
     let full = bytes(&tree);
-    // Seven of eight go, a few at a time, as when documents are replaced at random.
+    // Seven of eight are removed, a few at a time, as when documents are replaced at random.
     for round in 0..70 {
         let gone = numbered(0..4000, None)
             .into_iter()

@@ -15,9 +15,10 @@ fn appender() -> Appender {
     Appender::new(Arc::new(shared), 1)
 }
 
-/// The buffer is most of what a batch takes beside itself: doubled once it would be twice that.
+/// The buffer is the largest part of a batch's memory in addition to the batch: growth by doubling would take twice as
+/// much.
 #[test]
-fn the_buffer_takes_what_the_batch_needs_and_no_more() {
+fn append_buffer_is_sized_for_the_batch() {
     for (documents, body_bytes, most) in [
         (1, 100, 8 << 10),
         (20, 500, 20 << 10),
@@ -31,7 +32,7 @@ fn the_buffer_takes_what_the_batch_needs_and_no_more() {
         for _ in 0..documents {
             out.append(&vec![7; body_bytes]).expect("room");
         }
-        // The longest that a header can be, and in front of it the rest of a block.
+        // The longest possible header, preceded by the rest of a block.
         let header = vec![1; HEADER_BYTES_MAX as usize];
         out.append_header(|_, out| out.extend_from_slice(&header))
             .expect("room");

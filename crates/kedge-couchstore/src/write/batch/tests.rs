@@ -16,7 +16,7 @@ fn mutation(key: &[u8], seqno: u64) -> Mutation<'_> {
 
 proptest! {
     #[test]
-    fn orders_are_those_of_the_keys_and_seqnos(
+    fn batch_orders_sort_by_key_and_by_seqno(
         keys in prop::collection::hash_set(prop::collection::vec(0..3_u8, 1..14), 1..60),
         prefix in prop::collection::vec(any::<u8>(), 0..12),
     ) {
@@ -36,12 +36,12 @@ proptest! {
 }
 
 #[test]
-fn duplicates_are_refused() {
+fn duplicate_keys_and_seqnos_are_rejected() {
     let batch = [mutation(b"b", 1), mutation(b"a", 2), mutation(b"b", 3)];
     assert_eq!(by_key(&batch).err(), Some(Refusal::DuplicateKey(0, 2)));
     let batch = [mutation(b"a", 2), mutation(b"a", 3)];
     assert_eq!(by_key(&batch).err(), Some(Refusal::DuplicateKey(0, 1)));
-    // Zeros that fill a short key up make no duplicate of it.
+    // The zeros that pad a short key do not make it a duplicate.
     let batch = [mutation(b"a\0", 1), mutation(b"a", 2)];
     assert!(by_key(&batch).is_ok());
     let batch = [mutation(b"a", 2), mutation(b"b", 1), mutation(b"c", 2)];
@@ -52,7 +52,7 @@ fn duplicates_are_refused() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn oversized_fields_are_rejected() {
     let check = |mutation: Mutation<'_>| check_fields(&[mutation], Seqno(5));
     let long = vec![0; KEY_BYTES_MAX + 1];
     assert_eq!(check(mutation(b"", 6)), Err(Refusal::KeyLength(0)));
