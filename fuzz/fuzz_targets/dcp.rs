@@ -12,7 +12,7 @@ use kedge_replication::{
     StreamItem, ProducerAction,
 };
 use kedge_types::{Seqno, VbId, VbUuid};
-use kedge_vbucket::{FailoverTable, NodeName, Resume};
+use kedge_vbucket::{FailoverTable, NodeName, ResumePoint};
 use libfuzzer_sys::fuzz_target;
 
 const MAX_BODY: usize = 1 << 16;
@@ -85,7 +85,7 @@ fn consumer() -> Consumer {
     };
     let out = &mut Vec::new();
     let mut consumer = Consumer::open(&config, 0, out);
-    let from = Resume {
+    let from = ResumePoint {
         start: Seqno(0),
         snap_start: Seqno(0),
         snap_end: Seqno(0),

@@ -6,7 +6,7 @@ use kedge_protocol::binary::commands::subdoc::{SubdocSpec, SubdocMulti};
 use kedge_protocol::binary::{Opcode, Parse, RequestWriter, parse_frame};
 use kedge_subdoc::{SubdocMutation, VbucketContext, check, lookup};
 use kedge_types::{Cas, Datatype, Seqno, Status, VbUuid, XattrsBuf};
-use kedge_vbucket::{Deletion, Item, ItemMeta, Modify, NextVersion, Parts};
+use kedge_vbucket::{Deletion, Item, ItemMeta, Modify, NextVersion, ValueParts};
 use libfuzzer_sys::fuzz_target;
 
 const AROUND: VbucketContext = VbucketContext {
@@ -57,7 +57,7 @@ fn change(there: Option<&Item>, mutation: &SubdocMutation, count: usize) {
                 ..ItemMeta::default()
             };
             let item = Item::new(&meta, b"\0k", &[modified.bytes()]);
-            let parts = Parts::of(&item).expect("it can be taken apart");
+            let parts = ValueParts::of(&item).expect("it can be taken apart");
             assert!(!modified.deleted || parts.body().is_empty());
             let is_json = modified.datatype.contains(Datatype::JSON);
             assert!(!is_json || kedge_json::is_json(parts.body()));

@@ -11,7 +11,7 @@ use kedge_bucket::BucketConfig;
 use kedge_storage::{Storage, StorageConfig, StorageError};
 use kedge_types::{Cas, CollectionId, DocKey, Expiry, Now, Seqno, VbId, VbUuid};
 use kedge_vbucket::{
-    Cookie, NewValue, Persistence, RandomState, StepWrite, StoreMode, Topology, VBucket, VbSetup,
+    Cookie, NewValue, PersistenceMode, RandomState, StepWrite, StoreMode, Topology, VBucket, VbSetup,
 };
 
 /// The length of a key in bytes, without the byte of its collection.
@@ -134,8 +134,8 @@ pub fn run(
 impl FlushRig {
     fn new(site: &Site, mode: FlushMode, limit: CommitLimit) -> Result<Self, StorageError> {
         let persistence = match mode {
-            FlushMode::Direct => Persistence::Direct,
-            FlushMode::Logged => Persistence::LogThenFile,
+            FlushMode::Direct => PersistenceMode::Direct,
+            FlushMode::Logged => PersistenceMode::LogThenFile,
         };
         let vbucket = VBucket::new(VbSetup {
             id: VB,
@@ -175,7 +175,7 @@ impl FlushRig {
             new_cas: Cas(0),
             preserve_ttl: false,
             cookie: Cookie(0),
-            ahead: None,
+            prebuilt: None,
         };
         let value = random.bytes(VALUE_BYTES);
         let value = NewValue::plain(Cow::Owned(value)).expect("the value is small");

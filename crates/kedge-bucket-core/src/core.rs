@@ -18,7 +18,9 @@ use kedge_sync::{
     ranks::{BucketSettings, CollectionsManifest, Vbucket, VbucketChanging},
 };
 use kedge_types::{DurabilityLevel, Manifest, Now, Status, VbId};
-use kedge_vbucket::{Done, Persistence, RandomState, StepEffects, VBucket, VbSetup, VbState};
+use kedge_vbucket::{
+    CompletedCommand, PersistenceMode, RandomState, StepEffects, VBucket, VbSetup, VbState,
+};
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -100,9 +102,9 @@ impl BucketCore {
                 shards: 1,
                 hasher: hasher.clone(),
                 persistence: if commit_log {
-                    Persistence::LogThenFile
+                    PersistenceMode::LogThenFile
                 } else {
-                    Persistence::Direct
+                    PersistenceMode::Direct
                 },
                 topology: topology.clone(),
             })
@@ -335,7 +337,7 @@ impl BucketCore {
         now: Now,
         vbucket: &mut VBucket,
         step: impl FnOnce(&mut VBucket) -> R,
-    ) -> (R, Vec<Done>) {
+    ) -> (R, Vec<CompletedCommand>) {
         let result = step(vbucket);
         let done = self.pass_on(vbucket.id(), vbucket.take_effects(), || now);
         (result, done)
@@ -346,7 +348,7 @@ impl BucketCore {
         &self,
         vbucket: &mut VBucket,
         step: impl FnOnce(&mut VBucket) -> R,
-    ) -> (R, Vec<Done>) {
+    ) -> (R, Vec<CompletedCommand>) {
         let result = step(vbucket);
         let now = || self.setup.clock.now();
         let done = self.pass_on(vbucket.id(), vbucket.take_effects(), now);
@@ -354,7 +356,12 @@ impl BucketCore {
     }
 
     /// Passes the effects of a step on to the components, but for its completions.
-    fn pass_on(&self, vb: VbId, effects: StepEffects, now: impl FnOnce() -> Now) -> Vec<Done> {
+    fn pass_on(
+        &self,
+        vb: VbId,
+        effects: StepEffects,
+        now: impl FnOnce() -> Now,
+    ) -> Vec<CompletedCommand> {
         self.quota.add(&effects.memory);
         if let Some(events) = self.events.get() {
             events.on_step(self, vb, &effects);
@@ -426,9 +433,9 @@ impl BucketCore {
     }
 
     /// Hands completions to the commands that wait for them.
-    pub fn deliver(&self, now: Now, done: &mut Vec<Done>) {
+    pub fn deliver(&self, now: Now, done: &mut Vec<CompletedCommand>) {
         let mut completions = Vec::with_capacity(done.len());
-        for Done {
+        for CompletedCommand {
             cookie,
             completion,
             committed,

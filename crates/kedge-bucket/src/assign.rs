@@ -77,14 +77,14 @@ impl VbStates {
             if vbucket.is_deleted() || vbucket.is_quarantined() {
                 return None;
             }
-            let standing = vbucket.standing();
+            let progress = vbucket.progress();
             Some(VbPosition {
                 vb: vbucket.id(),
-                state: standing.state,
-                high_seqno: standing.high_seqno,
-                persisted_seqno: standing.persisted_seqno,
-                high_prepared: standing.high_prepared,
-                consistent: standing.consistent == standing.high_seqno,
+                state: progress.state,
+                high_seqno: progress.high_seqno,
+                persisted_seqno: progress.persisted_seqno,
+                high_prepared: progress.high_prepared,
+                consistent: progress.consistent == progress.high_seqno,
                 failover: vbucket.failover().entries().to_vec(),
             })
         };

@@ -133,13 +133,13 @@ pub use kedge_storage::{
 };
 pub use kedge_vbucket::{
     Change, CheckpointFigures, CursorFigures, DurabilityFigures, FailoverTable, FrequencyCounts,
-    HashFigures, KeyFigures, KeyValidity, LevelCounts, NodeName, ReceiveError, Received, Resume,
-    Snapshot, SnapshotKind, SystemEvent, SystemEventKind, Topology,
+    HashFigures, KeyFigures, KeyValidity, LevelCounts, NodeName, ReceiveError, Received,
+    ResumePoint, Snapshot, SnapshotKind, SystemEvent, SystemEventKind, Topology,
 };
 pub use kedge_vbucket::{
     CollectionOps, Completion, ConcatMode, Cookie, Deletion, Document, Drift, Item, ItemMeta, Meta,
-    MinRatio, Modify, Mutated, ObserveSeqno, ObserveState, Parts, Patches, ScanEnd, ScanFound,
-    ScanPart, StoreMode, VbState, any_long_value,
+    MinRatio, Modify, Mutated, ObserveState, ObservedSeqno, Patches, ScanEnd, ScanFound, ScanPart,
+    StoreMode, ValueParts, VbState, any_long_value,
 };
 pub use queries::VbFigures;
 pub use scans::{

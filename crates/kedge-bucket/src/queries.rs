@@ -6,7 +6,7 @@ use kedge_bucket_core::Outcome;
 use kedge_bucket_core::{Ctx, RequiredRole};
 use kedge_types::{Cas, CollectionId, Seqno, Status, VbId, VbUuid};
 use kedge_vbucket::{
-    CheckpointFigures, Cookie, Drift, DurabilityFigures, FailoverTable, HashFigures, ObserveSeqno,
+    CheckpointFigures, Cookie, Drift, DurabilityFigures, FailoverTable, HashFigures, ObservedSeqno,
     VbState,
 };
 use std::sync::atomic::Ordering;
@@ -57,7 +57,7 @@ impl Bucket {
     ///
     /// # Errors
     /// `KeyNotFound` for an unknown uuid; `NotMyVbucket`, `TemporaryFailure` while loading.
-    pub fn observe_seqno(&self, ctx: Ctx, vb: VbId, uuid: VbUuid) -> Result<ObserveSeqno, Status> {
+    pub fn observe_seqno(&self, ctx: Ctx, vb: VbId, uuid: VbUuid) -> Result<ObservedSeqno, Status> {
         self.core
             .step_as(ctx.now, vb, RequiredRole::Any, |vbucket| {
                 vbucket.history().observe_seqno(uuid)

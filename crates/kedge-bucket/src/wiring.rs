@@ -51,7 +51,7 @@ impl CoreEvents for StepEvents {
         if effects.memory.cursors != 0 {
             signals.streams.on_cursor_memory(core);
         }
-        signals.streams.note_news(vb, effects.news);
+        signals.streams.note_news(vb, effects.stream_events);
         signals.memory.on_step(core, effects);
         signals.streams.look_for_receivers(core);
     }

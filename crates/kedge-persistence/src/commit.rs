@@ -19,7 +19,7 @@ use kedge_sync::{
     ranks::{BucketLogStats, CommitterRank},
 };
 use kedge_types::{Now, Seqno, VbId};
-use kedge_vbucket::{AfterLog, Change, Done, Position};
+use kedge_vbucket::{AfterLog, Change, CompletedCommand, Position};
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
@@ -33,7 +33,7 @@ pub(crate) struct Committer {
     commits_only: Vec<DirtyVb>,
     batched: Vec<BatchedVb>,
     changes: Vec<Change>,
-    done: Vec<Done>,
+    done: Vec<CompletedCommand>,
     acks: Vec<(VbId, Seqno)>,
     was_full: bool,
 }

@@ -21,7 +21,7 @@ use kedge_log::LogRecord;
 use kedge_storage::{Storage, StorageError};
 use kedge_sync::{RankedMutex, ranks::QuarantineLogged};
 use kedge_types::{Status, VbId, VbUuid};
-use kedge_vbucket::{Persistence as PersistenceMode, RandomState, VBucket, VbSetup};
+use kedge_vbucket::{PersistenceMode, RandomState, VBucket, VbSetup};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};

@@ -12,7 +12,7 @@ use kedge_bucket_core::{BucketCore, BucketError, Timing};
 use kedge_storage::CommitResult;
 use kedge_sync::{RankedMutex, ranks::Vbucket};
 use kedge_types::{Now, Seqno, Status, VbId};
-use kedge_vbucket::{AfterLog, Done, FileChange, Position, VBucket};
+use kedge_vbucket::{AfterLog, CompletedCommand, FileChange, Position, VBucket};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -127,7 +127,7 @@ impl SharedState {
         vb: VbId,
         to: Position,
         logged: Option<LoggedRecords>,
-        done: &mut Vec<Done>,
+        done: &mut Vec<CompletedCommand>,
         acks: &mut Vec<(VbId, Seqno)>,
     ) -> AfterLog {
         let mut vbucket = self.core.vbuckets[vb.index()].lock();

@@ -45,7 +45,9 @@ mod warmup;
 pub use access_log::AccessScanner;
 pub use fetch::{BackgroundFetcher, Fetch};
 pub use pager::ItemPager;
-pub use parked::{Admission, Op, PendingOp, WaitFor, given_counters, outcome_counters, role_of};
+pub use parked::{
+    Admission, Op, PendingOp, WaitFor, outcome_counters, role_of, with_meta_counters,
+};
 pub use pending_state::PendingStateQueue;
 pub use residency::Residency;
 pub use signals::{MemorySignals, ResidencyEvents};

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use kedge_json::{Lookup, LookupValue, Path, SubdocError, lookup_all};
 use kedge_protocol::binary::commands::subdoc::{PathFlags, SubdocOp, SubdocSpec, xattr_key};
 use kedge_types::{Cas, Datatype, Status};
-use kedge_vbucket::{Item, Parts};
+use kedge_vbucket::{Item, ValueParts};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ pub fn lookup<'s>(
     specs: impl IntoIterator<Item = SubdocSpec<'s>>,
     found: &mut dyn FnMut(Status, &[u8]),
 ) -> Result<(), Status> {
-    let parts = Parts::of(item).map_err(|_| Status::Internal)?;
+    let parts = ValueParts::of(item).map_err(|_| Status::Internal)?;
     let facts = DocumentProperties::of(item, &parts, cas);
     let specs: Vec<SubdocSpec<'_>> = specs.into_iter().collect();
     let mut together = lookup_in_one_pass(&specs, &facts);
@@ -105,7 +105,7 @@ fn in_body<'a>(
 
 fn in_xattr<'a>(
     spec: &SubdocSpec<'_>,
-    parts: &'a Parts<'_>,
+    parts: &'a ValueParts<'_>,
     facts: &DocumentProperties<'_>,
     around: &VbucketContext,
 ) -> Result<Cow<'a, [u8]>, Status> {

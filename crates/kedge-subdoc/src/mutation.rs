@@ -14,7 +14,7 @@ use kedge_protocol::binary::commands::subdoc::{
 use kedge_types::{
     Cas, Datatype, DocKey, Expiry, RevSeqno, Seqno, Status, VbUuid, XattrsBuf, check_xattr_sizes,
 };
-use kedge_vbucket::{Item, MadeAhead, Modified, Modify, NextVersion, Parts};
+use kedge_vbucket::{Item, Modified, Modify, NextVersion, Precomputed, ValueParts};
 use std::sync::{Mutex, PoisonError};
 
 /// The temporary name of an attribute while a path in it is changed.
@@ -27,7 +27,7 @@ pub struct SubdocMutation {
     flags: DocFlags,
     user_flags: Option<u32>,
     reply: Mutex<MutationReply>,
-    ahead: MadeAhead<(Result<Modified, Status>, MutationReply)>,
+    precomputed: Precomputed<(Result<Modified, Status>, MutationReply)>,
 }
 
 /// The outcome of a mutation, in addition to the new version.
@@ -50,7 +50,7 @@ impl SubdocMutation {
             flags,
             user_flags: None,
             reply: Mutex::default(),
-            ahead: MadeAhead::default(),
+            precomputed: Precomputed::default(),
         }
     }
 
@@ -101,7 +101,11 @@ impl SubdocMutation {
     }
 
     /// Returns the draft on which the specs start.
-    fn draft(&self, parts: Option<&Parts<'_>>, before: &DocumentProperties<'_>) -> MutationDraft {
+    fn draft(
+        &self,
+        parts: Option<&ValueParts<'_>>,
+        before: &DocumentProperties<'_>,
+    ) -> MutationDraft {
         let Some(parts) = parts else {
             return self.new_draft(XattrsBuf::default(), self.has(DocFlags::CREATE_AS_DELETED));
         };
@@ -190,17 +194,17 @@ impl Modify for SubdocMutation {
         let made = self
             .modify(there, &NO_VERSION)
             .map(|made| made.drafted(key));
-        self.ahead.keep(there, (made, self.reply()));
+        self.precomputed.keep(there, (made, self.reply()));
     }
 
     fn modify(&self, there: Option<&Item>, next: &NextVersion) -> Result<Modified, Status> {
-        if let Some((made, reply)) = self.ahead.take(there) {
+        if let Some((made, reply)) = self.precomputed.take(there) {
             *self.slot() = reply;
             return made;
         }
         *self.slot() = MutationReply::default();
         self.check(there)?;
-        let parts = there.map(Parts::of).transpose();
+        let parts = there.map(ValueParts::of).transpose();
         let parts = parts.map_err(|_| Status::Internal)?;
         let before = match (there, &parts) {
             (Some(item), Some(parts)) => DocumentProperties::of(item, parts, item.cas()),

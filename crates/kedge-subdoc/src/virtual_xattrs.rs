@@ -1,7 +1,7 @@
 //! Virtual attributes, which are not stored: the server's knowledge of the document.
 
 use kedge_types::{Cas, Datatype, Expiry, RevSeqno, Seqno, VbUuid};
-use kedge_vbucket::{Item, Parts};
+use kedge_vbucket::{Item, ValueParts};
 use std::fmt::Write as _;
 
 /// The vBucket of a document, as far as virtual attributes show it.
@@ -62,7 +62,7 @@ pub(crate) struct DocumentProperties<'a> {
 
 impl<'a> DocumentProperties<'a> {
     /// Returns the facts of a document. `cas` is the CAS that clients see: that of a lock is secret.
-    pub(crate) fn of(item: &Item, parts: &'a Parts<'_>, cas: Cas) -> Self {
+    pub(crate) fn of(item: &Item, parts: &'a ValueParts<'_>, cas: Cas) -> Self {
         Self {
             cas,
             seqno: item.seqno(),

@@ -14,12 +14,12 @@ mod steps;
 #[cfg(test)]
 mod tests;
 mod unapplied;
-mod waiting;
+mod unapplied_list;
 
-pub use batch::{ApplyBatch, Part};
+pub use batch::{ApplyBatch, BatchPart};
 pub(crate) use progress::ApplyProgress;
 pub(crate) use unapplied::Unapplied;
-pub use unapplied::{Persistence, UnappliedFigures};
+pub use unapplied::{PersistenceMode, UnappliedFigures};
 
 use crate::checkpoint::Change;
 use crate::failover::FailoverTable;

@@ -13,7 +13,7 @@ mod figures;
 
 pub use figures::{CheckpointFigures, CursorFigures};
 
-use crate::cursors::Readers;
+use crate::cursors::StreamCursors;
 use crate::failover::FailoverTable;
 use crate::item::Item;
 use crate::snapshot::Snapshot;
@@ -111,13 +111,13 @@ impl Change {
 
 /// A change, and what it took the place of.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct QueuedChange {
     pub(crate) change: Change,
     /// The seqno of the document or tombstone that it replaced in the hash table; 0 when there was none.
     replaced: Seqno,
 }
 
-impl Entry {
+impl QueuedChange {
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Self>() + self.change.item().map_or(64, Item::heap_bytes)
     }
@@ -140,7 +140,7 @@ pub struct Position(u64);
 /// The checkpoints of a vBucket.
 #[derive(Debug, Default)]
 pub struct Checkpoints {
-    pub(crate) entries: VecDeque<Entry>,
+    pub(crate) entries: VecDeque<QueuedChange>,
     /// Position of the first entry.
     pub(crate) first: u64,
     cursors: Vec<u64>,
@@ -150,7 +150,7 @@ pub struct Checkpoints {
     /// Position behind the last reset or rollback: what was read before it says nothing of the history after it.
     pub(crate) reset_at: u64,
     /// Cursors of streams.
-    pub(crate) readers: Readers,
+    pub(crate) readers: StreamCursors,
 }
 
 impl Checkpoints {
@@ -191,7 +191,7 @@ impl Checkpoints {
         }
         let ends_streams = change.ends_streams();
         let resets = ends_streams && change.begins_history();
-        let entry = Entry { change, replaced };
+        let entry = QueuedChange { change, replaced };
         self.bytes += entry.bytes();
         self.entries.push_back(entry);
         if ends_streams {
@@ -333,7 +333,7 @@ impl Checkpoints {
     }
 
     /// As [`Checkpoints::forget`], of which `with` gets each entry.
-    pub(crate) fn forget_with(&mut self, mut with: impl FnMut(Entry)) {
+    pub(crate) fn forget_with(&mut self, mut with: impl FnMut(QueuedChange)) {
         let logged = self.cursors.iter().copied().min().unwrap_or(self.first);
         let needless = logged.min(self.readers.slowest()) - self.first;
         for entry in self.entries.drain(..needless as usize) {

@@ -69,7 +69,7 @@ pub struct FileCollections {
 
 impl Default for FileCollections {
     fn default() -> Self {
-        let Collections { uid, open, scopes } = Collections::new();
+        let OpenCollections { uid, open, scopes } = OpenCollections::new();
         Self { uid, open, scopes }
     }
 }
@@ -94,14 +94,14 @@ impl OpenCollection {
 
 /// The collections and scopes that are open in a vBucket.
 #[derive(Clone, Debug)]
-pub struct Collections {
+pub struct OpenCollections {
     pub(crate) uid: ManifestUid,
     open: Vec<OpenCollection>,
     /// The scopes, in no order.
     scopes: Vec<OpenScope>,
 }
 
-impl Collections {
+impl OpenCollections {
     /// The collections of a new vBucket: the default one.
     pub(crate) fn new() -> Self {
         let default = OpenCollection::new(CollectionId::DEFAULT, ScopeId(0), Seqno(0));

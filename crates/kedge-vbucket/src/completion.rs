@@ -1,7 +1,7 @@
 //! Commands that were parked, and how they end.
 
-use crate::answer::{KeyFigures, Meta, Mutated, ObserveState};
 use crate::item::Item;
+use crate::results::{KeyFigures, Meta, Mutated, ObserveState};
 use crate::scanned::ScanPart;
 use kedge_types::{Cas, DurabilityLevel, Seqno, Status};
 
@@ -66,7 +66,7 @@ pub enum Completion {
 
 /// A parked command that ended, and how long it took.
 #[derive(Clone, Debug)]
-pub struct Done {
+pub struct CompletedCommand {
     /// Whose.
     pub cookie: Cookie,
     /// Its result.
@@ -79,7 +79,7 @@ pub struct Done {
 
 /// A client that waits for a prepare, and its deadline.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Waiter {
+pub(crate) struct ClientWaiter {
     pub(crate) cookie: Cookie,
     pub(crate) began_ns: u64,
     pub(crate) deadline_ns: u64,
@@ -89,14 +89,14 @@ pub(crate) struct Waiter {
 #[derive(Clone, Debug)]
 pub(crate) struct PersistWaiter {
     pub(crate) seqno: Seqno,
-    pub(crate) waiter: Waiter,
+    pub(crate) waiter: ClientWaiter,
     /// The write whose answer was held back, see [`crate::VBucket::hold_back`]; `None` for who asked for the wait.
     pub(crate) write: Option<(Mutated, Item)>,
 }
 
 impl PersistWaiter {
     /// Ends the wait. A write that was held back has succeeded long before, whatever becomes of the wait.
-    pub(crate) fn end(self, result: Result<(), Status>) -> Done {
+    pub(crate) fn end(self, result: Result<(), Status>) -> CompletedCommand {
         let completion = match self.write {
             Some((mutated, item)) => Completion::SyncWrite {
                 result: Ok(mutated),
@@ -104,10 +104,10 @@ impl PersistWaiter {
             },
             None => Completion::Persisted(result),
         };
-        let Waiter {
+        let ClientWaiter {
             cookie, began_ns, ..
         } = self.waiter;
-        Done {
+        CompletedCommand {
             cookie,
             completion,
             committed: None,
@@ -116,12 +116,12 @@ impl PersistWaiter {
     }
 }
 
-pub(crate) fn ambiguous(waiter: Waiter) -> Done {
+pub(crate) fn ambiguous(waiter: ClientWaiter) -> CompletedCommand {
     sync_write_failed(waiter, Status::SyncWriteAmbiguous)
 }
 
-pub(crate) fn sync_write_failed(waiter: Waiter, status: Status) -> Done {
-    Done {
+pub(crate) fn sync_write_failed(waiter: ClientWaiter, status: Status) -> CompletedCommand {
+    CompletedCommand {
         cookie: waiter.cookie,
         completion: Completion::SyncWrite {
             result: Err(status),

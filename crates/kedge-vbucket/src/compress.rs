@@ -1,14 +1,14 @@
 //! Values that are kept compressed in memory.
 //!
-//! Compressing takes longer than a lock may be held. So documents are taken out with [`Store::to_compress`], their values
-//! compressed without the vBucket's lock by a [`crate::Packer`], and what came of it is given to [`Store::compressed`].
+//! Compressing takes longer than a lock may be held. So documents are taken out with [`VbStore::to_compress`], their values
+//! compressed without the vBucket's lock by a [`crate::ValueCompressor`], and what came of it is given to [`VbStore::compressed`].
 //! That is no change of the document: version, seqno and CAS stay, and no disk hears of it. Only what the file has is
 //! compressed, so that no other version is kept alive for it.
 
 use crate::item::Item;
-use crate::store::Store;
+use crate::store::VbStore;
 
-impl Store {
+impl VbStore {
     /// Documents of one shard of the hash table whose values nobody has tried to compress and the file has, up to
     /// `bytes` of them and one more.
     pub fn to_compress(&self, shard: usize, bytes: usize, out: &mut Vec<Item>) {

@@ -1,34 +1,34 @@
 //! APPEND and PREPEND.
 
-use crate::ahead::MadeAhead;
 use crate::item::Item;
 use crate::modify::{Modified, Modify, NextVersion};
-use crate::value::Parts;
+use crate::precompute::Precomputed;
+use crate::value::ValueParts;
 use crate::write::{ConcatMode, body_of};
 use kedge_types::{DocKey, Status};
 
 /// Bytes that are put in front of or behind a value.
 #[derive(Debug)]
-pub struct Concat<'a> {
+pub struct ConcatChange<'a> {
     mode: ConcatMode,
     bytes: &'a [u8],
-    ahead: MadeAhead<Result<Modified, Status>>,
+    precomputed: Precomputed<Result<Modified, Status>>,
 }
 
-impl<'a> Concat<'a> {
+impl<'a> ConcatChange<'a> {
     /// Bytes that are put to this end of a value.
     #[must_use]
     pub fn new(mode: ConcatMode, bytes: &'a [u8]) -> Self {
         Self {
             mode,
             bytes,
-            ahead: MadeAhead::default(),
+            precomputed: Precomputed::default(),
         }
     }
 
     fn join(&self, there: Option<&Item>) -> Result<Modified, Status> {
         let old = there.ok_or(Status::NotStored)?;
-        let there = Parts::of(old)?.into_body();
+        let there = ValueParts::of(old)?.into_body();
         let joined = match self.mode {
             ConcatMode::Append => [&there, self.bytes].concat(),
             ConcatMode::Prepend => [self.bytes, &there].concat(),
@@ -44,7 +44,7 @@ impl<'a> Concat<'a> {
     }
 }
 
-impl Modify for Concat<'_> {
+impl Modify for ConcatChange<'_> {
     fn wants_tombstones(&self) -> bool {
         false
     }
@@ -54,11 +54,12 @@ impl Modify for Concat<'_> {
     }
 
     fn prepare(&self, key: &DocKey, there: Option<&Item>) {
-        self.ahead.prepare(key, there, |there| self.join(there));
+        self.precomputed
+            .prepare(key, there, |there| self.join(there));
     }
 
     fn modify(&self, there: Option<&Item>, _next: &NextVersion) -> Result<Modified, Status> {
-        let made = self.ahead.take(there);
+        let made = self.precomputed.take(there);
         made.unwrap_or_else(|| self.join(there))
     }
 }

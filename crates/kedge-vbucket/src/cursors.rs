@@ -8,7 +8,7 @@
 //! * A cursor that was dropped is never taken for another: its place is given away under another generation.
 //! * A vBucket without cursors pays for them with a comparison for each step.
 
-use crate::checkpoint::{Change, Checkpoints, Entry};
+use crate::checkpoint::{Change, Checkpoints, QueuedChange};
 use crate::state::VbState;
 use kedge_types::{Seqno, VbUuid};
 
@@ -42,9 +42,9 @@ pub struct CursorGone;
 
 /// Changes that no cursor needs any more. Dropping them takes a while, so it is not to be done under a lock.
 #[derive(Debug, Default)]
-pub struct Forgotten(Vec<Entry>);
+pub struct ReleasedChanges(Vec<QueuedChange>);
 
-impl Forgotten {
+impl ReleasedChanges {
     /// The number of changes.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -60,7 +60,7 @@ impl Forgotten {
 
 /// State and history of a vBucket when a stream of it began. When these have changed, the stream ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct VbIdentity {
     /// Its state on its node.
     pub state: VbState,
     /// The branch that is written now.
@@ -71,15 +71,15 @@ pub struct Identity {
 
 /// Events for the streams of a vBucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct News {
+pub struct StreamEvents {
     /// There are changes, and a stream waits for some.
     pub changes: bool,
-    /// The vBucket may have another [`Identity`].
+    /// The vBucket may have another [`VbIdentity`].
     pub state: bool,
 }
 
 #[derive(Debug, Default)]
-struct Slot {
+struct CursorSlot {
     generation: u32,
     /// Position of what is read next; `None`: the place is free.
     at: Option<u64>,
@@ -87,8 +87,8 @@ struct Slot {
 
 /// The cursors of a queue.
 #[derive(Debug)]
-pub(crate) struct Readers {
-    slots: Vec<Slot>,
+pub(crate) struct StreamCursors {
+    slots: Vec<CursorSlot>,
     /// Bytes of entries that the log has read, and a cursor has not.
     pub(crate) kept_bytes: usize,
     /// Entries before this position are counted in it.
@@ -99,7 +99,7 @@ pub(crate) struct Readers {
     state: bool,
 }
 
-impl Default for Readers {
+impl Default for StreamCursors {
     fn default() -> Self {
         Self {
             slots: Vec::new(),
@@ -111,7 +111,7 @@ impl Default for Readers {
     }
 }
 
-impl Readers {
+impl StreamCursors {
     /// Position of the slowest cursor; without one, none holds anything up.
     pub(crate) fn slowest(&self) -> u64 {
         self.positions().min().unwrap_or(u64::MAX)
@@ -129,7 +129,7 @@ impl Readers {
     fn open(&mut self, at: u64) -> StreamCursor {
         let free = self.slots.iter().position(|slot| slot.at.is_none());
         let index = free.unwrap_or_else(|| {
-            self.slots.push(Slot::default());
+            self.slots.push(CursorSlot::default());
             self.slots.len() - 1
         });
         let slot = &mut self.slots[index];
@@ -204,7 +204,7 @@ impl Checkpoints {
 }
 
 impl Checkpoints {
-    /// See [`crate::Changes::read_cursor`].
+    /// See [`crate::ChangeQueue::read_cursor`].
     pub(crate) fn read(
         &mut self,
         cursor: StreamCursor,
@@ -237,24 +237,24 @@ impl Checkpoints {
         at.map_or(0, |at| (self.end() - at) as usize)
     }
 
-    pub(crate) fn close_reader(&mut self, cursor: StreamCursor) -> Forgotten {
+    pub(crate) fn close_reader(&mut self, cursor: StreamCursor) -> ReleasedChanges {
         if self.readers.close(cursor) {
             self.forget_later()
         } else {
-            Forgotten::default()
+            ReleasedChanges::default()
         }
     }
 
-    pub(crate) fn drop_slowest_readers(&mut self) -> Forgotten {
+    pub(crate) fn drop_slowest_readers(&mut self) -> ReleasedChanges {
         let slowest = self.readers.slowest();
         self.readers.drop_if(|at| at == slowest);
         self.forget_later()
     }
 
-    fn forget_later(&mut self) -> Forgotten {
+    fn forget_later(&mut self) -> ReleasedChanges {
         let mut forgotten = Vec::new();
         self.forget_with(|entry| forgotten.push(entry));
-        Forgotten(forgotten)
+        ReleasedChanges(forgotten)
     }
 
     pub(crate) fn await_more(&mut self) {
@@ -263,14 +263,14 @@ impl Checkpoints {
         *wanted_at = end.min(*wanted_at);
     }
 
-    pub(crate) fn take_news(&mut self) -> News {
+    pub(crate) fn take_stream_events(&mut self) -> StreamEvents {
         let end = self.end();
         let readers = &mut self.readers;
         let changes = end > readers.wanted_at;
         if changes {
             readers.wanted_at = NOBODY;
         }
-        News {
+        StreamEvents {
             changes,
             state: std::mem::take(&mut readers.state),
         }

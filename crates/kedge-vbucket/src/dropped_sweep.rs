@@ -1,10 +1,10 @@
 //! Sweeps of documents of dropped collections.
 
-use crate::hash_table::Verdict;
+use crate::hash_table::EvictionDecision;
 use crate::item::Item;
-use crate::store::Store;
+use crate::store::VbStore;
 
-impl Store {
+impl VbStore {
     /// See [`crate::VBucket::sweep_dropped`].
     pub(crate) fn sweep_dropped(&mut self) -> u64 {
         let Some(shard) = self.documents.dropped.next else {
@@ -12,18 +12,18 @@ impl Store {
         };
         let mut gone = Vec::new();
         let collections = &self.collections;
-        let judge = |item: &Item| {
+        let decide = |item: &Item| {
             if collections.is_of_dropped(item.key()) {
-                Verdict::Goes
+                EvictionDecision::Remove
             } else {
-                Verdict::Stays
+                EvictionDecision::Keep
             }
         };
         let goes = |_, item: &Item| {
             item.mark_replaced();
             gone.push(item.clone());
         };
-        self.documents.table.judge(shard, judge, goes);
+        self.documents.table.evict_shard(shard, decide, goes);
         let count = gone.len() as u64;
         for item in gone {
             self.on_replaced(&item);

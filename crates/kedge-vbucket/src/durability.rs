@@ -20,7 +20,7 @@ pub use monitor::DurabilityMonitor;
 pub(crate) use passive::PassiveDurabilityMonitor;
 pub(crate) use prepares::PrepareQueue;
 
-use crate::completion::Waiter;
+use crate::completion::ClientWaiter;
 use crate::hash_table::KeyHash;
 use crate::item::Item;
 use kedge_types::{DurabilityLevel, Seqno};
@@ -31,16 +31,16 @@ pub(crate) struct Prepare {
     pub(crate) hash: KeyHash,
     pub(crate) item: Item,
     pub(crate) level: DurabilityLevel,
-    pub(crate) fate: Fate,
+    pub(crate) state: PrepareState,
 }
 
-/// The fate of a SyncWrite that has not ended.
+/// The state of a SyncWrite that has not ended.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Fate {
+pub(crate) enum PrepareState {
     /// A client of this active waits for it: nobody has seen it.
-    Client(Waiter),
+    Client(ClientWaiter),
     /// Its client was told that the outcome is not known. It is aborted as soon as it is the first.
-    Overdue { unix_secs: u64 },
+    Aborting { unix_secs: u64 },
     /// It came from the disk, or from another active, or its client went away: someone may have seen it committed. It
     /// has no deadline.
     Inherited,
@@ -53,12 +53,12 @@ impl Prepare {
             hash,
             item,
             level,
-            fate: Fate::Inherited,
+            state: PrepareState::Inherited,
         }
     }
 
     pub(crate) fn has_client(&self) -> bool {
-        matches!(self.fate, Fate::Client(_))
+        matches!(self.state, PrepareState::Client(_))
     }
 
     /// Returns whether the node itself has done for it what its level asks for, if everything up to `persisted` is on

@@ -6,8 +6,8 @@
 //! * [`MemoryUse`] is a difference to what was handed out last. The sum over all steps is the memory of the vBucket, also
 //!   where a step went wrong or changed nothing.
 
-use crate::completion::Done;
-use crate::cursors::News;
+use crate::completion::CompletedCommand;
+use crate::cursors::StreamEvents;
 
 /// Bytes that a vBucket takes, or by how many more of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,9 +30,9 @@ pub struct StepEffects {
     /// Changes wait for the log, which has not been told.
     pub newly_dirty: bool,
     /// Events for its streams.
-    pub news: News,
+    pub stream_events: StreamEvents,
     /// Parked commands that ended.
-    pub completions: Vec<Done>,
+    pub completions: Vec<CompletedCommand>,
     /// Documents may expire or unlock by themselves: [`crate::VBucket::sweep`] is wanted soon.
     pub wants_sweep: bool,
     /// Documents of dropped collections are in memory: [`crate::VBucket::sweep_dropped`] has work.

@@ -2,12 +2,12 @@
 //!
 //! A step that needs more than memory has returns [`crate::StepOutcome::Fetch`] and has changed nothing. Its caller takes a
 //! [`FetchTicket`], reads the key from the file without the vBucket's lock, hands over what it found with
-//! [`Store::fetched`], and runs the step again, best without letting go of the lock in between. Whatever happened
+//! [`VbStore::fetched`], and runs the step again, best without letting go of the lock in between. Whatever happened
 //! meanwhile, what was read never takes the place of something newer: the step finds that out when it runs again.
 
 use crate::hash_table::KeyHash;
 use crate::item::{Item, ItemMeta};
-use crate::store::Store;
+use crate::store::VbStore;
 use kedge_types::Seqno;
 
 /// The least progress of the file when it is read. Taken before that.
@@ -30,7 +30,7 @@ pub enum Fetched {
     Lost,
 }
 
-impl Store {
+impl VbStore {
     /// To be taken before the file is read.
     #[must_use]
     pub fn fetch_ticket(&self) -> FetchTicket {
@@ -78,7 +78,7 @@ impl Store {
     }
 
     /// `item` of a batch of `history` is blind ([`Item::is_blind`]) and was written to the file, which had a live
-    /// document of its key before, or not. To be told together with [`Store::on_applied`], before the lock is let go
+    /// document of its key before, or not. To be told together with [`VbStore::on_applied`], before the lock is let go
     /// of: The count of documents is too high until then.
     pub fn applied_over(&mut self, history: u32, item: &Item, had_document: bool) {
         if history == self.unapplied.history() {
@@ -98,7 +98,7 @@ impl Store {
         }
     }
 
-    /// Reading the file with [`Store::warm`], begun when [`crate::VBucket::history_id`] was `history`, has ended.
+    /// Reading the file with [`VbStore::warm`], begun when [`crate::VBucket::history_id`] was `history`, has ended.
     /// `complete`: no live document was left out.
     pub fn warmed(&mut self, history: u32, complete: bool) {
         if history == self.unapplied.history() {
@@ -106,7 +106,7 @@ impl Store {
         }
     }
 
-    /// As [`Store::warm`], of a document whose value stays on disk.
+    /// As [`VbStore::warm`], of a document whose value stays on disk.
     pub fn warm_without_value(&mut self, history: u32, meta: &ItemMeta, key: &[u8]) -> bool {
         self.warm(history, Item::on_disk(meta, key))
     }

@@ -30,12 +30,12 @@ const SHARD_ITEMS: usize = 3_072;
 const SHARD_BITS: u32 = 17;
 const SHARD_SHIFT: u32 = 57 - SHARD_BITS;
 
-/// The fate of an item when room is made.
+/// The state of an item when room is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    Stays,
-    LosesValue,
-    Goes,
+pub(crate) enum EvictionDecision {
+    Keep,
+    EvictValue,
+    Remove,
 }
 
 /// Documents and tombstones of one vBucket, by stored key.
@@ -231,10 +231,10 @@ impl HashTable {
 
     /// Applies the verdict of `judge` to each item of one shard, if there is such a shard. Calls `goes` with each item
     /// that leaves.
-    pub(crate) fn judge(
+    pub(crate) fn evict_shard(
         &mut self,
         index: usize,
-        mut judge: impl FnMut(&Item) -> Verdict,
+        mut decide: impl FnMut(&Item) -> EvictionDecision,
         mut goes: impl FnMut(KeyHash, &Item),
     ) {
         let Some(shard) = self.shards.get_mut(index) else {
@@ -244,12 +244,12 @@ impl HashTable {
         let slots_before = shard.allocation_size();
         let hasher = self.hasher.clone();
         shard.retain(|item| {
-            let verdict = judge(item);
-            if verdict == Verdict::Stays {
+            let decision = decide(item);
+            if decision == EvictionDecision::Keep {
                 return true;
             }
             self.count(item, false);
-            if verdict == Verdict::Goes {
+            if decision == EvictionDecision::Remove {
                 goes(KeyHash::of(&hasher, item.key()), item);
                 return false;
             }

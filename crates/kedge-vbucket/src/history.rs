@@ -5,10 +5,10 @@
 //! * While a snapshot is open, the last consistent point is its start. In a disk snapshot the visible seqno stays at that
 //!   point until its end.
 
-use crate::answer::{Mutated, ObserveSeqno, Resume};
 use crate::failover::FailoverTable;
 use crate::hlc::{Drift, HybridClock};
 use crate::item::Item;
+use crate::results::{Mutated, ObservedSeqno, ResumePoint};
 use crate::snapshot::Snapshot;
 use kedge_types::{Cas, Seqno, Status, VbUuid};
 
@@ -113,7 +113,7 @@ impl History {
 
     /// The place where a stream goes on.
     #[must_use]
-    pub fn resume_point(&self) -> Resume {
+    pub fn resume_point(&self) -> ResumePoint {
         let start = self.high_seqno;
         let (snap_start, snap_end) = match &self.open {
             Some(open) => (open.start, open.end),
@@ -122,7 +122,7 @@ impl History {
         let entries = self.failover.entries();
         let has_begun = |(_, began): &&(VbUuid, Seqno)| *began < start;
         let branch = entries.iter().find(has_begun).or(entries.last());
-        Resume {
+        ResumePoint {
             start,
             snap_start,
             snap_end,
@@ -134,7 +134,7 @@ impl History {
     ///
     /// # Errors
     /// `KeyNotFound` when it is not in the failover table.
-    pub fn observe_seqno(&self, uuid: VbUuid) -> Result<ObserveSeqno, Status> {
+    pub fn observe_seqno(&self, uuid: VbUuid) -> Result<ObservedSeqno, Status> {
         let failover = if uuid == self.failover.uuid() {
             None
         } else {
@@ -143,7 +143,7 @@ impl History {
                 self.failover.ended_at(uuid).ok_or(Status::KeyNotFound)?,
             ))
         };
-        Ok(ObserveSeqno {
+        Ok(ObservedSeqno {
             uuid: self.failover.uuid(),
             persisted: self.persisted_seqno,
             current: self.high_seqno,

@@ -1,7 +1,7 @@
 //! A stored document: one allocation, reference counted, never changed once made.
 //!
 //! Invariants:
-//! * An [`Item`] points at a live allocation of [`Header`] followed by `key_len` bytes of key and `value_len` bytes of
+//! * An [`Item`] points at a live allocation of [`ItemHeader`] followed by `key_len` bytes of key and `value_len` bytes of
 //!   value, all initialised before the first `Item` exists.
 //! * Nothing but the reference count, progress and the count of accesses is written while an item is shared. A document changes by being replaced; so a
 //!   front-end thread may send a value, and the commit log may write it, without a lock and without a copy.
@@ -16,7 +16,7 @@ use std::ptr::{NonNull, copy_nonoverlapping};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 /// Bytes of an item beside its key and its value.
-pub const ITEM_OVERHEAD_BYTES: usize = size_of::<Header>();
+pub const ITEM_OVERHEAD_BYTES: usize = size_of::<ItemHeader>();
 
 const _: () = assert!(ITEM_OVERHEAD_BYTES == 40);
 const _: () = assert!(size_of::<Item>() == 8 && size_of::<Option<Item>>() == 8);
@@ -43,7 +43,7 @@ const STATE_LOCK_COPY: u64 = 16 << 48;
 const STATE_REPLACED: u64 = 64 << 48;
 
 #[repr(C)]
-struct Header {
+struct ItemHeader {
     refs: AtomicU32,
     value_len: u32,
     cas: u64,
@@ -56,7 +56,7 @@ struct Header {
     expiry: u32,
 }
 
-impl Header {
+impl ItemHeader {
     fn new(meta: &ItemMeta, key_len: u8, value_len: u32) -> Self {
         Self {
             refs: AtomicU32::new(1),
@@ -122,7 +122,7 @@ pub fn any_long_value() -> bool {
 
 /// A document, tombstone or prepare. Cloning counts a reference.
 pub struct Item {
-    header: NonNull<Header>,
+    header: NonNull<ItemHeader>,
 }
 
 // SAFETY: the allocation is immutable but for the atomic reference count.
@@ -142,7 +142,7 @@ impl Item {
         let value_len: usize = value.iter().map(|piece| piece.len()).sum();
         let key_len = u8::try_from(key.len()).expect("a key has at most 251 bytes");
         let stored_len = u32::try_from(value_len).expect("a value has at most 20 MiB");
-        let header = Header::new(meta, key_len, stored_len);
+        let header = ItemHeader::new(meta, key_len, stored_len);
         let item = Self {
             header: write_allocation(header, key, value, value_len),
         };
@@ -169,7 +169,7 @@ impl Item {
     }
 
     #[expect(unsafe_code, reason = "reads the header behind the thin pointer")]
-    fn header(&self) -> &Header {
+    fn header(&self) -> &ItemHeader {
         // SAFETY: `self.header` points at an initialised header for as long as `self` holds its reference.
         unsafe { self.header.as_ref() }
     }
@@ -481,22 +481,22 @@ fn state_bits(meta: &ItemMeta) -> u8 {
 
 fn layout(payload: usize) -> Layout {
     let size = ITEM_OVERHEAD_BYTES + payload;
-    Layout::from_size_align(size, align_of::<Header>())
+    Layout::from_size_align(size, align_of::<ItemHeader>())
         .expect("an item is far smaller than isize::MAX")
 }
 
 #[expect(unsafe_code, reason = "one allocation for header, key and value")]
 fn write_allocation(
-    header: Header,
+    header: ItemHeader,
     key: &[u8],
     value: &[&[u8]],
     value_len: usize,
-) -> NonNull<Header> {
+) -> NonNull<ItemHeader> {
     let layout = layout(key.len() + value_len);
     // SAFETY: the layout is not empty. Everything written stays inside it: the header first, then the key, then the
     // pieces of the value, whose lengths sum to `value_len`.
     unsafe {
-        let Some(start) = NonNull::new(alloc(layout).cast::<Header>()) else {
+        let Some(start) = NonNull::new(alloc(layout).cast::<ItemHeader>()) else {
             handle_alloc_error(layout)
         };
         start.write(header);
@@ -537,7 +537,7 @@ impl Draft {
         let (key_len, value_len) = (item.key_len() as u8, item.header().value_len);
         // SAFETY: the header is initialised, and a draft's item is never cloned, so this is the only reference to it. The
         // lengths stay.
-        unsafe { *item.header.as_mut() = Header::new(meta, key_len, value_len) };
+        unsafe { *item.header.as_mut() = ItemHeader::new(meta, key_len, value_len) };
         item.notice_length();
         item
     }

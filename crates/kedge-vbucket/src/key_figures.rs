@@ -1,14 +1,14 @@
 //! What statistics tell of one key, and whether memory and the file agree on it.
 
-use crate::answer::{KeyFigures, KeyValidity, Meta, StepOutcome};
 use crate::item::Item;
+use crate::results::{KeyFigures, KeyValidity, Meta, StepOutcome};
 use crate::step::Step;
 use crate::value::inflated;
 use kedge_types::{DocKey, Now, Seqno, Status};
 
 /// The document of a key in a file, and the progress of the file.
 #[derive(Clone, Copy, Debug)]
-pub struct Stored<'i> {
+pub struct FileLookup<'i> {
     /// [`crate::VBucket::history_id`] before the look at the file.
     pub history: u32,
     /// [`crate::VBucket::applied_seqno`] before it.
@@ -37,7 +37,7 @@ impl Step<'_> {
     /// # Errors
     /// `KeyNotFound`, `UnknownCollection`; `TemporaryFailure` when the file was that of another history, `Internal` when
     /// a compressed value is none.
-    pub fn validate_key(&self, key: &DocKey, stored: Stored<'_>) -> Result<KeyFigures, Status> {
+    pub fn validate_key(&self, key: &DocKey, stored: FileLookup<'_>) -> Result<KeyFigures, Status> {
         self.store.collections.check(key)?;
         if stored.history != self.store.unapplied.history() {
             return Err(Status::TemporaryFailure);

@@ -10,7 +10,7 @@
 //! ```
 //! use kedge_types::{Cas, CollectionId, Datatype, DocKey, Expiry, Now, Status, VbId, VbUuid};
 //! use kedge_vbucket::{
-//!     Cookie, MinRatio, NewValue, StepOutcome, Persistence, RandomState, StoreMode, Topology, VBucket, VbSetup, StepWrite,
+//!     Cookie, MinRatio, NewValue, StepOutcome, PersistenceMode, RandomState, StoreMode, Topology, VBucket, VbSetup, StepWrite,
 //! };
 //!
 //! let mut vbucket = VBucket::new(VbSetup {
@@ -18,7 +18,7 @@
 //!     uuid: VbUuid(1),
 //!     shards: 4,
 //!     hasher: RandomState::default(),
-//!     persistence: Persistence::LogThenFile,
+//!     persistence: PersistenceMode::LogThenFile,
 //!     topology: Some(Topology::alone()),
 //! });
 //!
@@ -34,7 +34,7 @@
 //!     durability: None,
 //!     preserve_ttl: false,
 //!     cookie: Cookie(0),
-//!     ahead: None,
+//!     prebuilt: None,
 //! };
 //! let value = NewValue::check(b"{}", Datatype::RAW, MinRatio::NEVER)?;
 //! let stored = vbucket.at(now).store(&write, StoreMode::Set, &value, 0, Expiry::NEVER)?;
@@ -45,18 +45,15 @@
 //! # Ok::<(), Status>(())
 //! ```
 
-mod ahead;
-mod answer;
 mod apply;
-mod behind;
-mod changes;
+mod change_queue;
 mod checkpoint;
 mod collections;
 mod completion;
 mod compress;
 mod concat;
 mod cursors;
-mod documents;
+mod document_table;
 mod dropped_purge;
 mod dropped_sweep;
 mod durability;
@@ -78,11 +75,13 @@ mod observe;
 mod op;
 mod page_out;
 mod patch;
+mod precompute;
 mod read;
 mod receive;
 mod recovery;
 mod replay;
 mod residency;
+mod results;
 mod rollback;
 mod scanned;
 mod snapshot;
@@ -90,6 +89,7 @@ mod state;
 mod states;
 mod step;
 mod store;
+mod store_keeping_xattrs;
 mod system_event;
 mod topology;
 mod value;
@@ -97,22 +97,18 @@ mod vbucket;
 mod with_meta;
 mod write;
 
-pub use ahead::{Ahead, MadeAhead};
-pub use answer::{
-    Document, KeyFigures, KeyValidity, Meta, Mutated, ObserveSeqno, ObserveState, Picked, Resume,
-    Standing, StepOutcome,
-};
 pub use apply::{
-    Aborted, ApplyBatch, FileChange, Part, PersistedState, Persistence, UnappliedFigures,
+    Aborted, ApplyBatch, BatchPart, FileChange, PersistedState, PersistenceMode, UnappliedFigures,
 };
-pub use behind::StoreBehind;
-pub use changes::{AfterLog, Changes};
+pub use change_queue::{AfterLog, ChangeQueue};
 pub use checkpoint::{Change, CheckpointFigures, Checkpoints, CursorFigures, CursorId, Position};
-pub use collections::{CollectionOps, Collections, FileCollections, OpenCollection, OpenScope};
-pub use completion::{Completion, Cookie, Done};
-pub use concat::Concat;
-pub use cursors::{CursorGone, CursorOpening, Forgotten, Identity, News, StreamCursor};
-pub use documents::Documents;
+pub use collections::{CollectionOps, FileCollections, OpenCollection, OpenCollections, OpenScope};
+pub use completion::{CompletedCommand, Completion, Cookie};
+pub use concat::ConcatChange;
+pub use cursors::{
+    CursorGone, CursorOpening, ReleasedChanges, StreamCursor, StreamEvents, VbIdentity,
+};
+pub use document_table::DocumentTable;
 pub use durability::{DurabilityFigures, DurabilityMonitor, DurabilityRules, LevelCounts};
 pub use effects::{MemoryUse, StepEffects};
 pub use failover::FailoverTable;
@@ -123,24 +119,30 @@ pub use hash_table::{HashFigures, HashTable, KeyHash, SLOT_BYTES};
 pub use history::History;
 pub use hlc::{Drift, HybridClock};
 pub use item::{Deletion, Draft, ITEM_OVERHEAD_BYTES, Item, ItemMeta, any_long_value};
-pub use key_figures::Stored;
+pub use key_figures::FileLookup;
 pub use modify::{Modified, Modify, NextVersion};
 pub use op::{DocOp, Executed};
 pub use page_out::{Eviction, FrequencyCounts, PageOut, PagedOut};
 pub use patch::Patches;
+pub use precompute::{PrebuiltItem, Precomputed};
 pub use receive::{ReceiveError, Received};
-pub use recovery::Recovery;
+pub use recovery::VbRecovery;
 pub use replay::{ReplayError, Rewind};
 pub use residency::ResidencyFigures;
+pub use results::{
+    Document, KeyFigures, KeyValidity, Meta, Mutated, ObserveState, ObservedSeqno, RandomDocument,
+    ResumePoint, StepOutcome, VbProgress,
+};
 pub use scanned::{ScanEnd, ScanFound, ScanPart};
 pub use snapshot::{Snapshot, SnapshotKind};
 pub use state::VbState;
 pub use states::StateChange;
 pub use step::Step;
-pub use store::Store;
+pub use store::VbStore;
+pub use store_keeping_xattrs::StoreKeepingXattrs;
 pub use system_event::{SystemEvent, SystemEventKind, is_system_key};
 pub use topology::{NodeName, Topology};
-pub use value::{MinRatio, NewValue, Packer, Parts};
+pub use value::{MinRatio, NewValue, ValueCompressor, ValueParts};
 pub use vbucket::{VBucket, VbSetup};
-pub use with_meta::{ConflictRule, Given};
-pub use write::{Arithmetic, ConcatMode, StepWrite, StoreMode};
+pub use with_meta::{ConflictRule, WithMetaArgs};
+pub use write::{ConcatMode, CounterOp, StepWrite, StoreMode};

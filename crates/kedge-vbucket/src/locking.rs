@@ -1,7 +1,7 @@
 //! Commands that lock documents.
 
-use crate::ahead::Ahead;
-use crate::answer::{Document, StepOutcome};
+use crate::precompute::PrebuiltItem;
+use crate::results::{Document, StepOutcome};
 use crate::step::Step;
 use kedge_types::limits::{LOCK_SECS_DEFAULT, LOCK_SECS_MAX};
 use kedge_types::{Cas, DocKey, Status};
@@ -16,7 +16,7 @@ impl Step<'_> {
         &mut self,
         key: &DocKey,
         secs: u32,
-        ahead: Option<&Ahead<'_>>,
+        prebuilt: Option<&PrebuiltItem<'_>>,
         read: impl FnOnce(Document<'_>) -> R,
     ) -> Result<StepOutcome<R>, Status> {
         self.store.collections.check(key)?;
@@ -36,7 +36,7 @@ impl Step<'_> {
         }
         item.count_access(self.store.documents.next_random());
         let cas = self.store.history.clock.next(self.now.unix_ns);
-        let draft = ahead.and_then(|ahead| ahead.take(item.value()));
+        let draft = prebuilt.and_then(|prebuilt| prebuilt.take(item.value()));
         let locked = item.lock_copy(cas, draft);
         let secs = if secs == 0 || secs > LOCK_SECS_MAX {
             LOCK_SECS_DEFAULT

@@ -1,9 +1,9 @@
 //! Changes that are made of what is there, under the vBucket's lock.
 
-use crate::answer::{Document, Mutated, StepOutcome};
 use crate::item::{Deletion, Draft, Item, ItemMeta};
+use crate::results::{Document, Mutated, StepOutcome};
 use crate::step::Step;
-use crate::write::{Found, Needs, StepWrite};
+use crate::write::{RequiredPart, StepWrite, WriteTarget};
 use kedge_types::{Cas, Datatype, DocKey, Expiry, RevSeqno, Seqno, Status, VbUuid};
 use std::fmt::Debug;
 
@@ -88,7 +88,8 @@ impl Step<'_> {
         expiry: Expiry,
         change: &dyn Modify,
     ) -> Result<StepOutcome<Mutated>, Status> {
-        let Some(Found { hash, old }) = self.find_for_write(write, Needs::Value)? else {
+        let Some(WriteTarget { hash, old }) = self.find_for_write(write, RequiredPart::Value)?
+        else {
             return Ok(StepOutcome::Fetch);
         };
         let live_expiry = old.as_ref().map(Item::expiry);
@@ -131,7 +132,7 @@ impl Step<'_> {
             deleted: modified.deleted.then_some(Deletion::Explicit),
             level: write.durability.map(|durability| durability.level),
         };
-        let found = Found { hash, old };
+        let found = WriteTarget { hash, old };
         let Modified { value, draft, .. } = modified;
         Ok(self.put_new(write, &found, &meta, &value, draft))
     }

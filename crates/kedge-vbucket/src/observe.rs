@@ -1,8 +1,8 @@
 //! What clients ask about the disk.
 
-use crate::answer::{Mutated, ObserveState, StepOutcome};
 use crate::completion::Cookie;
 use crate::item::Item;
+use crate::results::{Mutated, ObserveState, StepOutcome};
 use crate::step::Step;
 use kedge_types::{Cas, DocKey, Seqno, Status};
 

@@ -4,15 +4,15 @@
 //! the disk, for memory, or for its vBucket to become active. A waiting command owns its arguments
 //! ([`DocOp::into_owned`]).
 
-use crate::answer::{Document, KeyFigures, Meta, Mutated, ObserveState, StepOutcome};
 use crate::completion::Completion;
 use crate::item::Item;
 use crate::modify::Modify;
 use crate::patch::Patches;
+use crate::results::{Document, KeyFigures, Meta, Mutated, ObserveState, StepOutcome};
 use crate::step::Step;
 use crate::value::NewValue;
-use crate::with_meta::Given;
-use crate::write::{Arithmetic, ConcatMode, StepWrite, StoreMode};
+use crate::with_meta::WithMetaArgs;
+use crate::write::{ConcatMode, CounterOp, StepWrite, StoreMode};
 use kedge_types::{Cas, DocKey, Expiry, Status};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ pub enum DocOp<'a> {
     /// Stores or deletes a document with metadata from elsewhere.
     WithMeta {
         /// The metadata.
-        given: Given,
+        args: WithMetaArgs,
         /// The value.
         value: NewValue<'a>,
         /// Places in it where the version is written.
@@ -78,7 +78,7 @@ pub enum DocOp<'a> {
         expiry: Expiry,
     },
     /// Adds to or subtracts from a counter.
-    Arithmetic(Arithmetic),
+    Arithmetic(CounterOp),
     /// Gives a document another expiry.
     Touch {
         /// The expiry.
@@ -207,11 +207,11 @@ impl DocOp<'_> {
             },
             Self::Delete => DocOp::Delete,
             Self::WithMeta {
-                given,
+                args,
                 value,
                 patches,
             } => DocOp::WithMeta {
-                given,
+                args,
                 value: value.into_owned(),
                 patches: Cow::Owned(patches.into_owned()),
             },
@@ -314,7 +314,7 @@ impl Step<'_> {
             | DocOp::GetReplica
             | DocOp::GetReplicaWithTombstones => self.read(key, op, read)?.map(Executed::Read),
             DocOp::GetAndLock { secs } => self
-                .get_and_lock(key, *secs, write.ahead, read)?
+                .get_and_lock(key, *secs, write.prebuilt, read)?
                 .map(Executed::Read),
             DocOp::GetMeta => self.get_meta(key)?.map(Executed::Meta),
             DocOp::Unlock(cas) => self.unlock(key, *cas)?.map(|()| Executed::Unlocked),
@@ -386,12 +386,12 @@ impl Step<'_> {
             ) => self.store(write, *mode, value, *flags, *expiry),
             (
                 DocOp::WithMeta {
-                    given,
+                    args,
                     value,
                     patches,
                 },
                 _,
-            ) => self.write_with_meta(write, given, value, patches),
+            ) => self.write_with_meta(write, args, value, patches),
             (DocOp::Touch { expiry }, _) => self.touch(write, *expiry),
             _ => self.delete(write),
         }

@@ -1,7 +1,7 @@
 //! Making room: values, or whole documents, leave memory when the file has them.
 
 use crate::durability::PrepareQueue;
-use crate::hash_table::{KeyHash, Verdict};
+use crate::hash_table::{EvictionDecision, KeyHash};
 use crate::item::Item;
 use crate::lock::Locks;
 use crate::step::Step;
@@ -62,7 +62,7 @@ impl std::ops::AddAssign for FrequencyCounts {
 }
 
 /// The reasons for items to stay in memory.
-struct Guard<'a> {
+struct EvictionGuard<'a> {
     applied: Seqno,
     now: Now,
     locks: &'a Locks,
@@ -70,7 +70,7 @@ struct Guard<'a> {
     hasher: RandomState,
 }
 
-impl Guard<'_> {
+impl EvictionGuard<'_> {
     /// Returns whether an item is where it can be read from again, and nobody is at work on it.
     fn lets_go(&self, item: &Item) -> bool {
         item.seqno() <= self.applied
@@ -84,16 +84,22 @@ impl Guard<'_> {
 }
 
 impl PageOut {
-    fn verdict(&self, guard: &Guard<'_>, item: &Item, full: bool, freed: usize) -> Verdict {
+    fn decision(
+        &self,
+        guard: &EvictionGuard<'_>,
+        item: &Item,
+        full: bool,
+        freed: usize,
+    ) -> EvictionDecision {
         let unwanted = item.frequency() <= self.frequency_max && freed < self.bytes;
         if !unwanted || !guard.lets_go(item) {
-            Verdict::Stays
+            EvictionDecision::Keep
         } else if full && !item.is_lock_copy() {
-            Verdict::Goes
+            EvictionDecision::Remove
         } else if item.value().is_empty() {
-            Verdict::Stays
+            EvictionDecision::Keep
         } else {
-            Verdict::LosesValue
+            EvictionDecision::EvictValue
         }
     }
 }
@@ -108,31 +114,31 @@ impl Step<'_> {
         }
         let full = how.eviction == Eviction::Full && self.store.documents.is_warm();
         let keys = self.store.documents.table.documents() + self.store.documents.table.tombstones();
-        let guard = Guard {
+        let guard = EvictionGuard {
             applied: self.store.unapplied.applied(),
             now: self.now,
             locks: &self.store.documents.locks,
             prepares: &self.durability.prepares,
             hasher: self.store.documents.table.hasher().clone(),
         };
-        let judge = |item: &Item| {
-            let verdict = how.verdict(&guard, item, full, out.bytes);
-            if verdict != Verdict::Stays {
+        let decide = |item: &Item| {
+            let decision = how.decision(&guard, item, full, out.bytes);
+            if decision != EvictionDecision::Keep {
                 out.by_frequency.0[usize::from(item.frequency())] += 1;
             }
-            match verdict {
-                Verdict::Stays if how.decay => item.decay(),
-                Verdict::Stays => {}
-                Verdict::LosesValue => {
+            match decision {
+                EvictionDecision::Keep if how.decay => item.decay(),
+                EvictionDecision::Keep => {}
+                EvictionDecision::EvictValue => {
                     out.values += 1;
                     out.bytes += item.value().len();
                 }
-                Verdict::Goes => {
+                EvictionDecision::Remove => {
                     out.items += 1;
                     out.bytes += item.heap_bytes();
                 }
             }
-            verdict
+            decision
         };
         let goes = |hash, item: &Item| {
             if item.is_deleted() {
@@ -141,14 +147,14 @@ impl Step<'_> {
             }
             self.store.documents.residency.on_left(hash, item, keys);
         };
-        self.store.documents.table.judge(shard, judge, goes);
+        self.store.documents.table.evict_shard(shard, decide, goes);
         out
     }
 
     /// Counts what could leave memory of one shard by how often it is asked for, so that a limit can be chosen.
     pub fn count_frequencies(&self, shard: usize, eviction: Eviction, counts: &mut [u64; 256]) {
         let full = eviction == Eviction::Full && self.store.documents.is_warm();
-        let guard = Guard {
+        let guard = EvictionGuard {
             applied: self.store.unapplied.applied(),
             now: self.now,
             locks: &self.store.documents.locks,

@@ -1,9 +1,9 @@
 //! Reading documents, and letting go of what expired.
 
-use crate::answer::{Document, Meta, Picked, StepOutcome};
 use crate::checkpoint::Change;
 use crate::hash_table::KeyHash;
 use crate::item::{Deletion, Item, ItemMeta};
+use crate::results::{Document, Meta, RandomDocument, StepOutcome};
 use crate::step::Step;
 use crate::value::kept_by_tombstone;
 use kedge_types::limits::TOMBSTONE_PURGE_AGE_SECS;
@@ -248,7 +248,7 @@ impl Step<'_> {
         shard: usize,
         random: u64,
         read: impl FnOnce(Document<'_>) -> R,
-    ) -> Option<Picked<R>> {
+    ) -> Option<RandomDocument<R>> {
         let wanted = |item: &&Item| {
             !item.is_deleted()
                 && !item.expiry().has_passed(self.now.unix_secs())
@@ -263,10 +263,10 @@ impl Step<'_> {
         let after = items().skip(skip).find(wanted);
         let item = after.or_else(|| items().take(skip).find(wanted))?;
         if !item.is_resident() {
-            return Some(Picked::OnDisk(item.key().into()));
+            return Some(RandomDocument::OnDisk(item.key().into()));
         }
         let cas = item.cas();
-        Some(Picked::Shown(read(Document { item, cas })))
+        Some(RandomDocument::Shown(read(Document { item, cas })))
     }
 
     /// The live keys of a shard of the hash table from `start` on in order of their bytes, at most `count`, without

@@ -12,7 +12,7 @@ use crate::durability::Prepare;
 use crate::failover::FailoverTable;
 use crate::item::{Deletion, Item, ItemMeta};
 use crate::manifest::receive_event;
-use crate::snapshot::{Snapshot, Stream};
+use crate::snapshot::{IncomingStream, Snapshot};
 use crate::system_event::SystemEvent;
 use crate::vbucket::VBucket;
 use kedge_types::{Cas, Expiry, Now, Seqno, Status};
@@ -141,7 +141,7 @@ impl VBucket {
             self.store.history.failover = failover;
             self.store.push_state();
         }
-        self.stream = Stream {
+        self.stream = IncomingStream {
             is_open: true,
             first: self.store.history.high_seqno,
             last: self.store.history.high_seqno,
@@ -152,7 +152,7 @@ impl VBucket {
 
     /// The stream ended. A snapshot that broke off stays so until another stream brings the rest.
     pub fn end_stream(&mut self) {
-        self.stream = Stream::default();
+        self.stream = IncomingStream::default();
     }
 
     /// Returns whether it follows a stream.

@@ -15,7 +15,7 @@
 //!   is an error only if none follows.
 
 use crate::checkpoint::Change;
-use crate::collections::Collections;
+use crate::collections::OpenCollections;
 use crate::durability::Prepare;
 use crate::failover::FailoverTable;
 use crate::file_state::FileState;
@@ -32,25 +32,25 @@ use kedge_types::{Seqno, VbUuid};
 
 /// A vBucket that is being brought back from its file and the log. See [`VBucket::recovery`].
 #[derive(Debug)]
-pub struct Recovery<'a> {
+pub struct VbRecovery<'a> {
     vb: &'a mut VBucket,
 }
 
 impl VBucket {
     /// Brings it back from its file and the log, a step at a time; also back to where its file was rewound.
-    pub fn recovery(&mut self) -> Recovery<'_> {
-        Recovery { vb: self }
+    pub fn recovery(&mut self) -> VbRecovery<'_> {
+        VbRecovery { vb: self }
     }
 
     /// All of the log was read. A crash came between a rollback and its file: the file has to be rewound, and the
-    /// vBucket begins from it again with [`Recovery::begin_from`], before [`Recovery::finish`].
+    /// vBucket begins from it again with [`VbRecovery::begin_from`], before [`VbRecovery::finish`].
     #[must_use]
     pub fn needs_rewind(&self) -> Option<&Rewind> {
         self.replay.rewind.as_ref()
     }
 }
 
-impl Recovery<'_> {
+impl VbRecovery<'_> {
     /// There is a mark on the disk that it was deleted. Replay of the log follows.
     pub fn begin_deleted(&mut self) {
         self.vb.store.state = VbState::Dead;
@@ -206,7 +206,7 @@ impl Recovery<'_> {
     }
 
     /// A commit or abort has no prepare: its part of the log may have been given back after a reset that is still to
-    /// come. Without one, [`Recovery::finish`] refuses.
+    /// come. Without one, [`VbRecovery::finish`] refuses.
     fn replay_orphan(&mut self, prepared: Seqno) {
         let missing = ReplayError::NoPrepare { prepared };
         self.vb.replay.orphan.get_or_insert(missing);
@@ -324,7 +324,7 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// As [`Recovery::replay`], of a vBucket whose file cannot be read: what does not fit for want of it is left out.
+    /// As [`VbRecovery::replay`], of a vBucket whose file cannot be read: what does not fit for want of it is left out.
     pub fn replay_without_file(&mut self, change: Change) {
         let change = match change {
             // What stays is in the file only.
@@ -382,7 +382,7 @@ impl Recovery<'_> {
         store.history.visible_seqno = progress.visible;
         store.history.open = progress.open;
         store.history.clock.raise_to(base.state.max_cas);
-        store.collections = Collections::from_file(&base.collections);
+        store.collections = OpenCollections::from_file(&base.collections);
         store
             .unapplied
             .begin(base.high_seqno, progress, base.state.max_deleted_rev);

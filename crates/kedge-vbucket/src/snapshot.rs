@@ -84,7 +84,7 @@ impl Snapshot {
 
 /// The stream that a vBucket follows.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Stream {
+pub(crate) struct IncomingStream {
     pub(crate) is_open: bool,
     /// The snapshot that was announced last.
     pub(crate) first: Seqno,

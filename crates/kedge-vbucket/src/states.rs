@@ -7,7 +7,7 @@ use crate::checkpoint::Change;
 use crate::failover::FailoverTable;
 use crate::hash_table::HashTable;
 use crate::lock::Locks;
-use crate::snapshot::Stream;
+use crate::snapshot::IncomingStream;
 use crate::state::VbState;
 use crate::topology::{NodeName, Topology};
 use crate::vbucket::VBucket;
@@ -84,7 +84,7 @@ impl VBucket {
         }
         // In a takeover a replica becomes pending in the midst of its stream.
         if !(self.store.state.is_follower() && state.is_follower()) {
-            self.stream = Stream::default();
+            self.stream = IncomingStream::default();
         }
         self.store.state = state;
         self.set_chains(change.topology);
@@ -180,7 +180,7 @@ impl VBucket {
     pub(crate) fn forget_all(&mut self, failover: FailoverTable) {
         self.store.reset(failover);
         self.durability.reset();
-        self.stream = Stream::default();
+        self.stream = IncomingStream::default();
         self.is_deleted = false;
     }
 }

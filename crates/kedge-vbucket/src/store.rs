@@ -4,11 +4,11 @@
 //! * A change takes a seqno, goes into the hash table if it is visible, and is queued, in one step.
 //! * A version that leaves the hash table for a newer one is counted by [`Unapplied`] as long as only that keeps it alive.
 
-use crate::apply::{ApplyBatch, FileChange, Persistence, Unapplied};
-use crate::changes::Changes;
+use crate::apply::{ApplyBatch, FileChange, PersistenceMode, Unapplied};
+use crate::change_queue::ChangeQueue;
 use crate::checkpoint::Change;
-use crate::collections::{Collections, collection_of};
-use crate::documents::Documents;
+use crate::collections::{OpenCollections, collection_of};
+use crate::document_table::DocumentTable;
 use crate::failover::FailoverTable;
 use crate::hash_table::KeyHash;
 use crate::history::History;
@@ -19,29 +19,29 @@ use kedge_types::{DocKey, RevSeqno, Seqno, VbId, VbUuid};
 
 /// Documents, collections, history and queues of a vBucket.
 #[derive(Debug)]
-pub struct Store {
+pub struct VbStore {
     pub(crate) state: VbState,
-    pub(crate) documents: Documents,
-    pub(crate) collections: Collections,
+    pub(crate) documents: DocumentTable,
+    pub(crate) collections: OpenCollections,
     pub(crate) history: History,
-    pub(crate) changes: Changes,
+    pub(crate) changes: ChangeQueue,
     pub(crate) unapplied: Unapplied,
 }
 
-impl Store {
+impl VbStore {
     pub(crate) fn new(
         id: VbId,
         uuid: VbUuid,
         shards: usize,
         hasher: RandomState,
-        persistence: Persistence,
+        persistence: PersistenceMode,
     ) -> Self {
         Self {
             state: VbState::Active,
-            documents: Documents::new(shards, hasher, u64::from(id.get()) + 1),
-            collections: Collections::new(),
+            documents: DocumentTable::new(shards, hasher, u64::from(id.get()) + 1),
+            collections: OpenCollections::new(),
             history: History::new(uuid),
-            changes: Changes::new(),
+            changes: ChangeQueue::new(),
             unapplied: Unapplied::new(persistence),
         }
     }
@@ -51,7 +51,7 @@ impl Store {
         self.documents.reset();
         self.unapplied.begin_history();
         self.unapplied.rewinding = false;
-        self.collections = Collections::new();
+        self.collections = OpenCollections::new();
         self.history.reset(failover);
     }
 
@@ -94,7 +94,7 @@ impl Store {
         self.unapplied.on_applied(history, upto);
     }
 
-    /// A batch is not being written any more: it is in the file, or failed. What [`Store::on_applied`] was not told of
+    /// A batch is not being written any more: it is in the file, or failed. What [`VbStore::on_applied`] was not told of
     /// is to be applied again. What comes back is of no use to anyone; dropping it takes a while, so not under a lock.
     #[must_use = "it is to be dropped without the vBucket's lock"]
     pub fn end_apply(&mut self, batch: ApplyBatch) -> Vec<FileChange> {

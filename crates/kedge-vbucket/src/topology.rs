@@ -101,7 +101,7 @@ impl Topology {
 }
 
 /// The needs of a chain.
-pub(crate) struct ChainNeeds {
+pub(crate) struct ChainQuorum {
     /// Nodes other than the active that have to acknowledge a prepare.
     pub(crate) replicas: usize,
     /// Fewer are there.
@@ -110,7 +110,7 @@ pub(crate) struct ChainNeeds {
     pub(crate) is_too_long: bool,
 }
 
-impl ChainNeeds {
+impl ChainQuorum {
     pub(crate) fn of(chain: &[Option<NodeName>], active: Option<&NodeName>) -> Self {
         let majority = chain.len() / 2 + 1;
         let there = chain.iter().flatten().count();

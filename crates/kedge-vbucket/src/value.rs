@@ -205,7 +205,7 @@ impl<'a> NewValue<'a> {
     /// # Errors
     /// `TooBig` when both together are; `XattrInvalid` when `old` is damaged.
     pub(crate) fn behind_xattrs_of(&self, old: &Item) -> Result<Self, Status> {
-        let old = Parts::of(old)?;
+        let old = ValueParts::of(old)?;
         let body = inflated(&self.bytes, self.datatype)?;
         check_xattr_sizes(old.xattrs().iter(), body.len())?;
         Ok(Self {
@@ -249,12 +249,12 @@ fn made_of_both(value: &[u8]) -> Result<(Datatype, usize), Status> {
 
 /// A stored value, taken apart into extended attributes and body.
 #[derive(Debug)]
-pub struct Parts<'a> {
+pub struct ValueParts<'a> {
     bytes: Cow<'a, [u8]>,
     body: usize,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> ValueParts<'a> {
     /// Of an item whose value is in memory.
     ///
     /// # Errors
@@ -308,7 +308,7 @@ pub(crate) fn kept_by_tombstone(old: &Item) -> Result<(Datatype, Vec<u8>), Statu
     if !old.has_xattrs() {
         return Ok(Default::default());
     }
-    let kept = Parts::of(old)?.xattrs().system_section();
+    let kept = ValueParts::of(old)?.xattrs().system_section();
     let datatype = if kept.is_empty() {
         Datatype::RAW
     } else {
@@ -319,12 +319,12 @@ pub(crate) fn kept_by_tombstone(old: &Item) -> Result<(Datatype, Vec<u8>), Statu
 
 /// Compresses values.
 #[derive(Debug)]
-pub struct Packer {
+pub struct ValueCompressor {
     encoder: snap::raw::Encoder,
     buffer: Vec<u8>,
 }
 
-impl Default for Packer {
+impl Default for ValueCompressor {
     fn default() -> Self {
         Self {
             encoder: snap::raw::Encoder::new(),
@@ -333,7 +333,7 @@ impl Default for Packer {
     }
 }
 
-impl Packer {
+impl ValueCompressor {
     /// `value` as one raw Snappy block, if that is `min_ratio` smaller.
     pub fn pack(&mut self, value: &[u8], min_ratio: MinRatio) -> Option<&[u8]> {
         let len_max = snap::raw::max_compress_len(value.len());

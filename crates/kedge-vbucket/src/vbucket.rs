@@ -1,22 +1,22 @@
 //! The state of one vBucket.
 
-use crate::answer::Standing;
-use crate::apply::{Persistence, UnappliedFigures};
-use crate::changes::{AfterLog, Changes};
+use crate::apply::{PersistenceMode, UnappliedFigures};
+use crate::change_queue::{AfterLog, ChangeQueue};
 use crate::checkpoint::Position;
-use crate::collections::Collections;
-use crate::cursors::{CursorOpening, Identity};
-use crate::documents::Documents;
+use crate::collections::OpenCollections;
+use crate::cursors::{CursorOpening, VbIdentity};
+use crate::document_table::DocumentTable;
 use crate::durability::{DurabilityFigures, DurabilityMonitor, DurabilityRules};
 use crate::effects::{MemoryUse, StepEffects};
 use crate::failover::FailoverTable;
 use crate::hash_table::HashTable;
 use crate::history::History;
 use crate::replay::Replay;
-use crate::snapshot::Stream;
+use crate::results::VbProgress;
+use crate::snapshot::IncomingStream;
 use crate::state::VbState;
 use crate::step::Step;
-use crate::store::Store;
+use crate::store::VbStore;
 use crate::topology::Topology;
 use foldhash::fast::RandomState;
 use kedge_types::{Now, Seqno, VbId, VbUuid};
@@ -33,7 +33,7 @@ pub struct VbSetup {
     /// Seed of its hash table.
     pub hasher: RandomState,
     /// Where its changes are kept.
-    pub persistence: Persistence,
+    pub persistence: PersistenceMode,
     /// The chains of SyncWrites when it is active and nobody says otherwise: [`Topology::alone`] on a node that
     /// is alone. `None`: none is committed before [`VBucket::set_state`] says who.
     pub topology: Option<Topology>,
@@ -43,9 +43,9 @@ pub struct VbSetup {
 #[derive(Debug)]
 pub struct VBucket {
     id: VbId,
-    pub(crate) store: Store,
+    pub(crate) store: VbStore,
     pub(crate) durability: DurabilityMonitor,
-    pub(crate) stream: Stream,
+    pub(crate) stream: IncomingStream,
     pub(crate) replay: Replay,
     pub(crate) is_quarantined: bool,
     pub(crate) is_deleted: bool,
@@ -67,9 +67,9 @@ impl VBucket {
         } = setup;
         Self {
             id,
-            store: Store::new(id, uuid, shards, hasher, persistence),
+            store: VbStore::new(id, uuid, shards, hasher, persistence),
             durability: DurabilityMonitor::new(topology),
-            stream: Stream::default(),
+            stream: IncomingStream::default(),
             replay: Replay::default(),
             is_quarantined: false,
             is_deleted: false,
@@ -100,12 +100,12 @@ impl VBucket {
 
     /// Its documents together with their order.
     #[must_use]
-    pub fn store(&self) -> &Store {
+    pub fn store(&self) -> &VbStore {
         &self.store
     }
 
     /// [`VBucket::store`], to exchange documents with its file.
-    pub fn store_mut(&mut self) -> &mut Store {
+    pub fn store_mut(&mut self) -> &mut VbStore {
         &mut self.store
     }
 
@@ -118,8 +118,8 @@ impl VBucket {
 
     /// Its identity for streams.
     #[must_use]
-    pub fn identity(&self) -> Identity {
-        Identity {
+    pub fn identity(&self) -> VbIdentity {
+        VbIdentity {
             state: self.store.state,
             uuid: self.store.history.failover.uuid(),
             history: self.history_id(),
@@ -147,29 +147,29 @@ impl VBucket {
 
     /// Its documents and tombstones.
     #[must_use]
-    pub fn documents(&self) -> &Documents {
+    pub fn documents(&self) -> &DocumentTable {
         &self.store.documents
     }
 
     /// [`VBucket::documents`], to fill a filter of the file's keys.
-    pub fn documents_mut(&mut self) -> &mut Documents {
+    pub fn documents_mut(&mut self) -> &mut DocumentTable {
         &mut self.store.documents
     }
 
     /// The collections that are open in it.
     #[must_use]
-    pub fn collections(&self) -> &Collections {
+    pub fn collections(&self) -> &OpenCollections {
         &self.store.collections
     }
 
     /// Its changes, for the log and for streams.
     #[must_use]
-    pub fn changes(&self) -> &Changes {
+    pub fn changes(&self) -> &ChangeQueue {
         &self.store.changes
     }
 
     /// [`VBucket::changes`], to move the cursors of streams.
-    pub fn changes_mut(&mut self) -> &mut Changes {
+    pub fn changes_mut(&mut self) -> &mut ChangeQueue {
         &mut self.store.changes
     }
 
@@ -239,7 +239,7 @@ impl VBucket {
             has_dropped_documents: documents.has_dropped(),
             has_values_to_compress: documents.table.compressible() > 0,
             newly_dirty: self.store.changes.take_newly_dirty(),
-            news: self.store.changes.take_news(),
+            stream_events: self.store.changes.take_stream_events(),
             completions: std::mem::take(&mut self.durability.done),
         }
     }
@@ -262,7 +262,7 @@ impl VBucket {
         }
     }
 
-    /// The log holds everything up to `to`, synced; the vBucket's file does, with [`Persistence::Direct`].
+    /// The log holds everything up to `to`, synced; the vBucket's file does, with [`PersistenceMode::Direct`].
     pub fn on_logged(&mut self, to: Position) -> AfterLog {
         let Self {
             store, durability, ..
@@ -297,9 +297,9 @@ impl VBucket {
 
     /// Its progress, to be compared with that of other nodes.
     #[must_use]
-    pub fn standing(&self) -> Standing {
+    pub fn progress(&self) -> VbProgress {
         let history = &self.store.history;
-        Standing {
+        VbProgress {
             state: self.store.state,
             uuid: history.failover.uuid(),
             high_seqno: history.high_seqno,

@@ -2,12 +2,12 @@
 //!
 //! Sources: Couchbase documentation of SET_WITH_META, ADD_WITH_META and DEL_WITH_META, and "XDCR Conflict Resolution".
 
-use crate::answer::{Mutated, StepOutcome};
 use crate::item::{Deletion, Item, ItemMeta};
 use crate::patch::Patches;
+use crate::results::{Mutated, StepOutcome};
 use crate::step::Step;
 use crate::value::NewValue;
-use crate::write::{Needs, StepWrite};
+use crate::write::{RequiredPart, StepWrite};
 use kedge_types::limits::{TOMBSTONE_PURGE_AGE_SECS, WITH_META_REV_MAX};
 use kedge_types::{Cas, Datatype, Expiry, Now, RevSeqno, Status};
 use std::borrow::Cow;
@@ -23,7 +23,7 @@ pub enum ConflictRule {
 
 /// The metadata of a version that was made elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Given {
+pub struct WithMetaArgs {
     /// Its version.
     pub cas: Cas,
     /// Count of changes.
@@ -42,7 +42,7 @@ pub struct Given {
     pub rule: Option<ConflictRule>,
 }
 
-impl Given {
+impl WithMetaArgs {
     /// Returns whether it, with a value of this datatype, stays rather than `there`. Of two that are the same in all
     /// that counts, the one that is there does.
     #[must_use]
@@ -65,8 +65,8 @@ impl Given {
     /// old as tombstones get, or it would be forgotten before anyone heard of it.
     fn deleted_at(&self, now: Now) -> Expiry {
         let secs = now.unix_secs();
-        let given = u64::from(self.expiry.0);
-        let is_kept = given <= secs && secs - given < TOMBSTONE_PURGE_AGE_SECS;
+        let deleted_secs = u64::from(self.expiry.0);
+        let is_kept = deleted_secs <= secs && secs - deleted_secs < TOMBSTONE_PURGE_AGE_SECS;
         if is_kept {
             self.expiry
         } else {
@@ -81,31 +81,25 @@ impl Step<'_> {
     ///
     /// # Errors
     /// `KeyExists` when the one that is there stays, has another CAS than `write` says, or is there at all though
-    /// [`Given::only_new`]; `CasValueInvalid` when the CAS given is none, or of a time that is too far ahead; `Invalid`
+    /// [`WithMetaArgs::only_new`]; `CasValueInvalid` when the CAS given is none, or of a time that is too far ahead; `Invalid`
     /// when its revision is too high; `KeyNotFound`, `Locked`, `SyncWriteInProgress`.
     pub fn write_with_meta(
         &mut self,
         write: &StepWrite<'_>,
-        given: &Given,
+        args: &WithMetaArgs,
         value: &NewValue<'_>,
         patches: &Patches,
     ) -> Result<StepOutcome<Mutated>, Status> {
-        if given.rev.get() > WITH_META_REV_MAX {
+        if args.rev.get() > WITH_META_REV_MAX {
             return Err(Status::Invalid);
         }
-        if !given.new_cas
-            && !self
-                .store
-                .history
-                .clock
-                .accepts(given.cas, self.now.unix_ns)
-        {
+        if !args.new_cas && !self.store.history.clock.accepts(args.cas, self.now.unix_ns) {
             return Err(Status::CasValueInvalid);
         }
-        let Some(found) = self.find_for_write(write, Needs::Metadata)? else {
+        let Some(found) = self.find_for_write(write, RequiredPart::Metadata)? else {
             return Ok(StepOutcome::Fetch);
         };
-        if given.only_new && found.old.is_some() {
+        if args.only_new && found.old.is_some() {
             return Err(Status::KeyExists);
         }
         self.check_version(write, found.old.as_ref())?;
@@ -114,18 +108,18 @@ impl Step<'_> {
             .as_ref()
             .or_else(|| self.store.documents.find(found.hash, write.key.as_bytes()));
         let there = there.map(Item::meta);
-        let cas = if given.new_cas {
+        let cas = if args.new_cas {
             self.store.history.clock.next(self.now.unix_ns)
         } else {
-            given.cas
+            args.cas
         };
-        let comes = Given { cas, ..*given };
-        if let (Some(rule), Some(there)) = (given.rule, there)
+        let comes = WithMetaArgs { cas, ..*args };
+        if let (Some(rule), Some(there)) = (args.rule, there)
             && !comes.wins(rule, value.datatype, &there)
         {
             return Err(Status::KeyExists);
         }
-        if !given.new_cas {
+        if !args.new_cas {
             self.store.history.clock.learn(cas, self.now.unix_ns);
         }
         let seqno = self.store.history.next_seqno();
@@ -136,14 +130,14 @@ impl Step<'_> {
         let meta = ItemMeta {
             cas,
             seqno,
-            rev: given.rev,
-            flags: given.flags,
-            expiry: match given.deleted {
-                None => given.expiry,
-                Some(_) => given.deleted_at(self.now),
+            rev: args.rev,
+            flags: args.flags,
+            expiry: match args.deleted {
+                None => args.expiry,
+                Some(_) => args.deleted_at(self.now),
             },
             datatype: value.datatype,
-            deleted: given.deleted,
+            deleted: args.deleted,
             level: None,
         };
         let draft = write.draft_of(&bytes);
@@ -180,7 +174,7 @@ mod tests {
                     flags: is.3,
                     ..ItemMeta::default()
                 };
-                let mut given = Given {
+                let mut args = WithMetaArgs {
                     cas: Cas(comes.1),
                     rev: RevSeqno(comes.0),
                     flags: comes.3,
@@ -191,20 +185,20 @@ mod tests {
                     rule: Some(rule),
                 };
                 let case = (rule, comes, is);
-                let wins = |given: &Given| given.wins(rule, Datatype::RAW, &there);
-                assert_eq!(wins(&given), documents[at], "{case:?}");
+                let wins = |args: &WithMetaArgs| args.wins(rule, Datatype::RAW, &there);
+                assert_eq!(wins(&args), documents[at], "{case:?}");
                 // Attributes decide between those that are the same otherwise.
-                let with_xattrs = given.wins(rule, Datatype::XATTR, &there);
+                let with_xattrs = args.wins(rule, Datatype::XATTR, &there);
                 assert_eq!(with_xattrs, documents[at] || comes == is, "{case:?}");
                 let there_has = ItemMeta {
                     datatype: Datatype::XATTR,
                     ..there
                 };
-                let both_have = given.wins(rule, Datatype::XATTR, &there_has);
+                let both_have = args.wins(rule, Datatype::XATTR, &there_has);
                 assert_eq!(both_have, documents[at], "{case:?}");
-                given.deleted = Some(Deletion::Explicit);
-                assert_eq!(wins(&given), deletions[at], "deletion {case:?}");
-                let with_xattrs = given.wins(rule, Datatype::XATTR, &there);
+                args.deleted = Some(Deletion::Explicit);
+                assert_eq!(wins(&args), deletions[at], "deletion {case:?}");
+                let with_xattrs = args.wins(rule, Datatype::XATTR, &there);
                 assert_eq!(with_xattrs, deletions[at], "deletion {case:?}");
             }
         }

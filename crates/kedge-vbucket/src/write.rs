@@ -4,16 +4,16 @@
 //! seqno and CAS; then either put it into the table and the checkpoint, or, for a SyncWrite, into the checkpoint and
 //! the durability monitor, to become visible when it is committed.
 
-use crate::ahead::Ahead;
-use crate::answer::{Document, Mutated, StepOutcome};
 use crate::checkpoint::Change;
 use crate::completion::Cookie;
-use crate::concat::Concat;
+use crate::concat::ConcatChange;
 use crate::hash_table::KeyHash;
 use crate::item::{Deletion, Draft, Item, ItemMeta};
 use crate::modify::Modify;
+use crate::precompute::PrebuiltItem;
+use crate::results::{Document, Mutated, StepOutcome};
 use crate::step::Step;
-use crate::value::{NewValue, Parts, kept_by_tombstone};
+use crate::value::{NewValue, ValueParts, kept_by_tombstone};
 use kedge_types::{Cas, DocKey, Durability, Expiry, RevSeqno, Status};
 use std::borrow::Cow;
 
@@ -33,13 +33,13 @@ pub struct StepWrite<'a> {
     /// The cookie of its completion, when it was parked.
     pub cookie: Cookie,
     /// The item of its value, where that was made before the vBucket was locked.
-    pub ahead: Option<&'a Ahead<'a>>,
+    pub prebuilt: Option<&'a PrebuiltItem<'a>>,
 }
 
 impl<'a> StepWrite<'a> {
     /// The arguments of a command that writes nothing.
     #[must_use]
-    pub fn of_read(key: &'a DocKey, ahead: Option<&'a Ahead<'a>>) -> Self {
+    pub fn of_read(key: &'a DocKey, prebuilt: Option<&'a PrebuiltItem<'a>>) -> Self {
         Self {
             key,
             cas: Cas(0),
@@ -47,19 +47,19 @@ impl<'a> StepWrite<'a> {
             durability: None,
             preserve_ttl: false,
             cookie: Cookie(0),
-            ahead,
+            prebuilt,
         }
     }
 
     /// The same write, for whose value something was made ahead.
     #[must_use]
-    pub fn with_ahead<'b>(&'b self, ahead: Option<&'b Ahead<'b>>) -> StepWrite<'b> {
-        StepWrite { ahead, ..*self }
+    pub fn with_prebuilt<'b>(&'b self, prebuilt: Option<&'b PrebuiltItem<'b>>) -> StepWrite<'b> {
+        StepWrite { prebuilt, ..*self }
     }
 
     /// Takes the item that was made of a value ahead of time.
     pub(crate) fn draft_of(&self, value: &[u8]) -> Option<Draft> {
-        self.ahead.and_then(|ahead| ahead.take(value))
+        self.prebuilt.and_then(|prebuilt| prebuilt.take(value))
     }
 }
 
@@ -85,7 +85,7 @@ pub enum ConcatMode {
 
 /// An increment or decrement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arithmetic {
+pub struct CounterOp {
     /// Subtract rather than add.
     pub negative: bool,
     /// By how much.
@@ -98,14 +98,14 @@ pub struct Arithmetic {
 
 /// The part of the existing document that a write needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Needs {
+pub(crate) enum RequiredPart {
     Nothing,
     Metadata,
     Value,
 }
 
 /// The existing document of a write.
-pub(crate) struct Found {
+pub(crate) struct WriteTarget {
     pub(crate) hash: KeyHash,
     /// The live document.
     pub(crate) old: Option<Item>,
@@ -130,9 +130,9 @@ impl Step<'_> {
             && !write.preserve_ttl
             && !self.store.documents.may_have_xattrs;
         let needs = if blind {
-            Needs::Nothing
+            RequiredPart::Nothing
         } else {
-            Needs::Metadata
+            RequiredPart::Metadata
         };
         let Some(found) = self.find_for_write(write, needs)? else {
             return Ok(StepOutcome::Fetch);
@@ -175,7 +175,7 @@ impl Step<'_> {
         mode: ConcatMode,
         bytes: &[u8],
     ) -> Result<StepOutcome<Mutated>, Status> {
-        self.concat_with(write, &Concat::new(mode, bytes))
+        self.concat_with(write, &ConcatChange::new(mode, bytes))
     }
 
     /// [`Step::concat`] with a [`Concat`] whose outcome may have been worked out ahead.
@@ -199,7 +199,7 @@ impl Step<'_> {
     /// # Errors
     /// `KeyNotFound`, `KeyExists`, `Locked`, `SyncWriteInProgress`.
     pub fn delete(&mut self, write: &StepWrite<'_>) -> Result<StepOutcome<Mutated>, Status> {
-        let Some(found) = self.find_for_write(write, Needs::Metadata)? else {
+        let Some(found) = self.find_for_write(write, RequiredPart::Metadata)? else {
             return Ok(StepOutcome::Fetch);
         };
         let Some(old) = found.old.clone() else {
@@ -227,9 +227,9 @@ impl Step<'_> {
     pub fn arithmetic(
         &mut self,
         write: &StepWrite<'_>,
-        op: &Arithmetic,
+        op: &CounterOp,
     ) -> Result<StepOutcome<(Mutated, u64)>, Status> {
-        let Some(found) = self.find_for_write(write, Needs::Value)? else {
+        let Some(found) = self.find_for_write(write, RequiredPart::Value)? else {
             return Ok(StepOutcome::Fetch);
         };
         let (number, meta) = match &found.old {
@@ -250,7 +250,7 @@ impl Step<'_> {
                 if old.is_long() && !old.has_xattrs() {
                     return Err(Status::DeltaBadValue);
                 }
-                let there = counter(Parts::of(old)?.body())?;
+                let there = counter(ValueParts::of(old)?.body())?;
                 let number = if op.negative {
                     there.saturating_sub(op.delta)
                 } else {
@@ -285,14 +285,14 @@ impl Step<'_> {
         write: &StepWrite<'_>,
         expiry: Expiry,
     ) -> Result<StepOutcome<Mutated>, Status> {
-        self.touch_with(write, expiry, Needs::Metadata)
+        self.touch_with(write, expiry, RequiredPart::Metadata)
     }
 
     fn touch_with(
         &mut self,
         write: &StepWrite<'_>,
         expiry: Expiry,
-        needs: Needs,
+        needs: RequiredPart,
     ) -> Result<StepOutcome<Mutated>, Status> {
         let Some(found) = self.find_for_write(write, needs)? else {
             return Ok(StepOutcome::Fetch);
@@ -326,7 +326,7 @@ impl Step<'_> {
         expiry: Expiry,
         read: impl FnOnce(Document<'_>) -> R,
     ) -> Result<StepOutcome<(Mutated, R)>, Status> {
-        let outcome = self.touch_with(write, expiry, Needs::Value)?;
+        let outcome = self.touch_with(write, expiry, RequiredPart::Value)?;
         Ok(outcome.map(|mutated| {
             let key = write.key.as_bytes();
             let documents = &self.store.documents;
@@ -345,8 +345,8 @@ impl Step<'_> {
     pub(crate) fn find_for_write(
         &mut self,
         write: &StepWrite<'_>,
-        needs: Needs,
-    ) -> Result<Option<Found>, Status> {
+        needs: RequiredPart,
+    ) -> Result<Option<WriteTarget>, Status> {
         if write.durability.is_some() {
             self.durability.acks.check_possible()?;
         }
@@ -358,10 +358,10 @@ impl Step<'_> {
         }
         let old = self.live(hash, key);
         let fetch = match &old {
-            Some(old) => needs == Needs::Value && !old.is_resident(),
-            None => needs != Needs::Nothing && self.store.documents.may_have(hash, key),
+            Some(old) => needs == RequiredPart::Value && !old.is_resident(),
+            None => needs != RequiredPart::Nothing && self.store.documents.may_have(hash, key),
         };
-        Ok((!fetch).then_some(Found { hash, old }))
+        Ok((!fetch).then_some(WriteTarget { hash, old }))
     }
 
     /// The document is not locked by another and has the version asked for.
@@ -407,7 +407,7 @@ impl Step<'_> {
     fn apply(
         &mut self,
         write: &StepWrite<'_>,
-        found: &Found,
+        found: &WriteTarget,
         meta: ItemMeta,
         value: &[u8],
     ) -> StepOutcome<Mutated> {
@@ -441,7 +441,7 @@ impl Step<'_> {
     pub(crate) fn put_new(
         &mut self,
         write: &StepWrite<'_>,
-        found: &Found,
+        found: &WriteTarget,
         meta: &ItemMeta,
         value: &[u8],
         draft: Option<Draft>,

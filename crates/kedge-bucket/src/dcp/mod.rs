@@ -34,7 +34,7 @@ use kedge_sync::{
     ranks::{DcpNews, DcpOpen},
 };
 use kedge_types::VbId;
-use kedge_vbucket::News;
+use kedge_vbucket::StreamEvents;
 use receive::Receiving;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -53,7 +53,7 @@ pub(crate) struct StreamSignals {
     /// Those that are open, by vBucket.
     open: Box<[RankedMutex<DcpOpen, Vec<Arc<Shared>>>]>,
     /// What they are to be told.
-    news: RankedMutex<DcpNews, Vec<(VbId, News)>>,
+    news: RankedMutex<DcpNews, Vec<(VbId, StreamEvents)>>,
     has_news: AtomicBool,
     receiving: Receiving,
     /// The task that bounds the memory of cursors, and says when there is room for what came.

@@ -8,15 +8,15 @@ use crate::dcp::component::Dcp;
 use kedge_bucket_core::BucketCore;
 use kedge_replication::EndReason;
 use kedge_types::VbId;
-use kedge_vbucket::{Identity, News};
+use kedge_vbucket::{StreamEvents, VbIdentity};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl StreamSignals {
     /// Notes the events of a step, whose caller has locked the vBucket, for its streams. Whoever runs steps calls
     /// [`StreamSignals::tell_streams`] when it has let the lock go.
-    pub(crate) fn note_news(&self, vb: VbId, news: News) {
-        if news != News::default() {
+    pub(crate) fn note_news(&self, vb: VbId, news: StreamEvents) {
+        if news != StreamEvents::default() {
             self.news.lock().push((vb, news));
             self.has_news.store(true, Ordering::Release);
         }
@@ -61,7 +61,7 @@ impl Dcp {
 }
 
 /// Why a stream ends whose vBucket is another now.
-pub(super) fn reason(was: Identity, is: Identity) -> EndReason {
+pub(super) fn reason(was: VbIdentity, is: VbIdentity) -> EndReason {
     if was.state == is.state && was.history != is.history {
         EndReason::Rollback
     } else {

@@ -14,7 +14,9 @@ use kedge_bucket_core::DiskWriters as _;
 use kedge_bucket_core::Total;
 use kedge_sync::{RankedRwLock, ranks::ReplicaSinkRank};
 use kedge_types::{DurabilityLevel, Seqno, Status, VbId};
-use kedge_vbucket::{FailoverTable, NodeName, ReceiveError, Received, Resume, Snapshot, VBucket};
+use kedge_vbucket::{
+    FailoverTable, NodeName, ReceiveError, Received, ResumePoint, Snapshot, VBucket,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -99,7 +101,7 @@ impl Dcp {
     ///
     /// # Errors
     /// `NotMyVbucket` when there is none of this number; `TemporaryFailure` while it is not ready.
-    pub fn resume_point(&self, vb: VbId) -> Result<Resume, Status> {
+    pub fn resume_point(&self, vb: VbId) -> Result<ResumePoint, Status> {
         let resume = self.following(vb, |vbucket| Ok(vbucket.history().resume_point()));
         resume.map_err(ApplyError::status)
     }
@@ -113,7 +115,7 @@ impl Dcp {
     pub fn stream_begins(
         &self,
         vb: VbId,
-        from: &Resume,
+        from: &ResumePoint,
         failover: FailoverTable,
     ) -> Result<(), ApplyError> {
         let ack = self.following(vb, |vbucket| {

@@ -3,7 +3,9 @@
 use super::component::{Documents, Write};
 use kedge_types::limits::LONG_VALUE_BYTES;
 use kedge_types::{DocKey, VbId};
-use kedge_vbucket::{Ahead, Item, Modify, NewValue, StoreBehind, StoreMode, any_long_value};
+use kedge_vbucket::{
+    Item, Modify, NewValue, PrebuiltItem, StoreKeepingXattrs, StoreMode, any_long_value,
+};
 
 impl Documents {
     /// The document or tombstone of a key, if memory has its value. Nothing is checked, and nothing counted.
@@ -27,7 +29,7 @@ impl Documents {
         mode: StoreMode,
         value: &'a NewValue<'a>,
         flags: u32,
-    ) -> Option<StoreBehind<'a>> {
+    ) -> Option<StoreKeepingXattrs<'a>> {
         let brings_much = value.bytes.len() >= LONG_VALUE_BYTES;
         if !brings_much && !any_long_value() {
             return None;
@@ -36,7 +38,7 @@ impl Documents {
         if !there.has_xattrs() || !(brings_much || there.is_long()) {
             return None;
         }
-        let change = StoreBehind::new(mode, value, flags);
+        let change = StoreKeepingXattrs::new(mode, value, flags);
         change.prepare(write.key, Some(&there));
         Some(change)
     }
@@ -55,8 +57,8 @@ impl Documents {
 }
 
 /// A copy of a value, which is going to have other metadata.
-pub(super) fn copied_ahead(there: Option<&Item>) -> Option<Ahead<'_>> {
+pub(super) fn copied_ahead(there: Option<&Item>) -> Option<PrebuiltItem<'_>> {
     let there = there?;
     let key = DocKey::from_prefixed(there.key()).ok()?;
-    Ahead::of(&key, there.value())
+    PrebuiltItem::of(&key, there.value())
 }

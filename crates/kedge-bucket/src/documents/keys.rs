@@ -5,7 +5,9 @@ use super::reads::pick;
 use kedge_bucket_core::{BucketPhase, Ctx, Outcome, Read};
 use kedge_residency::{BackgroundFetcher, Op};
 use kedge_types::{Cas, CollectionId, DocKey, Status};
-use kedge_vbucket::{Cookie, DocOp, Document, Executed, KeyFigures, ObserveState, Picked, VbState};
+use kedge_vbucket::{
+    Cookie, DocOp, Document, Executed, KeyFigures, ObserveState, RandomDocument, VbState,
+};
 
 /// No key of a collection is in front of it.
 const FIRST_KEY: &[u8] = &[0];
@@ -56,8 +58,8 @@ impl Documents {
                     .at(ctx.now)
                     .random_document(collection, shard, random, show)
                 {
-                    Some(Picked::Shown(Some(result))) => return Ok(Outcome::Done(result)),
-                    Some(Picked::OnDisk(key)) => {
+                    Some(RandomDocument::Shown(Some(result))) => return Ok(Outcome::Done(result)),
+                    Some(RandomDocument::OnDisk(key)) => {
                         let key = DocKey::from_prefixed(&key).map_err(|_| Status::Internal)?;
                         let vb = vbucket.id();
                         drop(vbucket);

@@ -8,7 +8,7 @@ use kedge_bucket_core::Read;
 use kedge_bucket_core::{Ctx, RequiredRole};
 use kedge_residency::role_of;
 use kedge_types::{Cas, Status};
-use kedge_vbucket::{Ahead, DocOp, Document, Executed, Meta, StepOutcome, StepWrite};
+use kedge_vbucket::{DocOp, Document, Executed, Meta, PrebuiltItem, StepOutcome, StepWrite};
 
 /// The result of the first run of a command: that of its step, unless the vBucket refused it.
 pub(super) type FirstRun<R> = Result<Result<StepOutcome<Executed<R>>, Status>, Status>;
@@ -92,7 +92,7 @@ impl Documents {
         ctx: Ctx,
         wanted: &Read<'_>,
         op: DocOp<'static>,
-        ahead: Option<&Ahead<'_>>,
+        ahead: Option<&PrebuiltItem<'_>>,
         read: impl FnOnce(Document<'_>) -> R,
     ) -> Result<Outcome<Executed<R>>, Status> {
         match self.first_run(ctx, wanted, &op, ahead, read) {
@@ -114,7 +114,7 @@ impl Documents {
         ctx: Ctx,
         wanted: &Read<'_>,
         op: &DocOp<'_>,
-        ahead: Option<&Ahead<'_>>,
+        ahead: Option<&PrebuiltItem<'_>>,
         read: impl FnOnce(Document<'_>) -> R,
     ) -> FirstRun<R> {
         let arguments = StepWrite::of_read(wanted.key, ahead);

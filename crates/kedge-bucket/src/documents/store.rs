@@ -13,8 +13,8 @@ use kedge_bucket_core::Outcome;
 use kedge_residency::Admission;
 use kedge_types::{Datatype, Status};
 use kedge_vbucket::{
-    Ahead, Concat, ConcatMode, DocOp, Document, Executed, MinRatio, Modify, Mutated, StoreMode,
-    VBucket,
+    ConcatChange, ConcatMode, DocOp, Document, Executed, MinRatio, Modify, Mutated, PrebuiltItem,
+    StoreMode, VBucket,
 };
 use std::borrow::Cow;
 
@@ -81,12 +81,12 @@ impl Documents {
         }
         let behind = self.store_behind(write, mode, &value, flags);
         let ahead = match behind {
-            None => Ahead::of(write.key, &value.bytes),
+            None => PrebuiltItem::of(write.key, &value.bytes),
             Some(_) => None,
         };
         let behind = behind.as_ref().map(|change| change as &dyn Modify);
         let result = self.write(ctx, write, &op, |vbucket, inner| {
-            let inner = inner.with_ahead(ahead.as_ref());
+            let inner = inner.with_prebuilt(ahead.as_ref());
             let outcome = vbucket.at(ctx.now).mutate(&inner, &op, behind)?;
             Ok(outcome.map(|mutated| tell(vbucket, mutated)))
         });
@@ -115,7 +115,7 @@ impl Documents {
         if let Admission::Later(bytes) = room {
             return self.hold_write(ctx, write, bytes, op);
         }
-        let concat = Concat::new(mode, &value.bytes);
+        let concat = ConcatChange::new(mode, &value.bytes);
         self.prepare(write, &concat);
         let result = self.write(ctx, write, &op, |vbucket, inner| {
             vbucket.at(ctx.now).mutate(inner, &op, Some(&concat))
@@ -151,7 +151,7 @@ impl Documents {
             initial,
             expiry,
         } = op;
-        let op = kedge_vbucket::Arithmetic {
+        let op = kedge_vbucket::CounterOp {
             negative,
             delta,
             initial,
@@ -184,7 +184,7 @@ impl Documents {
         let there = self.peek_long(write.vb, write.key);
         let ahead = copied_ahead(there.as_ref());
         self.write(ctx, write, &op, |vbucket, inner| {
-            let inner = inner.with_ahead(ahead.as_ref());
+            let inner = inner.with_prebuilt(ahead.as_ref());
             vbucket.at(ctx.now).mutate(&inner, &op, None)
         })
     }
@@ -207,7 +207,7 @@ impl Documents {
         let there = self.peek_long(write.vb, write.key);
         let ahead = copied_ahead(there.as_ref());
         let outcome = self.write(ctx, write, &op, |vbucket, inner| {
-            let inner = inner.with_ahead(ahead.as_ref());
+            let inner = inner.with_prebuilt(ahead.as_ref());
             vbucket.at(ctx.now).execute(&inner, &op, read)
         })?;
         pick(outcome, |done| done.into_touched().map(|(_, shown)| shown))

@@ -6,11 +6,11 @@ use super::writing::pending;
 use kedge_bucket_core::ConflictResolution;
 use kedge_bucket_core::Ctx;
 use kedge_bucket_core::Outcome;
-use kedge_residency::{Admission, WaitFor, given_counters};
+use kedge_residency::{Admission, WaitFor, with_meta_counters};
 use kedge_types::{Cas, Datatype, DocKey, Expiry, RevSeqno, Status};
 use kedge_vbucket::{
-    Ahead, ConflictRule, Deletion, DocOp, Given, ItemMeta, MinRatio, Mutated, NewValue, Patches,
-    VBucket,
+    ConflictRule, Deletion, DocOp, ItemMeta, MinRatio, Mutated, NewValue, Patches, PrebuiltItem,
+    VBucket, WithMetaArgs,
 };
 use std::borrow::Cow;
 
@@ -90,7 +90,7 @@ impl Documents {
             with.patches.check(&value.bytes)?;
         }
         let expiry = Expiry(with.expiry);
-        let given = Given {
+        let args = WithMetaArgs {
             cas: with.cas,
             rev: with.rev,
             flags: with.flags,
@@ -103,13 +103,13 @@ impl Documents {
             new_cas: with.new_cas,
             rule: (!with.skip_conflicts).then_some(rule),
         };
-        self.count(ctx, given_counters(&given).0);
+        self.count(ctx, with_meta_counters(&args).0);
         let op = DocOp::WithMeta {
-            given,
+            args,
             value: value.borrowed(),
             patches: Cow::Borrowed(with.patches),
         };
-        if given.deleted.is_some() && value.bytes.is_empty() {
+        if args.deleted.is_some() && value.bytes.is_empty() {
             self.refuse_on_full_disk()?;
         } else {
             let bytes = write.key.as_bytes().len() + value.bytes.len();
@@ -118,9 +118,9 @@ impl Documents {
                 return self.residency.park(ctx, op, WaitFor::Memory(bytes));
             }
         }
-        let ahead = Ahead::of(write.key, &value.bytes);
+        let ahead = PrebuiltItem::of(write.key, &value.bytes);
         let result = self.write_at(ctx, write, None, &op, |vbucket, inner| {
-            let inner = inner.with_ahead(ahead.as_ref());
+            let inner = inner.with_prebuilt(ahead.as_ref());
             vbucket.at(ctx.now).mutate(&inner, &op, None)
         });
         self.hold_back_if_behind(ctx, write, result)

@@ -95,7 +95,7 @@ impl Documents {
             new_cas: write.new_cas,
             preserve_ttl: write.preserve_ttl,
             cookie: write.cookie,
-            ahead: None,
+            prebuilt: None,
         };
         if durability.is_some() {
             // Counted before the step: the completion may come before this thread goes on.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use kedge_bucket::{Document, Item, Mutated, Parts};
+use kedge_bucket::{Document, Item, Mutated, ValueParts};
 use kedge_node::output::Output;
 use kedge_protocol::binary::commands::{GetReply, MutationToken};
 use kedge_protocol::binary::{ConnectionKind, Feature, Features, Opcode, Response};
@@ -221,7 +221,7 @@ impl Composer {
         }
         let is_packed = item.datatype().contains(Datatype::SNAPPY);
         let value = if is_packed && !self.takes_snappy() {
-            let parts = Parts::of(item).map_err(|_| Status::Internal)?;
+            let parts = ValueParts::of(item).map_err(|_| Status::Internal)?;
             Cow::Owned([parts.section(), parts.body()].concat())
         } else {
             Cow::Borrowed(item.value())
@@ -261,6 +261,6 @@ impl Composer {
 /// # Errors
 /// `Internal` if the value does not match its datatype, which was checked when it was stored.
 pub(crate) fn inflated(item: &Item) -> Result<Cow<'_, [u8]>, Status> {
-    let parts = Parts::of(item).map_err(|_| Status::Internal)?;
+    let parts = ValueParts::of(item).map_err(|_| Status::Internal)?;
     Ok(parts.into_body())
 }

@@ -5,7 +5,7 @@ use kedge_sync::{
     ranks::{FlusherLists, FlusherRank},
 };
 use kedge_types::{Now, Seqno, VbId};
-use kedge_vbucket::Done;
+use kedge_vbucket::CompletedCommand;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -70,7 +70,7 @@ pub(crate) struct Flusher {
     pub(super) was_last_urgent: bool,
     /// True if all changes are to be flushed, so that the flusher waits for files that are in use.
     pub(super) is_draining: bool,
-    pub(super) done: Vec<Done>,
+    pub(super) done: Vec<CompletedCommand>,
     pub(super) acks: Vec<(VbId, Seqno)>,
 }
 

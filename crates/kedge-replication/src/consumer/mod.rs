@@ -21,7 +21,7 @@ use kedge_protocol::binary::commands::dcp::{
 use kedge_protocol::binary::{Opcode, ReplyFrame, Request, Response};
 use kedge_types::limits::{DCP_NAME_BYTES_MAX, DCP_NOOP_INTERVAL_SECS_MAX};
 use kedge_types::{Seqno, Status, VbId};
-use kedge_vbucket::{FailoverTable, NodeName, Received, Resume, Snapshot, VbState};
+use kedge_vbucket::{FailoverTable, NodeName, Received, ResumePoint, Snapshot, VbState};
 use std::collections::{BTreeMap, VecDeque};
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -54,7 +54,7 @@ pub enum ConsumerEvent {
         /// The vBucket.
         vb: VbId,
         /// The resume point of the request.
-        from: Resume,
+        from: ResumePoint,
         /// The failover log.
         failover: FailoverTable,
     },
@@ -136,7 +136,7 @@ enum ConsumerStreamState {
 struct ConsumerStream {
     opaque: u32,
     /// The resume point.
-    from: Resume,
+    from: ResumePoint,
     state: ConsumerStreamState,
     /// The next state of the vBucket in the requested takeover.
     next: Option<VbState>,
@@ -239,7 +239,13 @@ impl Consumer {
     }
 
     /// Requests a stream of a vBucket from its resume point. An existing stream is forgotten; close it first.
-    pub fn add_stream(&mut self, vb: VbId, from: &Resume, flags: StreamFlags, out: &mut Vec<u8>) {
+    pub fn add_stream(
+        &mut self,
+        vb: VbId,
+        from: &ResumePoint,
+        flags: StreamFlags,
+        out: &mut Vec<u8>,
+    ) {
         let opaque = self.take_opaque();
         let stream = ConsumerStream {
             opaque,

@@ -6,7 +6,7 @@
 use super::format::{BodyMode, MessageFormat};
 use kedge_types::Datatype;
 use kedge_types::limits::INFLATED_BYTES_MAX;
-use kedge_vbucket::{Item, MinRatio, Packer};
+use kedge_vbucket::{Item, MinRatio, ValueCompressor};
 
 /// The largest capacity of a buffer that is kept after use, in bytes.
 const KEPT_BYTES_MAX: usize = 1 << 20;
@@ -21,7 +21,7 @@ pub(crate) struct Unsendable;
 pub(crate) struct ValueEncoder {
     inflated: Vec<u8>,
     parts: Vec<u8>,
-    packer: Packer,
+    packer: ValueCompressor,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn value_is_inflated_for_a_consumer_without_snappy() {
         let body = [b'x'; 500];
-        let mut packer = Packer::default();
+        let mut packer = ValueCompressor::default();
         let packed = packer.pack(&body, MinRatio::DEFAULT).unwrap().to_vec();
         let stored = item(Datatype::SNAPPY, false, &packed);
         let plain = format(OpenFlags(0));

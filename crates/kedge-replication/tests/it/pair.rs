@@ -9,7 +9,7 @@ use kedge_replication::{
     ProducerConfig, StreamFlags, StreamId, StreamRequest,
 };
 use kedge_types::{Seqno, Status, VbId, VbUuid};
-use kedge_vbucket::{FailoverTable, NodeName, Received, Resume};
+use kedge_vbucket::{FailoverTable, NodeName, Received, ResumePoint};
 use std::collections::BTreeMap;
 
 pub(crate) const SECOND_NS: u64 = 1_000_000_000;
@@ -59,8 +59,8 @@ pub(crate) fn consumer_config() -> ConsumerConfig {
     }
 }
 
-pub(crate) fn resume(start: u64) -> Resume {
-    Resume {
+pub(crate) fn resume(start: u64) -> ResumePoint {
+    ResumePoint {
         start: Seqno(start),
         snap_start: Seqno(start),
         snap_end: Seqno(start),

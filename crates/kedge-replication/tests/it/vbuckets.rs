@@ -18,9 +18,9 @@ use kedge_types::{
     VbId, VbUuid,
 };
 use kedge_vbucket::{
-    Change, Completion, Cookie, CursorOpening, Done, Item, ItemMeta, MinRatio, NewValue, NodeName,
-    Packer, Persistence, RandomState, Snapshot, SnapshotKind, StateChange, StepWrite, StoreMode,
-    StreamCursor, Topology, VBucket, VbSetup, VbState,
+    Change, CompletedCommand, Completion, Cookie, CursorOpening, Item, ItemMeta, MinRatio,
+    NewValue, NodeName, PersistenceMode, RandomState, Snapshot, SnapshotKind, StateChange,
+    StepWrite, StoreMode, StreamCursor, Topology, VBucket, ValueCompressor, VbSetup, VbState,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -34,7 +34,7 @@ fn vbucket(change: StateChange) -> VBucket {
         uuid: VbUuid(0xabc),
         shards: 4,
         hasher: RandomState::default(),
-        persistence: Persistence::LogThenFile,
+        persistence: PersistenceMode::LogThenFile,
         topology: None,
     });
     vb.set_state(change);
@@ -178,11 +178,11 @@ impl Nodes {
             new_cas: Cas(0),
             preserve_ttl: false,
             cookie: Cookie(1),
-            ahead: None,
+            prebuilt: None,
         };
         let now = self.now;
         let text = vec![b'x'; 200];
-        let packed = Packer::default()
+        let packed = ValueCompressor::default()
             .pack(&text, MinRatio::DEFAULT)
             .unwrap()
             .to_vec();
@@ -213,7 +213,7 @@ impl Nodes {
     }
 
     fn count_done(&mut self) {
-        let mut done: Vec<Done> = Vec::new();
+        let mut done: Vec<CompletedCommand> = Vec::new();
         done.extend(self.active.take_effects().completions);
         for done in done {
             match done.completion {

@@ -4,7 +4,7 @@ use super::component::BackgroundFetcher;
 use crate::parked::{Op, PendingOp, may_resume};
 use kedge_bucket_core::BucketPhase;
 use kedge_types::{CollectionId, DocKey, Now, Status, VbId};
-use kedge_vbucket::{KeyFigures, Stored, VBucket, VbState};
+use kedge_vbucket::{FileLookup, KeyFigures, VBucket, VbState};
 
 /// Keys of one read of the file.
 const KEYS_AT_ONCE: usize = 1_024;
@@ -158,7 +158,7 @@ impl BackgroundFetcher {
         let item = found.ok_or(Status::Internal)??.filter(|_| !is_void);
         let mut vbucket = self.core.vbuckets[op.vb.index()].lock();
         may_resume(&self.core, &vbucket, &op.op)?;
-        let stored = Stored {
+        let stored = FileLookup {
             history,
             applied,
             item: item.as_ref(),

@@ -3,7 +3,7 @@
 use super::op::{Op, PendingOp};
 use kedge_bucket_core::{BucketCore, Counter};
 use kedge_types::{Cas, Status};
-use kedge_vbucket::{Completion, DocOp, Given};
+use kedge_vbucket::{Completion, DocOp, WithMetaArgs};
 
 /// Returns the counters of a command that found its document, and of one that did not.
 fn hit_and_miss(op: &DocOp<'_>) -> Option<(Counter, Counter)> {
@@ -31,7 +31,7 @@ pub fn outcome_counters(
         _ => None,
     };
     let of_error = match (op, status) {
-        (DocOp::WithMeta { given, .. }, Some(Status::KeyExists)) => Some(given_counters(given).1),
+        (DocOp::WithMeta { args, .. }, Some(Status::KeyExists)) => Some(with_meta_counters(args).1),
         (_, Some(Status::Locked)) => Some(Counter::LockErrors),
         _ => None,
     };
@@ -47,8 +47,8 @@ pub fn outcome_counters(
 
 /// Returns the counter of a write with metadata, and that of one which lost.
 #[must_use]
-pub fn given_counters(given: &Given) -> (Counter, Counter) {
-    match given.deleted {
+pub fn with_meta_counters(args: &WithMetaArgs) -> (Counter, Counter) {
+    match args.deleted {
         None => (Counter::SetWithMeta, Counter::SetWithMetaLost),
         Some(_) => (Counter::DeleteWithMeta, Counter::DeleteWithMetaLost),
     }

@@ -10,7 +10,7 @@ mod op;
 mod queue;
 mod resume;
 
-pub use counting::{given_counters, outcome_counters};
+pub use counting::{outcome_counters, with_meta_counters};
 pub use op::{Admission, Op, PendingOp, WaitFor, role_of};
 pub(crate) use queue::ParkedOperations;
 pub(crate) use resume::{Resumption, may_resume};

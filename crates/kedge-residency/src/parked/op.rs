@@ -152,7 +152,7 @@ impl PendingOp {
             new_cas: self.new_cas,
             preserve_ttl: self.preserve_ttl,
             cookie: self.cookie,
-            ahead: None,
+            prebuilt: None,
         }
     }
 

@@ -3,7 +3,7 @@
 use super::{Op, PendingOp};
 use kedge_bucket_core::{BucketCore, BucketPhase, Counter, DiskWriters, sync_write_timing};
 use kedge_types::{Now, Status, VbId};
-use kedge_vbucket::{Completion, Cookie, Done, StepOutcome, VBucket};
+use kedge_vbucket::{CompletedCommand, Completion, Cookie, StepOutcome, VBucket};
 use std::sync::atomic::Ordering;
 
 /// The results of operations that were resumed.
@@ -74,7 +74,7 @@ impl Resumption {
         writers: &dyn DiskWriters,
         vb: VbId,
         now: Now,
-        mut done: Vec<Done>,
+        mut done: Vec<CompletedCommand>,
     ) {
         core.after_step();
         if std::mem::take(&mut self.parked) {

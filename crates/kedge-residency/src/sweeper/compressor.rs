@@ -14,7 +14,7 @@ use kedge_bucket_core::Timing;
 use kedge_bucket_core::Total;
 use kedge_executor::Next;
 use kedge_types::VbId;
-use kedge_vbucket::{Item, Packer};
+use kedge_vbucket::{Item, ValueCompressor};
 use std::time::Duration;
 
 /// A chunk of the work. With the pause after it, at most one part in twelve of a core goes into compression.
@@ -35,7 +35,7 @@ pub(crate) struct ItemCompressor {
     /// Values that were tried in it.
     tried: usize,
     items: Vec<Item>,
-    packer: Packer,
+    packer: ValueCompressor,
 }
 
 impl TaskBody<Sweeper> for ItemCompressor {

@@ -114,7 +114,7 @@ proptest! {
         if let Ok(modified) = mutation.modify(Some(&item), &NEXT) {
             let meta = ItemMeta { datatype: modified.datatype, ..ItemMeta::default() };
             let item = Item::new(&meta, b"\0k", &[&modified.value]);
-            prop_assert!(kedge_vbucket::Parts::of(&item).is_ok());
+            prop_assert!(kedge_vbucket::ValueParts::of(&item).is_ok());
         }
         let _ = kedge_subdoc::check(specs);
     }

@@ -3,7 +3,7 @@
 use kedge_protocol::binary::commands::subdoc::{DocFlags, PathFlags, SubdocOp, SubdocSpec};
 use kedge_subdoc::{MutationReply, SubdocMutation, VbucketContext, lookup};
 use kedge_types::{Cas, Datatype, Expiry, RevSeqno, Seqno, Status, VbUuid, XattrsBuf};
-use kedge_vbucket::{Deletion, Item, ItemMeta, Modified, Modify, NextVersion, Parts};
+use kedge_vbucket::{Deletion, Item, ItemMeta, Modified, Modify, NextVersion, ValueParts};
 
 pub(crate) const AROUND: VbucketContext = VbucketContext {
     uuid: VbUuid(0xabc),
@@ -109,7 +109,7 @@ pub(crate) fn version(modified: &Modified) -> Version {
         ..ItemMeta::default()
     };
     let item = Item::new(&meta, b"\0k", &[modified.bytes()]);
-    let parts = Parts::of(&item).unwrap();
+    let parts = ValueParts::of(&item).unwrap();
     let body = String::from_utf8(parts.body().to_vec()).unwrap();
     let is_json = kedge_json::is_json(body.as_bytes());
     assert_eq!(modified.datatype.contains(Datatype::JSON), is_json);

@@ -16,7 +16,7 @@ const WINDOW: usize = 1 << 17;
 
 /// The end of a prepare.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct End {
+pub(crate) struct PrepareEnd {
     /// The seqno of its commit or abort.
     pub(crate) at: Seqno,
     /// The seqno of the prepare.
@@ -30,9 +30,9 @@ pub struct ApplyBatch {
     /// In seqno order.
     pub(crate) items: Vec<FileChange>,
     /// Prepares that need not be written as long as the parts are those of the last cut.
-    pub(crate) quarantine: Vec<FileChange>,
+    pub(crate) skipped_prepares: Vec<FileChange>,
     /// In order.
-    pub(crate) ends: Vec<End>,
+    pub(crate) ends: Vec<PrepareEnd>,
     /// Older versions of a key may stand beside newer ones.
     pub(crate) may_repeat: bool,
     pub(crate) before: ApplyProgress,
@@ -51,7 +51,7 @@ pub struct ApplyBatch {
 
 /// One commit of the file.
 #[derive(Debug)]
-pub struct Part<'a> {
+pub struct BatchPart<'a> {
     /// In seqno order, a key at most once in each namespace. Empty when only the state changed.
     pub items: &'a [FileChange],
     /// The state of the vBucket that this commit writes.
@@ -120,8 +120,8 @@ impl ApplyBatch {
         &mut self,
         max_items: usize,
         max_bytes: usize,
-    ) -> impl ExactSizeIterator<Item = Part<'_>> {
-        self.take_back();
+    ) -> impl ExactSizeIterator<Item = BatchPart<'_>> {
+        self.restore_skipped();
         self.drop_old_documents();
         let cuts = self.cut(max_items.max(1), max_bytes);
         let last = cuts.len() - 1;
@@ -149,7 +149,7 @@ impl ApplyBatch {
                 state.prepared = progress.prepared;
                 state.completed = progress.completed;
             }
-            Part { items, state, upto }
+            BatchPart { items, state, upto }
         })
     }
 
@@ -160,8 +160,8 @@ impl ApplyBatch {
         if !self.may_repeat || !self.items.iter().any(replaced) {
             return;
         }
-        let mut drop = Bits::new(self.items.len());
-        let mut newer = Keys::default();
+        let mut drop = BitSet::new(self.items.len());
+        let mut newer = SeenKeys::default();
         for start in (0..self.items.len()).step_by(WINDOW) {
             let window = start..self.items.len().min(start + WINDOW);
             newer.clear();
@@ -180,9 +180,9 @@ impl ApplyBatch {
     }
 
     /// With other parts, prepares may be needed that were not with the last.
-    pub(crate) fn take_back(&mut self) {
-        if !self.quarantine.is_empty() {
-            self.items.append(&mut self.quarantine);
+    pub(crate) fn restore_skipped(&mut self) {
+        if !self.skipped_prepares.is_empty() {
+            self.items.append(&mut self.skipped_prepares);
             self.items.sort_by_key(|apply| apply.item().seqno());
         }
     }
@@ -191,9 +191,9 @@ impl ApplyBatch {
     /// prepare whose end stands in a later part stays: without it the log could not bring its commit back.
     fn cut(&mut self, max_items: usize, max_bytes: usize) -> Vec<Range<usize>> {
         let mut cuts = Vec::new();
-        let mut drop = Bits::new(self.items.len());
+        let mut drop = BitSet::new(self.items.len());
         let mut dropped = 0;
-        let mut newer = Keys::default();
+        let mut newer = SeenKeys::default();
         let (mut start, mut bytes) = (0, 0);
         for index in 0..=self.items.len() {
             let size = self
@@ -218,11 +218,11 @@ impl ApplyBatch {
         }
         if dropped > 0 {
             let mut index = 0;
-            let quarantine = self.items.extract_if(.., |_| {
+            let skipped_prepares = self.items.extract_if(.., |_| {
                 index += 1;
                 drop.get(index - 1)
             });
-            self.quarantine.extend(quarantine);
+            self.skipped_prepares.extend(skipped_prepares);
         }
         cuts
     }
@@ -288,7 +288,7 @@ impl ApplyBatch {
     }
 }
 
-impl End {
+impl PrepareEnd {
     /// The end of a prepare that has to be there for it. `in_disk`: it stands in a disk snapshot, where an abort may
     /// have no prepare, and needs none.
     pub(crate) fn of(change: &Change, in_disk: bool) -> Option<Self> {
@@ -305,12 +305,12 @@ impl End {
 
 /// The keys that were met, as indices of items.
 #[derive(Default)]
-struct Keys {
+struct SeenKeys {
     met: HashTable<u32>,
     hasher: RandomState,
 }
 
-impl Keys {
+impl SeenKeys {
     fn clear(&mut self) {
         self.met.clear();
     }
@@ -336,9 +336,9 @@ impl Keys {
 }
 
 /// A bit for each item.
-struct Bits(Vec<u64>);
+struct BitSet(Vec<u64>);
 
-impl Bits {
+impl BitSet {
     fn new(len: usize) -> Self {
         Self(vec![0; len.div_ceil(64)])
     }

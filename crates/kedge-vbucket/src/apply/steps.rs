@@ -1,14 +1,14 @@
 //! Batches of changes for a vBucket's file.
 
-use super::batch::{ApplyBatch, End};
-use super::{ApplyProgress, FileChange, PersistedState, Persistence};
+use super::batch::{ApplyBatch, PrepareEnd};
+use super::{ApplyProgress, FileChange, PersistedState, PersistenceMode};
 use crate::checkpoint::{Change, Position};
 use crate::snapshot::SnapshotKind;
-use crate::store::Store;
+use crate::store::VbStore;
 use kedge_types::{RevSeqno, Seqno};
 
 /// Where a batch begins.
-struct Begin {
+struct BatchStart {
     at: Position,
     /// The progress of the file there.
     progress: ApplyProgress,
@@ -20,7 +20,7 @@ struct Begin {
     deleted_rev: RevSeqno,
 }
 
-impl Store {
+impl VbStore {
     /// The history that the vBucket's file is of, if that is the vBucket's own: `None` from a reset, deletion or
     /// rollback on until the file has followed. Until then nothing that is read from the file says anything of the
     /// vBucket.
@@ -81,11 +81,11 @@ impl Store {
         }
     }
 
-    /// With [`Persistence::Direct`]: what the file lacks, bounded as in [`crate::Checkpoints::peek`], and where that
+    /// With [`PersistenceMode::Direct`]: what the file lacks, bounded as in [`crate::Checkpoints::peek`], and where that
     /// ends, which [`crate::VBucket::on_logged`] is told once it is written. No batch: there is nothing to write up to
     /// there.
     pub fn direct_batch(&self, max: usize, max_bytes: usize) -> (Option<ApplyBatch>, Position) {
-        let begin = Begin {
+        let begin = BatchStart {
             at: self.changes.checkpoints.position(self.changes.log_cursor()),
             progress: self.unapplied.progress(),
             applied: self.unapplied.applied(),
@@ -111,7 +111,7 @@ impl Store {
         if is_first || !is_same {
             return None;
         }
-        let begin = Begin {
+        let begin = BatchStart {
             at: to,
             progress: batch.after,
             applied: batch.upto,
@@ -124,7 +124,7 @@ impl Store {
 
     fn direct_batch_from(
         &self,
-        begin: &Begin,
+        begin: &BatchStart,
         max: usize,
         max_bytes: usize,
     ) -> (Option<ApplyBatch>, Position) {
@@ -149,7 +149,7 @@ impl Store {
             {
                 deleted_rev = deleted_rev.max(item.rev_seqno());
             }
-            ends.extend(End::of(change, in_disk));
+            ends.extend(PrepareEnd::of(change, in_disk));
             items.extend(FileChange::of(change));
         }
         let replaces_file =
@@ -164,7 +164,7 @@ impl Store {
         state.max_deleted_rev = state.max_deleted_rev.max(deleted_rev);
         let batch = ApplyBatch {
             items,
-            quarantine: Vec::new(),
+            skipped_prepares: Vec::new(),
             ends,
             may_repeat: true,
             before,
@@ -189,12 +189,14 @@ impl Store {
         }
         for (change, replaced) in checkpoints.passing(cursor, to) {
             match self.unapplied.persistence {
-                Persistence::LogThenFile => self.unapplied.on_logged(change, replaced),
-                Persistence::Direct => self.unapplied.on_written(change),
+                PersistenceMode::LogThenFile => self.unapplied.on_logged(change, replaced),
+                PersistenceMode::Direct => self.unapplied.on_written(change),
             }
         }
         self.changes.checkpoints.advance(cursor, to);
-        if self.unapplied.persistence == Persistence::Direct && self.changes.is_in_last_history() {
+        if self.unapplied.persistence == PersistenceMode::Direct
+            && self.changes.is_in_last_history()
+        {
             self.unapplied.apply_now(self.history.persisted_seqno);
         }
     }

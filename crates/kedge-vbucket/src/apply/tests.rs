@@ -1,6 +1,6 @@
 //! What waits for the file is accounted for to the byte.
 
-use super::{FileChange, Persistence};
+use super::{FileChange, PersistenceMode};
 use crate::item::Item;
 use crate::vbucket::{VBucket, VbSetup};
 use crate::write::{StepWrite, StoreMode};
@@ -17,7 +17,7 @@ fn vbucket() -> VBucket {
         uuid: VbUuid(1),
         shards: 1,
         hasher: RandomState::default(),
-        persistence: Persistence::LogThenFile,
+        persistence: PersistenceMode::LogThenFile,
         topology: Some(crate::Topology::alone()),
     })
 }
@@ -42,7 +42,7 @@ fn store(vb: &mut VBucket, now: Now, key: u8, len: usize, durable: bool) {
         new_cas: Cas(0),
         preserve_ttl: false,
         cookie: Cookie(1),
-        ahead: None,
+        prebuilt: None,
     };
     let bytes = vec![b'x'; len];
     let value = NewValue::check(&bytes, Datatype::RAW, MinRatio::NEVER).unwrap();

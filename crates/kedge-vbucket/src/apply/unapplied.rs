@@ -7,8 +7,8 @@
 //!   more.
 //! * `history` changes with every reset and rollback; a batch of another history applies nothing.
 
-use super::batch::{ApplyBatch, End};
-use super::waiting::Waiting;
+use super::batch::{ApplyBatch, PrepareEnd};
+use super::unapplied_list::UnappliedList;
 use super::{ApplyProgress, FileChange, PersistedState};
 use crate::checkpoint::Change;
 use crate::item::Item;
@@ -16,7 +16,7 @@ use kedge_types::{RevSeqno, Seqno};
 
 /// Where a vBucket's changes are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Persistence {
+pub enum PersistenceMode {
     /// In the log first, then in the vBucket's file, when it is applied.
     LogThenFile,
     /// In the vBucket's file at once; there is no log.
@@ -40,8 +40,8 @@ pub struct UnappliedFigures {
 
 #[derive(Debug)]
 pub(crate) struct Unapplied {
-    pub(crate) persistence: Persistence,
-    waiting: Waiting,
+    pub(crate) persistence: PersistenceMode,
+    waiting: UnappliedList,
     /// Bytes of all of `waiting`.
     bytes: usize,
     pinned: usize,
@@ -77,10 +77,10 @@ struct FrozenBatch {
 }
 
 impl Unapplied {
-    pub(crate) fn new(persistence: Persistence) -> Self {
+    pub(crate) fn new(persistence: PersistenceMode) -> Self {
         Self {
             persistence,
-            waiting: Waiting::default(),
+            waiting: UnappliedList::default(),
             bytes: 0,
             pinned: 0,
             applied: Seqno(0),
@@ -181,7 +181,7 @@ impl Unapplied {
         if let Some(old) = self.waiting.forget(replaced) {
             self.discount(&old);
         }
-        if let Some(end) = End::of(change, in_disk) {
+        if let Some(end) = PrepareEnd::of(change, in_disk) {
             self.waiting.end(end);
         }
         let Some(apply) = FileChange::of(change) else {
@@ -261,7 +261,7 @@ impl Unapplied {
         self.state_changed = false;
         ApplyBatch {
             items,
-            quarantine: Vec::new(),
+            skipped_prepares: Vec::new(),
             ends,
             may_repeat,
             before: self.at_applied,
@@ -302,7 +302,7 @@ impl Unapplied {
         self.at_applied = batch.marks_at(self.applied);
         self.state_changed = true;
         self.disk_end = self.disk_end.max(batch.disk_end);
-        batch.take_back();
+        batch.restore_skipped();
         let written = batch
             .items
             .partition_point(|apply| apply.item().seqno() <= self.applied);
@@ -313,7 +313,7 @@ impl Unapplied {
             self.count(apply);
         }
         let newer = std::mem::take(&mut self.waiting);
-        self.waiting = Waiting::join(batch.items, batch.ends, newer);
+        self.waiting = UnappliedList::join(batch.items, batch.ends, newer);
         written
     }
 
@@ -341,7 +341,7 @@ impl Unapplied {
     }
 
     fn clear(&mut self) {
-        self.waiting = Waiting::default();
+        self.waiting = UnappliedList::default();
         self.disk_end = Seqno(0);
         (self.bytes, self.pinned) = (0, 0);
     }

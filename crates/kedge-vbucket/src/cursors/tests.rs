@@ -1,5 +1,5 @@
 use super::*;
-use crate::apply::Persistence;
+use crate::apply::PersistenceMode;
 use crate::checkpoint::CursorId;
 use crate::item::{Item, ItemMeta};
 use crate::topology::Topology;
@@ -14,7 +14,7 @@ fn vbucket() -> VBucket {
         uuid: VbUuid(7),
         shards: 1,
         hasher: RandomState::default(),
-        persistence: Persistence::LogThenFile,
+        persistence: PersistenceMode::LogThenFile,
         topology: Some(Topology::alone()),
     })
 }
@@ -126,22 +126,26 @@ fn a_dropped_cursor_says_so_for_ever() {
 fn news_are_told_once_and_only_to_who_waits() {
     let mut vb = vbucket();
     push(&mut vb);
-    assert_eq!(vb.take_effects().news, News::default());
+    assert_eq!(vb.take_effects().stream_events, StreamEvents::default());
     vb.changes_mut().wait_for_changes();
-    assert_eq!(vb.take_effects().news, News::default());
+    assert_eq!(vb.take_effects().stream_events, StreamEvents::default());
     push(&mut vb);
     vb.changes_mut().wait_for_changes();
-    let changes = News {
+    let changes = StreamEvents {
         changes: true,
         state: false,
     };
-    assert_eq!(vb.take_effects().news, changes, "one waited before that");
-    assert_eq!(vb.take_effects().news, News::default());
+    assert_eq!(
+        vb.take_effects().stream_events,
+        changes,
+        "one waited before that"
+    );
+    assert_eq!(vb.take_effects().stream_events, StreamEvents::default());
     push(&mut vb);
-    assert_eq!(vb.take_effects().news, News::default());
+    assert_eq!(vb.take_effects().stream_events, StreamEvents::default());
     vb.reset(VbUuid(9));
-    assert!(vb.take_effects().news.state);
-    assert!(!vb.take_effects().news.state);
+    assert!(vb.take_effects().stream_events.state);
+    assert!(!vb.take_effects().stream_events.state);
 }
 
 /// A stream as the model knows it.
@@ -213,8 +217,8 @@ proptest! {
             let oldest = live.map(|it| it.next - 1).fold(logged, u64::min);
             let queue = &vb.store.changes.checkpoints;
             prop_assert_eq!(queue.len() as u64, vb.high_seqno().get() - oldest);
-            let all: usize = queue.entries.iter().map(Entry::bytes).sum();
-            let kept: usize = queue.entries.iter().take((logged - oldest) as usize).map(Entry::bytes).sum();
+            let all: usize = queue.entries.iter().map(QueuedChange::bytes).sum();
+            let kept: usize = queue.entries.iter().take((logged - oldest) as usize).map(QueuedChange::bytes).sum();
             prop_assert_eq!((queue.bytes(), queue.bytes_for_streams()), (all, kept));
             prop_assert_eq!(vb.changes().queued() as u64, vb.high_seqno().get() - logged);
         }

@@ -6,7 +6,7 @@
 //! * Each change of acknowledgements, chains or rules is followed by a count of what is reached.
 
 use super::DurabilityRules;
-use crate::topology::{ChainNeeds, NodeName, Topology};
+use crate::topology::{ChainQuorum, NodeName, Topology};
 use kedge_types::limits::{ACKNOWLEDGING_NODES_MAX, CHAIN_NODES_MAX};
 use kedge_types::{Seqno, Status};
 
@@ -69,7 +69,7 @@ impl Acks {
         let topology = self.topology.as_ref().ok_or(Status::TemporaryFailure)?;
         for needs in topology
             .chains()
-            .map(|chain| ChainNeeds::of(chain, topology.active()))
+            .map(|chain| ChainQuorum::of(chain, topology.active()))
         {
             let too_few = needs.has_too_few && !self.rules.active_is_enough;
             if too_few || needs.is_too_long {
@@ -124,7 +124,7 @@ impl Acks {
         };
         self.reached = ALL;
         for chain in topology.chains() {
-            let needs = ChainNeeds::of(chain, topology.active());
+            let needs = ChainQuorum::of(chain, topology.active());
             let reached = match needs.replicas {
                 0 => ALL,
                 _ if needs.has_too_few => {

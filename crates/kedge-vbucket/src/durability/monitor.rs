@@ -4,18 +4,18 @@
 //! and acknowledges what it has: see [`PassiveDurabilityMonitor`].
 
 use super::{
-    Acks, DurabilityFigures, DurabilityRules, Fate, PassiveDurabilityMonitor, Prepare,
-    PrepareQueue, SyncWriteCounts,
+    Acks, DurabilityFigures, DurabilityRules, PassiveDurabilityMonitor, Prepare, PrepareQueue,
+    PrepareState, SyncWriteCounts,
 };
-use crate::answer::{Mutated, StepOutcome};
 use crate::checkpoint::Change;
 use crate::completion::{
-    Completion, Cookie, Done, PersistWaiter, Waiter, ambiguous, sync_write_failed,
+    ClientWaiter, CompletedCommand, Completion, Cookie, PersistWaiter, ambiguous, sync_write_failed,
 };
 use crate::hash_table::KeyHash;
 use crate::item::{Deletion, Item, ItemMeta};
+use crate::results::{Mutated, StepOutcome};
 use crate::snapshot::Snapshot;
-use crate::store::Store;
+use crate::store::VbStore;
 use crate::topology::{NodeName, Topology};
 use kedge_types::limits::{DURABILITY_TIMEOUT_MS_DEFAULT, SEQNO_PERSISTENCE_SECS};
 use kedge_types::{Durability, Expiry, Now, Seqno, Status};
@@ -33,7 +33,7 @@ pub struct DurabilityMonitor {
     own_topology: Option<Topology>,
     persist_waiters: Vec<PersistWaiter>,
     /// Parked commands that ended.
-    pub(crate) done: Vec<Done>,
+    pub(crate) done: Vec<CompletedCommand>,
 }
 
 impl DurabilityMonitor {
@@ -81,7 +81,7 @@ impl DurabilityMonitor {
     }
 
     /// Prepares up to here have reached on this node what their level asks of it.
-    pub(crate) fn high_prepared(&self, store: &Store) -> Seqno {
+    pub(crate) fn high_prepared(&self, store: &VbStore) -> Seqno {
         if !store.is_active() {
             return self.passive.high_prepared();
         }
@@ -92,7 +92,7 @@ impl DurabilityMonitor {
         last.unwrap_or_default().max(self.prepares.completed())
     }
 
-    pub(crate) fn figures(&self, store: &Store) -> DurabilityFigures {
+    pub(crate) fn figures(&self, store: &VbStore) -> DurabilityFigures {
         let seqno = |prepare: &Prepare| prepare.item.seqno();
         let (mut tracked, mut last) = (self.prepares.iter().map(seqno), None);
         let first = tracked.next();
@@ -121,7 +121,7 @@ impl DurabilityMonitor {
         durability: Durability,
         cookie: Cookie,
         (hash, item): (KeyHash, Item),
-        store: &mut Store,
+        store: &mut VbStore,
     ) -> StepOutcome<Mutated> {
         let timeout_ms = durability
             .timeout_ms
@@ -134,7 +134,7 @@ impl DurabilityMonitor {
             hash,
             item,
             level: durability.level,
-            fate: Fate::Client(Waiter {
+            state: PrepareState::Client(ClientWaiter {
                 cookie,
                 began_ns: now.mono_ns,
                 deadline_ns,
@@ -143,7 +143,7 @@ impl DurabilityMonitor {
         self.commit_ready(store);
         // It need not be parked if its completion came at once.
         match self.done.pop_if(|done| done.cookie == cookie) {
-            Some(Done {
+            Some(CompletedCommand {
                 completion:
                     Completion::SyncWrite {
                         result: Ok(mutated),
@@ -157,24 +157,26 @@ impl DurabilityMonitor {
 
     /// Ends, in order, the prepares whose level is reached, or that were given up. Only an active vBucket decides about
     /// them, and only as far as its chains have acknowledged.
-    pub(crate) fn commit_ready(&mut self, store: &mut Store) {
+    pub(crate) fn commit_ready(&mut self, store: &mut VbStore) {
         if !store.is_active() {
             return;
         }
         while let Some(first) = self.prepares.first() {
             let is_ready = first.item.seqno() <= self.acks.reached()
                 && first.is_satisfied(store.history.persisted_seqno);
-            let fate = first.fate;
+            let state = first.state;
             // Nobody can read what would be committed.
             let is_dropped = store.collections.is_of_dropped(first.item.key());
-            if !is_ready && !is_dropped && !matches!(fate, Fate::Overdue { .. }) {
+            if !is_ready && !is_dropped && !matches!(state, PrepareState::Aborting { .. }) {
                 return;
             }
             let Some(prepare) = self.prepares.take_first() else {
                 return;
             };
-            match fate {
-                Fate::Overdue { unix_secs } if !is_ready => self.abort(&prepare, unix_secs, store),
+            match state {
+                PrepareState::Aborting { unix_secs } if !is_ready => {
+                    self.abort(&prepare, unix_secs, store);
+                }
                 _ if is_dropped => {
                     let unix_secs = store.history.clock.last().get() / 1_000_000_000;
                     self.abort(&prepare, unix_secs, store);
@@ -184,7 +186,7 @@ impl DurabilityMonitor {
         }
     }
 
-    fn commit(&mut self, prepare: Prepare, store: &mut Store) {
+    fn commit(&mut self, prepare: Prepare, store: &mut VbStore) {
         let prepared = prepare.item.seqno();
         let item = prepare.item.with_seqno(store.history.next_seqno());
         let change = Change::Commit {
@@ -194,8 +196,8 @@ impl DurabilityMonitor {
         store.put_and_push(prepare.hash, item.clone(), change);
         self.counts.committed.add(prepare.level);
         self.counts.not_durable += u64::from(self.acks.is_fallback());
-        if let Fate::Client(waiter) = prepare.fate {
-            self.done.push(Done {
+        if let PrepareState::Client(waiter) = prepare.state {
+            self.done.push(CompletedCommand {
                 cookie: waiter.cookie,
                 completion: Completion::SyncWrite {
                     result: Ok(store.history.mutated(&item)),
@@ -207,7 +209,7 @@ impl DurabilityMonitor {
         }
     }
 
-    fn abort(&mut self, prepare: &Prepare, unix_secs: u64, store: &mut Store) {
+    fn abort(&mut self, prepare: &Prepare, unix_secs: u64, store: &mut VbStore) {
         let meta = ItemMeta {
             seqno: store.history.next_seqno(),
             expiry: Expiry(u32::try_from(unix_secs).unwrap_or(u32::MAX)),
@@ -225,7 +227,7 @@ impl DurabilityMonitor {
 
     /// Tells clients whose SyncWrites take too long that the outcome is not known, aborts these in their order, and
     /// ends waits for the disk that took too long.
-    pub(crate) fn on_time(&mut self, now: Now, store: &mut Store) {
+    pub(crate) fn on_time(&mut self, now: Now, store: &mut VbStore) {
         if store.is_active() {
             let late = self.prepares.take_late(now.mono_ns, now.unix_secs());
             self.done.extend(late.into_iter().map(ambiguous));
@@ -244,7 +246,7 @@ impl DurabilityMonitor {
     }
 
     /// More is persisted.
-    pub(crate) fn on_persisted(&mut self, store: &mut Store) {
+    pub(crate) fn on_persisted(&mut self, store: &mut VbStore) {
         let persisted = store.history.persisted_seqno;
         if store.is_active() {
             self.commit_ready(store);
@@ -274,7 +276,7 @@ impl DurabilityMonitor {
         let deadline_ns = now.mono_ns + SEQNO_PERSISTENCE_SECS * 1_000_000_000;
         self.persist_waiters.push(PersistWaiter {
             seqno,
-            waiter: Waiter {
+            waiter: ClientWaiter {
                 cookie,
                 began_ns: now.mono_ns,
                 deadline_ns,
@@ -294,7 +296,7 @@ impl DurabilityMonitor {
         }
     }
 
-    pub(crate) fn set_rules(&mut self, rules: DurabilityRules, store: &mut Store) {
+    pub(crate) fn set_rules(&mut self, rules: DurabilityRules, store: &mut VbStore) {
         self.acks.set_rules(rules);
         self.commit_ready(store);
     }
@@ -304,7 +306,7 @@ impl DurabilityMonitor {
         &mut self,
         node: &NodeName,
         prepared: Seqno,
-        store: &mut Store,
+        store: &mut VbStore,
     ) -> Result<(), Status> {
         if self.acks.acknowledge(node, prepared)? {
             self.commit_ready(store);
@@ -313,7 +315,7 @@ impl DurabilityMonitor {
     }
 
     /// It is active no more.
-    pub(crate) fn leave_active(&mut self, store: &Store) {
+    pub(crate) fn leave_active(&mut self, store: &VbStore) {
         let high_prepared = self.high_prepared(store);
         self.on_shutdown();
         self.passive
@@ -344,7 +346,7 @@ impl DurabilityMonitor {
 
     /// Everything is on disk, as after a start, and up to `consistent` nothing is missing. Prepares that are there may
     /// have been seen committed.
-    pub(crate) fn begin_persisted(&mut self, consistent: Seqno, store: &mut Store) {
+    pub(crate) fn begin_persisted(&mut self, consistent: Seqno, store: &mut VbStore) {
         let prepared = store.unapplied.progress().prepared_upto(consistent);
         self.passive
             .all_persisted(consistent, prepared, &self.prepares);

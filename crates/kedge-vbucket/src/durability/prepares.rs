@@ -1,7 +1,7 @@
 //! SyncWrites that have not ended.
 
-use super::{Fate, Prepare};
-use crate::completion::Waiter;
+use super::{Prepare, PrepareState};
+use crate::completion::ClientWaiter;
 use crate::hash_table::KeyHash;
 use crate::item::Item;
 use hashbrown::HashTable;
@@ -108,7 +108,7 @@ impl PrepareQueue {
 
     pub(crate) fn add(&mut self, prepare: Prepare) {
         let Prepare {
-            hash, item, fate, ..
+            hash, item, state, ..
         } = &prepare;
         assert!(
             !self.has_reached(item.seqno()),
@@ -118,13 +118,13 @@ impl PrepareQueue {
             !self.holds(*hash, item.key()),
             "a key has one prepare at most"
         );
-        match fate {
-            Fate::Client(waiter) => {
+        match state {
+            PrepareState::Client(waiter) => {
                 self.clients += 1;
                 self.deadline_ns = self.deadline_ns.min(waiter.deadline_ns);
             }
-            Fate::Inherited => self.inherited = item.seqno(),
-            Fate::Overdue { .. } => {}
+            PrepareState::Inherited => self.inherited = item.seqno(),
+            PrepareState::Aborting { .. } => {}
         }
         self.keys
             .insert_unique(hash.get(), (*hash, item.clone()), |(hash, _)| hash.get());
@@ -195,18 +195,18 @@ impl PrepareQueue {
     }
 
     /// Gives up those whose time is up, and the clients who wait for them.
-    pub(crate) fn take_late(&mut self, mono_ns: u64, unix_secs: u64) -> Vec<Waiter> {
+    pub(crate) fn take_late(&mut self, mono_ns: u64, unix_secs: u64) -> Vec<ClientWaiter> {
         if self.deadline_ns > mono_ns {
             return Vec::new();
         }
         let mut late = Vec::new();
         self.deadline_ns = NEVER;
         for prepare in &mut self.queue {
-            let Fate::Client(waiter) = prepare.fate else {
+            let PrepareState::Client(waiter) = prepare.state else {
                 continue;
             };
             if waiter.deadline_ns <= mono_ns {
-                prepare.fate = Fate::Overdue { unix_secs };
+                prepare.state = PrepareState::Aborting { unix_secs };
                 self.clients -= 1;
                 late.push(waiter);
             } else {
@@ -217,13 +217,17 @@ impl PrepareQueue {
     }
 
     /// Gives up those of these keys, and the clients who wait for them.
-    pub(crate) fn give_up(&mut self, unix_secs: u64, which: impl Fn(&[u8]) -> bool) -> Vec<Waiter> {
+    pub(crate) fn give_up(
+        &mut self,
+        unix_secs: u64,
+        which: impl Fn(&[u8]) -> bool,
+    ) -> Vec<ClientWaiter> {
         let mut waiters = Vec::new();
         for prepare in &mut self.queue {
-            if let Fate::Client(waiter) = prepare.fate
+            if let PrepareState::Client(waiter) = prepare.state
                 && which(prepare.item.key())
             {
-                prepare.fate = Fate::Overdue { unix_secs };
+                prepare.state = PrepareState::Aborting { unix_secs };
                 self.clients -= 1;
                 waiters.push(waiter);
             }
@@ -232,13 +236,13 @@ impl PrepareQueue {
     }
 
     /// All of them are inherited now. Gives those who waited.
-    pub(crate) fn inherit(&mut self) -> Vec<Waiter> {
+    pub(crate) fn inherit(&mut self) -> Vec<ClientWaiter> {
         let mut waiters = Vec::new();
         for prepare in &mut self.queue {
-            if let Fate::Client(waiter) = prepare.fate {
+            if let PrepareState::Client(waiter) = prepare.state {
                 waiters.push(waiter);
             }
-            prepare.fate = Fate::Inherited;
+            prepare.state = PrepareState::Inherited;
             self.inherited = prepare.item.seqno();
         }
         self.clients = 0;

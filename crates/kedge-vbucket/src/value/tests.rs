@@ -48,7 +48,7 @@ fn a_value_is_compressed_when_that_saves_enough() {
     };
     let mut value = vec![b'x'; 1_000];
     value.extend((0..2_000).map(|_| next()));
-    let mut packer = Packer::default();
+    let mut packer = ValueCompressor::default();
     let ratio = |ratio| MinRatio::new(ratio).unwrap();
     let packed = packer.pack(&value, ratio(1.4)).unwrap().to_vec();
     assert_eq!(inflate(&packed).unwrap(), value);

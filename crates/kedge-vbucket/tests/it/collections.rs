@@ -4,7 +4,7 @@ use crate::tools::{at, done, durable, log_all, results, sent, setup, store, vbuc
 use kedge_types::DurabilityLevel::PersistToMajority;
 use kedge_types::{Collection, CollectionId, DocKey, Manifest, ManifestUid, Status, VbUuid};
 use kedge_vbucket::{
-    Change, FailoverTable, Persistence, Snapshot, SnapshotKind, StateChange, StoreMode,
+    Change, FailoverTable, PersistenceMode, Snapshot, SnapshotKind, StateChange, StoreMode,
     SystemEvent, SystemEventKind, VBucket, VbState,
 };
 
@@ -114,7 +114,7 @@ fn a_manifest_becomes_events_once_and_they_bring_it_back_and_to_others() {
     again.follow_manifest(at(2), &manifest(5, &[9]));
     assert_eq!(again.high_seqno(), vb.high_seqno(), "it has all of it");
 
-    let mut replica = VBucket::new(setup(Persistence::LogThenFile));
+    let mut replica = VBucket::new(setup(PersistenceMode::LogThenFile));
     replica.set_state(StateChange::to(VbState::Replica, VbUuid(1)));
     replica
         .begin_stream(FailoverTable::new(VbUuid(0xabc)))

@@ -3,8 +3,8 @@
 use crate::tools::*;
 use kedge_types::{Cas, CollectionId, Datatype, DocKey, Expiry, Seqno, Status, VbUuid};
 use kedge_vbucket::{
-    Arithmetic, ConcatMode, Meta, MinRatio, NewValue, ObserveState, Picked, StepOutcome, StepWrite,
-    StoreMode, VBucket,
+    ConcatMode, CounterOp, Meta, MinRatio, NewValue, ObserveState, RandomDocument, StepOutcome,
+    StepWrite, StoreMode, VBucket,
 };
 
 #[test]
@@ -130,7 +130,7 @@ fn counters() {
     let vb = &mut vbucket();
     let k = key("n");
     let w = write(&k);
-    let up = Arithmetic {
+    let up = CounterOp {
         negative: false,
         delta: 5,
         initial: None,
@@ -141,7 +141,7 @@ fn counters() {
         .at(at(0))
         .arithmetic(
             &w,
-            &Arithmetic {
+            &CounterOp {
                 initial: Some(10),
                 ..up
             },
@@ -149,7 +149,7 @@ fn counters() {
         .unwrap();
     assert_eq!(done(made).1, 10, "the initial value, not yet counted up");
     assert_eq!(done(vb.at(at(0)).arithmetic(&w, &up).unwrap()).1, 15);
-    let down = Arithmetic {
+    let down = CounterOp {
         negative: true,
         delta: 100,
         ..up
@@ -386,8 +386,8 @@ fn keys_and_random_documents_stay_in_their_collection() {
             .at(at(0))
             .random_document(CollectionId::DEFAULT, shard, random, show)
         {
-            Some(Picked::Shown(byte)) => drop(seen.insert(byte)),
-            Some(Picked::OnDisk(key)) => panic!("{key:?}"),
+            Some(RandomDocument::Shown(byte)) => drop(seen.insert(byte)),
+            Some(RandomDocument::OnDisk(key)) => panic!("{key:?}"),
             None => {}
         }
     }

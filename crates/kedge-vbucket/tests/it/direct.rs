@@ -3,11 +3,11 @@
 use crate::disk::{Disk, WHOLE, apply, documents};
 use crate::tools::*;
 use kedge_types::{Seqno, VbUuid};
-use kedge_vbucket::{Change, Persistence, StoreMode, VBucket};
+use kedge_vbucket::{Change, PersistenceMode, StoreMode, VBucket};
 use proptest::prelude::*;
 
 fn direct() -> VBucket {
-    vbucket_with(Persistence::Direct)
+    vbucket_with(PersistenceMode::Direct)
 }
 
 /// Writes the next batch.

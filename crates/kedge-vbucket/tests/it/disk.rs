@@ -2,7 +2,7 @@
 
 use kedge_types::{Now, Seqno, VbUuid};
 use kedge_vbucket::{
-    ApplyBatch, Change, FailoverTable, FileChange, FileCollections, FileState, Item, Part,
+    ApplyBatch, BatchPart, Change, FailoverTable, FileChange, FileCollections, FileState, Item,
     PersistedState, Position, Rewind, VBucket, VbState,
 };
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ impl File {
     }
 
     /// What a couchstore file asks of a commit is asked here too.
-    fn commit(&mut self, part: &Part<'_>) {
+    fn commit(&mut self, part: &BatchPart<'_>) {
         let mut met = std::collections::BTreeSet::new();
         for apply in part.items {
             let item = apply.item();

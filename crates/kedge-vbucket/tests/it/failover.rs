@@ -87,7 +87,7 @@ fn a_dead_one_remembers_its_last_consistent_point() {
     let applied = disk_of.recover(active(&[]), Some(VbUuid(7)));
     for mut vb in [vb, logged, applied] {
         assert_eq!(vb.state(), VbState::Dead);
-        let standing = vb.standing();
+        let standing = vb.progress();
         assert_eq!(
             (standing.consistent, standing.high_seqno),
             (Seqno(3), Seqno(5))
@@ -114,7 +114,7 @@ fn an_unclean_stop_begins_a_branch_of_an_active_only() {
     disk_of.log(&mut vb, usize::MAX);
     let again = disk_of.clone().recover(active(&[]), Some(VbUuid(7)));
     assert_eq!(branches(&again), [(0xabc, 0)]);
-    assert_eq!(again.standing().consistent, Seqno(3));
+    assert_eq!(again.progress().consistent, Seqno(3));
     promote(&mut vb, 4, &["a"]);
     disk_of.log(&mut vb, usize::MAX);
     let again = disk_of.recover(active(&[]), Some(VbUuid(7)));
@@ -204,7 +204,7 @@ fn inherited_prepares_never_expire() {
         vb.acknowledge(&node("b"), Seqno(2)).unwrap();
         assert_eq!(get(vb, at(0), "k").unwrap(), b"2");
         assert_eq!(get(vb, at(0), "l"), Err(again));
-        vb.acknowledge(&node("b"), vb.standing().high_prepared)
+        vb.acknowledge(&node("b"), vb.progress().high_prepared)
             .unwrap();
         assert_eq!(get(vb, at(0), "l").unwrap(), b"3");
         assert_eq!(results(vb).len(), 1, "only one had a client");
@@ -246,13 +246,13 @@ fn leaving_active_answers_everyone_and_keeps_the_prepares() {
             );
         }
         assert_eq!(
-            vb.standing().high_prepared,
+            vb.progress().high_prepared,
             Seqno(2),
             "the other is on no disk"
         );
         vb.on_time(at(1_000));
         log_all(vb);
-        assert_eq!(vb.standing().high_prepared, Seqno(3));
+        assert_eq!(vb.progress().high_prepared, Seqno(3));
         assert!(results(vb).is_empty(), "answered once");
         promote(vb, 10, &["ab"]);
         assert_eq!(

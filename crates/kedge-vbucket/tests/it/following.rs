@@ -5,7 +5,8 @@ use crate::tools::*;
 use kedge_types::DurabilityLevel::{self, Majority, MajorityAndPersistOnActive, PersistToMajority};
 use kedge_types::{Seqno, Status, VbUuid};
 use kedge_vbucket::{
-    Change, FailoverTable, ReceiveError, Received, Resume, Snapshot, StateChange, VBucket, VbState,
+    Change, FailoverTable, ReceiveError, Received, ResumePoint, Snapshot, StateChange, VBucket,
+    VbState,
 };
 use proptest::prelude::*;
 
@@ -303,8 +304,8 @@ fn prepares_and_documents_do_not_take_each_others_place() {
     assert_eq!(documents, [Seqno(4)]);
 }
 
-fn resume(start: u64, snap_start: u64, snap_end: u64, uuid: u64) -> Resume {
-    Resume {
+fn resume(start: u64, snap_start: u64, snap_end: u64, uuid: u64) -> ResumePoint {
+    ResumePoint {
         start: Seqno(start),
         snap_start: Seqno(snap_start),
         snap_end: Seqno(snap_end),
@@ -326,7 +327,7 @@ fn the_middle_of_a_snapshot_is_known_in_memory_in_the_log_and_in_the_file() {
         disk_of.log(vb, usize::MAX);
         disk_of.apply(vb, WHOLE);
         assert!(disk_of.file().unwrap().is_consistent());
-        assert_eq!(vb.standing().high_prepared, Seqno(2));
+        assert_eq!(vb.progress().high_prepared, Seqno(2));
         let snapshot = Snapshot {
             high_completed: Some(Seqno(2)),
             purge: Some(Seqno(1)),
@@ -334,7 +335,7 @@ fn the_middle_of_a_snapshot_is_known_in_memory_in_the_log_and_in_the_file() {
         };
         take(vb, snapshot, [document("b", 5), document("p", 6)]);
         assert_eq!(vb.history().resume_point(), resume(6, 2, 9, 0xabc));
-        assert_eq!(vb.standing().consistent, Seqno(2));
+        assert_eq!(vb.progress().consistent, Seqno(2));
         disk_of.log(vb, usize::MAX);
         if applies {
             disk_of.apply(vb, WHOLE);
@@ -353,7 +354,7 @@ fn the_middle_of_a_snapshot_is_known_in_memory_in_the_log_and_in_the_file() {
         assert_eq!(again.history().purge_seqno(), Seqno(1));
         assert_eq!(again.durability_figures().tracked, 0, "a document ended it");
         // Who counts acknowledgements when the active is lost must not find less than was acknowledged.
-        assert_eq!(again.standing().high_prepared, Seqno(2), "{applies}");
+        assert_eq!(again.progress().high_prepared, Seqno(2), "{applies}");
         again
             .begin_stream(FailoverTable::new(VbUuid(0xabc)))
             .unwrap();

@@ -2,7 +2,7 @@
 
 use crate::tools::*;
 use kedge_types::{Cas, Expiry, Status};
-use kedge_vbucket::{Arithmetic, ConcatMode, StepOutcome, StepWrite, StoreMode};
+use kedge_vbucket::{ConcatMode, CounterOp, StepOutcome, StepWrite, StoreMode};
 
 #[test]
 fn only_the_holder_changes_a_locked_document() {
@@ -38,7 +38,7 @@ fn only_the_holder_changes_a_locked_document() {
             vb.at(at(1)).concat(&w, ConcatMode::Append, b"2"),
             Err(Status::Locked)
         );
-        let op = Arithmetic {
+        let op = CounterOp {
             negative: false,
             delta: 1,
             initial: None,

@@ -1,6 +1,5 @@
 //! A vBucket from outside.
 
-mod ahead;
 mod applying;
 mod collections;
 mod commands;
@@ -16,6 +15,7 @@ mod locks;
 mod model;
 mod monitor;
 mod pair;
+mod precompute;
 mod replay;
 mod residency;
 mod sync_writes;

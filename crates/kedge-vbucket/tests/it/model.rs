@@ -2,7 +2,7 @@
 
 use crate::tools::*;
 use kedge_types::{Expiry, Seqno, Status, VbUuid};
-use kedge_vbucket::{Arithmetic, Change, ConcatMode, StepOutcome, StoreMode, VBucket};
+use kedge_vbucket::{Change, ConcatMode, CounterOp, StepOutcome, StoreMode, VBucket};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -130,7 +130,7 @@ impl Model {
             }
             Step::Count(id) => {
                 let key = key(&name(*id));
-                let op = Arithmetic {
+                let op = CounterOp {
                     negative: false,
                     delta: 3,
                     initial: Some(1),

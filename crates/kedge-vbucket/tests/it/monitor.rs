@@ -4,7 +4,7 @@ use crate::tools::*;
 use kedge_types::DurabilityLevel::{self, Majority, MajorityAndPersistOnActive, PersistToMajority};
 use kedge_types::{Durability, Expiry, Seqno, Status, VbUuid};
 use kedge_vbucket::{
-    Arithmetic, Change, ConcatMode, Cookie, DurabilityRules, NodeName, StateChange, StepOutcome,
+    Change, ConcatMode, Cookie, CounterOp, DurabilityRules, NodeName, StateChange, StepOutcome,
     StepWrite, StoreMode, Topology, VBucket, VbState,
 };
 use proptest::prelude::*;
@@ -360,7 +360,7 @@ fn all_changes_can_be_sync_writes() {
         });
     }
     for negative in [false, true] {
-        let op = Arithmetic {
+        let op = CounterOp {
             negative,
             delta: 1,
             initial: None,
@@ -401,7 +401,7 @@ fn figures_say_how_far_it_is() {
     assert_eq!(figures.tracked_range, Some((Seqno(2), Seqno(3))));
     assert_eq!(figures.acknowledged, [(node("b"), Seqno(1))]);
     log_all(vb);
-    let standing = vb.standing();
+    let standing = vb.progress();
     assert_eq!(
         (standing.high_prepared, standing.high_seqno),
         (Seqno(3), Seqno(4))

@@ -7,8 +7,8 @@ use crate::disk::{Applying, Disk, WHOLE};
 use crate::tools::*;
 use kedge_types::{Cas, Datatype, DocKey, Expiry, Status, VbUuid};
 use kedge_vbucket::{
-    Arithmetic, ConcatMode, Eviction, FetchTicket, Fetched, Item, MinRatio, Mutated, Packer,
-    PageOut, StepOutcome, StepWrite, StoreMode, VBucket,
+    ConcatMode, CounterOp, Eviction, FetchTicket, Fetched, Item, MinRatio, Mutated, PageOut,
+    StepOutcome, StepWrite, StoreMode, VBucket, ValueCompressor,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -103,7 +103,7 @@ struct World {
     revs: BTreeMap<u8, u64>,
     late: Vec<(FetchTicket, u8, Option<Item>)>,
     to_compress: Vec<Item>,
-    packer: Packer,
+    packer: ValueCompressor,
     /// What a scan of the file has found and not handed over yet.
     scanned: Option<(u32, Vec<Item>, bool)>,
     uuid: u64,
@@ -123,7 +123,7 @@ impl World {
             revs: BTreeMap::new(),
             late: Vec::new(),
             to_compress: Vec::new(),
-            packer: Packer::default(),
+            packer: ValueCompressor::default(),
             scanned: None,
             uuid: 1,
             secs: 0,
@@ -236,7 +236,7 @@ impl World {
                 }
             }
             Command::Count => {
-                let op = Arithmetic {
+                let op = CounterOp {
                     negative: false,
                     delta: 1,
                     initial: Some(7),
@@ -885,7 +885,7 @@ fn a_value_is_compressed_while_its_document_stays_what_it_was() {
     let lock = done(lock.unwrap());
     let (before, bytes) = (meta(&mut vb, at(0), &k), vb.bytes());
     let items = take(&vb);
-    let mut packer = Packer::default();
+    let mut packer = ValueCompressor::default();
     let packed = packer.pack(items[0].value(), MinRatio::DEFAULT);
     let saved = vb.store_mut().compressed(&items[0], packed);
     assert!(saved > 900);

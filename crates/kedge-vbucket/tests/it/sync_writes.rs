@@ -3,7 +3,7 @@
 use crate::tools::*;
 use kedge_types::DurabilityLevel::{Majority, MajorityAndPersistOnActive, PersistToMajority};
 use kedge_types::{Expiry, Now, Seqno, Status, VbUuid};
-use kedge_vbucket::{Arithmetic, Change, StepOutcome, StoreMode};
+use kedge_vbucket::{Change, CounterOp, StepOutcome, StoreMode};
 
 #[test]
 fn majority_is_answered_from_memory() {
@@ -80,7 +80,7 @@ fn a_key_with_a_prepare_takes_no_other_write() {
     assert_eq!(vb.at(at(0)).delete(&w), Err(busy));
     assert_eq!(vb.at(at(0)).touch(&w, Expiry::NEVER), Err(busy));
     assert_eq!(vb.at(at(0)).get_and_lock(&k, 1, None, |_| ()), Err(busy));
-    let op = Arithmetic {
+    let op = CounterOp {
         negative: false,
         delta: 1,
         initial: None,
@@ -150,7 +150,7 @@ fn deletes_counters_and_touches_can_be_durable() {
     let vb = &mut vbucket();
     set(vb, at(0), "k", b"5");
     let k = key("k");
-    let op = Arithmetic {
+    let op = CounterOp {
         negative: false,
         delta: 1,
         initial: None,

@@ -5,9 +5,10 @@ use kedge_types::{
     Status, VbId, VbUuid,
 };
 use kedge_vbucket::{
-    Change, Completion, Cookie, Done, FailoverTable, Item, ItemMeta, Meta, MinRatio, Mutated,
-    NewValue, NodeName, Persistence, RandomState, Received, Snapshot, SnapshotKind, StateChange,
-    StepOutcome, StepWrite, StoreMode, SystemEvent, Topology, VBucket, VbSetup, VbState,
+    Change, CompletedCommand, Completion, Cookie, FailoverTable, Item, ItemMeta, Meta, MinRatio,
+    Mutated, NewValue, NodeName, PersistenceMode, RandomState, Received, Snapshot, SnapshotKind,
+    StateChange, StepOutcome, StepWrite, StoreMode, SystemEvent, Topology, VBucket, VbSetup,
+    VbState,
 };
 
 /// A moment: `secs` seconds after an arbitrary start.
@@ -19,14 +20,14 @@ pub(crate) fn at(secs: u64) -> Now {
 }
 
 pub(crate) fn vbucket() -> VBucket {
-    vbucket_with(Persistence::LogThenFile)
+    vbucket_with(PersistenceMode::LogThenFile)
 }
 
-pub(crate) fn vbucket_with(persistence: Persistence) -> VBucket {
+pub(crate) fn vbucket_with(persistence: PersistenceMode) -> VBucket {
     VBucket::new(setup(persistence))
 }
 
-pub(crate) fn setup(persistence: Persistence) -> VbSetup {
+pub(crate) fn setup(persistence: PersistenceMode) -> VbSetup {
     VbSetup {
         id: VbId(7),
         uuid: VbUuid(0xabc),
@@ -49,7 +50,7 @@ pub(crate) fn write(key: &DocKey) -> StepWrite<'_> {
         new_cas: Cas(0),
         preserve_ttl: false,
         cookie: Cookie(0),
-        ahead: None,
+        prebuilt: None,
     }
 }
 
@@ -134,7 +135,7 @@ pub(crate) fn topology(chains: &[&str]) -> Topology {
 }
 
 /// A vBucket that nobody has told yet what it is.
-pub(crate) fn without_role(persistence: Persistence) -> VBucket {
+pub(crate) fn without_role(persistence: PersistenceMode) -> VBucket {
     VBucket::new(VbSetup {
         topology: None,
         ..setup(persistence)
@@ -143,7 +144,7 @@ pub(crate) fn without_role(persistence: Persistence) -> VBucket {
 
 /// An active vBucket with these chains; without any, if there are none.
 pub(crate) fn active(chains: &[&str]) -> VBucket {
-    let mut vb = without_role(Persistence::LogThenFile);
+    let mut vb = without_role(PersistenceMode::LogThenFile);
     if !chains.is_empty() {
         vb.set_state(StateChange {
             topology: Some(topology(chains)),
@@ -238,7 +239,7 @@ pub(crate) fn log_all(vb: &mut VBucket) -> Vec<Change> {
 }
 
 pub(crate) fn results(vb: &mut VBucket) -> Vec<(u64, Result<Mutated, Status>)> {
-    let mut all: Vec<Done> = Vec::new();
+    let mut all: Vec<CompletedCommand> = Vec::new();
     all.extend(vb.take_effects().completions);
     all.into_iter()
         .map(|done| match done.completion {

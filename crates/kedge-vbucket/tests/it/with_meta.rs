@@ -4,13 +4,13 @@ use crate::tools::*;
 use kedge_types::limits::{TOMBSTONE_PURGE_AGE_SECS, WITH_META_REV_MAX};
 use kedge_types::{Cas, Datatype, Expiry, Now, RevSeqno, Seqno, Status};
 use kedge_vbucket::{
-    ConflictRule, Deletion, Drift, Given, Meta, Mutated, NewValue, Patches, StepOutcome, StepWrite,
-    VBucket,
+    ConflictRule, Deletion, Drift, Meta, Mutated, NewValue, Patches, StepOutcome, StepWrite,
+    VBucket, WithMetaArgs,
 };
 
 /// A live document of this revision, as old as the clock of the tests says at 0.
-fn given(rev: u64) -> Given {
-    Given {
+fn given(rev: u64) -> WithMetaArgs {
+    WithMetaArgs {
         cas: Cas(at(0).unix_ns),
         rev: RevSeqno(rev),
         flags: 7,
@@ -22,8 +22,8 @@ fn given(rev: u64) -> Given {
     }
 }
 
-fn deletion(rev: u64) -> Given {
-    Given {
+fn deletion(rev: u64) -> WithMetaArgs {
+    WithMetaArgs {
         deleted: Some(Deletion::Explicit),
         expiry: Expiry(at(0).unix_secs() as u32),
         ..given(rev)
@@ -34,7 +34,7 @@ fn put(
     vb: &mut VBucket,
     now: Now,
     write: &StepWrite<'_>,
-    given: &Given,
+    given: &WithMetaArgs,
 ) -> Result<StepOutcome<Mutated>, Status> {
     let value = match given.deleted {
         None => value(b"{}"),
@@ -49,7 +49,7 @@ fn what_is_given_is_what_is_there() {
     let vb = &mut vbucket();
     let k = key("k");
     let expiry = Expiry(at(90).unix_secs() as u32);
-    let document = Given {
+    let document = WithMetaArgs {
         expiry,
         ..given(41)
     };
@@ -71,7 +71,7 @@ fn what_is_given_is_what_is_there() {
     assert!(next.cas > document.cas);
     assert_eq!(meta(vb, at(6), &k).rev_seqno, RevSeqno(42));
 
-    let gone = Given {
+    let gone = WithMetaArgs {
         expiry: Expiry(at(1).unix_secs() as u32),
         ..deletion(43)
     };
@@ -95,7 +95,7 @@ fn who_wins_and_who_may_not_try() {
     type Row = (
         &'static str,
         u64,
-        fn(Given) -> Given,
+        fn(WithMetaArgs) -> WithMetaArgs,
         u64,
         Result<(), Status>,
     );
@@ -105,14 +105,20 @@ fn who_wins_and_who_may_not_try() {
         ("document", 6, |it| it, 0, Ok(())),
         ("document", 4, |it| it, 0, Err(KeyExists)),
         ("document", 5, |it| it, 0, Err(KeyExists)),
-        ("document", 4, |it| Given { rule: None, ..it }, 0, Ok(())),
+        (
+            "document",
+            4,
+            |it| WithMetaArgs { rule: None, ..it },
+            0,
+            Ok(()),
+        ),
         ("document", 6, |it| it, 9, Ok(())),
         ("document", 6, |it| it, 1, Err(KeyExists)),
         ("document", 4, |it| it, 9, Err(KeyExists)),
         (
             "document",
             6,
-            |it| Given {
+            |it| WithMetaArgs {
                 only_new: true,
                 ..it
             },
@@ -124,7 +130,7 @@ fn who_wins_and_who_may_not_try() {
         (
             "tombstone",
             6,
-            |it| Given {
+            |it| WithMetaArgs {
                 only_new: true,
                 ..it
             },
@@ -134,7 +140,7 @@ fn who_wins_and_who_may_not_try() {
         (
             "tombstone",
             4,
-            |it| Given {
+            |it| WithMetaArgs {
                 only_new: true,
                 ..it
             },
@@ -146,7 +152,7 @@ fn who_wins_and_who_may_not_try() {
         (
             "nothing",
             1,
-            |it| Given {
+            |it| WithMetaArgs {
                 only_new: true,
                 ..it
             },
@@ -164,7 +170,7 @@ fn who_wins_and_who_may_not_try() {
                 "tombstone" => Some(deletion(5)),
                 _ => None,
             };
-            let first = first.map(|first| Given { flags: 9, ..first });
+            let first = first.map(|first| WithMetaArgs { flags: 9, ..first });
             let has = first.map_or(Cas(1), |first| first.cas);
             if let Some(first) = first {
                 done(put(vb, at(0), &write(&k), &first).unwrap());
@@ -192,13 +198,13 @@ fn the_last_write_wins_where_that_is_the_rule() {
     let vb = &mut vbucket();
     let k = key("k");
     done(put(vb, at(0), &write(&k), &given(9)).unwrap());
-    let later = Given {
+    let later = WithMetaArgs {
         cas: Cas(at(1).unix_ns),
         rule: Some(ConflictRule::LastWrite),
         ..given(2)
     };
     done(put(vb, at(2), &write(&k), &later).unwrap());
-    let earlier = Given {
+    let earlier = WithMetaArgs {
         cas: Cas(at(0).unix_ns),
         rev: RevSeqno(100),
         ..later
@@ -240,7 +246,7 @@ fn a_cas_is_taken_made_or_refused() {
     let k = key("k");
     let ahead = |secs| Cas(at(secs).unix_ns);
     for cas in [Cas(0), Cas::LOCKED, ahead(4_000)] {
-        let refused = put(vb, at(0), &write(&k), &Given { cas, ..given(1) });
+        let refused = put(vb, at(0), &write(&k), &WithMetaArgs { cas, ..given(1) });
         assert_eq!(refused, Err(Status::CasValueInvalid), "{cas:?}");
     }
     assert_eq!(
@@ -248,7 +254,7 @@ fn a_cas_is_taken_made_or_refused() {
         (Seqno(0), Drift::default())
     );
 
-    let made = Given {
+    let made = WithMetaArgs {
         cas: Cas(0),
         new_cas: true,
         rule: None,
@@ -258,14 +264,14 @@ fn a_cas_is_taken_made_or_refused() {
     assert_eq!(mutated.cas.get(), at(0).unix_ns & !0xffff);
     assert_eq!(vb.history().drift().samples, 0);
 
-    let future = Given {
+    let future = WithMetaArgs {
         cas: ahead(600),
         ..given(4)
     };
     done(put(vb, at(0), &write(&k), &future).unwrap());
     let next = set(vb, at(1), "k", b"2");
     assert_eq!(next.cas.get(), ahead(600).get() + 1);
-    let old = Given {
+    let old = WithMetaArgs {
         cas: ahead(0),
         ..given(6)
     };
@@ -296,7 +302,7 @@ fn revisions_stay_below_their_limit() {
 fn what_has_expired_is_gone_at_once() {
     let vb = &mut vbucket();
     let k = key("k");
-    let expired = Given {
+    let expired = WithMetaArgs {
         expiry: Expiry(at(3).unix_secs() as u32),
         ..given(5)
     };
@@ -324,7 +330,7 @@ fn a_tombstone_keeps_its_time_unless_that_would_let_it_go_too_soon() {
     ] {
         let vb = &mut vbucket();
         let k = key("k");
-        let gone = Given {
+        let gone = WithMetaArgs {
             expiry: Expiry(told),
             deleted: Some(Deletion::Expired),
             ..deletion(1)

@@ -6,9 +6,9 @@ use kedge_types::{
     Cas, Datatype, Expiry, Now, RevSeqno, Seqno, Status, VbUuid, XattrsBuf, split_xattrs,
 };
 use kedge_vbucket::{
-    Arithmetic, Change, ConcatMode, ConflictRule, Deletion, Eviction, Fetched, Given, Item,
-    ItemMeta, MinRatio, NewValue, PageOut, Parts, Patches, Received, StateChange, StepOutcome,
-    StoreMode, VBucket, VbState,
+    Change, ConcatMode, ConflictRule, CounterOp, Deletion, Eviction, Fetched, Item, ItemMeta,
+    MinRatio, NewValue, PageOut, Patches, Received, StateChange, StepOutcome, StoreMode, VBucket,
+    ValueParts, VbState, WithMetaArgs,
 };
 
 const BOTH: [(&str, &str); 2] = [("_sync", "1"), ("user", "2")];
@@ -54,7 +54,7 @@ fn there(vb: &VBucket, name: &str) -> Item {
 #[track_caller]
 fn check(item: &Item, datatype: Datatype, pairs: &[(&str, &str)], body: &[u8]) {
     assert_eq!(item.datatype(), datatype);
-    let parts = Parts::of(item).unwrap();
+    let parts = ValueParts::of(item).unwrap();
     assert_eq!(parts.section(), section(pairs));
     assert_eq!(parts.body(), body);
 }
@@ -86,7 +86,7 @@ fn attributes_outlive_what_replaces_the_body() {
     );
     check(&there(vb, "k"), Datatype::XATTR, &BOTH, b"x12");
     set(vb, at(0), "k", b"7");
-    let op = Arithmetic {
+    let op = CounterOp {
         negative: false,
         delta: 3,
         initial: None,
@@ -175,7 +175,7 @@ fn fetch(vb: &mut VBucket, disk: &Disk, name: &str) {
 
 #[test]
 fn a_copy_brings_its_attributes_and_so_does_its_deletion() {
-    let given = |rev, deleted| Given {
+    let given = |rev, deleted| WithMetaArgs {
         cas: Cas(at(0).unix_ns),
         rev: RevSeqno(rev),
         flags: 0,
@@ -236,7 +236,7 @@ fn a_document_gets_its_own_version_written_into_its_attributes() {
     let vb = &mut active(&["a"]);
     let k = key("k");
     set(vb, at(0), "k", b"1");
-    let given = Given {
+    let given = WithMetaArgs {
         cas: Cas(0),
         rev: RevSeqno(1),
         flags: 0,

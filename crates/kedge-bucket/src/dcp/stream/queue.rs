@@ -233,7 +233,7 @@ impl Bounds {
                 .max(vbucket.high_seqno()),
             visible: vbucket.history().visible_seqno(),
             completed: vbucket.durability().high_completed_seqno(),
-            prepared: vbucket.standing().high_prepared,
+            prepared: vbucket.progress().high_prepared,
             purge: vbucket.history().purge_seqno(),
         }
     }

@@ -7,7 +7,7 @@ use crate::dcp::news::reason;
 use kedge_replication::{EndReason, StreamItem, Values};
 use kedge_sync::{RankedMutex, ranks::StreamStateRank};
 use kedge_types::{Seqno, VbId};
-use kedge_vbucket::{Identity, Item, StreamCursor, VbState};
+use kedge_vbucket::{Item, StreamCursor, VbIdentity, VbState};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,7 +40,7 @@ impl std::fmt::Debug for Shared {
 
 #[derive(Debug)]
 pub(super) struct State {
-    pub(super) identity: Identity,
+    pub(super) identity: VbIdentity,
     /// Read from the file, not given out yet.
     pub(super) items: VecDeque<StreamItem>,
     pub(super) bytes: usize,
@@ -77,7 +77,7 @@ impl Shared {
     }
 
     /// The vBucket is this now.
-    pub(in crate::dcp) fn check_identity(&self, is: Identity) {
+    pub(in crate::dcp) fn check_identity(&self, is: VbIdentity) {
         let mut state = self.state.lock();
         let was = state.identity;
         if was == is {
@@ -96,7 +96,7 @@ impl Shared {
         state.closed || state.ended.is_some()
     }
 
-    pub(in crate::dcp) fn identity(&self) -> Identity {
+    pub(in crate::dcp) fn identity(&self) -> VbIdentity {
         self.state.lock().identity
     }
 

@@ -13,7 +13,7 @@ use crate::disk::{Applying, WHOLE, documents};
 use crate::tools::*;
 use kedge_types::{DurabilityLevel, Seqno, Status, VbUuid};
 use kedge_vbucket::{
-    Change, Item, Persistence, Received, StateChange, StoreMode, VBucket, VbState,
+    Change, Item, PersistenceMode, Received, StateChange, StoreMode, VBucket, VbState,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -132,7 +132,7 @@ fn whole(vb: &VBucket) -> BTreeMap<Vec<u8>, String> {
 }
 
 impl Pair {
-    fn new(persistences: [Persistence; 2]) -> Self {
+    fn new(persistences: [PersistenceMode; 2]) -> Self {
         let mut pair = Self {
             nodes: persistences.map(Node::new),
             active: 0,
@@ -513,11 +513,11 @@ proptest! {
     }
 }
 
-fn persistence() -> impl Strategy<Value = Persistence> {
-    proptest::sample::select(vec![Persistence::LogThenFile, Persistence::Direct])
+fn persistence() -> impl Strategy<Value = PersistenceMode> {
+    proptest::sample::select(vec![PersistenceMode::LogThenFile, PersistenceMode::Direct])
 }
 
-fn run(persistences: [Persistence; 2], steps: &[Step]) {
+fn run(persistences: [PersistenceMode; 2], steps: &[Step]) {
     let mut pair = Pair::new(persistences);
     for step in steps {
         pair.step(step);
@@ -560,7 +560,7 @@ fn a_snapshot_that_a_promotion_ended_ends_no_prepare_after_a_crash() {
         },
     );
     run(
-        [Persistence::LogThenFile; 2],
+        [PersistenceMode::LogThenFile; 2],
         &[
             Step::Durable(3, Majority),
             Step::FileChange(false, torn(1)),

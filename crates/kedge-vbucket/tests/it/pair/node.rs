@@ -4,13 +4,13 @@ use super::{WHOLE, table};
 use crate::disk::{Disk, File, apply, documents};
 use crate::tools::*;
 use kedge_types::{Seqno, VbUuid};
-use kedge_vbucket::{Change, Persistence, Position, VBucket, VbState};
+use kedge_vbucket::{Change, PersistenceMode, Position, VBucket, VbState};
 
 /// A node.
 pub(super) struct Node {
     pub(super) vb: VBucket,
     pub(super) disk: Disk,
-    persistence: Persistence,
+    persistence: PersistenceMode,
     /// Since it was last the same as the active, it lost what its log did not have.
     pub(super) has_crashed: bool,
     /// Since then, it went back.
@@ -20,7 +20,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    pub(super) fn new(persistence: Persistence) -> Self {
+    pub(super) fn new(persistence: PersistenceMode) -> Self {
         Self {
             vb: without_role(persistence),
             disk: Disk::default(),
@@ -51,8 +51,8 @@ impl Node {
     /// Writes up to `max` changes to the log, or to the file if there is none. The vBucket is told later.
     fn write(&mut self, max: usize) -> Position {
         match self.persistence {
-            Persistence::LogThenFile => self.disk.append(&self.vb, max),
-            Persistence::Direct => self.disk.write_through(&mut self.vb, max),
+            PersistenceMode::LogThenFile => self.disk.append(&self.vb, max),
+            PersistenceMode::Direct => self.disk.write_through(&mut self.vb, max),
         }
     }
 
@@ -127,9 +127,9 @@ impl Node {
         };
         let keys = self.vb.rollback(point, uuid);
         match self.persistence {
-            Persistence::LogThenFile => self.persist(usize::MAX),
+            PersistenceMode::LogThenFile => self.persist(usize::MAX),
             // The file alone says so, and the vBucket is told later that there is nothing to be written for it.
-            Persistence::Direct => {
+            PersistenceMode::Direct => {
                 let table = Box::new(self.vb.failover().clone());
                 let back = Change::Rollback { to: point, table };
                 apply(&mut self.disk.logged, back);

@@ -2,12 +2,18 @@
 
 use crate::tools::*;
 use kedge_types::Seqno;
-use kedge_vbucket::{Change, FailoverTable, Received, Resume, Snapshot, SnapshotKind, VbState};
+use kedge_vbucket::{
+    Change, FailoverTable, Received, ResumePoint, Snapshot, SnapshotKind, VbState,
+};
 use std::collections::BTreeMap;
 
 /// Where a stream has to go back to before it begins; `None`: it may begin.
-pub(super) fn rollback_point(table: &FailoverTable, high: Seqno, resume: &Resume) -> Option<Seqno> {
-    let Resume {
+pub(super) fn rollback_point(
+    table: &FailoverTable,
+    high: Seqno,
+    resume: &ResumePoint,
+) -> Option<Seqno> {
+    let ResumePoint {
         start,
         mut snap_start,
         mut snap_end,

@@ -48,7 +48,7 @@ pub struct Document<'a> {
 
 /// A document that was picked at random.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Picked<R> {
+pub enum RandomDocument<R> {
     /// It was shown.
     Shown(R),
     /// Its value is on disk only. This is its key.
@@ -104,7 +104,7 @@ pub enum ObserveState {
 
 /// The progress of a vBucket in OBSERVE_SEQNO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ObserveSeqno {
+pub struct ObservedSeqno {
     /// The branch that is written now.
     pub uuid: VbUuid,
     /// Everything up to this is on disk.
@@ -167,7 +167,7 @@ pub struct KeyFigures {
 
 /// Where a stream goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Resume {
+pub struct ResumePoint {
     /// The last seqno there is.
     pub start: Seqno,
     /// The last consistent point; `start`, if that is one.
@@ -180,7 +180,7 @@ pub struct Resume {
 
 /// The progress of a vBucket, to find out which of several nodes has the most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct VbProgress {
     /// Its state on its node.
     pub state: VbState,
     /// The branch that it is on.

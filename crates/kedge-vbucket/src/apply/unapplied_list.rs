@@ -8,7 +8,7 @@
 //!   have not ended in it.
 
 use super::FileChange;
-use super::batch::End;
+use super::batch::PrepareEnd;
 use kedge_types::Seqno;
 
 /// The list is closed after this many changes, or more when many prepares are under way: one in this many, at most,
@@ -19,12 +19,12 @@ const CLOSE_PER_PREPARE: usize = 8;
 const GONE_MIN: usize = 64;
 
 #[derive(Debug, Default)]
-pub(crate) struct Waiting {
+pub(crate) struct UnappliedList {
     /// Apart from the items, so that one is found without looking at others.
     seqnos: Vec<Seqno>,
     items: Vec<Option<FileChange>>,
     gone: usize,
-    ends: Vec<End>,
+    ends: Vec<PrepareEnd>,
     /// Where the list was closed last.
     closed: Seqno,
     /// Changes since then.
@@ -37,9 +37,9 @@ pub(crate) struct Waiting {
 
 const _: () = assert!(size_of::<Option<FileChange>>() == 16);
 
-impl Waiting {
+impl UnappliedList {
     /// Joins the changes of a batch that was not written with those that came meanwhile.
-    pub(crate) fn join(items: Vec<FileChange>, ends: Vec<End>, newer: Self) -> Self {
+    pub(crate) fn join(items: Vec<FileChange>, ends: Vec<PrepareEnd>, newer: Self) -> Self {
         let seqnos = items.iter().map(|apply| apply.item().seqno());
         let mut joined = Self {
             seqnos: seqnos.collect(),
@@ -55,7 +55,7 @@ impl Waiting {
     }
 
     /// Takes all changes, the ends of prepares, and whether older versions may stand beside newer ones.
-    pub(crate) fn take(&mut self) -> (Vec<FileChange>, Vec<End>, bool) {
+    pub(crate) fn take(&mut self) -> (Vec<FileChange>, Vec<PrepareEnd>, bool) {
         let mut taken = std::mem::take(self);
         if taken.gone > 0 {
             taken.items.retain(Option::is_some);
@@ -74,7 +74,7 @@ impl Waiting {
     }
 
     /// The log has the end of a prepare, which is pushed next.
-    pub(crate) fn end(&mut self, end: End) {
+    pub(crate) fn end(&mut self, end: PrepareEnd) {
         // Its beginning may have been in an earlier batch.
         self.under_way = self.under_way.saturating_sub(1);
         self.ends.push(end);
@@ -121,7 +121,7 @@ impl Waiting {
         self.items.retain(Option::is_some);
         self.gone = 0;
         // An end says something only of cuts between its prepare and the next end.
-        let says_something = |(index, end): &(usize, &End)| {
+        let says_something = |(index, end): &(usize, &PrepareEnd)| {
             let next = self.ends.get(index + 1).map(|next| next.at);
             let first = self.seqnos.partition_point(|seqno| *seqno < end.prepared);
             next.is_none_or(|next| self.seqnos.get(first).is_some_and(|cut| *cut < next))
@@ -142,7 +142,7 @@ impl Waiting {
     pub(crate) fn list_bytes(&self) -> usize {
         self.items.capacity() * size_of::<Option<FileChange>>()
             + self.seqnos.capacity() * size_of::<Seqno>()
-            + self.ends.capacity() * size_of::<End>()
+            + self.ends.capacity() * size_of::<PrepareEnd>()
     }
 
     #[cfg(test)]

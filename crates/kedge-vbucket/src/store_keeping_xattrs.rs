@@ -1,22 +1,22 @@
 //! A body that takes the place of another one behind extended attributes.
 
-use crate::ahead::MadeAhead;
 use crate::item::Item;
 use crate::modify::{Modified, Modify, NextVersion};
+use crate::precompute::Precomputed;
 use crate::value::NewValue;
 use crate::write::StoreMode;
 use kedge_types::{DocKey, Status};
 
 /// [`crate::VBucket::store`] as a change of the document that is there: both can be put together ahead.
 #[derive(Debug)]
-pub struct StoreBehind<'a> {
+pub struct StoreKeepingXattrs<'a> {
     mode: StoreMode,
     value: &'a NewValue<'a>,
     flags: u32,
-    ahead: MadeAhead<Result<Modified, Status>>,
+    precomputed: Precomputed<Result<Modified, Status>>,
 }
 
-impl<'a> StoreBehind<'a> {
+impl<'a> StoreKeepingXattrs<'a> {
     /// Stores a value behind the attributes that are there, if there are any.
     #[must_use]
     pub fn new(mode: StoreMode, value: &'a NewValue<'a>, flags: u32) -> Self {
@@ -24,7 +24,7 @@ impl<'a> StoreBehind<'a> {
             mode,
             value,
             flags,
-            ahead: MadeAhead::default(),
+            precomputed: Precomputed::default(),
         }
     }
 
@@ -51,7 +51,7 @@ impl<'a> StoreBehind<'a> {
     }
 }
 
-impl Modify for StoreBehind<'_> {
+impl Modify for StoreKeepingXattrs<'_> {
     fn wants_tombstones(&self) -> bool {
         false
     }
@@ -61,11 +61,12 @@ impl Modify for StoreBehind<'_> {
     }
 
     fn prepare(&self, key: &DocKey, there: Option<&Item>) {
-        self.ahead.prepare(key, there, |there| self.join(there));
+        self.precomputed
+            .prepare(key, there, |there| self.join(there));
     }
 
     fn modify(&self, there: Option<&Item>, _next: &NextVersion) -> Result<Modified, Status> {
-        let made = self.ahead.take(there);
+        let made = self.precomputed.take(there);
         made.unwrap_or_else(|| self.join(there))
     }
 }

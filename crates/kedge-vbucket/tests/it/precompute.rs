@@ -4,8 +4,8 @@ use crate::tools::*;
 use kedge_types::limits::LONG_VALUE_BYTES;
 use kedge_types::{Cas, Datatype, DocKey, Expiry, RevSeqno, Status};
 use kedge_vbucket::{
-    Ahead, Concat, ConcatMode, Given, Item, MinRatio, Modify, NewValue, Patches, StoreBehind,
-    StoreMode, VBucket, any_long_value,
+    ConcatChange, ConcatMode, Item, MinRatio, Modify, NewValue, Patches, PrebuiltItem,
+    StoreKeepingXattrs, StoreMode, VBucket, WithMetaArgs, any_long_value,
 };
 
 const AT: u64 = 100;
@@ -19,7 +19,7 @@ fn item(vb: &VBucket, key: &DocKey) -> Item {
 }
 
 /// Asserts that the stored item is the one that was made ahead.
-fn assert_used(vb: &VBucket, key: &DocKey, ahead: &Ahead<'_>, value: &[u8]) {
+fn assert_used(vb: &VBucket, key: &DocKey, ahead: &PrebuiltItem<'_>, value: &[u8]) {
     let stored = item(vb, key);
     assert!(stored.value() == value);
     assert!(ahead.is_used());
@@ -33,12 +33,12 @@ fn a_value_is_stored_as_it_was_put_together() {
     let k = key("k");
     let bytes = long(b'1');
     let new = value(&bytes);
-    let ahead = Ahead::of(&k, &new.bytes).unwrap();
+    let ahead = PrebuiltItem::of(&k, &new.bytes).unwrap();
     let w = write(&k);
     assert!(!ahead.is_used());
     let expiry = Expiry(u32::try_from(at(AT).unix_secs()).unwrap());
     let store = |vb: &mut VBucket, ahead, new: &NewValue<'_>, flags| {
-        let with = w.with_ahead(Some(ahead));
+        let with = w.with_prebuilt(Some(ahead));
         done(
             vb.at(at(0))
                 .store(&with, StoreMode::Set, new, flags, expiry)
@@ -54,11 +54,11 @@ fn a_value_is_stored_as_it_was_put_together() {
     // It was made once, and is of these bytes alone.
     store(vb, &ahead, &new, 8);
     assert_eq!(item(vb, &k).flags(), 8);
-    let (other, of_other) = (long(b'2'), Ahead::of(&k, &bytes).unwrap());
+    let (other, of_other) = (long(b'2'), PrebuiltItem::of(&k, &bytes).unwrap());
     let new = value(&other);
     store(vb, &of_other, &new, 9);
     assert!(item(vb, &k).value() == other && !of_other.is_used());
-    assert!(Ahead::of(&k, b"short").is_none());
+    assert!(PrebuiltItem::of(&k, b"short").is_none());
 }
 
 #[test]
@@ -69,10 +69,10 @@ fn the_document_of_another_version_is_made_again() {
         let bytes = long(b'1');
         set(vb, at(0), "k", &bytes);
         let there = item(vb, &k);
-        let append = Concat::new(ConcatMode::Append, b"!");
+        let append = ConcatChange::new(ConcatMode::Append, b"!");
         append.prepare(&k, Some(&there));
-        let touch = Ahead::of(&k, there.value()).unwrap();
-        let lock = Ahead::of(&k, there.value()).unwrap();
+        let touch = PrebuiltItem::of(&k, there.value()).unwrap();
+        let lock = PrebuiltItem::of(&k, there.value()).unwrap();
         let before = if changed { long(b'2') } else { bytes };
         if changed {
             set(vb, at(0), "k", &before);
@@ -81,7 +81,7 @@ fn the_document_of_another_version_is_made_again() {
         let w = write(&k);
         done(
             vb.at(at(1))
-                .touch(&w.with_ahead(Some(&touch)), expiry)
+                .touch(&w.with_prebuilt(Some(&touch)), expiry)
                 .unwrap(),
         );
         assert_eq!(touch.is_used(), !changed);
@@ -104,7 +104,7 @@ fn with_attribute(vb: &mut VBucket, key: &DocKey, body: &[u8]) {
     let bytes = [&crate::xattrs::section(&[("x", "1")])[..], body].concat();
     let both = Datatype::XATTR;
     let value = NewValue::check_whole(&bytes, both, MinRatio::NEVER).unwrap();
-    let given = Given {
+    let given = WithMetaArgs {
         cas: Cas(0x99),
         rev: RevSeqno(5),
         flags: 3,
@@ -140,7 +140,7 @@ fn a_value_is_stored_behind_the_attributes_that_are_there() {
     for (there, mode, expected) in cases {
         let vb = &mut vbucket();
         with_attribute(vb, &k, b"old");
-        let change = StoreBehind::new(mode, &new, 7);
+        let change = StoreKeepingXattrs::new(mode, &new, 7);
         change.prepare(&k, Some(&item(vb, &k)));
         match there {
             "other body" => set(vb, at(0), "k", b"other").seqno,
@@ -169,13 +169,13 @@ fn nothing_is_appended_to_a_document_that_is_gone() {
     let vb = &mut vbucket();
     let k = key("k");
     set(vb, at(0), "k", &long(b'1'));
-    let append = Concat::new(ConcatMode::Append, b"!");
+    let append = ConcatChange::new(ConcatMode::Append, b"!");
     append.prepare(&k, Some(&item(vb, &k)));
     done(vb.at(at(0)).delete(&write(&k)).unwrap());
     let result = vb.at(at(0)).concat_with(&write(&k), &append);
     assert_eq!(result, Err(Status::NotStored));
     // Nor is one that came since taken for none.
-    let append = Concat::new(ConcatMode::Append, b"!");
+    let append = ConcatChange::new(ConcatMode::Append, b"!");
     append.prepare(&k, None);
     set(vb, at(0), "k", b"new");
     done(vb.at(at(0)).concat_with(&write(&k), &append).unwrap());
@@ -188,9 +188,9 @@ fn a_copy_from_elsewhere_has_its_own_metadata() {
     let k = key("k");
     let bytes = long(b'1');
     let new = value(&bytes);
-    let ahead = Ahead::of(&k, &new.bytes).unwrap();
+    let ahead = PrebuiltItem::of(&k, &new.bytes).unwrap();
     assert!(!ahead.is_used());
-    let given = Given {
+    let given = WithMetaArgs {
         cas: Cas(0x99),
         rev: RevSeqno(5),
         flags: 3,
@@ -201,7 +201,7 @@ fn a_copy_from_elsewhere_has_its_own_metadata() {
         rule: None,
     };
     let w = write(&k);
-    let with = w.with_ahead(Some(&ahead));
+    let with = w.with_prebuilt(Some(&ahead));
     let written = vb
         .at(at(0))
         .write_with_meta(&with, &given, &new, &Patches::default());

@@ -9,12 +9,12 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 /// The item of a value that a write may store as it is.
-pub struct Ahead<'a> {
+pub struct PrebuiltItem<'a> {
     value: &'a [u8],
     draft: Cell<Option<Draft>>,
 }
 
-impl<'a> Ahead<'a> {
+impl<'a> PrebuiltItem<'a> {
     /// Of a value that is worth it: a long one.
     #[must_use]
     pub fn of(key: &DocKey, value: &'a [u8]) -> Option<Self> {
@@ -39,9 +39,9 @@ impl<'a> Ahead<'a> {
     }
 }
 
-impl fmt::Debug for Ahead<'_> {
+impl fmt::Debug for PrebuiltItem<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ahead")
+        f.debug_struct("PrebuiltItem")
             .field("bytes", &self.value.len())
             .finish()
     }
@@ -49,15 +49,15 @@ impl fmt::Debug for Ahead<'_> {
 
 /// The outcome of a change of a document, worked out ahead of time. It counts if the document is still the same.
 #[derive(Debug)]
-pub struct MadeAhead<T>(Mutex<Option<(Option<Item>, T)>>);
+pub struct Precomputed<T>(Mutex<Option<(Option<Item>, T)>>);
 
-impl<T> Default for MadeAhead<T> {
+impl<T> Default for Precomputed<T> {
     fn default() -> Self {
         Self(Mutex::new(None))
     }
 }
 
-impl<T> MadeAhead<T> {
+impl<T> Precomputed<T> {
     /// Keeps what the change came to with this document, or without one.
     pub fn keep(&self, there: Option<&Item>, made: T) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((there.cloned(), made));
@@ -77,7 +77,7 @@ impl<T> MadeAhead<T> {
     }
 }
 
-impl MadeAhead<Result<Modified, Status>> {
+impl Precomputed<Result<Modified, Status>> {
     /// Works a change of a live document out, and keeps the outcome. A tombstone is no document to it.
     pub(crate) fn prepare(
         &self,

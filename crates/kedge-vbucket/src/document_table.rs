@@ -10,7 +10,7 @@ use kedge_types::{RevSeqno, Seqno};
 
 /// Hash table, residency and locks of a vBucket.
 #[derive(Debug)]
-pub struct Documents {
+pub struct DocumentTable {
     pub(crate) table: HashTable,
     pub(crate) residency: DocumentResidency,
     pub(crate) locks: Locks,
@@ -24,7 +24,7 @@ pub struct Documents {
     random: u64,
 }
 
-impl Documents {
+impl DocumentTable {
     pub(crate) fn new(shards: usize, hasher: RandomState, seed: u64) -> Self {
         Self {
             table: HashTable::new(shards, hasher),
@@ -122,7 +122,7 @@ impl Documents {
         self.residency.begin_filter(self.count());
     }
 
-    /// Adds keys that the file had, in any moment since [`Documents::begin_filter`].
+    /// Adds keys that the file had, in any moment since [`DocumentTable::begin_filter`].
     pub fn add_to_filter<'a>(&mut self, keys: impl IntoIterator<Item = &'a [u8]>) {
         for key in keys {
             let hash = self.table.hash(key);

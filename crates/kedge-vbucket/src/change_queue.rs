@@ -4,7 +4,7 @@
 //! that nobody waits for are the exception: [`AfterLog::CommitsOnly`] says so once.
 
 use crate::checkpoint::{Change, CheckpointFigures, Checkpoints, CursorId, Position};
-use crate::cursors::{CursorGone, CursorOpening, Forgotten, News, StreamCursor};
+use crate::cursors::{CursorGone, CursorOpening, ReleasedChanges, StreamCursor, StreamEvents};
 use kedge_types::Seqno;
 
 /// The changes that still wait for the log when a part of them was written.
@@ -21,7 +21,7 @@ pub enum AfterLog {
 
 /// Checkpoints and cursors of a vBucket.
 #[derive(Debug)]
-pub struct Changes {
+pub struct ChangeQueue {
     pub(crate) checkpoints: Checkpoints,
     log_cursor: CursorId,
     queued_for_log: bool,
@@ -29,7 +29,7 @@ pub struct Changes {
     lazy_upto: Position,
 }
 
-impl Changes {
+impl ChangeQueue {
     pub(crate) fn new() -> Self {
         let mut checkpoints = Checkpoints::new();
         let log_cursor = checkpoints.add_cursor();
@@ -149,7 +149,7 @@ impl Changes {
     }
 
     /// The stream needs no cursor any more. Nothing happens when it was dropped already.
-    pub fn close_cursor(&mut self, cursor: StreamCursor) -> Forgotten {
+    pub fn close_cursor(&mut self, cursor: StreamCursor) -> ReleasedChanges {
         self.checkpoints.close_reader(cursor)
     }
 
@@ -160,9 +160,9 @@ impl Changes {
     }
 
     /// Drops the cursors that are behind all others, if they keep changes in memory.
-    pub fn drop_slowest_cursors(&mut self) -> Forgotten {
+    pub fn drop_slowest_cursors(&mut self) -> ReleasedChanges {
         if self.cursor_bytes() == 0 {
-            return Forgotten::default();
+            return ReleasedChanges::default();
         }
         self.checkpoints.drop_slowest_readers()
     }
@@ -173,7 +173,7 @@ impl Changes {
     }
 
     /// The events for streams since the last call.
-    pub(crate) fn take_news(&mut self) -> News {
-        self.checkpoints.take_news()
+    pub(crate) fn take_stream_events(&mut self) -> StreamEvents {
+        self.checkpoints.take_stream_events()
     }
 }
