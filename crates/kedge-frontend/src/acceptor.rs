@@ -11,7 +11,7 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 use socket2::{SockRef, TcpKeepalive};
 
-use crate::inbox::{Accepted, FrontEndMessage, FrontEnds, Port};
+use crate::inbox::{AcceptedConnection, FrontEndMessage, FrontEnds, Port};
 use crate::limits::FrontendLimits;
 use crate::metrics::Metrics;
 use crate::server_context::ServerContext;
@@ -220,7 +220,7 @@ impl AcceptorThread {
             }
         };
         self.metrics.opened(port == Port::Memcached);
-        let accepted = Accepted {
+        let accepted = AcceptedConnection {
             stream,
             port,
             peer,

@@ -22,7 +22,7 @@ pub(crate) enum Port {
 
 /// A connection that a front-end thread is to serve.
 #[derive(Debug)]
-pub(crate) struct Accepted {
+pub(crate) struct AcceptedConnection {
     pub(crate) stream: TcpStream,
     pub(crate) port: Port,
     pub(crate) peer: SocketAddr,
@@ -39,7 +39,7 @@ pub(crate) struct LoginResult {
 /// A message to a front-end thread.
 pub(crate) enum FrontEndMessage {
     /// Serve this connection.
-    Connection(Box<Accepted>),
+    Connection(Box<AcceptedConnection>),
     /// A parked command ended.
     Completed(Cookie, Completion),
     /// A parked login ended. `None`: the password was not checked, as too many wait.

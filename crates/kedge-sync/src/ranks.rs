@@ -156,8 +156,8 @@ ranks! {
         RequestLedger = "`RequestMemory::ledger`";
     60, "passwords that wait to be verified", "front-end threads, management, the task `authentication`", "nothing":
         PasswordQueue = "`PasswordChecks::queue`";
-    60, "connections that have not logged in", "front-end threads, the thread `kedge-accept`", "nothing":
-        NewConnections = "`Newcomers`";
+    60, "connections without a login", "front-end threads, the thread `kedge-accept`", "nothing":
+        NewConnections = "`UnauthenticatedConnections`";
     60, "the owners of the management port's connections", "management", "nothing":
         ManagementPlaces = "`Places`";
     60, "the requested number of threads of each pool", "management, start-up", "starting threads, which takes locks of the executor":

@@ -10,7 +10,7 @@ use kedge_types::limits::INFLATED_BYTES_MAX;
 use kedge_types::{Cas, Datatype, DocKey, Status, VbId};
 
 use crate::session::{
-    CommandFailure, Composer, InFlightRequest, ReplyKind, RequestTag, Rights, Session, SessionTurn,
+    CommandFailure, Composer, ParkedRequest, ReplyKind, RequestTag, Rights, Session, SessionTurn,
 };
 
 /// The function that executes a command.
@@ -309,7 +309,7 @@ impl<'r> CommandContext<'_, '_, 'r> {
             opaque: self.request.opaque,
             start_ns: self.turn.last_ns,
         };
-        let request = InFlightRequest { tag, kind };
+        let request = ParkedRequest { tag, kind };
         self.session.park(self.turn, request, alone);
         CommandOutcome::Parked
     }

@@ -15,12 +15,12 @@ use crate::session::{CommandFailure, Composer, ReplyKind, Rights, Session};
 
 /// A group about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct KeyGroup {
+pub(super) struct KeyStatGroup {
     validate: bool,
     by_id: bool,
 }
 
-impl KeyGroup {
+impl KeyStatGroup {
     /// The group of this name, if it is about a key.
     pub(super) fn named(name: &str) -> Option<Self> {
         let (validate, by_id) = match name {
@@ -62,7 +62,7 @@ const USAGE: CommandFailure = CommandFailure::new(
 /// `AccessDenied`.
 pub(super) fn stat<'w>(
     command: &mut CommandContext<'_, '_, '_>,
-    group: KeyGroup,
+    group: KeyStatGroup,
     mut words: impl Iterator<Item = &'w str>,
 ) -> Result<CommandOutcome, CommandFailure> {
     let (Some(name), Some(vb)) = (words.next(), words.next()) else {

@@ -10,7 +10,7 @@ use kedge_types::{Cas, Datatype};
 use super::complete::unexpected;
 use super::context::{CommandContext, CommandOutcome};
 use crate::session::{
-    CommandFailure, InFlightRequest, PendingObserve, ReplyKind, RequestTag, Rights, Session,
+    CommandFailure, ParkedRequest, PendingObserve, ReplyKind, RequestTag, Rights, Session,
     SessionTurn,
 };
 
@@ -92,7 +92,7 @@ pub(crate) fn observed(
         match look(session, turn, ObservedKey { vb: *vb, key })? {
             Outcome::Done(next) => seen = next,
             Outcome::Parked => {
-                let request = InFlightRequest {
+                let request = ParkedRequest {
                     tag,
                     kind: ReplyKind::Observe(observing),
                 };

@@ -9,7 +9,7 @@ use kedge_types::Status;
 
 use super::bucket_stats::{self, vbuckets};
 use super::context::{CommandContext, CommandOutcome};
-use super::key_stats::{self, KeyGroup};
+use super::key_stats::{self, KeyStatGroup};
 use super::node_stats::{self, check_node};
 use super::stat_lines::StatStep;
 use super::stat_steps::answer;
@@ -87,7 +87,7 @@ impl GroupHandler {
     }
 }
 
-/// The groups of statistics, beside those of [`KeyGroup`].
+/// The groups of statistics, beside those of [`KeyStatGroup`].
 static GROUPS: [(&str, GroupHandler); 61] = [
     ("", Checked(general)),
     ("reset", Checked(reset)),
@@ -403,7 +403,7 @@ pub(super) fn stat(
     let wire = Stat::decode(command.request)?;
     let group = std::str::from_utf8(wire.group).map_err(|_| Status::Invalid)?;
     let mut words = group.split_ascii_whitespace();
-    if let Some(of_key) = words.next().and_then(KeyGroup::named) {
+    if let Some(of_key) = words.next().and_then(KeyStatGroup::named) {
         return key_stats::stat(command, of_key, words);
     }
     let form = StatFormat::Binary {

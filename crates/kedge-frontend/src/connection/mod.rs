@@ -43,7 +43,7 @@ pub(crate) enum ConnectionAction {
 }
 
 /// A connection of a front-end thread.
-pub(crate) struct ClientConnection {
+pub(crate) struct FrontEndConnection {
     socket: ClientSocket,
     pub(crate) session: Session,
     unexecuted: UnexecutedBytes,
@@ -90,7 +90,7 @@ impl OutputPool {
     }
 }
 
-impl ClientConnection {
+impl FrontEndConnection {
     pub(crate) fn new(stream: TcpStream, session: Session, now_ns: u64) -> Self {
         Self {
             socket: ClientSocket::new(stream),

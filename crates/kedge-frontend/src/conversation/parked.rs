@@ -7,18 +7,13 @@ use kedge_types::Status;
 use crate::commands::{self, CommandOutcome};
 use crate::inbox::LoginResult;
 use crate::session::{
-    CommandFailure, Composer, Flow, InFlightRequest, ReplyKind, RequestTag, Session, SessionTurn,
+    CommandFailure, Composer, Flow, ParkedRequest, ReplyKind, RequestTag, Session, SessionTurn,
 };
 use crate::text_exec;
 
 impl Session {
     /// Parks a command that a bucket or a password check will complete, under the cookie of the next slot.
-    pub(crate) fn park(
-        &mut self,
-        turn: &mut SessionTurn<'_>,
-        request: InFlightRequest,
-        alone: bool,
-    ) {
+    pub(crate) fn park(&mut self, turn: &mut SessionTurn<'_>, request: ParkedRequest, alone: bool) {
         self.in_flight.park(request, alone);
         if let Some(bucket) = &self.bucket {
             turn.request_flush(bucket);
@@ -39,7 +34,7 @@ impl Session {
             self.on_part(slot, completion, out);
             return Flow::Next;
         }
-        let Some(InFlightRequest { tag, kind }) = self.in_flight.take(slot) else {
+        let Some(ParkedRequest { tag, kind }) = self.in_flight.take(slot) else {
             return Flow::Next;
         };
         let composer = tag.composer(&self.protocol);
@@ -86,7 +81,7 @@ impl Session {
         login: Option<LoginResult>,
         out: &mut Output,
     ) -> Flow {
-        let Some(InFlightRequest { tag, .. }) = self.in_flight.take(slot) else {
+        let Some(ParkedRequest { tag, .. }) = self.in_flight.take(slot) else {
             return Flow::Next;
         };
         if self.protocol.is_text() {

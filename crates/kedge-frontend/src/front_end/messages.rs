@@ -6,10 +6,10 @@ use kedge_node::abort_on_panic;
 use mio::{Interest, Token};
 
 use super::{CloseReason, FrontEnd, Shutdown};
-use crate::connection::ClientConnection;
+use crate::connection::FrontEndConnection;
 use crate::conversation::{OffloadResult, OffloadedWork};
 use crate::cookie::ConnectionId;
-use crate::inbox::{Accepted, FrontEndMessage, LoginResult, Port};
+use crate::inbox::{AcceptedConnection, FrontEndMessage, LoginResult, Port};
 use crate::session::{Flow, Session, SessionTurn};
 use crate::tasks::LONG_COMMAND;
 
@@ -84,13 +84,13 @@ impl FrontEnd {
         }
     }
 
-    fn welcome(&mut self, accepted: Accepted, turn: &mut SessionTurn<'_>) {
+    fn welcome(&mut self, accepted: AcceptedConnection, turn: &mut SessionTurn<'_>) {
         let metrics = &turn.shared.metrics;
         if self.shutdown != Shutdown::Running {
             metrics.closed(accepted.port == Port::Memcached);
             return;
         }
-        let Accepted {
+        let AcceptedConnection {
             mut stream,
             port,
             peer,
@@ -113,7 +113,7 @@ impl FrontEnd {
         let id = self.connections.next_id(self.thread);
         let mut session = Session::new(id, port, local, peer, turn.shared);
         session.update_login_list(turn.shared);
-        let connection = ClientConnection::new(stream, session, turn.now.mono_ns);
+        let connection = FrontEndConnection::new(stream, session, turn.now.mono_ns);
         self.connections.insert(id, connection);
         metrics
             .thread(self.thread)
@@ -218,7 +218,7 @@ impl FrontEnd {
         }
     }
 
-    fn answer(&mut self, slot: usize, compose: impl FnOnce(&mut ClientConnection) -> Flow) {
+    fn answer(&mut self, slot: usize, compose: impl FnOnce(&mut FrontEndConnection) -> Flow) {
         let Some(connection) = self.connections.get_mut(slot) else {
             return;
         };

@@ -1,6 +1,6 @@
 //! The order in which a front-end thread serves its connections, beside the events of their sockets.
 
-use crate::connection::ClientConnection;
+use crate::connection::FrontEndConnection;
 
 /// Number of turns with a single active connection after which the thread itself commits for it, as no other waits.
 const SOLO_TURNS: u32 = 3;
@@ -15,14 +15,18 @@ pub(super) struct ServeQueue {
 }
 
 impl ServeQueue {
-    pub(super) fn serve_next_turn(&mut self, slot: usize, connection: &mut ClientConnection) {
+    pub(super) fn serve_next_turn(&mut self, slot: usize, connection: &mut FrontEndConnection) {
         if !connection.is_scheduled {
             connection.is_scheduled = true;
             self.next_turn.push(slot);
         }
     }
 
-    pub(super) fn serve_after_messages(&mut self, slot: usize, connection: &mut ClientConnection) {
+    pub(super) fn serve_after_messages(
+        &mut self,
+        slot: usize,
+        connection: &mut FrontEndConnection,
+    ) {
         if !connection.is_scheduled {
             connection.is_scheduled = true;
             self.after_messages.push(slot);
@@ -76,7 +80,7 @@ impl Activity {
     }
 
     /// A connection is served.
-    pub(super) fn on_served(&mut self, slot: usize, connection: &mut ClientConnection) {
+    pub(super) fn on_served(&mut self, slot: usize, connection: &mut FrontEndConnection) {
         if connection.last_turn != self.turn {
             connection.last_turn = self.turn;
             self.active += 1;

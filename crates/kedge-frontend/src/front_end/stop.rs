@@ -1,7 +1,7 @@
 //! The shutdown: connections finish their commands, DCP connections last.
 
 use super::{FrontEnd, Shutdown};
-use crate::connection::ClientConnection;
+use crate::connection::FrontEndConnection;
 use crate::session::SessionTurn;
 
 impl FrontEnd {
@@ -15,7 +15,7 @@ impl FrontEnd {
     }
 
     /// Lets connections finish. Returns their slots.
-    fn drain(&mut self, which: impl Fn(&ClientConnection) -> bool) -> Vec<usize> {
+    fn drain(&mut self, which: impl Fn(&FrontEndConnection) -> bool) -> Vec<usize> {
         let mut slots = Vec::new();
         for (slot, connection) in self.connections.iter_mut() {
             if which(connection) {

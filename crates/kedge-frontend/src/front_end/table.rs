@@ -2,13 +2,13 @@
 
 use slab::Slab;
 
-use crate::connection::ClientConnection;
+use crate::connection::FrontEndConnection;
 use crate::cookie::ConnectionId;
 
 /// A connection slot in use.
 struct ConnectionSlot {
     generation: u32,
-    connection: ClientConnection,
+    connection: FrontEndConnection,
 }
 
 /// The connections of a front-end thread, by slot. An id names a slot and its generation, so that no late message reaches
@@ -32,7 +32,7 @@ impl ConnectionTable {
     }
 
     /// Adds the connection with [`Self::next_id`].
-    pub(super) fn insert(&mut self, id: ConnectionId, connection: ClientConnection) {
+    pub(super) fn insert(&mut self, id: ConnectionId, connection: FrontEndConnection) {
         let slot = self.slots.insert(ConnectionSlot {
             generation: id.generation,
             connection,
@@ -48,31 +48,31 @@ impl ConnectionTable {
     }
 
     /// The connection with this id, if that is still open.
-    pub(super) fn by_id(&mut self, id: ConnectionId) -> Option<(usize, &mut ClientConnection)> {
+    pub(super) fn by_id(&mut self, id: ConnectionId) -> Option<(usize, &mut FrontEndConnection)> {
         let slot = self.find(id)?;
         Some((slot, self.get_mut(slot)?))
     }
 
     #[inline]
-    pub(super) fn get_mut(&mut self, slot: usize) -> Option<&mut ClientConnection> {
+    pub(super) fn get_mut(&mut self, slot: usize) -> Option<&mut FrontEndConnection> {
         self.slots.get_mut(slot).map(|entry| &mut entry.connection)
     }
 
-    pub(super) fn remove(&mut self, slot: usize) -> Option<ClientConnection> {
+    pub(super) fn remove(&mut self, slot: usize) -> Option<FrontEndConnection> {
         self.slots.try_remove(slot).map(|entry| entry.connection)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &ClientConnection)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &FrontEndConnection)> {
         let slots = self.slots.iter();
         slots.map(|(slot, entry)| (slot, &entry.connection))
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut ClientConnection)> {
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut FrontEndConnection)> {
         let slots = self.slots.iter_mut();
         slots.map(|(slot, entry)| (slot, &mut entry.connection))
     }
 
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = ClientConnection> {
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = FrontEndConnection> {
         self.slots.drain().map(|entry| entry.connection)
     }
 

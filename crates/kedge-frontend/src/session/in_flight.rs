@@ -90,7 +90,7 @@ impl RequestTag {
 
 /// A parked command.
 #[derive(Debug)]
-pub(crate) struct InFlightRequest {
+pub(crate) struct ParkedRequest {
     pub(crate) tag: RequestTag,
     pub(crate) kind: ReplyKind,
 }
@@ -98,7 +98,7 @@ pub(crate) struct InFlightRequest {
 /// The parked commands of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct InFlightRequests {
-    slots: Vec<Option<InFlightRequest>>,
+    slots: Vec<Option<ParkedRequest>>,
     count: u8,
     alone: bool,
 }
@@ -124,7 +124,7 @@ impl InFlightRequests {
     }
 
     /// Parks a command in [`Self::next_slot`]. `alone`: no other may start before it ends.
-    pub(crate) fn park(&mut self, request: InFlightRequest, alone: bool) {
+    pub(crate) fn park(&mut self, request: ParkedRequest, alone: bool) {
         let slot = usize::from(self.next_slot());
         assert!(
             slot < UNORDERED_COMMANDS_MAX,
@@ -144,12 +144,12 @@ impl InFlightRequests {
     }
 
     /// The command in a slot.
-    pub(crate) fn get_mut(&mut self, slot: u8) -> Option<&mut InFlightRequest> {
+    pub(crate) fn get_mut(&mut self, slot: u8) -> Option<&mut ParkedRequest> {
         self.slots.get_mut(usize::from(slot))?.as_mut()
     }
 
     /// Takes a command that ended out of its slot.
-    pub(crate) fn take(&mut self, slot: u8) -> Option<InFlightRequest> {
+    pub(crate) fn take(&mut self, slot: u8) -> Option<ParkedRequest> {
         let request = self.slots.get_mut(usize::from(slot))?.take()?;
         self.count -= 1;
         if self.count == 0 {
@@ -170,8 +170,8 @@ impl InFlightRequests {
 mod tests {
     use super::*;
 
-    fn request(opaque: u32) -> InFlightRequest {
-        InFlightRequest {
+    fn request(opaque: u32) -> ParkedRequest {
+        ParkedRequest {
             tag: RequestTag {
                 opcode: Opcode::Set,
                 opaque,

@@ -32,7 +32,7 @@ pub(crate) use client_map::ClientMap;
 pub(crate) use compose::{Composer, copies_long, inflated};
 pub(crate) use dcp_state::DcpState;
 pub(crate) use failure::CommandFailure;
-pub(crate) use in_flight::{InFlightRequest, InFlightRequests, ReplyKind, RequestTag};
+pub(crate) use in_flight::{InFlightRequests, ParkedRequest, ReplyKind, RequestTag};
 pub(crate) use login_state::LoginState;
 pub(crate) use negotiated::NegotiatedProtocol;
 pub(crate) use parked_state::{

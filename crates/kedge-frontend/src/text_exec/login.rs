@@ -15,7 +15,7 @@ use super::{TextOutcome, ended, write_status};
 use crate::commands::{auth_file_user, log_in_of_auth_file, submit_login, take_login};
 use crate::inbox::LoginResult;
 use crate::metrics::Metrics;
-use crate::session::{Halt, InFlightRequest, ReplyKind, RequestTag, Session, SessionTurn};
+use crate::session::{Halt, ParkedRequest, ReplyKind, RequestTag, Session, SessionTurn};
 
 const UNAUTHENTICATED: &str = "unauthenticated";
 const BAD_TOKEN: &str = "bad authentication token format";
@@ -95,7 +95,7 @@ fn log_in(
         return TextOutcome::Answered;
     }
     submit_login(session, shared, Mechanism::Plain, message);
-    let request = InFlightRequest {
+    let request = ParkedRequest {
         tag: RequestTag::of_text(start_ns),
         kind: ReplyKind::Login,
     };

@@ -26,7 +26,7 @@ pub(crate) use retrieval::on_part;
 pub(crate) use suspend::resume;
 
 use crate::session::{
-    Halt, InFlightRequest, ReplyKind, RequestTag, Rights, Session, SessionTurn, SuspendedCommand,
+    Halt, ParkedRequest, ReplyKind, RequestTag, Rights, Session, SessionTurn, SuspendedCommand,
 };
 use crate::text_status::write_status;
 
@@ -137,7 +137,7 @@ impl TextCommandContext<'_, '_> {
     }
 
     fn park(&mut self, step: TextStep) -> TextOutcome {
-        let request = InFlightRequest {
+        let request = ParkedRequest {
             tag: RequestTag::of_text(self.start_ns),
             kind: ReplyKind::Text(Box::new(SuspendedCommand {
                 bytes: self.bytes.into(),

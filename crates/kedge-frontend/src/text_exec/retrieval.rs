@@ -19,7 +19,7 @@ use super::classic::{is_durable, write_item};
 use super::{TextCommandContext, TextOutcome, ended, target, write_status};
 use crate::commands::document;
 use crate::session::{
-    InFlightRequest, ReplyKind, RequestTag, Retrieval, RetrievalState, RetrievedDocument, Session,
+    ParkedRequest, ReplyKind, RequestTag, Retrieval, RetrievalState, RetrievedDocument, Session,
     SessionTurn,
 };
 
@@ -54,7 +54,7 @@ pub(super) fn begin<'k>(
 
 fn park(session: &mut Session, turn: &mut SessionTurn<'_>, start_ns: u64) -> RetrievalState {
     let slot = session.in_flight.next_slot();
-    let request = InFlightRequest {
+    let request = ParkedRequest {
         tag: RequestTag::of_text(start_ns),
         kind: ReplyKind::TextDocument,
     };

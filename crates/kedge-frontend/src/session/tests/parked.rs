@@ -141,7 +141,7 @@ impl Rig {
             opaque,
             start_ns: turn.now.mono_ns,
         };
-        let request = InFlightRequest { tag, kind };
+        let request = ParkedRequest { tag, kind };
         self.session
             .park(&mut turn, request, !opcode.is_reorderable());
         slot
