@@ -1,4 +1,4 @@
-//! The registry of buckets as management sees it.
+//! The registry of buckets behind management's [`Buckets`] trait.
 
 use kedge_bucket::{
     Bucket, BucketChange, BucketConfig, CollectionFigures, CompactionProgress, CompactionRequest,
@@ -47,7 +47,7 @@ fn facts(bucket: &Bucket) -> BucketFacts {
     }
 }
 
-/// The refusal of a command about some vBuckets.
+/// Returns the error of a refused command about some vBuckets.
 fn refused(bucket: &Bucket, status: Status) -> BucketsError {
     match status {
         Status::NotMyVbucket => BucketsError::Refused(format!(

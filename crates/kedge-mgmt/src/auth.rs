@@ -1,4 +1,4 @@
-//! Who calls: Basic authentication (RFC 7617) and privileges.
+//! Authentication of callers: Basic authentication (RFC 7617) and privileges.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use kedge_node::audit::{Event, EventKind};
 use kedge_node::password_checks::CheckTurn;
 use tokio::sync::oneshot;
 
-use super::call::Arrival;
-use super::places::Standing;
+use super::call::PeerConnection;
 use super::reply::Reply;
+use super::slots::ConnectionClass;
 use super::state::HttpState;
 
-/// A user whose password was right.
+/// An authenticated user.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) id: String,
@@ -29,18 +29,18 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Whose connection it is that it comes on.
-    fn standing(&self) -> Standing {
+    /// Returns the class of the caller's connection.
+    fn standing(&self) -> ConnectionClass {
         if self.id == CLUSTER_USER {
-            Standing::Node
+            ConnectionClass::Node
         } else if self.roles.allows(Privilege::Settings, None) {
-            Standing::Administrator
+            ConnectionClass::Administrator
         } else {
-            Standing::User
+            ConnectionClass::User
         }
     }
 
-    /// Refuses unless the user may do that: in the bucket, or to the node as such.
+    /// Refuses the call unless the user has the privilege: in the bucket, or on the node as such.
     pub(crate) fn require(&self, privilege: Privilege, bucket: Option<&str>) -> Result<(), Reply> {
         if self.roles.allows(privilege, bucket) {
             return Ok(());
@@ -52,7 +52,7 @@ impl Caller {
         }))
     }
 
-    /// Refuses unless the user may do that in the scope or, without one, in the whole bucket.
+    /// Refuses the call unless the user has the privilege in the scope or, without one, in the whole bucket.
     pub(crate) fn require_in(
         &self,
         privilege: Privilege,
@@ -72,7 +72,7 @@ impl Caller {
     }
 }
 
-/// User and password of the Authorization header, when it has that form.
+/// Returns user and password of the Authorization header, if it has that form.
 fn credentials(headers: &HeaderMap) -> Option<(String, Vec<u8>)> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, encoded) = value.split_once(' ')?;
@@ -86,7 +86,7 @@ fn credentials(headers: &HeaderMap) -> Option<(String, Vec<u8>)> {
     Some((String::from_utf8(user).ok()?, password))
 }
 
-/// Lets a request through with its [`Caller`], or answers 401. `GET /` is open: it says only that someone listens.
+/// Passes a request on with its [`Caller`], or replies 401. `GET /` is open: it only shows that the server listens.
 pub(crate) async fn authenticate(
     State(state): State<Arc<HttpState>>,
     mut request: Request,
@@ -100,10 +100,10 @@ pub(crate) async fn authenticate(
     let Some((id, password)) = credentials(request.headers()) else {
         return Reply::unauthorized().into_response();
     };
-    let Some(place) = request
+    let Some(slot) = request
         .extensions()
-        .get::<Arrival>()
-        .map(|it| it.place.clone())
+        .get::<PeerConnection>()
+        .map(|it| it.slot.clone())
     else {
         return Reply::unauthorized().into_response();
     };
@@ -116,7 +116,7 @@ pub(crate) async fn authenticate(
             ..Event::new(what, &named)
         });
     };
-    let caller = match verify(&state, place.from(), &id, password).await {
+    let caller = match verify(&state, slot.from(), &id, password).await {
         Ok(true) => caller(&state, id),
         Ok(false) => None,
         Err(reply) => return reply.into_response(),
@@ -125,7 +125,7 @@ pub(crate) async fn authenticate(
         refused(EventKind::ManagementLoginFailed);
         return Reply::unauthorized().into_response();
     };
-    if !place.stand(caller.standing()) {
+    if !slot.stand(caller.standing()) {
         return Reply::busy("All connections of users are taken.", true).into_response();
     }
     request.extensions_mut().insert(caller);
@@ -136,7 +136,7 @@ pub(crate) async fn authenticate(
     response
 }
 
-/// Returns whether a password is right. One that was not seen before costs milliseconds, and waits for its turn.
+/// Returns whether a password is right. One that was not verified before costs milliseconds, and waits in a queue.
 async fn verify(
     state: &HttpState,
     from: IpAddr,
@@ -150,9 +150,9 @@ async fn verify(
     let (tell, told) = oneshot::channel();
     let name = id.to_owned();
     let check = move |turn: CheckTurn| {
-        // Who has gone meanwhile costs nobody's time.
+        // A caller that is gone costs no processor time.
         let is_due = turn == CheckTurn::Come && !tell.is_closed();
-        // The other end may have gone by now.
+        // The receiver may be gone by now.
         let _ = tell.send(is_due.then(|| users.verify_password(&name, &password)));
     };
     state.checks.submit(from, id, Box::new(check));
@@ -165,7 +165,7 @@ async fn verify(
     }
 }
 
-/// A user whose password was right, unless it has gone meanwhile.
+/// Returns the authenticated user, unless it was removed in the meantime.
 fn caller(state: &HttpState, id: String) -> Option<Caller> {
     let users = state.parts.users.read();
     let user = users.get(&id)?;
@@ -184,7 +184,7 @@ mod tests {
     fn basic_credentials() {
         let both =
             |user: &str, password: &str| Some((user.to_owned(), password.as_bytes().to_vec()));
-        // (header, what it says); the first is the example of RFC 7617 section 2.
+        // (header, its content); the first is the example of RFC 7617 section 2.
         for (value, expected) in [
             (
                 "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==",

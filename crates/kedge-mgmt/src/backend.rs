@@ -1,4 +1,4 @@
-//! What management asks of the buckets.
+//! The operations on buckets that management needs.
 
 use kedge_bucket::{
     BucketChange, BucketConfig, CollectionFigures, CompactionProgress, CompactionRequest,
@@ -12,67 +12,67 @@ use std::sync::Arc;
 /// One bucket as management shows it.
 #[derive(Clone, Debug)]
 pub struct BucketFacts {
-    /// Its settings.
+    /// The settings.
     pub config: BucketConfig,
-    /// Whether it is still reading its log; commands get a temporary failure until then.
+    /// True while the bucket reads its log; commands get a temporary failure until then.
     pub loading: bool,
-    /// Documents.
+    /// The number of documents.
     pub items: u64,
     /// Memory that counts against the quota, in bytes.
     pub mem_used_bytes: u64,
-    /// Size of its files, in bytes.
+    /// The size of its files, in bytes.
     pub disk_bytes: u64,
 }
 
-/// Why something could not be done to a bucket.
+/// The reason why an operation on a bucket failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BucketsError {
-    /// There is no such bucket.
+    /// The bucket does not exist.
     #[error("there is no bucket of that name")]
     NotFound,
-    /// There is one already.
+    /// The bucket already exists.
     #[error("there is a bucket of that name")]
     Exists,
-    /// The server has as many as it may.
+    /// The server has the maximum number of buckets.
     #[error("the server has {0} buckets, as many as it may have")]
     TooMany(usize),
     /// The bucket may not be flushed.
     #[error("flush is not enabled for the bucket")]
     FlushDisabled,
-    /// A setting makes no sense.
+    /// A setting is invalid.
     #[error("{0}")]
     Refused(String),
-    /// Its scopes and collections do not allow it.
+    /// The scopes and collections do not allow it.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// Not now; the same may work later.
+    /// A temporary failure; a retry may succeed.
     #[error("the bucket cannot do that now: {0}")]
     Temporary(String),
-    /// Anything else.
+    /// Any other error.
     #[error("{0}")]
     Failed(String),
 }
 
 /// The buckets of the server. Calls may block on the disk.
 pub trait Buckets: Send + Sync + 'static {
-    /// The bucket of that name.
+    /// Returns the bucket with that name.
     fn get(&self, name: &str) -> Option<BucketFacts>;
-    /// All of them, ordered by name.
+    /// Returns all buckets, ordered by name.
     fn list(&self) -> Vec<BucketFacts>;
-    /// Creates a bucket; when it returns, clients can select it.
+    /// Creates a bucket; clients can select it when this returns.
     ///
     /// # Errors
     /// `Exists`, `TooMany`, `Refused`, `Failed`.
     fn create(&self, config: BucketConfig) -> Result<(), BucketsError>;
-    /// Directories of buckets that are not served, and stay as they are.
+    /// Returns the directories of buckets that are not served, and stay as they are.
     ///
     /// # Errors
     /// `Failed`.
     fn unserved(&self) -> Result<Vec<Unserved>, BucketsError>;
-    /// Counts them anew for the statistics.
+    /// Counts these directories again for the statistics.
     fn count_unserved(&self);
-    /// Serves a bucket whose directory is there and is not served.
+    /// Serves an existing bucket directory that is not served.
     ///
     /// # Errors
     /// `NotFound`, `Exists`, `TooMany`, `Refused`, `Failed`.
@@ -82,7 +82,7 @@ pub trait Buckets: Send + Sync + 'static {
     /// # Errors
     /// `NotFound`, `Refused`, `Failed`.
     fn update(&self, name: &str, change: &BucketChange) -> Result<(), BucketsError>;
-    /// Drops a bucket and all that is in it.
+    /// Drops a bucket and all its documents.
     ///
     /// # Errors
     /// `NotFound`, `Failed`.
@@ -92,38 +92,39 @@ pub trait Buckets: Send + Sync + 'static {
     /// # Errors
     /// `NotFound`, `FlushDisabled`, `Temporary`.
     fn flush(&self, name: &str) -> Result<(), BucketsError>;
-    /// Its scopes and collections; `None` without such a bucket.
+    /// Returns the scopes and collections; `None` if there is no such bucket.
     fn manifest(&self, name: &str) -> Option<Arc<Manifest>>;
-    /// Figures of its collections; `None` without such a bucket.
+    /// Returns the figures of the collections; `None` if there is no such bucket.
     fn collection_figures(&self, name: &str) -> Option<Vec<CollectionFigures>>;
-    /// Changes scopes and collections; when it returns, clients can use what was made. The uid is that of the manifest then.
+    /// Changes scopes and collections; clients can use new ones when this returns. Returns the uid of the manifest
+    /// after the change.
     ///
     /// # Errors
     /// `NotFound`, `Manifest`, `Failed`.
     fn edit_manifest(&self, name: &str, edit: &ManifestEdit) -> Result<ManifestUid, BucketsError>;
-    /// Asks for a compaction.
+    /// Requests a compaction.
     ///
     /// # Errors
-    /// `NotFound`, `Refused` for a vBucket that there is not, `Temporary`.
+    /// `NotFound`, `Refused` for a vBucket that does not exist, `Temporary`.
     fn compact(
         &self,
         name: &str,
         request: &CompactionRequest,
     ) -> Result<CompactionTicket, BucketsError>;
-    /// Gives up the file of a vBucket that was quarantined, see [`kedge_bucket::Bucket::reset_vbucket`].
+    /// Gives up the file of a quarantined vBucket, see [`kedge_bucket::Bucket::reset_vbucket`].
     ///
     /// # Errors
-    /// `NotFound`, `Refused` for a vBucket that there is not or that is not quarantined, `Temporary`.
+    /// `NotFound`, `Refused` for a vBucket that does not exist or is not quarantined, `Temporary`.
     fn reset_vbucket(&self, name: &str, vb: VbId) -> Result<VbReset, BucketsError>;
-    /// Ends all compactions of a bucket, and says how many there were.
+    /// Cancels all compactions of a bucket, and returns their number.
     ///
     /// # Errors
     /// `NotFound`.
     fn cancel_compaction(&self, name: &str) -> Result<usize, BucketsError>;
-    /// The compactions that run or wait; nothing without such a bucket.
+    /// Returns the running and waiting compactions; none if there is no such bucket.
     fn compactions(&self, name: &str) -> Vec<CompactionProgress>;
-    /// Statistics of a bucket by name; `None` without such a bucket.
+    /// Returns statistics of a bucket by name; `None` if there is no such bucket.
     fn stats(&self, name: &str) -> Option<Vec<(String, String)>>;
-    /// Histograms of a bucket by name; `None` without such a bucket.
+    /// Returns histograms of a bucket by name; `None` if there is no such bucket.
     fn timings(&self, name: &str) -> Option<Vec<(&'static str, TimingSnapshot)>>;
 }

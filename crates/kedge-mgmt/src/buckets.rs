@@ -11,7 +11,7 @@ use kedge_types::VbId;
 use serde_json::{Map, Value, json};
 
 use super::backend::{BucketFacts, BucketsError};
-use super::bucket_form::{self, Errors};
+use super::bucket_form::{self, FieldErrors};
 use super::call::Call;
 use super::documents::DocumentComposer;
 use super::form::Form;
@@ -20,9 +20,10 @@ use super::state::HttpState;
 use super::{cluster, collections, stream};
 
 impl Call {
-    /// The bucket, if the caller may do that with it and the query names no other of that name.
+    /// Returns the bucket, if the caller has the privilege on it and the query does not name another bucket of that
+    /// name.
     pub(crate) fn bucket(&self, name: &str, privilege: Privilege) -> Result<BucketFacts, Reply> {
-        // The right first: who has none on a bucket does not learn whether it is there.
+        // The privilege is checked first: a caller without one does not learn whether the bucket exists.
         self.caller.require(privilege, Some(name))?;
         let facts = self
             .buckets()
@@ -41,7 +42,7 @@ impl Call {
         Ok(facts)
     }
 
-    /// Whether the caller only wants to know what is wrong, and nothing is to be done.
+    /// Returns whether the caller only asks for validation.
     fn only_validates(&self) -> bool {
         self.query.get("just_validate") == Some("1")
     }
@@ -63,7 +64,7 @@ pub(crate) fn refusal(error: &BucketsError) -> Reply {
         BucketsError::NotFound => Reply::no_such_resource(),
         BucketsError::Exists => bad("name", "Bucket with given name already exists"),
         BucketsError::TooMany(_) | BucketsError::Refused(_) => bad("_", &error.to_string()),
-        // A shape of its own: SDKs look for this text.
+        // A form of its own: SDKs look for this text.
         BucketsError::FlushDisabled => Reply::json(
             StatusCode::BAD_REQUEST,
             &json!({ "_": "Flush is disabled for the bucket" }),
@@ -76,16 +77,16 @@ pub(crate) fn refusal(error: &BucketsError) -> Reply {
     }
 }
 
-fn invalid(errors: &Errors) -> Reply {
+fn invalid(errors: &FieldErrors) -> Reply {
     Reply::json(StatusCode::BAD_REQUEST, &json!({ "errors": errors }))
 }
 
-/// The answer to a request that asked to validate only.
+/// Returns the reply to a successful validation.
 fn nothing_wrong() -> Handled {
     ok(&json!({ "errors": {} }))
 }
 
-/// Makes a change that all nodes of the cluster make.
+/// Makes a change on all nodes of the cluster.
 pub(crate) async fn in_cluster(
     call: &Call,
     change: impl FnOnce() -> Result<AppliedChange, ChangeError> + Send + 'static,
@@ -142,7 +143,7 @@ pub(crate) async fn create(call: Call, form: Form) -> Handled {
     Ok(Reply::text(StatusCode::ACCEPTED, ""))
 }
 
-/// `GET /kedge/buckets/unserved`: directories of this node that are not served, and what can be done.
+/// `GET /kedge/buckets/unserved`: directories of this node that are not served, with remedies.
 pub(crate) async fn unserved(call: Call) -> Handled {
     call.caller.require(Privilege::Buckets, None)?;
     let unserved = call
@@ -160,7 +161,7 @@ pub(crate) async fn unserved(call: Call) -> Handled {
     ok(&shown.collect::<Value>())
 }
 
-/// `POST /kedge/buckets/unserved/BUCKET/adopt`: this node serves what is in its directory of that name.
+/// `POST /kedge/buckets/unserved/BUCKET/adopt`: this node serves its directory of that name.
 pub(crate) async fn adopt(call: Call, Path(name): Path<String>) -> Handled {
     call.caller.require(Privilege::Buckets, None)?;
     call.blocking(move |state| state.parts.buckets.adopt(&name))
@@ -206,8 +207,8 @@ pub(crate) async fn flush(call: Call, Path(name): Path<String>) -> Handled {
     done()
 }
 
-/// `POST .../controller/resetVbucket`, with `vbucket`: the file of a vBucket that is quarantined is given up. The path is
-/// Kedge's own.
+/// `POST .../controller/resetVbucket`, with `vbucket`: gives up the file of a quarantined vBucket. The path is Kedge's
+/// own.
 pub(crate) async fn reset_vbucket(call: Call, Path(name): Path<String>, form: Form) -> Handled {
     call.bucket(&name, Privilege::Manage)?;
     let number = form.get("vbucket").and_then(|text| text.parse().ok());
@@ -236,7 +237,7 @@ pub(crate) async fn reset_vbucket(call: Call, Path(name): Path<String>, form: Fo
     }))
 }
 
-/// The figures of now, in the shape of samples over time. There is one sample.
+/// Returns the current figures, in the form of a time series with one sample.
 pub(crate) fn samples(call: &Call, name: &str) -> Result<Value, Reply> {
     let stats = call
         .buckets()
@@ -293,8 +294,8 @@ pub(crate) async fn streaming(call: Call, Path(name): Path<String>) -> Handled {
     })
 }
 
-/// The bucket, unless it was dropped since the stream began; another of the same name is another bucket. The cluster map
-/// is asked too: it is what says, by its change, that a bucket goes, when the bucket itself may still be there.
+/// Returns the bucket, unless it was dropped since the stream began; another one of the same name is another bucket.
+/// The cluster map is checked too: its change announces a drop while the bucket itself may still exist.
 fn same_bucket(state: &HttpState, name: &str, uuid: &str) -> Option<BucketFacts> {
     let facts = state.parts.buckets.get(name)?;
     let cluster = state.parts.cluster.snapshot();

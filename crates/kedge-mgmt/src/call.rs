@@ -1,4 +1,4 @@
-//! What a handler is given.
+//! The context of a request for its handler.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,36 +11,36 @@ use kedge_cluster::CLUSTER_USER;
 use super::auth::Caller;
 use super::backend::Buckets;
 use super::form::{self, Form};
-use super::places::Place;
 use super::reply::Reply;
+use super::slots::ConnectionSlot;
 use super::state::HttpState;
 
 /// A connection as handlers see it.
 #[derive(Clone, Debug)]
-pub(crate) struct Arrival {
-    /// The address that it came in at: documents name this host, which the client is known to reach.
+pub(crate) struct PeerConnection {
+    /// The local address: documents contain this host, which the client can reach.
     pub(crate) local: SocketAddr,
-    pub(super) place: Arc<Place>,
+    pub(super) slot: Arc<ConnectionSlot>,
 }
 
-/// One request: who calls, where, and the state to work on.
+/// One request: the caller, the host, and the shared state.
 pub(crate) struct Call {
     pub(crate) state: Arc<HttpState>,
     pub(crate) caller: Caller,
-    /// The host to put into documents.
+    /// The host for documents.
     pub(crate) host: String,
     /// The fields of the query.
     pub(crate) query: Form,
 }
 
 impl Call {
-    /// Runs what may block where it holds nobody up.
+    /// Runs blocking work on a thread where it delays nobody.
     pub(crate) async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&HttpState) -> T + Send + 'static,
     ) -> Result<T, Reply> {
         let state = self.state.clone();
-        // Nodes must not wait behind people who wait for them.
+        // Requests of nodes must not wait behind those of people, which may wait for them.
         let turn = match self.caller.id == CLUSTER_USER {
             true => None,
             false => state.people.clone().acquire_owned().await.ok(),
@@ -66,7 +66,7 @@ impl FromRequestParts<Arc<HttpState>> for Call {
         state: &Arc<HttpState>,
     ) -> Result<Self, Self::Rejection> {
         let caller = parts.extensions.get::<Caller>().cloned();
-        let local = parts.extensions.get::<Arrival>().map(|it| it.local);
+        let local = parts.extensions.get::<PeerConnection>().map(|it| it.local);
         let (Some(caller), Some(local)) = (caller, local) else {
             return Err(Reply::unauthorized());
         };

@@ -1,6 +1,6 @@
-//! `/kedge/cluster`: what nodes of a cluster say to each other, and what people ask of it.
+//! `/kedge/cluster`: communication between the nodes of a cluster, and commands of administrators.
 //!
-//! Nodes have the role admin with each other; status, failover and recovery take `cluster_admin`.
+//! Nodes have the role admin; status, failover and recovery need `cluster_admin`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,16 +23,16 @@ use super::state::HttpState;
 
 /// Largest map, in bytes: many buckets with many vBuckets each.
 const MAP_BYTES_MAX: usize = 64 << 20;
-/// Longest time that a node that is given a map is waited for.
+/// The longest time that a request waits for a node to apply a map.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
 impl Call {
-    /// The node as one of a cluster, for other nodes and administrators; 404 of a node that runs alone.
+    /// Returns the cluster control for other nodes and administrators; 404 on a standalone node.
     fn node(&self) -> Result<Arc<dyn ClusterControl>, Reply> {
         self.node_for(Privilege::Admin)
     }
 
-    /// The node as one of a cluster, for who may do that.
+    /// Returns the cluster control for callers with the privilege.
     fn node_for(&self, privilege: Privilege) -> Result<Arc<dyn ClusterControl>, Reply> {
         self.caller.require(privilege, None)?;
         self.state.parts.node.clone().ok_or_else(|| {
@@ -45,7 +45,7 @@ impl Call {
     }
 }
 
-/// The answer to a change of the cluster that was refused.
+/// Returns the reply to a refused change of the cluster.
 pub(crate) fn refusal(error: &ChangeError) -> Reply {
     let said = |code, field| Reply::field_error(code, field, error.to_string());
     match error {
@@ -77,7 +77,7 @@ fn document(applied: &AppliedChange) -> Value {
     })
 }
 
-/// Refuses, with the names of the others, when a change that all nodes have to make was made by some only.
+/// Returns an error with the names of the others if only some nodes made a change.
 pub(crate) fn complete(applied: &AppliedChange) -> Result<(), Reply> {
     if applied.missing.is_empty() {
         return Ok(());
@@ -107,8 +107,8 @@ pub(crate) async fn map(call: Call) -> Handled {
     ok_bytes(map.to_json().into())
 }
 
-/// `PUT /kedge/cluster/map`: another node has a map that may be newer. Answered when this node is what it, or a newer
-/// one, says, or `wait_ms` is over.
+/// `PUT /kedge/cluster/map`: another node has a map that may be newer. The reply is sent when this node has applied it,
+/// or a newer one, or after `wait_ms`.
 pub(crate) async fn give(call: Call, body: Body) -> Handled {
     let node = call.node()?;
     let bytes = form::read_within(body, MAP_BYTES_MAX).await?;
@@ -123,12 +123,12 @@ pub(crate) async fn give(call: Call, body: Body) -> Handled {
     let wait_ms = call.query.get("wait_ms").and_then(|text| text.parse().ok());
     let wait = Duration::from_millis(wait_ms.unwrap_or(0)).min(WAIT_MAX);
     let mut applied = node.applied();
-    // Who waits sees from the answer whether it was long enough.
+    // The caller sees from the reply whether the wait was long enough.
     let _ = tokio::time::timeout(wait, applied.wait_for(|it| *it >= Some(revision))).await;
     ok(&node.report())
 }
 
-/// `GET /kedge/cluster/positions`: how far the copies of this node are.
+/// `GET /kedge/cluster/positions`: the positions of this node's copies.
 pub(crate) async fn positions(call: Call) -> Handled {
     let node = call.node()?;
     let positions = call.blocking(move |_| node.positions()).await?;
@@ -137,7 +137,8 @@ pub(crate) async fn positions(call: Call) -> Handled {
     ok(&positions)
 }
 
-/// `POST /kedge/cluster/fence`: a node is about to be failed over and is not to be followed; `DELETE`: it is again.
+/// `POST /kedge/cluster/fence`: fences a node that is about to be failed over, so that it is not followed; `DELETE`
+/// lifts the fence.
 pub(crate) async fn fence(call: Call, method: Method) -> Handled {
     let node = call.node()?;
     if method == Method::DELETE {
@@ -206,7 +207,7 @@ pub(crate) async fn balance(call: Call) -> Handled {
     ok(&document(&applied.map_err(|error| refusal(&error))?))
 }
 
-/// Whether a request changes something that each node keeps for itself and all are to have.
+/// Returns whether a request changes state that each node keeps for itself, and that all nodes need.
 fn is_for_all(method: &Method, path: &str) -> bool {
     let is_change = matches!(
         *method,
@@ -217,7 +218,7 @@ fn is_for_all(method: &Method, path: &str) -> bool {
     is_change && (is_user || is_group || path.ends_with("/controller/doFlush"))
 }
 
-/// Has all nodes of the cluster do what one was asked to do, when each keeps that for itself: users, groups, and a
+/// Executes a request on all nodes of the cluster if each of them keeps that state for itself: users, groups, and a
 /// flush.
 pub(crate) async fn everywhere(
     State(state): State<Arc<HttpState>>,
@@ -268,7 +269,7 @@ pub(crate) async fn everywhere(
     }
 }
 
-/// Runs what waits for other nodes where it holds nobody up.
+/// Runs work that waits for other nodes on a thread where it delays nobody.
 async fn blocking(
     state: &HttpState,
     work: impl FnOnce() -> Result<(), ChangeError> + Send + 'static,

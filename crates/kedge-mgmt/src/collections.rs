@@ -42,7 +42,7 @@ fn wrong(field: &str, why: impl Into<String>) -> Reply {
     Reply::field_error(StatusCode::BAD_REQUEST, field, why)
 }
 
-/// A form that has no other fields than these: one that is misspelt would be left out without a word.
+/// Rejects unknown fields of a form: a misspelt one would be ignored silently.
 fn only(form: &Form, known: &[&str]) -> Result<(), Reply> {
     let other = form.fields().find(|(name, _)| !known.contains(name));
     other.map_or(Ok(()), |(name, _)| Err(wrong(name, "Unsupported key")))
@@ -53,7 +53,7 @@ fn name(form: &Form) -> Result<String, Reply> {
     name.ok_or_else(|| wrong("name", "The value must be supplied"))
 }
 
-/// The longest time to live of a form: in seconds, 0 for the bucket's, -1 for none; `None` when it is not given.
+/// Returns the default time to live of a form: in seconds, 0 for the bucket's, -1 for none; `None` if it is not given.
 #[expect(clippy::option_option, reason = "not given, the bucket's, or its own")]
 fn max_ttl(form: &Form) -> Result<Option<Option<u32>>, Reply> {
     let Some(text) = form.get("maxTTL") else {
@@ -73,7 +73,7 @@ fn max_ttl(form: &Form) -> Result<Option<Option<u32>>, Reply> {
     }
 }
 
-/// Refuses history: the files keep the newest version of a document only.
+/// Rejects history: the files keep only the newest version of a document.
 fn no_history(form: &Form) -> Result<(), Reply> {
     match form.get("history") {
         None | Some("false") => Ok(()),
@@ -85,7 +85,7 @@ fn no_history(form: &Form) -> Result<(), Reply> {
     }
 }
 
-/// The part of a manifest that its caller may know of.
+/// Returns the part of a manifest that its caller may see.
 fn visible(manifest: &Manifest, roles: &Roles, bucket: &str) -> Manifest {
     let mut manifest = manifest.clone();
     let only_access = kedge_auth::Privileges::of(&[Privilege::Access]);
@@ -105,20 +105,20 @@ fn visible(manifest: &Manifest, roles: &Roles, bucket: &str) -> Manifest {
 }
 
 impl Call {
-    /// The manifest of a bucket that there is.
+    /// Returns the manifest of an existing bucket.
     fn manifest(&self, bucket: &str) -> Result<Arc<Manifest>, Reply> {
         let manifest = self.buckets().manifest(bucket);
         manifest.ok_or_else(Reply::no_such_resource)
     }
 
-    /// Refuses who may not manage the collections of the scope or, without one, of the whole bucket.
+    /// Refuses callers that may not manage the collections of the scope or, without one, of the whole bucket.
     fn may_manage(&self, bucket: &str, scope: Option<&str>) -> Result<(), Reply> {
         self.caller
             .require_in(Privilege::Collections, bucket, scope)?;
         self.bucket(bucket, Privilege::Access).map(drop)
     }
 
-    /// Changes the manifest, on all nodes if this is one of several.
+    /// Changes the manifest, on all nodes of a cluster.
     async fn edit(&self, bucket: String, edit: ManifestEdit) -> Handled {
         let uid = if let Some(node) = self.state.parts.node.clone() {
             let edited = self
@@ -155,7 +155,7 @@ pub(crate) async fn create_scope(call: Call, Path(bucket): Path<String>, form: F
     call.edit(bucket, ManifestEdit::CreateScope { scope }).await
 }
 
-/// `PUT .../scopes`, perhaps with `validOnUid` in the query: makes the manifest what the JSON says.
+/// `PUT .../scopes`, optionally with `validOnUid` in the query: replaces the manifest by that of the JSON.
 pub(crate) async fn replace(call: Call, Path(bucket): Path<String>, request: Request) -> Handled {
     call.may_manage(&bucket, None)?;
     let hex = |text: &str| u64::from_str_radix(text, 16).map(ManifestUid);
@@ -176,7 +176,7 @@ pub(crate) async fn drop_scope(
     call.edit(bucket, ManifestEdit::DropScope { scope }).await
 }
 
-/// `POST .../scopes/SCOPE/collections` with `name`, perhaps `maxTTL`.
+/// `POST .../scopes/SCOPE/collections` with `name`, optionally `maxTTL`.
 pub(crate) async fn create_collection(
     call: Call,
     Path((bucket, scope)): Path<(String, String)>,
@@ -236,7 +236,7 @@ pub(crate) async fn ensure_manifest(
     let mut revisions = call.state.revisions.subscribe();
     let wait = async {
         while !has_it(&bucket)? {
-            // The other end is there as long as the state is.
+            // The sender lives as long as the state.
             if revisions.changed().await.is_err() {
                 return Err(late());
             }

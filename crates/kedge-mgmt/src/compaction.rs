@@ -1,8 +1,8 @@
-//! Compaction of a bucket's files, and the tasks that it makes.
+//! Compaction of a bucket's files, and its tasks.
 //!
-//! Paths and shapes are those of Couchbase Server's REST interface: `POST .../controller/compactBucket`,
-//! `.../cancelBucketCompaction`, `GET /pools/default/tasks`. The fields that say what is to be compacted, and that the
-//! caller waits for the end, are Kedge's own.
+//! Paths and forms are those of Couchbase Server's REST interface: `POST .../controller/compactBucket`,
+//! `.../cancelBucketCompaction`, `GET /pools/default/tasks`. The fields that select the files, and `wait`, are Kedge's
+//! own.
 
 use axum::extract::Path;
 use axum::http::StatusCode;
@@ -18,7 +18,7 @@ use super::documents::path_text;
 use super::form::Form;
 use super::reply::{Handled, Reply, done, ok};
 
-/// Interval at which a caller should look at the tasks, in seconds.
+/// The recommended polling interval of the tasks, in seconds.
 const REFRESH_SECS: u32 = 2;
 
 fn bad(field: &str, text: &str) -> Reply {
@@ -33,7 +33,7 @@ fn flag(form: &Form, field: &str) -> Result<bool, Reply> {
     }
 }
 
-/// The compaction that the form asks for: `vbuckets`, numbers separated by commas; `purgeBefore`, a Unix second;
+/// Returns the requested compaction: `vbuckets`, numbers separated by commas; `purgeBefore`, a Unix second;
 /// `dropDeletes`.
 fn request(form: &Form) -> Result<CompactionRequest, Reply> {
     let vbuckets = form.get("vbuckets").map(|text| {
@@ -78,7 +78,7 @@ async fn begin(call: Call, name: String, request: CompactionRequest, wait: bool)
     }
     let (tell, told) = oneshot::channel();
     ticket.when_done(move |report| {
-        // The caller may have gone.
+        // The caller may be gone.
         let _ = tell.send(report);
     });
     let ended = told
@@ -87,14 +87,14 @@ async fn begin(call: Call, name: String, request: CompactionRequest, wait: bool)
     ok(&report(&ended))
 }
 
-/// `POST .../controller/compactBucket`; with `wait`, the reply comes at the end and says what was done.
+/// `POST .../controller/compactBucket`; with `wait`, the reply comes at the end with the result.
 pub(crate) async fn compact(call: Call, Path(name): Path<String>, form: Form) -> Handled {
     let request = request(&form)?;
     let wait = flag(&form, "wait")?;
     begin(call, name, request, wait).await
 }
 
-/// `POST .../controller/unsafePurgeBucket`: all tombstones go.
+/// `POST .../controller/unsafePurgeBucket`: purges all tombstones.
 pub(crate) async fn purge(call: Call, Path(name): Path<String>) -> Handled {
     let request = CompactionRequest {
         drop_deletes: true,
@@ -112,7 +112,7 @@ pub(crate) async fn cancel(call: Call, Path(name): Path<String>) -> Handled {
     done()
 }
 
-/// `GET /pools/default/tasks`: the buckets that are being compacted, as far as the caller may see them.
+/// `GET /pools/default/tasks`: the buckets with compactions, as far as the caller may see them.
 pub(crate) async fn tasks(call: Call) -> Handled {
     call.caller.require(Privilege::Access, None)?;
     let mut tasks = Vec::new();
@@ -121,25 +121,25 @@ pub(crate) async fn tasks(call: Call) -> Handled {
         let may_see = call.caller.roles.allows(Privilege::Access, Some(name));
         let compactions = call.buckets().compactions(name);
         if may_see && !compactions.is_empty() {
-            let files: Vec<Copied> = compactions.iter().map(copied).collect();
+            let files: Vec<CompactionCounts> = compactions.iter().map(copied).collect();
             tasks.push(task(name, &files));
         }
     }
     ok(&tasks)
 }
 
-/// Entries that were looked at, and entries of the file; `None` for a file that has not begun.
-type Copied = Option<(u64, u64)>;
+/// The number of processed entries, and of entries of the file; `None` for a file that has not begun.
+type CompactionCounts = Option<(u64, u64)>;
 
-fn copied(compaction: &CompactionProgress) -> Copied {
+fn copied(compaction: &CompactionProgress) -> CompactionCounts {
     let figures = compaction.figures.filter(|_| compaction.is_running)?;
     Some((figures.entries, figures.entries_total))
 }
 
-fn task(bucket: &str, compactions: &[Copied]) -> Value {
+fn task(bucket: &str, compactions: &[CompactionCounts]) -> Value {
     let (mut entries, mut total, mut running) = (0, 0, 0);
     for (of_file, of_file_total) in compactions.iter().flatten() {
-        // A file that grows meanwhile has more in the end than was thought.
+        // A file that grows meanwhile has more entries in the end than expected.
         entries += of_file.min(of_file_total);
         total += of_file_total;
         running += 1;
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_is_that_of_the_files_that_are_being_compacted() {
+    fn compaction_progress_covers_the_files_in_work() {
         let task = task("a%b", &[Some((30, 100)), Some((70, 60)), None]);
         assert_eq!(task["progress"], 56);
         assert_eq!(task["changesDone"], 90);

@@ -1,7 +1,7 @@
 //! The documents about nodes and buckets.
 //!
-//! Names and shapes are those of Couchbase Server's REST interface, `GET /pools/default` and
-//! `GET /pools/default/buckets/BUCKET`. A figure that is not measured is absent rather than invented.
+//! Names and forms are those of Couchbase Server's REST interface, `GET /pools/default` and
+//! `GET /pools/default/buckets/BUCKET`. A figure that is not measured is absent, not invented.
 
 use kedge_bucket::{BucketConfig, CompactionConfig};
 use kedge_cluster::{
@@ -65,7 +65,7 @@ fn basic_stats(facts: &BucketFacts) -> Value {
     })
 }
 
-/// The bucket's own settings of automatic compaction; nothing when all of them are as in other buckets.
+/// Returns the bucket's own settings of automatic compaction; none if all of them have their defaults.
 fn own_compaction(config: &CompactionConfig) -> Option<(Value, f64)> {
     let defaults = CompactionConfig::default();
     let own = |it: &CompactionConfig| {
@@ -98,7 +98,7 @@ fn own_compaction(config: &CompactionConfig) -> Option<(Value, f64)> {
     Some((settings, purge_days(config.purge_age_secs)))
 }
 
-/// The settings that have a field of their own.
+/// Returns the settings with a form field of their own.
 fn settings(config: &BucketConfig) -> Map<String, Value> {
     let fields = BucketConfig::table().filter_map(|row| row.field.as_ref());
     let shown = fields.filter_map(|it| Some((it.name.to_owned(), (it.show)(config)?)));
@@ -112,20 +112,20 @@ fn controllers(config: &BucketConfig, uri: &str) -> Value {
         "compactDB": at("compactDatabases"),
         "purgeDeletes": at("unsafePurgeBucket"),
     });
-    // Clients tell from the controller whether the bucket can be flushed.
+    // Clients derive from the controller whether the bucket can be flushed.
     if config.flush_enabled {
         controllers["flush"] = at("doFlush").into();
     }
     controllers
 }
 
-/// The name of a bucket in a path: `%` is the only character of a bucket's name that a path cannot hold.
+/// Returns the name of a bucket in a path: `%` is the only character of a bucket's name that a path cannot contain.
 pub(crate) fn path_text(name: &str) -> String {
     name.replace('%', "%25")
 }
 
 impl DocumentComposer<'_> {
-    /// One bucket.
+    /// Returns the document of one bucket.
     pub(crate) fn bucket(&self, facts: &BucketFacts) -> BucketDocument {
         let config = &facts.config;
         let path = path_text(&config.name);
@@ -171,7 +171,8 @@ impl DocumentComposer<'_> {
         }
     }
 
-    /// All nodes, in the order of the map. `loading`: this one still reads what is asked about.
+    /// Returns the documents of all nodes, in the order of the map. `loading` is true if this one is still reading the
+    /// requested bucket.
     pub(crate) fn nodes(&self, loading: bool) -> Vec<Value> {
         let nodes = self.cluster.nodes();
         let node = |(at, node): (usize, &NodeView)| {
@@ -190,7 +191,7 @@ impl DocumentComposer<'_> {
         cluster.is_none_or(|cluster| cluster.is_uuid_reached(uuid))
     }
 
-    /// A node, as far as all nodes know of it.
+    /// Returns the part of a node's document that all nodes know.
     fn node(&self, at: usize, node: &NodeView) -> Value {
         let host = node.host(self.host);
         let management = socket_text(host, node.ports.mgmt);
@@ -274,7 +275,7 @@ impl DocumentComposer<'_> {
         })
     }
 
-    /// `GET /pools/default/terseClusterInfo`: the cluster's config, and what the name promises.
+    /// `GET /pools/default/terseClusterInfo`: the cluster's config in short form.
     pub(crate) fn terse_cluster(&self) -> Value {
         let config = self.cluster.global_config(self.host);
         let mut document: Value =

@@ -7,7 +7,7 @@ use http_body::Body as _;
 use super::reply::Reply;
 use super::state::{BODY_BYTES_MAX, BODY_TIMEOUT};
 
-/// The fields of a form. Where one is given twice, the last counts.
+/// The fields of a form. Of duplicate fields the last counts.
 #[derive(Debug, Default)]
 pub(crate) struct Form(Vec<(String, String)>);
 
@@ -17,36 +17,36 @@ impl Form {
         Self(form_urlencoded::parse(bytes).into_owned().collect())
     }
 
-    /// A field's text, without blanks around it; `None` when it was not given.
+    /// Returns a field's text, without blanks around it; `None` if it was not given.
     pub(crate) fn get(&self, field: &str) -> Option<&str> {
         self.raw(field).map(str::trim)
     }
 
-    /// All fields, in their order.
+    /// Iterates over all fields, in order.
     pub(crate) fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
         let fields = self.0.iter();
         fields.map(|(name, text)| (name.as_str(), text.trim()))
     }
 
-    /// A field's text as it was given.
+    /// Returns a field's text unchanged.
     pub(crate) fn raw(&self, field: &str) -> Option<&str> {
         let found = self.0.iter().rev().find(|(name, _)| name == field)?;
         Some(&found.1)
     }
 }
 
-/// Takes a whole body. A slow or a large one is refused.
+/// Reads a whole body. A slow or a large one is refused.
 pub(crate) async fn read(body: Body) -> Result<Bytes, Reply> {
     read_within(body, BODY_BYTES_MAX).await
 }
 
-/// [`read`] with another limit in bytes.
+/// Reads a body as [`read`] does, with another limit in bytes.
 pub(crate) async fn read_within(body: Body, max: usize) -> Result<Bytes, Reply> {
     let too_large = || {
         let text = format!("The body could not be read, or is larger than {max} bytes.");
         Reply::text(StatusCode::PAYLOAD_TOO_LARGE, text)
     };
-    // A length that was announced need not be waited for.
+    // An announced length need not be awaited.
     if body.size_hint().lower() > max as u64 {
         return Err(too_large());
     }

@@ -17,7 +17,7 @@ fn document(name: &str, group: &Group) -> Value {
         "description": group.description(),
         "roles": group.roles(),
     });
-    // Clients tell a group without one from a group whose one is empty.
+    // Clients distinguish a missing description from an empty one.
     if !group.ldap_group_ref().is_empty() {
         document["ldap_group_ref"] = group.ldap_group_ref().into();
     }
@@ -44,7 +44,7 @@ pub(crate) async fn get(call: Call, Path(name): Path<String>) -> Handled {
     ok(&document(&name, group))
 }
 
-/// The change of a group that a form asks for.
+/// Returns the change of a group that a form requests.
 fn change_of(call: &Call, form: &Form) -> Result<GroupChange, Reply> {
     let text = |field| form.get(field).map(str::to_owned);
     Ok(GroupChange {
@@ -65,7 +65,7 @@ async fn change(call: &Call, name: String, change: GroupChange) -> Handled {
     done_text()
 }
 
-/// `PUT /settings/rbac/groups/GROUP`: makes a group, or replaces all of one; what is left out it has no more.
+/// `PUT /settings/rbac/groups/GROUP`: creates or replaces a group; missing fields become empty.
 pub(crate) async fn put(call: Call, Path(name): Path<String>, form: Form) -> Handled {
     call.caller.require(Privilege::Users, None)?;
     let given = change_of(&call, &form)?;
@@ -77,14 +77,14 @@ pub(crate) async fn put(call: Call, Path(name): Path<String>, form: Form) -> Han
     change(&call, name, whole).await
 }
 
-/// `PATCH /settings/rbac/groups/GROUP`: makes a group, or changes what is given of one.
+/// `PATCH /settings/rbac/groups/GROUP`: creates a group, or changes the given fields of one.
 pub(crate) async fn patch(call: Call, Path(name): Path<String>, form: Form) -> Handled {
     call.caller.require(Privilege::Users, None)?;
     let given = change_of(&call, &form)?;
     change(&call, name, given).await
 }
 
-/// `DELETE /settings/rbac/groups/GROUP`: its users are in it no more.
+/// `DELETE /settings/rbac/groups/GROUP`: also removes the group from its users.
 pub(crate) async fn remove(call: Call, Path(name): Path<String>) -> Handled {
     call.caller.require(Privilege::Users, None)?;
     let by = call.caller.roles.privileges(None);

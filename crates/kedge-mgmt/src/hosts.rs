@@ -1,9 +1,9 @@
-//! Which names this server may be called by, and which pages may send requests to it.
+//! Protection against requests of foreign web pages: the names of this server, and the allowed origins.
 //!
-//! A browser on a machine that reaches management can be made to send requests there by any page. One of a name that was
-//! pointed at this server's address meanwhile (DNS rebinding) could read the answers too. Both are told by headers that a
-//! page cannot choose: `Host` then is a name that is not the server's, and `Origin` not the server (RFC 6454 section 7).
-//! Clients that are no browsers send no `Origin`, and may leave out `Host`.
+//! Any page in a browser that reaches management can make it send requests there. A page whose name was redirected to
+//! this server's address (DNS rebinding) could read the replies too. Both cases show in headers that a page cannot
+//! choose: `Host` has a name that is not the server's, or `Origin` is not the server (RFC 6454 section 7). Clients
+//! other than browsers send no `Origin`, and may leave out `Host`.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use axum::response::{IntoResponse, Response};
 use super::reply::Reply;
 use super::state::HttpState;
 
-/// The names that the server may be called by, beside addresses and `localhost`.
+/// The names of the server, in addition to addresses and `localhost`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AllowedHosts(Vec<String>);
 
 impl AllowedHosts {
-    /// These names; one that begins with `.` stands for all names that end so, and `*` for any.
+    /// Creates the list of names; one that begins with `.` stands for all names with that end, and `*` for any.
     #[must_use]
     pub fn new(names: impl IntoIterator<Item = String>) -> Self {
         let names = names.into_iter();
         Self(names.map(|name| name.to_ascii_lowercase()).collect())
     }
 
-    /// Returns whether the server may be called so.
+    /// Returns whether the name is allowed.
     fn allow(&self, host: &str) -> bool {
         let host = host.trim_end_matches('.').to_ascii_lowercase();
         let bare = host.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
@@ -42,7 +42,7 @@ impl AllowedHosts {
     }
 }
 
-/// Host and port of `HOST`, `HOST:PORT` or `[ADDRESS]:PORT`; `None` when it is none of these.
+/// Splits `HOST`, `HOST:PORT` or `[ADDRESS]:PORT` into host and port; `None` for any other form.
 fn split(authority: &str) -> Option<(&str, Option<&str>)> {
     let is_port = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let end = match authority.strip_prefix('[') {
@@ -58,22 +58,22 @@ fn split(authority: &str) -> Option<(&str, Option<&str>)> {
     (!host.is_empty()).then_some((host, port))
 }
 
-/// Why a request is refused.
+/// The reason why a request is refused.
 #[derive(Debug, PartialEq, Eq)]
-enum Refused {
+enum HostRefusal {
     Host(String),
     Origin(String),
 }
 
-/// Checks what a request says of where it comes from and whom it is for.
-fn check(headers: &HeaderMap, allowed: &AllowedHosts) -> Result<(), Refused> {
+/// Checks the host and the origin of a request.
+fn check(headers: &HeaderMap, allowed: &AllowedHosts) -> Result<(), HostRefusal> {
     let text = |value: &header::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     let mut host = None;
     for value in headers.get_all(header::HOST) {
         let value = text(value);
         let is_allowed = split(&value).is_some_and(|(name, _)| allowed.allow(name));
         if !is_allowed || host.is_some() {
-            return Err(Refused::Host(value));
+            return Err(HostRefusal::Host(value));
         }
         host = Some(value);
     }
@@ -81,7 +81,7 @@ fn check(headers: &HeaderMap, allowed: &AllowedHosts) -> Result<(), Refused> {
         let value = text(value);
         let is_own = host.as_deref().is_some_and(|host| is_same(&value, host));
         if !is_own {
-            return Err(Refused::Origin(value));
+            return Err(HostRefusal::Origin(value));
         }
     }
     Ok(())
@@ -106,7 +106,7 @@ fn is_same(origin: &str, host: &str) -> bool {
     }
 }
 
-/// Lets a request through that may come from where it does, or answers 403.
+/// Passes an allowed request on, or replies 403.
 pub(super) async fn guard(
     State(state): State<Arc<HttpState>>,
     request: Request,
@@ -117,10 +117,10 @@ pub(super) async fn guard(
         Err(refused) => refused,
     };
     let text = match &refused {
-        Refused::Host(host) => format!(
+        HostRefusal::Host(host) => format!(
             "This server is not called {host:?}. Use its address, or give the name in the setting http_allowed_hosts."
         ),
-        Refused::Origin(origin) => format!("Pages of {origin:?} may not use this server."),
+        HostRefusal::Origin(origin) => format!("Pages of {origin:?} may not use this server."),
     };
     tracing::warn!(
         ?refused,
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_ports_are_told_apart() {
+    fn host_names_and_ports_are_split() {
         for (authority, expected) in [
             ("h", Some(("h", None))),
             ("h:80", Some(("h", Some("80")))),
@@ -155,11 +155,11 @@ mod tests {
     #[test]
     fn hosts_and_origins() {
         let allowed = AllowedHosts::new(["Db1.example.com".to_owned(), ".svc.local".to_owned()]);
-        let host = |it: &str| Err(Refused::Host(it.to_owned()));
-        let origin = |it: &str| Err(Refused::Origin(it.to_owned()));
-        // (headers, what is thought of them)
+        let host = |it: &str| Err(HostRefusal::Host(it.to_owned()));
+        let origin = |it: &str| Err(HostRefusal::Origin(it.to_owned()));
+        // (headers, expected result)
         type Given<'g> = &'g [(&'g str, &'g str)];
-        let cases: [(Given<'_>, Result<(), Refused>); 21] = [
+        let cases: [(Given<'_>, Result<(), HostRefusal>); 21] = [
             (&[], Ok(())),
             (&[("host", "127.0.0.1:8091")], Ok(())),
             (&[("host", "10.1.2.3")], Ok(())),

@@ -1,4 +1,4 @@
-//! What is Kedge's own: timings and statistics for its command line.
+//! Kedge's own paths: timings and statistics for its command line.
 
 use axum::extract::Path;
 use kedge_auth::Privilege;
@@ -8,12 +8,12 @@ use serde_json::{Map, Value, json};
 use super::call::Call;
 use super::reply::{Handled, Reply, ok};
 
-/// `[[low, high, count], ...]`, both ends included.
+/// Encodes a histogram as `[[low, high, count], ...]`, both ends included.
 fn histogram(snapshot: &TimingSnapshot) -> Value {
     json!({ "count": snapshot.count, "buckets": snapshot.buckets })
 }
 
-/// The histograms of a bucket, and those of the kinds of tasks, which count for all buckets.
+/// Returns the histograms of a bucket, and those of the kinds of tasks, which cover all buckets.
 fn all_timings(call: &Call, bucket: &str) -> Result<Vec<(String, TimingSnapshot)>, Reply> {
     call.bucket(bucket, Privilege::Stats)?;
     let timings = call
@@ -26,8 +26,8 @@ fn all_timings(call: &Call, bucket: &str) -> Result<Vec<(String, TimingSnapshot)
     Ok(own.chain(call.state.parts.pools.timings()).collect())
 }
 
-/// `GET /kedge/timings/BUCKET`: every histogram that has a value, in microseconds but for those
-/// whose names end in `_items` or `_size`.
+/// `GET /kedge/timings/BUCKET`: every histogram with values, in microseconds except those whose names end in `_items`
+/// or `_size`.
 pub(crate) async fn timings(call: Call, Path(bucket): Path<String>) -> Handled {
     let timings: Map<String, Value> = all_timings(&call, &bucket)?
         .iter()

@@ -1,11 +1,12 @@
-//! Management over HTTP: what SDKs and operators ask beside the data.
+//! Management over HTTP, for SDKs and operators.
 //!
-//! Paths, forms and documents are those of Couchbase Server's REST interface as far as SDKs touch them, so that they
-//! connect unchanged; what is Kedge's own is under `/kedge/` and `/metrics`. A handler parses, asks [`Buckets`], the
-//! [`kedge_cluster::ClusterView`] or the [`kedge_node::users::Users`], and composes a document; it holds no state of its own.
+//! Paths, forms and documents are those of Couchbase Server's REST interface as far as SDKs use them, so that they
+//! connect unchanged; Kedge's own paths are under `/kedge/` and `/metrics`. A handler parses the request, calls
+//! [`Buckets`], the [`kedge_cluster::ClusterView`] or the [`kedge_node::users::Users`], and composes a document; it
+//! holds no state of its own.
 //!
-//! Everything runs on one thread, "kedge-http"; what may wait for a disk or costs a password hash goes to a blocking
-//! thread that ends when it is idle.
+//! Everything runs on one thread, "kedge-http"; work that may wait for a disk or hashes a password runs on blocking
+//! threads that end when they are idle.
 //!
 //! # Example
 //!
@@ -38,11 +39,11 @@ mod kedge;
 mod metrics;
 mod nodes;
 mod permissions;
-mod places;
 mod pools;
 mod reply;
 mod router;
 mod serve;
+mod slots;
 mod state;
 mod stream;
 #[cfg(test)]
@@ -58,7 +59,7 @@ pub use state::{
     STOP_TIMEOUT, ServerStats, UNAUTHENTICATED_TIMEOUT,
 };
 
-/// The names of the server's statistics that become metrics.
+/// Returns the names of the server's statistics that are metrics.
 pub fn server_statistics() -> impl Iterator<Item = &'static str> {
     metrics::SERVER.iter().map(|(statistic, ..)| *statistic)
 }

@@ -11,7 +11,7 @@ use super::call::Call;
 use super::documents::path_text;
 use super::reply::{Handled, Reply, ok};
 
-/// The names of all nodes, `HOST:PORT` of their management, in the order of the map.
+/// Returns the names of all nodes, `HOST:PORT` of their management, in the order of the map.
 fn hostnames(cluster: &ClusterSnapshot, host: &str) -> Vec<String> {
     let nodes = cluster.nodes().list.iter();
     nodes
@@ -39,7 +39,7 @@ pub(crate) async fn list(call: Call, Path(bucket): Path<String>) -> Handled {
 }
 
 impl Call {
-    /// The place in the map of the node of that name.
+    /// Returns the index in the map of the node with that name.
     fn node_named(&self, cluster: &ClusterSnapshot, name: &str) -> Result<usize, Reply> {
         let hostnames = hostnames(cluster, &self.host);
         let mut names = hostnames.iter();
@@ -59,7 +59,7 @@ pub(crate) async fn get(call: Call, Path((bucket, node)): Path<(String, String)>
     ok(&document)
 }
 
-/// `GET .../nodes/NODE/stats`: the bucket's figures of now on that node, which is asked if it is another one.
+/// `GET .../nodes/NODE/stats`: the bucket's current figures on that node, which is asked if it is another one.
 pub(crate) async fn stats(call: Call, Path((bucket, node)): Path<(String, String)>) -> Handled {
     call.bucket(&bucket, Privilege::Stats)?;
     let cluster = call.state.parts.cluster.snapshot();

@@ -1,8 +1,8 @@
-//! `POST /pools/default/checkPermissions`: which of some permissions the caller has.
+//! `POST /pools/default/checkPermissions`: checks permissions of the caller.
 //!
 //! Permissions are text, `cluster.bucket[travel].data.docs!read`: objects from the cluster down, one of which may be a
 //! bucket, scope or collection with its name in brackets (`.` is any), and an operation. Names are those of Couchbase
-//! Server's REST interface (documentation of the call, and what Sync Gateway asks); a table says what each takes here.
+//! Server's REST interface (documentation of the call, and Sync Gateway's requests); a table maps each to a privilege.
 
 use axum::body::Body;
 use axum::http::StatusCode;
@@ -13,8 +13,8 @@ use super::call::Call;
 use super::form;
 use super::reply::{Handled, Reply, ok};
 
-/// An object below the cluster or a bucket, whether objects below it count as well, operations (none: every one), and
-/// the privilege that these take.
+/// An object below the cluster or a bucket, true if objects below it count as well, operations (none: every one), and
+/// the required privilege.
 type PermissionRow = (&'static str, bool, &'static [&'static str], Privilege);
 
 /// Objects of a bucket, scope or collection.
@@ -47,7 +47,7 @@ const OF_BUCKETS: &[PermissionRow] = {
         ("data.dcp", false, &["read"], P::Stream),
         ("data.dcp", false, &["write"], P::Admin),
         ("data.dcpstream", false, &["read"], P::Stream),
-        // Of services that are not here.
+        // Of services that Kedge does not have.
         ("n1ql", true, &[], P::Admin),
         ("fts", true, &[], P::Admin),
         ("views", true, &[], P::Admin),
@@ -82,7 +82,7 @@ const OF_CLUSTER: &[PermissionRow] = {
         ("admin.security", true, &["read"], P::InspectUsers),
         ("admin.security", true, &["write"], P::Users),
         ("admin.security.admin", true, &[], P::Admin),
-        // Of what is not here.
+        // Of features that Kedge does not have.
         ("n1ql", true, &[], P::Admin),
         ("fts", true, &[], P::Admin),
         ("analytics", true, &[], P::Admin),
@@ -94,7 +94,7 @@ const OF_CLUSTER: &[PermissionRow] = {
     ]
 };
 
-/// Where a permission holds. A name of `None` is any.
+/// The scope of a permission. A name of `None` is any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum PermissionScope<'a> {
     Cluster,
@@ -106,12 +106,12 @@ enum PermissionScope<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Permission<'a> {
     place: PermissionScope<'a>,
-    /// Objects below the place, with dots between.
+    /// The object below the scope, with dots between its parts.
     object: String,
     operation: &'a str,
 }
 
-/// The parts between the dots that are not in brackets.
+/// Iterates over the parts between the dots that are not in brackets.
 fn segments(path: &str) -> impl Iterator<Item = &str> {
     let mut inside = false;
     path.split(move |letter| {
@@ -129,7 +129,7 @@ fn is_word(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(letter)
 }
 
-/// Names in brackets, separated by colons.
+/// Parses names in brackets, separated by colons.
 fn names<const N: usize>(inside: &str) -> Option<[Option<&str>; N]> {
     let names: Vec<&str> = inside.split(':').collect();
     let whole = !names.iter().any(|name| name.is_empty());
@@ -138,7 +138,7 @@ fn names<const N: usize>(inside: &str) -> Option<[Option<&str>; N]> {
 }
 
 impl<'a> Permission<'a> {
-    /// `None` of what is no permission at all.
+    /// Parses a permission; `None` if the text is none.
     fn parse(text: &'a str) -> Option<Self> {
         let (path, operation) = text.rsplit_once('!')?;
         let mut segments = segments(path);
@@ -184,7 +184,7 @@ impl<'a> Permission<'a> {
             .then_some(permission)
     }
 
-    /// The privileges that it takes; `None` when its object or operation is unknown.
+    /// Returns the required privileges; `None` if the object or operation is unknown.
     fn needs(&self) -> Option<Privileges> {
         let rows = match self.place {
             PermissionScope::Cluster => OF_CLUSTER,
@@ -194,7 +194,7 @@ impl<'a> Permission<'a> {
             let rest = self.object.strip_prefix(object);
             rest.is_some_and(|rest| rest.is_empty() || (*below && rest.starts_with('.')))
         };
-        // The row that names most of the object counts.
+        // The row with the longest match counts.
         let longest = rows.iter().filter(covers).map(|row| row.0.len()).max()?;
         let of_object = rows
             .iter()
@@ -207,7 +207,7 @@ impl<'a> Permission<'a> {
         taken.reduce(Privileges::and)
     }
 
-    /// Returns whether someone with these roles has it, where these are the buckets.
+    /// Returns whether a user with these roles has the permission, if these are the buckets.
     fn is_held(&self, roles: &Roles, buckets: &[String]) -> bool {
         let Some(needed) = self.needs() else {
             return false;
@@ -226,7 +226,7 @@ impl<'a> Permission<'a> {
         };
         let where_named = |name: Option<&str>, held: &dyn Fn(&str) -> bool| match name {
             Some(name) => held(name),
-            // Roles for all buckets count also while there is none.
+            // Roles for all buckets also count while there is none.
             None => held("*") || buckets.iter().any(|bucket| held(bucket)),
         };
         match self.place {
@@ -242,8 +242,8 @@ impl<'a> Permission<'a> {
     }
 }
 
-/// `POST /pools/default/checkPermissions`: permissions, separated by commas or line ends; each comes back as it was
-/// sent, with whether the caller has it. Every user may ask.
+/// `POST /pools/default/checkPermissions`: permissions, separated by commas or line ends; the reply repeats each with
+/// true or false. Every user may ask.
 pub(crate) async fn check(call: Call, body: Body) -> Handled {
     let refused = |text: String| Reply::json(StatusCode::BAD_REQUEST, &Value::String(text));
     let bytes = form::read(body).await?;
@@ -273,7 +273,7 @@ pub(crate) async fn check(call: Call, body: Body) -> Handled {
 mod tests {
     use super::*;
 
-    /// Permissions, and whether users with these roles have them; the buckets are "b" and "travel".
+    /// Permissions, and roles that have them; the buckets are "b" and "travel".
     #[test]
     fn permissions_of_roles() {
         let buckets = ["b".to_owned(), "travel".to_owned()];
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_permission() {
+    fn malformed_permissions_are_rejected() {
         for text in [
             "",
             "!",
@@ -438,9 +438,9 @@ mod tests {
         assert_eq!(dotted.object, "data.docs");
     }
 
-    /// Rows that cannot be reached, or that no privilege is behind, would be mistakes.
+    /// Unreachable rows, and rows without a privilege, would be mistakes.
     #[test]
-    fn every_row_is_found() {
+    fn every_permission_row_is_reachable() {
         for (rows, place) in [(OF_BUCKETS, ".bucket[b]"), (OF_CLUSTER, "")] {
             for (object, _, operations, privilege) in rows {
                 for operation in operations

@@ -1,4 +1,4 @@
-//! `/pools` and what is below it, but for buckets.
+//! `/pools` and the paths below it, except buckets.
 
 use axum::body::Bytes;
 use axum::http::StatusCode;
@@ -14,7 +14,7 @@ use super::stream;
 /// Longest name of a cluster, in bytes.
 const CLUSTER_NAME_BYTES_MAX: usize = 256;
 
-/// Someone listens; the only path without a password.
+/// Shows that the server listens; the only path without a password.
 pub(crate) async fn ping() -> Handled {
     ok_typed("text/plain; charset=utf-8", "Kedge\n".to_owned())
 }
@@ -54,7 +54,7 @@ pub(crate) async fn default_pool(call: Call) -> Handled {
     ok(&composer(&call, &cluster).cluster())
 }
 
-/// `POST /pools/default`: the cluster's name. Memory quotas are the buckets' own.
+/// `POST /pools/default`: the cluster's name. Memory quotas belong to the buckets.
 pub(crate) async fn rename(call: Call, form: Form) -> Handled {
     call.caller.require(Privilege::Settings, None)?;
     let Some(name) = form.get("clusterName").map(str::to_owned) else {

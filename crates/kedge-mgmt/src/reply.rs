@@ -31,17 +31,17 @@ impl Reply {
         Self(Box::new(response))
     }
 
-    /// `{"errors":{FIELD:TEXT}}`; a field of `_` means the request as a whole.
+    /// Returns `{"errors":{FIELD:TEXT}}`; a field of `_` means the request as a whole.
     pub(crate) fn field_error(status: StatusCode, field: &str, text: impl Into<String>) -> Self {
         Self::json(status, &json!({ "errors": { field: text.into() } }))
     }
 
-    /// 404 of a bucket.
+    /// Returns 404 for a bucket.
     pub(crate) fn no_such_resource() -> Self {
         Self::text(StatusCode::NOT_FOUND, "Requested resource not found.")
     }
 
-    /// 403 with the privilege that is missing.
+    /// Returns 403 with the missing privilege.
     pub(crate) fn forbidden(permission: &str) -> Self {
         let message = "Forbidden. User needs the following permissions";
         Self::json(
@@ -50,7 +50,7 @@ impl Reply {
         )
     }
 
-    /// 401, which asks for a password.
+    /// Returns 401, which asks for a password.
     pub(crate) fn unauthorized() -> Self {
         let mut reply = Self::text(StatusCode::UNAUTHORIZED, "Authentication is required.");
         let challenge = HeaderValue::from_static("Basic realm=\"Kedge\", charset=\"UTF-8\"");
@@ -61,7 +61,7 @@ impl Reply {
         reply
     }
 
-    /// 503, to be tried again in a second; on another connection, if this one ends.
+    /// Returns 503, for a retry in a second; on another connection if this one ends.
     pub(crate) fn busy(text: &str, ends: bool) -> Self {
         let mut reply = Self::text(StatusCode::SERVICE_UNAVAILABLE, text);
         let headers = reply.0.headers_mut();
@@ -72,7 +72,7 @@ impl Reply {
         reply
     }
 
-    /// 500; the reason is logged here, since nobody further up sees it.
+    /// Returns 500; the reason is logged here, since no caller sees it.
     pub(crate) fn failed(what: &str, why: &dyn std::fmt::Display) -> Self {
         tracing::error!("management: cannot {what}: {why}");
         Self::field_error(
@@ -89,15 +89,15 @@ impl IntoResponse for Reply {
     }
 }
 
-/// The result of every handler; the reply of an error is as good a reply as the other.
+/// The result of every handler; the reply of an error is sent like any other.
 pub(crate) type Handled = Result<Reply, Reply>;
 
-/// 200 with a document.
+/// Returns 200 with a document.
 pub(crate) fn ok(document: &impl Serialize) -> Handled {
     Ok(Reply::json(StatusCode::OK, document))
 }
 
-/// 200 with a document that is JSON already.
+/// Returns 200 with a document that is JSON already.
 pub(crate) fn ok_bytes(json: axum::body::Bytes) -> Handled {
     Ok(Reply::new(
         StatusCode::OK,
@@ -106,17 +106,17 @@ pub(crate) fn ok_bytes(json: axum::body::Bytes) -> Handled {
     ))
 }
 
-/// 200 with a body that goes on.
+/// Returns 200 with a streaming body.
 pub(crate) fn ok_stream(body: Body) -> Handled {
     Ok(Reply::new(StatusCode::OK, "application/json", body))
 }
 
-/// 200 with plain text of a given content type.
+/// Returns 200 with plain text of a given content type.
 pub(crate) fn ok_typed(content_type: &'static str, text: String) -> Handled {
     Ok(Reply::new(StatusCode::OK, content_type, Body::from(text)))
 }
 
-/// 200 without a document, for calls that change something.
+/// Returns 200 without a document, for calls that change something.
 pub(crate) fn done() -> Handled {
     Ok(Reply::new(
         StatusCode::OK,
@@ -125,7 +125,7 @@ pub(crate) fn done() -> Handled {
     ))
 }
 
-/// 200 with `""`, what user management answers.
+/// Returns 200 with `""`, the reply of user management.
 pub(crate) fn done_text() -> Handled {
     ok(&Value::String(String::new()))
 }

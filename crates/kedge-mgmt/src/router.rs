@@ -1,4 +1,4 @@
-//! Every path, in one place.
+//! The routes of all paths.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use axum::response::Response;
 use axum::routing::{get, post, put};
 use tower::ServiceExt as _;
 
-use super::call::{Arrival, Call};
+use super::call::{Call, PeerConnection};
 use super::reply::{Handled, Reply};
 use super::state::HttpState;
 use super::{
@@ -20,7 +20,7 @@ use super::{
     permissions, pools, threads, users,
 };
 
-/// Answers requests. A clone is cheap.
+/// The service that handles requests. A clone is cheap.
 #[derive(Clone)]
 pub(crate) struct App(Router);
 
@@ -47,8 +47,12 @@ impl App {
         Self(router)
     }
 
-    /// Answers one request of a connection.
-    pub(crate) async fn call(self, mut request: Request<Body>, arrival: Arrival) -> Response {
+    /// Handles one request of a connection.
+    pub(crate) async fn call(
+        self,
+        mut request: Request<Body>,
+        arrival: PeerConnection,
+    ) -> Response {
         normalise(&mut request);
         request.extensions_mut().insert(arrival);
         let answered: Result<Response, Infallible> = self.0.oneshot(request).await;
@@ -226,7 +230,7 @@ async fn method_not_allowed(_: Call) -> Handled {
     ))
 }
 
-/// Takes slashes off the end of the path: some clients send them, some do not.
+/// Removes slashes at the end of the path: some clients send them, some do not.
 fn normalise(request: &mut Request<Body>) {
     let uri = request.uri();
     let path = uri.path();
@@ -239,7 +243,7 @@ fn normalise(request: &mut Request<Body>) {
         Some(query) => format!("{path}?{query}"),
         None => path.to_owned(),
     };
-    // What was part of a valid URI is one itself.
+    // A part of a valid URI is one itself.
     if let Ok(shorter) = text.parse::<Uri>() {
         *request.uri_mut() = shorter;
     }
@@ -250,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slashes_at_the_end_do_not_count() {
+    fn trailing_slashes_are_ignored() {
         for (uri, expected) in [
             ("/", "/"),
             ("//", "/"),

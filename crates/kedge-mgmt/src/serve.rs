@@ -16,22 +16,22 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use super::call::Arrival;
-use super::places::Place;
+use super::call::PeerConnection;
 use super::router::App;
+use super::slots::ConnectionSlot;
 use super::state::{
     HEADER_BYTES_MAX, HEADER_TIMEOUT, HttpState, PEOPLE_MAX, STOP_TIMEOUT, UNAUTHENTICATED_TIMEOUT,
 };
 
-/// Threads for what blocks; they end when they had nothing to do for a while.
+/// The number of threads for blocking work; they end when they are idle for a while.
 const BLOCKING_THREADS_MAX: usize = PEOPLE_MAX + 4;
 /// Time after which an idle blocking thread ends.
 const BLOCKING_THREAD_IDLE: Duration = Duration::from_secs(5);
 /// Pause of accepting when the process has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// When a peer that went away without a word is looked for; it holds a stream otherwise.
+/// The time after which the server probes a silent peer, which otherwise would hold a stream.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
-/// Time after which a connection whose time is up is looked at again, while its password is verified.
+/// The pause before an overdue connection is checked again while its password is verified.
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
 
 /// A running management server. Dropping it stops it too.
@@ -42,8 +42,8 @@ pub struct HttpHandle {
 }
 
 impl HttpHandle {
-    /// Stops accepting, ends streams, lets requests under way finish for at most [`STOP_TIMEOUT`], and waits until
-    /// the thread has ended.
+    /// Stops accepting, ends streams, gives requests in flight at most [`STOP_TIMEOUT`], and waits for the end of the
+    /// thread.
     pub fn stop(mut self) {
         self.end();
     }
@@ -51,7 +51,7 @@ impl HttpHandle {
     fn end(&mut self) {
         self.state.stopping.send_replace(true);
         if let Some(thread) = self.thread.take() {
-            // A panic in there was reported when it happened.
+            // A panic in the thread was reported when it happened.
             let _ = thread.join();
         }
     }
@@ -68,19 +68,19 @@ impl Drop for HttpHandle {
 /// # Errors
 /// When the system refuses a thread, or the listener is not usable.
 pub fn start(listener: TcpListener, state: HttpState) -> io::Result<HttpHandle> {
-    start_with(listener, state, Timeouts::default())
+    start_with(listener, state, ConnectionTimeouts::default())
 }
 
 /// Timeouts of connections.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Timeouts {
-    /// For a header to arrive.
+pub(super) struct ConnectionTimeouts {
+    /// The timeout of a header.
     pub(super) header: Duration,
-    /// To have a right password.
+    /// The time within which a connection must have a right password.
     pub(super) unauthenticated: Duration,
 }
 
-impl Default for Timeouts {
+impl Default for ConnectionTimeouts {
     fn default() -> Self {
         Self {
             header: HEADER_TIMEOUT,
@@ -89,11 +89,11 @@ impl Default for Timeouts {
     }
 }
 
-/// [`start`] with other times.
+/// Serves as [`start`] does, with other timeouts.
 pub(super) fn start_with(
     listener: TcpListener,
     state: HttpState,
-    times: Timeouts,
+    times: ConnectionTimeouts,
 ) -> io::Result<HttpHandle> {
     listener.set_nonblocking(true)?;
     let state = Arc::new(state);
@@ -113,7 +113,7 @@ pub(super) fn start_with(
         .name("kedge-http".to_owned())
         .spawn(move || {
             runtime.block_on(accept(listener, served, times));
-            // A call that still blocks on the disk is not waited for.
+            // A call that still blocks on the disk is not awaited.
             runtime.shutdown_background();
         })?;
     Ok(HttpHandle {
@@ -122,7 +122,11 @@ pub(super) fn start_with(
     })
 }
 
-async fn accept(listener: tokio::net::TcpListener, state: Arc<HttpState>, times: Timeouts) {
+async fn accept(
+    listener: tokio::net::TcpListener,
+    state: Arc<HttpState>,
+    times: ConnectionTimeouts,
+) {
     let app = App::new(state.clone());
     let mut protocol = http1::Builder::new();
     protocol
@@ -134,21 +138,21 @@ async fn accept(listener: tokio::net::TcpListener, state: Arc<HttpState>, times:
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            // Finished tasks are taken away, so that they do not pile up.
+            // Finished tasks are removed, so that they do not accumulate.
             Some(_) = connections.join_next() => continue,
             () = &mut stopped => break,
         };
         match accepted {
             Ok((stream, peer)) => {
-                let place = Arc::new(state.places.admit(peer.ip()));
-                let served = serve(stream, &protocol, &app, &state, place.clone());
+                let slot = Arc::new(state.slots.admit(peer.ip()));
+                let served = serve(stream, &protocol, &app, &state, slot.clone());
                 connections.spawn(async move {
                     tokio::select! {
                         () = served => {}
-                        () = place.evicted() => {
+                        () = slot.evicted() => {
                             tracing::debug!(%peer, "management: a connection without a login makes room for another");
                         }
-                        () = overdue(&place, times.unauthenticated) => {
+                        () = overdue(&slot, times.unauthenticated) => {
                             tracing::debug!(%peer, "management: closing a connection that did not log in");
                         }
                     }
@@ -165,11 +169,11 @@ async fn accept(listener: tokio::net::TcpListener, state: Arc<HttpState>, times:
     let _ = tokio::time::timeout(STOP_TIMEOUT, all_ended).await;
 }
 
-/// Ends when a connection has had no right password for too long, nor waits for one to be verified.
-async fn overdue(place: &Place, unauthenticated: Duration) {
+/// Waits until a connection has had no right password for too long, and none is being verified.
+async fn overdue(slot: &ConnectionSlot, unauthenticated: Duration) {
     tokio::time::sleep(unauthenticated).await;
-    while !place.is_idle_stranger() {
-        if !place.is_strangers() {
+    while !slot.is_idle_stranger() {
+        if !slot.is_strangers() {
             return std::future::pending().await;
         }
         tokio::time::sleep(BUSY_PAUSE).await;
@@ -181,9 +185,9 @@ fn serve(
     protocol: &http1::Builder,
     app: &App,
     state: &Arc<HttpState>,
-    place: Arc<Place>,
+    slot: Arc<ConnectionSlot>,
 ) -> impl Future<Output = ()> + Send + use<> {
-    connection(stream, protocol.clone(), app.clone(), state.clone(), place)
+    connection(stream, protocol.clone(), app.clone(), state.clone(), slot)
 }
 
 async fn connection(
@@ -191,23 +195,23 @@ async fn connection(
     protocol: http1::Builder,
     app: App,
     state: Arc<HttpState>,
-    place: Arc<Place>,
+    slot: Arc<ConnectionSlot>,
 ) {
     let Ok(local) = stream.local_addr() else {
         return;
     };
-    let arrival = Arrival { local, place };
+    let arrival = PeerConnection { local, slot };
     let socket = SockRef::from(&stream);
-    // Without these a connection works as well, only slower or for longer.
+    // Without these options a connection works as well, only slower or for longer.
     let _ = socket.set_tcp_nodelay(true);
     let _ = socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_IDLE));
     let service = service_fn(move |request: Request<Incoming>| {
         let (app, arrival) = (app.clone(), arrival.clone());
         async move {
-            let place = arrival.place.clone();
-            place.set_busy(true);
+            let slot = arrival.slot.clone();
+            slot.set_busy(true);
             let response = app.call(request.map(Body::new), arrival).await;
-            place.set_busy(false);
+            slot.set_busy(false);
             Ok::<_, std::convert::Infallible>(response)
         }
     });
@@ -221,7 +225,7 @@ async fn connection(
         }
     };
     if let Err(error) = ended {
-        // The client's doing, as a rule: it went away, was too slow, or does not speak HTTP.
+        // Usually the client's doing: it went away, was too slow, or does not speak HTTP.
         tracing::debug!("management: a connection ended: {error}");
     }
 }

@@ -14,7 +14,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::backend::Buckets;
 use crate::hosts::AllowedHosts;
-use crate::places::Places;
+use crate::slots::ConnectionSlots;
 
 /// Largest body of a request, in bytes.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
@@ -27,9 +27,9 @@ pub const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout of requests in flight when the server stops.
 pub const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Time in which a connection has to present a right password.
+/// The time within which a connection must present a right password.
 pub const UNAUTHENTICATED_TIMEOUT: Duration = Duration::from_millis(MGMT_UNAUTHENTICATED_MS_MAX);
-/// Requests of people that may block at a time; those of other nodes have threads left.
+/// The number of requests of people that may block at a time; those of other nodes have threads left.
 pub(crate) const PEOPLE_MAX: usize = 12;
 
 /// Calls its argument with the name and value of each statistic of the server as a whole.
@@ -41,23 +41,23 @@ pub struct HttpParts {
     pub buckets: Arc<dyn Buckets>,
     /// The cluster map.
     pub cluster: Arc<ClusterView>,
-    /// This node as one of a cluster, if it is.
+    /// The cluster control, on a node of a cluster.
     pub node: Option<Arc<dyn ClusterControl>>,
     /// The users.
     pub users: Arc<Users>,
     /// Statistics of the server as a whole.
     pub stats: ServerStats,
-    /// The task pools, to tell of them and to change them.
+    /// The task pools, to show and to change them.
     pub pools: Arc<TaskPools>,
-    /// The data directory, to tell how much room there is.
+    /// The data directory, to show its free space.
     pub data_dir: PathBuf,
-    /// The names that management may be called by.
+    /// The allowed names of the server.
     pub hosts: AllowedHosts,
     /// vBuckets of a bucket that is created without `numVBuckets`.
     pub vbuckets_default: u16,
 }
 
-/// [`HttpParts`], and what goes with them while they are served.
+/// [`HttpParts`] with the state of the running server.
 pub struct HttpState {
     pub(crate) parts: HttpParts,
     pub(crate) started: Instant,
@@ -67,10 +67,10 @@ pub struct HttpState {
     pub(crate) stopping: watch::Sender<bool>,
     /// Verifies passwords.
     pub(crate) checks: Arc<PasswordChecks>,
-    /// Held while a request of people blocks.
+    /// The semaphore of blocking requests of people.
     pub(crate) people: Arc<Semaphore>,
-    /// The holders of connections.
-    pub(crate) places: Arc<Places>,
+    /// The connection slots.
+    pub(crate) slots: Arc<ConnectionSlots>,
 }
 
 impl std::fmt::Debug for HttpState {
@@ -80,13 +80,13 @@ impl std::fmt::Debug for HttpState {
 }
 
 impl HttpState {
-    /// State for one server. It subscribes to the changes of the cluster.
+    /// Creates the state of one server. It subscribes to changes of the cluster.
     #[must_use]
     pub fn new(parts: HttpParts, checks: Arc<PasswordChecks>) -> Self {
         let (revisions, _) = watch::channel(parts.cluster.revision());
         let newest = revisions.clone();
         parts.cluster.subscribe(move |change| {
-            // Changes may be heard of out of order.
+            // Changes may be reported out of order.
             newest.send_if_modified(|known| {
                 let newer = change.revision > *known;
                 *known = change.revision.max(*known);
@@ -100,21 +100,21 @@ impl HttpState {
             stopping: watch::Sender::new(false),
             checks,
             people: Arc::new(Semaphore::new(PEOPLE_MAX)),
-            places: Arc::default(),
+            slots: Arc::default(),
         }
     }
 
     /// Calls `each` with the name and value of each statistic of the server as a whole.
     pub(crate) fn server_stats(&self, each: &mut dyn FnMut(&str, &str)) {
         (self.parts.stats)(each);
-        self.places.stats(each);
+        self.slots.stats(each);
     }
 
-    /// Ends when the server stops.
+    /// Waits until the server stops.
     pub(crate) fn stopped(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut stopping = self.stopping.subscribe();
         async move {
-            // The other end is dropped with the server: that is a stop too.
+            // The sender is dropped with the server: that is a stop too.
             let _ = stopping.wait_for(|stopping| *stopping).await;
         }
     }

@@ -1,4 +1,4 @@
-//! Documents that are sent again whenever they change, on a reply that does not end.
+//! Documents that are sent again at every change, in a reply without end.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -31,10 +31,10 @@ impl http_body::Body for DocumentStream {
     }
 }
 
-/// Sends what `compose` makes now and at each new revision of the cluster, until it makes nothing, the client goes or
-/// the server stops. A client that reads slowly gets the newest document next, not every one.
+/// Sends the document of `compose` now and at each new revision of the cluster, until there is none, the client
+/// disconnects or the server stops. A slow client gets the newest document next, not every one.
 ///
-/// Replies 404 when there is no document to begin with.
+/// Replies 404 if there is no document at the start.
 pub(crate) fn documents(
     state: &Arc<HttpState>,
     compose: impl Fn(&HttpState) -> Option<Bytes> + Send + 'static,
@@ -53,7 +53,7 @@ pub(crate) fn documents(
             };
             let go_on = tokio::select! {
                 sent = sent => sent,
-                // A send that is waiting when the client goes fails by itself; this is for the wait for a change.
+                // A pending send fails when the client disconnects; this is for the wait for a change.
                 () = sender.closed() => false,
                 () = &mut stopped => false,
             };

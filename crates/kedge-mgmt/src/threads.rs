@@ -1,5 +1,5 @@
-//! `/pools/default/settings/memcached/global`: the threads of the task pools, as Couchbase Server's REST interface has
-//! them ("Setting Thread Allocations"). A change holds until the next start.
+//! `/pools/default/settings/memcached/global`: the threads of the task pools, in the form of Couchbase Server's REST
+//! interface ("Setting Thread Allocations"). A change holds until the next start.
 
 use axum::http::StatusCode;
 use kedge_auth::Privilege;
@@ -11,7 +11,7 @@ use super::call::Call;
 use super::form::Form;
 use super::reply::{Handled, Reply, ok};
 
-/// The values of all four settings.
+/// Returns the values of all four settings.
 fn document(pools: &TaskPools) -> Value {
     let member = |pool: Pool| {
         let value = match pools.threads(pool) {
@@ -23,7 +23,7 @@ fn document(pools: &TaskPools) -> Value {
     Value::Object(Pool::ALL.into_iter().map(member).collect())
 }
 
-/// The changes of a form, or what is wrong with each field that makes no sense.
+/// Returns the changes of a form, or the error of each invalid field.
 fn changes(form: &Form) -> Result<Vec<(Pool, ThreadCount)>, Map<String, Value>> {
     let mut changes = Vec::new();
     let mut errors = Map::new();
@@ -53,13 +53,13 @@ fn changes(form: &Form) -> Result<Vec<(Pool, ThreadCount)>, Map<String, Value>> 
     }
 }
 
-/// `GET`: the settings in force.
+/// `GET`: the current settings.
 pub(crate) async fn get(call: Call) -> Handled {
     call.caller.require(Privilege::Inspect, None)?;
     ok(&document(&call.state.parts.pools))
 }
 
-/// `POST`: changes those that are given, all or none, and answers what is in force then.
+/// `POST`: changes the given settings, all or none, and replies with the current ones.
 pub(crate) async fn set(call: Call, form: Form) -> Handled {
     call.caller.require(Privilege::Settings, None)?;
     let changes = changes(&form).map_err(|errors| {
@@ -69,7 +69,7 @@ pub(crate) async fn set(call: Call, form: Form) -> Handled {
         )
     })?;
     let user = call.caller.id.clone();
-    // Beginning threads takes a moment.
+    // Starting threads takes a moment.
     call.blocking(move |state| {
         for (pool, threads) in changes {
             state.parts.pools.set_threads(pool, threads)?;

@@ -15,9 +15,9 @@ use super::call::Call;
 use super::form::Form;
 use super::reply::{Handled, Reply, done, done_text, ok};
 
-/// The domain of users whose passwords are kept here; `external` ones would be known elsewhere.
+/// The domain of users whose passwords are stored here; `external` ones would be known elsewhere.
 const LOCAL: &str = "local";
-/// The domain in which the administrator that the settings name is listed.
+/// The domain of the administrator of the settings.
 const ADMIN: &str = "admin";
 
 fn unix_secs() -> u64 {
@@ -25,7 +25,7 @@ fn unix_secs() -> u64 {
     since.map_or(0, |since| since.as_secs())
 }
 
-/// A role and where a user has it from.
+/// Returns a role with its origins.
 fn role_document(role: &Role, origins: &[Value]) -> Value {
     let mut document = serde_json::to_value(role).expect("a role is text");
     document["origins"] = origins.into();
@@ -94,8 +94,8 @@ fn local_only(domain: &str) -> Result<(), Reply> {
     }
 }
 
-/// `GET /settings/rbac/users`: without the administrator that the settings name, as clients compare the list with the
-/// users that they made.
+/// `GET /settings/rbac/users`: without the administrator of the settings, as clients compare the list with the users
+/// that they created.
 pub(crate) async fn list(call: Call) -> Handled {
     list_of(&call, LOCAL)
 }
@@ -104,14 +104,14 @@ fn list_of(call: &Call, domain: &str) -> Handled {
     call.caller.require(Privilege::InspectUsers, None)?;
     let all = &call.state.parts.users;
     let users = all.read();
-    // Nodes log in as one of their own, which is nobody's to manage.
+    // Nodes log in as a user of their own, which nobody manages.
     let people = users.list().filter(|user| user.id() != CLUSTER_USER);
     let wanted = people.filter(|user| all.is_built_in(&users, user.id()) == (domain == ADMIN));
     let documents = wanted.map(|user| document(&users, user, domain));
     ok(&documents.collect::<Vec<_>>())
 }
 
-/// `GET /settings/rbac/users/DOMAIN`; the domain `admin`, which is ours, has the administrator that the settings name.
+/// `GET /settings/rbac/users/DOMAIN`; the domain `admin`, which is Kedge's own, has the administrator of the settings.
 pub(crate) async fn list_domain(call: Call, Path(domain): Path<String>) -> Handled {
     call.caller.require(Privilege::InspectUsers, None)?;
     if domain == "external" {
@@ -133,7 +133,8 @@ pub(crate) async fn get(call: Call, Path((domain, id)): Path<(String, String)>) 
     }
 }
 
-/// The roles of a form, if it has any. What they name has to be there, unless another node has found that already.
+/// Returns the roles of a form, if it has any. The named buckets must exist, unless another node has checked that
+/// already.
 pub(super) fn roles_of(
     call: &Call,
     form: &Form,
@@ -158,7 +159,7 @@ pub(super) fn roles_of(
     }
 }
 
-/// Returns whether the bucket, scope and collection of a role are there.
+/// Returns whether the bucket, scope and collection of a role exist.
 fn is_defined(call: &Call, role: &Role) -> bool {
     let is_given = |name: &Option<&str>| name.is_some_and(|name| name != "*");
     let Some(bucket) = Some(role.bucket()).filter(is_given).flatten() else {
@@ -180,16 +181,16 @@ fn is_defined(call: &Call, role: &Role) -> bool {
     collections.any(|known| known.name == collection)
 }
 
-/// The change of a user that a form asks for.
+/// Returns the change of a user that a form requests.
 fn change_of(call: &Call, form: &Form) -> Result<UserChange, Reply> {
     let groups = form.get("groups").map(|groups| {
         let names = groups.split(',').map(str::trim);
         let names = names.filter(|name| !name.is_empty());
         names.map(str::to_owned).collect()
     });
-    // As it was given: blanks are part of a password.
+    // Unchanged: blanks are part of a password.
     let password = form.raw("password").map(str::to_owned);
-    // Nodes may differ in what they ask for: the one that a person talks to decides.
+    // Nodes may have different rules: those of the node that received the request apply.
     if let Some(password) = password.as_ref().filter(|_| call.caller.id != CLUSTER_USER) {
         let checked = call.state.parts.users.check_length(password);
         checked.map_err(|error| refusal(&error))?;
@@ -213,8 +214,8 @@ async fn change(call: &Call, id: String, change: UserChange) -> Handled {
     done_text()
 }
 
-/// `PUT /settings/rbac/users/local/USER`: makes a user, or replaces all of one but the password, if none is given: what is
-/// left out the user has no more.
+/// `PUT /settings/rbac/users/local/USER`: creates or replaces a user, except the password if none is given; missing
+/// fields become empty.
 pub(crate) async fn put(
     call: Call,
     Path((domain, id)): Path<(String, String)>,
@@ -232,7 +233,7 @@ pub(crate) async fn put(
     change(&call, id, whole).await
 }
 
-/// `PATCH /settings/rbac/users/local/USER`: changes what is given of a user that is there.
+/// `PATCH /settings/rbac/users/local/USER`: changes the given fields of an existing user.
 pub(crate) async fn patch(
     call: Call,
     Path((domain, id)): Path<(String, String)>,
@@ -263,7 +264,7 @@ pub(crate) async fn remove(call: Call, Path((domain, id)): Path<(String, String)
     done_text()
 }
 
-/// `POST /controller/changePassword`: the caller's own, on all nodes of a cluster.
+/// `POST /controller/changePassword`: the caller's own password, on all nodes of a cluster.
 pub(crate) async fn change_password(call: Call, form: Form) -> Handled {
     let id = call.caller.id.clone();
     let password = form.raw("password").unwrap_or_default().to_owned();
@@ -288,7 +289,7 @@ pub(crate) async fn change_password(call: Call, form: Form) -> Handled {
     .await?
     .map_err(|error| refusal(&error))?;
     if let Some(node) = node {
-        // Each node salts it anew: others hear the password, as they do of a user that is set. The rest stays.
+        // Each node uses its own salt: other nodes get the password, as for a user that is set. The other fields stay.
         let path = format!("/settings/rbac/users/{LOCAL}/{}", encoded(&id));
         let form = format!("password={}", encoded(&password));
         call.blocking(move |_| node.repeat("PATCH", &path, FORM, form.as_bytes()))
@@ -300,7 +301,7 @@ pub(crate) async fn change_password(call: Call, form: Form) -> Handled {
 
 const FORM: &str = "application/x-www-form-urlencoded";
 
-/// Text for a path or a form.
+/// Encodes text for a path or a form.
 fn encoded(text: &str) -> String {
     let encoded: String = form_urlencoded::byte_serialize(text.as_bytes()).collect();
     encoded.replace('+', "%20")

@@ -159,7 +159,7 @@ ranks! {
     60, "connections without a login", "front-end threads, the thread `kedge-accept`", "nothing":
         NewConnections = "`UnauthenticatedConnections`";
     60, "the owners of the management port's connections", "management", "nothing":
-        ManagementPlaces = "`Places`";
+        ManagementPlaces = "`ConnectionSlots`";
     60, "the requested number of threads of each pool", "management, start-up", "starting threads, which takes locks of the executor":
         PoolConfig = "`TaskPools::config`";
     60, "vBuckets of a DCP connection that have news", "writers, tasks", "nothing":

@@ -1,16 +1,16 @@
 //! The fields of automatic compaction.
 //!
-//! They count only with `autoCompactionDefined=true`, and then all of them: what is not given is undefined, or has its
-//! default. `autoCompactionDefined=false` takes back what was given before.
+//! They only apply with `autoCompactionDefined=true`, and then all of them: a missing one is undefined, or has its
+//! default. `autoCompactionDefined=false` reverts earlier ones.
 
 use kedge_bucket::{CompactionChange, CompactionConfig, CompactionHours};
 
-use super::reader::Reader;
+use super::reader::FormReader;
 
 const SECS_PER_DAY: f64 = 86_400.0;
 /// Shortest and longest `purgeInterval`, in days; the shortest is an hour.
 const PURGE_DAYS: std::ops::RangeInclusive<f64> = 0.04..=60.0;
-/// The share of garbage at which a file is never compacted by itself.
+/// The share of garbage at which a file is never compacted automatically.
 pub(crate) const NEVER: u8 = 100;
 
 const PARALLEL: &str = "parallelDBAndViewCompaction";
@@ -22,7 +22,7 @@ const FROM: [&str; 2] = [
 const TO: [&str; 2] = ["allowedTimePeriod[toHour]", "allowedTimePeriod[toMinute]"];
 const ABORT: &str = "allowedTimePeriod[abortOutside]";
 
-pub(super) fn read(reader: &mut Reader<'_>) -> CompactionChange {
+pub(super) fn read(reader: &mut FormReader<'_>) -> CompactionChange {
     let says = "autoCompactionDefined is invalid";
     let config = CompactionConfig::default();
     let defaults = CompactionChange {
@@ -39,11 +39,11 @@ pub(super) fn read(reader: &mut Reader<'_>) -> CompactionChange {
     }
 }
 
-fn own(reader: &mut Reader<'_>, defaults: CompactionChange) -> CompactionChange {
+fn own(reader: &mut FormReader<'_>, defaults: CompactionChange) -> CompactionChange {
     if reader.form.get(PARALLEL).is_none() {
         reader.wrong(PARALLEL, format!("{PARALLEL} is missing"));
     }
-    // There are no views: what they would do is checked, and means nothing.
+    // There are no views: their fields are checked, and have no effect.
     reader.boolean_or(PARALLEL, "parallelDBAndViewCompaction is invalid");
     for (field, max) in [
         ("viewFragmentationThreshold[percentage]", 100),
@@ -70,8 +70,8 @@ fn own(reader: &mut Reader<'_>, defaults: CompactionChange) -> CompactionChange 
     }
 }
 
-/// The time of the day; all of its fields are given, or none.
-fn hours(reader: &mut Reader<'_>) -> Option<CompactionHours> {
+/// Returns the time of the day; all of its fields must be given, or none.
+fn hours(reader: &mut FormReader<'_>) -> Option<CompactionHours> {
     let is_given = |field: &str| {
         let text = reader.form.get(field);
         !matches!(text, None | Some("" | "undefined"))
@@ -109,7 +109,7 @@ fn hours(reader: &mut Reader<'_>) -> Option<CompactionHours> {
     })
 }
 
-fn purge_age(reader: &mut Reader<'_>) -> Option<u32> {
+fn purge_age(reader: &mut FormReader<'_>) -> Option<u32> {
     const FIELD: &str = "purgeInterval";
     let text = reader.form.get(FIELD)?;
     let days = text.parse().ok().filter(|days| PURGE_DAYS.contains(days));
@@ -121,7 +121,7 @@ fn purge_age(reader: &mut Reader<'_>) -> Option<u32> {
     days.map(|days: f64| (days * SECS_PER_DAY).round() as u32)
 }
 
-/// The days of a `purgeInterval`.
+/// Returns the days of a `purgeInterval`.
 pub(crate) fn purge_days(secs: u32) -> f64 {
     f64::from(secs) / SECS_PER_DAY
 }

@@ -17,7 +17,7 @@ fn period(fields: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn size_and_time_of_the_day_are_taken_whole() {
+fn compaction_size_and_hours_need_all_their_fields() {
     let current = BucketConfig::new("b", 8, 100 << 20);
     let night = [
         ("fromHour", "22"),

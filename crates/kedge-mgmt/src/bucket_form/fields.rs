@@ -1,12 +1,12 @@
-//! The fields of a bucket's form, but for its name.
+//! The fields of a bucket's form, except its name.
 
 use kedge_bucket::{BucketChange, BucketConfig, ConflictResolution};
 
-use super::reader::Reader;
-use super::{Errors, compaction};
+use super::reader::FormReader;
+use super::{FieldErrors, compaction};
 use crate::form::Form;
 
-/// Fields that Kedge has nothing for; what they may be all the same, and what is said otherwise.
+/// Fields of features that Kedge does not have, their harmless values, and the error for other values.
 const ELSEWHERE: [(&str, &[&str], &str); 7] = [
     (
         "historyRetentionCollectionDefault",
@@ -45,18 +45,18 @@ const ELSEWHERE: [(&str, &[&str], &str); 7] = [
     ),
 ];
 
-/// The form's fields; `None` for one that was not given or is wrong.
+/// The form's fields; `None` for one that is missing or wrong.
 #[derive(Debug, Default)]
-pub(super) struct Fields {
+pub(super) struct BucketFields {
     pub(super) conflict_resolution: Option<ConflictResolution>,
     pub(super) vbuckets: Option<u16>,
-    /// The change of settings that they ask for.
+    /// The requested change of settings.
     pub(super) change: BucketChange,
 }
 
-impl Fields {
-    pub(super) fn read(form: &Form, errors: &mut Errors) -> Self {
-        let mut reader = Reader { form, errors };
+impl BucketFields {
+    pub(super) fn read(form: &Form, errors: &mut FieldErrors) -> Self {
+        let mut reader = FormReader { form, errors };
         let reader = &mut reader;
         foreign_kinds(reader);
         for (field, nothing, says) in ELSEWHERE {
@@ -90,8 +90,8 @@ impl Fields {
     }
 }
 
-/// Kinds of buckets that there are not.
-fn foreign_kinds(reader: &mut Reader<'_>) {
+/// Rejects unsupported kinds of buckets.
+fn foreign_kinds(reader: &mut FormReader<'_>) {
     match reader.form.get("bucketType") {
         None | Some("couchbase" | "membase") => {}
         Some(kind @ ("ephemeral" | "memcached")) => {
@@ -107,10 +107,9 @@ fn foreign_kinds(reader: &mut Reader<'_>) {
     }
 }
 
-/// Fields that ask for nothing that could be noticed: there are no views, threads are those of all buckets, buckets do
-/// not wait for each other when vBuckets move, an eviction policy needs no restart, and all documents are looked at each
-/// minute for those that have expired.
-fn without_effect(reader: &mut Reader<'_>) {
+/// Checks fields that have no effect: there are no views, threads are those of all buckets, buckets do not wait for
+/// each other when vBuckets move, an eviction policy needs no restart, and expired documents are removed every minute.
+fn without_effect(reader: &mut FormReader<'_>) {
     let flags = [("0", ()), ("1", ()), ("false", ()), ("true", ())];
     reader.choice_or(
         "replicaIndex",

@@ -1,9 +1,9 @@
-//! From the fields of a form to the settings of a bucket.
+//! Conversion of form fields to bucket settings.
 //!
 //! Field names are those of Couchbase Server's REST interface, "Creating and Editing Buckets", and so are the texts of
-//! errors where that page gives them: SDKs and their users match on them. A field that asks for something that Kedge
-//! does not do is refused rather than ignored. Fields that mean nothing here (`threadsNumber`, `replicaIndex`, ...) are
-//! checked and have no effect, as SDKs send some of them always. Fields that nobody knows are ignored, as there.
+//! errors where that page gives them: SDKs and their users match on them. A field that asks for an unsupported feature
+//! is rejected, not ignored. Fields without meaning in Kedge (`threadsNumber`, `replicaIndex`, ...) are checked and
+//! have no effect, as SDKs always send some of them. Unknown fields are ignored, as there.
 
 mod compaction;
 #[cfg(test)]
@@ -19,13 +19,13 @@ use kedge_bucket::{BucketChange, BucketConfig};
 use kedge_types::limits::BUCKET_NAME_BYTES_MAX;
 
 pub(crate) use compaction::{NEVER, purge_days};
-use fields::Fields;
+use fields::BucketFields;
 use reader::error_key;
 
 use super::form::Form;
 
-/// Faults, by field.
-pub(crate) type Errors = BTreeMap<&'static str, String>;
+/// Errors by field.
+pub(crate) type FieldErrors = BTreeMap<&'static str, String>;
 
 fn name_problem(name: &str) -> Option<String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "_-.%".contains(c);
@@ -46,8 +46,8 @@ fn name_problem(name: &str) -> Option<String> {
         .then(|| format!("Bucket name cannot exceed {BUCKET_NAME_BYTES_MAX} characters"))
 }
 
-/// Checks for settings that are unusable together, though each of them is valid.
-fn check_together(config: &BucketConfig, errors: &mut Errors) {
+/// Checks for settings that are invalid together, though each of them is valid.
+fn check_together(config: &BucketConfig, errors: &mut FieldErrors) {
     const REPLICAS_MAX: u8 = BucketConfig::REPLICAS_MAX;
     // A SyncWrite has at most three nodes: with more, no write would ever succeed.
     if config.replicas == REPLICAS_MAX && config.durability_min_level != 0 {
@@ -66,17 +66,17 @@ fn check_together(config: &BucketConfig, errors: &mut Errors) {
     }
 }
 
-/// The settings of a new bucket, with a new identity.
+/// Returns the settings of a new bucket, with a new uuid.
 ///
 /// # Errors
-/// What is wrong, by field; all at once.
-pub(crate) fn new_bucket(form: &Form, vbuckets_default: u16) -> Result<BucketConfig, Errors> {
-    let mut errors = Errors::new();
+/// All errors, by field.
+pub(crate) fn new_bucket(form: &Form, vbuckets_default: u16) -> Result<BucketConfig, FieldErrors> {
+    let mut errors = FieldErrors::new();
     let name = form.get("name").unwrap_or_default();
     if let Some(problem) = name_problem(name) {
         errors.insert("name", problem);
     }
-    let fields = Fields::read(form, &mut errors);
+    let fields = BucketFields::read(form, &mut errors);
     if form.get("ramQuotaMB").or(form.get("ramQuota")).is_none() {
         let text = "The RAM Quota must be specified and must be a positive integer.";
         errors.insert(error_key("ramQuotaMB"), text.to_owned());
@@ -93,13 +93,16 @@ pub(crate) fn new_bucket(form: &Form, vbuckets_default: u16) -> Result<BucketCon
     Err(errors)
 }
 
-/// The change of settings of an existing bucket.
+/// Returns the change of settings of an existing bucket.
 ///
 /// # Errors
-/// What is wrong, by field; a setting that cannot change may be given with the value it has.
-pub(crate) fn changed_bucket(form: &Form, current: &BucketConfig) -> Result<BucketChange, Errors> {
-    let mut errors = Errors::new();
-    let fields = Fields::read(form, &mut errors);
+/// All errors, by field; an unchangeable setting may be given with its current value.
+pub(crate) fn changed_bucket(
+    form: &Form,
+    current: &BucketConfig,
+) -> Result<BucketChange, FieldErrors> {
+    let mut errors = FieldErrors::new();
+    let fields = BucketFields::read(form, &mut errors);
     let mut refuse = |field, text: &str| {
         errors.insert(field, text.to_owned());
     };
@@ -117,8 +120,8 @@ pub(crate) fn changed_bucket(form: &Form, current: &BucketConfig) -> Result<Buck
     }
     let change = fields.change;
     let next = change.apply(current);
-    // What was so before the change is no reason to refuse another.
-    let mut before = Errors::new();
+    // An existing problem is no reason to reject another change.
+    let mut before = FieldErrors::new();
     check_together(current, &mut before);
     if before.is_empty() && errors.is_empty() {
         check_together(&next, &mut errors);

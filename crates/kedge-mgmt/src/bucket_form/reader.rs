@@ -1,19 +1,19 @@
-//! Reads the fields of a form one by one, and collects what is wrong with them.
+//! Reading the fields of a form one by one, and collecting their errors.
 
 use std::ops::RangeInclusive;
 
-use super::Errors;
+use super::FieldErrors;
 use crate::form::Form;
 
-/// `true` and `false` as forms have them.
+/// The forms of `true` and `false`.
 const BOOLEANS: [(&str, bool); 4] = [("0", false), ("1", true), ("false", false), ("true", true)];
 
-pub(super) struct Reader<'a> {
+pub(super) struct FormReader<'a> {
     pub(super) form: &'a Form,
-    pub(super) errors: &'a mut Errors,
+    pub(super) errors: &'a mut FieldErrors,
 }
 
-impl Reader<'_> {
+impl FormReader<'_> {
     pub(super) fn number(
         &mut self,
         field: &'static str,
@@ -24,7 +24,7 @@ impl Reader<'_> {
         self.number_or(field, range, &says)
     }
 
-    /// [`Self::number`] with the words for what is no such number.
+    /// Reads a number as [`Self::number`] does, with a given error text.
     pub(super) fn number_or(
         &mut self,
         field: &'static str,
@@ -39,7 +39,7 @@ impl Reader<'_> {
         number
     }
 
-    /// A number that may be given as `undefined`, which is the same as not at all.
+    /// Reads a number that may be `undefined`, which is the same as a missing one.
     pub(super) fn number_if_defined(
         &mut self,
         field: &'static str,
@@ -62,7 +62,7 @@ impl Reader<'_> {
         self.choice_or(field, choices, &says)
     }
 
-    /// [`Self::choice`] with the words for what is none of them.
+    /// Reads a choice as [`Self::choice`] does, with a given error text.
     pub(super) fn choice_or<T: Copy>(
         &mut self,
         field: &'static str,
@@ -77,12 +77,12 @@ impl Reader<'_> {
         chosen.map(|(_, choice)| *choice)
     }
 
-    /// True or false, with the text for anything else.
+    /// Reads a boolean, with a given error text.
     pub(super) fn boolean_or(&mut self, field: &'static str, says: &str) -> Option<bool> {
         self.choice_or(field, &BOOLEANS, says)
     }
 
-    /// Refuses a field unless it has one of the values that ask for nothing.
+    /// Rejects a field unless it has one of the harmless values.
     pub(super) fn only(&mut self, field: &'static str, nothing: &[&str], says: &str) {
         let asks = |text: &str| !nothing.contains(&text);
         if self.form.get(field).is_some_and(asks) {
@@ -95,7 +95,7 @@ impl Reader<'_> {
     }
 }
 
-/// Some fields have another name in errors than in forms; SDKs know both.
+/// Returns the name of a field in errors. Some differ from those in forms; SDKs know both.
 pub(super) fn error_key(field: &'static str) -> &'static str {
     match field {
         "ramQuotaMB" => "ramQuota",

@@ -13,7 +13,7 @@ fn form(text: &str) -> Form {
 }
 
 #[test]
-fn a_new_bucket_takes_every_setting() {
+fn new_bucket_accepts_every_setting() {
     let config = new_bucket(
         &form(
             "name=b%25.x&bucketType=membase&ramQuotaMB=256&replicaNumber=2&flushEnabled=1&\
@@ -61,7 +61,7 @@ fn a_new_bucket_takes_every_setting() {
 }
 
 #[test]
-fn a_new_bucket_has_defaults() {
+fn new_bucket_has_defaults() {
     let config = new_bucket(&form("name=b&ramQuotaMB=100"), 1024).unwrap();
     let expected = BucketConfig {
         uuid: config.uuid.clone(),
@@ -71,7 +71,7 @@ fn a_new_bucket_has_defaults() {
 }
 
 #[test]
-fn wrong_fields_are_named() {
+fn invalid_bucket_fields_are_named() {
     let long = format!("name={}", "x".repeat(101));
     // (fields beside a good name and quota, the field that is wrong, part of what is said)
     for (fields, field, says) in [
@@ -322,7 +322,7 @@ fn fields_of_compaction() {
 }
 
 #[test]
-fn settings_are_checked_with_those_that_are_there() {
+fn bucket_settings_are_checked_together_with_current_ones() {
     let mut current = BucketConfig::new("b", 8, 100 << 20);
     current.replicas = 3;
     current.memory.high_wat_percent = 70;
@@ -346,7 +346,7 @@ fn settings_are_checked_with_those_that_are_there() {
 }
 
 #[test]
-fn the_newer_name_of_the_quota_goes_first() {
+fn newer_name_of_the_quota_takes_precedence() {
     let quota = |fields: &str| {
         let config = new_bucket(&form(&format!("name=b&{fields}")), 8).unwrap();
         config.quota_bytes >> 20
@@ -356,7 +356,7 @@ fn the_newer_name_of_the_quota_goes_first() {
 }
 
 #[test]
-fn a_change_leaves_alone_what_is_not_given() {
+fn bucket_change_keeps_settings_that_are_not_given() {
     let current = BucketConfig::new("b", 8, 100 << 20);
     let same = "name=b&bucketType=couchbase&numVBuckets=8&conflictResolutionType=seqno";
     let change = changed_bucket(&form(same), &current).unwrap();
@@ -373,7 +373,7 @@ fn a_change_leaves_alone_what_is_not_given() {
 }
 
 #[test]
-fn what_cannot_change_is_refused() {
+fn immutable_bucket_settings_are_rejected() {
     let current = BucketConfig::new("b", 8, 100 << 20);
     for (fields, field) in [
         ("name=c", "name"),

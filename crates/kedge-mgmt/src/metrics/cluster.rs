@@ -6,20 +6,20 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::state::HttpState;
 
-/// Metric, what to say of it, value.
-type Revision = (&'static str, &'static str, i64);
+/// A metric: name, help text, value.
+type RevisionMetric = (&'static str, &'static str, i64);
 
 /// The metrics of the map's revisions.
-fn revisions(followed: i64, applied: i64) -> [Revision; 2] {
+fn revisions(followed: i64, applied: i64) -> [RevisionMetric; 2] {
     [
         (
             "kedge_cluster_map_revision",
-            "Revision of the cluster map that the node follows",
+            "RevisionMetric of the cluster map that the node follows",
             followed,
         ),
         (
             "kedge_cluster_applied_revision",
-            "Revision of the cluster map that the node's vBuckets have adopted",
+            "RevisionMetric of the cluster map that the node's vBuckets have adopted",
             applied,
         ),
     ]
@@ -28,7 +28,7 @@ fn revisions(followed: i64, applied: i64) -> [Revision; 2] {
 /// The cluster as this node sees it, at the time of the scrape.
 #[derive(Debug)]
 pub(super) struct ClusterSample {
-    revisions: [Revision; 2],
+    revisions: [RevisionMetric; 2],
     /// (name, whether it can be reached) of each other node.
     nodes: Vec<(String, bool)>,
     /// (name, replicas, how many there are to be, vBuckets without one of them, vBuckets without an active) of each bucket.
@@ -36,7 +36,7 @@ pub(super) struct ClusterSample {
 }
 
 impl ClusterSample {
-    /// `None` of a node that runs alone.
+    /// Takes the sample; `None` on a standalone node.
     pub(super) fn take(state: &HttpState) -> Option<Self> {
         let node = state.parts.node.as_ref()?;
         let report = node.report();
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn help_text_of_every_family_stands_alone() {
+    fn every_metric_has_a_help_text_of_its_own() {
         let sample = ClusterSample {
             revisions: revisions(3, 2),
             nodes: vec![("n_1".to_owned(), true)],

@@ -23,7 +23,7 @@ pub(super) struct CollectionSamples(Vec<CollectionSample>);
 /// The value of a metric.
 type CollectionFigure = fn(&CollectionFigures) -> u64;
 
-/// A metric, what to say of it, and its value.
+/// A metric: name, help text, value.
 type CollectionMetric = (&'static str, &'static str, CollectionFigure);
 
 const GAUGES: [CollectionMetric; 2] = [
@@ -104,7 +104,7 @@ impl CollectionSample {
     }
 }
 
-/// Those of a collection that is still there.
+/// Returns the names of a collection that still exists.
 fn names(manifest: &Manifest, figures: &CollectionFigures) -> Option<(String, String)> {
     let (scope, collection) = manifest.collection(figures.collection)?;
     Some((scope.name.clone(), collection.name.clone()))

@@ -1,14 +1,14 @@
 //! A check of help texts, for tests.
 
-/// Words that point at something that was said before.
+/// Words that refer to something outside of the text.
 const POINTERS: [&str; 9] = [
     "those", "they", "them", "their", "these", "it", "its", "so", "did",
 ];
 
-/// Checks that each family has a help text that can be understood alone, and that no other family has.
+/// Checks that each family has a help text that is understandable alone and unique.
 ///
-/// The texts were written as a list, in which each went on from the one above: "Those that did", "Changes that they
-/// read", "Times that there was no room for them". A dashboard shows one of them alone.
+/// The texts were written as a list, in which each continued the one above: "Those that did", "Changes that they read",
+/// "Times that there was no room for them". A dashboard shows only one of them.
 pub(crate) fn check(text: &str) {
     let families = families(text);
     assert!(families.len() > 5, "{text}");
@@ -30,7 +30,7 @@ pub(crate) fn check(text: &str) {
     }
 }
 
-/// Name and help text of each family, all of which have one.
+/// Returns name and help text of each family.
 fn families(text: &str) -> Vec<(&str, &str)> {
     let after = |start: &'static str| {
         let rest = text

@@ -1,6 +1,6 @@
 //! `GET /metrics`: figures for Prometheus, in the OpenMetrics text format or, if the scraper asks for it, in its own.
 //!
-//! Which statistic becomes which metric stands in tables; nothing is counted for the sake of metrics alone.
+//! Tables assign statistics to metrics; nothing is counted only for metrics.
 
 mod bucket_rows;
 mod cluster;
@@ -32,17 +32,17 @@ use collections::CollectionSamples;
 use process::ProcessSample;
 pub(super) use server_rows::SERVER;
 use tasks::TaskSample;
-use text::Format;
+use text::MetricsFormat;
 
 use super::call::Call;
 use super::reply::{Handled, Reply, ok_typed};
 use super::state::HttpState;
 
-/// A statistic, the metric it becomes, whether it only grows, and what to say of it. The encoder ends the name of
-/// what only grows with `_total`.
+/// A statistic, its metric, true for a counter, and the help text. The encoder appends `_total` to the name of a
+/// counter.
 type MetricRow = (&'static str, &'static str, bool, &'static str);
 
-/// Histograms that do not count microseconds, the metrics that they become, and what to say of them.
+/// Histograms in units other than microseconds, with their metrics and help texts.
 pub(super) const OTHER_UNITS: [(Timing, &str, &str); 5] = [
     (
         Timing::LogBatchItems,
@@ -81,7 +81,7 @@ struct BucketSample {
 
 /// All figures at the time of the scrape.
 #[derive(Debug)]
-struct Sample {
+struct ScrapeSample {
     server: Vec<(String, String)>,
     buckets: Vec<BucketSample>,
     collections: CollectionSamples,
@@ -90,7 +90,7 @@ struct Sample {
     process: ProcessSample,
 }
 
-impl Sample {
+impl ScrapeSample {
     fn take(state: &HttpState) -> Self {
         let mut server = Vec::new();
         state.server_stats(&mut |name, text| server.push((name.to_owned(), text.to_owned())));
@@ -133,14 +133,15 @@ fn encode_value(encoder: MetricEncoder<'_>, grows: bool, value: f64) -> std::fmt
     ConstGauge::new(value).encode(encoder)
 }
 
-/// A histogram with one bucket for each power of two: enough to draw, and the same from scrape to scrape. `unit`: how
-/// many of the recorded values make one of the metric's. The sum is estimated from the middles of the finer buckets.
+/// Encodes a histogram with one bucket for each power of two: enough for graphs, and the same in every scrape. `unit`
+/// is the number of recorded units in one unit of the metric. The sum is estimated from the middles of the finer
+/// buckets.
 fn encode_histogram(
     encoder: &mut MetricEncoder<'_>,
     snapshot: &TimingSnapshot,
     unit: f64,
 ) -> std::fmt::Result {
-    /// 2^27 us are two minutes; what takes longer is in the last bucket.
+    /// 2^27 us are two minutes; longer times are in the last bucket.
     const POWERS: usize = 28;
     let mut buckets: Vec<(f64, u64)> = (0..POWERS)
         .map(|power| ((1_u64 << power) as f64 / unit, 0))
@@ -156,7 +157,7 @@ fn encode_histogram(
     encoder.encode_histogram::<NoLabelSet>(sum, snapshot.count, &buckets, None)
 }
 
-impl Collector for Sample {
+impl Collector for ScrapeSample {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
         for (stat, name, grows, help) in SERVER {
             if let Some(value) = value(&self.server, stat) {
@@ -183,7 +184,7 @@ impl Collector for Sample {
     }
 }
 
-impl Sample {
+impl ScrapeSample {
     fn encode_timings(&self, encoder: &mut DescriptorEncoder<'_>) -> std::fmt::Result {
         let help = "Time that an operation of a bucket, or a part of one, took";
         let mut family = encoder.encode_descriptor(
@@ -219,14 +220,14 @@ impl Sample {
     }
 }
 
-/// Longest wait of a scrape for a look at the data directory: a disk that hangs must not hide all other figures.
+/// The longest wait of a scrape for the data directory: a disk that hangs must not hide all other figures.
 const LOOK_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Someone may have put directories of buckets there, or moved them away, since they were last counted.
+/// Counts the directories of buckets again, as someone may have added or moved them.
 async fn count_unserved(state: &Arc<HttpState>) {
     let state = state.clone();
     let counted = spawn_blocking(move || state.parts.buckets.count_unserved());
-    // Without an answer the last count stands.
+    // Without a result the last count stands.
     let _ = tokio::time::timeout(LOOK_TIMEOUT, counted).await;
 }
 
@@ -235,12 +236,12 @@ pub(crate) async fn metrics(call: Call, headers: HeaderMap) -> Handled {
     call.caller.require(Privilege::Stats, None)?;
     count_unserved(&call.state).await;
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Sample::take(&call.state)));
+    registry.register_collector(Box::new(ScrapeSample::take(&call.state)));
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry)
         .map_err(|error| Reply::failed("write the metrics", &error))?;
-    let format = Format::accepted(&headers);
-    if format == Format::Prometheus {
+    let format = MetricsFormat::accepted(&headers);
+    if format == MetricsFormat::Prometheus {
         text = text::to_prometheus(&text);
     }
     ok_typed(format.content_type(), text)

@@ -7,7 +7,7 @@ use prometheus_client::metrics::info::Info;
 
 use super::{encode_value, metric_type};
 
-/// A metric, whether it only grows, what to say of it, and its value, if the system tells.
+/// A metric: name, true for a counter, help text, and value, if the system has it.
 type ProcessMetric = (&'static str, bool, &'static str, Option<f64>);
 
 /// The process at the time of the scrape.
@@ -72,7 +72,7 @@ impl ProcessSample {
     }
 }
 
-/// Labels of the build.
+/// The labels of the build.
 const BUILD: [(&str, &str); 4] = [
     ("version", env!("CARGO_PKG_VERSION")),
     (

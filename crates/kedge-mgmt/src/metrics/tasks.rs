@@ -8,7 +8,7 @@ use prometheus_client::metrics::MetricType;
 
 use super::{encode_histogram, encode_value, metric_type};
 
-/// A metric with one value for each pool or kind: its name, whether it only grows, what to say of it, and its value.
+/// A metric with one value for each pool or kind: name, true for a counter, help text, and value.
 type TaskMetric<T> = (&'static str, bool, &'static str, fn(&T) -> u64);
 
 /// Metrics of each pool.
@@ -55,7 +55,7 @@ const KINDS: &[TaskMetric<TaskKindStats>] = &[
     ),
 ];
 
-/// A histogram for each kind: its name, what to say of it, and its values.
+/// A histogram for each kind: name, help text, and values.
 type TaskHistogram = (
     &'static str,
     &'static str,

@@ -1,4 +1,4 @@
-//! The two text formats of metrics: which one a scraper asks for, and the older one made of the newer one.
+//! The two text formats of metrics: the choice of a scraper, and the conversion from OpenMetrics to the older one.
 //!
 //! OpenMetrics names a family without the suffix of its samples (`kedge_commands`, sample `kedge_commands_total`), has the
 //! type `info`, and ends with `# EOF`. The text format of Prometheus, version 0.0.4, names families like their samples,
@@ -8,14 +8,14 @@ use axum::http::{HeaderMap, header};
 
 /// A text format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Format {
+pub(super) enum MetricsFormat {
     OpenMetrics,
     Prometheus,
 }
 
-impl Format {
-    /// The format that a request prefers by its `Accept` (RFC 9110, section 12.5.1); OpenMetrics, unless the other is
-    /// asked for by name and preferred.
+impl MetricsFormat {
+    /// Returns the format that a request prefers by its `Accept` (RFC 9110, section 12.5.1): OpenMetrics, unless the
+    /// other is named and preferred.
     pub(super) fn accepted(headers: &HeaderMap) -> Self {
         let values = headers.get_all(header::ACCEPT).iter();
         let text: Vec<&str> = values.filter_map(|value| value.to_str().ok()).collect();
@@ -76,10 +76,10 @@ impl<'a> MediaRange<'a> {
     }
 }
 
-/// Prometheus's text of what is in OpenMetrics.
+/// Converts OpenMetrics text to the text format of Prometheus.
 pub(super) fn to_prometheus(open_metrics: &str) -> String {
     let mut text = String::with_capacity(open_metrics.len() + (open_metrics.len() >> 5));
-    // The help comes before the type, which decides the family's name.
+    // The help precedes the type, which determines the family's name.
     let mut help = None;
     for line in open_metrics.lines() {
         if let Some(rest) = line.strip_prefix("# HELP ") {
@@ -109,52 +109,55 @@ mod tests {
     use super::*;
     use axum::http::HeaderValue;
 
-    fn accepted(values: &[&str]) -> Format {
+    fn accepted(values: &[&str]) -> MetricsFormat {
         let mut headers = HeaderMap::new();
         for value in values {
             headers.append(header::ACCEPT, HeaderValue::from_str(value).unwrap());
         }
-        Format::accepted(&headers)
+        MetricsFormat::accepted(&headers)
     }
 
     #[test]
-    fn scrapers_get_the_format_that_they_prefer() {
+    fn scrapers_get_their_preferred_format() {
         let prometheus_2 = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;\
                             q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
         let prometheus_3 = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,text/plain;\
                             version=0.0.4;q=0.3,*/*;q=0.2";
         for (values, expected) in [
-            (&[][..], Format::OpenMetrics),
-            (&["*/*"], Format::OpenMetrics),
-            (&[prometheus_2], Format::OpenMetrics),
-            (&[prometheus_3], Format::OpenMetrics),
+            (&[][..], MetricsFormat::OpenMetrics),
+            (&["*/*"], MetricsFormat::OpenMetrics),
+            (&[prometheus_2], MetricsFormat::OpenMetrics),
+            (&[prometheus_3], MetricsFormat::OpenMetrics),
             (
                 &["text/html,application/xhtml+xml;q=0.9,*/*;q=0.8"],
-                Format::OpenMetrics,
+                MetricsFormat::OpenMetrics,
             ),
-            (&["text/plain; version=0.0.4"], Format::Prometheus),
-            (&["Text/Plain;Version=\"0.0.4\";Q=0.3"], Format::Prometheus),
-            (&["text/plain"], Format::Prometheus),
-            (&["text/*"], Format::Prometheus),
+            (&["text/plain; version=0.0.4"], MetricsFormat::Prometheus),
+            (
+                &["Text/Plain;Version=\"0.0.4\";Q=0.3"],
+                MetricsFormat::Prometheus,
+            ),
+            (&["text/plain"], MetricsFormat::Prometheus),
+            (&["text/*"], MetricsFormat::Prometheus),
             (
                 &["application/openmetrics-text;q=0.2, text/plain;q=0.3"],
-                Format::Prometheus,
+                MetricsFormat::Prometheus,
             ),
             (
                 &["application/openmetrics-text;q=0.2", "text/plain;q=0.3"],
-                Format::Prometheus,
+                MetricsFormat::Prometheus,
             ),
-            (&["text/plain;q=0"], Format::OpenMetrics),
-            (&["text/plain;version=9.0.0"], Format::OpenMetrics),
-            (&["text/plain;q=x"], Format::OpenMetrics),
-            (&["\u{e9};;=,,"], Format::OpenMetrics),
+            (&["text/plain;q=0"], MetricsFormat::OpenMetrics),
+            (&["text/plain;version=9.0.0"], MetricsFormat::OpenMetrics),
+            (&["text/plain;q=x"], MetricsFormat::OpenMetrics),
+            (&["\u{e9};;=,,"], MetricsFormat::OpenMetrics),
         ] {
             assert_eq!(accepted(values), expected, "{values:?}");
         }
     }
 
     #[test]
-    fn families_are_named_like_their_samples() {
+    fn prometheus_families_are_named_like_their_samples() {
         let open_metrics = "# HELP a Number.\n# TYPE a counter\n# UNIT a bytes\na_total 1\n\
                             # TYPE b info\nb_info{c=\"d # e\"} 1\n\
                             # HELP f Level\n# TYPE f gauge\nf 2.5\n\

@@ -7,7 +7,7 @@ use super::Server;
 const BUCKETS: &str = "/pools/default/buckets";
 
 #[test]
-fn a_bucket_from_its_creation_to_its_end() {
+fn bucket_life_cycle_over_rest() {
     let server = Server::start();
     let before = server.registry.cluster().revision();
     let form = "name=b&bucketType=couchbase&ramQuotaMB=100&replicaNumber=1&flushEnabled=0&durabilityMinLevel=majority";
@@ -86,7 +86,7 @@ fn a_bucket_from_its_creation_to_its_end() {
 }
 
 #[test]
-fn a_flush_takes_the_documents() {
+fn flush_removes_the_documents() {
     let server = Server::start();
     let bucket = server.registry.get("default").unwrap();
     let key = DocKey::new(kedge_types::CollectionId::DEFAULT, b"k").unwrap();

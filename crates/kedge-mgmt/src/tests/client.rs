@@ -131,7 +131,7 @@ impl Client {
         (size > 0).then_some(bytes)
     }
 
-    /// Everything until the server closes.
+    /// Reads everything until the server closes the connection.
     pub(super) fn rest(&mut self) -> String {
         let mut rest = String::new();
         self.stream.read_to_string(&mut rest).unwrap();

@@ -3,7 +3,7 @@
 use super::Server;
 
 #[test]
-fn a_server_that_runs_alone_says_so() {
+fn standalone_server_reports_that_it_has_no_cluster() {
     let server = Server::start();
     let alone = r#"{"errors":{"_":"this server is no node of a cluster"}}"#;
     for path in ["node", "map", "positions", "figures", "status"] {

@@ -25,7 +25,7 @@ fn names(manifest: &Value) -> Vec<String> {
 }
 
 #[test]
-fn what_is_asked_in_its_order() {
+fn scopes_and_collections_over_rest() {
     let server = Server::start();
     let mut client = server.connect();
     let long = format!("name={}", "n".repeat(252));
@@ -190,7 +190,7 @@ fn what_is_asked_in_its_order() {
 
 /// Clients that read the map see that there is another manifest.
 #[test]
-fn the_map_has_the_uid() {
+fn config_has_the_manifest_uid() {
     let server = Server::start();
     let before = server.registry.cluster().revision();
     server.post(SCOPES, "name=s").is(200, r#"{"uid":"1"}"#);
@@ -211,7 +211,7 @@ fn the_map_has_the_uid() {
 }
 
 #[test]
-fn a_manifest_can_be_waited_for() {
+fn ensure_manifest_waits_for_a_manifest() {
     let server = Server::start();
     let ask = |uid: &str| server.post(&format!("{SCOPES}/@ensureManifest/{uid}"), "");
     ask("0").is(200, "{}");
@@ -233,7 +233,7 @@ fn a_manifest_can_be_waited_for() {
 }
 
 #[test]
-fn roles_decide_what_is_seen_and_changed() {
+fn roles_restrict_collections_that_are_seen_and_changed() {
     let server = Server::start();
     for (path, form) in [
         ("", "name=s"),

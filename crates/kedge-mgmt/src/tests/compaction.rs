@@ -49,7 +49,7 @@ fn fill(server: &Server, rounds: u16) {
 }
 
 #[test]
-fn who_waits_is_told_what_was_done() {
+fn compaction_with_wait_returns_the_result() {
     let server = Server::start();
     let path = &format!("{CONTROLLER}/compactBucket");
     let nothing = server.post(path, "wait=true").json();
@@ -76,7 +76,7 @@ fn who_waits_is_told_what_was_done() {
 }
 
 #[test]
-fn who_does_not_wait_gets_nothing_and_may_cancel() {
+fn compaction_without_wait_can_be_cancelled() {
     let server = Server::start();
     fill(&server, 1);
     for name in [
@@ -97,7 +97,7 @@ fn who_does_not_wait_gets_nothing_and_may_cancel() {
 
 /// One at a time, and so slowly that it rests until it is cancelled.
 #[test]
-fn a_compaction_that_goes_on_is_a_task_until_it_is_cancelled() {
+fn running_compaction_is_a_task_until_cancelled() {
     let server = Server::start();
     fill(&server, 3);
     let bucket = server.registry.get("default").unwrap();
@@ -157,7 +157,7 @@ fn a_compaction_that_goes_on_is_a_task_until_it_is_cancelled() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_and_so_is_who_may_not() {
+fn invalid_or_unprivileged_compactions_are_refused() {
     let server = Server::start();
     let path = &format!("{CONTROLLER}/compactBucket");
     for (form, field) in [

@@ -1,4 +1,4 @@
-//! What SDKs look for in documents, field by field.
+//! The documents that SDKs read, field by field.
 
 use serde_json::Value;
 
@@ -115,7 +115,7 @@ fn a_bucket() {
 }
 
 #[test]
-fn terse_documents_are_those_of_the_cluster_map() {
+fn terse_documents_equal_the_cluster_map() {
     let server = Server::start();
     let cluster = server.registry.cluster();
     let config = cluster.bucket_config("default", "127.0.0.1").unwrap();
@@ -138,7 +138,7 @@ fn terse_documents_are_those_of_the_cluster_map() {
 }
 
 #[test]
-fn the_uuid_in_a_query_must_be_the_buckets() {
+fn bucket_uuid_in_the_query_must_match() {
     let server = Server::start();
     let uuid = server
         .registry
@@ -160,7 +160,7 @@ fn the_uuid_in_a_query_must_be_the_buckets() {
 }
 
 #[test]
-fn the_cluster_can_be_renamed() {
+fn cluster_can_be_renamed() {
     let server = Server::start();
     let before = server.registry.cluster().revision();
     server
@@ -190,7 +190,7 @@ fn small_things() {
 }
 
 #[test]
-fn a_bucket_that_loads_is_not_healthy_yet() {
+fn loading_bucket_is_not_healthy() {
     let server = Server::start();
     let parts = super::parts(
         &server.registry,

@@ -49,7 +49,7 @@ fn timings() {
 }
 
 #[test]
-fn metrics_tell_of_collections() {
+fn metrics_include_collections() {
     let server = Server::start();
     let scopes = "/pools/default/buckets/default/scopes";
     assert_eq!(server.post(scopes, "name=s").status, 200);
@@ -69,7 +69,7 @@ fn metrics_tell_of_collections() {
 }
 
 #[test]
-fn metrics_tell_of_pools_and_tasks() {
+fn metrics_include_pools_and_tasks() {
     let server = Server::start();
     let panics = server
         .pools
@@ -93,7 +93,7 @@ fn metrics_tell_of_pools_and_tasks() {
 }
 
 #[test]
-fn metrics_say_what_the_statistics_say() {
+fn metrics_equal_the_statistics() {
     let server = Server::start();
     let bucket = server.registry.get("default").unwrap();
     for us in [7, 8, 9, 1 << 35] {
@@ -165,7 +165,7 @@ fn metrics_count_directories_that_are_not_served() {
 }
 
 #[test]
-fn help_text_of_every_family_stands_alone() {
+fn every_metric_has_a_help_text_of_its_own() {
     let server = Server::start();
     let text = server.get("/metrics").body;
     metrics::help::check(&text);
@@ -176,7 +176,7 @@ fn help_text_of_every_family_stands_alone() {
 
 /// Sizes of reads and writes of files were among the times of operations, so that a read of 4 KiB was one that took 4 ms.
 #[test]
-fn histograms_of_sizes_and_counts_are_no_times() {
+fn size_and_count_histograms_are_not_in_seconds() {
     let server = Server::start();
     let bucket = server.registry.get("default").unwrap();
     for timing in [Timing::FsReadSize, Timing::FsWriteSize] {
@@ -238,7 +238,7 @@ fn metrics_of_process_and_build() {
 /// Scrapers that ask for the text format of Prometheus alone got OpenMetrics, in which those that do not know it find
 /// counters without type and help.
 #[test]
-fn scrapers_get_the_text_format_that_they_ask_for() {
+fn metrics_endpoint_serves_the_requested_format() {
     let server = Server::start();
     let get = |accept: &str| {
         let mut client = server.connect();

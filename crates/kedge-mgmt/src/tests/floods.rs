@@ -16,7 +16,7 @@ use socket2::{Domain, Socket, Type};
 
 use super::client::Client;
 use super::{HEADER_TIMEOUT, Server};
-use crate::serve::Timeouts;
+use crate::serve::ConnectionTimeouts;
 
 const NODE_SECRET: &str = "the-secret-of-the-cluster";
 
@@ -66,7 +66,7 @@ fn figure(server: &Server, name: &str) -> u64 {
 /// 256 connections to the management port that said nothing kept everybody else out for as long as they stayed: other
 /// nodes of the cluster, and the administrator, who was answered 503.
 #[test]
-fn idle_strangers_keep_nobody_out() {
+fn idle_strangers_do_not_block_others() {
     let server = Server::start_for(users());
     let mut at_work = server.connect();
     assert_eq!(at_work.request("GET", "/whoami", "").status, 200);
@@ -87,7 +87,7 @@ fn idle_strangers_keep_nobody_out() {
 }
 
 #[test]
-fn strangers_of_one_address_are_few() {
+fn strangers_of_one_address_are_limited() {
     let server = Server::start_for(users());
     let mut first = Client::over(connect_from(address(1), server.address), None);
     let mut other = Client::over(connect_from(address(2), server.address), None);
@@ -98,7 +98,7 @@ fn strangers_of_one_address_are_few() {
 
 /// Users may take all that is not kept for others; then they are told so, and others get in.
 #[test]
-fn places_are_kept_for_administrators_and_nodes() {
+fn slots_are_reserved_for_administrators_and_nodes() {
     let server = Server::start_for(users());
     let all = MGMT_CONNECTIONS_MAX
         - MGMT_UNAUTHENTICATED_MAX
@@ -134,8 +134,8 @@ fn places_are_kept_for_administrators_and_nodes() {
 }
 
 #[test]
-fn who_does_not_log_in_is_let_go() {
-    let server = Server::start_timed(Timeouts {
+fn connection_without_a_login_is_closed() {
+    let server = Server::start_timed(ConnectionTimeouts {
         header: HEADER_TIMEOUT,
         unauthenticated: Duration::from_millis(100),
     });
@@ -173,7 +173,7 @@ fn hold_checks(server: &Server) -> mpsc::Sender<()> {
 /// wrong passwords made the status of a cluster take 4.5 s, and report nodes as down that were up: they could not get
 /// through to each other.
 #[test]
-fn verified_passwords_wait_for_nobody() {
+fn verified_passwords_are_not_queued() {
     let server = Server::start_for(users());
     let release = hold_checks(&server);
     let mut wrong = server.connect_as("root", "wrong");
@@ -192,7 +192,7 @@ fn verified_passwords_wait_for_nobody() {
 
 /// Passwords were verified in the order in which they came, so that whoever had sent many was served first, for a long time.
 #[test]
-fn a_flood_of_passwords_waits_for_itself() {
+fn password_flood_of_one_client_queues_behind_itself() {
     let server = Server::start_for(not_seen_yet());
     let release = hold_checks(&server);
     let (served, is_served) = mpsc::channel::<()>();

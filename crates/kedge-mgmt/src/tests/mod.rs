@@ -32,7 +32,7 @@ use kedge_node::registry::{BucketRegistry, RegistrySetup};
 use kedge_node::users::Users;
 use kedge_types::SystemClock;
 
-use super::serve::{Timeouts, start_with};
+use super::serve::{ConnectionTimeouts, start_with};
 use super::{AllowedHosts, HEADER_TIMEOUT, HttpHandle, HttpParts, HttpState};
 use client::{Client, Reply};
 
@@ -60,27 +60,30 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
-        Self::start_timed(Timeouts::default())
+        Self::start_timed(ConnectionTimeouts::default())
     }
 
-    fn start_timed(times: Timeouts) -> Self {
+    fn start_timed(times: ConnectionTimeouts) -> Self {
         Self::start_with(times, root())
     }
 
     fn start_for(users: UserStore) -> Self {
-        Self::start_with(Timeouts::default(), users)
+        Self::start_with(ConnectionTimeouts::default(), users)
     }
 
     fn start_with_passwords_of(chars: usize) -> Self {
         let users = Users::new(root(), Box::new(|_| Ok(())));
-        Self::start_as(Timeouts::default(), users.with_password_length_min(chars))
+        Self::start_as(
+            ConnectionTimeouts::default(),
+            users.with_password_length_min(chars),
+        )
     }
 
-    fn start_with(times: Timeouts, users: UserStore) -> Self {
+    fn start_with(times: ConnectionTimeouts, users: UserStore) -> Self {
         Self::start_as(times, Users::new(users, Box::new(|_| Ok(()))))
     }
 
-    fn start_as(times: Timeouts, users: Users) -> Self {
+    fn start_as(times: ConnectionTimeouts, users: Users) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

@@ -74,7 +74,7 @@ fn settings() -> Vec<(&'static str, &'static str, &'static str, Value)> {
 }
 
 #[test]
-fn each_setting_changes_alone_and_is_shown() {
+fn each_bucket_setting_changes_alone_and_is_shown() {
     let server = Server::start();
     let mut expected = server.get(DEFAULT).json();
     let mut client = server.connect();
@@ -112,7 +112,7 @@ fn without(document: &Value, pointer: &str) -> Value {
 }
 
 #[test]
-fn a_new_bucket_has_what_its_form_says() {
+fn new_bucket_has_the_settings_of_its_form() {
     let server = Server::start();
     let fields: Vec<String> = settings()
         .iter()
@@ -139,7 +139,7 @@ fn a_new_bucket_has_what_its_form_says() {
 }
 
 #[test]
-fn compaction_of_ones_own_is_shown_and_taken_back() {
+fn own_compaction_settings_are_shown_and_reverted() {
     let server = Server::start();
     let own = "autoCompactionDefined=true&parallelDBAndViewCompaction=false&\
                databaseFragmentationThreshold%5Bpercentage%5D=47&purgeInterval=1.5";
@@ -191,7 +191,7 @@ fn compaction_of_ones_own_is_shown_and_taken_back() {
 }
 
 #[test]
-fn what_is_wrong_is_said_by_field_and_changes_nothing() {
+fn invalid_form_lists_errors_by_field_and_changes_nothing() {
     let server = Server::start();
     let config = || {
         let bucket = server.registry.get("default").unwrap();
@@ -242,7 +242,7 @@ fn what_is_wrong_is_said_by_field_and_changes_nothing() {
 }
 
 #[test]
-fn who_only_validates_changes_nothing() {
+fn validation_only_changes_nothing() {
     let server = Server::start();
     let mut client = server.connect();
     let new = format!("{BUCKETS}?just_validate=1");

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use super::Server;
 use super::client::Client;
-use crate::serve::Timeouts;
+use crate::serve::ConnectionTimeouts;
 use crate::{BODY_BYTES_MAX, HEADER_BYTES_MAX, UNAUTHENTICATED_TIMEOUT};
 
 #[test]
-fn a_chunked_form_is_a_form() {
+fn chunked_form_is_accepted() {
     let server = Server::start();
     let mut client = server.connect();
     client.head(
@@ -25,7 +25,7 @@ fn a_chunked_form_is_a_form() {
 }
 
 #[test]
-fn slashes_at_the_end_are_allowed_everywhere() {
+fn trailing_slashes_are_accepted_on_all_paths() {
     let server = Server::start();
     let mut client = server.connect();
     client
@@ -50,7 +50,7 @@ fn slashes_at_the_end_are_allowed_everywhere() {
 }
 
 #[test]
-fn one_connection_takes_many_requests_also_at_once() {
+fn connection_serves_many_and_pipelined_requests() {
     let server = Server::start();
     let mut client = server.connect();
     for path in ["/pools", "/no/such/path", "/whoami"] {
@@ -81,7 +81,7 @@ fn unknown_paths_and_methods() {
 }
 
 #[test]
-fn too_large_is_refused() {
+fn too_large_requests_are_refused() {
     let server = Server::start();
     let mut client = server.connect();
     // Announced: the length alone is enough to refuse.
@@ -114,7 +114,7 @@ fn too_large_is_refused() {
 /// Any page in a browser of a machine that reaches the server could send it requests, and one under a name that its owner
 /// had pointed at the server's address could read the answers.
 #[test]
-fn pages_of_others_and_other_names_are_refused() {
+fn foreign_origins_and_hosts_are_refused() {
     let server = Server::start();
     for (headers, status) in [
         ("Host: 127.0.0.1\r\n", 200),
@@ -146,7 +146,7 @@ fn pages_of_others_and_other_names_are_refused() {
 }
 
 #[test]
-fn garbage_ends_that_connection_alone() {
+fn garbage_closes_only_its_connection() {
     let server = Server::start();
     let mut good = server.connect();
     for garbage in [
@@ -166,7 +166,7 @@ fn garbage_ends_that_connection_alone() {
 }
 
 #[test]
-fn the_port_is_free_after_a_stop() {
+fn port_is_free_after_a_stop() {
     let mut server = Server::start();
     let mut idle = server.connect();
     assert_eq!(idle.request("GET", "/whoami", "").status, 200);
@@ -177,8 +177,8 @@ fn the_port_is_free_after_a_stop() {
 }
 
 #[test]
-fn who_is_slow_to_ask_is_let_go() {
-    let server = Server::start_timed(Timeouts {
+fn slow_request_is_closed() {
+    let server = Server::start_timed(ConnectionTimeouts {
         header: Duration::from_millis(50),
         unauthenticated: UNAUTHENTICATED_TIMEOUT,
     });

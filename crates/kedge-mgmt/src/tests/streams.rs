@@ -23,7 +23,7 @@ fn open(server: &Server, path: &str) -> (Client, Value) {
 }
 
 #[test]
-fn a_change_sends_another_document() {
+fn stream_sends_a_document_per_change() {
     let server = Server::start();
     for (round, path) in [
         "/pools/default/bs/default",
@@ -49,7 +49,7 @@ fn a_change_sends_another_document() {
 }
 
 #[test]
-fn a_setting_is_seen_in_the_stream_of_the_bucket() {
+fn bucket_stream_shows_changed_settings() {
     let server = Server::start();
     let (mut client, first) = open(&server, "/pools/default/bucketsStreaming/default");
     assert_eq!(first["quota"]["ram"], 64 << 20);
@@ -60,7 +60,7 @@ fn a_setting_is_seen_in_the_stream_of_the_bucket() {
 }
 
 #[test]
-fn streams_of_a_bucket_end_with_it() {
+fn bucket_streams_end_when_it_is_dropped() {
     let server = Server::start();
     let mut streams: Vec<Client> = ["bs", "bucketsStreaming"]
         .map(|kind| open(&server, &format!("/pools/default/{kind}/default")).0)

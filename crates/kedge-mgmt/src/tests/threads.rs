@@ -17,7 +17,7 @@ fn threads(server: &Server, pool: Pool) -> usize {
 }
 
 #[test]
-fn threads_are_shown_and_changed() {
+fn thread_settings_are_shown_and_changed() {
     let server = Server::start();
     let document = |reader, writer| {
         json!({
@@ -63,7 +63,7 @@ fn threads_are_shown_and_changed() {
 }
 
 #[test]
-fn what_makes_no_sense_is_named_and_changes_nothing() {
+fn invalid_thread_settings_are_named_and_change_nothing() {
     let server = Server::start();
     for (form, field, words) in [
         ("num_reader_threads=0", "num_reader_threads", "1 to 128"),
@@ -92,7 +92,7 @@ fn what_makes_no_sense_is_named_and_changes_nothing() {
 }
 
 #[test]
-fn passwords_that_are_not_known_are_verified_by_tasks() {
+fn unverified_passwords_are_checked_by_tasks() {
     let server = Server::start();
     let verified = || {
         let kinds = server.pools.executor().kinds();

@@ -1,4 +1,4 @@
-//! Who may do what, and who decides it.
+//! The rights of users and groups.
 
 use kedge_auth::{Roles, UserStore};
 use kedge_bucket::BucketConfig;
@@ -16,7 +16,7 @@ fn put(server: &Server, user: &str, form: &str) -> super::Reply {
 }
 
 #[test]
-fn a_user_from_its_creation_to_its_end() {
+fn user_life_cycle_over_rest() {
     let server = Server::start();
     put(
         &server,
@@ -97,7 +97,7 @@ fn a_user_from_its_creation_to_its_end() {
 }
 
 #[test]
-fn wrong_users_are_refused_by_field() {
+fn invalid_users_are_rejected_by_field() {
     let server = Server::start();
     // (user, form, field, part of what is said)
     for (user, form, field, says) in [
@@ -242,7 +242,7 @@ fn roles_and_groups() {
 
 /// Tools give roles of services that are not here, and read them back: they were refused as unknown.
 #[test]
-fn roles_of_services_that_are_not_here_are_kept() {
+fn roles_of_other_services_are_stored() {
     let server = Server::start();
     assert_eq!(
         server
@@ -287,7 +287,7 @@ fn roles_of_services_that_are_not_here_are_kept() {
 
 /// Tools ask before they begin whether their user may do what they need; the call was 404.
 #[test]
-fn callers_hear_which_permissions_they_have() {
+fn check_permissions_reports_the_callers_permissions() {
     let server = Server::start();
     let check = "/pools/default/checkPermissions";
     assert_eq!(
@@ -333,7 +333,7 @@ fn callers_hear_which_permissions_they_have() {
 
 /// A manager of users must not become an administrator by it.
 #[test]
-fn managers_of_users_give_no_rights_to_give_rights() {
+fn user_admins_cannot_grant_the_right_to_grant_rights() {
     let server = Server::start();
     put(&server, "eve", "password=x&roles=user_admin_local").is(200, "\"\"");
     let mut eve = server.connect_as("eve", "x");
@@ -360,7 +360,7 @@ fn managers_of_users_give_no_rights_to_give_rights() {
 }
 
 #[test]
-fn without_the_right_password_there_is_nothing_to_see() {
+fn wrong_password_is_refused_everywhere() {
     let server = Server::start();
     for login in [
         None,
@@ -391,7 +391,7 @@ fn without_the_right_password_there_is_nothing_to_see() {
 }
 
 #[test]
-fn roles_decide() {
+fn roles_restrict_management_calls() {
     let server = Server::start();
     const BUCKET: &str = "/pools/default/buckets/default";
     let other = BucketConfig::new("other", 1, 64 << 20);
@@ -497,7 +497,7 @@ fn roles_decide() {
 /// A user who was taken out of a group by a PUT without `groups` stayed in it, and kept its privileges: what was not given
 /// stayed. SDKs leave out what is empty.
 #[test]
-fn a_put_replaces_all_of_a_user_or_group() {
+fn put_replaces_a_user_or_group() {
     let server = Server::start();
     let change = |method: &str, path: &str, form: &str| {
         let path = format!("/settings/rbac/{path}");
@@ -565,7 +565,7 @@ fn a_put_replaces_all_of_a_user_or_group() {
 /// An administrator could remove the user by which nodes of a cluster log in to each other, or give it another password: all
 /// nodes were cut off from each other then.
 #[test]
-fn names_of_the_servers_own_users_are_reserved() {
+fn server_user_names_are_reserved() {
     let mut users = UserStore::new().unwrap();
     for user in ["root", CLUSTER_USER] {
         users.add(user, "secret", Roles::admin(), 1).unwrap();
@@ -609,7 +609,7 @@ fn names_of_the_servers_own_users_are_reserved() {
 /// A role for a bucket that was not there was accepted: a slip of the pen left the user without rights, until somebody made a
 /// bucket of that name.
 #[test]
-fn roles_name_what_is_there() {
+fn roles_must_name_existing_buckets() {
     let server = Server::start();
     let make = |path: &str, form: &str| {
         let path = format!("/pools/default/buckets/default/scopes{path}");
@@ -651,7 +651,7 @@ fn roles_name_what_is_there() {
 
 /// Passwords of one character passed.
 #[test]
-fn passwords_have_a_least_length() {
+fn passwords_have_a_minimum_length() {
     let server = Server::start_with_passwords_of(6);
     let says = |reply: &super::Reply| {
         assert_eq!(reply.status, 400, "{reply:?}");

@@ -31,7 +31,7 @@ fn row(scope: &str, name: &str, id: &str, max_ttl: i64) -> (String, String, Stri
 }
 
 #[test]
-fn what_is_there_becomes_what_is_wanted() {
+fn manifest_put_replaces_the_manifest() {
     let server = Server::start();
     let mut client = server.connect();
     let mut put = |query: &str, wanted: &Value| {
@@ -72,7 +72,7 @@ fn what_is_there_becomes_what_is_wanted() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_changes_nothing() {
+fn invalid_manifest_put_is_rejected_and_changes_nothing() {
     let server = Server::start();
     let default = json!({"name": "_default", "collections": [{"name": "_default"}]});
     let with = |scope: Value| json!({"scopes": [default, scope]}).to_string();

@@ -1,10 +1,9 @@
-//! Who may have a connection: strangers, users, administrators and nodes, each within limits that keep room for those
-//! after them in this order.
+//! Limits of connections by class: strangers, users, administrators and nodes, with room reserved for each later class.
 //!
 //! Invariants:
-//! * Strangers, those without a right password so far, are at most [`ConnectionLimits::strangers`]; all others at most the rest. So
-//!   there is always room for one more connection, at the cost of a stranger's at worst.
-//! * A connection never becomes a stranger's again.
+//! * Strangers, connections without a right password so far, are at most [`ConnectionLimits::strangers`]; all others at
+//!   most the rest. So there is always room for one more connection, in the worst case at the cost of a stranger.
+//! * A connection never becomes a stranger again.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,20 +17,20 @@ use kedge_types::limits::{
 };
 use tokio::sync::Notify;
 
-/// Whose a connection is, as far as is known.
+/// The class of a connection, as far as is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// No request had a right password yet.
+pub(super) enum ConnectionClass {
+    /// No request has had a right password yet.
     Stranger,
-    /// Somebody who logged in.
+    /// A logged-in user.
     User,
-    /// Somebody who may change settings.
+    /// A user who may change settings.
     Administrator,
     /// Another node of the cluster.
     Node,
 }
 
-impl Standing {
+impl ConnectionClass {
     const ALL: [Self; 4] = [Self::Stranger, Self::User, Self::Administrator, Self::Node];
 
     const fn name(self) -> &'static str {
@@ -65,24 +64,24 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
 #[derive(Debug)]
 struct MgmtConnection {
     from: IpAddr,
-    standing: Standing,
-    /// A request of it is under way.
+    standing: ConnectionClass,
+    /// True while a request is in flight.
     is_busy: bool,
     evicted: Arc<Notify>,
 }
 
-/// The places, by value.
+/// The slots in use.
 #[derive(Debug)]
-struct Table {
+struct SlotTable {
     limits: ConnectionLimits,
-    /// In the order in which they came.
+    /// The connections, in the order of their arrival.
     held: BTreeMap<u64, MgmtConnection>,
     last: u64,
     evicted: u64,
     refused: u64,
 }
 
-impl Table {
+impl SlotTable {
     fn new(limits: ConnectionLimits) -> Self {
         Self {
             limits,
@@ -93,18 +92,18 @@ impl Table {
         }
     }
 
-    fn count(&self, standings: &[Standing]) -> usize {
+    fn count(&self, standings: &[ConnectionClass]) -> usize {
         let held = self.held.values();
         held.filter(|it| standings.contains(&it.standing)).count()
     }
 
-    /// Gives a place to a connection from an address; a stranger's may have to go for it.
+    /// Assigns a slot to a connection from an address; a stranger may be evicted for it.
     fn admit(&mut self, from: IpAddr) -> (u64, Arc<Notify>) {
         let from = client_source(from);
         let mut of_address: BTreeMap<IpAddr, usize> = BTreeMap::new();
         let mut strangers = 0;
         for held in self.held.values() {
-            if held.standing == Standing::Stranger {
+            if held.standing == ConnectionClass::Stranger {
                 *of_address.entry(held.from).or_default() += 1;
                 strangers += 1;
             }
@@ -121,7 +120,7 @@ impl Table {
         let evicted = Arc::new(Notify::new());
         let held = MgmtConnection {
             from,
-            standing: Standing::Stranger,
+            standing: ConnectionClass::Stranger,
             is_busy: false,
             evicted: evicted.clone(),
         };
@@ -129,11 +128,11 @@ impl Table {
         (self.last, evicted)
     }
 
-    /// Ends the oldest of an address' strangers, an idle one if there is one.
+    /// Evicts the oldest stranger of an address, an idle one if there is one.
     fn evict(&mut self, from: IpAddr) {
         let strangers = self.held.iter();
         let mut strangers =
-            strangers.filter(|(_, it)| it.from == from && it.standing == Standing::Stranger);
+            strangers.filter(|(_, it)| it.from == from && it.standing == ConnectionClass::Stranger);
         let oldest = strangers.clone().next().map(|(id, _)| *id);
         let idle = strangers.find(|(_, it)| !it.is_busy).map(|(id, _)| *id);
         if let Some(held) = idle.or(oldest).and_then(|id| self.held.remove(&id)) {
@@ -142,11 +141,11 @@ impl Table {
         }
     }
 
-    /// Notes whose the connection is. False when these have all places that they may have.
-    fn stand(&mut self, id: u64, standing: Standing) -> bool {
-        use Standing::{Administrator, Node, User};
+    /// Sets the class of a connection. False if the class has no slots left.
+    fn stand(&mut self, id: u64, standing: ConnectionClass) -> bool {
+        use ConnectionClass::{Administrator, Node, User};
         let Some(now) = self.held.get(&id).map(|held| held.standing) else {
-            // It was taken away at this moment.
+            // It was evicted at this moment.
             return false;
         };
         if now == standing {
@@ -159,13 +158,14 @@ impl Table {
             kept_for_nodes,
             ..
         } = self.limits;
-        let others =
-            |standings: &[Standing]| self.count(standings) - usize::from(standings.contains(&now));
+        let others = |standings: &[ConnectionClass]| {
+            self.count(standings) - usize::from(standings.contains(&now))
+        };
         let for_nodes = all - strangers;
         let for_administrators = for_nodes - kept_for_nodes;
         let for_users = for_administrators - kept_for_administrators;
         let has_room = match standing {
-            Standing::Stranger => return true,
+            ConnectionClass::Stranger => return true,
             User => {
                 others(&[User]) < for_users && others(&[User, Administrator]) < for_administrators
             }
@@ -183,22 +183,22 @@ impl Table {
     }
 }
 
-/// The places of a server's connections.
+/// The connection slots of a server.
 #[derive(Debug)]
-pub(super) struct Places(RankedMutex<ManagementPlaces, Table>);
+pub(super) struct ConnectionSlots(RankedMutex<ManagementPlaces, SlotTable>);
 
-impl Default for Places {
+impl Default for ConnectionSlots {
     fn default() -> Self {
-        Self(RankedMutex::new(Table::new(LIMITS)))
+        Self(RankedMutex::new(SlotTable::new(LIMITS)))
     }
 }
 
-impl Places {
-    /// Gives a place to a connection that came in. There is always one.
-    pub(super) fn admit(self: &Arc<Self>, from: IpAddr) -> Place {
+impl ConnectionSlots {
+    /// Assigns a slot to a new connection. There is always one.
+    pub(super) fn admit(self: &Arc<Self>, from: IpAddr) -> ConnectionSlot {
         let (id, evicted) = self.0.lock().admit(from);
-        Place {
-            places: self.clone(),
+        ConnectionSlot {
+            slots: self.clone(),
             id,
             from,
             evicted,
@@ -208,7 +208,7 @@ impl Places {
     /// Calls `each` with the names and values of counts.
     pub(super) fn stats(&self, each: &mut dyn FnMut(&str, &str)) {
         let table = self.0.lock();
-        for standing in Standing::ALL {
+        for standing in ConnectionClass::ALL {
             let name = format!("mgmt_connections_{}", standing.name());
             each(&name, &table.count(&[standing]).to_string());
         }
@@ -217,56 +217,56 @@ impl Places {
     }
 }
 
-/// A connection's place, which is free again when this goes.
+/// The slot of a connection, which is freed when this is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
-    places: Arc<Places>,
+pub(super) struct ConnectionSlot {
+    slots: Arc<ConnectionSlots>,
     id: u64,
     from: IpAddr,
     evicted: Arc<Notify>,
 }
 
-impl Place {
-    /// The address at the other end.
+impl ConnectionSlot {
+    /// Returns the remote address.
     pub(super) const fn from(&self) -> IpAddr {
         self.from
     }
 
-    /// Notes whose the connection is. False when these have all places that they may have.
-    pub(super) fn stand(&self, standing: Standing) -> bool {
-        self.places.0.lock().stand(self.id, standing)
+    /// Sets the class of the connection. False if the class has no slots left.
+    pub(super) fn stand(&self, standing: ConnectionClass) -> bool {
+        self.slots.0.lock().stand(self.id, standing)
     }
 
-    /// Notes whether a request is under way.
+    /// Notes whether a request is in flight.
     pub(super) fn set_busy(&self, is_busy: bool) {
-        if let Some(held) = self.places.0.lock().held.get_mut(&self.id) {
+        if let Some(held) = self.slots.0.lock().held.get_mut(&self.id) {
             held.is_busy = is_busy;
         }
     }
 
-    /// Returns whether a stranger has it and does nothing with it.
+    /// Returns whether the connection is an idle stranger.
     pub(super) fn is_idle_stranger(&self) -> bool {
-        let table = self.places.0.lock();
+        let table = self.slots.0.lock();
         let held = table.held.get(&self.id);
-        held.is_none_or(|held| held.standing == Standing::Stranger && !held.is_busy)
+        held.is_none_or(|held| held.standing == ConnectionClass::Stranger && !held.is_busy)
     }
 
-    /// Returns whether no request had a right password yet.
+    /// Returns whether no request has had a right password yet.
     pub(super) fn is_strangers(&self) -> bool {
-        let table = self.places.0.lock();
+        let table = self.slots.0.lock();
         let held = table.held.get(&self.id);
-        held.is_none_or(|held| held.standing == Standing::Stranger)
+        held.is_none_or(|held| held.standing == ConnectionClass::Stranger)
     }
 
-    /// Ends when the place is taken away.
+    /// Waits until the connection is evicted.
     pub(super) async fn evicted(&self) {
         self.evicted.notified().await;
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        self.places.0.lock().held.remove(&self.id);
+        self.slots.0.lock().held.remove(&self.id);
     }
 }
 
@@ -286,27 +286,27 @@ mod tests {
         IpAddr::from([127, 0, 0, n])
     }
 
-    fn table() -> Table {
-        Table::new(SMALL)
+    fn table() -> SlotTable {
+        SlotTable::new(SMALL)
     }
 
     #[test]
-    fn strangers_take_places_from_each_other() {
+    fn strangers_evict_each_other() {
         let mut table = table();
         let of_one: Vec<u64> = (0..3).map(|_| table.admit(address(1)).0).collect();
         let (other, _) = table.admit(address(2));
         table.held.get_mut(&of_one[0]).unwrap().is_busy = true;
-        // The address has all it may have: its oldest idle one goes.
+        // The address has reached its limit: its oldest idle connection is evicted.
         let (fourth, _) = table.admit(address(1));
         assert!(!table.held.contains_key(&of_one[1]) && table.held.contains_key(&of_one[0]));
-        // All have all they may have: the oldest of the address with most goes.
+        // The limit is reached: the oldest connection of the address with most is evicted.
         let (third, _) = table.admit(address(3));
         assert!(!table.held.contains_key(&of_one[2]));
         for id in [of_one[0], other, fourth, third] {
             assert!(table.held.contains_key(&id), "{id}");
         }
         assert_eq!((table.held.len(), table.evicted), (4, 2));
-        // Busy ones go when there are no idle ones.
+        // Busy ones are evicted if there are no idle ones.
         for held in table.held.values_mut() {
             held.is_busy = true;
         }
@@ -315,16 +315,16 @@ mod tests {
     }
 
     #[test]
-    fn places_are_kept_for_administrators_and_nodes() {
+    fn slots_are_reserved_for_administrators_and_nodes() {
         let mut table = table();
         let mut take = |standing| {
             let (id, _) = table.admit(address(1));
             table.stand(id, standing)
         };
         for (standing, count) in [
-            (Standing::User, 3),
-            (Standing::Administrator, 2),
-            (Standing::Node, 3),
+            (ConnectionClass::User, 3),
+            (ConnectionClass::Administrator, 2),
+            (ConnectionClass::Node, 3),
         ] {
             for _ in 0..count {
                 assert!(take(standing), "{standing:?}");
@@ -340,23 +340,23 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_changes_hands_and_goes() {
-        let places = Arc::new(Places::default());
-        let place = places.admit(address(1));
-        assert!(place.is_idle_stranger() && place.is_strangers());
-        place.set_busy(true);
-        assert!(!place.is_idle_stranger() && place.is_strangers());
+    fn connection_class_changes_and_the_slot_is_freed() {
+        let slots = Arc::new(ConnectionSlots::default());
+        let slot = slots.admit(address(1));
+        assert!(slot.is_idle_stranger() && slot.is_strangers());
+        slot.set_busy(true);
+        assert!(!slot.is_idle_stranger() && slot.is_strangers());
         for standing in [
-            Standing::User,
-            Standing::Node,
-            Standing::Node,
-            Standing::User,
+            ConnectionClass::User,
+            ConnectionClass::Node,
+            ConnectionClass::Node,
+            ConnectionClass::User,
         ] {
-            assert!(place.stand(standing));
-            assert_eq!(places.0.lock().count(&[standing]), 1);
+            assert!(slot.stand(standing));
+            assert_eq!(slots.0.lock().count(&[standing]), 1);
         }
-        assert!(!place.is_strangers());
-        drop(place);
-        assert!(places.0.lock().held.is_empty());
+        assert!(!slot.is_strangers());
+        drop(slot);
+        assert!(slots.0.lock().held.is_empty());
     }
 }
