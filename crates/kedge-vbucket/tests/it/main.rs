@@ -18,6 +18,7 @@ mod pair;
 mod precompute;
 mod replay;
 mod residency;
+mod residency_model;
 mod sync_writes;
 mod tools;
 mod with_meta;
