@@ -1,11 +1,11 @@
 //! The search for the differences between two sound trees that are known to differ: one lookup per entry.
 
 use super::walk::walk;
-use super::{Check, Stop};
+use super::{CheckEnd, CheckRun};
 use crate::tree::{ById, BySeqno};
 use crate::{Entry, Problem};
 
-pub(super) fn find(check: &mut Check<'_>) -> Result<(), Stop> {
+pub(super) fn find(check: &mut CheckRun<'_>) -> Result<(), CheckEnd> {
     let snapshot = check.snapshot.clone();
     let header = snapshot.header();
     walk::<ById>(check, header.by_id, &mut |check, leaf, node, entry| {

@@ -17,9 +17,9 @@ use std::ops::ControlFlow;
 
 use kedge_disk::Operation;
 
-use self::sum::Digest;
+use self::sum::EntryHash;
 use self::walk::walk;
-use crate::file::window::Window;
+use crate::file::window::ReadWindow;
 use crate::tree::{ById, BySeqno, Local};
 use crate::{Entry, Error, Form, Offset, Problem, Snapshot};
 
@@ -74,7 +74,7 @@ impl Snapshot {
     /// # Errors
     /// The first damage; disk errors.
     pub fn check(&self, progress: &mut dyn FnMut(u64)) -> Result<Checked, Error> {
-        let mut first = First {
+        let mut first = FirstDamage {
             progress,
             entries: 0,
             damage: None,
@@ -92,27 +92,27 @@ impl Snapshot {
     /// # Errors
     /// Disk errors other than failed reads.
     pub fn check_all(&self, observer: &mut dyn CheckObserver) -> Result<Checked, Error> {
-        let mut check = Check {
+        let mut check = CheckRun {
             snapshot: self,
             observer,
             checked: Checked::default(),
             damages: 0,
         };
         match check.run() {
-            Err(Stop::Disk(error)) => Err(error),
-            Ok(()) | Err(Stop::Enough) => Ok(check.checked),
+            Err(CheckEnd::Disk(error)) => Err(error),
+            Ok(()) | Err(CheckEnd::Enough) => Ok(check.checked),
         }
     }
 }
 
 /// An observer that ends the check at the first damage.
-struct First<'a> {
+struct FirstDamage<'a> {
     progress: &'a mut dyn FnMut(u64),
     entries: u64,
     damage: Option<Error>,
 }
 
-impl CheckObserver for First<'_> {
+impl CheckObserver for FirstDamage<'_> {
     fn progress(&mut self, entries: u64) {
         self.entries += entries;
         (self.progress)(self.entries);
@@ -125,7 +125,7 @@ impl CheckObserver for First<'_> {
 }
 
 /// The reason why a check ends early.
-enum Stop {
+enum CheckEnd {
     /// The observer ended it.
     Enough,
     /// A disk error.
@@ -133,31 +133,31 @@ enum Stop {
 }
 
 /// A running check.
-struct Check<'a> {
+struct CheckRun<'a> {
     snapshot: &'a Snapshot,
     observer: &'a mut dyn CheckObserver,
     checked: Checked,
     damages: u32,
 }
 
-impl Check<'_> {
-    fn run(&mut self) -> Result<(), Stop> {
+impl CheckRun<'_> {
+    fn run(&mut self) -> Result<(), CheckEnd> {
         let header = self.snapshot.header().clone();
         walk::<Local>(self, header.local, &mut |check, leaf, _, entry| {
             check.checked.locals += 1;
             check.observer.local(leaf, entry.key, entry.value);
             Ok(())
         })?;
-        let digest = Digest::default();
-        let mut by_id = sum::Sum::default();
+        let digest = EntryHash::default();
+        let mut by_id = sum::SetHash::default();
         let id_is_whole = walk::<ById>(self, header.by_id, &mut |check, _, node, entry| {
             let entry = Entry::from_id(node, &entry);
             by_id.add(digest.of(&entry));
             check.count(&entry);
             Ok(())
         })?;
-        let mut by_seqno = sum::Sum::default();
-        let mut bodies = Bodies::default();
+        let mut by_seqno = sum::SetHash::default();
+        let mut bodies = BodyReader::default();
         let seqno_is_whole = walk::<BySeqno>(self, header.by_seqno, &mut |check, leaf, n, e| {
             let entry = Entry::from_seqno(n, &e);
             by_seqno.add(digest.of(&entry));
@@ -186,48 +186,53 @@ impl Check<'_> {
     }
 
     /// Reports damage.
-    fn tell(&mut self, at: Offset, problem: Problem) -> Result<(), Stop> {
+    fn tell(&mut self, at: Offset, problem: Problem) -> Result<(), CheckEnd> {
         self.tell_error(self.snapshot.shared().corrupt(at, problem))
     }
 
     /// Reports an error, if it concerns one place in the file. Other errors end the check.
-    fn tell_error(&mut self, error: Error) -> Result<(), Stop> {
+    fn tell_error(&mut self, error: Error) -> Result<(), CheckEnd> {
         let is_local = match &error {
             Error::Corrupt { .. } => true,
             Error::Io(error) => error.op == Operation::Read,
             _ => false,
         };
         if !is_local {
-            return Err(Stop::Disk(error));
+            return Err(CheckEnd::Disk(error));
         }
         self.damages += 1;
         match self.observer.damage(error) {
             ControlFlow::Continue(()) if self.damages < DAMAGES_MAX => Ok(()),
-            _ => Err(Stop::Enough),
+            _ => Err(CheckEnd::Enough),
         }
     }
 }
 
 /// Reads bodies in the order of seqnos, which is approximately their order in the file.
-struct Bodies {
-    window: Window,
+struct BodyReader {
+    window: ReadWindow,
     bytes: u64,
     /// `true` if entries share bodies, so that their number is unbounded.
     overlap: bool,
 }
 
-impl Default for Bodies {
+impl Default for BodyReader {
     fn default() -> Self {
-        Bodies {
-            window: Window::ahead(AHEAD_BYTES_MAX),
+        BodyReader {
+            window: ReadWindow::ahead(AHEAD_BYTES_MAX),
             bytes: 0,
             overlap: false,
         }
     }
 }
 
-impl Bodies {
-    fn read(&mut self, check: &mut Check<'_>, leaf: Offset, entry: &Entry) -> Result<(), Stop> {
+impl BodyReader {
+    fn read(
+        &mut self,
+        check: &mut CheckRun<'_>,
+        leaf: Offset,
+        entry: &Entry,
+    ) -> Result<(), CheckEnd> {
         if self.overlap {
             return Ok(());
         }

@@ -11,12 +11,12 @@ use crate::Entry;
 
 /// Two hashes of 64 bits.
 #[derive(Debug, Default)]
-pub(super) struct Digest {
+pub(super) struct EntryHash {
     high: RandomState,
     low: RandomState,
 }
 
-impl Digest {
+impl EntryHash {
     pub(super) fn of(&self, entry: &Entry) -> u128 {
         let fields = entry.fields();
         let all = (
@@ -30,12 +30,12 @@ impl Digest {
 
 /// The sum of the hashes of a tree's entries.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Sum {
+pub(super) struct SetHash {
     digests: u128,
     entries: u64,
 }
 
-impl Sum {
+impl SetHash {
     pub(super) fn add(&mut self, digest: u128) {
         self.digests = self.digests.wrapping_add(digest);
         self.entries += 1;

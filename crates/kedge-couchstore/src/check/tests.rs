@@ -8,24 +8,24 @@ use kedge_disk::{Disk as _, SimDisk};
 use kedge_types::Seqno;
 
 use super::{CheckObserver, Checked, DAMAGES_MAX};
-use crate::file::shared::Shared;
+use crate::file::shared::OpenFile;
 use crate::format::block::HEADER;
 use crate::format::bytes::{be48, pack_lengths};
 use crate::format::chunk::Codec;
-use crate::format::entry::Fields;
+use crate::format::entry::EntryFields;
 use crate::format::header::{Header, Version};
 use crate::format::pointer::{Pointer, Reduce};
-use crate::tree::build::{Builder, NodeSizes};
+use crate::tree::build::{NodeSizes, TreeBuilder};
 use crate::tree::node::type_byte;
 use crate::tree::{ById, BySeqno, Local, Tree};
-use crate::write::append::Appender;
+use crate::write::append::FileAppender;
 use crate::{Entry, Error, Offset, Options, Problem, Snapshot};
 
 const FILE: &str = "/data/0.couch.1";
 
 /// Builds a file piece by piece.
 struct Forge {
-    out: Appender,
+    out: FileAppender,
     disk: SimDisk,
     header: Header,
 }
@@ -40,9 +40,9 @@ impl Forge {
         let file = disk.create(Path::new(FILE)).expect("create");
         file.write_at(&[0], 0).expect("write");
         let options = Options::default();
-        let shared = Shared::new(file, Path::new(FILE), Codec::Crc32c, &options);
+        let shared = OpenFile::new(file, Path::new(FILE), Codec::Crc32c, &options);
         Forge {
-            out: Appender::new(Arc::new(shared), 1),
+            out: FileAppender::new(Arc::new(shared), 1),
             disk,
             header: Header::empty(Offset(0), Version::V14, false),
         }
@@ -55,7 +55,7 @@ impl Forge {
                 let (body, body_bytes) = self.out.append(b"body").expect("append");
                 Doc {
                     key: format!("key-{number:04}").into_bytes(),
-                    fields: Fields {
+                    fields: EntryFields {
                         seqno: number,
                         rev: 1,
                         body,
@@ -70,7 +70,7 @@ impl Forge {
     }
 
     fn tree<T: Tree>(&mut self, entries: Vec<Raw>) -> Option<Pointer<T::Reduce>> {
-        let mut builder = Builder::<T>::new(&mut self.out, NodeSizes::UPDATE);
+        let mut builder = TreeBuilder::<T>::new(&mut self.out, NodeSizes::UPDATE);
         for (key, value) in entries {
             let push = builder.push(&key, |out| out.extend_from_slice(&value));
             push.expect("push");
@@ -127,7 +127,7 @@ impl Forge {
 #[derive(Clone)]
 struct Doc {
     key: Vec<u8>,
-    fields: Fields,
+    fields: EntryFields,
     rev_meta: [u8; 18],
 }
 
@@ -329,7 +329,7 @@ fn check_finds_missing_bodies() {
         [Problem::Snappy]
     );
     assert!(
-        both(|doc| doc.fields = Fields {
+        both(|doc| doc.fields = EntryFields {
             body: 0,
             body_bytes: 0,
             ..doc.fields

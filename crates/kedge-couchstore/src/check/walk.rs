@@ -3,27 +3,28 @@
 //! Invariant: `last_key` is the greatest key of the leaves visited so far. A leaf that does not begin above it is
 //! reported and skipped, so no leaf is visited twice, whatever the pointers of a hostile file are.
 
-use super::{AHEAD_BYTES_MAX, Check, Stop};
+use super::{AHEAD_BYTES_MAX, CheckEnd, CheckRun};
 use crate::format::pointer::{Pointer, Reduce};
 use crate::limits::DEPTH_MAX;
 use crate::tree::Tree;
 use crate::tree::node::{FIRST_ENTRY, Node, NodeEntry};
-use crate::tree::search::{Nodes, Windows};
+use crate::tree::search::{NodeReader, ReadWindows};
 use crate::{Error, Offset, Problem};
 
 /// A callback for each entry of each sound leaf; the offset is that of the leaf.
-type Visit<'v> = dyn FnMut(&mut Check<'_>, Offset, &Node, NodeEntry<'_>) -> Result<(), Stop> + 'v;
+type LeafVisitor<'v> =
+    dyn FnMut(&mut CheckRun<'_>, Offset, &Node, NodeEntry<'_>) -> Result<(), CheckEnd> + 'v;
 
 /// The properties of the subtree below a pointer.
-struct Below<R> {
+struct SubtreeSums<R> {
     reduce: R,
     subtree_bytes: u64,
 }
 
 struct Walk<'c, 'a, 'v> {
-    check: &'c mut Check<'a>,
-    visit: &'c mut Visit<'v>,
-    windows: Windows,
+    check: &'c mut CheckRun<'a>,
+    visit: &'c mut LeafVisitor<'v>,
+    windows: ReadWindows,
     /// Number of interior nodes above a leaf, once one was reached: from then on leaves are read ahead.
     leaf_depth: Option<usize>,
     last_key: Option<Vec<u8>>,
@@ -31,17 +32,17 @@ struct Walk<'c, 'a, 'v> {
 
 /// Walks a tree. Returns `true` if nothing was skipped.
 pub(super) fn walk<T: Tree>(
-    check: &mut Check<'_>,
+    check: &mut CheckRun<'_>,
     root: Option<Pointer<T::Reduce>>,
-    visit: &mut Visit<'_>,
-) -> Result<bool, Stop> {
+    visit: &mut LeafVisitor<'_>,
+) -> Result<bool, CheckEnd> {
     let Some(root) = root else {
         return Ok(true);
     };
     let mut walk = Walk {
         check,
         visit,
-        windows: Windows::scan(AHEAD_BYTES_MAX),
+        windows: ReadWindows::scan(AHEAD_BYTES_MAX),
         leaf_depth: None,
         last_key: None,
     };
@@ -55,7 +56,7 @@ impl Walk<'_, '_, '_> {
         &mut self,
         pointer: &Pointer<T::Reduce>,
         depth: usize,
-    ) -> Result<Option<Below<T::Reduce>>, Stop> {
+    ) -> Result<Option<SubtreeSums<T::Reduce>>, CheckEnd> {
         let at = Offset(pointer.offset);
         if depth == DEPTH_MAX {
             self.check.tell(at, Problem::Depth)?;
@@ -100,10 +101,15 @@ impl Walk<'_, '_, '_> {
         let snapshot = self.check.snapshot;
         let end = snapshot.header().offset();
         let ahead = self.leaf_depth == Some(depth);
-        Nodes::new(snapshot.shared(), end, &mut self.windows).node_and_bytes::<T>(pointer, ahead)
+        NodeReader::new(snapshot.shared(), end, &mut self.windows)
+            .node_and_bytes::<T>(pointer, ahead)
     }
 
-    fn leaf<T: Tree>(&mut self, at: Offset, node: &Node) -> Result<Option<Below<T::Reduce>>, Stop> {
+    fn leaf<T: Tree>(
+        &mut self,
+        at: Offset,
+        node: &Node,
+    ) -> Result<Option<SubtreeSums<T::Reduce>>, CheckEnd> {
         let first = node.entry(FIRST_ENTRY).expect("no node is empty");
         if self
             .last_key
@@ -128,7 +134,7 @@ impl Walk<'_, '_, '_> {
         if T::IS_OF_DOCUMENTS {
             self.check.observer.progress(entries);
         }
-        Ok(Some(Below {
+        Ok(Some(SubtreeSums {
             reduce,
             subtree_bytes: 0,
         }))
@@ -139,8 +145,8 @@ impl Walk<'_, '_, '_> {
         at: Offset,
         node: &Node,
         depth: usize,
-    ) -> Result<Option<Below<T::Reduce>>, Stop> {
-        let mut all = Some(Below {
+    ) -> Result<Option<SubtreeSums<T::Reduce>>, CheckEnd> {
+        let mut all = Some(SubtreeSums {
             reduce: T::Reduce::default(),
             subtree_bytes: 0,
         });

@@ -5,9 +5,9 @@ use std::ops::Bound;
 use kedge_types::Seqno;
 
 use super::copy::{AHEAD_BYTES_MAX, ENTRY_BYTES, check_lengths};
-use super::meter::{Meter, Phase};
+use super::meter::{Phase, ProgressMeter};
 use super::{Compaction, Hooks, LocalPatch, local};
-use crate::file::window::Window;
+use crate::file::window::ReadWindow;
 use crate::{Body, Entry, Error, Mutation, Refusal, Snapshot, Writer};
 
 /// Memory per entry until its batch is saved, in bytes, in addition to key, metadata and body: the entry, its mutation,
@@ -40,8 +40,8 @@ impl Compaction {
             return Ok(CaughtUp::default());
         }
         self.progress.phase = Phase::CatchUp;
-        let mut meter = Meter::new(hooks, &mut self.progress);
-        let mut batch = Batch::new(newest, self.settings.memory_bytes);
+        let mut meter = ProgressMeter::new(hooks, &mut self.progress);
+        let mut batch = CatchUpBatch::new(newest, self.settings.memory_bytes);
         let mut entries = 0;
         let range: (Bound<Seqno>, _) = (Bound::Excluded(from.update_seqno()), Bound::Unbounded);
         for entry in newest.scan_seqnos(range)? {
@@ -88,9 +88,9 @@ fn follows(newest: &Snapshot, copied: &Snapshot) -> Result<bool, Error> {
 }
 
 /// Documents that are saved together.
-struct Batch<'a> {
+struct CatchUpBatch<'a> {
     source: &'a Snapshot,
-    window: Window,
+    window: ReadWindow,
     memory_bytes: usize,
     entries: Vec<Entry>,
     bodies: Vec<u8>,
@@ -100,11 +100,11 @@ struct Batch<'a> {
     metadata_bytes: usize,
 }
 
-impl<'a> Batch<'a> {
+impl<'a> CatchUpBatch<'a> {
     fn new(source: &'a Snapshot, memory_bytes: usize) -> Self {
-        Batch {
+        CatchUpBatch {
             source,
-            window: Window::ahead(AHEAD_BYTES_MAX),
+            window: ReadWindow::ahead(AHEAD_BYTES_MAX),
             memory_bytes,
             entries: Vec::new(),
             bodies: Vec::new(),
@@ -120,7 +120,7 @@ impl<'a> Batch<'a> {
         self.entries.is_empty() || all <= self.memory_bytes
     }
 
-    fn add(&mut self, entry: Entry, meter: &mut Meter<'_>) -> Result<(), Error> {
+    fn add(&mut self, entry: Entry, meter: &mut ProgressMeter<'_>) -> Result<(), Error> {
         let metadata = entry.key().len() + entry.rev_meta().len();
         let read = u64::from(entry.disk_bytes()) + ENTRY_BYTES + metadata as u64;
         meter.moves(read, 0)?;
@@ -133,7 +133,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Saves the batch and empties it.
-    fn save(&mut self, writer: &mut Writer, meter: &mut Meter<'_>) -> Result<(), Error> {
+    fn save(&mut self, writer: &mut Writer, meter: &mut ProgressMeter<'_>) -> Result<(), Error> {
         let count = self.entries.len() as u64;
         let both_trees = 2 * (count * ENTRY_BYTES + self.metadata_bytes as u64);
         meter.moves(0, self.bodies.len() as u64 + both_trees)?;

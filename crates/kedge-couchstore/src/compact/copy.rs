@@ -8,15 +8,15 @@ use std::sync::Arc;
 use kedge_disk::Disk;
 use kedge_types::Seqno;
 
-use super::meter::{Meter, Phase};
+use super::meter::{Phase, ProgressMeter};
 use super::sort::Sorter;
 use super::{LocalPatch, Settings, Verdict, local};
 use crate::compress::inflate;
-use crate::file::window::Window;
+use crate::file::window::ReadWindow;
 use crate::format::bytes::{be48, u48_at};
 use crate::format::entry::ID_FIXED_BYTES;
 use crate::limits::{INFLATED_BODY_BYTES_MAX, KEY_BYTES_MAX, REV_META_BYTES_MAX};
-use crate::tree::build::{Builder, NodeSizes};
+use crate::tree::build::{NodeSizes, TreeBuilder};
 use crate::tree::{ById, BySeqno};
 use crate::{Entry, Error, Offset, Problem, Refusal, Snapshot, Writer};
 
@@ -31,14 +31,14 @@ pub(super) fn main_pass(
     source: &Snapshot,
     writer: &mut Writer,
     settings: &Settings,
-    meter: &mut Meter<'_>,
+    meter: &mut ProgressMeter<'_>,
 ) -> Result<(), Error> {
     let is_secret = settings.create.encryption.is_some();
     let target = writer.snapshot().path().to_owned();
     let mut sorter = Sorter::new(disk, &target, settings.memory_bytes, is_secret);
     let mut pass = Pass {
         source,
-        window: Window::ahead(AHEAD_BYTES_MAX),
+        window: ReadWindow::ahead(AHEAD_BYTES_MAX),
         sorter: &mut sorter,
         meter,
         purged: Seqno(0),
@@ -83,15 +83,15 @@ fn differ(source: &Snapshot, seqno: Seqno) -> Error {
 
 struct Pass<'a, 'h> {
     source: &'a Snapshot,
-    window: Window,
+    window: ReadWindow,
     sorter: &'a mut Sorter,
-    meter: &'a mut Meter<'h>,
+    meter: &'a mut ProgressMeter<'h>,
     purged: Seqno,
 }
 
 impl Pass<'_, '_> {
     fn documents(&mut self, writer: &mut Writer) -> Result<(), Error> {
-        let mut builder = Builder::<BySeqno>::new(&mut writer.out, NodeSizes::COPY);
+        let mut builder = TreeBuilder::<BySeqno>::new(&mut writer.out, NodeSizes::COPY);
         builder.remembers = false;
         for entry in self.source.scan_seqnos(..)? {
             let entry = entry?;
@@ -149,7 +149,7 @@ impl Pass<'_, '_> {
         Ok(hooks.filter(entry, Some(&plain)))
     }
 
-    fn copy(&mut self, entry: &Entry, builder: &mut Builder<'_, BySeqno>) -> Result<(), Error> {
+    fn copy(&mut self, entry: &Entry, builder: &mut TreeBuilder<'_, BySeqno>) -> Result<(), Error> {
         let body_bytes = u64::from(entry.disk_bytes());
         let (key, rev_meta) = (entry.key(), entry.rev_meta());
         let written = body_bytes + ENTRY_BYTES + (key.len() + rev_meta.len()) as u64;
@@ -179,12 +179,12 @@ fn index(
     source: &Snapshot,
     writer: &mut Writer,
     sorter: Sorter,
-    meter: &mut Meter<'_>,
+    meter: &mut ProgressMeter<'_>,
 ) -> Result<(), Error> {
     meter.progress.phase = Phase::Sort;
     let mut sorted = sorter.finish(meter)?;
     meter.progress.phase = Phase::Index;
-    let mut builder = Builder::<ById>::new(&mut writer.out, NodeSizes::COPY);
+    let mut builder = TreeBuilder::<ById>::new(&mut writer.out, NodeSizes::COPY);
     builder.remembers = false;
     let mut last = Vec::new();
     while let Some((key, value)) = sorted.next(meter)? {

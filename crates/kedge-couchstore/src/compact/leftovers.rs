@@ -64,15 +64,15 @@ pub fn remove_leftovers(disk: &dyn Disk, dir: &Path) -> Result<Vec<String>, Erro
 
 /// A file that is removed on drop unless it is kept.
 #[derive(Debug)]
-pub(super) struct Unfinished {
+pub(super) struct UnfinishedFile {
     disk: Arc<dyn Disk>,
     path: PathBuf,
     keep: bool,
 }
 
-impl Unfinished {
+impl UnfinishedFile {
     pub(super) fn new(disk: &Arc<dyn Disk>, path: &Path) -> Self {
-        Unfinished {
+        UnfinishedFile {
             disk: Arc::clone(disk),
             path: path.to_owned(),
             keep: false,
@@ -89,7 +89,7 @@ impl Unfinished {
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for UnfinishedFile {
     fn drop(&mut self) {
         if !self.keep {
             // If the file cannot be removed, the next start removes it; it may also not exist yet. The failed

@@ -11,10 +11,10 @@ use std::iter::Peekable;
 use crate::limits::{KEY_BYTES_MAX, LOCAL_BYTES_MAX};
 use crate::read::Locals;
 use crate::tree::Local;
-use crate::tree::build::{Builder, NodeSizes};
+use crate::tree::build::{NodeSizes, TreeBuilder};
 use crate::{Error, Refusal, Snapshot, Writer};
 
-type Named = (Vec<u8>, Vec<u8>);
+type NamedLocal = (Vec<u8>, Vec<u8>);
 
 /// The local documents of the next commit of the target: those of the source, and changes of them.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl LocalPatch {
     }
 
     /// Returns all local documents of the target, in the order of names.
-    fn into_documents(self) -> Result<Documents, Error> {
+    fn into_documents(self) -> Result<MergedLocals, Error> {
         let changes = self.changes.iter().enumerate();
         for (index, (name, value)) in changes {
             if name.is_empty() || name.len() > KEY_BYTES_MAX {
@@ -72,7 +72,7 @@ impl LocalPatch {
                 return Err(Refusal::ValueLength(index).into());
             }
         }
-        Ok(Documents {
+        Ok(MergedLocals {
             source: self.source.locals()?,
             next: None,
             changes: self.changes.into_iter().peekable(),
@@ -83,7 +83,7 @@ impl LocalPatch {
 /// Builds the local tree of a new file.
 pub(super) fn build(patch: LocalPatch, writer: &mut Writer) -> Result<(), Error> {
     let mut documents = patch.into_documents()?;
-    let mut builder = Builder::<Local>::new(&mut writer.out, NodeSizes::COPY);
+    let mut builder = TreeBuilder::<Local>::new(&mut writer.out, NodeSizes::COPY);
     while let Some((name, value)) = documents.next()? {
         builder.push(&name, |out| out.extend_from_slice(&value))?;
     }
@@ -133,15 +133,15 @@ pub(super) fn update(patch: LocalPatch, writer: &mut Writer) -> Result<bool, Err
 }
 
 /// The source's local documents merged with changes, both in ascending order.
-struct Documents {
+struct MergedLocals {
     source: Locals,
     /// The next document of the source, if it has been read.
-    next: Option<Named>,
+    next: Option<NamedLocal>,
     changes: Peekable<btree_map::IntoIter<Vec<u8>, Option<Vec<u8>>>>,
 }
 
-impl Documents {
-    fn next(&mut self) -> Result<Option<Named>, Error> {
+impl MergedLocals {
+    fn next(&mut self) -> Result<Option<NamedLocal>, Error> {
         loop {
             if self.next.is_none() {
                 self.next = self.source.next().transpose()?;

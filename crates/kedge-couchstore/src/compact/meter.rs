@@ -59,16 +59,16 @@ impl Progress {
 }
 
 /// Counts bytes, and calls the hook at its interval.
-pub(super) struct Meter<'h> {
+pub(super) struct ProgressMeter<'h> {
     pub(super) hooks: &'h mut dyn Hooks,
     pub(super) progress: &'h mut Progress,
     /// Number of bytes that the hook was called for and that are still to come.
     left: u64,
 }
 
-impl<'h> Meter<'h> {
+impl<'h> ProgressMeter<'h> {
     pub(super) fn new(hooks: &'h mut dyn Hooks, progress: &'h mut Progress) -> Self {
-        Meter {
+        ProgressMeter {
             hooks,
             progress,
             left: 0,

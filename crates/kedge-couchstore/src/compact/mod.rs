@@ -65,8 +65,8 @@ use kedge_disk::Disk;
 
 use crate::format::header::Version;
 use crate::{Create, Error, Header, Options, Refusal, Snapshot, Writer};
-use leftovers::Unfinished;
-use meter::Meter;
+use leftovers::UnfinishedFile;
+use meter::ProgressMeter;
 
 pub use catch_up::CaughtUp;
 pub use hooks::{Hooks, KeepAll, Verdict};
@@ -109,7 +109,7 @@ pub struct Compaction {
     settings: Settings,
     progress: Progress,
     failed: bool,
-    target: Unfinished,
+    target: UnfinishedFile,
 }
 
 impl Compaction {
@@ -138,7 +138,7 @@ impl Compaction {
             });
         }
         // From here on the name belongs to this compaction.
-        let unfinished = Unfinished::new(disk, target);
+        let unfinished = UnfinishedFile::new(disk, target);
         let options = Options {
             cache_bytes_max: TARGET_CACHE_BYTES_MAX,
             ..Options::default()
@@ -146,7 +146,7 @@ impl Compaction {
         let mut writer = Writer::create_target(&**disk, target, &settings.create, &options)?;
         writer.out.expect_copy(settings.sync_each_bytes);
         let mut progress = Progress::new(source);
-        let mut meter = Meter::new(hooks, &mut progress);
+        let mut meter = ProgressMeter::new(hooks, &mut progress);
         copy::main_pass(disk, source, &mut writer, settings, &mut meter)?;
         writer.commit(source.header().timestamp_ns())?;
         Ok(Compaction {

@@ -20,7 +20,7 @@ use std::ops::ControlFlow;
 
 use kedge_types::{CollectionId, Expiry, Seqno};
 
-use self::adjust::Adjustments;
+use self::adjust::StatsAdjustments;
 use super::{Hooks, LocalPatch, Progress, Verdict};
 use crate::kv::{
     CollectionStats, DROPPED_COLLECTIONS_NAME, DiskKey, DroppedCollection, DroppedCollections,
@@ -117,7 +117,7 @@ pub struct Purge<E> {
     collections: HashMap<CollectionId, Seqno>,
     /// All prepares up to this seqno are complete.
     completed: Seqno,
-    adjustments: Adjustments,
+    adjustments: StatsAdjustments,
     report: Report,
 }
 
@@ -136,7 +136,7 @@ impl<E: Events> Purge<E> {
             drops: Vec::new(),
             collections: HashMap::new(),
             completed: Seqno(0),
-            adjustments: Adjustments::new(source),
+            adjustments: StatsAdjustments::new(source),
             report: Report::default(),
         };
         for local in source.locals()? {

@@ -8,8 +8,8 @@ use kedge_types::Seqno;
 use super::*;
 use crate::Problem;
 use crate::format::bytes::be48;
-use crate::format::entry::Fields;
-use crate::tree::build::{Builder, NodeSizes};
+use crate::format::entry::EntryFields;
+use crate::tree::build::{NodeSizes, TreeBuilder};
 use crate::tree::{ById, BySeqno};
 
 const SOURCE: &str = "/data/0.couch.1";
@@ -17,8 +17,8 @@ const SOURCE: &str = "/data/0.couch.1";
 /// An entry of either tree: key, seqno, length of private metadata.
 type Made<'a> = (&'a [u8], u64, usize);
 
-fn fields(seqno: u64) -> Fields {
-    Fields {
+fn fields(seqno: u64) -> EntryFields {
+    EntryFields {
         seqno,
         rev: 1,
         body: 0,
@@ -35,7 +35,7 @@ fn source(by_seqno: &[Made<'_>], by_id: &[Made<'_>]) -> (Arc<dyn Disk>, Snapshot
     let (path, options) = (Path::new(SOURCE), Options::default());
     let mut writer =
         Writer::create_target(&*disk, path, &Create::default(), &options).expect("create");
-    let mut seqnos = Builder::<BySeqno>::new(&mut writer.out, NodeSizes::UPDATE);
+    let mut seqnos = TreeBuilder::<BySeqno>::new(&mut writer.out, NodeSizes::UPDATE);
     for (key, seqno, meta_bytes) in by_seqno {
         let push = seqnos.push(&be48(*seqno), |value| {
             fields(*seqno).put_seqno(key.len(), value);
@@ -45,7 +45,7 @@ fn source(by_seqno: &[Made<'_>], by_id: &[Made<'_>]) -> (Arc<dyn Disk>, Snapshot
         push.expect("push");
     }
     writer.draft.by_seqno = seqnos.finish().expect("finish");
-    let mut ids = Builder::<ById>::new(&mut writer.out, NodeSizes::UPDATE);
+    let mut ids = TreeBuilder::<ById>::new(&mut writer.out, NodeSizes::UPDATE);
     for (key, seqno, meta_bytes) in by_id {
         let push = ids.push(key, |value| {
             fields(*seqno).put_id(value);

@@ -16,7 +16,7 @@ const OVERHEAD_BYTES: usize = 96;
 
 #[derive(Debug)]
 pub(crate) struct NodeCache {
-    clock: Mutex<Clock>,
+    clock: Mutex<ClockRing>,
     bytes_max: usize,
     has_leaves: bool,
     /// The depth of the leaves of each tree.
@@ -49,8 +49,8 @@ impl LeafDepth {
 }
 
 #[derive(Debug, Default)]
-struct Clock {
-    nodes: HashMap<u64, Place, foldhash::fast::RandomState>,
+struct ClockRing {
+    nodes: HashMap<u64, CachedNode, foldhash::fast::RandomState>,
     /// The keys of all nodes, in the order in which the hand passes them.
     ring: Vec<u64>,
     hand: usize,
@@ -58,7 +58,7 @@ struct Clock {
 }
 
 #[derive(Debug)]
-struct Place {
+struct CachedNode {
     node: Node,
     /// Index of its key in the ring.
     at: u32,
@@ -119,7 +119,7 @@ impl NodeCache {
             clock.evict();
         }
         clock.bytes += bytes;
-        let place = Place {
+        let place = CachedNode {
             node,
             at: clock.ring.len() as u32,
             used: false,
@@ -135,7 +135,7 @@ impl NodeCache {
 
     /// Removes all nodes.
     pub(crate) fn clear(&self) {
-        *self.lock() = Clock::default();
+        *self.lock() = ClockRing::default();
     }
 
     /// Returns the size in bytes.
@@ -143,13 +143,13 @@ impl NodeCache {
         self.lock().bytes
     }
 
-    fn lock(&self) -> MutexGuard<'_, Clock> {
+    fn lock(&self) -> MutexGuard<'_, ClockRing> {
         // No code can panic in the middle of a change, so the state is sound after a panic of another thread.
         self.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Clock {
+impl ClockRing {
     /// Evicts one node. It ends, because after one round no node is marked as used.
     fn evict(&mut self) {
         loop {

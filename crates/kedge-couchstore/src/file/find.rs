@@ -7,13 +7,13 @@ use kedge_disk::File;
 
 use super::window::read_up_to;
 use crate::format::block::{DATA, HEADER, METADATA};
-use crate::format::header::{Header, NotAHeader, Previous};
+use crate::format::header::{Header, InvalidHeader, Previous};
 use crate::limits::{BLOCK_BYTES, HEADER_BYTES_MAX};
 use crate::{Error, Offset, OnDamage, Problem};
 
 /// The newest header of a file, and the damage after it.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct NewestHeader {
     pub(crate) header: Header,
     /// Length of the file when it was searched.
     pub(crate) file_bytes: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Found {
 }
 
 /// The start of a block.
-enum Block {
+enum BlockStart {
     Data,
     Header(Box<Header>),
     Damaged(Problem),
@@ -35,19 +35,19 @@ pub(crate) fn newest(
     path: &Path,
     file_bytes: u64,
     on_damage: OnDamage,
-) -> Result<Found, Error> {
+) -> Result<NewestHeader, Error> {
     let mut damaged = Vec::new();
     // The last byte of a file may be the type byte of a block that was never written.
     let last = file_bytes.saturating_sub(2);
     let first_block = last - last % BLOCK_BYTES;
-    let search = Search {
+    let search = HeaderSearch {
         file,
         path,
         file_bytes,
         on_damage,
     };
     match search.backwards(first_block, &mut damaged)? {
-        Some(header) => Ok(Found {
+        Some(header) => Ok(NewestHeader {
             header,
             file_bytes,
             damaged,
@@ -65,7 +65,7 @@ pub(crate) fn older(
     header: &Header,
     on_damage: OnDamage,
 ) -> Result<Option<Header>, Error> {
-    let search = Search {
+    let search = HeaderSearch {
         file,
         path,
         file_bytes: header.offset.0,
@@ -91,7 +91,7 @@ pub(crate) fn at(
     offset: Offset,
     file_bytes: u64,
 ) -> Result<Header, Error> {
-    let search = Search {
+    let search = HeaderSearch {
         file,
         path,
         file_bytes,
@@ -101,29 +101,29 @@ pub(crate) fn at(
         return Err(search.corrupt(offset.0, Problem::NotAHeader));
     }
     match search.block(offset.0)? {
-        Block::Header(header) => Ok(*header),
-        Block::Data => Err(search.corrupt(offset.0, Problem::NotAHeader)),
-        Block::Damaged(problem) => Err(search.corrupt(offset.0, problem)),
-        Block::UnknownVersion(version) => Err(search.unknown(offset.0, version)),
+        BlockStart::Header(header) => Ok(*header),
+        BlockStart::Data => Err(search.corrupt(offset.0, Problem::NotAHeader)),
+        BlockStart::Damaged(problem) => Err(search.corrupt(offset.0, problem)),
+        BlockStart::UnknownVersion(version) => Err(search.unknown(offset.0, version)),
     }
 }
 
-struct Search<'a> {
+struct HeaderSearch<'a> {
     file: &'a dyn File,
     path: &'a Path,
     file_bytes: u64,
     on_damage: OnDamage,
 }
 
-impl Search<'_> {
+impl HeaderSearch<'_> {
     /// Finds the first sound header at or before the block at `at`.
     fn backwards(&self, mut at: u64, damaged: &mut Vec<Offset>) -> Result<Option<Header>, Error> {
         loop {
             match self.block(at)? {
-                Block::Header(header) => return Ok(Some(*header)),
-                Block::Data => {}
-                Block::UnknownVersion(version) => return Err(self.unknown(at, version)),
-                Block::Damaged(problem) => {
+                BlockStart::Header(header) => return Ok(Some(*header)),
+                BlockStart::Data => {}
+                BlockStart::UnknownVersion(version) => return Err(self.unknown(at, version)),
+                BlockStart::Damaged(problem) => {
                     // Old compacted files have a stray type byte at 0, without a header.
                     let stray = at == 0 && !matches!(problem, Problem::BlockType(_));
                     if self.on_damage == OnDamage::Refuse && !stray {
@@ -139,17 +139,17 @@ impl Search<'_> {
         }
     }
 
-    fn block(&self, at: u64) -> Result<Block, Error> {
+    fn block(&self, at: u64) -> Result<BlockStart, Error> {
         let wanted = HEADER_BYTES_MAX as usize + 5;
         let bytes = read_up_to(self.file, at, wanted, self.file_bytes)?;
         Ok(match bytes.first() {
-            None | Some(&(DATA | METADATA)) => Block::Data,
+            None | Some(&(DATA | METADATA)) => BlockStart::Data,
             Some(&HEADER) => match Header::parse(Offset(at), &bytes) {
-                Ok(header) => Block::Header(Box::new(header)),
-                Err(NotAHeader::Damaged(problem)) => Block::Damaged(problem),
-                Err(NotAHeader::UnknownVersion(version)) => Block::UnknownVersion(version),
+                Ok(header) => BlockStart::Header(Box::new(header)),
+                Err(InvalidHeader::Damaged(problem)) => BlockStart::Damaged(problem),
+                Err(InvalidHeader::UnknownVersion(version)) => BlockStart::UnknownVersion(version),
             },
-            Some(&other) => Block::Damaged(Problem::BlockType(other)),
+            Some(&other) => BlockStart::Damaged(Problem::BlockType(other)),
         })
     }
 

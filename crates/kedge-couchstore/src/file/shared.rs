@@ -6,19 +6,19 @@ use std::sync::Arc;
 use kedge_disk::{Disk, File};
 
 use super::cache::NodeCache;
-use super::find::{self, Found};
+use super::find::{self, NewestHeader};
 use crate::crypto::EncryptionKey;
 use crate::format::block::METADATA;
 use crate::format::checksum::crc32c;
 use crate::format::chunk::Codec;
 use crate::format::header::{self, Header, Version};
-use crate::format::metadata::Metadata;
+use crate::format::metadata::EncryptionHeader;
 use crate::limits::HEADER_BYTES_MAX;
 use crate::{Error, Offset, OnDamage, Options, Problem};
 
 /// An open file. It never changes after the open.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct OpenFile {
     file: Box<dyn File>,
     path: PathBuf,
     codec: Codec,
@@ -26,14 +26,14 @@ pub(crate) struct Shared {
     on_damage: OnDamage,
 }
 
-impl Shared {
+impl OpenFile {
     /// Opens a file and finds its newest header.
     pub(crate) fn open(
         disk: &dyn Disk,
         path: &Path,
         options: &Options,
-    ) -> Result<(Arc<Self>, Found), Error> {
-        Shared::of_file(disk.open(path)?, path, options)
+    ) -> Result<(Arc<Self>, NewestHeader), Error> {
+        OpenFile::of_file(disk.open(path)?, path, options)
     }
 
     /// Opens a file with this known header.
@@ -53,7 +53,7 @@ impl Shared {
             });
         }
         let codec = codec_of(&*file, path, header, &options.keys)?;
-        Ok(Arc::new(Shared::new(file, path, codec, options)))
+        Ok(Arc::new(OpenFile::new(file, path, codec, options)))
     }
 
     /// Finds the newest header of an open file.
@@ -61,15 +61,15 @@ impl Shared {
         file: Box<dyn File>,
         path: &Path,
         options: &Options,
-    ) -> Result<(Arc<Self>, Found), Error> {
+    ) -> Result<(Arc<Self>, NewestHeader), Error> {
         let found = find::newest(&*file, path, file.len()?, options.on_damage)?;
         let codec = codec_of(&*file, path, &found.header, &options.keys)?;
-        let shared = Shared::new(file, path, codec, options);
+        let shared = OpenFile::new(file, path, codec, options);
         Ok((Arc::new(shared), found))
     }
 
     pub(crate) fn new(file: Box<dyn File>, path: &Path, codec: Codec, options: &Options) -> Self {
-        Shared {
+        OpenFile {
             file,
             path: path.to_owned(),
             codec,
@@ -151,7 +151,7 @@ fn codec_of(
     if block[5..9] != crc32c(body).to_be_bytes() {
         return Err(corrupt(Problem::HeaderChecksum));
     }
-    let metadata = Metadata::parse(body).map_err(corrupt)?;
+    let metadata = EncryptionHeader::parse(body).map_err(corrupt)?;
     let key = keys.iter().find(|key| key.id() == metadata.key_id);
     let key = key.ok_or_else(|| Error::KeyNeeded {
         file: path.to_owned(),

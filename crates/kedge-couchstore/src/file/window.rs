@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use kedge_disk::File;
 
-use super::shared::Shared;
+use super::shared::OpenFile;
 use crate::format::block::{end_of, strip, uninterrupted};
 use crate::format::chunk::Codec;
 use crate::limits::BLOCK_BYTES;
@@ -21,7 +21,7 @@ const GAP_BYTES_MAX: u64 = 4096;
 
 /// The known size of a chunk before it is read.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Expect {
+pub(crate) enum ChunkSize {
     /// The chunk has exactly this number of bytes on disk.
     Exactly(u32),
     /// The chunk of a sound file has at most this number of bytes on disk: one read of this or a smaller size usually
@@ -31,7 +31,7 @@ pub(crate) enum Expect {
 
 /// A part of a file in memory. Each reader has its own.
 #[derive(Debug)]
-pub(crate) struct Window {
+pub(crate) struct ReadWindow {
     /// Memory whose first `len` bytes are those of the file from `start` on. It only grows, because clearing it before
     /// each read would take a large part of the read time.
     bytes: Vec<u8>,
@@ -44,15 +44,15 @@ pub(crate) struct Window {
     stripped: Vec<u8>,
 }
 
-impl Window {
+impl ReadWindow {
     /// Creates a window for lookups: every read has the needed size.
     pub(crate) fn exact() -> Self {
-        Window::ahead(0)
+        ReadWindow::ahead(0)
     }
 
     /// Creates a window for scans: it reads up to `ahead_max` bytes at once while the offsets of chunks ascend.
     pub(crate) fn ahead(ahead_max: usize) -> Self {
-        Window {
+        ReadWindow {
             bytes: Vec::new(),
             len: 0,
             start: 0,
@@ -64,11 +64,11 @@ impl Window {
 
     /// Creates a window with these bytes of the file.
     pub(crate) fn holding(start: u64, bytes: Vec<u8>) -> Self {
-        Window {
+        ReadWindow {
             len: bytes.len(),
             bytes,
             start,
-            ..Window::exact()
+            ..ReadWindow::exact()
         }
     }
 
@@ -76,9 +76,9 @@ impl Window {
     /// refers to it.
     pub(crate) fn chunk(
         &mut self,
-        shared: &Shared,
+        shared: &OpenFile,
         at: Offset,
-        expect: Expect,
+        expect: ChunkSize,
         bytes_max: u32,
         end: Offset,
     ) -> Result<&[u8], Error> {
@@ -89,8 +89,8 @@ impl Window {
         }
         let head_bytes = codec.head_bytes() as u64;
         let first = match expect {
-            Expect::Exactly(bytes) => u64::from(bytes),
-            Expect::UpTo(bytes) => bytes.min(GUESS_BYTES_MAX),
+            ChunkSize::Exactly(bytes) => u64::from(bytes),
+            ChunkSize::UpTo(bytes) => bytes.min(GUESS_BYTES_MAX),
         };
         let first_end = end_of(at.0, first.max(head_bytes)).min(end.0);
         if end_of(at.0, head_bytes) > first_end {
@@ -98,7 +98,7 @@ impl Window {
         }
         if let Err(error) = self.hold(shared, at.0, first_end, end.0) {
             // The guess may extend beyond the chunk, to bytes that cannot be read.
-            let Expect::UpTo(_) = expect else {
+            let ChunkSize::UpTo(_) = expect else {
                 return Err(error);
             };
             self.fill(shared, at.0, 0, end_of(at.0, head_bytes))?;
@@ -106,7 +106,7 @@ impl Window {
         let body_bytes = codec.body_bytes(self.payload(at.0, head_bytes as usize));
         let body_bytes = body_bytes.map_err(corrupt)?;
         let chunk_bytes = head_bytes + u64::from(body_bytes);
-        if let Expect::Exactly(expected) = expect
+        if let ChunkSize::Exactly(expected) = expect
             && chunk_bytes != u64::from(expected)
         {
             return Err(corrupt(Problem::BodySize {
@@ -133,7 +133,7 @@ impl Window {
         &self,
         codec: &Codec,
         at: u64,
-        expect: Expect,
+        expect: ChunkSize,
         bytes_max: u32,
         end: u64,
     ) -> Option<Range<usize>> {
@@ -144,8 +144,8 @@ impl Window {
         let body_bytes = codec.body_bytes(head).ok()?;
         let chunk_bytes = codec.head_bytes() as u64 + u64::from(body_bytes);
         let is_expected = match expect {
-            Expect::Exactly(bytes) => chunk_bytes == u64::from(bytes),
-            Expect::UpTo(_) => body_bytes <= bytes_max,
+            ChunkSize::Exactly(bytes) => chunk_bytes == u64::from(bytes),
+            ChunkSize::UpTo(_) => body_bytes <= bytes_max,
         };
         uninterrupted(at, chunk_bytes)?;
         let chunk = start..start + chunk_bytes as usize;
@@ -176,7 +176,7 @@ impl Window {
     }
 
     /// Fills the window with the bytes from `at` to `needed_end`. Nothing is read beyond `end`.
-    fn hold(&mut self, shared: &Shared, at: u64, needed_end: u64, end: u64) -> Result<(), Error> {
+    fn hold(&mut self, shared: &OpenFile, at: u64, needed_end: u64, end: u64) -> Result<(), Error> {
         let held_end = self.start + self.len as u64;
         if at >= self.start && needed_end <= held_end {
             return Ok(());
@@ -209,7 +209,7 @@ impl Window {
     }
 
     /// Fills the window with the bytes from `at` to `end`; the first `keep` of them are at its start.
-    fn fill(&mut self, shared: &Shared, at: u64, keep: usize, end: u64) -> Result<(), Error> {
+    fn fill(&mut self, shared: &OpenFile, at: u64, keep: usize, end: u64) -> Result<(), Error> {
         let wanted = (end - at) as usize;
         if self.bytes.len() < wanted {
             // Doubling would take up to twice as much.

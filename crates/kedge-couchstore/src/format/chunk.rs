@@ -45,7 +45,7 @@ impl Codec {
         at: u64,
         body: &'a [u8],
         scratch: &'a mut Vec<u8>,
-    ) -> (Head, &'a [u8]) {
+    ) -> (ChunkHead, &'a [u8]) {
         let crc = match self {
             Codec::Crc32 => crc32(body),
             Codec::Crc32c => crc32c(body),
@@ -53,10 +53,13 @@ impl Codec {
                 scratch.clear();
                 scratch.extend_from_slice(body);
                 key.seal(at, scratch);
-                return (Head::new(scratch.len() as u32, None), scratch);
+                return (ChunkHead::new(scratch.len() as u32, None), scratch);
             }
         };
-        (Head::new(body.len() as u32 | DATA_FLAG, Some(crc)), body)
+        (
+            ChunkHead::new(body.len() as u32 | DATA_FLAG, Some(crc)),
+            body,
+        )
     }
 
     /// Returns the length of a chunk's stored body, from its head.
@@ -101,17 +104,17 @@ impl Codec {
 
 /// The head of a chunk.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Head {
+pub(crate) struct ChunkHead {
     bytes: [u8; 8],
     len: usize,
 }
 
-impl Head {
+impl ChunkHead {
     fn new(length: u32, crc: Option<u32>) -> Self {
         let mut bytes = [0; 8];
         bytes[..4].copy_from_slice(&length.to_be_bytes());
         bytes[4..].copy_from_slice(&crc.unwrap_or(0).to_be_bytes());
-        Head {
+        ChunkHead {
             bytes,
             len: if crc.is_some() { 8 } else { 4 },
         }
@@ -179,7 +182,7 @@ mod tests {
         fn into_owned(self) -> (Vec<u8>, Vec<u8>);
     }
 
-    impl IntoOwned for (Head, &[u8]) {
+    impl IntoOwned for (ChunkHead, &[u8]) {
         fn into_owned(self) -> (Vec<u8>, Vec<u8>) {
             (self.0.as_bytes().to_vec(), self.1.to_vec())
         }

@@ -11,7 +11,7 @@ const DELETED: u64 = 1 << 47;
 
 /// The fields of a document that both trees have, without key and private metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Fields {
+pub(crate) struct EntryFields {
     pub(crate) seqno: u64,
     pub(crate) rev: u64,
     /// Offset of the body; 0 for none.
@@ -22,7 +22,7 @@ pub(crate) struct Fields {
     pub(crate) content_meta: u8,
 }
 
-impl Fields {
+impl EntryFields {
     fn packed_body(&self) -> u64 {
         self.body | if self.deleted { DELETED } else { 0 }
     }
@@ -54,7 +54,7 @@ impl Fields {
             return None;
         }
         let body = u48_at(value, 10);
-        Some(Fields {
+        Some(EntryFields {
             seqno: u48_at(value, 0),
             rev: u48_at(value, 16),
             body: body & !DELETED,
@@ -74,7 +74,7 @@ impl Fields {
             return None;
         }
         let body = u48_at(value, 5);
-        let fields = Fields {
+        let fields = EntryFields {
             seqno,
             rev: u48_at(value, 11),
             body: body & !DELETED,
@@ -90,7 +90,7 @@ impl Fields {
 mod tests {
     use super::*;
 
-    const FIELDS: Fields = Fields {
+    const FIELDS: EntryFields = EntryFields {
         seqno: 1,
         rev: 1,
         body: 0x30,
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn entry_values_round_trip_and_short_ones_are_rejected() {
-        let tombstone = Fields {
+        let tombstone = EntryFields {
             seqno: (1 << 48) - 1,
             rev: 0x1234_5678_9abc,
             body: (1 << 47) - 2,
@@ -123,14 +123,17 @@ mod tests {
         for fields in [FIELDS, tombstone] {
             let mut value = Vec::new();
             fields.put_id(&mut value);
-            assert_eq!(Fields::take_id(&value), Some(fields));
-            assert_eq!(Fields::take_id(&value[1..]), None);
+            assert_eq!(EntryFields::take_id(&value), Some(fields));
+            assert_eq!(EntryFields::take_id(&value[1..]), None);
             let mut value = Vec::new();
             fields.put_seqno(3, &mut value);
             value.extend_from_slice(b"key and meta");
-            assert_eq!(Fields::take_seqno(fields.seqno, &value), Some((fields, 3)));
+            assert_eq!(
+                EntryFields::take_seqno(fields.seqno, &value),
+                Some((fields, 3))
+            );
             for len in 0..21 {
-                assert_eq!(Fields::take_seqno(fields.seqno, &value[..len]), None);
+                assert_eq!(EntryFields::take_seqno(fields.seqno, &value[..len]), None);
             }
         }
     }

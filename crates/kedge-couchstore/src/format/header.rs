@@ -97,14 +97,14 @@ pub struct Header {
 
 /// The reason why bytes are not a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NotAHeader {
+pub(crate) enum InvalidHeader {
     Damaged(Problem),
     UnknownVersion(u8),
 }
 
-impl From<Problem> for NotAHeader {
+impl From<Problem> for InvalidHeader {
     fn from(problem: Problem) -> Self {
-        NotAHeader::Damaged(problem)
+        InvalidHeader::Damaged(problem)
     }
 }
 
@@ -181,7 +181,7 @@ impl Header {
 
     /// Parses the header at `offset`, a block boundary with the type byte of a header. `bytes` are those from `offset`
     /// on, up to the end of the file or the largest size of a header.
-    pub(crate) fn parse(offset: Offset, bytes: &[u8]) -> Result<Self, NotAHeader> {
+    pub(crate) fn parse(offset: Offset, bytes: &[u8]) -> Result<Self, InvalidHeader> {
         let body = framed_body(bytes)?;
         let crc = u32_at(bytes, 5);
         let (&number, _) = body.split_first().ok_or(Problem::HeaderParts)?;
@@ -189,7 +189,7 @@ impl Header {
             // The checksum of a newer version is unknown. If it is neither of ours, the version number is damaged.
             let sound = crc == crc32c(body) || crc == crc32(body);
             return Err(if sound {
-                NotAHeader::UnknownVersion(number)
+                InvalidHeader::UnknownVersion(number)
             } else {
                 Problem::HeaderChecksum.into()
             });

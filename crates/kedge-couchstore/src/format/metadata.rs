@@ -10,13 +10,13 @@ pub(crate) const CONTEXT_BYTES: usize = 32;
 
 /// The body of a metadata header.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Metadata {
+pub(crate) struct EncryptionHeader {
     pub(crate) version: u8,
     pub(crate) key_id: String,
     pub(crate) context: Vec<u8>,
 }
 
-impl Metadata {
+impl EncryptionHeader {
     /// Appends the encoded body.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         out.push(self.version);
@@ -34,7 +34,7 @@ impl Metadata {
         if !rest.is_empty() {
             return Err(Problem::MetadataHeader);
         }
-        Ok(Metadata {
+        Ok(EncryptionHeader {
             version: *version,
             key_id: String::from_utf8(key_id.to_vec()).map_err(|_| Problem::MetadataHeader)?,
             context: context.to_vec(),
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn metadata_header_round_trips_and_other_bytes_are_rejected() {
-        let metadata = Metadata {
+        let metadata = EncryptionHeader {
             version: 1,
             key_id: "testkey".to_owned(),
             context: vec![5; 32],
@@ -62,11 +62,17 @@ mod tests {
         let mut bytes = Vec::new();
         metadata.put(&mut bytes);
         assert_eq!(bytes.len(), 1 + 1 + 7 + 1 + 32);
-        assert_eq!(Metadata::parse(&bytes), Ok(metadata));
+        assert_eq!(EncryptionHeader::parse(&bytes), Ok(metadata));
         for len in 0..bytes.len() {
-            assert_eq!(Metadata::parse(&bytes[..len]), Err(Problem::MetadataHeader));
+            assert_eq!(
+                EncryptionHeader::parse(&bytes[..len]),
+                Err(Problem::MetadataHeader)
+            );
         }
         bytes.push(0);
-        assert_eq!(Metadata::parse(&bytes), Err(Problem::MetadataHeader));
+        assert_eq!(
+            EncryptionHeader::parse(&bytes),
+            Err(Problem::MetadataHeader)
+        );
     }
 }

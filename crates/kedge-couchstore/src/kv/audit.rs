@@ -19,7 +19,7 @@ use serde::de::IgnoredAny;
 pub struct Audit {
     high_seqno: Seqno,
     state: Option<Box<VbStateDocument>>,
-    collections: BTreeMap<CollectionId, Tally>,
+    collections: BTreeMap<CollectionId, CollectionTally>,
     /// For each dropped collection, the seqno up to which its documents belong to it.
     dropped: BTreeMap<CollectionId, Seqno>,
     prepares: u64,
@@ -28,7 +28,7 @@ pub struct Audit {
 
 /// The counts of a collection, and its statistics.
 #[derive(Debug)]
-struct Tally {
+struct CollectionTally {
     stated: CollectionStats,
     items: u64,
     high_seqno: Seqno,
@@ -124,7 +124,7 @@ impl Audit {
                 }
             }
             Some(LocalDocument::Stats(collection, stated)) => {
-                let tally = Tally {
+                let tally = CollectionTally {
                     stated,
                     items: 0,
                     high_seqno: Seqno(0),

@@ -2,7 +2,7 @@
 //!
 //! The fields of the flatbuffers are in the order of the structs' fields, with ids counted from 0.
 
-use super::flatbuf::{Field, Table, finish};
+use super::flatbuf::{FlatField, FlatTable, finish};
 use super::manifest::max_ttl;
 use super::{KvError, SystemEventKind};
 use kedge_types::{CollectionId, ManifestUid, ScopeId, Seqno};
@@ -86,7 +86,7 @@ impl SystemEvent {
     /// # Errors
     /// [`KvError`] if the flatbuffer is malformed, or a change of settings has the deleted flag.
     pub fn decode(kind: SystemEventKind, deleted: bool, body: &[u8]) -> Result<Self, KvError> {
-        let table = Table::root(body)?;
+        let table = FlatTable::root(body)?;
         match (kind, deleted) {
             (SystemEventKind::Collection, false) => Ok(Self::CollectionOpened(collection(&table)?)),
             (SystemEventKind::ModifyCollection, false) => {
@@ -119,32 +119,32 @@ impl SystemEvent {
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::CollectionOpened(event) | Self::CollectionModified(event) => finish(&[
-                Field::U64(event.uid.0),
-                Field::U32(event.scope.0),
-                Field::U32(event.collection.get()),
-                Field::Bool(event.max_ttl.is_some()),
-                Field::U32(event.max_ttl.unwrap_or_default()),
-                Field::Str(&event.name),
-                Field::Bool(event.history),
-                Field::U64(event.default_collection_max_visible.get()),
-                Field::Bool(event.metered),
-                Field::U64(event.flush_uid.0),
+                FlatField::U64(event.uid.0),
+                FlatField::U32(event.scope.0),
+                FlatField::U32(event.collection.get()),
+                FlatField::Bool(event.max_ttl.is_some()),
+                FlatField::U32(event.max_ttl.unwrap_or_default()),
+                FlatField::Str(&event.name),
+                FlatField::Bool(event.history),
+                FlatField::U64(event.default_collection_max_visible.get()),
+                FlatField::Bool(event.metered),
+                FlatField::U64(event.flush_uid.0),
             ]),
             Self::CollectionDropped(event) => finish(&[
-                Field::U64(event.uid.0),
-                Field::U32(event.scope.0),
-                Field::U32(event.collection.get()),
-                Field::Bool(event.is_system),
+                FlatField::U64(event.uid.0),
+                FlatField::U32(event.scope.0),
+                FlatField::U32(event.collection.get()),
+                FlatField::Bool(event.is_system),
             ]),
             Self::ScopeOpened(event) => finish(&[
-                Field::U64(event.uid.0),
-                Field::U32(event.scope.0),
-                Field::Str(&event.name),
+                FlatField::U64(event.uid.0),
+                FlatField::U32(event.scope.0),
+                FlatField::Str(&event.name),
             ]),
             Self::ScopeDropped(event) => finish(&[
-                Field::U64(event.uid.0),
-                Field::U32(event.scope.0),
-                Field::Bool(event.is_system),
+                FlatField::U64(event.uid.0),
+                FlatField::U32(event.scope.0),
+                FlatField::Bool(event.is_system),
             ]),
         }
     }
@@ -170,7 +170,7 @@ impl SystemEvent {
     }
 }
 
-fn collection(table: &Table<'_>) -> Result<CollectionOpened, KvError> {
+fn collection(table: &FlatTable<'_>) -> Result<CollectionOpened, KvError> {
     Ok(CollectionOpened {
         uid: ManifestUid(table.u64(0)?),
         scope: ScopeId(table.u32(1)?),

@@ -5,7 +5,7 @@
 //! ids counted from 0.
 
 use super::KvError;
-use super::flatbuf::{Field, Table, finish};
+use super::flatbuf::{FlatField, FlatTable, finish};
 use kedge_types::{CollectionId, ManifestUid, ScopeId, Seqno};
 
 /// The manifest that the vBucket has.
@@ -86,14 +86,14 @@ impl CommittedManifest {
     /// [`KvError`] if the flatbuffer is malformed.
     pub fn decode(bytes: &[u8]) -> Result<Self, KvError> {
         Ok(Self {
-            uid: ManifestUid(Table::root(bytes)?.u64(0)?),
+            uid: ManifestUid(FlatTable::root(bytes)?.u64(0)?),
         })
     }
 
     /// Encodes the local document.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        finish(&[Field::U64(self.uid.0)])
+        finish(&[FlatField::U64(self.uid.0)])
     }
 }
 
@@ -103,7 +103,7 @@ impl OpenCollections {
     /// # Errors
     /// [`KvError`] if the flatbuffer is malformed.
     pub fn decode(bytes: &[u8]) -> Result<Self, KvError> {
-        let mut names = Names::of(bytes);
+        let mut names = NameBudget::of(bytes);
         let entries = entries(bytes, |table| {
             Ok(OpenCollection {
                 start: Seqno(table.u64(0)?),
@@ -124,15 +124,15 @@ impl OpenCollections {
     pub fn encode(&self) -> Vec<u8> {
         finish_entries(&self.entries, |entry| {
             vec![
-                Field::U64(entry.start.get()),
-                Field::U32(entry.scope.0),
-                Field::U32(entry.collection.get()),
-                Field::Bool(entry.max_ttl.is_some()),
-                Field::U32(entry.max_ttl.unwrap_or_default()),
-                Field::Str(&entry.name),
-                Field::Bool(entry.history),
-                Field::Bool(entry.metered),
-                Field::U64(entry.flush_uid.0),
+                FlatField::U64(entry.start.get()),
+                FlatField::U32(entry.scope.0),
+                FlatField::U32(entry.collection.get()),
+                FlatField::Bool(entry.max_ttl.is_some()),
+                FlatField::U32(entry.max_ttl.unwrap_or_default()),
+                FlatField::Str(&entry.name),
+                FlatField::Bool(entry.history),
+                FlatField::Bool(entry.metered),
+                FlatField::U64(entry.flush_uid.0),
             ]
         })
     }
@@ -144,7 +144,7 @@ impl Scopes {
     /// # Errors
     /// [`KvError`] if the flatbuffer is malformed.
     pub fn decode(bytes: &[u8]) -> Result<Self, KvError> {
-        let mut names = Names::of(bytes);
+        let mut names = NameBudget::of(bytes);
         let entries = entries(bytes, |table| {
             Ok(OpenScope {
                 start: Seqno(table.u64(0)?),
@@ -160,9 +160,9 @@ impl Scopes {
     pub fn encode(&self) -> Vec<u8> {
         finish_entries(&self.entries, |entry| {
             vec![
-                Field::U64(entry.start.get()),
-                Field::U32(entry.scope.0),
-                Field::Str(&entry.name),
+                FlatField::U64(entry.start.get()),
+                FlatField::U32(entry.scope.0),
+                FlatField::Str(&entry.name),
             ]
         })
     }
@@ -189,9 +189,9 @@ impl DroppedCollections {
     pub fn encode(&self) -> Vec<u8> {
         finish_entries(&self.entries, |entry| {
             vec![
-                Field::U64(entry.start.get()),
-                Field::U64(entry.end.get()),
-                Field::U32(entry.collection.get()),
+                FlatField::U64(entry.start.get()),
+                FlatField::U64(entry.end.get()),
+                FlatField::U32(entry.collection.get()),
             ]
         })
     }
@@ -199,7 +199,7 @@ impl DroppedCollections {
 
 /// Decodes a rule about expiry in two fields: whether there is one, and its number of seconds.
 pub(super) fn max_ttl(
-    table: &Table<'_>,
+    table: &FlatTable<'_>,
     valid: usize,
     secs: usize,
 ) -> Result<Option<u32>, KvError> {
@@ -210,30 +210,33 @@ pub(super) fn max_ttl(
 /// Decodes the tables of field 0 of the root.
 fn entries<'a, T>(
     bytes: &'a [u8],
-    mut decode: impl FnMut(&Table<'a>) -> Result<T, KvError>,
+    mut decode: impl FnMut(&FlatTable<'a>) -> Result<T, KvError>,
 ) -> Result<Vec<T>, KvError> {
-    let root = Table::root(bytes)?;
+    let root = FlatTable::root(bytes)?;
     root.tables(0)?.map(|table| decode(&table?)).collect()
 }
 
-fn finish_entries<'a, T>(entries: &'a [T], fields: impl Fn(&'a T) -> Vec<Field<'a>>) -> Vec<u8> {
-    finish(&[Field::Tables(entries.iter().map(fields).collect())])
+fn finish_entries<'a, T>(
+    entries: &'a [T],
+    fields: impl Fn(&'a T) -> Vec<FlatField<'a>>,
+) -> Vec<u8> {
+    finish(&[FlatField::Tables(entries.iter().map(fields).collect())])
 }
 
 /// A budget for copying names out of a flatbuffer. Many tables of a hostile one may share a long name. The names of a
 /// valid one are shorter than the buffer together, so that length is the budget.
-struct Names {
+struct NameBudget {
     bytes_left: usize,
 }
 
-impl Names {
+impl NameBudget {
     fn of(buffer: &[u8]) -> Self {
         Self {
             bytes_left: buffer.len(),
         }
     }
 
-    fn take(&mut self, table: &Table<'_>, index: usize) -> Result<String, KvError> {
+    fn take(&mut self, table: &FlatTable<'_>, index: usize) -> Result<String, KvError> {
         let name = table.string(index)?;
         let left = self.bytes_left.checked_sub(name.len());
         self.bytes_left = left.ok_or(KvError::Flatbuffer {

@@ -88,9 +88,9 @@ fn end_of_attributes(bytes: &[u8]) -> Result<usize, KvError> {
 }
 
 /// A name with its value, and the remaining bytes.
-type Pair<'a> = ((&'a [u8], &'a [u8]), &'a [u8]);
+type ParsedXattr<'a> = ((&'a [u8], &'a [u8]), &'a [u8]);
 
-fn take_pair(bytes: &[u8]) -> Option<Pair<'_>> {
+fn take_pair(bytes: &[u8]) -> Option<ParsedXattr<'_>> {
     let (length, rest) = take_u32(bytes)?;
     let (pair, rest) = rest.split_at_checked(length)?;
     let mut parts = pair.splitn(3, |byte| *byte == 0);

@@ -106,7 +106,7 @@ pub enum SnapshotRange {
 
 /// The JSON document, with fields in the order of their names.
 #[derive(Serialize, Deserialize)]
-struct Json {
+struct VbStateJson {
     #[serde(default)]
     build: String,
     #[serde(default)]
@@ -179,7 +179,7 @@ impl VbStateDocument {
     /// # Errors
     /// [`KvError`] if it is not JSON, lacks a required field, or has a field of the wrong type or out of range.
     pub fn decode(json: &[u8], high_seqno: Seqno) -> Result<Self, KvError> {
-        let json: Json = serde_json::from_slice(json).map_err(|error| KvError::VbState {
+        let json: VbStateJson = serde_json::from_slice(json).map_err(|error| KvError::VbState {
             reason: error.to_string(),
         })?;
         let hlc_epoch = match json.hlc_epoch {
@@ -225,7 +225,7 @@ impl VbStateDocument {
         let hlc_epoch = self.hlc_epoch.map_or(-1, |epoch| {
             i64::try_from(epoch.get()).expect("seqnos have at most 48 bits")
         });
-        let json = Json {
+        let json = VbStateJson {
             build: self.build.clone(),
             checkpoint_type: self.checkpoint,
             completed_seqno: self.completed_seqno.get(),

@@ -1,8 +1,8 @@
 //! Bodies of documents, stored or decompressed.
 
 use crate::compress::inflate;
-use crate::file::shared::Shared;
-use crate::file::window::{Expect, Window};
+use crate::file::shared::OpenFile;
+use crate::file::window::{ChunkSize, ReadWindow};
 use crate::limits::{BODY_BYTES_MAX, INFLATED_BODY_BYTES_MAX};
 use crate::{Entry, Error, Offset, Problem, Snapshot};
 
@@ -30,14 +30,14 @@ impl Snapshot {
     /// # Errors
     /// Damage of the file, and disk errors.
     pub fn body(&self, entry: &Entry, form: Form) -> Result<Option<Vec<u8>>, Error> {
-        let mut window = Window::exact();
+        let mut window = ReadWindow::exact();
         read_body(&self.shared, &mut window, self.header.offset, entry, form)
     }
 
     /// Reads the stored body of an entry of this file through `window`; `None` if it has none.
     pub(crate) fn stored_body<'w>(
         &self,
-        window: &'w mut Window,
+        window: &'w mut ReadWindow,
         entry: &Entry,
     ) -> Result<Option<&'w [u8]>, Error> {
         stored(&self.shared, window, self.header.offset, entry)
@@ -45,8 +45,8 @@ impl Snapshot {
 }
 
 fn stored<'w>(
-    shared: &Shared,
-    window: &'w mut Window,
+    shared: &OpenFile,
+    window: &'w mut ReadWindow,
     end: Offset,
     entry: &Entry,
 ) -> Result<Option<&'w [u8]>, Error> {
@@ -57,7 +57,7 @@ fn stored<'w>(
     if fields.body == 0 || fields.body >= end.0 {
         return Err(shared.corrupt(end, Problem::BodyPointer(fields.body)));
     }
-    let expect = Expect::Exactly(fields.body_bytes);
+    let expect = ChunkSize::Exactly(fields.body_bytes);
     let at = Offset(fields.body);
     let body = window.chunk(shared, at, expect, BODY_BYTES_MAX as u32, end)?;
     Ok(Some(body))
@@ -65,8 +65,8 @@ fn stored<'w>(
 
 /// Reads the body of an entry through `window`.
 pub(super) fn read_body(
-    shared: &Shared,
-    window: &mut Window,
+    shared: &OpenFile,
+    window: &mut ReadWindow,
     end: Offset,
     entry: &Entry,
     form: Form,

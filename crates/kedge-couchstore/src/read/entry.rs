@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kedge_types::{RevSeqno, Seqno};
 
 use crate::format::bytes::u48_at;
-use crate::format::entry::{Fields, ID_FIXED_BYTES, SEQNO_FIXED_BYTES};
+use crate::format::entry::{EntryFields, ID_FIXED_BYTES, SEQNO_FIXED_BYTES};
 use crate::tree::node::{Node, NodeEntry};
 
 /// A document or tombstone without its body. It is cheap to clone: its bytes are shared, with the other entries of its
@@ -16,7 +16,7 @@ pub struct Entry {
     memory: Arc<[u8]>,
     key: (u32, u32),
     rev_meta: (u32, u32),
-    fields: Fields,
+    fields: EntryFields,
 }
 
 /// The type of a body, as stated by its document.
@@ -59,7 +59,7 @@ impl Entry {
     }
 
     fn by_id(memory: Arc<[u8]>, start: usize, entry: &NodeEntry<'_>) -> Self {
-        let fields = Fields::take_id(entry.value).expect("the node was checked");
+        let fields = EntryFields::take_id(entry.value).expect("the node was checked");
         let end = start + entry.raw.len();
         let value = end - entry.value.len();
         Entry {
@@ -83,7 +83,7 @@ impl Entry {
     fn by_seqno(memory: Arc<[u8]>, start: usize, entry: &NodeEntry<'_>) -> Self {
         let seqno = u48_at(entry.key, 0);
         let (fields, key_bytes) =
-            Fields::take_seqno(seqno, entry.value).expect("the node was checked");
+            EntryFields::take_seqno(seqno, entry.value).expect("the node was checked");
         let end = start + entry.raw.len();
         let key = end - entry.value.len() + SEQNO_FIXED_BYTES;
         Entry {
@@ -98,7 +98,7 @@ impl Entry {
         &self.memory[start as usize..end as usize]
     }
 
-    pub(crate) fn fields(&self) -> &Fields {
+    pub(crate) fn fields(&self) -> &EntryFields {
         &self.fields
     }
 

@@ -8,16 +8,16 @@ use super::bodies::read_body;
 use super::{Document, Entry, Form, Snapshot};
 use crate::Error;
 use crate::file::cache::NodeCache;
-use crate::file::window::Window;
+use crate::file::window::ReadWindow;
 use crate::format::bytes::be48;
 use crate::limits::U48_MAX;
 use crate::tree::node::NodeEntry;
-use crate::tree::search::{Nodes, Windows};
+use crate::tree::search::{NodeReader, ReadWindows};
 use crate::tree::{ById, BySeqno, Local};
 
 impl Snapshot {
-    fn nodes<'a>(&'a self, windows: &'a mut Windows) -> Nodes<'a> {
-        Nodes::new(&self.shared, self.header.offset, windows)
+    fn nodes<'a>(&'a self, windows: &'a mut ReadWindows) -> NodeReader<'a> {
+        NodeReader::new(&self.shared, self.header.offset, windows)
     }
 
     /// Looks up the document or tombstone of a key. It reads one leaf of the tree, and the interior nodes that are not
@@ -29,7 +29,7 @@ impl Snapshot {
         let Some(root) = &self.header.by_id else {
             return Ok(None);
         };
-        let mut windows = Windows::exact();
+        let mut windows = ReadWindows::exact();
         let mut nodes = self.nodes(&mut windows);
         nodes.find::<ById, _>(root, key, |entry| Entry::copied_from_id(&entry))
     }
@@ -43,7 +43,7 @@ impl Snapshot {
         let cache = self.shared.cache();
         // Counts visited nodes, not new ones, so that the walk ends whatever the pointers of a hostile file are.
         let mut room = cache.bytes_max();
-        let mut windows = Windows::exact();
+        let mut windows = ReadWindows::exact();
         let mut nodes = self.nodes(&mut windows);
         let mut level: Vec<_> = self.header.by_id.into_iter().collect();
         while !level.is_empty() {
@@ -76,7 +76,7 @@ impl Snapshot {
         if seqno.0 > U48_MAX {
             return Ok(None);
         }
-        let mut windows = Windows::exact();
+        let mut windows = ReadWindows::exact();
         let mut nodes = self.nodes(&mut windows);
         let copied = |entry: NodeEntry<'_>| Entry::copied_from_seqno(&entry);
         nodes.find::<BySeqno, _>(root, &be48(seqno.0), copied)
@@ -97,7 +97,7 @@ impl Snapshot {
         let found = &mut |index: usize, entry: NodeEntry<'_>| {
             entries[index] = Some(Entry::copied_from_id(&entry));
         };
-        self.nodes(&mut Windows::exact())
+        self.nodes(&mut ReadWindows::exact())
             .find_many::<ById, &[u8]>(root, &sorted, 0, found)?;
         Ok(entries)
     }
@@ -114,7 +114,7 @@ impl Snapshot {
         let entries = self.get_many(keys)?;
         let mut order: Vec<usize> = (0..entries.len()).collect();
         order.sort_unstable_by_key(|at| entries[*at].as_ref().map(|entry| entry.fields().body));
-        let mut window = Window::exact();
+        let mut window = ReadWindow::exact();
         let mut documents: Vec<Option<Document>> = vec![None; entries.len()];
         for at in order {
             if let Some(entry) = &entries[at] {
@@ -147,9 +147,9 @@ impl Snapshot {
             Bound::Excluded(seqno) => seqno.0,
             Bound::Unbounded => u64::MAX,
         };
-        let mut windows = Windows::exact();
+        let mut windows = ReadWindows::exact();
         let mut nodes = self.nodes(&mut windows);
-        let below = |nodes: &mut Nodes<'_>, seqno: u64| {
+        let below = |nodes: &mut NodeReader<'_>, seqno: u64| {
             if seqno > U48_MAX {
                 return Ok(root.reduce.count);
             }
@@ -167,7 +167,7 @@ impl Snapshot {
         let Some(root) = &self.header.local else {
             return Ok(None);
         };
-        let mut windows = Windows::exact();
+        let mut windows = ReadWindows::exact();
         let mut nodes = self.nodes(&mut windows);
         nodes.find::<Local, _>(root, name, |entry| entry.value.to_vec())
     }

@@ -7,7 +7,7 @@ use kedge_disk::RingFile;
 use super::bodies::read_body;
 use super::{Document, Entry, Form, Snapshot};
 use crate::Error;
-use crate::file::window::Window;
+use crate::file::window::ReadWindow;
 use crate::format::block::end_of;
 use crate::tree::ById;
 use crate::tree::search::find_in_memory;
@@ -71,7 +71,7 @@ impl Located {
         let Located {
             snapshot, entry, ..
         } = self;
-        let mut window = Window::holding(self.place.start, bytes);
+        let mut window = ReadWindow::holding(self.place.start, bytes);
         let end = snapshot.header.offset;
         let body = read_body(&snapshot.shared, &mut window, end, &entry, form)?;
         Ok(Document { entry, body })

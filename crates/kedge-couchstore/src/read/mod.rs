@@ -16,8 +16,8 @@ use std::sync::Arc;
 use kedge_disk::{Disk, File};
 
 use crate::file::find;
-use crate::file::shared::Shared;
-use crate::file::window::Window;
+use crate::file::shared::OpenFile;
+use crate::file::window::ReadWindow;
 use crate::format::header::Header;
 use crate::{Error, Offset, Options, Problem};
 
@@ -30,7 +30,7 @@ pub use scan::{Documents, IdScan, Locals, SeqnoScan};
 /// A file at one of its commits. It is cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<OpenFile>,
     pub(crate) header: Arc<Header>,
 }
 
@@ -41,7 +41,7 @@ impl Snapshot {
     /// [`Error::NoHeader`]; [`Error::Corrupt`] if the newest header is damaged, unless `options` allow an older one;
     /// [`Error::UnknownVersion`]; [`Error::KeyNeeded`]; disk errors.
     pub fn open(disk: &dyn Disk, path: &Path, options: &Options) -> Result<Self, Error> {
-        let (shared, found) = Shared::open(disk, path, options)?;
+        let (shared, found) = OpenFile::open(disk, path, options)?;
         Ok(Snapshot::new(shared, Arc::new(found.header)))
     }
 
@@ -51,7 +51,7 @@ impl Snapshot {
     /// # Errors
     /// The errors of [`Snapshot::open`].
     pub fn of_file(file: Box<dyn File>, path: &Path, options: &Options) -> Result<Self, Error> {
-        let (shared, found) = Shared::of_file(file, path, options)?;
+        let (shared, found) = OpenFile::of_file(file, path, options)?;
         Ok(Snapshot::new(shared, Arc::new(found.header)))
     }
 
@@ -65,11 +65,11 @@ impl Snapshot {
         options: &Options,
         header: &Header,
     ) -> Result<Self, Error> {
-        let shared = Shared::open_at(disk, path, options, header)?;
+        let shared = OpenFile::open_at(disk, path, options, header)?;
         Ok(Snapshot::new(shared, Arc::new(header.clone())))
     }
 
-    pub(crate) fn new(shared: Arc<Shared>, header: Arc<Header>) -> Self {
+    pub(crate) fn new(shared: Arc<OpenFile>, header: Arc<Header>) -> Self {
         Snapshot { shared, header }
     }
 
@@ -143,14 +143,14 @@ impl Snapshot {
         })
     }
 
-    pub(crate) fn shared(&self) -> &Shared {
+    pub(crate) fn shared(&self) -> &OpenFile {
         &self.shared
     }
 
     /// Reads a body like [`Snapshot::body`], through a window that reads ahead or is reused.
     pub(crate) fn body_through(
         &self,
-        window: &mut Window,
+        window: &mut ReadWindow,
         entry: &Entry,
         form: Form,
     ) -> Result<Option<Vec<u8>>, Error> {

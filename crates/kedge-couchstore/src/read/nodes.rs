@@ -7,7 +7,7 @@ use super::{Entry, Snapshot};
 use crate::format::pointer::{IdReduce, NoReduce, Pointer, Reduce, SeqnoReduce};
 use crate::limits::DEPTH_MAX;
 use crate::tree::node::{FIRST_ENTRY, Node, NodeEntry};
-use crate::tree::search::{Nodes, Windows};
+use crate::tree::search::{NodeReader, ReadWindows};
 use crate::tree::{ById, BySeqno, Local, Tree};
 use crate::{Error, Offset, Problem};
 
@@ -139,9 +139,9 @@ impl TreeNode {
 }
 
 /// A pointer to a node of any tree.
-type Plain = Pointer<NoReduce>;
+type AnyPointer = Pointer<NoReduce>;
 
-fn split<R: Reduce + Into<Totals>>(pointer: &Pointer<R>) -> (Plain, Totals) {
+fn split<R: Reduce + Into<Totals>>(pointer: &Pointer<R>) -> (AnyPointer, Totals) {
     let plain = Pointer {
         offset: pointer.offset,
         subtree_bytes: pointer.subtree_bytes,
@@ -179,9 +179,9 @@ impl From<NoReduce> for Totals {
 pub struct TreeNodes {
     tree: TreeKind,
     snapshot: Snapshot,
-    windows: Windows,
+    windows: ReadWindows,
     /// Nodes to visit, the next one last, each with the number of nodes above it.
-    pending: Vec<(Plain, usize)>,
+    pending: Vec<(AnyPointer, usize)>,
     last_key: Option<Vec<u8>>,
 }
 
@@ -203,7 +203,7 @@ impl Iterator for TreeNodes {
 }
 
 impl TreeNodes {
-    fn read<T: Tree>(&mut self, pointer: &Plain, depth: usize) -> Result<TreeNode, Error> {
+    fn read<T: Tree>(&mut self, pointer: &AnyPointer, depth: usize) -> Result<TreeNode, Error> {
         let Snapshot { shared, header } = &self.snapshot;
         let offset = Offset(pointer.offset);
         if depth == DEPTH_MAX {
@@ -214,7 +214,7 @@ impl TreeNodes {
             subtree_bytes: pointer.subtree_bytes,
             reduce: T::Reduce::default(),
         };
-        let mut nodes = Nodes::new(shared, header.offset, &mut self.windows);
+        let mut nodes = NodeReader::new(shared, header.offset, &mut self.windows);
         let (node, disk_bytes) = nodes.node_and_bytes::<T>(&pointer, false)?;
         if node.is_leaf() {
             let first = node.entry(FIRST_ENTRY).expect("no node is empty");
@@ -265,7 +265,7 @@ impl Snapshot {
         TreeNodes {
             tree,
             snapshot: self.clone(),
-            windows: Windows::scan(0),
+            windows: ReadWindows::scan(0),
             pending: root.into_iter().map(|(root, _)| (root, 0)).collect(),
             last_key: None,
         }

@@ -8,13 +8,13 @@ use kedge_types::Seqno;
 use super::bodies::read_body;
 use super::{Document, Entry, Form, Snapshot};
 use crate::Error;
-use crate::file::window::Window;
+use crate::file::window::ReadWindow;
 use crate::format::bytes::be48;
 use crate::format::pointer::Pointer;
 use crate::limits::U48_MAX;
 use crate::tree::cursor::Cursor;
 use crate::tree::node::{Node, NodeEntry};
-use crate::tree::search::{Nodes, Windows};
+use crate::tree::search::{NodeReader, ReadWindows};
 use crate::tree::{ById, BySeqno, Local, Tree};
 
 /// Read-ahead for leaves and bodies, in bytes.
@@ -24,9 +24,9 @@ const ERRORS_MAX: u32 = 1000;
 
 /// A walk over the leaves of one tree. It owns its read buffers, so that it can be stored beside the snapshot.
 #[derive(Debug)]
-struct Walk<T: Tree> {
+struct LeafWalk<T: Tree> {
     snapshot: Snapshot,
-    windows: Windows,
+    windows: ReadWindows,
     cursor: Cursor<T>,
     /// The end of the keys.
     end: Bound<Vec<u8>>,
@@ -35,23 +35,23 @@ struct Walk<T: Tree> {
     done: bool,
 }
 
-impl<T: Tree> Walk<T> {
+impl<T: Tree> LeafWalk<T> {
     fn new(
         snapshot: &Snapshot,
         root: Option<Pointer<T::Reduce>>,
         start: Bound<&[u8]>,
         end: Bound<Vec<u8>>,
     ) -> Result<Self, Error> {
-        let mut walk = Walk {
+        let mut walk = LeafWalk {
             snapshot: snapshot.clone(),
-            windows: Windows::scan(AHEAD_BYTES_MAX),
+            windows: ReadWindows::scan(AHEAD_BYTES_MAX),
             cursor: Cursor::new(root),
             end,
             errors_left: 0,
             done: false,
         };
         let shared = Arc::clone(&walk.snapshot.shared);
-        let mut nodes = Nodes::new(&shared, walk.snapshot.header.offset, &mut walk.windows);
+        let mut nodes = NodeReader::new(&shared, walk.snapshot.header.offset, &mut walk.windows);
         match start {
             Bound::Included(key) => walk.cursor.seek(&mut nodes, key)?,
             Bound::Excluded(key) => walk.cursor.seek(&mut nodes, &[key, &[0]].concat())?,
@@ -69,7 +69,7 @@ impl<T: Tree> Walk<T> {
             return None;
         }
         let shared = &*self.snapshot.shared;
-        let mut nodes = Nodes::new(shared, self.snapshot.header.offset, &mut self.windows);
+        let mut nodes = NodeReader::new(shared, self.snapshot.header.offset, &mut self.windows);
         let next = match self.cursor.next(&mut nodes) {
             Ok(Some((node, entry))) => {
                 let within = match &self.end {
@@ -94,15 +94,15 @@ impl<T: Tree> Walk<T> {
 
 /// A scan of documents and tombstones in the order of seqnos. It ends after an error.
 #[derive(Debug)]
-pub struct SeqnoScan(Walk<BySeqno>);
+pub struct SeqnoScan(LeafWalk<BySeqno>);
 
 /// A scan of documents and tombstones in the order of keys. It ends after an error.
 #[derive(Debug)]
-pub struct IdScan(Walk<ById>);
+pub struct IdScan(LeafWalk<ById>);
 
 /// A scan of local documents, name and contents, in the order of names. It ends after an error.
 #[derive(Debug)]
-pub struct Locals(Walk<Local>);
+pub struct Locals(LeafWalk<Local>);
 
 impl Iterator for SeqnoScan {
     type Item = Result<Entry, Error>;
@@ -135,7 +135,7 @@ pub struct Documents<S> {
     scan: S,
     snapshot: Snapshot,
     form: Form,
-    window: Window,
+    window: ReadWindow,
     /// `true` if the scan continues after a damaged body.
     past_damage: bool,
     done: bool,
@@ -183,7 +183,7 @@ macro_rules! with_bodies {
                     past_damage: self.0.errors_left > 0,
                     scan: self,
                     form,
-                    window: Window::ahead(AHEAD_BYTES_MAX),
+                    window: ReadWindow::ahead(AHEAD_BYTES_MAX),
                     done: false,
                 }
             }
@@ -211,7 +211,7 @@ impl Snapshot {
             Bound::Excluded(seqno) if seqno.0 > U48_MAX => Bound::Unbounded,
             end => end.map(key),
         };
-        let walk = Walk::new(self, self.header.by_seqno, start, end)?;
+        let walk = LeafWalk::new(self, self.header.by_seqno, start, end)?;
         Ok(SeqnoScan(walk))
     }
 
@@ -222,7 +222,7 @@ impl Snapshot {
     /// Damage of the file, and disk errors, on the way to the first entry.
     pub fn scan_ids(&self, range: impl RangeBounds<[u8]>) -> Result<IdScan, Error> {
         let end = range.end_bound().map(<[u8]>::to_vec);
-        let walk = Walk::new(self, self.header.by_id, range.start_bound(), end)?;
+        let walk = LeafWalk::new(self, self.header.by_id, range.start_bound(), end)?;
         Ok(IdScan(walk))
     }
 
@@ -231,7 +231,7 @@ impl Snapshot {
     /// # Errors
     /// Damage of the file, and disk errors, on the way to the first one.
     pub fn locals(&self) -> Result<Locals, Error> {
-        let walk = Walk::new(self, self.header.local, Bound::Unbounded, Bound::Unbounded)?;
+        let walk = LeafWalk::new(self, self.header.local, Bound::Unbounded, Bound::Unbounded)?;
         Ok(Locals(walk))
     }
 }

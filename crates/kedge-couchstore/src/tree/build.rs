@@ -16,7 +16,7 @@ use crate::Error;
 use crate::format::bytes::pack_lengths;
 use crate::format::pointer::{Pointer, Reduce};
 use crate::limits::NODE_SPLIT_BYTES;
-use crate::write::append::Appender;
+use crate::write::append::FileAppender;
 
 /// Smallest number of entries of a node, whatever their length, because a tree with fewer would be deep.
 const ENTRIES_MIN: usize = 4;
@@ -51,10 +51,10 @@ impl NodeSizes {
 
 /// A tree under construction.
 #[derive(Debug)]
-pub(crate) struct Builder<'w, T: Tree> {
-    out: &'w mut Appender,
+pub(crate) struct TreeBuilder<'w, T: Tree> {
+    out: &'w mut FileAppender,
     sizes: NodeSizes,
-    levels: Vec<Level>,
+    levels: Vec<BuildLevel>,
     /// The lowest level that may have unwritten entries.
     lowest_waiting: usize,
     /// `true` if written interior nodes are cached.
@@ -64,7 +64,7 @@ pub(crate) struct Builder<'w, T: Tree> {
 
 /// The node under construction at one level.
 #[derive(Debug)]
-struct Level {
+struct BuildLevel {
     type_byte: u8,
     /// Entries from [`FIRST_ENTRY`] on. The byte before the first entry, and before each unwritten entry, may have any
     /// value.
@@ -74,9 +74,9 @@ struct Level {
     written: usize,
 }
 
-impl Level {
+impl BuildLevel {
     fn new(height: usize) -> Self {
-        Level {
+        BuildLevel {
             type_byte: type_byte(height),
             bytes: vec![0; FIRST_ENTRY],
             starts: Vec::new(),
@@ -152,9 +152,9 @@ impl Level {
     }
 }
 
-impl<'w, T: Tree> Builder<'w, T> {
-    pub(crate) fn new(out: &'w mut Appender, sizes: NodeSizes) -> Self {
-        Builder {
+impl<'w, T: Tree> TreeBuilder<'w, T> {
+    pub(crate) fn new(out: &'w mut FileAppender, sizes: NodeSizes) -> Self {
+        TreeBuilder {
             out,
             sizes,
             levels: Vec::new(),
@@ -165,7 +165,7 @@ impl<'w, T: Tree> Builder<'w, T> {
     }
 
     /// Returns the appender of the nodes, for data between them.
-    pub(crate) fn out(&mut self) -> &mut Appender {
+    pub(crate) fn out(&mut self) -> &mut FileAppender {
         self.out
     }
 
@@ -241,9 +241,9 @@ impl<'w, T: Tree> Builder<'w, T> {
         Ok(None)
     }
 
-    fn level(&mut self, height: usize) -> &mut Level {
+    fn level(&mut self, height: usize) -> &mut BuildLevel {
         while self.levels.len() <= height {
-            let level = Level::new(self.levels.len());
+            let level = BuildLevel::new(self.levels.len());
             self.levels.push(level);
         }
         &mut self.levels[height]

@@ -1,12 +1,12 @@
 //! Counts from reduce values: one path down the tree, whatever the range.
 
 use super::BySeqno;
-use super::search::Nodes;
+use super::search::NodeReader;
 use crate::Error;
 use crate::format::pointer::{Pointer, SeqnoReduce};
 use crate::limits::DEPTH_MAX;
 
-impl Nodes<'_> {
+impl NodeReader<'_> {
     /// Returns the number of entries of the tree by seqno with a key below `key`.
     pub(crate) fn count_below(
         &mut self,

@@ -5,7 +5,7 @@
 
 use super::Tree;
 use super::node::{FIRST_ENTRY, Node, NodeEntry};
-use super::search::Nodes;
+use super::search::NodeReader;
 use crate::format::pointer::Pointer;
 use crate::limits::DEPTH_MAX;
 use crate::{Error, Offset, Problem};
@@ -43,7 +43,7 @@ impl<T: Tree> Cursor<T> {
     }
 
     /// Moves before the first entry whose key is at least `key`. The cursor must not have been moved before.
-    pub(crate) fn seek(&mut self, nodes: &mut Nodes<'_>, key: &[u8]) -> Result<(), Error> {
+    pub(crate) fn seek(&mut self, nodes: &mut NodeReader<'_>, key: &[u8]) -> Result<(), Error> {
         let Some(mut pointer) = self.root.take() else {
             return Ok(());
         };
@@ -70,7 +70,7 @@ impl<T: Tree> Cursor<T> {
     /// Returns the next entry, with its leaf.
     pub(crate) fn next(
         &mut self,
-        nodes: &mut Nodes<'_>,
+        nodes: &mut NodeReader<'_>,
     ) -> Result<Option<(&Node, NodeEntry<'_>)>, Error> {
         if self
             .leaf
@@ -96,7 +96,7 @@ impl<T: Tree> Cursor<T> {
     }
 
     /// Moves to the start of the next leaf. Returns `false` at the end of the tree.
-    fn next_leaf(&mut self, nodes: &mut Nodes<'_>) -> Result<bool, Error> {
+    fn next_leaf(&mut self, nodes: &mut NodeReader<'_>) -> Result<bool, Error> {
         let mut pointer = match self.root.take() {
             Some(root) => root,
             None => match self.next_child() {
@@ -134,7 +134,7 @@ impl<T: Tree> Cursor<T> {
 
     fn descend(
         &mut self,
-        nodes: &Nodes<'_>,
+        nodes: &NodeReader<'_>,
         node: Node,
         next: usize,
         child: &Pointer<T::Reduce>,

@@ -14,7 +14,7 @@ pub(crate) mod search;
 pub(crate) mod update;
 
 use crate::format::bytes::{u32_at, u48_at};
-use crate::format::entry::{Fields, ID_FIXED_BYTES, SEQNO_FIXED_BYTES};
+use crate::format::entry::{EntryFields, ID_FIXED_BYTES, SEQNO_FIXED_BYTES};
 use crate::format::pointer::{IdReduce, NoReduce, Reduce, SeqnoReduce};
 
 /// One of the three trees, with the format of its leaves.
@@ -84,7 +84,7 @@ impl Tree for BySeqno {
     const NUMBER: u64 = 1;
 
     fn is_sound(key: &[u8], value: &[u8]) -> bool {
-        key.len() == 6 && Fields::take_seqno(u48_at(key, 0), value).is_some()
+        key.len() == 6 && EntryFields::take_seqno(u48_at(key, 0), value).is_some()
     }
 
     fn reduce(_: &[u8]) -> SeqnoReduce {
@@ -92,7 +92,7 @@ impl Tree for BySeqno {
     }
 
     fn tail_bytes(value: &[u8]) -> Option<usize> {
-        let (_, key_bytes) = Fields::take_seqno(0, value)?;
+        let (_, key_bytes) = EntryFields::take_seqno(0, value)?;
         Some(value.len() - SEQNO_FIXED_BYTES - key_bytes)
     }
 }

@@ -91,8 +91,8 @@ impl Node {
     }
 
     /// Iterates over all entries.
-    pub(crate) fn entries(&self) -> Entries<'_> {
-        Entries {
+    pub(crate) fn entries(&self) -> NodeEntries<'_> {
+        NodeEntries {
             bytes: self.bytes(),
             at: FIRST_ENTRY,
         }
@@ -124,12 +124,12 @@ impl NodeEntry<'_> {
 
 /// An iterator over the entries of a node.
 #[derive(Debug, Clone)]
-pub(crate) struct Entries<'a> {
+pub(crate) struct NodeEntries<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl<'a> Iterator for Entries<'a> {
+impl<'a> Iterator for NodeEntries<'a> {
     type Item = NodeEntry<'a>;
 
     fn next(&mut self) -> Option<NodeEntry<'a>> {

@@ -36,7 +36,7 @@ pub(crate) fn pack<T: Tree>(
     if scratch.len() < longest {
         scratch.resize(longest, 0);
     }
-    let mut packer = Packer::new(node, scratch);
+    let mut packer = NodePacker::new(node, scratch);
     let mut before = first;
     while let Some(entry) = entry_at(node, before.end()) {
         let tail = if is_leaf {
@@ -74,7 +74,7 @@ fn equal_of_eight(eight: &[u8], other: &[u8]) -> u8 {
     ((zeros >> 7).wrapping_mul(GATHER) >> 56) as u8
 }
 
-struct Packer<'a> {
+struct NodePacker<'a> {
     node: &'a [u8],
     out: &'a mut [u8],
     /// Number of written bytes of `out`.
@@ -89,9 +89,9 @@ struct Packer<'a> {
     at: usize,
 }
 
-impl<'a> Packer<'a> {
+impl<'a> NodePacker<'a> {
     fn new(node: &'a [u8], out: &'a mut [u8]) -> Self {
-        let mut packer = Packer {
+        let mut packer = NodePacker {
             node,
             out,
             len: 0,

@@ -2,18 +2,18 @@
 
 use super::Tree;
 use super::node::{Node, NodeEntry};
-use crate::file::shared::Shared;
-use crate::file::window::{Expect, Window};
+use crate::file::shared::OpenFile;
+use crate::file::window::{ChunkSize, ReadWindow};
 use crate::format::pointer::Pointer;
 use crate::limits::{DEPTH_MAX, NODE_CHUNK_BYTES_MAX};
 use crate::{Error, Offset, Problem};
 
 /// The windows through which nodes are read.
 #[derive(Debug)]
-pub(crate) struct Windows {
-    exact: Window,
+pub(crate) struct ReadWindows {
+    exact: ReadWindow,
     /// For contiguous leaves.
-    ahead: Window,
+    ahead: ReadWindow,
     /// `true` if interior nodes are cached when read.
     remembers: bool,
     /// `true` if leaves are cached when read, if the cache has any.
@@ -22,12 +22,12 @@ pub(crate) struct Windows {
     spare: Option<Node>,
 }
 
-impl Windows {
+impl ReadWindows {
     /// Creates windows for lookups, which cache the nodes that they read.
     pub(crate) fn exact() -> Self {
-        Windows {
-            exact: Window::exact(),
-            ahead: Window::exact(),
+        ReadWindows {
+            exact: ReadWindow::exact(),
+            ahead: ReadWindow::exact(),
             remembers: true,
             remembers_leaves: true,
             spare: None,
@@ -36,9 +36,9 @@ impl Windows {
 
     /// Creates windows for scans, which read leaves up to `ahead_max` bytes ahead and leave the cache unchanged.
     pub(crate) fn scan(ahead_max: usize) -> Self {
-        Windows {
-            exact: Window::exact(),
-            ahead: Window::ahead(ahead_max),
+        ReadWindows {
+            exact: ReadWindow::exact(),
+            ahead: ReadWindow::ahead(ahead_max),
             remembers: false,
             remembers_leaves: false,
             spare: None,
@@ -47,26 +47,26 @@ impl Windows {
 
     /// Creates windows for updates, which read leaves ahead if many change, and cache interior nodes.
     pub(crate) fn update(ahead_max: usize) -> Self {
-        Windows {
+        ReadWindows {
             remembers: true,
-            ..Windows::scan(ahead_max)
+            ..ReadWindows::scan(ahead_max)
         }
     }
 }
 
 /// Reads the nodes that a header refers to.
 #[derive(Debug)]
-pub(crate) struct Nodes<'a> {
-    pub(crate) shared: &'a Shared,
+pub(crate) struct NodeReader<'a> {
+    pub(crate) shared: &'a OpenFile,
     /// The header, beyond which nothing is read.
     end: Offset,
-    windows: &'a mut Windows,
+    windows: &'a mut ReadWindows,
 }
 
-impl<'a> Nodes<'a> {
+impl<'a> NodeReader<'a> {
     /// Creates a reader of nodes before `end`.
-    pub(crate) fn new(shared: &'a Shared, end: Offset, windows: &'a mut Windows) -> Self {
-        Nodes {
+    pub(crate) fn new(shared: &'a OpenFile, end: Offset, windows: &'a mut ReadWindows) -> Self {
+        NodeReader {
             shared,
             end,
             windows,
@@ -102,7 +102,7 @@ impl<'a> Nodes<'a> {
     /// Reads the node that `pointer` refers to from disk.
     fn read<T: Tree>(&mut self, pointer: &Pointer<T::Reduce>) -> Result<Node, Error> {
         let (shared, at) = (self.shared, Offset(pointer.offset));
-        let expect = Expect::UpTo(pointer.subtree_bytes);
+        let expect = ChunkSize::UpTo(pointer.subtree_bytes);
         let window = &mut self.windows.exact;
         let body = window.chunk(shared, at, expect, NODE_CHUNK_BYTES_MAX, self.end)?;
         let mut spare = self.windows.spare.take();
@@ -131,7 +131,7 @@ impl<'a> Nodes<'a> {
         ahead: bool,
     ) -> Result<(Node, u64), Error> {
         let (shared, at) = (self.shared, Offset(pointer.offset));
-        let expect = Expect::UpTo(pointer.subtree_bytes);
+        let expect = ChunkSize::UpTo(pointer.subtree_bytes);
         let window = if ahead {
             &mut self.windows.ahead
         } else {
@@ -151,7 +151,7 @@ impl<'a> Nodes<'a> {
         node: &mut Option<Node>,
     ) -> Result<(), Error> {
         let (shared, at) = (self.shared, Offset(pointer.offset));
-        let expect = Expect::UpTo(pointer.subtree_bytes);
+        let expect = ChunkSize::UpTo(pointer.subtree_bytes);
         let window = &mut self.windows.ahead;
         let body = window.chunk(shared, at, expect, NODE_CHUNK_BYTES_MAX, self.end)?;
         decode_over::<T>(node, at, body).map_err(|problem| shared.corrupt(at, problem))
@@ -229,7 +229,7 @@ impl<'a> Nodes<'a> {
 
 /// Returns the result of `found` for the entry of `key`, using cached nodes only: `None` also if they do not suffice.
 pub(crate) fn find_in_memory<T: Tree, R>(
-    shared: &Shared,
+    shared: &OpenFile,
     root: &Pointer<T::Reduce>,
     key: &[u8],
     found: impl FnOnce(NodeEntry<'_>) -> R,

@@ -1,15 +1,15 @@
 //! Updates of a tree: one walk over the changing leaves, in key order. Unchanged parts are neither read nor written.
 
 use super::Tree;
-use super::build::Builder;
+use super::build::TreeBuilder;
 use super::node::{Node, NodeEntry};
-use super::search::Nodes;
+use super::search::NodeReader;
 use crate::Error;
 use crate::format::pointer::Pointer;
 use crate::limits::DEPTH_MAX;
 
 /// Changes of a tree, in ascending order of keys.
-pub(crate) trait Changes<T: Tree> {
+pub(crate) trait TreeChanges<T: Tree> {
     /// Returns the key of the next change.
     fn next_key(&self) -> Option<&[u8]>;
 
@@ -17,20 +17,20 @@ pub(crate) trait Changes<T: Tree> {
     fn apply(
         &mut self,
         old: Option<NodeEntry<'_>>,
-        builder: &mut Builder<'_, T>,
+        builder: &mut TreeBuilder<'_, T>,
     ) -> Result<(), Error>;
 }
 
 /// Applies all changes to the tree at `root`. The result is in `builder`.
 pub(crate) fn update<T: Tree>(
-    nodes: &mut Nodes<'_>,
+    nodes: &mut NodeReader<'_>,
     root: Option<&Pointer<T::Reduce>>,
-    changes: &mut impl Changes<T>,
-    builder: &mut Builder<'_, T>,
+    changes: &mut impl TreeChanges<T>,
+    builder: &mut TreeBuilder<'_, T>,
 ) -> Result<(), Error> {
     if let Some(root) = root {
         let height = height_of::<T>(nodes, root)?;
-        let mut walk = Walk {
+        let mut walk = UpdateWalk {
             nodes,
             changes,
             builder,
@@ -46,7 +46,10 @@ pub(crate) fn update<T: Tree>(
 
 /// Returns the number of levels of interior nodes. If the leaves are at different levels, which no program writes, it
 /// is that of the first leaf; it decides about the position of subtrees, not about their contents.
-fn height_of<T: Tree>(nodes: &mut Nodes<'_>, root: &Pointer<T::Reduce>) -> Result<usize, Error> {
+fn height_of<T: Tree>(
+    nodes: &mut NodeReader<'_>,
+    root: &Pointer<T::Reduce>,
+) -> Result<usize, Error> {
     let mut pointer = *root;
     for height in 0..DEPTH_MAX {
         let node = nodes.node::<T>(&pointer)?;
@@ -59,15 +62,15 @@ fn height_of<T: Tree>(nodes: &mut Nodes<'_>, root: &Pointer<T::Reduce>) -> Resul
     Err(nodes.too_deep::<T>(&pointer))
 }
 
-struct Walk<'a, 'n, 'w, T: Tree, C> {
-    nodes: &'a mut Nodes<'n>,
+struct UpdateWalk<'a, 'n, 'w, T: Tree, C> {
+    nodes: &'a mut NodeReader<'n>,
     changes: &'a mut C,
-    builder: &'a mut Builder<'w, T>,
+    builder: &'a mut TreeBuilder<'w, T>,
     /// The memory of the last leaf, for reuse.
     leaf: Option<Node>,
 }
 
-impl<T: Tree, C: Changes<T>> Walk<'_, '_, '_, T, C> {
+impl<T: Tree, C: TreeChanges<T>> UpdateWalk<'_, '_, '_, T, C> {
     /// Applies the changes up to the key `last`, or all if it is `None`, to a subtree.
     fn subtree(
         &mut self,

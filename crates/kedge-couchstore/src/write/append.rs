@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::file::shared::Shared;
+use crate::file::shared::OpenFile;
 use crate::format::block::{DATA, boundary, insert};
 use crate::limits::{BLOCK_BYTES, HEADER_BYTES_MAX, OFFSET_MAX};
 use crate::tree::node::Node;
@@ -21,8 +21,8 @@ const BEYOND_BYTES: usize = BLOCK_BYTES as usize + HEADER_BYTES_MAX as usize;
 const BUFFER_BYTES_PER_DOCUMENT: usize = 16;
 
 /// Appends chunks to a file.
-pub(crate) struct Appender {
-    shared: Arc<Shared>,
+pub(crate) struct FileAppender {
+    shared: Arc<OpenFile>,
     /// Bytes after `written` that are not in the file yet.
     buffer: Vec<u8>,
     buffer_bytes_max: usize,
@@ -39,7 +39,7 @@ pub(crate) struct Appender {
     failed: bool,
 }
 
-impl std::fmt::Debug for Appender {
+impl std::fmt::Debug for FileAppender {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Appender")
             .field("file", &self.shared.path())
@@ -50,10 +50,10 @@ impl std::fmt::Debug for Appender {
     }
 }
 
-impl Appender {
+impl FileAppender {
     /// Creates an appender at `position`.
-    pub(crate) fn new(shared: Arc<Shared>, position: u64) -> Self {
-        Appender {
+    pub(crate) fn new(shared: Arc<OpenFile>, position: u64) -> Self {
+        FileAppender {
             shared,
             buffer: Vec::new(),
             buffer_bytes_max: BUFFER_BYTES_MIN,

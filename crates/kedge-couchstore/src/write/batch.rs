@@ -47,24 +47,24 @@ impl<'a> Body<'a> {
 
 /// An order of the mutations of a batch.
 #[derive(Debug)]
-pub(crate) enum Order {
+pub(crate) enum BatchOrder {
     AsGiven(usize),
     Indices(Vec<u32>),
 }
 
-impl Order {
+impl BatchOrder {
     pub(crate) fn len(&self) -> usize {
         match self {
-            Order::AsGiven(len) => *len,
-            Order::Indices(indices) => indices.len(),
+            BatchOrder::AsGiven(len) => *len,
+            BatchOrder::Indices(indices) => indices.len(),
         }
     }
 
     /// Returns the index of the mutation at this position of the order.
     pub(crate) fn get(&self, at: usize) -> usize {
         match self {
-            Order::AsGiven(_) => at,
-            Order::Indices(indices) => indices[at] as usize,
+            BatchOrder::AsGiven(_) => at,
+            BatchOrder::Indices(indices) => indices[at] as usize,
         }
     }
 }
@@ -101,9 +101,9 @@ pub(crate) fn check_fields(batch: &[Mutation<'_>], newest: Seqno) -> Result<(), 
 }
 
 /// Returns the order by key. No two keys may be equal.
-pub(crate) fn by_key(batch: &[Mutation<'_>]) -> Result<Order, Refusal> {
+pub(crate) fn by_key(batch: &[Mutation<'_>]) -> Result<BatchOrder, Refusal> {
     if batch.windows(2).all(|pair| pair[0].key < pair[1].key) {
-        return Ok(Order::AsGiven(batch.len()));
+        return Ok(BatchOrder::AsGiven(batch.len()));
     }
     // The keys of a batch often have a common prefix. With the bytes after it in the sorted array itself, few
     // comparisons have to access the keys.
@@ -124,13 +124,13 @@ pub(crate) fn by_key(batch: &[Mutation<'_>]) -> Result<Order, Refusal> {
         let (a, b) = (pair[0].1 as usize, pair[1].1 as usize);
         return Err(Refusal::DuplicateKey(a.min(b), a.max(b)));
     }
-    Ok(Order::Indices(indices))
+    Ok(BatchOrder::Indices(indices))
 }
 
 /// Returns the order by seqno. No two seqnos may be equal.
-pub(crate) fn by_seqno(batch: &[Mutation<'_>]) -> Result<Order, Refusal> {
+pub(crate) fn by_seqno(batch: &[Mutation<'_>]) -> Result<BatchOrder, Refusal> {
     if batch.windows(2).all(|pair| pair[0].seqno < pair[1].seqno) {
-        return Ok(Order::AsGiven(batch.len()));
+        return Ok(BatchOrder::AsGiven(batch.len()));
     }
     let mut indices: Vec<u32> = (0..batch.len() as u32).collect();
     let seqno = |index: u32| batch[index as usize].seqno;
@@ -141,7 +141,7 @@ pub(crate) fn by_seqno(batch: &[Mutation<'_>]) -> Result<Order, Refusal> {
     if let Some(pair) = equal {
         return Err(Refusal::DuplicateSeqno(seqno(pair[0])));
     }
-    Ok(Order::Indices(indices))
+    Ok(BatchOrder::Indices(indices))
 }
 
 /// Returns the length of the common prefix of all keys, in bytes.

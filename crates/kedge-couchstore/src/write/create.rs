@@ -7,11 +7,11 @@ use kedge_disk::{Disk, File};
 
 use super::Writer;
 use crate::crypto::EncryptionKey;
-use crate::file::shared::Shared;
+use crate::file::shared::OpenFile;
 use crate::format::block::{DATA, HEADER, METADATA};
 use crate::format::chunk::Codec;
 use crate::format::header::{self, Header, Version};
-use crate::format::metadata::{self, Metadata};
+use crate::format::metadata::{self, EncryptionHeader};
 use crate::limits::BLOCK_BYTES;
 use crate::{Error, Offset, Options, Problem, Refusal};
 
@@ -62,7 +62,7 @@ impl Writer {
         }
         let file = new_file(disk, path)?;
         let (codec, start) = begin(&*file, create)?;
-        let shared = Arc::new(Shared::new(file, path, codec, options));
+        let shared = Arc::new(OpenFile::new(file, path, codec, options));
         let header = Header::empty(Offset(0), create.version, create.encryption.is_some());
         let mut position = start;
         if start == 0 {
@@ -107,7 +107,7 @@ pub(super) fn at_start(
     let mut bytes = Vec::new();
     header.put(HEADER, &mut bytes);
     file.write_at(&bytes, start)?;
-    let shared = Arc::new(Shared::new(file, path, codec, options));
+    let shared = Arc::new(OpenFile::new(file, path, codec, options));
     let end = start + bytes.len() as u64;
     Ok(Writer::new(shared, header.into_read(), end))
 }
@@ -123,7 +123,7 @@ fn begin(file: &dyn File, create: &Create) -> Result<(Codec, u64), Error> {
     };
     let mut context = vec![0; metadata::CONTEXT_BYTES];
     getrandom::fill(&mut context).expect("the system has random numbers");
-    let metadata = Metadata {
+    let metadata = EncryptionHeader {
         version: metadata::VERSION,
         key_id: key.id().to_owned(),
         context,

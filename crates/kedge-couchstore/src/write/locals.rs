@@ -3,9 +3,9 @@
 use super::Writer;
 use crate::limits::{KEY_BYTES_MAX, LOCAL_BYTES_MAX};
 use crate::tree::Local;
-use crate::tree::build::Builder;
+use crate::tree::build::TreeBuilder;
 use crate::tree::node::NodeEntry;
-use crate::tree::update::Changes;
+use crate::tree::update::TreeChanges;
 use crate::{Error, Refusal};
 
 /// The change of a local document; `None` removes it.
@@ -16,7 +16,7 @@ struct LocalChanges<'a> {
     left: &'a [LocalChange<'a>],
 }
 
-impl Changes<Local> for LocalChanges<'_> {
+impl TreeChanges<Local> for LocalChanges<'_> {
     fn next_key(&self) -> Option<&[u8]> {
         self.left.first().map(|(name, _)| *name)
     }
@@ -24,7 +24,7 @@ impl Changes<Local> for LocalChanges<'_> {
     fn apply(
         &mut self,
         _: Option<NodeEntry<'_>>,
-        builder: &mut Builder<'_, Local>,
+        builder: &mut TreeBuilder<'_, Local>,
     ) -> Result<(), Error> {
         let Some(((name, value), rest)) = self.left.split_first() else {
             return Ok(());

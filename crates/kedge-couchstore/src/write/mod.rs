@@ -20,12 +20,12 @@ use std::sync::Arc;
 use kedge_disk::Disk;
 use kedge_types::{RevSeqno, Seqno};
 
-use crate::file::shared::Shared;
-use crate::format::entry::Fields;
+use crate::file::shared::OpenFile;
+use crate::format::entry::EntryFields;
 use crate::format::header::Header;
 use crate::tree::build::NodeSizes;
 use crate::{ContentMeta, Error, Offset, Options, Snapshot};
-use append::Appender;
+use append::FileAppender;
 
 pub use batch::{Body, Mutation};
 pub use create::Create;
@@ -34,8 +34,8 @@ pub use locals::LocalChange;
 /// Appends to a couchstore file. A file may have one writer at a time, and any number of readers.
 #[derive(Debug)]
 pub struct Writer {
-    shared: Arc<Shared>,
-    pub(crate) out: Appender,
+    shared: Arc<OpenFile>,
+    pub(crate) out: FileAppender,
     /// The newest header in the file.
     committed: Arc<Header>,
     /// Headers that are written but not durable, and invisible without their type bytes.
@@ -61,7 +61,7 @@ pub struct Change<'a> {
 /// A replaced version of a document.
 #[derive(Debug, Clone, Copy)]
 pub struct OldVersion<'a> {
-    fields: Fields,
+    fields: EntryFields,
     rev_meta: &'a [u8],
 }
 
@@ -115,7 +115,7 @@ impl Writer {
         if disk.len(path)? == 0 {
             return create::at_start(disk.open(path)?, path, &Create::default(), options);
         }
-        let (shared, found) = Shared::open(disk, path, options)?;
+        let (shared, found) = OpenFile::open(disk, path, options)?;
         // A lone type byte at the end would make the block look like a header forever, so it is rewritten.
         let lone = found.file_bytes % crate::limits::BLOCK_BYTES == 1;
         let position = found.file_bytes - u64::from(lone);
@@ -156,9 +156,9 @@ impl Writer {
         ))
     }
 
-    fn new(shared: Arc<Shared>, header: Header, position: u64) -> Self {
+    fn new(shared: Arc<OpenFile>, header: Header, position: u64) -> Self {
         Writer {
-            out: Appender::new(Arc::clone(&shared), position),
+            out: FileAppender::new(Arc::clone(&shared), position),
             shared,
             draft: header.clone(),
             committed: Arc::new(header),

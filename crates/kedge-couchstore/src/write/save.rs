@@ -3,17 +3,17 @@
 
 use kedge_types::Seqno;
 
-use super::append::Appender;
-use super::batch::{Body, Mutation, Order, by_key, by_seqno, check_fields};
+use super::append::FileAppender;
+use super::batch::{BatchOrder, Body, Mutation, by_key, by_seqno, check_fields};
 use super::{Change, OldVersion, Writer};
 use crate::compress::deflate_over;
 use crate::format::bytes::be48;
-use crate::format::entry::{Fields, ID_FIXED_BYTES};
+use crate::format::entry::{EntryFields, ID_FIXED_BYTES};
 use crate::format::pointer::Pointer;
-use crate::tree::build::Builder;
+use crate::tree::build::TreeBuilder;
 use crate::tree::node::NodeEntry;
-use crate::tree::search::{Nodes, Windows};
-use crate::tree::update::{Changes, update};
+use crate::tree::search::{NodeReader, ReadWindows};
+use crate::tree::update::{TreeChanges, update};
 use crate::tree::{ById, BySeqno, Tree};
 use crate::{ContentMeta, Error, Offset, Problem};
 
@@ -26,18 +26,18 @@ const AHEAD_BYTES_PER_DOCUMENT: usize = 4;
 const BETWEEN_BYTES: u64 = 32 << 10;
 
 /// The locations of a batch's bodies.
-struct Bodies {
+struct StoredBodies {
     offsets: Vec<u64>,
     disk_bytes: Vec<u32>,
 }
 
-impl Bodies {
+impl StoredBodies {
     fn append(
-        out: &mut Appender,
+        out: &mut FileAppender,
         batch: &[Mutation<'_>],
         between: &mut dyn FnMut(),
     ) -> Result<Self, Error> {
-        let mut bodies = Bodies {
+        let mut bodies = StoredBodies {
             offsets: Vec::with_capacity(batch.len()),
             disk_bytes: Vec::with_capacity(batch.len()),
         };
@@ -60,12 +60,12 @@ impl Bodies {
         Ok(bodies)
     }
 
-    fn fields(&self, index: usize, mutation: &Mutation<'_>) -> Fields {
+    fn fields(&self, index: usize, mutation: &Mutation<'_>) -> EntryFields {
         let mut content_meta = mutation.content_meta;
         if matches!(mutation.body, Body::Compress(_)) {
             content_meta.0 |= ContentMeta::COMPRESSED;
         }
-        Fields {
+        EntryFields {
             seqno: mutation.seqno.0,
             rev: mutation.rev.0,
             body: self.offsets[index],
@@ -81,8 +81,8 @@ const WARM_MUTATIONS: usize = 32;
 
 /// Prefetches a part of the data that the next mutations of an order need. In an order other than that of the batch,
 /// these are scattered in memory, and reading them together overlaps the cache misses.
-fn warm(batch: &[Mutation<'_>], order: &Order, bodies: &Bodies, at: usize) {
-    let Order::Indices(indices) = order else {
+fn warm(batch: &[Mutation<'_>], order: &BatchOrder, bodies: &StoredBodies, at: usize) {
+    let BatchOrder::Indices(indices) = order else {
         return;
     };
     let end = indices.len().min(at + WARM_MUTATIONS);
@@ -101,16 +101,16 @@ fn warm(batch: &[Mutation<'_>], order: &Order, bodies: &Bodies, at: usize) {
 /// The batch as changes of the tree by id.
 struct IdChanges<'a> {
     batch: &'a [Mutation<'a>],
-    order: Order,
+    order: BatchOrder,
     at: usize,
-    bodies: &'a Bodies,
+    bodies: &'a StoredBodies,
     /// Seqnos of the replaced versions.
     replaced: Vec<u64>,
     observe: &'a mut dyn FnMut(Change<'_>),
     between: &'a mut dyn FnMut(),
 }
 
-impl Changes<ById> for IdChanges<'_> {
+impl TreeChanges<ById> for IdChanges<'_> {
     fn next_key(&self) -> Option<&[u8]> {
         let more = self.at < self.order.len();
         more.then(|| self.batch[self.order.get(self.at)].key)
@@ -119,7 +119,7 @@ impl Changes<ById> for IdChanges<'_> {
     fn apply(
         &mut self,
         old: Option<NodeEntry<'_>>,
-        builder: &mut Builder<'_, ById>,
+        builder: &mut TreeBuilder<'_, ById>,
     ) -> Result<(), Error> {
         if self.at.is_multiple_of(WARM_MUTATIONS) {
             (self.between)();
@@ -130,7 +130,7 @@ impl Changes<ById> for IdChanges<'_> {
         let mutation = &self.batch[index];
         let fields = self.bodies.fields(index, mutation);
         let old = old.map(|entry| {
-            let fields = Fields::take_id(entry.value).expect("the node was checked");
+            let fields = EntryFields::take_id(entry.value).expect("the node was checked");
             self.replaced.push(fields.seqno);
             OldVersion {
                 fields,
@@ -152,9 +152,9 @@ impl Changes<ById> for IdChanges<'_> {
 /// The batch, and the versions it replaces, as changes of the tree by seqno.
 struct SeqnoChanges<'a> {
     batch: &'a [Mutation<'a>],
-    order: Order,
+    order: BatchOrder,
     at: usize,
-    bodies: &'a Bodies,
+    bodies: &'a StoredBodies,
     /// Ascending seqnos. All of them are below those of the batch.
     replaced: &'a [u64],
     /// The key of the next change.
@@ -174,7 +174,7 @@ impl SeqnoChanges<'_> {
     }
 }
 
-impl Changes<BySeqno> for SeqnoChanges<'_> {
+impl TreeChanges<BySeqno> for SeqnoChanges<'_> {
     fn next_key(&self) -> Option<&[u8]> {
         let more = !self.replaced.is_empty() || self.at < self.order.len();
         more.then_some(&self.key)
@@ -183,7 +183,7 @@ impl Changes<BySeqno> for SeqnoChanges<'_> {
     fn apply(
         &mut self,
         old: Option<NodeEntry<'_>>,
-        builder: &mut Builder<'_, BySeqno>,
+        builder: &mut TreeBuilder<'_, BySeqno>,
     ) -> Result<(), Error> {
         if let Some((seqno, rest)) = self.replaced.split_first() {
             self.replaced = rest;
@@ -258,7 +258,7 @@ impl Writer {
         }
         let body_bytes = batch.iter().map(|mutation| mutation.body.bytes().len());
         self.out.expect_documents(batch.len(), body_bytes.sum());
-        let bodies = Bodies::append(&mut self.out, batch, between)?;
+        let bodies = StoredBodies::append(&mut self.out, batch, between)?;
 
         let ahead_max = (batch.len() * AHEAD_BYTES_PER_DOCUMENT).min(AHEAD_BYTES_MAX);
         let mut changes = IdChanges {
@@ -303,13 +303,13 @@ impl Writer {
     pub(super) fn update_tree<T: Tree>(
         &mut self,
         root: Option<Pointer<T::Reduce>>,
-        changes: &mut impl Changes<T>,
+        changes: &mut impl TreeChanges<T>,
         ahead_max: usize,
     ) -> Result<Option<Pointer<T::Reduce>>, Error> {
         let end = Offset(self.out.written());
-        let mut windows = Windows::update(ahead_max);
-        let mut nodes = Nodes::new(&self.shared, end, &mut windows);
-        let mut builder = Builder::<T>::new(&mut self.out, self.sizes);
+        let mut windows = ReadWindows::update(ahead_max);
+        let mut nodes = NodeReader::new(&self.shared, end, &mut windows);
+        let mut builder = TreeBuilder::<T>::new(&mut self.out, self.sizes);
         update(&mut nodes, root.as_ref(), changes, &mut builder)?;
         builder.finish()
     }

@@ -16,7 +16,7 @@ use crate::{ContentMeta, Entry, Error, OldVersion, Snapshot};
 
 /// The differences between the counts of the target and the source.
 #[derive(Debug)]
-pub(super) struct Adjustments {
+pub(super) struct StatsAdjustments {
     /// The result of the main pass, which shows the dropped entries.
     copied: Snapshot,
     /// Size of each collection's entries, in bytes.
@@ -32,16 +32,16 @@ pub(super) struct Adjustments {
 
 /// The properties of an entry that determine how it counts.
 #[derive(Clone, Copy)]
-struct Kind<'a> {
+struct CountedEntry<'a> {
     key: &'a [u8],
     is_deleted: bool,
     content_meta: ContentMeta,
     rev_meta: &'a [u8],
 }
 
-impl<'a> Kind<'a> {
+impl<'a> CountedEntry<'a> {
     fn of(entry: &'a Entry) -> Self {
-        Kind {
+        CountedEntry {
             key: entry.key(),
             is_deleted: entry.is_deleted(),
             content_meta: entry.content_meta(),
@@ -74,9 +74,9 @@ fn bytes_of(entry: &Entry) -> i64 {
     i64::from(entry.disk_bytes()) + (entry.key().len() + entry.rev_meta().len()) as i64
 }
 
-impl Adjustments {
+impl StatsAdjustments {
     pub(super) fn new(source: &Snapshot) -> Self {
-        Adjustments {
+        StatsAdjustments {
             copied: source.clone(),
             collections: HashMap::new(),
             prepares: 0,
@@ -90,7 +90,7 @@ impl Adjustments {
     /// Records that the main pass dropped an entry.
     pub(super) fn left_out(&mut self, entry: &Entry) {
         self.has_left_out = true;
-        self.add(Kind::of(entry), -1, -bytes_of(entry));
+        self.add(CountedEntry::of(entry), -1, -bytes_of(entry));
     }
 
     /// Records a copied entry.
@@ -103,12 +103,12 @@ impl Adjustments {
         if entry.disk_bytes() > 0 {
             self.more_per_body = i64::from(disk_bytes) - i64::from(entry.disk_bytes());
             if self.more_per_body != 0 {
-                self.add(Kind::of(entry), 0, self.more_per_body);
+                self.add(CountedEntry::of(entry), 0, self.more_per_body);
             }
         }
         if let Some(old) = replaced {
             if old.disk_bytes() > 0 && self.more_per_body != 0 {
-                let kind = Kind {
+                let kind = CountedEntry {
                     key: entry.key(),
                     is_deleted: old.is_deleted(),
                     content_meta: old.content_meta(),
@@ -121,7 +121,7 @@ impl Adjustments {
         let is_later = entry.seqno() > self.copied.header().update_seqno();
         if is_later && self.has_left_out {
             match self.copied.get(entry.key()) {
-                Ok(Some(old)) => self.add(Kind::of(&old), 1, bytes_of(&old)),
+                Ok(Some(old)) => self.add(CountedEntry::of(&old), 1, bytes_of(&old)),
                 Ok(None) => {}
                 Err(error) => self.failed = Some(error),
             }
@@ -129,7 +129,7 @@ impl Adjustments {
     }
 
     /// Adds entries like this one, and bytes. Entries that cannot be decoded are not counted.
-    fn add(&mut self, kind: Kind<'_>, entries: i64, bytes: i64) {
+    fn add(&mut self, kind: CountedEntry<'_>, entries: i64, bytes: i64) {
         let Ok((collection, is_prepare)) = kind.decode() else {
             return;
         };

@@ -3,13 +3,13 @@
 use std::ops::Range;
 
 use super::record;
-use super::spill::{RunReader, Spill};
+use super::spill::{RunReader, SpillFile};
 use crate::Error;
-use crate::compact::meter::Meter;
+use crate::compact::meter::ProgressMeter;
 
 /// A merge of runs.
 #[derive(Debug)]
-pub(super) struct Merge {
+pub(super) struct RunMerger {
     readers: Vec<RunReader>,
     /// Runs that have further records. None has a key below that of the one at half its index.
     heap: Vec<usize>,
@@ -17,14 +17,14 @@ pub(super) struct Merge {
     was_taken: bool,
 }
 
-impl Merge {
+impl RunMerger {
     /// Creates a merge of these runs of `spill`. All other calls need the same `spill`.
     pub(super) fn new(
-        spill: &Spill,
+        spill: &SpillFile,
         runs: &[Range<u64>],
-        meter: &mut Meter<'_>,
+        meter: &mut ProgressMeter<'_>,
     ) -> Result<Self, Error> {
-        let mut merge = Merge {
+        let mut merge = RunMerger {
             readers: runs.iter().cloned().map(RunReader::new).collect(),
             heap: Vec::with_capacity(runs.len()),
             was_taken: false,
@@ -43,8 +43,8 @@ impl Merge {
     /// Returns the next record.
     pub(super) fn next(
         &mut self,
-        spill: &Spill,
-        meter: &mut Meter<'_>,
+        spill: &SpillFile,
+        meter: &mut ProgressMeter<'_>,
     ) -> Result<Option<&[u8]>, Error> {
         if std::mem::take(&mut self.was_taken) {
             let first = self.heap[0];

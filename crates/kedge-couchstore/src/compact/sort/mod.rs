@@ -18,11 +18,11 @@ use std::sync::Arc;
 use kedge_disk::Disk;
 
 use super::leftovers::temporary_path;
-use super::meter::Meter;
+use super::meter::ProgressMeter;
 use crate::Error;
-use merge::Merge;
-use run::Run;
-use spill::Spill;
+use merge::RunMerger;
+use run::SortedRun;
+use spill::SpillFile;
 
 /// Size of the smallest and the largest block of temporary files, in bytes.
 const BLOCK_BYTES_MIN: usize = 512;
@@ -33,7 +33,7 @@ const MEMORY_BYTES_MAX: usize = 1 << 30;
 
 /// The disk and directory of runs that do not fit into memory.
 #[derive(Debug)]
-struct Place {
+struct SpillDirectory {
     disk: Arc<dyn Disk>,
     target: PathBuf,
     is_secret: bool,
@@ -42,23 +42,23 @@ struct Place {
     block_bytes: usize,
 }
 
-impl Place {
-    fn new_spill(&mut self) -> Result<Spill, Error> {
+impl SpillDirectory {
+    fn new_spill(&mut self) -> Result<SpillFile, Error> {
         let path = temporary_path(&self.target, self.files);
         self.files += 1;
         let file = self.disk.create(&path)?;
         // The handle keeps the file. Without a name it is gone at the latest when the process ends.
         self.disk.remove(&path)?;
-        Ok(Spill::new(file, path, self.is_secret, self.block_bytes))
+        Ok(SpillFile::new(file, path, self.is_secret, self.block_bytes))
     }
 }
 
 /// Sorts records that arrive in any order.
 #[derive(Debug)]
 pub(super) struct Sorter {
-    place: Place,
-    run: Run,
-    spill: Option<Spill>,
+    place: SpillDirectory,
+    run: SortedRun,
+    spill: Option<SpillFile>,
     /// Number of runs that are merged at once.
     fan_in: usize,
 }
@@ -74,14 +74,14 @@ impl Sorter {
         let memory = memory_bytes.clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_MAX);
         let block_bytes = (memory / 16).clamp(BLOCK_BYTES_MIN, BLOCK_BYTES_MAX);
         Sorter {
-            place: Place {
+            place: SpillDirectory {
                 disk: Arc::clone(disk),
                 target: target.to_owned(),
                 is_secret,
                 files: 0,
                 block_bytes,
             },
-            run: Run::new(memory),
+            run: SortedRun::new(memory),
             spill: None,
             // While runs are merged to a longer one, another block is being written.
             fan_in: (memory / block_bytes - 1).max(2),
@@ -93,7 +93,7 @@ impl Sorter {
         &mut self,
         key: &[u8],
         value_bytes: usize,
-        meter: &mut Meter<'_>,
+        meter: &mut ProgressMeter<'_>,
         value: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), Error> {
         if !self.run.has_room(record::bytes(key, value_bytes)) {
@@ -104,10 +104,10 @@ impl Sorter {
     }
 
     /// Returns all records in the order of their keys.
-    pub(super) fn finish(mut self, meter: &mut Meter<'_>) -> Result<Sorted, Error> {
+    pub(super) fn finish(mut self, meter: &mut ProgressMeter<'_>) -> Result<SortedRecords, Error> {
         if self.spill.is_none() {
             self.run.sort();
-            return Ok(Sorted(From::Memory(self.run, 0)));
+            return Ok(SortedRecords(SortSource::Memory(self.run, 0)));
         }
         self.spill_run(meter)?;
         let Sorter {
@@ -123,13 +123,13 @@ impl Sorter {
             spill = merge_some(&mut place, &spill, fan_in, meter)?;
         }
         let runs = spill.runs().to_vec();
-        Ok(Sorted(From::Merge(
-            Merge::new(&spill, &runs, meter)?,
+        Ok(SortedRecords(SortSource::Merge(
+            RunMerger::new(&spill, &runs, meter)?,
             spill,
         )))
     }
 
-    fn spill_run(&mut self, meter: &mut Meter<'_>) -> Result<(), Error> {
+    fn spill_run(&mut self, meter: &mut ProgressMeter<'_>) -> Result<(), Error> {
         self.run.sort();
         let spill = match &mut self.spill {
             Some(spill) => spill,
@@ -146,14 +146,14 @@ impl Sorter {
 
 /// Merges each `fan_in` runs to one, in another file.
 fn merge_some(
-    place: &mut Place,
-    from: &Spill,
+    place: &mut SpillDirectory,
+    from: &SpillFile,
     fan_in: usize,
-    meter: &mut Meter<'_>,
-) -> Result<Spill, Error> {
+    meter: &mut ProgressMeter<'_>,
+) -> Result<SpillFile, Error> {
     let mut to = place.new_spill()?;
     for runs in from.runs().chunks(fan_in) {
-        let mut merge = Merge::new(from, runs, meter)?;
+        let mut merge = RunMerger::new(from, runs, meter)?;
         while let Some(record) = merge.next(from, meter)? {
             to.push(record, meter)?;
         }
@@ -167,26 +167,29 @@ pub(super) type KeyValue<'a> = (&'a [u8], &'a [u8]);
 
 /// Records in the order of their keys.
 #[derive(Debug)]
-pub(super) struct Sorted(From);
+pub(super) struct SortedRecords(SortSource);
 
 #[derive(Debug)]
-enum From {
+enum SortSource {
     /// All records fit into memory; with the index of the next one.
-    Memory(Run, usize),
+    Memory(SortedRun, usize),
     /// The records are in a file.
-    Merge(Merge, Spill),
+    Merge(RunMerger, SpillFile),
 }
 
-impl Sorted {
+impl SortedRecords {
     /// Returns the next record.
-    pub(super) fn next(&mut self, meter: &mut Meter<'_>) -> Result<Option<KeyValue<'_>>, Error> {
+    pub(super) fn next(
+        &mut self,
+        meter: &mut ProgressMeter<'_>,
+    ) -> Result<Option<KeyValue<'_>>, Error> {
         let record = match &mut self.0 {
-            From::Memory(run, at) => {
+            SortSource::Memory(run, at) => {
                 let number = *at;
                 *at += 1;
                 (number < run.len()).then(|| run.record(number))
             }
-            From::Merge(merge, spill) => merge.next(spill, meter)?,
+            SortSource::Merge(merge, spill) => merge.next(spill, meter)?,
         };
         Ok(record.map(record::split))
     }

@@ -12,7 +12,7 @@ const CAPACITY_BYTES_MIN: usize = 4 << 10;
 
 /// Records that are sorted together.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(super) struct SortedRun {
     bytes: Vec<u8>,
     /// A part of each key as a number with the same order, and the start of its record.
     order: Vec<(u64, u32)>,
@@ -24,10 +24,10 @@ pub(super) struct Run {
     is_ascending: bool,
 }
 
-impl Run {
+impl SortedRun {
     pub(super) fn new(memory_bytes: usize) -> Self {
         let bytes_max = memory_bytes / RECORDS_SHARE.1 * RECORDS_SHARE.0;
-        Run {
+        SortedRun {
             bytes: Vec::new(),
             order: Vec::new(),
             bytes_max,

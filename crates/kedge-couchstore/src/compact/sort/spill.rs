@@ -7,7 +7,7 @@ use std::sync::Arc;
 use kedge_disk::File;
 
 use super::record;
-use crate::compact::meter::Meter;
+use crate::compact::meter::ProgressMeter;
 use crate::crypto::{EncryptionKey, KEY_BYTES};
 use crate::format::chunk::Codec;
 use crate::{Error, Offset, Problem};
@@ -17,7 +17,7 @@ const WRITE_BYTES: usize = 256 << 10;
 
 /// Runs in a file.
 #[derive(Debug)]
-pub(super) struct Spill {
+pub(super) struct SpillFile {
     file: Box<dyn File>,
     path: PathBuf,
     codec: Codec,
@@ -32,7 +32,7 @@ pub(super) struct Spill {
     sealed: Vec<u8>,
 }
 
-impl Spill {
+impl SpillFile {
     pub(super) fn new(
         file: Box<dyn File>,
         path: PathBuf,
@@ -44,7 +44,7 @@ impl Spill {
         } else {
             Codec::Crc32c
         };
-        Spill {
+        SpillFile {
             file,
             path,
             codec,
@@ -63,7 +63,11 @@ impl Spill {
     }
 
     /// Adds a record to the current run.
-    pub(super) fn push(&mut self, record: &[u8], meter: &mut Meter<'_>) -> Result<(), Error> {
+    pub(super) fn push(
+        &mut self,
+        record: &[u8],
+        meter: &mut ProgressMeter<'_>,
+    ) -> Result<(), Error> {
         if !self.block.is_empty() && self.block.len() + record.len() > self.block_bytes {
             self.end_block(meter)?;
         }
@@ -72,7 +76,7 @@ impl Spill {
     }
 
     /// Completes the current run.
-    pub(super) fn end_run(&mut self, meter: &mut Meter<'_>) -> Result<(), Error> {
+    pub(super) fn end_run(&mut self, meter: &mut ProgressMeter<'_>) -> Result<(), Error> {
         if !self.block.is_empty() {
             self.end_block(meter)?;
         }
@@ -84,7 +88,7 @@ impl Spill {
         Ok(())
     }
 
-    fn end_block(&mut self, meter: &mut Meter<'_>) -> Result<(), Error> {
+    fn end_block(&mut self, meter: &mut ProgressMeter<'_>) -> Result<(), Error> {
         meter.moves(0, self.block.len() as u64)?;
         let at = self.written + self.out.len() as u64;
         let (head, stored) = self.codec.encode(at, &self.block, &mut self.sealed);
@@ -154,7 +158,11 @@ impl RunReader {
     }
 
     /// Moves to the next record. Returns `false` at the end of the run.
-    pub(super) fn advance(&mut self, spill: &Spill, meter: &mut Meter<'_>) -> Result<bool, Error> {
+    pub(super) fn advance(
+        &mut self,
+        spill: &SpillFile,
+        meter: &mut ProgressMeter<'_>,
+    ) -> Result<bool, Error> {
         self.at += self.len;
         self.len = 0;
         if self.at == self.records.end {
@@ -172,7 +180,11 @@ impl RunReader {
         Ok(true)
     }
 
-    fn read_block(&mut self, spill: &Spill, meter: &mut Meter<'_>) -> Result<(), Error> {
+    fn read_block(
+        &mut self,
+        spill: &SpillFile,
+        meter: &mut ProgressMeter<'_>,
+    ) -> Result<(), Error> {
         let (codec, at) = (&spill.codec, self.left.start);
         let left = usize::try_from(self.left.end - at).unwrap_or(usize::MAX);
         // A block with one long record is longer than others, and is read in a second step.
@@ -200,7 +212,7 @@ impl RunReader {
         Ok(())
     }
 
-    fn read(&mut self, spill: &Spill, bytes: usize) -> Result<(), Error> {
+    fn read(&mut self, spill: &SpillFile, bytes: usize) -> Result<(), Error> {
         self.block.resize(bytes, 0);
         Ok(spill.file.read_at(&mut self.block, self.left.start)?)
     }

@@ -57,7 +57,7 @@ fn value(n: usize) -> Vec<u8> {
 
 fn sorted(mut sorter: Sorter, keys: &[Vec<u8>]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let (hooks, mut progress) = (&mut KeepAll, progress());
-    let mut meter = Meter::new(hooks, &mut progress);
+    let mut meter = ProgressMeter::new(hooks, &mut progress);
     for (n, key) in keys.iter().enumerate() {
         let value = value(n);
         sorter
@@ -122,7 +122,7 @@ fn presorted_and_reversed_keys_are_sorted() {
 fn run_stays_within_its_memory_limit() {
     for memory in [4 << 10, 100_000, 16 << 20] {
         for value_bytes in [0, 41, 400] {
-            let mut run = Run::new(memory);
+            let mut run = SortedRun::new(memory);
             let mut n = 0_u32;
             while run.has_room(record::bytes(&[0; 4], value_bytes)) {
                 run.push(&scatter(n).to_be_bytes(), value_bytes, |value| {
@@ -148,9 +148,9 @@ fn changed_temporary_file_is_detected() {
     for is_secret in [false, true] {
         let disk = disk();
         let file = disk.create(Path::new("/data/t")).expect("create");
-        let mut spill = Spill::new(file, "/data/t".into(), is_secret, 512);
+        let mut spill = SpillFile::new(file, "/data/t".into(), is_secret, 512);
         let (hooks, mut progress) = (&mut KeepAll, progress());
-        let mut meter = Meter::new(hooks, &mut progress);
+        let mut meter = ProgressMeter::new(hooks, &mut progress);
         for n in 0..200_u8 {
             let mut out = Vec::new();
             record::put(&[n], 9, |value| value.extend_from_slice(&[n; 9]), &mut out);
@@ -164,7 +164,7 @@ fn changed_temporary_file_is_detected() {
         for at in (0..bytes).step_by(7) {
             disk.flip(Path::new("/data/t"), at, 0x10);
             let mut read = || -> Result<usize, Error> {
-                let mut merge = Merge::new(&spill, &runs, &mut meter)?;
+                let mut merge = RunMerger::new(&spill, &runs, &mut meter)?;
                 let mut count = 0;
                 while merge.next(&spill, &mut meter)?.is_some() {
                     count += 1;
@@ -199,7 +199,7 @@ fn sort_is_paced_and_can_be_stopped() {
     let disk = disk();
     let mut sorter = sorter(&disk, 4 << 10, false);
     let (mut hooks, mut progress) = (Stop(3 << 20), progress());
-    let mut meter = Meter::new(&mut hooks, &mut progress);
+    let mut meter = ProgressMeter::new(&mut hooks, &mut progress);
     let result = (0..100_000_u32).try_for_each(|n| {
         sorter.push(&scatter(n).to_be_bytes(), 41, &mut meter, |value| {
             value.extend_from_slice(&[1; 41]);

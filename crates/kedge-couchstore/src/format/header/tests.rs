@@ -103,7 +103,7 @@ fn flip_of_any_header_bit_is_detected() {
         assert!(
             matches!(
                 Header::parse(header.offset, &damaged),
-                Err(NotAHeader::Damaged(_))
+                Err(InvalidHeader::Damaged(_))
             ),
             "bit {bit}"
         );
@@ -111,7 +111,7 @@ fn flip_of_any_header_bit_is_detected() {
 }
 
 /// Encodes a header after a change of its body, with a correct checksum.
-fn doctored(change: impl FnOnce(&mut Vec<u8>)) -> Result<Header, NotAHeader> {
+fn doctored(change: impl FnOnce(&mut Vec<u8>)) -> Result<Header, InvalidHeader> {
     let header = full(Version::V14);
     let mut bytes = Vec::new();
     header.put(HEADER, &mut bytes);
@@ -125,12 +125,12 @@ fn doctored(change: impl FnOnce(&mut Vec<u8>)) -> Result<Header, NotAHeader> {
 #[test]
 fn each_kind_of_damage_is_reported() {
     let problem = |change: fn(&mut Vec<u8>)| match doctored(change) {
-        Err(NotAHeader::Damaged(problem)) => problem,
+        Err(InvalidHeader::Damaged(problem)) => problem,
         other => panic!("{other:?}"),
     };
     assert_eq!(
         doctored(|body| body[0] = 15),
-        Err(NotAHeader::UnknownVersion(15))
+        Err(InvalidHeader::UnknownVersion(15))
     );
     assert_eq!(problem(|body| body[13] = 1), Problem::PurgePointer(1 << 40));
     assert_eq!(problem(|body| body.push(0)), Problem::HeaderParts);

@@ -18,5 +18,5 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub(super) use read::Table;
-pub(super) use write::{Field, finish};
+pub(super) use read::FlatTable;
+pub(super) use write::{FlatField, finish};

@@ -4,7 +4,7 @@ use crate::kv::KvError;
 
 /// A table of a flatbuffer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Table<'a> {
+pub(crate) struct FlatTable<'a> {
     buffer: &'a [u8],
     /// Start of the table.
     at: usize,
@@ -14,7 +14,7 @@ pub(crate) struct Table<'a> {
     len: usize,
 }
 
-impl<'a> Table<'a> {
+impl<'a> FlatTable<'a> {
     /// Returns the root table of a buffer.
     pub(crate) fn root(buffer: &'a [u8]) -> Result<Self, KvError> {
         let at = follow(buffer, 0, "the offset of the root table")?;

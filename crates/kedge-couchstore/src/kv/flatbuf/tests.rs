@@ -1,29 +1,29 @@
 //! The layout alone: alignment, and each kind of invalid offset.
 
-use super::{Field, Table, finish};
+use super::{FlatField, FlatTable, finish};
 use crate::kv::KvError;
 use crate::kv::tests::hex;
 
 /// One table with a field of each type.
 fn sample() -> Vec<u8> {
     finish(&[
-        Field::Bool(true),
-        Field::U64(0x0807_0605_0403_0201),
-        Field::U32(0),
-        Field::Str("name"),
-        Field::U32(7),
-        Field::Tables(vec![
-            vec![Field::U32(1)],
-            vec![Field::U64(0), Field::U64(2)],
+        FlatField::Bool(true),
+        FlatField::U64(0x0807_0605_0403_0201),
+        FlatField::U32(0),
+        FlatField::Str("name"),
+        FlatField::U32(7),
+        FlatField::Tables(vec![
+            vec![FlatField::U32(1)],
+            vec![FlatField::U64(0), FlatField::U64(2)],
         ]),
-        Field::Bool(false),
+        FlatField::Bool(false),
     ])
 }
 
 #[test]
 fn flatbuffers_round_trip() {
     let bytes = sample();
-    let root = Table::root(&bytes).expect("a table");
+    let root = FlatTable::root(&bytes).expect("a table");
     assert_eq!(root.bool(0), Ok(true));
     assert_eq!(root.u64(1), Ok(0x0807_0605_0403_0201));
     assert_eq!(root.u32(2), Ok(0));
@@ -43,7 +43,7 @@ fn flatbuffers_round_trip() {
 fn flatbuffer_has_the_documented_layout() {
     // The root is at 12. Its vtable of 8 bytes is at 4: a table of 12 bytes, no field 0, field 1 at 4.
     let expected = hex("0c000000 0800 0c00 0000 0400 08000000 0900000000000000");
-    assert_eq!(finish(&[Field::U32(0), Field::U64(9)]), expected);
+    assert_eq!(finish(&[FlatField::U32(0), FlatField::U64(9)]), expected);
 }
 
 #[test]
@@ -71,9 +71,9 @@ fn flatbuffer_fields_are_aligned() {
 fn flatbuffer_damage_is_reported_with_its_offset() {
     // Root at 12 with its vtable at 4; field 0 is a string.
     let good = hex("0c000000 0600 0800 0400 0000 08000000 04000000 02000000 6162 00");
-    let root = |bytes: &[u8]| Table::root(bytes).map(|_| ());
+    let root = |bytes: &[u8]| FlatTable::root(bytes).map(|_| ());
     assert_eq!(
-        Table::root(&good).and_then(|table| table.string(0)),
+        FlatTable::root(&good).and_then(|table| table.string(0)),
         Ok("ab")
     );
     let damage = |offset, expected| KvError::Flatbuffer { offset, expected };
@@ -114,14 +114,14 @@ fn flatbuffer_damage_is_reported_with_its_offset() {
         (with(24, 0xff), damage(20, "a string in UTF-8")),
     ] {
         assert_eq!(
-            Table::root(&bytes).and_then(|table| table.string(0)),
+            FlatTable::root(&bytes).and_then(|table| table.string(0)),
             Err(expected)
         );
     }
     // As a vector, the string states two tables and has no room for them.
-    let tables = |table: Table<'_>| table.tables(0).map(|tables| tables.len());
+    let tables = |table: FlatTable<'_>| table.tables(0).map(|tables| tables.len());
     assert_eq!(
-        Table::root(&good).and_then(tables),
+        FlatTable::root(&good).and_then(tables),
         Err(damage(20, "the count of a vector"))
     );
 }

@@ -2,7 +2,7 @@
 
 /// A field of a table. Fields with their default value are omitted.
 #[derive(Debug)]
-pub(crate) enum Field<'a> {
+pub(crate) enum FlatField<'a> {
     /// A number of 8 bytes.
     U64(u64),
     /// A number of 4 bytes.
@@ -12,10 +12,10 @@ pub(crate) enum Field<'a> {
     /// A string; always written.
     Str(&'a str),
     /// A vector of tables; always written.
-    Tables(Vec<Vec<Field<'a>>>),
+    Tables(Vec<Vec<FlatField<'a>>>),
 }
 
-impl Field<'_> {
+impl FlatField<'_> {
     /// Returns the number of bytes in the table itself, 0 for an omitted field.
     fn bytes(&self) -> usize {
         match *self {
@@ -28,7 +28,7 @@ impl Field<'_> {
 }
 
 /// Encodes the buffer whose root is a table of `fields`, in the order of their ids from 0 on.
-pub(crate) fn finish(fields: &[Field<'_>]) -> Vec<u8> {
+pub(crate) fn finish(fields: &[FlatField<'_>]) -> Vec<u8> {
     let mut out = vec![0; 4];
     let root = push_table(fields, &mut out);
     point(&mut out, 0, root);
@@ -36,7 +36,7 @@ pub(crate) fn finish(fields: &[Field<'_>]) -> Vec<u8> {
 }
 
 /// Appends a table, preceded by its vtable and followed by the data that it refers to. Returns the start of the table.
-fn push_table(fields: &[Field<'_>], out: &mut Vec<u8>) -> usize {
+fn push_table(fields: &[FlatField<'_>], out: &mut Vec<u8>) -> usize {
     let (offsets, table_len) = layout(fields);
     align(out, 2);
     let vtable = out.len();
@@ -62,7 +62,7 @@ fn push_table(fields: &[Field<'_>], out: &mut Vec<u8>) -> usize {
 
 /// Returns the offset of each field within its table, 0 for an omitted one, and the table's length. Large fields come
 /// first, so that the ones before align each field; the vtable ends with the last present field.
-fn layout(fields: &[Field<'_>]) -> (Vec<usize>, usize) {
+fn layout(fields: &[FlatField<'_>]) -> (Vec<usize>, usize) {
     let mut offsets = vec![0; fields.len()];
     let mut len = 4;
     for bytes in [8, 4, 1] {
@@ -79,16 +79,16 @@ fn layout(fields: &[Field<'_>]) -> (Vec<usize>, usize) {
     (offsets, len)
 }
 
-fn put_field(field: &Field<'_>, at: usize, out: &mut Vec<u8>) {
+fn put_field(field: &FlatField<'_>, at: usize, out: &mut Vec<u8>) {
     match field {
-        Field::U64(number) => out[at..at + 8].copy_from_slice(&number.to_le_bytes()),
-        Field::U32(number) => out[at..at + 4].copy_from_slice(&number.to_le_bytes()),
-        Field::Bool(truth) => out[at] = u8::from(*truth),
-        Field::Str(text) => {
+        FlatField::U64(number) => out[at..at + 8].copy_from_slice(&number.to_le_bytes()),
+        FlatField::U32(number) => out[at..at + 4].copy_from_slice(&number.to_le_bytes()),
+        FlatField::Bool(truth) => out[at] = u8::from(*truth),
+        FlatField::Str(text) => {
             let string = push_string(text, out);
             point(out, at, string);
         }
-        Field::Tables(tables) => {
+        FlatField::Tables(tables) => {
             let vector = push_tables(tables, out);
             point(out, at, vector);
         }
@@ -105,7 +105,7 @@ fn push_string(text: &str, out: &mut Vec<u8>) -> usize {
     string
 }
 
-fn push_tables(tables: &[Vec<Field<'_>>], out: &mut Vec<u8>) -> usize {
+fn push_tables(tables: &[Vec<FlatField<'_>>], out: &mut Vec<u8>) -> usize {
     align(out, 4);
     let vector = out.len();
     out.resize(vector + 4 + 4 * tables.len(), 0);

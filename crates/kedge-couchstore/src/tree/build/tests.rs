@@ -4,20 +4,25 @@ use std::sync::Arc;
 use kedge_disk::{Disk, SimDisk};
 
 use super::*;
-use crate::file::shared::Shared;
+use crate::file::shared::OpenFile;
 use crate::format::chunk::Codec;
 use crate::tree::Local;
 use crate::tree::cursor::Cursor;
-use crate::tree::search::{Nodes, Windows};
+use crate::tree::search::{NodeReader, ReadWindows};
 use crate::{Offset, Options};
 
-fn appender() -> (Arc<Shared>, Appender) {
+fn appender() -> (Arc<OpenFile>, FileAppender) {
     let disk = SimDisk::new(1);
     disk.create_dir_all(Path::new("/d")).expect("a directory");
     let path = Path::new("/d/tree");
     let file = disk.create(path).expect("a file");
-    let shared = Arc::new(Shared::new(file, path, Codec::Crc32c, &Options::default()));
-    (Arc::clone(&shared), Appender::new(shared, 1))
+    let shared = Arc::new(OpenFile::new(
+        file,
+        path,
+        Codec::Crc32c,
+        &Options::default(),
+    ));
+    (Arc::clone(&shared), FileAppender::new(shared, 1))
 }
 
 type Entry = (Vec<u8>, Vec<u8>);
@@ -28,12 +33,12 @@ fn entries(count: u32, value_bytes: usize) -> Vec<Entry> {
 }
 
 fn read(
-    shared: &Shared,
+    shared: &OpenFile,
     root: Option<Pointer<crate::format::pointer::NoReduce>>,
     end: u64,
 ) -> Vec<Entry> {
-    let mut windows = Windows::exact();
-    let mut nodes = Nodes::new(shared, Offset(end), &mut windows);
+    let mut windows = ReadWindows::exact();
+    let mut nodes = NodeReader::new(shared, Offset(end), &mut windows);
     let mut cursor = Cursor::<Local>::new(root);
     let mut entries = Vec::new();
     while let Some((_, entry)) = cursor.next(&mut nodes).expect("a sound tree") {
@@ -44,12 +49,12 @@ fn read(
 
 /// Returns the sizes of the nodes of a tree, for each level from the root down.
 fn sizes(
-    shared: &Shared,
+    shared: &OpenFile,
     root: &Pointer<crate::format::pointer::NoReduce>,
     end: u64,
 ) -> Vec<Vec<usize>> {
-    let mut windows = Windows::exact();
-    let mut nodes = Nodes::new(shared, Offset(end), &mut windows);
+    let mut windows = ReadWindows::exact();
+    let mut nodes = NodeReader::new(shared, Offset(end), &mut windows);
     let mut levels = Vec::new();
     let mut level = vec![*root];
     while !level.is_empty() {
@@ -87,7 +92,7 @@ fn built_tree_has_all_entries_in_well_filled_nodes() {
 fn check_tree(targets: NodeSizes, count: u32, value_bytes: usize) {
     let (shared, mut out) = appender();
     let expected = entries(count, value_bytes);
-    let mut builder = Builder::<Local>::new(&mut out, targets);
+    let mut builder = TreeBuilder::<Local>::new(&mut out, targets);
     for (key, value) in &expected {
         builder
             .push(key, |out| out.extend_from_slice(value))
@@ -125,7 +130,7 @@ fn check_tree(targets: NodeSizes, count: u32, value_bytes: usize) {
 fn leaves_of_copies_are_contiguous() {
     let (shared, mut out) = appender();
     let expected = entries(5000, 60);
-    let mut builder = Builder::<Local>::new(&mut out, NodeSizes::COPY);
+    let mut builder = TreeBuilder::<Local>::new(&mut out, NodeSizes::COPY);
     for (key, value) in &expected {
         builder.out().append(&[9; 500]).expect("append");
         builder
@@ -136,8 +141,8 @@ fn leaves_of_copies_are_contiguous() {
     out.write_all().expect("write");
     let end = out.written();
     assert!(read(&shared, Some(root), end) == expected);
-    let mut windows = Windows::exact();
-    let mut nodes = Nodes::new(&shared, Offset(end), &mut windows);
+    let mut windows = ReadWindows::exact();
+    let mut nodes = NodeReader::new(&shared, Offset(end), &mut windows);
     let (mut leaves, mut level) = (Vec::new(), vec![root]);
     while let Some(pointer) = level.pop() {
         let node = nodes.node::<Local>(&pointer).expect("a node");
@@ -158,7 +163,7 @@ fn leaves_of_copies_are_contiguous() {
 #[test]
 fn empty_input_builds_no_tree() {
     let (_, mut out) = appender();
-    let builder = Builder::<Local>::new(&mut out, NodeSizes::UPDATE);
+    let builder = TreeBuilder::<Local>::new(&mut out, NodeSizes::UPDATE);
     assert_eq!(builder.finish().expect("finish"), None);
     assert_eq!(out.position(), 1);
 }
@@ -169,7 +174,7 @@ fn unchanged_subtrees_of_any_height_stay_in_order() {
     let all = entries(900, 30);
     let mut roots = Vec::new();
     for part in all.chunks(300) {
-        let mut builder = Builder::<Local>::new(&mut out, NodeSizes::UPDATE);
+        let mut builder = TreeBuilder::<Local>::new(&mut out, NodeSizes::UPDATE);
         for (key, value) in part {
             builder
                 .push(key, |out| out.extend_from_slice(value))
@@ -179,7 +184,7 @@ fn unchanged_subtrees_of_any_height_stay_in_order() {
     }
     out.write_all().expect("write");
     let height = sizes(&shared, &roots[0], out.written()).len() - 1;
-    let mut builder = Builder::<Local>::new(&mut out, NodeSizes::UPDATE);
+    let mut builder = TreeBuilder::<Local>::new(&mut out, NodeSizes::UPDATE);
     let entry = |key: &[u8], root: &Pointer<_>| {
         let mut entry = pack_lengths(key.len(), 14).to_vec();
         entry.extend_from_slice(key);
@@ -212,7 +217,7 @@ fn low_subtree_between_high_ones_stays_in_order() {
     let parts = [&all[..300], &all[300..305], &all[305..]];
     let mut subtrees = Vec::new();
     for part in parts {
-        let mut builder = Builder::<Local>::new(&mut out, NodeSizes::UPDATE);
+        let mut builder = TreeBuilder::<Local>::new(&mut out, NodeSizes::UPDATE);
         for (key, value) in part {
             builder
                 .push(key, |out| out.extend_from_slice(value))
@@ -231,7 +236,7 @@ fn low_subtree_between_high_ones_stays_in_order() {
         .map(|(root, _)| sizes(&shared, root, out.written()).len() - 1);
     let heights: Vec<usize> = heights.collect();
     assert!(heights[0] > heights[1] && heights[1] < heights[2]);
-    let mut builder = Builder::<Local>::new(&mut out, NodeSizes::UPDATE);
+    let mut builder = TreeBuilder::<Local>::new(&mut out, NodeSizes::UPDATE);
     for (height, (_, entry)) in heights.iter().zip(&subtrees) {
         builder.push_subtree(*height, entry).expect("push");
     }
@@ -243,10 +248,10 @@ fn low_subtree_between_high_ones_stays_in_order() {
 #[test]
 fn single_subtree_needs_no_node_above_it() {
     let (_, mut out) = appender();
-    let mut builder = Builder::<Local>::new(&mut out, NodeSizes::UPDATE);
+    let mut builder = TreeBuilder::<Local>::new(&mut out, NodeSizes::UPDATE);
     builder.push(b"k", |_| {}).expect("push");
     let root = builder.finish().expect("finish").expect("a root");
-    let mut builder = Builder::<Local>::new(&mut out, NodeSizes::UPDATE);
+    let mut builder = TreeBuilder::<Local>::new(&mut out, NodeSizes::UPDATE);
     let mut entry = pack_lengths(1, 14).to_vec();
     entry.push(b'k');
     root.put_value(&mut entry);

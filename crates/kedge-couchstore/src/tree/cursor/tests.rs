@@ -5,24 +5,29 @@ use kedge_disk::{Disk, SimDisk};
 
 use super::*;
 use crate::Options;
-use crate::file::shared::Shared;
+use crate::file::shared::OpenFile;
 use crate::format::bytes::pack_lengths;
 use crate::format::chunk::Codec;
 use crate::format::pointer::NoReduce;
 use crate::tree::Local;
-use crate::tree::search::Windows;
-use crate::write::append::Appender;
+use crate::tree::search::ReadWindows;
+use crate::write::append::FileAppender;
 
-fn appender() -> (Arc<Shared>, Appender) {
+fn appender() -> (Arc<OpenFile>, FileAppender) {
     let disk = SimDisk::new(1);
     disk.create_dir_all(Path::new("/d")).expect("a directory");
     let path = Path::new("/d/tree");
     let file = disk.create(path).expect("a file");
-    let shared = Arc::new(Shared::new(file, path, Codec::Crc32c, &Options::default()));
-    (Arc::clone(&shared), Appender::new(shared, 1))
+    let shared = Arc::new(OpenFile::new(
+        file,
+        path,
+        Codec::Crc32c,
+        &Options::default(),
+    ));
+    (Arc::clone(&shared), FileAppender::new(shared, 1))
 }
 
-fn append(out: &mut Appender, node: &[u8]) -> Pointer<NoReduce> {
+fn append(out: &mut FileAppender, node: &[u8]) -> Pointer<NoReduce> {
     let packed = snap::raw::Encoder::new()
         .compress_vec(node)
         .expect("snappy");
@@ -45,7 +50,7 @@ fn interior(children: &[(&[u8], Pointer<NoReduce>)]) -> Vec<u8> {
 }
 
 /// Creates a tree of `levels` levels, each of which refers twice to the one below: few nodes, 2^levels paths.
-fn doubled(levels: usize) -> (Arc<Shared>, Appender, Pointer<NoReduce>) {
+fn doubled(levels: usize) -> (Arc<OpenFile>, FileAppender, Pointer<NoReduce>) {
     let (shared, mut out) = appender();
     let leaf = [&[1][..], &pack_lengths(1, 0), b"k"].concat();
     let mut top = append(&mut out, &leaf);
@@ -59,8 +64,8 @@ fn doubled(levels: usize) -> (Arc<Shared>, Appender, Pointer<NoReduce>) {
 #[test]
 fn walk_ends_at_shared_nodes() {
     let (shared, out, root) = doubled(50);
-    let mut windows = Windows::exact();
-    let mut nodes = Nodes::new(&shared, Offset(out.written()), &mut windows);
+    let mut windows = ReadWindows::exact();
+    let mut nodes = NodeReader::new(&shared, Offset(out.written()), &mut windows);
     let mut cursor = Cursor::<Local>::new(Some(root));
     assert!(cursor.next(&mut nodes).expect("the first leaf").is_some());
     let error = cursor.next(&mut nodes).expect_err("the same leaf again");
@@ -77,8 +82,8 @@ fn walk_ends_at_shared_nodes() {
 #[test]
 fn too_deep_tree_is_rejected() {
     let (shared, out, root) = doubled(DEPTH_MAX + 1);
-    let mut windows = Windows::exact();
-    let mut nodes = Nodes::new(&shared, Offset(out.written()), &mut windows);
+    let mut windows = ReadWindows::exact();
+    let mut nodes = NodeReader::new(&shared, Offset(out.written()), &mut windows);
     let is_depth = |error: Error| {
         matches!(
             error,
@@ -111,8 +116,8 @@ fn seek_continues_if_a_parents_key_is_too_high() {
     // The first child's last key is b, and its parent states d.
     let root = append(&mut out, &interior(&[(b"d", first), (b"x", second)]));
     out.write_all().expect("write");
-    let mut windows = Windows::exact();
-    let mut nodes = Nodes::new(&shared, Offset(out.written()), &mut windows);
+    let mut windows = ReadWindows::exact();
+    let mut nodes = NodeReader::new(&shared, Offset(out.written()), &mut windows);
     let mut cursor = Cursor::<Local>::new(Some(root));
     cursor.seek(&mut nodes, b"c").expect("seek");
     let (_, entry) = cursor.next(&mut nodes).expect("next").expect("an entry");

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::compress::{deflate, inflate};
 use crate::format::bytes::{be48, pack_lengths};
-use crate::format::entry::Fields;
+use crate::format::entry::EntryFields;
 use crate::tree::{ById, BySeqno, Local};
 
 fn node(type_byte: u8, entries: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
@@ -29,7 +29,7 @@ fn survives<T: Tree>(node: &[u8]) -> Result<(), TestCaseError> {
 }
 
 fn by_seqno_value(key: &[u8], meta: &[u8]) -> Vec<u8> {
-    let fields = Fields {
+    let fields = EntryFields {
         seqno: 0,
         rev: 1,
         body: 4711,
@@ -85,7 +85,7 @@ fn typical_leaf_is_packed_smaller_than_by_snappy() {
         .map(|n| {
             let key = format!("\0key-{:017}", 1000 + n).into_bytes();
             let mut value = Vec::new();
-            let fields = Fields {
+            let fields = EntryFields {
                 seqno: 77_000 + n * 31,
                 rev: 1,
                 body: 900_000 + n * 525,

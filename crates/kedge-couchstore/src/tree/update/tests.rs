@@ -6,14 +6,14 @@ use kedge_disk::{Disk, SimDisk};
 use proptest::prelude::*;
 
 use super::*;
-use crate::file::shared::Shared;
+use crate::file::shared::OpenFile;
 use crate::format::chunk::Codec;
 use crate::format::pointer::NoReduce;
 use crate::tree::Local;
 use crate::tree::build::NodeSizes;
 use crate::tree::cursor::Cursor;
-use crate::tree::search::Windows;
-use crate::write::append::Appender;
+use crate::tree::search::ReadWindows;
+use crate::write::append::FileAppender;
 use crate::{Offset, Options};
 
 /// Keys with their new values; `None` removes.
@@ -27,7 +27,7 @@ struct Listed<'a> {
     seen: Vec<Vec<u8>>,
 }
 
-impl Changes<Local> for Listed<'_> {
+impl TreeChanges<Local> for Listed<'_> {
     fn next_key(&self) -> Option<&[u8]> {
         self.list.get(self.at).map(|(key, _)| *key)
     }
@@ -35,7 +35,7 @@ impl Changes<Local> for Listed<'_> {
     fn apply(
         &mut self,
         old: Option<NodeEntry<'_>>,
-        builder: &mut Builder<'_, Local>,
+        builder: &mut TreeBuilder<'_, Local>,
     ) -> Result<(), Error> {
         let (key, value) = self.list[self.at];
         self.at += 1;
@@ -51,8 +51,8 @@ impl Changes<Local> for Listed<'_> {
 }
 
 struct Tree {
-    shared: Arc<Shared>,
-    out: Appender,
+    shared: Arc<OpenFile>,
+    out: FileAppender,
     root: Option<Pointer<NoReduce>>,
     sizes: NodeSizes,
 }
@@ -70,9 +70,14 @@ impl Tree {
         disk.create_dir_all(Path::new("/d")).expect("a directory");
         let path = Path::new("/d/tree");
         let file = disk.create(path).expect("a file");
-        let shared = Arc::new(Shared::new(file, path, Codec::Crc32c, &Options::default()));
+        let shared = Arc::new(OpenFile::new(
+            file,
+            path,
+            Codec::Crc32c,
+            &Options::default(),
+        ));
         Tree {
-            out: Appender::new(Arc::clone(&shared), 1),
+            out: FileAppender::new(Arc::clone(&shared), 1),
             shared,
             root: None,
             sizes,
@@ -88,9 +93,9 @@ impl Tree {
             at: 0,
             seen: Vec::new(),
         };
-        let mut windows = Windows::update(1 << 16);
-        let mut nodes = Nodes::new(&self.shared, Offset(self.out.written()), &mut windows);
-        let mut builder = Builder::new(&mut self.out, self.sizes);
+        let mut windows = ReadWindows::update(1 << 16);
+        let mut nodes = NodeReader::new(&self.shared, Offset(self.out.written()), &mut windows);
+        let mut builder = TreeBuilder::new(&mut self.out, self.sizes);
         update(&mut nodes, self.root.as_ref(), &mut changes, &mut builder).expect("update");
         self.root = builder.finish().expect("finish");
         self.out.write_all().expect("write");
@@ -98,8 +103,8 @@ impl Tree {
     }
 
     fn read(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {
-        let mut windows = Windows::exact();
-        let mut nodes = Nodes::new(&self.shared, Offset(self.out.written()), &mut windows);
+        let mut windows = ReadWindows::exact();
+        let mut nodes = NodeReader::new(&self.shared, Offset(self.out.written()), &mut windows);
         let mut cursor = Cursor::<Local>::new(self.root);
         let mut entries = BTreeMap::new();
         while let Some((_, entry)) = cursor.next(&mut nodes).expect("a sound tree") {

@@ -6,13 +6,13 @@ use super::*;
 use crate::Options;
 use crate::format::chunk::Codec;
 
-fn appender() -> Appender {
+fn appender() -> FileAppender {
     let disk = SimDisk::new(1);
     disk.create_dir_all(Path::new("/d")).expect("a directory");
     let path = Path::new("/d/file");
     let file = disk.create(path).expect("a file");
-    let shared = Shared::new(file, path, Codec::Crc32c, &Options::default());
-    Appender::new(Arc::new(shared), 1)
+    let shared = OpenFile::new(file, path, Codec::Crc32c, &Options::default());
+    FileAppender::new(Arc::new(shared), 1)
 }
 
 /// The buffer is the largest part of a batch's memory in addition to the batch: growth by doubling would take twice as
