@@ -7,7 +7,7 @@
 
 use std::sync::OnceLock;
 
-use kedge_couchstore::{Body, ContentMeta, Mutation, OnDamage, Options, Snapshot, Writer};
+use kedge_couchstore::{MutationBody, ContentMeta, Mutation, OnDamage, Options, Snapshot, Writer};
 use kedge_disk::{SimDisk, read_file};
 use kedge_types::{RevSeqno, Seqno};
 use libfuzzer_sys::fuzz_target;
@@ -29,7 +29,7 @@ fn mutation<'a>(key: &'a [u8], seqno: u64, body: &'a [u8]) -> Mutation<'a> {
         deleted: seqno % 5 == 0,
         content_meta: ContentMeta(0),
         rev_meta: &[0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1],
-        body: Body::Compress(body),
+        body: MutationBody::Compress(body),
     }
 }
 

@@ -6,7 +6,7 @@
 
 use kedge_couchstore::ContentMeta;
 use kedge_couchstore::kv::{
-    Audit, CollectionStats, CommittedManifest, DiskKey, DroppedCollections, EntryMeta,
+    FileAudit, CollectionStats, CommittedManifest, DiskKey, DroppedCollections, EntryMeta,
     LocalDocument, OpenCollections, RevMeta, Scopes, SystemEvent, SystemEventKind, VBSTATE_NAME,
     Value, VbStateDocument, split_prepare,
 };
@@ -59,7 +59,7 @@ fn local_documents(bytes: &[u8]) {
     // A name, and contents behind it.
     let (name, value) = bytes.split_at(bytes.iter().position(|it| *it == b'\n').unwrap_or(0));
     let _ = LocalDocument::decode(name, value.get(1..).unwrap_or_default(), HIGH_SEQNO);
-    let mut audit = Audit::new(HIGH_SEQNO);
+    let mut audit = FileAudit::new(HIGH_SEQNO);
     let _ = audit.local(name, bytes);
     let _ = audit.local(VBSTATE_NAME, bytes);
     assert!(audit.is_vbucket());

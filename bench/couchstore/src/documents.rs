@@ -4,7 +4,7 @@
 //! applications are.
 
 use kedge_bench_common::random::Random;
-use kedge_couchstore::{Body, ContentMeta, Mutation};
+use kedge_couchstore::{MutationBody, ContentMeta, Mutation};
 use kedge_types::{RevSeqno, Seqno};
 
 /// Bytes of a body.
@@ -104,7 +104,7 @@ impl Batch {
             deleted: false,
             content_meta: ContentMeta::NOT_JSON,
             rev_meta: meta,
-            body: Body::Compress(bodies.body(seqno)),
+            body: MutationBody::Compress(bodies.body(seqno)),
         })
         .collect()
     }

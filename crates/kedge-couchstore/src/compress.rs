@@ -1,34 +1,34 @@
 //! Snappy compression. Decompression validates the stated length before it allocates, because a hostile file may state
 //! any.
 
-use crate::Problem;
+use crate::DamageKind;
 
 /// Largest number of bytes that one compressed byte can represent: a copy of 64 bytes takes two or three.
 const RATIO_MAX: usize = 32;
 
 /// Returns the length of the decompressed data, after checking that it is possible and at most `max`.
-pub(crate) fn inflated_bytes(compressed: &[u8], max: usize) -> Result<usize, Problem> {
-    let len = snap::raw::decompress_len(compressed).map_err(|_| Problem::Snappy)?;
+pub(crate) fn inflated_bytes(compressed: &[u8], max: usize) -> Result<usize, DamageKind> {
+    let len = snap::raw::decompress_len(compressed).map_err(|_| DamageKind::Snappy)?;
     if len > max.min(compressed.len().saturating_mul(RATIO_MAX)) {
-        return Err(Problem::SnappyLength(len as u64));
+        return Err(DamageKind::SnappyLength(len as u64));
     }
     Ok(len)
 }
 
 /// Decompresses into a buffer of exactly [`inflated_bytes`].
-pub(crate) fn inflate_into(compressed: &[u8], out: &mut [u8]) -> Result<(), Problem> {
+pub(crate) fn inflate_into(compressed: &[u8], out: &mut [u8]) -> Result<(), DamageKind> {
     let written = snap::raw::Decoder::new()
         .decompress(compressed, out)
-        .map_err(|_| Problem::Snappy)?;
+        .map_err(|_| DamageKind::Snappy)?;
     if written == out.len() {
         Ok(())
     } else {
-        Err(Problem::Snappy)
+        Err(DamageKind::Snappy)
     }
 }
 
 /// Decompresses into a new buffer.
-pub(crate) fn inflate(compressed: &[u8], max: usize) -> Result<Vec<u8>, Problem> {
+pub(crate) fn inflate(compressed: &[u8], max: usize) -> Result<Vec<u8>, DamageKind> {
     if let Some(literal) = only_literal(compressed)
         && literal.len() <= max
     {
@@ -98,15 +98,15 @@ mod tests {
         let liar = [0xff, 0xff, 0xff, 0xff, 0x0f, 0, b'x'];
         assert_eq!(
             inflate(&liar, usize::MAX),
-            Err(Problem::SnappyLength(0xffff_ffff))
+            Err(DamageKind::SnappyLength(0xffff_ffff))
         );
-        assert_eq!(inflate(&[], 10), Err(Problem::Snappy));
+        assert_eq!(inflate(&[], 10), Err(DamageKind::Snappy));
         let mut packed = Vec::new();
         deflate(&mut snap::raw::Encoder::new(), &[7; 1000], &mut packed);
         assert_eq!(inflate(&packed, 1000), Ok(vec![7; 1000]));
-        assert_eq!(inflate(&packed, 999), Err(Problem::SnappyLength(1000)));
+        assert_eq!(inflate(&packed, 999), Err(DamageKind::SnappyLength(1000)));
         packed.pop();
-        assert_eq!(inflate(&packed, 1000), Err(Problem::Snappy));
+        assert_eq!(inflate(&packed, 1000), Err(DamageKind::Snappy));
     }
 
     #[test]
@@ -141,7 +141,7 @@ mod tests {
                 );
             }
             packed.push(0);
-            assert_eq!(inflate(&packed, len), Err(Problem::Snappy), "{len}");
+            assert_eq!(inflate(&packed, len), Err(DamageKind::Snappy), "{len}");
         }
     }
 }

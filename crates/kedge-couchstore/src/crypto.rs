@@ -9,7 +9,7 @@ use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-use crate::Problem;
+use crate::DamageKind;
 use crate::limits::BLOCK_BYTES;
 
 /// Length of AES-256 keys, in bytes.
@@ -50,11 +50,11 @@ impl EncryptionKey {
     }
 
     /// Returns the key of a file whose metadata header has this version and context.
-    pub(crate) fn file_key(&self, version: u8, context: &[u8]) -> Result<FileKey, Problem> {
+    pub(crate) fn file_key(&self, version: u8, context: &[u8]) -> Result<FileKey, DamageKind> {
         let derived = match version {
             0 => self.unwrap_key(context)?,
             1 => self.derive_key(context),
-            _ => return Err(Problem::MetadataHeader),
+            _ => return Err(DamageKind::MetadataHeader),
         };
         Ok(FileKey::new(&derived))
     }
@@ -71,14 +71,14 @@ impl EncryptionKey {
     }
 
     /// Decrypts the key that an older library stored encrypted with this one.
-    fn unwrap_key(&self, context: &[u8]) -> Result<Zeroizing<[u8; KEY_BYTES]>, Problem> {
+    fn unwrap_key(&self, context: &[u8]) -> Result<Zeroizing<[u8; KEY_BYTES]>, DamageKind> {
         let (nonce, rest) = context
             .split_first_chunk::<NONCE_BYTES>()
-            .ok_or(Problem::MetadataHeader)?;
+            .ok_or(DamageKind::MetadataHeader)?;
         let (sealed, tag) = rest
             .split_first_chunk::<KEY_BYTES>()
-            .ok_or(Problem::MetadataHeader)?;
-        let tag = Tag::try_from(tag).map_err(|_| Problem::MetadataHeader)?;
+            .ok_or(DamageKind::MetadataHeader)?;
+        let tag = Tag::try_from(tag).map_err(|_| DamageKind::MetadataHeader)?;
         let mut key = Zeroizing::new(*sealed);
         cipher(&self.secret)
             .decrypt_inout_detached(
@@ -87,7 +87,7 @@ impl EncryptionKey {
                 key.as_mut_slice().into(),
                 &tag,
             )
-            .map_err(|_| Problem::MetadataKey)?;
+            .map_err(|_| DamageKind::MetadataKey)?;
         Ok(key)
     }
 }
@@ -120,16 +120,16 @@ impl FileKey {
     }
 
     /// Decrypts the body of the chunk at `at` in place and returns the plain text.
-    pub(crate) fn open<'a>(&self, at: u64, body: &'a mut [u8]) -> Result<&'a mut [u8], Problem> {
+    pub(crate) fn open<'a>(&self, at: u64, body: &'a mut [u8]) -> Result<&'a mut [u8], DamageKind> {
         let split = body
             .len()
             .checked_sub(TAG_BYTES)
-            .ok_or(Problem::ChunkSeal)?;
+            .ok_or(DamageKind::ChunkSeal)?;
         let (text, tag) = body.split_at_mut(split);
-        let tag = Tag::try_from(&*tag).map_err(|_| Problem::ChunkSeal)?;
+        let tag = Tag::try_from(&*tag).map_err(|_| DamageKind::ChunkSeal)?;
         self.0
             .decrypt_inout_detached(&nonce(at), b"", (&mut *text).into(), &tag)
-            .map_err(|_| Problem::ChunkSeal)?;
+            .map_err(|_| DamageKind::ChunkSeal)?;
         Ok(text)
     }
 }
@@ -172,11 +172,14 @@ mod tests {
         for at in 0..sealed.len() {
             let mut damaged = sealed.clone();
             damaged[at] ^= 4;
-            assert_eq!(file_key.open(8192, &mut damaged), Err(Problem::ChunkSeal));
+            assert_eq!(
+                file_key.open(8192, &mut damaged),
+                Err(DamageKind::ChunkSeal)
+            );
         }
         assert_eq!(
             file_key.open(8192, &mut sealed[..3]),
-            Err(Problem::ChunkSeal)
+            Err(DamageKind::ChunkSeal)
         );
     }
 
@@ -187,11 +190,14 @@ mod tests {
         assert_eq!(key().unwrap_key(&WRAPPED).as_deref(), Ok(&[0x33; 32]));
         let mut wrong = WRAPPED;
         wrong[20] ^= 1;
-        assert_eq!(key().unwrap_key(&wrong), Err(Problem::MetadataKey));
-        assert_eq!(key().unwrap_key(&wrong[..59]), Err(Problem::MetadataHeader));
+        assert_eq!(key().unwrap_key(&wrong), Err(DamageKind::MetadataKey));
+        assert_eq!(
+            key().unwrap_key(&wrong[..59]),
+            Err(DamageKind::MetadataHeader)
+        );
         assert!(matches!(
             key().file_key(2, &[0; 32]),
-            Err(Problem::MetadataHeader)
+            Err(DamageKind::MetadataHeader)
         ));
     }
 

@@ -6,7 +6,7 @@ use kedge_disk::DiskError;
 use kedge_types::Seqno;
 
 use crate::kv::KvError;
-use crate::{Offset, Problem};
+use crate::{DamageKind, Offset};
 
 /// A failed operation on a couchstore file.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +36,7 @@ pub enum Error {
         /// The offset of the damaged header, block or chunk.
         offset: Offset,
         /// The kind of the damage.
-        problem: Problem,
+        problem: DamageKind,
     },
     /// The file has no header: nothing was ever committed, or it is not a couchstore file.
     #[error("{} has no header: expected one at a multiple of 4096 bytes", file.display())]
@@ -84,13 +84,13 @@ pub enum Error {
     Stopped,
     /// The batch cannot be stored. Nothing was changed.
     #[error("refused: {0}")]
-    Refused(#[from] Refusal),
+    Refused(#[from] InvalidBatch),
 }
 
 /// The reason why a batch or a document cannot be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum InvalidBatch {
     /// Two documents of a batch have the same key.
     #[error("documents {0} and {1} of the batch have the same key")]
     DuplicateKey(usize, usize),

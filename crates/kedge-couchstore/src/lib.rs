@@ -11,8 +11,8 @@
 //! use std::path::Path;
 //! use std::sync::Arc;
 //!
-//! use kedge_couchstore::compact::{Compaction, KeepAll, Settings, target_path};
-//! use kedge_couchstore::{Body, ContentMeta, Create, Form, Mutation, Options, Snapshot, Writer};
+//! use kedge_couchstore::compact::{Compaction, KeepAll, CompactionSettings, target_path};
+//! use kedge_couchstore::{MutationBody, ContentMeta, CreateOptions, BodyForm, Mutation, Options, Snapshot, Writer};
 //! use kedge_disk::{Disk, SimDisk};
 //! use kedge_types::{RevSeqno, Seqno};
 //!
@@ -30,11 +30,11 @@
 //!     deleted: false,
 //!     content_meta: ContentMeta(0),
 //!     rev_meta: &[0; 18],
-//!     body: Body::Compress(body),
+//!     body: MutationBody::Compress(body),
 //! };
 //!
-//! // Create and write. A batch becomes visible and durable with its commit.
-//! let mut writer = Writer::create(&*disk, path, &Create::default(), &Options::default())?;
+//! // CreateOptions and write. A batch becomes visible and durable with its commit.
+//! let mut writer = Writer::create(&*disk, path, &CreateOptions::default(), &Options::default())?;
 //! writer.save(&[change(1, b"tea", b"{}"), change(2, b"milk", b"[1]")], &mut |_| {})?;
 //! writer.save_locals(&[(b"_local/vbstate", Some(b"{}"))])?;
 //! writer.commit(0)?;
@@ -54,9 +54,9 @@
 //! let snapshot = Snapshot::open(&*disk, path, &Options::default())?;
 //! let entry = snapshot.get(b"tea")?.expect("it was written");
 //! assert_eq!(entry.seqno(), Seqno(3));
-//! assert_eq!(snapshot.body(&entry, Form::Plain)?.as_deref(), Some(&b"{\"hot\": true}"[..]));
+//! assert_eq!(snapshot.body(&entry, BodyForm::Plain)?.as_deref(), Some(&b"{\"hot\": true}"[..]));
 //! let mut keys = Vec::new();
-//! for document in snapshot.scan_seqnos(..)?.with_bodies(Form::Plain) {
+//! for document in snapshot.scan_seqnos(..)?.with_bodies(BodyForm::Plain) {
 //!     keys.push(document?.entry.key().to_vec());
 //! }
 //! assert_eq!(keys, [b"milk".to_vec(), b"tea".to_vec()]);
@@ -71,7 +71,7 @@
 //! // Compact into a new file, which takes the place of the old one when it is complete.
 //! let target = target_path(path);
 //! let source = writer.snapshot();
-//! let mut compaction = Compaction::run(&disk, &source, &target, &Settings::default(), &mut KeepAll)?;
+//! let mut compaction = Compaction::run(&disk, &source, &target, &CompactionSettings::default(), &mut KeepAll)?;
 //! compaction.catch_up(&writer.snapshot(), &mut KeepAll)?;
 //! compaction.finish()?;
 //! disk.rename(&target, Path::new("/data/0.couch.2"))?;
@@ -106,14 +106,16 @@ use std::fmt;
 
 pub use check::{CheckObserver, Checked};
 pub use crypto::EncryptionKey;
-pub use error::{Error, Refusal};
+pub use error::{Error, InvalidBatch};
 pub use format::header::{Header, Previous, TreeBytes, Version};
-pub use problem::Problem;
+pub use problem::DamageKind;
 pub use read::{
-    ContentMeta, Document, Documents, Entry, Form, IdScan, Locals, Located, NodeItem, SeqnoScan,
-    Snapshot, Totals, TreeKind, TreeNode, TreeNodes,
+    BodyForm, ContentMeta, Document, DocumentScan, Entry, IdScan, Locals, LocatedBody, NodeItem,
+    SeqnoScan, Snapshot, SubtreeTotals, TreeKind, TreeNode, TreeNodes,
 };
-pub use write::{Body, Change, Create, LocalChange, Mutation, OldVersion, Writer};
+pub use write::{
+    CreateOptions, LocalChange, Mutation, MutationBody, OldVersion, SavedChange, Writer,
+};
 
 /// Runs the example of the README as a test.
 #[cfg(doctest)]

@@ -3,7 +3,7 @@
 /// The kind of a damage. The error that contains it has file and offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Problem {
+pub enum DamageKind {
     /// Unknown type byte of a block.
     #[error("expected a block type of 0, 1 or 2, found {0}")]
     BlockType(u8),

@@ -13,7 +13,7 @@ use crate::slab::{NEVER, Slab};
 use crate::state::{AfterRun, PostResult};
 use crate::stats::KindTable;
 use crate::sync::{AtomicBool, Ordering};
-use crate::task::{Task, TaskBody};
+use crate::task::{Runnable, Task};
 use crate::threads::{ThreadCount, cores};
 use crate::timers::Timers;
 use crate::workers::Workers;
@@ -137,7 +137,7 @@ impl Executor {
         spec: TaskSpec,
         task: impl Task + 'static,
     ) -> Result<TaskId, ScheduleError> {
-        self.inner.add(spec, TaskBody::Task(Box::new(task)))
+        self.inner.add(spec, Runnable::Task(Box::new(task)))
     }
 
     /// Makes a task run: immediately if it sleeps, or once more if it is running, unless that run ends with
@@ -253,7 +253,7 @@ impl Executor {
 }
 
 impl ExecutorInner {
-    pub(crate) fn add(&self, spec: TaskSpec, body: TaskBody) -> Result<TaskId, ScheduleError> {
+    pub(crate) fn add(&self, spec: TaskSpec, body: Runnable) -> Result<TaskId, ScheduleError> {
         if !self.owners.is_open(spec.owner) {
             return Err(ScheduleError::NoOwner);
         }

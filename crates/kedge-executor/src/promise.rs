@@ -16,16 +16,16 @@ pub(crate) struct Promise<T> {
 #[derive(Debug)]
 struct PromiseState<T> {
     value: Option<T>,
-    waiter: Option<Waiter>,
+    waiter: Option<PromiseWaiter>,
 }
 
 #[derive(Debug)]
-enum Waiter {
+enum PromiseWaiter {
     Thread(Thread),
     Task(Waker),
 }
 
-impl Waiter {
+impl PromiseWaiter {
     fn wake(self) {
         match self {
             Self::Thread(thread) => thread.unpark(),
@@ -73,7 +73,7 @@ impl<T> Promise<T> {
                 if let Some(value) = inner.value.take() {
                     return value;
                 }
-                inner.waiter = Some(Waiter::Thread(thread::current()));
+                inner.waiter = Some(PromiseWaiter::Thread(thread::current()));
             }
             thread::park();
         }
@@ -95,7 +95,7 @@ impl<T> Promise<T> {
         match inner.value.take() {
             Some(value) => Poll::Ready(value),
             None => {
-                inner.waiter = Some(Waiter::Task(waker.clone()));
+                inner.waiter = Some(PromiseWaiter::Task(waker.clone()));
                 Poll::Pending
             }
         }

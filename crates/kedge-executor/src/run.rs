@@ -12,7 +12,7 @@ use crate::slab::{NEVER, TaskSlot};
 use crate::state::{AfterRun, PostResult, TaskPhase};
 use crate::stats::KindCounters;
 use crate::sync::{Ordering, thread_local};
-use crate::task::TaskBody;
+use crate::task::Runnable;
 use std::cell::Cell;
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ impl ExecutorInner {
     }
 
     /// Applies the result of a run.
-    fn follow(&self, id: TaskId, slot: &TaskSlot, body: Option<TaskBody>, next: Next, now_ns: u64) {
+    fn follow(&self, id: TaskId, slot: &TaskSlot, body: Option<Runnable>, next: Next, now_ns: u64) {
         let after = match next {
             Next::Done => {
                 match body {
@@ -129,10 +129,10 @@ impl ExecutorInner {
     }
 
     /// Drops a task that this thread owns and frees its slot. `body` is given when it is not in the slot.
-    fn drop_task(&self, id: TaskId, slot: &TaskSlot, body: Option<TaskBody>) {
+    fn drop_task(&self, id: TaskId, slot: &TaskSlot, body: Option<Runnable>) {
         let body = body.or_else(|| slot.cell.lock().body.take());
         let owner = slot.owner();
-        let panicked = self.on_behalf_of(owner, || body.and_then(TaskBody::dispose));
+        let panicked = self.on_behalf_of(owner, || body.and_then(Runnable::dispose));
         if let Some(text) = panicked {
             note_panic(self.kinds.get(slot.kind()), id, &text);
         }

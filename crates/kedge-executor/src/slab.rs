@@ -6,7 +6,7 @@
 use crate::queue::SlotIndex;
 use crate::state::AtomicState;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
-use crate::task::TaskBody;
+use crate::task::Runnable;
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -49,7 +49,7 @@ pub(crate) struct TaskSlot {
 /// The body of a task, absent while it runs, and its description.
 #[derive(Debug, Default)]
 pub(crate) struct TaskCell {
-    pub(crate) body: Option<TaskBody>,
+    pub(crate) body: Option<Runnable>,
     pub(crate) description: Cow<'static, str>,
     pub(crate) wants_last_run: bool,
 }

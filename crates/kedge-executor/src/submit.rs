@@ -8,7 +8,7 @@ use crate::kind::{CLOSURES, Pool, TaskKind};
 use crate::one_shot::{HasResult, OneShot};
 use crate::owners::OwnerId;
 use crate::submit_spin::spin_for_result;
-use crate::task::TaskBody;
+use crate::task::Runnable;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -40,7 +40,7 @@ impl Executor {
         let closure = Arc::new(OneShot::new(closure));
         let added = self.inner.add(
             TaskSpec::new(kind, owner),
-            TaskBody::RunOnce(closure.clone()),
+            Runnable::RunOnce(closure.clone()),
         );
         if let Err(refused) = added {
             closure.refuse(refused);

@@ -22,12 +22,12 @@ impl<F: FnMut(&TaskContext<'_>) -> Next + Send> Task for F {
 }
 
 /// The executable part of a task: repeated or one-shot.
-pub(crate) enum TaskBody {
+pub(crate) enum Runnable {
     Task(Box<dyn Task>),
     RunOnce(Arc<dyn RunOnce>),
 }
 
-impl fmt::Debug for TaskBody {
+impl fmt::Debug for Runnable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Task(_) => "Task",
@@ -36,7 +36,7 @@ impl fmt::Debug for TaskBody {
     }
 }
 
-impl TaskBody {
+impl Runnable {
     /// Runs once. Returns a repeated task for its next run, but no closure.
     pub(crate) fn run(self, context: &TaskContext<'_>) -> (RunOutcome, Option<Self>) {
         match self {

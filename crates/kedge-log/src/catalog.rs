@@ -44,11 +44,11 @@ pub(crate) enum CatalogState {
 #[derive(Debug)]
 pub(crate) struct SegmentCatalog {
     path: PathBuf,
-    state: RankedMutex<LogCatalog, State>,
+    state: RankedMutex<LogCatalog, CatalogFile>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct CatalogFile {
     /// `None` until the catalog is created, and if the disk had no space for it.
     file: Option<Box<dyn File>>,
     range: SegmentRange,
@@ -71,7 +71,7 @@ impl SegmentCatalog {
         } else {
             CatalogState::Nothing
         };
-        let mut state = State::default();
+        let mut state = CatalogFile::default();
         if let CatalogState::Segments(range) = found {
             state.file = Some(disk.open(&path)?);
             state.range = range;
@@ -132,12 +132,12 @@ impl SegmentCatalog {
         Ok(())
     }
 
-    fn state(&self) -> RankedMutexGuard<'_, LogCatalog, State> {
+    fn state(&self) -> RankedMutexGuard<'_, LogCatalog, CatalogFile> {
         self.state.lock()
     }
 }
 
-impl State {
+impl CatalogFile {
     fn write(&mut self, range: SegmentRange) {
         if let Some(file) = &self.file {
             let _ = file.write_at(&encode(range), 0);

@@ -7,7 +7,7 @@ use kedge_couchstore::kv::{
     DeleteSource, EntryMeta, KvError, Meaning, PREPARE_PREFIX, RevMetaBytes, SyncWrite, ValueMeta,
     datatype_of_value, split_prepare,
 };
-use kedge_couchstore::{Body, ContentMeta, Entry, Mutation, kv::DiskKey};
+use kedge_couchstore::{ContentMeta, Entry, Mutation, MutationBody, kv::DiskKey};
 use kedge_types::{Datatype, Expiry, Seqno};
 use kedge_vbucket::{Deletion, FileChange, Item, ItemMeta, SystemEvent, is_system_key};
 
@@ -103,8 +103,8 @@ impl<'a> EncodedBatch<'a> {
             content_meta: encoded.content_meta,
             rev_meta: encoded.rev_meta.as_slice(),
             body: match encoded.content_meta.is_compressed() {
-                true => Body::Compress(body),
-                false => Body::Stored(body),
+                true => MutationBody::Compress(body),
+                false => MutationBody::Stored(body),
             },
         }
     }

@@ -3,7 +3,7 @@
 use std::ops::Bound;
 
 use kedge_couchstore::kv::{DiskKey, SystemEventKind};
-use kedge_couchstore::{Form, IdScan, Snapshot};
+use kedge_couchstore::{BodyForm, IdScan, Snapshot};
 use kedge_types::{CollectionId, encode_leb128};
 
 use crate::scan::{EntryResult, EntrySource, EntryWalk};
@@ -84,7 +84,7 @@ impl CollectionEntries {
                 Err(error) => return Some(Err(error)),
             };
             self.reading = Some(match self.bodies {
-                true => EntryWalk::With(Box::new(scan.with_bodies(Form::Plain))),
+                true => EntryWalk::With(Box::new(scan.with_bodies(BodyForm::Plain))),
                 false => EntryWalk::Without(Box::new(scan)),
             });
         }

@@ -1,6 +1,6 @@
 //! Commits of one file that become durable together.
 
-use kedge_couchstore::Change;
+use kedge_couchstore::SavedChange;
 use kedge_types::Seqno;
 use kedge_vbucket::{FileChange, PersistedState};
 
@@ -78,7 +78,7 @@ impl<'g, 'a> CommitGroup<'g, 'a> {
         {
             let batch = EncodedBatch::new(items);
             let mutations = batch.mutations();
-            let mut observe = |change: Change<'_>| {
+            let mut observe = |change: SavedChange<'_>| {
                 let index = change.index;
                 let was_live = change.old.as_ref().is_some_and(|old| !old.is_deleted());
                 live_before[index / 64] |= u64::from(was_live) << (index % 64);

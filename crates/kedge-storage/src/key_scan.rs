@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use kedge_couchstore::{Form, IdScan, Snapshot};
+use kedge_couchstore::{BodyForm, IdScan, Snapshot};
 use kedge_vbucket::Item;
 
 use crate::scan::{DroppedRanges, decode_entry};
@@ -27,7 +27,7 @@ impl KeyScan {
     /// # Errors
     /// Damage of the file, and disk errors.
     pub fn item(&self, record: &FileRecord) -> Result<Item, StorageError> {
-        let value = self.file.body(record.entry(), Form::Plain)?;
+        let value = self.file.body(record.entry(), BodyForm::Plain)?;
         Ok(record.with_value(&value.unwrap_or_default()))
     }
 }

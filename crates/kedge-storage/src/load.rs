@@ -1,7 +1,7 @@
 //! The initial state of a vBucket after a start.
 
 use kedge_couchstore::kv::{PREPARE_PREFIX, SnapshotRange, split_prepare};
-use kedge_couchstore::{Entry, Form, Snapshot};
+use kedge_couchstore::{BodyForm, Entry, Snapshot};
 use kedge_types::{Seqno, VbId};
 use kedge_vbucket::{FileCollections, FileState, Item, PersistedState};
 
@@ -89,7 +89,7 @@ impl Storage {
                 if is_superseded(&file, &entry)? {
                     superseded.push(entry.seqno());
                 }
-                let body = file.body(&entry, Form::Plain)?;
+                let body = file.body(&entry, BodyForm::Plain)?;
                 let record = decode_entry(file.path(), entry, Some(body.unwrap_or_default()))?;
                 prepares.extend(
                     record

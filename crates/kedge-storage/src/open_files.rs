@@ -27,7 +27,7 @@ pub(crate) struct OpenFiles {
 
 #[derive(Debug)]
 struct LruList {
-    places: Vec<Place>,
+    places: Vec<LruNode>,
     newest: u32,
     oldest: u32,
     files: usize,
@@ -36,7 +36,7 @@ struct LruList {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct LruNode {
     newer: u32,
     older: u32,
     bytes: u64,
@@ -45,7 +45,7 @@ struct Place {
 
 impl OpenFiles {
     pub(crate) fn new(vbuckets: u16, limits: OpenFileLimits) -> Self {
-        let place = Place {
+        let place = LruNode {
             newer: NONE,
             older: NONE,
             bytes: 0,
@@ -117,7 +117,7 @@ impl LruList {
             Some(place) => place.newer = at,
             None => self.oldest = at,
         }
-        self.places[at as usize] = Place {
+        self.places[at as usize] = LruNode {
             newer: NONE,
             older,
             bytes,
@@ -132,7 +132,7 @@ impl LruList {
         if !std::mem::take(&mut place.listed) {
             return;
         }
-        let Place {
+        let LruNode {
             newer,
             older,
             bytes,

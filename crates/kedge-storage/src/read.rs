@@ -4,7 +4,7 @@ use std::io;
 use std::ops::{Bound, Range};
 use std::path::Path;
 
-use kedge_couchstore::Form;
+use kedge_couchstore::BodyForm;
 use kedge_couchstore::kv::PREPARE_PREFIX;
 use kedge_disk::{DiskError, Operation, RingFile};
 use kedge_types::VbId;
@@ -24,7 +24,7 @@ impl Storage {
         let Some(file) = self.reader(vb)? else {
             return Ok(vec![None; keys.len()]);
         };
-        let documents = file.get_many_documents(keys, Form::Plain)?.into_iter();
+        let documents = file.get_many_documents(keys, BodyForm::Plain)?.into_iter();
         documents
             .map(|document| document.map_or(Ok(None), |found| item_of(file.path(), found)))
             .collect()
@@ -79,7 +79,7 @@ impl Storage {
 
 /// A document whose value the caller reads: see [`Storage::locate`].
 #[derive(Debug)]
-pub struct LocatedDocument(kedge_couchstore::Located);
+pub struct LocatedDocument(kedge_couchstore::LocatedBody);
 
 impl Storage {
     /// Returns the location of a stored key's value in the file, if it is known without a read from disk.
@@ -112,7 +112,7 @@ impl LocatedDocument {
         let at = self.0.place().start;
         let failed = |source| DiskError::at(Operation::Read, &path, at, source);
         let bytes = read.map_err(failed)?;
-        item_of(&path, self.0.document(bytes, Form::Plain)?)
+        item_of(&path, self.0.document(bytes, BodyForm::Plain)?)
     }
 }
 

@@ -9,7 +9,7 @@
 use std::ops::Bound;
 
 use kedge_couchstore::kv::PREPARE_PREFIX;
-use kedge_couchstore::{Form, Snapshot};
+use kedge_couchstore::{BodyForm, Snapshot};
 use kedge_types::{Seqno, VbId};
 use kedge_vbucket::{Item, PersistedState};
 
@@ -226,7 +226,7 @@ fn look_up(
     keys: &[Box<[u8]>],
     changed: &mut Vec<RevertedDocument>,
 ) -> Result<(), StorageError> {
-    let old = point.get_many_documents(keys, Form::Plain)?;
+    let old = point.get_many_documents(keys, BodyForm::Plain)?;
     for (key, document) in keys.iter().zip(old) {
         let old = match document {
             Some(document) => {

@@ -7,7 +7,7 @@ use std::path::Path;
 use kedge_couchstore::kv::{
     DROPPED_COLLECTIONS_NAME, DroppedCollection, DroppedCollections, split_prepare,
 };
-use kedge_couchstore::{Documents, Entry, Error as FileError, Form, SeqnoScan, Snapshot};
+use kedge_couchstore::{BodyForm, DocumentScan, Entry, Error as FileError, SeqnoScan, Snapshot};
 use kedge_types::{CollectionId, Seqno, VbId, decode_leb128};
 use kedge_vbucket::{PersistedState, is_system_key};
 
@@ -45,7 +45,7 @@ pub(crate) enum EntrySource {
 #[derive(Debug)]
 pub(crate) enum EntryWalk<S> {
     Without(Box<S>),
-    With(Box<Documents<S>>),
+    With(Box<DocumentScan<S>>),
 }
 
 /// An entry, and its body if it is read.
@@ -100,7 +100,7 @@ impl RecordScan {
     ) -> Result<Option<FileRecord>, StorageError> {
         let value = match value {
             None if is_system_key(entry.key()) || (self.xattrs && has_xattrs(&entry)) => {
-                Some(self.file.body(&entry, Form::Plain)?.unwrap_or_default())
+                Some(self.file.body(&entry, BodyForm::Plain)?.unwrap_or_default())
             }
             value => value,
         };
@@ -248,7 +248,7 @@ impl Storage {
     ) -> Result<RecordScan, StorageError> {
         let scan = file.scan_seqnos(range)?;
         let reading = match bodies {
-            true => EntryWalk::With(Box::new(scan.with_bodies(Form::Plain))),
+            true => EntryWalk::With(Box::new(scan.with_bodies(BodyForm::Plain))),
             false => EntryWalk::Without(Box::new(scan)),
         };
         self.scan_entries(file, EntrySource::BySeqno(reading))

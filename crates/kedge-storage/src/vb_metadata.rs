@@ -13,7 +13,7 @@ use kedge_couchstore::kv::{
     CheckpointKind, CollectionStats, FailoverEntry, LocalDocument, VBSTATE_NAME, VbStateDocument,
     VbStateKind, split_prepare,
 };
-use kedge_couchstore::{Change, Error as FileError, Mutation, Snapshot, Writer};
+use kedge_couchstore::{Error as FileError, Mutation, SavedChange, Snapshot, Writer};
 use kedge_types::{CollectionId, Datatype, Seqno, decode_leb128};
 use kedge_vbucket::{
     FailoverTable, FileChange, FileCollections, OpenCollection, OpenScope, PersistedState,
@@ -328,7 +328,7 @@ impl MetadataChanges {
 
     /// Counts one mutation of a commit. It is called in key order, in which items are scattered in memory, so it reads
     /// only data that the writer has just read.
-    pub(crate) fn add(&mut self, mutation: &Mutation<'_>, change: &Change<'_>) {
+    pub(crate) fn add(&mut self, mutation: &Mutation<'_>, change: &SavedChange<'_>) {
         if is_system_key(mutation.key) {
             return;
         }

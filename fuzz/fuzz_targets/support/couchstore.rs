@@ -3,9 +3,9 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use kedge_couchstore::kv::{Audit, DiskKey, EntryMeta};
+use kedge_couchstore::kv::{FileAudit, DiskKey, EntryMeta};
 use kedge_couchstore::{
-    CheckObserver, Document, Entry, Error, Form, Offset, OnDamage, Options, Snapshot, TreeKind,
+    CheckObserver, Document, Entry, Error, BodyForm, Offset, OnDamage, Options, Snapshot, TreeKind,
 };
 use kedge_disk::{Disk, SimDisk};
 use kedge_types::Seqno;
@@ -36,7 +36,7 @@ pub fn options(on_damage: OnDamage) -> Options {
 struct Watch {
     damages: usize,
     entries: u64,
-    audit: Audit,
+    audit: FileAudit,
 }
 
 impl CheckObserver for Watch {
@@ -64,7 +64,7 @@ pub fn ask_everything(snapshot: &Snapshot) {
     let mut watch = Watch {
         damages: 0,
         entries: 0,
-        audit: Audit::new(header.update_seqno()),
+        audit: FileAudit::new(header.update_seqno()),
     };
     let checked = snapshot.check_all(&mut watch).expect("the disk works");
     let _ = watch.audit.disagreements();
@@ -82,7 +82,7 @@ pub fn ask_everything(snapshot: &Snapshot) {
         .locals()
         .map(|all| all.map_while(Result::ok).count());
     let _ = snapshot.count_seqnos(Seqno(2)..Seqno(9));
-    let _ = snapshot.get_many_documents(&[&b"\0a"[..], b"b", b"\xff"], Form::Stored);
+    let _ = snapshot.get_many_documents(&[&b"\0a"[..], b"b", b"\xff"], BodyForm::Stored);
     if watch.damages > 0 {
         return;
     }
@@ -119,6 +119,6 @@ fn salvage(snapshot: &Snapshot) -> Vec<Document> {
     let Ok(scan) = snapshot.scan_seqnos(..) else {
         return Vec::new();
     };
-    let documents = scan.past_damage().with_bodies(Form::Plain);
+    let documents = scan.past_damage().with_bodies(BodyForm::Plain);
     documents.filter_map(Result::ok).collect()
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kedge_bench_common::measure::{WorkCost, measure};
 use kedge_bench_common::site::Site;
-use kedge_couchstore::compact::{Compaction, KeepAll, Settings, target_path};
+use kedge_couchstore::compact::{Compaction, KeepAll, CompactionSettings, target_path};
 use kedge_couchstore::{Error, Options, Snapshot};
 use kedge_disk::Disk;
 
@@ -18,7 +18,7 @@ pub fn compact(site: &Site, source: &Path) -> Result<(PathBuf, u64, WorkCost), E
     let disk: Arc<dyn Disk> = Arc::clone(&site.disk) as _;
     let (progress, taken) = measure(&site.disk, || {
         let source = Snapshot::open(&*disk, source, &Options::default())?;
-        let settings = Settings::default();
+        let settings = CompactionSettings::default();
         Compaction::run(&disk, &source, &target, &settings, &mut KeepAll)?.finish()
     });
     Ok((target, progress?.kept, taken))

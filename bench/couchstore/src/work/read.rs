@@ -5,7 +5,7 @@ use std::path::Path;
 use kedge_bench_common::measure::{WorkCost, measure};
 use kedge_bench_common::random::Random;
 use kedge_bench_common::site::Site;
-use kedge_couchstore::{Error, Form, Options, Snapshot, Writer};
+use kedge_couchstore::{Error, BodyForm, Options, Snapshot, Writer};
 
 use crate::documents::{BODY_BYTES, Key, key};
 
@@ -47,7 +47,7 @@ pub fn scan(site: &Site, snapshot: &Snapshot, with_bodies: bool) -> Result<(u64,
         let (mut documents, mut bytes) = (0, 0);
         let scan = snapshot.scan_seqnos(..)?;
         if with_bodies {
-            for document in scan.with_bodies(Form::Plain) {
+            for document in scan.with_bodies(BodyForm::Plain) {
                 bytes += document?.body.map_or(0, |body| body.len());
                 documents += 1;
             }
@@ -87,7 +87,7 @@ pub fn gets(
     let (read, taken) = measure(&site.disk, || {
         keys.iter().try_for_each(|key| {
             let entry = snapshot.get(key)?.expect("it was stored");
-            let body = snapshot.body(&entry, Form::Plain)?;
+            let body = snapshot.body(&entry, BodyForm::Plain)?;
             assert_eq!(body.map(|body| body.len()), Some(BODY_BYTES));
             Ok::<_, Error>(())
         })
@@ -111,7 +111,7 @@ pub fn multi_get(
 ) -> Result<WorkCost, Error> {
     let keys = random_keys(seed, count, documents);
     let (read, taken) = measure(&site.disk, || {
-        let found = snapshot.get_many_documents(&keys, Form::Plain)?;
+        let found = snapshot.get_many_documents(&keys, BodyForm::Plain)?;
         let has_body = |document: kedge_couchstore::Document| {
             document.body.is_some_and(|body| body.len() == BODY_BYTES)
         };

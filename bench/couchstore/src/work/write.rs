@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use kedge_bench_common::measure::{WorkCost, measure};
 use kedge_bench_common::site::Site;
-use kedge_couchstore::{Create, Error, Mutation, Options, Writer};
+use kedge_couchstore::{CreateOptions, Error, Mutation, Options, Writer};
 
 use crate::documents::{Batch, Bodies, vbstate};
 
@@ -45,7 +45,7 @@ pub fn insert(
     bodies: &Bodies,
 ) -> Result<(PathBuf, WorkCost), Error> {
     let path = site.path(name);
-    let (create, options) = (Create::default(), Options::default());
+    let (create, options) = (CreateOptions::default(), Options::default());
     let mut writer = Writer::create(&*site.disk, &path, &create, &options)?;
     writer.commit(0)?;
     let batch = Batch::new(0..documents, 1);

@@ -3,7 +3,7 @@
 use super::walk::walk;
 use super::{CheckEnd, CheckRun};
 use crate::tree::{ById, BySeqno};
-use crate::{Entry, Problem};
+use crate::{DamageKind, Entry};
 
 pub(super) fn find(check: &mut CheckRun<'_>) -> Result<(), CheckEnd> {
     let snapshot = check.snapshot.clone();
@@ -12,7 +12,7 @@ pub(super) fn find(check: &mut CheckRun<'_>) -> Result<(), CheckEnd> {
         let entry = Entry::from_id(node, &entry);
         match snapshot.get_by_seqno(entry.seqno()) {
             Ok(Some(other)) if other == entry => Ok(()),
-            Ok(_) => check.tell(leaf, Problem::TreesDiffer(entry.seqno().0)),
+            Ok(_) => check.tell(leaf, DamageKind::TreesDiffer(entry.seqno().0)),
             Err(error) => check.tell_error(error),
         }
     })?;
@@ -21,7 +21,7 @@ pub(super) fn find(check: &mut CheckRun<'_>) -> Result<(), CheckEnd> {
         let entry = Entry::from_seqno(node, &entry);
         match snapshot.get(entry.key()) {
             Ok(Some(other)) if other.seqno() == entry.seqno() => Ok(()),
-            Ok(_) => check.tell(leaf, Problem::TreesDiffer(entry.seqno().0)),
+            Ok(_) => check.tell(leaf, DamageKind::TreesDiffer(entry.seqno().0)),
             Err(error) => check.tell_error(error),
         }
     })?;

@@ -21,7 +21,7 @@ use self::sum::EntryHash;
 use self::walk::walk;
 use crate::file::window::ReadWindow;
 use crate::tree::{ById, BySeqno, Local};
-use crate::{Entry, Error, Form, Offset, Problem, Snapshot};
+use crate::{BodyForm, DamageKind, Entry, Error, Offset, Snapshot};
 
 /// Number of findings after which a check ends: the file is beyond repair, and a hostile one must not keep it busy.
 const DAMAGES_MAX: u32 = 1000;
@@ -162,7 +162,7 @@ impl CheckRun<'_> {
             let entry = Entry::from_seqno(n, &e);
             by_seqno.add(digest.of(&entry));
             if entry.seqno() > header.update_seqno {
-                let problem = Problem::SeqnoAbove {
+                let problem = DamageKind::SeqnoAbove {
                     found: entry.seqno().0,
                     newest: header.update_seqno.0,
                 };
@@ -186,7 +186,7 @@ impl CheckRun<'_> {
     }
 
     /// Reports damage.
-    fn tell(&mut self, at: Offset, problem: Problem) -> Result<(), CheckEnd> {
+    fn tell(&mut self, at: Offset, problem: DamageKind) -> Result<(), CheckEnd> {
         self.tell_error(self.snapshot.shared().corrupt(at, problem))
     }
 
@@ -240,14 +240,14 @@ impl BodyReader {
         let (at, disk_bytes) = (entry.fields().body, entry.fields().body_bytes);
         let none = at == 0 && disk_bytes == 0;
         if !none && (at == 0 || at >= end.0) {
-            return check.tell(leaf, Problem::BodyPointer(at));
+            return check.tell(leaf, DamageKind::BodyPointer(at));
         }
         self.bytes += u64::from(disk_bytes);
         if self.bytes > end.0 {
             self.overlap = true;
-            return check.tell(leaf, Problem::BodiesOverlap(self.bytes));
+            return check.tell(leaf, DamageKind::BodiesOverlap(self.bytes));
         }
-        let body = (check.snapshot).body_through(&mut self.window, entry, Form::Plain);
+        let body = (check.snapshot).body_through(&mut self.window, entry, BodyForm::Plain);
         match body {
             Ok(body) => {
                 check.observer.document(leaf, entry, body.as_deref());

@@ -19,7 +19,7 @@ use crate::tree::build::{NodeSizes, TreeBuilder};
 use crate::tree::node::type_byte;
 use crate::tree::{ById, BySeqno, Local, Tree};
 use crate::write::append::FileAppender;
-use crate::{Entry, Error, Offset, Options, Problem, Snapshot};
+use crate::{DamageKind, Entry, Error, Offset, Options, Snapshot};
 
 const FILE: &str = "/data/0.couch.1";
 
@@ -151,7 +151,7 @@ impl Doc {
 /// An observer that records everything.
 #[derive(Default)]
 struct Notes {
-    problems: Vec<Problem>,
+    problems: Vec<DamageKind>,
     unreadable: usize,
     seqnos: Vec<u64>,
     other_bodies: usize,
@@ -196,7 +196,7 @@ fn check(snapshot: &Snapshot) -> (Checked, Notes) {
 }
 
 /// Returns the findings in a file of 200 documents whose trees or header `change` has modified.
-fn problems(change: impl FnOnce(&mut Forge, &mut Vec<Doc>, &mut Vec<Doc>)) -> Vec<Problem> {
+fn problems(change: impl FnOnce(&mut Forge, &mut Vec<Doc>, &mut Vec<Doc>)) -> Vec<DamageKind> {
     let mut forge = Forge::new();
     let mut by_id = forge.documents(200);
     let mut by_seqno = by_id.clone();
@@ -227,8 +227,8 @@ fn check_counts_everything_in_a_sound_file() {
 
 #[test]
 fn check_finds_any_difference_between_the_trees() {
-    type Change = fn(&mut Doc);
-    let changes: [Change; 7] = [
+    type SavedChange = fn(&mut Doc);
+    let changes: [SavedChange; 7] = [
         |doc| doc.fields.rev = 2,
         |doc| doc.fields.body -= 12,
         |doc| doc.fields.body_bytes += 1,
@@ -240,7 +240,7 @@ fn check_finds_any_difference_between_the_trees() {
     for (number, change) in changes.into_iter().enumerate() {
         // The check reads bodies through the tree by seqno, so that tree stays correct.
         let found = problems(|_, by_id, _| change(&mut by_id[99]));
-        let differ = Problem::TreesDiffer(100);
+        let differ = DamageKind::TreesDiffer(100);
         assert!(
             found.contains(&differ) && found.iter().all(|problem| *problem == differ),
             "{number}: {found:?}"
@@ -250,20 +250,20 @@ fn check_finds_any_difference_between_the_trees() {
         by_id.remove(99);
     });
     // With one document less, the header's highest seqno is one less, too.
-    let above = Problem::SeqnoAbove {
+    let above = DamageKind::SeqnoAbove {
         found: 200,
         newest: 199,
     };
-    assert_eq!(found, [above, Problem::TreesDiffer(100)]);
+    assert_eq!(found, [above, DamageKind::TreesDiffer(100)]);
     let found = problems(|_, _, by_seqno| {
         by_seqno.remove(99);
     });
-    assert_eq!(found, [Problem::TreesDiffer(100)]);
+    assert_eq!(found, [DamageKind::TreesDiffer(100)]);
     let swapped = problems(|_, by_id, _| {
         by_id[9].fields.seqno = 11;
         by_id[10].fields.seqno = 10;
     });
-    let both = [11, 10, 10, 11].map(Problem::TreesDiffer);
+    let both = [11, 10, 10, 11].map(DamageKind::TreesDiffer);
     assert_eq!(swapped, both[..swapped.len()]);
 }
 
@@ -283,16 +283,19 @@ fn check_compares_roots_with_their_trees() {
         change(forge.header.by_id.as_mut().expect("a root"));
         check(&forge.finish()).1.problems
     };
-    assert_eq!(by_id(|root| root.reduce.live += 1), [Problem::Reduce]);
-    assert_eq!(by_id(|root| root.reduce.deleted -= 1), [Problem::Reduce]);
-    assert_eq!(by_id(|root| root.reduce.body_bytes = 0), [Problem::Reduce]);
+    assert_eq!(by_id(|root| root.reduce.live += 1), [DamageKind::Reduce]);
+    assert_eq!(by_id(|root| root.reduce.deleted -= 1), [DamageKind::Reduce]);
+    assert_eq!(
+        by_id(|root| root.reduce.body_bytes = 0),
+        [DamageKind::Reduce]
+    );
     assert!(matches!(
         by_id(|root| root.subtree_bytes -= 1)[..],
-        [Problem::SubtreeBytes { expected, found }] if found + 1 == expected
+        [DamageKind::SubtreeBytes { expected, found }] if found + 1 == expected
     ));
     assert_eq!(
         with_root(|header| header.update_seqno = Seqno(199)),
-        [Problem::SeqnoAbove {
+        [DamageKind::SeqnoAbove {
             found: 200,
             newest: 199
         }]
@@ -311,22 +314,22 @@ fn check_finds_missing_bodies() {
         })
     };
     let far = both(|doc| doc.fields.body = 1 << 40);
-    assert_eq!(far, [Problem::BodyPointer(1 << 40)]);
+    assert_eq!(far, [DamageKind::BodyPointer(1 << 40)]);
     assert_eq!(
         both(|doc| doc.fields.body = 0),
-        [Problem::BodyPointer(0)],
+        [DamageKind::BodyPointer(0)],
         "a size without a place"
     );
     assert_eq!(
         both(|doc| doc.fields.body_bytes = 13),
-        [Problem::BodySize {
+        [DamageKind::BodySize {
             expected: 13,
             found: 12
         }]
     );
     assert_eq!(
         both(|doc| doc.fields.content_meta = 0x80),
-        [Problem::Snappy]
+        [DamageKind::Snappy]
     );
     assert!(
         both(|doc| doc.fields = EntryFields {
@@ -349,7 +352,7 @@ fn check_of_shared_bodies_ends() {
     forge.trees(&docs, &docs);
     let snapshot = forge.finish();
     let mut seen = 0;
-    struct Count<'a>(&'a mut usize, Vec<Problem>);
+    struct Count<'a>(&'a mut usize, Vec<DamageKind>);
     impl CheckObserver for Count<'_> {
         fn damage(&mut self, damage: Error) -> ControlFlow<()> {
             if let Error::Corrupt { problem, .. } = damage {
@@ -364,7 +367,7 @@ fn check_of_shared_bodies_ends() {
     let mut count = Count(&mut seen, Vec::new());
     snapshot.check_all(&mut count).expect("the disk works");
     assert!(
-        matches!(count.1[..], [Problem::BodiesOverlap(_)]),
+        matches!(count.1[..], [DamageKind::BodiesOverlap(_)]),
         "{:?}",
         count.1
     );
@@ -372,7 +375,7 @@ fn check_of_shared_bodies_ends() {
 }
 
 /// Checks a tree of local documents of two leaves under a root, after `change` has modified the root's entries.
-fn locals(change: impl FnOnce(&mut Vec<Raw>)) -> (Checked, Vec<Problem>) {
+fn locals(change: impl FnOnce(&mut Vec<Raw>)) -> (Checked, Vec<DamageKind>) {
     let mut forge = Forge::new();
     let leaf = |keys: &[&str]| -> Vec<Raw> {
         keys.iter()
@@ -397,13 +400,13 @@ fn check_compares_pointers_with_their_subtrees() {
     assert_eq!(locals(|_| {}).1, []);
     // A search for "b2" would take the wrong path.
     let (_, found) = locals(|entries| entries[0].0 = b"bb".to_vec());
-    assert_eq!(found, [Problem::LastKey(1)]);
+    assert_eq!(found, [DamageKind::LastKey(1)]);
     // One leaf twice: its keys are not above the preceding ones, and the check continues after it.
     let (checked, found) = locals(|entries| {
         let again = entries[0].1.clone();
         entries.insert(1, (b"bb".to_vec(), again));
     });
-    assert_eq!(found, [Problem::KeyOrder(1)]);
+    assert_eq!(found, [DamageKind::KeyOrder(1)]);
     assert_eq!(checked.locals, 6);
     // The pointer leads to no node.
     let (checked, found) = locals(|entries| entries[1].1[..6].copy_from_slice(&be48(2)));

@@ -9,7 +9,7 @@ use crate::limits::DEPTH_MAX;
 use crate::tree::Tree;
 use crate::tree::node::{FIRST_ENTRY, Node, NodeEntry};
 use crate::tree::search::{NodeReader, ReadWindows};
-use crate::{Error, Offset, Problem};
+use crate::{DamageKind, Error, Offset};
 
 /// A callback for each entry of each sound leaf; the offset is that of the leaf.
 type LeafVisitor<'v> =
@@ -59,7 +59,7 @@ impl Walk<'_, '_, '_> {
     ) -> Result<Option<SubtreeSums<T::Reduce>>, CheckEnd> {
         let at = Offset(pointer.offset);
         if depth == DEPTH_MAX {
-            self.check.tell(at, Problem::Depth)?;
+            self.check.tell(at, DamageKind::Depth)?;
             return Ok(None);
         }
         let (node, chunk_bytes) = match self.read::<T>(pointer, depth) {
@@ -81,10 +81,10 @@ impl Walk<'_, '_, '_> {
         };
         below.subtree_bytes += chunk_bytes;
         if below.reduce != pointer.reduce {
-            self.check.tell(at, Problem::Reduce)?;
+            self.check.tell(at, DamageKind::Reduce)?;
         }
         if below.subtree_bytes != pointer.subtree_bytes {
-            let problem = Problem::SubtreeBytes {
+            let problem = DamageKind::SubtreeBytes {
                 expected: below.subtree_bytes,
                 found: pointer.subtree_bytes,
             };
@@ -116,7 +116,8 @@ impl Walk<'_, '_, '_> {
             .as_deref()
             .is_some_and(|last| first.key <= last)
         {
-            self.check.tell(at, Problem::KeyOrder(first.start as u32))?;
+            self.check
+                .tell(at, DamageKind::KeyOrder(first.start as u32))?;
             return Ok(None);
         }
         let mut reduce = T::Reduce::default();
@@ -156,7 +157,8 @@ impl Walk<'_, '_, '_> {
                 continue;
             };
             if self.last_key.as_deref() != Some(entry.key) {
-                self.check.tell(at, Problem::LastKey(entry.start as u32))?;
+                self.check
+                    .tell(at, DamageKind::LastKey(entry.start as u32))?;
             }
             if let Some(below) = &mut all {
                 below.reduce.add(&found.reduce);

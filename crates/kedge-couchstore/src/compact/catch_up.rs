@@ -5,10 +5,10 @@ use std::ops::Bound;
 use kedge_types::Seqno;
 
 use super::copy::{AHEAD_BYTES_MAX, ENTRY_BYTES, check_lengths};
-use super::meter::{Phase, ProgressMeter};
-use super::{Compaction, Hooks, LocalPatch, local};
+use super::meter::{CopyPhase, ProgressMeter};
+use super::{Compaction, CompactionHooks, LocalPatch, local};
 use crate::file::window::ReadWindow;
-use crate::{Body, Entry, Error, Mutation, Refusal, Snapshot, Writer};
+use crate::{Entry, Error, InvalidBatch, Mutation, MutationBody, Snapshot, Writer};
 
 /// Memory per entry until its batch is saved, in bytes, in addition to key, metadata and body: the entry, its mutation,
 /// its share of a node, and the needs of the save.
@@ -30,16 +30,16 @@ impl Compaction {
     pub(super) fn round(
         &mut self,
         newest: &Snapshot,
-        hooks: &mut dyn Hooks,
+        hooks: &mut dyn CompactionHooks,
     ) -> Result<CaughtUp, Error> {
         let (from, to) = (self.source.header().clone(), newest.header());
         if !follows(newest, &self.source)? {
-            return Err(Refusal::NotNewer.into());
+            return Err(InvalidBatch::NotNewer.into());
         }
         if from.offset() == to.offset() {
             return Ok(CaughtUp::default());
         }
-        self.progress.phase = Phase::CatchUp;
+        self.progress.phase = CopyPhase::CatchUp;
         let mut meter = ProgressMeter::new(hooks, &mut self.progress);
         let mut batch = CatchUpBatch::new(newest, self.settings.memory_bytes);
         let mut entries = 0;
@@ -151,9 +151,9 @@ impl<'a> CatchUpBatch<'a> {
                     content_meta: entry.content_meta(),
                     rev_meta: entry.rev_meta(),
                     body: if *has_body {
-                        Body::Stored(body)
+                        MutationBody::Stored(body)
                     } else {
-                        Body::None
+                        MutationBody::None
                     },
                 }
             })

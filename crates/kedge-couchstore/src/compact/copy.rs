@@ -8,9 +8,9 @@ use std::sync::Arc;
 use kedge_disk::Disk;
 use kedge_types::Seqno;
 
-use super::meter::{Phase, ProgressMeter};
+use super::meter::{CopyPhase, ProgressMeter};
 use super::sort::Sorter;
-use super::{LocalPatch, Settings, Verdict, local};
+use super::{CompactionSettings, FilterDecision, LocalPatch, local};
 use crate::compress::inflate;
 use crate::file::window::ReadWindow;
 use crate::format::bytes::{be48, u48_at};
@@ -18,7 +18,7 @@ use crate::format::entry::ID_FIXED_BYTES;
 use crate::limits::{INFLATED_BODY_BYTES_MAX, KEY_BYTES_MAX, REV_META_BYTES_MAX};
 use crate::tree::build::{NodeSizes, TreeBuilder};
 use crate::tree::{ById, BySeqno};
-use crate::{Entry, Error, Offset, Problem, Refusal, Snapshot, Writer};
+use crate::{DamageKind, Entry, Error, InvalidBatch, Offset, Snapshot, Writer};
 
 /// Read-ahead for bodies, in bytes.
 pub(super) const AHEAD_BYTES_MAX: usize = 1 << 20;
@@ -30,7 +30,7 @@ pub(super) fn main_pass(
     disk: &Arc<dyn Disk>,
     source: &Snapshot,
     writer: &mut Writer,
-    settings: &Settings,
+    settings: &CompactionSettings,
     meter: &mut ProgressMeter<'_>,
 ) -> Result<(), Error> {
     let is_secret = settings.create.encryption.is_some();
@@ -61,10 +61,10 @@ pub(super) fn main_pass(
 pub(super) fn check_lengths(source: &Snapshot, entry: &Entry, number: u64) -> Result<(), Error> {
     let index = usize::try_from(number).unwrap_or(usize::MAX);
     if entry.key().is_empty() || entry.key().len() > KEY_BYTES_MAX {
-        return Err(Refusal::KeyLength(index).into());
+        return Err(InvalidBatch::KeyLength(index).into());
     }
     if entry.rev_meta().len() > REV_META_BYTES_MAX {
-        return Err(Refusal::ValueLength(index).into());
+        return Err(InvalidBatch::ValueLength(index).into());
     }
     if entry.seqno() > source.header().update_seqno() {
         return Err(differ(source, entry.seqno()));
@@ -77,7 +77,7 @@ fn differ(source: &Snapshot, seqno: Seqno) -> Error {
     Error::Corrupt {
         file: source.path().to_owned(),
         offset: source.header().offset(),
-        problem: Problem::TreesDiffer(seqno.0),
+        problem: DamageKind::TreesDiffer(seqno.0),
     }
 }
 
@@ -115,25 +115,25 @@ impl Pass<'_, '_> {
     /// Calls the filter.
     fn keeps(&mut self, entry: &Entry) -> Result<bool, Error> {
         let mut verdict = self.meter.hooks.filter(entry, None);
-        if verdict == Verdict::NeedBody {
+        if verdict == FilterDecision::NeedBody {
             verdict = self.ask_with_body(entry)?;
         }
         let is_newest = entry.seqno() == self.source.header().update_seqno();
         match verdict {
-            Verdict::Keep | Verdict::NeedBody => return Ok(true),
-            Verdict::Purge if is_newest => return Ok(true),
-            Verdict::Purge => {
+            FilterDecision::Keep | FilterDecision::NeedBody => return Ok(true),
+            FilterDecision::Purge if is_newest => return Ok(true),
+            FilterDecision::Purge => {
                 self.purged = entry.seqno();
                 self.meter.progress.purged += 1;
             }
-            Verdict::Drop => {}
-            Verdict::Stop => return Err(Error::Stopped),
+            FilterDecision::Drop => {}
+            FilterDecision::Stop => return Err(Error::Stopped),
         }
         self.meter.progress.dropped += 1;
         Ok(false)
     }
 
-    fn ask_with_body(&mut self, entry: &Entry) -> Result<Verdict, Error> {
+    fn ask_with_body(&mut self, entry: &Entry) -> Result<FilterDecision, Error> {
         self.meter.moves(u64::from(entry.disk_bytes()), 0)?;
         let stored = self.source.stored_body(&mut self.window, entry)?;
         let stored = stored.unwrap_or_default();
@@ -181,9 +181,9 @@ fn index(
     sorter: Sorter,
     meter: &mut ProgressMeter<'_>,
 ) -> Result<(), Error> {
-    meter.progress.phase = Phase::Sort;
+    meter.progress.phase = CopyPhase::Sort;
     let mut sorted = sorter.finish(meter)?;
-    meter.progress.phase = Phase::Index;
+    meter.progress.phase = CopyPhase::Index;
     let mut builder = TreeBuilder::<ById>::new(&mut writer.out, NodeSizes::COPY);
     builder.remembers = false;
     let mut last = Vec::new();

@@ -2,12 +2,12 @@
 
 use std::ops::ControlFlow;
 
-use super::{LocalPatch, Progress};
+use super::{CopyProgress, LocalPatch};
 use crate::{Entry, Error, OldVersion};
 
 /// The decision about an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum FilterDecision {
     /// Copy the entry.
     Keep,
     /// Drop the entry.
@@ -22,12 +22,12 @@ pub enum Verdict {
 }
 
 /// The hooks of a compaction. A closure with an entry and its body as parameters implements the filter alone.
-pub trait Hooks {
+pub trait CompactionHooks {
     /// Decides about an entry of the main pass, in the order of seqnos. `body` is `None` unless it was requested. It is
     /// decompressed if the store compressed it, and empty if the entry has none.
-    fn filter(&mut self, entry: &Entry, body: Option<&[u8]>) -> Verdict {
+    fn filter(&mut self, entry: &Entry, body: Option<&[u8]>) -> FilterDecision {
         let _ = (entry, body);
-        Verdict::Keep
+        FilterDecision::Keep
     }
 
     /// Called for each copied entry. `disk_bytes` is the size of its body in the target. During catch-up `replaced` is
@@ -47,7 +47,7 @@ pub trait Hooks {
     }
 
     /// Called every few hundred KiB, before `bytes` bytes are read or written. It may sleep, or stop the compaction.
-    fn pace(&mut self, bytes: u64, progress: &Progress) -> ControlFlow<()> {
+    fn pace(&mut self, bytes: u64, progress: &CopyProgress) -> ControlFlow<()> {
         let _ = (bytes, progress);
         ControlFlow::Continue(())
     }
@@ -57,10 +57,10 @@ pub trait Hooks {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct KeepAll;
 
-impl Hooks for KeepAll {}
+impl CompactionHooks for KeepAll {}
 
-impl<F: FnMut(&Entry, Option<&[u8]>) -> Verdict> Hooks for F {
-    fn filter(&mut self, entry: &Entry, body: Option<&[u8]>) -> Verdict {
+impl<F: FnMut(&Entry, Option<&[u8]>) -> FilterDecision> CompactionHooks for F {
+    fn filter(&mut self, entry: &Entry, body: Option<&[u8]>) -> FilterDecision {
         self(entry, body)
     }
 }

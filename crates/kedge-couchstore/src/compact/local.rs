@@ -12,7 +12,7 @@ use crate::limits::{KEY_BYTES_MAX, LOCAL_BYTES_MAX};
 use crate::read::Locals;
 use crate::tree::Local;
 use crate::tree::build::{NodeSizes, TreeBuilder};
-use crate::{Error, Refusal, Snapshot, Writer};
+use crate::{Error, InvalidBatch, Snapshot, Writer};
 
 type NamedLocal = (Vec<u8>, Vec<u8>);
 
@@ -63,13 +63,13 @@ impl LocalPatch {
         let changes = self.changes.iter().enumerate();
         for (index, (name, value)) in changes {
             if name.is_empty() || name.len() > KEY_BYTES_MAX {
-                return Err(Refusal::KeyLength(index).into());
+                return Err(InvalidBatch::KeyLength(index).into());
             }
             if value
                 .as_ref()
                 .is_some_and(|value| value.len() > LOCAL_BYTES_MAX)
             {
-                return Err(Refusal::ValueLength(index).into());
+                return Err(InvalidBatch::ValueLength(index).into());
             }
         }
         Ok(MergedLocals {

@@ -1,6 +1,6 @@
 //! The progress of a compaction, and the pacing hook.
 
-use super::Hooks;
+use super::CompactionHooks;
 use crate::{Error, Snapshot};
 
 /// Number of bytes between two calls of the hook.
@@ -9,7 +9,7 @@ const PACE_BYTES: u64 = 256 << 10;
 /// The phase of a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Phase {
+pub enum CopyPhase {
     /// Copying entries and bodies in the order of seqnos.
     Copy,
     /// Sorting keys, if they do not fit into memory.
@@ -23,9 +23,9 @@ pub enum Phase {
 /// The progress of a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Progress {
+pub struct CopyProgress {
     /// The current phase.
-    pub phase: Phase,
+    pub phase: CopyPhase,
     /// Number of entries of the source at the start of the main pass.
     pub entries_total: u64,
     /// Number of entries read, those of catch-up rounds included.
@@ -42,11 +42,11 @@ pub struct Progress {
     pub bytes_written: u64,
 }
 
-impl Progress {
+impl CopyProgress {
     pub(super) fn new(source: &Snapshot) -> Self {
         let header = source.header();
-        Progress {
-            phase: Phase::Copy,
+        CopyProgress {
+            phase: CopyPhase::Copy,
             entries_total: header.live_count() + header.deleted_count(),
             entries: 0,
             kept: 0,
@@ -60,14 +60,14 @@ impl Progress {
 
 /// Counts bytes, and calls the hook at its interval.
 pub(super) struct ProgressMeter<'h> {
-    pub(super) hooks: &'h mut dyn Hooks,
-    pub(super) progress: &'h mut Progress,
+    pub(super) hooks: &'h mut dyn CompactionHooks,
+    pub(super) progress: &'h mut CopyProgress,
     /// Number of bytes that the hook was called for and that are still to come.
     left: u64,
 }
 
 impl<'h> ProgressMeter<'h> {
-    pub(super) fn new(hooks: &'h mut dyn Hooks, progress: &'h mut Progress) -> Self {
+    pub(super) fn new(hooks: &'h mut dyn CompactionHooks, progress: &'h mut CopyProgress) -> Self {
         ProgressMeter {
             hooks,
             progress,

@@ -11,22 +11,22 @@
 //! use std::path::Path;
 //! use std::sync::Arc;
 //!
-//! use kedge_couchstore::compact::{Compaction, Settings, Verdict, target_path};
-//! use kedge_couchstore::{Create, Entry, Options, Writer};
+//! use kedge_couchstore::compact::{Compaction, CompactionSettings, FilterDecision, target_path};
+//! use kedge_couchstore::{CreateOptions, Entry, Options, Writer};
 //! use kedge_disk::{Disk, SimDisk};
 //!
 //! # fn main() -> Result<(), kedge_couchstore::Error> {
 //! # let (disk, dir): (Arc<dyn Disk>, _) = (Arc::new(SimDisk::new(1)), Path::new("/data"));
 //! # disk.create_dir_all(dir)?;
 //! # let from = Path::new("/data/0.couch.1");
-//! # let mut writer = Writer::create(&*disk, from, &Create::default(), &Options::default())?;
+//! # let mut writer = Writer::create(&*disk, from, &CreateOptions::default(), &Options::default())?;
 //! # writer.commit(1)?;
 //! let target = target_path(from);
 //! let mut keep_live = |entry: &Entry, _: Option<&[u8]>| match entry.is_deleted() {
-//!     true => Verdict::Purge,
-//!     false => Verdict::Keep,
+//!     true => FilterDecision::Purge,
+//!     false => FilterDecision::Keep,
 //! };
-//! let settings = Settings::default();
+//! let settings = CompactionSettings::default();
 //! let source = writer.snapshot();
 //! let mut compaction = Compaction::run(&disk, &source, &target, &settings, &mut keep_live)?;
 //! // Others may have written meanwhile. From here on, no writer may.
@@ -45,7 +45,7 @@
 //!   [`remove_leftovers`]. A target becomes valid by a rename, which is the caller's task.
 //! * Every commit of the target is as complete as the snapshot that it was made from: a crash during catch-up loses the
 //!   compaction, never a document.
-//! * Memory has a bound that does not depend on the file, see [`Settings::memory_bytes`].
+//! * Memory has a bound that does not depend on the file, see [`CompactionSettings::memory_bytes`].
 //!
 //! Source: couchstore file format, section 8.
 
@@ -64,25 +64,25 @@ use std::sync::Arc;
 use kedge_disk::Disk;
 
 use crate::format::header::Version;
-use crate::{Create, Error, Header, Options, Refusal, Snapshot, Writer};
+use crate::{CreateOptions, Error, Header, InvalidBatch, Options, Snapshot, Writer};
 use leftovers::UnfinishedFile;
 use meter::ProgressMeter;
 
 pub use catch_up::CaughtUp;
-pub use hooks::{Hooks, KeepAll, Verdict};
+pub use hooks::{CompactionHooks, FilterDecision, KeepAll};
 pub use leftovers::{remove_leftovers, target_path};
 pub use local::LocalPatch;
-pub use meter::{Phase, Progress};
+pub use meter::{CopyPhase, CopyProgress};
 
 /// Memory limit of the target's cached interior nodes, in bytes. Catch-up reads these.
 const TARGET_CACHE_BYTES_MAX: usize = 4 << 20;
 
 /// The settings of a compaction.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct CompactionSettings {
     /// The version and encryption of the target, independent of the source. By default every file becomes an
     /// unencrypted one of version 14. [`Version::V11`] is possible if the source has it.
-    pub create: Create,
+    pub create: CreateOptions,
     /// Memory for sorting keys, and for the documents of one step of catch-up, in bytes; 1 GiB at most. In addition a
     /// compaction takes about 16 MiB, and three times the largest body.
     pub memory_bytes: usize,
@@ -90,10 +90,10 @@ pub struct Settings {
     pub sync_each_bytes: u64,
 }
 
-impl Default for Settings {
+impl Default for CompactionSettings {
     fn default() -> Self {
-        Settings {
-            create: Create::default(),
+        CompactionSettings {
+            create: CreateOptions::default(),
             memory_bytes: 16 << 20,
             sync_each_bytes: 1 << 20,
         }
@@ -106,8 +106,8 @@ pub struct Compaction {
     writer: Writer,
     /// The state of the source that has been copied.
     source: Snapshot,
-    settings: Settings,
-    progress: Progress,
+    settings: CompactionSettings,
+    progress: CopyProgress,
     failed: bool,
     target: UnfinishedFile,
 }
@@ -119,18 +119,18 @@ impl Compaction {
     /// last entry that the hooks purged.
     ///
     /// # Errors
-    /// [`Error::Exists`]; [`Error::Stopped`] if the hooks stop it; [`Refusal::Version`]; damage of the source,
+    /// [`Error::Exists`]; [`Error::Stopped`] if the hooks stop it; [`InvalidBatch::Version`]; damage of the source,
     /// including disagreement of its trees; disk errors. The target does not exist then.
     pub fn run(
         disk: &Arc<dyn Disk>,
         source: &Snapshot,
         target: &Path,
-        settings: &Settings,
-        hooks: &mut dyn Hooks,
+        settings: &CompactionSettings,
+        hooks: &mut dyn CompactionHooks,
     ) -> Result<Self, Error> {
         let version = settings.create.version;
         if version == Version::V11 && source.header().version() != Version::V11 {
-            return Err(Refusal::Version.into());
+            return Err(InvalidBatch::Version.into());
         }
         if disk.exists(target)? {
             return Err(Error::Exists {
@@ -145,7 +145,7 @@ impl Compaction {
         };
         let mut writer = Writer::create_target(&**disk, target, &settings.create, &options)?;
         writer.out.expect_copy(settings.sync_each_bytes);
-        let mut progress = Progress::new(source);
+        let mut progress = CopyProgress::new(source);
         let mut meter = ProgressMeter::new(hooks, &mut progress);
         copy::main_pass(disk, source, &mut writer, settings, &mut meter)?;
         writer.commit(source.header().timestamp_ns())?;
@@ -173,7 +173,7 @@ impl Compaction {
 
     /// Returns the progress so far.
     #[must_use]
-    pub fn progress(&self) -> &Progress {
+    pub fn progress(&self) -> &CopyProgress {
         &self.progress
     }
 
@@ -181,12 +181,12 @@ impl Compaction {
     /// does not call the filter, so nothing is dropped. If the source is unchanged, there is no commit.
     ///
     /// # Errors
-    /// [`Refusal::NotNewer`] if `newest` is not a later state of the same file, for example after a rollback of the
+    /// [`InvalidBatch::NotNewer`] if `newest` is not a later state of the same file, for example after a rollback of the
     /// source. Otherwise the errors of [`Compaction::run`]. After an error the compaction is unusable.
     pub fn catch_up(
         &mut self,
         newest: &Snapshot,
-        hooks: &mut dyn Hooks,
+        hooks: &mut dyn CompactionHooks,
     ) -> Result<CaughtUp, Error> {
         self.check()?;
         // Until this round is complete.
@@ -200,7 +200,7 @@ impl Compaction {
     ///
     /// # Errors
     /// [`Error::PreviousIo`] if a catch-up round failed.
-    pub fn finish(self) -> Result<Progress, Error> {
+    pub fn finish(self) -> Result<CopyProgress, Error> {
         self.check()?;
         let Compaction {
             target, progress, ..

@@ -21,7 +21,7 @@ use std::ops::ControlFlow;
 use kedge_types::{CollectionId, Expiry, Seqno};
 
 use self::adjust::StatsAdjustments;
-use super::{Hooks, LocalPatch, Progress, Verdict};
+use super::{CompactionHooks, CopyProgress, FilterDecision, LocalPatch};
 use crate::kv::{
     CollectionStats, DROPPED_COLLECTIONS_NAME, DiskKey, DroppedCollection, DroppedCollections,
     EntryMeta, KvError, Meaning, VBSTATE_NAME, VbStateDocument,
@@ -33,7 +33,7 @@ pub const PURGE_AGE_SECS: u32 = 3 * 24 * 60 * 60;
 
 /// The selection of tombstones to purge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Policy {
+pub struct PurgePolicy {
     /// The Unix second at which expiry times are evaluated.
     pub now: u32,
     /// Tombstones of deletions before this Unix second are purged.
@@ -46,11 +46,11 @@ pub struct Policy {
     pub keeps_undated_tombstones: bool,
 }
 
-impl Policy {
+impl PurgePolicy {
     /// Creates the default policy at a Unix second: tombstones are kept for [`PURGE_AGE_SECS`].
     #[must_use]
     pub fn at(now: u32) -> Self {
-        Policy {
+        PurgePolicy {
             now,
             purge_before: now.saturating_sub(PURGE_AGE_SECS),
             purge_up_to: None,
@@ -61,7 +61,7 @@ impl Policy {
 }
 
 /// The notifications of a purge, which may stop it. The default methods do nothing.
-pub trait Events {
+pub trait PurgeEvents {
     /// Called for an expired document. `body` is present, decompressed if the store compressed it, if there are
     /// extended attributes, which a deletion may have to keep.
     fn expired(&mut self, entry: &Entry, body: Option<&[u8]>) {
@@ -78,19 +78,19 @@ pub trait Events {
         let _ = entry;
     }
 
-    /// The pacing hook, see [`Hooks::pace`].
-    fn pace(&mut self, bytes: u64, progress: &Progress) -> ControlFlow<()> {
+    /// The pacing hook, see [`CompactionHooks::pace`].
+    fn pace(&mut self, bytes: u64, progress: &CopyProgress) -> ControlFlow<()> {
         let _ = (bytes, progress);
         ControlFlow::Continue(())
     }
 }
 
-impl Events for () {}
+impl PurgeEvents for () {}
 
 /// The numbers of dropped entries, by reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub struct Report {
+pub struct PurgeReport {
     /// Entries of dropped collections.
     pub of_dropped_collections: u64,
     /// Tombstones.
@@ -106,7 +106,7 @@ pub struct Report {
 /// The purge rules as the hooks of one compaction, from its main pass to its last round.
 #[derive(Debug)]
 pub struct Purge<E> {
-    policy: Policy,
+    policy: PurgePolicy,
     events: E,
     newest: Seqno,
     /// For each dropped collection, the seqno of the drop.
@@ -118,15 +118,15 @@ pub struct Purge<E> {
     /// All prepares up to this seqno are complete.
     completed: Seqno,
     adjustments: StatsAdjustments,
-    report: Report,
+    report: PurgeReport,
 }
 
-impl<E: Events> Purge<E> {
+impl<E: PurgeEvents> Purge<E> {
     /// Creates the hooks of a compaction of this snapshot.
     ///
     /// # Errors
     /// [`Error::Local`] if a local document that the rules need cannot be decoded; damage of the file; disk errors.
-    pub fn new(source: &Snapshot, policy: Policy, events: E) -> Result<Self, Error> {
+    pub fn new(source: &Snapshot, policy: PurgePolicy, events: E) -> Result<Self, Error> {
         let newest = source.header().update_seqno();
         let mut purge = Purge {
             policy,
@@ -137,7 +137,7 @@ impl<E: Events> Purge<E> {
             collections: HashMap::new(),
             completed: Seqno(0),
             adjustments: StatsAdjustments::new(source),
-            report: Report::default(),
+            report: PurgeReport::default(),
         };
         for local in source.locals()? {
             let (name, value) = local?;
@@ -161,7 +161,7 @@ impl<E: Events> Purge<E> {
 
     /// Returns the numbers of dropped entries so far.
     #[must_use]
-    pub fn report(&self) -> &Report {
+    pub fn report(&self) -> &PurgeReport {
         &self.report
     }
 
@@ -170,7 +170,7 @@ impl<E: Events> Purge<E> {
         &mut self.events
     }
 
-    fn decide(&mut self, entry: &Entry) -> Result<Verdict, KvError> {
+    fn decide(&mut self, entry: &Entry) -> Result<FilterDecision, KvError> {
         let key = DiskKey::decode(entry.key())?;
         let collection = match key {
             DiskKey::Document { collection, .. } => Some(collection),
@@ -183,7 +183,7 @@ impl<E: Events> Purge<E> {
             self.report.of_dropped_collections += 1;
             self.adjustments.left_out(entry);
             self.events.dropped(entry);
-            return Ok(Verdict::Drop);
+            return Ok(FilterDecision::Drop);
         }
         let meta = EntryMeta::decode(entry.is_deleted(), entry.content_meta(), entry.rev_meta())?;
         let meaning = meta.meaning(&key)?;
@@ -192,17 +192,17 @@ impl<E: Events> Purge<E> {
                 self.collections.get(&collection) == Some(&entry.seqno())
             });
             if is_last || !self.goes(entry.seqno(), meta.rev_meta.exptime) {
-                return Ok(Verdict::Keep);
+                return Ok(FilterDecision::Keep);
             }
             self.report.tombstones += 1;
             self.adjustments.left_out(entry);
-            return Ok(Verdict::Purge);
+            return Ok(FilterDecision::Purge);
         }
         match meaning {
             Meaning::Prepare { .. } if entry.seqno() <= self.completed => {
                 self.report.prepares += 1;
                 self.adjustments.left_out(entry);
-                Ok(Verdict::Drop)
+                Ok(FilterDecision::Drop)
             }
             Meaning::Live
                 if Expiry(meta.rev_meta.exptime).has_passed(u64::from(self.policy.now)) =>
@@ -213,12 +213,12 @@ impl<E: Events> Purge<E> {
                     .datatype
                     .contains(kedge_types::Datatype::XATTR)
                 {
-                    return Ok(Verdict::NeedBody);
+                    return Ok(FilterDecision::NeedBody);
                 }
                 self.events.expired(entry, None);
-                Ok(Verdict::Keep)
+                Ok(FilterDecision::Keep)
             }
-            _ => Ok(Verdict::Keep),
+            _ => Ok(FilterDecision::Keep),
         }
     }
 
@@ -249,16 +249,16 @@ impl<E: Events> Purge<E> {
     }
 }
 
-impl<E: Events> Hooks for Purge<E> {
-    fn filter(&mut self, entry: &Entry, body: Option<&[u8]>) -> Verdict {
+impl<E: PurgeEvents> CompactionHooks for Purge<E> {
+    fn filter(&mut self, entry: &Entry, body: Option<&[u8]>) -> FilterDecision {
         if body.is_some() {
             // Only the bodies of expired documents are requested.
             self.events.expired(entry, body);
-            return Verdict::Keep;
+            return FilterDecision::Keep;
         }
         self.decide(entry).unwrap_or_else(|_| {
             self.report.not_understood += 1;
-            Verdict::Keep
+            FilterDecision::Keep
         })
     }
 
@@ -272,7 +272,7 @@ impl<E: Events> Hooks for Purge<E> {
         self.adjustments.apply(locals)
     }
 
-    fn pace(&mut self, bytes: u64, progress: &Progress) -> ControlFlow<()> {
+    fn pace(&mut self, bytes: u64, progress: &CopyProgress) -> ControlFlow<()> {
         self.events.pace(bytes, progress)
     }
 }

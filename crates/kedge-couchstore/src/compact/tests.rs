@@ -6,7 +6,7 @@ use kedge_disk::SimDisk;
 use kedge_types::Seqno;
 
 use super::*;
-use crate::Problem;
+use crate::DamageKind;
 use crate::format::bytes::be48;
 use crate::format::entry::EntryFields;
 use crate::tree::build::{NodeSizes, TreeBuilder};
@@ -34,7 +34,7 @@ fn source(by_seqno: &[Made<'_>], by_id: &[Made<'_>]) -> (Arc<dyn Disk>, Snapshot
     disk.create_dir_all(Path::new("/data")).expect("create");
     let (path, options) = (Path::new(SOURCE), Options::default());
     let mut writer =
-        Writer::create_target(&*disk, path, &Create::default(), &options).expect("create");
+        Writer::create_target(&*disk, path, &CreateOptions::default(), &options).expect("create");
     let mut seqnos = TreeBuilder::<BySeqno>::new(&mut writer.out, NodeSizes::UPDATE);
     for (key, seqno, meta_bytes) in by_seqno {
         let push = seqnos.push(&be48(*seqno), |value| {
@@ -60,12 +60,12 @@ fn source(by_seqno: &[Made<'_>], by_id: &[Made<'_>]) -> (Arc<dyn Disk>, Snapshot
     (disk, source)
 }
 
-fn compacted(by_seqno: &[Made<'_>], by_id: &[Made<'_>]) -> Result<Progress, Error> {
+fn compacted(by_seqno: &[Made<'_>], by_id: &[Made<'_>]) -> Result<CopyProgress, Error> {
     let (disk, source) = source(by_seqno, by_id);
     let target = target_path(Path::new(SOURCE));
-    let settings = Settings {
+    let settings = CompactionSettings {
         memory_bytes: 1,
-        ..Settings::default()
+        ..CompactionSettings::default()
     };
     let result = Compaction::run(&disk, &source, &target, &settings, &mut KeepAll);
     if result.is_err() {
@@ -75,10 +75,10 @@ fn compacted(by_seqno: &[Made<'_>], by_id: &[Made<'_>]) -> Result<Progress, Erro
 }
 
 #[track_caller]
-fn differ(result: Result<Progress, Error>, seqno: u64) {
+fn differ(result: Result<CopyProgress, Error>, seqno: u64) {
     let error = result.expect_err("the trees differ");
     assert!(
-        matches!(&error, Error::Corrupt { file, problem: Problem::TreesDiffer(at), .. }
+        matches!(&error, Error::Corrupt { file, problem: DamageKind::TreesDiffer(at), .. }
             if file == Path::new(SOURCE) && *at == seqno),
         "{error}"
     );
@@ -117,8 +117,11 @@ fn seqno_above_the_headers_is_reported() {
 fn entries_that_no_target_can_hold_are_rejected() {
     let entries: [Made<'_>; 2] = [(b"a", 3, 18), (b"b", 4, 4097)];
     let error = compacted(&entries, &entries).expect_err("too long");
-    assert!(matches!(error, Error::Refused(Refusal::ValueLength(1))));
+    assert!(matches!(
+        error,
+        Error::Refused(InvalidBatch::ValueLength(1))
+    ));
     let entries: [Made<'_>; 1] = [(b"", 3, 18)];
     let error = compacted(&entries, &entries).expect_err("no key");
-    assert!(matches!(error, Error::Refused(Refusal::KeyLength(0))));
+    assert!(matches!(error, Error::Refused(InvalidBatch::KeyLength(0))));
 }

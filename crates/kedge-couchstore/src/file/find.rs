@@ -9,7 +9,7 @@ use super::window::read_up_to;
 use crate::format::block::{DATA, HEADER, METADATA};
 use crate::format::header::{Header, InvalidHeader, Previous};
 use crate::limits::{BLOCK_BYTES, HEADER_BYTES_MAX};
-use crate::{Error, Offset, OnDamage, Problem};
+use crate::{DamageKind, Error, Offset, OnDamage};
 
 /// The newest header of a file, and the damage after it.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct NewestHeader {
 enum BlockStart {
     Data,
     Header(Box<Header>),
-    Damaged(Problem),
+    Damaged(DamageKind),
     UnknownVersion(u8),
 }
 
@@ -98,11 +98,11 @@ pub(crate) fn at(
         on_damage: OnDamage::Refuse,
     };
     if !offset.0.is_multiple_of(BLOCK_BYTES) || offset.0 >= file_bytes {
-        return Err(search.corrupt(offset.0, Problem::NotAHeader));
+        return Err(search.corrupt(offset.0, DamageKind::NotAHeader));
     }
     match search.block(offset.0)? {
         BlockStart::Header(header) => Ok(*header),
-        BlockStart::Data => Err(search.corrupt(offset.0, Problem::NotAHeader)),
+        BlockStart::Data => Err(search.corrupt(offset.0, DamageKind::NotAHeader)),
         BlockStart::Damaged(problem) => Err(search.corrupt(offset.0, problem)),
         BlockStart::UnknownVersion(version) => Err(search.unknown(offset.0, version)),
     }
@@ -125,7 +125,7 @@ impl HeaderSearch<'_> {
                 BlockStart::UnknownVersion(version) => return Err(self.unknown(at, version)),
                 BlockStart::Damaged(problem) => {
                     // Old compacted files have a stray type byte at 0, without a header.
-                    let stray = at == 0 && !matches!(problem, Problem::BlockType(_));
+                    let stray = at == 0 && !matches!(problem, DamageKind::BlockType(_));
                     if self.on_damage == OnDamage::Refuse && !stray {
                         return Err(self.corrupt(at, problem));
                     }
@@ -149,11 +149,11 @@ impl HeaderSearch<'_> {
                 Err(InvalidHeader::Damaged(problem)) => BlockStart::Damaged(problem),
                 Err(InvalidHeader::UnknownVersion(version)) => BlockStart::UnknownVersion(version),
             },
-            Some(&other) => BlockStart::Damaged(Problem::BlockType(other)),
+            Some(&other) => BlockStart::Damaged(DamageKind::BlockType(other)),
         })
     }
 
-    fn corrupt(&self, at: u64, problem: Problem) -> Error {
+    fn corrupt(&self, at: u64, problem: DamageKind) -> Error {
         Error::Corrupt {
             file: self.path.to_owned(),
             offset: Offset(at),

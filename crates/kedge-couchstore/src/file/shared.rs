@@ -14,7 +14,7 @@ use crate::format::chunk::Codec;
 use crate::format::header::{self, Header, Version};
 use crate::format::metadata::EncryptionHeader;
 use crate::limits::HEADER_BYTES_MAX;
-use crate::{Error, Offset, OnDamage, Options, Problem};
+use crate::{DamageKind, Error, Offset, OnDamage, Options};
 
 /// An open file. It never changes after the open.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl OpenFile {
             return Err(Error::Corrupt {
                 file: path.to_owned(),
                 offset: header.offset,
-                problem: Problem::NotAHeader,
+                problem: DamageKind::NotAHeader,
             });
         }
         let codec = codec_of(&*file, path, header, &options.keys)?;
@@ -107,7 +107,7 @@ impl OpenFile {
     }
 
     /// Creates the error of a damaged place.
-    pub(crate) fn corrupt(&self, offset: Offset, problem: Problem) -> Error {
+    pub(crate) fn corrupt(&self, offset: Offset, problem: DamageKind) -> Error {
         Error::Corrupt {
             file: self.path.clone(),
             offset,
@@ -145,11 +145,11 @@ fn codec_of(
     let mut block = vec![0; header.offset.0.min(u64::from(HEADER_BYTES_MAX) + 5) as usize];
     file.read_at(&mut block, 0)?;
     if block.first() != Some(&METADATA) {
-        return Err(corrupt(Problem::MetadataHeader));
+        return Err(corrupt(DamageKind::MetadataHeader));
     }
     let body = header::framed_body(&block).map_err(corrupt)?;
     if block[5..9] != crc32c(body).to_be_bytes() {
-        return Err(corrupt(Problem::HeaderChecksum));
+        return Err(corrupt(DamageKind::HeaderChecksum));
     }
     let metadata = EncryptionHeader::parse(body).map_err(corrupt)?;
     let key = keys.iter().find(|key| key.id() == metadata.key_id);

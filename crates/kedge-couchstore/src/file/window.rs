@@ -8,7 +8,7 @@ use super::shared::OpenFile;
 use crate::format::block::{end_of, strip, uninterrupted};
 use crate::format::chunk::Codec;
 use crate::limits::BLOCK_BYTES;
-use crate::{Error, Offset, Problem};
+use crate::{DamageKind, Error, Offset};
 
 /// Size in bytes of the first read of a chunk whose size is unknown. Nearly all interior nodes that this crate writes
 /// are shorter, and bytes read after a node are wasted.
@@ -94,7 +94,7 @@ impl ReadWindow {
         };
         let first_end = end_of(at.0, first.max(head_bytes)).min(end.0);
         if end_of(at.0, head_bytes) > first_end {
-            return Err(corrupt(Problem::ChunkLength(0)));
+            return Err(corrupt(DamageKind::ChunkLength(0)));
         }
         if let Err(error) = self.hold(shared, at.0, first_end, end.0) {
             // The guess may extend beyond the chunk, to bytes that cannot be read.
@@ -109,14 +109,14 @@ impl ReadWindow {
         if let ChunkSize::Exactly(expected) = expect
             && chunk_bytes != u64::from(expected)
         {
-            return Err(corrupt(Problem::BodySize {
+            return Err(corrupt(DamageKind::BodySize {
                 expected,
                 found: chunk_bytes,
             }));
         }
         let chunk_end = end_of(at.0, chunk_bytes);
         if chunk_end > end.0 || body_bytes > bytes_max {
-            return Err(corrupt(Problem::ChunkLength(body_bytes.into())));
+            return Err(corrupt(DamageKind::ChunkLength(body_bytes.into())));
         }
         self.hold(shared, at.0, chunk_end, end.0)?;
         if codec.is_sealed() {

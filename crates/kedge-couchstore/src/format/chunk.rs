@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::bytes::u32_at;
 use super::checksum::{crc32, crc32c};
-use crate::Problem;
+use crate::DamageKind;
 use crate::crypto::{FileKey, TAG_BYTES};
 
 /// Flag in the length of a data chunk with a checksum.
@@ -63,13 +63,13 @@ impl Codec {
     }
 
     /// Returns the length of a chunk's stored body, from its head.
-    pub(crate) fn body_bytes(&self, head: &[u8]) -> Result<u32, Problem> {
+    pub(crate) fn body_bytes(&self, head: &[u8]) -> Result<u32, DamageKind> {
         let length = u32_at(head, 0);
         let has_flag = length & DATA_FLAG != 0;
         match (self, has_flag) {
             (Codec::Crc32 | Codec::Crc32c, true) => Ok(length & !DATA_FLAG),
             (Codec::Sealed(_), false) => Ok(length),
-            _ => Err(Problem::ChunkFlag),
+            _ => Err(DamageKind::ChunkFlag),
         }
     }
 
@@ -79,22 +79,22 @@ impl Codec {
     }
 
     /// Validates the body of an unencrypted chunk.
-    pub(crate) fn check<'a>(&self, chunk: &'a [u8]) -> Result<&'a [u8], Problem> {
+    pub(crate) fn check<'a>(&self, chunk: &'a [u8]) -> Result<&'a [u8], DamageKind> {
         let (head, body) = chunk.split_at(self.head_bytes());
         let crc = match self {
             Codec::Crc32 => crc32(body),
             Codec::Crc32c => crc32c(body),
-            Codec::Sealed(_) => return Err(Problem::ChunkSeal),
+            Codec::Sealed(_) => return Err(DamageKind::ChunkSeal),
         };
         if crc == u32_at(head, 4) {
             Ok(body)
         } else {
-            Err(Problem::ChunkChecksum)
+            Err(DamageKind::ChunkChecksum)
         }
     }
 
     /// Returns the body of a whole chunk: validated, and decrypted in place if it is encrypted.
-    pub(crate) fn open<'a>(&self, at: u64, chunk: &'a mut [u8]) -> Result<&'a [u8], Problem> {
+    pub(crate) fn open<'a>(&self, at: u64, chunk: &'a mut [u8]) -> Result<&'a [u8], DamageKind> {
         match self {
             Codec::Sealed(key) => Ok(key.open(at, &mut chunk[4..])?),
             _ => self.check(chunk),
@@ -159,7 +159,7 @@ mod tests {
                 }
                 let mut other = chunk.clone();
                 other[0] ^= 0x80;
-                assert_eq!(codec.body_bytes(&other), Err(Problem::ChunkFlag));
+                assert_eq!(codec.body_bytes(&other), Err(DamageKind::ChunkFlag));
             }
         }
     }

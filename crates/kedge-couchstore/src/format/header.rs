@@ -7,7 +7,7 @@ use super::bytes::{be48, u16_at, u32_at, u48_at, u64_at};
 use super::checksum::{crc32, crc32c};
 use super::pointer::{IdReduce, NoReduce, Pointer, Reduce, SeqnoReduce};
 use crate::limits::HEADER_BYTES_MAX;
-use crate::{Offset, Problem};
+use crate::{DamageKind, Offset};
 
 /// The value for "no previous header": 47 bits, all set.
 const NO_PREVIOUS: u64 = (1 << 47) - 1;
@@ -98,12 +98,12 @@ pub struct Header {
 /// The reason why bytes are not a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InvalidHeader {
-    Damaged(Problem),
+    Damaged(DamageKind),
     UnknownVersion(u8),
 }
 
-impl From<Problem> for InvalidHeader {
-    fn from(problem: Problem) -> Self {
+impl From<DamageKind> for InvalidHeader {
+    fn from(problem: DamageKind) -> Self {
         InvalidHeader::Damaged(problem)
     }
 }
@@ -184,26 +184,26 @@ impl Header {
     pub(crate) fn parse(offset: Offset, bytes: &[u8]) -> Result<Self, InvalidHeader> {
         let body = framed_body(bytes)?;
         let crc = u32_at(bytes, 5);
-        let (&number, _) = body.split_first().ok_or(Problem::HeaderParts)?;
+        let (&number, _) = body.split_first().ok_or(DamageKind::HeaderParts)?;
         let Some(version) = Version::from_number(number) else {
             // The checksum of a newer version is unknown. If it is neither of ours, the version number is damaged.
             let sound = crc == crc32c(body) || crc == crc32(body);
             return Err(if sound {
                 InvalidHeader::UnknownVersion(number)
             } else {
-                Problem::HeaderChecksum.into()
+                DamageKind::HeaderChecksum.into()
             });
         };
         if crc != version.crc(body) {
-            return Err(Problem::HeaderChecksum.into());
+            return Err(DamageKind::HeaderChecksum.into());
         }
         Ok(Self::parse_body(offset, version, body)?)
     }
 
-    fn parse_body(offset: Offset, version: Version, body: &[u8]) -> Result<Self, Problem> {
+    fn parse_body(offset: Offset, version: Version, body: &[u8]) -> Result<Self, DamageKind> {
         let fixed = version.fixed_bytes();
         if body.len() < fixed {
-            return Err(Problem::HeaderParts);
+            return Err(DamageKind::HeaderParts);
         }
         let mut header = Header::empty(offset, version, false);
         header.update_seqno = Seqno(u48_at(body, 1));
@@ -222,11 +222,11 @@ impl Header {
             };
         }
         if header.purge_pointer > offset.0 {
-            return Err(Problem::PurgePointer(header.purge_pointer));
+            return Err(DamageKind::PurgePointer(header.purge_pointer));
         }
         let sizes = [19, 21, 23].map(|at| u16_at(body, at));
         if fixed + sizes.iter().copied().map(usize::from).sum::<usize>() != body.len() {
-            return Err(Problem::HeaderParts);
+            return Err(DamageKind::HeaderParts);
         }
         let (by_seqno, rest) = body[fixed..].split_at(sizes[0].into());
         let (by_id, local) = rest.split_at(sizes[1].into());
@@ -326,17 +326,17 @@ pub struct TreeBytes {
 }
 
 /// Returns the body of a framed header of any kind, located by its length alone; `bytes` begin with the type byte.
-pub(crate) fn framed_body(bytes: &[u8]) -> Result<&[u8], Problem> {
+pub(crate) fn framed_body(bytes: &[u8]) -> Result<&[u8], DamageKind> {
     if bytes.len() < 5 {
-        return Err(Problem::HeaderShort);
+        return Err(DamageKind::HeaderShort);
     }
     let length = u32_at(bytes, 1);
     if !(4..=HEADER_BYTES_MAX).contains(&length) {
-        return Err(Problem::HeaderLength(length));
+        return Err(DamageKind::HeaderLength(length));
     }
     bytes
         .get(PREFIX_BYTES..5 + length as usize)
-        .ok_or(Problem::HeaderShort)
+        .ok_or(DamageKind::HeaderShort)
 }
 
 /// Appends the framed body of a metadata header.
@@ -351,19 +351,19 @@ fn root_bytes<R: Reduce>(root: Option<&Pointer<R>>) -> u16 {
     root.map_or(0, |_| Pointer::<R>::ROOT_BYTES as u16)
 }
 
-fn parse_root<R: Reduce>(header: Offset, bytes: &[u8]) -> Result<Option<Pointer<R>>, Problem> {
+fn parse_root<R: Reduce>(header: Offset, bytes: &[u8]) -> Result<Option<Pointer<R>>, DamageKind> {
     if bytes.is_empty() {
         return Ok(None);
     }
     if bytes.len() != Pointer::<R>::ROOT_BYTES {
-        return Err(Problem::RootSize {
+        return Err(DamageKind::RootSize {
             expected: Pointer::<R>::ROOT_BYTES as u16,
             found: bytes.len() as u16,
         });
     }
     let root = Pointer::take_root(bytes);
     if root.offset == 0 || root.offset >= header.0 {
-        return Err(Problem::RootOffset(root.offset));
+        return Err(DamageKind::RootOffset(root.offset));
     }
     Ok(Some(root))
 }

@@ -1,7 +1,7 @@
 //! The metadata header of an encrypted file: the name of the key, and the context for deriving the file's own key
 //! (couchstore file format, section 1.7).
 
-use crate::Problem;
+use crate::DamageKind;
 
 /// Version of new metadata headers.
 pub(crate) const VERSION: u8 = 1;
@@ -27,25 +27,25 @@ impl EncryptionHeader {
     }
 
     /// Parses the body.
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Problem> {
-        let (version, rest) = bytes.split_first().ok_or(Problem::MetadataHeader)?;
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, DamageKind> {
+        let (version, rest) = bytes.split_first().ok_or(DamageKind::MetadataHeader)?;
         let (key_id, rest) = field(rest)?;
         let (context, rest) = field(rest)?;
         if !rest.is_empty() {
-            return Err(Problem::MetadataHeader);
+            return Err(DamageKind::MetadataHeader);
         }
         Ok(EncryptionHeader {
             version: *version,
-            key_id: String::from_utf8(key_id.to_vec()).map_err(|_| Problem::MetadataHeader)?,
+            key_id: String::from_utf8(key_id.to_vec()).map_err(|_| DamageKind::MetadataHeader)?,
             context: context.to_vec(),
         })
     }
 }
 
-fn field(bytes: &[u8]) -> Result<(&[u8], &[u8]), Problem> {
-    let (len, rest) = bytes.split_first().ok_or(Problem::MetadataHeader)?;
+fn field(bytes: &[u8]) -> Result<(&[u8], &[u8]), DamageKind> {
+    let (len, rest) = bytes.split_first().ok_or(DamageKind::MetadataHeader)?;
     rest.split_at_checked(usize::from(*len))
-        .ok_or(Problem::MetadataHeader)
+        .ok_or(DamageKind::MetadataHeader)
 }
 
 #[cfg(test)]
@@ -66,13 +66,13 @@ mod tests {
         for len in 0..bytes.len() {
             assert_eq!(
                 EncryptionHeader::parse(&bytes[..len]),
-                Err(Problem::MetadataHeader)
+                Err(DamageKind::MetadataHeader)
             );
         }
         bytes.push(0);
         assert_eq!(
             EncryptionHeader::parse(&bytes),
-            Err(Problem::MetadataHeader)
+            Err(DamageKind::MetadataHeader)
         );
     }
 }

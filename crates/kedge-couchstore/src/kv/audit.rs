@@ -16,7 +16,7 @@ use serde::de::IgnoredAny;
 
 /// The audit of one file. It receives the local documents first, then every document and tombstone.
 #[derive(Debug)]
-pub struct Audit {
+pub struct FileAudit {
     high_seqno: Seqno,
     state: Option<Box<VbStateDocument>>,
     collections: BTreeMap<CollectionId, CollectionTally>,
@@ -82,7 +82,7 @@ pub enum Disagreement {
     },
 }
 
-impl Audit {
+impl FileAudit {
     /// Creates the audit of a file whose header has `high_seqno` as its update seqno.
     #[must_use]
     pub fn new(high_seqno: Seqno) -> Self {
@@ -136,7 +136,7 @@ impl Audit {
         Ok(())
     }
 
-    /// Audits the next document, with its body as from [`crate::Form::Plain`].
+    /// Audits the next document, with its body as from [`crate::BodyForm::Plain`].
     ///
     /// # Errors
     /// [`KvError`] if its key, metadata or body is malformed, or if they contradict each other.

@@ -26,7 +26,7 @@ mod vbstate;
 #[cfg(test)]
 mod tests;
 
-pub use audit::{Audit, Disagreement};
+pub use audit::{Disagreement, FileAudit};
 pub use content_meta::datatype_of_value;
 pub use entry::{EntryMeta, Meaning, ValueMeta};
 pub use error::KvError;

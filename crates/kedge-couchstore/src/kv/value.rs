@@ -21,7 +21,7 @@ pub struct Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// Decodes a body as from [`crate::Form::Plain`]. An empty body has no parts, whatever the datatype.
+    /// Decodes a body as from [`crate::BodyForm::Plain`]. An empty body has no parts, whatever the datatype.
     ///
     /// # Errors
     /// [`KvError`] if the bytes do not match the datatype.

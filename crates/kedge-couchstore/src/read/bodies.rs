@@ -4,7 +4,7 @@ use crate::compress::inflate;
 use crate::file::shared::OpenFile;
 use crate::file::window::{ChunkSize, ReadWindow};
 use crate::limits::{BODY_BYTES_MAX, INFLATED_BODY_BYTES_MAX};
-use crate::{Entry, Error, Offset, Problem, Snapshot};
+use crate::{DamageKind, Entry, Error, Offset, Snapshot};
 
 /// A document with its body.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,7 +17,7 @@ pub struct Document {
 
 /// The form of bodies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum BodyForm {
     /// Decompressed if the store compressed it.
     Plain,
     /// As stored in its chunk, so that another file can store it without work.
@@ -29,7 +29,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// Damage of the file, and disk errors.
-    pub fn body(&self, entry: &Entry, form: Form) -> Result<Option<Vec<u8>>, Error> {
+    pub fn body(&self, entry: &Entry, form: BodyForm) -> Result<Option<Vec<u8>>, Error> {
         let mut window = ReadWindow::exact();
         read_body(&self.shared, &mut window, self.header.offset, entry, form)
     }
@@ -55,7 +55,7 @@ fn stored<'w>(
         return Ok(None);
     }
     if fields.body == 0 || fields.body >= end.0 {
-        return Err(shared.corrupt(end, Problem::BodyPointer(fields.body)));
+        return Err(shared.corrupt(end, DamageKind::BodyPointer(fields.body)));
     }
     let expect = ChunkSize::Exactly(fields.body_bytes);
     let at = Offset(fields.body);
@@ -69,12 +69,12 @@ pub(super) fn read_body(
     window: &mut ReadWindow,
     end: Offset,
     entry: &Entry,
-    form: Form,
+    form: BodyForm,
 ) -> Result<Option<Vec<u8>>, Error> {
     let Some(stored) = stored(shared, window, end, entry)? else {
         return Ok(None);
     };
-    let plain = form == Form::Plain && entry.content_meta().is_compressed();
+    let plain = form == BodyForm::Plain && entry.content_meta().is_compressed();
     if !plain || stored.is_empty() {
         return Ok(Some(stored.to_vec()));
     }

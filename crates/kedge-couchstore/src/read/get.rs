@@ -5,7 +5,7 @@ use std::ops::{Bound, RangeBounds};
 use kedge_types::Seqno;
 
 use super::bodies::read_body;
-use super::{Document, Entry, Form, Snapshot};
+use super::{BodyForm, Document, Entry, Snapshot};
 use crate::Error;
 use crate::file::cache::NodeCache;
 use crate::file::window::ReadWindow;
@@ -109,7 +109,7 @@ impl Snapshot {
     pub fn get_many_documents<K: AsRef<[u8]>>(
         &self,
         keys: &[K],
-        form: Form,
+        form: BodyForm,
     ) -> Result<Vec<Option<Document>>, Error> {
         let entries = self.get_many(keys)?;
         let mut order: Vec<usize> = (0..entries.len()).collect();

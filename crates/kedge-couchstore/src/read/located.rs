@@ -5,7 +5,7 @@ use std::ops::Range;
 use kedge_disk::RingFile;
 
 use super::bodies::read_body;
-use super::{Document, Entry, Form, Snapshot};
+use super::{BodyForm, Document, Entry, Snapshot};
 use crate::Error;
 use crate::file::window::ReadWindow;
 use crate::format::block::end_of;
@@ -14,7 +14,7 @@ use crate::tree::search::find_in_memory;
 
 /// A document whose body is still to be read.
 #[derive(Debug)]
-pub struct Located {
+pub struct LocatedBody {
     snapshot: Snapshot,
     entry: Entry,
     file: RingFile,
@@ -27,7 +27,7 @@ impl Snapshot {
     /// no such document or it has no body, and if the file does not support asynchronous reads:
     /// [`Snapshot::get_many_documents`] gives the full answer.
     #[must_use]
-    pub fn locate(&self, key: &[u8]) -> Option<Located> {
+    pub fn locate(&self, key: &[u8]) -> Option<LocatedBody> {
         let root = self.header.by_id.as_ref()?;
         let copied = |entry: crate::tree::node::NodeEntry<'_>| Entry::copied_from_id(&entry);
         let entry = find_in_memory::<ById, _>(&self.shared, root, key, copied)?;
@@ -35,7 +35,7 @@ impl Snapshot {
         let place = body..end_of(body, u64::from(body_bytes));
         let is_sound = body > 0 && body_bytes > 0 && place.end <= self.header.offset.0;
         let file = self.shared.file().for_ring().filter(|_| is_sound)?;
-        Some(Located {
+        Some(LocatedBody {
             snapshot: self.clone(),
             entry,
             file,
@@ -44,7 +44,7 @@ impl Snapshot {
     }
 }
 
-impl Located {
+impl LocatedBody {
     /// Returns the file with the body.
     #[must_use]
     pub fn file(&self) -> &RingFile {
@@ -57,7 +57,7 @@ impl Located {
         &self.snapshot
     }
 
-    /// Returns the byte range of the file that [`Located::document`] needs.
+    /// Returns the byte range of the file that [`LocatedBody::document`] needs.
     #[must_use]
     pub fn place(&self) -> Range<u64> {
         self.place.clone()
@@ -67,8 +67,8 @@ impl Located {
     ///
     /// # Errors
     /// Damage of the file.
-    pub fn document(self, bytes: Vec<u8>, form: Form) -> Result<Document, Error> {
-        let Located {
+    pub fn document(self, bytes: Vec<u8>, form: BodyForm) -> Result<Document, Error> {
+        let LocatedBody {
             snapshot, entry, ..
         } = self;
         let mut window = ReadWindow::holding(self.place.start, bytes);

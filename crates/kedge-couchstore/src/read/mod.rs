@@ -19,13 +19,13 @@ use crate::file::find;
 use crate::file::shared::OpenFile;
 use crate::file::window::ReadWindow;
 use crate::format::header::Header;
-use crate::{Error, Offset, Options, Problem};
+use crate::{DamageKind, Error, Offset, Options};
 
-pub use bodies::{Document, Form};
+pub use bodies::{BodyForm, Document};
 pub use entry::{ContentMeta, Entry};
-pub use located::Located;
-pub use nodes::{NodeItem, Totals, TreeKind, TreeNode, TreeNodes};
-pub use scan::{Documents, IdScan, Locals, SeqnoScan};
+pub use located::LocatedBody;
+pub use nodes::{NodeItem, SubtreeTotals, TreeKind, TreeNode, TreeNodes};
+pub use scan::{DocumentScan, IdScan, Locals, SeqnoScan};
 
 /// A file at one of its commits. It is cheap to clone.
 #[derive(Debug, Clone)]
@@ -58,7 +58,7 @@ impl Snapshot {
     /// Opens a file at a known header, without a search.
     ///
     /// # Errors
-    /// [`Problem::NotAHeader`] if another header or none is there; otherwise the errors of [`Snapshot::open`].
+    /// [`DamageKind::NotAHeader`] if another header or none is there; otherwise the errors of [`Snapshot::open`].
     pub fn open_at(
         disk: &dyn Disk,
         path: &Path,
@@ -129,7 +129,7 @@ impl Snapshot {
     /// Returns a snapshot of the same file at the header at `offset`.
     ///
     /// # Errors
-    /// [`Problem::NotAHeader`] if there is none, other damage, and disk errors.
+    /// [`DamageKind::NotAHeader`] if there is none, other damage, and disk errors.
     pub fn at(&self, offset: Offset) -> Result<Snapshot, Error> {
         let shared = &self.shared;
         let header = find::at(shared.file(), shared.path(), offset, self.file_bytes()?)?;
@@ -152,7 +152,7 @@ impl Snapshot {
         &self,
         window: &mut ReadWindow,
         entry: &Entry,
-        form: Form,
+        form: BodyForm,
     ) -> Result<Option<Vec<u8>>, Error> {
         bodies::read_body(&self.shared, window, self.header.offset, entry, form)
     }
@@ -160,7 +160,7 @@ impl Snapshot {
     fn with_header(&self, header: Header) -> Result<Snapshot, Error> {
         if !self.shared.fits(&header) {
             // Version and encryption of a file never change.
-            return Err(self.shared.corrupt(header.offset, Problem::NotAHeader));
+            return Err(self.shared.corrupt(header.offset, DamageKind::NotAHeader));
         }
         Ok(Snapshot::new(Arc::clone(&self.shared), Arc::new(header)))
     }

@@ -9,7 +9,7 @@ use crate::limits::DEPTH_MAX;
 use crate::tree::node::{FIRST_ENTRY, Node, NodeEntry};
 use crate::tree::search::{NodeReader, ReadWindows};
 use crate::tree::{ById, BySeqno, Local, Tree};
-use crate::{Error, Offset, Problem};
+use crate::{DamageKind, Error, Offset};
 
 /// One of the three trees of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub enum NodeItem {
         /// The size of all its nodes, in bytes on disk.
         subtree_bytes: u64,
         /// The sums over its entries.
-        totals: Totals,
+        totals: SubtreeTotals,
     },
     /// An entry of a leaf: a document or tombstone.
     Document(Entry),
@@ -60,7 +60,7 @@ pub enum NodeItem {
 
 /// The sums over entries, which differ between trees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Totals {
+pub enum SubtreeTotals {
     /// The tree by id.
     ById {
         /// Number of documents that are not tombstones.
@@ -141,7 +141,7 @@ impl TreeNode {
 /// A pointer to a node of any tree.
 type AnyPointer = Pointer<NoReduce>;
 
-fn split<R: Reduce + Into<Totals>>(pointer: &Pointer<R>) -> (AnyPointer, Totals) {
+fn split<R: Reduce + Into<SubtreeTotals>>(pointer: &Pointer<R>) -> (AnyPointer, SubtreeTotals) {
     let plain = Pointer {
         offset: pointer.offset,
         subtree_bytes: pointer.subtree_bytes,
@@ -150,9 +150,9 @@ fn split<R: Reduce + Into<Totals>>(pointer: &Pointer<R>) -> (AnyPointer, Totals)
     (plain, pointer.reduce.into())
 }
 
-impl From<IdReduce> for Totals {
+impl From<IdReduce> for SubtreeTotals {
     fn from(reduce: IdReduce) -> Self {
-        Totals::ById {
+        SubtreeTotals::ById {
             live: reduce.live,
             deleted: reduce.deleted,
             body_bytes: reduce.body_bytes,
@@ -160,17 +160,17 @@ impl From<IdReduce> for Totals {
     }
 }
 
-impl From<SeqnoReduce> for Totals {
+impl From<SeqnoReduce> for SubtreeTotals {
     fn from(reduce: SeqnoReduce) -> Self {
-        Totals::BySeqno {
+        SubtreeTotals::BySeqno {
             count: reduce.count,
         }
     }
 }
 
-impl From<NoReduce> for Totals {
+impl From<NoReduce> for SubtreeTotals {
     fn from(_: NoReduce) -> Self {
-        Totals::Local
+        SubtreeTotals::Local
     }
 }
 
@@ -207,7 +207,7 @@ impl TreeNodes {
         let Snapshot { shared, header } = &self.snapshot;
         let offset = Offset(pointer.offset);
         if depth == DEPTH_MAX {
-            return Err(shared.corrupt(offset, Problem::Depth));
+            return Err(shared.corrupt(offset, DamageKind::Depth));
         }
         let pointer = Pointer {
             offset: pointer.offset,
@@ -223,7 +223,7 @@ impl TreeNodes {
                 .as_deref()
                 .is_some_and(|last| first.key <= last)
             {
-                let problem = Problem::KeyOrder(FIRST_ENTRY as u32);
+                let problem = DamageKind::KeyOrder(FIRST_ENTRY as u32);
                 return Err(shared.corrupt(offset, problem));
             }
             let last = node.entries().last().expect("no node is empty");

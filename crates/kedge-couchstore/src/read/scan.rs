@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kedge_types::Seqno;
 
 use super::bodies::read_body;
-use super::{Document, Entry, Form, Snapshot};
+use super::{BodyForm, Document, Entry, Snapshot};
 use crate::Error;
 use crate::file::window::ReadWindow;
 use crate::format::bytes::be48;
@@ -131,17 +131,17 @@ impl Iterator for Locals {
 
 /// A scan with bodies. It ends after an error.
 #[derive(Debug)]
-pub struct Documents<S> {
+pub struct DocumentScan<S> {
     scan: S,
     snapshot: Snapshot,
-    form: Form,
+    form: BodyForm,
     window: ReadWindow,
     /// `true` if the scan continues after a damaged body.
     past_damage: bool,
     done: bool,
 }
 
-impl<S: Iterator<Item = Result<Entry, Error>>> Iterator for Documents<S> {
+impl<S: Iterator<Item = Result<Entry, Error>>> Iterator for DocumentScan<S> {
     type Item = Result<Document, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -177,8 +177,8 @@ macro_rules! with_bodies {
 
             /// Returns the scan with bodies, which are read far ahead if their offsets are in the order of the scan.
             #[must_use]
-            pub fn with_bodies(self, form: Form) -> Documents<$scan> {
-                Documents {
+            pub fn with_bodies(self, form: BodyForm) -> DocumentScan<$scan> {
+                DocumentScan {
                     snapshot: self.0.snapshot.clone(),
                     past_damage: self.0.errors_left > 0,
                     scan: self,

@@ -8,7 +8,7 @@ use super::node::{FIRST_ENTRY, Node, NodeEntry};
 use super::search::NodeReader;
 use crate::format::pointer::Pointer;
 use crate::limits::DEPTH_MAX;
-use crate::{Error, Offset, Problem};
+use crate::{DamageKind, Error, Offset};
 
 /// A position in a tree.
 #[derive(Debug)]
@@ -117,7 +117,7 @@ impl<T: Tree> Cursor<T> {
             let first = node.entry(FIRST_ENTRY).expect("no node is empty");
             if node.is_leaf() {
                 if self.has_last && first.key <= &*self.last_key {
-                    let problem = Problem::KeyOrder(FIRST_ENTRY as u32);
+                    let problem = DamageKind::KeyOrder(FIRST_ENTRY as u32);
                     return Err(nodes.shared.corrupt(Offset(pointer.offset), problem));
                 }
                 self.at = FIRST_ENTRY;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Tree;
-use crate::Problem;
+use crate::DamageKind;
 use crate::compress::{inflate_into, inflated_bytes};
 use crate::format::bytes::{lengths_at, u48_at};
 use crate::format::pointer::Pointer;
@@ -32,7 +32,7 @@ pub(crate) struct Node {
 
 impl Node {
     /// Decodes the node in the body of a chunk at `offset`.
-    pub(crate) fn decode<T: Tree>(offset: u64, compressed: &[u8]) -> Result<Self, Problem> {
+    pub(crate) fn decode<T: Tree>(offset: u64, compressed: &[u8]) -> Result<Self, DamageKind> {
         let len = inflated_bytes(compressed, NODE_BYTES_MAX)?;
         let mut memory: Arc<[u8]> = std::iter::repeat_n(0, len).collect();
         let inside = Arc::get_mut(&mut memory).expect("nobody else has it yet");
@@ -46,7 +46,7 @@ impl Node {
         &mut self,
         offset: u64,
         compressed: &[u8],
-    ) -> Result<(), Problem> {
+    ) -> Result<(), DamageKind> {
         let len = inflated_bytes(compressed, NODE_BYTES_MAX)?;
         match Arc::get_mut(&mut self.memory) {
             Some(inside) if inside.len() >= len => {
@@ -156,38 +156,38 @@ pub(crate) fn entry_at(bytes: &[u8], at: usize) -> Option<NodeEntry<'_>> {
 }
 
 /// Validates everything in a node that does not depend on another node.
-fn check<T: Tree>(offset: u64, bytes: &[u8]) -> Result<(), Problem> {
+fn check<T: Tree>(offset: u64, bytes: &[u8]) -> Result<(), DamageKind> {
     let is_leaf = match bytes.first() {
         Some(&LEAF) => true,
         Some(&INTERIOR) => false,
-        Some(&other) => return Err(Problem::NodeType(other)),
-        None => return Err(Problem::NodeEmpty),
+        Some(&other) => return Err(DamageKind::NodeType(other)),
+        None => return Err(DamageKind::NodeEmpty),
     };
     if bytes.len() == FIRST_ENTRY {
-        return Err(Problem::NodeEmpty);
+        return Err(DamageKind::NodeEmpty);
     }
     let mut at = FIRST_ENTRY;
     let mut last: Option<&[u8]> = None;
     while at < bytes.len() {
         let here = at as u32;
         if bytes.len() - at < LENGTHS_BYTES {
-            return Err(Problem::EntryLength(here));
+            return Err(DamageKind::EntryLength(here));
         }
         let (key, value) = lengths_at(bytes, at);
         let end = at + LENGTHS_BYTES + key + value;
         let entry = bytes
             .get(at + LENGTHS_BYTES..end)
-            .ok_or(Problem::EntryLength(here))?;
+            .ok_or(DamageKind::EntryLength(here))?;
         let (key, value) = entry.split_at(key);
         if last.is_some_and(|last| last >= key) {
-            return Err(Problem::KeyOrder(here));
+            return Err(DamageKind::KeyOrder(here));
         }
         if is_leaf {
             if !T::is_sound(key, value) {
-                return Err(Problem::EntryShape(here));
+                return Err(DamageKind::EntryShape(here));
             }
         } else {
-            check_child::<T>(offset, value).ok_or(Problem::EntryShape(here))??;
+            check_child::<T>(offset, value).ok_or(DamageKind::EntryShape(here))??;
         }
         last = Some(key);
         at = end;
@@ -196,11 +196,11 @@ fn check<T: Tree>(offset: u64, bytes: &[u8]) -> Result<(), Problem> {
 }
 
 /// Validates a pointer to a child. Returns `None` if the value does not have the form of a pointer.
-fn check_child<T: Tree>(parent: u64, value: &[u8]) -> Option<Result<(), Problem>> {
+fn check_child<T: Tree>(parent: u64, value: &[u8]) -> Option<Result<(), DamageKind>> {
     Pointer::<T::Reduce>::take_value(value)?;
     let child = u48_at(value, 0);
     Some(if child == 0 || child >= parent {
-        Err(Problem::ChildOffset(child))
+        Err(DamageKind::ChildOffset(child))
     } else {
         Ok(())
     })

@@ -6,7 +6,7 @@ use crate::file::shared::OpenFile;
 use crate::file::window::{ChunkSize, ReadWindow};
 use crate::format::pointer::Pointer;
 use crate::limits::{DEPTH_MAX, NODE_CHUNK_BYTES_MAX};
-use crate::{Error, Offset, Problem};
+use crate::{DamageKind, Error, Offset};
 
 /// The windows through which nodes are read.
 #[derive(Debug)]
@@ -163,7 +163,8 @@ impl<'a> NodeReader<'a> {
     }
 
     pub(crate) fn too_deep<T: Tree>(&self, pointer: &Pointer<T::Reduce>) -> Error {
-        self.shared.corrupt(Offset(pointer.offset), Problem::Depth)
+        self.shared
+            .corrupt(Offset(pointer.offset), DamageKind::Depth)
     }
 
     /// Returns the result of `found` for the entry of `key`, if there is one.
@@ -247,7 +248,11 @@ pub(crate) fn find_in_memory<T: Tree, R>(
 }
 
 /// Decodes a node into the memory of another, if there is one.
-fn decode_over<T: Tree>(node: &mut Option<Node>, at: Offset, body: &[u8]) -> Result<(), Problem> {
+fn decode_over<T: Tree>(
+    node: &mut Option<Node>,
+    at: Offset,
+    body: &[u8],
+) -> Result<(), DamageKind> {
     match node {
         Some(node) => node.decode_again::<T>(at.0, body),
         None => {

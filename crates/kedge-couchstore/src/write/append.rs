@@ -9,7 +9,7 @@ use crate::file::shared::OpenFile;
 use crate::format::block::{DATA, boundary, insert};
 use crate::limits::{BLOCK_BYTES, HEADER_BYTES_MAX, OFFSET_MAX};
 use crate::tree::node::Node;
-use crate::{Error, Offset, Refusal};
+use crate::{Error, InvalidBatch, Offset};
 
 /// Sizes of the smallest and the largest buffer, in bytes.
 const BUFFER_BYTES_MIN: usize = 24 << 10;
@@ -119,7 +119,7 @@ impl FileAppender {
         let disk_bytes = codec.disk_bytes(body.len());
         // A header and the type bytes in between have to fit after it, too.
         if at + 2 * disk_bytes as u64 + 2 * BLOCK_BYTES > OFFSET_MAX {
-            return Err(Refusal::FileFull.into());
+            return Err(InvalidBatch::FileFull.into());
         }
         let (head, stored) = codec.encode(at, body, &mut self.sealed);
         insert(at, head.as_bytes(), &mut self.buffer);

@@ -3,7 +3,7 @@
 use kedge_types::{RevSeqno, Seqno};
 
 use crate::limits::{BODY_BYTES_MAX, KEY_BYTES_MAX, REV_META_BYTES_MAX, U48_MAX};
-use crate::{ContentMeta, Refusal};
+use crate::{ContentMeta, InvalidBatch};
 
 /// A document or tombstone to store.
 #[derive(Debug, Clone, Copy)]
@@ -21,12 +21,12 @@ pub struct Mutation<'a> {
     /// Private metadata: CAS, expiry, flags, datatype, as the owner of the file encodes them.
     pub rev_meta: &'a [u8],
     /// The body.
-    pub body: Body<'a>,
+    pub body: MutationBody<'a>,
 }
 
 /// The body of a [`Mutation`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Body<'a> {
+pub enum MutationBody<'a> {
     /// No body. A tombstone of Couchbase has `Stored(&[])` instead.
     None,
     /// Stored unchanged.
@@ -35,12 +35,12 @@ pub enum Body<'a> {
     Compress(&'a [u8]),
 }
 
-impl<'a> Body<'a> {
+impl<'a> MutationBody<'a> {
     /// Returns the bytes as given.
     pub(crate) fn bytes(&self) -> &'a [u8] {
         match self {
-            Body::None => &[],
-            Body::Stored(body) | Body::Compress(body) => body,
+            MutationBody::None => &[],
+            MutationBody::Stored(body) | MutationBody::Compress(body) => body,
         }
     }
 }
@@ -70,38 +70,38 @@ impl BatchOrder {
 }
 
 /// Rejects values that no field can hold.
-pub(crate) fn check_fields(batch: &[Mutation<'_>], newest: Seqno) -> Result<(), Refusal> {
+pub(crate) fn check_fields(batch: &[Mutation<'_>], newest: Seqno) -> Result<(), InvalidBatch> {
     if u32::try_from(batch.len()).is_err() {
-        return Err(Refusal::BatchLength);
+        return Err(InvalidBatch::BatchLength);
     }
     for (index, mutation) in batch.iter().enumerate() {
         if mutation.key.is_empty() || mutation.key.len() > KEY_BYTES_MAX {
-            return Err(Refusal::KeyLength(index));
+            return Err(InvalidBatch::KeyLength(index));
         }
         let Mutation { seqno, rev, .. } = *mutation;
         if seqno.0 == 0 || seqno.0 > U48_MAX || rev.0 > U48_MAX {
-            return Err(Refusal::NumberRange(index));
+            return Err(InvalidBatch::NumberRange(index));
         }
         if seqno <= newest {
-            return Err(Refusal::OldSeqno { seqno, newest });
+            return Err(InvalidBatch::OldSeqno { seqno, newest });
         }
         let body = match mutation.body {
-            Body::None => 0,
-            Body::Stored(body) => body.len(),
-            Body::Compress(body) => snap::raw::max_compress_len(body.len()).max(body.len()),
+            MutationBody::None => 0,
+            MutationBody::Stored(body) => body.len(),
+            MutationBody::Compress(body) => snap::raw::max_compress_len(body.len()).max(body.len()),
         };
         if body > BODY_BYTES_MAX {
-            return Err(Refusal::BodyLength(index));
+            return Err(InvalidBatch::BodyLength(index));
         }
         if mutation.rev_meta.len() > REV_META_BYTES_MAX {
-            return Err(Refusal::ValueLength(index));
+            return Err(InvalidBatch::ValueLength(index));
         }
     }
     Ok(())
 }
 
 /// Returns the order by key. No two keys may be equal.
-pub(crate) fn by_key(batch: &[Mutation<'_>]) -> Result<BatchOrder, Refusal> {
+pub(crate) fn by_key(batch: &[Mutation<'_>]) -> Result<BatchOrder, InvalidBatch> {
     if batch.windows(2).all(|pair| pair[0].key < pair[1].key) {
         return Ok(BatchOrder::AsGiven(batch.len()));
     }
@@ -122,13 +122,13 @@ pub(crate) fn by_key(batch: &[Mutation<'_>]) -> Result<BatchOrder, Refusal> {
         .find(|pair| pair[0].0 == pair[1].0 && key(pair[0].1) == key(pair[1].1));
     if let Some(pair) = equal {
         let (a, b) = (pair[0].1 as usize, pair[1].1 as usize);
-        return Err(Refusal::DuplicateKey(a.min(b), a.max(b)));
+        return Err(InvalidBatch::DuplicateKey(a.min(b), a.max(b)));
     }
     Ok(BatchOrder::Indices(indices))
 }
 
 /// Returns the order by seqno. No two seqnos may be equal.
-pub(crate) fn by_seqno(batch: &[Mutation<'_>]) -> Result<BatchOrder, Refusal> {
+pub(crate) fn by_seqno(batch: &[Mutation<'_>]) -> Result<BatchOrder, InvalidBatch> {
     if batch.windows(2).all(|pair| pair[0].seqno < pair[1].seqno) {
         return Ok(BatchOrder::AsGiven(batch.len()));
     }
@@ -139,7 +139,7 @@ pub(crate) fn by_seqno(batch: &[Mutation<'_>]) -> Result<BatchOrder, Refusal> {
         .windows(2)
         .find(|pair| seqno(pair[0]) == seqno(pair[1]));
     if let Some(pair) = equal {
-        return Err(Refusal::DuplicateSeqno(seqno(pair[0])));
+        return Err(InvalidBatch::DuplicateSeqno(seqno(pair[0])));
     }
     Ok(BatchOrder::Indices(indices))
 }

@@ -6,7 +6,7 @@ use super::Writer;
 use crate::format::block::{DATA, HEADER};
 use crate::format::header::{Header, Previous};
 use crate::limits::{BLOCK_BYTES, OFFSET_MAX};
-use crate::{Error, Offset, Problem, Refusal, Snapshot};
+use crate::{DamageKind, Error, InvalidBatch, Offset, Snapshot};
 
 impl Writer {
     /// Makes all changes since the last commit durable, atomically, together with earlier commits of
@@ -57,7 +57,7 @@ impl Writer {
     fn write_header(&mut self, timestamp_ns: u64) -> Result<Offset, Error> {
         self.out.check()?;
         if self.out.position() + 2 * BLOCK_BYTES > OFFSET_MAX {
-            return Err(Refusal::FileFull.into());
+            return Err(InvalidBatch::FileFull.into());
         }
         let mut header = self.draft.clone();
         header.timestamp_ns = timestamp_ns;
@@ -80,16 +80,16 @@ impl Writer {
     /// truncated, and later commits stay readable through their headers.
     ///
     /// # Errors
-    /// [`Refusal::Uncommitted`] if there are uncommitted changes; damage if the file has no such header.
+    /// [`InvalidBatch::Uncommitted`] if there are uncommitted changes; damage if the file has no such header.
     pub fn rewind(&mut self, to: &Header) -> Result<(), Error> {
         self.out.check()?;
         if self.changed {
-            return Err(Refusal::Uncommitted.into());
+            return Err(InvalidBatch::Uncommitted.into());
         }
         // Read again, because a header of another file must not become one of this.
         let found = self.snapshot().at(to.offset())?;
         if found.header() != to || to.offset > self.committed.offset {
-            return Err(self.shared.corrupt(to.offset, Problem::NotAHeader));
+            return Err(self.shared.corrupt(to.offset, DamageKind::NotAHeader));
         }
         self.changed = to.offset != self.committed.offset;
         self.draft = to.clone();

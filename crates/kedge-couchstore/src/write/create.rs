@@ -13,20 +13,20 @@ use crate::format::chunk::Codec;
 use crate::format::header::{self, Header, Version};
 use crate::format::metadata::{self, EncryptionHeader};
 use crate::limits::BLOCK_BYTES;
-use crate::{Error, Offset, Options, Problem, Refusal};
+use crate::{DamageKind, Error, InvalidBatch, Offset, Options};
 
 /// The properties of a new file.
 #[derive(Debug, Clone)]
-pub struct Create {
+pub struct CreateOptions {
     /// The version of the format: [`Version::V13`] for tools of Couchbase 7.0 to 7.6, else [`Version::V14`].
     pub version: Version,
     /// The encryption key; requires version 14.
     pub encryption: Option<EncryptionKey>,
 }
 
-impl Default for Create {
+impl Default for CreateOptions {
     fn default() -> Self {
-        Create {
+        CreateOptions {
             version: Version::V14,
             encryption: None,
         }
@@ -38,11 +38,11 @@ impl Writer {
     /// durable once the directory was synced.
     ///
     /// # Errors
-    /// [`Error::Exists`]; [`Refusal::Version`]; disk errors.
+    /// [`Error::Exists`]; [`InvalidBatch::Version`]; disk errors.
     pub fn create(
         disk: &dyn Disk,
         path: &Path,
-        create: &Create,
+        create: &CreateOptions,
         options: &Options,
     ) -> Result<Self, Error> {
         check_version(create)?;
@@ -54,7 +54,7 @@ impl Writer {
     pub(crate) fn create_target(
         disk: &dyn Disk,
         path: &Path,
-        create: &Create,
+        create: &CreateOptions,
         options: &Options,
     ) -> Result<Self, Error> {
         if create.version != Version::V11 || create.encryption.is_some() {
@@ -74,14 +74,14 @@ impl Writer {
     }
 }
 
-fn check_version(create: &Create) -> Result<(), Error> {
+fn check_version(create: &CreateOptions) -> Result<(), Error> {
     let enough = if create.encryption.is_some() {
         Version::V14
     } else {
         Version::V13
     };
     if create.version < enough {
-        return Err(Refusal::Version.into());
+        return Err(InvalidBatch::Version.into());
     }
     Ok(())
 }
@@ -99,7 +99,7 @@ fn new_file(disk: &dyn Disk, path: &Path) -> Result<Box<dyn File>, Error> {
 pub(super) fn at_start(
     file: Box<dyn File>,
     path: &Path,
-    create: &Create,
+    create: &CreateOptions,
     options: &Options,
 ) -> Result<Writer, Error> {
     let (codec, start) = begin(&*file, create)?;
@@ -113,7 +113,7 @@ pub(super) fn at_start(
 }
 
 /// Writes the metadata header, if one is required. Returns the offset of the first header.
-fn begin(file: &dyn File, create: &Create) -> Result<(Codec, u64), Error> {
+fn begin(file: &dyn File, create: &CreateOptions) -> Result<(Codec, u64), Error> {
     let Some(key) = &create.encryption else {
         let codec = match create.version {
             Version::V11 => Codec::Crc32,
@@ -130,7 +130,7 @@ fn begin(file: &dyn File, create: &Create) -> Result<(Codec, u64), Error> {
     };
     let file_key = key
         .file_key(metadata.version, &metadata.context)
-        .unwrap_or_else(|problem: Problem| unreachable!("a new metadata header: {problem}"));
+        .unwrap_or_else(|problem: DamageKind| unreachable!("a new metadata header: {problem}"));
     let mut body = Vec::new();
     metadata.put(&mut body);
     let mut block = Vec::new();

@@ -6,7 +6,7 @@ use crate::tree::Local;
 use crate::tree::build::TreeBuilder;
 use crate::tree::node::NodeEntry;
 use crate::tree::update::TreeChanges;
-use crate::{Error, Refusal};
+use crate::{Error, InvalidBatch};
 
 /// The change of a local document; `None` removes it.
 pub type LocalChange<'a> = (&'a [u8], Option<&'a [u8]>);
@@ -46,10 +46,10 @@ impl Writer {
         self.out.check()?;
         for (index, (name, value)) in changes.iter().enumerate() {
             if name.is_empty() || name.len() > KEY_BYTES_MAX {
-                return Err(Refusal::KeyLength(index).into());
+                return Err(InvalidBatch::KeyLength(index).into());
             }
             if value.is_some_and(|value| value.len() > LOCAL_BYTES_MAX) {
-                return Err(Refusal::ValueLength(index).into());
+                return Err(InvalidBatch::ValueLength(index).into());
             }
         }
         let mut indices: Vec<usize> = (0..changes.len()).collect();
@@ -58,7 +58,9 @@ impl Writer {
             .windows(2)
             .find(|pair| changes[pair[0]].0 == changes[pair[1]].0)
         {
-            return Err(Refusal::DuplicateKey(pair[0].min(pair[1]), pair[0].max(pair[1])).into());
+            return Err(
+                InvalidBatch::DuplicateKey(pair[0].min(pair[1]), pair[0].max(pair[1])).into(),
+            );
         }
         if changes.is_empty() {
             return Ok(());

@@ -27,8 +27,8 @@ use crate::tree::build::NodeSizes;
 use crate::{ContentMeta, Error, Offset, Options, Snapshot};
 use append::FileAppender;
 
-pub use batch::{Body, Mutation};
-pub use create::Create;
+pub use batch::{Mutation, MutationBody};
+pub use create::CreateOptions;
 pub use locals::LocalChange;
 
 /// Appends to a couchstore file. A file may have one writer at a time, and any number of readers.
@@ -49,7 +49,7 @@ pub struct Writer {
 
 /// The effect of a mutation of a batch.
 #[derive(Debug, Clone, Copy)]
-pub struct Change<'a> {
+pub struct SavedChange<'a> {
     /// Index of the mutation in the batch.
     pub index: usize,
     /// Size of its body, in bytes on disk.
@@ -113,7 +113,7 @@ impl Writer {
     /// The errors of [`Snapshot::open`], and disk errors.
     pub fn open(disk: &dyn Disk, path: &Path, options: &Options) -> Result<Self, Error> {
         if disk.len(path)? == 0 {
-            return create::at_start(disk.open(path)?, path, &Create::default(), options);
+            return create::at_start(disk.open(path)?, path, &CreateOptions::default(), options);
         }
         let (shared, found) = OpenFile::open(disk, path, options)?;
         // A lone type byte at the end would make the block look like a header forever, so it is rewritten.

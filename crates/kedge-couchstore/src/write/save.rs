@@ -4,8 +4,8 @@
 use kedge_types::Seqno;
 
 use super::append::FileAppender;
-use super::batch::{BatchOrder, Body, Mutation, by_key, by_seqno, check_fields};
-use super::{Change, OldVersion, Writer};
+use super::batch::{BatchOrder, Mutation, MutationBody, by_key, by_seqno, check_fields};
+use super::{OldVersion, SavedChange, Writer};
 use crate::compress::deflate_over;
 use crate::format::bytes::be48;
 use crate::format::entry::{EntryFields, ID_FIXED_BYTES};
@@ -15,7 +15,7 @@ use crate::tree::node::NodeEntry;
 use crate::tree::search::{NodeReader, ReadWindows};
 use crate::tree::update::{TreeChanges, update};
 use crate::tree::{ById, BySeqno, Tree};
-use crate::{ContentMeta, Error, Offset, Problem};
+use crate::{ContentMeta, DamageKind, Error, Offset};
 
 /// Read-ahead for leaves of the old trees, in bytes, when many of them change.
 const AHEAD_BYTES_MAX: usize = 128 << 10;
@@ -48,9 +48,9 @@ impl StoredBodies {
                 next_at = out.position() + BETWEEN_BYTES;
             }
             let (offset, disk_bytes) = match mutation.body {
-                Body::None => (0, 0),
-                Body::Stored(body) => out.append(body)?,
-                Body::Compress(body) => {
+                MutationBody::None => (0, 0),
+                MutationBody::Stored(body) => out.append(body)?,
+                MutationBody::Compress(body) => {
                     out.append_with(|encoder, out| deflate_over(encoder, body, out))?
                 }
             };
@@ -62,7 +62,7 @@ impl StoredBodies {
 
     fn fields(&self, index: usize, mutation: &Mutation<'_>) -> EntryFields {
         let mut content_meta = mutation.content_meta;
-        if matches!(mutation.body, Body::Compress(_)) {
+        if matches!(mutation.body, MutationBody::Compress(_)) {
             content_meta.0 |= ContentMeta::COMPRESSED;
         }
         EntryFields {
@@ -106,7 +106,7 @@ struct IdChanges<'a> {
     bodies: &'a StoredBodies,
     /// Seqnos of the replaced versions.
     replaced: Vec<u64>,
-    observe: &'a mut dyn FnMut(Change<'_>),
+    observe: &'a mut dyn FnMut(SavedChange<'_>),
     between: &'a mut dyn FnMut(),
 }
 
@@ -137,7 +137,7 @@ impl TreeChanges<ById> for IdChanges<'_> {
                 rev_meta: &entry.value[ID_FIXED_BYTES..],
             }
         });
-        (self.observe)(Change {
+        (self.observe)(SavedChange {
             index,
             disk_bytes: fields.body_bytes,
             old,
@@ -226,7 +226,7 @@ impl Writer {
     pub fn save(
         &mut self,
         batch: &[Mutation<'_>],
-        observe: &mut dyn FnMut(Change<'_>),
+        observe: &mut dyn FnMut(SavedChange<'_>),
     ) -> Result<(), Error> {
         self.save_with_breaks(batch, observe, &mut || {})
     }
@@ -239,7 +239,7 @@ impl Writer {
     pub fn save_with_breaks(
         &mut self,
         batch: &[Mutation<'_>],
-        observe: &mut dyn FnMut(Change<'_>),
+        observe: &mut dyn FnMut(SavedChange<'_>),
         between: &mut dyn FnMut(),
     ) -> Result<(), Error> {
         self.out.check()?;
@@ -290,7 +290,7 @@ impl Writer {
             let root = self.draft.by_seqno.map_or(0, |root| root.offset);
             return Err(self
                 .shared
-                .corrupt(Offset(root), Problem::SeqnoMissing(seqno)));
+                .corrupt(Offset(root), DamageKind::SeqnoMissing(seqno)));
         }
         self.draft.by_id = by_id;
         self.draft.by_seqno = by_seqno;

@@ -1,26 +1,26 @@
 //! Audits of the golden files, and of files that contradict themselves.
 
 use kedge_couchstore::kv::{
-    Audit, CollectionStats, DROPPED_COLLECTIONS_NAME, Disagreement, DiskKey, DroppedCollection,
-    DroppedCollections, EntryMeta, KvError, SystemEvent, SystemEventKind, VBSTATE_NAME, ValueMeta,
-    VbStateDocument, VbStateKind,
+    CollectionStats, DROPPED_COLLECTIONS_NAME, Disagreement, DiskKey, DroppedCollection,
+    DroppedCollections, EntryMeta, FileAudit, KvError, SystemEvent, SystemEventKind, VBSTATE_NAME,
+    ValueMeta, VbStateDocument, VbStateKind,
 };
-use kedge_couchstore::{Body, Form, Mutation, Options, Snapshot};
+use kedge_couchstore::{BodyForm, Mutation, MutationBody, Options, Snapshot};
 use kedge_disk::PosixDisk;
 use kedge_types::{Cas, CollectionId, Datatype, DurabilityLevel, Expiry, RevSeqno, Seqno};
 
 use crate::support::{create, disk, golden_path};
 
 /// Audits a file. Returns the audit and the errors.
-fn audit(snapshot: &Snapshot) -> (Audit, Vec<KvError>) {
-    let mut audit = Audit::new(snapshot.header().update_seqno());
+fn audit(snapshot: &Snapshot) -> (FileAudit, Vec<KvError>) {
+    let mut audit = FileAudit::new(snapshot.header().update_seqno());
     let mut errors = Vec::new();
     for local in snapshot.locals().expect("a scan") {
         let (name, value) = local.expect("a local document");
         errors.extend(audit.local(&name, &value).err());
     }
     let documents = snapshot.scan_seqnos(..).expect("a scan");
-    for document in documents.with_bodies(Form::Plain) {
+    for document in documents.with_bodies(BodyForm::Plain) {
         let document = document.expect("a document");
         let body = document.body.as_deref();
         errors.extend(audit.document(&document.entry, body).err());
@@ -69,7 +69,7 @@ fn audit_finds_incomplete_vbstate() {
 /// It used to count as damage, so an import rejected files of old releases.
 #[test]
 fn vbstate_without_max_cas_is_accepted_and_reported() {
-    let mut audit = Audit::new(Seqno(7));
+    let mut audit = FileAudit::new(Seqno(7));
     let old = br#"{"max_deleted_seqno":"0","snap_start":"7","snap_end":"7","state":"active"}"#;
     audit.local(VBSTATE_NAME, old).expect("it is accepted");
     assert_eq!(audit.disagreements(), [Disagreement::NoMaxCas]);
@@ -126,9 +126,9 @@ fn file(docs: &[Doc], locals: &[(Vec<u8>, Vec<u8>)]) -> Snapshot {
             content_meta: doc.meta.content_meta,
             rev_meta: rev_meta.as_slice(),
             body: if doc.meta.content_meta.is_compressed() {
-                Body::Compress(&doc.body)
+                MutationBody::Compress(&doc.body)
             } else {
-                Body::Stored(&doc.body)
+                MutationBody::Stored(&doc.body)
             },
         })
         .collect();

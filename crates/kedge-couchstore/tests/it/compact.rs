@@ -4,10 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use kedge_couchstore::compact::{
-    Compaction, Hooks, KeepAll, Phase, Settings, remove_leftovers, target_path,
+    Compaction, CompactionHooks, CompactionSettings, CopyPhase, KeepAll, remove_leftovers,
+    target_path,
 };
 use kedge_couchstore::{
-    Body, Create, EncryptionKey, Error, Options, Previous, Refusal, Snapshot, Version, Writer,
+    CreateOptions, EncryptionKey, Error, InvalidBatch, MutationBody, Options, Previous, Snapshot,
+    Version, Writer,
 };
 use kedge_disk::{Disk, SimDisk};
 use kedge_types::Seqno;
@@ -31,10 +33,10 @@ const _: fn() = || {
 };
 
 /// So little memory that hundreds of entries make many runs, and several rounds of merging.
-pub(crate) fn tiny() -> Settings {
-    Settings {
+pub(crate) fn tiny() -> CompactionSettings {
+    CompactionSettings {
         memory_bytes: 1,
-        ..Settings::default()
+        ..CompactionSettings::default()
     }
 }
 
@@ -42,8 +44,8 @@ pub(crate) fn tiny() -> Settings {
 pub(crate) fn compact(
     disk: &SimDisk,
     source: &Snapshot,
-    settings: &Settings,
-    hooks: &mut dyn Hooks,
+    settings: &CompactionSettings,
+    hooks: &mut dyn CompactionHooks,
 ) -> Result<Compaction, Error> {
     Compaction::run(&shared(disk), source, target(), settings, hooks)
 }
@@ -137,7 +139,7 @@ pub(crate) fn source(commits: u64) -> (SimDisk, Snapshot) {
 
 #[test]
 fn target_has_everything_of_the_source() {
-    for settings in [Settings::default(), tiny()] {
+    for settings in [CompactionSettings::default(), tiny()] {
         let (disk, source) = source(12);
         let compaction = compact(&disk, &source, &settings, &mut KeepAll).expect("compact");
         assert_eq!(compaction.source(), source.header());
@@ -147,7 +149,7 @@ fn target_has_everything_of_the_source() {
         assert_eq!(content(&target), expected);
         assert_eq!(expected.timestamp_ns, 77);
         assert_eq!(expected.purge_seqno, Seqno(5));
-        assert_eq!(progress.phase, Phase::Index);
+        assert_eq!(progress.phase, CopyPhase::Index);
         assert_eq!(progress.kept, expected.docs.len() as u64);
         assert_eq!(progress.entries, progress.entries_total);
         assert_eq!((progress.dropped, progress.purged), (0, 0));
@@ -173,7 +175,7 @@ fn target_has_everything_of_the_source() {
 #[test]
 fn target_can_be_written_to_under_its_new_name() {
     let (disk, source) = source(5);
-    let compaction = compact(&disk, &source, &Settings::default(), &mut KeepAll);
+    let compaction = compact(&disk, &source, &CompactionSettings::default(), &mut KeepAll);
     compaction.expect("compact").finish().expect("finish");
     let to = Path::new("/data/0.couch.2");
     disk.rename(target(), to).expect("rename");
@@ -198,7 +200,7 @@ fn empty_file_has_an_empty_copy() {
     let disk = disk(1);
     let source = create(&disk).snapshot();
     let mut compaction =
-        compact(&disk, &source, &Settings::default(), &mut KeepAll).expect("compact");
+        compact(&disk, &source, &CompactionSettings::default(), &mut KeepAll).expect("compact");
     assert_eq!(compaction.progress().kept, 0);
     let caught_up = compaction
         .catch_up(&source, &mut KeepAll)
@@ -210,11 +212,11 @@ fn empty_file_has_an_empty_copy() {
 
 #[test]
 fn target_has_its_own_version_and_encryption() {
-    let plain = |version| Create {
+    let plain = |version| CreateOptions {
         version,
         encryption: None,
     };
-    let sealed = Create {
+    let sealed = CreateOptions {
         version: Version::V14,
         encryption: Some(key()),
     };
@@ -224,7 +226,7 @@ fn target_has_its_own_version_and_encryption() {
         "s200_v13.couch.1",
         "rich.couch.1",
     ] {
-        for settings in [Settings::default(), tiny()] {
+        for settings in [CompactionSettings::default(), tiny()] {
             let creates = [
                 plain(Version::V11),
                 plain(Version::V12),
@@ -235,7 +237,7 @@ fn target_has_its_own_version_and_encryption() {
             for create in creates {
                 let disk = disk_with(&golden(name));
                 let source = open(&disk).expect("open");
-                let settings = Settings {
+                let settings = CompactionSettings {
                     create: create.clone(),
                     ..settings.clone()
                 };
@@ -245,7 +247,10 @@ fn target_has_its_own_version_and_encryption() {
                         && source.header().version() == Version::V11);
                 if !is_possible {
                     let error = result.expect_err("no new files of that version");
-                    assert!(matches!(error, Error::Refused(Refusal::Version)), "{error}");
+                    assert!(
+                        matches!(error, Error::Refused(InvalidBatch::Version)),
+                        "{error}"
+                    );
                     assert!(!disk.exists(target()).expect("exists"));
                     continue;
                 }
@@ -270,7 +275,7 @@ fn target_has_its_own_version_and_encryption() {
 #[test]
 fn encrypted_source_is_copied_to_any_target() {
     let disk = disk(1);
-    let new = Create {
+    let new = CreateOptions {
         version: Version::V14,
         encryption: Some(EncryptionKey::new("old", [3; 32])),
     };
@@ -279,8 +284,8 @@ fn encrypted_source_is_copied_to_any_target() {
     let source = writer.snapshot();
     let expected = content(&source);
     for encryption in [None, Some(key())] {
-        let settings = Settings {
-            create: Create {
+        let settings = CompactionSettings {
+            create: CreateOptions {
                 version: Version::V14,
                 encryption,
             },
@@ -304,7 +309,8 @@ fn existing_target_is_not_touched() {
     let (disk, source) = source(1);
     let other = disk.create(target()).expect("create");
     other.write_at(b"something", 0).expect("write");
-    let error = compact(&disk, &source, &Settings::default(), &mut KeepAll).expect_err("it exists");
+    let error = compact(&disk, &source, &CompactionSettings::default(), &mut KeepAll)
+        .expect_err("it exists");
     assert!(matches!(error, Error::Exists { .. }), "{error}");
     assert_eq!(
         kedge_disk::read_file(&disk, target()).expect("read"),
@@ -336,7 +342,7 @@ fn existing_target_is_not_touched() {
             .expect("remove")
             .is_empty()
     );
-    compact(&disk, &source, &Settings::default(), &mut KeepAll).expect("compact");
+    compact(&disk, &source, &CompactionSettings::default(), &mut KeepAll).expect("compact");
 }
 
 #[test]
@@ -354,9 +360,9 @@ fn compaction_syncs_during_its_writes() {
     save(&mut writer, &docs).expect("save");
     writer.commit(1).expect("commit");
     let operations = |sync_each_bytes| {
-        let settings = Settings {
+        let settings = CompactionSettings {
             sync_each_bytes,
-            ..Settings::default()
+            ..CompactionSettings::default()
         };
         let before = disk.operations();
         drop(compact(&disk, &writer.snapshot(), &settings, &mut KeepAll).expect("compact"));
@@ -375,12 +381,12 @@ fn bodies_of_all_forms_are_copied_unchanged() {
     let docs: Vec<Doc> = (1..=6).map(|n| Doc::new(format!("k{n}"), n)).collect();
     let large = vec![3; 3 << 20];
     let bodies = [
-        Body::None,
-        Body::Stored(b""),
-        Body::Stored(b"as it is"),
-        Body::Compress(b""),
-        Body::Compress(b"compressed"),
-        Body::Stored(&large),
+        MutationBody::None,
+        MutationBody::Stored(b""),
+        MutationBody::Stored(b"as it is"),
+        MutationBody::Compress(b""),
+        MutationBody::Compress(b"compressed"),
+        MutationBody::Stored(&large),
     ];
     let batch: Vec<_> = docs
         .iter()
@@ -401,7 +407,7 @@ fn bodies_of_all_forms_are_copied_unchanged() {
     for doc in &docs {
         let stored = |snapshot: &Snapshot| {
             let entry = snapshot.get(&doc.key).expect("get").expect("there");
-            let body = snapshot.body(&entry, kedge_couchstore::Form::Stored);
+            let body = snapshot.body(&entry, kedge_couchstore::BodyForm::Stored);
             (
                 entry.disk_bytes(),
                 entry.content_meta(),

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use kedge_couchstore::compact::{KeepAll, Settings, remove_leftovers};
+use kedge_couchstore::compact::{CompactionSettings, KeepAll, remove_leftovers};
 use kedge_couchstore::{Error, Options, Snapshot, Writer};
 use kedge_disk::{Disk, Fault, Rng, SimDisk, seed};
 
@@ -28,7 +28,7 @@ fn start(seed: u64) -> (SimDisk, Writer) {
 /// Performs a whole compaction like a bucket, with one catch-up round after further commits, and the rename.
 /// `committed` is set once the source has further commits.
 fn run(disk: &SimDisk, writer: &mut Writer, committed: &mut bool) -> Result<(), Error> {
-    let settings = Settings {
+    let settings = CompactionSettings {
         sync_each_bytes: 4096,
         ..tiny()
     };
@@ -112,7 +112,7 @@ fn failed_operation_ends_the_compaction_and_leaves_nothing() {
             let source = writer.snapshot();
             let before = content(&source);
             disk.fail_operation(disk.operations() + step, fault);
-            let settings = Settings {
+            let settings = CompactionSettings {
                 sync_each_bytes: 4096,
                 ..tiny()
             };

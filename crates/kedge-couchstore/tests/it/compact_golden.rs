@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kedge_couchstore::compact::{Compaction, KeepAll, Settings, target_path};
+use kedge_couchstore::compact::{Compaction, CompactionSettings, KeepAll, target_path};
 use kedge_couchstore::{Options, Snapshot};
 use kedge_disk::{Disk, PosixDisk};
 
@@ -20,9 +20,9 @@ fn compaction_of_the_sample_equals_couchbases() {
     let target = target_path(&dir.path().join("0.couch.1"));
     let disk: Arc<dyn Disk> = Arc::new(PosixDisk);
     for memory_bytes in [1, 16 << 20] {
-        let settings = Settings {
+        let settings = CompactionSettings {
             memory_bytes,
-            ..Settings::default()
+            ..CompactionSettings::default()
         };
         let compaction = Compaction::run(&disk, &source, &target, &settings, &mut KeepAll);
         compaction.expect("compact").finish().expect("finish");
@@ -35,7 +35,7 @@ fn compaction_of_the_sample_equals_couchbases() {
         assert!(found.file_bytes().expect("a length") <= expected.file_bytes().expect("a length"));
         let bodies = |snapshot: &Snapshot| -> Vec<_> {
             let scan = snapshot.scan_seqnos(..).expect("scan");
-            let scan = scan.with_bodies(kedge_couchstore::Form::Stored);
+            let scan = scan.with_bodies(kedge_couchstore::BodyForm::Stored);
             scan.map(|document| document.expect("a document").body)
                 .collect()
         };

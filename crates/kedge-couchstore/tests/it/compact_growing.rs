@@ -2,8 +2,12 @@
 
 use std::ops::ControlFlow;
 
-use kedge_couchstore::compact::{Compaction, Hooks, KeepAll, Progress, Settings, Verdict};
-use kedge_couchstore::{Create, Entry, Error, Options, Refusal, Snapshot, Version, Writer};
+use kedge_couchstore::compact::{
+    Compaction, CompactionHooks, CompactionSettings, CopyProgress, FilterDecision, KeepAll,
+};
+use kedge_couchstore::{
+    CreateOptions, Entry, Error, InvalidBatch, Options, Snapshot, Version, Writer,
+};
 use kedge_disk::{Disk, Rng, SimDisk, seed};
 use kedge_types::Seqno;
 
@@ -68,13 +72,13 @@ impl Busy<'_> {
     }
 }
 
-impl Hooks for Busy<'_> {
-    fn filter(&mut self, _: &Entry, _: Option<&[u8]>) -> Verdict {
+impl CompactionHooks for Busy<'_> {
+    fn filter(&mut self, _: &Entry, _: Option<&[u8]>) -> FilterDecision {
         self.step(40);
-        Verdict::Keep
+        FilterDecision::Keep
     }
 
-    fn pace(&mut self, _: u64, _: &Progress) -> ControlFlow<()> {
+    fn pace(&mut self, _: u64, _: &CopyProgress) -> ControlFlow<()> {
         self.step(2);
         ControlFlow::Continue(())
     }
@@ -86,7 +90,7 @@ fn target_catches_up_with_a_growing_source() {
     for seed in first..first + 20 {
         println!("seed {seed}");
         let disk = disk(seed);
-        let create = Create {
+        let create = CreateOptions {
             version: [Version::V13, Version::V14][(seed % 2) as usize],
             encryption: None,
         };
@@ -99,10 +103,10 @@ fn target_catches_up_with_a_growing_source() {
         for _ in 0..20 {
             source.commit();
         }
-        let settings = Settings {
+        let settings = CompactionSettings {
             create,
             memory_bytes: [1, 50_000, 16 << 20][source.rng.below(3) as usize],
-            ..Settings::default()
+            ..CompactionSettings::default()
         };
         let from = source.writer.snapshot();
         let as_copied = content(&from);
@@ -156,7 +160,7 @@ fn refused(disk: &SimDisk, compaction: Compaction, newest: &Snapshot) {
         .catch_up(newest, &mut KeepAll)
         .expect_err("it does not follow");
     assert!(
-        matches!(error, Error::Refused(Refusal::NotNewer)),
+        matches!(error, Error::Refused(InvalidBatch::NotNewer)),
         "{error}"
     );
     let error = compaction
@@ -186,7 +190,7 @@ fn catch_up_rejects_a_state_that_is_not_newer() {
 
     // The same in a version without pointers to previous headers: one of them has a lower seqno.
     let disk13 = disk(13);
-    let new = Create {
+    let new = CreateOptions {
         version: Version::V13,
         encryption: None,
     };
@@ -223,8 +227,8 @@ fn catch_up_rejects_a_state_that_is_not_newer() {
 #[test]
 fn catch_up_is_paced_and_can_be_stopped() {
     struct Stop;
-    impl Hooks for Stop {
-        fn pace(&mut self, _: u64, _: &Progress) -> ControlFlow<()> {
+    impl CompactionHooks for Stop {
+        fn pace(&mut self, _: u64, _: &CopyProgress) -> ControlFlow<()> {
             ControlFlow::Break(())
         }
     }
@@ -245,8 +249,8 @@ fn catch_up_keeps_the_purge_seqno() {
     let mut writer = create(&disk);
     history(&mut writer, 3);
     let mut filter = |entry: &Entry, _: Option<&[u8]>| match entry.is_deleted() {
-        true => Verdict::Purge,
-        false => Verdict::Keep,
+        true => FilterDecision::Purge,
+        false => FilterDecision::Keep,
     };
     let compaction = compact(&disk, &writer.snapshot(), &tiny(), &mut filter);
     let mut compaction = compaction.expect("compact");
@@ -270,8 +274,8 @@ fn catch_up_keeps_the_purge_seqno() {
 fn catch_up_batches_fit_into_memory() {
     #[derive(Default)]
     struct Largest(u64);
-    impl Hooks for Largest {
-        fn pace(&mut self, bytes: u64, _: &Progress) -> ControlFlow<()> {
+    impl CompactionHooks for Largest {
+        fn pace(&mut self, bytes: u64, _: &CopyProgress) -> ControlFlow<()> {
             self.0 = self.0.max(bytes);
             ControlFlow::Continue(())
         }

@@ -3,8 +3,10 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use kedge_couchstore::compact::{Hooks, KeepAll, LocalPatch, Progress, Verdict};
-use kedge_couchstore::{Entry, Error, OldVersion, Refusal};
+use kedge_couchstore::compact::{
+    CompactionHooks, CopyProgress, FilterDecision, KeepAll, LocalPatch,
+};
+use kedge_couchstore::{Entry, Error, InvalidBatch, OldVersion};
 use kedge_disk::Disk;
 use kedge_types::Seqno;
 
@@ -17,9 +19,9 @@ fn filter_decides_and_purged_tombstones_raise_the_purge_seqno() {
     let before = content(&source);
     let newest = before.update_seqno;
     let mut filter = |entry: &Entry, _: Option<&[u8]>| match entry.seqno().0 % 5 {
-        0 => Verdict::Drop,
-        1 if entry.is_deleted() => Verdict::Purge,
-        _ => Verdict::Keep,
+        0 => FilterDecision::Drop,
+        1 if entry.is_deleted() => FilterDecision::Purge,
+        _ => FilterDecision::Keep,
     };
     let compaction = compact(&disk, &source, &tiny(), &mut filter).expect("compact");
     let progress = compaction.finish().expect("finish");
@@ -48,7 +50,7 @@ fn filter_decides_and_purged_tombstones_raise_the_purge_seqno() {
 fn newest_entry_is_never_purged() {
     let (disk, source) = source(3);
     let before = content(&source);
-    let mut all = |_: &Entry, _: Option<&[u8]>| Verdict::Purge;
+    let mut all = |_: &Entry, _: Option<&[u8]>| FilterDecision::Purge;
     let compaction = compact(&disk, &source, &tiny(), &mut all).expect("compact");
     compaction.finish().expect("finish");
     let after = content(&open_target(&disk));
@@ -58,7 +60,7 @@ fn newest_entry_is_never_purged() {
     assert_eq!(after.purge_seqno, Seqno(highest));
     disk.remove(target()).expect("remove");
 
-    let mut all = |_: &Entry, _: Option<&[u8]>| Verdict::Drop;
+    let mut all = |_: &Entry, _: Option<&[u8]>| FilterDecision::Drop;
     let compaction = compact(&disk, &source, &tiny(), &mut all).expect("compact");
     compaction.finish().expect("finish");
     let after = content(&open_target(&disk));
@@ -74,14 +76,14 @@ fn filter_receives_requested_bodies() {
     let before = content(&source);
     let mut seen = Vec::new();
     let mut filter = |entry: &Entry, body: Option<&[u8]>| match body {
-        None => Verdict::NeedBody,
+        None => FilterDecision::NeedBody,
         Some(body) => {
             seen.push((entry.seqno().0, body.to_vec()));
             match body.first() {
-                Some(7) => Verdict::Drop,
+                Some(7) => FilterDecision::Drop,
                 // A second request keeps the entry.
-                Some(9) => Verdict::NeedBody,
-                _ => Verdict::Keep,
+                Some(9) => FilterDecision::NeedBody,
+                _ => FilterDecision::Keep,
             }
         }
     };
@@ -111,7 +113,7 @@ struct Patch {
     replaced: u64,
 }
 
-impl Hooks for Patch {
+impl CompactionHooks for Patch {
     fn copied(&mut self, _: &Entry, disk_bytes: u32, replaced: Option<OldVersion<'_>>) {
         self.copied += 1;
         self.copied_bytes += u64::from(disk_bytes);
@@ -199,7 +201,7 @@ fn local_documents_are_those_of_the_source_with_current_changes() {
     let error = compaction
         .catch_up(&writer.snapshot(), &mut patch)
         .expect_err("no name");
-    assert!(matches!(error, Error::Refused(Refusal::KeyLength(0))));
+    assert!(matches!(error, Error::Refused(InvalidBatch::KeyLength(0))));
     let error = compaction.finish().expect_err("it failed");
     assert!(matches!(error, Error::PreviousIo { .. }));
     assert!(!disk.exists(target()).expect("exists"));
@@ -211,15 +213,15 @@ struct Stop {
     seqno: Option<Seqno>,
 }
 
-impl Hooks for Stop {
-    fn filter(&mut self, entry: &Entry, _: Option<&[u8]>) -> Verdict {
+impl CompactionHooks for Stop {
+    fn filter(&mut self, entry: &Entry, _: Option<&[u8]>) -> FilterDecision {
         if Some(entry.seqno()) == self.seqno {
-            return Verdict::Stop;
+            return FilterDecision::Stop;
         }
-        Verdict::Keep
+        FilterDecision::Keep
     }
 
-    fn pace(&mut self, bytes: u64, _: &Progress) -> ControlFlow<()> {
+    fn pace(&mut self, bytes: u64, _: &CopyProgress) -> ControlFlow<()> {
         match self.bytes.checked_sub(bytes) {
             Some(left) => {
                 self.bytes = left;

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use kedge_couchstore::compact::{Hooks, LocalPatch, Settings, Verdict};
-use kedge_couchstore::{Create, Entry, Error, Options, Version, Writer};
+use kedge_couchstore::compact::{CompactionHooks, CompactionSettings, FilterDecision, LocalPatch};
+use kedge_couchstore::{CreateOptions, Entry, Error, Options, Version, Writer};
 use kedge_disk::{Disk, Rng, SimDisk, seed};
 use kedge_types::Seqno;
 
@@ -25,13 +25,13 @@ struct Run {
 }
 
 /// Returns the decision about a document.
-fn verdict(salt: u64, doc: &Doc) -> Verdict {
+fn verdict(salt: u64, doc: &Doc) -> FilterDecision {
     let mut rng = Rng::new(salt ^ doc.seqno);
     match rng.below(12) {
-        0 | 1 => Verdict::Drop,
-        2 | 3 if doc.deleted => Verdict::Purge,
-        4 => Verdict::NeedBody,
-        _ => Verdict::Keep,
+        0 | 1 => FilterDecision::Drop,
+        2 | 3 if doc.deleted => FilterDecision::Purge,
+        4 => FilterDecision::NeedBody,
+        _ => FilterDecision::Keep,
     }
 }
 
@@ -40,8 +40,8 @@ struct Filter<'a> {
     docs: &'a BTreeMap<Vec<u8>, Doc>,
 }
 
-impl Hooks for Filter<'_> {
-    fn filter(&mut self, entry: &Entry, body: Option<&[u8]>) -> Verdict {
+impl CompactionHooks for Filter<'_> {
+    fn filter(&mut self, entry: &Entry, body: Option<&[u8]>) -> FilterDecision {
         let doc = &self.docs[entry.key()];
         let expected = doc.body.as_deref().unwrap_or_default();
         assert!(body.is_none_or(|body| body == expected));
@@ -62,7 +62,7 @@ fn file(revision: u64) -> PathBuf {
 impl Run {
     fn new(seed: u64) -> Self {
         let disk = disk(seed);
-        let create = Create {
+        let create = CreateOptions {
             version: Version::V13,
             encryption: None,
         };
@@ -142,8 +142,8 @@ impl Run {
     fn compact(&mut self) {
         let source = self.writer.snapshot();
         let salt = self.rng.next();
-        let settings = Settings {
-            create: Create {
+        let settings = CompactionSettings {
+            create: CreateOptions {
                 version: [Version::V13, Version::V14][self.rng.below(2) as usize],
                 encryption: None,
             },
@@ -166,8 +166,8 @@ impl Run {
         let newest = self.seqno;
         let mut purged = 0;
         self.docs.retain(|_, doc| match verdict(salt, doc) {
-            Verdict::Drop => false,
-            Verdict::Purge if doc.seqno < newest => {
+            FilterDecision::Drop => false,
+            FilterDecision::Purge if doc.seqno < newest => {
                 purged = doc.seqno.max(purged);
                 false
             }

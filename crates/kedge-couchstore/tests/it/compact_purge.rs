@@ -3,15 +3,16 @@
 
 use std::collections::BTreeMap;
 
-use kedge_couchstore::compact::purge::{Events, PURGE_AGE_SECS, Policy, Purge};
-use kedge_couchstore::compact::{Hooks, KeepAll, Settings};
+use kedge_couchstore::compact::purge::{PURGE_AGE_SECS, Purge, PurgeEvents, PurgePolicy};
+use kedge_couchstore::compact::{CompactionHooks, CompactionSettings, KeepAll};
 use kedge_couchstore::kv::{
     CollectionStats, DROPPED_COLLECTIONS_NAME, DeleteSource, DiskKey, DroppedCollection,
     DroppedCollections, EntryMeta, SystemEventKind, VBSTATE_NAME, ValueMeta, VbStateDocument,
     VbStateKind,
 };
 use kedge_couchstore::{
-    Body, Create, EncryptionKey, Entry, Error, LocalChange, Mutation, Snapshot, Version, Writer,
+    CreateOptions, EncryptionKey, Entry, Error, LocalChange, Mutation, MutationBody, Snapshot,
+    Version, Writer,
 };
 use kedge_disk::{Disk, SimDisk};
 use kedge_types::{Cas, CollectionId, Datatype, DurabilityLevel, Expiry, RevSeqno, Seqno};
@@ -103,9 +104,9 @@ impl VBucket {
             content_meta: meta.content_meta,
             rev_meta: rev_meta.as_slice(),
             body: if meta.deleted {
-                Body::Stored(b"")
+                MutationBody::Stored(b"")
             } else {
-                Body::Compress(b"{\"a\":10}")
+                MutationBody::Compress(b"{\"a\":10}")
             },
         };
         let (collection, is_prepared) = match DiskKey::decode(key).expect("a key") {
@@ -196,7 +197,7 @@ struct Heard {
     copied: u64,
 }
 
-impl Events for Heard {
+impl PurgeEvents for Heard {
     fn expired(&mut self, entry: &Entry, body: Option<&[u8]>) {
         self.expired
             .push((entry.key().to_vec(), body.map(<[u8]>::to_vec)));
@@ -212,10 +213,10 @@ impl Events for Heard {
 }
 
 /// Returns the keys that a compaction by these rules keeps, and its purge seqno.
-fn kept(disk: &SimDisk, source: &Snapshot, policy: Policy) -> (Vec<Vec<u8>>, u64) {
+fn kept(disk: &SimDisk, source: &Snapshot, policy: PurgePolicy) -> (Vec<Vec<u8>>, u64) {
     let mut purge = Purge::new(source, policy, ()).expect("rules");
     drop(
-        compact(disk, source, &Settings::default(), &mut purge).map(|compaction| {
+        compact(disk, source, &CompactionSettings::default(), &mut purge).map(|compaction| {
             compaction.finish().expect("finish");
         }),
     );
@@ -244,8 +245,8 @@ fn tombstones_are_purged_by_age_seqno_and_position() {
     vb.put(&key(FRUIT, "fruit"), tombstone(OLD));
     vb.put(&key(DEFAULT, "end"), tombstone(OLD));
     let source = vb.commit();
-    let usual = Policy::at(NOW);
-    let check = |policy: Policy, expected: &[&str], purged: u64| {
+    let usual = PurgePolicy::at(NOW);
+    let check = |policy: PurgePolicy, expected: &[&str], purged: u64| {
         let (keys, purge_seqno) = kept(&disk, &source, policy);
         let found: Vec<_> = names
             .iter()
@@ -257,23 +258,23 @@ fn tombstones_are_purged_by_age_seqno_and_position() {
         assert_eq!(purge_seqno, purged, "{policy:?}");
     };
     check(usual, &["recent", "fruit", "end"], 5);
-    let policy = Policy {
+    let policy = PurgePolicy {
         keeps_undated_tombstones: true,
         ..usual
     };
     check(policy, &["recent", "undated", "fruit", "end"], 5);
-    let policy = Policy {
+    let policy = PurgePolicy {
         purge_up_to: Some(Seqno(2)),
         ..usual
     };
     let rest = ["recent", "undated", "abort", "old too", "fruit", "end"];
     check(policy, &rest, 1);
-    let policy = Policy {
+    let policy = PurgePolicy {
         purge_before: 0,
         ..usual
     };
     check(policy, &names, 0);
-    let policy = Policy {
+    let policy = PurgePolicy {
         purge_before: 0,
         drops_all_tombstones: true,
         ..usual
@@ -295,8 +296,9 @@ fn dropped_collections_and_completed_prepares_are_purged() {
     vb.drop_collection(GONE);
     vb.put(&key(FRUIT, "last"), live(0));
     let source = vb.commit();
-    let mut purge = Purge::new(&source, Policy::at(NOW), Heard::default()).expect("rules");
-    let compaction = compact(&disk, &source, &Settings::default(), &mut purge).expect("compact");
+    let mut purge = Purge::new(&source, PurgePolicy::at(NOW), Heard::default()).expect("rules");
+    let compaction =
+        compact(&disk, &source, &CompactionSettings::default(), &mut purge).expect("compact");
     let report = *purge.report();
     assert_eq!(report.of_dropped_collections, 3);
     assert_eq!(report.prepares, 2);
@@ -373,8 +375,9 @@ fn expired_documents_are_reported_and_kept() {
     let with_attributes = EntryMeta::live(Cas(1), Expiry(5), value(Datatype::XATTR));
     vb.put(&key(FRUIT, "attributes"), with_attributes);
     let source = vb.commit();
-    let mut purge = Purge::new(&source, Policy::at(NOW), Heard::default()).expect("rules");
-    let compaction = compact(&disk, &source, &Settings::default(), &mut purge).expect("compact");
+    let mut purge = Purge::new(&source, PurgePolicy::at(NOW), Heard::default()).expect("rules");
+    let compaction =
+        compact(&disk, &source, &CompactionSettings::default(), &mut purge).expect("compact");
     compaction.finish().expect("finish");
     assert_eq!(purge.report().expired, 2);
     let expected = [
@@ -403,14 +406,15 @@ fn undecodable_entries_are_kept() {
             deleted: true,
             content_meta: kedge_couchstore::ContentMeta(0),
             rev_meta,
-            body: Body::None,
+            body: MutationBody::None,
         };
         vb.writer.save(&[mutation], &mut |_| {}).expect("save");
     }
     vb.put(&key(DEFAULT, "last"), live(0));
     let source = vb.commit();
-    let mut purge = Purge::new(&source, Policy::at(NOW), ()).expect("rules");
-    let compaction = compact(&disk, &source, &Settings::default(), &mut purge).expect("compact");
+    let mut purge = Purge::new(&source, PurgePolicy::at(NOW), ()).expect("rules");
+    let compaction =
+        compact(&disk, &source, &CompactionSettings::default(), &mut purge).expect("compact");
     compaction.finish().expect("finish");
     assert_eq!(purge.report().not_understood, 3);
     assert_eq!(content(&open_target(&disk)), content(&source));
@@ -422,7 +426,8 @@ fn undecodable_entries_are_kept() {
             .save_locals(&[(name, Some(b"nonsense"))])
             .expect("save");
         vb.writer.commit(1).expect("commit");
-        let error = Purge::new(&vb.writer.snapshot(), Policy::at(NOW), ()).expect_err("nonsense");
+        let error =
+            Purge::new(&vb.writer.snapshot(), PurgePolicy::at(NOW), ()).expect_err("nonsense");
         let expected = String::from_utf8_lossy(name);
         assert!(
             matches!(&error, Error::Local { name, .. } if *name == expected),
@@ -434,7 +439,7 @@ fn undecodable_entries_are_kept() {
 }
 
 /// Runs a vBucket whose tombstones and prepares reappear during catch-up.
-fn counts_after_catching_up(settings: &Settings, disk: &SimDisk, writer: Writer) {
+fn counts_after_catching_up(settings: &CompactionSettings, disk: &SimDisk, writer: Writer) {
     let mut vb = VBucket::new(writer);
     for n in 0..40 {
         let name = format!("{n}");
@@ -449,7 +454,7 @@ fn counts_after_catching_up(settings: &Settings, disk: &SimDisk, writer: Writer)
     vb.drop_collection(GONE);
     vb.put(&key(FRUIT, "last"), live(0));
     let source = vb.commit();
-    let mut purge = Purge::new(&source, Policy::at(NOW), ()).expect("rules");
+    let mut purge = Purge::new(&source, PurgePolicy::at(NOW), ()).expect("rules");
     let mut compaction = compact(disk, &source, settings, &mut purge).expect("compact");
     assert!(purge.report().tombstones > 10 && purge.report().prepares == 20);
     assert_counts(&open_target(disk));
@@ -492,18 +497,18 @@ fn counts_after_catching_up(settings: &Settings, disk: &SimDisk, writer: Writer)
 
 #[test]
 fn counts_stay_correct_during_catch_up() {
-    let sealed = || Create {
+    let sealed = || CreateOptions {
         version: Version::V14,
         encryption: Some(EncryptionKey::new("some key", [0x42; 32])),
     };
-    let encrypted = Settings {
+    let encrypted = CompactionSettings {
         create: sealed(),
-        ..Settings::default()
+        ..CompactionSettings::default()
     };
     for (source, settings) in [
-        (Create::default(), Settings::default()),
-        (Create::default(), encrypted.clone()),
-        (sealed(), Settings::default()),
+        (CreateOptions::default(), CompactionSettings::default()),
+        (CreateOptions::default(), encrypted.clone()),
+        (sealed(), CompactionSettings::default()),
         (sealed(), encrypted),
     ] {
         let disk = disk(1);
@@ -519,8 +524,10 @@ fn purge_rules_on_the_rich_sample() {
     let rich = golden_path("rich.couch.1");
     let source = Snapshot::open(&kedge_disk::PosixDisk, &rich, &options).expect("open");
     let disk = disk(1);
-    let mut purge = Purge::new(&source, Policy::at(u32::MAX), Heard::default()).expect("rules");
-    let compaction = compact(&disk, &source, &Settings::default(), &mut purge).expect("compact");
+    let mut purge =
+        Purge::new(&source, PurgePolicy::at(u32::MAX), Heard::default()).expect("rules");
+    let compaction =
+        compact(&disk, &source, &CompactionSettings::default(), &mut purge).expect("compact");
     let progress = compaction.finish().expect("finish");
     let report = *purge.report();
     assert_eq!(report.not_understood, 0);
@@ -534,8 +541,8 @@ fn purge_rules_on_the_rich_sample() {
     assert!(copy.docs.len() as u64 == progress.kept && progress.kept > 0);
     disk.remove(target()).expect("remove");
     // The hooks are reusable: a file without anything to purge stays unchanged.
-    let keep: &mut dyn Hooks = &mut KeepAll;
-    compact(&disk, &source, &Settings::default(), keep)
+    let keep: &mut dyn CompactionHooks = &mut KeepAll;
+    compact(&disk, &source, &CompactionSettings::default(), keep)
         .expect("compact")
         .finish()
         .expect("finish");

@@ -1,6 +1,6 @@
 //! Power loss at every operation of a history, and of the open after it.
 
-use kedge_couchstore::{Create, Error, Options, Snapshot, Version, Writer};
+use kedge_couchstore::{CreateOptions, Error, Options, Snapshot, Version, Writer};
 use kedge_disk::{Disk, Fault, SimDisk};
 use kedge_types::Seqno;
 
@@ -73,7 +73,7 @@ impl History<'_> {
     /// Performs every kind of operation on a file: small and large commits, local documents alone, reopens, a rollback,
     /// an early sync, and discarded changes.
     fn run(&mut self, version: Version) -> Result<(), Error> {
-        let new = Create {
+        let new = CreateOptions {
             version,
             encryption: None,
         };

@@ -1,6 +1,8 @@
 //! Encrypted files, written and read by this crate.
 
-use kedge_couchstore::{Create, EncryptionKey, Error, Options, Refusal, Snapshot, Version, Writer};
+use kedge_couchstore::{
+    CreateOptions, EncryptionKey, Error, InvalidBatch, Options, Snapshot, Version, Writer,
+};
 use kedge_disk::SimDisk;
 
 use crate::support::{Doc, by_id, disk, path, save};
@@ -17,7 +19,7 @@ fn options() -> Options {
 }
 
 fn written(disk: &SimDisk) -> Vec<Doc> {
-    let new = Create {
+    let new = CreateOptions {
         version: Version::V14,
         encryption: Some(key()),
     };
@@ -84,10 +86,13 @@ fn damage_of_encrypted_files_is_detected() {
 
 #[test]
 fn older_versions_cannot_be_encrypted() {
-    let new = Create {
+    let new = CreateOptions {
         version: Version::V13,
         encryption: Some(key()),
     };
     let refused = Writer::create(&disk(1), path(), &new, &options());
-    assert!(matches!(refused, Err(Error::Refused(Refusal::Version))));
+    assert!(matches!(
+        refused,
+        Err(Error::Refused(InvalidBatch::Version))
+    ));
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use kedge_couchstore::kv::{CollectionStats, LocalDocument};
-use kedge_couchstore::{Document, Entry, Error, Form, Options, Snapshot, Version};
+use kedge_couchstore::{BodyForm, Document, Entry, Error, Options, Snapshot, Version};
 use kedge_disk::PosixDisk;
 use kedge_types::Seqno;
 use serde_json::Value;
@@ -142,7 +142,7 @@ fn by_seqno_text(name: &str, snapshot: &Snapshot) -> String {
     for document in snapshot
         .scan_seqnos(..)
         .expect("scan")
-        .with_bodies(Form::Plain)
+        .with_bodies(BodyForm::Plain)
     {
         document_text(&document.expect("a document"), &mut text);
         count += 1;
@@ -230,7 +230,7 @@ fn documents_by_id_match_the_dump() {
         let scan = open(name)
             .scan_ids(..)
             .expect("scan")
-            .with_bodies(Form::Plain);
+            .with_bodies(BodyForm::Plain);
         let found: Vec<Document> = scan.map(|document| document.expect("a document")).collect();
         let lines: Vec<&str> = expected.lines().filter(|line| !line.is_empty()).collect();
         assert_eq!(found.len(), lines.len(), "{name}");
@@ -424,7 +424,7 @@ fn gets_agree_with_scans() {
         let many = snapshot.get_many(&keys).expect("get");
         assert_eq!(many[0], None);
         let documents = snapshot
-            .get_many_documents(&keys, Form::Stored)
+            .get_many_documents(&keys, BodyForm::Stored)
             .expect("get");
         for (entry, found) in entries
             .iter()
@@ -436,7 +436,7 @@ fn gets_agree_with_scans() {
             assert_eq!(&document.entry, entry);
             assert_eq!(
                 document.body,
-                snapshot.body(entry, Form::Stored).expect("a body")
+                snapshot.body(entry, BodyForm::Stored).expect("a body")
             );
             assert_eq!(
                 snapshot.get(entry.key()).expect("get").as_ref(),

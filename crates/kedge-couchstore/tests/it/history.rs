@@ -1,7 +1,7 @@
 //! Older headers, and rollbacks to them.
 
 use kedge_couchstore::{
-    Create, Error, Options, Previous, Problem, Refusal, Snapshot, Version, Writer,
+    CreateOptions, DamageKind, Error, InvalidBatch, Options, Previous, Snapshot, Version, Writer,
 };
 use kedge_types::Seqno;
 
@@ -32,7 +32,7 @@ fn five_commits(writer: &mut Writer) -> Vec<Vec<Doc>> {
 fn every_older_commit_can_be_read() {
     for version in [Version::V13, Version::V14] {
         let disk = disk(1);
-        let new = Create {
+        let new = CreateOptions {
             version,
             encryption: None,
         };
@@ -66,7 +66,7 @@ fn offset_without_a_header_is_reported() {
             .at(kedge_couchstore::Offset(offset))
             .expect_err("no header");
         assert!(
-            matches!(error, Error::Corrupt { offset: at, problem: Problem::NotAHeader, .. } if at.0 == offset),
+            matches!(error, Error::Corrupt { offset: at, problem: DamageKind::NotAHeader, .. } if at.0 == offset),
             "{error}"
         );
     }
@@ -127,7 +127,10 @@ fn rewind_to_the_first_and_to_the_newest_header() {
     assert_eq!(empty.header().update_seqno(), Seqno(0));
     save(&mut writer, &[Doc::new("x", 60)]).expect("save");
     let refused = writer.rewind(empty.header());
-    assert!(matches!(refused, Err(Error::Refused(Refusal::Uncommitted))));
+    assert!(matches!(
+        refused,
+        Err(Error::Refused(InvalidBatch::Uncommitted))
+    ));
     writer.give_up();
     writer.rewind(empty.header()).expect("rewind");
     writer.give_up();
@@ -160,7 +163,7 @@ fn writer_can_rewind_to_its_own_snapshots() {
     // previous one, so they did not look like headers of its file.
     for version in [Version::V13, Version::V14] {
         let disk = disk(1);
-        let new = Create {
+        let new = CreateOptions {
             version,
             encryption: None,
         };

@@ -1,7 +1,7 @@
 //! Hostile bytes cause an error or give the right data, never a panic, an endless walk or more memory than the file
 //! justifies.
 
-use kedge_couchstore::{Error, Form, OnDamage, Options, Snapshot, Writer};
+use kedge_couchstore::{BodyForm, Error, OnDamage, Options, Snapshot, Writer};
 use kedge_types::Seqno;
 
 use crate::support::{Doc, by_id, create, disk, disk_with, golden, path, save};
@@ -33,7 +33,7 @@ fn try_all(bytes: &[u8], on_damage: OnDamage, right: &[Vec<Doc>]) -> Result<(), 
         .map(|locals| locals.filter(Result::is_ok).count());
     let seqnos = snapshot.scan_seqnos(..).and_then(|scan| {
         let mut count = 0;
-        for document in scan.with_bodies(Form::Plain) {
+        for document in scan.with_bodies(BodyForm::Plain) {
             document?;
             count += 1;
         }
@@ -200,7 +200,7 @@ mod doctored {
             .collect();
         let saved = save(&mut writer, &more);
         snapshot.count_seqnos(Seqno(20)..Seqno(90))?;
-        let ids = snapshot.scan_ids(..)?.with_bodies(Form::Plain);
+        let ids = snapshot.scan_ids(..)?.with_bodies(BodyForm::Plain);
         for document in ids.take(10_000) {
             document?;
         }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use kedge_couchstore::kv::{
     CommittedManifest, DeleteSource, DiskKey, EntryMeta, LocalDocument, Meaning, SystemEvent,
 };
-use kedge_couchstore::{Entry, Form, Options, Snapshot};
+use kedge_couchstore::{BodyForm, Entry, Options, Snapshot};
 use kedge_disk::PosixDisk;
 use kedge_types::{CollectionId, DurabilityLevel, ScopeId, Seqno};
 use serde_json::Value;
@@ -189,7 +189,9 @@ fn manifest_matches_its_system_events() {
     };
     let event = |snapshot: &Snapshot, key: &[u8]| {
         let entry = snapshot.get(key).expect("a sound tree").expect("an event");
-        let body = snapshot.body(&entry, Form::Plain).expect("a sound body");
+        let body = snapshot
+            .body(&entry, BodyForm::Plain)
+            .expect("a sound body");
         let DiskKey::SystemEvent { kind, .. } = DiskKey::decode(entry.key()).expect("a key") else {
             panic!("{:?} is no event", entry.key());
         };

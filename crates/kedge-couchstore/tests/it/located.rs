@@ -1,6 +1,6 @@
 //! Documents whose bodies the caller reads equal those of lookups.
 
-use kedge_couchstore::{Entry, Error, Form, Options, Problem, Snapshot};
+use kedge_couchstore::{BodyForm, DamageKind, Entry, Error, Options, Snapshot};
 use kedge_disk::PosixDisk;
 
 use crate::support::golden_path;
@@ -33,7 +33,7 @@ fn located_bodies_equal_lookups() {
         assert!(!keys.is_empty());
         let is_known = |key: &Vec<u8>| snapshot.locate(key).is_some();
         assert!(!keys.iter().any(is_known), "nothing was looked up yet");
-        for form in [Form::Plain, Form::Stored] {
+        for form in [BodyForm::Plain, BodyForm::Stored] {
             let documents = snapshot.get_many_documents(&keys, form).expect("a look-up");
             for (key, document) in keys.iter().zip(documents) {
                 let Some(located) = snapshot.locate(key) else {
@@ -103,9 +103,9 @@ fn damage_is_detected_in_bytes_that_the_caller_read() {
         let place = located.place();
         let mut bytes = file[place.start as usize..place.end as usize].to_vec();
         *bytes.last_mut().expect("a body") ^= 1;
-        match located.document(bytes, Form::Plain) {
+        match located.document(bytes, BodyForm::Plain) {
             Err(Error::Corrupt {
-                problem: Problem::ChunkChecksum,
+                problem: DamageKind::ChunkChecksum,
                 offset,
                 ..
             }) => assert_eq!(offset.0, place.start),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use kedge_couchstore::kv::DiskKey;
-use kedge_couchstore::{NodeItem, Offset, Options, Snapshot, Totals, TreeKind, TreeNode};
+use kedge_couchstore::{NodeItem, Offset, Options, Snapshot, SubtreeTotals, TreeKind, TreeNode};
 use kedge_disk::PosixDisk;
 
 use crate::kv::print_key;
@@ -30,8 +30,8 @@ fn nodes(snapshot: &Snapshot, tree: TreeKind) -> Vec<TreeNode> {
 }
 
 /// Formats a pointer like the tools: bytes of the subtree, and the reduce value as in the file.
-fn pointer_text(subtree_bytes: u64, totals: Totals) -> String {
-    let Totals::ById {
+fn pointer_text(subtree_bytes: u64, totals: SubtreeTotals) -> String {
+    let SubtreeTotals::ById {
         live,
         deleted,
         body_bytes,
@@ -53,7 +53,7 @@ fn dump(name: &str, snapshot: &Snapshot) -> String {
     let mut text = format!("Dumping \"{name}\":\n");
     let mut documents = 0;
     let mut pointers: HashMap<Offset, String> = HashMap::new();
-    let root = Totals::ById {
+    let root = SubtreeTotals::ById {
         live: header.live_count(),
         deleted: header.deleted_count(),
         body_bytes: header.body_bytes(),

@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 
 use kedge_couchstore::kv::{EntryMeta, RevMeta, SyncWrite, ValueMeta};
 use kedge_couchstore::{
-    Body, ContentMeta, Create, Mutation, Offset, Options, Snapshot, Version, Writer,
+    ContentMeta, CreateOptions, Mutation, MutationBody, Offset, Options, Snapshot, Version, Writer,
 };
 use kedge_disk::{PosixDisk, Rng};
 use kedge_types::{Cas, Datatype, DurabilityLevel, Expiry, RevSeqno, Seqno};
@@ -155,9 +155,9 @@ struct History {
 
 impl History {
     fn new(path: PathBuf, version: Version, seed: u64) -> Self {
-        let create = Create {
+        let create = CreateOptions {
             version,
-            ..Create::default()
+            ..CreateOptions::default()
         };
         let writer = Writer::create(&PosixDisk, &path, &create, &Options::default());
         Self {
@@ -250,9 +250,9 @@ impl History {
                 content_meta: ContentMeta(stored.content_meta),
                 rev_meta: &stored.rev_meta,
                 body: match (&stored.body, given) {
-                    (None, _) => Body::None,
-                    (Some(_), Some(given)) => Body::Stored(given),
-                    (Some(body), None) => Body::Compress(body),
+                    (None, _) => MutationBody::None,
+                    (Some(_), Some(given)) => MutationBody::Stored(given),
+                    (Some(body), None) => MutationBody::Compress(body),
                 },
             })
             .collect();

@@ -1,6 +1,6 @@
 //! Scans that skip damage return everything that is sound, and nothing else.
 
-use kedge_couchstore::{Document, Error, Form, NodeItem, Options, Snapshot, TreeKind};
+use kedge_couchstore::{BodyForm, Document, Error, NodeItem, Options, Snapshot, TreeKind};
 use kedge_disk::{Disk as _, SimDisk};
 
 use crate::support::{disk_with, golden, path};
@@ -26,7 +26,7 @@ fn sound() -> (SimDisk, Vec<Document>) {
 fn salvage(snapshot: &Snapshot) -> (Vec<Document>, Vec<Error>) {
     let scan = snapshot.scan_seqnos(..).expect("a scan").past_damage();
     let (mut documents, mut errors) = (Vec::new(), Vec::new());
-    for document in scan.with_bodies(Form::Plain) {
+    for document in scan.with_bodies(BodyForm::Plain) {
         match document {
             Ok(document) => documents.push(document),
             Err(error) => errors.push(error),

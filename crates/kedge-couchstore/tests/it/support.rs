@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use kedge_couchstore::{
-    Body, ContentMeta, Create, Entry, Error, Mutation, Options, Snapshot, Writer,
+    ContentMeta, CreateOptions, Entry, Error, Mutation, MutationBody, Options, Snapshot, Writer,
 };
 use kedge_disk::{Disk, SimDisk};
 use kedge_types::{RevSeqno, Seqno};
@@ -41,7 +41,7 @@ pub(crate) fn golden(name: &str) -> Vec<u8> {
 }
 
 pub(crate) fn create(disk: &SimDisk) -> Writer {
-    Writer::create(disk, path(), &Create::default(), &Options::default()).expect("create")
+    Writer::create(disk, path(), &CreateOptions::default(), &Options::default()).expect("create")
 }
 
 pub(crate) fn open(disk: &SimDisk) -> Result<Snapshot, Error> {
@@ -83,9 +83,9 @@ impl Doc {
             content_meta: ContentMeta(3),
             rev_meta: &self.rev_meta,
             body: match &self.body {
-                None => Body::None,
-                Some(body) if self.compress => Body::Compress(body),
-                Some(body) => Body::Stored(body),
+                None => MutationBody::None,
+                Some(body) if self.compress => MutationBody::Compress(body),
+                Some(body) => MutationBody::Stored(body),
             },
         }
     }
@@ -113,7 +113,7 @@ pub(crate) fn save(writer: &mut Writer, docs: &[Doc]) -> Result<(), Error> {
 pub(crate) fn by_id(snapshot: &Snapshot) -> Result<Vec<Doc>, Error> {
     let scan = snapshot
         .scan_ids(..)?
-        .with_bodies(kedge_couchstore::Form::Plain);
+        .with_bodies(kedge_couchstore::BodyForm::Plain);
     scan.map(|document| document.map(|document| Doc::read(&document.entry, document.body)))
         .collect()
 }
@@ -122,7 +122,7 @@ pub(crate) fn by_id(snapshot: &Snapshot) -> Result<Vec<Doc>, Error> {
 pub(crate) fn by_seqno(snapshot: &Snapshot) -> Result<Vec<Doc>, Error> {
     let scan = snapshot
         .scan_seqnos(..)?
-        .with_bodies(kedge_couchstore::Form::Plain);
+        .with_bodies(kedge_couchstore::BodyForm::Plain);
     scan.map(|document| document.map(|document| Doc::read(&document.entry, document.body)))
         .collect()
 }

@@ -1,6 +1,6 @@
 //! Results of opening damaged files, compared with those of Couchbase's library (`golden/torn/results.txt`).
 
-use kedge_couchstore::{Error, OnDamage, Options, Problem, Snapshot, Writer};
+use kedge_couchstore::{DamageKind, Error, OnDamage, Options, Snapshot, Writer};
 use kedge_disk::{Disk, SimDisk};
 
 use crate::support::{Doc, disk_with, golden, open, path, save};
@@ -51,9 +51,9 @@ fn words(disk: &SimDisk, result: Result<Snapshot, Error>) -> String {
         }
         Err(Error::NoHeader { .. }) => "no header in non-empty file".to_owned(),
         Err(Error::Corrupt { problem, .. }) => match problem {
-            Problem::HeaderShort => "error reading file".to_owned(),
-            Problem::HeaderChecksum => "checksum fail".to_owned(),
-            Problem::BlockType(_) => "malformed data in file".to_owned(),
+            DamageKind::HeaderShort => "error reading file".to_owned(),
+            DamageKind::HeaderChecksum => "checksum fail".to_owned(),
+            DamageKind::BlockType(_) => "malformed data in file".to_owned(),
             other => format!("{other}"),
         },
         Err(error) => format!("{error}"),
@@ -150,7 +150,7 @@ fn damaged_body_is_detected_when_read() {
         matches!(
             &error,
             Error::Corrupt {
-                problem: Problem::ChunkChecksum,
+                problem: DamageKind::ChunkChecksum,
                 ..
             }
         ),

@@ -1,14 +1,15 @@
 //! Writes: rejected batches, reported changes, and positions in the file.
 
 use kedge_couchstore::{
-    Body, Create, Error, Form, Mutation, Options, Refusal, Snapshot, Version, Writer,
+    BodyForm, CreateOptions, Error, InvalidBatch, Mutation, MutationBody, Options, Snapshot,
+    Version, Writer,
 };
 use kedge_disk::{Disk, Rng, SimDisk};
 use kedge_types::Seqno;
 
 use crate::support::{Doc, by_id, by_seqno, create, disk, open, path, save};
 
-fn refusal(result: Result<(), Error>) -> Refusal {
+fn refusal(result: Result<(), Error>) -> InvalidBatch {
     match result {
         Err(Error::Refused(refusal)) => refusal,
         other => panic!("{other:?}"),
@@ -31,7 +32,12 @@ fn new_file_begins_like_couchbases() {
     assert_eq!(snapshot.header().timestamp_ns(), 7);
     assert_eq!(snapshot.history().count(), 2);
     assert_eq!(by_id(&snapshot).expect("scan"), []);
-    let again = Writer::create(&disk, path(), &Create::default(), &Options::default());
+    let again = Writer::create(
+        &disk,
+        path(),
+        &CreateOptions::default(),
+        &Options::default(),
+    );
     assert!(matches!(again, Err(Error::Exists { .. })));
 }
 
@@ -39,7 +45,7 @@ fn new_file_begins_like_couchbases() {
 fn version_of_a_file_never_changes() {
     for version in [Version::V13, Version::V14] {
         let disk = disk(1);
-        let new = Create {
+        let new = CreateOptions {
             version,
             encryption: None,
         };
@@ -58,12 +64,12 @@ fn version_of_a_file_never_changes() {
         snapshot.check(&mut |_| {}).expect("sound");
     }
     for version in [Version::V11, Version::V12] {
-        let new = Create {
+        let new = CreateOptions {
             version,
             encryption: None,
         };
         let refused = Writer::create(&disk(1), path(), &new, &Options::default());
-        assert_eq!(refusal(refused.map(|_| ())), Refusal::Version);
+        assert_eq!(refusal(refused.map(|_| ())), InvalidBatch::Version);
     }
 }
 
@@ -160,14 +166,14 @@ fn invalid_batch_is_rejected_without_an_effect() {
     let twice = [Doc::new("x", 6), Doc::new("y", 7), Doc::new("x", 8)];
     assert_eq!(
         refusal(save(&mut writer, &twice)),
-        Refusal::DuplicateKey(0, 2)
+        InvalidBatch::DuplicateKey(0, 2)
     );
     let twice = [Doc::new("x", 6), Doc::new("y", 6)];
     assert_eq!(
         refusal(save(&mut writer, &twice)),
-        Refusal::DuplicateSeqno(Seqno(6))
+        InvalidBatch::DuplicateSeqno(Seqno(6))
     );
-    let old = Refusal::OldSeqno {
+    let old = InvalidBatch::OldSeqno {
         seqno: Seqno(5),
         newest: Seqno(5),
     };
@@ -175,11 +181,11 @@ fn invalid_batch_is_rejected_without_an_effect() {
     let twice: [(&[u8], Option<&[u8]>); 2] = [(b"n", Some(b"1")), (b"n", None)];
     assert_eq!(
         refusal(writer.save_locals(&twice)),
-        Refusal::DuplicateKey(0, 1)
+        InvalidBatch::DuplicateKey(0, 1)
     );
     assert_eq!(
         refusal(writer.save_locals(&[(b"", None)])),
-        Refusal::KeyLength(0)
+        InvalidBatch::KeyLength(0)
     );
     assert!(!writer.has_changes());
     assert_eq!(disk.len(path()).expect("a length"), bytes);
@@ -234,12 +240,12 @@ fn bodies_keep_their_form() {
     let mut rng = Rng::new(3);
     let large = rng.bytes(3 << 20);
     let forms = [
-        ("large", Body::Compress(&large)),
-        ("empty", Body::Stored(b"")),
-        ("nothing", Body::Compress(b"")),
-        ("plain", Body::Stored(b"as it is")),
-        ("none", Body::None),
-        ("repeated", Body::Compress(&[7; 100_000])),
+        ("large", MutationBody::Compress(&large)),
+        ("empty", MutationBody::Stored(b"")),
+        ("nothing", MutationBody::Compress(b"")),
+        ("plain", MutationBody::Stored(b"as it is")),
+        ("none", MutationBody::None),
+        ("repeated", MutationBody::Compress(&[7; 100_000])),
     ];
     let docs: Vec<Doc> = forms
         .iter()
@@ -260,18 +266,18 @@ fn bodies_keep_their_form() {
     snapshot.check(&mut |_| {}).expect("sound");
     for (key, body) in forms {
         let entry = snapshot.get(key.as_bytes()).expect("get").expect("there");
-        let plain = snapshot.body(&entry, Form::Plain).expect("a body");
+        let plain = snapshot.body(&entry, BodyForm::Plain).expect("a body");
         let (expected, compressed) = match body {
-            Body::None => (None, false),
-            Body::Stored(bytes) => (Some(bytes), false),
-            Body::Compress(bytes) => (Some(bytes), true),
+            MutationBody::None => (None, false),
+            MutationBody::Stored(bytes) => (Some(bytes), false),
+            MutationBody::Compress(bytes) => (Some(bytes), true),
         };
         assert_eq!(plain.as_deref(), expected, "{key}");
         assert_eq!(entry.content_meta().is_compressed(), compressed, "{key}");
     }
     let repeated = snapshot.get(b"repeated").expect("get").expect("there");
     let stored = snapshot
-        .body(&repeated, Form::Stored)
+        .body(&repeated, BodyForm::Stored)
         .expect("a body")
         .expect("there");
     assert!(stored.len() < 10_000);
@@ -369,7 +375,8 @@ fn save_with_breaks_calls_between_throughout() {
             .collect();
         let batch: Vec<Mutation<'_>> = docs.iter().map(Doc::mutation).collect();
         let (breaks, mut documents_between) = (std::cell::Cell::new(0), Vec::new());
-        let mut observe = |_: kedge_couchstore::Change<'_>| documents_between.push(breaks.get());
+        let mut observe =
+            |_: kedge_couchstore::SavedChange<'_>| documents_between.push(breaks.get());
         let mut between = || breaks.set(breaks.get() + 1);
         writer
             .save_with_breaks(&batch, &mut observe, &mut between)

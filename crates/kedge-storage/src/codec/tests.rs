@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use kedge_couchstore::kv::Audit;
-use kedge_couchstore::{Create, Form, Options, Writer};
+use kedge_couchstore::kv::FileAudit;
+use kedge_couchstore::{BodyForm, CreateOptions, Options, Writer};
 use kedge_disk::{Disk, SimDisk};
 use kedge_types::{Cas, Datatype, DurabilityLevel, RevSeqno};
 use kedge_vbucket::Aborted;
@@ -114,15 +114,16 @@ fn through_a_file(items: &[FileChange]) -> Vec<FileRecord> {
     let (disk, path) = (SimDisk::new(1), Path::new("/d/0.couch.1"));
     disk.create_dir_all(Path::new("/d")).expect("a directory");
     let options = Options::default();
-    let mut writer = Writer::create(&disk, path, &Create::default(), &options).expect("create");
+    let mut writer =
+        Writer::create(&disk, path, &CreateOptions::default(), &options).expect("create");
     let batch = EncodedBatch::new(items);
     writer.save(&batch.mutations(), &mut |_| {}).expect("save");
     writer.commit(1).expect("commit");
     let snapshot = writer.snapshot();
     snapshot.check(&mut |_| {}).expect("sound");
-    let mut audit = Audit::new(snapshot.header().update_seqno());
+    let mut audit = FileAudit::new(snapshot.header().update_seqno());
     let scan = snapshot.scan_seqnos(..).expect("a scan");
-    let documents = scan.with_bodies(Form::Plain);
+    let documents = scan.with_bodies(BodyForm::Plain);
     documents
         .map(|document| {
             let document = document.expect("a document");
@@ -192,9 +193,9 @@ fn short_values_are_stored_uncompressed() {
     });
     let batch = EncodedBatch::new(&items);
     let [short, long]: [Mutation<'_>; 2] = batch.mutations().try_into().expect("two");
-    assert_eq!(short.body, Body::Stored(&[b'a'; 64]));
+    assert_eq!(short.body, MutationBody::Stored(&[b'a'; 64]));
     assert!(!short.content_meta.is_compressed());
-    assert_eq!(long.body, Body::Compress(&[b'a'; 65]));
+    assert_eq!(long.body, MutationBody::Compress(&[b'a'; 65]));
     for (record, bytes) in through_a_file(&items).iter().zip([64, 65]) {
         let item = record.item().expect("with its value");
         assert_eq!(item.value(), vec![b'a'; bytes]);

@@ -2,8 +2,8 @@
 
 use std::ops::ControlFlow;
 
-use kedge_couchstore::compact::purge::{Events, Policy, Purge, Report};
-use kedge_couchstore::compact::{Hooks, LocalPatch, Progress, Verdict};
+use kedge_couchstore::compact::purge::{Purge, PurgeEvents, PurgePolicy, PurgeReport};
+use kedge_couchstore::compact::{CompactionHooks, CopyProgress, FilterDecision, LocalPatch};
 use kedge_couchstore::kv::RevMeta;
 use kedge_couchstore::{Entry, Error as FileError, OldVersion, Snapshot};
 use kedge_types::{Cas, Seqno};
@@ -75,7 +75,7 @@ impl<'a> CancellablePurge<'a> {
     /// Creates the callbacks for the compaction of a file.
     pub(super) fn new(
         source: &Snapshot,
-        policy: Policy,
+        policy: PurgePolicy,
         hooks: &'a mut dyn CompactHooks,
         progress: &'a SharedProgress,
         stop: CancelSources<'a>,
@@ -96,7 +96,7 @@ impl<'a> CancellablePurge<'a> {
         self.purge.events()
     }
 
-    pub(super) fn report(&self) -> &Report {
+    pub(super) fn report(&self) -> &PurgeReport {
         self.purge.report()
     }
 
@@ -109,7 +109,7 @@ impl<'a> CancellablePurge<'a> {
     }
 }
 
-impl Events for HookRelay<'_> {
+impl PurgeEvents for HookRelay<'_> {
     fn expired(&mut self, entry: &Entry, body: Option<&[u8]>) {
         // The purge rules have decoded it before, to find out that it has expired.
         if let Ok(meta) = RevMeta::decode(entry.rev_meta()) {
@@ -122,7 +122,7 @@ impl Events for HookRelay<'_> {
         }
     }
 
-    fn pace(&mut self, bytes: u64, progress: &Progress) -> ControlFlow<()> {
+    fn pace(&mut self, bytes: u64, progress: &CopyProgress) -> ControlFlow<()> {
         self.progress.set(progress);
         if self.is_paced {
             self.hooks.bytes(bytes);
@@ -134,10 +134,10 @@ impl Events for HookRelay<'_> {
     }
 }
 
-impl Hooks for CancellablePurge<'_> {
-    fn filter(&mut self, entry: &Entry, body: Option<&[u8]>) -> Verdict {
+impl CompactionHooks for CancellablePurge<'_> {
+    fn filter(&mut self, entry: &Entry, body: Option<&[u8]>) -> FilterDecision {
         if self.stop.is_set() {
-            return Verdict::Stop;
+            return FilterDecision::Stop;
         }
         self.purge.filter(entry, body)
     }
@@ -150,7 +150,7 @@ impl Hooks for CancellablePurge<'_> {
         self.purge.locals(locals)
     }
 
-    fn pace(&mut self, bytes: u64, progress: &Progress) -> ControlFlow<()> {
+    fn pace(&mut self, bytes: u64, progress: &CopyProgress) -> ControlFlow<()> {
         self.purge.pace(bytes, progress)
     }
 }

@@ -24,8 +24,8 @@ mod progress;
 use std::path::Path;
 use std::time::Duration;
 
-use kedge_couchstore::compact::purge::Policy;
-use kedge_couchstore::compact::{Compaction, Settings, target_path};
+use kedge_couchstore::compact::purge::PurgePolicy;
+use kedge_couchstore::compact::{Compaction, CompactionSettings, target_path};
 use kedge_couchstore::{Error as FileError, Snapshot};
 use kedge_types::{Seqno, VbId};
 
@@ -115,7 +115,7 @@ impl Storage {
         let entries_total = header.live_count() + header.deleted_count();
         let progress = maintenance.progress();
         let _running = progress.begin(entries_total, source.file_bytes()?);
-        let policy = Policy {
+        let policy = PurgePolicy {
             now: request.now_unix_secs,
             purge_before: request.purge_before_unix_secs,
             purge_up_to: request.purge_before_seqno,
@@ -126,7 +126,7 @@ impl Storage {
         watch.check()?;
         let target = target_path(source.path());
         self.clear(&target)?;
-        let mut settings = Settings::default();
+        let mut settings = CompactionSettings::default();
         if let Some(bytes) = request.sync_each_bytes {
             settings.sync_each_bytes = bytes;
         }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
-use kedge_couchstore::compact::{Phase, Progress};
+use kedge_couchstore::compact::{CopyPhase, CopyProgress};
 
 /// The phase of a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,13 +97,13 @@ impl SharedProgress {
         self.phase.store(phase as u8, Relaxed);
     }
 
-    pub(super) fn set(&self, progress: &Progress) {
+    pub(super) fn set(&self, progress: &CopyProgress) {
         self.entries.store(progress.entries, Relaxed);
         self.bytes_read.store(progress.bytes_read, Relaxed);
         self.bytes_written.store(progress.bytes_written, Relaxed);
         match progress.phase {
-            Phase::Sort => self.enter(CompactPhase::Sort),
-            Phase::Index => self.enter(CompactPhase::Index),
+            CopyPhase::Sort => self.enter(CompactPhase::Sort),
+            CopyPhase::Index => self.enter(CompactPhase::Index),
             // The caller sets the two kinds of catch-up phases itself, and the copy phase is the first.
             _ => {}
         }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use kedge_couchstore::compact::{
-    Compaction, Hooks, LocalPatch, Progress, Settings, Verdict, target_path,
+    Compaction, CompactionHooks, CompactionSettings, CopyProgress, FilterDecision, LocalPatch,
+    target_path,
 };
 use kedge_couchstore::kv::{
     CollectionStats, DROPPED_COLLECTIONS_NAME, DiskKey, DroppedCollections, EntryMeta,
@@ -58,7 +59,7 @@ pub(super) fn take_over(
     let mut hooks = ImportCopy::new(&source, state, place, &storage.stopping)?;
     let target = target_path(&storage.dir.join(file_name(vb, guard.revision())));
     storage.clear(&target)?;
-    let settings = Settings::default();
+    let settings = CompactionSettings::default();
     let copied = Compaction::run(&storage.disk, &source, &target, &settings, &mut hooks);
     if let Some(problem) = hooks.foreign.take() {
         return Err(refused(candidate.path.clone(), problem));
@@ -209,11 +210,11 @@ impl<'a> ImportCopy<'a> {
     }
 }
 
-impl Hooks for ImportCopy<'_> {
-    fn filter(&mut self, _: &Entry, _: Option<&[u8]>) -> Verdict {
+impl CompactionHooks for ImportCopy<'_> {
+    fn filter(&mut self, _: &Entry, _: Option<&[u8]>) -> FilterDecision {
         match self.not_understood.is_some() || self.foreign.is_some() {
-            true => Verdict::Stop,
-            false => Verdict::Keep,
+            true => FilterDecision::Stop,
+            false => FilterDecision::Keep,
         }
     }
 
@@ -235,7 +236,7 @@ impl Hooks for ImportCopy<'_> {
         Ok(())
     }
 
-    fn pace(&mut self, _: u64, _: &Progress) -> ControlFlow<()> {
+    fn pace(&mut self, _: u64, _: &CopyProgress) -> ControlFlow<()> {
         match self.stopping.is_set() {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),

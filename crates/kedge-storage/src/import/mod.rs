@@ -178,13 +178,13 @@ impl Storage {
 }
 
 /// A vBucket, and the name of a file of it.
-type NamedFile = (VbId, String);
+type SourceFile = (VbId, String);
 
 /// Returns the newest file of each vBucket, by vBucket, and the other names.
 fn newest_files(
     disk: &dyn Disk,
     dir: &Path,
-) -> Result<(Vec<NamedFile>, Vec<String>), StorageError> {
+) -> Result<(Vec<SourceFile>, Vec<String>), StorageError> {
     let mut found: Vec<(VbId, FileRevision, String)> = Vec::new();
     let mut ignored = Vec::new();
     for name in disk.list(dir)? {
@@ -194,7 +194,7 @@ fn newest_files(
         }
     }
     found.sort_unstable();
-    let mut newest: Vec<NamedFile> = Vec::new();
+    let mut newest: Vec<SourceFile> = Vec::new();
     for (vb, _, name) in found {
         match newest.last_mut() {
             Some(last) if last.0 == vb => ignored.push(std::mem::replace(&mut last.1, name)),

@@ -50,13 +50,13 @@ pub(crate) use write::InstalledFile;
 pub(crate) struct FileSlot {
     vb: VbId,
     maintenance: MaintenanceLock,
-    written: RankedMutex<SlotWritten, WriterState>,
+    written: RankedMutex<SlotWritten, SlotWriterState>,
     current: RankedMutex<SlotCurrent, CurrentFile>,
 }
 
 /// The state that only writers need.
 #[derive(Debug, Default)]
-struct WriterState {
+struct SlotWriterState {
     /// The metadata at the current header; `None` until it is needed.
     metadata: Option<VbMetadata>,
     /// Older revisions that could not be removed.
@@ -113,9 +113,9 @@ impl FileSlot {
         FileSlot {
             vb,
             maintenance: MaintenanceLock::default(),
-            written: RankedMutex::new(WriterState {
+            written: RankedMutex::new(SlotWriterState {
                 deleted: is_deleted.then_some(revision),
-                ..WriterState::default()
+                ..SlotWriterState::default()
             }),
             current: RankedMutex::new(CurrentFile {
                 // The name of a quarantined file does not explain the absence of a later one.
@@ -193,7 +193,7 @@ impl Deref for FileReader<'_> {
 pub struct WriteGuard<'a> {
     storage: &'a Storage,
     slot: &'a FileSlot,
-    written: RankedMutexGuard<'a, SlotWritten, WriterState>,
+    written: RankedMutexGuard<'a, SlotWritten, SlotWriterState>,
 }
 
 /// The write handle of a vBucket's file, or of the one that is to replace it. It borrows the guard mutably.

@@ -5,8 +5,8 @@ use crate::names::{FileRevision, boot_name, damaged_name, deleted_name, file_nam
 use crate::stats::StorageCounters;
 use crate::vb_metadata::VbMetadata;
 use crate::{Storage, StorageError};
-use kedge_couchstore::compact::{Compaction, Progress};
-use kedge_couchstore::{Create, Error as FileError, Header, Snapshot, Writer};
+use kedge_couchstore::compact::{Compaction, CopyProgress};
+use kedge_couchstore::{CreateOptions, Error as FileError, Header, Snapshot, Writer};
 use kedge_disk::Disk;
 use kedge_types::CollectionId;
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ pub(crate) struct InstalledFile {
     pub(crate) header: Header,
     pub(crate) file_bytes: u64,
     /// The figures of its creation.
-    pub(crate) progress: Progress,
+    pub(crate) progress: CopyProgress,
 }
 
 impl<'a> WriteGuard<'a> {
@@ -160,7 +160,12 @@ impl<'a> WriteGuard<'a> {
         if disk.exists(&path)? {
             disk.remove(&path)?;
         }
-        let writer = Writer::create(disk, &path, &Create::default(), &self.storage.options)?;
+        let writer = Writer::create(
+            disk,
+            &path,
+            &CreateOptions::default(),
+            &self.storage.options,
+        )?;
         Ok(SlotWriter {
             guard: self,
             writer,

@@ -257,7 +257,7 @@ fn file_without_a_valid_state_is_rejected() {
     let path = path_of(&disk, VB).expect("a file");
     disk.remove(&path).expect("remove");
     let options = kedge_couchstore::Options::default();
-    let create = kedge_couchstore::Create::default();
+    let create = kedge_couchstore::CreateOptions::default();
     let mut writer =
         kedge_couchstore::Writer::create(&disk, &path, &create, &options).expect("create");
     writer.commit(1).expect("commit");

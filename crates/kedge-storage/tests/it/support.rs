@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use kedge_couchstore::kv::{Audit, CollectionStats, split_prepare};
-use kedge_couchstore::{Form, Options, Snapshot};
+use kedge_couchstore::kv::{CollectionStats, FileAudit, split_prepare};
+use kedge_couchstore::{BodyForm, Options, Snapshot};
 use kedge_disk::{Disk, SimDisk};
 use kedge_storage::{FileRecordKind, Storage, StorageConfig, StorageError};
 use kedge_types::{
@@ -201,7 +201,7 @@ pub(crate) fn audit_in(disk: &dyn Disk, dir: &Path, vb: VbId) {
     };
     let snapshot = Snapshot::open(disk, &path, &Options::default()).expect("open");
     snapshot.check(&mut |_| {}).expect("sound");
-    let mut audit = Audit::new(snapshot.header().update_seqno());
+    let mut audit = FileAudit::new(snapshot.header().update_seqno());
     for local in snapshot.locals().expect("a scan") {
         let (name, value) = local.expect("a local document");
         audit.local(&name, &value).expect("as its name says");
@@ -209,7 +209,7 @@ pub(crate) fn audit_in(disk: &dyn Disk, dir: &Path, vb: VbId) {
     let scan = snapshot.scan_seqnos(..).expect("a scan");
     let mut disk_bytes = BTreeMap::from([(CollectionId::DEFAULT, 0)]);
     let mut prepare_bytes = 0;
-    for document in scan.with_bodies(Form::Plain) {
+    for document in scan.with_bodies(BodyForm::Plain) {
         let document = document.expect("a document");
         let entry = &document.entry;
         audit

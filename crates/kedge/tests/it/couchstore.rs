@@ -6,7 +6,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 
 use kedge_couchstore::{
-    Body, ContentMeta, Create, EncryptionKey, Mutation, Options, Version, Writer,
+    ContentMeta, CreateOptions, EncryptionKey, Mutation, MutationBody, Options, Version, Writer,
 };
 use kedge_disk::PosixDisk;
 use kedge_types::{RevSeqno, Seqno};
@@ -63,7 +63,7 @@ pub(crate) fn damage(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
 pub(crate) fn large_file(path: &Path, documents: u64) {
     let options = Options::default();
     let mut writer =
-        Writer::create(&PosixDisk, path, &Create::default(), &options).expect("create");
+        Writer::create(&PosixDisk, path, &CreateOptions::default(), &options).expect("create");
     let numbers: Vec<u64> = (1..=documents).collect();
     for part in numbers.chunks(10_000) {
         let keys: Vec<Vec<u8>> = part
@@ -89,7 +89,7 @@ fn mutation<'a>(key: &'a [u8], seqno: u64, body: &'a [u8]) -> Mutation<'a> {
         deleted: false,
         content_meta: ContentMeta(3),
         rev_meta: &[0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0],
-        body: Body::Stored(body),
+        body: MutationBody::Stored(body),
     }
 }
 
@@ -444,7 +444,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
 fn dump_reads_encrypted_files_with_their_key() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("0.couch.1");
-    let create = Create {
+    let create = CreateOptions {
         version: Version::V14,
         encryption: Some(EncryptionKey::new("mine", KEY)),
     };

@@ -10,7 +10,7 @@ use super::record;
 use crate::compact::meter::ProgressMeter;
 use crate::crypto::{EncryptionKey, KEY_BYTES};
 use crate::format::chunk::Codec;
-use crate::{Error, Offset, Problem};
+use crate::{DamageKind, Error, Offset};
 
 /// Size of a write, in bytes.
 const WRITE_BYTES: usize = 256 << 10;
@@ -108,7 +108,7 @@ impl SpillFile {
         Ok(())
     }
 
-    fn corrupt(&self, at: u64, problem: Problem) -> Error {
+    fn corrupt(&self, at: u64, problem: DamageKind) -> Error {
         Error::Corrupt {
             file: self.path.clone(),
             offset: Offset(at),
@@ -191,13 +191,13 @@ impl RunReader {
         self.read(spill, left.min(codec.disk_bytes(spill.block_bytes)))?;
         let head_bytes = codec.head_bytes();
         if self.block.len() < head_bytes {
-            return Err(spill.corrupt(at, Problem::ChunkLength(left as u64)));
+            return Err(spill.corrupt(at, DamageKind::ChunkLength(left as u64)));
         }
         let body_bytes = codec.body_bytes(&self.block);
         let body_bytes = body_bytes.map_err(|problem| spill.corrupt(at, problem))?;
         let chunk_bytes = head_bytes + body_bytes as usize;
         if chunk_bytes > left {
-            return Err(spill.corrupt(at, Problem::ChunkLength(body_bytes.into())));
+            return Err(spill.corrupt(at, DamageKind::ChunkLength(body_bytes.into())));
         }
         if chunk_bytes > self.block.len() {
             self.read(spill, chunk_bytes)?;

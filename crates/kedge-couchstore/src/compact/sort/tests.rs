@@ -6,11 +6,11 @@ use std::path::Path;
 use kedge_disk::SimDisk;
 
 use super::*;
-use crate::compact::{Hooks, KeepAll, Phase, Progress};
+use crate::compact::{CompactionHooks, CopyPhase, CopyProgress, KeepAll};
 
-fn progress() -> Progress {
-    Progress {
-        phase: Phase::Copy,
+fn progress() -> CopyProgress {
+    CopyProgress {
+        phase: CopyPhase::Copy,
         entries_total: 0,
         entries: 0,
         kept: 0,
@@ -185,8 +185,8 @@ fn changed_temporary_file_is_detected() {
 #[test]
 fn sort_is_paced_and_can_be_stopped() {
     struct Stop(u64);
-    impl Hooks for Stop {
-        fn pace(&mut self, bytes: u64, _: &Progress) -> ControlFlow<()> {
+    impl CompactionHooks for Stop {
+        fn pace(&mut self, bytes: u64, _: &CopyProgress) -> ControlFlow<()> {
             match self.0.checked_sub(bytes) {
                 Some(left) => {
                     self.0 = left;

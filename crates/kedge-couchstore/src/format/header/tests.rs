@@ -87,7 +87,7 @@ fn headers_of_every_version_round_trip_and_damage_is_reported() {
         bytes.truncate(bytes.len() - 24);
         assert_eq!(
             Header::parse(header.offset, &bytes),
-            Err(Problem::HeaderShort.into())
+            Err(DamageKind::HeaderShort.into())
         );
     }
 }
@@ -132,28 +132,34 @@ fn each_kind_of_damage_is_reported() {
         doctored(|body| body[0] = 15),
         Err(InvalidHeader::UnknownVersion(15))
     );
-    assert_eq!(problem(|body| body[13] = 1), Problem::PurgePointer(1 << 40));
-    assert_eq!(problem(|body| body.push(0)), Problem::HeaderParts);
-    assert_eq!(problem(|body| body.truncate(30)), Problem::HeaderParts);
-    assert_eq!(problem(Vec::clear), Problem::HeaderParts);
+    assert_eq!(
+        problem(|body| body[13] = 1),
+        DamageKind::PurgePointer(1 << 40)
+    );
+    assert_eq!(problem(|body| body.push(0)), DamageKind::HeaderParts);
+    assert_eq!(problem(|body| body.truncate(30)), DamageKind::HeaderParts);
+    assert_eq!(problem(Vec::clear), DamageKind::HeaderParts);
     assert_eq!(
         problem(|body| body[39..45].copy_from_slice(&[0, 0, 0, 0x20, 0, 0])),
-        Problem::RootOffset(0x20_0000)
+        DamageKind::RootOffset(0x20_0000)
     );
-    assert_eq!(problem(|body| body[39..45].fill(0)), Problem::RootOffset(0));
+    assert_eq!(
+        problem(|body| body[39..45].fill(0)),
+        DamageKind::RootOffset(0)
+    );
     assert_eq!(
         problem(|body| {
             body[20] -= 1;
             body[22] += 1;
         }),
-        Problem::RootSize {
+        DamageKind::RootSize {
             expected: 17,
             found: 16
         }
     );
     let lengths = [
-        (3_u32, Problem::HeaderLength(3)),
-        (1025, Problem::HeaderLength(1025)),
+        (3_u32, DamageKind::HeaderLength(3)),
+        (1025, DamageKind::HeaderLength(1025)),
     ];
     for (length, problem) in lengths {
         let mut bytes = vec![1];

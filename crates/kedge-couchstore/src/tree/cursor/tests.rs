@@ -72,7 +72,7 @@ fn walk_ends_at_shared_nodes() {
     let is_order = matches!(
         error,
         Error::Corrupt {
-            problem: Problem::KeyOrder(_),
+            problem: DamageKind::KeyOrder(_),
             ..
         }
     );
@@ -88,7 +88,7 @@ fn too_deep_tree_is_rejected() {
         matches!(
             error,
             Error::Corrupt {
-                problem: Problem::Depth,
+                problem: DamageKind::Depth,
                 ..
             }
         )

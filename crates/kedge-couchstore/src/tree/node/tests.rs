@@ -35,13 +35,20 @@ fn entries_of_a_sound_node_are_iterated() {
 fn each_kind_of_damage_is_reported() {
     let leaf = |entries: &[Vec<u8>]| check::<Local>(100, &node(LEAF, entries));
     let interior = |entries: &[Vec<u8>]| check::<Local>(100, &node(INTERIOR, entries));
-    assert_eq!(check::<Local>(100, b""), Err(Problem::NodeEmpty));
-    assert_eq!(leaf(&[]), Err(Problem::NodeEmpty));
-    assert_eq!(check::<Local>(100, b"\x02rest"), Err(Problem::NodeType(2)));
+    assert_eq!(check::<Local>(100, b""), Err(DamageKind::NodeEmpty));
+    assert_eq!(leaf(&[]), Err(DamageKind::NodeEmpty));
+    assert_eq!(
+        check::<Local>(100, b"\x02rest"),
+        Err(DamageKind::NodeType(2))
+    );
     for order in [[&b"b"[..], b"a"], [b"a", b"a"], [b"aa", b"a"]] {
         let entries = order.map(|key| entry(key, b""));
         let second = 1 + entries[0].len() as u32;
-        assert_eq!(leaf(&entries), Err(Problem::KeyOrder(second)), "{order:?}");
+        assert_eq!(
+            leaf(&entries),
+            Err(DamageKind::KeyOrder(second)),
+            "{order:?}"
+        );
     }
     let whole = node(LEAF, &[entry(b"a", b"1"), entry(b"b", b"22")]);
     for len in 2..whole.len() {
@@ -49,7 +56,7 @@ fn each_kind_of_damage_is_reported() {
         match len {
             8 => assert_eq!(result, Ok(()), "the first entry ends there"),
             _ => assert!(
-                matches!(result, Err(Problem::EntryLength(1 | 8))),
+                matches!(result, Err(DamageKind::EntryLength(1 | 8))),
                 "{len}: {result:?}"
             ),
         }
@@ -58,27 +65,33 @@ fn each_kind_of_damage_is_reported() {
     for offset in [0, 100, 101, 1 << 40] {
         assert_eq!(
             interior(&[child(b"a", offset)]),
-            Err(Problem::ChildOffset(offset))
+            Err(DamageKind::ChildOffset(offset))
         );
     }
     assert_eq!(
         interior(&[entry(b"a", &[1; 13])]),
-        Err(Problem::EntryShape(1))
+        Err(DamageKind::EntryShape(1))
     );
     // Pointers of one tree are invalid in another.
     let bytes = node(INTERIOR, &[child(b"a", 9)]);
-    assert_eq!(check::<ById>(100, &bytes), Err(Problem::EntryShape(1)));
-    assert_eq!(check::<BySeqno>(100, &bytes), Err(Problem::EntryShape(1)));
+    assert_eq!(check::<ById>(100, &bytes), Err(DamageKind::EntryShape(1)));
+    assert_eq!(
+        check::<BySeqno>(100, &bytes),
+        Err(DamageKind::EntryShape(1))
+    );
     // Values that are too short for their tree.
     let bytes = node(LEAF, &[entry(b"a", &[0; 22])]);
-    assert_eq!(check::<ById>(100, &bytes), Err(Problem::EntryShape(1)));
+    assert_eq!(check::<ById>(100, &bytes), Err(DamageKind::EntryShape(1)));
     for (key, value) in [
         (&b"12345"[..], &[0; 30][..]),
         (b"123456", &[0; 17]),
         (b"123456", &[0xff; 30]),
     ] {
         let bytes = node(LEAF, &[entry(key, value)]);
-        assert_eq!(check::<BySeqno>(100, &bytes), Err(Problem::EntryShape(1)));
+        assert_eq!(
+            check::<BySeqno>(100, &bytes),
+            Err(DamageKind::EntryShape(1))
+        );
     }
 }
 

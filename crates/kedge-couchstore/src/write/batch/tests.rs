@@ -10,7 +10,7 @@ fn mutation(key: &[u8], seqno: u64) -> Mutation<'_> {
         deleted: false,
         content_meta: ContentMeta(0),
         rev_meta: b"",
-        body: Body::None,
+        body: MutationBody::None,
     }
 }
 
@@ -38,16 +38,16 @@ proptest! {
 #[test]
 fn duplicate_keys_and_seqnos_are_rejected() {
     let batch = [mutation(b"b", 1), mutation(b"a", 2), mutation(b"b", 3)];
-    assert_eq!(by_key(&batch).err(), Some(Refusal::DuplicateKey(0, 2)));
+    assert_eq!(by_key(&batch).err(), Some(InvalidBatch::DuplicateKey(0, 2)));
     let batch = [mutation(b"a", 2), mutation(b"a", 3)];
-    assert_eq!(by_key(&batch).err(), Some(Refusal::DuplicateKey(0, 1)));
+    assert_eq!(by_key(&batch).err(), Some(InvalidBatch::DuplicateKey(0, 1)));
     // The zeros that pad a short key do not make it a duplicate.
     let batch = [mutation(b"a\0", 1), mutation(b"a", 2)];
     assert!(by_key(&batch).is_ok());
     let batch = [mutation(b"a", 2), mutation(b"b", 1), mutation(b"c", 2)];
     assert_eq!(
         by_seqno(&batch).err(),
-        Some(Refusal::DuplicateSeqno(Seqno(2)))
+        Some(InvalidBatch::DuplicateSeqno(Seqno(2)))
     );
 }
 
@@ -55,12 +55,15 @@ fn duplicate_keys_and_seqnos_are_rejected() {
 fn oversized_fields_are_rejected() {
     let check = |mutation: Mutation<'_>| check_fields(&[mutation], Seqno(5));
     let long = vec![0; KEY_BYTES_MAX + 1];
-    assert_eq!(check(mutation(b"", 6)), Err(Refusal::KeyLength(0)));
-    assert_eq!(check(mutation(&long, 6)), Err(Refusal::KeyLength(0)));
+    assert_eq!(check(mutation(b"", 6)), Err(InvalidBatch::KeyLength(0)));
+    assert_eq!(check(mutation(&long, 6)), Err(InvalidBatch::KeyLength(0)));
     assert_eq!(check(mutation(&long[1..], 6)), Ok(()));
-    assert_eq!(check(mutation(b"k", 0)), Err(Refusal::NumberRange(0)));
-    assert_eq!(check(mutation(b"k", 1 << 48)), Err(Refusal::NumberRange(0)));
-    let old = Refusal::OldSeqno {
+    assert_eq!(check(mutation(b"k", 0)), Err(InvalidBatch::NumberRange(0)));
+    assert_eq!(
+        check(mutation(b"k", 1 << 48)),
+        Err(InvalidBatch::NumberRange(0))
+    );
+    let old = InvalidBatch::OldSeqno {
         seqno: Seqno(5),
         newest: Seqno(5),
     };
@@ -69,19 +72,22 @@ fn oversized_fields_are_rejected() {
         rev: RevSeqno(1 << 48),
         ..mutation(b"k", 6)
     };
-    assert_eq!(check(large_rev), Err(Refusal::NumberRange(0)));
+    assert_eq!(check(large_rev), Err(InvalidBatch::NumberRange(0)));
     let meta = vec![0; REV_META_BYTES_MAX + 1];
     let large_meta = Mutation {
         rev_meta: &meta,
         ..mutation(b"k", 6)
     };
-    assert_eq!(check(large_meta), Err(Refusal::ValueLength(0)));
+    assert_eq!(check(large_meta), Err(InvalidBatch::ValueLength(0)));
     let body = vec![0; BODY_BYTES_MAX + 1];
-    for body in [Body::Stored(&body), Body::Compress(&body[1..])] {
+    for body in [
+        MutationBody::Stored(&body),
+        MutationBody::Compress(&body[1..]),
+    ] {
         let large_body = Mutation {
             body,
             ..mutation(b"k", 6)
         };
-        assert_eq!(check(large_body), Err(Refusal::BodyLength(0)));
+        assert_eq!(check(large_body), Err(InvalidBatch::BodyLength(0)));
     }
 }

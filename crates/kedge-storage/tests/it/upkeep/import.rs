@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use kedge_couchstore::kv::{FailoverEntry, VBSTATE_NAME, VbStateDocument, VbStateKind};
 use kedge_couchstore::{
-    Body, ContentMeta, Document, Error as FileError, Form, Mutation, Options, Snapshot, Version,
-    Writer,
+    BodyForm, ContentMeta, Document, Error as FileError, Mutation, MutationBody, Options, Snapshot,
+    Version, Writer,
 };
 use kedge_disk::{Disk, PosixDisk, SimDisk};
 use kedge_storage::{
@@ -73,7 +73,7 @@ pub(crate) struct Held {
 pub(crate) fn all(disk: &dyn Disk, path: &Path) -> Vec<Held> {
     let snapshot = Snapshot::open(disk, path, &Options::default()).expect("open");
     let scan = snapshot.scan_seqnos(..).expect("a scan");
-    scan.with_bodies(Form::Plain)
+    scan.with_bodies(BodyForm::Plain)
         .map(|document| {
             let Document { entry, body } = document.expect("a document");
             Held {
@@ -164,7 +164,7 @@ fn files_of_every_version_are_imported() {
         if vb == VbId(2) {
             // It has collections, one of them dropped, and statistics that were never right.
             assert_eq!(loaded.prepares.len(), 0);
-            let mut sums = kedge_couchstore::kv::Audit::new(high_seqno);
+            let mut sums = kedge_couchstore::kv::FileAudit::new(high_seqno);
             for local in new.locals().expect("a scan") {
                 let (name, value) = local.expect("a local document");
                 sums.local(&name, &value).expect("sound");
@@ -172,7 +172,7 @@ fn files_of_every_version_are_imported() {
             for document in new
                 .scan_seqnos(..)
                 .expect("a scan")
-                .with_bodies(Form::Plain)
+                .with_bodies(BodyForm::Plain)
             {
                 let document = document.expect("a document");
                 sums.document(&document.entry, document.body.as_deref())
@@ -447,7 +447,7 @@ fn malformed_document_is_found_during_import() {
         content_meta: ContentMeta(3),
         // Of a release that is no longer in use.
         rev_meta: &[0; 16],
-        body: Body::Stored(b"odd"),
+        body: MutationBody::Stored(b"odd"),
     };
     writer.save(&[mutation], &mut |_| {}).expect("save");
     writer.commit(1).expect("commit");

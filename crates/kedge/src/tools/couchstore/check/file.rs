@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use kedge_couchstore::kv::{Audit, KvError, VBSTATE_NAME};
+use kedge_couchstore::kv::{FileAudit, KvError, VBSTATE_NAME};
 use kedge_couchstore::{CheckObserver, Entry, Error, Offset, OnDamage, Options, Snapshot};
 
 use super::super::{FileError, open};
@@ -65,7 +65,7 @@ fn check_commit(
     // A file without the state of a vBucket has another use: the meaning of its documents is unknown.
     let state = snapshot.local(VBSTATE_NAME);
     let mut watch = FindingRecorder {
-        audit: matches!(state, Ok(Some(_))).then(|| Audit::new(header.update_seqno())),
+        audit: matches!(state, Ok(Some(_))).then(|| FileAudit::new(header.update_seqno())),
         report,
         shown,
     };
@@ -80,7 +80,7 @@ fn check_commit(
 
 /// Records the findings of a check, and checks the documents that are whole.
 struct FindingRecorder<'a> {
-    audit: Option<Audit>,
+    audit: Option<FileAudit>,
     report: &'a mut FileReport,
     shown: &'a CheckProgress,
 }

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use kedge_couchstore::{
-    Document, Entry, Error, Form, Offset, OnDamage, Problem, Snapshot, TreeKind,
+    BodyForm, DamageKind, Document, Entry, Error, Offset, OnDamage, Snapshot, TreeKind,
 };
 use serde::Serialize;
 
@@ -142,7 +142,7 @@ fn chosen(args: &DumpArgs, newest: &Snapshot) -> Result<Snapshot, FileError> {
     if let Some(offset) = args.header {
         return match newest.at(Offset(offset)) {
             Err(Error::Corrupt {
-                problem: Problem::NotAHeader,
+                problem: DamageKind::NotAHeader,
                 ..
             }) => Err(FileError::Usage(format!(
                 "{} has no header at byte {offset}",
@@ -198,7 +198,7 @@ impl<W: Write> Dump<'_, W> {
             return if self.args.no_body {
                 self.entries(scan, selection)
             } else {
-                self.documents(scan.with_bodies(Form::Plain), selection)
+                self.documents(scan.with_bodies(BodyForm::Plain), selection)
             };
         }
         let scan = snapshot.scan_seqnos(selection.seqnos())?;
@@ -206,7 +206,7 @@ impl<W: Write> Dump<'_, W> {
         if self.args.no_body {
             self.entries(scan, selection)
         } else {
-            self.documents(scan.with_bodies(Form::Plain), selection)
+            self.documents(scan.with_bodies(BodyForm::Plain), selection)
         }
     }
 
@@ -217,7 +217,7 @@ impl<W: Write> Dump<'_, W> {
             if self.args.no_body {
                 self.line(&DocumentLine::new(&entry))?;
             } else {
-                let body = snapshot.body(&entry, Form::Plain)?;
+                let body = snapshot.body(&entry, BodyForm::Plain)?;
                 self.line(&DocumentLine::with_body(&entry, body.as_deref()))?;
             }
         }

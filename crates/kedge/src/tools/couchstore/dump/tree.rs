@@ -1,6 +1,6 @@
 //! A node of a tree as one line.
 
-use kedge_couchstore::{NodeItem, Totals, TreeNode};
+use kedge_couchstore::{NodeItem, SubtreeTotals, TreeNode};
 use serde::Serialize;
 
 use super::super::text::{PrintedBytes, to_hex};
@@ -97,10 +97,10 @@ fn entry(item: NodeItem) -> EntryLine {
     }
 }
 
-fn last_key_of(last_key: &[u8], totals: Totals) -> EntryLine {
+fn last_key_of(last_key: &[u8], totals: SubtreeTotals) -> EntryLine {
     let empty = EntryLine::default();
     match totals {
-        Totals::ById {
+        SubtreeTotals::ById {
             live,
             deleted,
             body_bytes,
@@ -113,12 +113,12 @@ fn last_key_of(last_key: &[u8], totals: Totals) -> EntryLine {
             }),
             ..empty
         },
-        Totals::BySeqno { count } => EntryLine {
+        SubtreeTotals::BySeqno { count } => EntryLine {
             seqno: Some(last_key.iter().fold(0, |n, byte| n << 8 | u64::from(*byte))),
             totals: Some(TotalsLine::BySeqno { count }),
             ..empty
         },
-        Totals::Local => EntryLine {
+        SubtreeTotals::Local => EntryLine {
             name: Some(PrintedBytes::plain(last_key)),
             ..empty
         },
