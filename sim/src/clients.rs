@@ -6,7 +6,7 @@ use crate::node::SimNode;
 use crate::plan::HistoryPlan;
 use crate::trace::note;
 use kedge_bucket::{
-    Bucket, Completion, Cookie, Mutated, Outcome, Patches, Read, StoreMode, WithMeta, Write,
+    Bucket, Completion, Cookie, Mutated, Outcome, Patches, Read, StoreMode, Write, WriteWithMeta,
 };
 use kedge_disk::Rng;
 use kedge_types::limits::CAS_AHEAD_MS_MAX;
@@ -410,7 +410,7 @@ fn store(
             bucket.documents().store(
                 node.ctx(),
                 write,
-                &kedge_bucket::Storing {
+                &kedge_bucket::StoreArgs {
                     mode,
                     value,
                     datatype: Datatype::RAW,
@@ -433,7 +433,7 @@ fn store_from_elsewhere(
 ) -> Result<Outcome<Mutated>, Status> {
     let ahead_ms = rng.below(CAS_AHEAD_MS_MAX);
     let value = value.to_string();
-    let with = WithMeta {
+    let with = WriteWithMeta {
         cas: Cas(node.ctx().now.unix_ns + ahead_ms * 1_000_000),
         rev: RevSeqno(1 + rng.below(100)),
         flags: 0,

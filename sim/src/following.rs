@@ -113,7 +113,7 @@ impl ReceivingEnd {
 
     fn stop(&mut self, vb: VbId, out: &mut Vec<u8>) {
         self.consumer.close_stream(vb, out);
-        self.bucket.dcp().stream_ends(vb);
+        self.bucket.dcp().end_passive_stream(vb);
         self.asks.lock().remove(&vb);
         self.held.take_if(|(held, _, _)| *held == vb);
     }
@@ -165,7 +165,7 @@ impl ReceivingEnd {
                     node,
                     "vBucket {vb}: stream from {peer} begins, branch {branch:?}"
                 );
-                let begun = self.bucket.dcp().stream_begins(vb, &from, failover);
+                let begun = self.bucket.dcp().begin_passive_stream(vb, &from, failover);
                 begun.map_err(|error| (vb, error))
             }
             ConsumerEvent::Rollback { vb, to } => {
@@ -213,7 +213,7 @@ impl ReceivingEnd {
                     "vBucket {vb}: stream from {} ends: {reason:?}",
                     self.peer
                 );
-                self.bucket.dcp().stream_ends(vb);
+                self.bucket.dcp().end_passive_stream(vb);
                 let standing = self.vbuckets.get(&vb).map(|(standing, _)| *standing);
                 if standing != Some(FollowState::TakenOver) {
                     self.try_again(now_ns, vb);
@@ -240,11 +240,11 @@ impl ReceivingEnd {
     fn take(&mut self, now_ns: u64, vb: VbId, received: Received, bytes: usize, out: &mut Vec<u8>) {
         let mut changes = vec![received];
         match self.bucket.dcp().receive(vb, &mut changes) {
-            Ok(taken) => {
-                if let Some(ack) = taken.ack {
+            Ok(outcome) => {
+                if let Some(ack) = outcome.ack {
                     self.consumer.acknowledge(vb, ack, out);
                 }
-                if taken.later
+                if outcome.deferred
                     && let Some(received) = changes.pop()
                 {
                     self.held = Some((vb, received, bytes));
@@ -371,7 +371,7 @@ impl ReceivingEnd {
         note!(self.node, "connection to {} ends", self.peer);
         self.asks.lock().clear();
         for vb in self.vbuckets.keys() {
-            self.bucket.dcp().stream_ends(*vb);
+            self.bucket.dcp().end_passive_stream(*vb);
         }
     }
 }

@@ -49,7 +49,7 @@ impl ReplicaSink for NodeEvents {
         self.acks.lock().append(acks);
     }
 
-    fn room(&self) {}
+    fn memory_available(&self) {}
 }
 
 /// A process.

@@ -1,7 +1,7 @@
 //! The end of a connection that sends a node's changes.
 
 use crate::trace::note;
-use kedge_bucket::{Bucket, StreamConnection, StreamNotify, StreamRefused, Streams};
+use kedge_bucket::{Bucket, ConnectionStreams, StreamConnection, StreamNotify, StreamRefused};
 use kedge_protocol::binary::commands::dcp::{
     DcpBody, DcpMessage, ParsePeer, PeerFrame, parse_peer,
 };
@@ -46,7 +46,7 @@ pub(crate) struct SendingEnd {
     node: NodeName,
     ready: Arc<ReadyVbuckets>,
     opened: Option<(Producer, StreamConnection)>,
-    streams: Streams,
+    streams: ConnectionStreams,
     input: Vec<u8>,
 }
 
@@ -57,7 +57,7 @@ impl SendingEnd {
             node,
             ready: Arc::default(),
             opened: None,
-            streams: Streams::default(),
+            streams: ConnectionStreams::default(),
             input: Vec::new(),
         }
     }

@@ -1,4 +1,4 @@
-//! What the cluster makes of vBuckets: many get their states at once, and tell how far they are.
+//! Assignment of states to many vBuckets, and their positions, for the cluster's reconciler.
 
 use crate::vbuckets::VbRole;
 use crate::vbuckets::VbStates;
@@ -6,32 +6,32 @@ use kedge_bucket_core::{BucketPhase, new_uuid};
 use kedge_types::{Seqno, Status, VbId, VbUuid};
 use kedge_vbucket::{StateChange, VBucket, VbState};
 
-/// How far a vBucket is.
+/// The position of a vBucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VbPosition {
     /// The vBucket.
     pub vb: VbId,
-    /// What it is to its node.
+    /// The state of the vBucket.
     pub state: VbState,
-    /// Its last seqno.
+    /// The high seqno.
     pub high_seqno: Seqno,
-    /// All up to this seqno is on disk.
+    /// The persisted seqno.
     pub persisted_seqno: Seqno,
-    /// The last prepare that it acknowledges.
+    /// The seqno of the last prepare that the vBucket acknowledges.
     pub high_prepared: Seqno,
-    /// Whether it stands at the end of a snapshot.
+    /// Whether the high seqno is the end of a snapshot.
     pub consistent: bool,
-    /// (uuid, seqno), newest first.
+    /// The failover table: pairs of UUID and start seqno, newest first.
     pub failover: Vec<(VbUuid, Seqno)>,
 }
 
 impl VbStates {
-    /// Gives vBuckets their states, one after the other, and makes that durable with one sync. A vBucket that is deleted
-    /// begins anew, unless it is to be dead. Returns those that could not be changed, as their files cannot be read.
+    /// Sets the states of vBuckets one after the other, and makes them durable with one sync. A deleted vBucket is created
+    /// again, unless its new state is dead. Returns the vBuckets that could not be changed because their files are unreadable.
     ///
     /// # Errors
-    /// `NotMyVbucket` for a number that the bucket has not; `TemporaryFailure` while loading, or when the states are not
-    /// durable yet. Some may have been given then.
+    /// `NotMyVbucket` if the bucket has no such vBucket; `TemporaryFailure` while loading, or if the states could not be made
+    /// durable. Some states may have been set in spite of an error.
     pub fn assign(&self, roles: &[(VbId, VbRole)]) -> Result<Vec<VbId>, Status> {
         let mut refused = Vec::new();
         if self.core.phase() != BucketPhase::Open {
@@ -39,7 +39,7 @@ impl VbStates {
         }
         for (vb, role) in roles {
             let vb = *vb;
-            let _alone = self.core.hold_vbucket(vb)?;
+            let _guard = self.core.hold_vbucket(vb)?;
             let changed = self.core.change_vbucket(vb, |vbucket| {
                 let is_dead = vbucket.state() == VbState::Dead;
                 let is_gone = vbucket.is_deleted() && role.state == VbState::Dead;
@@ -58,13 +58,16 @@ impl VbStates {
         }
         let vb = roles.first().map_or(VbId(0), |(vb, _)| *vb);
         self.persistence.sync().map_err(|error| {
-            self.persistence
-                .report_disk_error(vb, &error, "the states are not on disk yet")
+            self.persistence.report_disk_error(
+                vb,
+                &error,
+                "the new vBucket states could not be made durable",
+            )
         })?;
         Ok(refused)
     }
 
-    /// How far each vBucket is; those that were deleted, or whose files cannot be read, are left out.
+    /// Returns the position of each vBucket, except of those that were deleted or quarantined.
     ///
     /// # Errors
     /// `TemporaryFailure` while loading.
@@ -91,15 +94,16 @@ impl VbStates {
         Ok(self.core.vbuckets.iter().filter_map(position).collect())
     }
 
-    /// Before commands are let in: what was active is so only when the cluster says it again.
-    pub(crate) fn await_assignment(&self) {
+    /// Sets active vBuckets to pending, before the bucket accepts commands. They become active again when the cluster
+    /// confirms it.
+    pub(crate) fn demote_actives(&self) {
         let now = self.core.setup.clock.now();
         for vbucket in &self.core.vbuckets {
             let mut vbucket = vbucket.lock();
             if vbucket.state() == VbState::Active {
                 let change = StateChange::to(VbState::Pending, new_uuid());
                 let step = |vbucket: &mut VBucket| vbucket.set_state(change);
-                // Nobody waits for anything yet.
+                // There are no parked commands yet.
                 let ((), _) = self.core.account(now, &mut vbucket, step);
             }
         }

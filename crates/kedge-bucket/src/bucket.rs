@@ -1,10 +1,10 @@
-//! The facade of a bucket: it wires the components, and passes commands on to them.
+//! The facade of a bucket, which wires its components.
 
-use crate::collections::Collections;
+use crate::collections::BucketCollections;
 use crate::dcp::Dcp;
-use crate::documents::Documents;
+use crate::documents::DocumentCommands;
 use crate::file_readers::FileReaders;
-use crate::loaded::Loaded;
+use crate::load_status::LoadStatus;
 use crate::scans::RangeScanner;
 use crate::vbuckets::VbStates;
 use crate::wiring::{Signals, StepEvents};
@@ -25,14 +25,14 @@ pub struct Bucket {
     pub(crate) persistence: Arc<Persistence>,
     pub(crate) residency: Arc<Residency>,
     pub(crate) signals: Arc<Signals>,
-    pub(crate) documents: Documents,
-    pub(crate) collections: Collections,
+    pub(crate) documents: DocumentCommands,
+    pub(crate) collections: BucketCollections,
     pub(crate) states: Arc<VbStates>,
     pub(crate) files: Arc<FileReaders>,
     pub(crate) dcp: Arc<Dcp>,
     pub(crate) scans: Arc<RangeScanner>,
-    pub(crate) loaded: Loaded,
-    /// The reason for which the end was not clean.
+    pub(crate) loaded: LoadStatus,
+    /// The reason why the shutdown was not clean.
     pub(crate) unclean: OnceLock<String>,
 }
 
@@ -51,8 +51,8 @@ impl Component for Bucket {
 }
 
 impl Bucket {
-    /// Returns a bucket that has not been loaded. `commit_log`: whether it has a log, which a bucket that is to have none
-    /// may have to keep for now.
+    /// Creates a bucket that has not been loaded. `commit_log` is true if the bucket uses a log; that may be so although the
+    /// setting is off.
     pub(crate) fn new(
         setup: BucketSetup,
         owner: OwnerId,
@@ -82,8 +82,8 @@ impl Bucket {
             signals: Arc::clone(&signals.streams),
         });
         let bucket = Arc::new(Self {
-            documents: Documents::new(&core, &signals.queues, &residency),
-            collections: Collections::new(&core),
+            documents: DocumentCommands::new(&core, &signals.queues, &residency),
+            collections: BucketCollections::new(&core),
             scans: Arc::new(RangeScanner::new(&core, &residency, &files)),
             dcp,
             files,
@@ -91,7 +91,7 @@ impl Bucket {
             persistence,
             residency,
             signals,
-            loaded: Loaded::default(),
+            loaded: LoadStatus::default(),
             unclean: OnceLock::new(),
             core,
         });
@@ -103,27 +103,27 @@ impl Bucket {
         bucket
     }
 
-    /// Returns the durability of the bucket: its log and its files.
+    /// Returns the persistence component: the log and the files.
     #[must_use]
     pub fn persistence(&self) -> &Arc<Persistence> {
         &self.persistence
     }
 
-    /// Returns the memory of the bucket.
+    /// Returns the residency component: the memory quota, evictions and background fetches.
     #[must_use]
     pub fn residency(&self) -> &Arc<Residency> {
         &self.residency
     }
 
-    /// Returns the commands on documents.
+    /// Returns the component that executes commands on documents.
     #[must_use]
-    pub fn documents(&self) -> &Documents {
+    pub fn documents(&self) -> &DocumentCommands {
         &self.documents
     }
 
     /// Returns the scopes and collections.
     #[must_use]
-    pub fn collections(&self) -> &Collections {
+    pub fn collections(&self) -> &BucketCollections {
         &self.collections
     }
 
@@ -145,35 +145,35 @@ impl Bucket {
         &self.scans
     }
 
-    /// Its name.
+    /// Returns the name of the bucket.
     #[must_use]
     pub fn name(&self) -> &str {
         self.core.name()
     }
 
-    /// Its settings as they are now.
+    /// Returns the current settings.
     #[must_use]
     pub fn config(&self) -> Arc<BucketConfig> {
         self.core.config()
     }
 
-    /// Number of its vBuckets.
+    /// Returns the number of vBuckets.
     #[must_use]
     pub fn vbuckets(&self) -> u16 {
         self.core.vbucket_count()
     }
 
-    /// Changes settings. The caller keeps them on disk.
+    /// Changes settings. The caller persists them.
     ///
     /// # Errors
-    /// A sentence that names the setting that makes no sense; nothing was changed then.
+    /// A message that names the invalid setting. No setting has been changed then.
     pub fn update(&self, change: &BucketChange) -> Result<Arc<BucketConfig>, String> {
         let changed = self.core.update_config(|config| {
             let changed = change.apply(config);
             changed.check().map(|()| changed)
         })?;
         self.residency.on_config();
-        self.signals.streams.look_for_receivers(&self.core);
+        self.signals.streams.wake_receivers_if_room(&self.core);
         self.persistence
             .compactions()
             .on_config(&changed.compaction);
@@ -181,33 +181,33 @@ impl Bucket {
         Ok(changed)
     }
 
-    /// Returns whether documents are still being read from the log; commands get a temporary failure until that is done.
+    /// Returns whether the bucket is loading. Commands fail with a temporary failure until it is loaded.
     #[must_use]
     pub fn is_loading(&self) -> bool {
         self.core.is_loading()
     }
 
-    /// Returns the figures of a vBucket's file; `None` while it has none.
+    /// Returns the statistics of a vBucket's file; `None` if there is no file.
     ///
     /// # Errors
-    /// `NotLoaded` at the beginning of loading; those of storage.
+    /// `NotLoaded` at the beginning of loading; errors of storage.
     pub fn file_figures(&self, vb: VbId) -> Result<Option<FileFigures>, BucketError> {
         self.core.file_figures(vb)
     }
 
-    /// The histograms.
+    /// Returns the histograms of durations.
     #[must_use]
     pub fn timings(&self) -> &Timings {
         &self.core.timings
     }
 
-    /// A count over all threads.
+    /// Returns the sum of a counter over all threads.
     #[must_use]
     pub fn counter(&self, counter: Counter) -> u64 {
         self.core.counters.sum(counter)
     }
 
-    /// Sets counts and histograms to 0.
+    /// Resets counters and histograms to 0.
     pub fn reset_stats(&self) {
         self.core.counters.reset();
         self.core.totals.reset();

@@ -1,7 +1,7 @@
-//! The collections of a bucket: its vBuckets follow the manifest.
+//! The collections of a bucket: the manifest, its application to the vBuckets, and statistics.
 //!
-//! Invariant: whoever changes the manifest walks over all vBuckets afterwards, and who makes a vBucket active looks at the
-//! manifest under its lock; so no active vBucket is left behind.
+//! Invariant: every active vBucket applies the current manifest. A change of the manifest visits all vBuckets afterwards,
+//! and a vBucket that becomes active reads the manifest under its lock.
 
 use kedge_bucket_core::BucketCore;
 use kedge_bucket_core::BucketPhase;
@@ -11,35 +11,35 @@ use kedge_vbucket::{CollectionOps, OpenCollection, VBucket, VbState};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a vBucket has of a collection, or the active vBuckets of a bucket together.
+/// Statistics of a collection in one vBucket, or in all active vBuckets of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CollectionFigures {
     /// The collection.
     pub collection: CollectionId,
-    /// The scope that it is in.
+    /// The scope of the collection.
     pub scope: ScopeId,
-    /// Live documents. May be too high until what was written over evicted ones is in the files.
+    /// The number of live documents. It may be too high until writes to evicted documents have been applied to the files.
     pub items: u64,
-    /// Bytes in the files: values as stored, keys and metadata, tombstones and prepares too.
+    /// The size in the files in bytes: stored values, keys and metadata, including those of tombstones and prepares.
     pub disk_bytes: u64,
-    /// The seqno of the event that opened it; of several vBuckets the lowest.
+    /// The seqno of the event that created the collection; the lowest one of several vBuckets.
     pub start: Seqno,
-    /// The highest last seqno that it has in any vBucket.
+    /// The high seqno of the collection; the highest one of several vBuckets.
     pub high_seqno: Seqno,
-    /// Commands since the start.
+    /// The number of operations since the start.
     pub ops: CollectionOps,
 }
 
 /// The scopes and collections of one vBucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VbCollections {
-    /// The manifest that it has followed last.
+    /// The UID of the last manifest that the vBucket has applied.
     pub uid: ManifestUid,
-    /// Everything up to this is on disk.
+    /// The persisted seqno.
     pub persisted_seqno: Seqno,
-    /// The scopes that are open, in the order of ids.
+    /// The open scopes, ordered by id.
     pub scopes: Vec<ScopeId>,
-    /// What it has of each collection that is open, in the order of ids.
+    /// The statistics of the open collections, ordered by id.
     pub collections: Vec<CollectionFigures>,
 }
 
@@ -68,13 +68,13 @@ impl CollectionFigures {
 }
 
 /// The scopes and collections of a bucket.
-pub struct Collections {
+pub struct BucketCollections {
     pub(crate) core: Arc<BucketCore>,
-    /// Held while the manifest is changed, until all vBuckets follow it.
+    /// The lock that is held during a change of the manifest, until all vBuckets have applied it.
     changing: RankedMutex<ManifestChanging, ()>,
 }
 
-impl Collections {
+impl BucketCollections {
     pub(crate) fn new(core: &Arc<BucketCore>) -> Self {
         Self {
             core: Arc::clone(core),
@@ -82,17 +82,17 @@ impl Collections {
         }
     }
 
-    /// The manifest that the bucket follows.
+    /// Returns the current manifest.
     #[must_use]
     pub fn manifest(&self) -> Arc<Manifest> {
         self.core.manifest()
     }
 
-    /// From now on the bucket follows `manifest`: keys are taken for the collections in it, and those that are not in it
-    /// any more are gone at once. One whose uid is not above that of the bucket's is ignored. While the bucket is loading
-    /// this is only noted: the vBuckets hear of it when it opens. Nobody waits for the disk.
+    /// Sets the manifest. Keys of its collections are accepted, and collections that it no longer contains are dropped at
+    /// once. A manifest whose UID is not higher than the current one is ignored. If the bucket is loading, the vBuckets apply
+    /// the manifest when the bucket opens. The function does not wait for the disk.
     pub fn set_manifest(&self, manifest: Arc<Manifest>) {
-        let _alone = self.changing.lock();
+        let _guard = self.changing.lock();
         if manifest.uid <= self.core.manifest().uid {
             return;
         }
@@ -101,11 +101,11 @@ impl Collections {
             .dynamic
             .set_collection_ttls(manifest.collections().any(has_ttl));
         self.core.set_manifest(manifest);
-        self.tell_manifest();
+        self.apply_manifest();
     }
 
-    /// Lets all active vBuckets hear of the manifest, if the bucket is open.
-    pub(crate) fn tell_manifest(&self) {
+    /// Applies the manifest to all active vBuckets, if the bucket is open.
+    pub(crate) fn apply_manifest(&self) {
         let manifest = self.core.manifest();
         for vbucket in &self.core.vbuckets {
             if self.core.phase() != BucketPhase::Open {
@@ -127,7 +127,7 @@ impl Collections {
         self.core.after_step();
     }
 
-    /// What the active vBuckets have of each collection, in the order of ids.
+    /// Returns the statistics of each collection in the active vBuckets, ordered by id.
     #[must_use]
     pub fn figures(&self) -> Vec<CollectionFigures> {
         let mut found: BTreeMap<CollectionId, CollectionFigures> = BTreeMap::new();
@@ -151,7 +151,7 @@ impl Collections {
         found.into_values().collect()
     }
 
-    /// Which scopes and collections are open in a vBucket, whatever its state is; `None` when there is none of this number.
+    /// Returns the open scopes and collections of a vBucket in any state; `None` if the vBucket does not exist.
     #[must_use]
     pub fn of_vbucket(&self, vb: VbId) -> Option<VbCollections> {
         let vbucket = self.core.vbuckets.get(vb.index())?.lock();
@@ -185,7 +185,7 @@ impl Collections {
         vbucket.collections().open().iter().map(figures).collect()
     }
 
-    /// What a vBucket's file says of the sizes of its collections, as far as that is known without reading it.
+    /// Returns the sizes of the collections in a vBucket's file, as far as they are known without reading the file.
     fn disk_bytes(&self, vb: VbId) -> BTreeMap<CollectionId, u64> {
         let storage = self.core.storage().ok();
         storage.map_or_else(BTreeMap::new, |storage| storage.collection_bytes(vb))

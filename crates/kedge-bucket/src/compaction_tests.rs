@@ -11,21 +11,21 @@ use kedge_types::{Cas, Clock, Datatype, DocKey, ManualClock, Now, VbId};
 use kedge_vbucket::{Completion, Cookie, Eviction, PageOut, StoreMode};
 use std::sync::Arc;
 
-struct Nobody;
+struct NoCompletions;
 
-impl Completions for Nobody {
+impl Completions for NoCompletions {
     fn complete(&self, done: &mut Vec<(Cookie, Completion)>) {
         done.clear();
     }
 }
 
-struct Driven {
+struct ManualBucket {
     bucket: Arc<Bucket>,
     manual: ManualExecutor,
     clock: Arc<ManualClock>,
 }
 
-fn open() -> Driven {
+fn open() -> ManualBucket {
     let disk = SimDisk::new(1);
     disk.create_dir_all("/bucket".as_ref()).unwrap();
     let clock = Arc::new(ManualClock::new(Now {
@@ -41,7 +41,7 @@ fn open() -> Driven {
         config,
         clock: clock.clone(),
         executor,
-        completions: Arc::new(Nobody),
+        completions: Arc::new(NoCompletions),
         threads: 1,
         recovery: RecoveryMode::Strict,
         topology: Some(kedge_vbucket::Topology::alone()),
@@ -52,14 +52,14 @@ fn open() -> Driven {
     .unwrap();
     manual.run_ready();
     bucket.wait_loaded().unwrap();
-    Driven {
+    ManualBucket {
         bucket,
         manual,
         clock,
     }
 }
 
-impl Driven {
+impl ManualBucket {
     fn set(&self, key: &DocKey, expiry: u32) {
         let ctx = Ctx {
             now: self.clock.now(),
@@ -80,7 +80,7 @@ impl Driven {
             .store(
                 ctx,
                 &write,
-                &crate::Storing {
+                &crate::StoreArgs {
                     mode: StoreMode::Set,
                     value: b"value",
                     datatype: Datatype::RAW,
@@ -121,26 +121,26 @@ impl Driven {
 }
 
 fn expired_on_disk(eviction: Eviction) {
-    let driven = open();
+    let opened = open();
     let key = |n: u32| DocKey::from_prefixed(format!("\0key-{n}").as_bytes()).unwrap();
     for n in 0..200 {
-        driven.set(&key(n), if n < 150 { 100 } else { 0 });
+        opened.set(&key(n), if n < 150 { 100 } else { 0 });
     }
-    driven.bucket.persistence.apply().unwrap();
-    driven.evict(eviction);
-    driven.clock.advance(101_000_000_000);
+    opened.bucket.persistence.apply().unwrap();
+    opened.evict(eviction);
+    opened.clock.advance(101_000_000_000);
     // One is in memory again, and does not expire.
-    driven.set(&key(0), 0);
-    let report = driven.compact();
+    opened.set(&key(0), 0);
+    let report = opened.compact();
     assert_eq!((report.compacted, report.expired), (1, 149));
-    let figures = driven.bucket.vbucket_figures(VbId(0)).unwrap();
+    let figures = opened.bucket.vbucket_figures(VbId(0)).unwrap();
     assert_eq!(figures.tombstones, 149);
-    driven.bucket.persistence.apply().unwrap();
-    let storage = driven.bucket.core.storage().unwrap();
+    opened.bucket.persistence.apply().unwrap();
+    let storage = opened.bucket.core.storage().unwrap();
     let file = storage.file_figures(VbId(0)).unwrap().unwrap();
     assert_eq!((file.live, file.deleted), (51, 149));
-    assert_eq!(driven.compact().expired, 0);
-    driven.bucket.shutdown();
+    assert_eq!(opened.compact().expired, 0);
+    opened.bucket.shutdown();
 }
 
 #[test]

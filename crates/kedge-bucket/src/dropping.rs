@@ -1,42 +1,42 @@
-//! The removal of a bucket's directory, which a crash may cut short.
+//! The removal of a dropped bucket's directory, which a crash may interrupt.
 //!
-//! Invariant: the mark that a drop was begun goes after all else, durably. So what a crash leaves of a dropped bucket is
-//! told from a bucket that lost a file.
+//! Invariant: the drop marker is removed durably after everything else. So the rest of a dropped bucket is distinguishable
+//! from a bucket that has lost a file.
 
 use kedge_disk::{Disk, DiskError};
 use std::path::Path;
 
-/// The mark in the directory of a bucket that is being dropped.
+/// The name of the drop marker in the directory of a bucket that is being dropped.
 pub const DROPPING_FILE: &str = "dropping";
 
-/// Removes the directory of a bucket whose drop was begun, durably. A missing one is no error.
+/// Removes the directory of a dropped bucket durably. A missing directory is not an error.
 ///
 /// # Errors
-/// What the disk says. The rest may be removed by calling it again.
+/// Errors of the disk. A repeated call continues the removal.
 pub fn finish_drop(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
-    remove_but_last(disk, dir, DROPPING_FILE)
+    remove_dir_marker_last(disk, dir, DROPPING_FILE)
 }
 
-/// Removes a directory durably, the file `last` in it after everything else. A missing directory is no error.
+/// Removes a directory durably, and the file `marker` in it after everything else. A missing directory is not an error.
 ///
 /// # Errors
-/// What the disk says.
-pub fn remove_but_last(disk: &dyn Disk, dir: &Path, last: &str) -> Result<(), DiskError> {
+/// Errors of the disk.
+pub fn remove_dir_marker_last(disk: &dyn Disk, dir: &Path, marker: &str) -> Result<(), DiskError> {
     if !disk.exists(dir)? {
         return Ok(());
     }
     for name in disk.list(dir)? {
         let path = dir.join(&name);
-        if name == last {
+        if name == marker {
             continue;
         }
-        // What can be listed is a directory.
+        // Only a directory can be listed.
         match disk.list(&path) {
             Ok(_) => disk.remove_dir_all(&path)?,
             Err(_) => disk.remove(&path)?,
         }
     }
-    // Before the last one goes.
+    // Sync before the marker is removed.
     disk.sync_dir(dir)?;
     disk.remove_dir_all(dir)?;
     match dir.parent() {
@@ -50,8 +50,8 @@ mod tests {
     use super::*;
     use kedge_disk::{Fault, SimDisk};
 
-    /// A directory with a folder, files and the mark.
-    fn begun() -> SimDisk {
+    /// Creates a bucket directory with a subdirectory, files and the drop marker.
+    fn dropped_bucket() -> SimDisk {
         let (disk, dir) = (SimDisk::new(1), Path::new("/data/b"));
         disk.create_dir_all(&dir.join("log")).unwrap();
         for name in ["0.couch.1", DROPPING_FILE, "log/1.log", "log/2.log", "z"] {
@@ -63,11 +63,11 @@ mod tests {
     }
 
     #[test]
-    fn the_mark_is_there_as_long_as_anything_is_wherever_the_power_fails() {
+    fn drop_marker_survives_a_power_loss_at_any_operation_until_the_directory_is_empty() {
         let dir = Path::new("/data/b");
         let mut cut_off = 0;
         for number in 1.. {
-            let disk = begun();
+            let disk = dropped_bucket();
             disk.fail_operation(disk.operations() + number, Fault::PowerLoss);
             let is_done = finish_drop(&disk, dir).is_ok();
             for seed in 0..20 {

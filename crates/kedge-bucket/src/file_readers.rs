@@ -1,13 +1,13 @@
-//! Waiting until a vBucket's file has what a backfill or a range scan needs.
+//! The wait queue of backfills and range scans for the files of vBuckets.
 //!
-//! What the log has goes into the files when its time has come; they cannot wait for that, so its vBucket is
-//! applied next (flushed, without a log). Whoever brings the changes there hands out the file as it is then, between two
-//! batches: so it is seen at a consistent point however often it is written.
+//! A reader requests a vBucket's file at a seqno. If the file has not reached it, the log applier applies the vBucket next
+//! (without a log, the flusher flushes it). The file is delivered between two batches, so the reader sees it at a
+//! consistent point, however often it is written.
 //!
 //! Invariants:
-//! * A file is handed out only to readers of its own history. After a flush, a deletion or a rollback the file of before
-//!   stays where it is until it is applied; its seqnos may be high enough, but they are of another history.
-//! * A reader whose history has ended waits for nothing: it is told so.
+//! * A file is delivered only to readers of its own history. After a flush, a deletion or a rollback, the previous file
+//!   exists until the change is applied. Its seqnos may be high enough, but they belong to another history.
+//! * A reader whose history has ended is notified instead of waiting.
 
 use kedge_bucket_core::BucketCore;
 use kedge_bucket_core::BucketError;
@@ -22,69 +22,70 @@ use kedge_types::{Seqno, VbId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// A file that is waited for.
+/// The result of a request for a file.
 #[derive(Clone, Debug)]
-pub(crate) enum Arrived {
-    /// The file, which has what is needed.
+pub(crate) enum FileDelivery {
+    /// The file, which has reached the requested seqno.
     File(Arc<FileView>),
-    /// The vBucket has another history now. The file never comes.
+    /// The vBucket has another history now, so the file will never be delivered.
     HistoryEnded,
 }
 
-/// Where a file arrives.
+/// A pending request for a file, shared by the reader and the wait queue.
 #[derive(Debug, Default)]
-pub(crate) struct Arrival {
-    arrived: RankedMutex<FileArrival, Option<Arrived>>,
-    /// Nobody waits any more.
-    over: AtomicBool,
+pub(crate) struct FileRequest {
+    delivery: RankedMutex<FileArrival, Option<FileDelivery>>,
+    /// Whether the reader has abandoned the request.
+    abandoned: AtomicBool,
 }
 
-impl Arrival {
-    fn set(&self, arrived: Arrived) {
-        *self.arrived.lock() = Some(arrived);
+impl FileRequest {
+    fn deliver(&self, delivery: FileDelivery) {
+        *self.delivery.lock() = Some(delivery);
     }
 
-    pub(crate) fn take(&self) -> Option<Arrived> {
-        self.arrived.lock().take()
+    pub(crate) fn take(&self) -> Option<FileDelivery> {
+        self.delivery.lock().take()
     }
 
-    pub(crate) fn give_up(&self) {
-        self.over.store(true, Ordering::Relaxed);
+    pub(crate) fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Relaxed);
     }
 }
 
+/// An entry of the wait queue.
 #[derive(Debug)]
-struct Waiter {
+struct FileWaiter {
     vb: VbId,
-    /// The vBucket's history that the file has to be of.
+    /// The history of the vBucket that the file must belong to.
     history: u32,
-    /// The file has to have everything up to here.
+    /// The seqno that the file must have reached.
     target: Seqno,
-    arrival: Arc<Arrival>,
-    /// Who waits.
+    request: Arc<FileRequest>,
+    /// The parker of the reader's task.
     parker: Arc<Parker>,
 }
 
-/// The files that are waited for.
+/// The queue of readers that wait for files.
 #[derive(Debug)]
-struct Files {
-    wanted: Box<[AtomicBool]>,
-    /// How many vBuckets' files.
+struct FileWaitQueue {
+    awaited: Box<[AtomicBool]>,
+    /// The number of vBuckets whose files are awaited.
     count: AtomicUsize,
-    waiters: RankedMutex<FileWaiters, Vec<Waiter>>,
+    waiters: RankedMutex<FileWaiters, Vec<FileWaiter>>,
 }
 
-impl Files {
+impl FileWaitQueue {
     fn new(vbuckets: u16) -> Self {
         Self {
-            wanted: (0..vbuckets).map(|_| AtomicBool::new(false)).collect(),
+            awaited: (0..vbuckets).map(|_| AtomicBool::new(false)).collect(),
             count: AtomicUsize::new(0),
             waiters: RankedMutex::default(),
         }
     }
 
-    fn set_wanted(&self, vb: VbId, is: bool) {
-        let was = self.wanted[vb.index()].swap(is, Ordering::SeqCst);
+    fn set_awaited(&self, vb: VbId, is: bool) {
+        let was = self.awaited[vb.index()].swap(is, Ordering::SeqCst);
         match (was, is) {
             (false, true) => drop(self.count.fetch_add(1, Ordering::SeqCst)),
             (true, false) => drop(self.count.fetch_sub(1, Ordering::SeqCst)),
@@ -93,41 +94,41 @@ impl Files {
     }
 }
 
-impl Files {
+impl FileWaitQueue {
     /// Returns whether a reader waits for the file of `vb`, or of any vBucket.
-    pub(crate) fn is_file_wanted(&self, vb: Option<VbId>) -> bool {
+    pub(crate) fn has_waiter(&self, vb: Option<VbId>) -> bool {
         match vb {
-            Some(vb) => self.wanted[vb.index()].load(Ordering::SeqCst),
+            Some(vb) => self.awaited[vb.index()].load(Ordering::SeqCst),
             None => self.count.load(Ordering::SeqCst) > 0,
         }
     }
 }
 
-/// Readers of vBuckets' files: backfills and range scans.
+/// The component that provides vBuckets' files to backfills and range scans.
 #[derive(Debug)]
 pub(crate) struct FileReaders {
     pub(crate) core: Arc<BucketCore>,
     pub(crate) persistence: Arc<Persistence>,
-    files: Files,
+    files: FileWaitQueue,
 }
 
 impl FileReaders {
     pub(crate) fn new(core: &Arc<BucketCore>, persistence: &Arc<Persistence>) -> Self {
         Self {
-            files: Files::new(core.vbucket_count()),
+            files: FileWaitQueue::new(core.vbucket_count()),
             core: Arc::clone(core),
             persistence: Arc::clone(persistence),
         }
     }
 
     /// Returns whether a reader waits for the file of `vb`, or of any vBucket.
-    pub(crate) fn is_file_wanted(&self, vb: Option<VbId>) -> bool {
-        self.files.is_file_wanted(vb)
+    pub(crate) fn has_waiter(&self, vb: Option<VbId>) -> bool {
+        self.files.has_waiter(vb)
     }
 }
 
 impl FileReaders {
-    /// The vBucket's file at a consistent point of `history` that has everything up to `target`, if it has come so far.
+    /// Returns the vBucket's file at a consistent point of `history`, if it has reached `target`.
     pub(crate) fn view_at(
         &self,
         vb: VbId,
@@ -140,83 +141,83 @@ impl FileReaders {
             return Ok(None);
         }
         let view = self.core.storage()?.view(vb)?;
-        // A history that is the same before and after was the same all the time: none comes back.
+        // A history never returns, so one that is the same before and after was the same in between.
         let fits = |view: &FileView| view.is_consistent() && view.high_seqno() >= target && is_of();
         Ok(view.filter(fits).map(Arc::new))
     }
 
-    /// Asks for the vBucket's file at a consistent point of `history` that has everything up to `target`. It arrives later,
-    /// and `parker`'s task is woken then, if it is not there now.
-    pub(crate) fn want_file(
+    /// Requests the vBucket's file at a consistent point of `history` and at least at `target`. If the file is not available
+    /// now, it is delivered later, and the task of `parker` is woken.
+    pub(crate) fn request_file(
         &self,
         vb: VbId,
         history: u32,
         target: Seqno,
         parker: &Arc<Parker>,
-    ) -> Result<Arc<Arrival>, BucketError> {
-        let arrival = Arc::new(Arrival::default());
+    ) -> Result<Arc<FileRequest>, BucketError> {
+        let request = Arc::new(FileRequest::default());
         if let Some(view) = self.view_at(vb, history, target)? {
-            arrival.set(Arrived::File(view));
-            return Ok(arrival);
+            request.deliver(FileDelivery::File(view));
+            return Ok(request);
         }
         let files = &self.files;
         let mut waiters = files.waiters.lock();
-        waiters.push(Waiter {
+        waiters.push(FileWaiter {
             vb,
             history,
             target,
-            arrival: Arc::clone(&arrival),
+            request: Arc::clone(&request),
             parker: Arc::clone(parker),
         });
-        files.set_wanted(vb, true);
+        files.set_awaited(vb, true);
         drop(waiters);
-        // It may have come so far between the look and now.
-        self.offer_file(vb);
-        if self.files.is_file_wanted(Some(vb)) {
+        // The file may have reached the seqno between the check and the insertion.
+        self.deliver_file(vb);
+        if self.files.has_waiter(Some(vb)) {
             self.persistence.applier().request_apply(vb);
         }
-        Ok(arrival)
+        Ok(request)
     }
 
-    /// A batch is in the vBucket's file, or the vBucket has another history: hands the file out to readers that wait for
-    /// it, and tells those of an earlier history.
-    pub(crate) fn offer_file(&self, vb: VbId) {
-        if !self.files.is_file_wanted(Some(vb)) {
+    /// Delivers the vBucket's file to waiting readers, and notifies readers of earlier histories. It is called after a batch
+    /// has been committed to the file, and after a change of the history.
+    pub(crate) fn deliver_file(&self, vb: VbId) {
+        if !self.files.has_waiter(Some(vb)) {
             return;
         }
         let history = self.core.vbuckets[vb.index()].lock().history_id();
         let view = match self.view_at(vb, history, Seqno(0)) {
             Ok(view) => view,
             Err(error) => {
-                tracing::error!(bucket = self.core.name(), vbucket = %vb, %error, "a file cannot be read for a stream");
+                tracing::error!(bucket = self.core.name(), vbucket = %vb, %error, "the file of a vBucket could not be read for a waiting backfill or range scan");
                 None
             }
         };
         let files = &self.files;
         let mut waiters = files.waiters.lock();
-        let has = |waiter: &Waiter| {
+        let has = |waiter: &FileWaiter| {
             let is_there = |view: &Arc<FileView>| view.high_seqno() >= waiter.target;
             waiter.history == history && view.as_ref().is_some_and(is_there)
         };
-        // One that came since may be of a later history than the one that was looked at.
-        let is_of_past = |waiter: &Waiter| {
+        // A reader that was added since may belong to a later history than the one examined above.
+        let has_ended = |waiter: &FileWaiter| {
             waiter.history != history
                 && waiter.history != self.core.vbuckets[vb.index()].lock().history_id()
         };
-        let is_done = |waiter: &Waiter| {
-            has(waiter) || is_of_past(waiter) || waiter.arrival.over.load(Ordering::Relaxed)
+        let is_done = |waiter: &FileWaiter| {
+            has(waiter) || has_ended(waiter) || waiter.request.abandoned.load(Ordering::Relaxed)
         };
-        let arrived: Vec<Waiter> = waiters
+        let ready: Vec<FileWaiter> = waiters
             .extract_if(.., |waiter| waiter.vb == vb && is_done(waiter))
             .collect();
-        let is_wanted = waiters.iter().any(|waiter| waiter.vb == vb);
-        files.set_wanted(vb, is_wanted);
+        let is_awaited = waiters.iter().any(|waiter| waiter.vb == vb);
+        files.set_awaited(vb, is_awaited);
         drop(waiters);
-        for waiter in arrived {
+        for waiter in ready {
             let view = view.clone().filter(|_| has(&waiter));
             waiter
-                .arrival
-                .set(view.map_or(Arrived::HistoryEnded, Arrived::File));
+                .request
+                .deliver(view.map_or(FileDelivery::HistoryEnded, FileDelivery::File));
             if let Some(task) = waiter.parker.unpark() {
                 self.core.setup.executor.wake(task);
             }

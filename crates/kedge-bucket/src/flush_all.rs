@@ -1,4 +1,4 @@
-//! Emptying the bucket.
+//! The flush of a bucket, which removes all documents.
 
 use crate::bucket::Bucket;
 use crate::tasks::BUCKET_FLUSH;
@@ -10,33 +10,33 @@ use kedge_vbucket::VbState;
 use std::sync::Arc;
 
 impl Bucket {
-    /// Throws all documents away. Every vBucket that was not deleted begins a new history, which is on disk when this returns, and the log
-    /// before it is given back.
+    /// Removes all documents. Every vBucket that was not deleted begins a new history. That is durable when the function
+    /// returns, and the earlier log can be recycled.
     ///
     /// # Errors
-    /// `NotSupported` unless the bucket allows it; `TemporaryFailure` while loading, or when the log cannot be
-    /// written now (memory is empty then, and a restart would bring the documents back).
+    /// `NotSupported` if the bucket does not allow flushes; `TemporaryFailure` while loading, or if the log cannot be written.
+    /// In the latter case memory is empty, and a restart would restore the documents.
     pub fn flush_all(&self, ctx: Ctx) -> Result<(), Status> {
-        self.may_flush()?;
-        self.empty(ctx)
+        self.check_flush_enabled()?;
+        self.flush_vbuckets(ctx)
     }
 
-    /// As [`Bucket::flush_all`], by a task; `done` hears of the end.
+    /// Runs [`Bucket::flush_all`] in a task, which calls `done` with the result.
     ///
     /// # Errors
-    /// `NotSupported`, and then `done` hears of nothing.
+    /// `NotSupported`. `done` is not called then.
     pub fn begin_flush_all(
         self: &Arc<Self>,
         ctx: Ctx,
         done: impl FnOnce(Result<(), Status>) + Send + 'static,
     ) -> Result<(), Status> {
-        self.may_flush()?;
-        let work = move |bucket: &Self| bucket.empty(ctx);
+        self.check_flush_enabled()?;
+        let work = move |bucket: &Self| bucket.flush_vbuckets(ctx);
         submit_change(self, &BUCKET_FLUSH, work, done);
         Ok(())
     }
 
-    fn may_flush(&self) -> Result<(), Status> {
+    fn check_flush_enabled(&self) -> Result<(), Status> {
         if self.core.config().flush_enabled {
             Ok(())
         } else {
@@ -44,24 +44,24 @@ impl Bucket {
         }
     }
 
-    fn empty(&self, ctx: Ctx) -> Result<(), Status> {
+    fn flush_vbuckets(&self, ctx: Ctx) -> Result<(), Status> {
         if self.persistence.count_quarantined() > 0 {
             return Err(Status::TemporaryFailure);
         }
         let in_cluster = self.core.setup.topology.is_none();
         for id in 0..self.core.vbucket_count() {
             let documents = self.core.change_vbucket(VbId(id), |vbucket| {
-                // A replica goes with its active: what it acknowledged of another node it must keep.
-                let follows = in_cluster && vbucket.state() != VbState::Active;
-                let stays = vbucket.is_deleted() || follows;
-                Ok((!stays).then(|| vbucket.flush(new_uuid())))
+                // A replica is flushed by its active. Until then it must keep the changes that it has acknowledged.
+                let is_passive = in_cluster && vbucket.state() != VbState::Active;
+                let is_kept = vbucket.is_deleted() || is_passive;
+                Ok((!is_kept).then(|| vbucket.flush(new_uuid())))
             })?;
             drop(documents);
         }
         self.persistence.compactions().wake_paused();
         self.core.counters.add(ctx.thread, Counter::CmdFlush, 1);
         self.persistence.sync().map_err(|error| {
-            tracing::error!(bucket = self.core.name(), %error, "the flush is not on disk yet");
+            tracing::error!(bucket = self.core.name(), %error, "the flush of the bucket could not be made durable");
             Status::TemporaryFailure
         })
     }

@@ -1,19 +1,19 @@
-//! A bucket: vBuckets, the commit log and the memory quota put together.
+//! A bucket: vBuckets, the commit log and the memory quota, wired together.
 //!
-//! [`Bucket`] owns the vBuckets, each behind its own lock, the log that makes their changes durable, and the files that
-//! they go into later; without a log, the files alone. A command
-//! runs to its end on the thread that brings it; one that has to wait for the disk is parked under a [`Cookie`] and
-//! completed later through [`Completions`]. What the bucket does by itself are tasks of an executor.
+//! [`Bucket`] owns the vBuckets, each behind its own lock, the log that makes their changes durable, and the files to
+//! which the log is applied later. Without a log, changes are written to the files directly. A command runs to its end on
+//! the calling thread. A command that must wait is parked under a [`Cookie`] and completed later through [`Completions`].
+//! Background work runs in tasks of an executor.
 //!
 //! # Example
 //!
-//! A durable write on a simulated disk. It is parked, and completed when the log was synced:
+//! A durable write on a simulated disk. It is parked, and completes when the log has been synced:
 //!
 //! ```
 //! use std::sync::{Arc, mpsc};
 //!
 //! use kedge_bucket::{
-//!     Bucket, BucketConfig, BucketSetup, Completion, Completions, Cookie, Ctx, Outcome, Read, RecoveryMode, StoreMode, Storing,
+//!     Bucket, BucketConfig, BucketSetup, Completion, Completions, Cookie, Ctx, Outcome, Read, RecoveryMode, StoreMode, StoreArgs,
 //!     Topology, Write,
 //! };
 //! use kedge_disk::SimDisk;
@@ -63,14 +63,14 @@
 //!     preserve_ttl: false,
 //!     cookie: Cookie(1),
 //! };
-//! let storing = Storing {
+//! let args = StoreArgs {
 //!     mode: StoreMode::Set,
 //!     value: b"tea",
 //!     datatype: Datatype::RAW,
 //!     flags: 0,
 //!     expiry: 0,
 //! };
-//! let outcome = bucket.documents().store(ctx, &write, &storing);
+//! let outcome = bucket.documents().store(ctx, &write, &args);
 //! assert_eq!(outcome, Ok(Outcome::Parked));
 //! bucket.persistence().writers().request_flush(false);
 //! assert_eq!(completed.recv()?, Cookie(1));
@@ -92,13 +92,13 @@ mod compaction_tests;
 mod dcp;
 mod documents;
 mod dropping;
-mod end;
 mod file_readers;
 mod flush_all;
-mod loaded;
+mod load_status;
 mod open;
 mod queries;
 mod scans;
+mod shutdown;
 mod stats;
 mod tasks;
 mod vbuckets;
@@ -106,13 +106,15 @@ mod wiring;
 
 pub use assign::VbPosition;
 pub use bucket::Bucket;
-pub use collections::{CollectionFigures, Collections, VbCollections};
+pub use collections::{BucketCollections, CollectionFigures, VbCollections};
 pub use dcp::{
-    ApplyError, Dcp, OpenedStream, ReplicaSink, StreamConnection, StreamFigures, StreamNotify,
-    StreamRefused, StreamState, Streams, Taken, VbStream,
+    ApplyError, ConnectionStreams, Dcp, OpenedStream, ReceiveOutcome, ReplicaSink,
+    StreamConnection, StreamFigures, StreamNotify, StreamRefused, StreamState, VbStream,
 };
-pub use documents::{Documents, LookIn, Returning, Storing, WithMeta, Write};
-pub use dropping::{DROPPING_FILE, finish_drop, remove_but_last};
+pub use documents::{
+    DocumentCommands, LookupTarget, ReturnMetaOp, StoreArgs, Write, WriteWithMeta,
+};
+pub use dropping::{DROPPING_FILE, finish_drop, remove_dir_marker_last};
 pub use kedge_bucket_core::{
     BucketChange, BucketConfig, BucketError, BucketSetting, BucketSetup, CompactionChange,
     CompactionConfig, CompactionHours, CompactionPool, CompactionRate, Completions,
@@ -143,19 +145,20 @@ pub use kedge_vbucket::{
 };
 pub use queries::VbFigures;
 pub use scans::{
-    RangeScanner, ScanBound, ScanFigures, ScanId, ScanLimits, ScanNeeds, ScanOf, ScanWanted,
+    RangeScanner, ScanBound, ScanFigures, ScanId, ScanLimits, ScanRequest, ScanRequirements,
+    ScanSelection,
 };
 pub use vbuckets::{VbRole, VbStates};
 
-/// An increment or decrement; `expiry` is the number of the wire.
+/// The arguments of an increment or decrement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arithmetic {
-    /// Subtract rather than add.
+pub struct CounterUpdate {
+    /// Whether the delta is subtracted.
     pub negative: bool,
-    /// By how much.
+    /// The delta.
     pub delta: u64,
-    /// The value of a counter that is made new; `None`: it is not made.
+    /// The initial value of a counter that does not exist; `None` does not create it.
     pub initial: Option<u64>,
-    /// The expiry of a counter that is made new, relative or absolute as on the wire.
+    /// The expiry of a counter that is created, relative or absolute as in the protocol.
     pub expiry: u32,
 }

@@ -1,4 +1,4 @@
-//! How a bucket comes to life.
+//! Opening and loading of a bucket.
 
 use crate::bucket::Bucket;
 use crate::tasks::WARMUP;
@@ -25,7 +25,7 @@ impl Task for LoadTask {
 
 impl Drop for LoadTask {
     fn drop(&mut self) {
-        // It was cancelled before it ran, or panicked: nobody may wait for ever.
+        // The task was cancelled before it ran, or panicked. Waiting threads must get a result.
         let bucket = &self.bucket;
         bucket
             .loaded
@@ -35,11 +35,11 @@ impl Drop for LoadTask {
 }
 
 impl Bucket {
-    /// Opens a bucket, or makes it if its directory is empty. Returns at once; documents are read from the files and
-    /// the log by tasks, and until that is done commands get a temporary failure.
+    /// Opens a bucket, or creates it if its directory is empty. The function returns at once. Tasks load the documents from
+    /// the files and the log; until they are done, commands fail with a temporary failure.
     ///
     /// # Errors
-    /// [`BucketError::Config`], [`BucketError::Disk`] when the directory cannot be made, [`BucketError::Executor`].
+    /// [`BucketError::Config`]; [`BucketError::Disk`] if the directory cannot be created; [`BucketError::Executor`].
     pub fn open(setup: BucketSetup) -> Result<Arc<Self>, BucketError> {
         let config_error = |why| BucketError::Config {
             name: setup.config.name.clone(),
@@ -56,7 +56,7 @@ impl Bucket {
         let owner = executor.register(&format!("bucket:{}", setup.config.name))?;
         let bucket = Self::new(setup, owner, uuid, commit_log);
         let spec = TaskSpec {
-            description: "reads the documents from the files and the log".into(),
+            description: "loads the documents from the files and the log".into(),
             ..TaskSpec::new(&WARMUP, owner)
         };
         let warmup = LoadTask {
@@ -70,18 +70,18 @@ impl Bucket {
         Ok(bucket)
     }
 
-    /// Waits until loading is done.
+    /// Waits until the bucket is loaded.
     ///
     /// # Errors
-    /// Why it failed.
+    /// The error that made loading fail.
     pub fn wait_loaded(&self) -> Result<LoadReport, BucketError> {
         self.loaded.wait(self.core.name())
     }
 
-    /// Calls `tell` once loading is done, or has failed: at once if it has by now, else from the task that loads.
-    /// From then on [`Bucket::wait_loaded`] does not wait.
-    pub fn when_loaded(&self, tell: impl FnOnce() + Send + 'static) {
-        self.loaded.listen(Box::new(tell));
+    /// Calls `listener` when loading has ended or failed: at once if it has already, otherwise on the thread that loads. From
+    /// then on [`Bucket::wait_loaded`] does not block.
+    pub fn when_loaded(&self, listener: impl FnOnce() + Send + 'static) {
+        self.loaded.listen(Box::new(listener));
     }
 
     fn load(self: &Arc<Self>, uuid: [u8; 16]) {
@@ -100,10 +100,10 @@ impl Bucket {
         match &result {
             Ok(report) => {
                 if self.core.setup.topology.is_none() {
-                    self.states.await_assignment();
+                    self.states.demote_actives();
                 }
                 self.core.leave_loading(BucketPhase::Open);
-                self.collections.tell_manifest();
+                self.collections.apply_manifest();
                 self.states.on_durability_config();
                 self.residency.warmup().begin();
                 tracing::info!(
@@ -117,9 +117,9 @@ impl Bucket {
             }
             Err(error) => {
                 if self.core.leave_loading(BucketPhase::Failed) {
-                    tracing::error!(bucket = self.core.name(), %error, "the bucket cannot be loaded");
+                    tracing::error!(bucket = self.core.name(), %error, "the bucket could not be loaded");
                 } else {
-                    // It was shut down meanwhile, wherever loading noticed that.
+                    // The bucket was shut down during loading.
                     result = Err(BucketError::NotLoaded(self.core.name().to_owned()));
                 }
             }

@@ -1,4 +1,4 @@
-//! Questions about vBuckets, and waiting for the disk.
+//! Queries about vBuckets: seqnos, failover tables, states and statistics, and the wait for persistence.
 
 use crate::bucket::Bucket;
 use kedge_bucket_core::DiskWriters as _;
@@ -11,52 +11,52 @@ use kedge_vbucket::{
 };
 use std::sync::atomic::Ordering;
 
-/// Figures of one vBucket.
+/// Statistics of one vBucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VbFigures {
-    /// Its number.
+    /// The number of the vBucket.
     pub vb: VbId,
-    /// What it is to its node.
+    /// The state of the vBucket.
     pub state: VbState,
-    /// Live documents.
+    /// The number of live documents.
     pub documents: usize,
-    /// Tombstones.
+    /// The number of tombstones.
     pub tombstones: usize,
-    /// Bytes of documents, slots and checkpoints.
+    /// The memory of documents, hash table slots and checkpoints, in bytes.
     pub bytes: usize,
-    /// Changes on their way to the log.
+    /// The number of changes that have not been written to the log.
     pub queued: usize,
-    /// Last seqno given out.
+    /// The high seqno.
     pub high_seqno: Seqno,
-    /// Last seqno that clients without SyncWrites may hear of.
+    /// The last seqno that is visible to clients without SyncWrites.
     pub visible_seqno: Seqno,
-    /// Everything up to this is on disk.
+    /// The persisted seqno.
     pub persisted_seqno: Seqno,
-    /// Everything up to this is in the vBucket's file.
+    /// The last seqno that has been applied to the vBucket's file.
     pub applied_seqno: Seqno,
-    /// Changes that are in the log and not in the file.
+    /// The number of changes that are in the log and not in the file.
     pub unapplied: usize,
-    /// Highest seqno of a forgotten tombstone.
+    /// The purge seqno: the highest seqno of a purged tombstone.
     pub purge_seqno: Seqno,
-    /// Number of the open checkpoint.
+    /// The id of the open checkpoint.
     pub checkpoint: u64,
-    /// Last CAS given out.
+    /// The highest CAS.
     pub max_cas: Cas,
-    /// How far apart the clocks are whose CAS values it took.
+    /// The drift of the clocks whose CAS values the vBucket accepted.
     pub drift: Drift,
-    /// Documents that expired since the start.
+    /// The number of documents that expired since the start.
     pub expired: u64,
-    /// (uuid, seqno), newest first.
+    /// The failover table: pairs of UUID and start seqno, newest first.
     pub failover: Vec<(VbUuid, Seqno)>,
-    /// Its SyncWrites.
+    /// Statistics of SyncWrites.
     pub durability: DurabilityFigures,
 }
 
 impl Bucket {
-    /// How far the branch `uuid` of a vBucket is.
+    /// Returns the seqnos of the branch `uuid` of a vBucket.
     ///
     /// # Errors
-    /// `KeyNotFound` for an unknown uuid; `NotMyVbucket`, `TemporaryFailure` while loading.
+    /// `KeyNotFound` for an unknown UUID; `NotMyVbucket`; `TemporaryFailure` while loading.
     pub fn observe_seqno(&self, ctx: Ctx, vb: VbId, uuid: VbUuid) -> Result<ObservedSeqno, Status> {
         self.core
             .step_as(ctx.now, vb, RequiredRole::Any, |vbucket| {
@@ -65,7 +65,7 @@ impl Bucket {
             .flatten()
     }
 
-    /// (uuid, seqno) of a vBucket's branches, newest first.
+    /// Returns the failover table of a vBucket as pairs of UUID and start seqno, newest first.
     ///
     /// # Errors
     /// `NotMyVbucket`, `TemporaryFailure` while loading.
@@ -76,7 +76,7 @@ impl Bucket {
             })
     }
 
-    /// The history of a vBucket.
+    /// Returns the failover table of a vBucket.
     ///
     /// # Errors
     /// `NotMyVbucket`, `TemporaryFailure` while loading.
@@ -87,7 +87,7 @@ impl Bucket {
             })
     }
 
-    /// Waits until a seqno is on disk; a completion says so, or `TemporaryFailure` after 30 s.
+    /// Waits until a seqno is persisted. The command is parked if it is not; the completion has `TemporaryFailure` after 30 s.
     ///
     /// # Errors
     /// `NotMyVbucket`, `TemporaryFailure` while loading.
@@ -113,9 +113,9 @@ impl Bucket {
         outcome.map(|_| Outcome::Done(()))
     }
 
-    /// The last seqno of every vBucket in `state` (any but dead when `None`); with `visible_only` the last that
-    /// clients without SyncWrites may hear of. With `collection`, the last seqno of that alone, in the vBuckets where it is
-    /// open.
+    /// Returns the high seqno of every vBucket in `state`, or in any state but dead if it is `None`. With `visible_only`,
+    /// returns the seqnos that are visible to clients without SyncWrites. With `collection`, returns the high seqnos of that
+    /// collection, in the vBuckets in which it is open.
     #[must_use]
     pub fn vbucket_seqnos(
         &self,
@@ -151,10 +151,10 @@ impl Bucket {
         seqnos
     }
 
-    /// The state of a vBucket.
+    /// Returns the state of a vBucket.
     ///
     /// # Errors
-    /// `NotMyVbucket` when there is none of this number.
+    /// `NotMyVbucket` if the vBucket does not exist.
     pub fn vbucket_state(&self, vb: VbId) -> Result<VbState, Status> {
         let vbucket = self
             .core
@@ -168,7 +168,7 @@ impl Bucket {
         Ok(vbucket.state())
     }
 
-    /// Figures of one vBucket, `None` when there is none of this number.
+    /// Returns the statistics of a vBucket; `None` if it does not exist.
     #[must_use]
     pub fn vbucket_figures(&self, vb: VbId) -> Option<VbFigures> {
         let vbucket = self.core.vbuckets.get(vb.index())?.lock();
@@ -197,7 +197,7 @@ impl Bucket {
         })
     }
 
-    /// The checkpoints of a vBucket, `None` when there is none of this number.
+    /// Returns the statistics of a vBucket's checkpoints; `None` if it does not exist.
     #[must_use]
     pub fn checkpoint_figures(&self, vb: VbId) -> Option<CheckpointFigures> {
         self.core.look(vb, |vbucket| {
@@ -205,8 +205,8 @@ impl Bucket {
         })
     }
 
-    /// The hash table of a vBucket, `None` when there is none of this number. With `counted` each of its documents is
-    /// looked at, with the vBucket locked.
+    /// Returns the statistics of a vBucket's hash table; `None` if it does not exist. With `counted`, every document is
+    /// visited while the vBucket is locked.
     #[must_use]
     pub fn hash_figures(&self, vb: VbId, counted: bool) -> Option<HashFigures> {
         self.core

@@ -1,4 +1,4 @@
-//! The figures of a bucket, by the names that operators of this kind of server know.
+//! The statistics of a bucket, under the names that Couchbase uses.
 
 use crate::bucket::Bucket;
 use kedge_bucket_core::BucketPhase;
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 impl Bucket {
-    /// Gives the general statistics to `each`, a name and a value at a time.
+    /// Passes the name and value of each general statistic to `each`.
     pub fn stats(&self, each: &mut dyn FnMut(&str, &str)) {
         for counter in Counter::ALL {
             each(
@@ -48,7 +48,7 @@ impl Bucket {
         each("uuid", &config.uuid);
     }
 
-    /// The statistics that are numbers and no counters.
+    /// Returns the numeric statistics, except the per-thread counters.
     #[must_use]
     pub fn figures(&self) -> Vec<(&'static str, u64)> {
         let mut documents = 0;
@@ -111,7 +111,7 @@ impl Bucket {
         .collect()
     }
 
-    /// Documents that could not be read, and writes and syncs that failed, as a full disk makes them, too.
+    /// Returns the numbers of failed reads, and of failed writes and syncs, including those on a full disk.
     fn disk_failures(&self) -> [(&'static str, u64); 2] {
         let totals = &self.core.totals;
         let read = totals.get(Total::FetchFailures) + totals.get(Total::BackfillFailures);
@@ -121,7 +121,7 @@ impl Bucket {
         ]
     }
 
-    /// Reads, writes and syncs of the log and of files that are under way; slow ones have taken `slow` or longer.
+    /// Returns statistics of the I/O calls that are in progress. Calls count as slow after the duration `slow`.
     #[must_use]
     pub fn pending_io(&self, slow: Duration) -> PendingIo {
         self.core.io_stats.pending_io(slow)
@@ -133,7 +133,7 @@ impl Bucket {
     }
 }
 
-/// What is known of the clocks of others, from CAS values that active vBuckets and others took.
+/// Returns the statistics of clock drift, measured from the CAS values that active and other vBuckets received.
 fn drift_figures([active, replica]: [Drift; 2]) -> [(&'static str, u64); 9] {
     let exceeded = active.ahead + active.behind + replica.ahead + replica.behind;
     [

@@ -1,10 +1,10 @@
-//! What vBuckets are to their node: made, given another state, deleted.
+//! The states of vBuckets: creation, state changes and deletion.
 //!
 //! Invariants:
-//! * A state and a deletion are records of the log before anyone hears that they are done; without a log, the file says
-//!   so, or its absence.
-//! * One state is given, or one rollback made, at a time to a vBucket: who does so holds its lock of `changing`. A
-//!   deletion and a flush wait for nobody: what finds another history than the one it began with gives up.
+//! * A state change or deletion is durable before it is reported as done: as a record of the log, or, without a log, in
+//!   the file or by its absence.
+//! * State changes and rollbacks of a vBucket are serialized by its lock of `changing`. A deletion and a flush do not take
+//!   that lock; operations that find another history than the one they began with abort.
 
 use crate::tasks::{VBUCKET_DELETION, VBUCKET_STATE};
 use kedge_bucket_core::Total;
@@ -16,16 +16,16 @@ use kedge_types::{Status, VbId};
 use kedge_vbucket::{HashTable, StateChange, Topology, VBucket, VbState};
 use std::sync::Arc;
 
-/// What a vBucket is to be.
+/// The requested state of a vBucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VbRole {
-    /// What it is to its node.
+    /// The new state.
     pub state: VbState,
-    /// Which nodes have to acknowledge its SyncWrites, if it is active. `None`: as before.
+    /// The replication topology of an active vBucket, whose nodes acknowledge SyncWrites. `None` keeps the current one.
     pub topology: Option<Topology>,
-    /// It has all that the active before it had, which has ended: no branch begins.
+    /// Whether the vBucket has every change of the previous active, which is dead, so that no new branch begins.
     pub takeover: bool,
-    /// One that is dead stays so: it was handed over.
+    /// Whether a dead vBucket stays dead, because a takeover has completed.
     pub unless_dead: bool,
 }
 
@@ -40,7 +40,7 @@ impl From<VbState> for VbRole {
     }
 }
 
-/// The states of a bucket's vBuckets.
+/// The component that changes the states of a bucket's vBuckets.
 #[derive(Debug)]
 pub struct VbStates {
     pub(crate) core: Arc<BucketCore>,
@@ -54,22 +54,22 @@ impl Component for VbStates {
 }
 
 impl VbStates {
-    /// Gives a vBucket a state; one that was deleted begins anew under a new uuid, empty. It is durable when this returns,
-    /// which takes the time of a sync. Streams of it end when it is something else then.
+    /// Sets the state of a vBucket. A deleted vBucket is created empty under a new UUID. The state is durable when the
+    /// function returns, after a sync of the log. Streams of the vBucket end if its state has changed.
     ///
     /// # Errors
-    /// `NotMyVbucket` when the bucket has none of this number; `TemporaryFailure` while loading, when the vBucket's file
-    /// could not be read, or when it is not durable yet.
+    /// `NotMyVbucket` if the vBucket does not exist; `TemporaryFailure` while loading, if the vBucket is quarantined, or if
+    /// the state could not be made durable.
     pub fn set_vbucket(&self, vb: VbId, role: impl Into<VbRole>) -> Result<(), Status> {
         self.set_vbucket_if(vb, role, |_| true)
     }
 
-    /// As [`VbStates::set_vbucket`], if the vBucket is still as it has to be; else `NotMyVbucket`.
+    /// Runs [`VbStates::set_vbucket`] if `condition` accepts the vBucket; otherwise fails with `NotMyVbucket`.
     pub(crate) fn set_vbucket_if(
         &self,
         vb: VbId,
         role: impl Into<VbRole>,
-        may: impl FnOnce(&VBucket) -> bool,
+        condition: impl FnOnce(&VBucket) -> bool,
     ) -> Result<(), Status> {
         let VbRole {
             state,
@@ -77,9 +77,9 @@ impl VbStates {
             takeover,
             unless_dead,
         } = role.into();
-        let _alone = self.core.hold_vbucket(vb)?;
+        let _guard = self.core.hold_vbucket(vb)?;
         self.core.change_vbucket(vb, |vbucket| {
-            if !may(vbucket) {
+            if !condition(vbucket) {
                 return Err(Status::NotMyVbucket);
             }
             if unless_dead && vbucket.state() == VbState::Dead {
@@ -94,12 +94,15 @@ impl VbStates {
         })?;
         let synced = self.persistence.sync();
         synced.map_err(|error| {
-            self.persistence
-                .report_disk_error(vb, &error, "the state is not on disk yet")
+            self.persistence.report_disk_error(
+                vb,
+                &error,
+                "the new vBucket state could not be made durable",
+            )
         })
     }
 
-    /// As [`VbStates::set_vbucket`], by a task; `done` hears of the end.
+    /// Runs [`VbStates::set_vbucket`] in a task, which calls `done` with the result.
     pub fn begin_set_vbucket(
         self: &Arc<Self>,
         vb: VbId,
@@ -111,27 +114,26 @@ impl VbStates {
         submit_change(self, &VBUCKET_STATE, work, done);
     }
 
-    /// A step of a takeover, at the receiving end, by a task: a vBucket that follows another becomes pending if it is not,
-    /// and all that it has received is on disk when `done` hears of it. Nothing happens when `still` says that nobody
-    /// waits for that any more.
+    /// Executes the consumer's first step of a takeover in a task. A replica becomes pending, and everything it has received
+    /// is durable when `done` is called. The vBucket is not changed if `is_wanted` returns false, which means that the takeover
+    /// has been abandoned.
     pub fn begin_takeover_step(
         self: &Arc<Self>,
         vb: VbId,
-        still: impl FnOnce() -> bool + Send + 'static,
+        is_wanted: impl FnOnce() -> bool + Send + 'static,
         done: impl FnOnce(Result<(), Status>) + Send + 'static,
     ) {
-        let follows = |state| matches!(state, VbState::Replica | VbState::Pending);
-        let may = move |vbucket: &VBucket| follows(vbucket.state()) && still();
-        let work = move |states: &Self| states.set_vbucket_if(vb, VbState::Pending, may);
+        let is_replica = |state| matches!(state, VbState::Replica | VbState::Pending);
+        let condition = move |vbucket: &VBucket| is_replica(vbucket.state()) && is_wanted();
+        let work = move |states: &Self| states.set_vbucket_if(vb, VbState::Pending, condition);
         submit_change(self, &VBUCKET_STATE, work, done);
     }
 
-    /// Every vBucket hears what becomes of SyncWrites for which there are too few nodes. Nothing happens before the bucket
-    /// is open.
+    /// Applies the setting for SyncWrites without enough nodes to every vBucket. It has no effect before the bucket is open.
     pub(crate) fn on_durability_config(&self) {
         let rules = self.core.config().durability_impossible_fallback.rules();
         for id in 0..self.core.vbucket_count() {
-            // One that is quarantined answers nothing.
+            // A quarantined vBucket executes no SyncWrites.
             let _ = self.core.change_vbucket(VbId(id), |vbucket| {
                 vbucket.set_durability_rules(rules);
                 Ok(())
@@ -139,28 +141,29 @@ impl VbStates {
         }
     }
 
-    /// Deletes a vBucket, with its file. Commands get `NotMyVbucket` from then on, also after a restart, until
-    /// [`VbStates::set_vbucket`] makes it anew. That is durable when this returns.
+    /// Deletes a vBucket and its file. Commands fail with `NotMyVbucket` from then on, also after a restart, until
+    /// [`VbStates::set_vbucket`] creates the vBucket again. The deletion is durable when the function returns.
     ///
     /// # Errors
-    /// `NotMyVbucket` when there is none of this number; `TemporaryFailure` as [`VbStates::set_vbucket`]. That the file is not
-    /// gone yet is no error.
+    /// `NotMyVbucket` if the vBucket does not exist; `TemporaryFailure` as for [`VbStates::set_vbucket`]. A file that could not
+    /// be removed yet is not an error.
     pub fn delete_vbucket(&self, vb: VbId) -> Result<(), Status> {
-        drop(self.forget_vbucket(vb)?);
+        drop(self.mark_deleted(vb)?);
         self.finish_deletion(vb)
     }
 
-    /// As [`VbStates::delete_vbucket`]: commands get `NotMyVbucket` when this returns, a task does the rest, and `done` hears
-    /// of its end.
+    /// Begins [`VbStates::delete_vbucket`]. Commands fail with `NotMyVbucket` when the function returns. A task completes the
+    /// deletion and calls `done` with the result.
     ///
     /// # Errors
-    /// As [`VbStates::delete_vbucket`], but for those of the disk, of which `done` hears. It hears of nothing else.
+    /// As [`VbStates::delete_vbucket`], except errors of the disk, which `done` receives. `done` is not called if this
+    /// function fails.
     pub fn begin_delete_vbucket(
         self: &Arc<Self>,
         vb: VbId,
         done: impl FnOnce(Result<(), Status>) + Send + 'static,
     ) -> Result<(), Status> {
-        let documents = self.forget_vbucket(vb)?;
+        let documents = self.mark_deleted(vb)?;
         let work = move |states: &Self| {
             drop(documents);
             states.finish_deletion(vb)
@@ -169,7 +172,7 @@ impl VbStates {
         Ok(())
     }
 
-    fn forget_vbucket(&self, vb: VbId) -> Result<HashTable, Status> {
+    fn mark_deleted(&self, vb: VbId) -> Result<HashTable, Status> {
         let documents = self.core.change_vbucket(vb, |vbucket| {
             if vbucket.is_deleted() {
                 return Err(Status::NotMyVbucket);
@@ -183,8 +186,11 @@ impl VbStates {
 
     fn finish_deletion(&self, vb: VbId) -> Result<(), Status> {
         self.persistence.sync().map_err(|error| {
-            self.persistence
-                .report_disk_error(vb, &error, "the deletion is not on disk yet")
+            self.persistence.report_disk_error(
+                vb,
+                &error,
+                "the deletion of the vBucket could not be made durable",
+            )
         })?;
         self.persistence.applier().apply_vbucket(vb);
         Ok(())

@@ -1,7 +1,7 @@
-//! The wiring of a bucket's components: who hears of what.
+//! The wiring of events between a bucket's components.
 //!
-//! Steps of vBuckets report to [`Signals`], which keep no component alive: an event reaches a queue, or wakes a task.
-//! Persistence reports to the bucket, once for each commit.
+//! Steps of vBuckets report to [`Signals`], which hold no strong reference to a component: an event is added to a queue or
+//! wakes a task. Persistence reports to the bucket, once per commit.
 
 use crate::bucket::Bucket;
 use crate::dcp::StreamSignals;
@@ -31,9 +31,9 @@ impl Signals {
         }
     }
 
-    /// Sets the bucket, for events that are rare.
+    /// Sets the bucket, which receives rare events.
     pub(crate) fn set_bucket(&self, bucket: &Arc<Bucket>) {
-        // Components are wired once.
+        // The bucket is set once, so `set` cannot fail.
         let _ = self.bucket.set(Arc::downgrade(bucket));
     }
 
@@ -51,9 +51,9 @@ impl CoreEvents for StepEvents {
         if effects.memory.cursors != 0 {
             signals.streams.on_cursor_memory(core);
         }
-        signals.streams.note_news(vb, effects.stream_events);
+        signals.streams.record_news(vb, effects.stream_events);
         signals.memory.on_step(core, effects);
-        signals.streams.look_for_receivers(core);
+        signals.streams.wake_receivers_if_room(core);
     }
 
     fn on_dirty(&self, core: &BucketCore, vb: VbId, since_ns: u64) {
@@ -61,14 +61,14 @@ impl CoreEvents for StepEvents {
     }
 
     fn after_step(&self, core: &BucketCore) {
-        self.0.streams.tell_streams(core);
+        self.0.streams.notify_streams(core);
     }
 
     fn on_change(&self, _: &BucketCore, vb: VbId) {
         if let Some(bucket) = self.0.bucket() {
             bucket.residency.pending_state().on_vbucket_state(vb);
-            // Readers of an earlier history wait in vain.
-            bucket.files.offer_file(vb);
+            // Readers of an earlier history must stop waiting.
+            bucket.files.deliver_file(vb);
         }
     }
 
@@ -81,11 +81,11 @@ impl CoreEvents for StepEvents {
 
 impl PersistenceEvents for Bucket {
     fn persisted(&self, acks: &mut Vec<(VbId, Seqno)>) {
-        self.dcp.hand_over_acks(acks);
+        self.dcp.forward_acks(acks);
     }
 
     fn file_advanced(&self, vb: VbId) {
-        self.files.offer_file(vb);
+        self.files.deliver_file(vb);
     }
 
     fn memory_freed(&self) {
@@ -97,7 +97,7 @@ impl PersistenceEvents for Bucket {
     }
 
     fn has_file_waiter(&self, vb: Option<VbId>) -> bool {
-        self.files.is_file_wanted(vb)
+        self.files.has_waiter(vb)
     }
 
     fn read_failed(&self, vb: VbId, error: &str) {

@@ -117,14 +117,14 @@ ranks! {
         FetchesLocated = "`BackgroundFetcher::located[i]`";
     60, "operations that wait for the disk, for memory, or for the state of their vBucket", "front-end threads, the tasks `bg_fetch` and `memory_admission`, changes of a vBucket's state, shutdown", "nothing":
         ParkedLane = "`ParkedOperations::lanes[i]`";
-    60, "open streams, their news, items that were read and not sent", "whoever reads streams, the task `dcp_backfill`, whoever changes, applies or flushes a vBucket", "nothing: readers are notified without any of them":
+    60, "open streams, their news, items that were read and not sent", "readers of streams, the task `dcp_backfill`, threads that change, apply or flush a vBucket", "nothing: readers are notified without any of them":
         DcpOpen = "`Dcp::open[i]`",
         DcpNews = "`Dcp::news`",
-        FileArrival = "an arrival of a file",
+        FileArrival = "a requested file",
         StreamStateRank = "the state of a stream",
         NewBackfills = "new backfills of a connection";
-    60, "the position of a range scan", "the task `range_scan` that continues it; nobody else takes it", "reads of the file; vBuckets are not looked at meanwhile":
-        ScanPlace = "`OpenScan::place`";
+    60, "the position of a range scan", "the task `range_scan` that continues it; nobody else takes it", "reads of the file; no vBucket is locked meanwhile":
+        ScanPositionRank = "`OpenScan::position`";
     60, "open range scans; those that are being created or continued", "front-end threads, the task `range_scan`, statistics, shutdown", "nothing":
         ScansOpen = "`Scans::open`",
         ScanQueue = "`ScanLane::queue`";
@@ -141,7 +141,7 @@ ranks! {
     60, "settings, figures, the outcome of loading", "any", "nothing":
         BucketSettings = "`Bucket::config`",
         BucketLogStats = "`CommitLog::stats`",
-        LoadedOutcome = "`Loaded`";
+        LoadedOutcome = "`LoadStatus`";
     60, "the manifest of collections that the bucket follows", "any", "nothing":
         CollectionsManifest = "`Collections::manifest`";
     60, "the number of pauses of compactions that were ended early", "compactions before they pause; whoever ends pauses", "nothing: a paused compaction waits on a condition variable of it, and holds `Slot::maintenance`":

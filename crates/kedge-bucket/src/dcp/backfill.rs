@@ -1,23 +1,24 @@
-//! What streams need from files: the task that reads it, some streams of a connection in turns.
+//! Backfills of DCP streams, and the task that executes the backfills of a connection in turns.
 //!
-//! A backfill waits until its vBucket's file has what the queue of changes lacks, reads the file in the order of seqnos
-//! into the stream's buffer, and hands over to the cursor that was opened in the beginning. The file is read as one commit
-//! left it, whatever becomes of it meanwhile.
+//! A backfill waits until the vBucket's file contains the changes that the checkpoints lack. It then reads the file in
+//! seqno order into the buffer of the stream, and hands over to the cursor that it opened at the beginning. It reads a
+//! snapshot of the file, which later commits do not affect.
 //!
-//! A stream of some collections may take another order. Then these are read by key, and the rest of the file is not. That is
-//! for streams that begin, where it pays ([`super::order`]): in the middle of it nobody is at any seqno. Streams with SyncWrites are out of it, as prepares
-//! and their ends mean nothing without their order.
+//! A stream of some collections may be read in key order (OSO snapshot), which skips the other collections in the file.
+//! Only streams that start at seqno 0 use it, if it costs less ([`super::order`]): the receiver has no seqno to resume
+//! from in the middle of such a snapshot. Streams with SyncWrites do not use it, because prepares, commits and aborts
+//! need their order.
 //!
 //! Invariants:
-//! * The cursor is opened before it is known what the file has to have: between the two nothing is missed.
-//! * What streams of a connection have in their buffers is bounded: so many backfills are begun at once, and each reads no
-//!   further when its part of `dcp_backfill_bytes_max` is full.
+//! * The cursor is opened before the required seqno of the file is determined, so no change is missed between the two.
+//! * The buffers of a connection's streams are bounded: the number of active backfills is limited, and each stops reading
+//!   when its share of `dcp_backfill_bytes_max` is used up.
 
-use super::connection::{Queue, filtered_high};
-use super::order::{by_key, items_of, pays_by_key};
-use super::stream::{Filled, Shared};
+use super::connection::{BackfillQueue, filtered_high};
+use super::order::{count_items, is_key_order_cheaper, key_order};
+use super::stream::{BackfillEnd, StreamShared};
 use crate::dcp::component::Dcp;
-use crate::file_readers::{Arrival, Arrived};
+use crate::file_readers::{FileDelivery, FileRequest};
 use kedge_bucket_core::BucketError;
 use kedge_bucket_core::TaskBody;
 use kedge_bucket_core::Total;
@@ -29,82 +30,84 @@ use kedge_vbucket::{Change, CursorOpening, Item, Snapshot, SnapshotKind, StreamC
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Backfills of a connection that are begun at once.
-const BEGUN_MAX: usize = 8;
-/// A turn of one stream: so many changes, or bytes of them.
-const PIECE_ITEMS: usize = 1_024;
-const PIECE_BYTES: usize = 1 << 20;
-/// A run of the task; others may run before the next.
+/// The maximum number of active backfills of a connection.
+const ACTIVE_BACKFILLS_MAX: usize = 8;
+/// The maximum number of changes that one step of a backfill reads.
+const STEP_ITEMS: usize = 1_024;
+/// The maximum number of bytes of changes that one step of a backfill reads.
+const STEP_BYTES: usize = 1 << 20;
+/// The maximum duration of one run of the task.
 const SLICE: Duration = Duration::from_millis(25);
 
-/// One stream's backfill.
+/// A backfill of one stream.
 #[derive(Debug)]
 pub(super) struct Backfill {
-    stream: Arc<Shared>,
-    /// The receiver has everything up to here.
+    stream: Arc<StreamShared>,
+    /// The last seqno that the receiver has.
     after: Seqno,
-    /// The snapshot has to reach at least so far.
-    torn: Seqno,
-    /// The stream ends here.
+    /// The lowest seqno at which the snapshot may end.
+    partial_end: Seqno,
+    /// The end seqno of the stream.
     end: Seqno,
+    /// The start seqno of the first snapshot, until it has been announced.
     first_start: Option<Seqno>,
     /// The purge seqno that the receiver knows.
     purge_seen: Option<Seqno>,
     ignore_purged: bool,
     disk_only: bool,
     filter: Filter,
-    /// What is read by key instead of all by seqno, if that pays.
-    by_key: Option<Vec<CollectionId>>,
-    place: Place,
+    /// The collections to read in key order, if that costs less than reading the whole file in seqno order.
+    key_order: Option<Vec<CollectionId>>,
+    phase: BackfillPhase,
 }
 
-/// How far it is.
+/// The phase of a backfill.
 #[derive(Debug)]
-enum Place {
+enum BackfillPhase {
     New,
-    /// Until the file has what is needed.
-    Waits {
+    /// The file has not reached the required seqno.
+    WaitingForFile {
         cursor: Option<StreamCursor>,
-        arrival: Arc<Arrival>,
+        pending: Arc<FileRequest>,
     },
-    Reads {
+    Reading {
         cursor: Option<StreamCursor>,
         scan: Box<RecordScan>,
-        /// Prepares up to here have ended.
+        /// The last seqno up to which all prepares have been committed or aborted.
         completed: Seqno,
         /// The last seqno of the snapshot.
         upto: Seqno,
-        /// The last that was read.
+        /// The last seqno that was read.
         last: Seqno,
-        /// The last in the snapshot that clients may see.
+        /// The last visible seqno of the snapshot.
         visible: Seqno,
     },
-    /// Everything is in the buffer, from where it is given out.
-    Read,
+    /// The whole snapshot is in the buffer, and the reader of the stream drains it.
+    Drained,
 }
 
-/// What came of a turn.
-enum Turn {
-    /// It goes on at once.
-    Worked,
-    /// It has to wait for something.
-    Waits,
-    /// It has come to its end.
-    Over,
+/// The result of one step of a backfill.
+enum BackfillProgress {
+    /// The backfill can continue at once.
+    Advanced,
+    /// The backfill waits for the file or for room in the buffer.
+    Waiting,
+    /// The backfill has ended.
+    Finished,
 }
 
 impl Backfill {
     pub(super) fn new(
-        stream: Arc<Shared>,
+        stream: Arc<StreamShared>,
         request: &StreamRequest,
         after: Seqno,
-        torn: Seqno,
+        partial_end: Seqno,
         first_start: Option<Seqno>,
     ) -> Self {
         Self {
             stream,
             after,
-            torn,
+            partial_end,
             end: request.end,
             first_start,
             purge_seen: request.purge_seen,
@@ -113,46 +116,48 @@ impl Backfill {
                 .contains(StreamFlags::IGNORE_PURGED_TOMBSTONES),
             disk_only: request.flags.contains(StreamFlags::DISK_ONLY),
             filter: request.filter.clone(),
-            by_key: by_key(request, after),
-            place: Place::New,
+            key_order: key_order(request, after),
+            phase: BackfillPhase::New,
         }
     }
 
-    fn turn(&mut self, dcp: &Dcp, queue: &Queue) -> Turn {
+    fn advance(&mut self, dcp: &Dcp, queue: &BackfillQueue) -> BackfillProgress {
         if self.stream.is_over() {
-            self.give_up(dcp);
-            return Turn::Over;
+            self.abandon(dcp);
+            return BackfillProgress::Finished;
         }
-        let turn = match &mut self.place {
-            Place::New => self.begin(dcp, queue),
-            Place::Waits { cursor, arrival } => {
+        let progress = match &mut self.phase {
+            BackfillPhase::New => self.begin(dcp, queue),
+            BackfillPhase::WaitingForFile { cursor, pending } => {
                 let cursor = *cursor;
-                match arrival.take() {
-                    Some(Arrived::File(view)) => self.open(dcp, cursor, &view),
-                    // The stream hears of it.
-                    Some(Arrived::HistoryEnded) | None => Ok(Turn::Waits),
+                match pending.take() {
+                    Some(FileDelivery::File(view)) => self.open(dcp, cursor, &view),
+                    // The stream ends by itself when its vBucket has changed.
+                    Some(FileDelivery::HistoryEnded) | None => Ok(BackfillProgress::Waiting),
                 }
             }
-            Place::Reads { .. } => self.read(dcp),
-            Place::Read if self.stream.buffered_bytes() == 0 => Ok(Turn::Over),
-            Place::Read => Ok(Turn::Waits),
+            BackfillPhase::Reading { .. } => self.read(dcp),
+            BackfillPhase::Drained if self.stream.buffered_bytes() == 0 => {
+                Ok(BackfillProgress::Finished)
+            }
+            BackfillPhase::Drained => Ok(BackfillProgress::Waiting),
         };
-        turn.unwrap_or_else(|error| {
+        progress.unwrap_or_else(|error| {
             let vb = self.stream.vb;
-            tracing::error!(bucket = dcp.core.name(), vbucket = %vb, %error, "a file cannot be read for a stream");
+            tracing::error!(bucket = dcp.core.name(), vbucket = %vb, %error, "the file of a vBucket could not be read for a DCP stream");
             dcp.core.totals.add(Total::BackfillFailures, 1);
             self.stream.end(EndReason::BackfillFailed);
-            self.give_up(dcp);
-            Turn::Over
+            self.abandon(dcp);
+            BackfillProgress::Finished
         })
     }
 
-    fn begin(&mut self, dcp: &Dcp, queue: &Queue) -> Result<Turn, BucketError> {
+    fn begin(&mut self, dcp: &Dcp, queue: &BackfillQueue) -> Result<BackfillProgress, BucketError> {
         let vb = self.stream.vb;
         let mut vbucket = dcp.core.vbuckets[vb.index()].lock();
         if vbucket.identity() != self.stream.identity() {
-            // The stream hears of it.
-            return Ok(Turn::Waits);
+            // The stream ends by itself when its vBucket has changed.
+            return Ok(BackfillProgress::Waiting);
         }
         let history = vbucket.history_id();
         let (cursor, behind) = if self.disk_only {
@@ -174,21 +179,21 @@ impl Backfill {
         if behind <= self.after {
             return Ok(self.hand_over(dcp, cursor, self.after));
         }
-        let target = behind.max(self.torn);
-        let arrival = Arc::default();
-        self.place = Place::Waits { cursor, arrival };
-        let arrival = dcp.files.want_file(vb, history, target, &queue.parker)?;
-        self.place = Place::Waits { cursor, arrival };
-        Ok(Turn::Worked)
+        let target = behind.max(self.partial_end);
+        let pending = Arc::default();
+        self.phase = BackfillPhase::WaitingForFile { cursor, pending };
+        let pending = dcp.files.request_file(vb, history, target, &queue.parker)?;
+        self.phase = BackfillPhase::WaitingForFile { cursor, pending };
+        Ok(BackfillProgress::Advanced)
     }
 
-    /// The file has what is needed.
+    /// Starts reading the file, which has reached the required seqno.
     fn open(
         &mut self,
         dcp: &Dcp,
         cursor: Option<StreamCursor>,
         view: &FileView,
-    ) -> Result<Turn, BucketError> {
+    ) -> Result<BackfillProgress, BucketError> {
         let state = view.state();
         let purged = self.after > Seqno(0)
             && self.after < state.purge
@@ -197,19 +202,19 @@ impl Backfill {
             && !self.is_unchanged(dcp);
         if purged {
             self.stream.end(EndReason::Rollback);
-            self.give_up(dcp);
-            return Ok(Turn::Over);
+            self.abandon(dcp);
+            return Ok(BackfillProgress::Finished);
         }
         let upto = view.high_seqno().min(self.end);
         let visible = state.visible.min(upto);
         let (after, values) = (self.after, self.stream.values);
         let (storage, whole) = (dcp.core.storage()?, values == Values::Whole);
-        self.by_key.take_if(|collections| {
+        self.key_order.take_if(|collections| {
             let vbucket = dcp.core.vbuckets[self.stream.vb.index()].lock();
-            let items = items_of(&vbucket, collections);
-            !pays_by_key(items, vbucket.documents().count() as u64)
+            let items = count_items(&vbucket, collections);
+            !is_key_order_cheaper(items, vbucket.documents().count() as u64)
         });
-        let (scan, begin) = if let Some(collections) = &self.by_key {
+        let (scan, begin) = if let Some(collections) = &self.key_order {
             dcp.core.totals.add(Total::UnorderedBackfills, 1);
             let scan = storage.scan_collections(view, collections, whole)?;
             (scan, StreamItem::UnorderedBegin)
@@ -230,7 +235,7 @@ impl Backfill {
             Values::Xattrs => scan.with_xattrs(),
             Values::Whole | Values::None => scan,
         };
-        self.place = Place::Reads {
+        self.phase = BackfillPhase::Reading {
             cursor,
             scan: Box::new(scan),
             completed: state.completed,
@@ -239,48 +244,48 @@ impl Backfill {
             visible,
         };
         self.stream.push(std::iter::once(begin));
-        Ok(Turn::Worked)
+        Ok(BackfillProgress::Advanced)
     }
 
-    /// Whether nothing of the stream's collections has changed since, so that it misses no tombstone.
+    /// Returns whether the stream's collections have not changed since `after`, so that the receiver misses no tombstone.
     fn is_unchanged(&self, dcp: &Dcp) -> bool {
         let vbucket = dcp.core.vbuckets[self.stream.vb.index()].lock();
         filtered_high(&vbucket, &self.filter).is_some_and(|high| high <= self.after)
     }
 
-    /// Reads a piece.
-    fn read(&mut self, dcp: &Dcp) -> Result<Turn, BucketError> {
-        let Place::Reads {
+    /// Reads changes into the buffer, up to the limits of one step.
+    fn read(&mut self, dcp: &Dcp) -> Result<BackfillProgress, BucketError> {
+        let BackfillPhase::Reading {
             cursor,
             scan,
             completed,
             upto,
             last,
             visible,
-        } = &mut self.place
+        } = &mut self.phase
         else {
-            return Ok(Turn::Waits);
+            return Ok(BackfillProgress::Waiting);
         };
         let buffered = self.stream.buffered_bytes();
         let room = dcp.backfill_bytes_per_stream().saturating_sub(buffered);
         if room == 0 {
-            return Ok(Turn::Waits);
+            return Ok(BackfillProgress::Waiting);
         }
-        let bytes_max = room.min(PIECE_BYTES);
+        let bytes_max = room.min(STEP_BYTES);
         let mut items = Vec::new();
         let mut bytes = 0;
         let mut is_end = false;
-        while items.len() < PIECE_ITEMS && bytes < bytes_max {
+        while items.len() < STEP_ITEMS && bytes < bytes_max {
             let Some(record) = scan.next() else {
                 is_end = true;
                 break;
             };
             let record = record?;
-            // By key, also what is behind the end of the stream is found.
+            // Key order also finds changes after the end of the stream.
             if record.meta().seqno > *upto {
                 continue;
             }
-            if let Some(change) = change_of(&record, *completed) {
+            if let Some(change) = to_change(&record, *completed) {
                 *last = record.meta().seqno;
                 bytes += change.item().map_or(0, Item::heap_bytes);
                 items.push(StreamItem::Change(change));
@@ -289,7 +294,7 @@ impl Backfill {
         dcp.core
             .totals
             .add(Total::BackfilledItems, items.len() as u64);
-        if is_end && self.by_key.is_some() {
+        if is_end && self.key_order.is_some() {
             items.push(StreamItem::UnorderedEnd(*visible));
         } else if is_end && *last < *upto {
             items.push(StreamItem::SeqnoAdvanced(*upto));
@@ -299,27 +304,32 @@ impl Backfill {
         Ok(if is_end {
             self.hand_over(dcp, cursor, upto)
         } else {
-            Turn::Worked
+            BackfillProgress::Advanced
         })
     }
 
-    /// The file has nothing more for the stream.
-    fn hand_over(&mut self, dcp: &Dcp, cursor: Option<StreamCursor>, upto: Seqno) -> Turn {
-        self.place = Place::Read;
-        if let Some(cursor) = self.stream.fill(Filled { cursor, upto }) {
+    /// Ends the backfill. The stream continues with `cursor` after it has drained the buffer.
+    fn hand_over(
+        &mut self,
+        dcp: &Dcp,
+        cursor: Option<StreamCursor>,
+        upto: Seqno,
+    ) -> BackfillProgress {
+        self.phase = BackfillPhase::Drained;
+        if let Some(cursor) = self.stream.finish_backfill(BackfillEnd { cursor, upto }) {
             dcp.close_cursor(self.stream.vb, cursor);
         }
-        Turn::Worked
+        BackfillProgress::Advanced
     }
 
-    fn give_up(&mut self, dcp: &Dcp) {
-        let cursor = match std::mem::replace(&mut self.place, Place::Read) {
-            Place::Waits { cursor, arrival } => {
-                arrival.give_up();
+    fn abandon(&mut self, dcp: &Dcp) {
+        let cursor = match std::mem::replace(&mut self.phase, BackfillPhase::Drained) {
+            BackfillPhase::WaitingForFile { cursor, pending } => {
+                pending.abandon();
                 cursor
             }
-            Place::Reads { cursor, .. } => cursor,
-            Place::New | Place::Read => None,
+            BackfillPhase::Reading { cursor, .. } => cursor,
+            BackfillPhase::New | BackfillPhase::Drained => None,
         };
         if let Some(cursor) = cursor {
             dcp.close_cursor(self.stream.vb, cursor);
@@ -327,9 +337,9 @@ impl Backfill {
     }
 }
 
-/// What a record of the file is to a stream: commits are the documents that they made, and prepares that have ended are
-/// nothing. A value that was not read is empty.
-fn change_of(record: &FileRecord, completed: Seqno) -> Option<Change> {
+/// Converts a record of the file into a change of the stream. A commit becomes the document that it wrote. A completed
+/// prepare yields `None`. A value that was not read is empty.
+fn to_change(record: &FileRecord, completed: Seqno) -> Option<Change> {
     let bare = || Item::new(record.meta(), record.key(), &[]);
     let item = record.item().unwrap_or_else(bare);
     match record.kind() {
@@ -341,69 +351,69 @@ fn change_of(record: &FileRecord, completed: Seqno) -> Option<Change> {
     }
 }
 
-/// The task: one for each connection.
+/// The task that executes the backfills of one connection.
 #[derive(Debug)]
-pub(super) struct Backfills {
-    queue: Arc<Queue>,
-    begun: Vec<Backfill>,
+pub(super) struct BackfillTask {
+    queue: Arc<BackfillQueue>,
+    active: Vec<Backfill>,
 }
 
-impl Backfills {
-    pub(super) fn new(queue: &Arc<Queue>) -> Self {
+impl BackfillTask {
+    pub(super) fn new(queue: &Arc<BackfillQueue>) -> Self {
         Self {
             queue: Arc::clone(queue),
-            begun: Vec::new(),
+            active: Vec::new(),
         }
     }
 
-    /// Begins what there is room for. Whether something was begun.
+    /// Activates queued backfills up to the limit. Returns whether there were any.
     fn fetch(&mut self) -> bool {
         let mut new = self.queue.new.lock();
-        let room = BEGUN_MAX - self.begun.len();
+        let room = ACTIVE_BACKFILLS_MAX - self.active.len();
         let count = room.min(new.len());
-        self.begun.extend(new.drain(..count));
+        self.active.extend(new.drain(..count));
         count > 0
     }
 
-    /// Gives each its turn. Whether any went on.
+    /// Runs one step of each active backfill. Returns whether any of them advanced.
     fn round(&mut self, dcp: &Dcp) -> bool {
         let queue = &self.queue;
-        let mut worked = false;
-        self.begun
-            .retain_mut(|backfill| match backfill.turn(dcp, queue) {
-                Turn::Worked => {
-                    worked = true;
+        let mut advanced = false;
+        self.active
+            .retain_mut(|backfill| match backfill.advance(dcp, queue) {
+                BackfillProgress::Advanced => {
+                    advanced = true;
                     true
                 }
-                Turn::Waits => true,
-                Turn::Over => {
-                    worked = true;
+                BackfillProgress::Waiting => true,
+                BackfillProgress::Finished => {
+                    advanced = true;
                     false
                 }
             });
-        worked
+        advanced
     }
 }
 
-impl TaskBody<Dcp> for Backfills {
+impl TaskBody<Dcp> for BackfillTask {
     fn run(&mut self, dcp: &Dcp, _: Duration) -> Next {
         let queue = Arc::clone(&self.queue);
         queue.parker.clear();
         let began_ns = dcp.core.setup.clock.now().mono_ns;
-        let mut lies = false;
+        let mut is_parked = false;
         loop {
-            let went_on = self.fetch() | self.round(dcp);
-            if !went_on && lies {
+            let advanced = self.fetch() | self.round(dcp);
+            if !advanced && is_parked {
                 return Next::Sleep;
             }
-            if went_on {
+            if advanced {
                 queue.parker.clear();
             } else {
                 queue.parker.park();
             }
-            lies = !went_on;
+            is_parked = !advanced;
             let took_ns = dcp.core.setup.clock.now().mono_ns.saturating_sub(began_ns);
-            if went_on && took_ns >= SLICE.as_nanos() as u64 {
+            if advanced && took_ns >= SLICE.as_nanos() as u64 {
                 return Next::Again;
             }
         }
@@ -411,9 +421,9 @@ impl TaskBody<Dcp> for Backfills {
 }
 
 impl Dcp {
-    /// Bytes that one backfill may have in its buffer.
+    /// Returns the maximum size in bytes of the buffer of one backfill.
     pub(super) fn backfill_bytes_per_stream(&self) -> usize {
         let all = self.core.config().memory.dcp_backfill_bytes_max;
-        usize::try_from(all / BEGUN_MAX as u64).unwrap_or(usize::MAX)
+        usize::try_from(all / ACTIVE_BACKFILLS_MAX as u64).unwrap_or(usize::MAX)
     }
 }

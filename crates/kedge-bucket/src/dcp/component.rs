@@ -1,7 +1,7 @@
-//! The component of DCP streams.
+//! The DCP component of a bucket.
 
 use super::StreamSignals;
-use super::memory::CursorMemory;
+use super::memory::CursorMemoryTask;
 use crate::file_readers::FileReaders;
 use crate::tasks::DCP_CURSORS;
 use crate::vbuckets::VbStates;
@@ -10,7 +10,7 @@ use kedge_persistence::Persistence;
 use kedge_residency::Residency;
 use std::sync::Arc;
 
-/// The DCP streams of a bucket: out of it, and into it.
+/// The DCP streams of a bucket, outbound and inbound.
 pub struct Dcp {
     pub(crate) core: Arc<BucketCore>,
     pub(crate) persistence: Arc<Persistence>,
@@ -35,10 +35,10 @@ impl Component for Dcp {
 }
 
 impl Dcp {
-    /// Begins the task that bounds the memory of cursors.
+    /// Starts the task that bounds the memory of cursors.
     pub(crate) fn begin_tasks(self: &Arc<Self>) -> Result<(), BucketError> {
-        let does = "bounds what streams keep in memory";
-        let task = add_task(self, &DCP_CURSORS, does, CursorMemory)?;
+        let description = "bounds the memory of DCP cursors";
+        let task = add_task(self, &DCP_CURSORS, description, CursorMemoryTask)?;
         self.signals.cursors.set_task(task);
         self.core.setup.executor.wake(task);
         Ok(())

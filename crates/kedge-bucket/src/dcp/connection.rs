@@ -1,7 +1,7 @@
-//! What the streams of one connection share: who is told, and the memory for what is read from files.
+//! The shared state of the streams of one connection: the receiver of notifications, and the backfills.
 
 use super::StreamNotify;
-use super::backfill::{Backfill, Backfills};
+use super::backfill::{Backfill, BackfillTask};
 use super::stream::VbStream;
 use crate::dcp::component::Dcp;
 use crate::tasks::DCP_BACKFILL;
@@ -16,23 +16,23 @@ use kedge_vbucket::{FailoverTable, VBucket, VbState};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A stream that was opened.
+/// The result of opening a stream.
 #[derive(Debug)]
 pub struct OpenedStream {
-    /// The vBucket's history.
+    /// The failover table of the vBucket.
     pub failover: FailoverTable,
-    /// The filter of the request, which knows the collections of its scope.
+    /// The filter of the request, with a scope resolved to its collections.
     pub filter: Filter,
-    /// What is to be read.
+    /// The stream.
     pub stream: VbStream,
 }
 
-/// Why there is no stream.
+/// The error of a stream request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamRefused {
-    /// The receiver has to go back to this seqno first.
+    /// The receiver must roll back to this seqno first.
     Rollback(Seqno),
-    /// Anything else.
+    /// Any other error.
     Status(Status),
 }
 
@@ -42,8 +42,8 @@ impl From<Status> for StreamRefused {
     }
 }
 
-/// Streams of one connection. They take turns when they have to read files, and have `dcp_backfill_bytes_max` of memory
-/// together for what was read and not given out. Streams may be read on after it was dropped.
+/// The outbound side of one connection. Its streams take turns in reading files, and share the memory limit
+/// `dcp_backfill_bytes_max` for items that were read and not sent. Streams remain readable after this value is dropped.
 #[derive(Clone, Debug)]
 pub struct StreamConnection {
     dcp: Arc<Dcp>,
@@ -55,12 +55,12 @@ pub(super) struct Connection {
     pub(super) name: String,
     pub(super) notify: Arc<dyn StreamNotify>,
     executor: kedge_executor::Executor,
-    backfills: Arc<Queue>,
+    backfills: Arc<BackfillQueue>,
 }
 
-/// The way to the task that reads files.
+/// The queue of the task that executes the backfills of a connection.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub(super) struct BackfillQueue {
     pub(super) new: RankedMutex<NewBackfills, VecDeque<Backfill>>,
     pub(super) parker: Arc<Parker>,
 }
@@ -95,18 +95,23 @@ impl Drop for Connection {
 }
 
 impl Dcp {
-    /// Begins a connection that streams are read for; `name` is for statistics.
+    /// Registers a connection that reads streams. `name` is the connection's name in statistics.
     ///
     /// # Errors
-    /// [`BucketError::Executor`] when the bucket ends.
+    /// [`BucketError::Executor`] if the bucket is shutting down.
     pub fn connect_streams(
         self: &Arc<Self>,
         name: &str,
         notify: Arc<dyn StreamNotify>,
     ) -> Result<StreamConnection, BucketError> {
-        let backfills = Arc::new(Queue::default());
-        let does = "reads files for streams";
-        let task = add_task(self, &DCP_BACKFILL, does, Backfills::new(&backfills))?;
+        let backfills = Arc::new(BackfillQueue::default());
+        let description = "reads files for DCP streams";
+        let task = add_task(
+            self,
+            &DCP_BACKFILL,
+            description,
+            BackfillTask::new(&backfills),
+        )?;
         backfills.parker.set_task(task);
         self.core.setup.executor.wake(task);
         Ok(StreamConnection {
@@ -123,21 +128,20 @@ impl Dcp {
 }
 
 impl StreamConnection {
-    /// Streams that are opened from now on need these values only: what comes from files has no others, and they are not
-    /// read.
+    /// Sets the part of values that the streams opened from now on need. Backfills read no other parts.
     #[must_use]
     pub fn with_values(self, values: Values) -> Self {
         Self { values, ..self }
     }
 
-    /// Opens a stream. Whether there is another of the vBucket is the connection's business.
+    /// Opens a stream. The caller checks whether the connection already has a stream of the vBucket.
     ///
     /// # Errors
-    /// [`StreamRefused::Rollback`] when the receiver has what is no part of the vBucket's history. `UnknownCollection` or
-    /// `UnknownScope` when the filter names what is not open in the vBucket. `NotMyVbucket` when
-    /// there is no such vBucket here, or not in the state that was asked for, or it does not move to who asks to take it
-    /// over; `OutOfRange` when the seqnos do not fit each
-    /// other; `TemporaryFailure` while the bucket or the vBucket is not ready.
+    /// [`StreamRefused::Rollback`] if the receiver has changes that are not part of the vBucket's history.
+    /// `UnknownCollection` or `UnknownScope` if the filter names a collection or scope that is not open in the vBucket.
+    /// `NotMyVbucket` if the vBucket does not exist or is not in the requested state, or if the consumer of a takeover is not
+    /// the next active. `OutOfRange` if the seqnos of the request contradict each other. `TemporaryFailure` while the bucket
+    /// or the vBucket is not ready.
     pub fn open_stream(&self, request: &StreamRequest) -> Result<OpenedStream, StreamRefused> {
         let dcp = &self.dcp;
         if dcp.core.phase() != BucketPhase::Open {
@@ -147,10 +151,10 @@ impl StreamConnection {
         let mut vbucket = vbucket.ok_or(Status::NotMyVbucket)?.lock();
         check_state(&vbucket, request.flags)?;
         if request.flags.contains(StreamFlags::TAKEOVER) {
-            dcp.may_take_over(&vbucket, request.consumer.as_ref())?;
+            dcp.check_takeover(&vbucket, request.consumer.as_ref())?;
         }
         let mut request = request.clone();
-        // Who knows a newer manifest than the node would take what it does not have yet for dropped.
+        // A consumer with a newer manifest than this node would take collections that are unknown here for dropped.
         let known = vbucket.collections().uid().max(dcp.core.manifest().uid);
         if request.manifest_seen.is_some_and(|seen| seen > known) {
             return Err(Status::TemporaryFailure.into());
@@ -198,7 +202,7 @@ fn check_state(vbucket: &VBucket, flags: StreamFlags) -> Result<(), Status> {
     let takes_over = flags.contains(StreamFlags::TAKEOVER);
     let needs_active = flags.contains(StreamFlags::ACTIVE_ONLY) || takes_over;
     match vbucket.state() {
-        // A takeover broke off: another stream has to bring the rest.
+        // After an interrupted takeover, another stream sends the remaining changes.
         VbState::Dead if takes_over && !vbucket.is_deleted() => Ok(()),
         VbState::Active => Ok(()),
         VbState::Replica | VbState::Pending if !needs_active => Ok(()),
@@ -206,7 +210,8 @@ fn check_state(vbucket: &VBucket, flags: StreamFlags) -> Result<(), Status> {
     }
 }
 
-/// The seqno of the last change in collections that are all open; `None` when a stream is not about such.
+/// Returns the high seqno of the filter's collections; `None` if the filter does not list collections or if one of them is
+/// not open.
 pub(super) fn filtered_high(vbucket: &VBucket, filter: &Filter) -> Option<Seqno> {
     let Filter::Collections(ids) = filter else {
         return None;

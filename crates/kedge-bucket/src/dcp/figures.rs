@@ -1,26 +1,26 @@
-//! What is known of a stream.
+//! Statistics of DCP streams.
 
-use super::stream::Shared;
+use super::stream::StreamShared;
 use crate::dcp::component::Dcp;
 use kedge_types::{Seqno, VbId};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// What a stream does.
+/// The state of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum StreamState {
-    /// What it gives comes from the vBucket's file.
+    /// The stream reads the vBucket's file.
     Backfilling = 0,
-    /// What it gives comes from memory.
+    /// The stream reads the checkpoints in memory.
     InMemory = 1,
-    /// The receiver takes the vBucket over.
+    /// The receiver is taking over the vBucket.
     TakingOver = 2,
-    /// It has ended, and was not closed yet.
+    /// The stream has ended but has not been closed.
     Dead = 3,
 }
 
 impl StreamState {
-    /// Its name in statistics.
+    /// Returns the name of the state in statistics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -32,32 +32,32 @@ impl StreamState {
     }
 }
 
-/// Figures of one stream.
+/// Statistics of one stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamFigures {
-    /// Its vBucket.
+    /// The vBucket.
     pub vb: VbId,
-    /// The connection that it belongs to.
+    /// The name of the connection.
     pub connection: String,
-    /// What it does.
+    /// The state of the stream.
     pub state: StreamState,
-    /// The last seqno that it gave out.
+    /// The last seqno that the stream has sent.
     pub last_sent: Seqno,
-    /// Changes that it gave out from files.
+    /// The number of changes sent from files.
     pub backfilled: u64,
-    /// Changes that it gave out from memory.
+    /// The number of changes sent from memory.
     pub from_memory: u64,
-    /// Bytes that were read from the file and not given out yet.
+    /// The number of bytes that were read from the file and not sent yet.
     pub buffered_bytes: u64,
-    /// Seqnos that the vBucket has and the stream has not given out yet.
+    /// The number of seqnos between the last sent one and the high seqno of the vBucket.
     pub remaining: u64,
-    /// Times that its cursor was dropped.
+    /// The number of times that the stream's cursor was dropped.
     pub cursor_drops: u64,
 }
 
-/// Counted by whoever reads the stream.
+/// Counters of a stream, which its reader updates.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct StreamCounters {
     pub(super) state: AtomicU8,
     pub(super) last_sent: AtomicU64,
     pub(super) backfilled: AtomicU64,
@@ -65,7 +65,7 @@ pub(super) struct Counts {
     pub(super) cursor_drops: AtomicU64,
 }
 
-impl Counts {
+impl StreamCounters {
     pub(super) fn set_state(&self, state: StreamState) {
         self.state.store(state as u8, Ordering::Relaxed);
     }
@@ -81,7 +81,7 @@ impl Counts {
 }
 
 impl Dcp {
-    /// Figures of the streams out of the bucket, in the order of vBuckets.
+    /// Returns the statistics of the outbound streams, ordered by vBucket.
     #[must_use]
     pub fn stream_figures(&self) -> Vec<StreamFigures> {
         let vbuckets = (0..self.core.vbucket_count()).map(VbId);
@@ -94,19 +94,19 @@ impl Dcp {
             return Vec::new();
         }
         let high = self.core.vbuckets[vb.index()].lock().high_seqno();
-        let figures = |stream: &std::sync::Arc<Shared>| {
-            let counts = &stream.counts;
-            let last_sent = counts.last_sent.load(Ordering::Relaxed);
+        let figures = |stream: &std::sync::Arc<StreamShared>| {
+            let counters = &stream.counters;
+            let last_sent = counters.last_sent.load(Ordering::Relaxed);
             StreamFigures {
                 vb,
                 connection: stream.connection.clone(),
-                state: counts.state(),
+                state: counters.state(),
                 last_sent: Seqno(last_sent),
-                backfilled: counts.backfilled.load(Ordering::Relaxed),
-                from_memory: counts.from_memory.load(Ordering::Relaxed),
+                backfilled: counters.backfilled.load(Ordering::Relaxed),
+                from_memory: counters.from_memory.load(Ordering::Relaxed),
                 buffered_bytes: stream.buffered_bytes() as u64,
                 remaining: high.get().saturating_sub(last_sent),
-                cursor_drops: counts.cursor_drops.load(Ordering::Relaxed),
+                cursor_drops: counters.cursor_drops.load(Ordering::Relaxed),
             }
         };
         streams.iter().map(figures).collect()

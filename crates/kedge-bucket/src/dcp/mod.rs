@@ -1,14 +1,13 @@
-//! Streams of vBuckets' changes: out of the bucket, to its replicas and to other clients, and into it.
+//! DCP streams of vBuckets: outbound, to replicas and other clients, and inbound, from the active of a replica.
 //!
-//! A stream out begins behind a seqno that its receiver has. What the queue of changes lacks since then comes from the
-//! vBucket's file first, as a snapshot (a backfill, see `backfill`); then the stream reads the queue with a cursor, as
-//! changes come (`stream`). A cursor that keeps too much in memory is dropped (`memory`), and its stream goes back to the
-//! file.
+//! An outbound stream starts after the last seqno that its receiver has. If the checkpoints lack changes since then, a
+//! backfill reads them from the vBucket's file as a snapshot (`backfill`). The stream then follows the checkpoints with a
+//! cursor (`stream`). A cursor that keeps too much memory is dropped (`memory`), and its stream returns to a backfill.
 //!
 //! Invariants:
-//! * Between two seqnos that a stream gave out, nothing is missing but what newer versions in the same snapshot replaced.
-//! * A stream is of one state, one branch and one history of its vBucket. When any of these changes it ends.
-//! * Who reads a stream until it is idle is called once when there is more, without any lock.
+//! * Between two seqnos that a stream has sent, only versions are missing that newer versions in the same snapshot replaced.
+//! * A stream belongs to one state, one branch and one history of its vBucket. It ends when any of these changes.
+//! * The reader of an idle stream is notified once when there are new items. No lock is held during the notification.
 
 mod backfill;
 mod component;
@@ -24,9 +23,9 @@ mod streams;
 pub use component::Dcp;
 pub use connection::{OpenedStream, StreamConnection, StreamRefused};
 pub use figures::{StreamFigures, StreamState};
-pub use receive::{ApplyError, ReplicaSink, Taken};
+pub use receive::{ApplyError, ReceiveOutcome, ReplicaSink};
 pub use stream::VbStream;
-pub use streams::Streams;
+pub use streams::ConnectionStreams;
 
 use kedge_bucket_core::Parker;
 use kedge_sync::{
@@ -35,28 +34,28 @@ use kedge_sync::{
 };
 use kedge_types::VbId;
 use kedge_vbucket::StreamEvents;
-use receive::Receiving;
+use receive::ReceiverState;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use stream::Shared;
+use stream::StreamShared;
 
-/// Who reads streams of a connection.
+/// The receiver of notifications about the streams of a connection.
 pub trait StreamNotify: Send + Sync {
-    /// There is something to read in a stream of `vb` that was idle, or it has ended. Called once until it was read idle
-    /// again, on any thread: it is to return at once.
+    /// Reports that a stream of `vb` that was idle has items to read, or has ended. It is called once until the stream is
+    /// idle again, on any thread, and must not block.
     fn ready(&self, vb: VbId);
 }
 
-/// The streams of a dcp.
+/// The open streams of a bucket, and their pending notifications.
 #[derive(Debug)]
 pub(crate) struct StreamSignals {
-    /// Those that are open, by vBucket.
-    open: Box<[RankedMutex<DcpOpen, Vec<Arc<Shared>>>]>,
-    /// What they are to be told.
+    /// The open outbound streams, by vBucket.
+    open: Box<[RankedMutex<DcpOpen, Vec<Arc<StreamShared>>>]>,
+    /// Notifications that have not been delivered yet.
     news: RankedMutex<DcpNews, Vec<(VbId, StreamEvents)>>,
     has_news: AtomicBool,
-    receiving: Receiving,
-    /// The task that bounds the memory of cursors, and says when there is room for what came.
+    receiver: ReceiverState,
+    /// The parker of the task that bounds the memory of cursors and notifies receivers of available memory.
     pub(crate) cursors: Parker,
 }
 
@@ -66,7 +65,7 @@ impl StreamSignals {
             open: (0..vbuckets).map(|_| RankedMutex::default()).collect(),
             news: RankedMutex::default(),
             has_news: AtomicBool::new(false),
-            receiving: Receiving::default(),
+            receiver: ReceiverState::default(),
             cursors: Parker::default(),
         }
     }

@@ -1,9 +1,9 @@
-//! Telling streams that there is more to read, or that their vBucket is something else by now.
+//! Notification of streams about new items and about changes of their vBucket's identity.
 //!
-//! What is new is noted under the vBucket's lock, where it happens, and told without it, by the same thread.
+//! An event is recorded under the lock of the vBucket. The same thread notifies the streams after it has released the lock.
 
 use super::StreamSignals;
-use super::stream::Shared;
+use super::stream::StreamShared;
 use crate::dcp::component::Dcp;
 use kedge_bucket_core::BucketCore;
 use kedge_replication::EndReason;
@@ -13,17 +13,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl StreamSignals {
-    /// Notes the events of a step, whose caller has locked the vBucket, for its streams. Whoever runs steps calls
-    /// [`StreamSignals::tell_streams`] when it has let the lock go.
-    pub(crate) fn note_news(&self, vb: VbId, news: StreamEvents) {
+    /// Records the events of a step for the vBucket's streams. The caller holds the lock of the vBucket, and calls
+    /// [`StreamSignals::notify_streams`] after it has released the lock.
+    pub(crate) fn record_news(&self, vb: VbId, news: StreamEvents) {
         if news != StreamEvents::default() {
             self.news.lock().push((vb, news));
             self.has_news.store(true, Ordering::Release);
         }
     }
 
-    /// Tells streams what was noted. Cheap when nothing was.
-    pub(crate) fn tell_streams(&self, core: &BucketCore) {
+    /// Notifies streams of the recorded events. It is cheap if there are none.
+    pub(crate) fn notify_streams(&self, core: &BucketCore) {
         let has_news = &self.has_news;
         if !has_news.load(Ordering::Relaxed) || !has_news.swap(false, Ordering::AcqRel) {
             return;
@@ -43,14 +43,14 @@ impl StreamSignals {
         }
     }
 
-    /// The streams of a vBucket.
-    pub(super) fn open_streams(&self, vb: VbId) -> Vec<Arc<Shared>> {
+    /// Returns the open streams of a vBucket.
+    pub(super) fn open_streams(&self, vb: VbId) -> Vec<Arc<StreamShared>> {
         self.open[vb.index()].lock().clone()
     }
 }
 
 impl Dcp {
-    /// All streams end, as the bucket does.
+    /// Ends all streams at shutdown.
     pub(crate) fn end_streams(&self) {
         for vb in (0..self.core.vbucket_count()).map(VbId) {
             for stream in self.signals.open_streams(vb) {
@@ -60,8 +60,8 @@ impl Dcp {
     }
 }
 
-/// Why a stream ends whose vBucket is another now.
-pub(super) fn reason(was: VbIdentity, is: VbIdentity) -> EndReason {
+/// Returns the end reason of a stream whose vBucket has changed its identity.
+pub(super) fn end_reason(was: VbIdentity, is: VbIdentity) -> EndReason {
     if was.state == is.state && was.history != is.history {
         EndReason::Rollback
     } else {

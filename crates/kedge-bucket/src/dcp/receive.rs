@@ -1,10 +1,12 @@
-//! Streams into the bucket: what another node sends to the vBuckets that follow it, and what is acknowledged to it.
+//! Inbound streams: the changes that replica and pending vBuckets receive from their active, and the acknowledgements of
+//! prepares.
 //!
-//! What came is applied in batches, under one lock of the vBucket, and is a write in all else: memory is accounted for, and
-//! the log has it soon. When memory is short it is not taken, and stays with the caller until there is room.
+//! Received changes are applied in batches under the lock of the vBucket. They are writes in all other respects: their
+//! memory is accounted for, and they are written to the log. When there is no memory, changes are deferred and stay with
+//! the caller.
 //!
-//! Acknowledgements move on in two places: when changes come, of which the caller hears at once, and when the disk has
-//! them, of which whoever brought them there tells the [`ReplicaSink`].
+//! Acknowledgements advance in two places: when changes are received, and when they are persisted. The caller gets the
+//! former as a result; the latter are passed to the [`ReplicaSink`].
 
 use crate::dcp::StreamSignals;
 use crate::dcp::component::Dcp;
@@ -20,36 +22,37 @@ use kedge_vbucket::{
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Who receives streams for the bucket's vBuckets.
+/// The replication side of inbound streams.
 pub trait ReplicaSink: Send + Sync {
-    /// The disk has more of what these vBuckets received: prepares up to these seqnos are to be acknowledged. Takes what
-    /// is in `acks`. Called on any thread; it is to return at once.
+    /// Acknowledges prepares of these vBuckets up to these seqnos, because they have been persisted. It drains `acks`. It is
+    /// called on any thread and must not block.
     fn acknowledge(&self, acks: &mut Vec<(VbId, Seqno)>);
 
-    /// There is room again for what was not taken.
-    fn room(&self);
+    /// Reports that memory is available for changes that were deferred.
+    fn memory_available(&self);
 }
 
-/// What became of changes that came.
+/// The outcome of [`Dcp::receive`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Taken {
-    /// Memory is short: what is left was not taken. [`ReplicaSink::room`] says when to try again.
-    pub later: bool,
-    /// Prepares up to here are to be acknowledged.
+pub struct ReceiveOutcome {
+    /// Whether the remaining changes were deferred for lack of memory. The caller retries after
+    /// [`ReplicaSink::memory_available`].
+    pub deferred: bool,
+    /// The seqno up to which prepares are to be acknowledged.
     pub ack: Option<Seqno>,
 }
 
-/// Why changes were not taken. The stream has to be ended.
+/// The error of changes that could not be applied. The caller must end the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApplyError {
-    /// There is no such vBucket, or it is not ready.
+    /// The vBucket does not exist or is not ready.
     Status(Status),
-    /// They cannot follow what the vBucket has.
+    /// The changes do not continue the vBucket's state.
     Wrong(ReceiveError),
 }
 
 impl ApplyError {
-    /// As a status.
+    /// Returns the error as a status of the protocol.
     #[must_use]
     pub fn status(self) -> Status {
         match self {
@@ -71,95 +74,98 @@ impl From<ReceiveError> for ApplyError {
     }
 }
 
-/// What the receiving side of a bucket needs.
+/// The state of the receiving side of a bucket.
 #[derive(Default)]
-pub(super) struct Receiving {
+pub(super) struct ReceiverState {
     sink: RankedRwLock<ReplicaSinkRank, Option<Arc<dyn ReplicaSink>>>,
-    /// Something was not taken.
-    pub(super) wants_room: AtomicBool,
-    /// Received changes are to be on disk soon, and nobody has requested a flush since.
-    wants_disk: AtomicBool,
+    /// Whether changes were deferred since the last notification.
+    pub(super) waits_for_memory: AtomicBool,
+    /// Whether received changes need a flush that has not been requested yet.
+    flush_wanted: AtomicBool,
 }
 
-impl std::fmt::Debug for Receiving {
+impl std::fmt::Debug for ReceiverState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Receiving").finish_non_exhaustive()
+        f.debug_struct("ReceiverState").finish_non_exhaustive()
     }
 }
 
 impl Dcp {
-    /// Who hears of acknowledgements, and of room.
+    /// Sets the receiver of acknowledgements and of notifications about memory.
     pub fn set_replica_sink(&self, sink: Arc<dyn ReplicaSink>) {
-        *self.signals.receiving.sink.write() = Some(sink);
+        *self.signals.receiver.sink.write() = Some(sink);
     }
 
     pub(super) fn replica_sink(&self) -> Option<Arc<dyn ReplicaSink>> {
-        self.signals.receiving.sink.read().clone()
+        self.signals.receiver.sink.read().clone()
     }
 
-    /// Where a stream into a vBucket has to begin.
+    /// Returns the position at which an inbound stream of a vBucket must start.
     ///
     /// # Errors
-    /// `NotMyVbucket` when there is none of this number; `TemporaryFailure` while it is not ready.
+    /// `NotMyVbucket` if the vBucket does not exist; `TemporaryFailure` while it is not ready.
     pub fn resume_point(&self, vb: VbId) -> Result<ResumePoint, Status> {
-        let resume = self.following(vb, |vbucket| Ok(vbucket.history().resume_point()));
+        let resume = self.receiver_step(vb, |vbucket| Ok(vbucket.history().resume_point()));
         resume.map_err(ApplyError::status)
     }
 
-    /// A stream into a vBucket that was asked for when the vBucket stood at `from` was accepted, whose history is
-    /// `failover`. What is to be acknowledged at once the
-    /// [`ReplicaSink`] hears.
+    /// Begins an inbound stream that the producer has accepted. `from` is the position that was requested, and `failover` the
+    /// producer's failover table. The [`ReplicaSink`] receives the acknowledgement that is due at once, if any.
     ///
     /// # Errors
-    /// [`ApplyError`]; `TemporaryFailure` when the vBucket stands elsewhere by now, so that what comes does not follow.
-    pub fn stream_begins(
+    /// [`ApplyError`]; `TemporaryFailure` if the vBucket is no longer at `from`.
+    pub fn begin_passive_stream(
         &self,
         vb: VbId,
         from: &ResumePoint,
         failover: FailoverTable,
     ) -> Result<(), ApplyError> {
-        let ack = self.following(vb, |vbucket| {
+        let ack = self.receiver_step(vb, |vbucket| {
             if vbucket.history().resume_point() != *from {
                 return Err(Status::TemporaryFailure.into());
             }
             vbucket.begin_stream(failover)?;
             Ok::<_, ApplyError>(vbucket.take_ack())
         })?;
-        // The sender has forgotten what it heard in an earlier stream, and nothing more may come.
-        self.hand_over_acks(&mut ack.map(|seqno| (vb, seqno)).into_iter().collect());
+        // The producer has forgotten the acknowledgements of earlier streams, and there may be no further change.
+        self.forward_acks(&mut ack.map(|seqno| (vb, seqno)).into_iter().collect());
         Ok(())
     }
 
-    /// The stream into a vBucket ended. Nothing happens if there was none.
-    pub fn stream_ends(&self, vb: VbId) {
-        // What is not there has no stream.
-        let _ = self.following(vb, |vbucket| {
+    /// Ends the inbound stream of a vBucket, if there is one.
+    pub fn end_passive_stream(&self, vb: VbId) {
+        // A vBucket that does not exist has no stream.
+        let _ = self.receiver_step(vb, |vbucket| {
             vbucket.end_stream();
             Ok(())
         });
     }
 
-    /// A snapshot begins in the stream into a vBucket.
+    /// Begins a snapshot in the inbound stream of a vBucket.
     ///
     /// # Errors
     /// [`ApplyError`].
     pub fn receive_snapshot(&self, vb: VbId, snapshot: Snapshot) -> Result<(), ApplyError> {
-        self.following(vb, |vbucket| Ok(vbucket.begin_snapshot(snapshot)?))
+        self.receiver_step(vb, |vbucket| Ok(vbucket.begin_snapshot(snapshot)?))
     }
 
-    /// Changes came in the stream into a vBucket. Those that were taken leave `changes`. To be followed by
-    /// [`Dcp::flush_received`] at the end of the caller's turn.
+    /// Applies changes of the inbound stream of a vBucket, and removes the applied ones from `changes`. The caller calls
+    /// [`Dcp::flush_received`] at the end of its batch.
     ///
     /// # Errors
-    /// [`ApplyError`]: of the first that is left in `changes`; those before it were taken.
-    pub fn receive(&self, vb: VbId, changes: &mut Vec<Received>) -> Result<Taken, ApplyError> {
+    /// [`ApplyError`] of the first change that is left in `changes`. The changes before it have been applied.
+    pub fn receive(
+        &self,
+        vb: VbId,
+        changes: &mut Vec<Received>,
+    ) -> Result<ReceiveOutcome, ApplyError> {
         let now = self.core.setup.clock.now();
-        let (mut taken, mut later, mut waits_for_disk) = (0, false, false);
-        let result: Result<_, ApplyError> = self.following(vb, |vbucket| {
+        let (mut taken, mut deferred, mut waits_for_disk) = (0, false, false);
+        let result: Result<_, ApplyError> = self.receiver_step(vb, |vbucket| {
             for change in changes.iter() {
                 let bytes = bytes_of(change);
                 if self.core.quota.admit(bytes) == Err(Status::TemporaryFailure) {
-                    later = true;
+                    deferred = true;
                     break;
                 }
                 vbucket.receive(now, change.clone())?;
@@ -168,42 +174,42 @@ impl Dcp {
             waits_for_disk = vbucket.waits_for_disk();
             Ok(vbucket.take_ack())
         });
-        let wants_disk = waits_for_disk || changes[..taken].iter().any(needs_disk);
+        let flush_wanted = waits_for_disk || changes[..taken].iter().any(needs_disk);
         changes.drain(..taken);
         self.core.totals.add(Total::ReceivedItems, taken as u64);
-        let receiving = &self.signals.receiving;
-        if wants_disk {
+        let receiver = &self.signals.receiver;
+        if flush_wanted {
             if self.core.is_direct() {
                 self.persistence.queues().on_waiting(vb);
             }
-            receiving.wants_disk.store(true, Ordering::SeqCst);
+            receiver.flush_wanted.store(true, Ordering::SeqCst);
         }
-        if later {
+        if deferred {
             self.core.totals.add(Total::ReceivedLater, 1);
-            receiving.wants_room.store(true, Ordering::SeqCst);
+            receiver.waits_for_memory.store(true, Ordering::SeqCst);
             self.residency.pager().make_room();
-            // There may be some by now.
-            self.signals.look_for_receivers(&self.core);
+            // Memory may have become available in the meantime.
+            self.signals.wake_receivers_if_room(&self.core);
         }
-        Ok(Taken {
-            later,
+        Ok(ReceiveOutcome {
+            deferred,
             ack: result?,
         })
     }
 
-    /// To be called at the end of a turn in which changes came. With `lead` this thread may write the log itself if that is
-    /// idle; it does so when it has nothing else to do. Acknowledgements come through the sink, before this returns when
-    /// it led.
+    /// Requests the flush of received changes, at the end of a batch. With `lead`, this thread may write the log itself if
+    /// the log is idle; callers set it when they have nothing else to do. Acknowledgements are passed to the sink; if this
+    /// thread wrote the log, before the function returns.
     pub fn flush_received(&self, lead: bool) {
-        let receiving = &self.signals.receiving;
-        let wants_disk = &receiving.wants_disk;
-        if wants_disk.load(Ordering::Relaxed) && wants_disk.swap(false, Ordering::SeqCst) {
+        let receiver = &self.signals.receiver;
+        let flush_wanted = &receiver.flush_wanted;
+        if flush_wanted.load(Ordering::Relaxed) && flush_wanted.swap(false, Ordering::SeqCst) {
             self.persistence.writers().write_now(lead);
         }
     }
 
-    /// Nodes have prepared everything up to these seqnos of these vBuckets. Those that are not active here, or never gave
-    /// that out, are left out.
+    /// Handles acknowledgements: `node` has prepared everything up to these seqnos. Entries are ignored if the vBucket is not
+    /// active here or has not reached the seqno.
     pub fn acknowledge(&self, node: &NodeName, acks: &[(VbId, Seqno)]) {
         let now = self.core.setup.clock.now();
         let mut done = Vec::new();
@@ -223,15 +229,16 @@ impl Dcp {
         }
     }
 
-    /// A node begins a stream of a vBucket, or its stream ended: it says again what it has prepared.
+    /// Forgets the acknowledgements of a node for a vBucket, at the start and the end of its stream. The node repeats them in
+    /// its next stream.
     pub fn forget_acks(&self, vb: VbId, node: &NodeName) {
         if let Some(vbucket) = self.core.vbuckets.get(vb.index()) {
             vbucket.lock().durability_mut().forget_acks(node);
         }
     }
 
-    /// Runs a step of a vBucket that may follow another.
-    fn following<R>(
+    /// Runs a step of a vBucket that receives a stream.
+    fn receiver_step<R>(
         &self,
         vb: VbId,
         step: impl FnOnce(&mut VBucket) -> Result<R, ApplyError>,
@@ -239,21 +246,21 @@ impl Dcp {
         self.core.change_vbucket(vb, |vbucket| Ok(step(vbucket)))?
     }
 
-    /// Says that there is room, if someone waits for that.
-    pub(super) fn tell_receivers(&self) {
-        let wants_room = &self.signals.receiving.wants_room;
-        if wants_room.load(Ordering::SeqCst)
+    /// Notifies the sink that memory is available, if changes were deferred.
+    pub(super) fn notify_receivers(&self) {
+        let waits_for_memory = &self.signals.receiver.waits_for_memory;
+        if waits_for_memory.load(Ordering::SeqCst)
             && self.core.phase() == BucketPhase::Open
             && self.core.quota.admit(0).is_ok()
-            && wants_room.swap(false, Ordering::SeqCst)
+            && waits_for_memory.swap(false, Ordering::SeqCst)
             && let Some(sink) = self.replica_sink()
         {
-            sink.room();
+            sink.memory_available();
         }
     }
 
-    /// The disk has more: tells whoever receives what is to be acknowledged.
-    pub(crate) fn hand_over_acks(&self, acks: &mut Vec<(VbId, Seqno)>) {
+    /// Passes the acknowledgements of persisted changes to the sink, if there is one.
+    pub(crate) fn forward_acks(&self, acks: &mut Vec<(VbId, Seqno)>) {
         if acks.is_empty() {
             return;
         }
@@ -265,15 +272,16 @@ impl Dcp {
 }
 
 impl StreamSignals {
-    /// Reports that memory was given back. Cheap unless something that came was not taken. May be called under any lock.
-    pub(crate) fn look_for_receivers(&self, core: &BucketCore) {
-        if self.receiving.wants_room.load(Ordering::Relaxed) && core.quota.admit(0).is_ok() {
+    /// Wakes the task that notifies receivers, if memory is available and changes were deferred. It is cheap otherwise, and
+    /// may be called under any lock.
+    pub(crate) fn wake_receivers_if_room(&self, core: &BucketCore) {
+        if self.receiver.waits_for_memory.load(Ordering::Relaxed) && core.quota.admit(0).is_ok() {
             core.wake_parked(&self.cursors);
         }
     }
 }
 
-/// Whether its acknowledgement waits for the disk.
+/// Returns whether the acknowledgement of a change requires its persistence.
 fn needs_disk(change: &Received) -> bool {
     matches!(change, Received::Prepare(item) if item.level() == Some(DurabilityLevel::PersistToMajority))
 }

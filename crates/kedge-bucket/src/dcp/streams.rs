@@ -4,17 +4,17 @@ use super::stream::VbStream;
 use kedge_replication::{Source, SourceState, StreamId, StreamItem};
 use std::collections::BTreeMap;
 
-/// Streams by name: where a connection's producer reads from. One that has ended is forgotten.
+/// The open streams of a connection by id, which are the source of its DCP producer. Ended streams are removed.
 #[derive(Debug, Default)]
-pub struct Streams(BTreeMap<StreamId, VbStream>);
+pub struct ConnectionStreams(BTreeMap<StreamId, VbStream>);
 
-impl Streams {
-    /// A stream was opened.
+impl ConnectionStreams {
+    /// Adds a stream that was opened.
     pub fn insert(&mut self, id: StreamId, stream: VbStream) {
         self.0.insert(id, stream);
     }
 
-    /// The receiver's vBucket has the state that the stream's takeover asked for, see [`VbStream::state_answered`].
+    /// Handles the response to a SET_VBUCKET_STATE of a takeover, see [`VbStream::state_answered`].
     pub fn state_answered(&mut self, id: StreamId) {
         if let Some(stream) = self.0.get_mut(&id) {
             stream.state_answered();
@@ -22,7 +22,7 @@ impl Streams {
     }
 }
 
-impl Source for Streams {
+impl Source for ConnectionStreams {
     fn read(
         &mut self,
         stream: StreamId,

@@ -1,14 +1,15 @@
-//! Long values are put together before their vBucket is locked: whoever waits for it, waits less.
+//! Preparation of long documents before their vBucket is locked, which shortens the time that the lock is held.
 
-use super::component::{Documents, Write};
+use super::component::{DocumentCommands, Write};
 use kedge_types::limits::LONG_VALUE_BYTES;
 use kedge_types::{DocKey, VbId};
 use kedge_vbucket::{
     Item, Modify, NewValue, PrebuiltItem, StoreKeepingXattrs, StoreMode, any_long_value,
 };
 
-impl Documents {
-    /// The document or tombstone of a key, if memory has its value. Nothing is checked, and nothing counted.
+impl DocumentCommands {
+    /// Returns the document or tombstone of a key, if its value is in memory. The state of the vBucket is not checked, and
+    /// nothing is counted.
     #[must_use]
     pub fn peek(&self, vb: VbId, key: &DocKey) -> Option<Item> {
         self.core
@@ -16,13 +17,13 @@ impl Documents {
             .flatten()
     }
 
-    /// The document or tombstone of a key, if it is long and memory has its value.
+    /// Returns the document or tombstone of a key, if it is long and its value is in memory.
     pub(super) fn peek_long(&self, vb: VbId, key: &DocKey) -> Option<Item> {
-        let there = any_long_value().then(|| self.peek(vb, key))?;
-        there.filter(Item::is_long)
+        let existing = any_long_value().then(|| self.peek(vb, key))?;
+        existing.filter(Item::is_long)
     }
 
-    /// A value together with the extended attributes that it is going to stand behind, if that makes a long document.
+    /// Prepares a value together with the extended attributes of the existing document, if that makes a long document.
     pub(super) fn store_behind<'a>(
         &self,
         write: &Write<'_>,
@@ -30,35 +31,35 @@ impl Documents {
         value: &'a NewValue<'a>,
         flags: u32,
     ) -> Option<StoreKeepingXattrs<'a>> {
-        let brings_much = value.bytes.len() >= LONG_VALUE_BYTES;
-        if !brings_much && !any_long_value() {
+        let is_long_value = value.bytes.len() >= LONG_VALUE_BYTES;
+        if !is_long_value && !any_long_value() {
             return None;
         }
-        let there = self.peek(write.vb, write.key)?;
-        if !there.has_xattrs() || !(brings_much || there.is_long()) {
+        let existing = self.peek(write.vb, write.key)?;
+        if !existing.has_xattrs() || !(is_long_value || existing.is_long()) {
             return None;
         }
         let change = StoreKeepingXattrs::new(mode, value, flags);
-        change.prepare(write.key, Some(&there));
+        change.prepare(write.key, Some(&existing));
         Some(change)
     }
 
-    /// Works a change out, if it makes a long document.
+    /// Prepares a change, if it makes a long document.
     pub(crate) fn prepare(&self, write: &Write<'_>, change: &dyn Modify) {
-        let brings_much = change.bytes() >= LONG_VALUE_BYTES;
-        if !brings_much && !any_long_value() {
+        let is_long_value = change.bytes() >= LONG_VALUE_BYTES;
+        if !is_long_value && !any_long_value() {
             return;
         }
-        let there = self.peek(write.vb, write.key);
-        if brings_much || there.as_ref().is_some_and(Item::is_long) {
-            change.prepare(write.key, there.as_ref());
+        let existing = self.peek(write.vb, write.key);
+        if is_long_value || existing.as_ref().is_some_and(Item::is_long) {
+            change.prepare(write.key, existing.as_ref());
         }
     }
 }
 
-/// A copy of a value, which is going to have other metadata.
-pub(super) fn copied_ahead(there: Option<&Item>) -> Option<PrebuiltItem<'_>> {
-    let there = there?;
-    let key = DocKey::from_prefixed(there.key()).ok()?;
-    PrebuiltItem::of(&key, there.value())
+/// Returns a copy of a document's value for a version with other metadata.
+pub(super) fn copied_ahead(existing: Option<&Item>) -> Option<PrebuiltItem<'_>> {
+    let existing = existing?;
+    let key = DocKey::from_prefixed(existing.key()).ok()?;
+    PrebuiltItem::of(&key, existing.value())
 }

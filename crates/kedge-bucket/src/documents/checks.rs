@@ -1,7 +1,6 @@
-//! What is done with what clients send before it is stored, timed: values are inflated and checked, and paths of documents
-//! changed.
+//! Timed work on the values of clients before they are stored: decompression, JSON validation, and sub-document changes.
 
-use super::component::Documents;
+use super::component::DocumentCommands;
 use kedge_bucket_core::Ctx;
 use kedge_bucket_core::Timing;
 use kedge_types::{Datatype, Status};
@@ -9,11 +8,11 @@ use kedge_vbucket::{Item, MinRatio, Modified, Modify, NewValue, NextVersion};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Smaller values are not timed: to check them takes hardly longer than to look at the clock.
+/// The minimum size in bytes of values that are timed. Checking a smaller value takes hardly longer than reading the clock.
 const TIMED_BYTES_MIN: usize = 4 << 10;
 
-impl Documents {
-    /// [`NewValue::check`], timed.
+impl DocumentCommands {
+    /// Runs [`NewValue::check`] and records the durations of decompression and validation.
     pub(crate) fn check_value<'v>(
         &self,
         ctx: Ctx,
@@ -41,7 +40,7 @@ impl Documents {
         self.core.timings.record_us(ctx.thread, timing, us);
     }
 
-    /// Counts the time that a change took, if it was made.
+    /// Records the duration of a change, if it ran.
     pub(crate) fn record_change(&self, ctx: Ctx, change: &TimedChange<'_>) {
         if let Some(took) = change.took.get() {
             self.record(ctx, Timing::SubdocExecute, *took);
@@ -49,11 +48,11 @@ impl Documents {
     }
 }
 
-/// A change that is timed.
+/// A change whose duration is measured.
 #[derive(Debug)]
 pub(crate) struct TimedChange<'m> {
     change: &'m dyn Modify,
-    /// Set when it has run.
+    /// The duration of the first run.
     took: OnceLock<Duration>,
 }
 
@@ -75,10 +74,10 @@ impl Modify for TimedChange<'_> {
         self.change.bytes()
     }
 
-    fn modify(&self, there: Option<&Item>, next: &NextVersion) -> Result<Modified, Status> {
+    fn modify(&self, existing: Option<&Item>, next: &NextVersion) -> Result<Modified, Status> {
         let began = Instant::now();
-        let modified = self.change.modify(there, next);
-        // Of several runs the first counts.
+        let modified = self.change.modify(existing, next);
+        // Only the first run counts.
         let _ = self.took.set(began.elapsed());
         modified
     }

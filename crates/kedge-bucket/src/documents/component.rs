@@ -1,4 +1,4 @@
-//! The component that executes commands on documents, and the arguments that all writes have.
+//! The component that executes commands on documents, and the common arguments of writes.
 
 use kedge_bucket_core::BucketCore;
 use kedge_persistence::WriteQueues;
@@ -7,33 +7,33 @@ use kedge_types::{Cas, DocKey, Durability, VbId};
 use kedge_vbucket::Cookie;
 use std::sync::Arc;
 
-/// The arguments that all writes have.
+/// The common arguments of writes.
 #[derive(Clone, Copy, Debug)]
 pub struct Write<'a> {
     /// The vBucket.
     pub vb: VbId,
-    /// The document.
+    /// The key of the document.
     pub key: &'a DocKey,
-    /// The version it must have; 0 for any.
+    /// The CAS that the existing document must have; 0 for any.
     pub cas: Cas,
-    /// The version it gets; 0 for the next of the vBucket's clock.
+    /// The CAS of the new version; 0 for the next value of the vBucket's clock.
     pub new_cas: Cas,
-    /// The level of a SyncWrite.
+    /// The durability requirements of a SyncWrite; `None` for a normal write.
     pub durability: Option<Durability>,
-    /// Keep the expiry of the document that is there.
+    /// Whether the new version keeps the expiry of the existing document.
     pub preserve_ttl: bool,
-    /// Who is told when the write was parked.
+    /// The identifier of the completion if the write is parked.
     pub cookie: Cookie,
 }
 
-/// The commands on documents.
-pub struct Documents {
+/// The executor of commands on documents.
+pub struct DocumentCommands {
     pub(super) core: Arc<BucketCore>,
     pub(super) queues: Arc<WriteQueues>,
     pub(super) residency: Arc<Residency>,
 }
 
-impl Documents {
+impl DocumentCommands {
     pub(crate) fn new(
         core: &Arc<BucketCore>,
         queues: &Arc<WriteQueues>,

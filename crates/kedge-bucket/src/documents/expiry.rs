@@ -1,17 +1,16 @@
-//! The expiry of documents, and its limits.
+//! The expiry of documents, limited by the maximum TTLs.
 
-use super::component::Documents;
+use super::component::DocumentCommands;
 use kedge_types::{DocKey, Expiry, Now};
 
-impl Documents {
-    /// Returns the expiry for a number of the wire. The longest time to live of the collection, or else of the bucket, limits
-    /// it.
+impl DocumentCommands {
+    /// Converts an expiry of the protocol. The maximum TTL of the collection, or else of the bucket, limits it.
     pub(super) fn expiry(&self, now: Now, key: &DocKey, wire: u32) -> Expiry {
         let unix_secs = now.unix_secs();
         self.limited(now, key, Expiry::from_wire(wire, unix_secs))
     }
 
-    /// Returns `expiry`, limited by the longest time to live of the collection, or else of the bucket.
+    /// Returns `expiry`, limited by the maximum TTL of the collection, or else of the bucket.
     pub(super) fn limited(&self, now: Now, key: &DocKey, expiry: Expiry) -> Expiry {
         let rule = || {
             let manifest = self.core.manifest();

@@ -1,6 +1,6 @@
-//! Queries about keys: a document at random, keys in order, the state of a key.
+//! Queries about keys: a random document, keys in order, and the state of a key.
 
-use super::component::Documents;
+use super::component::DocumentCommands;
 use super::reads::pick;
 use kedge_bucket_core::{BucketPhase, Ctx, Outcome, Read};
 use kedge_residency::{BackgroundFetcher, Op};
@@ -9,15 +9,15 @@ use kedge_vbucket::{
     Cookie, DocOp, Document, Executed, KeyFigures, ObserveState, RandomDocument, VbState,
 };
 
-/// No key of a collection is in front of it.
+/// The lowest key of a collection.
 const FIRST_KEY: &[u8] = &[0];
 
-impl Documents {
-    /// A live document of `collection`, chosen at random. `cookie` is told when it was parked, as the document must come
-    /// from the disk.
+impl DocumentCommands {
+    /// Passes a random live document of `collection` to `read`. The command is parked under `cookie` if the document must be
+    /// fetched from disk.
     ///
     /// # Errors
-    /// `KeyNotFound` when there is none, `TemporaryFailure` while loading.
+    /// `KeyNotFound` if the collection is empty; `UnknownCollection`; `TemporaryFailure` while loading.
     pub fn random_document<R>(
         &self,
         ctx: Ctx,
@@ -37,7 +37,7 @@ impl Documents {
         let mut read = Some(read);
         let mut on_disk = None;
         for index in (start..count).chain(0..start) {
-            // Others have the vBucket between two shards of it.
+            // The lock is released between two shards, so that other commands can run.
             let mut shard = random as usize;
             for visited in 0.. {
                 let mut vbucket = self.core.vbuckets[index].lock();
@@ -74,7 +74,7 @@ impl Documents {
                 }
             }
         }
-        // What is in memory has none.
+        // There is no such document in memory.
         let vb = on_disk.ok_or(Status::KeyNotFound)?;
         let key = DocKey::new(collection, FIRST_KEY).map_err(|_| Status::Internal)?;
         let wanted = Read {
@@ -85,7 +85,7 @@ impl Documents {
         self.residency.fetch(ctx, &wanted, Op::Random { random })
     }
 
-    /// Gives the keys of a vBucket from `start` on to `each`, in order, without collection prefix, at most `count`.
+    /// Passes up to `count` keys of a vBucket to `each`, in order from `start` on, without the collection prefix.
     ///
     /// # Errors
     /// `NotMyVbucket`, `TemporaryFailure` while loading.
@@ -111,7 +111,7 @@ impl Documents {
         }
     }
 
-    /// Whether a key's last change is on disk, and its CAS.
+    /// Returns whether the last change of a key is persisted, and its CAS.
     ///
     /// # Errors
     /// `NotMyVbucket`, `TemporaryFailure` while loading.
@@ -124,8 +124,7 @@ impl Documents {
         pick(outcome, Executed::into_observed)
     }
 
-    /// What statistics tell of a key: of a live document in memory or on disk. With `validate` the file is looked at in
-    /// any case, and compared to memory.
+    /// Returns the statistics of a live document. With `validate`, the file is read in any case and compared to memory.
     ///
     /// # Errors
     /// `KeyNotFound`, `UnknownCollection`; `NotMyVbucket`, `TemporaryFailure` while loading.

@@ -11,7 +11,7 @@ mod subdoc;
 mod with_meta;
 mod writing;
 
-pub use component::{Documents, Write};
-pub use store::Storing;
-pub use subdoc::LookIn;
-pub use with_meta::{Returning, WithMeta};
+pub use component::{DocumentCommands, Write};
+pub use store::StoreArgs;
+pub use subdoc::LookupTarget;
+pub use with_meta::{ReturnMetaOp, WriteWithMeta};

@@ -1,7 +1,7 @@
-//! Commands that read, and locks.
+//! Commands that read documents, and commands that lock and unlock them.
 
 use super::ahead::copied_ahead;
-use super::component::Documents;
+use super::component::DocumentCommands;
 use kedge_bucket_core::Counter;
 use kedge_bucket_core::Outcome;
 use kedge_bucket_core::Read;
@@ -10,12 +10,12 @@ use kedge_residency::role_of;
 use kedge_types::{Cas, Status};
 use kedge_vbucket::{DocOp, Document, Executed, Meta, PrebuiltItem, StepOutcome, StepWrite};
 
-/// The result of the first run of a command: that of its step, unless the vBucket refused it.
+/// The result of the first run of a command. The outer error means that the vBucket did not accept the step.
 pub(super) type FirstRun<R> = Result<Result<StepOutcome<Executed<R>>, Status>, Status>;
 
-impl Documents {
-    /// Shows a document to `read`, which runs under the vBucket's lock: copy a small value there, clone the item of a
-    /// large one. When it was parked, the completion has the document.
+impl DocumentCommands {
+    /// Passes a document to `read`, which runs under the lock of the vBucket. It should copy a small value, and clone the item
+    /// of a large one. If the command is parked, the completion contains the document.
     ///
     /// # Errors
     /// `KeyNotFound`, `NotMyVbucket`, `TemporaryFailure` while loading.
@@ -31,10 +31,10 @@ impl Documents {
         pick(result?, Executed::into_read)
     }
 
-    /// Shows a replica's document to `read`, which may be behind that of the active; see [`Documents::get`].
+    /// Passes the document of a replica to `read`, see [`DocumentCommands::get`]. It may be older than that of the active.
     ///
     /// # Errors
-    /// `KeyNotFound`; `NotMyVbucket` unless the vBucket is a replica; `TemporaryFailure` while loading.
+    /// `KeyNotFound`; `NotMyVbucket` if the vBucket is not a replica; `TemporaryFailure` while loading.
     pub fn get_replica<R>(
         &self,
         ctx: Ctx,
@@ -45,16 +45,16 @@ impl Documents {
         pick(outcome, Executed::into_read)
     }
 
-    /// The metadata of a document or tombstone.
+    /// Returns the metadata of a document or tombstone.
     ///
     /// # Errors
-    /// As [`Documents::get`].
+    /// As [`DocumentCommands::get`].
     pub fn get_meta(&self, ctx: Ctx, wanted: &Read<'_>) -> Result<Outcome<Meta>, Status> {
         let outcome = self.run(ctx, wanted, DocOp::GetMeta, None, |_| ())?;
         pick(outcome, Executed::into_meta)
     }
 
-    /// Locks a document for `secs` seconds (0: the default) and shows it to `read`, with the CAS that opens the lock.
+    /// Locks a document for `secs` seconds (0: the default), and passes it to `read` with the CAS that unlocks it.
     ///
     /// # Errors
     /// `KeyNotFound`, `Locked`, `SyncWriteInProgress`, `NotMyVbucket`, `TemporaryFailure` while loading.
@@ -66,19 +66,19 @@ impl Documents {
         read: impl FnOnce(Document<'_>) -> R,
     ) -> Result<Outcome<R>, Status> {
         self.count(ctx, Counter::CmdLock);
-        let there = self.peek_long(wanted.vb, wanted.key);
-        let ahead = copied_ahead(there.as_ref());
+        let existing = self.peek_long(wanted.vb, wanted.key);
+        let ahead = copied_ahead(existing.as_ref());
         let op = DocOp::GetAndLock { secs };
         let result = self.run(ctx, wanted, op.clone(), ahead.as_ref(), read);
         self.count_read(ctx, &op, &result);
         pick(result?, Executed::into_read)
     }
 
-    /// Opens a lock. What is locked does not leave memory: of a document that is on disk only the disk is asked whether
-    /// it exists, as it is not locked. When it was parked, [`kedge_vbucket::Completion::Persisted`] says how it went.
+    /// Unlocks a document. A locked document is never evicted, so a document that is only on disk is not locked; the file
+    /// tells whether it exists. If the command is parked, [`kedge_vbucket::Completion::Persisted`] contains the result.
     ///
     /// # Errors
-    /// `KeyNotFound`, `NotLocked`, `Locked` with another CAS, `SyncWriteInProgress`.
+    /// `KeyNotFound`, `NotLocked`, `Locked` if the CAS differs, `SyncWriteInProgress`.
     pub fn unlock(&self, ctx: Ctx, wanted: &Read<'_>, cas: Cas) -> Result<Outcome<()>, Status> {
         let op = DocOp::Unlock(cas);
         let result = self.run(ctx, wanted, op.clone(), None, |_| ());
@@ -86,7 +86,8 @@ impl Documents {
         pick(result?, Executed::into_unlocked)
     }
 
-    /// Runs a command that writes nothing. It is parked if it needs the disk, or an active vBucket that is pending.
+    /// Runs a command that writes nothing. It is parked if it needs the disk, or if it needs an active vBucket and the vBucket
+    /// is pending.
     pub(super) fn run<R>(
         &self,
         ctx: Ctx,
@@ -124,7 +125,7 @@ impl Documents {
             })
     }
 
-    /// Counts the outcome of a command that was not parked.
+    /// Counts the outcome of a command, unless it was parked.
     fn count_read<T>(&self, ctx: Ctx, op: &DocOp<'_>, result: &Result<Outcome<T>, Status>) {
         if !matches!(result, Ok(Outcome::Parked)) {
             self.count_outcome(ctx, op, Cas(0), result);
@@ -132,7 +133,7 @@ impl Documents {
     }
 }
 
-/// Takes the result out of a command that was done.
+/// Extracts the result of a completed command with `take`.
 pub(super) fn pick<R, T>(
     outcome: Outcome<Executed<R>>,
     take: impl FnOnce(Executed<R>) -> Option<T>,

@@ -1,11 +1,11 @@
-//! Commands that store a value, delete it, or change its expiry.
+//! Commands that store or delete a document, or change its expiry.
 
 use super::ahead::copied_ahead;
-use super::component::{Documents, Write};
+use super::component::{DocumentCommands, Write};
 use super::reads::pick;
 use super::writing::WriteResult;
 
-use crate::Arithmetic;
+use crate::CounterUpdate;
 
 use kedge_bucket_core::Counter;
 use kedge_bucket_core::Ctx;
@@ -18,54 +18,55 @@ use kedge_vbucket::{
 };
 use std::borrow::Cow;
 
-/// Most digits of a counter.
+/// The maximum number of digits of a counter.
 const COUNTER_BYTES: usize = 20;
 
-/// A value that is to be stored.
+/// The arguments of a store.
 #[derive(Clone, Copy, Debug)]
-pub struct Storing<'a> {
-    /// Whether the document may be there.
+pub struct StoreArgs<'a> {
+    /// The mode: set, add or replace.
     pub mode: StoreMode,
     /// The value.
     pub value: &'a [u8],
-    /// What the client says of it.
+    /// The datatype that the client declares.
     pub datatype: Datatype,
-    /// The client's own 32 bits.
+    /// The client's flags.
     pub flags: u32,
-    /// The number of the wire.
+    /// The expiry, as in the protocol.
     pub expiry: u32,
 }
 
-impl Documents {
-    /// Stores a value. Whether it is JSON is found out here.
+impl DocumentCommands {
+    /// Stores a value, and detects whether it is JSON. The write is parked while it waits for memory.
     ///
     /// # Errors
     /// `KeyExists`, `KeyNotFound`, `Locked`, `TooBig`, `Invalid`, `SyncWriteInProgress`, `NotMyVbucket`; `NoMemory`;
-    /// `TemporaryFailure` when nothing can leave memory to make room. A write for which room is being made is parked.
+    /// `TemporaryFailure` if there is no memory and nothing can be evicted.
     pub fn store(
         &self,
         ctx: Ctx,
         write: &Write<'_>,
-        storing: &Storing<'_>,
+        args: &StoreArgs<'_>,
     ) -> Result<Outcome<Mutated>, Status> {
-        self.store_telling(ctx, write, storing, |_, mutated| mutated)
+        self.store_with(ctx, write, args, |_, mutated| mutated)
     }
 
-    /// [`Documents::store`] that gives what `tell` makes of it. When it was parked, the completion has the document.
-    pub(crate) fn store_telling<R: WriteResult>(
+    /// Runs [`DocumentCommands::store`] and maps its result with `map`, under the lock of the vBucket. If the write is parked,
+    /// the completion contains the document.
+    pub(crate) fn store_with<R: WriteResult>(
         &self,
         ctx: Ctx,
         write: &Write<'_>,
-        storing: &Storing<'_>,
-        tell: impl FnOnce(&VBucket, Mutated) -> R,
+        args: &StoreArgs<'_>,
+        map: impl FnOnce(&VBucket, Mutated) -> R,
     ) -> Result<Outcome<R>, Status> {
-        let Storing {
+        let StoreArgs {
             mode,
             value,
             datatype,
             flags,
             expiry,
-        } = *storing;
+        } = *args;
         let value = self.check_value(ctx, value, datatype, self.core.dynamic.min_ratio())?;
         let room = self.admit(ctx, write.key.as_bytes().len() + value.bytes.len())?;
         let expiry = self.expiry(ctx.now, write.key, expiry);
@@ -77,7 +78,7 @@ impl Documents {
             expiry,
         };
         if let Admission::Later(bytes) = room {
-            return self.hold_write(ctx, write, bytes, op);
+            return self.park_for_memory(ctx, write, bytes, op);
         }
         let behind = self.store_behind(write, mode, &value, flags);
         let ahead = match behind {
@@ -88,15 +89,15 @@ impl Documents {
         let result = self.write(ctx, write, &op, |vbucket, inner| {
             let inner = inner.with_prebuilt(ahead.as_ref());
             let outcome = vbucket.at(ctx.now).mutate(&inner, &op, behind)?;
-            Ok(outcome.map(|mutated| tell(vbucket, mutated)))
+            Ok(outcome.map(|mutated| map(vbucket, mutated)))
         });
-        self.hold_back_if_behind(ctx, write, result)
+        self.delay_if_disk_behind(ctx, write, result)
     }
 
-    /// Puts bytes in front of or behind a value.
+    /// Appends or prepends bytes to a value.
     ///
     /// # Errors
-    /// `NotStored` when there is none; else as [`Documents::store`].
+    /// `NotStored` if the document does not exist; otherwise as [`DocumentCommands::store`].
     pub fn concat(
         &self,
         ctx: Ctx,
@@ -113,20 +114,20 @@ impl Documents {
             bytes: Cow::Borrowed(&*value.bytes),
         };
         if let Admission::Later(bytes) = room {
-            return self.hold_write(ctx, write, bytes, op);
+            return self.park_for_memory(ctx, write, bytes, op);
         }
         let concat = ConcatChange::new(mode, &value.bytes);
         self.prepare(write, &concat);
         let result = self.write(ctx, write, &op, |vbucket, inner| {
             vbucket.at(ctx.now).mutate(inner, &op, Some(&concat))
         });
-        self.hold_back_if_behind(ctx, write, result)
+        self.delay_if_disk_behind(ctx, write, result)
     }
 
     /// Deletes a document.
     ///
     /// # Errors
-    /// As [`Documents::store`]. Memory is no reason: deleting makes room.
+    /// As [`DocumentCommands::store`], but a deletion never fails for lack of memory.
     pub fn delete(&self, ctx: Ctx, write: &Write<'_>) -> Result<Outcome<Mutated>, Status> {
         self.refuse_on_full_disk()?;
         self.write(ctx, write, &DocOp::Delete, |vbucket, inner| {
@@ -134,23 +135,23 @@ impl Documents {
         })
     }
 
-    /// Adds to or subtracts from a counter and gives its new value.
+    /// Increments or decrements a counter, and returns its new value.
     ///
     /// # Errors
-    /// `KeyNotFound`, `DeltaBadValue`; else as [`Documents::store`].
+    /// `KeyNotFound`, `DeltaBadValue`; otherwise as [`DocumentCommands::store`].
     pub fn arithmetic(
         &self,
         ctx: Ctx,
         write: &Write<'_>,
-        op: Arithmetic,
+        update: CounterUpdate,
     ) -> Result<Outcome<(Mutated, u64)>, Status> {
         let room = self.admit(ctx, write.key.as_bytes().len() + COUNTER_BYTES)?;
-        let Arithmetic {
+        let CounterUpdate {
             negative,
             delta,
             initial,
             expiry,
-        } = op;
+        } = update;
         let op = kedge_vbucket::CounterOp {
             negative,
             delta,
@@ -158,7 +159,7 @@ impl Documents {
             expiry: self.expiry(ctx.now, write.key, expiry),
         };
         if let Admission::Later(bytes) = room {
-            return self.hold_write(ctx, write, bytes, DocOp::Arithmetic(op));
+            return self.park_for_memory(ctx, write, bytes, DocOp::Arithmetic(op));
         }
         let op = DocOp::Arithmetic(op);
         let outcome = self.write(ctx, write, &op, |vbucket, inner| {
@@ -167,10 +168,10 @@ impl Documents {
         pick(outcome, Executed::into_counter)
     }
 
-    /// Gives a document another expiry, the number of the wire.
+    /// Sets the expiry of a document. `expiry` is as in the protocol.
     ///
     /// # Errors
-    /// As [`Documents::store`].
+    /// As [`DocumentCommands::store`].
     pub fn touch(
         &self,
         ctx: Ctx,
@@ -181,18 +182,19 @@ impl Documents {
         let expiry = self.expiry(ctx.now, write.key, expiry);
         self.count(ctx, Counter::CmdTouch);
         let op = DocOp::Touch { expiry };
-        let there = self.peek_long(write.vb, write.key);
-        let ahead = copied_ahead(there.as_ref());
+        let existing = self.peek_long(write.vb, write.key);
+        let ahead = copied_ahead(existing.as_ref());
         self.write(ctx, write, &op, |vbucket, inner| {
             let inner = inner.with_prebuilt(ahead.as_ref());
             vbucket.at(ctx.now).mutate(&inner, &op, None)
         })
     }
 
-    /// [`Documents::touch`], then shows the document to `read`. When it was parked, the completion has the document.
+    /// Runs [`DocumentCommands::touch`], then passes the document to `read`. If the command is parked, the completion contains
+    /// the document.
     ///
     /// # Errors
-    /// As [`Documents::touch`].
+    /// As [`DocumentCommands::touch`].
     pub fn get_and_touch<R>(
         &self,
         ctx: Ctx,
@@ -204,8 +206,8 @@ impl Documents {
         let expiry = self.expiry(ctx.now, write.key, expiry);
         self.count(ctx, Counter::CmdTouch);
         let op = DocOp::GetAndTouch { expiry };
-        let there = self.peek_long(write.vb, write.key);
-        let ahead = copied_ahead(there.as_ref());
+        let existing = self.peek_long(write.vb, write.key);
+        let ahead = copied_ahead(existing.as_ref());
         let outcome = self.write(ctx, write, &op, |vbucket, inner| {
             let inner = inner.with_prebuilt(ahead.as_ref());
             vbucket.at(ctx.now).execute(&inner, &op, read)

@@ -1,7 +1,7 @@
-//! Sub-document commands: what they read, and changes that are made of what is there.
+//! Sub-document commands: lookups and mutations.
 
 use super::checks::TimedChange;
-use super::component::{Documents, Write};
+use super::component::{DocumentCommands, Write};
 use super::reads::pick;
 use super::writing::pending;
 use kedge_bucket_core::Counter;
@@ -13,9 +13,9 @@ use kedge_types::{Cas, Status};
 use kedge_vbucket::{DocOp, Document, Executed, Item, Modify, Mutated};
 use std::sync::Arc;
 
-/// What a sub-document lookup reads.
+/// The kind of document that a sub-document lookup reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LookIn {
+pub enum LookupTarget {
     /// A document of the active vBucket.
     Documents,
     /// A document or tombstone of the active vBucket.
@@ -26,32 +26,34 @@ pub enum LookIn {
     ReplicaTombstones,
 }
 
-impl Documents {
-    /// A document with its value, and the CAS that clients see. When it was parked, the completion has both.
+impl DocumentCommands {
+    /// Returns a document with its value, and the CAS that clients see. If the command is parked, the completion contains
+    /// both.
     ///
     /// # Errors
-    /// As [`Documents::get`] and [`Documents::get_replica`].
-    pub fn look_in(
+    /// As [`DocumentCommands::get`] and [`DocumentCommands::get_replica`].
+    pub fn lookup_in(
         &self,
         ctx: Ctx,
         wanted: &Read<'_>,
-        which: LookIn,
+        which: LookupTarget,
     ) -> Result<Outcome<(Item, Cas)>, Status> {
         self.count(ctx, Counter::SubdocLookups);
         let op = match which {
-            LookIn::Documents => DocOp::Get,
-            LookIn::Tombstones => DocOp::GetWithTombstones,
-            LookIn::Replica => DocOp::GetReplica,
-            LookIn::ReplicaTombstones => DocOp::GetReplicaWithTombstones,
+            LookupTarget::Documents => DocOp::Get,
+            LookupTarget::Tombstones => DocOp::GetWithTombstones,
+            LookupTarget::Replica => DocOp::GetReplica,
+            LookupTarget::ReplicaTombstones => DocOp::GetReplicaWithTombstones,
         };
         let read = |document: Document<'_>| (document.item.clone(), document.cas);
         pick(self.run(ctx, wanted, op, None, read)?, Executed::into_read)
     }
 
-    /// Makes a new version of a document of what is there, under the vBucket's lock. `expiry` is the number of the wire.
+    /// Derives a new version of a document from the existing one, under the lock of the vBucket. `expiry` is as in the
+    /// protocol.
     ///
     /// # Errors
-    /// Those of `change`, and as [`Documents::store`].
+    /// The errors of `change` and of [`DocumentCommands::store`].
     pub fn modify(
         &self,
         ctx: Ctx,
@@ -78,6 +80,6 @@ impl Documents {
             self.record_change(ctx, &timed);
             outcome
         });
-        self.hold_back_if_behind(ctx, write, result)
+        self.delay_if_disk_behind(ctx, write, result)
     }
 }

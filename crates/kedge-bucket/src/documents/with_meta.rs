@@ -1,7 +1,7 @@
-//! Writes that bring their metadata along, and writes that tell theirs.
+//! Writes whose metadata the client specifies, and writes that return their metadata.
 
-use super::component::{Documents, Write};
-use super::store::Storing;
+use super::component::{DocumentCommands, Write};
+use super::store::StoreArgs;
 use super::writing::pending;
 use kedge_bucket_core::ConflictResolution;
 use kedge_bucket_core::Ctx;
@@ -14,58 +14,57 @@ use kedge_vbucket::{
 };
 use std::borrow::Cow;
 
-/// A document or deletion with the metadata that it has elsewhere.
+/// The arguments of a write with metadata, as of a document or tombstone of another cluster.
 #[derive(Clone, Copy, Debug)]
-pub struct WithMeta<'a> {
-    /// Its version.
+pub struct WriteWithMeta<'a> {
+    /// The CAS.
     pub cas: Cas,
-    /// Count of changes.
+    /// The revision seqno: the number of changes.
     pub rev: RevSeqno,
-    /// The client's own 32 bits.
+    /// The client's flags.
     pub flags: u32,
-    /// Unix second of expiry, 0 for never; of the deletion, for one.
+    /// The expiry in Unix seconds, 0 for none; for a deletion, its time.
     pub expiry: u32,
-    /// Whether it is a deletion, and why.
+    /// The cause of a deletion; `None` for a document.
     pub deleted: Option<Deletion>,
-    /// A live document must not be there.
+    /// Whether the write fails if a live document exists.
     pub only_new: bool,
-    /// It gets a CAS of this node instead of its own.
+    /// Whether the document gets a CAS of this node instead of `cas`.
     pub new_cas: bool,
-    /// It takes the place of anything.
+    /// Whether conflict resolution is skipped.
     pub skip_conflicts: bool,
-    /// The client says that the bucket is one in which the last write wins.
+    /// Whether the client assumes that the bucket uses last-write-wins conflict resolution.
     pub for_last_write: bool,
-    /// Its value, behind its extended attributes if the datatype says that it has some; of a deletion nothing else.
+    /// The value, after the extended attributes if the datatype says so. A deletion has at most extended attributes.
     pub value: &'a [u8],
-    /// What the client says of the value.
+    /// The datatype that the client declares.
     pub datatype: Datatype,
-    /// Where in its extended attributes the version that it gets is written.
+    /// The positions in the extended attributes at which the new CAS is written.
     pub patches: &'a Patches,
 }
 
-/// A write of which the client wants to know the metadata.
+/// A write whose metadata is returned to the client.
 #[derive(Clone, Copy, Debug)]
-pub enum Returning<'a> {
+pub enum ReturnMetaOp<'a> {
     /// A store.
-    Store(Storing<'a>),
+    Store(StoreArgs<'a>),
     /// A deletion.
     Delete,
 }
 
-impl Documents {
-    /// Stores or deletes a document with the metadata given, unless the one that is there wins. It is never a SyncWrite,
-    /// whatever the bucket's least level.
+impl DocumentCommands {
+    /// Stores or deletes a document with the given metadata, unless the existing document wins the conflict. The write is
+    /// never a SyncWrite, whatever the minimum durability level of the bucket.
     ///
     /// # Errors
-    /// `KeyExists` when the one that is there wins, has another CAS, or is there at all though it may not be;
-    /// `CasValueInvalid`; `XattrInvalid`; `Invalid` when the client is wrong about how the bucket resolves conflicts, the
-    /// revision is too high, a deletion has a body, or the version cannot be written where it should be; else as
-    /// [`Documents::store`].
+    /// `KeyExists` if the existing document wins, has another CAS, or must not exist; `CasValueInvalid`; `XattrInvalid`;
+    /// `Invalid` if the client is wrong about the conflict resolution of the bucket, the revision is too high, a deletion has
+    /// a body, or the CAS cannot be written at the given position; otherwise as [`DocumentCommands::store`].
     pub fn write_with_meta(
         &self,
         ctx: Ctx,
         write: &Write<'_>,
-        with: &WithMeta<'_>,
+        with: &WriteWithMeta<'_>,
     ) -> Result<Outcome<Mutated>, Status> {
         let rule = match self.core.setup.config.conflict_resolution {
             ConflictResolution::Seqno => ConflictRule::MostChanges,
@@ -74,7 +73,7 @@ impl Documents {
         if with.for_last_write != (rule == ConflictRule::LastWrite) {
             return Err(Status::Invalid);
         }
-        // What is to be written into is not kept compressed.
+        // A value that is patched is stored without compression.
         let min_ratio = match with.patches.is_empty() {
             true => self.core.dynamic.min_ratio(),
             false => MinRatio::NEVER,
@@ -123,34 +122,34 @@ impl Documents {
             let inner = inner.with_prebuilt(ahead.as_ref());
             vbucket.at(ctx.now).mutate(&inner, &op, None)
         });
-        self.hold_back_if_behind(ctx, write, result)
+        self.delay_if_disk_behind(ctx, write, result)
     }
 
-    /// A write whose metadata the client is told. When it was parked, the completion has the document or tombstone.
+    /// Writes a document and returns its metadata. If the write is parked, the completion contains the document or tombstone.
     ///
     /// # Errors
-    /// As [`Documents::store`] and [`Documents::delete`].
-    pub fn write_returning(
+    /// As [`DocumentCommands::store`] and [`DocumentCommands::delete`].
+    pub fn write_returning_meta(
         &self,
         ctx: Ctx,
         write: &Write<'_>,
-        what: &Returning<'_>,
+        what: &ReturnMetaOp<'_>,
     ) -> Result<Outcome<(Mutated, ItemMeta)>, Status> {
-        let tell = |vbucket: &VBucket, mutated| (mutated, meta_of(vbucket, write.key));
+        let map = |vbucket: &VBucket, mutated| (mutated, meta_of(vbucket, write.key));
         match what {
-            Returning::Delete => {
+            ReturnMetaOp::Delete => {
                 self.refuse_on_full_disk()?;
                 self.write(ctx, write, &DocOp::Delete, |vbucket, inner| {
                     let outcome = vbucket.at(ctx.now).delete(inner)?;
-                    Ok(outcome.map(|mutated| tell(vbucket, mutated)))
+                    Ok(outcome.map(|mutated| map(vbucket, mutated)))
                 })
             }
-            Returning::Store(storing) => self.store_telling(ctx, write, storing, tell),
+            ReturnMetaOp::Store(args) => self.store_with(ctx, write, args, map),
         }
     }
 }
 
-/// The metadata of what was written just now.
+/// Returns the metadata of the document that the caller has just written.
 fn meta_of(vbucket: &VBucket, key: &DocKey) -> ItemMeta {
     let (table, key) = (vbucket.table(), key.as_bytes());
     let item = table.find(table.hash(key), key);

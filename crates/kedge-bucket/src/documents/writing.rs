@@ -1,6 +1,6 @@
-//! What all writes do, whatever they write.
+//! The common path of all writes: admission, the step of the vBucket, parking, and counting.
 
-use super::component::{Documents, Write};
+use super::component::{DocumentCommands, Write};
 use kedge_bucket_core::Counter;
 use kedge_bucket_core::DiskWriters as _;
 use kedge_bucket_core::Outcome;
@@ -13,9 +13,9 @@ use kedge_vbucket::{
 };
 use std::sync::atomic::Ordering;
 
-/// What is told of a write that was done.
+/// The result of a completed write.
 pub(crate) trait WriteResult {
-    /// What every client is told.
+    /// Returns the part of the result that every client gets.
     fn mutated(&self) -> Mutated;
 }
 
@@ -31,9 +31,9 @@ impl WriteResult for (Mutated, ItemMeta) {
     }
 }
 
-impl Documents {
-    /// A write that succeeded is answered when it is on disk, if the disk is behind: so clients go no faster than it.
-    pub(crate) fn hold_back_if_behind<R: WriteResult>(
+impl DocumentCommands {
+    /// Applies backpressure: if persistence is behind, the response to a successful write waits until the write is persisted.
+    pub(crate) fn delay_if_disk_behind<R: WriteResult>(
         &self,
         ctx: Ctx,
         write: &Write<'_>,
@@ -59,7 +59,7 @@ impl Documents {
                 self.core.on_parked();
                 Ok(Outcome::Parked)
             }
-            // It is on disk already, or the bucket ends: the write was done in any case.
+            // The write is persisted already, or the bucket is closing. The write succeeded in any case.
             _ => {
                 self.core.parked.fetch_sub(1, Ordering::Relaxed);
                 result
@@ -67,7 +67,8 @@ impl Documents {
         }
     }
 
-    /// What all writes do: raise the level to the bucket's minimum, run the step, count.
+    /// Runs the step of a write at its durability level, or the bucket's minimum level if that is higher, and counts the
+    /// outcome.
     pub(crate) fn write<R>(
         &self,
         ctx: Ctx,
@@ -79,7 +80,7 @@ impl Documents {
         self.write_at(ctx, write, durability, op, step)
     }
 
-    /// [`Self::write`] at the level given.
+    /// Runs [`Self::write`] at the given durability level.
     pub(crate) fn write_at<R>(
         &self,
         ctx: Ctx,
@@ -98,10 +99,10 @@ impl Documents {
             prebuilt: None,
         };
         if durability.is_some() {
-            // Counted before the step: the completion may come before this thread goes on.
+            // Counted before the step, because the completion may precede the return of the step.
             self.core.parked.fetch_add(1, Ordering::SeqCst);
         }
-        let not_now = || {
+        let uncount = || {
             if durability.is_some() {
                 self.core.parked.fetch_sub(1, Ordering::Relaxed);
             }
@@ -113,12 +114,12 @@ impl Documents {
             Ok(Ok(StepOutcome::Done(done))) => Ok(Outcome::Done(done)),
             Ok(Ok(StepOutcome::Parked)) => Ok(Outcome::Parked),
             Ok(Ok(StepOutcome::Fetch)) => {
-                not_now();
+                uncount();
                 let op = pending(ctx, write, durability, op.clone());
                 return self.residency.park(ctx, op, WaitFor::Disk);
             }
             Err(Status::NotMyVbucket) if self.residency.pending_state().is_pending(write.vb) => {
-                not_now();
+                uncount();
                 let op = pending(ctx, write, durability, op.clone());
                 return self.residency.park(ctx, op, WaitFor::VbucketState);
             }
@@ -150,8 +151,8 @@ impl Documents {
         result
     }
 
-    /// A write for which memory has no room: it is parked. What becomes of it is counted when it is done.
-    pub(super) fn hold_write<R>(
+    /// Parks a write until memory is available. Its outcome is counted when it completes.
+    pub(super) fn park_for_memory<R>(
         &self,
         ctx: Ctx,
         write: &Write<'_>,
@@ -163,7 +164,7 @@ impl Documents {
         self.residency.park(ctx, op, WaitFor::Memory(bytes))
     }
 
-    /// Counts what came of the first run of a command.
+    /// Counts the outcome of the first run of a command.
     pub(crate) fn count_outcome<T>(
         &self,
         ctx: Ctx,

@@ -1,7 +1,7 @@
-//! The component of range scans.
+//! The range scan component of a bucket.
 
 use super::Scans;
-use super::task::RangeScans;
+use super::task::RangeScanTask;
 use crate::file_readers::FileReaders;
 use crate::tasks::RANGE_SCAN;
 use kedge_bucket_core::{BucketCore, BucketError, Component, add_task};
@@ -44,11 +44,11 @@ impl RangeScanner {
         }
     }
 
-    /// Begins the tasks that read files for range scans.
+    /// Starts the tasks that read files for range scans.
     pub(crate) fn begin_tasks(self: &Arc<Self>) -> Result<(), BucketError> {
         for (number, lane) in self.scans.lanes().iter().enumerate() {
-            let does = "reads files for range scans";
-            let task = add_task(self, &RANGE_SCAN, does, RangeScans::new(number))?;
+            let description = "reads files for range scans";
+            let task = add_task(self, &RANGE_SCAN, description, RangeScanTask::new(number))?;
             lane.parker.set_task(task);
             self.core.setup.executor.wake(task);
         }

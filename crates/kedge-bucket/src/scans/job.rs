@@ -1,78 +1,79 @@
-//! A command that a task works at: its turns, and how it ends.
+//! A range scan command in the queue of a task: its steps and its result.
 
 use super::ScanLane;
-use super::continuing::Continuing;
-use super::creating::Creating;
+use super::continue_scan::ContinueScan;
+use super::create::CreateScan;
 use crate::scans::component::RangeScanner;
 use kedge_bucket_core::BucketError;
 use kedge_types::{Status, VbId};
 use kedge_vbucket::{Completion, Cookie};
 
-/// A part of a continue, and a turn of one: so many bytes, or documents that were looked at.
+/// The maximum size in bytes of one step, and of one part of a response.
 pub(super) const PART_BYTES: usize = 256 << 10;
+/// The maximum number of records that one step reads.
 pub(super) const PART_RECORDS: usize = 4_096;
 
-/// A command that a task has in its queue.
+/// A command in the queue of a task.
 #[derive(Debug)]
-pub(super) enum Job {
-    Create(Box<Creating>),
-    Continue(Continuing),
+pub(super) enum ScanJob {
+    Create(Box<CreateScan>),
+    Continue(ContinueScan),
 }
 
-/// What came of a turn.
-pub(super) enum Turn {
-    /// It goes on at once; a part of the answer.
-    Worked(Option<(Cookie, Completion)>),
-    /// It has to wait for the file.
-    Waits,
-    /// It has ended.
-    Over((Cookie, Completion)),
+/// The result of one step of a command.
+pub(super) enum ScanProgress {
+    /// The command made progress and can continue at once; a part of the response, if there is one.
+    Advanced(Option<(Cookie, Completion)>),
+    /// The command waits for the file.
+    Waiting,
+    /// The command has ended, with the last part of its response.
+    Finished((Cookie, Completion)),
 }
 
-/// A command ends like this.
-pub(super) enum Failed {
-    As(Status),
+/// The cause of a command's failure.
+pub(super) enum ScanFailure {
+    Status(Status),
     /// The file cannot be read.
     Disk(BucketError),
 }
 
-impl From<Status> for Failed {
+impl From<Status> for ScanFailure {
     fn from(status: Status) -> Self {
-        Self::As(status)
+        Self::Status(status)
     }
 }
 
-impl From<BucketError> for Failed {
+impl From<BucketError> for ScanFailure {
     fn from(error: BucketError) -> Self {
         Self::Disk(error)
     }
 }
 
-impl From<kedge_storage::StorageError> for Failed {
+impl From<kedge_storage::StorageError> for ScanFailure {
     fn from(error: kedge_storage::StorageError) -> Self {
         Self::Disk(error.into())
     }
 }
 
-impl Job {
+impl ScanJob {
     fn vb(&self) -> VbId {
         match self {
-            Self::Create(creating) => creating.vb,
-            Self::Continue(continuing) => continuing.scan.vb,
+            Self::Create(create) => create.vb,
+            Self::Continue(continue_scan) => continue_scan.scan.vb,
         }
     }
 
     pub(super) fn failed(&self, status: Status) -> (Cookie, Completion) {
         let result = status;
         match self {
-            Self::Create(creating) => (
-                creating.cookie,
+            Self::Create(create) => (
+                create.cookie,
                 Completion::ScanMade {
                     result: Err(result),
                 },
             ),
-            Self::Continue(continuing) => (
-                continuing.cookie,
+            Self::Continue(continue_scan) => (
+                continue_scan.cookie,
                 Completion::Scanned {
                     result: Err(result),
                 },
@@ -80,23 +81,23 @@ impl Job {
         }
     }
 
-    /// When it has to be looked at without being woken.
+    /// Returns the time, in nanoseconds, at which the command must be examined without a wakeup.
     pub(super) fn deadline_ns(&self) -> Option<u64> {
         match self {
-            Self::Create(creating) => Some(creating.deadline_ns.min(creating.look_ns)),
+            Self::Create(create) => Some(create.deadline_ns.min(create.recheck_ns)),
             Self::Continue(_) => None,
         }
     }
 
-    pub(super) fn turn(&mut self, scanner: &RangeScanner, lane: &ScanLane) -> Turn {
-        let turn = match self {
-            Self::Create(creating) => creating.turn(scanner, lane),
-            Self::Continue(continuing) => continuing.turn(scanner),
+    pub(super) fn advance(&mut self, scanner: &RangeScanner, lane: &ScanLane) -> ScanProgress {
+        let progress = match self {
+            Self::Create(create) => create.advance(scanner, lane),
+            Self::Continue(continue_scan) => continue_scan.advance(scanner),
         };
-        turn.unwrap_or_else(|failed| {
+        progress.unwrap_or_else(|failed| {
             let status = match failed {
-                Failed::As(status) => status,
-                Failed::Disk(error) => {
+                ScanFailure::Status(status) => status,
+                ScanFailure::Disk(error) => {
                     scanner
                         .residency
                         .fetcher()
@@ -105,10 +106,10 @@ impl Job {
                 }
             };
             match self {
-                Self::Create(creating) => creating.give_up(),
-                Self::Continue(continuing) => drop(scanner.scans.remove(&continuing.scan.id)),
+                Self::Create(create) => create.abandon(),
+                Self::Continue(continue_scan) => drop(scanner.scans.remove(&continue_scan.scan.id)),
             }
-            Turn::Over(self.failed(status))
+            ScanProgress::Finished(self.failed(status))
         })
     }
 }

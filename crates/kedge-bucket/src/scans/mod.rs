@@ -1,169 +1,168 @@
-//! Range scans: documents of a vBucket in the order of their keys, or a sample of them, as one commit of its file has
-//! them.
+//! Range scans: the documents of a vBucket in key order, or a random sample of them, from one commit of its file.
 //!
-//! A scan is made when the file has what was written before, and what its client says it needs; so it sees the vBucket as
-//! it was at a moment, whatever is written, evicted or compacted meanwhile. It is read by tasks, a piece at a time. Each
-//! continue gives several parts, until a limit of the client or of this module is met.
+//! A scan is created when the file has reached both the current high seqno and the seqno that the client requires. It
+//! reads a snapshot, which later writes, evictions and compactions do not affect. Tasks read it in steps. Each
+//! RANGE_SCAN_CONTINUE returns several parts, until a limit of the client or of this module is reached.
 //!
 //! Invariants:
-//! * A scan is in the table from its making until it is complete, cancelled, failed, or was idle for too long. So it is
-//!   bounded how many files are kept.
-//! * One continue of a scan is under way at a time. What it needs stands in one queue, or in the hands of its task.
-//! * Each command ends once: in the task, or when the bucket ends. Once closed, a queue takes no more.
+//! * A scan is in the table from its creation until it completes, fails, is cancelled, or exceeds the idle timeout. This
+//!   bounds the number of files that scans keep open.
+//! * At most one continue of a scan is in progress. It is either in one queue or held by its task.
+//! * Each command completes once: in the task, or at shutdown of the bucket. A closed queue accepts no commands.
 
 mod component;
-mod continuing;
-mod creating;
+mod continue_scan;
+mod create;
 mod job;
-mod place;
+mod position;
 mod sample;
 mod task;
 
 pub use component::RangeScanner;
-use continuing::Continuing;
-use creating::Creating;
-use job::Job;
+use continue_scan::ContinueScan;
+use create::CreateScan;
+use job::ScanJob;
 use kedge_bucket_core::Ctx;
 use kedge_bucket_core::Outcome;
 use kedge_bucket_core::Parker;
 use kedge_bucket_core::Total;
 use kedge_sync::{
     RankedMutex,
-    ranks::{ScanPlace, ScanQueue, ScansOpen},
+    ranks::{ScanPositionRank, ScanQueue, ScansOpen},
 };
 use kedge_types::limits::{RANGE_SCAN_IDLE_SECS, RANGE_SCAN_WAIT_MS_MAX, RANGE_SCANS_MAX};
 use kedge_types::{CollectionId, Seqno, Status, VbId, VbUuid};
 use kedge_vbucket::Cookie;
-use place::Place;
+use position::ScanPosition;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Tasks that read for scans at the same time.
+/// The number of tasks that read files for scans.
 const LANES: u16 = 2;
 
-/// Names a scan.
+/// The unique identifier of a scan.
 pub type ScanId = [u8; 16];
 
 /// One end of a range of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScanBound {
-    /// The key, without collection prefix.
+    /// The key, without the collection prefix.
     pub key: Vec<u8>,
-    /// Whether the key itself is left out.
+    /// Whether the range excludes the key itself.
     pub exclusive: bool,
 }
 
-/// Which documents a scan gives.
+/// The selection of documents that a scan returns.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ScanOf {
-    /// From one key to another.
+pub enum ScanSelection {
+    /// All documents in a range of keys.
     Range {
         /// The lower end.
         start: ScanBound,
         /// The upper end.
         end: ScanBound,
     },
-    /// So many of them, chosen at random; all, if there are fewer.
+    /// A random sample.
     Sample {
-        /// The same seed chooses the same of the same.
+        /// The seed. Scans of the same documents with the same seed select the same sample.
         seed: u64,
-        /// How many.
+        /// The size of the sample. If there are fewer documents, the scan returns all.
         count: u64,
     },
 }
 
-/// What the vBucket must have reached.
+/// The state that the vBucket must have reached before the scan (`snapshot_requirements` of the request).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ScanNeeds {
-    /// Its branch.
+pub struct ScanRequirements {
+    /// The UUID of the vBucket's branch.
     pub uuid: VbUuid,
-    /// A seqno that is persisted.
+    /// The seqno that must be persisted.
     pub seqno: Seqno,
-    /// Whether the change with just this seqno must still be there.
+    /// Whether the file must still contain the change with exactly this seqno.
     pub seqno_exists: bool,
-    /// How long to wait for the seqno, in milliseconds; `None`: not at all.
+    /// The maximum wait for the seqno, in milliseconds; `None` fails at once if it is not persisted.
     pub timeout_ms: Option<u64>,
 }
 
-/// A scan that a client wants.
+/// The arguments of RANGE_SCAN_CREATE.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ScanWanted {
+pub struct ScanRequest {
     /// The collection.
     pub collection: CollectionId,
-    /// Which documents.
-    pub of: ScanOf,
-    /// Keys only.
+    /// The selection of documents.
+    pub selection: ScanSelection,
+    /// Whether the scan returns keys without values.
     pub key_only: bool,
-    /// Values with their extended attributes.
+    /// Whether values include their extended attributes.
     pub with_xattrs: bool,
-    /// What the vBucket must have reached.
-    pub needs: Option<ScanNeeds>,
-    /// A name for statistics.
+    /// The state that the vBucket must have reached.
+    pub requirements: Option<ScanRequirements>,
+    /// The name of the scan in statistics.
     pub name: String,
 }
 
-/// Where a continue ends; 0 is no limit.
+/// The limits of one continue. The value 0 means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScanLimits {
-    /// So many documents.
+    /// The maximum number of documents.
     pub items: u32,
-    /// So long after it began, in milliseconds.
+    /// The maximum duration, in milliseconds.
     pub ms: u32,
-    /// So many bytes of keys and values.
+    /// The maximum number of bytes of keys and values.
     pub bytes: u32,
 }
 
-/// What is known of a scan.
+/// Statistics of a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScanFigures {
-    /// Its id.
+    /// The identifier of the scan.
     pub id: ScanId,
-    /// Its vBucket.
+    /// The vBucket.
     pub vb: VbId,
-    /// What was wanted.
-    pub wanted: ScanWanted,
-    /// Whether it is being continued.
+    /// The arguments of the scan's creation.
+    pub request: ScanRequest,
+    /// Whether a continue is in progress.
     pub is_busy: bool,
-    /// Documents that it gave.
+    /// The number of documents that the scan has returned.
     pub items: u64,
-    /// Bytes of keys and values that it gave.
+    /// The number of bytes of keys and values that the scan has returned.
     pub bytes: u64,
-    /// How long ago it was made or continued, in milliseconds.
+    /// The time since the creation or the end of the last continue, in milliseconds.
     pub idle_ms: u64,
 }
 
-/// A scan that is open.
+/// An open scan.
 #[derive(Debug)]
 pub(crate) struct OpenScan {
     id: ScanId,
     vb: VbId,
     uuid: VbUuid,
-    wanted: ScanWanted,
-    /// Only the task of the continue that is under way has it.
-    place: RankedMutex<ScanPlace, Place>,
+    request: ScanRequest,
+    /// The position in the file. Only the task that executes a continue locks it.
+    position: RankedMutex<ScanPositionRank, ScanPosition>,
     is_busy: AtomicBool,
     is_cancelled: AtomicBool,
-    /// When it was made, or a continue ended.
+    /// The time of the creation or of the end of the last continue, in nanoseconds.
     used_ns: AtomicU64,
     items: AtomicU64,
     bytes: AtomicU64,
 }
 
-/// The commands of one task.
+/// The queue of one task. A vBucket's commands are always in the same lane.
 #[derive(Debug, Default)]
 pub(crate) struct ScanLane {
-    queue: RankedMutex<ScanQueue, Queue>,
+    queue: RankedMutex<ScanQueue, ScanJobs>,
     pub(crate) parker: Arc<Parker>,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
-    jobs: VecDeque<Job>,
+struct ScanJobs {
+    jobs: VecDeque<ScanJob>,
     closed: bool,
 }
 
-/// The scans of a scanner.
+/// The open scans of a bucket, and the queues of scan commands.
 #[derive(Debug)]
 pub(crate) struct Scans {
     open: RankedMutex<ScansOpen, HashMap<ScanId, Arc<OpenScan>>>,
@@ -198,15 +197,15 @@ impl Scans {
         scan.cloned().ok_or(Status::KeyNotFound)
     }
 
-    /// Scans that are open.
+    /// Returns the number of open scans.
     pub(crate) fn count(&self) -> usize {
         self.open.lock().len()
     }
 }
 
 impl OpenScan {
-    /// When it is given up, unless it is continued.
-    fn idle_at_ns(&self) -> Option<u64> {
+    /// Returns the time at which the scan exceeds its idle timeout, or `None` while a continue is in progress.
+    fn idle_deadline_ns(&self) -> Option<u64> {
         let idle_ns = RANGE_SCAN_IDLE_SECS * 1_000_000_000;
         let is_idle = !self.is_busy.load(Ordering::SeqCst);
         is_idle.then(|| self.used_ns.load(Ordering::Relaxed) + idle_ns)
@@ -214,28 +213,28 @@ impl OpenScan {
 }
 
 impl RangeScanner {
-    /// Makes a range scan of an active vBucket; [`kedge_vbucket::Completion::ScanMade`] has its id, or `KeyNotFound` when
-    /// it would give nothing, `TemporaryFailure` when its vBucket's file is not so far in time, `NotStored` when the change
-    /// that is to be there is not.
+    /// Creates a range scan of an active vBucket. The completion [`kedge_vbucket::Completion::ScanMade`] contains its id, or
+    /// an error: `KeyNotFound` if the scan is empty, `TemporaryFailure` if the vBucket's file does not reach the required
+    /// seqno in time, `NotStored` if the file does not contain the required change.
     ///
     /// # Errors
-    /// `UnknownCollection`; `NotMyVbucket`; `VbUuidNotEqual`; `Busy` when [`RANGE_SCANS_MAX`] are open; `TemporaryFailure` while loading, or when
-    /// the seqno is not persisted and that is not to be waited for.
+    /// `UnknownCollection`; `NotMyVbucket`; `VbUuidNotEqual`; `Busy` if [`RANGE_SCANS_MAX`] scans are open;
+    /// `TemporaryFailure` while loading, or if the seqno is not persisted and the request has no timeout.
     pub fn create_scan(
         &self,
         ctx: Ctx,
         vb: VbId,
-        wanted: ScanWanted,
+        request: ScanRequest,
         cookie: Cookie,
     ) -> Result<Outcome<ScanId>, Status> {
-        self.check_scanned(wanted.collection)?;
+        self.check_collection(request.collection)?;
         let (branch, high, persisted) = self.core.step(ctx.now, vb, |vbucket| {
             let branch = (vbucket.failover().uuid(), vbucket.history_id());
             (branch, vbucket.high_seqno(), vbucket.persisted_seqno())
         })?;
         let mut target = high;
         let mut wait_ms = RANGE_SCAN_WAIT_MS_MAX;
-        if let Some(needs) = &wanted.needs {
+        if let Some(needs) = &request.requirements {
             if needs.uuid != branch.0 {
                 return Err(Status::VbUuidNotEqual);
             }
@@ -245,7 +244,7 @@ impl RangeScanner {
             target = target.max(needs.seqno);
         }
         if target == Seqno(0) {
-            // There never was anything, and no file needs to be.
+            // The vBucket never had a document, so a file need not exist.
             return Err(Status::KeyNotFound);
         }
         if self.scans.count() >= RANGE_SCANS_MAX {
@@ -253,16 +252,17 @@ impl RangeScanner {
         }
         let wait_ns = wait_ms.min(RANGE_SCAN_WAIT_MS_MAX) * 1_000_000;
         let deadline_ns = ctx.now.mono_ns + wait_ns;
-        let creating = Creating::new(vb, branch, wanted, target, cookie, deadline_ns);
-        self.queue_scan(vb, Job::Create(Box::new(creating)))?;
+        let create = CreateScan::new(vb, branch, request, target, cookie, deadline_ns);
+        self.queue_scan(vb, ScanJob::Create(Box::new(create)))?;
         Ok(Outcome::Parked)
     }
 
-    /// Continues a scan: [`kedge_vbucket::Completion::Scanned`] has what it finds, once for each part, the last of which
-    /// says so; or `NotMyVbucket`, `RangeScanCancelled`, `Internal`, and the scan is gone then.
+    /// Continues a scan. Each completion [`kedge_vbucket::Completion::Scanned`] contains one part of the result; the last
+    /// one says whether the scan is complete. If a completion contains `NotMyVbucket`, `RangeScanCancelled` or `Internal`,
+    /// the scan has been closed.
     ///
     /// # Errors
-    /// `KeyNotFound` when there is no such scan; `Busy` when it is being continued; `NotMyVbucket`, and the scan is gone;
+    /// `KeyNotFound` if there is no such scan; `Busy` if a continue is in progress; `NotMyVbucket`, which closes the scan;
     /// `TemporaryFailure` while loading.
     pub fn continue_scan(
         &self,
@@ -276,10 +276,10 @@ impl RangeScanner {
         if scan.is_busy.swap(true, Ordering::SeqCst) {
             return Err(Status::Busy);
         }
-        let continuing = Continuing::new(&scan, limits, cookie, ctx.now.mono_ns);
+        let continue_scan = ContinueScan::new(&scan, limits, cookie, ctx.now.mono_ns);
         let queued = self
             .check_scan(&scan)
-            .and_then(|()| self.queue_scan(vb, Job::Continue(continuing)));
+            .and_then(|()| self.queue_scan(vb, ScanJob::Continue(continue_scan)));
         if let Err(status) = queued {
             self.scans.remove(id);
             return Err(status);
@@ -287,10 +287,10 @@ impl RangeScanner {
         Ok(Outcome::Parked)
     }
 
-    /// Ends a scan. A continue of it that is under way ends as cancelled.
+    /// Cancels a scan. A continue that is in progress fails with `RangeScanCancelled`.
     ///
     /// # Errors
-    /// `KeyNotFound` when there is no such scan.
+    /// `KeyNotFound` if there is no such scan.
     pub fn cancel_scan(&self, vb: VbId, id: &ScanId) -> Result<(), Status> {
         let scan = self.scans.find(vb, id)?;
         scan.is_cancelled.store(true, Ordering::SeqCst);
@@ -299,7 +299,7 @@ impl RangeScanner {
         Ok(())
     }
 
-    /// The scans that are open, in the order of their vBuckets.
+    /// Returns the statistics of the open scans, ordered by vBucket.
     #[must_use]
     pub fn scan_figures(&self) -> Vec<ScanFigures> {
         let now_ns = self.core.setup.clock.now().mono_ns;
@@ -307,7 +307,7 @@ impl RangeScanner {
         let figures = open.values().map(|scan| ScanFigures {
             id: scan.id,
             vb: scan.vb,
-            wanted: scan.wanted.clone(),
+            request: scan.request.clone(),
             is_busy: scan.is_busy.load(Ordering::SeqCst),
             items: scan.items.load(Ordering::Relaxed),
             bytes: scan.bytes.load(Ordering::Relaxed),
@@ -318,14 +318,14 @@ impl RangeScanner {
         figures
     }
 
-    fn check_scanned(&self, collection: CollectionId) -> Result<(), Status> {
+    fn check_collection(&self, collection: CollectionId) -> Result<(), Status> {
         let found = self.core.manifest().collection(collection).map(|_| ());
         found.ok_or(Status::UnknownCollection)
     }
 
-    /// Whether a scan may go on: its vBucket is the same, and active, and its collection is there.
+    /// Checks that a scan may continue: its vBucket is active and on the same branch, and its collection exists.
     fn check_scan(&self, scan: &OpenScan) -> Result<(), Status> {
-        self.check_scanned(scan.wanted.collection)?;
+        self.check_collection(scan.request.collection)?;
         let now = self.core.setup.clock.now();
         let uuid = self
             .core
@@ -337,7 +337,7 @@ impl RangeScanner {
         }
     }
 
-    fn queue_scan(&self, vb: VbId, job: Job) -> Result<(), Status> {
+    fn queue_scan(&self, vb: VbId, job: ScanJob) -> Result<(), Status> {
         let lane = self.scans.lane_of(vb);
         let mut queue = lane.queue.lock();
         if queue.closed {
@@ -351,8 +351,8 @@ impl RangeScanner {
         Ok(())
     }
 
-    /// The bucket ends, and its tasks have: who still waits is told.
-    pub(crate) fn end_scans(&self) {
+    /// Closes all scans at shutdown, after the tasks have ended. Queued commands complete with `TemporaryFailure`.
+    pub(crate) fn close_all(&self) {
         let mut completions = Vec::new();
         for lane in self.scans.lanes() {
             let mut queue = lane.queue.lock();

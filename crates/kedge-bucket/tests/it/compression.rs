@@ -176,7 +176,7 @@ fn the_ratio_says_what_is_worth_it() {
         let stored = (open.bucket).documents().store(
             open.ctx(),
             &write,
-            &kedge_bucket::Storing {
+            &kedge_bucket::StoreArgs {
                 mode,
                 value: &packed,
                 datatype: snappy,
@@ -203,7 +203,7 @@ fn the_ratio_says_what_is_worth_it() {
     let refused = (open.bucket).documents().store(
         open.ctx(),
         &write(&k),
-        &kedge_bucket::Storing {
+        &kedge_bucket::StoreArgs {
             mode: StoreMode::Set,
             value: wrong,
             datatype: raw,

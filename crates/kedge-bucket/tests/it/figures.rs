@@ -1,7 +1,9 @@
 //! Statistics, memory and limits.
 
 use crate::tools::*;
-use kedge_bucket::{Arithmetic, BucketChange, Cookie, Counter, ObserveState, Read, Timing, Write};
+use kedge_bucket::{
+    BucketChange, Cookie, Counter, CounterUpdate, ObserveState, Read, Timing, Write,
+};
 use kedge_disk::SimDisk;
 use kedge_types::{Cas, CollectionId, Status};
 
@@ -13,7 +15,7 @@ fn counts_say_what_happened() {
     open.get("a").unwrap();
     open.get("missing").unwrap_err();
     let (a, missing) = (key("a"), key("missing"));
-    let op = Arithmetic {
+    let op = CounterUpdate {
         negative: false,
         delta: 1,
         initial: None,

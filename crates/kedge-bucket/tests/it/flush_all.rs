@@ -4,7 +4,9 @@ mod model;
 
 use crate::scans::{all, create, go_on};
 use crate::tools::*;
-use kedge_bucket::{BucketChange, CompactionRequest, ScanEnd, ScanFound, ScanLimits, ScanNeeds};
+use kedge_bucket::{
+    BucketChange, CompactionRequest, ScanEnd, ScanFound, ScanLimits, ScanRequirements,
+};
 use kedge_disk::SimDisk;
 use kedge_executor::Pool;
 use kedge_types::{Seqno, Status, VbId, VbUuid};
@@ -127,8 +129,8 @@ fn a_compaction_after_a_flush_says_nothing_of_tombstones_of_before() {
 
 /// What a scan shows of a vBucket of which its client knows branch and last seqno; `None` if it was flushed meanwhile.
 fn rounds_seen(open: &Open, vb: VbId, uuid: VbUuid, seqno: Seqno) -> Option<Vec<String>> {
-    let mut wanted = all();
-    wanted.needs = Some(ScanNeeds {
+    let mut request = all();
+    request.requirements = Some(ScanRequirements {
         uuid,
         seqno,
         seqno_exists: false,
@@ -139,7 +141,7 @@ fn rounds_seen(open: &Open, vb: VbId, uuid: VbUuid, seqno: Seqno) -> Option<Vec<
         Status::NotMyVbucket,
         Status::KeyNotFound,
     ];
-    let made = create(open, vb, &wanted);
+    let made = create(open, vb, &request);
     let part = made.and_then(|id| go_on(open, vb, &id, ScanLimits::default()));
     match part {
         Ok(part) => {

@@ -2,7 +2,7 @@
 
 use crate::tools::*;
 use kedge_bucket::{
-    BucketChange, Completion, Cookie, Counter, Outcome, Returning, StoreMode, Storing, Write,
+    BucketChange, Completion, Cookie, Counter, Outcome, ReturnMetaOp, StoreArgs, StoreMode, Write,
 };
 use kedge_disk::{Fault, Operation, SimDisk};
 use kedge_executor::Pool;
@@ -79,7 +79,7 @@ fn writers_go_no_faster_than_the_disk_and_lose_nothing() {
             if !returning {
                 return open.store(write, value).map(|outcome| outcome.map(drop));
             }
-            let what = Returning::Store(Storing {
+            let what = ReturnMetaOp::Store(StoreArgs {
                 mode: StoreMode::Set,
                 value,
                 datatype: Datatype::RAW,
@@ -89,7 +89,7 @@ fn writers_go_no_faster_than_the_disk_and_lose_nothing() {
             let outcome = open
                 .bucket
                 .documents()
-                .write_returning(open.ctx(), write, &what);
+                .write_returning_meta(open.ctx(), write, &what);
             outcome.map(|outcome| outcome.map(drop))
         };
         let mut held_back = Vec::new();

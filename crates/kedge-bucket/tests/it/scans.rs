@@ -4,7 +4,7 @@ use crate::crash::seeds;
 use crate::tools::*;
 use kedge_bucket::{
     BucketChange, Completion, Cookie, EvictionPolicy, Item, Outcome, ScanBound, ScanEnd, ScanFound,
-    ScanId, ScanLimits, ScanOf, ScanPart, ScanWanted, Write,
+    ScanId, ScanLimits, ScanPart, ScanRequest, ScanSelection, Write,
 };
 use kedge_disk::SimDisk;
 use kedge_types::{CollectionId, Status, VbId};
@@ -32,31 +32,31 @@ fn bound(key: &str, exclusive: bool) -> ScanBound {
     }
 }
 
-fn wanted(of: ScanOf, key_only: bool) -> ScanWanted {
-    ScanWanted {
+fn request(selection: ScanSelection, key_only: bool) -> ScanRequest {
+    ScanRequest {
         collection: CollectionId::DEFAULT,
-        of,
+        selection,
         key_only,
         with_xattrs: false,
-        needs: None,
+        requirements: None,
         name: String::new(),
     }
 }
 
-pub(crate) fn all() -> ScanWanted {
-    let of = ScanOf::Range {
+pub(crate) fn all() -> ScanRequest {
+    let selection = ScanSelection::Range {
         start: bound("\0", false),
         end: bound("\u{7f}", false),
     };
-    wanted(of, false)
+    request(selection, false)
 }
 
-pub(crate) fn create(open: &Open, vb: VbId, wanted: &ScanWanted) -> Result<ScanId, Status> {
+pub(crate) fn create(open: &Open, vb: VbId, request: &ScanRequest) -> Result<ScanId, Status> {
     let cookie = open.next_cookie();
     let bucket = &open.bucket;
     bucket
         .scans()
-        .create_scan(open.ctx(), vb, wanted.clone(), Cookie(cookie))?;
+        .create_scan(open.ctx(), vb, request.clone(), Cookie(cookie))?;
     made(open.sink.wait_any(cookie))
 }
 
@@ -191,18 +191,18 @@ impl Run {
                 (name.clone(), value)
             })
             .collect();
-        let of = if is_sample {
-            ScanOf::Sample {
+        let selection = if is_sample {
+            ScanSelection::Sample {
                 seed: self.seed,
                 count: count as u64,
             }
         } else {
-            ScanOf::Range {
+            ScanSelection::Range {
                 start: bound(&first, exclusive[0]),
                 end: bound(&last, exclusive[1]),
             }
         };
-        match create(&self.open, vb, &wanted(of, key_only)) {
+        match create(&self.open, vb, &request(selection, key_only)) {
             Ok(id) => self.scans.push(UnderWay {
                 vb,
                 id,
@@ -300,14 +300,14 @@ fn a_scan_after_a_flush_shows_what_was_stored_since() {
     let names: Vec<String> = names_in(vb).take(1_000).collect();
     let seen = |open: &Open| {
         let figures = open.bucket.vbucket_figures(vb).unwrap();
-        let mut wanted = all();
-        wanted.needs = Some(kedge_bucket::ScanNeeds {
+        let mut request = all();
+        request.requirements = Some(kedge_bucket::ScanRequirements {
             uuid: figures.failover[0].0,
             seqno: figures.high_seqno,
             seqno_exists: true,
             timeout_ms: Some(60_000),
         });
-        let id = create(open, vb, &wanted).unwrap();
+        let id = create(open, vb, &request).unwrap();
         let part = go_on(open, vb, &id, ScanLimits::default()).unwrap();
         assert_eq!(part.end, Some(ScanEnd::Complete));
         let ScanFound::Documents { items, .. } = part.found else {
@@ -467,7 +467,7 @@ fn scans_are_cancelled_given_up_and_ended_with_their_bucket() {
     // A file that does not come.
     open.set("k", b"2").unwrap();
     let mut late = all();
-    late.needs = Some(kedge_bucket::ScanNeeds {
+    late.requirements = Some(kedge_bucket::ScanRequirements {
         uuid: bucket.failover_log(open.ctx(), vb).unwrap()[0].0,
         seqno: 99.into(),
         seqno_exists: false,

@@ -393,7 +393,7 @@ impl Open {
         self.bucket.documents().store(
             self.ctx(),
             write,
-            &kedge_bucket::Storing {
+            &kedge_bucket::StoreArgs {
                 mode: StoreMode::Set,
                 value,
                 datatype: Datatype::RAW,

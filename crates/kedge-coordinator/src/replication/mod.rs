@@ -209,7 +209,7 @@ impl ReplicaSink for Sink {
         self.inbox.send(told);
     }
 
-    fn room(&self) {
+    fn memory_available(&self) {
         let bucket = self.bucket;
         self.inbox.send([LinkMessage::Room { bucket }]);
     }

@@ -188,7 +188,7 @@ impl Streams {
             consumer.close_stream(vb, out);
         }
         if let Some(bucket) = bucket {
-            bucket.dcp().stream_ends(vb);
+            bucket.dcp().end_passive_stream(vb);
         }
         self.board.lock().vbuckets.remove(&vb);
     }
@@ -206,7 +206,7 @@ impl Streams {
             let phase = self.streams[&vb].phase;
             if matches!(phase, Phase::Asked | Phase::Streaming) {
                 if let Some(bucket) = bucket {
-                    bucket.dcp().stream_ends(vb);
+                    bucket.dcp().end_passive_stream(vb);
                 }
                 if let Some(stream) = self.streams.get_mut(&vb) {
                     stream.attempt = Arc::default();
@@ -344,7 +344,7 @@ impl Streams {
             }
             ConsumerEvent::Snapshot { .. } => {}
             ConsumerEvent::Begins { vb, from, failover } => {
-                match bucket.dcp().stream_begins(vb, &from, failover) {
+                match bucket.dcp().begin_passive_stream(vb, &from, failover) {
                     Ok(()) => self.set(vb, Phase::Streaming),
                     Err(why) => self.give_up(bucket, now_ns, vb, why, back),
                 }
@@ -358,10 +358,10 @@ impl Streams {
             }
             ConsumerEvent::SetState { vb, state } => self.begin_state(bucket, vb, state),
             ConsumerEvent::Ended { vb, .. } if phase == Phase::TakenOver => {
-                bucket.dcp().stream_ends(vb);
+                bucket.dcp().end_passive_stream(vb);
             }
             ConsumerEvent::Ended { vb, reason } => {
-                bucket.dcp().stream_ends(vb);
+                bucket.dcp().end_passive_stream(vb);
                 tracing::info!(
                     bucket = bucket.name(),
                     peer = %self.peer,
@@ -495,7 +495,7 @@ impl Streams {
         );
         self.queue.retain(|item| item.vb() != vb);
         back.consumer.close_stream(vb, back.out);
-        bucket.dcp().stream_ends(vb);
+        bucket.dcp().end_passive_stream(vb);
         self.try_later(vb, now_ns, &format!("{why:?}"));
     }
 
@@ -511,7 +511,7 @@ impl Streams {
         let count = changes.len();
         let last = changes.last().map(Received::seqno);
         match bucket.dcp().receive(vb, &mut changes) {
-            Ok(taken) => {
+            Ok(outcome) => {
                 let left = changes
                     .first()
                     .map(|change| Seqno(change.seqno().get() - 1));
@@ -524,10 +524,10 @@ impl Streams {
                     let status = board.vbuckets.entry(vb).or_default();
                     status.received = left.or(last).unwrap_or(status.received);
                 }
-                if let Some(prepared) = taken.ack {
+                if let Some(prepared) = outcome.ack {
                     self.acknowledge(vb, prepared, back.consumer, back.out);
                 }
-                if taken.later {
+                if outcome.deferred {
                     return Some(changes);
                 }
             }

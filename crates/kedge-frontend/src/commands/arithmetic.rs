@@ -1,6 +1,6 @@
 //! INCREMENT, DECREMENT and their quiet forms.
 
-use kedge_bucket::{Arithmetic, Outcome};
+use kedge_bucket::{CounterUpdate, Outcome};
 use kedge_protocol::binary::Opcode;
 use kedge_protocol::binary::commands::{self, encode_counter};
 
@@ -11,7 +11,7 @@ pub(super) fn arithmetic(
     command: &mut CommandContext<'_, '_, '_>,
 ) -> Result<CommandOutcome, CommandFailure> {
     let wire = commands::Arithmetic::decode(command.request)?;
-    let op = Arithmetic {
+    let op = CounterUpdate {
         negative: matches!(command.opcode, Opcode::Decrement | Opcode::Decrementq),
         delta: wire.delta,
         initial: wire.creates().then_some(wire.initial),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kedge_bucket::{Bucket, ScanFigures, ScanOf, Timing, VbFigures, VbState};
+use kedge_bucket::{Bucket, ScanFigures, ScanSelection, Timing, VbFigures, VbState};
 use kedge_cluster::CLAIMED_VERSION;
 use kedge_types::VbId;
 
@@ -253,16 +253,16 @@ pub(super) fn range_scans(bucket: &Bucket, each: AddStat<'_>) -> StatGenerator {
 fn range_scan(scan: &ScanFigures, each: AddStat<'_>) {
     let id: String = scan.id.iter().map(|byte| format!("{byte:02x}")).collect();
     let mut tell = |what: &str, value: &str| each(&format!("vb_{}:{id}:{what}", scan.vb), value);
-    let wanted = &scan.wanted;
-    tell("name", &wanted.name);
-    let kind = match wanted.of {
-        ScanOf::Range { .. } => "range",
-        ScanOf::Sample { .. } => "sampling",
+    let request = &scan.request;
+    tell("name", &request.name);
+    let kind = match request.selection {
+        ScanSelection::Range { .. } => "range",
+        ScanSelection::Sample { .. } => "sampling",
     };
     tell("type", kind);
-    tell("collection", &format!("{:x}", wanted.collection.get()));
-    tell("key_only", if wanted.key_only { "true" } else { "false" });
-    let with_xattrs = if wanted.with_xattrs { "true" } else { "false" };
+    tell("collection", &format!("{:x}", request.collection.get()));
+    tell("key_only", if request.key_only { "true" } else { "false" });
+    let with_xattrs = if request.with_xattrs { "true" } else { "false" };
     tell("include_xattrs", with_xattrs);
     tell("state", if scan.is_busy { "continuing" } else { "idle" });
     tell("items", &scan.items.to_string());

@@ -1,8 +1,8 @@
 //! RANGE_SCAN_CREATE, RANGE_SCAN_CONTINUE, RANGE_SCAN_CANCEL.
 
 use kedge_bucket::{
-    Completion, Item, ScanBound, ScanEnd, ScanFound, ScanLimits, ScanNeeds, ScanOf, ScanPart,
-    ScanWanted,
+    Completion, Item, ScanBound, ScanEnd, ScanFound, ScanLimits, ScanPart, ScanRequest,
+    ScanRequirements, ScanSelection,
 };
 use kedge_node::output::Output;
 use kedge_protocol::binary::commands::range_scan::{
@@ -29,21 +29,21 @@ pub(super) fn create(
         needed = needed.and(Rights::READ_SYSTEM);
     }
     let bucket = command.session.collection(wire.collection, needed)?;
-    let wanted = ScanWanted {
+    let request = ScanRequest {
         collection: wire.collection,
-        of: match wire.kind {
-            ScanKind::Range { start, end } => ScanOf::Range {
+        selection: match wire.kind {
+            ScanKind::Range { start, end } => ScanSelection::Range {
                 start: bound(start),
                 end: bound(end),
             },
-            ScanKind::Sampling { seed, samples } => ScanOf::Sample {
+            ScanKind::Sampling { seed, samples } => ScanSelection::Sample {
                 seed,
                 count: samples,
             },
         },
         key_only: wire.key_only,
         with_xattrs: wire.include_xattrs,
-        needs: wire.snapshot.map(|snapshot| ScanNeeds {
+        requirements: wire.snapshot.map(|snapshot| ScanRequirements {
             uuid: snapshot.vb_uuid,
             seqno: snapshot.seqno,
             seqno_exists: snapshot.seqno_exists,
@@ -55,7 +55,7 @@ pub(super) fn create(
     let ctx = command.turn.ctx();
     bucket
         .scans()
-        .create_scan(ctx, command.request.vb, wanted, cookie)?;
+        .create_scan(ctx, command.request.vb, request, cookie)?;
     Ok(command.park_as(ReplyKind::ScanCreated))
 }
 

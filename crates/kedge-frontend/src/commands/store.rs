@@ -22,7 +22,7 @@ pub(super) fn store(
     let outcome = target.bucket.documents().store(
         command.turn.ctx(),
         &target.write(command.session, &command.infos, store.cas),
-        &kedge_bucket::Storing {
+        &kedge_bucket::StoreArgs {
             mode,
             value: store.value,
             datatype: store.datatype,

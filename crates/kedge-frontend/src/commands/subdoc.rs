@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kedge_bucket::{Completion, Item, LookIn, Modify, Mutated, Outcome, Timing};
+use kedge_bucket::{Completion, Item, LookupTarget, Modify, Mutated, Outcome, Timing};
 use kedge_node::output::Output;
 use kedge_protocol::binary::commands::subdoc::{
     DocFlags, SubdocMulti, SubdocOp, SubdocSingle, SubdocSpec, push_lookup_result,
@@ -106,10 +106,10 @@ pub(super) fn look(
     let target = command.session.target(command.request, wire.key, needed)?;
     let has = |flag| wire.flags.contains(flag);
     let which = match (has(DocFlags::REPLICA_READ), has(DocFlags::ACCESS_DELETED)) {
-        (false, false) => LookIn::Documents,
-        (false, true) => LookIn::Tombstones,
-        (true, false) => LookIn::Replica,
-        (true, true) => LookIn::ReplicaTombstones,
+        (false, false) => LookupTarget::Documents,
+        (false, true) => LookupTarget::Tombstones,
+        (true, false) => LookupTarget::Replica,
+        (true, true) => LookupTarget::ReplicaTombstones,
     };
     let ctx = command.turn.ctx();
     let branch = target.bucket.failover_log(ctx, target.vb)?;
@@ -118,7 +118,7 @@ pub(super) fn look(
         unix_secs: ctx.now.unix_secs(),
     };
     let read = target.read(command.session);
-    match target.bucket.documents().look_in(ctx, &read, which)? {
+    match target.bucket.documents().lookup_in(ctx, &read, which)? {
         Outcome::Done((item, cas)) => {
             let specs = wire.specs.iter().copied();
             let clock = &command.turn.shared.clock;

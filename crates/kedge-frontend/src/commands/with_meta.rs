@@ -1,6 +1,8 @@
 //! SET_WITH_META, ADD_WITH_META, DEL_WITH_META and their quiet forms; MUTATE_WITH_META; RETURN_META.
 
-use kedge_bucket::{Deletion, ItemMeta, Mutated, Outcome, Patches, Returning, StoreMode, Storing};
+use kedge_bucket::{
+    Deletion, ItemMeta, Mutated, Outcome, Patches, ReturnMetaOp, StoreArgs, StoreMode,
+};
 use kedge_node::output::Output;
 use kedge_protocol::binary::commands::{
     MutateKind, MutateWithMeta, ReturnMeta, ReturnMetaKind, ReturnMetaReply, WithMeta,
@@ -22,7 +24,7 @@ pub(super) fn write(
         _ => MutateKind::Set,
     };
     let none = Patches::default();
-    let with = kedge_bucket::WithMeta {
+    let with = kedge_bucket::WriteWithMeta {
         cas: wire.cas,
         rev: wire.rev_seqno,
         flags: wire.flags,
@@ -45,7 +47,7 @@ pub(super) fn mutate(
         seqno: wire.seqno_offsets,
     };
     let what = decode_change(wire.kind, wire.options, &patches)?;
-    let with = kedge_bucket::WithMeta {
+    let with = kedge_bucket::WriteWithMeta {
         cas: wire.cas.unwrap_or_default(),
         rev: wire.rev_seqno,
         flags: wire.flags,
@@ -63,7 +65,7 @@ fn decode_change<'p>(
     kind: MutateKind,
     options: WithMetaOptions,
     patches: &'p Patches,
-) -> Result<kedge_bucket::WithMeta<'p>, CommandFailure> {
+) -> Result<kedge_bucket::WriteWithMeta<'p>, CommandFailure> {
     let has = |option| options.contains(option);
     let deleted = match (kind, has(WithMetaOptions::IS_EXPIRATION)) {
         (MutateKind::Delete, true) => Some(Deletion::Expired),
@@ -74,7 +76,7 @@ fn decode_change<'p>(
         }
         (_, false) => None,
     };
-    Ok(kedge_bucket::WithMeta {
+    Ok(kedge_bucket::WriteWithMeta {
         cas: Cas(0),
         rev: RevSeqno(0),
         flags: 0,
@@ -94,7 +96,7 @@ fn execute(
     command: &mut CommandContext<'_, '_, '_>,
     key: &[u8],
     expected: Cas,
-    with: &kedge_bucket::WithMeta<'_>,
+    with: &kedge_bucket::WriteWithMeta<'_>,
 ) -> Result<CommandOutcome, CommandFailure> {
     // The roles of writers do not include it, as it sets CAS and revision.
     let needed = Rights::WRITE_META;
@@ -116,7 +118,7 @@ pub(super) fn returning(
         .session
         .target(command.request, wire.key, Rights::WRITE)?;
     let store = |mode| {
-        Returning::Store(Storing {
+        ReturnMetaOp::Store(StoreArgs {
             mode,
             value: wire.value,
             datatype: wire.datatype,
@@ -127,14 +129,14 @@ pub(super) fn returning(
     let what = match wire.kind {
         ReturnMetaKind::Set => store(StoreMode::Set),
         ReturnMetaKind::Add => store(StoreMode::Add),
-        ReturnMetaKind::Delete => Returning::Delete,
+        ReturnMetaKind::Delete => ReturnMetaOp::Delete,
     };
     let write = target.write(command.session, &command.infos, wire.cas);
     let ctx = command.turn.ctx();
     match target
         .bucket
         .documents()
-        .write_returning(ctx, &write, &what)?
+        .write_returning_meta(ctx, &write, &what)?
     {
         Outcome::Done((mutated, meta)) => {
             compose(&command.composer, &mutated, &meta, command.out);

@@ -13,7 +13,7 @@ mod mailbox;
 
 use std::sync::Arc;
 
-use kedge_bucket::{Bucket, StreamConnection, StreamRefused, Streams};
+use kedge_bucket::{Bucket, ConnectionStreams, StreamConnection, StreamRefused};
 use kedge_protocol::binary::commands::dcp::{DcpControl, DcpOpen};
 use kedge_protocol::binary::{Opcode, ReplyFrame, Request};
 use kedge_replication::{
@@ -35,7 +35,7 @@ pub(crate) struct DcpSession {
     producer: Producer,
     bucket: Arc<Bucket>,
     connection: StreamConnection,
-    streams: Streams,
+    streams: ConnectionStreams,
     mailbox: Arc<Mailbox>,
     registered: DcpRegistration,
     ready: Vec<VbId>,
@@ -79,7 +79,7 @@ impl DcpSession {
             producer,
             bucket: bucket.clone(),
             connection,
-            streams: Streams::default(),
+            streams: ConnectionStreams::default(),
             mailbox,
             registered,
             ready: Vec::new(),

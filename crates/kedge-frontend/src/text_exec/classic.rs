@@ -1,7 +1,7 @@
 //! The classic commands of the text protocol.
 
 use crate::session::TextStep;
-use kedge_bucket::{Arithmetic as BucketArithmetic, ConcatMode, Mutated, Outcome as BucketOutcome};
+use kedge_bucket::{ConcatMode, CounterUpdate, Mutated, Outcome as BucketOutcome};
 use kedge_bucket::{Document, Item, Meta, StoreMode as BucketMode};
 use kedge_node::output::Output;
 use kedge_protocol::text::{
@@ -197,7 +197,7 @@ pub(super) fn store_as(
     target.bucket.documents().store(
         ctx,
         write,
-        &kedge_bucket::Storing {
+        &kedge_bucket::StoreArgs {
             mode,
             value: value.bytes,
             datatype: raw,
@@ -289,7 +289,7 @@ pub(super) fn arithmetic(
     command: &TextArithmetic<'_>,
 ) -> TextOutcome {
     let ctx = exec.turn.ctx();
-    let op = BucketArithmetic {
+    let op = CounterUpdate {
         negative: command.direction == CountDirection::Decrement,
         delta: command.delta,
         initial: None,

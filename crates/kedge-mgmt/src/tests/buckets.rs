@@ -106,7 +106,7 @@ fn flush_removes_the_documents() {
         .store(
             ctx,
             &write,
-            &kedge_bucket::Storing {
+            &kedge_bucket::StoreArgs {
                 mode,
                 value: b"v",
                 datatype: kedge_types::Datatype::default(),

@@ -33,7 +33,7 @@ fn fill(server: &Server, rounds: u16) {
                 .store(
                     server.registry.ctx(),
                     &write,
-                    &kedge_bucket::Storing {
+                    &kedge_bucket::StoreArgs {
                         mode: StoreMode::Set,
                         value,
                         datatype: raw,

@@ -15,7 +15,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use kedge_bucket::{BucketConfig, DROPPING_FILE, finish_drop, remove_but_last};
+use kedge_bucket::{BucketConfig, DROPPING_FILE, finish_drop, remove_dir_marker_last};
 use kedge_disk::{Disk, DiskError, read_file, replace_file};
 
 use super::{CONFIG_FILE, RegistryError, bucket_dir, buckets_dir, config_path, read_config};
@@ -188,7 +188,7 @@ pub(super) fn end_creation(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError>
 
 /// Removes what is left of a bucket that was not made to the end.
 pub(super) fn remove_unmade(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
-    remove_but_last(disk, dir, CREATING_FILE)
+    remove_dir_marker_last(disk, dir, CREATING_FILE)
 }
 
 /// Marks a bucket as one that is being dropped, durably. Takes no room on the disk.

@@ -1,7 +1,7 @@
-//! What comes from the vBucket's file, as a backfill has read it.
+//! Reading of the items that a backfill has put into the buffer of a stream.
 
-use super::shared::{Filled, bytes_of};
-use super::{From, VbStream};
+use super::shared::{BackfillEnd, bytes_of};
+use super::{StreamSource, VbStream};
 use crate::dcp::backfill::Backfill;
 use crate::dcp::figures::StreamState;
 use kedge_replication::{EndReason, SourceState, StreamItem};
@@ -37,7 +37,7 @@ impl VbStream {
                     let seqno = seqno.filter(|_| !self.unordered);
                     self.last = seqno.unwrap_or(self.last);
                     self.shared
-                        .counts
+                        .counters
                         .backfilled
                         .fetch_add(1, Ordering::Relaxed);
                 }
@@ -54,15 +54,15 @@ impl VbStream {
         state.bytes -= bytes;
         let left = state.bytes;
         if items == 0 {
-            let Some(filled) = state.filled.take() else {
+            let Some(backfill_end) = state.backfill_end.take() else {
                 self.shared.idle.store(true, Ordering::SeqCst);
                 return SourceState::Idle;
             };
             drop(state);
-            return self.end_backfill(&filled, max_items, max_bytes, out);
+            return self.end_backfill(&backfill_end, max_items, max_bytes, out);
         }
         drop(state);
-        self.note_sent();
+        self.record_progress();
         let enough = self.dcp.backfill_bytes_per_stream() / 2;
         if before >= enough && left < enough {
             self.connection.wake_backfills(&self.dcp);
@@ -72,34 +72,34 @@ impl VbStream {
 
     fn end_backfill(
         &mut self,
-        filled: &Filled,
+        backfill_end: &BackfillEnd,
         max_items: usize,
         max_bytes: usize,
         out: &mut Vec<StreamItem>,
     ) -> SourceState {
-        self.last = self.last.max(filled.upto);
+        self.last = self.last.max(backfill_end.upto);
         self.visible = self.last;
-        self.torn = self.torn.min(self.last);
+        self.partial_end = self.partial_end.min(self.last);
         self.first_start = None;
-        self.note_sent();
-        // The next backfill may begin.
+        self.record_progress();
+        // The task may activate the next backfill.
         self.connection.wake_backfills(&self.dcp);
-        let Some(cursor) = filled.cursor else {
+        let Some(cursor) = backfill_end.cursor else {
             return self.end(EndReason::Ok);
         };
-        self.from = From::Queue(cursor);
-        self.shared.counts.set_state(StreamState::InMemory);
+        self.source = StreamSource::Checkpoints(cursor);
+        self.shared.counters.set_state(StreamState::InMemory);
         self.read_queue(cursor, max_items, max_bytes, out)
     }
 
     pub(super) fn begin_backfill(&mut self) {
-        self.from = From::File;
-        self.shared.counts.set_state(StreamState::Backfilling);
+        self.source = StreamSource::File;
+        self.shared.counters.set_state(StreamState::Backfilling);
         let backfill = Backfill::new(
             Arc::clone(&self.shared),
             &self.request,
             self.last,
-            self.torn,
+            self.partial_end,
             self.first_start,
         );
         self.connection.begin_backfill(&self.dcp, backfill);

@@ -1,63 +1,63 @@
-//! A stream out of the bucket, as its reader has it.
+//! An outbound stream as its reader sees it.
 //!
 //! Invariants:
-//! * `last` is the last seqno that was given out, or that is known to hold nothing for the receiver. It only grows, and in
-//!   the middle of what has no order it stays.
-//! * No change is given out behind the end of the snapshot that was announced last.
-//! * Behind `last` and up to `torn` the receiver may lack versions that newer ones replaced, as it was in the middle of
-//!   a snapshot. What it gets up to there is announced as coming from a disk, so that it takes nothing in between for a
-//!   consistent point, and commits come as the documents that they are: their prepares may be among what it lacks.
+//! * `last` is the last seqno that was sent, or that is known to contain nothing for the receiver. It never decreases. It
+//!   does not change within an OSO snapshot.
+//! * No change is sent after the end of the last announced snapshot.
+//! * After `last` and up to `partial_end`, the receiver may lack versions that newer ones replaced, because its previous
+//!   stream ended within a snapshot. Changes up to `partial_end` are announced as a disk snapshot, so that the receiver
+//!   takes no point within for consistent. Commits are sent as documents, because the receiver may lack their prepares.
 
 mod file;
 mod queue;
 mod shared;
 mod takeover;
 
-pub(in crate::dcp) use shared::Filled;
-pub(crate) use shared::Shared;
+pub(in crate::dcp) use shared::BackfillEnd;
+pub(crate) use shared::StreamShared;
 
 use super::connection::Connection;
-use super::figures::{Counts, StreamState};
+use super::figures::{StreamCounters, StreamState};
 use crate::dcp::component::Dcp;
 use kedge_replication::{EndReason, SourceState, StreamFlags, StreamItem, StreamRequest, Values};
 use kedge_sync::RankedMutex;
 use kedge_types::{Seqno, VbId};
 use kedge_vbucket::{Change, CursorOpening, StreamCursor, VBucket};
-use shared::State;
+use shared::SharedStreamState;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use takeover::Takeover;
+use takeover::TakeoverPhase;
 
-/// Where the next changes come from.
+/// The source of the next changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum From {
-    /// A backfill is under way.
+enum StreamSource {
+    /// The buffer of a backfill.
     File,
-    /// The queue of changes.
-    Queue(StreamCursor),
-    /// Nothing comes any more.
-    Nowhere(EndReason),
+    /// The checkpoints in memory.
+    Checkpoints(StreamCursor),
+    /// The stream has ended.
+    Ended(EndReason),
 }
 
-/// A stream out of the dcp. It ends when it is dropped.
+/// An outbound stream of one vBucket. It is closed when it is dropped.
 pub struct VbStream {
     dcp: Arc<Dcp>,
     connection: Arc<Connection>,
-    shared: Arc<Shared>,
+    shared: Arc<StreamShared>,
     request: StreamRequest,
-    from: From,
+    source: StreamSource,
     last: Seqno,
-    /// End of the snapshot that was announced last.
+    /// The end of the last announced snapshot.
     announced: Seqno,
-    /// The last document that was given out of the queue.
+    /// The seqno of the last visible change that was sent from the checkpoints.
     visible: Seqno,
-    /// Up to here the receiver may lack what newer versions replaced.
-    torn: Seqno,
-    /// Where the first snapshot starts, until it was announced.
+    /// The end of the snapshot of which the receiver has only a part; up to it the receiver may lack replaced versions.
+    partial_end: Seqno,
+    /// The start seqno of the first snapshot, until it has been announced.
     first_start: Option<Seqno>,
-    takeover: Takeover,
-    /// What is given out has no order, so that `last` stays where it is.
+    takeover: TakeoverPhase,
+    /// Whether the stream is within an OSO snapshot, in which `last` does not change.
     unordered: bool,
     changes: Vec<Change>,
 }
@@ -66,15 +66,15 @@ impl std::fmt::Debug for VbStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("VbStream")
             .field("vb", &self.shared.vb)
-            .field("from", &self.from)
+            .field("source", &self.source)
             .field("last", &self.last)
             .finish_non_exhaustive()
     }
 }
 
 impl VbStream {
-    /// Opens a stream that was found to be possible, under the vBucket's lock. What has to come from the file is asked
-    /// for with [`VbStream::begin`], without the lock.
+    /// Creates a stream for a checked request, under the lock of the vBucket. The caller then calls [`VbStream::begin`]
+    /// without the lock, which starts the backfill.
     pub(in crate::dcp) fn new(
         dcp: &Arc<Dcp>,
         connection: &Arc<Connection>,
@@ -82,19 +82,19 @@ impl VbStream {
         values: Values,
         vbucket: &mut VBucket,
     ) -> Self {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(StreamShared {
             vb: request.vb,
             connection: connection.name.clone(),
             notify: Arc::clone(&connection.notify),
             idle: AtomicBool::new(false),
             takeover: request.flags.contains(StreamFlags::TAKEOVER),
             values,
-            counts: Counts::default(),
-            state: RankedMutex::new(State {
+            counters: StreamCounters::default(),
+            state: RankedMutex::new(SharedStreamState {
                 identity: vbucket.identity(),
                 items: VecDeque::new(),
                 bytes: 0,
-                filled: None,
+                backfill_end: None,
                 ended: None,
                 closed: false,
                 handed_over: false,
@@ -102,20 +102,20 @@ impl VbStream {
         });
         let disk_only = request.flags.contains(StreamFlags::DISK_ONLY);
         let opened = (!disk_only).then(|| vbucket.open_cursor(request.start));
-        let from = match opened {
-            Some(CursorOpening::InMemory(cursor)) => From::Queue(cursor),
-            // It is opened again when it is the backfill's turn, so that it keeps nothing until then.
+        let source = match opened {
+            Some(CursorOpening::InMemory(cursor)) => StreamSource::Checkpoints(cursor),
+            // The backfill opens the cursor again when it starts, so that the cursor keeps no memory until then.
             Some(CursorOpening::OnDisk { cursor, .. }) => {
                 drop(vbucket.changes_mut().close_cursor(cursor));
-                From::File
+                StreamSource::File
             }
-            None => From::File,
+            None => StreamSource::File,
         };
         dcp.signals.open[request.vb.index()]
             .lock()
             .push(Arc::clone(&shared));
-        // It has nothing of a snapshot that starts where it is.
-        let torn = if request.start == request.snap_start {
+        // A receiver at the start of a snapshot has no part of it.
+        let partial_end = if request.start == request.snap_start {
             request.start
         } else {
             request.snap_end
@@ -124,14 +124,14 @@ impl VbStream {
             dcp: Arc::clone(dcp),
             connection: Arc::clone(connection),
             shared,
-            from,
+            source,
             last: request.start,
             announced: request.start,
             visible: request.start.min(vbucket.history().visible_seqno()),
-            torn,
+            partial_end,
             first_start: Some(request.snap_start),
             request,
-            takeover: Takeover::No,
+            takeover: TakeoverPhase::NotStarted,
             unordered: false,
             changes: Vec::new(),
         }
@@ -139,23 +139,23 @@ impl VbStream {
 
     pub(in crate::dcp) fn begin(&mut self) {
         self.shared
-            .counts
+            .counters
             .last_sent
             .store(self.last.get(), Ordering::Relaxed);
-        match self.from {
-            From::File => self.begin_backfill(),
-            _ => self.shared.counts.set_state(StreamState::InMemory),
+        match self.source {
+            StreamSource::File => self.begin_backfill(),
+            _ => self.shared.counters.set_state(StreamState::InMemory),
         }
     }
 
-    /// Its vBucket.
+    /// Returns the vBucket.
     #[must_use]
     pub fn vb(&self) -> VbId {
         self.shared.vb
     }
 
-    /// Copies what comes next to `out`: at most `max_items` changes of `max_bytes` together, unless the first alone is
-    /// larger, and the markers of their snapshots. With [`SourceState::Ended`] nothing is given.
+    /// Appends the next items to `out`: at most `max_items` changes with `max_bytes` in total, and the markers of their
+    /// snapshots. The first change may exceed `max_bytes`. Nothing is appended if the result is [`SourceState::Ended`].
     pub fn read(
         &mut self,
         max_items: usize,
@@ -167,43 +167,43 @@ impl VbStream {
         if let Some(reason) = ended {
             return self.end(reason);
         }
-        match self.from {
-            From::File => self.read_file(max_items, max_bytes, out),
-            From::Queue(cursor) => self.read_queue(cursor, max_items, max_bytes, out),
-            From::Nowhere(reason) => SourceState::Ended(reason),
+        match self.source {
+            StreamSource::File => self.read_file(max_items, max_bytes, out),
+            StreamSource::Checkpoints(cursor) => self.read_queue(cursor, max_items, max_bytes, out),
+            StreamSource::Ended(reason) => SourceState::Ended(reason),
         }
     }
 
-    fn note_sent(&self) {
+    fn record_progress(&self) {
         let last = self.last.get();
-        let last_sent = &self.shared.counts.last_sent;
+        let last_sent = &self.shared.counters.last_sent;
         last_sent.store(last, Ordering::Relaxed);
     }
 
     fn end(&mut self, reason: EndReason) -> SourceState {
         self.release();
-        self.from = From::Nowhere(reason);
-        self.shared.counts.set_state(StreamState::Dead);
+        self.source = StreamSource::Ended(reason);
+        self.shared.counters.set_state(StreamState::Dead);
         SourceState::Ended(reason)
     }
 
-    /// Lets go of what keeps memory.
+    /// Releases the buffer and the cursor.
     fn release(&mut self) {
         let mut state = self.shared.state.lock();
         state.closed = true;
         let items = std::mem::take(&mut state.items);
         state.bytes = 0;
-        let filled = state.filled.take();
+        let backfill_end = state.backfill_end.take();
         drop(state);
         drop(items);
-        let cursor = match self.from {
-            From::Queue(cursor) => Some(cursor),
-            _ => filled.and_then(|filled| filled.cursor),
+        let cursor = match self.source {
+            StreamSource::Checkpoints(cursor) => Some(cursor),
+            _ => backfill_end.and_then(|backfill_end| backfill_end.cursor),
         };
         if let Some(cursor) = cursor {
             self.dcp.close_cursor(self.shared.vb, cursor);
         }
-        if self.from == From::File {
+        if self.source == StreamSource::File {
             self.connection.wake_backfills(&self.dcp);
         }
         self.dcp.signals.open[self.shared.vb.index()]
@@ -214,7 +214,7 @@ impl VbStream {
 
 impl Drop for VbStream {
     fn drop(&mut self) {
-        if !matches!(self.from, From::Nowhere(_)) {
+        if !matches!(self.source, StreamSource::Ended(_)) {
             self.release();
         }
     }
@@ -227,7 +227,7 @@ impl Dcp {
             vbucket.changes_mut().close_cursor(cursor)
         });
         drop(vbucket);
-        // Many changes may go with these: not under the lock.
+        // This may free many changes, so it happens after the lock is released.
         drop(forgotten);
     }
 }

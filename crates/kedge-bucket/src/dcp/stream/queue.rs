@@ -1,8 +1,8 @@
-//! What comes from the queue of changes, and the snapshots that it is announced as.
+//! Reading of the checkpoints in memory, and the announcement of their changes as snapshots.
 //!
-//! A key stands once in a snapshot, as consumers expect it; where it is changed again, another snapshot begins. Longer ones
-//! say that they may have a key twice: those of nodes that keep a replica, which would otherwise note down a snapshot for each
-//! change of a counter, and those that have to reach a certain end before the receiver is at a consistent point.
+//! A snapshot contains a key once, as consumers expect; a second change of the key begins another snapshot. Two kinds of
+//! snapshots may repeat keys, and say so: those for replicas, which would otherwise record a snapshot for each change of a
+//! counter, and those that must reach a certain seqno before the receiver is at a consistent point.
 
 use super::VbStream;
 use kedge_bucket_core::BucketPhase;
@@ -48,7 +48,7 @@ impl VbStream {
             Err(CursorGone) => {
                 drop(vbucket);
                 dcp.core.totals.add(Total::StreamsBackToFile, 1);
-                let drops = &self.shared.counts.cursor_drops;
+                let drops = &self.shared.counters.cursor_drops;
                 drops.fetch_add(1, Ordering::Relaxed);
                 self.begin_backfill();
                 self.shared.idle.store(true, Ordering::SeqCst);
@@ -58,12 +58,12 @@ impl VbStream {
                 self.shared.idle.store(true, Ordering::SeqCst);
                 vbucket.changes_mut().wait_for_changes();
                 drop(vbucket);
-                self.rest(out)
+                self.on_drained(out)
             }
             Ok(_) => {
-                let bounds = Bounds::of(&vbucket);
+                let bounds = SnapshotBounds::of(&vbucket);
                 drop(vbucket);
-                self.give(&mut changes, &bounds, out);
+                self.emit(&mut changes, &bounds, out);
                 SourceState::More
             }
         };
@@ -72,15 +72,20 @@ impl VbStream {
         state
     }
 
-    /// Gives changes out of the queue, with the markers that they need.
-    fn give(&mut self, changes: &mut Vec<Change>, bounds: &Bounds, out: &mut Vec<StreamItem>) {
+    /// Appends changes to `out`, with the markers of their snapshots.
+    fn emit(
+        &mut self,
+        changes: &mut Vec<Change>,
+        bounds: &SnapshotBounds,
+        out: &mut Vec<StreamItem>,
+    ) {
         let mut count = 0;
         let mut runs = self.runs(changes).into_iter().peekable();
         for change in changes.drain(..) {
             let Some(seqno) = change.seqno() else {
                 continue;
             };
-            // What the file had already.
+            // The backfill has sent this change already.
             if seqno <= self.last {
                 continue;
             }
@@ -90,7 +95,7 @@ impl VbStream {
             }
             if seqno > self.announced {
                 while runs.next_if(|run| run.end < seqno).is_some() {}
-                let run = runs.peek().copied().unwrap_or(Run::to(seqno));
+                let run = runs.peek().copied().unwrap_or(ChangeRun::to(seqno));
                 self.announce(&run, bounds, out);
             }
             self.last = seqno;
@@ -100,21 +105,21 @@ impl VbStream {
             count += 1;
             out.push(match change {
                 Change::Advance(seqno) => StreamItem::SeqnoAdvanced(seqno),
-                Change::Commit { item, .. } if seqno <= self.torn => {
+                Change::Commit { item, .. } if seqno <= self.partial_end => {
                     StreamItem::Change(Change::Document(item))
                 }
                 change => StreamItem::Change(change),
             });
         }
-        let counts = &self.shared.counts;
-        counts.from_memory.fetch_add(count, Ordering::Relaxed);
-        self.note_sent();
+        let counters = &self.shared.counters;
+        counters.from_memory.fetch_add(count, Ordering::Relaxed);
+        self.record_progress();
     }
 
-    /// Cuts what was read into runs in which a key stands once, as far as the receiver is to see it.
-    fn runs(&self, changes: &[Change]) -> Vec<Run> {
+    /// Splits changes into runs that contain each key once, as far as the receiver sees the changes.
+    fn runs(&self, changes: &[Change]) -> Vec<ChangeRun> {
         let is_whole = self.request.consumer.is_some();
-        let mut runs: Vec<Run> = Vec::new();
+        let mut runs: Vec<ChangeRun> = Vec::new();
         let mut keys: HashSet<&[u8]> = HashSet::new();
         for change in changes {
             let Some(seqno) = change.seqno() else {
@@ -129,7 +134,7 @@ impl VbStream {
             if runs.is_empty() || (is_repeated && !is_whole) {
                 keys.clear();
                 keys.extend(item.map(Item::key));
-                runs.push(Run::to(seqno));
+                runs.push(ChangeRun::to(seqno));
             }
             if let Some(run) = runs.last_mut() {
                 run.end = seqno;
@@ -142,20 +147,20 @@ impl VbStream {
         runs
     }
 
-    /// Announces a run of what was read as a snapshot: an active was like this after each change. Behind a snapshot that the
-    /// receiver has in part, or of a vBucket that follows another, all that the queue has.
-    fn announce(&mut self, run: &Run, bounds: &Bounds, out: &mut Vec<StreamItem>) {
-        let is_disk = bounds.is_disk || self.last < self.torn;
+    /// Announces a snapshot. For an active vBucket it contains one run, since each of its seqnos is a consistent point. For a
+    /// replica, and while the receiver has a part of a snapshot, it contains all changes of the checkpoints.
+    fn announce(&mut self, run: &ChangeRun, bounds: &SnapshotBounds, out: &mut Vec<StreamItem>) {
+        let is_disk = bounds.is_disk || self.last < self.partial_end;
         let end = if is_disk {
-            bounds.end.max(self.torn)
+            bounds.end.max(self.partial_end)
         } else {
             run.end
         };
-        // Not all of it was read: what is to come may have any key again.
+        // The unread changes of the snapshot may repeat any key.
         let repeats_keys = run.repeats_keys || run.end < end;
         let end = end.min(self.request.end);
         if is_disk {
-            self.torn = end;
+            self.partial_end = end;
         }
         let visible = if is_disk {
             bounds.visible
@@ -182,7 +187,7 @@ impl VbStream {
     }
 }
 
-/// Whether clients without SyncWrites hear of it.
+/// Returns whether clients without SyncWrites see the change.
 fn is_visible(change: &Change) -> bool {
     matches!(
         change,
@@ -190,17 +195,17 @@ fn is_visible(change: &Change) -> bool {
     )
 }
 
-/// Changes that were read, in which a key stands once, or that are announced together all the same.
+/// Consecutive changes that are announced as one snapshot.
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct ChangeRun {
     /// The last seqno.
     end: Seqno,
-    /// The last document.
+    /// The last visible seqno.
     visible: Option<Seqno>,
     repeats_keys: bool,
 }
 
-impl Run {
+impl ChangeRun {
     fn to(end: Seqno) -> Self {
         Self {
             end,
@@ -210,11 +215,11 @@ impl Run {
     }
 }
 
-/// What snapshots are told with.
-struct Bounds {
-    /// The vBucket follows another, whose snapshots may have come from a disk.
+/// The seqnos of a vBucket that snapshot markers contain.
+struct SnapshotBounds {
+    /// Whether the vBucket is not active, so that its changes may come from a disk snapshot.
     is_disk: bool,
-    /// The next consistent point of all that the queue has, and what there is up to there.
+    /// The next consistent point after all changes in the checkpoints.
     end: Seqno,
     visible: Seqno,
     completed: Seqno,
@@ -222,7 +227,7 @@ struct Bounds {
     purge: Seqno,
 }
 
-impl Bounds {
+impl SnapshotBounds {
     fn of(vbucket: &VBucket) -> Self {
         Self {
             is_disk: vbucket.state() != VbState::Active,

@@ -1,9 +1,8 @@
-//! What the reader of a stream shares with those who tell it something: whoever reads the file for it, and whoever sees that
-//! its vBucket has changed.
+//! The state that the reader of a stream shares with its backfill and with the threads that notify it.
 
 use crate::dcp::StreamNotify;
-use crate::dcp::figures::Counts;
-use crate::dcp::news::reason;
+use crate::dcp::figures::StreamCounters;
+use crate::dcp::news::end_reason;
 use kedge_replication::{EndReason, StreamItem, Values};
 use kedge_sync::{RankedMutex, ranks::StreamStateRank};
 use kedge_types::{Seqno, VbId};
@@ -12,71 +11,71 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Bytes of an item in a buffer beside its document.
+/// The size in bytes of a buffered item without its document.
 const ITEM_BYTES: usize = size_of::<StreamItem>();
 
-/// What the reader of a stream shares with those who tell it something.
-pub(crate) struct Shared {
+/// The state that the reader of a stream shares with its backfill and with the threads that notify it.
+pub(crate) struct StreamShared {
     pub(in crate::dcp) vb: VbId,
-    /// Of whose connection it is, in statistics.
+    /// The name of the connection in statistics.
     pub(in crate::dcp) connection: String,
     pub(super) notify: Arc<dyn StreamNotify>,
-    /// It was read to its end, and the reader waits.
+    /// Whether the reader has drained the stream and waits for a notification.
     pub(super) idle: AtomicBool,
     pub(super) takeover: bool,
-    /// What of values the reader wants.
+    /// The part of values that the reader needs.
     pub(in crate::dcp) values: Values,
-    pub(in crate::dcp) counts: Counts,
-    pub(super) state: RankedMutex<StreamStateRank, State>,
+    pub(in crate::dcp) counters: StreamCounters,
+    pub(super) state: RankedMutex<StreamStateRank, SharedStreamState>,
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for StreamShared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared")
+        f.debug_struct("StreamShared")
             .field("vb", &self.vb)
             .finish_non_exhaustive()
     }
 }
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct SharedStreamState {
     pub(super) identity: VbIdentity,
-    /// Read from the file, not given out yet.
+    /// The items that the backfill has read and the stream has not sent.
     pub(super) items: VecDeque<StreamItem>,
     pub(super) bytes: usize,
-    /// The file has nothing more.
-    pub(super) filled: Option<Filled>,
+    /// The end of the backfill, once it has read everything.
+    pub(super) backfill_end: Option<BackfillEnd>,
     pub(super) ended: Option<EndReason>,
-    /// Nobody reads it any more.
+    /// Whether the reader has closed the stream.
     pub(super) closed: bool,
-    /// The vBucket is dead now, for the receiver to take over.
+    /// Whether the vBucket has become dead for the takeover.
     pub(super) handed_over: bool,
 }
 
-/// The end of a backfill.
+/// The result of a completed backfill.
 #[derive(Debug)]
-pub(in crate::dcp) struct Filled {
-    /// Where the queue goes on; `None` when the stream ends.
+pub(in crate::dcp) struct BackfillEnd {
+    /// The cursor that continues in the checkpoints; `None` if the stream ends.
     pub(in crate::dcp) cursor: Option<StreamCursor>,
-    /// Everything up to here was given.
+    /// The seqno up to which the backfill has read.
     pub(in crate::dcp) upto: Seqno,
 }
 
-impl Shared {
-    /// Calls the reader if it waits.
+impl StreamShared {
+    /// Notifies the reader if the stream is idle.
     pub(in crate::dcp) fn wake(&self) {
         if self.idle.swap(false, Ordering::SeqCst) {
             self.notify.ready(self.vb);
         }
     }
 
-    /// The stream ends, unless it has.
+    /// Ends the stream with `reason`, unless it has ended.
     pub(in crate::dcp) fn end(&self, reason: EndReason) {
         self.state.lock().ended.get_or_insert(reason);
         self.wake();
     }
 
-    /// The vBucket is this now.
+    /// Ends the stream if the vBucket's identity `is` no longer matches. The active that becomes dead in a takeover matches.
     pub(in crate::dcp) fn check_identity(&self, is: VbIdentity) {
         let mut state = self.state.lock();
         let was = state.identity;
@@ -88,7 +87,7 @@ impl Shared {
             return;
         }
         drop(state);
-        self.end(reason(was, is));
+        self.end(end_reason(was, is));
     }
 
     pub(in crate::dcp) fn is_over(&self) -> bool {
@@ -104,7 +103,7 @@ impl Shared {
         self.state.lock().bytes
     }
 
-    /// A backfill has read these.
+    /// Appends items of a backfill to the buffer.
     pub(in crate::dcp) fn push(&self, items: impl Iterator<Item = StreamItem>) {
         let mut state = self.state.lock();
         for item in items {
@@ -115,13 +114,16 @@ impl Shared {
         self.wake();
     }
 
-    /// A backfill has come to its end. Gives the cursor back when nobody reads the stream any more.
-    pub(in crate::dcp) fn fill(&self, filled: Filled) -> Option<StreamCursor> {
+    /// Records the end of the backfill. Returns the cursor if the stream has ended or was closed; the caller closes it.
+    pub(in crate::dcp) fn finish_backfill(
+        &self,
+        backfill_end: BackfillEnd,
+    ) -> Option<StreamCursor> {
         let mut state = self.state.lock();
         if state.closed || state.ended.is_some() {
-            return filled.cursor;
+            return backfill_end.cursor;
         }
-        state.filled = Some(filled);
+        state.backfill_end = Some(backfill_end);
         drop(state);
         self.wake();
         None

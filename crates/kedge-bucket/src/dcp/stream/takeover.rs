@@ -1,4 +1,4 @@
-//! Takeovers: the receiver becomes what this vBucket is.
+//! Takeovers: the receiver's vBucket becomes active, and this one dead.
 
 use super::VbStream;
 use crate::dcp::StreamState;
@@ -10,29 +10,29 @@ use kedge_types::Status;
 use kedge_vbucket::{NodeName, Topology, VBucket, VbState};
 use std::sync::Arc;
 
-/// How far a takeover is.
+/// The phase of a takeover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Takeover {
-    /// There is none, or the receiver has to catch up first.
-    No,
-    /// The receiver was told to be pending, and has not answered.
-    PendingOp,
-    /// The vBucket becomes dead here.
-    Dying,
-    /// It is dead: what is left is sent, and then the receiver is told to be active.
-    Last,
-    /// The receiver was told, and has not answered.
-    Active,
+pub(super) enum TakeoverPhase {
+    /// There is no takeover, or the receiver has to catch up first.
+    NotStarted,
+    /// SET_VBUCKET_STATE(pending) was sent, and has not been answered.
+    PendingRequested,
+    /// The vBucket is being set to dead on this node.
+    Deactivating,
+    /// The vBucket is dead here. The remaining changes are sent, followed by SET_VBUCKET_STATE(active).
+    SendingRest,
+    /// SET_VBUCKET_STATE(active) was sent, and has not been answered.
+    ActiveRequested,
 }
 
 impl Dcp {
-    /// In a cluster an active is taken over by the node that it moves to, as far as this node knows, and by no other: one
-    /// that knows of another map would have it dead, and could not be active itself. A dead vBucket has nothing to lose, and
-    /// outside of a cluster whoever may manage the bucket decides.
+    /// Checks that `consumer` may take over the vBucket. In a cluster, only the node that this node's map names as the next
+    /// active may take over an active vBucket. A node with another map would leave the vBucket dead without becoming active
+    /// itself. A dead vBucket has no such restriction, nor has a bucket outside of a cluster.
     ///
     /// # Errors
-    /// `NotMyVbucket`.
-    pub(in crate::dcp) fn may_take_over(
+    /// `NotMyVbucket` if the takeover is not allowed.
+    pub(in crate::dcp) fn check_takeover(
         &self,
         vbucket: &VBucket,
         consumer: Option<&NodeName>,
@@ -51,20 +51,22 @@ impl Dcp {
 }
 
 impl VbStream {
-    /// The receiver has answered [`StreamItem::State`]: its vBucket has that state.
+    /// Handles the receiver's response to [`StreamItem::State`]: its vBucket has that state now.
     pub fn state_answered(&mut self) {
         match self.takeover {
-            Takeover::PendingOp => {
-                self.takeover = Takeover::Dying;
+            TakeoverPhase::PendingRequested => {
+                self.takeover = TakeoverPhase::Deactivating;
                 let shared = Arc::clone(&self.shared);
-                let asking = Arc::clone(&shared);
+                let stream = Arc::clone(&shared);
                 let consumer = self.request.consumer.clone();
                 let vb = shared.vb;
-                let die = move |dcp: &Dcp| {
-                    // The task may come late: when the stream is gone, the vBucket may be active by a later map.
+                let deactivate = move |dcp: &Dcp| {
+                    // The task may run late. If the stream has ended, a later map may have made the vBucket active.
                     let still = |vbucket: &VBucket| {
-                        let may = dcp.may_take_over(vbucket, consumer.as_ref());
-                        may.is_ok() && !asking.is_over() && vbucket.identity() == asking.identity()
+                        let allowed = dcp.check_takeover(vbucket, consumer.as_ref());
+                        allowed.is_ok()
+                            && !stream.is_over()
+                            && vbucket.identity() == stream.identity()
                     };
                     dcp.states.set_vbucket_if(vb, VbState::Dead, still)
                 };
@@ -75,36 +77,40 @@ impl VbStream {
                     }
                     Err(_) => shared.end(EndReason::StateChanged),
                 };
-                submit_change(&self.dcp, &VBUCKET_STATE, die, done);
+                submit_change(&self.dcp, &VBUCKET_STATE, deactivate, done);
             }
-            Takeover::Active => {
+            TakeoverPhase::ActiveRequested => {
                 self.shared.end(EndReason::Ok);
             }
-            Takeover::No | Takeover::Dying | Takeover::Last => {}
+            TakeoverPhase::NotStarted
+            | TakeoverPhase::Deactivating
+            | TakeoverPhase::SendingRest => {}
         }
     }
 
-    /// The stream has given all there is.
-    pub(super) fn rest(&mut self, out: &mut Vec<StreamItem>) -> SourceState {
+    /// Advances the takeover when all changes have been sent.
+    pub(super) fn on_drained(&mut self, out: &mut Vec<StreamItem>) -> SourceState {
         if !self.shared.takeover {
             return SourceState::Idle;
         }
         match self.takeover {
-            Takeover::No => {
-                self.shared.counts.set_state(StreamState::TakingOver);
-                self.takeover = Takeover::PendingOp;
+            TakeoverPhase::NotStarted => {
+                self.shared.counters.set_state(StreamState::TakingOver);
+                self.takeover = TakeoverPhase::PendingRequested;
                 out.push(StreamItem::State(VbState::Pending));
             }
-            Takeover::Dying if self.shared.state.lock().handed_over => {
-                // What was written before the vBucket died may have come since the last look.
-                self.takeover = Takeover::Last;
+            TakeoverPhase::Deactivating if self.shared.state.lock().handed_over => {
+                // Changes may have been written between the last read and the state change.
+                self.takeover = TakeoverPhase::SendingRest;
                 return SourceState::More;
             }
-            Takeover::Last => {
-                self.takeover = Takeover::Active;
+            TakeoverPhase::SendingRest => {
+                self.takeover = TakeoverPhase::ActiveRequested;
                 out.push(StreamItem::State(VbState::Active));
             }
-            Takeover::PendingOp | Takeover::Dying | Takeover::Active => {}
+            TakeoverPhase::PendingRequested
+            | TakeoverPhase::Deactivating
+            | TakeoverPhase::ActiveRequested => {}
         }
         SourceState::Idle
     }

@@ -21,7 +21,7 @@ impl ReplicaSink for Acks {
         self.acks.lock().unwrap().append(acks);
     }
 
-    fn room(&self) {
+    fn memory_available(&self) {
         self.room.store(true, Ordering::SeqCst);
     }
 }
@@ -184,7 +184,7 @@ impl Pair {
             all_vbuckets().for_each(|vb| open.bucket.dcp().forget_acks(vb, replica));
         }
         if let Some((open, _)) = &self.replica().up {
-            all_vbuckets().for_each(|vb| open.bucket.dcp().stream_ends(vb));
+            all_vbuckets().for_each(|vb| open.bucket.dcp().end_passive_stream(vb));
         }
     }
 
@@ -193,7 +193,7 @@ impl Pair {
         let (active, replica) = (self.active(), self.replica());
         let bucket = &replica.open().bucket;
         let line = active.line.as_ref().expect("it is up");
-        bucket.dcp().stream_ends(vb);
+        bucket.dcp().end_passive_stream(vb);
         let Ok(resume) = bucket.dcp().resume_point(vb) else {
             return;
         };
@@ -209,7 +209,7 @@ impl Pair {
             Ok(opened) => {
                 if bucket
                     .dcp()
-                    .stream_begins(vb, &resume, opened.failover)
+                    .begin_passive_stream(vb, &resume, opened.failover)
                     .is_ok()
                 {
                     let stream = opened.stream;
@@ -275,13 +275,13 @@ impl Pair {
             }
             let mut changes: Vec<Received> = batch.iter().map(|(it, _)| it.clone()).collect();
             let before = changes.len();
-            let taken = bucket.dcp().receive(vb, &mut changes)?;
+            let outcome = bucket.dcp().receive(vb, &mut changes)?;
             batch.drain(..before - changes.len());
-            if let Some(ack) = taken.ack {
+            if let Some(ack) = outcome.ack {
                 let active = &self.active().open().bucket;
                 active.dcp().acknowledge(&self.replica().name, &[(vb, ack)]);
             }
-            if taken.later {
+            if outcome.deferred {
                 let left = batch.into_iter().map(|(_, it)| StreamItem::Change(it));
                 return Ok(left.chain(next).chain(items).collect());
             }

@@ -13,8 +13,8 @@ use crate::dcp::{Client, Line};
 use crate::tools::*;
 use kedge_bucket::{
     Bucket, BucketChange, CompactionRequest, Completion, Cookie, EndReason, EvictionPolicy,
-    Outcome, Read, ScanBound, ScanEnd, ScanFound, ScanId, ScanLimits, ScanNeeds, ScanOf,
-    ScanWanted, StoreMode, WarmupBehavior, Write,
+    Outcome, Read, ScanBound, ScanEnd, ScanFound, ScanId, ScanLimits, ScanRequest,
+    ScanRequirements, ScanSelection, StoreMode, WarmupBehavior, Write,
 };
 use kedge_disk::{Fault, Rng, SimDisk};
 use kedge_executor::Pool;
@@ -163,15 +163,15 @@ impl Session {
             exclusive: false,
         };
         let figures = self.open.bucket.vbucket_figures(vb).unwrap();
-        let wanted = ScanWanted {
+        let request = ScanRequest {
             collection: CollectionId(collection),
-            of: ScanOf::Range {
+            selection: ScanSelection::Range {
                 start: bound(b"\0"),
                 end: bound(b"\xff"),
             },
             key_only: false,
             with_xattrs: false,
-            needs: Some(ScanNeeds {
+            requirements: Some(ScanRequirements {
                 uuid: figures.failover[0].0,
                 seqno: figures.high_seqno,
                 seqno_exists: false,
@@ -183,7 +183,7 @@ impl Session {
         let bucket = &self.open.bucket;
         bucket
             .scans()
-            .create_scan(self.open.ctx(), vb, wanted, Cookie(cookie))?;
+            .create_scan(self.open.ctx(), vb, request, Cookie(cookie))?;
         match self.wait(cookie, "a scan") {
             Completion::ScanMade { result } => result,
             other => panic!("{other:?}"),
@@ -391,7 +391,7 @@ impl Model {
         let outcome = session.open.bucket.documents().store(
             ctx,
             &write,
-            &kedge_bucket::Storing {
+            &kedge_bucket::StoreArgs {
                 mode: StoreMode::Set,
                 value: &value,
                 datatype: Datatype::RAW,

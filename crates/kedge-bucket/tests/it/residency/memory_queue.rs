@@ -3,7 +3,7 @@
 use super::{noise, small};
 use crate::tools::*;
 use kedge_bucket::{
-    Arithmetic, BucketChange, Completion, ConcatMode, Cookie, Counter, EvictionPolicy, Mutated,
+    BucketChange, Completion, ConcatMode, Cookie, Counter, CounterUpdate, EvictionPolicy, Mutated,
     Outcome, Write,
 };
 use kedge_disk::SimDisk;
@@ -218,7 +218,7 @@ fn every_kind_of_write_waits_and_goes_on_from_where_it_was() {
         let ctx = open.ctx();
         let with = |name: &'static str, cookie| (key(name), Cookie(cookie));
         let (k, cookie) = with("counter", 1);
-        let op = Arithmetic {
+        let op = CounterUpdate {
             negative: false,
             delta: 5,
             initial: None,

@@ -8,7 +8,8 @@ mod warmup;
 
 use crate::tools::*;
 use kedge_bucket::{
-    Arithmetic, BucketChange, Completion, ConcatMode, Cookie, EvictionPolicy, Outcome, Read, Write,
+    BucketChange, Completion, ConcatMode, Cookie, CounterUpdate, EvictionPolicy, Outcome, Read,
+    Write,
 };
 use kedge_disk::SimDisk;
 use kedge_executor::Pool;
@@ -249,7 +250,7 @@ fn every_command_waits_for_its_document_and_goes_on() {
         let outcome = bucket.documents().touch(ctx, &write_of(&k, n), 1_000);
         assert_eq!(changed(ended(&open, n, outcome)), b"10");
         let (k, n) = (key("counter"), next());
-        let op = Arithmetic {
+        let op = CounterUpdate {
             negative: false,
             delta: 5,
             initial: None,
@@ -321,7 +322,7 @@ fn metadata_is_fetched(open: &Open, next: &mut impl FnMut() -> u64) {
         let outcome = bucket.documents().store(
             ctx,
             &write,
-            &kedge_bucket::Storing {
+            &kedge_bucket::StoreArgs {
                 mode,
                 value: b"new",
                 datatype: Datatype::RAW,
@@ -559,7 +560,7 @@ fn those_who_wait_for_the_same_document_share_the_look_at_the_file() {
             cookie: Cookie(n),
             ..write(&k)
         };
-        let op = Arithmetic {
+        let op = CounterUpdate {
             negative: false,
             delta: 1,
             initial: None,

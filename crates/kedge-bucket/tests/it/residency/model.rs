@@ -7,8 +7,8 @@ use super::small;
 use crate::crash::seeds;
 use crate::tools::*;
 use kedge_bucket::{
-    Arithmetic, CompactionRate, CompactionRequest, Completion, ConcatMode, Cookie, EvictionPolicy,
-    Mutated, Outcome, StoreMode, WarmupBehavior, Write,
+    CompactionRate, CompactionRequest, Completion, ConcatMode, Cookie, CounterUpdate,
+    EvictionPolicy, Mutated, Outcome, StoreMode, WarmupBehavior, Write,
 };
 use kedge_disk::{Fault, SimDisk};
 use kedge_types::{Datatype, Durability, DurabilityLevel, Status};
@@ -98,7 +98,7 @@ fn step(open: &Open, random: &mut Random, map: &mut Map) {
             open.bucket.documents().store(
                 open.ctx(),
                 write,
-                &kedge_bucket::Storing {
+                &kedge_bucket::StoreArgs {
                     mode,
                     value: &new,
                     datatype: Datatype::RAW,
@@ -157,7 +157,7 @@ fn step(open: &Open, random: &mut Random, map: &mut Map) {
         }
         _ => {
             let name = format!("counter-{}", random.below(40));
-            let op = Arithmetic {
+            let op = CounterUpdate {
                 negative: false,
                 delta: 3,
                 initial: Some(1),

@@ -269,7 +269,11 @@ fn a_rollback_that_nobody_waits_for_changes_nothing_and_no_stream_goes_on_from_b
     assert_eq!(open.bucket.dcp().resume_point(VB), Ok(before));
     assert_eq!(go_back(true), back_to(history[1].0));
     let failover = kedge_bucket::FailoverTable::new(VbUuid(5));
-    let begin = |from| open.bucket.dcp().stream_begins(VB, &from, failover.clone());
+    let begin = |from| {
+        open.bucket
+            .dcp()
+            .begin_passive_stream(VB, &from, failover.clone())
+    };
     let refused = begin(before).map_err(kedge_bucket::ApplyError::status);
     assert_eq!(refused, Err(Status::TemporaryFailure));
     assert_eq!(begin(open.bucket.dcp().resume_point(VB).unwrap()), Ok(()));

@@ -1,7 +1,7 @@
 //! `ma`.
 
 use crate::session::TextStep;
-use kedge_bucket::{Arithmetic, Meta, Mutated, Write};
+use kedge_bucket::{CounterUpdate, Meta, Mutated, Write};
 use kedge_protocol::text::meta::{MetaArithmetic, MetaItem, MetaStatus, write_meta_value};
 use kedge_protocol::text::{CountDirection, Exptime};
 use kedge_types::{Cas, Status};
@@ -13,7 +13,7 @@ pub(in super::super) fn arithmetic(
     exec: &mut TextCommandContext<'_, '_>,
     command: &MetaArithmetic<'_>,
 ) -> TextOutcome {
-    let op = Arithmetic {
+    let op = CounterUpdate {
         negative: command.direction == CountDirection::Decrement,
         delta: command.delta,
         initial: command.vivify.map(|_| command.initial),

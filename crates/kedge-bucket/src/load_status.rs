@@ -1,12 +1,12 @@
-//! What became of loading, for who waits for it.
+//! The result of loading a bucket, and the threads and listeners that wait for it.
 
 use kedge_bucket_core::BucketError;
 use kedge_persistence::LoadReport;
 use kedge_sync::{RankedCondvar, RankedMutex, ranks::LoadedOutcome};
 
-/// What became of loading, for who waits for it.
+/// The result of loading a bucket, and the threads and listeners that wait for it.
 #[derive(Default)]
-pub(crate) struct Loaded {
+pub(crate) struct LoadStatus {
     outcome: RankedMutex<LoadedOutcome, LoadOutcome>,
     changed: RankedCondvar,
 }
@@ -14,12 +14,12 @@ pub(crate) struct Loaded {
 #[derive(Default)]
 struct LoadOutcome {
     result: Option<Result<LoadReport, Option<BucketError>>>,
-    /// Called once there is a result.
+    /// The functions to call when there is a result.
     listeners: Vec<Box<dyn FnOnce() + Send>>,
 }
 
-impl Loaded {
-    /// The first result counts.
+impl LoadStatus {
+    /// Sets the result and notifies all who wait. Later results are ignored.
     pub(crate) fn set(&self, result: Result<LoadReport, BucketError>) {
         let listeners = {
             let mut outcome = self.outcome.lock();

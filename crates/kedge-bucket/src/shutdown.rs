@@ -1,4 +1,4 @@
-//! How a bucket ends.
+//! Shutdown and destruction of a bucket.
 
 use crate::bucket::Bucket;
 use crate::dropping::finish_drop;
@@ -12,28 +12,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl Bucket {
-    /// Ends the bucket: what was written is made durable, who still waits is answered, its tasks end. Loading is cut
-    /// short. Harmless when called twice. Takes [`SHUTDOWN_APPLY_MS`] longer at most to bring into the vBuckets' files
-    /// what the log has, so that the next start need not; that is not worth it for many files and a short log.
+    /// Shuts the bucket down: makes all writes durable, completes parked commands, and ends the tasks. It interrupts loading.
+    /// A second call has no effect. For up to [`SHUTDOWN_APPLY_MS`], the log is applied to the vBuckets' files, which makes
+    /// the next start faster; this is skipped for many files and a short log.
     pub fn shutdown(&self) {
         self.shutdown_within(Duration::from_millis(SHUTDOWN_APPLY_MS));
     }
 
-    /// As [`Bucket::shutdown`], with `apply` for what the log has.
+    /// As [`Bucket::shutdown`], with `apply` as the time limit for applying the log.
     pub fn shutdown_within(&self, apply: Duration) {
-        self.end_with(Some(apply));
+        self.shut_down(Some(apply));
     }
 
-    /// Why the bucket could not be shut down cleanly; `None` if it was, or has not been shut down yet.
+    /// Returns the reason why the shutdown was not clean; `None` if it was clean or has not happened yet.
     #[must_use]
     pub fn unclean(&self) -> Option<&str> {
         self.unclean.get().map(String::as_str)
     }
 
-    /// Ends the bucket, without making anything durable if `apply` is `None`.
-    fn end_with(&self, apply: Option<Duration>) {
+    /// Shuts the bucket down. Nothing is made durable if `apply` is `None`.
+    fn shut_down(&self, apply: Option<Duration>) {
         if apply.is_some() && self.core.phase() == BucketPhase::Open {
-            // While there are tasks to help with it.
+            // The tasks of the bucket take part in this, so it precedes their end.
             self.persistence.flush_before_close();
         }
         let before = self.core.close();
@@ -49,18 +49,18 @@ impl Bucket {
             && let Err(error) = self.persistence.close(apply)
         {
             tracing::error!(bucket = self.core.name(), %error, "the bucket could not be closed cleanly");
-            // A bucket ends once.
+            // A bucket is closed once, so the reason is not set yet.
             let _ = self.unclean.set(error.to_string());
         }
         if before == BucketPhase::Open && apply.is_some_and(|apply| !apply.is_zero()) {
             self.residency.write_access_log();
         }
         self.residency.close();
-        self.scans.end_scans();
-        self.answer_all();
+        self.scans.close_all();
+        self.complete_parked();
     }
 
-    fn answer_all(&self) {
+    fn complete_parked(&self) {
         let now = self.core.setup.clock.now();
         for vbucket in &self.core.vbuckets {
             let (_, mut done) = {
@@ -73,13 +73,13 @@ impl Bucket {
         }
     }
 
-    /// Ends the bucket and has a task remove its directory, the mark of the drop at last, which belongs to `owner`, as tasks of the bucket's own are
-    /// gone by then. Returns when that is done.
+    /// Closes the bucket and removes its directory, the drop marker last. A task of `owner` removes it, because the bucket's
+    /// own tasks have ended by then. Returns after the removal.
     ///
     /// # Errors
-    /// What the disk says; a part of the directory may be gone then.
+    /// Errors of the disk. A part of the directory may have been removed then.
     pub fn destroy(&self, owner: OwnerId) -> Result<(), BucketError> {
-        self.end_with(None);
+        self.shut_down(None);
         let (disk, dir) = (
             Arc::clone(&self.core.setup.disk),
             self.core.setup.dir.clone(),
@@ -90,7 +90,7 @@ impl Bucket {
             .setup
             .executor
             .submit_as(&BUCKET_DELETION, owner, remove);
-        // While the executor ends there are no such tasks.
+        // An executor that is shutting down accepts no tasks.
         let here = |_| Ok(finish_drop(&*self.core.setup.disk, &self.core.setup.dir)?);
         removed.wait().unwrap_or_else(here)
     }

@@ -1,6 +1,6 @@
-//! A continue of a scan.
+//! Execution of a RANGE_SCAN_CONTINUE.
 
-use super::job::{Failed, PART_BYTES, PART_RECORDS, Turn};
+use super::job::{PART_BYTES, PART_RECORDS, ScanFailure, ScanProgress};
 use super::{OpenScan, ScanLimits};
 use crate::scans::component::RangeScanner;
 use kedge_bucket_core::Total;
@@ -10,9 +10,9 @@ use kedge_vbucket::{Completion, Cookie, Item, ScanEnd, ScanFound, ScanPart};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// A continue.
+/// A RANGE_SCAN_CONTINUE that is being executed.
 #[derive(Debug)]
-pub(super) struct Continuing {
+pub(super) struct ContinueScan {
     pub(super) scan: Arc<OpenScan>,
     limits: ScanLimits,
     pub(super) cookie: Cookie,
@@ -21,7 +21,7 @@ pub(super) struct Continuing {
     bytes: u64,
 }
 
-impl Continuing {
+impl ContinueScan {
     pub(super) fn new(
         scan: &Arc<OpenScan>,
         limits: ScanLimits,
@@ -38,7 +38,7 @@ impl Continuing {
         }
     }
 
-    /// Whether it has given what it may.
+    /// Returns whether one of the limits has been reached.
     fn is_full(&self, now_ns: u64) -> bool {
         let ScanLimits { items, ms, bytes } = self.limits;
         let took_ms = now_ns.saturating_sub(self.began_ns) / 1_000_000;
@@ -49,44 +49,45 @@ impl Continuing {
                 || self.bytes >= RANGE_SCAN_CONTINUE_BYTES_MAX)
     }
 
-    pub(super) fn turn(&mut self, scanner: &RangeScanner) -> Result<Turn, Failed> {
+    /// Reads the next part of the scan.
+    pub(super) fn advance(&mut self, scanner: &RangeScanner) -> Result<ScanProgress, ScanFailure> {
         let scan = Arc::clone(&self.scan);
         scanner.check_scan(&scan)?;
         if scan.is_cancelled.load(Ordering::SeqCst) {
             return Err(Status::RangeScanCancelled.into());
         }
-        let mut place = scan.place.lock();
+        let mut position = scan.position.lock();
         let (mut keys, mut documents) = (Vec::new(), Vec::new());
         let (items_before, bytes_before) = (self.items, self.bytes);
-        let mut looked_at = 0;
+        let mut examined = 0;
         let end = loop {
             let now = scanner.core.setup.clock.now();
             let part_bytes = (self.bytes - bytes_before) as usize;
-            let is_known = place.advance(now.unix_secs())?.is_none();
-            if is_known && place.next.is_none() {
+            let is_known = position.advance(now.unix_secs())?.is_none();
+            if is_known && position.next.is_none() {
                 break Some(ScanEnd::Complete);
             }
-            if self.is_full(now.mono_ns) && place.next.is_some() {
+            if self.is_full(now.mono_ns) && position.next.is_some() {
                 break Some(ScanEnd::More);
             }
-            looked_at += 1;
-            if part_bytes >= PART_BYTES || looked_at > PART_RECORDS {
+            examined += 1;
+            if part_bytes >= PART_BYTES || examined > PART_RECORDS {
                 break None;
             }
-            let Some(record) = place.next.take() else {
+            let Some(record) = position.next.take() else {
                 continue;
             };
             self.items += 1;
-            if scan.wanted.key_only {
+            if scan.request.key_only {
                 self.bytes += record.key().len() as u64;
                 keys.push(record.key().into());
             } else {
-                let item: Item = place.scan.item(&record)?;
+                let item: Item = position.scan.item(&record)?;
                 self.bytes += (record.key().len() + item.value().len()) as u64;
                 documents.push(item);
             }
         };
-        drop(place);
+        drop(position);
         let items = u64::from(self.items - items_before);
         let bytes = self.bytes - bytes_before;
         scan.items.fetch_add(items, Ordering::Relaxed);
@@ -94,24 +95,24 @@ impl Continuing {
         scanner.core.totals.add(Total::RangeScanItems, items);
         scanner.core.totals.add(Total::RangeScanBytes, bytes);
         if end.is_none() && items == 0 {
-            return Ok(Turn::Worked(None));
+            return Ok(ScanProgress::Advanced(None));
         }
-        let found = if scan.wanted.key_only {
+        let found = if scan.request.key_only {
             ScanFound::Keys(keys)
         } else {
             ScanFound::Documents {
                 items: documents,
-                with_xattrs: scan.wanted.with_xattrs,
+                with_xattrs: scan.request.with_xattrs,
             }
         };
         let part = Completion::Scanned {
             result: Ok(ScanPart { found, end }),
         };
         Ok(match end {
-            None => Turn::Worked(Some((self.cookie, part))),
+            None => ScanProgress::Advanced(Some((self.cookie, part))),
             Some(end) => {
                 self.end(scanner, end);
-                Turn::Over((self.cookie, part))
+                ScanProgress::Finished((self.cookie, part))
             }
         })
     }
