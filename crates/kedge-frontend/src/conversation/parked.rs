@@ -118,7 +118,7 @@ impl Session {
             Err(failure) => self.fail(turn.shared, &composer, failure, out),
         };
         turn.last_ns = turn.shared.clock.mono_ns();
-        self.took(turn, Some(tag.opcode), begin, tag.start_ns, out);
+        self.record_duration(turn, Some(tag.opcode), begin, tag.start_ns, out);
         flow
     }
 }

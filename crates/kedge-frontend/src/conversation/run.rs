@@ -42,7 +42,7 @@ impl Session {
         turn.last_ns = turn.shared.clock.mono_ns();
         let name = opcode.map_or("unknown", Opcode::name);
         turn.took(name, turn.last_ns.saturating_sub(start_ns));
-        self.took(turn, opcode, begin, start_ns, out);
+        self.record_duration(turn, opcode, begin, start_ns, out);
         flow
     }
 
@@ -107,7 +107,7 @@ impl Session {
     }
 
     /// Records the duration of a command in its reply, if it has a server duration, and in the histograms.
-    pub(crate) fn took(
+    pub(crate) fn record_duration(
         &self,
         turn: &SessionTurn<'_>,
         opcode: Option<Opcode>,

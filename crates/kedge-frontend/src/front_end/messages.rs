@@ -20,7 +20,7 @@ impl FrontEnd {
         for message in messages.drain(..) {
             let began_ns = turn.shared.clock.mono_ns();
             match message {
-                FrontEndMessage::Connection(accepted) => self.welcome(*accepted, turn),
+                FrontEndMessage::Connection(accepted) => self.accept(*accepted, turn),
                 FrontEndMessage::Completed(cookie, completion) => {
                     self.completed(cookie, completion, turn);
                 }
@@ -84,7 +84,7 @@ impl FrontEnd {
         }
     }
 
-    fn welcome(&mut self, accepted: AcceptedConnection, turn: &mut SessionTurn<'_>) {
+    fn accept(&mut self, accepted: AcceptedConnection, turn: &mut SessionTurn<'_>) {
         let metrics = &turn.shared.metrics;
         if self.shutdown != Shutdown::Running {
             metrics.closed(accepted.port == Port::Memcached);
