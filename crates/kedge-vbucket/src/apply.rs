@@ -1,12 +1,13 @@
-//! What goes from the log into a vBucket's file.
+//! Transfer of changes from the log to the file of a vBucket.
 //!
 //! Invariants:
-//! * What the log has and the file has not is *unapplied*: it stands in [`unapplied::Unapplied`], in seqno order, the
-//!   newest version of a key that the log has.
-//! * A [`ApplyBatch`] takes all of it at once, so the file is at a consistent point when all its parts are written;
-//!   its parts are commits of the file, in seqno order.
-//! * A prepare that has not ended at the end of a part is in the file then: the log's commit repeats no value.
-//! * A document may leave memory only when it is applied.
+//! * A change that is in the log but not in the file is *unapplied*. [`unapplied::Unapplied`] holds the unapplied
+//!   changes in seqno order. Of each key it holds only the newest logged version.
+//! * An [`ApplyBatch`] takes all unapplied changes, so the file is at a consistent point after the whole batch. The
+//!   parts of a batch are commits of the file, in seqno order.
+//! * A prepare that is not completed at the end of a part is in the file at that point, because a commit record in the
+//!   log has no value.
+//! * A document may be evicted only after it is applied.
 
 mod batch;
 mod progress;
@@ -28,30 +29,31 @@ use crate::snapshot::SnapshotKind;
 use crate::state::VbState;
 use kedge_types::{Cas, RevSeqno, Seqno};
 
-/// A change on its way to the vBucket's file.
+/// A change to be written to the file of a vBucket.
 #[derive(Clone, Debug)]
 pub enum FileChange {
-    /// A document or tombstone, written without a durability level or committed; or a [`crate::SystemEvent`].
+    /// A document or tombstone that was written without a durability level, or committed. Also a
+    /// [`crate::SystemEvent`].
     Document(Item),
-    /// A SyncWrite that waits for its level.
+    /// A prepare that is not completed.
     Prepare(Item),
-    /// A SyncWrite that was given up. Boxed: it is rare, and an entry is to have 16 bytes.
+    /// An aborted SyncWrite. Boxed because aborts are rare and an entry must have 16 bytes.
     Abort(Box<Aborted>),
 }
 
 const _: () = assert!(size_of::<FileChange>() == 16);
 
-/// A SyncWrite that was given up.
+/// An aborted SyncWrite.
 #[derive(Clone, Debug)]
 pub struct Aborted {
-    /// A tombstone with key and seqno of the abort.
+    /// A tombstone with the key and the seqno of the abort.
     pub item: Item,
     /// The seqno of the prepare.
     pub prepared: Seqno,
 }
 
 impl FileChange {
-    /// The change to be written to the file, of a change that has an item.
+    /// Returns the file change of a queued change, or `None` if that change has no item.
     pub(crate) fn of(change: &Change) -> Option<Self> {
         match change {
             Change::Document(item) | Change::Commit { item, .. } | Change::System(item) => {
@@ -71,7 +73,7 @@ impl FileChange {
         }
     }
 
-    /// The item to be written.
+    /// Returns the item to be written.
     #[must_use]
     pub fn item(&self) -> &Item {
         match self {
@@ -80,41 +82,41 @@ impl FileChange {
         }
     }
 
-    /// Returns whether it belongs to the documents, not to the prepares: a file keeps a key once in each of these
-    /// namespaces.
+    /// Returns whether the change belongs to the namespace of committed documents, not to that of prepares. A file has
+    /// a key at most once in each namespace.
     #[must_use]
     pub fn is_committed_namespace(&self) -> bool {
         matches!(self, Self::Document(_))
     }
 }
 
-/// The state of a vBucket in its file, beside the documents (couchstore file format, section 3.4: `_local/vbstate`).
+/// The metadata of a vBucket in its file (couchstore file format, section 3.4: `_local/vbstate`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PersistedState {
-    /// Its state on its node.
+    /// The state of the vBucket on its node.
     pub state: VbState,
-    /// Its history.
+    /// The failover table.
     pub failover: FailoverTable,
-    /// The last CAS given out.
+    /// The highest CAS that was assigned.
     pub max_cas: Cas,
-    /// The consistent point that the file had before what is being written.
+    /// The consistent point of the file before this write.
     pub snap_start: Seqno,
-    /// The next consistent point. The file is at it when its last seqno is: all of what is being written is there, and
-    /// all of a snapshot that comes from another node.
+    /// The next consistent point. The file is consistent when its high seqno reaches it: then it has the whole batch,
+    /// and the whole snapshot if the changes come from another node.
     pub snap_end: Seqno,
-    /// The kind of the changes between them: of a snapshot from a disk, older versions may be missing whose newer ones
-    /// are to come.
+    /// The kind of the changes between the two points. With a disk snapshot, an older version of a key may be missing
+    /// while its newer version has not arrived yet.
     pub snap_kind: SnapshotKind,
-    /// The last seqno that a client without SyncWrites may hear of.
+    /// The highest seqno that is visible to a client without SyncWrites.
     pub visible: Seqno,
-    /// The highest prepare there was.
+    /// The highest seqno of a prepare.
     pub prepared: Seqno,
-    /// The highest prepare that was committed or aborted. All below it have ended too.
+    /// The highest prepare that was committed or aborted. All earlier prepares are completed too.
     pub completed: Seqno,
-    /// The highest revision of a tombstone: a document made anew must not start below (`max_deleted_seqno`).
+    /// The highest revision of a tombstone (`max_deleted_seqno`). A re-created document must start above it.
     pub max_deleted_rev: RevSeqno,
-    /// The highest seqno of a tombstone that was purged.
+    /// The highest seqno of a purged tombstone.
     pub purge: Seqno,
-    /// A value of it may have extended attributes.
+    /// True if a value may have extended attributes.
     pub may_have_xattrs: bool,
 }

@@ -1,31 +1,31 @@
-//! The changes of a vBucket in their order, and who reads them: the log and streams.
+//! The queue of a vBucket's changes, and its readers: the log and streams.
 //!
-//! Invariant: while changes wait that the log has not written, it was told, or is told with the effects of a step. Commits
-//! that nobody waits for are the exception: [`AfterLog::CommitsOnly`] says so once.
+//! Invariant: if changes wait for the log, the log was notified or is notified by the effects of a step. Commits that
+//! no client waits for are the exception; see [`AfterLog::CommitsOnly`].
 
 use crate::checkpoint::{Change, CheckpointFigures, Checkpoints, CursorId, Position};
 use crate::cursors::{CursorGone, CursorOpening, ReleasedChanges, StreamCursor, StreamEvents};
 use kedge_types::Seqno;
 
-/// The changes that still wait for the log when a part of them was written.
+/// The changes that still wait for the log after a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterLog {
-    /// None.
+    /// No changes.
     Nothing,
-    /// Only commits of what was just written. Nobody waits for these: they go with the next change of the vBucket,
-    /// which is one of its [`crate::StepEffects`], or after a while by themselves.
+    /// Only commits of the changes that were just written. No client waits for these. They are written with the next
+    /// change of the vBucket, or after a delay.
     CommitsOnly,
-    /// Changes that came meanwhile: the vBucket stays queued.
+    /// Changes that arrived during the write. The vBucket stays queued.
     More,
 }
 
-/// Checkpoints and cursors of a vBucket.
+/// The checkpoints of a vBucket and their cursors.
 #[derive(Debug)]
 pub struct ChangeQueue {
     pub(crate) checkpoints: Checkpoints,
     log_cursor: CursorId,
     queued_for_log: bool,
-    /// Up to here only commits wait for the log, and nobody waits for them.
+    /// The position up to which only commits without a waiting client are queued for the log.
     lazy_upto: Position,
 }
 
@@ -50,37 +50,36 @@ impl ChangeQueue {
         self.checkpoints.push(change);
     }
 
-    /// Queues a change that replaced the document or tombstone at `replaced`; 0: none.
+    /// Queues a change that replaced the document or tombstone at `replaced`, or none if that is 0.
     pub(crate) fn push_over(&mut self, change: Change, replaced: Seqno) {
         self.checkpoints.push_over(change, replaced);
     }
 
-    /// The number of changes that wait for the log.
+    /// Returns the number of changes that wait for the log.
     #[must_use]
     pub fn queued(&self) -> usize {
         self.checkpoints.unread(self.log_cursor)
     }
 
-    /// Number of the open checkpoint.
+    /// Returns the id of the open checkpoint.
     #[must_use]
     pub fn checkpoint_id(&self) -> u64 {
         self.checkpoints.open_id()
     }
 
-    /// The checkpoints, and how far they were read; `high` is the vBucket's last seqno.
+    /// Returns statistics of the checkpoints and cursors. `high` is the high seqno of the vBucket.
     #[must_use]
     pub fn figures(&self, high: Seqno) -> CheckpointFigures {
         self.checkpoints.figures(self.log_cursor, high)
     }
 
-    /// Copies changes that the log has not written yet to `out`, in seqno order. Returns where they end; bounded as in
-    /// [`Checkpoints::peek`].
+    /// Copies changes that are not in the log yet to `out`, in seqno order and bounded as in [`Checkpoints::peek`].
+    /// Returns the position of their end.
     pub fn for_log(&self, max: usize, max_bytes: usize, out: &mut Vec<Change>) -> Position {
         self.checkpoints.peek(self.log_cursor, max, max_bytes, out)
     }
 
-    /// Returns whether changes wait that the log was not told of, which it is now: true once for every time the queue
-    /// fills.
+    /// Returns true once each time the queue becomes non-empty, and marks the vBucket as queued for the log.
     pub fn take_newly_queued(&mut self) -> bool {
         !self.queued_for_log && self.has_more() && {
             self.queued_for_log = true;
@@ -88,14 +87,14 @@ impl ChangeQueue {
         }
     }
 
-    /// Returns whether the log has to be told that changes wait. Commits that nobody waits for are no reason.
+    /// Returns whether the log has to be notified. Commits that no client waits for are no reason.
     pub(crate) fn take_newly_dirty(&mut self) -> bool {
         !self.queued_for_log
             && self.checkpoints.end_position() > self.lazy_upto
             && self.take_newly_queued()
     }
 
-    /// Someone waits for what is queued for the log.
+    /// Records that a client waits for the queued changes.
     pub(crate) fn expect_log(&mut self) {
         self.lazy_upto = Position::default();
     }
@@ -104,7 +103,8 @@ impl ChangeQueue {
         self.checkpoints.has_more(self.log_cursor)
     }
 
-    /// The log has written a part. `more`: others waited already before commits of what was written came.
+    /// Records that the log has written changes. `more` is true if others were waiting before the commits of the
+    /// written changes were queued.
     pub(crate) fn after_log(&mut self, more: bool) -> AfterLog {
         self.queued_for_log = more;
         match (more, self.has_more()) {
@@ -122,16 +122,17 @@ impl ChangeQueue {
         self.checkpoints.is_in_last_history(self.log_cursor)
     }
 
-    /// Opens a stream's cursor for the changes behind `after`; `high` is the vBucket's last seqno.
+    /// Opens a stream cursor after the seqno `after`. `high` is the high seqno of the vBucket.
     pub(crate) fn open_cursor(&mut self, after: Seqno, high: Seqno) -> CursorOpening {
         self.checkpoints.open_reader(after, high)
     }
 
-    /// Copies the next changes to `out`, and moves the cursor behind them: at most `max`, and no more than `max_bytes`
-    /// unless the first alone is larger. Changes that the log has not read yet stay for the log. Returns their bytes.
+    /// Copies the next changes to `out` and advances the cursor past them. Copies at most `max` changes and `max_bytes`
+    /// bytes, but always one change. Changes that the log has not read stay in the queue. Returns the bytes of the
+    /// copied changes.
     ///
     /// # Errors
-    /// [`CursorGone`] when it was dropped.
+    /// [`CursorGone`] if the cursor was dropped.
     pub fn read_cursor(
         &mut self,
         cursor: StreamCursor,
@@ -142,24 +143,24 @@ impl ChangeQueue {
         self.checkpoints.read(cursor, max, max_bytes, out)
     }
 
-    /// The number of changes that the cursor has not read; 0 when it was dropped.
+    /// Returns the number of changes that the cursor has not read, or 0 if it was dropped.
     #[must_use]
     pub fn cursor_remaining(&self, cursor: StreamCursor) -> usize {
         self.checkpoints.remaining(cursor)
     }
 
-    /// The stream needs no cursor any more. Nothing happens when it was dropped already.
+    /// Closes a cursor. Has no effect if the cursor was dropped.
     pub fn close_cursor(&mut self, cursor: StreamCursor) -> ReleasedChanges {
         self.checkpoints.close_reader(cursor)
     }
 
-    /// Bytes of changes that only cursors of streams keep in memory.
+    /// Returns the bytes of changes that only stream cursors keep in memory.
     #[must_use]
     pub fn cursor_bytes(&self) -> usize {
         self.checkpoints.bytes_for_streams()
     }
 
-    /// Drops the cursors that are behind all others, if they keep changes in memory.
+    /// Drops the slowest cursors, if they keep changes in memory.
     pub fn drop_slowest_cursors(&mut self) -> ReleasedChanges {
         if self.cursor_bytes() == 0 {
             return ReleasedChanges::default();
@@ -167,12 +168,12 @@ impl ChangeQueue {
         self.checkpoints.drop_slowest_readers()
     }
 
-    /// A stream has read all there is: the effects of a step are to say when more comes.
+    /// Requests a stream event with the effects of the step that queues the next change.
     pub fn wait_for_changes(&mut self) {
         self.checkpoints.await_more();
     }
 
-    /// The events for streams since the last call.
+    /// Returns the stream events since the last call.
     pub(crate) fn take_stream_events(&mut self) -> StreamEvents {
         self.checkpoints.take_stream_events()
     }

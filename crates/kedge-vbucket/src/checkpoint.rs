@@ -1,13 +1,14 @@
 //! The ordered queue of a vBucket's changes, read by cursors.
 //!
 //! Invariants:
-//! * Entries stand in seqno order, which is the order of the log and of the durability monitor.
-//! * An entry stays until every cursor has passed it: the log's, and those of streams (see `cursors`).
-//! * A cursor moves only forward, and only to where its reader says that the work is done; a reader that failed reads
-//!   the same entries again.
+//! * Entries are in seqno order. The log and the durability monitor use the same order.
+//! * An entry stays until every cursor has passed it: the cursor of the log, and those of streams (see `cursors`).
+//! * A cursor moves only forward, and only past entries that its reader has processed. A reader that failed reads the
+//!   same entries again.
 //!
-//! The queue is cut into checkpoints: runs of entries whose end is a consistent point. Nothing is de-duplicated within
-//! one; who wants only the newest of each key (a flush into a file) does so on the batch that it takes.
+//! The queue is divided into checkpoints: sequences of entries that end at a consistent point. A checkpoint is not
+//! de-duplicated. A reader that needs only the newest version of each key, such as a flush into a file, de-duplicates
+//! its own batch.
 
 mod figures;
 
@@ -21,56 +22,56 @@ use crate::state::VbState;
 use kedge_types::Seqno;
 use std::collections::VecDeque;
 
-/// A checkpoint is closed when it holds this many entries.
+/// The number of entries at which a checkpoint is closed.
 const CHECKPOINT_ENTRIES_MAX: u64 = 10_000;
-/// An empty queue gives its memory back when it had room for more than this many entries.
+/// The capacity, in entries, above which an empty queue releases its memory.
 const IDLE_CAPACITY: usize = 32;
 
-/// One change of a vBucket.
+/// A change of a vBucket.
 #[derive(Clone, Debug)]
 pub enum Change {
     /// A document or tombstone written without a durability level.
     Document(Item),
-    /// A SyncWrite that waits for its level.
+    /// A prepare of a SyncWrite.
     Prepare(Item),
-    /// The prepare of this key was committed as this item.
+    /// The commit of a prepare.
     Commit {
         /// The committed document or tombstone.
         item: Item,
         /// The seqno of the prepare.
         prepared: Seqno,
     },
-    /// The prepare of this key was given up.
+    /// The abort of a prepare.
     Abort {
-        /// A tombstone with key and seqno of the abort.
+        /// A tombstone with the key and the seqno of the abort.
         item: Item,
         /// The seqno of the prepare.
         prepared: Seqno,
     },
-    /// Collections or scopes came or went, see [`crate::SystemEvent`].
+    /// A change of collections or scopes; see [`crate::SystemEvent`].
     System(Item),
-    /// The history or the state changed: a new branch began, or the vBucket is something else to its node.
+    /// A new failover table, a new state, or both.
     State(Box<FailoverTable>, VbState),
-    /// Everything before was thrown away; the history begins anew.
+    /// The removal of all earlier changes, and the start of a new history.
     Reset(Box<FailoverTable>, VbState),
-    /// Everything behind a seqno was thrown away; a new branch begins there.
+    /// The removal of all changes after a seqno, and the start of a branch there.
     Rollback {
-        /// The last seqno that stays.
+        /// The last seqno that is kept.
         to: Seqno,
-        /// The history with the new branch.
+        /// The failover table with the new branch.
         table: Box<FailoverTable>,
     },
-    /// The vBucket was deleted, with everything before.
+    /// The deletion of the vBucket.
     Delete,
-    /// The following changes are of this snapshot, up to its end. Of a vBucket that follows another; what an active
-    /// writes is in no snapshot.
+    /// The start of a received snapshot. The following changes up to its end belong to it. An active vBucket queues no
+    /// snapshots.
     Snapshot(Box<Snapshot>),
-    /// Nothing stands at the seqnos up to this one.
+    /// An advance of the high seqno to this seqno without a change.
     Advance(Seqno),
 }
 
 impl Change {
-    /// The item, of a change that has one.
+    /// Returns the item, if the change has one.
     #[must_use]
     pub fn item(&self) -> Option<&Item> {
         match self {
@@ -88,7 +89,7 @@ impl Change {
         }
     }
 
-    /// Its seqno, of a change that has one.
+    /// Returns the seqno, if the change has one.
     #[must_use]
     pub fn seqno(&self) -> Option<Seqno> {
         match self {
@@ -97,23 +98,23 @@ impl Change {
         }
     }
 
-    /// Returns whether the vBucket is something else from then on, or has another history: streams of it end.
+    /// Returns whether streams end here, because the vBucket changes its state or its history.
     pub(crate) fn ends_streams(&self) -> bool {
         matches!(self, Self::State(..)) || self.begins_history()
     }
 
-    /// Returns whether it throws away what came before.
+    /// Returns whether the change discards earlier changes.
     #[must_use]
     pub fn begins_history(&self) -> bool {
         matches!(self, Self::Reset(..) | Self::Rollback { .. } | Self::Delete)
     }
 }
 
-/// A change, and what it took the place of.
+/// A queued change.
 #[derive(Debug)]
 pub(crate) struct QueuedChange {
     pub(crate) change: Change,
-    /// The seqno of the document or tombstone that it replaced in the hash table; 0 when there was none.
+    /// The seqno of the document or tombstone that the change replaced in the hash table, or 0.
     replaced: Seqno,
 }
 
@@ -123,17 +124,17 @@ impl QueuedChange {
     }
 }
 
-/// Names a cursor of one vBucket.
+/// The id of a cursor of one vBucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CursorId(usize);
 
 #[cfg(test)]
 impl CursorId {
-    /// That of a vBucket's log: it is the first.
+    /// The cursor of the log, which is the first one.
     pub(crate) const LOG: Self = Self(0);
 }
 
-/// A place in the queue: how many entries were ever queued before it.
+/// A position in the queue: the number of entries that were ever queued before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position(u64);
 
@@ -141,20 +142,20 @@ pub struct Position(u64);
 #[derive(Debug, Default)]
 pub struct Checkpoints {
     pub(crate) entries: VecDeque<QueuedChange>,
-    /// Position of the first entry.
+    /// The position of the first entry.
     pub(crate) first: u64,
     cursors: Vec<u64>,
     bytes: usize,
     open_id: u64,
     open_from: u64,
-    /// Position behind the last reset or rollback: what was read before it says nothing of the history after it.
+    /// The position after the last reset or rollback. Earlier entries belong to another history.
     pub(crate) reset_at: u64,
-    /// Cursors of streams.
+    /// The cursors of streams.
     pub(crate) readers: StreamCursors,
 }
 
 impl Checkpoints {
-    /// An empty queue with the first checkpoint open.
+    /// Returns an empty queue with an open first checkpoint.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -163,7 +164,7 @@ impl Checkpoints {
         }
     }
 
-    /// A cursor that reads what is queued from now on.
+    /// Adds a cursor at the end of the queue.
     pub fn add_cursor(&mut self) -> CursorId {
         self.cursors.push(self.end());
         CursorId(self.cursors.len() - 1)
@@ -173,7 +174,7 @@ impl Checkpoints {
         self.first + self.entries.len() as u64
     }
 
-    /// Where the next change is queued.
+    /// Returns the position of the next change.
     pub(crate) fn end_position(&self) -> Position {
         Position(self.end())
     }
@@ -183,7 +184,7 @@ impl Checkpoints {
         self.push_over(change, Seqno(0));
     }
 
-    /// Queues a change that replaced the document or tombstone at `replaced`; 0: none.
+    /// Queues a change that replaced the document or tombstone at `replaced`, or none if that is 0.
     pub fn push_over(&mut self, change: Change, replaced: Seqno) {
         if self.end() - self.open_from >= CHECKPOINT_ENTRIES_MAX {
             self.open_id += 1;
@@ -208,8 +209,8 @@ impl Checkpoints {
         self.cursors[cursor.0] < self.end()
     }
 
-    /// Copies entries from the cursor on to `out`, without moving it, and says where they end: at most `max_entries`,
-    /// and no more than `max_bytes` unless the first alone is larger.
+    /// Copies the entries after the cursor to `out`, at most `max_entries` and `max_bytes` but always one. Does not
+    /// move the cursor. Returns the position of their end.
     pub fn peek(
         &self,
         cursor: CursorId,
@@ -224,18 +225,19 @@ impl Checkpoints {
         to
     }
 
-    /// Where entries from the cursor on end that are bounded as in [`Checkpoints::peek`].
+    /// Returns the end of the entries after the cursor, bounded as in [`Checkpoints::peek`].
     #[must_use]
     pub fn until(&self, cursor: CursorId, max_entries: usize, max_bytes: usize) -> Position {
         self.until_from(self.position(cursor), max_entries, max_bytes)
     }
 
-    /// Where the cursor is.
+    /// Returns the position of the cursor.
     pub(crate) fn position(&self, cursor: CursorId) -> Position {
         Position(self.cursors[cursor.0])
     }
 
-    /// As [`Checkpoints::until`], from a place that the cursor has not passed.
+    /// Returns the end of the entries after `from`, bounded as in [`Checkpoints::until`]. The cursor has not passed
+    /// `from`.
     pub(crate) fn until_from(
         &self,
         from: Position,
@@ -265,14 +267,14 @@ impl Checkpoints {
         self.is_behind_last_reset(Position(self.cursors[cursor.0]))
     }
 
-    /// Returns whether `at` lies behind the last reset or rollback.
+    /// Returns whether `at` is after the last reset or rollback.
     #[must_use]
     pub fn is_behind_last_reset(&self, at: Position) -> bool {
         at.0 >= self.reset_at
     }
 
-    /// Returns the changes that the cursor passes on its way to `to`, as far as they belong to the history that is
-    /// written now, and the seqnos of what it replaced.
+    /// Returns the changes of the current history between the cursor and `to`, with the seqnos of the versions that
+    /// they replaced.
     pub fn passing(
         &self,
         cursor: CursorId,
@@ -281,7 +283,7 @@ impl Checkpoints {
         self.between(self.position(cursor), to)
     }
 
-    /// As [`Checkpoints::passing`], from a place that the cursor has not passed.
+    /// Returns the changes of the current history between two positions, as [`Checkpoints::passing`].
     pub(crate) fn between(
         &self,
         from: Position,
@@ -293,9 +295,9 @@ impl Checkpoints {
             .map(|entry| (&entry.change, entry.replaced))
     }
 
-    /// The seqno of the last change in front of `to` that has one, as far as the cursor has not moved past it: where
-    /// the history goes on when a reset or rollback is the last, `None` when one is still to come or nothing in front
-    /// of `to` has a seqno.
+    /// Returns the seqno of the last change between the cursor and `to`. After a reset or rollback, it is the seqno
+    /// where the new history starts. Returns `None` if a reset or rollback is still to come, or if no change before
+    /// `to` has a seqno.
     #[must_use]
     pub fn seqno_before(&self, cursor: CursorId, to: Position) -> Option<Seqno> {
         if to.0 < self.reset_at {
@@ -313,10 +315,11 @@ impl Checkpoints {
             })
     }
 
-    /// Moves the cursor to `to`, the work on what lies before it being done, and forgets what no cursor needs.
+    /// Moves the cursor to `to`, after its reader has processed the entries before, and removes entries that no cursor
+    /// needs.
     ///
     /// # Panics
-    /// If the cursor would move back or beyond the end: a reader lost count.
+    /// If the cursor would move back or past the end of the queue.
     pub fn advance(&mut self, cursor: CursorId, to: Position) {
         let at = &mut self.cursors[cursor.0];
         assert!(
@@ -327,12 +330,12 @@ impl Checkpoints {
         self.forget();
     }
 
-    /// Forgets what no cursor needs.
+    /// Removes entries that no cursor needs.
     pub(crate) fn forget(&mut self) {
         self.forget_with(drop);
     }
 
-    /// As [`Checkpoints::forget`], of which `with` gets each entry.
+    /// Removes entries that no cursor needs, and passes each to `with`.
     pub(crate) fn forget_with(&mut self, mut with: impl FnMut(QueuedChange)) {
         let logged = self.cursors.iter().copied().min().unwrap_or(self.first);
         let needless = logged.min(self.readers.slowest()) - self.first;
@@ -354,38 +357,38 @@ impl Checkpoints {
         }
     }
 
-    /// Entries that the cursor has not passed.
+    /// Returns the number of entries that the cursor has not passed.
     #[must_use]
     pub fn unread(&self, cursor: CursorId) -> usize {
         (self.end() - self.cursors[cursor.0]) as usize
     }
 
-    /// Entries queued.
+    /// Returns the number of queued entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Returns whether nothing is queued.
+    /// Returns whether the queue is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Bytes of what is queued. Items that are in the hash table too are counted here as well: the figure says what
-    /// the queue keeps alive.
+    /// Returns the bytes of the queued entries. Items that are also in the hash table are included: the figure shows
+    /// what the queue keeps alive.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Bytes of what the log has already, and only streams have not read.
+    /// Returns the bytes of entries that the log has and only streams have not read.
     #[must_use]
     pub fn bytes_for_streams(&self) -> usize {
         self.readers.kept_bytes
     }
 
-    /// Number of the open checkpoint.
+    /// Returns the id of the open checkpoint.
     #[must_use]
     pub fn open_id(&self) -> u64 {
         self.open_id

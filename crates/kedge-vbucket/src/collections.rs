@@ -1,12 +1,13 @@
-//! Which collections are open in a vBucket, and what it has of each.
+//! The collections and scopes that are open in a vBucket.
 //!
-//! A key is of use only while its collection is open here. What was dropped is gone for every command at once; its
-//! documents leave memory and file later. Ids are never used again, so nobody meets what is left of an older collection.
+//! A key is valid only while its collection is open. After a drop, no command reaches its documents; they are removed
+//! from memory and from the file later. Collection ids are never reused, so leftovers of a dropped collection are
+//! harmless.
 //!
 //! Invariants:
-//! * The entries are in the order of their ids. There are few, and mostly one: looking one up costs next to nothing.
-//! * `items` follows the hash table as [`crate::HashTable::documents`] and what is on disk only do together; it may be too
-//!   high in the same moments.
+//! * The entries are ordered by id. There are few, mostly one, so a lookup costs next to nothing.
+//! * `items` counts the documents in the hash table and those on disk only, as [`crate::HashTable::documents`] and the
+//!   residency do together. It may be too high at the same moments.
 
 use crate::system_event::{SystemEvent, SystemEventKind};
 use kedge_types::{
@@ -16,54 +17,54 @@ use kedge_types::{
 /// A collection that is open in a vBucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenCollection {
-    /// Its id.
+    /// The collection id.
     pub id: CollectionId,
-    /// The scope that it is in.
+    /// The scope of the collection.
     pub scope: ScopeId,
-    /// The seqno of the event that opened it; 0 for the default collection of a new vBucket.
+    /// The seqno of the event that created it, or 0 for the default collection of a new vBucket.
     pub start: Seqno,
-    /// The last seqno of a change in it.
+    /// The high seqno of the collection.
     pub high_seqno: Seqno,
-    /// The seqno of the last event that changed its settings; 0 if that is not known, or was never.
+    /// The seqno of the last event that changed its settings, or 0 if it is unknown or there was none.
     pub modified: Seqno,
-    /// Live documents.
+    /// The number of live documents.
     pub items: u64,
-    /// Seconds that its documents live at most; `None`: as the bucket says, `Some(0)`: for ever.
+    /// The maximum time to live in seconds. `None` selects the setting of the bucket, `Some(0)` no limit.
     pub max_ttl: Option<u32>,
-    /// True if the history of its documents is asked for.
+    /// True if the history of documents is retained.
     pub history: bool,
-    /// Commands since the start.
+    /// Counts of operations since the start.
     pub ops: CollectionOps,
 }
 
 /// Counts of operations on the documents of a collection since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CollectionOps {
-    /// Documents that were read.
+    /// The number of reads.
     pub reads: u64,
-    /// Documents that were stored.
+    /// The number of stores.
     pub writes: u64,
-    /// Documents that were deleted.
+    /// The number of deletions.
     pub deletes: u64,
 }
 
 /// A scope that is open in a vBucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenScope {
-    /// Its id.
+    /// The scope id.
     pub id: ScopeId,
-    /// The seqno of the event that opened it; 0 for the default scope of a new vBucket.
+    /// The seqno of the event that created it, or 0 for the default scope of a new vBucket.
     pub start: Seqno,
 }
 
-/// The collections of a vBucket, as its file has them.
+/// The collections of a vBucket in its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileCollections {
-    /// The manifest that it follows.
+    /// The uid of the manifest.
     pub uid: ManifestUid,
-    /// The collections that are open, in any order, with what is in the file of each.
+    /// The open collections with the statistics of the file, in any order.
     pub open: Vec<OpenCollection>,
-    /// The scopes that are open, in any order.
+    /// The open scopes, in any order.
     pub scopes: Vec<OpenScope>,
 }
 
@@ -75,7 +76,7 @@ impl Default for FileCollections {
 }
 
 impl OpenCollection {
-    /// One that was opened at `start` and has nothing yet.
+    /// Returns an empty collection that was created at `start`.
     #[must_use]
     pub fn new(id: CollectionId, scope: ScopeId, start: Seqno) -> Self {
         Self {
@@ -92,17 +93,17 @@ impl OpenCollection {
     }
 }
 
-/// The collections and scopes that are open in a vBucket.
+/// The collections and scopes that are open in a vBucket, ordered by collection id.
 #[derive(Clone, Debug)]
 pub struct OpenCollections {
     pub(crate) uid: ManifestUid,
     open: Vec<OpenCollection>,
-    /// The scopes, in no order.
+    /// The scopes, in any order.
     scopes: Vec<OpenScope>,
 }
 
 impl OpenCollections {
-    /// The collections of a new vBucket: the default one.
+    /// Returns the collections of a new vBucket: the default one.
     pub(crate) fn new() -> Self {
         let default = OpenCollection::new(CollectionId::DEFAULT, ScopeId(0), Seqno(0));
         Self {
@@ -115,19 +116,19 @@ impl OpenCollections {
         }
     }
 
-    /// The manifest that was followed last.
+    /// Returns the uid of the last manifest that was applied.
     #[must_use]
     pub fn uid(&self) -> ManifestUid {
         self.uid
     }
 
-    /// The collections that are open, in the order of ids.
+    /// Returns the open collections, ordered by id.
     #[must_use]
     pub fn open(&self) -> &[OpenCollection] {
         &self.open
     }
 
-    /// The scopes that are open, in no order.
+    /// Returns the open scopes, in any order.
     #[must_use]
     pub fn scopes(&self) -> &[OpenScope] {
         &self.scopes
@@ -140,7 +141,7 @@ impl OpenCollections {
         }
     }
 
-    /// The collection of a stored key.
+    /// Returns the collection of a stored key.
     fn of_key(&mut self, key: &[u8]) -> Option<&mut OpenCollection> {
         self.get_mut(collection_of(key))
     }
@@ -150,7 +151,7 @@ impl OpenCollections {
         self.open.get_mut(at)
     }
 
-    /// A document or tombstone took the place of `old` in the hash table.
+    /// Records that a document or tombstone replaced a live document (`was_live`) or none in the hash table.
     pub(crate) fn on_put(&mut self, id: CollectionId, seqno: Seqno, is_live: bool, was_live: bool) {
         if let Some(open) = self.get_mut(id) {
             open.high_seqno = open.high_seqno.max(seqno);
@@ -158,14 +159,14 @@ impl OpenCollections {
         }
     }
 
-    /// A prepare or abort of this key stands at `seqno`.
+    /// Records a prepare or abort of this key at `seqno`.
     pub(crate) fn on_seqno(&mut self, key: &[u8], seqno: Seqno) {
         if let Some(open) = self.of_key(key) {
             open.high_seqno = open.high_seqno.max(seqno);
         }
     }
 
-    /// A document replaced a live one on disk, which is counted here too.
+    /// Records that a document replaced a live one on disk, which is also counted here.
     pub(crate) fn on_known(&mut self, key: &[u8]) {
         if let Some(open) = self.of_key(key) {
             open.items = open.items.saturating_sub(1);
@@ -189,7 +190,7 @@ impl OpenCollections {
         }
     }
 
-    /// The collections that a file has.
+    /// Returns the collections of a file.
     pub(crate) fn from_file(file: &FileCollections) -> Self {
         let mut open = file.open.clone();
         open.sort_unstable_by_key(|open| open.id);
@@ -208,7 +209,7 @@ impl OpenCollections {
         self.at(id).is_ok()
     }
 
-    /// Returns whether the collection of a stored key is not open, so that what becomes of it does not matter.
+    /// Returns whether the collection of a stored key is not open, so the key is of no further use.
     pub(crate) fn is_of_dropped(&self, key: &[u8]) -> bool {
         !self.is_open(collection_of(key))
     }
@@ -270,8 +271,7 @@ impl OpenCollections {
         events
     }
 
-    /// Takes the place of an event in. Gives the seqno of the event of the same key that it replaces; 0 if none is
-    /// known.
+    /// Applies an event. Returns the seqno of the event with the same key that it replaces, or 0 if there is none.
     pub(crate) fn apply(&mut self, event: &SystemEvent, seqno: Seqno) -> Seqno {
         self.uid = self.uid.max(event.uid);
         match event.kind {
@@ -322,7 +322,7 @@ impl OpenCollections {
     }
 }
 
-/// The collection of a stored key.
+/// Returns the collection of a stored key.
 pub(crate) fn collection_of(key: &[u8]) -> CollectionId {
     match key.first() {
         Some(0) | None => CollectionId::DEFAULT,

@@ -1,33 +1,33 @@
-//! Commands that were parked, and how they end.
+//! Parked commands and their completions.
 
 use crate::item::Item;
 use crate::results::{KeyFigures, Meta, Mutated, ObserveState};
 use crate::scanned::ScanPart;
 use kedge_types::{Cas, DurabilityLevel, Seqno, Status};
 
-/// Identifies a parked command; the number has a meaning only for its giver.
+/// The identifier of a parked command. The caller assigns the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cookie(pub u64);
 
-/// The end of a parked command.
+/// The result of a parked command.
 #[derive(Clone, Debug)]
 pub enum Completion {
-    /// A SyncWrite ended, or another mutation that was parked: it needed the document from the disk first. `item` is
-    /// the document now; `None` when it failed.
+    /// A SyncWrite has ended, or another mutation that needed the document from the disk. `item` is the current
+    /// document, or `None` after a failure.
     SyncWrite {
-        /// The answer for the client.
+        /// The result for the client.
         result: Result<Mutated, Status>,
         /// The committed document or tombstone.
         item: Option<Item>,
     },
-    /// A counter was changed that had to be read from the disk first.
+    /// A counter that had to be read from the disk was changed.
     Counter {
-        /// The answer for the client, and the new number.
+        /// The result for the client, with the new value.
         result: Result<(Mutated, u64), Status>,
     },
-    /// A document was read from the disk, and locked if that was asked for.
+    /// A document was read from the disk, and locked if that was requested.
     Read {
-        /// The document with its value, and the CAS that the client is told.
+        /// The document with its value, and the CAS for the client.
         result: Result<(Item, Cas), Status>,
     },
     /// The metadata of a document or tombstone was read from the disk.
@@ -35,49 +35,49 @@ pub enum Completion {
         /// The metadata.
         result: Result<Meta, Status>,
     },
-    /// Statistics of a key had to look at the disk.
+    /// The statistics of a key that had to be compared with the disk.
     Key {
-        /// Statistics of the key.
+        /// The statistics of the key.
         result: Result<KeyFigures, Status>,
     },
-    /// OBSERVE had to look at the disk.
+    /// OBSERVE had to read the disk.
     Observed {
-        /// The state of the key on disk, and its CAS.
+        /// The persistence state of the key, and its CAS.
         result: Result<(ObserveState, Cas), Status>,
     },
-    /// Keys were listed from the disk.
+    /// The keys were listed from the disk.
     Keys {
-        /// In order, without collection prefix.
+        /// The keys in order, without collection prefix.
         result: Result<Vec<Box<[u8]>>, Status>,
     },
-    /// A range scan was made.
+    /// A range scan was created.
     ScanMade {
-        /// Its id.
+        /// The id of the scan.
         result: Result<[u8; 16], Status>,
     },
-    /// A part of a range scan.
+    /// A range scan has returned a part.
     Scanned {
         /// The keys or documents found.
         result: Result<ScanPart, Status>,
     },
-    /// A wait ended of which there is nothing to tell but whether it went well: for a seqno to be persisted, say.
+    /// A wait without a value has ended, for example for a seqno to be persisted.
     Persisted(Result<(), Status>),
 }
 
-/// A parked command that ended, and how long it took.
+/// A parked command that has ended.
 #[derive(Clone, Debug)]
 pub struct CompletedCommand {
-    /// Whose.
+    /// The cookie of the command.
     pub cookie: Cookie,
-    /// Its result.
+    /// The result.
     pub completion: Completion,
-    /// The level, for a SyncWrite that was committed.
+    /// The level of a committed SyncWrite.
     pub committed: Option<DurabilityLevel>,
-    /// When it began, in nanoseconds of the monotonic clock.
+    /// The start, in nanoseconds of the monotonic clock.
     pub began_ns: u64,
 }
 
-/// A client that waits for a prepare, and its deadline.
+/// The client that waits for a prepare, and its deadline.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientWaiter {
     pub(crate) cookie: Cookie,
@@ -90,12 +90,12 @@ pub(crate) struct ClientWaiter {
 pub(crate) struct PersistWaiter {
     pub(crate) seqno: Seqno,
     pub(crate) waiter: ClientWaiter,
-    /// The write whose answer was held back, see [`crate::VBucket::hold_back`]; `None` for who asked for the wait.
+    /// The write whose response is delayed, see [`crate::Step::hold_back`]. `None` for an explicit wait.
     pub(crate) write: Option<(Mutated, Item)>,
 }
 
 impl PersistWaiter {
-    /// Ends the wait. A write that was held back has succeeded long before, whatever becomes of the wait.
+    /// Ends the wait. A write with a delayed response has already succeeded, so it succeeds whatever `result` is.
     pub(crate) fn end(self, result: Result<(), Status>) -> CompletedCommand {
         let completion = match self.write {
             Some((mutated, item)) => Completion::SyncWrite {

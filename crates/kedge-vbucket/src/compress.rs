@@ -1,16 +1,16 @@
-//! Values that are kept compressed in memory.
+//! Compression of values in memory.
 //!
-//! Compressing takes longer than a lock may be held. So documents are taken out with [`VbStore::to_compress`], their values
-//! compressed without the vBucket's lock by a [`crate::ValueCompressor`], and what came of it is given to [`VbStore::compressed`].
-//! That is no change of the document: version, seqno and CAS stay, and no disk hears of it. Only what the file has is
-//! compressed, so that no other version is kept alive for it.
+//! Compression takes longer than a lock may be held. The caller takes documents with [`VbStore::to_compress`],
+//! compresses their values without the vBucket's lock with a [`crate::ValueCompressor`], and passes the result to
+//! [`VbStore::compressed`]. The document is unchanged by this: revision, seqno and CAS stay, and nothing is written to
+//! disk. Only applied documents are compressed, so that no second version is kept alive.
 
 use crate::item::Item;
 use crate::store::VbStore;
 
 impl VbStore {
-    /// Documents of one shard of the hash table whose values nobody has tried to compress and the file has, up to
-    /// `bytes` of them and one more.
+    /// Appends documents of one shard that are applied and whose compression was not attempted yet. Stops after the
+    /// document that exceeds `bytes` of values.
     pub fn to_compress(&self, shard: usize, bytes: usize, out: &mut Vec<Item>) {
         if self.documents.table.compressible() == 0 || self.unapplied.rewinding {
             return;
@@ -28,8 +28,8 @@ impl VbStore {
         }
     }
 
-    /// `packed` is the value of `item`, compressed, or nothing if that does not save enough. Nothing happens when the
-    /// document has changed meanwhile, or has left memory. Returns the bytes that were saved.
+    /// Replaces the value of `item` by `packed`, or records that compression does not pay if that is `None`. Has no
+    /// effect if the document has changed meanwhile or left memory. Returns the number of bytes saved.
     pub fn compressed(&mut self, item: &Item, packed: Option<&[u8]>) -> usize {
         let hash = self.documents.hash(item.key());
         let there = self.documents.find(hash, item.key());

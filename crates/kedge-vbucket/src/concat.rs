@@ -7,7 +7,7 @@ use crate::value::ValueParts;
 use crate::write::{ConcatMode, body_of};
 use kedge_types::{DocKey, Status};
 
-/// Bytes that are put in front of or behind a value.
+/// Bytes to be added to the front or the end of a value.
 #[derive(Debug)]
 pub struct ConcatChange<'a> {
     mode: ConcatMode,
@@ -16,7 +16,7 @@ pub struct ConcatChange<'a> {
 }
 
 impl<'a> ConcatChange<'a> {
-    /// Bytes that are put to this end of a value.
+    /// Creates the change for this end of a value.
     #[must_use]
     pub fn new(mode: ConcatMode, bytes: &'a [u8]) -> Self {
         Self {

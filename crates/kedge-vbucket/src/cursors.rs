@@ -1,101 +1,103 @@
-//! Cursors of streams: they read the queue of changes beside the log.
+//! Cursors of streams, which read the queue of changes beside the log.
 //!
-//! A stream begins behind some seqno. If the queue has all changes behind it, the stream reads nothing else; otherwise
-//! the vBucket's file has what the queue lacks, and the cursor stands where the queue begins.
+//! A stream starts after a seqno. If the queue has all later changes, the stream reads only from the queue. Otherwise
+//! the file has the missing changes, and the cursor starts at the beginning of the queue.
 //!
 //! Invariants:
-//! * From where a cursor stands, the queue has every change; what the log has read already stays for it.
-//! * A cursor that was dropped is never taken for another: its place is given away under another generation.
-//! * A vBucket without cursors pays for them with a comparison for each step.
+//! * The queue has every change after a cursor. Changes that the log has read stay for slower cursors.
+//! * A dropped cursor is never mistaken for another: its slot is reused under a new generation.
+//! * Without cursors, each step of a vBucket pays one comparison.
 
 use crate::checkpoint::{Change, Checkpoints, QueuedChange};
 use crate::state::VbState;
 use kedge_types::{Seqno, VbUuid};
 
-/// Nobody waits.
+/// The value for no waiting stream.
 const NOBODY: u64 = u64::MAX;
 
-/// Names a stream's cursor of one vBucket, for ever.
+/// The id of a stream cursor of one vBucket, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamCursor {
     slot: u32,
     generation: u32,
 }
 
-/// Where a cursor begins.
+/// The start of a cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CursorOpening {
-    /// The queue has every change behind the seqno that was asked for.
+    /// The queue has every change after the requested seqno.
     InMemory(StreamCursor),
-    /// It has only those behind a later one; those up to there are in the vBucket's file, or on their way to it.
+    /// The queue has only changes after a later seqno. Earlier ones are in the file of the vBucket, or will be applied
+    /// to it.
     OnDisk {
-        /// Stands at the first change that the queue has.
+        /// The cursor, at the first change in the queue.
         cursor: StreamCursor,
         /// The seqno before that change.
         behind: Seqno,
     },
 }
 
-/// The cursor was dropped, as it kept too much in memory: the stream has to begin anew behind what it has read.
+/// The error for a cursor that was dropped because it kept too many changes in memory. The stream must restart after
+/// the last change that it has read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CursorGone;
 
-/// Changes that no cursor needs any more. Dropping them takes a while, so it is not to be done under a lock.
+/// Changes that no cursor needs any more. Dropping them takes time, so it must not happen under a lock.
 #[derive(Debug, Default)]
 pub struct ReleasedChanges(Vec<QueuedChange>);
 
 impl ReleasedChanges {
-    /// The number of changes.
+    /// Returns the number of changes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Returns whether there are none.
+    /// Returns whether there are no changes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// State and history of a vBucket when a stream of it began. When these have changed, the stream ends.
+/// The state and the history of a vBucket at the start of a stream. The stream ends when they change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VbIdentity {
-    /// Its state on its node.
+    /// The state on this node.
     pub state: VbState,
-    /// The branch that is written now.
+    /// The vBucket UUID of the current branch.
     pub uuid: VbUuid,
-    /// See [`VBucket::history`].
+    /// The history id, see [`crate::VBucket::history_id`].
     pub history: u32,
 }
 
 /// Events for the streams of a vBucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamEvents {
-    /// There are changes, and a stream waits for some.
+    /// True if there are new changes and a stream waits for some.
     pub changes: bool,
-    /// The vBucket may have another [`VbIdentity`].
+    /// True if the [`VbIdentity`] may have changed.
     pub state: bool,
 }
 
 #[derive(Debug, Default)]
 struct CursorSlot {
     generation: u32,
-    /// Position of what is read next; `None`: the place is free.
+    /// The position of the next read, or `None` for a free slot.
     at: Option<u64>,
 }
 
-/// The cursors of a queue.
+/// The stream cursors of a queue.
 #[derive(Debug)]
 pub(crate) struct StreamCursors {
     slots: Vec<CursorSlot>,
-    /// Bytes of entries that the log has read, and a cursor has not.
+    /// The bytes of entries that the log has read and a stream cursor has not.
     pub(crate) kept_bytes: usize,
-    /// Entries before this position are counted in it.
+    /// The position up to which entries are counted in `kept_bytes`.
     pub(crate) counted_to: u64,
-    /// A stream waits for what comes at this position; [`NOBODY`]: none waits.
+    /// The position that a stream waits for, or [`NOBODY`].
     wanted_at: u64,
-    /// A change of the state came.
+    /// True if the state has changed.
     state: bool,
 }
 
@@ -112,7 +114,7 @@ impl Default for StreamCursors {
 }
 
 impl StreamCursors {
-    /// Position of the slowest cursor; without one, none holds anything up.
+    /// Returns the position of the slowest cursor, or the maximum without cursors.
     pub(crate) fn slowest(&self) -> u64 {
         self.positions().min().unwrap_or(u64::MAX)
     }
@@ -121,7 +123,7 @@ impl StreamCursors {
         self.state = true;
     }
 
-    /// Positions of the cursors.
+    /// Returns the positions of the cursors.
     pub(crate) fn positions(&self) -> impl Iterator<Item = u64> {
         self.slots.iter().filter_map(|slot| slot.at)
     }
@@ -146,7 +148,7 @@ impl StreamCursors {
         (slot.generation == cursor.generation).then_some(at)
     }
 
-    /// Drops cursors that `drops` says, by their position.
+    /// Drops the cursors whose position satisfies `drops`.
     fn drop_if(&mut self, drops: impl Fn(u64) -> bool) {
         for slot in &mut self.slots {
             if slot.at.is_some_and(&drops) {
@@ -168,9 +170,9 @@ impl StreamCursors {
 }
 
 impl Checkpoints {
-    /// Opens a cursor for what lies behind `after`; `high` is the vBucket's last seqno.
+    /// Opens a cursor after the seqno `after`. `high` is the high seqno of the vBucket.
     pub(crate) fn open_reader(&mut self, after: Seqno, high: Seqno) -> CursorOpening {
-        // What lies before a reset or rollback is of another history.
+        // Entries before a reset or rollback belong to another history.
         let first = self.reset_at.max(self.first) - self.first;
         let first = first as usize;
         let before = match self.seqno_from(first) {
@@ -184,7 +186,8 @@ impl Checkpoints {
                 behind: before,
             };
         }
-        // The first entry behind `after`: seqnos grow, entries without one count with what follows them.
+        // Binary search for the first entry after `after`. Seqnos ascend. An entry without a seqno counts with the next
+        // one.
         let (mut low, mut end) = (first, self.entries.len());
         while low < end {
             let middle = usize::midpoint(low, end);
@@ -196,7 +199,7 @@ impl Checkpoints {
         CursorOpening::InMemory(self.readers.open(self.first + low as u64))
     }
 
-    /// The seqno of the first entry from this index on that has one.
+    /// Returns the first seqno at this index or later.
     pub(crate) fn seqno_from(&self, index: usize) -> Option<Seqno> {
         let mut entries = self.entries.range(index..);
         entries.find_map(|entry| entry.change.seqno())

@@ -1,4 +1,4 @@
-//! The documents and tombstones of a vBucket that are in memory, and what is known of those that only its file has.
+//! The documents of a vBucket in memory, with what is known of those on disk only.
 
 use crate::dropped_purge::DroppedPurge;
 use crate::hash_table::{HashTable, KeyHash};
@@ -8,19 +8,19 @@ use crate::residency::{DocumentResidency, ResidencyFigures};
 use foldhash::fast::RandomState;
 use kedge_types::{RevSeqno, Seqno};
 
-/// Hash table, residency and locks of a vBucket.
+/// The hash table, residency state and locks of a vBucket.
 #[derive(Debug)]
 pub struct DocumentTable {
     pub(crate) table: HashTable,
     pub(crate) residency: DocumentResidency,
     pub(crate) locks: Locks,
     pub(crate) dropped: DroppedPurge,
-    /// The highest revision of a tombstone that was forgotten: a new document of the same key must not start below.
+    /// The highest revision of a tombstone that was removed from memory. A re-created document must start above it.
     pub(crate) purged_rev: RevSeqno,
-    /// A value, in memory or on disk, may have extended attributes.
+    /// True if a value, in memory or on disk, may have extended attributes.
     pub(crate) may_have_xattrs: bool,
     pub(crate) expired: u64,
-    /// Where the next random number comes from; it decides about nothing but counts of accesses.
+    /// The state of the random number generator, which decides only which accesses are counted.
     random: u64,
 }
 
@@ -38,7 +38,7 @@ impl DocumentTable {
         }
     }
 
-    /// Begins anew from nothing.
+    /// Resets to an empty table.
     pub(crate) fn reset(&mut self) {
         self.table.clear();
         self.locks = Locks::default();
@@ -48,8 +48,8 @@ impl DocumentTable {
         self.purged_rev = RevSeqno(0);
     }
 
-    /// Forgets all behind `to`, and what was known of the file. Returns the keys whose documents left memory; an older
-    /// version of them may be in the file.
+    /// Removes all documents after `to` and all knowledge about the file. Returns the keys of the removed documents, of
+    /// which the file may have older versions.
     pub(crate) fn rollback_to(&mut self, to: Seqno) -> Vec<Box<[u8]>> {
         let behind = self.table.iter().filter(|item| item.seqno() > to);
         let keys: Vec<Box<[u8]>> = behind.map(|item| item.key().into()).collect();
@@ -61,25 +61,25 @@ impl DocumentTable {
         keys
     }
 
-    /// The documents and tombstones in memory.
+    /// Returns the documents and tombstones in memory.
     #[must_use]
     pub fn table(&self) -> &HashTable {
         &self.table
     }
 
-    /// The number of live documents, in memory or on disk only.
+    /// Returns the number of live documents, in memory and on disk only.
     #[must_use]
     pub fn count(&self) -> usize {
         self.table.documents() + self.residency.on_disk_only()
     }
 
-    /// The number of documents that expired since the start.
+    /// Returns the number of documents that expired since the start.
     #[must_use]
     pub fn expired(&self) -> u64 {
         self.expired
     }
 
-    /// Returns whether a sweep is wanted soon: documents have an expiry, or are locked. Tombstones can wait.
+    /// Returns whether a sweep is due soon because documents have an expiry or are locked. Tombstones can wait.
     #[must_use]
     pub fn wants_sweep(&self) -> bool {
         self.table.expiring() > 0 || !self.locks.is_empty()
@@ -91,8 +91,8 @@ impl DocumentTable {
         self.dropped.is_wanted()
     }
 
-    /// Returns whether all was read from the file that is to be in memory. Until then any miss may be on disk, and
-    /// nothing leaves memory with its key.
+    /// Returns whether warmup has finished. Until then, a key that is not in memory may be on disk, and no document is
+    /// evicted with its key.
     #[must_use]
     pub fn is_warm(&self) -> bool {
         self.residency.is_warm()
@@ -104,7 +104,7 @@ impl DocumentTable {
         self.may_have(self.table.hash(key), key)
     }
 
-    /// Figures of what is in memory.
+    /// Returns the residency statistics.
     #[must_use]
     pub fn residency(&self) -> ResidencyFigures {
         let (filter_keys, filter_keys_max) = self.residency.filter_keys();
@@ -116,13 +116,13 @@ impl DocumentTable {
         }
     }
 
-    /// Begins a filter of the keys that the file has, for about as many as there are documents. From now on it gets
-    /// what leaves memory; the keys of the file follow.
+    /// Starts a new filter of the keys in the file, sized for the current number of documents. From now on it receives
+    /// evicted keys. The caller adds the keys of the file.
     pub fn begin_filter(&mut self) {
         self.residency.begin_filter(self.count());
     }
 
-    /// Adds keys that the file had, in any moment since [`DocumentTable::begin_filter`].
+    /// Adds keys that the file had at any moment since [`DocumentTable::begin_filter`].
     pub fn add_to_filter<'a>(&mut self, keys: impl IntoIterator<Item = &'a [u8]>) {
         for key in keys {
             let hash = self.table.hash(key);
@@ -130,7 +130,7 @@ impl DocumentTable {
         }
     }
 
-    /// The new filter has all keys of the file and is used from now on, if nothing has made it void meanwhile.
+    /// Activates the new filter, which has all keys of the file, unless it was invalidated meanwhile.
     pub fn finish_filter(&mut self) {
         self.residency.finish_filter();
     }
@@ -139,7 +139,7 @@ impl DocumentTable {
         self.table.hash(key)
     }
 
-    /// The document or tombstone of this key in memory.
+    /// Returns the document or tombstone of this key in memory.
     pub(crate) fn find(&self, hash: KeyHash, key: &[u8]) -> Option<&Item> {
         self.table.find(hash, key)
     }
@@ -148,7 +148,7 @@ impl DocumentTable {
         self.residency.may_have(hash, key) && self.table.find(hash, key).is_none()
     }
 
-    /// Puts in an item that is in the file, and not in memory.
+    /// Adds an item that is in the file and not in memory.
     pub(crate) fn put_known(&mut self, hash: KeyHash, item: Item) {
         if !item.is_deleted() {
             self.residency.on_known();
@@ -156,7 +156,7 @@ impl DocumentTable {
         self.table.put(hash, item);
     }
 
-    /// The revision that a document made anew goes on from; `high` is the last seqno.
+    /// Returns the revision after which a re-created document continues. `high` is the high seqno.
     pub(crate) fn rev_before(&self, hash: KeyHash, key: &[u8], high: Seqno) -> RevSeqno {
         match self.table.find(hash, key) {
             Some(tombstone) => tombstone.rev_seqno(),
@@ -167,7 +167,7 @@ impl DocumentTable {
         }
     }
 
-    /// xorshift64 (G. Marsaglia, 2003).
+    /// Returns the next number of xorshift64 (G. Marsaglia, 2003).
     pub(crate) fn next_random(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -175,7 +175,7 @@ impl DocumentTable {
         self.random
     }
 
-    /// Takes the documents out, to be dropped without the vBucket's lock.
+    /// Takes the documents, to be dropped without the vBucket's lock.
     pub(crate) fn take_table(&mut self) -> HashTable {
         self.table.take()
     }

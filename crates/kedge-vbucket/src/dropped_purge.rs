@@ -1,21 +1,21 @@
-//! Documents of collections that were dropped, as long as memory has them.
+//! Removal of documents of dropped collections from memory.
 //!
-//! No command reaches them. They go shard by shard, so that nobody waits for a long walk.
+//! No command reaches these documents. They are removed shard by shard, so that no command waits for a long traversal.
 //!
-//! Invariant: while the hash table may have such a document, a round of the shards is under way or wanted; a drop during a
-//! round makes another one begin.
+//! Invariant: while the hash table may have such a document, a round over the shards is in progress or due. A drop
+//! during a round starts another one.
 
 /// The progress of the purge of dropped collections from memory.
 #[derive(Debug, Default)]
 pub(crate) struct DroppedPurge {
-    /// The shard that this round visits next; `None`: there is no round.
+    /// The shard that the round visits next, or `None` without a round.
     pub(crate) next: Option<usize>,
-    /// Live documents of dropped collections that were not found in memory yet.
+    /// The number of live documents of dropped collections that were not found in memory yet.
     pub(crate) documents: u64,
 }
 
 impl DroppedPurge {
-    /// Begins a round, as a collection of so many live documents was dropped.
+    /// Starts a round for a dropped collection with this number of live documents.
     pub(crate) fn add(&mut self, documents: u64) {
         self.documents += documents;
         self.next = Some(0);

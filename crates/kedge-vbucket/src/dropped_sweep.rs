@@ -1,11 +1,11 @@
-//! Sweeps of documents of dropped collections.
+//! Sweep of the hash table for documents of dropped collections.
 
 use crate::hash_table::EvictionDecision;
 use crate::item::Item;
 use crate::store::VbStore;
 
 impl VbStore {
-    /// See [`crate::VBucket::sweep_dropped`].
+    /// Visits the next shard; see [`crate::VBucket::sweep_dropped`].
     pub(crate) fn sweep_dropped(&mut self) -> u64 {
         let Some(shard) = self.documents.dropped.next else {
             return 0;

@@ -1,11 +1,13 @@
-//! SyncWrites in flight, and others who wait for the disk.
+//! SyncWrites in flight, and other waits for the disk.
 //!
 //! Invariants:
-//! * Prepares stand in seqno order and end in that order: the first that is not ready holds up all behind it.
+//! * Prepares are in seqno order and are completed in that order. The first one that is not ready blocks all later
+//!   ones.
 //! * A key has at most one prepare.
-//! * A prepare that was read back from the disk or came from another active has no deadline: someone may have seen it
-//!   committed, so it is committed and never given up.
-//! * An active commits what its level asks of itself and of a majority of each chain. Without chains it commits nothing.
+//! * A prepare that was recovered from disk or came from another active vBucket has no timeout. A client may have seen
+//!   its commit, so it is committed and never aborted.
+//! * An active vBucket commits a prepare when the level is satisfied on its own node and by a majority of each chain.
+//!   Without chains it commits nothing.
 
 mod acks;
 mod figures;
@@ -25,7 +27,7 @@ use crate::hash_table::KeyHash;
 use crate::item::Item;
 use kedge_types::{DurabilityLevel, Seqno};
 
-/// One SyncWrite that has not ended.
+/// A prepare: a SyncWrite that is neither committed nor aborted.
 #[derive(Debug)]
 pub(crate) struct Prepare {
     pub(crate) hash: KeyHash,
@@ -34,20 +36,21 @@ pub(crate) struct Prepare {
     pub(crate) state: PrepareState,
 }
 
-/// The state of a SyncWrite that has not ended.
+/// The state of a prepare.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PrepareState {
-    /// A client of this active waits for it: nobody has seen it.
+    /// A client of this active vBucket waits for it. No client has seen it.
     Client(ClientWaiter),
-    /// Its client was told that the outcome is not known. It is aborted as soon as it is the first.
+    /// The client has received an ambiguous status. The prepare is aborted when it becomes the first one, unless it is
+    /// ready by then.
     Aborting { unix_secs: u64 },
-    /// It came from the disk, or from another active, or its client went away: someone may have seen it committed. It
-    /// has no deadline.
+    /// The prepare came from the disk or from another active vBucket, or its client received no response. It has no
+    /// timeout, because a client may have seen it committed.
     Inherited,
 }
 
 impl Prepare {
-    /// One for which nobody waits any more.
+    /// Creates a prepare without a waiting client.
     pub(crate) fn found(hash: KeyHash, item: Item, level: DurabilityLevel) -> Self {
         Self {
             hash,
@@ -61,8 +64,7 @@ impl Prepare {
         matches!(self.state, PrepareState::Client(_))
     }
 
-    /// Returns whether the node itself has done for it what its level asks for, if everything up to `persisted` is on
-    /// its disk.
+    /// Returns whether the level is satisfied on this node, given the persisted seqno.
     pub(crate) fn is_satisfied(&self, persisted: Seqno) -> bool {
         !self.level.needs_persistence() || self.item.seqno() <= persisted
     }

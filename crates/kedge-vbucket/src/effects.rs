@@ -1,43 +1,43 @@
-//! The effects of a step of a vBucket on everything around it.
+//! Effects of vBucket steps on other components.
 //!
 //! Invariants:
-//! * Whoever runs a step takes its effects before the vBucket's lock is released, so that each effect is handed out once
-//!   and to the thread that caused it.
-//! * [`MemoryUse`] is a difference to what was handed out last. The sum over all steps is the memory of the vBucket, also
-//!   where a step went wrong or changed nothing.
+//! * The caller of a step takes its effects before it releases the vBucket's lock. Each effect is handed out once, to
+//!   the thread that caused it.
+//! * [`MemoryUse`] in the effects is a difference to the previous call. The sum over all steps is the memory of the
+//!   vBucket, even if a step failed or changed nothing.
 
 use crate::completion::CompletedCommand;
 use crate::cursors::StreamEvents;
 
-/// Bytes that a vBucket takes, or by how many more of them.
+/// The memory of a vBucket in bytes, or a difference of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// Documents, slots, filters, checkpoints, and what waits to be applied.
+    /// Documents, slots, filters, checkpoints and unapplied changes.
     pub total: i64,
-    /// Those among them of changes that the log has not written.
+    /// The part of `total` for changes that the log has not written.
     pub checkpoints: i64,
-    /// Those among them of versions that only wait to be applied.
+    /// The part of `total` for versions that only unapplied changes keep alive.
     pub pinned: i64,
-    /// Those among them of changes that only cursors of streams keep.
+    /// The part of `total` for changes that only stream cursors keep alive.
     pub cursors: i64,
 }
 
 /// The effects of one or more steps.
 #[derive(Debug, Default)]
 pub struct StepEffects {
-    /// Change of the memory that it takes.
+    /// The change of memory use.
     pub memory: MemoryUse,
-    /// Changes wait for the log, which has not been told.
+    /// True if changes wait for the log and the log was not notified yet.
     pub newly_dirty: bool,
     /// Events for its streams.
     pub stream_events: StreamEvents,
-    /// Parked commands that ended.
+    /// Parked commands that have ended.
     pub completions: Vec<CompletedCommand>,
-    /// Documents may expire or unlock by themselves: [`crate::VBucket::sweep`] is wanted soon.
+    /// True if documents have an expiry or a lock, so [`crate::Step::sweep`] is due soon.
     pub wants_sweep: bool,
-    /// Documents of dropped collections are in memory: [`crate::VBucket::sweep_dropped`] has work.
+    /// True if documents of dropped collections are in memory, so [`crate::VBucket::sweep_dropped`] is due.
     pub has_dropped_documents: bool,
-    /// Values are in memory that nobody has tried to compress.
+    /// True if memory has values whose compression was not attempted.
     pub has_values_to_compress: bool,
 }
 

@@ -1,17 +1,17 @@
-//! The history of a vBucket's branches.
+//! The failover table of a vBucket.
 
 use kedge_types::limits::FAILOVER_ENTRIES_MAX;
 use kedge_types::{Seqno, VbUuid};
 
-/// (vBucket uuid, seqno at which the branch began), newest first, never empty, at most
-/// [`FAILOVER_ENTRIES_MAX`] long.
+/// The failover table: vBucket UUIDs with the seqnos at which their branches began, newest first. It is never empty and
+/// has at most [`FAILOVER_ENTRIES_MAX`] entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailoverTable {
     entries: Vec<(VbUuid, Seqno)>,
 }
 
 impl FailoverTable {
-    /// The table of a vBucket that begins now.
+    /// Returns the table of a new vBucket.
     #[must_use]
     pub fn new(uuid: VbUuid) -> Self {
         Self {
@@ -19,34 +19,34 @@ impl FailoverTable {
         }
     }
 
-    /// A table read back; `None` when it is empty or its seqnos grow towards older entries.
+    /// Creates a table from its entries. Returns `None` if it is empty, or if a seqno is below that of an older entry.
     #[must_use]
     pub fn from_entries(entries: Vec<(VbUuid, Seqno)>) -> Option<Self> {
         let ordered = entries.windows(2).all(|pair| pair[0].1 >= pair[1].1);
         (!entries.is_empty() && ordered).then_some(Self { entries })
     }
 
-    /// Begins a new branch at `seqno`. Entries that began later belong to a branch that is dead.
+    /// Starts a new branch at `seqno`. Entries that began later are removed, because their branch is abandoned.
     pub fn begin(&mut self, uuid: VbUuid, seqno: Seqno) {
         self.entries.retain(|(_, began)| *began <= seqno);
         self.entries.insert(0, (uuid, seqno));
         self.entries.truncate(FAILOVER_ENTRIES_MAX);
     }
 
-    /// The uuid of the branch that is written now.
+    /// Returns the UUID of the current branch.
     #[must_use]
     pub fn uuid(&self) -> VbUuid {
         self.entries[0].0
     }
 
-    /// All entries, newest first.
+    /// Returns the entries, newest first.
     #[must_use]
     pub fn entries(&self) -> &[(VbUuid, Seqno)] {
         &self.entries
     }
 
-    /// Where the branch `uuid` ended: the seqno at which the next newer one began. `None` when `uuid` is unknown or
-    /// the newest.
+    /// Returns the seqno at which the branch `uuid` ended, which is the start of the next newer branch. Returns `None`
+    /// if `uuid` is unknown or the newest.
     #[must_use]
     pub fn ended_at(&self, uuid: VbUuid) -> Option<Seqno> {
         let index = self.entries.iter().position(|(known, _)| *known == uuid)?;

@@ -1,19 +1,19 @@
-//! Documents that are on disk only: what of them is looked for, and what is made of the answer.
+//! Background fetch of documents that are on disk only.
 //!
-//! A step that needs more than memory has returns [`crate::StepOutcome::Fetch`] and has changed nothing. Its caller takes a
-//! [`FetchTicket`], reads the key from the file without the vBucket's lock, hands over what it found with
-//! [`VbStore::fetched`], and runs the step again, best without letting go of the lock in between. Whatever happened
-//! meanwhile, what was read never takes the place of something newer: the step finds that out when it runs again.
+//! A step that needs such a document returns [`crate::StepOutcome::Fetch`] and changes nothing. Its caller takes a
+//! [`FetchTicket`], reads the key from the file without the vBucket's lock, passes the result to [`VbStore::fetched`],
+//! and runs the step again, preferably under the same lock. A fetched version never replaces a newer one, whatever
+//! happened meanwhile.
 
 use crate::hash_table::KeyHash;
 use crate::item::{Item, ItemMeta};
 use crate::store::VbStore;
 use kedge_types::Seqno;
 
-/// The least progress of the file when it is read. Taken before that.
+/// The history and the applied seqno of the file before a read. The read has at least this state.
 #[derive(Clone, Copy, Debug)]
 pub struct FetchTicket {
-    /// `None`: the file was void, or had not followed a rollback.
+    /// `None` if the file was void or had not followed a rollback.
     history: Option<u32>,
     applied: Seqno,
 }
@@ -22,16 +22,16 @@ pub struct FetchTicket {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a file may be damaged"]
 pub enum Fetched {
-    /// The step can go on.
+    /// The step can be repeated.
     Known,
-    /// Too much has changed meanwhile; the step finds out what is to be done.
+    /// The vBucket has changed too much. The repeated step decides whether another fetch is needed.
     Stale,
-    /// The file does not have what it must have: it is damaged, and a step that needs it will never go on.
+    /// The file lacks a document that it must have, so it is damaged. A step that needs the document can never succeed.
     Lost,
 }
 
 impl VbStore {
-    /// To be taken before the file is read.
+    /// Returns a ticket. Must be called before the file is read.
     #[must_use]
     pub fn fetch_ticket(&self) -> FetchTicket {
         FetchTicket {
@@ -40,7 +40,7 @@ impl VbStore {
         }
     }
 
-    /// The file was read for `key`: its document or tombstone with the value, or nothing.
+    /// Accepts the result of a read of `key`: its document or tombstone with the value, or `None`.
     pub fn fetched(&mut self, ticket: FetchTicket, key: &[u8], found: Option<Item>) -> Fetched {
         if ticket.history != Some(self.unapplied.history()) || self.unapplied.rewinding {
             return Fetched::Stale;
@@ -63,9 +63,9 @@ impl VbStore {
                     None => Fetched::Stale,
                 }
             }
-            // Memory has everything: what was read is of a file that is void.
+            // Memory has everything, so the read was from a void file.
             None if !self.documents.residency.may_have(hash, key) => Fetched::Known,
-            // What has left memory since may be newer than what was read.
+            // A version that left memory since then may be newer than the read.
             None if ticket.applied < self.documents.residency.left_seqno() => Fetched::Stale,
             None => {
                 match found {
@@ -77,16 +77,16 @@ impl VbStore {
         }
     }
 
-    /// `item` of a batch of `history` is blind ([`Item::is_blind`]) and was written to the file, which had a live
-    /// document of its key before, or not. To be told together with [`VbStore::on_applied`], before the lock is let go
-    /// of: The count of documents is too high until then.
+    /// Records that `item`, which is blind ([`Item::is_blind`]), was written to the file. `had_document` is true if it
+    /// replaced a live document there. Must be called under the same lock as [`VbStore::on_applied`]; the count of
+    /// documents is too high until then.
     pub fn applied_over(&mut self, history: u32, item: &Item, had_document: bool) {
         if history == self.unapplied.history() {
             self.find_out(self.documents.hash(item.key()), item.key(), had_document);
         }
     }
 
-    /// The file was looked at for a key that stands in the hash table.
+    /// Records whether the file has a live document of a key that is in the hash table.
     pub(crate) fn find_out(&mut self, hash: KeyHash, key: &[u8], has_document: bool) {
         let there = self.documents.find(hash, key);
         if let Some(blind) = there.filter(|item| item.is_blind()) {
@@ -98,21 +98,21 @@ impl VbStore {
         }
     }
 
-    /// Reading the file with [`VbStore::warm`], begun when [`crate::VBucket::history_id`] was `history`, has ended.
-    /// `complete`: no live document was left out.
+    /// Ends the warmup that started when [`crate::VBucket::history_id`] was `history`. `complete` is true if no live
+    /// document was left out.
     pub fn warmed(&mut self, history: u32, complete: bool) {
         if history == self.unapplied.history() {
             self.documents.residency.end_warming(complete);
         }
     }
 
-    /// As [`VbStore::warm`], of a document whose value stays on disk.
+    /// Adds a document whose value stays on disk; see [`VbStore::warm`].
     pub fn warm_without_value(&mut self, history: u32, meta: &ItemMeta, key: &[u8]) -> bool {
         self.warm(history, Item::on_disk(meta, key))
     }
 
-    /// A document or tombstone was read from the file while [`crate::VBucket::history_id`] was `history`: it goes into
-    /// the hash table unless its key is there. Says whether it did.
+    /// Adds a document or tombstone that was read from the file while [`crate::VBucket::history_id`] was `history`,
+    /// unless its key is in memory. Returns whether it was added.
     pub fn warm(&mut self, history: u32, item: Item) -> bool {
         let is_late = self.documents.is_warm() || item.seqno() > self.unapplied.applied();
         if history != self.unapplied.history()

@@ -1,4 +1,4 @@
-//! The state that a vBucket's file brings back, before the log's records are applied to it.
+//! The state of a vBucket in its file, before the log is replayed.
 
 use crate::apply::{ApplyProgress, PersistedState};
 use crate::collections::FileCollections;
@@ -6,24 +6,24 @@ use crate::item::Item;
 use crate::snapshot::Snapshot;
 use kedge_types::{Seqno, VbUuid};
 
-/// The content of a vBucket's file, its documents apart.
+/// The content of a vBucket's file without its documents.
 #[derive(Clone, Debug)]
 pub struct FileState {
-    /// The state of the vBucket.
+    /// The vBucket metadata.
     pub state: PersistedState,
-    /// Its last seqno.
+    /// The high seqno of the file.
     pub high_seqno: Seqno,
-    /// Its live documents.
+    /// The number of live documents.
     pub documents: u64,
-    /// Its prepares that did not end: those above `state.completed`, aborts apart, and those apart whose key has a
-    /// newer document.
+    /// The prepares that are not completed: those above `state.completed`, except aborted ones and those whose key has
+    /// a newer document.
     pub prepares: Vec<Item>,
-    /// Its collections.
+    /// The collections.
     pub collections: FileCollections,
 }
 
 impl FileState {
-    /// Returns whether the file was written after the branch `uuid` began.
+    /// Returns whether the failover table has the branch `uuid`, so the file was written after the branch began.
     pub(crate) fn knows(&self, uuid: VbUuid) -> bool {
         let branches = self.state.failover.entries();
         branches.iter().any(|(known, _)| *known == uuid)
@@ -33,7 +33,7 @@ impl FileState {
         usize::try_from(self.documents).unwrap_or(usize::MAX)
     }
 
-    /// The snapshot that the file is in the middle of.
+    /// Returns the snapshot that is incomplete in the file.
     pub(crate) fn open(&self) -> Option<Snapshot> {
         let PersistedState {
             snap_start,
@@ -44,7 +44,8 @@ impl FileState {
         (self.high_seqno < snap_end).then(|| Snapshot::new(snap_kind, snap_start, snap_end))
     }
 
-    /// Up to where the log has to go before all prepares that ended are known to have; 0: they are.
+    /// Returns the seqno that replay must reach before all completed prepares are known to be completed, or 0 if they
+    /// are.
     pub(crate) fn torn_upto(&self) -> Seqno {
         let open = self.open().filter(Snapshot::is_disk);
         open.map_or(Seqno(0), |open| open.end)

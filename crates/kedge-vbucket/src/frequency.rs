@@ -1,25 +1,26 @@
-//! How often a document is asked for, in eight bits.
+//! The access frequency of a document, in eight bits.
 //!
-//! A logarithmic counter (R. Morris, "Counting large numbers of events in small registers", 1978): the higher it
-//! stands, the less likely an access counts, so that 255 stands for about a million. A new document begins above the
-//! lowest values, or it would be the first to go; with time all counts fall back, or what was popular once would stay.
+//! A logarithmic counter (R. Morris, "Counting large numbers of events in small registers", 1978): the higher the
+//! value, the less likely an access increments it. The maximum of 255 stands for about a million accesses. A new
+//! document starts above the lowest values, so that it is not the first to be evicted. All values decay with time, so
+//! that formerly popular documents are evicted eventually.
 
-/// Where a new document begins.
+/// The value of a new document.
 pub(crate) const FIRST: u8 = 64;
-/// Above [`FIRST`], an access counts with a probability of 1 in (steps above it x this).
+/// Above [`FIRST`], an access counts with a probability of 1 in (distance from [`FIRST`] x this).
 const SLOWNESS: u64 = 50;
 
-/// Returns whether an access counts at this height; `random` is any number.
+/// Returns whether an access increments the value; `random` is any number.
 pub(crate) fn counts(frequency: u8, random: u64) -> bool {
     if frequency == u8::MAX {
         return false;
     }
     let above = u64::from(frequency.saturating_sub(FIRST));
-    // One in that many of the upper halves comes to 0: a multiplication is cheaper than a remainder.
+    // This is true for one in (above * SLOWNESS + 1) numbers. A multiplication is cheaper than a remainder.
     ((random >> 32) * (above * SLOWNESS + 1)) >> 32 == 0
 }
 
-/// The count that is left after a round.
+/// Returns the value after one decay round.
 pub(crate) fn decayed(frequency: u8) -> u8 {
     frequency - frequency.div_ceil(8)
 }

@@ -1,14 +1,14 @@
-//! The hash table of a vBucket: its documents and tombstones, by stored key.
+//! The hash table of a vBucket, which maps stored keys to documents and tombstones.
 //!
-//! The table is divided into shards by hash, and grows a shard at a time by linear hashing (W. Litwin, "Linear Hashing: A
-//! New Tool for File and Table Addressing", 1980): when the shards have [`SHARD_ITEMS`] items on average, the oldest
-//! shard that was not split in this round is split in two. So no shard has many more than twice that, and neither a
-//! growing table nor a visit of a shard holds the vBucket for more than about a millisecond, whatever the number of
-//! documents.
+//! The table is divided into shards by hash and grows by one shard at a time with linear hashing (W. Litwin, "Linear
+//! Hashing: A New Tool for File and Table Addressing", 1980): when the shards have [`SHARD_ITEMS`] items on average,
+//! the oldest shard that was not split in this round is split in two. No shard therefore has many more than twice that
+//! number. Neither growth nor a visit of a shard holds the vBucket's lock for more than about a millisecond, whatever
+//! the number of documents.
 //!
-//! The second half of a split shard always becomes the last shard, and shards are not joined again. So a visit that
-//! goes from the first shard to the last, and asks for [`HashTable::shard_count`] at each step, finds every item that
-//! is there all the time. It may find one twice.
+//! The second half of a split shard always becomes the last shard, and shards are never merged. A visit from the first
+//! shard to the last, which reads [`HashTable::shard_count`] at each step, therefore finds every item that is present
+//! throughout. It may find an item twice.
 
 use crate::item::Item;
 use foldhash::fast::RandomState;
@@ -16,21 +16,22 @@ use hashbrown::HashTable as RawTable;
 use kedge_types::Expiry;
 use std::hash::BuildHasher;
 
-/// Bytes that a slot of a shard takes: the pointer and one control byte.
+/// The size of a slot in bytes: the pointer and one control byte.
 pub const SLOT_BYTES: usize = size_of::<Item>() + 1;
 
-/// A shard that is filled to less than one in this many slots gives slots back.
+/// The inverse fill factor below which a shard shrinks.
 const SHRINK_BELOW: usize = 4;
 
-/// Items of a shard, on average, before another shard is made. A shard is split when it has up to twice as many; the
+/// The average number of items in a shard at which a shard is added. A shard is split at up to twice this number. The
 /// halves then fit into tables of 4,096 slots, of which hashbrown fills 3,584.
 const SHARD_ITEMS: usize = 3_072;
 
-/// Bits of the hash that choose the shard. They lie below the seven that hashbrown keeps in its control bytes.
+/// The number of hash bits that select the shard. They are below the seven bits that hashbrown keeps in its control
+/// bytes.
 const SHARD_BITS: u32 = 17;
 const SHARD_SHIFT: u32 = 57 - SHARD_BITS;
 
-/// The state of an item when room is made.
+/// The decision about an item in an eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EvictionDecision {
     Keep,
@@ -38,47 +39,47 @@ pub(crate) enum EvictionDecision {
     Remove,
 }
 
-/// Documents and tombstones of one vBucket, by stored key.
+/// The documents and tombstones of a vBucket by stored key.
 #[derive(Debug)]
 pub struct HashTable {
     shards: Vec<RawTable<Item>>,
-    /// Bits of the shards' numbers: the least power of two that is not below the number of shards, less one.
+    /// The mask of shard indexes: the least power of two that is not below the number of shards, minus one.
     mask: usize,
     hasher: RandomState,
     documents: usize,
     tombstones: usize,
-    /// Live documents that have an expiry.
+    /// The number of live documents with an expiry.
     expiring: usize,
-    /// Live documents whose value is on disk only.
+    /// The number of live documents whose value is on disk only.
     without_value: usize,
-    /// Documents whose value nobody has tried to compress.
+    /// The number of documents whose compression was not attempted.
     compressible: usize,
     item_bytes: usize,
     slot_bytes: usize,
 }
 
-/// Sizes of a hash table.
+/// Statistics of a hash table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashFigures {
-    /// Items that it has room for before it grows.
+    /// The capacity in items before the table grows.
     pub slots: usize,
-    /// Its parts.
+    /// The number of shards.
     pub shards: usize,
-    /// Live documents.
+    /// The number of live documents.
     pub documents: usize,
-    /// Tombstones.
+    /// The number of tombstones.
     pub tombstones: usize,
-    /// Live documents whose value is on disk only.
+    /// The number of live documents whose value is on disk only.
     pub without_value: usize,
-    /// Bytes of the items.
+    /// The bytes of the items.
     pub item_bytes: usize,
-    /// Bytes of the slots.
+    /// The bytes of the slots.
     pub slot_bytes: usize,
-    /// Items and their bytes, as they were found one by one.
+    /// The number and the bytes of the items, counted one by one.
     pub counted: Option<(usize, usize)>,
 }
 
-/// A key's hash, computed once per command.
+/// The hash of a key, computed once for each command.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyHash(u64);
 
@@ -93,7 +94,7 @@ impl KeyHash {
 }
 
 impl HashTable {
-    /// Returns an empty table that begins with so many shards, rounded up to a power of two. It allocates nothing for
+    /// Returns an empty table with this number of shards, rounded up to a power of two. It allocates nothing for
     /// documents yet.
     #[must_use]
     pub fn new(shards: usize, hasher: RandomState) -> Self {
@@ -112,7 +113,7 @@ impl HashTable {
         }
     }
 
-    /// The hash of a stored key.
+    /// Returns the hash of a stored key.
     #[must_use]
     pub fn hash(&self, key: &[u8]) -> KeyHash {
         KeyHash::of(&self.hasher, key)
@@ -122,15 +123,15 @@ impl HashTable {
         &self.hasher
     }
 
-    /// Returns the shard of a hash. The bits that choose it are neither those that choose a slot (the lowest) nor those
-    /// kept in the control byte (the highest).
+    /// Returns the shard index of a hash. Its bits are neither those that select a slot (the lowest) nor those in the
+    /// control byte (the highest).
     fn shard_index(&self, hash: KeyHash) -> usize {
         let bits = (hash.0 >> SHARD_SHIFT) as usize;
         let index = bits & self.mask;
         if index < self.shards.len() {
             index
         } else {
-            // Its shard was not split in this round.
+            // This shard was not split in this round.
             bits & (self.mask >> 1)
         }
     }
@@ -146,7 +147,7 @@ impl HashTable {
         let split = new & (self.mask >> 1);
         let items = std::mem::take(&mut self.shards[split]);
         self.slot_bytes -= items.allocation_size();
-        // A half has a few more than half of the items.
+        // A half may have slightly more than half of the items.
         let capacity = items.len() / 2 + items.len() / 16;
         self.shards[split] = RawTable::with_capacity(capacity);
         self.shards.push(RawTable::with_capacity(capacity));
@@ -162,20 +163,20 @@ impl HashTable {
         }
     }
 
-    /// The document or tombstone with this key.
+    /// Returns the document or tombstone with this key.
     #[must_use]
     pub fn find(&self, hash: KeyHash, key: &[u8]) -> Option<&Item> {
         self.shards[self.shard_index(hash)].find(hash.0, |item| item.key() == key)
     }
 
-    /// Puts `item` in place of what has its key and returns that, marked as replaced.
+    /// Inserts `item`. Returns the item with the same key that it replaces, marked as replaced.
     pub fn put(&mut self, hash: KeyHash, item: Item) -> Option<Item> {
         let index = self.shard_index(hash);
         self.count(&item, true);
         let shard = &mut self.shards[index];
         let slots_before = shard.allocation_size();
         let hasher = &self.hasher;
-        // No slot is reserved for what has one.
+        // A replacement needs no new slot.
         let old = match shard.find_mut(hash.0, |other| other.key() == item.key()) {
             Some(there) => Some(std::mem::replace(there, item)),
             None => {
@@ -194,7 +195,7 @@ impl HashTable {
         old
     }
 
-    /// Takes the item with this key out.
+    /// Removes and returns the item with this key.
     pub fn remove(&mut self, hash: KeyHash, key: &[u8]) -> Option<Item> {
         let index = self.shard_index(hash);
         let entry = self.shards[index]
@@ -229,8 +230,8 @@ impl HashTable {
         }
     }
 
-    /// Applies the verdict of `judge` to each item of one shard, if there is such a shard. Calls `goes` with each item
-    /// that leaves.
+    /// Applies the decision of `decide` to each item of one shard, if the shard exists. Calls `goes` for each removed
+    /// item.
     pub(crate) fn evict_shard(
         &mut self,
         index: usize,
@@ -264,12 +265,12 @@ impl HashTable {
         self.shards[index] = shard;
     }
 
-    /// Forgets everything and gives the memory back.
+    /// Removes all items and releases their memory.
     pub fn clear(&mut self) {
         drop(self.take());
     }
 
-    /// Takes everything out. The shards stay.
+    /// Takes all items. The number of shards stays.
     pub(crate) fn take(&mut self) -> Self {
         let mut empty = Self::new(1, self.hasher.clone());
         empty.shards.resize_with(self.shards.len(), RawTable::new);
@@ -277,49 +278,49 @@ impl HashTable {
         std::mem::replace(self, empty)
     }
 
-    /// Live documents.
+    /// Returns the number of live documents.
     #[must_use]
     pub fn documents(&self) -> usize {
         self.documents
     }
 
-    /// Tombstones.
+    /// Returns the number of tombstones.
     #[must_use]
     pub fn tombstones(&self) -> usize {
         self.tombstones
     }
 
-    /// Live documents that have an expiry.
+    /// Returns the number of live documents with an expiry.
     #[must_use]
     pub fn expiring(&self) -> usize {
         self.expiring
     }
 
-    /// Live documents whose value is on disk only.
+    /// Returns the number of live documents whose value is on disk only.
     #[must_use]
     pub fn without_value(&self) -> usize {
         self.without_value
     }
 
-    /// Documents whose value nobody has tried to compress.
+    /// Returns the number of documents whose compression was not attempted.
     #[must_use]
     pub fn compressible(&self) -> usize {
         self.compressible
     }
 
-    /// Compressing the value of `item`, which is in the table, does not save enough.
+    /// Records that compression of `item`, which is in the table, does not pay.
     pub(crate) fn mark_stays_plain(&mut self, item: &Item) {
         self.compressible -= usize::from(item.is_compressible());
         item.mark_stays_plain();
     }
 
-    /// Bytes of items and slots.
+    /// Returns the bytes of items and slots.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.item_bytes + self.slot_bytes
     }
 
-    /// Its sizes. `counted` says whether every item is looked at, too: that takes as long as there are many.
+    /// Returns statistics. With `counted`, it also visits every item, which takes time in proportion to their number.
     #[must_use]
     pub fn figures(&self, counted: bool) -> HashFigures {
         HashFigures {
@@ -337,18 +338,18 @@ impl HashTable {
         }
     }
 
-    /// All items, in no order.
+    /// Returns all items, in any order.
     pub fn iter(&self) -> impl Iterator<Item = &Item> {
         self.shards.iter().flatten()
     }
 
-    /// The number of shards, for visits that go shard by shard. It only grows.
+    /// Returns the number of shards, for visits shard by shard. It never decreases.
     #[must_use]
     pub fn shard_count(&self) -> usize {
         self.shards.len()
     }
 
-    /// All items of one shard, in no order; none if there is no such shard.
+    /// Returns the items of a shard in any order, or none if there is no such shard.
     pub fn shard(&self, index: usize) -> impl ExactSizeIterator<Item = &Item> {
         self.shards
             .get(index)
@@ -364,7 +365,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    /// Items with a value of odd length have an expiry.
+    /// Creates an item. Values of odd length get an expiry.
     fn item(key: &[u8], value: &[u8], deleted: bool) -> Item {
         let meta = ItemMeta {
             expiry: Expiry(value.len() as u32 % 2),
@@ -463,7 +464,7 @@ mod tests {
         while shard < table.shard_count() {
             seen.extend(table.shard(shard).map(|item| item.key().to_vec()));
             shard += 1;
-            // For every shard that is visited, the table gets about half a shard more.
+            // The table grows by about half a shard for every shard that is visited.
             (more..more + 1_500).for_each(|n| put(&mut table, n));
             more += 1_500;
         }

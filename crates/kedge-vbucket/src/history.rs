@@ -1,9 +1,10 @@
-//! The history of a vBucket: its branches, how far its seqnos and CAS values go, and the snapshot that it is in.
+//! The history of a vBucket: failover table, seqnos, CAS clock and open snapshot.
 //!
 //! Invariants:
-//! * `high_seqno` is the last seqno that was given out or received; `visible_seqno` and `persisted_seqno` are not above it.
-//! * While a snapshot is open, the last consistent point is its start. In a disk snapshot the visible seqno stays at that
-//!   point until its end.
+//! * `high_seqno` is the last seqno that was assigned or received. `visible_seqno` and `persisted_seqno` do not exceed
+//!   it.
+//! * While a snapshot is open, its start is the last consistent point. In a disk snapshot, the visible seqno stays at
+//!   that point until the end.
 
 use crate::failover::FailoverTable;
 use crate::hlc::{Drift, HybridClock};
@@ -12,7 +13,7 @@ use crate::results::{Mutated, ObservedSeqno, ResumePoint};
 use crate::snapshot::Snapshot;
 use kedge_types::{Cas, Seqno, Status, VbUuid};
 
-/// Failover table, seqnos, clock and open snapshot of a vBucket.
+/// The failover table, seqnos, clock and open snapshot of a vBucket.
 #[derive(Debug)]
 pub struct History {
     pub(crate) failover: FailoverTable,
@@ -21,11 +22,11 @@ pub struct History {
     pub(crate) visible_seqno: Seqno,
     pub(crate) persisted_seqno: Seqno,
     pub(crate) purge_seqno: Seqno,
-    /// The snapshot that it is in the middle of.
+    /// The incomplete snapshot.
     pub(crate) open: Option<Snapshot>,
-    /// The last document of the disk snapshot that is being received.
+    /// The last document in the disk snapshot that is being received.
     seen: Seqno,
-    /// It was just made, and nobody ever wrote on its branch.
+    /// True if the vBucket is new and nothing was ever written on its branch.
     pub(crate) is_unwritten: bool,
 }
 
@@ -44,7 +45,7 @@ impl History {
         }
     }
 
-    /// Begins anew from nothing. The clock goes on, as no CAS is given out twice.
+    /// Resets to an empty history. The clock continues, because no CAS is assigned twice.
     pub(crate) fn reset(&mut self, failover: FailoverTable) {
         *self = Self {
             failover,
@@ -53,7 +54,7 @@ impl History {
         };
     }
 
-    /// Forgets all behind `to`, where the branch `uuid` begins.
+    /// Removes everything after `to`, where the branch `uuid` begins.
     pub(crate) fn rollback_to(&mut self, to: Seqno, uuid: VbUuid) {
         self.failover.begin(uuid, to);
         self.high_seqno = to;
@@ -63,55 +64,56 @@ impl History {
         self.seen = Seqno(0);
     }
 
-    /// The branches.
+    /// Returns the failover table.
     #[must_use]
     pub fn failover(&self) -> &FailoverTable {
         &self.failover
     }
 
-    /// The last seqno given out.
+    /// Returns the high seqno: the last one that was assigned or received.
     #[must_use]
     pub fn high_seqno(&self) -> Seqno {
         self.high_seqno
     }
 
-    /// The last seqno that a client without SyncWrites may hear of: all but prepares and aborts count.
+    /// Returns the visible seqno: the last seqno that a client without SyncWrites may see. Prepares and aborts do not
+    /// count.
     #[must_use]
     pub fn visible_seqno(&self) -> Seqno {
         self.visible_seqno
     }
 
-    /// Everything up to this seqno is on disk.
+    /// Returns the persisted seqno: everything up to it is on disk.
     #[must_use]
     pub fn persisted_seqno(&self) -> Seqno {
         self.persisted_seqno
     }
 
-    /// The highest seqno of a tombstone that was forgotten.
+    /// Returns the purge seqno: the highest seqno of a purged tombstone.
     #[must_use]
     pub fn purge_seqno(&self) -> Seqno {
         self.purge_seqno
     }
 
-    /// The last CAS given out.
+    /// Returns the last CAS that was assigned.
     #[must_use]
     pub fn last_cas(&self) -> Cas {
         self.clock.last()
     }
 
-    /// The distance of the clocks whose CAS values it took.
+    /// Returns the drift to the clocks of nodes whose CAS values were received.
     #[must_use]
     pub fn drift(&self) -> Drift {
         self.clock.drift()
     }
 
-    /// The last consistent point.
+    /// Returns the last consistent point.
     #[must_use]
     pub fn consistent_seqno(&self) -> Seqno {
         self.open.map_or(self.high_seqno, |open| open.start)
     }
 
-    /// The place where a stream goes on.
+    /// Returns the position from which a stream resumes.
     #[must_use]
     pub fn resume_point(&self) -> ResumePoint {
         let start = self.high_seqno;
@@ -130,10 +132,10 @@ impl History {
         }
     }
 
-    /// The progress of the branch `uuid`.
+    /// Returns the progress of the branch `uuid`.
     ///
     /// # Errors
-    /// `KeyNotFound` when it is not in the failover table.
+    /// `KeyNotFound` if the branch is not in the failover table.
     pub fn observe_seqno(&self, uuid: VbUuid) -> Result<ObservedSeqno, Status> {
         let failover = if uuid == self.failover.uuid() {
             None
@@ -164,12 +166,12 @@ impl History {
         self.high_seqno
     }
 
-    /// The last change is visible to every client.
+    /// Makes all changes up to the high seqno visible.
     pub(crate) fn show_all(&mut self) {
         self.visible_seqno = self.high_seqno;
     }
 
-    /// A document came that stands at `seqno`.
+    /// Records a received document at `seqno`.
     pub(crate) fn see(&mut self, seqno: Seqno) {
         if self.is_in_disk_snapshot() {
             self.seen = seqno;
@@ -187,7 +189,7 @@ impl History {
         self.open = Some(snapshot);
     }
 
-    /// The last seqno is `seqno` now. Returns the snapshot that ends there: then this is a consistent point.
+    /// Advances the high seqno to `seqno`. Returns the snapshot that ends there, which makes it a consistent point.
     pub(crate) fn reach(&mut self, seqno: Seqno) -> Option<Snapshot> {
         let ended = self.open.take_if(|open| open.end <= seqno)?;
         if ended.is_disk() {
@@ -198,7 +200,7 @@ impl History {
         Some(ended)
     }
 
-    /// A snapshot that broke off counts as whole: nobody will send the rest.
+    /// Counts an interrupted snapshot as complete, because no node will send the rest.
     pub(crate) fn end_snapshot_here(&mut self) {
         if self.open.take().is_some_and(|open| open.is_disk()) {
             let seen = std::mem::take(&mut self.seen);
@@ -206,8 +208,8 @@ impl History {
         }
     }
 
-    /// The branch `uuid` begins at `began`. Nobody has anything of one on which nothing was written: it leaves no
-    /// entry.
+    /// Starts the branch `uuid` at `began`. A branch without any write leaves no entry, because no other node has
+    /// changes of it.
     pub(crate) fn begin_branch(&mut self, uuid: VbUuid, began: Seqno, is_unwritten: bool) {
         if is_unwritten {
             self.failover = FailoverTable::new(uuid);

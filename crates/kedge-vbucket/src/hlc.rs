@@ -1,29 +1,29 @@
-//! The hybrid logical clock that CAS values come from.
+//! The hybrid logical clock for CAS values.
 
 use kedge_types::Cas;
 use kedge_types::limits::{CAS_AHEAD_MS_MAX, CAS_DRIFT_MS};
 
-/// The low bits count changes within one tick of the wall clock (65.536 us).
+/// The mask of the low bits, which count changes within one tick of the wall clock (65.536 us).
 const COUNTER_BITS: u64 = 0xffff;
 
-/// No clock says this before the year 2262: what a clock says above that is taken for this, and documents from
-/// elsewhere may not have more.
+/// The highest CAS of a wall clock, in the year 2262. A later clock counts as this value, and documents from other
+/// nodes may not have a higher CAS.
 const CAS_MAX: u64 = i64::MAX as u64;
 
-/// Counting on from below this never comes to an end. No value that was given out here is as high, as the clock's part
-/// of it is at most [`CAS_MAX`]; by versions that did not limit that, not before the year 2552.
+/// The highest value to count up from without overflow. No assigned value exceeds it, because its clock part is at most
+/// [`CAS_MAX`]. Versions without that limit stay below it until the year 2552.
 const COUNT_FROM_MAX: u64 = u64::MAX - (1 << 56);
 
-/// Differences between the clocks of others and this node's, by the CAS values that came from them.
+/// The drift between the clocks of other nodes and this node, measured by received CAS values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drift {
-    /// Microseconds between them and the clock here when they came, of all together.
+    /// The sum of the absolute differences on receipt, in microseconds.
     pub total_us: u64,
-    /// CAS values that came.
+    /// The number of received CAS values.
     pub samples: u64,
-    /// Those that were more than [`CAS_DRIFT_MS`] ahead.
+    /// The number of values that were more than [`CAS_DRIFT_MS`] ahead.
     pub ahead: u64,
-    /// Those that were more than [`CAS_DRIFT_MS`] behind.
+    /// The number of values that were more than [`CAS_DRIFT_MS`] behind.
     pub behind: u64,
 }
 
@@ -36,9 +36,10 @@ impl std::ops::AddAssign for Drift {
     }
 }
 
-/// Wall-clock nanoseconds with the low 16 bits cleared, or the last value plus one when the wall clock has not moved
-/// on (or went back, or says more than [`CAS_MAX`]). So CAS values of a vBucket only grow, and stay near real time.
-/// What was given out comes back with [`HybridClock::raise_to`] after a restart: it must not be limited to less.
+/// A hybrid logical clock. A CAS value is the wall clock in nanoseconds with the low 16 bits cleared. It is the last
+/// value plus one if the wall clock has not advanced, went back, or exceeds `CAS_MAX`. The CAS values of a vBucket
+/// therefore only grow and stay near real time. After a restart, [`HybridClock::raise_to`] restores the last value,
+/// which must not be limited to less than was assigned.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HybridClock {
     last: u64,
@@ -46,7 +47,7 @@ pub struct HybridClock {
 }
 
 impl HybridClock {
-    /// The next CAS at wall-clock time `unix_ns`.
+    /// Returns the next CAS at wall-clock time `unix_ns`.
     pub fn next(&mut self, unix_ns: u64) -> Cas {
         let wall = unix_ns.min(CAS_MAX) & !COUNTER_BITS;
         self.last = if wall > self.last {
@@ -57,12 +58,13 @@ impl HybridClock {
         Cas(self.last)
     }
 
-    /// Never gives out `cas` or less again, unless there is nothing above it.
+    /// Ensures that later values exceed `cas`, unless `cas` is too high to count up from.
     pub fn raise_to(&mut self, cas: Cas) {
         self.last = self.last.max(cas.get().min(COUNT_FROM_MAX));
     }
 
-    /// [`Self::raise_to`] a CAS that another node gave out, at wall-clock time `unix_ns`.
+    /// Applies [`Self::raise_to`] to a CAS of another node, received at wall-clock time `unix_ns`, and records the
+    /// drift.
     pub fn learn(&mut self, cas: Cas, unix_ns: u64) {
         let apart_us = cas.get().abs_diff(unix_ns) / 1_000;
         let drift = &mut self.drift;
@@ -76,21 +78,21 @@ impl HybridClock {
         self.raise_to(cas);
     }
 
-    /// Returns whether a document may get this CAS at wall-clock time `unix_ns`. From the far future it would stop the
-    /// clock: all CAS values to come would count up from there.
+    /// Returns whether a document may get this CAS at wall-clock time `unix_ns`. A CAS from the far future would stop
+    /// the clock, because all later values would count up from there.
     #[must_use]
     pub fn accepts(&self, cas: Cas, unix_ns: u64) -> bool {
         let latest = unix_ns.saturating_add(CAS_AHEAD_MS_MAX * 1_000_000);
         !cas.is_none() && cas.get() <= latest.min(CAS_MAX)
     }
 
-    /// Returns the differences to other clocks.
+    /// Returns the drift to other clocks.
     #[must_use]
     pub fn drift(&self) -> Drift {
         self.drift
     }
 
-    /// The last value given out or learned.
+    /// Returns the last value that was assigned or received.
     #[must_use]
     pub fn last(&self) -> Cas {
         Cas(self.last)
@@ -121,8 +123,8 @@ mod tests {
         );
     }
 
-    /// A clock that was beyond the year 2262 for a while gave out CAS values that a restart limited to that year, so
-    /// that those to come were below them.
+    /// Regression: a clock beyond the year 2262 assigned CAS values that a restart limited to that year, so later
+    /// values were below them.
     #[test]
     fn grows_also_after_a_clock_from_the_far_future_and_a_restart() {
         let now = 1_700_000_000_000_000_000;
@@ -146,7 +148,7 @@ mod tests {
             }
             assert!(last <= CAS_MAX + 20, "{wrong}: {last}");
         }
-        // Those of versions that did not limit the clock count, too.
+        // Values of versions without the limit are accepted too.
         let mut clock = HybridClock::default();
         clock.raise_to(Cas(10_000_000_000_000_000_000));
         assert_eq!(clock.next(now), Cas(10_000_000_000_000_000_001));

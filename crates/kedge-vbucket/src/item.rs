@@ -1,11 +1,12 @@
-//! A stored document: one allocation, reference counted, never changed once made.
+//! A stored document: one reference-counted allocation that is immutable after its creation.
 //!
 //! Invariants:
-//! * An [`Item`] points at a live allocation of [`ItemHeader`] followed by `key_len` bytes of key and `value_len` bytes of
-//!   value, all initialised before the first `Item` exists.
-//! * Nothing but the reference count, progress and the count of accesses is written while an item is shared. A document changes by being replaced; so a
-//!   front-end thread may send a value, and the commit log may write it, without a lock and without a copy.
-//! * [`ITEM_OVERHEAD_BYTES`] is what a document costs beside key and value, its slot in the hash table apart.
+//! * An [`Item`] points to a live allocation of [`ItemHeader`] followed by `key_len` bytes of key and `value_len` bytes
+//!   of value. All of it is initialised before the first `Item` exists.
+//! * Only the reference count, the state bits and the access frequency are written while an item is shared. A document
+//!   changes by replacement, so a front-end thread may send a value, and the commit log may write it, without a lock
+//!   and without a copy.
+//! * [`ITEM_OVERHEAD_BYTES`] is the cost of a document beside its key and value, without its slot in the hash table.
 
 use crate::frequency;
 use kedge_types::limits::LONG_VALUE_BYTES;
@@ -15,31 +16,32 @@ use std::fmt;
 use std::ptr::{NonNull, copy_nonoverlapping};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
-/// Bytes of an item beside its key and its value.
+/// The size of an item without its key and value, in bytes.
 pub const ITEM_OVERHEAD_BYTES: usize = size_of::<ItemHeader>();
 
 const _: () = assert!(ITEM_OVERHEAD_BYTES == 40);
 const _: () = assert!(size_of::<Item>() == 8 && size_of::<Option<Item>>() == 8);
 
-/// Seqno and revision share words with small fields, so both have 48 bits, as on disk.
+/// The mask of seqno and revision. Both share words with small fields and have 48 bits, as on disk.
 const LOW_48: u64 = (1 << 48) - 1;
-/// A shorter value is not compressed.
+/// The least length of a value to be compressed, in bytes.
 const COMPRESSED_BYTES_MIN: usize = 64;
-/// References at which the process stops rather than wrap; far more than there are cursors and connections.
+/// The number of references at which the process stops instead of wrapping. It is far above the number of cursors and
+/// connections.
 const REFS_MAX: u32 = u32::MAX / 2;
 
 const STATE_DELETED: u8 = 1;
 const STATE_EXPIRED: u8 = 2;
 const STATE_LEVEL_SHIFT: u8 = 2;
-/// Of a live document, which has not expired: it was found that compressing its value does not save enough.
+/// On a live document, where the expired bit is unused: compression of the value does not pay.
 const STATE_STAYS_PLAIN: u64 = (STATE_EXPIRED as u64) << 48;
 /// The value is on disk only.
 const STATE_NOT_RESIDENT: u64 = 32 << 48;
-/// Written while nobody knew whether the file has the key.
+/// The item was written without knowledge of whether the file has the key.
 const STATE_BLIND: u64 = 128 << 48;
-/// The copy that GET_LOCKED made: its CAS is not on disk.
+/// The copy that GET_LOCKED made, whose CAS is not on disk.
 const STATE_LOCK_COPY: u64 = 16 << 48;
-/// It left the hash table for a newer version.
+/// The item was replaced in the hash table by a newer version.
 const STATE_REPLACED: u64 = 64 << 48;
 
 #[repr(C)]
@@ -47,12 +49,12 @@ struct ItemHeader {
     refs: AtomicU32,
     value_len: u32,
     cas: u64,
-    /// Seqno in the low 48 bits, key length above, datatype on top.
+    /// The seqno in the low 48 bits, then the key length in 8 bits, then the datatype in 8 bits.
     seqno_key_datatype: u64,
-    /// Revision in the low 48 bits, state bits and progress above, the count of accesses in the top byte.
+    /// The revision in the low 48 bits, then the state in 8 bits, then the access frequency in 8 bits.
     rev_state: AtomicU64,
     flags: u32,
-    /// Expiry of a document, time of deletion of a tombstone, both in Unix seconds.
+    /// The expiry of a document, or the time of deletion of a tombstone, in Unix seconds.
     expiry: u32,
 }
 
@@ -79,64 +81,63 @@ impl ItemHeader {
 /// The metadata of a document.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ItemMeta {
-    /// Version.
+    /// The CAS.
     pub cas: Cas,
-    /// Place in the vBucket's order.
+    /// The seqno.
     pub seqno: Seqno,
-    /// Count of changes.
+    /// The revision: the number of changes.
     pub rev: RevSeqno,
-    /// The client's own 32 bits.
+    /// The flags that the client set.
     pub flags: u32,
-    /// When it expires; for a tombstone, when it was deleted.
+    /// The expiry. For a tombstone, the time of deletion.
     pub expiry: Expiry,
     /// The datatype of the value.
     pub datatype: Datatype,
-    /// True if this is a tombstone.
+    /// The cause of the deletion, for a tombstone.
     pub deleted: Option<Deletion>,
-    /// The level of the SyncWrite that it is, or was, a prepare of.
+    /// The durability level, for an item that is or was a prepare.
     pub level: Option<DurabilityLevel>,
 }
 
 /// The cause of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deletion {
-    /// A client deleted it.
+    /// A client deleted the document.
     Explicit,
-    /// It expired.
+    /// The document expired.
     Expired,
 }
 
-/// True if an item with a long value was ever made in this process.
+/// True if this process ever created an item with a long value.
 static ANY_LONG: AtomicBool = AtomicBool::new(false);
-/// A compressed value is at least this fraction of what it inflates to: an element of Snappy's format has two bytes or
-/// three and stands for 64 at most.
+/// The highest compression ratio of Snappy, rounded up: an element has two or three bytes and yields at most 64.
 const SNAPPY_RATIO_MAX: usize = 32;
 
-/// Returns whether there was ever an item in this process of which [`Item::is_long`] holds. As long as there was none,
-/// nobody has to look for one.
+/// Returns whether this process ever had an item for which [`Item::is_long`] holds. Until then, no caller has to check
+/// for long values.
 #[must_use]
 #[inline]
 pub fn any_long_value() -> bool {
     ANY_LONG.load(Ordering::Relaxed)
 }
 
-/// A document, tombstone or prepare. Cloning counts a reference.
+/// A document, tombstone or prepare. A clone increments the reference count.
 pub struct Item {
     header: NonNull<ItemHeader>,
 }
 
-// SAFETY: the allocation is immutable but for the atomic reference count.
+// SAFETY: the allocation is immutable except for atomic fields.
 #[expect(unsafe_code, reason = "a thin pointer that is shared between threads")]
 unsafe impl Send for Item {}
-// SAFETY: as above; `&Item` gives shared access to immutable bytes only.
+// SAFETY: as above; `&Item` gives shared access to immutable bytes and atomic fields only.
 #[expect(unsafe_code, reason = "a thin pointer that is shared between threads")]
 unsafe impl Sync for Item {}
 
 impl Item {
-    /// Makes an item from a stored key and a value that is given in pieces.
+    /// Creates an item from a stored key and the pieces of a value.
     ///
     /// # Panics
-    /// If the key is longer than 255 bytes or the value than 4 GiB; both were checked when they came in.
+    /// If the key is longer than 255 bytes or the value than 4 GiB. Both are checked on receipt.
     #[must_use]
     pub fn new(meta: &ItemMeta, key: &[u8], value: &[&[u8]]) -> Self {
         let value_len: usize = value.iter().map(|piece| piece.len()).sum();
@@ -150,7 +151,7 @@ impl Item {
         item
     }
 
-    /// Remembers that there was a long value, if this is one.
+    /// Records that there was a long value, if this is one.
     fn notice_length(&self) {
         if self.header().value_len as usize >= LONG_VALUE_BYTES / SNAPPY_RATIO_MAX && self.is_long()
         {
@@ -158,7 +159,7 @@ impl Item {
         }
     }
 
-    /// Returns whether its value has [`LONG_VALUE_BYTES`] or more without compression.
+    /// Returns whether the uncompressed value has [`LONG_VALUE_BYTES`] or more.
     #[must_use]
     pub fn is_long(&self) -> bool {
         let value = self.value();
@@ -188,7 +189,7 @@ impl Item {
         usize::from((self.header().seqno_key_datatype >> 48) as u8)
     }
 
-    /// Revision, state bits and progress. Whoever reads them needs no order with other memory.
+    /// Returns revision, state and access frequency. Readers need no ordering with other memory.
     fn rev_state(&self) -> u64 {
         self.header().rev_state.load(Ordering::Relaxed)
     }
@@ -201,7 +202,7 @@ impl Item {
         self.header().rev_state.fetch_or(bits, Ordering::Relaxed);
     }
 
-    /// It leaves the hash table for a newer version.
+    /// Marks the item as replaced in the hash table by a newer version.
     pub(crate) fn mark_replaced(&self) {
         self.mark(STATE_REPLACED);
     }
@@ -210,25 +211,25 @@ impl Item {
         self.rev_state() & STATE_REPLACED != 0
     }
 
-    /// The file may have a document of this key that memory does not know.
+    /// Marks the item as blind: the file may have a document of this key that memory does not know.
     pub(crate) fn mark_blind(&self) {
         self.mark(STATE_BLIND);
     }
 
-    /// It is known what the file has.
+    /// Clears the blind mark, because the state of the file is known.
     pub(crate) fn unmark_blind(&self) {
         let rev_state = &self.header().rev_state;
         rev_state.fetch_and(!STATE_BLIND, Ordering::Relaxed);
     }
 
-    /// Returns whether it was written while nobody knew whether the file has a document of this key. Whoever writes it
-    /// to the file finds out, and says so with [`crate::VBucket::applied_over`].
+    /// Returns whether the item is blind: it was written without knowledge of whether the file has a document of its
+    /// key. The writer of the file finds out and calls [`crate::VbStore::applied_over`].
     #[must_use]
     pub fn is_blind(&self) -> bool {
         self.rev_state() & STATE_BLIND != 0
     }
 
-    /// The same document with the CAS that opens its lock. That is not a change: no disk hears of it.
+    /// Returns a copy with the CAS of a lock. A lock is not a change, so the copy is not written to disk.
     pub(crate) fn lock_copy(&self, cas: Cas, draft: Option<Draft>) -> Self {
         let meta = ItemMeta { cas, ..self.meta() };
         let copy = match draft {
@@ -240,19 +241,19 @@ impl Item {
         copy
     }
 
-    /// Returns whether extended attributes stand in front of its body.
+    /// Returns whether the value has extended attributes before its body.
     #[must_use]
     pub fn has_xattrs(&self) -> bool {
         self.datatype().contains(Datatype::XATTR)
     }
 
-    /// Returns whether its value is here; that of a document without one is.
+    /// Returns whether the value is in memory. A document without a value counts as resident.
     #[must_use]
     pub fn is_resident(&self) -> bool {
         self.rev_state() & STATE_NOT_RESIDENT == 0
     }
 
-    /// A document whose value the disk has; of tombstones only those with extended attributes have one.
+    /// Creates an item whose value is on disk. Tombstones have a value only if they have extended attributes.
     pub(crate) fn on_disk(meta: &ItemMeta, key: &[u8]) -> Self {
         let item = Self::new(meta, key, &[]);
         if meta.deleted.is_none() || item.has_xattrs() {
@@ -261,7 +262,7 @@ impl Item {
         item
     }
 
-    /// The same document without its value, which the disk has.
+    /// Returns a copy without the value, which is on disk.
     pub(crate) fn without_value(&self) -> Self {
         let copy = Self::new(&self.meta(), self.key(), &[]);
         copy.mark(STATE_NOT_RESIDENT | (self.rev_state() & STATE_LOCK_COPY));
@@ -269,7 +270,7 @@ impl Item {
         copy
     }
 
-    /// The same document with the value that the disk has, `stored`.
+    /// Returns a copy with the value of `stored`, which was read from disk.
     pub(crate) fn with_value(&self, stored: &Self) -> Self {
         let meta = ItemMeta {
             datatype: stored.datatype(),
@@ -281,19 +282,19 @@ impl Item {
         copy
     }
 
-    /// Returns whether its value may be compressed, as far as is known.
+    /// Returns whether compression of the value may be attempted.
     pub(crate) fn is_compressible(&self) -> bool {
         self.header().value_len as usize >= COMPRESSED_BYTES_MIN
             && self.rev_state() & (u64::from(STATE_DELETED) << 48 | STATE_STAYS_PLAIN) == 0
             && !self.datatype().contains(Datatype::SNAPPY)
     }
 
-    /// Compressing its value does not save enough.
+    /// Records that compression of the value does not pay.
     pub(crate) fn mark_stays_plain(&self) {
         self.mark(STATE_STAYS_PLAIN);
     }
 
-    /// The same document with its value compressed, `packed`.
+    /// Returns a copy with the compressed value `packed`.
     pub(crate) fn with_packed(&self, packed: &[u8]) -> Self {
         let meta = ItemMeta {
             datatype: self.datatype().union(Datatype::SNAPPY),
@@ -305,13 +306,13 @@ impl Item {
         copy
     }
 
-    /// The frequency of accesses, on a logarithmic scale from 0 to 255. A new document begins in between.
+    /// Returns the access frequency, on a logarithmic scale from 0 to 255. A new document starts in between.
     #[must_use]
     pub fn frequency(&self) -> u8 {
         (self.rev_state() >> 56) as u8
     }
 
-    /// It was asked for. `random` decides whether that counts.
+    /// Counts an access, with a probability that `random` decides.
     pub(crate) fn count_access(&self, random: u64) {
         let frequency = self.frequency();
         if frequency::counts(frequency, random) {
@@ -319,18 +320,18 @@ impl Item {
         }
     }
 
-    /// Returns whether it was asked for more often than a new document is.
+    /// Returns whether the access frequency exceeds that of a new document.
     #[must_use]
     pub fn is_asked_for(&self) -> bool {
         self.frequency() > frequency::FIRST
     }
 
-    /// Takes an access back that must not count: it was asked for so often before, see [`Self::frequency`].
+    /// Reverts an access that must not count. `frequency` is the earlier [`Self::frequency`].
     pub fn forget_access(&self, frequency: u8) {
         self.set_frequency(frequency);
     }
 
-    /// Time goes by: what is not asked for any more falls back.
+    /// Decays the access frequency.
     pub fn decay(&self) {
         self.set_frequency(frequency::decayed(self.frequency()));
     }
@@ -339,15 +340,15 @@ impl Item {
         self.set_frequency(from.frequency());
     }
 
-    /// Writers hold the vBucket's lock; one of an item that is in no vBucket may overtake another, which costs no more
-    /// than a wrong count.
+    /// Writers hold the vBucket's lock. For an item outside a vBucket, concurrent writers cost at most a wrong
+    /// frequency.
     fn set_frequency(&self, frequency: u8) {
         let rev_state = &self.header().rev_state;
         let change = u64::from(self.frequency() ^ frequency) << 56;
         rev_state.fetch_xor(change, Ordering::Relaxed);
     }
 
-    /// Returns whether both are the same allocation.
+    /// Returns whether both items are the same allocation.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.header == other.header
     }
@@ -356,49 +357,49 @@ impl Item {
         self.rev_state() & STATE_LOCK_COPY != 0
     }
 
-    /// The stored key: collection prefix and logical key.
+    /// Returns the stored key: collection prefix and logical key.
     #[must_use]
     pub fn key(&self) -> &[u8] {
         self.bytes(0, self.key_len())
     }
 
-    /// The value as stored; the datatype says whether it is compressed.
+    /// Returns the stored value. The datatype tells whether it is compressed.
     #[must_use]
     pub fn value(&self) -> &[u8] {
         self.bytes(self.key_len(), self.header().value_len as usize)
     }
 
-    /// Its version.
+    /// Returns the CAS.
     #[must_use]
     pub fn cas(&self) -> Cas {
         Cas(self.header().cas)
     }
 
-    /// Its place in the vBucket's order.
+    /// Returns the seqno.
     #[must_use]
     pub fn seqno(&self) -> Seqno {
         Seqno(self.header().seqno_key_datatype & LOW_48)
     }
 
-    /// Its count of changes.
+    /// Returns the revision: the number of changes.
     #[must_use]
     pub fn rev_seqno(&self) -> RevSeqno {
         RevSeqno(self.rev_state() & LOW_48)
     }
 
-    /// The client's own 32 bits.
+    /// Returns the flags that the client set.
     #[must_use]
     pub fn flags(&self) -> u32 {
         self.header().flags
     }
 
-    /// When it expires; for a tombstone, when it was deleted.
+    /// Returns the expiry. For a tombstone, the time of deletion.
     #[must_use]
     pub fn expiry(&self) -> Expiry {
         Expiry(self.header().expiry)
     }
 
-    /// The datatype of its value.
+    /// Returns the datatype of the value.
     #[must_use]
     pub fn datatype(&self) -> Datatype {
         Datatype::from_bits((self.header().seqno_key_datatype >> 56) as u8).unwrap_or_default()
@@ -410,13 +411,13 @@ impl Item {
         self.state() & STATE_DELETED != 0
     }
 
-    /// The level of the SyncWrite that it is, or was, a prepare of.
+    /// Returns the durability level, if the item is or was a prepare.
     #[must_use]
     pub fn level(&self) -> Option<DurabilityLevel> {
         DurabilityLevel::from_wire((self.state() >> STATE_LEVEL_SHIFT) & 3)
     }
 
-    /// Everything but key and value.
+    /// Returns the metadata: everything except key and value.
     #[must_use]
     pub fn meta(&self) -> ItemMeta {
         let deleted = self
@@ -437,13 +438,13 @@ impl Item {
         }
     }
 
-    /// The same key and value with other metadata.
+    /// Returns a copy with other metadata.
     #[must_use]
     pub fn with_meta(&self, meta: &ItemMeta) -> Self {
         Self::new(meta, self.key(), &[self.value()])
     }
 
-    /// The same item at another seqno. Costs a copy only while others hold it too.
+    /// Returns the item with another seqno. Copies it only if it is shared.
     #[must_use]
     #[expect(
         unsafe_code,
@@ -463,7 +464,7 @@ impl Item {
         self
     }
 
-    /// Bytes that the item takes: overhead, key and value.
+    /// Returns the size of the item in bytes: overhead, key and value.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
         ITEM_OVERHEAD_BYTES + self.key_len() + self.header().value_len as usize
@@ -509,13 +510,13 @@ fn write_allocation(
     }
 }
 
-/// Key and value of an item that is not known yet otherwise, and that nobody shares. Made of a long value before a
-/// vBucket is locked, so that no lock is held while the value is copied.
+/// An item with key and value but without metadata, which no other thread holds. It is created from a long value before
+/// a vBucket is locked, so that no lock is held during the copy.
 #[derive(Debug)]
 pub struct Draft(Item);
 
 impl Draft {
-    /// Copies a stored key, and a value that is given in pieces.
+    /// Copies a stored key and the pieces of a value.
     ///
     /// # Panics
     /// As [`Item::new`].
@@ -524,13 +525,13 @@ impl Draft {
         Self(Item::new(&ItemMeta::default(), key, value))
     }
 
-    /// Its value.
+    /// Returns the value.
     #[must_use]
     pub fn value(&self) -> &[u8] {
         self.0.value()
     }
 
-    /// The item with all that is known of it.
+    /// Sets the metadata and returns the item.
     #[expect(unsafe_code, reason = "writes the header behind the thin pointer")]
     pub(crate) fn finish(self, meta: &ItemMeta) -> Item {
         let mut item = self.0;
@@ -562,7 +563,7 @@ impl Drop for Item {
         if self.header().refs.fetch_sub(1, Ordering::Release) != 1 {
             return;
         }
-        // What other holders did with the item happens before it goes.
+        // The accesses of other holders happen before the deallocation.
         fence(Ordering::Acquire);
         let layout = layout(self.key_len() + self.header().value_len as usize);
         // SAFETY: this was the last reference; the allocation was made with the same layout, since the lengths in the

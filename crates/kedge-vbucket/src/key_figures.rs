@@ -1,4 +1,4 @@
-//! What statistics tell of one key, and whether memory and the file agree on it.
+//! Statistics of one key, and the comparison of memory with the file.
 
 use crate::item::Item;
 use crate::results::{KeyFigures, KeyValidity, Meta, StepOutcome};
@@ -6,19 +6,19 @@ use crate::step::Step;
 use crate::value::inflated;
 use kedge_types::{DocKey, Now, Seqno, Status};
 
-/// The document of a key in a file, and the progress of the file.
+/// The result of a lookup of a key in the file.
 #[derive(Clone, Copy, Debug)]
 pub struct FileLookup<'i> {
-    /// [`crate::VBucket::history_id`] before the look at the file.
+    /// The [`crate::VBucket::history_id`] before the lookup.
     pub history: u32,
-    /// [`crate::VBucket::applied_seqno`] before it.
+    /// The [`crate::VBucket::applied_seqno`] before the lookup.
     pub applied: Seqno,
-    /// The document or tombstone.
+    /// The document or tombstone in the file.
     pub item: Option<&'i Item>,
 }
 
 impl Step<'_> {
-    /// Returns statistics of a live document in memory. One that has expired stays as it is, and no access is counted.
+    /// Returns the statistics of a live document in memory. Does not remove an expired document and counts no access.
     ///
     /// # Errors
     /// `KeyNotFound`, `UnknownCollection`.
@@ -32,11 +32,11 @@ impl Step<'_> {
         }
     }
 
-    /// Compares the document of a key in memory with that in the file, and returns statistics of it.
+    /// Compares the document of a key in memory with the file, and returns its statistics.
     ///
     /// # Errors
-    /// `KeyNotFound`, `UnknownCollection`; `TemporaryFailure` when the file was that of another history, `Internal` when
-    /// a compressed value is none.
+    /// `KeyNotFound`, `UnknownCollection`; `TemporaryFailure` if the lookup was in another history; `Internal` if a
+    /// compressed value is invalid.
     pub fn validate_key(&self, key: &DocKey, stored: FileLookup<'_>) -> Result<KeyFigures, Status> {
         self.store.collections.check(key)?;
         if stored.history != self.store.unapplied.history() {
@@ -79,8 +79,8 @@ fn is_live(now: Now, item: &Item) -> bool {
     !item.is_deleted() && !item.expiry().has_passed(now.unix_secs())
 }
 
-/// Compares a live document that the file should have to what it has. The CAS is left out: that of a lock is on no
-/// disk.
+/// Compares a live document, which the file should have, with the file. The CAS is ignored, because the CAS of a lock
+/// is not on disk.
 fn compare(item: &Item, stored: Option<&Item>) -> Result<KeyValidity, Status> {
     let Some(stored) = stored.filter(|stored| !stored.is_deleted()) else {
         return Ok(KeyValidity::RamButNotDisk);

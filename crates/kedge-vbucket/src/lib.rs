@@ -1,9 +1,9 @@
 //! A vBucket as a state machine: hash table, checkpoints, durability monitor, failover table.
 //!
-//! [`VBucket`] owns all state of one partition of a bucket and changes it in steps: a method gets the time and what a
-//! client wants, and returns what to answer. It starts no thread, opens no file and looks at no clock, so the same
-//! code runs under a lock in the server and under a seed in a test. Changes are queued in its checkpoints, for the log, the
-//! file and streams. The effects of steps on everything around it are handed out by [`VBucket::take_effects`].
+//! [`VBucket`] owns all state of one partition of a bucket and changes it in steps. A step takes the time and the
+//! arguments of a command, and returns its result. The crate starts no threads, opens no files and reads no clocks, so
+//! the same code runs under a lock in the server and with a seed in a test. Changes are queued in checkpoints for the
+//! log, the file and streams. [`VBucket::take_effects`] returns the effects of steps on other components.
 //!
 //! # Example
 //!

@@ -3,15 +3,15 @@
 use kedge_types::Now;
 use std::collections::HashMap;
 
-/// Locked keys, and the ends of their locks (nanoseconds of the monotonic clock). The CAS that opens a lock is that of
-/// the document, which got a new one when it was locked. Locks are not kept on disk.
+/// The locked keys with the ends of their locks, in nanoseconds of the monotonic clock. The CAS of a lock is the CAS of
+/// the document, which gets a new one when it is locked. Locks are not persisted.
 #[derive(Debug, Default)]
 pub(crate) struct Locks {
     until_ns: HashMap<Box<[u8]>, u64>,
 }
 
 impl Locks {
-    /// Returns whether the key is locked. A lock whose time is up is forgotten here.
+    /// Returns whether the key is locked. Removes the lock if it has expired.
     pub(crate) fn holds(&mut self, key: &[u8], now: Now) -> bool {
         if self.until_ns.is_empty() {
             return false;
@@ -41,7 +41,7 @@ impl Locks {
         }
     }
 
-    /// Locks the key until then.
+    /// Locks the key until `until_ns`.
     pub(crate) fn add(&mut self, key: &[u8], until_ns: u64) {
         self.until_ns.insert(key.into(), until_ns);
     }
@@ -50,7 +50,7 @@ impl Locks {
         self.until_ns.is_empty()
     }
 
-    /// Forgets locks whose time is up and whose document nobody asked for since.
+    /// Removes expired locks.
     pub(crate) fn forget_late(&mut self, now: Now) {
         self.until_ns.retain(|_, until| *until > now.mono_ns);
     }

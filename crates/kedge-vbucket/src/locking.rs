@@ -7,8 +7,9 @@ use kedge_types::limits::{LOCK_SECS_DEFAULT, LOCK_SECS_MAX};
 use kedge_types::{Cas, DocKey, Status};
 
 impl Step<'_> {
-    /// Locks a document for `secs` seconds (0 or more than [`LOCK_SECS_MAX`]: [`LOCK_SECS_DEFAULT`]). Until then only
-    /// who has the CAS that `read` is shown may change it. A copy of the value may have been made ahead.
+    /// Locks a document for `secs` seconds. If `secs` is 0 or more than [`LOCK_SECS_MAX`], the duration is
+    /// [`LOCK_SECS_DEFAULT`]. Until then, only a client with the CAS that `read` receives may change the document.
+    /// `prebuilt` is a copy that was made before the vBucket was locked.
     ///
     /// # Errors
     /// `KeyNotFound`, `Locked`, `SyncWriteInProgress`.
@@ -50,10 +51,10 @@ impl Step<'_> {
         Ok(StepOutcome::Done(result))
     }
 
-    /// Opens a lock.
+    /// Unlocks a document.
     ///
     /// # Errors
-    /// `KeyNotFound`; `NotLocked`; `Locked` when `cas` is not the lock's; `SyncWriteInProgress`.
+    /// `KeyNotFound`, `NotLocked`, `SyncWriteInProgress`; `Locked` if `cas` is not that of the lock.
     pub fn unlock(&mut self, key: &DocKey, cas: Cas) -> Result<StepOutcome<()>, Status> {
         self.store.collections.check(key)?;
         let bytes = key.as_bytes();

@@ -1,4 +1,4 @@
-//! Following the manifest of the bucket's collections.
+//! Application of a collection manifest to a vBucket.
 
 use crate::checkpoint::Change;
 use crate::collections::collection_of;
@@ -7,9 +7,9 @@ use crate::vbucket::VBucket;
 use kedge_types::{Manifest, Now, Seqno};
 
 impl VBucket {
-    /// Follows `manifest`, unless it knows a newer one: events say what comes and what goes. Only an active vBucket
-    /// decides about that. Clients of SyncWrites in what goes hear that their collection is not there; these are
-    /// aborted in their order.
+    /// Applies `manifest`, unless a newer one was applied: queues events for created, modified and dropped collections
+    /// and scopes. Only an active vBucket does so. SyncWrites in a dropped collection fail with `UnknownCollection`,
+    /// and their prepares are aborted in order.
     pub fn follow_manifest(&mut self, now: Now, manifest: &Manifest) {
         if !self.store.is_active() || manifest.uid < self.store.collections.uid() {
             return;
@@ -27,7 +27,7 @@ impl VBucket {
     }
 }
 
-/// Takes an event in. Returns the seqno of the event that it replaces.
+/// Applies an event. Returns the seqno of the event that it replaces.
 fn apply_event(vb: &mut VBucket, event: &SystemEvent, seqno: Seqno) -> Seqno {
     let store = &mut vb.store;
     let is_drop = event.kind == SystemEventKind::CollectionDropped;
@@ -44,7 +44,7 @@ fn apply_event(vb: &mut VBucket, event: &SystemEvent, seqno: Seqno) -> Seqno {
     replaced
 }
 
-/// An event came from elsewhere: from the log, or from another node.
+/// Applies an event from the log or from another node. Returns the seqno of the event that it replaces.
 pub(crate) fn receive_event(vb: &mut VBucket, event: &SystemEvent, seqno: Seqno) -> Seqno {
     vb.store.history.see(seqno);
     apply_event(vb, event, seqno)

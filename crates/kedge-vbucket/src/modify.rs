@@ -1,4 +1,4 @@
-//! Changes that are made of what is there, under the vBucket's lock.
+//! Changes that are computed from the existing document, under the vBucket's lock.
 
 use crate::item::{Deletion, Draft, Item, ItemMeta};
 use crate::results::{Document, Mutated, StepOutcome};
@@ -7,56 +7,56 @@ use crate::write::{RequiredPart, StepWrite, WriteTarget};
 use kedge_types::{Cas, Datatype, DocKey, Expiry, RevSeqno, Seqno, Status, VbUuid};
 use std::fmt::Debug;
 
-/// Makes a new version of a document.
+/// A function from an existing document to a new version.
 pub trait Modify: Debug + Send + Sync {
-    /// Returns whether it is made of a tombstone, where one is.
+    /// Returns whether the change applies to a tombstone, if there is one.
     fn wants_tombstones(&self) -> bool;
 
-    /// Bytes that it may add to the document.
+    /// Returns an upper bound of the bytes that the change adds to the document.
     fn bytes(&self) -> usize;
 
-    /// Works out what it can of a large new version before the vBucket is locked. What comes of it counts if this
-    /// document is still there then, or still none.
+    /// Computes the expensive part of a large new version before the vBucket is locked. The result is used if the
+    /// document `there` is unchanged by then.
     fn prepare(&self, _key: &DocKey, _there: Option<&Item>) {}
 
-    /// The new version, made of the document or tombstone that is there, whose value is in memory. May run again before
-    /// its outcome counts.
+    /// Returns the new version of the document or tombstone `there`, whose value is in memory. May be called again
+    /// before its result is used.
     ///
     /// # Errors
-    /// Why there is none; nothing is changed then.
+    /// The status for the client. The document stays unchanged.
     fn modify(&self, there: Option<&Item>, next: &NextVersion) -> Result<Modified, Status>;
 }
 
-/// Version numbers and time of the new version.
+/// The version numbers and the time of a new version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NextVersion {
-    /// Its CAS.
+    /// The CAS.
     pub cas: Cas,
-    /// Its seqno; that of the prepare, for a SyncWrite.
+    /// The seqno. For a SyncWrite, the seqno of the prepare.
     pub seqno: Seqno,
-    /// The branch of the vBucket.
+    /// The vBucket UUID of the current branch.
     pub uuid: VbUuid,
-    /// The time, in Unix seconds.
+    /// The time in Unix seconds.
     pub unix_secs: u64,
 }
 
 /// A new version of a document.
 #[derive(Debug)]
 pub struct Modified {
-    /// Extended attributes, and the body behind them; nothing when there is a draft.
+    /// The extended attributes followed by the body, or nothing if there is a draft.
     pub value: Vec<u8>,
-    /// The item of this value, where it was made ahead.
+    /// The item with this value, if it was created before the vBucket was locked.
     pub draft: Option<Draft>,
     /// The datatype of the value.
     pub datatype: Datatype,
-    /// The client's own 32 bits.
+    /// The flags that the client set.
     pub flags: u32,
-    /// True if it is a tombstone.
+    /// True for a tombstone.
     pub deleted: bool,
 }
 
 impl Modified {
-    /// Extended attributes and body, wherever they are.
+    /// Returns the extended attributes followed by the body.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         match &self.draft {
@@ -65,7 +65,7 @@ impl Modified {
         }
     }
 
-    /// The same with the item of its value.
+    /// Moves the value into a draft item.
     #[must_use]
     pub fn drafted(self, key: &DocKey) -> Self {
         let draft = Draft::new(key.as_bytes(), &[&self.value]);
@@ -78,7 +78,8 @@ impl Modified {
 }
 
 impl Step<'_> {
-    /// Makes a new version of a document. `expiry` is that of a live one, unless `write` preserves what is there.
+    /// Applies `change` to a document. `expiry` is the expiry of a live result, unless `write` preserves the existing
+    /// one.
     ///
     /// # Errors
     /// Those of `change`; `KeyNotFound`, `KeyExists`, `Locked`, `SyncWriteInProgress`.
@@ -99,7 +100,7 @@ impl Step<'_> {
                 if there.is_some_and(|there| !there.is_resident()) {
                     return Ok(StepOutcome::Fetch);
                 }
-                // One that has expired, and is not deleted yet as a SyncWrite is on its way, is none.
+                // An expired document that is not deleted yet because of a SyncWrite in flight is no tombstone.
                 there.filter(|there| there.is_deleted()).cloned()
             }
             old => old,

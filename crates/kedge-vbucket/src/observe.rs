@@ -1,4 +1,4 @@
-//! What clients ask about the disk.
+//! Client requests about persistence.
 
 use crate::completion::Cookie;
 use crate::item::Item;
@@ -7,7 +7,7 @@ use crate::step::Step;
 use kedge_types::{Cas, DocKey, Seqno, Status};
 
 impl Step<'_> {
-    /// Returns whether a key's last change is on disk.
+    /// Returns the persistence state of a key, and its CAS.
     ///
     /// # Errors
     /// `UnknownCollection`.
@@ -34,8 +34,8 @@ impl Step<'_> {
         })
     }
 
-    /// Waits until `seqno` is on disk, at most [`kedge_types::limits::SEQNO_PERSISTENCE_SECS`]; then a completion says
-    /// so, or `TemporaryFailure`.
+    /// Waits until `seqno` is persisted, at most [`kedge_types::limits::SEQNO_PERSISTENCE_SECS`]. A parked command
+    /// completes with success, or with `TemporaryFailure` after the timeout.
     pub fn seqno_persistence(&mut self, seqno: Seqno, cookie: Cookie) -> StepOutcome<()> {
         if seqno <= self.store.history.persisted_seqno {
             return StepOutcome::Done(());
@@ -44,8 +44,8 @@ impl Step<'_> {
         StepOutcome::Parked
     }
 
-    /// Holds back the answer to a write that was done: its client is to go no faster than the disk. It is answered
-    /// when the write is on disk, or when the wait takes as long as [`Step::seqno_persistence`] would.
+    /// Delays the response to a finished write as backpressure, so that its client is no faster than the disk. The
+    /// command completes when the write is persisted, or after the timeout of [`Step::seqno_persistence`].
     pub fn hold_back(
         &mut self,
         key: &DocKey,

@@ -1,8 +1,7 @@
-//! A command on one document as a value.
+//! Commands on one document, as values.
 //!
-//! The same value is used for the first run of a command and for its resumption, when it had to wait: for a document from
-//! the disk, for memory, or for its vBucket to become active. A waiting command owns its arguments
-//! ([`DocOp::into_owned`]).
+//! The same value is used for the first run of a command and for its resumption after a wait: for a document from the
+//! disk, for memory, or for the vBucket to become active. A waiting command owns its arguments ([`DocOp::into_owned`]).
 
 use crate::completion::Completion;
 use crate::item::Item;
@@ -17,7 +16,7 @@ use kedge_types::{Cas, DocKey, Expiry, Status};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// A command with its arguments, but for those that all commands share ([`StepWrite`]).
+/// A command with its arguments, except those that all commands share ([`StepWrite`]).
 #[derive(Clone, Debug)]
 pub enum DocOp<'a> {
     /// Reads a document.
@@ -30,47 +29,47 @@ pub enum DocOp<'a> {
     GetReplicaWithTombstones,
     /// Reads metadata.
     GetMeta,
-    /// Reads a document and locks it for so many seconds.
+    /// Reads a document and locks it.
     GetAndLock {
-        /// 0: the default.
+        /// The duration in seconds, or 0 for the default.
         secs: u32,
     },
-    /// Opens the lock of this CAS.
+    /// Unlocks a document with the CAS of the lock.
     Unlock(Cas),
-    /// Asks whether the last change is on disk.
+    /// Reads the persistence state of the last change.
     Observe,
     /// Reads statistics of the key.
     KeyFigures,
     /// Stores a value.
     Store {
-        /// True if the document may be there.
+        /// The condition on the existing document.
         mode: StoreMode,
         /// The value.
         value: NewValue<'a>,
-        /// The client's own 32 bits.
+        /// The flags that the client set.
         flags: u32,
-        /// Its expiry.
+        /// The expiry.
         expiry: Expiry,
     },
-    /// Puts bytes to an end of a value.
+    /// Appends or prepends bytes to a value.
     Concat {
-        /// The end.
+        /// The end of the value.
         mode: ConcatMode,
         /// The bytes.
         bytes: Cow<'a, [u8]>,
     },
     /// Deletes a document.
     Delete,
-    /// Stores or deletes a document with metadata from elsewhere.
+    /// Stores or deletes a document with given metadata, as XDCR does.
     WithMeta {
         /// The metadata.
         args: WithMetaArgs,
         /// The value.
         value: NewValue<'a>,
-        /// Places in it where the version is written.
+        /// The places in the value where the CAS and the seqno are written.
         patches: Cow<'a, Patches>,
     },
-    /// Makes a new version of what is there.
+    /// Computes a new version from the existing document.
     Modify {
         /// The change.
         change: Arc<dyn Modify>,
@@ -79,42 +78,42 @@ pub enum DocOp<'a> {
     },
     /// Adds to or subtracts from a counter.
     Arithmetic(CounterOp),
-    /// Gives a document another expiry.
+    /// Changes the expiry of a document.
     Touch {
         /// The expiry.
         expiry: Expiry,
     },
-    /// Gives a document another expiry and reads it.
+    /// Changes the expiry of a document and reads it.
     GetAndTouch {
         /// The expiry.
         expiry: Expiry,
     },
 }
 
-/// The success of a command. `R` is what its visitor made of the document.
+/// The result of a successful command. `R` is the result of its visitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Executed<R> {
-    /// A document was shown.
+    /// A document was read.
     Read(R),
     /// The metadata.
     Meta(Meta),
     /// A document was changed.
     Mutated(Mutated),
-    /// A document was changed and shown.
+    /// A document was changed and read.
     Touched(Mutated, R),
-    /// A counter was changed to this number.
+    /// A counter was changed to this value.
     Counter(Mutated, u64),
-    /// A lock was opened.
+    /// A document was unlocked.
     Unlocked,
-    /// The state of the key on disk, and its CAS.
+    /// The persistence state of the key, and its CAS.
     Observed(ObserveState, Cas),
-    /// Statistics of the key.
+    /// The statistics of the key.
     Key(Box<KeyFigures>),
 }
 
-/// The accessors return `None` for the success of a command of another kind.
+/// The accessors return `None` if the result is of another kind.
 impl<R> Executed<R> {
-    /// Returns what the visitor made of a document that was read.
+    /// Returns the visitor's result for a document that was read.
     pub fn into_read(self) -> Option<R> {
         match self {
             Self::Read(read) => Some(read),
@@ -130,7 +129,7 @@ impl<R> Executed<R> {
         }
     }
 
-    /// Returns the change of a document.
+    /// Returns the mutation.
     pub fn into_mutated(self) -> Option<Mutated> {
         match self {
             Self::Mutated(mutated) => Some(mutated),
@@ -138,7 +137,7 @@ impl<R> Executed<R> {
         }
     }
 
-    /// Returns the change of a document, and what the visitor made of it.
+    /// Returns the mutation and the visitor's result.
     pub fn into_touched(self) -> Option<(Mutated, R)> {
         match self {
             Self::Touched(mutated, shown) => Some((mutated, shown)),
@@ -146,7 +145,7 @@ impl<R> Executed<R> {
         }
     }
 
-    /// Returns the change of a counter, and its number.
+    /// Returns the mutation of a counter and its value.
     pub fn into_counter(self) -> Option<(Mutated, u64)> {
         match self {
             Self::Counter(mutated, number) => Some((mutated, number)),
@@ -154,12 +153,12 @@ impl<R> Executed<R> {
         }
     }
 
-    /// Returns whether a lock was opened.
+    /// Returns `Some` if a document was unlocked.
     pub fn into_unlocked(self) -> Option<()> {
         matches!(self, Self::Unlocked).then_some(())
     }
 
-    /// Returns the state of the key on disk, and its CAS.
+    /// Returns the persistence state of the key, and its CAS.
     pub fn into_observed(self) -> Option<(ObserveState, Cas)> {
         match self {
             Self::Observed(state, cas) => Some((state, cas)),
@@ -177,7 +176,7 @@ impl<R> Executed<R> {
 }
 
 impl DocOp<'_> {
-    /// The command with its own copy of what the client sent.
+    /// Returns the command with owned arguments.
     #[must_use]
     pub fn into_owned(self) -> DocOp<'static> {
         match self {
@@ -222,7 +221,7 @@ impl DocOp<'_> {
         }
     }
 
-    /// Bytes of the value that it brought.
+    /// Returns the bytes of the value in the arguments.
     #[must_use]
     pub fn bytes(&self) -> usize {
         match self {
@@ -233,7 +232,7 @@ impl DocOp<'_> {
         }
     }
 
-    /// Returns whether it never needs the value of the document that is there, only its metadata.
+    /// Returns whether the command needs only the metadata of the existing document, never its value.
     #[must_use]
     pub fn is_of_metadata(&self) -> bool {
         match self {
@@ -257,7 +256,7 @@ impl DocOp<'_> {
         }
     }
 
-    /// The completion of a command that failed.
+    /// Returns the completion of a failed command.
     #[must_use]
     pub fn failed(&self, status: Status) -> Completion {
         let result = status;
@@ -297,10 +296,10 @@ impl DocOp<'_> {
 }
 
 impl Step<'_> {
-    /// Runs a command. A document that it reads is shown to `read`.
+    /// Runs a command. `read` receives a document that the command reads.
     ///
     /// # Errors
-    /// The status that the client gets.
+    /// The status for the client.
     pub fn execute<R>(
         &mut self,
         write: &StepWrite<'_>,
@@ -339,10 +338,10 @@ impl Step<'_> {
         })
     }
 
-    /// Runs a command that reads a document, and shows it to `read`.
+    /// Runs a command that reads a document, and passes the document to `read`.
     ///
     /// # Errors
-    /// The status that the client gets.
+    /// The status for the client.
     pub fn read<R>(
         &mut self,
         key: &DocKey,
@@ -357,18 +356,18 @@ impl Step<'_> {
         }
     }
 
-    /// Runs a command that changes a document and shows nothing. `worked_out` is a change that comes to the same as a
-    /// store, a concat or a modification, of which a part was worked out before the vBucket was locked.
+    /// Runs a command that changes a document and returns no document. `precomputed` is a change equivalent to the
+    /// store, concat or modification, a part of which was computed before the vBucket was locked.
     ///
     /// # Errors
-    /// The status that the client gets.
+    /// The status for the client.
     pub fn mutate(
         &mut self,
         write: &StepWrite<'_>,
         op: &DocOp<'_>,
-        worked_out: Option<&dyn Modify>,
+        precomputed: Option<&dyn Modify>,
     ) -> Result<StepOutcome<Mutated>, Status> {
-        match (op, worked_out) {
+        match (op, precomputed) {
             (DocOp::Store { expiry, .. } | DocOp::Modify { expiry, .. }, Some(change)) => {
                 self.modify(write, *expiry, change)
             }
@@ -397,7 +396,7 @@ impl Step<'_> {
         }
     }
 
-    /// Runs a command that has waited. When it has ended, its completion comes back, whether it went well or not.
+    /// Resumes a command that has waited. Returns its completion when it has ended, successfully or not.
     pub fn resume(&mut self, write: &StepWrite<'_>, op: &DocOp<'_>) -> StepOutcome<Completion> {
         let shown = |document: Document<'_>| (document.item.clone(), document.cas);
         match self.execute(write, op, shown) {
@@ -430,7 +429,7 @@ impl Step<'_> {
             Executed::Observed(state, cas) => Completion::Observed {
                 result: Ok((state, cas)),
             },
-            // Its value was read for this.
+            // The value was read for the comparison only.
             Executed::Key(figures) => Completion::Key {
                 result: Ok(KeyFigures {
                     is_resident: false,

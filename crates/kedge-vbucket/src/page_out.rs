@@ -1,4 +1,4 @@
-//! Making room: values, or whole documents, leave memory when the file has them.
+//! Eviction: values or whole documents leave memory once they are applied.
 
 use crate::durability::PrepareQueue;
 use crate::hash_table::{EvictionDecision, KeyHash};
@@ -8,42 +8,42 @@ use crate::step::Step;
 use foldhash::fast::RandomState;
 use kedge_types::{Now, Seqno};
 
-/// The part of an item that is to leave memory.
+/// The eviction policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eviction {
-    /// Values; keys and metadata stay.
+    /// Evicts values. Keys and metadata stay in memory.
     ValueOnly,
-    /// Documents and tombstones.
+    /// Evicts documents and tombstones with their keys.
     Full,
 }
 
-/// The items that are to leave memory.
+/// The parameters of an eviction.
 #[derive(Clone, Copy, Debug)]
 pub struct PageOut {
-    /// The part of an item that leaves memory.
+    /// The eviction policy.
     pub eviction: Eviction,
-    /// Those that are asked for at most this often ([`Item::frequency`]).
+    /// The highest access frequency of an evicted item ([`Item::frequency`]).
     pub frequency_max: u8,
-    /// Enough when so many bytes were freed.
+    /// The number of freed bytes at which the eviction ends.
     pub bytes: usize,
-    /// The count of accesses of the others falls back.
+    /// True if the access frequencies of the remaining items decay.
     pub decay: bool,
 }
 
-/// Counts of what left memory.
+/// Statistics of an eviction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PagedOut {
-    /// Values alone.
+    /// The number of evicted values.
     pub values: usize,
-    /// Documents and tombstones with their keys.
+    /// The number of documents and tombstones that were evicted with their keys.
     pub items: usize,
-    /// Bytes of all of them.
+    /// The number of freed bytes.
     pub bytes: usize,
-    /// Their counts by frequency of access.
+    /// The number of evictions by access frequency.
     pub by_frequency: FrequencyCounts,
 }
 
-/// Counts of documents by how often they are asked for ([`Item::frequency`]).
+/// Numbers of documents by access frequency ([`Item::frequency`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrequencyCounts(pub [u64; 256]);
 
@@ -61,7 +61,7 @@ impl std::ops::AddAssign for FrequencyCounts {
     }
 }
 
-/// The reasons for items to stay in memory.
+/// The state that prevents items from being evicted.
 struct EvictionGuard<'a> {
     applied: Seqno,
     now: Now,
@@ -71,7 +71,7 @@ struct EvictionGuard<'a> {
 }
 
 impl EvictionGuard<'_> {
-    /// Returns whether an item is where it can be read from again, and nobody is at work on it.
+    /// Returns whether an item may be evicted: it can be read from the file again and is neither locked nor prepared.
     fn lets_go(&self, item: &Item) -> bool {
         item.seqno() <= self.applied
             && !item.is_blind()
@@ -105,8 +105,8 @@ impl PageOut {
 }
 
 impl Step<'_> {
-    /// Visits one shard of the hash table and lets go of what `how` says. What the file does not have yet stays, and
-    /// what is locked or has a prepare. The CAS that a lock gave is on no disk: its document keeps its metadata.
+    /// Evicts items of one shard of the hash table. Items that are not applied, locked or prepared stay. A document
+    /// that was locked keeps its metadata, because the CAS of a lock is not on disk.
     pub fn page_out(&mut self, shard: usize, how: &PageOut) -> PagedOut {
         let mut out = PagedOut::default();
         if self.store.unapplied.rewinding {
@@ -151,7 +151,8 @@ impl Step<'_> {
         out
     }
 
-    /// Counts what could leave memory of one shard by how often it is asked for, so that a limit can be chosen.
+    /// Counts the items of one shard that could be evicted by access frequency, so that the caller can choose a
+    /// threshold.
     pub fn count_frequencies(&self, shard: usize, eviction: Eviction, counts: &mut [u64; 256]) {
         let full = eviction == Eviction::Full && self.store.documents.is_warm();
         let guard = EvictionGuard {

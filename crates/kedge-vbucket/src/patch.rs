@@ -1,40 +1,40 @@
-//! Writing the version that a document gets into its own extended attributes.
+//! Patches of a document's own CAS and seqno in its extended attributes.
 //!
 //! Source: Couchbase `docs/mutate-with-meta.md`, section "Patching CAS and Sequence Numbers". The text is that of the
-//! macros of sub-documents, without quotes: `0x` and sixteen digits, the CAS with its bytes in reverse.
+//! sub-document macros without quotes: `0x` and sixteen digits, with the bytes of the CAS in reverse order.
 
 use kedge_types::{Cas, Seqno, Status, split_xattrs};
 
-/// Bytes of a number as it is written.
+/// The length of a number as text, in bytes.
 const TEXT_BYTES: usize = 18;
-/// Bytes of the length in front of all attributes, and in front of each.
+/// The size of the length field in front of all attributes and of each attribute, in bytes.
 const LEN_BYTES: usize = 4;
 
-/// Where in a value the version that it gets is written. Offsets are bytes from the front of the value, which is that
-/// of the length of its extended attributes.
+/// The places in a value where its CAS and seqno are written. An offset counts bytes from the start of the value, where
+/// the length of the extended attributes is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Patches {
-    /// Of its CAS.
+    /// The offsets of the CAS.
     pub cas: Vec<u32>,
-    /// Of its seqno.
+    /// The offsets of the seqno.
     pub seqno: Vec<u32>,
 }
 
 impl Patches {
-    /// Returns whether nothing is to be written.
+    /// Returns whether there are no patches.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.cas.is_empty() && self.seqno.is_empty()
     }
 
-    /// Checks that numbers can be written into `value`, which begins with extended attributes and is not compressed.
+    /// Checks that the patches fit into `value`, which starts with extended attributes and is not compressed.
     ///
     /// # Errors
-    /// `Invalid` when one would not lie within the value of a single attribute, two overlap, or what they make of an
-    /// attribute is no JSON; `XattrInvalid` when there are no attributes.
+    /// `Invalid` if a patch is not within the value of one attribute, if two patches overlap, or if a patched attribute
+    /// is not JSON; `XattrInvalid` if there are no attributes.
     pub fn check(&self, value: &[u8]) -> Result<(), Status> {
         let (xattrs, _) = split_xattrs(value)?;
-        // Where the value of each attribute begins and ends, in their order.
+        // The start and end of each attribute value, in order.
         let mut texts = Vec::new();
         let mut at = LEN_BYTES;
         for (name, text) in xattrs.iter() {
@@ -54,7 +54,7 @@ impl Patches {
                 return Err(Status::Invalid);
             }
         }
-        // Digits are alike: if some make JSON, all do.
+        // All digits are equivalent for JSON, so a check with one number is sufficient.
         let mut patched = value.to_vec();
         self.apply(&mut patched, Cas(0), Seqno(0));
         let (xattrs, _) = split_xattrs(&patched)?;
@@ -69,7 +69,7 @@ impl Patches {
         all.map(|offset| *offset as usize)
     }
 
-    /// Writes the numbers into a value that was checked.
+    /// Writes the numbers into a checked value.
     pub(crate) fn apply(&self, value: &mut [u8], cas: Cas, seqno: Seqno) {
         let mut write = |offsets: &[u32], number: u64| {
             let text = format!("{number:#018x}");
@@ -90,7 +90,7 @@ mod tests {
 
     const ZERO: &str = "0x0000000000000000";
 
-    /// Two attributes and a body, each with a string in which a number has room.
+    /// Returns a value with two attributes and a body, each with a string that has room for a number.
     fn value() -> Vec<u8> {
         let mut xattrs = XattrsBuf::default();
         xattrs.set(b"_s", format!(r#"{{"cas":"{ZERO}"}}"#).as_bytes());
@@ -101,7 +101,7 @@ mod tests {
         [xattrs.section(), format!("\"{ZERO}\"").into_bytes()].concat()
     }
 
-    /// Where the text stands the `n`th time.
+    /// Returns the offset of the `n`th occurrence of `text`.
     fn at(text: &str, n: usize) -> u32 {
         let value = value();
         let windows = value.windows(text.len()).enumerate();

@@ -1,4 +1,4 @@
-//! Parts of writes of long values that are made before a vBucket is locked, so that others do not wait while they are copied.
+//! Items and document changes that are prepared before a vBucket is locked.
 
 use crate::item::{Draft, Item};
 use crate::modify::Modified;
@@ -8,14 +8,16 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-/// The item of a value that a write may store as it is.
+/// An item with a long value, copied before the vBucket is locked. A write that stores exactly this value uses the item
+/// instead of copying the value under the lock.
 pub struct PrebuiltItem<'a> {
     value: &'a [u8],
     draft: Cell<Option<Draft>>,
 }
 
 impl<'a> PrebuiltItem<'a> {
-    /// Of a value that is worth it: a long one.
+    /// Copies `key` and `value` into an item. Returns `None` for a value shorter than [`LONG_VALUE_BYTES`], for which
+    /// the extra step is not worth its cost.
     #[must_use]
     pub fn of(key: &DocKey, value: &'a [u8]) -> Option<Self> {
         (value.len() >= LONG_VALUE_BYTES).then(|| Self {
@@ -33,7 +35,7 @@ impl<'a> PrebuiltItem<'a> {
         is_used
     }
 
-    /// The item, if it is of these very bytes.
+    /// Takes the item if `value` is the slice that it was copied from.
     pub(crate) fn take(&self, value: &[u8]) -> Option<Draft> {
         std::ptr::eq(self.value, value).then(|| self.draft.take())?
     }
@@ -47,7 +49,8 @@ impl fmt::Debug for PrebuiltItem<'_> {
     }
 }
 
-/// The outcome of a change of a document, worked out ahead of time. It counts if the document is still the same.
+/// The result of a document change that was computed before the vBucket was locked. The result is valid only while the
+/// document is unchanged.
 #[derive(Debug)]
 pub struct Precomputed<T>(Mutex<Option<(Option<Item>, T)>>);
 
@@ -58,17 +61,17 @@ impl<T> Default for Precomputed<T> {
 }
 
 impl<T> Precomputed<T> {
-    /// Keeps what the change came to with this document, or without one.
+    /// Saves the result of a change of the document `there`, or of no document.
     pub fn keep(&self, there: Option<&Item>, made: T) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((there.cloned(), made));
     }
 
-    /// Takes the outcome, if it was worked out with the document that is there now.
+    /// Takes the result if `there` is the document that it was computed from.
     pub fn take(&self, there: Option<&Item>) -> Option<T> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (with, made) = kept?;
         let is_same = match (&with, there) {
-            // It is held, so nothing else has its address.
+            // The saved item holds a reference, so no other allocation has the same address.
             (Some(with), Some(there)) => std::ptr::eq(with.value(), there.value()),
             (None, None) => true,
             _ => false,
@@ -78,7 +81,7 @@ impl<T> Precomputed<T> {
 }
 
 impl Precomputed<Result<Modified, Status>> {
-    /// Works a change of a live document out, and keeps the outcome. A tombstone is no document to it.
+    /// Computes the change of a live document and saves the result. A tombstone counts as no document.
     pub(crate) fn prepare(
         &self,
         key: &DocKey,

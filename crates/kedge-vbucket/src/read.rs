@@ -1,4 +1,4 @@
-//! Reading documents, and letting go of what expired.
+//! Reads of documents, and removal of expired ones.
 
 use crate::checkpoint::Change;
 use crate::hash_table::KeyHash;
@@ -9,7 +9,7 @@ use crate::value::kept_by_tombstone;
 use kedge_types::limits::TOMBSTONE_PURGE_AGE_SECS;
 use kedge_types::{Cas, CollectionId, DocKey, Expiry, RevSeqno, Status};
 
-/// Shows a document to `read` if its value is in memory. `random` decides whether the access counts, after that.
+/// Passes a document to `read` if its value is in memory. Counts the access afterwards, depending on `random`.
 fn show<R>(
     item: &Item,
     cas: Cas,
@@ -19,18 +19,18 @@ fn show<R>(
     if !item.is_resident() {
         return StepOutcome::Fetch;
     }
-    // It is shown as it was before.
+    // The visitor sees the frequency before this access.
     let shown = read(Document { item, cas });
     item.count_access(random);
     StepOutcome::Done(shown)
 }
 
 impl Step<'_> {
-    /// Shows the document to `read`.
+    /// Passes the document to `read`.
     ///
     /// # Errors
-    /// `KeyNotFound`; `SyncWriteReCommitInProgress` while a SyncWrite on it has not ended that someone may have seen
-    /// committed: with another active, or before a restart.
+    /// `KeyNotFound`; `SyncWriteReCommitInProgress` while the key has a prepare whose commit a client may have seen, on
+    /// another active node or before a restart.
     pub fn get<R>(
         &mut self,
         key: &DocKey,
@@ -51,7 +51,7 @@ impl Step<'_> {
                 Ok(show(item, cas, random, read))
             }
             Some(_) => {
-                // Lets go of it if it just expired.
+                // Removes the document if it has just expired.
                 self.live(hash, bytes);
                 Err(Status::KeyNotFound)
             }
@@ -59,7 +59,8 @@ impl Step<'_> {
         }
     }
 
-    /// Shows a replica's document to `read`. Nothing becomes of one that has expired: that is for the active to say.
+    /// Passes a replica's document to `read`. Does not remove an expired document, because only the active vBucket
+    /// does.
     ///
     /// # Errors
     /// `KeyNotFound`.
@@ -71,7 +72,7 @@ impl Step<'_> {
         self.get_copy(key, false, read)
     }
 
-    /// [`Self::get_replica`], and its tombstones too.
+    /// Passes a replica's document or tombstone to `read`.
     ///
     /// # Errors
     /// `KeyNotFound`.
@@ -104,7 +105,7 @@ impl Step<'_> {
         }
     }
 
-    /// Returns whether what is visible of a key is all that anyone has seen of it.
+    /// Checks that no client may have seen the commit of the key's prepare.
     pub(crate) fn check_not_pending(&self, hash: KeyHash, key: &[u8]) -> Result<(), Status> {
         if self.durability.prepares.may_be_visible(hash, key) {
             Err(Status::SyncWriteReCommitInProgress)
@@ -113,7 +114,7 @@ impl Step<'_> {
         }
     }
 
-    /// The answer for a key without a live document in memory.
+    /// Returns the result for a key without a live document in memory.
     pub(crate) fn absent<R>(&self, hash: KeyHash, key: &[u8]) -> Result<StepOutcome<R>, Status> {
         if self.store.documents.may_have(hash, key) {
             Ok(StepOutcome::Fetch)
@@ -122,7 +123,7 @@ impl Step<'_> {
         }
     }
 
-    /// The metadata of a document or tombstone.
+    /// Returns the metadata of a document or tombstone.
     ///
     /// # Errors
     /// As [`Step::get`].
@@ -143,7 +144,8 @@ impl Step<'_> {
         Ok(StepOutcome::Done(Meta::of(item, cas)))
     }
 
-    /// Returns whether a document has expired and stays until its value was read, as its tombstone keeps some of that.
+    /// Returns whether a document has expired but its value must be read first, because the tombstone keeps system
+    /// attributes.
     pub(crate) fn expires_with_value(&self, item: &Item) -> bool {
         self.store.is_active()
             && !item.is_deleted()
@@ -152,8 +154,8 @@ impl Step<'_> {
             && item.expiry().has_passed(self.now.unix_secs())
     }
 
-    /// The live document with this key. One that has expired becomes a tombstone here, unless a SyncWrite on it is in
-    /// flight, which will replace it, or its value is needed for that and on disk only.
+    /// Returns the live document with this key. Replaces an expired document by a tombstone, unless a SyncWrite of the
+    /// key is in flight, which will replace it, or its value is needed and on disk only.
     pub(crate) fn live(&mut self, hash: KeyHash, key: &[u8]) -> Option<Item> {
         let item = self.store.documents.find(hash, key)?;
         if item.is_deleted() {
@@ -162,7 +164,7 @@ impl Step<'_> {
         if !item.expiry().has_passed(self.now.unix_secs()) {
             return Some(item.clone());
         }
-        // Of others the active one says what has expired.
+        // For other states, the active node decides which documents have expired.
         if self.store.is_active()
             && !self.durability.prepares.holds(hash, key)
             && !self.expires_with_value(item)
@@ -181,9 +183,9 @@ impl Step<'_> {
         self.store.put_and_push(hash, tombstone, change);
     }
 
-    /// The tombstone of a document that has expired.
+    /// Returns the tombstone of an expired document.
     fn tombstone(&mut self, expired: &Item) -> Item {
-        // Nothing is kept of attributes that are none.
+        // Invalid attributes are not kept.
         let (datatype, kept) = kept_by_tombstone(expired).unwrap_or_default();
         let meta = ItemMeta {
             cas: self.store.history.clock.next(self.now.unix_ns),
@@ -197,14 +199,14 @@ impl Step<'_> {
         Item::new(&meta, expired.key(), &[&kept])
     }
 
-    /// Visits one shard of the hash table: lets expired documents go, forgets tombstones that are old enough and in the
-    /// file, and forgets locks whose time is up.
+    /// Visits one shard of the hash table: expires documents, removes applied tombstones that are old enough, and
+    /// removes expired locks.
     pub fn sweep(&mut self, shard: usize) {
         self.store.documents.locks.forget_late(self.now);
         if self.store.unapplied.rewinding {
             return;
         }
-        // Of others the active one says what has expired.
+        // For other states, the active node decides which documents have expired.
         let expires = self.store.is_active();
         let secs = self.now.unix_secs();
         let applied = self.store.unapplied.applied();
@@ -241,7 +243,7 @@ impl Step<'_> {
         }
     }
 
-    /// A live document of `collection` in a shard of the hash table, chosen by `random`, if there is one.
+    /// Selects a live document of `collection` in a shard of the hash table with the number `random`.
     pub fn random_document<R>(
         &self,
         collection: CollectionId,
@@ -269,7 +271,7 @@ impl Step<'_> {
         Some(RandomDocument::Shown(read(Document { item, cas })))
     }
 
-    /// The live keys of a shard of the hash table from `start` on in order of their bytes, at most `count`, without
+    /// Returns at most `count` live keys of a shard of the hash table from `start` on, in byte order and without
     /// collection prefix.
     #[must_use]
     pub fn keys_from(&self, shard: usize, start: &DocKey, count: usize) -> Vec<Box<[u8]>> {

@@ -1,11 +1,11 @@
-//! What another node sends to a vBucket that follows it.
+//! Changes that a replica or pending vBucket receives from another node.
 //!
 //! Invariants:
-//! * Seqnos, CAS and revisions are the sender's. Seqnos grow, and lie within the snapshot that was announced.
-//! * A document on a key ends the key's prepare: the sender lets nobody write there before it has ended. From a disk the
-//!   end of a prepare comes as the document that it was committed to, or a newer one; a newer prepare, or the end of a
-//!   newer one, says as well that it has ended.
-//! * What a disk snapshot says of visible and completed seqnos holds from its end on.
+//! * Seqnos, CAS values and revisions are those of the sender. Seqnos ascend and are within the announced snapshot.
+//! * A document completes the prepare of its key, because the sender accepts no write of the key before. In a disk
+//!   snapshot, a commit arrives as the committed document or a newer one. A newer prepare, or its completion, also
+//!   shows that the prepare was completed.
+//! * The visible and completed seqnos of a disk snapshot apply from its end on.
 
 use crate::checkpoint::Change;
 use crate::durability::Prepare;
@@ -18,14 +18,14 @@ use crate::vbucket::VBucket;
 use kedge_types::{Cas, Expiry, Now, Seqno, Status};
 use std::fmt;
 
-/// One change that came.
+/// A received change.
 #[derive(Clone, Debug)]
 pub enum Received {
-    /// A document or tombstone. In a disk snapshot it may stand for a commit.
+    /// A document or tombstone. In a disk snapshot it may be a committed one.
     Document(Item),
-    /// A SyncWrite that waits for its level.
+    /// A prepare of a SyncWrite.
     Prepare(Item),
-    /// The prepare of this key was committed.
+    /// The commit of a prepare.
     Commit {
         /// The stored key.
         key: Box<[u8]>,
@@ -34,7 +34,7 @@ pub enum Received {
         /// The seqno of the commit.
         seqno: Seqno,
     },
-    /// The prepare of this key was given up.
+    /// The abort of a prepare.
     Abort {
         /// The stored key.
         key: Box<[u8]>,
@@ -43,43 +43,43 @@ pub enum Received {
         /// The seqno of the abort.
         seqno: Seqno,
     },
-    /// Collections or scopes came or went.
+    /// A change of collections or scopes.
     System {
-        /// The kind of change.
+        /// The event.
         event: SystemEvent,
-        /// Its place.
+        /// The seqno of the event.
         seqno: Seqno,
     },
-    /// There is nothing up to this seqno that was to be sent.
+    /// An advance to this seqno. There are no changes for this stream up to it.
     Advance(Seqno),
 }
 
-/// A received change that cannot be. Nothing was changed; the stream has to be made anew.
+/// The error for an invalid received change. The vBucket is unchanged, and the stream must be restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReceiveError {
-    /// The vBucket follows nobody, or no stream was begun.
+    /// The vBucket is neither replica nor pending, or has no stream.
     NotReceiving,
-    /// A snapshot ends before its start or before the last change, or begins while another has not ended.
+    /// A snapshot ends before its start or before the high seqno, or starts before the previous one has ended.
     BadSnapshot {
-        /// Its first seqno.
+        /// The first seqno of the snapshot.
         start: Seqno,
-        /// Its last seqno.
+        /// The last seqno of the snapshot.
         end: Seqno,
     },
-    /// A seqno is not above that of the last change, or not within the snapshot.
+    /// A seqno is not above the high seqno, or not within the snapshot.
     Order {
-        /// The last seqno.
+        /// The high seqno.
         high: Seqno,
-        /// The seqno that came.
+        /// The received seqno.
         seqno: Seqno,
     },
-    /// A commit or abort names a prepare that is not there.
+    /// A commit or abort has no prepare.
     NoPrepare {
         /// The seqno of the prepare.
         prepared: Seqno,
     },
-    /// A prepare says no level, or its key has one that has not ended.
+    /// A prepare has no level, or its key has another prepare in flight.
     BadPrepare {
         /// The seqno of the prepare.
         prepared: Seqno,
@@ -87,7 +87,7 @@ pub enum ReceiveError {
 }
 
 impl ReceiveError {
-    /// The status for the sender.
+    /// Returns the status for the sender.
     #[must_use]
     pub fn status(self) -> Status {
         match self {
@@ -127,10 +127,10 @@ impl fmt::Display for ReceiveError {
 impl std::error::Error for ReceiveError {}
 
 impl VBucket {
-    /// A stream of another node's changes was accepted, whose history is `failover`; it is this vBucket's from now on.
+    /// Accepts a stream of another node, and adopts the failover table of that node.
     ///
     /// # Errors
-    /// [`ReceiveError::NotReceiving`] unless it is a replica or pending.
+    /// [`ReceiveError::NotReceiving`] unless the vBucket is a replica or pending.
     pub fn begin_stream(&mut self, failover: FailoverTable) -> Result<(), ReceiveError> {
         let follows = self.store.state.is_follower();
         if !follows || self.is_deleted || self.store.unapplied.rewinding {
@@ -150,18 +150,18 @@ impl VBucket {
         Ok(())
     }
 
-    /// The stream ended. A snapshot that broke off stays so until another stream brings the rest.
+    /// Ends the stream. An interrupted snapshot stays incomplete until another stream has sent the rest.
     pub fn end_stream(&mut self) {
         self.stream = IncomingStream::default();
     }
 
-    /// Returns whether it follows a stream.
+    /// Returns whether the vBucket has an open stream.
     #[must_use]
     pub fn is_streaming(&self) -> bool {
         self.stream.is_open
     }
 
-    /// Takes the seqno to be acknowledged to the active that is followed, if that has moved.
+    /// Takes the seqno to acknowledge to the active node, if it has advanced.
     pub fn take_ack(&mut self) -> Option<Seqno> {
         if self.stream.is_open {
             self.durability.passive.take_ack()
@@ -170,13 +170,13 @@ impl VBucket {
         }
     }
 
-    /// Returns whether what it acknowledges next waits for the disk.
+    /// Returns whether the next acknowledgement waits for the disk.
     #[must_use]
     pub fn waits_for_disk(&self) -> bool {
         self.stream.is_open && self.durability.passive.waits_for_disk()
     }
 
-    /// A snapshot begins.
+    /// Starts a snapshot.
     ///
     /// # Errors
     /// [`ReceiveError::NotReceiving`], [`ReceiveError::BadSnapshot`].
@@ -199,7 +199,7 @@ impl VBucket {
             start: self.store.history.high_seqno,
             ..snapshot
         };
-        // Of a snapshot that broke off before its first change nothing is missing, and its end may never come.
+        // A snapshot that was interrupted before its first change lacks nothing, and its end may never arrive.
         let torn = self
             .store
             .history
@@ -211,10 +211,10 @@ impl VBucket {
         Ok(())
     }
 
-    /// A change came.
+    /// Applies a received change.
     ///
     /// # Errors
-    /// [`ReceiveError`], and nothing was changed.
+    /// [`ReceiveError`]. The vBucket is unchanged.
     pub fn receive(&mut self, now: Now, received: Received) -> Result<(), ReceiveError> {
         if !self.stream.is_open {
             return Err(ReceiveError::NotReceiving);
@@ -258,7 +258,7 @@ impl VBucket {
             }
             Received::System { event, .. } => {
                 self.store.history.high_seqno = seqno;
-                // Nobody is told its CAS.
+                // The CAS of an event is never returned to a client.
                 let item = event.item(self.store.history.clock.last(), seqno);
                 let replaced = receive_event(self, &event, seqno);
                 self.store.changes.push_over(Change::System(item), replaced);
@@ -273,13 +273,13 @@ impl VBucket {
     }
 }
 
-/// Returns whether prepares may have ended without a word, or end without having been here.
+/// Returns whether completions of prepares may be missing, or prepares of completions.
 fn may_lack_ends(vb: &VBucket) -> bool {
     let history = &vb.store.history;
     history.is_in_disk_snapshot() || vb.replay.is_behind_torn_file(history.high_seqno)
 }
 
-/// Puts a document in, and ends the prepare of its key. Returns the seqno of what it replaced.
+/// Stores a document and completes the prepare of its key. Returns the seqno of the version that it replaced.
 pub(crate) fn follow_document(vb: &mut VBucket, item: Item) -> Seqno {
     let hash = vb.store.documents.hash(item.key());
     vb.durability.prepares.take_of(hash, item.key());
@@ -287,7 +287,7 @@ pub(crate) fn follow_document(vb: &mut VBucket, item: Item) -> Seqno {
     vb.store.put(hash, item)
 }
 
-/// `None`: it has no level, or its key has a prepare already that cannot have ended.
+/// Adds a prepare. Returns `None` if it has no level, or if its key has another prepare that cannot be completed.
 pub(crate) fn follow_prepare(vb: &mut VBucket, item: Item) -> Option<()> {
     let level = item.level()?;
     let hash = vb.store.documents.hash(item.key());
@@ -303,7 +303,7 @@ pub(crate) fn follow_prepare(vb: &mut VBucket, item: Item) -> Option<()> {
     Some(())
 }
 
-/// Takes the prepare that was committed.
+/// Removes and returns the committed prepare.
 pub(crate) fn follow_commit(vb: &mut VBucket, key: &[u8], prepared: Seqno) -> Option<Prepare> {
     let hash = vb.store.documents.hash(key);
     let prepare = vb.durability.prepares.take(hash, key, prepared)?;
@@ -313,7 +313,7 @@ pub(crate) fn follow_commit(vb: &mut VBucket, key: &[u8], prepared: Seqno) -> Op
     Some(prepare)
 }
 
-/// Takes the prepare that was given up: `Some(None)` when there is none, as a disk has forgotten it.
+/// Removes and returns the aborted prepare. Returns `Some(None)` if a disk snapshot or file has dropped it.
 pub(crate) fn follow_abort(
     vb: &mut VBucket,
     key: &[u8],
@@ -321,18 +321,18 @@ pub(crate) fn follow_abort(
 ) -> Option<Option<Prepare>> {
     let hash = vb.store.documents.hash(key);
     let found = vb.durability.prepares.take(hash, key, prepared);
-    // A disk may have forgotten one together with its collection.
+    // The file may have dropped the prepare together with its collection.
     if found.is_none() && !may_lack_ends(vb) && !vb.store.collections.is_of_dropped(key) {
         return None;
     }
     if !vb.store.history.is_in_disk_snapshot() {
         vb.durability.prepares.note_completed(prepared);
     }
-    // If it is another, it was an older one.
+    // Another prepare of the key is an older one.
     Some(found.or_else(|| vb.durability.prepares.take_of(hash, key)))
 }
 
-/// The last seqno is `seqno` now: if a snapshot ends there, this is a consistent point.
+/// Advances the high seqno to `seqno`. If a snapshot ends there, this is a consistent point.
 pub(crate) fn reach(vb: &mut VBucket, seqno: Seqno) {
     let history = &mut vb.store.history;
     if let Some(ended) = history.reach(seqno) {
@@ -341,7 +341,7 @@ pub(crate) fn reach(vb: &mut VBucket, seqno: Seqno) {
     }
 }
 
-/// The tombstone of an abort: of a prepare that is not known, only the key is.
+/// Returns the tombstone of an abort. If the prepare is unknown, it has only the key.
 fn aborted(now: Now, key: &[u8], seqno: Seqno, prepare: Option<&Prepare>) -> Item {
     let meta = ItemMeta {
         seqno,
@@ -353,7 +353,7 @@ fn aborted(now: Now, key: &[u8], seqno: Seqno, prepare: Option<&Prepare>) -> Ite
 }
 
 impl Received {
-    /// The seqno of the change.
+    /// Returns the seqno of the change.
     #[must_use]
     pub fn seqno(&self) -> Seqno {
         match self {
@@ -364,7 +364,7 @@ impl Received {
         }
     }
 
-    /// Its version; 0 of what has none.
+    /// Returns the CAS, or 0 if the change has none.
     #[must_use]
     pub fn cas(&self) -> Cas {
         match self {

@@ -1,18 +1,19 @@
-//! Bringing a vBucket back from its file and the log.
+//! Recovery of a vBucket from its file and the log.
 //!
-//! Changes come in the order in which they were queued. Each vBucket's seqnos must grow until a reset or rollback; a log
-//! that says otherwise is damaged in a way that its checksums do not show, and is refused.
+//! Records arrive in the order in which the changes were queued. The seqnos of a vBucket must ascend until a reset or
+//! rollback. A log that violates this is damaged beyond what its checksums detect, and is refused.
 //!
 //! Invariants:
-//! * The file may be ahead of a record, as the log is not cut where it could be. What the file has is skipped.
-//! * A reset or rollback is in the log before the file follows, and names a branch of the history that nothing before it
-//!   knows. So a file that knows this branch is from after the record: what was applied before is forgotten, and replay
-//!   begins again with the file. A file that does not know it is void, or has to be rewound.
-//! * Nothing follows a rollback in the log before the file does, but a reset or a deletion.
-//! * The state is that of the last record that says one, or of the file if no record does: the log is given back from its
-//!   beginning, so it has no record of a state that is older than the file's without the one that made the file's.
-//! * Until the last such record was met, records and file may be of different histories. What does not fit between them
-//!   is an error only if none follows.
+//! * The file may be ahead of a record, because the log is not always truncated where it could be. Changes that the
+//!   file has are skipped.
+//! * A reset or rollback is in the log before the file follows, and it names a branch that no earlier state knows. A
+//!   file that knows the branch was therefore written after the record: earlier replayed changes are discarded, and
+//!   replay restarts from the file. A file that does not know the branch is void or has to be rewound.
+//! * After a rollback, only a reset or a deletion may be logged before the file has followed.
+//! * The state is that of the last record with a state, or that of the file without such a record. The log is truncated
+//!   from its start, so a state record older than the file is always followed by the record of the file's state.
+//! * Until the last such record was replayed, records and file may belong to different histories. A mismatch is an
+//!   error only if no such record follows.
 
 use crate::checkpoint::Change;
 use crate::collections::OpenCollections;
@@ -30,20 +31,20 @@ use crate::system_event::SystemEvent;
 use crate::vbucket::VBucket;
 use kedge_types::{Seqno, VbUuid};
 
-/// A vBucket that is being brought back from its file and the log. See [`VBucket::recovery`].
+/// A vBucket that is being recovered from its file and the log. See [`VBucket::recovery`].
 #[derive(Debug)]
 pub struct VbRecovery<'a> {
     vb: &'a mut VBucket,
 }
 
 impl VBucket {
-    /// Brings it back from its file and the log, a step at a time; also back to where its file was rewound.
+    /// Starts or continues recovery from the file and the log. Also used to return to a rewound file.
     pub fn recovery(&mut self) -> VbRecovery<'_> {
         VbRecovery { vb: self }
     }
 
-    /// All of the log was read. A crash came between a rollback and its file: the file has to be rewound, and the
-    /// vBucket begins from it again with [`VbRecovery::begin_from`], before [`VbRecovery::finish`].
+    /// Returns the rewind that the file needs after the whole log was replayed, if a crash separated a rollback from
+    /// its file. The caller rewinds the file and calls [`VbRecovery::begin_from`] before [`VbRecovery::finish`].
     #[must_use]
     pub fn needs_rewind(&self) -> Option<&Rewind> {
         self.replay.rewind.as_ref()
@@ -51,17 +52,17 @@ impl VBucket {
 }
 
 impl VbRecovery<'_> {
-    /// There is a mark on the disk that it was deleted. Replay of the log follows.
+    /// Starts with the marker of a deleted vBucket. Replay of the log follows.
     pub fn begin_deleted(&mut self) {
         self.vb.store.state = VbState::Dead;
         self.vb.is_deleted = true;
         self.vb.replay.begin_deleted();
     }
 
-    /// Applies one change. A commit needs no value: that of its prepare is taken.
+    /// Applies a change. A commit needs no value, because its prepare has it.
     ///
     /// # Errors
-    /// [`ReplayError`] when it does not fit what came before; nothing was changed then.
+    /// [`ReplayError`] if the change contradicts earlier ones. The vBucket is unchanged then.
     pub fn replay(&mut self, change: Change) -> Result<(), ReplayError> {
         if !change.begins_history() {
             self.has_followed()?;
@@ -92,8 +93,8 @@ impl VbRecovery<'_> {
         Ok(())
     }
 
-    /// Something follows a rollback that the file does not know: the file has forgotten its branch, in a later rollback
-    /// or reset.
+    /// Handles a change after a rollback whose branch the file does not know: a later rollback or reset removed the
+    /// branch from the file.
     fn has_followed(&mut self) -> Result<(), ReplayError> {
         let Some(Rewind { to, .. }) = self.vb.replay.rewind.take() else {
             return Ok(());
@@ -102,7 +103,7 @@ impl VbRecovery<'_> {
         if self.begin_again_if(|_| true)? {
             Ok(())
         } else if self.vb.replay.was_deleted {
-            // Its file is gone: the deletion follows.
+            // The file is gone, and the deletion follows in the log.
             self.vb.replay.orphan.get_or_insert(refused);
             Ok(())
         } else {
@@ -116,7 +117,7 @@ impl VbRecovery<'_> {
         Ok(is_new)
     }
 
-    /// Returns whether a change is to be applied: the file may have it.
+    /// Checks the order of a seqno. Returns whether the change is to be applied, or is in the file already.
     fn replay_seqno(&mut self, seqno: Seqno) -> Result<bool, ReplayError> {
         let high = self.vb.replay.last;
         if seqno <= high {
@@ -130,7 +131,7 @@ impl VbRecovery<'_> {
         Ok(true)
     }
 
-    /// The log has `change`, which replaced the document or tombstone at `replaced`.
+    /// Records that the log has `change`, which replaced the document or tombstone at `replaced`.
     fn note_logged(&mut self, change: &Change, replaced: Seqno) {
         self.vb.store.unapplied.on_logged(change, replaced);
     }
@@ -193,7 +194,7 @@ impl VbRecovery<'_> {
         if !self.replay_item(&item)? {
             return Ok(());
         }
-        // A compaction may have taken the prepare with the rest of its collection.
+        // A compaction may have removed the prepare with its collection.
         let is_needless = self.vb.store.collections.is_of_dropped(item.key());
         if follow_abort(self.vb, item.key(), prepared).is_none() && !is_needless {
             self.replay_orphan(prepared);
@@ -205,14 +206,14 @@ impl VbRecovery<'_> {
         Ok(())
     }
 
-    /// A commit or abort has no prepare: its part of the log may have been given back after a reset that is still to
-    /// come. Without one, [`VbRecovery::finish`] refuses.
+    /// Records a commit or abort without a prepare. The log may have been truncated after the prepare if a reset
+    /// follows. Otherwise [`VbRecovery::finish`] fails.
     fn replay_orphan(&mut self, prepared: Seqno) {
         let missing = ReplayError::NoPrepare { prepared };
         self.vb.replay.orphan.get_or_insert(missing);
     }
 
-    /// One that the file has seen the end of says nothing.
+    /// Starts a snapshot, unless the file is at or after its end.
     fn replay_snapshot(&mut self, snapshot: Snapshot) {
         if snapshot.end > self.vb.store.unapplied.applied() {
             self.vb.replay.snapshot_in_log = true;
@@ -222,12 +223,13 @@ impl VbRecovery<'_> {
         }
     }
 
-    /// Its state may be older than that of the file; the log then has a record of the file's state, or a newer one.
+    /// Applies a state record. It may be older than the state of the file; then the log also has the file's state or a
+    /// newer one.
     fn replay_state(&mut self, failover: Box<FailoverTable>, state: VbState) {
         if self.vb.is_deleted {
             return;
         }
-        // A file that was written since says that it is active, and knows nothing of the snapshot.
+        // A file that was written after the promotion is active and knows nothing of the snapshot.
         let had_snapshot = std::mem::take(&mut self.vb.replay.snapshot_in_log);
         if state == VbState::Active && (self.vb.store.state != state || had_snapshot) {
             self.vb.store.history.end_snapshot_here();
@@ -258,7 +260,7 @@ impl VbRecovery<'_> {
         Ok(())
     }
 
-    /// If the file is from after the deletion, a reset follows that it knows.
+    /// Applies a deletion. If the file is newer than the deletion, a reset follows that the file knows.
     fn replay_delete(&mut self) {
         self.vb.replay.restart(Seqno(0));
         self.vb.replay.rewind = None;
@@ -275,7 +277,7 @@ impl VbRecovery<'_> {
         Ok(())
     }
 
-    /// Begins again with the file if it is a file that `wanted` says.
+    /// Restarts from the file if it satisfies `wanted`. Returns whether it did.
     fn begin_again_if(&mut self, wanted: impl Fn(&FileState) -> bool) -> Result<bool, ReplayError> {
         let Some(base) = self.vb.replay.base.take_if(|base| wanted(base)) else {
             return Ok(false);
@@ -286,19 +288,19 @@ impl VbRecovery<'_> {
         result.map(|()| true)
     }
 
-    /// Accepts commits and aborts whose prepares are not there, and prepares that are there twice: salvage skipped
-    /// what lies between.
+    /// Accepts commits and aborts without prepares, and duplicate prepares. In salvage mode, records between them may
+    /// have been skipped.
     pub fn forgive_orphan(&mut self) {
         self.vb.replay.orphan = None;
     }
 
-    /// All of the log was read. Prepares that it left open stay prepared until the chains of an active allow their
-    /// commit: someone may have seen it. They are on disk, so a majority of one has them. After an unclean stop of an
-    /// active a new branch begins under `branch` at the last consistent point, because what was given out and not
-    /// persisted is lost.
+    /// Ends the replay of the log. Open prepares stay until the chains of an active vBucket allow their commit, because
+    /// a client may have seen it. They are on disk, so a majority of one has them. After an unclean shutdown of an
+    /// active vBucket, a new branch with UUID `branch` starts at the last consistent point, because assigned seqnos
+    /// that were not persisted are lost.
     ///
     /// # Errors
-    /// [`ReplayError::NoPrepare`] when a commit or abort had none, [`ReplayError::BadPrepare`],
+    /// [`ReplayError::NoPrepare`] if a commit or abort had no prepare, [`ReplayError::BadPrepare`],
     /// [`ReplayError::NotRewound`].
     pub fn finish(&mut self, branch: Option<VbUuid>) -> Result<(), ReplayError> {
         if let Some(orphan) = self.vb.replay.orphan {
@@ -310,8 +312,8 @@ impl VbRecovery<'_> {
         self.vb.replay = Replay::default();
         self.vb.store.history.persisted_seqno = self.vb.store.history.high_seqno;
         let consistent = self.vb.store.history.consistent_seqno();
-        // A replica's history is that of its active. Others may have changes of the old branch that are not here, also if
-        // nothing of it is.
+        // A replica keeps the history of its active node. The branch also starts if the vBucket is empty, because other
+        // nodes may have changes of the old branch.
         if let Some(uuid) = branch.filter(|_| self.vb.store.is_active()) {
             self.vb.store.history.failover.begin(uuid, consistent);
             self.vb.store.history.end_snapshot_here();
@@ -324,23 +326,24 @@ impl VbRecovery<'_> {
         Ok(())
     }
 
-    /// As [`VbRecovery::replay`], of a vBucket whose file cannot be read: what does not fit for want of it is left out.
+    /// Applies a change of a vBucket whose file cannot be read; see [`VbRecovery::replay`]. Changes that depend on the
+    /// file are skipped.
     pub fn replay_without_file(&mut self, change: Change) {
         let change = match change {
-            // What stays is in the file only.
+            // The changes that the rollback keeps are only in the file.
             Change::Rollback { table, .. } => Change::Reset(table, self.vb.store.state),
             other => other,
         };
-        // It was not changed then.
+        // A failed replay leaves the vBucket unchanged.
         let _ = self.replay(change);
     }
 
-    /// All of the log was read, and the file is given up: what the log had is all that there is. That is a new history,
-    /// under `uuid`, as nobody may take it for the old one. Prepares are committed.
+    /// Ends the replay without the file, so only the logged changes are left. They form a new history under `uuid`,
+    /// because no node may mistake it for the old one. Prepares are committed.
     pub fn give_up_file(&mut self, uuid: VbUuid) {
         self.vb.replay = Replay::default();
         if self.vb.is_deleted {
-            // The log has that, too.
+            // The deletion is in the log too.
             return;
         }
         self.vb.store.history.persisted_seqno = self.vb.store.history.high_seqno;
@@ -349,10 +352,11 @@ impl VbRecovery<'_> {
         self.vb.durability.commit_ready(&mut self.vb.store);
     }
 
-    /// Begins with what the vBucket's file holds, and forgets what was there; replay of the log follows or goes on.
+    /// Starts from the state of the vBucket's file and discards everything else. Replay of the log follows or
+    /// continues.
     ///
     /// # Errors
-    /// [`ReplayError::BadPrepare`] when the prepares do not hang together; the vBucket is of no use then.
+    /// [`ReplayError::BadPrepare`] if the prepares are inconsistent. The vBucket is unusable then.
     pub fn begin_from(&mut self, base: FileState) -> Result<(), ReplayError> {
         self.start_from(&base)?;
         self.vb.replay.begin_from(base);
@@ -373,7 +377,7 @@ impl VbRecovery<'_> {
         self.take_over(base)
     }
 
-    /// Takes progress and prepares from the file, to which memory is to go back.
+    /// Takes the progress and the prepares from the file.
     pub(crate) fn take_over(&mut self, base: &FileState) -> Result<(), ReplayError> {
         let progress = base.progress();
         let VBucket {
@@ -402,11 +406,11 @@ impl VbRecovery<'_> {
         Ok(())
     }
 
-    /// The file was rewound too. Its prepares that have not ended are committed, as in a restart: someone may have
-    /// seen their commits.
+    /// Ends a rollback after the file was rewound. Open prepares of the file are committed as after a restart, because
+    /// a client may have seen their commits.
     ///
     /// # Errors
-    /// [`ReplayError::NotRewound`] when the file is not where the vBucket went back to, [`ReplayError::BadPrepare`].
+    /// [`ReplayError::NotRewound`] if the file is not at the rollback seqno; [`ReplayError::BadPrepare`].
     pub fn rewound(&mut self, base: &FileState) -> Result<(), ReplayError> {
         if base.high_seqno != self.vb.store.history.high_seqno {
             return Err(ReplayError::NotRewound {
@@ -417,7 +421,7 @@ impl VbRecovery<'_> {
         let reopens = base.collections.open.iter().any(|open| !is_open(open.id));
         self.take_over(base)?;
         if reopens {
-            // Its documents may have left memory when it was dropped.
+            // Documents of the collection may have been removed from memory after its drop.
             self.vb.store.documents.residency.on_reopened();
         }
         let documents = &mut self.vb.store.documents;

@@ -1,49 +1,49 @@
-//! The state of the replay of a vBucket; see `recovery`.
+//! The state of a vBucket's replay; see `recovery`.
 
 use crate::failover::FailoverTable;
 use crate::file_state::FileState;
 use kedge_types::Seqno;
 use std::fmt;
 
-/// The log says something that cannot be.
+/// The error for an invalid log record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReplayError {
-    /// A seqno is not above that of the change before it.
+    /// A seqno does not exceed the previous one.
     Order {
-        /// The seqno before it.
+        /// The previous seqno.
         high: Seqno,
-        /// The seqno that came.
+        /// The seqno of the record.
         seqno: Seqno,
     },
-    /// A commit or abort names a prepare that is not there.
+    /// A commit or abort has no prepare.
     NoPrepare {
         /// The seqno of the prepare.
         prepared: Seqno,
     },
-    /// A prepare says no level, or its key has one already.
+    /// A prepare has no level, or its key has another prepare in flight.
     BadPrepare {
         /// The seqno of the prepare.
         prepared: Seqno,
     },
-    /// A change of collections is not understood.
+    /// A collection event cannot be decoded.
     BadEvent {
-        /// Its seqno.
+        /// The seqno of the event.
         seqno: Seqno,
     },
-    /// The file has to be rewound first, or was not rewound to this seqno.
+    /// The file must be rewound first, or was not rewound to this seqno.
     NotRewound {
-        /// The last seqno that stays.
+        /// The last seqno that is kept.
         to: Seqno,
     },
 }
 
-/// Where a file has to go back to.
+/// The target of a file rewind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rewind {
-    /// The last seqno that stays.
+    /// The last seqno that is kept.
     pub to: Seqno,
-    /// The history that the file has to have then.
+    /// The failover table of the rewound file.
     pub failover: FailoverTable,
 }
 
@@ -76,21 +76,21 @@ impl fmt::Display for ReplayError {
 
 impl std::error::Error for ReplayError {}
 
-/// The progress of the replay of a vBucket.
+/// The state of the replay of a vBucket.
 #[derive(Debug, Default)]
 pub(crate) struct Replay {
-    /// The content of its file, until the log was read.
+    /// The state of the file, until the log was replayed.
     pub(crate) base: Option<Box<FileState>>,
-    /// The last seqno that the log had in this history.
+    /// The last seqno of this history in the log.
     pub(crate) last: Seqno,
-    /// A record that does not fit, and may be of a history that ends in a reset or rollback still to come.
+    /// The first record that did not fit. It may belong to a history that a later reset or rollback ends.
     pub(crate) orphan: Option<ReplayError>,
     pub(crate) rewind: Option<Rewind>,
-    /// There was a mark of its deletion.
+    /// True if there was a deletion marker.
     pub(crate) was_deleted: bool,
-    /// The file ends in the middle of something of which a disk snapshot is part, which ends here.
+    /// The end of the disk snapshot that is incomplete in the file, or 0.
     pub(crate) torn_upto: Seqno,
-    /// The log has the beginning of the snapshot that is open; if not, the file is in its middle.
+    /// True if the log has the start of the open snapshot. Otherwise the file is inside the snapshot.
     pub(crate) snapshot_in_log: bool,
 }
 
@@ -109,7 +109,7 @@ impl Replay {
         self.rewind = None;
     }
 
-    /// The log goes on behind `last`.
+    /// Continues the replay after `last`.
     pub(crate) fn restart(&mut self, last: Seqno) {
         self.last = last;
         self.orphan = None;

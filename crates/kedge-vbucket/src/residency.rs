@@ -1,13 +1,12 @@
-//! What of a vBucket is in memory, and what only its file has.
+//! The residency state of a vBucket: keys in memory and keys on disk only.
 //!
 //! Invariants:
-//! * Memory has every key of the file, unless warming has not ended or something was evicted with its key: only then may
-//!   a miss be on disk.
-//! * A key that leaves memory was applied, and is put into the filters first: a filter that says no is right.
-//! * `left_seqno` is the highest seqno that left memory with its key. What was read from the file when it had less may
-//!   be older than that.
-//! * A document that is written while nobody knows whether the file has its key is *blind* until someone finds out; it
-//!   may be counted twice until then, here and with the hash table's.
+//! * Memory has every key of the file after warmup, until a key is evicted. Only otherwise may a miss be on disk.
+//! * An evicted key is applied, and is added to the filters first, so a negative answer of a filter is always correct.
+//! * `left_seqno` is the highest seqno that was evicted with its key. A version that was read from the file at a lower
+//!   applied seqno may be older.
+//! * A document that is written without knowledge of whether the file has its key is *blind* until that is known. Until
+//!   then it may be counted twice, here and in the hash table.
 
 use crate::hash_table::KeyHash;
 use crate::item::Item;
@@ -15,43 +14,44 @@ use fastbloom::BloomFilter;
 use kedge_types::{RevSeqno, Seqno};
 use std::collections::VecDeque;
 
-/// One in a hundred keys that the file does not have is looked for there.
+/// The false positive rate of the filters.
 const FALSE_POSITIVES: f64 = 0.01;
-/// A filter is made for at least as many keys.
+/// The least capacity of a filter, in keys.
 const FILTER_KEYS_MIN: usize = 1_024;
-/// So many keys that were looked for in vain are remembered until their commands have gone on.
+/// The number of missing keys to remember until their commands have resumed.
 const MISSING_MAX: usize = 64;
 
-/// Figures of the documents of a vBucket in memory.
+/// Residency statistics of a vBucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResidencyFigures {
-    /// Live documents that are on disk only, key and all. May be too high until what was written over them is applied.
+    /// The number of live documents on disk only, including their keys. May be too high until overwriting changes are
+    /// applied.
     pub on_disk_only: usize,
-    /// Live documents whose value is on disk only.
+    /// The number of live documents whose value is on disk only.
     pub without_value: usize,
-    /// Keys that were put into the filter.
+    /// The number of keys in the filter.
     pub filter_keys: usize,
-    /// Keys that it was made for; with more of them it says "perhaps" more often.
+    /// The capacity of the filter in keys. Beyond it, false positives become more frequent.
     pub filter_keys_max: usize,
 }
 
 #[derive(Debug)]
 pub(crate) struct DocumentResidency {
     warm: bool,
-    /// Keys have left memory, or never came.
+    /// True if keys were evicted or never loaded.
     evicted: bool,
     on_disk_only: usize,
     evicted_rev: RevSeqno,
     left_seqno: Seqno,
     filter: Option<KeyFilter>,
-    /// The filter that is being made anew.
+    /// The filter that is being rebuilt.
     next_filter: Option<KeyFilter>,
-    /// Keys that the file does not have, as was found out lately. Void once anything leaves memory.
+    /// Keys that the file was recently found not to have. Cleared when anything leaves memory.
     missing: VecDeque<Box<[u8]>>,
 }
 
 impl DocumentResidency {
-    /// There is no file, or it is void: memory has everything.
+    /// Returns the state without a file, or with a void one: memory has everything.
     pub(crate) fn complete() -> Self {
         Self {
             warm: true,
@@ -65,7 +65,7 @@ impl DocumentResidency {
         }
     }
 
-    /// There is a file with so many documents, of which memory has none.
+    /// Returns the state with a file of this number of documents, none of which is in memory.
     pub(crate) fn cold(documents: usize) -> Self {
         Self {
             warm: false,
@@ -74,7 +74,7 @@ impl DocumentResidency {
         }
     }
 
-    /// The file goes back in time. Documents that were deleted since may be in it again.
+    /// Records a rollback of the file. Deleted documents may be in the file again.
     pub(crate) fn on_rollback(&mut self) {
         *self = Self {
             warm: false,
@@ -85,7 +85,7 @@ impl DocumentResidency {
         };
     }
 
-    /// The file has `documents` now, and memory `there` of them.
+    /// Records that the file has `documents` documents, of which `there` are in memory.
     pub(crate) fn on_rewound(&mut self, documents: usize, there: usize) {
         self.on_disk_only = documents.saturating_sub(there);
     }
@@ -105,8 +105,7 @@ impl DocumentResidency {
         }
     }
 
-    /// Returns whether a key that is not in the hash table may be in the file. Cheap as long as everything is in
-    /// memory.
+    /// Returns whether a key that is not in the hash table may be in the file. Cheap while everything is in memory.
     pub(crate) fn may_have(&self, hash: KeyHash, key: &[u8]) -> bool {
         (!self.warm || self.evicted)
             && self.filter.as_ref().is_none_or(|filter| filter.has(hash))
@@ -117,8 +116,8 @@ impl DocumentResidency {
         self.left_seqno
     }
 
-    /// A document made anew without a look at the file gets a revision above this: each revision took a seqno, so the
-    /// vBucket's last one is not below any that began here.
+    /// Returns the revision that a document re-created without a look at the file must exceed. Each revision took a
+    /// seqno, so the high seqno is not below any revision that began here.
     pub(crate) fn rev_floor(&self, high: Seqno) -> RevSeqno {
         self.evicted_rev.max(RevSeqno(high.get()))
     }
@@ -127,27 +126,28 @@ impl DocumentResidency {
         self.on_disk_only
     }
 
-    /// A document that was on disk only is known to memory.
+    /// Records that a document on disk only was loaded or replaced.
     pub(crate) fn on_known(&mut self) {
         self.on_disk_only = self.on_disk_only.saturating_sub(1);
     }
 
-    /// Documents are of use again that may have left memory, and no filter knows their keys.
+    /// Records that a dropped collection is open again. Its documents may have left memory without being added to a
+    /// filter.
     pub(crate) fn on_reopened(&mut self) {
         self.evicted = true;
         self.filter = None;
     }
 
-    /// So many documents that are on disk only are of no use to anyone any more.
+    /// Records the removal of documents on disk only.
     pub(crate) fn on_gone(&mut self, documents: u64) {
         let documents = usize::try_from(documents).unwrap_or(usize::MAX);
         self.on_disk_only = self.on_disk_only.saturating_sub(documents);
     }
 
-    /// An item leaves memory with its key. `keys`: so many there are.
+    /// Records the eviction of an item with its key. `keys` is the number of keys in memory.
     pub(crate) fn on_left(&mut self, hash: KeyHash, item: &Item, keys: usize) {
         if self.warm && !self.evicted {
-            // Nothing else is on disk only: the filter knows all of it.
+            // No other key is on disk only, so a new filter is complete.
             self.evicted = true;
             self.filter = Some(KeyFilter::new(keys));
         }
@@ -159,14 +159,14 @@ impl DocumentResidency {
         self.on_forgotten(item);
     }
 
-    /// An item leaves memory, and nobody will look for it.
+    /// Records that an item left memory and will not be looked up.
     pub(crate) fn on_forgotten(&mut self, item: &Item) {
         self.evicted_rev = self.evicted_rev.max(item.rev_seqno());
         self.left_seqno = self.left_seqno.max(item.seqno());
         self.missing.clear();
     }
 
-    /// The file does not have this key.
+    /// Records that the file does not have this key.
     pub(crate) fn on_missing(&mut self, key: &[u8]) {
         if self.missing.len() == MISSING_MAX {
             self.missing.pop_front();
@@ -201,7 +201,7 @@ impl DocumentResidency {
     }
 }
 
-/// The keys that the file may have. It is asked about hashes that are good and secret already.
+/// A filter of the keys that the file may have. Its input are seeded hashes of good quality.
 #[derive(Debug)]
 struct KeyFilter {
     bits: BloomFilter,

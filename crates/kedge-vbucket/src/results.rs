@@ -1,33 +1,34 @@
-//! Answers of commands.
+//! Results of commands.
 
 use crate::item::Item;
 use crate::state::VbState;
 use kedge_types::{Cas, Datatype, Expiry, RevSeqno, Seqno, VbUuid};
 
-/// A command that was done, is to be completed later under its cookie, or needs what is on disk only.
+/// The outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepOutcome<T> {
-    /// Done.
+    /// The command has finished.
     Done(T),
-    /// To be completed later.
+    /// The command is parked. A [`crate::Completion`] with its cookie follows.
     Parked,
-    /// Nothing was done: the document has to be read from the disk first, see [`VBucket::fetched`].
+    /// The command has changed nothing because it needs a document from the disk. The caller reads the document, passes
+    /// it to [`crate::VbStore::fetched`], and runs the command again.
     Fetch,
 }
 
-/// The answer to a write: the new version, and the parts of a mutation token.
+/// The result of a write: the CAS of the new version and the mutation token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mutated {
-    /// The new version.
+    /// The CAS of the new version.
     pub cas: Cas,
-    /// The branch of the vBucket.
+    /// The vBucket UUID of the current branch.
     pub uuid: VbUuid,
-    /// The seqno of the change; of the commit, for a SyncWrite.
+    /// The seqno of the change. For a SyncWrite, the seqno of the commit.
     pub seqno: Seqno,
 }
 
 impl<T> StepOutcome<T> {
-    /// The same outcome with what was done changed by `with`.
+    /// Applies `with` to the result of a finished command.
     pub fn map<U>(self, with: impl FnOnce(T) -> U) -> StepOutcome<U> {
         match self {
             Self::Done(done) => StepOutcome::Done(with(done)),
@@ -42,35 +43,35 @@ impl<T> StepOutcome<T> {
 pub struct Document<'a> {
     /// Key, value and metadata.
     pub item: &'a Item,
-    /// Its version; [`Cas::LOCKED`] while another holds its lock.
+    /// The CAS, or [`Cas::LOCKED`] while the document is locked.
     pub cas: Cas,
 }
 
-/// A document that was picked at random.
+/// A randomly selected document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RandomDocument<R> {
-    /// It was shown.
+    /// The result of the visitor.
     Shown(R),
-    /// Its value is on disk only. This is its key.
+    /// The key of a document whose value is on disk only.
     OnDisk(Box<[u8]>),
 }
 
 /// The metadata of a document or tombstone, for GET_META.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
-    /// Its version; [`Cas::LOCKED`] while it is locked.
+    /// The CAS, or [`Cas::LOCKED`] while the document is locked.
     pub cas: Cas,
-    /// The client's own 32 bits.
+    /// The flags that the client set.
     pub flags: u32,
-    /// When it expires, or was deleted.
+    /// The expiry. For a tombstone, the time of deletion.
     pub expiry: Expiry,
-    /// Count of changes.
+    /// The revision: the number of changes.
     pub rev_seqno: RevSeqno,
-    /// Place in the vBucket's order.
+    /// The seqno of the last change.
     pub seqno: Seqno,
     /// The datatype of the value.
     pub datatype: Datatype,
-    /// True if it is a tombstone.
+    /// True for a tombstone.
     pub deleted: bool,
 }
 
@@ -88,54 +89,54 @@ impl Meta {
     }
 }
 
-/// The state of a key in OBSERVE, with the numbers of the wire.
+/// The persistence state of a key in OBSERVE. The numbers are those of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ObserveState {
-    /// In memory only.
+    /// The document is in memory only.
     NotPersisted = 0,
-    /// On disk.
+    /// The document is on disk.
     Persisted = 1,
-    /// No such document.
+    /// There is no such document.
     NotFound = 0x80,
-    /// Deleted, and the tombstone is in memory only.
+    /// The document is deleted, and the tombstone is in memory only.
     DeletedNotPersisted = 0x81,
 }
 
-/// The progress of a vBucket in OBSERVE_SEQNO.
+/// The progress of a vBucket, as OBSERVE_SEQNO returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObservedSeqno {
-    /// The branch that is written now.
+    /// The vBucket UUID of the current branch.
     pub uuid: VbUuid,
-    /// Everything up to this is on disk.
+    /// The persisted seqno.
     pub persisted: Seqno,
-    /// The last seqno given out.
+    /// The high seqno.
     pub current: Seqno,
-    /// The branch that was asked for and its last seqno, when it is an older one.
+    /// For a request that names an older branch: the UUID of that branch and the seqno at which it ended.
     pub failover: Option<(VbUuid, Seqno)>,
 }
 
 /// The result of a comparison of a key in memory with the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyValidity {
-    /// They are the same, or only the file has the document.
+    /// Memory and the file agree, or only the file has the document.
     Valid,
-    /// The file cannot have it yet.
+    /// The last change has not been applied to the file yet.
     Dirty,
-    /// The file should have it, and has not.
+    /// The document is missing in the file.
     RamButNotDisk,
-    /// The flags are others.
+    /// The flags differ.
     FlagsMismatch,
-    /// The values are not of the same length.
+    /// The lengths of the values differ.
     LengthMismatch,
-    /// The values or their versions are others.
+    /// The values or their versions differ.
     DataMismatch,
-    /// It was deleted.
+    /// The document is deleted.
     ItemDeleted,
 }
 
 impl KeyValidity {
-    /// Its name in the statistics.
+    /// Returns the name in the statistics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -150,49 +151,50 @@ impl KeyValidity {
     }
 }
 
-/// Statistics of a key.
+/// The statistics of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyFigures {
-    /// Its metadata; the CAS is that of the document while it is locked, too.
+    /// The metadata. The CAS is the real one even while the document is locked.
     pub meta: Meta,
-    /// The state of its vBucket.
+    /// The state of the vBucket.
     pub state: VbState,
-    /// True if its last change is in memory only.
+    /// True if the last change is in memory only.
     pub is_dirty: bool,
-    /// True if its value is in memory.
+    /// True if the value is in memory.
     pub is_resident: bool,
-    /// Its comparison with the file, if that was asked for.
+    /// The result of the comparison with the file, if it was requested.
     pub validity: Option<KeyValidity>,
 }
 
-/// Where a stream goes on.
+/// The position from which a stream resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResumePoint {
-    /// The last seqno there is.
+    /// The high seqno.
     pub start: Seqno,
-    /// The last consistent point; `start`, if that is one.
+    /// The last consistent point. Equal to `start` if `start` is a consistent point.
     pub snap_start: Seqno,
-    /// The next consistent point; `start`, if that is one.
+    /// The next consistent point. Equal to `start` if `start` is a consistent point.
     pub snap_end: Seqno,
-    /// A branch that `start` lies on. A branch that began at `start` has nothing yet, and may be known here only.
+    /// A branch that contains `start`. A branch that began at `start` has no changes yet and may be unknown to other
+    /// nodes, so an older branch is preferred.
     pub uuid: VbUuid,
 }
 
-/// The progress of a vBucket, to find out which of several nodes has the most.
+/// The progress of a vBucket, for the comparison of several nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VbProgress {
-    /// Its state on its node.
+    /// The state on this node.
     pub state: VbState,
-    /// The branch that it is on.
+    /// The vBucket UUID of the current branch.
     pub uuid: VbUuid,
-    /// Its last seqno.
+    /// The high seqno.
     pub high_seqno: Seqno,
-    /// Everything up to here is on its disk.
+    /// The persisted seqno.
     pub persisted_seqno: Seqno,
-    /// Prepares up to here count as acknowledged by it.
+    /// The high prepared seqno: prepares up to it count as acknowledged by this node.
     pub high_prepared: Seqno,
-    /// The highest prepare that it knows to have ended.
+    /// The high completed seqno: the highest prepare that is known to be committed or aborted.
     pub high_completed: Seqno,
-    /// Its last consistent point: its last seqno, unless it is in the middle of a snapshot.
+    /// The last consistent point: the high seqno, unless a snapshot is incomplete.
     pub consistent: Seqno,
 }

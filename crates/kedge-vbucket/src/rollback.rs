@@ -1,24 +1,25 @@
-//! Going back to an earlier seqno.
+//! Rollback to an earlier seqno.
 //!
-//! Only what is in the file can be gone back to: versions that newer ones replaced are nowhere else. And only to a
-//! header that holds all of a batch (its high seqno is the end of its snapshot): one between two parts of a batch lacks
-//! versions that a later part was to write. So a rollback has
-//! these steps, which whoever owns the file takes: everything is applied; [`VBucket::rollback`]; the log has the
-//! record, synced; the file is rewound; [`crate::VbRecovery::rewound`]; the keys that left memory are read from the file and given
-//! to [`crate::VbStore::warm`]; [`crate::VbStore::warmed`]. After a crash behind the record, replay asks for the
-//! rest, see [`crate::VbRecovery::needs_rewind`].
+//! A rollback is possible only to a state in the file, because replaced versions exist nowhere else, and only to a
+//! header that holds a whole batch: its high seqno is the end of its snapshot. A header between two parts of a batch
+//! lacks versions of later parts.
+//!
+//! The owner of the file performs these steps: apply all changes; [`VBucket::rollback`]; sync the record to the log;
+//! rewind the file; [`crate::VbRecovery::rewound`]; read the keys that left memory from the file and pass them to
+//! [`crate::VbStore::warm`]; [`crate::VbStore::warmed`]. After a crash behind the record, replay requests the remaining
+//! steps, see [`VBucket::needs_rewind`].
 
 use crate::snapshot::IncomingStream;
 use crate::vbucket::VBucket;
 use kedge_types::{Seqno, VbUuid};
 
 impl VBucket {
-    /// Throws away everything behind `to` and begins a new branch there under `uuid`. Whoever waits hears that the
-    /// outcome is not known. Gives the keys whose documents left memory; an older version of them may be in the file.
-    /// Until [`crate::VbRecovery::rewound`] no command may run, see [`crate::VbStore::is_rewinding`].
+    /// Removes everything after `to` and starts a new branch with `uuid` there. Waiting SyncWrites end with an
+    /// ambiguous status. Returns the keys of removed documents, of which the file may have older versions. No command
+    /// may run until [`crate::VbRecovery::rewound`], see [`crate::VbStore::is_rewinding`].
     ///
     /// # Panics
-    /// If `to` is not in the file yet.
+    /// If `to` is not applied yet.
     pub fn rollback(&mut self, to: Seqno, uuid: VbUuid) -> Vec<Box<[u8]>> {
         assert!(
             to <= self.applied_seqno(),

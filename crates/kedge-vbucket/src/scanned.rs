@@ -1,13 +1,13 @@
-//! What becomes of a range scan, as its client is told.
+//! Results of range scans.
 
 use crate::item::Item;
 
-/// A part of what a range scan found.
+/// A part of the result of a range scan.
 #[derive(Clone, Debug)]
 pub struct ScanPart {
-    /// In the order of keys.
+    /// The keys or documents, in key order.
     pub found: ScanFound,
-    /// Why it is the last part for now; `None`: more come.
+    /// The reason why the scan returns no further part for now. `None` if more parts follow.
     pub end: Option<ScanEnd>,
 }
 
@@ -20,16 +20,16 @@ pub enum ScanFound {
     Documents {
         /// The documents.
         items: Vec<Item>,
-        /// True if their extended attributes are wanted.
+        /// True if the client requested extended attributes.
         with_xattrs: bool,
     },
 }
 
-/// Why a part of a scan is the last for now.
+/// The reason for the end of a scan request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanEnd {
-    /// A limit was met: the client asks for more.
+    /// A limit was reached. The client may continue the scan.
     More,
-    /// There is nothing more, and the scan is gone.
+    /// The scan is complete and was removed.
     Complete,
 }

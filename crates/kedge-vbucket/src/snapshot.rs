@@ -1,46 +1,45 @@
-//! Runs of changes whose end is a consistent point.
+//! Snapshots: sequences of changes that end at a consistent point.
 //!
-//! What an active writes is consistent after each change. What comes from another node comes in snapshots: of one out of
-//! its memory nothing is left out; of one from its disk only the newest version of each key came, so between its ends
-//! older versions may be missing whose newer ones are still to come. A vBucket that is in the middle of a snapshot knows
-//! where the last consistent point lies, and the next.
+//! The changes of an active vBucket are consistent after each change. A replica receives snapshots. A memory snapshot
+//! omits nothing. A disk snapshot has only the newest version of each key, so inside it older versions may be missing
+//! whose newer versions have not arrived. A vBucket inside a snapshot knows the previous and the next consistent point.
 
 use kedge_types::Seqno;
 
-/// Where a snapshot was taken from.
+/// The source of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotKind {
-    /// Changes as they happened.
+    /// The memory of the sender: all changes as they happened.
     Memory,
-    /// A file: the newest version of each key.
+    /// A file: only the newest version of each key.
     Disk,
 }
 
-/// A snapshot, as its marker tells it.
+/// A snapshot, as described by its marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// No change in it has a seqno below this. In a queue of changes: the last consistent point before it.
+    /// The lower bound of its seqnos. In a queue of changes, the last consistent point before the snapshot.
     pub start: Seqno,
-    /// Its last seqno: the next consistent point.
+    /// The last seqno, which is the next consistent point.
     pub end: Seqno,
-    /// Where it comes from.
+    /// The source.
     pub kind: SnapshotKind,
-    /// The last seqno in it that a client without SyncWrites may hear of.
+    /// The last seqno in the snapshot that is visible to a client without SyncWrites.
     pub max_visible: Option<Seqno>,
-    /// Prepares up to here have ended. Told of a disk snapshot, from which their ends may be missing.
+    /// Prepares up to this seqno are completed. Sent with a disk snapshot, which may lack their completions.
     pub high_completed: Option<Seqno>,
-    /// Prepares up to here were in it, or have ended. Told of a disk snapshot.
+    /// Prepares up to this seqno were in the snapshot or are completed. Sent with a disk snapshot.
     pub high_prepared: Option<Seqno>,
-    /// Tombstones up to here may be missing.
+    /// Tombstones up to this seqno may be missing.
     pub purge: Option<Seqno>,
-    /// A checkpoint of the sender begins with it.
+    /// True if a checkpoint of the sender begins with the snapshot.
     pub checkpoint: bool,
-    /// A key may stand in it more than once. Said to receivers only; nothing depends on it afterwards.
+    /// True if a key may occur more than once. Sent to receivers only and not kept.
     pub repeats_keys: bool,
 }
 
 impl Snapshot {
-    /// One of which nothing more is known.
+    /// Returns a snapshot without optional fields.
     #[must_use]
     pub fn new(kind: SnapshotKind, start: Seqno, end: Seqno) -> Self {
         Self {
@@ -56,7 +55,8 @@ impl Snapshot {
         }
     }
 
-    /// This snapshot behind one that broke off: what was missing there comes in this one, or in those that follow.
+    /// Returns this snapshot as the continuation of the interrupted one `torn`, whose missing changes are in this
+    /// snapshot or later ones.
     pub(crate) fn after(self, torn: Option<Self>) -> Self {
         let Some(torn) = torn else {
             return self;
@@ -82,11 +82,11 @@ impl Snapshot {
     }
 }
 
-/// The stream that a vBucket follows.
+/// The stream that a replica or pending vBucket receives.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct IncomingStream {
     pub(crate) is_open: bool,
-    /// The snapshot that was announced last.
+    /// The range of the last announced snapshot.
     pub(crate) first: Seqno,
     pub(crate) last: Seqno,
 }

@@ -4,18 +4,18 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum VbState {
-    /// Takes reads and writes.
+    /// Accepts reads and writes.
     Active = 1,
-    /// Follows an active on another node.
+    /// Receives the changes of an active vBucket on another node.
     Replica = 2,
-    /// Becomes active soon.
+    /// Waits to become active.
     Pending = 3,
-    /// Answers nothing.
+    /// Accepts no requests.
     Dead = 4,
 }
 
 impl VbState {
-    /// The state of a number: that of the wire and of the log.
+    /// Returns the state of a number in the protocol or the log.
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
         match number {
@@ -27,7 +27,7 @@ impl VbState {
         }
     }
 
-    /// Returns whether it takes changes of another node.
+    /// Returns whether the vBucket receives changes from another node.
     #[must_use]
     pub fn is_follower(self) -> bool {
         matches!(self, Self::Replica | Self::Pending)

@@ -1,7 +1,7 @@
-//! What a vBucket is to its node, and how it ends and begins anew.
+//! State transitions of a vBucket, resets and deletion.
 //!
-//! A vBucket that was deleted is dead, has nothing and answers nothing, until [`VBucket::set_state`] makes it anew. What
-//! the log has of it before the record of the deletion is void; the file goes when the log has that record.
+//! A deleted vBucket is dead and empty and answers no requests until [`VBucket::set_state`] re-creates it. Its log
+//! records before the deletion are void. The file is removed once the log has the deletion.
 
 use crate::checkpoint::Change;
 use crate::failover::FailoverTable;
@@ -16,19 +16,20 @@ use kedge_types::{Seqno, Status, VbUuid};
 /// A change of the state of a vBucket.
 #[derive(Clone, Debug)]
 pub struct StateChange {
-    /// The new state.
+    /// The target state.
     pub state: VbState,
-    /// The nodes that have to acknowledge its SyncWrites, if it is active. `None`: as before, if it was active; else
-    /// what it was made with.
+    /// The nodes that have to acknowledge SyncWrites of an active vBucket. `None` keeps the topology of an active
+    /// vBucket, or selects the default topology.
     pub topology: Option<Topology>,
-    /// The branch that begins when it becomes active or is made anew.
+    /// The branch that starts when the vBucket becomes active or is re-created.
     pub uuid: VbUuid,
-    /// It has all that the active before it had, which has ended: it becomes active without a branch of its own.
+    /// True if the vBucket has everything that the previous active one had. It then becomes active without a new
+    /// branch.
     pub takeover: bool,
 }
 
 impl StateChange {
-    /// To `state`, with nothing else said.
+    /// Creates a change to `state` without topology and takeover.
     #[must_use]
     pub fn to(state: VbState, uuid: VbUuid) -> Self {
         Self {
@@ -41,29 +42,29 @@ impl StateChange {
 }
 
 impl VBucket {
-    /// Its file cannot be read, so it answers nothing: it is dead until a later start, and nothing of it is written.
+    /// Quarantines a vBucket whose file cannot be read: it is dead until a later start, and nothing of it is written.
     pub fn quarantine(&mut self) {
         self.store.state = VbState::Dead;
         self.is_quarantined = true;
     }
 
-    /// Returns whether it was quarantined.
+    /// Returns whether the vBucket is quarantined.
     #[must_use]
     pub fn is_quarantined(&self) -> bool {
         self.is_quarantined
     }
 
-    /// Returns whether it was deleted.
+    /// Returns whether the vBucket is deleted.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
         self.is_deleted
     }
 
-    /// Makes it what it is to be for its node; one that was deleted begins anew, empty.
+    /// Changes the state. A deleted vBucket is re-created, empty.
     ///
-    /// When it is active no more, whoever waits hears that the outcome is not known. Prepares stay prepared; whoever is
-    /// active next completes them. When it becomes active, a branch begins at its last consistent point, and what it
-    /// has of a snapshot that broke off is part of that branch.
+    /// When the vBucket leaves the active state, waiting SyncWrites end with an ambiguous status. The prepares stay,
+    /// and the next active vBucket completes them. When it becomes active, a branch starts at its last consistent
+    /// point. The received part of an interrupted snapshot belongs to that branch.
     pub fn set_state(&mut self, change: StateChange) {
         let StateChange { state, uuid, .. } = change;
         if self.is_deleted {
@@ -82,7 +83,7 @@ impl VBucket {
             self.durability.leave_active(&self.store);
             self.store.documents.locks = Locks::default();
         }
-        // In a takeover a replica becomes pending in the midst of its stream.
+        // In a takeover, a replica becomes pending while its stream continues.
         if !(self.store.state.is_follower() && state.is_follower()) {
             self.stream = IncomingStream::default();
         }
@@ -106,8 +107,9 @@ impl VBucket {
         self.durability.set_chains(is_active, topology);
     }
 
-    /// Its node was started among others: one that was active when the node stopped is pending until it is told that it
-    /// still is, as another may be by now. A branch begins then, since what was given out and not persisted is lost.
+    /// Makes an active vBucket pending after the start of a node in a cluster, until the node is told that it is still
+    /// active: another node may be active by now. A branch starts then, because assigned seqnos that were not persisted
+    /// are lost.
     pub fn wait_for_role(&mut self) {
         if self.store.is_active() {
             self.store.state = VbState::Pending;
@@ -115,19 +117,19 @@ impl VBucket {
         }
     }
 
-    /// The bucket was just made on this node of a cluster: nothing was ever written on the branch that it was made
-    /// with, so that it leaves no entry when one begins for its first active.
+    /// Records that the bucket was just created on this cluster node. Nothing was written on its branch, which leaves
+    /// no entry when the branch of its first active starts.
     pub fn note_unwritten(&mut self) {
         let history = &mut self.store.history;
         history.is_unwritten =
             self.store.state != VbState::Active && history.high_seqno == Seqno(0);
     }
 
-    /// A node has prepared everything up to `prepared`. What is committed by that is among its effects.
+    /// Records that a node has prepared everything up to `prepared`. Commits are among the effects.
     ///
     /// # Errors
-    /// `NotMyVbucket` unless it is active; `OutOfRange` when it has given out less; `TemporaryFailure` when too many
-    /// nodes acknowledge that no chain names.
+    /// `NotMyVbucket` unless the vBucket is active; `OutOfRange` above the high seqno; `TemporaryFailure` if too many
+    /// nodes outside the chains acknowledge.
     pub fn acknowledge(&mut self, node: &NodeName, prepared: Seqno) -> Result<(), Status> {
         if !self.store.is_active() {
             return Err(Status::NotMyVbucket);
@@ -138,14 +140,13 @@ impl VBucket {
         self.durability.acknowledge(node, prepared, &mut self.store)
     }
 
-    /// Throws everything away and begins a new history under `uuid`. Whoever waits hears that the outcome is not
-    /// known. What the log has not written yet is not worth writing any more, but stays queued in front of the reset,
-    /// as positions were handed out.
+    /// Removes everything and starts a new history under `uuid`. Waiting SyncWrites end with an ambiguous status.
+    /// Changes that are not logged yet are void, but stay queued before the reset because positions were handed out.
     pub fn reset(&mut self, uuid: VbUuid) {
         drop(self.flush(uuid));
     }
 
-    /// As [`VBucket::reset`]. Gives what was in memory.
+    /// Resets the vBucket as [`VBucket::reset`] does. Returns the documents that were in memory.
     #[must_use = "dropping it takes a while: it is to be done without the vBucket's lock"]
     pub fn flush(&mut self, uuid: VbUuid) -> HashTable {
         self.durability.on_shutdown();
@@ -159,8 +160,8 @@ impl VBucket {
         table
     }
 
-    /// Throws everything away, and answers nothing from now on. As [`VBucket::reset`] in all else. Gives what was in
-    /// memory.
+    /// Deletes the vBucket: removes everything as [`VBucket::reset`] does and answers no further requests. Returns the
+    /// documents that were in memory.
     #[must_use = "dropping it takes a while: it is to be done without the vBucket's lock"]
     pub fn delete_vbucket(&mut self) -> HashTable {
         self.durability.on_shutdown();

@@ -1,12 +1,12 @@
-//! Commands on the documents of a vBucket, at a moment.
+//! A step of a vBucket: commands at one moment.
 //!
-//! The commands lie in files of their own: `read`, `write`, `modify`, `with_meta`, `locking`, `observe`.
+//! The commands are in the files `read`, `write`, `modify`, `with_meta`, `locking` and `observe`.
 
 use crate::durability::DurabilityMonitor;
 use crate::store::VbStore;
 use kedge_types::Now;
 
-/// A vBucket for which commands run. See [`crate::VBucket::at`].
+/// A vBucket at a moment, on which commands run. See [`crate::VBucket::at`].
 #[derive(Debug)]
 pub struct Step<'a> {
     pub(crate) now: Now,

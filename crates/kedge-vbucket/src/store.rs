@@ -1,8 +1,8 @@
-//! The documents of a vBucket together with their order: what a change touches, whoever makes it.
+//! The data of a vBucket that changes touch: documents, collections, history and queues.
 //!
 //! Invariants:
-//! * A change takes a seqno, goes into the hash table if it is visible, and is queued, in one step.
-//! * A version that leaves the hash table for a newer one is counted by [`Unapplied`] as long as only that keeps it alive.
+//! * A change gets a seqno, enters the hash table if it is visible, and is queued, in one step.
+//! * A replaced version is accounted for by [`Unapplied`] as long as only that keeps it alive.
 
 use crate::apply::{ApplyBatch, FileChange, PersistenceMode, Unapplied};
 use crate::change_queue::ChangeQueue;
@@ -17,7 +17,7 @@ use crate::state::VbState;
 use foldhash::fast::RandomState;
 use kedge_types::{DocKey, RevSeqno, Seqno, VbId, VbUuid};
 
-/// Documents, collections, history and queues of a vBucket.
+/// The documents, collections, history and queues of a vBucket.
 #[derive(Debug)]
 pub struct VbStore {
     pub(crate) state: VbState,
@@ -46,7 +46,7 @@ impl VbStore {
         }
     }
 
-    /// Begins anew from nothing under `failover`. Queued changes stay queued, as positions were handed out.
+    /// Resets to an empty state under `failover`. Queued changes stay queued, because positions were handed out.
     pub(crate) fn reset(&mut self, failover: FailoverTable) {
         self.documents.reset();
         self.unapplied.begin_history();
@@ -55,7 +55,7 @@ impl VbStore {
         self.history.reset(failover);
     }
 
-    /// Forgets all behind `to`, where the branch `uuid` begins. Returns the keys whose documents left memory.
+    /// Removes everything after `to`, where the branch `uuid` begins. Returns the keys of the removed documents.
     pub(crate) fn rollback_to(&mut self, to: Seqno, uuid: VbUuid) -> Vec<Box<[u8]>> {
         let keys = self.documents.rollback_to(to);
         self.history.rollback_to(to, uuid);
@@ -68,7 +68,7 @@ impl VbStore {
         keys
     }
 
-    /// The document or tombstone of a key, if memory has its value. Nothing is checked, and nothing counted.
+    /// Returns the document or tombstone of a key if its value is in memory. Checks nothing and counts no access.
     #[must_use]
     pub fn peek(&self, key: &DocKey) -> Option<Item> {
         let bytes = key.as_bytes();
@@ -76,26 +76,25 @@ impl VbStore {
         found.filter(|item| item.is_resident()).cloned()
     }
 
-    /// Returns whether the vBucket was rolled back and its file has not followed: what is in memory is not all there
-    /// is.
+    /// Returns whether the vBucket was rolled back and its file has not followed. Memory is incomplete then.
     #[must_use]
     pub fn is_rewinding(&self) -> bool {
         self.unapplied.rewinding
     }
 
-    /// Returns whether nothing of the vBucket's file counts any more: a reset or deletion is applied next.
+    /// Returns whether the content of the file is void: a reset or deletion is applied next.
     #[must_use]
     pub fn is_file_void(&self) -> bool {
         self.unapplied.is_file_void()
     }
 
-    /// A part of a batch of `history` is in the file, synced, and with it everything up to `upto`.
+    /// Records that the file has everything up to `upto`, synced. `history` is that of the batch.
     pub fn on_applied(&mut self, history: u32, upto: Seqno) {
         self.unapplied.on_applied(history, upto);
     }
 
-    /// A batch is not being written any more: it is in the file, or failed. What [`VbStore::on_applied`] was not told of
-    /// is to be applied again. What comes back is of no use to anyone; dropping it takes a while, so not under a lock.
+    /// Ends the write of a batch, successful or not. Changes that [`VbStore::on_applied`] did not cover become
+    /// unapplied again. Returns items that the caller drops without the lock, because dropping them takes time.
     #[must_use = "it is to be dropped without the vBucket's lock"]
     pub fn end_apply(&mut self, batch: ApplyBatch) -> Vec<FileChange> {
         self.unapplied.thaw(batch)
@@ -105,22 +104,21 @@ impl VbStore {
         self.state == VbState::Active
     }
 
-    /// Queues that the state or the failover table is another.
+    /// Queues the current state and failover table.
     pub(crate) fn push_state(&mut self) {
         let failover = Box::new(self.history.failover.clone());
         self.changes.push(Change::State(failover, self.state));
     }
 
-    /// Makes a change that is visible to every client: puts `item` into the hash table and queues `change`, which it is
-    /// of.
+    /// Makes a change that is visible to every client: stores `item` in the hash table and queues `change`.
     pub(crate) fn put_and_push(&mut self, hash: KeyHash, item: Item, change: Change) {
         self.history.show_all();
         let replaced = self.put(hash, item);
         self.changes.push_over(change, replaced);
     }
 
-    /// Puts a change into the hash table. The version that leaves it may stay alive for the file only. Returns its
-    /// seqno; 0 when there is none.
+    /// Stores an item in the hash table. Returns the seqno of the replaced version, which may stay alive for the file,
+    /// or 0 if there is none.
     pub(crate) fn put(&mut self, hash: KeyHash, item: Item) -> Seqno {
         let documents = &mut self.documents;
         documents.may_have_xattrs |= item.has_xattrs();
@@ -145,13 +143,13 @@ impl VbStore {
         old.seqno()
     }
 
-    /// The revision that a document made anew goes on from.
+    /// Returns the revision after which a re-created document continues.
     pub(crate) fn rev_before(&self, hash: KeyHash, key: &[u8]) -> RevSeqno {
         self.documents
             .rev_before(hash, key, self.history.high_seqno)
     }
 
-    /// `old` has left the hash table for a newer version.
+    /// Accounts for `old`, which was replaced in the hash table.
     pub(crate) fn on_replaced(&mut self, old: &Item) {
         self.unapplied
             .on_replaced(old, self.history.persisted_seqno);

@@ -1,4 +1,4 @@
-//! A body that takes the place of another one behind extended attributes.
+//! Replacement of a body whose extended attributes are kept.
 
 use crate::item::Item;
 use crate::modify::{Modified, Modify, NextVersion};
@@ -7,7 +7,8 @@ use crate::value::NewValue;
 use crate::write::StoreMode;
 use kedge_types::{DocKey, Status};
 
-/// [`crate::VBucket::store`] as a change of the document that is there: both can be put together ahead.
+/// A store as a change of the existing document, so that attributes and body can be joined before the vBucket is
+/// locked. Equivalent to [`crate::Step::store`].
 #[derive(Debug)]
 pub struct StoreKeepingXattrs<'a> {
     mode: StoreMode,
@@ -17,7 +18,7 @@ pub struct StoreKeepingXattrs<'a> {
 }
 
 impl<'a> StoreKeepingXattrs<'a> {
-    /// Stores a value behind the attributes that are there, if there are any.
+    /// Creates a store that keeps the extended attributes of the existing document.
     #[must_use]
     pub fn new(mode: StoreMode, value: &'a NewValue<'a>, flags: u32) -> Self {
         Self {

@@ -1,60 +1,60 @@
-//! Changes of the collections that are open in a vBucket, as items of its order.
+//! Events of collections and scopes, as items in the order of a vBucket.
 //!
-//! An event is an [`Item`] in the namespace of collection 1, which holds no documents: so it goes the way that all changes
-//! go, through checkpoints and the log into the file and to replicas, and has a seqno. It is in no hash table. The key is
-//! that of the file (couchstore file format, section 3.1); what creates and what drops something have the same. The value is
-//! [`SystemEvent::item`]'s own; `docs/reference/formats/records.md` has the table. Files and DCP say the same in their own words.
+//! An event is an [`Item`] in the namespace of collection 1, which has no documents. It passes through checkpoints and
+//! the log into the file and to replicas like all changes, and has a seqno. It is in no hash table. The key is that of
+//! the file (couchstore file format, section 3.1); creation and drop of a collection have the same key. The format of
+//! the value is in `docs/reference/formats/records.md`. Files and DCP have other encodings of the same content.
 
 use crate::item::{Deletion, Item, ItemMeta};
 use kedge_types::{
     Cas, CollectionId, ManifestUid, RevSeqno, ScopeId, Seqno, decode_leb128, encode_leb128,
 };
 
-/// The first byte of the keys of events: collection 1 as LEB128.
+/// The first byte of the keys of events: collection 1 in LEB128.
 const NAMESPACE: u8 = 1;
-/// Kind, manifest uid, scope, collection, flags, time to live, start.
+/// The size of the fixed fields: kind, manifest uid, scope, collection, flags, time to live, start.
 const FIXED_BYTES: usize = 30;
 const HAS_MAX_TTL: u8 = 1;
 const HAS_HISTORY: u8 = 2;
 
-/// A kind of change of a collection or scope.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum SystemEventKind {
-    /// A collection is open from here on.
+    /// The creation of a collection.
     CollectionCreated = 1,
-    /// Settings of a collection are others from here on.
+    /// A change of the settings of a collection.
     CollectionModified = 2,
-    /// A collection is gone, with all its documents before this.
+    /// The drop of a collection with all its earlier documents.
     CollectionDropped = 3,
-    /// There is a scope from here on.
+    /// The creation of a scope.
     ScopeCreated = 4,
-    /// A scope is gone. Its collections went before it.
+    /// The drop of a scope, after its collections.
     ScopeDropped = 5,
 }
 
-/// A change of the collections of a vBucket.
+/// An event of a collection or scope.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SystemEvent {
-    /// The kind of change.
+    /// The kind.
     pub kind: SystemEventKind,
-    /// The manifest that brought it.
+    /// The uid of the manifest with the change.
     pub uid: ManifestUid,
-    /// The scope, or that of the collection.
+    /// The scope, or the scope of the collection.
     pub scope: ScopeId,
-    /// The collection; of an event about a scope, the default one, which says nothing.
+    /// The collection. For a scope event, the default collection, without meaning.
     pub collection: CollectionId,
-    /// The name of what was created or modified; else empty.
+    /// The name of a created or modified collection or scope, otherwise empty.
     pub name: String,
-    /// As [`kedge_types::Collection::max_ttl`], of what was created or modified.
+    /// The value of [`kedge_types::Collection::max_ttl`] after creation or modification.
     pub max_ttl: Option<u32>,
-    /// As [`kedge_types::Collection::history`], of what was created or modified.
+    /// The value of [`kedge_types::Collection::history`] after creation or modification.
     pub history: bool,
-    /// Where the collection that was dropped had begun; 0 if that is not known.
+    /// The start seqno of the dropped collection, or 0 if it is unknown.
     pub start: Seqno,
 }
 
-/// Returns whether a stored key is that of an event, not of a document.
+/// Returns whether a stored key belongs to an event, not to a document.
 #[must_use]
 pub fn is_system_key(key: &[u8]) -> bool {
     key.first() == Some(&NAMESPACE)
@@ -73,19 +73,19 @@ impl SystemEventKind {
         .find(|kind| *kind as u8 == number)
     }
 
-    /// Returns whether it is about a scope.
+    /// Returns whether the event is about a scope.
     #[must_use]
     pub fn is_of_scope(self) -> bool {
         matches!(self, Self::ScopeCreated | Self::ScopeDropped)
     }
 
-    /// Returns whether something is gone by it.
+    /// Returns whether the event drops a collection or scope.
     #[must_use]
     pub fn is_drop(self) -> bool {
         matches!(self, Self::CollectionDropped | Self::ScopeDropped)
     }
 
-    /// The number in the key, and in the flags of the entry.
+    /// Returns the number of the kind in the key and in the flags.
     fn key_kind(self) -> u32 {
         match self {
             Self::CollectionCreated | Self::CollectionDropped => 0,
@@ -96,7 +96,7 @@ impl SystemEventKind {
 }
 
 impl SystemEvent {
-    /// The key of the event.
+    /// Returns the key of the event.
     #[must_use]
     pub fn key(&self) -> Vec<u8> {
         let (subject, suffix): (u32, &[u8]) = if self.kind.is_of_scope() {
@@ -113,7 +113,7 @@ impl SystemEvent {
         key
     }
 
-    /// The event at its place in the order.
+    /// Returns the item of the event.
     #[must_use]
     pub fn item(&self, cas: Cas, seqno: Seqno) -> Item {
         let flags = if self.max_ttl.is_some() {
@@ -134,18 +134,18 @@ impl SystemEvent {
             cas,
             seqno,
             rev: RevSeqno(1),
-            // Files have the number in little-endian order where clients' flags are in the order of the wire.
+            // Files have this number in little-endian order where client flags are in network byte order.
             flags: self.kind.key_kind().swap_bytes(),
             deleted: self.kind.is_drop().then_some(Deletion::Explicit),
             ..ItemMeta::default()
         };
         let item = Item::new(&meta, &self.key(), &[&value]);
-        // No hash table has it, so only the queues that it goes through keep it alive.
+        // The item is in no hash table, so only the queues keep it alive.
         item.mark_replaced();
         item
     }
 
-    /// The event that an item is; `None` when it is none.
+    /// Decodes the event of an item. Returns `None` if the item is not an event.
     #[must_use]
     pub fn of_item(item: &Item) -> Option<Self> {
         let (fixed, name) = item.value().split_first_chunk::<FIXED_BYTES>()?;
@@ -166,7 +166,8 @@ impl SystemEvent {
         fits.then_some(event)
     }
 
-    /// The collection that a key of an event is about, or the scope; `None` when it is none.
+    /// Returns whether the key of an event is about a scope, and the id of the scope or collection. Returns `None` for
+    /// other keys.
     #[must_use]
     pub fn subject(key: &[u8]) -> Option<(bool, u32)> {
         let rest = key.strip_prefix(&[NAMESPACE])?;

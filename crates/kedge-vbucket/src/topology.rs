@@ -1,4 +1,4 @@
-//! Which nodes have to acknowledge SyncWrites.
+//! Replication topology: the nodes that have to acknowledge SyncWrites.
 
 use kedge_types::Status;
 use kedge_types::limits::{
@@ -7,12 +7,12 @@ use kedge_types::limits::{
 use std::fmt;
 use std::sync::Arc;
 
-/// The name of a node in chains, and in its acknowledgements of prepares.
+/// The name of a node in chains and acknowledgements.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeName(Arc<str>);
 
 impl NodeName {
-    /// A name; `None` when it is empty or longer than [`NODE_NAME_BYTES_MAX`].
+    /// Creates a name. Returns `None` if it is empty or longer than [`NODE_NAME_BYTES_MAX`].
     #[must_use]
     pub fn new(name: &str) -> Option<Self> {
         (1..=NODE_NAME_BYTES_MAX)
@@ -20,7 +20,7 @@ impl NodeName {
             .then(|| Self(name.into()))
     }
 
-    /// As text.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -33,18 +33,20 @@ impl fmt::Display for NodeName {
     }
 }
 
-/// The nodes of a vBucket: one chain, or two while it moves. The first of the first chain is the active, that of the
-/// second is to be; a place without a name is a replica that is not there now. A SyncWrite needs a majority of the
-/// places of each chain, and the active.
+/// The replication chains of a vBucket: one, or two while the vBucket moves. The first node of the first chain is the
+/// active one, the first node of the second chain is the next active one. An entry without a name is a missing replica.
+/// A SyncWrite needs the active node and a majority of the entries of each chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
     chains: Arc<[Box<[Option<NodeName>]>]>,
 }
 
 impl Topology {
+    /// Creates a topology from chains.
+    ///
     /// # Errors
-    /// `Invalid` unless there are one or [`TOPOLOGY_CHAINS_MAX`] chains of one to [`CHAIN_NODES_MAX`] places, the first
-    /// of each with a name, and no name twice in a chain.
+    /// `Invalid` unless there are one to [`TOPOLOGY_CHAINS_MAX`] chains of one to [`CHAIN_NODES_MAX`] entries, with a
+    /// name in the first entry and no duplicate names in a chain.
     pub fn new(chains: Vec<Vec<Option<NodeName>>>) -> Result<Self, Status> {
         let is_sound = |chain: &Vec<Option<NodeName>>| {
             let repeats = |(at, node): (usize, &Option<NodeName>)| {
@@ -64,7 +66,7 @@ impl Topology {
         })
     }
 
-    /// That of a bucket which is on one node only: a majority of one.
+    /// Returns the topology of a bucket on a single node: a majority of one.
     #[must_use]
     pub fn alone() -> Self {
         let chain: Box<[_]> = Box::new([Some(NodeName("self".into()))]);
@@ -73,24 +75,24 @@ impl Topology {
         }
     }
 
-    /// Its chains, the active first in each.
+    /// Returns the chains, each starting with its active node.
     pub fn chains(&self) -> impl Iterator<Item = &[Option<NodeName>]> {
         self.chains.iter().map(|chain| &**chain)
     }
 
-    /// The active.
+    /// Returns the active node.
     #[must_use]
     pub fn active(&self) -> Option<&NodeName> {
         self.chains().next()?.first()?.as_ref()
     }
 
-    /// The node that becomes the active, while the vBucket moves.
+    /// Returns the next active node, while the vBucket moves.
     #[must_use]
     pub fn next_active(&self) -> Option<&NodeName> {
         self.chains().nth(1)?.first()?.as_ref()
     }
 
-    /// Returns whether a node that is not the active is in one of its chains.
+    /// Returns whether a chain contains the node and it is not the active one.
     #[must_use]
     pub fn has_replica(&self, node: &NodeName) -> bool {
         self.active() != Some(node)
@@ -100,13 +102,13 @@ impl Topology {
     }
 }
 
-/// The needs of a chain.
+/// The quorum of a chain.
 pub(crate) struct ChainQuorum {
-    /// Nodes other than the active that have to acknowledge a prepare.
+    /// The number of replicas that have to acknowledge a prepare.
     pub(crate) replicas: usize,
-    /// Fewer are there.
+    /// True if the chain has fewer nodes than a majority.
     pub(crate) has_too_few: bool,
-    /// There are more nodes than SyncWrites are made with.
+    /// True if the chain has more nodes than SyncWrites support.
     pub(crate) is_too_long: bool,
 }
 

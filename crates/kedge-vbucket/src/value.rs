@@ -1,4 +1,4 @@
-//! Values on their way in: what they are made of, and how they are kept.
+//! Validation and compression of values.
 
 use crate::item::Item;
 use kedge_types::limits::{INFLATED_BYTES_MAX, VALUE_BYTES_MAX};
@@ -7,7 +7,7 @@ use kedge_types::{Datatype, Status, Xattrs, check_xattr_name, check_xattr_sizes,
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-/// The least ratio of plain to compressed size at which a value is kept compressed.
+/// The least compression ratio at which a value is kept compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MinRatio {
     hundredths: u32,
@@ -27,14 +27,15 @@ impl SettingValue for MinRatio {
 }
 
 impl MinRatio {
-    /// Nothing is kept compressed.
+    /// No value is kept compressed.
     pub const NEVER: Self = Self {
         hundredths: u32::MAX,
     };
-    /// The default: a sixth must be saved at least.
+    /// The default: compression must save at least a sixth.
     pub const DEFAULT: Self = Self { hundredths: 120 };
 
-    /// Inflated bytes for each compressed byte, 1 to 1,000, rounded to hundredths; `None` for another number.
+    /// Creates a ratio of inflated to compressed bytes, 1 to 1,000, rounded to hundredths. Returns `None` outside this
+    /// range.
     #[must_use]
     pub fn new(ratio: f64) -> Option<Self> {
         let hundredths = (ratio * 100.0).round();
@@ -43,19 +44,19 @@ impl MinRatio {
         })
     }
 
-    /// Inflated bytes for each compressed byte.
+    /// Returns the ratio of inflated to compressed bytes.
     #[must_use]
     pub fn get(self) -> f64 {
         f64::from(self.hundredths) / 100.0
     }
 
-    /// The ratio in hundredths, as [`MinRatio::from_hundredths`] takes it.
+    /// Returns the ratio in hundredths, as [`MinRatio::from_hundredths`] accepts it.
     #[must_use]
     pub fn hundredths(self) -> u32 {
         self.hundredths
     }
 
-    /// See [`MinRatio::hundredths`].
+    /// Creates a ratio from hundredths, see [`MinRatio::hundredths`].
     #[must_use]
     pub fn from_hundredths(hundredths: u32) -> Self {
         Self { hundredths }
@@ -67,17 +68,17 @@ impl MinRatio {
     }
 }
 
-/// A value that was looked at and may be stored.
+/// A validated value that may be stored.
 #[derive(Clone, Debug)]
 pub struct NewValue<'a> {
     /// The bytes to store.
     pub bytes: Cow<'a, [u8]>,
-    /// The datatype of the value. The JSON bit was set here, not by the client.
+    /// The datatype of the value. The JSON bit is determined here and not taken from the client.
     pub datatype: Datatype,
 }
 
 impl<'a> NewValue<'a> {
-    /// The same value in bytes of its own.
+    /// Returns the value with owned bytes.
     #[must_use]
     pub fn into_owned(self) -> NewValue<'static> {
         NewValue {
@@ -95,17 +96,17 @@ impl<'a> NewValue<'a> {
         }
     }
 
-    /// Checks what a client sent. Whether it is JSON is found out here, once; the client's own JSON bit is ignored. A
-    /// value that came compressed stays so if it is `min_ratio` smaller.
+    /// Validates a value from a client. Determines whether it is JSON; the client's JSON bit is ignored. A compressed
+    /// value stays compressed if it reaches `min_ratio`.
     ///
     /// # Errors
-    /// `Invalid` when it says that it is Snappy and is not, or has extended attributes (only special commands may
-    /// send these); `TooBig` when it is larger than [`VALUE_BYTES_MAX`] after inflation.
+    /// `Invalid` if it has the Snappy datatype but is not Snappy, or if it has extended attributes, which only special
+    /// commands may send; `TooBig` if it is larger than [`VALUE_BYTES_MAX`] after inflation.
     pub fn check(bytes: &'a [u8], datatype: Datatype, min_ratio: MinRatio) -> Result<Self, Status> {
         Self::check_telling(bytes, datatype, min_ratio, || {})
     }
 
-    /// [`Self::check`] that calls `inflated` when the value is not compressed any more, and is to be looked at.
+    /// Validates a value as [`Self::check`] does, and calls `inflated` between inflation and inspection.
     ///
     /// # Errors
     /// As [`Self::check`].
@@ -121,12 +122,12 @@ impl<'a> NewValue<'a> {
         Self::check_all(bytes, datatype, min_ratio, inflated)
     }
 
-    /// [`Self::check`] of a value that may have extended attributes in front of its body. If it has none, their empty
-    /// section is cut off.
+    /// Validates a value as [`Self::check`] does, but accepts extended attributes in front of the body. Removes an
+    /// empty attribute section.
     ///
     /// # Errors
-    /// `XattrInvalid` when they do not end within the value, one has a name that may not be stored or that another has,
-    /// or its value is no JSON; `TooBig` when they are, or together with the body; else as [`Self::check`].
+    /// `XattrInvalid` if the attributes exceed the value, a name is invalid or duplicate, or an attribute is not JSON;
+    /// `TooBig` if the attributes alone or with the body are too large; otherwise as [`Self::check`].
     pub fn check_whole(
         bytes: &'a [u8],
         datatype: Datatype,
@@ -165,10 +166,10 @@ impl<'a> NewValue<'a> {
         })
     }
 
-    /// Checks the value of a deletion that comes from elsewhere: extended attributes, or nothing.
+    /// Validates the value of a replicated deletion: extended attributes, or nothing.
     ///
     /// # Errors
-    /// `Invalid` when there is a body; else as [`Self::check_whole`].
+    /// `Invalid` if there is a body; otherwise as [`Self::check_whole`].
     pub fn check_deletion(bytes: &'a [u8], datatype: Datatype) -> Result<Self, Status> {
         let value = Self::check_whole(bytes, datatype, MinRatio::NEVER)?;
         if value.bytes.is_empty() {
@@ -182,7 +183,7 @@ impl<'a> NewValue<'a> {
         Ok(value)
     }
 
-    /// The value of a tombstone.
+    /// Returns the empty value of a tombstone.
     #[must_use]
     pub fn of_deletion() -> Self {
         Self {
@@ -191,19 +192,19 @@ impl<'a> NewValue<'a> {
         }
     }
 
-    /// A value that is not compressed.
+    /// Creates an uncompressed value.
     ///
     /// # Errors
-    /// `TooBig` when it is larger than [`VALUE_BYTES_MAX`].
+    /// `TooBig` if it is larger than [`VALUE_BYTES_MAX`].
     pub fn plain(bytes: Cow<'a, [u8]>) -> Result<Self, Status> {
         let datatype = made_of(&bytes)?;
         Ok(Self { bytes, datatype })
     }
 
-    /// The same body behind the extended attributes of the document that it takes the place of.
+    /// Returns the body after the extended attributes of `old`, which it replaces.
     ///
     /// # Errors
-    /// `TooBig` when both together are; `XattrInvalid` when `old` is damaged.
+    /// `TooBig` if both together are too large; `XattrInvalid` if `old` is damaged.
     pub(crate) fn behind_xattrs_of(&self, old: &Item) -> Result<Self, Status> {
         let old = ValueParts::of(old)?;
         let body = inflated(&self.bytes, self.datatype)?;
@@ -229,8 +230,8 @@ fn made_of(body: &[u8]) -> Result<Datatype, Status> {
     })
 }
 
-/// Returns the datatype of extended attributes and the body behind them, and the number of bytes at the front that say
-/// only that there are no attributes.
+/// Returns the datatype of extended attributes followed by a body, and the length of an empty attribute section at the
+/// front.
 fn made_of_both(value: &[u8]) -> Result<(Datatype, usize), Status> {
     let (xattrs, body) = split_xattrs(value)?;
     if xattrs.is_empty() {
@@ -247,7 +248,7 @@ fn made_of_both(value: &[u8]) -> Result<(Datatype, usize), Status> {
     Ok((made_of(body)?.union(Datatype::XATTR), 0))
 }
 
-/// A stored value, taken apart into extended attributes and body.
+/// A stored value, divided into extended attributes and body.
 #[derive(Debug)]
 pub struct ValueParts<'a> {
     bytes: Cow<'a, [u8]>,
@@ -255,10 +256,10 @@ pub struct ValueParts<'a> {
 }
 
 impl<'a> ValueParts<'a> {
-    /// Of an item whose value is in memory.
+    /// Divides the value of an item, which is in memory.
     ///
     /// # Errors
-    /// `Invalid`, `TooBig` or `XattrInvalid` when the value is not what its datatype says.
+    /// `Invalid`, `TooBig` or `XattrInvalid` if the value contradicts its datatype.
     pub fn of(item: &'a Item) -> Result<Self, Status> {
         let bytes = inflated(item.value(), item.datatype())?;
         let body = if item.has_xattrs() && !bytes.is_empty() {
@@ -269,25 +270,25 @@ impl<'a> ValueParts<'a> {
         Ok(Self { bytes, body })
     }
 
-    /// The extended attributes.
+    /// Returns the extended attributes.
     #[must_use]
     pub fn xattrs(&self) -> Xattrs<'_> {
         split_xattrs(self.section()).map_or_else(|_| Xattrs::default(), |(xattrs, _)| xattrs)
     }
 
-    /// The bytes of all extended attributes; none when there are no attributes.
+    /// Returns the encoded section of extended attributes, empty if there are none.
     #[must_use]
     pub fn section(&self) -> &[u8] {
         &self.bytes[..self.body]
     }
 
-    /// The value as clients see it, not compressed.
+    /// Returns the uncompressed body.
     #[must_use]
     pub fn body(&self) -> &[u8] {
         &self.bytes[self.body..]
     }
 
-    /// [`Self::body`], without a copy where that is possible.
+    /// Returns [`Self::body`], without a copy if possible.
     #[must_use]
     pub fn into_body(self) -> Cow<'a, [u8]> {
         match self.bytes {
@@ -300,10 +301,10 @@ impl<'a> ValueParts<'a> {
     }
 }
 
-/// The datatype and value of a document's tombstone: attributes of the system outlive the body.
+/// Returns the datatype and the value of a document's tombstone, which keeps the system attributes.
 ///
 /// # Errors
-/// As [`Parts::of`].
+/// As [`ValueParts::of`].
 pub(crate) fn kept_by_tombstone(old: &Item) -> Result<(Datatype, Vec<u8>), Status> {
     if !old.has_xattrs() {
         return Ok(Default::default());
@@ -317,7 +318,7 @@ pub(crate) fn kept_by_tombstone(old: &Item) -> Result<(Datatype, Vec<u8>), Statu
     Ok((datatype, kept))
 }
 
-/// Compresses values.
+/// A compressor for values.
 #[derive(Debug)]
 pub struct ValueCompressor {
     encoder: snap::raw::Encoder,
@@ -334,7 +335,7 @@ impl Default for ValueCompressor {
 }
 
 impl ValueCompressor {
-    /// `value` as one raw Snappy block, if that is `min_ratio` smaller.
+    /// Compresses `value` into a raw Snappy block. Returns `None` if the block does not reach `min_ratio`.
     pub fn pack(&mut self, value: &[u8], min_ratio: MinRatio) -> Option<&[u8]> {
         let len_max = snap::raw::max_compress_len(value.len());
         if self.buffer.len() < len_max {
@@ -347,10 +348,10 @@ impl ValueCompressor {
     }
 }
 
-/// Inflates one raw Snappy block.
+/// Inflates a raw Snappy block.
 ///
 /// # Errors
-/// `Invalid` when it is none, `TooBig` when it claims to be larger than [`INFLATED_BYTES_MAX`].
+/// `Invalid` if it is not a Snappy block; `TooBig` if its length field exceeds [`INFLATED_BYTES_MAX`].
 pub(crate) fn inflate(bytes: &[u8]) -> Result<Vec<u8>, Status> {
     let claimed = snap::raw::decompress_len(bytes).map_err(|_| Status::Invalid)?;
     if claimed > INFLATED_BYTES_MAX {
@@ -361,7 +362,7 @@ pub(crate) fn inflate(bytes: &[u8]) -> Result<Vec<u8>, Status> {
         .map_err(|_| Status::Invalid)
 }
 
-/// The value without compression.
+/// Returns the uncompressed value.
 pub(crate) fn inflated(value: &[u8], datatype: Datatype) -> Result<Cow<'_, [u8]>, Status> {
     if datatype.contains(Datatype::SNAPPY) {
         inflate(value).map(Cow::Owned)

@@ -1,4 +1,4 @@
-//! The state of one vBucket.
+//! The state of a vBucket.
 
 use crate::apply::{PersistenceMode, UnappliedFigures};
 use crate::change_queue::{AfterLog, ChangeQueue};
@@ -21,25 +21,25 @@ use crate::topology::Topology;
 use foldhash::fast::RandomState;
 use kedge_types::{Now, Seqno, VbId, VbUuid};
 
-/// The arguments that a vBucket is made with.
+/// The parameters of a new vBucket.
 #[derive(Clone, Debug)]
 pub struct VbSetup {
-    /// Its number.
+    /// The vBucket id.
     pub id: VbId,
-    /// The uuid of its first branch.
+    /// The UUID of its first branch.
     pub uuid: VbUuid,
-    /// Shards that its hash table begins with; it adds more as it grows.
+    /// The initial number of shards of the hash table, which grows.
     pub shards: usize,
-    /// Seed of its hash table.
+    /// The seed of the hash table.
     pub hasher: RandomState,
-    /// Where its changes are kept.
+    /// The persistence mode.
     pub persistence: PersistenceMode,
-    /// The chains of SyncWrites when it is active and nobody says otherwise: [`Topology::alone`] on a node that
-    /// is alone. `None`: none is committed before [`VBucket::set_state`] says who.
+    /// The default chains of an active vBucket: [`Topology::alone`] on a single node. With `None`, no SyncWrite is
+    /// committed before [`VBucket::set_state`] sets a topology.
     pub topology: Option<Topology>,
 }
 
-/// One partition of a bucket: documents, their order, and what waits for the disk.
+/// A partition of a bucket: its documents, their order, and the changes that wait for the disk.
 #[derive(Debug)]
 pub struct VBucket {
     id: VbId,
@@ -49,12 +49,12 @@ pub struct VBucket {
     pub(crate) replay: Replay,
     pub(crate) is_quarantined: bool,
     pub(crate) is_deleted: bool,
-    /// Its memory as [`VBucket::take_effects`] has handed it out.
+    /// The memory use that [`VBucket::take_effects`] last handed out.
     handed_out: MemoryUse,
 }
 
 impl VBucket {
-    /// An empty, active vBucket.
+    /// Creates an empty, active vBucket.
     #[must_use]
     pub fn new(setup: VbSetup) -> Self {
         let VbSetup {
@@ -77,19 +77,19 @@ impl VBucket {
         }
     }
 
-    /// Its number.
+    /// Returns the vBucket id.
     #[must_use]
     pub fn id(&self) -> VbId {
         self.id
     }
 
-    /// Its state on its node.
+    /// Returns the state on this node.
     #[must_use]
     pub fn state(&self) -> VbState {
         self.store.state
     }
 
-    /// Begins a step in which commands run on its documents.
+    /// Starts a step, in which commands run on the documents.
     pub fn at(&mut self, now: Now) -> Step<'_> {
         Step {
             now,
@@ -98,25 +98,25 @@ impl VBucket {
         }
     }
 
-    /// Its documents together with their order.
+    /// Returns the documents, collections, history and queues.
     #[must_use]
     pub fn store(&self) -> &VbStore {
         &self.store
     }
 
-    /// [`VBucket::store`], to exchange documents with its file.
+    /// Returns [`VBucket::store`] for exchanges with the file.
     pub fn store_mut(&mut self) -> &mut VbStore {
         &mut self.store
     }
 
-    /// Number of its history: it changes with every reset and rollback. What was read from the file while it was
-    /// another is of no use any more.
+    /// Returns the id of the history, which changes with every reset and rollback. Reads of the file under another id
+    /// are void.
     #[must_use]
     pub fn history_id(&self) -> u32 {
         self.store.unapplied.history()
     }
 
-    /// Its identity for streams.
+    /// Returns the identity for streams.
     #[must_use]
     pub fn identity(&self) -> VbIdentity {
         VbIdentity {
@@ -126,101 +126,101 @@ impl VBucket {
         }
     }
 
-    /// Opens a stream's cursor for the changes behind `after`.
+    /// Opens a stream cursor after the seqno `after`.
     pub fn open_cursor(&mut self, after: Seqno) -> CursorOpening {
         let high = self.store.history.high_seqno;
         self.store.changes.open_cursor(after, high)
     }
 
-    /// Visits the next shard of the hash table and lets go of documents of dropped collections, whether the file has
-    /// them or not. What was on disk only is known to be gone at the end of the round. Returns how many documents and
-    /// tombstones left memory.
+    /// Visits the next shard of the hash table and removes documents of dropped collections, whether they are applied
+    /// or not. At the end of a round, those on disk only are accounted for as removed. Returns the number of documents
+    /// and tombstones that were removed from memory.
     pub fn sweep_dropped(&mut self) -> u64 {
         self.store.sweep_dropped()
     }
 
-    /// Its branches, seqnos and CAS values.
+    /// Returns the failover table, seqnos and CAS clock.
     #[must_use]
     pub fn history(&self) -> &History {
         &self.store.history
     }
 
-    /// Its documents and tombstones.
+    /// Returns the documents and tombstones.
     #[must_use]
     pub fn documents(&self) -> &DocumentTable {
         &self.store.documents
     }
 
-    /// [`VBucket::documents`], to fill a filter of the file's keys.
+    /// Returns [`VBucket::documents`] to fill a filter with the keys of the file.
     pub fn documents_mut(&mut self) -> &mut DocumentTable {
         &mut self.store.documents
     }
 
-    /// The collections that are open in it.
+    /// Returns the open collections.
     #[must_use]
     pub fn collections(&self) -> &OpenCollections {
         &self.store.collections
     }
 
-    /// Its changes, for the log and for streams.
+    /// Returns the queue of changes for the log and for streams.
     #[must_use]
     pub fn changes(&self) -> &ChangeQueue {
         &self.store.changes
     }
 
-    /// [`VBucket::changes`], to move the cursors of streams.
+    /// Returns [`VBucket::changes`] to move the cursors of streams.
     pub fn changes_mut(&mut self) -> &mut ChangeQueue {
         &mut self.store.changes
     }
 
-    /// Its SyncWrites.
+    /// Returns the durability monitor.
     #[must_use]
     pub fn durability(&self) -> &DurabilityMonitor {
         &self.durability
     }
 
-    /// [`VBucket::durability`], to forget acknowledgements.
+    /// Returns [`VBucket::durability`] to forget acknowledgements.
     pub fn durability_mut(&mut self) -> &mut DurabilityMonitor {
         &mut self.durability
     }
 
-    /// The documents in memory by key.
+    /// Returns the hash table of the documents in memory.
     #[must_use]
     pub fn table(&self) -> &HashTable {
         &self.store.documents.table
     }
 
-    /// Its failover table.
+    /// Returns the failover table.
     #[must_use]
     pub fn failover(&self) -> &FailoverTable {
         &self.store.history.failover
     }
 
-    /// The last seqno given out.
+    /// Returns the high seqno: the last one that was assigned or received.
     #[must_use]
     pub fn high_seqno(&self) -> Seqno {
         self.store.history.high_seqno
     }
 
-    /// Everything up to this seqno is on disk.
+    /// Returns the persisted seqno: everything up to it is on disk.
     #[must_use]
     pub fn persisted_seqno(&self) -> Seqno {
         self.store.history.persisted_seqno
     }
 
-    /// Everything up to this seqno is in the vBucket's file.
+    /// Returns the applied seqno: everything up to it is in the vBucket's file.
     #[must_use]
     pub fn applied_seqno(&self) -> Seqno {
         self.store.unapplied.applied()
     }
 
-    /// The changes that the log has and the file has not.
+    /// Returns statistics of the changes that are in the log but not in the file.
     #[must_use]
     pub fn unapplied(&self) -> UnappliedFigures {
         self.store.unapplied.figures()
     }
 
-    /// Bytes of documents, slots and checkpoints, and of what else waits for the file.
+    /// Returns the bytes of documents, slots, checkpoints and unapplied changes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.store.documents.bytes()
@@ -228,7 +228,7 @@ impl VBucket {
             + self.store.unapplied.pinned_bytes()
     }
 
-    /// Hands out the effects of the steps since the last call.
+    /// Takes the effects of the steps since the last call.
     pub fn take_effects(&mut self) -> StepEffects {
         let used = self.memory_use();
         let before = std::mem::replace(&mut self.handed_out, used);
@@ -244,7 +244,7 @@ impl VBucket {
         }
     }
 
-    /// Puts another vBucket in its place. The memory of both counts as handed out.
+    /// Replaces this vBucket by another. The memory of both counts as handed out.
     pub fn replace_with(&mut self, other: Self) {
         let before = self.handed_out;
         *self = other;
@@ -262,7 +262,7 @@ impl VBucket {
         }
     }
 
-    /// The log holds everything up to `to`, synced; the vBucket's file does, with [`PersistenceMode::Direct`].
+    /// Records that the log has everything up to `to`, synced. With [`PersistenceMode::Direct`], the file has.
     pub fn on_logged(&mut self, to: Position) -> AfterLog {
         let Self {
             store, durability, ..
@@ -273,29 +273,28 @@ impl VBucket {
         store.changes.after_log(more)
     }
 
-    /// Tells clients whose SyncWrites take too long that the outcome is not known, aborts these in their order, and
-    /// ends waits for the disk that took too long.
+    /// Ends the waits that have timed out. SyncWrites end with an ambiguous status and are aborted in their order.
     pub fn on_time(&mut self, now: Now) {
         self.durability.on_time(now, &mut self.store);
     }
 
-    /// The node stops: everyone who still waits hears that the outcome is not known. Prepares stay prepared.
+    /// Ends all waits because the node stops. SyncWrites end with an ambiguous status, and their prepares stay.
     pub fn on_shutdown(&mut self) {
         self.durability.on_shutdown();
     }
 
-    /// Sets what an active asks of its chains beside their majority.
+    /// Sets the rules of an active vBucket for its chains.
     pub fn set_durability_rules(&mut self, rules: DurabilityRules) {
         self.durability.set_rules(rules, &mut self.store);
     }
 
-    /// Figures of its SyncWrites.
+    /// Returns statistics of the SyncWrites.
     #[must_use]
     pub fn durability_figures(&self) -> DurabilityFigures {
         self.durability.figures(&self.store)
     }
 
-    /// Its progress, to be compared with that of other nodes.
+    /// Returns the progress, for the comparison with other nodes.
     #[must_use]
     pub fn progress(&self) -> VbProgress {
         let history = &self.store.history;

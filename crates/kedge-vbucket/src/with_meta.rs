@@ -1,4 +1,4 @@
-//! Writes that bring their metadata along, from tools that copy documents from elsewhere.
+//! Writes with given metadata, for XDCR and other tools that copy documents.
 //!
 //! Sources: Couchbase documentation of SET_WITH_META, ADD_WITH_META and DEL_WITH_META, and "XDCR Conflict Resolution".
 
@@ -12,39 +12,39 @@ use kedge_types::limits::{TOMBSTONE_PURGE_AGE_SECS, WITH_META_REV_MAX};
 use kedge_types::{Cas, Datatype, Expiry, Now, RevSeqno, Status};
 use std::borrow::Cow;
 
-/// The rule by which one of two versions of a document stays.
+/// The conflict resolution rule, which selects one of two versions of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConflictRule {
-    /// The one that was changed more often; of two that were changed as often, the later one.
+    /// Revision-based resolution: the higher revision wins, then the later CAS.
     MostChanges,
-    /// The later one; of two of the same time, the one that was changed more often.
+    /// Last write wins: the later CAS wins, then the higher revision.
     LastWrite,
 }
 
-/// The metadata of a version that was made elsewhere.
+/// The arguments of a write with metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WithMetaArgs {
-    /// Its version.
+    /// The CAS.
     pub cas: Cas,
-    /// Count of changes.
+    /// The revision: the number of changes.
     pub rev: RevSeqno,
-    /// The client's own 32 bits.
+    /// The flags that the client set.
     pub flags: u32,
-    /// When it expires; for a deletion, when it was deleted.
+    /// The expiry. For a deletion, the time of deletion.
     pub expiry: Expiry,
-    /// True if it is a deletion, and why.
+    /// The cause, for a deletion.
     pub deleted: Option<Deletion>,
-    /// A live document must not be there.
+    /// True if the write must fail when a live document exists.
     pub only_new: bool,
-    /// It gets a CAS of this vBucket, and is compared with that.
+    /// True if the version gets a new CAS of this vBucket, which conflict resolution then uses.
     pub new_cas: bool,
-    /// The rule that it must win by against the existing document; `None`: it takes the place of anything.
+    /// The conflict resolution rule against the existing document, or `None` to replace it unconditionally.
     pub rule: Option<ConflictRule>,
 }
 
 impl WithMetaArgs {
-    /// Returns whether it, with a value of this datatype, stays rather than `there`. Of two that are the same in all
-    /// that counts, the one that is there does.
+    /// Returns whether the new version, with a value of this datatype, wins against `there`. If both are equal in all
+    /// compared fields, the existing one wins.
     #[must_use]
     pub fn wins(&self, rule: ConflictRule, datatype: Datatype, there: &ItemMeta) -> bool {
         let order = |rev: RevSeqno, cas: Cas| match rule {
@@ -52,7 +52,7 @@ impl WithMetaArgs {
             ConflictRule::LastWrite => (cas.get(), rev.get()),
         };
         let (ours, theirs) = (order(self.rev, self.cas), order(there.rev, there.cas));
-        // Of deletions neither expiry nor flags say anything.
+        // Expiry and flags of deletions are not compared.
         if self.deleted.is_some() || ours != theirs {
             return ours > theirs;
         }
@@ -61,8 +61,8 @@ impl WithMetaArgs {
             > (there.expiry, there.flags, has_xattrs(there.datatype))
     }
 
-    /// When a deletion was, as it is kept: a time that is not known, or is still to come, is now. So is one that is as
-    /// old as tombstones get, or it would be forgotten before anyone heard of it.
+    /// Returns the time of deletion to store. An unknown or future time becomes the current time. So does a time as old
+    /// as the purge age, because the tombstone would be purged before it is replicated.
     fn deleted_at(&self, now: Now) -> Expiry {
         let secs = now.unix_secs();
         let deleted_secs = u64::from(self.expiry.0);
@@ -76,13 +76,13 @@ impl WithMetaArgs {
 }
 
 impl Step<'_> {
-    /// Stores or deletes a document with the metadata given. It is never a SyncWrite. `value` of a deletion has
-    /// extended attributes, or nothing. `patches` were checked with it.
+    /// Stores or deletes a document with the given metadata, never as a SyncWrite. The `value` of a deletion has
+    /// extended attributes or is empty. `patches` were checked against `value`.
     ///
     /// # Errors
-    /// `KeyExists` when the one that is there stays, has another CAS than `write` says, or is there at all though
-    /// [`WithMetaArgs::only_new`]; `CasValueInvalid` when the CAS given is none, or of a time that is too far ahead; `Invalid`
-    /// when its revision is too high; `KeyNotFound`, `Locked`, `SyncWriteInProgress`.
+    /// `KeyExists` if the existing version wins, has another CAS than `write`, or exists despite
+    /// [`WithMetaArgs::only_new`]; `CasValueInvalid` if the CAS is missing or too far in the future; `Invalid` if the
+    /// revision is too high; `KeyNotFound`, `Locked`, `SyncWriteInProgress`.
     pub fn write_with_meta(
         &mut self,
         write: &StepWrite<'_>,
@@ -152,7 +152,8 @@ mod tests {
     #[test]
     fn the_winner_is_the_same_on_both_sides() {
         use ConflictRule::{LastWrite, MostChanges};
-        // (revision, CAS, expiry, flags) of what comes and what is there; who wins by each rule; whether a deletion does.
+        // (revision, CAS, expiry, flags) of the new and the existing version; whether the new one wins by each rule;
+        // whether its deletion does.
         type Version = (u64, u64, u32, u32);
         let table: &[(Version, Version, [bool; 2], [bool; 2])] = &[
             ((2, 1, 0, 0), (1, 9, 0, 0), [true, false], [true, false]),
@@ -187,7 +188,7 @@ mod tests {
                 let case = (rule, comes, is);
                 let wins = |args: &WithMetaArgs| args.wins(rule, Datatype::RAW, &there);
                 assert_eq!(wins(&args), documents[at], "{case:?}");
-                // Attributes decide between those that are the same otherwise.
+                // Extended attributes decide between otherwise equal versions.
                 let with_xattrs = args.wins(rule, Datatype::XATTR, &there);
                 assert_eq!(with_xattrs, documents[at] || comes == is, "{case:?}");
                 let there_has = ItemMeta {

@@ -1,8 +1,8 @@
-//! Changing documents.
+//! Writes of documents.
 //!
-//! Every change goes the same way: find what is there; check prepare, lock and CAS; make the new item with the next
-//! seqno and CAS; then either put it into the table and the checkpoint, or, for a SyncWrite, into the checkpoint and
-//! the durability monitor, to become visible when it is committed.
+//! Every write takes the same path: find the existing document; check prepare, lock and CAS; create the new item with
+//! the next seqno and CAS; then either store it in the hash table and the checkpoint, or, for a SyncWrite, queue it in
+//! the checkpoint and the durability monitor, so that it becomes visible with its commit.
 
 use crate::checkpoint::Change;
 use crate::completion::Cookie;
@@ -20,24 +20,24 @@ use std::borrow::Cow;
 /// The arguments that all writes share.
 #[derive(Clone, Copy, Debug)]
 pub struct StepWrite<'a> {
-    /// The document.
+    /// The key of the document.
     pub key: &'a DocKey,
-    /// The version it must have; 0 for any.
+    /// The required CAS, or 0 for any.
     pub cas: Cas,
-    /// The version it gets; 0 for the next of the clock.
+    /// The CAS of the new version, or 0 for the next value of the clock.
     pub new_cas: Cas,
-    /// The level of a SyncWrite.
+    /// The durability requirements of a SyncWrite.
     pub durability: Option<Durability>,
-    /// Keep the expiry of the document that is there.
+    /// True to keep the expiry of the existing document.
     pub preserve_ttl: bool,
-    /// The cookie of its completion, when it was parked.
+    /// The cookie of the completion, if the write is parked.
     pub cookie: Cookie,
-    /// The item of its value, where that was made before the vBucket was locked.
+    /// The item of the value, if it was created before the vBucket was locked.
     pub prebuilt: Option<&'a PrebuiltItem<'a>>,
 }
 
 impl<'a> StepWrite<'a> {
-    /// The arguments of a command that writes nothing.
+    /// Returns the arguments of a read.
     #[must_use]
     pub fn of_read(key: &'a DocKey, prebuilt: Option<&'a PrebuiltItem<'a>>) -> Self {
         Self {
@@ -51,48 +51,48 @@ impl<'a> StepWrite<'a> {
         }
     }
 
-    /// The same write, for whose value something was made ahead.
+    /// Returns the same write with a prebuilt item.
     #[must_use]
     pub fn with_prebuilt<'b>(&'b self, prebuilt: Option<&'b PrebuiltItem<'b>>) -> StepWrite<'b> {
         StepWrite { prebuilt, ..*self }
     }
 
-    /// Takes the item that was made of a value ahead of time.
+    /// Takes the prebuilt item of a value.
     pub(crate) fn draft_of(&self, value: &[u8]) -> Option<Draft> {
         self.prebuilt.and_then(|prebuilt| prebuilt.take(value))
     }
 }
 
-/// When a store succeeds.
+/// The condition of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreMode {
-    /// Always.
+    /// Stores unconditionally.
     Set,
-    /// If the document is not there.
+    /// Stores if the document does not exist.
     Add,
-    /// If it is there.
+    /// Stores if the document exists.
     Replace,
 }
 
-/// The end of a value that a concat works on.
+/// The end of a value for a concat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConcatMode {
-    /// Behind the value.
+    /// The end.
     Append,
-    /// In front of it.
+    /// The front.
     Prepend,
 }
 
 /// An increment or decrement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CounterOp {
-    /// Subtract rather than add.
+    /// True to subtract, false to add.
     pub negative: bool,
-    /// By how much.
+    /// The amount.
     pub delta: u64,
-    /// The value of a counter that is made new; `None`: it is not made.
+    /// The value of a new counter, or `None` to fail without an existing one.
     pub initial: Option<u64>,
-    /// The expiry of a counter that is made new.
+    /// The expiry of a new counter.
     pub expiry: Expiry,
 }
 
@@ -104,7 +104,7 @@ pub(crate) enum RequiredPart {
     Value,
 }
 
-/// The existing document of a write.
+/// The key hash and the existing document of a write.
 pub(crate) struct WriteTarget {
     pub(crate) hash: KeyHash,
     /// The live document.
@@ -112,10 +112,10 @@ pub(crate) struct WriteTarget {
 }
 
 impl Step<'_> {
-    /// Stores a value. Extended attributes of the document that is there stay; a tombstone's go.
+    /// Stores a value. Keeps the extended attributes of an existing document, but not those of a tombstone.
     ///
     /// # Errors
-    /// `KeyExists`, `KeyNotFound`, `Locked`, `SyncWriteInProgress`; `TooBig` together with the attributes.
+    /// `KeyExists`, `KeyNotFound`, `Locked`, `SyncWriteInProgress`; `TooBig` with the attributes.
     pub fn store(
         &mut self,
         write: &StepWrite<'_>,
@@ -124,7 +124,7 @@ impl Step<'_> {
         flags: u32,
         expiry: Expiry,
     ) -> Result<StepOutcome<Mutated>, Status> {
-        // What replaces anything need not know what that is.
+        // An unconditional store does not depend on the existing document.
         let blind = mode == StoreMode::Set
             && write.cas.is_none()
             && !write.preserve_ttl
@@ -165,10 +165,10 @@ impl Step<'_> {
         Ok(self.apply(write, &found, meta, &value.bytes))
     }
 
-    /// Puts bytes in front of or behind a value. Flags, expiry and extended attributes stay.
+    /// Appends or prepends bytes to a value. Keeps flags, expiry and extended attributes.
     ///
     /// # Errors
-    /// `NotStored` when it is not there; `TooBig`; `KeyExists`, `Locked`, `SyncWriteInProgress`.
+    /// `NotStored` if the document does not exist; `TooBig`; `KeyExists`, `Locked`, `SyncWriteInProgress`.
     pub fn concat(
         &mut self,
         write: &StepWrite<'_>,
@@ -178,7 +178,7 @@ impl Step<'_> {
         self.concat_with(write, &ConcatChange::new(mode, bytes))
     }
 
-    /// [`Step::concat`] with a [`Concat`] whose outcome may have been worked out ahead.
+    /// Runs [`Step::concat`] with a [`ConcatChange`] that may have been precomputed.
     ///
     /// # Errors
     /// As [`Step::concat`].
@@ -194,7 +194,7 @@ impl Step<'_> {
         self.modify(&keeping, Expiry::NEVER, concat)
     }
 
-    /// Deletes a document; a tombstone stays, with the system's extended attributes.
+    /// Deletes a document. The tombstone keeps the system attributes.
     ///
     /// # Errors
     /// `KeyNotFound`, `KeyExists`, `Locked`, `SyncWriteInProgress`.
@@ -219,11 +219,12 @@ impl Step<'_> {
         Ok(self.apply(write, &found, meta, &kept))
     }
 
-    /// Adds to or subtracts from a counter, kept as decimal text. Adding wraps at 2^64, subtracting stops at 0.
+    /// Adds to or subtracts from a counter, which is stored as decimal text. Addition wraps at 2^64, subtraction stops
+    /// at 0.
     ///
     /// # Errors
-    /// `KeyNotFound` when it is not there and is not to be made; `DeltaBadValue` when it is no number; `KeyExists`,
-    /// `Locked`, `SyncWriteInProgress`.
+    /// `KeyNotFound` if the counter does not exist and is not to be created; `DeltaBadValue` if the value is not a
+    /// number; `KeyExists`, `Locked`, `SyncWriteInProgress`.
     pub fn arithmetic(
         &mut self,
         write: &StepWrite<'_>,
@@ -246,7 +247,7 @@ impl Step<'_> {
             }
             Some(old) => {
                 self.check_version(write, Some(old))?;
-                // Not inflated to find that out.
+                // A long value cannot be a number, so it is not inflated.
                 if old.is_long() && !old.has_xattrs() {
                     return Err(Status::DeltaBadValue);
                 }
@@ -276,7 +277,7 @@ impl Step<'_> {
             .map(|mutated| (mutated, number)))
     }
 
-    /// Gives a document another expiry. With the one that it has, nothing changes.
+    /// Changes the expiry of a document. Has no effect if the expiry is the same.
     ///
     /// # Errors
     /// `KeyNotFound`, `KeyExists`, `Locked`, `SyncWriteInProgress`.
@@ -316,7 +317,8 @@ impl Step<'_> {
         Ok(self.apply(write, &found, meta, old.value()))
     }
 
-    /// [`Step::touch`], then shows the document to `read`. A SyncWrite is read from its completion instead.
+    /// Runs [`Step::touch`] and passes the document to `read`. The document of a SyncWrite is in its completion
+    /// instead.
     ///
     /// # Errors
     /// As [`Step::touch`].
@@ -341,7 +343,8 @@ impl Step<'_> {
         }))
     }
 
-    /// `None`: the disk has to be asked first.
+    /// Finds the existing document and checks the prerequisites of a write. Returns `None` if the document must be
+    /// fetched first.
     pub(crate) fn find_for_write(
         &mut self,
         write: &StepWrite<'_>,
@@ -364,7 +367,7 @@ impl Step<'_> {
         Ok((!fetch).then_some(WriteTarget { hash, old }))
     }
 
-    /// The document is not locked by another and has the version asked for.
+    /// Checks that the document is not locked by another client and has the required CAS.
     pub(crate) fn check_version(
         &mut self,
         write: &StepWrite<'_>,
@@ -402,8 +405,8 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// Makes the new item and lets it take its way. `meta` holds what the command decided; version, seqno and
-    /// revision are added here.
+    /// Creates and stores the new item. `meta` has the fields that the command determines; CAS, seqno and revision are
+    /// added here.
     fn apply(
         &mut self,
         write: &StepWrite<'_>,
@@ -427,7 +430,7 @@ impl Step<'_> {
         self.put_new(write, found, &meta, value, draft)
     }
 
-    /// The CAS of a new version.
+    /// Returns the CAS of a new version.
     pub(crate) fn next_cas(&mut self, write: &StepWrite<'_>) -> Cas {
         if write.new_cas.is_none() {
             return self.store.history.clock.next(self.now.unix_ns);
@@ -436,8 +439,7 @@ impl Step<'_> {
         write.new_cas
     }
 
-    /// Lets an item take its way that was given the next seqno: into the table, or to become visible later. A draft
-    /// stands for `value`.
+    /// Stores an item with the next seqno: into the hash table, or as a prepare. A draft replaces `value`.
     pub(crate) fn put_new(
         &mut self,
         write: &StepWrite<'_>,
@@ -478,7 +480,7 @@ impl Step<'_> {
     }
 }
 
-/// A new body for the document that is there, whose extended attributes stay.
+/// Returns a new body with the extended attributes of the existing document.
 pub(crate) fn body_of(body: Vec<u8>, old: Option<&Item>) -> Result<NewValue<'static>, Status> {
     let value = NewValue::plain(Cow::Owned(body))?;
     match old {
@@ -487,8 +489,8 @@ pub(crate) fn body_of(body: Vec<u8>, old: Option<&Item>) -> Result<NewValue<'sta
     }
 }
 
-/// A counter's value: decimal digits, at most 20, up to 2^64 - 1. Trailing spaces, which memcached leaves behind when
-/// a number gets shorter, do not count.
+/// Parses the value of a counter: at most 20 decimal digits, up to 2^64 - 1. Ignores trailing spaces, which memcached
+/// leaves when a number gets shorter.
 fn counter(text: &[u8]) -> Result<u64, Status> {
     let digits = text.trim_ascii_end();
     let plain = !digits.is_empty() && digits.len() <= 20 && digits.iter().all(u8::is_ascii_digit);

@@ -1,4 +1,4 @@
-//! The changes that are applied at once, cut into commits of the file.
+//! The changes of one apply, divided into commits of the file.
 
 use super::{ApplyProgress, FileChange, PersistedState};
 use crate::checkpoint::Change;
@@ -10,11 +10,11 @@ use kedge_types::Seqno;
 use std::hash::BuildHasher;
 use std::ops::Range;
 
-/// Older versions of a key are looked for among this many changes: a table of their keys stays small, and what is
-/// written twice for it is little.
+/// The number of changes among which older versions of a key are searched. The limit keeps the table of keys small. Few
+/// versions are written twice because of it.
 const WINDOW: usize = 1 << 17;
 
-/// The end of a prepare.
+/// The commit or abort that completes a prepare.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PrepareEnd {
     /// The seqno of its commit or abort.
@@ -23,17 +23,17 @@ pub(crate) struct PrepareEnd {
     pub(crate) prepared: Seqno,
 }
 
-/// All that a vBucket had to apply at one moment. [`ApplyBatch::parts`] gives what is to be written; then it goes
-/// back to [`crate::VBucket::end_apply`], whatever came of it.
+/// All unapplied changes of a vBucket at one moment. [`ApplyBatch::parts`] divides them into commits. Afterwards the
+/// batch is returned to [`crate::VbStore::end_apply`], whether it was written or not.
 #[derive(Debug)]
 pub struct ApplyBatch {
-    /// In seqno order.
+    /// The changes, in seqno order.
     pub(crate) items: Vec<FileChange>,
-    /// Prepares that need not be written as long as the parts are those of the last cut.
+    /// Prepares that the last division into parts did not need.
     pub(crate) skipped_prepares: Vec<FileChange>,
-    /// In order.
+    /// The completed prepares, in the order of their commits and aborts.
     pub(crate) ends: Vec<PrepareEnd>,
-    /// Older versions of a key may stand beside newer ones.
+    /// True if older versions of a key may be present beside newer ones.
     pub(crate) may_repeat: bool,
     pub(crate) before: ApplyProgress,
     pub(crate) after: ApplyProgress,
@@ -41,58 +41,60 @@ pub struct ApplyBatch {
     pub(crate) history: u32,
     pub(crate) replaces_file: bool,
     pub(crate) removes_file: bool,
-    /// The progress of the file before it is written.
+    /// The applied seqno of the file before the batch.
     pub(crate) from: Seqno,
     pub(crate) upto: Seqno,
-    /// The end of the last disk snapshot that a part of it is of: what is visible and what has ended is known there
-    /// only.
+    /// The end of the last disk snapshot that has changes in the batch. Visible and completed seqnos are known only
+    /// from there on.
     pub(crate) disk_end: Seqno,
 }
 
 /// One commit of the file.
 #[derive(Debug)]
 pub struct BatchPart<'a> {
-    /// In seqno order, a key at most once in each namespace. Empty when only the state changed.
+    /// The changes in seqno order, with a key at most once in each namespace. Empty if only the metadata changed.
     pub items: &'a [FileChange],
-    /// The state of the vBucket that this commit writes.
+    /// The vBucket metadata that this commit writes.
     pub state: PersistedState,
-    /// The file has everything up to here then.
+    /// The applied seqno of the file after this commit.
     pub upto: Seqno,
 }
 
 impl ApplyBatch {
-    /// Names the history that it belongs to. When the vBucket has another by now, there is no use in writing it.
+    /// Returns the id of the history that the batch belongs to. If the vBucket has another history by now, the batch
+    /// need not be written.
     #[must_use]
     pub fn history(&self) -> u32 {
         self.history
     }
 
-    /// Returns whether the vBucket was reset: the file's content is void, and the first part goes into an empty one.
+    /// Returns whether the vBucket was reset. The content of the file is void then, and the first part goes into an
+    /// empty file.
     #[must_use]
     pub fn replaces_file(&self) -> bool {
         self.replaces_file
     }
 
-    /// Returns whether the vBucket was deleted: its file goes, and nothing is written. There is one part all the same,
-    /// which is done when the file is gone.
+    /// Returns whether the vBucket was deleted. The file is removed then and nothing is written. The batch still has
+    /// one part, which is finished when the file is removed.
     #[must_use]
     pub fn removes_file(&self) -> bool {
         self.removes_file
     }
 
-    /// The file has everything up to here when all parts are written.
+    /// Returns the applied seqno of the file after all parts.
     #[must_use]
     pub fn upto(&self) -> Seqno {
         self.upto
     }
 
-    /// The state of the vBucket in the file when all parts are written.
+    /// Returns the vBucket metadata in the file after all parts.
     #[must_use]
     pub fn state(&self) -> &PersistedState {
         &self.state
     }
 
-    /// The state of the vBucket in a file that is made for this batch and is empty.
+    /// Returns the vBucket metadata for a new, empty file.
     #[must_use]
     pub fn empty_state(&self) -> PersistedState {
         PersistedState {
@@ -106,16 +108,16 @@ impl ApplyBatch {
         }
     }
 
-    /// The changes that are left; older versions may be among them until [`ApplyBatch::parts`] was called.
+    /// Returns the remaining changes. They may include older versions until [`ApplyBatch::parts`] is called.
     #[must_use]
     pub fn items(&self) -> &[FileChange] {
         &self.items
     }
 
-    /// Lets go of versions that newer ones among these make needless, and gives what is left in commits of at most
-    /// `max_items` and `max_bytes` (of keys, values and their overhead), unless one item alone is larger, or the next
-    /// place for a cut, after a few dozen items or some more than there were prepares at once, lies behind that. There
-    /// is at least one.
+    /// Removes versions that the batch replaces, and divides the rest into commits of at most `max_items` changes and
+    /// `max_bytes` bytes (keys, values and item overhead). A commit exceeds these limits if a single item is larger, or
+    /// until the next position where a cut is allowed: a few dozen items later, or slightly more than the number of
+    /// concurrent prepares. There is at least one commit.
     pub fn parts(
         &mut self,
         max_items: usize,
@@ -153,7 +155,7 @@ impl ApplyBatch {
         })
     }
 
-    /// Documents and tombstones that are not in the hash table any more, and of which a newer version follows.
+    /// Removes documents and tombstones that left the hash table and are followed by a newer version of their key.
     fn drop_old_documents(&mut self) {
         let replaced =
             |apply: &FileChange| apply.is_committed_namespace() && apply.item().is_replaced();
@@ -179,7 +181,7 @@ impl ApplyBatch {
         });
     }
 
-    /// With other parts, prepares may be needed that were not with the last.
+    /// Puts the skipped prepares back. Another division into parts may need them.
     pub(crate) fn restore_skipped(&mut self) {
         if !self.skipped_prepares.is_empty() {
             self.items.append(&mut self.skipped_prepares);
@@ -187,8 +189,9 @@ impl ApplyBatch {
         }
     }
 
-    /// Where the parts lie. A key has one prepare in a part: the last; those before it have ended within the part. A
-    /// prepare whose end stands in a later part stays: without it the log could not bring its commit back.
+    /// Returns the ranges of the parts. A part has at most one prepare of each key: the last one. Earlier ones were
+    /// completed within the part. A prepare that is completed in a later part is kept, because replay of the log needs
+    /// it to restore the commit.
     fn cut(&mut self, max_items: usize, max_bytes: usize) -> Vec<Range<usize>> {
         let mut cuts = Vec::new();
         let mut drop = BitSet::new(self.items.len());
@@ -227,8 +230,8 @@ impl ApplyBatch {
         cuts
     }
 
-    /// Returns whether a part may end in front of `index`: prepares that have not ended there are in it, or in the
-    /// file.
+    /// Returns whether a part may end before `index`: every prepare that is not completed by then must be in this part
+    /// or in the file.
     fn may_end(&self, index: usize) -> bool {
         let items = &self.items[..index];
         let Some(last) = items.last().map(|apply| apply.item().seqno()) else {
@@ -247,7 +250,7 @@ impl ApplyBatch {
             .all(|end| there(end.prepared))
     }
 
-    /// The progress of the file when it has everything up to `seqno`, which is not all.
+    /// Returns the progress of the file when it has everything up to `seqno`, but not the whole batch.
     pub(crate) fn marks_at(&self, seqno: Seqno) -> ApplyProgress {
         if seqno <= self.from {
             return self.before;
@@ -262,7 +265,7 @@ impl ApplyBatch {
         }
         let start = self.before.consistent();
         let torn = Snapshot::new(SnapshotKind::Disk, start, self.state.snap_end);
-        // What an active writes is in no snapshot: the log has the rest.
+        // An active vBucket writes no snapshots. The log has the rest of the batch.
         let of_snapshot =
             self.disk_end > Seqno(0) || self.before.open.is_some() || self.after.open.is_some();
         ApplyProgress {
@@ -272,7 +275,7 @@ impl ApplyBatch {
         }
     }
 
-    /// The part of the progress that is known between two parts, at `upto`.
+    /// Returns `progress` with what is known between two parts, at `upto`.
     fn known(&self, progress: ApplyProgress, upto: Seqno) -> ApplyProgress {
         let (visible, completed) = if upto < self.disk_end {
             (self.before.visible, self.before.completed)
@@ -289,8 +292,8 @@ impl ApplyBatch {
 }
 
 impl PrepareEnd {
-    /// The end of a prepare that has to be there for it. `in_disk`: it stands in a disk snapshot, where an abort may
-    /// have no prepare, and needs none.
+    /// Returns the completion that `change` records, if its prepare must exist. An abort inside a disk snapshot
+    /// (`in_disk`) may have no prepare and needs none.
     pub(crate) fn of(change: &Change, in_disk: bool) -> Option<Self> {
         match change {
             Change::Abort { .. } if in_disk => None,
@@ -303,7 +306,7 @@ impl PrepareEnd {
     }
 }
 
-/// The keys that were met, as indices of items.
+/// A set of keys, as indices of items.
 #[derive(Default)]
 struct SeenKeys {
     met: HashTable<u32>,
@@ -315,7 +318,7 @@ impl SeenKeys {
         self.met.clear();
     }
 
-    /// Returns whether the key of the item at `index` was met; now it has been.
+    /// Adds the key of the item at `index`. Returns whether it was present before.
     fn has_or_put(&mut self, items: &[FileChange], index: usize) -> bool {
         let key = |index: u32| items[index as usize].item().key();
         let index = u32::try_from(index).expect("fewer changes than 2^32 wait");
@@ -335,7 +338,7 @@ impl SeenKeys {
     }
 }
 
-/// A bit for each item.
+/// One bit for each item.
 struct BitSet(Vec<u64>);
 
 impl BitSet {

@@ -1,4 +1,4 @@
-//! How far what a file has, or the log, has come.
+//! The progress of a file, or of the log.
 
 use super::FileChange;
 use crate::checkpoint::Change;
@@ -9,41 +9,42 @@ use kedge_types::Seqno;
 /// The progress of the versions in a file, or in the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ApplyProgress {
-    /// The last change that has an item.
+    /// The seqno of the last change that has an item.
     pub(crate) high: Seqno,
-    /// The last document, committed or without a level. In a disk snapshot, the last before it.
+    /// The seqno of the last document, committed or written without a level. Inside a disk snapshot, the last one
+    /// before it.
     pub(crate) visible: Seqno,
-    /// The last prepare.
+    /// The seqno of the last prepare.
     pub(crate) prepared: Seqno,
-    /// The last prepare that ended. In a disk snapshot, the last before it.
+    /// The seqno of the last completed prepare. Inside a disk snapshot, the last one before it.
     pub(crate) completed: Seqno,
-    /// The snapshot in whose middle this is.
+    /// The incomplete snapshot.
     pub(crate) open: Option<Snapshot>,
-    /// The last document of a disk snapshot.
+    /// The seqno of the last document of the incomplete disk snapshot.
     pub(crate) seen: Seqno,
 }
 
 impl ApplyProgress {
-    /// The last consistent point that has an item.
+    /// Returns the last consistent point that has an item.
     pub(crate) fn consistent(&self) -> Seqno {
         self.open
             .map_or(self.high, |open| open.start.min(self.high))
     }
 
-    /// The next consistent point, or this.
+    /// Returns the next consistent point. It is the current one if no snapshot is incomplete.
     pub(crate) fn next_consistent(&self) -> Seqno {
         self.open.map_or(self.high, |open| open.end)
     }
 
-    /// The end of the disk snapshot in whose middle this is.
+    /// Returns the end of the incomplete disk snapshot.
     pub(crate) fn disk_end(&self) -> Option<Seqno> {
         let open = self.open.filter(Snapshot::is_disk);
         open.map(|open| open.end)
     }
 
-    /// The last prepare up to the consistent point, as far as that is known. In a disk snapshot that broke off, newer
-    /// versions of keys may have come whose prepares were before it, and end them: then it is the consistent point, up
-    /// to which everything is there.
+    /// Returns the last prepare up to the consistent point, as far as it is known. In an interrupted disk snapshot,
+    /// newer versions may have completed prepares before it. The result is then the consistent point, up to which
+    /// nothing is missing.
     pub(crate) fn prepared_upto(&self, consistent: Seqno) -> Seqno {
         if self.disk_end().is_some() {
             return self.prepared.min(consistent);
@@ -62,7 +63,7 @@ impl ApplyProgress {
             }
             Change::Abort { prepared, .. } => self.complete(*prepared),
             Change::Snapshot(snapshot) => self.open = Some(**snapshot),
-            // A snapshot that broke off counts as whole.
+            // An interrupted snapshot counts as complete when the vBucket becomes active.
             Change::State(_, VbState::Active) => {
                 self.visible = self.visible.max(self.seen);
                 self.open = None;
@@ -109,7 +110,7 @@ impl ApplyProgress {
         }
     }
 
-    /// Goes past `items`, the ends of prepares apart.
+    /// Advances past `items`. Completions of prepares are handled elsewhere.
     pub(crate) fn pass(&mut self, items: &[FileChange]) {
         for apply in items {
             match apply {

@@ -1,4 +1,4 @@
-//! Batches of changes for a vBucket's file.
+//! Creation of batches for the file of a vBucket.
 
 use super::batch::{ApplyBatch, PrepareEnd};
 use super::{ApplyProgress, FileChange, PersistedState, PersistenceMode};
@@ -7,37 +7,36 @@ use crate::snapshot::SnapshotKind;
 use crate::store::VbStore;
 use kedge_types::{RevSeqno, Seqno};
 
-/// Where a batch begins.
+/// The start of a batch.
 struct BatchStart {
     at: Position,
-    /// The progress of the file there.
+    /// The progress of the file at this position.
     progress: ApplyProgress,
-    /// It has everything up to here.
+    /// The applied seqno of the file.
     applied: Seqno,
-    /// The persisted seqno when there is nothing but state to write.
+    /// The seqno up to which the batch persists if it has only metadata.
     upto: Seqno,
-    /// The highest revision of a tombstone that it has, as far as the vBucket does not know.
+    /// The highest revision of a tombstone in the file, as far as the vBucket does not know it yet.
     deleted_rev: RevSeqno,
 }
 
 impl VbStore {
-    /// The history that the vBucket's file is of, if that is the vBucket's own: `None` from a reset, deletion or
-    /// rollback on until the file has followed. Until then nothing that is read from the file says anything of the
-    /// vBucket.
+    /// Returns the id of the history in the file if it is the current one. Returns `None` from a reset, deletion or
+    /// rollback on until the file has followed. Until then, reads of the file say nothing about the vBucket.
     pub fn file_history(&self) -> Option<u32> {
         (!self.unapplied.is_file_void() && !self.unapplied.rewinding)
             .then_some(self.unapplied.history())
     }
 
-    /// The state for a file that has everything that the log has.
+    /// Returns the metadata of a file that has all logged changes.
     pub fn persisted_state(&self) -> PersistedState {
         let logged = self.unapplied.progress();
         self.state_at(&logged, &self.unapplied.applied_progress())
     }
 
-    /// The state for a file that is at `applied` and gets everything up to `progress`.
+    /// Returns the metadata of a file that is at `applied` and will have everything up to `progress`.
     fn state_at(&self, progress: &ApplyProgress, applied: &ApplyProgress) -> PersistedState {
-        // In the middle of a snapshot the last consistent point may lie behind the one that the file was at.
+        // Inside a snapshot, the last consistent point may be later than that of the file.
         let from = if progress.open.is_some() {
             progress
         } else {
@@ -59,9 +58,9 @@ impl VbStore {
         }
     }
 
-    /// Takes everything that the log has and the file has not, to be written to the file. `None` when there is
-    /// nothing, when a batch is being written already, or when the log does not have the last reset or rollback yet:
-    /// the file may follow only then.
+    /// Takes all unapplied changes, to be written to the file. Returns `None` if there are none, if another batch is
+    /// being written, or if the log does not have the last reset or rollback yet. The file may follow only after the
+    /// log.
     pub fn begin_apply(&mut self) -> Option<ApplyBatch> {
         let may = !self.unapplied.is_frozen()
             && !self.unapplied.rewinding
@@ -73,17 +72,17 @@ impl VbStore {
         Some(self.unapplied.freeze(state, self.history.persisted_seqno))
     }
 
-    /// A compaction of the file, begun when [`crate::VBucket::history`] was `history`, has left tombstones out, none of
-    /// them above `upto`.
+    /// Records that a compaction removed tombstones up to `upto`. `history` is the [`crate::VBucket::history_id`] at
+    /// the start of the compaction.
     pub fn on_purged(&mut self, history: u32, upto: Seqno) {
         if history == self.unapplied.history() {
             self.history.purge_seqno = self.history.purge_seqno.max(upto);
         }
     }
 
-    /// With [`PersistenceMode::Direct`]: what the file lacks, bounded as in [`crate::Checkpoints::peek`], and where that
-    /// ends, which [`crate::VBucket::on_logged`] is told once it is written. No batch: there is nothing to write up to
-    /// there.
+    /// Returns the changes that the file lacks with [`PersistenceMode::Direct`], bounded as in
+    /// [`crate::Checkpoints::peek`], and the position of their end. The caller passes that position to
+    /// [`crate::VBucket::on_logged`] after the write. Without a batch there is nothing to write up to the position.
     pub fn direct_batch(&self, max: usize, max_bytes: usize) -> (Option<ApplyBatch>, Position) {
         let begin = BatchStart {
             at: self.changes.checkpoints.position(self.changes.log_cursor()),
@@ -95,8 +94,8 @@ impl VbStore {
         self.direct_batch_from(&begin, max, max_bytes)
     }
 
-    /// As [`crate::VBucket::direct_batch`], for what comes behind `batch`, which ended at `to` and is not published
-    /// yet. `None` if there is nothing to write, or nothing that may follow it in the same file.
+    /// Returns the batch after `batch`, which ended at `to` and is not published yet. See [`VbStore::direct_batch`].
+    /// Returns `None` if there is nothing to write, or if the next changes may not follow in the same file.
     pub fn direct_batch_behind(
         &self,
         batch: &ApplyBatch,
@@ -104,7 +103,7 @@ impl VbStore {
         max: usize,
         max_bytes: usize,
     ) -> Option<(ApplyBatch, Position)> {
-        // With a file of its own it is published first.
+        // A batch that replaces or removes the file is published before any other.
         let is_first = batch.replaces_file || batch.removes_file;
         let is_same = batch.history == self.unapplied.history()
             && self.changes.checkpoints.is_behind_last_reset(to);
@@ -180,7 +179,7 @@ impl VbStore {
         (Some(batch), to)
     }
 
-    /// The log, or the file where there is none, has everything up to `to`.
+    /// Records that the log has everything up to `to`. Without a log, the file has.
     pub(crate) fn on_logged(&mut self, to: Position) {
         let cursor = self.changes.log_cursor();
         let checkpoints = &self.changes.checkpoints;

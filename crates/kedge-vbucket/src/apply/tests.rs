@@ -1,4 +1,4 @@
-//! What waits for the file is accounted for to the byte.
+//! Byte-exact accounting of unapplied changes.
 
 use super::{FileChange, PersistenceMode};
 use crate::item::Item;
@@ -61,7 +61,7 @@ fn log(vb: &mut VBucket, max: usize) {
     vb.on_logged(to);
 }
 
-/// Bytes of items that are not in the hash table.
+/// Returns the bytes of the items that are not in the hash table.
 fn pinned<'a>(vb: &VBucket, items: impl Iterator<Item = &'a Item>) -> usize {
     items
         .filter(|item| {
@@ -79,7 +79,7 @@ enum Step {
     Late,
     Log(usize),
     Begin,
-    /// So many parts of the batch are written.
+    /// Writes this number of parts of the batch.
     Write(usize),
     End,
     Reset,
@@ -107,7 +107,7 @@ proptest! {
         let mut vb = vbucket();
         let mut secs = 0;
         let mut batch = None;
-        // What the batch held when it was taken.
+        // The items of the batch when it was taken.
         let mut held: Vec<Item> = Vec::new();
         for step in steps {
             match step {

@@ -1,11 +1,11 @@
-//! What the log has and the file has not.
+//! Changes that are in the log but not in the file.
 //!
 //! Invariants:
-//! * `applied <= frozen.upto <= ` the last seqno in `waiting`; the frozen batch and `waiting` together have every change
-//!   in (applied, logged], in order, but those that a newer change in `waiting` makes needless.
-//! * `pinned` counts what only this keeps alive: prepares, aborts, and documents that are not in the hash table any
-//!   more.
-//! * `history` changes with every reset and rollback; a batch of another history applies nothing.
+//! * `applied <= frozen.upto <=` the last seqno in `waiting`. The frozen batch and `waiting` together have every change
+//!   in (applied, logged], in order, except those that a newer change in `waiting` replaces.
+//! * `pinned` counts items that only this structure keeps alive: prepares, aborts, and documents that left the hash
+//!   table.
+//! * `history` changes with every reset and rollback. A batch of another history applies nothing.
 
 use super::batch::{ApplyBatch, PrepareEnd};
 use super::unapplied_list::UnappliedList;
@@ -14,27 +14,27 @@ use crate::checkpoint::Change;
 use crate::item::Item;
 use kedge_types::{RevSeqno, Seqno};
 
-/// Where a vBucket's changes are kept.
+/// The persistence mode of a vBucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PersistenceMode {
-    /// In the log first, then in the vBucket's file, when it is applied.
+    /// Changes go to the log first, and are applied to the file later.
     LogThenFile,
-    /// In the vBucket's file at once; there is no log.
+    /// Changes go directly to the file. There is no log.
     Direct,
 }
 
-/// Sizes of the changes that the log has and the file has not.
+/// Statistics of the unapplied changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnappliedFigures {
-    /// Changes, the newest of each key; what is being written counts until that has ended.
+    /// The number of changes, with each key counted once. A batch counts until its write has ended.
     pub items: usize,
-    /// Bytes that only they keep alive: versions that are not in the hash table, and the list itself.
+    /// The bytes that only the unapplied changes keep alive: versions that left the hash table, and the list itself.
     pub pinned_bytes: usize,
-    /// The state of the vBucket in the file is old.
+    /// True if the metadata in the file is outdated.
     pub state_changed: bool,
-    /// The file's content is void: the vBucket was reset.
+    /// True if the content of the file is void because the vBucket was reset.
     pub replaces_file: bool,
-    /// The file is to go: the vBucket was deleted.
+    /// True if the file is to be removed because the vBucket was deleted.
     pub removes_file: bool,
 }
 
@@ -42,33 +42,33 @@ pub struct UnappliedFigures {
 pub(crate) struct Unapplied {
     pub(crate) persistence: PersistenceMode,
     waiting: UnappliedList,
-    /// Bytes of all of `waiting`.
+    /// The bytes of all items in `waiting`.
     bytes: usize,
     pinned: usize,
-    /// Everything up to here is in the file.
+    /// The applied seqno.
     applied: Seqno,
     at_applied: ApplyProgress,
     at_logged: ApplyProgress,
-    /// The highest revision of a tombstone that the log has, or whoever persists the vBucket.
+    /// The highest revision of a tombstone in the log, or in the file without a log.
     deleted_rev: RevSeqno,
-    /// The end of the last disk snapshot that part of what waits is of.
+    /// The end of the last disk snapshot that has changes in `waiting`.
     disk_end: Seqno,
     history: u32,
     pub(crate) state_changed: bool,
     pub(crate) replaces_file: bool,
     pub(crate) removes_file: bool,
-    /// The vBucket was rolled back, and its file has not followed yet.
+    /// True if the vBucket was rolled back and the file has not followed yet.
     pub(crate) rewinding: bool,
     frozen: Option<FrozenBatch>,
 }
 
-/// Figures of a batch that is being written.
+/// The sizes of a batch that is being written.
 #[derive(Debug)]
 struct FrozenBatch {
-    /// The applied seqno when it was taken.
+    /// The applied seqno when the batch was taken.
     from: Seqno,
     upto: Seqno,
-    /// All of it is in the file.
+    /// True if the file has the whole batch.
     is_applied: bool,
     items: usize,
     bytes: usize,
@@ -109,7 +109,7 @@ impl Unapplied {
         self.at_logged
     }
 
-    /// The progress of the file.
+    /// Returns the progress of the file.
     pub(crate) fn applied_progress(&self) -> ApplyProgress {
         self.at_applied
     }
@@ -122,7 +122,7 @@ impl Unapplied {
         self.frozen.is_some()
     }
 
-    /// Returns whether nothing of the vBucket's file counts any more: a reset or deletion is applied next.
+    /// Returns whether the content of the file is void: a reset or deletion is applied next.
     pub(crate) fn is_file_void(&self) -> bool {
         self.replaces_file || self.removes_file
     }
@@ -152,7 +152,7 @@ impl Unapplied {
         self.pinned + self.frozen.as_ref().map_or(0, |frozen| frozen.pinned)
     }
 
-    /// Bytes that nothing else accounts for.
+    /// Returns the bytes that nothing else accounts for.
     pub(crate) fn pinned_bytes(&self) -> usize {
         let frozen = self
             .frozen
@@ -161,15 +161,15 @@ impl Unapplied {
         self.pinned + self.waiting.list_bytes() + frozen
     }
 
-    /// The log has `change`, or a replay has read it from there. It has replaced the document or tombstone at
-    /// `replaced`, or none that is known.
+    /// Records that `change` is in the log, or that replay has read it. `replaced` is the seqno of the document or
+    /// tombstone that it replaced, or 0.
     pub(crate) fn on_logged(&mut self, change: &Change, replaced: Seqno) {
         let disk_end = self.at_logged.disk_end();
         let in_disk = disk_end.is_some();
         self.disk_end = disk_end.unwrap_or(self.disk_end);
         self.at_logged.on_change(change);
         match change {
-            // While a snapshot is not at its end, the file or the log has to say so.
+            // The file must record that a snapshot is incomplete, unless the log does.
             Change::State(..) | Change::Snapshot(_) | Change::Advance(_) => {
                 self.state_changed = true;
             }
@@ -206,7 +206,7 @@ impl Unapplied {
         self.pinned -= if is_pinned(apply) { bytes } else { 0 };
     }
 
-    /// The file has `change`, as there is no log.
+    /// Records that the file has `change`, without a log.
     pub(crate) fn on_written(&mut self, change: &Change) {
         assert!(
             self.waiting.is_empty() && self.frozen.is_none(),
@@ -221,7 +221,7 @@ impl Unapplied {
         }
     }
 
-    /// The file has everything up to `persisted`, as there is no log.
+    /// Records that the file has everything up to `persisted`, without a log.
     pub(crate) fn apply_now(&mut self, persisted: Seqno) {
         self.applied = persisted;
         self.state_changed = false;
@@ -229,8 +229,8 @@ impl Unapplied {
         self.removes_file = false;
     }
 
-    /// `old` has left the hash table for a newer version. `logged`: the log has everything up to there; what it does
-    /// not have is counted with the checkpoints, and asked whether it was replaced when it comes here.
+    /// Accounts for `old`, which was replaced in the hash table. `logged` is the last seqno in the log. Later changes
+    /// are accounted for by the checkpoints. Their state is checked when they are logged.
     pub(crate) fn on_replaced(&mut self, old: &Item, logged: Seqno) {
         let seqno = old.seqno();
         if old.is_lock_copy() || seqno > logged {
@@ -244,7 +244,7 @@ impl Unapplied {
         }
     }
 
-    /// Takes everything there is; `state` is what the file is to say then.
+    /// Takes all changes. `state` is the metadata for the file after the batch.
     pub(crate) fn freeze(&mut self, state: PersistedState, upto: Seqno) -> ApplyBatch {
         assert!(self.frozen.is_none(), "one batch is written at a time");
         let list_bytes = self.waiting.list_bytes();
@@ -276,7 +276,7 @@ impl Unapplied {
         }
     }
 
-    /// The file has everything up to `upto`, if it is of this history.
+    /// Records that the file has everything up to `upto`, if `history` is the current one.
     pub(crate) fn on_applied(&mut self, history: u32, upto: Seqno) {
         if history == self.history {
             self.applied = self.applied.max(upto);
@@ -288,8 +288,8 @@ impl Unapplied {
         }
     }
 
-    /// A batch is not being written any more. What of it was not applied is unapplied again. Gives back what may be
-    /// dropped, as that takes a while.
+    /// Ends the write of a batch. Changes that were not applied become unapplied again. Returns items that the caller
+    /// drops without the lock, because dropping them takes time.
     pub(crate) fn thaw(&mut self, mut batch: ApplyBatch) -> Vec<FileChange> {
         let frozen = self.frozen.take().expect("a batch was taken");
         if batch.history != self.history {
@@ -317,7 +317,7 @@ impl Unapplied {
         written
     }
 
-    /// The file holds `progress` up to `applied`, and nothing is unapplied.
+    /// Starts with a file that has `progress` up to `applied`, and without unapplied changes.
     pub(crate) fn begin(&mut self, applied: Seqno, progress: ApplyProgress, deleted_rev: RevSeqno) {
         self.clear();
         self.applied = applied;
@@ -329,13 +329,13 @@ impl Unapplied {
         self.removes_file = false;
     }
 
-    /// A new history begins, from nothing: nothing of the old one is to be applied any more.
+    /// Starts an empty new history. Changes of the old one are never applied.
     pub(crate) fn begin_history(&mut self) {
         self.history = self.history.wrapping_add(1);
         self.begin(Seqno(0), ApplyProgress::default(), RevSeqno(0));
         if let Some(frozen) = &mut self.frozen {
             frozen.pinned = frozen.bytes;
-            // Seqnos of the new history say nothing of it.
+            // Seqnos of the new history say nothing about the batch of the old one.
             (frozen.from, frozen.upto) = (Seqno(0), Seqno(0));
         }
     }
@@ -347,7 +347,7 @@ impl Unapplied {
     }
 }
 
-/// Returns whether only this list keeps the item alive.
+/// Returns whether only the unapplied changes keep the item alive.
 fn is_pinned(apply: &FileChange) -> bool {
     !apply.is_committed_namespace() || apply.item().is_replaced()
 }

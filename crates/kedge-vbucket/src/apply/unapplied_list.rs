@@ -1,44 +1,44 @@
-//! The list of changes that wait for the file.
+//! The list of unapplied changes.
 //!
 //! Invariants:
-//! * In seqno order. What the log has a newer version of is forgotten at once, so that a document that changes often
-//!   is kept once, however long the log grows.
-//! * The list is closed now and then, at a place where a batch can be cut. Prepares whose ends came since the last such
-//!   place are forgotten then; who was there at one has to stay, as the part in front of the cut has all prepares that
-//!   have not ended in it.
+//! * The list is in seqno order. A change is removed as soon as the log has a newer version of its key, so a document
+//!   that changes often is kept once, however long the log grows.
+//! * The list is closed periodically, at a position where a batch may be cut. Prepares that were completed since the
+//!   previous position are removed then. Prepares that were open at a position stay, because the part before a cut
+//!   needs all prepares that are not completed in it.
 
 use super::FileChange;
 use super::batch::PrepareEnd;
 use kedge_types::Seqno;
 
-/// The list is closed after this many changes, or more when many prepares are under way: one in this many, at most,
-/// stays for nothing.
+/// The number of changes after which the list is closed. With many open prepares it is closed later, so that at most
+/// one prepare in [`CLOSE_PER_PREPARE`] changes stays without need.
 const CLOSE_ITEMS: usize = 64;
 const CLOSE_PER_PREPARE: usize = 8;
-/// Places of forgotten changes are given back when there are more than this, and more than half are.
+/// The least number of removed changes at which the list is compacted. More than half of its entries must be removed.
 const GONE_MIN: usize = 64;
 
 #[derive(Debug, Default)]
 pub(crate) struct UnappliedList {
-    /// Apart from the items, so that one is found without looking at others.
+    /// The seqnos, kept apart from the items for a cache-friendly search.
     seqnos: Vec<Seqno>,
     items: Vec<Option<FileChange>>,
     gone: usize,
     ends: Vec<PrepareEnd>,
-    /// Where the list was closed last.
+    /// The position where the list was last closed.
     closed: Seqno,
-    /// Changes since then.
+    /// The number of changes since then.
     since_closed: usize,
-    /// Prepares that came and have not ended.
+    /// The number of open prepares.
     under_way: usize,
-    /// Older versions may stand beside newer ones.
+    /// True if older versions of a key may be present beside newer ones.
     may_repeat: bool,
 }
 
 const _: () = assert!(size_of::<Option<FileChange>>() == 16);
 
 impl UnappliedList {
-    /// Joins the changes of a batch that was not written with those that came meanwhile.
+    /// Joins the changes of a batch that was not written with those that arrived meanwhile.
     pub(crate) fn join(items: Vec<FileChange>, ends: Vec<PrepareEnd>, newer: Self) -> Self {
         let seqnos = items.iter().map(|apply| apply.item().seqno());
         let mut joined = Self {
@@ -54,13 +54,15 @@ impl UnappliedList {
         joined
     }
 
-    /// Takes all changes, the ends of prepares, and whether older versions may stand beside newer ones.
+    /// Takes all changes, the completions of prepares, and the flag whether older versions may be present beside newer
+    /// ones.
     pub(crate) fn take(&mut self) -> (Vec<FileChange>, Vec<PrepareEnd>, bool) {
         let mut taken = std::mem::take(self);
         if taken.gone > 0 {
             taken.items.retain(Option::is_some);
         }
-        // One for each: the list's memory is used again, as this may be the largest there is.
+        // The conversion is one to one, so the allocation of the list is reused. It may be the largest one of the
+        // process.
         let is_there = |apply: Option<FileChange>| apply.expect("what is gone was left out");
         let items = taken.items.into_iter().map(is_there).collect();
         (items, taken.ends, taken.may_repeat)
@@ -73,14 +75,14 @@ impl UnappliedList {
         self.items.push(Some(apply));
     }
 
-    /// The log has the end of a prepare, which is pushed next.
+    /// Records the completion of a prepare. The change itself is pushed next.
     pub(crate) fn end(&mut self, end: PrepareEnd) {
-        // Its beginning may have been in an earlier batch.
+        // The prepare may have been in an earlier batch.
         self.under_way = self.under_way.saturating_sub(1);
         self.ends.push(end);
     }
 
-    /// Closes the list if it is time for that. Gives back the prepares that are needless now.
+    /// Closes the list if it is due. Returns the prepares that are no longer needed.
     pub(crate) fn close(&mut self) -> Vec<FileChange> {
         let Some(last) =
             self.seqnos.last().copied().filter(|_| {
@@ -100,7 +102,7 @@ impl UnappliedList {
             .collect()
     }
 
-    /// The log has a newer version of the change at `seqno`, which comes back if it waits here.
+    /// Removes and returns the change at `seqno`, which a newer version replaces.
     pub(crate) fn forget(&mut self, seqno: Seqno) -> Option<FileChange> {
         if self.seqnos.first().is_none_or(|first| *first > seqno) {
             return None;
@@ -120,7 +122,7 @@ impl UnappliedList {
             .retain(|_| items.next().is_some_and(Option::is_some));
         self.items.retain(Option::is_some);
         self.gone = 0;
-        // An end says something only of cuts between its prepare and the next end.
+        // A completion matters only to cuts between its prepare and the next completion.
         let says_something = |(index, end): &(usize, &PrepareEnd)| {
             let next = self.ends.get(index + 1).map(|next| next.at);
             let first = self.seqnos.partition_point(|seqno| *seqno < end.prepared);
@@ -138,7 +140,7 @@ impl UnappliedList {
         self.items.len() - self.gone
     }
 
-    /// Bytes of the list itself.
+    /// Returns the bytes of the list itself.
     pub(crate) fn list_bytes(&self) -> usize {
         self.items.capacity() * size_of::<Option<FileChange>>()
             + self.seqnos.capacity() * size_of::<Seqno>()

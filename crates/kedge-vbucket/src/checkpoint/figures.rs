@@ -1,40 +1,40 @@
-//! What there is to see of a queue of changes.
+//! Statistics of the queue of changes.
 
 use super::{CHECKPOINT_ENTRIES_MAX, Checkpoints, CursorId};
 use kedge_types::Seqno;
 
-/// Where a cursor is.
+/// The position of a cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CursorFigures {
-    /// The checkpoint that it reads.
+    /// The id of the checkpoint that it reads.
     pub checkpoint: u64,
-    /// It has read every change up to this seqno.
+    /// The seqno up to which it has read every change.
     pub seqno: Seqno,
-    /// Changes that it has not read.
+    /// The number of changes that it has not read.
     pub remaining: u64,
 }
 
-/// Figures of a queue of changes. Changes that no cursor needs are counted nowhere.
+/// Statistics of the queue of changes. Changes that no cursor needs are not counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckpointFigures {
-    /// Number of the open checkpoint.
+    /// The id of the open checkpoint.
     pub open_id: u64,
-    /// Checkpoints of which something is left, and the open one.
+    /// The number of checkpoints that have entries, including the open one.
     pub count: u64,
-    /// Changes in all of them.
+    /// The number of changes in all checkpoints.
     pub items: u64,
-    /// Changes in the open one.
+    /// The number of changes in the open checkpoint.
     pub open_items: u64,
-    /// Bytes of all changes.
+    /// The bytes of all changes.
     pub bytes: usize,
-    /// The cursor of the log, or of the file where there is none.
+    /// The cursor of the log, or of the file without a log.
     pub persistence: CursorFigures,
-    /// Cursors of streams.
+    /// The cursors of streams.
     pub streams: Vec<CursorFigures>,
 }
 
 impl Checkpoints {
-    /// The checkpoint that a position lies in. Closed ones were full.
+    /// Returns the id of the checkpoint at a position. All closed checkpoints were full.
     fn checkpoint_at(&self, position: u64) -> u64 {
         let before = self.open_from.saturating_sub(position);
         self.open_id
@@ -51,7 +51,7 @@ impl Checkpoints {
         }
     }
 
-    /// Its figures; `log` is the cursor of the log, `high` the last seqno.
+    /// Returns statistics. `log` is the cursor of the log, `high` the high seqno.
     #[must_use]
     pub fn figures(&self, log: CursorId, high: Seqno) -> CheckpointFigures {
         let streams = self.readers.positions();

@@ -148,7 +148,7 @@ fn news_are_told_once_and_only_to_who_waits() {
     assert!(!vb.take_effects().stream_events.state);
 }
 
-/// A stream as the model knows it.
+/// A stream in the model.
 #[derive(Debug)]
 struct Reader {
     cursor: StreamCursor,

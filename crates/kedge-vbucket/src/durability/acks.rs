@@ -1,27 +1,27 @@
-//! What the nodes of a vBucket have acknowledged to its active.
+//! Acknowledgements of prepares by the nodes of a vBucket.
 //!
 //! Invariants:
-//! * What a node acknowledged is kept under its name, whether or not a chain names it: the chain, or the prepare, may
-//!   come later. It only grows, until the node begins another stream.
-//! * Each change of acknowledgements, chains or rules is followed by a count of what is reached.
+//! * An acknowledgement is kept under the name of the node, whether or not a chain contains it: the chain or the
+//!   prepare may follow later. It only grows, until the node starts another stream.
+//! * `reached` is recalculated after each change of acknowledgements, chains or rules.
 
 use super::DurabilityRules;
 use crate::topology::{ChainQuorum, NodeName, Topology};
 use kedge_types::limits::{ACKNOWLEDGING_NODES_MAX, CHAIN_NODES_MAX};
 use kedge_types::{Seqno, Status};
 
-/// More than any seqno.
+/// A value above any seqno.
 const ALL: Seqno = Seqno(u64::MAX);
 
-/// The acknowledgements of nodes.
+/// The acknowledgements of the nodes.
 #[derive(Debug)]
 pub(crate) struct Acks {
     topology: Option<Topology>,
     rules: DurabilityRules,
     acks: Vec<(NodeName, Seqno)>,
-    /// Prepares up to here have been acknowledged by as many others as each chain asks for.
+    /// Prepares up to this seqno are acknowledged by enough other nodes of each chain.
     reached: Seqno,
-    /// A chain has too few nodes, and the active alone is enough.
+    /// True if a chain has too few nodes and the active node alone is sufficient.
     is_fallback: bool,
 }
 
@@ -64,7 +64,7 @@ impl Acks {
         &self.acks
     }
 
-    /// Returns whether a SyncWrite can reach its level at all.
+    /// Checks that the chains can satisfy a SyncWrite.
     pub(crate) fn check_possible(&self) -> Result<(), Status> {
         let topology = self.topology.as_ref().ok_or(Status::TemporaryFailure)?;
         for needs in topology
@@ -79,7 +79,7 @@ impl Acks {
         Ok(())
     }
 
-    /// `node` has all prepares up to `seqno`. Whether that changes what is reached.
+    /// Records that `node` has all prepares up to `seqno`. Returns whether `reached` has advanced.
     pub(crate) fn acknowledge(&mut self, node: &NodeName, seqno: Seqno) -> Result<bool, Status> {
         match self.acks.iter_mut().find(|(name, _)| name == node) {
             Some((_, acked)) if *acked >= seqno => return Ok(false),
@@ -96,7 +96,7 @@ impl Acks {
         Ok(self.reached > before)
     }
 
-    /// Forgets a node that no chain names.
+    /// Removes a node that no chain contains. Returns whether there was one.
     fn make_room(&mut self) -> bool {
         let topology = self.topology.as_ref();
         let is_stranger = |(name, _): &(NodeName, Seqno)| {
@@ -141,7 +141,7 @@ impl Acks {
         }
     }
 
-    /// The highest seqno that at least so many nodes of a chain have acknowledged, the active not counted.
+    /// Returns the highest seqno that at least `replicas` nodes of a chain have acknowledged, the active node excluded.
     fn acked_by(&self, topology: &Topology, chain: &[Option<NodeName>], replicas: usize) -> Seqno {
         let mut acked = [Seqno(0); CHAIN_NODES_MAX];
         let others = chain.iter().flatten();

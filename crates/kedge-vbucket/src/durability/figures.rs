@@ -1,24 +1,25 @@
-//! What is told of a vBucket's SyncWrites.
+//! Statistics and rules of SyncWrites.
 
 use crate::state::VbState;
 use crate::topology::{NodeName, Topology};
 use kedge_types::{DurabilityLevel, Seqno};
 
-/// Requirements of an active on its chains beside their majority.
+/// Rules of an active vBucket for its chains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DurabilityRules {
-    /// Where a chain has too few nodes, the active alone is enough, instead of `DurabilityImpossible`.
+    /// True if the active node alone is sufficient while a chain has too few nodes. Otherwise the status is
+    /// `DurabilityImpossible`.
     pub active_is_enough: bool,
 }
 
 /// Counts of SyncWrites by level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LevelCounts {
-    /// Of level majority.
+    /// The count of level majority.
     pub majority: u64,
-    /// Of level majority and persist on active.
+    /// The count of level majority and persist on active.
     pub majority_and_persist_on_active: u64,
-    /// Of level persist to majority.
+    /// The count of level persist to majority.
     pub persist_to_majority: u64,
 }
 
@@ -31,7 +32,7 @@ impl LevelCounts {
         }
     }
 
-    /// Of all levels.
+    /// Returns the sum over all levels.
     #[must_use]
     pub fn sum(&self) -> u64 {
         self.majority + self.majority_and_persist_on_active + self.persist_to_majority
@@ -46,29 +47,30 @@ pub(crate) struct SyncWriteCounts {
     pub(crate) not_durable: u64,
 }
 
-/// Figures of a vBucket's durability monitor.
+/// Statistics of a durability monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DurabilityFigures {
     /// The state of the vBucket on its node.
     pub state: VbState,
-    /// The nodes that have to acknowledge. An active without a topology commits nothing; others have none.
+    /// The nodes that have to acknowledge. An active vBucket without a topology commits nothing. Other states have
+    /// none.
     pub topology: Option<Topology>,
-    /// The seqnos that nodes have acknowledged to this active.
+    /// The seqnos that nodes have acknowledged to this active vBucket.
     pub acknowledged: Vec<(NodeName, Seqno)>,
-    /// Prepares up to here have reached on this node what their level asks of it.
+    /// The high prepared seqno: the levels of prepares up to it are satisfied on this node.
     pub high_prepared: Seqno,
-    /// The highest prepare that was committed or aborted.
+    /// The high completed seqno: the highest prepare that was committed or aborted.
     pub high_completed: Seqno,
-    /// SyncWrites that have not ended.
+    /// The number of prepares in flight.
     pub tracked: usize,
-    /// The first and the last of them.
+    /// The seqnos of the first and the last prepare in flight.
     pub tracked_range: Option<(Seqno, Seqno)>,
-    /// SyncWrites that this active took.
+    /// The SyncWrites that this active vBucket accepted.
     pub accepted: LevelCounts,
-    /// Those that it committed.
+    /// The SyncWrites that it committed.
     pub committed: LevelCounts,
-    /// Those that it aborted.
+    /// The SyncWrites that it aborted.
     pub aborted: LevelCounts,
-    /// Those that it committed alone, as a chain had too few nodes.
+    /// The SyncWrites that it committed alone because a chain had too few nodes.
     pub committed_not_durable: u64,
 }

@@ -1,7 +1,7 @@
-//! The durability monitor of a vBucket: prepares of SyncWrites are committed, aborted and timed out here.
+//! The durability monitor of a vBucket: commit, abort and timeout of SyncWrite prepares.
 //!
-//! An active ends its prepares by itself, as its chains acknowledge. One that follows another ends them as that one says,
-//! and acknowledges what it has: see [`PassiveDurabilityMonitor`].
+//! An active vBucket completes its prepares when its chains acknowledge them. A replica or pending vBucket completes
+//! them when its active one does, and acknowledges them; see [`PassiveDurabilityMonitor`].
 
 use super::{
     Acks, DurabilityFigures, DurabilityRules, PassiveDurabilityMonitor, Prepare, PrepareQueue,
@@ -20,19 +20,19 @@ use crate::topology::{NodeName, Topology};
 use kedge_types::limits::{DURABILITY_TIMEOUT_MS_DEFAULT, SEQNO_PERSISTENCE_SECS};
 use kedge_types::{Durability, Expiry, Now, Seqno, Status};
 
-/// SyncWrites that have not ended, acknowledgements, and clients that wait.
+/// The prepares in flight, their acknowledgements, and waiting clients.
 #[derive(Debug)]
 pub struct DurabilityMonitor {
     pub(crate) prepares: PrepareQueue,
-    /// Acknowledgements of other nodes, while it is active.
+    /// The acknowledgements of other nodes, while the vBucket is active.
     pub(crate) acks: Acks,
-    /// Acknowledgements to another node, while it follows one.
+    /// The acknowledgements to the active node, while the vBucket is a replica or pending.
     pub(crate) passive: PassiveDurabilityMonitor,
     counts: SyncWriteCounts,
-    /// The chains that it has as an active of which nothing else is said.
+    /// The default chains of an active vBucket.
     own_topology: Option<Topology>,
     persist_waiters: Vec<PersistWaiter>,
-    /// Parked commands that ended.
+    /// Parked commands that have ended.
     pub(crate) done: Vec<CompletedCommand>,
 }
 
@@ -49,38 +49,38 @@ impl DurabilityMonitor {
         }
     }
 
-    /// Forgets all prepares and acknowledgements. Clients that wait were told before.
+    /// Removes all prepares and acknowledgements. Waiting clients have received their responses before.
     pub(crate) fn reset(&mut self) {
         self.prepares.clear();
         self.acks.forget_all();
         self.passive = PassiveDurabilityMonitor::default();
     }
 
-    /// Returns whether SyncWrites or waits for the disk are under way, so that time must be passed to
-    /// [`crate::VBucket::on_time`].
+    /// Returns whether clients wait for SyncWrites or for the disk, so that [`crate::VBucket::on_time`] must be called.
     #[must_use]
     pub fn has_waiters(&self) -> bool {
         self.prepares.has_clients() || !self.persist_waiters.is_empty()
     }
 
-    /// The highest prepare that was committed or aborted.
+    /// Returns the high completed seqno: the highest prepare that was committed or aborted.
     #[must_use]
     pub fn high_completed_seqno(&self) -> Seqno {
         self.prepares.completed()
     }
 
-    /// The nodes that have to acknowledge its SyncWrites.
+    /// Returns the nodes that have to acknowledge SyncWrites.
     #[must_use]
     pub fn topology(&self) -> Option<&Topology> {
         self.acks.topology()
     }
 
-    /// A node begins a stream, or its stream ended: what it has acknowledged it may have lost since, and says again.
+    /// Forgets the acknowledgements of a node whose stream started or ended. The node may have lost what it
+    /// acknowledged, and acknowledges again.
     pub fn forget_acks(&mut self, node: &NodeName) {
         self.acks.forget(node);
     }
 
-    /// Prepares up to here have reached on this node what their level asks of it.
+    /// Returns the high prepared seqno: the levels of prepares up to it are satisfied on this node.
     pub(crate) fn high_prepared(&self, store: &VbStore) -> Seqno {
         if !store.is_active() {
             return self.passive.high_prepared();
@@ -114,7 +114,7 @@ impl DurabilityMonitor {
         }
     }
 
-    /// Prepares `item`, which stands at the last seqno.
+    /// Prepares `item`, which has the high seqno.
     pub(crate) fn prepare(
         &mut self,
         now: Now,
@@ -141,7 +141,7 @@ impl DurabilityMonitor {
             }),
         });
         self.commit_ready(store);
-        // It need not be parked if its completion came at once.
+        // The command is not parked if its completion is available at once.
         match self.done.pop_if(|done| done.cookie == cookie) {
             Some(CompletedCommand {
                 completion:
@@ -155,8 +155,8 @@ impl DurabilityMonitor {
         }
     }
 
-    /// Ends, in order, the prepares whose level is reached, or that were given up. Only an active vBucket decides about
-    /// them, and only as far as its chains have acknowledged.
+    /// Completes prepares in order while the first one is ready to commit, was timed out, or belongs to a dropped
+    /// collection. Only an active vBucket does so.
     pub(crate) fn commit_ready(&mut self, store: &mut VbStore) {
         if !store.is_active() {
             return;
@@ -165,7 +165,7 @@ impl DurabilityMonitor {
             let is_ready = first.item.seqno() <= self.acks.reached()
                 && first.is_satisfied(store.history.persisted_seqno);
             let state = first.state;
-            // Nobody can read what would be committed.
+            // A commit into a dropped collection would be invisible.
             let is_dropped = store.collections.is_of_dropped(first.item.key());
             if !is_ready && !is_dropped && !matches!(state, PrepareState::Aborting { .. }) {
                 return;
@@ -225,8 +225,7 @@ impl DurabilityMonitor {
         });
     }
 
-    /// Tells clients whose SyncWrites take too long that the outcome is not known, aborts these in their order, and
-    /// ends waits for the disk that took too long.
+    /// Ends the waits that have timed out. SyncWrites end with an ambiguous status and are aborted in their order.
     pub(crate) fn on_time(&mut self, now: Now, store: &mut VbStore) {
         if store.is_active() {
             let late = self.prepares.take_late(now.mono_ns, now.unix_secs());
@@ -237,15 +236,15 @@ impl DurabilityMonitor {
         self.end_persist_waiters(is_late, Err(Status::TemporaryFailure));
     }
 
-    /// The node stops, or is active no more: everyone who still waits hears that the outcome is not known. Prepares
-    /// stay prepared.
+    /// Ends all waits because the node stops or the vBucket leaves the active state. SyncWrites end with an ambiguous
+    /// status. The prepares stay.
     pub(crate) fn on_shutdown(&mut self) {
         let waiters = self.prepares.inherit();
         self.done.extend(waiters.into_iter().map(ambiguous));
         self.end_persist_waiters(|_| true, Err(Status::TemporaryFailure));
     }
 
-    /// More is persisted.
+    /// Commits prepares and ends waits after the persisted seqno has advanced.
     pub(crate) fn on_persisted(&mut self, store: &mut VbStore) {
         let persisted = store.history.persisted_seqno;
         if store.is_active() {
@@ -265,7 +264,7 @@ impl DurabilityMonitor {
         self.done.extend(ended.map(|wait| wait.end(result)));
     }
 
-    /// Parks a command until `seqno` is persisted. `write` is the write whose answer is held back, if one is.
+    /// Parks a command until `seqno` is persisted. `write` is the write whose response is delayed, if there is one.
     pub(crate) fn wait_for(
         &mut self,
         now: Now,
@@ -285,7 +284,7 @@ impl DurabilityMonitor {
         });
     }
 
-    /// Sets the chains of an active; acknowledgements are of the time that it is one.
+    /// Sets the chains of an active vBucket. Otherwise removes chains and acknowledgements.
     pub(crate) fn set_chains(&mut self, is_active: bool, topology: Option<Topology>) {
         if is_active {
             let topology = topology.or_else(|| self.own_topology.clone());
@@ -301,7 +300,7 @@ impl DurabilityMonitor {
         self.commit_ready(store);
     }
 
-    /// A node has prepared everything up to `prepared`.
+    /// Records that a node has prepared everything up to `prepared`.
     pub(crate) fn acknowledge(
         &mut self,
         node: &NodeName,
@@ -314,7 +313,7 @@ impl DurabilityMonitor {
         Ok(())
     }
 
-    /// It is active no more.
+    /// Ends the active state: waits end, and acknowledgement as a replica starts.
     pub(crate) fn leave_active(&mut self, store: &VbStore) {
         let high_prepared = self.high_prepared(store);
         self.on_shutdown();
@@ -322,14 +321,14 @@ impl DurabilityMonitor {
             .begin_at(store.history.high_seqno, high_prepared, &self.prepares);
     }
 
-    /// A collection is gone: clients of SyncWrites in it hear that, and these are aborted in their order.
+    /// Fails the SyncWrites of a dropped collection with `UnknownCollection`. Their prepares are aborted in order.
     pub(crate) fn give_up(&mut self, unix_secs: u64, which: impl Fn(&[u8]) -> bool) {
         let waiters = self.prepares.give_up(unix_secs, which);
         let unknown = |waiter| sync_write_failed(waiter, Status::UnknownCollection);
         self.done.extend(waiters.into_iter().map(unknown));
     }
 
-    /// All of `snapshot` was received; the last seqno is `seqno`.
+    /// Records the end of a received snapshot. `seqno` is the high seqno.
     pub(crate) fn complete_snapshot(
         &mut self,
         snapshot: &Snapshot,
@@ -344,8 +343,8 @@ impl DurabilityMonitor {
         self.passive.update(persisted, &self.prepares);
     }
 
-    /// Everything is on disk, as after a start, and up to `consistent` nothing is missing. Prepares that are there may
-    /// have been seen committed.
+    /// Starts with everything on disk, as after a restart. Nothing is missing up to `consistent`. A client may have
+    /// seen the commits of the prepares.
     pub(crate) fn begin_persisted(&mut self, consistent: Seqno, store: &mut VbStore) {
         let prepared = store.unapplied.progress().prepared_upto(consistent);
         self.passive

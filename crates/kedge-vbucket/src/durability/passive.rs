@@ -1,42 +1,43 @@
-//! What a vBucket that follows another acknowledges: its high prepared seqno.
+//! The high prepared seqno that a replica or pending vBucket acknowledges.
 //!
-//! * Nothing of a snapshot counts before its end was received.
-//! * From memory: prepares count then, but from the first on that has to be on a majority's disks, none does before the
-//!   whole snapshot is on disk.
-//! * From a disk: nothing counts before the whole snapshot is on disk. Then all does that the sender had prepared, even
-//!   if no prepare came: they may have ended, and the newest version of their keys came instead.
+//! * Nothing in a snapshot counts before its end was received.
+//! * In a memory snapshot, prepares then count up to the first one that must be persisted to a majority. That one and
+//!   all later ones count when the whole snapshot is on disk.
+//! * In a disk snapshot, nothing counts before the whole snapshot is on disk. Then everything counts that the sender
+//!   had prepared, even without a prepare in the snapshot: prepares may have been completed and replaced by newer
+//!   versions of their keys.
 //!
-//! What has ended needs nobody's acknowledgement: a prepare that was committed or aborted holds up nothing.
+//! Completed prepares need no acknowledgement, so a committed or aborted prepare blocks nothing.
 
 use super::PrepareQueue;
 use crate::snapshot::Snapshot;
 use kedge_types::{DurabilityLevel, Seqno};
 use std::collections::VecDeque;
 
-/// A snapshot that was received and is not on disk, and matters for that.
+/// A received snapshot that must be persisted before it counts.
 #[derive(Clone, Copy, Debug)]
 struct Unpersisted {
     end: Seqno,
-    /// Until it is on disk nothing above this counts.
+    /// The limit of the high prepared seqno until the snapshot is on disk.
     hold: Seqno,
-    /// Then all up to here does, whatever prepares there are.
+    /// The least high prepared seqno afterwards, whatever prepares there are.
     reached: Seqno,
 }
 
-/// The acknowledgements of a vBucket that follows an active.
+/// The acknowledgements of a vBucket that follows an active one.
 #[derive(Debug, Default)]
 pub(crate) struct PassiveDurabilityMonitor {
     unpersisted: VecDeque<Unpersisted>,
-    /// The end of the last snapshot that was received as a whole.
+    /// The end of the last complete snapshot.
     complete: Seqno,
-    /// The highest prepare that had ended there.
+    /// The highest prepare that was completed by then.
     completed: Seqno,
     high_prepared: Seqno,
     acknowledged: Seqno,
 }
 
 impl PassiveDurabilityMonitor {
-    /// Everything up to `complete` is there; of the prepares, those up to `high_prepared` count already.
+    /// Starts with everything up to `complete` received and prepares up to `high_prepared` counted.
     pub(crate) fn begin_at(
         &mut self,
         complete: Seqno,
@@ -62,17 +63,17 @@ impl PassiveDurabilityMonitor {
         self.high_prepared
     }
 
-    /// Returns whether a snapshot that was received has to be on disk first.
+    /// Returns whether a received snapshot must be persisted before it counts.
     pub(crate) fn waits_for_disk(&self) -> bool {
         !self.unpersisted.is_empty()
     }
 
-    /// The sender has forgotten what was acknowledged.
+    /// Repeats the acknowledgement, because the active node has forgotten it.
     pub(crate) fn acknowledge_again(&mut self) {
         self.acknowledged = Seqno(0);
     }
 
-    /// The seqno to acknowledge, if it has moved.
+    /// Returns the seqno to acknowledge, if it has advanced.
     pub(crate) fn take_ack(&mut self) -> Option<Seqno> {
         (self.high_prepared > self.acknowledged).then(|| {
             self.acknowledged = self.high_prepared;
@@ -80,7 +81,7 @@ impl PassiveDurabilityMonitor {
         })
     }
 
-    /// All of `snapshot` was received; the last seqno is `end`.
+    /// Records the end of a received snapshot. `end` is the high seqno.
     pub(crate) fn complete(&mut self, snapshot: &Snapshot, end: Seqno, prepares: &PrepareQueue) {
         let before = std::mem::replace(&mut self.complete, end);
         self.completed = prepares.completed();
@@ -105,7 +106,7 @@ impl PassiveDurabilityMonitor {
         }
     }
 
-    /// Counts anew: a snapshot was completed, or more is on disk.
+    /// Recalculates the high prepared seqno after a snapshot was completed or more is on disk.
     pub(crate) fn update(&mut self, persisted: Seqno, prepares: &PrepareQueue) {
         while let Some(whole) = self
             .unpersisted
@@ -120,7 +121,8 @@ impl PassiveDurabilityMonitor {
         self.high_prepared = self.high_prepared.max(last.unwrap_or_default());
     }
 
-    /// On disk is everything. Up to `complete` there were prepares up to `prepared`, known still or not.
+    /// Starts with everything on disk. Up to `complete` there were prepares up to `prepared`, whether they are still
+    /// known or not.
     pub(crate) fn all_persisted(
         &mut self,
         complete: Seqno,

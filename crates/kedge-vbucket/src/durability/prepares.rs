@@ -1,4 +1,4 @@
-//! SyncWrites that have not ended.
+//! The queue of prepares.
 
 use super::{Prepare, PrepareState};
 use crate::completion::ClientWaiter;
@@ -8,7 +8,7 @@ use hashbrown::HashTable;
 use kedge_types::Seqno;
 use std::collections::VecDeque;
 
-/// No deadline.
+/// The deadline of a prepare without a timeout.
 const NEVER: u64 = u64::MAX;
 
 /// The prepares of a vBucket, in seqno order.
@@ -16,13 +16,13 @@ const NEVER: u64 = u64::MAX;
 pub(crate) struct PrepareQueue {
     queue: VecDeque<Prepare>,
     keys: HashTable<(KeyHash, Item)>,
-    /// Those up to here are inherited.
+    /// Prepares up to this seqno are inherited: they have no timeout.
     inherited: Seqno,
-    /// The highest that ended.
+    /// The highest completed prepare.
     completed: Seqno,
-    /// The number of prepares that a client waits for.
+    /// The number of prepares with a waiting client.
     clients: usize,
-    /// No client's deadline lies before.
+    /// A lower bound of the clients' deadlines.
     deadline_ns: u64,
 }
 
@@ -40,12 +40,12 @@ impl Default for PrepareQueue {
 }
 
 impl PrepareQueue {
-    /// Returns whether a SyncWrite is in flight for the key.
+    /// Returns whether a SyncWrite of the key is in flight.
     pub(crate) fn holds(&self, hash: KeyHash, key: &[u8]) -> bool {
         self.of_key(hash, key).is_some()
     }
 
-    /// Returns whether the prepare of the key may have been seen committed.
+    /// Returns whether a client may have seen the commit of the key's prepare.
     pub(crate) fn may_be_visible(&self, hash: KeyHash, key: &[u8]) -> bool {
         let first = self.queue.front();
         first.is_some_and(|first| first.item.seqno() <= self.inherited)
@@ -74,7 +74,7 @@ impl PrepareQueue {
         self.queue.iter()
     }
 
-    /// Those above `seqno`.
+    /// Returns the prepares above `seqno`.
     pub(crate) fn behind(&self, seqno: Seqno) -> impl DoubleEndedIterator<Item = &Prepare> {
         let from = self.first_behind(seqno);
         self.queue.range(from..)
@@ -85,19 +85,19 @@ impl PrepareQueue {
             .partition_point(|prepare| prepare.item.seqno() <= seqno)
     }
 
-    /// The last at `seqno` or before it.
+    /// Returns the last prepare at or below `seqno`.
     pub(crate) fn last_upto(&self, seqno: Seqno) -> Option<Seqno> {
         let last = self.first_behind(seqno).checked_sub(1)?;
         Some(self.queue[last].item.seqno())
     }
 
-    /// Returns whether there is a prepare at `seqno` or behind it.
+    /// Returns whether there is a prepare at or above `seqno`.
     pub(crate) fn has_reached(&self, seqno: Seqno) -> bool {
         let last = self.queue.back();
         last.is_some_and(|last| last.item.seqno() >= seqno)
     }
 
-    /// The highest prepare that ended.
+    /// Returns the highest completed prepare.
     pub(crate) fn completed(&self) -> Seqno {
         self.completed
     }
@@ -135,7 +135,7 @@ impl PrepareQueue {
         self.queue.front()
     }
 
-    /// The first has ended.
+    /// Removes and returns the first prepare, which is completed.
     pub(crate) fn take_first(&mut self) -> Option<Prepare> {
         let prepare = self.queue.pop_front()?;
         self.clients -= usize::from(prepare.has_client());
@@ -144,7 +144,7 @@ impl PrepareQueue {
         Some(prepare)
     }
 
-    /// Takes the prepare of a key at `seqno`, wherever it stands.
+    /// Removes and returns the prepare of a key at `seqno`, at any place in the queue.
     pub(crate) fn take(&mut self, hash: KeyHash, key: &[u8], seqno: Seqno) -> Option<Prepare> {
         if self.of_key(hash, key)?.seqno() == seqno {
             self.take_of(hash, key)
@@ -153,7 +153,7 @@ impl PrepareQueue {
         }
     }
 
-    /// Takes the prepare of a key.
+    /// Removes and returns the prepare of a key.
     pub(crate) fn take_of(&mut self, hash: KeyHash, key: &[u8]) -> Option<Prepare> {
         if self.keys.is_empty() {
             return None;
@@ -167,7 +167,7 @@ impl PrepareQueue {
         Some(prepare)
     }
 
-    /// All up to `completed` have ended.
+    /// Removes all prepares up to `completed`, which are completed.
     pub(crate) fn end_upto(&mut self, completed: Seqno) {
         for prepare in self.queue.drain(..self.first_behind(completed)) {
             let entry = self
@@ -189,12 +189,12 @@ impl PrepareQueue {
         Some(entry.remove().0.1)
     }
 
-    /// Returns whether a client waits for one of them.
+    /// Returns whether a client waits for a prepare.
     pub(crate) fn has_clients(&self) -> bool {
         self.clients > 0
     }
 
-    /// Gives up those whose time is up, and the clients who wait for them.
+    /// Marks the prepares that have timed out as aborting, and returns their clients.
     pub(crate) fn take_late(&mut self, mono_ns: u64, unix_secs: u64) -> Vec<ClientWaiter> {
         if self.deadline_ns > mono_ns {
             return Vec::new();
@@ -216,7 +216,7 @@ impl PrepareQueue {
         late
     }
 
-    /// Gives up those of these keys, and the clients who wait for them.
+    /// Marks the prepares of the selected keys as aborting, and returns their clients.
     pub(crate) fn give_up(
         &mut self,
         unix_secs: u64,
@@ -235,7 +235,7 @@ impl PrepareQueue {
         waiters
     }
 
-    /// All of them are inherited now. Gives those who waited.
+    /// Marks all prepares as inherited, and returns the waiting clients.
     pub(crate) fn inherit(&mut self) -> Vec<ClientWaiter> {
         let mut waiters = Vec::new();
         for prepare in &mut self.queue {

@@ -1,4 +1,4 @@
-//! Values on their way in.
+//! Tests of value validation and compression.
 
 use super::*;
 use kedge_types::limits::SYSTEM_XATTR_BYTES_MAX;
@@ -40,7 +40,7 @@ fn compressed_values_are_checked_and_kept_as_the_mode_says() {
 
 #[test]
 fn a_value_is_compressed_when_that_saves_enough() {
-    // A third of it is the same byte.
+    // A third of the value is one repeated byte.
     let mut random = 1u32;
     let mut next = || {
         random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -64,7 +64,7 @@ fn a_value_is_compressed_when_that_saves_enough() {
     assert_eq!(ratio(1.2), MinRatio::DEFAULT);
 }
 
-/// A value with these pairs of attributes as they stand, whatever they are.
+/// Returns a value with the given attribute pairs, without validation.
 fn whole(pairs: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
     let mut section = Vec::new();
     for (name, text) in pairs {
@@ -147,7 +147,7 @@ fn a_deletion_keeps_attributes_and_nothing_else() {
 #[test]
 fn attributes_have_limits_with_and_beside_the_body() {
     let digits = |count: usize| "1".repeat(count);
-    // A length, the name, two zeros.
+    // A length field, the name and two zero bytes.
     let beside = 4 + 2 + 2;
     for (name, text, body, fits) in [
         ("us", 1, VALUE_BYTES_MAX - beside - 1, true),
