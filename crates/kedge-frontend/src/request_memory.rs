@@ -108,7 +108,7 @@ impl RequestMemory {
         }
     }
 
-    /// Requests a grant of this length. Without one, the connection waits for a [`FrontEndMessage::MemoryGrant`].
+    /// Requests a grant of this length. Without one, the connection waits for a [`FrontEndMessage::MemoryGranted`].
     pub(crate) fn request(
         &self,
         id: ConnectionId,

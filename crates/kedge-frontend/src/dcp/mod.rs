@@ -1,7 +1,7 @@
 //! DCP connections: the part of a session after DCP_OPEN.
 //!
 //! `kedge_replication` has the messages, the bucket has the streams. A stream with new items notifies its connection's
-//! [`Mailbox`](mailbox::Mailbox), which wakes the front-end thread once; the thread then lets the producer fill the
+//! [`Mailbox`], which wakes the front-end thread once; the thread then lets the producer fill the
 //! output from the streams that are ready, in turn, as far as output and flow control have room.
 //!
 //! Invariants:
