@@ -17,7 +17,7 @@ pub enum Error {
     #[error("no space for a couchstore file: {0}")]
     NoSpace(#[source] DiskError),
     /// A sync failed. The data that it covered may be lost, even if a later sync succeeds.
-    #[error("a sync of a couchstore file failed, what is durable is unknown: {0}")]
+    #[error("a sync of a couchstore file failed, so the durable state is unknown: {0}")]
     SyncFailed(#[source] DiskError),
     /// Another operation of the disk failed.
     #[error("a couchstore file cannot be read or written: {0}")]
@@ -69,7 +69,7 @@ pub enum Error {
         file: PathBuf,
     },
     /// A local document does not have the format that its name requires.
-    #[error("{} has a local document {name} that cannot be understood: {reason}", file.display())]
+    #[error("{} has a local document {name} that cannot be decoded: {reason}", file.display())]
     Local {
         /// The file.
         file: PathBuf,
@@ -109,7 +109,7 @@ pub enum InvalidBatch {
     #[error("key or seqno number {0} is not above the one before it")]
     NotAscending(u64),
     /// A key is empty or too long.
-    #[error("document {0} has a key of no bytes, or of more than 4095")]
+    #[error("document {0} has an empty key, or one of more than 4095 bytes")]
     KeyLength(usize),
     /// A body is too long.
     #[error("document {0} has a body that is too large")]
@@ -127,13 +127,13 @@ pub enum InvalidBatch {
     #[error("the file has reached 2^47 bytes")]
     FileFull,
     /// The version does not allow this: encryption needs version 14, and new files have version 13 or 14.
-    #[error("this version of the format cannot do this")]
+    #[error("this version of the format does not support the operation")]
     Version,
     /// The snapshot to catch up with is not a later state of the copied file.
-    #[error("the snapshot is not one that follows the copied one in the same file")]
+    #[error("the snapshot is not a later state of the copied file")]
     NotNewer,
     /// The writer has uncommitted changes.
-    #[error("there are changes that are neither committed nor given up")]
+    #[error("there are uncommitted changes")]
     Uncommitted,
 }
 

@@ -16,11 +16,11 @@ pub enum LogError {
     /// The system refused a file, a name or a length, for example because of the limit of descriptors or missing
     /// permissions. Nothing was acknowledged, and the log stays usable: the caller may append the same batch again
     /// later.
-    #[error("the commit log gets no file from the system: {0}")]
+    #[error("the operating system refused a file of the commit log: {0}")]
     Refused(#[source] DiskError),
     /// A sync failed. The data that it covered may be lost, even if a later sync succeeds. The process has to end; the
     /// next open reads the data that is on the disk.
-    #[error("a sync of the commit log failed, what is durable is unknown: {0}")]
+    #[error("a sync of the commit log failed, so the durable state is unknown: {0}")]
     SyncFailed(#[source] DiskError),
     /// Another disk operation failed. An open log then rejects all further operations.
     #[error("the commit log cannot be read or written: {0}")]

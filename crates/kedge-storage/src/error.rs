@@ -20,7 +20,7 @@ pub enum StorageError {
     #[error("a directory of couchstore files cannot be read or changed: {0}")]
     Directory(#[source] DiskError),
     /// A file has no state of its vBucket, or an invalid one.
-    #[error("{} has no usable state of a vBucket: {reason}", file.display())]
+    #[error("{} has no valid vBucket state: {reason}", file.display())]
     State {
         /// The file.
         file: PathBuf,
@@ -28,7 +28,7 @@ pub enum StorageError {
         reason: String,
     },
     /// The key or the metadata of a document is malformed.
-    #[error("{} has an entry with seqno {seqno}, its body at byte {offset}, that cannot be understood: {reason}", file.display())]
+    #[error("{} has an entry that cannot be decoded, seqno {seqno}, body at byte {offset}: {reason}", file.display())]
     Entry {
         /// The file.
         file: PathBuf,

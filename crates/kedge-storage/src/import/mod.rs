@@ -55,7 +55,7 @@ pub enum ImportProblem {
         high_seqno: Seqno,
     },
     /// The keys have no collection ids, as before version 7.
-    #[error("its keys are without collections, as those of releases before 7.0 may be")]
+    #[error("its keys have no collection ids, as in files of releases before 7.0")]
     WithoutCollections,
     /// A key does not belong to the file's vBucket.
     #[error(
@@ -76,13 +76,13 @@ pub enum ImportProblem {
     #[error("no number of vBuckets fits the keys of its files: they are not those of one bucket")]
     NoNumberFits,
     /// The keys of the files do not determine the number of vBuckets.
-    #[error("its files have too few keys to tell how many vBuckets the bucket had ({}); say so with --vbuckets", fitting(.fit))]
+    #[error("its files have too few keys to tell how many vBuckets the bucket had ({}); set the number with --vbuckets", fitting(.fit))]
     ManyNumbersFit {
         /// The fitting numbers in ascending order; empty if every number above that of the last file fits.
         fit: Vec<u16>,
     },
     /// The directory has no file of a vBucket.
-    #[error("no file of a vBucket is in it")]
+    #[error("it has no vBucket files")]
     NothingThere,
 }
 
