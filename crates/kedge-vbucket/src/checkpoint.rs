@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_stays_until_the_slowest_cursor_passed_it() {
+    fn entry_stays_until_the_slowest_cursor_has_passed() {
         let mut queue = Checkpoints::new();
         let log = queue.add_cursor();
         let replica = queue.add_cursor();
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_reader_reads_the_same_again() {
+    fn failed_reader_reads_the_same_entries_again() {
         let mut queue = Checkpoints::new();
         let log = queue.add_cursor();
         queue.push(change(1));
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_hides_the_seqnos_before_it() {
+    fn reset_hides_earlier_seqnos() {
         let table = FailoverTable::new(kedge_types::VbUuid(1));
         let reset = || Change::Reset(Box::new(table.clone()), VbState::Active);
         let mut queue = Checkpoints::new();
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_bounded_by_bytes_but_never_empty() {
+    fn batch_is_bounded_by_bytes_but_never_empty() {
         let mut queue = Checkpoints::new();
         let log = queue.add_cursor();
         for seqno in 1..=3 {
@@ -501,7 +501,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "only moves forward")]
-    fn a_cursor_does_not_move_back() {
+    fn cursor_does_not_move_back() {
         let mut queue = Checkpoints::new();
         let log = queue.add_cursor();
         queue.push(change(1));

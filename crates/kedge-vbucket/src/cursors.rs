@@ -207,7 +207,7 @@ impl Checkpoints {
 }
 
 impl Checkpoints {
-    /// See [`crate::ChangeQueue::read_cursor`].
+    /// Copies the next changes to `out`, see [`crate::ChangeQueue::read_cursor`].
     pub(crate) fn read(
         &mut self,
         cursor: StreamCursor,

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_branch_forgets_the_dead_ones() {
+    fn new_branch_removes_abandoned_branches() {
         let mut table = FailoverTable::new(VbUuid(1));
         table.begin(VbUuid(2), Seqno(10));
         table.begin(VbUuid(3), Seqno(20));
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_back_is_checked() {
+    fn failover_table_entries_are_validated() {
         assert_eq!(FailoverTable::from_entries(vec![]), None);
         let wrong = vec![(VbUuid(1), Seqno(1)), (VbUuid(2), Seqno(2))];
         assert_eq!(FailoverTable::from_entries(wrong), None);

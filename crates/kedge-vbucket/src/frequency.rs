@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_grow_with_the_logarithm_of_accesses() {
+    fn frequency_grows_with_the_logarithm_of_accesses() {
         let counts: Vec<u8> = [0, 1, 1_000, 10_000, 100_000, 2_000_000]
             .map(after)
             .to_vec();
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn time_takes_every_count_to_nothing_the_high_ones_faster() {
+    fn frequency_decays_to_zero_high_values_faster() {
         let mut frequency = u8::MAX;
         let mut rounds = 0;
         while frequency > 0 {

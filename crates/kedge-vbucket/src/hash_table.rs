@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_costs_at_most_64_bytes_beside_key_and_value_at_every_size() {
+    fn document_overhead_is_at_most_64_bytes_at_every_table_size() {
         let mut table = HashTable::new(8, RandomState::default());
         let mut worst: f64 = 0.0;
         for n in 0..300_000u32 {
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_counted_until_it_was_tried_to_compress_them() {
+    fn compressible_values_are_counted_until_compression_is_attempted() {
         let mut table = HashTable::new(1, RandomState::default());
         let (key, hash) = (b"key", table.hash(b"key"));
         let long = || item(key, &[1; 100], false);
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_visit_of_a_growing_table_misses_no_item() {
+    fn shard_visit_of_a_growing_table_misses_no_item() {
         let mut table = HashTable::new(1, RandomState::default());
         let before = 50_000;
         (0..before).for_each(|n| put(&mut table, n));
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_was_emptied_keeps_its_shards_and_finds_new_items() {
+    fn emptied_table_keeps_its_shards() {
         let mut table = HashTable::new(1, RandomState::default());
         (0..20_000).for_each(|n| put(&mut table, n));
         let shards = table.shard_count();

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grows_whatever_the_wall_clock_does() {
+    fn cas_grows_when_the_wall_clock_goes_back() {
         let mut clock = HybridClock::default();
         let mut last = 0;
         for unix_ns in [
@@ -126,7 +126,7 @@ mod tests {
     /// Regression: a clock beyond the year 2262 assigned CAS values that a restart limited to that year, so later
     /// values were below them.
     #[test]
-    fn grows_also_after_a_clock_from_the_far_future_and_a_restart() {
+    fn cas_grows_after_a_clock_from_the_far_future_and_a_restart() {
         let now = 1_700_000_000_000_000_000;
         for wrong in [
             CAS_MAX - 1,
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_from_the_far_future_is_refused_and_what_drifts_is_counted() {
+    fn cas_from_the_far_future_is_refused_and_drift_is_counted() {
         let clock = HybridClock::default();
         let now = 1_700_000_000_000_000_000;
         let hour = 3_600_000_000_000;

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_named() {
+    fn key_comparison_names_the_difference() {
         let ours = item(meta(), b"value");
         let packed = snap::raw::Encoder::new().compress_vec(b"value").unwrap();
         let with = |change: fn(&mut ItemMeta)| {

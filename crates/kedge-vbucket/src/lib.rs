@@ -38,7 +38,7 @@
 //! };
 //! let value = NewValue::check(b"{}", Datatype::RAW, MinRatio::NEVER)?;
 //! let stored = vbucket.at(now).store(&write, StoreMode::Set, &value, 0, Expiry::NEVER)?;
-//! let StepOutcome::Done(mutated) = stored else { panic!("the write waits for nothing") };
+//! let StepOutcome::Done(mutated) = stored else { panic!("the write does not wait") };
 //!
 //! let shown = vbucket.at(now).get(&key, |document| (document.cas, document.item.value().to_vec()))?;
 //! assert_eq!(shown, StepOutcome::Done((mutated.cas, b"{}".to_vec())));

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_written_as_macros_write_them() {
+    fn patches_write_the_text_of_subdocument_macros() {
         let patches = Patches {
             cas: vec![at(ZERO, 0)],
             seqno: vec![at(ZERO, 1)],
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_damage_the_value_is_refused() {
+    fn patches_that_would_damage_the_value_are_refused() {
         let value = value();
         let body = at(ZERO, 2);
         for (offset, why) in [

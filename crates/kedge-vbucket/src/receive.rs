@@ -101,23 +101,23 @@ impl ReceiveError {
 impl fmt::Display for ReceiveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotReceiving => f.write_str("the vBucket has no stream that it follows"),
+            Self::NotReceiving => f.write_str("the vBucket has no open stream"),
             Self::BadSnapshot { start, end } => {
-                write!(f, "the snapshot from {start} to {end} cannot follow")
-            }
-            Self::Order { high, seqno } => {
                 write!(
                     f,
-                    "seqno {seqno} cannot follow seqno {high} in this snapshot"
+                    "the snapshot from {start} to {end} does not continue the stream"
                 )
             }
+            Self::Order { high, seqno } => {
+                write!(f, "seqno {seqno} is out of order: the high seqno is {high}")
+            }
             Self::NoPrepare { prepared } => {
-                write!(f, "the prepare at seqno {prepared} is not there")
+                write!(f, "there is no prepare at seqno {prepared}")
             }
             Self::BadPrepare { prepared } => {
                 write!(
                     f,
-                    "the prepare at seqno {prepared} has no level, or its key has one already"
+                    "the prepare at seqno {prepared} has no durability level, or its key has another prepare"
                 )
             }
         }

@@ -50,24 +50,23 @@ pub struct Rewind {
 impl fmt::Display for ReplayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Order { high, seqno } => write!(f, "seqno {seqno} follows seqno {high}"),
+            Self::Order { high, seqno } => {
+                write!(f, "seqno {seqno} is out of order: it follows seqno {high}")
+            }
             Self::NoPrepare { prepared } => {
                 write!(
                     f,
-                    "a commit or abort names the prepare at seqno {prepared}, which is not there"
+                    "a commit or abort refers to seqno {prepared}, which has no prepare"
                 )
             }
             Self::BadPrepare { prepared } => {
                 write!(
                     f,
-                    "the prepare at seqno {prepared} has no level, or its key has one already"
+                    "the prepare at seqno {prepared} has no durability level, or its key has another prepare"
                 )
             }
             Self::BadEvent { seqno } => {
-                write!(
-                    f,
-                    "the change of collections at seqno {seqno} is not understood"
-                )
+                write!(f, "the collection event at seqno {seqno} cannot be decoded")
             }
             Self::NotRewound { to } => write!(f, "the file was not rewound to seqno {to}"),
         }

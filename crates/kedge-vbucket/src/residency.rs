@@ -239,7 +239,7 @@ mod tests {
     use foldhash::fast::RandomState;
 
     #[test]
-    fn a_filter_forgets_nothing_and_is_wrong_about_one_key_in_a_hundred() {
+    fn key_filter_has_no_false_negatives_and_one_percent_false_positives() {
         let table = HashTable::new(1, RandomState::default());
         let mut filter = KeyFilter::new(50_000);
         let hash = |n: u32| table.hash(&n.to_be_bytes());

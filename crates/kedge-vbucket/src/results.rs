@@ -97,7 +97,7 @@ pub enum ObserveState {
     NotPersisted = 0,
     /// The document is on disk.
     Persisted = 1,
-    /// There is no such document.
+    /// The document does not exist.
     NotFound = 0x80,
     /// The document is deleted, and the tombstone is in memory only.
     DeletedNotPersisted = 0x81,

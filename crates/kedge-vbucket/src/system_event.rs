@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_comes_back_from_its_item_and_its_key_is_that_of_the_file() {
+    fn system_event_round_trips_through_its_item_with_the_file_key() {
         use SystemEventKind::{
             CollectionCreated, CollectionDropped, CollectionModified, ScopeCreated, ScopeDropped,
         };
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_is_none() {
+    fn invalid_system_events_are_not_decoded() {
         let item = event(SystemEventKind::CollectionCreated).item(Cas(1), Seqno(1));
         for cut in 0..FIXED_BYTES {
             let other = Item::new(&item.meta(), item.key(), &[&item.value()[..cut]]);

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_winner_is_the_same_on_both_sides() {
+    fn conflict_resolution_selects_the_same_winner_on_both_sides() {
         use ConflictRule::{LastWrite, MostChanges};
         // (revision, CAS, expiry, flags) of the new and the existing version; whether the new one wins by each rule;
         // whether its deletion does.

@@ -103,7 +103,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn what_only_waits_for_the_file_is_counted(steps in steps()) {
+    fn pinned_bytes_of_unapplied_changes_are_exact(steps in steps()) {
         let mut vb = vbucket();
         let mut secs = 0;
         let mut batch = None;

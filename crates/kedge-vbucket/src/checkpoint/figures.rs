@@ -73,7 +73,7 @@ mod tests {
     use crate::checkpoint::Change;
 
     #[test]
-    fn cursors_stand_in_the_checkpoints_that_they_read() {
+    fn figures_show_the_checkpoint_of_each_cursor() {
         let mut queue = Checkpoints::new();
         let (log, other) = (queue.add_cursor(), queue.add_cursor());
         let count = CHECKPOINT_ENTRIES_MAX * 2 + 5;

@@ -46,7 +46,7 @@ fn read(vbucket: &mut VBucket, cursor: StreamCursor, max: usize) -> Result<Vec<u
 }
 
 #[test]
-fn a_stream_begins_in_memory_only_if_all_behind_its_start_is_there() {
+fn stream_cursor_starts_in_memory_only_with_all_later_changes() {
     let mut vb = vbucket();
     for _ in 0..6 {
         push(&mut vb);
@@ -79,7 +79,7 @@ fn a_stream_begins_in_memory_only_if_all_behind_its_start_is_there() {
 }
 
 #[test]
-fn what_lies_before_a_reset_is_not_read() {
+fn stream_cursor_does_not_read_changes_before_a_reset() {
     let mut vb = vbucket();
     push(&mut vb);
     vb.reset(VbUuid(8));
@@ -92,7 +92,7 @@ fn what_lies_before_a_reset_is_not_read() {
 }
 
 #[test]
-fn a_dropped_cursor_says_so_for_ever() {
+fn dropped_cursor_stays_invalid() {
     let mut vb = vbucket();
     let CursorOpening::InMemory(slow) = vb.open_cursor(Seqno(0)) else {
         panic!("nothing was written");
@@ -123,7 +123,7 @@ fn a_dropped_cursor_says_so_for_ever() {
 }
 
 #[test]
-fn news_are_told_once_and_only_to_who_waits() {
+fn stream_events_are_handed_out_once_to_waiting_streams() {
     let mut vb = vbucket();
     push(&mut vb);
     assert_eq!(vb.take_effects().stream_events, StreamEvents::default());
@@ -158,7 +158,7 @@ struct Reader {
 
 proptest! {
     #[test]
-    fn cursors_read_everything_in_order(steps in proptest::collection::vec((0u8..6, 0usize..5), 1..120)) {
+    fn stream_cursors_read_all_changes_in_order(steps in proptest::collection::vec((0u8..6, 0usize..5), 1..120)) {
         let mut vb = vbucket();
         let mut logged = 0;
         let mut readers: Vec<Reader> = Vec::new();

@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 
 #[test]
-fn fields_do_not_run_into_each_other() {
+fn item_fields_do_not_overlap() {
     let meta = ItemMeta {
         cas: Cas(u64::MAX),
         seqno: Seqno(LOW_48),
@@ -24,7 +24,7 @@ fn fields_do_not_run_into_each_other() {
 }
 
 #[test]
-fn another_seqno_changes_nothing_else_and_nobody_elses_item() {
+fn with_seqno_changes_only_the_seqno_and_no_shared_item() {
     let meta = ItemMeta {
         seqno: Seqno(5),
         cas: Cas(7),
@@ -55,7 +55,7 @@ fn another_seqno_changes_nothing_else_and_nobody_elses_item() {
 }
 
 #[test]
-fn clones_share_and_outlive_each_other() {
+fn clones_share_one_allocation_across_threads() {
     let item = Item::new(&ItemMeta::default(), b"k", &[b"value"]);
     let clones: Vec<Item> = (0..100).map(|_| item.clone()).collect();
     drop(item);
@@ -68,7 +68,7 @@ fn clones_share_and_outlive_each_other() {
 
 proptest! {
     #[test]
-    fn holds_what_it_was_given(
+    fn item_holds_its_key_and_value(
         key in proptest::collection::vec(any::<u8>(), 1..=251),
         value in proptest::collection::vec(any::<u8>(), 0..600),
         cut in 0usize..600,

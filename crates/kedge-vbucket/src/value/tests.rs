@@ -8,7 +8,7 @@ fn compress(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn json_is_found_out_whatever_the_client_says() {
+fn json_datatype_is_detected_not_taken_from_the_client() {
     for (text, said, expected) in [
         (&br#"{"a":1}"#[..], Datatype::RAW, Datatype::JSON),
         (b"not json", Datatype::JSON, Datatype::RAW),
@@ -21,7 +21,7 @@ fn json_is_found_out_whatever_the_client_says() {
 }
 
 #[test]
-fn compressed_values_are_checked_and_kept_as_the_mode_says() {
+fn compressed_values_are_validated_and_kept_by_ratio() {
     let json = br#"{"text":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}"#;
     let packed = compress(json);
     let kept = NewValue::check(&packed, Datatype::SNAPPY, MinRatio::DEFAULT).unwrap();
@@ -39,7 +39,7 @@ fn compressed_values_are_checked_and_kept_as_the_mode_says() {
 }
 
 #[test]
-fn a_value_is_compressed_when_that_saves_enough() {
+fn value_is_compressed_if_the_ratio_is_reached() {
     // A third of the value is one repeated byte.
     let mut random = 1u32;
     let mut next = || {
@@ -76,7 +76,7 @@ fn whole(pairs: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn attributes_are_checked_with_the_body_behind_them() {
+fn xattrs_are_validated_with_the_body() {
     let never = MinRatio::NEVER;
     let both = Datatype::XATTR.union(Datatype::JSON);
     let good = whole(&[("_sync", "{}"), ("user", "[1]")], b"{}");
@@ -122,7 +122,7 @@ fn attributes_are_checked_with_the_body_behind_them() {
 }
 
 #[test]
-fn a_deletion_keeps_attributes_and_nothing_else() {
+fn deletion_value_may_have_only_xattrs() {
     let both = whole(&[("_s", "1"), ("u", "2")], b"");
     let kept = NewValue::check_deletion(&both, Datatype::XATTR).unwrap();
     assert_eq!((kept.datatype, &*kept.bytes), (Datatype::XATTR, &both[..]));
@@ -145,7 +145,7 @@ fn a_deletion_keeps_attributes_and_nothing_else() {
 }
 
 #[test]
-fn attributes_have_limits_with_and_beside_the_body() {
+fn xattrs_have_size_limits_with_and_without_the_body() {
     let digits = |count: usize| "1".repeat(count);
     // A length field, the name and two zero bytes.
     let beside = 4 + 2 + 2;
@@ -164,7 +164,7 @@ fn attributes_have_limits_with_and_beside_the_body() {
 }
 
 #[test]
-fn lies_are_refused() {
+fn values_that_contradict_their_datatype_are_refused() {
     let off = MinRatio::NEVER;
     assert_eq!(
         NewValue::check(b"\xff\xff\xff", Datatype::SNAPPY, off).unwrap_err(),

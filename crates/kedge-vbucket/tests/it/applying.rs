@@ -1,4 +1,4 @@
-//! The changes that are applied, their parts, and those that stay when that fails.
+//! Tests of batches for the file, their parts, and failed applies.
 
 use crate::disk::{Applying, Disk, WHOLE};
 use crate::tools::*;
@@ -7,7 +7,7 @@ use kedge_types::{Seqno, VbUuid};
 use kedge_vbucket::{ApplyBatch, Change, FileChange, StoreMode, VBucket};
 use proptest::prelude::*;
 
-/// The parts of a batch: seqnos, and how far the file has come with each.
+/// Returns the parts of a batch: seqnos, and the applied seqno after each part.
 fn parts(batch: &mut ApplyBatch, max_items: usize, max_bytes: usize) -> Vec<(Vec<u64>, u64)> {
     let seqnos = |items: &[FileChange]| {
         let seqnos = items.iter().map(|apply| apply.item().seqno().get());
@@ -24,7 +24,7 @@ fn prepare(vb: &mut VBucket, name: &str, bytes: &[u8]) {
 }
 
 #[test]
-fn only_what_the_log_has_is_applied_and_one_batch_at_a_time() {
+fn only_logged_changes_are_applied_one_batch_at_a_time() {
     let vb = &mut vbucket();
     assert!(vb.store_mut().begin_apply().is_none());
     set(vb, at(0), "a", b"1");
@@ -52,7 +52,7 @@ fn only_what_the_log_has_is_applied_and_one_batch_at_a_time() {
 }
 
 #[test]
-fn a_key_is_written_once_and_parts_keep_to_their_limits() {
+fn batch_has_each_key_once_and_parts_respect_limits() {
     let vb = &mut vbucket();
     for name in ["a", "b", "a", "c", "a", "d"] {
         set(vb, at(0), name, b"12345678");
@@ -70,7 +70,7 @@ fn a_key_is_written_once_and_parts_keep_to_their_limits() {
 }
 
 #[test]
-fn a_prepare_is_in_the_file_as_long_as_its_end_is_not() {
+fn open_prepare_is_in_the_file_until_it_is_completed_there() {
     let vb = &mut vbucket();
     prepare(vb, "k", b"first");
     set(vb, at(0), "other", b"1");
@@ -78,7 +78,7 @@ fn a_prepare_is_in_the_file_as_long_as_its_end_is_not() {
     prepare(vb, "k", b"second");
     log_all(vb);
     log_all(vb);
-    // 1 prepare, 2 other, 3 commit of 1, 4 prepare, 5 commit of 4.
+    // The changes: 1 prepare, 2 other, 3 commit of 1, 4 prepare, 5 commit of 4.
     let mut batch = vb.store_mut().begin_apply().unwrap();
     let completed: Vec<_> = batch
         .parts(2, usize::MAX)
@@ -110,7 +110,7 @@ fn a_prepare_is_in_the_file_as_long_as_its_end_is_not() {
 }
 
 #[test]
-fn what_was_not_written_comes_again_and_nothing_else() {
+fn failed_apply_repeats_only_unwritten_changes() {
     let vb = &mut vbucket();
     for n in 1..=6 {
         set(vb, at(0), &format!("k{n}"), b"1");
@@ -133,10 +133,10 @@ fn what_was_not_written_comes_again_and_nothing_else() {
     assert_eq!(batch.state().snap_start, Seqno(2));
 }
 
-/// A batch was cut such that a prepare and its end, and a later prepare of the key, fell into one part; the prepare was
-/// let go of. Then the part failed, the next batch was cut between them, and a crash came: the commit had no value.
+/// Regression: a cut put a prepare, its completion and a later prepare of the key into one part, and the first prepare
+/// was dropped. That part failed, the next batch was cut between them, and after a crash the commit had no value.
 #[test]
-fn a_prepare_that_one_cut_did_not_need_is_there_for_the_next() {
+fn prepare_skipped_by_one_cut_is_restored_for_the_next() {
     let vb = &mut vbucket();
     let mut disk = Disk::default();
     prepare(vb, "k", b"first");
@@ -145,7 +145,7 @@ fn a_prepare_that_one_cut_did_not_need_is_there_for_the_next() {
     prepare(vb, "k", b"second");
     vb.on_time(at(3));
     disk.log(vb, usize::MAX);
-    // 1 prepare, 2 other, 3 commit of 1, 4 prepare, 5 abort of 4.
+    // The changes: 1 prepare, 2 other, 3 commit of 1, 4 prepare, 5 abort of 4.
     let mut batch = vb.store_mut().begin_apply().unwrap();
     assert_eq!(parts(&mut batch, 10, usize::MAX), [(vec![2, 3, 5], 5)]);
     drop(vb.store_mut().end_apply(batch));
@@ -160,7 +160,7 @@ fn a_prepare_that_one_cut_did_not_need_is_there_for_the_next() {
 }
 
 #[test]
-fn documents_that_change_often_wait_once() {
+fn unapplied_list_keeps_frequently_changed_documents_once() {
     let vb = &mut vbucket();
     for n in 0..10_000 {
         if n % 2 == 0 {
@@ -185,9 +185,9 @@ fn documents_that_change_often_wait_once() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// What was forgotten while it waited is not missed, wherever a batch is cut and a crash comes.
+    /// Changes that were removed while unapplied are not needed, wherever a batch is cut and a crash happens.
     #[test]
-    fn a_crash_after_any_part_of_a_long_wait_leaves_what_was_logged(
+    fn crash_after_any_part_of_a_late_apply_keeps_logged_changes(
         steps in proptest::collection::vec((0u8..6, any::<bool>(), 0usize..8), 150..600),
         applied_first in 0usize..150,
         max_items in 1usize..60,
@@ -200,7 +200,7 @@ proptest! {
             let name = format!("k{name}");
             let value = index.to_string();
             let key = key(&name);
-            // A SyncWrite on the key may be in flight.
+            // A SyncWrite of the key may be in flight.
             let _ = if is_durable {
                 let write = durable(&key, PersistToMajority, 1);
                 store(&mut vb, at(0), &write, StoreMode::Set, value.as_bytes())
@@ -224,7 +224,7 @@ proptest! {
 }
 
 #[test]
-fn a_reset_voids_what_waits_and_what_is_being_written() {
+fn reset_voids_unapplied_changes_and_the_current_batch() {
     let vb = &mut vbucket();
     set(vb, at(0), "a", b"1");
     log_all(vb);
@@ -258,7 +258,7 @@ fn a_reset_voids_what_waits_and_what_is_being_written() {
 }
 
 #[test]
-fn a_state_that_changed_is_applied_without_items() {
+fn changed_vbucket_metadata_is_applied_without_items() {
     let mut vb = vbucket();
     let mut disk = Disk::default();
     set(&mut vb, at(0), "a", b"1");
@@ -279,7 +279,7 @@ fn a_state_that_changed_is_applied_without_items() {
 }
 
 #[test]
-fn a_tombstone_leaves_memory_only_when_it_is_in_the_file() {
+fn tombstone_is_purged_from_memory_only_when_applied() {
     let old = 10 + kedge_types::limits::TOMBSTONE_PURGE_AGE_SECS;
     let mut vb = vbucket();
     let mut disk = Disk::default();

@@ -1,4 +1,4 @@
-//! Keys are of use while their collection is open.
+//! Tests of collections and manifests.
 
 use crate::tools::{at, done, durable, log_all, results, sent, setup, store, vbucket, write};
 use kedge_types::DurabilityLevel::PersistToMajority;
@@ -8,7 +8,7 @@ use kedge_vbucket::{
     SystemEvent, SystemEventKind, VBucket, VbState,
 };
 
-/// The default manifest, and collections of these ids in the default scope.
+/// Returns the default manifest with collections of these ids in the default scope.
 pub(crate) fn manifest(uid: u64, ids: &[u32]) -> Manifest {
     let mut manifest = Manifest {
         uid: ManifestUid(uid),
@@ -44,7 +44,7 @@ fn get(vb: &mut VBucket, collection: u32) -> Result<Vec<u8>, Status> {
 }
 
 #[test]
-fn a_key_is_known_while_its_collection_is_open() {
+fn commands_fail_with_unknown_collection_unless_it_is_open() {
     let mut vb = vbucket();
     assert_eq!(set(&mut vb, 8), Err(Status::UnknownCollection));
     vb.follow_manifest(at(1), &manifest(1, &[8]));
@@ -61,7 +61,7 @@ fn a_key_is_known_while_its_collection_is_open() {
     assert_eq!(set(&mut vb, 8), Err(Status::UnknownCollection));
     assert_eq!(get(&mut vb, 9), Err(Status::KeyNotFound));
     assert_eq!(items(&vb), [(0, 1), (9, 0)]);
-    // An older manifest than the one that it knows changes nothing.
+    // A manifest older than the current one changes nothing.
     vb.follow_manifest(at(1), &manifest(1, &[8]));
     assert_eq!(set(&mut vb, 8), Err(Status::UnknownCollection));
     assert_eq!(vb.collections().uid(), ManifestUid(2));
@@ -77,14 +77,14 @@ fn kinds(changes: &[Change]) -> Vec<(SystemEventKind, u32)> {
         .collect()
 }
 
-/// What is open, and how many documents it has.
+/// Returns the open collections and their numbers of documents.
 fn items(vb: &VBucket) -> Vec<(u32, u64)> {
     let all = vb.collections().open().iter();
     all.map(|open| (open.id.get(), open.items)).collect()
 }
 
 #[test]
-fn a_manifest_becomes_events_once_and_they_bring_it_back_and_to_others() {
+fn manifest_events_are_queued_once_replayed_and_replicated() {
     let mut vb = vbucket();
     vb.follow_manifest(at(1), &manifest(1, &[8, 9]));
     for id in [0, 8, 9] {
@@ -92,7 +92,7 @@ fn a_manifest_becomes_events_once_and_they_bring_it_back_and_to_others() {
     }
     vb.follow_manifest(at(1), &manifest(2, &[9]));
     vb.follow_manifest(at(1), &manifest(2, &[9]));
-    // A larger uid of the same content is none.
+    // A higher uid with the same content produces no events.
     vb.follow_manifest(at(1), &manifest(5, &[9]));
     assert_eq!(vb.high_seqno().get(), 6);
     let changes = log_all(&mut vb);
@@ -130,7 +130,7 @@ fn a_manifest_becomes_events_once_and_they_bring_it_back_and_to_others() {
 }
 
 #[test]
-fn what_was_dropped_leaves_memory_shard_by_shard_and_is_counted_once() {
+fn dropped_collection_is_swept_shard_by_shard_and_counted_once() {
     let mut vb = vbucket();
     vb.follow_manifest(at(1), &manifest(1, &[8]));
     for id in [0, 8] {
@@ -151,7 +151,7 @@ fn what_was_dropped_leaves_memory_shard_by_shard_and_is_counted_once() {
     assert_eq!(vb.documents().count(), 1);
     assert_eq!(get(&mut vb, 0).unwrap(), b"v");
     assert!(vb.bytes() < empty + 1_000);
-    // What the file does not have yet goes there all the same, and nothing is counted twice.
+    // Documents that are not applied are removed too, and are counted once.
     let batch = vb.store_mut().begin_apply().unwrap();
     let (history, upto) = (batch.history(), batch.upto());
     vb.store_mut().on_applied(history, upto);
@@ -161,7 +161,7 @@ fn what_was_dropped_leaves_memory_shard_by_shard_and_is_counted_once() {
 }
 
 #[test]
-fn a_sync_write_of_a_dropped_collection_is_aborted_in_its_order() {
+fn sync_write_of_a_dropped_collection_aborts_in_order() {
     let mut vb = vbucket();
     vb.follow_manifest(at(1), &manifest(1, &[8]));
     let keys = [key(0), key(8), key(9)];
@@ -171,7 +171,7 @@ fn a_sync_write_of_a_dropped_collection_is_aborted_in_its_order() {
     }
     vb.follow_manifest(at(1), &manifest(2, &[]));
     assert_eq!(results(&mut vb), [(2, Err(Status::UnknownCollection))]);
-    // The first is not on disk: nothing is committed or aborted before it.
+    // The first prepare is not persisted, so no later one is completed.
     let changes = log_all(&mut vb);
     assert_eq!(changes.len(), 4);
     let ends = log_all(&mut vb);

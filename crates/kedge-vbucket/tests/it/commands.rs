@@ -1,4 +1,4 @@
-//! What each command does and refuses.
+//! Tests of the result and the errors of each command.
 
 use crate::tools::*;
 use kedge_types::{Cas, CollectionId, Datatype, DocKey, Expiry, Seqno, Status, VbUuid};
@@ -8,7 +8,7 @@ use kedge_vbucket::{
 };
 
 #[test]
-fn store_modes_and_versions() {
+fn store_modes_check_existence_and_cas() {
     let vb = &mut vbucket();
     let k = key("k");
     let w = write(&k);
@@ -51,7 +51,7 @@ fn store_modes_and_versions() {
 }
 
 #[test]
-fn a_tombstone_keeps_the_revision_going() {
+fn tombstone_continues_the_revision() {
     let vb = &mut vbucket();
     set(vb, at(0), "k", b"1");
     let k = key("k");
@@ -79,7 +79,7 @@ fn a_tombstone_keeps_the_revision_going() {
 }
 
 #[test]
-fn concat_keeps_flags_and_expiry_and_sees_json_again() {
+fn concat_keeps_flags_and_expiry_and_detects_json() {
     let vb = &mut vbucket();
     let k = key("k");
     let w = write(&k);
@@ -105,7 +105,7 @@ fn concat_keeps_flags_and_expiry_and_sees_json_again() {
 }
 
 #[test]
-fn concat_and_counters_inflate_what_is_compressed() {
+fn concat_inflates_compressed_values() {
     let vb = &mut vbucket();
     let k = key("k");
     let text = vec![b'9'; 200];
@@ -126,7 +126,7 @@ fn concat_and_counters_inflate_what_is_compressed() {
 }
 
 #[test]
-fn counters() {
+fn counters_wrap_stop_at_zero_and_refuse_non_numbers() {
     let vb = &mut vbucket();
     let k = key("n");
     let w = write(&k);
@@ -188,7 +188,7 @@ fn counters() {
 }
 
 #[test]
-fn a_write_may_bring_its_version() {
+fn write_may_specify_its_new_cas() {
     let vb = &mut vbucket();
     let k = key("k");
     let with = |new_cas| StepWrite {
@@ -203,21 +203,21 @@ fn a_write_may_bring_its_version() {
     assert_eq!(first.cas, Cas(7));
     let appended = vb.at(at(0)).concat(&with(Cas(8)), ConcatMode::Append, b"2");
     assert_eq!(done(appended.unwrap()).cas, Cas(8));
-    // From the far future it would stop the clock.
+    // A CAS from the far future would stop the clock.
     assert_eq!(
         store(vb, &with(Cas(u64::MAX))),
         Err(Status::CasValueInvalid)
     );
     let next = done(store(vb, &write(&k)).unwrap());
     assert!(next.cas > Cas(8), "of the clock again");
-    // The clock never falls behind one that was brought.
+    // The clock continues after a given CAS.
     let ahead = Cas(next.cas.get() + 1_000_000_000);
     assert_eq!(done(store(vb, &with(ahead)).unwrap()).cas, ahead);
     assert!(done(store(vb, &write(&k)).unwrap()).cas > ahead);
 }
 
 #[test]
-fn preserve_ttl_keeps_what_is_there() {
+fn preserve_ttl_keeps_the_existing_expiry() {
     let vb = &mut vbucket();
     let k = key("k");
     let (first, second) = (
@@ -248,7 +248,7 @@ fn preserve_ttl_keeps_what_is_there() {
 }
 
 #[test]
-fn observing() {
+fn observe_returns_the_persistence_state() {
     let vb = &mut vbucket();
     let k = key("k");
     assert_eq!(
@@ -287,7 +287,7 @@ fn observing() {
 }
 
 #[test]
-fn waiting_for_the_disk_ends_or_times_out() {
+fn seqno_persistence_completes_or_times_out() {
     let vb = &mut vbucket();
     set(vb, at(0), "k", b"1");
     let cookie = kedge_vbucket::Cookie(5);
@@ -321,7 +321,7 @@ fn waiting_for_the_disk_ends_or_times_out() {
 }
 
 #[test]
-fn an_answer_that_is_held_back_is_a_success_however_the_wait_ends() {
+fn delayed_write_response_succeeds_however_the_wait_ends() {
     let vb = &mut vbucket();
     let k = key("k");
     let ends: [fn(&mut VBucket); 4] = [

@@ -1,4 +1,4 @@
-//! Without a log: batches go into the file at once.
+//! Tests without a log: batches go directly into the file.
 
 use crate::disk::{Disk, WHOLE, apply, documents};
 use crate::tools::*;
@@ -22,7 +22,7 @@ enum Step {
     Delete(u8),
     Durable(u8, bool),
     Late,
-    /// So many changes in each of so many commits.
+    /// Flushes at most (changes, commits): this number of changes in each of this number of commits.
     Flush(usize, usize),
     Reset,
     Crash(usize, usize),
@@ -45,7 +45,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn a_crash_leaves_what_was_written(steps in steps()) {
+    fn crash_keeps_written_changes_without_a_log(steps in steps()) {
         let mut vb = direct();
         let mut disk = Disk::default();
         let mut secs = 0;
@@ -98,7 +98,7 @@ proptest! {
 }
 
 #[test]
-fn a_batch_follows_another_in_the_same_file_only() {
+fn direct_batch_follows_another_only_in_the_same_file() {
     let mut vb = direct();
     let mut disk = Disk::default();
     vb.reset(VbUuid(8));
@@ -136,7 +136,7 @@ fn a_batch_follows_another_in_the_same_file_only() {
 }
 
 #[test]
-fn a_batch_has_the_newest_of_each_key_and_persisted_levels_wait_for_it() {
+fn direct_batch_has_the_newest_versions_and_completes_persist_levels() {
     let mut vb = direct();
     let mut disk = Disk::default();
     set(&mut vb, at(0), "a", b"1");
@@ -160,7 +160,7 @@ fn a_batch_has_the_newest_of_each_key_and_persisted_levels_wait_for_it() {
 }
 
 #[test]
-fn what_a_log_left_behind_is_applied_first() {
+fn remaining_log_changes_are_applied_before_direct_writes() {
     let mut vb = vbucket();
     let mut disk = Disk::default();
     set(&mut vb, at(0), "a", b"1");

@@ -1,4 +1,4 @@
-//! A log and a file in their simplest form: what a vBucket leaves behind in a crash.
+//! A minimal log and file: the state that a vBucket leaves behind in a crash.
 
 use kedge_types::{Now, Seqno, VbUuid};
 use kedge_vbucket::{
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 type Key = Vec<u8>;
 
-/// A header of a file and all that it leads to.
+/// A header of a file with the data that it references.
 #[derive(Clone, Debug)]
 pub(crate) struct File {
     pub(crate) documents: BTreeMap<Key, Item>,
@@ -28,7 +28,7 @@ impl File {
         }
     }
 
-    /// What a couchstore file asks of a commit is asked here too.
+    /// Applies a commit, with the requirements of a couchstore file.
     fn commit(&mut self, part: &BatchPart<'_>) {
         let mut met = std::collections::BTreeSet::new();
         for apply in part.items {
@@ -47,7 +47,7 @@ impl File {
         let highest = part.items.iter().map(|apply| apply.item().seqno()).max();
         self.high = highest.unwrap_or(self.high);
         self.state = part.state.clone();
-        // Where nothing stands at the last seqnos, the file ends before them.
+        // If the last seqnos have no items, the file ends before them.
         let ends_before = self.high < part.upto && self.is_consistent();
         assert!(self.high == part.upto || ends_before);
         assert!(self.state.snap_start <= self.high && self.high <= self.state.snap_end);
@@ -57,7 +57,7 @@ impl File {
         self.documents.values().filter(|item| !item.is_deleted())
     }
 
-    /// Returns whether all of a batch is in it.
+    /// Returns whether the file has a whole batch.
     pub(crate) fn is_consistent(&self) -> bool {
         self.high == self.state.snap_end
     }
@@ -86,29 +86,29 @@ impl File {
     }
 }
 
-/// The log, the headers of the file, and what all of it is to amount to.
+/// The log, the headers of the file, and the changes that they represent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Disk {
     pub(crate) log: Vec<Change>,
-    /// Every change that was logged since the last reset, whatever the log has given back.
+    /// All changes that were logged since the last reset, including truncated ones.
     pub(crate) logged: Vec<Change>,
-    /// Headers, the newest last. Empty: there is no file.
+    /// The headers, newest last. Empty if there is no file.
     pub(crate) headers: Vec<File>,
-    /// There is a mark that the vBucket was deleted.
+    /// True if there is a deletion marker.
     pub(crate) is_deleted: bool,
 }
 
-/// The end of an apply.
+/// The extent and the end of an apply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Applying {
     pub(crate) max_items: usize,
-    /// So many parts are written.
+    /// The number of parts to write.
     pub(crate) parts: usize,
-    /// Then it ends properly; if not, the node does.
+    /// True if the apply ends properly, false if the node crashes.
     pub(crate) ends: bool,
 }
 
-/// All of it, at once.
+/// An apply of the whole batch in one commit.
 pub(crate) const WHOLE: Applying = Applying {
     max_items: usize::MAX,
     parts: usize::MAX,
@@ -120,7 +120,7 @@ impl Disk {
         self.headers.last()
     }
 
-    /// Writes up to `max` changes to the log. The vBucket is told later.
+    /// Writes up to `max` changes to the log. The caller notifies the vBucket.
     pub(crate) fn append(&mut self, vb: &VBucket, max: usize) -> Position {
         let mut changes = Vec::new();
         let to = vb.changes().for_log(max, usize::MAX, &mut changes);
@@ -136,12 +136,12 @@ impl Disk {
         vb.on_logged(to);
     }
 
-    /// Without a log: writes up to `max` changes into the file at once, in one commit. The vBucket is told later.
+    /// Writes up to `max` changes directly into the file, in one commit. The caller notifies the vBucket.
     pub(crate) fn write_through(&mut self, vb: &mut VBucket, max: usize) -> Position {
         self.write_through_in(vb, max, 1)
     }
 
-    /// As [`Disk::write_through`], in as many such commits as there may be.
+    /// Writes directly into the file as [`Disk::write_through`], in at most `commits` commits.
     pub(crate) fn write_through_in(
         &mut self,
         vb: &mut VBucket,
@@ -150,7 +150,7 @@ impl Disk {
     ) -> Position {
         let (batch, mut to) = vb.store().direct_batch(max, usize::MAX);
         let replaces = batch.as_ref().is_some_and(ApplyBatch::replaces_file);
-        // What stands before a reset is of no use to the file.
+        // The file does not need changes before a reset.
         let is_void = vb.unapplied().replaces_file && !replaces;
         let mut written = 1;
         if let Some(mut batch) = batch {
@@ -197,7 +197,7 @@ impl Disk {
             self.headers = vec![File::new(batch.empty_state())];
             self.is_deleted = false;
         }
-        // Of a short list nothing was forgotten that forbids a cut.
+        // In a short list, no cut is forbidden because of removed changes.
         let high = self.headers.last().expect("a file").high;
         let changes = batch.upto().get() - high.get();
         let more = if changes < 64 { 0 } else { 64 };
@@ -224,7 +224,7 @@ impl Disk {
         }
     }
 
-    /// The log gives back what lies before the first record that is needed.
+    /// Truncates the log before the first record that is needed.
     pub(crate) fn release(&mut self, vb: &VBucket) {
         let figures = vb.unapplied();
         if figures.state_changed || figures.replaces_file || figures.removes_file {
@@ -235,7 +235,7 @@ impl Disk {
         let file = self.file().filter(|file| !file.is_consistent());
         let open = file.map(|file| (file.state.snap_kind, file.state.snap_end));
         let is_applied = |change: &Change| match change {
-            // Its changes need it, unless the file says that it is in its middle.
+            // The changes of the snapshot need its record, unless the file records that it is inside the snapshot.
             Change::Snapshot(snapshot) => {
                 snapshot.end <= vb.applied_seqno() || open == Some((snapshot.kind, snapshot.end))
             }
@@ -249,11 +249,11 @@ impl Disk {
             .iter()
             .take_while(|change| is_applied(change))
             .count();
-        // The record that began the history may go once the file has followed.
+        // The record that started the history is not needed once the file has followed.
         self.log.drain(..last_history + applied);
     }
 
-    /// The file goes back to the header of `to`.
+    /// Rewinds the file to the header of `to`.
     pub(crate) fn rewind(&mut self, to: Seqno, vb: &VBucket) {
         self.rewind_as(to, vb.state(), vb.failover().clone());
     }
@@ -269,7 +269,7 @@ impl Disk {
         self.headers.push(file);
     }
 
-    /// The file was taken back, and these documents are read again.
+    /// Ends a rollback after the file was rewound, and loads these documents again.
     pub(crate) fn rewound(&self, vb: &mut VBucket, keys: &[Box<[u8]>]) {
         let file = self.file().expect("it was taken back");
         vb.recovery().rewound(&file.base()).unwrap();
@@ -282,7 +282,7 @@ impl Disk {
         vb.store_mut().warmed(history, true);
     }
 
-    /// A new process finds this, and reads all of it.
+    /// Recovers a vBucket in a new process and loads all documents.
     pub(crate) fn recover(&mut self, vb: VBucket, branch: Option<VbUuid>) -> VBucket {
         let mut vb = self.recover_cold(vb, branch);
         let history = vb.history_id();
@@ -295,7 +295,7 @@ impl Disk {
         vb
     }
 
-    /// A new process finds this.
+    /// Recovers a vBucket in a new process without loading documents.
     pub(crate) fn recover_cold(&mut self, mut vb: VBucket, branch: Option<VbUuid>) -> VBucket {
         if let Some(file) = self.file() {
             vb.recovery().begin_from(file.base()).unwrap();
@@ -315,7 +315,7 @@ impl Disk {
         vb
     }
 
-    /// What is to be there now: everything logged, and after a restart prepares are committed.
+    /// Returns the expected documents: everything logged, with open prepares committed as after a restart.
     pub(crate) fn expected(&self, now: Now) -> BTreeMap<Key, Vec<u8>> {
         let mut changes = self.logged.clone();
         let open = open_prepares(&changes);
@@ -324,12 +324,12 @@ impl Disk {
     }
 }
 
-/// What is read back is not what was in memory.
+/// Returns a copy without the in-memory state of an item, as after a read from disk.
 fn copy(item: &Item) -> Item {
     Item::new(&item.meta(), item.key(), &[item.value()])
 }
 
-/// A commit or abort repeats no value in the log.
+/// Returns the log record of a change. Commits and aborts have no value in the log.
 fn as_logged(change: &Change) -> Change {
     let bare = |item: &Item| Item::new(&item.meta(), item.key(), &[]);
     match change {
@@ -343,7 +343,7 @@ fn as_logged(change: &Change) -> Change {
     }
 }
 
-/// Adds a change to a history, which a reset or rollback cuts.
+/// Appends a change to a history, which a reset or rollback truncates.
 pub(crate) fn apply(history: &mut Vec<Change>, change: Change) {
     match &change {
         Change::Reset(..) | Change::Delete => history.clear(),
@@ -370,7 +370,7 @@ pub(crate) fn open_prepares(changes: &[Change]) -> Vec<Item> {
     open
 }
 
-/// The documents that a history leaves.
+/// Returns the documents after a history.
 pub(crate) fn documents(changes: &[Change], now: Now) -> BTreeMap<Key, Vec<u8>> {
     let mut documents = BTreeMap::new();
     for change in changes {

@@ -1,4 +1,4 @@
-//! The effects of steps.
+//! Tests of the effects of steps.
 
 use crate::tools::*;
 use kedge_types::DurabilityLevel::MajorityAndPersistOnActive;
@@ -13,7 +13,7 @@ fn log_one(vb: &mut kedge_vbucket::VBucket) -> AfterLog {
 }
 
 #[test]
-fn memory_is_handed_out_as_differences_whose_sum_is_what_is_there() {
+fn memory_effects_sum_up_to_the_memory_use() {
     let vb = &mut vbucket();
     let mut sum = MemoryUse::default();
     for step in 0..6 {
@@ -36,7 +36,7 @@ fn memory_is_handed_out_as_differences_whose_sum_is_what_is_there() {
 }
 
 #[test]
-fn commits_that_nobody_waits_for_are_lazy_until_something_else_is_queued() {
+fn commits_without_waiters_do_not_request_a_log_write() {
     let vb = &mut vbucket();
     let commit = |vb: &mut kedge_vbucket::VBucket, cookie| {
         let k = key("k");

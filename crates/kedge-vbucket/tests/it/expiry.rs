@@ -1,4 +1,4 @@
-//! Documents that expire, and tombstones that are forgotten.
+//! Tests of expiry and of the purge of tombstones.
 
 use crate::tools::*;
 use kedge_types::limits::TOMBSTONE_PURGE_AGE_SECS;
@@ -16,7 +16,7 @@ fn set_expiring(vb: &mut VBucket, name: &str, secs: u64) {
 }
 
 #[test]
-fn a_read_lets_go_of_what_expired_and_the_log_hears_of_it() {
+fn read_of_an_expired_document_queues_a_tombstone() {
     let vb = &mut vbucket();
     set_expiring(vb, "k", 10);
     assert!(get(vb, at(9), "k").is_ok());
@@ -34,7 +34,7 @@ fn a_read_lets_go_of_what_expired_and_the_log_hears_of_it() {
 }
 
 #[test]
-fn an_expired_document_is_none_to_every_command() {
+fn expired_document_does_not_exist_for_any_command() {
     let vb = &mut vbucket();
     let k = key("k");
     for turn in 0..5 {
@@ -54,7 +54,7 @@ fn an_expired_document_is_none_to_every_command() {
 }
 
 #[test]
-fn touching_moves_the_expiry_and_the_same_expiry_changes_nothing() {
+fn touch_changes_the_expiry_but_not_to_the_same_value() {
     let vb = &mut vbucket();
     set_expiring(vb, "k", 10);
     let k = key("k");
@@ -75,7 +75,7 @@ fn touching_moves_the_expiry_and_the_same_expiry_changes_nothing() {
 }
 
 #[test]
-fn a_sweep_is_wanted_while_something_may_run_out() {
+fn sweep_is_due_while_locks_or_expiries_exist() {
     let vb = &mut vbucket();
     let k = key("k");
     set(vb, at(0), "k", b"1");
@@ -97,7 +97,7 @@ fn a_sweep_is_wanted_while_something_may_run_out() {
 }
 
 #[test]
-fn a_sweep_finds_what_nobody_reads() {
+fn sweep_expires_documents_and_purges_applied_tombstones() {
     let vb = &mut vbucket();
     for n in 0..100 {
         set_expiring(vb, &format!("k{n}"), 10);

@@ -1,4 +1,4 @@
-//! vBuckets that become something else to their node.
+//! Tests of state changes: promotion, takeover, and recovery in each state.
 
 use crate::disk::{Disk, WHOLE};
 use crate::tools::*;
@@ -29,9 +29,9 @@ fn branches(vb: &VBucket) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// Rule: a promotion begins a branch at the end of the last complete snapshot; entries behind it are dead and go.
+/// Rule: a promotion starts a branch at the end of the last complete snapshot, and removes later entries.
 #[test]
-fn a_promotion_begins_a_branch_at_the_last_complete_snapshot() {
+fn promotion_starts_a_branch_at_the_last_complete_snapshot() {
     let vb = &mut replica();
     let mut table = FailoverTable::new(VbUuid(1));
     table.begin(VbUuid(2), Seqno(2));
@@ -54,9 +54,9 @@ fn a_promotion_begins_a_branch_at_the_last_complete_snapshot() {
     assert_eq!(branches(whole), [(4, 3), (0xabc, 0)]);
 }
 
-/// Rule: a takeover begins none, as nothing was lost.
+/// Rule: a takeover starts no branch, because nothing was lost.
 #[test]
-fn a_takeover_begins_no_branch() {
+fn takeover_starts_no_branch() {
     let vb = &mut replica();
     take(vb, memory(1, 3), vec![document("a", 3)]);
     vb.set_state(StateChange::to(VbState::Pending, VbUuid(8)));
@@ -72,9 +72,9 @@ fn a_takeover_begins_no_branch() {
     assert_eq!(get(vb, at(0), "k").unwrap(), b"4");
 }
 
-/// Rule: a dead vBucket remembers its last consistent point, and a failover from it begins there.
+/// Rule: a dead vBucket keeps its last consistent point, and a failover from it starts there.
 #[test]
-fn a_dead_one_remembers_its_last_consistent_point() {
+fn dead_vbucket_keeps_its_last_consistent_point() {
     let mut vb = replica();
     let mut disk_of = Disk::default();
     take(&mut vb, memory(1, 3), vec![prepared("k", 3, Majority)]);
@@ -103,10 +103,10 @@ fn a_dead_one_remembers_its_last_consistent_point() {
     }
 }
 
-/// Rule: after a stop that was not clean an active begins a branch: at its last seqno, or at the last consistent point if
-/// it is in the middle of a snapshot. The history of others is that of their active.
+/// Rule: after an unclean shutdown, an active vBucket starts a branch at its high seqno, or at the last consistent
+/// point inside a snapshot. Other states keep the history of their active node.
 #[test]
-fn an_unclean_stop_begins_a_branch_of_an_active_only() {
+fn unclean_shutdown_starts_a_branch_only_if_active() {
     let mut vb = replica();
     let mut disk_of = Disk::default();
     take(&mut vb, memory(1, 3), vec![document("a", 3)]);
@@ -121,10 +121,10 @@ fn an_unclean_stop_begins_a_branch_of_an_active_only() {
     assert_eq!(branches(&again), [(7, 5), (4, 3), (0xabc, 0)]);
 }
 
-/// Rule: prepares that came from the disk or from another active have no deadline, and are completed; until then a read
-/// of their key says so, as someone may have seen them committed.
+/// Rule: prepares from the disk or from another active node have no timeout and are completed. Until then, reads of
+/// their keys fail with a re-commit status, because a client may have seen the commit.
 #[test]
-fn inherited_prepares_never_expire() {
+fn inherited_prepares_never_time_out() {
     let mut promoted = replica();
     take(
         &mut promoted,
@@ -196,7 +196,7 @@ fn inherited_prepares_never_expire() {
         }
         let busy = store(vb, at(0), &write(&k), StoreMode::Set, b"x");
         assert_eq!(busy, Err(Status::SyncWriteInProgress));
-        // One of its own is behind them, and is seen by nobody.
+        // A prepare of the new active follows them and is not visible.
         let m = key("m");
         store(vb, at(0), &durable(&m, Majority, 5), StoreMode::Set, b"5").unwrap();
         assert_eq!(get(vb, at(0), "m"), Err(Status::KeyNotFound));
@@ -212,10 +212,10 @@ fn inherited_prepares_never_expire() {
     }
 }
 
-/// Rule: whoever waits when a vBucket is active no more hears that the outcome is not known. The prepares stay, and a
-/// later active says of their keys that they are being committed again.
+/// Rule: waiting clients get an ambiguous status when a vBucket leaves the active state. The prepares stay, and reads
+/// on a later active node fail with a re-commit status.
 #[test]
-fn leaving_active_answers_everyone_and_keeps_the_prepares() {
+fn leaving_active_returns_ambiguous_and_keeps_prepares() {
     for state in [VbState::Replica, VbState::Pending, VbState::Dead] {
         let vb = &mut active(&["ab"]);
         set(vb, at(0), "k", b"old");
@@ -265,9 +265,9 @@ fn leaving_active_answers_everyone_and_keeps_the_prepares() {
     }
 }
 
-/// The new active commits what the old one left, and the old one takes that as its replica.
+/// The new active node commits the prepares of the old one, which receives the commits as a replica.
 #[test]
-fn an_old_active_follows_the_new_one() {
+fn old_active_receives_the_commits_of_the_new_one() {
     let old = &mut active(&["ab"]);
     let k = key("k");
     store(
@@ -297,9 +297,9 @@ fn an_old_active_follows_the_new_one() {
     assert_eq!(old.failover(), new.failover());
 }
 
-/// On a node that is alone nobody has to say who acknowledges.
+/// A single node needs no topology from a cluster manager.
 #[test]
-fn a_node_that_is_alone_needs_no_topology() {
+fn single_node_needs_no_topology() {
     let vb = &mut vbucket();
     assert_eq!(vb.durability().topology(), Some(&Topology::alone()));
     vb.set_state(StateChange::to(VbState::Dead, VbUuid(5)));

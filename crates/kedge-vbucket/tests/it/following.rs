@@ -1,4 +1,4 @@
-//! What a replica takes, and what it acknowledges.
+//! Tests of a replica: received changes and acknowledgements.
 
 use crate::disk::{Disk, WHOLE};
 use crate::tools::*;
@@ -25,7 +25,7 @@ fn replica_get(vb: &mut VBucket, name: &str) -> Result<Vec<u8>, Status> {
 }
 
 #[test]
-fn takes_what_the_active_sends_with_its_numbers() {
+fn replica_keeps_the_seqnos_and_cas_of_the_active() {
     let vb = &mut replica();
     log_all(vb);
     take(
@@ -61,9 +61,9 @@ fn takes_what_the_active_sends_with_its_numbers() {
     assert!(refused.is_ok(), "who runs commands asks for the state");
 }
 
-/// Rule: seqnos only grow, and stay within their snapshot; a snapshot ends before the next begins.
+/// Rule: seqnos ascend within their snapshot, and a snapshot ends before the next one starts.
 #[test]
-fn what_cannot_follow_is_refused_and_changes_nothing() {
+fn invalid_received_changes_are_refused_without_effect() {
     let vb = &mut replica();
     let order = |high, seqno| {
         Err(ReceiveError::Order {
@@ -114,7 +114,7 @@ fn what_cannot_follow_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn only_who_follows_receives() {
+fn only_replica_and_pending_receive_changes() {
     let refused = Err(ReceiveError::NotReceiving);
     let table = FailoverTable::new(VbUuid(5));
     let mut vb = active(&["a"]);
@@ -142,9 +142,9 @@ fn only_who_follows_receives() {
     );
 }
 
-/// Rule: nothing is acknowledged before the end of its snapshot was received; then those that memory is enough for.
+/// Rule: nothing is acknowledged before the end of its snapshot. Then prepares without persistence requirement count.
 #[test]
-fn nothing_of_a_memory_snapshot_is_acknowledged_before_its_end() {
+fn memory_snapshot_is_acknowledged_only_at_its_end() {
     let vb = &mut replica();
     take(
         vb,
@@ -165,9 +165,9 @@ fn nothing_of_a_memory_snapshot_is_acknowledged_before_its_end() {
     assert_eq!(vb.take_ack(), None, "once");
 }
 
-/// Rule: the first prepare that has to be on disks is a fence until the whole snapshot is on this one.
+/// Rule: the first prepare that must be persisted to a majority blocks later ones until the whole snapshot is on disk.
 #[test]
-fn a_persisted_level_is_a_fence_until_the_whole_snapshot_is_on_disk() {
+fn persist_to_majority_blocks_acks_until_the_snapshot_is_on_disk() {
     let vb = &mut replica();
     let log = |vb: &mut VBucket, max| {
         let to = vb.changes().for_log(max, usize::MAX, &mut Vec::new());
@@ -194,10 +194,10 @@ fn a_persisted_level_is_a_fence_until_the_whole_snapshot_is_on_disk() {
     assert_eq!(vb.take_ack(), Some(Seqno(5)));
 }
 
-/// Rule: of a disk snapshot nothing counts before all of it is on disk; then all that the sender had prepared does, even
-/// if no prepare came.
+/// Rule: a disk snapshot counts only when all of it is on disk. Then everything that the sender had prepared counts,
+/// even without a prepare in the snapshot.
 #[test]
-fn a_disk_snapshot_is_acknowledged_when_it_is_on_disk() {
+fn disk_snapshot_is_acknowledged_when_it_is_on_disk() {
     for (told, expected) in [(None, 6), (Some(Seqno(4)), 4)] {
         let vb = &mut replica();
         let snapshot = Snapshot {
@@ -223,9 +223,9 @@ fn a_disk_snapshot_is_acknowledged_when_it_is_on_disk() {
     }
 }
 
-/// A stream that begins anew is told again: the active has forgotten what was acknowledged.
+/// A new stream repeats the acknowledgement, because the active node has forgotten it.
 #[test]
-fn a_new_stream_is_told_again() {
+fn new_stream_repeats_the_acknowledgement() {
     let vb = &mut replica();
     take(vb, memory(1, 1), [prepared("a", 1, Majority)]);
     assert_eq!(vb.take_ack(), Some(Seqno(1)));
@@ -235,9 +235,10 @@ fn a_new_stream_is_told_again() {
     assert_eq!(vb.take_ack(), Some(Seqno(1)));
 }
 
-/// Rule: from a disk a commit comes as the document; that, a newer document, or a newer prepare ends the prepare.
+/// Rule: in a disk snapshot a commit arrives as a document. That document, a newer one, or a newer prepare completes
+/// the prepare.
 #[test]
-fn a_disk_snapshot_ends_prepares_without_their_commits() {
+fn disk_snapshot_completes_prepares_without_their_commits() {
     let vb = &mut replica();
     take(
         vb,
@@ -263,7 +264,7 @@ fn a_disk_snapshot_ends_prepares_without_their_commits() {
     assert_eq!(vb.history().visible_seqno(), Seqno(0));
     vb.receive(at(0), prepared("replaced", 10, Majority))
         .unwrap();
-    // The end of a prepare that never came here.
+    // The completion of a prepare that was never received.
     vb.receive(at(0), abort("aborted", 8, 11)).unwrap();
     assert_eq!(vb.durability_figures().tracked, 2);
     vb.receive(at(0), abort("unknown", 7, 12)).unwrap();
@@ -276,9 +277,9 @@ fn a_disk_snapshot_ends_prepares_without_their_commits() {
     assert_eq!(vb.durability().high_completed_seqno(), Seqno(10));
 }
 
-/// Rule: prepares, commits and plain writes never take each other's place: not in the queue, not in the file.
+/// Rule: prepares, commits and plain writes do not replace each other in the queue or in the file.
 #[test]
-fn prepares_and_documents_do_not_take_each_others_place() {
+fn prepares_and_documents_do_not_replace_each_other() {
     let vb = &mut replica();
     let mut log = Disk::default();
     log.log(vb, usize::MAX);
@@ -313,9 +314,10 @@ fn resume(start: u64, snap_start: u64, snap_end: u64, uuid: u64) -> ResumePoint 
     }
 }
 
-/// A header in the middle of a snapshot is no consistent point, and says so; after a start the stream goes on there.
+/// A header inside a snapshot is not a consistent point and is marked as such. After a restart the stream resumes
+/// there.
 #[test]
-fn the_middle_of_a_snapshot_is_known_in_memory_in_the_log_and_in_the_file() {
+fn incomplete_snapshot_survives_in_memory_log_and_file() {
     for applies in [false, true] {
         let vb = &mut replica();
         let mut disk_of = Disk::default();
@@ -353,12 +355,12 @@ fn the_middle_of_a_snapshot_is_known_in_memory_in_the_log_and_in_the_file() {
         );
         assert_eq!(again.history().purge_seqno(), Seqno(1));
         assert_eq!(again.durability_figures().tracked, 0, "a document ended it");
-        // Who counts acknowledgements when the active is lost must not find less than was acknowledged.
+        // A failover must not see a lower high prepared seqno than the acknowledged one.
         assert_eq!(again.progress().high_prepared, Seqno(2), "{applies}");
         again
             .begin_stream(FailoverTable::new(VbUuid(0xabc)))
             .unwrap();
-        // The rest comes from memory; it may contain what a disk would have left out.
+        // The rest arrives from memory and may contain versions that a disk snapshot would omit.
         take(&mut again, memory(7, 8), [document("a", 8)]);
         assert_eq!(
             again.history().resume_point(),
@@ -379,9 +381,10 @@ fn the_middle_of_a_snapshot_is_known_in_memory_in_the_log_and_in_the_file() {
     }
 }
 
-/// The active may have lost what it announced: the replica must not wait for the end of a snapshot of which it has nothing.
+/// The active node may have lost the changes that it announced, so the replica must not wait for the end of a snapshot
+/// without changes.
 #[test]
-fn a_snapshot_that_broke_off_before_its_first_change_is_forgotten() {
+fn interrupted_snapshot_without_changes_is_dropped() {
     let vb = &mut replica();
     let mut disk_of = Disk::default();
     take(vb, memory(1, 2), [document("a", 1), document("b", 2)]);
@@ -396,9 +399,9 @@ fn a_snapshot_that_broke_off_before_its_first_change_is_forgotten() {
     assert!(disk_of.file().unwrap().is_consistent());
 }
 
-/// A replica that went back by itself has a branch that nobody else knows: it asks for the one before.
+/// A replica that rolled back has a branch that no other node knows, so it resumes on the branch before.
 #[test]
-fn a_stream_goes_on_on_a_branch_that_the_active_knows() {
+fn stream_resumes_on_a_branch_that_the_active_knows() {
     let vb = &mut replica();
     let mut disk_of = Disk::default();
     take(vb, memory(1, 2), [document("a", 1), document("b", 2)]);
@@ -442,13 +445,13 @@ fn a_stream_goes_on_on_a_branch_that_the_active_knows() {
 enum Sent {
     Document,
     Prepare(DurabilityLevel),
-    /// The first prepare, committed or aborted.
+    /// The first prepare, committed (true) or aborted.
     End(bool),
 }
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A snapshot of so many, from a disk or not; so many of them come before the stream breaks off.
+    /// A snapshot (from a disk, changes, number of changes before the stream is interrupted).
     Snapshot(bool, Vec<Sent>, usize),
     Log(usize),
 }
@@ -468,7 +471,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..40)
 }
 
-/// One prepare as the naive model sees it.
+/// A prepare in the naive model.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     seqno: u64,
@@ -476,7 +479,7 @@ struct Known {
     ended: bool,
 }
 
-/// A run of snapshots up to a consistent point.
+/// A sequence of snapshots up to a consistent point.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     start: u64,
@@ -486,7 +489,7 @@ struct Run {
     ended: u64,
 }
 
-/// The rules from all that ever came.
+/// Returns the expected acknowledgement, calculated from the full history.
 fn naive_ack(runs: &[Run], prepares: &[Known], persisted: u64) -> u64 {
     let mut acknowledged = 0;
     for run in runs {
@@ -498,7 +501,7 @@ fn naive_ack(runs: &[Run], prepares: &[Known], persisted: u64) -> u64 {
             acknowledged = run.end;
             continue;
         }
-        // What had ended when the snapshot did holds up nothing.
+        // Prepares that were completed by the end of the snapshot block nothing.
         let mine = prepares
             .iter()
             .filter(|known| known.seqno > run.start && known.seqno <= run.end);
@@ -523,7 +526,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn acknowledges_as_the_rules_say(steps in steps()) {
+    fn acknowledgements_match_the_naive_model(steps in steps()) {
         let mut vb = replica();
         log_all(&mut vb);
         let mut prepares: Vec<Known> = Vec::new();
@@ -541,7 +544,7 @@ proptest! {
                         Seqno(high + 1),
                         Seqno(end),
                     )).unwrap();
-                    // Of one that broke off before its first change nothing is missing.
+                    // A snapshot that was interrupted before its first change lacks nothing.
                     runs.pop_if(|run| !run.is_complete && run.start == high);
                     match runs.last_mut().filter(|run| !run.is_complete) {
                         Some(torn) => {
@@ -587,7 +590,8 @@ proptest! {
                 prop_assert!(ack.get() > acked, "it only grows");
                 acked = ack.get();
             }
-            // What has ended since, and is not on disk, counts or not: nobody waits for it.
+            // Prepares that were completed since then and are not on disk may count or not, because no client waits for
+            // them.
             let expected = naive_ack(&runs, &prepares, persisted);
             let same = |prepares: &[Known]| prepares.iter()
                 .filter(|known| known.seqno > acked.min(expected) && known.seqno <= acked.max(expected))

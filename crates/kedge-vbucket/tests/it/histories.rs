@@ -1,4 +1,4 @@
-//! Resets, rollbacks and branches, with the file before and behind the log's record of them.
+//! Tests of resets, rollbacks and branches, with the file older or newer than their log records.
 
 use crate::disk::{Applying, Disk, File, WHOLE};
 use crate::tools::*;
@@ -20,7 +20,7 @@ fn log_and_apply(vb: &mut VBucket, disk: &mut Disk) {
     disk.apply(vb, WHOLE);
 }
 
-/// Two documents in the file; a third in the log.
+/// Returns a vBucket with two documents in the file and a third one in the log.
 fn begun() -> (VBucket, Disk) {
     let mut vb = vbucket();
     let mut disk = Disk::default();
@@ -33,7 +33,7 @@ fn begun() -> (VBucket, Disk) {
 }
 
 #[test]
-fn a_reset_is_finished_after_a_crash() {
+fn reset_is_finished_after_a_crash() {
     let (mut vb, mut disk) = begun();
     vb.reset(VbUuid(9));
     let not_logged = disk.clone().recover(vbucket(), None);
@@ -41,7 +41,7 @@ fn a_reset_is_finished_after_a_crash() {
     set(&mut vb, at(1), "d", b"1");
     disk.log(&mut vb, usize::MAX);
 
-    // The file is from before the reset.
+    // The file is older than the reset.
     let mut void = disk.clone().recover(vbucket(), None);
     assert_eq!(names(&void), "d");
     assert_eq!(
@@ -51,7 +51,7 @@ fn a_reset_is_finished_after_a_crash() {
     assert_eq!(void.failover().uuid(), VbUuid(9));
     assert!(void.store_mut().begin_apply().unwrap().replaces_file());
 
-    // The file was made anew, and nothing was written to it.
+    // The file was re-created and is empty.
     let mut empty = disk.clone();
     let state = vb.store_mut().begin_apply().unwrap().empty_state();
     empty.headers = vec![File::new(state)];
@@ -59,7 +59,7 @@ fn a_reset_is_finished_after_a_crash() {
     assert_eq!(names(&empty), "d");
     assert!(!empty.store_mut().begin_apply().unwrap().replaces_file());
 
-    // The file has followed, and more; the log still has everything.
+    // The file is newer than the reset, and the log still has everything.
     let mut vb = disk.recover(vbucket(), None);
     log_and_apply(&mut vb, &mut disk);
     set(&mut vb, at(1), "e", b"1");
@@ -74,7 +74,7 @@ fn a_reset_is_finished_after_a_crash() {
 }
 
 #[test]
-fn of_two_resets_the_file_may_be_behind_either() {
+fn file_may_be_older_than_either_of_two_resets() {
     for followed in 0..3 {
         let (mut vb, mut disk) = begun();
         for (turn, name) in ["d", "e"].iter().enumerate() {
@@ -96,7 +96,7 @@ fn of_two_resets_the_file_may_be_behind_either() {
 }
 
 #[test]
-fn records_of_an_old_history_may_contradict_the_file() {
+fn replay_accepts_old_history_records_that_contradict_the_file() {
     let mut vb = vbucket();
     let mut disk = Disk::default();
     let k = key("k");
@@ -107,19 +107,19 @@ fn records_of_an_old_history_may_contradict_the_file() {
     store(&mut vb, at(0), &w, StoreMode::Set, b"old").unwrap();
     disk.log(&mut vb, usize::MAX);
     vb.reset(VbUuid(9));
-    // In the new history the same key has a prepare that is in the file and has not ended.
+    // In the new history the same key has an open prepare in the file.
     store(&mut vb, at(0), &w, StoreMode::Set, b"new").unwrap();
     disk.log(&mut vb, usize::MAX);
     disk.apply(&mut vb, WHOLE);
     assert_eq!(disk.file().unwrap().base().prepares.len(), 1);
-    // The log was cut behind the old prepare's beginning, and has its commit.
+    // The log was truncated after the old prepare and has its commit.
     let again = disk.recover(vbucket(), None);
     assert_eq!(names(&again), "k");
     assert_eq!(again.high_seqno(), Seqno(2), "it was committed");
 }
 
 #[test]
-fn a_rollback_is_finished_after_a_crash() {
+fn rollback_is_finished_after_a_crash() {
     let (mut vb, mut disk) = begun();
     set(&mut vb, at(1), "a", b"newer");
     log_and_apply(&mut vb, &mut disk);
@@ -164,7 +164,7 @@ fn a_rollback_is_finished_after_a_crash() {
 }
 
 #[test]
-fn a_rollback_answers_who_waits_and_opens_what_was_open() {
+fn rollback_returns_ambiguous_and_restores_open_prepares() {
     let mut vb = vbucket();
     let mut disk = Disk::default();
     let (k, l) = (key("k"), key("l"));
@@ -175,7 +175,7 @@ fn a_rollback_answers_who_waits_and_opens_what_was_open() {
     assert_eq!(results(&mut vb).len(), 1);
     let w = durable(&l, PersistToMajority, 2);
     store(&mut vb, at(0), &w, StoreMode::Set, b"y").unwrap();
-    // Prepared at 1, committed at 2, prepared at 3. Back to 1.
+    // Prepared at 1, committed at 2, prepared at 3. The rollback goes to 1.
     vb.rollback(Seqno(1), VbUuid(9));
     assert_eq!(results(&mut vb), [(2, Err(Status::SyncWriteAmbiguous))]);
     assert_eq!(names(&vb), "");
@@ -205,13 +205,13 @@ fn file_base(high_seqno: Seqno, failover: &FailoverTable) -> kedge_vbucket::File
 
 #[test]
 #[should_panic(expected = "only what is in the file")]
-fn nobody_goes_back_to_what_is_not_in_the_file() {
+fn rollback_to_an_unapplied_seqno_panics() {
     let (mut vb, _) = begun();
     vb.rollback(Seqno(3), VbUuid(9));
 }
 
 #[test]
-fn replay_does_not_end_before_the_file_is_rewound() {
+fn replay_does_not_finish_before_the_file_is_rewound() {
     let (mut vb, mut disk) = begun();
     vb.rollback(Seqno(2), VbUuid(9));
     disk.log(&mut vb, usize::MAX);
@@ -241,7 +241,7 @@ fn replay_does_not_end_before_the_file_is_rewound() {
 }
 
 #[test]
-fn a_file_may_have_forgotten_the_branch_of_a_rollback() {
+fn file_may_have_lost_the_branch_of_a_rollback() {
     for again_by_reset in [false, true] {
         let (mut vb, mut disk) = begun();
         let roll = |vb: &mut VBucket, disk: &mut Disk, to, uuid| {
@@ -281,7 +281,7 @@ fn a_file_may_have_forgotten_the_branch_of_a_rollback() {
 }
 
 #[test]
-fn branches_that_the_file_knows_are_not_begun_again() {
+fn branches_in_the_file_are_not_started_again() {
     let (_, mut disk) = begun();
     for uuid in [5, 6] {
         let mut vb = disk.recover(vbucket(), Some(VbUuid(uuid)));
@@ -303,7 +303,7 @@ fn branches_that_the_file_knows_are_not_begun_again() {
 }
 
 #[test]
-fn a_file_between_two_consistent_points_begins_its_branch_at_the_older_one() {
+fn file_inside_a_batch_starts_its_branch_at_the_last_consistent_point() {
     let (mut vb, mut disk) = begun();
     set(&mut vb, at(0), "d", b"1");
     disk.log(&mut vb, usize::MAX);
@@ -321,7 +321,7 @@ fn a_file_between_two_consistent_points_begins_its_branch_at_the_older_one() {
 }
 
 #[test]
-fn what_was_read_from_an_old_file_warms_nothing() {
+fn warmup_ignores_items_of_an_old_history() {
     let (mut vb, mut disk) = begun();
     let item = disk
         .file()
@@ -361,7 +361,7 @@ fn what_was_read_from_an_old_file_warms_nothing() {
 }
 
 #[test]
-fn a_vbucket_that_is_not_active_decides_about_no_prepare_and_is_the_same_after_a_start() {
+fn replica_keeps_prepares_open_also_after_recovery() {
     let mut vb = vbucket();
     let mut disk = Disk::default();
     let k = key("k");
@@ -396,7 +396,7 @@ fn a_vbucket_that_is_not_active_decides_about_no_prepare_and_is_the_same_after_a
 }
 
 #[test]
-fn what_expired_stays_in_a_vbucket_that_is_not_active() {
+fn sweep_expires_nothing_unless_active() {
     let mut vb = vbucket();
     let k = key("k");
     set(&mut vb, at(0), "k", b"x");
@@ -413,7 +413,7 @@ fn what_expired_stays_in_a_vbucket_that_is_not_active() {
 }
 
 #[test]
-fn a_rollback_that_stands_before_a_deletion_needs_no_file() {
+fn rollback_before_a_deletion_needs_no_file() {
     let (mut vb, mut disk) = begun();
     vb.rollback(Seqno(2), VbUuid(9));
     disk.log(&mut vb, usize::MAX);

@@ -1,5 +1,5 @@
-//! The whole life of a vBucket with log and file, against the plain list of its changes: after a crash at any moment it
-//! is what it was at the last change that was logged.
+//! Model test of a vBucket with log and file, against the list of its changes. After a crash at any moment, the vBucket
+//! has the state of the last logged change.
 
 use crate::disk::{Applying, Disk, apply, documents};
 use crate::tools::*;
@@ -14,7 +14,7 @@ enum Step {
     Delete(u8),
     Durable(u8, Vec<u8>, bool),
     Lock(u8),
-    /// SyncWrites that wait are aborted.
+    /// SyncWrites in flight time out.
     Late,
     Log(usize),
     FileChange(Applying),
@@ -22,14 +22,14 @@ enum Step {
     Reset,
     DeleteVbucket,
     MakeVbucket,
-    /// To a header this far back, when it is one to go back to; and how many of its steps are taken.
+    /// Rolls back to a header this far back, if it is consistent, and crashes after this number of steps.
     Rollback(usize, u8),
-    /// So many more changes are in the log, and nobody was told.
+    /// Crashes after this number of further changes was logged without notification of the vBucket.
     Crash(usize),
 }
 
 impl Step {
-    /// Returns whether a vBucket that was deleted does not get it.
+    /// Returns whether the step does not apply to a deleted vBucket.
     fn is_a_command(&self) -> bool {
         matches!(
             self,
@@ -185,7 +185,7 @@ impl Life {
         self.disk.rewound(&mut self.vb, &keys);
     }
 
-    /// Another process finds log and file.
+    /// Recovers in a new process from log and file.
     fn crash(&mut self) {
         let branch = self.next_uuid();
         self.vb = self.disk.recover(vbucket(), Some(branch));
@@ -202,7 +202,7 @@ impl Life {
         }
     }
 
-    /// The table is what the changes say, logged or not.
+    /// Checks that the hash table agrees with the changes, logged or not.
     fn check(&mut self) {
         drop(self.vb.take_effects());
         let mut changes = self.disk.logged.clone();
@@ -226,7 +226,7 @@ impl Life {
     }
 }
 
-/// The live documents.
+/// Returns the live documents.
 fn table(vb: &VBucket) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let live = vb.table().iter().filter(|item| !item.is_deleted());
     live.map(|item| (item.key().to_vec(), item.value().to_vec()))
@@ -237,13 +237,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn a_crash_leaves_what_was_logged(steps in steps()) {
+    fn crash_keeps_logged_changes(steps in steps()) {
         let mut life = Life::new();
         for step in &steps {
             life.step(step);
             life.check();
         }
-        // In the end all of it is logged and applied, and the file alone brings it back.
+        // After everything is logged and applied, the file alone restores the vBucket.
         let whole = Applying { max_items: 3, parts: usize::MAX, ends: true };
         for _ in 0..3 {
             life.disk.log(&mut life.vb, usize::MAX);

@@ -1,11 +1,11 @@
-//! GET_LOCKED and what it keeps others from.
+//! Tests of GET_LOCKED.
 
 use crate::tools::*;
 use kedge_types::{Cas, Expiry, Status};
 use kedge_vbucket::{ConcatMode, CounterOp, StepOutcome, StepWrite, StoreMode};
 
 #[test]
-fn only_the_holder_changes_a_locked_document() {
+fn only_the_lock_holder_changes_a_locked_document() {
     let vb = &mut vbucket();
     let before = set(vb, at(0), "k", b"1");
     let k = key("k");
@@ -66,7 +66,7 @@ fn only_the_holder_changes_a_locked_document() {
 }
 
 #[test]
-fn a_lock_ends_by_itself_or_by_unlock() {
+fn lock_ends_by_timeout_or_unlock() {
     let vb = &mut vbucket();
     set(vb, at(0), "k", b"1");
     let k = key("k");

@@ -1,4 +1,4 @@
-//! A vBucket from outside.
+//! Tests of the public interface of a vBucket.
 
 mod applying;
 mod collections;

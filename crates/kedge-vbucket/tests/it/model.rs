@@ -1,4 +1,4 @@
-//! Random commands against a map, with crashes in between.
+//! Model test of random commands against a map, with crashes.
 
 use crate::tools::*;
 use kedge_types::{Expiry, Seqno, Status, VbUuid};
@@ -38,11 +38,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..80)
 }
 
-/// The vBucket under test, what it should hold, and what a crash would leave.
+/// The expected documents, and the log that a crash leaves.
 #[derive(Default)]
 struct Model {
     documents: BTreeMap<u8, Vec<u8>>,
-    /// Prepares in order: key and value.
+    /// The open prepares in order: key, value, persistence requirement, seqno.
     prepared: Vec<(u8, Vec<u8>, bool, Seqno)>,
     log: Vec<Change>,
     last_seqno: Seqno,
@@ -57,7 +57,7 @@ impl Model {
         self.prepared.iter().any(|(other, ..)| *other == key)
     }
 
-    /// Commits in order what is ready: the naive form of the durability monitor.
+    /// Commits prepares in order as far as they are ready.
     fn resolve(&mut self, persisted: Seqno) {
         while let Some((key, bytes, persist, seqno)) = self.prepared.first().cloned() {
             if persist && seqno > persisted {
@@ -170,7 +170,7 @@ impl Model {
         }
     }
 
-    /// The log is all that is left; the vBucket that comes back must be what the log says, and the model follows it.
+    /// Recovers from the log alone. The model adopts the recovered documents.
     fn crash(&mut self, vb: &mut VBucket) {
         let mut again = vbucket();
         for change in &self.log {
@@ -217,7 +217,7 @@ proptest! {
             model.step(&mut vb, step);
             model.check(&mut vb);
         }
-        // Whatever was logged, all of it, comes back.
+        // Everything is recovered if all of it is logged.
         model.step(&mut vb, &Step::Log(usize::MAX));
         model.step(&mut vb, &Step::Log(usize::MAX));
         let before = model.documents.clone();

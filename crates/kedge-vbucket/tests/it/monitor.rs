@@ -1,4 +1,4 @@
-//! SyncWrites of an active vBucket that has to ask other nodes.
+//! Tests of SyncWrites on an active vBucket with replicas.
 
 use crate::tools::*;
 use kedge_types::DurabilityLevel::{self, Majority, MajorityAndPersistOnActive, PersistToMajority};
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 const LEVELS: [DurabilityLevel; 3] = [Majority, MajorityAndPersistOnActive, PersistToMajority];
 
-/// Begins a SyncWrite.
+/// Starts a SyncWrite.
 fn begin(vb: &mut VBucket, name: &str, level: DurabilityLevel, cookie: u64) {
     let key = key(name);
     let write = durable(&key, level, cookie);
@@ -34,9 +34,9 @@ fn ack(vb: &mut VBucket, name: &str, seqno: u64) {
     vb.acknowledge(&node(name), Seqno(seqno)).unwrap();
 }
 
-/// Rule: the active itself must satisfy every SyncWrite, even when replicas alone make up a majority's number.
+/// Rule: the active node must satisfy every level itself, even if the replicas alone are a majority.
 #[test]
-fn the_active_itself_must_satisfy_a_level() {
+fn active_node_must_satisfy_the_level_itself() {
     for level in LEVELS {
         let vb = &mut active(&["abc"]);
         begin(vb, "k", level, 1);
@@ -54,9 +54,9 @@ fn the_active_itself_must_satisfy_a_level() {
     }
 }
 
-/// Rule: with two chains, a majority of each is needed.
+/// Rule: with two chains, a majority of each is required.
 #[test]
-fn both_chains_must_be_satisfied() {
+fn sync_write_needs_a_majority_of_both_chains() {
     let vb = &mut active(&["abc", "ade"]);
     begin(vb, "k", Majority, 1);
     ack(vb, "b", 1);
@@ -66,9 +66,9 @@ fn both_chains_must_be_satisfied() {
     assert_eq!(cookies(vb), [1]);
 }
 
-/// Rule: commit in prepare order; the first that is not ready holds up all behind it.
+/// Rule: prepares are committed in order, and the first one that is not ready blocks all later ones.
 #[test]
-fn commits_in_prepare_order() {
+fn sync_writes_commit_in_prepare_order() {
     let vb = &mut active(&["ab"]);
     begin(vb, "first", PersistToMajority, 1);
     begin(vb, "second", Majority, 2);
@@ -96,9 +96,10 @@ fn commits_in_prepare_order() {
     assert_eq!(vb.durability().high_completed_seqno(), Seqno(2));
 }
 
-/// Rule: time out in prepare order. A client hears at its own deadline; the abort waits for those before it.
+/// Rule: prepares time out in order. A client gets its status at its own deadline, and the abort waits for earlier
+/// prepares.
 #[test]
-fn times_out_in_prepare_order() {
+fn sync_writes_abort_in_prepare_order_after_timeout() {
     let vb = &mut active(&["ab"]);
     let (slow, fast) = (key("slow"), key("fast"));
     let with = |key, timeout_ms, cookie| StepWrite {
@@ -140,9 +141,9 @@ fn times_out_in_prepare_order() {
     assert_eq!(vb.durability_figures().aborted.majority, 1);
 }
 
-/// One that was given up is committed all the same if it reaches its level before it is the first.
+/// A prepare that timed out is still committed if it satisfies its level before it becomes the first one.
 #[test]
-fn what_is_overdue_may_still_be_committed() {
+fn timed_out_prepare_may_still_be_committed() {
     let vb = &mut active(&["abc"]);
     begin(vb, "a", PersistToMajority, 1);
     begin(vb, "b", Majority, 2);
@@ -153,9 +154,9 @@ fn what_is_overdue_may_still_be_committed() {
     assert_eq!(cookies(vb), [1, 2]);
 }
 
-/// Rule: an acknowledgement may come before the topology names the node, or before its prepare is there.
+/// Rule: an acknowledgement may arrive before the topology contains the node, or before its prepare.
 #[test]
-fn acks_that_come_early_count_later() {
+fn early_acks_count_when_topology_or_prepare_follows() {
     let vb = &mut active(&["ab"]);
     begin(vb, "k", Majority, 1);
     ack(vb, "c", 1);
@@ -165,7 +166,7 @@ fn acks_that_come_early_count_later() {
         ..StateChange::to(VbState::Active, VbUuid(9))
     });
     assert_eq!(cookies(vb), [1]);
-    // It has everything up to a seqno at which no prepare stands yet.
+    // The acknowledged seqno has no prepare yet.
     set(vb, at(0), "plain", b"x");
     let high = vb.high_seqno().get();
     ack(vb, "c", high);
@@ -176,9 +177,9 @@ fn acks_that_come_early_count_later() {
     assert_eq!(cookies(vb), [2], "what is acknowledged never goes back");
 }
 
-/// A node that begins a stream anew may have lost what it had.
+/// A node that restarts its stream may have lost what it acknowledged.
 #[test]
-fn what_a_node_acknowledged_is_forgotten_with_its_stream() {
+fn acks_of_a_node_are_forgotten_with_its_stream() {
     let vb = &mut active(&["ab", "ac"]);
     begin(vb, "k", Majority, 1);
     ack(vb, "b", 1);
@@ -190,7 +191,7 @@ fn what_a_node_acknowledged_is_forgotten_with_its_stream() {
 }
 
 #[test]
-fn an_ack_that_cannot_be_is_refused() {
+fn invalid_acks_are_refused() {
     let vb = &mut active(&["ab"]);
     begin(vb, "k", Majority, 1);
     let b = node("b");
@@ -211,9 +212,9 @@ fn an_ack_that_cannot_be_is_refused() {
     assert_eq!(vb.acknowledge(&b, Seqno(1)), Err(Status::NotMyVbucket));
 }
 
-/// Without chains an active does not know who has to acknowledge: it takes no SyncWrite and ends none.
+/// Without chains, an active vBucket accepts and completes no SyncWrites.
 #[test]
-fn without_a_topology_nothing_is_committed() {
+fn sync_writes_fail_without_a_topology() {
     let vb = &mut active(&[]);
     let k = key("k");
     let write = durable(&k, Majority, 1);
@@ -224,7 +225,7 @@ fn without_a_topology_nothing_is_committed() {
 }
 
 #[test]
-fn too_few_or_too_many_nodes_make_a_sync_write_impossible() {
+fn sync_write_is_impossible_with_too_few_or_too_many_nodes() {
     for (chains, possible) in [
         (&["a"][..], true),
         (&["ab"], true),
@@ -253,7 +254,7 @@ fn too_few_or_too_many_nodes_make_a_sync_write_impossible() {
 }
 
 #[test]
-fn where_nodes_are_lacking_the_active_alone_may_be_enough() {
+fn active_alone_is_enough_if_nodes_are_missing_and_the_rule_allows() {
     let rules = DurabilityRules {
         active_is_enough: true,
     };
@@ -268,12 +269,12 @@ fn where_nodes_are_lacking_the_active_alone_may_be_enough() {
     let figures = vb.durability_figures();
     assert_eq!(figures.committed_not_durable, 1);
     assert_eq!(figures.committed.persist_to_majority, 1);
-    // A node that is there and does not answer is not lacking.
+    // A node that does not respond is not missing.
     let vb = &mut active(&["ab-"]);
     vb.set_durability_rules(rules);
     begin(vb, "k", Majority, 1);
     assert!(cookies(vb).is_empty());
-    // With it gone, what waits for it is committed too.
+    // When the node is removed, the waiting prepare is committed.
     vb.set_state(StateChange {
         topology: Some(topology(&["a--"])),
         ..StateChange::to(VbState::Active, VbUuid(9))
@@ -286,7 +287,7 @@ fn where_nodes_are_lacking_the_active_alone_may_be_enough() {
 }
 
 #[test]
-fn a_topology_has_to_make_sense() {
+fn invalid_topologies_are_refused() {
     let name = |text: &str| Some(node(text));
     let wrong = [
         vec![],
@@ -309,15 +310,16 @@ fn a_topology_has_to_make_sense() {
     assert!(!topology(&["ab", "ba"]).has_replica(&node("a")));
 }
 
-/// While a vBucket moves, the one that it moves to stands first in the second chain, and the active anywhere or nowhere.
+/// While a vBucket moves, the next active node is first in the second chain. The active node may be anywhere in that
+/// chain, or missing.
 #[test]
-fn the_next_active_counts_in_its_chain() {
+fn next_active_counts_in_its_chain() {
     for (chains, acks, done) in [
         (["ab", "ba"], "", false),
         (["ab", "ba"], "b", true),
         (["abc", "bac"], "c", true),
         (["abc", "bac"], "b", true),
-        // The active counts for nothing in a chain that it is not in.
+        // The active node does not count in a chain that does not contain it.
         (["ac", "bc"], "c", false),
         (["ac", "bc"], "b", false),
         (["ac", "bc"], "bc", true),
@@ -335,9 +337,9 @@ fn the_next_active_counts_in_its_chain() {
     }
 }
 
-/// Every command that changes a document can ask for a level.
+/// Every command that changes a document supports durability levels.
 #[test]
-fn all_changes_can_be_sync_writes() {
+fn every_mutation_can_be_a_sync_write() {
     let vb = &mut active(&["ab"]);
     let k = key("k");
     let mut cookie = 0;
@@ -389,7 +391,7 @@ fn all_changes_can_be_sync_writes() {
 }
 
 #[test]
-fn figures_say_how_far_it_is() {
+fn durability_figures_show_the_progress() {
     let vb = &mut active(&["ab"]);
     begin(vb, "a", Majority, 1);
     begin(vb, "b", PersistToMajority, 2);
@@ -456,7 +458,7 @@ struct Waiting {
     overdue: bool,
 }
 
-/// The rules, said again without a thought of cost.
+/// The naive model of the durability rules.
 #[derive(Default)]
 struct Naive {
     waiting: Vec<Waiting>,
@@ -518,7 +520,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn decides_as_the_rules_say(steps in steps()) {
+    fn durability_monitor_matches_the_naive_model(steps in steps()) {
         let mut vb = active(&["abc"]);
         log_all(&mut vb);
         let mut naive = Naive { chains: &["abc"], ..Naive::default() };
@@ -552,7 +554,7 @@ proptest! {
                         });
                         naive.resolve();
                         if matches!(begun, Ok(StepOutcome::Done(_))) {
-                            // The answer came at once.
+                            // The result was returned at once.
                             prop_assert_eq!(naive.ended.pop(), Some((cookie, true)));
                         }
                     }
@@ -624,7 +626,7 @@ proptest! {
             let waits = naive.waiting.iter().any(|prepare| !prepare.overdue);
             prop_assert_eq!(vb.durability().has_waiters(), waits);
         }
-        // Order of the queue = order of seqnos = order of the durability monitor.
+        // The order of the queue is that of the seqnos and of the durability monitor.
         vb.changes().for_log(usize::MAX, usize::MAX, &mut log);
         let seqnos: Vec<u64> = log.iter().filter_map(Change::seqno).map(Seqno::get).collect();
         prop_assert!(seqnos.iter().copied().eq(1..=naive.high));

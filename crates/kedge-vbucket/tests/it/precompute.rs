@@ -1,4 +1,4 @@
-//! Writes of long values, for which something was made before the vBucket was locked.
+//! Tests of writes of long values that are prepared before the vBucket is locked.
 
 use crate::tools::*;
 use kedge_types::limits::LONG_VALUE_BYTES;
@@ -18,7 +18,7 @@ fn item(vb: &VBucket, key: &DocKey) -> Item {
     vb.store().peek(key).unwrap()
 }
 
-/// Asserts that the stored item is the one that was made ahead.
+/// Asserts that the stored item is the prebuilt one.
 fn assert_used(vb: &VBucket, key: &DocKey, ahead: &PrebuiltItem<'_>, value: &[u8]) {
     let stored = item(vb, key);
     assert!(stored.value() == value);
@@ -28,7 +28,7 @@ fn assert_used(vb: &VBucket, key: &DocKey, ahead: &PrebuiltItem<'_>, value: &[u8
 }
 
 #[test]
-fn a_value_is_stored_as_it_was_put_together() {
+fn prebuilt_item_is_stored_without_a_copy() {
     let vb = &mut vbucket();
     let k = key("k");
     let bytes = long(b'1');
@@ -51,7 +51,7 @@ fn a_value_is_stored_as_it_was_put_together() {
     let found = (there.cas(), there.seqno(), there.flags(), there.expiry());
     assert_eq!(found, (mutated.cas, mutated.seqno, 7, expiry));
     assert_eq!(there.rev_seqno(), RevSeqno(1));
-    // It was made once, and is of these bytes alone.
+    // A prebuilt item is used once, and only for the slice that it was copied from.
     store(vb, &ahead, &new, 8);
     assert_eq!(item(vb, &k).flags(), 8);
     let (other, of_other) = (long(b'2'), PrebuiltItem::of(&k, &bytes).unwrap());
@@ -62,7 +62,7 @@ fn a_value_is_stored_as_it_was_put_together() {
 }
 
 #[test]
-fn the_document_of_another_version_is_made_again() {
+fn precomputed_change_is_discarded_if_the_document_changed() {
     for changed in [false, true] {
         let vb = &mut vbucket();
         let k = key("k");
@@ -99,7 +99,7 @@ fn the_document_of_another_version_is_made_again() {
     }
 }
 
-/// A document with an attribute, whatever becomes of its body.
+/// Stores a document with an attribute and this body.
 fn with_attribute(vb: &mut VBucket, key: &DocKey, body: &[u8]) {
     let bytes = [&crate::xattrs::section(&[("x", "1")])[..], body].concat();
     let both = Datatype::XATTR;
@@ -121,12 +121,12 @@ fn with_attribute(vb: &mut VBucket, key: &DocKey, body: &[u8]) {
 }
 
 #[test]
-fn a_value_is_stored_behind_the_attributes_that_are_there() {
+fn precomputed_store_keeps_existing_xattrs() {
     let k = key("k");
     let bytes = long(b'1');
     let new = value(&bytes);
     let section = crate::xattrs::section(&[("x", "1")]);
-    // (what is there when it is stored, the mode, what comes of it)
+    // (state of the document at the store, mode, expected value)
     type Case<'a> = (&'a str, StoreMode, Result<Vec<u8>, Status>);
     let both = || [&section[..], &bytes].concat();
     let cases: [Case<'_>; 6] = [
@@ -165,7 +165,7 @@ fn a_value_is_stored_behind_the_attributes_that_are_there() {
 }
 
 #[test]
-fn nothing_is_appended_to_a_document_that_is_gone() {
+fn precomputed_append_fails_after_a_deletion() {
     let vb = &mut vbucket();
     let k = key("k");
     set(vb, at(0), "k", &long(b'1'));
@@ -174,7 +174,7 @@ fn nothing_is_appended_to_a_document_that_is_gone() {
     done(vb.at(at(0)).delete(&write(&k)).unwrap());
     let result = vb.at(at(0)).concat_with(&write(&k), &append);
     assert_eq!(result, Err(Status::NotStored));
-    // Nor is one that came since taken for none.
+    // A result for a missing document is not used for a document that was created since.
     let append = ConcatChange::new(ConcatMode::Append, b"!");
     append.prepare(&k, None);
     set(vb, at(0), "k", b"new");
@@ -183,7 +183,7 @@ fn nothing_is_appended_to_a_document_that_is_gone() {
 }
 
 #[test]
-fn a_copy_from_elsewhere_has_its_own_metadata() {
+fn prebuilt_item_takes_the_metadata_of_a_write_with_meta() {
     let vb = &mut vbucket();
     let k = key("k");
     let bytes = long(b'1');

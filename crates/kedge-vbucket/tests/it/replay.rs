@@ -1,4 +1,4 @@
-//! Bringing a vBucket back.
+//! Tests of replay.
 
 use crate::tools::*;
 use kedge_types::{Expiry, Seqno, VbUuid};
@@ -13,7 +13,7 @@ fn replayed(changes: &[Change], branch: Option<VbUuid>) -> Result<VBucket, Repla
     Ok(vb)
 }
 
-/// What a client can tell of a vBucket.
+/// Returns the state that is visible to clients.
 fn visible(vb: &VBucket) -> Vec<String> {
     let mut all: Vec<String> = vb
         .table()
@@ -25,7 +25,7 @@ fn visible(vb: &VBucket) -> Vec<String> {
 }
 
 #[test]
-fn gives_back_what_was_logged() {
+fn replay_restores_logged_changes() {
     let mut vb = vbucket();
     let k = key("durable");
     set(&mut vb, at(0), "a", b"1");
@@ -45,7 +45,7 @@ fn gives_back_what_was_logged() {
 }
 
 #[test]
-fn a_prepare_without_an_end_is_committed() {
+fn replay_commits_an_open_prepare() {
     let mut vb = vbucket();
     persist(&mut vb, at(0), "k", b"x", 1);
     let changes = log_all(&mut vb);
@@ -69,7 +69,7 @@ fn a_prepare_without_an_end_is_committed() {
 }
 
 #[test]
-fn an_unclean_stop_begins_a_branch() {
+fn replay_after_unclean_shutdown_starts_a_branch() {
     let mut vb = vbucket();
     set(&mut vb, at(0), "a", b"1");
     let changes = log_all(&mut vb);
@@ -78,7 +78,7 @@ fn an_unclean_stop_begins_a_branch() {
         again.failover().entries(),
         [(VbUuid(5), Seqno(1)), (VbUuid(0xabc), Seqno(0))]
     );
-    // Changes of a branch may have been seen, though none of them is on disk: it is not written any further.
+    // Clients may have seen changes of a branch although none is on disk, so the branch is not continued.
     let empty = replayed(&[], Some(VbUuid(5))).unwrap();
     assert_eq!(
         empty.failover().entries(),
@@ -96,7 +96,7 @@ fn an_unclean_stop_begins_a_branch() {
 }
 
 #[test]
-fn a_reset_undoes_what_came_before() {
+fn replay_of_a_reset_discards_earlier_changes() {
     let mut vb = vbucket();
     set(&mut vb, at(0), "a", b"1");
     vb.reset(VbUuid(9));
@@ -109,7 +109,7 @@ fn a_reset_undoes_what_came_before() {
 }
 
 #[test]
-fn what_does_not_hang_together_is_refused() {
+fn replay_refuses_inconsistent_records() {
     let mut vb = vbucket();
     set(&mut vb, at(0), "a", b"1");
     persist(&mut vb, at(0), "k", b"x", 1);
@@ -132,7 +132,7 @@ fn what_does_not_hang_together_is_refused() {
         replayed(&no_level, None).unwrap_err(),
         ReplayError::BadPrepare { prepared: Seqno(1) }
     );
-    // The log may have lost what lies before a reset.
+    // The log may have been truncated before a reset.
     vb.reset(VbUuid(9));
     let reset = log_all(&mut vb).remove(0);
     assert!(replayed(&[commit.clone(), reset], None).is_ok());

@@ -1,4 +1,4 @@
-//! SyncWrites with a majority of one.
+//! Tests of SyncWrites with a majority of one.
 
 use crate::tools::*;
 use kedge_types::DurabilityLevel::{Majority, MajorityAndPersistOnActive, PersistToMajority};
@@ -6,7 +6,7 @@ use kedge_types::{Expiry, Now, Seqno, Status, VbUuid};
 use kedge_vbucket::{Change, CounterOp, StepOutcome, StoreMode};
 
 #[test]
-fn majority_is_answered_from_memory() {
+fn majority_completes_in_memory() {
     let vb = &mut vbucket();
     let k = key("k");
     let mutated = done(store(vb, at(0), &durable(&k, Majority, 1), StoreMode::Set, b"1").unwrap());
@@ -30,7 +30,7 @@ fn majority_is_answered_from_memory() {
 }
 
 #[test]
-fn persist_levels_wait_for_the_log_and_show_nothing_before() {
+fn persist_levels_wait_for_the_log_and_stay_invisible() {
     for level in [MajorityAndPersistOnActive, PersistToMajority] {
         let vb = &mut vbucket();
         set(vb, at(0), "k", b"old");
@@ -65,7 +65,7 @@ fn persist_levels_wait_for_the_log_and_show_nothing_before() {
 }
 
 #[test]
-fn a_key_with_a_prepare_takes_no_other_write() {
+fn key_with_a_prepare_accepts_no_other_write() {
     let vb = &mut vbucket();
     set(vb, at(0), "k", b"1");
     let k = key("k");
@@ -92,11 +92,11 @@ fn a_key_with_a_prepare_takes_no_other_write() {
 }
 
 #[test]
-fn they_end_in_the_order_in_which_they_were_prepared() {
+fn sync_writes_complete_in_prepare_order() {
     let vb = &mut vbucket();
     let b = key("b");
     persist(vb, at(0), "a", b"1", 1);
-    // Ready at once, yet it may not overtake.
+    // It is ready at once but must wait for the earlier prepare.
     let second = store(vb, at(0), &durable(&b, Majority, 2), StoreMode::Set, b"2");
     assert_eq!(second, Ok(StepOutcome::Parked));
     persist(vb, at(0), "c", b"3", 3);
@@ -115,7 +115,7 @@ fn they_end_in_the_order_in_which_they_were_prepared() {
 }
 
 #[test]
-fn a_write_that_takes_too_long_is_aborted_and_its_outcome_is_ambiguous() {
+fn sync_write_aborts_when_its_timeout_expires() {
     let vb = &mut vbucket();
     set(vb, at(0), "k", b"old");
     persist(vb, at(0), "k", b"new", 4);
@@ -146,7 +146,7 @@ fn a_write_that_takes_too_long_is_aborted_and_its_outcome_is_ambiguous() {
 }
 
 #[test]
-fn deletes_counters_and_touches_can_be_durable() {
+fn deletes_counters_and_touches_can_be_sync_writes() {
     let vb = &mut vbucket();
     set(vb, at(0), "k", b"5");
     let k = key("k");
@@ -179,7 +179,7 @@ fn deletes_counters_and_touches_can_be_durable() {
 }
 
 #[test]
-fn stopping_answers_everyone_and_loses_no_prepare() {
+fn shutdown_returns_ambiguous_and_keeps_prepares() {
     let vb = &mut vbucket();
     persist(vb, at(0), "k", b"1", 1);
     vb.on_shutdown();
@@ -194,7 +194,7 @@ fn stopping_answers_everyone_and_loses_no_prepare() {
 }
 
 #[test]
-fn a_reset_answers_everyone_and_begins_anew() {
+fn reset_returns_ambiguous_and_starts_a_new_history() {
     let vb = &mut vbucket();
     set(vb, at(0), "a", b"1");
     persist(vb, at(0), "k", b"1", 1);

@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers of the tests.
 
 use kedge_types::{
     Cas, CollectionId, Datatype, DocKey, Durability, DurabilityLevel, Expiry, Now, RevSeqno, Seqno,
@@ -11,7 +11,7 @@ use kedge_vbucket::{
     VbState,
 };
 
-/// A moment: `secs` seconds after an arbitrary start.
+/// Returns the moment `secs` seconds after an arbitrary start.
 pub(crate) fn at(secs: u64) -> Now {
     Now {
         unix_ns: (1_700_000_000 + secs) * 1_000_000_000,
@@ -86,14 +86,14 @@ pub(crate) fn set(vb: &mut VBucket, now: Now, name: &str, bytes: &[u8]) -> Mutat
     done(store(vb, now, &write(&key), StoreMode::Set, bytes).unwrap())
 }
 
-/// Begins a SyncWrite that has to be on disk.
+/// Starts a SyncWrite that must be persisted.
 pub(crate) fn persist(vb: &mut VBucket, now: Now, name: &str, bytes: &[u8], cookie: u64) {
     let key = key(name);
     let write = durable(&key, DurabilityLevel::PersistToMajority, cookie);
     store(vb, now, &write, StoreMode::Set, bytes).unwrap();
 }
 
-/// The level that asks for the disk, or the one that does not.
+/// Returns a level with or without persistence.
 pub(crate) fn level(persist: bool) -> DurabilityLevel {
     if persist {
         DurabilityLevel::PersistToMajority
@@ -125,7 +125,7 @@ pub(crate) fn node(name: &str) -> NodeName {
     NodeName::new(name).unwrap()
 }
 
-/// Chains of nodes with one letter each; `-` is one that is not there.
+/// Creates chains of nodes with names of one letter; `-` is a missing node.
 pub(crate) fn topology(chains: &[&str]) -> Topology {
     let place = |letter: char| NodeName::new(&letter.to_string()).filter(|_| letter != '-');
     let chains = chains
@@ -134,7 +134,7 @@ pub(crate) fn topology(chains: &[&str]) -> Topology {
     Topology::new(chains.collect()).unwrap()
 }
 
-/// A vBucket that nobody has told yet what it is.
+/// Creates a vBucket without a role.
 pub(crate) fn without_role(persistence: PersistenceMode) -> VBucket {
     VBucket::new(VbSetup {
         topology: None,
@@ -142,7 +142,7 @@ pub(crate) fn without_role(persistence: PersistenceMode) -> VBucket {
     })
 }
 
-/// An active vBucket with these chains; without any, if there are none.
+/// Creates an active vBucket with these chains. Without chains, the role stays unset.
 pub(crate) fn active(chains: &[&str]) -> VBucket {
     let mut vb = without_role(PersistenceMode::LogThenFile);
     if !chains.is_empty() {
@@ -154,7 +154,7 @@ pub(crate) fn active(chains: &[&str]) -> VBucket {
     vb
 }
 
-/// A replica that a stream was begun for.
+/// Creates a replica with an open stream.
 pub(crate) fn replica() -> VBucket {
     let mut vb = active(&[]);
     vb.set_state(StateChange::to(VbState::Replica, VbUuid(0xdef)));
@@ -170,7 +170,7 @@ pub(crate) fn disk(start: u64, end: u64) -> Snapshot {
     Snapshot::new(SnapshotKind::Disk, Seqno(start), Seqno(end))
 }
 
-/// An item as another node sends it.
+/// Creates an item of another node.
 pub(crate) fn item(name: &str, seqno: u64, value: &[u8], level: Option<DurabilityLevel>) -> Item {
     let meta = ItemMeta {
         cas: Cas(seqno << 16),
@@ -206,7 +206,7 @@ pub(crate) fn abort(name: &str, prepared: u64, seqno: u64) -> Received {
     }
 }
 
-/// A change as it goes to another node.
+/// Converts a change into the form in which it is replicated.
 pub(crate) fn sent(change: &Change) -> Option<Received> {
     Some(match change {
         Change::Document(item) => Received::Document(item.clone()),
@@ -230,7 +230,7 @@ pub(crate) fn sent(change: &Change) -> Option<Received> {
     })
 }
 
-/// All changes that wait for the log, which then has them.
+/// Logs all queued changes and returns them.
 pub(crate) fn log_all(vb: &mut VBucket) -> Vec<Change> {
     let mut changes = Vec::new();
     let to = vb.changes().for_log(usize::MAX, usize::MAX, &mut changes);

@@ -1,4 +1,4 @@
-//! Writes that bring their metadata along.
+//! Tests of writes with metadata.
 
 use crate::tools::*;
 use kedge_types::limits::{TOMBSTONE_PURGE_AGE_SECS, WITH_META_REV_MAX};
@@ -8,7 +8,7 @@ use kedge_vbucket::{
     VBucket, WithMetaArgs,
 };
 
-/// A live document of this revision, as old as the clock of the tests says at 0.
+/// Returns the arguments of a live document with this revision and the clock of the tests at 0.
 fn given(rev: u64) -> WithMetaArgs {
     WithMetaArgs {
         cas: Cas(at(0).unix_ns),
@@ -45,7 +45,7 @@ fn put(
 }
 
 #[test]
-fn what_is_given_is_what_is_there() {
+fn write_with_meta_stores_the_given_metadata() {
     let vb = &mut vbucket();
     let k = key("k");
     let expiry = Expiry(at(90).unix_secs() as u32);
@@ -66,7 +66,7 @@ fn what_is_given_is_what_is_there() {
     };
     assert_eq!(meta(vb, at(5), &k), expected);
     assert_eq!(get(vb, at(5), "k").unwrap(), b"{}");
-    // The next change goes on from there.
+    // Later changes continue from there.
     let next = set(vb, at(6), "k", b"1");
     assert!(next.cas > document.cas);
     assert_eq!(meta(vb, at(6), &k).rev_seqno, RevSeqno(42));
@@ -90,7 +90,7 @@ fn what_is_given_is_what_is_there() {
 }
 
 #[test]
-fn who_wins_and_who_may_not_try() {
+fn write_with_meta_checks_conflicts_and_cas() {
     use Status::{KeyExists, KeyNotFound};
     type Row = (
         &'static str,
@@ -99,8 +99,8 @@ fn who_wins_and_who_may_not_try() {
         u64,
         Result<(), Status>,
     );
-    // What is there (a document or tombstone of revision 5, or nothing), then revision, what else is given, and the CAS
-    // that it must have; 9: the one it has.
+    // (existing state with revision 5, given revision, changed arguments, required CAS or 9 for the existing one,
+    // expected result)
     let table: &[Row] = &[
         ("document", 6, |it| it, 0, Ok(())),
         ("document", 4, |it| it, 0, Err(KeyExists)),
@@ -194,7 +194,7 @@ fn who_wins_and_who_may_not_try() {
 }
 
 #[test]
-fn the_last_write_wins_where_that_is_the_rule() {
+fn last_write_wins_by_rule() {
     let vb = &mut vbucket();
     let k = key("k");
     done(put(vb, at(0), &write(&k), &given(9)).unwrap());
@@ -214,7 +214,7 @@ fn the_last_write_wins_where_that_is_the_rule() {
 }
 
 #[test]
-fn locks_and_sync_writes_are_respected() {
+fn write_with_meta_respects_locks_and_sync_writes() {
     let vb = &mut vbucket();
     let k = key("k");
     set(vb, at(0), "k", b"1");
@@ -241,7 +241,7 @@ fn locks_and_sync_writes_are_respected() {
 }
 
 #[test]
-fn a_cas_is_taken_made_or_refused() {
+fn write_with_meta_accepts_creates_or_refuses_a_cas() {
     let vb = &mut vbucket();
     let k = key("k");
     let ahead = |secs| Cas(at(secs).unix_ns);
@@ -287,7 +287,7 @@ fn a_cas_is_taken_made_or_refused() {
 }
 
 #[test]
-fn revisions_stay_below_their_limit() {
+fn write_with_meta_refuses_a_too_high_revision() {
     let vb = &mut vbucket();
     let k = key("k");
     let high = given(WITH_META_REV_MAX + 1);
@@ -299,7 +299,7 @@ fn revisions_stay_below_their_limit() {
 }
 
 #[test]
-fn what_has_expired_is_gone_at_once() {
+fn write_with_meta_expires_an_expired_document_at_once() {
     let vb = &mut vbucket();
     let k = key("k");
     let expired = WithMetaArgs {
@@ -314,7 +314,7 @@ fn what_has_expired_is_gone_at_once() {
 }
 
 #[test]
-fn a_tombstone_keeps_its_time_unless_that_would_let_it_go_too_soon() {
+fn deletion_with_meta_keeps_its_time_unless_it_would_be_purged() {
     let now = at(TOMBSTONE_PURGE_AGE_SECS * 2);
     let now_secs = now.unix_secs() as u32;
     let oldest = now_secs - TOMBSTONE_PURGE_AGE_SECS as u32 + 1;

@@ -1,4 +1,4 @@
-//! Extended attributes: which commands keep them, and how tombstones carry them through memory, log and file.
+//! Tests of extended attributes: commands that keep them, and tombstones with attributes in memory, log and file.
 
 use crate::disk::{Disk, WHOLE};
 use crate::tools::*;
@@ -22,7 +22,7 @@ pub(crate) fn section(pairs: &[(&str, &str)]) -> Vec<u8> {
     all.section()
 }
 
-/// An active vBucket with a document of this key and body that has attributes and expires after 100 seconds.
+/// Creates an active vBucket with a document that has this key and body, attributes, and an expiry after 100 seconds.
 fn with_xattrs(name: &str, body: &[u8]) -> VBucket {
     let mut vb = replica();
     let meta = ItemMeta {
@@ -43,7 +43,7 @@ fn with_xattrs(name: &str, body: &[u8]) -> VBucket {
     vb
 }
 
-/// The item of a key, tombstones too.
+/// Returns the item of a key, which may be a tombstone.
 fn there(vb: &VBucket, name: &str) -> Item {
     let key = key(name);
     let table = vb.table();
@@ -64,7 +64,7 @@ fn delete(vb: &mut VBucket, now: Now, name: &str) {
 }
 
 #[test]
-fn attributes_outlive_what_replaces_the_body() {
+fn xattrs_survive_changes_of_the_body() {
     let (json, both) = (Datatype::JSON, Datatype::XATTR.union(Datatype::JSON));
     let vb = &mut with_xattrs("k", b"5");
     let k = key("k");
@@ -107,7 +107,7 @@ fn attributes_outlive_what_replaces_the_body() {
 }
 
 #[test]
-fn the_tombstone_of_an_expiry_keeps_the_attributes_of_the_system() {
+fn expiry_tombstone_keeps_system_xattrs() {
     let vb = &mut with_xattrs("k", b"5");
     assert_eq!(get(vb, at(100), "k"), Err(Status::KeyNotFound));
     assert_eq!(vb.documents().expired(), 1);
@@ -115,7 +115,7 @@ fn the_tombstone_of_an_expiry_keeps_the_attributes_of_the_system() {
 }
 
 #[test]
-fn a_sync_delete_keeps_them_too() {
+fn sync_delete_keeps_system_xattrs() {
     let vb = &mut with_xattrs("k", b"5");
     let k = key("k");
     let durable = durable(&k, kedge_types::DurabilityLevel::PersistToMajority, 1);
@@ -129,7 +129,7 @@ fn a_sync_delete_keeps_them_too() {
 }
 
 #[test]
-fn both_together_have_a_limit() {
+fn xattrs_and_body_together_have_a_size_limit() {
     let vb = &mut with_xattrs("k", b"5");
     let limit = kedge_types::limits::VALUE_BYTES_MAX;
     let beside = section(&[("user", "2")]).len() - 4;
@@ -160,7 +160,7 @@ fn page_out(vb: &mut VBucket, eviction: Eviction) {
     }
 }
 
-/// Hands over what the file has of a key.
+/// Passes the file's version of a key to the vBucket.
 fn fetch(vb: &mut VBucket, disk: &Disk, name: &str) {
     let ticket = vb.store().fetch_ticket();
     let key = key(name);
@@ -174,7 +174,7 @@ fn fetch(vb: &mut VBucket, disk: &Disk, name: &str) {
 }
 
 #[test]
-fn a_copy_brings_its_attributes_and_so_does_its_deletion() {
+fn write_with_meta_stores_xattrs_of_documents_and_deletions() {
     let given = |rev, deleted| WithMetaArgs {
         cas: Cas(at(0).unix_ns),
         rev: RevSeqno(rev),
@@ -221,12 +221,12 @@ fn a_copy_brings_its_attributes_and_so_does_its_deletion() {
 }
 
 #[test]
-fn a_document_gets_its_own_version_written_into_its_attributes() {
+fn patches_write_cas_and_seqno_into_xattrs() {
     let zero = "\"0x0000000000000000\"";
     let text = [("_v", zero), ("seqno", zero)];
     let value = [section(&text), b"{}".to_vec()].concat();
     let value = NewValue::check_whole(&value, Datatype::XATTR, MinRatio::NEVER).unwrap();
-    // Behind the length of all, and of each a length, the name, a zero and a quote.
+    // The section length, then for each attribute a length, the name, a zero byte and a quote.
     let first = 4 + 4 + 2 + 1 + 1;
     let patches = Patches {
         cas: vec![first],
@@ -258,7 +258,7 @@ fn a_document_gets_its_own_version_written_into_its_attributes() {
 }
 
 #[test]
-fn a_write_that_keeps_attributes_waits_for_those_that_are_on_disk() {
+fn write_that_keeps_xattrs_fetches_them_from_disk() {
     for eviction in [Eviction::ValueOnly, Eviction::Full] {
         for expired in [false, true] {
             let mut vb = with_xattrs("k", b"5");
@@ -286,7 +286,7 @@ fn a_write_that_keeps_attributes_waits_for_those_that_are_on_disk() {
 }
 
 #[test]
-fn a_sweep_leaves_an_expired_document_whose_attributes_are_on_disk() {
+fn sweep_keeps_an_expired_document_with_xattrs_on_disk() {
     let mut vb = with_xattrs("k", b"5");
     let mut disk = Disk::default();
     disk.log(&mut vb, usize::MAX);
@@ -307,7 +307,7 @@ fn a_sweep_leaves_an_expired_document_whose_attributes_are_on_disk() {
 }
 
 #[test]
-fn a_tombstone_with_attributes_comes_back_from_log_and_file() {
+fn tombstone_with_xattrs_is_recovered_from_log_and_file() {
     let mut vb = with_xattrs("k", b"5");
     delete(&mut vb, at(0), "k");
     let mut disk = Disk::default();
@@ -321,7 +321,7 @@ fn a_tombstone_with_attributes_comes_back_from_log_and_file() {
     check(stored[0], Datatype::XATTR, &SYSTEM, b"");
     assert!(split_xattrs(stored[0].value()).is_ok());
 
-    // Its metadata alone is no tombstone without attributes.
+    // Metadata alone must not be taken for a tombstone without attributes.
     let (meta, stored_key) = (stored[0].meta(), stored[0].key().to_vec());
     let mut cold = disk.recover_cold(vbucket(), None);
     assert_eq!(

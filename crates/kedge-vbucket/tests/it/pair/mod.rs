@@ -1,8 +1,10 @@
-//! Two nodes with a file each, and a log before it or none: one is active, the other follows it. Streams break off, come from memory or from
-//! a disk, nodes crash and come back from what their disks have, and each becomes active in its turn.
+//! Model test of two nodes, each with a file and with or without a log: one is active, the other its replica. Streams
+//! are interrupted and come from memory or disk, nodes crash and recover from disk, and each node becomes active in
+//! turn.
 //!
-//! What is looked at: no prepare is visible; seqnos and CAS go on growing; what was committed for a client is not lost when
-//! the other node, which had acknowledged it, becomes active; and in the end both have the same.
+//! Checked invariants: no prepare is visible; seqnos and CAS values ascend; a write that was committed for a client
+//! survives the promotion of the other node if that node had acknowledged it; finally both nodes have the same
+//! documents.
 
 mod node;
 mod streams;
@@ -30,12 +32,12 @@ enum Step {
     Delete(u8),
     Durable(u8, DurabilityLevel),
     DurableDelete(u8, DurabilityLevel),
-    /// SyncWrites that wait are given up.
+    /// SyncWrites in flight time out.
     Late,
     Log(bool, usize),
     FileChange(bool, Applying),
     Release(bool),
-    /// A snapshot from a disk or from memory, and how much of it comes before the stream breaks off.
+    /// A snapshot from disk or memory, and the number of changes before the stream is interrupted.
     Stream {
         from_disk: bool,
         changes: usize,
@@ -43,7 +45,7 @@ enum Step {
     },
     Ack,
     Crash(bool, usize),
-    /// The other becomes active, and knows of the old one as its replica or not.
+    /// Promotes the replica, with or without the old active node as its replica.
     Promote {
         together: bool,
     },
@@ -78,12 +80,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..150)
 }
 
-/// What a client may find of a key.
+/// The states of a key that a client may observe.
 #[derive(Clone, Debug, Default)]
 struct Allowed {
-    /// The last value that was acknowledged, or deletion; and with which level.
+    /// The last acknowledged value or deletion, and its level.
     acknowledged: Option<(Option<Vec<u8>>, DurabilityLevel)>,
-    /// Those that were tried since.
+    /// The values and deletions that were attempted since.
     later: BTreeSet<Option<Vec<u8>>>,
 }
 
@@ -95,7 +97,7 @@ struct Pair {
     turn: u64,
     secs: u64,
     allowed: BTreeMap<u8, Allowed>,
-    /// SyncWrites under way: cookie to key, value, level.
+    /// SyncWrites in flight: cookie to key, value and level.
     waiting: BTreeMap<u64, (u8, Option<Vec<u8>>, DurabilityLevel)>,
     last_cas: u64,
     last_seqno: u64,
@@ -105,14 +107,14 @@ fn name(key: u8) -> String {
     format!("key-{key}")
 }
 
-/// The live documents.
+/// Returns the live documents.
 fn table(vb: &VBucket) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let live = vb.table().iter().filter(|item| !item.is_deleted());
     live.map(|item| (item.key().to_vec(), item.value().to_vec()))
         .collect()
 }
 
-/// All of a vBucket that both nodes have to agree about.
+/// Returns the documents and metadata that both nodes must agree on.
 fn whole(vb: &VBucket) -> BTreeMap<Vec<u8>, String> {
     let show = |item: &Item| {
         let meta = item.meta();
@@ -189,7 +191,7 @@ impl Pair {
         );
     }
 
-    /// A state is on disk before anyone hears of it.
+    /// Persists a state change before any other node is informed.
     fn set_state(&mut self, node: usize, change: StateChange) {
         let node = &mut self.nodes[node];
         node.vb.set_state(change);
@@ -234,7 +236,7 @@ impl Pair {
         self.hear();
     }
 
-    /// Clients hear of their SyncWrites.
+    /// Delivers the results of SyncWrites to clients.
     fn hear(&mut self) {
         for node in 0..2 {
             for (cookie, result) in results(&mut self.nodes[node].vb) {
@@ -242,7 +244,7 @@ impl Pair {
                 match result {
                     Ok(_) => {
                         assert_eq!(node, self.active);
-                        // Whatever came before it is over; nothing was accepted since.
+                        // Earlier attempts are superseded, and no write was accepted since.
                         self.allowed.insert(
                             id,
                             Allowed {
@@ -257,7 +259,7 @@ impl Pair {
         }
     }
 
-    /// The replica begins a stream, going back as often as it has to.
+    /// Starts a stream to the replica, with as many rollbacks as needed.
     fn connect(&mut self) {
         for _ in 0..20 {
             let active = &self.nodes[self.active].vb;
@@ -295,7 +297,7 @@ impl Pair {
         let (snapshot, all) = if from_disk {
             disk_snapshot(&history, start, upto.max(whole_from))
         } else {
-            // Of a disk snapshot that broke off, prepares may have been left out that had ended at its end.
+            // After an interrupted disk snapshot, prepares may be missing that were completed by its end.
             let torn = self.replica().vb.history().resume_point().snap_start.get();
             let may_lack = |prepared: Seqno| torn < prepared.get() && prepared.get() <= start;
             let all = history.iter().filter_map(|change| match change {
@@ -325,7 +327,7 @@ impl Pair {
         }
     }
 
-    /// Returns whether the replica has all that the active has.
+    /// Checks both nodes if the replica has everything that the active node has.
     fn caught_up(&mut self) {
         let (active, replica) = (&self.nodes[self.active].vb, &self.nodes[1 - self.active].vb);
         let is_same = active.high_seqno() == replica.high_seqno()
@@ -347,7 +349,7 @@ impl Pair {
         }
         let replica = self.replica();
         replica.has_crashed = false;
-        // What it had on its disk and gave up is there again.
+        // The changes that it rolled back are on its disk again.
         replica.has_gone_back &= replica.vb.persisted_seqno() < replica.vb.high_seqno();
     }
 
@@ -363,14 +365,15 @@ impl Pair {
         self.hear();
     }
 
-    /// The replica becomes active. The old active follows it, or crashes first, with so much more in its log.
+    /// Promotes the replica. With `crash`, the old active node crashes first, with this number of further changes in
+    /// its log.
     fn promote(&mut self, crash: Option<usize>, together: bool) {
         if let Some(logged) = crash {
             let uuid = self.next_uuid();
             self.active().crash(logged, uuid);
         }
         if self.replica().has_crashed {
-            // Memory is not enough for more than one crash.
+            // Levels without persistence survive only one crash.
             for allowed in self.allowed.values_mut() {
                 let persisted = DurabilityLevel::PersistToMajority;
                 if allowed
@@ -385,7 +388,7 @@ impl Pair {
         let uuid = self.next_uuid();
         self.set_state(self.active, StateChange::to(VbState::Replica, uuid));
         self.hear();
-        // Who waited at a node that crashed hears nothing.
+        // Clients of a crashed node get no response.
         self.waiting.clear();
         self.active = 1 - self.active;
         self.together = together;
@@ -439,7 +442,7 @@ impl Pair {
         }
     }
 
-    /// Of an active that crashed the replica takes the place, unless it lacks what it had acknowledged.
+    /// Crashes a node. The replica replaces a crashed active node, unless it lost acknowledged prepares in a rollback.
     fn crash(&mut self, is_active: bool, logged: usize) {
         if is_active {
             assert!(!self.replica().has_gone_back);
@@ -468,7 +471,7 @@ impl Pair {
         self.last_seqno = self.active().high();
     }
 
-    /// Streams until nothing is left to be done.
+    /// Streams until both nodes have everything.
     fn quiet(&mut self) {
         self.together = true;
         self.set_chains();
@@ -505,7 +508,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_500))]
 
     #[test]
-    fn two_nodes_agree_and_lose_nothing_that_was_acknowledged(
+    fn two_nodes_agree_and_keep_acknowledged_writes(
         steps in steps(),
         persistences in [persistence(), persistence()],
     ) {
@@ -524,7 +527,7 @@ fn run(persistences: [PersistenceMode; 2], steps: &[Step]) {
         pair.check();
     }
     pair.quiet();
-    // What both disks have is the same, too.
+    // Both disks have the same state too.
     for node in &mut pair.nodes {
         node.persist(usize::MAX);
         node.disk.apply(&mut node.vb, WHOLE);
@@ -537,10 +540,10 @@ fn run(persistences: [PersistenceMode; 2], steps: &[Step]) {
     }
 }
 
-/// A disk snapshot broke off, the replica became active, and its file was written: the file says nothing of the snapshot,
-/// whose beginning the log still has.
+/// Regression: a disk snapshot was interrupted, the replica became active, and its file was written. The file knows
+/// nothing of the snapshot, whose start is still in the log.
 #[test]
-fn a_snapshot_that_a_promotion_ended_ends_no_prepare_after_a_crash() {
+fn snapshot_ended_by_promotion_completes_no_prepare_after_a_crash() {
     use DurabilityLevel::Majority;
     let torn = |parts| Applying {
         max_items: 1,

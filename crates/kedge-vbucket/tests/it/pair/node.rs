@@ -1,4 +1,4 @@
-//! A node of a pair: a vBucket, and what its disk has of it.
+//! A node of a pair: a vBucket and its disk.
 
 use super::{WHOLE, table};
 use crate::disk::{Disk, File, apply, documents};
@@ -11,11 +11,12 @@ pub(super) struct Node {
     pub(super) vb: VBucket,
     pub(super) disk: Disk,
     persistence: PersistenceMode,
-    /// Since it was last the same as the active, it lost what its log did not have.
+    /// True if a crash lost unlogged changes since the node was last equal to the active one.
     pub(super) has_crashed: bool,
-    /// Since then, it went back.
+    /// True if the node rolled back since then.
     pub(super) has_gone_back: bool,
-    /// It came back in the middle of a snapshot: of one from a disk, nobody knows the visible seqno before the next document.
+    /// True if the node recovered inside a snapshot. In a disk snapshot, the visible seqno is unknown until the next
+    /// document.
     pub(super) was_torn: bool,
 }
 
@@ -31,7 +32,7 @@ impl Node {
         }
     }
 
-    /// Its changes since the history began, but for those that a disk left out.
+    /// Returns all changes of the history, except those that a disk snapshot omitted.
     pub(super) fn history(&self) -> Vec<Change> {
         let mut changes = self.disk.logged.clone();
         let mut queued = Vec::new();
@@ -48,7 +49,7 @@ impl Node {
         self.vb.high_seqno().get()
     }
 
-    /// Writes up to `max` changes to the log, or to the file if there is none. The vBucket is told later.
+    /// Writes up to `max` changes to the log, or to the file without a log. The caller notifies the vBucket.
     fn write(&mut self, max: usize) -> Position {
         match self.persistence {
             PersistenceMode::LogThenFile => self.disk.append(&self.vb, max),
@@ -56,24 +57,24 @@ impl Node {
         }
     }
 
-    /// Makes up to `max` changes durable.
+    /// Persists up to `max` changes.
     pub(super) fn persist(&mut self, max: usize) {
         let to = self.write(max);
         self.vb.on_logged(to);
     }
 
-    /// The process ends when up to `written` more changes are durable, and it has not heard of that.
+    /// Crashes after up to `written` further changes were persisted without notification of the vBucket.
     pub(super) fn crash(&mut self, written: usize, uuid: VbUuid) {
         self.write(written);
         self.recover(uuid);
     }
 
-    /// What another process would make of the disk.
+    /// Returns the vBucket that another process recovers from the disk.
     pub(super) fn found(&mut self, branch: Option<VbUuid>) -> VBucket {
         self.disk.recover(without_role(self.persistence), branch)
     }
 
-    /// Another process finds log and file.
+    /// Recovers in a new process from log and file.
     fn recover(&mut self, uuid: VbUuid) {
         let was = self.vb.state();
         let high = self
@@ -109,7 +110,7 @@ impl Node {
         self.has_crashed = true;
     }
 
-    /// To the newest consistent header at `to` or before it, or to nothing.
+    /// Rolls back to the newest consistent header at or before `to`, or resets.
     pub(super) fn go_back(&mut self, to: Seqno, uuid: VbUuid) {
         if to >= self.vb.high_seqno() {
             return;
@@ -128,7 +129,7 @@ impl Node {
         let keys = self.vb.rollback(point, uuid);
         match self.persistence {
             PersistenceMode::LogThenFile => self.persist(usize::MAX),
-            // The file alone says so, and the vBucket is told later that there is nothing to be written for it.
+            // Only the file records the rollback. There is nothing to be written for it later.
             PersistenceMode::Direct => {
                 let table = Box::new(self.vb.failover().clone());
                 let back = Change::Rollback { to: point, table };

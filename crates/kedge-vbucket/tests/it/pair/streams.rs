@@ -1,4 +1,4 @@
-//! What a stream brings: where it may begin, and the snapshots of a disk.
+//! Streams of a pair: start positions and disk snapshots.
 
 use crate::tools::*;
 use kedge_types::Seqno;
@@ -7,7 +7,7 @@ use kedge_vbucket::{
 };
 use std::collections::BTreeMap;
 
-/// Where a stream has to go back to before it begins; `None`: it may begin.
+/// Returns the seqno to which a replica must roll back before its stream starts, or `None` if it may start.
 pub(super) fn rollback_point(
     table: &FailoverTable,
     high: Seqno,
@@ -41,7 +41,7 @@ pub(super) fn rollback_point(
     Some(upper.min(snap_start))
 }
 
-/// Behind this a history has each change; before, a disk has left some out.
+/// Returns the seqno after which a history has every change. A disk snapshot omitted earlier ones.
 pub(super) fn whole_from(history: &[Change]) -> u64 {
     let (mut from, mut open) = (Seqno(0), None);
     for change in history {
@@ -62,7 +62,7 @@ pub(super) fn whole_from(history: &[Change]) -> u64 {
     from.get()
 }
 
-/// What a file says at `upto`, of what stands behind `start`: the newest of each key in each namespace.
+/// Returns the disk snapshot after `start` of a file at `upto`: the newest version of each key in each namespace.
 pub(super) fn disk_snapshot(
     history: &[Change],
     start: u64,
@@ -70,7 +70,7 @@ pub(super) fn disk_snapshot(
 ) -> (Snapshot, Vec<Received>) {
     let mut newest: BTreeMap<(bool, Vec<u8>), Received> = BTreeMap::new();
     let (mut completed, mut prepared, mut visible) = (Seqno(0), Seqno(0), None);
-    // What has ended is known at the end of a disk snapshot.
+    // The completed seqno is known at the end of a disk snapshot.
     let mut open: Option<Snapshot> = None;
     for change in history {
         match change {
