@@ -1,11 +1,10 @@
-//! The audit log: who logged in, who could not, and what was refused. One JSON object a line, in a file that is
-//! rotated.
+//! The audit log: logins, failed logins, and refused operations. One JSON object a line, in a file that is rotated.
 //!
 //! Invariants:
-//! * Who reports an event never waits for the disk: a task writes, and beyond a bound events are counted as lost. The
-//!   next line that is written says how many.
-//! * While events wait the task runs or will, from [`Audit::write_by`] on; who adds the first one wakes it.
-//! * No line has a password or a document; text that clients give is escaped and cut.
+//! * Reporting an event never waits for the disk: a task writes, and events beyond a limit are counted as lost. The
+//!   next written line has their number.
+//! * While events wait, the task runs or is scheduled, from [`Audit::write_by`] on; the first added event wakes it.
+//! * No line contains a password or a document; text from clients is escaped and cut.
 
 use std::collections::VecDeque;
 use std::io;
@@ -28,13 +27,13 @@ use crate::pools::TaskPools;
 use crate::tasks::AUDIT_LOG;
 use crate::timestamp::iso_8601;
 
-/// The file that is written to; older ones have `.1`, `.2` and so on behind it.
+/// The current file; older ones have the suffixes `.1`, `.2` and so on.
 const FILE: &str = "audit.log";
-/// The next one, while it is made.
+/// The next file, while it is created.
 const NEW_FILE: &str = "audit.log.new";
-/// Events that may wait to be written; a line has some hundred bytes.
+/// The largest number of waiting events; a line has some hundred bytes.
 const QUEUE_MAX: usize = 16_384;
-/// Lines that are written and synced together.
+/// The largest number of lines that are written and synced together.
 const BATCH_MAX: usize = 1_024;
 
 /// The settings of the audit log.
@@ -42,9 +41,9 @@ const BATCH_MAX: usize = 1_024;
 pub struct AuditConfig {
     /// The directory of the files.
     pub dir: PathBuf,
-    /// Size at which a new file begins, in bytes.
+    /// The size at which the file is rotated, in bytes.
     pub file_bytes_max: u64,
-    /// Files that are kept beside the one that is written to.
+    /// The number of older files that are kept.
     pub files_max: u32,
 }
 
@@ -55,13 +54,13 @@ pub enum EventKind {
     LoggedIn,
     /// A login over the KV port that failed.
     LoginFailed,
-    /// A command that the user may not give.
+    /// A command for which the user lacks a privilege.
     Denied,
     /// A DCP connection.
     DcpOpened,
     /// A wrong password in management.
     ManagementLoginFailed,
-    /// A request to management that the user may not make.
+    /// A request to management for which the user lacks a privilege.
     ManagementDenied,
 }
 
@@ -92,9 +91,9 @@ impl EventKind {
 /// One event. Fields that are empty or `None` are left out of the line.
 #[derive(Clone, Copy, Debug)]
 pub struct Event<'e> {
-    /// Its kind.
+    /// The kind.
     pub kind: EventKind,
-    /// The user, or the one that a login named.
+    /// The user, or the name of a login attempt.
     pub user: &'e str,
     /// The address of the client.
     pub peer: Option<SocketAddr>,
@@ -107,7 +106,7 @@ pub struct Event<'e> {
 }
 
 impl<'e> Event<'e> {
-    /// An event of a user, without the rest.
+    /// Creates an event of a user, without other fields.
     #[must_use]
     pub fn new(kind: EventKind, user: &'e str) -> Self {
         Self {
@@ -150,17 +149,17 @@ impl<'e> Event<'e> {
     }
 }
 
-/// At most as much of a text as a user's name may have.
+/// Cuts a text to the longest length of a user name.
 fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(USER_NAME_BYTES_MAX)]
 }
 
-/// Where events go.
+/// The receiver of events.
 #[derive(Debug, Default)]
 pub struct Audit {
-    /// None: nowhere.
+    /// The log; `None` if events are not recorded.
     log: Option<Arc<Log>>,
-    /// Events that could not be handed over.
+    /// The number of events that were lost.
     dropped: AtomicU64,
 }
 
@@ -172,23 +171,23 @@ struct Log {
     task: OnceLock<(Executor, TaskId)>,
 }
 
-/// Lines that are still to be written.
+/// Lines that wait to be written.
 #[derive(Debug, Default)]
 struct Waiting {
     lines: VecDeque<Vec<u8>>,
-    /// Events of which no line tells yet that they were lost.
+    /// The number of lost events that no line reports yet.
     lost: u64,
     is_over: bool,
 }
 
 impl Audit {
-    /// One that keeps nothing.
+    /// Creates an audit log that records nothing.
     #[must_use]
     pub fn off() -> Self {
         Self::default()
     }
 
-    /// Opens the file. Events wait until there is who writes them, see [`Audit::write_by`].
+    /// Opens the file. Events wait until [`Audit::write_by`] starts the task.
     ///
     /// # Errors
     /// The file cannot be opened.
@@ -205,7 +204,7 @@ impl Audit {
         })
     }
 
-    /// Begins the task that writes. It ends with the executor; what waits then [`Audit::finish`] writes.
+    /// Starts the task that writes. It ends with the executor; [`Audit::finish`] then writes waiting events.
     ///
     /// # Errors
     /// [`ScheduleError`] after the executor's end.
@@ -228,12 +227,12 @@ impl Audit {
         };
         let id = executor.schedule(spec, task)?;
         let _ = log.task.set((executor.clone(), id));
-        // What came meanwhile woke nobody.
+        // Events in the meantime woke no task.
         executor.wake(id);
         Ok(())
     }
 
-    /// Hands an event over to be written.
+    /// Adds an event.
     pub fn put(&self, event: &Event<'_>) {
         let Some(log) = &self.log else {
             return;
@@ -243,17 +242,17 @@ impl Audit {
         }
     }
 
-    /// Whether events are kept.
+    /// Returns whether events are recorded.
     pub fn is_on(&self) -> bool {
         self.log.is_some()
     }
 
-    /// Events that were lost since the start, as too many waited to be written.
+    /// Returns the number of lost events since the start, because too many waited.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Writes what waits. Events that come later are lost.
+    /// Writes waiting events. Later events are lost.
     pub fn finish(&self) {
         let Some(log) = &self.log else {
             return;
@@ -291,7 +290,7 @@ impl Log {
 
     /// Writes the next lines. Returns whether more wait.
     fn write_some(&self) -> bool {
-        // First, so that lines come in the order in which they were put.
+        // First, so that lines are in the order in which they were added.
         let mut file = self.file.lock();
         let (batch, count) = {
             let mut waiting = self.waiting.lock();
@@ -316,7 +315,7 @@ impl Log {
     }
 }
 
-/// Tells of events that no line will tell of.
+/// Returns the line that reports lost events.
 fn lost_line(count: u64) -> Vec<u8> {
     if count == 0 {
         return Vec::new();
@@ -336,12 +335,12 @@ fn unix_ms() -> u64 {
     since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(0))
 }
 
-/// The file that is written to, and those before it.
+/// The current file and the older ones.
 #[derive(Debug)]
 struct LogFile {
     disk: Arc<dyn Disk>,
     config: AuditConfig,
-    /// None until it could be opened.
+    /// The file; `None` until it could be opened.
     file: Option<Box<dyn File>>,
     bytes: u64,
 }
@@ -365,7 +364,7 @@ impl LogFile {
         Ok(log)
     }
 
-    /// Opens the file, or makes it.
+    /// Opens or creates the file.
     fn begin(&mut self) -> Result<(), DiskError> {
         let path = self.config.dir.join(FILE);
         let is_there = self.disk.exists(&path)?;
@@ -390,14 +389,14 @@ impl LogFile {
             self.rotate()?;
         }
         let file = self.file.as_ref().expect("it was opened above");
-        // What failed half-way is written over by the next batch.
+        // The next batch overwrites a partial write.
         file.write_at(lines, self.bytes)?;
         file.sync_data()?;
         self.bytes += lines.len() as u64;
         Ok(())
     }
 
-    /// Begins a new file. If that fails at any step the older ones stay, and the next attempt goes on.
+    /// Rotates the files. If a step fails the older ones stay, and the next attempt continues.
     fn rotate(&mut self) -> Result<(), DiskError> {
         let path = |number: u32| -> PathBuf {
             let name = match number {
@@ -408,7 +407,7 @@ impl LogFile {
         };
         let new_path = self.config.dir.join(NEW_FILE);
         let new = self.disk.create(&new_path)?;
-        // Only up to the first gap, which an attempt that failed has left: the last one goes when there is none.
+        // Only up to the first gap, which a failed attempt has left: the last file is removed if there is no gap.
         let mut free = 0;
         while free < self.config.files_max && self.disk.exists(&path(free))? {
             free += 1;
@@ -423,7 +422,7 @@ impl LogFile {
     }
 }
 
-/// Ends a line that a crash tore, so that the next one begins by itself. Returns how many bytes that takes.
+/// Ends a line that a crash has torn, so that the next one starts on its own. Returns the number of bytes for that.
 fn end_line(file: &dyn File, bytes: u64) -> Result<u64, DiskError> {
     let Some(at) = bytes.checked_sub(1) else {
         return Ok(0);
@@ -596,8 +595,8 @@ mod tests {
         }
     }
 
-    /// A new file that could not be made left the older ones renamed, and each attempt renamed them once more: soon all were
-    /// gone.
+    /// A failed creation of the new file left the older ones renamed, and each attempt renamed them once more: soon all
+    /// were gone.
     #[test]
     fn a_rotation_that_fails_loses_no_file() {
         for op in [Operation::Create, Operation::Rename, Operation::Write] {

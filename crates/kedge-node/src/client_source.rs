@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// The part of an address that tells one client from another: all of it, but of IPv6 the network, as one machine has all
-/// addresses of its /64 (RFC 4291 section 2.5.1).
+/// Returns the part of an address that identifies a client: all of it, but only the network of IPv6, as one machine has
+/// all addresses of its /64 (RFC 4291 section 2.5.1).
 #[must_use]
 pub fn client_source(from: IpAddr) -> IpAddr {
     match from.to_canonical() {

@@ -1,4 +1,4 @@
-//! The interface between the cluster's machinery and those who show or direct it: management and statistics.
+//! The interface between the cluster's machinery and its users: management and statistics.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,27 +24,27 @@ pub enum ChangeError {
     /// There is no map yet.
     #[error("the cluster has not begun yet: not all of its nodes have been seen")]
     NotBegun,
-    /// The node to be failed over lives.
+    /// The node to fail over is alive.
     #[error("node \"{0}\" answers; force it to fail a node over that is alive")]
     Alive(String),
-    /// It has to be done by all nodes.
+    /// All nodes have to make the change, and one does not respond.
     #[error(
         "node \"{0}\" does not answer, and all nodes that were not failed over have to do this"
     )]
     Down(String),
-    /// Another node made a newer map meanwhile.
+    /// Another node made a newer map in the meantime.
     #[error("another change was made at the same time by another node; try again")]
     Raced,
-    /// The bucket is not there.
+    /// The bucket does not exist.
     #[error("there is no bucket of that name")]
     NoBucket,
     /// Its scopes and collections do not allow it.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// The bucket is there already.
+    /// The bucket already exists.
     #[error("there is a bucket of that name")]
     Exists,
-    /// A setting makes no sense, or cannot change.
+    /// A setting is invalid, or cannot change.
     #[error("{0}")]
     Refused(String),
 }
@@ -52,24 +52,24 @@ pub enum ChangeError {
 /// A change of the cluster that was made.
 #[derive(Debug)]
 pub struct AppliedChange {
-    /// The map with it.
+    /// The revision of the map with the change.
     pub revision: Revision,
-    /// Nodes that are not what it says yet, and why.
+    /// Nodes that have not applied the map yet, with the reasons.
     pub missing: Vec<(String, String)>,
-    /// vBuckets that another node became the active of.
+    /// The number of vBuckets that another node became the active of.
     pub promoted: usize,
-    /// vBuckets that have moved to another node by that.
+    /// The number of vBuckets that have moved to another node.
     pub moved: usize,
-    /// vBuckets that are still to move.
+    /// The number of vBuckets that are still moving.
     pub moving: usize,
-    /// The writes that were lost, when that was accepted.
+    /// The lost writes, if losses were accepted.
     pub losses: FailoverLosses,
-    /// Its duration.
+    /// The duration.
     pub took: Duration,
 }
 
 impl AppliedChange {
-    /// The result of a change without effect: everything is as it is to be by the map there is.
+    /// Returns the result of a change without effect: the map already has it.
     #[must_use]
     pub fn nothing(revision: Revision) -> Self {
         Self {
@@ -87,64 +87,65 @@ impl AppliedChange {
 /// The state of a node as it reports it to others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeReport {
-    /// Its name.
+    /// The name.
     pub node: String,
-    /// The map that it follows.
+    /// The revision of the map that it follows.
     pub revision: Option<Revision>,
-    /// The map that its vBuckets have adopted.
+    /// The revision of the map that its vBuckets have applied.
     pub applied: Option<Revision>,
 }
 
-/// This node as one of a cluster. Calls may wait for other nodes and for the disk, unless they say otherwise.
+/// The cluster control of a node. Calls may wait for other nodes and for the disk, unless they say otherwise.
 pub trait ClusterControl: Send + Sync {
-    /// The map that is followed; `None` until there was a first one. Never waits.
+    /// Returns the map; `None` until there was a first one. Never waits.
     fn map(&self) -> Option<Arc<ClusterMap>>;
-    /// The revision of the map that this node's vBuckets have adopted, as it changes. Never waits.
+    /// Returns the revision of the map that this node's vBuckets have applied, and its changes. Never waits.
     fn applied(&self) -> watch::Receiver<Option<Revision>>;
-    /// The state of this node. Never waits.
+    /// Returns the state of this node. Never waits.
     fn report(&self) -> NodeReport;
-    /// The replicas that a bucket has unless it is made with another number. Never waits.
+    /// Returns the default number of replicas of a bucket. Never waits.
     fn replicas(&self) -> u8;
-    /// The names of the other nodes, and whether each can be reached. Never waits.
+    /// Returns the names of the other nodes, and true for each that is reachable. Never waits.
     fn others(&self) -> Vec<(String, bool)>;
-    /// Returns whether a node can be reached; this one always. Never waits.
+    /// Returns whether a node is reachable; this one always is. Never waits.
     fn is_reached(&self, node: u16) -> bool;
-    /// The same of the node with this uuid; true when the map does not know it. Never waits.
+    /// Returns whether the node with this uuid is reachable; true if the map does not have it. Never waits.
     fn is_uuid_reached(&self, uuid: &str) -> bool;
-    /// Figures of this node, for the status of the cluster.
+    /// Returns figures of this node, for the status of the cluster.
     fn figures(&self) -> Value;
-    /// The status of the whole cluster, as this node sees it; `None` without a map.
+    /// Returns the status of the whole cluster, as this node sees it; `None` without a map.
     fn status(&self) -> Option<Value>;
-    /// A document of management of another node, by the node's uuid.
+    /// Returns a management document of another node, by the node's uuid.
     ///
     /// # Errors
     /// The reason why there is none.
     fn ask(&self, uuid: &str, path: &str) -> Result<Value, String>;
 
-    /// Follows a map that is newer than the one followed. False when it is not newer.
+    /// Adopts a map that is newer than the current one. False if it is not newer.
     ///
     /// # Errors
     /// `Map` and `File` when it is no map of this cluster; `Save`, and it is not followed.
     fn adopt(&self, map: ClusterMap) -> Result<bool, ClusterError>;
-    /// The positions of the copies of this node.
+    /// Returns the positions of this node's copies.
     ///
     /// # Errors
     /// The bucket that is still loading.
     fn positions(&self) -> Result<NodePositions, String>;
-    /// Ends all streams from a node, and begins none for a while. When it returns nothing is acknowledged to it.
+    /// Ends all streams from a node, and starts none for a while. When it returns, nothing is acknowledged to that
+    /// node.
     ///
     /// # Errors
-    /// When streams do not end.
+    /// When streams do not end in time.
     fn fence(&self, node: u16) -> Result<(), String>;
     /// Follows a fenced node again.
     fn lift_fence(&self);
 
-    /// Takes a node out: replicas take over the vBuckets that it was the active of.
+    /// Fails a node over: replicas take over its active vBuckets.
     ///
     /// # Errors
     /// [`ChangeError`].
     fn fail_over(&self, name: &str, force: bool) -> Result<AppliedChange, ChangeError>;
-    /// Has a node that was failed over catch up, to be put back as a replica.
+    /// Recovers a failed-over node: it catches up and becomes a replica.
     ///
     /// # Errors
     /// [`ChangeError`].
@@ -154,12 +155,12 @@ pub trait ClusterControl: Send + Sync {
     /// # Errors
     /// [`ChangeError`].
     fn move_vbucket(&self, bucket: &str, vb: u16, to: &str) -> Result<AppliedChange, ChangeError>;
-    /// Gives all nodes the vBuckets back that they would have as the active in a new bucket.
+    /// Moves actives back to the nodes that they would have in a new bucket.
     ///
     /// # Errors
     /// [`ChangeError`].
     fn balance(&self) -> Result<AppliedChange, ChangeError>;
-    /// Makes a bucket on all nodes.
+    /// Creates a bucket on all nodes.
     ///
     /// # Errors
     /// [`ChangeError`].
@@ -178,7 +179,7 @@ pub trait ClusterControl: Send + Sync {
     /// # Errors
     /// [`ChangeError`].
     fn drop_bucket(&self, name: &str) -> Result<AppliedChange, ChangeError>;
-    /// Changes scopes and collections of a bucket on all nodes; the uid is that of the manifest then.
+    /// Changes scopes and collections of a bucket on all nodes. Returns the uid of the manifest after the change.
     ///
     /// # Errors
     /// [`ChangeError`].
@@ -187,7 +188,7 @@ pub trait ClusterControl: Send + Sync {
         name: &str,
         edit: &ManifestEdit,
     ) -> Result<(AppliedChange, ManifestUid), ChangeError>;
-    /// Gives the map to all other nodes that were not failed over, and returns those that have not adopted it.
+    /// Sends the map to all other nodes that are not failed over, and returns those that have not applied it.
     ///
     /// # Errors
     /// `NotBegun`.
@@ -197,7 +198,7 @@ pub trait ClusterControl: Send + Sync {
     /// # Errors
     /// [`ChangeError`].
     fn rename(&self, name: &str) -> Result<AppliedChange, ChangeError>;
-    /// Sends a request of management to all other nodes.
+    /// Repeats a management request on all other nodes.
     ///
     /// # Errors
     /// `Refused` with the answers of those that did not do it.
@@ -208,21 +209,21 @@ pub trait ClusterControl: Send + Sync {
         content_type: &str,
         body: &[u8],
     ) -> Result<(), ChangeError>;
-    /// Refuses unless all nodes that were not failed over answer.
+    /// Returns an error unless all nodes that are not failed over respond.
     ///
     /// # Errors
     /// `Down`.
     fn require_all(&self, map: &ClusterMap) -> Result<(), ChangeError>;
 }
 
-/// A node that vBuckets are replicated from.
+/// The address of a node from which vBuckets are replicated.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PeerAddress {
-    /// Its name in the cluster map and in topologies.
+    /// The name in the cluster map and in topologies.
     pub name: String,
-    /// Its host: a name or an address, an IPv6 address without brackets.
+    /// The host: a name or an address, an IPv6 address without brackets.
     pub host: String,
-    /// Its KV port.
+    /// The KV port.
     pub port: u16,
 }
 
@@ -232,24 +233,24 @@ impl fmt::Display for PeerAddress {
     }
 }
 
-/// The phase of a vBucket that is to be replicated.
+/// The phase of a vBucket in replication.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StreamPhase {
-    /// It waits for the connection, or for another try.
+    /// It waits for the connection, or for a retry.
     #[default]
     Waiting,
-    /// The peer was asked for it.
+    /// The stream was requested.
     Asked,
-    /// It follows the peer.
+    /// The stream is open.
     Streaming,
-    /// It goes back to what it shares with the peer.
+    /// It rolls back to the history that it shares with the peer.
     RollingBack,
-    /// It has all that the peer had and is to be active.
+    /// It has everything of the peer, and is to become active.
     TakenOver,
 }
 
 impl StreamPhase {
-    /// Its name in statistics.
+    /// Returns the name in statistics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -262,32 +263,32 @@ impl StreamPhase {
     }
 }
 
-/// The state of a vBucket that is replicated to here.
+/// The status of a replicated vBucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamStatus {
-    /// Its phase.
+    /// The phase.
     pub phase: StreamPhase,
-    /// The last seqno that came.
+    /// The last received seqno.
     pub received: Seqno,
-    /// End of the last snapshot that began: the peer has at least this seqno.
+    /// The end of the last snapshot: the peer has at least this seqno.
     pub announced: Seqno,
-    /// The last prepare that was acknowledged.
+    /// The last acknowledged prepare.
     pub acknowledged: Seqno,
-    /// Times that it went back.
+    /// The number of rollbacks.
     pub rollbacks: u64,
-    /// The reason why it was last refused or ended.
+    /// The reason of the last refusal or end.
     pub last_error: Option<String>,
 }
 
 impl StreamStatus {
-    /// Seqnos of the snapshot under way that have not come.
+    /// Returns the number of seqnos of the current snapshot that were not received yet.
     #[must_use]
     pub fn behind(&self) -> u64 {
         self.announced.get().saturating_sub(self.received.get())
     }
 }
 
-/// The state of a connection to a peer for a bucket.
+/// The status of a connection to a peer for a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkStatus {
     /// The bucket.
@@ -296,21 +297,21 @@ pub struct LinkStatus {
     pub peer: PeerAddress,
     /// True if there is a connection.
     pub connected: bool,
-    /// Connections there were.
+    /// The number of connections so far.
     pub connects: u64,
-    /// The reason why there was none, or why the last one ended.
+    /// The reason of the last failure or end.
     pub last_error: Option<String>,
-    /// Changes that came.
+    /// The number of received changes.
     pub items: u64,
-    /// Bytes that came.
+    /// The number of received bytes.
     pub bytes: u64,
-    /// Its vBuckets.
+    /// The vBuckets.
     pub vbuckets: BTreeMap<VbId, StreamStatus>,
 }
 
-/// The connections by which this node's replicas follow others.
+/// The connections over which this node's replicas follow others.
 pub trait ReplicationLinks: Send + Sync {
-    /// The state of every connection and its vBuckets, as of a moment ago.
+    /// Returns the recent status of every connection and its vBuckets.
     fn links(&self) -> Vec<LinkStatus>;
     /// Calls `each` with the name and value of every figure of all connections together.
     fn stats(&self, each: &mut dyn FnMut(&str, &str));

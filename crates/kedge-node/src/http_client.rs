@@ -1,6 +1,6 @@
-//! Management over HTTP from the other side: as much of a client as nodes of a cluster and our own tools need.
+//! The client side of management over HTTP, for nodes of a cluster and Kedge's tools.
 //!
-//! Blocking, one request for each connection, every wait bounded.
+//! Blocking, one request per connection, every wait bounded.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -14,11 +14,11 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest reply that is read, in bytes.
 const REPLY_BYTES_MAX: u64 = 64 << 20;
 
-/// Why there is no reply.
+/// The reason why there is no reply.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HttpError {
-    /// Nobody answers at the address.
+    /// Nothing answers at the address.
     #[error("cannot connect to {address}: {source}")]
     Connect {
         /// `HOST:PORT` as it was given.
@@ -34,7 +34,7 @@ pub enum HttpError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// The reply is no HTTP.
+    /// The reply is not HTTP.
     #[error("{address} sent no HTTP reply; is it the management port?")]
     NotHttp {
         /// `HOST:PORT` as it was given.
@@ -42,14 +42,14 @@ pub enum HttpError {
     },
 }
 
-/// Where management is, and who asks.
+/// The address of the management, and the credentials.
 #[derive(Clone)]
 pub struct HttpClient {
     host: String,
     port: u16,
     user: String,
     password: String,
-    /// For how long connecting may take.
+    /// The timeout of connecting.
     connect: Duration,
     /// For how long a reply is waited for; `None`: for ever.
     patience: Option<Duration>,
@@ -74,7 +74,7 @@ pub struct HttpReply {
 }
 
 impl HttpReply {
-    /// Whether the status code is 2xx.
+    /// Returns whether the status code is 2xx.
     #[must_use]
     pub fn is_success(&self) -> bool {
         (200..300).contains(&self.code)
@@ -82,7 +82,7 @@ impl HttpReply {
 }
 
 impl HttpClient {
-    /// Nothing is sent yet. `host` is a name or an address, IPv6 without brackets.
+    /// Creates the client without a connection. `host` is a name or an address, IPv6 without brackets.
     #[must_use]
     pub fn new(host: &str, port: u16, user: &str, password: &str) -> Self {
         Self {
@@ -95,7 +95,7 @@ impl HttpClient {
         }
     }
 
-    /// The same, but it waits for replies as long as they take.
+    /// Returns the client without a timeout for replies.
     #[must_use]
     pub fn patient(self) -> Self {
         Self {
@@ -104,7 +104,7 @@ impl HttpClient {
         }
     }
 
-    /// The same, but connecting and each wait for the reply take at most that long.
+    /// Returns the client with this timeout for connecting and for each wait for the reply.
     #[must_use]
     pub fn within(&self, time: Duration) -> Self {
         Self {
@@ -114,13 +114,13 @@ impl HttpClient {
         }
     }
 
-    /// The user.
+    /// Returns the user.
     #[must_use]
     pub fn user(&self) -> &str {
         &self.user
     }
 
-    /// `HOST:PORT`.
+    /// Returns `HOST:PORT`.
     #[must_use]
     pub fn address(&self) -> String {
         if self.host.contains(':') {
@@ -130,7 +130,7 @@ impl HttpClient {
         }
     }
 
-    /// Sends one request. The status code of the reply, whatever it is, is no error.
+    /// Sends one request. Any status code of the reply is success.
     ///
     /// # Errors
     /// [`HttpError`].
@@ -155,7 +155,7 @@ impl HttpClient {
             body.len(),
         );
         stream.write_all(head.as_bytes()).map_err(broke)?;
-        // A server that refuses without reading all of it may have replied and closed by now.
+        // A server that refuses a request before reading all of it may have replied and closed by now.
         let sent = stream.write_all(body);
         let mut reply = Vec::new();
         match stream.take(REPLY_BYTES_MAX).read_to_end(&mut reply) {
@@ -196,7 +196,7 @@ impl HttpClient {
     }
 }
 
-/// Status code and body of a reply that is all there.
+/// Returns status code and body of a complete reply.
 fn parse(reply: &[u8]) -> Option<HttpReply> {
     let end = reply.windows(4).position(|four| four == b"\r\n\r\n")?;
     let head = std::str::from_utf8(&reply[..end]).ok()?;

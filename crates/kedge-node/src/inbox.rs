@@ -1,15 +1,15 @@
 //! Messages to the thread of an event loop.
 //!
-//! A thread that is awake looks into its inbox before it sleeps, so only a sleeping one is woken, once per batch. The
-//! order of steps on both sides makes sure that none sleeps on a full inbox: the thread marks itself as asleep and then
-//! looks; the sender fills and then checks whether the thread sleeps.
+//! A thread checks its inbox before it sleeps, so only a sleeping one is woken, once per batch. The order of steps on
+//! both sides ensures that none sleeps on a full inbox: the thread marks itself as asleep and then checks; the sender
+//! fills and then checks whether the thread sleeps.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use kedge_sync::{RankedMutex, ranks::InboxMessages};
 use mio::Waker;
 
-/// The messages that a thread was sent and has not read.
+/// Unread messages for a thread.
 pub struct Inbox<M> {
     messages: RankedMutex<InboxMessages, Vec<M>>,
     sleeping: AtomicBool,
@@ -17,7 +17,7 @@ pub struct Inbox<M> {
 }
 
 impl<M> Inbox<M> {
-    /// An empty inbox of a thread that `waker` wakes.
+    /// Creates an empty inbox of a thread that `waker` wakes.
     #[must_use]
     pub fn new(waker: Waker) -> Self {
         Self {
@@ -31,12 +31,12 @@ impl<M> Inbox<M> {
     pub fn send(&self, messages: impl IntoIterator<Item = M>) {
         self.messages.lock().extend(messages);
         if self.sleeping.swap(false, Ordering::SeqCst) {
-            // Fails only when the thread is gone, which needs no message any more.
+            // Fails only if the thread is gone, which needs no message any more.
             let _ = self.waker.wake();
         }
     }
 
-    /// Marks the thread as about to sleep. False when there are messages, and it must not sleep.
+    /// Marks the thread as about to sleep. False if there are messages, and it must not sleep.
     pub fn may_sleep(&self) -> bool {
         self.sleeping.store(true, Ordering::SeqCst);
         if self.messages.lock().is_empty() {

@@ -1,4 +1,4 @@
-//! What the machine has, memory and disk, and what the process uses of it.
+//! Memory and disk of the machine, and their use by the process.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,63 +9,63 @@ use rustix::time::{ClockId, clock_gettime};
 /// Memory of the machine, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// All of it.
+    /// The total.
     pub total: u64,
-    /// The part that programs could still have, caches included.
+    /// The available part, caches included.
     pub available: u64,
 }
 
-/// Room of a file system, in bytes.
+/// The space of a file system, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskRoom {
-    /// All of it.
+    /// The total.
     pub total: u64,
-    /// The free part for this process; a share may be kept for root.
+    /// The free part for this process; a share may be reserved for root.
     pub free: u64,
 }
 
-/// The machine's memory, where `/proc` tells.
+/// Returns the machine's memory, if `/proc` has it.
 pub fn memory() -> Option<Memory> {
     parse_meminfo(&std::fs::read_to_string("/proc/meminfo").ok()?)
 }
 
-/// Memory that this process has of the system, in bytes.
+/// The memory of this process, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessMemory {
-    /// In memory now.
+    /// The resident memory.
     pub resident: u64,
-    /// The most that was.
+    /// The peak of the resident memory.
     pub peak: u64,
-    /// Addresses that it has, whether there is memory behind them or not.
+    /// The mapped address space.
     pub mapped: u64,
 }
 
-/// The process's memory, where `/proc` tells.
+/// Returns the process's memory, if `/proc` has it.
 pub fn process_memory() -> Option<ProcessMemory> {
     parse_status(&std::fs::read_to_string("/proc/self/status").ok()?)
 }
 
-/// Processor time of all threads of the process since its start.
+/// Returns the processor time of all threads of the process since its start.
 pub fn process_cpu() -> Option<Duration> {
     clock_gettime(ClockId::ProcessCPUTime).try_into().ok()
 }
 
-/// Open file descriptors of the process and the limit of their number, where `/proc` tells.
+/// Returns the number of open file descriptors of the process and its limit, if `/proc` has them.
 pub fn process_descriptors() -> Option<(u64, Option<u64>)> {
-    // The directory that is read is one of them while it is read.
+    // The directory is itself open while it is read.
     let open = std::fs::read_dir("/proc/self/fd").ok()?.count() as u64;
     Some((open.saturating_sub(1), getrlimit(Resource::Nofile).current))
 }
 
-/// The time at which the process began, in seconds since 1970, where `/proc` tells.
+/// Returns the start time of the process, in seconds since 1970, if `/proc` has it.
 pub fn process_start_s() -> Option<f64> {
     let process = std::fs::read_to_string("/proc/self/stat").ok()?;
     let machine = std::fs::read_to_string("/proc/stat").ok()?;
     parse_start(&process, &machine, rustix::param::clock_ticks_per_second())
 }
 
-/// The start of a process by proc(5): field 22 of `/proc/PID/stat`, in ticks since the machine's start, which is `btime`
-/// of `/proc/stat`. Field 2, the name, may contain blanks and parentheses.
+/// Computes the start time of a process by proc(5): field 22 of `/proc/PID/stat`, in ticks since the machine's start,
+/// which is `btime` of `/proc/stat`. Field 2, the name, may contain blanks and parentheses.
 fn parse_start(process: &str, machine: &str, ticks_per_s: u64) -> Option<f64> {
     let (_, after_name) = process.rsplit_once(')')?;
     let ticks: u64 = after_name.split_whitespace().nth(19)?.parse().ok()?;
@@ -76,13 +76,13 @@ fn parse_start(process: &str, machine: &str, ticks_per_s: u64) -> Option<f64> {
     Some(booted as f64 + ticks as f64 / ticks_per_s as f64)
 }
 
-/// Seconds of processor time that this process has taken: in programs' code and in the system's, where `/proc` tells.
+/// Returns the processor time of this process in seconds, user and system, if `/proc` has it.
 pub fn cpu_seconds() -> Option<(f64, f64)> {
     let process = std::fs::read_to_string("/proc/self/stat").ok()?;
     parse_cpu(&process, rustix::param::clock_ticks_per_second())
 }
 
-/// Fields 14 and 15 of `/proc/PID/stat`, in ticks; see [`parse_start`].
+/// Parses fields 14 and 15 of `/proc/PID/stat`, in ticks; see [`parse_start`].
 fn parse_cpu(process: &str, ticks_per_s: u64) -> Option<(f64, f64)> {
     let (_, after_name) = process.rsplit_once(')')?;
     let mut fields = after_name.split_whitespace().skip(11);
@@ -105,7 +105,7 @@ fn parse_meminfo(text: &str) -> Option<Memory> {
     })
 }
 
-/// A line of proc(5), `/proc/meminfo` or `/proc/PID/status`: `MemTotal:  123 kB`, where kB are KiB.
+/// Parses a line of proc(5), `/proc/meminfo` or `/proc/PID/status`: `MemTotal:  123 kB`, where kB are KiB.
 fn bytes(text: &str, name: &str) -> Option<u64> {
     let line = text
         .lines()
@@ -114,7 +114,7 @@ fn bytes(text: &str, name: &str) -> Option<u64> {
     kib.checked_mul(1 << 10)
 }
 
-/// The room of the file system that holds `path`.
+/// Returns the space of the file system of `path`.
 pub fn room(path: &Path) -> Option<DiskRoom> {
     let stat = rustix::fs::statvfs(path).ok()?;
     Some(DiskRoom {
@@ -123,7 +123,7 @@ pub fn room(path: &Path) -> Option<DiskRoom> {
     })
 }
 
-/// Files of vBuckets that all buckets together may keep open: a quarter of the limit.
+/// Returns the number of vBucket files that all buckets together may keep open: a quarter of the limit.
 #[must_use]
 pub fn files_for_buckets() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 4

@@ -1,55 +1,55 @@
-//! What waits to be sent to one client.
+//! The output queue of one client.
 //!
-//! Replies are composed into one buffer. A large value is not copied there: its item is kept, and sent from where it
-//! lies when its place in the buffer has come.
+//! Replies are composed into one buffer. A large value is not copied there: its item is kept, and the value is sent
+//! from the item when its turn comes.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
 
 use kedge_bucket::Item;
 
-/// Pieces handed to the system in one write.
+/// The largest number of slices of one write.
 const SLICES_MAX: usize = 64;
-/// Bytes of a value handed to the system in one write: it copies them before it returns.
+/// The largest number of bytes of a value in one write: the system copies them before it returns.
 const WRITE_BYTES_MAX: usize = 1 << 20;
-/// A buffer that grew beyond this is given back to the allocator when it is empty, in bytes.
+/// The capacity in bytes above which an empty buffer is released.
 const KEEP_BYTES_MAX: usize = 512 << 10;
 
-/// Sent bytes at the front of a buffer that never becomes empty are cut off when they are this many.
+/// The number of sent bytes at the front of a non-empty buffer after which they are removed.
 const CUT_BYTES: usize = 64 << 10;
 
 /// A value that is sent from its item.
 #[derive(Debug)]
 struct Large {
-    /// It follows this many bytes of the buffer.
+    /// The number of bytes of the buffer that precede it.
     at: usize,
-    /// Bytes of it that were sent.
+    /// The number of its bytes that were sent.
     sent: usize,
     item: Item,
 }
 
-/// Bytes on their way to one client.
+/// Queued bytes for one client.
 #[derive(Debug, Default)]
 pub struct Output {
     bytes: Vec<u8>,
-    /// Bytes of the buffer that were sent.
+    /// The number of bytes of the buffer that were sent.
     sent: usize,
     large: VecDeque<Large>,
     large_bytes: usize,
 }
 
 impl Output {
-    /// Where replies are composed. Only append.
+    /// Returns the buffer for replies. Only append.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    /// Bytes composed so far, sent ones among them: where the next reply begins.
+    /// Returns the number of bytes composed so far, sent ones included: the start of the next reply.
     pub fn position(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Sends the item's value after what was composed so far.
+    /// Queues the item's value after the bytes composed so far.
     pub fn push_value(&mut self, item: Item) {
         self.large_bytes += item.value().len();
         self.large.push_back(Large {
@@ -59,7 +59,7 @@ impl Output {
         });
     }
 
-    /// Takes back what was composed since [`Self::position`] was `position`, none of which was sent.
+    /// Removes everything composed since [`Self::position`] was `position`; none of it was sent.
     pub fn truncate(&mut self, position: usize) {
         self.bytes.truncate(position);
         while self.large.back().is_some_and(|large| large.at > position) {
@@ -68,22 +68,22 @@ impl Output {
         }
     }
 
-    /// Bytes that were not sent yet.
+    /// Returns the number of unsent bytes.
     pub fn queued(&self) -> usize {
         self.bytes.len() - self.sent + self.large_bytes
     }
 
-    /// Whether all was sent.
+    /// Returns whether everything was sent.
     pub fn is_empty(&self) -> bool {
         self.queued() == 0
     }
 
-    /// Whether it holds no memory.
+    /// Returns whether it uses no memory.
     pub fn is_bare(&self) -> bool {
         self.bytes.capacity() == 0
     }
 
-    /// Forgets what was sent, once all was, and keeps the buffer unless it became large.
+    /// Forgets sent bytes, once all were sent, and keeps the buffer unless it became large.
     pub fn recycle(&mut self) {
         debug_assert!(self.is_empty());
         self.bytes.clear();
@@ -96,10 +96,10 @@ impl Output {
         }
     }
 
-    /// One write of as much as `sink` takes. Returns how many bytes it took.
+    /// Makes one write of as much as `sink` accepts. Returns the number of written bytes.
     ///
     /// # Errors
-    /// What `sink` says, `WouldBlock` among it.
+    /// The error of `sink`, including `WouldBlock`.
     pub fn write_to(&mut self, sink: &mut impl Write) -> io::Result<usize> {
         let written = if self.large.is_empty() {
             let written = sink.write(&self.bytes[self.sent..])?;
@@ -116,7 +116,7 @@ impl Output {
         Ok(written)
     }
 
-    /// Cuts off what was sent, when that is most of a buffer that is not small.
+    /// Removes the sent part if it is most of a large buffer.
     fn cut(&mut self) {
         if self.sent < CUT_BYTES || self.sent * 2 < self.bytes.len() {
             return;
@@ -175,7 +175,7 @@ impl Output {
         self.sent += written;
     }
 
-    /// All that is queued, in order.
+    /// Returns all queued bytes, in order.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         let mut all = Vec::new();
@@ -196,7 +196,7 @@ mod tests {
     use kedge_vbucket::ItemMeta;
     use proptest::prelude::*;
 
-    /// Takes at most `step` bytes at a time.
+    /// A sink that takes at most `step` bytes at a time.
     struct Slow {
         step: usize,
         got: Vec<u8>,

@@ -1,9 +1,9 @@
-//! Panics of threads that the process cannot go on without.
+//! Panics of threads that the process needs.
 
 use std::time::Instant;
 
-/// Makes a panic of a front-end thread end the process: its connections would hang for ever, and what it held may be
-/// half changed.
+/// Makes a panic of a front-end thread end the process: its connections would hang for ever, and its state may be half
+/// changed.
 pub fn abort_on_panic(run: impl FnOnce()) {
     struct Bomb(Instant);
     impl Drop for Bomb {

@@ -1,4 +1,4 @@
-//! The task pools of the server: how many threads each has, and how long their tasks waited and ran.
+//! The task pools of the server: their numbers of threads, and the queue and run times of their tasks.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use kedge_sync::{RankedMutex, ranks::PoolConfig};
 
 use crate::tasks::OWNER;
 
-/// One thread in each pool: enough for a server of a test, of which many run at a time.
+/// One thread in each pool: enough for the server of a test, of which many run at a time.
 pub const ONE_THREAD_EACH: ExecutorConfig = ExecutorConfig {
     reader: ThreadCount::Fixed(1),
     writer: ThreadCount::Fixed(1),
@@ -20,7 +20,7 @@ pub const ONE_THREAD_EACH: ExecutorConfig = ExecutorConfig {
     auxio_nice: 0,
 };
 
-/// The executor of a server, and what it was told.
+/// The executor of a server, with its configuration.
 #[derive(Debug)]
 pub struct TaskPools {
     executor: Executor,
@@ -29,10 +29,10 @@ pub struct TaskPools {
 }
 
 impl TaskPools {
-    /// Begins the threads.
+    /// Starts the threads.
     ///
     /// # Errors
-    /// What the system says when a thread cannot be begun.
+    /// The error of the system when a thread cannot be started.
     pub fn start(config: ExecutorConfig) -> io::Result<Self> {
         let executor = Executor::new(config)?;
         let owner = executor.register(OWNER).map_err(io::Error::other)?;
@@ -43,29 +43,29 @@ impl TaskPools {
         })
     }
 
-    /// Where tasks are scheduled, and seen.
+    /// Returns the executor.
     #[must_use]
     pub fn executor(&self) -> &Executor {
         &self.executor
     }
 
-    /// Whom the server's own tasks belong to.
+    /// Returns the owner of the server's own tasks.
     pub fn owner(&self) -> OwnerId {
         self.owner
     }
 
-    /// The number of threads that a pool was set to; [`Executor::pools`] has the number that results.
+    /// Returns the configured number of threads of a pool; [`Executor::pools`] has the resulting number.
     #[must_use]
     pub fn threads(&self, pool: Pool) -> ThreadCount {
         self.config.lock().threads(pool)
     }
 
-    /// Changes the threads of a pool while it works.
+    /// Changes the number of threads of a pool while it works.
     ///
     /// # Errors
-    /// What the system says when a thread cannot be begun.
+    /// The error of the system when a thread cannot be started.
     pub fn set_threads(&self, pool: Pool, threads: ThreadCount) -> io::Result<()> {
-        // Held over the change: of two at a time the one that is kept is the one that holds.
+        // Locked during the change, so that of two concurrent changes the recorded one is the effective one.
         let mut config = self.config.lock();
         self.executor.set_threads(pool, threads)?;
         let kept = match pool {
@@ -78,7 +78,7 @@ impl TaskPools {
         Ok(())
     }
 
-    /// The histograms of all kinds of tasks, `queue_time.KIND` and `run_time.KIND`.
+    /// Returns the histograms of all kinds of tasks, `queue_time.KIND` and `run_time.KIND`.
     pub fn timings(&self) -> Vec<(String, TimingSnapshot)> {
         let kinds = self.executor.kinds();
         let both = kinds.iter().flat_map(|info| {
@@ -91,13 +91,13 @@ impl TaskPools {
         both.collect()
     }
 
-    /// The figures of each kind of task.
+    /// Returns the figures of each kind of task.
     pub fn kinds(&self) -> Vec<TaskKindStats> {
         self.executor.kinds()
     }
 }
 
-/// A histogram of the executor in the shape of the others.
+/// Converts a histogram of the executor to the common form.
 pub fn snapshot(histogram: &LatencyHistogram) -> TimingSnapshot {
     TimingSnapshot {
         count: histogram.count,
@@ -105,7 +105,7 @@ pub fn snapshot(histogram: &LatencyHistogram) -> TimingSnapshot {
     }
 }
 
-/// The setting that says how many threads a pool has.
+/// Returns the name of the setting for the threads of a pool.
 #[must_use]
 pub const fn setting_name(pool: Pool) -> &'static str {
     match pool {
@@ -119,10 +119,10 @@ pub const fn setting_name(pool: Pool) -> &'static str {
 /// The values that [`parse_threads`] accepts.
 pub const THREADS_KIND: &str = "balanced, disk_io_optimized, or a number from 1 to 128";
 
-/// Reads a number of threads.
+/// Parses a number of threads.
 ///
 /// # Errors
-/// What was expected, as the end of a sentence.
+/// The expected form, as the end of a sentence.
 pub fn parse_threads(text: &str) -> Result<ThreadCount, String> {
     match text {
         "balanced" => Ok(ThreadCount::Balanced),
@@ -134,7 +134,7 @@ pub fn parse_threads(text: &str) -> Result<ThreadCount, String> {
     }
 }
 
-/// Shows a number of threads so that [`parse_threads`] reads the same.
+/// Formats a number of threads in the form of [`parse_threads`].
 #[must_use]
 pub fn threads_text(threads: ThreadCount) -> String {
     match threads {

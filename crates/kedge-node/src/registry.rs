@@ -1,14 +1,14 @@
-//! The buckets of the server: made, changed and dropped while it runs, and kept in the data directory.
+//! The buckets of the server: created, changed and dropped while it runs, and stored in the data directory.
 //!
-//! Layout: `buckets/NAME/bucket.json` holds a bucket's settings, `manifest.json` its scopes and collections, and the
-//! bucket's own files lie beside them.
-//! `bucket.json` is what makes a directory a bucket. What a crash left of one that was being made or dropped has a mark that
-//! says so, and is removed at start-up. A directory with neither is left alone: see `registry/directories.rs`.
+//! Layout: `buckets/NAME/bucket.json` has a bucket's settings, `manifest.json` its scopes and collections, and the
+//! bucket's own files lie beside them. A directory with `bucket.json` is a bucket. A partly created or dropped bucket,
+//! which a crash may leave, has a marker file, and is removed at start-up. A directory with neither is left alone: see
+//! `registry/directories.rs`.
 //!
 //! Invariants:
 //! * Reading ([`BucketRegistry::get`], [`BucketRegistry::list`]) never waits for a change.
 //! * Changes happen one at a time, also of different buckets.
-//! * A bucket leaves the cluster map before it leaves the registry, and the registry before its files go.
+//! * A bucket leaves the cluster map before it leaves the registry, and the registry before its files are removed.
 
 mod alone;
 mod directories;
@@ -46,20 +46,20 @@ use self::manifests::Keepers;
 use crate::machine::files_for_buckets;
 use crate::state_files::StateFileError;
 
-/// Why a bucket could not be made, changed, dropped or opened.
+/// The reason why a bucket could not be created, changed, dropped or opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegistryError {
-    /// There is a bucket of that name, or one that differs only in upper and lower case.
+    /// A bucket with that name exists, or with one that differs only in case.
     #[error("bucket {0} already exists")]
     Exists(String),
-    /// There is none.
+    /// The bucket does not exist.
     #[error("there is no bucket {0}")]
     NotFound(String),
     /// The directory of that name is not served, and stays as it is.
     #[error("{} is not served: {}; {}", .0.path.display(), .0.why, .0.remedy)]
     Unserved(Unserved),
-    /// Nobody knows the settings of the bucket that is in a directory.
+    /// The settings of the bucket in a directory are lost.
     #[error(
         "{} has no bucket.json, and no copy of one; put it back from a backup while the server is stopped",
         .0.display()
@@ -68,19 +68,19 @@ pub enum RegistryError {
     /// A file of the server's state is missing, or cannot be read.
     #[error(transparent)]
     State(#[from] StateFileError),
-    /// The name cannot be a bucket's.
+    /// The name is invalid for a bucket.
     #[error("a bucket name {0}")]
     BadName(&'static str),
-    /// The server has as many as it may.
+    /// The server has the maximum number of buckets.
     #[error("the server has {BUCKETS_MAX} buckets, as many as it may have")]
     TooMany,
-    /// The bucket may not be emptied.
+    /// Flushing the bucket is disabled.
     #[error("flush is not enabled for bucket {0}")]
     FlushDisabled(String),
-    /// Emptying it failed.
+    /// The flush failed.
     #[error("the bucket answers {}", .0.name())]
     Refused(Status),
-    /// A setting makes no sense; the sentence names it.
+    /// A setting is invalid; the text names it.
     #[error("{0}")]
     BadSetting(String),
     /// Its scopes and collections do not allow it.
@@ -91,7 +91,7 @@ pub enum RegistryError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// The fault in it.
+        /// The error in it.
         why: String,
     },
     /// The bucket cannot be opened or removed.
@@ -109,7 +109,7 @@ pub enum RegistryError {
 }
 
 impl RegistryError {
-    /// Returns whether the disk was full. The same may work when there is room.
+    /// Returns whether the disk was full. A retry may succeed when there is space.
     #[must_use]
     pub fn is_no_space(&self) -> bool {
         match self {
@@ -130,29 +130,29 @@ pub struct RegistrySetup {
     pub disk: Arc<dyn Disk>,
     /// The data directory; this process has its lock.
     pub data_dir: PathBuf,
-    /// Where time comes from.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Runs what buckets do by themselves.
+    /// The executor of the buckets' background tasks.
     pub executor: Executor,
-    /// Whom tasks belong to that are no bucket's.
+    /// The owner of tasks that belong to no bucket.
     pub owner: OwnerId,
-    /// Where completions of parked commands go.
+    /// The receiver of completions of parked commands.
     pub completions: Arc<dyn Completions>,
-    /// Front-end threads. [`Ctx::thread`] of who is none of them is this number.
+    /// The number of front-end threads. [`Ctx::thread`] of other threads is this number.
     pub threads: u16,
-    /// The reaction of recovery to damage in a log.
+    /// The handling of damage in a log.
     pub recovery: RecoveryMode,
-    /// Whether this is a node of a cluster, whose map says what buckets there are.
+    /// True on a node of a cluster, whose map determines the buckets.
     pub clustered: bool,
-    /// Called when a bucket cannot go on safely; should end the process.
+    /// Called if a bucket cannot go on safely; should end the process.
     pub on_fatal: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
-/// The file in which a node that runs alone keeps the cluster map.
+/// The file in which a standalone node stores the cluster map.
 pub const ALONE_FILE: &str = "cluster.json";
 /// The settings in a bucket's directory.
 const CONFIG_FILE: &str = "bucket.json";
-/// However few files the process may open, a bucket keeps so many.
+/// The number of files that a bucket keeps open at least, however few the process may open.
 const OPEN_FILES_MIN: u32 = 16;
 
 type BucketsByName = BTreeMap<String, Arc<Bucket>>;
@@ -163,11 +163,11 @@ pub struct BucketRegistry {
     cluster: Arc<ClusterView>,
     buckets: ArcSwap<BucketsByName>,
     keepers: RankedMutex<ManifestKeepers, Keepers>,
-    /// Grows whenever a bucket comes or goes.
+    /// Grows whenever a bucket is added or removed.
     generation: AtomicU64,
-    /// Held while a change is made.
+    /// Locked during a change.
     change: RankedMutex<RegistryChange, ()>,
-    /// Directories that were not served when they were last looked for.
+    /// The number of directories that were not served at the last check.
     unserved: AtomicUsize,
 }
 
@@ -181,8 +181,8 @@ impl std::fmt::Debug for BucketRegistry {
 }
 
 impl BucketRegistry {
-    /// Opens every bucket of the data directory; they load behind. Makes the cluster map, which tells clients that
-    /// `ports` are where this node listens.
+    /// Opens every bucket of the data directory; they load in the background. Creates the cluster map, in which this
+    /// node listens on `ports`.
     ///
     /// # Errors
     /// `Damaged`, `Disk`, `Cluster`, `Bucket`.
@@ -218,35 +218,35 @@ impl BucketRegistry {
         Ok(registry)
     }
 
-    /// The cluster map, which names the buckets that are here.
+    /// Returns the cluster map with the buckets of this node.
     #[must_use]
     pub fn cluster(&self) -> &Arc<ClusterView> {
         &self.cluster
     }
 
-    /// The bucket of that name. Never blocks.
+    /// Returns the bucket with that name. Never blocks.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Arc<Bucket>> {
         self.buckets.load().get(name).cloned()
     }
 
-    /// All buckets, ordered by name. Never blocks.
+    /// Returns all buckets, ordered by name. Never blocks.
     #[must_use]
     pub fn list(&self) -> Vec<Arc<Bucket>> {
         self.buckets.load().values().cloned().collect()
     }
 
-    /// A number that grows whenever a bucket comes or goes.
+    /// Returns a number that grows whenever a bucket is added or removed.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Makes a bucket. When it returns, clients can select it.
+    /// Creates a bucket. Clients can select it when this returns.
     ///
     /// # Errors
-    /// `BadName`, `BadSetting`, `Exists`, `TooMany`; `Disk`, `Bucket` or `Cluster` when it could not be made, and then
-    /// it is not there.
+    /// `BadName`, `BadSetting`, `Exists`, `TooMany`; `Disk`, `Bucket` or `Cluster` when it could not be created, and
+    /// then it does not exist.
     pub fn create(&self, config: BucketConfig) -> Result<Arc<Bucket>, RegistryError> {
         let _one_at_a_time = self.change.lock();
         check_name(&config.name)?;
@@ -287,8 +287,8 @@ impl BucketRegistry {
         Ok(bucket)
     }
 
-    /// Serves a bucket whose directory is there and is not served, see [`BucketRegistry::unserved`]: with the settings that
-    /// it has, or those of their copy. When it returns, clients can select it.
+    /// Serves a bucket directory that is not served, see [`BucketRegistry::unserved`], with its settings, or those of
+    /// their copy. Clients can select it when this returns.
     ///
     /// # Errors
     /// `BadName`, `Exists`, `TooMany`; `NotFound` without such a directory; `NoSettings`; `Damaged`, `State`, `Disk`,
@@ -323,13 +323,13 @@ impl BucketRegistry {
             bucket = name,
             "the bucket is served again, as an operator wished"
         );
-        // It is served, whatever the disk says now; who looks next counts again.
+        // It is served, regardless of a disk error; the next check counts again.
         let _ = self.find_unserved();
         self.cluster.put_bucket(shown)?;
         Ok(bucket)
     }
 
-    /// The directories of buckets that are not served, and stay as they are.
+    /// Returns the directories of buckets that are not served, and stay as they are.
     ///
     /// # Errors
     /// `Disk`.
@@ -338,8 +338,8 @@ impl BucketRegistry {
         self.find_unserved()
     }
 
-    /// Counts the directories of buckets that are not served anew, for [`BucketRegistry::stats`]. The last count stays while
-    /// a change is made, or when the disk gives an error.
+    /// Counts the directories of buckets that are not served again, for [`BucketRegistry::stats`]. The last count stays
+    /// during a change, or after a disk error.
     pub fn count_unserved(&self) {
         if let Some(_one_at_a_time) = self.change.try_lock() {
             let _ = self.find_unserved();
@@ -352,7 +352,7 @@ impl BucketRegistry {
         each("unserved_directories", &unserved.to_string());
     }
 
-    /// For one who holds the lock of changes, as a bucket that is being made is not served yet.
+    /// Finds them for a caller that holds the lock of changes, as a bucket that is being created is not served yet.
     fn find_unserved(&self) -> Result<Vec<Unserved>, RegistryError> {
         let buckets = self.buckets.load();
         let is_served = |name: &str| buckets.contains_key(name);
@@ -362,7 +362,7 @@ impl BucketRegistry {
         Ok(unserved)
     }
 
-    /// Changes settings of a bucket. Clients hear of a new revision of the map, so that they look again.
+    /// Changes settings of a bucket. Clients get a new revision of the map, so that they look again.
     ///
     /// # Errors
     /// `NotFound`, `BadSetting`; `Disk` or `Cluster` when the change holds now but may not hold after a restart.
@@ -376,7 +376,7 @@ impl BucketRegistry {
         Ok(())
     }
 
-    /// Drops a bucket and all that is in it. Connections that selected it get `NoBucket` from then on.
+    /// Drops a bucket and all its documents. Connections that selected it get `NoBucket` from then on.
     ///
     /// # Errors
     /// `NotFound`; `Cluster` or `Disk` and nothing was dropped; `Bucket` and it is gone, but files may remain until the
@@ -385,7 +385,7 @@ impl BucketRegistry {
         let _one_at_a_time = self.change.lock();
         let bucket = self.existing(name)?;
         let (disk, dir) = (&*self.setup.disk, bucket_dir(&self.setup.data_dir, name));
-        // Before anything goes: the next start ends what a crash cuts short.
+        // Before anything is removed: the next start completes a drop that a crash interrupts.
         directories::begin_drop(disk, &dir)?;
         if let Err(error) = self.cluster.remove_bucket(name) {
             directories::cancel_drop(disk, &dir)?;
@@ -394,7 +394,7 @@ impl BucketRegistry {
         self.forget(&bucket)
     }
 
-    /// Empties a bucket, once it is loaded: one that was made a moment ago may not be.
+    /// Empties a bucket, once it is loaded: a new one may not be.
     ///
     /// # Errors
     /// `NotFound`, `FlushDisabled`, `Refused`.
@@ -402,11 +402,11 @@ impl BucketRegistry {
         let bucket = self.existing(name)?;
         let (loading, is_over) = mpsc::channel::<()>();
         bucket.when_loaded(move || drop(loading));
-        // Whether it was loaded or could not be, the bucket knows.
+        // The bucket knows whether it was loaded.
         let _ = is_over.recv();
         let (done, flushed) = mpsc::channel();
         let told = move |result| {
-            // Who waits is there until it has heard.
+            // The receiver lives until it was called.
             let _ = done.send(result);
         };
         let begun = bucket.begin_flush_all(self.ctx(), told);
@@ -415,12 +415,12 @@ impl BucketRegistry {
         result.map_err(RegistryError::Refused)
     }
 
-    /// Where completions of parked commands go.
+    /// Returns the receiver of completions of parked commands.
     pub fn completions(&self) -> &Arc<dyn Completions> {
         &self.setup.completions
     }
 
-    /// The context of who is no front-end thread.
+    /// Returns the context of threads that are no front-end threads.
     #[must_use]
     pub fn ctx(&self) -> Ctx {
         Ctx {
@@ -439,7 +439,7 @@ impl BucketRegistry {
         }
     }
 
-    /// The buckets that could not be shut down cleanly, and why.
+    /// Returns the buckets that were not shut down cleanly, with the reasons.
     #[must_use]
     pub fn unclean(&self) -> Vec<String> {
         let buckets = self.list();
@@ -462,7 +462,7 @@ impl BucketRegistry {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Removes a bucket whose drop was begun.
+    /// Removes a bucket whose drop has begun.
     fn forget(&self, bucket: &Bucket) -> Result<(), RegistryError> {
         let name = bucket.name();
         self.publish(|buckets| {
@@ -474,7 +474,7 @@ impl BucketRegistry {
     }
 }
 
-/// Whether a bucket may have this name.
+/// Checks the name of a bucket.
 ///
 /// # Errors
 /// `BadName`, which completes the sentence "a bucket name ...".
@@ -499,7 +499,7 @@ pub fn check_name(name: &str) -> Result<(), RegistryError> {
     Ok(())
 }
 
-/// The directory of all buckets in a data directory.
+/// Returns the directory of all buckets in a data directory.
 #[must_use]
 pub fn buckets_dir(data_dir: &Path) -> PathBuf {
     data_dir.join("buckets")
@@ -513,7 +513,7 @@ fn config_path(dir: &Path) -> PathBuf {
     dir.join(CONFIG_FILE)
 }
 
-/// The settings that a bucket was left with; `None` when there is no such bucket.
+/// Returns the stored settings of a bucket; `None` if there is no such bucket.
 ///
 /// # Errors
 /// `Disk`, `Damaged`.
@@ -529,7 +529,7 @@ pub fn stored_config(
     read_config(disk, &path).map(Some)
 }
 
-/// The number of vBuckets of the bucket that the files `N.couch.R` of `source` are from, as their keys tell.
+/// Derives the number of vBuckets of the bucket of the files `N.couch.R` in `source` from their keys.
 ///
 /// # Errors
 /// `Bucket` if the keys fit no number, or too many, or a file cannot be read.
@@ -537,8 +537,8 @@ pub fn vbuckets_of_files(disk: &dyn Disk, source: &Path) -> Result<u16, Registry
     Ok(kedge_bucket::vbuckets_of_files(disk, source)?)
 }
 
-/// Makes a bucket of the vBucket files of another server, the files `N.couch.R` of `source`. No server may have the data
-/// directory. The bucket is there when all of it is; an import that was cut short is ended by doing it again.
+/// Creates a bucket from the vBucket files of another server, the files `N.couch.R` of `source`. No server may use the
+/// data directory. The bucket exists when it is complete; an interrupted import can be repeated.
 ///
 /// # Errors
 /// `BadName`, `BadSetting`, `Exists`; `Bucket` with the file that cannot be taken over; `Cluster` when the scopes and
@@ -569,7 +569,7 @@ pub fn import(
     Ok(import)
 }
 
-/// Changes the settings of a bucket that is not open: some can only be changed so.
+/// Changes the settings of a bucket that is not open: some can only be changed then.
 ///
 /// # Errors
 /// `BadSetting`, `Disk`.
@@ -615,7 +615,7 @@ fn read_config(disk: &dyn Disk, path: &Path) -> Result<BucketConfig, RegistryErr
     Ok(config)
 }
 
-/// The settings in the directory of a bucket, which have to be those of the bucket of that name.
+/// Reads the settings in the directory of a bucket, which must be those of the bucket of that name.
 fn read_named(disk: &dyn Disk, dir: &Path, name: &str) -> Result<BucketConfig, RegistryError> {
     let path = config_path(dir);
     let config = read_config(disk, &path)?;
@@ -628,7 +628,8 @@ fn read_named(disk: &dyn Disk, dir: &Path, name: &str) -> Result<BucketConfig, R
     Ok(config)
 }
 
-/// The settings of every bucket, after what crashes left of others was removed. What is neither is left alone.
+/// Reads the settings of every bucket, after removing the remainders of interrupted creations and drops. Anything else
+/// is left alone.
 fn read_configs(setup: &RegistrySetup) -> Result<Vec<BucketConfig>, RegistryError> {
     let dir = buckets_dir(&setup.data_dir);
     setup.disk.create_dir_all(&dir)?;
@@ -696,7 +697,7 @@ fn open_bucket(
     Ok(bucket)
 }
 
-/// Files that each of so many buckets may keep open: together no more than the part of the limit that is left for them.
+/// Returns the number of files that each of so many buckets may keep open: together at most their part of the limit.
 fn files_per_bucket(buckets: usize) -> u32 {
     let each = files_for_buckets() / buckets.max(1) as u64;
     u32::try_from(each).unwrap_or(u32::MAX).max(OPEN_FILES_MIN)
@@ -705,7 +706,7 @@ fn files_per_bucket(buckets: usize) -> u32 {
 fn entry(config: &BucketConfig, manifest: ManifestUid) -> BucketEntry {
     BucketEntry {
         name: config.name.clone(),
-        // `BucketConfig::check` was asked before any bucket opens.
+        // `BucketConfig::check` was called before any bucket opens.
         uuid: config.uuid_bytes().unwrap_or_default(),
         vbuckets: config.vbuckets,
         manifest_uid: manifest.0,

@@ -1,13 +1,11 @@
-//! Files of the server's state that a directory has: a list of their names beside them, so that one that is missing is told
-//! from one that never was.
+//! The list of the state files of a directory, which distinguishes a missing file from one that never existed.
 //!
 //! Without `users.json` a server has no users, without `cluster-map.json` a node has no cluster, and without a bucket's
-//! `manifest.json` ids of collections are given out again: none of them may begin anew because a file got lost.
+//! `manifest.json` ids of collections are assigned again: none of them may start over because a file got lost.
 //!
 //! Invariants:
-//! * A name is on the list, durably, after its file is durable. What a crash leaves out of the list is put there by the next
-//!   start.
-//! * No name leaves the list by itself: the server removes none of these files but with their directory.
+//! * A name is on the list, durably, after its file is durable. The next start adds names that a crash left out.
+//! * No name leaves the list automatically: the server removes these files only with their directory.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -18,14 +16,14 @@ use kedge_sync::{RankedMutex, ranks::StateFiles};
 /// The list in each directory.
 pub const FILES_LIST: &str = "files.json";
 
-/// Held while a list is changed.
+/// Locked while a list is changed.
 static CHANGE: RankedMutex<StateFiles, ()> = RankedMutex::new(());
 
-/// Why a file of the server's state cannot be taken for one that never was.
+/// The reason why a state file cannot count as one that never existed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateFileError {
-    /// It is on the list and not there.
+    /// The file is on the list, but does not exist.
     #[error(
         "{} is missing: {} says that it was there. Put it back from a backup; to begin without it, remove its name from \
          that list",
@@ -37,12 +35,12 @@ pub enum StateFileError {
         /// The list.
         list: PathBuf,
     },
-    /// The list cannot be understood.
+    /// The list cannot be parsed.
     #[error("{} is no list of names, as [\"users.json\"] is one: {why}", list.display())]
     Damaged {
         /// The list.
         list: PathBuf,
-        /// The fault in it.
+        /// The error in it.
         why: serde_json::Error,
     },
     /// A file cannot be read or written.
@@ -50,10 +48,10 @@ pub enum StateFileError {
     Disk(#[from] DiskError),
 }
 
-/// Returns whether a file of the server's state is there. One that is there is on the list from now on.
+/// Returns whether a state file exists. An existing one is on the list from now on.
 ///
 /// # Errors
-/// `Missing` if it is on the list and not there; `Damaged`, `Disk`.
+/// `Missing` if it is on the list but does not exist; `Damaged`, `Disk`.
 pub fn is_there(disk: &dyn Disk, path: &Path) -> Result<bool, StateFileError> {
     if disk.exists(path)? {
         saved(disk, path)?;
@@ -69,7 +67,7 @@ pub fn is_there(disk: &dyn Disk, path: &Path) -> Result<bool, StateFileError> {
     Ok(false)
 }
 
-/// Puts the name of a file that is durable on the list. On a full disk that is left to the next start.
+/// Adds the name of a durable file to the list. On a full disk the next start does that.
 ///
 /// # Errors
 /// `Damaged`, `Disk`.
@@ -99,7 +97,7 @@ fn read(disk: &dyn Disk, list: &Path) -> Result<BTreeSet<String>, StateFileError
     })
 }
 
-/// The names on a list.
+/// Parses the names of a list.
 ///
 /// # Errors
 /// Bytes that are no list of names.

@@ -1,13 +1,13 @@
-//! The kinds of tasks that a node has beside those of its buckets.
+//! The kinds of tasks of a node, in addition to those of its buckets.
 
 use std::time::Duration;
 
 use kedge_executor::{Pool, Priority, TaskKind};
 
-/// Whom the server's own tasks belong to.
+/// The owner of the server's own tasks.
 pub(crate) const OWNER: &str = "server";
 
-/// A login whose password has to be hashed; a run is one login.
+/// Hashes the password of a login; a run is one login.
 pub(crate) static AUTHENTICATION: TaskKind = TaskKind::new(
     "authentication",
     Pool::NonIo,
@@ -15,7 +15,7 @@ pub(crate) static AUTHENTICATION: TaskKind = TaskKind::new(
     Duration::from_millis(500),
 );
 
-/// Lines of the audit log are written. A run is a batch of them and a sync.
+/// Writes lines of the audit log. A run is a batch of them and a sync.
 pub(crate) static AUDIT_LOG: TaskKind = TaskKind::new(
     "audit_log",
     Pool::AuxIo,

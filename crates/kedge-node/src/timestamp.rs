@@ -1,6 +1,6 @@
-//! Times as people and other programs read them.
+//! Times in the formats of people and other programs.
 
-/// Milliseconds since 1970 as ISO 8601, in UTC.
+/// Formats milliseconds since 1970 as ISO 8601, in UTC.
 pub fn iso_8601(unix_ms: u64) -> String {
     let (unix_secs, millis) = (unix_ms / 1_000, unix_ms % 1_000);
     // Days to a date as in Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", civil_from_days: the year

@@ -1,4 +1,4 @@
-//! The users, shared by everyone who logs in and the few who change them.
+//! The users, read by every login and changed by few.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -11,24 +11,24 @@ use kedge_sync::{RankedMutex, ranks::UsersSave};
 use crate::audit::Audit;
 use crate::state_files::{self, StateFileError};
 
-/// Saves the users, durably.
+/// Saves the users durably.
 pub type SaveUsers =
     Box<dyn Fn(&UserStore) -> Result<(), Box<dyn std::error::Error + Send + Sync>> + Send + Sync>;
 
-/// Why users could not be read or changed.
+/// The reason why users could not be read or changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UsersError {
-    /// The change itself was refused.
+    /// The change was refused.
     #[error(transparent)]
     Refused(#[from] kedge_auth::AuthError),
-    /// Nobody could manage the server afterwards.
+    /// No user could manage the server afterwards.
     #[error("the last user with the role admin must stay")]
     LastAdmin,
-    /// A password is shorter than the operator wants.
+    /// A password is shorter than the configured minimum.
     #[error("The password must be at least {0} characters long.")]
     ShortPassword(usize),
-    /// Roles name what is not there, or are no roles.
+    /// Roles are malformed, or name something that does not exist.
     #[error(
         "Cannot assign roles to {whom} because the following roles are unknown, malformed or role parameters are undefined: \
          [{}]", roles.join(",")
@@ -36,7 +36,7 @@ pub enum UsersError {
     UndefinedRoles {
         /// "user" or "group".
         whom: &'static str,
-        /// The roles as they are written.
+        /// The text of the roles.
         roles: Vec<String>,
     },
     /// The users could not be saved.
@@ -45,20 +45,20 @@ pub enum UsersError {
     /// The file of users cannot be read.
     #[error(transparent)]
     Read(#[from] DiskError),
-    /// It is missing, though it was there.
+    /// The file is missing, though it existed.
     #[error(transparent)]
     Missing(#[from] StateFileError),
-    /// The file of users is not what this version writes.
+    /// The file of users is damaged.
     #[error("{}: {source}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// The fault in it.
+        /// The error in it.
         source: kedge_auth::AuthError,
     },
 }
 
-/// All users. Reading never waits; a change is saved before it is seen.
+/// All users. Reads never wait; a change is saved before it is visible.
 pub struct Users {
     current: ArcSwap<UserStore>,
     save: RankedMutex<UsersSave, SaveUsers>,
@@ -74,7 +74,8 @@ impl std::fmt::Debug for Users {
 }
 
 impl Users {
-    /// The users kept in a file, which is replaced whenever they change. There are none when there is no file and was none.
+    /// Opens the users of a file, which is replaced at every change. Without a file, and if there never was one, there
+    /// are none.
     ///
     /// # Errors
     /// `Read`, `Missing`, `Damaged`; `Refused` when the system has no random bytes.
@@ -97,7 +98,7 @@ impl Users {
         Ok(Self::new(store, Box::new(save)))
     }
 
-    /// These users, and how to save them when they change.
+    /// Creates the users from a store, with the function that saves changes.
     #[must_use]
     pub fn new(store: UserStore, save: SaveUsers) -> Self {
         Self {
@@ -109,7 +110,7 @@ impl Users {
         }
     }
 
-    /// The same, where passwords that are set have at least so many characters.
+    /// Sets the minimum length of new passwords.
     #[must_use]
     pub fn with_password_length_min(self, chars: usize) -> Self {
         Self {
@@ -118,55 +119,54 @@ impl Users {
         }
     }
 
-    /// Checks a password that is to be set.
+    /// Checks a new password.
     ///
     /// # Errors
     /// `ShortPassword`.
     pub fn check_length(&self, password: &str) -> Result<(), UsersError> {
         let min = self.password_chars_min;
-        // Without any there is a better word for it.
+        // The error of an empty password is better.
         if password.is_empty() || password.chars().count() >= min {
             return Ok(());
         }
         Err(UsersError::ShortPassword(min))
     }
 
-    /// The same, with their logins and what they are refused kept in a log.
+    /// Sets the log of logins and refused operations.
     #[must_use]
     pub fn audited(self, audit: Audit) -> Self {
         Self { audit, ..self }
     }
 
-    /// Names the user that the settings make the administrator; the first call counts. Management lists it apart from
-    /// the users that were made there.
+    /// Sets the administrator of the settings; the first call counts. Management lists this user apart from the created
+    /// ones.
     pub fn name_administrator(&self, user: &str) {
         self.administrator.get_or_init(|| user.to_owned());
     }
 
-    /// Returns whether this is the user that the settings make the administrator, and still is one.
+    /// Returns whether this is the administrator of the settings, and still is an administrator.
     #[must_use]
     pub fn is_built_in(&self, store: &UserStore, user: &str) -> bool {
         let named = self.administrator.get().is_some_and(|named| named == user);
         named && store.allows(user, kedge_auth::Privilege::Admin, None)
     }
 
-    /// Where logins and refusals are kept.
+    /// Returns the log of logins and refused operations.
     #[must_use]
     pub fn audit(&self) -> &Audit {
         &self.audit
     }
 
-    /// The users now. Never blocks.
+    /// Returns the current users. Never blocks.
     #[must_use]
     pub fn read(&self) -> Arc<UserStore> {
         self.current.load_full()
     }
 
-    /// Changes the users. Nothing changes when `change` or the saving fails.
+    /// Changes the users. Nothing changes if `change` or saving fails.
     ///
     /// # Errors
-    /// `Refused` with what `change` returned; `LastAdmin` when there were users with all rights before and there would
-    /// be none; `Save`.
+    /// `Refused` with the error of `change`; `LastAdmin` if no user would have all rights any more; `Save`.
     pub fn change<T>(
         &self,
         change: impl FnOnce(&mut UserStore) -> Result<T, kedge_auth::AuthError>,
@@ -174,11 +174,11 @@ impl Users {
         self.make(change, false)
     }
 
-    /// As [`Users::change`], for what a start asks for, and the next one does again: on a full disk it holds without being
-    /// saved, which the next change makes up for.
+    /// Changes the users as [`Users::change`] does, at a start that repeats the change next time: on a full disk the
+    /// change holds without being saved, and the next change saves it.
     ///
     /// # Errors
-    /// As [`Users::change`], but for a full disk.
+    /// The same as for [`Users::change`], except a full disk.
     pub fn change_at_start<T>(
         &self,
         change: impl FnOnce(&mut UserStore) -> Result<T, kedge_auth::AuthError>,
@@ -205,7 +205,7 @@ impl Users {
             }
             tracing::warn!(%error, "the disk is full: what this start changes of the users holds until it ends");
         }
-        // Who logs in all the time must not queue up behind strangers because somebody else was changed.
+        // Verified users must not queue behind strangers because another user was changed.
         store.keep_verified(&before);
         self.current.store(Arc::new(store));
         Ok(done)
@@ -213,7 +213,7 @@ impl Users {
 }
 
 impl UsersError {
-    /// Returns whether the disk was full. The same may work when there is room.
+    /// Returns whether the disk was full. A retry may succeed when there is space.
     fn is_no_space(&self) -> bool {
         match self {
             Self::Save(error) => {
@@ -228,7 +228,7 @@ impl UsersError {
 fn admins(store: &UserStore) -> usize {
     store
         .list()
-        // The nodes of a cluster have one that nobody logs in as.
+        // The nodes of a cluster have a user that nobody logs in as.
         .filter(|user| user.id() != kedge_cluster::CLUSTER_USER)
         .filter(|user| store.allows(user.id(), kedge_auth::Privilege::Admin, None))
         .count()
@@ -282,8 +282,8 @@ mod tests {
         }
     }
 
-    /// Each change of any user made all others pay for the hashing of their passwords again, the nodes of a cluster
-    /// among them.
+    /// Each change of any user made all others pay for the hashing of their passwords again, also the nodes of a
+    /// cluster.
     #[test]
     fn a_change_of_one_user_leaves_the_others_verified() {
         let users = users(true);
@@ -303,7 +303,7 @@ mod tests {
         assert!(!is_verified("ada", "byron") && is_verified("root", "secret"));
     }
 
-    /// A start on a full disk could not give the administrator the password that it was asked to, and failed.
+    /// A start on a full disk could not set the given password of the administrator, and failed.
     #[test]
     fn a_full_disk_takes_what_a_start_asks_for_and_nothing_else() {
         let disk = Arc::new(kedge_disk::SimDisk::new(1));

@@ -1,9 +1,9 @@
-//! A queue in which sources take turns: first the addresses, then the users of an address.
+//! A fair queue: the addresses take turns, and so do the users of an address.
 //!
 //! Invariants:
-//! * An address, or a user of one, that has nothing waiting is not in the queue at all, so it holds no more entries than
-//!   there are items.
-//! * `turns` names each source once, in the order in which they get their turns.
+//! * An address, or a user of one, without waiting items is not in the queue, so the queue has no more entries than
+//!   items.
+//! * `turns` has each source once, in the order of their turns.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -12,18 +12,18 @@ use std::net::IpAddr;
 
 use crate::client_source;
 
-/// The numbers of items that may wait.
+/// The largest numbers of waiting items.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueueLimits {
-    /// In all.
+    /// The total.
     pub(super) all: usize,
-    /// Of one address.
+    /// Those of one address.
     pub(super) of_address: usize,
-    /// Of one user of one address.
+    /// Those of one user of one address.
     pub(super) of_user: usize,
 }
 
-/// Items of one level, by source.
+/// The items of one level, by source.
 struct Sources<K, Q> {
     queues: HashMap<K, Q>,
     turns: VecDeque<K>,
@@ -122,13 +122,13 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// Items that wait.
+    /// Returns the number of waiting items.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Adds an item. When there are too many, one comes back that is not waited with: the newest of the source that has
-    /// most, or the item itself when no source has more than its own.
+    /// Adds an item. If there are too many, returns the one that is dropped: the newest of the source with most, or the
+    /// item itself if no source has more than its own.
     pub(super) fn push(&mut self, address: IpAddr, user: &str, item: T) -> Option<T> {
         let address = client_source(address);
         let (of_address, of_user) = match self.addresses.queues.get(&address) {
@@ -175,7 +175,7 @@ impl<T> FairQueue<T> {
         item
     }
 
-    /// The item whose turn it is.
+    /// Takes the next item.
     pub(super) fn pop(&mut self) -> Option<T> {
         let address = self.addresses.turns.pop_front()?;
         let queue = self.addresses.queues.get_mut(&address)?;
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(queue.push(address(1), "ada", "5"), Some("5"));
         assert_eq!(queue.push(address(1), "bob", "b1"), None);
         assert_eq!(queue.push(address(1), "bob", "b2"), None);
-        // The address has all it may have: others of it get in at the cost of who has most.
+        // The address has reached its limit: other users of it get in at the cost of the one with most.
         assert_eq!(queue.push(address(1), "eve", "e1"), Some("4"));
         assert_eq!(queue.push(address(1), "bob", "b3"), Some("b3"));
         assert_eq!(drain(&mut queue), ["1", "b1", "e1", "2", "b2", "3"]);
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(drain(&mut queue)[..4], ["1", "a", "b", "c"]);
     }
 
-    /// Any order of steps leaves the counts right, the limits kept, and loses nothing.
+    /// Any order of steps leaves the counts right, keeps the limits, and loses nothing.
     #[test]
     fn counts_are_right_after_any_steps() {
         let mut queue = FairQueue::new(LIMITS);

@@ -1,12 +1,12 @@
-//! Password checks that take long.
+//! Slow password checks.
 //!
-//! SASL PLAIN, and Basic authentication of management, cost a PBKDF2, which is milliseconds: too long for an event loop
-//! that other clients wait for. A task works such checks out, one after the other: a flood of them takes one core at
-//! most. Addresses take turns, and so do the users of an address ([`fair`]): who tries many passwords waits for itself.
-//! A password that was verified before needs no check ([`kedge_auth::UserStore::is_verified`]), and SCRAM, whose hard
-//! work is the client's, stays in the event loop.
+//! SASL PLAIN, and Basic authentication of management, cost a PBKDF2, which takes milliseconds: too long for an event
+//! loop with other clients. A task executes such checks one after the other, so that a flood of them uses at most one
+//! core. Addresses take turns, and so do the users of an address ([`fair`]): a client that tries many passwords waits
+//! for itself. A password that was verified before needs no check ([`kedge_auth::UserStore::is_verified`]), and SCRAM,
+//! whose expensive part is the client's, stays in the event loop.
 //!
-//! Invariant: while the queue has jobs the task runs or will; who adds the first one wakes it.
+//! Invariant: while the queue has jobs, the task runs or is scheduled; the first added job wakes it.
 
 mod fair;
 
@@ -24,16 +24,16 @@ use crate::abort_on_panic;
 use crate::pools::TaskPools;
 use crate::tasks::AUTHENTICATION;
 
-/// The way in which a check ends.
+/// The outcome of queueing a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckTurn {
-    /// It is its turn: the work is done in the call.
+    /// It is its turn: the check is executed in the call.
     Come,
-    /// Too many wait, or the server stops: the client is told to try again.
+    /// Too many wait, or the server stops: the client is asked to try again.
     Never,
 }
 
-/// The work of a check; called once, whichever way it goes.
+/// A check; called once in either case.
 pub type Check = Box<dyn FnOnce(CheckTurn) + Send>;
 
 type Queue = RankedMutex<PasswordQueue, FairQueue<Check>>;
@@ -44,7 +44,7 @@ const LIMITS: QueueLimits = QueueLimits {
     of_user: PASSWORD_CHECKS_PER_USER_MAX,
 };
 
-/// The checks that wait, and the way to the task that works them out.
+/// The queue of waiting checks, and the task that executes them.
 pub struct PasswordChecks {
     queue: Arc<Queue>,
     executor: Executor,
@@ -58,7 +58,7 @@ impl std::fmt::Debug for PasswordChecks {
 }
 
 impl PasswordChecks {
-    /// Begins the task. It ends with the executor.
+    /// Starts the task. It ends with the executor.
     ///
     /// # Errors
     /// [`ScheduleError`] after the executor's end.
@@ -79,10 +79,10 @@ impl PasswordChecks {
         })
     }
 
-    /// Hands over the check of a password that came from `address` for `user`.
+    /// Queues the check of a password that came from `address` for `user`.
     ///
-    /// When too many wait, this one or one of those that wait for the greediest client is called with [`CheckTurn::Never`],
-    /// on the calling thread.
+    /// If too many wait, this one or one of the client with most is called with [`CheckTurn::Never`], on the calling
+    /// thread.
     pub fn submit(&self, address: IpAddr, user: &str, check: Check) {
         let (is_first, displaced) = {
             let mut queue = self.queue.lock();
@@ -93,14 +93,14 @@ impl PasswordChecks {
             displaced(CheckTurn::Never);
         }
         if is_first && !self.executor.wake(self.task) {
-            // The server stops: who was added meanwhile is told, too.
+            // The server stops: checks that were added in the meantime are called, too.
             while let Some(check) = self.pop().0 {
                 check(CheckTurn::Never);
             }
         }
     }
 
-    /// Checks that wait for their turn.
+    /// Returns the number of waiting checks.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.queue.lock().len()
@@ -117,7 +117,7 @@ fn pop(queue: &Queue) -> (Option<Check>, bool) {
     (check, queue.len() == 0)
 }
 
-/// Works the next check out. The others wait in the queue: tasks that are due get a turn between them.
+/// Executes the next check. The others stay in the queue, so that other due tasks run in between.
 fn work_one(queue: &Queue) -> Next {
     let (check, is_last) = pop(queue);
     let Some(check) = check else {

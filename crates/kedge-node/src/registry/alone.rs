@@ -1,8 +1,8 @@
-//! What a node that runs alone keeps of the cluster map: `cluster.json`, and on a full disk marks beside it.
+//! The cluster state of a standalone node: `cluster.json`, and on a full disk marker files beside it.
 //!
-//! A start has a revision of its own, which has to be on the disk before clients hear of it. A disk without room for the
-//! document has room for a name: the empty file `cluster.json.rev-N` says that the last revision was N. The next document
-//! that is saved makes it void.
+//! Each start has a revision of its own, which must be on disk before clients see it. A disk without space for the
+//! document has space for a name: the empty file `cluster.json.rev-N` records that the last revision was N. The next
+//! saved document supersedes it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use kedge_sync::{RankedMutex, ranks::AloneState};
 use super::{ALONE_FILE, RegistryError};
 use crate::state_files::{self, StateFileError};
 
-/// The beginning of the name of a mark; the revision follows.
+/// The prefix of the name of a marker file; the revision follows.
 const MARK_PREFIX: &str = "cluster.json.rev-";
 
-/// The file and its marks.
+/// The file and its markers.
 pub(super) struct StateFile {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
@@ -42,7 +42,7 @@ impl StateFile {
         }
     }
 
-    /// The state that the last start left, or a new one, with the last revision that was handed out.
+    /// Loads the state of the last start, or creates a new one, with the last published revision.
     ///
     /// # Errors
     /// `Disk`, `Cluster`, `Random`.
@@ -68,7 +68,7 @@ impl StateFile {
         Ok(state)
     }
 
-    /// The function that saves.
+    /// Returns the function that saves.
     pub(super) fn into_save(self) -> SaveState {
         Box::new(move |state| match self.save(state) {
             Err(StateFileError::Disk(error)) => Err(error.into()),
@@ -85,7 +85,7 @@ impl StateFile {
             Ok(()) => {
                 kept.state = Some(state.clone());
                 for mark in kept.marks.drain(..) {
-                    // One that stays says less than the document.
+                    // A remaining marker has a lower revision than the document.
                     let _ = self.disk.remove(&self.dir.join(mark));
                 }
                 return state_files::saved(&*self.disk, &path);
@@ -111,7 +111,7 @@ impl StateFile {
         Ok(())
     }
 
-    /// Keeps a revision without taking space. False when not even that is possible.
+    /// Records a revision without using space. False if not even that is possible.
     fn mark(&self, kept: &mut SavedState, rev: i64) -> Result<bool, DiskError> {
         let name = format!("{MARK_PREFIX}{rev}");
         match self.disk.create(&self.dir.join(&name)) {
@@ -149,8 +149,8 @@ mod tests {
         }
     }
 
-    /// A full disk prevented the start: the revision that each start has could not be saved. Handing it out unsaved would
-    /// not do either: the next start would hand out the same number with another content, which clients take for old.
+    /// A full disk prevented the start: the revision of the start could not be saved. Publishing it unsaved would not
+    /// do either: the next start would publish the same number with another content, which clients take for old.
     #[test]
     fn a_start_on_a_full_disk_has_a_revision_that_never_comes_back() {
         let disk = SimDisk::new(1);
@@ -164,7 +164,7 @@ mod tests {
             assert!(view.revision() > last, "{:?} and {last:?}", view.revision());
             last = view.put_bucket(bucket("a")).unwrap();
             last = last.max(view.remove_bucket("a").unwrap());
-            // What a mark cannot say is refused as before.
+            // A change that a marker cannot record is refused as before.
             assert!(view.set_cluster_name("other").is_err());
             assert_eq!(view.revision(), last);
             disk.crash(crash);

@@ -1,4 +1,4 @@
-//! What the directories of `buckets` are, and how they come and go.
+//! The states of the directories below `buckets`, and their transitions.
 //!
 //! ```text
 //! bucket.json     a bucket, whatever else there is
@@ -8,8 +8,9 @@
 //! ```
 //!
 //! Invariants:
-//! * `creating` is there, durably, before anything else of a new bucket, and gone, durably, before anybody writes to it.
-//! * `dropping` takes the place of `bucket.json` in one step, and is there until all else is gone, durably.
+//! * `creating` exists, durably, before anything else of a new bucket, and is gone, durably, before anything is written
+//!   to it.
+//! * `dropping` replaces `bucket.json` in one step, and exists until everything else is gone, durably.
 //! * So nothing is ever removed because something else is missing.
 
 use std::io::ErrorKind;
@@ -20,27 +21,27 @@ use kedge_disk::{Disk, DiskError, read_file, replace_file};
 
 use super::{CONFIG_FILE, RegistryError, bucket_dir, buckets_dir, config_path, read_config};
 
-/// The mark of a bucket that is being made.
+/// The marker of a bucket that is being created.
 const CREATING_FILE: &str = "creating";
-/// A copy of `bucket.json`, for when that gets lost.
+/// A copy of `bucket.json`, in case that gets lost.
 const COPY_FILE: &str = "bucket.json.copy";
 
 /// The kind of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Directory {
-    /// There is none, or nothing in it.
+    /// The directory is missing or empty.
     Nothing,
     /// A bucket.
     Bucket,
-    /// A bucket that was not made to the end.
+    /// A bucket whose creation was interrupted.
     Creating,
-    /// A bucket that was not dropped to the end.
+    /// A bucket whose drop was interrupted.
     Dropping,
     /// Something else.
     Unknown,
 }
 
-/// Looks at a directory of `buckets`.
+/// Determines the kind of a directory of `buckets`.
 pub(super) fn look(disk: &dyn Disk, dir: &Path) -> Result<Directory, DiskError> {
     let names = match disk.list(dir) {
         Ok(names) => names,
@@ -53,7 +54,7 @@ pub(super) fn look(disk: &dyn Disk, dir: &Path) -> Result<Directory, DiskError> 
     Ok(directory_of(&names))
 }
 
-/// Tells a bucket's directory from others by the names of its files.
+/// Determines the kind of a directory from the names of its files.
 fn directory_of(names: &[String]) -> Directory {
     let has = |file: &str| names.iter().any(|name| name == file);
     if has(CONFIG_FILE) {
@@ -69,8 +70,8 @@ fn directory_of(names: &[String]) -> Directory {
     }
 }
 
-/// Returns whether a directory with files of these names is what is left of a bucket that was not made, or not dropped, to
-/// the end. The next start removes it.
+/// Returns whether a directory with files of these names is the remainder of an interrupted creation or drop. The next
+/// start removes it.
 #[must_use]
 pub fn is_remainder(names: &[String]) -> bool {
     matches!(
@@ -82,13 +83,13 @@ pub fn is_remainder(names: &[String]) -> bool {
 /// A directory of `buckets` that is not served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unserved {
-    /// Its name, which no new bucket gets.
+    /// The name, which no new bucket gets.
     pub name: String,
     /// The directory.
     pub path: PathBuf,
-    /// Why it is not served.
+    /// The reason why it is not served.
     pub why: &'static str,
-    /// The action that an operator can take.
+    /// The remedy for an operator.
     pub remedy: String,
 }
 
@@ -123,11 +124,11 @@ impl Unserved {
 }
 
 fn has_copy(disk: &dyn Disk, dir: &Path) -> bool {
-    // What is no directory has none.
+    // A path that is no directory has none.
     disk.exists(&dir.join(COPY_FILE)).unwrap_or(false)
 }
 
-/// The directories that are not those of these buckets, nor about to become or to have been one.
+/// Finds the directories that do not belong to these buckets, and are no remainders.
 pub(super) fn unserved(
     disk: &dyn Disk,
     data_dir: &Path,
@@ -146,11 +147,11 @@ pub(super) fn unserved(
     Ok(unserved)
 }
 
-/// Makes the directory of a new bucket, which is none before [`end_creation`]. What is left of one that was not made or
-/// dropped to the end goes, unless `keep` says that what was made of it is to be kept.
+/// Creates the directory of a new bucket, which does not count as a bucket before [`end_creation`]. The remainder of an
+/// interrupted creation or drop is removed, unless `keep` asks to keep its content.
 ///
 /// # Errors
-/// `Unserved` if something else is there, under this name or one that differs in upper and lower case only; `Disk`.
+/// `Unserved` if something else exists under this name or one that differs only in case; `Disk`.
 pub(super) fn begin_creation(
     disk: &dyn Disk,
     data_dir: &Path,
@@ -176,7 +177,7 @@ pub(super) fn begin_creation(
     Ok(disk.sync_dir(&dir)?)
 }
 
-/// The bucket is made, and has its settings: it is one from now on.
+/// Completes the creation: the directory is a bucket from now on.
 pub(super) fn end_creation(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
     let mark = dir.join(CREATING_FILE);
     if disk.exists(&mark)? {
@@ -186,12 +187,12 @@ pub(super) fn end_creation(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError>
     Ok(())
 }
 
-/// Removes what is left of a bucket that was not made to the end.
+/// Removes the remainder of an interrupted creation.
 pub(super) fn remove_unmade(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
     remove_dir_marker_last(disk, dir, CREATING_FILE)
 }
 
-/// Marks a bucket as one that is being dropped, durably. Takes no room on the disk.
+/// Marks a bucket as one that is being dropped, durably. Takes no space on the disk.
 pub(super) fn begin_drop(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
     let mark = dir.join(DROPPING_FILE);
     match disk.rename(&config_path(dir), &mark) {
@@ -202,13 +203,13 @@ pub(super) fn begin_drop(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
     disk.sync_dir(dir)
 }
 
-/// The bucket is not dropped after all.
+/// Cancels a drop.
 pub(super) fn cancel_drop(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
     disk.rename(&dir.join(DROPPING_FILE), &config_path(dir))?;
     disk.sync_dir(dir)
 }
 
-/// Keeps a copy of the settings, for [`settings_from_copy`]. On a full disk the next start does it.
+/// Stores a copy of the settings, for [`settings_from_copy`]. On a full disk the next start does it.
 pub(super) fn keep_copy(disk: &dyn Disk, dir: &Path, json: &[u8]) -> Result<(), DiskError> {
     let copy = dir.join(COPY_FILE);
     if disk.exists(&copy)? && read_file(disk, &copy)? == json {
@@ -220,7 +221,7 @@ pub(super) fn keep_copy(disk: &dyn Disk, dir: &Path, json: &[u8]) -> Result<(), 
     }
 }
 
-/// Gives a directory without settings those of the copy.
+/// Restores the settings of a directory from the copy.
 ///
 /// # Errors
 /// `NoSettings` without a copy; `Damaged`, `Disk`.
@@ -246,7 +247,7 @@ mod tests {
         Path::new("/data")
     }
 
-    /// A bucket of two files and a log, up to where the power fails.
+    /// Creates a bucket of two files and a log, up to a power failure.
     fn make(disk: &SimDisk) -> Result<(), RegistryError> {
         let dir = bucket_dir(data_dir(), "b");
         disk.create_dir_all(&buckets_dir(data_dir()))?;
@@ -281,7 +282,7 @@ mod tests {
                 assert!(!begun || matches!(is, Directory::Nothing | Directory::Dropping));
                 assert!(!dropped || is == Directory::Nothing);
                 seen.insert(format!("{is:?}"));
-                // All but a bucket can be made anew.
+                // Everything but a bucket can be created again.
                 if is != Directory::Bucket {
                     disk.create_dir_all(&buckets_dir(data_dir())).unwrap();
                     begin_creation(&disk, data_dir(), "b", false).unwrap();

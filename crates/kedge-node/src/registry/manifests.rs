@@ -1,8 +1,8 @@
-//! The collection manifests of the buckets: kept beside their settings, in `manifest.json`.
+//! The collection manifests of the buckets, stored beside their settings in `manifest.json`.
 //!
 //! Invariants:
-//! * A manifest is on the disk before its bucket has it, and the bucket before clients hear of it: an id that anybody has
-//!   seen is never given to another collection, also after a crash.
+//! * A manifest is on disk before its bucket has it, and in the bucket before clients see it: an id that anybody has
+//!   seen is never assigned to another collection, also after a crash.
 //! * A bucket has its manifest before it can be selected.
 
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ pub(crate) const MANIFEST_FILE: &str = "manifest.json";
 /// The manifests by bucket.
 pub(super) type Keepers = BTreeMap<String, ManifestKeeper>;
 
-/// The manifest that a bucket was left with.
+/// Reads the stored manifest of a bucket.
 ///
 /// # Errors
 /// `Disk`, `Damaged`; `State` if it is missing.
@@ -53,17 +53,18 @@ pub(super) fn write_manifest(
 }
 
 impl BucketRegistry {
-    /// The scopes and collections of a bucket. Never waits for a disk.
+    /// Returns the scopes and collections of a bucket. Never waits for a disk.
     #[must_use]
     pub fn manifest(&self, name: &str) -> Option<Arc<Manifest>> {
         Some(self.get(name)?.collections().manifest())
     }
 
-    /// Changes scopes and collections of a bucket of a server that is no node of a cluster. When it returns, clients can use
-    /// what was made and hear of a new revision of the map. Of a change that changes nothing, the uid is the one there was.
+    /// Changes scopes and collections of a bucket on a standalone server. When this returns, clients can use new ones
+    /// and get a new revision of the map. A change without effect returns the current uid.
     ///
     /// # Errors
-    /// `NotFound`, `Manifest`; `Disk` and nothing was changed; `Cluster` when it holds, and clients may not hear of it.
+    /// `NotFound`, `Manifest`; `Disk` and nothing is changed; `Cluster` when the change holds, but clients may not see
+    /// it.
     pub fn edit_manifest(
         &self,
         name: &str,
@@ -81,7 +82,7 @@ impl BucketRegistry {
         Ok(uid)
     }
 
-    /// Gives a bucket the manifest that the map of the cluster has for it.
+    /// Gives a bucket its manifest from the map of the cluster.
     ///
     /// # Errors
     /// `NotFound`; `Disk` and nothing was changed.
@@ -109,7 +110,7 @@ impl BucketRegistry {
         Ok(())
     }
 
-    /// The manifest of a bucket, and what must be known to change it.
+    /// Returns the manifest of a bucket with the state that is needed to change it.
     pub(super) fn keeper(&self, name: &str) -> ManifestKeeper {
         self.keepers.lock().get(name).cloned().unwrap_or_default()
     }
