@@ -1,15 +1,15 @@
 //! A node's part in its cluster.
 //!
-//! [`cluster`] follows the cluster map, asks the other nodes how they are, and has the reconciler make the vBuckets of this
-//! node what the map says; failovers and other changes of the map begin there. [`replication`] has the connections by which
-//! replicas receive the changes of their actives.
+//! [`cluster`] follows the cluster map, communicates with the other nodes, and applies the map to this node's vBuckets
+//! through the reconciler; failovers and other changes of the map start there. [`replication`] has the connections by
+//! which replicas receive the changes of their actives.
 //!
 //! Management reaches this crate through [`kedge_node::coordination::ClusterControl`], statistics through
 //! [`kedge_node::coordination::ReplicationLinks`].
 //!
 //! # Example
 //!
-//! A server that is to run alone refuses the data directory of a cluster's node:
+//! A standalone server refuses the data directory of a cluster's node:
 //!
 //! ```
 //! use std::path::Path;

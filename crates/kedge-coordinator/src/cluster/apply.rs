@@ -1,4 +1,4 @@
-//! Makes this node's buckets and vBuckets what the map says.
+//! Applies the cluster map to this node's buckets and vBuckets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use super::ClusterNode;
 use super::reconciler::{Assignment, Reconciler, ReportedPositions};
 use crate::replication::ReplicationSource;
 
-/// Time between two looks at a bucket that loads, or a vBucket that catches up.
+/// The pause between two checks of a loading bucket, or of a vBucket that catches up.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The state of a bucket of the map.
 struct KnownBucket {
     reconciler: Reconciler,
-    /// The last plan that the replicator was given.
+    /// The last plan of the replicator.
     plan: Vec<ReplicationSource>,
-    /// Its identity and its settings in the map that was followed last.
+    /// The uuid and the settings in the last followed map.
     uuid: String,
     settings: Value,
 }
@@ -32,10 +32,10 @@ struct KnownBucket {
 #[derive(Default)]
 struct AppliedProgress {
     buckets: BTreeMap<String, KnownBucket>,
-    /// Whether a map was followed to its end before: a bucket that a later one names is a new one.
+    /// True after a map was completely applied: a bucket of a later one is a new bucket.
     has_begun: bool,
     followed: Option<Revision>,
-    /// Why buckets could not be made, as it was told last.
+    /// The last reported errors of buckets that could not be created.
     refused: BTreeMap<String, String>,
 }
 
@@ -65,7 +65,7 @@ pub(super) fn run(node: &ClusterNode) {
     }
 }
 
-/// Does what can be done for the map now. True when something has to be waited for.
+/// Applies the map as far as possible now. True if something has to be awaited.
 fn follow(node: &ClusterNode, map: &Arc<ClusterMap>, done: &mut AppliedProgress) -> bool {
     let mut waits = false;
     let mut ask = BTreeSet::new();
@@ -82,7 +82,7 @@ fn follow(node: &ClusterNode, map: &Arc<ClusterMap>, done: &mut AppliedProgress)
                 opened
             }
             Err(error) => {
-                // It is tried again and again: once is enough to say so.
+                // It is retried again and again: one message is enough.
                 let why = error.to_string();
                 if done.refused.get(&bucket.name) != Some(&why) {
                     tracing::error!(bucket = bucket.name, %error, "cannot make a bucket of the cluster");
@@ -125,7 +125,7 @@ fn follow(node: &ClusterNode, map: &Arc<ClusterMap>, done: &mut AppliedProgress)
     done.has_begun = true;
     if !waits {
         for peer in node.peers.iter().flatten() {
-            // What they told is of no use later.
+            // The reported positions are of no use later.
             peer.forget_positions();
         }
         node.announce(map.revision);
@@ -133,7 +133,7 @@ fn follow(node: &ClusterNode, map: &Arc<ClusterMap>, done: &mut AppliedProgress)
     waits
 }
 
-/// The bucket, made or changed as the map says.
+/// Returns the bucket, created or changed according to the map.
 fn ensure(
     node: &ClusterNode,
     bucket: &MapBucket,
@@ -156,7 +156,7 @@ fn ensure(
             }
             return Ok(there);
         }
-        // Another one of the same name was made while this node was away.
+        // Another bucket of the same name was created while this node was away.
         registry.drop_bucket(&bucket.name)?;
     }
     tracing::info!(bucket = bucket.name, "creating a bucket of the cluster");
@@ -174,7 +174,7 @@ fn know(bucket: &MapBucket, config: &BucketConfig, is_new: bool, done: &mut Appl
     done.buckets.insert(bucket.name.clone(), known);
 }
 
-/// The nodes that have to acknowledge the SyncWrites of a vBucket; `None` when it has no active.
+/// Returns the nodes that must acknowledge the SyncWrites of a vBucket; `None` if it has no active.
 fn topology(map: &ClusterMap, chain: &Chain, second: Option<&Chain>) -> Option<Topology> {
     let names = |chain: &Chain| {
         let names = map.topology(chain);
@@ -184,7 +184,7 @@ fn topology(map: &ClusterMap, chain: &Chain, second: Option<&Chain>) -> Option<T
     Topology::new(chains.map(names).collect()).ok()
 }
 
-/// The positions that other nodes told last.
+/// Returns the last positions that other nodes reported.
 fn reported_positions(node: &ClusterNode) -> Vec<(u16, NodePositions)> {
     let peers = node.peers.iter().flatten();
     peers
@@ -192,7 +192,7 @@ fn reported_positions(node: &ClusterNode) -> Vec<(u16, NodePositions)> {
         .collect()
 }
 
-/// Gives vBuckets of a bucket their states. Returns whether these are durable.
+/// Sets the states of vBuckets of a bucket. Returns whether these are durable.
 fn set_states(map: &ClusterMap, bucket: &Bucket, assign: Vec<Assignment>) -> bool {
     let roles: Vec<(VbId, VbRole)> = assign
         .into_iter()
@@ -226,7 +226,7 @@ fn set_states(map: &ClusterMap, bucket: &Bucket, assign: Vec<Assignment>) -> boo
     }
 }
 
-/// Begins to delete the copies of vBuckets that are none of this node's any more.
+/// Starts the deletion of copies that this node must not have any more.
 fn delete_copies(bucket: &Bucket, gone: &[VbId]) {
     for &vb in gone {
         if let Err(status) = bucket.states().begin_delete_vbucket(vb, |_| ()) {
@@ -236,7 +236,7 @@ fn delete_copies(bucket: &Bucket, gone: &[VbId]) {
     }
 }
 
-/// Gives the vBuckets of a bucket their states. True when some have to wait.
+/// Sets the states of the vBuckets of a bucket. True if some have to wait.
 fn assign(
     node: &ClusterNode,
     map: &ClusterMap,
@@ -250,7 +250,7 @@ fn assign(
     } = known;
     let own = match positions(opened) {
         Ok(own) => own,
-        // It ends; the server does too.
+        // The bucket ends because the server does.
         Err(_) => return true,
     };
     let none: Vec<Option<CopyPosition>> = Vec::new();
@@ -261,7 +261,7 @@ fn assign(
         .collect();
     let step = reconciler.step(bucket, node.me, &told, &own);
     ask.extend(step.ask);
-    // Of one that was failed over the copies stay, for the day on which it is back.
+    // The copies of a failed-over node stay, for its return.
     let is_member = !map.nodes[usize::from(node.me)].failed;
     let gone = step.assign.iter().filter(|it| {
         let has_some = own[usize::from(it.vb)].as_ref();
@@ -276,7 +276,7 @@ fn assign(
     step.waiting > 0
 }
 
-/// The positions of a bucket's vBuckets on this node, by number.
+/// Returns the positions of a bucket's vBuckets on this node, by number.
 pub(super) fn positions(bucket: &Bucket) -> Result<Vec<Option<CopyPosition>>, kedge_types::Status> {
     let mut positions = vec![None; usize::from(bucket.vbuckets())];
     for position in bucket.states().positions()? {
@@ -312,7 +312,8 @@ fn drop_others(node: &ClusterNode, map: &ClusterMap, done: &mut AppliedProgress)
 }
 
 impl ClusterNode {
-    /// Makes the first map of a new cluster: the first node of the file does, once all others said that they have none.
+    /// Creates the first map of a new cluster. The first node of the file does that, after all others reported that
+    /// they have none.
     fn begin_cluster(&self) {
         let has_none = |peer: &super::Peer| {
             let status = peer.status.lock();
@@ -341,7 +342,7 @@ impl ClusterNode {
         }
     }
 
-    /// Has the bucket's vBuckets follow those of other nodes.
+    /// Makes the bucket's vBuckets follow those of other nodes.
     fn replicate(&self, bucket: &str, reconciler: &Reconciler, plan: &mut Vec<ReplicationSource>) {
         let takeovers = reconciler.takeovers();
         let source = |(number, vbuckets): (u16, Vec<u16>)| {
@@ -368,7 +369,7 @@ impl ClusterNode {
         }
     }
 
-    /// Tells all who wait that this node is what the map says.
+    /// Notifies all waiting listeners that this node has applied the map.
     fn announce(&self, revision: Revision) {
         let is_news = self.applied.send_if_modified(|applied| {
             let newer = *applied != Some(revision);

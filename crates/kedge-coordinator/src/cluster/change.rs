@@ -1,4 +1,4 @@
-//! Changes of the map: made by one node, given to all.
+//! Changes of the map: one node makes them and sends the map to all others.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,11 +12,11 @@ use kedge_types::ManifestUid;
 
 use super::{APPLY_TIMEOUT, ASK_TIMEOUT, ClusterNode};
 
-/// Timeout of the answer of a node that is to be failed over, if it answered a moment ago.
+/// The timeout of a probe of a node that is to be failed over, if it responded a moment ago.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(300);
 
 impl ClusterNode {
-    /// Takes a node out: replicas take over what it was the active of.
+    /// Fails a node over: replicas take over its active vBuckets.
     ///
     /// # Errors
     /// [`ChangeError`].
@@ -31,7 +31,7 @@ impl ClusterNode {
         let told = self.gather(&map, failed);
         let plan = plan_failover(&map, self.me, failed, &told, force).inspect_err(|_| {
             self.lift_fence();
-            // One that does not hear of it follows again by itself, after a while.
+            // A node that misses this follows again by itself, after a while.
             self.each(&map, |peer| drop(peer.lift_fence()));
         })?;
         tracing::warn!(
@@ -49,7 +49,7 @@ impl ClusterNode {
         })
     }
 
-    /// Has a node that was failed over catch up, to be put back as a replica.
+    /// Recovers a failed-over node: it catches up and becomes a replica.
     ///
     /// # Errors
     /// [`ChangeError`].
@@ -58,7 +58,7 @@ impl ClusterNode {
         let map = self.map().ok_or(ChangeError::NotBegun)?;
         let node = map.node(name)?;
         let next = plan_recovery(&map, self.me, node)?;
-        // It may have begun to answer since it was asked last.
+        // It may have become reachable since the last probe.
         let other = self.peers[usize::from(node)].as_ref();
         if other.is_some_and(|peer| peer.about(ASK_TIMEOUT).is_err()) {
             return Err(ChangeError::Down(name.to_owned()));
@@ -67,7 +67,7 @@ impl ClusterNode {
         self.publish(next)
     }
 
-    /// Makes a bucket on all nodes.
+    /// Creates a bucket on all nodes.
     ///
     /// # Errors
     /// [`ChangeError`].
@@ -93,7 +93,7 @@ impl ClusterNode {
         })
     }
 
-    /// Changes settings of a bucket on all nodes. Another number of replicas is made afterwards, while clients go on.
+    /// Changes settings of a bucket on all nodes. A change of the number of replicas follows in the background.
     ///
     /// # Errors
     /// [`ChangeError`].
@@ -129,8 +129,8 @@ impl ClusterNode {
         })
     }
 
-    /// Changes scopes and collections of a bucket on all nodes; the uid is that of the manifest then. What changes nothing
-    /// makes no new map.
+    /// Changes scopes and collections of a bucket on all nodes. Returns the uid of the manifest after the change. A
+    /// change without effect makes no new map.
     ///
     /// # Errors
     /// [`ChangeError`].
@@ -161,7 +161,7 @@ impl ClusterNode {
         Ok((applied, made))
     }
 
-    /// Gives the map to all other nodes that were not failed over, and says which of them are not what it says.
+    /// Sends the map to all other nodes that are not failed over, and returns those that have not applied it.
     ///
     /// # Errors
     /// `NotBegun`.
@@ -186,10 +186,10 @@ impl ClusterNode {
         })
     }
 
-    /// Has all other nodes do what this one was asked to do.
+    /// Repeats a request on all other nodes.
     ///
     /// # Errors
-    /// `Refused` with what each said that did not.
+    /// `Refused` with the errors of the nodes that failed.
     pub(super) fn repeat(
         &self,
         method: &str,
@@ -226,7 +226,7 @@ impl ClusterNode {
         self.publish(next)
     }
 
-    /// Refuses unless all nodes that were not failed over answer.
+    /// Returns an error unless all nodes that are not failed over respond.
     pub(super) fn require_all(&self, map: &ClusterMap) -> Result<(), ChangeError> {
         let alive = self.each(map, |peer| peer.about(ASK_TIMEOUT).is_ok());
         let down = alive.into_iter().find(|(_, alive)| !alive);
@@ -235,7 +235,7 @@ impl ClusterNode {
         })
     }
 
-    /// Follows the map, gives it to all others and waits until they are what it says.
+    /// Follows the map, sends it to all others and waits until they have applied it.
     pub(super) fn publish(&self, map: ClusterMap) -> Result<AppliedChange, ChangeError> {
         let began = Instant::now();
         let revision = map.revision;
@@ -244,7 +244,7 @@ impl ClusterNode {
         }
         let map = self.map().ok_or(ChangeError::NotBegun)?;
         for peer in self.peers.iter().flatten() {
-            // One that was failed over hears of it too, if it lives; nobody waits for that.
+            // A failed-over node gets it too, if it is alive; nobody waits for that.
             peer.poke();
         }
         let mut missing = BTreeMap::new();
@@ -265,7 +265,7 @@ impl ClusterNode {
         if !self.wait_applied(revision, began + APPLY_TIMEOUT) {
             missing.insert(self.me, "it is not done yet".to_owned());
         }
-        // vBuckets that this map moves may have moved since.
+        // vBuckets that this map moves may have moved in the meantime.
         if !self.map().is_some_and(|now| map.leads_to(&now)) {
             return Err(ChangeError::Raced);
         }
@@ -279,18 +279,18 @@ impl ClusterNode {
         })
     }
 
-    /// Waits until this node is what a map of that revision, or a newer one, says. False when it takes too long.
+    /// Waits until this node has applied a map of that revision, or a newer one. False on a timeout.
     fn wait_applied(&self, revision: Revision, deadline: Instant) -> bool {
         let (tell, told) = std::sync::mpsc::channel();
         self.when_applied(revision, move || {
-            // Nobody waits any more when it came too late.
+            // Nobody waits any more if it comes too late.
             let _ = tell.send(());
         });
         told.recv_timeout(deadline.saturating_duration_since(Instant::now()))
             .is_ok()
     }
 
-    /// Does something to each other node that was not failed over, all at once.
+    /// Runs `work` for each other node that is not failed over, in parallel.
     pub(super) fn each<T: Send>(
         &self,
         map: &ClusterMap,
@@ -312,7 +312,7 @@ impl ClusterNode {
         })
     }
 
-    /// The positions of the copies of all nodes, except the one that is to go, which nobody follows any more then.
+    /// Returns the positions of the copies of all nodes, except the one to remove, which nobody follows any more then.
     fn gather(&self, map: &ClusterMap, without: u16) -> BTreeMap<u16, NodePositions> {
         let mut rest = map.clone();
         rest.nodes[usize::from(without)].failed = true;
@@ -339,7 +339,7 @@ impl ClusterNode {
         told
     }
 
-    /// Whether a node answers. One that did not when it was last asked is not asked again.
+    /// Returns whether a node responds. A node that did not respond last time is not asked again.
     fn is_alive(&self, node: u16) -> bool {
         match &self.peers[usize::from(node)] {
             None => true,
@@ -347,7 +347,7 @@ impl ClusterNode {
         }
     }
 
-    /// The positions of the copies of this node.
+    /// Returns the positions of this node's copies.
     ///
     /// # Errors
     /// The bucket that is still loading.
@@ -363,7 +363,7 @@ impl ClusterNode {
         Ok(all)
     }
 
-    /// Calls `tell` when this node is what a map of that revision, or a newer one, says.
+    /// Calls `tell` when this node has applied a map of that revision, or a newer one.
     pub(super) fn when_applied(&self, revision: Revision, tell: impl FnOnce() + Send + 'static) {
         let mut current = self.current.lock();
         if *self.applied.borrow() >= Some(revision) {

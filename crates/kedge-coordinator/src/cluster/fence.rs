@@ -1,22 +1,24 @@
-//! A node that is to be failed over is followed no more before anyone says how far its replicas are.
+//! Fencing: nodes stop following a node that is to be failed over before their positions are read.
 //!
-//! Else it could have a SyncWrite acknowledged by a replica that told its position a moment before, and answer its client,
-//! when another replica is about to take over: it may be alive, only not for the node that was asked for the failover.
+//! Otherwise a replica that has just reported its position could acknowledge a SyncWrite of that node, which would
+//! reply to its client while another replica is about to take over: the node may be alive, and only unreachable for the
+//! node that executes the failover.
 
 use std::time::{Duration, Instant};
 
 use super::ClusterNode;
 
-/// Duration of a fence, unless a new map comes or the failover is given up.
+/// The duration of a fence, unless a new map comes or the failover is cancelled.
 const LASTS: Duration = Duration::from_secs(10);
 /// Timeout of the end of streams.
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
 
 impl ClusterNode {
-    /// Ends all streams from a node, and begins none for a while. When it returns nothing is acknowledged to it.
+    /// Ends all streams from a node, and starts none for a while. When it returns, nothing is acknowledged to that
+    /// node.
     ///
     /// # Errors
-    /// When streams do not end.
+    /// When streams do not end in time.
     pub(super) fn fence(&self, node: u16) -> Result<(), String> {
         *self.fenced.lock() = Some((node, Instant::now() + LASTS));
         self.poke();
@@ -27,13 +29,13 @@ impl ClusterNode {
         Ok(())
     }
 
-    /// The failover is not made: the node is followed again.
+    /// Lifts the fence, because the failover was cancelled: the node is followed again.
     pub(super) fn lift_fence(&self) {
         *self.fenced.lock() = None;
         self.poke();
     }
 
-    /// The node that is not followed for now.
+    /// Returns the fenced node.
     pub(super) fn fenced(&self) -> Option<u16> {
         let mut fenced = self.fenced.lock();
         *fenced = fenced.filter(|(_, until)| *until > Instant::now());

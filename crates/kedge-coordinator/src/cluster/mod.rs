@@ -1,17 +1,17 @@
-//! This node as one of a cluster of a fixed topology.
+//! This node as a member of a cluster of a fixed topology.
 //!
-//! The cluster file says which nodes there are; the map says who has which vBucket, and what buckets there are. The
-//! newest map counts, and goes from node to node: each asks all others twice a second, and hears of a new one at once
-//! from whoever made it. One thread, "kedge-cluster", makes this node's buckets and vBuckets what the map says; one for
-//! each other node, "kedge-peer-NAME", talks to it, so that a node that hangs holds up nothing; one, "kedge-replicas",
-//! changes numbers of replicas and lets copies count that have caught up.
+//! The cluster file lists the nodes; the map assigns vBuckets to nodes and lists the buckets. The newest map is valid,
+//! and spreads from node to node: each asks all others twice a second, and gets a new one at once from its maker. One
+//! thread, "kedge-cluster", applies the map to this node's buckets and vBuckets. One thread for each other node,
+//! "kedge-peer-NAME", communicates with it, so that a node that hangs delays nothing else. One thread,
+//! "kedge-replicas", changes numbers of replicas and completes copies that have caught up.
 //!
 //! Invariants:
-//! * A map is saved before it is followed. What is older than the one that is followed is never followed again.
-//! * What a bucket has on disk makes nothing active. A vBucket becomes active when the map says so, and either this process
-//!   was its replica when it did, or all other nodes of the chain have told, since the process began, which map they
-//!   follow and how far their copies are.
-//! * Clients hear of a map when this node's vBuckets are what it says, and of a bucket that goes before it goes.
+//! * A map is saved before it is followed. Older maps than the followed one are never followed again.
+//! * State on disk alone makes no vBucket active. A vBucket becomes active when the map says so, and either this
+//!   process was its replica at that time, or all other nodes of the chain have reported, since the process started,
+//!   which map they follow and their positions.
+//! * Clients see a map after this node has applied it, and the removal of a bucket before its drop.
 
 mod apply;
 mod change;
@@ -48,56 +48,56 @@ use crate::replication::{Identity, Replicator};
 pub use self::store::MAP_FILE;
 pub use self::store::check_alone;
 
-/// Interval at which each other node is asked.
+/// The interval at which each other node is asked for its state.
 const ASK_INTERVAL: Duration = Duration::from_millis(500);
-/// Timeout of connecting to another node, and of each wait for its answer, when it is asked for its state.
+/// The timeout of connecting to another node, and of each wait for its reply, when it is asked for its state.
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time for which a node counts as reachable after it answered: a question that is on its way and the one after it.
-/// So everyone who asks hears within two seconds of a node that is gone.
+/// The time for which a node counts as reachable after a reply: one pending request and the next. So every caller
+/// learns within two seconds that a node is gone.
 const ANSWER_HOLDS: Duration = Duration::from_millis(1_800);
-/// Longest wait of the author of a change for the nodes that have to adopt its map.
+/// The longest wait of the maker of a change for the nodes that have to apply its map.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The cluster, and the node of it that this one is.
+/// The cluster file, and this node in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterSetup {
-    /// The cluster file; it was checked.
+    /// The checked cluster file.
     pub file: ClusterFile,
-    /// This node's name in it.
+    /// The name of this node in the file.
     pub node: String,
 }
 
 type AppliedListener = Box<dyn FnOnce() + Send>;
 
-/// The map that is followed, and those who wait for it.
+/// The followed map, and its listeners.
 struct FollowedMap {
     map: Option<Arc<ClusterMap>>,
-    /// Something happened that the applier has not looked at.
+    /// True if something happened that the applier has not seen.
     poked: bool,
-    /// Called once the node is what a map of that revision, or a newer one, says.
+    /// The listeners, called once the node has applied a map of that revision, or a newer one.
     listeners: Vec<(Revision, AppliedListener)>,
 }
 
-/// This node as one of a cluster. Share it as `Arc<ClusterNode>`.
+/// This node as a member of a cluster. Share it as `Arc<ClusterNode>`.
 pub struct ClusterNode {
     file: ClusterFile,
     me: u16,
     store: MapStore,
     registry: Arc<BucketRegistry>,
     replicator: Arc<Replicator>,
-    /// The bucket that a new cluster begins with.
+    /// The first bucket of a new cluster.
     create: Option<BucketConfig>,
-    /// The other nodes; at this one's number there is none.
+    /// The other nodes, by number; `None` at this node's number.
     peers: Vec<Option<Peer>>,
     current: RankedMutex<ClusterCurrent, FollowedMap>,
     wake: RankedCondvar,
-    /// AppliedState while a change is made.
+    /// Locked during a change.
     changing: RankedMutex<ClusterChanging, ()>,
-    /// A node that is about to be failed over, and until when it is not followed.
+    /// The fenced node, which is about to be failed over, and the end of the fence.
     fenced: RankedMutex<ClusterFenced, Option<(u16, std::time::Instant)>>,
-    /// The map that this node is.
+    /// The revision of the applied map.
     applied: watch::Sender<Option<Revision>>,
-    /// vBuckets that were taken over, until the map says so.
+    /// vBuckets that were taken over, until the map contains that.
     taken: RankedMutex<ClusterTaken, Vec<(String, u16)>>,
     stopping: AtomicBool,
 }
@@ -111,10 +111,10 @@ impl std::fmt::Debug for ClusterNode {
 }
 
 impl ClusterNode {
-    /// The node, with the map that it followed last. Nothing runs yet.
+    /// Creates the node, with the map that it followed last. Nothing runs yet.
     ///
     /// # Errors
-    /// When the file does not name the node, or the data directory is another's.
+    /// When the file does not have the node, or the data directory belongs to another one.
     pub fn open(
         setup: ClusterSetup,
         disk: Arc<dyn Disk>,
@@ -166,7 +166,7 @@ impl ClusterNode {
         }))
     }
 
-    /// Begins to ask the other nodes and to follow the map.
+    /// Starts asking the other nodes and following the map.
     ///
     /// # Errors
     /// When the system refuses a thread.
@@ -193,7 +193,7 @@ impl ClusterNode {
             .spawn(move || apply::run(&node))
     }
 
-    /// Ends the threads. Those that talk to other nodes are not waited for: they do nothing more.
+    /// Ends the threads. Those that communicate with other nodes are not awaited: they have no further effect.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         self.poke();
@@ -206,19 +206,19 @@ impl ClusterNode {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    /// This node's name.
+    /// Returns the name of this node.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.file.nodes[usize::from(self.me)].name
     }
 
-    /// The replicas that a bucket has unless it is made with another number.
+    /// Returns the default number of replicas of a bucket.
     #[must_use]
     pub fn replicas(&self) -> u8 {
         self.file.replicas
     }
 
-    /// The map that is followed; `None` until a first start has status of one.
+    /// Returns the followed map; `None` until the first start has one.
     pub(super) fn map(&self) -> Option<Arc<ClusterMap>> {
         self.current.lock().map.clone()
     }
@@ -227,24 +227,23 @@ impl ClusterNode {
         self.current.lock().map.as_ref().map(|map| map.revision)
     }
 
-    /// Calls `tell` once this node is what the map says: its buckets are loaded, and every vBucket that it is to be
-    /// active for is.
+    /// Calls `tell` once this node has applied the map: its buckets are loaded, and all its active vBuckets are active.
     pub fn when_ready(&self, tell: impl FnOnce() + Send + 'static) {
         self.when_applied(Revision::default(), tell);
     }
 
-    /// The revision of the map that this node is, as it changes.
+    /// Returns the revision of the applied map, and its changes.
     pub(super) fn applied(&self) -> watch::Receiver<Option<Revision>> {
         self.applied.subscribe()
     }
 
-    /// Makes the applier look again.
+    /// Wakes the applier.
     fn poke(&self) {
         self.current.lock().poked = true;
         self.wake.notify_all();
     }
 
-    /// Follows a map that is newer than the one followed. False when it is not newer.
+    /// Adopts a map that is newer than the followed one. False if it is not newer.
     ///
     /// # Errors
     /// `Map` and `File` when it is no map of this cluster; `Save`, and it is not followed.
@@ -282,10 +281,10 @@ impl ClusterNode {
         Ok(())
     }
 
-    /// There is another map, which this node has made or not.
+    /// Handles a new map; `is_ours` if this node made it.
     fn told_of_map(&self, is_ours: bool) {
         for peer in self.peers.iter().flatten() {
-            // What it told was of the map before, and may be another by this one.
+            // The reported positions were of the previous map, and may differ by this one.
             peer.forget_positions();
             if is_ours {
                 peer.poke();
@@ -294,7 +293,7 @@ impl ClusterNode {
         self.wake.notify_all();
     }
 
-    /// The node still there, or nothing when the server has ended.
+    /// Returns the node if it still exists; `None` after the end of the server.
     fn alive(node: &Weak<Self>) -> Option<Arc<Self>> {
         node.upgrade().filter(|node| !node.is_stopping())
     }

@@ -1,11 +1,12 @@
-//! vBuckets that move from one node to another, both of which run.
+//! Moves of vBuckets from one running node to another.
 //!
-//! Whoever is asked makes a map that names the moves. Each node takes over what is to move to it, and makes the map in which
-//! that has moved.
+//! The node that gets the request makes a map with the moves. Each target node takes its vBuckets over, and makes the
+//! map after the move.
 //!
 //! Invariants:
-//! * A vBucket is active here only by a map that this node follows; one that was taken over is not before that.
-//! * Nothing is moved here while a node is about to be failed over: whoever does so decides by what the copies were before.
+//! * A vBucket is active here only by a map that this node follows, and a vBucket that was taken over only after that
+//!   map.
+//! * Nothing moves here while a node is about to be failed over: that decision is based on the positions before.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use kedge_types::VbId;
 
 use super::ClusterNode;
 
-/// Longest wait for moves by those who asked for them. The moves go on afterwards.
+/// The longest wait for moves by the caller. The moves go on afterwards.
 const MOVES_WITHIN: Duration = Duration::from_secs(60);
 
 impl ClusterNode {
@@ -32,7 +33,7 @@ impl ClusterNode {
         self.begin_moves(|map| Ok(Some(plan_move(map, self.me, bucket, vb, to)?)))
     }
 
-    /// Gives all nodes the vBuckets back that they would have as the active in a new bucket.
+    /// Moves actives back to the nodes that they would have in a new bucket.
     ///
     /// # Errors
     /// [`ChangeError`].
@@ -64,7 +65,7 @@ impl ClusterNode {
         let moves = moves_of(&next);
         tracing::info!(vbuckets = moves.len(), "moving vBuckets");
         let applied = self.publish(next)?;
-        // The cluster may change meanwhile.
+        // The cluster may change in the meantime.
         drop(one_at_a_time);
         let moving = self.wait_moved(&moves, began + MOVES_WITHIN);
         Ok(AppliedChange {
@@ -75,7 +76,7 @@ impl ClusterNode {
         })
     }
 
-    /// Waits until none of these moves is to be made any more. Returns how many are when the time is up.
+    /// Waits until none of these moves is pending. Returns the number of pending ones at the deadline.
     fn wait_moved(&self, moves: &[(String, u16, u16)], deadline: Instant) -> usize {
         let mut current = self.current.lock();
         loop {
@@ -88,13 +89,13 @@ impl ClusterNode {
         }
     }
 
-    /// A vBucket was taken over.
+    /// Records a vBucket that was taken over.
     pub(super) fn took_over(&self, bucket: &str, vb: VbId) {
         self.taken.lock().push((bucket.to_owned(), vb.get()));
         self.poke();
     }
 
-    /// Makes the map in which what was taken over has moved here. True when that has to wait.
+    /// Makes the map after finished takeovers. True if that has to wait.
     pub(super) fn finish_moves(&self) -> bool {
         let taken = std::mem::take(&mut *self.taken.lock());
         if taken.is_empty() {
@@ -107,15 +108,15 @@ impl ClusterNode {
         !is_done
     }
 
-    /// A node that has started anew hands nothing over: it may have lost what the other end has taken already.
+    /// Cancels moves away from this node after a restart: it may have lost data that the target has already.
     pub(super) fn give_up_moves(&self, has_begun: bool) {
         if !has_begun {
-            // When it cannot be saved, nothing that follows can.
+            // If it cannot be saved, nothing that follows can.
             self.amend(|map| map.without_moves_from(self.me));
         }
     }
 
-    /// Follows a map that is made of the one that is followed, if there is anything to change. False when it cannot be.
+    /// Adopts a map that is derived from the followed one, if there is a change. False if that fails.
     fn amend(&self, change: impl FnOnce(&ClusterMap) -> Option<ClusterMap>) -> bool {
         {
             let mut current = self.current.lock();
@@ -132,7 +133,7 @@ impl ClusterNode {
     }
 }
 
-/// (bucket, vBucket, node) of all moves.
+/// Returns all moves as (bucket, vBucket, node).
 fn moves_of(map: &ClusterMap) -> Vec<(String, u16, u16)> {
     let of_bucket = |bucket: &kedge_cluster::MapBucket| {
         let moves = bucket.moves.iter();

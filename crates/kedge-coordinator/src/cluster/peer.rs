@@ -1,4 +1,4 @@
-//! Another node, as this one hears of it.
+//! Another node, as this one sees it.
 
 use std::sync::Weak;
 use std::time::{Duration, Instant};
@@ -10,29 +10,29 @@ use kedge_sync::{RankedCondvar, RankedMutex, ranks::PeerStatusRank};
 
 use super::{ANSWER_HOLDS, ASK_INTERVAL, ASK_TIMEOUT, ClusterNode};
 
-/// Timeout of the positions of all vBuckets, and of a map.
+/// The timeout of a transfer of the positions of all vBuckets, or of a map.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time after which a node that is still loading is asked for its positions again.
+/// The pause before a loading node is asked for its positions again.
 const LOADING_PAUSE: Duration = Duration::from_millis(50);
 
 /// The last known status of another node.
 #[derive(Debug, Default)]
 pub(super) struct PeerStatus {
-    /// Its last answer and the time of it; `None` when it did not answer when it was asked last.
+    /// The last report with its time; `None` if the node did not respond last time.
     pub(super) about: Option<(NodeReport, Instant)>,
-    /// The positions of its copies; `None` when it was not asked since they were last wanted.
+    /// The positions of its copies; `None` if they were not received since the last request for them.
     pub(super) positions: Option<NodePositions>,
-    /// Whether they are wanted.
+    /// True if the positions are wanted.
     wants_positions: bool,
     poked: bool,
-    /// Why it cannot be talked to, to say it once.
+    /// The last problem, so that it is logged once.
     trouble: String,
 }
 
 impl PeerStatus {
-    /// Returns whether it answered when it was asked last, and not too long before `now`: one that hangs while it is asked has not
-    /// answered yet.
+    /// Returns whether the node responded last time, and not too long before `now`: a node that hangs has not responded
+    /// yet.
     fn is_reached(&self, now: Instant) -> bool {
         let answered = self.about.as_ref().map(|(_, at)| *at);
         answered.is_some_and(|at| now.saturating_duration_since(at) <= ANSWER_HOLDS)
@@ -48,7 +48,7 @@ pub(super) struct Peer {
     wake: RankedCondvar,
 }
 
-/// Why a node did not answer as it should.
+/// The error of a request to a node.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PeerError {
     #[error(transparent)]
@@ -74,13 +74,13 @@ impl Peer {
         }
     }
 
-    /// Asks it at once.
+    /// Makes the thread ask the node at once.
     pub(super) fn poke(&self) {
         self.status.lock().poked = true;
         self.wake.notify_all();
     }
 
-    /// Has its positions asked for, unless they are already.
+    /// Requests the positions, unless they are requested already.
     pub(super) fn want_positions_once(&self) {
         let mut status = self.status.lock();
         if !status.wants_positions {
@@ -90,22 +90,22 @@ impl Peer {
         }
     }
 
-    /// Forgets what is known of its positions.
+    /// Forgets the known positions.
     pub(super) fn forget_positions(&self) {
         self.status.lock().positions = None;
     }
 
-    /// Whether it answered when it was last asked.
+    /// Returns whether the node responded last time.
     pub(super) fn is_up(&self) -> bool {
         self.status.lock().about.is_some()
     }
 
-    /// Returns whether it can be reached, as far as is known now.
+    /// Returns whether the node is reachable, as far as is known now.
     pub(super) fn is_reached(&self) -> bool {
         self.status.lock().is_reached(Instant::now())
     }
 
-    /// Notes that it has just answered in the middle of something longer.
+    /// Notes a response in the middle of a longer exchange.
     fn is_heard(&self) {
         if let Some((_, at)) = &mut self.status.lock().about {
             *at = Instant::now();
@@ -128,7 +128,7 @@ impl Peer {
         Err(PeerError::Refused(reply.code, words))
     }
 
-    /// The state that it reports.
+    /// Returns the state that the node reports.
     pub(super) fn about(&self, within: Duration) -> Result<NodeReport, PeerError> {
         let reply = self.request("GET", "/kedge/cluster/node", &[], within)?;
         let about: NodeReport = serde_json::from_slice(&reply.body)?;
@@ -139,52 +139,52 @@ impl Peer {
         }
     }
 
-    /// The map that it follows.
+    /// Returns the map that the node follows.
     fn map(&self) -> Result<ClusterMap, PeerError> {
         let reply = self.request("GET", "/kedge/cluster/map", &[], TRANSFER_TIMEOUT)?;
         Ok(ClusterMap::from_json(&reply.body)?)
     }
 
-    /// The positions of its copies.
+    /// Returns the positions of the node's copies.
     pub(super) fn positions(&self) -> Result<NodePositions, PeerError> {
         let path = "/kedge/cluster/positions";
         let reply = self.request("GET", path, &[], TRANSFER_TIMEOUT)?;
         Ok(serde_json::from_slice(&reply.body)?)
     }
 
-    /// Has it follow a node no more, for the moment, and say how far its copies are then.
+    /// Makes the node stop following another one for the moment, and returns its positions after that.
     pub(super) fn fence(&self, node: &str) -> Result<NodePositions, PeerError> {
         let path = format!("/kedge/cluster/fence?node={node}");
         let reply = self.request("POST", &path, &[], TRANSFER_TIMEOUT)?;
         Ok(serde_json::from_slice(&reply.body)?)
     }
 
-    /// Has it follow all nodes again.
+    /// Makes the node follow all nodes again.
     pub(super) fn lift_fence(&self) -> Result<(), PeerError> {
         let path = "/kedge/cluster/fence";
         self.request("DELETE", path, &[], ASK_TIMEOUT).map(drop)
     }
 
-    /// A document of figures about it.
+    /// Returns the node's document of figures.
     pub(super) fn figures(&self) -> Result<serde_json::Value, PeerError> {
         let reply = self.request("GET", "/kedge/cluster/figures", &[], ASK_TIMEOUT)?;
         Ok(serde_json::from_slice(&reply.body)?)
     }
 
-    /// A document of its management.
+    /// Returns a document of the node's management.
     pub(super) fn document(&self, path: &str) -> Result<serde_json::Value, PeerError> {
         let reply = self.request("GET", path, &[], ASK_TIMEOUT)?;
         Ok(serde_json::from_slice(&reply.body)?)
     }
 
-    /// Gives it a map. It answers when it follows that one or a newer one, or `wait` is over.
+    /// Sends a map. The reply comes when the node has applied it or a newer one, or after `wait`.
     pub(super) fn give(&self, map: &ClusterMap, wait: Duration) -> Result<NodeReport, PeerError> {
         let path = format!("/kedge/cluster/map?wait_ms={}", wait.as_millis());
         let reply = self.request("PUT", &path, &map.to_json(), wait + ASK_TIMEOUT)?;
         Ok(serde_json::from_slice(&reply.body)?)
     }
 
-    /// Has it do what this node was asked to do.
+    /// Repeats a request on the node.
     pub(super) fn repeat(
         &self,
         method: &str,
@@ -201,7 +201,7 @@ impl Peer {
         Err(PeerError::Refused(reply.code, words))
     }
 
-    /// Notes what came of asking.
+    /// Records the result of a request.
     fn note(&self, asked: Result<NodeReport, PeerError>) {
         let mut status = self.status.lock();
         let trouble = match asked {
@@ -228,7 +228,7 @@ impl Peer {
     }
 }
 
-/// Talks to one node until the server ends.
+/// Communicates with one node until the server ends.
 pub(super) fn run(node: &Weak<ClusterNode>, number: u16) {
     while let Some(node) = ClusterNode::alive(node) {
         let Some(peer) = &node.peers[usize::from(number)] else {
@@ -254,7 +254,7 @@ pub(super) fn run(node: &Weak<ClusterNode>, number: u16) {
     }
 }
 
-/// Asks a node how it is, and evens out maps: the newer one goes to who has the older.
+/// Asks a node for its state, and exchanges maps: the node with the older map gets the newer one.
 fn exchange(node: &ClusterNode, peer: &Peer) -> Result<NodeReport, PeerError> {
     let mut about = peer.about(ASK_TIMEOUT)?;
     peer.is_heard();
@@ -263,15 +263,15 @@ fn exchange(node: &ClusterNode, peer: &Peer) -> Result<NodeReport, PeerError> {
     {
         about = peer.give(&map, Duration::ZERO)?;
     }
-    // It may have made a newer one of what it was given.
+    // It may have made a newer one from the received map.
     if about.revision > node.revision() {
         node.adopt(peer.map()?)?;
         peer.is_heard();
     }
-    // What a node has by another map says nothing.
+    // Positions by another map have no meaning.
     let is_of_map = about.revision == node.revision();
     let wants_positions = is_of_map && peer.status.lock().wants_positions;
-    // One that loads has none yet, and is asked again.
+    // A loading node has none yet, and is asked again.
     if wants_positions && let Ok(positions) = peer.positions() {
         let mut status = peer.status.lock();
         status.positions = Some(positions);
@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     const _: () = assert!(ANSWER_HOLDS.as_millis() < 2_000);
-    // One that answers in time is never taken for one that is gone.
+    // A node that responds in time never counts as gone.
     const _: () =
         assert!(ASK_INTERVAL.as_millis() + ASK_TIMEOUT.as_millis() < ANSWER_HOLDS.as_millis());
 
@@ -307,7 +307,7 @@ mod tests {
             let now = answered + Duration::from_millis(after_ms);
             assert_eq!(status.is_reached(now), is_reached, "{after_ms} ms");
         }
-        // Refused, or no answer in time: that is known at once.
+        // A refusal or a timeout is known at once.
         status.about = None;
         assert!(!status.is_reached(answered));
     }

@@ -1,38 +1,38 @@
-//! What this node's vBuckets are to become, worked out from the map and from what other nodes told. No locks, no
-//! sockets.
+//! The reconciler: computes the states of this node's vBuckets from the map and from the reports of other nodes. No
+//! locks, no sockets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use kedge_bucket::VbState;
 use kedge_cluster::{Chain, CopyPosition, MapBucket, VbucketRole, newest_branch};
 
-/// vBuckets of a bucket that a node takes over at a time: from when one is given up until it is active here, nobody can
-/// write to it, which takes longer the more there are.
+/// The largest number of vBuckets of a bucket that a node takes over at a time: nobody can write to a vBucket from its
+/// release until it is active here, which takes longer the more there are.
 const TAKEOVERS_MAX: usize = 16;
 
-/// The state of a vBucket of this node, as far as this process has made it so.
+/// The state of a vBucket of this node, as far as this process has applied it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum AppliedState {
-    /// It is what the disk says, but not active.
+    /// The state on disk, but not active.
     #[default]
     Unknown,
-    /// It is none of the node's.
+    /// The node has no copy.
     Dead,
-    /// It follows an active.
+    /// The vBucket follows an active.
     Replica,
-    /// It follows an active that runs, and takes over from it.
+    /// The vBucket follows a running active, and takes over from it.
     TakingOver {
         /// The node.
         from: u16,
     },
-    /// It is to be active, and first gets from another node what that has more.
+    /// The vBucket is to become active, and first gets missing data from another node.
     CatchingUp {
         /// The node.
         from: u16,
-        /// The seqno to get to.
+        /// The seqno to reach.
         until: u64,
     },
-    /// It is active.
+    /// The vBucket is active.
     Active,
 }
 
@@ -42,19 +42,19 @@ impl AppliedState {
         matches!(self, Self::Unknown | Self::CatchingUp { .. })
     }
 
-    /// Returns whether the vBucket may become active at once, without a look at the other copies. `is_moving`: the map moves it
-    /// to another node.
+    /// Returns whether the vBucket may become active at once, without asking the other copies. `is_moving` is true if
+    /// the map moves it to another node.
     fn may_lead(&self, is_moving: bool) -> bool {
         match self {
             Self::Active => true,
-            // Who follows knows of no newer map than this one's maker, who asked all copies, or has taken over from the
-            // active. Only while the vBucket moves may its new active have been one that this map does not know of.
+            // A follower knows no newer map than the maker of this one, who asked all copies, or has taken over from
+            // the active. Only while the vBucket moves, its new active may have been one that this map does not know.
             Self::Replica | Self::TakingOver { .. } => !is_moving,
             Self::Unknown | Self::Dead | Self::CatchingUp { .. } => false,
         }
     }
 
-    /// The state of the vBucket that goes with it.
+    /// Returns the corresponding state of the vBucket.
     fn vb_state(&self) -> VbState {
         match self {
             Self::Active => VbState::Active,
@@ -80,37 +80,38 @@ pub(super) struct Reconciler {
     is_new: bool,
 }
 
-/// A state that a vBucket gets.
+/// The new state of a vBucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Assignment {
     pub(super) vb: u16,
     pub(super) state: VbState,
     /// The chain of that state.
     pub(super) chain: Chain,
-    /// The chain whose majority SyncWrites need too.
+    /// The second chain whose majority SyncWrites need.
     pub(super) second: Option<Chain>,
-    /// One that is dead stays so: it was handed over already.
+    /// True if a dead vBucket stays dead: it was handed over already.
     pub(super) unless_dead: bool,
-    /// No chain names the node.
+    /// True if no chain has the node.
     pub(super) is_gone: bool,
 }
 
-/// The reported copies of a bucket: by node, one position per vBucket.
+/// The reported positions of a bucket: by node, one per vBucket.
 pub(super) type ReportedPositions<'a> = BTreeMap<u16, &'a [Option<CopyPosition>]>;
 
-/// The work to be done now.
+/// The work to do now.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Step {
-    /// vBuckets that get a state.
+    /// New states of vBuckets.
     pub(super) assign: Vec<Assignment>,
     /// Nodes whose positions must be known first.
     pub(super) ask: BTreeSet<u16>,
-    /// vBuckets that are not what they are to be yet.
+    /// The number of vBuckets that are not in their final state yet.
     pub(super) waiting: usize,
 }
 
 impl Reconciler {
-    /// Those of a bucket; `is_new` when it was made while the cluster was at work, so that nobody has anything of it.
+    /// Creates the reconciler of a bucket; `is_new` if it was created while the cluster was running, so that no node
+    /// has data of it.
     pub(super) fn new(is_new: bool) -> Self {
         Self {
             held: Vec::new(),
@@ -118,7 +119,7 @@ impl Reconciler {
         }
     }
 
-    /// Returns the work for the map, by the node `me`. `own` are the positions here.
+    /// Returns the work of the node `me` for the map. `own` are the positions here.
     pub(super) fn step(
         &mut self,
         bucket: &MapBucket,
@@ -181,7 +182,7 @@ impl Reconciler {
         step
     }
 
-    /// From which node each vBucket is to be streamed; who is to be asked for nothing is not named.
+    /// Returns the vBuckets to stream, by source node.
     pub(super) fn sources(&self) -> BTreeMap<u16, Vec<u16>> {
         let mut sources: BTreeMap<u16, Vec<u16>> = BTreeMap::new();
         for (vb, (held, known)) in (0_u16..).zip(&self.held) {
@@ -199,7 +200,7 @@ impl Reconciler {
         sources
     }
 
-    /// The vBuckets that are taken over from where they are streamed; the others of those that are to be come after them.
+    /// Returns the vBuckets that are taken over from their source; further takeovers follow later.
     pub(super) fn takeovers(&self) -> BTreeSet<u16> {
         let held = (0_u16..).zip(&self.held);
         let taking = held.filter(|(_, (held, _))| matches!(held, AppliedState::TakingOver { .. }));
@@ -207,8 +208,8 @@ impl Reconciler {
     }
 }
 
-/// The first state of a vBucket of which this process does not know yet whether it may be active: that takes the
-/// positions of all other nodes of the chain.
+/// Returns the first state of a vBucket that this process may not make active yet: that takes the positions of all
+/// other nodes of the chain.
 fn first(
     chain: &Chain,
     me: u16,

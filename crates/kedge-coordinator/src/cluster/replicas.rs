@@ -1,8 +1,7 @@
-//! Gives buckets as many replicas as their settings ask for, and nodes that are back their places of the chains, while clients
-//! go on.
+//! Changes of the number of replicas, and rejoining nodes, in a running cluster.
 //!
-//! The first node that was not failed over does, on a thread of its own; the steps are those of
-//! [`kedge_cluster::plan_replicas`] and [`CatchUp`]. Another node that follows it in that goes on from the map.
+//! The first node that is not failed over does this on a thread of its own, with the steps of
+//! [`kedge_cluster::plan_replicas`] and [`CatchUp`]. Another node that takes over that role continues from the map.
 
 use std::collections::BTreeMap;
 use std::sync::Weak;
@@ -13,7 +12,7 @@ use kedge_node::coordination::ChangeError;
 
 use super::{ASK_INTERVAL, ASK_TIMEOUT, ClusterNode};
 
-/// Time between two looks at copies that are being made.
+/// The pause between two checks of incomplete copies.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Works until the server ends.
@@ -36,7 +35,7 @@ pub(super) fn run(node: &Weak<ClusterNode>) {
 }
 
 impl ClusterNode {
-    /// Does what can be done now. True when there is more to do.
+    /// Executes the steps that are possible now. True if there is more to do.
     fn tend_replicas(&self, catch_up: &mut Option<CatchUp>) -> Result<bool, ChangeError> {
         let is_mine = |map: &ClusterMap| map.members().next() == Some(self.me);
         let Some(map) = self.map().filter(|map| is_mine(map)) else {
@@ -46,12 +45,12 @@ impl ClusterNode {
         if *self.applied.borrow() != Some(map.revision) {
             return Ok(true);
         }
-        // Who joins does not have to wait for a change that cannot begin.
+        // A joining node does not have to wait for a change that cannot begin.
         if map.buckets.iter().any(MapBucket::is_unfinished) {
             let is_known = |copies: &mut CatchUp| copies.revision() == map.revision;
             let known = catch_up.take_if(is_known);
             let copies = catch_up.insert(known.unwrap_or_else(|| CatchUp::begin(&map)));
-            // What the actives have now, they have by this map.
+            // The present data of the actives belongs to this map.
             copies.note(&self.positions_by(&map));
             self.change_map(|map| copies.plan(map, self.me))?;
         } else {
@@ -61,8 +60,8 @@ impl ClusterNode {
         Ok(has_begun || catch_up.is_some())
     }
 
-    /// Publishes a map, if there is one to be made. All nodes have to be there where a number of replicas changes. False when
-    /// there is none.
+    /// Publishes a map, if there is a new one. A change of the number of replicas needs all nodes. False if there is
+    /// none.
     fn change_map(
         &self,
         plan: impl FnOnce(&ClusterMap) -> Option<ClusterMap>,
@@ -91,7 +90,7 @@ impl ClusterNode {
         Ok(true)
     }
 
-    /// The positions of the copies of all nodes that have adopted the map and answer.
+    /// Returns the positions of all nodes that have applied the map and respond.
     fn positions_by(&self, map: &ClusterMap) -> BTreeMap<u16, NodePositions> {
         let told = self.each(map, |peer| {
             let about = peer.about(ASK_TIMEOUT).ok()?;

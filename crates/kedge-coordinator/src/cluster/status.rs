@@ -1,4 +1,4 @@
-//! What people are told of the cluster: nodes, states of vBuckets, how far replicas are behind.
+//! The status of the cluster for administrators: nodes, states of vBuckets, lag of replicas.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -10,9 +10,9 @@ use serde_json::{Map, Value, json};
 
 use super::{ClusterNode, Peer};
 
-/// Longest time for which replicas that are behind are watched.
+/// The longest time for which lagging replicas are watched.
 const LAG_MAX: Duration = Duration::from_secs(1);
-/// Time between two looks at them.
+/// The pause between two checks of them.
 const LAG_PAUSE: Duration = Duration::from_millis(2);
 
 /// States, in the order of the documents.
@@ -50,7 +50,7 @@ impl ClusterNode {
         }
     }
 
-    /// The names of the other nodes, and whether each can be reached.
+    /// Returns the names of the other nodes, and true for each that is reachable.
     pub(super) fn others(&self) -> Vec<(String, bool)> {
         let peers = self.peers.iter().flatten();
         peers
@@ -58,13 +58,13 @@ impl ClusterNode {
             .collect()
     }
 
-    /// Returns whether a node can be reached; this one always.
+    /// Returns whether a node is reachable; this one always is.
     pub(super) fn is_reached(&self, node: u16) -> bool {
         let peer = self.peers.get(usize::from(node)).map(Option::as_ref);
         peer.is_some_and(|peer| peer.is_none_or(Peer::is_reached))
     }
 
-    /// The same of the node with this uuid; true when the map does not know it.
+    /// Returns whether the node with this uuid is reachable; true if the map does not have it.
     pub(super) fn is_uuid_reached(&self, uuid: &str) -> bool {
         let Some(map) = self.map() else {
             return true;
@@ -75,7 +75,7 @@ impl ClusterNode {
         found.is_none_or(|(node, _)| self.is_reached(node))
     }
 
-    /// Figures of this node, for the status of the cluster.
+    /// Returns figures of this node, for the status of the cluster.
     pub(super) fn figures(&self) -> Value {
         let buckets = self.registry.list();
         let buckets: Map<String, Value> = buckets
@@ -85,10 +85,10 @@ impl ClusterNode {
         json!({ "about": self.report(), "buckets": buckets })
     }
 
-    /// A document of management of the node with that uuid, which is another one.
+    /// Returns a management document of another node, by uuid.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is none.
     pub(super) fn ask(&self, uuid: &str, path: &str) -> Result<Value, String> {
         let map = self.map().ok_or("the cluster has no map yet")?;
         let mut nodes = map.nodes.iter().zip(&self.peers);
@@ -97,7 +97,7 @@ impl ClusterNode {
         peer.document(path).map_err(|error| error.to_string())
     }
 
-    /// The whole cluster, as this node sees it. Other nodes are asked, and may take a second.
+    /// Returns the status of the whole cluster, as this node sees it. Other nodes are asked, which may take a second.
     pub(super) fn status(&self) -> Option<Value> {
         let map = self.map()?;
         let mut figures: BTreeMap<u16, Value> = BTreeMap::from([(self.me, self.figures())]);
@@ -112,7 +112,7 @@ impl ClusterNode {
                 .filter_map(|(node, told)| Some((node, told?))),
         );
         let lags = self.measure_lags(&map, &figures, asked);
-        // One that is slow to count is there all the same.
+        // A node that counts slowly is up all the same.
         let is_up = |node: u16| figures.contains_key(&node) || self.is_reached(node);
         let nodes = (0_u16..).zip(&map.nodes).zip(&self.file.nodes);
         let nodes = nodes.map(|((number, node), entry)| {
@@ -145,8 +145,8 @@ impl ClusterNode {
 }
 
 impl ClusterNode {
-    /// The time that the replicas of each node take to reach the state of their actives at `asked`; `None` when that
-    /// is longer than [`LAG_MAX`].
+    /// Returns the times that the replicas of each node take to reach the state of their actives at `asked`; `None` if
+    /// that is longer than [`LAG_MAX`].
     fn measure_lags(
         &self,
         map: &ClusterMap,
@@ -178,7 +178,7 @@ impl ClusterNode {
                     None => Some(self.figures()),
                     Some(peer) => peer.figures().ok(),
                 };
-                // One that has gone meanwhile has no lag that could be told.
+                // A node that is gone by now has no measurable lag.
                 let still = now.is_some_and(|now| is_behind(*node, &now));
                 if !still {
                     lags.insert(*node, Some(asked.elapsed()));
@@ -190,7 +190,7 @@ impl ClusterNode {
     }
 }
 
-/// The figures of each node for a bucket.
+/// Returns the figures of each node for a bucket.
 fn told_of<'a>(
     map: &ClusterMap,
     bucket: &MapBucket,
@@ -257,7 +257,7 @@ fn bucket_status(
     })
 }
 
-/// vBuckets that a node follows, and whose chains do not name it yet.
+/// Returns the number of vBuckets that a node follows, and whose chains do not have it yet.
 fn catching_up(bucket: &MapBucket, node: u16) -> usize {
     let chains = (0_u16..).zip(&bucket.chains);
     let follows = |vb: u16| matches!(bucket.role(vb, node), VbucketRole::Replica { .. });
@@ -265,8 +265,8 @@ fn catching_up(bucket: &MapBucket, node: u16) -> usize {
     these.count()
 }
 
-/// Items that the replicas of a node do not have and their actives do, also replicas that are to be. Both are asked one
-/// after the other, so writes in between count too.
+/// Returns the number of items that the replicas of a node lack compared with their actives, future replicas included.
+/// The nodes are asked one after the other, so writes in between count too.
 fn lag(bucket: &MapBucket, node: u16, told: &BTreeMap<u16, ReportedFigures<'_>>) -> u64 {
     let behind = |vb: u16| {
         let VbucketRole::Replica { active } = bucket.role(vb, node) else {

@@ -1,4 +1,4 @@
-//! The map that a node follows, kept in its data directory.
+//! The stored map of a node, in its data directory.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,11 +21,11 @@ struct SavedMap<'a> {
     map: &'a RawValue,
 }
 
-/// Where the map is kept.
+/// The location of the stored map.
 pub(super) struct MapStore {
     disk: Arc<dyn Disk>,
     path: PathBuf,
-    /// The file of a node that runs alone.
+    /// The file of a standalone node.
     alone: PathBuf,
     node: String,
 }
@@ -40,11 +40,11 @@ impl MapStore {
         }
     }
 
-    /// The map that was saved last; `None` in an empty directory.
+    /// Loads the last saved map; `None` in an empty directory.
     ///
     /// # Errors
-    /// `File` when the directory is another node's, or of one that ran alone; `Missing`, `Damaged`, `Version`, `Map`; `Save`
-    /// when the file cannot be read.
+    /// `File` when the directory belongs to another node, or to a standalone one; `Missing`, `Damaged`, `Version`,
+    /// `Map`; `Save` when the file cannot be read.
     pub(super) fn load(&self) -> Result<Option<ClusterMap>, ClusterError> {
         let io = |error: kedge_disk::DiskError| ClusterError::Save(Box::new(error));
         let dir = || self.path.parent().unwrap_or(&self.path).display();
@@ -72,7 +72,7 @@ impl MapStore {
     /// Saves a map durably, in place of the one before.
     ///
     /// # Errors
-    /// `Save`; the old one is still there.
+    /// `Save`; the old one still exists.
     pub(super) fn save(&self, map: &ClusterMap) -> Result<(), ClusterError> {
         let json = String::from_utf8_lossy(&map.to_json()).into_owned();
         let map = RawValue::from_string(json).map_err(ClusterError::Damaged)?;
@@ -88,7 +88,7 @@ impl MapStore {
     }
 }
 
-/// Returns whether a file of the state is there; one that is missing is an error.
+/// Returns whether a state file exists; one that is missing from the list is an error.
 fn is_there(disk: &dyn Disk, path: &Path) -> Result<bool, ClusterError> {
     state_files::is_there(disk, path).map_err(|error| match error {
         StateFileError::Disk(error) => ClusterError::Save(Box::new(error)),
@@ -96,11 +96,11 @@ fn is_there(disk: &dyn Disk, path: &Path) -> Result<bool, ClusterError> {
     })
 }
 
-/// Checks that a server may run alone in this directory: one of a node of a cluster has copies of vBuckets that others
+/// Checks that a standalone server may use this directory: that of a cluster's node has copies of vBuckets that others
 /// have written to since.
 ///
 /// # Errors
-/// `File` and `Missing`, with what to do.
+/// `File` and `Missing`, with the remedy.
 pub fn check_alone(disk: &dyn Disk, data_dir: &Path) -> Result<(), ClusterError> {
     if is_there(disk, &data_dir.join(MAP_FILE))? {
         return Err(ClusterError::File(format!(
@@ -117,7 +117,7 @@ mod tests {
     use kedge_cluster::{ClusterFile, ClusterFileNode};
     use kedge_disk::SimDisk;
 
-    /// A node whose map got lost began a cluster anew, or took up one that had gone on without it.
+    /// A node whose map got lost created a new cluster, or continued one that had gone on without it.
     #[test]
     fn a_map_that_was_there_is_missed_also_by_a_server_that_is_to_run_alone() {
         let (disk, data_dir) = (Arc::new(SimDisk::new(1)), Path::new("/data"));

@@ -1,4 +1,4 @@
-//! How long to wait before something is tried again.
+//! Exponential backoff of retries.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ const FIRST: Duration = Duration::from_millis(50);
 /// No wait is longer.
 const LAST: Duration = Duration::from_secs(2);
 
-/// Waits that double.
+/// Delays that double.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Backoff {
     next: Duration,
@@ -20,14 +20,14 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// It failed at `now_ns`: when it is tried again.
+    /// Notes a failure at `now_ns`, and returns the time of the retry.
     pub(super) fn after(&mut self, now_ns: u64) -> u64 {
         let wait = self.next;
         self.next = (wait * 2).min(LAST);
         now_ns + wait.as_nanos() as u64
     }
 
-    /// It worked.
+    /// Notes a success.
     pub(super) fn reset(&mut self) {
         *self = Self::default();
     }

@@ -1,4 +1,4 @@
-//! Getting a connection to a peer: name, socket, features, login, bucket.
+//! Connecting to a peer: name, socket, features, login, bucket.
 //!
 //! All of this blocks, so each attempt has a thread of its own, which ends with it. There is at most one per link.
 
@@ -16,11 +16,11 @@ use kedge_types::Status;
 
 use super::Identity;
 
-/// Longest time that connecting to one address, or one answer, may take.
+/// The timeout of connecting to one address, and of one reply.
 const STEP_TIMEOUT: Duration = Duration::from_secs(5);
-/// Largest answer before the streams begin, in bytes.
+/// The largest reply before the streams begin, in bytes.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
-/// The features that a replica needs: documents as the active has them.
+/// The features that a replica needs to receive documents unchanged.
 const FEATURES: Features = Features::of(&[
     Feature::TcpNodelay,
     Feature::MutationSeqno,
@@ -32,7 +32,7 @@ const FEATURES: Features = Features::of(&[
     Feature::Collections,
 ]);
 
-/// Why there is no connection.
+/// The reason why there is no connection.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum DialError {
@@ -55,7 +55,7 @@ pub(crate) enum DialError {
     Features(Features),
 }
 
-/// Connects to a peer: logged in, with the bucket selected and all features.
+/// Connects to a peer: logged in, with the bucket selected and all features negotiated.
 ///
 /// # Errors
 /// The first step that failed.
@@ -86,18 +86,18 @@ fn connect(peer: &PeerAddress) -> Result<TcpStream, DialError> {
     Err(last)
 }
 
-/// A socket that connects to a port of its own machine where nobody listens can meet itself.
+/// Returns whether a socket is connected to itself, which can happen with an unused port of its own machine.
 fn is_itself(stream: &TcpStream, address: SocketAddr) -> bool {
     stream.local_addr().is_ok_and(|local| local == address)
 }
 
-/// Requests and their answers, one at a time.
+/// A connection with one request and reply at a time.
 struct Dialog {
     stream: TcpStream,
     received: Vec<u8>,
 }
 
-/// An answer to go on with.
+/// The reply to a request.
 struct DialAnswer {
     status: Status,
     value: Vec<u8>,
@@ -133,7 +133,7 @@ impl Dialog {
                     continue;
                 }
                 ParseReply::Fatal(error) => return Err(DialError::Malformed(error.to_string())),
-                // It tells of its cluster map, which is not asked for.
+                // An unrequested notification of a cluster map.
                 ParseReply::ServerRequest { consumed, .. } => consumed,
                 ParseReply::Reply { reply, consumed } => {
                     if reply.opcode != opcode.wire() {

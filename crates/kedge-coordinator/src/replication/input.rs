@@ -1,13 +1,13 @@
-//! Bytes that came and were not worked off.
+//! Received bytes that are not consumed yet.
 
 use std::io::{self, Read};
 
-/// Asked of the socket at once, in bytes, and kept as long as there is a connection.
+/// The size of one read in bytes, which is kept as long as the connection exists.
 const ROOM: usize = 256 << 10;
-/// A frame that is larger gets memory ahead of its bytes in steps of this many.
+/// The step in bytes by which memory for a larger frame grows ahead of its data.
 const GROW_AHEAD: usize = 1 << 20;
 
-/// A buffer that is filled at its end and worked off from its front.
+/// A buffer that is filled at its end and consumed from its front.
 pub(super) struct Input {
     bytes: Vec<u8>,
     from: usize,
@@ -23,22 +23,22 @@ impl Input {
         }
     }
 
-    /// The bytes that were not consumed.
+    /// Returns the bytes that are not consumed.
     pub(super) fn unread(&self) -> &[u8] {
         &self.bytes[self.from..self.to]
     }
 
-    /// So many bytes were worked off.
+    /// Consumes so many bytes.
     pub(super) fn consume(&mut self, count: usize) {
         self.from += count;
         assert!(self.from <= self.to, "only what came can be worked off");
     }
 
-    /// Reads once. The frame at the front has `need` bytes, as far as is known. Gives how many bytes came, and whether
-    /// there may be more.
+    /// Reads once. The frame at the front has `need` bytes, as far as is known. Returns the number of received bytes,
+    /// and true if there may be more.
     ///
     /// # Errors
-    /// What `source` says; `UnexpectedEof` at its end.
+    /// The error of `source`; `UnexpectedEof` at its end.
     pub(super) fn read(
         &mut self,
         source: &mut impl Read,

@@ -1,4 +1,4 @@
-//! A connection to a peer for a bucket, and what it is when there is none.
+//! A link: the connection to a peer for a bucket, and its state without a connection.
 
 use std::io;
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use super::streams::{Back, Streams};
 
 /// Bytes that a peer may send before they are acknowledged.
 const BUFFER_BYTES: u32 = 16 << 20;
-/// Seconds of quiet after which a peer sends a NOOP; after twice as many it counts as gone.
+/// Seconds of silence after which a peer sends a NOOP; after twice as many it counts as gone.
 const NOOP_SECS: u32 = 5;
-/// Bytes that one connection reads in a turn.
+/// The number of bytes that one connection reads in a turn.
 const TURN_BYTES: usize = 1 << 20;
 
-/// Why a connection ended.
+/// The reason why a connection ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(super) enum LinkError {
@@ -43,7 +43,7 @@ pub(super) enum LinkError {
 /// The next step of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LinkAction {
-    /// Nothing until something happens.
+    /// Wait for an event.
     Wait,
     /// Another turn.
     Again,
@@ -51,11 +51,11 @@ pub(super) enum LinkAction {
 
 /// The stage of a link.
 pub(super) enum Stage {
-    /// It has no connection, and is to get one from this time on, nanoseconds of the monotonic clock.
+    /// Without a connection until this time, in nanoseconds of the monotonic clock.
     Resting(u64),
-    /// A thread tries to connect: this attempt.
+    /// A thread tries to connect; carries the number of the attempt.
     Dialing(u64),
-    /// There is a connection.
+    /// Connected.
     Live(Box<Live>),
 }
 
@@ -65,13 +65,13 @@ pub(super) struct Live {
     pub(super) consumer: Consumer,
     pub(super) out: Output,
     input: Input,
-    /// The frame at the front of the input has so many bytes, as far as is known.
+    /// The length of the frame at the front of the input, as far as is known.
     need: usize,
-    /// Bytes to be acknowledged when what came was given to the bucket.
+    /// The number of bytes to acknowledge after the received changes were passed to the bucket.
     unconsumed: usize,
     readable: bool,
     writable: bool,
-    /// When it began, nanoseconds of the monotonic clock.
+    /// The start of the connection, in nanoseconds of the monotonic clock.
     pub(super) since_ns: u64,
 }
 
@@ -80,7 +80,7 @@ pub(super) struct Link {
     pub(super) peer: PeerAddress,
     /// The bucket's name.
     pub(super) name: String,
-    /// `None` while there is none of the name.
+    /// The bucket; `None` while there is none with the name.
     pub(super) bucket: Option<Arc<Bucket>>,
     pub(super) streams: Streams,
     pub(super) stage: Stage,
@@ -89,7 +89,7 @@ pub(super) struct Link {
 }
 
 impl Live {
-    /// Opens DCP on a connection that was dialed.
+    /// Opens DCP on a new connection.
     pub(super) fn new(
         stream: std::net::TcpStream,
         link: &Link,
@@ -134,7 +134,7 @@ impl Live {
         }
     }
 
-    /// Sends as much as the socket takes.
+    /// Sends as much as the socket accepts.
     pub(super) fn send(&mut self) -> Result<(), LinkError> {
         while self.writable && !self.out.is_empty() {
             match self.out.write_to(&mut self.stream) {
@@ -151,7 +151,7 @@ impl Live {
         Ok(())
     }
 
-    /// Reads once. False when there is nothing more now.
+    /// Reads once. Returns the number of received bytes, 0 if there are none now.
     fn read(&mut self) -> Result<usize, LinkError> {
         match self.input.read(&mut self.stream, self.need) {
             Ok((count, more)) => {
@@ -167,7 +167,7 @@ impl Live {
         }
     }
 
-    /// Takes the frames of the input apart.
+    /// Parses the frames of the input.
     fn parse(&mut self, streams: &mut Streams, now_ns: u64) -> Result<(), LinkError> {
         loop {
             let (frame, consumed) = match parse_peer(self.input.unread(), FRAME_BODY_BYTES_MAX) {
@@ -187,7 +187,7 @@ impl Live {
 }
 
 impl Link {
-    /// Makes all the progress that is to be made on its connection, if it has one.
+    /// Makes all possible progress on the connection, if there is one.
     pub(super) fn serve(&mut self, now_ns: u64) -> Result<LinkAction, LinkError> {
         let (Stage::Live(live), Some(bucket)) = (&mut self.stage, &self.bucket) else {
             return Ok(LinkAction::Wait);
@@ -197,7 +197,7 @@ impl Link {
             let streams = &mut self.streams;
             let (consumer, out) = (&mut live.consumer, live.out.buffer());
             if !streams.flush(bucket, now_ns, consumer, out) {
-                // The peer is not silent: it is not listened to.
+                // The peer is not silent: its data is not read.
                 consumer.not_reading(now_ns);
                 break LinkAction::Wait;
             }
@@ -213,7 +213,7 @@ impl Link {
             received += count;
             live.parse(streams, now_ns)?;
         };
-        // All that came was read: it says that the peer is there.
+        // All received data was read, which proves that the peer is alive.
         if next == LinkAction::Wait && live.consumer.next_deadline_ns() <= now_ns {
             live.consumer.on_time(now_ns, live.out.buffer())?;
         }
@@ -225,7 +225,7 @@ impl Link {
         Ok(next)
     }
 
-    /// The disk has prepares up to here.
+    /// Acknowledges prepares up to a seqno, which are on disk.
     pub(super) fn acknowledge(&mut self, vb: VbId, prepared: Seqno) {
         if let Stage::Live(live) = &mut self.stage {
             let (consumer, out) = (&mut live.consumer, live.out.buffer());
@@ -233,7 +233,7 @@ impl Link {
         }
     }
 
-    /// A vBucket is what a takeover asked for, or is not. True when all of it was taken over.
+    /// Reports the result of a state change in a takeover. True if everything was taken over.
     pub(super) fn state_set(
         &mut self,
         vb: VbId,
@@ -248,7 +248,7 @@ impl Link {
         self.streams.on_state_set(vb, asked, state, result, back)
     }
 
-    /// A vBucket is not to be followed any more.
+    /// Stops following a vBucket.
     pub(super) fn remove(&mut self, vb: VbId) {
         let back = match &mut self.stage {
             Stage::Live(live) => Some(live.back()),
@@ -257,14 +257,14 @@ impl Link {
         self.streams.remove(vb, self.bucket.as_deref(), back);
     }
 
-    /// When something is to be done, if nothing happens until then; nanoseconds of the monotonic clock.
+    /// Returns the time of the next action, if nothing happens until then; in nanoseconds of the monotonic clock.
     pub(super) fn deadline_ns(&self) -> Option<u64> {
         match &self.stage {
             Stage::Resting(at) => Some(*at),
             Stage::Dialing(_) => None,
             Stage::Live(live) => {
                 let time = live.consumer.next_deadline_ns();
-                // What the bucket has no room for comes first.
+                // Changes for which the bucket has no memory come first.
                 let ask = self.streams.next_ns().filter(|_| self.streams.is_idle());
                 Some(ask.map_or(time, |at| at.min(time)))
             }

@@ -1,16 +1,16 @@
-//! vBuckets that follow others: connections to the nodes that have them active.
+//! Replication: connections to the nodes with the active vBuckets that this node follows.
 //!
-//! One thread, `kedge-repl`, has all these connections, one for each peer and bucket. It takes what comes, gives it to
-//! the bucket, and acknowledges prepares: those that only have to be in memory at once, others as soon as whoever wrote
-//! the log says so, which wakes it once for a batch. When it has nothing else to do it writes the log itself.
+//! One thread, `kedge-repl`, has all these connections, one for each peer and bucket. It receives changes, passes them
+//! to the bucket, and acknowledges prepares: those that only need memory at once, others when the writer of the log
+//! reports them, which wakes the thread once for a batch. If it has nothing else to do, it writes the log itself.
 //!
-//! Who follows whom is the plan, which others make ([`Replicator::set_plan`]). A connection that is lost, and a vBucket
-//! whose stream ends, is tried again until the plan says otherwise.
+//! The plan assigns the followed nodes; others make it ([`Replicator::set_plan`]). A lost connection, and a vBucket
+//! whose stream ends, is retried until the plan changes.
 //!
 //! Invariants:
-//! * A vBucket has one stream at most: one that moves to another peer is closed before the other is asked.
-//! * Bytes are acknowledged to the peer's flow control when what they say was taken.
-//! * Nothing waits on the thread: names are looked up, and logins made, on a thread of their own.
+//! * A vBucket has at most one stream: a stream that moves to another peer is closed before the new one is requested.
+//! * Bytes are acknowledged to the peer's flow control after their changes were accepted.
+//! * The thread never blocks: name resolution and logins have a thread of their own.
 
 mod backoff;
 mod dial;
@@ -42,9 +42,9 @@ use thread::{LinkThread, WAKER};
 
 /// A message to the thread.
 pub(crate) enum LinkMessage {
-    /// This node's name, and how it logs in.
+    /// The name and credentials of this node.
     Identity(Identity),
-    /// Where the vBuckets of a bucket come from.
+    /// The sources of the vBuckets of a bucket.
     Plan {
         bucket: String,
         sources: Vec<ReplicationSource>,
@@ -55,13 +55,13 @@ pub(crate) enum LinkMessage {
         attempt: u64,
         result: Box<Result<std::net::TcpStream, DialError>>,
     },
-    /// A vBucket went back, or did not.
+    /// A rollback ended, successfully or not.
     RolledBack {
         link: u64,
         vb: VbId,
         result: Result<RollbackReport, Status>,
     },
-    /// A vBucket is what the takeover under way asked for, or is not; all that came before is on disk.
+    /// A state change of the current takeover ended; all changes received before are on disk.
     StateSet {
         link: u64,
         vb: VbId,
@@ -71,20 +71,20 @@ pub(crate) enum LinkMessage {
     },
     /// The listener for vBuckets that were taken over.
     Heir(Heir),
-    /// Prepares of a bucket are to be acknowledged.
+    /// Prepares of a bucket to acknowledge.
     Acknowledge {
         bucket: u64,
         vb: VbId,
         prepared: Seqno,
     },
-    /// A bucket has room for what it did not take.
+    /// A bucket has memory for changes that it did not accept.
     Room { bucket: u64 },
-    /// End.
+    /// Stops the thread.
     Stop,
 }
 
-/// Hears of a bucket's vBucket that it was taken over: the peer has given it up, and this node has all of it on disk. It
-/// is called again when nothing comes of it.
+/// Called when a vBucket of a bucket was taken over: the peer has given it up, and this node has all its data on disk.
+/// It is called again if that has no effect.
 pub(crate) type Heir = Arc<dyn Fn(&str, VbId) + Send + Sync>;
 
 /// Makes vBuckets follow those of other nodes.
@@ -94,7 +94,7 @@ pub struct Replicator {
     thread: RankedMutex<ReplicationThread, Thread>,
 }
 
-/// The thread, which there is only where something is to be replicated.
+/// The thread, which runs only if something is replicated.
 enum Thread {
     NotNeeded(Box<LinkThread>),
     Runs(JoinHandle<()>),
@@ -108,10 +108,11 @@ impl std::fmt::Debug for Replicator {
 }
 
 impl Replicator {
-    /// Nothing is replicated before there is an identity and a plan; the thread starts with the first of them.
+    /// Creates the replicator. Nothing is replicated before there is an identity and a plan; the thread starts with the
+    /// first of them.
     ///
     /// # Errors
-    /// What the system says of the thread's poll.
+    /// The error of the thread's poll.
     pub fn new(registry: &Arc<BucketRegistry>, clock: &Arc<SystemClock>) -> io::Result<Self> {
         let poll = Poll::new()?;
         let inbox = Arc::new(Inbox::new(Waker::new(poll.registry(), WAKER)?));
@@ -139,7 +140,7 @@ impl Replicator {
                 let named = std::thread::Builder::new().name("kedge-repl".to_owned());
                 match named.spawn(run) {
                     Ok(runs) => Thread::Runs(runs),
-                    // A node that cannot follow would answer for data that nobody has.
+                    // A node that cannot follow would acknowledge data that nobody has.
                     Err(error) => panic!("the thread kedge-repl does not start: {error}"),
                 }
             }
@@ -147,24 +148,24 @@ impl Replicator {
         };
     }
 
-    /// Says who this node is to its peers. Connections that there are end.
+    /// Sets the identity of this node for its peers. Existing connections end.
     pub fn set_identity(&self, identity: Identity) {
         self.tell(LinkMessage::Identity(identity));
     }
 
-    /// Says who hears of vBuckets that were taken over.
+    /// Sets the listener for vBuckets that were taken over.
     pub(crate) fn set_heir(&self, heir: Heir) {
         self.tell(LinkMessage::Heir(heir));
     }
 
-    /// Says where the vBuckets of a bucket come from. What was said of the bucket before holds no more: vBuckets that are
-    /// not in the plan are not followed. Returns at once; [`ReplicationLinks::links`] shows the result.
+    /// Sets the sources of the vBuckets of a bucket, and replaces earlier ones: vBuckets that are not in the plan are
+    /// not followed. Returns at once; [`ReplicationLinks::links`] shows the result.
     pub fn set_plan(&self, bucket: &str, sources: Vec<ReplicationSource>) {
         let bucket = bucket.to_owned();
         self.tell(LinkMessage::Plan { bucket, sources });
     }
 
-    /// Waits until there is no connection to a peer. `false`: there still is when the time is up.
+    /// Waits until there is no connection to a peer. Returns false on a timeout.
     pub(crate) fn wait_gone(&self, peer: &str, patience: Duration) -> bool {
         self.status_board.wait_gone(peer, patience)
     }
@@ -174,7 +175,7 @@ impl Replicator {
         self.inbox.send([LinkMessage::Stop]);
         let thread = std::mem::replace(&mut *self.thread.lock(), Thread::Ended);
         if let Thread::Runs(thread) = thread {
-            // A panic ends the process, so there is none to hear of.
+            // A panic ends the process, so there is none to report.
             let _ = thread.join();
         }
     }
@@ -190,7 +191,7 @@ impl ReplicationLinks for Replicator {
     }
 }
 
-/// The way of a bucket to the thread.
+/// The notifications of a bucket to the thread.
 struct Sink {
     bucket: u64,
     inbox: Arc<Inbox<LinkMessage>>,

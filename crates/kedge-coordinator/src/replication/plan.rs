@@ -1,4 +1,4 @@
-//! Who replicates what from whom.
+//! The replication plan: the sources of vBuckets.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,18 +14,18 @@ pub struct ReplicationSource {
     pub peer: PeerAddress,
     /// The vBuckets, which this node has as replicas, or pending.
     pub vbuckets: Vec<VbId>,
-    /// Those of them that this node takes over: it gets all that the peer has, which gives them up.
+    /// The vBuckets that this node takes over: it gets all their data from the peer, which gives them up.
     pub takeovers: BTreeSet<VbId>,
 }
 
 /// The identity of this node to its peers.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// Its name in topologies.
+    /// The name in topologies.
     pub node: String,
-    /// The user whom it logs in as.
+    /// The user of the login.
     pub user: String,
-    /// That user's password.
+    /// The password of the user.
     pub password: Zeroizing<String>,
 }
 

@@ -11,7 +11,7 @@ use kedge_sync::{
     ranks::{LinkBoard, ReplicationBoard},
 };
 
-/// Sums over all links that there ever were.
+/// The totals of all links so far.
 #[derive(Debug, Default)]
 pub(super) struct Totals {
     pub(super) connects: AtomicU64,
@@ -24,7 +24,7 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// Only one thread counts.
+    /// Adds to a total. Only one thread counts.
     pub(super) fn add(total: &AtomicU64, count: u64) {
         total.fetch_add(count, Ordering::Relaxed);
     }
@@ -36,9 +36,9 @@ pub(super) type LinkStatusCell = Arc<RankedMutex<LinkBoard, LinkStatus>>;
 /// The status of all links.
 #[derive(Default)]
 pub(super) struct ReplicationStatus {
-    /// With the name of the peer.
+    /// The links with the names of their peers.
     status_board: RankedMutex<ReplicationBoard, Vec<(String, LinkStatusCell)>>,
-    /// LinkMessage when one is taken down.
+    /// Notified when a link is removed.
     changed: RankedCondvar,
     pub(super) totals: Arc<Totals>,
 }
@@ -68,7 +68,7 @@ impl ReplicationStatus {
         self.changed.notify_all();
     }
 
-    /// Waits until there is no link to a peer. `false`: there still is when the time is up.
+    /// Waits until there is no link to a peer. Returns false on a timeout.
     pub(super) fn wait_gone(&self, peer: &str, patience: Duration) -> bool {
         let mut status_board = self.status_board.lock();
         let is_there = |status_board: &mut Vec<(String, LinkStatusCell)>| {

@@ -1,4 +1,4 @@
-//! What comes for the vBuckets of a link: from a frame's meaning to the bucket.
+//! The streams of a link: from the events of frames to the bucket.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use super::LinkMessage;
 use super::backoff::Backoff;
 use super::status::{LinkStatusCell, Totals};
 
-/// Changes of a vBucket are given to the bucket when they are so many, at the latest.
+/// The number of changes of a vBucket after which they are passed to the bucket.
 const BATCH_MAX: usize = 512;
 
 /// The phase of a vBucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// To be asked for from this time on, nanoseconds of the monotonic clock.
+    /// The stream is requested at this time, in nanoseconds of the monotonic clock.
     Waiting(u64),
     Asked,
     Streaming,
@@ -29,28 +29,28 @@ enum Phase {
 }
 
 struct Stream {
-    /// Whether this node takes it over.
+    /// True if this node takes it over.
     takeover: bool,
-    /// Number of the attempt, and who holds on to it.
+    /// The number of the attempt, with its owners.
     asked: u64,
     attempt: Arc<()>,
     phase: Phase,
     backoff: Backoff,
-    /// It went back since it last followed.
+    /// True if it was rolled back since it last followed.
     went_back: bool,
 }
 
 impl Stream {
-    /// Says whether this attempt goes on.
+    /// Returns a check that this attempt is still the current one.
     fn still(&self) -> impl Fn() -> bool + Send + 'static {
         let attempt = Arc::downgrade(&self.attempt);
         move || attempt.strong_count() > 0
     }
 }
 
-/// A change that came and was not given to the bucket yet.
+/// Received data that was not passed to the bucket yet.
 enum Item {
-    /// Changes of one vBucket, one after the other.
+    /// Consecutive changes of one vBucket.
     Changes(VbId, Vec<Received>),
     /// Anything else.
     Event(VbId, ConsumerEvent),
@@ -78,15 +78,15 @@ pub(super) struct Streams {
     board: LinkStatusCell,
     totals: Arc<Totals>,
     streams: BTreeMap<VbId, Stream>,
-    /// In the order in which it came.
+    /// Received data, in order.
     queue: VecDeque<Item>,
-    /// Streams that were asked for.
+    /// The number of requested streams.
     attempts: u64,
-    /// Kept for the next changes.
+    /// A buffer for the next changes.
     spare: Vec<Received>,
-    /// Changes that the bucket took since that was asked.
+    /// The number of changes that the bucket accepted since the last query.
     count: usize,
-    /// No vBucket is to be asked for before this.
+    /// The time before which no stream is requested.
     next_ns: Option<u64>,
 }
 
@@ -125,7 +125,7 @@ impl Streams {
         Totals::add(&self.totals.bytes, bytes);
     }
 
-    /// Changes that the bucket took since the last call.
+    /// Returns the number of changes that the bucket accepted since the last call.
     pub(super) fn take_count(&mut self) -> usize {
         std::mem::take(&mut self.count)
     }
@@ -156,12 +156,12 @@ impl Streams {
         self.show(vb, |status| status.phase = shown);
     }
 
-    /// Whether a vBucket is taken over.
+    /// Returns whether a vBucket is taken over.
     pub(super) fn takes_over(&self, vb: VbId) -> bool {
         self.streams.get(&vb).is_some_and(|stream| stream.takeover)
     }
 
-    /// A vBucket is to be followed, or taken over.
+    /// Starts following a vBucket, or taking it over.
     pub(super) fn add(&mut self, vb: VbId, takeover: bool, now_ns: u64) {
         if self.streams.contains_key(&vb) {
             return;
@@ -178,7 +178,7 @@ impl Streams {
         self.set(vb, Phase::Waiting(now_ns));
     }
 
-    /// A vBucket is not to be followed any more.
+    /// Stops following a vBucket.
     pub(super) fn remove(&mut self, vb: VbId, bucket: Option<&Bucket>, back: Option<Back<'_>>) {
         if self.streams.remove(&vb).is_none() {
             return;
@@ -193,12 +193,12 @@ impl Streams {
         self.board.lock().vbuckets.remove(&vb);
     }
 
-    /// Whether all that came was given to the bucket.
+    /// Returns whether all received data was passed to the bucket.
     pub(super) fn is_idle(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// The connection is gone, and with it every stream.
+    /// Handles the loss of the connection, and with it of every stream.
     pub(super) fn on_lost(&mut self, bucket: Option<&Bucket>, now_ns: u64) {
         self.queue.clear();
         let vbuckets: Vec<VbId> = self.vbuckets().collect();
@@ -216,7 +216,7 @@ impl Streams {
         }
     }
 
-    /// Asks for the vBuckets whose time has come.
+    /// Requests the streams that are due.
     pub(super) fn ask(
         &mut self,
         bucket: &Bucket,
@@ -241,7 +241,7 @@ impl Streams {
         for vb in due {
             match bucket.dcp().resume_point(vb) {
                 Ok(from) => {
-                    // A pending one gets what another copy has more, whatever that is to its node.
+                    // A pending vBucket gets missing data from another copy, whatever its state there.
                     let flags = match bucket.vbucket_state(vb) {
                         _ if self.takes_over(vb) => StreamFlags::TAKEOVER,
                         Ok(VbState::Pending) => StreamFlags::default(),
@@ -269,7 +269,7 @@ impl Streams {
         self.show(vb, |status| status.last_error = Some(why.to_owned()));
     }
 
-    /// A frame's meaning. It is gathered; [`Streams::flush`] acts on it.
+    /// Queues the event of a frame; [`Streams::flush`] processes it.
     pub(super) fn on_event(&mut self, event: ConsumerEvent) {
         let vb = match &event {
             ConsumerEvent::Nothing => return,
@@ -297,7 +297,7 @@ impl Streams {
         }
     }
 
-    /// Gives what came to the bucket, as far as that has room for it. False when it has none.
+    /// Passes received data to the bucket, as far as that has memory for it. False if it has none.
     pub(super) fn flush(
         &mut self,
         bucket: &Arc<Bucket>,
@@ -374,8 +374,8 @@ impl Streams {
         }
     }
 
-    /// A step of a takeover. The vBucket is pending in both: it becomes active when the cluster knows, but first all that
-    /// came has to be on disk.
+    /// Begins a step of a takeover. The vBucket is pending in both steps: it becomes active when the map says so, but
+    /// first all received data must be on disk.
     fn begin_state(&self, bucket: &Arc<Bucket>, vb: VbId, state: VbState) {
         let Some(stream) = self.streams.get(&vb) else {
             return;
@@ -395,7 +395,7 @@ impl Streams {
             });
     }
 
-    /// Takes the result of that. True when all of the vBucket was taken over.
+    /// Handles the result of that. True if the vBucket was taken over completely.
     pub(super) fn on_state_set(
         &mut self,
         vb: VbId,
@@ -445,7 +445,7 @@ impl Streams {
             });
     }
 
-    /// A rollback ended: the vBucket is asked for again.
+    /// Handles the end of a rollback: the stream is requested again.
     pub(super) fn on_rolled_back(
         &mut self,
         vb: VbId,
@@ -476,7 +476,7 @@ impl Streams {
         }
     }
 
-    /// Gives up a stream whose changes cannot follow the state of the vBucket, or whose vBucket cannot follow another
+    /// Gives up a stream whose changes do not fit the state of the vBucket, or whose vBucket cannot follow another one
     /// now.
     fn give_up(
         &mut self,
@@ -499,7 +499,7 @@ impl Streams {
         self.try_later(vb, now_ns, &format!("{why:?}"));
     }
 
-    /// Gives changes to the bucket. Returns those for which it has no room.
+    /// Passes changes to the bucket. Returns those for which it has no memory.
     fn receive(
         &mut self,
         bucket: &Bucket,
@@ -538,7 +538,7 @@ impl Streams {
         None
     }
 
-    /// Prepares are to be acknowledged.
+    /// Acknowledges prepares.
     pub(super) fn acknowledge(
         &mut self,
         vb: VbId,

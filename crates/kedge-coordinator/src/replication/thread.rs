@@ -1,7 +1,7 @@
 //! The thread `kedge-repl`: one event loop, and all connections to peers.
 //!
-//! A turn: wait for sockets, messages or a time; serve each link that has something to do; let the buckets that got
-//! something write their logs; send the acknowledgements that this brought.
+//! A turn: wait for sockets, messages or a timeout; serve each link that has work; let the buckets with new changes
+//! write their logs; send the resulting acknowledgements.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -22,19 +22,19 @@ use super::status::{ReplicationStatus, Totals};
 use super::streams::Streams;
 use super::{Heir, Identity, LinkMessage, ReplicationSource, Sink};
 
-/// The token of the inbox's waker; links have their numbers.
+/// The token of the inbox's waker; links have their numbers as tokens.
 pub(super) const WAKER: Token = Token(usize::MAX);
-/// Events taken at a time.
+/// The largest number of events of one poll.
 const EVENTS: usize = 256;
-/// Buckets that come and go are looked for so often, while there is a plan for one.
+/// The interval of checks for added and removed buckets, while there is a plan for one.
 const LOOK_NS: u64 = 1_000_000_000;
-/// A connection that lasted so long is got back soon when it is lost.
+/// The least duration of a connection whose loss is followed by a quick reconnect.
 const LASTED_NS: u64 = 500_000_000;
-/// When so few changes came in a turn, this thread may write the log itself: more are on their way otherwise, and are to
-/// be read meanwhile.
+/// The number of changes in a turn up to which this thread may write the log itself: with more, further ones are on
+/// their way, and should be read meanwhile.
 const LEAD_ITEMS_MAX: usize = 8;
 
-/// A bucket that something is replicated to.
+/// A bucket with replicated vBuckets.
 struct LinkTarget {
     id: u64,
     bucket: Option<Arc<Bucket>>,
@@ -50,12 +50,12 @@ pub(super) struct LinkThread {
     heir: Option<Heir>,
     targets: BTreeMap<String, LinkTarget>,
     links: BTreeMap<u64, Link>,
-    /// The link that each vBucket of a bucket comes through.
+    /// The link of each vBucket of a bucket.
     routes: HashMap<(u64, VbId), u64>,
     next_id: u64,
     generation: u64,
     look_ns: u64,
-    /// Links to be served in this turn.
+    /// The links to serve in this turn.
     due: BTreeSet<u64>,
     messages: Vec<LinkMessage>,
     stopping: bool,
@@ -125,7 +125,7 @@ impl LinkThread {
         all.into_iter().for_each(|id| self.forget(id));
     }
 
-    /// The longest wait of the poll: zero while there is something to do.
+    /// Returns the timeout of the poll: zero while there is work.
     fn timeout(&self) -> Option<Duration> {
         if !self.due.is_empty() || !self.inbox.may_sleep() {
             return Some(Duration::ZERO);
@@ -262,7 +262,7 @@ impl LinkThread {
         LinkAction::Wait
     }
 
-    /// Tries to connect, on a thread of its own.
+    /// Starts connecting, on a thread of its own.
     fn begin(&mut self, id: u64) {
         let now_ns = self.now_ns();
         let attempt = self.take_id();
@@ -270,7 +270,7 @@ impl LinkThread {
             return;
         };
         let Some(identity) = self.identity.clone().filter(|_| link.bucket.is_some()) else {
-            // Both are looked for from time to time.
+            // Both are checked periodically.
             link.stage = Stage::Resting(now_ns + LOOK_NS);
             return;
         };
@@ -299,7 +299,7 @@ impl LinkThread {
         let Some(link) = self.links.get_mut(&id) else {
             return;
         };
-        // It may have been given up meanwhile.
+        // It may have been given up in the meantime.
         let Some(identity) = &self.identity else {
             return;
         };
@@ -339,7 +339,7 @@ impl LinkThread {
         }
     }
 
-    /// A connection ended.
+    /// Handles the end of a connection.
     fn lose(&mut self, id: u64, why: &LinkError) {
         let now_ns = self.now_ns();
         let Some(link) = self.links.get_mut(&id) else {
@@ -379,7 +379,7 @@ impl LinkThread {
         self.identity = Some(Arc::new(identity));
         let now_ns = self.now_ns();
         for (id, link) in &mut self.links {
-            // One that is being dialed tells the old name, and is not used.
+            // A connection in progress has the old name, and is not used.
             link.streams.on_lost(link.bucket.as_deref(), now_ns);
             link.board.lock().connected = false;
             link.stage = Stage::Resting(now_ns);
@@ -389,7 +389,7 @@ impl LinkThread {
 
     fn on_plan(&mut self, name: &str, sources: Vec<ReplicationSource>) {
         let now_ns = self.now_ns();
-        // With each vBucket, whether it is taken over.
+        // For each vBucket, true if it is taken over.
         let mut wanted: BTreeMap<PeerAddress, BTreeMap<VbId, bool>> = BTreeMap::new();
         for ReplicationSource {
             peer,
@@ -404,7 +404,7 @@ impl LinkThread {
         let target = self.target(name);
         let of_bucket = self.links.iter().filter(|(_, link)| link.name == name);
         let ids: Vec<u64> = of_bucket.map(|(id, _)| *id).collect();
-        // First what goes, then what comes: a vBucket has one stream at most.
+        // First removed vBuckets, then added ones: a vBucket has at most one stream.
         let mut there = BTreeMap::new();
         for id in ids {
             let Some(link) = self.links.get_mut(&id) else {
@@ -479,7 +479,7 @@ impl LinkThread {
         }
     }
 
-    /// The number of a bucket.
+    /// Returns the number of a bucket.
     fn target(&mut self, name: &str) -> u64 {
         if let Some(target) = self.targets.get(name) {
             return target.id;
@@ -500,7 +500,7 @@ impl LinkThread {
         Some(bucket)
     }
 
-    /// Buckets may be others than before.
+    /// Checks for buckets that were added or removed.
     fn look_for_buckets(&mut self, now_ns: u64) {
         self.look_ns = now_ns + LOOK_NS;
         let generation = self.registry.generation();
