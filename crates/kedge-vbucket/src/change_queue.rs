@@ -95,7 +95,7 @@ impl ChangeQueue {
     }
 
     /// Records that a client waits for the queued changes.
-    pub(crate) fn expect_log(&mut self) {
+    pub(crate) fn request_log(&mut self) {
         self.lazy_upto = Position::default();
     }
 

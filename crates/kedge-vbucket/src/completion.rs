@@ -90,7 +90,7 @@ pub(crate) struct ClientWaiter {
 pub(crate) struct PersistWaiter {
     pub(crate) seqno: Seqno,
     pub(crate) waiter: ClientWaiter,
-    /// The write whose response is delayed, see [`crate::Step::hold_back`]. `None` for an explicit wait.
+    /// The write whose response is delayed, see [`crate::Step::delay_response`]. `None` for an explicit wait.
     pub(crate) write: Option<(Mutated, Item)>,
 }
 

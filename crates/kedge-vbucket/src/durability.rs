@@ -51,7 +51,7 @@ pub(crate) enum PrepareState {
 
 impl Prepare {
     /// Creates a prepare without a waiting client.
-    pub(crate) fn found(hash: KeyHash, item: Item, level: DurabilityLevel) -> Self {
+    pub(crate) fn inherited(hash: KeyHash, item: Item, level: DurabilityLevel) -> Self {
         Self {
             hash,
             item,

@@ -82,12 +82,12 @@ impl VbStore {
     /// documents is too high until then.
     pub fn applied_over(&mut self, history: u32, item: &Item, had_document: bool) {
         if history == self.unapplied.history() {
-            self.find_out(self.documents.hash(item.key()), item.key(), had_document);
+            self.resolve_blind(self.documents.hash(item.key()), item.key(), had_document);
         }
     }
 
     /// Records whether the file has a live document of a key that is in the hash table.
-    pub(crate) fn find_out(&mut self, hash: KeyHash, key: &[u8], has_document: bool) {
+    pub(crate) fn resolve_blind(&mut self, hash: KeyHash, key: &[u8], has_document: bool) {
         let there = self.documents.find(hash, key);
         if let Some(blind) = there.filter(|item| item.is_blind()) {
             blind.unmark_blind();
@@ -123,7 +123,7 @@ impl VbStore {
         }
         let hash = self.documents.hash(item.key());
         if self.documents.find(hash, item.key()).is_some() {
-            self.find_out(hash, item.key(), !item.is_deleted());
+            self.resolve_blind(hash, item.key(), !item.is_deleted());
             return false;
         }
         self.documents.put_known(hash, item);

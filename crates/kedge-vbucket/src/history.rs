@@ -167,7 +167,7 @@ impl History {
     }
 
     /// Makes all changes up to the high seqno visible.
-    pub(crate) fn show_all(&mut self) {
+    pub(crate) fn make_all_visible(&mut self) {
         self.visible_seqno = self.high_seqno;
     }
 

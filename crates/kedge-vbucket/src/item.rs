@@ -147,12 +147,12 @@ impl Item {
         let item = Self {
             header: write_allocation(header, key, value, value_len),
         };
-        item.notice_length();
+        item.record_length();
         item
     }
 
     /// Records that there was a long value, if this is one.
-    fn notice_length(&self) {
+    fn record_length(&self) {
         if self.header().value_len as usize >= LONG_VALUE_BYTES / SNAPPY_RATIO_MAX && self.is_long()
         {
             ANY_LONG.store(true, Ordering::Relaxed);
@@ -448,7 +448,7 @@ impl Item {
     #[must_use]
     #[expect(
         unsafe_code,
-        reason = "writes the header of an item that nobody else holds"
+        reason = "writes the header of an item that is not shared"
     )]
     pub fn with_seqno(mut self, seqno: Seqno) -> Self {
         if self.header().refs.load(Ordering::Acquire) != 1 {
@@ -457,7 +457,7 @@ impl Item {
                 ..self.meta()
             });
         }
-        // SAFETY: this is the only reference, and it is owned here, so nobody reads the header or clones the item
+        // SAFETY: this is the only reference, and it is owned here, so no other thread reads the header or clones the item
         // meanwhile; what earlier holders did with it happened before, as their drop released the count read above.
         let header = unsafe { self.header.as_mut() };
         header.seqno_key_datatype = (header.seqno_key_datatype & !LOW_48) | (seqno.get() & LOW_48);
@@ -539,7 +539,7 @@ impl Draft {
         // SAFETY: the header is initialised, and a draft's item is never cloned, so this is the only reference to it. The
         // lengths stay.
         unsafe { *item.header.as_mut() = ItemHeader::new(meta, key_len, value_len) };
-        item.notice_length();
+        item.record_length();
         item
     }
 }

@@ -51,7 +51,7 @@ impl Locks {
     }
 
     /// Removes expired locks.
-    pub(crate) fn forget_late(&mut self, now: Now) {
+    pub(crate) fn remove_expired(&mut self, now: Now) {
         self.until_ns.retain(|_, until| *until > now.mono_ns);
     }
 }

@@ -18,7 +18,7 @@ impl VBucket {
             let history = &mut self.store.history;
             let cas = history.clock.next(now.unix_ns);
             let item = event.item(cas, history.next_seqno());
-            history.show_all();
+            history.make_all_visible();
             let replaced = apply_event(self, &event, item.seqno());
             self.store.changes.push_over(Change::System(item), replaced);
         }
@@ -39,7 +39,7 @@ fn apply_event(vb: &mut VBucket, event: &SystemEvent, seqno: Seqno) -> Seqno {
     if is_drop && store.is_active() {
         let unix_secs = store.history.clock.last().get() / 1_000_000_000;
         vb.durability
-            .give_up(unix_secs, |key| collection_of(key) == event.collection);
+            .abort_matching(unix_secs, |key| collection_of(key) == event.collection);
     }
     replaced
 }

@@ -46,7 +46,7 @@ impl Step<'_> {
 
     /// Delays the response to a finished write as backpressure, so that its client is no faster than the disk. The
     /// command completes when the write is persisted, or after the timeout of [`Step::seqno_persistence`].
-    pub fn hold_back(
+    pub fn delay_response(
         &mut self,
         key: &DocKey,
         mutated: Mutated,
@@ -65,6 +65,6 @@ impl Step<'_> {
 
     fn wait_for(&mut self, seqno: Seqno, cookie: Cookie, write: Option<(Mutated, Item)>) {
         self.durability.wait_for(self.now, seqno, cookie, write);
-        self.store.changes.expect_log();
+        self.store.changes.request_log();
     }
 }

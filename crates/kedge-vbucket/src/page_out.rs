@@ -72,7 +72,7 @@ struct EvictionGuard<'a> {
 
 impl EvictionGuard<'_> {
     /// Returns whether an item may be evicted: it can be read from the file again and is neither locked nor prepared.
-    fn lets_go(&self, item: &Item) -> bool {
+    fn may_evict(&self, item: &Item) -> bool {
         item.seqno() <= self.applied
             && !item.is_blind()
             && !self.locks.is_locked(item.key(), self.now)
@@ -92,7 +92,7 @@ impl PageOut {
         freed: usize,
     ) -> EvictionDecision {
         let unwanted = item.frequency() <= self.frequency_max && freed < self.bytes;
-        if !unwanted || !guard.lets_go(item) {
+        if !unwanted || !guard.may_evict(item) {
             EvictionDecision::Keep
         } else if full && !item.is_lock_copy() {
             EvictionDecision::Remove
@@ -164,7 +164,7 @@ impl Step<'_> {
         };
         for item in self.store.documents.table.shard(shard) {
             let has_something = full || !item.value().is_empty();
-            if has_something && guard.lets_go(item) {
+            if has_something && guard.may_evict(item) {
                 counts[usize::from(item.frequency())] += 1;
             }
         }

@@ -202,7 +202,7 @@ impl Step<'_> {
     /// Visits one shard of the hash table: expires documents, removes applied tombstones that are old enough, and
     /// removes expired locks.
     pub fn sweep(&mut self, shard: usize) {
-        self.store.documents.locks.forget_late(self.now);
+        self.store.documents.locks.remove_expired(self.now);
         if self.store.unapplied.rewinding {
             return;
         }

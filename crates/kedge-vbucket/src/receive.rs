@@ -146,7 +146,7 @@ impl VBucket {
             first: self.store.history.high_seqno,
             last: self.store.history.high_seqno,
         };
-        self.durability.passive.acknowledge_again();
+        self.durability.passive.repeat_ack();
         Ok(())
     }
 
@@ -298,7 +298,7 @@ pub(crate) fn follow_prepare(vb: &mut VBucket, item: Item) -> Option<()> {
         vb.durability.prepares.take_of(hash, item.key());
     }
     vb.store.collections.on_seqno(item.key(), item.seqno());
-    let prepare = Prepare::found(hash, item, level);
+    let prepare = Prepare::inherited(hash, item, level);
     vb.durability.prepares.add(prepare);
     Some(())
 }
@@ -308,7 +308,7 @@ pub(crate) fn follow_commit(vb: &mut VBucket, key: &[u8], prepared: Seqno) -> Op
     let hash = vb.store.documents.hash(key);
     let prepare = vb.durability.prepares.take(hash, key, prepared)?;
     if !vb.store.history.is_in_disk_snapshot() {
-        vb.durability.prepares.note_completed(prepared);
+        vb.durability.prepares.record_completed(prepared);
     }
     Some(prepare)
 }
@@ -326,7 +326,7 @@ pub(crate) fn follow_abort(
         return None;
     }
     if !vb.store.history.is_in_disk_snapshot() {
-        vb.durability.prepares.note_completed(prepared);
+        vb.durability.prepares.record_completed(prepared);
     }
     // Another prepare of the key is an older one.
     Some(found.or_else(|| vb.durability.prepares.take_of(hash, key)))

@@ -400,9 +400,11 @@ impl VbRecovery<'_> {
             let level = level.ok_or(ReplayError::BadPrepare {
                 prepared: item.seqno(),
             })?;
-            durability.prepares.add(Prepare::found(hash, item, level));
+            durability
+                .prepares
+                .add(Prepare::inherited(hash, item, level));
         }
-        durability.prepares.note_completed(progress.completed);
+        durability.prepares.record_completed(progress.completed);
         Ok(())
     }
 

@@ -80,7 +80,7 @@ impl VBucket {
             return;
         }
         if self.store.is_active() {
-            self.durability.leave_active(&self.store);
+            self.durability.end_active(&self.store);
             self.store.documents.locks = Locks::default();
         }
         // In a takeover, a replica becomes pending while its stream continues.

@@ -112,7 +112,7 @@ impl VbStore {
 
     /// Makes a change that is visible to every client: stores `item` in the hash table and queues `change`.
     pub(crate) fn put_and_push(&mut self, hash: KeyHash, item: Item, change: Change) {
-        self.history.show_all();
+        self.history.make_all_visible();
         let replaced = self.put(hash, item);
         self.changes.push_over(change, replaced);
     }

@@ -103,14 +103,14 @@ impl<'a> NewValue<'a> {
     /// `Invalid` if it has the Snappy datatype but is not Snappy, or if it has extended attributes, which only special
     /// commands may send; `TooBig` if it is larger than [`VALUE_BYTES_MAX`] after inflation.
     pub fn check(bytes: &'a [u8], datatype: Datatype, min_ratio: MinRatio) -> Result<Self, Status> {
-        Self::check_telling(bytes, datatype, min_ratio, || {})
+        Self::check_inflated(bytes, datatype, min_ratio, || {})
     }
 
     /// Validates a value as [`Self::check`] does, and calls `inflated` between inflation and inspection.
     ///
     /// # Errors
     /// As [`Self::check`].
-    pub fn check_telling(
+    pub fn check_inflated(
         bytes: &'a [u8],
         datatype: Datatype,
         min_ratio: MinRatio,
@@ -140,20 +140,20 @@ impl<'a> NewValue<'a> {
         bytes: &'a [u8],
         datatype: Datatype,
         min_ratio: MinRatio,
-        tell_inflated: impl FnOnce(),
+        on_inflated: impl FnOnce(),
     ) -> Result<Self, Status> {
         let plain = inflated(bytes, datatype)?;
-        tell_inflated();
-        let (made_of, skipped) = match datatype.contains(Datatype::XATTR) {
-            true => made_of_both(&plain)?,
-            false => (made_of(&plain)?, 0),
+        on_inflated();
+        let (plain_datatype, skipped) = match datatype.contains(Datatype::XATTR) {
+            true => datatype_with_xattrs(&plain)?,
+            false => (body_datatype(&plain)?, 0),
         };
         let is_packed = datatype.contains(Datatype::SNAPPY);
         let bytes = match (is_packed, skipped) {
             (true, 0) if min_ratio.is_reached(plain.len(), bytes.len()) => {
                 return Ok(Self {
                     bytes: Cow::Borrowed(bytes),
-                    datatype: made_of.union(Datatype::SNAPPY),
+                    datatype: plain_datatype.union(Datatype::SNAPPY),
                 });
             }
             (_, 0) => plain,
@@ -162,7 +162,7 @@ impl<'a> NewValue<'a> {
         };
         Ok(Self {
             bytes,
-            datatype: made_of,
+            datatype: plain_datatype,
         })
     }
 
@@ -197,7 +197,7 @@ impl<'a> NewValue<'a> {
     /// # Errors
     /// `TooBig` if it is larger than [`VALUE_BYTES_MAX`].
     pub fn plain(bytes: Cow<'a, [u8]>) -> Result<Self, Status> {
-        let datatype = made_of(&bytes)?;
+        let datatype = body_datatype(&bytes)?;
         Ok(Self { bytes, datatype })
     }
 
@@ -220,7 +220,7 @@ impl<'a> NewValue<'a> {
 }
 
 /// Returns the datatype of a body.
-fn made_of(body: &[u8]) -> Result<Datatype, Status> {
+fn body_datatype(body: &[u8]) -> Result<Datatype, Status> {
     if body.len() > VALUE_BYTES_MAX {
         return Err(Status::TooBig);
     }
@@ -232,10 +232,10 @@ fn made_of(body: &[u8]) -> Result<Datatype, Status> {
 
 /// Returns the datatype of extended attributes followed by a body, and the length of an empty attribute section at the
 /// front.
-fn made_of_both(value: &[u8]) -> Result<(Datatype, usize), Status> {
+fn datatype_with_xattrs(value: &[u8]) -> Result<(Datatype, usize), Status> {
     let (xattrs, body) = split_xattrs(value)?;
     if xattrs.is_empty() {
-        return Ok((made_of(body)?, value.len() - body.len()));
+        return Ok((body_datatype(body)?, value.len() - body.len()));
     }
     let mut names = HashSet::new();
     for (name, text) in xattrs.iter() {
@@ -245,7 +245,7 @@ fn made_of_both(value: &[u8]) -> Result<(Datatype, usize), Status> {
         }
     }
     check_xattr_sizes(xattrs.iter(), body.len())?;
-    Ok((made_of(body)?.union(Datatype::XATTR), 0))
+    Ok((body_datatype(body)?.union(Datatype::XATTR), 0))
 }
 
 /// A stored value, divided into extended attributes and body.

@@ -26,7 +26,7 @@ impl DocumentCommands {
         let began = Instant::now();
         let mut inflated = began;
         let mut on_inflated = || inflated = Instant::now();
-        let checked = NewValue::check_telling(value, datatype, min_ratio, &mut on_inflated)?;
+        let checked = NewValue::check_inflated(value, datatype, min_ratio, &mut on_inflated)?;
         let ended = Instant::now();
         if datatype.contains(Datatype::SNAPPY) {
             self.record(ctx, Timing::SnappyDecompress, inflated - began);

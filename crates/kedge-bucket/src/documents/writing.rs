@@ -50,7 +50,7 @@ impl DocumentCommands {
         let outcome = self.core.step(ctx.now, write.vb, |vbucket| {
             vbucket
                 .at(ctx.now)
-                .hold_back(write.key, mutated, write.cookie)
+                .delay_response(write.key, mutated, write.cookie)
         });
         match outcome {
             Ok(StepOutcome::Parked) => {

@@ -251,7 +251,7 @@ impl ApplyBatch {
     }
 
     /// Returns the progress of the file when it has everything up to `seqno`, but not the whole batch.
-    pub(crate) fn marks_at(&self, seqno: Seqno) -> ApplyProgress {
+    pub(crate) fn progress_at(&self, seqno: Seqno) -> ApplyProgress {
         if seqno <= self.from {
             return self.before;
         }

@@ -299,7 +299,7 @@ impl Unapplied {
             self.at_applied = batch.after;
             return batch.items;
         }
-        self.at_applied = batch.marks_at(self.applied);
+        self.at_applied = batch.progress_at(self.applied);
         self.state_changed = true;
         self.disk_end = self.disk_end.max(batch.disk_end);
         batch.restore_skipped();

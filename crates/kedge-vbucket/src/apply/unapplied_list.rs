@@ -123,12 +123,12 @@ impl UnappliedList {
         self.items.retain(Option::is_some);
         self.gone = 0;
         // A completion matters only to cuts between its prepare and the next completion.
-        let says_something = |(index, end): &(usize, &PrepareEnd)| {
+        let is_relevant = |(index, end): &(usize, &PrepareEnd)| {
             let next = self.ends.get(index + 1).map(|next| next.at);
             let first = self.seqnos.partition_point(|seqno| *seqno < end.prepared);
             next.is_none_or(|next| self.seqnos.get(first).is_some_and(|cut| *cut < next))
         };
-        let ends = self.ends.iter().enumerate().filter(says_something);
+        let ends = self.ends.iter().enumerate().filter(is_relevant);
         self.ends = ends.map(|(_, end)| *end).collect();
     }
 

@@ -85,7 +85,7 @@ impl Acks {
             Some((_, acked)) if *acked >= seqno => return Ok(false),
             Some((_, acked)) => *acked = seqno,
             None => {
-                if self.acks.len() == ACKNOWLEDGING_NODES_MAX && !self.make_room() {
+                if self.acks.len() == ACKNOWLEDGING_NODES_MAX && !self.forget_stranger() {
                     return Err(Status::TemporaryFailure);
                 }
                 self.acks.push((node.clone(), seqno));
@@ -97,7 +97,7 @@ impl Acks {
     }
 
     /// Removes a node that no chain contains. Returns whether there was one.
-    fn make_room(&mut self) -> bool {
+    fn forget_stranger(&mut self) -> bool {
         let topology = self.topology.as_ref();
         let is_stranger = |(name, _): &(NodeName, Seqno)| {
             topology.is_none_or(|topology| !topology.has_replica(name))

@@ -228,7 +228,7 @@ impl DurabilityMonitor {
     /// Ends the waits that have timed out. SyncWrites end with an ambiguous status and are aborted in their order.
     pub(crate) fn on_time(&mut self, now: Now, store: &mut VbStore) {
         if store.is_active() {
-            let late = self.prepares.take_late(now.mono_ns, now.unix_secs());
+            let late = self.prepares.take_timed_out(now.mono_ns, now.unix_secs());
             self.done.extend(late.into_iter().map(ambiguous));
         }
         self.commit_ready(store);
@@ -314,7 +314,7 @@ impl DurabilityMonitor {
     }
 
     /// Ends the active state: waits end, and acknowledgement as a replica starts.
-    pub(crate) fn leave_active(&mut self, store: &VbStore) {
+    pub(crate) fn end_active(&mut self, store: &VbStore) {
         let high_prepared = self.high_prepared(store);
         self.on_shutdown();
         self.passive
@@ -322,8 +322,8 @@ impl DurabilityMonitor {
     }
 
     /// Fails the SyncWrites of a dropped collection with `UnknownCollection`. Their prepares are aborted in order.
-    pub(crate) fn give_up(&mut self, unix_secs: u64, which: impl Fn(&[u8]) -> bool) {
-        let waiters = self.prepares.give_up(unix_secs, which);
+    pub(crate) fn abort_matching(&mut self, unix_secs: u64, which: impl Fn(&[u8]) -> bool) {
+        let waiters = self.prepares.abort_matching(unix_secs, which);
         let unknown = |waiter| sync_write_failed(waiter, Status::UnknownCollection);
         self.done.extend(waiters.into_iter().map(unknown));
     }

@@ -69,7 +69,7 @@ impl PassiveDurabilityMonitor {
     }
 
     /// Repeats the acknowledgement, because the active node has forgotten it.
-    pub(crate) fn acknowledge_again(&mut self) {
+    pub(crate) fn repeat_ack(&mut self) {
         self.acknowledged = Seqno(0);
     }
 

@@ -102,7 +102,7 @@ impl PrepareQueue {
         self.completed
     }
 
-    pub(crate) fn note_completed(&mut self, prepared: Seqno) {
+    pub(crate) fn record_completed(&mut self, prepared: Seqno) {
         self.completed = self.completed.max(prepared);
     }
 
@@ -140,7 +140,7 @@ impl PrepareQueue {
         let prepare = self.queue.pop_front()?;
         self.clients -= usize::from(prepare.has_client());
         self.forget_key(prepare.hash, prepare.item.key());
-        self.note_completed(prepare.item.seqno());
+        self.record_completed(prepare.item.seqno());
         Some(prepare)
     }
 
@@ -178,7 +178,7 @@ impl PrepareQueue {
             }
             self.clients -= usize::from(prepare.has_client());
         }
-        self.note_completed(completed);
+        self.record_completed(completed);
     }
 
     fn forget_key(&mut self, hash: KeyHash, key: &[u8]) -> Option<Item> {
@@ -195,7 +195,7 @@ impl PrepareQueue {
     }
 
     /// Marks the prepares that have timed out as aborting, and returns their clients.
-    pub(crate) fn take_late(&mut self, mono_ns: u64, unix_secs: u64) -> Vec<ClientWaiter> {
+    pub(crate) fn take_timed_out(&mut self, mono_ns: u64, unix_secs: u64) -> Vec<ClientWaiter> {
         if self.deadline_ns > mono_ns {
             return Vec::new();
         }
@@ -217,7 +217,7 @@ impl PrepareQueue {
     }
 
     /// Marks the prepares of the selected keys as aborting, and returns their clients.
-    pub(crate) fn give_up(
+    pub(crate) fn abort_matching(
         &mut self,
         unix_secs: u64,
         which: impl Fn(&[u8]) -> bool,

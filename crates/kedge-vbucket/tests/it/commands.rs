@@ -334,7 +334,7 @@ fn delayed_write_response_succeeds_however_the_wait_ends() {
         let wrote = set(vb, at(0), "k", b"1");
         let cookie = kedge_vbucket::Cookie(8);
         assert_eq!(
-            vb.at(at(0)).hold_back(&k, wrote, cookie),
+            vb.at(at(0)).delay_response(&k, wrote, cookie),
             StepOutcome::Parked
         );
         assert!(results(vb).is_empty());
@@ -344,7 +344,8 @@ fn delayed_write_response_succeeds_however_the_wait_ends() {
     let wrote = set(vb, at(0), "k", b"1");
     log_all(vb);
     assert_eq!(
-        vb.at(at(0)).hold_back(&k, wrote, kedge_vbucket::Cookie(9)),
+        vb.at(at(0))
+            .delay_response(&k, wrote, kedge_vbucket::Cookie(9)),
         StepOutcome::Done(wrote)
     );
 }

@@ -64,7 +64,7 @@ fn commits_without_waiters_do_not_request_a_log_write() {
     );
     assert!(
         vb.take_effects().newly_dirty,
-        "someone waits for the commit"
+        "a client waits for the commit"
     );
     log_all(vb);
     commit(vb, 4);

@@ -165,7 +165,7 @@ fn inherited_prepares_never_time_out() {
     assert_eq!(
         from_disk.durability_figures().tracked,
         2,
-        "nobody says who counts"
+        "there is no topology"
     );
     from_disk.durability_mut().forget_acks(&node("b"));
     promote(&mut from_disk, 8, &["ab"]);

@@ -232,7 +232,7 @@ fn commands_are_served_before_warmup_ends() {
     assert_eq!(
         vb.documents().count(),
         3,
-        "counted twice until someone finds out"
+        "counted twice until the state of the file is known"
     );
     disk.log(&mut vb, usize::MAX);
     disk.apply(&mut vb, WHOLE);

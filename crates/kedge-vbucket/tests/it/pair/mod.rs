@@ -233,11 +233,11 @@ impl Pair {
                 self.waiting.insert(turn, (id, value, level));
             }
         }
-        self.hear();
+        self.deliver_results();
     }
 
     /// Delivers the results of SyncWrites to clients.
-    fn hear(&mut self) {
+    fn deliver_results(&mut self) {
         for node in 0..2 {
             for (cookie, result) in results(&mut self.nodes[node].vb) {
                 let (id, value, level) = self.waiting.remove(&cookie).expect("it waits");
@@ -362,7 +362,7 @@ impl Pair {
         if let Some(seqno) = self.replica().vb.take_ack() {
             self.active().vb.acknowledge(&name, seqno).unwrap();
         }
-        self.hear();
+        self.deliver_results();
     }
 
     /// Promotes the replica. With `crash`, the old active node crashes first, with this number of further changes in
@@ -387,7 +387,7 @@ impl Pair {
         }
         let uuid = self.next_uuid();
         self.set_state(self.active, StateChange::to(VbState::Replica, uuid));
-        self.hear();
+        self.deliver_results();
         // Clients of a crashed node get no response.
         self.waiting.clear();
         self.active = 1 - self.active;
@@ -412,11 +412,11 @@ impl Pair {
                 self.secs += 100;
                 let now = at(self.secs);
                 self.active().vb.on_time(now);
-                self.hear();
+                self.deliver_results();
             }
             Step::Log(is_active, max) => {
                 self.node(*is_active).persist(*max);
-                self.hear();
+                self.deliver_results();
             }
             Step::FileChange(is_active, how) => {
                 let ends = how.ends || (*is_active && self.replica().has_gone_back);

@@ -87,7 +87,7 @@ impl Node {
         assert_eq!(
             self.vb.durability().topology(),
             None,
-            "nobody has said so yet"
+            "no topology was set yet"
         );
         assert!(
             self.vb.high_seqno() >= high.unwrap_or_default(),
