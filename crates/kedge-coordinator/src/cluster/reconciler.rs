@@ -409,7 +409,7 @@ mod tests {
         old.step(&bucket(&[&[0, 1, 2]]), 0, &none, &own);
         old.step(&moving(&[&[0, 1, 2]], 1), 0, &none, &own);
         old.step(&bucket(&[&[1, 0, 2]]), 0, &none, &own);
-        // Made by someone who had not status of it, but newer.
+        // Made by a node that did not know of it, but newer.
         let map = moving(&[&[0, 1, -1]], 1);
         let step = old.step(&map, 0, &none, &own);
         assert_eq!(states(&step), [(0, VbState::Pending)]);

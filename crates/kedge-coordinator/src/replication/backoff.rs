@@ -9,17 +9,17 @@ const LAST: Duration = Duration::from_secs(2);
 
 /// Delays that double.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Backoff {
+pub(super) struct RetryBackoff {
     next: Duration,
 }
 
-impl Default for Backoff {
+impl Default for RetryBackoff {
     fn default() -> Self {
         Self { next: FIRST }
     }
 }
 
-impl Backoff {
+impl RetryBackoff {
     /// Notes a failure at `now_ns`, and returns the time of the retry.
     pub(super) fn after(&mut self, now_ns: u64) -> u64 {
         let wait = self.next;
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn waits_double_up_to_a_bound() {
-        let mut backoff = Backoff::default();
+        let mut backoff = RetryBackoff::default();
         let waits: Vec<u64> = (0..8).map(|_| backoff.after(1) / 1_000_000).collect();
         assert_eq!(waits, [50, 100, 200, 400, 800, 1_600, 2_000, 2_000]);
         backoff.reset();

@@ -8,13 +8,13 @@ const ROOM: usize = 256 << 10;
 const GROW_AHEAD: usize = 1 << 20;
 
 /// A buffer that is filled at its end and consumed from its front.
-pub(super) struct Input {
+pub(super) struct InputBuffer {
     bytes: Vec<u8>,
     from: usize,
     to: usize,
 }
 
-impl Input {
+impl InputBuffer {
     pub(super) fn new() -> Self {
         Self {
             bytes: vec![0; ROOM],
@@ -72,7 +72,7 @@ mod tests {
         let all: Vec<u8> = (0..3 * ROOM + 17).map(|at| (at % 251) as u8).collect();
         for frame in [1, 1_000, ROOM, ROOM + 1, 2 * ROOM + 5] {
             let mut source = &all[..];
-            let mut input = Input::new();
+            let mut input = InputBuffer::new();
             let mut got = Vec::new();
             loop {
                 while input.unread().len() >= frame {

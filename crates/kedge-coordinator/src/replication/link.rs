@@ -14,10 +14,10 @@ use kedge_types::{Seqno, Status, VbId};
 use mio::net::TcpStream;
 
 use super::Identity;
-use super::backoff::Backoff;
-use super::input::Input;
+use super::backoff::RetryBackoff;
+use super::input::InputBuffer;
 use super::status::LinkStatusCell;
-use super::streams::{Back, Streams};
+use super::streams::{LinkStreams, PeerWriter};
 
 /// Bytes that a peer may send before they are acknowledged.
 const BUFFER_BYTES: u32 = 16 << 20;
@@ -50,21 +50,21 @@ pub(super) enum LinkAction {
 }
 
 /// The stage of a link.
-pub(super) enum Stage {
+pub(super) enum LinkStage {
     /// Without a connection until this time, in nanoseconds of the monotonic clock.
     Resting(u64),
     /// A thread tries to connect; carries the number of the attempt.
     Dialing(u64),
     /// Connected.
-    Live(Box<Live>),
+    Live(Box<LiveConnection>),
 }
 
 /// A connection.
-pub(super) struct Live {
+pub(super) struct LiveConnection {
     pub(super) stream: TcpStream,
     pub(super) consumer: Consumer,
     pub(super) out: Output,
-    input: Input,
+    input: InputBuffer,
     /// The length of the frame at the front of the input, as far as is known.
     need: usize,
     /// The number of bytes to acknowledge after the received changes were passed to the bucket.
@@ -82,13 +82,13 @@ pub(super) struct Link {
     pub(super) name: String,
     /// The bucket; `None` while there is none with the name.
     pub(super) bucket: Option<Arc<Bucket>>,
-    pub(super) streams: Streams,
-    pub(super) stage: Stage,
-    pub(super) backoff: Backoff,
+    pub(super) streams: LinkStreams,
+    pub(super) stage: LinkStage,
+    pub(super) backoff: RetryBackoff,
     pub(super) board: LinkStatusCell,
 }
 
-impl Live {
+impl LiveConnection {
     /// Opens DCP on a new connection.
     pub(super) fn new(
         stream: std::net::TcpStream,
@@ -113,7 +113,7 @@ impl Live {
             stream: TcpStream::from_std(stream),
             consumer,
             out,
-            input: Input::new(),
+            input: InputBuffer::new(),
             need: HEADER_BYTES,
             unconsumed: 0,
             readable: true,
@@ -127,8 +127,8 @@ impl Live {
         self.writable |= writable;
     }
 
-    fn back(&mut self) -> Back<'_> {
-        Back {
+    fn back(&mut self) -> PeerWriter<'_> {
+        PeerWriter {
             consumer: &mut self.consumer,
             out: self.out.buffer(),
         }
@@ -168,7 +168,7 @@ impl Live {
     }
 
     /// Parses the frames of the input.
-    fn parse(&mut self, streams: &mut Streams, now_ns: u64) -> Result<(), LinkError> {
+    fn parse(&mut self, streams: &mut LinkStreams, now_ns: u64) -> Result<(), LinkError> {
         loop {
             let (frame, consumed) = match parse_peer(self.input.unread(), FRAME_BODY_BYTES_MAX) {
                 ParsePeer::Incomplete { need } => {
@@ -189,7 +189,7 @@ impl Live {
 impl Link {
     /// Makes all possible progress on the connection, if there is one.
     pub(super) fn serve(&mut self, now_ns: u64) -> Result<LinkAction, LinkError> {
-        let (Stage::Live(live), Some(bucket)) = (&mut self.stage, &self.bucket) else {
+        let (LinkStage::Live(live), Some(bucket)) = (&mut self.stage, &self.bucket) else {
             return Ok(LinkAction::Wait);
         };
         let mut received = 0;
@@ -227,7 +227,7 @@ impl Link {
 
     /// Acknowledges prepares up to a seqno, which are on disk.
     pub(super) fn acknowledge(&mut self, vb: VbId, prepared: Seqno) {
-        if let Stage::Live(live) = &mut self.stage {
+        if let LinkStage::Live(live) = &mut self.stage {
             let (consumer, out) = (&mut live.consumer, live.out.buffer());
             self.streams.acknowledge(vb, prepared, consumer, out);
         }
@@ -242,7 +242,7 @@ impl Link {
         result: Result<(), Status>,
     ) -> bool {
         let back = match &mut self.stage {
-            Stage::Live(live) => Some(live.back()),
+            LinkStage::Live(live) => Some(live.back()),
             _ => None,
         };
         self.streams.on_state_set(vb, asked, state, result, back)
@@ -251,7 +251,7 @@ impl Link {
     /// Stops following a vBucket.
     pub(super) fn remove(&mut self, vb: VbId) {
         let back = match &mut self.stage {
-            Stage::Live(live) => Some(live.back()),
+            LinkStage::Live(live) => Some(live.back()),
             _ => None,
         };
         self.streams.remove(vb, self.bucket.as_deref(), back);
@@ -260,9 +260,9 @@ impl Link {
     /// Returns the time of the next action, if nothing happens until then; in nanoseconds of the monotonic clock.
     pub(super) fn deadline_ns(&self) -> Option<u64> {
         match &self.stage {
-            Stage::Resting(at) => Some(*at),
-            Stage::Dialing(_) => None,
-            Stage::Live(live) => {
+            LinkStage::Resting(at) => Some(*at),
+            LinkStage::Dialing(_) => None,
+            LinkStage::Live(live) => {
                 let time = live.consumer.next_deadline_ns();
                 // Changes for which the bucket has no memory come first.
                 let ask = self.streams.next_ns().filter(|_| self.streams.is_idle());

@@ -192,12 +192,12 @@ impl ReplicationLinks for Replicator {
 }
 
 /// The notifications of a bucket to the thread.
-struct Sink {
+struct BucketNotifier {
     bucket: u64,
     inbox: Arc<Inbox<LinkMessage>>,
 }
 
-impl ReplicaSink for Sink {
+impl ReplicaSink for BucketNotifier {
     fn acknowledge(&self, acks: &mut Vec<(VbId, Seqno)>) {
         let bucket = self.bucket;
         let told = acks

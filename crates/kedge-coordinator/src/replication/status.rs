@@ -13,7 +13,7 @@ use kedge_sync::{
 
 /// The totals of all links so far.
 #[derive(Debug, Default)]
-pub(super) struct Totals {
+pub(super) struct LinkTotals {
     pub(super) connects: AtomicU64,
     pub(super) failures: AtomicU64,
     pub(super) items: AtomicU64,
@@ -23,7 +23,7 @@ pub(super) struct Totals {
     pub(super) acks: AtomicU64,
 }
 
-impl Totals {
+impl LinkTotals {
     /// Adds to a total. Only one thread counts.
     pub(super) fn add(total: &AtomicU64, count: u64) {
         total.fetch_add(count, Ordering::Relaxed);
@@ -40,7 +40,7 @@ pub(super) struct ReplicationStatus {
     status_board: RankedMutex<ReplicationBoard, Vec<(String, LinkStatusCell)>>,
     /// Notified when a link is removed.
     changed: RankedCondvar,
-    pub(super) totals: Arc<Totals>,
+    pub(super) totals: Arc<LinkTotals>,
 }
 
 impl ReplicationStatus {

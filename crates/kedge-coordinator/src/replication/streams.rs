@@ -11,15 +11,15 @@ use kedge_replication::{Consumer, ConsumerEvent, StreamFlags};
 use kedge_types::{Seqno, Status, VbId};
 
 use super::LinkMessage;
-use super::backoff::Backoff;
-use super::status::{LinkStatusCell, Totals};
+use super::backoff::RetryBackoff;
+use super::status::{LinkStatusCell, LinkTotals};
 
 /// The number of changes of a vBucket after which they are passed to the bucket.
 const BATCH_MAX: usize = 512;
 
 /// The phase of a vBucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum FollowPhase {
     /// The stream is requested at this time, in nanoseconds of the monotonic clock.
     Waiting(u64),
     Asked,
@@ -28,19 +28,19 @@ enum Phase {
     TakenOver,
 }
 
-struct Stream {
+struct FollowedStream {
     /// True if this node takes it over.
     takeover: bool,
     /// The number of the attempt, with its owners.
     asked: u64,
     attempt: Arc<()>,
-    phase: Phase,
-    backoff: Backoff,
+    phase: FollowPhase,
+    backoff: RetryBackoff,
     /// True if it was rolled back since it last followed.
     went_back: bool,
 }
 
-impl Stream {
+impl FollowedStream {
     /// Returns a check that this attempt is still the current one.
     fn still(&self) -> impl Fn() -> bool + Send + 'static {
         let attempt = Arc::downgrade(&self.attempt);
@@ -49,14 +49,14 @@ impl Stream {
 }
 
 /// Received data that was not passed to the bucket yet.
-enum Item {
+enum ReceivedInput {
     /// Consecutive changes of one vBucket.
     Changes(VbId, Vec<Received>),
     /// Anything else.
     Event(VbId, ConsumerEvent),
 }
 
-impl Item {
+impl ReceivedInput {
     fn vb(&self) -> VbId {
         match self {
             Self::Changes(vb, _) | Self::Event(vb, _) => *vb,
@@ -65,21 +65,21 @@ impl Item {
 }
 
 /// The way back to the peer.
-pub(super) struct Back<'l> {
+pub(super) struct PeerWriter<'l> {
     pub(super) consumer: &'l mut Consumer,
     pub(super) out: &'l mut Vec<u8>,
 }
 
 /// The vBuckets of a link.
-pub(super) struct Streams {
+pub(super) struct LinkStreams {
     link: u64,
     peer: PeerAddress,
     inbox: Arc<Inbox<LinkMessage>>,
     board: LinkStatusCell,
-    totals: Arc<Totals>,
-    streams: BTreeMap<VbId, Stream>,
+    totals: Arc<LinkTotals>,
+    streams: BTreeMap<VbId, FollowedStream>,
     /// Received data, in order.
-    queue: VecDeque<Item>,
+    queue: VecDeque<ReceivedInput>,
     /// The number of requested streams.
     attempts: u64,
     /// A buffer for the next changes.
@@ -90,13 +90,13 @@ pub(super) struct Streams {
     next_ns: Option<u64>,
 }
 
-impl Streams {
+impl LinkStreams {
     pub(super) fn new(
         link: u64,
         peer: PeerAddress,
         inbox: Arc<Inbox<LinkMessage>>,
         board: LinkStatusCell,
-        totals: Arc<Totals>,
+        totals: Arc<LinkTotals>,
     ) -> Self {
         Self {
             link,
@@ -122,7 +122,7 @@ impl Streams {
     }
 
     pub(super) fn count_bytes(&self, bytes: u64) {
-        Totals::add(&self.totals.bytes, bytes);
+        LinkTotals::add(&self.totals.bytes, bytes);
     }
 
     /// Returns the number of changes that the bucket accepted since the last call.
@@ -134,24 +134,24 @@ impl Streams {
         change(self.board.lock().vbuckets.entry(vb).or_default());
     }
 
-    fn set(&mut self, vb: VbId, phase: Phase) {
+    fn set(&mut self, vb: VbId, phase: FollowPhase) {
         let Some(stream) = self.streams.get_mut(&vb) else {
             return;
         };
         stream.phase = phase;
         let shown = match phase {
-            Phase::Waiting(at) => {
+            FollowPhase::Waiting(at) => {
                 self.next_ns = Some(self.next_ns.map_or(at, |next| next.min(at)));
                 StreamPhase::Waiting
             }
-            Phase::Asked => StreamPhase::Asked,
-            Phase::Streaming => {
+            FollowPhase::Asked => StreamPhase::Asked,
+            FollowPhase::Streaming => {
                 stream.backoff.reset();
                 stream.went_back = false;
                 StreamPhase::Streaming
             }
-            Phase::RollingBack => StreamPhase::RollingBack,
-            Phase::TakenOver => StreamPhase::TakenOver,
+            FollowPhase::RollingBack => StreamPhase::RollingBack,
+            FollowPhase::TakenOver => StreamPhase::TakenOver,
         };
         self.show(vb, |status| status.phase = shown);
     }
@@ -166,25 +166,30 @@ impl Streams {
         if self.streams.contains_key(&vb) {
             return;
         }
-        let stream = Stream {
+        let stream = FollowedStream {
             takeover,
             asked: 0,
             attempt: Arc::default(),
-            phase: Phase::Waiting(now_ns),
-            backoff: Backoff::default(),
+            phase: FollowPhase::Waiting(now_ns),
+            backoff: RetryBackoff::default(),
             went_back: false,
         };
         self.streams.insert(vb, stream);
-        self.set(vb, Phase::Waiting(now_ns));
+        self.set(vb, FollowPhase::Waiting(now_ns));
     }
 
     /// Stops following a vBucket.
-    pub(super) fn remove(&mut self, vb: VbId, bucket: Option<&Bucket>, back: Option<Back<'_>>) {
+    pub(super) fn remove(
+        &mut self,
+        vb: VbId,
+        bucket: Option<&Bucket>,
+        back: Option<PeerWriter<'_>>,
+    ) {
         if self.streams.remove(&vb).is_none() {
             return;
         }
         self.queue.retain(|item| item.vb() != vb);
-        if let Some(Back { consumer, out }) = back {
+        if let Some(PeerWriter { consumer, out }) = back {
             consumer.close_stream(vb, out);
         }
         if let Some(bucket) = bucket {
@@ -204,14 +209,14 @@ impl Streams {
         let vbuckets: Vec<VbId> = self.vbuckets().collect();
         for vb in vbuckets {
             let phase = self.streams[&vb].phase;
-            if matches!(phase, Phase::Asked | Phase::Streaming) {
+            if matches!(phase, FollowPhase::Asked | FollowPhase::Streaming) {
                 if let Some(bucket) = bucket {
                     bucket.dcp().end_passive_stream(vb);
                 }
                 if let Some(stream) = self.streams.get_mut(&vb) {
                     stream.attempt = Arc::default();
                 }
-                self.set(vb, Phase::Waiting(now_ns));
+                self.set(vb, FollowPhase::Waiting(now_ns));
             }
         }
     }
@@ -231,8 +236,8 @@ impl Streams {
         let mut due = Vec::new();
         for (vb, stream) in &self.streams {
             match stream.phase {
-                Phase::Waiting(at) if at <= now_ns => due.push(*vb),
-                Phase::Waiting(at) => {
+                FollowPhase::Waiting(at) if at <= now_ns => due.push(*vb),
+                FollowPhase::Waiting(at) => {
                     self.next_ns = Some(self.next_ns.map_or(at, |next| next.min(at)));
                 }
                 _ => {}
@@ -248,7 +253,7 @@ impl Streams {
                         _ => StreamFlags::ACTIVE_ONLY,
                     };
                     consumer.add_stream(vb, &from, flags, out);
-                    self.set(vb, Phase::Asked);
+                    self.set(vb, FollowPhase::Asked);
                     self.attempts += 1;
                     if let Some(stream) = self.streams.get_mut(&vb) {
                         stream.asked = self.attempts;
@@ -265,11 +270,11 @@ impl Streams {
             return;
         };
         let at = stream.backoff.after(now_ns);
-        self.set(vb, Phase::Waiting(at));
+        self.set(vb, FollowPhase::Waiting(at));
         self.show(vb, |status| status.last_error = Some(why.to_owned()));
     }
 
-    /// Queues the event of a frame; [`Streams::flush`] processes it.
+    /// Queues the event of a frame; [`LinkStreams::flush`] processes it.
     pub(super) fn on_event(&mut self, event: ConsumerEvent) {
         let vb = match &event {
             ConsumerEvent::Nothing => return,
@@ -282,17 +287,17 @@ impl Streams {
             | ConsumerEvent::Ended { vb, .. } => *vb,
         };
         let ConsumerEvent::Received { received, .. } = event else {
-            self.queue.push_back(Item::Event(vb, event));
+            self.queue.push_back(ReceivedInput::Event(vb, event));
             return;
         };
         match self.queue.back_mut() {
-            Some(Item::Changes(of, changes)) if *of == vb && changes.len() < BATCH_MAX => {
+            Some(ReceivedInput::Changes(of, changes)) if *of == vb && changes.len() < BATCH_MAX => {
                 changes.push(received);
             }
             _ => {
                 let mut changes = std::mem::take(&mut self.spare);
                 changes.push(received);
-                self.queue.push_back(Item::Changes(vb, changes));
+                self.queue.push_back(ReceivedInput::Changes(vb, changes));
             }
         }
     }
@@ -305,21 +310,21 @@ impl Streams {
         consumer: &mut Consumer,
         out: &mut Vec<u8>,
     ) -> bool {
-        let back = &mut Back { consumer, out };
+        let back = &mut PeerWriter { consumer, out };
         while let Some(item) = self.queue.pop_front() {
             let vb = item.vb();
             let Some(phase) = self.streams.get(&vb).map(|stream| stream.phase) else {
                 continue;
             };
             match item {
-                Item::Event(_, event) => self.act(bucket, now_ns, phase, event, back),
-                Item::Changes(_, changes) if phase == Phase::Streaming => {
+                ReceivedInput::Event(_, event) => self.act(bucket, now_ns, phase, event, back),
+                ReceivedInput::Changes(_, changes) if phase == FollowPhase::Streaming => {
                     if let Some(left) = self.receive(bucket, now_ns, vb, changes, back) {
-                        self.queue.push_front(Item::Changes(vb, left));
+                        self.queue.push_front(ReceivedInput::Changes(vb, left));
                         return false;
                     }
                 }
-                Item::Changes(..) => {}
+                ReceivedInput::Changes(..) => {}
             }
         }
         true
@@ -329,13 +334,13 @@ impl Streams {
         &mut self,
         bucket: &Arc<Bucket>,
         now_ns: u64,
-        phase: Phase,
+        phase: FollowPhase,
         event: ConsumerEvent,
-        back: &mut Back<'_>,
+        back: &mut PeerWriter<'_>,
     ) {
         match event {
             ConsumerEvent::Nothing | ConsumerEvent::Received { .. } => {}
-            ConsumerEvent::Snapshot { vb, snapshot } if phase == Phase::Streaming => {
+            ConsumerEvent::Snapshot { vb, snapshot } if phase == FollowPhase::Streaming => {
                 let end = snapshot.end;
                 match bucket.dcp().receive_snapshot(vb, snapshot) {
                     Ok(()) => self.show(vb, |status| status.announced = end),
@@ -345,7 +350,7 @@ impl Streams {
             ConsumerEvent::Snapshot { .. } => {}
             ConsumerEvent::Begins { vb, from, failover } => {
                 match bucket.dcp().begin_passive_stream(vb, &from, failover) {
-                    Ok(()) => self.set(vb, Phase::Streaming),
+                    Ok(()) => self.set(vb, FollowPhase::Streaming),
                     Err(why) => self.give_up(bucket, now_ns, vb, why, back),
                 }
             }
@@ -357,7 +362,7 @@ impl Streams {
                 self.try_later(vb, now_ns, &why);
             }
             ConsumerEvent::SetState { vb, state } => self.begin_state(bucket, vb, state),
-            ConsumerEvent::Ended { vb, .. } if phase == Phase::TakenOver => {
+            ConsumerEvent::Ended { vb, .. } if phase == FollowPhase::TakenOver => {
                 bucket.dcp().end_passive_stream(vb);
             }
             ConsumerEvent::Ended { vb, reason } => {
@@ -402,21 +407,23 @@ impl Streams {
         asked: u64,
         state: VbState,
         result: Result<(), Status>,
-        back: Option<Back<'_>>,
+        back: Option<PeerWriter<'_>>,
     ) -> bool {
         let stream = self.streams.get(&vb);
-        let is_it = |stream: &&Stream| stream.asked == asked && stream.phase == Phase::Streaming;
+        let is_it = |stream: &&FollowedStream| {
+            stream.asked == asked && stream.phase == FollowPhase::Streaming
+        };
         if stream.filter(is_it).is_none() {
             return false;
         }
-        if let Some(Back { consumer, out }) = back {
+        if let Some(PeerWriter { consumer, out }) = back {
             consumer.state_is_set(vb, result.err().unwrap_or(Status::Success), out);
         }
         let is_all = result.is_ok() && state == VbState::Active;
         if is_all {
             tracing::info!(peer = %self.peer, vbucket = %vb, "a vBucket was taken over");
-            Totals::add(&self.totals.takeovers, 1);
-            self.set(vb, Phase::TakenOver);
+            LinkTotals::add(&self.totals.takeovers, 1);
+            self.set(vb, FollowPhase::TakenOver);
         }
         is_all
     }
@@ -429,9 +436,9 @@ impl Streams {
             %to,
             "a vBucket goes back to what it shares with its active"
         );
-        self.set(vb, Phase::RollingBack);
+        self.set(vb, FollowPhase::RollingBack);
         self.show(vb, |status| status.rollbacks += 1);
-        Totals::add(&self.totals.rollbacks, 1);
+        LinkTotals::add(&self.totals.rollbacks, 1);
         let Some(stream) = self.streams.get(&vb) else {
             return;
         };
@@ -453,7 +460,7 @@ impl Streams {
         now_ns: u64,
     ) {
         let stream = self.streams.get_mut(&vb);
-        let Some(stream) = stream.filter(|stream| stream.phase == Phase::RollingBack) else {
+        let Some(stream) = stream.filter(|stream| stream.phase == FollowPhase::RollingBack) else {
             return;
         };
         // Once should do.
@@ -466,7 +473,7 @@ impl Streams {
         match result {
             Ok(done) => {
                 tracing::info!(peer = %self.peer, vbucket = %vb, to = %done.seqno, "it went back");
-                self.set(vb, Phase::Waiting(next_ns));
+                self.set(vb, FollowPhase::Waiting(next_ns));
                 let to = done.seqno;
                 self.show(vb, |status| {
                     (status.received, status.announced) = (to, to);
@@ -484,7 +491,7 @@ impl Streams {
         now_ns: u64,
         vb: VbId,
         why: ApplyError,
-        back: &mut Back<'_>,
+        back: &mut PeerWriter<'_>,
     ) {
         tracing::warn!(
             bucket = bucket.name(),
@@ -506,7 +513,7 @@ impl Streams {
         now_ns: u64,
         vb: VbId,
         mut changes: Vec<Received>,
-        back: &mut Back<'_>,
+        back: &mut PeerWriter<'_>,
     ) -> Option<Vec<Received>> {
         let count = changes.len();
         let last = changes.last().map(Received::seqno);
@@ -517,7 +524,7 @@ impl Streams {
                     .map(|change| Seqno(change.seqno().get() - 1));
                 let took = count - changes.len();
                 self.count += took;
-                Totals::add(&self.totals.items, took as u64);
+                LinkTotals::add(&self.totals.items, took as u64);
                 {
                     let mut board = self.board.lock();
                     board.items += took as u64;
@@ -547,7 +554,7 @@ impl Streams {
         out: &mut Vec<u8>,
     ) {
         consumer.acknowledge(vb, prepared, out);
-        Totals::add(&self.totals.acks, 1);
+        LinkTotals::add(&self.totals.acks, 1);
         self.show(vb, |status| status.acknowledged = prepared);
     }
 }

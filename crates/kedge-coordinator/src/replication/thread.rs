@@ -15,12 +15,12 @@ use kedge_node::registry::BucketRegistry;
 use kedge_types::{Status, SystemClock, VbId};
 use mio::{Events, Interest, Poll, Token};
 
-use super::backoff::Backoff;
+use super::backoff::RetryBackoff;
 use super::dial::{DialError, dial};
-use super::link::{Link, LinkAction, LinkError, Live, Stage};
-use super::status::{ReplicationStatus, Totals};
-use super::streams::Streams;
-use super::{Heir, Identity, LinkMessage, ReplicationSource, Sink};
+use super::link::{Link, LinkAction, LinkError, LinkStage, LiveConnection};
+use super::status::{LinkTotals, ReplicationStatus};
+use super::streams::LinkStreams;
+use super::{BucketNotifier, Heir, Identity, LinkMessage, ReplicationSource};
 
 /// The token of the inbox's waker; links have their numbers as tokens.
 pub(super) const WAKER: Token = Token(usize::MAX);
@@ -112,7 +112,7 @@ impl LinkThread {
             for event in events.iter().filter(|event| event.token() != WAKER) {
                 let id = event.token().0 as u64;
                 if let Some(link) = self.links.get_mut(&id)
-                    && let Stage::Live(live) = &mut link.stage
+                    && let LinkStage::Live(live) = &mut link.stage
                 {
                     let ends = event.is_read_closed() || event.is_error();
                     live.on_ready(event.is_readable() || ends, event.is_writable());
@@ -239,7 +239,7 @@ impl LinkThread {
 
     fn send(&mut self, id: u64) {
         if let Some(link) = self.links.get_mut(&id)
-            && let Stage::Live(live) = &mut link.stage
+            && let LinkStage::Live(live) = &mut link.stage
             && let Err(why) = live.send()
         {
             self.lose(id, &why);
@@ -252,9 +252,9 @@ impl LinkThread {
             return LinkAction::Wait;
         };
         match &link.stage {
-            Stage::Resting(at) if *at <= now_ns => self.begin(id),
-            Stage::Resting(_) | Stage::Dialing(_) => {}
-            Stage::Live(_) => match link.serve(now_ns) {
+            LinkStage::Resting(at) if *at <= now_ns => self.begin(id),
+            LinkStage::Resting(_) | LinkStage::Dialing(_) => {}
+            LinkStage::Live(_) => match link.serve(now_ns) {
                 Ok(next) => return next,
                 Err(why) => self.lose(id, &why),
             },
@@ -271,7 +271,7 @@ impl LinkThread {
         };
         let Some(identity) = self.identity.clone().filter(|_| link.bucket.is_some()) else {
             // Both are checked periodically.
-            link.stage = Stage::Resting(now_ns + LOOK_NS);
+            link.stage = LinkStage::Resting(now_ns + LOOK_NS);
             return;
         };
         let (peer, bucket, inbox) = (link.peer.clone(), link.name.clone(), self.inbox.clone());
@@ -286,9 +286,9 @@ impl LinkThread {
                 }]);
             });
         match spawned {
-            Ok(_) => link.stage = Stage::Dialing(attempt),
+            Ok(_) => link.stage = LinkStage::Dialing(attempt),
             Err(error) => {
-                link.stage = Stage::Dialing(attempt);
+                link.stage = LinkStage::Dialing(attempt);
                 self.on_dialed(id, attempt, Err(error.into()));
             }
         }
@@ -303,17 +303,17 @@ impl LinkThread {
         let Some(identity) = &self.identity else {
             return;
         };
-        if !matches!(link.stage, Stage::Dialing(current) if current == attempt) {
+        if !matches!(link.stage, LinkStage::Dialing(current) if current == attempt) {
             return;
         }
         let live = match result {
-            Ok(stream) => Live::new(stream, link, identity, now_ns),
+            Ok(stream) => LiveConnection::new(stream, link, identity, now_ns),
             Err(why) => {
                 let why = why.to_string();
                 tracing::debug!(bucket = link.name, peer = %link.peer, why, "cannot replicate yet");
                 link.board.lock().last_error = Some(why);
-                Totals::add(&self.status_board.totals.failures, 1);
-                link.stage = Stage::Resting(link.backoff.after(now_ns));
+                LinkTotals::add(&self.status_board.totals.failures, 1);
+                link.stage = LinkStage::Resting(link.backoff.after(now_ns));
                 return;
             }
         };
@@ -331,8 +331,8 @@ impl LinkThread {
                     board.connected = true;
                     board.connects += 1;
                 }
-                Totals::add(&self.status_board.totals.connects, 1);
-                link.stage = Stage::Live(Box::new(live));
+                LinkTotals::add(&self.status_board.totals.connects, 1);
+                link.stage = LinkStage::Live(Box::new(live));
                 self.due.insert(id);
             }
             Err(why) => self.lose(id, &why),
@@ -351,15 +351,15 @@ impl LinkThread {
             board.connected = false;
             board.last_error = Some(why.to_string());
         }
-        Totals::add(&self.status_board.totals.failures, 1);
+        LinkTotals::add(&self.status_board.totals.failures, 1);
         link.streams.on_lost(link.bucket.as_deref(), now_ns);
-        if let Stage::Live(live) = &link.stage
+        if let LinkStage::Live(live) = &link.stage
             && now_ns.saturating_sub(live.since_ns) >= LASTED_NS
         {
             link.backoff.reset();
         }
         // The socket closes with the stage.
-        link.stage = Stage::Resting(link.backoff.after(now_ns));
+        link.stage = LinkStage::Resting(link.backoff.after(now_ns));
     }
 
     fn on_room(&mut self, bucket: u64) {
@@ -382,7 +382,7 @@ impl LinkThread {
             // A connection in progress has the old name, and is not used.
             link.streams.on_lost(link.bucket.as_deref(), now_ns);
             link.board.lock().connected = false;
-            link.stage = Stage::Resting(now_ns);
+            link.stage = LinkStage::Resting(now_ns);
             self.due.insert(*id);
         }
     }
@@ -453,7 +453,7 @@ impl LinkThread {
         let board = self.status_board.put_up(name, &peer);
         let bucket = self.targets.get(name).and_then(|t| t.bucket.clone());
         let link = Link {
-            streams: Streams::new(
+            streams: LinkStreams::new(
                 id,
                 peer.clone(),
                 self.inbox.clone(),
@@ -463,8 +463,8 @@ impl LinkThread {
             peer,
             name: name.to_owned(),
             bucket,
-            stage: Stage::Resting(self.now_ns()),
-            backoff: Backoff::default(),
+            stage: LinkStage::Resting(self.now_ns()),
+            backoff: RetryBackoff::default(),
             board,
         };
         self.links.insert(id, link);
@@ -493,7 +493,7 @@ impl LinkThread {
 
     fn find(&self, name: &str, id: u64) -> Option<Arc<Bucket>> {
         let bucket = self.registry.get(name)?;
-        bucket.dcp().set_replica_sink(Arc::new(Sink {
+        bucket.dcp().set_replica_sink(Arc::new(BucketNotifier {
             bucket: id,
             inbox: self.inbox.clone(),
         }));
@@ -532,7 +532,7 @@ impl LinkThread {
                     link.streams.on_lost(link.bucket.as_deref(), now_ns);
                     link.bucket.clone_from(&bucket);
                     link.board.lock().connected = false;
-                    link.stage = Stage::Resting(now_ns);
+                    link.stage = LinkStage::Resting(now_ns);
                     self.due.insert(*id);
                 }
             }
