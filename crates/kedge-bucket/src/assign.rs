@@ -19,7 +19,7 @@ pub struct VbPosition {
     pub persisted_seqno: Seqno,
     /// The seqno of the last prepare that the vBucket acknowledges.
     pub high_prepared: Seqno,
-    /// Whether the high seqno is the end of a snapshot.
+    /// True if the high seqno is the end of a snapshot.
     pub consistent: bool,
     /// The failover table: pairs of UUID and start seqno, newest first.
     pub failover: Vec<(VbUuid, Seqno)>,

@@ -144,11 +144,11 @@ fn expired_on_disk(eviction: Eviction) {
 }
 
 #[test]
-fn documents_whose_value_is_on_disk_only_expire() {
+fn compaction_expires_documents_with_evicted_values() {
     expired_on_disk(Eviction::ValueOnly);
 }
 
 #[test]
-fn documents_that_are_on_disk_only_expire() {
+fn compaction_expires_evicted_documents() {
     expired_on_disk(Eviction::Full);
 }

@@ -35,7 +35,7 @@ pub(crate) enum FileDelivery {
 #[derive(Debug, Default)]
 pub(crate) struct FileRequest {
     delivery: RankedMutex<FileArrival, Option<FileDelivery>>,
-    /// Whether the reader has abandoned the request.
+    /// True if the reader has abandoned the request.
     abandoned: AtomicBool,
 }
 

@@ -153,7 +153,7 @@ pub use vbuckets::{VbRole, VbStates};
 /// The arguments of an increment or decrement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CounterUpdate {
-    /// Whether the delta is subtracted.
+    /// True if the delta is subtracted.
     pub negative: bool,
     /// The delta.
     pub delta: u64,

@@ -35,7 +35,7 @@ pub trait ReplicaSink: Send + Sync {
 /// The outcome of [`Dcp::receive`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiveOutcome {
-    /// Whether the remaining changes were deferred for lack of memory. The caller retries after
+    /// True if the remaining changes were deferred for lack of memory. The caller retries after
     /// [`ReplicaSink::memory_available`].
     pub deferred: bool,
     /// The seqno up to which prepares are to be acknowledged.
@@ -78,9 +78,9 @@ impl From<ReceiveError> for ApplyError {
 #[derive(Default)]
 pub(super) struct ReceiverState {
     sink: RankedRwLock<ReplicaSinkRank, Option<Arc<dyn ReplicaSink>>>,
-    /// Whether changes were deferred since the last notification.
+    /// True if changes were deferred since the last notification.
     pub(super) waits_for_memory: AtomicBool,
-    /// Whether received changes need a flush that has not been requested yet.
+    /// True if received changes need a flush that has not been requested yet.
     flush_wanted: AtomicBool,
 }
 

@@ -20,7 +20,7 @@ pub struct Write<'a> {
     pub new_cas: Cas,
     /// The durability requirements of a SyncWrite; `None` for a normal write.
     pub durability: Option<Durability>,
-    /// Whether the new version keeps the expiry of the existing document.
+    /// True if the new version keeps the expiry of the existing document.
     pub preserve_ttl: bool,
     /// The identifier of the completion if the write is parked.
     pub cookie: Cookie,

@@ -27,13 +27,13 @@ pub struct WriteWithMeta<'a> {
     pub expiry: u32,
     /// The cause of a deletion; `None` for a document.
     pub deleted: Option<Deletion>,
-    /// Whether the write fails if a live document exists.
+    /// True if the write fails if a live document exists.
     pub only_new: bool,
-    /// Whether the document gets a CAS of this node instead of `cas`.
+    /// True if the document gets a CAS of this node instead of `cas`.
     pub new_cas: bool,
-    /// Whether conflict resolution is skipped.
+    /// True if conflict resolution is skipped.
     pub skip_conflicts: bool,
-    /// Whether the client assumes that the bucket uses last-write-wins conflict resolution.
+    /// True if the client assumes that the bucket uses last-write-wins conflict resolution.
     pub for_last_write: bool,
     /// The value, after the extended attributes if the datatype says so. A deletion has at most extended attributes.
     pub value: &'a [u8],

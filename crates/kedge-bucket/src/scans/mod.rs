@@ -49,7 +49,7 @@ pub type ScanId = [u8; 16];
 pub struct ScanBound {
     /// The key, without the collection prefix.
     pub key: Vec<u8>,
-    /// Whether the range excludes the key itself.
+    /// True if the range excludes the key itself.
     pub exclusive: bool,
 }
 
@@ -79,7 +79,7 @@ pub struct ScanRequirements {
     pub uuid: VbUuid,
     /// The seqno that must be persisted.
     pub seqno: Seqno,
-    /// Whether the file must still contain the change with exactly this seqno.
+    /// True if the file must still contain the change with exactly this seqno.
     pub seqno_exists: bool,
     /// The maximum wait for the seqno, in milliseconds; `None` fails at once if it is not persisted.
     pub timeout_ms: Option<u64>,
@@ -92,9 +92,9 @@ pub struct ScanRequest {
     pub collection: CollectionId,
     /// The selection of documents.
     pub selection: ScanSelection,
-    /// Whether the scan returns keys without values.
+    /// True if the scan returns keys without values.
     pub key_only: bool,
-    /// Whether values include their extended attributes.
+    /// True if values include their extended attributes.
     pub with_xattrs: bool,
     /// The state that the vBucket must have reached.
     pub requirements: Option<ScanRequirements>,
@@ -122,7 +122,7 @@ pub struct ScanFigures {
     pub vb: VbId,
     /// The arguments of the scan's creation.
     pub request: ScanRequest,
-    /// Whether a continue is in progress.
+    /// True if a continue is in progress.
     pub is_busy: bool,
     /// The number of documents that the scan has returned.
     pub items: u64,

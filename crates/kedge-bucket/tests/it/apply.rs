@@ -1,4 +1,4 @@
-//! From the log into the vBuckets' files, and back from there.
+//! Application of the log to the vBuckets' files, and recovery from them.
 
 use crate::tools::*;
 use kedge_bucket::{Bucket, BucketChange, Timing, VbState};
@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// A couchstore file grows by at least so much with a commit.
+/// The minimum growth of a couchstore file per commit.
 const BLOCK_BYTES: usize = 4096;
 
-/// The bucket's couchstore files.
-fn files(place: &Place) -> Vec<PathBuf> {
-    let names = place.disk.list(&place.dir).unwrap().into_iter();
+/// Returns the bucket's couchstore files.
+fn files(site: &TestSite) -> Vec<PathBuf> {
+    let names = site.disk.list(&site.dir).unwrap().into_iter();
     let files = names.filter(|name| name.contains(".couch."));
-    files.map(|name| place.dir.join(name)).collect()
+    files.map(|name| site.dir.join(name)).collect()
 }
 
 fn applied(open: &Open) -> (u64, u64) {
@@ -25,9 +25,9 @@ fn applied(open: &Open) -> (u64, u64) {
 }
 
 #[test]
-fn what_is_applied_comes_from_the_files_and_the_log_is_given_back() {
-    let place = sim(&SimDisk::new(1));
-    let open = place.open();
+fn applied_changes_are_loaded_from_files_and_the_log_is_recycled() {
+    let site = sim(&SimDisk::new(1));
+    let open = site.open();
     let value = vec![b'v'; 100_000];
     for n in 0..100 {
         open.set(&format!("key-{}", n % 70), &value).unwrap();
@@ -53,15 +53,15 @@ fn what_is_applied_comes_from_the_files_and_the_log_is_given_back() {
         open.set(&format!("short-{n}"), &value).unwrap();
     }
     open.bucket.shutdown();
-    // A start after a clean stop finds the record that says so, however long the log was.
-    let open = place.open();
+    // A start after a clean shutdown finds its record, however long the log was.
+    let open = site.open();
     let report = open.bucket.wait_loaded().unwrap();
     assert_eq!((report.records, report.documents), (1, 99));
     assert!(report.clean);
     open.bucket.shutdown();
-    // Without the log nothing is missing.
-    kedge_log::Log::remove(&*place.disk, &place.dir.join("log")).unwrap();
-    let again = place.open();
+    // Nothing is missing without the log.
+    kedge_log::Log::remove(&*site.disk, &site.dir.join("log")).unwrap();
+    let again = site.open();
     let report = again.bucket.wait_loaded().unwrap();
     assert_eq!((report.records, report.documents), (0, 99));
     for n in 0..70 {
@@ -74,7 +74,7 @@ fn what_is_applied_comes_from_the_files_and_the_log_is_given_back() {
 }
 
 #[test]
-fn a_change_is_applied_when_its_time_has_come_and_then_all_is_quiet() {
+fn change_is_applied_after_the_maximum_lag_and_then_the_applier_is_idle() {
     let disk = SimDisk::new(2);
     let (open, steps) = sim(&disk).open_by_hand();
     steps.pass(SEC * 30);
@@ -84,12 +84,12 @@ fn a_change_is_applied_when_its_time_has_come_and_then_all_is_quiet() {
     steps.pass(MS * 100);
     assert_eq!(applied(&open), (1, 1));
     steps.pass(SEC);
-    rests(&disk, &open, &steps, "log_apply");
+    assert_idle(&disk, &open, &steps, "log_apply");
     open.bucket.shutdown();
 }
 
 #[test]
-fn a_document_that_changes_often_is_written_once() {
+fn frequently_changed_document_is_applied_once() {
     let disk = SimDisk::new(3);
     let (open, steps) = sim(&disk).open_by_hand();
     for n in 0..9_000 {
@@ -107,11 +107,11 @@ fn a_document_that_changes_often_is_written_once() {
 }
 
 #[test]
-fn a_large_batch_is_written_in_parts_and_vbuckets_take_turns() {
-    let mut place = sim(&SimDisk::new(4));
-    place.config.flusher_batch_max_items = 10;
-    place.config.flush_batch_max_bytes = BLOCK_BYTES;
-    let (open, steps) = place.open_by_hand();
+fn large_batch_is_applied_in_parts_and_vbuckets_take_turns() {
+    let mut site = sim(&SimDisk::new(4));
+    site.config.flusher_batch_max_items = 10;
+    site.config.flush_batch_max_bytes = BLOCK_BYTES;
+    let (open, steps) = site.open_by_hand();
     for n in 0..200 {
         open.set(&format!("key-{n}"), b"1").unwrap();
     }
@@ -127,41 +127,41 @@ fn a_large_batch_is_written_in_parts_and_vbuckets_take_turns() {
         10
     );
     open.bucket.shutdown();
-    let (again, _steps) = place.open_by_hand();
+    let (again, _steps) = site.open_by_hand();
     assert_eq!(again.figure("curr_items"), 200);
     again.bucket.shutdown();
 }
 
 #[test]
-fn a_vbucket_that_has_more_goes_to_the_back_of_the_queue() {
-    let mut place = sim(&SimDisk::new(15));
-    place.config.flusher_batch_max_items = 10;
-    place.config.flush_batch_max_bytes = BLOCK_BYTES;
-    let (states, ..) = turns_of_two(&mut place);
+fn vbucket_with_more_changes_moves_to_the_end_of_the_apply_queue() {
+    let mut site = sim(&SimDisk::new(15));
+    site.config.flusher_batch_max_items = 10;
+    site.config.flush_batch_max_bytes = BLOCK_BYTES;
+    let (states, ..) = turns_of_two(&mut site);
     let turns = [[0, 0], [10, 0], [10, 10], [20, 10], [20, 20], [30, 20]];
     assert_eq!(states[..6], turns);
     assert_eq!(states[6..], [[30, 30]]);
 }
 
 #[test]
-fn a_turn_has_as_many_commits_as_a_flush_may_have_bytes() {
-    let mut place = sim(&SimDisk::new(18));
-    place.config.flusher_batch_max_items = 10;
-    let (states, commits, turns) = turns_of_two(&mut place);
+fn apply_run_is_limited_by_the_flush_batch_bytes() {
+    let mut site = sim(&SimDisk::new(18));
+    site.config.flusher_batch_max_items = 10;
+    let (states, commits, turns) = turns_of_two(&mut site);
     assert_eq!(states, [[0, 0], [30, 0], [30, 30]]);
     assert_eq!((commits, turns), (6, 2));
-    let mut place = sim(&SimDisk::new(19));
-    place.config.flusher_batch_max_items = 10;
-    place.config.flush_batch_max_bytes = 2 * BLOCK_BYTES;
-    let (states, commits, turns) = turns_of_two(&mut place);
+    let mut site = sim(&SimDisk::new(19));
+    site.config.flusher_batch_max_items = 10;
+    site.config.flush_batch_max_bytes = 2 * BLOCK_BYTES;
+    let (states, commits, turns) = turns_of_two(&mut site);
     assert_eq!(states, [[0, 0], [20, 0], [20, 20], [30, 20], [30, 30]]);
     assert_eq!((commits, turns), (6, 4));
 }
 
-/// Applies 30 changes of each of two vBuckets. Which seqnos were applied one after the other, the commits, and the turns
-/// that they came in.
-fn turns_of_two(place: &mut Place) -> (Vec<[u64; 2]>, u64, u64) {
-    let (open, steps) = place.open_by_hand();
+/// Applies 30 changes of each of two vBuckets. Returns the sequence of applied seqnos, and the numbers of commits and of
+/// runs.
+fn turns_of_two(site: &mut TestSite) -> (Vec<[u64; 2]>, u64, u64) {
+    let (open, steps) = site.open_by_hand();
     let both = [VbId(1), VbId(2)];
     for name in both.into_iter().flat_map(|vb| names_in(vb).take(30)) {
         open.set(&name, b"1").unwrap();
@@ -182,16 +182,16 @@ fn turns_of_two(place: &mut Place) -> (Vec<[u64; 2]>, u64, u64) {
 }
 
 #[test]
-fn what_only_applying_gives_back_is_applied_early_when_it_is_a_tenth_of_the_quota() {
-    let mut place = sim(&SimDisk::new(16));
-    place.config.apply_max_lag_ms = 3_600_000;
-    place.config.quota_bytes = 1 << 20;
-    let tenth = place.config.quota_bytes / 10;
-    let (open, steps) = place.open_by_hand();
+fn vbuckets_are_applied_early_when_pinned_memory_reaches_a_tenth_of_the_quota() {
+    let mut site = sim(&SimDisk::new(16));
+    site.config.apply_max_lag_ms = 3_600_000;
+    site.config.quota_bytes = 1 << 20;
+    let tenth = site.config.quota_bytes / 10;
+    let (open, steps) = site.open_by_hand();
     steps.pass(SEC * 5);
     let mut unapplied = 0;
     for n in 1..=30 {
-        // The prepare stays when its commit is there.
+        // The prepare stays in memory until its commit is applied.
         open.persist(&format!("key-{n}"), &[b'v'; 8_000], n)
             .unwrap();
         open.bucket.persistence().writers().request_flush(false);
@@ -209,11 +209,11 @@ fn what_only_applying_gives_back_is_applied_early_when_it_is_a_tenth_of_the_quot
 }
 
 #[test]
-fn a_log_that_grows_long_is_applied_early_and_stays_bounded() {
-    let mut place = sim(&SimDisk::new(5));
-    place.config.apply_max_lag_ms = 3_600_000;
-    place.config.log_bytes_max = 8 << 20;
-    let open = place.open();
+fn long_log_is_applied_early_and_stays_bounded() {
+    let mut site = sim(&SimDisk::new(5));
+    site.config.apply_max_lag_ms = 3_600_000;
+    site.config.log_bytes_max = 8 << 20;
+    let open = site.open();
     let value = vec![b'v'; 20_000];
     for n in 0..3_000 {
         open.set(&format!("key-{}", n % 50), &value).unwrap();
@@ -225,30 +225,30 @@ fn a_log_that_grows_long_is_applied_early_and_stays_bounded() {
         }
     }
     assert!(open.figure("ep_apply_commits") > 4);
-    // Besides, the segment that is written and two that are kept for later.
+    // In addition to the active segment and two spare ones.
     until("60 MB were written, and few stay", || {
         open.figure("ep_log_file_bytes") <= 16 << 20
     });
     open.bucket.shutdown();
-    let again = place.open();
+    let again = site.open();
     assert_eq!(again.figure("curr_items"), 50);
     again.bucket.shutdown();
 }
 
 #[test]
-fn a_applier_rests_longer_than_it_worked_until_the_log_is_nearly_full() {
-    let mut place = sim(&SimDisk::new(15));
-    place.config.num_shards = 1;
-    place.config.apply_max_lag_ms = 3_600_000;
-    place.config.log_bytes_max = 8 << 20;
-    let steps = place.by_hand();
-    let slow = Slow::new(&steps, 10_000_000);
-    place.disk = Arc::new(ObservedDisk::new(place.disk, Arc::clone(&slow)));
+fn applier_pauses_longer_than_it_works_until_the_log_is_nearly_full() {
+    let mut site = sim(&SimDisk::new(15));
+    site.config.num_shards = 1;
+    site.config.apply_max_lag_ms = 3_600_000;
+    site.config.log_bytes_max = 8 << 20;
+    let steps = site.by_hand();
+    let slow = SlowSyncs::new(&steps, 10_000_000);
+    site.disk = Arc::new(ObservedDisk::new(site.disk, Arc::clone(&slow)));
     let sink = Arc::new(Sink::default());
-    let bucket = Bucket::open(place.setup(&sink)).unwrap();
+    let bucket = Bucket::open(site.setup(&sink)).unwrap();
     steps.run();
-    let open = place.opened(bucket, sink);
-    // So many MiB, to all four vBuckets.
+    let open = site.opened(bucket, sink);
+    // Writes the given number of MiB to all four vBuckets.
     let write = |mib: usize| {
         for n in 0..mib * 16 {
             open.set(&format!("key-{n}"), &[b'v'; 64 << 10]).unwrap();
@@ -264,26 +264,30 @@ fn a_applier_rests_longer_than_it_worked_until_the_log_is_nearly_full() {
     assert_eq!(commits(), 1, "a commit takes two syncs, 20 ms");
     steps.pass(MS * 19);
     assert_eq!(commits(), 1);
-    let rests = || open.figure("ep_apply_throttles");
-    assert_eq!(rests(), 0, "but for the syncs at its end it took no time");
+    let assert_idle = || open.figure("ep_apply_throttles");
+    assert_eq!(
+        assert_idle(),
+        0,
+        "but for the syncs at its end it took no time"
+    );
     slow.write_ns.store(1_000_000, Ordering::Relaxed);
     steps.pass(SEC);
     assert_eq!(commits(), 4, "all have had their turn");
-    let rested = rests();
+    let rested = assert_idle();
     assert!(rested >= 3, "within each commit: {rested}");
     write(8);
     steps.run();
-    assert_eq!(commits(), 8, "nobody rests");
-    assert_eq!(rests(), rested);
+    assert_eq!(commits(), 8, "nobody assert_idle");
+    assert_eq!(assert_idle(), rested);
     open.bucket.shutdown();
 }
 
 #[test]
-fn older_versions_do_not_fill_memory_while_they_wait() {
-    let mut place = sim(&SimDisk::new(6));
-    place.config.apply_max_lag_ms = 3_600_000;
-    place.config.quota_bytes = 20 << 20;
-    let open = place.open();
+fn older_versions_do_not_fill_memory_before_they_are_applied() {
+    let mut site = sim(&SimDisk::new(6));
+    site.config.apply_max_lag_ms = 3_600_000;
+    site.config.quota_bytes = 20 << 20;
+    let open = site.open();
     let value = vec![b'v'; 100_000];
     for _ in 0..200 {
         open.set("hot", &value).unwrap();
@@ -293,15 +297,15 @@ fn older_versions_do_not_fill_memory_while_they_wait() {
     }
     assert_eq!(open.figure("ep_apply_commits"), 0);
     open.bucket.shutdown();
-    let again = place.open();
+    let again = site.open();
     assert_eq!(again.get("hot").unwrap(), value);
     again.bucket.shutdown();
 }
 
 #[test]
-fn what_cannot_be_written_stays_in_the_log_and_is_tried_again() {
+fn changes_that_cannot_be_applied_stay_in_the_log_and_are_retried() {
     let disk = SimDisk::new(7);
-    let place = sim(&disk);
+    let site = sim(&disk);
     let mut by_hand = sim(&disk);
     let (open, steps) = by_hand.open_by_hand();
     open.set("a", b"1").unwrap();
@@ -322,16 +326,16 @@ fn what_cannot_be_written_stays_in_the_log_and_is_tried_again() {
     assert_eq!(open.sink.fatal().len(), 1, "a failed sync ends the process");
     open.bucket.shutdown();
     disk.crash(1);
-    let again = place.open();
+    let again = site.open();
     assert_eq!(again.get("a").unwrap(), b"2");
     again.bucket.shutdown();
 }
 
 #[test]
-fn a_failed_sync_of_a_file_ends_the_process() {
+fn failed_sync_while_applying_ends_the_process() {
     let disk = SimDisk::new(8);
-    let mut place = sim(&disk);
-    let (open, steps) = place.open_by_hand();
+    let mut site = sim(&disk);
+    let (open, steps) = site.open_by_hand();
     open.set("a", b"1").unwrap();
     steps.pass(SEC * 2);
     disk.fail_next(Operation::Sync, Fault::Io);
@@ -339,15 +343,15 @@ fn a_failed_sync_of_a_file_ends_the_process() {
     assert_eq!(open.sink.fatal().len(), 1);
     open.bucket.shutdown();
     disk.crash(1);
-    let (again, _steps) = place.open_by_hand();
+    let (again, _steps) = site.open_by_hand();
     assert_eq!(again.get("a").unwrap(), b"1", "the log has it");
     again.bucket.shutdown();
 }
 
 #[test]
-fn a_flush_replaces_the_files() {
-    let place = sim(&SimDisk::new(10));
-    let open = place.open();
+fn flush_replaces_the_files() {
+    let site = sim(&SimDisk::new(10));
+    let open = site.open();
     for n in 0..100 {
         open.set(&format!("key-{n}"), &[b'v'; 1_000]).unwrap();
     }
@@ -355,16 +359,16 @@ fn a_flush_replaces_the_files() {
     open.bucket.flush_all(open.ctx()).unwrap();
     open.set("after", b"1").unwrap();
     open.bucket.persistence().apply().unwrap();
-    let names = files(&place);
+    let names = files(&site);
     assert_eq!(names.len(), 4);
     for name in &names {
         assert!(name.to_str().unwrap().ends_with(".couch.2"), "{name:?}");
-        assert!(place.disk.len(name).unwrap() < 30_000);
+        assert!(site.disk.len(name).unwrap() < 30_000);
     }
     let before = branches(&open);
     open.bucket.shutdown();
-    kedge_log::Log::remove(&*place.disk, &place.dir.join("log")).unwrap();
-    let again = place.open();
+    kedge_log::Log::remove(&*site.disk, &site.dir.join("log")).unwrap();
+    let again = site.open();
     assert_eq!(again.figure("curr_items"), 1);
     let after = branches(&again);
     for (before, after) in before.iter().zip(&after) {
@@ -374,7 +378,7 @@ fn a_flush_replaces_the_files() {
 }
 
 #[test]
-fn settings_of_applying_can_be_changed_while_it_runs() {
+fn apply_settings_can_change_at_runtime() {
     let (open, steps) = sim(&SimDisk::new(11)).open_by_hand();
     let change = BucketChange {
         apply_max_lag_ms: Some(100),
@@ -388,19 +392,19 @@ fn settings_of_applying_can_be_changed_while_it_runs() {
 }
 
 #[test]
-fn a_shutdown_applies_but_not_for_ever() {
-    let mut place = sim(&SimDisk::new(12));
-    let (open, _steps) = place.open_by_hand();
+fn shutdown_applies_the_log_within_a_time_limit() {
+    let mut site = sim(&SimDisk::new(12));
+    let (open, _steps) = site.open_by_hand();
     for n in 0..100 {
         open.set(&format!("key-{n}"), b"1").unwrap();
     }
     open.bucket.shutdown_within(Duration::ZERO);
-    assert_eq!(files(&place), Vec::<PathBuf>::new());
-    let (open, _steps) = place.open_by_hand();
+    assert_eq!(files(&site), Vec::<PathBuf>::new());
+    let (open, _steps) = site.open_by_hand();
     assert_eq!(open.bucket.wait_loaded().unwrap().documents, 100);
     open.bucket.shutdown();
-    assert_eq!(files(&place).len(), 4);
-    let (open, _steps) = place.open_by_hand();
+    assert_eq!(files(&site).len(), 4);
+    let (open, _steps) = site.open_by_hand();
     assert_eq!(open.bucket.wait_loaded().unwrap().documents, 100);
     assert_eq!(
         open.bucket.vbucket_figures(VbId(0)).unwrap().unapplied,
@@ -411,12 +415,12 @@ fn a_shutdown_applies_but_not_for_ever() {
 }
 
 #[test]
-fn a_vbucket_that_is_deleted_is_gone_until_it_is_made_anew_and_the_others_are_not() {
+fn deleted_vbucket_stays_deleted_until_it_is_created_again() {
     for commit_log in [true, false] {
         let disk = SimDisk::new(14);
-        let mut place = sim(&disk);
-        place.config.commit_log = commit_log;
-        let open = place.open();
+        let mut site = sim(&disk);
+        site.config.commit_log = commit_log;
+        let open = site.open();
         for n in 0..100 {
             open.set(&format!("key-{n}"), &[b'v'; 1_000]).unwrap();
         }
@@ -430,10 +434,10 @@ fn a_vbucket_that_is_deleted_is_gone_until_it_is_made_anew_and_the_others_are_no
             Err(Status::NotMyVbucket)
         );
         assert_eq!(open.bucket.vbucket_figures(vb), None);
-        assert_eq!(files(&place).len(), 3);
+        assert_eq!(files(&site).len(), 3);
         disk.crash(5);
         open.bucket.shutdown();
-        let again = place.open();
+        let again = site.open();
         for n in 0..100 {
             let name = format!("key-{n}");
             let there = key(&name).vbucket(4) != vb;
@@ -463,13 +467,13 @@ fn a_vbucket_that_is_deleted_is_gone_until_it_is_made_anew_and_the_others_are_no
         );
         again.set("key-5", b"new").unwrap();
         again.bucket.persistence().apply().unwrap();
-        let names = files(&place);
+        let names = files(&site);
         let new = |name: &&PathBuf| name.to_str().unwrap().ends_with(".couch.2");
         assert_eq!((names.len(), names.iter().filter(new).count()), (4, 1));
-        let all = place.disk.list(&place.dir).unwrap();
+        let all = site.disk.list(&site.dir).unwrap();
         assert!(all.iter().all(|name| !name.contains("deleted")), "{all:?}");
         again.bucket.shutdown();
-        let last = place.open();
+        let last = site.open();
         assert_eq!(last.get("key-5").unwrap(), b"new");
         last.bucket.shutdown();
     }

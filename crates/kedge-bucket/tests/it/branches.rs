@@ -1,11 +1,11 @@
-//! Branches of vBuckets, and their CAS values, over starts.
+//! Branches of vBuckets and their CAS values across restarts.
 
 use crate::tools::*;
 use kedge_bucket::{Topology, VbRole, VbState};
 use kedge_disk::SimDisk;
 use kedge_types::{Seqno, VbUuid};
 
-/// Makes all vBuckets active, as a node of a cluster does when it hears of the map.
+/// Makes all vBuckets active, as a node does when it gets the cluster map.
 fn activate(open: &Open) {
     for vb in all_vbuckets() {
         let role = VbRole {
@@ -21,16 +21,16 @@ fn began(open: &Open) -> Vec<Vec<Seqno>> {
     branches(open).into_iter().map(seqnos).collect()
 }
 
-/// A vBucket of a new cluster had two branches that began at seqno 0: the one that it was made with, and that of its
-/// activation. Clients that resume from the oldest one were rolled back.
+/// Bug: a vBucket of a new cluster had two branches that began at seqno 0: that of its creation and that of its activation.
+/// Clients that resumed on the oldest one were rolled back.
 #[test]
-fn a_vbucket_of_a_new_cluster_has_one_branch() {
+fn vbucket_of_a_new_cluster_has_one_branch() {
     for (commit_log, follows_first) in [(true, false), (true, true), (false, false)] {
         let disk = SimDisk::new(1);
-        let mut place = sim(&disk);
-        place.config.commit_log = commit_log;
-        place.topology = None;
-        let open = place.open();
+        let mut site = sim(&disk);
+        site.config.commit_log = commit_log;
+        site.topology = None;
+        let open = site.open();
         let made = branches(&open);
         if follows_first {
             for vb in all_vbuckets() {
@@ -43,14 +43,14 @@ fn a_vbucket_of_a_new_cluster_has_one_branch() {
         activate(&open);
         let first = branches(&open);
         assert_eq!(began(&open), [const { [Seqno(0)] }; 4]);
-        // That which it was made with is the same on all nodes.
+        // The first branch is the same on all nodes.
         assert!(made.iter().zip(&first).all(|(made, now)| made != now));
         open.set("key", b"1").unwrap();
         open.bucket.persistence().sync().unwrap();
         disk.kill_process();
         open.bucket.shutdown();
-        // From now on somebody may have written on it, and others hear where it ended.
-        let open = place.open();
+        // From now on the branch may have been written to, so its end is reported.
+        let open = site.open();
         activate(&open);
         assert_eq!(open.get("key").unwrap(), b"1");
         let again = branches(&open);
@@ -63,22 +63,22 @@ fn a_vbucket_of_a_new_cluster_has_one_branch() {
     }
 }
 
-/// A node's clock was beyond the year 2262 for a while. CAS values are such a time, and after a restart those of the vBucket
-/// were limited to that year: what was stored next had a lower CAS than what it replaced.
+/// Bug: a node's clock was beyond the year 2262 for a while. CAS values contain the time, and after a restart those of the
+/// vBucket were limited to that year, so the next write had a lower CAS than the document it replaced.
 #[test]
-fn cas_values_grow_after_a_clock_from_the_far_future_and_a_restart() {
+fn cas_values_increase_after_a_clock_from_the_far_future_and_a_restart() {
     for (commit_log, killed) in [(true, false), (true, true), (false, false), (false, true)] {
         let disk = SimDisk::new(2);
-        let mut place = sim(&disk);
-        place.config.commit_log = commit_log;
+        let mut site = sim(&disk);
+        site.config.commit_log = commit_log;
         let mut last = Default::default();
-        // In 2299, and then as it should be.
+        // The clock is in the year 2299, and then correct.
         for unix_ns in [10_400_000_000_000_000_000, 1_700_000_000_000_000_000] {
-            let steps = place.by_hand();
+            let steps = site.by_hand();
             steps.clock().set_unix_ns(unix_ns);
             let sink = std::sync::Arc::default();
-            let bucket = kedge_bucket::Bucket::open(place.setup(&sink)).unwrap();
-            let open = place.opened(bucket, sink);
+            let bucket = kedge_bucket::Bucket::open(site.setup(&sink)).unwrap();
+            let open = site.opened(bucket, sink);
             steps.run();
             open.bucket.wait_loaded().unwrap();
             for n in 0..5 {
@@ -91,7 +91,7 @@ fn cas_values_grow_after_a_clock_from_the_far_future_and_a_restart() {
                 disk.kill_process();
             }
             open.bucket.shutdown();
-            place.executor.shutdown();
+            site.executor.shutdown();
         }
     }
 }

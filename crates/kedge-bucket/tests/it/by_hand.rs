@@ -1,4 +1,4 @@
-//! What a bucket does by itself, step by step: commits, time-outs, sweeps, log segments, loading.
+//! Background work of a bucket, step by step: commits, timeouts, sweeps, log segments, loading.
 
 use crate::tools::*;
 use kedge_bucket::{
@@ -14,16 +14,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-/// Batches that the log has, and records in them.
+/// Returns the numbers of batches and records in the log.
 fn logged(open: &Open) -> (u64, u64) {
     (open.figure("ep_log_batches"), open.figure("ep_log_records"))
 }
 
 #[test]
-fn a_batch_that_is_full_is_followed_by_the_next_at_once() {
-    let mut place = sim(&SimDisk::new(3));
-    place.config.flusher_batch_max_items = 10;
-    let (open, steps) = place.open_by_hand();
+fn full_log_batch_is_followed_by_the_next_at_once() {
+    let mut site = sim(&SimDisk::new(3));
+    site.config.flusher_batch_max_items = 10;
+    let (open, steps) = site.open_by_hand();
     steps.pass(SEC * 5);
     for n in 0..35 {
         open.set(&format!("key-{n}"), b"1").unwrap();
@@ -39,7 +39,7 @@ fn a_batch_that_is_full_is_followed_by_the_next_at_once() {
 }
 
 #[test]
-fn a_mark_follows_the_last_batch_and_then_the_log_rests() {
+fn end_marker_follows_the_last_batch_and_then_the_log_is_idle() {
     let disk = SimDisk::new(4);
     let (open, steps) = sim(&disk).open_by_hand();
     steps.pass(SEC * 5);
@@ -47,15 +47,15 @@ fn a_mark_follows_the_last_batch_and_then_the_log_rests() {
     steps.pass(MS * 1_019);
     let before = disk.operations();
     steps.pass(MS * 2);
-    assert!(disk.operations() > before, "the mark");
+    assert!(disk.operations() > before, "the end marker");
     steps.pass(SEC * 10);
     assert_eq!(open.figure("ep_apply_commits"), 1);
-    rests(&disk, &open, &steps, "log_commit");
+    assert_idle(&disk, &open, &steps, "log_commit");
     open.bucket.shutdown();
 }
 
 #[test]
-fn an_idle_bucket_does_next_to_nothing() {
+fn idle_bucket_runs_almost_no_tasks() {
     let (open, steps) = sim(&SimDisk::new(5)).open_by_hand();
     open.set("key", b"1").unwrap();
     steps.pass(SEC * 60);
@@ -97,7 +97,7 @@ fn an_idle_bucket_does_next_to_nothing() {
 }
 
 #[test]
-fn a_write_that_cannot_reach_the_disk_in_time_is_ambiguous() {
+fn sync_write_is_ambiguous_when_its_timeout_expires() {
     let disk = SimDisk::new(8);
     let (open, steps) = sim(&disk).open_by_hand();
     steps.pass(SEC * 5);
@@ -125,7 +125,7 @@ fn a_write_that_cannot_reach_the_disk_in_time_is_ambiguous() {
 }
 
 #[test]
-fn time_outs_are_looked_at_only_while_something_is_parked() {
+fn timeouts_are_checked_only_while_commands_are_parked() {
     let (open, steps) = sim(&SimDisk::new(9)).open_by_hand();
     steps.pass(SEC * 5);
     let begun = open.runs("durability_timeout").unwrap();
@@ -159,7 +159,7 @@ fn time_outs_are_looked_at_only_while_something_is_parked() {
 }
 
 #[test]
-fn who_is_answered_at_once_is_looked_at_once_at_most() {
+fn command_completed_at_once_causes_at_most_one_timeout_check() {
     let (open, steps) = sim(&SimDisk::new(10)).open_by_hand();
     steps.pass(SEC * 5);
     let runs = open.runs("durability_timeout").unwrap();
@@ -183,7 +183,7 @@ fn touch(open: &Open, name: &str, expiry: u32) {
 }
 
 #[test]
-fn a_sweep_lets_go_of_what_nobody_reads_within_a_minute_of_its_end() {
+fn expiry_sweep_removes_unread_documents_within_a_minute_of_their_expiry() {
     let (open, steps) = sim(&SimDisk::new(11)).open_by_hand();
     for n in 0..200 {
         open.set(&format!("key-{n}"), b"1").unwrap();
@@ -205,7 +205,7 @@ fn a_sweep_lets_go_of_what_nobody_reads_within_a_minute_of_its_end() {
     steps.pass(SEC * 31);
     assert_eq!(open.figure("vb_active_expired"), 100);
     assert_eq!(open.figure("curr_items"), 100);
-    // Nothing else will expire.
+    // No other document will expire.
     steps.pass(SEC * 120);
     let runs = open.runs("expiry_sweep").unwrap();
     steps.pass(SEC * 400);
@@ -214,7 +214,7 @@ fn a_sweep_lets_go_of_what_nobody_reads_within_a_minute_of_its_end() {
 }
 
 #[test]
-fn old_tombstones_are_forgotten_though_nothing_expires() {
+fn old_tombstones_are_purged_from_memory_without_expiries() {
     let (open, steps) = sim(&SimDisk::new(12)).open_by_hand();
     open.set("key", b"1").unwrap();
     let key = key("key");
@@ -225,57 +225,61 @@ fn old_tombstones_are_forgotten_though_nothing_expires() {
     let age = Duration::from_secs(TOMBSTONE_PURGE_AGE_SECS);
     steps.pass(age - SEC);
     assert_eq!(open.figure("vb_active_tombstones"), 1);
-    // A look every ten minutes, and a round of one.
+    // The purge checks every ten minutes, and takes that long for a round.
     steps.pass(SEC * 1_000);
     assert_eq!(open.figure("vb_active_tombstones"), 0);
     open.bucket.shutdown();
 }
 
-fn spares(place: &Place) -> usize {
-    let names = place.disk.list(&place.dir.join("log")).unwrap();
+fn spares(site: &TestSite) -> usize {
+    let names = site.disk.list(&site.dir.join("log")).unwrap();
     names.iter().filter(|name| name.contains("spare")).count()
 }
 
 #[test]
-fn a_log_that_fills_gets_its_next_segment_in_time() {
-    let mut place = sim(&SimDisk::new(13));
-    let (open, steps) = place.open_by_hand();
+fn next_log_segment_is_preallocated_in_time() {
+    let mut site = sim(&SimDisk::new(13));
+    let (open, steps) = site.open_by_hand();
     steps.pass(SEC * 5);
     let looks = open.runs("log_segment").unwrap();
-    assert_eq!((looks, spares(&place)), (1, 0), "an idle log stays small");
+    assert_eq!((looks, spares(&site)), (1, 0), "an idle log stays small");
     open.set("a", &vec![b'x'; 400_000]).unwrap();
     steps.pass(MS * 21);
-    assert_eq!(spares(&place), 0, "not in one go");
+    assert_eq!(spares(&site), 0, "not in one go");
     steps.pass(MS * 250);
-    assert_eq!(spares(&place), 1, "the commit asked for it");
+    assert_eq!(spares(&site), 1, "the commit asked for it");
     steps.pass(SEC);
     let looks = open.runs("log_segment").unwrap();
     steps.pass(SEC * 600);
-    assert_eq!(open.runs("log_segment"), Some(looks), "and it rests again");
+    assert_eq!(
+        open.runs("log_segment"),
+        Some(looks),
+        "and it assert_idle again"
+    );
     open.bucket.shutdown();
 }
 
 #[test]
-fn a_segment_that_cannot_be_made_is_tried_again() {
+fn failed_segment_preallocation_is_retried() {
     let disk = SimDisk::new(14);
-    let mut place = sim(&disk);
-    let (open, steps) = place.open_by_hand();
+    let mut site = sim(&disk);
+    let (open, steps) = site.open_by_hand();
     steps.pass(SEC * 5);
     open.set("a", &vec![b'x'; 400_000]).unwrap();
     open.bucket.persistence().sync().unwrap();
     disk.fail_next(Operation::Write, Fault::NoSpace);
     steps.run();
     steps.pass(MS * 900);
-    assert_eq!(spares(&place), 0);
+    assert_eq!(spares(&site), 0);
     steps.pass(MS * 350);
-    assert_eq!(spares(&place), 1);
+    assert_eq!(spares(&site), 1);
     open.bucket.shutdown();
 }
 
 #[test]
-fn loading_tells_who_asked_to_hear_of_it() {
-    let mut place = sim(&SimDisk::new(15));
-    let (open, steps) = place.begin_by_hand();
+fn load_listeners_are_called_when_loading_ends() {
+    let mut site = sim(&SimDisk::new(15));
+    let (open, steps) = site.begin_by_hand();
     let bucket = &open.bucket;
     let told = Arc::new(AtomicU32::new(0));
     let listen = || {
@@ -296,17 +300,17 @@ fn loading_tells_who_asked_to_hear_of_it() {
     bucket.shutdown();
 }
 
-/// Cuts loading short before it began; what is on disk stays as it is.
+/// Interrupts loading before it begins. The contents of the disk do not change.
 #[test]
-fn a_bucket_may_end_before_it_is_loaded() {
+fn bucket_can_shut_down_before_it_is_loaded() {
     let disk = SimDisk::new(16);
-    let mut place = sim(&disk);
-    let (open, _steps) = place.open_by_hand();
+    let mut site = sim(&disk);
+    let (open, _steps) = site.open_by_hand();
     open.set("key", b"1").unwrap();
     open.bucket.shutdown();
-    let _steps = place.by_hand();
+    let _steps = site.by_hand();
     let sink = Arc::new(Sink::default());
-    let bucket = Bucket::open(place.setup(&sink)).unwrap();
+    let bucket = Bucket::open(site.setup(&sink)).unwrap();
     let before = disk.operations();
     bucket.shutdown();
     assert_eq!(disk.operations(), before);
@@ -314,31 +318,31 @@ fn a_bucket_may_end_before_it_is_loaded() {
         bucket.wait_loaded(),
         Err(BucketError::NotLoaded(_))
     ));
-    assert_eq!(place.executor.tasks(), []);
-    let (open, _steps) = place.open_by_hand();
+    assert_eq!(site.executor.tasks(), []);
+    let (open, _steps) = site.open_by_hand();
     assert!(open.bucket.wait_loaded().unwrap().clean);
     assert_eq!(open.get("key").unwrap(), b"1");
     open.bucket.shutdown();
 }
 
-struct Panics;
+struct PanickingCompletions;
 
-impl Completions for Panics {
+impl Completions for PanickingCompletions {
     fn complete(&self, _: &mut Vec<(Cookie, Completion)>) {
         panic!("as the test wants it");
     }
 }
 
 #[test]
-fn a_task_that_panics_ends_the_bucket() {
-    let mut place = sim(&SimDisk::new(17));
-    let steps = place.by_hand();
+fn panic_of_a_task_fails_the_bucket() {
+    let mut site = sim(&SimDisk::new(17));
+    let steps = site.by_hand();
     let sink = Arc::new(Sink::default());
     let setup = kedge_bucket::BucketSetup {
-        completions: Arc::new(Panics),
-        ..place.setup(&sink)
+        completions: Arc::new(PanickingCompletions),
+        ..site.setup(&sink)
     };
-    let open = place.opened(Bucket::open(setup).unwrap(), Arc::clone(&sink));
+    let open = site.opened(Bucket::open(setup).unwrap(), Arc::clone(&sink));
     steps.run();
     open.persist("key", b"1", 1).unwrap();
     open.bucket.persistence().writers().request_flush(false);
@@ -351,23 +355,23 @@ fn a_task_that_panics_ends_the_bucket() {
 }
 
 #[test]
-fn an_executor_that_ended_takes_no_bucket() {
-    let mut place = sim(&SimDisk::new(18));
-    place.by_hand();
-    place.executor.shutdown();
-    let refused = Bucket::open(place.setup(&Arc::new(Sink::default())));
+fn open_fails_on_an_executor_that_has_shut_down() {
+    let mut site = sim(&SimDisk::new(18));
+    site.by_hand();
+    site.executor.shutdown();
+    let refused = Bucket::open(site.setup(&Arc::new(Sink::default())));
     assert!(matches!(refused, Err(BucketError::Executor(_))));
-    assert!(place.disk.exists(Path::new("/data/bucket")).unwrap());
+    assert!(site.disk.exists(Path::new("/data/bucket")).unwrap());
 }
 
 #[test]
-fn each_kind_of_work_has_its_pool() {
-    let mut place = sim(&SimDisk::new(19));
-    place.config.memory.warmup_behavior = WarmupBehavior::Background;
-    let (open, _steps) = place.open_by_hand();
+fn each_task_kind_runs_in_its_pool() {
+    let mut site = sim(&SimDisk::new(19));
+    site.config.memory.warmup_behavior = WarmupBehavior::Background;
+    let (open, _steps) = site.open_by_hand();
     open.set("key", b"1").unwrap();
     open.bucket.shutdown();
-    let (open, steps) = place.begin_by_hand();
+    let (open, steps) = site.begin_by_hand();
     assert_eq!(open.pools("warmup"), [Pool::Reader]);
     while open.bucket.is_loading() {
         steps.run_one(Pool::Reader);

@@ -1,4 +1,4 @@
-//! Collections of a bucket: they come back, they go, and nothing of them is left.
+//! Collections of a bucket: persistence, drops, and removal of their documents.
 
 use crate::crash::seeds;
 use crate::dcp::pair::Pair;
@@ -14,7 +14,7 @@ use kedge_types::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Collections of these ids in the scope 9, which is there in any case.
+/// Returns a manifest with these collections in the scope 9, which always exists.
 fn manifest(uid: u64, ids: &[u32]) -> Manifest {
     let mut manifest = Manifest {
         uid: ManifestUid(uid),
@@ -89,21 +89,21 @@ fn documents(open: &Open) -> usize {
     all_vbuckets().map(|vb| figures(vb).documents).sum()
 }
 
-/// The power fails, and the bucket comes back.
-fn crash(place: &mut Place, disk: &SimDisk, up: (Open, Steps)) -> (Open, Steps) {
+/// Simulates a power loss, and opens the bucket again.
+fn crash(site: &mut TestSite, disk: &SimDisk, up: (Open, Steps)) -> (Open, Steps) {
     drop(up);
     disk.crash(7);
-    place.executor.shutdown();
-    place.open_by_hand()
+    site.executor.shutdown();
+    site.open_by_hand()
 }
 
 #[test]
-fn collections_come_back_from_log_and_file_and_what_was_dropped_does_not() {
+fn collections_survive_restarts_and_dropped_collections_do_not() {
     for commit_log in [true, false] {
         let disk = SimDisk::new(1);
-        let mut place = sim(&disk);
-        place.config.commit_log = commit_log;
-        let mut up = place.open_by_hand();
+        let mut site = sim(&disk);
+        site.config.commit_log = commit_log;
+        let mut up = site.open_by_hand();
         assert_eq!(
             set(&up.0, 8, "k", b"1"),
             Err(Status::UnknownCollection),
@@ -116,13 +116,13 @@ fn collections_come_back_from_log_and_file_and_what_was_dropped_does_not() {
             }
         }
         up.0.bucket.persistence().sync().unwrap();
-        // From the log alone, or from the files without one.
-        up = crash(&mut place, &disk, up);
+        // From the log alone, or from the files without a log.
+        up = crash(&mut site, &disk, up);
         assert_eq!(items(&up.0.bucket), [(0, 20), (8, 20), (10, 20)]);
         assert_eq!(get(&up.0, 8, "k7").unwrap(), b"8-7");
         up.0.bucket.persistence().apply().unwrap();
         // From the files.
-        up = crash(&mut place, &disk, up);
+        up = crash(&mut site, &disk, up);
         assert_eq!(items(&up.0.bucket), [(0, 20), (8, 20), (10, 20)]);
         assert_eq!(get(&up.0, 10, "k3").unwrap(), b"10-3");
         assert_eq!(get(&up.0, 0, "k3").unwrap(), b"0-3");
@@ -133,8 +133,8 @@ fn collections_come_back_from_log_and_file_and_what_was_dropped_does_not() {
         up.1.run();
         assert_eq!(documents(&up.0), 40, "they left memory");
         up.0.bucket.persistence().sync().unwrap();
-        // The files have the collection, and the log that it was dropped.
-        up = crash(&mut place, &disk, up);
+        // The files have the collection, and the log has its drop.
+        up = crash(&mut site, &disk, up);
         assert_eq!(get(&up.0, 8, "k7"), Err(Status::UnknownCollection));
         assert_eq!(get(&up.0, 10, "k7").unwrap(), b"10-7");
         up.1.run();
@@ -151,23 +151,23 @@ fn collections_come_back_from_log_and_file_and_what_was_dropped_does_not() {
         up.1.run();
         assert!(ticket.report().is_some());
         assert_eq!(live_in_files(&up.0), before - 20, "they left the files");
-        up = crash(&mut place, &disk, up);
+        up = crash(&mut site, &disk, up);
         assert_eq!(items(&up.0.bucket), [(0, 20), (10, 20)]);
         assert_eq!(documents(&up.0), 40);
-        // A new one of the same name has another id, and nothing.
+        // A new collection of the same name has another id and no documents.
         follow(&up.0, 3, &[10, 11]);
         assert_eq!(get(&up.0, 11, "k7"), Err(Status::KeyNotFound));
         up.0.bucket.shutdown();
-        place.executor.shutdown();
+        site.executor.shutdown();
     }
 }
 
 #[test]
-fn a_drop_is_followed_by_a_compaction_that_nobody_asked_for() {
+fn collection_drop_triggers_a_compaction() {
     let disk = SimDisk::new(2);
-    let mut place = sim(&disk);
-    place.config.apply_max_lag_ms = 10;
-    let (open, steps) = place.open_by_hand();
+    let mut site = sim(&disk);
+    site.config.apply_max_lag_ms = 10;
+    let (open, steps) = site.open_by_hand();
     follow(&open, 1, &[8]);
     for n in 0..20 {
         set(&open, 8, &format!("k{n}"), b"value").unwrap();
@@ -177,22 +177,22 @@ fn a_drop_is_followed_by_a_compaction_that_nobody_asked_for() {
     follow(&open, 2, &[]);
     steps.pass(SEC * 60);
     assert!(open.figure("ep_compactions") > 0);
-    // The events that created it are gone with their drops, the documents with a compaction.
+    // The drops removed the creation events, and a compaction the documents.
     assert!(live_in_files(&open) <= full - 20);
     open.bucket.shutdown();
 }
 
 #[test]
-fn a_sync_write_in_a_dropped_collection_ends_and_those_behind_it_go_on() {
+fn sync_write_in_a_dropped_collection_aborts_and_later_ones_continue() {
     let disk = SimDisk::new(3);
-    let mut place = sim(&disk);
-    let (open, steps) = place.open_by_hand();
+    let mut site = sim(&disk);
+    let (open, steps) = site.open_by_hand();
     follow(&open, 1, &[8]);
     let durability = Some(Durability {
         level: DurabilityLevel::PersistToMajority,
         timeout_ms: None,
     });
-    // Of the same vBucket, one behind the other.
+    // Two SyncWrites of the same vBucket, in order.
     let keys = [key_in(8, "k"), key_in(0, "k")];
     for (cookie, key) in (1..).zip(&keys) {
         let write = Write {
@@ -208,17 +208,17 @@ fn a_sync_write_in_a_dropped_collection_ends_and_those_behind_it_go_on() {
     steps.run();
     assert!(open.sink.wait(2).is_ok());
     assert_eq!(open.get("k").unwrap(), b"v");
-    let (open, _steps) = crash(&mut place, &disk, (open, steps));
+    let (open, _steps) = crash(&mut site, &disk, (open, steps));
     assert_eq!(open.get("k").unwrap(), b"v");
     open.bucket.shutdown();
 }
 
 #[test]
-fn a_collection_says_how_long_its_documents_live() {
+fn maximum_ttl_of_a_collection_limits_expiries() {
     let disk = SimDisk::new(4);
-    let mut place = sim(&disk);
-    place.config.max_ttl_secs = 1_000;
-    let (open, _steps) = place.open_by_hand();
+    let mut site = sim(&disk);
+    site.config.max_ttl_secs = 1_000;
+    let (open, _steps) = site.open_by_hand();
     let mut rules = manifest(1, &[8, 10, 11]);
     for (at, rule) in [Some(10), Some(0), None].into_iter().enumerate() {
         rules.scopes[1].collections[at].max_ttl = rule;
@@ -235,22 +235,22 @@ fn a_collection_says_how_long_its_documents_live() {
     open.bucket.shutdown();
 }
 
-struct Nobody;
+struct NoNotifications;
 
-impl StreamNotify for Nobody {
+impl StreamNotify for NoNotifications {
     fn ready(&self, _: VbId) {}
 }
 
 #[test]
-fn a_stream_of_what_is_not_open_is_refused() {
+fn stream_of_an_unknown_collection_or_scope_is_rejected() {
     let disk = SimDisk::new(5);
-    let mut place = sim(&disk);
-    let (open, _steps) = place.open_by_hand();
+    let mut site = sim(&disk);
+    let (open, _steps) = site.open_by_hand();
     follow(&open, 4, &[8]);
     let streams = open
         .bucket
         .dcp()
-        .connect_streams("test", Arc::new(Nobody))
+        .connect_streams("test", Arc::new(NoNotifications))
         .unwrap();
     let ask = |filter: Filter, seen: Option<u64>| {
         let request = StreamRequest {
@@ -281,7 +281,7 @@ fn a_stream_of_what_is_not_open_is_refused() {
 }
 
 #[test]
-fn a_replica_has_the_collections_of_its_active_and_goes_on_with_them() {
+fn replica_keeps_the_collections_of_its_active_after_failover() {
     let mut pair = Pair::new(6, |config| config.apply_max_lag_ms = 10);
     let open = pair.active().open();
     follow(open, 1, &[8, 10]);
@@ -296,7 +296,7 @@ fn a_replica_has_the_collections_of_its_active_and_goes_on_with_them() {
     pair.quiet();
     let replica = pair.replica().open();
     assert_eq!(documents(replica), 41, "swept there, too");
-    // The other one is active now, and knows the manifest of the bucket as all nodes do.
+    // The other node is active now, and knows the manifest as all nodes do.
     pair.disconnect();
     pair.active = 1 - pair.active;
     follow(pair.active().open(), 2, &[10]);
@@ -311,28 +311,28 @@ fn a_replica_has_the_collections_of_its_active_and_goes_on_with_them() {
     }
 }
 
-/// What a key may hold after a crash: the last acknowledged value or anything written after it.
+/// The values that a key may have after a crash: the last acknowledged one, or any later one.
 #[derive(Clone, Copy, Default)]
 struct Expected {
     acknowledged: u64,
     written: u64,
 }
 
-/// Collections come and go, one at least is there; writes are acknowledged when they are on disk; the power fails.
+/// Creates and drops collections, of which at least one exists. Writes are acknowledged when they are durable. The power fails.
 fn run(seed: u64) {
     eprintln!("seed {seed}");
     let disk = SimDisk::new(seed);
-    let mut place = sim(&disk);
-    place.config.apply_max_lag_ms = seed % 3;
-    place.config.num_shards = 2;
-    place.config.commit_log = !seed.is_multiple_of(4);
+    let mut site = sim(&disk);
+    site.config.apply_max_lag_ms = seed % 3;
+    site.config.num_shards = 2;
+    site.config.commit_log = !seed.is_multiple_of(4);
     let mut random = Rng::new(seed);
     let (mut uid, mut next_id, mut ids) = (1, 9, vec![8]);
     let mut expected: BTreeMap<(u32, String), Expected> = BTreeMap::new();
     let mut version = 0;
     for round in 0..4 {
-        let open = place.open();
-        // Whoever keeps the manifest has it on disk before the bucket hears of it.
+        let open = site.open();
+        // The owner of the manifest persists it before the bucket gets it.
         follow(&open, uid, &ids);
         check(&open, &ids, &mut expected, seed);
         if round == 3 {
@@ -340,7 +340,7 @@ fn run(seed: u64) {
             return;
         }
         disk.fail_after(random.below(80), Fault::PowerLoss);
-        let has_ended = || !open.sink.fatal().is_empty() || place.disk.exists(&place.dir).is_err();
+        let has_ended = || !open.sink.fatal().is_empty() || site.disk.exists(&site.dir).is_err();
         let mut cookie = 0;
         while !has_ended() {
             if random.below(3) == 0 {
@@ -413,7 +413,7 @@ fn check(open: &Open, ids: &[u32], expected: &mut BTreeMap<(u32, String), Expect
             range.contains(&found),
             "{name} in {id} holds {found}, not {range:?}, seed {seed}"
         );
-        // What was found is on disk: it may not be lost again.
+        // The values found are durable and must not be lost later.
         (expected.acknowledged, expected.written) = (found, found);
     }
     let counted: BTreeMap<u32, u64> = items(&open.bucket).into_iter().collect();
@@ -421,7 +421,7 @@ fn check(open: &Open, ids: &[u32], expected: &mut BTreeMap<(u32, String), Expect
 }
 
 #[test]
-fn collections_that_come_and_go_survive_power_failures_at_any_operation() {
+fn collection_changes_survive_power_loss_at_any_operation() {
     for seed in seeds(60) {
         run(seed);
     }

@@ -1,4 +1,4 @@
-//! Values that the bucket compresses in memory, or that clients sent compressed.
+//! Values that the bucket compresses in memory, and values that clients send compressed.
 
 use crate::tools::*;
 use kedge_bucket::{BucketChange, CompressionMode, Cookie, MinRatio, Read, StoreMode, Write};
@@ -16,7 +16,7 @@ fn text(n: u32) -> Vec<u8> {
     format!("{{\"number\":{n},\"text\":\"{}\"}}", "abc".repeat(300)).into_bytes()
 }
 
-/// Bytes of which a part can be compressed.
+/// Returns a value of which a part is compressible.
 fn mixed(random_bytes: usize) -> Vec<u8> {
     let mut value = Rng::new(1).bytes(random_bytes);
     value.resize(1_000, 0);
@@ -28,7 +28,7 @@ fn inflated(value: &[u8]) -> Vec<u8> {
 }
 
 impl Open {
-    /// The value as it is kept, and what it is made of.
+    /// Returns the value as it is stored, and its datatype.
     fn kept(&self, name: &str) -> (Vec<u8>, Datatype) {
         let k = key(name);
         let shown = self
@@ -51,12 +51,12 @@ impl Open {
 }
 
 #[test]
-fn an_active_bucket_compresses_what_the_files_have() {
+fn active_compression_compresses_values_that_have_been_applied_to_files() {
     for commit_log in [true, false] {
-        let mut place = sim(&SimDisk::new(1));
-        place.config.commit_log = commit_log;
-        place.config.compression = CompressionMode::Active;
-        let (open, steps) = place.open_by_hand();
+        let mut site = sim(&SimDisk::new(1));
+        site.config.commit_log = commit_log;
+        site.config.compression = CompressionMode::Active;
+        let (open, steps) = site.open_by_hand();
         steps.pass(SEC * 5);
         let at_rest = open.runs("item_compressor");
         for n in 0..300 {
@@ -93,10 +93,10 @@ fn an_active_bucket_compresses_what_the_files_have() {
 }
 
 #[test]
-fn a_value_that_leaves_memory_and_comes_back_is_compressed_again() {
-    let mut place = sim(&SimDisk::new(2));
-    place.config.compression = CompressionMode::Active;
-    let (open, steps) = place.open_by_hand();
+fn evicted_value_is_compressed_again_after_it_is_fetched() {
+    let mut site = sim(&SimDisk::new(2));
+    site.config.compression = CompressionMode::Active;
+    let (open, steps) = site.open_by_hand();
     open.set("key", &text(1)).unwrap();
     open.bucket.persistence().apply().unwrap();
     steps.pass(SEC * 2);
@@ -126,7 +126,7 @@ fn a_value_that_leaves_memory_and_comes_back_is_compressed_again() {
     steps.pass(SEC * 2);
     assert!(open.is_compressed("key"));
     assert_eq!(open.compressor()[1], 2);
-    // What is written anew has to get to the files first.
+    // A new value must be applied to the files first.
     open.set("key", &text(2)).unwrap();
     steps.pass(SEC * 2);
     assert!(!open.is_compressed("key"));
@@ -136,7 +136,7 @@ fn a_value_that_leaves_memory_and_comes_back_is_compressed_again() {
 }
 
 #[test]
-fn the_mode_can_be_another_while_the_bucket_runs() {
+fn compression_mode_can_change_at_runtime() {
     let (open, steps) = sim(&SimDisk::new(3)).open_by_hand();
     let applied = |name: &str| {
         open.set(name, &text(1)).unwrap();
@@ -158,15 +158,15 @@ fn the_mode_can_be_another_while_the_bucket_runs() {
 }
 
 #[test]
-fn the_ratio_says_what_is_worth_it() {
-    let mut place = sim(&SimDisk::new(4));
-    place.config.compression = CompressionMode::Active;
-    let (open, steps) = place.open_by_hand();
+fn minimum_compression_ratio_decides_which_values_stay_compressed() {
+    let mut site = sim(&SimDisk::new(4));
+    site.config.compression = CompressionMode::Active;
+    let (open, steps) = site.open_by_hand();
     let ratio = |ratio| BucketChange {
         min_compression_ratio: Some(MinRatio::new(ratio).unwrap()),
         ..BucketChange::default()
     };
-    // About half of it can be saved.
+    // Compression saves about half of it.
     let value = mixed(450);
     let packed = snap::raw::Encoder::new().compress_vec(&value).unwrap();
     let sent = |name: &str| {

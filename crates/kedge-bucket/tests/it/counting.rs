@@ -1,4 +1,4 @@
-//! An allocator that counts what each thread holds.
+//! An allocator that counts the live bytes of each thread.
 
 #![expect(unsafe_code, reason = "an allocator is unsafe to implement")]
 
@@ -9,10 +9,10 @@ thread_local! {
     static LIVE: Cell<i64> = const { Cell::new(0) };
 }
 
-struct Counting;
+struct CountingAllocator;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn count(bytes: i64) {
     // A thread that is ending has no counter any more.
@@ -20,7 +20,7 @@ fn count(bytes: i64) {
 }
 
 // SAFETY: everything is handed to the system's allocator as it came; counting allocates nothing.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);
         // SAFETY: the caller keeps the rules of `alloc`, which are the system allocator's.
@@ -40,7 +40,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Bytes that this thread has asked for and not given back, less those of other threads that it gave back.
+/// Returns the number of bytes that this thread has allocated and not freed, minus those of other threads that it freed.
 pub(crate) fn live_bytes() -> i64 {
     LIVE.with(Cell::get)
 }

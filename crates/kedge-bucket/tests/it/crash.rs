@@ -1,4 +1,4 @@
-//! Power failures at every operation of the disk: what was acknowledged is there.
+//! Power loss at every disk operation: acknowledged writes survive.
 //!
 //! `KEDGE_SEED` runs one seed, `KEDGE_SEEDS` that many.
 
@@ -9,25 +9,25 @@ use kedge_disk::{Fault, Rng, SimDisk};
 use kedge_types::{Status, VbId};
 use std::collections::BTreeMap;
 
-/// Those that the environment asks for, or the first few.
+/// Returns the seeds that the environment specifies, or the first few.
 pub(crate) fn seeds(few: u64) -> Vec<u64> {
     kedge_disk::seeds(1, few)
 }
 
-/// What one key may hold after the crash: the last acknowledged value or anything written after it.
+/// The values that a key may have after the crash: the last acknowledged one, or any later one.
 #[derive(Default)]
 struct Expected {
     acknowledged: u64,
     written: u64,
-    /// What was said of the write that was acknowledged last, and which that was.
+    /// The result of the last acknowledged write, and its index.
     stored: Option<(u64, Mutated)>,
 }
 
-/// What vBuckets have said of their order.
+/// The seqnos and CAS values that vBuckets have reported.
 #[derive(Default)]
 struct Order {
     published: BTreeMap<VbId, Published>,
-    /// The highest seqno and the highest CAS that were acknowledged.
+    /// The highest acknowledged seqno and CAS.
     highest: BTreeMap<VbId, Mutated>,
 }
 
@@ -45,7 +45,7 @@ impl Order {
         highest.cas = highest.cas.max(stored.cas);
     }
 
-    /// Nothing of it was taken back, and what comes next is later than all that was.
+    /// Checks that no report was revoked, and that the next write has a higher seqno and CAS.
     fn check(&mut self, open: &Open, when: &str) {
         for (vb, published) in &self.published {
             let figures = open.bucket.vbucket_figures(*vb).expect("it is there");
@@ -66,17 +66,17 @@ impl Order {
     }
 }
 
-/// `compacting`: files are compacted all the time, on threads of their own. Says how many were.
+/// Runs one history. With `compacting`, files are compacted all the time on other threads. Returns the number of compactions.
 fn run(seed: u64, compacting: bool) -> u64 {
     eprintln!("seed {seed}");
     let disk = SimDisk::new(seed);
-    let mut place = sim(&disk);
-    place.config.compaction.throttle = CompactionRate::Off;
+    let mut site = sim(&disk);
+    site.config.compaction.throttle = CompactionRate::Off;
     if !compacting {
-        // What the log has is applied beside the writes; every fourth has no log.
-        place.config.apply_max_lag_ms = seed % 3;
-        place.config.num_shards = 2;
-        place.config.commit_log = !seed.is_multiple_of(4);
+        // The log is applied concurrently; every fourth seed has no log.
+        site.config.apply_max_lag_ms = seed % 3;
+        site.config.num_shards = 2;
+        site.config.commit_log = !seed.is_multiple_of(4);
     }
     let operations_max = if compacting { 2_000 } else { 80 };
     let mut compacted = 0;
@@ -86,17 +86,17 @@ fn run(seed: u64, compacting: bool) -> u64 {
     let mut random = Rng::new(seed);
     let mut next = move |below: u64| random.below(below);
     for round in 0..3 {
-        let open = place.open();
+        let open = site.open();
         check(&open, &mut expected, seed, round);
         order.check(&open, &format!("seed {seed}, round {round}"));
         disk.fail_after(next(operations_max), Fault::PowerLoss);
         let mut cookie = 0;
         let mut ticket = None;
-        // Without a log, only a failed sync ends the process; what fails before it is tried again.
-        let has_ended = || !open.sink.fatal().is_empty() || place.disk.exists(&place.dir).is_err();
+        // Without a log only a failed sync is fatal; earlier failures are retried.
+        let has_ended = || !open.sink.fatal().is_empty() || site.disk.exists(&site.dir).is_err();
         while !has_ended() {
             if compacting {
-                ticket = go_on_compacting(&open, ticket, next(16) == 0);
+                ticket = request_next_compaction(&open, ticket, next(16) == 0);
             }
             let mut waiting = Vec::new();
             for _ in 0..=next(4) {
@@ -140,15 +140,15 @@ fn run(seed: u64, compacting: bool) -> u64 {
         open.bucket.shutdown();
         disk.crash(seed + round);
     }
-    let open = place.open();
+    let open = site.open();
     check(&open, &mut expected, seed, 99);
     order.check(&open, &format!("seed {seed}, the end"));
     open.bucket.shutdown();
     compacted
 }
 
-/// Asks for the next compaction when the last one has ended, which is waited for now and then.
-fn go_on_compacting(
+/// Requests the next compaction when the last one has ended, and sometimes waits for it.
+fn request_next_compaction(
     open: &Open,
     ticket: Option<CompactionTicket>,
     waits: bool,
@@ -163,7 +163,7 @@ fn go_on_compacting(
             return Some(ticket);
         }
     }
-    // Both are refused once the power is off.
+    // Both are rejected after the power loss.
     let _ = open.bucket.persistence().apply();
     open.bucket
         .persistence()
@@ -199,13 +199,13 @@ fn check(open: &Open, expected: &mut BTreeMap<String, Expected>, seed: u64, roun
                 &format!("version {version}, seed {seed}"),
             );
         }
-        // What was found is on disk: it may not be lost again.
+        // The values found are durable and must not be lost later.
         expected.acknowledged = found;
         expected.written = found;
     }
 }
 
-/// It has its CAS, and its place in the order; or that of a commit that was made anew, as only its prepare was on disk.
+/// Checks that a document has its CAS and seqno, or those of a repeated commit if only its prepare was durable.
 fn check_place(open: &Open, name: &str, stored: Mutated, when: &str) {
     let k = key(name);
     let meta = done(open.bucket.documents().get_meta(open.ctx(), &read(&k))).unwrap();
@@ -219,14 +219,14 @@ fn check_place(open: &Open, name: &str, stored: Mutated, when: &str) {
 }
 
 #[test]
-fn acknowledged_writes_survive_power_failures_at_any_operation() {
+fn acknowledged_writes_survive_power_loss_at_any_operation() {
     for seed in seeds(150) {
         run(seed, false);
     }
 }
 
 #[test]
-fn acknowledged_writes_survive_power_failures_beside_compactions() {
+fn acknowledged_writes_survive_power_loss_during_compactions() {
     let seeds = seeds(40);
     let compacted: u64 = seeds.iter().map(|seed| run(*seed, true)).sum();
     assert!(

@@ -1,4 +1,4 @@
-//! vBuckets whose files are damaged where only changes meet it: such a file can be opened, and is served.
+//! vBuckets whose files are damaged in parts that only changes read. Such a file can be opened and served.
 
 use crate::tools::*;
 use kedge_bucket::CompactionRequest;
@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 
 const FIRST: VbId = VbId(0);
 
-/// A document of the first vBucket.
+/// Returns the name of a document of the first vBucket.
 fn name(what: &str) -> String {
     let mut names = (0..).map(|n| format!("{what}-{n}"));
     names.find(|name| key(name).vbucket(4) == FIRST).unwrap()
 }
 
-/// Damages the root of the tree by id in a couchstore file, see `docs/reference/formats/couchstore.md`.
+/// Damages the root of the by-id tree in a couchstore file, see `docs/reference/formats/couchstore.md`.
 fn damage_root_by_id(disk: &SimDisk, path: &Path) {
     let bytes = read_file(disk, path).unwrap();
     let blocks = (0..bytes.len()).step_by(4_096);
@@ -28,16 +28,16 @@ fn damage_root_by_id(disk: &SimDisk, path: &Path) {
     let by_seqno_bytes = usize::from(u16::from_be_bytes([body[19], body[20]]));
     let root = &body[fixed + by_seqno_bytes..][..6];
     let root = root.iter().fold(0, |at, byte| at << 8 | u64::from(*byte));
-    // Behind its length and its checksum; the first byte of a block is none of its own.
+    // After its length and its checksum; the first byte of a block is not part of it.
     let at = (root + 9..).find(|at| at % 4_096 > 0).unwrap();
     disk.flip(path, at, 0xff);
 }
 
-/// A bucket with documents in all files, of which the first is damaged; stopped.
-fn damaged(disk: &SimDisk, has_log: bool) -> (Place, PathBuf) {
-    let mut place = sim(disk);
-    place.config.commit_log = has_log;
-    let (open, steps) = place.open_by_hand();
+/// Creates a bucket with documents in all files, damages the first file, and shuts the bucket down.
+fn damaged(disk: &SimDisk, has_log: bool) -> (TestSite, PathBuf) {
+    let mut site = sim(disk);
+    site.config.commit_log = has_log;
+    let (open, steps) = site.open_by_hand();
     for vb in all_vbuckets() {
         for name in names_in(vb).take(5) {
             open.set(&name, b"old").unwrap();
@@ -45,19 +45,19 @@ fn damaged(disk: &SimDisk, has_log: bool) -> (Place, PathBuf) {
     }
     steps.pass(SEC * 30);
     open.bucket.shutdown();
-    let file = place.dir.join("0.couch.1");
+    let file = site.dir.join("0.couch.1");
     damage_root_by_id(disk, &file);
-    (place, file)
+    (site, file)
 }
 
-/// With a damaged root of the tree by id writes succeeded and stayed in the log for ever: nothing said so, and nothing
-/// said that a compaction writes the tree anew.
+/// Bug: with a damaged root of the by-id tree, writes succeeded and stayed in the log forever. Nothing reported that, or that a
+/// compaction rebuilds the tree.
 #[test]
-fn a_damaged_tree_by_id_shows_and_a_compaction_rebuilds_it() {
+fn damaged_by_id_tree_is_reported_and_rebuilt_by_compaction() {
     for has_log in [true, false] {
         let disk = SimDisk::new(31);
-        let (mut place, file) = damaged(&disk, has_log);
-        let (open, steps) = place.open_by_hand();
+        let (mut site, file) = damaged(&disk, has_log);
+        let (open, steps) = site.open_by_hand();
         assert_eq!(
             open.figure("ep_vb_quarantined"),
             0,
@@ -89,7 +89,7 @@ fn a_damaged_tree_by_id_shows_and_a_compaction_rebuilds_it() {
         open.bucket.shutdown();
         assert_eq!(open.bucket.unclean(), None);
         disk.crash(1);
-        let (open, _steps) = place.open_by_hand();
+        let (open, _steps) = site.open_by_hand();
         assert_eq!(open.get(&new).unwrap(), b"new");
         for name in names_in(FIRST).take(5) {
             assert_eq!(open.get(&name).unwrap(), b"old");
@@ -98,14 +98,14 @@ fn a_damaged_tree_by_id_shows_and_a_compaction_rebuilds_it() {
     }
 }
 
-/// The bucket "could not be closed cleanly", and the server said that all was well.
+/// Bug: the bucket "could not be closed cleanly", and the server reported success.
 #[test]
-fn an_end_that_leaves_changes_of_a_damaged_file_in_the_log_is_not_clean() {
+fn shutdown_that_leaves_changes_of_a_damaged_file_in_the_log_is_unclean() {
     let disk = SimDisk::new(32);
-    let (mut place, _) = damaged(&disk, true);
+    let (mut site, _) = damaged(&disk, true);
     let new = name("new");
     for round in 0..2 {
-        let (open, _steps) = place.open_by_hand();
+        let (open, _steps) = site.open_by_hand();
         if round == 0 {
             open.set(&new, b"new").unwrap();
         }

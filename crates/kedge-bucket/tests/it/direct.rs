@@ -1,4 +1,4 @@
-//! Without a commit log: files are committed at once.
+//! Buckets without a commit log: changes are committed to the files directly.
 
 use crate::tools::*;
 use kedge_bucket::{Cookie, Outcome};
@@ -7,10 +7,10 @@ use kedge_executor::Pool;
 use kedge_types::VbId;
 use std::collections::BTreeMap;
 
-fn direct(disk: &SimDisk) -> Place {
-    let mut place = sim(disk);
-    place.config.commit_log = false;
-    place
+fn direct(disk: &SimDisk) -> TestSite {
+    let mut site = sim(disk);
+    site.config.commit_log = false;
+    site
 }
 
 fn commits(open: &Open) -> (u64, u64) {
@@ -18,7 +18,7 @@ fn commits(open: &Open) -> (u64, u64) {
     (open.figure("ep_flush_commits"), items)
 }
 
-/// A key of another vBucket.
+/// Returns a key of another vBucket.
 fn elsewhere(name: &str) -> String {
     let mut names = (0..).map(|n| format!("other-{n}"));
     let vb = key(name).vbucket(4);
@@ -26,19 +26,19 @@ fn elsewhere(name: &str) -> String {
 }
 
 #[test]
-fn when_all_is_written_all_is_quiet() {
+fn flusher_is_idle_after_all_changes_are_written() {
     let disk = SimDisk::new(3);
     let (open, steps) = direct(&disk).open_by_hand();
     steps.pass(SEC * 5);
     open.set("key", b"1").unwrap();
     steps.pass(MS * 20);
     assert_eq!(commits(&open), (1, 1));
-    rests(&disk, &open, &steps, "flush");
+    assert_idle(&disk, &open, &steps, "flush");
     open.bucket.shutdown();
 }
 
 #[test]
-fn a_vbucket_that_nobody_waits_for_has_its_turn_all_the_same() {
+fn vbucket_without_waiters_is_flushed_too() {
     let (open, steps) = direct(&SimDisk::new(5)).open_by_hand();
     steps.pass(SEC * 5);
     let plain = elsewhere("key");
@@ -55,7 +55,7 @@ fn a_vbucket_that_nobody_waits_for_has_its_turn_all_the_same() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_holds_up_no_other() {
+fn unwritable_file_does_not_block_other_files() {
     let disk = SimDisk::new(8);
     let (open, steps) = direct(&disk).open_by_hand();
     steps.pass(SEC * 5);
@@ -79,10 +79,10 @@ fn a_file_that_cannot_be_written_holds_up_no_other() {
 }
 
 #[test]
-fn a_flush_empties_the_files() {
+fn flush_empties_the_files_without_a_log() {
     let disk = SimDisk::new(9);
-    let place = direct(&disk);
-    let open = place.open();
+    let site = direct(&disk);
+    let open = site.open();
     for n in 0..100 {
         open.set(&format!("key-{n}"), b"1").unwrap();
     }
@@ -92,25 +92,25 @@ fn a_flush_empties_the_files() {
     open.set("after", b"1").unwrap();
     open.bucket.persistence().sync().unwrap();
     disk.crash(1);
-    let again = place.open();
+    let again = site.open();
     assert_eq!(again.bucket.wait_loaded().unwrap().documents, 1);
     assert_eq!(again.get("after").unwrap(), b"1");
     again.bucket.shutdown();
     open.bucket.shutdown();
 }
 
-/// Each start has the other mode than the one before; what was written in any is there.
+/// Each start uses the other mode than the one before. Writes of every mode survive.
 #[test]
-fn the_mode_can_be_another_at_each_start() {
+fn commit_log_setting_can_change_at_each_start() {
     let disk = SimDisk::new(11);
-    let mut place = sim(&disk);
+    let mut site = sim(&disk);
     let mut expected: BTreeMap<String, String> = BTreeMap::new();
     let mut last = Vec::new();
     for round in 0..12 {
-        place.config.commit_log = round % 2 == 0;
+        site.config.commit_log = round % 2 == 0;
         let killed = round % 3 == 2;
-        place.executor = executor();
-        let open = place.open();
+        site.executor = executor();
+        let open = site.open();
         let report = open.bucket.wait_loaded().unwrap();
         assert_eq!(report.clean, round == 0 || (round - 1) % 3 != 2, "{round}");
         for (name, value) in &expected {
@@ -121,8 +121,8 @@ fn the_mode_can_be_another_at_each_start() {
             assert_eq!(branches(&open), last, "{round}");
         }
         assert_eq!(
-            place.disk.exists(&place.dir.join("log")).unwrap(),
-            place.config.commit_log
+            site.disk.exists(&site.dir.join("log")).unwrap(),
+            site.config.commit_log
         );
         for n in 0..20 {
             let (name, value) = (format!("key-{}", (n * 7 + round) % 50), format!("{round}"));
@@ -140,16 +140,16 @@ fn the_mode_can_be_another_at_each_start() {
         } else {
             open.bucket.shutdown();
         }
-        place.executor.shutdown();
+        site.executor.shutdown();
     }
 }
 
 #[test]
-fn an_answer_is_held_back_when_the_files_are_behind() {
-    let mut place = direct(&SimDisk::new(12));
-    place.config.quota_bytes = 100 << 20;
-    place.config.log_interval_ms = 600_000;
-    let open = place.open();
+fn response_is_delayed_while_persistence_is_behind() {
+    let mut site = direct(&SimDisk::new(12));
+    site.config.quota_bytes = 100 << 20;
+    site.config.log_interval_ms = 600_000;
+    let open = site.open();
     let value = vec![b'x'; 1 << 20];
     for n in 1..=14 {
         let k = key(&format!("key-{n}"));
@@ -166,11 +166,11 @@ fn an_answer_is_held_back_when_the_files_are_behind() {
     open.bucket.shutdown();
 }
 
-/// As many changes as a run of a flusher may have.
+/// The maximum number of changes in a run of a flusher.
 const RUN: u64 = 4_096;
 
 #[test]
-fn a_run_of_a_flusher_is_short_and_a_shutdown_commits_each_file_once() {
+fn flusher_run_is_short_and_shutdown_commits_each_file_once() {
     let (open, steps) = direct(&SimDisk::new(20)).open_by_hand();
     let mut names = names_in(VbId(1));
     for _ in 0..3 * RUN - 1 {
@@ -200,14 +200,14 @@ fn a_run_of_a_flusher_is_short_and_a_shutdown_commits_each_file_once() {
     );
 }
 
-/// How much of each vBucket is in its file.
+/// Returns the persisted seqno of each vBucket.
 fn persisted(open: &Open) -> [u64; 4] {
     let of = |vb| open.bucket.vbucket_figures(VbId(vb)).unwrap();
     [0, 1, 2, 3].map(|vb| of(vb).persisted_seqno.get())
 }
 
 #[test]
-fn a_vbucket_with_more_than_a_run_goes_to_the_back_of_the_queue() {
+fn vbucket_with_more_changes_than_a_flusher_run_moves_to_the_end_of_the_queue() {
     let (open, steps) = direct(&SimDisk::new(21)).open_by_hand();
     steps.pass(SEC * 5);
     let (mut many, mut few) = (names_in(VbId(1)), names_in(VbId(2)));
@@ -229,7 +229,7 @@ fn a_vbucket_with_more_than_a_run_goes_to_the_back_of_the_queue() {
 }
 
 #[test]
-fn changes_that_nobody_waits_for_share_their_syncs() {
+fn changes_without_waiters_share_syncs() {
     let (open, steps) = direct(&SimDisk::new(23)).open_by_hand();
     steps.pass(SEC * 5);
     let mut names = [1, 2, 3].map(|vb| names_in(VbId(vb)));
@@ -244,7 +244,7 @@ fn changes_that_nobody_waits_for_share_their_syncs() {
     steps.pass(MS * 20);
     assert_eq!(persisted(&open), [0, 3 * RUN, 0, 0]);
     assert_eq!(commits() - before, 3);
-    // While someone waits for another of its flusher, it has one commit.
+    // A vBucket with another waiter of the same flusher gets one commit.
     many(&open);
     steps.jump(SEC);
     let mut persist = |vb: usize, opaque| {
@@ -264,7 +264,7 @@ fn changes_that_nobody_waits_for_share_their_syncs() {
 }
 
 #[test]
-fn who_waits_comes_before_those_whose_time_has_come() {
+fn vbuckets_with_waiters_are_flushed_before_due_ones() {
     let (open, steps) = direct(&SimDisk::new(22)).open_by_hand();
     steps.pass(SEC * 5);
     for vb in [0, 2, 3] {
@@ -287,12 +287,12 @@ fn who_waits_comes_before_those_whose_time_has_come() {
 }
 
 #[test]
-fn each_part_of_the_vbuckets_has_a_task_of_its_own() {
+fn each_shard_of_vbuckets_has_its_own_flusher() {
     for (commit_log, kind) in [(false, "flush"), (true, "log_apply")] {
-        let mut place = direct(&SimDisk::new(23));
-        place.config.commit_log = commit_log;
-        place.config.num_shards = 3;
-        let (open, _steps) = place.open_by_hand();
+        let mut site = direct(&SimDisk::new(23));
+        site.config.commit_log = commit_log;
+        site.config.num_shards = 3;
+        let (open, _steps) = site.open_by_hand();
         assert_eq!(open.pools(kind), [Pool::Writer; 3], "{kind}");
         open.bucket.shutdown();
     }

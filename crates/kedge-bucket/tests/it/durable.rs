@@ -9,13 +9,13 @@ use kedge_types::{Durability, DurabilityLevel, Status};
 use std::collections::BTreeSet;
 
 #[test]
-fn a_leader_has_its_answer_when_request_flush_returns() {
+fn sync_write_of_the_group_commit_leader_completes_when_request_flush_returns() {
     let open = sim(&SimDisk::new(2)).open();
     let mut led = 0;
     for n in 1..=50 {
         open.persist("key", format!("{n}").as_bytes(), n).unwrap();
         open.bucket.persistence().writers().request_flush(true);
-        // The writer may be at work on commits of before; then it takes this one too.
+        // The writer may be busy with earlier commits; then it writes this one too.
         led += u32::from(open.sink.get(n).is_some());
         open.sink.wait(n).unwrap();
         assert_eq!(open.get("key").unwrap(), format!("{n}").as_bytes());
@@ -25,7 +25,7 @@ fn a_leader_has_its_answer_when_request_flush_returns() {
 }
 
 #[test]
-fn one_sync_serves_all_that_waits() {
+fn one_sync_completes_all_waiting_sync_writes() {
     let open = sim(&SimDisk::new(3)).open();
     let before = open.figure("ep_log_syncs");
     for n in 1..=1_000 {
@@ -41,7 +41,7 @@ fn one_sync_serves_all_that_waits() {
 }
 
 #[test]
-fn the_buckets_minimum_raises_every_write() {
+fn minimum_durability_level_of_the_bucket_raises_every_write() {
     let open = sim(&SimDisk::new(4)).open();
     let change = BucketChange {
         durability_min_level: Some(3),
@@ -87,7 +87,7 @@ fn the_buckets_minimum_raises_every_write() {
 }
 
 #[test]
-fn where_nodes_are_lacking_the_active_may_be_told_to_be_enough() {
+fn durability_fallback_lets_the_active_commit_without_enough_nodes() {
     let open = sim(&SimDisk::new(5)).open();
     let name = |text: &str| NodeName::new(text);
     let role = VbRole {
@@ -126,15 +126,15 @@ fn where_nodes_are_lacking_the_active_may_be_told_to_be_enough() {
 }
 
 #[test]
-fn stopping_answers_every_waiter_once() {
-    let place = sim(&SimDisk::new(6));
-    let open = place.open();
+fn shutdown_completes_every_waiter_once() {
+    let site = sim(&SimDisk::new(6));
+    let open = site.open();
     for n in 1..=20 {
         open.persist(&format!("key-{n}"), b"value", n).unwrap();
     }
     open.bucket.shutdown();
     let done: BTreeSet<_> = (1..=20).filter(|n| open.sink.wait(*n).is_ok()).collect();
-    let again = place.open();
+    let again = site.open();
     for n in done {
         assert!(
             again.get(&format!("key-{n}")).is_ok(),

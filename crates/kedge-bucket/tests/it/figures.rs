@@ -8,7 +8,7 @@ use kedge_disk::SimDisk;
 use kedge_types::{Cas, CollectionId, Status};
 
 #[test]
-fn counts_say_what_happened() {
+fn counters_count_commands_and_outcomes() {
     let open = sim(&SimDisk::new(1)).open();
     let bucket = &open.bucket;
     open.set("a", b"1").unwrap();
@@ -80,7 +80,7 @@ fn counts_say_what_happened() {
 }
 
 #[test]
-fn memory_returns_to_where_it_was() {
+fn memory_usage_returns_to_its_initial_value_after_a_flush() {
     let open = sim(&SimDisk::new(2)).open();
     open.bucket.persistence().sync().unwrap();
     let empty = open.figure("mem_used");
@@ -105,7 +105,7 @@ fn memory_returns_to_where_it_was() {
 }
 
 #[test]
-fn the_longest_time_to_live_caps_every_expiry() {
+fn maximum_ttl_limits_every_expiry() {
     let open = sim(&SimDisk::new(3)).open();
     let change = BucketChange {
         max_ttl_secs: Some(100),
@@ -134,7 +134,7 @@ fn the_longest_time_to_live_caps_every_expiry() {
 }
 
 #[test]
-fn questions_about_keys_and_vbuckets() {
+fn key_and_vbucket_queries_return_their_state() {
     let open = sim(&SimDisk::new(4)).open();
     let bucket = &open.bucket;
     let nothing =

@@ -1,8 +1,8 @@
-//! Emptying a bucket, by a task.
+//! Flushes of a bucket by a task.
 
 mod model;
 
-use crate::scans::{all, create, go_on};
+use crate::scans::{all, continue_scan, create};
 use crate::tools::*;
 use kedge_bucket::{
     BucketChange, CompactionRequest, ScanEnd, ScanFound, ScanLimits, ScanRequirements,
@@ -14,11 +14,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-type Told = Arc<Mutex<Option<Result<(), Status>>>>;
+type FlushResult = Arc<Mutex<Option<Result<(), Status>>>>;
 
-/// Has the bucket emptied; what comes of it is told there.
-fn begin(open: &Open) -> (Result<(), Status>, Told) {
-    let told = Told::default();
+/// Begins a flush. Returns the receiver of its result.
+fn begin(open: &Open) -> (Result<(), Status>, FlushResult) {
+    let told = FlushResult::default();
     let tell = Arc::clone(&told);
     let begun = open.bucket.begin_flush_all(open.ctx(), move |result| {
         *tell.lock().unwrap() = Some(result);
@@ -27,12 +27,12 @@ fn begin(open: &Open) -> (Result<(), Status>, Told) {
 }
 
 #[test]
-fn a_flush_is_the_work_of_auxio_and_on_disk_when_it_is_told() {
+fn flush_runs_on_auxio_and_is_durable_when_reported() {
     for commit_log in [true, false] {
         let disk = SimDisk::new(1);
-        let mut place = sim(&disk);
-        place.config.commit_log = commit_log;
-        let (open, steps) = place.open_by_hand();
+        let mut site = sim(&disk);
+        site.config.commit_log = commit_log;
+        let (open, steps) = site.open_by_hand();
         for n in 0..50 {
             open.set(&format!("key-{n}"), b"1").unwrap();
         }
@@ -41,7 +41,7 @@ fn a_flush_is_the_work_of_auxio_and_on_disk_when_it_is_told() {
         let before = disk.operations();
         let (begun, told) = begin(&open);
         assert_eq!(begun, Ok(()));
-        // Whoever asked for it goes on with something else.
+        // The caller continues with other work.
         assert_eq!(disk.operations(), before);
         assert_eq!(open.get("key-1").unwrap(), b"1");
         assert_eq!(*told.lock().unwrap(), None);
@@ -54,7 +54,7 @@ fn a_flush_is_the_work_of_auxio_and_on_disk_when_it_is_told() {
         assert_eq!(*told.lock().unwrap(), Some(Ok(())));
         assert_eq!(open.get("key-1"), Err(Status::KeyNotFound));
         disk.crash(2);
-        let (again, _steps) = place.open_by_hand();
+        let (again, _steps) = site.open_by_hand();
         assert_eq!(again.bucket.wait_loaded().unwrap().documents, 0);
         again.bucket.shutdown();
         open.bucket.shutdown();
@@ -62,7 +62,7 @@ fn a_flush_is_the_work_of_auxio_and_on_disk_when_it_is_told() {
 }
 
 #[test]
-fn a_flush_that_is_not_allowed_is_refused_at_once() {
+fn disabled_flush_is_rejected_at_once() {
     let (open, steps) = sim(&SimDisk::new(3)).open_by_hand();
     open.set("key", b"1").unwrap();
     let change = BucketChange {
@@ -79,7 +79,7 @@ fn a_flush_that_is_not_allowed_is_refused_at_once() {
 }
 
 #[test]
-fn who_waits_for_a_flush_hears_that_the_bucket_has_ended() {
+fn waiting_flush_fails_when_the_bucket_shuts_down() {
     let (open, _steps) = sim(&SimDisk::new(4)).open_by_hand();
     let (begun, told) = begin(&open);
     assert_eq!(begun, Ok(()));
@@ -87,13 +87,13 @@ fn who_waits_for_a_flush_hears_that_the_bucket_has_ended() {
     assert_eq!(*told.lock().unwrap(), Some(Err(Status::TemporaryFailure)));
 }
 
-/// A compaction that began between a flush and its applying copied a file that was void, and told the vBucket of the
-/// tombstones that it had left out. The new history then had a purge seqno above its last seqno, so that each client with an
-/// older seqno was rolled back to nothing.
+/// Bug: a compaction between a flush and its application copied a void file, and reported to the vBucket the tombstones that it
+/// had purged. The new history then had a purge seqno above its high seqno, so that each client with an older seqno was rolled
+/// back to zero.
 #[test]
-fn a_compaction_after_a_flush_says_nothing_of_tombstones_of_before() {
-    let mut place = sim(&SimDisk::new(5));
-    let (open, steps) = place.open_by_hand();
+fn compaction_after_a_flush_does_not_advance_the_purge_seqno() {
+    let mut site = sim(&SimDisk::new(5));
+    let (open, steps) = site.open_by_hand();
     let names: Vec<String> = names_in(VbId(0)).take(50).collect();
     for name in &names {
         open.set(name, b"1").unwrap();
@@ -127,7 +127,7 @@ fn a_compaction_after_a_flush_says_nothing_of_tombstones_of_before() {
     open.bucket.shutdown();
 }
 
-/// What a scan shows of a vBucket of which its client knows branch and last seqno; `None` if it was flushed meanwhile.
+/// Returns the result of a range scan whose client knows the branch and high seqno; `None` if the vBucket was flushed meanwhile.
 fn rounds_seen(open: &Open, vb: VbId, uuid: VbUuid, seqno: Seqno) -> Option<Vec<String>> {
     let mut request = all();
     request.requirements = Some(ScanRequirements {
@@ -142,7 +142,7 @@ fn rounds_seen(open: &Open, vb: VbId, uuid: VbUuid, seqno: Seqno) -> Option<Vec<
         Status::KeyNotFound,
     ];
     let made = create(open, vb, &request);
-    let part = made.and_then(|id| go_on(open, vb, &id, ScanLimits::default()));
+    let part = made.and_then(|id| continue_scan(open, vb, &id, ScanLimits::default()));
     match part {
         Ok(part) => {
             assert_eq!(part.end, Some(ScanEnd::Complete));
@@ -160,15 +160,15 @@ fn rounds_seen(open: &Open, vb: VbId, uuid: VbUuid, seqno: Seqno) -> Option<Vec<
 }
 
 #[test]
-fn scans_beside_flushes_show_documents_of_their_branch_alone() {
+fn range_scans_during_flushes_return_documents_of_their_branch_only() {
     const ROUNDS: usize = 60;
     let vb = VbId(0);
     let names: Vec<String> = names_in(vb).take(40).collect();
     for commit_log in [true, false] {
-        let mut place = sim(&SimDisk::new(6));
-        place.config.commit_log = commit_log;
-        place.config.apply_max_lag_ms = 1;
-        let open = place.open();
+        let mut site = sim(&SimDisk::new(6));
+        site.config.commit_log = commit_log;
+        site.config.apply_max_lag_ms = 1;
+        let open = site.open();
         let figures = || open.bucket.vbucket_figures(vb).unwrap();
         let is_over = AtomicBool::new(false);
         let branches = Mutex::new(HashMap::new());
@@ -205,7 +205,7 @@ fn scans_beside_flushes_show_documents_of_their_branch_alone() {
             );
             assert!(rounds.len() as u64 >= high.get(), "{high}: {rounds:?}");
         }
-        // The last one at least.
+        // At least the last one.
         let known = figures();
         let last = rounds_seen(&open, vb, known.failover[0].0, known.high_seqno);
         assert_eq!(last.map(|rounds| rounds.len()), Some(names.len()));

@@ -1,4 +1,4 @@
-//! Memory and disk that run out, and syncs that fail.
+//! Lack of memory and of disk space, and failing syncs.
 
 use crate::tools::*;
 use kedge_bucket::{
@@ -9,11 +9,11 @@ use kedge_executor::Pool;
 use kedge_types::{Datatype, Status};
 
 #[test]
-fn over_the_quota_writes_have_to_wait_and_deletes_make_room() {
-    let mut place = sim(&SimDisk::new(1));
-    place.config.quota_bytes = 1 << 20;
-    // No task runs, so nothing is applied, and nothing can leave memory.
-    let (open, steps) = place.open_by_hand();
+fn writes_over_the_quota_wait_and_deletions_free_memory() {
+    let mut site = sim(&SimDisk::new(1));
+    site.config.quota_bytes = 1 << 20;
+    // No task runs, so nothing is applied, and nothing can be evicted.
+    let (open, steps) = site.open_by_hand();
     let waiting = || open.figure("ep_waiting_for_memory");
     let put = |name: &str, value: &[u8]| {
         let key = key(name);
@@ -24,7 +24,7 @@ fn over_the_quota_writes_have_to_wait_and_deletes_make_room() {
         };
         let before = waiting();
         let outcome = open.store(&write, value)?;
-        // Parked as the log is behind, it was done all the same.
+        // The write succeeded although it was parked because the log is behind.
         Ok((outcome == Outcome::Parked && waiting() > before).then_some(cookie))
     };
     let value = vec![b'x'; 10_000];
@@ -68,12 +68,12 @@ fn over_the_quota_writes_have_to_wait_and_deletes_make_room() {
 }
 
 #[test]
-fn writers_go_no_faster_than_the_disk_and_lose_nothing() {
+fn backpressure_limits_writers_to_the_speed_of_the_disk() {
     for returning in [false, true] {
-        let mut place = sim(&SimDisk::new(7));
-        place.config.quota_bytes = 100 << 20;
-        place.config.log_interval_ms = 600_000;
-        let open = place.open();
+        let mut site = sim(&SimDisk::new(7));
+        site.config.quota_bytes = 100 << 20;
+        site.config.log_interval_ms = 600_000;
+        let open = site.open();
         let value = vec![b'x'; 1 << 20];
         let write_it = |write: &Write<'_>, value: &[u8]| {
             if !returning {
@@ -129,10 +129,10 @@ fn writers_go_no_faster_than_the_disk_and_lose_nothing() {
 }
 
 #[test]
-fn a_full_disk_gives_temporary_failures_and_recovers_by_itself() {
+fn full_disk_causes_temporary_failures_and_recovers_automatically() {
     let disk = SimDisk::new(2);
-    let place = sim(&disk);
-    let open = place.open();
+    let site = sim(&disk);
+    let open = site.open();
     open.persist("before", b"1", 1).unwrap();
     open.bucket.persistence().writers().request_flush(false);
     open.sink.wait(1).unwrap();
@@ -164,7 +164,7 @@ fn a_full_disk_gives_temporary_failures_and_recovers_by_itself() {
     open.bucket.persistence().sync().unwrap();
     disk.crash(3);
     open.bucket.shutdown();
-    let again = place.open();
+    let again = site.open();
     for cookie in acknowledged {
         assert_eq!(again.get(&format!("key-{cookie}")).unwrap(), value);
     }
@@ -173,10 +173,10 @@ fn a_full_disk_gives_temporary_failures_and_recovers_by_itself() {
 }
 
 #[test]
-fn a_failed_sync_is_fatal_and_acknowledges_nothing() {
+fn failed_sync_is_fatal_and_acknowledges_nothing() {
     let disk = SimDisk::new(3);
-    let place = sim(&disk);
-    let open = place.open();
+    let site = sim(&disk);
+    let open = site.open();
     open.persist("before", b"1", 1).unwrap();
     open.bucket.persistence().writers().request_flush(true);
     open.sink.wait(1).unwrap();
@@ -194,29 +194,29 @@ fn a_failed_sync_is_fatal_and_acknowledges_nothing() {
     open.bucket.shutdown();
     assert_eq!(open.sink.wait(2), Err(Status::SyncWriteAmbiguous));
     disk.crash(4);
-    let again = place.open();
+    let again = site.open();
     assert_eq!(again.get("before").unwrap(), b"1");
     again.bucket.shutdown();
 }
 
-/// Where all that could not be written was written without counting as changes, as states of vBuckets are, the bucket took the disk
-/// for full for ever: nothing was left to be tried again, and writes were withheld.
+/// Bug: if everything unwritten was later written without counting as changes, like vBucket states, the bucket considered the disk
+/// full forever: there was nothing to retry, and writes were rejected.
 #[test]
-fn writes_go_on_when_nothing_is_left_of_what_could_not_be_written() {
+fn writes_resume_after_a_full_disk_when_only_states_were_unwritten() {
     let disk = SimDisk::new(3);
-    let mut place = sim(&disk);
-    place.config.commit_log = false;
-    let open = place.open();
+    let mut site = sim(&disk);
+    site.config.commit_log = false;
+    let open = site.open();
     open.set("before", b"1").unwrap();
     open.bucket.persistence().apply().unwrap();
     let left = disk.fork();
     open.bucket.shutdown();
     left.kill_process();
-    // New branches are written, which are no changes.
+    // New branches are written, which are not changes.
     left.set_capacity(Some(left.used_bytes()));
-    let mut place = sim(&left);
-    place.config.commit_log = false;
-    let (open, steps) = place.open_by_hand();
+    let mut site = sim(&left);
+    site.config.commit_log = false;
+    let (open, steps) = site.open_by_hand();
     steps.pass(SEC);
     assert_eq!(open.figure("ep_disk_full"), 1);
     assert_eq!(open.set("early", b"1"), Err(Status::TemporaryFailure));

@@ -1,5 +1,5 @@
-//! After a stop that was not clean the log is kept as it is until the files are durable: what a file says may be in the
-//! kernel's memory only, and a loss of power would take it.
+//! After an unclean shutdown the log is kept until the files are synced: contents of a file may exist only in the kernel's
+//! memory, and a power loss would remove them.
 
 use crate::tools::*;
 use kedge_bucket::Bucket;
@@ -13,19 +13,19 @@ const DOCUMENTS: u32 = 120;
 const FIRST: VbId = VbId(0);
 const OTHER: VbId = VbId(1);
 
-/// The names of documents of a vBucket.
+/// Returns names of documents of a vBucket.
 fn names(vb: VbId) -> Vec<String> {
     let names = (0..).map(|n| format!("key-{n}"));
     let wanted = names.filter(|name| key(name).vbucket(4) == vb);
     wanted.take(DOCUMENTS as usize).collect()
 }
 
-/// A bucket whose log has several segments of documents of the first vBucket. The process is killed at the `nth`
-/// operation of the commit that brings them into the file; an earlier commit is in the file. False when the commit has
+/// Creates a bucket whose log has several segments with documents of the first vBucket, and kills the process at the `nth`
+/// operation of the commit that applies them to the file. The file has an earlier commit. Returns false if the commit has
 /// fewer operations.
-fn killed_in_a_commit(place: &mut Place, disk: &SimDisk, nth: u64) -> bool {
-    place.config.log_bytes_max = 256 << 10;
-    let (open, _steps) = place.open_by_hand();
+fn killed_in_a_commit(site: &mut TestSite, disk: &SimDisk, nth: u64) -> bool {
+    site.config.log_bytes_max = 256 << 10;
+    let (open, _steps) = site.open_by_hand();
     let names = names(FIRST);
     open.set(&names[0], b"old").unwrap();
     open.bucket.persistence().apply().unwrap();
@@ -43,20 +43,20 @@ fn killed_in_a_commit(place: &mut Place, disk: &SimDisk, nth: u64) -> bool {
     was_killed
 }
 
-/// Loads the bucket, but makes no file durable.
-fn load(place: &mut Place) -> (Open, Steps) {
-    let steps = place.by_hand();
+/// Loads the bucket without syncing files.
+fn load(site: &mut TestSite) -> (Open, Steps) {
+    let steps = site.by_hand();
     let sink = Arc::new(Sink::default());
-    let bucket = Bucket::open(place.setup(&sink)).unwrap();
+    let bucket = Bucket::open(site.setup(&sink)).unwrap();
     while bucket.is_loading() {
         assert!(steps.run_one(Pool::Reader), "nothing is left to be loaded");
     }
     bucket.wait_loaded().unwrap();
-    (place.opened(bucket, sink), steps)
+    (site.opened(bucket, sink), steps)
 }
 
-/// Lets the log give back what the first vBucket does not need any more, while it waits to be applied: another one is
-/// written to, and comes to an end.
+/// Lets the log recycle the segments that the first vBucket no longer needs, while it waits to be applied: another vBucket is
+/// written to and applied.
 fn use_another(open: &Open) {
     for name in names(OTHER) {
         open.set(&name, &[b'w'; 2_000]).unwrap();
@@ -66,18 +66,18 @@ fn use_another(open: &Open) {
 }
 
 #[test]
-fn a_loss_of_power_after_a_kill_takes_nothing_from_files_that_are_not_durable_yet() {
+fn power_loss_after_a_kill_loses_nothing_from_files_that_are_not_synced() {
     let mut in_file = 0;
     for nth in 1.. {
         let disk = SimDisk::new(nth);
-        let mut place = sim(&disk);
-        if !killed_in_a_commit(&mut place, &disk, nth) {
+        let mut site = sim(&disk);
+        if !killed_in_a_commit(&mut site, &disk, nth) {
             break;
         }
-        let (open, steps) = load(&mut place);
+        let (open, steps) = load(&mut site);
         let applied = open.bucket.vbucket_figures(FIRST).unwrap().applied_seqno;
         if applied.get() == u64::from(DOCUMENTS) + 1 {
-            // The file says that it has all, and nothing is left to be written into it.
+            // According to the file, nothing is left to be applied.
             in_file += 1;
             let before = open.figure("ep_log_segments");
             use_another(&open);
@@ -94,7 +94,7 @@ fn a_loss_of_power_after_a_kill_takes_nothing_from_files_that_are_not_durable_ye
             }
             after.bucket.shutdown();
         }
-        // Now they are made durable.
+        // Now the files are synced.
         steps.run();
         open.bucket.persistence().apply().unwrap();
         assert_eq!(open.figure("ep_log_segments"), 1);
@@ -114,14 +114,14 @@ fn a_loss_of_power_after_a_kill_takes_nothing_from_files_that_are_not_durable_ye
 }
 
 #[test]
-fn files_that_cannot_be_made_durable_end_the_bucket_and_leave_the_log() {
+fn failed_sync_of_files_at_the_start_fails_the_bucket_and_keeps_the_log() {
     let disk = SimDisk::new(1);
-    let mut place = sim(&disk);
-    assert!(!killed_in_a_commit(&mut place, &disk, 1_000));
-    let (open, steps) = load(&mut place);
+    let mut site = sim(&disk);
+    assert!(!killed_in_a_commit(&mut site, &disk, 1_000));
+    let (open, steps) = load(&mut site);
     use_another(&open);
     let before = open.figure("ep_log_segments");
-    // The next segment of the log is made ready as well, and may do without.
+    // The preallocation of the next log segment fails too, which is harmless.
     for _ in 0..4 {
         disk.fail_next(Operation::Sync, Fault::Io);
     }

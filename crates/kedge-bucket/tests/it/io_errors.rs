@@ -34,22 +34,22 @@ const FAULTS: [Fault; 7] = [
     Fault::Io,
 ];
 
-/// What the documented table says.
+/// Returns whether the error is fatal according to the documented table.
 fn is_fatal(op: Operation, fault: Fault, has_log: bool) -> bool {
     match op {
         Operation::Sync | Operation::SyncDir => true,
-        // Of a write to the log nobody knows what it left. A vBucket's file is written behind what counts of it.
+        // A failed write to the log leaves an unknown state. A vBucket's file is written after its valid contents.
         Operation::Write => has_log && !matches!(fault, Fault::NoSpace | EDQUOT),
         _ => false,
     }
 }
 
-/// Each call fails for a while, for each reason, amid writes, an apply and compactions.
+/// Each call fails for a while, for each reason, during writes, an apply and compactions.
 ///
-/// No descriptors, no right to create a file and a failed rename ended the process, as every error of the log did that
-/// was not a full disk.
+/// Bug: a lack of descriptors, a missing right to create a file and a failed rename ended the process, as did every error of
+/// the log except a full disk.
 #[test]
-fn every_call_that_fails_does_what_the_table_says() {
+fn each_failing_disk_call_has_its_documented_outcome() {
     for has_log in [true, false] {
         for op in CALLS {
             for fault in FAULTS {
@@ -62,16 +62,16 @@ fn every_call_that_fails_does_what_the_table_says() {
 fn one(op: Operation, fault: Fault, has_log: bool) {
     let what = format!("{op}, {fault:?}, log: {has_log}");
     let disk = SimDisk::new(1);
-    let mut place = sim(&disk);
-    place.config.commit_log = has_log;
-    place.config.log_bytes_max = 256 << 10;
-    let (open, steps) = place.open_by_hand();
+    let mut site = sim(&disk);
+    site.config.commit_log = has_log;
+    site.config.log_bytes_max = 256 << 10;
+    let (open, steps) = site.open_by_hand();
     let value = vec![b'x'; 20_000];
     for n in 0..8 {
         open.set(&format!("before-{n}"), &value).unwrap();
     }
     steps.pass(SEC * 30);
-    // The log has a segment now with room for the next write.
+    // The log has a segment with room for the next write now.
     open.set("small", &value[..6_000]).unwrap();
     steps.pass(SEC * 30);
     disk.fail_every(op, fault);
@@ -86,7 +86,7 @@ fn one(op: Operation, fault: Fault, has_log: bool) {
         }
         steps.pass(MS * 20);
     }
-    // A file that nobody has open, and one that is to be replaced.
+    // A file that is not open, and one that is to be replaced.
     let _ = open
         .bucket
         .persistence()
@@ -110,7 +110,7 @@ fn one(op: Operation, fault: Fault, has_log: bool) {
             );
         }
         disk.clear_faults();
-        // What is tried again waits for some seconds at most.
+        // Retries happen within a few seconds.
         steps.pass(SEC * 10);
         assert_eq!(open.figure("ep_disk_full"), 0, "{what}");
         assert_eq!(open.figure("ep_disk_refuses"), 0, "{what}");
@@ -138,7 +138,7 @@ fn one(op: Operation, fault: Fault, has_log: bool) {
     if fatal.is_empty() {
         open.bucket.shutdown();
     }
-    let (again, _steps) = place.open_by_hand();
+    let (again, _steps) = site.open_by_hand();
     assert_eq!(again.get("before-7").unwrap(), value, "{what}");
     for name in taken {
         assert!(again.get(&name).is_ok(), "{what}: {name} is lost");

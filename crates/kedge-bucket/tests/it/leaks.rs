@@ -1,7 +1,7 @@
-//! vBuckets that are made, written to, flushed, compacted, rolled back and deleted, over and over, leave nothing behind: no
-//! file, no descriptor, no memory.
+//! Leak tests: creating, writing, flushing, compacting, rolling back and deleting vBuckets repeatedly leaves no files, no
+//! descriptors and no memory behind.
 //!
-//! `KEDGE_CYCLES` says how often.
+//! `KEDGE_CYCLES` sets the number of cycles.
 
 use crate::counting::live_bytes;
 use crate::tools::*;
@@ -10,12 +10,12 @@ use kedge_disk::{PosixDisk, SimDisk};
 use kedge_types::{Seqno, VbId};
 use std::sync::Arc;
 
-/// The documents of a vBucket.
+/// The number of documents of a vBucket.
 const DOCUMENTS: usize = 12;
-/// What has grown by then is what is needed, and does not grow any more.
+/// The number of cycles after which memory must not grow any more.
 const WARM_UP: u64 = 80;
-/// What names take that have the number of a revision or a segment in them, which gets longer. Less than a byte for each
-/// cycle.
+/// The tolerated growth of memory in bytes, for names that contain the number of a revision or segment, which gets longer. It
+/// is less than a byte per cycle.
 const NUMBERS_BYTES: i64 = 64;
 
 fn cycles(few: u64) -> u64 {
@@ -23,7 +23,7 @@ fn cycles(few: u64) -> u64 {
     asked.and_then(|text| text.parse().ok()).unwrap_or(few)
 }
 
-/// What is left after a round.
+/// The resources in use after a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Left {
     files: Vec<String>,
@@ -41,8 +41,8 @@ struct Cycles {
 }
 
 impl Cycles {
-    fn new(place: &mut Place) -> Self {
-        let (open, steps) = place.open_by_hand();
+    fn new(site: &mut TestSite) -> Self {
+        let (open, steps) = site.open_by_hand();
         Self {
             open,
             steps,
@@ -62,7 +62,7 @@ impl Cycles {
         self.open.bucket.persistence().apply().unwrap();
     }
 
-    /// The life of a vBucket, which begins with the end of the one before.
+    /// Runs one lifecycle of a vBucket, which starts by ending the previous one.
     fn cycle(&mut self) {
         self.number += 1;
         let (open, number) = (&self.open, self.number);
@@ -125,13 +125,13 @@ impl Cycles {
         }
     }
 
-    /// What there is when all vBuckets hold the same: the last round is followed by a flush.
-    fn left(&self, place: &Place) -> Left {
+    /// Measures the resources when all vBuckets have the same contents, since a flush follows the last round.
+    fn left(&self, site: &TestSite) -> Left {
         let open = &self.open;
         open.bucket.flush_all(open.ctx()).unwrap();
         open.bucket.persistence().apply().unwrap();
         self.steps.pass(SEC * 5);
-        let names = place.disk.list(&place.dir).unwrap().into_iter();
+        let names = site.disk.list(&site.dir).unwrap().into_iter();
         // The revisions differ.
         let without_number = |name: String| {
             name.trim_end_matches(|c: char| c.is_ascii_digit())
@@ -150,25 +150,25 @@ impl Cycles {
 fn small(config: &mut BucketConfig) {
     config.quota_bytes = 64 << 20;
     config.apply_max_lag_ms = 10;
-    // Segments of 64 KiB: the log is given back all the time.
+    // Segments of 64 KiB, so that the log is recycled all the time.
     config.log_bytes_max = 256 << 10;
     config.compaction.fragmentation_percent = 100;
 }
 
 #[test]
-fn lives_of_vbuckets_leave_no_file_and_no_handle() {
+fn vbucket_lifecycles_leak_no_files_or_file_handles() {
     for (commit_log, keep_files_open) in [(true, true), (true, false), (false, true)] {
         let disk = SimDisk::new(1);
-        let mut place = sim(&disk);
-        small(&mut place.config);
-        place.config.commit_log = commit_log;
-        place.config.keep_files_open = keep_files_open;
-        let mut cycles_of = Cycles::new(&mut place);
+        let mut site = sim(&disk);
+        small(&mut site.config);
+        site.config.commit_log = commit_log;
+        site.config.keep_files_open = keep_files_open;
+        let mut cycles_of = Cycles::new(&mut site);
         cycles_of.run(WARM_UP);
-        let before = (cycles_of.left(&place), disk.used_bytes());
+        let before = (cycles_of.left(&site), disk.used_bytes());
         let count = cycles(300);
         cycles_of.run(count);
-        let after = (cycles_of.left(&place), disk.used_bytes());
+        let after = (cycles_of.left(&site), disk.used_bytes());
         assert_eq!(after.0, before.0);
         assert!(after.1 <= before.1, "{before:?} {after:?}");
         assert!(cycles_of.rolled_back > count / 2 && cycles_of.reset > count / 10);
@@ -177,11 +177,11 @@ fn lives_of_vbuckets_leave_no_file_and_no_handle() {
         assert_eq!(couch.count(), 4, "{files:?}");
         assert!(files.iter().all(|name| !name.contains("deleted")));
         cycles_of.open.bucket.shutdown();
-        place.executor.shutdown();
+        site.executor.shutdown();
     }
 }
 
-/// Descriptors of this process that are open on files below `dir`.
+/// Returns the number of this process's descriptors of files below `dir`.
 #[cfg(target_os = "linux")]
 fn descriptors(dir: &std::path::Path) -> usize {
     let entries = std::fs::read_dir("/proc/self/fd").unwrap();
@@ -189,10 +189,10 @@ fn descriptors(dir: &std::path::Path) -> usize {
     links.filter(|link| link.starts_with(dir)).count()
 }
 
-/// All of the bucket runs on this thread, so what this thread holds is what the bucket does.
+/// The bucket runs entirely on this thread, so the memory of this thread is that of the bucket.
 #[test]
 #[cfg(target_os = "linux")]
-fn lives_of_vbuckets_leave_no_descriptor_and_no_memory() {
+fn vbucket_lifecycles_leak_no_descriptors_or_memory() {
     let temporary = tempfile::tempdir().unwrap();
     for commit_log in [true, false] {
         let dir = temporary
@@ -200,29 +200,29 @@ fn lives_of_vbuckets_leave_no_descriptor_and_no_memory() {
             .canonicalize()
             .unwrap()
             .join(format!("{commit_log}"));
-        let mut place = Place {
+        let mut site = TestSite {
             disk: Arc::new(PosixDisk),
             dir: dir.clone(),
             ..sim(&SimDisk::new(1))
         };
-        small(&mut place.config);
-        place.config.commit_log = commit_log;
-        let mut cycles_of = Cycles::new(&mut place);
+        small(&mut site.config);
+        site.config.commit_log = commit_log;
+        let mut cycles_of = Cycles::new(&mut site);
         cycles_of.run(WARM_UP / 2);
-        cycles_of.left(&place);
+        cycles_of.left(&site);
         cycles_of.run(WARM_UP / 2);
-        let before = (cycles_of.left(&place), descriptors(&dir));
+        let before = (cycles_of.left(&site), descriptors(&dir));
         let bytes = live_bytes();
         let count = cycles(60);
         cycles_of.run(count);
-        let after = (cycles_of.left(&place), descriptors(&dir));
+        let after = (cycles_of.left(&site), descriptors(&dir));
         assert_eq!(after, before);
         drop(after);
         let grown = live_bytes() - bytes;
         eprintln!("{count} cycles: {grown} bytes of memory more, {before:?}");
         assert!(grown <= NUMBERS_BYTES, "{grown} bytes in {count} cycles");
         cycles_of.open.bucket.shutdown();
-        place.executor.shutdown();
+        site.executor.shutdown();
         drop(cycles_of);
         assert_eq!(descriptors(&dir), 0, "of a bucket that has ended");
     }

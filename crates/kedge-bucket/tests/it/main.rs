@@ -1,4 +1,4 @@
-//! A bucket from outside, on simulated and real disks.
+//! Tests of the public interface of a bucket, on simulated and real disks.
 
 mod apply;
 mod branches;

@@ -1,4 +1,4 @@
-//! What holds with a commit log and without one.
+//! Behaviour that is the same with and without a commit log.
 
 use crate::tools::*;
 use kedge_disk::SimDisk;
@@ -8,9 +8,9 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug)]
 struct Mode {
     commit_log: bool,
-    /// The task that makes changes durable.
+    /// The kind of the task that makes changes durable.
     task: &'static str,
-    /// How often it did, and how many changes.
+    /// The names of the counters of its commits and of written changes.
     commits: &'static str,
     items: &'static str,
 }
@@ -30,16 +30,16 @@ const DIRECT: Mode = Mode {
 };
 
 impl Mode {
-    fn place(self, disk: &SimDisk) -> Place {
+    fn site(self, disk: &SimDisk) -> TestSite {
         eprintln!("{self:?}");
-        let mut place = sim(disk);
-        place.config.commit_log = self.commit_log;
-        place
+        let mut site = sim(disk);
+        site.config.commit_log = self.commit_log;
+        site
     }
 
-    /// A bucket that has come to rest.
+    /// Opens a bucket that has become idle.
     fn at_rest(self, disk: &SimDisk) -> (Open, Steps) {
-        let (open, steps) = self.place(disk).open_by_hand();
+        let (open, steps) = self.site(disk).open_by_hand();
         steps.pass(SEC * 5);
         (open, steps)
     }
@@ -50,10 +50,10 @@ impl Mode {
 }
 
 #[test]
-fn what_was_written_is_there_after_a_clean_restart() {
+fn documents_survive_a_clean_restart() {
     for mode in [LOG, DIRECT] {
-        let place = mode.place(&SimDisk::new(1));
-        let open = place.open();
+        let site = mode.site(&SimDisk::new(1));
+        let open = site.open();
         for n in 0..500 {
             open.set(&format!("key-{n}"), format!("value-{n}").as_bytes())
                 .unwrap();
@@ -70,9 +70,9 @@ fn what_was_written_is_there_after_a_clean_restart() {
         open.bucket.shutdown();
         open.bucket.shutdown();
         assert_eq!(open.set("late", b"x"), Err(Status::TemporaryFailure));
-        let has_log = place.disk.exists(&place.dir.join("log")).unwrap();
+        let has_log = site.disk.exists(&site.dir.join("log")).unwrap();
         assert_eq!(has_log, mode.commit_log);
-        let again = place.open();
+        let again = site.open();
         let report = again.bucket.wait_loaded().unwrap();
         assert_eq!((report.documents, report.clean), (500, true));
         assert!(mode.commit_log || report.records == 0);
@@ -90,17 +90,17 @@ fn what_was_written_is_there_after_a_clean_restart() {
 }
 
 #[test]
-fn an_unclean_stop_begins_a_branch_of_each_vbucket() {
+fn unclean_shutdown_begins_a_new_branch_of_each_vbucket() {
     for mode in [LOG, DIRECT] {
         let disk = SimDisk::new(2);
-        let mut place = mode.place(&disk);
-        place.config.log_interval_ms = 600_000;
-        let open = place.open();
+        let mut site = mode.site(&disk);
+        site.config.log_interval_ms = 600_000;
+        let open = site.open();
         open.set("a", b"1").unwrap();
         open.bucket.persistence().sync().unwrap();
         open.set("a", b"2").unwrap();
         disk.kill_process();
-        let again = place.open();
+        let again = site.open();
         assert!(!again.bucket.wait_loaded().unwrap().clean);
         assert_eq!(again.get("a").unwrap(), b"1");
         let with_data = key("a").vbucket(4).index();
@@ -113,8 +113,8 @@ fn an_unclean_stop_begins_a_branch_of_each_vbucket() {
     }
 }
 
-/// Five changes 3 ms apart, each of the key that `key` gives, of which `items` are written.
-fn waits_for_the_interval(mode: Mode, key: impl Fn(u32) -> String, items: u64) {
+/// Makes five changes 3 ms apart, with keys from `key`, and checks that `items` changes are written after the interval.
+fn check_interval(mode: Mode, key: impl Fn(u32) -> String, items: u64) {
     let (open, steps) = mode.at_rest(&SimDisk::new(3));
     let runs = open.runs(mode.task);
     for n in 0..5 {
@@ -134,18 +134,18 @@ fn waits_for_the_interval(mode: Mode, key: impl Fn(u32) -> String, items: u64) {
 }
 
 #[test]
-fn what_nobody_waits_for_waits_for_the_interval() {
-    waits_for_the_interval(LOG, |n| format!("key-{n}"), 5);
-    // The newest of the key.
-    waits_for_the_interval(DIRECT, |_| "key".to_owned(), 1);
+fn changes_without_waiters_wait_for_the_interval() {
+    check_interval(LOG, |n| format!("key-{n}"), 5);
+    // Only the newest change of the key.
+    check_interval(DIRECT, |_| "key".to_owned(), 1);
 }
 
 #[test]
-fn who_waits_does_not_wait_for_the_interval() {
+fn changes_with_waiters_do_not_wait_for_the_interval() {
     for mode in [LOG, DIRECT] {
         let (open, steps) = mode.at_rest(&SimDisk::new(4));
         for round in 1..=3 {
-            // Once from rest, and in the middle of an interval.
+            // Once while idle, and once in the middle of an interval.
             open.set("other", b"1").unwrap();
             steps.pass(MS * 5);
             open.persist("key", b"1", round).unwrap();
@@ -163,11 +163,11 @@ fn who_waits_does_not_wait_for_the_interval() {
     }
 }
 
-/// The commit of a prepare does not follow within `early`, and does within `late`.
-fn goes_along_or_follows(mode: Mode, log_interval_ms: u64, early: Duration, late: Duration) {
-    let mut place = mode.place(&SimDisk::new(5));
-    place.config.log_interval_ms = log_interval_ms;
-    let (open, steps) = place.open_by_hand();
+/// Checks that the commit of a prepare is not written within `early`, and is written within `late`.
+fn check_commit_delay(mode: Mode, log_interval_ms: u64, early: Duration, late: Duration) {
+    let mut site = mode.site(&SimDisk::new(5));
+    site.config.log_interval_ms = log_interval_ms;
+    let (open, steps) = site.open_by_hand();
     steps.pass(SEC * 5);
     let written = || (mode.written(&open), open.figure("ep_queue_size"));
     let persist = |value: &[u8], cookie| {
@@ -188,17 +188,17 @@ fn goes_along_or_follows(mode: Mode, log_interval_ms: u64, early: Duration, late
 }
 
 #[test]
-fn the_commit_of_a_prepare_goes_with_the_next_change_or_follows_by_itself() {
-    goes_along_or_follows(LOG, 600_000, SEC * 599, SEC * 601);
-    goes_along_or_follows(DIRECT, 20, MS * 500, SEC * 2);
+fn commit_of_a_prepare_is_written_with_the_next_change_or_after_a_delay() {
+    check_commit_delay(LOG, 600_000, SEC * 599, SEC * 601);
+    check_commit_delay(DIRECT, 20, MS * 500, SEC * 2);
 }
 
 #[test]
-fn a_commit_has_no_more_bytes_than_it_may_unless_one_document_has() {
+fn commit_size_is_limited_unless_one_document_exceeds_the_limit() {
     for mode in [LOG, DIRECT] {
-        let mut place = mode.place(&SimDisk::new(8));
-        place.config.flush_batch_max_bytes = 2_500;
-        let (open, _steps) = place.open_by_hand();
+        let mut site = mode.site(&SimDisk::new(8));
+        site.config.flush_batch_max_bytes = 2_500;
+        let (open, _steps) = site.open_by_hand();
         let mut names = names_in(VbId(1));
         let mut commits_of = |sizes: &[usize]| {
             let commits = || (mode.written(&open).0, open.figure("ep_storage_commits"));
@@ -218,7 +218,7 @@ fn a_commit_has_no_more_bytes_than_it_may_unless_one_document_has() {
 }
 
 #[test]
-fn a_full_disk_is_tried_again_after_a_while() {
+fn write_to_a_full_disk_is_retried_after_a_delay() {
     for mode in [LOG, DIRECT] {
         let disk = SimDisk::new(6);
         let (open, steps) = mode.at_rest(&disk);
@@ -249,11 +249,11 @@ fn a_full_disk_is_tried_again_after_a_while() {
 }
 
 #[test]
-fn many_threads_wait_for_many_vbuckets() {
+fn sync_writes_of_many_threads_and_vbuckets_complete() {
     for mode in [LOG, DIRECT] {
-        let mut place = mode.place(&SimDisk::new(7));
-        place.config.num_shards = 2;
-        let open = place.open();
+        let mut site = mode.site(&SimDisk::new(7));
+        site.config.num_shards = 2;
+        let open = site.open();
         std::thread::scope(|scope| {
             for thread in 0..8u64 {
                 let open = &open;

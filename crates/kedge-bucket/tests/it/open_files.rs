@@ -1,36 +1,36 @@
-//! Files stay open as long as settings of the bucket and the node let them.
+//! The number of files that stay open, limited by settings of the bucket and the node.
 
 use crate::tools::*;
 use kedge_bucket::{Bucket, BucketSetup};
 use kedge_disk::SimDisk;
 use std::sync::Arc;
 
-/// Opens a bucket on a node that lets it keep so many files open.
-fn open_on_node(place: &mut Place, open_files_max: u32) -> Open {
-    let steps = place.by_hand();
+/// Opens a bucket on a node that allows the given number of open files.
+fn open_on_node(site: &mut TestSite, open_files_max: u32) -> Open {
+    let steps = site.by_hand();
     let sink = Arc::new(Sink::default());
     let setup = BucketSetup {
         open_files_max,
-        ..place.setup(&sink)
+        ..site.setup(&sink)
     };
-    let open = place.opened(Bucket::open(setup).unwrap(), sink);
+    let open = site.opened(Bucket::open(setup).unwrap(), sink);
     steps.run();
     open
 }
 
 #[test]
-fn no_more_stay_open_than_bucket_and_node_let() {
+fn number_of_open_files_is_limited_by_bucket_and_node() {
     for (keep_files_open, of_bucket, of_node, stay) in [
         (false, 9, 9, 0),
         (true, 1, 9, 1),
         (true, 9, 2, 2),
         (true, 9, 9, 4),
     ] {
-        let mut place = sim(&SimDisk::new(1));
-        place.config.keep_files_open = keep_files_open;
-        place.config.max_open_files = of_bucket;
-        let open = open_on_node(&mut place, of_node);
-        // A file that was just made is opened when it is needed again.
+        let mut site = sim(&SimDisk::new(1));
+        site.config.keep_files_open = keep_files_open;
+        site.config.max_open_files = of_bucket;
+        let open = open_on_node(&mut site, of_node);
+        // A file that was just created is opened again when it is needed.
         for value in [b"1", b"2"] {
             for n in 0..40 {
                 open.set(&format!("key-{n}"), value).unwrap();
@@ -45,18 +45,18 @@ fn no_more_stay_open_than_bucket_and_node_let() {
 }
 
 #[test]
-fn their_nodes_take_an_eighth_of_the_quota_at_most() {
-    let mut place = sim(&SimDisk::new(2));
-    let open = open_on_node(&mut place, 9);
+fn cached_tree_nodes_use_at_most_an_eighth_of_the_quota() {
+    let mut site = sim(&SimDisk::new(2));
+    let open = open_on_node(&mut site, 9);
     for n in 0..20_000 {
         open.set(&format!("a-key-of-some-length-{n}"), b"1")
             .unwrap();
     }
     open.bucket.shutdown();
-    // A start that has no room for all documents reads nodes instead, and keeps those that it may.
+    // A start without memory for all documents reads tree nodes instead, and keeps as many as allowed.
     for quota_bytes in [2 << 20, 3 << 20] {
-        place.config.quota_bytes = quota_bytes;
-        let open = open_on_node(&mut place, 9);
+        site.config.quota_bytes = quota_bytes;
+        let open = open_on_node(&mut site, 9);
         let (bytes, most) = (open.figure("ep_storage_open_files_bytes"), quota_bytes / 8);
         assert!((most / 4 * 3..=most).contains(&bytes), "{bytes} of {most}");
         open.bucket.shutdown();

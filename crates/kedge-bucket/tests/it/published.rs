@@ -1,10 +1,10 @@
-//! What a vBucket said of its order, and whether it still holds after a crash.
+//! The persisted seqnos and failover tables that a vBucket reported before a crash, and their validity afterwards.
 
 use crate::tools::*;
 use kedge_bucket::VbFigures;
 use kedge_types::{Seqno, VbId, VbUuid};
 
-/// Up to where the branch of a vBucket was said to be on disk.
+/// The persisted seqno that a vBucket reported for its branch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Published {
     pub(crate) branch: VbUuid,
@@ -14,7 +14,7 @@ pub(crate) struct Published {
 }
 
 impl Published {
-    /// What is said now; `None` of a vBucket that was deleted.
+    /// Reads the present report; `None` for a deleted vBucket.
     pub(crate) fn read(open: &Open, vb: VbId) -> Option<Self> {
         let figures = open.bucket.vbucket_figures(vb)?;
         let (branch, begins) = figures.failover[0];
@@ -26,15 +26,15 @@ impl Published {
         })
     }
 
-    /// Nothing of it was taken back: no seqno that was persisted is above where the branch ended, and none is given out
-    /// twice in one branch.
+    /// Checks that the report still holds: no persisted seqno is above the end of its branch, and no seqno is used twice in one
+    /// branch.
     pub(crate) fn holds(&self, now: &VbFigures) -> Result<(), String> {
         let wrong = |what: &str| Err(format!("{what} of {self:?}: {now:?}"));
         if now.high_seqno < self.persisted {
             return wrong("high seqno");
         }
         match now.failover.iter().position(|it| it.0 == self.branch) {
-            // Nothing of it was on disk, not even that it had begun.
+            // Nothing of the branch was durable, not even its start.
             None if self.persisted <= self.begins => Ok(()),
             None => wrong("unknown branch"),
             Some(0) if now.high_seqno >= self.high => Ok(()),

@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The name of a document of this vBucket.
+/// Returns the name of a document of this vBucket.
 fn name(vb: VbId, what: &str) -> String {
     let mut names = (0..).map(|n| format!("{what}-{n}"));
     names.find(|name| key(name).vbucket(4) == vb).unwrap()
 }
 
-/// A bucket with one document in each file and one more in the log, killed; and the first file.
-fn with_files_and_log(place: &Place, disk: &SimDisk) -> PathBuf {
-    let open = place.open();
+/// Creates a bucket with one document in each file and one more in the log, and kills it. Returns the path of the first file.
+fn with_files_and_log(site: &TestSite, disk: &SimDisk) -> PathBuf {
+    let open = site.open();
     for vb in all_vbuckets() {
         open.set(&name(vb, "applied"), b"1").unwrap();
     }
@@ -27,17 +27,17 @@ fn with_files_and_log(place: &Place, disk: &SimDisk) -> PathBuf {
     }
     open.bucket.persistence().sync().unwrap();
     open.bucket.shutdown_within(Duration::ZERO);
-    let first = place.dir.join("0.couch.1");
+    let first = site.dir.join("0.couch.1");
     assert!(disk.exists(&first).unwrap());
     first
 }
 
 #[test]
-fn a_vbucket_whose_file_cannot_be_read_is_quarantined_and_nothing_of_it_is_lost() {
+fn vbucket_with_an_unreadable_file_is_quarantined_without_data_loss() {
     let wrecks: [fn(&SimDisk, &Path); 2] = [
         |disk, file| disk.make_unreadable(file, 4_100),
         |disk, file| {
-            // But the bytes that say which blocks are headers.
+            // Damages everything but the bytes that mark header blocks.
             for offset in (0..disk.len(file).unwrap()).filter(|offset| offset % 4_096 > 0) {
                 disk.flip(file, offset, 0xff);
             }
@@ -45,12 +45,12 @@ fn a_vbucket_whose_file_cannot_be_read_is_quarantined_and_nothing_of_it_is_lost(
     ];
     for wreck in wrecks {
         let disk = SimDisk::new(13);
-        let place = sim(&disk);
-        let first = with_files_and_log(&place, &disk);
+        let site = sim(&disk);
+        let first = with_files_and_log(&site, &disk);
         let whole = read_file(&disk, &first).unwrap();
         wreck(&disk, &first);
         for _ in 0..2 {
-            let open = place.open();
+            let open = site.open();
             assert_eq!(open.figure("ep_vb_quarantined"), 1);
             let refused = open.get(&name(VbId(0), "applied"));
             assert_eq!(refused, Err(Status::TemporaryFailure));
@@ -69,10 +69,10 @@ fn a_vbucket_whose_file_cannot_be_read_is_quarantined_and_nothing_of_it_is_lost(
             open.bucket.persistence().apply().unwrap();
             open.bucket.shutdown();
         }
-        // The file is brought back.
+        // The file is restored.
         disk.remove(&first).unwrap();
         replace_file(&disk, &first, &whole).unwrap();
-        let open = place.open();
+        let open = site.open();
         assert_eq!(open.figure("ep_vb_quarantined"), 0);
         for key in ["applied", "logged"] {
             assert!(open.get(&name(VbId(0), key)).is_ok(), "{key}");
@@ -82,51 +82,51 @@ fn a_vbucket_whose_file_cannot_be_read_is_quarantined_and_nothing_of_it_is_lost(
 }
 
 #[test]
-fn a_log_is_not_given_up_for_a_file_that_cannot_be_read() {
+fn log_is_not_abandoned_while_a_file_is_unreadable() {
     let disk = SimDisk::new(14);
-    let mut place = sim(&disk);
-    let first = with_files_and_log(&place, &disk);
+    let mut site = sim(&disk);
+    let first = with_files_and_log(&site, &disk);
     disk.make_unreadable(&first, 4_100);
-    place.config.commit_log = false;
-    let bucket = Bucket::open(place.setup(&Arc::new(Sink::default()))).unwrap();
+    site.config.commit_log = false;
+    let bucket = Bucket::open(site.setup(&Arc::new(Sink::default()))).unwrap();
     let why = bucket.wait_loaded().unwrap_err().to_string();
     bucket.shutdown();
     assert!(why.contains("could not be applied to the files"), "{why}");
-    place.config.commit_log = true;
-    let open = place.open();
+    site.config.commit_log = true;
+    let open = site.open();
     assert!(open.get(&name(VbId(1), "logged")).is_ok());
     open.bucket.shutdown();
 }
 
 const FIRST: VbId = VbId(0);
 
-/// A bucket with an unreadable first file, and a log or none.
-fn with_damage(disk: &SimDisk, commit_log: bool) -> (Place, PathBuf) {
-    let mut place = sim(disk);
-    let first = with_files_and_log(&place, disk);
+/// Creates a bucket with an unreadable first file, with a log or without.
+fn with_damage(disk: &SimDisk, commit_log: bool) -> (TestSite, PathBuf) {
+    let mut site = sim(disk);
+    let first = with_files_and_log(&site, disk);
     if !commit_log {
-        place.config.commit_log = false;
-        let open = place.open();
+        site.config.commit_log = false;
+        let open = site.open();
         open.bucket.shutdown();
     }
     let first = if disk.exists(&first).unwrap() {
         first
     } else {
-        place.dir.join("0.couch.2")
+        site.dir.join("0.couch.2")
     };
     disk.make_unreadable(&first, 4_100);
-    (place, first)
+    (site, first)
 }
 
 fn branches(open: &Open) -> Vec<(VbUuid, Seqno)> {
     open.bucket.failover_log(open.ctx(), FIRST).unwrap()
 }
 
-/// What is to be there of the first vBucket after its reset, in a history that begins with `uuid`.
+/// Checks the first vBucket after its reset, in a history that begins with `uuid`.
 fn check_reset(open: &Open, uuid: VbUuid, commit_log: bool) {
     assert_eq!(open.figure("ep_vb_quarantined"), 0);
     for (key, value) in [("applied", b"1"), ("logged", b"2")] {
-        // The log has not given anything back yet; without one there is only what the file had.
+        // The log has not recycled anything yet; without a log there is only what the file had.
         let expected = if commit_log {
             Ok(value.to_vec())
         } else {
@@ -143,11 +143,11 @@ fn check_reset(open: &Open, uuid: VbUuid, commit_log: bool) {
 }
 
 #[test]
-fn a_vbucket_without_its_file_is_served_with_what_the_log_has_in_a_history_of_its_own() {
+fn reset_vbucket_is_served_from_the_log_in_a_new_history() {
     for commit_log in [true, false] {
         let disk = SimDisk::new(15);
-        let (place, first) = with_damage(&disk, commit_log);
-        let open = place.open();
+        let (site, first) = with_damage(&disk, commit_log);
+        let open = site.open();
         let reset = |vb| open.bucket.persistence().reset_vbucket(open.ctx(), vb);
         assert_eq!(reset(VbId(1)), Err(Status::Invalid), "it is well");
         assert_eq!(reset(VbId(4)), Err(Status::NotMyVbucket));
@@ -164,7 +164,7 @@ fn a_vbucket_without_its_file_is_served_with_what_the_log_has_in_a_history_of_it
         assert_eq!(open.figure("ep_log_needed_bytes"), 0, "the log is let go");
         let before = branches(&open);
         open.bucket.shutdown();
-        let again = place.open();
+        let again = site.open();
         assert_eq!(again.get(&name(FIRST, "new")).unwrap(), b"3");
         check_reset(&again, done.uuid, commit_log);
         assert_eq!(branches(&again), before);
@@ -179,13 +179,13 @@ fn a_vbucket_without_its_file_is_served_with_what_the_log_has_in_a_history_of_it
 }
 
 #[test]
-fn a_reset_is_whole_or_did_not_happen_whenever_the_power_fails() {
+fn reset_of_a_quarantined_vbucket_is_atomic_under_power_loss() {
     for commit_log in [true, false] {
         let mut outcomes = [0; 2];
         for nth in 1.. {
             let disk = SimDisk::new(nth);
-            let (place, first) = with_damage(&disk, commit_log);
-            let open = place.open();
+            let (site, first) = with_damage(&disk, commit_log);
+            let open = site.open();
             let at = disk.operations() + nth;
             disk.fail_operation(at, Fault::PowerLoss);
             let reset = open.bucket.persistence().reset_vbucket(open.ctx(), FIRST);
@@ -193,7 +193,7 @@ fn a_reset_is_whole_or_did_not_happen_whenever_the_power_fails() {
             disk.crash(nth);
             open.bucket.shutdown();
             assert!(failed || reset.is_ok());
-            let again = place.open();
+            let again = site.open();
             if again.figure("ep_vb_quarantined") == 1 {
                 assert!(reset.is_err(), "it was done");
                 assert!(disk.exists(&first).unwrap());
@@ -201,7 +201,7 @@ fn a_reset_is_whole_or_did_not_happen_whenever_the_power_fails() {
             } else {
                 let began = branches(&again).last().unwrap().0;
                 if let Ok(done) = &reset {
-                    // Until the new file is there, each start begins a history.
+                    // Until the new file exists, each start begins a new history.
                     assert_eq!(done.documents, if commit_log { 2 } else { 0 });
                 }
                 check_reset(&again, began, commit_log);
@@ -228,10 +228,10 @@ fn a_reset_is_whole_or_did_not_happen_whenever_the_power_fails() {
 }
 
 #[test]
-fn a_file_that_cannot_be_put_away_stays_and_the_reset_may_be_tried_again() {
+fn reset_that_cannot_rename_the_file_keeps_it_and_can_be_retried() {
     let disk = SimDisk::new(16);
-    let (place, first) = with_damage(&disk, true);
-    let open = place.open();
+    let (site, first) = with_damage(&disk, true);
+    let open = site.open();
     disk.fail_next(Operation::Rename, Fault::Io);
     let refused = open.bucket.persistence().reset_vbucket(open.ctx(), FIRST);
     assert_eq!(refused, Err(Status::TemporaryFailure));
@@ -247,11 +247,11 @@ fn a_file_that_cannot_be_put_away_stays_and_the_reset_may_be_tried_again() {
 }
 
 #[test]
-fn what_was_given_up_can_be_deleted_and_made_anew() {
+fn reset_vbucket_can_be_deleted_and_created_again() {
     for commit_log in [true, false] {
         let disk = SimDisk::new(21);
-        let (place, _) = with_damage(&disk, commit_log);
-        let open = place.open();
+        let (site, _) = with_damage(&disk, commit_log);
+        let open = site.open();
         let vb = VbId(0);
         let refused = Err(Status::TemporaryFailure);
         assert_eq!(open.bucket.states().delete_vbucket(vb), refused);
@@ -266,7 +266,7 @@ fn what_was_given_up_can_be_deleted_and_made_anew() {
         open.bucket.states().delete_vbucket(vb).unwrap();
         disk.crash(1);
         open.bucket.shutdown();
-        let again = place.open();
+        let again = site.open();
         assert_eq!(again.bucket.vbucket_state(vb), Err(Status::NotMyVbucket));
         again
             .bucket
@@ -275,32 +275,32 @@ fn what_was_given_up_can_be_deleted_and_made_anew() {
             .unwrap();
         disk.crash(2);
         again.bucket.shutdown();
-        let last = place.open();
+        let last = site.open();
         let figures = last.bucket.vbucket_figures(vb).unwrap();
         assert_eq!((figures.state, figures.documents), (VbState::Active, 0));
         last.set(&name(vb, "new"), b"1").unwrap();
         last.bucket.persistence().apply().unwrap();
         last.bucket.shutdown();
-        let after = place.open();
+        let after = site.open();
         assert_eq!(after.get(&name(vb, "new")).unwrap(), b"1");
         after.bucket.shutdown();
     }
 }
 
 #[test]
-fn what_was_deleted_stays_so_when_its_file_cannot_be_read_any_more() {
+fn deleted_vbucket_with_an_unreadable_file_stays_deleted() {
     let disk = SimDisk::new(22);
-    let place = sim(&disk);
-    let first = with_files_and_log(&place, &disk);
-    let open = place.open();
+    let site = sim(&disk);
+    let first = with_files_and_log(&site, &disk);
+    let open = site.open();
     let vb = VbId(0);
-    // The log has it, and the file is in nobody's way.
+    // The log has the deletion, and the file is ignored.
     disk.fail_next(Operation::Create, Fault::NoSpace);
     open.bucket.states().delete_vbucket(vb).unwrap();
     open.bucket.shutdown_within(Duration::ZERO);
     assert!(disk.exists(&first).unwrap());
     disk.make_unreadable(&first, 4_100);
-    let again = place.open();
+    let again = site.open();
     assert_eq!(again.figure("ep_vb_quarantined"), 1);
     again
         .bucket
@@ -310,15 +310,15 @@ fn what_was_deleted_stays_so_when_its_file_cannot_be_read_any_more() {
     assert_eq!(again.bucket.vbucket_state(vb), Err(Status::NotMyVbucket));
     again.bucket.persistence().apply().unwrap();
     again.bucket.shutdown();
-    Log::remove(&*place.disk, &place.dir.join("log")).unwrap();
-    let last = place.open();
+    Log::remove(&*site.disk, &site.dir.join("log")).unwrap();
+    let last = site.open();
     assert_eq!(last.bucket.vbucket_state(vb), Err(Status::NotMyVbucket));
     last.bucket.shutdown();
 }
 
-/// Why a bucket does not load.
-fn refusal(place: &Place, recovery: RecoveryMode) -> Option<String> {
-    let mut setup = place.setup(&Arc::new(Sink::default()));
+/// Returns the error with which a bucket fails to load.
+fn refusal(site: &TestSite, recovery: RecoveryMode) -> Option<String> {
+    let mut setup = site.setup(&Arc::new(Sink::default()));
     setup.recovery = recovery;
     let bucket = Bucket::open(setup).unwrap();
     let why = bucket.wait_loaded().err().map(|error| error.to_string());
@@ -327,19 +327,19 @@ fn refusal(place: &Place, recovery: RecoveryMode) -> Option<String> {
 }
 
 #[test]
-fn a_missing_or_cut_file_sets_its_vbucket_aside_with_and_without_a_log() {
-    // A removed file was served as an empty vBucket, and of a file that was cut, without a log, an older commit.
+fn vbucket_with_a_missing_or_truncated_file_is_quarantined() {
+    // Bug: a missing file was served as an empty vBucket, and a truncated one, without a log, at an older commit.
     for (commit_log, is_cut) in [(true, false), (true, true), (false, false), (false, true)] {
         let disk = SimDisk::new(31);
-        let mut place = sim(&disk);
-        let first = with_files_and_log(&place, &disk);
+        let mut site = sim(&disk);
+        let first = with_files_and_log(&site, &disk);
         let before = disk.len(&first).unwrap();
-        place.config.commit_log = commit_log;
-        let open = place.open();
+        site.config.commit_log = commit_log;
+        let open = site.open();
         open.set(&name(FIRST, "more"), b"3").unwrap();
         open.bucket.persistence().apply().unwrap();
         open.bucket.persistence().sync().unwrap();
-        // As after kill -9, half of the time.
+        // As after kill -9, in half of the cases.
         if is_cut {
             open.bucket.shutdown_within(Duration::ZERO);
         } else {
@@ -354,14 +354,14 @@ fn a_missing_or_cut_file_sets_its_vbucket_aside_with_and_without_a_log() {
             disk.remove(&first).unwrap();
         }
         for _ in 0..2 {
-            let open = place.open();
+            let open = site.open();
             assert_eq!(open.figure("ep_vb_quarantined"), 1);
             let refused = open.get(&name(FIRST, "applied"));
             assert_eq!(refused, Err(Status::TemporaryFailure));
             assert!(open.get(&name(VbId(1), "applied")).is_ok());
             open.bucket.shutdown();
         }
-        let open = place.open();
+        let open = site.open();
         let done = open
             .bucket
             .persistence()
@@ -371,7 +371,7 @@ fn a_missing_or_cut_file_sets_its_vbucket_aside_with_and_without_a_log() {
         assert_eq!(open.figure("ep_vb_quarantined"), 0);
         open.set(&name(FIRST, "new"), b"4").unwrap();
         open.bucket.shutdown_within(Duration::ZERO);
-        let open = place.open();
+        let open = site.open();
         assert_eq!(open.figure("ep_vb_quarantined"), 0);
         assert_eq!(open.get(&name(FIRST, "new")).unwrap(), b"4");
         open.bucket.shutdown();
@@ -379,13 +379,13 @@ fn a_missing_or_cut_file_sets_its_vbucket_aside_with_and_without_a_log() {
 }
 
 #[test]
-fn a_missing_segment_or_log_stops_the_start_unless_it_is_to_be_skipped() {
-    // The only segment of a log was removed, and what it had was gone without a word.
+fn missing_log_segment_or_log_fails_the_start_unless_recovery_skips_it() {
+    // Bug: the only segment of a log was missing, and its contents were lost silently.
     for whole_directory in [true, false] {
         let disk = SimDisk::new(32);
-        let place = sim(&disk);
-        with_files_and_log(&place, &disk);
-        let log = place.dir.join("log");
+        let site = sim(&disk);
+        with_files_and_log(&site, &disk);
+        let log = site.dir.join("log");
         if whole_directory {
             disk.remove_dir_all(&log).unwrap();
         } else {
@@ -394,14 +394,14 @@ fn a_missing_segment_or_log_stops_the_start_unless_it_is_to_be_skipped() {
             }
         }
         for commit_log in [true, false] {
-            let mut place = sim(&disk);
-            place.config.commit_log = commit_log;
-            let why = refusal(&place, RecoveryMode::Strict).expect("it is not whole");
+            let mut site = sim(&disk);
+            site.config.commit_log = commit_log;
+            let why = refusal(&site, RecoveryMode::Strict).expect("it is not whole");
             assert!(why.contains("00000000000000000001.log"), "{why}");
             assert!(why.contains("--recover salvage"), "{why}");
         }
-        assert_eq!(refusal(&place, RecoveryMode::Salvage), None);
-        let open = place.open();
+        assert_eq!(refusal(&site, RecoveryMode::Salvage), None);
+        let open = site.open();
         for vb in all_vbuckets() {
             assert!(open.get(&name(vb, "applied")).is_ok());
             assert_eq!(open.get(&name(vb, "logged")), Err(Status::KeyNotFound));

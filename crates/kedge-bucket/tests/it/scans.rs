@@ -1,4 +1,4 @@
-//! Range scans against what there was when they were made.
+//! Range scans, compared to the documents at their creation.
 
 use crate::crash::seeds;
 use crate::tools::*;
@@ -74,8 +74,8 @@ fn scanned(completion: Completion) -> Result<ScanPart, Status> {
     }
 }
 
-/// One continue of a scan so small that it has one part.
-pub(crate) fn go_on(
+/// Runs one continue of a scan that is small enough for one part.
+pub(crate) fn continue_scan(
     open: &Open,
     vb: VbId,
     id: &ScanId,
@@ -90,22 +90,22 @@ pub(crate) fn go_on(
 }
 
 fn text(key: &[u8]) -> String {
-    // Behind the prefix of the default collection.
+    // The key follows the prefix of the default collection.
     String::from_utf8(key[1..].to_vec()).unwrap()
 }
 
-/// A scan under way, and what it is to give.
-struct UnderWay {
+/// An open scan and its expected result.
+struct OpenScanModel {
     vb: VbId,
     id: ScanId,
     key_only: bool,
     expected: Vec<(String, Vec<u8>)>,
-    /// Of a sample, how many of `expected`.
+    /// The size of a sample; `expected` is then the set it is chosen from.
     sample: Option<usize>,
     given: Vec<(String, Vec<u8>)>,
 }
 
-impl UnderWay {
+impl OpenScanModel {
     fn take(&mut self, found: ScanFound) {
         match found {
             ScanFound::Keys(keys) => {
@@ -138,7 +138,7 @@ struct Run {
     open: Open,
     random: Random,
     map: Map,
-    scans: Vec<UnderWay>,
+    scans: Vec<OpenScanModel>,
     ended: usize,
     seed: u64,
 }
@@ -203,7 +203,7 @@ impl Run {
             }
         };
         match create(&self.open, vb, &request(selection, key_only)) {
-            Ok(id) => self.scans.push(UnderWay {
+            Ok(id) => self.scans.push(OpenScanModel {
                 vb,
                 id,
                 key_only,
@@ -218,7 +218,7 @@ impl Run {
         }
     }
 
-    fn go_on(&mut self) {
+    fn continue_scan(&mut self) {
         if self.scans.is_empty() {
             return;
         }
@@ -229,7 +229,7 @@ impl Run {
             bytes: self.random.below(2) as u32 * 200,
         };
         let scan = &mut self.scans[at];
-        let part = go_on(&self.open, scan.vb, &scan.id, limits).unwrap();
+        let part = continue_scan(&self.open, scan.vb, &scan.id, limits).unwrap();
         scan.take(part.found);
         if part.end == Some(ScanEnd::Complete) {
             self.scans
@@ -256,17 +256,17 @@ impl Run {
 }
 
 #[test]
-fn a_scan_gives_what_there_was_when_it_was_made() {
+fn range_scan_returns_the_snapshot_at_its_creation() {
     let mut ended = 0;
     for seed in seeds(12) {
-        let mut place = sim(&SimDisk::new(seed));
-        place.config.eviction_policy = match seed % 2 {
+        let mut site = sim(&SimDisk::new(seed));
+        site.config.eviction_policy = match seed % 2 {
             0 => EvictionPolicy::ValueOnly,
             _ => EvictionPolicy::FullEviction,
         };
-        place.config.commit_log = seed % 3 != 0;
+        site.config.commit_log = seed % 3 != 0;
         let mut run = Run {
-            open: place.open(),
+            open: site.open(),
             random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
             map: Map::new(),
             scans: Vec::new(),
@@ -278,7 +278,7 @@ fn a_scan_gives_what_there_was_when_it_was_made() {
                 0 => run.evict(),
                 1 => run.open.bucket.persistence().apply().unwrap(),
                 2..8 => run.begin(),
-                8..20 => run.go_on(),
+                8..20 => run.continue_scan(),
                 _ => run.change(),
             }
         }
@@ -289,13 +289,13 @@ fn a_scan_gives_what_there_was_when_it_was_made() {
     assert!(ended > 100, "{ended} scans came to their end");
 }
 
-/// A flush makes the files void, and they are replaced when their time comes. Scans read the old ones until then, as their
-/// seqnos were high enough for what clients had heard of the new history: a scan had too few documents, or some that the
-/// flush had deleted, also after a restart.
+/// Bug: a flush makes the files void, and they are replaced later. Range scans read the old files until then, because their
+/// seqnos were high enough for the seqnos that clients knew of the new history. Scans returned too few documents, or deleted
+/// ones, also after a restart.
 #[test]
-fn a_scan_after_a_flush_shows_what_was_stored_since() {
+fn range_scan_after_a_flush_returns_only_new_documents() {
     let disk = SimDisk::new(1);
-    let place = sim(&disk);
+    let site = sim(&disk);
     let vb = VbId(0);
     let names: Vec<String> = names_in(vb).take(1_000).collect();
     let seen = |open: &Open| {
@@ -308,7 +308,7 @@ fn a_scan_after_a_flush_shows_what_was_stored_since() {
             timeout_ms: Some(60_000),
         });
         let id = create(open, vb, &request).unwrap();
-        let part = go_on(open, vb, &id, ScanLimits::default()).unwrap();
+        let part = continue_scan(open, vb, &id, ScanLimits::default()).unwrap();
         assert_eq!(part.end, Some(ScanEnd::Complete));
         let ScanFound::Documents { items, .. } = part.found else {
             panic!("keys only");
@@ -317,9 +317,9 @@ fn a_scan_after_a_flush_shows_what_was_stored_since() {
         assert!(values.iter().all(|value| *value == values[0]));
         (values.len(), String::from_utf8(values[0].clone()).unwrap())
     };
-    let open = place.open();
+    let open = site.open();
     for round in 0..3 {
-        // Fewer each time: the file of before has all the seqnos.
+        // The number decreases, so the previous file has all the seqnos.
         let count = 1_000 - 100 * round;
         for name in &names[..count] {
             open.set(name, round.to_string().as_bytes()).unwrap();
@@ -338,7 +338,7 @@ fn a_scan_after_a_flush_shows_what_was_stored_since() {
     }
     open.bucket.persistence().sync().unwrap();
     open.bucket.shutdown_within(std::time::Duration::ZERO);
-    let open = place.open();
+    let open = site.open();
     assert_eq!(seen(&open), (10, "last".to_owned()), "a clean start");
     open.bucket.flush_all(open.ctx()).unwrap();
     for name in &names[..7] {
@@ -347,17 +347,17 @@ fn a_scan_after_a_flush_shows_what_was_stored_since() {
     open.bucket.persistence().sync().unwrap();
     disk.kill_process();
     open.bucket.shutdown();
-    let open = place.open();
+    let open = site.open();
     assert_eq!(seen(&open), (7, "end".to_owned()), "after a kill");
     open.bucket.shutdown();
 }
 
 #[test]
-fn what_is_written_meanwhile_is_seen_up_to_one_moment() {
-    let place = sim(&SimDisk::new(1));
-    let open = place.open();
+fn range_scan_sees_concurrent_writes_up_to_one_point_in_time() {
+    let site = sim(&SimDisk::new(1));
+    let open = site.open();
     let vb = VbId(0);
-    // In the order in which they are written, round by round.
+    // The documents in the order in which they are written, round by round.
     let names: Vec<String> = (0..2_000)
         .map(|n| format!("k{n:04}"))
         .filter(|name| key(name).vbucket(4) == vb)
@@ -387,7 +387,7 @@ fn what_is_written_meanwhile_is_seen_up_to_one_moment() {
                     items: 40,
                     ..ScanLimits::default()
                 };
-                let part = go_on(&open, vb, &id, limits).unwrap();
+                let part = continue_scan(&open, vb, &id, limits).unwrap();
                 let ScanFound::Documents { items, .. } = part.found else {
                     panic!("keys only");
                 };
@@ -413,9 +413,9 @@ fn what_is_written_meanwhile_is_seen_up_to_one_moment() {
 }
 
 #[test]
-fn scans_are_cancelled_given_up_and_ended_with_their_bucket() {
-    let mut place = sim(&SimDisk::new(1));
-    let (open, steps) = place.open_by_hand();
+fn range_scans_end_when_cancelled_idle_or_shut_down() {
+    let mut site = sim(&SimDisk::new(1));
+    let (open, steps) = site.open_by_hand();
     let bucket = &open.bucket;
     let vb = key("k").vbucket(4);
     open.set("k", b"1").unwrap();
@@ -432,7 +432,7 @@ fn scans_are_cancelled_given_up_and_ended_with_their_bucket() {
         made(open.sink.get(cookie).unwrap()).unwrap()
     };
     let limits = ScanLimits::default();
-    let go_on = |id: &ScanId| {
+    let continue_scan = |id: &ScanId| {
         let cookie = open.next_cookie();
         let outcome = bucket
             .scans()
@@ -440,10 +440,10 @@ fn scans_are_cancelled_given_up_and_ended_with_their_bucket() {
         outcome.map(|_| cookie)
     };
 
-    // One continue at a time; one that is under way hears of the end.
+    // Only one continue at a time is allowed; the one in progress is notified of the cancellation.
     let first = id_of(make());
-    let under_way = go_on(&first).unwrap();
-    assert_eq!(go_on(&first), Err(Status::Busy));
+    let under_way = continue_scan(&first).unwrap();
+    assert_eq!(continue_scan(&first), Err(Status::Busy));
     assert!(bucket.scans().scan_figures()[0].is_busy);
     assert_eq!(
         bucket.scans().cancel_scan(VbId(3 - vb.get()), &first),
@@ -453,18 +453,18 @@ fn scans_are_cancelled_given_up_and_ended_with_their_bucket() {
     steps.run();
     let ended = scanned(open.sink.get(under_way).unwrap());
     assert_eq!(ended.unwrap_err(), Status::RangeScanCancelled);
-    assert_eq!(go_on(&first), Err(Status::KeyNotFound));
+    assert_eq!(continue_scan(&first), Err(Status::KeyNotFound));
 
-    // Nobody continues it.
+    // The scan exceeds its idle timeout.
     let second = id_of(make());
     steps.pass(SEC * 170);
     assert_eq!(open.figure("ep_range_scans_open"), 1);
     steps.pass(SEC * 20);
     assert_eq!(open.figure("ep_range_scans_open"), 0);
     assert_eq!(open.figure("ep_range_scans_idle"), 1);
-    assert_eq!(go_on(&second), Err(Status::KeyNotFound));
+    assert_eq!(continue_scan(&second), Err(Status::KeyNotFound));
 
-    // A file that does not come.
+    // The file does not reach the required seqno.
     open.set("k", b"2").unwrap();
     let mut late = all();
     late.requirements = Some(kedge_bucket::ScanRequirements {
@@ -485,11 +485,11 @@ fn scans_are_cancelled_given_up_and_ended_with_their_bucket() {
     assert_eq!(failed, Err(Status::TemporaryFailure));
 
     let third = id_of(make());
-    let (continued, making) = (go_on(&third).unwrap(), make());
+    let (continued, making) = (continue_scan(&third).unwrap(), make());
     bucket.shutdown();
     let ended = scanned(open.sink.get(continued).unwrap());
     assert_eq!(ended.unwrap_err(), Status::TemporaryFailure);
     let ended = made(open.sink.get(making).unwrap());
     assert_eq!(ended, Err(Status::TemporaryFailure));
-    assert_eq!(go_on(&third), Err(Status::KeyNotFound));
+    assert_eq!(continue_scan(&third), Err(Status::KeyNotFound));
 }

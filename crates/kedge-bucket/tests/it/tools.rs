@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Shared helpers of the tests.
 
 use kedge_bucket::{
     Bucket, BucketConfig, BucketSetup, CompactionRate, Completion, Completions, Cookie, Ctx,
@@ -16,16 +16,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Generous: nothing here takes long, and a test that meets it has failed.
+/// The deadline of waits. It is generous: a test that reaches it has failed.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Collects completions and fatal errors.
+/// A collector of completions and fatal errors.
 #[derive(Debug, Default)]
 pub(crate) struct Sink {
     done: Mutex<HashMap<u64, Completion>>,
     fatal: Mutex<Vec<String>>,
     changed: Condvar,
-    /// Whether the test reads for the commands of its thread.
+    /// True if the test itself reads documents for the commands of its thread.
     pub(crate) reads: AtomicBool,
 }
 
@@ -45,7 +45,7 @@ impl Completions for Sink {
 }
 
 impl Sink {
-    /// What became of a SyncWrite, once it ended.
+    /// Waits for a SyncWrite and returns its result.
     pub(crate) fn wait(&self, cookie: u64) -> Result<Mutated, Status> {
         match self.wait_any(cookie) {
             Completion::SyncWrite { result, .. } => result,
@@ -72,7 +72,7 @@ impl Sink {
         }
     }
 
-    /// Forgets what came so far.
+    /// Discards the completions received so far.
     pub(crate) fn forget(&self) {
         self.done.lock().unwrap().clear();
     }
@@ -86,7 +86,7 @@ impl Sink {
     }
 }
 
-/// Waits until `what` is so.
+/// Waits until `what` returns true.
 pub(crate) fn until(why: &str, mut what: impl FnMut() -> bool) {
     let started = Instant::now();
     while !what() {
@@ -95,26 +95,26 @@ pub(crate) fn until(why: &str, mut what: impl FnMut() -> bool) {
     }
 }
 
-/// A disk that buckets are opened on, one after the other.
-pub(crate) struct Place {
+/// The disk, directory and settings with which a test opens a bucket, once or several times.
+pub(crate) struct TestSite {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) dir: PathBuf,
     pub(crate) config: BucketConfig,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) executor: Executor,
-    /// Who has to acknowledge SyncWrites.
+    /// The replication topology of SyncWrites.
     pub(crate) topology: Option<Topology>,
-    /// Bytes that are kept for compactions.
+    /// The number of bytes that are reserved for compactions.
     pub(crate) reserve_bytes: u64,
 }
 
-/// The executor of the tests that do not drive one by hand.
+/// Returns the shared executor of tests that do not run tasks themselves.
 fn shared_executor() -> Executor {
     static EXECUTOR: OnceLock<Executor> = OnceLock::new();
     EXECUTOR.get_or_init(executor).clone()
 }
 
-/// An executor with two threads in each pool.
+/// Creates an executor with two threads in each pool.
 pub(crate) fn executor() -> Executor {
     let threads = ThreadCount::Fixed(2);
     let config = ExecutorConfig {
@@ -127,7 +127,7 @@ pub(crate) fn executor() -> Executor {
     Executor::new(config).unwrap()
 }
 
-pub(crate) fn sim(disk: &SimDisk) -> Place {
+pub(crate) fn sim(disk: &SimDisk) -> TestSite {
     let disk = Arc::new(disk.clone());
     let dir = PathBuf::from("/data/bucket");
     disk.create_dir_all(&dir).unwrap();
@@ -137,7 +137,7 @@ pub(crate) fn sim(disk: &SimDisk) -> Place {
     config.flush_enabled = true;
     config.num_shards = 1;
     config.memory.warmup_behavior = WarmupBehavior::Blocking;
-    Place {
+    TestSite {
         disk,
         dir,
         config,
@@ -148,14 +148,14 @@ pub(crate) fn sim(disk: &SimDisk) -> Place {
     }
 }
 
-/// Time, and the tasks, of buckets that a test drives step by step.
+/// The clock and the tasks of buckets that a test drives step by step.
 pub(crate) struct Steps {
     clock: Arc<ManualClock>,
     manual: ManualExecutor,
 }
 
 impl Steps {
-    /// Runs what is due. Returns how many runs that took.
+    /// Runs all due tasks. Returns the number of runs.
     pub(crate) fn run(&self) -> usize {
         self.manual.run_ready()
     }
@@ -164,7 +164,7 @@ impl Steps {
         Arc::clone(&self.clock)
     }
 
-    /// Lets time pass of which no task hears.
+    /// Advances the clock without waking tasks.
     pub(crate) fn jump(&self, time: Duration) {
         self.clock.advance(time.as_nanos() as u64);
     }
@@ -174,7 +174,7 @@ impl Steps {
         self.manual.run_one(pool)
     }
 
-    /// Lets time pass, a millisecond or a thousandth of it at a time. Returns how many runs that took.
+    /// Advances the clock by `time` in steps of a millisecond, or a thousandth of `time`, and runs due tasks. Returns the number of runs.
     pub(crate) fn pass(&self, time: Duration) -> usize {
         let step = (time / 1_000).max(Duration::from_millis(1));
         let mut left = time;
@@ -189,27 +189,27 @@ impl Steps {
     }
 }
 
-/// So much time passes whenever somebody looks at it.
-struct Ticking(ManualClock, Duration);
+/// A clock that advances by a fixed time whenever it is read.
+struct TickingClock(ManualClock, Duration);
 
-impl Clock for Ticking {
+impl Clock for TickingClock {
     fn now(&self) -> Now {
         self.0.advance(self.1.as_nanos() as u64);
         self.0.now()
     }
 }
 
-/// Lets time pass in what is asked of the disk. Tasks hear of it when they look at the clock.
+/// An observer of disk operations that advances the clock. Tasks notice it when they read the clock.
 #[derive(Debug)]
-pub(crate) struct Slow {
+pub(crate) struct SlowSyncs {
     clock: Arc<ManualClock>,
     pub(crate) sync_ns: AtomicU64,
     pub(crate) read_ns: AtomicU64,
     pub(crate) write_ns: AtomicU64,
 }
 
-impl Slow {
-    /// Syncs take so long, reads and writes no time.
+impl SlowSyncs {
+    /// Creates an observer for which a sync takes `sync_ns` nanoseconds, and reads and writes take no time.
     pub(crate) fn new(steps: &Steps, sync_ns: u64) -> Arc<Self> {
         Arc::new(Self {
             clock: steps.clock(),
@@ -220,7 +220,7 @@ impl Slow {
     }
 }
 
-impl DiskObserver for Slow {
+impl DiskObserver for SlowSyncs {
     fn around<R>(
         &self,
         asked: &DiskCall<'_>,
@@ -246,11 +246,11 @@ pub(crate) struct Open {
     pub(crate) sink: Arc<Sink>,
     pub(crate) executor: Executor,
     clock: Arc<dyn Clock>,
-    /// For writes whose cookie does not matter; above those that tests choose.
+    /// The next cookie for writes whose cookie does not matter, above those that tests choose.
     cookies: AtomicU64,
 }
 
-impl Place {
+impl TestSite {
     pub(crate) fn setup(&self, sink: &Arc<Sink>) -> BucketSetup {
         let fatal = Arc::clone(sink);
         BucketSetup {
@@ -286,30 +286,30 @@ impl Place {
         }
     }
 
-    /// From now on tasks run, and time passes, when the test says so.
+    /// Switches to a manual clock and manually run tasks.
     pub(crate) fn by_hand(&mut self) -> Steps {
         let clock = Arc::new(ManualClock::new(Now {
             unix_ns: 1_700_000_000_000_000_000,
             mono_ns: 1_000_000_000,
         }));
         let (executor, manual) = ManualExecutor::new();
-        // A rest would be one of the thread that runs the test.
+        // A pause of a compaction would block the thread that runs the test.
         self.config.compaction.throttle = CompactionRate::Off;
         self.clock = clock.clone();
         self.executor = executor;
         Steps { clock, manual }
     }
 
-    /// A bucket with tasks that run by hand, and that is not loaded yet.
+    /// Opens a bucket with manually run tasks, and does not wait until it is loaded.
     pub(crate) fn begin_by_hand(&mut self) -> (Open, Steps) {
         let steps = self.by_hand();
         (self.begin(), steps)
     }
 
-    /// The same, but that time passes whenever the bucket looks at its clock: so no run does more than a part of its work.
+    /// As `begin_by_hand`, but the clock advances whenever the bucket reads it, so that each run does only a part of its work.
     pub(crate) fn begin_ticking(&mut self, by: Duration) -> (Open, Steps) {
         let steps = self.by_hand();
-        self.clock = Arc::new(Ticking(ManualClock::new(self.clock.now()), by));
+        self.clock = Arc::new(TickingClock(ManualClock::new(self.clock.now()), by));
         (self.begin(), steps)
     }
 
@@ -319,7 +319,7 @@ impl Place {
         self.opened(bucket, sink)
     }
 
-    /// [`Place::open`] with tasks that run by hand.
+    /// Opens a bucket with manually run tasks, see [`TestSite::open`].
     pub(crate) fn open_by_hand(&mut self) -> (Open, Steps) {
         let (open, steps) = self.begin_by_hand();
         steps.run();
@@ -332,7 +332,7 @@ pub(crate) fn key(name: &str) -> DocKey {
     DocKey::new(CollectionId::DEFAULT, name.as_bytes()).unwrap()
 }
 
-/// What a command that was not parked came to.
+/// Returns the result of a command that was not parked.
 pub(crate) fn done<T>(outcome: Result<Outcome<T>, Status>) -> Result<T, Status> {
     match outcome? {
         Outcome::Done(done) => Ok(done),
@@ -377,7 +377,7 @@ impl Open {
         };
         match self.store(&write, value)? {
             Outcome::Done(mutated) => Ok(mutated),
-            // MemoryAdmissionQueue back, as the disk is behind.
+            // The write succeeded; its response is delayed because persistence is behind.
             Outcome::Parked => {
                 self.bucket.persistence().writers().request_flush(false);
                 self.sink.wait(cookie)
@@ -403,7 +403,7 @@ impl Open {
         )
     }
 
-    /// Begins a SyncWrite that has to be on disk.
+    /// Begins a SyncWrite that requires persistence.
     pub(crate) fn persist(&self, name: &str, value: &[u8], cookie: u64) -> Result<(), Status> {
         let key = key(name);
         let durability = Some(Durability {
@@ -420,7 +420,7 @@ impl Open {
         Ok(())
     }
 
-    /// The value of a document, read from the disk if it has to be.
+    /// Returns the value of a document, which is read from disk if necessary.
     pub(crate) fn get(&self, name: &str) -> Result<Vec<u8>, Status> {
         let key = key(name);
         let cookie = self.next_cookie();
@@ -443,26 +443,26 @@ impl Open {
         }
     }
 
-    /// One that no test chooses.
+    /// Returns a cookie that no test chooses.
     pub(crate) fn next_cookie(&self) -> u64 {
         self.cookies.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Destroys the bucket. All its tasks are gone then, and that of the removal.
+    /// Destroys the bucket, and waits until its tasks and the removal have ended.
     pub(crate) fn destroy(&self) {
         let owner = self.executor.register("server").unwrap();
         self.bucket.destroy(owner).unwrap();
         self.executor.unregister(owner, false);
     }
 
-    /// The pools of the tasks of that kind.
+    /// Returns the pools of the tasks of a kind.
     pub(crate) fn pools(&self, kind: &str) -> Vec<Pool> {
         let tasks = self.executor.tasks().into_iter();
         let of_kind = tasks.filter(|task| task.kind == kind);
         of_kind.map(|task| task.pool).collect()
     }
 
-    /// How often the tasks of that kind ran; None without one.
+    /// Returns the number of runs of the tasks of a kind; `None` if there is no such task.
     pub(crate) fn runs(&self, kind: &str) -> Option<u32> {
         let tasks = self.executor.tasks();
         tasks
@@ -492,7 +492,7 @@ pub(crate) fn later(ctx: Ctx, secs: u64) -> Ctx {
     }
 }
 
-/// Keys of a vBucket.
+/// Returns keys of a vBucket.
 pub(crate) fn names_in(vb: VbId) -> impl Iterator<Item = String> {
     let names = (0..).map(|n| format!("key-{n}"));
     names.filter(move |name| key(name).vbucket(4) == vb)
@@ -502,14 +502,14 @@ pub(crate) fn all_vbuckets() -> impl Iterator<Item = VbId> {
     (0..4).map(VbId)
 }
 
-/// The failover logs of all vBuckets.
+/// Returns the failover tables of all vBuckets.
 pub(crate) fn branches(open: &Open) -> Vec<Vec<(VbUuid, Seqno)>> {
     let log = |vb| open.bucket.failover_log(open.ctx(), vb).unwrap();
     all_vbuckets().map(log).collect()
 }
 
-/// For an hour neither the disk nor the tasks of that kind have anything to do.
-pub(crate) fn rests(disk: &SimDisk, open: &Open, steps: &Steps, kind: &str) {
+/// Asserts that neither the disk nor the tasks of a kind do anything for an hour.
+pub(crate) fn assert_idle(disk: &SimDisk, open: &Open, steps: &Steps, kind: &str) {
     let (operations, runs) = (disk.operations(), open.runs(kind));
     steps.pass(SEC * 3_600);
     assert_eq!((disk.operations(), open.runs(kind)), (operations, runs));

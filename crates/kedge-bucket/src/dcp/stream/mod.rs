@@ -57,7 +57,7 @@ pub struct VbStream {
     /// The start seqno of the first snapshot, until it has been announced.
     first_start: Option<Seqno>,
     takeover: TakeoverPhase,
-    /// Whether the stream is within an OSO snapshot, in which `last` does not change.
+    /// True if the stream is within an OSO snapshot, in which `last` does not change.
     unordered: bool,
     changes: Vec<Change>,
 }

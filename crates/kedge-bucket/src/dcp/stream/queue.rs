@@ -217,7 +217,7 @@ impl ChangeRun {
 
 /// The seqnos of a vBucket that snapshot markers contain.
 struct SnapshotBounds {
-    /// Whether the vBucket is not active, so that its changes may come from a disk snapshot.
+    /// True if the vBucket is not active, so that its changes may come from a disk snapshot.
     is_disk: bool,
     /// The next consistent point after all changes in the checkpoints.
     end: Seqno,

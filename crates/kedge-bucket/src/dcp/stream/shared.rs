@@ -20,7 +20,7 @@ pub(crate) struct StreamShared {
     /// The name of the connection in statistics.
     pub(in crate::dcp) connection: String,
     pub(super) notify: Arc<dyn StreamNotify>,
-    /// Whether the reader has drained the stream and waits for a notification.
+    /// True if the reader has drained the stream and waits for a notification.
     pub(super) idle: AtomicBool,
     pub(super) takeover: bool,
     /// The part of values that the reader needs.
@@ -46,9 +46,9 @@ pub(super) struct SharedStreamState {
     /// The end of the backfill, once it has read everything.
     pub(super) backfill_end: Option<BackfillEnd>,
     pub(super) ended: Option<EndReason>,
-    /// Whether the reader has closed the stream.
+    /// True if the reader has closed the stream.
     pub(super) closed: bool,
-    /// Whether the vBucket has become dead for the takeover.
+    /// True if the vBucket has become dead for the takeover.
     pub(super) handed_over: bool,
 }
 

@@ -1,4 +1,4 @@
-//! When files are compacted, and what is left out of them, step by step.
+//! The selection of files for compaction, and what a compaction removes, step by step.
 
 use super::*;
 use kedge_bucket::{
@@ -17,15 +17,15 @@ fn change(compaction: CompactionChange) -> BucketChange {
 }
 
 #[test]
-fn files_with_much_garbage_are_compacted_without_anyones_asking() {
-    let mut place = sim(&SimDisk::new(1));
-    let (open, steps) = churned(&mut place, 60);
-    let before = files(&place);
+fn fragmented_files_are_compacted_automatically() {
+    let mut site = sim(&SimDisk::new(1));
+    let (open, steps) = churned(&mut site, 60);
+    let before = files(&site);
     assert!(before.iter().all(|(_, len)| *len > 2 << 20), "{before:?}");
     assert_eq!(open.figure("ep_compactions"), 0);
     steps.pass(SEC * 11);
-    let after = files(&place);
-    assert_eq!(names(&place), revision(2));
+    let after = files(&site);
+    assert_eq!(names(&site), revision(2));
     assert!(after.iter().all(|(_, len)| *len < 200 << 10), "{after:?}");
     let sum = |files: &[(String, u64)]| files.iter().map(|(_, len)| len).sum::<u64>();
     assert_eq!(
@@ -41,15 +41,15 @@ fn files_with_much_garbage_are_compacted_without_anyones_asking() {
     steps.pass(SEC * 3_600);
     assert_eq!(open.figure("ep_compactions"), 4, "once is enough");
     assert_eq!(open.figure("ep_compactions_running"), 0);
-    check_reopened(&mut place, &open, 60);
+    check_reopened(&mut site, &open, 60);
 }
 
 #[test]
-fn garbage_that_outgrew_compactions_lets_them_go_faster() {
-    let mut place = sim(&SimDisk::new(4));
-    place.config.compaction.min_bytes = 64 << 10;
+fn compaction_throttle_opens_when_garbage_outgrows_compactions() {
+    let mut site = sim(&SimDisk::new(4));
+    site.config.compaction.min_bytes = 64 << 10;
     let lowest = |open: &Open| open.figure("ep_compaction_bytes_per_sec_min");
-    let (open, steps) = churned(&mut place, 60);
+    let (open, steps) = churned(&mut site, 60);
     let paced = CompactionChange {
         throttle: Some(CompactionRate::Auto),
         ..CompactionChange::default()
@@ -57,7 +57,7 @@ fn garbage_that_outgrew_compactions_lets_them_go_faster() {
     open.bucket.update(&change(paced)).unwrap();
     let usual = lowest(&open);
     assert!(usual > 0);
-    // Who asks for a compaction may have many reasons to.
+    // A requested compaction may have reasons other than garbage.
     let ticket = open
         .bucket
         .persistence()
@@ -79,10 +79,10 @@ fn garbage_that_outgrew_compactions_lets_them_go_faster() {
 }
 
 #[test]
-fn what_is_little_garbage_the_settings_say() {
-    let mut place = sim(&SimDisk::new(2));
-    place.config.compaction.fragmentation_percent = 100;
-    let (open, steps) = churned(&mut place, 60);
+fn settings_decide_when_a_file_is_fragmented() {
+    let mut site = sim(&SimDisk::new(2));
+    site.config.compaction.fragmentation_percent = 100;
+    let (open, steps) = churned(&mut site, 60);
     steps.pass(SEC * 11);
     assert_eq!(open.figure("ep_compactions"), 0, "100 % is never");
     let update = |compaction| {
@@ -111,23 +111,23 @@ fn what_is_little_garbage_the_settings_say() {
 }
 
 #[test]
-fn garbage_that_an_earlier_process_left_is_found() {
-    let mut place = sim(&SimDisk::new(3));
-    let (open, _steps) = churned(&mut place, 60);
+fn garbage_of_an_earlier_process_is_compacted() {
+    let mut site = sim(&SimDisk::new(3));
+    let (open, _steps) = churned(&mut site, 60);
     open.bucket.shutdown();
-    assert_eq!(names(&place), revision(1));
-    let (again, steps) = place.open_by_hand();
+    assert_eq!(names(&site), revision(1));
+    let (again, steps) = site.open_by_hand();
     steps.pass(SEC * 11);
-    assert_eq!(names(&place), revision(2));
+    assert_eq!(names(&site), revision(2));
     check(&again, 60);
     again.bucket.shutdown();
 }
 
 #[test]
-fn without_a_log_files_are_compacted_as_well() {
-    let mut place = sim(&SimDisk::new(4));
-    place.config.commit_log = false;
-    let (open, steps) = place.open_by_hand();
+fn files_are_compacted_without_a_commit_log() {
+    let mut site = sim(&SimDisk::new(4));
+    site.config.commit_log = false;
+    let (open, steps) = site.open_by_hand();
     for round in 1..=60 {
         for n in 0..KEYS {
             open.set(&format!("key-{n}"), &noise(round * KEYS + n, 4_096))
@@ -136,15 +136,15 @@ fn without_a_log_files_are_compacted_as_well() {
         open.bucket.persistence().sync().unwrap();
     }
     steps.pass(SEC * 11);
-    assert_eq!(names(&place), revision(2));
+    assert_eq!(names(&site), revision(2));
     check(&open, 60);
-    check_reopened(&mut place, &open, 60);
+    check_reopened(&mut site, &open, 60);
 }
 
 #[test]
-fn who_asks_hears_of_the_end_and_requests_are_merged() {
-    let mut place = sim(&SimDisk::new(5));
-    let (open, steps) = churned(&mut place, 3);
+fn compaction_requests_are_merged_and_each_gets_a_report() {
+    let mut site = sim(&SimDisk::new(5));
+    let (open, steps) = churned(&mut site, 3);
     let first = open
         .bucket
         .persistence()
@@ -189,10 +189,10 @@ fn who_asks_hears_of_the_end_and_requests_are_merged() {
 }
 
 #[test]
-fn a_vbucket_without_a_file_needs_no_compaction() {
-    let mut place = sim(&SimDisk::new(6));
-    let steps = place.by_hand();
-    let bucket = Bucket::open(place.setup(&Arc::new(Sink::default()))).unwrap();
+fn compaction_skips_a_vbucket_without_a_file() {
+    let mut site = sim(&SimDisk::new(6));
+    let steps = site.by_hand();
+    let bucket = Bucket::open(site.setup(&Arc::new(Sink::default()))).unwrap();
     assert_eq!(
         bucket
             .persistence()
@@ -210,9 +210,9 @@ fn a_vbucket_without_a_file_needs_no_compaction() {
 }
 
 #[test]
-fn what_was_cancelled_does_not_happen() {
-    let mut place = sim(&SimDisk::new(7));
-    let (open, steps) = churned(&mut place, 3);
+fn cancelled_compaction_request_does_not_run() {
+    let mut site = sim(&SimDisk::new(7));
+    let (open, steps) = churned(&mut site, 3);
     let ticket = open
         .bucket
         .persistence()
@@ -244,16 +244,16 @@ fn what_was_cancelled_does_not_happen() {
     steps.run();
     let report = ticket.report().unwrap();
     assert_eq!((report.cancelled, report.is_complete()), (4, false));
-    assert_eq!(names(&place), revision(1));
+    assert_eq!(names(&site), revision(1));
     let again = compact(&open, &steps, &only(VbId(2)));
     assert_eq!(again.compacted, 1, "it may be asked for again");
     open.bucket.shutdown();
 }
 
 #[test]
-fn who_waits_at_the_end_of_the_bucket_hears_of_it() {
-    let mut place = sim(&SimDisk::new(8));
-    let (open, _steps) = churned(&mut place, 3);
+fn shutdown_reports_to_waiters_of_compactions() {
+    let mut site = sim(&SimDisk::new(8));
+    let (open, _steps) = churned(&mut site, 3);
     let ticket = open
         .bucket
         .persistence()
@@ -263,10 +263,10 @@ fn who_waits_at_the_end_of_the_bucket_hears_of_it() {
     open.bucket.shutdown();
     assert_eq!(ticket.wait().cancelled, 4);
     assert_eq!(open.executor.tasks(), []);
-    assert_eq!(names(&place), revision(1));
+    assert_eq!(names(&site), revision(1));
 }
 
-/// Kind and pool of the compactions that are due.
+/// Returns the kind and pool of the due compactions.
 fn due(open: &Open) -> Vec<(&'static str, Pool)> {
     let tasks = open.executor.tasks().into_iter();
     let tasks = tasks.filter(|task| task.description.starts_with("compacts"));
@@ -274,11 +274,11 @@ fn due(open: &Open) -> Vec<(&'static str, Pool)> {
 }
 
 #[test]
-fn where_and_how_many_at_once_the_settings_say_and_may_change() {
-    let mut place = sim(&SimDisk::new(9));
-    place.config.compaction.pool = CompactionPool::Writer;
-    place.config.compaction.max_concurrent = 2;
-    let (open, steps) = churned(&mut place, 3);
+fn compaction_pool_and_concurrency_follow_the_settings_at_runtime() {
+    let mut site = sim(&SimDisk::new(9));
+    site.config.compaction.pool = CompactionPool::Writer;
+    site.config.compaction.max_concurrent = 2;
+    let (open, steps) = churned(&mut site, 3);
     let ticket = open
         .bucket
         .persistence()
@@ -312,9 +312,9 @@ fn delete(open: &Open, name: &str) -> Seqno {
 }
 
 #[test]
-fn tombstones_of_age_are_left_out_and_the_purge_seqno_moves() {
-    let mut place = sim(&SimDisk::new(10));
-    let (open, steps) = place.open_by_hand();
+fn compaction_purges_old_tombstones_and_advances_the_purge_seqno() {
+    let mut site = sim(&SimDisk::new(10));
+    let (open, steps) = site.open_by_hand();
     let vb = key("old").vbucket(4);
     let in_vb = |n: &u32| key(&format!("key-{n}")).vbucket(4) == vb;
     let young = format!("key-{}", (0..).find(in_vb).unwrap());
@@ -328,7 +328,7 @@ fn tombstones_of_age_are_left_out_and_the_purge_seqno_moves() {
     let purged = || compact(&open, &steps, &only(vb)).tombstones;
     assert_eq!(purged(), 0);
     steps.jump(SEC * 25 * 3_600);
-    // The last entry of a file is kept, whatever it is.
+    // The last entry of a file is always kept.
     open.set(&young, b"2").unwrap();
     let last_seqno = delete(&open, &young);
     open.bucket.persistence().apply().unwrap();
@@ -336,7 +336,7 @@ fn tombstones_of_age_are_left_out_and_the_purge_seqno_moves() {
     assert_eq!(purge_seqno(&open, vb), old_seqno);
     assert!(young_seqno > old_seqno && last_seqno > young_seqno);
     open.bucket.shutdown();
-    let (again, _steps) = place.open_by_hand();
+    let (again, _steps) = site.open_by_hand();
     assert_eq!(purge_seqno(&again, vb), old_seqno);
     let meta = |name: &str| {
         let key = key(name);
@@ -348,9 +348,9 @@ fn tombstones_of_age_are_left_out_and_the_purge_seqno_moves() {
 }
 
 #[test]
-fn tombstones_go_when_someone_wants_that() {
-    let mut place = sim(&SimDisk::new(11));
-    let (open, steps) = place.open_by_hand();
+fn compaction_drops_all_tombstones_on_request() {
+    let mut site = sim(&SimDisk::new(11));
+    let (open, steps) = site.open_by_hand();
     let mut tombstones = Vec::new();
     for n in 0..20 {
         let name = format!("key-{n}");
@@ -385,9 +385,9 @@ fn tombstones_go_when_someone_wants_that() {
 }
 
 #[test]
-fn documents_that_have_expired_are_deleted() {
-    let mut place = sim(&SimDisk::new(12));
-    let (open, steps) = place.open_by_hand();
+fn compaction_deletes_expired_documents() {
+    let mut site = sim(&SimDisk::new(12));
+    let (open, steps) = site.open_by_hand();
     for n in 0..200 {
         let name = format!("key-{n}");
         open.set(&name, b"1").unwrap();
@@ -400,7 +400,7 @@ fn documents_that_have_expired_are_deleted() {
         }
     }
     open.bucket.persistence().apply().unwrap();
-    // One of them lives longer than the file says.
+    // One of the documents lives longer than the file says.
     let kept = key("key-0");
     open.bucket
         .documents()
@@ -416,7 +416,7 @@ fn documents_that_have_expired_are_deleted() {
     assert_eq!(compact(&open, &steps, &all()).expired, 0);
     open.bucket.persistence().apply().unwrap();
     open.bucket.shutdown();
-    let (again, _steps) = place.open_by_hand();
+    let (again, _steps) = site.open_by_hand();
     assert_eq!(again.figure("curr_items"), 51);
     assert_eq!(again.figure("vb_active_tombstones"), 149);
     again.bucket.shutdown();

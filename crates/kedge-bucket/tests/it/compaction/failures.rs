@@ -1,46 +1,46 @@
-//! Compactions that fail: the old files stay whole, others go on, and it is tried again.
+//! Failing compactions: the old files stay intact, others continue, and failed ones are retried.
 
 use super::*;
 use kedge_disk::{Fault, Operation, SimDisk};
 
 #[test]
-fn a_full_disk_fails_one_file_which_is_tried_again() {
+fn compaction_of_one_file_fails_on_a_full_disk_and_is_retried() {
     let disk = SimDisk::new(1);
-    let mut place = sim(&disk);
-    let (open, steps) = churned(&mut place, 3);
+    let mut site = sim(&disk);
+    let (open, steps) = churned(&mut site, 3);
     disk.fail_next(Operation::Create, Fault::NoSpace);
     let report = compact(&open, &steps, &all());
     assert_eq!((report.compacted, report.failed), (3, 1));
     assert_eq!(open.figure("ep_compaction_failed"), 1);
-    let names_now = names(&place);
+    let names_now = names(&site);
     let old = names_now.iter().filter(|name| name.ends_with(".couch.1"));
     assert_eq!((old.count(), names_now.len()), (1, 4), "{names_now:?}");
-    // That a file changes meanwhile puts nothing off.
+    // A change of the file does not delay the retry.
     open.set("key-1", &noise(3 * KEYS + 1, 4_096)).unwrap();
     open.bucket.persistence().apply().unwrap();
     steps.pass(MS * 900);
     assert_eq!(open.figure("ep_compactions"), 3);
     steps.pass(MS * 200);
     assert_eq!(open.figure("ep_compactions"), 4);
-    assert_eq!(names(&place), revision(2));
+    assert_eq!(names(&site), revision(2));
     check(&open, 3);
     assert!(open.sink.fatal().is_empty());
     open.bucket.shutdown();
 }
 
-/// On a disk without a byte left every compaction failed, unless the log had a segment to spare; without a log, always.
+/// Bug: on a disk without free space every compaction failed, unless the log had a spare segment; without a log, always.
 #[test]
-fn room_is_kept_for_compactions_on_a_full_disk() {
+fn disk_space_is_reserved_for_compactions() {
     for has_log in [true, false] {
         let disk = SimDisk::new(5);
-        let mut place = sim(&disk);
-        place.config.commit_log = has_log;
-        place.reserve_bytes = 1 << 20;
-        let (open, steps) = churned(&mut place, 3);
+        let mut site = sim(&disk);
+        site.config.commit_log = has_log;
+        site.reserve_bytes = 1 << 20;
+        let (open, steps) = churned(&mut site, 3);
         let kept = || open.figure("ep_compaction_reserve_bytes");
-        let file = place.dir.join("compaction.reserve");
-        let is_there = || place.disk.exists(&file).unwrap();
-        // Of little room nothing is taken.
+        let file = site.dir.join("compaction.reserve");
+        let is_there = || site.disk.exists(&file).unwrap();
+        // Of little free space nothing is reserved.
         disk.set_capacity(Some(disk.used_bytes() + (7 << 20)));
         steps.pass(SEC * 10);
         assert!(kept() == 0 && !is_there());
@@ -52,7 +52,7 @@ fn room_is_kept_for_compactions_on_a_full_disk() {
         };
         change();
         assert!(kept() == 1 << 20 && is_there());
-        // The log has no segment to spare when its writes have found the disk full.
+        // The log has no spare segment when its writes have found the disk full.
         let large = noise(1, 1 << 20);
         for _ in 0..3 {
             disk.set_capacity(Some(disk.used_bytes()));
@@ -72,7 +72,7 @@ fn room_is_kept_for_compactions_on_a_full_disk() {
     }
 }
 
-/// Writes until there is no room.
+/// Writes until there is no space.
 fn until_refused(open: &Open, steps: &Steps, value: &[u8]) {
     let is_refused = (0..100).any(|n| {
         let refused = open.set(&format!("large-{n}"), value).is_err();
@@ -83,17 +83,17 @@ fn until_refused(open: &Open, steps: &Steps, value: &[u8]) {
 }
 
 #[test]
-fn a_full_disk_leaves_nothing_behind_wherever_it_is_met() {
+fn compaction_that_meets_a_full_disk_leaves_no_file() {
     let disk = SimDisk::new(2);
-    let mut place = sim(&disk);
-    let (open, steps) = churned(&mut place, 3);
-    let before = files(&place);
+    let mut site = sim(&disk);
+    let (open, steps) = churned(&mut site, 3);
+    let before = files(&site);
     let mut failed = 0;
     for room in (0..).step_by(5_000) {
         disk.set_capacity(Some(disk.used_bytes() + room));
         let report = compact(&open, &steps, &only(VbId(1)));
         disk.set_capacity(None);
-        // What would be tried again is not wanted here.
+        // Retries would disturb the test.
         open.bucket
             .persistence()
             .compactions()
@@ -105,27 +105,27 @@ fn a_full_disk_leaves_nothing_behind_wherever_it_is_met() {
         failed += 1;
         let error = report.first_error.unwrap();
         assert!(error.contains("1.couch"), "{error}");
-        assert_eq!(files(&place), before, "room for {room} bytes: {error}");
+        assert_eq!(files(&site), before, "room for {room} bytes: {error}");
     }
     assert!(failed > 3, "{failed}");
     assert_eq!(open.figure("ep_compaction_failed"), failed);
     check(&open, 3);
-    check_reopened(&mut place, &open, 3);
+    check_reopened(&mut site, &open, 3);
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_named_and_tried_again_more_and_more_seldom() {
+fn compaction_of_an_unreadable_file_is_reported_and_retried_with_backoff() {
     let disk = SimDisk::new(3);
-    let mut place = sim(&disk);
-    let (open, steps) = churned(&mut place, 3);
-    let file = file_of(&place, VbId(2));
+    let mut site = sim(&disk);
+    let (open, steps) = churned(&mut site, 3);
+    let file = file_of(&site, VbId(2));
     let middle = disk
         .used_bytes()
         .min(kedge_disk::Disk::len(&disk, &file).unwrap())
         * 2
         / 3;
     disk.make_unreadable(&file, middle);
-    // The rest of the last version, wherever in the file it is.
+    // The remains of the last version, wherever they are in the file.
     for offset in (middle..kedge_disk::Disk::len(&disk, &file).unwrap()).step_by(512) {
         disk.make_unreadable(&file, offset);
     }
@@ -144,23 +144,23 @@ fn a_file_that_cannot_be_read_is_named_and_tried_again_more_and_more_seldom() {
     assert!((10..=20).contains(&failures), "{failures}");
     check(&open, 3);
     assert!(open.sink.fatal().is_empty());
-    let sorted = names(&place);
+    let sorted = names(&site);
     assert_eq!(sorted, ["0.couch.2", "1.couch.2", "2.couch.1", "3.couch.2"]);
     open.bucket.shutdown();
 }
 
 #[test]
-fn a_failed_sync_of_a_compaction_ends_the_process() {
+fn failed_sync_of_a_compaction_ends_the_process() {
     let disk = SimDisk::new(4);
-    let mut place = sim(&disk);
-    let (open, steps) = churned(&mut place, 3);
+    let mut site = sim(&disk);
+    let (open, steps) = churned(&mut site, 3);
     disk.fail_next(Operation::Sync, Fault::Io);
     let report = compact(&open, &steps, &all());
     assert_eq!(open.sink.fatal().len(), 1);
     assert_eq!((report.failed, report.cancelled), (1, 3));
     open.bucket.shutdown();
     disk.crash(1);
-    let (again, _steps) = place.open_by_hand();
+    let (again, _steps) = site.open_by_hand();
     check(&again, 3);
     again.bucket.shutdown();
 }

@@ -1,4 +1,4 @@
-//! Files that are compacted at a certain time of the day only. The clock by hand begins at 22:13:20.
+//! Compaction within allowed hours of the day. The manual clock starts at 22:13:20.
 
 use super::*;
 use kedge_bucket::{BucketChange, CompactionChange, CompactionHours};
@@ -15,38 +15,38 @@ fn hours(from: (u16, u16), to: (u16, u16), abort_outside: bool) -> Option<Compac
 const MINUTE: std::time::Duration = std::time::Duration::from_secs(60);
 
 #[test]
-fn what_is_due_waits_for_its_hours_and_what_is_asked_for_does_not() {
-    let mut place = sim(&SimDisk::new(31));
-    place.config.compaction.hours = hours((23, 0), (0, 30), false);
-    let (open, steps) = churned(&mut place, 60);
+fn automatic_compactions_wait_for_the_allowed_hours_and_requested_ones_do_not() {
+    let mut site = sim(&SimDisk::new(31));
+    site.config.compaction.hours = hours((23, 0), (0, 30), false);
+    let (open, steps) = churned(&mut site, 60);
     steps.pass(MINUTE * 45);
-    assert_eq!(names(&place), revision(1), "it is 22:58");
+    assert_eq!(names(&site), revision(1), "it is 22:58");
     assert_eq!(compact(&open, &steps, &only(VbId(0))).compacted, 1);
     assert_eq!(open.figure("ep_compactions"), 1);
     steps.pass(MINUTE * 2);
-    assert_eq!(names(&place), revision(2), "it is 23:00");
+    assert_eq!(names(&site), revision(2), "it is 23:00");
     check(&open, 60);
-    // And not any more when they are over.
+    // No compaction starts after the end of the hours.
     steps.pass(MINUTE * 91);
     churn(&open, 60);
     steps.pass(MINUTE);
     assert_eq!(open.figure("ep_compactions"), 4);
-    check_reopened(&mut place, &open, 60);
+    check_reopened(&mut site, &open, 60);
 }
 
 #[test]
-fn what_is_left_at_the_end_of_the_hours_is_given_up_where_that_is_wanted() {
+fn compactions_are_aborted_outside_the_allowed_hours_if_configured() {
     for abort_outside in [false, true] {
         let disk = SimDisk::new(32);
-        let mut place = sim(&disk);
-        place.config.compaction.hours = hours((22, 0), (23, 0), abort_outside);
-        let (open, steps) = churned(&mut place, 60);
-        let file = file_of(&place, VbId(2));
+        let mut site = sim(&disk);
+        site.config.compaction.hours = hours((22, 0), (23, 0), abort_outside);
+        let (open, steps) = churned(&mut site, 60);
+        let file = file_of(&site, VbId(2));
         let len = disk.len(&file).unwrap();
         for offset in (len * 2 / 3..len).step_by(512) {
             disk.make_unreadable(&file, offset);
         }
-        // It fails, and is tried again and again.
+        // The compaction fails and is retried.
         steps.pass(MINUTE * 45);
         assert_eq!(open.figure("ep_compactions_queued"), 1);
         assert_eq!(open.figure("ep_compactions"), 3);
@@ -57,7 +57,7 @@ fn what_is_left_at_the_end_of_the_hours_is_given_up_where_that_is_wanted() {
         steps.pass(MINUTE * 60);
         let failed = open.figure("ep_compaction_failed") > before;
         assert_eq!(failed, !abort_outside);
-        // The next day it is tried again.
+        // The next day it is retried.
         steps.pass(MINUTE * 60 * 22);
         assert!(open.figure("ep_compaction_failed") > before);
         assert_eq!(open.figure("ep_compactions_queued"), 1, "it is 22:13");
@@ -66,12 +66,12 @@ fn what_is_left_at_the_end_of_the_hours_is_given_up_where_that_is_wanted() {
 }
 
 #[test]
-fn what_waits_for_its_hours_begins_when_they_are_taken_back() {
-    let mut place = sim(&SimDisk::new(33));
-    place.config.compaction.hours = hours((12, 0), (13, 0), false);
-    let (open, steps) = churned(&mut place, 60);
+fn waiting_compactions_start_when_the_allowed_hours_are_removed() {
+    let mut site = sim(&SimDisk::new(33));
+    site.config.compaction.hours = hours((12, 0), (13, 0), false);
+    let (open, steps) = churned(&mut site, 60);
     steps.pass(MINUTE);
-    assert_eq!(names(&place), revision(1), "it is 22:14");
+    assert_eq!(names(&site), revision(1), "it is 22:14");
     let compaction = CompactionChange {
         hours: Some(None),
         ..CompactionChange::default()
@@ -82,6 +82,6 @@ fn what_waits_for_its_hours_begins_when_they_are_taken_back() {
     };
     open.bucket.update(&change).unwrap();
     steps.pass(SEC * 11);
-    assert_eq!(names(&place), revision(2), "it is 22:14 still");
-    check_reopened(&mut place, &open, 60);
+    assert_eq!(names(&site), revision(2), "it is 22:14 still");
+    check_reopened(&mut site, &open, 60);
 }

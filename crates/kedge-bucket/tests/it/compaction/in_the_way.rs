@@ -1,4 +1,4 @@
-//! A compaction that has a file for its last few entries keeps no thread from applying the others.
+//! A compaction that locks a file for its last entries does not block the application of other vBuckets.
 
 use super::*;
 use kedge_bucket::CompactionRate;
@@ -7,7 +7,7 @@ use parking_lot::{Condvar, Mutex};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Where the copy of a compaction waits before it gets its name.
+/// A gate that stops a compaction before it renames its copy.
 #[derive(Debug, Default)]
 struct Gate {
     is_open: Mutex<bool>,
@@ -37,20 +37,20 @@ impl DiskObserver for Gate {
 }
 
 #[test]
-fn a_vbucket_in_the_way_goes_to_the_back_of_the_queue() {
+fn vbucket_blocked_by_a_compaction_moves_to_the_end_of_the_queue() {
     run(true);
     run(false);
 }
 
 fn run(commit_log: bool) {
     let gate = Arc::new(Gate::default());
-    let mut place = sim(&SimDisk::new(1));
-    place.disk = Arc::new(ObservedDisk::new(place.disk, Arc::clone(&gate)));
-    place.config.apply_max_lag_ms = 1;
-    place.config.commit_log = commit_log;
-    place.config.compaction.throttle = CompactionRate::Off;
-    place.config.compaction.fragmentation_percent = 100;
-    let open = place.open();
+    let mut site = sim(&SimDisk::new(1));
+    site.disk = Arc::new(ObservedDisk::new(site.disk, Arc::clone(&gate)));
+    site.config.apply_max_lag_ms = 1;
+    site.config.commit_log = commit_log;
+    site.config.compaction.throttle = CompactionRate::Off;
+    site.config.compaction.fragmentation_percent = 100;
+    let open = site.open();
     churn(&open, 3);
     let vb = VbId(1);
     let ticket = open
@@ -77,7 +77,7 @@ fn run(commit_log: bool) {
     if commit_log {
         open.bucket.persistence().sync().unwrap();
     }
-    // Someone waits, too.
+    // There is a waiter, too.
     for (cookie, vb) in all_vbuckets().enumerate() {
         let mut names = (0..).map(|n| format!("waits-{n}"));
         let name = names.find(|name| key(name).vbucket(4) == vb).unwrap();
@@ -89,7 +89,7 @@ fn run(commit_log: bool) {
             && open.figure("ep_apply_deferrals") > 2
     });
     assert!(!applied(vb) && ticket.report().is_none());
-    // The log has it; without one it is the file that has to.
+    // The log has the change; without a log, the file must have it.
     assert_eq!(open.sink.get(u64::from(vb.get()) + 1).is_some(), commit_log);
     gate.open();
     assert!(ticket.wait().is_complete());
@@ -99,7 +99,7 @@ fn run(commit_log: bool) {
     until("it is applied, too", || applied(vb));
     assert_eq!(open.figure("ep_apply_failures"), 0);
     open.bucket.shutdown();
-    let again = place.open();
+    let again = site.open();
     assert_eq!(again.get("key-1").unwrap(), b"new");
     again.bucket.shutdown();
 }

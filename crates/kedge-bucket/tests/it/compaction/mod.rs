@@ -12,37 +12,37 @@ use kedge_bucket::{CompactionReport, CompactionRequest};
 use kedge_types::VbId;
 use std::path::PathBuf;
 
-/// The bucket's couchstore files with their lengths, sorted; also those that are being made.
-fn files(place: &Place) -> Vec<(String, u64)> {
-    let mut names = place.disk.list(&place.dir).unwrap();
+/// Returns the bucket's couchstore files with their lengths, sorted, including files that are being written.
+fn files(site: &TestSite) -> Vec<(String, u64)> {
+    let mut names = site.disk.list(&site.dir).unwrap();
     names.retain(|name| name.contains(".couch."));
     names.sort();
-    let len = |name: &String| place.disk.len(&place.dir.join(name)).unwrap();
+    let len = |name: &String| site.disk.len(&site.dir.join(name)).unwrap();
     names
         .into_iter()
         .map(|name| (name.clone(), len(&name)))
         .collect()
 }
 
-fn names(place: &Place) -> Vec<String> {
-    files(place).into_iter().map(|(name, _)| name).collect()
+fn names(site: &TestSite) -> Vec<String> {
+    files(site).into_iter().map(|(name, _)| name).collect()
 }
 
-/// The names of all four files as of one revision.
+/// Returns the names of all four files at one revision.
 fn revision(revision: u32) -> Vec<String> {
     (0..4).map(|vb| format!("{vb}.couch.{revision}")).collect()
 }
 
-/// The file of a vBucket.
-fn file_of(place: &Place, vb: VbId) -> PathBuf {
+/// Returns the path of a vBucket's file.
+fn file_of(site: &TestSite, vb: VbId) -> PathBuf {
     let prefix = format!("{vb}.couch.");
-    let name = names(place)
+    let name = names(site)
         .into_iter()
         .find(|name| name.starts_with(&prefix));
-    place.dir.join(name.expect("it has a file"))
+    site.dir.join(name.expect("it has a file"))
 }
 
-/// Bytes that no compression makes shorter.
+/// Returns incompressible bytes.
 fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -56,8 +56,7 @@ fn noise(seed: u64, bytes: usize) -> Vec<u8> {
 
 const KEYS: u64 = 40;
 
-/// Writes the same documents so many times, of 4 KiB each, into the files. Each time leaves about 40 KiB of garbage in
-/// every file.
+/// Writes the same documents of 4 KiB into the files `times` times. Each round leaves about 40 KiB of garbage in every file.
 fn churn(open: &Open, times: u64) {
     for round in 1..=times {
         for n in 0..KEYS {
@@ -68,7 +67,7 @@ fn churn(open: &Open, times: u64) {
     }
 }
 
-/// What [`churn`] leaves is there.
+/// Checks the documents that [`churn`] wrote.
 fn check(open: &Open, times: u64) {
     for n in 0..KEYS {
         let value = open.get(&format!("key-{n}")).unwrap();
@@ -87,22 +86,22 @@ fn only(vb: VbId) -> CompactionRequest {
     }
 }
 
-/// A bucket whose files [`churn`] has filled.
-fn churned(place: &mut Place, times: u64) -> (Open, Steps) {
-    let (open, steps) = place.open_by_hand();
+/// Opens a bucket and fills its files with [`churn`].
+fn churned(site: &mut TestSite, times: u64) -> (Open, Steps) {
+    let (open, steps) = site.open_by_hand();
     churn(&open, times);
     (open, steps)
 }
 
-/// Ends the bucket. The next has what [`churn`] left.
-fn check_reopened(place: &mut Place, open: &Open, times: u64) {
+/// Shuts the bucket down, and checks that a new one has the documents of [`churn`].
+fn check_reopened(site: &mut TestSite, open: &Open, times: u64) {
     open.bucket.shutdown();
-    let (again, _steps) = place.open_by_hand();
+    let (again, _steps) = site.open_by_hand();
     check(&again, times);
     again.bucket.shutdown();
 }
 
-/// Compacts at once.
+/// Runs a compaction to its end.
 fn compact(open: &Open, steps: &Steps, request: &CompactionRequest) -> CompactionReport {
     let ticket = open
         .bucket

@@ -1,4 +1,4 @@
-//! Compactions on threads: what stops them, and what goes on beside them.
+//! Compactions on threads: events that stop them, and concurrent work.
 
 use super::*;
 use kedge_bucket::{
@@ -12,16 +12,16 @@ use std::time::Duration;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A bucket whose compactions rest for as long as the test lasts, unless something ends that.
-fn resting(disk: &SimDisk) -> Place {
-    let mut place = sim(disk);
-    place.config.compaction.throttle = CompactionRate::BytesPerSec(1);
-    place.config.compaction.fragmentation_percent = 100;
-    place
+/// Returns a bucket whose compactions pause for as long as the test lasts, unless something ends the pause.
+fn paused_compactions(disk: &SimDisk) -> TestSite {
+    let mut site = sim(disk);
+    site.config.compaction.throttle = CompactionRate::BytesPerSec(1);
+    site.config.compaction.fragmentation_percent = 100;
+    site
 }
 
-/// Waits until so many compactions have begun and rest.
-fn until_resting(open: &Open, compactions: usize) {
+/// Waits until the given number of compactions have begun and are paused.
+fn wait_until_paused(open: &Open, compactions: usize) {
     until("compactions rest", || {
         let all = open.bucket.persistence().compactions().progress();
         let has_begun = |it: &&_| matches!(it, kedge_bucket::CompactionProgress { figures: Some(figures), .. } if figures.file_bytes > 0);
@@ -30,9 +30,9 @@ fn until_resting(open: &Open, compactions: usize) {
     });
 }
 
-/// Asks for compactions on a bucket with garbage. One has begun, and rests.
-fn begun(place: &Place, request: &CompactionRequest) -> (Open, CompactionTicket) {
-    let open = place.open();
+/// Requests compactions of a bucket with garbage. Returns when one of them is paused.
+fn begun(site: &TestSite, request: &CompactionRequest) -> (Open, CompactionTicket) {
+    let open = site.open();
     churn(&open, 3);
     let ticket = open
         .bucket
@@ -40,7 +40,7 @@ fn begun(place: &Place, request: &CompactionRequest) -> (Open, CompactionTicket)
         .compactions()
         .compact(request)
         .unwrap();
-    until_resting(&open, 1);
+    wait_until_paused(&open, 1);
     (open, ticket)
 }
 
@@ -67,59 +67,59 @@ fn wait(ticket: &CompactionTicket) -> CompactionReport {
 }
 
 #[test]
-fn a_compaction_that_is_cancelled_ends_at_once_and_leaves_nothing() {
-    let place = resting(&SimDisk::new(1));
-    let (open, ticket) = begun(&place, &only(VbId(1)));
-    assert!(names(&place).iter().any(|name| name.ends_with(".compact")));
+fn cancelled_compaction_ends_at_once_and_leaves_no_file() {
+    let site = paused_compactions(&SimDisk::new(1));
+    let (open, ticket) = begun(&site, &only(VbId(1)));
+    assert!(names(&site).iter().any(|name| name.ends_with(".compact")));
     assert_eq!(open.bucket.persistence().compactions().cancel(None), Ok(1));
     assert_eq!(wait(&ticket).cancelled, 1);
-    assert_eq!(names(&place), revision(1));
+    assert_eq!(names(&site), revision(1));
     assert_eq!(open.figure("ep_compaction_aborted"), 1);
     open.bucket.shutdown();
 }
 
 #[test]
-fn a_shutdown_does_not_wait_for_compactions() {
-    let place = resting(&SimDisk::new(2));
-    let (open, ticket) = begun(&place, &all());
+fn shutdown_does_not_wait_for_compactions() {
+    let site = paused_compactions(&SimDisk::new(2));
+    let (open, ticket) = begun(&site, &all());
     open.bucket.shutdown();
     assert_eq!(ticket.report().unwrap().cancelled, 4);
-    assert_eq!(names(&place), revision(1));
-    let again = place.open();
+    assert_eq!(names(&site), revision(1));
+    let again = site.open();
     check(&again, 3);
     again.bucket.shutdown();
 }
 
 #[test]
-fn nor_does_the_end_of_the_bucket_with_all_its_files() {
-    let mut place = resting(&SimDisk::new(10));
-    place.executor = executor();
-    let (open, ticket) = begun(&place, &all());
+fn destruction_does_not_wait_for_compactions() {
+    let mut site = paused_compactions(&SimDisk::new(10));
+    site.executor = executor();
+    let (open, ticket) = begun(&site, &all());
     open.destroy();
     assert_eq!(ticket.report().unwrap().cancelled, 4);
-    assert_eq!(place.executor.tasks(), []);
-    assert!(!place.disk.exists(&place.dir).unwrap());
-    place.executor.shutdown();
+    assert_eq!(site.executor.tasks(), []);
+    assert!(!site.disk.exists(&site.dir).unwrap());
+    site.executor.shutdown();
 }
 
 #[test]
-fn a_bucket_that_cannot_go_on_ends_compactions() {
+fn failed_bucket_ends_its_compactions() {
     let disk = SimDisk::new(9);
-    let place = resting(&disk);
-    let (open, ticket) = begun(&place, &only(VbId(1)));
+    let site = paused_compactions(&disk);
+    let (open, ticket) = begun(&site, &only(VbId(1)));
     disk.fail_next(Operation::Sync, Fault::Io);
     open.persist("key", b"1", 1).unwrap();
     open.bucket.persistence().writers().request_flush(false);
     assert_eq!(wait(&ticket).cancelled, 1);
     until("the failure is told", || open.sink.fatal().len() == 1);
-    assert_eq!(names(&place), revision(1));
+    assert_eq!(names(&site), revision(1));
     open.bucket.shutdown();
 }
 
 #[test]
-fn whoever_asks_during_a_compaction_gets_another_one() {
-    let place = resting(&SimDisk::new(3));
-    let (open, first) = begun(&place, &only(VbId(1)));
+fn request_during_a_compaction_starts_another_compaction() {
+    let site = paused_compactions(&SimDisk::new(3));
+    let (open, first) = begun(&site, &only(VbId(1)));
     let second = open
         .bucket
         .persistence()
@@ -138,35 +138,35 @@ fn whoever_asks_during_a_compaction_gets_another_one() {
         assert_eq!(wait(&ticket).compacted, 1);
     }
     assert_eq!(open.figure("ep_compactions"), 2);
-    assert!(file_of(&place, VbId(1)).ends_with("1.couch.3"));
+    assert!(file_of(&site, VbId(1)).ends_with("1.couch.3"));
     open.bucket.shutdown();
 }
 
 #[test]
-fn a_flush_stops_compactions_and_the_new_files_are_compacted_later() {
-    let place = resting(&SimDisk::new(4));
-    let (open, ticket) = begun(&place, &all());
+fn flush_cancels_compactions_and_new_files_are_compacted_later() {
+    let site = paused_compactions(&SimDisk::new(4));
+    let (open, ticket) = begun(&site, &all());
     open.bucket.flush_all(open.ctx()).unwrap();
     open.set("after", b"1").unwrap();
     open.bucket.persistence().apply().unwrap();
     hurry(&open);
     assert_eq!(wait(&ticket).compacted, 4);
-    // The flush made the second revision. A file of before that was compacted, too, would make it four.
-    assert_eq!(names(&place), revision(3));
+    // The flush made the second revision. A compacted file from before it would have the fourth.
+    assert_eq!(names(&site), revision(3));
     assert_eq!(open.get("after").unwrap(), b"1");
     assert_eq!(open.get("key-1"), Err(Status::KeyNotFound));
     open.bucket.shutdown();
-    let again = place.open();
+    let again = site.open();
     assert_eq!(again.figure("curr_items"), 1);
     again.bucket.shutdown();
 }
 
 #[test]
-fn as_many_run_as_the_settings_say() {
-    let mut place = resting(&SimDisk::new(5));
-    place.executor = executor();
-    place.config.compaction.max_concurrent = 1;
-    let (open, ticket) = begun(&place, &all());
+fn number_of_concurrent_compactions_follows_the_settings() {
+    let mut site = paused_compactions(&SimDisk::new(5));
+    site.executor = executor();
+    site.config.compaction.max_concurrent = 1;
+    let (open, ticket) = begun(&site, &all());
     assert_eq!(open.figure("ep_compactions_running"), 1);
     assert_eq!(open.figure("ep_compactions_queued"), 3);
     set(
@@ -176,9 +176,9 @@ fn as_many_run_as_the_settings_say() {
             ..CompactionChange::default()
         },
     );
-    until_resting(&open, 2);
+    wait_until_paused(&open, 2);
     assert_eq!(open.figure("ep_compactions_queued"), 2);
-    // Commits go on beside them.
+    // Commits continue concurrently.
     churn(&open, 5);
     hurry(&open);
     assert_eq!(wait(&ticket).compacted, 4);
@@ -193,7 +193,7 @@ struct Load {
 }
 
 impl Load {
-    /// Writes to keys of its own, until told to stop, and gives what they hold then.
+    /// Writes to its own keys until it is stopped, and returns their last values.
     fn write(&self, thread: u64) -> BTreeMap<String, Vec<u8>> {
         let mut documents = BTreeMap::new();
         let mut cookie = thread << 20;
@@ -234,7 +234,7 @@ impl Load {
         documents
     }
 
-    /// Compacts everything again and again.
+    /// Compacts all files repeatedly.
     fn compact(&self) {
         while !self.stop.load(Ordering::Relaxed) {
             let compactions = self.open.figure("ep_compactions");
@@ -274,8 +274,8 @@ fn holds(open: &Open, expected: &BTreeMap<String, Vec<u8>>) {
 }
 
 fn under_load(seed: u64, commit_log: bool, pool: CompactionPool) {
-    let mut place = sim(&SimDisk::new(seed));
-    let config = &mut place.config;
+    let mut site = sim(&SimDisk::new(seed));
+    let config = &mut site.config;
     config.commit_log = commit_log;
     config.apply_max_lag_ms = 5;
     config.flusher_batch_max_items = 20;
@@ -284,7 +284,7 @@ fn under_load(seed: u64, commit_log: bool, pool: CompactionPool) {
     config.compaction.max_concurrent = 2;
     config.compaction.throttle = CompactionRate::BytesPerSec(64 << 20);
     let load = Load {
-        open: place.open(),
+        open: site.open(),
         stop: AtomicBool::new(false),
         writes: AtomicU64::new(0),
     };
@@ -306,28 +306,28 @@ fn under_load(seed: u64, commit_log: bool, pool: CompactionPool) {
     holds(&open, &expected);
     open.bucket.persistence().apply().unwrap();
     open.bucket.shutdown();
-    let left = names(&place);
+    let left = names(&site);
     assert_eq!(left.len(), 4, "{left:?}");
     if commit_log {
         // The files have everything.
-        kedge_log::Log::remove(&*place.disk, &place.dir.join("log")).unwrap();
+        kedge_log::Log::remove(&*site.disk, &site.dir.join("log")).unwrap();
     }
-    let again = place.open();
+    let again = site.open();
     holds(&again, &expected);
     again.bucket.shutdown();
 }
 
 #[test]
-fn nothing_is_lost_under_load_with_a_log() {
+fn compaction_under_load_loses_nothing_with_a_log() {
     under_load(6, true, CompactionPool::Auxio);
 }
 
 #[test]
-fn nothing_is_lost_under_load_without_a_log() {
+fn compaction_under_load_loses_nothing_without_a_log() {
     under_load(7, false, CompactionPool::Auxio);
 }
 
 #[test]
-fn nothing_is_lost_under_load_on_the_threads_that_commit() {
+fn compaction_under_load_loses_nothing_on_writer_threads() {
     under_load(8, true, CompactionPool::Writer);
 }

@@ -1,4 +1,4 @@
-//! Compactions make room for commits: those that clients wait for are what the throttle follows.
+//! The compaction throttle follows the latency of commits with waiting clients.
 
 use super::*;
 use kedge_bucket::{Bucket, BucketChange, CompactionChange, CompactionRate};
@@ -10,11 +10,11 @@ use std::sync::atomic::Ordering;
 const US: u64 = 1_000;
 const READ_US: u64 = 30_000;
 const USUAL_US: u64 = 500;
-/// So that a compaction asks many times how long it is to rest.
+/// The size of values, chosen so that a compaction asks the throttle many times.
 const VALUE_BYTES: usize = 64 << 10;
 const FILES: usize = 3;
 
-/// Commits that a client waits for, led by this thread.
+/// Runs commits with a waiting client, led by this thread.
 fn commit(open: &Open, count: u64) {
     for n in 0..count {
         let cookie = open.next_cookie();
@@ -25,20 +25,20 @@ fn commit(open: &Open, count: u64) {
     }
 }
 
-/// Compacts files one after the other, and lets commits in between take so long. Says what a commit takes undisturbed, and how often
-/// compactions were slowed down.
+/// Compacts files one after the other, with commits in between whose sync takes `sync_us`. Returns the undisturbed duration of a
+/// commit, and the number of times that compactions were throttled.
 fn run(commit_log: bool, sync_us: u64) -> (u64, u64) {
-    let mut place = sim(&SimDisk::new(1));
-    place.config.commit_log = commit_log;
-    place.config.compaction.fragmentation_percent = 100;
-    let steps = place.by_hand();
-    let slow = Slow::new(&steps, USUAL_US * US);
-    place.disk = Arc::new(ObservedDisk::new(place.disk, Arc::clone(&slow)));
+    let mut site = sim(&SimDisk::new(1));
+    site.config.commit_log = commit_log;
+    site.config.compaction.fragmentation_percent = 100;
+    let steps = site.by_hand();
+    let slow = SlowSyncs::new(&steps, USUAL_US * US);
+    site.disk = Arc::new(ObservedDisk::new(site.disk, Arc::clone(&slow)));
     let sink = Arc::new(Sink::default());
-    let bucket = Bucket::open(place.setup(&sink)).unwrap();
+    let bucket = Bucket::open(site.setup(&sink)).unwrap();
     steps.run();
     bucket.wait_loaded().unwrap();
-    let open = place.opened(bucket, sink);
+    let open = site.opened(bucket, sink);
     let change = BucketChange {
         compaction: CompactionChange {
             throttle: Some(CompactionRate::Auto),
@@ -66,7 +66,7 @@ fn run(commit_log: bool, sync_us: u64) -> (u64, u64) {
         .compact(&request)
         .unwrap();
     while ticket.report().is_none() {
-        // It goes faster and faster as long as nobody commits.
+        // The rate increases as long as there are no commits.
         slow.read_ns.store(READ_US * US, Ordering::Relaxed);
         assert!(steps.run_one(Pool::AuxIo));
         slow.read_ns.store(0, Ordering::Relaxed);
@@ -83,7 +83,7 @@ fn run(commit_log: bool, sync_us: u64) -> (u64, u64) {
 }
 
 #[test]
-fn commits_that_became_slow_slow_compactions_down() {
+fn slow_commits_throttle_compactions() {
     for commit_log in [true, false] {
         let (undisturbed_us, slowed_down) = run(commit_log, 20 * USUAL_US);
         assert!(slowed_down > 0, "{commit_log}");
@@ -96,6 +96,6 @@ fn commits_that_became_slow_slow_compactions_down() {
 }
 
 #[test]
-fn commits_that_are_as_fast_as_ever_do_not() {
+fn fast_commits_do_not_throttle_compactions() {
     assert_eq!(run(true, USUAL_US), (USUAL_US, 0));
 }

@@ -1,4 +1,4 @@
-//! What streams read from files.
+//! Backfills of streams.
 
 use super::*;
 use crate::collections::{follow, set};
@@ -10,17 +10,17 @@ use kedge_types::{CollectionId, Durability, DurabilityLevel};
 
 const VB: VbId = VbId(1);
 
-/// A place with a log, and one without.
-fn places(seed: u64) -> [(Place, SimDisk); 2] {
+/// Returns a site with a log and one without.
+fn places(seed: u64) -> [(TestSite, SimDisk); 2] {
     [true, false].map(|commit_log| {
         let disk = SimDisk::new(seed);
-        let mut place = sim(&disk);
-        place.config.commit_log = commit_log;
-        (place, disk)
+        let mut site = sim(&disk);
+        site.config.commit_log = commit_log;
+        (site, disk)
     })
 }
 
-/// Writes `names`, and makes it durable: memory forgets the changes then.
+/// Writes `names` and makes them durable, so that memory no longer has the changes.
 fn check(open: &Open, client: &Client, names: &[String]) {
     assert_eq!(client.ended, None);
     let high = open.bucket.vbucket_figures(VB).unwrap().high_seqno;
@@ -30,14 +30,14 @@ fn check(open: &Open, client: &Client, names: &[String]) {
 }
 
 #[test]
-fn values_that_nobody_wants_are_not_read() {
-    for (mut place, _) in places(9) {
-        let (open, steps) = place.open_by_hand();
+fn backfill_reads_only_the_requested_part_of_values() {
+    for (mut site, _) in places(9) {
+        let (open, steps) = site.open_by_hand();
         let names = names_in(VB, 20);
         let value = "x".repeat(50_000);
         write_all(&open, &names, &value);
         open.bucket.persistence().apply().unwrap();
-        let line = Line::new(&open);
+        let line = TestConnection::new(&open);
         let mut bytes = Vec::new();
         for values in [Values::None, Values::Xattrs, Values::Whole] {
             let connection = line.connection.clone().with_values(values);
@@ -52,7 +52,7 @@ fn values_that_nobody_wants_are_not_read() {
             bytes.push(open.figure("ep_storage_read_bytes") - before);
             let read = client.copy.values();
             assert_eq!(read.len(), 20);
-            // None of them has attributes.
+            // The documents have no extended attributes.
             let expected = match values {
                 Values::Whole => &value[..],
                 Values::None | Values::Xattrs => "",
@@ -62,15 +62,15 @@ fn values_that_nobody_wants_are_not_read() {
         let [none, xattrs, whole] = bytes[..] else {
             panic!("{bytes:?}");
         };
-        // They are compressed in the file.
+        // The values are compressed in the file.
         assert!(none * 10 < whole && xattrs * 10 < whole, "{bytes:?}");
     }
 }
 
 #[test]
-fn what_memory_lacks_comes_from_the_file() {
-    for (mut place, _) in places(1) {
-        let (open, steps) = place.open_by_hand();
+fn stream_backfills_changes_that_are_not_in_memory() {
+    for (mut site, _) in places(1) {
+        let (open, steps) = site.open_by_hand();
         let names = names_in(VB, 10);
         write_all(&open, &names[..8], "1");
         write_all(&open, &names[2..4], "2");
@@ -78,14 +78,14 @@ fn what_memory_lacks_comes_from_the_file() {
         done(open.bucket.documents().delete(open.ctx(), &write(&doomed))).unwrap();
         write_all(&open, &names_in(VbId(2), 3), "of another vBucket");
         let before = open.figure("ep_apply_commits");
-        let line = Line::new(&open);
+        let line = TestConnection::new(&open);
         let mut client = line.open(&open, VB, 0);
         assert_eq!(client.read(), SourceState::Idle);
         open.set(&names[8], b"after it was opened").unwrap();
         steps.run();
         assert!(line.ear.take().contains(&VB));
         let applied = open.figure("ep_apply_commits") - before;
-        assert_eq!(applied, u64::from(place.config.commit_log), "this one only");
+        assert_eq!(applied, u64::from(site.config.commit_log), "this one only");
         client.drain();
         open.set(&names[9], b"from memory").unwrap();
         client.drain();
@@ -98,9 +98,9 @@ fn what_memory_lacks_comes_from_the_file() {
 }
 
 #[test]
-fn a_snapshot_of_a_file_says_what_is_in_it() {
-    for (mut place, _) in places(2) {
-        let (open, steps) = place.open_by_hand();
+fn disk_snapshot_marker_describes_the_file() {
+    for (mut site, _) in places(2) {
+        let (open, steps) = site.open_by_hand();
         let names = names_in(VB, 4);
         write_all(&open, &names[..3], "1");
         open.persist(&names[3], b"durable", 1).unwrap();
@@ -109,7 +109,7 @@ fn a_snapshot_of_a_file_says_what_is_in_it() {
         open.sink.wait(1).unwrap();
         open.bucket.persistence().sync().unwrap();
         write_all(&open, &names[..1], "2");
-        let mut client = Line::new(&open).open(&open, VB, 2);
+        let mut client = TestConnection::new(&open).open(&open, VB, 2);
         steps.run();
         client.drain();
         let snapshot = client.copy.snapshot.unwrap();
@@ -120,7 +120,7 @@ fn a_snapshot_of_a_file_says_what_is_in_it() {
         assert_eq!(snapshot.high_prepared, Some(Seqno(4)));
         assert_eq!(snapshot.purge, Some(Seqno(0)));
         assert!(snapshot.checkpoint);
-        // Key 2 at seqno 3, the commit as a document at 5, key 0 at 6; the prepare has ended.
+        // Key 2 has seqno 3, the commit is sent as a document with seqno 5, key 0 has seqno 6; the prepare was committed.
         let seqnos: Vec<u64> = client.copy.documents.values().map(|it| it.0).collect();
         assert_eq!(seqnos.iter().sum::<u64>(), 3 + 5 + 6);
         assert!(client.copy.prepares.is_empty());
@@ -129,10 +129,10 @@ fn a_snapshot_of_a_file_says_what_is_in_it() {
 }
 
 #[test]
-fn prepares_that_have_not_ended_come_with_the_file_and_end_in_memory() {
-    for (mut place, _) in places(3) {
-        place.topology = None;
-        let (open, steps) = place.open_by_hand();
+fn backfill_sends_pending_prepares_whose_commits_follow_from_memory() {
+    for (mut site, _) in places(3) {
+        site.topology = None;
+        let (open, steps) = site.open_by_hand();
         let names = names_in(VB, 3);
         let node = kedge_bucket::NodeName::new;
         let chain = vec![node("a"), node("b")];
@@ -157,7 +157,7 @@ fn prepares_that_have_not_ended_come_with_the_file_and_end_in_memory() {
         prepare(&names[0], 1, 60_000);
         prepare(&names[2], 2, 60_000);
         open.bucket.persistence().sync().unwrap();
-        let line = Line::new(&open);
+        let line = TestConnection::new(&open);
         let mut client = line.open(&open, VB, 0);
         steps.run();
         client.drain();
@@ -173,7 +173,7 @@ fn prepares_that_have_not_ended_come_with_the_file_and_end_in_memory() {
         assert_eq!(open.sink.wait(2), Err(Status::SyncWriteAmbiguous));
         client.drain();
         assert_eq!((client.copy.prepares.len(), client.copy.last), (0, 6));
-        // The abort takes the place of the prepare.
+        // The abort replaces the prepare.
         open.bucket.persistence().sync().unwrap();
         let mut late = line.open(&open, VB, 1);
         steps.run();
@@ -189,23 +189,23 @@ fn prepares_that_have_not_ended_come_with_the_file_and_end_in_memory() {
 }
 
 #[test]
-fn what_is_read_ahead_is_bounded() {
-    for (mut place, _) in places(4) {
-        place.config.memory.dcp_backfill_bytes_max = 80_000;
-        let (open, steps) = place.open_by_hand();
+fn backfill_buffer_is_bounded() {
+    for (mut site, _) in places(4) {
+        site.config.memory.dcp_backfill_bytes_max = 80_000;
+        let (open, steps) = site.open_by_hand();
         let value = "v".repeat(3_000);
         let all: Vec<Vec<String>> = all_vbuckets().map(|vb| names_in(vb, 40)).collect();
         for names in &all {
             write_all(&open, names, &value);
         }
-        let line = Line::new(&open);
+        let line = TestConnection::new(&open);
         let mut clients: Vec<Client> = all_vbuckets().map(|vb| line.open(&open, vb, 0)).collect();
         let mut turns = 0;
         while clients.iter().any(|client| client.copy.last < 40) {
             steps.run();
             let figures = open.bucket.dcp().stream_figures();
             let buffered: u64 = figures.iter().map(|it| it.buffered_bytes).sum();
-            // Each may have one document more than its part.
+            // Each stream may exceed its share by one document.
             assert!(buffered <= 4 * (10_000 + 3_200), "{buffered}");
             for client in &mut clients {
                 client.at_once = 2;
@@ -221,13 +221,13 @@ fn what_is_read_ahead_is_bounded() {
 }
 
 #[test]
-fn a_stream_of_the_file_only_ends_with_it() {
-    for (mut place, _) in places(5) {
-        let (open, steps) = place.open_by_hand();
+fn disk_only_stream_ends_after_the_backfill() {
+    for (mut site, _) in places(5) {
+        let (open, steps) = site.open_by_hand();
         let names = names_in(VB, 5);
         write_all(&open, &names[..3], "1");
         open.set(&names[3], b"not on disk yet").unwrap();
-        let line = Line::new(&open);
+        let line = TestConnection::new(&open);
         let on_disk = |start| StreamRequest {
             flags: StreamFlags::DISK_ONLY,
             ..request(&open, VB, start)
@@ -252,13 +252,13 @@ fn a_stream_of_the_file_only_ends_with_it() {
     }
 }
 
-/// A stream that is in the middle of a file.
-fn in_the_middle(place: &mut Place) -> (Open, Steps, Line, Client, Vec<String>) {
-    place.config.memory.dcp_backfill_bytes_max = 8_000;
-    let (open, steps) = place.open_by_hand();
+/// Opens a stream and reads a part of its backfill.
+fn open_during_backfill(site: &mut TestSite) -> (Open, Steps, TestConnection, Client, Vec<String>) {
+    site.config.memory.dcp_backfill_bytes_max = 8_000;
+    let (open, steps) = site.open_by_hand();
     let names = names_in(VB, 40);
     write_all(&open, &names, &"1".repeat(200));
-    let line = Line::new(&open);
+    let line = TestConnection::new(&open);
     let mut client = line.open(&open, VB, 0);
     steps.run();
     client.read();
@@ -267,9 +267,9 @@ fn in_the_middle(place: &mut Place) -> (Open, Steps, Line, Client, Vec<String>) 
 }
 
 #[test]
-fn a_compaction_takes_no_file_from_a_stream() {
-    for (mut place, _) in places(6) {
-        let (open, steps, _line, mut client, names) = in_the_middle(&mut place);
+fn compaction_does_not_interrupt_a_backfill() {
+    for (mut site, _) in places(6) {
+        let (open, steps, _line, mut client, names) = open_during_backfill(&mut site);
         write_all(&open, &names, "2");
         open.bucket.persistence().apply().unwrap();
         let ticket = open
@@ -291,9 +291,9 @@ fn a_compaction_takes_no_file_from_a_stream() {
 }
 
 #[test]
-fn what_ends_the_vbucket_ends_its_stream_in_the_middle_of_a_file() {
-    for (mut place, _) in places(7) {
-        let (open, steps, line, mut client, names) = in_the_middle(&mut place);
+fn vbucket_change_ends_a_stream_during_its_backfill() {
+    for (mut site, _) in places(7) {
+        let (open, steps, line, mut client, names) = open_during_backfill(&mut site);
         open.bucket.states().delete_vbucket(VB).unwrap();
         client.drain();
         assert_eq!(client.ended, Some(EndReason::StateChanged));
@@ -321,9 +321,9 @@ fn what_ends_the_vbucket_ends_its_stream_in_the_middle_of_a_file() {
 }
 
 #[test]
-fn a_closed_stream_lets_go_of_its_file() {
-    for (mut place, _) in places(8) {
-        let (open, steps, line, client, _) = in_the_middle(&mut place);
+fn closed_stream_releases_its_file() {
+    for (mut site, _) in places(8) {
+        let (open, steps, line, client, _) = open_during_backfill(&mut site);
         assert_eq!(open.figure("ep_storage_scans"), 1);
         drop(client);
         steps.run();
@@ -358,12 +358,12 @@ fn purge(open: &Open, steps: &Steps) {
 }
 
 #[test]
-fn a_stream_whose_tombstones_were_purged_meanwhile_has_to_begin_anew() {
-    for (mut place, _) in places(9) {
-        place.config.memory.dcp_cursor_percent = 0;
-        let (open, steps) = place.open_by_hand();
+fn stream_behind_the_purge_seqno_is_rolled_back() {
+    for (mut site, _) in places(9) {
+        site.config.memory.dcp_cursor_percent = 0;
+        let (open, steps) = site.open_by_hand();
         let names = names_in(VB, 4);
-        let line = Line::new(&open);
+        let line = TestConnection::new(&open);
         let mut client = line.open(&open, VB, 0);
         write_all(&open, &names, "1");
         client.drain();
@@ -392,9 +392,9 @@ fn a_stream_whose_tombstones_were_purged_meanwhile_has_to_begin_anew() {
 }
 
 #[test]
-fn tombstones_of_other_collections_are_no_reason_to_begin_anew() {
-    for (mut place, _) in places(13) {
-        let (open, steps) = place.open_by_hand();
+fn purged_tombstones_of_other_collections_do_not_roll_back_a_stream() {
+    for (mut site, _) in places(13) {
+        let (open, steps) = site.open_by_hand();
         follow(&open, 1, &[8]);
         let names = names_in(VB, 3);
         set(&open, 8, &names[0], b"1").unwrap();
@@ -405,7 +405,7 @@ fn tombstones_of_other_collections_are_no_reason_to_begin_anew() {
         write_all(&open, &names[1..], "2");
         open.bucket.persistence().apply().unwrap();
         purge(&open, &steps);
-        let line = Line::new(&open);
+        let line = TestConnection::new(&open);
         let from = |id, seqno| StreamRequest {
             filter: Filter::Collections(vec![CollectionId(id)]),
             ..request(&open, VB, seqno)
@@ -414,7 +414,7 @@ fn tombstones_of_other_collections_are_no_reason_to_begin_anew() {
         let anew = Some(StreamRefused::Rollback(Seqno(0)));
         assert_eq!(refused(request(&open, VB, high)), anew);
         assert_eq!(refused(from(0, high)), anew);
-        // Of the collection there was one more change.
+        // The collection had one more change.
         assert_eq!(refused(from(8, high - 1)), anew);
         let mut client = line.try_open(&from(8, high)).unwrap();
         steps.run();
@@ -422,7 +422,7 @@ fn tombstones_of_other_collections_are_no_reason_to_begin_anew() {
         let figures = open.bucket.vbucket_figures(VB).unwrap();
         assert_eq!(client.copy.last, figures.high_seqno.get());
         assert_eq!(client.ended, None);
-        // One that changes before its file is read begins anew.
+        // A collection that changes before its file is read makes the stream start again.
         let mut late = line.try_open(&from(8, high)).unwrap();
         set(&open, 8, &names[0], b"2").unwrap();
         open.bucket.persistence().sync().unwrap();
@@ -434,17 +434,17 @@ fn tombstones_of_other_collections_are_no_reason_to_begin_anew() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_ends_the_stream() {
-    for (mut place, disk) in places(10) {
-        place.config.keep_files_open = false;
-        let (open, steps) = place.open_by_hand();
+fn read_error_of_a_backfill_ends_the_stream() {
+    for (mut site, disk) in places(10) {
+        site.config.keep_files_open = false;
+        let (open, steps) = site.open_by_hand();
         write_all(&open, &names_in(VB, 5), "1");
         open.bucket.persistence().apply().unwrap();
-        let dir = place.dir.clone();
-        let names = place.disk.list(&dir).unwrap();
+        let dir = site.dir.clone();
+        let names = site.disk.list(&dir).unwrap();
         let file = names.iter().find(|name| name.starts_with("1.couch."));
-        place.disk.remove(&dir.join(file.unwrap())).unwrap();
-        let line = Line::new(&open);
+        site.disk.remove(&dir.join(file.unwrap())).unwrap();
+        let line = TestConnection::new(&open);
         let mut client = line.open(&open, VB, 0);
         steps.run();
         client.drain();
@@ -456,9 +456,9 @@ fn a_file_that_cannot_be_read_ends_the_stream() {
 }
 
 #[test]
-fn who_was_in_the_middle_of_a_snapshot_goes_on_to_its_end() {
-    for (mut place, _) in places(11) {
-        let (open, steps) = place.open_by_hand();
+fn stream_resumes_within_a_partial_snapshot_until_its_end() {
+    for (mut site, _) in places(11) {
+        let (open, steps) = site.open_by_hand();
         let names = names_in(VB, 6);
         write_all(&open, &names[..4], "1");
         open.persist(&names[4], b"durable", 1).unwrap();
@@ -466,7 +466,7 @@ fn who_was_in_the_middle_of_a_snapshot_goes_on_to_its_end() {
         steps.run();
         open.bucket.persistence().sync().unwrap();
         write_all(&open, &names[..2], "2");
-        let line = Line::new(&open);
+        let line = TestConnection::new(&open);
         for from_memory in [false, true] {
             // Seqnos 7 and 8 replaced 1 and 2; the prepare at 5 was committed at 6.
             let mut client = line.open(&open, VB, 0);
@@ -511,15 +511,15 @@ fn who_was_in_the_middle_of_a_snapshot_goes_on_to_its_end() {
 }
 
 #[test]
-fn backfills_of_a_connection_run_beside_each_other_and_wait_for_nobody() {
+fn backfills_of_a_connection_run_concurrently_and_independently() {
     let (open, steps) = sim(&SimDisk::new(12)).open_by_hand();
     let all: Vec<Vec<String>> = all_vbuckets().map(|vb| names_in(vb, 5)).collect();
     for names in &all {
         write_all(&open, names, "1");
     }
-    let line = Line::new(&open);
+    let line = TestConnection::new(&open);
     let clients: Vec<Client> = all_vbuckets().map(|vb| line.open(&open, vb, 0)).collect();
-    // None of them is applied yet: the task sleeps meanwhile.
+    // None of the vBuckets is applied yet, because the task sleeps.
     assert!(steps.run_one(Pool::AuxIo));
     let waiting = open.runs("dcp_backfill");
     steps.run();

@@ -1,6 +1,6 @@
-//! Histories by seed of two nodes: writes of all kinds, everything that nodes do by themselves, crashes of either,
-//! failovers. When all is quiet the replica is like the active. A SyncWrite ends no earlier than it may, and what it
-//! acknowledged is there after a failover and, as far as its level goes, after a restart.
+//! Random histories of two nodes: all kinds of writes, all background work, crashes of either node, and failovers. At the
+//! end the replica equals the active. A SyncWrite completes only when its level is reached. An acknowledged one survives a
+//! failover and, depending on its level, a restart.
 //!
 //! `KEDGE_SEED` runs one seed, `KEDGE_SEEDS` that many.
 
@@ -13,19 +13,19 @@ use kedge_types::{Durability, DurabilityLevel};
 
 const KEYS: u64 = 16;
 
-/// A write, in the order of writes of its key.
+/// A write, in the order of the writes of its key.
 #[derive(Debug)]
 struct Written {
-    /// `None`: it deleted.
+    /// The value; `None` for a deletion.
     value: Option<String>,
     acknowledged: Option<DurabilityLevel>,
 }
 
-/// A SyncWrite under way.
+/// A SyncWrite in progress.
 struct Waiting {
     cookie: u64,
     name: String,
-    /// Which of the key's writes.
+    /// The index among the writes of the key.
     index: usize,
     level: DurabilityLevel,
     prepared: Seqno,
@@ -38,9 +38,9 @@ struct History {
     written: BTreeMap<String, Vec<Written>>,
     waiting: Vec<Waiting>,
     version: u64,
-    /// The replica has had all that the active has since it was started.
+    /// True if the replica has received everything that the active has since it was started.
     replica_is_fresh: bool,
-    /// SyncWrites that were acknowledged, failovers.
+    /// The numbers of acknowledged SyncWrites and of failovers.
     counts: (u64, u64),
 }
 
@@ -49,7 +49,7 @@ impl History {
         let pair = Pair::new(seed, |config| {
             config.commit_log = !seed.is_multiple_of(3);
             config.apply_max_lag_ms = 40;
-            // So a batch has many parts.
+            // Small limits, so that a batch has many parts.
             config.flusher_batch_max_items = 2 + (seed % 5) as usize;
             config.log_bytes_max = 256 << 10;
             config.keep_files_open = !seed.is_multiple_of(4);
@@ -76,7 +76,7 @@ impl History {
         format!("key-{}", self.random.below(KEYS))
     }
 
-    /// Writes, or deletes, at a level or none.
+    /// Writes or deletes, with a durability level or without.
     fn write(&mut self, level: Option<DurabilityLevel>, deletes: bool) {
         let name = self.name();
         self.version += 1;
@@ -118,8 +118,8 @@ impl History {
         }
     }
 
-    /// SyncWrites that ended could.
-    fn hear(&mut self) {
+    /// Checks that the SyncWrites that completed had reached their level.
+    fn check_completions(&mut self) {
         let Some((open, _)) = &self.pair.active().up else {
             return;
         };
@@ -180,7 +180,7 @@ impl History {
                 if let Some((_, steps)) = &self.pair.nodes[which].up {
                     steps.run();
                 }
-                self.pair.bring_acks();
+                self.pair.deliver_acks();
             }
             83..88 => {
                 let time = MS * self.random.below(60) as u32;
@@ -188,7 +188,7 @@ impl History {
             }
             88..90 => {
                 if let Some((open, _)) = &self.pair.nodes[which].up {
-                    // Refused when the power fails.
+                    // The write is rejected when the power fails.
                     let _ = open.bucket.persistence().apply();
                 }
             }
@@ -208,16 +208,16 @@ impl History {
             94 => self.switch_over(),
             95 => self.crash(which),
             96 if self.pair.nodes[which].up.is_some() => {
-                // Somewhere in what it does next.
+                // The power fails at one of the next operations.
                 let disk = &self.pair.nodes[which].disk;
                 disk.fail_after(self.random.below(40), Fault::PowerLoss);
             }
             97 => self.check(),
-            _ => self.start_what_is_down(),
+            _ => self.start_stopped_nodes(),
         }
     }
 
-    /// The other node becomes active, while both are well.
+    /// Makes the other node active while both are running.
     fn switch_over(&mut self) {
         if self.pair.nodes.iter().all(Node::is_well) && self.replica_is_fresh {
             self.fail_over();
@@ -225,11 +225,11 @@ impl History {
     }
 
     fn fail_over(&mut self) {
-        self.hear();
+        self.check_completions();
         self.waiting.clear();
         self.pair.disconnect();
         self.pair.active = 1 - self.pair.active;
-        // On whose disk it was is not active any more.
+        // The vBuckets on the disk of this node are no longer active.
         for write in self.written.values_mut().flatten() {
             let level = &mut write.acknowledged;
             *level = level.map(|level| match level {
@@ -237,14 +237,14 @@ impl History {
                 other => other,
             });
         }
-        // The old active may have what the new one has not.
+        // The old active may have changes that the new one lacks.
         self.replica_is_fresh = false;
         self.counts.1 += 1;
         self.pair.set_states();
     }
 
     fn crash(&mut self, which: usize) {
-        self.hear();
+        self.check_completions();
         self.pair.disconnect();
         let killed = self.random.below(3) == 0;
         let seed = self.seed + self.version;
@@ -261,7 +261,7 @@ impl History {
         }
     }
 
-    /// Nobody else can take its place. What was in its memory only is lost.
+    /// Restarts the active when the other node cannot take over. Changes that were only in its memory are lost.
     fn restart_active(&mut self) {
         self.waiting.clear();
         let active = self.pair.active;
@@ -274,7 +274,7 @@ impl History {
         self.pair.set_states();
     }
 
-    fn start_what_is_down(&mut self) {
+    fn start_stopped_nodes(&mut self) {
         let replica = 1 - self.pair.active;
         if self.pair.nodes[replica].up.is_none() {
             self.pair.nodes[replica].start().expect("nothing fails");
@@ -282,7 +282,7 @@ impl History {
         }
     }
 
-    fn end_what_is_ill(&mut self) {
+    fn stop_failed_nodes(&mut self) {
         for which in 0..2 {
             let node = &self.pair.nodes[which];
             if node.up.is_some() && !node.is_well() {
@@ -291,16 +291,16 @@ impl History {
         }
     }
 
-    /// Both have the same, and all that was acknowledged.
+    /// Checks that both nodes have the same documents, and all that were acknowledged.
     fn check(&mut self) {
         for node in &self.pair.nodes {
             node.disk.clear_faults();
         }
-        self.end_what_is_ill();
-        self.start_what_is_down();
+        self.stop_failed_nodes();
+        self.start_stopped_nodes();
         self.pair.check_equal();
         self.replica_is_fresh = true;
-        self.hear();
+        self.check_completions();
         let mut found = BTreeMap::new();
         for vb in all_vbuckets() {
             found.append(&mut whole(self.pair.active(), vb).values());
@@ -329,8 +329,8 @@ impl History {
     fn run(&mut self, steps: u32) {
         for _ in 0..steps {
             self.step();
-            self.hear();
-            self.end_what_is_ill();
+            self.check_completions();
+            self.stop_failed_nodes();
         }
         self.check();
         self.pair.nodes.iter_mut().for_each(Node::shutdown);
@@ -338,7 +338,7 @@ impl History {
 }
 
 #[test]
-fn a_replica_is_like_its_active_whatever_happens() {
+fn replica_equals_its_active_in_random_histories() {
     let seeds = seeds(60);
     let (mut acknowledged, mut failovers, mut rollbacks) = (0, 0, 0);
     for seed in &seeds {
@@ -355,12 +355,12 @@ fn a_replica_is_like_its_active_whatever_happens() {
     }
 }
 
-/// A short history, in which the power of one node fails at its operation number `fail_at` of the disk. Whether it did.
+/// Runs a short history, in which the power of one node fails at its disk operation number `fail_at`. Returns whether it failed.
 fn short(which: usize, commit_log: bool, fail_at: u64) -> bool {
     let mut history = History::new(fail_at);
     for node in &mut history.pair.nodes {
         node.shutdown();
-        node.place.config.commit_log = commit_log;
+        node.site.config.commit_log = commit_log;
         node.start().unwrap();
     }
     history.pair.set_states();
@@ -368,7 +368,7 @@ fn short(which: usize, commit_log: bool, fail_at: u64) -> bool {
     let disk = history.pair.nodes[which].disk.clone();
     let end = disk.operations() + fail_at;
     disk.fail_operation(end, Fault::PowerLoss);
-    // The same each time: the seed decides about other things only.
+    // The same steps each time: the seed decides other things only.
     history.random = Rng::new(7);
     for round in 0..12 {
         let level = DurabilityLevel::PersistToMajority;
@@ -388,7 +388,7 @@ fn short(which: usize, commit_log: bool, fail_at: u64) -> bool {
             .writers()
             .request_flush(true);
         history.pair.pass(MS * 30);
-        history.hear();
+        history.check_completions();
     }
     let has_failed = disk.operations() >= end;
     disk.clear_faults();
@@ -398,7 +398,7 @@ fn short(which: usize, commit_log: bool, fail_at: u64) -> bool {
 }
 
 #[test]
-fn a_power_failure_of_either_at_each_operation_loses_nothing() {
+fn power_loss_of_either_node_at_each_operation_loses_nothing() {
     for (which, commit_log) in [(0, true), (1, true), (0, false), (1, false)] {
         let failed = (1..).take_while(|fail_at| short(which, commit_log, *fail_at));
         let failed = failed.count();

@@ -1,4 +1,4 @@
-//! What slow streams keep in memory, and what becomes of them.
+//! The memory of slow streams' cursors, and its limit.
 
 use super::*;
 use crate::tools::Steps;
@@ -7,17 +7,17 @@ use kedge_disk::SimDisk;
 const VB: VbId = VbId(1);
 
 #[test]
-fn the_slowest_cursors_are_dropped_and_their_streams_lose_nothing() {
+fn dropping_the_slowest_cursors_loses_no_changes() {
     for commit_log in [true, false] {
-        let mut place = sim(&SimDisk::new(1));
-        place.config.commit_log = commit_log;
-        place.config.quota_bytes = 10 << 20;
-        place.config.memory.dcp_cursor_percent = 2;
+        let mut site = sim(&SimDisk::new(1));
+        site.config.commit_log = commit_log;
+        site.config.quota_bytes = 10 << 20;
+        site.config.memory.dcp_cursor_percent = 2;
         let bound = 10 * (1 << 20) / 100 * 2;
-        let (open, steps) = place.open_by_hand();
+        let (open, steps) = site.open_by_hand();
         let names = names_in(VB, 100);
         let others = names_in(VbId(2), 10);
-        let line = Line::new(&open);
+        let line = TestConnection::new(&open);
         let mut slow = line.open(&open, VB, 0);
         let mut fast = line.open(&open, VB, 0);
         let mut other = line.open(&open, VbId(2), 0);
@@ -56,16 +56,16 @@ fn the_slowest_cursors_are_dropped_and_their_streams_lose_nothing() {
     }
 }
 
-/// A bucket whose cursors may keep nothing, with a client whose backfill is in the midst of the file while the cursor
-/// behind it keeps what all documents were changed to.
-fn amid_a_backfill(seed: u64, then: impl FnOnce(Open, Steps, Client, &[String])) {
-    let mut place = sim(&SimDisk::new(seed));
-    place.config.memory.dcp_cursor_percent = 0;
-    place.config.memory.dcp_backfill_bytes_max = 4_000;
-    let (open, steps) = place.open_by_hand();
+/// Runs `then` on a bucket whose cursors may keep no memory, with a client in the middle of a backfill, while the cursor
+/// after it keeps a change of every document.
+fn run_during_backfill(seed: u64, then: impl FnOnce(Open, Steps, Client, &[String])) {
+    let mut site = sim(&SimDisk::new(seed));
+    site.config.memory.dcp_cursor_percent = 0;
+    site.config.memory.dcp_backfill_bytes_max = 4_000;
+    let (open, steps) = site.open_by_hand();
     let names = names_in(VB, 30);
     write_all(&open, &names, "1");
-    let line = Line::new(&open);
+    let line = TestConnection::new(&open);
     let mut client = line.open(&open, VB, 0);
     steps.run();
     client.read();
@@ -76,8 +76,8 @@ fn amid_a_backfill(seed: u64, then: impl FnOnce(Open, Steps, Client, &[String]))
 }
 
 #[test]
-fn a_cursor_may_be_dropped_while_its_stream_reads_the_file() {
-    amid_a_backfill(2, |open, steps, mut client, names| {
+fn cursor_can_be_dropped_during_a_backfill() {
+    run_during_backfill(2, |open, steps, mut client, names| {
         steps.run();
         assert_eq!(open.figure("ep_cursors_dropped"), 1);
         for _ in 0..50 {
@@ -92,10 +92,10 @@ fn a_cursor_may_be_dropped_while_its_stream_reads_the_file() {
 }
 
 #[test]
-fn a_stream_that_has_ended_keeps_nobody_at_work_for_its_cursor() {
-    amid_a_backfill(4, |open, steps, client, _| {
+fn cursor_of_an_ended_stream_does_not_keep_the_task_busy() {
+    run_during_backfill(4, |open, steps, client, _| {
         drop(client);
-        // Ends only if nothing is done again and again meanwhile.
+        // This ends only if no task repeats its work forever.
         steps.run();
         assert_eq!(open.figure("ep_cursor_memory"), 0);
         open.bucket.shutdown();
@@ -103,11 +103,11 @@ fn a_stream_that_has_ended_keeps_nobody_at_work_for_its_cursor() {
 }
 
 #[test]
-fn streams_that_keep_up_keep_nothing() {
-    let mut place = sim(&SimDisk::new(3));
-    place.config.memory.dcp_cursor_percent = 0;
-    let (open, steps) = place.open_by_hand();
-    let line = Line::new(&open);
+fn streams_that_keep_up_use_no_cursor_memory() {
+    let mut site = sim(&SimDisk::new(3));
+    site.config.memory.dcp_cursor_percent = 0;
+    let (open, steps) = site.open_by_hand();
+    let line = TestConnection::new(&open);
     let mut client = line.open(&open, VB, 0);
     let before = open.figure("mem_used");
     for name in names_in(VB, 50) {

@@ -1,4 +1,4 @@
-//! Streams of changes: out of a bucket, and from one bucket into another.
+//! DCP streams: outbound, and between two buckets.
 
 mod backfill;
 mod history;
@@ -18,26 +18,26 @@ use kedge_types::{Seqno, Status, VbId, VbUuid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-/// Hears of streams that are ready.
+/// A recorder of notifications about streams.
 #[derive(Default)]
-pub(crate) struct Ear {
+pub(crate) struct ReadyNotifications {
     ready: Mutex<Vec<VbId>>,
 }
 
-impl StreamNotify for Ear {
+impl StreamNotify for ReadyNotifications {
     fn ready(&self, vb: VbId) {
         self.ready.lock().unwrap().push(vb);
     }
 }
 
-impl Ear {
-    /// What it heard since the last time.
+impl ReadyNotifications {
+    /// Returns the notifications since the last call.
     pub(crate) fn take(&self) -> Vec<VbId> {
         std::mem::take(&mut *self.ready.lock().unwrap())
     }
 }
 
-/// Everything behind `start`, which is on the newest branch, without end.
+/// Requests all changes after `start`, which is on the newest branch, without an end.
 pub(crate) fn request(open: &Open, vb: VbId, start: u64) -> StreamRequest {
     let log = open.bucket.failover_log(open.ctx(), vb);
     StreamRequest {
@@ -57,28 +57,28 @@ pub(crate) fn request(open: &Open, vb: VbId, start: u64) -> StreamRequest {
     }
 }
 
-/// What a reader of a stream has, as it would stand with a client.
+/// The state of a stream's receiver, as a client would have it.
 #[derive(Debug, Default)]
 pub(crate) struct Copy {
-    /// Documents and tombstones by key.
+    /// The documents and tombstones by key.
     pub(crate) documents: BTreeMap<Vec<u8>, (u64, Option<Vec<u8>>)>,
     pub(crate) prepares: BTreeMap<Vec<u8>, u64>,
     pub(crate) last: u64,
-    /// Start, end and kind of the last snapshot.
+    /// The start, end and kind of the last snapshot.
     pub(crate) snapshot: Option<kedge_bucket::Snapshot>,
     pub(crate) markers: u32,
-    /// Keys and seqnos of what had no order.
+    /// The keys and seqnos of items in OSO snapshots.
     pub(crate) unordered: Vec<(Vec<u8>, u64)>,
     pub(crate) is_unordered: bool,
     pub(crate) unordered_ends: u32,
     pub(crate) states: Vec<kedge_bucket::VbState>,
-    /// It began in the middle of a history, and may not have the first prepares.
+    /// True if the stream started in the middle of a history, so that the first prepares may be missing.
     pub(crate) is_late: bool,
-    /// Prepares and their ends are not for it.
+    /// True if the receiver does not get prepares, commits and aborts.
     pub(crate) documents_only: bool,
-    /// The keys of the snapshot, those of prepares in a disk snapshot apart.
+    /// The keys of the snapshot; those of prepares in a disk snapshot are separate.
     keys: BTreeSet<(bool, Vec<u8>)>,
-    /// Snapshots that said that a key may stand in them twice, and those in which one did.
+    /// The numbers of snapshots whose markers allow repeated keys, and of those that repeated one.
     pub(crate) repeating: (u32, u32),
     is_repeated: bool,
 }
@@ -93,7 +93,7 @@ impl Copy {
         }
     }
 
-    /// A key stands once in a snapshot that does not say otherwise.
+    /// Checks that a snapshot repeats a key only if its marker says so.
     fn next_key(&mut self, change: &Change) {
         let Some(item) = change.item() else {
             return;
@@ -186,7 +186,7 @@ impl Copy {
             .insert(item.key().to_vec(), (item.seqno().get(), value));
     }
 
-    /// Names and seqnos, with the beginnings of values.
+    /// Returns names, seqnos and the beginnings of values.
     pub(crate) fn brief(&self) -> Vec<String> {
         let text = |(key, (seqno, value)): (&Vec<u8>, &(u64, Option<Vec<u8>>))| {
             let value = value.as_deref().unwrap_or_default();
@@ -196,7 +196,7 @@ impl Copy {
         self.documents.iter().map(text).collect()
     }
 
-    /// The values of the documents by name.
+    /// Returns the values of the documents by name.
     pub(crate) fn values(&self) -> BTreeMap<String, String> {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         self.documents
@@ -206,12 +206,12 @@ impl Copy {
     }
 }
 
-/// A stream with what came from it.
+/// A stream and the state of its receiver.
 pub(crate) struct Client {
     pub(crate) stream: VbStream,
     pub(crate) copy: Copy,
     pub(crate) ended: Option<EndReason>,
-    /// Changes that it reads at once.
+    /// The maximum number of changes per read.
     pub(crate) at_once: usize,
 }
 
@@ -242,13 +242,13 @@ impl Client {
         state
     }
 
-    /// Reads until nothing is there.
+    /// Reads until the stream is idle.
     pub(crate) fn drain(&mut self) {
         while self.read() == SourceState::More {}
     }
 }
 
-/// Gives documents a value that is on disk then.
+/// Stores `value` in documents and makes it durable.
 fn write_all(open: &Open, names: &[String], value: &str) {
     for name in names {
         open.set(name, value.as_bytes()).unwrap();
@@ -256,15 +256,15 @@ fn write_all(open: &Open, names: &[String], value: &str) {
     open.bucket.persistence().sync().unwrap();
 }
 
-/// A connection to a bucket that a test drives by hand.
-pub(crate) struct Line {
-    pub(crate) ear: Arc<Ear>,
+/// A connection to a bucket with manually run tasks.
+pub(crate) struct TestConnection {
+    pub(crate) ear: Arc<ReadyNotifications>,
     pub(crate) connection: StreamConnection,
 }
 
-impl Line {
+impl TestConnection {
     pub(crate) fn new(open: &Open) -> Self {
-        let ear = Arc::new(Ear::default());
+        let ear = Arc::new(ReadyNotifications::default());
         let connection = open
             .bucket
             .dcp()
@@ -285,7 +285,7 @@ impl Line {
     }
 }
 
-/// What a vBucket has, by name.
+/// Returns the values in a vBucket by name.
 pub(crate) fn values(open: &Open, names: impl Iterator<Item = String>) -> BTreeMap<String, String> {
     names
         .filter_map(|name| match open.get(&name) {
@@ -296,7 +296,7 @@ pub(crate) fn values(open: &Open, names: impl Iterator<Item = String>) -> BTreeM
         .collect()
 }
 
-/// Names of keys in one vBucket.
+/// Returns names of keys in one vBucket.
 pub(crate) fn names_in(vb: VbId, count: usize) -> Vec<String> {
     (0..)
         .map(|n| format!("key-{n}"))

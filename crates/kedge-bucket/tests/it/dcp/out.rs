@@ -1,4 +1,4 @@
-//! Streams out of a bucket: what they give, when they call, how they end.
+//! Outbound streams: their items, notifications and ends.
 
 use super::*;
 use kedge_bucket::{NodeName, SnapshotKind, StreamState, Topology, VbRole, VbState};
@@ -8,10 +8,10 @@ use kedge_executor::Pool;
 const VB: VbId = VbId(1);
 
 #[test]
-fn changes_are_given_as_they_come_and_the_reader_is_called_once() {
+fn stream_sends_changes_as_they_happen_and_notifies_the_reader_once() {
     let (open, _steps) = sim(&SimDisk::new(1)).open_by_hand();
     let names = names_in(VB, 3);
-    let line = Line::new(&open);
+    let line = TestConnection::new(&open);
     let mut client = line.open(&open, VB, 0);
     assert_eq!(client.read(), SourceState::Idle);
     assert_eq!(line.ear.take(), []);
@@ -36,10 +36,10 @@ fn changes_are_given_as_they_come_and_the_reader_is_called_once() {
 }
 
 #[test]
-fn prepares_and_their_ends_are_given_in_order() {
+fn stream_sends_prepares_commits_and_aborts_in_seqno_order() {
     let (open, steps) = sim(&SimDisk::new(2)).open_by_hand();
     let names = names_in(VB, 2);
-    let line = Line::new(&open);
+    let line = TestConnection::new(&open);
     let mut client = line.open(&open, VB, 0);
     client.drain();
     open.persist(&names[0], b"durable", 1).unwrap();
@@ -62,13 +62,13 @@ fn prepares_and_their_ends_are_given_in_order() {
 }
 
 #[test]
-fn a_stream_with_an_end_ends_there() {
+fn stream_ends_at_its_end_seqno() {
     let (open, _steps) = sim(&SimDisk::new(3)).open_by_hand();
     let names = names_in(VB, 6);
     for name in &names[..4] {
         open.set(name, b"1").unwrap();
     }
-    let line = Line::new(&open);
+    let line = TestConnection::new(&open);
     let asked = request(&open, VB, 0);
     let mut early = line
         .try_open(&StreamRequest {
@@ -109,12 +109,12 @@ fn a_stream_with_an_end_ends_there() {
 }
 
 #[test]
-fn who_cannot_be_served_is_refused() {
+fn stream_request_that_cannot_be_served_is_rejected() {
     let (open, _steps) = sim(&SimDisk::new(4)).open_by_hand();
     for name in names_in(VB, 5) {
         open.set(&name, b"1").unwrap();
     }
-    let line = Line::new(&open);
+    let line = TestConnection::new(&open);
     let asked = |start: u64| request(&open, VB, start);
     let refused = |request: StreamRequest| line.try_open(&request).err();
     let range = Some(StreamRefused::Status(Status::OutOfRange));
@@ -160,10 +160,10 @@ fn who_cannot_be_served_is_refused() {
 }
 
 #[test]
-fn a_stream_ends_when_its_vbucket_is_another() {
+fn stream_ends_when_its_vbucket_changes_state_or_history() {
     let (open, _steps) = sim(&SimDisk::new(5)).open_by_hand();
     open.set(&names_in(VB, 1)[0], b"1").unwrap();
-    let line = Line::new(&open);
+    let line = TestConnection::new(&open);
     let ended = |end: &dyn Fn()| {
         let mut client = line.open(&open, VB, 0);
         client.drain();
@@ -192,7 +192,7 @@ fn a_stream_ends_when_its_vbucket_is_another() {
 }
 
 #[test]
-fn a_rollback_ends_the_streams_of_a_replica() {
+fn rollback_ends_the_streams_of_a_replica() {
     let (open, steps) = sim(&SimDisk::new(6)).open_by_hand();
     let names = names_in(VB, 6);
     for name in &names[..5] {
@@ -204,7 +204,7 @@ fn a_rollback_ends_the_streams_of_a_replica() {
         .states()
         .set_vbucket(VB, VbState::Replica)
         .unwrap();
-    let line = Line::new(&open);
+    let line = TestConnection::new(&open);
     let mut client = line.open(&open, VB, 0);
     client.drain();
     open.bucket
@@ -223,11 +223,11 @@ fn a_rollback_ends_the_streams_of_a_replica() {
 }
 
 #[test]
-fn a_vbucket_is_taken_over() {
+fn takeover_stream_hands_the_vbucket_over() {
     let (open, steps) = sim(&SimDisk::new(7)).open_by_hand();
     let names = names_in(VB, 4);
     open.set(&names[0], b"1").unwrap();
-    let line = Line::new(&open);
+    let line = TestConnection::new(&open);
     let mut client = line
         .try_open(&StreamRequest {
             flags: StreamFlags::TAKEOVER,
@@ -258,12 +258,12 @@ fn a_vbucket_is_taken_over() {
     open.bucket.shutdown();
 }
 
-/// One that knows of an older map would make it dead, and not be active by the newer one.
+/// Bug: a node with an older map would make the active dead, and not become active by the newer map.
 #[test]
-fn in_a_cluster_an_active_is_taken_over_by_the_node_that_it_moves_to() {
-    let mut place = sim(&SimDisk::new(8));
-    place.topology = None;
-    let (open, steps) = place.open_by_hand();
+fn takeover_in_a_cluster_is_allowed_only_for_the_next_active() {
+    let mut site = sim(&SimDisk::new(8));
+    site.topology = None;
+    let (open, steps) = site.open_by_hand();
     let chain = |names: [&str; 2]| names.map(NodeName::new).to_vec();
     let assign = |chains: &[[&str; 2]]| {
         let chains = chains.iter().copied().map(chain).collect();
@@ -274,7 +274,7 @@ fn in_a_cluster_an_active_is_taken_over_by_the_node_that_it_moves_to() {
         open.bucket.states().set_vbucket(VB, role).unwrap();
     };
     assign(&[["a", "b"]]);
-    let line = Line::new(&open);
+    let line = TestConnection::new(&open);
     let takeover = |name: &str| {
         line.try_open(&StreamRequest {
             flags: StreamFlags::TAKEOVER,
@@ -290,7 +290,7 @@ fn in_a_cluster_an_active_is_taken_over_by_the_node_that_it_moves_to() {
     let mut client = takeover("b").unwrap();
     client.drain();
     assert_eq!(client.copy.states, [VbState::Pending]);
-    // The move is given up before the other has answered.
+    // The move is abandoned before the other node has responded.
     assign(&[["a", "b"]]);
     client.stream.state_answered();
     steps.run();
@@ -301,18 +301,18 @@ fn in_a_cluster_an_active_is_taken_over_by_the_node_that_it_moves_to() {
     open.bucket.shutdown();
 }
 
-/// Who takes over loses its connection when the vBucket is dead already: another stream brings the rest.
+/// The consumer of a takeover loses its connection after the vBucket has become dead. Another stream sends the rest.
 #[test]
-fn a_takeover_that_broke_off_goes_on_from_the_dead_vbucket() {
+fn interrupted_takeover_continues_from_the_dead_vbucket() {
     let (open, steps) = sim(&SimDisk::new(7)).open_by_hand();
     let names = names_in(VB, 3);
     open.set(&names[0], b"1").unwrap();
-    let line = Line::new(&open);
+    let line = TestConnection::new(&open);
     let takeover = |from| StreamRequest {
         flags: StreamFlags::TAKEOVER,
         ..request(&open, VB, from)
     };
-    // Of a dead one nobody is told the history.
+    // A failover table of a dead vBucket is not sent.
     let later = takeover(1);
     let mut client = line.try_open(&takeover(0)).unwrap();
     client.drain();
@@ -348,7 +348,7 @@ fn a_takeover_that_broke_off_goes_on_from_the_dead_vbucket() {
     again.stream.state_answered();
     again.drain();
     assert_eq!(again.ended, Some(EndReason::Ok));
-    // Other streams of a dead vBucket there are not, nor of one that was deleted.
+    // A dead vBucket has no other streams, nor has a deleted one.
     let other = line.try_open(&request(&open, VB, 0)).err();
     assert_eq!(other, Some(StreamRefused::Status(Status::NotMyVbucket)));
     open.bucket.states().delete_vbucket(VB).unwrap();
@@ -364,14 +364,14 @@ impl Client {
 }
 
 #[test]
-fn figures_tell_what_a_stream_does() {
+fn stream_statistics_describe_its_state_and_progress() {
     let (open, steps) = sim(&SimDisk::new(8)).open_by_hand();
     let names = names_in(VB, 8);
     for name in &names[..5] {
         open.set(name, b"1").unwrap();
     }
     open.bucket.persistence().apply().unwrap();
-    let line = Line::new(&open);
+    let line = TestConnection::new(&open);
     let mut client = line.open(&open, VB, 0);
     let figures = || open.bucket.dcp().stream_figures();
     assert_eq!(figures()[0].state, StreamState::Backfilling);

@@ -1,4 +1,4 @@
-//! Two buckets, one of which follows the other, and a pump between them in place of a connection.
+//! Two buckets, one with replicas of the other, connected by a pump instead of a network connection.
 
 use super::*;
 use kedge_bucket::{
@@ -9,7 +9,7 @@ use kedge_disk::SimDisk;
 use kedge_types::{Durability, DurabilityLevel};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What a bucket says to whoever receives streams for it.
+/// A recorder of acknowledgements and of notifications about memory.
 #[derive(Default)]
 struct Acks {
     acks: Mutex<Vec<(VbId, Seqno)>>,
@@ -26,24 +26,24 @@ impl ReplicaSink for Acks {
     }
 }
 
-/// A bucket of a pair.
+/// One bucket of a pair.
 pub(crate) struct Node {
     pub(crate) name: NodeName,
     pub(crate) disk: SimDisk,
-    pub(crate) place: Place,
+    pub(crate) site: TestSite,
     pub(crate) up: Option<(Open, Steps)>,
-    line: Option<Line>,
+    line: Option<TestConnection>,
     acks: Arc<Acks>,
 }
 
 impl Node {
     pub(crate) fn new(name: &str, seed: u64) -> Self {
         let disk = SimDisk::new(seed);
-        let mut place = sim(&disk);
-        place.topology = None;
+        let mut site = sim(&disk);
+        site.topology = None;
         Self {
             name: NodeName::new(name).unwrap(),
-            place,
+            site,
             disk,
             up: None,
             line: None,
@@ -60,30 +60,30 @@ impl Node {
     }
 
     /// # Errors
-    /// When the power failed meanwhile.
+    /// The error of a start during which the power failed.
     pub(crate) fn start(&mut self) -> Result<(), BucketError> {
-        let steps = self.place.by_hand();
+        let steps = self.site.by_hand();
         let sink = Arc::new(Sink::default());
-        let bucket = Bucket::open(self.place.setup(&sink))?;
+        let bucket = Bucket::open(self.site.setup(&sink))?;
         steps.run();
         bucket.wait_loaded()?;
         self.acks = Arc::default();
         bucket
             .dcp()
             .set_replica_sink(Arc::clone(&self.acks) as Arc<dyn ReplicaSink>);
-        let open = self.place.opened(bucket, sink);
-        self.line = Some(Line::new(&open));
+        let open = self.site.opened(bucket, sink);
+        self.line = Some(TestConnection::new(&open));
         self.up = Some((open, steps));
         Ok(())
     }
 
-    /// Whether it can go on.
+    /// Returns whether the node can continue.
     pub(crate) fn is_well(&self) -> bool {
         let is_well = |up: &(Open, Steps)| up.0.sink.fatal().is_empty();
-        self.up.as_ref().is_some_and(is_well) && self.place.disk.exists(&self.place.dir).is_ok()
+        self.up.as_ref().is_some_and(is_well) && self.site.disk.exists(&self.site.dir).is_ok()
     }
 
-    /// The process ends, and the power fails unless it was `killed`.
+    /// Ends the process, with a power loss unless it was `killed`.
     pub(crate) fn crash(&mut self, seed: u64, killed: bool) {
         self.line = None;
         self.up = None;
@@ -92,7 +92,7 @@ impl Node {
         } else {
             self.disk.crash(seed);
         }
-        self.place.executor.shutdown();
+        self.site.executor.shutdown();
     }
 
     pub(crate) fn shutdown(&mut self) {
@@ -100,26 +100,26 @@ impl Node {
         if let Some((open, _)) = self.up.take() {
             open.bucket.shutdown();
         }
-        self.place.executor.shutdown();
+        self.site.executor.shutdown();
     }
 }
 
 /// The stream of one vBucket.
 struct Link {
     stream: VbStream,
-    /// What was read and not taken.
+    /// The items that were read and deferred by the replica.
     left: Vec<StreamItem>,
 }
 
-/// Two nodes. All vBuckets of one are active, those of the other replicas.
+/// Two nodes. All vBuckets are active on one of them, and replicas on the other.
 pub(crate) struct Pair {
     pub(crate) nodes: [Node; 2],
-    /// Which is active.
+    /// The index of the active node.
     pub(crate) active: usize,
     links: [Option<Link>; 4],
-    /// Changes that are read at once.
+    /// The maximum number of changes per read.
     pub(crate) at_once: usize,
-    /// Times that a stream had to go back.
+    /// The number of rollbacks of streams.
     pub(crate) rollbacks: u32,
     leads: bool,
 }
@@ -128,7 +128,7 @@ impl Pair {
     pub(crate) fn new(seed: u64, with: impl Fn(&mut kedge_bucket::BucketConfig)) -> Self {
         let mut nodes = [Node::new("a", seed), Node::new("b", seed + 1_000)];
         for node in &mut nodes {
-            with(&mut node.place.config);
+            with(&mut node.site.config);
             node.start().unwrap();
         }
         let mut pair = Self {
@@ -151,7 +151,7 @@ impl Pair {
         &self.nodes[1 - self.active]
     }
 
-    /// Tells the nodes that are up what their vBuckets are.
+    /// Sets the states of the vBuckets on the running nodes.
     pub(crate) fn set_states(&mut self) {
         let [active, replica] = [self.active(), self.replica()].map(|node| node.name.clone());
         let replica = self.replica().up.is_some().then_some(replica);
@@ -168,7 +168,7 @@ impl Pair {
                 (self.replica(), VbState::Replica.into()),
             ] {
                 if let Some((open, _)) = &node.up {
-                    // Refused only when the power fails.
+                    // This fails only when the power fails.
                     let set = open.bucket.states().set_vbucket(vb, role);
                     assert!(set.is_ok() || !node.is_well(), "{set:?}");
                 }
@@ -176,7 +176,7 @@ impl Pair {
         }
     }
 
-    /// Streams end.
+    /// Ends all streams.
     pub(crate) fn disconnect(&mut self) {
         self.links = [const { None }; 4];
         if let Some((open, _)) = &self.active().up {
@@ -188,7 +188,7 @@ impl Pair {
         }
     }
 
-    /// Opens the stream of a vBucket, going back as far as it has to.
+    /// Opens the stream of a vBucket, and rolls the replica back if required.
     fn connect(&mut self, vb: VbId) {
         let (active, replica) = (self.active(), self.replica());
         let bucket = &replica.open().bucket;
@@ -229,7 +229,7 @@ impl Pair {
         }
     }
 
-    /// Moves what there is of one vBucket. Whether anything moved.
+    /// Transfers pending items of one vBucket. Returns whether there were any.
     pub(crate) fn pump(&mut self, vb: VbId) -> bool {
         if !self.active().is_well() || !self.replica().is_well() {
             return false;
@@ -258,11 +258,11 @@ impl Pair {
                 assert!(!is_well, "{why:?}");
             }
         }
-        self.bring_acks();
+        self.deliver_acks();
         moved
     }
 
-    /// Gives the replica what was read. What it did not take comes back.
+    /// Passes items to the replica. Returns the deferred ones.
     fn give(&self, vb: VbId, items: Vec<StreamItem>) -> Result<Vec<StreamItem>, ApplyError> {
         let bucket = &self.replica().open().bucket;
         let mut items = items.into_iter();
@@ -301,8 +301,8 @@ impl Pair {
         Ok(Vec::new())
     }
 
-    /// Acknowledgements that the replica's disk made possible.
-    pub(crate) fn bring_acks(&self) {
+    /// Delivers the acknowledgements of changes that the replica has persisted.
+    pub(crate) fn deliver_acks(&self) {
         if self.replica().up.is_none() || self.active().up.is_none() {
             return;
         }
@@ -311,13 +311,13 @@ impl Pair {
         active.dcp().acknowledge(&self.replica().name, &acks);
     }
 
-    /// Whether anything moved between the nodes.
+    /// Transfers pending items of all vBuckets. Returns whether there were any.
     fn pump_all(&mut self) -> bool {
         let moved: Vec<bool> = all_vbuckets().map(|vb| self.pump(vb)).collect();
         moved.contains(&true)
     }
 
-    /// Goes on until nothing moves any more.
+    /// Runs both nodes until nothing is transferred any more.
     pub(crate) fn quiet(&mut self) {
         let mut still = 0;
         for _ in 0..10_000 {
@@ -325,13 +325,13 @@ impl Pair {
             self.pass(MS);
             still = if moved { 0 } else { still + 1 };
             match still {
-                // Longer than anything waits by itself.
+                // Longer than any internal delay.
                 3 => self.pass(SEC * 2),
                 6 => return,
                 _ => {}
             }
         }
-        panic!("it never rests");
+        panic!("it never assert_idle");
     }
 
     pub(crate) fn pass(&self, time: std::time::Duration) {
@@ -340,10 +340,10 @@ impl Pair {
                 steps.pass(time);
             }
         }
-        self.bring_acks();
+        self.deliver_acks();
     }
 
-    /// Both have the same.
+    /// Checks that both nodes have the same contents.
     pub(crate) fn check_equal(&mut self) {
         self.quiet();
         for vb in all_vbuckets() {
@@ -366,8 +366,8 @@ impl Pair {
         }
     }
 
-    /// Writes, and lets time pass for the active until it has room for that.
-    fn set_in_time(&self, name: &str, value: &[u8]) {
+    /// Writes a document. The clock of the active advances until there is memory.
+    fn set_with_retry(&self, name: &str, value: &[u8]) {
         let (open, steps) = (self.active().open(), self.active().steps());
         let (key, cookie) = (key(name), open.next_cookie());
         let write = Write {
@@ -405,7 +405,7 @@ impl Pair {
     }
 }
 
-/// Everything that a vBucket has, as a stream gives it. Tombstones may be purged on one node only.
+/// Returns everything that a stream sends of a vBucket, except tombstones, which may be purged on one node only.
 pub(crate) fn whole(node: &Node, vb: VbId) -> Copy {
     let request = StreamRequest {
         uuid: VbUuid(0),
@@ -456,7 +456,7 @@ fn received(change: &Change) -> Received {
 const VB: VbId = VbId(1);
 
 #[test]
-fn a_replica_follows() {
+fn replica_receives_the_changes_of_its_active() {
     for commit_log in [true, false] {
         let mut pair = Pair::new(1, |config| config.commit_log = commit_log);
         let names = names_in(VB, 20);
@@ -484,7 +484,7 @@ fn a_replica_follows() {
 }
 
 #[test]
-fn a_sync_write_ends_when_its_level_is_reached() {
+fn sync_write_commits_when_its_durability_level_is_reached() {
     use DurabilityLevel::{Majority, MajorityAndPersistOnActive, PersistToMajority};
     for commit_log in [true, false] {
         let mut pair = Pair::new(2, |config| config.commit_log = commit_log);
@@ -516,7 +516,7 @@ fn a_sync_write_ends_when_its_level_is_reached() {
                 assert!(persisted(pair.active()) < prepared);
             }
             pair.replica().steps().run();
-            pair.bring_acks();
+            pair.deliver_acks();
             if level == PersistToMajority {
                 let on_disk = persisted(pair.replica());
                 assert!(on_disk >= prepared, "the log did not wait for its interval");
@@ -542,7 +542,7 @@ fn a_sync_write_ends_when_its_level_is_reached() {
 }
 
 #[test]
-fn a_write_that_asks_for_memory_alone_leaves_the_log_its_interval() {
+fn majority_sync_write_does_not_shorten_the_log_interval() {
     use DurabilityLevel::{Majority, MajorityAndPersistOnActive};
     for commit_log in [true, false] {
         let mut pair = Pair::new(5, |config| config.commit_log = commit_log);
@@ -579,7 +579,7 @@ fn a_write_that_asks_for_memory_alone_leaves_the_log_its_interval() {
         request_flush(&pair);
         assert!(is_persisted(&pair), "one of them waits for the disk");
         while pair.pump(VB) {}
-        pair.bring_acks();
+        pair.deliver_acks();
         for cookie in 1..=3 {
             assert!(pair.active().open().sink.get(cookie).is_some(), "{cookie}");
         }
@@ -588,7 +588,7 @@ fn a_write_that_asks_for_memory_alone_leaves_the_log_its_interval() {
 }
 
 #[test]
-fn whoever_receives_may_write_the_log() {
+fn receiving_thread_can_write_the_log() {
     let mut pair = Pair::new(3, |_| {});
     pair.leads = true;
     let level = DurabilityLevel::PersistToMajority;
@@ -610,7 +610,7 @@ fn whoever_receives_may_write_the_log() {
 }
 
 #[test]
-fn a_replica_without_room_slows_the_stream() {
+fn replica_without_memory_applies_backpressure_to_its_stream() {
     for commit_log in [true, false] {
         let mut pair = Pair::new(4, |config| {
             config.commit_log = commit_log;
@@ -621,9 +621,9 @@ fn a_replica_without_room_slows_the_stream() {
         for round in 0..3 {
             let value = format!("{round:04}").repeat(500);
             for name in &names {
-                pair.set_in_time(name, value.as_bytes());
+                pair.set_with_retry(name, value.as_bytes());
             }
-            // The replica's tasks stand still meanwhile.
+            // The replica's tasks do not run in the meantime.
             for _ in 0..200 {
                 pair.pump_all();
                 pair.active().steps().run();

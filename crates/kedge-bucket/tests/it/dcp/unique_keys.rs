@@ -1,8 +1,8 @@
-//! A key stands once in a snapshot, unless its marker says that it may stand there more often.
+//! Keys within a snapshot are unique, unless its marker allows repetitions.
 //!
-//! The story: what was read of the queue at once was announced as one snapshot, whatever keys were in it, and no marker had
-//! the flag that permits a key to come twice. Consumers put a snapshot's changes into a map by key, or in parallel, and lose
-//! the order of two changes of one document.
+//! Bug: all changes that were read from the checkpoints at once were announced as one snapshot, whatever their keys, and no
+//! marker had the flag for repeated keys. Consumers apply a snapshot's changes by key or in parallel, and lose the order of
+//! two changes of one document.
 
 use super::*;
 use crate::crash::seeds;
@@ -12,10 +12,10 @@ use kedge_types::{Durability, DurabilityLevel};
 
 const VB: VbId = VbId(2);
 
-/// A consumer of one of the kinds that there are.
+/// A consumer of one of the existing kinds.
 struct Consumer {
     client: Client,
-    /// Snapshots may be long, as it keeps a replica, or has to reach the end of one that broke off.
+    /// True if snapshots may repeat keys, because the consumer keeps a replica or has a part of a snapshot.
     may_repeat: bool,
 }
 
@@ -47,7 +47,7 @@ impl Random {
             cookie: Cookie(self.cookie),
             ..write(&key)
         };
-        // Refused while the key has a prepare, or is not there.
+        // The write fails while the key has a prepare, or if the document does not exist.
         if self.rng.below(5) == 0 {
             let _ = open.bucket.documents().delete(open.ctx(), &write);
         } else {
@@ -69,10 +69,10 @@ impl Random {
             wanted.snap_end = Seqno(start + self.rng.below(high - start + 1));
         }
         let may_repeat = is_replica || is_torn || wanted.consumer.is_some();
-        // One connection has one stream of a vBucket.
-        let mut client = Line::new(open).try_open(&wanted).unwrap();
+        // A connection has at most one stream of a vBucket.
+        let mut client = TestConnection::new(open).try_open(&wanted).unwrap();
         client.at_once = 1 + self.rng.below(12) as usize;
-        // In the middle of a history, prepares may be those of before.
+        // In the middle of a history, commits may belong to earlier prepares.
         client.copy.is_late = start > 0;
         Consumer { client, may_repeat }
     }
@@ -91,13 +91,13 @@ fn finish(open: &Open, steps: &Steps, consumer: &mut Consumer) -> (u32, u32) {
 }
 
 #[test]
-fn no_snapshot_has_a_key_twice_without_saying_so() {
+fn snapshot_repeats_a_key_only_if_its_marker_says_so() {
     let (mut said, mut did, mut silent) = (0, 0, 0);
     for seed in seeds(40) {
         eprintln!("seed {seed}");
-        let mut place = sim(&SimDisk::new(seed));
-        place.config.commit_log = !seed.is_multiple_of(3);
-        let (open, steps) = place.open_by_hand();
+        let mut site = sim(&SimDisk::new(seed));
+        site.config.commit_log = !seed.is_multiple_of(3);
+        let (open, steps) = site.open_by_hand();
         let mut random = Random {
             rng: Rng::new(seed),
             names: names_in(VB, 2 + (seed % 9) as usize),

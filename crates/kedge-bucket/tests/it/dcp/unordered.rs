@@ -1,4 +1,4 @@
-//! Streams that read collections in the order of keys.
+//! OSO backfills: streams that read collections in key order.
 
 use super::*;
 use crate::collections::{follow, key_in, set};
@@ -7,7 +7,7 @@ use kedge_types::CollectionId;
 
 const VB: VbId = VbId(1);
 
-/// Everything of some collections, in any order as long as it comes from the file.
+/// Requests everything of some collections, with OSO snapshots allowed.
 fn of_collections(open: &Open, ids: &[u32]) -> StreamRequest {
     StreamRequest {
         filter: Filter::Collections(ids.iter().copied().map(CollectionId).collect()),
@@ -22,7 +22,7 @@ fn high(open: &Open) -> u64 {
     figures.high_seqno.get()
 }
 
-/// Documents of a stream that are there, by stored key, of these collections.
+/// Returns the live documents of these collections that a stream has sent, by stored key.
 fn live(copy: &Copy, ids: &[u32]) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let is_of = |key: &[u8]| {
         let id = kedge_types::decode_leb128(key).unwrap().0;
@@ -34,7 +34,7 @@ fn live(copy: &Copy, ids: &[u32]) -> BTreeMap<Vec<u8>, Vec<u8>> {
         .collect()
 }
 
-/// A writer that knows what there is.
+/// A writer with a model of the documents.
 struct Writer {
     random: Rng,
     names: Vec<String>,
@@ -67,13 +67,13 @@ impl Writer {
 }
 
 #[test]
-fn collections_come_by_key_from_the_file_and_then_as_they_change() {
+fn oso_backfill_sends_collections_in_key_order_and_then_follows_changes() {
     for seed in 0..12 {
         let disk = SimDisk::new(seed);
-        let mut place = sim(&disk);
-        place.config.commit_log = seed % 2 == 0;
-        place.config.memory.dcp_backfill_bytes_max = 8_000;
-        let (open, steps) = place.open_by_hand();
+        let mut site = sim(&disk);
+        site.config.commit_log = seed % 2 == 0;
+        site.config.memory.dcp_backfill_bytes_max = 8_000;
+        let (open, steps) = site.open_by_hand();
         follow(&open, 1, &[8, 10, 300]);
         let mut writer = Writer {
             random: Rng::new(seed),
@@ -81,9 +81,9 @@ fn collections_come_by_key_from_the_file_and_then_as_they_change() {
             there: BTreeMap::new(),
         };
         (0..200).for_each(|_| writer.step(&open));
-        // Memory forgets the changes.
+        // The changes leave memory.
         open.bucket.persistence().sync().unwrap();
-        let line = Line::new(&open);
+        let line = TestConnection::new(&open);
         let ids = [8, 300];
         let mut client = line.try_open(&of_collections(&open, &ids)).unwrap();
         client.at_once = 1 + seed as usize % 5;
@@ -101,7 +101,7 @@ fn collections_come_by_key_from_the_file_and_then_as_they_change() {
         assert_eq!(live(copy, &ids), writer.of(&ids), "seed {seed}");
         assert_eq!((copy.unordered_ends, client.ended), (1, None));
         let keys: Vec<&[u8]> = copy.unordered.iter().map(|(key, _)| &key[..]).collect();
-        // Of 8, then of 300: first that it was created, then the documents.
+        // Collection 8, then 300: first the creation event, then the documents.
         let (eight, other) = keys.split_at(
             keys.iter()
                 .position(|key| key[..2] == [1, 0] && key[2] == 0xac)
@@ -112,7 +112,7 @@ fn collections_come_by_key_from_the_file_and_then_as_they_change() {
         assert!(other[1..].iter().all(|key| key[..2] == [0xac, 2]));
         assert!(eight[1..].is_sorted() && other[1..].is_sorted());
         assert!(eight.len() > 5 && other.len() > 5);
-        // In no order of seqnos, and nothing else was read.
+        // The items are not in seqno order, and nothing else was read.
         assert!(!copy.unordered.is_sorted_by_key(|(_, seqno)| *seqno));
         assert_eq!(open.figure("ep_dcp_oso_backfills"), 1);
         let read = open.figure("ep_dcp_backfilled_items");
@@ -122,13 +122,13 @@ fn collections_come_by_key_from_the_file_and_then_as_they_change() {
 }
 
 #[test]
-fn who_wants_all_or_sync_writes_or_goes_on_gets_the_order_of_seqnos() {
+fn oso_is_not_used_for_whole_buckets_sync_writes_or_resumed_streams() {
     let (open, steps) = sim(&SimDisk::new(1)).open_by_hand();
     follow(&open, 1, &[8]);
     let name = &names_in(VB, 1)[0];
     set(&open, 8, name, b"v").unwrap();
     set(&open, 0, name, b"v").unwrap();
-    let line = Line::new(&open);
+    let line = TestConnection::new(&open);
     let asked = of_collections(&open, &[8]);
     let see = |request: &StreamRequest| {
         let mut client = line.try_open(request).unwrap();
@@ -167,19 +167,23 @@ fn who_wants_all_or_sync_writes_or_goes_on_gets_the_order_of_seqnos() {
     open.bucket.shutdown();
 }
 
-/// A stream that is in the middle of a collection of `count` documents, so large each.
-fn in_the_middle(place: &mut Place, count: usize, bytes: usize) -> (Open, Steps, Line, Client) {
-    place.config.memory.dcp_backfill_bytes_max = 8_000;
-    let (open, steps) = place.open_by_hand();
+/// Opens a stream of a collection with `count` documents of `bytes` bytes, and reads a part of its backfill.
+fn open_during_backfill(
+    site: &mut TestSite,
+    count: usize,
+    bytes: usize,
+) -> (Open, Steps, TestConnection, Client) {
+    site.config.memory.dcp_backfill_bytes_max = 8_000;
+    let (open, steps) = site.open_by_hand();
     follow(&open, 1, &[8]);
     let mut random = Rng::new(7);
     for name in names_in(VB, count) {
-        // What cannot be compressed.
+        // Incompressible values.
         let value: Vec<u8> = (0..bytes).map(|_| random.below(256) as u8).collect();
         set(&open, 8, &name, &value).unwrap();
     }
     open.bucket.persistence().apply().unwrap();
-    let line = Line::new(&open);
+    let line = TestConnection::new(&open);
     let mut client = line.try_open(&of_collections(&open, &[8])).unwrap();
     steps.run();
     client.read();
@@ -189,8 +193,8 @@ fn in_the_middle(place: &mut Place, count: usize, bytes: usize) -> (Open, Steps,
 }
 
 #[test]
-fn who_goes_away_in_the_middle_begins_anew() {
-    let (open, steps, line, client) = in_the_middle(&mut sim(&SimDisk::new(2)), 40, 200);
+fn stream_interrupted_in_an_oso_snapshot_restarts_at_zero() {
+    let (open, steps, line, client) = open_during_backfill(&mut sim(&SimDisk::new(2)), 40, 200);
     let figures = &open.bucket.dcp().stream_figures()[0];
     assert_eq!((figures.last_sent, figures.cursor_drops), (Seqno(0), 0));
     assert_eq!(open.figure("ep_storage_scans"), 1);
@@ -208,8 +212,9 @@ fn who_goes_away_in_the_middle_begins_anew() {
 }
 
 #[test]
-fn what_ends_the_vbucket_or_its_file_ends_the_stream_in_the_middle() {
-    let (open, steps, _line, mut client) = in_the_middle(&mut sim(&SimDisk::new(3)), 40, 200);
+fn vbucket_change_or_read_error_ends_a_stream_during_an_oso_backfill() {
+    let (open, steps, _line, mut client) =
+        open_during_backfill(&mut sim(&SimDisk::new(3)), 40, 200);
     open.bucket.states().delete_vbucket(VB).unwrap();
     client.drain();
     assert_eq!(client.ended, Some(EndReason::StateChanged));
@@ -218,11 +223,11 @@ fn what_ends_the_vbucket_or_its_file_ends_the_stream_in_the_middle() {
     open.bucket.shutdown();
 
     let disk = SimDisk::new(4);
-    let mut place = sim(&disk);
-    let (open, steps, _line, mut client) = in_the_middle(&mut place, 400, 3_000);
-    let names = disk.list(&place.dir).unwrap();
+    let mut site = sim(&disk);
+    let (open, steps, _line, mut client) = open_during_backfill(&mut site, 400, 3_000);
+    let names = disk.list(&site.dir).unwrap();
     let file = names.iter().find(|name| name.starts_with("1.couch."));
-    let file = place.dir.join(file.unwrap());
+    let file = site.dir.join(file.unwrap());
     for offset in (0..disk.len(&file).unwrap()).step_by(512) {
         disk.make_unreadable(&file, offset);
     }
@@ -238,7 +243,7 @@ fn what_ends_the_vbucket_or_its_file_ends_the_stream_in_the_middle() {
 }
 
 #[test]
-fn what_was_written_behind_the_end_of_a_stream_is_not_in_it() {
+fn oso_backfill_excludes_changes_after_the_end_seqno() {
     let (open, steps) = sim(&SimDisk::new(5)).open_by_hand();
     follow(&open, 1, &[8]);
     let names = names_in(VB, 3);
@@ -247,7 +252,7 @@ fn what_was_written_behind_the_end_of_a_stream_is_not_in_it() {
     }
     let end = high(&open);
     open.bucket.persistence().sync().unwrap();
-    let line = Line::new(&open);
+    let line = TestConnection::new(&open);
     let to_latest = StreamRequest {
         flags: StreamFlags::TO_LATEST,
         ..of_collections(&open, &[8])
@@ -266,14 +271,14 @@ fn what_was_written_behind_the_end_of_a_stream_is_not_in_it() {
 }
 
 #[test]
-fn of_a_collection_that_was_dropped_meanwhile_the_event_is_left() {
+fn oso_backfill_of_a_dropped_collection_sends_only_its_drop_event() {
     let (open, steps) = sim(&SimDisk::new(6)).open_by_hand();
     follow(&open, 1, &[8]);
     for name in names_in(VB, 5) {
         set(&open, 8, &name, b"1").unwrap();
     }
     open.bucket.persistence().sync().unwrap();
-    let line = Line::new(&open);
+    let line = TestConnection::new(&open);
     let mut client = line.try_open(&of_collections(&open, &[8])).unwrap();
     follow(&open, 2, &[]);
     open.bucket.persistence().apply().unwrap();
@@ -289,7 +294,7 @@ fn of_a_collection_that_was_dropped_meanwhile_the_event_is_left() {
 }
 
 #[test]
-fn a_collection_that_is_most_of_a_vbucket_comes_by_seqno() {
+fn collection_with_most_of_the_documents_is_read_in_seqno_order() {
     let (open, steps) = sim(&SimDisk::new(7)).open_by_hand();
     follow(&open, 1, &[8]);
     let names = names_in(VB, 1_100);
@@ -297,7 +302,7 @@ fn a_collection_that_is_most_of_a_vbucket_comes_by_seqno() {
         set(&open, 8, name, b"1").unwrap();
     }
     open.bucket.persistence().apply().unwrap();
-    let line = Line::new(&open);
+    let line = TestConnection::new(&open);
     let see = || {
         let mut client = line.try_open(&of_collections(&open, &[8])).unwrap();
         client.at_once = 100;

@@ -1,15 +1,14 @@
-//! Random commands with flushes of the whole bucket, against a map: documents that expire, in several collections; GETs,
-//! lists of keys, range scans, streams from the beginning and streams that go on, statistics; clean restarts, kills and
-//! power failures, also in the middle of a flush.
+//! Random commands with flushes of the whole bucket, compared to a map: expiring documents in several collections; GETs, key
+//! lists, range scans, new and resumed streams, and statistics; clean restarts, kills and power losses, also during a flush.
 //!
-//! The story: a flush changed memory and the log at once, and the files when their time came. Range scans and backfills
-//! read the files of before meanwhile, as these had a seqno that was high enough.
+//! Bug: a flush changed memory and the log at once, and the files later. Range scans and backfills read the old files
+//! meanwhile, because these had a seqno that was high enough.
 //!
 //! `KEDGE_SEED` runs one seed, `KEDGE_SEEDS` that many.
 
 use crate::collections::{follow, key_in};
 use crate::crash::seeds;
-use crate::dcp::{Client, Line};
+use crate::dcp::{Client, TestConnection};
 use crate::tools::*;
 use kedge_bucket::{
     Bucket, BucketChange, CompactionRequest, Completion, Cookie, EndReason, EvictionPolicy,
@@ -25,7 +24,7 @@ use std::time::Duration;
 
 const COLLECTIONS: [u32; 3] = [0, 8, 9];
 const NAMES: u64 = 20;
-/// Until something that was asked for has come, in tenths of a second of the bucket's clock.
+/// The maximum wait for a result, in tenths of a second of the bucket's clock.
 const PATIENCE: u32 = 600;
 
 struct Doc {
@@ -33,7 +32,7 @@ struct Doc {
     expiry: Expiry,
 }
 
-/// What is stored, or was when it expired.
+/// The documents, including expired ones.
 type Map = BTreeMap<(u32, String), Doc>;
 
 type Found = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -42,7 +41,7 @@ fn names() -> impl Iterator<Item = String> {
     (0..NAMES).map(|n| format!("key-{n:02}"))
 }
 
-/// A collection's prefix and a name, or the version that a value is made of.
+/// Returns a collection's prefix and a name, or the version that a value contains.
 fn brief(bytes: &[u8]) -> String {
     bytes[..bytes.len().min(8)].escape_ascii().to_string()
 }
@@ -51,30 +50,30 @@ fn vb_of(id: &(u32, String)) -> VbId {
     key_in(id.0, &id.1).vbucket(4)
 }
 
-/// A range scan that is open, and what it has to give.
+/// An open range scan and its expected result.
 struct OpenScan {
     vb: VbId,
     id: ScanId,
     must: Found,
     given: Found,
-    /// The bucket was flushed since.
+    /// True if the bucket was flushed since.
     is_void: bool,
 }
 
-/// A stream that goes on.
+/// A stream that stays open.
 struct Follower {
     vb: VbId,
     client: Client,
     is_void: bool,
 }
 
-/// A bucket that is open, and those who follow it.
+/// An open bucket with its streams and scans.
 struct Session {
     open: Open,
     steps: Steps,
     scans: Vec<OpenScan>,
     followers: Vec<Follower>,
-    line: Line,
+    line: TestConnection,
 }
 
 impl Session {
@@ -82,7 +81,7 @@ impl Session {
         self.open.ctx().now.unix_secs()
     }
 
-    /// What became of a command that was parked.
+    /// Waits for the completion of a parked command.
     fn wait(&self, cookie: u64, what: &str) -> Completion {
         for _ in 0..PATIENCE {
             if let Some(completion) = self.open.sink.get(cookie) {
@@ -156,7 +155,7 @@ impl Session {
         }
     }
 
-    /// Makes a scan of a collection in a vBucket as a client does that has heard of what was written.
+    /// Creates a scan of a collection in a vBucket, as a client that knows of the latest writes.
     fn create(&self, vb: VbId, collection: u32) -> Result<ScanId, Status> {
         let bound = |key: &[u8]| ScanBound {
             key: key.to_vec(),
@@ -191,7 +190,13 @@ impl Session {
     }
 
     /// Continues a scan for a few documents, or to its end.
-    fn go_on(&self, vb: VbId, id: &ScanId, items: u32, found: &mut Found) -> Result<bool, Status> {
+    fn continue_scan(
+        &self,
+        vb: VbId,
+        id: &ScanId,
+        items: u32,
+        found: &mut Found,
+    ) -> Result<bool, Status> {
         let cookie = self.open.next_cookie();
         let limits = ScanLimits {
             items,
@@ -217,13 +222,13 @@ impl Session {
     fn scan(&self, vb: VbId, collection: u32) -> Found {
         let mut found = Found::new();
         match self.create(vb, collection) {
-            Ok(id) => while !self.go_on(vb, &id, 0, &mut found).unwrap() {},
+            Ok(id) => while !self.continue_scan(vb, &id, 0, &mut found).unwrap() {},
             Err(status) => assert_eq!(status, Status::KeyNotFound),
         }
         found
     }
 
-    /// Reads a stream until it has all that there is, or has ended.
+    /// Reads a stream until it is idle or has ended.
     fn drain(&self, vb: VbId, client: &mut Client) {
         for _ in 0..PATIENCE {
             client.drain();
@@ -243,17 +248,17 @@ struct Model {
     seed: u64,
     random: Rng,
     disk: SimDisk,
-    place: Place,
+    site: TestSite,
     map: Map,
     version: u64,
     uid: u64,
-    /// On the bucket's clock, until the last start.
+    /// The time on the bucket's clock before the last start.
     elapsed: Duration,
     done: [u64; 6],
 }
 
-/// What is to have happened: flushes, scans with something in them, streams with something in them, those that a flush has
-/// ended, scans that a flush has ended, starts.
+/// The events that each run must include: flushes, non-empty scans, non-empty streams, streams and scans that a flush
+/// ended, starts.
 const FLUSHES: usize = 0;
 const SCANS: usize = 1;
 const STREAMS: usize = 2;
@@ -264,8 +269,8 @@ const STARTS: usize = 5;
 impl Model {
     fn new(seed: u64) -> Self {
         let disk = SimDisk::new(seed);
-        let mut place = sim(&disk);
-        let config = &mut place.config;
+        let mut site = sim(&disk);
+        let config = &mut site.config;
         config.commit_log = !seed.is_multiple_of(3);
         config.eviction_policy = match seed % 2 {
             0 => EvictionPolicy::ValueOnly,
@@ -278,13 +283,13 @@ impl Model {
         config.num_shards = 2;
         config.flusher_batch_max_items = 4;
         config.keep_files_open = !seed.is_multiple_of(5);
-        // Segments of 64 KiB: the log is given back all the time.
+        // Segments of 64 KiB, so that the log is recycled all the time.
         config.log_bytes_max = 256 << 10;
         Self {
             seed,
             random: Rng::new(seed),
             disk,
-            place,
+            site,
             map: Map::new(),
             version: 0,
             uid: 0,
@@ -299,13 +304,13 @@ impl Model {
 
     fn start(&mut self) -> Session {
         self.done[STARTS] += 1;
-        let steps = self.place.by_hand();
-        // Time goes on where it was.
+        let steps = self.site.by_hand();
+        // The clock continues where it was.
         steps.jump(self.elapsed);
         let sink = Arc::new(Sink::default());
-        let bucket = Bucket::open(self.place.setup(&sink)).unwrap();
-        let open = self.place.opened(bucket, sink);
-        // What is not needed for the start stays to be done.
+        let bucket = Bucket::open(self.site.setup(&sink)).unwrap();
+        let open = self.site.opened(bucket, sink);
+        // Work that the start does not need is left undone.
         while open.bucket.is_loading() {
             let pools = [Pool::Reader, Pool::Writer, Pool::AuxIo, Pool::NonIo];
             assert!(pools.iter().any(|pool| steps.run_one(*pool)));
@@ -313,7 +318,7 @@ impl Model {
         open.bucket.wait_loaded().unwrap();
         self.uid += 1;
         follow(&open, self.uid, &COLLECTIONS[1..]);
-        let line = Line::new(&open);
+        let line = TestConnection::new(&open);
         Session {
             open,
             steps,
@@ -323,7 +328,7 @@ impl Model {
         }
     }
 
-    /// What a reader must find now in a vBucket, of one collection or all of them.
+    /// Returns the documents that a reader must find in a vBucket, of one collection or all.
     fn live(&self, now: u64, vb: VbId, collection: Option<u32>) -> Found {
         let all = self.map.iter().filter(|(id, doc)| {
             vb_of(id) == vb
@@ -337,7 +342,7 @@ impl Model {
         .collect()
     }
 
-    /// Compares what was found to what there was before, and what there is now. What has expired may be there still.
+    /// Compares results to the expected documents. Expired documents may still exist.
     fn compare(&self, found: &Found, must: &Found, may: Option<VbId>, what: &str) {
         let gone: Vec<_> = must
             .iter()
@@ -474,7 +479,7 @@ impl Model {
 
     fn check_keys(&self, session: &Session, vb: VbId, collection: u32) {
         let found = session.keys(vb, collection);
-        // Behind the prefix of a collection with a small number. What has expired may be in the list.
+        // Keys follow the prefix of a collection with a small number. Expired documents may be listed.
         let keys_at = |secs| -> BTreeSet<Vec<u8>> {
             let live = self.live(secs, vb, Some(collection));
             live.keys().map(|key| key[1..].to_vec()).collect()
@@ -489,7 +494,7 @@ impl Model {
         );
     }
 
-    /// What was read into memory at the start is what there is, wherever it came from.
+    /// Checks that warmup loaded exactly the existing documents.
     fn check_warmup(&self, session: &Session) {
         for _ in 0..PATIENCE {
             if !session.open.bucket.residency().warmup().is_warming() {
@@ -515,7 +520,7 @@ impl Model {
         );
     }
 
-    /// What is counted, once nothing is on its way.
+    /// Checks the statistics when nothing is in progress.
     fn check_figures(&self, session: &Session) {
         let bucket = &session.open.bucket;
         for vb in all_vbuckets() {
@@ -579,7 +584,7 @@ impl Model {
             session.drain(follower.vb, &mut follower.client);
             let ended = follower.client.ended;
             let figures = session.open.bucket.vbucket_figures(follower.vb).unwrap();
-            // Tombstones that it had not seen were purged while it did not read.
+            // Tombstones that the stream had not sent were purged in the meantime.
             let is_late = figures.purge_seqno.get() > follower.client.copy.last;
             if !follower.is_void && is_late && ended == Some(EndReason::Rollback) {
                 continue;
@@ -609,15 +614,15 @@ impl Model {
         }
     }
 
-    /// A scan gives what there was when it was made; after a flush nothing more.
-    fn go_on(&mut self, session: &mut Session) {
+    /// Continues a scan, and checks that it returns the snapshot at its creation; after a flush it fails.
+    fn continue_scan(&mut self, session: &mut Session) {
         if session.scans.is_empty() {
             return;
         }
         let at = self.random.below(session.scans.len() as u64) as usize;
         let mut scan = session.scans.swap_remove(at);
         let items = 1 + self.random.below(4) as u32;
-        match session.go_on(scan.vb, &scan.id, items, &mut scan.given) {
+        match session.continue_scan(scan.vb, &scan.id, items, &mut scan.given) {
             Ok(_) if scan.is_void => panic!("{}", self.what("a scan outlives a flush")),
             Ok(true) => {
                 let wrong = scan
@@ -664,7 +669,7 @@ impl Model {
         }
     }
 
-    /// Only what memory may forget leaves it.
+    /// Evicts documents that memory may evict.
     fn evict(&self, session: &Session) {
         let bucket = &session.open.bucket;
         bucket.persistence().apply().unwrap();
@@ -690,7 +695,7 @@ impl Model {
             }
             115..123 => self.check_scan(session, vb, collection),
             123..129 => self.begin_scan(session),
-            129..140 => self.go_on(session),
+            129..140 => self.continue_scan(session),
             140..147 => self.check_stream(session, vb),
             147..152 => self.follow(session),
             152..157 => self.check_keys(session, vb, collection),
@@ -735,7 +740,7 @@ impl Model {
         bucket.persistence().sync().unwrap();
         match self.random.below(5) {
             0 => bucket.shutdown(),
-            // The log keeps what it has.
+            // The log keeps its contents.
             1 => bucket.shutdown_within(Duration::ZERO),
             2 => {
                 self.disk.kill_process();
@@ -744,7 +749,7 @@ impl Model {
             3 => {
                 self.disk
                     .fail_after(self.random.below(60), Fault::PowerLoss);
-                // Applies, or tries to.
+                // Applies the log, or tries to.
                 drop(bucket.persistence().apply());
                 bucket.shutdown();
                 self.disk.crash(self.random.below(1 << 40));
@@ -757,16 +762,16 @@ impl Model {
                 self.disk.crash(self.random.below(1 << 40));
                 self.disk.clear_faults();
                 drop(session);
-                self.place.executor.shutdown();
+                self.site.executor.shutdown();
                 return self.after_broken_flush(flushed);
             }
         }
         drop(session);
-        self.place.executor.shutdown();
+        self.site.executor.shutdown();
         self.disk.clear_faults();
     }
 
-    /// Each vBucket was flushed, or not.
+    /// Determines for each vBucket whether the interrupted flush took effect.
     fn after_broken_flush(&mut self, flushed: Result<(), Status>) {
         let session = self.start();
         for vb in all_vbuckets() {
@@ -789,7 +794,7 @@ impl Model {
         session.open.bucket.shutdown();
         self.elapsed = Duration::from_nanos(session.open.ctx().now.mono_ns - 1_000_000_000);
         drop(session);
-        self.place.executor.shutdown();
+        self.site.executor.shutdown();
     }
 
     fn run(&mut self) {
@@ -813,19 +818,19 @@ impl Model {
         self.check_all(&mut session);
         session.open.bucket.shutdown();
         drop(session);
-        self.place.executor.shutdown();
+        self.site.executor.shutdown();
     }
 }
 
 impl Session {
     fn line_for(&self, vb: VbId, open: &Open) -> Client {
-        // A connection has one stream of a vBucket.
-        Line::new(open).open(open, vb, 0)
+        // A connection has at most one stream of a vBucket.
+        TestConnection::new(open).open(open, vb, 0)
     }
 }
 
 #[test]
-fn a_flush_is_one_point_in_history_for_all_who_read() {
+fn flush_is_atomic_for_all_readers_in_random_histories() {
     let seeds = seeds(24);
     let mut done = [0; 6];
     for seed in &seeds {

@@ -1,5 +1,5 @@
-//! A script with everything that a bucket writes, cut off by a power failure at each of its operations of the disk in
-//! turn, as may be the recovery.
+//! A script with everything that a bucket writes, interrupted by a power loss at each of its disk operations in turn. The
+//! recovery may be interrupted too.
 //!
 //! `KEDGE_SEED` runs one seed, `KEDGE_SEEDS` that many. Every fourth has no log.
 
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// What a bucket is at.
+/// The current part of the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     Start,
@@ -37,7 +37,7 @@ const PARTS: [Part; 10] = [
     Part::Stop,
 ];
 
-/// Those that a power failure has to have met.
+/// The operations that at least one power loss must hit.
 const OPERATIONS: [Operation; 6] = [
     Operation::Create,
     Operation::Write,
@@ -47,7 +47,7 @@ const OPERATIONS: [Operation; 6] = [
     Operation::SyncDir,
 ];
 
-/// Sees at which operation the power fails.
+/// A recorder of the operation at which the power fails.
 #[derive(Debug)]
 struct IoStatistics {
     disk: SimDisk,
@@ -68,7 +68,7 @@ impl DiskObserver for IoStatistics {
     }
 }
 
-/// A bucket that goes through the script.
+/// A bucket that runs the script.
 struct Scripted {
     history: History,
     part: Part,
@@ -82,10 +82,10 @@ impl Scripted {
             disk: history.disk.clone(),
             first: Mutex::default(),
         });
-        let below = Arc::clone(&history.place.disk);
-        history.place.disk = Arc::new(ObservedDisk::new(below, Arc::clone(&watch)));
-        // One shard, so that tasks have an order.
-        history.place.config.num_shards = 1;
+        let below = Arc::clone(&history.site.disk);
+        history.site.disk = Arc::new(ObservedDisk::new(below, Arc::clone(&watch)));
+        // One shard, so that tasks run in a fixed order.
+        history.site.config.num_shards = 1;
         history.longest = 30;
         Self {
             history,
@@ -94,7 +94,7 @@ impl Scripted {
         }
     }
 
-    /// A part of the script; `None` when the power has failed in it.
+    /// Runs a part of the script. Returns `None` if the power failed in it.
     fn part(
         &mut self,
         open: &Open,
@@ -103,14 +103,14 @@ impl Scripted {
     ) -> Option<()> {
         self.part = part;
         let ran = run(&mut self.history);
-        self.history.hear(open);
+        self.history.check_completions(open);
         self.history.publish(open);
         let goes_on = open.sink.fatal().is_empty() && !self.history.has_no_power();
         assert!(ran.is_some() || !goes_on, "{part:?}");
         goes_on.then_some(())
     }
 
-    /// Writes to a vBucket, and waits for one of them to be on disk.
+    /// Writes to a vBucket, and waits until one of the writes is durable.
     fn commit(&mut self, open: &Open, steps: &Steps, vb: u16, from: usize) -> Option<()> {
         self.part(open, Part::Commit, |history| {
             let mut names = names_of(VbId(vb)).skip(from);
@@ -123,7 +123,7 @@ impl Scripted {
                 .writers()
                 .request_flush(history.version.is_multiple_of(2));
             steps.run();
-            history.hear(open);
+            history.check_completions(open);
             history.waiting.is_empty().then_some(())
         })
     }
@@ -169,9 +169,9 @@ impl Scripted {
         })
     }
 
-    /// `None` when the power has failed.
+    /// Runs the script. Returns `None` if the power failed.
     fn script(&mut self, open: &Open, steps: &Steps) -> Option<()> {
-        // Nobody waits for these.
+        // These writes have no waiters.
         self.part(open, Part::Commit, |history| {
             for name in key_names() {
                 history.set(open, name);
@@ -180,7 +180,7 @@ impl Scripted {
             history.sync(open);
             Some(())
         })?;
-        // By tasks, in parts.
+        // Tasks execute this in parts.
         self.part(open, Part::FileChange, |_| {
             steps.pass(SEC * 2);
             Some(())
@@ -188,7 +188,7 @@ impl Scripted {
         self.commit(open, steps, 0, 0)?;
         self.apply(open)?;
         self.compact(open, steps, false)?;
-        // A commit of the file to go back to, and what is undone: the last of it is in no file yet.
+        // A commit of the file as the target of a rollback, and changes to undo; the last one is in no file yet.
         self.commit(open, steps, 1, 0)?;
         self.apply(open)?;
         self.commit(open, steps, 1, 2)?;
@@ -228,7 +228,7 @@ impl Scripted {
         })
     }
 
-    /// Whether it came to the end of the script.
+    /// Returns whether the script ran to its end.
     fn run(&mut self) -> bool {
         let Some((open, steps)) = self.history.open() else {
             return false;
@@ -237,10 +237,10 @@ impl Scripted {
         self.script(&open, &steps).is_some()
     }
 
-    /// The next process, which may have no power for long.
+    /// Starts the next process, in which the power may fail again.
     fn start_again(&mut self, seed: u64, fails_after: Option<u64>) -> Option<(Open, Steps)> {
         self.history.disk.crash(seed);
-        self.history.place.executor.shutdown();
+        self.history.site.executor.shutdown();
         if let Some(operations) = fails_after {
             let at = self.history.disk.operations() + operations;
             self.history.disk.fail_operation(at, Fault::PowerLoss);
@@ -248,7 +248,7 @@ impl Scripted {
         self.history.open()
     }
 
-    /// What is there is right, is durable, and can be gone on from.
+    /// Checks that the contents are correct and durable, and that the bucket can be used.
     fn check(&mut self, number: u64) {
         let when = format!("operation {number}, {:?}", self.part);
         let seed = self.history.seed * 100_000 + number;
@@ -275,7 +275,7 @@ impl Scripted {
         let (open, _steps) = self.start_again(seed + 2, None).expect("there is power");
         self.history.check(&open, &format!("{when}, afterwards"));
         open.bucket.shutdown();
-        self.history.place.executor.shutdown();
+        self.history.site.executor.shutdown();
     }
 }
 
@@ -283,7 +283,7 @@ fn names_of(vb: VbId) -> impl Iterator<Item = String> {
     key_names().filter(move |name| key(name).vbucket(4) == vb)
 }
 
-/// With a power failure at each operation, until the script has fewer.
+/// Runs the script with a power loss at each operation, until the script has fewer operations.
 fn run(seed: u64) {
     eprintln!("seed {seed}");
     let (mut parts, mut operations) = (BTreeSet::new(), Vec::new());
@@ -308,7 +308,7 @@ fn run(seed: u64) {
 }
 
 #[test]
-fn a_power_failure_at_each_operation_of_a_script_takes_nothing_that_was_acknowledged() {
+fn power_loss_at_each_operation_of_a_script_loses_no_acknowledged_write() {
     for seed in seeds(4) {
         run(seed);
     }

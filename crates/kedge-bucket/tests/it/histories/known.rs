@@ -1,4 +1,4 @@
-//! What is known of a vBucket, and whether what is found after a crash is one moment of that.
+//! The known history of a vBucket, and the check that the state after a crash is one point of it.
 
 use crate::published::Published;
 use crate::tools::*;
@@ -10,17 +10,17 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Debug)]
 pub(super) struct Change {
     pub(super) name: String,
-    /// `None`: deleted.
+    /// The value; `None` for a deletion.
     pub(super) value: Option<Vec<u8>>,
     pub(super) cas: Cas,
-    /// Its place in the order of the vBucket; of a SyncWrite that of the prepare.
+    /// The seqno and CAS; of a SyncWrite those of the prepare.
     pub(super) prepared: Seqno,
-    /// As `prepared`; of a SyncWrite that of the commit, if it is known.
+    /// As `prepared`; of a SyncWrite those of the commit, if they are known.
     pub(super) seqno: Option<Seqno>,
 }
 
 impl Change {
-    /// Something that was not a SyncWrite.
+    /// Creates a change that is not a SyncWrite.
     pub(super) fn done(name: String, value: Option<Vec<u8>>, done: Mutated) -> Self {
         Self {
             name,
@@ -31,7 +31,7 @@ impl Change {
         }
     }
 
-    /// A SyncWrite that has begun just now.
+    /// Creates a SyncWrite that has just begun.
     pub(super) fn prepared(name: String, value: Vec<u8>, now: &VbFigures) -> Self {
         Self {
             name,
@@ -47,30 +47,30 @@ impl Change {
     }
 }
 
-/// What a step did to a vBucket.
+/// An operation of a step on a vBucket.
 #[derive(Clone, Debug)]
 pub(super) enum Op {
     Write(Change),
     Reset,
     DeleteVbucket,
     MakeVbucket,
-    /// To this seqno.
+    /// A rollback to this seqno.
     RollBack(Seqno),
-    /// As the power failed on the way: to this seqno, or to some seqno below it.
+    /// A rollback that a power loss interrupted: to this seqno, or to a seqno below it.
     BeginRollback(Seqno),
 }
 
-/// The changes that made a vBucket what it is, in their order.
+/// The changes of a vBucket in their order.
 pub(super) type Changes = Vec<Change>;
 
-/// What a vBucket has.
+/// The contents of a vBucket after a start.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) documents: BTreeMap<String, Document>,
     pub(super) figures: VbFigures,
 }
 
-/// A document or tombstone that is there.
+/// An existing document or tombstone.
 #[derive(Debug)]
 pub(super) struct Document {
     value: Option<Vec<u8>>,
@@ -79,7 +79,7 @@ pub(super) struct Document {
 }
 
 impl Found {
-    /// Looks at these keys of a vBucket that was made active; `Ok(None)` if there is none.
+    /// Reads these keys of a vBucket that was made active. Returns `Ok(None)` if the vBucket does not exist.
     pub(super) fn look(
         open: &Open,
         vb: VbId,
@@ -87,7 +87,7 @@ impl Found {
     ) -> Result<Option<Self>, Status> {
         match open.bucket.vbucket_state(vb) {
             Ok(VbState::Active) => {}
-            // Before or after a rollback.
+            // The crash may have come before or after a rollback.
             Ok(VbState::Replica) => open.bucket.states().set_vbucket(vb, VbState::Active)?,
             Err(Status::NotMyVbucket) => return Ok(None),
             other => panic!("{other:?}"),
@@ -116,7 +116,7 @@ impl Found {
         Ok(Some(Self { documents, figures }))
     }
 
-    /// Whether these changes, and no others, have made it.
+    /// Checks that exactly these changes lead to the contents.
     fn is_made_by(&self, changes: &[Change]) -> Result<(), String> {
         let newest: BTreeMap<&String, &Change> = changes
             .iter()
@@ -148,7 +148,7 @@ impl Found {
         }
         let purged = self.figures.purge_seqno;
         for (name, change) in newest {
-            // Compaction may have left a tombstone out.
+            // Compaction may have purged a tombstone.
             let may_lack = change.value.is_none() && change.prepared <= purged;
             if !may_lack && !self.documents.contains_key(name) {
                 return Err(format!("{name} is not there"));
@@ -164,21 +164,21 @@ impl Found {
         if change.seqno == Some(seqno) {
             return true;
         }
-        // Who acknowledged a SyncWrite has its prepare on disk. The commit may be another one, of the new branch.
+        // An acknowledged SyncWrite has a durable prepare. The commit may be another one, of the new branch.
         let is_anew = seqno > self.figures.failover[0].1;
         change.is_sync_write() && seqno > change.prepared && (change.seqno.is_none() || is_anew)
     }
 }
 
-/// What is known of a vBucket.
+/// The known history of a vBucket.
 pub(super) struct Known {
-    /// What had made it when it was looked at last; `None`: it was deleted.
+    /// The changes at the last check; `None` if the vBucket was deleted.
     base: Option<Changes>,
-    /// What was done since, in the order of seqnos; SyncWrites where they were prepared.
+    /// The operations since then in the order of seqnos; SyncWrites at their prepares.
     pub(super) ops: Vec<Op>,
-    /// So many of these are acknowledged as durable.
+    /// The number of operations that are acknowledged as durable.
     pub(super) durable: usize,
-    /// What it said of its order last, after so many operations.
+    /// The last report of the vBucket, and the number of operations before it.
     published: Option<(usize, Published)>,
 }
 
@@ -196,25 +196,25 @@ impl Known {
         }
     }
 
-    /// What it is after so many operations. `begins` are the seqnos where branches begin.
+    /// Returns the possible changes after `count` operations. `begins` are the seqnos at which branches begin.
     fn after(&self, count: usize, begins: &[Seqno]) -> Vec<Option<Changes>> {
         let mut changes = self.base.clone();
         let mut others = Vec::new();
         for op in &self.ops[..count] {
-            // It is the last of a process.
+            // It is the last one of a process.
             others.clear();
             match (op, &mut changes) {
                 (Op::Write(change), Some(there)) => there.push(change.clone()),
                 (Op::Reset, Some(there)) => there.clear(),
                 (Op::DeleteVbucket, _) => changes = None,
                 (Op::MakeVbucket, None) => changes = Some(Changes::new()),
-                (Op::RollBack(to), Some(there)) => go_back(there, *to),
+                (Op::RollBack(to), Some(there)) => roll_back_to(there, *to),
                 (Op::BeginRollback(to), Some(there)) => {
                     let below = begins.iter().filter(|begin| *begin <= to);
                     others = below
                         .map(|to| {
                             let mut other = there.clone();
-                            go_back(&mut other, *to);
+                            roll_back_to(&mut other, *to);
                             Some(other)
                         })
                         .collect();
@@ -226,10 +226,10 @@ impl Known {
         others
     }
 
-    /// What the vBucket comes from: what was done to it up to some moment, that is not before what is durable.
+    /// Returns the changes that explain the contents: those up to a point that is not before the durable one.
     ///
     /// # Errors
-    /// Why it cannot be any of these moments, the latest first.
+    /// The reasons why no point matches, the latest point first.
     pub(super) fn explain(&self, found: &Option<Found>) -> Result<Option<Changes>, Vec<String>> {
         let failover = found.iter().flat_map(|found| &found.figures.failover);
         let begins: Vec<Seqno> = failover.map(|(_, begin)| *begin).collect();
@@ -263,25 +263,25 @@ impl Known {
         };
         let goes_on = |op: &Op| matches!(op, Op::Write(_));
         if count > *at && !self.ops[*at..count].iter().all(goes_on) {
-            // That was of another history.
+            // The report belongs to another history.
             return Ok(());
         }
         published.holds(&found.figures)
     }
 
-    /// It was looked at, and comes from these changes.
+    /// Starts from contents that were checked and explained by `changes`.
     pub(super) fn begin(&mut self, found: &Option<Found>, mut changes: Option<Changes>) {
         if let (Some(found), Some(changes)) = (found, &mut changes) {
-            place(&found.documents, changes);
+            site(&found.documents, changes);
         }
         *self = Self::found(changes);
     }
 
-    /// A rollback may have come in front of commits, which were made anew. Then their seqnos are others.
-    pub(super) fn place_anew(&mut self, found: &Found) {
+    /// Updates seqnos after a rollback before commits, which were repeated with other seqnos.
+    pub(super) fn update_positions(&mut self, found: &Found) {
         let mut changes = self.now();
         if let Some(changes) = &mut changes {
-            place(&found.documents, changes);
+            site(&found.documents, changes);
         }
         *self = Self {
             published: self.published.map(|(_, published)| (0, published)),
@@ -293,7 +293,7 @@ impl Known {
         self.after(self.ops.len(), &[]).pop().expect("one at least")
     }
 
-    /// The highest seqno and CAS of all that made it; the CAS also of what was undone since it was looked at.
+    /// Returns the highest seqno and CAS of the changes. The CAS includes changes that were undone since the last check.
     pub(super) fn highest(&self) -> (Seqno, Cas) {
         let now = self.now().unwrap_or_default();
         let seqnos = now.iter().map(|it| it.seqno.unwrap_or(it.prepared));
@@ -308,7 +308,7 @@ impl Known {
         )
     }
 
-    /// It says how far it is on disk.
+    /// Records a report of the persisted seqno.
     pub(super) fn publish(&mut self, published: Option<Published>) {
         self.published = published.map(|published| (self.ops.len(), published));
     }
@@ -318,8 +318,8 @@ impl Known {
     }
 }
 
-/// Undoes what came after `to`. What was prepared by then and committed later is committed anew.
-fn go_back(changes: &mut Changes, to: Seqno) {
+/// Undoes the changes after `to`. Prepares up to there that were committed later are committed again.
+fn roll_back_to(changes: &mut Changes, to: Seqno) {
     let is_kept = |change: &Change| change.seqno.is_some_and(|seqno| seqno <= to);
     let (kept, mut open): (Changes, Changes) = changes.drain(..).partition(is_kept);
     open.retain(|change| change.is_sync_write() && change.prepared <= to);
@@ -330,8 +330,8 @@ fn go_back(changes: &mut Changes, to: Seqno) {
     changes.append(&mut open);
 }
 
-/// Seqnos that were not known are those that are found: only the last change of a document can lack it.
-fn place(documents: &BTreeMap<String, Document>, changes: &mut Changes) {
+/// Sets unknown seqnos to those that were found. Only the last change of a document can lack one.
+fn site(documents: &BTreeMap<String, Document>, changes: &mut Changes) {
     let mut placed = BTreeSet::new();
     for change in changes.iter_mut().rev() {
         if placed.insert(change.name.clone())

@@ -1,5 +1,5 @@
-//! Histories by seed, cut off by a power failure at any operation of the disk, recovery included: what was acknowledged
-//! is there, and each vBucket is what it was at one moment of its history, with its CAS values and its order.
+//! Random histories, interrupted by a power loss at any disk operation, including recovery. Acknowledged writes survive, and
+//! each vBucket is at one point of its history, with its CAS values and seqnos.
 //!
 //! `KEDGE_SEED` runs one seed, `KEDGE_SEEDS` that many.
 
@@ -32,15 +32,15 @@ impl Random {
 struct History {
     seed: u64,
     disk: SimDisk,
-    place: Place,
+    site: TestSite,
     random: Random,
     vbuckets: Vec<Known>,
     version: u64,
-    /// Values have up to so many times eight bytes.
+    /// The maximum size of values, in units of eight bytes.
     longest: u64,
-    /// SyncWrites under way: cookie, vBucket, number of its operations with this one.
+    /// The SyncWrites in progress: cookie, vBucket, and the number of the vBucket's operations including this one.
     waiting: Vec<(u64, VbId, usize)>,
-    /// Rollbacks that took a file back, and those that left nothing.
+    /// The numbers of rollbacks that restored a commit, and of those that reset the vBucket.
     rolled_back: u64,
     resets: u64,
 }
@@ -52,12 +52,12 @@ fn key_names() -> impl Iterator<Item = String> {
 impl History {
     fn new(seed: u64) -> Self {
         let disk = SimDisk::new(seed);
-        let mut place = sim(&disk);
-        let config = &mut place.config;
+        let mut site = sim(&disk);
+        let config = &mut site.config;
         config.apply_max_lag_ms = 100;
-        // So a batch has many parts.
+        // Small limits, so that a batch has many parts.
         config.flusher_batch_max_items = 2;
-        // Segments of 64 KiB: the log is given back all the time.
+        // Segments of 64 KiB, so that the log is recycled all the time.
         config.log_bytes_max = 256 << 10;
         config.num_shards = 2;
         config.keep_files_open = !seed.is_multiple_of(3);
@@ -65,7 +65,7 @@ impl History {
         Self {
             seed,
             disk,
-            place,
+            site,
             random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
             vbuckets: all_vbuckets().map(|_| Known::new()).collect(),
             version: 0,
@@ -77,22 +77,22 @@ impl History {
     }
 
     fn has_no_power(&self) -> bool {
-        self.place.disk.exists(&self.place.dir).is_err()
+        self.site.disk.exists(&self.site.dir).is_err()
     }
 
-    /// Opens the bucket; `None` when the power failed meanwhile.
+    /// Opens the bucket. Returns `None` if the power failed meanwhile.
     fn open(&mut self) -> Option<(Open, Steps)> {
         if self.seed.is_multiple_of(5) {
-            self.place.config.commit_log = self.random.below(2) == 0;
+            self.site.config.commit_log = self.random.below(2) == 0;
         }
-        let steps = self.place.by_hand();
+        let steps = self.site.by_hand();
         let sink = Arc::new(Sink::default());
-        let bucket = Bucket::open(self.place.setup(&sink)).ok()?;
+        let bucket = Bucket::open(self.site.setup(&sink)).ok()?;
         steps.run();
         match bucket.wait_loaded() {
-            // It may be at work already when the power fails.
+            // The bucket may already be loaded when the power fails.
             Ok(_) if !sink.fatal().is_empty() => None,
-            Ok(_) => Some((self.place.opened(bucket, sink), steps)),
+            Ok(_) => Some((self.site.opened(bucket, sink), steps)),
             Err(error) => {
                 let lost = self.has_no_power();
                 assert!(lost, "seed {}: {error}", self.seed);
@@ -101,7 +101,7 @@ impl History {
         }
     }
 
-    /// Every vBucket is what it was at some moment that is not before what was acknowledged, and goes on behind it.
+    /// Checks that every vBucket is at a point not before the acknowledged one, and can be written to.
     fn check(&mut self, open: &Open, when: &str) {
         let mut all_found = Vec::new();
         for vb in all_vbuckets() {
@@ -115,7 +115,7 @@ impl History {
         }
         for (vb, (known, found)) in self.vbuckets.iter_mut().zip(all_found).enumerate() {
             match known.explain(&found) {
-                // What was found is durable.
+                // The contents found are durable.
                 Ok(changes) => known.begin(&found, changes),
                 Err(reasons) => panic!(
                     "seed {}, {when}, vBucket {vb}: {reasons:#?}: found {found:#?} after {:#?}, of which {} are durable",
@@ -125,12 +125,12 @@ impl History {
         }
         self.waiting.clear();
         for vb in all_vbuckets() {
-            self.go_on(open, vb, when);
+            self.check_next_write(open, vb, when);
         }
     }
 
-    /// What comes next is later than all that was.
-    fn go_on(&mut self, open: &Open, vb: VbId, when: &str) {
+    /// Checks that the next write has a higher seqno and CAS than all before.
+    fn check_next_write(&mut self, open: &Open, vb: VbId, when: &str) {
         let (seqno, cas) = self.vbuckets[vb.index()].highest();
         let mut names = key_names().filter(|name| key(name).vbucket(4) == vb);
         let name = names.next().expect("each has one");
@@ -157,7 +157,7 @@ impl History {
         }
     }
 
-    fn hear(&mut self, open: &Open) {
+    fn check_completions(&mut self, open: &Open) {
         let vbuckets = &mut self.vbuckets;
         self.waiting.retain(|(cookie, vb, ops)| {
             if open.sink.get(*cookie).is_none() {
@@ -175,12 +175,12 @@ impl History {
         });
     }
 
-    /// Remembers up to where all is said to be on disk.
+    /// Records the reported persisted seqnos.
     fn publish(&mut self, open: &Open) {
         let has_power = !self.has_no_power();
         for (vb, known) in all_vbuckets().zip(&mut self.vbuckets) {
             let (before, now) = (known.published(), Published::read(open, vb));
-            // What was not acknowledged need not have begun.
+            // A change without acknowledgement may not have begun.
             let goes_on = || before.zip(now).is_some_and(|(a, b)| a.branch == b.branch);
             if has_power || goes_on() {
                 known.publish(now);
@@ -255,13 +255,12 @@ impl History {
         }
     }
 
-    /// Rolls a vBucket back by so many seqnos, or by a few more. `None` when the power failed on the way, or there is no such
-    /// vBucket.
+    /// Rolls a vBucket back by `by` seqnos or a few more. Returns `None` if the power failed, or the vBucket does not exist.
     fn roll_back(&mut self, open: &Open, vb: VbId, by: u64) -> Option<RollbackReport> {
-        // So that it is known where everything stands.
+        // So that the position of everything is known.
         open.bucket.persistence().sync().ok()?;
         self.all_durable();
-        self.hear(open);
+        self.check_completions(open);
         let high = open.bucket.vbucket_figures(vb)?.high_seqno;
         open.bucket
             .states()
@@ -282,8 +281,8 @@ impl History {
         open.bucket.states().set_vbucket(vb, VbState::Active).ok()?;
         let found = Found::look(open, vb, key_names()).ok()??;
         let known = &mut self.vbuckets[vb.index()];
-        known.place_anew(&found);
-        // It was acknowledged: the power may have failed behind its last commit.
+        known.update_positions(&found);
+        // The rollback was acknowledged, although the power may have failed after its last commit.
         known.publish(Published::read(open, vb));
         Some(back)
     }
@@ -335,13 +334,13 @@ impl History {
                 steps.pass(SEC * 2);
             }
         }
-        self.hear(open);
+        self.check_completions(open);
         self.publish(open);
     }
 
     fn run(&mut self) {
         for round in 0..4 {
-            // A process that is killed leaves in the kernel's memory what it wrote; a power failure does not.
+            // A killed process leaves its writes in the kernel's memory; a power loss does not.
             let killed = self.random.below(4) == 0;
             let steps_max = if killed {
                 self.random.below(STEPS)
@@ -360,7 +359,7 @@ impl History {
                 }
                 if !killed && open.sink.fatal().is_empty() && self.random.below(2) == 0 {
                     open.bucket.shutdown();
-                    // It is known only if nothing failed on the way.
+                    // The result is known only if nothing failed before.
                     if !self.has_no_power() {
                         self.all_durable();
                     }
@@ -371,18 +370,18 @@ impl History {
             } else {
                 self.disk.crash(self.seed + round);
             }
-            // What is left of the process; its files are not those of the next one.
-            self.place.executor.shutdown();
+            // The rest of the process; its files are not those of the next one.
+            self.site.executor.shutdown();
         }
         let (open, _steps) = self.open().expect("nothing fails any more");
         self.check(&open, "the end");
         open.bucket.shutdown();
-        self.place.executor.shutdown();
+        self.site.executor.shutdown();
     }
 }
 
 #[test]
-fn a_power_failure_at_any_operation_takes_nothing_that_was_acknowledged() {
+fn power_loss_at_any_operation_loses_no_acknowledged_write_in_random_histories() {
     let (mut rolled_back, mut resets) = (0, 0);
     let seeds = seeds(300);
     for seed in &seeds {

@@ -1,15 +1,15 @@
-//! Collections that are dropped while their documents are on disk only.
+//! Drops of collections whose documents are only on disk.
 
 use super::*;
 use crate::collections::{follow, get, items, key_in, live_in_files, set};
 use kedge_bucket::{CompactionRequest, MemoryChange};
 
 #[test]
-fn what_is_on_disk_only_goes_with_its_collection() {
+fn documents_on_disk_are_dropped_with_their_collection() {
     for policy in POLICIES {
         let disk = SimDisk::new(8);
-        let place = small(&disk, policy, 1 << 30);
-        let open = place.open();
+        let site = small(&disk, policy, 1 << 30);
+        let open = site.open();
         follow(&open, 1, &[8, 10]);
         for n in 0..40 {
             for id in [0, 8, 10] {
@@ -52,17 +52,17 @@ fn what_is_on_disk_only_goes_with_its_collection() {
         check(&open);
         disk.crash(1);
         open.bucket.shutdown();
-        let again = place.open();
+        let again = site.open();
         check(&again);
         again.bucket.shutdown();
     }
 }
 
 #[test]
-fn a_read_that_waits_for_its_document_hears_that_the_collection_is_gone() {
+fn waiting_read_fails_when_its_collection_is_dropped() {
     for policy in POLICIES {
-        let mut place = small(&SimDisk::new(9), policy, 1 << 30);
-        let (open, steps) = place.open_by_hand();
+        let mut site = small(&SimDisk::new(9), policy, 1 << 30);
+        let (open, steps) = site.open_by_hand();
         follow(&open, 1, &[8]);
         for n in 0..40 {
             set(&open, 8, &format!("k{n}"), &value(n)).unwrap();

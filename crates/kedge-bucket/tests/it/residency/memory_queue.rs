@@ -1,4 +1,4 @@
-//! Writes that find no room wait for it. No time passes in these tests but where they let it.
+//! The memory admission queue: writes wait for memory. The clock advances only where the tests say so.
 
 use super::{noise, small};
 use crate::tools::*;
@@ -14,18 +14,18 @@ use std::time::Duration;
 const QUOTA: u64 = 1 << 20;
 const LIMIT: Duration = Duration::from_millis(MEMORY_WAIT_MS_MAX);
 
-/// A bucket by hand whose appliers and log writer wait for long if nobody needs them.
+/// Opens a bucket whose appliers and log writer run only when they are needed.
 fn patient(seed: u64, policy: EvictionPolicy) -> (Open, Steps) {
-    let mut place = small(&SimDisk::new(seed), policy, QUOTA);
-    place.config.apply_max_lag_ms = 3_600_000;
-    place.config.log_interval_ms = 3_600_000;
-    let (open, steps) = place.open_by_hand();
+    let mut site = small(&SimDisk::new(seed), policy, QUOTA);
+    site.config.apply_max_lag_ms = 3_600_000;
+    site.config.log_interval_ms = 3_600_000;
+    let (open, steps) = site.open_by_hand();
     steps.pass(SEC * 5);
     (open, steps)
 }
 
 impl Open {
-    /// Stores, when nothing waits for the log; says whether it has to wait for memory, and for which cookie.
+    /// Stores a document. Returns the cookie of the write if it waits for memory.
     fn put(&self, name: &str, value: &[u8]) -> Result<Option<u64>, Status> {
         self.bucket.persistence().sync().unwrap();
         let cookie = self.next_cookie();
@@ -38,7 +38,7 @@ impl Open {
         Ok((outcome == Outcome::Parked).then_some(cookie))
     }
 
-    /// Fills memory with documents of 8 kB until one has to wait for room. Returns how many there are, and its cookie.
+    /// Fills memory with documents of 8 kB until a write waits. Returns their number and the cookie of the write.
     fn fill(&self) -> (usize, u64) {
         let value = noise(8_000);
         let mut writes = (0..).map(|n| (n, self.put(&format!("fill-{n}"), &value)));
@@ -59,18 +59,18 @@ impl Open {
 }
 
 #[test]
-fn writers_wait_until_documents_have_left_memory() {
+fn writes_wait_until_documents_are_evicted() {
     for (policy, commit_log) in [
         (EvictionPolicy::ValueOnly, true),
         (EvictionPolicy::FullEviction, true),
         (EvictionPolicy::ValueOnly, false),
         (EvictionPolicy::FullEviction, false),
     ] {
-        let mut place = small(&SimDisk::new(1), policy, QUOTA);
-        place.config.commit_log = commit_log;
-        place.config.apply_max_lag_ms = 3_600_000;
-        place.config.log_interval_ms = 3_600_000;
-        let (open, steps) = place.open_by_hand();
+        let mut site = small(&SimDisk::new(1), policy, QUOTA);
+        site.config.commit_log = commit_log;
+        site.config.apply_max_lag_ms = 3_600_000;
+        site.config.log_interval_ms = 3_600_000;
+        let (open, steps) = site.open_by_hand();
         steps.pass(SEC * 5);
         let value = noise(8_000);
         let mut waited = 0;
@@ -96,10 +96,10 @@ fn writers_wait_until_documents_have_left_memory() {
 }
 
 #[test]
-fn none_overtakes_another() {
+fn writes_leave_the_memory_queue_in_order() {
     let (open, steps) = patient(2, EvictionPolicy::ValueOnly);
     let (_, first) = open.fill();
-    // These would fit.
+    // These writes would fit.
     let vb = key("a").vbucket(4);
     let name = |n: u32| format!("name-{n}");
     let names = (0..).map(name).filter(|it| key(it).vbucket(4) == vb);
@@ -120,7 +120,7 @@ fn none_overtakes_another() {
 }
 
 #[test]
-fn one_that_is_larger_than_what_is_free_above_the_low_watermark_gets_its_room() {
+fn write_larger_than_the_free_memory_is_admitted() {
     for policy in super::POLICIES {
         let (open, steps) = patient(3, policy);
         open.fill();
@@ -136,13 +136,13 @@ fn one_that_is_larger_than_what_is_free_above_the_low_watermark_gets_its_room() 
 }
 
 #[test]
-fn where_nothing_can_leave_memory_writes_are_refused_and_take_no_time() {
+fn writes_are_rejected_at_once_when_nothing_can_be_evicted() {
     let (open, steps) = patient(4, EvictionPolicy::ValueOnly);
     let store = |n: u64| open.put(&format!("key without a value {n}"), b"");
     let is_refused = |n: &u64| {
         let waits = store(*n).unwrap();
         steps.run();
-        // At first there is still something to be applied.
+        // At first there are unapplied changes.
         let ended = waits.map(|cookie| open.outcome(cookie).expect("it has ended"));
         ended.is_some_and(|result| result == Err(Status::TemporaryFailure))
     };
@@ -150,10 +150,10 @@ fn where_nothing_can_leave_memory_writes_are_refused_and_take_no_time() {
     assert_eq!(store(stored + 1), Err(Status::TemporaryFailure));
     assert_eq!(open.refused(), 2);
     assert_eq!(open.figure("curr_items"), stored);
-    // With room they are taken at once.
+    // With memory available they are admitted at once.
     open.bucket.flush_all(open.ctx()).unwrap();
     assert_eq!(store(0), Ok(None));
-    // Nor is the bucket without hope for ever: the pager looks again within a second.
+    // The pager checks again within a second.
     steps.pass(SEC);
     let (_, held) = open.fill();
     steps.pass(SEC * 2);
@@ -162,12 +162,12 @@ fn where_nothing_can_leave_memory_writes_are_refused_and_take_no_time() {
 }
 
 #[test]
-fn who_waits_too_long_is_refused() {
+fn write_is_rejected_after_waiting_too_long_for_memory() {
     let disk = SimDisk::new(5);
-    let mut place = small(&disk, EvictionPolicy::FullEviction, QUOTA);
-    let (open, steps) = place.open_by_hand();
+    let mut site = small(&disk, EvictionPolicy::FullEviction, QUOTA);
+    let (open, steps) = site.open_by_hand();
     steps.pass(SEC * 5);
-    // The log has its segments, but no file gets any larger.
+    // The log has its segments, but no file can grow.
     disk.set_capacity(Some(disk.used_bytes()));
     let (_, held) = open.fill();
     steps.pass(LIMIT - MS);
@@ -185,7 +185,7 @@ fn who_waits_too_long_is_refused() {
 }
 
 #[test]
-fn a_higher_quota_a_reset_and_the_end_are_heard_of() {
+fn waiting_writes_end_on_a_higher_quota_a_reset_or_shutdown() {
     let (open, steps) = patient(6, EvictionPolicy::ValueOnly);
     let (_, held) = open.fill();
     let quota = |quota_bytes| BucketChange {
@@ -208,7 +208,7 @@ fn a_higher_quota_a_reset_and_the_end_are_heard_of() {
 }
 
 #[test]
-fn every_kind_of_write_waits_and_goes_on_from_where_it_was() {
+fn every_kind_of_write_waits_for_memory_and_resumes() {
     for policy in super::POLICIES {
         let (open, steps) = patient(7, policy);
         open.put("counter", b"10").unwrap();

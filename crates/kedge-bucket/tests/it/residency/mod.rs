@@ -1,4 +1,4 @@
-//! Documents that are on disk only: they leave memory, are fetched, and come back after a start.
+//! Documents that are only on disk: eviction, background fetches, and warmup.
 
 mod dropped;
 mod memory_queue;
@@ -17,13 +17,13 @@ use kedge_types::{Cas, CollectionId, Datatype, Durability, DurabilityLevel, Stat
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// A bucket whose documents do not fit in memory.
-fn small(disk: &SimDisk, policy: EvictionPolicy, quota_bytes: u64) -> Place {
-    let mut place = sim(disk);
-    place.config.quota_bytes = quota_bytes;
-    place.config.eviction_policy = policy;
-    place.config.apply_max_lag_ms = 50;
-    place
+/// Returns a bucket whose documents do not fit in memory.
+fn small(disk: &SimDisk, policy: EvictionPolicy, quota_bytes: u64) -> TestSite {
+    let mut site = sim(disk);
+    site.config.quota_bytes = quota_bytes;
+    site.config.eviction_policy = policy;
+    site.config.apply_max_lag_ms = 50;
+    site
 }
 
 const POLICIES: [EvictionPolicy; 2] = [EvictionPolicy::ValueOnly, EvictionPolicy::FullEviction];
@@ -32,7 +32,7 @@ fn value(n: u32) -> Vec<u8> {
     format!("{n:08}").into_bytes().repeat(64)
 }
 
-/// Bytes that cannot be compressed.
+/// Returns incompressible bytes.
 fn noise(len: usize) -> Vec<u8> {
     let mut random = 1u64;
     let mut byte = || {
@@ -45,8 +45,8 @@ fn noise(len: usize) -> Vec<u8> {
 }
 
 impl Open {
-    /// Stores, and tries again while memory is short.
-    fn set_when_there_is_room(&self, name: &str, value: &[u8]) {
+    /// Stores a document, and retries while memory is short.
+    fn set_with_retry(&self, name: &str, value: &[u8]) {
         until("there is room", || match self.set(name, value) {
             Ok(_) => true,
             Err(Status::TemporaryFailure) => false,
@@ -54,7 +54,7 @@ impl Open {
         });
     }
 
-    /// Lets all values leave memory, or all documents.
+    /// Evicts all values or all documents.
     fn evict_all(&self) {
         self.bucket.persistence().apply().unwrap();
         self.without_memory(|| {
@@ -65,7 +65,7 @@ impl Open {
         });
     }
 
-    /// Takes the quota away for a while.
+    /// Runs `meanwhile` with a quota of nothing.
     fn without_memory(&self, meanwhile: impl FnOnce()) {
         let set = |quota_bytes| {
             let change = BucketChange {
@@ -86,11 +86,11 @@ impl Open {
 }
 
 #[test]
-fn documents_of_many_vbuckets_are_read_at_once() {
+fn documents_of_many_vbuckets_are_fetched_concurrently() {
     const VBUCKETS: u16 = 64;
-    let mut place = small(&SimDisk::new(2), EvictionPolicy::ValueOnly, 1 << 30);
-    place.config.vbuckets = VBUCKETS;
-    let (open, steps) = place.open_by_hand();
+    let mut site = small(&SimDisk::new(2), EvictionPolicy::ValueOnly, 1 << 30);
+    site.config.vbuckets = VBUCKETS;
+    let (open, steps) = site.open_by_hand();
     steps.pass(SEC * 5);
     let names = (0..).map(|n| key(&format!("key-{n}")));
     let mut keys: Vec<Option<_>> = vec![None; usize::from(VBUCKETS)];
@@ -122,7 +122,7 @@ fn documents_of_many_vbuckets_are_read_at_once() {
             .unwrap();
         assert_eq!(outcome, Outcome::Parked);
     }
-    // As many threads may have one each.
+    // Each of the threads may have one.
     let mut runs = 0;
     while steps.run_one(Pool::Reader) {
         runs += 1;
@@ -133,12 +133,12 @@ fn documents_of_many_vbuckets_are_read_at_once() {
 }
 
 #[test]
-fn more_documents_than_fit_in_memory_are_written_and_read() {
+fn more_documents_than_memory_are_written_and_read() {
     for policy in POLICIES {
-        let place = small(&SimDisk::new(1), policy, 1 << 20);
-        let open = place.open();
+        let site = small(&SimDisk::new(1), policy, 1 << 20);
+        let open = site.open();
         for n in 0..4_000 {
-            open.set_when_there_is_room(&format!("key-{n}"), &value(n));
+            open.set_with_retry(&format!("key-{n}"), &value(n));
         }
         let used = open.figure("mem_used");
         assert!(used <= 1 << 20, "{used} bytes");
@@ -162,7 +162,7 @@ fn more_documents_than_fit_in_memory_are_written_and_read() {
     }
 }
 
-/// What a command that was parked for a document came to.
+/// Returns the completion of a command that was parked for a document.
 fn ended<T>(open: &Open, cookie: u64, outcome: Result<Outcome<T>, Status>) -> Completion {
     match outcome.unwrap() {
         Outcome::Parked => open.sink.wait_any(cookie),
@@ -171,7 +171,7 @@ fn ended<T>(open: &Open, cookie: u64, outcome: Result<Outcome<T>, Status>) -> Co
 }
 
 #[test]
-fn every_command_waits_for_its_document_and_goes_on() {
+fn every_command_waits_for_its_fetch_and_resumes() {
     for policy in POLICIES {
         let open = small(&SimDisk::new(2), policy, 1 << 30).open();
         let bucket = &open.bucket;
@@ -291,7 +291,7 @@ fn every_command_waits_for_its_document_and_goes_on() {
     }
 }
 
-/// Commands that need no value need the disk only when the key has left memory too.
+/// Checks that commands without values need the disk only if the key was evicted too.
 fn metadata_is_fetched(open: &Open, next: &mut impl FnMut() -> u64) {
     let (bucket, ctx) = (&open.bucket, open.ctx());
     let (k, n) = (key("meta"), next());
@@ -366,7 +366,7 @@ fn unlocking_asks_the_disk(open: &Open, next: &mut impl FnMut() -> u64) {
                 Completion::Persisted(result) => result,
                 other => panic!("{other:?}"),
             },
-            // The filter knows that it is not there.
+            // The filter excludes the key.
             other => done(other),
         };
         assert_eq!(result, Err(expected), "{name}");
@@ -385,7 +385,7 @@ fn unlocking_asks_the_disk(open: &Open, next: &mut impl FnMut() -> u64) {
 }
 
 #[test]
-fn keys_and_random_documents_come_from_the_disk_too() {
+fn key_listing_and_random_document_read_the_disk() {
     let open = small(&SimDisk::new(3), EvictionPolicy::FullEviction, 1 << 30).open();
     let bucket = &open.bucket;
     let vb = key("key-0").vbucket(4);
@@ -403,7 +403,7 @@ fn keys_and_random_documents_come_from_the_disk_too() {
         Completion::Read { result } => assert_eq!(result.unwrap().0.value(), b"1"),
         other => panic!("{other:?}"),
     }
-    // Some come back, one goes, one is new.
+    // Some documents are loaded, one is deleted, one is new.
     let mut expected = all.clone();
     for name in all.iter().step_by(7) {
         assert_eq!(open.get(name).unwrap(), b"1");
@@ -456,7 +456,7 @@ fn keys_and_random_documents_come_from_the_disk_too() {
 }
 
 #[test]
-fn a_document_that_cannot_be_read_fails_alone() {
+fn unreadable_document_fails_only_its_command() {
     let disk = SimDisk::new(4);
     let open = small(&disk, EvictionPolicy::ValueOnly, 1 << 30).open();
     let names: Vec<String> = (0..200).map(|n| format!("key-{n}")).collect();
@@ -465,7 +465,7 @@ fn a_document_that_cannot_be_read_fails_alone() {
         open.set(name, &noise).unwrap();
     }
     open.evict_all();
-    // The first blocks of bodies.
+    // The first blocks of document bodies.
     for vb in 0..4 {
         let path = format!("/data/bucket/{vb}.couch.1");
         for block in 2..6 {
@@ -489,9 +489,9 @@ fn a_document_that_cannot_be_read_fails_alone() {
 }
 
 #[test]
-fn who_waits_hears_of_a_reset_and_of_the_end() {
-    let mut place = small(&SimDisk::new(5), EvictionPolicy::FullEviction, 1 << 30);
-    let (open, steps) = place.open_by_hand();
+fn waiting_fetches_end_on_a_reset_or_shutdown() {
+    let mut site = small(&SimDisk::new(5), EvictionPolicy::FullEviction, 1 << 30);
+    let (open, steps) = site.open_by_hand();
     let bucket = &open.bucket;
     for name in ["a", "b", "c"] {
         open.set(name, b"1").unwrap();
@@ -542,9 +542,9 @@ fn who_waits_hears_of_a_reset_and_of_the_end() {
 }
 
 #[test]
-fn those_who_wait_for_the_same_document_share_the_look_at_the_file() {
-    let mut place = small(&SimDisk::new(6), EvictionPolicy::ValueOnly, 1 << 30);
-    let (open, steps) = place.open_by_hand();
+fn commands_for_the_same_document_share_a_fetch() {
+    let mut site = small(&SimDisk::new(6), EvictionPolicy::ValueOnly, 1 << 30);
+    let (open, steps) = site.open_by_hand();
     open.set("a", b"1").unwrap();
     open.bucket.persistence().apply().unwrap();
     let change = |quota_bytes| BucketChange {

@@ -1,5 +1,4 @@
-//! Random commands on a bucket with next to no memory, against a map; with compactions, restarts, kills and faults of the
-//! disk.
+//! Random commands on a bucket with little memory, compared to a map; with compactions, restarts, kills and disk faults.
 //!
 //! `KEDGE_SEED` runs one seed, `KEDGE_SEEDS` that many.
 
@@ -27,7 +26,7 @@ impl Random {
     }
 }
 
-/// What a write came to, however it came; again while memory is short.
+/// Returns the result of a write, completed at once or later, and retries it while memory is short.
 fn wait<T>(
     open: &Open,
     random: &mut Random,
@@ -68,7 +67,7 @@ fn wait<T>(
     }
 }
 
-/// Compacts all files, with what comes next beside it or after it.
+/// Compacts all files, concurrently with the next steps or before them.
 fn compact(open: &Open, random: &mut Random) {
     let request = CompactionRequest {
         drop_deletes: random.below(2) == 0,
@@ -176,7 +175,7 @@ fn step(open: &Open, random: &mut Random, map: &mut Map) {
     }
 }
 
-/// Ends a bucket in one of several ways, after all that was written is durable.
+/// Ends a bucket in one of several ways, after all writes are durable.
 fn end(open: &Open, disk: &SimDisk, random: &mut Random) {
     open.bucket.persistence().sync().unwrap();
     match random.below(3) {
@@ -187,7 +186,7 @@ fn end(open: &Open, disk: &SimDisk, random: &mut Random) {
         }
         _ => {
             disk.fail_after(random.below(30), Fault::PowerLoss);
-            // Applies, or tries to.
+            // Applies the log, or tries to.
             drop(open.bucket.persistence().apply());
             open.bucket.shutdown();
             disk.crash(random.below(1 << 40));
@@ -196,7 +195,7 @@ fn end(open: &Open, disk: &SimDisk, random: &mut Random) {
     disk.clear_faults();
 }
 
-/// What is to have happened.
+/// The names of the events that each run must include.
 const WANTED: [&str; 4] = [
     "ep_num_value_ejects",
     "ep_num_item_ejects",
@@ -204,7 +203,7 @@ const WANTED: [&str; 4] = [
     "ep_compactions",
 ];
 
-/// Says how often each of [`WANTED`] happened.
+/// Runs one seed. Returns how often each event of [`WANTED`] happened.
 fn run(seed: u64) -> [u64; WANTED.len()] {
     eprintln!("seed {seed}");
     let disk = SimDisk::new(seed);
@@ -213,17 +212,17 @@ fn run(seed: u64) -> [u64; WANTED.len()] {
         0 => EvictionPolicy::ValueOnly,
         _ => EvictionPolicy::FullEviction,
     };
-    let mut place = small(&disk, policy, 120_000);
-    place.config.commit_log = !seed.is_multiple_of(5);
-    place.config.apply_max_lag_ms = 5;
-    place.config.compaction.throttle = CompactionRate::Off;
+    let mut site = small(&disk, policy, 120_000);
+    site.config.commit_log = !seed.is_multiple_of(5);
+    site.config.apply_max_lag_ms = 5;
+    site.config.compaction.throttle = CompactionRate::Off;
     if !seed.is_multiple_of(3) {
-        place.config.memory.warmup_behavior = WarmupBehavior::Background;
+        site.config.memory.warmup_behavior = WarmupBehavior::Background;
     }
     let mut map = Map::new();
     let mut happened = [0; WANTED.len()];
     for _ in 0..4 {
-        let open = place.open();
+        let open = site.open();
         for _ in 0..random.below(1_500) {
             step(&open, &mut random, &mut map);
         }
@@ -246,7 +245,7 @@ fn run(seed: u64) -> [u64; WANTED.len()] {
 }
 
 #[test]
-fn random_commands_with_next_to_no_memory_agree_with_a_map() {
+fn random_commands_with_little_memory_match_a_map() {
     let seeds = seeds(24);
     let mut happened = [0; WANTED.len()];
     for seed in &seeds {

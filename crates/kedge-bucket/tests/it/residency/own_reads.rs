@@ -10,24 +10,24 @@ use tempfile::TempDir;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// A bucket on a real disk, of whose documents memory knows the place only. `None` where the system has no such reads.
+/// A bucket on a real disk, whose documents are only known by their file position. `None` if the system has no such reads.
 struct Located {
     open: Open,
     ring: ReadRing,
     _dir: TempDir,
 }
 
-fn on_a_real_disk(policy: EvictionPolicy) -> (Place, TempDir) {
+fn on_a_real_disk(policy: EvictionPolicy) -> (TestSite, TempDir) {
     let dir = tempfile::tempdir().unwrap();
-    let mut place = small(&SimDisk::new(1), policy, 1 << 30);
-    place.disk = Arc::new(PosixDisk);
-    place.dir = dir.path().join("bucket");
-    place.disk.create_dir_all(&place.dir).unwrap();
-    (place, dir)
+    let mut site = small(&SimDisk::new(1), policy, 1 << 30);
+    site.disk = Arc::new(PosixDisk);
+    site.dir = dir.path().join("bucket");
+    site.disk.create_dir_all(&site.dir).unwrap();
+    (site, dir)
 }
 
 impl Open {
-    /// Begins to get a document. Returns whether its command waits for the disk.
+    /// Begins a GET. Returns whether the command waits for the disk.
     fn begin_get(&self, name: &str, cookie: u64) -> bool {
         let key = key(name);
         let wanted = Read {
@@ -51,14 +51,14 @@ impl Open {
 impl Located {
     fn new(policy: EvictionPolicy) -> Option<Self> {
         let ring = ReadRing::new(8).ok()?;
-        let (place, dir) = on_a_real_disk(policy);
-        let open = place.open();
+        let (site, dir) = on_a_real_disk(policy);
+        let open = site.open();
         for (name, n) in NAMES.iter().zip(0..) {
             open.set(name, &value(n)).unwrap();
         }
         open.set("large", &noise(100 << 10)).unwrap();
         open.evict_all();
-        // Tasks read the nodes of the files' trees, which stay in memory.
+        // Tasks read the tree nodes of the files, which stay in memory.
         for name in NAMES.iter().chain(&["large"]) {
             open.get(name).unwrap();
         }
@@ -71,7 +71,7 @@ impl Located {
         })
     }
 
-    /// Begins to get a document that is on disk only.
+    /// Begins a GET of a document that is only on disk.
     fn get(&self, name: &str, cookie: u64) {
         assert!(self.open.begin_get(name, cookie));
     }
@@ -87,9 +87,9 @@ impl Located {
     }
 
     fn read(&mut self, fetch: &Fetch) -> io::Result<Vec<u8>> {
-        let place = fetch.place();
-        let len = (place.end - place.start) as usize;
-        self.ring.read(fetch.file().clone(), place.start, len, 0);
+        let position = fetch.place();
+        let len = (position.end - position.start) as usize;
+        self.ring.read(fetch.file().clone(), position.start, len, 0);
         self.ring.submit().unwrap();
         let mut result = None;
         until("it is read", || {
@@ -107,7 +107,7 @@ impl Located {
     }
 }
 
-/// With what there is on disk, for each policy.
+/// Runs `test` for each eviction policy.
 fn each(test: impl Fn(Located)) {
     for policy in POLICIES {
         if let Some(located) = Located::new(policy) {
@@ -117,7 +117,7 @@ fn each(test: impl Fn(Located)) {
 }
 
 #[test]
-fn its_own_thread_reads_what_memory_knows_the_place_of() {
+fn front_end_thread_reads_documents_with_known_file_position() {
     each(|mut located| {
         for (cookie, name) in (0..).zip(NAMES) {
             located.get(name, cookie);
@@ -142,14 +142,14 @@ fn its_own_thread_reads_what_memory_knows_the_place_of() {
         assert_eq!(figure("ep_bg_remaining_items"), 0);
         let waits = located.open.bucket.timings().snapshot("bg_wait").unwrap();
         assert_eq!(waits.count, figure("ep_bg_num_samples"));
-        // They are in memory now.
+        // The documents are in memory now.
         assert_eq!(located.open.get("a"), Ok(value(0)));
         located.open.bucket.shutdown();
     });
 }
 
 #[test]
-fn tasks_read_what_is_large_and_what_is_given_up() {
+fn tasks_read_large_documents_and_abandoned_fetches() {
     each(|located| {
         located.get("large", 1);
         assert!(located.take().is_empty());
@@ -169,7 +169,7 @@ fn tasks_read_what_is_large_and_what_is_given_up() {
 }
 
 #[test]
-fn what_cannot_be_read_or_is_damaged_fails_its_command_only() {
+fn read_error_or_damage_fails_only_its_command() {
     each(|mut located| {
         located.get("a", 1);
         let fetch = located.take_one();
@@ -208,14 +208,14 @@ fn what_cannot_be_read_or_is_damaged_fails_its_command_only() {
 }
 
 #[test]
-fn what_changes_meanwhile_is_read_again() {
+fn document_that_changes_during_a_read_is_read_again() {
     each(|mut located| {
         located.get("a", 1);
         let fetch = located.take_one();
         let before = located.read(&fetch);
         located.open.set("a", b"newer").unwrap();
         located.open.evict_all();
-        // It is in the file, and no more in memory.
+        // The new version is in the file, and no longer in memory.
         located
             .open
             .bucket
@@ -239,7 +239,7 @@ fn what_changes_meanwhile_is_read_again() {
 }
 
 #[test]
-fn a_bucket_that_ends_answers_those_who_wait() {
+fn shutdown_completes_waiting_reads() {
     each(|mut located| {
         located.get("a", 1);
         let fetch = located.take_one();
@@ -258,21 +258,21 @@ fn a_bucket_that_ends_answers_those_who_wait() {
 }
 
 #[test]
-fn a_start_learns_where_documents_are_that_stay_on_disk() {
+fn warmup_learns_the_file_positions_of_documents_on_disk() {
     if ReadRing::new(8).is_err() {
         return;
     }
     for policy in POLICIES {
-        let (mut place, _dir) = on_a_real_disk(policy);
-        let open = place.open();
+        let (mut site, _dir) = on_a_real_disk(policy);
+        let open = site.open();
         for n in 0..4_000 {
             open.set(&format!("key-{n}"), &noise(2 << 10)).unwrap();
         }
         open.bucket.shutdown();
         drop(open);
-        // Values take 8 MB, the nodes of the trees by key 300 kB.
-        place.config.quota_bytes = 4 << 20;
-        let open = place.open();
+        // Values take 8 MB, the nodes of the by-id trees 300 kB.
+        site.config.quota_bytes = 4 << 20;
+        let open = site.open();
         open.sink.reads.store(true, Ordering::SeqCst);
         let waits = |n: &u64| open.begin_get(&format!("key-{n}"), *n);
         let waiting: Vec<_> = (0..4_000).step_by(41).filter(waits).collect();

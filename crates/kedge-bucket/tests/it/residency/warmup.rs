@@ -1,4 +1,4 @@
-//! Documents that come back after a start, while commands run.
+//! Warmup: documents are loaded after a start while commands run.
 
 use super::{POLICIES, noise, small, value};
 use crate::lines::lines_of;
@@ -23,10 +23,10 @@ impl Open {
     }
 }
 
-fn filled(disk: &SimDisk, policy: EvictionPolicy, documents: u32) -> Place {
-    let mut place = small(disk, policy, 1 << 30);
-    place.config.memory.warmup_behavior = WarmupBehavior::Background;
-    let open = place.open();
+fn filled(disk: &SimDisk, policy: EvictionPolicy, documents: u32) -> TestSite {
+    let mut site = small(disk, policy, 1 << 30);
+    site.config.memory.warmup_behavior = WarmupBehavior::Background;
+    let open = site.open();
     for n in 0..documents {
         open.set(&format!("key-{n}"), &value(n)).unwrap();
     }
@@ -35,15 +35,15 @@ fn filled(disk: &SimDisk, policy: EvictionPolicy, documents: u32) -> Place {
     let k = key("gone");
     done(open.bucket.documents().delete(open.ctx(), &write(&k))).unwrap();
     open.bucket.shutdown();
-    place
+    site
 }
 
 #[test]
-fn commands_run_before_documents_are_in_memory() {
+fn commands_run_during_warmup() {
     for policy in POLICIES {
-        let place = filled(&SimDisk::new(1), policy, 1_000);
-        let open = place.open();
-        // Whether or not the warmup has come to them.
+        let site = filled(&SimDisk::new(1), policy, 1_000);
+        let open = site.open();
+        // Regardless of the progress of warmup.
         for n in (0..1_000).step_by(37) {
             assert_eq!(open.get(&format!("key-{n}")).unwrap(), value(n));
         }
@@ -67,9 +67,9 @@ fn commands_run_before_documents_are_in_memory() {
 }
 
 #[test]
-fn nothing_is_read_before_a_task_runs_and_nothing_is_lost() {
-    let mut place = filled(&SimDisk::new(2), EvictionPolicy::ValueOnly, 300);
-    let (open, steps) = place.begin_by_hand();
+fn warmup_reads_only_in_tasks_and_loses_nothing() {
+    let mut site = filled(&SimDisk::new(2), EvictionPolicy::ValueOnly, 300);
+    let (open, steps) = site.begin_by_hand();
     until("it is loaded", || {
         steps.run_one(Pool::Reader);
         !open.bucket.is_loading()
@@ -77,7 +77,7 @@ fn nothing_is_read_before_a_task_runs_and_nothing_is_lost() {
     assert!(open.bucket.residency().warmup().is_warming());
     assert_eq!(open.figure("curr_items"), 300);
     assert_eq!(open.figure("ep_num_non_resident"), 300);
-    // A document is written before it was read: there is one of it, and it is the new one.
+    // A document is written before it was loaded: there is only the new version of it.
     open.set("key-7", b"new").unwrap();
     steps.run();
     assert!(!open.bucket.residency().warmup().is_warming());
@@ -89,14 +89,14 @@ fn nothing_is_read_before_a_task_runs_and_nothing_is_lost() {
 }
 
 #[test]
-fn what_does_not_fit_stays_on_disk() {
+fn warmup_leaves_documents_on_disk_that_do_not_fit_in_memory() {
     for policy in POLICIES {
         for behavior in [WarmupBehavior::Background, WarmupBehavior::Blocking] {
-            let mut place = filled(&SimDisk::new(3), policy, 4_000);
-            place.config.memory.warmup_behavior = behavior;
+            let mut site = filled(&SimDisk::new(3), policy, 4_000);
+            site.config.memory.warmup_behavior = behavior;
             // Keys take about 300 kB, values 2 MB.
-            place.config.quota_bytes = 1 << 20;
-            let open = place.open();
+            site.config.quota_bytes = 1 << 20;
+            let open = site.open();
             until("the bucket is warm", || {
                 !open.bucket.residency().warmup().is_warming()
             });
@@ -122,11 +122,11 @@ fn what_does_not_fit_stays_on_disk() {
     }
 }
 
-/// Documents that are asked for often, and the rest of a bucket of which a quarter fits in memory.
-fn with_hot(disk: &SimDisk, policy: EvictionPolicy) -> (Place, Vec<u32>) {
-    let mut place = filled(disk, policy, 4_000);
-    place.config.quota_bytes = 1 << 20;
-    let open = place.open();
+/// Creates a bucket of which a quarter fits in memory. Returns the frequently read documents.
+fn with_hot(disk: &SimDisk, policy: EvictionPolicy) -> (TestSite, Vec<u32>) {
+    let mut site = filled(disk, policy, 4_000);
+    site.config.quota_bytes = 1 << 20;
+    let open = site.open();
     until("the bucket is warm", || {
         !open.bucket.residency().warmup().is_warming()
     });
@@ -137,12 +137,12 @@ fn with_hot(disk: &SimDisk, policy: EvictionPolicy) -> (Place, Vec<u32>) {
         }
     }
     open.bucket.shutdown();
-    (place, hot)
+    (site, hot)
 }
 
-/// How many of these documents have to be fetched after a start.
-fn cold_ones(place: &Place, of: &[u32]) -> u64 {
-    let open = place.open();
+/// Returns the number of these documents that must be fetched after a start.
+fn count_fetches(site: &TestSite, of: &[u32]) -> u64 {
+    let open = site.open();
     until("the bucket is warm", || {
         !open.bucket.residency().warmup().is_warming()
     });
@@ -151,7 +151,7 @@ fn cold_ones(place: &Place, of: &[u32]) -> u64 {
         assert_eq!(open.get(&format!("key-{n}")).unwrap(), value(*n));
     }
     let fetched = open.fetched() - before;
-    // Ends without leaving an access log of its own.
+    // The bucket ends without writing an access log of its own.
     open.bucket
         .update(&kedge_bucket::BucketChange {
             memory: kedge_bucket::MemoryChange {
@@ -166,33 +166,33 @@ fn cold_ones(place: &Place, of: &[u32]) -> u64 {
 }
 
 #[test]
-fn what_was_asked_for_most_comes_back_first() {
+fn warmup_loads_the_most_used_documents_first() {
     for policy in POLICIES {
         let disk = SimDisk::new(4);
-        let (place, hot) = with_hot(&disk, policy);
+        let (site, hot) = with_hot(&disk, policy);
         let log = Path::new("/data/bucket/access.log.0");
-        assert!(place.disk.exists(log).unwrap());
-        assert_eq!(cold_ones(&place, &hot), 0);
-        // Damage costs no more than time.
-        place.disk.open(log).unwrap().write_at(b"?", 1_000).unwrap();
-        cold_ones(&place, &hot);
-        place.disk.remove(log).unwrap();
-        let cold = cold_ones(&place, &hot);
+        assert!(site.disk.exists(log).unwrap());
+        assert_eq!(count_fetches(&site, &hot), 0);
+        // Damage only costs time.
+        site.disk.open(log).unwrap().write_at(b"?", 1_000).unwrap();
+        count_fetches(&site, &hot);
+        site.disk.remove(log).unwrap();
+        let cold = count_fetches(&site, &hot);
         assert!(cold > 30, "{cold} of 100: without it chance decides");
     }
 }
 
 #[test]
-fn the_log_is_written_once_a_day_unless_all_is_in_memory() {
+fn access_log_is_written_daily_unless_all_documents_are_in_memory() {
     let disk = SimDisk::new(5);
-    let mut place = filled(&disk, EvictionPolicy::FullEviction, 1_000);
-    place.config.quota_bytes = 200_000;
-    place.config.memory.access_scanner_interval_secs = 3_600;
-    let (open, steps) = place.open_by_hand();
+    let mut site = filled(&disk, EvictionPolicy::FullEviction, 1_000);
+    site.config.quota_bytes = 200_000;
+    site.config.memory.access_scanner_interval_secs = 3_600;
+    let (open, steps) = site.open_by_hand();
     let log = Path::new("/data/bucket/access.log.0");
-    let exists = || place.disk.exists(log).unwrap();
+    let exists = || site.disk.exists(log).unwrap();
     if exists() {
-        place.disk.remove(log).unwrap();
+        site.disk.remove(log).unwrap();
     }
     steps.pass(SEC * 3_500);
     assert!(!exists());
@@ -221,7 +221,7 @@ fn the_log_is_written_once_a_day_unless_all_is_in_memory() {
     open.bucket.shutdown();
 }
 
-/// Counts of the group `warmup` after files were read, some of which cannot be.
+/// Returns the statistics of the group `warmup` about files that were read in part.
 fn failures(open: &Open) -> (String, String) {
     until("the bucket is warm", || {
         !open.bucket.residency().warmup().is_warming()
@@ -233,13 +233,13 @@ fn failures(open: &Open) -> (String, String) {
 }
 
 #[test]
-fn a_file_with_an_unreadable_place_is_fetched_from_as_far_as_it_can_be_read() {
+fn warmup_of_a_partly_unreadable_file_loads_the_readable_documents() {
     for policy in POLICIES {
         for behavior in [WarmupBehavior::Background, WarmupBehavior::Blocking] {
             let disk = SimDisk::new(6);
-            let mut place = small(&disk, policy, 1 << 30);
-            place.config.memory.warmup_behavior = behavior;
-            let open = place.open();
+            let mut site = small(&disk, policy, 1 << 30);
+            site.config.memory.warmup_behavior = behavior;
+            let open = site.open();
             let names: Vec<String> = (0..400).map(|n| format!("key-{n}")).collect();
             let of_first = |name: &&String| key(name).vbucket(4) == kedge_types::VbId(0);
             for name in &names {
@@ -247,9 +247,9 @@ fn a_file_with_an_unreadable_place_is_fetched_from_as_far_as_it_can_be_read() {
             }
             open.bucket.shutdown();
             let file = Path::new("/data/bucket/0.couch.1");
-            // Bodies come before nodes and headers.
+            // Document bodies precede tree nodes and headers.
             disk.make_unreadable(file, 20_000);
-            let open = place.open();
+            let open = site.open();
             assert_eq!(failures(&open), ("1".to_owned(), "1".to_owned()));
             assert_eq!(open.figure("curr_items"), 400);
             let broken: Vec<&String> = names
@@ -265,14 +265,14 @@ fn a_file_with_an_unreadable_place_is_fetched_from_as_far_as_it_can_be_read() {
             assert!((1..5).contains(&broken.len()), "{broken:?}");
             assert!(broken.iter().all(of_first), "{broken:?}");
             assert_eq!(open.get("no such key"), Err(Status::KeyNotFound));
-            // They can be written, and then be read.
+            // The documents can be written and then read.
             open.set(broken[0], b"new").unwrap();
             assert_eq!(open.get(broken[0]).unwrap(), b"new");
             open.bucket.persistence().apply().unwrap();
             assert_eq!(open.figure("curr_items"), 400);
             open.bucket.shutdown();
-            // Elsewhere nothing was touched, and what was written since is in a sound place.
-            let open = place.open();
+            // The other parts are intact, and new writes are in an intact part.
+            let open = site.open();
             assert_eq!(open.get(broken[0]).unwrap(), b"new");
             let broken_now = names.iter().filter(|name| open.get(name).is_err()).count();
             assert_eq!(broken_now, broken.len() - 1);
@@ -282,9 +282,9 @@ fn a_file_with_an_unreadable_place_is_fetched_from_as_far_as_it_can_be_read() {
 }
 
 #[test]
-fn it_is_complete_when_documents_were_read_and_not_before() {
-    let mut place = filled(&SimDisk::new(7), EvictionPolicy::ValueOnly, 300);
-    let (open, steps) = place.begin_by_hand();
+fn warmup_is_complete_after_all_documents_were_read() {
+    let mut site = filled(&SimDisk::new(7), EvictionPolicy::ValueOnly, 300);
+    let (open, steps) = site.begin_by_hand();
     let bucket = &open.bucket;
     let thread = || {
         let mut found = Vec::new();
@@ -305,25 +305,25 @@ fn it_is_complete_when_documents_were_read_and_not_before() {
     bucket.shutdown();
 }
 
-/// Sets watermarks that cannot be taken for one another. Returns what memory has that is filled up to the low one, but
-/// for 256 documents of 512 bytes at most: so many are read at a time.
-fn far_apart(place: &mut Place) -> RangeInclusive<u64> {
-    place.config.quota_bytes = 4 << 20;
-    place.config.memory.low_wat_percent = 40;
-    place.config.memory.high_wat_percent = 80;
-    let low = place.config.quota_bytes * 40 / 100;
+/// Sets watermarks that are far apart. Returns the memory use when it is filled up to the low one, minus at most 256
+/// documents of 512 bytes, which are read at a time.
+fn set_distant_watermarks(site: &mut TestSite) -> RangeInclusive<u64> {
+    site.config.quota_bytes = 4 << 20;
+    site.config.memory.low_wat_percent = 40;
+    site.config.memory.high_wat_percent = 80;
+    let low = site.config.quota_bytes * 40 / 100;
     low - 256 * 600..=low
 }
 
 #[test]
-fn documents_come_back_up_to_the_low_watermark() {
+fn warmup_loads_documents_up_to_the_low_watermark() {
     for policy in POLICIES {
         for behavior in [WarmupBehavior::Background, WarmupBehavior::Blocking] {
             // Keys take about 900 kB, values 6 MB.
-            let mut place = filled(&SimDisk::new(8), policy, 12_000);
-            let about_low = far_apart(&mut place);
-            place.config.memory.warmup_behavior = behavior;
-            let (open, steps) = place.begin_by_hand();
+            let mut site = filled(&SimDisk::new(8), policy, 12_000);
+            let about_low = set_distant_watermarks(&mut site);
+            site.config.memory.warmup_behavior = behavior;
+            let (open, steps) = site.begin_by_hand();
             for _ in 0..1_000 {
                 steps.pass(MS * 5);
             }
@@ -337,11 +337,11 @@ fn documents_come_back_up_to_the_low_watermark() {
 }
 
 #[test]
-fn above_the_high_watermark_documents_leave_memory_down_to_the_low_one() {
+fn item_pager_evicts_from_the_high_to_the_low_watermark() {
     for policy in POLICIES {
-        let mut place = small(&SimDisk::new(9), policy, 0);
-        let about_low = far_apart(&mut place);
-        let (open, steps) = place.open_by_hand();
+        let mut site = small(&SimDisk::new(9), policy, 0);
+        let about_low = set_distant_watermarks(&mut site);
+        let (open, steps) = site.open_by_hand();
         let mut names = (0..).map(|n| format!("key-{n}"));
         let mut fill = |upto| {
             while open.figure("mem_used") <= upto {
@@ -361,14 +361,14 @@ fn above_the_high_watermark_documents_leave_memory_down_to_the_low_one() {
     }
 }
 
-/// Asks for a document whenever the disk is read.
+/// An observer that reads a document whenever the disk is read.
 #[derive(Debug, Default)]
-struct Asks {
+struct ReadOnDiskAccess {
     bucket: OnceLock<Weak<Bucket>>,
     answers: Mutex<Vec<Result<(), Status>>>,
 }
 
-impl DiskObserver for Asks {
+impl DiskObserver for ReadOnDiskAccess {
     fn around<R>(
         &self,
         asked: &DiskCall<'_>,
@@ -389,13 +389,13 @@ impl DiskObserver for Asks {
 }
 
 #[test]
-fn blocking_lets_commands_wait_until_all_is_in_memory() {
+fn blocking_warmup_delays_commands_until_all_documents_are_in_memory() {
     for policy in POLICIES {
-        let mut place = filled(&SimDisk::new(10), policy, 1_000);
-        place.config.memory.warmup_behavior = WarmupBehavior::Blocking;
-        let asks = Arc::new(Asks::default());
-        place.disk = Arc::new(ObservedDisk::new(place.disk, Arc::clone(&asks)));
-        let (open, steps) = place.begin_by_hand();
+        let mut site = filled(&SimDisk::new(10), policy, 1_000);
+        site.config.memory.warmup_behavior = WarmupBehavior::Blocking;
+        let asks = Arc::new(ReadOnDiskAccess::default());
+        site.disk = Arc::new(ObservedDisk::new(site.disk, Arc::clone(&asks)));
+        let (open, steps) = site.begin_by_hand();
         assert!(asks.bucket.set(Arc::downgrade(&open.bucket)).is_ok());
         while open.bucket.is_loading() {
             assert_eq!(open.get("key-7"), Err(Status::TemporaryFailure));
@@ -416,7 +416,7 @@ fn blocking_lets_commands_wait_until_all_is_in_memory() {
     }
 }
 
-/// What the lines say of a stage: how many documents were read, of so many that are likely to be.
+/// Parses the log lines of a stage: the number of loaded documents, of `expected` estimated ones.
 fn reads_of(lines: &[String], stage: &str, expected: u64) -> Vec<u64> {
     let of_stage = |line: &&String| line.contains(&format!("stage={stage:?}"));
     let lines: Vec<&String> = lines.iter().filter(of_stage).collect();
@@ -434,16 +434,16 @@ fn reads_of(lines: &[String], stage: &str, expected: u64) -> Vec<u64> {
 }
 
 #[test]
-fn its_progress_is_told_while_it_goes_on() {
-    let mut place = small(&SimDisk::new(11), EvictionPolicy::ValueOnly, 4 << 20);
-    place.config.memory.warmup_behavior = WarmupBehavior::Background;
-    let open = place.open();
-    // All fit, which is known only when they were read.
+fn warmup_logs_its_progress() {
+    let mut site = small(&SimDisk::new(11), EvictionPolicy::ValueOnly, 4 << 20);
+    site.config.memory.warmup_behavior = WarmupBehavior::Background;
+    let open = site.open();
+    // All documents fit, which is known only after they were read.
     for n in 0..4_000 {
         open.set(&format!("key-{n}"), &noise(500)).unwrap();
     }
     open.bucket.shutdown();
-    let (open, steps) = place.begin_ticking(SEC);
+    let (open, steps) = site.begin_ticking(SEC);
     while open.bucket.is_loading() {
         assert!(steps.run_one(Pool::Reader));
     }
@@ -489,9 +489,9 @@ fn its_progress_is_told_while_it_goes_on() {
 }
 
 #[test]
-fn of_the_access_log_it_is_told_how_much_has_come_back() {
-    let (mut place, _) = with_hot(&SimDisk::new(12), EvictionPolicy::ValueOnly);
-    let (open, steps) = place.begin_ticking(SEC);
+fn warmup_logs_the_progress_of_the_access_log() {
+    let (mut site, _) = with_hot(&SimDisk::new(12), EvictionPolicy::ValueOnly);
+    let (open, steps) = site.begin_ticking(SEC);
     while open.bucket.is_loading() {
         assert!(steps.run_one(Pool::Reader));
     }

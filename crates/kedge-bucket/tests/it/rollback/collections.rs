@@ -1,15 +1,15 @@
-//! vBuckets that go back past what became of their collections.
+//! Rollbacks of vBuckets past changes of their collections.
 
 use super::*;
 use crate::collections::{follow, get, items, set};
-use crate::dcp::{Client, Line, request};
+use crate::dcp::{Client, TestConnection, request};
 use kedge_bucket::{StreamRefused, StreamRequest};
 use kedge_replication::Filter;
 use kedge_types::CollectionId;
 
-/// The documents of a collection that a stream of the vBucket has, whatever its state is.
+/// Returns the documents of a collection as a stream of the vBucket sends them, in any state of the vBucket.
 fn streamed(open: &Open, id: u8) -> Result<Documents, Status> {
-    let line = Line::new(open);
+    let line = TestConnection::new(open);
     let request = StreamRequest {
         filter: Filter::Collections(vec![CollectionId(u32::from(id))]),
         ..request(open, VB, 0)
@@ -43,7 +43,7 @@ fn of(id: u32, names: &[String]) -> Documents {
     names.iter().map(of).collect()
 }
 
-/// Each document once in each of the collections; the seqno that the file has.
+/// Stores each document once in each of the collections. Returns the seqno of the file.
 fn fill(open: &Open, ids: &[u32], names: &[String]) -> Seqno {
     for name in names {
         for id in ids {
@@ -55,13 +55,13 @@ fn fill(open: &Open, ids: &[u32], names: &[String]) -> Seqno {
 }
 
 #[test]
-fn a_collection_whose_drop_is_undone_has_its_documents_again() {
+fn rollback_of_a_collection_drop_restores_its_documents() {
     let names: Vec<String> = names().take(10).collect();
     for commit_log in [true, false] {
         for policy in [EvictionPolicy::ValueOnly, EvictionPolicy::FullEviction] {
-            let (disk, mut place) = place(7, commit_log);
-            place.config.eviction_policy = policy;
-            let open = place.open();
+            let (disk, mut site) = site(7, commit_log);
+            site.config.eviction_policy = policy;
+            let open = site.open();
             follow(&open, 1, &[8, 10]);
             let reached = fill(&open, &[0, 8, 10], &names);
             follow(&open, 2, &[10]);
@@ -81,8 +81,8 @@ fn a_collection_whose_drop_is_undone_has_its_documents_again() {
             }
             disk.crash(1);
             open.bucket.shutdown();
-            // Another node has a manifest that still has the collection.
-            let again = place.open();
+            // Another node has a manifest that still contains the collection.
+            let again = site.open();
             assert_eq!(streamed(&again, 8), Ok(of(8, &names)));
             follow(&again, 1, &[8, 10]);
             again
@@ -96,7 +96,7 @@ fn a_collection_whose_drop_is_undone_has_its_documents_again() {
                     assert_eq!(get(&again, id, name), Ok(value(id, name)));
                 }
             }
-            // It is dropped once more, as the others have it.
+            // The collection is dropped again, as on the other nodes.
             follow(&again, 3, &[10]);
             assert_eq!(get(&again, 8, &names[0]), Err(Status::UnknownCollection));
             assert_eq!(items(&again.bucket), [(0, 10), (10, 10)]);
@@ -106,11 +106,11 @@ fn a_collection_whose_drop_is_undone_has_its_documents_again() {
 }
 
 #[test]
-fn a_collection_whose_beginning_is_undone_begins_anew_and_empty() {
+fn rollback_of_a_collection_creation_leaves_it_empty_when_it_is_created_again() {
     let names: Vec<String> = names().take(10).collect();
     for commit_log in [true, false] {
-        let (_, place) = place(8, commit_log);
-        let open = place.open();
+        let (_, site) = site(8, commit_log);
+        let open = site.open();
         follow(&open, 1, &[8]);
         let reached = fill(&open, &[0, 8], &names);
         follow(&open, 2, &[8, 11]);
@@ -119,7 +119,7 @@ fn a_collection_whose_beginning_is_undone_begins_anew_and_empty() {
         assert_eq!(roll_back(&open, reached), back_to(reached));
         assert_eq!(streamed(&open, 11), Err(Status::UnknownCollection));
         assert_eq!(streamed(&open, 8), Ok(of(8, &names)));
-        // When it is active it catches up with the bucket's manifest.
+        // When the vBucket becomes active, it applies the manifest of the bucket.
         open.bucket
             .states()
             .set_vbucket(VB, VbState::Active)

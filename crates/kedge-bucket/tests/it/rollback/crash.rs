@@ -1,4 +1,4 @@
-//! A power failure at each operation of the disk that a rollback or a deletion makes.
+//! Power loss at each disk operation of a rollback or a deletion.
 
 use super::{Documents, VB, documents, history, look, names, roll_back};
 use crate::tools::*;
@@ -6,8 +6,8 @@ use kedge_bucket::VbState;
 use kedge_disk::{Fault, SimDisk};
 use kedge_types::Status;
 
-/// Runs `change` with a power failure at each of its operations, and `after` with what a start finds then, and whether
-/// `change` had ended.
+/// Runs `change` with a power loss at each of its operations, and `after` on the bucket that is recovered. The last
+/// argument of `after` says whether `change` had completed.
 fn at_each_operation(
     commit_log: bool,
     change: impl Fn(&Open, &[(kedge_types::Seqno, Documents)]) -> bool,
@@ -18,10 +18,10 @@ fn at_each_operation(
     for seed in seeds {
         for number in 1.. {
             let disk = SimDisk::new(seed);
-            let mut place = sim(&disk);
-            place.config.commit_log = commit_log;
-            place.config.keep_files_open = seed % 2 == 0;
-            let (open, _steps) = place.open_by_hand();
+            let mut site = sim(&disk);
+            site.config.commit_log = commit_log;
+            site.config.keep_files_open = seed % 2 == 0;
+            let (open, _steps) = site.open_by_hand();
             let history = history(&open, &names);
             open.bucket
                 .states()
@@ -29,17 +29,17 @@ fn at_each_operation(
                 .unwrap();
             disk.fail_operation(disk.operations() + number, Fault::PowerLoss);
             let done = change(&open, &history);
-            let has_power = place.disk.exists(&place.dir).is_ok();
-            // A start that is cut off finds the same again.
+            let has_power = site.disk.exists(&site.dir).is_ok();
+            // A start that is interrupted leads to the same state.
             for cut in [Some(seed + number % 5), None] {
                 disk.crash(seed * 1_000 + number);
-                place.executor.shutdown();
-                let steps = place.by_hand();
+                site.executor.shutdown();
+                let steps = site.by_hand();
                 let sink = std::sync::Arc::new(Sink::default());
                 if let Some(cut) = cut {
                     disk.fail_operation(disk.operations() + cut, Fault::PowerLoss);
                 }
-                let opened = kedge_bucket::Bucket::open(place.setup(&sink));
+                let opened = kedge_bucket::Bucket::open(site.setup(&sink));
                 let loaded = opened.and_then(|bucket| {
                     steps.run();
                     bucket.wait_loaded().map(|_| bucket)
@@ -47,7 +47,7 @@ fn at_each_operation(
                 match (loaded, cut) {
                     (_, Some(_)) => {}
                     (Ok(bucket), None) => {
-                        let open = place.opened(bucket, sink);
+                        let open = site.opened(bucket, sink);
                         after(&open, &history, &names, done);
                         open.bucket.shutdown();
                     }
@@ -63,7 +63,7 @@ fn at_each_operation(
 }
 
 #[test]
-fn a_rollback_is_done_or_not_done() {
+fn rollback_is_atomic_under_power_loss_at_each_operation() {
     for commit_log in [true, false] {
         at_each_operation(
             commit_log,
@@ -84,7 +84,7 @@ fn a_rollback_is_done_or_not_done() {
                     found == history[1].1 || found == history[2].1,
                     "neither before nor after: {found:?}"
                 );
-                // It can be done again, and gone on from.
+                // The rollback can be repeated, and the vBucket can be used.
                 let again = roll_back(open, history[1].0).unwrap();
                 assert!(!again.is_reset);
                 assert_eq!(look(open, names), history[1].1);
@@ -97,7 +97,7 @@ fn a_rollback_is_done_or_not_done() {
 }
 
 #[test]
-fn a_rollback_that_resets_is_done_or_not_done() {
+fn resetting_rollback_is_atomic_under_power_loss_at_each_operation() {
     for commit_log in [true, false] {
         at_each_operation(
             commit_log,
@@ -119,7 +119,7 @@ fn a_rollback_that_resets_is_done_or_not_done() {
 }
 
 #[test]
-fn a_deletion_is_done_or_not_done_and_so_is_the_vbucket_that_follows() {
+fn vbucket_deletion_and_recreation_are_atomic_under_power_loss_at_each_operation() {
     for commit_log in [true, false] {
         at_each_operation(
             commit_log,

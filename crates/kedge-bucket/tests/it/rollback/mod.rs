@@ -1,4 +1,4 @@
-//! vBuckets that go back to an earlier seqno.
+//! Rollbacks of vBuckets to an earlier seqno.
 
 mod collections;
 mod crash;
@@ -11,7 +11,7 @@ use kedge_disk::{Fault, Operation, SimDisk};
 use kedge_types::{Seqno, Status, VbId, VbUuid};
 use std::collections::BTreeMap;
 
-/// The vBucket of the tests, and names of documents that are in it.
+/// The vBucket of the tests.
 pub(crate) const VB: VbId = VbId(1);
 
 pub(crate) fn names() -> impl Iterator<Item = String> {
@@ -20,7 +20,7 @@ pub(crate) fn names() -> impl Iterator<Item = String> {
 
 pub(crate) type Documents = BTreeMap<String, Vec<u8>>;
 
-/// What an active vBucket has of `names`.
+/// Returns the documents of an active vBucket among `names`.
 pub(crate) fn documents(open: &Open, names: &[String]) -> Documents {
     let get = |name: &String| match open.get(name) {
         Ok(value) => Some((name.clone(), value)),
@@ -32,7 +32,7 @@ pub(crate) fn documents(open: &Open, names: &[String]) -> Documents {
     names.iter().filter_map(get).collect()
 }
 
-/// What a vBucket that is not active has: it becomes active to be looked at.
+/// Returns the documents of a vBucket that is not active, by making it active for the time of the reads.
 pub(crate) fn look(open: &Open, names: &[String]) -> Documents {
     open.bucket
         .states()
@@ -41,7 +41,7 @@ pub(crate) fn look(open: &Open, names: &[String]) -> Documents {
     documents(open, names)
 }
 
-/// Rolls the vBucket back, as a replica.
+/// Rolls the vBucket back as a replica.
 pub(crate) fn roll_back(open: &Open, to: Seqno) -> Result<RollbackReport, Status> {
     open.bucket.states().set_vbucket(VB, VbState::Replica)?;
     open.bucket.persistence().rollbacks().rollback(VB, to)
@@ -58,7 +58,7 @@ fn back_to(seqno: Seqno) -> Result<RollbackReport, Status> {
     })
 }
 
-/// Three commits of the file; what there is after each, and up to which seqno.
+/// Makes three commits of the file. Returns the seqno and the documents after each.
 fn history(open: &Open, names: &[String]) -> Vec<(Seqno, Documents)> {
     let mut history = Vec::new();
     let mut applied = || {
@@ -85,20 +85,20 @@ fn history(open: &Open, names: &[String]) -> Vec<(Seqno, Documents)> {
     history
 }
 
-fn place(seed: u64, commit_log: bool) -> (SimDisk, Place) {
+fn site(seed: u64, commit_log: bool) -> (SimDisk, TestSite) {
     let disk = SimDisk::new(seed);
-    let mut place = sim(&disk);
-    place.config.commit_log = commit_log;
-    (disk, place)
+    let mut site = sim(&disk);
+    site.config.commit_log = commit_log;
+    (disk, site)
 }
 
 #[test]
-fn it_goes_back_to_the_newest_commit_that_is_not_above() {
+fn rollback_restores_the_newest_commit_at_or_below_its_seqno() {
     let names: Vec<String> = names().take(10).collect();
     for commit_log in [true, false] {
         for (back, to) in [(0, 2), (1, 1), (2, 1), (3, 1), (4, 0)] {
-            let (disk, place) = place(1, commit_log);
-            let open = place.open();
+            let (disk, site) = site(1, commit_log);
+            let open = site.open();
             let history = history(&open, &names);
             let high = history[2].0;
             let before = failover(&open);
@@ -129,7 +129,7 @@ fn it_goes_back_to_the_newest_commit_that_is_not_above() {
             let branches = failover(&open);
             disk.crash(back);
             open.bucket.shutdown();
-            let again = place.open();
+            let again = site.open();
             assert_eq!(documents(&again, &names), expected);
             assert!(failover(&again).ends_with(&branches));
             again.bucket.shutdown();
@@ -138,16 +138,16 @@ fn it_goes_back_to_the_newest_commit_that_is_not_above() {
 }
 
 #[test]
-fn where_there_is_nothing_to_go_back_to_it_begins_anew() {
+fn rollback_without_a_usable_commit_resets_the_vbucket() {
     let names: Vec<String> = names().take(10).collect();
     for commit_log in [true, false] {
         for compacted in [true, false] {
-            let (disk, place) = place(2, commit_log);
-            let open = place.open();
+            let (disk, site) = site(2, commit_log);
+            let open = site.open();
             let history = history(&open, &names);
             let before = failover(&open);
             let to = if compacted {
-                // Compaction leaves no older commits.
+                // Compaction removes the older commits.
                 let ticket = open
                     .bucket
                     .persistence()
@@ -157,7 +157,7 @@ fn where_there_is_nothing_to_go_back_to_it_begins_anew() {
                 assert!(ticket.wait().is_complete());
                 history[1].0
             } else {
-                // Most of it would go.
+                // A rollback would remove most of the documents.
                 Seqno(1)
             };
             let done = roll_back(&open, to).unwrap();
@@ -172,7 +172,7 @@ fn where_there_is_nothing_to_go_back_to_it_begins_anew() {
             assert_eq!(open.figure("ep_rollback_resets"), 1);
             disk.crash(1);
             open.bucket.shutdown();
-            let again = place.open();
+            let again = site.open();
             assert_eq!(again.bucket.vbucket_state(VB), Ok(VbState::Replica));
             assert_eq!(look(&again, &names), Documents::new());
             again.bucket.shutdown();
@@ -181,9 +181,9 @@ fn where_there_is_nothing_to_go_back_to_it_begins_anew() {
 }
 
 #[test]
-fn an_active_vbucket_is_not_rolled_back_nor_one_that_is_not_there() {
-    let (_, place) = place(3, true);
-    let open = place.open();
+fn rollback_of_an_active_or_missing_vbucket_is_rejected() {
+    let (_, site) = site(3, true);
+    let open = site.open();
     let refused = Err(Status::NotMyVbucket);
     assert_eq!(
         open.bucket.persistence().rollbacks().rollback(VB, Seqno(0)),
@@ -207,7 +207,7 @@ fn an_active_vbucket_is_not_rolled_back_nor_one_that_is_not_there() {
 }
 
 #[test]
-fn a_task_does_it_and_says_so_also_when_the_bucket_ends() {
+fn rollback_task_reports_completion_and_shutdown() {
     let disk = SimDisk::new(4);
     let (open, steps) = sim(&disk).open_by_hand();
     let names: Vec<String> = names().take(10).collect();
@@ -242,10 +242,10 @@ fn a_task_does_it_and_says_so_also_when_the_bucket_ends() {
     assert_eq!(hears.try_recv().unwrap(), Err(Status::TemporaryFailure));
 }
 
-/// Its connection broke off while the rollback waited for the disk. The next stream, of another active perhaps, may go on
-/// from where the vBucket is, and hears what it acknowledges.
+/// The connection of a replica ended while its rollback waited for the disk. The next stream, perhaps of another active, may
+/// resume at the position of the vBucket, and gets its acknowledgements.
 #[test]
-fn a_rollback_that_nobody_waits_for_changes_nothing_and_no_stream_goes_on_from_before_one() {
+fn abandoned_rollback_changes_nothing_and_streams_do_not_resume_before_a_rollback() {
     let disk = SimDisk::new(4);
     let (open, steps) = sim(&disk).open_by_hand();
     let names: Vec<String> = names().take(10).collect();
@@ -255,7 +255,7 @@ fn a_rollback_that_nobody_waits_for_changes_nothing_and_no_stream_goes_on_from_b
         .set_vbucket(VB, VbState::Replica)
         .unwrap();
     let before = open.bucket.dcp().resume_point(VB).unwrap();
-    let go_back = |wanted: bool| {
+    let roll_back_to = |wanted: bool| {
         let (told, hears) = std::sync::mpsc::channel();
         let done = move |done| told.send(done).unwrap();
         open.bucket
@@ -265,9 +265,9 @@ fn a_rollback_that_nobody_waits_for_changes_nothing_and_no_stream_goes_on_from_b
         steps.run();
         hears.try_recv().unwrap()
     };
-    assert_eq!(go_back(false), Err(Status::TemporaryFailure));
+    assert_eq!(roll_back_to(false), Err(Status::TemporaryFailure));
     assert_eq!(open.bucket.dcp().resume_point(VB), Ok(before));
-    assert_eq!(go_back(true), back_to(history[1].0));
+    assert_eq!(roll_back_to(true), back_to(history[1].0));
     let failover = kedge_bucket::FailoverTable::new(VbUuid(5));
     let begin = |from| {
         open.bucket
@@ -282,14 +282,14 @@ fn a_rollback_that_nobody_waits_for_changes_nothing_and_no_stream_goes_on_from_b
 }
 
 #[test]
-fn what_is_on_disk_only_is_again_what_it_was() {
+fn rollback_restores_evicted_documents() {
     let names: Vec<String> = names().take(10).collect();
     for policy in [EvictionPolicy::ValueOnly, EvictionPolicy::FullEviction] {
         let disk = SimDisk::new(5);
-        let mut place = sim(&disk);
-        place.config.eviction_policy = policy;
-        let (open, steps) = place.open_by_hand();
-        // Reads come from a task: the test asks, and runs it.
+        let mut site = sim(&disk);
+        site.config.eviction_policy = policy;
+        let (open, steps) = site.open_by_hand();
+        // A task reads the documents, so the test starts the read and then runs the task.
         let get = |name: &String| {
             let k = key(name);
             let cookie = open.next_cookie();
@@ -319,7 +319,7 @@ fn what_is_on_disk_only_is_again_what_it_was() {
             }
         };
         let history = history(&open, &names);
-        // Everything leaves memory that can.
+        // Evicts everything.
         let none = kedge_bucket::BucketChange {
             quota_bytes: Some(1 << 20),
             memory: MemoryChange {
@@ -359,10 +359,10 @@ fn what_is_on_disk_only_is_again_what_it_was() {
 }
 
 #[test]
-fn memory_is_accounted_for() {
+fn rollback_accounts_for_memory() {
     let names: Vec<String> = names().take(10).collect();
-    let (_, place) = place(6, true);
-    let open = place.open();
+    let (_, site) = site(6, true);
+    let open = site.open();
     let empty = open.figure("mem_used");
     let history = history(&open, &names);
     for (reached, _) in history.iter().rev().skip(1) {
@@ -378,13 +378,13 @@ fn memory_is_accounted_for() {
 }
 
 #[test]
-fn a_full_disk_leaves_it_as_it_was_or_makes_it_begin_anew() {
+fn rollback_on_a_full_disk_changes_nothing_or_resets_the_vbucket() {
     let names: Vec<String> = names().take(10).collect();
     for commit_log in [true, false] {
         let mut resets = 0;
         for number in 1.. {
-            let (disk, mut place) = place(7, commit_log);
-            let (open, steps) = place.open_by_hand();
+            let (disk, mut site) = site(7, commit_log);
+            let (open, steps) = site.open_by_hand();
             let history = history(&open, &names);
             open.bucket
                 .states()
@@ -404,10 +404,10 @@ fn a_full_disk_leaves_it_as_it_was_or_makes_it_begin_anew() {
             }
             steps.pass(SEC * 30);
             if !open.sink.fatal().is_empty() {
-                // A sync failed, of the rollback or of what came after it.
+                // A sync of the rollback, or of a later operation, failed.
                 open.bucket.shutdown();
                 disk.crash(number);
-                let (again, _steps) = place.open_by_hand();
+                let (again, _steps) = site.open_by_hand();
                 let found = look(&again, &names);
                 match done {
                     Ok(done) if done.is_reset => assert!(found.is_empty()),
@@ -430,7 +430,7 @@ fn a_full_disk_leaves_it_as_it_was_or_makes_it_begin_anew() {
                 }
             }
             open.bucket.shutdown();
-            let (again, _steps) = place.open_by_hand();
+            let (again, _steps) = site.open_by_hand();
             assert_eq!(look(&again, &names), found);
             again.bucket.shutdown();
         }
@@ -439,10 +439,10 @@ fn a_full_disk_leaves_it_as_it_was_or_makes_it_begin_anew() {
 }
 
 #[test]
-fn a_failed_sync_of_the_file_ends_the_process() {
+fn failed_sync_during_a_rollback_ends_the_process() {
     let names: Vec<String> = names().take(10).collect();
-    let (disk, place) = place(8, false);
-    let open = place.open();
+    let (disk, site) = site(8, false);
+    let open = site.open();
     let history = history(&open, &names);
     open.bucket
         .states()
@@ -458,7 +458,7 @@ fn a_failed_sync_of_the_file_ends_the_process() {
     assert_eq!(open.sink.fatal().len(), 1);
     open.bucket.shutdown();
     disk.crash(1);
-    let again = place.open();
+    let again = site.open();
     let found = look(&again, &names);
     assert!(found == history[1].1 || found == history[2].1, "{found:?}");
     again.bucket.shutdown();

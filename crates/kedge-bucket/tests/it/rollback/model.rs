@@ -1,5 +1,5 @@
-//! Histories by seed of a vBucket that is written to, applied, compacted, rolled back, deleted and restarted, against the
-//! list of its changes.
+//! Random histories of a vBucket that is written to, applied, compacted, rolled back, deleted and restarted, compared to
+//! the list of its changes.
 //!
 //! `KEDGE_SEED` runs one seed, `KEDGE_SEEDS` that many.
 
@@ -12,16 +12,16 @@ use kedge_types::Seqno;
 
 #[derive(Default)]
 struct Model {
-    /// In order.
+    /// The changes, in order of seqnos.
     changes: Vec<Change>,
 }
 
 struct Change {
     name: String,
-    /// `None`: deleted.
+    /// The value; `None` for a deletion.
     value: Option<Vec<u8>>,
     seqno: Seqno,
-    /// That of the prepare of a SyncWrite.
+    /// The seqno of the prepare, if the change is a SyncWrite.
     prepared: Seqno,
 }
 
@@ -46,8 +46,8 @@ impl Model {
         });
     }
 
-    /// Goes back. Gives what was prepared by then and not committed: that is committed when the vBucket is active again.
-    fn go_back(&mut self, to: Seqno) -> Vec<Change> {
+    /// Rolls the model back. Returns the prepares without commit, which are committed when the vBucket becomes active.
+    fn roll_back_to(&mut self, to: Seqno) -> Vec<Change> {
         let kept = self.changes.partition_point(|change| change.seqno <= to);
         let mut open = self.changes.split_off(kept);
         open.retain(|change| change.prepared <= to);
@@ -61,8 +61,8 @@ impl Model {
 fn run(seed: u64) -> (u64, u64) {
     eprintln!("seed {seed}");
     let disk = SimDisk::new(seed);
-    let mut place = sim(&disk);
-    let config = &mut place.config;
+    let mut site = sim(&disk);
+    let config = &mut site.config;
     config.commit_log = !seed.is_multiple_of(3);
     config.flusher_batch_max_items = 1 + (seed % 4) as usize;
     config.keep_files_open = seed.is_multiple_of(2);
@@ -70,7 +70,7 @@ fn run(seed: u64) -> (u64, u64) {
     let mut random = Rng::new(seed);
     let mut next = move |below: u64| random.below(below);
     let names: Vec<String> = names().take(12).collect();
-    let (mut open, mut steps) = place.open_by_hand();
+    let (mut open, mut steps) = site.open_by_hand();
     let mut model = Model {
         changes: Vec::new(),
     };
@@ -106,7 +106,7 @@ fn run(seed: u64) -> (u64, u64) {
                 let to = Seqno(high.get().saturating_sub(next(12)));
                 let back = roll_back(&open, to).unwrap();
                 assert!(back.seqno <= to, "seed {seed}, step {step}");
-                let mut open_then = model.go_back(back.seqno);
+                let mut open_then = model.roll_back_to(back.seqno);
                 let figures = open.bucket.vbucket_figures(VB).unwrap();
                 assert_eq!(
                     figures.documents,
@@ -144,14 +144,14 @@ fn run(seed: u64) -> (u64, u64) {
             }
             22 => {}
             _ => {
-                // What was written so far survives, whether the stop is clean or not.
+                // Everything written so far survives the shutdown, clean or not.
                 open.bucket.persistence().sync().unwrap();
                 if next(2) == 0 {
                     disk.crash(seed + step);
                 }
                 open.bucket.shutdown();
-                place.executor.shutdown();
-                (open, steps) = place.open_by_hand();
+                site.executor.shutdown();
+                (open, steps) = site.open_by_hand();
                 cookie = 0;
             }
         }
@@ -167,12 +167,12 @@ fn run(seed: u64) -> (u64, u64) {
         );
     }
     open.bucket.shutdown();
-    place.executor.shutdown();
+    site.executor.shutdown();
     (rolled_back, resets)
 }
 
 #[test]
-fn what_is_left_is_what_was_there() {
+fn rollback_restores_the_state_at_its_seqno_in_random_histories() {
     let (mut rolled_back, mut resets) = (0, 0);
     let seeds = seeds(120);
     for seed in &seeds {

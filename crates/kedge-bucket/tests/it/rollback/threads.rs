@@ -1,4 +1,4 @@
-//! Rollbacks beside everything else, on threads of their own.
+//! Rollbacks on threads of their own, concurrently with all other operations.
 
 use super::{Documents, VB, documents, names};
 use crate::tools::*;
@@ -7,42 +7,42 @@ use kedge_disk::SimDisk;
 use kedge_types::{Seqno, Status};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Bytes of a value.
+/// The size of a value in bytes.
 const VALUE: usize = 2_000;
 
-/// Tells threads to end when it is dropped.
-struct Ends<'a>(&'a AtomicBool);
+/// A guard that stops threads when it is dropped.
+struct StopOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Ends<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-/// Rolls one vBucket back over and over, while others are written to, all files are compacted, documents leave memory as soon
-/// as they can, and are asked for.
-fn over_and_over(seed: u64, commit_log: bool, policy: EvictionPolicy) {
+/// Rolls one vBucket back repeatedly, while others are written to, all files are compacted, and documents are evicted as soon
+/// as possible and read again.
+fn run_rollbacks(seed: u64, commit_log: bool, policy: EvictionPolicy) {
     let disk = SimDisk::new(seed);
-    let mut place = sim(&disk);
-    place.config.commit_log = commit_log;
-    place.config.apply_max_lag_ms = 1;
-    place.config.compaction.throttle = CompactionRate::Off;
-    place.config.eviction_policy = policy;
-    place.config.quota_bytes = 4 << 20;
+    let mut site = sim(&disk);
+    site.config.commit_log = commit_log;
+    site.config.apply_max_lag_ms = 1;
+    site.config.compaction.throttle = CompactionRate::Off;
+    site.config.eviction_policy = policy;
+    site.config.quota_bytes = 4 << 20;
     (
-        place.config.memory.low_wat_percent,
-        place.config.memory.high_wat_percent,
+        site.config.memory.low_wat_percent,
+        site.config.memory.high_wat_percent,
     ) = (1, 2);
     let names: Vec<String> = names().take(40).collect();
-    let open = place.open();
+    let open = site.open();
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Also when the test fails, which is to be heard of.
-        let _ends = Ends(&ended);
+        // The threads must end when the test fails, so that the failure is reported.
+        let _ends = StopOnDrop(&ended);
         scope.spawn(|| {
             let mut ticket = None;
             while !ended.load(Ordering::Relaxed) {
-                // One after the other.
+                // The changes are made one after the other.
                 if ticket
                     .as_ref()
                     .is_none_or(|ticket: &kedge_bucket::CompactionTicket| ticket.report().is_some())
@@ -62,7 +62,7 @@ fn over_and_over(seed: u64, commit_log: bool, policy: EvictionPolicy) {
             while !ended.load(Ordering::Relaxed) {
                 let other = (0..).map(|n| format!("other-{}", number + n));
                 let mut other = other.filter(|name| key(name).vbucket(4) != VB);
-                // Memory may be full of what is to be applied.
+                // Memory may be full of unapplied changes.
                 let _ = open.set(&other.next().unwrap(), &[b'v'; VALUE]);
                 number = (number + 1) % 1_000;
                 std::thread::yield_now();
@@ -115,7 +115,7 @@ fn over_and_over(seed: u64, commit_log: bool, policy: EvictionPolicy) {
                 }
                 Err(status) => panic!("round {round}: {status:?}"),
             };
-            // A compaction may leave one commit from before it and the next from behind the wanted seqno.
+            // A compaction may leave one commit from before it, and the next one after the requested seqno.
             assert!(reached <= wanted, "round {round}: {reached:?}");
             written.retain(|(seqno, _, _)| *seqno <= reached);
             let model: Documents = (written.iter())
@@ -139,12 +139,12 @@ fn over_and_over(seed: u64, commit_log: bool, policy: EvictionPolicy) {
     assert!(open.sink.fatal().is_empty());
     let before = documents(&open, &names);
     open.bucket.shutdown();
-    let again = place.open();
+    let again = site.open();
     assert_eq!(documents(&again, &names), before);
     again.bucket.shutdown();
 }
 
-/// Memory may be full for a moment.
+/// Stores a document, and retries while memory is full.
 fn set(open: &Open, name: &str, value: &[u8]) -> Seqno {
     let mut seqno = Seqno(0);
     until("there is room", || match open.set(name, value) {
@@ -161,21 +161,21 @@ fn set(open: &Open, name: &str, value: &[u8]) -> Seqno {
 }
 
 #[test]
-fn beside_compactions_evictions_readers_and_writers() {
-    over_and_over(1, true, EvictionPolicy::ValueOnly);
-    over_and_over(2, true, EvictionPolicy::FullEviction);
-    over_and_over(3, false, EvictionPolicy::FullEviction);
+fn rollbacks_run_concurrently_with_compactions_evictions_reads_and_writes() {
+    run_rollbacks(1, true, EvictionPolicy::ValueOnly);
+    run_rollbacks(2, true, EvictionPolicy::FullEviction);
+    run_rollbacks(3, false, EvictionPolicy::FullEviction);
 }
 
 #[test]
-fn beside_a_shutdown() {
+fn rollback_runs_concurrently_with_shutdown() {
     let names: Vec<String> = names().take(20).collect();
     let mut rolled_back = 0;
     for seed in 0..60 {
         let disk = SimDisk::new(seed);
-        let mut place = sim(&disk);
-        place.config.commit_log = !seed.is_multiple_of(3);
-        let open = place.open();
+        let mut site = sim(&disk);
+        site.config.commit_log = !seed.is_multiple_of(3);
+        let open = site.open();
         for name in &names {
             open.set(name, b"stays").unwrap();
         }
@@ -204,7 +204,7 @@ fn beside_a_shutdown() {
         open.bucket.shutdown();
         let done = hears.recv().expect("it hears of the end");
         assert!(open.sink.fatal().is_empty(), "{:?}", open.sink.fatal());
-        let again = place.open();
+        let again = site.open();
         let found = super::look(&again, &names);
         let goes = found.values().filter(|value| **value == b"goes").count();
         match done {
@@ -222,14 +222,14 @@ fn beside_a_shutdown() {
 }
 
 #[test]
-fn a_deletion_or_a_flush_meanwhile_counts() {
+fn deletion_or_flush_during_a_rollback_wins() {
     for commit_log in [true, false] {
         let disk = SimDisk::new(3);
-        let mut place = sim(&disk);
-        place.config.commit_log = commit_log;
-        place.config.apply_max_lag_ms = 1;
+        let mut site = sim(&disk);
+        site.config.commit_log = commit_log;
+        site.config.apply_max_lag_ms = 1;
         let names: Vec<String> = names().take(20).collect();
-        let open = place.open();
+        let open = site.open();
         for round in 0..80 {
             open.bucket
                 .states()
@@ -271,7 +271,7 @@ fn a_deletion_or_a_flush_meanwhile_counts() {
             }
         }
         open.bucket.shutdown();
-        let again = place.open();
+        let again = site.open();
         assert_eq!(again.bucket.vbucket_figures(VB).unwrap().documents, 0);
         again.bucket.shutdown();
     }
