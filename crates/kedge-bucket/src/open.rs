@@ -132,4 +132,14 @@ impl Bucket {
             |vbucket: &RankedMutex<Vbucket, VBucket>| vbucket.lock().documents().count() as u64;
         self.core.vbuckets.iter().map(documents).sum()
     }
+
+    /// Starts the tasks that run while the bucket is open.
+    pub(crate) fn begin_tasks(self: &Arc<Self>) -> Result<(), BucketError> {
+        self.persistence.start_writers()?;
+        self.residency.begin_tasks()?;
+        self.core.begin_timeouts()?;
+        self.scans.begin_tasks()?;
+        self.dcp.begin_tasks()?;
+        self.persistence.start_maintenance()
+    }
 }

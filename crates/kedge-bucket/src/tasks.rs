@@ -1,9 +1,6 @@
-//! The kinds of a bucket's tasks, and their start.
+//! The kinds of tasks of a bucket.
 
-use crate::bucket::Bucket;
-use kedge_bucket_core::BucketError;
 use kedge_executor::{Pool, Priority, TaskKind};
-use std::sync::Arc;
 use std::time::Duration;
 
 const fn ms(ms: u64) -> Duration {
@@ -35,15 +32,3 @@ pub(crate) static RANGE_SCAN: TaskKind =
 /// The task that drops the slowest cursors of streams.
 pub(crate) static DCP_CURSORS: TaskKind =
     TaskKind::new("dcp_cursors", Pool::NonIo, Priority::Normal, ms(100));
-
-impl Bucket {
-    /// Starts the tasks that run while the bucket is open.
-    pub(crate) fn begin_tasks(self: &Arc<Self>) -> Result<(), BucketError> {
-        self.persistence.start_writers()?;
-        self.residency.begin_tasks()?;
-        self.core.begin_timeouts()?;
-        self.scans.begin_tasks()?;
-        self.dcp.begin_tasks()?;
-        self.persistence.start_maintenance()
-    }
-}

@@ -190,19 +190,22 @@ struct Imports<'a> {
 }
 
 impl Imports<'_> {
-    /// Notes the module that a path names, if it begins with `crate`, `super` or `self`.
+    /// Notes the module that a path names, if it begins with `crate`, `super`, `self`, or a module below this one.
     fn note(&mut self, segments: &[String]) {
         let mut base: Vec<&str> = self.module.split('/').collect();
-        let mut rest = segments;
-        match rest.first().map(String::as_str) {
-            Some("crate") => base.clear(),
-            Some("super") => {
+        let Some((first, after)) = segments.split_first() else {
+            return;
+        };
+        let mut rest = after;
+        match first.as_str() {
+            "crate" => base.clear(),
+            "super" => {
                 base.pop();
             }
-            Some("self") => {}
+            "self" => {}
+            child if self.known.contains(&format!("{}/{child}", self.module)) => rest = segments,
             _ => return,
         }
-        rest = &rest[1..];
         while rest.first().is_some_and(|segment| segment == "super") {
             base.pop();
             rest = &rest[1..];
@@ -243,7 +246,14 @@ impl Imports<'_> {
 
 impl<'ast> Visit<'ast> for Imports<'_> {
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
-        self.tree(&[], &item.tree);
+        // A module that hands on the names of others does not use them.
+        if matches!(item.vis, syn::Visibility::Inherited) {
+            self.tree(&[], &item.tree);
+        }
+    }
+
+    fn visit_visibility(&mut self, _: &'ast syn::Visibility) {
+        // `pub(in super)` names a module and imports nothing.
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
@@ -365,6 +375,32 @@ mod tests {
             ring(7),
             ["7 files import each other, 6 at most: m0, m1, m2, m3, m4, m5, m6"]
         );
+    }
+
+    /// Six files in a row below `m`, and `m`, with these imports.
+    fn below_a_module(of_m: &str) -> Vec<String> {
+        let mut sources = vec![("crates/x/src/m.rs".to_owned(), of_m.to_owned())];
+        for n in 0..6 {
+            let next = if n < 5 {
+                format!("super::m{}::A", n + 1)
+            } else {
+                "super::B".to_owned()
+            };
+            sources.push((format!("crates/x/src/m/m{n}.rs"), format!("use {next};")));
+        }
+        let sources: Vec<(&str, &str)> = sources
+            .iter()
+            .map(|(path, text)| (&**path, &**text))
+            .collect();
+        findings(&sources)
+    }
+
+    #[test]
+    fn an_import_from_a_child_counts_and_a_reexport_does_not() {
+        assert_eq!(below_a_module("use m0::A;").len(), 1);
+        assert_eq!(below_a_module("fn f() { m0::g() }").len(), 1);
+        assert_eq!(below_a_module("pub use m0::A;"), [""; 0]);
+        assert_eq!(below_a_module("pub(in crate::m::m0) struct B;"), [""; 0]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The DCP component of a bucket.
 
-use super::StreamSignals;
 use super::memory::CursorMemoryTask;
+use super::signals::StreamSignals;
 use crate::file_readers::FileReaders;
 use crate::tasks::DCP_CURSORS;
 use crate::vbuckets::VbStates;

@@ -1,7 +1,7 @@
 //! The shared state of the streams of one connection: the receiver of notifications, and the backfills.
 
-use super::StreamNotify;
 use super::backfill::{Backfill, BackfillTask};
+use super::signals::StreamNotify;
 use super::stream::VbStream;
 use crate::dcp::component::Dcp;
 use crate::tasks::DCP_BACKFILL;

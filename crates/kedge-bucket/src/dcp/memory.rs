@@ -1,7 +1,7 @@
 //! The bound of the memory that only cursors of streams keep. The slowest cursors are dropped, and their streams return to
 //! backfills.
 
-use crate::dcp::StreamSignals;
+use super::signals::StreamSignals;
 use crate::dcp::component::Dcp;
 use kedge_bucket_core::BucketCore;
 use kedge_bucket_core::TaskBody;

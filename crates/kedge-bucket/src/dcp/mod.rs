@@ -12,61 +12,24 @@
 mod backfill;
 mod component;
 mod connection;
+mod counters;
 mod figures;
 mod memory;
 mod news;
 mod order;
 mod receive;
+mod receiver_state;
+mod signals;
 mod stream;
 mod streams;
 
 pub use component::Dcp;
 pub use connection::{OpenedStream, StreamConnection, StreamRefused};
-pub use figures::{StreamFigures, StreamState};
-pub use receive::{ApplyError, ReceiveOutcome, ReplicaSink};
+pub use counters::StreamState;
+pub use figures::StreamFigures;
+pub use receive::{ApplyError, ReceiveOutcome};
+pub use receiver_state::ReplicaSink;
+pub use signals::StreamNotify;
+pub(crate) use signals::StreamSignals;
 pub use stream::VbStream;
 pub use streams::ConnectionStreams;
-
-use kedge_bucket_core::Parker;
-use kedge_sync::{
-    RankedMutex,
-    ranks::{DcpNews, DcpOpen},
-};
-use kedge_types::VbId;
-use kedge_vbucket::StreamEvents;
-use receive::ReceiverState;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use stream::StreamShared;
-
-/// The receiver of notifications about the streams of a connection.
-pub trait StreamNotify: Send + Sync {
-    /// Reports that a stream of `vb` that was idle has items to read, or has ended. It is called once until the stream is
-    /// idle again, on any thread, and must not block.
-    fn ready(&self, vb: VbId);
-}
-
-/// The open streams of a bucket, and their pending notifications.
-#[derive(Debug)]
-pub(crate) struct StreamSignals {
-    /// The open outbound streams, by vBucket.
-    open: Box<[RankedMutex<DcpOpen, Vec<Arc<StreamShared>>>]>,
-    /// Notifications that have not been delivered yet.
-    news: RankedMutex<DcpNews, Vec<(VbId, StreamEvents)>>,
-    has_news: AtomicBool,
-    receiver: ReceiverState,
-    /// The parker of the task that bounds the memory of cursors and notifies receivers of available memory.
-    pub(crate) cursors: Parker,
-}
-
-impl StreamSignals {
-    pub(crate) fn new(vbuckets: u16) -> Self {
-        Self {
-            open: (0..vbuckets).map(|_| RankedMutex::default()).collect(),
-            news: RankedMutex::default(),
-            has_news: AtomicBool::new(false),
-            receiver: ReceiverState::default(),
-            cursors: Parker::default(),
-        }
-    }
-}

@@ -2,13 +2,13 @@
 //!
 //! An event is recorded under the lock of the vBucket. The same thread notifies the streams after it has released the lock.
 
-use super::StreamSignals;
-use super::stream::StreamShared;
+use super::signals::StreamSignals;
+use super::stream::shared::StreamShared;
 use crate::dcp::component::Dcp;
 use kedge_bucket_core::BucketCore;
 use kedge_replication::EndReason;
 use kedge_types::VbId;
-use kedge_vbucket::{StreamEvents, VbIdentity};
+use kedge_vbucket::StreamEvents;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -57,14 +57,5 @@ impl Dcp {
                 stream.end(EndReason::Disconnected);
             }
         }
-    }
-}
-
-/// Returns the end reason of a stream whose vBucket has changed its identity.
-pub(super) fn end_reason(was: VbIdentity, is: VbIdentity) -> EndReason {
-    if was.state == is.state && was.history != is.history {
-        EndReason::Rollback
-    } else {
-        EndReason::StateChanged
     }
 }

@@ -8,29 +8,19 @@
 //! Acknowledgements advance in two places: when changes are received, and when they are persisted. The caller gets the
 //! former as a result; the latter are passed to the [`ReplicaSink`].
 
-use crate::dcp::StreamSignals;
+use super::receiver_state::ReplicaSink;
+use super::signals::StreamSignals;
 use crate::dcp::component::Dcp;
 use kedge_bucket_core::BucketCore;
 use kedge_bucket_core::BucketPhase;
 use kedge_bucket_core::DiskWriters as _;
 use kedge_bucket_core::Total;
-use kedge_sync::{RankedRwLock, ranks::ReplicaSinkRank};
 use kedge_types::{DurabilityLevel, Seqno, Status, VbId};
 use kedge_vbucket::{
     FailoverTable, NodeName, ReceiveError, Received, ResumePoint, Snapshot, VBucket,
 };
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-/// The replication side of inbound streams.
-pub trait ReplicaSink: Send + Sync {
-    /// Acknowledges prepares of these vBuckets up to these seqnos, because they have been persisted. It drains `acks`. It is
-    /// called on any thread and must not block.
-    fn acknowledge(&self, acks: &mut Vec<(VbId, Seqno)>);
-
-    /// Reports that memory is available for changes that were deferred.
-    fn memory_available(&self);
-}
+use std::sync::atomic::Ordering;
 
 /// The outcome of [`Dcp::receive`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,22 +61,6 @@ impl From<Status> for ApplyError {
 impl From<ReceiveError> for ApplyError {
     fn from(error: ReceiveError) -> Self {
         Self::Wrong(error)
-    }
-}
-
-/// The state of the receiving side of a bucket.
-#[derive(Default)]
-pub(super) struct ReceiverState {
-    sink: RankedRwLock<ReplicaSinkRank, Option<Arc<dyn ReplicaSink>>>,
-    /// True if changes were deferred since the last notification.
-    pub(super) waits_for_memory: AtomicBool,
-    /// True if received changes need a flush that has not been requested yet.
-    flush_wanted: AtomicBool,
-}
-
-impl std::fmt::Debug for ReceiverState {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ReceiverState").finish_non_exhaustive()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Execution of a RANGE_SCAN_CONTINUE.
 
-use super::job::{PART_BYTES, PART_RECORDS, ScanFailure, ScanProgress};
+use super::failure::ScanFailure;
+use super::job::{PART_BYTES, PART_RECORDS, ScanProgress};
 use super::{OpenScan, ScanLimits};
 use crate::scans::component::RangeScanner;
 use kedge_bucket_core::Total;

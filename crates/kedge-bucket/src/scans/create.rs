@@ -1,6 +1,7 @@
 //! Execution of a RANGE_SCAN_CREATE.
 
-use super::job::{PART_RECORDS, ScanFailure, ScanProgress};
+use super::failure::ScanFailure;
+use super::job::{PART_RECORDS, ScanProgress};
 use super::position::{ScanPosition, is_live};
 use super::sample::SampleSelector;
 use super::{OpenScan, ScanId, ScanLane, ScanRequest, ScanSelection};

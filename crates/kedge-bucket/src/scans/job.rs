@@ -3,8 +3,8 @@
 use super::ScanLane;
 use super::continue_scan::ContinueScan;
 use super::create::CreateScan;
+use super::failure::ScanFailure;
 use crate::scans::component::RangeScanner;
-use kedge_bucket_core::BucketError;
 use kedge_types::{Status, VbId};
 use kedge_vbucket::{Completion, Cookie};
 
@@ -28,31 +28,6 @@ pub(super) enum ScanProgress {
     Waiting,
     /// The command has ended, with the last part of its response.
     Finished((Cookie, Completion)),
-}
-
-/// The cause of a command's failure.
-pub(super) enum ScanFailure {
-    Status(Status),
-    /// The file cannot be read.
-    Disk(BucketError),
-}
-
-impl From<Status> for ScanFailure {
-    fn from(status: Status) -> Self {
-        Self::Status(status)
-    }
-}
-
-impl From<BucketError> for ScanFailure {
-    fn from(error: BucketError) -> Self {
-        Self::Disk(error)
-    }
-}
-
-impl From<kedge_storage::StorageError> for ScanFailure {
-    fn from(error: kedge_storage::StorageError) -> Self {
-        Self::Disk(error.into())
-    }
 }
 
 impl ScanJob {

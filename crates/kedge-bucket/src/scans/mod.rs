@@ -13,6 +13,7 @@
 mod component;
 mod continue_scan;
 mod create;
+mod failure;
 mod job;
 mod position;
 mod sample;

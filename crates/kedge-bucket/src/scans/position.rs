@@ -1,6 +1,6 @@
 //! The position of a scan in its file.
 
-use super::job::ScanFailure;
+use super::failure::ScanFailure;
 use super::sample::SampleSelector;
 use kedge_storage::{FileRecord, KeyScan};
 

@@ -2,7 +2,8 @@
 
 use std::ops::ControlFlow;
 
-use super::{CopyProgress, LocalPatch};
+use super::local::LocalPatch;
+use super::meter::CopyProgress;
 use crate::{Entry, Error, OldVersion};
 
 /// The decision about an entry.

@@ -1,6 +1,6 @@
 //! The progress of a compaction, and the pacing hook.
 
-use super::CompactionHooks;
+use super::hooks::CompactionHooks;
 use crate::{Error, Snapshot};
 
 /// Number of bytes between two calls of the hook.

@@ -12,11 +12,13 @@ use kedge_types::{Cas, Datatype, Status};
 use std::borrow::Cow;
 use std::io::Write as _;
 
-use super::{TextCommandContext, TextOutcome, TextTarget, retrieval, target, write_status};
+use super::context::{TextCommandContext, TextOutcome, TextTarget, target};
+use super::retrieval;
 use crate::commands::{StatRequest, answer, completion_callback, memcached_stats, plain_version};
 use crate::limits::COPY_VALUE_BYTES_MAX;
 use crate::session::StatFormat;
 use crate::session::{Rights, inflated};
+use crate::text_status::write_status;
 
 /// Appends `VALUE ...` with the document.
 pub(super) fn write_item(

@@ -11,11 +11,12 @@ use kedge_protocol::text::{
 use kedge_types::Status;
 use zeroize::Zeroizing;
 
-use super::{TextOutcome, ended, write_status};
+use super::context::{TextOutcome, ended};
 use crate::commands::{auth_file_user, log_in_of_auth_file, submit_login, take_login};
 use crate::inbox::LoginResult;
 use crate::metrics::Metrics;
 use crate::session::{Halt, ParkedRequest, ReplyKind, RequestTag, Session, SessionTurn};
+use crate::text_status::write_status;
 
 const UNAUTHENTICATED: &str = "unauthenticated";
 const BAD_TOKEN: &str = "bad authentication token format";

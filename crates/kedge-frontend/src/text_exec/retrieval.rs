@@ -16,12 +16,13 @@ use kedge_types::limits::UNORDERED_COMMANDS_MAX;
 use kedge_types::{Cas, Status};
 
 use super::classic::{is_durable, write_item};
-use super::{TextCommandContext, TextOutcome, ended, target, write_status};
+use super::context::{TextCommandContext, TextOutcome, ended, target};
 use crate::commands::document;
 use crate::session::{
     ParkedRequest, ReplyKind, RequestTag, Retrieval, RetrievalState, RetrievedDocument, Session,
     SessionTurn,
 };
+use crate::text_status::write_status;
 
 /// Begins a retrieval with a first document that a bucket parked; the retrieval continues with the other keys.
 pub(super) fn begin<'k>(

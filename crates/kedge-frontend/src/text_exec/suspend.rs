@@ -9,7 +9,8 @@ use kedge_bucket::Completion;
 use kedge_node::output::Output;
 use kedge_protocol::text::{Parsed, TextCommand, TextLimits, parse};
 
-use super::{TextCommandContext, TextOutcome, classic, ended, meta, timing_of};
+use super::context::{TextCommandContext, TextOutcome, ended, timing_of};
+use super::{classic, meta};
 use crate::commands::{counter, document, meta_of, mutation, status_of};
 use crate::session::{Session, SessionTurn, SuspendedCommand};
 

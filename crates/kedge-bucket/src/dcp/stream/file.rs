@@ -3,7 +3,7 @@
 use super::shared::{BackfillEnd, bytes_of};
 use super::{StreamSource, VbStream};
 use crate::dcp::backfill::Backfill;
-use crate::dcp::figures::StreamState;
+use crate::dcp::counters::StreamState;
 use kedge_replication::{EndReason, SourceState, StreamItem};
 use kedge_vbucket::Item;
 use std::sync::Arc;

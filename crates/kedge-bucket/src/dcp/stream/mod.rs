@@ -10,14 +10,14 @@
 
 mod file;
 mod queue;
-mod shared;
+pub(in crate::dcp) mod shared;
 mod takeover;
 
 pub(in crate::dcp) use shared::BackfillEnd;
 pub(crate) use shared::StreamShared;
 
 use super::connection::Connection;
-use super::figures::{StreamCounters, StreamState};
+use super::counters::{StreamCounters, StreamState};
 use crate::dcp::component::Dcp;
 use kedge_replication::{EndReason, SourceState, StreamFlags, StreamItem, StreamRequest, Values};
 use kedge_sync::RankedMutex;

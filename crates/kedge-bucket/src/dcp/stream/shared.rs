@@ -1,8 +1,7 @@
 //! The state that the reader of a stream shares with its backfill and with the threads that notify it.
 
-use crate::dcp::StreamNotify;
-use crate::dcp::figures::StreamCounters;
-use crate::dcp::news::end_reason;
+use crate::dcp::counters::StreamCounters;
+use crate::dcp::signals::StreamNotify;
 use kedge_replication::{EndReason, StreamItem, Values};
 use kedge_sync::{RankedMutex, ranks::StreamStateRank};
 use kedge_types::{Seqno, VbId};
@@ -136,4 +135,13 @@ pub(super) fn bytes_of(item: &StreamItem) -> usize {
         _ => None,
     };
     ITEM_BYTES + item.map_or(0, Item::heap_bytes)
+}
+
+/// Returns the end reason of a stream whose vBucket has changed its identity.
+fn end_reason(was: VbIdentity, is: VbIdentity) -> EndReason {
+    if was.state == is.state && was.history != is.history {
+        EndReason::Rollback
+    } else {
+        EndReason::StateChanged
+    }
 }

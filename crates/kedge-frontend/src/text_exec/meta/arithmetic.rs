@@ -6,7 +6,7 @@ use kedge_protocol::text::meta::{MetaArithmetic, MetaItem, MetaStatus, write_met
 use kedge_protocol::text::{CountDirection, Exptime};
 use kedge_types::{Cas, Status};
 
-use super::super::{TextCommandContext, TextOutcome};
+use super::super::context::{TextCommandContext, TextOutcome};
 use super::{answer, chosen, with_key};
 
 pub(in super::super) fn arithmetic(

@@ -4,7 +4,7 @@ use crate::session::TextStep;
 use kedge_protocol::text::meta::{MetaDebug, MetaDebugItem, write_meta_debug};
 use kedge_types::Status;
 
-use super::super::{TextCommandContext, TextOutcome};
+use super::super::context::{TextCommandContext, TextOutcome};
 use super::DocumentAccess;
 
 pub(in super::super) fn debug(

@@ -7,7 +7,7 @@ use kedge_protocol::text::{Exptime, TextStoreMode};
 use kedge_types::{Cas, Status};
 
 use super::super::classic::{TextValue, store_as};
-use super::super::{TextCommandContext, TextOutcome};
+use super::super::context::{TextCommandContext, TextOutcome};
 use super::{DocumentAccess, answer, chosen, with_key};
 use crate::session::inflated;
 

@@ -9,8 +9,8 @@ use kedge_protocol::text::meta::{
 use kedge_types::{Cas, Status};
 
 use super::super::classic::{TextValue, store_as};
+use super::super::context::{TextCommandContext, TextOutcome};
 use super::super::recache::MetaFlags;
-use super::super::{TextCommandContext, TextOutcome};
 use super::{DocumentAccess, answer, chosen, with_key};
 use crate::session::inflated;
 

@@ -16,7 +16,7 @@ use kedge_types::limits::KEY_BYTES_MAX;
 use kedge_types::{Cas, Expiry, Status};
 
 use super::classic::TextValue;
-use super::{TextCommandContext, TextOutcome};
+use super::context::{TextCommandContext, TextOutcome};
 
 /// A document that was read.
 pub(super) struct DocumentAccess {

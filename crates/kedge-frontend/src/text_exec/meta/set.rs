@@ -10,7 +10,7 @@ use kedge_protocol::text::meta::{MetaItem, MetaSet, MetaStatus};
 use kedge_types::{Cas, Status};
 
 use super::super::classic::{TextValue, store_as};
-use super::super::{TextCommandContext, TextOutcome};
+use super::super::context::{TextCommandContext, TextOutcome};
 use super::{DocumentAccess, answer, chosen, with_key};
 use crate::session::inflated;
 
