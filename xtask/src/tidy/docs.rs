@@ -22,9 +22,6 @@ pub(super) fn check_table(source: &str, document: &str, text: &str) -> Vec<Findi
         .collect()
 }
 
-/// Crates whose README is still to be written.
-pub(super) const WITHOUT_README: [&str; 1] = ["kedge-streams"];
-
 /// Sections that the README of a crate has, in this order.
 const README_SECTIONS: [&str; 5] = [
     "## Purpose",

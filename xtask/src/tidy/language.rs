@@ -7,10 +7,6 @@ use super::Finding;
 use super::lexer::code_only;
 use super::source::is_test_path;
 
-/// Packages that still have findings, and those that code of such packages moves to. They are not checked. A package
-/// without findings leaves the list.
-const TO_DO: &[&str] = &["kedge-streams"];
-
 /// First words that make a clause of item documentation.
 const CLAUSES: [&str; 4] = ["What", "Who", "Which", "How"];
 
@@ -54,28 +50,12 @@ const RETIRED_WORDS: [(&str, &str); 6] = [
     ("unsettled", "unapplied"),
 ];
 
-/// Reports findings of the packages that are checked.
+/// Reports findings of all sources.
 pub(super) fn check(sources: &BTreeMap<PathBuf, String>) -> Vec<Finding> {
-    check_but(sources, TO_DO)
-}
-
-/// Reports findings of all packages but those of `to_do`.
-pub(super) fn check_but(sources: &BTreeMap<PathBuf, String>, to_do: &[&str]) -> Vec<Finding> {
-    let checked = sources
-        .iter()
-        .filter(|(path, _)| package(path).is_some_and(|name| !to_do.contains(&name)));
-    checked
+    let files = sources.iter();
+    files
         .flat_map(|(path, text)| check_file(path, text))
         .collect()
-}
-
-/// The package of a source file: `NAME` of `crates/NAME/...`, or the first directory.
-fn package(path: &Path) -> Option<&str> {
-    let mut parts = path.iter().filter_map(|part| part.to_str());
-    match parts.next()? {
-        "crates" => parts.next(),
-        first => Some(first),
-    }
 }
 
 fn check_file(path: &Path, text: &str) -> Vec<Finding> {

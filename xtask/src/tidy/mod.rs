@@ -159,12 +159,7 @@ fn check_readmes(root: &Path, manifests: &[(PathBuf, String)]) -> anyhow::Result
     for directory in crates.filter(|directory| directory.starts_with("crates")) {
         let path = directory.join("README.md");
         if !root.join(&path).exists() {
-            if !docs::WITHOUT_README
-                .iter()
-                .any(|it| directory.ends_with(it))
-            {
-                findings.push(Finding::new(path, 0, "the crate has no README"));
-            }
+            findings.push(Finding::new(path, 0, "the crate has no README"));
             continue;
         }
         let library = read(root, &directory.join("src/lib.rs"))?;

@@ -373,19 +373,19 @@ fn a_readme_repeats_the_example_of_its_crate() {
     check_readme(readme, "#[doc = include_str!(\"../README.md\")]", None);
 }
 
-fn language_messages(path: &str, text: &str, to_do: &[&str]) -> Vec<String> {
+fn language_messages(path: &str, text: &str) -> Vec<String> {
     let sources = BTreeMap::from([(PathBuf::from(path), text.to_owned())]);
-    let findings = language::check_but(&sources, to_do);
+    let findings = language::check(&sources);
     findings.iter().map(ToString::to_string).collect()
 }
 
 #[test]
 fn item_documentation_does_not_start_with_a_clause() {
     let good = "/// A queue.\n/// What follows is a sentence of it.\nstruct Queue;\n//! What a file is about.\n";
-    assert_eq!(language_messages("crates/a/src/lib.rs", good, &[]), [""; 0]);
+    assert_eq!(language_messages("crates/a/src/lib.rs", good), [""; 0]);
     for word in ["What", "Who", "Which", "How"] {
         let bad = format!("struct A {{\n    /// {word} it is.\n    b: u8,\n}}\n");
-        let messages = language_messages("crates/a/src/lib.rs", &bad, &[]);
+        let messages = language_messages("crates/a/src/lib.rs", &bad);
         assert_eq!(messages.len(), 1, "{messages:?}");
         assert!(
             messages[0].starts_with("crates/a/src/lib.rs:2: "),
@@ -397,7 +397,7 @@ fn item_documentation_does_not_start_with_a_clause() {
 #[test]
 fn retired_names_are_not_defined_again() {
     let text = "struct Settler;\nfn f() { rouse(); } // settler\nenum Turning {}\nlet turn: Turn = g(\"kick\");\n";
-    let messages = language_messages("crates/a/src/lib.rs", text, &[]);
+    let messages = language_messages("crates/a/src/lib.rs", text);
     let lines: Vec<&str> = messages.iter().map(|it| &it[..22]).collect();
     assert_eq!(
         lines,
@@ -405,19 +405,7 @@ fn retired_names_are_not_defined_again() {
         "{messages:?}"
     );
     let in_tests = "#[cfg(test)]\nmod tests {\n    struct Settler;\n}\n";
-    assert_eq!(
-        language_messages("crates/a/src/lib.rs", in_tests, &[]),
-        [""; 0]
-    );
-}
-
-#[test]
-fn packages_that_are_still_to_do_are_not_checked() {
-    let bad = "/// What it is.\nstruct A;\n";
-    for (path, package) in [("crates/a/src/lib.rs", "a"), ("sim/src/lib.rs", "sim")] {
-        assert_eq!(language_messages(path, bad, &[package]), [""; 0]);
-        assert_eq!(language_messages(path, bad, &["b"]).len(), 1);
-    }
+    assert_eq!(language_messages("crates/a/src/lib.rs", in_tests), [""; 0]);
 }
 
 #[test]
