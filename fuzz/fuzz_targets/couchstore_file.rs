@@ -7,7 +7,7 @@
 
 use std::sync::OnceLock;
 
-use kedge_couchstore::{MutationBody, ContentMeta, Mutation, OnDamage, Options, Snapshot, Writer};
+use kedge_couchstore::{ContentMeta, Mutation, MutationBody, OnDamage, Options, Snapshot, Writer};
 use kedge_disk::{SimDisk, read_file};
 use kedge_types::{RevSeqno, Seqno};
 use libfuzzer_sys::fuzz_target;

@@ -6,7 +6,7 @@
 
 use kedge_couchstore::ContentMeta;
 use kedge_couchstore::kv::{
-    FileAudit, CollectionStats, CommittedManifest, DiskKey, DroppedCollections, EntryMeta,
+    CollectionStats, CommittedManifest, DiskKey, DroppedCollections, EntryMeta, FileAudit,
     LocalDocument, OpenCollections, RevMeta, Scopes, SystemEvent, SystemEventKind, VBSTATE_NAME,
     Value, VbStateDocument, split_prepare,
 };

@@ -8,8 +8,8 @@ use kedge_protocol::binary::commands::dcp::{
 };
 use kedge_protocol::binary::{Feature, Features, HEADER_BYTES, Request};
 use kedge_replication::{
-    Consumer, ConsumerConfig, Producer, ProducerConfig, Source, SourceState, StreamFlags, StreamId,
-    StreamItem, ProducerAction,
+    Consumer, ConsumerConfig, Producer, ProducerAction, ProducerConfig, Source, SourceState,
+    StreamFlags, StreamId, StreamItem,
 };
 use kedge_types::{Seqno, VbId, VbUuid};
 use kedge_vbucket::{FailoverTable, NodeName, ResumePoint};

@@ -2,7 +2,7 @@
 //! specs; either all is done or nothing, and a document stays one that can be taken apart.
 #![no_main]
 
-use kedge_protocol::binary::commands::subdoc::{SubdocSpec, SubdocMulti};
+use kedge_protocol::binary::commands::subdoc::{SubdocMulti, SubdocSpec};
 use kedge_protocol::binary::{Opcode, Parse, RequestWriter, parse_frame};
 use kedge_subdoc::{SubdocMutation, VbucketContext, check, lookup};
 use kedge_types::{Cas, Datatype, Seqno, Status, VbUuid, XattrsBuf};

@@ -4,7 +4,7 @@
 //! applications are.
 
 use kedge_bench_common::random::Random;
-use kedge_couchstore::{MutationBody, ContentMeta, Mutation};
+use kedge_couchstore::{ContentMeta, Mutation, MutationBody};
 use kedge_types::{RevSeqno, Seqno};
 
 /// Bytes of a body.

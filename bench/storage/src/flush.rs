@@ -11,7 +11,8 @@ use kedge_bucket::BucketConfig;
 use kedge_storage::{Storage, StorageConfig, StorageError};
 use kedge_types::{Cas, CollectionId, DocKey, Expiry, Now, Seqno, VbId, VbUuid};
 use kedge_vbucket::{
-    Cookie, NewValue, PersistenceMode, RandomState, StepWrite, StoreMode, Topology, VBucket, VbSetup,
+    Cookie, NewValue, PersistenceMode, RandomState, StepWrite, StoreMode, Topology, VBucket,
+    VbSetup,
 };
 
 /// The length of a key in bytes, without the byte of its collection.

@@ -3,9 +3,9 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use kedge_couchstore::kv::{FileAudit, DiskKey, EntryMeta};
+use kedge_couchstore::kv::{DiskKey, EntryMeta, FileAudit};
 use kedge_couchstore::{
-    CheckObserver, Document, Entry, Error, BodyForm, Offset, OnDamage, Options, Snapshot, TreeKind,
+    BodyForm, CheckObserver, Document, Entry, Error, Offset, OnDamage, Options, Snapshot, TreeKind,
 };
 use kedge_disk::{Disk, SimDisk};
 use kedge_types::Seqno;

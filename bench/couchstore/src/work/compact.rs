@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kedge_bench_common::measure::{WorkCost, measure};
 use kedge_bench_common::site::Site;
-use kedge_couchstore::compact::{Compaction, KeepAll, CompactionSettings, target_path};
+use kedge_couchstore::compact::{Compaction, CompactionSettings, KeepAll, target_path};
 use kedge_couchstore::{Error, Options, Snapshot};
 use kedge_disk::Disk;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use kedge_bench_common::measure::{WorkCost, measure};
 use kedge_bench_common::random::Random;
 use kedge_bench_common::site::Site;
-use kedge_couchstore::{Error, BodyForm, Options, Snapshot, Writer};
+use kedge_couchstore::{BodyForm, Error, Options, Snapshot, Writer};
 
 use crate::documents::{BODY_BYTES, Key, key};
 
