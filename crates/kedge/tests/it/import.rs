@@ -195,7 +195,7 @@ fn failed_import_names_the_file_and_creates_no_bucket() {
     let empty = tempfile::tempdir().expect("a directory");
     let (code, _, stderr) = import(empty.path(), data.path(), &[]);
     assert_eq!(code, Some(1));
-    assert!(stderr.contains("no file of a vBucket"), "{stderr}");
+    assert!(stderr.contains("it has no vBucket files"), "{stderr}");
 }
 
 /// The files of a stopped server are as those of any other.

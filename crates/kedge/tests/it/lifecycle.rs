@@ -486,7 +486,7 @@ fn start_logs_the_begin_and_end_of_loading() {
     };
     let stage = "stage=\"loading k/v pairs\"";
     let begins = place(&["documents are being read into memory", stage, "documents=3"]);
-    let warm = place(&["the bucket is warm", "keys=3", "values=3"]);
+    let warm = place(&["warmup is complete", "keys=3", "values=3"]);
     let loaded = place(&["the bucket is loaded", "documents=3"]);
     assert!(begins < warm && warm < loaded, "{stderr}");
 }

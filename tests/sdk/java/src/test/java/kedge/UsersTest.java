@@ -92,7 +92,7 @@ class UsersTest {
     manager.upsertUser(new User(name).password("secret").roles(READER));
     var own = Shared.connect(SERVER, name, "secret");
     try {
-      var mine = own.bucket(KedgeServer.BUCKET).defaultCollection();
+      var mine = Shared.open(own, KedgeServer.BUCKET);
       wantInt(mine, key, 1);
       var options = UpsertOptions.upsertOptions().retryStrategy(FailFastRetryStrategy.INSTANCE);
       assertThrows(CouchbaseException.class, () -> mine.upsert(key, 2, options));
