@@ -8,7 +8,7 @@ use super::lexer::code_only;
 use super::source::is_test_path;
 
 /// First words that make a clause of item documentation.
-const CLAUSES: [&str; 4] = ["What", "Who", "Which", "How"];
+const CLAUSES: [&str; 5] = ["What", "Who", "Which", "How", "Whether"];
 
 /// Names of types and modules that are retired, and the names to use instead. A definition of one is a finding.
 const RETIRED_TYPES: [(&str, &str); 26] = [

@@ -269,7 +269,7 @@ fn allows_a_lint(line: &str) -> bool {
     attribute && has_word(line, "allow(")
 }
 
-/// Whether `pattern` stands in `line` and is not the end or, when it ends in a letter, the start of a longer word.
+/// Returns whether `pattern` stands in `line` and is not the end or, when it ends in a letter, the start of a longer word.
 fn has_word(line: &str, pattern: &str) -> bool {
     let word = |c: char| c.is_alphanumeric() || c == '_';
     let opens = pattern.starts_with(word);

@@ -383,7 +383,7 @@ fn language_messages(path: &str, text: &str) -> Vec<String> {
 fn item_documentation_does_not_start_with_a_clause() {
     let good = "/// A queue.\n/// What follows is a sentence of it.\nstruct Queue;\n//! What a file is about.\n";
     assert_eq!(language_messages("crates/a/src/lib.rs", good), [""; 0]);
-    for word in ["What", "Who", "Which", "How"] {
+    for word in ["What", "Who", "Which", "How", "Whether"] {
         let bad = format!("struct A {{\n    /// {word} it is.\n    b: u8,\n}}\n");
         let messages = language_messages("crates/a/src/lib.rs", &bad);
         assert_eq!(messages.len(), 1, "{messages:?}");

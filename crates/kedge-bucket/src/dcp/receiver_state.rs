@@ -19,9 +19,9 @@ pub trait ReplicaSink: Send + Sync {
 #[derive(Default)]
 pub(super) struct ReceiverState {
     pub(super) sink: RankedRwLock<ReplicaSinkRank, Option<Arc<dyn ReplicaSink>>>,
-    /// Whether changes were deferred since the last notification.
+    /// True if changes were deferred since the last notification.
     pub(super) waits_for_memory: AtomicBool,
-    /// Whether received changes need a flush that has not been requested yet.
+    /// True if received changes need a flush that has not been requested yet.
     pub(super) flush_wanted: AtomicBool,
 }
 

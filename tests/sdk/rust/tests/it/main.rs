@@ -78,7 +78,7 @@ pub async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnM
     }
 }
 
-/// Whether there is a document. The SDK says so of a tombstone, and has an error for a key that was never written.
+/// Returns whether there is a document. For a tombstone the SDK says no; for a key that was never written it has an error.
 pub async fn exists(collection: &Collection, key: &str) -> bool {
     match within(collection.exists(key, None)).await {
         Ok(found) => found.exists(),
