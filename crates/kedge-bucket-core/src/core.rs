@@ -24,10 +24,10 @@ use kedge_vbucket::{
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// The receiver of the effects of steps. It is called for every step, so it keeps no component alive and holds none: an
+/// The receiver of the effects of steps. It is called for every write, so it keeps no component alive and holds none: an
 /// event reaches a queue, or wakes a task.
 pub trait CoreEvents: Send + Sync {
-    /// A step changed a vBucket, whose lock is held. The account of memory includes the step.
+    /// A step had effects. The lock of its vBucket is held. The account of memory includes the step.
     fn on_step(&self, core: &BucketCore, vb: VbId, effects: &StepEffects);
 
     /// A vBucket has changes that are not durable yet. Its lock is held.
@@ -314,7 +314,11 @@ impl BucketCore {
         if guard.store().is_rewinding() {
             return Err(Status::TemporaryFailure);
         }
-        let (result, mut done) = self.account(now, &mut guard, step);
+        let result = step(&mut guard);
+        let Some(effects) = guard.take_effects() else {
+            return Ok(result);
+        };
+        let mut done = self.pass_on(vb, effects, || now);
         drop(guard);
         self.after_step();
         if !done.is_empty() {
@@ -339,7 +343,11 @@ impl BucketCore {
         step: impl FnOnce(&mut VBucket) -> R,
     ) -> (R, Vec<CompletedCommand>) {
         let result = step(vbucket);
-        let done = self.pass_on(vbucket.id(), vbucket.take_effects(), || now);
+        let done = self.pass_on(
+            vbucket.id(),
+            vbucket.take_effects().unwrap_or_default(),
+            || now,
+        );
         (result, done)
     }
 
@@ -351,7 +359,11 @@ impl BucketCore {
     ) -> (R, Vec<CompletedCommand>) {
         let result = step(vbucket);
         let now = || self.setup.clock.now();
-        let done = self.pass_on(vbucket.id(), vbucket.take_effects(), now);
+        let done = self.pass_on(
+            vbucket.id(),
+            vbucket.take_effects().unwrap_or_default(),
+            now,
+        );
         (result, done)
     }
 

@@ -16,7 +16,7 @@ const PINNED_RATIO: f64 = 0.1;
 /// Part of the quota, and number of bytes, above which changes that wait for the disk cause backpressure. A slow disk writes
 /// that many bytes within the time that a shutdown may take.
 const BEHIND_RATIO: f64 = 0.1;
-const BEHIND_BYTES_MAX: f64 = 256.0 * 1024.0 * 1024.0;
+const BEHIND_BYTES_MAX: u64 = 256 << 20;
 
 /// Live bytes against the quota. Items, the slots of the hash tables, and the checkpoints count; the overhead of the
 /// allocator and buffers of connections do not.
@@ -27,6 +27,12 @@ pub struct Quota {
     pinned: AtomicI64,
     cursors: AtomicI64,
     limit: AtomicU64,
+    /// The bytes above which writes are refused.
+    mutation_limit: AtomicU64,
+    /// The bytes of changes waiting for the log above which writes are refused.
+    checkpoint_limit: AtomicU64,
+    /// The bytes of changes waiting for the log above which writers need backpressure.
+    behind_limit: AtomicU64,
     /// The high watermark, above which documents are evicted.
     high: AtomicU64,
     /// The low watermark, down to which they are evicted.
@@ -48,7 +54,10 @@ impl Quota {
             checkpoints: AtomicI64::new(0),
             pinned: AtomicI64::new(0),
             cursors: AtomicI64::new(0),
-            limit: AtomicU64::new(limit),
+            limit: AtomicU64::new(0),
+            mutation_limit: AtomicU64::new(0),
+            checkpoint_limit: AtomicU64::new(0),
+            behind_limit: AtomicU64::new(0),
             high: AtomicU64::new(0),
             low: AtomicU64::new(0),
             wanted: AtomicU64::new(0),
@@ -62,12 +71,18 @@ impl Quota {
 
     /// Sets the quota and the watermarks that follow from it.
     pub fn set_limit(&self, limit: u64, memory: &MemoryConfig) {
-        let part = |percent: u8| (limit as f64 * f64::from(percent) / 100.0) as u64;
-        self.limit.store(limit, Ordering::Relaxed);
-        self.high
-            .store(part(memory.high_wat_percent), Ordering::Relaxed);
-        self.low
-            .store(part(memory.low_wat_percent), Ordering::Relaxed);
+        let part = |ratio: f64| (limit as f64 * ratio) as u64;
+        let percent = |percent: u8| part(f64::from(percent) / 100.0);
+        for (threshold, bytes) in [
+            (&self.limit, limit),
+            (&self.mutation_limit, part(MUTATION_RATIO)),
+            (&self.checkpoint_limit, part(CHECKPOINT_RATIO)),
+            (&self.behind_limit, part(BEHIND_RATIO).min(BEHIND_BYTES_MAX)),
+            (&self.high, percent(memory.high_wat_percent)),
+            (&self.low, percent(memory.low_wat_percent)),
+        ] {
+            threshold.store(bytes, Ordering::Relaxed);
+        }
     }
 
     /// Returns the high watermark, above which documents are evicted.
@@ -92,9 +107,8 @@ impl Quota {
         self.used().saturating_sub(self.low().min(fits))
     }
 
-    /// Returns the bytes above which writes are refused.
     fn mutation_limit(&self) -> u64 {
-        (self.limit() as f64 * MUTATION_RATIO) as u64
+        self.mutation_limit.load(Ordering::Relaxed)
     }
 
     /// Sets the bytes that the first write in the memory admission queue needs; 0 when none waits.
@@ -204,8 +218,7 @@ impl Quota {
 
     /// Returns whether so many changes wait for the disk that writers need backpressure.
     pub fn is_behind(&self) -> bool {
-        let threshold = (self.limit() as f64 * BEHIND_RATIO).min(BEHIND_BYTES_MAX);
-        self.checkpoint_bytes() as f64 > threshold
+        self.checkpoint_bytes() > self.behind_limit.load(Ordering::Relaxed)
     }
 
     /// Checks that there is room for a write of `bytes`.
@@ -218,9 +231,8 @@ impl Quota {
         if bytes > limit {
             return Err(Status::NoMemory);
         }
-        let waiting = self.checkpoint_bytes() as f64;
         let full = self.used() + bytes > limit
-            || waiting > self.limit() as f64 * CHECKPOINT_RATIO
+            || self.checkpoint_bytes() > self.checkpoint_limit.load(Ordering::Relaxed)
             || self.withholds_writes();
         if full {
             Err(Status::TemporaryFailure)

@@ -84,7 +84,9 @@ impl Quarantine {
             && let Ok(Some(change)) = record::parse(record.kind, vb, record.payload)
         {
             vbucket.recovery().replay_without_file(change);
-            self.core.quota.add(&vbucket.take_effects().memory);
+            self.core
+                .quota
+                .add(&vbucket.take_effects().unwrap_or_default().memory);
         }
     }
 

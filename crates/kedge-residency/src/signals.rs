@@ -32,13 +32,13 @@ pub struct MemorySignals {
 impl MemorySignals {
     /// Passes the effects of a step on to the tasks that they concern.
     pub fn on_step(&self, core: &BucketCore, effects: &StepEffects) {
-        if effects.wants_sweep {
+        if effects.new_work.expiry {
             core.wake_parked(&self.expiry_sweep);
         }
-        if effects.has_dropped_documents {
+        if effects.new_work.dropped {
             core.wake_parked(&self.dropped_sweep);
         }
-        if effects.has_values_to_compress {
+        if effects.new_work.compression {
             self.on_values_to_compress(core);
         }
         self.on_memory(core);

@@ -1,6 +1,7 @@
 //! The documents of a vBucket in memory, with what is known of those on disk only.
 
 use crate::dropped_purge::DroppedPurge;
+use crate::effects::SweepWork;
 use crate::hash_table::{HashTable, KeyHash};
 use crate::item::Item;
 use crate::lock::Locks;
@@ -83,6 +84,14 @@ impl DocumentTable {
     #[must_use]
     pub fn wants_sweep(&self) -> bool {
         self.table.expiring() > 0 || !self.locks.is_empty()
+    }
+
+    pub(crate) fn sweep_work(&self) -> SweepWork {
+        SweepWork {
+            expiry: self.wants_sweep(),
+            dropped: self.has_dropped(),
+            compression: self.table.compressible() > 0,
+        }
     }
 
     /// Returns whether documents of dropped collections may be in memory.

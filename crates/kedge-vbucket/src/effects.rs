@@ -5,6 +5,8 @@
 //!   the thread that caused it.
 //! * [`MemoryUse`] in the effects is a difference to the previous call. The sum over all steps is the memory of the
 //!   vBucket, even if a step failed or changed nothing.
+//! * Work for a sweep is handed out when it begins to exist. A task that goes to sleep looks at all vBuckets once more, so
+//!   it misses none.
 
 use crate::completion::CompletedCommand;
 use crate::cursors::StreamEvents;
@@ -33,12 +35,30 @@ pub struct StepEffects {
     pub stream_events: StreamEvents,
     /// Parked commands that have ended.
     pub completions: Vec<CompletedCommand>,
-    /// True if documents have an expiry or a lock, so [`crate::Step::sweep`] is due soon.
-    pub wants_sweep: bool,
-    /// True if documents of dropped collections are in memory, so [`crate::VBucket::sweep_dropped`] is due.
-    pub has_dropped_documents: bool,
-    /// True if memory has values whose compression was not attempted.
-    pub has_values_to_compress: bool,
+    /// The work for sweeps that there is now and was not before.
+    pub new_work: SweepWork,
+}
+
+/// Kinds of work for the tasks that visit a vBucket's documents in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SweepWork {
+    /// Documents have an expiry or a lock, so [`crate::Step::sweep`] is due soon.
+    pub expiry: bool,
+    /// Documents of dropped collections are in memory, so [`crate::VBucket::sweep_dropped`] is due.
+    pub dropped: bool,
+    /// Memory has values whose compression was not attempted.
+    pub compression: bool,
+}
+
+impl SweepWork {
+    /// Returns the kinds that are not in `before`.
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self {
+            expiry: self.expiry && !before.expiry,
+            dropped: self.dropped && !before.dropped,
+            compression: self.compression && !before.compression,
+        }
+    }
 }
 
 impl MemoryUse {

@@ -115,6 +115,7 @@ impl HashTable {
 
     /// Returns the hash of a stored key.
     #[must_use]
+    #[inline]
     pub fn hash(&self, key: &[u8]) -> KeyHash {
         KeyHash::of(&self.hasher, key)
     }

@@ -110,7 +110,7 @@ pub use cursors::{
 };
 pub use document_table::DocumentTable;
 pub use durability::{DurabilityFigures, DurabilityMonitor, DurabilityRules, LevelCounts};
-pub use effects::{MemoryUse, StepEffects};
+pub use effects::{MemoryUse, StepEffects, SweepWork};
 pub use failover::FailoverTable;
 pub use fetch::{FetchTicket, Fetched};
 pub use file_state::FileState;

@@ -129,14 +129,6 @@ impl<R> Executed<R> {
         }
     }
 
-    /// Returns the mutation.
-    pub fn into_mutated(self) -> Option<Mutated> {
-        match self {
-            Self::Mutated(mutated) => Some(mutated),
-            _ => None,
-        }
-    }
-
     /// Returns the mutation and the visitor's result.
     pub fn into_touched(self) -> Option<(Mutated, R)> {
         match self {
@@ -342,6 +334,7 @@ impl Step<'_> {
     ///
     /// # Errors
     /// The status for the client.
+    #[inline]
     pub fn read<R>(
         &mut self,
         key: &DocKey,

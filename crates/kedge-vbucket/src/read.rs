@@ -10,6 +10,7 @@ use kedge_types::limits::TOMBSTONE_PURGE_AGE_SECS;
 use kedge_types::{Cas, CollectionId, DocKey, Expiry, RevSeqno, Status};
 
 /// Passes a document to `read` if its value is in memory. Counts the access afterwards, depending on `random`.
+#[inline]
 fn show<R>(
     item: &Item,
     cas: Cas,

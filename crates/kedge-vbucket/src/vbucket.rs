@@ -4,10 +4,10 @@ use crate::apply::{PersistenceMode, UnappliedFigures};
 use crate::change_queue::{AfterLog, ChangeQueue};
 use crate::checkpoint::Position;
 use crate::collections::OpenCollections;
-use crate::cursors::{CursorOpening, VbIdentity};
+use crate::cursors::{CursorOpening, StreamEvents, VbIdentity};
 use crate::document_table::DocumentTable;
 use crate::durability::{DurabilityFigures, DurabilityMonitor, DurabilityRules};
-use crate::effects::{MemoryUse, StepEffects};
+use crate::effects::{MemoryUse, StepEffects, SweepWork};
 use crate::failover::FailoverTable;
 use crate::hash_table::HashTable;
 use crate::history::History;
@@ -51,6 +51,8 @@ pub struct VBucket {
     pub(crate) is_deleted: bool,
     /// The memory use that [`VBucket::take_effects`] last handed out.
     handed_out: MemoryUse,
+    /// The work for sweeps at that time.
+    known_work: SweepWork,
 }
 
 impl VBucket {
@@ -74,6 +76,7 @@ impl VBucket {
             is_quarantined: false,
             is_deleted: false,
             handed_out: MemoryUse::default(),
+            known_work: SweepWork::default(),
         }
     }
 
@@ -228,26 +231,36 @@ impl VBucket {
             + self.store.unapplied.pinned_bytes()
     }
 
-    /// Takes the effects of the steps since the last call.
-    pub fn take_effects(&mut self) -> StepEffects {
+    /// Takes the effects of the steps since the last call. Returns `None` if there are none, as after most reads.
+    pub fn take_effects(&mut self) -> Option<StepEffects> {
         let used = self.memory_use();
-        let before = std::mem::replace(&mut self.handed_out, used);
-        let documents = &self.store.documents;
-        StepEffects {
-            memory: used.since(&before),
-            wants_sweep: documents.wants_sweep(),
-            has_dropped_documents: documents.has_dropped(),
-            has_values_to_compress: documents.table.compressible() > 0,
-            newly_dirty: self.store.changes.take_newly_dirty(),
-            stream_events: self.store.changes.take_stream_events(),
-            completions: std::mem::take(&mut self.durability.done),
+        let work = self.store.documents.sweep_work();
+        let newly_dirty = self.store.changes.take_newly_dirty();
+        let stream_events = self.store.changes.take_stream_events();
+        if used == self.handed_out
+            && work == self.known_work
+            && !newly_dirty
+            && stream_events == StreamEvents::default()
+            && self.durability.done.is_empty()
+        {
+            return None;
         }
+        let before = std::mem::replace(&mut self.handed_out, used);
+        let known_work = std::mem::replace(&mut self.known_work, work);
+        Some(StepEffects {
+            memory: used.since(&before),
+            newly_dirty,
+            stream_events,
+            completions: std::mem::take(&mut self.durability.done),
+            new_work: work.since(known_work),
+        })
     }
 
-    /// Replaces this vBucket by another. The memory of both counts as handed out.
+    /// Replaces this vBucket by another. The memory of both counts as handed out, the work for sweeps does not.
     pub fn replace_with(&mut self, other: Self) {
         let before = self.handed_out;
         *self = other;
+        self.known_work = SweepWork::default();
         self.handed_out = self.handed_out.plus(&before);
     }
 

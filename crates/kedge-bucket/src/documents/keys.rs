@@ -120,7 +120,7 @@ impl DocumentCommands {
         ctx: Ctx,
         wanted: &Read<'_>,
     ) -> Result<Outcome<(ObserveState, Cas)>, Status> {
-        let outcome = self.run(ctx, wanted, DocOp::Observe, None, |_| ())?;
+        let outcome = self.run(ctx, wanted, &DocOp::Observe, None, |_| ())?;
         pick(outcome, Executed::into_observed)
     }
 
@@ -134,12 +134,14 @@ impl DocumentCommands {
         wanted: &Read<'_>,
         validate: bool,
     ) -> Result<Outcome<KeyFigures>, Status> {
-        let op = DocOp::KeyFigures;
         if !validate {
-            let outcome = self.run(ctx, wanted, op, None, |_| ())?;
+            let outcome = self.run(ctx, wanted, &DocOp::KeyFigures, None, |_| ())?;
             return pick(outcome, Executed::into_key);
         }
-        match self.first_run(ctx, wanted, &op, None, |_| ())? {
+        let in_memory = self.core.step(ctx.now, wanted.vb, |vbucket| {
+            vbucket.at(ctx.now).key_figures(wanted.key)
+        })?;
+        match in_memory {
             Ok(_) | Err(Status::KeyNotFound) => self.residency.fetch(ctx, wanted, Op::ValidateKey),
             Err(status) => Err(status),
         }

@@ -8,10 +8,7 @@ use kedge_bucket_core::Read;
 use kedge_bucket_core::{Ctx, RequiredRole};
 use kedge_residency::role_of;
 use kedge_types::{Cas, Status};
-use kedge_vbucket::{DocOp, Document, Executed, Meta, PrebuiltItem, StepOutcome, StepWrite};
-
-/// The result of the first run of a command. The outer error means that the vBucket did not accept the step.
-pub(super) type FirstRun<R> = Result<Result<StepOutcome<Executed<R>>, Status>, Status>;
+use kedge_vbucket::{DocOp, Document, Executed, Meta, PrebuiltItem, Step, StepOutcome, StepWrite};
 
 impl DocumentCommands {
     /// Passes a document to `read`, which runs under the lock of the vBucket. It should copy a small value, and clone the item
@@ -26,9 +23,9 @@ impl DocumentCommands {
         read: impl FnOnce(Document<'_>) -> R,
     ) -> Result<Outcome<R>, Status> {
         self.count(ctx, Counter::CmdGet);
-        let result = self.run(ctx, wanted, DocOp::Get, None, read);
+        let result = self.read(ctx, wanted, &DocOp::Get, read);
         self.count_read(ctx, &DocOp::Get, &result);
-        pick(result?, Executed::into_read)
+        result
     }
 
     /// Passes the document of a replica to `read`, see [`DocumentCommands::get`]. It may be older than that of the active.
@@ -41,8 +38,7 @@ impl DocumentCommands {
         wanted: &Read<'_>,
         read: impl FnOnce(Document<'_>) -> R,
     ) -> Result<Outcome<R>, Status> {
-        let outcome = self.run(ctx, wanted, DocOp::GetReplica, None, read)?;
-        pick(outcome, Executed::into_read)
+        self.read(ctx, wanted, &DocOp::GetReplica, read)
     }
 
     /// Returns the metadata of a document or tombstone.
@@ -50,7 +46,7 @@ impl DocumentCommands {
     /// # Errors
     /// As [`DocumentCommands::get`].
     pub fn get_meta(&self, ctx: Ctx, wanted: &Read<'_>) -> Result<Outcome<Meta>, Status> {
-        let outcome = self.run(ctx, wanted, DocOp::GetMeta, None, |_| ())?;
+        let outcome = self.run(ctx, wanted, &DocOp::GetMeta, None, |_| ())?;
         pick(outcome, Executed::into_meta)
     }
 
@@ -69,7 +65,7 @@ impl DocumentCommands {
         let existing = self.peek_long(wanted.vb, wanted.key);
         let ahead = copied_ahead(existing.as_ref());
         let op = DocOp::GetAndLock { secs };
-        let result = self.run(ctx, wanted, op.clone(), ahead.as_ref(), read);
+        let result = self.run(ctx, wanted, &op, ahead.as_ref(), read);
         self.count_read(ctx, &op, &result);
         pick(result?, Executed::into_read)
     }
@@ -81,48 +77,60 @@ impl DocumentCommands {
     /// `KeyNotFound`, `NotLocked`, `Locked` if the CAS differs, `SyncWriteInProgress`.
     pub fn unlock(&self, ctx: Ctx, wanted: &Read<'_>, cas: Cas) -> Result<Outcome<()>, Status> {
         let op = DocOp::Unlock(cas);
-        let result = self.run(ctx, wanted, op.clone(), None, |_| ());
+        let result = self.run(ctx, wanted, &op, None, |_| ());
         self.count_read(ctx, &op, &result);
         pick(result?, Executed::into_unlocked)
     }
 
-    /// Runs a command that writes nothing. It is parked if it needs the disk, or if it needs an active vBucket and the vBucket
-    /// is pending.
+    /// Runs a command that reads a document, see [`Self::run_step`].
+    pub(super) fn read<R>(
+        &self,
+        ctx: Ctx,
+        wanted: &Read<'_>,
+        op: &DocOp<'static>,
+        read: impl FnOnce(Document<'_>) -> R,
+    ) -> Result<Outcome<R>, Status> {
+        self.run_step(ctx, wanted, op, |step| step.read(wanted.key, op, read))
+    }
+
+    /// Runs any command that writes nothing, see [`Self::run_step`].
     pub(super) fn run<R>(
         &self,
         ctx: Ctx,
         wanted: &Read<'_>,
-        op: DocOp<'static>,
+        op: &DocOp<'static>,
         ahead: Option<&PrebuiltItem<'_>>,
         read: impl FnOnce(Document<'_>) -> R,
     ) -> Result<Outcome<Executed<R>>, Status> {
-        match self.first_run(ctx, wanted, &op, ahead, read) {
-            Ok(result) => match result? {
-                StepOutcome::Done(done) => Ok(Outcome::Done(done)),
-                StepOutcome::Parked => Ok(Outcome::Parked),
-                StepOutcome::Fetch => self.residency.fetch(ctx, wanted, op),
-            },
-            Err(status) if role_of(&op) == RequiredRole::Active => {
-                self.residency.park_if_pending(ctx, wanted, op, status)
-            }
-            Err(status) => Err(status),
-        }
+        let arguments = StepWrite::of_read(wanted.key, ahead);
+        self.run_step(ctx, wanted, op, |step| step.execute(&arguments, op, read))
     }
 
-    /// Runs the step of a command that writes nothing.
-    pub(super) fn first_run<R>(
+    /// Runs the step of a command that writes nothing. The command is parked if it needs the disk, or if it needs an active
+    /// vBucket and the vBucket is pending.
+    fn run_step<R>(
         &self,
         ctx: Ctx,
         wanted: &Read<'_>,
-        op: &DocOp<'_>,
-        ahead: Option<&PrebuiltItem<'_>>,
-        read: impl FnOnce(Document<'_>) -> R,
-    ) -> FirstRun<R> {
-        let arguments = StepWrite::of_read(wanted.key, ahead);
-        self.core
-            .step_as(ctx.now, wanted.vb, role_of(op), |vbucket| {
-                vbucket.at(ctx.now).execute(&arguments, op, read)
-            })
+        op: &DocOp<'static>,
+        step: impl FnOnce(&mut Step<'_>) -> Result<StepOutcome<R>, Status>,
+    ) -> Result<Outcome<R>, Status> {
+        let role = role_of(op);
+        let result = self.core.step_as(ctx.now, wanted.vb, role, |vbucket| {
+            step(&mut vbucket.at(ctx.now))
+        });
+        match result {
+            Ok(result) => match result? {
+                StepOutcome::Done(done) => Ok(Outcome::Done(done)),
+                StepOutcome::Parked => Ok(Outcome::Parked),
+                StepOutcome::Fetch => self.residency.fetch(ctx, wanted, op.clone()),
+            },
+            Err(status) if role == RequiredRole::Active => {
+                self.residency
+                    .park_if_pending(ctx, wanted, op.clone(), status)
+            }
+            Err(status) => Err(status),
+        }
     }
 
     /// Counts the outcome of a command, unless it was parked.

@@ -2,7 +2,6 @@
 
 use super::checks::TimedChange;
 use super::component::{DocumentCommands, Write};
-use super::reads::pick;
 use super::writing::pending;
 use kedge_bucket_core::Counter;
 use kedge_bucket_core::Ctx;
@@ -10,7 +9,7 @@ use kedge_bucket_core::Outcome;
 use kedge_bucket_core::Read;
 use kedge_residency::{Admission, WaitFor};
 use kedge_types::{Cas, Status};
-use kedge_vbucket::{DocOp, Document, Executed, Item, Modify, Mutated};
+use kedge_vbucket::{DocOp, Item, Modify, Mutated};
 use std::sync::Arc;
 
 /// The kind of document that a sub-document lookup reads.
@@ -45,8 +44,9 @@ impl DocumentCommands {
             LookupTarget::Replica => DocOp::GetReplica,
             LookupTarget::ReplicaTombstones => DocOp::GetReplicaWithTombstones,
         };
-        let read = |document: Document<'_>| (document.item.clone(), document.cas);
-        pick(self.run(ctx, wanted, op, None, read)?, Executed::into_read)
+        self.read(ctx, wanted, &op, |document| {
+            (document.item.clone(), document.cas)
+        })
     }
 
     /// Derives a new version of a document from the existing one, under the lock of the vBucket. `expiry` is as in the

@@ -165,6 +165,7 @@ impl DocumentCommands {
     }
 
     /// Counts the outcome of the first run of a command.
+    #[inline]
     pub(crate) fn count_outcome<T>(
         &self,
         ctx: Ctx,

@@ -18,7 +18,7 @@ impl FrontEnd {
         let mut messages = std::mem::take(&mut self.messages);
         self.front_ends.inbox(self.thread).take(&mut messages);
         for message in messages.drain(..) {
-            let began_ns = turn.shared.clock.mono_ns();
+            let began_ns = turn.last_ns;
             match message {
                 FrontEndMessage::Connection(accepted) => self.accept(*accepted, turn),
                 FrontEndMessage::Completed(cookie, completion) => {

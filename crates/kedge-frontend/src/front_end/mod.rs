@@ -284,7 +284,7 @@ impl FrontEnd {
             outputs: &mut self.outputs,
             metrics: turn.shared.metrics.thread(self.thread),
         };
-        let began_ns = turn.shared.clock.mono_ns();
+        let began_ns = turn.last_ns;
         let action = connection.serve(turn, &mut buffers);
         let (longest, _) = turn.longest.unwrap_or(("none", 0));
         let peer = connection.session.peer;
@@ -337,15 +337,16 @@ impl FrontEnd {
             .set_connections(self.connections.len());
     }
 
-    /// Counts a turn that took too long for the other connections, and logs some of them.
+    /// Reads the clock. Counts a turn that took too long for the other connections, and logs some of them.
     fn check_time(
         &self,
-        turn: &SessionTurn<'_>,
+        turn: &mut SessionTurn<'_>,
         began_ns: u64,
         command: &'static str,
         peer: Option<SocketAddr>,
     ) {
         let now_ns = turn.shared.clock.mono_ns();
+        turn.last_ns = now_ns;
         let took_ns = now_ns.saturating_sub(began_ns);
         if took_ns > TURN_NS_MAX && turn.shared.metrics.long_turn(self.thread, now_ns, took_ns) {
             tracing::warn!(
@@ -373,6 +374,8 @@ impl FrontEnd {
             if let Some(reads) = &mut self.reads {
                 reads.submit_and_complete();
             }
+            // A sync by this thread is no part of the messages' time.
+            turn.last_ns = turn.shared.clock.mono_ns();
             self.read_inbox(turn);
         }
     }

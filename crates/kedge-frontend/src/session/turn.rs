@@ -14,7 +14,7 @@ pub(crate) struct SessionTurn<'t> {
     pub(crate) thread: u16,
     /// The start of the turn, which is the time for buckets.
     pub(crate) now: Now,
-    /// The end of the last command, which is the start of this one; nanoseconds of the monotonic clock.
+    /// The last reading of the monotonic clock in nanoseconds. The end of a command is the start of the next one.
     pub(crate) last_ns: u64,
     /// The end of the time slice: no command begins after it. Nanoseconds of the monotonic clock.
     pub(crate) until_ns: u64,
@@ -30,9 +30,8 @@ pub(crate) struct SessionTurn<'t> {
 const SLICE: Duration = Duration::from_millis(2);
 
 impl SessionTurn<'_> {
-    /// Begins the time slice of a connection.
+    /// Begins the time slice of a connection, at [`Self::last_ns`].
     pub(crate) fn begin_slice(&mut self) {
-        self.last_ns = self.shared.clock.mono_ns();
         self.until_ns = self.last_ns + SLICE.as_nanos() as u64;
         self.longest = None;
     }

@@ -214,7 +214,7 @@ impl Nodes {
 
     fn count_done(&mut self) {
         let mut done: Vec<CompletedCommand> = Vec::new();
-        done.extend(self.active.take_effects().completions);
+        done.extend(self.active.take_effects().unwrap_or_default().completions);
         for done in done {
             match done.completion {
                 Completion::SyncWrite { result: Ok(_), .. } => self.committed += 1,

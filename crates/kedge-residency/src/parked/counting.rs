@@ -20,6 +20,7 @@ fn hit_and_miss(op: &DocOp<'_>) -> Option<(Counter, Counter)> {
 }
 
 /// Returns the counters of a command for the version `cas`, 0 for any, that failed with `status` or succeeded.
+#[inline]
 pub fn outcome_counters(
     op: &DocOp<'_>,
     cas: Cas,

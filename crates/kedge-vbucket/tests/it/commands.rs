@@ -302,7 +302,7 @@ fn seqno_persistence_completes_or_times_out() {
     );
     log_all(vb);
     let mut ended = Vec::new();
-    ended.extend(vb.take_effects().completions);
+    ended.extend(vb.take_effects().unwrap_or_default().completions);
     assert_eq!(
         ended.iter().map(|done| done.cookie.0).collect::<Vec<_>>(),
         [5]
@@ -312,7 +312,7 @@ fn seqno_persistence_completes_or_times_out() {
         StepOutcome::Done(())
     );
     vb.on_time(at(31));
-    ended.extend(vb.take_effects().completions);
+    ended.extend(vb.take_effects().unwrap_or_default().completions);
     assert!(
         format!("{:?}", ended[1].completion).contains("TemporaryFailure"),
         "{ended:?}"

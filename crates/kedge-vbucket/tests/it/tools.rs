@@ -240,7 +240,7 @@ pub(crate) fn log_all(vb: &mut VBucket) -> Vec<Change> {
 
 pub(crate) fn results(vb: &mut VBucket) -> Vec<(u64, Result<Mutated, Status>)> {
     let mut all: Vec<CompletedCommand> = Vec::new();
-    all.extend(vb.take_effects().completions);
+    all.extend(vb.take_effects().unwrap_or_default().completions);
     all.into_iter()
         .map(|done| match done.completion {
             Completion::SyncWrite { result, .. } => (done.cookie.0, result),
