@@ -34,6 +34,8 @@ struct SegmentFill {
     file: Box<dyn File>,
     bytes: u64,
     filled: u64,
+    /// The zeros of one step.
+    zeros: Box<[u8]>,
 }
 
 /// The work that a step has done.
@@ -268,9 +270,8 @@ impl SegmentPreallocator {
             none => none.insert(self.begin_filling()?),
         };
         let len = FILL_STEP_BYTES.min(filling.bytes - filling.filled);
-        filling
-            .file
-            .write_at(&vec![0; len as usize], filling.filled)?;
+        let zeros = &filling.zeros[..len as usize];
+        filling.file.write_at(zeros, filling.filled)?;
         filling.filled += len;
         if filling.filled < filling.bytes {
             filling.file.sync_data()?;
@@ -301,6 +302,7 @@ impl SegmentPreallocator {
             file,
             bytes,
             filled: 0,
+            zeros: vec![0; FILL_STEP_BYTES as usize].into(),
         })
     }
 
