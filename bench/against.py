@@ -9,7 +9,10 @@ from harness import KEDGE, QUICK, WORK, Bars, Watch, build, fresh_dir, median, o
 from node import SERVER_THREADS, Kedge, load, size
 
 ROUNDS = 3 if QUICK else 5
-SECONDS = 2 if QUICK else 5
+# Each round measures a case in short slices, the binaries in turn, as the speed of a machine drifts.
+SLICES = 2 if QUICK else 4
+SLICE_SECONDS = 1.25
+WARMUP_SECONDS = 0.5
 ITEMS = 100_000
 VALUE_BYTES = 512
 CONNECTIONS = 32
@@ -65,21 +68,31 @@ def measure_kind(kind, old, turn, samples):
         server.wait_applied()
     cases = [(case, flags) for of_kind, case, flags in CASES if of_kind == kind]
     for number, (case, flags) in enumerate(cases):
-        for name, server in servers if (turn + number) % 2 == 0 else reversed(servers):
-            only(server.process)
-            cpu = server.process.cpu_seconds()
-            report = load(
-                server.kv_url, *items, *flags, "--no-population", "--duration", SECONDS + 0.5, "--warmup", 0.5
-            )
-            if report["errors"] or report["misses"]:
-                say(f"  {name} {case}: {report['errors']} errors, {report['misses']} misses")
-            report["server_cpu_us_per_op"] = round(
-                (server.process.cpu_seconds() - cpu) * 1e6 / max(report["ops"], 1), 3
-            )
-            samples[case][name].append(report)
+        slices = {"old": [], "new": []}
+        for part in range(SLICES):
+            for name, server in servers if (turn + number + part) % 2 == 0 else reversed(servers):
+                slices[name].append(measure_slice(server, f"{name} {case}", [*items, *flags]))
+        for name, reports in slices.items():
+            samples[case][name].append(average(reports))
     for _, server in servers:
         only(server.process)
         server.stop()
+
+
+def measure_slice(server, title, flags):
+    only(server.process)
+    cpu = server.process.cpu_seconds()
+    duration = ["--duration", SLICE_SECONDS + WARMUP_SECONDS, "--warmup", WARMUP_SECONDS]
+    report = load(server.kv_url, *flags, "--no-population", *duration)
+    if report["errors"] or report["misses"]:
+        say(f"  {title}: {report['errors']} errors, {report['misses']} misses")
+    report["server_cpu_us_per_op"] = (server.process.cpu_seconds() - cpu) * 1e6 / max(report["ops"], 1)
+    return report
+
+
+def average(reports):
+    figures = ("ops_per_s", "p99_us", "server_cpu_us_per_op")
+    return {figure: sum(report[figure] for report in reports) / len(reports) for figure in figures}
 
 
 def rows_and_bars(samples, bars):
@@ -113,7 +126,7 @@ def main():
     text = (
         f"{opening(run)} The load generator shares the machine with the servers.\n\n"
         f"{VALUE_BYTES}-byte values, {ITEMS:,} items, {SERVER_THREADS} server threads each, {CONNECTIONS} connections but for "
-        f"durable writes, median of {ROUNDS} rounds of {SECONDS} s.\n\n" + table(head, rows_and_bars(samples, bars))
+        f"durable writes, median of {ROUNDS} rounds of {SLICES} slices of {SLICE_SECONDS} s.\n\n" + table(head, rows_and_bars(samples, bars))
     )
     # Nothing is kept: which binary is the old one is different each time.
     print(text)
