@@ -1,16 +1,20 @@
-"""The summary of `make test`.
+"""The parts of `make test` and their summary.
 
 A failing test of the workspace once kept the models and tidy from running, and the closing summary, which knew the
-end-to-end suites only, was all green.
+end-to-end suites only, was all green. Later a test that did not compile kept every part from running, and the summary
+repeated the results of an earlier run.
 """
 
 import os
 import pathlib
+import re
+import shutil
 import subprocess
 import tempfile
 import unittest
 
-RUN = pathlib.Path(__file__).resolve().parents[1] / "run"
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+RUN = REPOSITORY / "tests" / "run"
 PARTS = "cargo model scripts python go node java rust memcached cluster".split()
 
 
@@ -68,7 +72,115 @@ class Summary(unittest.TestCase):
         self.assertEqual(lines[-1], "parts: 9 passed, 0 failed, 1 skipped")
 
 
+# Commands in place of the real ones. `cargo` cannot compile the tests of the workspace; it notes results of an earlier
+# run that it still finds.
+TOOLS = {
+    "cargo": """case "$*" in
+*--workspace*)
+    ls "$REPOSITORY"/.cache/log/*.exit >> "$REPOSITORY/stale" 2>/dev/null
+    echo 'error[E0432]: unresolved import `kedge::nothing`' >&2
+    exit 101 ;;
+build*)
+    mkdir -p "$REPOSITORY/target/debug"
+    cp "$0" "$REPOSITORY/target/debug/kedge" ;;
+esac
+echo "test result: ok. 1 passed"
+""",
+    "go": "echo ok",
+    "node": "exit 0",
+    "npm": "mkdir -p node_modules",
+    **{name: "exit 0" for name in ("ip", "java", "mvn", "memccapable", "python3")},
+}
+
+
+def executable(path, script):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+class AllParts(unittest.TestCase):
+    """`make test` of a tree that has the Makefile and tests/run, and no more."""
+
+    def setUp(self):
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        self.tree = pathlib.Path(place.name)
+        (self.tree / "tests").mkdir()
+        shutil.copy(REPOSITORY / "Makefile", self.tree)
+        shutil.copy(RUN, self.tree / "tests")
+        for suite in ("sdk/go", "sdk/node", "sdk/java", "sdk/rust", "cluster"):
+            (self.tree / "tests" / suite).mkdir(parents=True)
+        (self.tree / "tests/sdk/node/package-lock.json").touch()
+        for suite, place in (("sdk/python", "venv-sdk"), ("memcached", "venv-memcached")):
+            requirements = self.tree / "tests" / suite / "requirements.txt"
+            requirements.parent.mkdir(parents=True)
+            requirements.touch()
+            executable(self.tree / ".cache" / place / "bin" / "python", "exit 0")
+            (self.tree / ".cache" / place / ".installed-from").touch()
+        for name, script in TOOLS.items():
+            executable(self.tree / "tools" / name, script)
+        (self.tree / ".cache" / "log").mkdir()
+        for name in PARTS:
+            (self.tree / ".cache" / "log" / f"{name}.exit").write_text("0\n")
+
+    def make_test(self):
+        """The exit code and the lines of a run."""
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("MAKE", "MFLAGS", "KEDGE_", "CARGO"))
+        }
+        environment = {
+            **inherited,
+            "PATH": f"{self.tree / 'tools'}:{os.environ['PATH']}",
+            "REPOSITORY": str(self.tree),
+        }
+        done = subprocess.run(
+            ["make", "test"], cwd=self.tree, env=environment, capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stdout.splitlines()
+
+    def test_parts_run_and_are_summarised_when_tests_do_not_compile(self):
+        code, lines = self.make_test()
+        self.assertNotEqual(code, 0)
+        self.assertIn("== cargo: FAILED", lines)
+        for name in PARTS[1:]:
+            self.assertIn(f"== {name}: passed", lines)
+        self.assertIn("parts: 9 passed, 1 failed, 0 skipped", lines)
+        first = f"first failure: cargo: {self.tree}/.cache/log/cargo.log:1:error[E0432]: unresolved import `kedge::nothing`"
+        self.assertIn(first, lines)
+        self.assertFalse((self.tree / "stale").read_text(), "results of an earlier run are removed first")
+
+    def test_suites_do_not_run_against_the_binary_of_an_earlier_build(self):
+        executable(self.tree / "target/debug/kedge", "exit 0")
+        executable(self.tree / "tools/cargo", "echo 'error: could not compile `kedge`' >&2; exit 101")
+        code, lines = self.make_test()
+        self.assertNotEqual(code, 0)
+        self.assertIn("== scripts: passed", lines)
+        self.assertIn("== python: FAILED", lines)
+        self.assertIn(f"python: {self.tree}/target/debug/kedge is missing: run make test-build", lines)
+
+
 class Part(unittest.TestCase):
+    def test_the_readme_names_the_oldest_python(self):
+        oldest = re.search(r"Python (3\.\d+) or newer is needed", RUN.read_text())[1]
+        self.assertIn(f"also needs Python {oldest},", (REPOSITORY / "README.md").read_text())
+        self.assertIn(f"< ({oldest.replace('.', ', ')})", RUN.read_text())
+
+    def test_an_old_python_is_refused(self):
+        for ci, code, word in ((True, 1, ""), (False, 0, "SKIPPED: ")):
+            with self.subTest(ci=ci), tempfile.TemporaryDirectory() as tools:
+                # Any check of the version fails.
+                executable(pathlib.Path(tools, "python3"), '[ "$1" = --version ] && echo Python 3.9.25 && exit; exit 1')
+                environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "CI": str(ci).lower()}
+                done = subprocess.run(
+                    [RUN, "prepare", "memcached"], env=environment, capture_output=True, text=True, check=False
+                )
+                self.assertEqual(done.returncode, code)
+                message = f"memcached: {word}Python 3.9.25 is too old; Python 3.10 or newer is needed\n"
+                self.assertEqual(done.stderr, message)
+
     def test_an_unknown_part_is_refused(self):
         done = subprocess.run([RUN, "no-such-part"], capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 2)
