@@ -28,6 +28,7 @@ use crate::inbox::{FrontEndMessage, FrontEnds, Port};
 use crate::limits::FrontendLimits;
 use crate::memcached_connections::MemcachedConnections;
 use crate::memcached_rules::MemcachedRules;
+use crate::memory_return::MemoryReturn;
 use crate::metrics::Metrics;
 use crate::request_memory::RequestMemory;
 use crate::server_context::ServerContext;
@@ -92,6 +93,8 @@ pub struct FrontendParts {
     pub checks: Arc<PasswordChecks>,
     /// The clock.
     pub clock: Arc<SystemClock>,
+    /// Returns the allocator's unused memory to the system.
+    pub return_memory: fn(),
 }
 
 /// The listening sockets.
@@ -179,6 +182,13 @@ impl Frontend {
                 refused,
             ))
         })?;
+        let request_memory = Arc::new(RequestMemory::new(config.limits.request_memory_max));
+        let memory_return =
+            MemoryReturn::start(&parts.pools, request_memory.clone(), parts.return_memory)
+                .map_err(|refused| {
+                    StartError::of("the task that returns memory")(io::Error::other(refused))
+                })?;
+        request_memory.set_memory_return(memory_return);
         let changed = front_ends.clone();
         parts
             .registry
@@ -191,7 +201,7 @@ impl Frontend {
         let shared = Arc::new(ServerContext {
             registry: parts.registry,
             users: parts.users,
-            request_memory: Arc::new(RequestMemory::new(config.limits.request_memory_max)),
+            request_memory,
             limits: config.limits,
             metrics,
             pools: parts.pools,

@@ -34,6 +34,7 @@ pub mod limits;
 mod login;
 mod memcached_connections;
 mod memcached_rules;
+mod memory_return;
 mod metrics;
 mod request_memory;
 mod server_context;

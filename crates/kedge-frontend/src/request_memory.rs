@@ -10,12 +10,14 @@
 //! * Clients without a login get a quarter at most, so that they leave memory for others.
 
 use std::collections::VecDeque;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use kedge_sync::{RankedMutex, ranks::RequestLedger};
 
 use crate::cookie::ConnectionId;
 use crate::inbox::{FrontEndMessage, FrontEnds};
+use crate::memory_return::{MemoryReturn, RETURN_BYTES_MIN};
 
 /// Length up to which incomplete requests are received without a grant, in bytes.
 pub(crate) const FREE_BYTES: usize = 4 << 10;
@@ -80,6 +82,11 @@ pub(crate) struct RequestMemory {
     scarce: [AtomicBool; 2],
     /// Number of requests that had to wait.
     waits: AtomicU64,
+    /// Highest value of `used` since memory was returned to the system.
+    peak: AtomicUsize,
+    /// Number of times that memory was returned to the system.
+    returns: AtomicU64,
+    memory_return: OnceLock<MemoryReturn>,
 }
 
 /// Memory that was granted to a connection.
@@ -105,7 +112,30 @@ impl RequestMemory {
             used: AtomicUsize::new(0),
             scarce: Default::default(),
             waits: AtomicU64::new(0),
+            peak: AtomicUsize::new(0),
+            returns: AtomicU64::new(0),
+            memory_return: OnceLock::new(),
         }
+    }
+
+    /// Sets the task that returns memory to the system, once.
+    pub(crate) fn set_memory_return(&self, task: MemoryReturn) {
+        // It is set once.
+        let _ = self.memory_return.set(task);
+    }
+
+    /// Returns true if memory is to be returned to the system: requests had much, and have none now.
+    pub(crate) fn begin_return(&self) -> bool {
+        let is_due = self.is_return_due();
+        if is_due {
+            self.peak.store(0, Ordering::Relaxed);
+            self.returns.fetch_add(1, Ordering::Relaxed);
+        }
+        is_due
+    }
+
+    fn is_return_due(&self) -> bool {
+        self.used() == 0 && self.peak.load(Ordering::Relaxed) >= RETURN_BYTES_MIN
     }
 
     /// Requests a grant of this length. Without one, the connection waits for a [`FrontEndMessage::MemoryGranted`].
@@ -152,6 +182,9 @@ impl RequestMemory {
             self.publish(&ledger);
             served
         };
+        if let Some(task) = self.memory_return.get().filter(|_| self.is_return_due()) {
+            task.request();
+        }
         for (id, room) in served {
             front_ends.send(id.thread, FrontEndMessage::MemoryGranted(id, room));
         }
@@ -160,6 +193,7 @@ impl RequestMemory {
     fn publish(&self, ledger: &Ledger) {
         let used = ledger.given.iter().sum();
         self.used.store(used, Ordering::Relaxed);
+        self.peak.fetch_max(used, Ordering::Relaxed);
         for (scarce, waiting) in self.scarce.iter().zip(&ledger.waiting) {
             scarce.store(!waiting.is_empty(), Ordering::Relaxed);
         }
@@ -183,6 +217,10 @@ impl RequestMemory {
             ("request_memory_used", self.used() as u64),
             ("request_memory_waiting", waiting as u64),
             ("request_memory_waits", self.waits.load(Ordering::Relaxed)),
+            (
+                "request_memory_returns",
+                self.returns.load(Ordering::Relaxed),
+            ),
         ] {
             each(name, &value.to_string());
         }

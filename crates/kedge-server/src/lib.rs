@@ -49,6 +49,7 @@
 //!     clock: Arc::new(SystemClock::new()),
 //!     users: Arc::new(users),
 //!     on_fatal: Arc::new(|reason| panic!("{reason}")),
+//!     return_memory: || {},
 //! };
 //! let server = Server::start(config, environment)?;
 //! server.wait_loaded()?;

@@ -91,6 +91,9 @@ pub struct ServerEnvironment {
     /// Called with a message when a bucket cannot continue without a risk for acknowledged writes; should end the
     /// process.
     pub on_fatal: Arc<dyn Fn(&str) + Send + Sync>,
+    /// Returns the allocator's unused memory to the system. It may take a while, and does nothing for an allocator that
+    /// returns memory by itself.
+    pub return_memory: fn(),
 }
 
 /// A running server. Dropping it without [`Server::stop`] leaves its threads running.
@@ -170,6 +173,7 @@ impl Server {
             replication: replicator.clone(),
             checks: Arc::new(checks),
             clock: environment.clock,
+            return_memory: environment.return_memory,
         };
         let mut frontend =
             Frontend::new(setup, frontend_config(&config, addresses), parts.clone())?;

@@ -154,6 +154,7 @@ impl Kedge {
             clock: Arc::new(SystemClock::new()),
             users: users.clone(),
             on_fatal: Arc::new(|why| panic!("{why}")),
+            return_memory: || {},
         };
         let server = Server::start(config, environment).unwrap();
         Self {

@@ -4,6 +4,7 @@
 //! line `ready ...` on standard output. Nothing slow happens before the ports are open.
 
 mod administrator;
+mod allocator;
 mod bucket;
 mod cluster;
 mod memcached;
@@ -145,6 +146,7 @@ fn serve(effective: &Effective) -> Result<(), ServeError> {
             // At once: nothing may be written, or answered, after this.
             signal_hook::low_level::exit(EXIT_IO);
         }),
+        return_memory: allocator::return_memory,
     };
     let server = Server::start(server_config(effective, cluster, memcached), environment)?;
     let loading = announce(&server, events);

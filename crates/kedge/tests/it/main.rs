@@ -24,4 +24,5 @@ mod process;
 mod random;
 mod recovery;
 mod replicas;
+mod request_memory;
 mod tools;
