@@ -157,8 +157,7 @@ impl Server {
             config.limits.connections_for_nodes = config.limits.kept_for_nodes();
         }
         let setup = FrontendSetup::new(threads)?;
-        let ports = addresses.ports();
-        let registry = open_registry(&config, &environment, &pools, &setup, threads, ports)?;
+        let registry = open_registry(&config, &environment, &pools, &setup, threads, addresses)?;
         let replicator = Replicator::new(&registry, &environment.clock)
             .map_err(no_start("the replication's thread"))?;
         let replicator = Arc::new(replicator);
@@ -405,7 +404,7 @@ fn open_registry(
     pools: &TaskPools,
     frontend: &FrontendSetup,
     threads: u16,
-    ports: Ports,
+    addresses: Addresses,
 ) -> Result<Arc<BucketRegistry>, ServerError> {
     let setup = RegistrySetup {
         disk: environment.disk.clone(),
@@ -422,7 +421,7 @@ fn open_registry(
     if config.cluster.is_none() {
         check_alone(&*environment.disk, &config.data_dir)?;
     }
-    let registry = BucketRegistry::open(setup, ports)?;
+    let registry = BucketRegistry::open(setup, addresses.ports())?;
     if let Some(bucket) = config.create.as_ref().filter(|_| config.cluster.is_none())
         && registry.get(&bucket.name).is_none()
     {

@@ -3,8 +3,8 @@
 /// Returns the allocator's unused memory to the system.
 pub(super) fn return_memory() {
     #[cfg(feature = "mimalloc")]
-    #[allow(unsafe_code)]
-    // SAFETY: any thread may call it at any time, says its documentation.
+    #[expect(unsafe_code, reason = "the function is foreign")]
+    // SAFETY: the documentation of mimalloc allows the call on any thread at any time.
     unsafe {
         libmimalloc_sys::mi_collect(true);
     }
