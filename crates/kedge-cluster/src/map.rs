@@ -130,10 +130,16 @@ pub struct MapBucket {
 }
 
 impl MapBucket {
+    /// Returns the uuid, in the form of the settings.
+    #[must_use]
+    pub fn uuid(&self) -> Option<&str> {
+        self.settings.get("uuid").and_then(Value::as_str)
+    }
+
     /// Returns the bucket as clients see it.
     #[must_use]
     pub fn entry(&self) -> BucketEntry {
-        let uuid = self.settings.get("uuid").and_then(Value::as_str);
+        let uuid = self.uuid();
         let uuid = uuid.and_then(|text| u128::from_str_radix(text, 16).ok());
         BucketEntry {
             name: self.name.clone(),

@@ -24,7 +24,8 @@ impl From<RegistryError> for BucketsError {
             RegistryError::BadSetting(_)
             | RegistryError::BadName(_)
             | RegistryError::Unserved(_)
-            | RegistryError::NoSettings(_) => Self::Refused(error.to_string()),
+            | RegistryError::NoSettings(_)
+            | RegistryError::NotOfCluster(_) => Self::Refused(error.to_string()),
             other => Self::Failed(other.to_string()),
         }
     }
@@ -83,8 +84,8 @@ impl Buckets for BucketRegistry {
         Self::count_unserved(self);
     }
 
-    fn adopt(&self, name: &str) -> Result<(), BucketsError> {
-        Self::adopt(self, name)?;
+    fn adopt(&self, name: &str, uuid: Option<&str>) -> Result<(), BucketsError> {
+        Self::adopt(self, name, uuid)?;
         Ok(())
     }
 

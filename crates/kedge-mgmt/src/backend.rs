@@ -72,11 +72,11 @@ pub trait Buckets: Send + Sync + 'static {
     fn unserved(&self) -> Result<Vec<Unserved>, BucketsError>;
     /// Counts these directories again for the statistics.
     fn count_unserved(&self);
-    /// Serves an existing bucket directory that is not served.
+    /// Serves an existing bucket directory that is not served. In a cluster, `uuid` is that of the cluster's bucket.
     ///
     /// # Errors
     /// `NotFound`, `Exists`, `TooMany`, `Refused`, `Failed`.
-    fn adopt(&self, name: &str) -> Result<(), BucketsError>;
+    fn adopt(&self, name: &str, uuid: Option<&str>) -> Result<(), BucketsError>;
     /// Changes settings.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ use axum::body::Bytes;
 use axum::extract::Path;
 use axum::http::StatusCode;
 use kedge_auth::Privilege;
+use kedge_cluster::{ClusterMap, MapBucket};
 use kedge_node::coordination::{AppliedChange, ChangeError};
 use kedge_types::VbId;
 use serde_json::{Map, Value, json};
@@ -161,10 +162,25 @@ pub(crate) async fn unserved(call: Call) -> Handled {
     ok(&shown.collect::<Value>())
 }
 
+/// Returns the uuid of the cluster's bucket of that name. The node drops buckets that the cluster does not have.
+fn uuid_in_cluster(map: Option<&ClusterMap>, name: &str) -> Result<String, BucketsError> {
+    let map = map.ok_or_else(|| BucketsError::Temporary("the node has no map yet".to_owned()))?;
+    let uuid = map.bucket(name).and_then(MapBucket::uuid);
+    uuid.map(str::to_owned).ok_or_else(|| {
+        BucketsError::Refused(format!(
+            "the cluster has no bucket {name}; move its directory out of the data directory"
+        ))
+    })
+}
+
 /// `POST /kedge/buckets/unserved/BUCKET/adopt`: this node serves its directory of that name.
 pub(crate) async fn adopt(call: Call, Path(name): Path<String>) -> Handled {
     call.caller.require(Privilege::Buckets, None)?;
-    call.blocking(move |state| state.parts.buckets.adopt(&name))
+    let uuid = match &call.state.parts.node {
+        None => None,
+        Some(node) => Some(uuid_in_cluster(node.map().as_deref(), &name).map_err(|e| refusal(&e))?),
+    };
+    call.blocking(move |state| state.parts.buckets.adopt(&name, uuid.as_deref()))
         .await?
         .map_err(|error| refusal(&error))?;
     done()

@@ -65,6 +65,12 @@ pub enum RegistryError {
         .0.display()
     )]
     NoSettings(PathBuf),
+    /// The directory has another bucket than the cluster's of that name.
+    #[error(
+        "{} has another bucket than the cluster's bucket of this name; move it out of the data directory",
+        .0.display()
+    )]
+    NotOfCluster(PathBuf),
     /// A file of the server's state is missing, or cannot be read.
     #[error(transparent)]
     State(#[from] StateFileError),
@@ -264,14 +270,16 @@ impl BucketRegistry {
         let (disk, data_dir) = (&*self.setup.disk, &self.setup.data_dir);
         let dir = bucket_dir(data_dir, &config.name);
         directories::begin_creation(disk, data_dir, &config.name, false)?;
-        save_config(&self.setup, &config)?;
-        directories::end_creation(disk, &dir)?;
         let manifest = ManifestKeeper::default();
-        let bucket = match open_bucket(&self.setup, config, &manifest, before.len() + 1) {
+        let made = save_config(&self.setup, &config)
+            .and_then(|()| Ok(directories::end_creation(disk, &dir)?))
+            .and_then(|()| open_bucket(&self.setup, config, &manifest, before.len() + 1));
+        let bucket = match made {
             Ok(bucket) => bucket,
             Err(error) => {
-                directories::begin_drop(disk, &dir)?;
-                finish_drop(disk, &dir)?;
+                if let Err(why) = directories::undo_creation(disk, &dir) {
+                    tracing::error!(dir = %dir.display(), error = %why, "the rest of a failed creation stays");
+                }
                 return Err(error);
             }
         };
@@ -288,12 +296,13 @@ impl BucketRegistry {
     }
 
     /// Serves a bucket directory that is not served, see [`BucketRegistry::unserved`], with its settings, or those of
-    /// their copy. Clients can select it when this returns.
+    /// their copy. Clients can select it when this returns. In a cluster, `uuid` is that of the cluster's bucket of this
+    /// name, and any other bucket is refused: the node would drop it.
     ///
     /// # Errors
-    /// `BadName`, `Exists`, `TooMany`; `NotFound` without such a directory; `NoSettings`; `Damaged`, `State`, `Disk`,
-    /// `Bucket`, `Cluster`.
-    pub fn adopt(&self, name: &str) -> Result<Arc<Bucket>, RegistryError> {
+    /// `BadName`, `Exists`, `TooMany`; `NotFound` without such a directory; `NoSettings`; `NotOfCluster`; `Damaged`,
+    /// `State`, `Disk`, `Bucket`, `Cluster`.
+    pub fn adopt(&self, name: &str, uuid: Option<&str>) -> Result<Arc<Bucket>, RegistryError> {
         let _one_at_a_time = self.change.lock();
         check_name(name)?;
         let before = self.buckets.load();
@@ -304,14 +313,18 @@ impl BucketRegistry {
             return Err(RegistryError::TooMany);
         }
         let (disk, dir) = (&*self.setup.disk, bucket_dir(&self.setup.data_dir, name));
-        let config = match directories::look(disk, &dir)? {
+        let is = directories::look(disk, &dir)?;
+        let config = match is {
             Directory::Bucket => read_named(disk, &dir, name)?,
-            Directory::Unknown => {
-                directories::settings_from_copy(disk, &dir)?;
-                read_named(disk, &dir, name)?
-            }
+            Directory::Unknown => directories::copied_settings(disk, &dir, name)?,
             _ => return Err(RegistryError::NotFound(name.to_owned())),
         };
+        if uuid.is_some_and(|uuid| uuid != config.uuid) {
+            return Err(RegistryError::NotOfCluster(dir));
+        }
+        if is == Directory::Unknown {
+            directories::restore_settings(disk, &dir)?;
+        }
         let keeper = manifests::read_manifest(&self.setup, name)?;
         let bucket = open_bucket(&self.setup, config, &keeper, before.len() + 1)?;
         let shown = entry(&bucket.config(), keeper.uid());
@@ -344,6 +357,12 @@ impl BucketRegistry {
         if let Some(_one_at_a_time) = self.change.try_lock() {
             let _ = self.find_unserved();
         }
+    }
+
+    /// Returns the directory of the bucket with that name.
+    #[must_use]
+    pub fn dir_of(&self, name: &str) -> PathBuf {
+        bucket_dir(&self.setup.data_dir, name)
     }
 
     /// Calls `each` with the name and value of each statistic. Never blocks.
@@ -617,11 +636,14 @@ fn read_config(disk: &dyn Disk, path: &Path) -> Result<BucketConfig, RegistryErr
 
 /// Reads the settings in the directory of a bucket, which must be those of the bucket of that name.
 fn read_named(disk: &dyn Disk, dir: &Path, name: &str) -> Result<BucketConfig, RegistryError> {
-    let path = config_path(dir);
-    let config = read_config(disk, &path)?;
+    read_config_of(disk, &config_path(dir), name)
+}
+
+fn read_config_of(disk: &dyn Disk, path: &Path, name: &str) -> Result<BucketConfig, RegistryError> {
+    let config = read_config(disk, path)?;
     if config.name != name {
         return Err(RegistryError::Damaged {
-            path,
+            path: path.to_owned(),
             why: format!("it names bucket {}, not {name}", config.name),
         });
     }

@@ -143,6 +143,7 @@ fn ensure(
     let config: BucketConfig = serde_json::from_value(bucket.settings.clone())
         .map_err(|error| RegistryError::BadSetting(format!("its settings: {error}")))?;
     let there = registry.get(&bucket.name);
+    let is_missing = there.is_none() && !done.has_begun;
     if let Some(there) = there {
         if there.config().uuid == config.uuid {
             let known = done.buckets.get_mut(&bucket.name);
@@ -160,8 +161,20 @@ fn ensure(
         registry.drop_bucket(&bucket.name)?;
     }
     tracing::info!(bucket = bucket.name, "creating a bucket of the cluster");
+    let key = (config.name.clone(), config.uuid.clone());
     know(bucket, &config, done.has_begun, done);
-    registry.create(config)
+    let created = registry.create(config)?;
+    // A crash between the save of the map and the creation has the same effect.
+    if is_missing && node.stored.contains(&key) {
+        let path = registry.dir_of(&bucket.name);
+        tracing::error!(
+            bucket = bucket.name,
+            path = %path.display(),
+            "the directory of a bucket was missing: an empty one is made, and gets the documents that other nodes have; if \
+             there are no copies, stop the node and put the directory back"
+        );
+    }
+    Ok(created)
 }
 
 fn know(bucket: &MapBucket, config: &BucketConfig, is_new: bool, done: &mut AppliedProgress) {
@@ -321,6 +334,13 @@ impl ClusterNode {
             about.is_some_and(|(about, _)| about.revision.is_none())
         };
         if self.me != 0 || !self.peers.iter().flatten().all(has_none) {
+            return;
+        }
+        if !self.registry.list().is_empty() {
+            tracing::error!(
+                "no node has a map, and this one has buckets: put cluster-map.json back on one of the nodes, or move the \
+                 buckets out of the data directories to begin a new cluster"
+            );
             return;
         }
         let mut map = ClusterMap::new(&self.file, self.me, random);

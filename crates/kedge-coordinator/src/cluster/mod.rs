@@ -8,6 +8,8 @@
 //!
 //! Invariants:
 //! * A map is saved before it is followed. Older maps than the followed one are never followed again.
+//! * A node that has buckets and no map, as it lost the map, follows only a map that has all these buckets. It begins no
+//!   cluster.
 //! * State on disk alone makes no vBucket active. A vBucket becomes active when the map says so, and either this
 //!   process was its replica at that time, or all other nodes of the chain have reported, since the process started,
 //!   which map they follow and their positions.
@@ -24,6 +26,7 @@ mod replicas;
 mod status;
 mod store;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -87,6 +90,8 @@ pub struct ClusterNode {
     replicator: Arc<Replicator>,
     /// The first bucket of a new cluster.
     create: Option<BucketConfig>,
+    /// The names and uuids of the buckets in the map that was stored at the start.
+    stored: BTreeSet<(String, String)>,
     /// The other nodes, by number; `None` at this node's number.
     peers: Vec<Option<Peer>>,
     current: RankedMutex<ClusterCurrent, FollowedMap>,
@@ -129,10 +134,17 @@ impl ClusterNode {
         if let Some(map) = &map {
             map.check_nodes(&setup.file)?;
         } else if !registry.list().is_empty() {
-            return Err(ClusterError::File(format!(
-                "{} has buckets that are no cluster's; a node of a cluster begins with an empty directory",
-                data_dir.display()
-            )));
+            let dir = data_dir.display();
+            if setup.file.nodes.len() == 1 {
+                return Err(ClusterError::File(format!(
+                    "{dir} has buckets and no {MAP_FILE}, and there is no other node that has the map; a new cluster begins \
+                     with an empty directory"
+                )));
+            }
+            tracing::warn!(
+                %dir,
+                "the node has buckets and no map: it waits for the map of another node"
+            );
         }
         let peer = |(at, entry): (u16, &kedge_cluster::ClusterFileNode)| {
             let secret = &setup.file.secret;
@@ -152,6 +164,7 @@ impl ClusterNode {
             registry,
             replicator,
             create,
+            stored: map.iter().flat_map(bucket_uuids).collect(),
             current: RankedMutex::new(FollowedMap {
                 map: map.map(Arc::new),
                 poked: true,
@@ -265,11 +278,29 @@ impl ClusterNode {
                 let revision = map.revision;
                 map = followed.carry_over(map, self.me);
                 is_ours = map.revision != revision;
+            } else {
+                self.check_first(&map)?;
             }
             self.follow_map(&mut current, map)?;
         }
         self.told_of_map(is_ours);
         Ok(true)
+    }
+
+    /// Checks the first map: buckets that it does not have would be dropped.
+    fn check_first(&self, map: &ClusterMap) -> Result<(), ClusterError> {
+        let known: BTreeSet<(String, String)> = bucket_uuids(map).collect();
+        for bucket in self.registry.list() {
+            let config = bucket.config();
+            if !known.contains(&(config.name.clone(), config.uuid.clone())) {
+                return Err(ClusterError::Map(format!(
+                    "this node has no {MAP_FILE}, and a bucket that the map does not have; stop the node and move {} out of \
+                     the data directory",
+                    self.registry.dir_of(&config.name).display()
+                )));
+            }
+        }
+        Ok(())
     }
 
     fn follow_map(&self, current: &mut FollowedMap, map: ClusterMap) -> Result<(), ClusterError> {
@@ -297,4 +328,11 @@ impl ClusterNode {
     fn alive(node: &Weak<Self>) -> Option<Arc<Self>> {
         node.upgrade().filter(|node| !node.is_stopping())
     }
+}
+
+/// Returns the names and uuids of the buckets of a map.
+fn bucket_uuids(map: &ClusterMap) -> impl Iterator<Item = (String, String)> {
+    map.buckets
+        .iter()
+        .filter_map(|bucket| Some((bucket.name.clone(), bucket.uuid()?.to_owned())))
 }

@@ -204,6 +204,7 @@ impl Peer {
     /// Records the result of a request.
     fn note(&self, asked: Result<NodeReport, PeerError>) {
         let mut status = self.status.lock();
+        let mut is_refused_map = false;
         let trouble = match asked {
             Ok(about) => {
                 if status.about.is_none() {
@@ -214,10 +215,18 @@ impl Peer {
             }
             Err(error) => {
                 status.about = None;
+                is_refused_map = matches!(error, PeerError::Map(_));
                 error.to_string()
             }
         };
-        if !trouble.is_empty() && trouble != status.trouble {
+        let is_news = !trouble.is_empty() && trouble != status.trouble;
+        if is_news && is_refused_map {
+            tracing::error!(
+                node = self.name,
+                why = trouble,
+                "the map of another node is not followed"
+            );
+        } else if is_news {
             tracing::warn!(
                 node = self.name,
                 why = trouble,

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use kedge_bucket::{BucketConfig, DROPPING_FILE, finish_drop, remove_dir_marker_last};
 use kedge_disk::{Disk, DiskError, read_file, replace_file};
 
-use super::{CONFIG_FILE, RegistryError, bucket_dir, buckets_dir, config_path, read_config};
+use super::{CONFIG_FILE, RegistryError, bucket_dir, buckets_dir, config_path, read_config_of};
 
 /// The marker of a bucket that is being created.
 const CREATING_FILE: &str = "creating";
@@ -192,6 +192,16 @@ pub(super) fn remove_unmade(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError
     remove_dir_marker_last(disk, dir, CREATING_FILE)
 }
 
+/// Removes a bucket whose creation failed, at any step.
+pub(super) fn undo_creation(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
+    match look(disk, dir)? {
+        Directory::Creating => return remove_unmade(disk, dir),
+        Directory::Bucket => begin_drop(disk, dir)?,
+        _ => {}
+    }
+    finish_drop(disk, dir)
+}
+
 /// Marks a bucket as one that is being dropped, durably. Takes no space on the disk.
 pub(super) fn begin_drop(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
     let mark = dir.join(DROPPING_FILE);
@@ -221,21 +231,28 @@ pub(super) fn keep_copy(disk: &dyn Disk, dir: &Path, json: &[u8]) -> Result<(), 
     }
 }
 
-/// Restores the settings of a directory from the copy.
+/// Returns the settings of a directory from the copy.
 ///
 /// # Errors
 /// `NoSettings` without a copy; `Damaged`, `Disk`.
-pub(super) fn settings_from_copy(
+pub(super) fn copied_settings(
     disk: &dyn Disk,
     dir: &Path,
+    name: &str,
 ) -> Result<BucketConfig, RegistryError> {
     if !has_copy(disk, dir) {
         return Err(RegistryError::NoSettings(dir.to_owned()));
     }
-    let copy = dir.join(COPY_FILE);
-    let config = read_config(disk, &copy)?;
-    replace_file(disk, &config_path(dir), &read_file(disk, &copy)?)?;
-    Ok(config)
+    read_config_of(disk, &dir.join(COPY_FILE), name)
+}
+
+/// Restores the settings of a directory from the copy.
+pub(super) fn restore_settings(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
+    replace_file(
+        disk,
+        &config_path(dir),
+        &read_file(disk, &dir.join(COPY_FILE))?,
+    )
 }
 
 #[cfg(test)]

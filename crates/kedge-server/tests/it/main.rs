@@ -32,6 +32,7 @@ mod opening;
 mod order;
 mod range_scan;
 mod registry;
+mod registry_crash;
 mod replication;
 mod replies;
 mod request_memory;

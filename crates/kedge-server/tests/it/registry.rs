@@ -335,16 +335,19 @@ fn bucket_without_settings_is_kept_until_adopted() {
         all
     };
     assert_eq!(unserved(), ["unserved_directories 1"]);
-    let bucket = registry.adopt("b").unwrap();
+    let bucket = registry.adopt("b", None).unwrap();
     assert_eq!(unserved(), ["unserved_directories 0"]);
     bucket.wait_loaded().unwrap();
     assert_eq!(bucket.config().quota_bytes, 64 << 20);
     assert_eq!(registry.manifest("b").unwrap().uid, ManifestUid(1));
     assert!(registry.cluster().snapshot().bucket("b").is_some());
     assert!(registry.unserved().unwrap().is_empty());
-    assert!(matches!(registry.adopt("b"), Err(RegistryError::Exists(_))));
+    assert!(matches!(
+        registry.adopt("b", None),
+        Err(RegistryError::Exists(_))
+    ));
     for none in ["c", ".."] {
-        assert!(registry.adopt(none).is_err());
+        assert!(registry.adopt(none, None).is_err());
     }
     registry.shutdown();
     drop(registry);
@@ -366,7 +369,7 @@ fn unknown_directories_are_left_alone() {
     let listed: Vec<&str> = unserved.iter().map(|it| &*it.name).collect();
     assert_eq!(listed, ["b", "notes.txt"]);
     for name in listed {
-        let refused = registry.adopt(name);
+        let refused = registry.adopt(name, None);
         assert!(
             matches!(refused, Err(RegistryError::NoSettings(_))),
             "{name}"
@@ -393,7 +396,7 @@ fn foreign_bucket_directory_is_not_overwritten() {
     let refused = registry.create(config("b"));
     assert!(matches!(refused, Err(RegistryError::Unserved(_))));
     assert_eq!(std::fs::read(path.join("bucket.json")).unwrap(), json);
-    registry.adopt("b").unwrap().wait_loaded().unwrap();
+    registry.adopt("b", None).unwrap().wait_loaded().unwrap();
     registry.shutdown();
 }
 

@@ -158,23 +158,7 @@ impl Cluster {
 
     /// Starts a node again, by itself.
     pub(crate) fn serve(&self, dir: &Path, node: usize) -> Server {
-        let name = format!("n_{node}");
-        // A node that was killed listens no more before its thread that syncs a file lets go of the directory.
-        if let Ok(lock) = File::open(dir.join(&name).join("LOCK")) {
-            let deadline = Instant::now() + PATIENCE;
-            while lock.try_lock().is_err() {
-                assert!(Instant::now() < deadline, "the node does not end");
-                thread::yield_now();
-            }
-        }
-        let mut command = kedge(&["serve", "--memcached-enabled", "--memcached-port=0"]);
-        command
-            .arg("--data-dir")
-            .arg(dir.join(&name))
-            .arg("--cluster")
-            .arg(dir.join("cluster.toml"))
-            .args(["--node-id", &name]);
-        Server::spawn(command).expect("the node starts")
+        Server::spawn(serve_node(dir, node)).expect("the node starts")
     }
 
     pub(crate) fn map(&self, node: usize) -> Value {
@@ -195,6 +179,27 @@ impl Drop for Cluster {
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let _ = self.child.wait();
     }
+}
+
+/// Returns the command that starts a node of a cluster again, once its directory is free.
+pub(crate) fn serve_node(dir: &Path, node: usize) -> Command {
+    let name = format!("n_{node}");
+    // A node that was killed listens no more before its thread that syncs a file lets go of the directory.
+    if let Ok(lock) = File::open(dir.join(&name).join("LOCK")) {
+        let deadline = Instant::now() + PATIENCE;
+        while lock.try_lock().is_err() {
+            assert!(Instant::now() < deadline, "the node does not end");
+            thread::yield_now();
+        }
+    }
+    let mut command = kedge(&["serve", "--memcached-enabled", "--memcached-port=0"]);
+    command
+        .arg("--data-dir")
+        .arg(dir.join(&name))
+        .arg("--cluster")
+        .arg(dir.join("cluster.toml"))
+        .args(["--node-id", &name]);
+    command
 }
 
 /// Writes a document to whichever node takes it: its number. All others say that it is not theirs.

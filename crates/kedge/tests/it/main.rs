@@ -3,6 +3,7 @@
 mod bucket_settings;
 mod check_catalogs;
 mod cluster;
+mod cluster_files;
 mod collections;
 mod couchstore;
 mod couchstore_check;

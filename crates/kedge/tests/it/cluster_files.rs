@@ -1,0 +1,304 @@
+//! Nodes of a cluster whose data directory has lost a file: nothing begins anew without a word, nothing that is left is
+//! removed, and the remedies of `docs/guides/salvage.md` work.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::Instant;
+
+use kedge::client::ClientConnection;
+use serde_json::Value;
+
+use crate::cluster::{Cluster, put, serve_node, value_of};
+use crate::missing::stop;
+use crate::process::{PASSWORD, PATIENCE, USER, kedge, run};
+
+const KEYS: usize = 40;
+
+/// A node that need not become ready. Dropping it kills it.
+struct StartingNode {
+    child: Child,
+    log: PathBuf,
+}
+
+impl StartingNode {
+    fn start(dir: &Path, node: usize) -> Self {
+        let mut command = serve_node(dir, node);
+        let log = dir.join(format!("starting-{node}.log"));
+        let file = File::create(&log).expect("a file");
+        let child = command.stdout(Stdio::null()).stderr(file).spawn();
+        let child = child.expect("the command starts");
+        Self { child, log }
+    }
+
+    fn logged(&self) -> String {
+        std::fs::read_to_string(&self.log).expect("the log")
+    }
+
+    /// Waits until the log has a text.
+    fn wait_log(&self, text: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.logged().contains(text) {
+            assert!(Instant::now() < deadline, "no {text:?}: {}", self.logged());
+            thread::yield_now();
+        }
+    }
+}
+
+impl Drop for StartingNode {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A cluster of two nodes without replicas: only node 1 has its documents. Returns the keys, with their nodes.
+fn two_nodes(dir: &Path, more: &[&str]) -> (Cluster, Vec<(String, usize)>) {
+    let mut args = vec!["--nodes=2"];
+    args.extend(more);
+    let cluster = Cluster::start(dir, &args);
+    let mut connections = [cluster.connect(0), cluster.connect(1)];
+    let mut written = Vec::new();
+    for n in 0..KEYS {
+        let key = format!("key-{n}");
+        let node = put(&mut connections, &key, &key);
+        written.push((key, node));
+    }
+    assert!(written.iter().any(|(_, node)| *node == 1));
+    // Whatever is read later was on the disk of its node.
+    for (key, node) in &written {
+        let level = Some(kedge_types::DurabilityLevel::PersistToMajority);
+        let stored = connections[*node].set(key.as_bytes(), key.as_bytes(), level);
+        stored.expect("a write");
+    }
+    (cluster, written)
+}
+
+/// Checks that all documents are there.
+fn check(connections: &mut [ClientConnection], written: &[(String, usize)]) {
+    for (key, _) in written {
+        assert_eq!(value_of(connections, key).as_ref(), Some(key));
+    }
+}
+
+fn bucket_dir(dir: &Path, node: usize) -> PathBuf {
+    dir.join(format!("n_{node}/buckets/default"))
+}
+
+fn lose_map(dir: &Path, node: usize) {
+    std::fs::remove_file(dir.join(format!("n_{node}/cluster-map.json"))).expect("the map");
+}
+
+/// Removes the name of the map from the list of state files, as the error of the start demands.
+fn remove_from_list(dir: &Path, node: usize) {
+    let list = dir.join(format!("n_{node}/files.json"));
+    let names: Vec<String> =
+        serde_json::from_slice(&std::fs::read(&list).expect("the list")).expect("names");
+    let rest: Vec<String> = names
+        .iter()
+        .filter(|name| *name != "cluster-map.json")
+        .cloned()
+        .collect();
+    assert_eq!(rest.len() + 1, names.len(), "{names:?}");
+    std::fs::write(&list, serde_json::to_vec(&rest).expect("JSON")).expect("the list");
+}
+
+fn copy_dir(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("a directory");
+    for entry in std::fs::read_dir(from).expect("a directory") {
+        let entry = entry.expect("a name");
+        let to = to.join(entry.file_name());
+        if entry.file_type().expect("a type").is_dir() {
+            copy_dir(&entry.path(), &to);
+        } else {
+            std::fs::copy(entry.path(), to).expect("a copy");
+        }
+    }
+}
+
+/// Gives the bucket of a directory another uuid, and a name.
+fn change_settings(file: &Path, name: &str) {
+    let bytes = std::fs::read(file).expect("the settings");
+    let mut settings: Value = serde_json::from_slice(&bytes).expect("JSON");
+    settings["name"] = name.into();
+    settings["uuid"] = "00000000000000000000000000000007".into();
+    std::fs::write(file, settings.to_string()).expect("the settings");
+}
+
+fn bucket(cluster: &Cluster, node: usize, words: &[&str]) -> (Option<i32>, String, String) {
+    let url = format!("http://{}", cluster.mgmt(node));
+    let mut command = kedge(&["bucket"]);
+    run(command
+        .args(words)
+        .args(["-U", &url, "-u", USER, "-P", PASSWORD]))
+}
+
+/// The documented remedy did not work: a node that had buckets and no map refused to start.
+#[test]
+fn node_without_its_map_takes_that_of_another_node() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (cluster, written) = two_nodes(dir.path(), &["--replicas=0"]);
+    cluster.kill(1);
+    lose_map(dir.path(), 1);
+    let (code, _, why) = run(&mut serve_node(dir.path(), 1));
+    assert_eq!(code, Some(1));
+    for part in ["cluster-map.json is missing", "files.json"] {
+        assert!(why.contains(part), "{why}");
+    }
+    remove_from_list(dir.path(), 1);
+    let node = cluster.serve(dir.path(), 1);
+    check(&mut [cluster.connect(0), cluster.connect(1)], &written);
+    assert!(dir.path().join("n_1/cluster-map.json").exists());
+    let log = stop(node);
+    assert!(
+        log.contains("it waits for the map of another node"),
+        "{log}"
+    );
+}
+
+/// A map that does not have a bucket drops it from the node.
+#[test]
+fn node_without_its_map_keeps_buckets_that_the_cluster_does_not_have() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (cluster, written) = two_nodes(dir.path(), &["--replicas=0"]);
+    cluster.kill(1);
+    drop(serve_node(dir.path(), 1));
+    lose_map(dir.path(), 1);
+    remove_from_list(dir.path(), 1);
+    let foreign = dir.path().join("n_1/buckets/foreign");
+    copy_dir(&bucket_dir(dir.path(), 1), &foreign);
+    change_settings(&foreign.join("bucket.json"), "foreign");
+
+    let node = StartingNode::start(dir.path(), 1);
+    node.wait_log("the map of another node is not followed");
+    let log = node.logged();
+    assert!(log.contains("n_1/buckets/foreign"), "{log}");
+    drop(node);
+    assert!(foreign.join("bucket.json").exists());
+    std::fs::rename(&foreign, dir.path().join("foreign")).expect("moved");
+    let _node = cluster.serve(dir.path(), 1);
+    check(&mut [cluster.connect(0), cluster.connect(1)], &written);
+}
+
+#[test]
+fn nodes_without_any_map_begin_no_cluster_while_they_have_buckets() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (cluster, written) = two_nodes(dir.path(), &["--replicas=0"]);
+    for node in 0..2 {
+        cluster.kill(node);
+        drop(serve_node(dir.path(), node));
+    }
+    let map = dir.path().join("n_1/cluster-map.json");
+    let saved = std::fs::read(&map).expect("the map");
+    for node in 0..2 {
+        lose_map(dir.path(), node);
+        remove_from_list(dir.path(), node);
+    }
+    let first = StartingNode::start(dir.path(), 0);
+    let second = StartingNode::start(dir.path(), 1);
+    first.wait_log("no node has a map, and this one has buckets");
+    drop((first, second));
+    // One node has it again.
+    std::fs::write(map, saved).expect("the map");
+    let second = StartingNode::start(dir.path(), 1);
+    let _first = cluster.serve(dir.path(), 0);
+    second.wait_log("the cluster map is applied");
+    check(&mut [cluster.connect(0), cluster.connect(1)], &written);
+}
+
+/// A bucket that an operator adopted was dropped with all files when the cluster did not have it.
+#[test]
+fn bucket_without_settings_on_a_node_is_served_after_adopt() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (cluster, written) = two_nodes(dir.path(), &["--replicas=0"]);
+    cluster.kill(1);
+    drop(serve_node(dir.path(), 1));
+    let own = bucket_dir(dir.path(), 1);
+    std::fs::remove_file(own.join("bucket.json")).expect("the settings");
+    let foreign = dir.path().join("n_1/buckets/foreign");
+    copy_dir(&own, &foreign);
+    change_settings(&foreign.join("bucket.json.copy"), "foreign");
+
+    let node = StartingNode::start(dir.path(), 1);
+    node.wait_log("cannot make a bucket of the cluster");
+    let log = node.logged();
+    for part in [
+        "is not served and stays as it is",
+        "n_1/buckets/default",
+        "kedge bucket adopt default",
+        "n_1/buckets/foreign",
+    ] {
+        assert!(log.contains(part), "{part}: {log}");
+    }
+    let (code, listed, why) = bucket(&cluster, 1, &["list"]);
+    assert_eq!(code, Some(0), "{why}");
+    for name in ["default", "foreign"] {
+        assert!(
+            listed.contains(&format!("not served: {name} (")),
+            "{listed}"
+        );
+    }
+    let (code, _, why) = bucket(&cluster, 1, &["adopt", "foreign"]);
+    assert_eq!(code, Some(1));
+    assert!(why.contains("the cluster has no bucket foreign"), "{why}");
+    let (code, said, why) = bucket(&cluster, 1, &["adopt", "default"]);
+    assert_eq!(code, Some(0), "{why}");
+    assert_eq!(said, "bucket \"default\" is served\n");
+    node.wait_log("the cluster map is applied");
+    check(&mut [cluster.connect(0), cluster.connect(1)], &written);
+    // Another map drops neither.
+    let (code, _, why) = bucket(&cluster, 0, &["create", "second"]);
+    assert_eq!(code, Some(0), "{why}");
+    let (_, listed, _) = bucket(&cluster, 1, &["list"]);
+    for part in ["second", "not served: foreign ("] {
+        assert!(listed.contains(part), "{listed}");
+    }
+    check(&mut [cluster.connect(0), cluster.connect(1)], &written);
+    assert!(foreign.join("log").exists());
+    drop(node);
+
+    // The cluster has a bucket of this name, but another one.
+    drop(serve_node(dir.path(), 1));
+    let second = dir.path().join("n_1/buckets/second");
+    std::fs::remove_file(second.join("bucket.json")).expect("the settings");
+    change_settings(&second.join("bucket.json.copy"), "second");
+    let node = StartingNode::start(dir.path(), 1);
+    node.wait_log("cannot make a bucket of the cluster");
+    let (code, _, why) = bucket(&cluster, 1, &["adopt", "second"]);
+    assert_eq!(code, Some(1));
+    assert!(why.contains("another bucket than the cluster's"), "{why}");
+    assert!(second.join("log").exists() && !second.join("bucket.json").exists());
+}
+
+/// A node whose bucket directory was removed began with an empty bucket, and logged "creating a bucket".
+#[test]
+fn missing_bucket_directory_of_a_node_is_an_error_in_its_log() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (cluster, written) = two_nodes(dir.path(), &["--replicas=1"]);
+    let missing = "the directory of a bucket was missing";
+    cluster.kill(1);
+    drop(serve_node(dir.path(), 1));
+    for node in 0..2 {
+        let log = std::fs::read_to_string(dir.path().join(format!("n_{node}/kedge.log")));
+        let log = log.expect("the log");
+        assert!(!log.contains(missing), "a new bucket is none: {log}");
+    }
+    std::fs::remove_dir_all(bucket_dir(dir.path(), 1)).expect("the directory");
+    let node = cluster.serve(dir.path(), 1);
+    check(&mut [cluster.connect(0), cluster.connect(1)], &written);
+    let log = stop(node);
+    let line = log.lines().find(|line| line.contains(missing));
+    let line = line.unwrap_or_else(|| panic!("{log}"));
+    assert!(
+        line.contains("ERROR") && line.contains("n_1/buckets/default"),
+        "{line}"
+    );
+    assert_eq!(log.matches(missing).count(), 1, "{log}");
+    // The next start has the directory.
+    let node = cluster.serve(dir.path(), 1);
+    check(&mut [cluster.connect(0), cluster.connect(1)], &written);
+    let log = stop(node);
+    assert!(!log.contains(missing), "{log}");
+}
