@@ -25,19 +25,23 @@ fn began(open: &Open) -> Vec<Vec<Seqno>> {
 /// Clients that resumed on the oldest one were rolled back.
 #[test]
 fn vbucket_of_a_new_cluster_has_one_branch() {
-    for (commit_log, follows_first) in [(true, false), (true, true), (false, false)] {
+    for (commit_log, first_state) in [
+        (true, None),
+        (true, Some(VbState::Replica)),
+        // The first start of a cluster: the vBucket waits until the other nodes have reported.
+        (true, Some(VbState::Pending)),
+        (false, None),
+        (false, Some(VbState::Pending)),
+    ] {
         let disk = SimDisk::new(1);
         let mut site = sim(&disk);
         site.config.commit_log = commit_log;
         site.topology = None;
         let open = site.open();
         let made = branches(&open);
-        if follows_first {
+        if let Some(state) = first_state {
             for vb in all_vbuckets() {
-                open.bucket
-                    .states()
-                    .set_vbucket(vb, VbState::Replica)
-                    .unwrap();
+                open.bucket.states().set_vbucket(vb, state).unwrap();
             }
         }
         activate(&open);
