@@ -7,7 +7,7 @@
 # make test-scripts    the scripts of tests and benchmarks
 # make test-python     one suite per client: -python -go -node -java -rust (SDKs), -memcached, -cluster (processes that fail)
 # make test-search     the tests of the workspace with other random cases, ROUNDS (10) times
-# make test-long       thousands of seeds of all seeded tests, 10,000 lives of vBuckets, 200 kills of a server: hours
+# make test-long       thousands of seeds of all seeded tests, 10,000 lives of vBuckets, 800 kills of servers: hours
 # make test-mutants    breaks rules of sim/mutants.toml one at a time; simulated histories have to detect each
 # make fuzz            every fuzz target for FUZZ_SECS (180); needs nightly and cargo-fuzz
 # make prepare-python  installs what a suite needs, and no more; run-python runs it without building the server
@@ -37,6 +37,7 @@ ROUNDS ?= 10
 LONG_SEEDS ?= 5000
 LONG_CYCLES ?= 10000
 LONG_KILLS ?= 200
+LONG_ROUNDS ?= 20
 LONG_FLOOD ?= 4000
 
 # Crates that are no part of the workspace.
@@ -92,7 +93,10 @@ test-long:
 		$(CARGO) test -p kedge-storage -p kedge-bucket --no-fail-fast || status=1; \
 	KEDGE_SEEDS=$(LONG_SEEDS) $(CARGO) test --release -p kedge-sim --no-fail-fast || status=1; \
 	KEDGE_LONG_COMMANDS=full $(CARGO) test --release -p kedge-server --test it -- --nocapture every_opcode whole_node || status=1; \
-	KEDGE_STORAGE_CRASH_ROUNDS=$(LONG_KILLS) $(CARGO) test -p kedge --test it crash_storage || status=1; \
+	KEDGE_CRASH_ROUNDS=$(LONG_KILLS) KEDGE_STORAGE_CRASH_ROUNDS=$(LONG_KILLS) KEDGE_COLLECTIONS_CRASH_ROUNDS=$(LONG_KILLS) \
+		KEDGE_USERS_CRASH_ROUNDS=$(LONG_KILLS) KEDGE_HOSTILE_ROUNDS=$(LONG_ROUNDS) \
+		$(CARGO) test -p kedge --test it --no-fail-fast -- crash hostile || status=1; \
+	KEDGE_CLUSTER_ROUNDS=$(LONG_ROUNDS) tests/run cluster || status=1; \
 	KEDGE_FLOOD=$(LONG_FLOOD) $(CARGO) test -p kedge-server --test it floods || status=1; \
 	KEDGE_FLOOD=$(LONG_FLOOD) $(CARGO) test -p kedge --test it floods || status=1; \
 	exit $$status

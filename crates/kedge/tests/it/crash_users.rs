@@ -1,4 +1,6 @@
 //! Users and groups outlive `kill -9` in the middle of being changed.
+//!
+//! `KEDGE_USERS_CRASH_ROUNDS` is the number of kills (8).
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
@@ -7,6 +9,7 @@ use kedge::client::ManagementClient;
 use serde_json::Value;
 
 use crate::process::{PASSWORD, PATIENCE, Server, USER};
+use crate::random::count_from_environment;
 
 /// The number of names of users, and of groups, that are changed.
 const NAMES: u64 = 4;
@@ -79,7 +82,7 @@ fn there(client: &ManagementClient) -> Model {
 /// not whole would keep the server from starting.
 #[test]
 fn acknowledged_user_changes_survive_kill_9() {
-    const ROUNDS: u64 = 8;
+    let rounds = count_from_environment("KEDGE_USERS_CRASH_ROUNDS", 8);
     let dir = tempfile::tempdir().expect("a directory");
     let mut random = kedge_disk::Rng::new(kedge_disk::seed(7));
     let mut model = Model::new();
@@ -98,7 +101,7 @@ fn acknowledged_user_changes_survive_kill_9() {
     }
     server.kill();
     let mut unanswered: Option<Change> = None;
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         let server = Server::start(dir.path(), &["--vbuckets=4"]);
         let found = there(&http(&server));
         if let Some(change) = unanswered.take()

@@ -143,7 +143,7 @@ fn damage_root_by_id(path: &Path) {
 /// With a damaged root of the tree by id writes stayed in the log for ever, a reset was refused without a word about what
 /// helps, and a server that could not close the bucket cleanly ended with exit code 0.
 #[test]
-fn damaged_tree_prevents_a_clean_shutdown_until_vbucket_reset() {
+fn damaged_tree_prevents_a_clean_shutdown_until_compaction_repairs_it() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = Server::start(dir.path(), &[]);
     server.connect().set(b"key", b"1", None).expect("a write");

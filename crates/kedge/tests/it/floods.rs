@@ -4,11 +4,27 @@
 
 use std::net::{SocketAddr, TcpStream};
 
+use rustix::process::{Resource, getrlimit, setrlimit};
+
 use crate::cluster::{Cluster, put};
 
 fn flood() -> usize {
     let given = std::env::var("KEDGE_FLOOD").ok();
     given.map_or(300, |text| text.parse().expect("a number"))
+}
+
+/// Raises this process's limit of open files, of which each connection is one.
+fn raise_file_limit(needed: u64) {
+    let mut limit = getrlimit(Resource::Nofile);
+    let maximum = limit.maximum.unwrap_or(u64::MAX);
+    assert!(
+        maximum >= needed,
+        "the test needs {needed} open files, and the hard limit is {maximum}: raise it with ulimit -Hn, or lower KEDGE_FLOOD"
+    );
+    if limit.current.is_some_and(|current| current < needed) {
+        limit.current = Some(needed);
+        setrlimit(Resource::Nofile, limit).expect("a limit below the maximum");
+    }
 }
 
 fn idle(to: SocketAddr) -> Vec<TcpStream> {
@@ -20,6 +36,8 @@ fn idle(to: SocketAddr) -> Vec<TcpStream> {
 /// to each other, and one that was restarted never became ready.
 #[test]
 fn idle_strangers_do_not_block_replication_connections() {
+    // Four times the strangers, and the rest of the test.
+    raise_file_limit(flood() as u64 * 4 + 500);
     let dir = tempfile::tempdir().expect("a directory");
     let mut cluster = Cluster::start(dir.path(), &["--nodes=3", "--replicas=1"]);
     let mut idle: Vec<TcpStream> = (0..3).flat_map(|node| idle(cluster.mgmt(node))).collect();

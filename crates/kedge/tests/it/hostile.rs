@@ -1,4 +1,7 @@
 //! Hostile input closes its own connection at most: another client notices nothing, and memory stays bounded.
+//!
+//! `KEDGE_HOSTILE_ROUNDS` is the number of times that all input is sent, each with other random bytes (1);
+//! `KEDGE_HOSTILE_SEED` repeats a run.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -11,13 +14,17 @@ use kedge_protocol::binary::{HEADER_BYTES, Opcode, RequestWriter};
 use kedge_types::DurabilityLevel;
 
 use crate::process::{PASSWORD, PATIENCE, Server, USER};
-use crate::random::Random;
+use crate::random::{Random, count_from_environment};
 
 /// Resident memory that the attacks may cost, in bytes: buffers of connections that just ended, and what the
 /// allocator keeps.
 const GROWTH_BYTES_MAX: u64 = 160 << 20;
 /// Longest time one request of the innocent client may take while others attack.
 const INNOCENT_PATIENCE: Duration = Duration::from_secs(10);
+
+fn rounds() -> u64 {
+    count_from_environment("KEDGE_HOSTILE_ROUNDS", 1)
+}
 
 /// The port of an attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -298,7 +305,8 @@ fn garbage_closes_only_its_own_connection() {
     let mut server = Server::start(dir.path(), &limits);
     let before = server.resident_bytes();
     beside_innocent(&server, || {
-        for (what, port, bytes, end) in attacks(&mut random) {
+        let all = (0..rounds()).flat_map(|_| attacks(&mut random));
+        for (what, port, bytes, end) in all {
             let mut stream = open(&server, port);
             // A server that closes at once makes the write fail.
             let _ = stream.write_all(&bytes);
@@ -322,7 +330,8 @@ fn every_opcode_survives_garbage() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut server = Server::start(dir.path(), &[]);
     beside_innocent(&server, || {
-        for opcode in 0..=u8::MAX {
+        let all = (0..rounds()).flat_map(|_| 0..=u8::MAX);
+        for opcode in all {
             // What ends the connection, or what only the sender of a login or a choice may follow.
             let ends = [Opcode::Quit.wire(), Opcode::Quitq.wire()];
             if ends.contains(&opcode) {
