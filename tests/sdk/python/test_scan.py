@@ -61,3 +61,10 @@ def test_sample(collection, keys):
     for ids_only in (False, True):
         found = scan(collection, SamplingScan(30, 7), ids_only=ids_only)
         assert len(set(ids(found))) == 30
+
+
+def test_sample_without_a_seed(collection, keys):
+    """The SDK draws the seed, of up to 64 bits. Seeds of 2^32 and more were refused once."""
+    for _ in range(5):
+        found = scan(collection, SamplingScan(30), ids_only=True)
+        assert len(set(ids(found))) == 30
