@@ -1,4 +1,6 @@
-//! A check of help texts, for tests.
+//! Checks of help texts and of the documented labels, for tests.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Words that refer to something outside of the text.
 const POINTERS: [&str; 9] = [
@@ -28,6 +30,48 @@ pub(crate) fn check(text: &str) {
         let same = families.iter().filter(|(_, other)| other == help).count();
         assert_eq!(same, 1, "{name}: {help:?} fits several families");
     }
+    check_labels(text);
+}
+
+/// Checks that the table of `docs/reference/metrics.md` has the labels of the samples, each under the longest prefix of
+/// its name.
+///
+/// The table gave the label `op` to a family that has `operation`.
+fn check_labels(text: &str) {
+    let documented = documented_labels();
+    let mut seen: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let name_end = line.find(['{', ' ']).expect("a name");
+        let name = &line[..name_end];
+        let prefixes = documented.keys().filter(|prefix| name.starts_with(**prefix));
+        let prefix = prefixes.max_by_key(|prefix| prefix.len());
+        let labels = seen
+            .entry(prefix.unwrap_or_else(|| panic!("{name} is in no row of the table")))
+            .or_default();
+        // Values of labels have neither quotes nor commas here.
+        let inner = line.split(['{', '}']).nth(1).unwrap_or("");
+        let names = inner.split(',').filter_map(|label| label.split_once('='));
+        labels.extend(names.map(|(label, _)| label).filter(|label| *label != "le"));
+    }
+    for (prefix, labels) in seen {
+        assert_eq!(labels, documented[prefix], "labels of {prefix}");
+    }
+}
+
+/// Returns the labels of each prefix.
+fn documented_labels() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
+    let page = include_str!("../../../../docs/reference/metrics.md");
+    let (_, table) = page.split_once("| prefix | labels |").expect("the table");
+    let rows = table.lines().skip(2).take_while(|row| row.starts_with('|'));
+    let quoted = |cell: &'static str| cell.split('`').skip(1).step_by(2);
+    let mut labels = BTreeMap::new();
+    for row in rows {
+        let cells: Vec<&str> = row.split('|').collect();
+        for prefix in quoted(cells[1]) {
+            labels.insert(prefix, quoted(cells[2]).collect());
+        }
+    }
+    labels
 }
 
 /// Returns name and help text of each family.
