@@ -1,38 +1,20 @@
 //! Full disks and damaged files, on the real process and the real disk.
 
 use std::fs;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use kedge_types::{DurabilityLevel, VbId};
 use rustix::process::Signal;
 
-use crate::process::{PASSWORD, Server, USER, clean_environment, kedge, run, serve};
+use crate::process::{
+    PASSWORD, PATIENCE, Server, USER, clean_environment, kedge, may_mount, mount, run, serve,
+};
 
 const PERSIST: Option<DurabilityLevel> = Some(DurabilityLevel::PersistToMajority);
-
-/// A small file system of its own, if the test may mount one. It goes with the value.
-struct Mounted(tempfile::TempDir);
-
-impl Mounted {
-    fn new() -> Option<Self> {
-        let dir = tempfile::tempdir().expect("a directory");
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=32m", "tmpfs"]);
-        let output = mount.arg(dir.path()).output().ok()?;
-        output.status.success().then_some(Self(dir))
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.path()).status();
-    }
-}
 
 /// Runs a tool on the server.
 fn tool(server: &Server, args: &[&str]) -> (Option<i32>, String, String) {
@@ -62,21 +44,19 @@ fn server_keeps_running_when_log_lines_cannot_be_written() {
     assert_eq!(status.code(), Some(0));
 }
 
-/// A full disk prevented the start: "cannot save the cluster state".
-#[test]
-fn server_starts_on_a_full_disk_and_compaction_frees_space() {
-    let Some(disk) = Mounted::new() else {
-        eprintln!(
-            "no file system may be mounted here: starts on a full disk are tested on simulated ones only"
-        );
-        return;
-    };
-    let data_dir = disk.path().join("data");
-    let value = |round: u8| vec![b'a' + round; 2_000];
-    let key = |n: u32| format!("key-{n}").into_bytes();
+fn value(round: u8) -> Vec<u8> {
+    vec![b'a' + round; 2_000]
+}
+
+fn key(n: u32) -> Vec<u8> {
+    format!("key-{n}").into_bytes()
+}
+
+/// Writes files of which two thirds are garbage.
+fn write_garbage(data_dir: &Path) {
     for round in 0..3 {
         // Each stop brings them into the files, where they make those of the round before garbage.
-        let server = Server::start(&data_dir, &["--compaction-min-bytes=1GiB"]);
+        let server = Server::start(data_dir, &["--compaction-min-bytes=1GiB"]);
         let mut connection = server.connect();
         for n in 0..1_000 {
             connection
@@ -86,38 +66,95 @@ fn server_starts_on_a_full_disk_and_compaction_frees_space() {
         server.signal(Signal::TERM);
         assert_eq!(server.wait().0.code(), Some(0));
     }
-    let ballast = disk.path().join("ballast");
-    // It ends with an error: the disk is full then.
-    let filled = fs::write(&ballast, vec![0; 32 << 20]);
-    assert!(filled.is_err());
+}
 
-    let server = Server::start(&data_dir, &[]);
+/// Fills a disk with a file, which it returns.
+fn fill(disk: &Path) -> PathBuf {
+    let ballast = disk.join("ballast");
+    // It ends with an error: the disk is full then.
+    fs::write(&ballast, vec![0; 512 << 20]).expect_err("the disk is smaller");
+    ballast
+}
+
+/// Starts a server on a full disk, and reads from it.
+fn start_on_full_disk(data_dir: &Path) -> Server {
+    let server = Server::start(data_dir, &[]);
     let mut connection = server.connect();
     for n in [0, 500, 999] {
         let found = connection.get(&key(n)).expect("an answer");
         assert_eq!(found.expect("the document").value, value(2));
     }
-    // A compaction needs room for one new file.
-    let len = fs::metadata(&ballast).expect("the ballast").len();
-    let file = fs::File::options().write(true).open(&ballast);
-    file.expect("the ballast")
-        .set_len(len - (512 << 10))
-        .expect("some room");
+    server
+}
+
+/// Compacts a bucket on a full disk, and writes to it. Returns the log of the server.
+fn compact_on_full_disk(server: Server, data_dir: &Path) -> String {
     let before = fs::metadata(data_dir.join("buckets/default/0.couch.1"));
     let (code, stdout, stderr) = tool(&server, &["compact", "default", "--wait"]);
     assert_eq!(code, Some(0), "{stdout}{stderr}");
     let name = data_dir.join("buckets/default/0.couch.2");
     let after = fs::metadata(name).expect("a new file");
     assert!(after.len() * 2 < before.expect("the file").len());
-    connection
+    server
+        .connect()
         .set(b"new", b"1", PERSIST)
         .expect("there is room");
     server.signal(Signal::TERM);
-    let (status, stderr) = server.wait();
-    assert_eq!(status.code(), Some(0), "{stderr}");
-    let server = Server::start(&data_dir, &[]);
+    let (status, log) = server.wait();
+    assert_eq!(status.code(), Some(0), "{log}");
+    let server = Server::start(data_dir, &[]);
     let found = server.connect().get(b"new").expect("an answer");
     assert!(found.is_some());
+    log
+}
+
+/// A full disk prevented the start: "cannot save the cluster state". This one was never large enough for a reserve.
+#[test]
+fn server_starts_on_a_full_disk_and_compaction_frees_space() {
+    if !may_mount("disk::server_starts_on_a_full_disk_and_compaction_frees_space") {
+        return;
+    }
+    let disk = tempfile::tempdir().expect("a directory");
+    mount(disk.path(), 32);
+    let data_dir = disk.path().join("data");
+    write_garbage(&data_dir);
+    let ballast = fill(disk.path());
+    let server = start_on_full_disk(&data_dir);
+    // A compaction needs room for one new file.
+    let len = fs::metadata(&ballast).expect("the ballast").len();
+    let file = fs::File::options().write(true).open(&ballast);
+    file.expect("the ballast")
+        .set_len(len - (512 << 10))
+        .expect("some room");
+    compact_on_full_disk(server, &data_dir);
+}
+
+/// An earlier process has reserved the space, when the disk had eight times as much.
+#[test]
+fn compaction_on_a_full_disk_uses_the_reserve_of_an_earlier_process() {
+    if !may_mount("disk::compaction_on_a_full_disk_uses_the_reserve_of_an_earlier_process") {
+        return;
+    }
+    let disk = tempfile::tempdir().expect("a directory");
+    mount(disk.path(), 256);
+    let data_dir = disk.path().join("data");
+    write_garbage(&data_dir);
+    let reserve = data_dir.join("buckets/default/compaction.reserve");
+    let reserved = || fs::metadata(&reserve).map_or(0, |file| file.blocks() * 512);
+    let server = Server::start(&data_dir, &["--compaction-min-bytes=1GiB"]);
+    let deadline = Instant::now() + PATIENCE;
+    while reserved() < 16 << 20 {
+        assert!(Instant::now() < deadline, "{} bytes reserved", reserved());
+        // sleep: the task of another process, which sends no event
+        thread::sleep(Duration::from_millis(50));
+    }
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait().0.code(), Some(0));
+    fill(disk.path());
+    let server = start_on_full_disk(&data_dir);
+    let log = compact_on_full_disk(server, &data_dir);
+    assert!(log.contains("the compaction reserve is freed"), "{log}");
+    assert!(!reserve.exists());
 }
 
 /// Damages the root of the tree by id in a couchstore file, see `docs/reference/formats/couchstore.md`.

@@ -3,8 +3,6 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +11,9 @@ use kedge_executor::{Pool, ThreadCount};
 use kedge_types::{DurabilityLevel, Status};
 use rustix::process::Signal;
 
-use crate::process::{PATIENCE, Server, connect_to, kedge, run, serve, threads_of};
+use crate::process::{
+    PATIENCE, Server, connect_to, kedge, may_mount, mount, run, serve, threads_of,
+};
 
 /// The longest duration of a stop.
 const STOP_MAX: Duration = Duration::from_secs(5);
@@ -271,36 +271,16 @@ fn documents_survive_many_restarts() {
     }
 }
 
-/// A file system of 96 MiB of its own, half of it taken, in a namespace of its own. `None` where the system
-/// does not allow it.
-fn server_on_a_small_disk(dir: &std::path::Path) -> Option<Server> {
-    let can = Command::new("unshare").args(["-rm", "true"]).output();
-    if !can.is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: no permission to make a file system");
-        return None;
-    }
-    let inner = serve(&dir.join("data"), &[]);
-    let mut command = Command::new("unshare");
-    command
-        .args(["-rm", "sh", "-c"])
-        .arg(
-            "mount -t tmpfs -o size=96m none \"$0\" && head -c 48m /dev/zero > \"$0/ballast\" && exec \"$@\"",
-        )
-        .arg(dir)
-        .arg(inner.get_program())
-        .args(inner.get_args())
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped())
-        .process_group(0);
-    Some(Server::spawn(command).expect("it starts"))
-}
-
 #[test]
 fn full_disk_is_a_temporary_failure() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let Some(mut server) = server_on_a_small_disk(dir.path()) else {
+    if !may_mount("lifecycle::full_disk_is_a_temporary_failure") {
         return;
-    };
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    mount(dir.path(), 96);
+    let ballast = dir.path().join("ballast");
+    fs::write(&ballast, vec![0; 48 << 20]).expect("half of it is taken");
+    let mut server = Server::start(&dir.path().join("data"), &[]);
     let mut connection = server.connect();
     connection.set_durability_timeout(Some(2000));
     let value = vec![b'v'; 512 << 10];
@@ -326,11 +306,6 @@ fn full_disk_is_a_temporary_failure() {
         .expect("reads go on")
         .expect("a document");
     assert_eq!(found.value, value);
-    let ballast = format!(
-        "/proc/{}/root{}/ballast",
-        server.pid(),
-        dir.path().display()
-    );
     fs::remove_file(ballast).expect("the ballast goes");
     let deadline = Instant::now() + PATIENCE;
     while let Err(error) = connection.set(b"after", &value, PERSIST) {
