@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 
 use kedge::client::{ClientConnection, LoginCredentials};
 use kedge_auth::Mechanism;
+use kedge_couchstore::kv::VBSTATE_NAME;
+use kedge_couchstore::{Options, Writer};
+use kedge_disk::PosixDisk;
 use kedge_protocol::binary::Feature;
 
 use crate::process::{PASSWORD, PATIENCE, Server, kedge, run};
@@ -109,6 +112,51 @@ fn imported_bucket_serves_all_documents() {
     let server = Server::start(data.path(), &["--bucket=moved"]);
     assert_eq!(stat(&server, "curr_items"), "1000");
     server.kill();
+    let server = Server::start(data.path(), &["--bucket=moved"]);
+    assert_eq!(stat(&server, "curr_items"), "1000");
+}
+
+/// Removes the highest CAS from a vBucket's state, which old releases did not write.
+fn remove_max_cas(path: &Path) {
+    let mut writer = Writer::open(&PosixDisk, path, &Options::default()).expect("a file");
+    let state = writer.snapshot().local(VBSTATE_NAME).expect("a look-up");
+    let mut state: serde_json::Value =
+        serde_json::from_slice(&state.expect("a state")).expect("JSON");
+    let fields = state.as_object_mut().expect("an object");
+    fields.remove("max_cas").expect("a recent file");
+    let state = state.to_string();
+    writer
+        .save_locals(&[(VBSTATE_NAME, Some(state.as_bytes()))])
+        .expect("it is written");
+    writer.commit(1).expect("it is committed");
+}
+
+/// Such files were damaged for `kedge check`, and `kedge import` refused them.
+#[test]
+fn check_and_import_accept_states_without_max_cas() {
+    let (source, data) = (source(), tempfile::tempdir().expect("a directory"));
+    let file = source.path().join("0.couch.5");
+    remove_max_cas(&file);
+    let (code, stdout, stderr) = run(kedge(&["check"]).arg(&file));
+    assert_eq!((code, stderr.as_str()), (Some(0), ""), "{stdout}");
+    let note = "note: the state of the vBucket does not say its highest CAS";
+    assert!(
+        stdout.contains(": ok, ") && stdout.contains(note),
+        "{stdout}"
+    );
+
+    let (code, stdout, stderr) = import(source.path(), data.path(), &["--vbuckets=1"]);
+    assert_eq!(code, Some(0), "{stderr}");
+    let noted: Vec<&str> = stdout
+        .lines()
+        .filter(|line| line.starts_with("note: ") && line.contains("has no highest CAS"))
+        .collect();
+    assert_eq!(noted.len(), 1, "{stdout}");
+    assert!(noted[0].contains("0.couch.5"), "{stdout}");
+    assert!(
+        stdout.ends_with("made: 1000 documents in 1 of 1 vBuckets\n"),
+        "{stdout}"
+    );
     let server = Server::start(data.path(), &["--bucket=moved"]);
     assert_eq!(stat(&server, "curr_items"), "1000");
 }
