@@ -43,7 +43,9 @@ fn check_labels(text: &str) {
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let name_end = line.find(['{', ' ']).expect("a name");
         let name = &line[..name_end];
-        let prefixes = documented.keys().filter(|prefix| name.starts_with(**prefix));
+        let prefixes = documented
+            .keys()
+            .filter(|prefix| name.starts_with(**prefix));
         let prefix = prefixes.max_by_key(|prefix| prefix.len());
         let labels = seen
             .entry(prefix.unwrap_or_else(|| panic!("{name} is in no row of the table")))

@@ -14,6 +14,7 @@ mod crash_users;
 mod disk;
 mod faults;
 mod floods;
+mod health;
 mod histories;
 mod hostile;
 mod import;
