@@ -6,6 +6,7 @@ modes        persisted writes: files closed, files kept open, commit log
 flush        FlushVBucket/N: time and memory of one flush
 compaction   the tail of persisted writes beside compactions
 restart      to the first answer, and to all documents in memory
+stop         from SIGTERM to the end of the process
 reads        a data set four times as large as the quota
 amplification  bytes written by bytes updated
 
@@ -14,7 +15,7 @@ QUICK=1 is a run under two minutes. See bench/README.md for what is measured and
 
 import parts
 from harness import build
-from storage_parts import amplification, compaction, flush, modes, reads, restart
+from storage_parts import amplification, compaction, flush, modes, reads, restart, stop
 
 
 def prepare(wanted):
@@ -25,6 +26,6 @@ def prepare(wanted):
 
 if __name__ == "__main__":
     parts.main(
-        "storage", "Storage: make bench-storage", [modes, flush, compaction, restart, reads, amplification], __doc__,
-        prepare,
+        "storage", "Storage: make bench-storage", [modes, flush, compaction, restart, stop, reads, amplification],
+        __doc__, prepare,
     )
