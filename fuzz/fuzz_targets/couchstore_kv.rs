@@ -7,8 +7,8 @@
 use kedge_couchstore::ContentMeta;
 use kedge_couchstore::kv::{
     CollectionStats, CommittedManifest, DiskKey, DroppedCollections, EntryMeta, FileAudit,
-    LocalDocument, OpenCollections, RevMeta, Scopes, SystemEvent, SystemEventKind, VBSTATE_NAME,
-    Value, VbStateDocument, split_prepare,
+    LocalDocument, RevMeta, Scopes, StoredCollections, StoredSystemEvent, SystemEventKind,
+    VBSTATE_NAME, Value, VbStateDocument, split_prepare,
 };
 use kedge_types::{Datatype, Seqno};
 use libfuzzer_sys::fuzz_target;
@@ -47,7 +47,7 @@ fn keys_and_metadata(kind: u8, bytes: &[u8]) {
 fn local_documents(bytes: &[u8]) {
     round_trip!(
         bytes,
-        CommittedManifest OpenCollections Scopes DroppedCollections CollectionStats
+        CommittedManifest StoredCollections Scopes DroppedCollections CollectionStats
     );
     if let Ok(state) = VbStateDocument::decode(bytes, HIGH_SEQNO) {
         let mut again = VbStateDocument::decode(&state.encode(), HIGH_SEQNO).expect("our own");
@@ -72,8 +72,8 @@ fn bodies(kind: u8, bytes: &[u8]) {
         SystemEventKind::Scope,
         SystemEventKind::ModifyCollection,
     ] {
-        if let Ok(found) = SystemEvent::decode(event, kind & 1 == 1, bytes) {
-            let again = SystemEvent::decode(event, kind & 1 == 1, &found.encode());
+        if let Ok(found) = StoredSystemEvent::decode(event, kind & 1 == 1, bytes) {
+            let again = StoredSystemEvent::decode(event, kind & 1 == 1, &found.encode());
             assert_eq!(again, Ok(found));
         }
     }

@@ -6,7 +6,7 @@ use crate::network::Network;
 use crate::node::SimNode;
 use crate::plan::HistoryPlan;
 use crate::trace::{self, note};
-use kedge_bucket::{Completion, Cookie, Document, Outcome, Read};
+use kedge_bucket::{Completion, Cookie, DocumentRef, Outcome, Read};
 use kedge_cluster::CatchUp;
 use kedge_disk::Rng;
 use kedge_types::{Cas, Now, Seqno, Status, VbId, VbUuid};
@@ -410,7 +410,7 @@ impl World {
             key: &document,
             cookie: READ_COOKIE,
         };
-        let seen = |document: Document<'_>| {
+        let seen = |document: DocumentRef<'_>| {
             number(document.item.value()).map(|value| (value, document.item.cas()))
         };
         let outcome = if replica {

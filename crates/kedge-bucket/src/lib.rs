@@ -134,14 +134,14 @@ pub use kedge_storage::{
     CompactPhase, CompactionFigures, FileFigures, FileListing, ImportReport, ImportedFile,
 };
 pub use kedge_vbucket::{
-    Change, CheckpointFigures, CursorFigures, DurabilityFigures, FailoverTable, FrequencyCounts,
-    HashFigures, KeyFigures, KeyValidity, LevelCounts, NodeName, ReceiveError, Received,
-    ResumePoint, Snapshot, SnapshotKind, SystemEvent, SystemEventKind, Topology,
+    Change, CheckpointFigures, CursorFigures, DcpSnapshot, DurabilityFigures, FailoverTable,
+    FrequencyCounts, HashFigures, KeyFigures, KeyValidity, LevelCounts, NodeName, ReceiveError,
+    Received, ResumePoint, SnapshotKind, SystemEvent, SystemEventKind, Topology,
 };
 pub use kedge_vbucket::{
-    CollectionOps, Completion, ConcatMode, Cookie, Deletion, Document, Drift, Item, ItemMeta, Meta,
-    MinRatio, Modify, Mutated, ObserveState, ObservedSeqno, Patches, ScanEnd, ScanFound, ScanPart,
-    StoreMode, ValueParts, VbState, any_long_value,
+    CollectionOps, Completion, ConcatMode, Cookie, Deletion, DocumentRef, Drift, Item, ItemMeta,
+    Meta, MinRatio, Modify, Mutated, ObserveState, ObservedSeqno, Patches, ScanEnd, ScanFound,
+    ScanPart, StoreMode, ValueParts, VbState, any_long_value,
 };
 pub use queries::VbFigures;
 pub use scans::{

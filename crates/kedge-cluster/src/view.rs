@@ -72,7 +72,7 @@ pub type SaveState = Box<
     dyn Fn(&ClusterState) -> Result<(), Box<dyn std::error::Error + Send + Sync>> + Send + Sync,
 >;
 
-type ChangeListener = Box<dyn Fn(&ClusterChange) + Send + Sync>;
+type ClusterListener = Box<dyn Fn(&ClusterChange) + Send + Sync>;
 
 /// The composed configs, by host.
 #[derive(Debug, Default)]
@@ -205,7 +205,7 @@ pub struct ClusterView {
     current: ArcSwap<ClusterSnapshot>,
     /// Locked during a change, so that revisions are published in order.
     save: RankedMutex<ClusterViewSave, SaveState>,
-    listeners: RankedRwLock<ClusterListeners, Vec<ChangeListener>>,
+    listeners: RankedRwLock<ClusterListeners, Vec<ClusterListener>>,
     /// True if the view shows the map of a cluster, and only changes with that.
     follows: bool,
 }

@@ -23,7 +23,7 @@ pub enum LookupValue<'d> {
     Count(u64),
 }
 
-type LookupResult<'d> = Result<LookupValue<'d>, SubdocError>;
+type PathResult<'d> = Result<LookupValue<'d>, SubdocError>;
 
 impl<'p> Lookup<'p> {
     fn path(&self) -> &[PathComponent<'p>] {
@@ -37,7 +37,7 @@ impl<'p> Lookup<'p> {
 /// [`crate::get`] or [`crate::count`]. It reads the document once, whatever the number of lookups. Lookups with leading
 /// `[-1]` components read the last elements only.
 #[must_use]
-pub fn lookup_all<'d>(document: &'d [u8], asked: &[Lookup<'_>]) -> Vec<LookupResult<'d>> {
+pub fn lookup_all<'d>(document: &'d [u8], asked: &[Lookup<'_>]) -> Vec<PathResult<'d>> {
     let mut many = LookupBatch {
         asked,
         found: vec![None; asked.len()],
@@ -80,7 +80,7 @@ fn leading_lasts(path: &[PathComponent<'_>]) -> usize {
 
 struct LookupBatch<'d, 'a, 'p> {
     asked: &'a [Lookup<'p>],
-    found: Vec<Option<LookupResult<'d>>>,
+    found: Vec<Option<PathResult<'d>>>,
     /// For each lookup, the number of enclosing arrays that it follows by `[-1]`. Until these arrays end, its result
     /// may belong to an element that is not the last.
     within: Vec<u32>,

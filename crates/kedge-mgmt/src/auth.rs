@@ -11,7 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kedge_auth::{Privilege, Roles};
 use kedge_cluster::CLUSTER_USER;
-use kedge_node::audit::{Event, EventKind};
+use kedge_node::audit::{AuditEvent, EventKind};
 use kedge_node::password_checks::CheckTurn;
 use tokio::sync::oneshot;
 
@@ -111,9 +111,9 @@ pub(crate) async fn authenticate(
     let wanted = format!("{} {wanted}", request.method());
     let named = id.clone();
     let refused = move |what| {
-        parts.parts.users.audit().put(&Event {
+        parts.parts.users.audit().put(&AuditEvent {
             request: &wanted,
-            ..Event::new(what, &named)
+            ..AuditEvent::new(what, &named)
         });
     };
     let caller = match verify(&state, slot.from(), &id, password).await {

@@ -90,7 +90,7 @@ impl EventKind {
 
 /// One event. Fields that are empty or `None` are left out of the line.
 #[derive(Clone, Copy, Debug)]
-pub struct Event<'e> {
+pub struct AuditEvent<'e> {
     /// The kind.
     pub kind: EventKind,
     /// The user, or the name of a login attempt.
@@ -105,7 +105,7 @@ pub struct Event<'e> {
     pub reason: &'e str,
 }
 
-impl<'e> Event<'e> {
+impl<'e> AuditEvent<'e> {
     /// Creates an event of a user, without other fields.
     #[must_use]
     pub fn new(kind: EventKind, user: &'e str) -> Self {
@@ -158,13 +158,13 @@ fn cut(text: &str) -> &str {
 #[derive(Debug, Default)]
 pub struct Audit {
     /// The log; `None` if events are not recorded.
-    log: Option<Arc<Log>>,
+    log: Option<Arc<AuditLog>>,
     /// The number of events that were lost.
     dropped: AtomicU64,
 }
 
 #[derive(Debug)]
-struct Log {
+struct AuditLog {
     waiting: RankedMutex<AuditWaiting, Waiting>,
     file: RankedMutex<AuditFile, LogFile>,
     /// The task that writes.
@@ -193,7 +193,7 @@ impl Audit {
     /// The file cannot be opened.
     pub fn open(disk: Arc<dyn Disk>, config: AuditConfig) -> io::Result<Self> {
         let file = LogFile::open(disk, config).map_err(io::Error::other)?;
-        let log = Log {
+        let log = AuditLog {
             waiting: RankedMutex::default(),
             file: RankedMutex::new(file),
             task: OnceLock::new(),
@@ -233,7 +233,7 @@ impl Audit {
     }
 
     /// Adds an event.
-    pub fn put(&self, event: &Event<'_>) {
+    pub fn put(&self, event: &AuditEvent<'_>) {
         let Some(log) = &self.log else {
             return;
         };
@@ -271,7 +271,7 @@ impl Drop for Audit {
 /// An event that is lost.
 struct Lost;
 
-impl Log {
+impl AuditLog {
     fn take(&self, line: Vec<u8>) -> Result<(), Lost> {
         let is_first = {
             let mut waiting = self.waiting.lock();
@@ -467,12 +467,12 @@ mod tests {
     #[test]
     fn a_line_says_who_what_and_why() {
         let long = "\u{e9}".repeat(USER_NAME_BYTES_MAX);
-        let event = Event {
+        let event = AuditEvent {
             peer: Some("[::ffff:10.0.0.1]:99".parse().unwrap()),
             bucket: Some("b"),
             request: "SET",
             reason: "no \"right\"\n",
-            ..Event::new(EventKind::Denied, &long)
+            ..AuditEvent::new(EventKind::Denied, &long)
         };
         let line = event.line(1_709_251_199_007);
         assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
@@ -487,7 +487,7 @@ mod tests {
             "reason": "no \"right\"\n",
         });
         assert_eq!(serde_json::from_slice::<Value>(&line).unwrap(), expected);
-        let line = Event::new(EventKind::ManagementDenied, "").line(0);
+        let line = AuditEvent::new(EventKind::ManagementDenied, "").line(0);
         let expected = json!({
             "timestamp": "1970-01-01T00:00:00.000Z",
             "name": "management access failure",
@@ -502,10 +502,10 @@ mod tests {
             let audit = Audit::open(disk.clone(), config(1 << 20, 2)).unwrap();
             for number in 0..10 {
                 let user = format!("user{number}");
-                audit.put(&Event::new(EventKind::LoggedIn, &user));
+                audit.put(&AuditEvent::new(EventKind::LoggedIn, &user));
             }
             audit.finish();
-            audit.put(&Event::new(EventKind::LoggedIn, "late"));
+            audit.put(&AuditEvent::new(EventKind::LoggedIn, "late"));
             assert_eq!(audit.dropped(), 1);
             assert_eq!(lines(&*disk, FILE).len(), round * 10);
         }
@@ -514,7 +514,7 @@ mod tests {
         let end = file.len().unwrap();
         file.write_at(b"\"torn\"", end).unwrap();
         let audit = Audit::open(disk.clone(), config(1 << 20, 2)).unwrap();
-        audit.put(&Event::new(EventKind::LoggedIn, "ada"));
+        audit.put(&AuditEvent::new(EventKind::LoggedIn, "ada"));
         audit.finish();
         let lines = lines(&*disk, FILE);
         assert_eq!(lines.len(), 32);
@@ -525,7 +525,7 @@ mod tests {
     fn a_task_writes_what_was_put_before_and_after_it_began() {
         let disk = disk();
         let audit = Audit::open(disk.clone(), config(1 << 20, 2)).unwrap();
-        let put = |user| audit.put(&Event::new(EventKind::LoggedIn, user));
+        let put = |user| audit.put(&AuditEvent::new(EventKind::LoggedIn, user));
         let wait_for = |count| {
             while lines(&*disk, FILE).len() < count {
                 std::thread::yield_now();
@@ -551,7 +551,7 @@ mod tests {
         sim.create_dir_all(Path::new("/data")).unwrap();
         let disk: Arc<dyn Disk> = Arc::new(sim.clone());
         let audit = Audit::open(disk.clone(), config(64 << 20, 2)).unwrap();
-        let put = || audit.put(&Event::new(EventKind::LoggedIn, "ada"));
+        let put = || audit.put(&AuditEvent::new(EventKind::LoggedIn, "ada"));
         for _ in 0..QUEUE_MAX + 5 {
             put();
         }
@@ -572,7 +572,7 @@ mod tests {
         let mut log = LogFile::open(disk.clone(), config(1_000, 2)).unwrap();
         for number in 0..20 {
             let user = format!("{number:0100}");
-            let line = Event::new(EventKind::LoggedIn, &user).line(0);
+            let line = AuditEvent::new(EventKind::LoggedIn, &user).line(0);
             log.append(&line).unwrap();
         }
         let mut names = disk.list(Path::new("/data")).unwrap();
@@ -604,7 +604,8 @@ mod tests {
             sim.create_dir_all(Path::new("/data")).unwrap();
             let disk: Arc<dyn Disk> = Arc::new(sim.clone());
             let mut log = LogFile::open(disk.clone(), config(100, 4)).unwrap();
-            let line = |number: u32| Event::new(EventKind::LoggedIn, &number.to_string()).line(0);
+            let line =
+                |number: u32| AuditEvent::new(EventKind::LoggedIn, &number.to_string()).line(0);
             for number in 0..3 {
                 log.append(&line(number)).unwrap();
             }
@@ -631,10 +632,10 @@ mod tests {
         sim.fail_every(Operation::Create, Fault::NoSpace);
         let audit = Audit::open(disk.clone(), config(64 << 20, 2)).unwrap();
         let log = audit.log.as_ref().unwrap();
-        audit.put(&Event::new(EventKind::LoggedIn, "ada"));
+        audit.put(&AuditEvent::new(EventKind::LoggedIn, "ada"));
         while log.write_some() {}
         sim.clear_faults();
-        audit.put(&Event::new(EventKind::LoggedIn, "bob"));
+        audit.put(&AuditEvent::new(EventKind::LoggedIn, "bob"));
         while log.write_some() {}
         let lines = lines(&*disk, FILE);
         assert_eq!((&lines[0]["count"], lines.len()), (&Value::from(1), 2));

@@ -4,7 +4,8 @@ use kedge_bucket_core::BucketError;
 use kedge_log::{Batch, LogError};
 use kedge_types::{Cas, Datatype, DurabilityLevel, Expiry, RevSeqno, Seqno, VbId, VbUuid};
 use kedge_vbucket::{
-    Change, Deletion, FailoverTable, Item, ItemMeta, Snapshot, SnapshotKind, SystemEvent, VbState,
+    Change, DcpSnapshot, Deletion, FailoverTable, Item, ItemMeta, SnapshotKind, SystemEvent,
+    VbState,
 };
 
 const KIND_DOCUMENT: u8 = 1;
@@ -100,8 +101,8 @@ fn meta_bytes(item: &Item) -> [u8; META_BYTES] {
     bytes
 }
 
-fn snapshot_bytes(snapshot: &Snapshot) -> [u8; SNAPSHOT_BYTES] {
-    let Snapshot {
+fn snapshot_bytes(snapshot: &DcpSnapshot) -> [u8; SNAPSHOT_BYTES] {
+    let DcpSnapshot {
         start,
         end,
         kind,
@@ -252,7 +253,7 @@ fn parse_item(payload: &[u8]) -> Result<Item, &'static str> {
     Ok(Item::new(&meta, key, &[value]))
 }
 
-fn parse_snapshot(payload: &[u8]) -> Result<Snapshot, &'static str> {
+fn parse_snapshot(payload: &[u8]) -> Result<DcpSnapshot, &'static str> {
     let bytes: &[u8; SNAPSHOT_BYTES] = payload
         .try_into()
         .map_err(|_| "its length is not that of a snapshot")?;
@@ -269,7 +270,7 @@ fn parse_snapshot(payload: &[u8]) -> Result<Snapshot, &'static str> {
         0 => SnapshotKind::Memory,
         _ => SnapshotKind::Disk,
     };
-    Ok(Snapshot {
+    Ok(DcpSnapshot {
         start: seqno(0),
         end: seqno(1),
         kind,
@@ -437,16 +438,16 @@ mod tests {
                 to: Seqno(6),
                 table,
             },
-            Change::Snapshot(Box::new(Snapshot {
+            Change::Snapshot(Box::new(DcpSnapshot {
                 max_visible: Some(Seqno(0)),
                 high_prepared: Some(Seqno(5)),
                 checkpoint: true,
-                ..Snapshot::new(SnapshotKind::Memory, Seqno(3), Seqno(9))
+                ..DcpSnapshot::new(SnapshotKind::Memory, Seqno(3), Seqno(9))
             })),
-            Change::Snapshot(Box::new(Snapshot {
+            Change::Snapshot(Box::new(DcpSnapshot {
                 high_completed: Some(Seqno(4)),
                 purge: Some(Seqno(2)),
-                ..Snapshot::new(SnapshotKind::Disk, Seqno(0), Seqno(7))
+                ..DcpSnapshot::new(SnapshotKind::Disk, Seqno(0), Seqno(7))
             })),
             Change::Advance(Seqno(8)),
         ] {

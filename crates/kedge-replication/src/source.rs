@@ -3,14 +3,14 @@
 use crate::request::StreamId;
 use kedge_protocol::binary::commands::dcp::EndReason;
 use kedge_types::Seqno;
-use kedge_vbucket::{Change, Snapshot, VbState};
+use kedge_vbucket::{Change, DcpSnapshot, VbState};
 
 /// One step of a stream. In a snapshot from disk, a committed SyncWrite is a [`Change::Document`].
 #[derive(Clone, Debug)]
 pub enum StreamItem {
     /// The start of a snapshot. `max_visible` should be set whenever the snapshot may have prepares or aborts. A value
     /// that is too low costs another marker; one that is too high is sent to the consumer unchanged.
-    Marker(Snapshot),
+    Marker(DcpSnapshot),
     /// A change in the last snapshot, in seqno order unless the snapshot is out of order. Only changes that have an
     /// item are sent.
     Change(Change),

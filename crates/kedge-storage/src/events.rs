@@ -2,7 +2,7 @@
 
 use kedge_couchstore::kv::{
     CollectionDropped, CollectionOpened, KvError, ScopeDropped, ScopeOpened,
-    SystemEvent as FileEvent, SystemEventKind as FileKind,
+    StoredSystemEvent as FileEvent, SystemEventKind as FileKind,
 };
 use kedge_types::{CollectionId, Seqno};
 use kedge_vbucket::{SystemEvent, SystemEventKind};

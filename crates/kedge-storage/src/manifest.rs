@@ -8,9 +8,10 @@
 
 use kedge_couchstore::kv::{
     CommittedManifest, DROPPED_COLLECTIONS_NAME, DroppedCollection, DroppedCollections,
-    LocalDocument, MANIFEST_NAME, OPEN_COLLECTIONS_NAME, OPEN_SCOPES_NAME, OpenCollections, Scopes,
+    LocalDocument, MANIFEST_NAME, OPEN_COLLECTIONS_NAME, OPEN_SCOPES_NAME, Scopes,
+    StoredCollections,
 };
-use kedge_couchstore::kv::{OpenCollection as FileCollection, OpenScope as FileScope};
+use kedge_couchstore::kv::{StoredCollection as FileCollection, StoredScope as FileScope};
 use kedge_types::{Collection, CollectionId, Manifest, ManifestUid, Scope, ScopeId, Seqno};
 use kedge_vbucket::{SystemEvent, SystemEventKind};
 
@@ -152,7 +153,7 @@ impl FileManifest {
     /// Returns the names and contents of the local documents.
     pub(crate) fn locals(&self) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
         let manifest = CommittedManifest { uid: self.uid }.encode();
-        let open = OpenCollections {
+        let open = StoredCollections {
             entries: self.open.clone(),
         };
         let scopes = Scopes {

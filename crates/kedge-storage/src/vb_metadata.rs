@@ -229,7 +229,7 @@ impl VbMetadata {
     pub(crate) fn file_collections(&self) -> FileCollections {
         let default = FileManifest::default();
         let manifest = self.manifest.as_deref().unwrap_or(&default);
-        let open = |open: &kedge_couchstore::kv::OpenCollection| {
+        let open = |open: &kedge_couchstore::kv::StoredCollection| {
             let stats = self.collections.get(&open.collection).copied();
             let stats = stats.unwrap_or_default();
             OpenCollection {

@@ -17,7 +17,7 @@ pub use figures::{CheckpointFigures, CursorFigures};
 use crate::cursors::StreamCursors;
 use crate::failover::FailoverTable;
 use crate::item::Item;
-use crate::snapshot::Snapshot;
+use crate::snapshot::DcpSnapshot;
 use crate::state::VbState;
 use kedge_types::Seqno;
 use std::collections::VecDeque;
@@ -65,7 +65,7 @@ pub enum Change {
     Delete,
     /// The start of a received snapshot. The following changes up to its end belong to it. An active vBucket queues no
     /// snapshots.
-    Snapshot(Box<Snapshot>),
+    Snapshot(Box<DcpSnapshot>),
     /// An advance of the high seqno to this seqno without a change.
     Advance(Seqno),
 }

@@ -3,7 +3,7 @@
 use crate::apply::{ApplyProgress, PersistedState};
 use crate::collections::FileCollections;
 use crate::item::Item;
-use crate::snapshot::Snapshot;
+use crate::snapshot::DcpSnapshot;
 use kedge_types::{Seqno, VbUuid};
 
 /// The content of a vBucket's file without its documents.
@@ -34,20 +34,20 @@ impl FileState {
     }
 
     /// Returns the snapshot that is incomplete in the file.
-    pub(crate) fn open(&self) -> Option<Snapshot> {
+    pub(crate) fn open(&self) -> Option<DcpSnapshot> {
         let PersistedState {
             snap_start,
             snap_end,
             snap_kind,
             ..
         } = self.state;
-        (self.high_seqno < snap_end).then(|| Snapshot::new(snap_kind, snap_start, snap_end))
+        (self.high_seqno < snap_end).then(|| DcpSnapshot::new(snap_kind, snap_start, snap_end))
     }
 
     /// Returns the seqno that replay must reach before all completed prepares are known to be completed, or 0 if they
     /// are.
     pub(crate) fn torn_upto(&self) -> Seqno {
-        let open = self.open().filter(Snapshot::is_disk);
+        let open = self.open().filter(DcpSnapshot::is_disk);
         open.map_or(Seqno(0), |open| open.end)
     }
 

@@ -10,7 +10,7 @@ use crate::failover::FailoverTable;
 use crate::hlc::{Drift, HybridClock};
 use crate::item::Item;
 use crate::results::{Mutated, ObservedSeqno, ResumePoint};
-use crate::snapshot::Snapshot;
+use crate::snapshot::DcpSnapshot;
 use kedge_types::{Cas, Seqno, Status, VbUuid};
 
 /// The failover table, seqnos, clock and open snapshot of a vBucket.
@@ -23,7 +23,7 @@ pub struct History {
     pub(crate) persisted_seqno: Seqno,
     pub(crate) purge_seqno: Seqno,
     /// The incomplete snapshot.
-    pub(crate) open: Option<Snapshot>,
+    pub(crate) open: Option<DcpSnapshot>,
     /// The last document in the disk snapshot that is being received.
     seen: Seqno,
     /// True if the vBucket is new and nothing was ever written on its branch.
@@ -184,13 +184,13 @@ impl History {
         self.open.is_some_and(|open| open.is_disk())
     }
 
-    pub(crate) fn begin_snapshot(&mut self, snapshot: Snapshot) {
+    pub(crate) fn begin_snapshot(&mut self, snapshot: DcpSnapshot) {
         self.purge_seqno = self.purge_seqno.max(snapshot.purge.unwrap_or_default());
         self.open = Some(snapshot);
     }
 
     /// Advances the high seqno to `seqno`. Returns the snapshot that ends there, which makes it a consistent point.
-    pub(crate) fn reach(&mut self, seqno: Seqno) -> Option<Snapshot> {
+    pub(crate) fn reach(&mut self, seqno: Seqno) -> Option<DcpSnapshot> {
         let ended = self.open.take_if(|open| open.end <= seqno)?;
         if ended.is_disk() {
             let seen = std::mem::take(&mut self.seen);

@@ -130,11 +130,11 @@ pub use recovery::VbRecovery;
 pub use replay::{ReplayError, Rewind};
 pub use residency::ResidencyFigures;
 pub use results::{
-    Document, KeyFigures, KeyValidity, Meta, Mutated, ObserveState, ObservedSeqno, RandomDocument,
-    ResumePoint, StepOutcome, VbProgress,
+    DocumentRef, KeyFigures, KeyValidity, Meta, Mutated, ObserveState, ObservedSeqno,
+    RandomDocument, ResumePoint, StepOutcome, VbProgress,
 };
 pub use scanned::{ScanEnd, ScanFound, ScanPart};
-pub use snapshot::{Snapshot, SnapshotKind};
+pub use snapshot::{DcpSnapshot, SnapshotKind};
 pub use state::VbState;
 pub use states::StateChange;
 pub use step::Step;

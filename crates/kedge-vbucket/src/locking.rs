@@ -1,7 +1,7 @@
 //! Commands that lock documents.
 
 use crate::precompute::PrebuiltItem;
-use crate::results::{Document, StepOutcome};
+use crate::results::{DocumentRef, StepOutcome};
 use crate::step::Step;
 use kedge_types::limits::{LOCK_SECS_DEFAULT, LOCK_SECS_MAX};
 use kedge_types::{Cas, DocKey, Status};
@@ -18,7 +18,7 @@ impl Step<'_> {
         key: &DocKey,
         secs: u32,
         prebuilt: Option<&PrebuiltItem<'_>>,
-        read: impl FnOnce(Document<'_>) -> R,
+        read: impl FnOnce(DocumentRef<'_>) -> R,
     ) -> Result<StepOutcome<R>, Status> {
         self.store.collections.check(key)?;
         let bytes = key.as_bytes();
@@ -46,7 +46,7 @@ impl Step<'_> {
         };
         let until = self.now.mono_ns + u64::from(secs) * 1_000_000_000;
         self.store.documents.locks.add(bytes, until);
-        let result = read(Document { item: &locked, cas });
+        let result = read(DocumentRef { item: &locked, cas });
         self.store.put(hash, locked);
         Ok(StepOutcome::Done(result))
     }

@@ -1,7 +1,7 @@
 //! Changes that are computed from the existing document, under the vBucket's lock.
 
 use crate::item::{Deletion, Draft, Item, ItemMeta};
-use crate::results::{Document, Mutated, StepOutcome};
+use crate::results::{DocumentRef, Mutated, StepOutcome};
 use crate::step::Step;
 use crate::write::{RequiredPart, StepWrite, WriteTarget};
 use kedge_types::{Cas, Datatype, DocKey, Expiry, RevSeqno, Seqno, Status, VbUuid};
@@ -145,7 +145,7 @@ impl Step<'_> {
     pub fn get_with_tombstones<R>(
         &mut self,
         key: &DocKey,
-        read: impl FnOnce(Document<'_>) -> R,
+        read: impl FnOnce(DocumentRef<'_>) -> R,
     ) -> Result<StepOutcome<R>, Status> {
         self.store.collections.check(key)?;
         let bytes = key.as_bytes();
@@ -161,7 +161,7 @@ impl Step<'_> {
         if !item.is_deleted() {
             return self.get(key, read);
         }
-        Ok(StepOutcome::Done(read(Document {
+        Ok(StepOutcome::Done(read(DocumentRef {
             item,
             cas: item.cas(),
         })))

@@ -7,7 +7,7 @@ use crate::completion::Completion;
 use crate::item::Item;
 use crate::modify::Modify;
 use crate::patch::Patches;
-use crate::results::{Document, KeyFigures, Meta, Mutated, ObserveState, StepOutcome};
+use crate::results::{DocumentRef, KeyFigures, Meta, Mutated, ObserveState, StepOutcome};
 use crate::step::Step;
 use crate::value::NewValue;
 use crate::with_meta::WithMetaArgs;
@@ -296,7 +296,7 @@ impl Step<'_> {
         &mut self,
         write: &StepWrite<'_>,
         op: &DocOp<'_>,
-        read: impl FnOnce(Document<'_>) -> R,
+        read: impl FnOnce(DocumentRef<'_>) -> R,
     ) -> Result<StepOutcome<Executed<R>>, Status> {
         let key = write.key;
         Ok(match op {
@@ -339,7 +339,7 @@ impl Step<'_> {
         &mut self,
         key: &DocKey,
         op: &DocOp<'_>,
-        read: impl FnOnce(Document<'_>) -> R,
+        read: impl FnOnce(DocumentRef<'_>) -> R,
     ) -> Result<StepOutcome<R>, Status> {
         match op {
             DocOp::GetWithTombstones => self.get_with_tombstones(key, read),
@@ -391,7 +391,7 @@ impl Step<'_> {
 
     /// Resumes a command that has waited. Returns its completion when it has ended, successfully or not.
     pub fn resume(&mut self, write: &StepWrite<'_>, op: &DocOp<'_>) -> StepOutcome<Completion> {
-        let shown = |document: Document<'_>| (document.item.clone(), document.cas);
+        let shown = |document: DocumentRef<'_>| (document.item.clone(), document.cas);
         match self.execute(write, op, shown) {
             Ok(outcome) => outcome.map(|done| self.completion(write, done)),
             Err(status) => StepOutcome::Done(op.failed(status)),

@@ -3,7 +3,7 @@
 use crate::checkpoint::Change;
 use crate::hash_table::KeyHash;
 use crate::item::{Deletion, Item, ItemMeta};
-use crate::results::{Document, Meta, RandomDocument, StepOutcome};
+use crate::results::{DocumentRef, Meta, RandomDocument, StepOutcome};
 use crate::step::Step;
 use crate::value::kept_by_tombstone;
 use kedge_types::limits::TOMBSTONE_PURGE_AGE_SECS;
@@ -15,13 +15,13 @@ fn show<R>(
     item: &Item,
     cas: Cas,
     random: u64,
-    read: impl FnOnce(Document<'_>) -> R,
+    read: impl FnOnce(DocumentRef<'_>) -> R,
 ) -> StepOutcome<R> {
     if !item.is_resident() {
         return StepOutcome::Fetch;
     }
     // The visitor sees the frequency before this access.
-    let shown = read(Document { item, cas });
+    let shown = read(DocumentRef { item, cas });
     item.count_access(random);
     StepOutcome::Done(shown)
 }
@@ -35,7 +35,7 @@ impl Step<'_> {
     pub fn get<R>(
         &mut self,
         key: &DocKey,
-        read: impl FnOnce(Document<'_>) -> R,
+        read: impl FnOnce(DocumentRef<'_>) -> R,
     ) -> Result<StepOutcome<R>, Status> {
         self.store.collections.check(key)?;
         let bytes = key.as_bytes();
@@ -68,7 +68,7 @@ impl Step<'_> {
     pub fn get_replica<R>(
         &mut self,
         key: &DocKey,
-        read: impl FnOnce(Document<'_>) -> R,
+        read: impl FnOnce(DocumentRef<'_>) -> R,
     ) -> Result<StepOutcome<R>, Status> {
         self.get_copy(key, false, read)
     }
@@ -80,7 +80,7 @@ impl Step<'_> {
     pub fn get_replica_with_tombstones<R>(
         &mut self,
         key: &DocKey,
-        read: impl FnOnce(Document<'_>) -> R,
+        read: impl FnOnce(DocumentRef<'_>) -> R,
     ) -> Result<StepOutcome<R>, Status> {
         self.get_copy(key, true, read)
     }
@@ -89,7 +89,7 @@ impl Step<'_> {
         &mut self,
         key: &DocKey,
         tombstones: bool,
-        read: impl FnOnce(Document<'_>) -> R,
+        read: impl FnOnce(DocumentRef<'_>) -> R,
     ) -> Result<StepOutcome<R>, Status> {
         self.store.collections.check(key)?;
         let bytes = key.as_bytes();
@@ -250,7 +250,7 @@ impl Step<'_> {
         collection: CollectionId,
         shard: usize,
         random: u64,
-        read: impl FnOnce(Document<'_>) -> R,
+        read: impl FnOnce(DocumentRef<'_>) -> R,
     ) -> Option<RandomDocument<R>> {
         let wanted = |item: &&Item| {
             !item.is_deleted()
@@ -269,7 +269,7 @@ impl Step<'_> {
             return Some(RandomDocument::OnDisk(item.key().into()));
         }
         let cas = item.cas();
-        Some(RandomDocument::Shown(read(Document { item, cas })))
+        Some(RandomDocument::Shown(read(DocumentRef { item, cas })))
     }
 
     /// Returns at most `count` live keys of a shard of the hash table from `start` on, in byte order and without

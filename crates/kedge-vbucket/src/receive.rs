@@ -12,7 +12,7 @@ use crate::durability::Prepare;
 use crate::failover::FailoverTable;
 use crate::item::{Deletion, Item, ItemMeta};
 use crate::manifest::receive_event;
-use crate::snapshot::{IncomingStream, Snapshot};
+use crate::snapshot::{DcpSnapshot, IncomingStream};
 use crate::system_event::SystemEvent;
 use crate::vbucket::VBucket;
 use kedge_types::{Cas, Expiry, Now, Seqno, Status};
@@ -180,11 +180,11 @@ impl VBucket {
     ///
     /// # Errors
     /// [`ReceiveError::NotReceiving`], [`ReceiveError::BadSnapshot`].
-    pub fn begin_snapshot(&mut self, snapshot: Snapshot) -> Result<(), ReceiveError> {
+    pub fn begin_snapshot(&mut self, snapshot: DcpSnapshot) -> Result<(), ReceiveError> {
         if !self.stream.is_open {
             return Err(ReceiveError::NotReceiving);
         }
-        let Snapshot { start, end, .. } = snapshot;
+        let DcpSnapshot { start, end, .. } = snapshot;
         if start > end
             || end < self.store.history.high_seqno
             || self.store.history.high_seqno < self.stream.last
@@ -195,7 +195,7 @@ impl VBucket {
         if end == self.store.history.high_seqno {
             return Ok(());
         }
-        let behind = Snapshot {
+        let behind = DcpSnapshot {
             start: self.store.history.high_seqno,
             ..snapshot
         };

@@ -25,7 +25,7 @@ use crate::manifest::receive_event;
 use crate::receive::{follow_abort, follow_commit, follow_document, follow_prepare, reach};
 use crate::replay::{Replay, ReplayError, Rewind};
 use crate::residency::DocumentResidency;
-use crate::snapshot::Snapshot;
+use crate::snapshot::DcpSnapshot;
 use crate::state::VbState;
 use crate::system_event::SystemEvent;
 use crate::vbucket::VBucket;
@@ -214,7 +214,7 @@ impl VbRecovery<'_> {
     }
 
     /// Starts a snapshot, unless the file is at or after its end.
-    fn replay_snapshot(&mut self, snapshot: Snapshot) {
+    fn replay_snapshot(&mut self, snapshot: DcpSnapshot) {
         if snapshot.end > self.vb.store.unapplied.applied() {
             self.vb.replay.snapshot_in_log = true;
             self.vb.store.history.begin_snapshot(snapshot);

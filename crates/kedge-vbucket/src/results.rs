@@ -40,7 +40,7 @@ impl<T> StepOutcome<T> {
 
 /// A document as a reader sees it.
 #[derive(Clone, Copy, Debug)]
-pub struct Document<'a> {
+pub struct DocumentRef<'a> {
     /// Key, value and metadata.
     pub item: &'a Item,
     /// The CAS, or [`Cas::LOCKED`] while the document is locked.

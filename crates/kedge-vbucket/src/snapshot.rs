@@ -17,7 +17,7 @@ pub enum SnapshotKind {
 
 /// A snapshot, as described by its marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Snapshot {
+pub struct DcpSnapshot {
     /// The lower bound of its seqnos. In a queue of changes, the last consistent point before the snapshot.
     pub start: Seqno,
     /// The last seqno, which is the next consistent point.
@@ -38,7 +38,7 @@ pub struct Snapshot {
     pub repeats_keys: bool,
 }
 
-impl Snapshot {
+impl DcpSnapshot {
     /// Returns a snapshot without optional fields.
     #[must_use]
     pub fn new(kind: SnapshotKind, start: Seqno, end: Seqno) -> Self {

@@ -11,7 +11,7 @@ use crate::hash_table::KeyHash;
 use crate::item::{Deletion, Draft, Item, ItemMeta};
 use crate::modify::Modify;
 use crate::precompute::PrebuiltItem;
-use crate::results::{Document, Mutated, StepOutcome};
+use crate::results::{DocumentRef, Mutated, StepOutcome};
 use crate::step::Step;
 use crate::value::{NewValue, ValueParts, kept_by_tombstone};
 use kedge_types::{Cas, DocKey, Durability, Expiry, RevSeqno, Status};
@@ -326,7 +326,7 @@ impl Step<'_> {
         &mut self,
         write: &StepWrite<'_>,
         expiry: Expiry,
-        read: impl FnOnce(Document<'_>) -> R,
+        read: impl FnOnce(DocumentRef<'_>) -> R,
     ) -> Result<StepOutcome<(Mutated, R)>, Status> {
         let outcome = self.touch_with(write, expiry, RequiredPart::Value)?;
         Ok(outcome.map(|mutated| {
@@ -335,7 +335,7 @@ impl Step<'_> {
             let item = documents
                 .find(documents.hash(key), key)
                 .expect("it was touched just now");
-            let document = Document {
+            let document = DocumentRef {
                 item,
                 cas: item.cas(),
             };

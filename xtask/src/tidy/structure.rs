@@ -28,7 +28,7 @@ const CYCLE_MAX: usize = 6;
 const RECORDS: [(&str, &str); 5] = [
     ("kedge", "LoadArgs"),
     ("kedge", "LoadPlan"),
-    ("kedge", "LoadReport"),
+    ("kedge", "RunReport"),
     ("kedge-frontend", "MetricsSnapshot"),
     ("kedge-mgmt", "BucketDocument"),
 ];

@@ -26,7 +26,7 @@ use kedge_executor::Next;
 use kedge_replication::{EndReason, Filter, StreamFlags, StreamItem, StreamRequest, Values};
 use kedge_storage::{FileRecord, FileRecordKind, FileView, RecordScan};
 use kedge_types::{CollectionId, Seqno};
-use kedge_vbucket::{Change, CursorOpening, Item, Snapshot, SnapshotKind, StreamCursor};
+use kedge_vbucket::{Change, CursorOpening, DcpSnapshot, Item, SnapshotKind, StreamCursor};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -221,13 +221,13 @@ impl Backfill {
         } else {
             let scan = storage.scan_view(view, after.next()..=upto, whole)?;
             let start = self.first_start.unwrap_or(after.next());
-            let marker = Snapshot {
+            let marker = DcpSnapshot {
                 max_visible: Some(visible),
                 high_completed: Some(state.completed),
                 high_prepared: Some(state.prepared),
                 purge: Some(state.purge),
                 checkpoint: true,
-                ..Snapshot::new(SnapshotKind::Disk, start, upto)
+                ..DcpSnapshot::new(SnapshotKind::Disk, start, upto)
             };
             (scan, StreamItem::Marker(marker))
         };

@@ -17,7 +17,7 @@ use kedge_bucket_core::DiskWriters as _;
 use kedge_bucket_core::Total;
 use kedge_types::{DurabilityLevel, Seqno, Status, VbId};
 use kedge_vbucket::{
-    FailoverTable, NodeName, ReceiveError, Received, ResumePoint, Snapshot, VBucket,
+    DcpSnapshot, FailoverTable, NodeName, ReceiveError, Received, ResumePoint, VBucket,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -119,7 +119,7 @@ impl Dcp {
     ///
     /// # Errors
     /// [`ApplyError`].
-    pub fn receive_snapshot(&self, vb: VbId, snapshot: Snapshot) -> Result<(), ApplyError> {
+    pub fn receive_snapshot(&self, vb: VbId, snapshot: DcpSnapshot) -> Result<(), ApplyError> {
         self.receiver_step(vb, |vbucket| Ok(vbucket.begin_snapshot(snapshot)?))
     }
 

@@ -6,7 +6,7 @@ use kedge_bucket_core::{BucketPhase, Ctx, Outcome, Read};
 use kedge_residency::{BackgroundFetcher, Op};
 use kedge_types::{Cas, CollectionId, DocKey, Status};
 use kedge_vbucket::{
-    Cookie, DocOp, Document, Executed, KeyFigures, ObserveState, RandomDocument, VbState,
+    Cookie, DocOp, DocumentRef, Executed, KeyFigures, ObserveState, RandomDocument, VbState,
 };
 
 /// The lowest key of a collection.
@@ -23,7 +23,7 @@ impl DocumentCommands {
         ctx: Ctx,
         collection: CollectionId,
         cookie: Cookie,
-        read: impl FnOnce(Document<'_>) -> R,
+        read: impl FnOnce(DocumentRef<'_>) -> R,
     ) -> Result<Outcome<R>, Status> {
         if self.core.phase() != BucketPhase::Open {
             return Err(Status::TemporaryFailure);
@@ -53,7 +53,7 @@ impl DocumentCommands {
                     break;
                 }
                 shard = (shard + 1) % shards;
-                let show = |document: Document<'_>| read.take().map(|read| read(document));
+                let show = |document: DocumentRef<'_>| read.take().map(|read| read(document));
                 match vbucket
                     .at(ctx.now)
                     .random_document(collection, shard, random, show)

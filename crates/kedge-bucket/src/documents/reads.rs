@@ -8,7 +8,9 @@ use kedge_bucket_core::Read;
 use kedge_bucket_core::{Ctx, RequiredRole};
 use kedge_residency::role_of;
 use kedge_types::{Cas, Status};
-use kedge_vbucket::{DocOp, Document, Executed, Meta, PrebuiltItem, Step, StepOutcome, StepWrite};
+use kedge_vbucket::{
+    DocOp, DocumentRef, Executed, Meta, PrebuiltItem, Step, StepOutcome, StepWrite,
+};
 
 impl DocumentCommands {
     /// Passes a document to `read`, which runs under the lock of the vBucket. It should copy a small value, and clone the item
@@ -20,7 +22,7 @@ impl DocumentCommands {
         &self,
         ctx: Ctx,
         wanted: &Read<'_>,
-        read: impl FnOnce(Document<'_>) -> R,
+        read: impl FnOnce(DocumentRef<'_>) -> R,
     ) -> Result<Outcome<R>, Status> {
         self.count(ctx, Counter::CmdGet);
         let result = self.read(ctx, wanted, &DocOp::Get, read);
@@ -36,7 +38,7 @@ impl DocumentCommands {
         &self,
         ctx: Ctx,
         wanted: &Read<'_>,
-        read: impl FnOnce(Document<'_>) -> R,
+        read: impl FnOnce(DocumentRef<'_>) -> R,
     ) -> Result<Outcome<R>, Status> {
         self.read(ctx, wanted, &DocOp::GetReplica, read)
     }
@@ -59,7 +61,7 @@ impl DocumentCommands {
         ctx: Ctx,
         wanted: &Read<'_>,
         secs: u32,
-        read: impl FnOnce(Document<'_>) -> R,
+        read: impl FnOnce(DocumentRef<'_>) -> R,
     ) -> Result<Outcome<R>, Status> {
         self.count(ctx, Counter::CmdLock);
         let existing = self.peek_long(wanted.vb, wanted.key);
@@ -88,7 +90,7 @@ impl DocumentCommands {
         ctx: Ctx,
         wanted: &Read<'_>,
         op: &DocOp<'static>,
-        read: impl FnOnce(Document<'_>) -> R,
+        read: impl FnOnce(DocumentRef<'_>) -> R,
     ) -> Result<Outcome<R>, Status> {
         self.run_step(ctx, wanted, op, |step| step.read(wanted.key, op, read))
     }
@@ -100,7 +102,7 @@ impl DocumentCommands {
         wanted: &Read<'_>,
         op: &DocOp<'static>,
         ahead: Option<&PrebuiltItem<'_>>,
-        read: impl FnOnce(Document<'_>) -> R,
+        read: impl FnOnce(DocumentRef<'_>) -> R,
     ) -> Result<Outcome<Executed<R>>, Status> {
         let arguments = StepWrite::of_read(wanted.key, ahead);
         self.run_step(ctx, wanted, op, |step| step.execute(&arguments, op, read))

@@ -13,8 +13,8 @@ use kedge_bucket_core::Outcome;
 use kedge_residency::Admission;
 use kedge_types::{Datatype, Status};
 use kedge_vbucket::{
-    ConcatChange, ConcatMode, DocOp, Document, Executed, MinRatio, Modify, Mutated, PrebuiltItem,
-    StoreMode, VBucket,
+    ConcatChange, ConcatMode, DocOp, DocumentRef, Executed, MinRatio, Modify, Mutated,
+    PrebuiltItem, StoreMode, VBucket,
 };
 use std::borrow::Cow;
 
@@ -200,7 +200,7 @@ impl DocumentCommands {
         ctx: Ctx,
         write: &Write<'_>,
         expiry: u32,
-        read: impl FnOnce(Document<'_>) -> R,
+        read: impl FnOnce(DocumentRef<'_>) -> R,
     ) -> Result<Outcome<R>, Status> {
         self.refuse_on_full_disk()?;
         let expiry = self.expiry(ctx.now, write.key, expiry);

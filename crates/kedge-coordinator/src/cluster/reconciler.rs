@@ -100,7 +100,7 @@ pub(super) type ReportedPositions<'a> = BTreeMap<u16, &'a [Option<CopyPosition>]
 
 /// The work to do now.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Step {
+pub(super) struct ReconcilerStep {
     /// New states of vBuckets.
     pub(super) assign: Vec<Assignment>,
     /// Nodes whose positions must be known first.
@@ -126,8 +126,8 @@ impl Reconciler {
         me: u16,
         told: &ReportedPositions<'_>,
         own: &[Option<CopyPosition>],
-    ) -> Step {
-        let mut step = Step::default();
+    ) -> ReconcilerStep {
+        let mut step = ReconcilerStep::default();
         self.held
             .resize(bucket.chains.len(), (AppliedState::Unknown, None));
         for (vb, chain) in (0_u16..).zip(&bucket.chains) {
@@ -280,7 +280,7 @@ mod tests {
         })
     }
 
-    fn states(step: &Step) -> Vec<(u16, VbState)> {
+    fn states(step: &ReconcilerStep) -> Vec<(u16, VbState)> {
         let assigned = step.assign.iter();
         assigned.map(|it| (it.vb, it.state)).collect()
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::{
     CollectionStats, DiskKey, EntryMeta, KvError, LocalDocument, Meaning, SnapshotRange,
-    SystemEvent, Value, VbStateDocument,
+    StoredSystemEvent, Value, VbStateDocument,
 };
 use crate::Entry;
 use kedge_types::{CollectionId, Datatype, Seqno};
@@ -154,7 +154,7 @@ impl FileAudit {
                 subject,
                 dropped,
             } => {
-                let event = SystemEvent::decode(kind, dropped, body)?;
+                let event = StoredSystemEvent::decode(kind, dropped, body)?;
                 if event.key() != (kind, subject, dropped) {
                     return Err(KvError::Entry {
                         expected: "the same subject in a system event's key and body",

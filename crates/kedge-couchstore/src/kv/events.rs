@@ -9,7 +9,7 @@ use kedge_types::{CollectionId, ManifestUid, ScopeId, Seqno};
 
 /// A change of the collection manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SystemEvent {
+pub enum StoredSystemEvent {
     /// A collection was created.
     CollectionOpened(CollectionOpened),
     /// A collection was dropped.
@@ -80,7 +80,7 @@ pub struct ScopeDropped {
     pub is_system: bool,
 }
 
-impl SystemEvent {
+impl StoredSystemEvent {
     /// Decodes the body of the event under a key of this kind; `deleted` is the entry's flag.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! The local documents of a vBucket's file, by name. Couchstore file format, section 3.4.
 
-use super::{CollectionStats, CommittedManifest, DroppedCollections, KvError, OpenCollections};
+use super::{CollectionStats, CommittedManifest, DroppedCollections, KvError, StoredCollections};
 use super::{Scopes, VbStateDocument};
 use kedge_types::{CollectionId, Seqno};
 
@@ -8,7 +8,7 @@ use kedge_types::{CollectionId, Seqno};
 pub const VBSTATE_NAME: &[u8] = b"_local/vbstate";
 /// Name of the [`CommittedManifest`].
 pub const MANIFEST_NAME: &[u8] = b"_local/collections/manifest";
-/// Name of the [`OpenCollections`].
+/// Name of the [`StoredCollections`].
 pub const OPEN_COLLECTIONS_NAME: &[u8] = b"_local/collections/open";
 /// Name of the [`Scopes`].
 pub const OPEN_SCOPES_NAME: &[u8] = b"_local/scope/open";
@@ -23,7 +23,7 @@ pub enum LocalDocument {
     /// The version of the manifest.
     Manifest(CommittedManifest),
     /// The open collections.
-    OpenCollections(OpenCollections),
+    OpenCollections(StoredCollections),
     /// The open scopes.
     Scopes(Scopes),
     /// The collections whose documents are still to be purged.
@@ -42,7 +42,7 @@ impl LocalDocument {
         Ok(Some(match name {
             VBSTATE_NAME => Self::VbState(Box::new(VbStateDocument::decode(value, high_seqno)?)),
             MANIFEST_NAME => Self::Manifest(CommittedManifest::decode(value)?),
-            OPEN_COLLECTIONS_NAME => Self::OpenCollections(OpenCollections::decode(value)?),
+            OPEN_COLLECTIONS_NAME => Self::OpenCollections(StoredCollections::decode(value)?),
             OPEN_SCOPES_NAME => Self::Scopes(Scopes::decode(value)?),
             DROPPED_COLLECTIONS_NAME => {
                 Self::DroppedCollections(DroppedCollections::decode(value)?)

@@ -17,7 +17,7 @@ pub struct CommittedManifest {
 
 /// A collection that is open in the vBucket.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct OpenCollection {
+pub struct StoredCollection {
     /// The seqno of the event that opened it.
     pub start: Seqno,
     /// The scope.
@@ -38,14 +38,14 @@ pub struct OpenCollection {
 
 /// The local document `_local/collections/open`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct OpenCollections {
+pub struct StoredCollections {
     /// The collections, in no particular order.
-    pub entries: Vec<OpenCollection>,
+    pub entries: Vec<StoredCollection>,
 }
 
 /// A scope that is open in the vBucket.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct OpenScope {
+pub struct StoredScope {
     /// The seqno of the event that opened it.
     pub start: Seqno,
     /// The id.
@@ -58,7 +58,7 @@ pub struct OpenScope {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Scopes {
     /// The scopes, in no particular order.
-    pub entries: Vec<OpenScope>,
+    pub entries: Vec<StoredScope>,
 }
 
 /// A dropped collection whose documents may still be in the file.
@@ -97,7 +97,7 @@ impl CommittedManifest {
     }
 }
 
-impl OpenCollections {
+impl StoredCollections {
     /// Decodes the local document.
     ///
     /// # Errors
@@ -105,7 +105,7 @@ impl OpenCollections {
     pub fn decode(bytes: &[u8]) -> Result<Self, KvError> {
         let mut names = NameBudget::of(bytes);
         let entries = entries(bytes, |table| {
-            Ok(OpenCollection {
+            Ok(StoredCollection {
                 start: Seqno(table.u64(0)?),
                 scope: ScopeId(table.u32(1)?),
                 collection: CollectionId(table.u32(2)?),
@@ -146,7 +146,7 @@ impl Scopes {
     pub fn decode(bytes: &[u8]) -> Result<Self, KvError> {
         let mut names = NameBudget::of(bytes);
         let entries = entries(bytes, |table| {
-            Ok(OpenScope {
+            Ok(StoredScope {
                 start: Seqno(table.u64(0)?),
                 scope: ScopeId(table.u32(1)?),
                 name: names.take(table, 2)?,

@@ -30,15 +30,17 @@ pub use audit::{Disagreement, FileAudit};
 pub use content_meta::datatype_of_value;
 pub use entry::{EntryMeta, Meaning, ValueMeta};
 pub use error::KvError;
-pub use events::{CollectionDropped, CollectionOpened, ScopeDropped, ScopeOpened, SystemEvent};
+pub use events::{
+    CollectionDropped, CollectionOpened, ScopeDropped, ScopeOpened, StoredSystemEvent,
+};
 pub use key::{DiskKey, PREPARE_PREFIX, SystemEventKind, split_prepare};
 pub use local::{
     DROPPED_COLLECTIONS_NAME, LocalDocument, MANIFEST_NAME, OPEN_COLLECTIONS_NAME,
     OPEN_SCOPES_NAME, VBSTATE_NAME,
 };
 pub use manifest::{
-    CommittedManifest, DroppedCollection, DroppedCollections, OpenCollection, OpenCollections,
-    OpenScope, Scopes,
+    CommittedManifest, DroppedCollection, DroppedCollections, Scopes, StoredCollection,
+    StoredCollections, StoredScope,
 };
 pub use rev_meta::{DeleteSource, RevMeta, RevMetaBytes, SyncWrite};
 pub use stats::CollectionStats;

@@ -2,8 +2,8 @@
 
 use kedge_couchstore::kv::{
     CollectionStats, DROPPED_COLLECTIONS_NAME, Disagreement, DiskKey, DroppedCollection,
-    DroppedCollections, EntryMeta, FileAudit, KvError, SystemEvent, SystemEventKind, VBSTATE_NAME,
-    ValueMeta, VbStateDocument, VbStateKind,
+    DroppedCollections, EntryMeta, FileAudit, KvError, StoredSystemEvent, SystemEventKind,
+    VBSTATE_NAME, ValueMeta, VbStateDocument, VbStateKind,
 };
 use kedge_couchstore::{BodyForm, Mutation, MutationBody, Options, Snapshot};
 use kedge_disk::PosixDisk;
@@ -166,7 +166,7 @@ fn audit_finds_contradictory_documents() {
         kind: event,
         subject: 8,
     };
-    let other_scope = SystemEvent::ScopeDropped(kedge_couchstore::kv::ScopeDropped {
+    let other_scope = StoredSystemEvent::ScopeDropped(kedge_couchstore::kv::ScopeDropped {
         scope: kedge_types::ScopeId(9),
         ..Default::default()
     });

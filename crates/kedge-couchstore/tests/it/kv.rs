@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use kedge_couchstore::kv::{
-    CommittedManifest, DeleteSource, DiskKey, EntryMeta, LocalDocument, Meaning, SystemEvent,
+    CommittedManifest, DeleteSource, DiskKey, EntryMeta, LocalDocument, Meaning, StoredSystemEvent,
 };
 use kedge_couchstore::{BodyForm, Entry, Options, Snapshot};
 use kedge_disk::PosixDisk;
@@ -196,13 +196,14 @@ fn manifest_matches_its_system_events() {
             panic!("{:?} is no event", entry.key());
         };
         let body = body.expect("a body");
-        SystemEvent::decode(kind, entry.is_deleted(), &body).expect("an event")
+        StoredSystemEvent::decode(kind, entry.is_deleted(), &body).expect("an event")
     };
     let before = before.expect("the commit before the last");
-    let SystemEvent::CollectionOpened(opened) = event(&before, b"\x01\x00\x09_collection") else {
+    let StoredSystemEvent::CollectionOpened(opened) = event(&before, b"\x01\x00\x09_collection")
+    else {
         panic!("the collection was dropped too early");
     };
-    let SystemEvent::ScopeOpened(scope) = event(&before, b"\x01\x01\x08_scope") else {
+    let StoredSystemEvent::ScopeOpened(scope) = event(&before, b"\x01\x01\x08_scope") else {
         panic!("the scope was dropped");
     };
     let (collections, scopes, _) = names(&before);
@@ -210,7 +211,8 @@ fn manifest_matches_its_system_events() {
     assert_eq!(scopes.get(&scope.scope), Some(&scope.name));
     assert_eq!((opened.scope, scope.scope), (ScopeId(8), ScopeId(8)));
 
-    let SystemEvent::CollectionDropped(dropped) = event(&newest, b"\x01\x00\x09_collection") else {
+    let StoredSystemEvent::CollectionDropped(dropped) = event(&newest, b"\x01\x00\x09_collection")
+    else {
         panic!("the collection was not dropped");
     };
     let (collections, _, uid) = names(&newest);

@@ -59,7 +59,7 @@ pub(crate) fn complete(
         ReplyKind::KeyStats => {
             key_stats::compose(composer, &key_figures(completion)?, out);
         }
-        ReplyKind::Lookup(looking) => subdoc::looked(composer, looking, completion, out)?,
+        ReplyKind::Lookup(looking) => subdoc::complete_lookup(composer, looking, completion, out)?,
         ReplyKind::SubdocMutation(changing) => {
             subdoc::changed(composer, changing, completion, out)?;
         }

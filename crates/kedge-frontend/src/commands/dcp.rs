@@ -1,6 +1,6 @@
 //! DCP_OPEN. Later DCP messages of the connection are handled by [`crate::dcp`].
 
-use kedge_node::audit::{Event, EventKind};
+use kedge_node::audit::{AuditEvent, EventKind};
 use kedge_protocol::binary::ConnectionKind;
 use kedge_protocol::binary::commands::dcp::DcpOpen;
 use kedge_types::Status;
@@ -21,11 +21,11 @@ pub(super) fn open(
     let features = command.session.protocol.features;
     let dcp = DcpSession::open(&wire, id, bucket, rights, features, command.turn)?;
     let audit = command.turn.shared.users.audit();
-    audit.put(&Event {
+    audit.put(&AuditEvent {
         peer: Some(command.session.peer),
         bucket: Some(bucket.name()),
         request: &String::from_utf8_lossy(wire.name),
-        ..Event::new(
+        ..AuditEvent::new(
             EventKind::DcpOpened,
             command.session.login.user().unwrap_or_default(),
         )

@@ -1,6 +1,6 @@
 //! GET, GETQ, GETK, GETKQ, GET_REPLICA, GET_EX, GET_EX_REPLICA.
 
-use kedge_bucket::Document;
+use kedge_bucket::DocumentRef;
 use kedge_protocol::binary::commands::Get;
 use kedge_protocol::binary::{Feature, Features, Opcode};
 use kedge_types::Status;
@@ -69,7 +69,7 @@ pub(super) fn whole(
     let ctx = command.turn.ctx();
     let read = target.read(command.session);
     let (composer, out) = (&command.composer, &mut *command.out);
-    let show = |document: Document<'_>| {
+    let show = |document: DocumentRef<'_>| {
         composer.whole_document(document.item, document.cas, &[], out);
         Ok(None)
     };

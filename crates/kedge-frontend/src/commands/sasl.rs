@@ -3,7 +3,7 @@
 //! A login replaces the one before only at its end; a failed login leaves a connection of the KV port without a user.
 
 use kedge_auth::{Mechanism, ServerSession, ServerStep, UserStore, random_nonce};
-use kedge_node::audit::{Event, EventKind};
+use kedge_node::audit::{AuditEvent, EventKind};
 use kedge_node::output::Output;
 use kedge_protocol::binary::commands::{HeaderOnly, SaslStart};
 use kedge_protocol::binary::{ConnectionKind, Response};
@@ -144,10 +144,10 @@ fn on_user_changed(session: &mut Session, shared: &ServerContext) {
 }
 
 fn audit(session: &Session, shared: &ServerContext, what: EventKind, user: &str, reason: &str) {
-    shared.users.audit().put(&Event {
+    shared.users.audit().put(&AuditEvent {
         peer: Some(session.peer),
         reason,
-        ..Event::new(what, user)
+        ..AuditEvent::new(what, user)
     });
 }
 

@@ -142,7 +142,7 @@ pub(super) fn look(
 }
 
 /// Answers a lookup that was parked.
-pub(super) fn looked(
+pub(super) fn complete_lookup(
     composer: &Composer,
     looking: &PendingLookup,
     completion: Completion,

@@ -6,7 +6,7 @@ use crate::connection::FrontEndConnection;
 use crate::cookie::ConnectionId;
 
 /// A connection slot in use.
-struct ConnectionSlot {
+struct LiveConnectionSlot {
     generation: u32,
     connection: FrontEndConnection,
 }
@@ -15,7 +15,7 @@ struct ConnectionSlot {
 /// another connection in the same slot.
 #[derive(Default)]
 pub(super) struct ConnectionTable {
-    slots: Slab<ConnectionSlot>,
+    slots: Slab<LiveConnectionSlot>,
     generation: u32,
 }
 
@@ -33,7 +33,7 @@ impl ConnectionTable {
 
     /// Adds the connection with [`Self::next_id`].
     pub(super) fn insert(&mut self, id: ConnectionId, connection: FrontEndConnection) {
-        let slot = self.slots.insert(ConnectionSlot {
+        let slot = self.slots.insert(LiveConnectionSlot {
             generation: id.generation,
             connection,
         });

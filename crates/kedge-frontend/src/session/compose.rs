@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use kedge_bucket::{Document, Item, Mutated, ValueParts};
+use kedge_bucket::{DocumentRef, Item, Mutated, ValueParts};
 use kedge_node::output::Output;
 use kedge_protocol::binary::commands::{GetReply, MutationToken};
 use kedge_protocol::binary::{ConnectionKind, Feature, Features, Opcode, Response};
@@ -168,11 +168,11 @@ impl Composer {
     #[inline]
     pub(crate) fn shown(
         &self,
-        document: Document<'_>,
+        document: DocumentRef<'_>,
         key: &[u8],
         out: &mut Output,
     ) -> Result<Option<(Item, Cas)>, Status> {
-        let Document { item, cas } = document;
+        let DocumentRef { item, cas } = document;
         if copies_long(self.features, item) {
             return Ok(Some((item.clone(), cas)));
         }

@@ -2,7 +2,7 @@
 
 use kedge_bucket::Bucket;
 use kedge_cluster::host_text;
-use kedge_node::audit::{Event, EventKind};
+use kedge_node::audit::{AuditEvent, EventKind};
 use kedge_node::output::Output;
 use kedge_protocol::binary::{
     ConnectionKind, Feature, Remap, Response, remap_without_xerror, write_error_context,
@@ -99,12 +99,12 @@ impl Session {
         let Some(user) = self.login.user() else {
             return;
         };
-        shared.users.audit().put(&Event {
+        shared.users.audit().put(&AuditEvent {
             peer: Some(self.peer),
             bucket: self.bucket.as_deref().map(Bucket::name),
             request: composer.opcode.map_or("", |opcode| opcode.name()),
             reason: failure.context,
-            ..Event::new(EventKind::Denied, user)
+            ..AuditEvent::new(EventKind::Denied, user)
         });
     }
 

@@ -2,7 +2,7 @@
 
 use crate::session::TextStep;
 use kedge_bucket::{ConcatMode, CounterUpdate, Mutated, Outcome as BucketOutcome};
-use kedge_bucket::{Document, Item, Meta, StoreMode as BucketMode};
+use kedge_bucket::{DocumentRef, Item, Meta, StoreMode as BucketMode};
 use kedge_node::output::Output;
 use kedge_protocol::text::{
     CountDirection, FlushAll, Retrieve, Stats, TextArithmetic, TextDelete, TextStore,
@@ -79,7 +79,7 @@ fn retrieve_one(
     let target = target(session, key)?;
     let with_cas = command.with_cas;
     // A long document is composed without the lock of its vBucket.
-    let write = |document: Document<'_>| match document.item.is_long() {
+    let write = |document: DocumentRef<'_>| match document.item.is_long() {
         true => Ok(Some((document.item.clone(), document.cas))),
         false => write_item(out, key, document.item, document.cas, with_cas).map(|()| None),
     };
@@ -116,7 +116,7 @@ pub(super) fn store(exec: &mut TextCommandContext<'_, '_>, command: &TextStore<'
         // No document has the CAS 0, so the reply depends on the existence of the document.
         let found = exec.look(command.key);
         return exec.then(TextStep::ReadMeta, found, |exec, found| {
-            looked(exec, command, found)
+            on_meta(exec, command, found)
         });
     }
     let result = run_store(exec, command);
@@ -125,7 +125,7 @@ pub(super) fn store(exec: &mut TextCommandContext<'_, '_>, command: &TextStore<'
     })
 }
 
-pub(super) fn looked(
+pub(super) fn on_meta(
     exec: &mut TextCommandContext<'_, '_>,
     command: &TextStore<'_>,
     found: Result<Meta, Status>,

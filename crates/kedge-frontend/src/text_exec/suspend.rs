@@ -47,9 +47,10 @@ fn go_on(
     completion: Completion,
 ) -> TextOutcome {
     let mutated = |completion| mutation(completion).map(|(mutated, _)| mutated);
+    let access = |completion| document(completion).map(meta::DocumentAccess::from);
     match command {
         TextCommand::Store(command) => match step {
-            TextStep::ReadMeta => classic::looked(exec, command, meta_of(completion)),
+            TextStep::ReadMeta => classic::on_meta(exec, command, meta_of(completion)),
             _ => classic::stored(exec, command, mutated(completion).map(drop)),
         },
         TextCommand::Delete(command) => {
@@ -63,30 +64,22 @@ fn go_on(
             classic::counted(exec, command, number)
         }
         TextCommand::MetaGet(command) => match step {
-            TextStep::Vivify => meta::get::made(exec, command, mutated(completion)),
-            _ => meta::get::got(
-                exec,
-                command,
-                document(completion).map(meta::DocumentAccess::from),
-            ),
+            TextStep::Vivify => meta::get::on_created(exec, command, mutated(completion)),
+            _ => meta::get::got(exec, command, access(completion)),
         },
         TextCommand::MetaSet(command) => match step {
-            TextStep::ReadMeta => meta::set::looked(exec, command, meta_of(completion)),
+            TextStep::ReadMeta => meta::set::on_meta(exec, command, meta_of(completion)),
             TextStep::Main => meta::set::written(exec, command, mutated(completion)),
             TextStep::Stale(before) => {
                 meta::set::stale_stored(exec, command, before, mutated(completion))
             }
             TextStep::ReadLength(mutated) => {
-                let seen = document(completion).map(meta::DocumentAccess::from);
-                meta::set::measured(exec, command, mutated, seen)
+                meta::set::measured(exec, command, mutated, access(completion))
             }
             _ => meta::set::is_set(exec, command, mutated(completion)),
         },
         TextCommand::MetaDelete(command) => match step {
-            TextStep::ReadMeta => {
-                let seen = document(completion).map(meta::DocumentAccess::from);
-                meta::delete::looked(exec, command, seen)
-            }
+            TextStep::ReadMeta => meta::delete::on_access(exec, command, access(completion)),
             _ => meta::delete::deleted(exec, command, mutated(completion)),
         },
         TextCommand::MetaArithmetic(command) => match step {
@@ -94,17 +87,17 @@ fn go_on(
                 let expired = mutated(completion);
                 meta::arithmetic::expired(exec, command, expired.unwrap_or(before), number)
             }
-            TextStep::ReadCounterMeta(mutated, number) => {
-                meta::arithmetic::told(exec, command, mutated, number, meta_of(completion))
-            }
+            TextStep::ReadCounterMeta(mutated, number) => meta::arithmetic::on_counter_meta(
+                exec,
+                command,
+                mutated,
+                number,
+                meta_of(completion),
+            ),
             _ => meta::arithmetic::changed(exec, command, counter(completion)),
         },
         TextCommand::FlushAll(command) => classic::flushed(exec, command, status_of(completion)),
-        TextCommand::MetaDebug(command) => meta::debug::seen(
-            exec,
-            command,
-            document(completion).map(meta::DocumentAccess::from),
-        ),
+        TextCommand::MetaDebug(command) => meta::debug::seen(exec, command, access(completion)),
         // The others are never parked.
         _ => TextOutcome::Answered,
     }

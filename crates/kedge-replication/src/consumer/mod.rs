@@ -21,7 +21,7 @@ use kedge_protocol::binary::commands::dcp::{
 use kedge_protocol::binary::{Opcode, ReplyFrame, Request, Response};
 use kedge_types::limits::{DCP_NAME_BYTES_MAX, DCP_NOOP_INTERVAL_SECS_MAX};
 use kedge_types::{Seqno, Status, VbId};
-use kedge_vbucket::{FailoverTable, NodeName, Received, ResumePoint, Snapshot, VbState};
+use kedge_vbucket::{DcpSnapshot, FailoverTable, NodeName, Received, ResumePoint, VbState};
 use std::collections::{BTreeMap, VecDeque};
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -77,7 +77,7 @@ pub enum ConsumerEvent {
         /// The vBucket.
         vb: VbId,
         /// The snapshot.
-        snapshot: Snapshot,
+        snapshot: DcpSnapshot,
     },
     /// A change.
     Received {

@@ -10,7 +10,7 @@ use kedge_types::{
     VbId,
 };
 use kedge_vbucket::{
-    Deletion, Item, ItemMeta, Received, Snapshot, SnapshotKind, SystemEvent, SystemEventKind,
+    DcpSnapshot, Deletion, Item, ItemMeta, Received, SnapshotKind, SystemEvent, SystemEventKind,
     VbState,
 };
 
@@ -168,12 +168,12 @@ fn system_event(event: &wire::DcpSystemEvent<'_>) -> Result<SystemEvent, Status>
 
 /// Converts a marker. Only disk snapshots have the highest completed seqno: in snapshots from memory, commits and
 /// aborts are changes themselves.
-fn snapshot(marker: &SnapshotMarker) -> Snapshot {
+fn snapshot(marker: &SnapshotMarker) -> DcpSnapshot {
     let is_disk = marker.flags.contains(SnapshotFlags::DISK);
     let visible = marker.visible;
     let on_disk = visible.filter(|_| is_disk);
     let disk = on_disk.and_then(|visible| visible.disk);
-    Snapshot {
+    DcpSnapshot {
         start: marker.start,
         end: marker.end,
         kind: if is_disk {

@@ -8,7 +8,7 @@ use kedge_protocol::binary::commands::dcp::{
     DiskMarker, MarkerVersion, SnapshotFlags, SnapshotMarker, VisibleMarker,
 };
 use kedge_types::{CollectionId, Seqno, decode_leb128};
-use kedge_vbucket::{Change, Deletion, Item, Snapshot, SnapshotKind};
+use kedge_vbucket::{Change, DcpSnapshot, Deletion, Item, SnapshotKind};
 
 /// Returns the key as the connection encodes it; `None` if it cannot name the document's collection.
 fn wire_key<'a>(format: &MessageFormat, stored: &'a [u8]) -> Option<&'a [u8]> {
@@ -158,7 +158,7 @@ fn nru(format: &MessageFormat, item: &Item) -> u8 {
 pub(super) fn marker(
     format: &MessageFormat,
     head: &DcpHeader,
-    snapshot: &Snapshot,
+    snapshot: &DcpSnapshot,
     end: Seqno,
     out: &mut Vec<u8>,
 ) {

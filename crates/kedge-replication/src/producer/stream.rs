@@ -16,7 +16,7 @@ use kedge_protocol::binary::commands::dcp::{
     DcpHeader, OsoSnapshot, SeqnoAdvanced, SetVbucketState,
 };
 use kedge_types::Seqno;
-use kedge_vbucket::{Change, Snapshot, SnapshotKind, VbState};
+use kedge_vbucket::{Change, DcpSnapshot, SnapshotKind, VbState};
 use std::collections::VecDeque;
 
 /// The progress of an open snapshot.
@@ -44,7 +44,7 @@ pub(super) struct ProducerStream {
     snapshot: Option<OpenSnapshot>,
     unordered: Option<OpenOsoSnapshot>,
     /// The snapshot as the source gave it, until its end is reached.
-    whole: Option<Snapshot>,
+    whole: Option<DcpSnapshot>,
     /// True if the stream is in the list of ready streams.
     pub(super) queued: bool,
     /// Items that were read but not yet sent, and actions that follow them.
@@ -139,7 +139,12 @@ impl ProducerStream {
         Ok(SendResult::Next)
     }
 
-    fn begin_snapshot(&mut self, snapshot: &Snapshot, format: &MessageFormat, out: &mut Vec<u8>) {
+    fn begin_snapshot(
+        &mut self,
+        snapshot: &DcpSnapshot,
+        format: &MessageFormat,
+        out: &mut Vec<u8>,
+    ) {
         let is_disk = snapshot.kind == SnapshotKind::Disk;
         self.skips_deletes &= is_disk;
         self.whole = Some(*snapshot);
@@ -156,7 +161,7 @@ impl ProducerStream {
 
     fn announce(
         &mut self,
-        snapshot: &Snapshot,
+        snapshot: &DcpSnapshot,
         end: Seqno,
         format: &MessageFormat,
         out: &mut Vec<u8>,
@@ -203,7 +208,7 @@ impl ProducerStream {
         }
         let whole = self.whole.filter(|whole| seqno <= whole.end);
         let whole = whole.ok_or(Unsendable)?;
-        let rest = Snapshot {
+        let rest = DcpSnapshot {
             start: whole.start.max(self.figures.last_seqno.next()),
             max_visible: None,
             checkpoint: false,

@@ -82,22 +82,24 @@ fn flatbuffer(event: &SystemEvent) -> Vec<u8> {
     };
     let is_system = false;
     let event = match event.kind {
-        SystemEventKind::CollectionCreated => kv::SystemEvent::CollectionOpened(settings()),
-        SystemEventKind::CollectionModified => kv::SystemEvent::CollectionModified(settings()),
+        SystemEventKind::CollectionCreated => kv::StoredSystemEvent::CollectionOpened(settings()),
+        SystemEventKind::CollectionModified => {
+            kv::StoredSystemEvent::CollectionModified(settings())
+        }
         SystemEventKind::CollectionDropped => {
-            kv::SystemEvent::CollectionDropped(CollectionDropped {
+            kv::StoredSystemEvent::CollectionDropped(CollectionDropped {
                 uid,
                 scope,
                 collection,
                 is_system,
             })
         }
-        SystemEventKind::ScopeCreated => kv::SystemEvent::ScopeOpened(ScopeOpened {
+        SystemEventKind::ScopeCreated => kv::StoredSystemEvent::ScopeOpened(ScopeOpened {
             uid,
             scope,
             name: name(),
         }),
-        SystemEventKind::ScopeDropped => kv::SystemEvent::ScopeDropped(ScopeDropped {
+        SystemEventKind::ScopeDropped => kv::StoredSystemEvent::ScopeDropped(ScopeDropped {
             uid,
             scope,
             is_system,

@@ -9,7 +9,7 @@ use kedge_protocol::binary::commands::dcp::{
 };
 use kedge_replication::StreamItem;
 use kedge_types::{CollectionId, DocKey, DurabilityLevel, Seqno};
-use kedge_vbucket::{Change, Item, ItemMeta, Snapshot, SnapshotKind};
+use kedge_vbucket::{Change, DcpSnapshot, Item, ItemMeta, SnapshotKind};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -132,9 +132,9 @@ fn stream_of(
             Knows::Nothing => None,
             Knows::Half => Some(half),
         };
-        items.push(StreamItem::Marker(Snapshot {
+        items.push(StreamItem::Marker(DcpSnapshot {
             max_visible: max_visible.map(Seqno),
-            ..Snapshot::new(kind, Seqno(first.seqno()), Seqno(last.seqno()))
+            ..DcpSnapshot::new(kind, Seqno(first.seqno()), Seqno(last.seqno()))
         }));
         items.extend(
             kept.iter()

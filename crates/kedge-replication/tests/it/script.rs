@@ -6,7 +6,7 @@ use kedge_types::{
     Seqno, VbId,
 };
 use kedge_vbucket::{
-    Change, Deletion, Item, ItemMeta, Snapshot, SnapshotKind, SystemEvent, SystemEventKind,
+    Change, DcpSnapshot, Deletion, Item, ItemMeta, SnapshotKind, SystemEvent, SystemEventKind,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -162,19 +162,19 @@ pub(crate) fn dropped(seqno: u64, collection: CollectionId) -> StreamItem {
 }
 
 pub(crate) fn memory(start: u64, end: u64, max_visible: u64) -> StreamItem {
-    StreamItem::Marker(Snapshot {
+    StreamItem::Marker(DcpSnapshot {
         max_visible: Some(Seqno(max_visible)),
-        ..Snapshot::new(SnapshotKind::Memory, Seqno(start), Seqno(end))
+        ..DcpSnapshot::new(SnapshotKind::Memory, Seqno(start), Seqno(end))
     })
 }
 
 pub(crate) fn disk(start: u64, end: u64, max_visible: u64) -> StreamItem {
-    StreamItem::Marker(Snapshot {
+    StreamItem::Marker(DcpSnapshot {
         max_visible: Some(Seqno(max_visible)),
         high_completed: Some(Seqno(end - 1)),
         high_prepared: Some(Seqno(end)),
         purge: Some(Seqno(1)),
         checkpoint: true,
-        ..Snapshot::new(SnapshotKind::Disk, Seqno(start), Seqno(end))
+        ..DcpSnapshot::new(SnapshotKind::Disk, Seqno(start), Seqno(end))
     })
 }

@@ -12,7 +12,7 @@ use kedge_protocol::binary::commands::dcp::{
 use kedge_protocol::binary::{Feature, Features};
 use kedge_replication::{EndReason, FillResult, Producer, ProducerAction, StreamItem};
 use kedge_types::{CollectionId, Datatype, ScopeId, Seqno, VbUuid};
-use kedge_vbucket::{Change, Deletion, ItemMeta, OpenCollection, Snapshot};
+use kedge_vbucket::{Change, DcpSnapshot, Deletion, ItemMeta, OpenCollection};
 
 /// A client of one stream.
 pub(crate) struct Client {
@@ -261,7 +261,7 @@ fn stream_without_collections_ends_when_the_default_collection_is_dropped() {
 fn seqno_advanced_closes_a_snapshot_with_an_invisible_end() {
     // The source does not know what is visible.
     let unsaid = |start, end| match memory(start, end, 0) {
-        StreamItem::Marker(snapshot) => StreamItem::Marker(Snapshot {
+        StreamItem::Marker(snapshot) => StreamItem::Marker(DcpSnapshot {
             max_visible: None,
             ..snapshot
         }),
@@ -549,7 +549,7 @@ fn marker_flags_possible_duplicates() {
     let features = Features::of(&[Feature::Xerror]);
     let mut client = Client::new(OpenFlags::PRODUCER, features, &[]);
     let marker = |snapshot: StreamItem, repeats_keys| match snapshot {
-        StreamItem::Marker(snapshot) => StreamItem::Marker(Snapshot {
+        StreamItem::Marker(snapshot) => StreamItem::Marker(DcpSnapshot {
             repeats_keys,
             ..snapshot
         }),

@@ -80,7 +80,7 @@ fn flatbuffer_events_equal_those_of_files_and_include_settings() {
         (
             1,
             DcpSystemEventKind::ScopeCreated,
-            kv::SystemEvent::ScopeOpened(ScopeOpened {
+            kv::StoredSystemEvent::ScopeOpened(ScopeOpened {
                 uid: ManifestUid(101),
                 scope,
                 name: name(),
@@ -89,17 +89,17 @@ fn flatbuffer_events_equal_those_of_files_and_include_settings() {
         (
             2,
             DcpSystemEventKind::CollectionBegan,
-            kv::SystemEvent::CollectionOpened(opened(2, None)),
+            kv::StoredSystemEvent::CollectionOpened(opened(2, None)),
         ),
         (
             4,
             DcpSystemEventKind::CollectionModified,
-            kv::SystemEvent::CollectionModified(opened(4, Some(7))),
+            kv::StoredSystemEvent::CollectionModified(opened(4, Some(7))),
         ),
         (
             6,
             DcpSystemEventKind::CollectionDropped,
-            kv::SystemEvent::CollectionDropped(CollectionDropped {
+            kv::StoredSystemEvent::CollectionDropped(CollectionDropped {
                 uid: ManifestUid(106),
                 scope,
                 collection,
@@ -109,7 +109,7 @@ fn flatbuffer_events_equal_those_of_files_and_include_settings() {
         (
             7,
             DcpSystemEventKind::ScopeDropped,
-            kv::SystemEvent::ScopeDropped(ScopeDropped {
+            kv::StoredSystemEvent::ScopeDropped(ScopeDropped {
                 uid: ManifestUid(107),
                 scope,
                 is_system: false,
@@ -118,7 +118,7 @@ fn flatbuffer_events_equal_those_of_files_and_include_settings() {
         (
             8,
             DcpSystemEventKind::CollectionBegan,
-            kv::SystemEvent::CollectionOpened(opened(8, Some(0))),
+            kv::StoredSystemEvent::CollectionOpened(opened(8, Some(0))),
         ),
     ];
     let heard = heard(&client.gets(&history()));
@@ -127,7 +127,7 @@ fn flatbuffer_events_equal_those_of_files_and_include_settings() {
         assert_eq!((seqno, told, version), (at, kind, 2));
         let (key_kind, _, is_drop) = event.key();
         assert_eq!(name, if is_drop { &b""[..] } else { b"fruit" });
-        let decoded = kv::SystemEvent::decode(key_kind, is_drop, &data);
+        let decoded = kv::StoredSystemEvent::decode(key_kind, is_drop, &data);
         assert_eq!(decoded.unwrap(), event);
     }
 }

@@ -18,8 +18,8 @@ use kedge_types::{
     VbId, VbUuid,
 };
 use kedge_vbucket::{
-    Change, CompletedCommand, Completion, Cookie, CursorOpening, Item, ItemMeta, MinRatio,
-    NewValue, NodeName, PersistenceMode, RandomState, Snapshot, SnapshotKind, StateChange,
+    Change, CompletedCommand, Completion, Cookie, CursorOpening, DcpSnapshot, Item, ItemMeta,
+    MinRatio, NewValue, NodeName, PersistenceMode, RandomState, SnapshotKind, StateChange,
     StepWrite, StoreMode, StreamCursor, Topology, VBucket, ValueCompressor, VbSetup, VbState,
 };
 use proptest::collection::vec;
@@ -69,9 +69,9 @@ impl Source for Queue<'_> {
         let visible =
             |change: &&Change| !matches!(change, Change::Prepare(_) | Change::Abort { .. });
         let visible = changes.iter().rfind(visible).and_then(Change::seqno);
-        out.push(StreamItem::Marker(Snapshot {
+        out.push(StreamItem::Marker(DcpSnapshot {
             max_visible: Some(visible.unwrap_or_default()),
-            ..Snapshot::new(SnapshotKind::Memory, ends[0], ends[1])
+            ..DcpSnapshot::new(SnapshotKind::Memory, ends[0], ends[1])
         }));
         out.extend(changes.into_iter().map(StreamItem::Change));
         SourceState::More

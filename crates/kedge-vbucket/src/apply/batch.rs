@@ -2,7 +2,7 @@
 
 use super::{ApplyProgress, FileChange, PersistedState};
 use crate::checkpoint::Change;
-use crate::snapshot::{Snapshot, SnapshotKind};
+use crate::snapshot::{DcpSnapshot, SnapshotKind};
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
@@ -264,7 +264,7 @@ impl ApplyBatch {
             progress.completed = end.prepared;
         }
         let start = self.before.consistent();
-        let torn = Snapshot::new(SnapshotKind::Disk, start, self.state.snap_end);
+        let torn = DcpSnapshot::new(SnapshotKind::Disk, start, self.state.snap_end);
         // An active vBucket writes no snapshots. The log has the rest of the batch.
         let of_snapshot =
             self.disk_end > Seqno(0) || self.before.open.is_some() || self.after.open.is_some();

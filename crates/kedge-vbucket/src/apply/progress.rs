@@ -2,7 +2,7 @@
 
 use super::FileChange;
 use crate::checkpoint::Change;
-use crate::snapshot::Snapshot;
+use crate::snapshot::DcpSnapshot;
 use crate::state::VbState;
 use kedge_types::Seqno;
 
@@ -19,7 +19,7 @@ pub(crate) struct ApplyProgress {
     /// The seqno of the last completed prepare. Inside a disk snapshot, the last one before it.
     pub(crate) completed: Seqno,
     /// The incomplete snapshot.
-    pub(crate) open: Option<Snapshot>,
+    pub(crate) open: Option<DcpSnapshot>,
     /// The seqno of the last document of the incomplete disk snapshot.
     pub(crate) seen: Seqno,
 }
@@ -38,7 +38,7 @@ impl ApplyProgress {
 
     /// Returns the end of the incomplete disk snapshot.
     pub(crate) fn disk_end(&self) -> Option<Seqno> {
-        let open = self.open.filter(Snapshot::is_disk);
+        let open = self.open.filter(DcpSnapshot::is_disk);
         open.map(|open| open.end)
     }
 

@@ -14,7 +14,7 @@ use crate::completion::{
 use crate::hash_table::KeyHash;
 use crate::item::{Deletion, Item, ItemMeta};
 use crate::results::{Mutated, StepOutcome};
-use crate::snapshot::Snapshot;
+use crate::snapshot::DcpSnapshot;
 use crate::store::VbStore;
 use crate::topology::{NodeName, Topology};
 use kedge_types::limits::{DURABILITY_TIMEOUT_MS_DEFAULT, SEQNO_PERSISTENCE_SECS};
@@ -331,7 +331,7 @@ impl DurabilityMonitor {
     /// Records the end of a received snapshot. `seqno` is the high seqno.
     pub(crate) fn complete_snapshot(
         &mut self,
-        snapshot: &Snapshot,
+        snapshot: &DcpSnapshot,
         seqno: Seqno,
         persisted: Seqno,
     ) {

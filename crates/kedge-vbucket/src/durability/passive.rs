@@ -10,7 +10,7 @@
 //! Completed prepares need no acknowledgement, so a committed or aborted prepare blocks nothing.
 
 use super::PrepareQueue;
-use crate::snapshot::Snapshot;
+use crate::snapshot::DcpSnapshot;
 use kedge_types::{DurabilityLevel, Seqno};
 use std::collections::VecDeque;
 
@@ -82,7 +82,7 @@ impl PassiveDurabilityMonitor {
     }
 
     /// Records the end of a received snapshot. `end` is the high seqno.
-    pub(crate) fn complete(&mut self, snapshot: &Snapshot, end: Seqno, prepares: &PrepareQueue) {
+    pub(crate) fn complete(&mut self, snapshot: &DcpSnapshot, end: Seqno, prepares: &PrepareQueue) {
         let before = std::mem::replace(&mut self.complete, end);
         self.completed = prepares.completed();
         if snapshot.is_disk() {

@@ -4,7 +4,7 @@ use crate::tools::{at, done, durable, log_all, results, sent, setup, store, vbuc
 use kedge_types::DurabilityLevel::PersistToMajority;
 use kedge_types::{Collection, CollectionId, DocKey, Manifest, ManifestUid, Status, VbUuid};
 use kedge_vbucket::{
-    Change, FailoverTable, PersistenceMode, Snapshot, SnapshotKind, StateChange, StoreMode,
+    Change, DcpSnapshot, FailoverTable, PersistenceMode, SnapshotKind, StateChange, StoreMode,
     SystemEvent, SystemEventKind, VBucket, VbState,
 };
 
@@ -119,7 +119,7 @@ fn manifest_events_are_queued_once_replayed_and_replicated() {
     replica
         .begin_stream(FailoverTable::new(VbUuid(0xabc)))
         .unwrap();
-    let snapshot = Snapshot::new(SnapshotKind::Memory, 1.into(), 6.into());
+    let snapshot = DcpSnapshot::new(SnapshotKind::Memory, 1.into(), 6.into());
     replica.begin_snapshot(snapshot).unwrap();
     replica.follow_manifest(at(1), &manifest(7, &[10]));
     for received in changes.iter().filter_map(sent) {

@@ -382,7 +382,7 @@ fn keys_and_random_documents_stay_in_their_collection() {
     for random in 0..1_000u64 {
         let random = random.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let shard = random as usize % shards;
-        let show = |document: kedge_vbucket::Document<'_>| document.item.key()[1];
+        let show = |document: kedge_vbucket::DocumentRef<'_>| document.item.key()[1];
         match vb
             .at(at(0))
             .random_document(CollectionId::DEFAULT, shard, random, show)

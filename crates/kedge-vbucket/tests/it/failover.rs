@@ -8,7 +8,7 @@ use kedge_vbucket::{
     Change, FailoverTable, Received, StateChange, StoreMode, Topology, VBucket, VbState,
 };
 
-fn take(vb: &mut VBucket, snapshot: kedge_vbucket::Snapshot, all: Vec<Received>) {
+fn take(vb: &mut VBucket, snapshot: kedge_vbucket::DcpSnapshot, all: Vec<Received>) {
     vb.begin_snapshot(snapshot).unwrap();
     for received in all {
         vb.receive(at(0), received).unwrap();

@@ -5,12 +5,12 @@ use crate::tools::*;
 use kedge_types::DurabilityLevel::{self, Majority, MajorityAndPersistOnActive, PersistToMajority};
 use kedge_types::{Seqno, Status, VbUuid};
 use kedge_vbucket::{
-    Change, FailoverTable, ReceiveError, Received, ResumePoint, Snapshot, StateChange, VBucket,
+    Change, DcpSnapshot, FailoverTable, ReceiveError, Received, ResumePoint, StateChange, VBucket,
     VbState,
 };
 use proptest::prelude::*;
 
-fn take(vb: &mut VBucket, snapshot: Snapshot, all: impl IntoIterator<Item = Received>) {
+fn take(vb: &mut VBucket, snapshot: DcpSnapshot, all: impl IntoIterator<Item = Received>) {
     vb.begin_snapshot(snapshot).unwrap();
     for received in all {
         vb.receive(at(0), received).unwrap();
@@ -200,7 +200,7 @@ fn persist_to_majority_blocks_acks_until_the_snapshot_is_on_disk() {
 fn disk_snapshot_is_acknowledged_when_it_is_on_disk() {
     for (told, expected) in [(None, 6), (Some(Seqno(4)), 4)] {
         let vb = &mut replica();
-        let snapshot = Snapshot {
+        let snapshot = DcpSnapshot {
             high_prepared: told,
             ..disk(1, 6)
         };
@@ -250,7 +250,7 @@ fn disk_snapshot_completes_prepares_without_their_commits() {
             prepared("forgotten", 4, Majority),
         ],
     );
-    let snapshot = Snapshot {
+    let snapshot = DcpSnapshot {
         high_completed: Some(Seqno(4)),
         max_visible: Some(Seqno(9)),
         ..disk(5, 12)
@@ -330,7 +330,7 @@ fn incomplete_snapshot_survives_in_memory_log_and_file() {
         disk_of.apply(vb, WHOLE);
         assert!(disk_of.file().unwrap().is_consistent());
         assert_eq!(vb.progress().high_prepared, Seqno(2));
-        let snapshot = Snapshot {
+        let snapshot = DcpSnapshot {
             high_completed: Some(Seqno(2)),
             purge: Some(Seqno(1)),
             ..disk(3, 9)
@@ -539,7 +539,7 @@ proptest! {
                     vb.begin_stream(vb.failover().clone()).unwrap();
                     acked = 0;
                     let end = high + sent.len() as u64;
-                    vb.begin_snapshot(Snapshot::new(
+                    vb.begin_snapshot(DcpSnapshot::new(
                         if *is_disk { kedge_vbucket::SnapshotKind::Disk } else { kedge_vbucket::SnapshotKind::Memory },
                         Seqno(high + 1),
                         Seqno(end),

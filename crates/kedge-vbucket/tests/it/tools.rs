@@ -5,8 +5,8 @@ use kedge_types::{
     Status, VbId, VbUuid,
 };
 use kedge_vbucket::{
-    Change, CompletedCommand, Completion, Cookie, FailoverTable, Item, ItemMeta, Meta, MinRatio,
-    Mutated, NewValue, NodeName, PersistenceMode, RandomState, Received, Snapshot, SnapshotKind,
+    Change, CompletedCommand, Completion, Cookie, DcpSnapshot, FailoverTable, Item, ItemMeta, Meta,
+    MinRatio, Mutated, NewValue, NodeName, PersistenceMode, RandomState, Received, SnapshotKind,
     StateChange, StepOutcome, StepWrite, StoreMode, SystemEvent, Topology, VBucket, VbSetup,
     VbState,
 };
@@ -162,12 +162,12 @@ pub(crate) fn replica() -> VBucket {
     vb
 }
 
-pub(crate) fn memory(start: u64, end: u64) -> Snapshot {
-    Snapshot::new(SnapshotKind::Memory, Seqno(start), Seqno(end))
+pub(crate) fn memory(start: u64, end: u64) -> DcpSnapshot {
+    DcpSnapshot::new(SnapshotKind::Memory, Seqno(start), Seqno(end))
 }
 
-pub(crate) fn disk(start: u64, end: u64) -> Snapshot {
-    Snapshot::new(SnapshotKind::Disk, Seqno(start), Seqno(end))
+pub(crate) fn disk(start: u64, end: u64) -> DcpSnapshot {
+    DcpSnapshot::new(SnapshotKind::Disk, Seqno(start), Seqno(end))
 }
 
 /// Creates an item of another node.

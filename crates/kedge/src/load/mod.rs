@@ -27,7 +27,7 @@ pub(crate) use options::{LoadArgs, PlanError};
 
 use self::generate::share;
 use self::options::{LoadPlan, Protocol};
-use self::report::LoadReport;
+use self::report::RunReport;
 use self::tally::{LoadProgress, LoadTally};
 use self::wire::{Binary, Resp, Text, WireProtocol};
 use self::worker::LoadWorker;
@@ -115,7 +115,7 @@ fn run_with<W: WireProtocol>(plan: LoadPlan, wire: &W, json: bool) -> Result<boo
     } else {
         drive(&mut workers, LoadWorker::run, &progress, &shown)?
     };
-    let report = LoadReport::new(plan, populated.as_ref(), &tally);
+    let report = RunReport::new(plan, populated.as_ref(), &tally);
     output::print(&if json { report.json() } else { report.table() })?;
     if workers.iter().all(LoadWorker::is_stranded) {
         return Err(LoadError::Stranded);

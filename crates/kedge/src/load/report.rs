@@ -43,7 +43,7 @@ impl Latency {
 
 /// The whole report. The latencies of all requests are top-level fields beside the counts.
 #[derive(Debug, Serialize)]
-pub(super) struct LoadReport {
+pub(super) struct RunReport {
     ops: u64,
     errors: u64,
     ops_per_s: f64,
@@ -71,7 +71,7 @@ pub(super) struct LoadReport {
     rate_limit: Option<f64>,
 }
 
-impl LoadReport {
+impl RunReport {
     pub(super) fn new(plan: &LoadPlan, populate: Option<&LoadTally>, run: &LoadTally) -> Self {
         let all = Latency::of(&run.latencies());
         let seconds = run.elapsed_ns as f64 / 1e9;

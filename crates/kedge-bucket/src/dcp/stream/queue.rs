@@ -10,7 +10,7 @@ use kedge_bucket_core::Total;
 use kedge_replication::{EndReason, SourceState, StreamItem};
 use kedge_types::Seqno;
 use kedge_vbucket::{
-    Change, CursorGone, Item, Snapshot, SnapshotKind, StreamCursor, VBucket, VbState,
+    Change, CursorGone, DcpSnapshot, Item, SnapshotKind, StreamCursor, VBucket, VbState,
 };
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -175,14 +175,14 @@ impl VbStream {
             SnapshotKind::Memory
         };
         self.announced = end;
-        out.push(StreamItem::Marker(Snapshot {
+        out.push(StreamItem::Marker(DcpSnapshot {
             max_visible: Some(visible.min(end)),
             high_completed: is_disk.then_some(bounds.completed),
             high_prepared: is_disk.then_some(bounds.prepared),
             purge: is_disk.then_some(bounds.purge),
             checkpoint: is_disk || start != Seqno(self.last.get() + 1),
             repeats_keys,
-            ..Snapshot::new(kind, start, end)
+            ..DcpSnapshot::new(kind, start, end)
         }));
     }
 }

@@ -65,7 +65,7 @@ pub(crate) struct Copy {
     pub(crate) prepares: BTreeMap<Vec<u8>, u64>,
     pub(crate) last: u64,
     /// The start, end and kind of the last snapshot.
-    pub(crate) snapshot: Option<kedge_bucket::Snapshot>,
+    pub(crate) snapshot: Option<kedge_bucket::DcpSnapshot>,
     pub(crate) markers: u32,
     /// The keys and seqnos of items in OSO snapshots.
     pub(crate) unordered: Vec<(Vec<u8>, u64)>,

@@ -2,8 +2,8 @@
 
 use super::hex;
 use crate::kv::{
-    CollectionStats, CommittedManifest, DiskKey, DroppedCollections, KvError, OpenCollection,
-    OpenCollections, RevMeta, Scopes, SystemEvent, SystemEventKind, VbStateDocument,
+    CollectionStats, CommittedManifest, DiskKey, DroppedCollections, KvError, RevMeta, Scopes,
+    StoredCollection, StoredCollections, StoredSystemEvent, SystemEventKind, VbStateDocument,
 };
 use kedge_types::Seqno;
 use proptest::prelude::*;
@@ -19,9 +19,9 @@ fn decode_all(bytes: &[u8]) -> Result<(), TestCaseError> {
     if let Ok(found) = CommittedManifest::decode(bytes) {
         prop_assert_eq!(CommittedManifest::decode(&found.encode()), Ok(found));
     }
-    if let Ok(found) = OpenCollections::decode(bytes) {
+    if let Ok(found) = StoredCollections::decode(bytes) {
         prop_assert!(found.entries.len() <= bytes.len() / 4);
-        prop_assert_eq!(OpenCollections::decode(&found.encode()), Ok(found));
+        prop_assert_eq!(StoredCollections::decode(&found.encode()), Ok(found));
     }
     if let Ok(found) = Scopes::decode(bytes) {
         prop_assert_eq!(Scopes::decode(&found.encode()), Ok(found));
@@ -35,9 +35,9 @@ fn decode_all(bytes: &[u8]) -> Result<(), TestCaseError> {
         (SystemEventKind::Scope, false),
         (SystemEventKind::Scope, true),
     ] {
-        if let Ok(found) = SystemEvent::decode(kind, deleted, bytes) {
+        if let Ok(found) = StoredSystemEvent::decode(kind, deleted, bytes) {
             prop_assert_eq!(
-                SystemEvent::decode(kind, deleted, &found.encode()),
+                StoredSystemEvent::decode(kind, deleted, &found.encode()),
                 Ok(found)
             );
         }
@@ -46,13 +46,13 @@ fn decode_all(bytes: &[u8]) -> Result<(), TestCaseError> {
 }
 
 fn manifest() -> Vec<u8> {
-    let entry = |n: u32| OpenCollection {
+    let entry = |n: u32| StoredCollection {
         start: Seqno(n.into()),
         name: format!("collection-{n}"),
         history: n == 1,
-        ..OpenCollection::default()
+        ..StoredCollection::default()
     };
-    OpenCollections {
+    StoredCollections {
         entries: (0..3).map(entry).collect(),
     }
     .encode()
@@ -88,7 +88,7 @@ fn shared_name_is_not_copied_for_each_table() {
     bytes.extend(name_len.to_le_bytes());
     bytes.resize(bytes.len() + name_len as usize, b'n');
     bytes.push(0);
-    let got = OpenCollections::decode(&bytes);
+    let got = StoredCollections::decode(&bytes);
     let Err(KvError::Flatbuffer { expected, .. }) = got else {
         panic!("{:?} entries", got.map(|open| open.entries.len()));
     };

@@ -3,8 +3,8 @@
 use super::{collections, hex, seqnos};
 use crate::kv::{
     CollectionDropped, CollectionOpened, CommittedManifest, DroppedCollection, DroppedCollections,
-    OpenCollection, OpenCollections, OpenScope, ScopeDropped, ScopeOpened, Scopes, SystemEvent,
-    SystemEventKind,
+    ScopeDropped, ScopeOpened, Scopes, StoredCollection, StoredCollections, StoredScope,
+    StoredSystemEvent, SystemEventKind,
 };
 use kedge_types::{CollectionId, ManifestUid, ScopeId, Seqno};
 use proptest::prelude::*;
@@ -48,25 +48,25 @@ fn documents_of_the_golden_file() {
     );
     assert_eq!(DroppedCollections::decode(&dropped.encode()), Ok(dropped));
 
-    let default = OpenCollection {
+    let default = StoredCollection {
         name: "_default".to_owned(),
-        ..OpenCollection::default()
+        ..StoredCollection::default()
     };
-    let fruit = OpenCollection {
+    let fruit = StoredCollection {
         start: Seqno(1),
         scope: ScopeId(8),
         collection: CollectionId(9),
         max_ttl: Some(60),
         name: "fruit".to_owned(),
-        ..OpenCollection::default()
+        ..StoredCollection::default()
     };
-    let open = OpenCollections {
+    let open = StoredCollections {
         entries: vec![fruit, default],
     };
-    assert_eq!(OpenCollections::decode(&hex(OPEN)).as_ref(), Ok(&open));
-    assert_eq!(OpenCollections::decode(&open.encode()), Ok(open));
+    assert_eq!(StoredCollections::decode(&hex(OPEN)).as_ref(), Ok(&open));
+    assert_eq!(StoredCollections::decode(&open.encode()), Ok(open));
 
-    let scope = |start, id, name: &str| OpenScope {
+    let scope = |start, id, name: &str| StoredScope {
         start: Seqno(start),
         scope: ScopeId(id),
         name: name.to_owned(),
@@ -85,7 +85,7 @@ fn system_events_of_the_golden_file() {
             COLLECTION_OPENED,
             SystemEventKind::Collection,
             false,
-            SystemEvent::CollectionOpened(CollectionOpened {
+            StoredSystemEvent::CollectionOpened(CollectionOpened {
                 uid: ManifestUid(1),
                 scope: ScopeId(8),
                 collection: CollectionId(9),
@@ -98,7 +98,7 @@ fn system_events_of_the_golden_file() {
             SCOPE_OPENED,
             SystemEventKind::Scope,
             false,
-            SystemEvent::ScopeOpened(ScopeOpened {
+            StoredSystemEvent::ScopeOpened(ScopeOpened {
                 uid: ManifestUid(2),
                 scope: ScopeId(8),
                 name: "shop".to_owned(),
@@ -108,7 +108,7 @@ fn system_events_of_the_golden_file() {
             COLLECTION_DROPPED,
             SystemEventKind::Collection,
             true,
-            SystemEvent::CollectionDropped(CollectionDropped {
+            StoredSystemEvent::CollectionDropped(CollectionDropped {
                 uid: ManifestUid(3),
                 scope: ScopeId(8),
                 collection: CollectionId(9),
@@ -116,11 +116,11 @@ fn system_events_of_the_golden_file() {
             }),
         ),
     ] {
-        let event = SystemEvent::decode(kind, deleted, &hex(body)).expect("decodes");
+        let event = StoredSystemEvent::decode(kind, deleted, &hex(body)).expect("decodes");
         assert_eq!(event, expected);
         assert_eq!((event.key().0, event.key().2), (kind, deleted));
         assert_eq!(
-            SystemEvent::decode(kind, deleted, &event.encode()),
+            StoredSystemEvent::decode(kind, deleted, &event.encode()),
             Ok(event)
         );
     }
@@ -131,17 +131,17 @@ fn drop_of_a_collection_with_settings_is_rejected() {
     let body = hex(COLLECTION_OPENED);
     let kind = SystemEventKind::ModifyCollection;
     assert!(matches!(
-        SystemEvent::decode(kind, false, &body),
-        Ok(SystemEvent::CollectionModified(_))
+        StoredSystemEvent::decode(kind, false, &body),
+        Ok(StoredSystemEvent::CollectionModified(_))
     ));
-    assert!(SystemEvent::decode(kind, true, &body).is_err());
+    assert!(StoredSystemEvent::decode(kind, true, &body).is_err());
 }
 
 #[test]
 fn empty_manifest_is_valid() {
     assert_eq!(
-        OpenCollections::decode(&OpenCollections::default().encode()),
-        Ok(OpenCollections::default())
+        StoredCollections::decode(&StoredCollections::default().encode()),
+        Ok(StoredCollections::default())
     );
     assert_eq!(
         CommittedManifest::decode(&CommittedManifest::default().encode()),
@@ -162,8 +162,8 @@ prop_compose! {
         name in names(),
         truths: (bool, bool),
         flush_uid: u64,
-    ) -> OpenCollection {
-        OpenCollection {
+    ) -> StoredCollection {
+        StoredCollection {
             start,
             scope: ScopeId(scope),
             collection,
@@ -183,7 +183,7 @@ prop_compose! {
         open in opens(),
         max_visible in seqnos(),
         is_system: bool,
-    ) -> SystemEvent {
+    ) -> StoredSystemEvent {
         let uid = ManifestUid(uid);
         let settings = CollectionOpened {
             uid,
@@ -198,11 +198,11 @@ prop_compose! {
         };
         let (scope, collection) = (open.scope, open.collection);
         match kind {
-            0 => SystemEvent::CollectionOpened(settings),
-            1 => SystemEvent::CollectionModified(settings),
-            2 => SystemEvent::CollectionDropped(CollectionDropped { uid, scope, collection, is_system }),
-            3 => SystemEvent::ScopeOpened(ScopeOpened { uid, scope, name: open.name }),
-            _ => SystemEvent::ScopeDropped(ScopeDropped { uid, scope, is_system }),
+            0 => StoredSystemEvent::CollectionOpened(settings),
+            1 => StoredSystemEvent::CollectionModified(settings),
+            2 => StoredSystemEvent::CollectionDropped(CollectionDropped { uid, scope, collection, is_system }),
+            3 => StoredSystemEvent::ScopeOpened(ScopeOpened { uid, scope, name: open.name }),
+            _ => StoredSystemEvent::ScopeDropped(ScopeDropped { uid, scope, is_system }),
         }
     }
 }
@@ -210,16 +210,16 @@ prop_compose! {
 proptest! {
     #[test]
     fn round_trip_of_collections(entries in prop::collection::vec(opens(), 0..6)) {
-        let open = OpenCollections { entries };
-        prop_assert_eq!(OpenCollections::decode(&open.encode()), Ok(open.clone()));
-        let scope = |entry: &OpenCollection| OpenScope {
+        let open = StoredCollections { entries };
+        prop_assert_eq!(StoredCollections::decode(&open.encode()), Ok(open.clone()));
+        let scope = |entry: &StoredCollection| StoredScope {
             start: entry.start,
             scope: entry.scope,
             name: entry.name.clone(),
         };
         let scopes = Scopes { entries: open.entries.iter().map(scope).collect() };
         prop_assert_eq!(Scopes::decode(&scopes.encode()), Ok(scopes));
-        let dropped = |entry: &OpenCollection| DroppedCollection {
+        let dropped = |entry: &StoredCollection| DroppedCollection {
             start: entry.start,
             end: Seqno(entry.flush_uid.0),
             collection: entry.collection,
@@ -231,6 +231,6 @@ proptest! {
     #[test]
     fn round_trip_of_events(event in events()) {
         let (kind, _, deleted) = event.key();
-        prop_assert_eq!(SystemEvent::decode(kind, deleted, &event.encode()), Ok(event));
+        prop_assert_eq!(StoredSystemEvent::decode(kind, deleted, &event.encode()), Ok(event));
     }
 }

@@ -74,17 +74,17 @@ pub(in super::super) fn expired(
     number: u64,
 ) -> TextOutcome {
     if !command.returns.wants(b't') && !command.returns.wants(b'f') {
-        return told(exec, command, mutated, number, Err(Status::KeyNotFound));
+        return on_counter_meta(exec, command, mutated, number, Err(Status::KeyNotFound));
     }
     let found = with_key(&command.key, |key| exec.look(key));
     exec.then(
         TextStep::ReadCounterMeta(mutated, number),
         found,
-        |exec, found| told(exec, command, mutated, number, found),
+        |exec, found| on_counter_meta(exec, command, mutated, number, found),
     )
 }
 
-pub(in super::super) fn told(
+pub(in super::super) fn on_counter_meta(
     exec: &mut TextCommandContext<'_, '_>,
     command: &MetaArithmetic<'_>,
     mutated: Mutated,

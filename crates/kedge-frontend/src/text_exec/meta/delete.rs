@@ -19,7 +19,7 @@ pub(in super::super) fn delete(
         // The document is changed, not removed, so it has to be read.
         let seen = exec.read_meta_key(&command.key);
         return exec.then(TextStep::ReadMeta, seen, |exec, seen| {
-            looked(exec, command, seen)
+            on_access(exec, command, seen)
         });
     }
     let ctx = exec.turn.ctx();
@@ -33,7 +33,7 @@ pub(in super::super) fn delete(
     })
 }
 
-pub(in super::super) fn looked(
+pub(in super::super) fn on_access(
     exec: &mut TextCommandContext<'_, '_>,
     command: &MetaDelete<'_>,
     seen: Result<DocumentAccess, Status>,

@@ -121,12 +121,12 @@ fn vivify(exec: &mut TextCommandContext<'_, '_>, command: &MetaGet<'_>) -> TextO
         store_as(&target, ctx, &write, TextStoreMode::Add, &value)
     });
     exec.then(TextStep::Vivify, stored, |exec, result| {
-        made(exec, command, result)
+        on_created(exec, command, result)
     })
 }
 
 /// Continues after the creation of the document, which another client may have created first.
-pub(in super::super) fn made(
+pub(in super::super) fn on_created(
     exec: &mut TextCommandContext<'_, '_>,
     command: &MetaGet<'_>,
     result: Result<Mutated, Status>,

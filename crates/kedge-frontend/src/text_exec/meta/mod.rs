@@ -10,7 +10,7 @@ pub(super) mod delete;
 pub(super) mod get;
 pub(super) mod set;
 
-use kedge_bucket::{Document, Item, Mutated, Outcome as BucketOutcome};
+use kedge_bucket::{DocumentRef, Item, Mutated, Outcome as BucketOutcome};
 use kedge_protocol::text::meta::{MetaItem, MetaKey, MetaReturns, MetaStatus, MetaTtl, write_meta};
 use kedge_types::limits::KEY_BYTES_MAX;
 use kedge_types::{Cas, Expiry, Status};
@@ -41,7 +41,7 @@ impl From<(Item, Cas)> for DocumentAccess {
 }
 
 impl DocumentAccess {
-    fn of(document: Document<'_>) -> Self {
+    fn of(document: DocumentRef<'_>) -> Self {
         Self {
             item: document.item.clone(),
             cas: document.cas,

@@ -23,7 +23,7 @@ pub(in super::super) fn set(
         Some(cas) if is_swap(command) && (command.invalidate || cas == 0) => {
             let found = with_key(&command.key, |key| exec.look(key));
             exec.then(TextStep::ReadMeta, found, |exec, found| {
-                looked(exec, command, found)
+                on_meta(exec, command, found)
             })
         }
         Some(cas) if command.mode != TextStoreMode::Add => write(exec, command, Cas(cas)),
@@ -41,7 +41,7 @@ fn is_concat(command: &MetaSet<'_>) -> bool {
     matches!(command.mode, TextStoreMode::Append | TextStoreMode::Prepend)
 }
 
-pub(in super::super) fn looked(
+pub(in super::super) fn on_meta(
     exec: &mut TextCommandContext<'_, '_>,
     command: &MetaSet<'_>,
     found: Result<Meta, Status>,
@@ -196,7 +196,7 @@ pub(in super::super) fn is_set(
         Err(status) => return exec.fail(status),
     };
     let silent = command.is_silent(status);
-    let item = told(0, command.value.len());
+    let item = reply_item(0, command.value.len());
     answer(exec, status, silent, &command.returns, &item)
 }
 
@@ -208,12 +208,12 @@ fn done(
     size: usize,
 ) -> TextOutcome {
     let silent = command.is_silent(MetaStatus::Done);
-    let item = told(mutated.cas.get(), size);
+    let item = reply_item(mutated.cas.get(), size);
     answer(exec, MetaStatus::Done, silent, &command.returns, &item)
 }
 
 /// The reply item of `ms`; the CAS is 0 if nothing was stored.
-fn told(cas: u64, size: usize) -> MetaItem {
+fn reply_item(cas: u64, size: usize) -> MetaItem {
     MetaItem {
         cas: Some(cas),
         size: Some(size as u64),

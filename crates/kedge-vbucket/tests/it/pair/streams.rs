@@ -3,7 +3,7 @@
 use crate::tools::*;
 use kedge_types::Seqno;
 use kedge_vbucket::{
-    Change, FailoverTable, Received, ResumePoint, Snapshot, SnapshotKind, VbState,
+    Change, DcpSnapshot, FailoverTable, Received, ResumePoint, SnapshotKind, VbState,
 };
 use std::collections::BTreeMap;
 
@@ -67,11 +67,11 @@ pub(super) fn disk_snapshot(
     history: &[Change],
     start: u64,
     upto: u64,
-) -> (Snapshot, Vec<Received>) {
+) -> (DcpSnapshot, Vec<Received>) {
     let mut newest: BTreeMap<(bool, Vec<u8>), Received> = BTreeMap::new();
     let (mut completed, mut prepared, mut visible) = (Seqno(0), Seqno(0), None);
     // The completed seqno is known at the end of a disk snapshot.
-    let mut open: Option<Snapshot> = None;
+    let mut open: Option<DcpSnapshot> = None;
     for change in history {
         match change {
             Change::Snapshot(snapshot) => open = Some(**snapshot),
@@ -112,7 +112,7 @@ pub(super) fn disk_snapshot(
         })
         .collect();
     all.sort_by_key(Received::seqno);
-    let snapshot = Snapshot {
+    let snapshot = DcpSnapshot {
         max_visible: visible,
         high_completed: Some(completed),
         high_prepared: Some(prepared.max(completed)),

@@ -2,8 +2,8 @@
 
 use kedge_couchstore::Entry;
 use kedge_couchstore::kv::{
-    DeleteSource, DiskKey, EntryMeta, KvError, Meaning, RevMeta, SystemEvent, SystemEventKind,
-    Value,
+    DeleteSource, DiskKey, EntryMeta, KvError, Meaning, RevMeta, StoredSystemEvent,
+    SystemEventKind, Value,
 };
 use kedge_types::{Datatype, DurabilityLevel};
 use serde::Serialize;
@@ -107,7 +107,7 @@ impl<'a> DocumentLine<'a> {
         };
         let shown = match understood {
             Some((_, Meaning::SystemEvent { kind, dropped, .. })) => {
-                SystemEvent::decode(kind, dropped, body).map(|event| {
+                StoredSystemEvent::decode(kind, dropped, body).map(|event| {
                     line.body_as = Some("event");
                     line.body = Some(PrintedBody::Event(event_json(&event)));
                 })
@@ -253,9 +253,10 @@ const fn level_name(level: DurabilityLevel) -> &'static str {
     }
 }
 
-fn event_json(event: &SystemEvent) -> serde_json::Value {
+fn event_json(event: &StoredSystemEvent) -> serde_json::Value {
     match event {
-        SystemEvent::CollectionOpened(event) | SystemEvent::CollectionModified(event) => json!({
+        StoredSystemEvent::CollectionOpened(event)
+        | StoredSystemEvent::CollectionModified(event) => json!({
             "manifest": event.uid.0,
             "scope": format!("{:#x}", event.scope.0),
             "collection": format!("{:#x}", event.collection.get()),
@@ -266,18 +267,18 @@ fn event_json(event: &SystemEvent) -> serde_json::Value {
             "metered": event.metered,
             "flush_manifest": event.flush_uid.0,
         }),
-        SystemEvent::CollectionDropped(event) => json!({
+        StoredSystemEvent::CollectionDropped(event) => json!({
             "manifest": event.uid.0,
             "scope": format!("{:#x}", event.scope.0),
             "collection": format!("{:#x}", event.collection.get()),
             "is_system": event.is_system,
         }),
-        SystemEvent::ScopeOpened(event) => json!({
+        StoredSystemEvent::ScopeOpened(event) => json!({
             "manifest": event.uid.0,
             "scope": format!("{:#x}", event.scope.0),
             "name": event.name,
         }),
-        SystemEvent::ScopeDropped(event) => json!({
+        StoredSystemEvent::ScopeDropped(event) => json!({
             "manifest": event.uid.0,
             "scope": format!("{:#x}", event.scope.0),
             "is_system": event.is_system,
