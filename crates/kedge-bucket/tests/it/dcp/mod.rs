@@ -93,22 +93,21 @@ impl Copy {
         }
     }
 
-    /// Checks that a snapshot repeats a key only if its marker says so.
+    /// Checks that a snapshot repeats a key only if its marker says so. An unordered one, from the disk, repeats none.
     fn next_key(&mut self, change: &Change) {
         let Some(item) = change.item() else {
             return;
         };
         let is_prepare = matches!(change, Change::Prepare(_) | Change::Abort { .. });
-        let Some(snapshot) = self.snapshot else {
-            return;
-        };
-        if self.is_unordered || (is_prepare && self.documents_only) {
+        let snapshot = self.snapshot.filter(|_| !self.is_unordered);
+        if (snapshot.is_none() && !self.is_unordered) || (is_prepare && self.documents_only) {
             return;
         }
-        let is_apart = is_prepare && snapshot.kind == SnapshotKind::Disk;
+        let is_of_disk = snapshot.is_none_or(|it| it.kind == SnapshotKind::Disk);
+        let is_apart = is_prepare && is_of_disk;
         let is_new = self.keys.insert((is_apart, item.key().to_vec()));
         assert!(
-            is_new || snapshot.repeats_keys,
+            is_new || snapshot.is_some_and(|it| it.repeats_keys),
             "{} stands twice in {snapshot:?}",
             item.key().escape_ascii()
         );
@@ -168,6 +167,7 @@ impl Copy {
             StreamItem::UnorderedBegin => {
                 assert_eq!((self.last, self.is_unordered), (0, false));
                 self.is_unordered = true;
+                self.keys.clear();
             }
             StreamItem::UnorderedEnd(upto) => {
                 assert!(self.is_unordered);
