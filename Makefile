@@ -96,6 +96,7 @@ test-long:
 	KEDGE_CRASH_ROUNDS=$(LONG_KILLS) KEDGE_STORAGE_CRASH_ROUNDS=$(LONG_KILLS) KEDGE_COLLECTIONS_CRASH_ROUNDS=$(LONG_KILLS) \
 		KEDGE_USERS_CRASH_ROUNDS=$(LONG_KILLS) KEDGE_HOSTILE_ROUNDS=$(LONG_ROUNDS) \
 		$(CARGO) test -p kedge --test it --no-fail-fast -- crash hostile || status=1; \
+	KEDGE_SEEDS=$(LONG_KILLS) $(CARGO) test -p kedge-server --test it registry_crash || status=1; \
 	KEDGE_CLUSTER_ROUNDS=$(LONG_ROUNDS) tests/run cluster || status=1; \
 	KEDGE_FLOOD=$(LONG_FLOOD) $(CARGO) test -p kedge-server --test it floods || status=1; \
 	KEDGE_FLOOD=$(LONG_FLOOD) $(CARGO) test -p kedge --test it floods || status=1; \

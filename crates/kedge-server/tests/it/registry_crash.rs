@@ -1,7 +1,8 @@
 //! Creations, drops and imports of buckets that fail, or lose power, at each of their disk operations.
 //!
 //! After a crash a directory is a bucket with all its documents, a remainder with its marker, or gone. It is never a
-//! directory that the next start does not understand, nor a bucket that misses files.
+//! directory that the next start does not understand, nor a bucket that misses files. `KEDGE_SEEDS` is the number of crashes
+//! at each operation (4).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
