@@ -115,29 +115,34 @@ pub fn check_alone(disk: &dyn Disk, data_dir: &Path) -> Result<(), ClusterError>
 mod tests {
     use super::*;
     use kedge_cluster::{ClusterFile, ClusterFileNode};
-    use kedge_disk::SimDisk;
+    use kedge_disk::{Fault, Operation, SimDisk};
+
+    fn cluster_file() -> ClusterFile {
+        let node = ClusterFileNode {
+            name: "a".to_owned(),
+            host: "127.0.0.1".to_owned(),
+            kv_port: 1,
+            mgmt_port: 2,
+            external: None,
+        };
+        ClusterFile {
+            name: String::new(),
+            replicas: 0,
+            secret: "0123456789abcdef0123456789abcdef".to_owned(),
+            nodes: vec![node],
+        }
+    }
 
     /// A node whose map got lost created a new cluster, or continued one that had gone on without it.
     #[test]
     fn a_map_that_was_there_is_missed_also_by_a_server_that_is_to_run_alone() {
         let (disk, data_dir) = (Arc::new(SimDisk::new(1)), Path::new("/data"));
         disk.create_dir_all(data_dir).unwrap();
-        let node = |name: &str| ClusterFileNode {
-            name: name.to_owned(),
-            host: "127.0.0.1".to_owned(),
-            kv_port: 1,
-            mgmt_port: 2,
-            external: None,
-        };
-        let file = ClusterFile {
-            name: String::new(),
-            replicas: 0,
-            secret: "0123456789abcdef0123456789abcdef".to_owned(),
-            nodes: vec![node("a")],
-        };
         let store = MapStore::new(disk.clone(), data_dir, "a");
         assert!(store.load().unwrap().is_none());
-        store.save(&ClusterMap::new(&file, 0, || [7; 16])).unwrap();
+        store
+            .save(&ClusterMap::new(&cluster_file(), 0, || [7; 16]))
+            .unwrap();
         assert!(store.load().unwrap().is_some());
         let path = data_dir.join(MAP_FILE);
         disk.remove(&path).unwrap();
@@ -151,5 +156,41 @@ mod tests {
         disk.remove(&data_dir.join(state_files::FILES_LIST))
             .unwrap();
         assert!(store.load().unwrap().is_none());
+    }
+
+    /// Only a full disk was tested, and not each call.
+    #[test]
+    fn a_refused_call_keeps_the_map_that_the_node_has() {
+        let (disk, data_dir) = (Arc::new(SimDisk::new(1)), Path::new("/data"));
+        disk.create_dir_all(data_dir).unwrap();
+        let store = MapStore::new(disk.clone(), data_dir, "a");
+        let mut map = ClusterMap::new(&cluster_file(), 0, || [7; 16]);
+        store.save(&map).unwrap();
+        let loaded = || store.load().unwrap().expect("a map").to_json();
+        for operation in [
+            Operation::Create,
+            Operation::Write,
+            Operation::Sync,
+            Operation::Rename,
+            Operation::SyncDir,
+        ] {
+            // Full, no descriptors, not allowed, read-only, device.
+            for number in [28, 122, 24, 23, 13, 1, 30, 5] {
+                let what = format!("{operation}, error number {number}");
+                let before = loaded();
+                map.revision.rev += 1;
+                disk.fail_every(operation, Fault::Os(number));
+                let refused = store.save(&map);
+                assert!(matches!(refused, Err(ClusterError::Save(_))), "{what}");
+                // A start needs none of these calls.
+                let after = loaded();
+                // The new file has its name when its directory is synced.
+                let is_replaced = operation == Operation::SyncDir;
+                assert_eq!(after != before, is_replaced, "{what}");
+                disk.clear_faults();
+                store.save(&map).unwrap();
+                assert_eq!(loaded(), map.to_json(), "{what}");
+            }
+        }
     }
 }

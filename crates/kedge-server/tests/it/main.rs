@@ -21,6 +21,7 @@ mod hostile;
 mod key_stats;
 mod limits;
 mod long_commands;
+mod management_files;
 mod memcached;
 mod memcached_login;
 mod memory;

@@ -26,7 +26,7 @@ fn on_disk(dir: &Path) -> Result<BucketRegistry, RegistryError> {
     open(Arc::new(PosixDisk), dir)
 }
 
-fn open(disk: Arc<dyn Disk>, dir: &Path) -> Result<BucketRegistry, RegistryError> {
+pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path) -> Result<BucketRegistry, RegistryError> {
     let executor = Executor::new(FEW_THREADS).unwrap();
     let owner = executor.register("server").unwrap();
     let setup = RegistrySetup {

@@ -104,7 +104,7 @@ impl Cluster {
     }
 
     /// Stops all with SIGTERM: the exit code.
-    fn stop(mut self) -> Option<i32> {
+    pub(crate) fn stop(mut self) -> Option<i32> {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, Signal::TERM).expect("the process is ours");
         wait_for(&mut self.child).code()

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use kedge_types::{DurabilityLevel, VbId};
 use rustix::process::Signal;
 
+use crate::cluster::{Cluster, put_durably, value_of};
 use crate::process::{
     PASSWORD, PATIENCE, Server, USER, clean_environment, kedge, may_mount, mount, run, serve,
 };
@@ -155,6 +156,55 @@ fn compaction_on_a_full_disk_uses_the_reserve_of_an_earlier_process() {
     let log = compact_on_full_disk(server, &data_dir);
     assert!(log.contains("the compaction reserve is freed"), "{log}");
     assert!(!reserve.exists());
+}
+
+/// A node of a cluster has a map instead of the state of a server that is alone.
+#[test]
+fn nodes_of_a_cluster_start_on_a_full_disk() {
+    if !may_mount("disk::nodes_of_a_cluster_start_on_a_full_disk") {
+        return;
+    }
+    let disk = tempfile::tempdir().expect("a directory");
+    mount(disk.path(), 96);
+    let dir = disk.path().join("cluster");
+    let cluster = Cluster::start(&dir, &["--nodes=2"]);
+    let mut connections = [cluster.connect(0), cluster.connect(1)];
+    for n in 0..20 {
+        put_durably(
+            &mut connections,
+            &format!("key-{n}"),
+            "1",
+            DurabilityLevel::Majority,
+        );
+    }
+    let map = cluster.map(0);
+    drop(connections);
+    assert_eq!(cluster.stop(), Some(0));
+    let ballast = fill(disk.path());
+
+    let cluster = Cluster::start(&dir, &[]);
+    for field in ["uuid", "rev", "vBucketServerMap"] {
+        assert_eq!(cluster.map(1)[field], map[field], "{field}");
+    }
+    let mut connections = [cluster.connect(0), cluster.connect(1)];
+    for n in 0..20 {
+        let value = value_of(&mut connections, &format!("key-{n}"));
+        assert_eq!(value.as_deref(), Some("1"), "key-{n}");
+    }
+    fs::remove_file(ballast).expect("the ballast goes");
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let mut stored = connections
+            .iter_mut()
+            .map(|connection| connection.set(b"after", b"2", PERSIST));
+        if stored.any(|stored| stored.is_ok()) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "writes do not recover");
+        thread::yield_now();
+    }
+    drop(connections);
+    assert_eq!(cluster.stop(), Some(0));
 }
 
 /// Damages the root of the tree by id in a couchstore file, see `docs/reference/formats/couchstore.md`.
