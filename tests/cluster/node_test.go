@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -50,17 +52,33 @@ func binary(t *testing.T) string {
 	return path
 }
 
-// freePorts returns ports that nobody has now.
+// Below the ports that systems give to outgoing connections: another test's client must not take the port of a node that
+// is down.
+const (
+	firstPort = 15_000
+	portCount = 15_000
+)
+
+// The number of ports that were tried so far, from a place that differs from that of other runs.
+var portsTried atomic.Uint32
+
+func init() { portsTried.Store(rand.Uint32N(portCount)) }
+
+// freePorts returns ports that nobody has now, and that no other test of this process gets.
 func freePorts(t *testing.T, count int) []int {
 	t.Helper()
-	ports := make([]int, count)
-	for index := range ports {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
+	var ports []int
+	for tries := 0; len(ports) < count; tries++ {
+		if tries == portCount {
+			t.Fatal("no port is free")
 		}
-		defer listener.Close()
-		ports[index] = listener.Addr().(*net.TCPAddr).Port
+		port := firstPort + int(portsTried.Add(1)%portCount)
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			continue
+		}
+		listener.Close()
+		ports = append(ports, port)
 	}
 	return ports
 }
