@@ -4,6 +4,7 @@ use kedge_bucket::Completion;
 use kedge_node::output::Output;
 use kedge_types::Status;
 
+use super::run::write_duration;
 use crate::commands::{self, CommandOutcome};
 use crate::inbox::LoginResult;
 use crate::session::{
@@ -31,7 +32,7 @@ impl Session {
         out: &mut Output,
     ) -> Flow {
         if commands::is_partial(&completion) {
-            self.on_part(slot, completion, out);
+            self.on_part(turn, slot, completion, out);
             return Flow::Next;
         }
         let Some(ParkedRequest { tag, kind }) = self.in_flight.take(slot) else {
@@ -59,16 +60,25 @@ impl Session {
         self.answered(turn, tag, composer, result, begin, out)
     }
 
-    /// Composes a part of the answer to a command that continues. If that fails, the command fails at its end.
-    fn on_part(&mut self, slot: u8, completion: Completion, out: &mut Output) {
+    /// Composes a part of the answer to a command that continues. Its server duration is the time since the request. If
+    /// that fails, the command fails at its end.
+    fn on_part(
+        &mut self,
+        turn: &mut SessionTurn<'_>,
+        slot: u8,
+        completion: Completion,
+        out: &mut Output,
+    ) {
         let Some(request) = self.in_flight.get_mut(slot) else {
             return;
         };
         let kind = std::mem::replace(&mut request.kind, ReplyKind::ScanFailed);
         let composer = request.tag.composer(&self.protocol);
-        if commands::complete(&composer, &kind, completion, out).is_ok()
-            && let Some(request) = self.in_flight.get_mut(slot)
-        {
+        let begin = out.position();
+        if commands::complete(&composer, &kind, completion, out).is_ok() {
+            turn.last_ns = turn.shared.clock.mono_ns();
+            let took_ns = turn.last_ns.saturating_sub(request.tag.start_ns);
+            write_duration(took_ns, begin, out);
             request.kind = kind;
         }
     }

@@ -49,7 +49,7 @@ impl Session {
     /// Refuses a command without executing it.
     pub(crate) fn refuse(
         &mut self,
-        turn: &SessionTurn<'_>,
+        turn: &mut SessionTurn<'_>,
         request: &Request<'_>,
         failure: CommandFailure,
         out: &mut Output,
@@ -58,7 +58,12 @@ impl Session {
         let metrics = turn.shared.metrics.thread(turn.thread);
         metrics.replied(failure.status);
         metrics.command();
-        self.fail(turn.shared, &composer, failure, out)
+        let begin = out.position();
+        let flow = self.fail(turn.shared, &composer, failure, out);
+        let start_ns = turn.last_ns;
+        turn.last_ns = turn.shared.clock.mono_ns();
+        write_duration(turn.last_ns.saturating_sub(start_ns), begin, out);
+        flow
     }
 
     fn run(
@@ -117,19 +122,25 @@ impl Session {
     ) {
         let took_ns = turn.last_ns.saturating_sub(start_ns);
         let us = took_ns / 1_000;
-        if let Some(reply) = out.buffer().get_mut(begin..)
-            && reply.first() == Some(&Magic::AltClientResponse.wire())
-        {
-            // Never 0, which clients take for no duration.
-            let rounded_up = took_ns.div_ceil(1_000).max(1);
-            let encoded = ServerDuration::encode(rounded_up).to_be_bytes();
-            reply[DURATION_AT..DURATION_AT + 2].copy_from_slice(&encoded);
-        }
+        write_duration(took_ns, begin, out);
         turn.shared.metrics.thread(turn.thread).command();
         if let (Some(bucket), Some(timing)) =
             (&self.bucket, opcode.and_then(|opcode| row(opcode).timing))
         {
             bucket.timings().record_us(turn.thread, timing, us);
         }
+    }
+}
+
+/// Writes the duration of a command into the reply that begins at this position of the output, if it has a server
+/// duration.
+pub(super) fn write_duration(took_ns: u64, begin: usize, out: &mut Output) {
+    if let Some(reply) = out.buffer().get_mut(begin..)
+        && reply.first() == Some(&Magic::AltClientResponse.wire())
+    {
+        // Never 0, which clients take for no duration.
+        let rounded_up = took_ns.div_ceil(1_000).max(1);
+        let encoded = ServerDuration::encode(rounded_up).to_be_bytes();
+        reply[DURATION_AT..DURATION_AT + 2].copy_from_slice(&encoded);
     }
 }

@@ -1,10 +1,12 @@
 //! Tests of replies: which are sent, and their fields beside the document.
 
+use kedge_protocol::binary::commands::range_scan::RangeScanCreate;
 use kedge_protocol::binary::{Feature, Features, Opcode};
 use kedge_types::{Datatype, DurabilityLevel, Status};
 
 use crate::client::{Client, Frame, SDK_FEATURES};
 use crate::commands::count;
+use crate::range_scan::{Limits, go_on, range};
 use crate::server::Kedge;
 
 #[test]
@@ -95,6 +97,68 @@ fn server_durations_are_never_zero() {
             assert!(reply.duration.unwrap() > 0, "{reply:?}");
         }
     }
+    let durable = client
+        .request(Opcode::Set)
+        .store("k", b"v")
+        .durable(DurabilityLevel::PersistToMajority);
+    let refused = client.request(Opcode::GetCmdTimer);
+    let large = vec![b'x'; 1 << 20];
+    let replies = [
+        client.call(&durable).ok(),
+        client.call(&refused),
+        client.set("large", &large).ok(),
+        client.get("large").ok(),
+        client.try_select("none"),
+        client.simple(Opcode::Gat),
+    ];
+    for reply in replies {
+        assert!(
+            reply.duration.unwrap() > 0,
+            "{:?}",
+            (reply.opcode, reply.status)
+        );
+    }
+}
+
+/// All replies to RANGE_SCAN_CONTINUE but the last one had a server duration of 0.
+#[test]
+fn server_durations_of_partial_replies_are_never_zero() {
+    let kedge = crate::range_scan::kedge();
+    let mut client = kedge.client();
+    client.hello(SDK_FEATURES.with(Feature::Tracing));
+    let value = vec![b'v'; 10_000];
+    for at in 0..100 {
+        crate::range_scan::set(&mut client, &format!("k{at:03}"), &value);
+    }
+    let documents = RangeScanCreate {
+        key_only: false,
+        ..range("a", "z")
+    };
+    let id = crate::range_scan::create(&mut client, &documents).unwrap();
+    let replies = go_on(&mut client, id, Limits::default());
+    assert!(replies.len() > 2, "{} replies", replies.len());
+    for reply in replies {
+        assert!(reply.duration.unwrap() > 0, "{:?}", reply.status);
+    }
+    let unknown = go_on(&mut client, id, Limits::default());
+    assert!(unknown[0].duration.unwrap() > 0, "{unknown:?}");
+}
+
+/// Commands that a DCP connection refuses without executing them had a server duration of 0.
+#[test]
+fn server_durations_of_refused_commands_are_never_zero() {
+    let kedge = Kedge::start();
+    let mut client = kedge.client();
+    client.hello(SDK_FEATURES.with(Feature::Tracing));
+    client.set("large", &vec![b'x'; 1 << 20]).ok();
+    let producer = [0_u32.to_be_bytes(), 1_u32.to_be_bytes()].concat();
+    let mut open = client.request(Opcode::DcpOpen).extras(&producer);
+    open.key = b"reader".to_vec();
+    client.call(&open).ok();
+    let append = client.request(Opcode::Append).key("large").value(b"!");
+    let refused = client.call(&append);
+    assert_eq!(refused.status, Status::NotSupported);
+    assert!(refused.duration.unwrap() > 0, "{refused:?}");
 }
 
 #[test]
