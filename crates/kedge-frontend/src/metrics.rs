@@ -159,7 +159,8 @@ pub struct MetricsSnapshot {
     pub turns: u64,
     /// Waits of the event loops for the disk that ended before the thread slept.
     pub spins: u64,
-    /// Turns of front-end threads that were longer than 10 ms for one connection.
+    /// Parts of turns of front-end threads that took longer than 10 ms: for one connection, one message, or all
+    /// connections.
     pub long_turns: u64,
     /// The longest turn, in microseconds.
     pub longest_turn_us: u64,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::turn_time::TurnPart;
 use super::{CloseReason, FrontEnd};
 use crate::session::SessionTurn;
 
@@ -44,6 +45,8 @@ impl FrontEnd {
             self.close(slot, &CloseReason::TimedOut(what));
         }
         self.sweep_at(next, now_ns);
+        let part = TurnPart::of_thread("time limits of connections");
+        self.check_time(turn, now_ns, part);
         turn.now = shared.now();
         due.into_iter().for_each(|slot| self.serve(slot, turn));
     }

@@ -5,6 +5,7 @@ use kedge_executor::{Next, TaskContext, TaskSpec};
 use kedge_node::abort_on_panic;
 use mio::{Interest, Token};
 
+use super::turn_time::TurnPart;
 use super::{CloseReason, FrontEnd, Shutdown};
 use crate::connection::FrontEndConnection;
 use crate::conversation::{OffloadResult, OffloadedWork};
@@ -56,7 +57,8 @@ impl FrontEnd {
                 FrontEndMessage::Stop => self.stop(),
                 FrontEndMessage::Abort => self.shutdown = Shutdown::Aborting,
             }
-            self.check_time(turn, began_ns, "a message of another thread", None);
+            let part = TurnPart::of_thread("a message of another thread");
+            self.check_time(turn, began_ns, part);
         }
         self.messages = messages;
         let slots = self.queue.take_after_messages();

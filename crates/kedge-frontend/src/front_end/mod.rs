@@ -11,9 +11,9 @@ mod reads;
 mod schedule;
 mod stop;
 mod table;
+mod turn_time;
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -34,13 +34,12 @@ use crate::session::SessionTurn;
 use reads::{DocumentReads, RING};
 use schedule::{Activity, ServeQueue};
 use table::ConnectionTable;
+use turn_time::TurnPart;
 
 /// The token of the inbox's waker; connections have their slots.
 pub(crate) const WAKER: Token = Token(usize::MAX);
 /// Largest number of events of one poll.
 const EVENTS: usize = 1_024;
-/// Longest turn of one connection, nanoseconds. Longer ones are counted and logged.
-const TURN_NS_MAX: u64 = 10_000_000;
 /// Time after which reads are submitted again that the system did not take.
 const READ_AGAIN: Duration = Duration::from_millis(1);
 
@@ -229,7 +228,10 @@ impl FrontEnd {
         };
         self.activity.begin_turn();
         shared.metrics.thread(self.thread).turn();
-        self.refresh_if_changed(shared);
+        if self.refresh_if_changed(shared) {
+            let part = TurnPart::of_thread("a change of buckets or users");
+            self.check_time(&mut turn, now.mono_ns, part);
+        }
         let again = self.queue.take_next_turn();
         if let Some(reads) = &mut self.reads {
             reads.submit_and_complete();
@@ -286,9 +288,9 @@ impl FrontEnd {
         };
         let began_ns = turn.last_ns;
         let action = connection.serve(turn, &mut buffers);
-        let (longest, _) = turn.longest.unwrap_or(("none", 0));
-        let peer = connection.session.peer;
-        self.check_time(turn, began_ns, longest, Some(peer));
+        let (command, _) = turn.longest.unwrap_or(("none", 0));
+        let peer = Some(connection.session.peer);
+        self.check_time(turn, began_ns, TurnPart { command, peer });
         let Some(connection) = self.connections.get_mut(slot) else {
             return;
         };
@@ -337,27 +339,10 @@ impl FrontEnd {
             .set_connections(self.connections.len());
     }
 
-    /// Reads the clock. Counts a turn that took too long for the other connections, and logs some of them.
-    fn check_time(
-        &self,
-        turn: &mut SessionTurn<'_>,
-        began_ns: u64,
-        command: &'static str,
-        peer: Option<SocketAddr>,
-    ) {
-        let now_ns = turn.shared.clock.mono_ns();
-        turn.last_ns = now_ns;
-        let took_ns = now_ns.saturating_sub(began_ns);
-        if took_ns > TURN_NS_MAX && turn.shared.metrics.long_turn(self.thread, now_ns, took_ns) {
-            tracing::warn!(
-                thread = self.thread,
-                took_ms = took_ns / 1_000_000,
-                command,
-                peer = peer.map(tracing::field::display),
-                "a turn of a front-end thread took too long, and its other clients waited; \
-                 kedge_front_end_long_turns_total counts them"
-            );
-        }
+    /// Reads the clock, and checks the time of a part of the turn that began at `began_ns`.
+    fn check_time(&self, turn: &mut SessionTurn<'_>, began_ns: u64, part: TurnPart) {
+        turn.last_ns = turn.shared.clock.mono_ns();
+        part.check(&turn.shared.metrics, self.thread, began_ns, turn.last_ns);
     }
 
     /// Requests flushes of the buckets with newly parked commands, and handles the completions.
@@ -365,6 +350,7 @@ impl FrontEnd {
         let is_solo = self.activity.end_turn();
         let lead = is_solo && self.queue.is_idle();
         while !turn.flush_requests.is_empty() {
+            let began_ns = turn.last_ns;
             for bucket in turn.flush_requests.drain(..) {
                 if let Some(reads) = &mut self.reads {
                     reads.take(self.thread, &bucket);
@@ -374,16 +360,20 @@ impl FrontEnd {
             if let Some(reads) = &mut self.reads {
                 reads.submit_and_complete();
             }
-            // A sync by this thread is no part of the messages' time.
-            turn.last_ns = turn.shared.clock.mono_ns();
+            if lead {
+                // The sync by this thread: no other connection waits.
+                turn.last_ns = turn.shared.clock.mono_ns();
+            } else {
+                self.check_time(turn, began_ns, TurnPart::of_thread("requests of flushes"));
+            }
             self.read_inbox(turn);
         }
     }
 
-    /// Lets all sessions follow a change of the buckets or users.
-    fn refresh_if_changed(&mut self, shared: &ServerContext) {
+    /// Lets all sessions follow a change of the buckets or users. Returns true if there was one.
+    fn refresh_if_changed(&mut self, shared: &ServerContext) -> bool {
         if !self.configuration.update(shared) {
-            return;
+            return false;
         }
         let mut over = Vec::new();
         for (slot, connection) in self.connections.iter_mut() {
@@ -394,6 +384,7 @@ impl FrontEnd {
         }
         over.into_iter()
             .for_each(|slot| self.close(slot, &CloseReason::Ended));
+        true
     }
 }
 

@@ -128,13 +128,13 @@ pub(crate) const SERVER: &[MetricRow] = &[
         "event_loop_long_turns",
         "kedge_front_end_long_turns",
         true,
-        "Turns of front-end threads that were longer than 10 ms for one connection",
+        "Times that a front-end thread was busy with one connection, or with one piece of work for all, for more than 10 ms",
     ),
     (
         "event_loop_longest_turn_us",
         "kedge_front_end_longest_turn_microseconds",
         false,
-        "Longest turn of a front-end thread for one connection since the start, 0 if none took more than 10 ms",
+        "Longest time that a front-end thread was busy with one connection, or with one piece of work for all, since the start; 0 if none took more than 10 ms",
     ),
     (
         "event_loop_long_commands",

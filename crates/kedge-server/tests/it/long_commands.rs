@@ -1,9 +1,12 @@
 //! Tests of offloaded commands: order of replies, documents from disk, disconnects. The opcodes are in
 //! `every_opcode.rs`.
 
+use std::time::Duration;
+
+use kedge_bucket::{Cookie, Ctx, Outcome, Read};
 use kedge_protocol::binary::Opcode;
 use kedge_protocol::binary::commands::subdoc::{DocFlags, PathFlags, SubdocOp, SubdocSpec};
-use kedge_types::Status;
+use kedge_types::{Clock, CollectionId, DocKey, Status, SystemClock, VbId};
 
 use crate::client::Client;
 use crate::evicted::until;
@@ -116,4 +119,39 @@ fn long_text_values_are_offloaded() {
         &format!("VA {}\r\n{value}!\r\n", value.len() + 1),
     );
     assert!(runs(&kedge) >= before + 4);
+}
+
+/// A front-end thread waits for a vBucket that a reader of the test has locked.
+#[test]
+fn long_turns_are_counted() {
+    let kedge = Kedge::start();
+    let mut client = kedge.client();
+    client.set("k", b"v").ok();
+    let turns = |kedge: &Kedge| kedge.server().metrics().snapshot();
+    let bucket = crate::replication::bucket(&kedge);
+    let key = DocKey::new(CollectionId::DEFAULT, b"k").unwrap();
+    let wanted = Read {
+        vb: VbId::of_key(b"k", 16),
+        key: &key,
+        cookie: Cookie(0),
+    };
+    let before = turns(&kedge).long_turns;
+    until("a long turn was counted", || {
+        let get = client.request(Opcode::Get).key("k");
+        let ctx = Ctx {
+            now: SystemClock::new().now(),
+            thread: 0,
+        };
+        let read = bucket.documents().get(ctx, &wanted, |_| {
+            client.send(&get.bytes());
+            // sleep: longer than the limit of a turn, which begins when the thread receives the request.
+            std::thread::sleep(Duration::from_millis(30));
+        });
+        assert!(matches!(read, Ok(Outcome::Done(()))));
+        client.reply().ok();
+        turns(&kedge).long_turns > before
+    });
+    assert!(turns(&kedge).longest_turn_us > 10_000);
+    let of_stat = stat(&mut client, "").unwrap()["event_loop_long_turns"].clone();
+    assert!(of_stat.parse::<u64>().unwrap() > before, "{of_stat}");
 }
