@@ -25,6 +25,7 @@ pub(crate) struct ThreadMetrics {
     long_turns: AtomicU64,
     longest_turn_ns: AtomicU64,
     long_commands: AtomicU64,
+    continued_answers: AtomicU64,
     statuses: Box<[AtomicU64]>,
     /// True if several threads write the counters.
     is_shared: bool,
@@ -45,6 +46,7 @@ impl ThreadMetrics {
             long_turns: AtomicU64::new(0),
             longest_turn_ns: AtomicU64::new(0),
             long_commands: AtomicU64::new(0),
+            continued_answers: AtomicU64::new(0),
             connections: AtomicU64::new(0),
             bytes_read: AtomicU64::new(0),
             bytes_written: AtomicU64::new(0),
@@ -62,6 +64,11 @@ impl ThreadMetrics {
     /// Counts a command that was offloaded to a task.
     pub(crate) fn offloaded(&self) {
         bump(&self.long_commands, 1);
+    }
+
+    /// Counts a turn in which a long answer was continued.
+    pub(crate) fn continued(&self) {
+        bump(&self.continued_answers, 1);
     }
 
     pub(crate) fn read(&self, bytes: usize) {
@@ -166,6 +173,8 @@ pub struct MetricsSnapshot {
     pub longest_turn_us: u64,
     /// Commands that front-end threads offloaded to tasks, as they take long.
     pub long_commands: u64,
+    /// Turns in which long answers were continued that do not fit into the output of a connection, or into one turn.
+    pub continued_answers: u64,
     /// Connections of the key-value port with a login of a client; those of other nodes are not counted.
     pub client_connections: u64,
     /// Front-end threads.
@@ -318,6 +327,7 @@ impl Metrics {
                 .max()
                 .unwrap_or(0),
             long_commands: sum(|t| &t.long_commands),
+            continued_answers: sum(|t| &t.continued_answers),
             threads: u64::from(self.tasks()),
         }
     }
@@ -382,6 +392,7 @@ impl Metrics {
             ("event_loop_long_turns", now.long_turns),
             ("event_loop_longest_turn_us", now.longest_turn_us),
             ("event_loop_long_commands", now.long_commands),
+            ("event_loop_continued_answers", now.continued_answers),
         ];
         for (name, value) in rows {
             each(name, &value.to_string());

@@ -38,35 +38,7 @@ impl<'p> Lookup<'p> {
 /// `[-1]` components read the last elements only.
 #[must_use]
 pub fn lookup_all<'d>(document: &'d [u8], asked: &[Lookup<'_>]) -> Vec<PathResult<'d>> {
-    let mut many = LookupBatch {
-        asked,
-        found: vec![None; asked.len()],
-        within: vec![0; asked.len()],
-    };
-    let is_last = |of: &usize| matches!(asked[*of].path(), [PathComponent::Last, ..]);
-    let (mut lasts, mut others): (Vec<usize>, Vec<usize>) = (0..asked.len()).partition(is_last);
-    others.retain(|of| match &asked[*of] {
-        Lookup::Value(path) if path.is_empty() => {
-            many.found[*of] = Some(Err(SubdocError::PathEinval));
-            false
-        }
-        _ => true,
-    });
-    many.walk(document, 0, &others);
-    // Lookups with the same number of leading `[-1]` components share the part of the document.
-    while let Some(first) = lasts.first() {
-        let depth = leading_lasts(asked[*first].path());
-        let same = |of: &usize| leading_lasts(asked[*of].path()) == depth;
-        let (group, rest): (Vec<usize>, Vec<usize>) = lasts.into_iter().partition(same);
-        match narrow(document, &asked[group[0]].path()[..depth]) {
-            Ok(narrowed) => many.walk(narrowed.text, depth, &group),
-            Err(error) => group
-                .iter()
-                .for_each(|of| many.found[*of] = Some(Err(error))),
-        }
-        lasts = rest;
-    }
-    let all = many.found.into_iter();
+    let all = LookupBatch::of(document, asked).found.into_iter();
     all.map(|found| found.unwrap_or(Err(SubdocError::PathEnoent)))
         .collect()
 }
@@ -84,16 +56,59 @@ struct LookupBatch<'d, 'a, 'p> {
     /// For each lookup, the number of enclosing arrays that it follows by `[-1]`. Until these arrays end, its result
     /// may belong to an element that is not the last.
     within: Vec<u32>,
+    /// Bytes of the document that the walks have read.
+    #[cfg(test)]
+    read_bytes: usize,
 }
 
-impl<'d> LookupBatch<'d, '_, '_> {
+impl<'d, 'a, 'p> LookupBatch<'d, 'a, 'p> {
+    /// Performs all lookups.
+    fn of(document: &'d [u8], asked: &'a [Lookup<'p>]) -> Self {
+        let mut many = Self {
+            asked,
+            found: vec![None; asked.len()],
+            within: vec![0; asked.len()],
+            #[cfg(test)]
+            read_bytes: 0,
+        };
+        let is_last = |of: &usize| matches!(asked[*of].path(), [PathComponent::Last, ..]);
+        let (mut lasts, mut others): (Vec<usize>, Vec<usize>) = (0..asked.len()).partition(is_last);
+        others.retain(|of| match &asked[*of] {
+            Lookup::Value(path) if path.is_empty() => {
+                many.found[*of] = Some(Err(SubdocError::PathEinval));
+                false
+            }
+            _ => true,
+        });
+        many.walk(document, 0, &others);
+        // Lookups with the same number of leading `[-1]` components share the part of the document.
+        while let Some(first) = lasts.first() {
+            let depth = leading_lasts(asked[*first].path());
+            let same = |of: &usize| leading_lasts(asked[*of].path()) == depth;
+            let (group, rest): (Vec<usize>, Vec<usize>) = lasts.into_iter().partition(same);
+            match narrow(document, &asked[group[0]].path()[..depth]) {
+                Ok(narrowed) => many.walk(narrowed.text, depth, &group),
+                Err(error) => group
+                    .iter()
+                    .for_each(|of| many.found[*of] = Some(Err(error))),
+            }
+            lasts = rest;
+        }
+        many
+    }
+
     /// Performs some of the lookups in a value, from the component `level` of their paths.
     fn walk(&mut self, text: &'d [u8], level: usize, of: &[usize]) {
         if of.is_empty() {
             return;
         }
         let mut walk = DocumentWalk::within(text, level);
-        if let Err(error) = self.visit(&mut walk, of, level) {
+        let visited = self.visit(&mut walk, of, level);
+        #[cfg(test)]
+        {
+            self.read_bytes += walk.at();
+        }
+        if let Err(error) = visited {
             for &of in of {
                 if self.found[of].is_none() || self.within[of] > 0 {
                     self.found[of] = Some(Err(error));
@@ -203,5 +218,67 @@ fn kind_of(component: &PathComponent<'_>) -> ContainerKind {
     match component {
         PathComponent::Key(_) => ContainerKind::Object,
         PathComponent::Index(_) | PathComponent::Last => ContainerKind::Array,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lookups(paths: &[&'static str]) -> Vec<Lookup<'static>> {
+        let of = |path: &&'static str| Lookup::Value(Path::parse(path.as_bytes()).unwrap());
+        paths.iter().map(of).collect()
+    }
+
+    /// 16 paths read the document 16 times: two clients with such requests kept all others waiting for seconds.
+    #[test]
+    fn document_is_read_once_whatever_the_number_of_paths() {
+        let elements: Vec<String> = (0..1_000).map(|at| format!("{{\"a\":{at}}}")).collect();
+        let document = format!("{{\"list\":[{}],\"end\":7}}", elements.join(","));
+        let whole = document.len();
+        let in_order = [
+            "list[0].a",
+            "list[500].a",
+            "list[999].a",
+            "list[-1].a",
+            "list",
+            "end",
+        ];
+        let reversed: Vec<&str> = in_order.into_iter().rev().collect();
+        for paths in [
+            &in_order[..],
+            &reversed,
+            &["end"; 16],
+            &["list[-1].a"; 16],
+            &["nowhere"; 16],
+        ] {
+            let asked = lookups(paths);
+            let many = LookupBatch::of(document.as_bytes(), &asked);
+            assert!(
+                many.read_bytes <= whole,
+                "{paths:?}: {} of {whole}",
+                many.read_bytes
+            );
+        }
+        let mut counts = lookups(&["end"; 8]);
+        let path = Path::parse(b"list").unwrap();
+        counts.extend((0..8).map(|_| Lookup::Count(path.clone())));
+        let many = LookupBatch::of(document.as_bytes(), &counts);
+        assert!(many.read_bytes <= whole);
+    }
+
+    /// The elements before the last one need not even be JSON.
+    #[test]
+    fn last_element_is_found_from_the_end() {
+        let document = format!("[{},{{\"a\":[1,23]}}]", "?".repeat(100_000));
+        let asked = lookups(&["[-1]", "[-1].a", "[-1].a[0]", "[-1].a[-1]"].repeat(4));
+        let many = LookupBatch::of(document.as_bytes(), &asked);
+        assert!(many.read_bytes < 20, "{}", many.read_bytes);
+        let expected = ["{\"a\":[1,23]}", "[1,23]", "1", "23"].repeat(4);
+        for (found, expected) in many.found.into_iter().zip(expected) {
+            assert_eq!(found, Some(Ok(LookupValue::Value(expected.as_bytes()))));
+        }
+        let path = Path::parse(b"[-1].a[-1]").unwrap();
+        assert_eq!(crate::get(document.as_bytes(), &path), Ok(&b"23"[..]));
     }
 }

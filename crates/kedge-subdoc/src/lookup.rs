@@ -172,3 +172,47 @@ pub(crate) fn decode_binary(json: &[u8]) -> Result<Vec<u8>, Status> {
     text.and_then(|text| STANDARD.decode(text).ok())
         .ok_or(Status::SubdocFieldNotBinaryValue)
 }
+
+#[cfg(test)]
+mod tests {
+    use kedge_types::{Expiry, RevSeqno, Seqno};
+
+    use super::*;
+
+    fn facts(body: &str) -> DocumentProperties<'_> {
+        DocumentProperties {
+            cas: Cas(1),
+            seqno: Seqno(1),
+            rev: RevSeqno(1),
+            expiry: Expiry(0),
+            datatype: Datatype::JSON,
+            deleted: false,
+            flags: 0,
+            body: body.as_bytes(),
+        }
+    }
+
+    /// Each of 16 paths in a large body had a pass of its own; `kedge_json::lookup_all` reads the body once.
+    #[test]
+    fn one_pass_serves_all_paths_of_a_large_body() {
+        let paths = ["[0]", "[-1]", "[7].a", "[-1].a[-1]"];
+        let spec = |op, path: &'static str| SubdocSpec {
+            op,
+            flags: PathFlags::NONE,
+            path: path.as_bytes(),
+            value: b"",
+        };
+        let mut specs: Vec<SubdocSpec<'_>> = (0..16)
+            .map(|at| spec(SubdocOp::Get, paths[at % paths.len()]))
+            .collect();
+        specs[3].op = SubdocOp::Exists;
+        specs[9] = spec(SubdocOp::GetCount, "");
+        let large = format!("[{}7]", "7,".repeat(ONE_PASS_BYTES_MIN / 2));
+        let served: Vec<usize> = lookup_in_one_pass(&specs, &facts(&large))
+            .into_keys()
+            .collect();
+        assert_eq!(served, (0..specs.len()).collect::<Vec<usize>>());
+        let small = lookup_in_one_pass(&specs, &facts("[7]"));
+        assert!(small.is_empty(), "a small body is read for each path");
+    }
+}

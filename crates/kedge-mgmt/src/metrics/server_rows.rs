@@ -143,6 +143,12 @@ pub(crate) const SERVER: &[MetricRow] = &[
         "Commands about large values or whole vBuckets, which tasks execute instead of front-end threads",
     ),
     (
+        "event_loop_continued_answers",
+        "kedge_front_end_continued_answers",
+        true,
+        "Turns of front-end threads that continued an answer too long for one turn, or for the output of a connection",
+    ),
+    (
         "request_memory_max",
         "kedge_request_memory_limit_bytes",
         false,

@@ -1,5 +1,6 @@
 //! Simple clients: they write bytes and read replies, with a timeout.
 
+use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -89,6 +90,8 @@ pub(crate) struct Client {
     received: Vec<u8>,
     pub(crate) features: Features,
     opaque: u32,
+    /// Numbers of the opcodes of all requests that were sent.
+    pub(crate) sent: BTreeSet<u8>,
 }
 
 fn open(address: SocketAddr) -> TcpStream {
@@ -114,10 +117,12 @@ impl Client {
             received: Vec::new(),
             features: Features::NONE,
             opaque: 0,
+            sent: BTreeSet::new(),
         }
     }
 
     pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.sent.extend(opcodes_of(bytes));
         self.stream.write_all(bytes).unwrap();
     }
 
@@ -285,6 +290,19 @@ impl Client {
         let frame = self.request(Opcode::Get).key(key);
         self.call(&frame)
     }
+}
+
+/// Numbers of the opcodes of the requests of which `bytes` consists.
+fn opcodes_of(mut bytes: &[u8]) -> Vec<u8> {
+    let mut opcodes = Vec::new();
+    while let [0x80 | 0x08, opcode, ..] = bytes
+        && bytes.len() >= 24
+    {
+        opcodes.push(*opcode);
+        let body = u32::from_be_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
+        bytes = bytes.get(24 + body as usize..).unwrap_or_default();
+    }
+    opcodes
 }
 
 /// A builder of a request.

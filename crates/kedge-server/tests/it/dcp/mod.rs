@@ -2,6 +2,7 @@
 
 mod collections;
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
@@ -80,7 +81,7 @@ impl Follower {
     }
 
     /// Opens a connection of the node "n_1", which acknowledges prepares.
-    fn node(kedge: &Kedge) -> Self {
+    pub(crate) fn node(kedge: &Kedge) -> Self {
         let mut node = Self::connect(kedge, FEATURES, "root");
         assert_eq!(node.try_open("node"), Status::Success);
         for (key, value) in [
@@ -113,7 +114,12 @@ impl Follower {
         };
         let mut bytes = Vec::new();
         DcpMessage { head, body }.encode(&mut bytes);
-        self.client.stream.write_all(&bytes).unwrap();
+        self.client.send(&bytes);
+    }
+
+    /// Numbers of the opcodes of all requests that were sent.
+    pub(crate) fn sent(&self) -> &BTreeSet<u8> {
+        &self.client.sent
     }
 
     fn try_open(&mut self, name: &str) -> Status {
@@ -149,7 +155,7 @@ impl Follower {
         }
     }
 
-    fn next(&mut self) -> Got {
+    pub(crate) fn next(&mut self) -> Got {
         let Some((got, bytes)) = self.frame(read) else {
             return Got::Closed;
         };
@@ -208,7 +214,7 @@ impl Follower {
     }
 
     /// All frames up to the reply to a request.
-    fn rest(&mut self) -> Vec<Got> {
+    pub(crate) fn rest(&mut self) -> Vec<Got> {
         self.send(0, DcpBody::GetFailoverLog);
         let mut all = Vec::new();
         loop {
