@@ -208,6 +208,28 @@ fn nodes_without_any_map_begin_no_cluster_while_they_have_buckets() {
     check(&mut [cluster.connect(0), cluster.connect(1)], &written);
 }
 
+#[test]
+fn only_node_of_a_cluster_does_not_start_with_buckets_and_without_a_map() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let cluster = Cluster::start(dir.path(), &["--nodes=1"]);
+    let level = Some(kedge_types::DurabilityLevel::PersistToMajority);
+    let stored = cluster.connect(0).set(b"kept", b"1", level);
+    stored.expect("a write");
+    cluster.kill(0);
+    drop(serve_node(dir.path(), 0));
+    let map = dir.path().join("n_0/cluster-map.json");
+    let saved = std::fs::read(&map).expect("the map");
+    lose_map(dir.path(), 0);
+    remove_from_list(dir.path(), 0);
+    let (code, _, why) = run(&mut serve_node(dir.path(), 0));
+    assert_eq!(code, Some(1));
+    assert!(why.contains("has buckets and no cluster-map.json"), "{why}");
+    std::fs::write(map, saved).expect("the map");
+    let _node = cluster.serve(dir.path(), 0);
+    let found = cluster.connect(0).get(b"kept").expect("an answer");
+    assert_eq!(found.expect("a document").value, b"1");
+}
+
 /// A bucket that an operator adopted was dropped with all files when the cluster did not have it.
 #[test]
 fn bucket_without_settings_on_a_node_is_served_after_adopt() {
