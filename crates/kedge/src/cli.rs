@@ -161,7 +161,7 @@ fn finish_file(command: &str, result: Result<u8, FileError>) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
+    use std::collections::{BTreeSet, HashMap};
 
     use super::*;
 
@@ -197,5 +197,45 @@ mod tests {
         };
         assert_eq!(about("version"), "Print the version");
         assert!(about("cluster").contains("node"), "{}", about("cluster"));
+    }
+
+    fn names(command: &Command) -> BTreeSet<&str> {
+        let below = command.get_subcommands().map(Command::get_name);
+        below.filter(|name| *name != "help").collect()
+    }
+
+    /// Returns the texts between backquotes.
+    fn quoted(text: &str) -> impl Iterator<Item = &str> {
+        text.split('`').skip(1).step_by(2)
+    }
+
+    /// The list of commands in the architecture had no `version`.
+    #[test]
+    fn documents_list_all_commands() {
+        let command = command();
+        let page = include_str!("../../../docs/architecture.md");
+        let row = page
+            .lines()
+            .find(|line| line.starts_with("| 10 | `kedge` |"));
+        let listed = quoted(row.expect("the row")).skip(1).collect();
+        assert_eq!(names(&command), listed, "docs/architecture.md");
+
+        let page = include_str!("../../../docs/reference/cli.md");
+        let mut listed = BTreeSet::new();
+        for row in page.lines().filter(|line| line.starts_with("| `kedge ")) {
+            let cell = row.split('|').nth(1).expect("a cell");
+            let mut words = quoted(cell);
+            let mut first = words.next().expect("a command").split(' ').skip(1);
+            let name = first.next().expect("a name");
+            listed.insert(name);
+            let found = command.find_subcommand(name);
+            let found = found.unwrap_or_else(|| panic!("there is no kedge {name}"));
+            let expected = names(found);
+            // Commands without commands of their own have arguments there.
+            if !expected.is_empty() && name != "config" {
+                assert_eq!(expected, first.chain(words).collect(), "kedge {name}");
+            }
+        }
+        assert_eq!(names(&command), listed, "docs/reference/cli.md");
     }
 }
