@@ -77,7 +77,8 @@ fn stream_cursor(stream: &StreamFigures, each: AddStat<'_>) {
 }
 
 /// `hash`: the hash tables. Their items are counted, too, for a comparison with the reported figures, unless that takes
-/// long, as the vBucket is locked meanwhile.
+/// long, as the vBucket is locked meanwhile. Then `counted` is the reported number: `cbstats` needs that line of each
+/// vBucket for its averages, and crashes without any.
 ///
 /// # Errors
 /// As [`checkpoint`].
@@ -120,9 +121,12 @@ fn table(vb: VbId, figures: &HashFigures, each: AddStat<'_>) {
         "max_depth",
         usize::from(figures.documents + figures.tombstones > 0),
     );
-    if let Some((items, bytes)) = figures.counted {
-        tell("counted", items);
-        tell("mem_size_counted", bytes);
+    match figures.counted {
+        Some((items, bytes)) => {
+            tell("counted", items);
+            tell("mem_size_counted", bytes);
+        }
+        None => tell("counted", figures.documents + figures.tombstones),
     }
 }
 

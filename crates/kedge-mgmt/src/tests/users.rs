@@ -647,6 +647,25 @@ fn roles_must_name_existing_buckets() {
             assert_eq!(reply.json()["errors"]["roles"], text, "{roles}");
         }
     }
+    // A change of an existing user or group is checked likewise, and changes nothing when it is refused.
+    for path in ["users/local/ada", "groups/g"] {
+        let path = format!("/settings/rbac/{path}");
+        let before = server.get(&path).json();
+        let mut root = server.connect();
+        for roles in [
+            "data_reader[no-such-bucket]",
+            "king",
+            "data_reader[default:shop:nope]",
+        ] {
+            let reply = root.request("PATCH", &path, &format!("roles={roles}"));
+            assert_eq!(reply.status, 400, "{path} {roles}: {reply:?}");
+            assert!(reply.json()["errors"]["roles"].is_string(), "{reply:?}");
+        }
+        assert_eq!(server.get(&path).json(), before);
+        let valid = root.request("PATCH", &path, "roles=data_reader[default:shop:orders]");
+        assert_eq!(valid.status, 200, "{path}: {valid:?}");
+        assert_ne!(server.get(&path).json(), before);
+    }
 }
 
 /// Passwords of one character passed.

@@ -84,3 +84,33 @@ pub(super) fn bind(
     };
     listen().map_err(|source| ServerError::Listen { address, source })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_machine_and_of_all_nodes() {
+        let file = serde_json::json!({
+            "secret": "0123456789abcdef0123456789abcdef",
+            "nodes": [
+                {"name": "n_0", "host": "one.example", "kv_port": 1, "mgmt_port": 2},
+                {
+                    "name": "n_1", "host": "two.example", "kv_port": 1, "mgmt_port": 2,
+                    "external": {"host": "two.outside.example"},
+                },
+            ],
+        });
+        let setup = ClusterSetup {
+            file: serde_json::from_value(file).unwrap(),
+            node: "n_0".to_owned(),
+        };
+        let alone: Vec<String> = names(None).collect();
+        let all: Vec<String> = names(Some(&setup)).collect();
+        assert_eq!(all[..alone.len()], alone);
+        assert_eq!(
+            all[alone.len()..],
+            ["one.example", "two.example", "two.outside.example"]
+        );
+    }
+}

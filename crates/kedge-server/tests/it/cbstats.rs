@@ -7,13 +7,14 @@ use std::collections::{BTreeMap, HashMap};
 
 use kedge_bucket::EvictionPolicy;
 use kedge_protocol::binary::Features;
+use kedge_types::limits::STAT_COUNTED_ITEMS_MAX;
 use kedge_types::{Status, VbId};
 use serde_json::Value;
 
 use crate::client::{Client, SDK_FEATURES};
 use crate::dcp::{Follower, keys_of};
 use crate::evicted::{evict_all, start};
-use crate::server::{Kedge, PASSWORD};
+use crate::server::{Kedge, PASSWORD, Setup};
 use crate::stats::{stat, stat_with};
 
 fn connect(kedge: &Kedge, agent: &[u8], features: Features) -> Client {
@@ -255,4 +256,25 @@ fn groups_with_an_argument_have_their_own_timings() {
     let total = |name| timings[name].iter().map(|range| range.2).sum::<u64>();
     assert_eq!(total("stat:vbucket-seqno"), 1);
     assert_eq!(total("stat:vbucket-seqno.single"), 2);
+}
+
+/// A vBucket with many items had no `counted`, and the tool crashed where all were like that.
+#[test]
+fn hash_depths_of_large_vbuckets_are_counted() {
+    let mut setup = Setup::default();
+    setup.bucket.vbuckets = 2;
+    let kedge = Kedge::with(setup);
+    let mut client = cbstats(&kedge);
+    let documents = STAT_COUNTED_ITEMS_MAX + 1;
+    crate::whole_node::store(&mut client, documents);
+    for group in ["hash", "hash 0"] {
+        let all = stat(&mut client, group).unwrap();
+        let number = |name: &str| all[name].parse::<usize>().unwrap();
+        assert_eq!(number("vb_0:counted"), documents, "{group}");
+        assert_eq!(number("vb_0:reported"), documents, "{group}");
+        assert_eq!(all.get("vb_0:mem_size_counted"), None, "{group}");
+    }
+    let all = stat(&mut client, "hash").unwrap();
+    assert_eq!(all["vb_1:counted"], "0");
+    assert_eq!(all["vb_1:mem_size_counted"], "0");
 }

@@ -22,6 +22,7 @@ mod key_stats;
 mod limits;
 mod long_commands;
 mod management_files;
+mod management_hosts;
 mod memcached;
 mod memcached_login;
 mod memory;

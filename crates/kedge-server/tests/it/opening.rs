@@ -6,9 +6,10 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use kedge_disk::{DiskCall, DiskError, DiskObserver, ObservedDisk, Operation, SimDisk};
+use kedge_protocol::binary::Opcode;
 use kedge_types::Status;
 
-use crate::client::SDK_FEATURES;
+use crate::client::{Client, Frame, SDK_FEATURES};
 use crate::server::{Kedge, PASSWORD, Setup, USER};
 
 /// A disk that delays the listing of logs until the test allows it.
@@ -60,6 +61,9 @@ fn memcached_port_opens_when_the_bucket_is_loaded() {
     plain
         .write_all(b"get key\r\nset other 0 0 1\r\nx\r\n")
         .unwrap();
+    let mut binary = Client::connect(address);
+    let early_get = Frame::new(Opcode::Get, 7).key("key");
+    binary.send(&early_get.bytes());
     let mut client = kedge.connect();
     client.hello(SDK_FEATURES);
     client.log_in(USER, PASSWORD);
@@ -72,6 +76,13 @@ fn memcached_port_opens_when_the_bucket_is_loaded() {
         "{early:?} bytes before the bucket is loaded"
     );
     plain.set_nonblocking(false).unwrap();
+    binary.stream.set_nonblocking(true).unwrap();
+    let early = binary.stream.peek(&mut [0; 64]);
+    assert!(
+        early.is_err(),
+        "{early:?} bytes before the bucket is loaded"
+    );
+    binary.stream.set_nonblocking(false).unwrap();
 
     gate.observer().open();
     // Generous: an answer comes at once.
@@ -85,4 +96,6 @@ fn memcached_port_opens_when_the_bucket_is_loaded() {
         answers.escape_ascii().to_string(),
         expected.escape_ascii().to_string()
     );
+    let answer = binary.reply().ok();
+    assert_eq!((answer.opaque, &answer.value[..]), (7, &b"value"[..]));
 }

@@ -48,6 +48,8 @@ pub(crate) struct Setup {
     pub(crate) memcached: MemcachedRules,
     /// True if there are users at all.
     pub(crate) has_users: bool,
+    /// Names of the server in HTTP.
+    pub(crate) http_allowed_hosts: Vec<String>,
 }
 
 impl Setup {
@@ -79,6 +81,7 @@ impl Default for Setup {
                 ..MemcachedRules::default()
             },
             has_users: true,
+            http_allowed_hosts: Vec::new(),
         }
     }
 }
@@ -144,7 +147,7 @@ impl Kedge {
             pools: FEW_THREADS,
             limits: setup.limits,
             create: Some(setup.bucket),
-            http_allowed_hosts: Vec::new(),
+            http_allowed_hosts: setup.http_allowed_hosts,
             vbuckets_default: 16,
             recovery: RecoveryMode::Strict,
             cluster: None,

@@ -459,3 +459,48 @@ fn make(bucket: &Bucket, state: VbState) {
         bucket.states().set_vbucket(VbId(vb), state).unwrap();
     }
 }
+
+/// These paths were `SubdocPathEinval`.
+#[test]
+fn paths_may_have_a_dot_at_the_end_or_before_a_bracket() {
+    let kedge = Kedge::start();
+    let mut client = kedge.client();
+    let document = br#"{"a":[1,{"b":2},3,[4,5]],"array":[6,7,8]}"#;
+    let one = |client: &mut Client, opcode, path: &str, value: &str| {
+        let length = u16::try_from(path.len()).unwrap().to_be_bytes();
+        let frame = client.request(opcode).key("k");
+        let frame = frame.extras(&[&length[..], &[0]].concat());
+        let frame = frame.value(&[path.as_bytes(), value.as_bytes()].concat());
+        client.call(&frame)
+    };
+    client.set("k", document).ok();
+    for (path, expected) in [
+        ("a.", r#"[1,{"b":2},3,[4,5]]"#),
+        ("array.[2]", "8"),
+        ("a[1].", r#"{"b":2}"#),
+        ("a[3].[0]", "4"),
+    ] {
+        let got = one(&mut client, Opcode::SubdocGet, path, "").ok();
+        assert_eq!(got.text(), expected, "{path}");
+        let specs = [
+            spec(SubdocOp::Get, NO, path, ""),
+            spec(SubdocOp::Exists, NO, path, ""),
+        ];
+        let reply = call(&mut client, "k", DocFlags::NONE, &specs).ok();
+        assert_eq!(looked(&reply), [ok(expected), ok("")], "{path}");
+    }
+    for (path, expected) in [
+        ("a.", r#"{"a":9,"array":[6,7,8]}"#),
+        ("array.[2]", r#"{"a":[1,{"b":2},3,[4,5]],"array":[6,7,9]}"#),
+        ("a[1].", r#"{"a":[1,9,3,[4,5]],"array":[6,7,8]}"#),
+        ("a[3].[0]", r#"{"a":[1,{"b":2},3,[9,5]],"array":[6,7,8]}"#),
+    ] {
+        client.set("k", document).ok();
+        one(&mut client, Opcode::SubdocReplace, path, "9").ok();
+        assert_eq!(client.get("k").ok().text(), expected, "{path}");
+        client.set("k", document).ok();
+        let specs = [spec(SubdocOp::Replace, NO, path, "9")];
+        call(&mut client, "k", DocFlags::NONE, &specs).ok();
+        assert_eq!(client.get("k").ok().text(), expected, "{path}");
+    }
+}

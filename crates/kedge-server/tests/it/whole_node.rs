@@ -37,7 +37,7 @@ fn client(kedge: &Kedge) -> Client {
 }
 
 /// Stores documents of the first vBucket, many at a time.
-fn store(client: &mut Client, documents: usize) {
+pub(crate) fn store(client: &mut Client, documents: usize) {
     let keys: Vec<String> = (0..documents)
         .map(|number| format!("key-{number:06}"))
         .collect();
