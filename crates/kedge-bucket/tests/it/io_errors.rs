@@ -1,9 +1,10 @@
 //! The outcome of each call that the disk refuses: the table of `docs/reference/io-errors.md`, row by row.
 
 use crate::tools::*;
-use kedge_bucket::{CompactionRequest, Outcome};
+use kedge_bucket::{CompactionRequest, CompactionTicket, Outcome};
 use kedge_disk::{Fault, Operation, SimDisk};
 use kedge_types::Status;
+use std::time::Duration;
 
 /// The error numbers of Linux.
 const EMFILE: Fault = Fault::Os(24);
@@ -59,6 +60,14 @@ fn each_failing_disk_call_has_its_documented_outcome() {
     }
 }
 
+/// Returns the numbers of files that were compacted, and of those that could not be.
+fn files(ticket: &CompactionTicket) -> (u32, u32) {
+    let report = ticket
+        .wait_for(Duration::ZERO)
+        .expect("the compactions ended");
+    (report.compacted, report.failed)
+}
+
 fn one(op: Operation, fault: Fault, has_log: bool) {
     let what = format!("{op}, {fault:?}, log: {has_log}");
     let disk = SimDisk::new(1);
@@ -87,11 +96,11 @@ fn one(op: Operation, fault: Fault, has_log: bool) {
         steps.pass(MS * 20);
     }
     // A file that is not open, and one that is to be replaced.
-    let _ = open
-        .bucket
-        .persistence()
-        .compactions()
-        .compact(&CompactionRequest::default());
+    let compact = || {
+        let compactions = open.bucket.persistence().compactions();
+        compactions.compact(&CompactionRequest::default())
+    };
+    let ticket = compact();
     steps.pass(SEC * 30);
     let fatal = open.sink.fatal();
     assert_eq!(
@@ -100,6 +109,16 @@ fn one(op: Operation, fault: Fault, has_log: bool) {
         "{what}: {fatal:?}"
     );
     if fatal.is_empty() {
+        let fails = matches!(
+            op,
+            Operation::Read
+                | Operation::Create
+                | Operation::Open
+                | Operation::Write
+                | Operation::Rename
+        );
+        let expected = if fails { (0, 4) } else { (4, 0) };
+        assert_eq!(files(&ticket.unwrap()), expected, "{what}: compactions");
         assert_eq!(open.get("before-0").unwrap(), value, "{what}: reads go on");
         let refuses = open.figure("ep_disk_full") + open.figure("ep_disk_refuses");
         if refuses > 0 {
@@ -124,6 +143,9 @@ fn one(op: Operation, fault: Fault, has_log: bool) {
             open.sink.fatal()
         );
         assert_eq!(open.figure("ep_queue_size"), 0, "{what}");
+        let ticket = compact().unwrap();
+        steps.pass(SEC * 30);
+        assert_eq!(files(&ticket), (4, 0), "{what}: compactions without faults");
     } else {
         taken.clear();
         assert_eq!(

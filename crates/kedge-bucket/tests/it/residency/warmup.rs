@@ -4,7 +4,10 @@ use super::{POLICIES, noise, small, value};
 use crate::lines::lines_of;
 use crate::tools::*;
 use kedge_bucket::{Bucket, Ctx, EvictionPolicy, WarmupBehavior};
-use kedge_disk::{DiskCall, DiskError, DiskObserver, ObservedDisk, Operation, SimDisk};
+use kedge_disk::{
+    DiskCall, DiskError, DiskObserver, Fault, ObservedDisk, Operation, SimDisk, read_file,
+    replace_file,
+};
 use kedge_executor::Pool;
 use kedge_types::{Clock, Status, SystemClock};
 use std::ops::RangeInclusive;
@@ -218,6 +221,32 @@ fn access_log_is_written_daily_unless_all_documents_are_in_memory() {
     assert_eq!(open.figure("ep_num_non_resident"), 0);
     steps.pass(SEC * 3_600);
     assert!(!exists(), "it is of no use any more");
+    open.bucket.shutdown();
+}
+
+#[test]
+fn refused_calls_keep_the_old_access_log() {
+    let disk = SimDisk::new(7);
+    let mut site = filled(&disk, EvictionPolicy::FullEviction, 1_000);
+    site.config.quota_bytes = 200_000;
+    let (open, steps) = site.open_by_hand();
+    let log = Path::new("/data/bucket/access.log.0");
+    let write = || {
+        open.bucket.residency().write_access_log();
+        steps.run();
+        read_file(&disk, log).unwrap()
+    };
+    for call in [Operation::Create, Operation::Write, Operation::Rename] {
+        // Full, no descriptors, not allowed, read-only, device.
+        for number in [28, 122, 24, 23, 13, 1, 30, 5] {
+            replace_file(&disk, log, b"the old one").unwrap();
+            disk.fail_every(call, Fault::Os(number));
+            assert_eq!(write(), b"the old one", "{call}, error number {number}");
+            disk.clear_faults();
+            assert!(open.sink.fatal().is_empty(), "{:?}", open.sink.fatal());
+            assert_ne!(write(), b"the old one", "{call}, error number {number}");
+        }
+    }
     open.bucket.shutdown();
 }
 
