@@ -31,6 +31,7 @@ pub struct MemorySignals {
 
 impl MemorySignals {
     /// Passes the effects of a step on to the tasks that they concern.
+    #[inline]
     pub fn on_step(&self, core: &BucketCore, effects: &StepEffects) {
         if effects.new_work.expiry {
             core.wake_parked(&self.expiry_sweep);
@@ -45,6 +46,7 @@ impl MemorySignals {
     }
 
     /// Reports that memory has changed. Cheap unless the pager sleeps and has to begin, or a write waits for memory.
+    #[inline]
     pub fn on_memory(&self, core: &BucketCore) {
         if self.pager.is_asleep() && core.quota.is_high() {
             core.wake_parked(&self.pager);
@@ -61,6 +63,7 @@ impl MemorySignals {
 
     /// Wakes the admission of writes if the first write need not wait any more: memory was given back, or waiting has
     /// become vain. Cheap unless a write waits.
+    #[inline]
     pub fn wake_admission(&self, core: &BucketCore) {
         if self.admission.is_asleep() && self.has_admissible_write(core) {
             core.wake_parked(&self.admission);

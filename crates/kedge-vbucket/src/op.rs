@@ -354,6 +354,7 @@ impl Step<'_> {
     ///
     /// # Errors
     /// The status for the client.
+    #[inline]
     pub fn mutate(
         &mut self,
         write: &StepWrite<'_>,

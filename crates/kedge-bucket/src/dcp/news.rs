@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering;
 impl StreamSignals {
     /// Records the events of a step for the vBucket's streams. The caller holds the lock of the vBucket, and calls
     /// [`StreamSignals::notify_streams`] after it has released the lock.
+    #[inline]
     pub(crate) fn record_news(&self, vb: VbId, news: StreamEvents) {
         if news != StreamEvents::default() {
             self.news.lock().push((vb, news));
@@ -23,6 +24,7 @@ impl StreamSignals {
     }
 
     /// Notifies streams of the recorded events. It is cheap if there are none.
+    #[inline]
     pub(crate) fn notify_streams(&self, core: &BucketCore) {
         let has_news = &self.has_news;
         if !has_news.load(Ordering::Relaxed) || !has_news.swap(false, Ordering::AcqRel) {

@@ -248,6 +248,7 @@ impl Dcp {
 impl StreamSignals {
     /// Wakes the task that notifies receivers, if memory is available and changes were deferred. It is cheap otherwise, and
     /// may be called under any lock.
+    #[inline]
     pub(crate) fn wake_receivers_if_room(&self, core: &BucketCore) {
         if self.receiver.waits_for_memory.load(Ordering::Relaxed) && core.quota.admit(0).is_ok() {
             core.wake_parked(&self.cursors);

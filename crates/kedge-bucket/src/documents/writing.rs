@@ -33,6 +33,7 @@ impl WriteResult for (Mutated, ItemMeta) {
 
 impl DocumentCommands {
     /// Applies backpressure: if persistence is behind, the response to a successful write waits until the write is persisted.
+    #[inline]
     pub(crate) fn delay_if_disk_behind<R: WriteResult>(
         &self,
         ctx: Ctx,
