@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_who_what_and_why() {
+    fn audit_line_names_user_action_and_reason() {
         let long = "\u{e9}".repeat(USER_NAME_BYTES_MAX);
         let event = AuditEvent {
             peer: Some("[::ffff:10.0.0.1]:99".parse().unwrap()),
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_put_is_there_after_the_end_and_a_torn_line_stays_alone() {
+    fn audit_lines_survive_a_stop_and_a_torn_line_is_kept_apart() {
         let disk = disk();
         for round in 1..=3 {
             let audit = Audit::open(disk.clone(), config(1 << 20, 2)).unwrap();
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_writes_what_was_put_before_and_after_it_began() {
+    fn audit_task_writes_lines_from_before_and_after_its_start() {
         let disk = disk();
         let audit = Audit::open(disk.clone(), config(1 << 20, 2)).unwrap();
         let put = |user| audit.put(&AuditEvent::new(EventKind::LoggedIn, user));
@@ -546,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_counted_and_told_by_the_next_line() {
+    fn dropped_audit_events_are_counted_in_the_next_line() {
         let sim = SimDisk::new(2);
         sim.create_dir_all(Path::new("/data")).unwrap();
         let disk: Arc<dyn Disk> = Arc::new(sim.clone());
@@ -567,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_rotated_and_the_oldest_go() {
+    fn audit_rotation_removes_the_oldest_files() {
         let disk = disk();
         let mut log = LogFile::open(disk.clone(), config(1_000, 2)).unwrap();
         for number in 0..20 {
@@ -598,7 +598,7 @@ mod tests {
     /// A failed creation of the new file left the older ones renamed, and each attempt renamed them once more: soon all
     /// were gone.
     #[test]
-    fn a_rotation_that_fails_loses_no_file() {
+    fn failed_audit_rotation_loses_no_file() {
         for op in [Operation::Create, Operation::Rename, Operation::Write] {
             let sim = SimDisk::new(3);
             sim.create_dir_all(Path::new("/data")).unwrap();
@@ -625,7 +625,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_on_a_full_disk_loses_lines_until_there_is_room() {
+    fn audit_on_a_full_disk_drops_lines_until_there_is_space() {
         let sim = SimDisk::new(4);
         sim.create_dir_all(Path::new("/data")).unwrap();
         let disk: Arc<dyn Disk> = Arc::new(sim.clone());

@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sources_are_hosts_or_networks() {
+    fn allowed_addresses_are_hosts_or_networks() {
         for (from, of) in [
             ("127.0.0.7", "127.0.0.7"),
             ("::ffff:10.1.2.3", "10.1.2.3"),

@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replies_are_parsed() {
+    fn http_replies_are_parsed() {
         let ok = parse(b"HTTP/1.0 202 Accepted\r\nX: y\r\n\r\nbody\r\n\r\n").expect("a reply");
         assert_eq!((ok.code, ok.body.as_slice()), (202, &b"body\r\n\r\n"[..]));
         for broken in [

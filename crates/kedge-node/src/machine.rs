@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn status_of_the_process() {
+    fn process_status_is_parsed() {
         let text = "VmPeak:\t  900 kB\nVmSize:\t  800 kB\nVmHWM:\t  30 kB\nVmRSS:\t  20 kB\n";
         let memory = ProcessMemory {
             resident: 20 << 10,
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn start_of_a_process_whose_name_has_blanks() {
+    fn process_start_is_parsed_when_the_name_has_blanks() {
         let process = "7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 250 20 21";
         let machine = "cpu  1 2 3\nbtime 1700000000\nprocesses 9\n";
         assert_eq!(
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_of_this_process() {
+    fn statistics_of_this_process_are_read() {
         let files: Vec<_> = (0..20).map(|_| std::fs::File::open("/").unwrap()).collect();
         let (open, limit) = process_descriptors().unwrap();
         assert!(open >= files.len() as u64, "{open}");
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn meminfo() {
+    fn meminfo_is_parsed() {
         let text = "MemTotal:        2048 kB\nMemFree:          100 kB\nMemAvailable:    1024 kB\n";
         let memory = Memory {
             total: 2 << 20,
@@ -193,14 +193,14 @@ mod tests {
     }
 
     #[test]
-    fn processor_time_is_read_behind_any_name() {
+    fn processor_time_is_parsed_when_the_name_has_blanks() {
         let line = "1234 (a ) b) S 1 1 1 0 -1 4194560 900 0 0 0 250 75 0 0 20 0 12 0 100\n";
         assert_eq!(parse_cpu(line, 100), Some((2.5, 0.75)));
         assert_eq!(parse_cpu("1234 (kedge) S 1", 100), None);
     }
 
     #[test]
-    fn room_of_a_directory() {
+    fn free_disk_space_of_a_directory_is_read() {
         let room = room(&std::env::temp_dir()).unwrap();
         assert!(room.total >= room.free);
         assert_eq!(super::room(Path::new("/no/such/place")), None);

@@ -221,7 +221,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_bytes_come_in_order_however_few_are_taken_at_a_time(
+        fn output_keeps_its_order_when_taken_in_parts(
             parts in proptest::collection::vec((any::<bool>(), proptest::collection::vec(any::<u8>(), 0..40)), 0..150),
             step in 1usize..100,
         ) {

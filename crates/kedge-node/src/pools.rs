@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_threads_are_read_as_they_are_shown() {
+    fn thread_counts_parse_as_they_are_displayed() {
         for (text, expected) in [
             ("balanced", Some(ThreadCount::Balanced)),
             ("disk_io_optimized", Some(ThreadCount::DiskIoOptimized)),

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_there_is_missed_until_its_name_is_removed() {
+    fn missing_state_file_is_an_error_until_its_name_is_removed() {
         let (disk, path) = (new_disk(1), Path::new(FILE));
         assert!(!is_there(&disk, path).unwrap());
         save(&disk, "1").unwrap();
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_from_before_there_was_a_list_is_put_on_it() {
+    fn existing_state_file_is_added_to_the_list() {
         let (disk, path) = (new_disk(2), Path::new(FILE));
         replace_file(&disk, path, b"1").unwrap();
         assert!(is_there(&disk, path).unwrap());
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn no_crash_makes_a_file_a_missing_one() {
+    fn crash_does_not_make_a_state_file_missing() {
         for number in 1.. {
             let disk = new_disk(number);
             disk.fail_operation(disk.operations() + number, Fault::PowerLoss);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_keeps_no_file_from_being_saved() {
+    fn full_disk_does_not_prevent_saving_a_state_file() {
         let disk = new_disk(3);
         replace_file(&disk, Path::new(FILE), b"1").unwrap();
         disk.set_capacity(Some(disk.used_bytes()));

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates() {
+    fn dates_are_formatted() {
         for (secs, expected) in [
             (0, "1970-01-01T00:00:00.000Z"),
             (951_782_400, "2000-02-29T00:00:00.000Z"),
@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn milliseconds_are_kept() {
+    fn timestamps_keep_milliseconds() {
         assert_eq!(iso_8601(1_007), "1970-01-01T00:00:01.007Z");
     }
 }

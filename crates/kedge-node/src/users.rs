@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_seen_when_it_was_saved() {
+    fn user_changes_are_visible_after_they_are_saved() {
         for works in [true, false] {
             let users = users(works);
             let done = users.change(|store| store.add("ada", "lovelace", "ro_admin".parse()?, 2));
@@ -285,7 +285,7 @@ mod tests {
     /// Each change of any user made all others pay for the hashing of their passwords again, also the nodes of a
     /// cluster.
     #[test]
-    fn a_change_of_one_user_leaves_the_others_verified() {
+    fn changing_one_user_keeps_verified_passwords_of_others() {
         let users = users(true);
         let is_verified =
             |user: &str, password: &str| users.read().is_verified(user, password.as_bytes());
@@ -305,7 +305,7 @@ mod tests {
 
     /// A start on a full disk could not set the given password of the administrator, and failed.
     #[test]
-    fn a_full_disk_takes_what_a_start_asks_for_and_nothing_else() {
+    fn full_disk_accepts_only_user_changes_of_a_start() {
         let disk = Arc::new(kedge_disk::SimDisk::new(1));
         let dir = std::path::Path::new("/data");
         disk.create_dir_all(dir).unwrap();
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn the_built_in_administrator_is_the_one_of_the_settings_while_it_is_one() {
+    fn built_in_administrator_follows_the_settings() {
         let users = users(true);
         users
             .change(|store| store.add("ada", "lovelace", "admin".parse()?, 2))
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_admin_stays() {
+    fn last_administrator_cannot_be_removed() {
         let users = users(true);
         let removed = users.change(|store| store.remove("root"));
         assert!(matches!(removed, Err(UsersError::LastAdmin)), "{removed:?}");

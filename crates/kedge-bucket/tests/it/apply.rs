@@ -76,7 +76,7 @@ fn applied_changes_are_loaded_from_files_and_the_log_is_recycled() {
 #[test]
 fn change_is_applied_after_the_maximum_lag_and_then_the_applier_is_idle() {
     let disk = SimDisk::new(2);
-    let (open, steps) = sim(&disk).open_by_hand();
+    let (open, steps) = sim(&disk).open_with_manual_tasks();
     steps.pass(SEC * 30);
     open.set("key", b"1").unwrap();
     steps.pass(MS * 9_990);
@@ -91,7 +91,7 @@ fn change_is_applied_after_the_maximum_lag_and_then_the_applier_is_idle() {
 #[test]
 fn frequently_changed_document_is_applied_once() {
     let disk = SimDisk::new(3);
-    let (open, steps) = sim(&disk).open_by_hand();
+    let (open, steps) = sim(&disk).open_with_manual_tasks();
     for n in 0..9_000 {
         open.set("hot", format!("{n}").as_bytes()).unwrap();
         steps.pass(MS);
@@ -111,7 +111,7 @@ fn large_batch_is_applied_in_parts_and_vbuckets_take_turns() {
     let mut site = sim(&SimDisk::new(4));
     site.config.flusher_batch_max_items = 10;
     site.config.flush_batch_max_bytes = BLOCK_BYTES;
-    let (open, steps) = site.open_by_hand();
+    let (open, steps) = site.open_with_manual_tasks();
     for n in 0..200 {
         open.set(&format!("key-{n}"), b"1").unwrap();
     }
@@ -127,7 +127,7 @@ fn large_batch_is_applied_in_parts_and_vbuckets_take_turns() {
         10
     );
     open.bucket.shutdown();
-    let (again, _steps) = site.open_by_hand();
+    let (again, _steps) = site.open_with_manual_tasks();
     assert_eq!(again.figure("curr_items"), 200);
     again.bucket.shutdown();
 }
@@ -161,7 +161,7 @@ fn apply_run_is_limited_by_the_flush_batch_bytes() {
 /// Applies 30 changes of each of two vBuckets. Returns the sequence of applied seqnos, and the numbers of commits and of
 /// runs.
 fn turns_of_two(site: &mut TestSite) -> (Vec<[u64; 2]>, u64, u64) {
-    let (open, steps) = site.open_by_hand();
+    let (open, steps) = site.open_with_manual_tasks();
     let both = [VbId(1), VbId(2)];
     for name in both.into_iter().flat_map(|vb| names_in(vb).take(30)) {
         open.set(&name, b"1").unwrap();
@@ -187,7 +187,7 @@ fn vbuckets_are_applied_early_when_pinned_memory_reaches_a_tenth_of_the_quota() 
     site.config.apply_max_lag_ms = 3_600_000;
     site.config.quota_bytes = 1 << 20;
     let tenth = site.config.quota_bytes / 10;
-    let (open, steps) = site.open_by_hand();
+    let (open, steps) = site.open_with_manual_tasks();
     steps.pass(SEC * 5);
     let mut unapplied = 0;
     for n in 1..=30 {
@@ -241,7 +241,7 @@ fn applier_pauses_longer_than_it_works_until_the_log_is_nearly_full() {
     site.config.num_shards = 1;
     site.config.apply_max_lag_ms = 3_600_000;
     site.config.log_bytes_max = 8 << 20;
-    let steps = site.by_hand();
+    let steps = site.manual_tasks();
     let slow = SlowSyncs::new(&steps, 10_000_000);
     site.disk = Arc::new(ObservedDisk::new(site.disk, Arc::clone(&slow)));
     let sink = Arc::new(Sink::default());
@@ -306,8 +306,8 @@ fn older_versions_do_not_fill_memory_before_they_are_applied() {
 fn changes_that_cannot_be_applied_stay_in_the_log_and_are_retried() {
     let disk = SimDisk::new(7);
     let site = sim(&disk);
-    let mut by_hand = sim(&disk);
-    let (open, steps) = by_hand.open_by_hand();
+    let mut manual_tasks = sim(&disk);
+    let (open, steps) = manual_tasks.open_with_manual_tasks();
     open.set("a", b"1").unwrap();
     steps.pass(SEC * 2);
     disk.fail_next(Operation::Create, Fault::NoSpace);
@@ -335,7 +335,7 @@ fn changes_that_cannot_be_applied_stay_in_the_log_and_are_retried() {
 fn failed_sync_while_applying_ends_the_process() {
     let disk = SimDisk::new(8);
     let mut site = sim(&disk);
-    let (open, steps) = site.open_by_hand();
+    let (open, steps) = site.open_with_manual_tasks();
     open.set("a", b"1").unwrap();
     steps.pass(SEC * 2);
     disk.fail_next(Operation::Sync, Fault::Io);
@@ -343,7 +343,7 @@ fn failed_sync_while_applying_ends_the_process() {
     assert_eq!(open.sink.fatal().len(), 1);
     open.bucket.shutdown();
     disk.crash(1);
-    let (again, _steps) = site.open_by_hand();
+    let (again, _steps) = site.open_with_manual_tasks();
     assert_eq!(again.get("a").unwrap(), b"1", "the log has it");
     again.bucket.shutdown();
 }
@@ -379,7 +379,7 @@ fn flush_replaces_the_files() {
 
 #[test]
 fn apply_settings_can_change_at_runtime() {
-    let (open, steps) = sim(&SimDisk::new(11)).open_by_hand();
+    let (open, steps) = sim(&SimDisk::new(11)).open_with_manual_tasks();
     let change = BucketChange {
         apply_max_lag_ms: Some(100),
         ..BucketChange::default()
@@ -394,17 +394,17 @@ fn apply_settings_can_change_at_runtime() {
 #[test]
 fn shutdown_applies_the_log_within_a_time_limit() {
     let mut site = sim(&SimDisk::new(12));
-    let (open, _steps) = site.open_by_hand();
+    let (open, _steps) = site.open_with_manual_tasks();
     for n in 0..100 {
         open.set(&format!("key-{n}"), b"1").unwrap();
     }
     open.bucket.shutdown_within(Duration::ZERO);
     assert_eq!(files(&site), Vec::<PathBuf>::new());
-    let (open, _steps) = site.open_by_hand();
+    let (open, _steps) = site.open_with_manual_tasks();
     assert_eq!(open.bucket.wait_loaded().unwrap().documents, 100);
     open.bucket.shutdown();
     assert_eq!(files(&site).len(), 4);
-    let (open, _steps) = site.open_by_hand();
+    let (open, _steps) = site.open_with_manual_tasks();
     assert_eq!(open.bucket.wait_loaded().unwrap().documents, 100);
     assert_eq!(
         open.bucket.vbucket_figures(VbId(0)).unwrap().unapplied,

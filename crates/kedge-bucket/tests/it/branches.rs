@@ -78,7 +78,7 @@ fn cas_values_increase_after_a_clock_from_the_far_future_and_a_restart() {
         let mut last = Default::default();
         // The clock is in the year 2299, and then correct.
         for unix_ns in [10_400_000_000_000_000_000, 1_700_000_000_000_000_000] {
-            let steps = site.by_hand();
+            let steps = site.manual_tasks();
             steps.clock().set_unix_ns(unix_ns);
             let sink = std::sync::Arc::default();
             let bucket = kedge_bucket::Bucket::open(site.setup(&sink)).unwrap();

@@ -94,7 +94,7 @@ fn crash(site: &mut TestSite, disk: &SimDisk, up: (Open, Steps)) -> (Open, Steps
     drop(up);
     disk.crash(7);
     site.executor.shutdown();
-    site.open_by_hand()
+    site.open_with_manual_tasks()
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn collections_survive_restarts_and_dropped_collections_do_not() {
         let disk = SimDisk::new(1);
         let mut site = sim(&disk);
         site.config.commit_log = commit_log;
-        let mut up = site.open_by_hand();
+        let mut up = site.open_with_manual_tasks();
         assert_eq!(
             set(&up.0, 8, "k", b"1"),
             Err(Status::UnknownCollection),
@@ -167,7 +167,7 @@ fn collection_drop_triggers_a_compaction() {
     let disk = SimDisk::new(2);
     let mut site = sim(&disk);
     site.config.apply_max_lag_ms = 10;
-    let (open, steps) = site.open_by_hand();
+    let (open, steps) = site.open_with_manual_tasks();
     follow(&open, 1, &[8]);
     for n in 0..20 {
         set(&open, 8, &format!("k{n}"), b"value").unwrap();
@@ -186,7 +186,7 @@ fn collection_drop_triggers_a_compaction() {
 fn sync_write_in_a_dropped_collection_aborts_and_later_ones_continue() {
     let disk = SimDisk::new(3);
     let mut site = sim(&disk);
-    let (open, steps) = site.open_by_hand();
+    let (open, steps) = site.open_with_manual_tasks();
     follow(&open, 1, &[8]);
     let durability = Some(Durability {
         level: DurabilityLevel::PersistToMajority,
@@ -218,7 +218,7 @@ fn maximum_ttl_of_a_collection_limits_expiries() {
     let disk = SimDisk::new(4);
     let mut site = sim(&disk);
     site.config.max_ttl_secs = 1_000;
-    let (open, _steps) = site.open_by_hand();
+    let (open, _steps) = site.open_with_manual_tasks();
     let mut rules = manifest(1, &[8, 10, 11]);
     for (at, rule) in [Some(10), Some(0), None].into_iter().enumerate() {
         rules.scopes[1].collections[at].max_ttl = rule;
@@ -245,7 +245,7 @@ impl StreamNotify for NoNotifications {
 fn stream_of_an_unknown_collection_or_scope_is_rejected() {
     let disk = SimDisk::new(5);
     let mut site = sim(&disk);
-    let (open, _steps) = site.open_by_hand();
+    let (open, _steps) = site.open_with_manual_tasks();
     follow(&open, 4, &[8]);
     let streams = open
         .bucket

@@ -56,7 +56,7 @@ fn active_compression_compresses_values_that_have_been_applied_to_files() {
         let mut site = sim(&SimDisk::new(1));
         site.config.commit_log = commit_log;
         site.config.compression = CompressionMode::Active;
-        let (open, steps) = site.open_by_hand();
+        let (open, steps) = site.open_with_manual_tasks();
         steps.pass(SEC * 5);
         let at_rest = open.runs("item_compressor");
         for n in 0..300 {
@@ -96,7 +96,7 @@ fn active_compression_compresses_values_that_have_been_applied_to_files() {
 fn evicted_value_is_compressed_again_after_it_is_fetched() {
     let mut site = sim(&SimDisk::new(2));
     site.config.compression = CompressionMode::Active;
-    let (open, steps) = site.open_by_hand();
+    let (open, steps) = site.open_with_manual_tasks();
     open.set("key", &text(1)).unwrap();
     open.bucket.persistence().apply().unwrap();
     steps.pass(SEC * 2);
@@ -137,7 +137,7 @@ fn evicted_value_is_compressed_again_after_it_is_fetched() {
 
 #[test]
 fn compression_mode_can_change_at_runtime() {
-    let (open, steps) = sim(&SimDisk::new(3)).open_by_hand();
+    let (open, steps) = sim(&SimDisk::new(3)).open_with_manual_tasks();
     let applied = |name: &str| {
         open.set(name, &text(1)).unwrap();
         open.bucket.persistence().apply().unwrap();
@@ -161,7 +161,7 @@ fn compression_mode_can_change_at_runtime() {
 fn minimum_compression_ratio_decides_which_values_stay_compressed() {
     let mut site = sim(&SimDisk::new(4));
     site.config.compression = CompressionMode::Active;
-    let (open, steps) = site.open_by_hand();
+    let (open, steps) = site.open_with_manual_tasks();
     let ratio = |ratio| BucketChange {
         min_compression_ratio: Some(MinRatio::new(ratio).unwrap()),
         ..BucketChange::default()

@@ -2,7 +2,7 @@
 //!
 //! `KEDGE_SEED` runs one seed, `KEDGE_SEEDS` that many.
 
-use crate::published::Published;
+use crate::published_seqnos::Published;
 use crate::tools::*;
 use kedge_bucket::{CompactionRate, CompactionRequest, CompactionTicket, Mutated};
 use kedge_disk::{Fault, Rng, SimDisk};

@@ -37,7 +37,7 @@ fn damage_root_by_id(disk: &SimDisk, path: &Path) {
 fn damaged(disk: &SimDisk, has_log: bool) -> (TestSite, PathBuf) {
     let mut site = sim(disk);
     site.config.commit_log = has_log;
-    let (open, steps) = site.open_by_hand();
+    let (open, steps) = site.open_with_manual_tasks();
     for vb in all_vbuckets() {
         for name in names_in(vb).take(5) {
             open.set(&name, b"old").unwrap();
@@ -57,7 +57,7 @@ fn damaged_by_id_tree_is_reported_and_rebuilt_by_compaction() {
     for has_log in [true, false] {
         let disk = SimDisk::new(31);
         let (mut site, file) = damaged(&disk, has_log);
-        let (open, steps) = site.open_by_hand();
+        let (open, steps) = site.open_with_manual_tasks();
         assert_eq!(
             open.figure("ep_vb_quarantined"),
             0,
@@ -89,7 +89,7 @@ fn damaged_by_id_tree_is_reported_and_rebuilt_by_compaction() {
         open.bucket.shutdown();
         assert_eq!(open.bucket.unclean(), None);
         disk.crash(1);
-        let (open, _steps) = site.open_by_hand();
+        let (open, _steps) = site.open_with_manual_tasks();
         assert_eq!(open.get(&new).unwrap(), b"new");
         for name in names_in(FIRST).take(5) {
             assert_eq!(open.get(&name).unwrap(), b"old");
@@ -105,7 +105,7 @@ fn shutdown_that_leaves_changes_of_a_damaged_file_in_the_log_is_unclean() {
     let (mut site, _) = damaged(&disk, true);
     let new = name("new");
     for round in 0..2 {
-        let (open, _steps) = site.open_by_hand();
+        let (open, _steps) = site.open_with_manual_tasks();
         if round == 0 {
             open.set(&new, b"new").unwrap();
         }

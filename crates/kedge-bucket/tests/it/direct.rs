@@ -28,7 +28,7 @@ fn elsewhere(name: &str) -> String {
 #[test]
 fn flusher_is_idle_after_all_changes_are_written() {
     let disk = SimDisk::new(3);
-    let (open, steps) = direct(&disk).open_by_hand();
+    let (open, steps) = direct(&disk).open_with_manual_tasks();
     steps.pass(SEC * 5);
     open.set("key", b"1").unwrap();
     steps.pass(MS * 20);
@@ -39,7 +39,7 @@ fn flusher_is_idle_after_all_changes_are_written() {
 
 #[test]
 fn vbucket_without_waiters_is_flushed_too() {
-    let (open, steps) = direct(&SimDisk::new(5)).open_by_hand();
+    let (open, steps) = direct(&SimDisk::new(5)).open_with_manual_tasks();
     steps.pass(SEC * 5);
     let plain = elsewhere("key");
     open.set(&plain, b"1").unwrap();
@@ -57,7 +57,7 @@ fn vbucket_without_waiters_is_flushed_too() {
 #[test]
 fn unwritable_file_does_not_block_other_files() {
     let disk = SimDisk::new(8);
-    let (open, steps) = direct(&disk).open_by_hand();
+    let (open, steps) = direct(&disk).open_with_manual_tasks();
     steps.pass(SEC * 5);
     disk.fail_next(Operation::Write, Fault::Io);
     open.persist("key", b"1", 1).unwrap();
@@ -171,7 +171,7 @@ const RUN: u64 = 4_096;
 
 #[test]
 fn flusher_run_is_short_and_shutdown_commits_each_file_once() {
-    let (open, steps) = direct(&SimDisk::new(20)).open_by_hand();
+    let (open, steps) = direct(&SimDisk::new(20)).open_with_manual_tasks();
     let mut names = names_in(VbId(1));
     for _ in 0..3 * RUN - 1 {
         open.set(&names.next().unwrap(), b"1").unwrap();
@@ -208,7 +208,7 @@ fn persisted(open: &Open) -> [u64; 4] {
 
 #[test]
 fn vbucket_with_more_changes_than_a_flusher_run_moves_to_the_end_of_the_queue() {
-    let (open, steps) = direct(&SimDisk::new(21)).open_by_hand();
+    let (open, steps) = direct(&SimDisk::new(21)).open_with_manual_tasks();
     steps.pass(SEC * 5);
     let (mut many, mut few) = (names_in(VbId(1)), names_in(VbId(2)));
     for _ in 1..3 * RUN {
@@ -230,7 +230,7 @@ fn vbucket_with_more_changes_than_a_flusher_run_moves_to_the_end_of_the_queue() 
 
 #[test]
 fn changes_without_waiters_share_syncs() {
-    let (open, steps) = direct(&SimDisk::new(23)).open_by_hand();
+    let (open, steps) = direct(&SimDisk::new(23)).open_with_manual_tasks();
     steps.pass(SEC * 5);
     let mut names = [1, 2, 3].map(|vb| names_in(VbId(vb)));
     let mut many = |open: &Open| {
@@ -265,7 +265,7 @@ fn changes_without_waiters_share_syncs() {
 
 #[test]
 fn vbuckets_with_waiters_are_flushed_before_due_ones() {
-    let (open, steps) = direct(&SimDisk::new(22)).open_by_hand();
+    let (open, steps) = direct(&SimDisk::new(22)).open_with_manual_tasks();
     steps.pass(SEC * 5);
     for vb in [0, 2, 3] {
         open.set(&names_in(VbId(vb)).next().unwrap(), b"1").unwrap();
@@ -292,7 +292,7 @@ fn each_shard_of_vbuckets_has_its_own_flusher() {
         let mut site = direct(&SimDisk::new(23));
         site.config.commit_log = commit_log;
         site.config.num_shards = 3;
-        let (open, _steps) = site.open_by_hand();
+        let (open, _steps) = site.open_with_manual_tasks();
         assert_eq!(open.pools(kind), [Pool::Writer; 3], "{kind}");
         open.bucket.shutdown();
     }

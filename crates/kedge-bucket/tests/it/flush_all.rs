@@ -32,7 +32,7 @@ fn flush_runs_on_auxio_and_is_durable_when_reported() {
         let disk = SimDisk::new(1);
         let mut site = sim(&disk);
         site.config.commit_log = commit_log;
-        let (open, steps) = site.open_by_hand();
+        let (open, steps) = site.open_with_manual_tasks();
         for n in 0..50 {
             open.set(&format!("key-{n}"), b"1").unwrap();
         }
@@ -54,7 +54,7 @@ fn flush_runs_on_auxio_and_is_durable_when_reported() {
         assert_eq!(*told.lock().unwrap(), Some(Ok(())));
         assert_eq!(open.get("key-1"), Err(Status::KeyNotFound));
         disk.crash(2);
-        let (again, _steps) = site.open_by_hand();
+        let (again, _steps) = site.open_with_manual_tasks();
         assert_eq!(again.bucket.wait_loaded().unwrap().documents, 0);
         again.bucket.shutdown();
         open.bucket.shutdown();
@@ -63,7 +63,7 @@ fn flush_runs_on_auxio_and_is_durable_when_reported() {
 
 #[test]
 fn disabled_flush_is_rejected_at_once() {
-    let (open, steps) = sim(&SimDisk::new(3)).open_by_hand();
+    let (open, steps) = sim(&SimDisk::new(3)).open_with_manual_tasks();
     open.set("key", b"1").unwrap();
     let change = BucketChange {
         flush_enabled: Some(false),
@@ -80,7 +80,7 @@ fn disabled_flush_is_rejected_at_once() {
 
 #[test]
 fn waiting_flush_fails_when_the_bucket_shuts_down() {
-    let (open, _steps) = sim(&SimDisk::new(4)).open_by_hand();
+    let (open, _steps) = sim(&SimDisk::new(4)).open_with_manual_tasks();
     let (begun, told) = begin(&open);
     assert_eq!(begun, Ok(()));
     open.bucket.shutdown();
@@ -93,7 +93,7 @@ fn waiting_flush_fails_when_the_bucket_shuts_down() {
 #[test]
 fn compaction_after_a_flush_does_not_advance_the_purge_seqno() {
     let mut site = sim(&SimDisk::new(5));
-    let (open, steps) = site.open_by_hand();
+    let (open, steps) = site.open_with_manual_tasks();
     let names: Vec<String> = names_in(VbId(0)).take(50).collect();
     for name in &names {
         open.set(name, b"1").unwrap();

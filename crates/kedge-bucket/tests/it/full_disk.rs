@@ -13,7 +13,7 @@ fn writes_over_the_quota_wait_and_deletions_free_memory() {
     let mut site = sim(&SimDisk::new(1));
     site.config.quota_bytes = 1 << 20;
     // No task runs, so nothing is applied, and nothing can be evicted.
-    let (open, steps) = site.open_by_hand();
+    let (open, steps) = site.open_with_manual_tasks();
     let waiting = || open.figure("ep_waiting_for_memory");
     let put = |name: &str, value: &[u8]| {
         let key = key(name);
@@ -216,7 +216,7 @@ fn writes_resume_after_a_full_disk_when_only_states_were_unwritten() {
     left.set_capacity(Some(left.used_bytes()));
     let mut site = sim(&left);
     site.config.commit_log = false;
-    let (open, steps) = site.open_by_hand();
+    let (open, steps) = site.open_with_manual_tasks();
     steps.pass(SEC);
     assert_eq!(open.figure("ep_disk_full"), 1);
     assert_eq!(open.set("early", b"1"), Err(Status::TemporaryFailure));

@@ -74,7 +74,7 @@ fn one(op: Operation, fault: Fault, has_log: bool) {
     let mut site = sim(&disk);
     site.config.commit_log = has_log;
     site.config.log_bytes_max = 256 << 10;
-    let (open, steps) = site.open_by_hand();
+    let (open, steps) = site.open_with_manual_tasks();
     let value = vec![b'x'; 20_000];
     for n in 0..8 {
         open.set(&format!("before-{n}"), &value).unwrap();
@@ -160,7 +160,7 @@ fn one(op: Operation, fault: Fault, has_log: bool) {
     if fatal.is_empty() {
         open.bucket.shutdown();
     }
-    let (again, _steps) = site.open_by_hand();
+    let (again, _steps) = site.open_with_manual_tasks();
     assert_eq!(again.get("before-7").unwrap(), value, "{what}");
     for name in taken {
         assert!(again.get(&name).is_ok(), "{what}: {name} is lost");

@@ -42,7 +42,7 @@ struct Cycles {
 
 impl Cycles {
     fn new(site: &mut TestSite) -> Self {
-        let (open, steps) = site.open_by_hand();
+        let (open, steps) = site.open_with_manual_tasks();
         Self {
             open,
             steps,

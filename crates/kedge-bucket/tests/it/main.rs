@@ -1,8 +1,8 @@
 //! Tests of the public interface of a bucket, on simulated and real disks.
 
 mod apply;
+mod background_work;
 mod branches;
-mod by_hand;
 mod collections;
 mod compaction;
 mod compression;
@@ -12,21 +12,21 @@ mod damaged;
 mod dcp;
 mod direct;
 mod durable;
-mod figures;
 mod flush_all;
 mod full_disk;
 mod histories;
-mod hold;
 mod io_errors;
 mod leaks;
-mod life;
+mod lifecycle;
 #[path = "../../../kedge-executor/tests/it/lines.rs"]
 mod lines;
-mod modes;
+mod log_retention;
 mod open_files;
-mod published;
+mod persistence_modes;
+mod published_seqnos;
 mod quarantine;
 mod residency;
 mod rollback;
 mod scans;
+mod statistics;
 mod tools;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// Opens a bucket on a node that allows the given number of open files.
 fn open_on_node(site: &mut TestSite, open_files_max: u32) -> Open {
-    let steps = site.by_hand();
+    let steps = site.manual_tasks();
     let sink = Arc::new(Sink::default());
     let setup = BucketSetup {
         open_files_max,

@@ -415,7 +415,7 @@ fn range_scan_sees_concurrent_writes_up_to_one_point_in_time() {
 #[test]
 fn range_scans_end_when_cancelled_idle_or_shut_down() {
     let mut site = sim(&SimDisk::new(1));
-    let (open, steps) = site.open_by_hand();
+    let (open, steps) = site.open_with_manual_tasks();
     let bucket = &open.bucket;
     let vb = key("k").vbucket(4);
     open.set("k", b"1").unwrap();

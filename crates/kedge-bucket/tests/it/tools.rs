@@ -287,7 +287,7 @@ impl TestSite {
     }
 
     /// Switches to a manual clock and manually run tasks.
-    pub(crate) fn by_hand(&mut self) -> Steps {
+    pub(crate) fn manual_tasks(&mut self) -> Steps {
         let clock = Arc::new(ManualClock::new(Now {
             unix_ns: 1_700_000_000_000_000_000,
             mono_ns: 1_000_000_000,
@@ -302,13 +302,13 @@ impl TestSite {
 
     /// Opens a bucket with manually run tasks, and does not wait until it is loaded.
     pub(crate) fn begin_by_hand(&mut self) -> (Open, Steps) {
-        let steps = self.by_hand();
+        let steps = self.manual_tasks();
         (self.begin(), steps)
     }
 
     /// As `begin_by_hand`, but the clock advances whenever the bucket reads it, so that each run does only a part of its work.
     pub(crate) fn begin_ticking(&mut self, by: Duration) -> (Open, Steps) {
-        let steps = self.by_hand();
+        let steps = self.manual_tasks();
         self.clock = Arc::new(TickingClock(ManualClock::new(self.clock.now()), by));
         (self.begin(), steps)
     }
@@ -320,7 +320,7 @@ impl TestSite {
     }
 
     /// Opens a bucket with manually run tasks, see [`TestSite::open`].
-    pub(crate) fn open_by_hand(&mut self) -> (Open, Steps) {
+    pub(crate) fn open_with_manual_tasks(&mut self) -> (Open, Steps) {
         let (open, steps) = self.begin_by_hand();
         steps.run();
         open.bucket.wait_loaded().unwrap();

@@ -301,7 +301,7 @@ mod tests {
         assert!(ASK_INTERVAL.as_millis() + ASK_TIMEOUT.as_millis() < ANSWER_HOLDS.as_millis());
 
     #[test]
-    fn a_node_that_is_gone_is_known_to_be_within_two_seconds() {
+    fn failed_node_is_detected_within_two_seconds() {
         let answered = Instant::now();
         let about = NodeReport {
             node: "n_1".to_owned(),

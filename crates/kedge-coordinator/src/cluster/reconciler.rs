@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_active_before_all_others_of_the_chain_told() {
+    fn active_waits_for_the_status_of_all_nodes_in_the_chain() {
         let map = bucket(&[&[0, 1], &[1, 0], &[0, -1], &[2, 1]]);
         let own = [at(5), at(5), at(5), at(5)];
         let mut reconciler = Reconciler::default();
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_replica_has_more_is_fetched_first() {
+    fn active_first_fetches_changes_that_only_a_replica_has() {
         let map = bucket(&[&[0, 1, 2]]);
         let (one, two) = ([at(7)], [at(8)]);
         let told = ReportedPositions::from([(1, &one[..]), (2, &two[..])]);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn the_source_that_fails_is_forgotten() {
+    fn failed_source_is_dropped() {
         let theirs = [at(8)];
         let told = ReportedPositions::from([(1, &theirs[..])]);
         let mut reconciler = Reconciler::default();
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_that_the_map_promotes_is_active_at_once_and_may_step_down() {
+    fn promoted_replica_is_active_at_once_and_can_step_down() {
         let mut reconciler = Reconciler::default();
         let none = ReportedPositions::new();
         reconciler.step(&bucket(&[&[1, 0]]), 0, &none, &[at(5)]);
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_bucket_asks_nobody() {
+    fn new_bucket_is_active_without_asking_other_nodes() {
         let mut reconciler = Reconciler::new(true);
         let step = reconciler.step(&bucket(&[&[0, 1]]), 0, &ReportedPositions::new(), &[at(0)]);
         assert_eq!(states(&step), [(0, VbState::Active)]);
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_takes_over_from_an_active_that_runs() {
+    fn replica_takes_over_from_a_running_active() {
         let (before, during, after) = (
             bucket(&[&[0, 1]]),
             moving(&[&[0, 1]], 1),
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_that_does_not_know_of_a_takeover_makes_nobody_active_before_all_copies_told() {
+    fn map_older_than_a_takeover_activates_nothing_before_all_copies_report() {
         let (none, own) = (ReportedPositions::new(), [at(5)]);
         let mut old = Reconciler::new(true);
         old.step(&bucket(&[&[0, 1, 2]]), 0, &none, &own);
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_is_made_follows_and_is_waited_for_only_when_it_counts() {
+    fn new_copy_replicates_and_is_awaited_only_when_in_the_chain() {
         let (none, own) = (ReportedPositions::new(), [at(5)]);
         let (mut active, mut copy) = (Reconciler::new(true), Reconciler::new(true));
         active.step(&bucket(&[&[0]]), 0, &none, &own);
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_joins_follows_the_active_and_keeps_what_it_has_when_that_goes() {
+    fn joining_node_replicates_and_keeps_its_data_when_the_active_fails() {
         let (none, own) = (ReportedPositions::new(), [at(5)]);
         let joins = |chains: &[&[i8]]| MapBucket {
             joining: BTreeMap::from([(0, vec![1])]),
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn a_move_that_is_given_up_makes_the_active_one_again() {
+    fn abandoned_move_restores_the_active() {
         let (none, own) = (ReportedPositions::new(), [at(5)]);
         let mut old = Reconciler::new(true);
         old.step(&bucket(&[&[0, 1, 2]]), 0, &none, &own);

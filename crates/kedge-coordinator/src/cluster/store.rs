@@ -135,7 +135,7 @@ mod tests {
 
     /// A node whose map got lost created a new cluster, or continued one that had gone on without it.
     #[test]
-    fn a_map_that_was_there_is_missed_also_by_a_server_that_is_to_run_alone() {
+    fn missing_cluster_map_is_an_error_for_a_standalone_server_too() {
         let (disk, data_dir) = (Arc::new(SimDisk::new(1)), Path::new("/data"));
         disk.create_dir_all(data_dir).unwrap();
         let store = MapStore::new(disk.clone(), data_dir, "a");
@@ -160,7 +160,7 @@ mod tests {
 
     /// Only a full disk was tested, and not each call.
     #[test]
-    fn a_refused_call_keeps_the_map_that_the_node_has() {
+    fn failed_save_keeps_the_previous_cluster_map() {
         let (disk, data_dir) = (Arc::new(SimDisk::new(1)), Path::new("/data"));
         disk.create_dir_all(data_dir).unwrap();
         let store = MapStore::new(disk.clone(), data_dir, "a");

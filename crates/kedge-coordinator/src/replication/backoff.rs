@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_up_to_a_bound() {
+    fn retry_backoff_doubles_up_to_a_limit() {
         let mut backoff = RetryBackoff::default();
         let waits: Vec<u64> = (0..8).map(|_| backoff.after(1) / 1_000_000).collect();
         assert_eq!(waits, [50, 100, 200, 400, 800, 1_600, 2_000, 2_000]);

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_is_worked_off_in_order_however_large() {
+    fn link_messages_are_handled_in_order_whatever_their_size() {
         let all: Vec<u8> = (0..3 * ROOM + 17).map(|at| (at % 251) as u8).collect();
         for frame in [1, 1_000, ROOM, ROOM + 1, 2 * ROOM + 5] {
             let mut source = &all[..];

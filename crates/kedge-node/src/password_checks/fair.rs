@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_and_their_users_take_turns() {
+    fn fair_queue_alternates_between_addresses_and_their_users() {
         let mut queue = queue();
         for (from, user, item) in [
             (1, "ada", "a1"),
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_of_an_address_has_its_share_only() {
+    fn fair_queue_limits_a_user_of_an_address_to_its_share() {
         let mut queue = queue();
         for item in ["1", "2", "3", "4"] {
             assert_eq!(queue.push(address(1), "ada", item), None);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn who_floods_makes_room_for_others() {
+    fn fair_queue_drops_entries_of_a_flooding_address() {
         let mut queue = queue();
         for (user, item) in [
             ("u1", "1"),
@@ -275,7 +275,7 @@ mod tests {
 
     /// Any order of steps leaves the counts right, keeps the limits, and loses nothing.
     #[test]
-    fn counts_are_right_after_any_steps() {
+    fn fair_queue_counts_match_its_entries() {
         let mut queue = FairQueue::new(LIMITS);
         let mut random = 7_u64;
         let (mut given, mut back) = (0, 0);

@@ -152,7 +152,7 @@ mod tests {
     /// A full disk prevented the start: the revision of the start could not be saved. Publishing it unsaved would not
     /// do either: the next start would publish the same number with another content, which clients take for old.
     #[test]
-    fn a_start_on_a_full_disk_has_a_revision_that_never_comes_back() {
+    fn cluster_revision_increases_after_a_start_on_a_full_disk() {
         let disk = SimDisk::new(1);
         disk.create_dir_all(Path::new("/data")).unwrap();
         let first = start(&disk);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_takes_not_even_a_name_lets_the_start_pass() {
+    fn start_succeeds_on_a_disk_that_refuses_new_files() {
         let disk = SimDisk::new(1);
         disk.create_dir_all(Path::new("/data")).unwrap();
         drop(start(&disk));

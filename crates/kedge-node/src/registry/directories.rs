@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_at_any_operation_of_a_creation_or_a_drop_leaves_nothing_that_is_not_understood() {
+    fn crash_during_bucket_creation_or_drop_leaves_a_known_state() {
         let dir = bucket_dir(data_dir(), "b");
         let mut seen = std::collections::BTreeSet::new();
         for number in 1.. {

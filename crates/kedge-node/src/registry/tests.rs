@@ -18,7 +18,7 @@ impl Completions for Nobody {
 }
 
 #[test]
-fn a_flush_waits_until_the_bucket_is_loaded() {
+fn flush_waits_until_the_bucket_is_loaded() {
     let (executor, manual) = ManualExecutor::new();
     let owner = executor.register("server").unwrap();
     let setup = RegistrySetup {

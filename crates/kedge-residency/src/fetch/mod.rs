@@ -10,9 +10,9 @@
 //! * No vBucket is locked while its file is read.
 
 mod component;
+mod front_end_reads;
 mod keys;
 mod located;
-mod own_reads;
 mod read;
 
 pub use component::BackgroundFetcher;

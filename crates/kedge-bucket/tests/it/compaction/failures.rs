@@ -160,7 +160,7 @@ fn failed_sync_of_a_compaction_ends_the_process() {
     assert_eq!((report.failed, report.cancelled), (1, 3));
     open.bucket.shutdown();
     disk.crash(1);
-    let (again, _steps) = site.open_by_hand();
+    let (again, _steps) = site.open_with_manual_tasks();
     check(&again, 3);
     again.bucket.shutdown();
 }

@@ -1,9 +1,9 @@
 //! Compaction of files by the bucket's tasks.
 
-mod by_hand;
+mod blocked_applier;
+mod manual_tasks;
 mod failures;
 mod hours;
-mod in_the_way;
 mod threads;
 mod throttle;
 
@@ -88,7 +88,7 @@ fn only(vb: VbId) -> CompactionRequest {
 
 /// Opens a bucket and fills its files with [`churn`].
 fn churned(site: &mut TestSite, times: u64) -> (Open, Steps) {
-    let (open, steps) = site.open_by_hand();
+    let (open, steps) = site.open_with_manual_tasks();
     churn(&open, times);
     (open, steps)
 }
@@ -96,7 +96,7 @@ fn churned(site: &mut TestSite, times: u64) -> (Open, Steps) {
 /// Shuts the bucket down, and checks that a new one has the documents of [`churn`].
 fn check_reopened(site: &mut TestSite, open: &Open, times: u64) {
     open.bucket.shutdown();
-    let (again, _steps) = site.open_by_hand();
+    let (again, _steps) = site.open_with_manual_tasks();
     check(&again, times);
     again.bucket.shutdown();
 }

@@ -31,7 +31,7 @@ fn run(commit_log: bool, sync_us: u64) -> (u64, u64) {
     let mut site = sim(&SimDisk::new(1));
     site.config.commit_log = commit_log;
     site.config.compaction.fragmentation_percent = 100;
-    let steps = site.by_hand();
+    let steps = site.manual_tasks();
     let slow = SlowSyncs::new(&steps, USUAL_US * US);
     site.disk = Arc::new(ObservedDisk::new(site.disk, Arc::clone(&slow)));
     let sink = Arc::new(Sink::default());

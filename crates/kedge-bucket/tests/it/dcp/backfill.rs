@@ -32,7 +32,7 @@ fn check(open: &Open, client: &Client, names: &[String]) {
 #[test]
 fn backfill_reads_only_the_requested_part_of_values() {
     for (mut site, _) in places(9) {
-        let (open, steps) = site.open_by_hand();
+        let (open, steps) = site.open_with_manual_tasks();
         let names = names_in(VB, 20);
         let value = "x".repeat(50_000);
         write_all(&open, &names, &value);
@@ -70,7 +70,7 @@ fn backfill_reads_only_the_requested_part_of_values() {
 #[test]
 fn stream_backfills_changes_that_are_not_in_memory() {
     for (mut site, _) in places(1) {
-        let (open, steps) = site.open_by_hand();
+        let (open, steps) = site.open_with_manual_tasks();
         let names = names_in(VB, 10);
         write_all(&open, &names[..8], "1");
         write_all(&open, &names[2..4], "2");
@@ -100,7 +100,7 @@ fn stream_backfills_changes_that_are_not_in_memory() {
 #[test]
 fn disk_snapshot_marker_describes_the_file() {
     for (mut site, _) in places(2) {
-        let (open, steps) = site.open_by_hand();
+        let (open, steps) = site.open_with_manual_tasks();
         let names = names_in(VB, 4);
         write_all(&open, &names[..3], "1");
         open.persist(&names[3], b"durable", 1).unwrap();
@@ -132,7 +132,7 @@ fn disk_snapshot_marker_describes_the_file() {
 fn backfill_sends_pending_prepares_whose_commits_follow_from_memory() {
     for (mut site, _) in places(3) {
         site.topology = None;
-        let (open, steps) = site.open_by_hand();
+        let (open, steps) = site.open_with_manual_tasks();
         let names = names_in(VB, 3);
         let node = kedge_bucket::NodeName::new;
         let chain = vec![node("a"), node("b")];
@@ -192,7 +192,7 @@ fn backfill_sends_pending_prepares_whose_commits_follow_from_memory() {
 fn backfill_buffer_is_bounded() {
     for (mut site, _) in places(4) {
         site.config.memory.dcp_backfill_bytes_max = 80_000;
-        let (open, steps) = site.open_by_hand();
+        let (open, steps) = site.open_with_manual_tasks();
         let value = "v".repeat(3_000);
         let all: Vec<Vec<String>> = all_vbuckets().map(|vb| names_in(vb, 40)).collect();
         for names in &all {
@@ -223,7 +223,7 @@ fn backfill_buffer_is_bounded() {
 #[test]
 fn disk_only_stream_ends_after_the_backfill() {
     for (mut site, _) in places(5) {
-        let (open, steps) = site.open_by_hand();
+        let (open, steps) = site.open_with_manual_tasks();
         let names = names_in(VB, 5);
         write_all(&open, &names[..3], "1");
         open.set(&names[3], b"not on disk yet").unwrap();
@@ -255,7 +255,7 @@ fn disk_only_stream_ends_after_the_backfill() {
 /// Opens a stream and reads a part of its backfill.
 fn open_during_backfill(site: &mut TestSite) -> (Open, Steps, TestConnection, Client, Vec<String>) {
     site.config.memory.dcp_backfill_bytes_max = 8_000;
-    let (open, steps) = site.open_by_hand();
+    let (open, steps) = site.open_with_manual_tasks();
     let names = names_in(VB, 40);
     write_all(&open, &names, &"1".repeat(200));
     let line = TestConnection::new(&open);
@@ -361,7 +361,7 @@ fn purge(open: &Open, steps: &Steps) {
 fn stream_behind_the_purge_seqno_is_rolled_back() {
     for (mut site, _) in places(9) {
         site.config.memory.dcp_cursor_percent = 0;
-        let (open, steps) = site.open_by_hand();
+        let (open, steps) = site.open_with_manual_tasks();
         let names = names_in(VB, 4);
         let line = TestConnection::new(&open);
         let mut client = line.open(&open, VB, 0);
@@ -394,7 +394,7 @@ fn stream_behind_the_purge_seqno_is_rolled_back() {
 #[test]
 fn purged_tombstones_of_other_collections_do_not_roll_back_a_stream() {
     for (mut site, _) in places(13) {
-        let (open, steps) = site.open_by_hand();
+        let (open, steps) = site.open_with_manual_tasks();
         follow(&open, 1, &[8]);
         let names = names_in(VB, 3);
         set(&open, 8, &names[0], b"1").unwrap();
@@ -437,7 +437,7 @@ fn purged_tombstones_of_other_collections_do_not_roll_back_a_stream() {
 fn read_error_of_a_backfill_ends_the_stream() {
     for (mut site, disk) in places(10) {
         site.config.keep_files_open = false;
-        let (open, steps) = site.open_by_hand();
+        let (open, steps) = site.open_with_manual_tasks();
         write_all(&open, &names_in(VB, 5), "1");
         open.bucket.persistence().apply().unwrap();
         let dir = site.dir.clone();
@@ -458,7 +458,7 @@ fn read_error_of_a_backfill_ends_the_stream() {
 #[test]
 fn stream_resumes_within_a_partial_snapshot_until_its_end() {
     for (mut site, _) in places(11) {
-        let (open, steps) = site.open_by_hand();
+        let (open, steps) = site.open_with_manual_tasks();
         let names = names_in(VB, 6);
         write_all(&open, &names[..4], "1");
         open.persist(&names[4], b"durable", 1).unwrap();
@@ -512,7 +512,7 @@ fn stream_resumes_within_a_partial_snapshot_until_its_end() {
 
 #[test]
 fn backfills_of_a_connection_run_concurrently_and_independently() {
-    let (open, steps) = sim(&SimDisk::new(12)).open_by_hand();
+    let (open, steps) = sim(&SimDisk::new(12)).open_with_manual_tasks();
     let all: Vec<Vec<String>> = all_vbuckets().map(|vb| names_in(vb, 5)).collect();
     for names in &all {
         write_all(&open, names, "1");

@@ -14,7 +14,7 @@ fn dropping_the_slowest_cursors_loses_no_changes() {
         site.config.quota_bytes = 10 << 20;
         site.config.memory.dcp_cursor_percent = 2;
         let bound = 10 * (1 << 20) / 100 * 2;
-        let (open, steps) = site.open_by_hand();
+        let (open, steps) = site.open_with_manual_tasks();
         let names = names_in(VB, 100);
         let others = names_in(VbId(2), 10);
         let line = TestConnection::new(&open);
@@ -62,7 +62,7 @@ fn run_during_backfill(seed: u64, then: impl FnOnce(Open, Steps, Client, &[Strin
     let mut site = sim(&SimDisk::new(seed));
     site.config.memory.dcp_cursor_percent = 0;
     site.config.memory.dcp_backfill_bytes_max = 4_000;
-    let (open, steps) = site.open_by_hand();
+    let (open, steps) = site.open_with_manual_tasks();
     let names = names_in(VB, 30);
     write_all(&open, &names, "1");
     let line = TestConnection::new(&open);
@@ -106,7 +106,7 @@ fn cursor_of_an_ended_stream_does_not_keep_the_task_busy() {
 fn streams_that_keep_up_use_no_cursor_memory() {
     let mut site = sim(&SimDisk::new(3));
     site.config.memory.dcp_cursor_percent = 0;
-    let (open, steps) = site.open_by_hand();
+    let (open, steps) = site.open_with_manual_tasks();
     let line = TestConnection::new(&open);
     let mut client = line.open(&open, VB, 0);
     let before = open.figure("mem_used");

@@ -9,7 +9,7 @@ const VB: VbId = VbId(1);
 
 #[test]
 fn stream_sends_changes_as_they_happen_and_notifies_the_reader_once() {
-    let (open, _steps) = sim(&SimDisk::new(1)).open_by_hand();
+    let (open, _steps) = sim(&SimDisk::new(1)).open_with_manual_tasks();
     let names = names_in(VB, 3);
     let line = TestConnection::new(&open);
     let mut client = line.open(&open, VB, 0);
@@ -37,7 +37,7 @@ fn stream_sends_changes_as_they_happen_and_notifies_the_reader_once() {
 
 #[test]
 fn stream_sends_prepares_commits_and_aborts_in_seqno_order() {
-    let (open, steps) = sim(&SimDisk::new(2)).open_by_hand();
+    let (open, steps) = sim(&SimDisk::new(2)).open_with_manual_tasks();
     let names = names_in(VB, 2);
     let line = TestConnection::new(&open);
     let mut client = line.open(&open, VB, 0);
@@ -63,7 +63,7 @@ fn stream_sends_prepares_commits_and_aborts_in_seqno_order() {
 
 #[test]
 fn stream_ends_at_its_end_seqno() {
-    let (open, _steps) = sim(&SimDisk::new(3)).open_by_hand();
+    let (open, _steps) = sim(&SimDisk::new(3)).open_with_manual_tasks();
     let names = names_in(VB, 6);
     for name in &names[..4] {
         open.set(name, b"1").unwrap();
@@ -110,7 +110,7 @@ fn stream_ends_at_its_end_seqno() {
 
 #[test]
 fn stream_request_that_cannot_be_served_is_rejected() {
-    let (open, _steps) = sim(&SimDisk::new(4)).open_by_hand();
+    let (open, _steps) = sim(&SimDisk::new(4)).open_with_manual_tasks();
     for name in names_in(VB, 5) {
         open.set(&name, b"1").unwrap();
     }
@@ -161,7 +161,7 @@ fn stream_request_that_cannot_be_served_is_rejected() {
 
 #[test]
 fn stream_ends_when_its_vbucket_changes_state_or_history() {
-    let (open, _steps) = sim(&SimDisk::new(5)).open_by_hand();
+    let (open, _steps) = sim(&SimDisk::new(5)).open_with_manual_tasks();
     open.set(&names_in(VB, 1)[0], b"1").unwrap();
     let line = TestConnection::new(&open);
     let ended = |end: &dyn Fn()| {
@@ -193,7 +193,7 @@ fn stream_ends_when_its_vbucket_changes_state_or_history() {
 
 #[test]
 fn rollback_ends_the_streams_of_a_replica() {
-    let (open, steps) = sim(&SimDisk::new(6)).open_by_hand();
+    let (open, steps) = sim(&SimDisk::new(6)).open_with_manual_tasks();
     let names = names_in(VB, 6);
     for name in &names[..5] {
         open.set(name, b"1").unwrap();
@@ -224,7 +224,7 @@ fn rollback_ends_the_streams_of_a_replica() {
 
 #[test]
 fn takeover_stream_hands_the_vbucket_over() {
-    let (open, steps) = sim(&SimDisk::new(7)).open_by_hand();
+    let (open, steps) = sim(&SimDisk::new(7)).open_with_manual_tasks();
     let names = names_in(VB, 4);
     open.set(&names[0], b"1").unwrap();
     let line = TestConnection::new(&open);
@@ -263,7 +263,7 @@ fn takeover_stream_hands_the_vbucket_over() {
 fn takeover_in_a_cluster_is_allowed_only_for_the_next_active() {
     let mut site = sim(&SimDisk::new(8));
     site.topology = None;
-    let (open, steps) = site.open_by_hand();
+    let (open, steps) = site.open_with_manual_tasks();
     let chain = |names: [&str; 2]| names.map(NodeName::new).to_vec();
     let assign = |chains: &[[&str; 2]]| {
         let chains = chains.iter().copied().map(chain).collect();
@@ -304,7 +304,7 @@ fn takeover_in_a_cluster_is_allowed_only_for_the_next_active() {
 /// The consumer of a takeover loses its connection after the vBucket has become dead. Another stream sends the rest.
 #[test]
 fn interrupted_takeover_continues_from_the_dead_vbucket() {
-    let (open, steps) = sim(&SimDisk::new(7)).open_by_hand();
+    let (open, steps) = sim(&SimDisk::new(7)).open_with_manual_tasks();
     let names = names_in(VB, 3);
     open.set(&names[0], b"1").unwrap();
     let line = TestConnection::new(&open);
@@ -365,7 +365,7 @@ impl Client {
 
 #[test]
 fn stream_statistics_describe_its_state_and_progress() {
-    let (open, steps) = sim(&SimDisk::new(8)).open_by_hand();
+    let (open, steps) = sim(&SimDisk::new(8)).open_with_manual_tasks();
     let names = names_in(VB, 8);
     for name in &names[..5] {
         open.set(name, b"1").unwrap();

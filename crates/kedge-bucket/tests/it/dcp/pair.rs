@@ -62,7 +62,7 @@ impl Node {
     /// # Errors
     /// The error of a start during which the power failed.
     pub(crate) fn start(&mut self) -> Result<(), BucketError> {
-        let steps = self.site.by_hand();
+        let steps = self.site.manual_tasks();
         let sink = Arc::new(Sink::default());
         let bucket = Bucket::open(self.site.setup(&sink))?;
         steps.run();

@@ -97,7 +97,7 @@ fn snapshot_repeats_a_key_only_if_its_marker_says_so() {
         eprintln!("seed {seed}");
         let mut site = sim(&SimDisk::new(seed));
         site.config.commit_log = !seed.is_multiple_of(3);
-        let (open, steps) = site.open_by_hand();
+        let (open, steps) = site.open_with_manual_tasks();
         let mut random = Random {
             rng: Rng::new(seed),
             names: names_in(VB, 2 + (seed % 9) as usize),

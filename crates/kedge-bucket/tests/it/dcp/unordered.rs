@@ -73,7 +73,7 @@ fn oso_backfill_sends_collections_in_key_order_and_then_follows_changes() {
         let mut site = sim(&disk);
         site.config.commit_log = seed % 2 == 0;
         site.config.memory.dcp_backfill_bytes_max = 8_000;
-        let (open, steps) = site.open_by_hand();
+        let (open, steps) = site.open_with_manual_tasks();
         follow(&open, 1, &[8, 10, 300]);
         let mut writer = Writer {
             random: Rng::new(seed),
@@ -123,7 +123,7 @@ fn oso_backfill_sends_collections_in_key_order_and_then_follows_changes() {
 
 #[test]
 fn oso_is_not_used_for_whole_buckets_sync_writes_or_resumed_streams() {
-    let (open, steps) = sim(&SimDisk::new(1)).open_by_hand();
+    let (open, steps) = sim(&SimDisk::new(1)).open_with_manual_tasks();
     follow(&open, 1, &[8]);
     let name = &names_in(VB, 1)[0];
     set(&open, 8, name, b"v").unwrap();
@@ -174,7 +174,7 @@ fn open_during_backfill(
     bytes: usize,
 ) -> (Open, Steps, TestConnection, Client) {
     site.config.memory.dcp_backfill_bytes_max = 8_000;
-    let (open, steps) = site.open_by_hand();
+    let (open, steps) = site.open_with_manual_tasks();
     follow(&open, 1, &[8]);
     let mut random = Rng::new(7);
     for name in names_in(VB, count) {
@@ -244,7 +244,7 @@ fn vbucket_change_or_read_error_ends_a_stream_during_an_oso_backfill() {
 
 #[test]
 fn oso_backfill_excludes_changes_after_the_end_seqno() {
-    let (open, steps) = sim(&SimDisk::new(5)).open_by_hand();
+    let (open, steps) = sim(&SimDisk::new(5)).open_with_manual_tasks();
     follow(&open, 1, &[8]);
     let names = names_in(VB, 3);
     for name in &names[..2] {
@@ -272,7 +272,7 @@ fn oso_backfill_excludes_changes_after_the_end_seqno() {
 
 #[test]
 fn oso_backfill_of_a_dropped_collection_sends_only_its_drop_event() {
-    let (open, steps) = sim(&SimDisk::new(6)).open_by_hand();
+    let (open, steps) = sim(&SimDisk::new(6)).open_with_manual_tasks();
     follow(&open, 1, &[8]);
     for name in names_in(VB, 5) {
         set(&open, 8, &name, b"1").unwrap();
@@ -295,7 +295,7 @@ fn oso_backfill_of_a_dropped_collection_sends_only_its_drop_event() {
 
 #[test]
 fn collection_with_most_of_the_documents_is_read_in_seqno_order() {
-    let (open, steps) = sim(&SimDisk::new(7)).open_by_hand();
+    let (open, steps) = sim(&SimDisk::new(7)).open_with_manual_tasks();
     follow(&open, 1, &[8]);
     let names = names_in(VB, 1_100);
     for name in &names {

@@ -304,7 +304,7 @@ impl Model {
 
     fn start(&mut self) -> Session {
         self.done[STARTS] += 1;
-        let steps = self.site.by_hand();
+        let steps = self.site.manual_tasks();
         // The clock continues where it was.
         steps.jump(self.elapsed);
         let sink = Arc::new(Sink::default());

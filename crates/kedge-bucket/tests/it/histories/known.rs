@@ -1,6 +1,6 @@
 //! The known history of a vBucket, and the check that the state after a crash is one point of it.
 
-use crate::published::Published;
+use crate::published_seqnos::Published;
 use crate::tools::*;
 use kedge_bucket::{Mutated, VbFigures, VbState};
 use kedge_types::{Cas, Seqno, Status, VbId};

@@ -7,7 +7,7 @@ mod each_operation;
 mod known;
 
 use crate::crash::seeds;
-use crate::published::Published;
+use crate::published_seqnos::Published;
 use crate::tools::*;
 use kedge_bucket::{Bucket, CompactionRequest, RollbackReport, VbState};
 use kedge_disk::{Fault, SimDisk};
@@ -85,7 +85,7 @@ impl History {
         if self.seed.is_multiple_of(5) {
             self.site.config.commit_log = self.random.below(2) == 0;
         }
-        let steps = self.site.by_hand();
+        let steps = self.site.manual_tasks();
         let sink = Arc::new(Sink::default());
         let bucket = Bucket::open(self.site.setup(&sink)).ok()?;
         steps.run();

@@ -62,7 +62,7 @@ fn documents_on_disk_are_dropped_with_their_collection() {
 fn waiting_read_fails_when_its_collection_is_dropped() {
     for policy in POLICIES {
         let mut site = small(&SimDisk::new(9), policy, 1 << 30);
-        let (open, steps) = site.open_by_hand();
+        let (open, steps) = site.open_with_manual_tasks();
         follow(&open, 1, &[8]);
         for n in 0..40 {
             set(&open, 8, &format!("k{n}"), &value(n)).unwrap();

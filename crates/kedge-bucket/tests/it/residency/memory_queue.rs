@@ -19,7 +19,7 @@ fn patient(seed: u64, policy: EvictionPolicy) -> (Open, Steps) {
     let mut site = small(&SimDisk::new(seed), policy, QUOTA);
     site.config.apply_max_lag_ms = 3_600_000;
     site.config.log_interval_ms = 3_600_000;
-    let (open, steps) = site.open_by_hand();
+    let (open, steps) = site.open_with_manual_tasks();
     steps.pass(SEC * 5);
     (open, steps)
 }
@@ -70,7 +70,7 @@ fn writes_wait_until_documents_are_evicted() {
         site.config.commit_log = commit_log;
         site.config.apply_max_lag_ms = 3_600_000;
         site.config.log_interval_ms = 3_600_000;
-        let (open, steps) = site.open_by_hand();
+        let (open, steps) = site.open_with_manual_tasks();
         steps.pass(SEC * 5);
         let value = noise(8_000);
         let mut waited = 0;
@@ -165,7 +165,7 @@ fn writes_are_rejected_at_once_when_nothing_can_be_evicted() {
 fn write_is_rejected_after_waiting_too_long_for_memory() {
     let disk = SimDisk::new(5);
     let mut site = small(&disk, EvictionPolicy::FullEviction, QUOTA);
-    let (open, steps) = site.open_by_hand();
+    let (open, steps) = site.open_with_manual_tasks();
     steps.pass(SEC * 5);
     // The log has its segments, but no file can grow.
     disk.set_capacity(Some(disk.used_bytes()));

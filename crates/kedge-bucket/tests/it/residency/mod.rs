@@ -1,9 +1,9 @@
 //! Documents that are only on disk: eviction, background fetches, and warmup.
 
 mod dropped;
+mod front_end_reads;
 mod memory_queue;
 mod model;
-mod own_reads;
 mod warmup;
 
 use crate::tools::*;
@@ -90,7 +90,7 @@ fn documents_of_many_vbuckets_are_fetched_concurrently() {
     const VBUCKETS: u16 = 64;
     let mut site = small(&SimDisk::new(2), EvictionPolicy::ValueOnly, 1 << 30);
     site.config.vbuckets = VBUCKETS;
-    let (open, steps) = site.open_by_hand();
+    let (open, steps) = site.open_with_manual_tasks();
     steps.pass(SEC * 5);
     let names = (0..).map(|n| key(&format!("key-{n}")));
     let mut keys: Vec<Option<_>> = vec![None; usize::from(VBUCKETS)];
@@ -491,7 +491,7 @@ fn unreadable_document_fails_only_its_command() {
 #[test]
 fn waiting_fetches_end_on_a_reset_or_shutdown() {
     let mut site = small(&SimDisk::new(5), EvictionPolicy::FullEviction, 1 << 30);
-    let (open, steps) = site.open_by_hand();
+    let (open, steps) = site.open_with_manual_tasks();
     let bucket = &open.bucket;
     for name in ["a", "b", "c"] {
         open.set(name, b"1").unwrap();
@@ -544,7 +544,7 @@ fn waiting_fetches_end_on_a_reset_or_shutdown() {
 #[test]
 fn commands_for_the_same_document_share_a_fetch() {
     let mut site = small(&SimDisk::new(6), EvictionPolicy::ValueOnly, 1 << 30);
-    let (open, steps) = site.open_by_hand();
+    let (open, steps) = site.open_with_manual_tasks();
     open.set("a", b"1").unwrap();
     open.bucket.persistence().apply().unwrap();
     let change = |quota_bytes| BucketChange {

@@ -191,7 +191,7 @@ fn access_log_is_written_daily_unless_all_documents_are_in_memory() {
     let mut site = filled(&disk, EvictionPolicy::FullEviction, 1_000);
     site.config.quota_bytes = 200_000;
     site.config.memory.access_scanner_interval_secs = 3_600;
-    let (open, steps) = site.open_by_hand();
+    let (open, steps) = site.open_with_manual_tasks();
     let log = Path::new("/data/bucket/access.log.0");
     let exists = || site.disk.exists(log).unwrap();
     if exists() {
@@ -229,7 +229,7 @@ fn refused_calls_keep_the_old_access_log() {
     let disk = SimDisk::new(7);
     let mut site = filled(&disk, EvictionPolicy::FullEviction, 1_000);
     site.config.quota_bytes = 200_000;
-    let (open, steps) = site.open_by_hand();
+    let (open, steps) = site.open_with_manual_tasks();
     let log = Path::new("/data/bucket/access.log.0");
     let write = || {
         open.bucket.residency().write_access_log();
@@ -370,7 +370,7 @@ fn item_pager_evicts_from_the_high_to_the_low_watermark() {
     for policy in POLICIES {
         let mut site = small(&SimDisk::new(9), policy, 0);
         let about_low = set_distant_watermarks(&mut site);
-        let (open, steps) = site.open_by_hand();
+        let (open, steps) = site.open_with_manual_tasks();
         let mut names = (0..).map(|n| format!("key-{n}"));
         let mut fill = |upto| {
             while open.figure("mem_used") <= upto {

@@ -21,7 +21,7 @@ fn at_each_operation(
             let mut site = sim(&disk);
             site.config.commit_log = commit_log;
             site.config.keep_files_open = seed % 2 == 0;
-            let (open, _steps) = site.open_by_hand();
+            let (open, _steps) = site.open_with_manual_tasks();
             let history = history(&open, &names);
             open.bucket
                 .states()
@@ -34,7 +34,7 @@ fn at_each_operation(
             for cut in [Some(seed + number % 5), None] {
                 disk.crash(seed * 1_000 + number);
                 site.executor.shutdown();
-                let steps = site.by_hand();
+                let steps = site.manual_tasks();
                 let sink = std::sync::Arc::new(Sink::default());
                 if let Some(cut) = cut {
                     disk.fail_operation(disk.operations() + cut, Fault::PowerLoss);

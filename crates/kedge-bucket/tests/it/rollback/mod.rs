@@ -209,7 +209,7 @@ fn rollback_of_an_active_or_missing_vbucket_is_rejected() {
 #[test]
 fn rollback_task_reports_completion_and_shutdown() {
     let disk = SimDisk::new(4);
-    let (open, steps) = sim(&disk).open_by_hand();
+    let (open, steps) = sim(&disk).open_with_manual_tasks();
     let names: Vec<String> = names().take(10).collect();
     let history = history(&open, &names);
     open.bucket
@@ -247,7 +247,7 @@ fn rollback_task_reports_completion_and_shutdown() {
 #[test]
 fn abandoned_rollback_changes_nothing_and_streams_do_not_resume_before_a_rollback() {
     let disk = SimDisk::new(4);
-    let (open, steps) = sim(&disk).open_by_hand();
+    let (open, steps) = sim(&disk).open_with_manual_tasks();
     let names: Vec<String> = names().take(10).collect();
     let history = history(&open, &names);
     open.bucket
@@ -288,7 +288,7 @@ fn rollback_restores_evicted_documents() {
         let disk = SimDisk::new(5);
         let mut site = sim(&disk);
         site.config.eviction_policy = policy;
-        let (open, steps) = site.open_by_hand();
+        let (open, steps) = site.open_with_manual_tasks();
         // A task reads the documents, so the test starts the read and then runs the task.
         let get = |name: &String| {
             let k = key(name);
@@ -384,7 +384,7 @@ fn rollback_on_a_full_disk_changes_nothing_or_resets_the_vbucket() {
         let mut resets = 0;
         for number in 1.. {
             let (disk, mut site) = site(7, commit_log);
-            let (open, steps) = site.open_by_hand();
+            let (open, steps) = site.open_with_manual_tasks();
             let history = history(&open, &names);
             open.bucket
                 .states()
@@ -407,7 +407,7 @@ fn rollback_on_a_full_disk_changes_nothing_or_resets_the_vbucket() {
                 // A sync of the rollback, or of a later operation, failed.
                 open.bucket.shutdown();
                 disk.crash(number);
-                let (again, _steps) = site.open_by_hand();
+                let (again, _steps) = site.open_with_manual_tasks();
                 let found = look(&again, &names);
                 match done {
                     Ok(done) if done.is_reset => assert!(found.is_empty()),
@@ -430,7 +430,7 @@ fn rollback_on_a_full_disk_changes_nothing_or_resets_the_vbucket() {
                 }
             }
             open.bucket.shutdown();
-            let (again, _steps) = site.open_by_hand();
+            let (again, _steps) = site.open_with_manual_tasks();
             assert_eq!(look(&again, &names), found);
             again.bucket.shutdown();
         }

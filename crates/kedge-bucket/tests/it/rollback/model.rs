@@ -70,7 +70,7 @@ fn run(seed: u64) -> (u64, u64) {
     let mut random = Rng::new(seed);
     let mut next = move |below: u64| random.below(below);
     let names: Vec<String> = names().take(12).collect();
-    let (mut open, mut steps) = site.open_by_hand();
+    let (mut open, mut steps) = site.open_with_manual_tasks();
     let mut model = Model {
         changes: Vec::new(),
     };
@@ -151,7 +151,7 @@ fn run(seed: u64) -> (u64, u64) {
                 }
                 open.bucket.shutdown();
                 site.executor.shutdown();
-                (open, steps) = site.open_by_hand();
+                (open, steps) = site.open_with_manual_tasks();
                 cookie = 0;
             }
         }

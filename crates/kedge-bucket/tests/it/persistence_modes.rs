@@ -39,7 +39,7 @@ impl Mode {
 
     /// Opens a bucket that has become idle.
     fn at_rest(self, disk: &SimDisk) -> (Open, Steps) {
-        let (open, steps) = self.site(disk).open_by_hand();
+        let (open, steps) = self.site(disk).open_with_manual_tasks();
         steps.pass(SEC * 5);
         (open, steps)
     }
@@ -167,7 +167,7 @@ fn changes_with_waiters_do_not_wait_for_the_interval() {
 fn check_commit_delay(mode: Mode, log_interval_ms: u64, early: Duration, late: Duration) {
     let mut site = mode.site(&SimDisk::new(5));
     site.config.log_interval_ms = log_interval_ms;
-    let (open, steps) = site.open_by_hand();
+    let (open, steps) = site.open_with_manual_tasks();
     steps.pass(SEC * 5);
     let written = || (mode.written(&open), open.figure("ep_queue_size"));
     let persist = |value: &[u8], cookie| {
@@ -198,7 +198,7 @@ fn commit_size_is_limited_unless_one_document_exceeds_the_limit() {
     for mode in [LOG, DIRECT] {
         let mut site = mode.site(&SimDisk::new(8));
         site.config.flush_batch_max_bytes = 2_500;
-        let (open, _steps) = site.open_by_hand();
+        let (open, _steps) = site.open_with_manual_tasks();
         let mut names = names_in(VbId(1));
         let mut commits_of = |sizes: &[usize]| {
             let commits = || (mode.written(&open).0, open.figure("ep_storage_commits"));

@@ -93,7 +93,7 @@ fn restart_after_a_crash_does_not_reuse_a_branch_without_persisted_changes() {
         let disk = SimDisk::new(17);
         let mut site = sim(&disk);
         site.config.commit_log = commit_log;
-        let (open, _steps) = site.open_by_hand();
+        let (open, _steps) = site.open_with_manual_tasks();
         let lost = open.set("key", b"lost").unwrap();
         // The power fails before anything of the change is written.
         disk.fail_after(0, Fault::PowerLoss);
@@ -102,7 +102,7 @@ fn restart_after_a_crash_does_not_reuse_a_branch_without_persisted_changes() {
         disk.crash(1);
         // This vBucket is not written to.
         for clean in [true, false] {
-            let (again, _steps) = site.open_by_hand();
+            let (again, _steps) = site.open_with_manual_tasks();
             if clean {
                 again.bucket.shutdown();
             } else {
@@ -110,7 +110,7 @@ fn restart_after_a_crash_does_not_reuse_a_branch_without_persisted_changes() {
             }
             site.executor.shutdown();
         }
-        let (again, _steps) = site.open_by_hand();
+        let (again, _steps) = site.open_with_manual_tasks();
         assert_eq!(again.get("key"), Err(Status::KeyNotFound));
         let other = again.set("other", b"1").unwrap();
         assert_ne!(other.uuid, lost.uuid, "{commit_log}");
@@ -130,11 +130,11 @@ fn crash_before_the_first_commit_is_not_taken_for_a_clean_shutdown() {
     for full_at in 0..12 {
         let disk = SimDisk::new(18);
         let mut site = sim(&disk);
-        let (open, _steps) = site.open_by_hand();
+        let (open, _steps) = site.open_with_manual_tasks();
         let kept = open.set("key", b"kept").unwrap();
         open.bucket.shutdown();
         disk.fail_operation(disk.operations() + full_at, Fault::NoSpace);
-        let steps = site.by_hand();
+        let steps = site.manual_tasks();
         let sink = Arc::new(Sink::default());
         let bucket = Bucket::open(site.setup(&sink)).unwrap();
         steps.run();
@@ -153,7 +153,7 @@ fn crash_before_the_first_commit_is_not_taken_for_a_clean_shutdown() {
         site.disk.create_dir_all(Path::new("/off")).unwrap_err();
         again.bucket.shutdown();
         disk.crash(1);
-        let (last, _steps) = site.open_by_hand();
+        let (last, _steps) = site.open_with_manual_tasks();
         assert_eq!(last.get("key").unwrap(), b"kept", "{full_at}");
         let other = last.set("key", b"other").unwrap();
         assert_eq!(other.seqno, lost.seqno, "{full_at}");
@@ -482,7 +482,7 @@ fn shutdown_does_not_apply_a_short_log_of_many_vbuckets() {
         let mut site = sim(&disk);
         site.config.vbuckets = 256;
         let key = |n: u32| key(&format!("key-{n}"));
-        let (open, _steps) = site.open_by_hand();
+        let (open, _steps) = site.open_with_manual_tasks();
         for n in 0..documents {
             let key = key(n);
             let write = Write {
@@ -499,7 +499,7 @@ fn shutdown_does_not_apply_a_short_log_of_many_vbuckets() {
         assert_eq!(operations > 40, applies, "{operations} operations");
         assert_eq!(open.figure("ep_apply_commits") > 0, applies);
         disk.crash(1);
-        let (again, _steps) = site.open_by_hand();
+        let (again, _steps) = site.open_with_manual_tasks();
         let report = again.bucket.wait_loaded().unwrap();
         assert!(report.clean);
         for n in 0..documents {

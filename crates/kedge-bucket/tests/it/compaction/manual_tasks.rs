@@ -116,7 +116,7 @@ fn garbage_of_an_earlier_process_is_compacted() {
     let (open, _steps) = churned(&mut site, 60);
     open.bucket.shutdown();
     assert_eq!(names(&site), revision(1));
-    let (again, steps) = site.open_by_hand();
+    let (again, steps) = site.open_with_manual_tasks();
     steps.pass(SEC * 11);
     assert_eq!(names(&site), revision(2));
     check(&again, 60);
@@ -127,7 +127,7 @@ fn garbage_of_an_earlier_process_is_compacted() {
 fn files_are_compacted_without_a_commit_log() {
     let mut site = sim(&SimDisk::new(4));
     site.config.commit_log = false;
-    let (open, steps) = site.open_by_hand();
+    let (open, steps) = site.open_with_manual_tasks();
     for round in 1..=60 {
         for n in 0..KEYS {
             open.set(&format!("key-{n}"), &noise(round * KEYS + n, 4_096))
@@ -191,7 +191,7 @@ fn compaction_requests_are_merged_and_each_gets_a_report() {
 #[test]
 fn compaction_skips_a_vbucket_without_a_file() {
     let mut site = sim(&SimDisk::new(6));
-    let steps = site.by_hand();
+    let steps = site.manual_tasks();
     let bucket = Bucket::open(site.setup(&Arc::new(Sink::default()))).unwrap();
     assert_eq!(
         bucket
@@ -314,7 +314,7 @@ fn delete(open: &Open, name: &str) -> Seqno {
 #[test]
 fn compaction_purges_old_tombstones_and_advances_the_purge_seqno() {
     let mut site = sim(&SimDisk::new(10));
-    let (open, steps) = site.open_by_hand();
+    let (open, steps) = site.open_with_manual_tasks();
     let vb = key("old").vbucket(4);
     let in_vb = |n: &u32| key(&format!("key-{n}")).vbucket(4) == vb;
     let young = format!("key-{}", (0..).find(in_vb).unwrap());
@@ -336,7 +336,7 @@ fn compaction_purges_old_tombstones_and_advances_the_purge_seqno() {
     assert_eq!(purge_seqno(&open, vb), old_seqno);
     assert!(young_seqno > old_seqno && last_seqno > young_seqno);
     open.bucket.shutdown();
-    let (again, _steps) = site.open_by_hand();
+    let (again, _steps) = site.open_with_manual_tasks();
     assert_eq!(purge_seqno(&again, vb), old_seqno);
     let meta = |name: &str| {
         let key = key(name);
@@ -350,7 +350,7 @@ fn compaction_purges_old_tombstones_and_advances_the_purge_seqno() {
 #[test]
 fn compaction_drops_all_tombstones_on_request() {
     let mut site = sim(&SimDisk::new(11));
-    let (open, steps) = site.open_by_hand();
+    let (open, steps) = site.open_with_manual_tasks();
     let mut tombstones = Vec::new();
     for n in 0..20 {
         let name = format!("key-{n}");
@@ -387,7 +387,7 @@ fn compaction_drops_all_tombstones_on_request() {
 #[test]
 fn compaction_deletes_expired_documents() {
     let mut site = sim(&SimDisk::new(12));
-    let (open, steps) = site.open_by_hand();
+    let (open, steps) = site.open_with_manual_tasks();
     for n in 0..200 {
         let name = format!("key-{n}");
         open.set(&name, b"1").unwrap();
@@ -416,7 +416,7 @@ fn compaction_deletes_expired_documents() {
     assert_eq!(compact(&open, &steps, &all()).expired, 0);
     open.bucket.persistence().apply().unwrap();
     open.bucket.shutdown();
-    let (again, _steps) = site.open_by_hand();
+    let (again, _steps) = site.open_with_manual_tasks();
     assert_eq!(again.figure("curr_items"), 51);
     assert_eq!(again.figure("vb_active_tombstones"), 149);
     again.bucket.shutdown();

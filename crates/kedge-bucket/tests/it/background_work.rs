@@ -23,7 +23,7 @@ fn logged(open: &Open) -> (u64, u64) {
 fn full_log_batch_is_followed_by_the_next_at_once() {
     let mut site = sim(&SimDisk::new(3));
     site.config.flusher_batch_max_items = 10;
-    let (open, steps) = site.open_by_hand();
+    let (open, steps) = site.open_with_manual_tasks();
     steps.pass(SEC * 5);
     for n in 0..35 {
         open.set(&format!("key-{n}"), b"1").unwrap();
@@ -41,7 +41,7 @@ fn full_log_batch_is_followed_by_the_next_at_once() {
 #[test]
 fn end_marker_follows_the_last_batch_and_then_the_log_is_idle() {
     let disk = SimDisk::new(4);
-    let (open, steps) = sim(&disk).open_by_hand();
+    let (open, steps) = sim(&disk).open_with_manual_tasks();
     steps.pass(SEC * 5);
     open.set("key", b"1").unwrap();
     steps.pass(MS * 1_019);
@@ -56,7 +56,7 @@ fn end_marker_follows_the_last_batch_and_then_the_log_is_idle() {
 
 #[test]
 fn idle_bucket_runs_almost_no_tasks() {
-    let (open, steps) = sim(&SimDisk::new(5)).open_by_hand();
+    let (open, steps) = sim(&SimDisk::new(5)).open_with_manual_tasks();
     open.set("key", b"1").unwrap();
     steps.pass(SEC * 60);
     assert_eq!(steps.pass(SEC * 3_600), 6, "looks for old tombstones");
@@ -99,7 +99,7 @@ fn idle_bucket_runs_almost_no_tasks() {
 #[test]
 fn sync_write_is_ambiguous_when_its_timeout_expires() {
     let disk = SimDisk::new(8);
-    let (open, steps) = sim(&disk).open_by_hand();
+    let (open, steps) = sim(&disk).open_with_manual_tasks();
     steps.pass(SEC * 5);
     disk.set_capacity(Some(disk.used_bytes()));
     let key = key("slow");
@@ -126,7 +126,7 @@ fn sync_write_is_ambiguous_when_its_timeout_expires() {
 
 #[test]
 fn timeouts_are_checked_only_while_commands_are_parked() {
-    let (open, steps) = sim(&SimDisk::new(9)).open_by_hand();
+    let (open, steps) = sim(&SimDisk::new(9)).open_with_manual_tasks();
     steps.pass(SEC * 5);
     let begun = open.runs("durability_timeout").unwrap();
     assert_eq!(begun, 1, "it found nothing to do");
@@ -160,7 +160,7 @@ fn timeouts_are_checked_only_while_commands_are_parked() {
 
 #[test]
 fn command_completed_at_once_causes_at_most_one_timeout_check() {
-    let (open, steps) = sim(&SimDisk::new(10)).open_by_hand();
+    let (open, steps) = sim(&SimDisk::new(10)).open_with_manual_tasks();
     steps.pass(SEC * 5);
     let runs = open.runs("durability_timeout").unwrap();
     for n in 1..=100 {
@@ -184,7 +184,7 @@ fn touch(open: &Open, name: &str, expiry: u32) {
 
 #[test]
 fn expiry_sweep_removes_unread_documents_within_a_minute_of_their_expiry() {
-    let (open, steps) = sim(&SimDisk::new(11)).open_by_hand();
+    let (open, steps) = sim(&SimDisk::new(11)).open_with_manual_tasks();
     for n in 0..200 {
         open.set(&format!("key-{n}"), b"1").unwrap();
     }
@@ -215,7 +215,7 @@ fn expiry_sweep_removes_unread_documents_within_a_minute_of_their_expiry() {
 
 #[test]
 fn old_tombstones_are_purged_from_memory_without_expiries() {
-    let (open, steps) = sim(&SimDisk::new(12)).open_by_hand();
+    let (open, steps) = sim(&SimDisk::new(12)).open_with_manual_tasks();
     open.set("key", b"1").unwrap();
     let key = key("key");
     open.bucket
@@ -239,7 +239,7 @@ fn spares(site: &TestSite) -> usize {
 #[test]
 fn next_log_segment_is_preallocated_in_time() {
     let mut site = sim(&SimDisk::new(13));
-    let (open, steps) = site.open_by_hand();
+    let (open, steps) = site.open_with_manual_tasks();
     steps.pass(SEC * 5);
     let looks = open.runs("log_segment").unwrap();
     assert_eq!((looks, spares(&site)), (1, 0), "an idle log stays small");
@@ -263,7 +263,7 @@ fn next_log_segment_is_preallocated_in_time() {
 fn failed_segment_preallocation_is_retried() {
     let disk = SimDisk::new(14);
     let mut site = sim(&disk);
-    let (open, steps) = site.open_by_hand();
+    let (open, steps) = site.open_with_manual_tasks();
     steps.pass(SEC * 5);
     open.set("a", &vec![b'x'; 400_000]).unwrap();
     open.bucket.persistence().sync().unwrap();
@@ -305,10 +305,10 @@ fn load_listeners_are_called_when_loading_ends() {
 fn bucket_can_shut_down_before_it_is_loaded() {
     let disk = SimDisk::new(16);
     let mut site = sim(&disk);
-    let (open, _steps) = site.open_by_hand();
+    let (open, _steps) = site.open_with_manual_tasks();
     open.set("key", b"1").unwrap();
     open.bucket.shutdown();
-    let _steps = site.by_hand();
+    let _steps = site.manual_tasks();
     let sink = Arc::new(Sink::default());
     let bucket = Bucket::open(site.setup(&sink)).unwrap();
     let before = disk.operations();
@@ -319,7 +319,7 @@ fn bucket_can_shut_down_before_it_is_loaded() {
         Err(BucketError::NotLoaded(_))
     ));
     assert_eq!(site.executor.tasks(), []);
-    let (open, _steps) = site.open_by_hand();
+    let (open, _steps) = site.open_with_manual_tasks();
     assert!(open.bucket.wait_loaded().unwrap().clean);
     assert_eq!(open.get("key").unwrap(), b"1");
     open.bucket.shutdown();
@@ -336,7 +336,7 @@ impl Completions for PanickingCompletions {
 #[test]
 fn panic_of_a_task_fails_the_bucket() {
     let mut site = sim(&SimDisk::new(17));
-    let steps = site.by_hand();
+    let steps = site.manual_tasks();
     let sink = Arc::new(Sink::default());
     let setup = kedge_bucket::BucketSetup {
         completions: Arc::new(PanickingCompletions),
@@ -357,7 +357,7 @@ fn panic_of_a_task_fails_the_bucket() {
 #[test]
 fn open_fails_on_an_executor_that_has_shut_down() {
     let mut site = sim(&SimDisk::new(18));
-    site.by_hand();
+    site.manual_tasks();
     site.executor.shutdown();
     let refused = Bucket::open(site.setup(&Arc::new(Sink::default())));
     assert!(matches!(refused, Err(BucketError::Executor(_))));
@@ -368,7 +368,7 @@ fn open_fails_on_an_executor_that_has_shut_down() {
 fn each_task_kind_runs_in_its_pool() {
     let mut site = sim(&SimDisk::new(19));
     site.config.memory.warmup_behavior = WarmupBehavior::Background;
-    let (open, _steps) = site.open_by_hand();
+    let (open, _steps) = site.open_with_manual_tasks();
     open.set("key", b"1").unwrap();
     open.bucket.shutdown();
     let (open, steps) = site.begin_by_hand();

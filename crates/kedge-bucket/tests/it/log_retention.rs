@@ -25,7 +25,7 @@ fn names(vb: VbId) -> Vec<String> {
 /// fewer operations.
 fn killed_in_a_commit(site: &mut TestSite, disk: &SimDisk, nth: u64) -> bool {
     site.config.log_bytes_max = 256 << 10;
-    let (open, _steps) = site.open_by_hand();
+    let (open, _steps) = site.open_with_manual_tasks();
     let names = names(FIRST);
     open.set(&names[0], b"old").unwrap();
     open.bucket.persistence().apply().unwrap();
@@ -45,7 +45,7 @@ fn killed_in_a_commit(site: &mut TestSite, disk: &SimDisk, nth: u64) -> bool {
 
 /// Loads the bucket without syncing files.
 fn load(site: &mut TestSite) -> (Open, Steps) {
-    let steps = site.by_hand();
+    let steps = site.manual_tasks();
     let sink = Arc::new(Sink::default());
     let bucket = Bucket::open(site.setup(&sink)).unwrap();
     while bucket.is_loading() {
