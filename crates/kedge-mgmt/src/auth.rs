@@ -15,8 +15,8 @@ use kedge_node::audit::{AuditEvent, EventKind};
 use kedge_node::password_checks::CheckTurn;
 use tokio::sync::oneshot;
 
-use super::call::PeerConnection;
-use super::reply::Reply;
+use super::reply::EarlyReply;
+use super::request_context::PeerConnection;
 use super::slots::ConnectionClass;
 use super::state::HttpState;
 
@@ -41,12 +41,16 @@ impl Caller {
     }
 
     /// Refuses the call unless the user has the privilege: in the bucket, or on the node as such.
-    pub(crate) fn require(&self, privilege: Privilege, bucket: Option<&str>) -> Result<(), Reply> {
+    pub(crate) fn require(
+        &self,
+        privilege: Privilege,
+        bucket: Option<&str>,
+    ) -> Result<(), EarlyReply> {
         if self.roles.allows(privilege, bucket) {
             return Ok(());
         }
         let what = privilege.name();
-        Err(Reply::forbidden(&match bucket {
+        Err(EarlyReply::forbidden(&match bucket {
             Some(bucket) => format!("cluster.bucket[{bucket}].{what}"),
             None => format!("cluster.{what}"),
         }))
@@ -58,7 +62,7 @@ impl Caller {
         privilege: Privilege,
         bucket: &str,
         scope: Option<&str>,
-    ) -> Result<(), Reply> {
+    ) -> Result<(), EarlyReply> {
         let Some(scope) = scope else {
             return self.require(privilege, Some(bucket));
         };
@@ -66,7 +70,7 @@ impl Caller {
             return Ok(());
         }
         let what = privilege.name();
-        Err(Reply::forbidden(&format!(
+        Err(EarlyReply::forbidden(&format!(
             "cluster.scope[{bucket}:{scope}].{what}"
         )))
     }
@@ -98,14 +102,14 @@ pub(crate) async fn authenticate(
         return next.run(request).await;
     }
     let Some((id, password)) = credentials(request.headers()) else {
-        return Reply::unauthorized().into_response();
+        return EarlyReply::unauthorized().into_response();
     };
     let Some(slot) = request
         .extensions()
         .get::<PeerConnection>()
         .map(|it| it.slot.clone())
     else {
-        return Reply::unauthorized().into_response();
+        return EarlyReply::unauthorized().into_response();
     };
     let (parts, wanted) = (state.clone(), request.uri().path().to_owned());
     let wanted = format!("{} {wanted}", request.method());
@@ -123,10 +127,10 @@ pub(crate) async fn authenticate(
     };
     let Some(caller) = caller else {
         refused(EventKind::ManagementLoginFailed);
-        return Reply::unauthorized().into_response();
+        return EarlyReply::unauthorized().into_response();
     };
     if !slot.stand(caller.standing()) {
-        return Reply::busy("All connections of users are taken.", true).into_response();
+        return EarlyReply::busy("All connections of users are taken.", true).into_response();
     }
     request.extensions_mut().insert(caller);
     let response = next.run(request).await;
@@ -142,7 +146,7 @@ async fn verify(
     from: IpAddr,
     id: &str,
     password: Vec<u8>,
-) -> Result<bool, Reply> {
+) -> Result<bool, EarlyReply> {
     let users = state.parts.users.read();
     if users.is_verified(id, &password) {
         return Ok(true);
@@ -158,7 +162,7 @@ async fn verify(
     state.checks.submit(from, id, Box::new(check));
     match told.await {
         Ok(Some(is_right)) => Ok(is_right),
-        Ok(None) | Err(_) => Err(Reply::busy(
+        Ok(None) | Err(_) => Err(EarlyReply::busy(
             "Too many passwords wait to be verified.",
             false,
         )),

@@ -13,29 +13,33 @@ use serde_json::{Map, Value, json};
 
 use super::backend::{BucketFacts, BucketsError};
 use super::bucket_form::{self, FieldErrors};
-use super::call::Call;
 use super::documents::DocumentComposer;
-use super::form::Form;
-use super::reply::{Handled, Reply, done, ok, ok_bytes};
+use super::form::FormFields;
+use super::reply::{EarlyReply, Handled, done, ok, ok_bytes};
+use super::request_context::RequestContext;
 use super::state::HttpState;
 use super::{cluster, collections, stream};
 
-impl Call {
+impl RequestContext {
     /// Returns the bucket, if the caller has the privilege on it and the query does not name another bucket of that
     /// name.
-    pub(crate) fn bucket(&self, name: &str, privilege: Privilege) -> Result<BucketFacts, Reply> {
+    pub(crate) fn bucket(
+        &self,
+        name: &str,
+        privilege: Privilege,
+    ) -> Result<BucketFacts, EarlyReply> {
         // The privilege is checked first: a caller without one does not learn whether the bucket exists.
         self.caller.require(privilege, Some(name))?;
         let facts = self
             .buckets()
             .get(name)
-            .ok_or_else(Reply::no_such_resource)?;
+            .ok_or_else(EarlyReply::no_such_resource)?;
         if self
             .query
             .get("bucket_uuid")
             .is_some_and(|uuid| uuid != facts.config.uuid)
         {
-            return Err(Reply::text(
+            return Err(EarlyReply::text(
                 StatusCode::NOT_FOUND,
                 "Bucket uuid does not match the requested.",
             ));
@@ -59,27 +63,27 @@ fn bucket_document(state: &HttpState, host: &str, facts: &BucketFacts) -> Vec<u8
     serde_json::to_vec(&composer.bucket(facts)).expect("documents of text and numbers serialise")
 }
 
-pub(crate) fn refusal(error: &BucketsError) -> Reply {
-    let bad = |field, text: &str| Reply::field_error(StatusCode::BAD_REQUEST, field, text);
+pub(crate) fn refusal(error: &BucketsError) -> EarlyReply {
+    let bad = |field, text: &str| EarlyReply::field_error(StatusCode::BAD_REQUEST, field, text);
     match error {
-        BucketsError::NotFound => Reply::no_such_resource(),
+        BucketsError::NotFound => EarlyReply::no_such_resource(),
         BucketsError::Exists => bad("name", "Bucket with given name already exists"),
         BucketsError::TooMany(_) | BucketsError::Refused(_) => bad("_", &error.to_string()),
         // A form of its own: SDKs look for this text.
-        BucketsError::FlushDisabled => Reply::json(
+        BucketsError::FlushDisabled => EarlyReply::json(
             StatusCode::BAD_REQUEST,
             &json!({ "_": "Flush is disabled for the bucket" }),
         ),
         BucketsError::Temporary(_) => {
-            Reply::field_error(StatusCode::SERVICE_UNAVAILABLE, "_", error.to_string())
+            EarlyReply::field_error(StatusCode::SERVICE_UNAVAILABLE, "_", error.to_string())
         }
         BucketsError::Manifest(why) => collections::refused(why),
-        BucketsError::Failed(why) => Reply::failed("change the bucket", why),
+        BucketsError::Failed(why) => EarlyReply::failed("change the bucket", why),
     }
 }
 
-fn invalid(errors: &FieldErrors) -> Reply {
-    Reply::json(StatusCode::BAD_REQUEST, &json!({ "errors": errors }))
+fn invalid(errors: &FieldErrors) -> EarlyReply {
+    EarlyReply::json(StatusCode::BAD_REQUEST, &json!({ "errors": errors }))
 }
 
 /// Returns the reply to a successful validation.
@@ -89,14 +93,14 @@ fn nothing_wrong() -> Handled {
 
 /// Makes a change on all nodes of the cluster.
 pub(crate) async fn in_cluster(
-    call: &Call,
+    call: &RequestContext,
     change: impl FnOnce() -> Result<AppliedChange, ChangeError> + Send + 'static,
-) -> Result<(), Reply> {
+) -> Result<(), EarlyReply> {
     let applied = call.blocking(move |_| change()).await?;
     cluster::complete(&applied.map_err(|error| cluster::refusal(&error))?)
 }
 
-pub(crate) async fn list(call: Call) -> Handled {
+pub(crate) async fn list(call: RequestContext) -> Handled {
     call.caller.require(Privilege::Access, None)?;
     let mut document = vec![b'['];
     for facts in call.buckets().list() {
@@ -115,12 +119,12 @@ pub(crate) async fn list(call: Call) -> Handled {
     ok_bytes(document.into())
 }
 
-pub(crate) async fn get(call: Call, Path(name): Path<String>) -> Handled {
+pub(crate) async fn get(call: RequestContext, Path(name): Path<String>) -> Handled {
     let facts = call.bucket(&name, Privilege::Access)?;
     ok_bytes(bucket_document(&call.state, &call.host, &facts).into())
 }
 
-pub(crate) async fn create(call: Call, form: Form) -> Handled {
+pub(crate) async fn create(call: RequestContext, form: FormFields) -> Handled {
     call.caller.require(Privilege::Buckets, None)?;
     let mut config = bucket_form::new_bucket(&form, call.state.parts.vbuckets_default)
         .map_err(|errors| invalid(&errors))?;
@@ -141,11 +145,11 @@ pub(crate) async fn create(call: Call, form: Form) -> Handled {
             .await?
             .map_err(|error| refusal(&error))?;
     }
-    Ok(Reply::text(StatusCode::ACCEPTED, ""))
+    Ok(EarlyReply::text(StatusCode::ACCEPTED, ""))
 }
 
 /// `GET /kedge/buckets/unserved`: directories of this node that are not served, with remedies.
-pub(crate) async fn unserved(call: Call) -> Handled {
+pub(crate) async fn unserved(call: RequestContext) -> Handled {
     call.caller.require(Privilege::Buckets, None)?;
     let unserved = call
         .blocking(|state| state.parts.buckets.unserved())
@@ -174,7 +178,7 @@ fn uuid_in_cluster(map: Option<&ClusterMap>, name: &str) -> Result<String, Bucke
 }
 
 /// `POST /kedge/buckets/unserved/BUCKET/adopt`: this node serves its directory of that name.
-pub(crate) async fn adopt(call: Call, Path(name): Path<String>) -> Handled {
+pub(crate) async fn adopt(call: RequestContext, Path(name): Path<String>) -> Handled {
     call.caller.require(Privilege::Buckets, None)?;
     let uuid = match &call.state.parts.node {
         None => None,
@@ -186,7 +190,11 @@ pub(crate) async fn adopt(call: Call, Path(name): Path<String>) -> Handled {
     done()
 }
 
-pub(crate) async fn update(call: Call, Path(name): Path<String>, form: Form) -> Handled {
+pub(crate) async fn update(
+    call: RequestContext,
+    Path(name): Path<String>,
+    form: FormFields,
+) -> Handled {
     let facts = call.bucket(&name, Privilege::Manage)?;
     let change =
         bucket_form::changed_bucket(&form, &facts.config).map_err(|errors| invalid(&errors))?;
@@ -203,7 +211,7 @@ pub(crate) async fn update(call: Call, Path(name): Path<String>, form: Form) -> 
     done()
 }
 
-pub(crate) async fn remove(call: Call, Path(name): Path<String>) -> Handled {
+pub(crate) async fn remove(call: RequestContext, Path(name): Path<String>) -> Handled {
     call.bucket(&name, Privilege::Buckets)?;
     if let Some(node) = call.state.parts.node.clone() {
         in_cluster(&call, move || node.drop_bucket(&name)).await?;
@@ -215,7 +223,7 @@ pub(crate) async fn remove(call: Call, Path(name): Path<String>) -> Handled {
     done()
 }
 
-pub(crate) async fn flush(call: Call, Path(name): Path<String>) -> Handled {
+pub(crate) async fn flush(call: RequestContext, Path(name): Path<String>) -> Handled {
     call.bucket(&name, Privilege::Flush)?;
     call.blocking(move |state| state.parts.buckets.flush(&name))
         .await?
@@ -225,11 +233,15 @@ pub(crate) async fn flush(call: Call, Path(name): Path<String>) -> Handled {
 
 /// `POST .../controller/resetVbucket`, with `vbucket`: gives up the file of a quarantined vBucket. The path is Kedge's
 /// own.
-pub(crate) async fn reset_vbucket(call: Call, Path(name): Path<String>, form: Form) -> Handled {
+pub(crate) async fn reset_vbucket(
+    call: RequestContext,
+    Path(name): Path<String>,
+    form: FormFields,
+) -> Handled {
     call.bucket(&name, Privilege::Manage)?;
     let number = form.get("vbucket").and_then(|text| text.parse().ok());
     let vb = number.map(VbId).ok_or_else(|| {
-        Reply::field_error(
+        EarlyReply::field_error(
             StatusCode::BAD_REQUEST,
             "vbucket",
             "must be a vBucket's number",
@@ -254,11 +266,11 @@ pub(crate) async fn reset_vbucket(call: Call, Path(name): Path<String>, form: Fo
 }
 
 /// Returns the current figures, in the form of a time series with one sample.
-pub(crate) fn samples(call: &Call, name: &str) -> Result<Value, Reply> {
+pub(crate) fn samples(call: &RequestContext, name: &str) -> Result<Value, EarlyReply> {
     let stats = call
         .buckets()
         .stats(name)
-        .ok_or_else(Reply::no_such_resource)?;
+        .ok_or_else(EarlyReply::no_such_resource)?;
     let mut samples: Map<String, Value> = stats
         .into_iter()
         .filter_map(|(name, text)| Some((name, json!([text.parse::<f64>().ok()?]))))
@@ -276,21 +288,21 @@ pub(crate) fn samples(call: &Call, name: &str) -> Result<Value, Reply> {
 }
 
 /// `GET .../stats`.
-pub(crate) async fn stats(call: Call, Path(name): Path<String>) -> Handled {
+pub(crate) async fn stats(call: RequestContext, Path(name): Path<String>) -> Handled {
     call.bucket(&name, Privilege::Stats)?;
     ok(&samples(&call, &name)?)
 }
 
 /// `GET /pools/default/b/BUCKET`.
-pub(crate) async fn terse(call: Call, Path(name): Path<String>) -> Handled {
+pub(crate) async fn terse(call: RequestContext, Path(name): Path<String>) -> Handled {
     call.bucket(&name, Privilege::Access)?;
     let config = call.state.parts.cluster.bucket_config(&name, &call.host);
-    let config = config.ok_or_else(Reply::no_such_resource)?;
+    let config = config.ok_or_else(EarlyReply::no_such_resource)?;
     ok_bytes(Bytes::from_owner(config.json.clone()))
 }
 
 /// `GET /pools/default/bs/BUCKET`.
-pub(crate) async fn terse_streaming(call: Call, Path(name): Path<String>) -> Handled {
+pub(crate) async fn terse_streaming(call: RequestContext, Path(name): Path<String>) -> Handled {
     let uuid = call.bucket(&name, Privilege::Access)?.config.uuid;
     let host = call.host.clone();
     stream::documents(&call.state, move |state| {
@@ -301,7 +313,7 @@ pub(crate) async fn terse_streaming(call: Call, Path(name): Path<String>) -> Han
 }
 
 /// `GET /pools/default/bucketsStreaming/BUCKET`.
-pub(crate) async fn streaming(call: Call, Path(name): Path<String>) -> Handled {
+pub(crate) async fn streaming(call: RequestContext, Path(name): Path<String>) -> Handled {
     let uuid = call.bucket(&name, Privilege::Access)?.config.uuid;
     let host = call.host.clone();
     stream::documents(&call.state, move |state| {

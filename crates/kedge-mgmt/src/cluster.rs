@@ -16,9 +16,9 @@ use kedge_node::coordination::{AppliedChange, ChangeError, ClusterControl};
 use serde_json::{Value, json};
 
 use super::auth::Caller;
-use super::call::Call;
-use super::form::{self, Form};
-use super::reply::{Handled, Reply, done, ok, ok_bytes};
+use super::form::{self, FormFields};
+use super::reply::{EarlyReply, Handled, done, ok, ok_bytes};
+use super::request_context::RequestContext;
 use super::state::HttpState;
 
 /// Largest map, in bytes: many buckets with many vBuckets each.
@@ -26,17 +26,17 @@ const MAP_BYTES_MAX: usize = 64 << 20;
 /// The longest time that a request waits for a node to apply a map.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
-impl Call {
+impl RequestContext {
     /// Returns the cluster control for other nodes and administrators; 404 on a standalone node.
-    fn node(&self) -> Result<Arc<dyn ClusterControl>, Reply> {
+    fn node(&self) -> Result<Arc<dyn ClusterControl>, EarlyReply> {
         self.node_for(Privilege::Admin)
     }
 
     /// Returns the cluster control for callers with the privilege.
-    fn node_for(&self, privilege: Privilege) -> Result<Arc<dyn ClusterControl>, Reply> {
+    fn node_for(&self, privilege: Privilege) -> Result<Arc<dyn ClusterControl>, EarlyReply> {
         self.caller.require(privilege, None)?;
         self.state.parts.node.clone().ok_or_else(|| {
-            Reply::field_error(
+            EarlyReply::field_error(
                 StatusCode::NOT_FOUND,
                 "_",
                 "this server is no node of a cluster",
@@ -46,14 +46,16 @@ impl Call {
 }
 
 /// Returns the reply to a refused change of the cluster.
-pub(crate) fn refusal(error: &ChangeError) -> Reply {
-    let said = |code, field| Reply::field_error(code, field, error.to_string());
+pub(crate) fn refusal(error: &ChangeError) -> EarlyReply {
+    let said = |code, field| EarlyReply::field_error(code, field, error.to_string());
     match error {
-        ChangeError::Map(ClusterError::Save(why)) => Reply::failed("save the cluster map", why),
+        ChangeError::Map(ClusterError::Save(why)) => {
+            EarlyReply::failed("save the cluster map", why)
+        }
         ChangeError::Map(ClusterError::NoNode(_)) => said(StatusCode::NOT_FOUND, "_"),
         ChangeError::Manifest(why) => super::collections::refused(why),
-        ChangeError::NoBucket => Reply::no_such_resource(),
-        ChangeError::Exists => Reply::field_error(
+        ChangeError::NoBucket => EarlyReply::no_such_resource(),
+        ChangeError::Exists => EarlyReply::field_error(
             StatusCode::BAD_REQUEST,
             "name",
             "Bucket with given name already exists",
@@ -78,7 +80,7 @@ fn document(applied: &AppliedChange) -> Value {
 }
 
 /// Returns an error with the names of the others if only some nodes made a change.
-pub(crate) fn complete(applied: &AppliedChange) -> Result<(), Reply> {
+pub(crate) fn complete(applied: &AppliedChange) -> Result<(), EarlyReply> {
     if applied.missing.is_empty() {
         return Ok(());
     }
@@ -86,7 +88,7 @@ pub(crate) fn complete(applied: &AppliedChange) -> Result<(), Reply> {
     let missing: Vec<String> = missing
         .map(|(node, why)| format!("{node}: {why}"))
         .collect();
-    Err(Reply::field_error(
+    Err(EarlyReply::field_error(
         StatusCode::SERVICE_UNAVAILABLE,
         "_",
         format!(
@@ -97,23 +99,27 @@ pub(crate) fn complete(applied: &AppliedChange) -> Result<(), Reply> {
 }
 
 /// `GET /kedge/cluster/node`.
-pub(crate) async fn about(call: Call) -> Handled {
+pub(crate) async fn about(call: RequestContext) -> Handled {
     ok(&call.node()?.report())
 }
 
 /// `GET /kedge/cluster/map`.
-pub(crate) async fn map(call: Call) -> Handled {
-    let map = call.node()?.map().ok_or_else(Reply::no_such_resource)?;
+pub(crate) async fn map(call: RequestContext) -> Handled {
+    let map = call
+        .node()?
+        .map()
+        .ok_or_else(EarlyReply::no_such_resource)?;
     ok_bytes(map.to_json().into())
 }
 
 /// `PUT /kedge/cluster/map`: another node has a map that may be newer. The reply is sent when this node has applied it,
 /// or a newer one, or after `wait_ms`.
-pub(crate) async fn give(call: Call, body: Body) -> Handled {
+pub(crate) async fn give(call: RequestContext, body: Body) -> Handled {
     let node = call.node()?;
     let bytes = form::read_within(body, MAP_BYTES_MAX).await?;
-    let bad =
-        |error: ClusterError| Reply::field_error(StatusCode::BAD_REQUEST, "_", error.to_string());
+    let bad = |error: ClusterError| {
+        EarlyReply::field_error(StatusCode::BAD_REQUEST, "_", error.to_string())
+    };
     let map = ClusterMap::from_json(&bytes).map_err(bad)?;
     let revision = map.revision;
     let adopting = node.clone();
@@ -129,52 +135,53 @@ pub(crate) async fn give(call: Call, body: Body) -> Handled {
 }
 
 /// `GET /kedge/cluster/positions`: the positions of this node's copies.
-pub(crate) async fn positions(call: Call) -> Handled {
+pub(crate) async fn positions(call: RequestContext) -> Handled {
     let node = call.node()?;
     let positions = call.blocking(move |_| node.positions()).await?;
-    let positions =
-        positions.map_err(|why| Reply::field_error(StatusCode::SERVICE_UNAVAILABLE, "_", why))?;
+    let positions = positions
+        .map_err(|why| EarlyReply::field_error(StatusCode::SERVICE_UNAVAILABLE, "_", why))?;
     ok(&positions)
 }
 
 /// `POST /kedge/cluster/fence`: fences a node that is about to be failed over, so that it is not followed; `DELETE`
 /// lifts the fence.
-pub(crate) async fn fence(call: Call, method: Method) -> Handled {
+pub(crate) async fn fence(call: RequestContext, method: Method) -> Handled {
     let node = call.node()?;
     if method == Method::DELETE {
         node.lift_fence();
         return done();
     }
     let name = name(&call.query)?;
-    let map = node.map().ok_or_else(Reply::no_such_resource)?;
+    let map = node.map().ok_or_else(EarlyReply::no_such_resource)?;
     let other = map.node(&name).map_err(|error| refusal(&error.into()))?;
     let fence = move || node.fence(other).and_then(|()| node.positions());
     let positions = call.blocking(move |_| fence()).await?;
-    let positions =
-        positions.map_err(|why| Reply::field_error(StatusCode::SERVICE_UNAVAILABLE, "_", why))?;
+    let positions = positions
+        .map_err(|why| EarlyReply::field_error(StatusCode::SERVICE_UNAVAILABLE, "_", why))?;
     ok(&positions)
 }
 
 /// `GET /kedge/cluster/figures`: this node's part of the status.
-pub(crate) async fn figures(call: Call) -> Handled {
+pub(crate) async fn figures(call: RequestContext) -> Handled {
     let node = call.node()?;
     ok(&call.blocking(move |_| node.figures()).await?)
 }
 
 /// `GET /kedge/cluster/status`.
-pub(crate) async fn status(call: Call) -> Handled {
+pub(crate) async fn status(call: RequestContext) -> Handled {
     let node = call.node_for(Privilege::Settings)?;
     let status = call.blocking(move |_| node.status()).await?;
     ok(&status.ok_or_else(|| refusal(&ChangeError::NotBegun))?)
 }
 
-fn name(form: &Form) -> Result<String, Reply> {
-    let missing = || Reply::field_error(StatusCode::BAD_REQUEST, "node", "must be a node's name");
+fn name(form: &FormFields) -> Result<String, EarlyReply> {
+    let missing =
+        || EarlyReply::field_error(StatusCode::BAD_REQUEST, "node", "must be a node's name");
     form.get("node").map(str::to_owned).ok_or_else(missing)
 }
 
 /// `POST /kedge/cluster/failover` with `node`, and `force=true` to accept losses.
-pub(crate) async fn fail_over(call: Call, form: Form) -> Handled {
+pub(crate) async fn fail_over(call: RequestContext, form: FormFields) -> Handled {
     let (node, name) = (call.node_for(Privilege::Settings)?, name(&form)?);
     let force = matches!(form.get("force"), Some("true" | "1"));
     let applied = call.blocking(move |_| node.fail_over(&name, force)).await?;
@@ -182,16 +189,16 @@ pub(crate) async fn fail_over(call: Call, form: Form) -> Handled {
 }
 
 /// `POST /kedge/cluster/recover` with `node`.
-pub(crate) async fn recover(call: Call, form: Form) -> Handled {
+pub(crate) async fn recover(call: RequestContext, form: FormFields) -> Handled {
     let (node, name) = (call.node_for(Privilege::Settings)?, name(&form)?);
     let applied = call.blocking(move |_| node.recover(&name)).await?;
     ok(&document(&applied.map_err(|error| refusal(&error))?))
 }
 
 /// `POST /kedge/cluster/move` with `bucket`, `vbucket` and `node`.
-pub(crate) async fn move_vbucket(call: Call, form: Form) -> Handled {
+pub(crate) async fn move_vbucket(call: RequestContext, form: FormFields) -> Handled {
     let (node, name) = (call.node_for(Privilege::Settings)?, name(&form)?);
-    let wrong = |field, why| Reply::field_error(StatusCode::BAD_REQUEST, field, why);
+    let wrong = |field, why| EarlyReply::field_error(StatusCode::BAD_REQUEST, field, why);
     let bucket = form.get("bucket").map(str::to_owned);
     let bucket = bucket.ok_or_else(|| wrong("bucket", "must be a bucket's name"))?;
     let vb = form.get("vbucket").and_then(|text| text.parse().ok());
@@ -201,7 +208,7 @@ pub(crate) async fn move_vbucket(call: Call, form: Form) -> Handled {
 }
 
 /// `POST /kedge/cluster/balance`.
-pub(crate) async fn balance(call: Call) -> Handled {
+pub(crate) async fn balance(call: RequestContext) -> Handled {
     let node = call.node_for(Privilege::Settings)?;
     let applied = call.blocking(move |_| node.balance()).await?;
     ok(&document(&applied.map_err(|error| refusal(&error))?))
@@ -273,13 +280,13 @@ pub(crate) async fn everywhere(
 async fn blocking(
     state: &HttpState,
     work: impl FnOnce() -> Result<(), ChangeError> + Send + 'static,
-) -> Result<(), Reply> {
+) -> Result<(), EarlyReply> {
     let turn = state.people.clone().acquire_owned().await.ok();
     let done = tokio::task::spawn_blocking(move || {
         let _turn = turn;
         work()
     });
     let done = done.await;
-    done.map_err(|error| Reply::failed("finish the request", &error))?
+    done.map_err(|error| EarlyReply::failed("finish the request", &error))?
         .map_err(|error| refusal(&error))
 }

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::buckets::refusal;
-use super::call::Call;
 use super::cluster;
-use super::form::{self, Form};
-use super::reply::{Handled, Reply, ok, ok_bytes};
+use super::form::{self, FormFields};
+use super::reply::{EarlyReply, Handled, ok, ok_bytes};
+use super::request_context::RequestContext;
 
 /// Longest wait of `@ensureManifest` for a manifest.
 const ENSURE_TIMEOUT: Duration = if cfg!(test) {
@@ -27,7 +27,7 @@ const ENSURE_TIMEOUT: Duration = if cfg!(test) {
 
 const NO_UID: &str = "The uid is not a hexadecimal number.";
 
-pub(super) fn refused(error: &ManifestError) -> Reply {
+pub(super) fn refused(error: &ManifestError) -> EarlyReply {
     let (status, field) = match error {
         ManifestError::NoScope(_) | ManifestError::NoCollection { .. } => {
             (StatusCode::NOT_FOUND, "_")
@@ -35,27 +35,27 @@ pub(super) fn refused(error: &ManifestError) -> Reply {
         ManifestError::Name(_) => (StatusCode::BAD_REQUEST, "name"),
         _ => (StatusCode::BAD_REQUEST, "_"),
     };
-    Reply::field_error(status, field, error.to_string())
+    EarlyReply::field_error(status, field, error.to_string())
 }
 
-fn wrong(field: &str, why: impl Into<String>) -> Reply {
-    Reply::field_error(StatusCode::BAD_REQUEST, field, why)
+fn wrong(field: &str, why: impl Into<String>) -> EarlyReply {
+    EarlyReply::field_error(StatusCode::BAD_REQUEST, field, why)
 }
 
 /// Rejects unknown fields of a form: a misspelt one would be ignored silently.
-fn only(form: &Form, known: &[&str]) -> Result<(), Reply> {
+fn only(form: &FormFields, known: &[&str]) -> Result<(), EarlyReply> {
     let other = form.fields().find(|(name, _)| !known.contains(name));
     other.map_or(Ok(()), |(name, _)| Err(wrong(name, "Unsupported key")))
 }
 
-fn name(form: &Form) -> Result<String, Reply> {
+fn name(form: &FormFields) -> Result<String, EarlyReply> {
     let name = form.get("name").map(str::to_owned);
     name.ok_or_else(|| wrong("name", "The value must be supplied"))
 }
 
 /// Returns the default time to live of a form: in seconds, 0 for the bucket's, -1 for none; `None` if it is not given.
 #[expect(clippy::option_option, reason = "not given, the bucket's, or its own")]
-fn max_ttl(form: &Form) -> Result<Option<Option<u32>>, Reply> {
+fn max_ttl(form: &FormFields) -> Result<Option<Option<u32>>, EarlyReply> {
     let Some(text) = form.get("maxTTL") else {
         return Ok(None);
     };
@@ -74,7 +74,7 @@ fn max_ttl(form: &Form) -> Result<Option<Option<u32>>, Reply> {
 }
 
 /// Rejects history: the files keep only the newest version of a document.
-fn no_history(form: &Form) -> Result<(), Reply> {
+fn no_history(form: &FormFields) -> Result<(), EarlyReply> {
     match form.get("history") {
         None | Some("false") => Ok(()),
         Some("true") => Err(wrong(
@@ -104,15 +104,15 @@ fn visible(manifest: &Manifest, roles: &Roles, bucket: &str) -> Manifest {
     manifest
 }
 
-impl Call {
+impl RequestContext {
     /// Returns the manifest of an existing bucket.
-    fn manifest(&self, bucket: &str) -> Result<Arc<Manifest>, Reply> {
+    fn manifest(&self, bucket: &str) -> Result<Arc<Manifest>, EarlyReply> {
         let manifest = self.buckets().manifest(bucket);
-        manifest.ok_or_else(Reply::no_such_resource)
+        manifest.ok_or_else(EarlyReply::no_such_resource)
     }
 
     /// Refuses callers that may not manage the collections of the scope or, without one, of the whole bucket.
-    fn may_manage(&self, bucket: &str, scope: Option<&str>) -> Result<(), Reply> {
+    fn may_manage(&self, bucket: &str, scope: Option<&str>) -> Result<(), EarlyReply> {
         self.caller
             .require_in(Privilege::Collections, bucket, scope)?;
         self.bucket(bucket, Privilege::Access).map(drop)
@@ -141,14 +141,18 @@ fn changed(uid: ManifestUid) -> Handled {
 }
 
 /// `GET .../scopes`.
-pub(crate) async fn manifest(call: Call, Path(bucket): Path<String>) -> Handled {
+pub(crate) async fn manifest(call: RequestContext, Path(bucket): Path<String>) -> Handled {
     call.bucket(&bucket, Privilege::Access)?;
     let manifest = visible(&*call.manifest(&bucket)?, &call.caller.roles, &bucket);
     ok_bytes(manifest_rest_json(&manifest).into())
 }
 
 /// `POST .../scopes` with `name`.
-pub(crate) async fn create_scope(call: Call, Path(bucket): Path<String>, form: Form) -> Handled {
+pub(crate) async fn create_scope(
+    call: RequestContext,
+    Path(bucket): Path<String>,
+    form: FormFields,
+) -> Handled {
     call.may_manage(&bucket, None)?;
     only(&form, &["name"])?;
     let scope = name(&form)?;
@@ -156,7 +160,11 @@ pub(crate) async fn create_scope(call: Call, Path(bucket): Path<String>, form: F
 }
 
 /// `PUT .../scopes`, optionally with `validOnUid` in the query: replaces the manifest by that of the JSON.
-pub(crate) async fn replace(call: Call, Path(bucket): Path<String>, request: Request) -> Handled {
+pub(crate) async fn replace(
+    call: RequestContext,
+    Path(bucket): Path<String>,
+    request: Request,
+) -> Handled {
     call.may_manage(&bucket, None)?;
     let hex = |text: &str| u64::from_str_radix(text, 16).map(ManifestUid);
     let valid_on = call.query.get("validOnUid").map(hex).transpose();
@@ -169,7 +177,7 @@ pub(crate) async fn replace(call: Call, Path(bucket): Path<String>, request: Req
 
 /// `DELETE .../scopes/SCOPE`.
 pub(crate) async fn drop_scope(
-    call: Call,
+    call: RequestContext,
     Path((bucket, scope)): Path<(String, String)>,
 ) -> Handled {
     call.may_manage(&bucket, None)?;
@@ -178,9 +186,9 @@ pub(crate) async fn drop_scope(
 
 /// `POST .../scopes/SCOPE/collections` with `name`, optionally `maxTTL`.
 pub(crate) async fn create_collection(
-    call: Call,
+    call: RequestContext,
     Path((bucket, scope)): Path<(String, String)>,
-    form: Form,
+    form: FormFields,
 ) -> Handled {
     call.may_manage(&bucket, Some(&scope))?;
     only(&form, &["name", "maxTTL", "history"])?;
@@ -195,9 +203,9 @@ pub(crate) async fn create_collection(
 
 /// `PATCH .../scopes/SCOPE/collections/COLLECTION` with `maxTTL`.
 pub(crate) async fn modify_collection(
-    call: Call,
+    call: RequestContext,
     Path((bucket, scope, collection)): Path<(String, String, String)>,
-    form: Form,
+    form: FormFields,
 ) -> Handled {
     call.may_manage(&bucket, Some(&scope))?;
     only(&form, &["maxTTL", "history"])?;
@@ -213,7 +221,7 @@ pub(crate) async fn modify_collection(
 
 /// `DELETE .../scopes/SCOPE/collections/COLLECTION`.
 pub(crate) async fn drop_collection(
-    call: Call,
+    call: RequestContext,
     Path((bucket, scope, collection)): Path<(String, String, String)>,
 ) -> Handled {
     call.may_manage(&bucket, Some(&scope))?;
@@ -223,14 +231,14 @@ pub(crate) async fn drop_collection(
 
 /// `POST .../scopes/@ensureManifest/UID`: waits until all nodes have that manifest, or a newer one.
 pub(crate) async fn ensure_manifest(
-    call: Call,
+    call: RequestContext,
     Path((bucket, uid)): Path<(String, String)>,
 ) -> Handled {
     call.bucket(&bucket, Privilege::Access)?;
     let uid = u64::from_str_radix(&uid, 16).map_err(|_| wrong("uid", NO_UID))?;
     let late = || {
         let text = "There is no manifest of that uid, or not all nodes have it yet.";
-        Reply::text(StatusCode::GATEWAY_TIMEOUT, text)
+        EarlyReply::text(StatusCode::GATEWAY_TIMEOUT, text)
     };
     let has_it = |bucket: &str| call.manifest(bucket).map(|it| it.uid >= ManifestUid(uid));
     let mut revisions = call.state.revisions.subscribe();

@@ -13,19 +13,19 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use super::buckets::refusal;
-use super::call::Call;
 use super::documents::path_text;
-use super::form::Form;
-use super::reply::{Handled, Reply, done, ok};
+use super::form::FormFields;
+use super::reply::{EarlyReply, Handled, done, ok};
+use super::request_context::RequestContext;
 
 /// The recommended polling interval of the tasks, in seconds.
 const REFRESH_SECS: u32 = 2;
 
-fn bad(field: &str, text: &str) -> Reply {
-    Reply::field_error(StatusCode::BAD_REQUEST, field, text)
+fn bad(field: &str, text: &str) -> EarlyReply {
+    EarlyReply::field_error(StatusCode::BAD_REQUEST, field, text)
 }
 
-fn flag(form: &Form, field: &str) -> Result<bool, Reply> {
+fn flag(form: &FormFields, field: &str) -> Result<bool, EarlyReply> {
     match form.get(field) {
         None | Some("0" | "false") => Ok(false),
         Some("1" | "true") => Ok(true),
@@ -35,7 +35,7 @@ fn flag(form: &Form, field: &str) -> Result<bool, Reply> {
 
 /// Returns the requested compaction: `vbuckets`, numbers separated by commas; `purgeBefore`, a Unix second;
 /// `dropDeletes`.
-fn request(form: &Form) -> Result<CompactionRequest, Reply> {
+fn request(form: &FormFields) -> Result<CompactionRequest, EarlyReply> {
     let vbuckets = form.get("vbuckets").map(|text| {
         let numbers = text.split(',').map(|number| number.trim().parse::<u16>());
         let vbuckets: Result<Vec<VbId>, _> = numbers.map(|number| number.map(VbId)).collect();
@@ -67,7 +67,12 @@ fn report(report: &CompactionReport) -> Value {
     })
 }
 
-async fn begin(call: Call, name: String, request: CompactionRequest, wait: bool) -> Handled {
+async fn begin(
+    call: RequestContext,
+    name: String,
+    request: CompactionRequest,
+    wait: bool,
+) -> Handled {
     call.bucket(&name, Privilege::Manage)?;
     let ticket = call
         .blocking(move |state| state.parts.buckets.compact(&name, &request))
@@ -83,19 +88,23 @@ async fn begin(call: Call, name: String, request: CompactionRequest, wait: bool)
     });
     let ended = told
         .await
-        .map_err(|error| Reply::failed("wait for the compaction", &error))?;
+        .map_err(|error| EarlyReply::failed("wait for the compaction", &error))?;
     ok(&report(&ended))
 }
 
 /// `POST .../controller/compactBucket`; with `wait`, the reply comes at the end with the result.
-pub(crate) async fn compact(call: Call, Path(name): Path<String>, form: Form) -> Handled {
+pub(crate) async fn compact(
+    call: RequestContext,
+    Path(name): Path<String>,
+    form: FormFields,
+) -> Handled {
     let request = request(&form)?;
     let wait = flag(&form, "wait")?;
     begin(call, name, request, wait).await
 }
 
 /// `POST .../controller/unsafePurgeBucket`: purges all tombstones.
-pub(crate) async fn purge(call: Call, Path(name): Path<String>) -> Handled {
+pub(crate) async fn purge(call: RequestContext, Path(name): Path<String>) -> Handled {
     let request = CompactionRequest {
         drop_deletes: true,
         ..CompactionRequest::default()
@@ -104,7 +113,7 @@ pub(crate) async fn purge(call: Call, Path(name): Path<String>) -> Handled {
 }
 
 /// `POST .../controller/cancelBucketCompaction`.
-pub(crate) async fn cancel(call: Call, Path(name): Path<String>) -> Handled {
+pub(crate) async fn cancel(call: RequestContext, Path(name): Path<String>) -> Handled {
     call.bucket(&name, Privilege::Manage)?;
     call.blocking(move |state| state.parts.buckets.cancel_compaction(&name))
         .await?
@@ -113,7 +122,7 @@ pub(crate) async fn cancel(call: Call, Path(name): Path<String>) -> Handled {
 }
 
 /// `GET /pools/default/tasks`: the buckets with compactions, as far as the caller may see them.
-pub(crate) async fn tasks(call: Call) -> Handled {
+pub(crate) async fn tasks(call: RequestContext) -> Handled {
     call.caller.require(Privilege::Access, None)?;
     let mut tasks = Vec::new();
     for facts in call.buckets().list() {

@@ -4,14 +4,14 @@ use axum::body::{Body, Bytes};
 use axum::http::StatusCode;
 use http_body::Body as _;
 
-use super::reply::Reply;
+use super::reply::EarlyReply;
 use super::state::{BODY_BYTES_MAX, BODY_TIMEOUT};
 
 /// The fields of a form. Of duplicate fields the last counts.
 #[derive(Debug, Default)]
-pub(crate) struct Form(Vec<(String, String)>);
+pub(crate) struct FormFields(Vec<(String, String)>);
 
-impl Form {
+impl FormFields {
     /// Reads `application/x-www-form-urlencoded` text; any text is a form.
     pub(crate) fn parse(bytes: &[u8]) -> Self {
         Self(form_urlencoded::parse(bytes).into_owned().collect())
@@ -36,15 +36,15 @@ impl Form {
 }
 
 /// Reads a whole body. A slow or a large one is refused.
-pub(crate) async fn read(body: Body) -> Result<Bytes, Reply> {
+pub(crate) async fn read(body: Body) -> Result<Bytes, EarlyReply> {
     read_within(body, BODY_BYTES_MAX).await
 }
 
 /// Reads a body as [`read`] does, with another limit in bytes.
-pub(crate) async fn read_within(body: Body, max: usize) -> Result<Bytes, Reply> {
+pub(crate) async fn read_within(body: Body, max: usize) -> Result<Bytes, EarlyReply> {
     let too_large = || {
         let text = format!("The body could not be read, or is larger than {max} bytes.");
-        Reply::text(StatusCode::PAYLOAD_TOO_LARGE, text)
+        EarlyReply::text(StatusCode::PAYLOAD_TOO_LARGE, text)
     };
     // An announced length need not be awaited.
     if body.size_hint().lower() > max as u64 {
@@ -54,7 +54,7 @@ pub(crate) async fn read_within(body: Body, max: usize) -> Result<Bytes, Reply> 
     match tokio::time::timeout(BODY_TIMEOUT, read).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(_)) => Err(too_large()),
-        Err(_) => Err(Reply::text(
+        Err(_) => Err(EarlyReply::text(
             StatusCode::REQUEST_TIMEOUT,
             "The body did not arrive in time.",
         )),

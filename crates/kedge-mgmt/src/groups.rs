@@ -6,9 +6,9 @@ use kedge_auth::{AuthError, Group, GroupChange, Privilege};
 use kedge_node::users::UsersError;
 use serde_json::{Value, json};
 
-use super::call::Call;
-use super::form::Form;
-use super::reply::{Handled, Reply, done_text, ok};
+use super::form::FormFields;
+use super::reply::{EarlyReply, Handled, done_text, ok};
+use super::request_context::RequestContext;
 use super::users::{refusal, roles_of};
 
 fn document(name: &str, group: &Group) -> Value {
@@ -24,12 +24,12 @@ fn document(name: &str, group: &Group) -> Value {
     document
 }
 
-fn unknown_group() -> Reply {
-    Reply::json(StatusCode::NOT_FOUND, &json!("Unknown group."))
+fn unknown_group() -> EarlyReply {
+    EarlyReply::json(StatusCode::NOT_FOUND, &json!("Unknown group."))
 }
 
 /// `GET /settings/rbac/groups`.
-pub(crate) async fn list(call: Call) -> Handled {
+pub(crate) async fn list(call: RequestContext) -> Handled {
     call.caller.require(Privilege::InspectUsers, None)?;
     let users = call.state.parts.users.read();
     let groups = users.groups().map(|(name, group)| document(name, group));
@@ -37,7 +37,7 @@ pub(crate) async fn list(call: Call) -> Handled {
 }
 
 /// `GET /settings/rbac/groups/GROUP`.
-pub(crate) async fn get(call: Call, Path(name): Path<String>) -> Handled {
+pub(crate) async fn get(call: RequestContext, Path(name): Path<String>) -> Handled {
     call.caller.require(Privilege::InspectUsers, None)?;
     let users = call.state.parts.users.read();
     let group = users.group(&name).ok_or_else(unknown_group)?;
@@ -45,7 +45,7 @@ pub(crate) async fn get(call: Call, Path(name): Path<String>) -> Handled {
 }
 
 /// Returns the change of a group that a form requests.
-fn change_of(call: &Call, form: &Form) -> Result<GroupChange, Reply> {
+fn change_of(call: &RequestContext, form: &FormFields) -> Result<GroupChange, EarlyReply> {
     let text = |field| form.get(field).map(str::to_owned);
     Ok(GroupChange {
         description: text("description"),
@@ -54,7 +54,7 @@ fn change_of(call: &Call, form: &Form) -> Result<GroupChange, Reply> {
     })
 }
 
-async fn change(call: &Call, name: String, change: GroupChange) -> Handled {
+async fn change(call: &RequestContext, name: String, change: GroupChange) -> Handled {
     let by = call.caller.roles.privileges(None);
     call.blocking(move |state| {
         let users = &state.parts.users;
@@ -66,7 +66,11 @@ async fn change(call: &Call, name: String, change: GroupChange) -> Handled {
 }
 
 /// `PUT /settings/rbac/groups/GROUP`: creates or replaces a group; missing fields become empty.
-pub(crate) async fn put(call: Call, Path(name): Path<String>, form: Form) -> Handled {
+pub(crate) async fn put(
+    call: RequestContext,
+    Path(name): Path<String>,
+    form: FormFields,
+) -> Handled {
     call.caller.require(Privilege::Users, None)?;
     let given = change_of(&call, &form)?;
     let whole = GroupChange {
@@ -78,14 +82,18 @@ pub(crate) async fn put(call: Call, Path(name): Path<String>, form: Form) -> Han
 }
 
 /// `PATCH /settings/rbac/groups/GROUP`: creates a group, or changes the given fields of one.
-pub(crate) async fn patch(call: Call, Path(name): Path<String>, form: Form) -> Handled {
+pub(crate) async fn patch(
+    call: RequestContext,
+    Path(name): Path<String>,
+    form: FormFields,
+) -> Handled {
     call.caller.require(Privilege::Users, None)?;
     let given = change_of(&call, &form)?;
     change(&call, name, given).await
 }
 
 /// `DELETE /settings/rbac/groups/GROUP`: also removes the group from its users.
-pub(crate) async fn remove(call: Call, Path(name): Path<String>) -> Handled {
+pub(crate) async fn remove(call: RequestContext, Path(name): Path<String>) -> Handled {
     call.caller.require(Privilege::Users, None)?;
     let by = call.caller.roles.privileges(None);
     let removed = call.blocking(move |state| {

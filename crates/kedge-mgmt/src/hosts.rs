@@ -13,7 +13,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::reply::Reply;
+use super::reply::EarlyReply;
 use super::state::HttpState;
 
 /// The names of the server, in addition to addresses and `localhost`.
@@ -126,7 +126,7 @@ pub(super) async fn guard(
         ?refused,
         "management: refused a request of a browser, or under a wrong name"
     );
-    Reply::text(StatusCode::FORBIDDEN, text).into_response()
+    EarlyReply::text(StatusCode::FORBIDDEN, text).into_response()
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use kedge_auth::Privilege;
 use kedge_bucket::TimingSnapshot;
 use serde_json::{Map, Value, json};
 
-use super::call::Call;
-use super::reply::{Handled, Reply, ok};
+use super::reply::{EarlyReply, Handled, ok};
+use super::request_context::RequestContext;
 
 /// Encodes a histogram as `[[low, high, count], ...]`, both ends included.
 fn histogram(snapshot: &TimingSnapshot) -> Value {
@@ -14,12 +14,15 @@ fn histogram(snapshot: &TimingSnapshot) -> Value {
 }
 
 /// Returns the histograms of a bucket, and those of the kinds of tasks, which cover all buckets.
-fn all_timings(call: &Call, bucket: &str) -> Result<Vec<(String, TimingSnapshot)>, Reply> {
+fn all_timings(
+    call: &RequestContext,
+    bucket: &str,
+) -> Result<Vec<(String, TimingSnapshot)>, EarlyReply> {
     call.bucket(bucket, Privilege::Stats)?;
     let timings = call
         .buckets()
         .timings(bucket)
-        .ok_or_else(Reply::no_such_resource)?;
+        .ok_or_else(EarlyReply::no_such_resource)?;
     let own = timings
         .into_iter()
         .map(|(name, snapshot)| (name.to_owned(), snapshot));
@@ -28,7 +31,7 @@ fn all_timings(call: &Call, bucket: &str) -> Result<Vec<(String, TimingSnapshot)
 
 /// `GET /kedge/timings/BUCKET`: every histogram with values, in microseconds except those whose names end in `_items`
 /// or `_size`.
-pub(crate) async fn timings(call: Call, Path(bucket): Path<String>) -> Handled {
+pub(crate) async fn timings(call: RequestContext, Path(bucket): Path<String>) -> Handled {
     let timings: Map<String, Value> = all_timings(&call, &bucket)?
         .iter()
         .filter(|(_, snapshot)| snapshot.count > 0)
@@ -38,10 +41,13 @@ pub(crate) async fn timings(call: Call, Path(bucket): Path<String>) -> Handled {
 }
 
 /// `GET /kedge/timings/BUCKET/NAME`: one histogram, which may be empty.
-pub(crate) async fn timing(call: Call, Path((bucket, name)): Path<(String, String)>) -> Handled {
+pub(crate) async fn timing(
+    call: RequestContext,
+    Path((bucket, name)): Path<(String, String)>,
+) -> Handled {
     let timings = all_timings(&call, &bucket)?;
     let found = timings.iter().find(|(known, _)| *known == name);
-    let (_, snapshot) = found.ok_or_else(Reply::no_such_resource)?;
+    let (_, snapshot) = found.ok_or_else(EarlyReply::no_such_resource)?;
     let mut document = histogram(snapshot);
     document["bucket"] = bucket.into();
     document["name"] = name.into();
@@ -49,7 +55,7 @@ pub(crate) async fn timing(call: Call, Path((bucket, name)): Path<(String, Strin
 }
 
 /// `GET /kedge/stats`: all statistics of the server and of each bucket that the caller may see.
-pub(crate) async fn stats(call: Call) -> Handled {
+pub(crate) async fn stats(call: RequestContext) -> Handled {
     call.caller.require(Privilege::Stats, None)?;
     let mut server = Map::new();
     call.state.server_stats(&mut |name, text| {

@@ -7,9 +7,9 @@ use kedge_cluster::{ClusterSnapshot, socket_text};
 use serde_json::{Value, json};
 
 use super::buckets::samples;
-use super::call::Call;
 use super::documents::path_text;
-use super::reply::{Handled, Reply, ok};
+use super::reply::{EarlyReply, Handled, ok};
+use super::request_context::RequestContext;
 
 /// Returns the names of all nodes, `HOST:PORT` of their management, in the order of the map.
 fn hostnames(cluster: &ClusterSnapshot, host: &str) -> Vec<String> {
@@ -30,7 +30,7 @@ fn entry(bucket: &str, hostname: &str) -> Value {
 }
 
 /// `GET .../nodes`.
-pub(crate) async fn list(call: Call, Path(bucket): Path<String>) -> Handled {
+pub(crate) async fn list(call: RequestContext, Path(bucket): Path<String>) -> Handled {
     call.bucket(&bucket, Privilege::Access)?;
     let cluster = call.state.parts.cluster.snapshot();
     let hostnames = hostnames(&cluster, &call.host);
@@ -38,19 +38,22 @@ pub(crate) async fn list(call: Call, Path(bucket): Path<String>) -> Handled {
     ok(&json!({ "servers": servers.collect::<Vec<_>>() }))
 }
 
-impl Call {
+impl RequestContext {
     /// Returns the index in the map of the node with that name.
-    fn node_named(&self, cluster: &ClusterSnapshot, name: &str) -> Result<usize, Reply> {
+    fn node_named(&self, cluster: &ClusterSnapshot, name: &str) -> Result<usize, EarlyReply> {
         let hostnames = hostnames(cluster, &self.host);
         let mut names = hostnames.iter();
         names
             .position(|known| known.eq_ignore_ascii_case(name))
-            .ok_or_else(Reply::no_such_resource)
+            .ok_or_else(EarlyReply::no_such_resource)
     }
 }
 
 /// `GET .../nodes/NODE`.
-pub(crate) async fn get(call: Call, Path((bucket, node)): Path<(String, String)>) -> Handled {
+pub(crate) async fn get(
+    call: RequestContext,
+    Path((bucket, node)): Path<(String, String)>,
+) -> Handled {
     call.bucket(&bucket, Privilege::Access)?;
     let cluster = call.state.parts.cluster.snapshot();
     call.node_named(&cluster, &node)?;
@@ -60,7 +63,10 @@ pub(crate) async fn get(call: Call, Path((bucket, node)): Path<(String, String)>
 }
 
 /// `GET .../nodes/NODE/stats`: the bucket's current figures on that node, which is asked if it is another one.
-pub(crate) async fn stats(call: Call, Path((bucket, node)): Path<(String, String)>) -> Handled {
+pub(crate) async fn stats(
+    call: RequestContext,
+    Path((bucket, node)): Path<(String, String)>,
+) -> Handled {
     call.bucket(&bucket, Privilege::Stats)?;
     let cluster = call.state.parts.cluster.snapshot();
     let at = call.node_named(&cluster, &node)?;
@@ -73,10 +79,10 @@ pub(crate) async fn stats(call: Call, Path((bucket, node)): Path<(String, String
             let this = state.parts.node.as_ref()?;
             Some(this.ask(&uuid, &path))
         });
-        let told = asked.await?.ok_or_else(Reply::no_such_resource)?;
+        let told = asked.await?.ok_or_else(EarlyReply::no_such_resource)?;
         told.map_err(|why| {
             let text = format!("node {node} did not give its figures: {why}");
-            Reply::field_error(StatusCode::SERVICE_UNAVAILABLE, "_", text)
+            EarlyReply::field_error(StatusCode::SERVICE_UNAVAILABLE, "_", text)
         })?
     };
     document["hostname"] = node.into();

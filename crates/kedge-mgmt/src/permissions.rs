@@ -9,9 +9,9 @@ use axum::http::StatusCode;
 use kedge_auth::{Privilege, Privileges, Roles};
 use serde_json::{Map, Value};
 
-use super::call::Call;
 use super::form;
-use super::reply::{Handled, Reply, ok};
+use super::reply::{EarlyReply, Handled, ok};
+use super::request_context::RequestContext;
 
 /// An object below the cluster or a bucket, true if objects below it count as well, operations (none: every one), and
 /// the required privilege.
@@ -244,8 +244,8 @@ impl<'a> Permission<'a> {
 
 /// `POST /pools/default/checkPermissions`: permissions, separated by commas or line ends; the reply repeats each with
 /// true or false. Every user may ask.
-pub(crate) async fn check(call: Call, body: Body) -> Handled {
-    let refused = |text: String| Reply::json(StatusCode::BAD_REQUEST, &Value::String(text));
+pub(crate) async fn check(call: RequestContext, body: Body) -> Handled {
+    let refused = |text: String| EarlyReply::json(StatusCode::BAD_REQUEST, &Value::String(text));
     let bytes = form::read(body).await?;
     let text = std::str::from_utf8(&bytes)
         .map_err(|_| refused("The permissions are not UTF-8 text.".to_owned()))?;

@@ -5,10 +5,10 @@ use axum::http::StatusCode;
 use kedge_auth::Privilege;
 use serde_json::json;
 
-use super::call::Call;
 use super::documents::DocumentComposer;
-use super::form::Form;
-use super::reply::{Handled, Reply, done, ok, ok_bytes, ok_typed};
+use super::form::FormFields;
+use super::reply::{EarlyReply, Handled, done, ok, ok_bytes, ok_typed};
+use super::request_context::RequestContext;
 use super::stream;
 
 /// Longest name of a cluster, in bytes.
@@ -20,7 +20,7 @@ pub(crate) async fn ping() -> Handled {
 }
 
 /// `GET /whoami`.
-pub(crate) async fn whoami(call: Call) -> Handled {
+pub(crate) async fn whoami(call: RequestContext) -> Handled {
     let caller = &call.caller;
     ok(&json!({
         "id": caller.id,
@@ -30,7 +30,7 @@ pub(crate) async fn whoami(call: Call) -> Handled {
     }))
 }
 
-pub(crate) async fn pools(call: Call) -> Handled {
+pub(crate) async fn pools(call: RequestContext) -> Handled {
     let admin = call.caller.roles.allows(Privilege::Admin, None);
     let inspects = call.caller.roles.allows(Privilege::Inspect, None);
     let cluster = call.state.parts.cluster.snapshot();
@@ -38,7 +38,7 @@ pub(crate) async fn pools(call: Call) -> Handled {
 }
 
 fn composer<'a>(
-    call: &'a Call,
+    call: &'a RequestContext,
     cluster: &'a kedge_cluster::ClusterSnapshot,
 ) -> DocumentComposer<'a> {
     DocumentComposer {
@@ -48,17 +48,17 @@ fn composer<'a>(
     }
 }
 
-pub(crate) async fn default_pool(call: Call) -> Handled {
+pub(crate) async fn default_pool(call: RequestContext) -> Handled {
     call.caller.require(Privilege::Access, None)?;
     let cluster = call.state.parts.cluster.snapshot();
     ok(&composer(&call, &cluster).cluster())
 }
 
 /// `POST /pools/default`: the cluster's name. Memory quotas belong to the buckets.
-pub(crate) async fn rename(call: Call, form: Form) -> Handled {
+pub(crate) async fn rename(call: RequestContext, form: FormFields) -> Handled {
     call.caller.require(Privilege::Settings, None)?;
     let Some(name) = form.get("clusterName").map(str::to_owned) else {
-        return Err(Reply::field_error(
+        return Err(EarlyReply::field_error(
             StatusCode::BAD_REQUEST,
             "_",
             "clusterName is the only setting of the cluster",
@@ -67,7 +67,7 @@ pub(crate) async fn rename(call: Call, form: Form) -> Handled {
     if name.len() > CLUSTER_NAME_BYTES_MAX || name.chars().any(char::is_control) {
         let text =
             format!("must be at most {CLUSTER_NAME_BYTES_MAX} bytes without control characters");
-        return Err(Reply::field_error(
+        return Err(EarlyReply::field_error(
             StatusCode::BAD_REQUEST,
             "clusterName",
             text,
@@ -78,25 +78,25 @@ pub(crate) async fn rename(call: Call, form: Form) -> Handled {
     } else {
         call.blocking(move |state| state.parts.cluster.set_cluster_name(&name))
             .await?
-            .map_err(|error| Reply::failed("rename the cluster", &error))?;
+            .map_err(|error| EarlyReply::failed("rename the cluster", &error))?;
     }
     done()
 }
 
-pub(crate) async fn nodes(call: Call) -> Handled {
+pub(crate) async fn nodes(call: RequestContext) -> Handled {
     call.caller.require(Privilege::Access, None)?;
     let cluster = call.state.parts.cluster.snapshot();
     let loading = call.buckets().list().iter().any(|bucket| bucket.loading);
     ok(&json!({ "name": "default", "nodes": composer(&call, &cluster).nodes(loading) }))
 }
 
-pub(crate) async fn node_services(call: Call) -> Handled {
+pub(crate) async fn node_services(call: RequestContext) -> Handled {
     call.caller.require(Privilege::Access, None)?;
     let config = call.state.parts.cluster.global_config(&call.host);
     ok_bytes(Bytes::from_owner(config.json.clone()))
 }
 
-pub(crate) async fn node_services_streaming(call: Call) -> Handled {
+pub(crate) async fn node_services_streaming(call: RequestContext) -> Handled {
     call.caller.require(Privilege::Access, None)?;
     let host = call.host.clone();
     stream::documents(&call.state, move |state| {
@@ -105,7 +105,7 @@ pub(crate) async fn node_services_streaming(call: Call) -> Handled {
     })
 }
 
-pub(crate) async fn terse_cluster_info(call: Call) -> Handled {
+pub(crate) async fn terse_cluster_info(call: RequestContext) -> Handled {
     call.caller.require(Privilege::Access, None)?;
     let cluster = call.state.parts.cluster.snapshot();
     ok(&composer(&call, &cluster).terse_cluster())

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 /// A refusal, or any reply that ends a handler early.
 #[derive(Debug)]
-pub(crate) struct Reply(Box<Response>);
+pub(crate) struct EarlyReply(Box<Response>);
 
-impl Reply {
+impl EarlyReply {
     pub(crate) fn text(status: StatusCode, text: impl Into<String>) -> Self {
         let body = Body::from(text.into());
         Self::new(status, "text/plain; charset=utf-8", body)
@@ -83,23 +83,23 @@ impl Reply {
     }
 }
 
-impl IntoResponse for Reply {
+impl IntoResponse for EarlyReply {
     fn into_response(self) -> Response {
         *self.0
     }
 }
 
 /// The result of every handler; the reply of an error is sent like any other.
-pub(crate) type Handled = Result<Reply, Reply>;
+pub(crate) type Handled = Result<EarlyReply, EarlyReply>;
 
 /// Returns 200 with a document.
 pub(crate) fn ok(document: &impl Serialize) -> Handled {
-    Ok(Reply::json(StatusCode::OK, document))
+    Ok(EarlyReply::json(StatusCode::OK, document))
 }
 
 /// Returns 200 with a document that is JSON already.
 pub(crate) fn ok_bytes(json: axum::body::Bytes) -> Handled {
-    Ok(Reply::new(
+    Ok(EarlyReply::new(
         StatusCode::OK,
         "application/json",
         Body::from(json),
@@ -108,17 +108,21 @@ pub(crate) fn ok_bytes(json: axum::body::Bytes) -> Handled {
 
 /// Returns 200 with a streaming body.
 pub(crate) fn ok_stream(body: Body) -> Handled {
-    Ok(Reply::new(StatusCode::OK, "application/json", body))
+    Ok(EarlyReply::new(StatusCode::OK, "application/json", body))
 }
 
 /// Returns 200 with plain text of a given content type.
 pub(crate) fn ok_typed(content_type: &'static str, text: String) -> Handled {
-    Ok(Reply::new(StatusCode::OK, content_type, Body::from(text)))
+    Ok(EarlyReply::new(
+        StatusCode::OK,
+        content_type,
+        Body::from(text),
+    ))
 }
 
 /// Returns 200 without a document, for calls that change something.
 pub(crate) fn done() -> Handled {
-    Ok(Reply::new(
+    Ok(EarlyReply::new(
         StatusCode::OK,
         "application/json",
         Body::empty(),

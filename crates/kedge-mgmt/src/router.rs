@@ -12,8 +12,8 @@ use axum::response::Response;
 use axum::routing::{get, post, put};
 use tower::ServiceExt as _;
 
-use super::call::{Call, PeerConnection};
-use super::reply::{Handled, Reply};
+use super::reply::{EarlyReply, Handled};
+use super::request_context::{PeerConnection, RequestContext};
 use super::state::HttpState;
 use super::{
     auth, buckets, cluster, collections, compaction, groups, hosts, kedge, metrics, nodes,
@@ -219,12 +219,12 @@ fn cluster_routes() -> Routes {
         .route("/kedge/cluster/balance", post(cluster::balance))
 }
 
-async fn not_found(_: Call) -> Handled {
-    Err(Reply::text(StatusCode::NOT_FOUND, "Not found."))
+async fn not_found(_: RequestContext) -> Handled {
+    Err(EarlyReply::text(StatusCode::NOT_FOUND, "Not found."))
 }
 
-async fn method_not_allowed(_: Call) -> Handled {
-    Err(Reply::text(
+async fn method_not_allowed(_: RequestContext) -> Handled {
+    Err(EarlyReply::text(
         StatusCode::METHOD_NOT_ALLOWED,
         "Method Not Allowed",
     ))

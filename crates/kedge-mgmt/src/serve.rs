@@ -16,7 +16,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use super::call::PeerConnection;
+use super::request_context::PeerConnection;
 use super::router::App;
 use super::slots::ConnectionSlot;
 use super::state::{

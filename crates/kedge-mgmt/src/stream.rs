@@ -8,7 +8,7 @@ use axum::body::{Body, Bytes};
 use http_body::Frame;
 use tokio::sync::mpsc;
 
-use super::reply::{Handled, Reply, ok_stream};
+use super::reply::{EarlyReply, Handled, ok_stream};
 use super::state::HttpState;
 
 /// The separator between two documents, and after each.
@@ -40,7 +40,7 @@ pub(crate) fn documents(
     compose: impl Fn(&HttpState) -> Option<Bytes> + Send + 'static,
 ) -> Handled {
     let mut revisions = state.revisions.subscribe();
-    let mut document = Some(compose(state).ok_or_else(Reply::no_such_resource)?);
+    let mut document = Some(compose(state).ok_or_else(EarlyReply::no_such_resource)?);
     let (sender, receiver) = mpsc::channel(1);
     let state = state.clone();
     tokio::spawn(async move {

@@ -7,9 +7,9 @@ use kedge_executor::{Pool, ThreadCount};
 use kedge_node::pools::{TaskPools, parse_threads, setting_name, threads_text};
 use serde_json::{Map, Value};
 
-use super::call::Call;
-use super::form::Form;
-use super::reply::{Handled, Reply, ok};
+use super::form::FormFields;
+use super::reply::{EarlyReply, Handled, ok};
+use super::request_context::RequestContext;
 
 /// Returns the values of all four settings.
 fn document(pools: &TaskPools) -> Value {
@@ -24,7 +24,7 @@ fn document(pools: &TaskPools) -> Value {
 }
 
 /// Returns the changes of a form, or the error of each invalid field.
-fn changes(form: &Form) -> Result<Vec<(Pool, ThreadCount)>, Map<String, Value>> {
+fn changes(form: &FormFields) -> Result<Vec<(Pool, ThreadCount)>, Map<String, Value>> {
     let mut changes = Vec::new();
     let mut errors = Map::new();
     for (name, text) in form.fields() {
@@ -54,16 +54,16 @@ fn changes(form: &Form) -> Result<Vec<(Pool, ThreadCount)>, Map<String, Value>> 
 }
 
 /// `GET`: the current settings.
-pub(crate) async fn get(call: Call) -> Handled {
+pub(crate) async fn get(call: RequestContext) -> Handled {
     call.caller.require(Privilege::Inspect, None)?;
     ok(&document(&call.state.parts.pools))
 }
 
 /// `POST`: changes the given settings, all or none, and replies with the current ones.
-pub(crate) async fn set(call: Call, form: Form) -> Handled {
+pub(crate) async fn set(call: RequestContext, form: FormFields) -> Handled {
     call.caller.require(Privilege::Settings, None)?;
     let changes = changes(&form).map_err(|errors| {
-        Reply::json(
+        EarlyReply::json(
             StatusCode::BAD_REQUEST,
             &serde_json::json!({ "errors": errors }),
         )
@@ -83,6 +83,6 @@ pub(crate) async fn set(call: Call, form: Form) -> Handled {
         Ok::<_, std::io::Error>(())
     })
     .await?
-    .map_err(|error| Reply::failed("change the threads", &error))?;
+    .map_err(|error| EarlyReply::failed("change the threads", &error))?;
     ok(&document(&call.state.parts.pools))
 }

@@ -11,9 +11,9 @@ use kedge_node::iso_8601;
 use kedge_node::users::UsersError;
 use serde_json::{Value, json};
 
-use super::call::Call;
-use super::form::Form;
-use super::reply::{Handled, Reply, done, done_text, ok};
+use super::form::FormFields;
+use super::reply::{EarlyReply, Handled, done, done_text, ok};
+use super::request_context::RequestContext;
 
 /// The domain of users whose passwords are stored here; `external` ones would be known elsewhere.
 const LOCAL: &str = "local";
@@ -55,19 +55,19 @@ fn document(store: &UserStore, user: &User, domain: &str) -> Value {
     })
 }
 
-fn unknown_user() -> Reply {
-    Reply::json(StatusCode::NOT_FOUND, &json!("Unknown user."))
+fn unknown_user() -> EarlyReply {
+    EarlyReply::json(StatusCode::NOT_FOUND, &json!("Unknown user."))
 }
 
-pub(super) fn refusal(error: &UsersError) -> Reply {
+pub(super) fn refusal(error: &UsersError) -> EarlyReply {
     let field = match error {
-        UsersError::Save(why) => return Reply::failed("save the users", why),
+        UsersError::Save(why) => return EarlyReply::failed("save the users", why),
         UsersError::Refused(AuthError::UnknownUser(_)) => return unknown_user(),
         UsersError::Refused(AuthError::Guarded) => {
-            return Reply::forbidden(&format!("cluster.{}", Privilege::Admin.name()));
+            return EarlyReply::forbidden(&format!("cluster.{}", Privilege::Admin.name()));
         }
         UsersError::Refused(AuthError::NoRandomness) => {
-            return Reply::failed("change the users", error);
+            return EarlyReply::failed("change the users", error);
         }
         UsersError::Refused(AuthError::BadPassword(_)) | UsersError::ShortPassword(_) => "password",
         UsersError::UndefinedRoles { .. } => "roles",
@@ -79,28 +79,28 @@ pub(super) fn refusal(error: &UsersError) -> Reply {
         ) => "roles",
         _ => "_",
     };
-    Reply::field_error(StatusCode::BAD_REQUEST, field, error.to_string())
+    EarlyReply::field_error(StatusCode::BAD_REQUEST, field, error.to_string())
 }
 
-fn local_only(domain: &str) -> Result<(), Reply> {
+fn local_only(domain: &str) -> Result<(), EarlyReply> {
     match domain {
         LOCAL => Ok(()),
-        "external" => Err(Reply::field_error(
+        "external" => Err(EarlyReply::field_error(
             StatusCode::BAD_REQUEST,
             "_",
             "External users are not supported",
         )),
-        _ => Err(Reply::text(StatusCode::NOT_FOUND, "Unknown domain.")),
+        _ => Err(EarlyReply::text(StatusCode::NOT_FOUND, "Unknown domain.")),
     }
 }
 
 /// `GET /settings/rbac/users`: without the administrator of the settings, as clients compare the list with the users
 /// that they created.
-pub(crate) async fn list(call: Call) -> Handled {
+pub(crate) async fn list(call: RequestContext) -> Handled {
     list_of(&call, LOCAL)
 }
 
-fn list_of(call: &Call, domain: &str) -> Handled {
+fn list_of(call: &RequestContext, domain: &str) -> Handled {
     call.caller.require(Privilege::InspectUsers, None)?;
     let all = &call.state.parts.users;
     let users = all.read();
@@ -112,7 +112,7 @@ fn list_of(call: &Call, domain: &str) -> Handled {
 }
 
 /// `GET /settings/rbac/users/DOMAIN`; the domain `admin`, which is Kedge's own, has the administrator of the settings.
-pub(crate) async fn list_domain(call: Call, Path(domain): Path<String>) -> Handled {
+pub(crate) async fn list_domain(call: RequestContext, Path(domain): Path<String>) -> Handled {
     call.caller.require(Privilege::InspectUsers, None)?;
     if domain == "external" {
         return ok(&json!([]));
@@ -124,7 +124,10 @@ pub(crate) async fn list_domain(call: Call, Path(domain): Path<String>) -> Handl
 }
 
 /// `GET /settings/rbac/users/DOMAIN/USER`.
-pub(crate) async fn get(call: Call, Path((domain, id)): Path<(String, String)>) -> Handled {
+pub(crate) async fn get(
+    call: RequestContext,
+    Path((domain, id)): Path<(String, String)>,
+) -> Handled {
     call.caller.require(Privilege::InspectUsers, None)?;
     let users = call.state.parts.users.read();
     match users.get(&id) {
@@ -136,10 +139,10 @@ pub(crate) async fn get(call: Call, Path((domain, id)): Path<(String, String)>) 
 /// Returns the roles of a form, if it has any. The named buckets must exist, unless another node has checked that
 /// already.
 pub(super) fn roles_of(
-    call: &Call,
-    form: &Form,
+    call: &RequestContext,
+    form: &FormFields,
     whom: &'static str,
-) -> Result<Option<Roles>, Reply> {
+) -> Result<Option<Roles>, EarlyReply> {
     let Some(text) = form.get("roles") else {
         return Ok(None);
     };
@@ -160,7 +163,7 @@ pub(super) fn roles_of(
 }
 
 /// Returns whether the bucket, scope and collection of a role exist.
-fn is_defined(call: &Call, role: &Role) -> bool {
+fn is_defined(call: &RequestContext, role: &Role) -> bool {
     let is_given = |name: &Option<&str>| name.is_some_and(|name| name != "*");
     let Some(bucket) = Some(role.bucket()).filter(is_given).flatten() else {
         return true;
@@ -182,7 +185,7 @@ fn is_defined(call: &Call, role: &Role) -> bool {
 }
 
 /// Returns the change of a user that a form requests.
-fn change_of(call: &Call, form: &Form) -> Result<UserChange, Reply> {
+fn change_of(call: &RequestContext, form: &FormFields) -> Result<UserChange, EarlyReply> {
     let groups = form.get("groups").map(|groups| {
         let names = groups.split(',').map(str::trim);
         let names = names.filter(|name| !name.is_empty());
@@ -203,7 +206,7 @@ fn change_of(call: &Call, form: &Form) -> Result<UserChange, Reply> {
     })
 }
 
-async fn change(call: &Call, id: String, change: UserChange) -> Handled {
+async fn change(call: &RequestContext, id: String, change: UserChange) -> Handled {
     let by = call.caller.roles.privileges(None);
     call.blocking(move |state| {
         let users = &state.parts.users;
@@ -217,9 +220,9 @@ async fn change(call: &Call, id: String, change: UserChange) -> Handled {
 /// `PUT /settings/rbac/users/local/USER`: creates or replaces a user, except the password if none is given; missing
 /// fields become empty.
 pub(crate) async fn put(
-    call: Call,
+    call: RequestContext,
     Path((domain, id)): Path<(String, String)>,
-    form: Form,
+    form: FormFields,
 ) -> Handled {
     call.caller.require(Privilege::Users, None)?;
     local_only(&domain)?;
@@ -235,9 +238,9 @@ pub(crate) async fn put(
 
 /// `PATCH /settings/rbac/users/local/USER`: changes the given fields of an existing user.
 pub(crate) async fn patch(
-    call: Call,
+    call: RequestContext,
     Path((domain, id)): Path<(String, String)>,
-    form: Form,
+    form: FormFields,
 ) -> Handled {
     call.caller.require(Privilege::Users, None)?;
     local_only(&domain)?;
@@ -249,7 +252,10 @@ pub(crate) async fn patch(
 }
 
 /// `DELETE /settings/rbac/users/local/USER`.
-pub(crate) async fn remove(call: Call, Path((domain, id)): Path<(String, String)>) -> Handled {
+pub(crate) async fn remove(
+    call: RequestContext,
+    Path((domain, id)): Path<(String, String)>,
+) -> Handled {
     call.caller.require(Privilege::Users, None)?;
     if domain != LOCAL {
         return Err(unknown_user());
@@ -265,7 +271,7 @@ pub(crate) async fn remove(call: Call, Path((domain, id)): Path<(String, String)
 }
 
 /// `POST /controller/changePassword`: the caller's own password, on all nodes of a cluster.
-pub(crate) async fn change_password(call: Call, form: Form) -> Handled {
+pub(crate) async fn change_password(call: RequestContext, form: FormFields) -> Handled {
     let id = call.caller.id.clone();
     let password = form.raw("password").unwrap_or_default().to_owned();
     let checked = call.state.parts.users.check_length(&password);
@@ -308,7 +314,7 @@ fn encoded(text: &str) -> String {
 }
 
 /// `GET /settings/rbac/roles`.
-pub(crate) async fn roles(call: Call) -> Handled {
+pub(crate) async fn roles(call: RequestContext) -> Handled {
     call.caller.require(Privilege::InspectUsers, None)?;
     ok(&roles_catalogue())
 }

@@ -8,7 +8,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Memory of the machine, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Memory {
+pub struct MachineMemory {
     /// The total.
     pub total: u64,
     /// The available part, caches included.
@@ -25,7 +25,7 @@ pub struct DiskRoom {
 }
 
 /// Returns the machine's memory, if `/proc` has it.
-pub fn memory() -> Option<Memory> {
+pub fn memory() -> Option<MachineMemory> {
     parse_meminfo(&std::fs::read_to_string("/proc/meminfo").ok()?)
 }
 
@@ -98,8 +98,8 @@ fn parse_status(text: &str) -> Option<ProcessMemory> {
     })
 }
 
-fn parse_meminfo(text: &str) -> Option<Memory> {
-    Some(Memory {
+fn parse_meminfo(text: &str) -> Option<MachineMemory> {
+    Some(MachineMemory {
         total: bytes(text, "MemTotal")?,
         available: bytes(text, "MemAvailable")?,
     })
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn meminfo_is_parsed() {
         let text = "MemTotal:        2048 kB\nMemFree:          100 kB\nMemAvailable:    1024 kB\n";
-        let memory = Memory {
+        let memory = MachineMemory {
             total: 2 << 20,
             available: 1 << 20,
         };

@@ -82,7 +82,7 @@ const THREADS: Reserved = Reserved {
             "waits for other nodes and for maps",
         ),
         (
-            "crates/kedge-mgmt/src/call.rs",
+            "crates/kedge-mgmt/src/request_context.rs",
             "a call that waits for tasks",
         ),
         (

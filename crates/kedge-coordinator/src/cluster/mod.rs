@@ -46,7 +46,7 @@ use zeroize::Zeroizing;
 
 use self::peer::Peer;
 use self::store::MapStore;
-use crate::replication::{Identity, Replicator};
+use crate::replication::{NodeIdentity, Replicator};
 
 pub use self::store::MAP_FILE;
 pub use self::store::check_alone;
@@ -151,7 +151,7 @@ impl ClusterNode {
             let client = HttpClient::new(&entry.host, entry.mgmt_port, CLUSTER_USER, secret);
             (at != me).then(|| Peer::new(at, &entry.name, client))
         };
-        replicator.set_identity(Identity {
+        replicator.set_identity(NodeIdentity {
             node: setup.node,
             user: CLUSTER_USER.to_owned(),
             password: Zeroizing::new(setup.file.secret.clone()),

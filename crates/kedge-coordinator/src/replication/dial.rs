@@ -14,7 +14,7 @@ use kedge_protocol::binary::{
 };
 use kedge_types::Status;
 
-use super::Identity;
+use super::NodeIdentity;
 
 /// The timeout of connecting to one address, and of one reply.
 const STEP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -62,7 +62,7 @@ pub(crate) enum DialError {
 pub(crate) fn dial(
     peer: &PeerAddress,
     bucket: &str,
-    identity: &Identity,
+    identity: &NodeIdentity,
 ) -> Result<TcpStream, DialError> {
     let mut dialog = Dialog::open(peer)?;
     dialog.hello(identity)?;
@@ -164,7 +164,7 @@ impl Dialog {
         }
     }
 
-    fn hello(&mut self, identity: &Identity) -> Result<(), DialError> {
+    fn hello(&mut self, identity: &NodeIdentity) -> Result<(), DialError> {
         let agent = format!(
             "kedge-replication/{} {}",
             env!("CARGO_PKG_VERSION"),
@@ -185,7 +185,7 @@ impl Dialog {
         }
     }
 
-    fn login(&mut self, identity: &Identity) -> Result<(), DialError> {
+    fn login(&mut self, identity: &NodeIdentity) -> Result<(), DialError> {
         let mechanism = Mechanism::ScramSha512;
         let (user, password) = (&identity.user, &identity.password);
         let started = ClientSession::start(mechanism, user, password, random_nonce);

@@ -13,7 +13,7 @@ use kedge_types::limits::FRAME_BODY_BYTES_MAX;
 use kedge_types::{Seqno, Status, VbId};
 use mio::net::TcpStream;
 
-use super::Identity;
+use super::NodeIdentity;
 use super::backoff::RetryBackoff;
 use super::input::InputBuffer;
 use super::status::LinkStatusCell;
@@ -76,7 +76,7 @@ pub(super) struct LiveConnection {
 }
 
 /// A peer, as far as one bucket goes.
-pub(super) struct Link {
+pub(super) struct BucketLink {
     pub(super) peer: PeerAddress,
     /// The bucket's name.
     pub(super) name: String,
@@ -92,8 +92,8 @@ impl LiveConnection {
     /// Opens DCP on a new connection.
     pub(super) fn new(
         stream: std::net::TcpStream,
-        link: &Link,
-        identity: &Identity,
+        link: &BucketLink,
+        identity: &NodeIdentity,
         now_ns: u64,
     ) -> Result<Self, LinkError> {
         let node = NodeName::new(&identity.node).ok_or(LinkError::Name)?;
@@ -186,7 +186,7 @@ impl LiveConnection {
     }
 }
 
-impl Link {
+impl BucketLink {
     /// Makes all possible progress on the connection, if there is one.
     pub(super) fn serve(&mut self, now_ns: u64) -> Result<LinkAction, LinkError> {
         let (LinkStage::Live(live), Some(bucket)) = (&mut self.stage, &self.bucket) else {

@@ -21,7 +21,7 @@ mod status;
 mod streams;
 mod thread;
 
-pub use plan::{Identity, ReplicationSource};
+pub use plan::{NodeIdentity, ReplicationSource};
 
 use std::io;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ use thread::{LinkThread, WAKER};
 /// A message to the thread.
 pub(crate) enum LinkMessage {
     /// The name and credentials of this node.
-    Identity(Identity),
+    Identity(NodeIdentity),
     /// The sources of the vBuckets of a bucket.
     Plan {
         bucket: String,
@@ -149,7 +149,7 @@ impl Replicator {
     }
 
     /// Sets the identity of this node for its peers. Existing connections end.
-    pub fn set_identity(&self, identity: Identity) {
+    pub fn set_identity(&self, identity: NodeIdentity) {
         self.tell(LinkMessage::Identity(identity));
     }
 

@@ -20,7 +20,7 @@ pub struct ReplicationSource {
 
 /// The identity of this node to its peers.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Identity {
+pub struct NodeIdentity {
     /// The name in topologies.
     pub node: String,
     /// The user of the login.
@@ -29,9 +29,9 @@ pub struct Identity {
     pub password: Zeroizing<String>,
 }
 
-impl fmt::Debug for Identity {
+impl fmt::Debug for NodeIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Identity")
+        f.debug_struct("NodeIdentity")
             .field("node", &self.node)
             .field("user", &self.user)
             .finish_non_exhaustive()

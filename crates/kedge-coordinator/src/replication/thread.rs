@@ -17,10 +17,10 @@ use mio::{Events, Interest, Poll, Token};
 
 use super::backoff::RetryBackoff;
 use super::dial::{DialError, dial};
-use super::link::{Link, LinkAction, LinkError, LinkStage, LiveConnection};
+use super::link::{BucketLink, LinkAction, LinkError, LinkStage, LiveConnection};
 use super::status::{LinkTotals, ReplicationStatus};
 use super::streams::LinkStreams;
-use super::{BucketNotifier, Heir, Identity, LinkMessage, ReplicationSource};
+use super::{BucketNotifier, Heir, LinkMessage, NodeIdentity, ReplicationSource};
 
 /// The token of the inbox's waker; links have their numbers as tokens.
 pub(super) const WAKER: Token = Token(usize::MAX);
@@ -46,10 +46,10 @@ pub(super) struct LinkThread {
     registry: Arc<BucketRegistry>,
     clock: Arc<SystemClock>,
     status_board: Arc<ReplicationStatus>,
-    identity: Option<Arc<Identity>>,
+    identity: Option<Arc<NodeIdentity>>,
     heir: Option<Heir>,
     targets: BTreeMap<String, LinkTarget>,
-    links: BTreeMap<u64, Link>,
+    links: BTreeMap<u64, BucketLink>,
     /// The link of each vBucket of a bucket.
     routes: HashMap<(u64, VbId), u64>,
     next_id: u64,
@@ -130,7 +130,7 @@ impl LinkThread {
         if !self.due.is_empty() || !self.inbox.may_sleep() {
             return Some(Duration::ZERO);
         }
-        let links = self.links.values().filter_map(Link::deadline_ns);
+        let links = self.links.values().filter_map(BucketLink::deadline_ns);
         let look = (!self.targets.is_empty()).then_some(self.look_ns);
         let next = links.chain(look).min()?;
         Some(Duration::from_nanos(next.saturating_sub(self.now_ns())))
@@ -140,7 +140,7 @@ impl LinkThread {
         self.read_inbox();
         let now_ns = self.now_ns();
         self.look_for_buckets(now_ns);
-        let timed = |(id, link): (&u64, &Link)| {
+        let timed = |(id, link): (&u64, &BucketLink)| {
             let is_due = link.deadline_ns().is_some_and(|at| at <= now_ns);
             is_due.then_some(*id)
         };
@@ -372,7 +372,7 @@ impl LinkThread {
         }
     }
 
-    fn on_identity(&mut self, identity: Identity) {
+    fn on_identity(&mut self, identity: NodeIdentity) {
         if self.identity.as_deref() == Some(&identity) {
             return;
         }
@@ -452,7 +452,7 @@ impl LinkThread {
         let id = self.take_id();
         let board = self.status_board.put_up(name, &peer);
         let bucket = self.targets.get(name).and_then(|t| t.bucket.clone());
-        let link = Link {
+        let link = BucketLink {
             streams: LinkStreams::new(
                 id,
                 peer.clone(),

@@ -3,11 +3,11 @@
 use kedge_bucket::{BucketConfig, CompactionHours};
 
 use super::changed_bucket;
-use crate::form::Form;
+use crate::form::FormFields;
 
-fn form(more: &str) -> Form {
+fn form(more: &str) -> FormFields {
     let own = "autoCompactionDefined=true&parallelDBAndViewCompaction=false";
-    Form::parse(format!("{own}&{more}").as_bytes())
+    FormFields::parse(format!("{own}&{more}").as_bytes())
 }
 
 /// The fields of a time of the day.

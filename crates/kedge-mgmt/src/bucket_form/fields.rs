@@ -4,7 +4,7 @@ use kedge_bucket::{BucketChange, BucketConfig, ConflictResolution};
 
 use super::reader::FormReader;
 use super::{FieldErrors, compaction};
-use crate::form::Form;
+use crate::form::FormFields;
 
 /// Fields of features that Kedge does not have, their harmless values, and the error for other values.
 const ELSEWHERE: [(&str, &[&str], &str); 7] = [
@@ -55,7 +55,7 @@ pub(super) struct BucketFields {
 }
 
 impl BucketFields {
-    pub(super) fn read(form: &Form, errors: &mut FieldErrors) -> Self {
+    pub(super) fn read(form: &FormFields, errors: &mut FieldErrors) -> Self {
         let mut reader = FormReader { form, errors };
         let reader = &mut reader;
         foreign_kinds(reader);

@@ -22,7 +22,7 @@ pub(crate) use compaction::{NEVER, purge_days};
 use fields::BucketFields;
 use reader::error_key;
 
-use super::form::Form;
+use super::form::FormFields;
 
 /// Errors by field.
 pub(crate) type FieldErrors = BTreeMap<&'static str, String>;
@@ -70,7 +70,10 @@ fn check_together(config: &BucketConfig, errors: &mut FieldErrors) {
 ///
 /// # Errors
 /// All errors, by field.
-pub(crate) fn new_bucket(form: &Form, vbuckets_default: u16) -> Result<BucketConfig, FieldErrors> {
+pub(crate) fn new_bucket(
+    form: &FormFields,
+    vbuckets_default: u16,
+) -> Result<BucketConfig, FieldErrors> {
     let mut errors = FieldErrors::new();
     let name = form.get("name").unwrap_or_default();
     if let Some(problem) = name_problem(name) {
@@ -98,7 +101,7 @@ pub(crate) fn new_bucket(form: &Form, vbuckets_default: u16) -> Result<BucketCon
 /// # Errors
 /// All errors, by field; an unchangeable setting may be given with its current value.
 pub(crate) fn changed_bucket(
-    form: &Form,
+    form: &FormFields,
     current: &BucketConfig,
 ) -> Result<BucketChange, FieldErrors> {
     let mut errors = FieldErrors::new();

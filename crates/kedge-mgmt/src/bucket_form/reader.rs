@@ -3,13 +3,13 @@
 use std::ops::RangeInclusive;
 
 use super::FieldErrors;
-use crate::form::Form;
+use crate::form::FormFields;
 
 /// The forms of `true` and `false`.
 const BOOLEANS: [(&str, bool); 4] = [("0", false), ("1", true), ("false", false), ("true", true)];
 
 pub(super) struct FormReader<'a> {
-    pub(super) form: &'a Form,
+    pub(super) form: &'a FormFields,
     pub(super) errors: &'a mut FieldErrors,
 }
 

@@ -6,10 +6,10 @@ use kedge_bucket::{
     WarmupBehavior,
 };
 
-use super::{Form, changed_bucket, new_bucket, purge_days};
+use super::{FormFields, changed_bucket, new_bucket, purge_days};
 
-fn form(text: &str) -> Form {
-    Form::parse(text.as_bytes())
+fn form(text: &str) -> FormFields {
+    FormFields::parse(text.as_bytes())
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn invalid_bucket_fields_are_named() {
 }
 
 /// `autoCompactionDefined=true` and what goes with it.
-fn own_compaction(more: &str) -> Form {
+fn own_compaction(more: &str) -> FormFields {
     form(&format!(
         "autoCompactionDefined=true&parallelDBAndViewCompaction=false&{more}"
     ))
@@ -209,7 +209,7 @@ fn own_compaction(more: &str) -> Form {
 #[test]
 fn fields_of_compaction() {
     let current = BucketConfig::new("b", 8, 100 << 20);
-    let change = |form: &Form| changed_bucket(form, &current).unwrap().compaction;
+    let change = |form: &FormFields| changed_bucket(form, &current).unwrap().compaction;
     let expected = |percent, secs| CompactionChange {
         fragmentation_percent: Some(percent),
         purge_age_secs: Some(secs),

@@ -34,8 +34,8 @@ pub(super) use server_rows::SERVER;
 use tasks::TaskSample;
 use text::MetricsFormat;
 
-use super::call::Call;
-use super::reply::{Handled, Reply, ok_typed};
+use super::reply::{EarlyReply, Handled, ok_typed};
+use super::request_context::RequestContext;
 use super::state::HttpState;
 
 /// A statistic, its metric, true for a counter, and the help text. The encoder appends `_total` to the name of a
@@ -232,14 +232,14 @@ async fn count_unserved(state: &Arc<HttpState>) {
 }
 
 /// `GET /metrics`.
-pub(crate) async fn metrics(call: Call, headers: HeaderMap) -> Handled {
+pub(crate) async fn metrics(call: RequestContext, headers: HeaderMap) -> Handled {
     call.caller.require(Privilege::Stats, None)?;
     count_unserved(&call.state).await;
     let mut registry = Registry::default();
     registry.register_collector(Box::new(ScrapeSample::take(&call.state)));
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry)
-        .map_err(|error| Reply::failed("write the metrics", &error))?;
+        .map_err(|error| EarlyReply::failed("write the metrics", &error))?;
     let format = MetricsFormat::accepted(&headers);
     if format == MetricsFormat::Prometheus {
         text = text::to_prometheus(&text);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kedge_bucket::{Bucket, VbRole, VbState};
-use kedge_coordinator::replication::{Identity, ReplicationSource};
+use kedge_coordinator::replication::{NodeIdentity, ReplicationSource};
 use kedge_node::coordination::{LinkStatus, PeerAddress, ReplicationLinks as _, StreamPhase};
 use kedge_protocol::binary::Opcode;
 use kedge_types::{DurabilityLevel, Seqno, Status, VbId};
@@ -73,7 +73,7 @@ pub(crate) fn peer(name: &str, kedge: &Kedge) -> PeerAddress {
 /// Replicates all vBuckets of another node to a node.
 pub(crate) fn follow(kedge: &Kedge, node: &str, peer: PeerAddress) {
     let replicator = kedge.server().replicator();
-    replicator.set_identity(Identity {
+    replicator.set_identity(NodeIdentity {
         node: node.to_owned(),
         user: "root".to_owned(),
         password: PASSWORD.to_owned().into(),
@@ -291,11 +291,14 @@ fn unreachable_peer_is_retried() {
     let pair = Pair { active, replica };
     pair.wait();
     // And now with a wrong password.
-    pair.replica.server().replicator().set_identity(Identity {
-        node: "n_1".to_owned(),
-        user: "root".to_owned(),
-        password: "wrong".to_owned().into(),
-    });
+    pair.replica
+        .server()
+        .replicator()
+        .set_identity(NodeIdentity {
+            node: "n_1".to_owned(),
+            user: "root".to_owned(),
+            password: "wrong".to_owned().into(),
+        });
     until("it is refused", || {
         let status = pair.status();
         let why = status[0].last_error.clone().unwrap_or_default();

@@ -1,9 +1,9 @@
 //! Compaction of files by the bucket's tasks.
 
 mod blocked_applier;
-mod manual_tasks;
 mod failures;
 mod hours;
+mod manual_tasks;
 mod threads;
 mod throttle;
 

@@ -10,8 +10,8 @@ use kedge_cluster::CLUSTER_USER;
 
 use super::auth::Caller;
 use super::backend::Buckets;
-use super::form::{self, Form};
-use super::reply::Reply;
+use super::form::{self, FormFields};
+use super::reply::EarlyReply;
 use super::slots::ConnectionSlot;
 use super::state::HttpState;
 
@@ -24,21 +24,21 @@ pub(crate) struct PeerConnection {
 }
 
 /// One request: the caller, the host, and the shared state.
-pub(crate) struct Call {
+pub(crate) struct RequestContext {
     pub(crate) state: Arc<HttpState>,
     pub(crate) caller: Caller,
     /// The host for documents.
     pub(crate) host: String,
     /// The fields of the query.
-    pub(crate) query: Form,
+    pub(crate) query: FormFields,
 }
 
-impl Call {
+impl RequestContext {
     /// Runs blocking work on a thread where it delays nobody.
     pub(crate) async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&HttpState) -> T + Send + 'static,
-    ) -> Result<T, Reply> {
+    ) -> Result<T, EarlyReply> {
         let state = self.state.clone();
         // Requests of nodes must not wait behind those of people, which may wait for them.
         let turn = match self.caller.id == CLUSTER_USER {
@@ -50,7 +50,7 @@ impl Call {
             work(&state)
         });
         done.await
-            .map_err(|error| Reply::failed("finish the request", &error))
+            .map_err(|error| EarlyReply::failed("finish the request", &error))
     }
 
     pub(crate) fn buckets(&self) -> &dyn Buckets {
@@ -58,8 +58,8 @@ impl Call {
     }
 }
 
-impl FromRequestParts<Arc<HttpState>> for Call {
-    type Rejection = Reply;
+impl FromRequestParts<Arc<HttpState>> for RequestContext {
+    type Rejection = EarlyReply;
 
     async fn from_request_parts(
         parts: &mut Parts,
@@ -68,19 +68,19 @@ impl FromRequestParts<Arc<HttpState>> for Call {
         let caller = parts.extensions.get::<Caller>().cloned();
         let local = parts.extensions.get::<PeerConnection>().map(|it| it.local);
         let (Some(caller), Some(local)) = (caller, local) else {
-            return Err(Reply::unauthorized());
+            return Err(EarlyReply::unauthorized());
         };
         Ok(Self {
             state: state.clone(),
             caller,
             host: kedge_cluster::host_text(local.ip()),
-            query: Form::parse(parts.uri.query().unwrap_or_default().as_bytes()),
+            query: FormFields::parse(parts.uri.query().unwrap_or_default().as_bytes()),
         })
     }
 }
 
-impl FromRequest<Arc<HttpState>> for Form {
-    type Rejection = Reply;
+impl FromRequest<Arc<HttpState>> for FormFields {
+    type Rejection = EarlyReply;
 
     async fn from_request(request: Request, _: &Arc<HttpState>) -> Result<Self, Self::Rejection> {
         let body: Body = request.into_body();
