@@ -92,7 +92,7 @@ test-long:
 	KEDGE_SEEDS=$(LONG_SEEDS) KEDGE_CYCLES=$(LONG_CYCLES) \
 		$(CARGO) test -p kedge-storage -p kedge-bucket --no-fail-fast || status=1; \
 	KEDGE_SEEDS=$(LONG_SEEDS) $(CARGO) test --release -p kedge-sim --no-fail-fast || status=1; \
-	KEDGE_LONG_COMMANDS=full $(CARGO) test --release -p kedge-server --test it -- --nocapture every_opcode whole_node || status=1; \
+	KEDGE_LONG_COMMANDS=full $(CARGO) test --release -p kedge-server --test it -- --nocapture every_opcode whole_node long_commands || status=1; \
 	KEDGE_CRASH_ROUNDS=$(LONG_KILLS) KEDGE_STORAGE_CRASH_ROUNDS=$(LONG_KILLS) KEDGE_COLLECTIONS_CRASH_ROUNDS=$(LONG_KILLS) \
 		KEDGE_USERS_CRASH_ROUNDS=$(LONG_KILLS) KEDGE_HOSTILE_ROUNDS=$(LONG_ROUNDS) \
 		$(CARGO) test -p kedge --test it --no-fail-fast -- crash hostile || status=1; \

@@ -66,9 +66,9 @@ impl ThreadMetrics {
         bump(&self.long_commands, 1);
     }
 
-    /// Counts a turn in which a long answer was continued.
+    /// Counts the continuation of a long answer.
     pub(crate) fn continued(&self) {
-        bump(&self.continued_answers, 1);
+        self.add_one(&self.continued_answers);
     }
 
     pub(crate) fn read(&self, bytes: usize) {
@@ -173,7 +173,7 @@ pub struct MetricsSnapshot {
     pub longest_turn_us: u64,
     /// Commands that front-end threads offloaded to tasks, as they take long.
     pub long_commands: u64,
-    /// Turns in which long answers were continued that do not fit into the output of a connection, or into one turn.
+    /// Times that answers were continued that do not fit into the output of a connection, or into one turn.
     pub continued_answers: u64,
     /// Connections of the key-value port with a login of a client; those of other nodes are not counted.
     pub client_connections: u64,

@@ -130,7 +130,6 @@ impl StatInProgress {
 impl Session {
     /// Continues the answer to STAT in progress.
     pub(crate) fn continue_stat(&mut self, turn: &mut SessionTurn<'_>, out: &mut Output) {
-        turn.shared.metrics.thread(turn.thread).continued();
         let Some(answer) = self.stat.advance(turn, out) else {
             return;
         };

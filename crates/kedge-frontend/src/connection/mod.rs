@@ -26,6 +26,8 @@ use socket::ClientSocket;
 use timers::{ConnectionTimers, TimedState};
 use unexecuted::UnexecutedBytes;
 
+/// Bytes of a long text line that are received before the line is parsed again.
+const LINE_PIECE_BYTES: usize = 64 << 10;
 /// The number of bytes that a connection sends in a turn, at most.
 const STREAM_TURN_BYTES: usize = 1 << 20;
 
@@ -140,6 +142,10 @@ impl FrontEndConnection {
         }
         turn.begin_slice();
         self.borrow_output(buffers.outputs);
+        if self.session.answer_needs_task() && self.has_room(turn.shared) {
+            self.offload(OffloadedWork::Answer, turn);
+            return ConnectionAction::Offload;
+        }
         let session = &mut self.session;
         if session.dcp.is_dcp() && !session.dcp.on_time(session.peer, turn, &mut self.out) {
             return ConnectionAction::Close;
@@ -173,6 +179,11 @@ impl FrontEndConnection {
         } else {
             ConnectionAction::Wait
         }
+    }
+
+    /// Returns true if an answer may continue.
+    fn has_room(&self, shared: &ServerContext) -> bool {
+        self.out.queued() <= shared.limits.queued_bytes_max
     }
 
     /// Returns true if neither requests nor replies will follow.
@@ -259,6 +270,7 @@ impl FrontEndConnection {
                     self.halt = Halt::NeedBytes(1);
                 }
                 Halt::NeedBytes(need) => {
+                    let need = self.receive_target(need);
                     if !self.socket.is_readable() || !self.may_receive(need, turn.shared) {
                         return Ok(false);
                     }
@@ -268,6 +280,16 @@ impl FrontEndConnection {
                     received += self.receive(need, turn, buffers)?;
                 }
             }
+        }
+    }
+
+    /// Bytes to receive in total until the next request is parsed again. The length of a text line is not known before
+    /// its end: a long one, which does not fit into the shared buffer, is received in pieces and not byte by byte.
+    fn receive_target(&self, need: usize) -> usize {
+        if need > RECEIVE_BUFFER_BYTES && self.session.protocol.is_text() {
+            need.max(self.unexecuted.len() + LINE_PIECE_BYTES)
+        } else {
+            need
         }
     }
 
@@ -381,10 +403,10 @@ impl FrontEndConnection {
         let mut ends = matches!(self.halt, Halt::Close | Halt::Malformed) || self.is_draining;
         let mut sent = 0;
         loop {
-            if self.session.stat.is_active() {
-                self.session.continue_stat(turn, &mut self.out);
+            if self.session.has_long_answer() {
+                self.session.continue_answer(turn, &mut self.out);
                 // Commands that came behind it may start now.
-                ends |= !self.session.stat.is_active();
+                ends |= !self.session.has_long_answer();
             } else if !ends {
                 self.session.dcp.fill(turn, &mut self.out);
             }
@@ -393,9 +415,14 @@ impl FrontEndConnection {
             let has_more = !self.out.is_empty() && self.socket.is_writable();
             if ends {
                 let goes_on = self.halt == Halt::Parked && !self.session.is_blocked();
-                return Ok(has_more || goes_on);
+                // Also at the shutdown, an answer that has begun is completed.
+                let continues = self.out.is_empty() && self.session.has_long_answer();
+                return Ok(has_more || goes_on || continues);
             }
-            let has_ready = self.session.stat.is_active() || self.session.dcp.has_ready();
+            if self.session.answer_needs_task() {
+                return Ok(has_more || self.has_room(turn.shared));
+            }
+            let has_ready = self.session.has_long_answer() || self.session.dcp.has_ready();
             if !self.out.is_empty() || !has_ready {
                 return Ok(has_more);
             }

@@ -70,6 +70,16 @@ impl Session {
         }
     }
 
+    /// Continues the answer that has begun, while the output has room and the time slice lasts.
+    pub(crate) fn continue_answer(&mut self, turn: &mut SessionTurn<'_>, out: &mut Output) {
+        turn.shared.metrics.thread(turn.thread).continued();
+        if self.stat.is_active() {
+            self.continue_stat(turn, out);
+        } else {
+            text_exec::continue_retrieval(self, turn, out);
+        }
+    }
+
     /// Notifies the client of the current cluster map, if it negotiated that and knows only an older one.
     pub(crate) fn push_map(&mut self, shared: &ServerContext, out: &mut Output) {
         commands::push_map(self, shared, out);

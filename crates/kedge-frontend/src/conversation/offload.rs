@@ -29,6 +29,8 @@ pub(crate) enum OffloadedWork {
     Request(Vec<u8>),
     /// Ends the parked command of this slot.
     Completion(u8, Completion),
+    /// Continues the answer that has begun.
+    Answer,
 }
 
 /// A session on its way to a task, with the work and the output of its connection.
@@ -92,6 +94,10 @@ impl OffloadedSession {
             OffloadedWork::Completion(slot, completion) => OffloadOutcome::Completion(
                 session.on_completion(&mut turn, slot, completion, &mut out),
             ),
+            OffloadedWork::Answer => {
+                session.continue_answer(&mut turn, &mut out);
+                OffloadOutcome::Completion(Flow::Next)
+            }
         };
         OffloadResult {
             id: session.id(),
@@ -179,6 +185,19 @@ impl Session {
             }
             _ => false,
         }
+    }
+
+    /// Returns true if a retrieval of the text protocol takes long for this document.
+    pub(crate) fn is_long_retrieval(&self, key: &[u8], with_touch: bool) -> bool {
+        let Some(bucket) = self.bucket.as_deref().filter(|_| any_long_value()) else {
+            return false;
+        };
+        let uses = match with_touch {
+            true => LongRun::Reads,
+            false => LongRun::Sends,
+        };
+        let key = DocKey::new(CollectionId::DEFAULT, key);
+        key.is_ok_and(|key| self.is_long_in(bucket, key.vbucket(bucket.vbuckets()), &key, uses))
     }
 
     /// Returns true if the reply of a parked command takes long to compose, as its document is large.

@@ -152,12 +152,25 @@ impl Session {
 
     /// The number of commands in execution.
     pub(crate) fn in_flight(&self) -> usize {
-        self.in_flight.len() + usize::from(self.stat.is_active())
+        self.in_flight.len() + usize::from(self.has_long_answer())
     }
 
     /// Returns true if no command may start before one in flight has ended.
     pub(crate) fn is_blocked(&self) -> bool {
-        self.stat.is_active() || self.in_flight.blocks_all(self.protocol.is_unordered())
+        self.has_long_answer() || self.in_flight.blocks_all(self.protocol.is_unordered())
+    }
+
+    /// Returns true if an answer has begun that continues when the output has room: to STAT, or a retrieval of the text
+    /// protocol.
+    #[inline]
+    pub(crate) fn has_long_answer(&self) -> bool {
+        self.stat.is_active() || (self.text.retrieval.is_some() && self.in_flight.is_empty())
+    }
+
+    /// Returns true if a task is to continue the answer.
+    pub(crate) fn answer_needs_task(&self) -> bool {
+        let retrieval = self.text.retrieval.as_ref();
+        self.has_long_answer() && retrieval.is_some_and(|retrieval| retrieval.needs_task)
     }
 
     /// The reason not to start the next command now, if there is one. `queued_max` limits the unsent output.

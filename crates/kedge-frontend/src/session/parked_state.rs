@@ -58,7 +58,7 @@ pub(crate) struct SuspendedCommand {
     pub(crate) step: TextStep,
 }
 
-/// A retrieval that waits for documents.
+/// A retrieval that waits for documents, or for room in the output of its connection.
 #[derive(Debug)]
 pub(crate) struct Retrieval {
     pub(crate) with_cas: bool,
@@ -72,6 +72,8 @@ pub(crate) struct Retrieval {
     /// Keys that were not requested yet.
     pub(crate) rest: VecDeque<Box<[u8]>>,
     pub(crate) failed: Option<Status>,
+    /// The next document is large: a task continues.
+    pub(crate) needs_task: bool,
 }
 
 #[derive(Debug)]
@@ -93,7 +95,7 @@ pub(crate) enum RetrievalState {
 pub(crate) struct TextState {
     /// Bytes of a refused value that are still to be skipped.
     swallow: u64,
-    /// A retrieval that waits for documents.
+    /// A retrieval that waits for documents, or for room in the output.
     pub(crate) retrieval: Option<Box<Retrieval>>,
 }
 

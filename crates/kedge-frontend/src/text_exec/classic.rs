@@ -54,7 +54,12 @@ pub(super) fn retrieve(
 ) -> TextOutcome {
     let begin = exec.out.position();
     let mut keys = command.keys;
+    let mut answered = 0;
     while let Some(key) = keys.next() {
+        if retrieval::pauses(exec.turn, exec.out, answered) {
+            return retrieval::pause(exec, command, key, keys);
+        }
+        answered += 1;
         match retrieve_one(exec, command, key) {
             Ok(BucketOutcome::Done(())) | Err(Status::KeyNotFound) => {}
             Ok(BucketOutcome::Parked) => return retrieval::begin(exec, command, key, keys),

@@ -16,7 +16,7 @@ mod tests;
 
 pub(crate) use login::logged_in;
 pub(crate) use meta::with_key as with_meta_key;
-pub(crate) use retrieval::on_part;
+pub(crate) use retrieval::{continue_retrieval, on_part};
 pub(crate) use suspend::resume;
 
 use crate::session::{Halt, Session, SessionTurn};

@@ -1,8 +1,11 @@
-//! `get`, `gets`, `gat` and `gats` of documents that must come from the disk.
+//! `get`, `gets`, `gat` and `gats` of documents that must come from the disk, or whose answer is long.
 //!
 //! Documents are answered in the order of the request. All that are not in memory are requested at once, as far as
 //! there are slots for parked commands, so that a bucket can read them together. Documents in front of the first
 //! missing one are answered at once; so an error of a later one may end a reply that has begun.
+//!
+//! A retrieval pauses while the output of its connection is above its limit, and at the end of the time slice: one line
+//! may name the same document hundreds of thousands of times. It continues as a long answer to STAT does.
 
 #[cfg(test)]
 mod tests;
@@ -31,10 +34,35 @@ pub(super) fn begin<'k>(
     key: &[u8],
     rest: impl Iterator<Item = &'k [u8]>,
 ) -> TextOutcome {
+    let mut retrieval = retrieval_of(exec, command, rest);
+    retrieval.parts.push_back(RetrievedDocument {
+        key: key.into(),
+        found: park(exec.session, exec.turn, exec.start_ns),
+    });
+    go_on(exec.session, exec.turn, retrieval, exec.out, look)
+}
+
+/// Pauses a retrieval in front of a document.
+pub(super) fn pause<'k>(
+    exec: &mut TextCommandContext<'_, '_>,
+    command: &Retrieve<'_>,
+    key: &'k [u8],
+    rest: impl Iterator<Item = &'k [u8]>,
+) -> TextOutcome {
+    let rest = std::iter::once(key).chain(rest);
+    exec.session.text.retrieval = Some(retrieval_of(exec, command, rest));
+    TextOutcome::Parked
+}
+
+fn retrieval_of<'k>(
+    exec: &TextCommandContext<'_, '_>,
+    command: &Retrieve<'_>,
+    rest: impl Iterator<Item = &'k [u8]>,
+) -> Box<Retrieval> {
     let touch = command.touch.map(kedge_protocol::text::Exptime::to_wire);
     // Two SyncWrites of the same document in one request would conflict.
     let one_by_one = touch.is_some() && is_durable(exec);
-    let retrieval = Box::new(Retrieval {
+    Box::new(Retrieval {
         with_cas: command.with_cas,
         touch,
         window: if one_by_one {
@@ -43,14 +71,33 @@ pub(super) fn begin<'k>(
             UNORDERED_COMMANDS_MAX
         },
         start_ns: exec.start_ns,
-        parts: VecDeque::from([RetrievedDocument {
-            key: key.into(),
-            found: park(exec.session, exec.turn, exec.start_ns),
-        }]),
+        parts: VecDeque::new(),
         rest: rest.map(Into::into).collect(),
         failed: None,
-    });
-    go_on(exec.session, exec.turn, retrieval, exec.out, look)
+        needs_task: false,
+    })
+}
+
+/// Number of documents between two readings of the clock.
+const DOCUMENTS_PER_CLOCK_READING: usize = 64;
+
+/// Returns true if a retrieval that has answered this number of documents in this turn has to pause.
+#[inline]
+pub(super) fn pauses(turn: &SessionTurn<'_>, out: &Output, answered: usize) -> bool {
+    out.queued() > turn.shared.limits.queued_bytes_max
+        || answered % DOCUMENTS_PER_CLOCK_READING == DOCUMENTS_PER_CLOCK_READING - 1
+            && turn.is_over()
+}
+
+/// Continues a retrieval that has paused.
+pub(crate) fn continue_retrieval(
+    session: &mut Session,
+    turn: &mut SessionTurn<'_>,
+    out: &mut Output,
+) {
+    if let Some(retrieval) = session.text.retrieval.take() {
+        go_on(session, turn, retrieval, out, look);
+    }
 }
 
 fn park(session: &mut Session, turn: &mut SessionTurn<'_>, start_ns: u64) -> RetrievalState {
@@ -90,21 +137,29 @@ fn go_on(
         &[u8],
     ) -> Result<RetrievalState, Status>,
 ) -> TextOutcome {
+    retrieval.needs_task = false;
+    let mut answered = 0;
     loop {
         retrieval.answer(out);
         let full = retrieval.parts.len() >= retrieval.window || !session.in_flight.has_room();
-        if full {
+        if full || pauses(turn, out, answered) {
             break;
         }
+        answered += 1;
         let Some(key) = retrieval.rest.pop_front() else {
             break;
         };
+        if turn.may_offload && session.is_long_retrieval(&key, retrieval.touch.is_some()) {
+            retrieval.needs_task = true;
+            retrieval.rest.push_front(key);
+            break;
+        }
         match look(session, turn, &retrieval, &key) {
             Ok(found) => retrieval.parts.push_back(RetrievedDocument { key, found }),
             Err(status) => retrieval.failed = Some(status),
         }
     }
-    if !retrieval.parts.is_empty() {
+    if !retrieval.parts.is_empty() || !retrieval.rest.is_empty() {
         session.text.retrieval = Some(retrieval);
         return TextOutcome::Parked;
     }

@@ -146,7 +146,7 @@ pub(crate) const SERVER: &[MetricRow] = &[
         "event_loop_continued_answers",
         "kedge_front_end_continued_answers",
         true,
-        "Turns of front-end threads that continued an answer too long for one turn, or for the output of a connection",
+        "Times that a front-end thread or a task continued an answer too long for one turn, or for the output of a connection",
     ),
     (
         "request_memory_max",

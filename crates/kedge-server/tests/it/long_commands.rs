@@ -1,17 +1,18 @@
 //! Tests of offloaded commands: order of replies, documents from disk, disconnects. The opcodes are in
 //! `every_opcode.rs`.
 
+use std::io::{BufRead, BufReader, Read as _};
 use std::time::Duration;
 
 use kedge_bucket::{Cookie, Ctx, Outcome, Read};
 use kedge_protocol::binary::Opcode;
 use kedge_protocol::binary::commands::subdoc::{DocFlags, PathFlags, SubdocOp, SubdocSpec};
-use kedge_types::{Clock, CollectionId, DocKey, Status, SystemClock, VbId};
+use kedge_types::{Clock, CollectionId, Datatype, DocKey, Status, SystemClock, VbId};
 
 use crate::canary::{Canary, check_turns, is_full};
-use crate::client::Client;
+use crate::client::{Client, SDK_FEATURES, Text};
 use crate::evicted::until;
-use crate::server::{Kedge, Setup};
+use crate::server::{Kedge, PASSWORD, Setup, USER};
 use crate::stats::stat;
 use crate::subdoc::{call, spec};
 
@@ -190,4 +191,109 @@ fn lookups_in_large_arrays_do_not_block_others() {
     });
     assert!(runs(&kedge) >= before + 2 * ROUNDS as u64);
     check_turns(&kedge, &canary, "16 x [-1] of two clients");
+}
+
+/// Reads the answer to a retrieval, and returns the number of its documents.
+fn documents_of_retrieval(text: &mut Text, request: &str) -> usize {
+    let mut stream = text.stream.try_clone().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || std::io::Write::write_all(&mut stream, request.as_bytes()).unwrap());
+        let mut lines = BufReader::new(&text.stream);
+        let mut documents = 0;
+        loop {
+            let mut line = String::new();
+            lines.read_line(&mut line).unwrap();
+            match line.trim_end().split(' ').collect::<Vec<&str>>()[..] {
+                ["END"] => {
+                    assert!(lines.buffer().is_empty(), "nothing behind the end");
+                    return documents;
+                }
+                ["VALUE", _, _, length, ..] => {
+                    let mut value = vec![0; length.parse::<usize>().unwrap() + 2];
+                    lines.read_exact(&mut value).unwrap();
+                    assert!(value.ends_with(b"\r\n"));
+                    documents += 1;
+                }
+                _ => panic!("{line:?}"),
+            }
+        }
+    })
+}
+
+/// A line that names a document of 10 KiB half a million times had all of its answer in memory at once, and a shorter
+/// one was answered in one turn.
+#[test]
+fn long_retrievals_are_answered_in_pieces() {
+    const QUEUED_BYTES_MAX: usize = 64 << 10;
+    let mut setup = Setup::default();
+    setup.limits.queued_bytes_max = QUEUED_BYTES_MAX;
+    let kedge = Kedge::with(setup);
+    let mut writer = kedge.connect();
+    writer.hello(SDK_FEATURES);
+    writer.log_in(USER, PASSWORD);
+    writer.select("default");
+    writer.set("d", &[b'x'; 10 << 10]).ok();
+    writer.set("e", b"1").ok();
+    let packed = snap::raw::Encoder::new()
+        .compress_vec(&array(1 << 20))
+        .unwrap();
+    let long = writer.request(Opcode::Set).store("long", &packed);
+    writer.call(&long.datatype(Datatype::SNAPPY)).ok();
+    let continued = || kedge.server().metrics().snapshot().continued_answers;
+    let canary = Canary::default();
+    std::thread::scope(|scope| {
+        let other = kedge.client();
+        scope.spawn(|| canary.run(other, "e"));
+        let _over = canary.ends();
+        let mut text = kedge.text();
+        for (keys, documents, bytes) in [
+            // 4,000 different keys that are not there, and one that is: a line of 850 KiB. It was received byte by byte, and
+            // parsed after each byte, which took a turn of 5 s.
+            (
+                (0..4_000)
+                    .map(|at| format!(" none-{at}-{}", "k".repeat(200)))
+                    .chain([" e".to_owned()])
+                    .collect::<String>(),
+                1,
+                0,
+            ),
+            (" d".repeat(5_000), 5_000, 5_000 * (10 << 10)),
+            // Long enough for a task.
+            (" e".repeat(200_000), 200_000, 200_000),
+            // A task inflates the large document, between pauses.
+            (
+                " d d d d d d d d long e".repeat(20),
+                200,
+                20 * 2 * QUEUED_BYTES_MAX,
+            ),
+        ] {
+            let before = continued();
+            for command in ["get", "gets", "gat 0"] {
+                let request = format!("{command}{keys}\r\n");
+                let found = documents_of_retrieval(&mut text, &request);
+                assert_eq!(found, documents, "{command}");
+            }
+            text.expect("mn\r\n", "MN\r\n");
+            let pieces = 3 * bytes / (2 * QUEUED_BYTES_MAX);
+            assert!(
+                continued() - before >= pieces as u64,
+                "{documents} documents"
+            );
+            check_turns(
+                &kedge,
+                &canary,
+                &format!("get, gets, gat of {documents} documents"),
+            );
+        }
+        let statistics = text.until("stats\r\n", "END");
+        assert!(statistics.contains("STAT pid "), "{statistics}");
+        for group in ["items", "slabs", "sizes", "conns", "settings"] {
+            text.until(&format!("stats {group}\r\n"), "END");
+            check_turns(&kedge, &canary, &format!("stats {group}"));
+        }
+        text.expect("ms m 1 T0\r\nx\r\n", "HD\r\n");
+        let quiet = "mg none v q\r\n".repeat(4_000);
+        text.expect(&format!("{quiet}mn\r\n"), "MN\r\n");
+        check_turns(&kedge, &canary, "4,000 meta commands");
+    });
 }

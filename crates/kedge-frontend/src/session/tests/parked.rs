@@ -153,6 +153,15 @@ impl Rig {
             .on_completion(&mut turn, slot, completion, &mut self.out)
     }
 
+    /// Sends the output.
+    pub(crate) fn send(&mut self) {
+        while !self.out.is_empty() {
+            self.out.write_to(&mut Vec::new()).unwrap();
+        }
+        self.out.recycle();
+        self.read = 0;
+    }
+
     /// The bytes of replies since the last call.
     pub(crate) fn fresh(&mut self) -> Vec<u8> {
         let all = self.out.to_vec();
