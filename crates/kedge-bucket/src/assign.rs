@@ -1,7 +1,6 @@
 //! Assignment of states to many vBuckets, and their positions, for the cluster's reconciler.
 
-use crate::vbuckets::VbRole;
-use crate::vbuckets::VbStates;
+use crate::vbuckets::{VbRole, VbStates};
 use kedge_bucket_core::{BucketPhase, new_uuid};
 use kedge_types::{Seqno, Status, VbId, VbUuid};
 use kedge_vbucket::{StateChange, VBucket, VbState};

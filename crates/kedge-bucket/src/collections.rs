@@ -3,8 +3,7 @@
 //! Invariant: every active vBucket applies the current manifest. A change of the manifest visits all vBuckets afterwards,
 //! and a vBucket that becomes active reads the manifest under its lock.
 
-use kedge_bucket_core::BucketCore;
-use kedge_bucket_core::BucketPhase;
+use kedge_bucket_core::{BucketCore, BucketPhase};
 use kedge_sync::{RankedMutex, ranks::ManifestChanging};
 use kedge_types::{Collection, CollectionId, Manifest, ManifestUid, ScopeId, Seqno, VbId};
 use kedge_vbucket::{CollectionOps, OpenCollection, VBucket, VbState};

@@ -9,9 +9,7 @@
 //!   exists until the change is applied. Its seqnos may be high enough, but they belong to another history.
 //! * A reader whose history has ended is notified instead of waiting.
 
-use kedge_bucket_core::BucketCore;
-use kedge_bucket_core::BucketError;
-use kedge_bucket_core::Parker;
+use kedge_bucket_core::{BucketCore, BucketError, Parker};
 use kedge_persistence::Persistence;
 use kedge_storage::FileView;
 use kedge_sync::{

@@ -2,9 +2,7 @@
 
 use crate::bucket::Bucket;
 use crate::tasks::BUCKET_FLUSH;
-use kedge_bucket_core::Counter;
-use kedge_bucket_core::submit_change;
-use kedge_bucket_core::{Ctx, new_uuid};
+use kedge_bucket_core::{Counter, Ctx, new_uuid, submit_change};
 use kedge_types::{Status, VbId};
 use kedge_vbucket::VbState;
 use std::sync::Arc;

@@ -2,8 +2,7 @@
 
 use crate::bucket::Bucket;
 use crate::tasks::WARMUP;
-use kedge_bucket_core::BucketError;
-use kedge_bucket_core::{BucketPhase, BucketSetup};
+use kedge_bucket_core::{BucketError, BucketPhase, BucketSetup};
 use kedge_executor::{Next, Task, TaskContext, TaskSpec};
 use kedge_persistence::{LoadReport, must_keep_log};
 use kedge_sync::{RankedMutex, ranks::Vbucket};

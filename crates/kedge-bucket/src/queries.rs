@@ -1,9 +1,7 @@
 //! Queries about vBuckets: seqnos, failover tables, states and statistics, and the wait for persistence.
 
 use crate::bucket::Bucket;
-use kedge_bucket_core::DiskWriters as _;
-use kedge_bucket_core::Outcome;
-use kedge_bucket_core::{Ctx, RequiredRole};
+use kedge_bucket_core::{Ctx, DiskWriters as _, Outcome, RequiredRole};
 use kedge_types::{Cas, CollectionId, Seqno, Status, VbId, VbUuid};
 use kedge_vbucket::{
     CheckpointFigures, Cookie, Drift, DurabilityFigures, FailoverTable, HashFigures, ObservedSeqno,

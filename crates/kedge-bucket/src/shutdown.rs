@@ -3,8 +3,7 @@
 use crate::bucket::Bucket;
 use crate::dropping::finish_drop;
 use crate::tasks::BUCKET_DELETION;
-use kedge_bucket_core::BucketError;
-use kedge_bucket_core::BucketPhase;
+use kedge_bucket_core::{BucketError, BucketPhase};
 use kedge_executor::OwnerId;
 use kedge_types::limits::SHUTDOWN_APPLY_MS;
 use kedge_vbucket::VBucket;

@@ -1,9 +1,7 @@
 //! The statistics of a bucket, under the names that Couchbase uses.
 
 use crate::bucket::Bucket;
-use kedge_bucket_core::BucketPhase;
-use kedge_bucket_core::PendingIo;
-use kedge_bucket_core::{Counter, Total};
+use kedge_bucket_core::{BucketPhase, Counter, PendingIo, Total};
 use kedge_vbucket::{Drift, VbState};
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -7,10 +7,7 @@
 //!   that lock; operations that find another history than the one they began with abort.
 
 use crate::tasks::{VBUCKET_DELETION, VBUCKET_STATE};
-use kedge_bucket_core::Total;
-use kedge_bucket_core::new_uuid;
-use kedge_bucket_core::submit_change;
-use kedge_bucket_core::{BucketCore, Component};
+use kedge_bucket_core::{BucketCore, Component, Total, new_uuid, submit_change};
 use kedge_persistence::Persistence;
 use kedge_types::{Status, VbId};
 use kedge_vbucket::{HashTable, StateChange, Topology, VBucket, VbState};

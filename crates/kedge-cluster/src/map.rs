@@ -15,11 +15,11 @@ use kedge_types::limits::CHAIN_NODES_MAX;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::document;
 use crate::placement::place;
 use crate::state::hex;
 use crate::{
     BucketEntry, ClusterError, ClusterFile, ManifestAuthor, ManifestKeeper, NextChains, Revision,
+    document,
 };
 
 const VERSION: u32 = 1;

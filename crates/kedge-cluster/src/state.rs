@@ -4,8 +4,7 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ClusterError;
-use crate::document;
+use crate::{ClusterError, document};
 
 const VERSION: u32 = 1;
 

@@ -1,8 +1,7 @@
 //! The error type of this crate: the failed operation, its path and offset, and the error of the operating system.
 
-use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
 /// The operation that failed with a [`DiskError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,10 +1,9 @@
 //! The disk of the operating system.
 
-use std::fs;
-use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{fs, io};
 
 use rustix::fs::FallocateFlags;
 

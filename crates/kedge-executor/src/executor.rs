@@ -17,10 +17,9 @@ use crate::task::{Runnable, Task};
 use crate::threads::{ThreadCount, cores};
 use crate::timers::Timers;
 use crate::workers::Workers;
-use std::fmt;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
 /// Thread pools and the tasks that run on them. Clones share one executor, which shuts down when the last clone is
 /// dropped.

@@ -1,8 +1,7 @@
 //! Import of a bucket from the vBucket files of another server.
 
 use crate::shutdown_marker::ShutdownMarker;
-use kedge_bucket_core::BucketError;
-use kedge_bucket_core::new_uuid;
+use kedge_bucket_core::{BucketError, new_uuid};
 use kedge_disk::Disk;
 use kedge_storage::{ImportReport, Storage, StorageConfig, vbuckets_of};
 use kedge_types::VbId;

@@ -18,12 +18,9 @@ use crate::persistence::Persistence;
 use crate::record;
 use crate::shutdown_marker::ShutdownMarker;
 use crate::truncation::{LoggedRecords, has_work};
-use kedge_bucket_core::BucketError;
-use kedge_bucket_core::InstrumentedDisk;
-use kedge_bucket_core::new_uuid;
-use kedge_bucket_core::random_u64;
-use kedge_bucket_core::share_out;
-use kedge_bucket_core::{BucketPhase, BucketSetup};
+use kedge_bucket_core::{
+    BucketError, BucketPhase, BucketSetup, InstrumentedDisk, new_uuid, random_u64, share_out,
+};
 use kedge_log::{Log, LogConfig, LogRecord};
 use kedge_storage::{RollbackOutcome, Storage, StorageConfig};
 use kedge_sync::{RankedMutex, ranks::Vbucket};

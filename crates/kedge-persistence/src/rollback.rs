@@ -24,11 +24,9 @@ use crate::kinds::ROLLBACK;
 use crate::shared::SharedState;
 use crate::truncation::has_work;
 use crate::writers::Writers;
-use kedge_bucket_core::BucketPhase;
-use kedge_bucket_core::EvictionPolicy;
-use kedge_bucket_core::new_uuid;
-use kedge_bucket_core::{BucketCore, BucketError, Component};
-use kedge_bucket_core::{Total, submit_change};
+use kedge_bucket_core::{
+    BucketCore, BucketError, BucketPhase, Component, EvictionPolicy, Total, new_uuid, submit_change,
+};
 use kedge_storage::{FileRecord, Rollback, StorageError};
 use kedge_types::{Seqno, Status, VbId};
 use kedge_vbucket::{Item, PersistedState, VBucket, VbState};

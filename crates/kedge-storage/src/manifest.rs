@@ -9,9 +9,8 @@
 use kedge_couchstore::kv::{
     CommittedManifest, DROPPED_COLLECTIONS_NAME, DroppedCollection, DroppedCollections,
     LocalDocument, MANIFEST_NAME, OPEN_COLLECTIONS_NAME, OPEN_SCOPES_NAME, Scopes,
-    StoredCollections,
+    StoredCollection as FileCollection, StoredCollections, StoredScope as FileScope,
 };
-use kedge_couchstore::kv::{StoredCollection as FileCollection, StoredScope as FileScope};
 use kedge_types::{Collection, CollectionId, Manifest, ManifestUid, Scope, ScopeId, Seqno};
 use kedge_vbucket::{SystemEvent, SystemEventKind};
 

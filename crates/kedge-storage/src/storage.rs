@@ -10,13 +10,12 @@ use kedge_types::{CollectionId, VbId};
 
 use crate::catalog::FileCatalog;
 use crate::maintenance::StopFlag;
-use crate::metered;
 use crate::names::find_files;
 use crate::open_files::{OpenFileLimits, OpenFiles};
 use crate::slot::FileSlot;
 use crate::stats::{FileFigures, StorageCounters, StorageStats};
 use crate::throttle_pause::ThrottlePause;
-use crate::{StorageConfig, StorageError};
+use crate::{StorageConfig, StorageError, metered};
 
 /// The couchstore files of a bucket, one for each vBucket that was ever written to.
 ///

@@ -1,9 +1,8 @@
 //! File permissions: other users of the machine have no access.
 
-use std::fs;
-use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::{fs, io};
 
 use rustix::fs::Mode;
 

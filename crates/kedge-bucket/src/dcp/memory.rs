@@ -3,9 +3,7 @@
 
 use super::signals::StreamSignals;
 use crate::dcp::component::Dcp;
-use kedge_bucket_core::BucketCore;
-use kedge_bucket_core::TaskBody;
-use kedge_bucket_core::Total;
+use kedge_bucket_core::{BucketCore, TaskBody, Total};
 use kedge_executor::Next;
 use kedge_types::VbId;
 use std::time::Duration;

@@ -11,10 +11,7 @@
 use super::receiver_state::ReplicaSink;
 use super::signals::StreamSignals;
 use crate::dcp::component::Dcp;
-use kedge_bucket_core::BucketCore;
-use kedge_bucket_core::BucketPhase;
-use kedge_bucket_core::DiskWriters as _;
-use kedge_bucket_core::Total;
+use kedge_bucket_core::{BucketCore, BucketPhase, DiskWriters as _, Total};
 use kedge_types::{DurabilityLevel, Seqno, Status, VbId};
 use kedge_vbucket::{
     DcpSnapshot, FailoverTable, NodeName, ReceiveError, Received, ResumePoint, VBucket,

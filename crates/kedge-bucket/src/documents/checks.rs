@@ -1,8 +1,7 @@
 //! Timed work on the values of clients before they are stored: decompression, JSON validation, and sub-document changes.
 
 use super::component::DocumentCommands;
-use kedge_bucket_core::Ctx;
-use kedge_bucket_core::Timing;
+use kedge_bucket_core::{Ctx, Timing};
 use kedge_types::{Datatype, Status};
 use kedge_vbucket::{Item, MinRatio, Modified, Modify, NewValue, NextVersion};
 use std::sync::OnceLock;

@@ -2,10 +2,7 @@
 
 use super::ahead::copied_ahead;
 use super::component::DocumentCommands;
-use kedge_bucket_core::Counter;
-use kedge_bucket_core::Outcome;
-use kedge_bucket_core::Read;
-use kedge_bucket_core::{Ctx, RequiredRole};
+use kedge_bucket_core::{Counter, Ctx, Outcome, Read, RequiredRole};
 use kedge_residency::role_of;
 use kedge_types::{Cas, Status};
 use kedge_vbucket::{

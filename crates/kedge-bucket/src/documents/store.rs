@@ -7,9 +7,7 @@ use super::writing::WriteResult;
 
 use crate::CounterUpdate;
 
-use kedge_bucket_core::Counter;
-use kedge_bucket_core::Ctx;
-use kedge_bucket_core::Outcome;
+use kedge_bucket_core::{Counter, Ctx, Outcome};
 use kedge_residency::Admission;
 use kedge_types::{Datatype, Status};
 use kedge_vbucket::{

@@ -3,10 +3,7 @@
 use super::checks::TimedChange;
 use super::component::{DocumentCommands, Write};
 use super::writing::pending;
-use kedge_bucket_core::Counter;
-use kedge_bucket_core::Ctx;
-use kedge_bucket_core::Outcome;
-use kedge_bucket_core::Read;
+use kedge_bucket_core::{Counter, Ctx, Outcome, Read};
 use kedge_residency::{Admission, WaitFor};
 use kedge_types::{Cas, Status};
 use kedge_vbucket::{DocOp, Item, Modify, Mutated};

@@ -3,9 +3,7 @@
 use super::component::{DocumentCommands, Write};
 use super::store::StoreArgs;
 use super::writing::pending;
-use kedge_bucket_core::ConflictResolution;
-use kedge_bucket_core::Ctx;
-use kedge_bucket_core::Outcome;
+use kedge_bucket_core::{ConflictResolution, Ctx, Outcome};
 use kedge_residency::{Admission, WaitFor, with_meta_counters};
 use kedge_types::{Cas, Datatype, DocKey, Expiry, RevSeqno, Status};
 use kedge_vbucket::{

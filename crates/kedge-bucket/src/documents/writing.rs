@@ -1,12 +1,8 @@
 //! The common path of all writes: admission, the step of the vBucket, parking, and counting.
 
 use super::component::{DocumentCommands, Write};
-use kedge_bucket_core::Counter;
-use kedge_bucket_core::DiskWriters as _;
-use kedge_bucket_core::Outcome;
-use kedge_bucket_core::{Ctx, sync_write_timing};
-use kedge_residency::Admission;
-use kedge_residency::{PendingOp, WaitFor, outcome_counters};
+use kedge_bucket_core::{Counter, Ctx, DiskWriters as _, Outcome, sync_write_timing};
+use kedge_residency::{Admission, PendingOp, WaitFor, outcome_counters};
 use kedge_types::{Cas, Durability, Status};
 use kedge_vbucket::{
     DocOp, ITEM_OVERHEAD_BYTES, ItemMeta, Mutated, SLOT_BYTES, StepOutcome, VBucket,

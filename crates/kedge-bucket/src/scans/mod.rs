@@ -23,10 +23,7 @@ pub use component::RangeScanner;
 use continue_scan::ContinueScan;
 use create::CreateScan;
 use job::ScanJob;
-use kedge_bucket_core::Ctx;
-use kedge_bucket_core::Outcome;
-use kedge_bucket_core::Parker;
-use kedge_bucket_core::Total;
+use kedge_bucket_core::{Ctx, Outcome, Parker, Total};
 use kedge_sync::{
     RankedMutex,
     ranks::{ScanPositionRank, ScanQueue, ScansOpen},

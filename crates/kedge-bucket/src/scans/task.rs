@@ -3,8 +3,7 @@
 use super::ScanLane;
 use super::job::{ScanJob, ScanProgress};
 use crate::scans::component::RangeScanner;
-use kedge_bucket_core::TaskBody;
-use kedge_bucket_core::Total;
+use kedge_bucket_core::{TaskBody, Total};
 use kedge_executor::Next;
 use std::time::Duration;
 

@@ -3,8 +3,10 @@
 use crate::crash::seeds;
 use crate::dcp::pair::Pair;
 use crate::tools::*;
-use kedge_bucket::{Bucket, CompactionRequest, Completion, Cookie, Mutated, Outcome, Read, Write};
-use kedge_bucket::{StreamNotify, StreamRefused, StreamRequest};
+use kedge_bucket::{
+    Bucket, CompactionRequest, Completion, Cookie, Mutated, Outcome, Read, StreamNotify,
+    StreamRefused, StreamRequest, Write,
+};
 use kedge_disk::{Fault, Rng, SimDisk};
 use kedge_replication::Filter;
 use kedge_types::{

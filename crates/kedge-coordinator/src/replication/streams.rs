@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use kedge_bucket::Received;
-use kedge_bucket::{ApplyError, Bucket, RollbackReport, VbState};
+use kedge_bucket::{ApplyError, Bucket, Received, RollbackReport, VbState};
 use kedge_node::coordination::{PeerAddress, StreamPhase, StreamStatus};
 use kedge_node::inbox::Inbox;
 use kedge_replication::{Consumer, ConsumerEvent, StreamFlags};

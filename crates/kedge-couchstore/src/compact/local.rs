@@ -4,8 +4,7 @@
 //! before this commit, and not on changes before an earlier one.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
-use std::collections::btree_map;
+use std::collections::{BTreeMap, btree_map};
 use std::iter::Peekable;
 
 use crate::limits::{KEY_BYTES_MAX, LOCAL_BYTES_MAX};

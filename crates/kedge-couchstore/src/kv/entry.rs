@@ -10,8 +10,9 @@
 //! | abort | prepare | yes | abort | empty |
 //! | system event | system | when it drops | without SyncWrite | a flatbuffer |
 
-use super::datatype_of_value;
-use super::{DeleteSource, DiskKey, KvError, RevMeta, SyncWrite, SystemEventKind};
+use super::{
+    DeleteSource, DiskKey, KvError, RevMeta, SyncWrite, SystemEventKind, datatype_of_value,
+};
 use crate::ContentMeta;
 use kedge_types::{Cas, Datatype, DurabilityLevel, Expiry, Seqno};
 

@@ -1,7 +1,9 @@
 //! The local documents of a vBucket's file, by name. Couchstore file format, section 3.4.
 
-use super::{CollectionStats, CommittedManifest, DroppedCollections, KvError, StoredCollections};
-use super::{Scopes, VbStateDocument};
+use super::{
+    CollectionStats, CommittedManifest, DroppedCollections, KvError, Scopes, StoredCollections,
+    VbStateDocument,
+};
 use kedge_types::{CollectionId, Seqno};
 
 /// Name of the [`VbStateDocument`]. A file without it does not belong to a vBucket.

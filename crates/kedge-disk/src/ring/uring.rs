@@ -9,10 +9,9 @@
     reason = "the system writes into memory after the call that gave it has returned"
 )]
 
-use std::fs;
-use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
+use std::{fs, io};
 
 use io_uring::{IoUring, opcode, types};
 use slab::Slab;

@@ -1,7 +1,6 @@
 //! GET_VBUCKET, SET_VBUCKET and DEL_VBUCKET.
 
-use kedge_bucket::{NodeName, Topology};
-use kedge_bucket::{VbRole, VbState};
+use kedge_bucket::{NodeName, Topology, VbRole, VbState};
 use kedge_protocol::binary::commands::{DelVbucket, HeaderOnly, SetVbucket};
 use kedge_types::{Datatype, Status};
 

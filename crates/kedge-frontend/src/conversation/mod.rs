@@ -11,10 +11,9 @@ use kedge_protocol::binary::{Parse, parse_frame};
 
 pub(crate) use offload::{OffloadOutcome, OffloadResult, OffloadedSession, OffloadedWork};
 
-use crate::commands;
 use crate::server_context::ServerContext;
 use crate::session::{Flow, Halt, Session, SessionTurn};
-use crate::text_exec;
+use crate::{commands, text_exec};
 
 impl Session {
     /// Executes the commands at the front of `bytes`. Returns the number of executed bytes, and the reason to stop.

@@ -1,8 +1,10 @@
 //! The classic commands of the text protocol.
 
 use crate::session::TextStep;
-use kedge_bucket::{ConcatMode, CounterUpdate, Mutated, Outcome as BucketOutcome};
-use kedge_bucket::{DocumentRef, Item, Meta, StoreMode as BucketMode};
+use kedge_bucket::{
+    ConcatMode, CounterUpdate, DocumentRef, Item, Meta, Mutated, Outcome as BucketOutcome,
+    StoreMode as BucketMode,
+};
 use kedge_node::output::Output;
 use kedge_protocol::text::{
     CountDirection, FlushAll, Retrieve, Stats, TextArithmetic, TextDelete, TextStore,
@@ -16,8 +18,7 @@ use super::context::{TextCommandContext, TextOutcome, TextTarget, target};
 use super::retrieval;
 use crate::commands::{StatRequest, answer, completion_callback, memcached_stats, plain_version};
 use crate::limits::COPY_VALUE_BYTES_MAX;
-use crate::session::StatFormat;
-use crate::session::{Rights, inflated};
+use crate::session::{Rights, StatFormat, inflated};
 use crate::text_status::write_status;
 
 /// Appends `VALUE ...` with the document.

@@ -3,9 +3,7 @@
 use super::throttle::CommitThrottle;
 use super::{Applier, ApplyOutcome, LogApplier};
 use crate::truncation::has_work;
-use kedge_bucket_core::BucketError;
-use kedge_bucket_core::Timing;
-use kedge_bucket_core::Total;
+use kedge_bucket_core::{BucketError, Timing, Total};
 use kedge_storage::{CommitGroup, Storage, StorageError};
 use kedge_types::{Seqno, VbId};
 use kedge_vbucket::{ApplyBatch, PersistedState};

@@ -2,8 +2,7 @@
 
 use super::{Applier, ApplyOutcome, LogApplier, QueuedApply};
 use crate::truncation::has_work;
-use kedge_bucket_core::BucketError;
-use kedge_bucket_core::Total;
+use kedge_bucket_core::{BucketError, Total};
 use kedge_sync::{RankedMutexGuard, ranks::LogApplier as LogApplierRank};
 use kedge_types::VbId;
 

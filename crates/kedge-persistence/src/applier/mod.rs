@@ -20,11 +20,9 @@ mod throttle;
 use crate::shared::SharedState;
 use crate::writers::Writers;
 use batch::PartialApply;
-use kedge_bucket_core::BucketPhase;
-use kedge_bucket_core::DiskWriters as _;
-use kedge_bucket_core::TaskBody;
-use kedge_bucket_core::Total;
-use kedge_bucket_core::{BucketCore, BucketError, Component};
+use kedge_bucket_core::{
+    BucketCore, BucketError, BucketPhase, Component, DiskWriters as _, TaskBody, Total,
+};
 use kedge_executor::Next;
 use kedge_storage::StorageError;
 use kedge_sync::{RankedMutex, ranks::LogApplier as LogApplierRank};

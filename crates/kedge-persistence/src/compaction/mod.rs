@@ -26,9 +26,9 @@ use crate::applier::LogApplier;
 use crate::kinds::{COMPACTION, COMPACTION_ON_WRITER};
 use crate::reserve::CompactionReserve;
 use crate::shared::SharedState;
-use kedge_bucket_core::BucketPhase;
-use kedge_bucket_core::Total;
-use kedge_bucket_core::{BucketCore, CompactionConfig, CompactionPool, Component};
+use kedge_bucket_core::{
+    BucketCore, BucketPhase, CompactionConfig, CompactionPool, Component, Total,
+};
 use kedge_executor::{Executor, Next, Pool, Task, TaskContext, TaskKind, TaskSpec};
 use kedge_storage::{CompactionFigures, StorageError};
 use kedge_sync::{RankedMutex, ranks::CompactionQueue as CompactionQueueRank};

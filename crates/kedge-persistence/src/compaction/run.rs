@@ -7,9 +7,7 @@
 
 use super::Compactions;
 use super::queue::{CancelFlag, PurgeOptions};
-use kedge_bucket_core::BucketPhase;
-use kedge_bucket_core::Timing;
-use kedge_bucket_core::Total;
+use kedge_bucket_core::{BucketPhase, Timing, Total};
 use kedge_storage::{
     CompactHooks, CompactRequest, CompactionResult, ExpiredDocument, Storage, StorageError,
 };

@@ -16,10 +16,7 @@ pub(crate) mod lists;
 
 use crate::shared::SharedState;
 use crate::shutdown_marker::ShutdownMarker;
-use kedge_bucket_core::BucketConfig;
-use kedge_bucket_core::Timing;
-use kedge_bucket_core::Total;
-use kedge_bucket_core::{BucketCore, BucketError, BucketPhase};
+use kedge_bucket_core::{BucketConfig, BucketCore, BucketError, BucketPhase, Timing, Total};
 use kedge_executor::Pool;
 use kedge_types::{Now, VbId};
 use kedge_vbucket::{AfterLog, ApplyBatch, Position};

@@ -1,9 +1,8 @@
 //! `flush_all [delay] [noreply]`, `stats [args]`, `verbosity <level> [noreply]` (memcached doc/protocol.txt, "Other
 //! commands" and "Statistics").
 
-use super::Exptime;
 use super::line::{CommandError, ParseStop, Tokens, is_noreply, parse_u32};
-use super::reply;
+use super::{Exptime, reply};
 
 /// A request to delete all documents. Answer [`reply::OK`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

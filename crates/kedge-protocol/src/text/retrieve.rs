@@ -1,9 +1,8 @@
 //! `get <key>*`, `gets <key>*`, `gat <exptime> <key>*`, `gats <exptime> <key>*` (memcached doc/protocol.txt, "Retrieval
 //! command" and "Get And TextTouch").
 
-use super::Exptime;
 use super::line::{CommandError, ParseStop, Tokens, is_key};
-use super::reply;
+use super::{Exptime, reply};
 
 /// A retrieval of one or more keys. Answer [`reply::write_value`] for each document, and [`reply::END`] last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

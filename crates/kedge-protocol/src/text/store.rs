@@ -1,12 +1,11 @@
 //! `<set|add|replace|append|prepend> <key> <flags> <exptime> <bytes> [noreply]` and `cas <key> <flags> <exptime> <bytes>
 //! <cas unique> [noreply]` (memcached doc/protocol.txt, "Storage commands").
 
-use super::Exptime;
 use super::line::{
     CommandError, ParseStop, Tokens, ValueReader, is_key, is_noreply, parse_length, parse_u32,
     parse_u64,
 };
-use super::reply;
+use super::{Exptime, reply};
 
 /// A request to store a value. Answer [`reply::STORED`], [`reply::NOT_STORED`], or for a CAS [`reply::EXISTS`] or
 /// [`reply::NOT_FOUND`].

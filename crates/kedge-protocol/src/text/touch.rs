@@ -1,8 +1,7 @@
 //! `touch <key> <exptime> [noreply]` (memcached doc/protocol.txt, "TextTouch").
 
-use super::Exptime;
 use super::line::{CommandError, ParseStop, Tokens, is_key, is_noreply};
-use super::reply;
+use super::{Exptime, reply};
 
 /// A request to set the expiration time of a document. Answer [`reply::TOUCHED`] or [`reply::NOT_FOUND`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

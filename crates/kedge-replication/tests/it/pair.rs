@@ -1,8 +1,9 @@
 //! A producer and a consumer with a pipe between them.
 
 use crate::script::Script;
-use kedge_protocol::binary::commands::dcp::{DcpBody, DcpMessage};
-use kedge_protocol::binary::commands::dcp::{DcpOpen, OpenFlags, ParsePeer, PeerFrame, parse_peer};
+use kedge_protocol::binary::commands::dcp::{
+    DcpBody, DcpMessage, DcpOpen, OpenFlags, ParsePeer, PeerFrame, parse_peer,
+};
 use kedge_protocol::binary::{Feature, Features, Opcode, Response};
 use kedge_replication::{
     Consumer, ConsumerConfig, ConsumerEvent, Disconnect, FillResult, Producer, ProducerAction,

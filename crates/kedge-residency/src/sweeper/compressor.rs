@@ -9,9 +9,7 @@
 use super::component::Sweeper;
 use crate::parts::{parts, place_of};
 use crate::signals::COMPRESSOR_PAUSE;
-use kedge_bucket_core::TaskBody;
-use kedge_bucket_core::Timing;
-use kedge_bucket_core::Total;
+use kedge_bucket_core::{TaskBody, Timing, Total};
 use kedge_executor::Next;
 use kedge_types::VbId;
 use kedge_vbucket::{Item, ValueCompressor};

@@ -3,8 +3,7 @@
 //! Invariant: while a vBucket has some ([`VBucket::has_dropped_documents`]), the task is awake or about to be.
 
 use super::component::Sweeper;
-use kedge_bucket_core::TaskBody;
-use kedge_bucket_core::Total;
+use kedge_bucket_core::{TaskBody, Total};
 use kedge_executor::Next;
 use kedge_vbucket::VBucket;
 use std::time::Duration;

@@ -2,8 +2,7 @@
 
 use super::component::Warmup;
 use super::jobs::WarmupJob;
-use kedge_bucket_core::BucketError;
-use kedge_bucket_core::EvictionPolicy;
+use kedge_bucket_core::{BucketError, EvictionPolicy};
 use kedge_storage::{FileRecord, FileRecordKind, RecordScan};
 use kedge_types::{Seqno, VbId};
 use kedge_vbucket::{FetchTicket, Fetched, Item, VBucket};

@@ -8,9 +8,8 @@ use std::time::Duration;
 use kedge_auth::Mechanism;
 use kedge_frontend::FrontendLimits;
 use kedge_node::http_client::HttpClient;
-use kedge_protocol::binary::Opcode;
-use kedge_protocol::binary::RequestWriter;
 use kedge_protocol::binary::commands::SaslStart;
+use kedge_protocol::binary::{Opcode, RequestWriter};
 use kedge_types::Status;
 use socket2::{Domain, Socket, Type};
 

@@ -1,11 +1,10 @@
 //! Opening connections before a run, and reconnecting during it.
 
-use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use kedge_protocol::binary::Feature;
 

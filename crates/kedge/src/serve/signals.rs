@@ -1,10 +1,9 @@
 //! SIGTERM and SIGINT.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Sender;
-use std::thread;
+use std::{io, thread};
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 use signal_hook::consts::{SIGINT, SIGTERM};

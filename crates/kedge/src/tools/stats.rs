@@ -4,8 +4,7 @@ use clap::Args;
 use serde_json::{Map, Value};
 
 use super::table::table;
-use super::tasks;
-use super::{ServerArgs, ToolError};
+use super::{ServerArgs, ToolError, tasks};
 use crate::client::ClientError;
 use crate::output;
 

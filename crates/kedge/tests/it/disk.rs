@@ -1,11 +1,10 @@
 //! Full disks and damaged files, on the real process and the real disk.
 
-use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use kedge_types::{DurabilityLevel, VbId};
 use rustix::process::Signal;

@@ -1,11 +1,10 @@
 //! Start, refusal to start, and stop of the process.
 
-use std::fs;
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use kedge_executor::{Pool, ThreadCount};
 use kedge_types::{DurabilityLevel, Status};

@@ -5,8 +5,7 @@
 //! counter, and those that must reach a certain seqno before the receiver is at a consistent point.
 
 use super::VbStream;
-use kedge_bucket_core::BucketPhase;
-use kedge_bucket_core::Total;
+use kedge_bucket_core::{BucketPhase, Total};
 use kedge_replication::{EndReason, SourceState, StreamItem};
 use kedge_types::Seqno;
 use kedge_vbucket::{

@@ -10,8 +10,9 @@ use kedge_types::CollectionId;
 
 use super::local_error;
 use crate::compact::LocalPatch;
-use crate::kv::{CollectionStats, DiskKey, Meaning, VBSTATE_NAME, VbStateDocument};
-use crate::kv::{EntryMeta, KvError};
+use crate::kv::{
+    CollectionStats, DiskKey, EntryMeta, KvError, Meaning, VBSTATE_NAME, VbStateDocument,
+};
 use crate::{ContentMeta, Entry, Error, OldVersion, Snapshot};
 
 /// The differences between the counts of the target and the source.

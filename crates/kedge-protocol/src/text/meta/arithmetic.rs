@@ -3,8 +3,7 @@
 use super::flags::Flags;
 use super::{MetaKey, MetaReturns, MetaStatus};
 use crate::text::line::{CommandError, ParseStop, Tokens};
-use crate::text::reply;
-use crate::text::{CountDirection, Exptime};
+use crate::text::{CountDirection, Exptime, reply};
 
 /// A request to count up or down. Answer [`write_meta_value`](super::write_meta_value) with the new number in decimal
 /// if `value` is set, [`NON_NUMERIC`](reply::NON_NUMERIC), and [`write_meta`](super::write_meta) otherwise.

@@ -2,9 +2,8 @@
 
 use super::flags::Flags;
 use super::{MetaKey, MetaReturns, MetaStatus};
-use crate::text::Exptime;
 use crate::text::line::{CommandError, ParseStop, Tokens};
-use crate::text::reply;
+use crate::text::{Exptime, reply};
 
 /// A request to delete a document, or to mark it as stale. Answer with [`write_meta`](super::write_meta).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,10 +1,9 @@
 //! The flags of meta commands. Every meta command accepts all of them, as in memcached.
 
 use super::{MetaKey, MetaReturns};
-use crate::text::Exptime;
 use crate::text::limits::OPAQUE_BYTES_MAX;
 use crate::text::line::{CommandError, Tokens, parse_u32, parse_u64};
-use crate::text::reply;
+use crate::text::{Exptime, reply};
 
 /// The flags of a request. Those that only ask for a field of the reply are in `returns`.
 #[derive(Clone, Copy, Debug)]

@@ -2,9 +2,8 @@
 
 use super::flags::Flags;
 use super::{MetaKey, MetaReturns, MetaStatus};
-use crate::text::Exptime;
 use crate::text::line::{CommandError, ParseStop, Tokens};
-use crate::text::reply;
+use crate::text::{Exptime, reply};
 
 /// A request to get or touch a document, or to return metadata of it.
 ///

@@ -3,8 +3,7 @@
 use super::flags::Flags;
 use super::{MetaKey, MetaReturns, MetaStatus};
 use crate::text::line::{CommandError, ParseStop, Tokens, ValueReader, parse_length};
-use crate::text::reply;
-use crate::text::{Exptime, TextStoreMode};
+use crate::text::{Exptime, TextStoreMode, reply};
 
 /// A request to store a value. Answer with [`write_meta`](super::write_meta).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,8 @@
 //! Read-only files: a tool must neither need nor use write permission.
 
-use std::fs;
-use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use kedge_disk::{DiskError, File, Operation};
 
