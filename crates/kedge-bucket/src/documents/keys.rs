@@ -3,7 +3,7 @@
 use super::component::DocumentCommands;
 use super::reads::pick;
 use kedge_bucket_core::{BucketPhase, Ctx, Outcome, Read};
-use kedge_residency::{BackgroundFetcher, Op};
+use kedge_residency::{BackgroundFetcher, Op, role_of};
 use kedge_types::{Cas, CollectionId, DocKey, Status};
 use kedge_vbucket::{
     Cookie, DocOp, DocumentRef, Executed, KeyFigures, ObserveState, RandomDocument, VbState,
@@ -138,7 +138,8 @@ impl DocumentCommands {
             let outcome = self.run(ctx, wanted, &DocOp::KeyFigures, None, |_| ())?;
             return pick(outcome, Executed::into_key);
         }
-        let in_memory = self.core.step(ctx.now, wanted.vb, |vbucket| {
+        let role = role_of(&DocOp::KeyFigures);
+        let in_memory = self.core.step_as(ctx.now, wanted.vb, role, |vbucket| {
             vbucket.at(ctx.now).key_figures(wanted.key)
         })?;
         match in_memory {
