@@ -32,17 +32,21 @@ def scanned(collection, state=None):
     return sorted(item.id for item in collection.scan(RangeScan(), options))
 
 
+def connect_for_flushes(server):
+    cluster = connect(server)
+    cluster.wait_until_ready(timedelta(seconds=60))
+    cluster.buckets().update_bucket(BucketSettings(name=kedge_server.BUCKET, flush_enabled=True))
+    collection = cluster.bucket(kedge_server.BUCKET).default_collection()
+    return cluster, collection
+
+
 def flush(cluster, collection):
     cluster.buckets().flush_bucket(kedge_server.BUCKET)
     deadline.until(lambda: not collection.exists("key-0000").exists, "the flush empties the bucket")
 
 
 def test_scans_see_exactly_what_was_stored_after_a_flush(own_server):
-    cluster = connect(own_server)
-    cluster.wait_until_ready(timedelta(seconds=60))
-    cluster.buckets().update_bucket(BucketSettings(name=kedge_server.BUCKET, flush_enabled=True))
-    collection = cluster.bucket(kedge_server.BUCKET).default_collection()
-
+    cluster, collection = connect_for_flushes(own_server)
     store(collection, 1_000, "before")
     flush(cluster, collection)
     assert scanned(collection) == []
@@ -71,10 +75,7 @@ def test_scans_see_exactly_what_was_stored_after_a_flush(own_server):
 
 
 def test_a_flush_survives_a_kill(own_server):
-    cluster = connect(own_server)
-    cluster.wait_until_ready(timedelta(seconds=60))
-    cluster.buckets().update_bucket(BucketSettings(name=kedge_server.BUCKET, flush_enabled=True))
-    collection = cluster.bucket(kedge_server.BUCKET).default_collection()
+    cluster, collection = connect_for_flushes(own_server)
     store(collection, 500, "before")
     flush(cluster, collection)
     own_server.kill()

@@ -27,6 +27,15 @@ fn on_disk(dir: &Path) -> Result<BucketRegistry, RegistryError> {
 }
 
 pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path) -> Result<BucketRegistry, RegistryError> {
+    open_with(disk, dir, |why| panic!("{why}"))
+}
+
+/// As [`open`], with another reaction to the failure of a bucket.
+pub(crate) fn open_with(
+    disk: Arc<dyn Disk>,
+    dir: &Path,
+    on_fatal: impl Fn(&str) + Send + Sync + 'static,
+) -> Result<BucketRegistry, RegistryError> {
     let executor = Executor::new(FEW_THREADS).unwrap();
     let owner = executor.register("server").unwrap();
     let setup = RegistrySetup {
@@ -39,7 +48,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path) -> Result<BucketRegistry, Re
         threads: 1,
         recovery: RecoveryMode::Strict,
         clustered: false,
-        on_fatal: Arc::new(|why| panic!("{why}")),
+        on_fatal: Arc::new(on_fatal),
     };
     BucketRegistry::open(setup, Ports { kv: 1, mgmt: 2 })
 }

@@ -8,17 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kedge_bucket::{
-    Bucket, BucketConfig, Completion, Completions, Cookie, Outcome, Read, RecoveryMode, StoreArgs,
-    StoreMode, Write,
-};
-use kedge_cluster::Ports;
+use kedge_bucket::{Bucket, BucketConfig, Cookie, Outcome, Read, StoreArgs, StoreMode, Write};
 use kedge_disk::{Disk, Fault, SimDisk, seeds};
-use kedge_executor::Executor;
-use kedge_node::registry::{BucketRegistry, RegistrySetup, import, is_remainder};
-use kedge_types::{Cas, CollectionId, Datatype, DocKey, SystemClock};
+use kedge_node::registry::{BucketRegistry, import, is_remainder};
+use kedge_types::{Cas, CollectionId, Datatype, DocKey};
 
-use crate::server::FEW_THREADS;
+use crate::registry::open_with;
 
 /// The number of vBuckets of all buckets.
 const VBUCKETS: u16 = 4;
@@ -27,14 +22,6 @@ const DOCUMENTS: usize = 12;
 const FULL: &str = "full";
 /// The bucket that is created.
 const NEW: &str = "new";
-
-struct Nobody;
-
-impl Completions for Nobody {
-    fn complete(&self, done: &mut Vec<(Cookie, Completion)>) {
-        done.clear();
-    }
-}
 
 fn data_dir() -> &'static Path {
     Path::new("/data")
@@ -45,22 +32,8 @@ fn dir_of(name: &str) -> PathBuf {
 }
 
 fn open(disk: &SimDisk) -> BucketRegistry {
-    let executor = Executor::new(FEW_THREADS).unwrap();
-    let owner = executor.register("server").unwrap();
-    let setup = RegistrySetup {
-        disk: Arc::new(disk.clone()),
-        data_dir: data_dir().to_owned(),
-        clock: Arc::new(SystemClock::new()),
-        executor,
-        owner,
-        completions: Arc::new(Nobody),
-        threads: 1,
-        recovery: RecoveryMode::Strict,
-        clustered: false,
-        // The process would end. Here the power is off.
-        on_fatal: Arc::new(|_| ()),
-    };
-    BucketRegistry::open(setup, Ports { kv: 1, mgmt: 2 }).unwrap()
+    // A failure would end the process. Here the power is off.
+    open_with(Arc::new(disk.clone()), data_dir(), |_| ()).unwrap()
 }
 
 fn config(name: &str) -> BucketConfig {

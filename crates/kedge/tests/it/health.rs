@@ -1,4 +1,4 @@
-//! What nodes of a cluster report of one that does not answer: management, metrics, and the exit code of
+//! Reports of cluster nodes about one that does not answer: management, metrics, and the exit code of
 //! `kedge cluster status`.
 
 use std::thread;
