@@ -342,7 +342,10 @@ struct LogFile {
     config: AuditConfig,
     /// The file; `None` until it could be opened.
     file: Option<Box<dyn File>>,
+    /// The length of the file, without lines that were lost.
     bytes: u64,
+    /// True if the file may have bytes of lost lines at its end.
+    is_torn: bool,
 }
 
 impl LogFile {
@@ -352,6 +355,7 @@ impl LogFile {
             config,
             file: None,
             bytes: 0,
+            is_torn: false,
         };
         match log.begin() {
             Err(error) if error.is_no_space() => {
@@ -371,13 +375,14 @@ impl LogFile {
         let file = if is_there {
             self.disk.open(&path)?
         } else {
-            let file = self.disk.create(&path)?;
-            self.disk.sync_dir(&self.config.dir)?;
-            file
+            self.disk.create(&path)?
         };
+        // Also if the file exists: an earlier sync may have failed, or a crash may have come before it.
+        self.disk.sync_dir(&self.config.dir)?;
         let bytes = file.len()?;
         self.bytes = bytes + end_line(&*file, bytes)?;
         self.file = Some(file);
+        self.is_torn = false;
         Ok(())
     }
 
@@ -385,14 +390,29 @@ impl LogFile {
         if self.file.is_none() {
             self.begin()?;
         }
+        self.cut_torn_end()?;
         if self.bytes > 0 && self.bytes + lines.len() as u64 > self.config.file_bytes_max {
             self.rotate()?;
         }
         let file = self.file.as_ref().expect("it was opened above");
-        // The next batch overwrites a partial write.
-        file.write_at(lines, self.bytes)?;
-        file.sync_data()?;
-        self.bytes += lines.len() as u64;
+        let result = file
+            .write_at(lines, self.bytes)
+            .and_then(|()| file.sync_data());
+        match result {
+            Ok(()) => self.bytes += lines.len() as u64,
+            Err(_) => self.is_torn = true,
+        }
+        result
+    }
+
+    /// Removes what a failed write or sync has left, as its lines are counted as lost.
+    fn cut_torn_end(&mut self) -> Result<(), DiskError> {
+        if self.is_torn
+            && let Some(file) = &self.file
+        {
+            file.set_len(self.bytes)?;
+            self.is_torn = false;
+        }
         Ok(())
     }
 
@@ -416,9 +436,12 @@ impl LogFile {
             self.disk.rename(&path(number), &path(number + 1))?;
         }
         self.disk.rename(&new_path, &path(0))?;
-        self.file = Some(new);
+        // If the sync fails, the next attempt opens the new file and repeats the sync.
+        self.file = None;
         self.bytes = 0;
-        self.disk.sync_dir(&self.config.dir)
+        self.disk.sync_dir(&self.config.dir)?;
+        self.file = Some(new);
+        Ok(())
     }
 }
 
@@ -621,6 +644,146 @@ mod tests {
                 .map(|line| line["real_userid"]["user"].clone())
                 .collect();
             assert_eq!(users, ["0", "1", "2", "3"], "{op}");
+        }
+    }
+
+    /// The errors of the classes in `docs/reference/io-errors.md`: full, no descriptors, not allowed, device.
+    const FAULTS: [Fault; 8] = [
+        Fault::NoSpace,
+        Fault::Os(122),
+        Fault::Os(24),
+        Fault::Os(23),
+        Fault::Os(13),
+        Fault::Os(1),
+        Fault::Os(30),
+        Fault::Io,
+    ];
+
+    fn sim() -> (SimDisk, Arc<dyn Disk>) {
+        let sim = SimDisk::new(5);
+        sim.create_dir_all(Path::new("/data")).unwrap();
+        sim.sync_dir(Path::new("/data")).unwrap();
+        (sim.clone(), Arc::new(sim))
+    }
+
+    fn put(audit: &Audit, user: &str) {
+        audit.put(&AuditEvent::new(EventKind::LoggedIn, user));
+        while audit.log.as_ref().unwrap().write_some() {}
+    }
+
+    /// The users of the lines, and the number of lost events in place of a user.
+    fn users(disk: &dyn Disk, names: &[&str]) -> Vec<String> {
+        let there = names
+            .iter()
+            .filter(|name| disk.exists(&Path::new("/data").join(name)).unwrap());
+        let lines = there.flat_map(|name| lines(disk, name));
+        lines
+            .map(|line| match line["real_userid"]["user"].as_str() {
+                Some(user) => user.to_owned(),
+                None => format!("{} {}", line["name"].as_str().unwrap(), line["count"]),
+            })
+            .collect()
+    }
+
+    /// A failed write or sync left bytes of lost lines behind a shorter line that was written over them.
+    #[test]
+    fn failed_audit_calls_lose_only_lines_that_the_next_line_counts() {
+        // A write, and a rotation before it.
+        for (limit, calls) in [
+            (1 << 20, &[Operation::Write, Operation::Sync][..]),
+            (
+                150,
+                &[
+                    Operation::Create,
+                    Operation::Rename,
+                    Operation::SyncDir,
+                    Operation::Write,
+                    Operation::Sync,
+                ],
+            ),
+        ] {
+            for (op, fault) in calls.iter().flat_map(|op| FAULTS.map(|fault| (*op, fault))) {
+                let what = format!("{op}, {fault:?}, limit {limit}");
+                let (sim, disk) = sim();
+                let audit = Audit::open(disk, config(limit, 4)).unwrap();
+                put(&audit, "before");
+                sim.fail_every(op, fault);
+                put(&audit, &"lost".repeat(30));
+                put(&audit, "lost");
+                sim.clear_faults();
+                put(&audit, "after");
+                sim.crash(1);
+                let names = ["audit.log.3", "audit.log.2", "audit.log.1", FILE];
+                assert_eq!(
+                    users(&sim, &names),
+                    ["before", "audit events lost 2", "after"],
+                    "{what}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn start_continues_without_an_audit_log_on_a_full_disk_only() {
+        const CALLS: [Operation; 6] = [
+            Operation::Stat,
+            Operation::Create,
+            Operation::Open,
+            Operation::SyncDir,
+            Operation::Read,
+            Operation::Write,
+        ];
+        for (op, fault) in CALLS.iter().flat_map(|op| FAULTS.map(|fault| (*op, fault))) {
+            let what = format!("{op}, {fault:?}");
+            let (sim, disk) = sim();
+            let is_full = matches!(fault, Fault::NoSpace | Fault::Os(122));
+            let has_file = op != Operation::Create;
+            if has_file {
+                // The end of the line is missing, and is written by the start.
+                let file = disk.create(&Path::new("/data").join(FILE)).unwrap();
+                file.write_at(br#"{"real_userid":{"user":"before"}}"#, 0)
+                    .unwrap();
+                file.sync_all().unwrap();
+            }
+            sim.fail_every(op, fault);
+            let opened = Audit::open(disk, config(1 << 20, 2));
+            let is_sync = op == Operation::SyncDir;
+            let audit = match opened {
+                Ok(audit) => {
+                    assert!(is_full && !is_sync, "{what}");
+                    audit
+                }
+                Err(error) => {
+                    assert!(!is_full || is_sync, "{what}: {error}");
+                    let place = if is_sync { "/data" } else { "/data/audit.log" };
+                    assert!(error.to_string().contains(place), "{what}: {error}");
+                    continue;
+                }
+            };
+            put(&audit, "lost");
+            sim.clear_faults();
+            put(&audit, "after");
+            sim.crash(1);
+            let mut expected = vec!["audit events lost 1", "after"];
+            if has_file {
+                expected.insert(0, "before");
+            }
+            assert_eq!(users(&sim, &[FILE]), expected, "{what}");
+        }
+    }
+
+    /// A file whose directory could not be synced was used without another sync, and a crash removed it.
+    #[test]
+    fn audit_lines_survive_a_crash_after_the_sync_of_the_directory_was_missed() {
+        let (sim, disk) = sim();
+        sim.fail_next(Operation::SyncDir, Fault::Io);
+        Audit::open(disk.clone(), config(1 << 20, 2)).unwrap_err();
+        let audit = Audit::open(disk, config(1 << 20, 2)).unwrap();
+        put(&audit, "ada");
+        for seed in 0..10 {
+            let left = sim.fork();
+            left.crash(seed);
+            assert_eq!(users(&left, &[FILE]), ["ada"], "{seed}");
         }
     }
 
