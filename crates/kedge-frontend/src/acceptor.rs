@@ -1,18 +1,21 @@
 //! The thread that accepts connections and distributes them over the front-end threads, in turn.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use kedge_types::SystemClock;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 use socket2::{SockRef, TcpKeepalive};
 
-use crate::inbox::{AcceptedConnection, FrontEndMessage, FrontEnds, Port};
+use crate::cookie::ConnectionId;
+use crate::inbox::{AcceptedConnection, EvictionReason, FrontEndMessage, FrontEnds, Port};
 use crate::limits::FrontendLimits;
+use crate::memcached_connections::{EvictionLimits, MemcachedConnections};
 use crate::metrics::Metrics;
 use crate::server_context::ServerContext;
 use crate::unauthenticated::UnauthenticatedConnections;
@@ -45,6 +48,8 @@ struct AcceptorThread {
     limits: FrontendLimits,
     metrics: Arc<Metrics>,
     unauthenticated: Arc<UnauthenticatedConnections>,
+    memcached: Arc<MemcachedConnections>,
+    clock: Arc<SystemClock>,
     stop: Arc<AtomicBool>,
     /// True if connections of the memcached port are to be accepted. `was_open` is the state that the thread has
     /// applied.
@@ -98,6 +103,8 @@ impl Acceptor {
             limits: shared.limits.clone(),
             metrics: shared.metrics.clone(),
             unauthenticated: shared.unauthenticated.clone(),
+            memcached: shared.memcached_connections.clone(),
+            clock: shared.clock.clone(),
             stop: stop.clone(),
             is_open: is_open.clone(),
             was_open: false,
@@ -179,34 +186,56 @@ impl AcceptorThread {
         }
     }
 
-    /// Returns true if one more connection fits. On the KV port, a connection without a login is closed to make room.
-    fn has_room(&self, port: Port) -> bool {
+    /// Returns true if one more connection fits, as there is room or another one was evicted. A client of the memcached
+    /// port, which need not log in, takes no connection from one that did on the KV port.
+    fn has_room(&self, port: Port, peer: IpAddr) -> bool {
         let is_full = |open: &AtomicU64, max: u32| open.load(Ordering::Relaxed) >= u64::from(max);
         let all = is_full(&self.metrics.open, self.limits.connections_max);
-        match port {
-            // Its clients need no login, so they must not use up the connections of the others.
-            Port::Memcached => {
-                let share = self.limits.memcached_share();
-                !all && !is_full(&self.metrics.open_memcached, share)
-                    && self.metrics.clients() < u64::from(self.limits.clients_max())
-            }
-            Port::Kv if all => self.make_room(),
-            Port::Kv => true,
+        let port_is_full = port == Port::Memcached
+            && (is_full(&self.metrics.open_memcached, self.limits.memcached_share())
+                || self.metrics.clients() >= u64::from(self.limits.clients_max()));
+        if !all && !port_is_full {
+            return true;
         }
+        let from = port_is_full.then_some(port);
+        self.evict_without_login(from) || (port == Port::Memcached && self.evict_memcached(peer))
     }
 
-    /// Closes the oldest connection without a login, of the address with most of these.
-    fn make_room(&self) -> bool {
-        let Some(id) = self.unauthenticated.take_oldest_of_most() else {
+    /// Evicts the oldest connection without a login, of the address with most of these, on this port or any.
+    fn evict_without_login(&self, on: Option<Port>) -> bool {
+        let found = self.unauthenticated.take_oldest_of_most(on);
+        self.evict(found, &self.metrics.evicted, EvictionReason::NoLogin)
+    }
+
+    /// Evicts a connection of the memcached port for one from this address.
+    fn evict_memcached(&self, newcomer: IpAddr) -> bool {
+        let limits = EvictionLimits {
+            idle_ns: self.limits.memcached_evict_after.as_nanos() as u64,
+            per_source: self.limits.memcached_share_of_address() as usize,
+        };
+        let now_ns = self.clock.mono_ns();
+        let found = self.memcached.take_for(newcomer, limits, now_ns);
+        let reason = EvictionReason::LeastRecentlyUsed;
+        self.evict(found, &self.metrics.evicted_memcached, reason)
+    }
+
+    fn evict(
+        &self,
+        found: Option<ConnectionId>,
+        count: &AtomicU64,
+        reason: EvictionReason,
+    ) -> bool {
+        let Some(id) = found else {
             return false;
         };
-        Metrics::count(&self.metrics.evicted);
-        self.front_ends.send(id.thread, FrontEndMessage::Evict(id));
+        Metrics::count(count);
+        let message = FrontEndMessage::Evict(id, reason);
+        self.front_ends.send(id.thread, message);
         true
     }
 
     fn deal(&mut self, stream: TcpStream, peer: SocketAddr, port: Port) {
-        if !self.has_room(port) {
+        if !self.has_room(port, peer.ip()) {
             Metrics::count(&self.metrics.rejected);
             return;
         }

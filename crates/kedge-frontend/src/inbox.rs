@@ -12,7 +12,7 @@ use crate::cookie::ConnectionId;
 use crate::request_memory::MemoryGrant;
 
 /// The port of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Port {
     /// Couchbase clients.
     Kv,
@@ -36,6 +36,15 @@ pub(crate) struct LoginResult {
     pub(crate) step: ServerStep,
 }
 
+/// The reason why a connection, and no other, is evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EvictionReason {
+    /// Its client has not logged in. It stays if the client has done so meanwhile.
+    NoLogin,
+    /// It is the least recently used one of an address with many on the memcached port.
+    LeastRecentlyUsed,
+}
+
 /// A message to a front-end thread.
 pub(crate) enum FrontEndMessage {
     /// Serve this connection.
@@ -52,8 +61,8 @@ pub(crate) enum FrontEndMessage {
     StreamsReady(ConnectionId),
     /// This connection is to end.
     End(ConnectionId),
-    /// This connection is to end, unless its client has logged in meanwhile.
-    Evict(ConnectionId),
+    /// This connection is to end, to make room for another.
+    Evict(ConnectionId, EvictionReason),
     /// There is a new revision of the cluster map.
     ClusterChanged,
     /// Take no more requests, finish, end.

@@ -23,6 +23,11 @@ pub struct FrontendLimits {
     pub connections_max: u32,
     /// Most connections on the memcached port, whose clients need not log in; 0 is half of them.
     pub memcached_connections_max: u32,
+    /// Connections of the memcached port from one address, of IPv6 from one /64, that are evicted for other addresses
+    /// only while they are idle; 0 is half of those of the port.
+    pub memcached_connections_per_address: u32,
+    /// Time without a request after which a connection of the memcached port is idle and may be evicted.
+    pub memcached_evict_after: Duration,
     /// Connections that clients leave free for other nodes of the cluster. 0 on a single node.
     pub connections_for_nodes: u32,
     /// Time in which a connection of the KV port has to log in.
@@ -59,6 +64,8 @@ impl Default for FrontendLimits {
         Self {
             connections_max: 60_000,
             memcached_connections_max: 0,
+            memcached_connections_per_address: 0,
+            memcached_evict_after: Duration::from_secs(10),
             connections_for_nodes: 0,
             unauthenticated: Duration::from_secs(5),
             idle: Duration::ZERO,
@@ -84,6 +91,15 @@ impl FrontendLimits {
         match self.memcached_connections_max {
             0 => self.connections_max.div_ceil(2),
             some => some.min(self.connections_max),
+        }
+    }
+
+    /// Connections of the memcached port from one address that are evicted for other addresses only while they are idle.
+    #[must_use]
+    pub fn memcached_share_of_address(&self) -> u32 {
+        match self.memcached_connections_per_address {
+            0 => self.memcached_share().div_ceil(2),
+            some => some,
         }
     }
 

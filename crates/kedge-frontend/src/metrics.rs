@@ -118,7 +118,10 @@ pub struct Metrics {
     pub(crate) open: AtomicU64,
     /// Open connections of the memcached port.
     pub(crate) open_memcached: AtomicU64,
+    /// Evicted connections without a login.
     pub(crate) evicted: AtomicU64,
+    /// Evicted connections of the memcached port, those without a login not counted.
+    pub(crate) evicted_memcached: AtomicU64,
     pub(crate) accepted: AtomicU64,
     pub(crate) rejected: AtomicU64,
     pub(crate) accept_errors: AtomicU64,
@@ -144,6 +147,11 @@ pub struct MetricsSnapshot {
     pub rejected_connections: u64,
     /// Connections that had not logged in and were closed to make room for others.
     pub evicted_connections: u64,
+    /// Open connections of the memcached port.
+    pub memcached_connections: u64,
+    /// Connections of the memcached port that were idle, or of an address with too many, and were closed to make room
+    /// for others.
+    pub memcached_connections_evicted: u64,
     /// Most connections at a time.
     pub max_connections: u64,
     /// Failed calls of accept, for lack of file descriptors for example.
@@ -227,6 +235,7 @@ impl Metrics {
             open: AtomicU64::new(0),
             open_memcached: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
+            evicted_memcached: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
             accept_errors: AtomicU64::new(0),
@@ -308,6 +317,8 @@ impl Metrics {
             rejected_connections: load(&self.rejected),
             client_connections: load(&self.clients),
             evicted_connections: load(&self.evicted),
+            memcached_connections: load(&self.open_memcached),
+            memcached_connections_evicted: load(&self.evicted_memcached),
             max_connections: load(&self.connections_max),
             accept_errors: load(&self.accept_errors),
             auth_commands: load(&self.auth_commands),
@@ -378,6 +389,11 @@ impl Metrics {
             ("rejected_connections", now.rejected_connections),
             ("client_connections", now.client_connections),
             ("evicted_connections", now.evicted_connections),
+            ("memcached_connections", now.memcached_connections),
+            (
+                "memcached_connections_evicted",
+                now.memcached_connections_evicted,
+            ),
             ("max_connections", now.max_connections),
             ("accept_errors", now.accept_errors),
             ("auth_cmds", now.auth_commands),

@@ -150,7 +150,7 @@ ranks! {
         OpenFileList = "list of open files";
     60, "the pending `flush_all`", "front-end threads, the task `delayed_flush`", "nothing":
         PendingFlush = "`DelayedFlush::pending`";
-    60, "connections of the memcached port, for `stats conns`", "front-end threads", "nothing":
+    60, "connections of the memcached port, for `stats conns` and evictions", "front-end threads, the thread `kedge-accept`", "nothing":
         MemcachedOpen = "`MemcachedConnections::open`";
     60, "reserved memory of requests, and connections that wait for memory", "front-end threads, statistics", "nothing: waiters are notified without it":
         RequestLedger = "`RequestMemory::ledger`";

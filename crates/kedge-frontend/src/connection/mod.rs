@@ -446,13 +446,25 @@ impl FrontEndConnection {
         if self.offload.is_away() {
             return None;
         }
-        let has_in_flight = self.session.in_flight() > 0;
         let state = TimedState {
             // A client whose password is being checked waits for the server.
-            needs_login: !self.session.login.is_authenticated() && !has_in_flight,
-            is_busy: has_in_flight || self.session.dcp.is_dcp() || self.grant.is_waiting(),
+            needs_login: !self.session.login.is_authenticated() && self.session.in_flight() == 0,
+            is_busy: self.is_busy(),
         };
         self.timers.deadline(limits, state)
+    }
+
+    /// Returns true if the connection waits for the server, or for DCP streams.
+    fn is_busy(&self) -> bool {
+        self.session.in_flight() > 0 || self.session.dcp.is_dcp() || self.grant.is_waiting()
+    }
+
+    /// Publishes the time of the last request, for the choice of the connection to evict.
+    pub(crate) fn publish_activity(&self, now_ns: u64) {
+        let is_busy = self.offload.is_away() || !self.out.is_empty() || self.is_busy();
+        let last_request_ns = self.timers.last_request_ns();
+        self.session
+            .publish_activity((!is_busy).then_some(last_request_ns), now_ns);
     }
 
     /// Returns true if it ended because the received bytes were no request.

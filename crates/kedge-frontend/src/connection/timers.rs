@@ -17,6 +17,7 @@ struct IncompleteFrame {
 pub(super) struct ConnectionTimers {
     accepted_ns: u64,
     active_ns: u64,
+    last_request_ns: u64,
     incomplete: Option<IncompleteFrame>,
     /// The time since which output waits and nothing was sent.
     stalled_ns: Option<u64>,
@@ -38,6 +39,7 @@ impl ConnectionTimers {
         Self {
             accepted_ns: now_ns,
             active_ns: now_ns,
+            last_request_ns: now_ns,
             incomplete: None,
             stalled_ns: None,
             sent_some: false,
@@ -52,6 +54,12 @@ impl ConnectionTimers {
     /// A frame was completed.
     pub(super) fn on_frame(&mut self) {
         self.incomplete = None;
+        self.last_request_ns = self.active_ns;
+    }
+
+    /// The time of the last request, or of the beginning.
+    pub(super) fn last_request_ns(&self) -> u64 {
+        self.last_request_ns
     }
 
     /// Bytes were sent.

@@ -236,6 +236,7 @@ impl Session {
             self.peer,
             shared,
         )
+        .with_listing_of(self)
     }
 }
 

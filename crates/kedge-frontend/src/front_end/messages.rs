@@ -10,7 +10,7 @@ use super::{CloseReason, FrontEnd, Shutdown};
 use crate::connection::FrontEndConnection;
 use crate::conversation::{OffloadResult, OffloadedWork};
 use crate::cookie::ConnectionId;
-use crate::inbox::{AcceptedConnection, FrontEndMessage, LoginResult, Port};
+use crate::inbox::{AcceptedConnection, EvictionReason, FrontEndMessage, LoginResult, Port};
 use crate::session::{Flow, Session, SessionTurn};
 use crate::tasks::LONG_COMMAND;
 
@@ -52,7 +52,7 @@ impl FrontEnd {
                         self.close(slot, &CloseReason::Ended);
                     }
                 }
-                FrontEndMessage::Evict(id) => self.evict(id),
+                FrontEndMessage::Evict(id, reason) => self.evict(id, reason),
                 FrontEndMessage::ClusterChanged => self.push_maps(turn),
                 FrontEndMessage::Stop => self.stop(),
                 FrontEndMessage::Abort => self.shutdown = Shutdown::Aborting,
@@ -68,15 +68,25 @@ impl FrontEnd {
         self.queue.reuse(slots);
     }
 
-    /// Closes a connection without a login to make room for others.
-    fn evict(&mut self, id: ConnectionId) {
-        if let Some((slot, connection)) = self.connections.by_id(id)
-            && connection.session.login.is_in_list()
-        {
-            let peer = connection.session.peer;
-            tracing::debug!(%peer, "closing a connection without a login to make room for another");
-            self.close(slot, &CloseReason::Ended);
+    /// Closes a connection to make room for another.
+    fn evict(&mut self, id: ConnectionId, reason: EvictionReason) {
+        let Some((slot, connection)) = self.connections.by_id(id) else {
+            return;
+        };
+        let peer = connection.session.peer;
+        match reason {
+            EvictionReason::NoLogin if !connection.session.login.is_in_list() => return,
+            EvictionReason::NoLogin => {
+                tracing::debug!(%peer, "closing a connection without a login to make room for another");
+            }
+            EvictionReason::LeastRecentlyUsed => {
+                tracing::debug!(
+                    %peer,
+                    "closing the least recently used memcached connection of an address to make room for another"
+                );
+            }
         }
+        self.close(slot, &CloseReason::Ended);
     }
 
     /// Serves the connection when the inbox was read, once for all messages to it.
@@ -114,7 +124,7 @@ impl FrontEnd {
             .connected(peer.ip(), turn.now.unix_secs());
         let id = self.connections.next_id(self.thread);
         let mut session = Session::new(id, port, local, peer, turn.shared);
-        session.update_login_list(turn.shared);
+        session.enter_lists(turn.shared, turn.now.mono_ns);
         let connection = FrontEndConnection::new(stream, session, turn.now.mono_ns);
         self.connections.insert(id, connection);
         metrics

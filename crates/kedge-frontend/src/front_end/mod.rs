@@ -294,6 +294,7 @@ impl FrontEnd {
         let Some(connection) = self.connections.get_mut(slot) else {
             return;
         };
+        connection.publish_activity(turn.now.mono_ns);
         match action {
             ConnectionAction::Wait => {}
             ConnectionAction::Offload => return self.offload(slot),

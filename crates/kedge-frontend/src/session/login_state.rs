@@ -8,6 +8,7 @@ use kedge_cluster::CLUSTER_USER;
 use kedge_protocol::binary::ConnectionKind;
 
 use crate::cookie::ConnectionId;
+use crate::inbox::Port;
 use crate::metrics::ClientSlot;
 use crate::server_context::ServerContext;
 use crate::unauthenticated::{UnauthenticatedConnections, UnauthenticatedEntry};
@@ -105,20 +106,23 @@ impl LoginState {
         true
     }
 
-    /// Adds the connection to the list of those without a login, or removes it, as its login requires.
+    /// Adds the connection to the list of those without a login, or removes it, as its login requires. Returns true if the
+    /// list has changed.
     pub(crate) fn update_list(
         &mut self,
         list: &UnauthenticatedConnections,
         from: IpAddr,
+        port: Port,
         id: ConnectionId,
-    ) {
+    ) -> bool {
         match self.unauthenticated {
             Some(_) if self.is_authenticated() => self.leave_list(list),
             None if !self.is_authenticated() => {
-                self.unauthenticated = Some(list.enter(from, id));
+                self.unauthenticated = Some(list.enter(from, port, id));
             }
-            _ => {}
+            _ => return false,
         }
+        true
     }
 
     /// Removes the connection from the list of those without a login.

@@ -84,8 +84,8 @@ pub(crate) struct Session {
     /// The address of the server that the client connected to.
     pub(crate) local: IpAddr,
     pub(crate) peer: SocketAddr,
-    /// The entry in the list of the memcached port's connections.
-    listed: Option<ConnectionListing>,
+    /// The entry in the list of the memcached port's connections. A stand-in shares it.
+    listed: Option<Arc<ConnectionListing>>,
     pub(crate) protocol: NegotiatedProtocol,
     pub(crate) login: LoginState,
     /// The selected bucket.
@@ -115,7 +115,7 @@ impl Session {
             id,
             local,
             peer,
-            listed: (port == Port::Memcached).then(|| shared.memcached_connections.add(peer)),
+            listed: None,
             protocol: NegotiatedProtocol::new(port),
             login: LoginState::new(needs_login),
             bucket: None,
@@ -141,7 +141,33 @@ impl Session {
 
     /// The number in the list of the memcached port's connections.
     pub(crate) fn memcached_connection_id(&self) -> Option<u64> {
-        self.listed.as_ref().map(ConnectionListing::id)
+        self.listed.as_deref().map(ConnectionListing::id)
+    }
+
+    /// Lists the new connection by its port and login.
+    pub(crate) fn enter_lists(&mut self, shared: &ServerContext, now_ns: u64) {
+        if self.kind() == ConnectionKind::Memcached {
+            let listing = shared.memcached_connections.add(self.peer, self.id, now_ns);
+            listing.set_evictable(self.login.is_authenticated());
+            self.listed = Some(Arc::new(listing));
+        }
+        self.update_login_list(shared);
+    }
+
+    /// This session with the entry in the list of another, which it stands in for.
+    pub(crate) fn with_listing_of(self, other: &Self) -> Self {
+        Self {
+            listed: other.listed.clone(),
+            ..self
+        }
+    }
+
+    /// Publishes the time of the last request, `None` while one is in progress, for the choice of the connection to evict.
+    #[inline]
+    pub(crate) fn publish_activity(&self, last_request_ns: Option<u64>, now_ns: u64) {
+        if let Some(listed) = &self.listed {
+            listed.publish(last_request_ns, now_ns);
+        }
     }
 
     /// The cookie of the next parked command.
@@ -236,8 +262,12 @@ impl Session {
 
     /// Lists the connection as its login requires.
     pub(crate) fn update_login_list(&mut self, shared: &ServerContext) {
-        let from = self.peer.ip();
-        self.login
-            .update_list(&shared.unauthenticated, from, self.id);
+        let (from, port) = (self.peer.ip(), self.protocol.port());
+        let has_changed = self
+            .login
+            .update_list(&shared.unauthenticated, from, port, self.id);
+        if has_changed && let Some(listed) = &self.listed {
+            listed.set_evictable(self.login.is_authenticated());
+        }
     }
 }

@@ -35,6 +35,18 @@ pub(crate) const SERVER: &[MetricRow] = &[
         "Connections without a login that were closed to make room for others",
     ),
     (
+        "memcached_connections",
+        "kedge_memcached_connections",
+        false,
+        "Open connections of the memcached port",
+    ),
+    (
+        "memcached_connections_evicted",
+        "kedge_memcached_connections_evicted",
+        true,
+        "Connections of the memcached port that were idle, or of an address with too many, and were closed to make room for others",
+    ),
+    (
         "mgmt_connections_unauthenticated",
         "kedge_mgmt_connections_unauthenticated",
         false,

@@ -58,6 +58,7 @@ fn connections_are_reserved_for_nodes() {
     let kedge = kedge(FrontendLimits {
         connections_max: 6,
         connections_for_nodes: 2,
+        memcached_evict_after: Duration::from_secs(36_000),
         ..FrontendLimits::default()
     });
     let plain = kedge.memcached();

@@ -264,6 +264,8 @@ fn server_config(
         limits: FrontendLimits {
             connections_max: settings.connections_max,
             memcached_connections_max: settings.memcached_connections_max,
+            memcached_connections_per_address: settings.memcached_connections_per_address,
+            memcached_evict_after: settings.memcached_evict_after,
             unauthenticated: settings.unauthenticated_timeout,
             idle: settings.idle_timeout,
             slow_sender: settings.slow_sender_timeout,

@@ -222,7 +222,19 @@ settings! {
          at once, unless one on the key-value port has not logged in yet: then the oldest of these is closed, of the \
          address with most of them.";
     memcached_connections_max: u32 = FrontendLimits::default().memcached_connections_max,
-        "Largest number of these on the memcached port, whose clients need not log in; a connection above it is closed at once. 0: half of `connections_max`.", default_note = "half of `connections_max`";
+        "Largest number of these on the memcached port, whose clients need not log in. A connection above it closes one \
+         that has not logged in where that is required, else an idle one of the address with the most \
+         (`memcached_evict_after`), else one of an address with too many (`memcached_connections_per_address`). If there is \
+         none, it is closed at once. 0: half of `connections_max`.", default_note = "half of `connections_max`";
+    memcached_connections_per_address: u32 = FrontendLimits::default().memcached_connections_per_address,
+        "Number of connections of the memcached port that one address, of IPv6 one /64, keeps while they are in use. An \
+         address may have more; when the port has `memcached_connections_max`, a new connection of another address \
+         closes the least recently used one of these. 0: half of `memcached_connections_max`.",
+        default_note = "half of `memcached_connections_max`";
+    memcached_evict_after: Duration = FrontendLimits::default().memcached_evict_after,
+        "Time without a request after which a connection of the memcached port is idle. When the port has \
+         `memcached_connections_max`, a new connection closes the longest idle one of the address with the most; an \
+         address with as many or fewer loses none to another. Otherwise idle connections stay (`idle_timeout`).";
     unauthenticated_timeout: Duration = FrontendLimits::default().unauthenticated,
         "Time within which a client must log in, where a login is required.";
     idle_timeout: Duration = FrontendLimits::default().idle,
