@@ -553,7 +553,16 @@ pub(crate) fn is_even(status: &Value) -> bool {
 
 /// Returns whether no place is empty either: all copies count.
 pub(crate) fn is_whole(status: &Value) -> bool {
-    is_even(status) && status["buckets"][0]["missingCopies"] == 0
+    is_even(status) && is_applied(status) && status["buckets"][0]["missingCopies"] == 0
+}
+
+/// Returns whether all nodes that are up have applied the map of the status. A status shows a map as soon as the node
+/// follows it. The SyncWrites of an active count a copy when the active's node has applied the map.
+pub(crate) fn is_applied(status: &Value) -> bool {
+    let nodes = status["nodes"].as_array().expect("nodes");
+    let takes_part = |node: &&Value| node["up"] == true && node["failedOver"] == false;
+    let mut nodes = nodes.iter().filter(takes_part);
+    nodes.all(|node| node["applied"] == status["revision"])
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::Path;
 use kedge::client::ClientConnection;
 use kedge_types::Status;
 
-use crate::cluster::{Cluster, LEVELS, is_even, is_whole, put, put_durably, value_of};
+use crate::cluster::{Cluster, LEVELS, is_applied, is_even, is_whole, put, put_durably, value_of};
 use crate::process::Server;
 
 const DOCUMENTS: usize = 300;
@@ -55,10 +55,13 @@ fn recover(cluster: &Cluster, by: usize, node: usize) {
     assert_eq!(code, Some(0), "{why}");
 }
 
+/// Waits until a node has joined all vBuckets. Without [`is_applied`], SyncWrites that followed at once could fail with
+/// `DurabilityImpossible`, and changes by another node with "another change was made at the same time".
 fn wait_joined(cluster: &Cluster, by: usize, node: usize) {
     cluster.wait_status(by, "it catches up", |status| {
         let of_bucket = &status["buckets"][0]["nodes"][node];
-        of_bucket["catchingUp"] == 0 && of_bucket["replica"] == 64 && is_even(status)
+        let has_caught_up = of_bucket["catchingUp"] == 0 && of_bucket["replica"] == 64;
+        has_caught_up && is_even(status) && is_applied(status)
     });
 }
 
