@@ -14,12 +14,12 @@ fn revisions(followed: i64, applied: i64) -> [RevisionMetric; 2] {
     [
         (
             "kedge_cluster_map_revision",
-            "RevisionMetric of the cluster map that the node follows",
+            "Revision of the cluster map that the node follows",
             followed,
         ),
         (
             "kedge_cluster_applied_revision",
-            "RevisionMetric of the cluster map that the node's vBuckets have adopted",
+            "Revision of the cluster map that the node's vBuckets have applied",
             applied,
         ),
     ]

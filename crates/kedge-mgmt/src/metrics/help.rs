@@ -7,6 +7,9 @@ const POINTERS: [&str; 9] = [
     "those", "they", "them", "their", "these", "it", "its", "so", "did",
 ];
 
+/// Terms of the field in camel case. Any other such word is the name of a type.
+const CAMEL_CASE_TERMS: [&str; 2] = ["SyncWrite", "SyncWrites"];
+
 /// Checks that each family has a help text that is understandable alone and unique.
 ///
 /// The texts were written as a list, in which each continued the one above: "Those that did", "Changes that they read",
@@ -21,6 +24,14 @@ pub(crate) fn check(text: &str) {
         assert!(words.len() >= 2, "{name}: {help:?} is no sentence");
         assert!(!help.contains(['\\', '"', '\n']), "{name}: {help:?}");
         for word in words {
+            // A renaming of types had changed "Revision of the cluster map" to "RevisionMetric of the cluster map".
+            let is_camel_case = word.starts_with(char::is_uppercase)
+                && word.contains(char::is_lowercase)
+                && word.chars().skip(1).any(char::is_uppercase);
+            assert!(
+                !is_camel_case || CAMEL_CASE_TERMS.contains(&word),
+                "{name}: {help:?} names the type {word:?}"
+            );
             let word = word.to_lowercase();
             assert!(
                 !POINTERS.contains(&word.as_str()),

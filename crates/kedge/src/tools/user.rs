@@ -3,6 +3,7 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use clap::{Args, Subcommand};
+use kedge_auth::AuthError;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use serde_json::Value;
 
@@ -143,9 +144,7 @@ pub(crate) fn run(args: &UserArgs) -> Result<(), ToolError> {
             groups,
             display_name,
         } => {
-            if user(&client, name)?.is_none() {
-                return Err(ToolError::Usage(format!("there is no user \"{name}\"")));
-            }
+            require_user(&client, name)?;
             let fields = [("roles", roles), ("groups", groups), ("name", display_name)];
             client.expect("PATCH", &place(name), &given(&fields))?;
             format!("user \"{name}\" is changed\n")
@@ -164,9 +163,7 @@ pub(crate) fn run(args: &UserArgs) -> Result<(), ToolError> {
             }
         }
         UserCommand::Passwd { name, password } => {
-            if user(&client, name)?.is_none() {
-                return Err(ToolError::Usage(format!("there is no user \"{name}\"")));
-            }
+            require_user(&client, name)?;
             let password = password.get(name)?;
             client.expect("PATCH", &place(name), &[("password", password.as_str())])?;
             format!("user \"{name}\" has a new password\n")
@@ -250,6 +247,19 @@ fn user(client: &ManagementClient, name: &str) -> Result<Option<Value>, ToolErro
     match client.json(&place(name)) {
         Err(ClientError::Http { code: 404, .. }) => Ok(None),
         other => Ok(Some(other?)),
+    }
+}
+
+/// Returns an error if there is no user with that name. Users of the server itself are not shown, so their names are
+/// refused as reserved.
+fn require_user(client: &ManagementClient, name: &str) -> Result<(), ToolError> {
+    if kedge_auth::is_reserved(name) {
+        let error = AuthError::ReservedName(name.to_owned());
+        return Err(ToolError::Usage(error.to_string()));
+    }
+    match user(client, name)? {
+        Some(_) => Ok(()),
+        None => Err(ToolError::Usage(format!("there is no user \"{name}\""))),
     }
 }
 
