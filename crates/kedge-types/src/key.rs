@@ -45,16 +45,8 @@ impl DocKey {
     /// # Errors
     /// [`KeyError`] when the key is empty or too long.
     pub fn new(collection: CollectionId, logical: &[u8]) -> Result<Self, KeyError> {
-        let (prefix, prefix_len) = encode_leb128(collection.get());
-        Self::check_len(collection, logical)?;
-        let mut bytes = [0; STORED_KEY_BYTES_MAX];
-        bytes[..prefix_len].copy_from_slice(&prefix[..prefix_len]);
-        bytes[prefix_len..prefix_len + logical.len()].copy_from_slice(logical);
-        Ok(Self {
-            bytes,
-            len: (prefix_len + logical.len()) as u8,
-            prefix: prefix_len as u8,
-        })
+        let mut buffer = KeyBuffer::EMPTY;
+        buffer.put(collection, logical).copied()
     }
 
     /// Parses the key that a client with collection support sends: the collection prefix and the logical key.
@@ -62,21 +54,8 @@ impl DocKey {
     /// # Errors
     /// [`KeyError`] when the prefix is malformed, or the logical key empty or too long.
     pub fn from_prefixed(wire: &[u8]) -> Result<Self, KeyError> {
-        let Some((collection, prefix_len)) = decode_leb128(wire) else {
-            return Err(if wire.is_empty() {
-                KeyError::Empty
-            } else {
-                KeyError::BadPrefix
-            });
-        };
-        Self::check_len(CollectionId(collection), &wire[prefix_len..])?;
-        let mut bytes = [0; STORED_KEY_BYTES_MAX];
-        bytes[..wire.len()].copy_from_slice(wire);
-        Ok(Self {
-            bytes,
-            len: wire.len() as u8,
-            prefix: prefix_len as u8,
-        })
+        let mut buffer = KeyBuffer::EMPTY;
+        buffer.put_prefixed(wire).copied()
     }
 
     fn check_len(collection: CollectionId, logical: &[u8]) -> Result<(), KeyError> {
@@ -114,6 +93,53 @@ impl DocKey {
     #[must_use]
     pub fn vbucket(&self, vbuckets: u16) -> VbId {
         VbId::of_key(self.logical(), vbuckets)
+    }
+}
+
+/// Memory for one key. The key of a request is made where it stays, as a move would copy its whole fixed size.
+#[derive(Debug)]
+pub struct KeyBuffer(DocKey);
+
+impl KeyBuffer {
+    /// A buffer without a key.
+    pub const EMPTY: Self = Self(DocKey {
+        bytes: [0; STORED_KEY_BYTES_MAX],
+        len: 0,
+        prefix: 0,
+    });
+
+    /// Makes the key that [`DocKey::new`] returns.
+    ///
+    /// # Errors
+    /// As [`DocKey::new`].
+    #[inline]
+    pub fn put(&mut self, collection: CollectionId, logical: &[u8]) -> Result<&DocKey, KeyError> {
+        let (prefix, prefix_len) = encode_leb128(collection.get());
+        DocKey::check_len(collection, logical)?;
+        let len = prefix_len + logical.len();
+        self.0.bytes[..prefix_len].copy_from_slice(&prefix[..prefix_len]);
+        self.0.bytes[prefix_len..len].copy_from_slice(logical);
+        (self.0.len, self.0.prefix) = (len as u8, prefix_len as u8);
+        Ok(&self.0)
+    }
+
+    /// Makes the key that [`DocKey::from_prefixed`] returns.
+    ///
+    /// # Errors
+    /// As [`DocKey::from_prefixed`].
+    #[inline]
+    pub fn put_prefixed(&mut self, wire: &[u8]) -> Result<&DocKey, KeyError> {
+        let Some((collection, prefix_len)) = decode_leb128(wire) else {
+            return Err(if wire.is_empty() {
+                KeyError::Empty
+            } else {
+                KeyError::BadPrefix
+            });
+        };
+        DocKey::check_len(CollectionId(collection), &wire[prefix_len..])?;
+        self.0.bytes[..wire.len()].copy_from_slice(wire);
+        (self.0.len, self.0.prefix) = (wire.len() as u8, prefix_len as u8);
+        Ok(&self.0)
     }
 }
 

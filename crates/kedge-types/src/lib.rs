@@ -39,7 +39,7 @@ pub use datatype::Datatype;
 pub use durability::{Durability, DurabilityLevel};
 pub use expiry::Expiry;
 pub use ids::{Cas, CollectionId, RevSeqno, Seqno, VbId, VbUuid};
-pub use key::{DocKey, KeyError};
+pub use key::{DocKey, KeyBuffer, KeyError};
 pub use leb128::{LEB128_MAX_BYTES, decode_leb128, encode_leb128};
 pub use manifest::{Collection, Manifest, ManifestUid, Scope, ScopeId};
 pub use status::Status;

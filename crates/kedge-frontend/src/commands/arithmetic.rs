@@ -17,10 +17,12 @@ pub(super) fn arithmetic(
         initial: wire.creates().then_some(wire.initial),
         expiry: if wire.creates() { wire.expiry } else { 0 },
     };
-    let target =
-        command
-            .session
-            .target(command.request, wire.key, Rights::READ.and(Rights::WRITE))?;
+    let target = command.session.target(
+        command.request,
+        wire.key,
+        Rights::READ.and(Rights::WRITE),
+        &mut command.key,
+    )?;
     let write = target.write(command.session, &command.infos, command.request.cas);
     match target
         .bucket

@@ -15,9 +15,10 @@ pub(super) fn concat(
         _ => ConcatMode::Append,
     };
     let concat = Concat::decode(command.request)?;
-    let target = command
-        .session
-        .target(command.request, concat.key, Rights::WRITE)?;
+    let target =
+        command
+            .session
+            .target(command.request, concat.key, Rights::WRITE, &mut command.key)?;
     let write = target.write(command.session, &command.infos, concat.cas);
     let ctx = command.turn.ctx();
     let outcome =

@@ -7,7 +7,7 @@ use kedge_bucket::{Bucket, Completion, Item, Mutated, Outcome, Read, Timing, Wri
 use kedge_node::output::Output;
 use kedge_protocol::binary::{ConnectionKind, FrameInfos, Opcode, Request};
 use kedge_types::limits::INFLATED_BYTES_MAX;
-use kedge_types::{Cas, Datatype, DocKey, Status, VbId};
+use kedge_types::{Cas, Datatype, DocKey, KeyBuffer, Status, VbId};
 
 use crate::session::{
     CommandFailure, Composer, ParkedRequest, ReplyKind, RequestTag, Rights, Session, SessionTurn,
@@ -81,6 +81,8 @@ pub(crate) struct CommandContext<'c, 't, 'r> {
     /// The row of the opcode in the table of commands.
     pub(crate) row: &'static CommandRow,
     pub(crate) infos: FrameInfos<'r>,
+    /// The key of its document, once the handler has decoded it.
+    pub(crate) key: KeyBuffer,
 }
 
 /// The outcome of a command that did not fail.
@@ -98,23 +100,24 @@ pub(crate) enum CommandOutcome {
 pub(crate) struct TargetDocument<'s> {
     pub(crate) bucket: &'s Arc<Bucket>,
     pub(crate) vb: VbId,
-    pub(crate) key: DocKey,
+    pub(crate) key: &'s DocKey,
 }
 
 impl Session {
-    /// The document of a request.
+    /// The document of a request, whose key is decoded into `buffer`.
     ///
     /// # Errors
     /// As [`Self::collection`] and [`NegotiatedProtocol::document_key`](crate::session::NegotiatedProtocol::document_key).
     #[inline]
-    pub(crate) fn target(
-        &self,
+    pub(crate) fn target<'s>(
+        &'s self,
         request: &Request<'_>,
         key: &[u8],
         needed: Rights,
-    ) -> Result<TargetDocument<'_>, CommandFailure> {
+        buffer: &'s mut KeyBuffer,
+    ) -> Result<TargetDocument<'s>, CommandFailure> {
         self.selected()?;
-        let key = self.protocol.document_key(key)?;
+        let key = self.protocol.document_key(key, buffer)?;
         let bucket = self.collection(key.collection(), needed)?;
         // Plain memcached clients do not send vBuckets.
         let vb = match self.kind() {
@@ -131,7 +134,7 @@ impl TargetDocument<'_> {
     pub(crate) fn read(&self, session: &Session) -> Read<'_> {
         Read {
             vb: self.vb,
-            key: &self.key,
+            key: self.key,
             cookie: session.next_cookie(),
         }
     }
@@ -141,7 +144,7 @@ impl TargetDocument<'_> {
     pub(crate) fn write(&self, session: &Session, infos: &FrameInfos<'_>, cas: Cas) -> Write<'_> {
         Write {
             vb: self.vb,
-            key: &self.key,
+            key: self.key,
             cas,
             durability: infos.durability,
             new_cas: Cas(0),

@@ -19,7 +19,9 @@ pub(super) fn get(
         Opcode::Getk | Opcode::Getkq => key,
         _ => &[],
     };
-    let target = command.session.target(command.request, key, Rights::READ)?;
+    let target = command
+        .session
+        .target(command.request, key, Rights::READ, &mut command.key)?;
     let ctx = command.turn.ctx();
     let read = target.read(command.session);
     let outcome = target.bucket.documents().get(ctx, &read, |document| {
@@ -33,7 +35,9 @@ pub(super) fn replica(
     command: &mut CommandContext<'_, '_, '_>,
 ) -> Result<CommandOutcome, CommandFailure> {
     let Get { key } = Get::decode(command.request)?;
-    let target = command.session.target(command.request, key, Rights::READ)?;
+    let target = command
+        .session
+        .target(command.request, key, Rights::READ, &mut command.key)?;
     let ctx = command.turn.ctx();
     let read = target.read(command.session);
     let outcome = target
@@ -65,7 +69,9 @@ pub(super) fn whole(
 ) -> Result<CommandOutcome, CommandFailure> {
     let Get { key } = Get::decode(command.request)?;
     let needed = command.whole_documents()?;
-    let target = command.session.target(command.request, key, needed)?;
+    let target = command
+        .session
+        .target(command.request, key, needed, &mut command.key)?;
     let ctx = command.turn.ctx();
     let read = target.read(command.session);
     let (composer, out) = (&command.composer, &mut *command.out);

@@ -50,9 +50,10 @@ pub(super) fn list(
     command: &mut CommandContext<'_, '_, '_>,
 ) -> Result<CommandOutcome, CommandFailure> {
     let wire = GetKeys::decode(command.request)?;
-    let target = command
-        .session
-        .target(command.request, wire.start, Rights::READ)?;
+    let target =
+        command
+            .session
+            .target(command.request, wire.start, Rights::READ, &mut command.key)?;
     let count = wire.count.min(KEYS_MAX);
     let mut keys = Vec::new();
     let start = target.read(command.session);

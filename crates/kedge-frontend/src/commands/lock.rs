@@ -22,7 +22,9 @@ pub(super) fn get_locked(
 ) -> Result<CommandOutcome, CommandFailure> {
     let lock = GetLocked::decode(command.request)?;
     let needed = Rights::READ.and(Rights::WRITE);
-    let target = command.session.target(command.request, lock.key, needed)?;
+    let target = command
+        .session
+        .target(command.request, lock.key, needed, &mut command.key)?;
     let ctx = command.turn.ctx();
     let secs = lock.lock_secs.unwrap_or(0);
     let read = target.read(command.session);
@@ -40,9 +42,10 @@ pub(super) fn unlock(
     command: &mut CommandContext<'_, '_, '_>,
 ) -> Result<CommandOutcome, CommandFailure> {
     let unlock = Unlock::decode(command.request)?;
-    let target = command
-        .session
-        .target(command.request, unlock.key, Rights::WRITE)?;
+    let target =
+        command
+            .session
+            .target(command.request, unlock.key, Rights::WRITE, &mut command.key)?;
     let read = target.read(command.session);
     let result = target
         .bucket

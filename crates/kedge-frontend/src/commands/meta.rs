@@ -13,9 +13,10 @@ pub(super) fn get_meta(
     command: &mut CommandContext<'_, '_, '_>,
 ) -> Result<CommandOutcome, CommandFailure> {
     let wire = GetMeta::decode(command.request)?;
-    let target = command
-        .session
-        .target(command.request, wire.key, Rights::READ)?;
+    let target =
+        command
+            .session
+            .target(command.request, wire.key, Rights::READ, &mut command.key)?;
     let read = target.read(command.session);
     let outcome = target
         .bucket

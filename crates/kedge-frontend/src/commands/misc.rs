@@ -47,7 +47,8 @@ pub(super) fn verbosity(
 pub(super) fn unserved(
     command: &mut CommandContext<'_, '_, '_>,
 ) -> Result<CommandOutcome, CommandFailure> {
-    Err(Opcode::unsupported_status(command.opcode.wire()).into())
+    let (number, kind) = (command.opcode.wire(), command.session.kind());
+    Err(Opcode::unsupported_status(number, kind).into())
 }
 
 pub(super) fn quit(

@@ -5,7 +5,7 @@ use kedge_node::output::Output;
 use kedge_protocol::binary::commands::{
     KeyState, Observe, ObserveReply, ObserveSeqno, ObserveSeqnoReply, ObservedKey,
 };
-use kedge_types::{Cas, Datatype};
+use kedge_types::{Cas, Datatype, KeyBuffer};
 
 use super::complete::unexpected;
 use super::context::{CommandContext, CommandOutcome};
@@ -36,11 +36,12 @@ fn look(
     turn: &SessionTurn<'_>,
     asked: ObservedKey<'_>,
 ) -> Result<Outcome<ObservedState>, CommandFailure> {
-    let key = session.protocol.document_key(asked.key)?;
+    let mut buffer = KeyBuffer::EMPTY;
+    let key = session.protocol.document_key(asked.key, &mut buffer)?;
     let bucket = session.collection(key.collection(), Rights::READ)?;
     let read = Read {
         vb: asked.vb,
-        key: &key,
+        key,
         cookie: session.next_cookie(),
     };
     Ok(bucket.documents().observe_key(turn.ctx(), &read)?)

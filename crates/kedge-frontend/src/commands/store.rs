@@ -16,9 +16,10 @@ pub(super) fn store(
         _ => StoreMode::Set,
     };
     let store = Store::decode(command.request)?;
-    let target = command
-        .session
-        .target(command.request, store.key, Rights::WRITE)?;
+    let target =
+        command
+            .session
+            .target(command.request, store.key, Rights::WRITE, &mut command.key)?;
     let outcome = target.bucket.documents().store(
         command.turn.ctx(),
         &target.write(command.session, &command.infos, store.cas),

@@ -103,7 +103,9 @@ pub(super) fn look(
     let wire = SubdocRequest::decode(command.opcode, &request)?;
     wire.check(command)?;
     let needed = wire.needed().and(Rights::READ);
-    let target = command.session.target(command.request, wire.key, needed)?;
+    let target = command
+        .session
+        .target(command.request, wire.key, needed, &mut command.key)?;
     let has = |flag| wire.flags.contains(flag);
     let which = match (has(DocFlags::REPLICA_READ), has(DocFlags::ACCESS_DELETED)) {
         (false, false) => LookupTarget::Documents,
@@ -222,7 +224,9 @@ pub(super) fn change(
     let wire = SubdocRequest::decode(command.opcode, &request)?;
     wire.check(command)?;
     let needed = wire.needed().and(Rights::WRITE);
-    let target = command.session.target(command.request, wire.key, needed)?;
+    let target = command
+        .session
+        .target(command.request, wire.key, needed, &mut command.key)?;
     let mutation = SubdocMutation::new(wire.specs.iter().copied(), wire.flags);
     let changing = PendingSubdocMutation {
         mutation: Arc::new(mutation.with_user_flags(wire.user_flags)),

@@ -12,9 +12,10 @@ pub(super) fn touch(
     command: &mut CommandContext<'_, '_, '_>,
 ) -> Result<CommandOutcome, CommandFailure> {
     let touch = Touch::decode(command.request)?;
-    let target = command
-        .session
-        .target(command.request, touch.key, Rights::WRITE)?;
+    let target =
+        command
+            .session
+            .target(command.request, touch.key, Rights::WRITE, &mut command.key)?;
     let write = target.write(command.session, &command.infos, command.request.cas);
     match target
         .bucket
@@ -38,7 +39,9 @@ pub(super) fn get_and_touch(
         _ => &[],
     };
     let needed = Rights::READ.and(Rights::WRITE);
-    let target = command.session.target(command.request, touch.key, needed)?;
+    let target = command
+        .session
+        .target(command.request, touch.key, needed, &mut command.key)?;
     let write = target.write(command.session, &command.infos, command.request.cas);
     let ctx = command.turn.ctx();
     let outcome =

@@ -100,7 +100,9 @@ fn execute(
 ) -> Result<CommandOutcome, CommandFailure> {
     // The roles of writers do not include it, as it sets CAS and revision.
     let needed = Rights::WRITE_META;
-    let target = command.session.target(command.request, key, needed)?;
+    let target = command
+        .session
+        .target(command.request, key, needed, &mut command.key)?;
     let write = target.write(command.session, &command.infos, expected);
     let ctx = command.turn.ctx();
     let outcome = target
@@ -114,9 +116,10 @@ pub(super) fn returning(
     command: &mut CommandContext<'_, '_, '_>,
 ) -> Result<CommandOutcome, CommandFailure> {
     let wire = ReturnMeta::decode(command.request)?;
-    let target = command
-        .session
-        .target(command.request, wire.key, Rights::WRITE)?;
+    let target =
+        command
+            .session
+            .target(command.request, wire.key, Rights::WRITE, &mut command.key)?;
     let store = |mode| {
         ReturnMetaOp::Store(StoreArgs {
             mode,

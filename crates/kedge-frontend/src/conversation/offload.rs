@@ -13,7 +13,7 @@ use kedge_node::output::Output;
 use kedge_protocol::binary::{ConnectionKind, Opcode, Request};
 use kedge_protocol::text::TextCommand;
 use kedge_types::limits::LONG_VALUE_BYTES;
-use kedge_types::{CollectionId, Datatype, DocKey, VbId};
+use kedge_types::{CollectionId, Datatype, DocKey, KeyBuffer, VbId};
 
 use crate::commands::{LongRun, row};
 use crate::cookie::ConnectionId;
@@ -130,14 +130,15 @@ impl Session {
         let Some(bucket) = self.bucket.as_ref().filter(|_| is_about_value) else {
             return false;
         };
-        let Ok(key) = self.protocol.document_key(request.key) else {
+        let mut buffer = KeyBuffer::EMPTY;
+        let Ok(key) = self.protocol.document_key(request.key, &mut buffer) else {
             return false;
         };
         let vb = match self.kind() {
             ConnectionKind::Couchbase => request.vb,
             ConnectionKind::Memcached => key.vbucket(bucket.vbuckets()),
         };
-        self.is_long_in(bucket, vb, &key, long)
+        self.is_long_in(bucket, vb, key, long)
     }
 
     fn is_long_in(&self, bucket: &Bucket, vb: VbId, key: &DocKey, long: LongRun) -> bool {

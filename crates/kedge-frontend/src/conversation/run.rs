@@ -2,7 +2,7 @@
 
 use kedge_node::output::Output;
 use kedge_protocol::binary::{FrameInfos, Magic, Opcode, Request, ServerDuration};
-use kedge_types::Status;
+use kedge_types::{KeyBuffer, Status};
 
 use crate::commands::{CommandContext, CommandOutcome, row};
 use crate::session::{CommandFailure, Composer, Flow, Session, SessionTurn};
@@ -75,7 +75,7 @@ impl Session {
         out: &mut Output,
     ) -> Result<DispatchOutcome, CommandFailure> {
         let Some(opcode) = opcode else {
-            return Err(Opcode::unsupported_status(request.opcode).into());
+            return Err(Opcode::unsupported_status(request.opcode, self.kind()).into());
         };
         let infos = if request.framing.is_empty() {
             FrameInfos::default()
@@ -105,6 +105,7 @@ impl Session {
             opcode,
             row,
             infos,
+            key: KeyBuffer::EMPTY,
         };
         command.check_first()?;
         command.check_item_size()?;

@@ -3,7 +3,7 @@
 use kedge_bucket::Item;
 use kedge_cluster::ConfigDocument;
 use kedge_protocol::binary::{ConnectionKind, Feature, Features, Magic, Opcode};
-use kedge_types::{CollectionId, Datatype, DocKey, KeyError, Status};
+use kedge_types::{CollectionId, Datatype, DocKey, KeyBuffer, KeyError, Status};
 
 use super::{CommandFailure, Composer, copies_long};
 use crate::histogram::HistogramFormat;
@@ -102,12 +102,16 @@ impl NegotiatedProtocol {
         }
     }
 
-    /// Decodes a key of a request.
+    /// Decodes a key of a request into `buffer`.
     ///
     /// # Errors
     /// `Invalid` for a malformed key.
     #[inline]
-    pub(crate) fn document_key(&self, wire: &[u8]) -> Result<DocKey, CommandFailure> {
+    pub(crate) fn document_key<'b>(
+        &self,
+        wire: &[u8],
+        buffer: &'b mut KeyBuffer,
+    ) -> Result<&'b DocKey, CommandFailure> {
         let invalid = |error| {
             let context = match error {
                 KeyError::Empty => "the key is empty",
@@ -117,9 +121,9 @@ impl NegotiatedProtocol {
             CommandFailure::new(Status::Invalid, context)
         };
         if !self.features.contains(Feature::Collections) {
-            return DocKey::new(CollectionId::DEFAULT, wire).map_err(invalid);
+            return buffer.put(CollectionId::DEFAULT, wire).map_err(invalid);
         }
-        DocKey::from_prefixed(wire).map_err(invalid)
+        buffer.put_prefixed(wire).map_err(invalid)
     }
 
     /// Returns true if sending a document to this client needs a long copy of its value.
