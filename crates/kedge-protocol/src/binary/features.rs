@@ -176,8 +176,6 @@ impl Features {
     pub const NONE: Self = Self(0);
     /// Every feature.
     pub const ALL: Self = Self::of(Feature::ALL);
-    /// The features that no server grants.
-    pub const NEVER_GRANTED: Self = Self::of(&[Feature::Tls, Feature::TcpDelay]);
 
     /// Returns the set of the given features.
     #[must_use]

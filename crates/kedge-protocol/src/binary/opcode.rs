@@ -33,16 +33,15 @@ pub enum Audience {
 const SUPPORTED: u16 = 1;
 const DURABLE: u16 = 1 << 1;
 const REORDERABLE: u16 = 1 << 2;
-const COLLECTION_KEY: u16 = 1 << 3;
-const PRESERVE_TTL: u16 = 1 << 4;
-const WRITE: u16 = 1 << 5;
-const QUIET: u16 = 1 << 6;
-const DCP: u16 = 1 << 7;
-const MEMCACHED: u16 = 1 << 8;
+const PRESERVE_TTL: u16 = 1 << 3;
+const WRITE: u16 = 1 << 4;
+const QUIET: u16 = 1 << 5;
+const DCP: u16 = 1 << 6;
+const MEMCACHED: u16 = 1 << 7;
 
 /// Returns the attribute bits for the letters of the table: S supported on Couchbase connections, M supported on
-/// memcached connections only, D may carry durability, R may be answered out of order, C its key carries a collection
-/// id if Collections was negotiated, P may keep the expiry, W changes a document, Q quiet, N part of DCP.
+/// memcached connections only, D may carry durability, R may be answered out of order, P may keep the expiry, W changes
+/// a document, Q quiet, N part of DCP.
 const fn attributes(letters: &str) -> u16 {
     let letters = letters.as_bytes();
     let mut bits = 0;
@@ -53,7 +52,6 @@ const fn attributes(letters: &str) -> u16 {
             b'M' => MEMCACHED,
             b'D' => DURABLE,
             b'R' => REORDERABLE,
-            b'C' => COLLECTION_KEY,
             b'P' => PRESERVE_TTL,
             b'W' => WRITE,
             b'Q' => QUIET,
@@ -88,37 +86,37 @@ macro_rules! opcodes {
 }
 
 opcodes! {
-    Get = 0x00, "GET", A, "SRC", "Reads a document; the reply's extras are its flags.";
-    Set = 0x01, "SET", A, "SDRCPW", "Stores a document whether or not it exists; a CAS makes it compare-and-swap.";
-    Add = 0x02, "ADD", A, "SDRCW", "Stores a document only if it is absent.";
-    Replace = 0x03, "REPLACE", A, "SDRCPW", "Stores a document only if it is present.";
-    Delete = 0x04, "DELETE", A, "SDRCW", "Deletes a document and leaves a tombstone.";
-    Increment = 0x05, "INCREMENT", A, "SDRCPW", "Adds to a decimal number; wraps at 2^64.";
-    Decrement = 0x06, "DECREMENT", A, "SDRCPW", "Subtracts from a decimal number; stops at 0.";
+    Get = 0x00, "GET", A, "SR", "Reads a document; the reply's extras are its flags.";
+    Set = 0x01, "SET", A, "SDRPW", "Stores a document whether or not it exists; a CAS makes it compare-and-swap.";
+    Add = 0x02, "ADD", A, "SDRW", "Stores a document only if it is absent.";
+    Replace = 0x03, "REPLACE", A, "SDRPW", "Stores a document only if it is present.";
+    Delete = 0x04, "DELETE", A, "SDRW", "Deletes a document and leaves a tombstone.";
+    Increment = 0x05, "INCREMENT", A, "SDRPW", "Adds to a decimal number; wraps at 2^64.";
+    Decrement = 0x06, "DECREMENT", A, "SDRPW", "Subtracts from a decimal number; stops at 0.";
     Quit = 0x07, "QUIT", B, "S", "Closes the connection after a reply.";
     Flush = 0x08, "FLUSH", D, "M", "Empties the bucket. memcached clients only; refused on Couchbase connections.";
-    Getq = 0x09, "GETQ", D, "SCQ", "Quiet Get: a miss is not answered.";
+    Getq = 0x09, "GETQ", D, "SQ", "Quiet Get: a miss is not answered.";
     Noop = 0x0a, "NOOP", A, "S", "Does nothing; answers what quiet commands left open.";
     Version = 0x0b, "VERSION", B, "S", "The server's version.";
-    Getk = 0x0c, "GETK", D, "SRC", "Get that returns the key too.";
-    Getkq = 0x0d, "GETKQ", D, "SCQ", "Quiet GetK.";
-    Append = 0x0e, "APPEND", A, "SDRCPW", "Appends bytes to a value.";
-    Prepend = 0x0f, "PREPEND", A, "SDRCPW", "Puts bytes in front of a value.";
+    Getk = 0x0c, "GETK", D, "SR", "Get that returns the key too.";
+    Getkq = 0x0d, "GETKQ", D, "SQ", "Quiet GetK.";
+    Append = 0x0e, "APPEND", A, "SDRPW", "Appends bytes to a value.";
+    Prepend = 0x0f, "PREPEND", A, "SDRPW", "Puts bytes in front of a value.";
     Stat = 0x10, "STAT", B, "S", "Statistics: one reply per key and value, the last one with an empty key.";
-    Setq = 0x11, "SETQ", D, "SCPWQ", "Quiet Set: only errors are answered.";
-    Addq = 0x12, "ADDQ", D, "SCWQ", "Quiet Add.";
-    Replaceq = 0x13, "REPLACEQ", D, "SCPWQ", "Quiet Replace.";
-    Deleteq = 0x14, "DELETEQ", D, "SCQW", "Quiet Delete.";
-    Incrementq = 0x15, "INCREMENTQ", D, "SCPWQ", "Quiet Increment.";
-    Decrementq = 0x16, "DECREMENTQ", D, "SCPWQ", "Quiet Decrement.";
+    Setq = 0x11, "SETQ", D, "SPWQ", "Quiet Set: only errors are answered.";
+    Addq = 0x12, "ADDQ", D, "SWQ", "Quiet Add.";
+    Replaceq = 0x13, "REPLACEQ", D, "SPWQ", "Quiet Replace.";
+    Deleteq = 0x14, "DELETEQ", D, "SQW", "Quiet Delete.";
+    Incrementq = 0x15, "INCREMENTQ", D, "SPWQ", "Quiet Increment.";
+    Decrementq = 0x16, "DECREMENTQ", D, "SPWQ", "Quiet Decrement.";
     Quitq = 0x17, "QUITQ", D, "SQ", "Closes the connection without a reply.";
     Flushq = 0x18, "FLUSHQ", D, "QM", "Quiet Flush.";
-    Appendq = 0x19, "APPENDQ", D, "SCPWQ", "Quiet Append.";
-    Prependq = 0x1a, "PREPENDQ", D, "SCPWQ", "Quiet Prepend.";
+    Appendq = 0x19, "APPENDQ", D, "SPWQ", "Quiet Append.";
+    Prependq = 0x1a, "PREPENDQ", D, "SPWQ", "Quiet Prepend.";
     Verbosity = 0x1b, "VERBOSITY", D, "S", "Sets the log verbosity.";
-    Touch = 0x1c, "TOUCH", A, "SDRCW", "Gives a document a new expiry.";
-    Gat = 0x1d, "GAT", A, "SDRCW", "Reads a document and gives it a new expiry.";
-    Gatq = 0x1e, "GATQ", D, "SCWQ", "Quiet GAT: a miss is not answered.";
+    Touch = 0x1c, "TOUCH", A, "SDRW", "Gives a document a new expiry.";
+    Gat = 0x1d, "GAT", A, "SDRW", "Reads a document and gives it a new expiry.";
+    Gatq = 0x1e, "GATQ", D, "SWQ", "Quiet GAT: a miss is not answered.";
     Hello = 0x1f, "HELLO", A, "S", "Negotiates features.";
     SaslListMechs = 0x20, "SASL_LIST_MECHS", A, "S", "Lists SASL mechanisms.";
     SaslAuth = 0x21, "SASL_AUTH", A, "S", "Starts SASL.";
@@ -161,9 +159,9 @@ opcodes! {
     TapCheckpointStart = 0x46, "TAP_CHECKPOINT_START", Reserved, "", "Reserved number of an abandoned command.";
     TapCheckpointEnd = 0x47, "TAP_CHECKPOINT_END", Reserved, "", "Reserved number of an abandoned command.";
     GetAllVbSeqnos = 0x48, "GET_ALL_VB_SEQNOS", B, "SR", "High seqnos of all vBuckets, optionally by state and collection.";
-    GetEx = 0x49, "GET_EX", D, "SRC", "Reads a whole document, xattrs included, as it is stored.";
-    GetExReplica = 0x4a, "GET_EX_REPLICA", D, "SRC", "GetEx from a replica vBucket.";
-    MutateWithMeta = 0x4b, "MUTATE_WITH_META", D, "SRCW", "Add, set or delete with metadata given as a JSON trailer.";
+    GetEx = 0x49, "GET_EX", D, "SR", "Reads a whole document, xattrs included, as it is stored.";
+    GetExReplica = 0x4a, "GET_EX_REPLICA", D, "SR", "GetEx from a replica vBucket.";
+    MutateWithMeta = 0x4b, "MUTATE_WITH_META", D, "SRW", "Add, set or delete with metadata given as a JSON trailer.";
     DcpOpen = 0x50, "DCP_OPEN", C, "SN", "Opens a DCP connection.";
     DcpAddStream = 0x51, "DCP_ADD_STREAM", C, "SN", "Tells a consumer to create a passive stream.";
     DcpCloseStream = 0x52, "DCP_CLOSE_STREAM", C, "SN", "Close a stream.";
@@ -201,7 +199,7 @@ opcodes! {
     StopPersistence = 0x80, "STOP_PERSISTENCE", C, "S", "Stops writing to disk (maintenance).";
     StartPersistence = 0x81, "START_PERSISTENCE", C, "S", "Starts writing to disk again.";
     SetParam = 0x82, "SET_PARAM", C, "S", "Sets a parameter of a bucket.";
-    GetReplica = 0x83, "GET_REPLICA", B, "SRC", "Read from a replica vBucket.";
+    GetReplica = 0x83, "GET_REPLICA", B, "SR", "Read from a replica vBucket.";
     SetChronicleAuthToken = 0x84, "SET_CHRONICLE_AUTH_TOKEN", D, "S", "Installs the token for a metadata store.";
     CreateBucket = 0x85, "CREATE_BUCKET", C, "S", "Creates a bucket.";
     DeleteBucket = 0x86, "DELETE_BUCKET", C, "S", "Deletes a bucket.";
@@ -212,23 +210,23 @@ opcodes! {
     ValidateBucketConfig = 0x8c, "VALIDATE_BUCKET_CONFIG", C, "S", "Validate a bucket configuration string.";
     ObserveSeqno = 0x91, "OBSERVE_SEQNO", B, "S", "Persisted and current seqno of a vBucket, aware of failover.";
     Observe = 0x92, "OBSERVE", D, "S", "State of keys, the old form.";
-    EvictKey = 0x93, "EVICT_KEY", C, "SRC", "Evicts one value from memory.";
-    GetLocked = 0x94, "GET_LOCKED", B, "SRC", "Reads and locks a document.";
-    UnlockKey = 0x95, "UNLOCK_KEY", B, "SRC", "Unlocks a document.";
+    EvictKey = 0x93, "EVICT_KEY", C, "SR", "Evicts one value from memory.";
+    GetLocked = 0x94, "GET_LOCKED", B, "SR", "Reads and locks a document.";
+    UnlockKey = 0x95, "UNLOCK_KEY", B, "SR", "Unlocks a document.";
     GetFailoverLog = 0x96, "GET_FAILOVER_LOG", C, "S", "Failover log of a vBucket.";
     LastClosedCheckpoint = 0x97, "LAST_CLOSED_CHECKPOINT", Reserved, "", "Reserved number of an abandoned command.";
     DeregisterTapClient = 0x9e, "DEREGISTER_TAP_CLIENT", Reserved, "", "Reserved number of an abandoned command.";
     ResetReplicationChain = 0x9f, "RESET_REPLICATION_CHAIN", Reserved, "", "Reserved number of an abandoned command.";
-    GetMeta = 0xa0, "GET_META", B, "SC", "Metadata of a key, tombstones too.";
-    GetqMeta = 0xa1, "GETQ_META", D, "SCQ", "Quiet GetMeta.";
-    SetWithMeta = 0xa2, "SET_WITH_META", C, "SCW", "Set with metadata.";
-    SetqWithMeta = 0xa3, "SETQ_WITH_META", D, "SCWQ", "Quiet SetWithMeta.";
-    AddWithMeta = 0xa4, "ADD_WITH_META", C, "SCW", "Add with metadata.";
-    AddqWithMeta = 0xa5, "ADDQ_WITH_META", D, "SCWQ", "Quiet AddWithMeta.";
+    GetMeta = 0xa0, "GET_META", B, "S", "Metadata of a key, tombstones too.";
+    GetqMeta = 0xa1, "GETQ_META", D, "SQ", "Quiet GetMeta.";
+    SetWithMeta = 0xa2, "SET_WITH_META", C, "SW", "Set with metadata.";
+    SetqWithMeta = 0xa3, "SETQ_WITH_META", D, "SWQ", "Quiet SetWithMeta.";
+    AddWithMeta = 0xa4, "ADD_WITH_META", C, "SW", "Add with metadata.";
+    AddqWithMeta = 0xa5, "ADDQ_WITH_META", D, "SWQ", "Quiet AddWithMeta.";
     SnapshotVbStates = 0xa6, "SNAPSHOT_VB_STATES", Reserved, "", "Reserved number of an abandoned command.";
     VbucketBatchCount = 0xa7, "VBUCKET_BATCH_COUNT", Reserved, "", "Reserved number of an abandoned command.";
-    DelWithMeta = 0xa8, "DEL_WITH_META", C, "SCW", "Delete with metadata.";
-    DelqWithMeta = 0xa9, "DELQ_WITH_META", D, "SCQW", "Quiet DelWithMeta.";
+    DelWithMeta = 0xa8, "DEL_WITH_META", C, "SW", "Delete with metadata.";
+    DelqWithMeta = 0xa9, "DELQ_WITH_META", D, "SQW", "Quiet DelWithMeta.";
     CreateCheckpoint = 0xaa, "CREATE_CHECKPOINT", Reserved, "", "Reserved number of an abandoned command.";
     NotifyVbucketUpdate = 0xac, "NOTIFY_VBUCKET_UPDATE", Reserved, "", "Reserved number of an abandoned command.";
     EnableTraffic = 0xad, "ENABLE_TRAFFIC", C, "S", "Opens the bucket to traffic.";
@@ -236,34 +234,34 @@ opcodes! {
     Ifconfig = 0xaf, "IFCONFIG", C, "S", "Defines, deletes or lists interfaces.";
     ChangeVbFilter = 0xb0, "CHANGE_VB_FILTER", Reserved, "", "Reserved number of an abandoned command.";
     CheckpointPersistence = 0xb1, "CHECKPOINT_PERSISTENCE", Reserved, "", "Reserved number of an abandoned command.";
-    ReturnMeta = 0xb2, "RETURN_META", D, "SCW", "Set, add or delete that returns the new metadata.";
+    ReturnMeta = 0xb2, "RETURN_META", D, "SW", "Set, add or delete that returns the new metadata.";
     CompactDb = 0xb3, "COMPACT_DB", C, "S", "Compacts a vBucket.";
     SetClusterConfig = 0xb4, "SET_CLUSTER_CONFIG", C, "S", "Sets a cluster map.";
     GetClusterConfig = 0xb5, "GET_CLUSTER_CONFIG", A, "SR", "Fetches the cluster map, optionally only if newer.";
     GetRandomKey = 0xb6, "GET_RANDOM_KEY", B, "S", "A random document.";
     SeqnoPersistence = 0xb7, "SEQNO_PERSISTENCE", C, "S", "Waits until a seqno is persisted.";
-    GetKeys = 0xb8, "GET_KEYS", D, "SC", "Lists keys from a start key.";
+    GetKeys = 0xb8, "GET_KEYS", D, "S", "Lists keys from a start key.";
     CollectionsSetManifest = 0xb9, "COLLECTIONS_SET_MANIFEST", C, "S", "Set the collections manifest.";
     CollectionsGetManifest = 0xba, "COLLECTIONS_GET_MANIFEST", B, "S", "Get the collections manifest.";
     CollectionsGetId = 0xbb, "COLLECTIONS_GET_ID", A, "S", "Resolves `scope.collection` to an id.";
     CollectionsGetScopeId = 0xbc, "COLLECTIONS_GET_SCOPE_ID", B, "S", "Resolve a scope name to an id.";
     SetDriftCounterState = 0xc1, "SET_DRIFT_COUNTER_STATE", Reserved, "", "Reserved number of an abandoned command.";
     GetAdjustedTime = 0xc2, "GET_ADJUSTED_TIME", Reserved, "", "Reserved number of an abandoned command.";
-    SubdocGet = 0xc5, "SUBDOC_GET", A, "SRC", "Reads a path.";
-    SubdocExists = 0xc6, "SUBDOC_EXISTS", A, "SRC", "Whether a path exists.";
-    SubdocDictAdd = 0xc7, "SUBDOC_DICT_ADD", A, "SDRCPW", "Adds a dictionary entry.";
-    SubdocDictUpsert = 0xc8, "SUBDOC_DICT_UPSERT", A, "SDRCPW", "Adds or replaces a dictionary entry.";
-    SubdocDelete = 0xc9, "SUBDOC_DELETE", A, "SDRCPW", "Remove a path.";
-    SubdocReplace = 0xca, "SUBDOC_REPLACE", A, "SDRCPW", "Replace a path's value.";
-    SubdocArrayPushLast = 0xcb, "SUBDOC_ARRAY_PUSH_LAST", A, "SDRCPW", "Append to array.";
-    SubdocArrayPushFirst = 0xcc, "SUBDOC_ARRAY_PUSH_FIRST", A, "SDRCPW", "Prepend to array.";
-    SubdocArrayInsert = 0xcd, "SUBDOC_ARRAY_INSERT", A, "SDRCPW", "Insert into array at index.";
-    SubdocArrayAddUnique = 0xce, "SUBDOC_ARRAY_ADD_UNIQUE", A, "SDRCPW", "Adds a primitive to an array if it is absent.";
-    SubdocCounter = 0xcf, "SUBDOC_COUNTER", A, "SDRCPW", "Adds to the number at a path.";
-    SubdocMultiLookup = 0xd0, "SUBDOC_MULTI_LOOKUP", A, "SRC", "Reads several paths.";
-    SubdocMultiMutation = 0xd1, "SUBDOC_MULTI_MUTATION", A, "SDRCPW", "Changes several paths.";
-    SubdocGetCount = 0xd2, "SUBDOC_GET_COUNT", A, "SRC", "Number of elements at a path.";
-    SubdocReplaceBodyWithXattr = 0xd3, "SUBDOC_REPLACE_BODY_WITH_XATTR", B, "SDRCPW", "Replaces the body with an xattr's value; only inside a multi mutation.";
+    SubdocGet = 0xc5, "SUBDOC_GET", A, "SR", "Reads a path.";
+    SubdocExists = 0xc6, "SUBDOC_EXISTS", A, "SR", "Whether a path exists.";
+    SubdocDictAdd = 0xc7, "SUBDOC_DICT_ADD", A, "SDRPW", "Adds a dictionary entry.";
+    SubdocDictUpsert = 0xc8, "SUBDOC_DICT_UPSERT", A, "SDRPW", "Adds or replaces a dictionary entry.";
+    SubdocDelete = 0xc9, "SUBDOC_DELETE", A, "SDRPW", "Remove a path.";
+    SubdocReplace = 0xca, "SUBDOC_REPLACE", A, "SDRPW", "Replace a path's value.";
+    SubdocArrayPushLast = 0xcb, "SUBDOC_ARRAY_PUSH_LAST", A, "SDRPW", "Append to array.";
+    SubdocArrayPushFirst = 0xcc, "SUBDOC_ARRAY_PUSH_FIRST", A, "SDRPW", "Prepend to array.";
+    SubdocArrayInsert = 0xcd, "SUBDOC_ARRAY_INSERT", A, "SDRPW", "Insert into array at index.";
+    SubdocArrayAddUnique = 0xce, "SUBDOC_ARRAY_ADD_UNIQUE", A, "SDRPW", "Adds a primitive to an array if it is absent.";
+    SubdocCounter = 0xcf, "SUBDOC_COUNTER", A, "SDRPW", "Adds to the number at a path.";
+    SubdocMultiLookup = 0xd0, "SUBDOC_MULTI_LOOKUP", A, "SR", "Reads several paths.";
+    SubdocMultiMutation = 0xd1, "SUBDOC_MULTI_MUTATION", A, "SDRPW", "Changes several paths.";
+    SubdocGetCount = 0xd2, "SUBDOC_GET_COUNT", A, "SR", "Number of elements at a path.";
+    SubdocReplaceBodyWithXattr = 0xd3, "SUBDOC_REPLACE_BODY_WITH_XATTR", B, "SDRPW", "Replaces the body with an xattr's value; only inside a multi mutation.";
     RangeScanCreate = 0xda, "RANGE_SCAN_CREATE", B, "SR", "Creates a range scan.";
     RangeScanContinue = 0xdb, "RANGE_SCAN_CONTINUE", B, "S", "Continues a range scan; the replies are streamed.";
     RangeScanCancel = 0xdc, "RANGE_SCAN_CANCEL", B, "S", "Cancels a range scan.";
@@ -284,8 +282,8 @@ opcodes! {
     AdjustTimeofday = 0xfc, "ADJUST_TIMEOFDAY", D, "S", "Moves the server's clock (tests).";
     EwouldblockCtl = 0xfd, "EWOULDBLOCK_CTL", D, "S", "Controls fault injection (tests).";
     GetErrorMap = 0xfe, "GET_ERROR_MAP", A, "S", "The error map in an asked version.";
-    Gatk = 0x23, "GATK", D, "CWM", "Get, touch and return the key. memcached connections only.";
-    Gatkq = 0x24, "GATKQ", D, "CWQM", "Quiet GATK: a miss is not answered. memcached connections only.";
+    Gatk = 0x23, "GATK", D, "WM", "Get, touch and return the key. memcached connections only.";
+    Gatkq = 0x24, "GATKQ", D, "WQM", "Quiet GATK: a miss is not answered. memcached connections only.";
 }
 
 /// The opcode of each number, on Couchbase connections.
@@ -366,13 +364,6 @@ impl Opcode {
         self.has(PRESERVE_TTL)
     }
 
-    /// Returns whether the key starts with a collection id if Collections was negotiated.
-    #[must_use]
-    #[inline]
-    pub const fn key_has_collection(self) -> bool {
-        self.has(COLLECTION_KEY)
-    }
-
     /// Returns whether the command changes a document.
     #[must_use]
     #[inline]
@@ -435,23 +426,14 @@ impl Opcode {
         }
     }
 
-    /// Returns the status for a Couchbase client that sends a number that is not served: [`Status::NotSupported`] if
-    /// the number belongs to a command (FLUSH, withdrawn ones), [`Status::UnknownCommand`] if it belongs to none.
+    /// Returns the status for a client that sends a number that is not served. A Couchbase client receives
+    /// [`Status::NotSupported`] if the number belongs to a command (FLUSH, withdrawn ones). A plain memcached server
+    /// replies to all such numbers as to an unknown one, and its clients' test suites check that.
     #[must_use]
-    pub const fn unsupported_status(number: u8) -> Status {
-        match BY_NUMBER[number as usize] {
-            Some(_) => Status::NotSupported,
-            None => Status::UnknownCommand,
-        }
-    }
-
-    /// Returns [`Opcode::unsupported_status`] for a connection of this kind. A plain memcached server replies to every
-    /// number that it does not serve as to an unknown one, and its clients' test suites check that.
-    #[must_use]
-    pub const fn unsupported_status_for(number: u8, kind: ConnectionKind) -> Status {
-        match kind {
-            ConnectionKind::Couchbase => Self::unsupported_status(number),
-            ConnectionKind::Memcached => Status::UnknownCommand,
+    pub const fn unsupported_status(number: u8, kind: ConnectionKind) -> Status {
+        match (kind, BY_NUMBER[number as usize]) {
+            (ConnectionKind::Couchbase, Some(_)) => Status::NotSupported,
+            _ => Status::UnknownCommand,
         }
     }
 }

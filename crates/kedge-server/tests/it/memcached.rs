@@ -169,6 +169,18 @@ fn errors_have_memcached_texts() {
 }
 
 #[test]
+fn commands_that_are_not_served_are_unknown_to_memcached_clients() {
+    let kedge = Kedge::start();
+    let (mut memcached, mut sdk) = (kedge.memcached(), kedge.client());
+    for opcode in [Opcode::SetParam, Opcode::StopPersistence, Opcode::Shutdown] {
+        let status = memcached.simple(opcode).status;
+        assert_eq!(status, Status::UnknownCommand, "{}", opcode.name());
+        let status = sdk.simple(opcode).status;
+        assert_eq!(status, Status::NotSupported, "{}", opcode.name());
+    }
+}
+
+#[test]
 fn key_limits_match_memcached() {
     let kedge = Kedge::start();
     let mut client = kedge.memcached();

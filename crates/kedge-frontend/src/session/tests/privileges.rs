@@ -134,7 +134,11 @@ fn every_command_checks_the_privileges_of_its_row() {
             && opcode.is_supported(ConnectionKind::Memcached);
         let session = &mut sessions[usize::from(is_memcacheds)];
         let access = row(opcode).access;
-        let unsupported = Opcode::unsupported_status(opcode.wire());
+        let kind = match is_memcacheds {
+            true => ConnectionKind::Memcached,
+            false => ConnectionKind::Couchbase,
+        };
+        let unsupported = Opcode::unsupported_status(opcode.wire(), kind);
         let everything = session.ask(Rights::ALL, opcode);
         let needed = match access {
             RequiredAccess::Unserved => {

@@ -67,8 +67,8 @@ fn unsupported_numbers() {
         (0x88, Status::UnknownCommand),
         (0xee, Status::UnknownCommand),
     ] {
-        assert_eq!(Opcode::unsupported_status(number), status, "{number:#x}");
-        let plain = Opcode::unsupported_status_for(number, ConnectionKind::Memcached);
-        assert_eq!(plain, Status::UnknownCommand);
+        let of = |kind| Opcode::unsupported_status(number, kind);
+        assert_eq!(of(ConnectionKind::Couchbase), status, "{number:#x}");
+        assert_eq!(of(ConnectionKind::Memcached), Status::UnknownCommand);
     }
 }
