@@ -1,6 +1,6 @@
 //! The task of a writer: it commits queued changes, and sleeps when there are none.
 
-use crate::writer::{IDLE, RUNNING, TIMED};
+use crate::writer::{IDLE, RUNNING, TIMED, WriterState};
 use crate::writers::Writers;
 use kedge_bucket_core::{BucketPhase, TaskBody};
 use kedge_executor::Next;
@@ -49,8 +49,6 @@ pub(crate) struct CommitTask {
     has_end_marker: bool,
     /// The number of consecutive transient errors.
     failures: u32,
-    /// True if the last batch could not be written.
-    has_failed: bool,
 }
 
 impl TaskBody<Writers> for CommitTask {
@@ -88,6 +86,18 @@ impl TaskBody<Writers> for CommitTask {
     }
 }
 
+/// Returns whether writes that were refused because of this writer are to be accepted after its batch, which may have had
+/// no changes. The batch that could not be written may be that of another thread, which left the changes to this task.
+fn must_accept_writes(writers: &Writers, writer: &WriterState) -> bool {
+    let has_failed = |writer: &WriterState| writer.has_failed.load(Ordering::SeqCst);
+    if has_failed(writer) {
+        writer.has_failed.store(false, Ordering::SeqCst);
+        return true;
+    }
+    let mut others = writers.shared.queues.writers.iter();
+    writers.core.quota.withholds_writes() && !others.any(has_failed)
+}
+
 impl CommitTask {
     pub(crate) fn new(lane: usize) -> Self {
         Self {
@@ -110,9 +120,8 @@ impl CommitTask {
             match writers.write_batch(self.lane) {
                 Ok(wrote) => {
                     self.failures = 0;
-                    if self.has_failed && !wrote.more {
+                    if !wrote.more && must_accept_writes(writers, writer) {
                         writers.shared.on_written();
-                        self.has_failed = false;
                     }
                     items += wrote.items;
                     if !wrote.more
@@ -122,13 +131,13 @@ impl CommitTask {
                     }
                 }
                 Err(error) if error.is_no_space() => {
-                    self.has_failed = true;
+                    writer.has_failed.store(true, Ordering::SeqCst);
                     return Next::Snooze(DISK_FULL_RETRY);
                 }
                 Err(error) if error.is_passing() && !writers.core.has_ended() => {
                     let pause = ERROR_RETRY * (1 << self.failures.min(ERROR_DOUBLINGS));
                     self.failures += 1;
-                    self.has_failed = true;
+                    writer.has_failed.store(true, Ordering::SeqCst);
                     return Next::Snooze(pause);
                 }
                 Err(_) => return Next::Done,

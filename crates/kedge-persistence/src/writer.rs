@@ -20,6 +20,8 @@ pub(crate) struct WriterState {
     pub(crate) state: AtomicU8,
     /// True if a command waits for a sync.
     pub(crate) urgent: AtomicBool,
+    /// True if the task could not write its last batch.
+    pub(crate) has_failed: AtomicBool,
     /// True if a command that waits for the log was parked and no commit has been requested since.
     has_new_waiters: AtomicBool,
 }

@@ -1,5 +1,8 @@
 //! The outcome of each call that the disk refuses: the table of `docs/reference/io-errors.md`, row by row.
 
+mod nth_call;
+mod vbucket_changes;
+
 use crate::tools::*;
 use kedge_bucket::{CompactionRequest, CompactionTicket, Outcome};
 use kedge_disk::{Fault, Operation, SimDisk};

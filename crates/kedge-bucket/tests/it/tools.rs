@@ -422,6 +422,18 @@ impl Open {
 
     /// Returns the value of a document, which is read from disk if necessary.
     pub(crate) fn get(&self, name: &str) -> Result<Vec<u8>, Status> {
+        self.get_with(name, || ())
+    }
+
+    /// The same as [`Open::get`] for a bucket with manually run tasks.
+    pub(crate) fn get_by_hand(&self, steps: &Steps, name: &str) -> Result<Vec<u8>, Status> {
+        self.get_with(name, || {
+            steps.run();
+        })
+    }
+
+    /// Returns the value of a document. `run` is called if the command waits.
+    fn get_with(&self, name: &str, run: impl FnOnce()) -> Result<Vec<u8>, Status> {
         let key = key(name);
         let cookie = self.next_cookie();
         let wanted = Read {
@@ -436,10 +448,13 @@ impl Open {
             })?;
         match outcome {
             Outcome::Done(value) => Ok(value),
-            Outcome::Parked => match self.sink.wait_any(cookie) {
-                Completion::Read { result } => result.map(|(item, _)| item.value().to_vec()),
-                other => panic!("{other:?}"),
-            },
+            Outcome::Parked => {
+                run();
+                match self.sink.wait_any(cookie) {
+                    Completion::Read { result } => result.map(|(item, _)| item.value().to_vec()),
+                    other => panic!("{other:?}"),
+                }
+            }
         }
     }
 

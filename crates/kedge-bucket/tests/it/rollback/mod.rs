@@ -59,7 +59,7 @@ fn back_to(seqno: Seqno) -> Result<RollbackReport, Status> {
 }
 
 /// Makes three commits of the file. Returns the seqno and the documents after each.
-fn history(open: &Open, names: &[String]) -> Vec<(Seqno, Documents)> {
+pub(crate) fn history(open: &Open, names: &[String]) -> Vec<(Seqno, Documents)> {
     let mut history = Vec::new();
     let mut applied = || {
         open.bucket.persistence().apply().unwrap();
