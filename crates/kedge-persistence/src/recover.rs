@@ -8,8 +8,10 @@
 //! * Nothing is removed before its replacement is durable. Recovery after a crash during recovery has the same result.
 //! * A vBucket whose file cannot be read is quarantined, see `quarantine`. The other vBuckets are recovered.
 //! * After a kill of the previous process, contents of the files may be only in the page cache. The whole log is
-//!   retained until all files are durable. A bucket without a log does not open before that, except on a full disk,
-//!   where its writes wait for it.
+//!   retained until all files are durable. A bucket without a log does not open before that, except on a disk that has
+//!   no space for it (file systems with copy on write need space to overwrite). All its files are synced then as they
+//!   are, because clients see their seqnos as persisted, and its writes wait until the files are durable. Only a header
+//!   that an earlier process failed to sync, which is fatal there, could then still be lost in a power failure.
 
 use crate::commit::Committer;
 use crate::kinds::MAKE_DURABLE;
@@ -27,8 +29,8 @@ use kedge_sync::{RankedMutex, ranks::Vbucket};
 use kedge_types::VbId;
 use kedge_vbucket::{FileState, PersistedState, ReplayError, Rewind, VBucket, VbState};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// The directory of the log in a bucket's directory.
 pub const LOG_DIR: &str = "log";
@@ -202,20 +204,30 @@ impl Persistence {
         }
     }
 
-    /// Syncs the contents of the files. On a full disk, postpones that to the first commit, like the marker.
+    /// Makes the contents of the files durable. Files for which a full disk has no space are synced as they are; the
+    /// first commit completes that, like the marker.
     fn make_durable_or_defer(self: &Arc<Self>) -> Result<(), BucketError> {
-        match self.make_durable() {
-            Err(error) if error.is_no_space() => {
-                tracing::warn!(
-                    bucket = self.core.name(),
-                    %error,
-                    "files of the previous process could not be synced: writes wait until they are"
-                );
-                self.shared.marker_is_due.store(true, Ordering::Release);
-                Ok(())
+        let refused = Arc::new(OnceLock::new());
+        let first_refusal = Arc::clone(&refused);
+        self.for_each_vbucket(move |persistence, vb| {
+            match persistence.make_file_durable(vb) {
+                // The other files need their syncs too: the bucket opens.
+                Err(error) if error.is_no_space() => {
+                    first_refusal.get_or_init(|| error.to_string());
+                    Ok(())
+                }
+                done => done,
             }
-            done => done,
+        })?;
+        if let Some(error) = refused.get() {
+            tracing::warn!(
+                bucket = self.core.name(),
+                error,
+                "files of the previous process could not be rewritten: writes wait until they are"
+            );
+            self.shared.marker_is_due.store(true, Ordering::Release);
         }
+        Ok(())
     }
 
     fn recover_logged(
@@ -251,12 +263,15 @@ impl Persistence {
 
     /// Syncs the contents of the files.
     pub(crate) fn make_durable(self: &Arc<Self>) -> Result<(), BucketError> {
-        self.for_each_vbucket(|persistence, vb| {
-            if !persistence.shared.is_quarantined(vb) {
-                persistence.core.storage()?.make_durable(vb)?;
-            }
-            Ok(())
-        })
+        self.for_each_vbucket(Self::make_file_durable)
+    }
+
+    /// Makes the contents of the vBucket's file durable.
+    fn make_file_durable(&self, vb: VbId) -> Result<(), BucketError> {
+        if !self.shared.is_quarantined(vb) {
+            self.core.storage()?.make_durable(vb)?;
+        }
+        Ok(())
     }
 
     /// Syncs the files of the previous process in a task, so that the log need not be retained for them.

@@ -6,7 +6,7 @@ use kedge_bucket::{
 };
 use kedge_disk::{Fault, Operation, SimDisk};
 use kedge_executor::Pool;
-use kedge_types::{Datatype, Status};
+use kedge_types::{Datatype, Seqno, Status};
 
 #[test]
 fn writes_over_the_quota_wait_and_deletions_free_memory() {
@@ -226,4 +226,65 @@ fn writes_resume_after_a_full_disk_when_only_states_were_unwritten() {
     open.set("late", b"1").unwrap();
     assert_eq!(open.get("before").unwrap(), b"1");
     open.bucket.shutdown();
+}
+
+/// A kill left commits in the page cache only, and the disk had no space to rewrite their headers. The bucket opened, and
+/// reported their seqnos as persisted. None of the files was synced after the first that was refused, so a power failure
+/// took the commits away.
+#[test]
+fn persisted_seqnos_of_a_start_on_a_full_disk_survive_a_power_failure() {
+    const KEYS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let disk = SimDisk::new(5);
+    let direct = |disk: &SimDisk| {
+        let mut site = sim(disk);
+        site.config.commit_log = false;
+        site
+    };
+    let persisted = |open: &Open| -> Vec<Seqno> {
+        let positions = open.bucket.states().positions().unwrap();
+        positions.iter().map(|it| it.persisted_seqno).collect()
+    };
+    let set_all = |open: &Open, value: &[u8]| {
+        for key in KEYS {
+            open.set(key, value).unwrap();
+        }
+    };
+    let open = direct(&disk).open();
+    set_all(&open, b"1");
+    open.bucket.persistence().apply().unwrap();
+    open.bucket.shutdown();
+    let mut was_in_cache_only = false;
+    for step in 0.. {
+        let disk = disk.fork();
+        let open = direct(&disk).open();
+        set_all(&open, b"2");
+        // From here on no sync returns: the process is killed while it waits.
+        disk.fail_after(step, Fault::PowerLoss);
+        let is_over = open.bucket.persistence().apply().is_ok();
+        open.bucket.shutdown();
+        disk.kill_process();
+        disk.fail_every(Operation::Write, Fault::NoSpace);
+        let mut site = direct(&disk);
+        let (open, _steps) = site.open_with_manual_tasks();
+        let seen = persisted(&open);
+        let found = KEYS.map(|key| open.get(key).unwrap());
+        let is_found = |disk: &SimDisk, seed: u64, step: u64| {
+            disk.crash(seed);
+            let again = direct(disk).open();
+            for (now, seen) in persisted(&again).iter().zip(&seen) {
+                assert!(now >= seen, "{now} < {seen} after step {step}, seed {seed}");
+            }
+            assert_eq!(KEYS.map(|key| again.get(key).unwrap()), found);
+            again.bucket.shutdown();
+        };
+        for seed in 0..4 {
+            is_found(&disk.fork(), seed, step);
+        }
+        was_in_cache_only |= !is_over && found.iter().any(|value| value == b"2");
+        open.bucket.shutdown();
+        if is_over {
+            break;
+        }
+    }
+    assert!(was_in_cache_only);
 }

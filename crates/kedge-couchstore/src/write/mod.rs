@@ -110,7 +110,8 @@ impl Writer {
     /// Bytes after the newest header, of an unfinished commit, stay in the file and are never read.
     ///
     /// # Errors
-    /// The errors of [`Snapshot::open`], and disk errors.
+    /// The errors of [`Snapshot::open`], and disk errors. After [`Error::is_no_space`], the file is synced; a power
+    /// failure can only take the newest header away if an earlier process failed to sync it.
     pub fn open(disk: &dyn Disk, path: &Path, options: &Options) -> Result<Self, Error> {
         if disk.len(path)? == 0 {
             return create::at_start(disk.open(path)?, path, &CreateOptions::default(), options);
@@ -120,18 +121,29 @@ impl Writer {
         let lone = found.file_bytes % crate::limits::BLOCK_BYTES == 1;
         let position = found.file_bytes - u64::from(lone);
         let mut writer = Writer::new(shared, found.header, position);
-        for block in found.damaged {
-            writer
-                .out
-                .set_block_type(block, crate::format::block::DATA)?;
+        match writer.rewrite_block_types(&found.damaged) {
+            // Readers use the newest header although this writer does not open. Sync it, so that a power failure does
+            // not take it away.
+            Err(error) if error.is_no_space() => {
+                writer.shared.file().sync_data()?;
+                return Err(error);
+            }
+            rewritten => rewritten?,
         }
-        let newest = writer.committed.offset;
-        // Rewritten, because a kernel that failed to sync it once may consider it clean.
-        writer
-            .out
-            .set_block_type(newest, crate::format::block::HEADER)?;
         writer.out.sync()?;
         Ok(writer)
+    }
+
+    /// Writes the type bytes of damaged headers, which become data, and of the newest header.
+    fn rewrite_block_types(&mut self, damaged: &[Offset]) -> Result<(), Error> {
+        for block in damaged {
+            self.out
+                .set_block_type(*block, crate::format::block::DATA)?;
+        }
+        let newest = self.committed.offset;
+        // Rewritten, because a kernel that failed to sync it once may consider it clean.
+        self.out
+            .set_block_type(newest, crate::format::block::HEADER)
     }
 
     /// Continues at the end of the file of `snapshot`, sharing its handle and its nodes, without a search for the

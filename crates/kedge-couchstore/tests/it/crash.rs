@@ -1,7 +1,7 @@
 //! Power loss at every operation of a history, and of the open after it.
 
 use kedge_couchstore::{CreateOptions, Error, Options, Snapshot, Version, Writer};
-use kedge_disk::{Disk, Fault, SimDisk};
+use kedge_disk::{Disk, Fault, Operation, SimDisk};
 use kedge_types::Seqno;
 
 use crate::support::{Doc, by_id, disk, open, path, save};
@@ -206,6 +206,30 @@ fn commit_found_by_a_writer_is_durable() {
         let found = state_of(&writer.snapshot());
         drop(writer);
         // The creator of the file is responsible for its name.
+        disk.sync_dir(path().parent().expect("a directory"))
+            .expect("sync");
+        for seed in 0..6 {
+            let disk = disk.fork();
+            disk.crash(seed);
+            let snapshot = open(&disk).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!(state_of(&snapshot), found, "{what}, seed {seed}");
+        }
+    }
+}
+
+/// A disk without space for the rewrite of the header refused the writer before the sync: what readers had seen was lost
+/// in a power failure.
+#[test]
+fn commit_found_by_readers_is_durable_when_a_full_disk_refuses_the_writer() {
+    for (disk, done, what) in stopped(Fault::PowerLoss) {
+        disk.kill_process();
+        if check(&disk, &done, &what).is_none() {
+            continue;
+        }
+        let found = state_of(&open(&disk).expect("open"));
+        disk.fail_every(Operation::Write, Fault::NoSpace);
+        let refused = Writer::open(&disk, path(), &Options::default());
+        assert!(refused.expect_err("no space").is_no_space(), "{what}");
         disk.sync_dir(path().parent().expect("a directory"))
             .expect("sync");
         for seed in 0..6 {
