@@ -5,7 +5,7 @@
 # make test-cargo      unit, integration, property, crash and hostile tests of the workspace; simulated clusters; tidy
 # make test-model      the threads of the executor under a model checker
 # make test-scripts    the scripts of tests and benchmarks
-# make test-python     one suite per client: -python -go -node -java -rust (SDKs), -memcached, -cluster (processes that fail)
+# make test-python     one suite per client: -python -go -node -java -rust (SDKs), -memcached (clients, memcached's own tests), -cluster
 # make test-search     the tests of the workspace with other random cases, ROUNDS (10) times
 # make test-long       thousands of seeds of all seeded tests, 10,000 lives of vBuckets, 800 kills of servers: hours
 # make test-mutants    breaks rules of sim/mutants.toml one at a time; simulated histories have to detect each

@@ -65,13 +65,18 @@ pub(super) fn responses(shared: &ServerContext, each: AddStat<'_>) {
 /// `settings`: the limits of connections, under memcached's names where it has the same.
 pub(super) fn settings(shared: &ServerContext, session: &Session, each: AddStat<'_>) {
     let limits = &shared.limits;
-    each("maxconns", &limits.connections_max.to_string());
+    let is_memcached = session.kind() == ConnectionKind::Memcached;
+    let connections_max = if is_memcached {
+        limits.memcached_share()
+    } else {
+        limits.connections_max
+    };
+    each("maxconns", &connections_max.to_string());
     each(
         "num_threads",
         &shared.metrics.snapshot().threads.to_string(),
     );
     each("idle_timeout", &limits.idle.as_secs().to_string());
-    let is_memcached = session.kind() == ConnectionKind::Memcached;
     each(
         "item_size_max",
         &memcached_stats::item_bytes_max(shared, is_memcached).to_string(),

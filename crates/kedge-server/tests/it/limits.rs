@@ -12,6 +12,7 @@ use kedge_types::Status;
 use crate::client::Client;
 use crate::evicted::until;
 use crate::server::{Kedge, PASSWORD, Setup, USER};
+use crate::stats::stat;
 
 fn kedge(limits: FrontendLimits) -> Kedge {
     Kedge::with(Setup {
@@ -50,6 +51,20 @@ fn connection_above_the_limit_is_closed() {
     clients[0].assert_closed();
     // The count goes down before the socket is closed.
     kedge.client();
+}
+
+/// `stats settings` showed the limit of all connections on each port.
+#[test]
+fn maxconns_is_the_limit_of_the_port() {
+    let kedge = kedge(FrontendLimits {
+        connections_max: 9,
+        memcached_connections_max: 4,
+        ..FrontendLimits::default()
+    });
+    let settings = kedge.text().until("stats settings\r\n", "END");
+    assert!(settings.contains("STAT maxconns 4\r\n"), "{settings}");
+    let settings = stat(&mut kedge.client(), "settings").unwrap();
+    assert_eq!(settings["maxconns"], "9");
 }
 
 /// Clients with a login could take all connections, and then nodes of the cluster could not replicate.
