@@ -1,6 +1,7 @@
 //! The outcome of each call that the disk refuses: the table of `docs/reference/io-errors.md`, row by row.
 
 mod nth_call;
+mod starts;
 mod vbucket_changes;
 
 use crate::tools::*;
