@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kedge_disk::{Disk, DiskError, File};
@@ -323,9 +323,11 @@ impl Log {
             epoch: self.epoch,
             salt: self.current.salt,
         };
-        batch.with_bytes(&place, padded, |bytes| file.write_at(bytes, offset))?;
+        let written = batch.with_bytes(&place, padded, |bytes| file.write_at(bytes, offset));
+        written.map_err(|error| self.with_current_path(error))?;
         self.counters.syncs += 1;
-        file.sync_data()?;
+        file.sync_data()
+            .map_err(|error| self.with_current_path(error))?;
         if bytes >= FORGET_BYTES {
             file.forget(offset, bytes);
         }
@@ -333,6 +335,18 @@ impl Log {
         self.counters.bytes += bytes;
         self.note_use();
         Ok(())
+    }
+
+    /// Corrects the path of an error of the current segment. The open file still has the name from before it became a
+    /// segment.
+    fn with_current_path(&self, mut error: DiskError) -> DiskError {
+        error.path = self.current_path();
+        error
+    }
+
+    pub(crate) fn current_path(&self) -> PathBuf {
+        let name = FileName::Segment(self.current.number).to_string();
+        self.shared.dir.join(name)
     }
 
     /// Publishes the fill level of the current segment to the preallocators.

@@ -203,9 +203,8 @@ fn resume(log: &mut Log, plan: &RecoveryPlan, scanned: ScanResult) -> Result<(),
     }
     let counts = [scanned.max_epoch, scanned.next.0, log.current.number];
     if counts.iter().any(|count| *count >= COUNT_MAX) {
-        let name = FileName::Segment(log.current.number).to_string();
         return Err(LogError::Corrupt {
-            file: log.shared.dir.join(name),
+            file: log.current_path(),
             offset: 0,
             problem: CorruptionKind::Counts,
         });

@@ -3,7 +3,7 @@
 use kedge_disk::{Disk, Fault, Operation, SimDisk};
 use kedge_log::{Batch, LogError};
 
-use crate::support::{append, dir, fill, open, prepare, records};
+use crate::support::{append, dir, fill, open, prepare, records, segment_path};
 
 #[test]
 fn failed_sync_makes_the_log_reject_all_operations() {
@@ -289,6 +289,51 @@ fn failed_write_of_a_batch_closes_the_log() {
     assert!(matches!(error, LogError::Io(_)), "{error}");
     let error = append(&mut log, &records(2, 1, 100)).expect_err("closed");
     assert!(matches!(error, LogError::PreviousIo), "{error}");
+}
+
+/// The origin of a segment's file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// The open of a new log created it.
+    Open,
+    /// The append created it.
+    Append,
+    /// The preallocator created it.
+    Preallocator,
+}
+
+/// Bug: errors named the file by its name before it became a segment, `unfinished-…` or `spare-…`, which nobody finds.
+#[test]
+fn errors_of_an_append_name_the_present_file_of_the_segment() {
+    for (op, fault) in [
+        (Operation::Write, Fault::Io),
+        (Operation::Write, Fault::NoSpace),
+        (Operation::Sync, Fault::Io),
+    ] {
+        for origin in [Origin::Open, Origin::Append, Origin::Preallocator] {
+            let disk = SimDisk::new(2);
+            let mut log = open(&disk).expect("open").log;
+            append(&mut log, &records(1, 1, 3000)).expect("append");
+            if origin == Origin::Preallocator {
+                prepare(&log.preallocator()).expect("a spare");
+            }
+            if origin != Origin::Open {
+                append(&mut log, &records(2, 1, 3000)).expect("append");
+            }
+            let is_ready = u64::from(origin == Origin::Preallocator);
+            assert_eq!(log.stats().ready_segments, is_ready);
+            disk.fail_next(op, fault);
+            let error = append(&mut log, &records(3, 1, 100)).expect_err("ordered");
+            let (LogError::Io(error) | LogError::NoSpace(error) | LogError::SyncFailed(error)) =
+                error
+            else {
+                panic!("{error}");
+            };
+            let number = if origin == Origin::Open { 1 } else { 2 };
+            assert_eq!(error.path, segment_path(number), "{op}, {origin:?}");
+            assert!(disk.exists(&error.path).expect("a look"));
+        }
+    }
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! A disk of which one call fails, the reads and look-ups included.
 
 use crate::tools::TestSite;
-use kedge_disk::{DiskCall, DiskError, DiskObserver, Fault, ObservedDisk, Operation, SimDisk};
-use std::path::PathBuf;
+use kedge_disk::{
+    Disk, DiskCall, DiskError, DiskObserver, Fault, ObservedDisk, Operation, SimDisk,
+};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 const SEGMENT_HEADER_BYTES: u64 = 4_096;
@@ -78,6 +80,17 @@ impl NthCall {
         *self.next.lock().unwrap() = Some((calls, fault));
     }
 
+    /// Returns the present path of an open file. That of the newest segment of the log may have the name from before it became one.
+    fn present_path(&self, named: &Path) -> PathBuf {
+        let dir = named.parent().unwrap();
+        if !dir.ends_with("log") || self.disk.exists(named).unwrap() {
+            return named.to_owned();
+        }
+        let names = self.disk.list(dir).unwrap();
+        let newest = names.into_iter().rfind(|name| name.ends_with(".log"));
+        dir.join(newest.unwrap())
+    }
+
     pub(super) fn has_failed(&self) -> bool {
         self.failed.lock().unwrap().is_some()
     }
@@ -123,7 +136,10 @@ impl DiskObserver for NthCall {
         };
         *self.failed.lock().unwrap() = Some(FailedCall {
             op: error.op,
-            path: error.path.clone(),
+            path: match asked.path {
+                Some(_) => error.path.clone(),
+                None => self.present_path(&error.path),
+            },
             offset: error.offset.unwrap_or(0),
         });
         result
