@@ -6,6 +6,7 @@ use kedge_log::LogError;
 use kedge_storage::StorageError;
 use kedge_types::VbId;
 use kedge_vbucket::ReplayError;
+use std::fmt;
 
 /// An error of opening or removing a bucket.
 #[derive(Debug, thiserror::Error)]
@@ -45,8 +46,13 @@ pub enum BucketError {
         source: ReplayError,
     },
     /// Some changes could not be applied to the vBuckets' files. They are safe in the log.
-    #[error("changes in the log of bucket {0} could not be applied to the files")]
-    NotApplied(String),
+    #[error("changes in the log of bucket {bucket} could not be applied to the files{}", Reason(why.as_deref()))]
+    NotApplied {
+        /// The bucket.
+        bucket: String,
+        /// The first error of a file, if there was one.
+        why: Option<String>,
+    },
     /// The executor accepts no more tasks, or has too many.
     #[error("the bucket's tasks are refused: {0}")]
     Executor(#[from] ScheduleError),
@@ -73,8 +79,20 @@ impl BucketError {
             Self::Log(error) => error.is_passing(),
             Self::Storage(error) => !error.is_fatal(),
             Self::Disk(error) => !error.is_sync_failure(),
-            Self::NotLoaded(_) | Self::NotApplied(_) => true,
+            Self::NotLoaded(_) | Self::NotApplied { .. } => true,
             _ => false,
+        }
+    }
+}
+
+/// Formats the reason of an error that has one.
+struct Reason<'a>(Option<&'a str>);
+
+impl fmt::Display for Reason<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(why) => write!(f, ": {why}"),
+            None => Ok(()),
         }
     }
 }

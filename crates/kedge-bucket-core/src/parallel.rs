@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn first_error_ends_the_work() {
         let work = ParallelForEach::new(1_000, |index| match index {
-            5 => Err(BucketError::NotApplied("five".to_owned())),
+            5 => Err(BucketError::NotLoaded("five".to_owned())),
             _ => Ok(()),
         });
         let error = work.finish().unwrap_err();

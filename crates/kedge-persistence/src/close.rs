@@ -61,7 +61,10 @@ impl Persistence {
         let applied = if is_long || self.count_unapplied() <= SHUTDOWN_APPLY_VBUCKETS {
             self.applier.apply_all(|| now_ns() >= deadline_ns)
         } else if self.shared.stuck.count() > 0 {
-            Err(BucketError::NotApplied(self.core.name().to_owned()))
+            Err(BucketError::NotApplied {
+                bucket: self.core.name().to_owned(),
+                why: None,
+            })
         } else {
             Ok(())
         };

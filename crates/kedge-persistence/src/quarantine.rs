@@ -30,6 +30,8 @@ pub(crate) struct Quarantine {
     replayed: RankedMutex<QuarantineLogged, BTreeMap<VbId, VBucket>>,
     /// vBuckets whose files were abandoned before the start and that have no new file yet.
     abandoned: OnceLock<BTreeSet<VbId>>,
+    /// The error of the first file that could not be read.
+    first_error: OnceLock<String>,
 }
 
 impl Quarantine {
@@ -39,7 +41,13 @@ impl Quarantine {
             shared: Arc::clone(shared),
             replayed: RankedMutex::default(),
             abandoned: OnceLock::new(),
+            first_error: OnceLock::new(),
         }
+    }
+
+    /// Returns the error of the first file that could not be read.
+    pub(crate) fn first_error(&self) -> Option<String> {
+        self.first_error.get().cloned()
     }
 
     pub(crate) fn add(&self, vb: VbId, error: &StorageError) {
@@ -49,6 +57,7 @@ impl Quarantine {
             %error,
             "the vBucket is quarantined: its commands return a temporary failure; the other vBuckets are served"
         );
+        self.first_error.get_or_init(|| error.to_string());
         let replayed = VBucket::new(VbSetup {
             id: vb,
             uuid: new_uuid(),

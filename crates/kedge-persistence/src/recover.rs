@@ -177,7 +177,10 @@ impl Persistence {
                 has_work(&vbucket) || vbucket.is_quarantined()
             };
             if self.core.vbuckets.iter().any(is_left) {
-                return Err(BucketError::NotApplied(self.core.name().to_owned()));
+                return Err(BucketError::NotApplied {
+                    bucket: self.core.name().to_owned(),
+                    why: self.quarantine.first_error(),
+                });
             }
             self.make_durable()?;
             // From now on the files are authoritative, and the log is void.

@@ -310,7 +310,10 @@ impl Rollbacks {
         })?;
         let loaded = self.core.storage()?.load(vb)?;
         let base = loaded.map(kedge_storage::LoadedFile::into_file_state);
-        let base = base.ok_or_else(|| BucketError::NotApplied(self.core.name().to_owned()))?;
+        let base = base.ok_or_else(|| BucketError::NotApplied {
+            bucket: self.core.name().to_owned(),
+            why: None,
+        })?;
         let mut vbucket = self.core.vbuckets[vb.index()].lock();
         check_history(&vbucket, file.history)?;
         let now = self.core.setup.clock.now();

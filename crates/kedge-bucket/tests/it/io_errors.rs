@@ -2,6 +2,7 @@
 
 mod nth_call;
 mod starts;
+mod switches;
 mod vbucket_changes;
 
 use crate::tools::*;

@@ -212,6 +212,7 @@ impl LogApplier {
 
     pub(super) fn on_apply_failed(&self, applier: &mut Applier, vb: VbId, error: &BucketError) {
         self.core.totals.add(Total::ApplyFailures, 1);
+        applier.last_error = Some(error.to_string());
         if !error.is_passing() {
             self.core.fail(&error.to_string());
         } else if !self.shared.stuck.note(vb, error)

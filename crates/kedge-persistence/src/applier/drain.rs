@@ -36,7 +36,8 @@ impl LogApplier {
             let due = partial.and_then(|at| applier.queue.remove(at));
             match self.apply_queued(applier, due.unwrap_or_else(new), true) {
                 ApplyOutcome::Applied => {}
-                _ => return Err(BucketError::NotApplied(self.core.name().to_owned())),
+                ApplyOutcome::Failed => return Err(self.not_applied(applier.last_error.take())),
+                _ => return Err(self.not_applied(None)),
             }
         }
     }
@@ -61,6 +62,7 @@ impl LogApplier {
         mut should_stop: impl FnMut() -> bool,
     ) -> Result<(), BucketError> {
         let failures = self.core.totals.get(Total::ApplyFailures);
+        let mut first_error = None;
         for (index, shard) in self.shared.apply_queues.shards.iter().enumerate() {
             let mut applier = self.hold(index);
             let mut failed_attempts = 0;
@@ -72,9 +74,11 @@ impl LogApplier {
                     // A vBucket with a partially written batch is waited for, however long that takes.
                     ApplyOutcome::Applied => failed_attempts = 0,
                     ApplyOutcome::Idle(_) => break,
-                    ApplyOutcome::NotReady | ApplyOutcome::FileBusy | ApplyOutcome::Failed => {
+                    ApplyOutcome::Failed => {
                         failed_attempts += 1;
+                        first_error = first_error.or_else(|| applier.last_error.take());
                     }
+                    ApplyOutcome::NotReady | ApplyOutcome::FileBusy => failed_attempts += 1,
                 }
                 if failed_attempts > applier.queue.len() + shard.incoming.lock().len() {
                     break;
@@ -82,8 +86,15 @@ impl LogApplier {
             }
         }
         if self.core.totals.get(Total::ApplyFailures) > failures {
-            return Err(BucketError::NotApplied(self.core.name().to_owned()));
+            return Err(self.not_applied(first_error));
         }
         Ok(())
+    }
+
+    fn not_applied(&self, why: Option<String>) -> BucketError {
+        BucketError::NotApplied {
+            bucket: self.core.name().to_owned(),
+            why,
+        }
     }
 }

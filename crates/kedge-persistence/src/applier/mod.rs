@@ -51,6 +51,8 @@ pub(crate) struct Applier {
     queue: VecDeque<QueuedApply>,
     /// True if the last attempt failed and the failure was logged.
     failing: bool,
+    /// The error of the last failed attempt.
+    last_error: Option<String>,
     /// The number of consecutive vBuckets whose files were in use.
     busy_files: usize,
     /// The total duration of the pauses within the last commit.

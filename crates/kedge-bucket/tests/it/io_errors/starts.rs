@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 /// The state that a stop has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Left {
+pub(super) enum Left {
     Nothing,
     Clean,
     Unclean,
 }
 
-fn left_by_a_stop(has_log: bool, left: Left) -> SimDisk {
+pub(super) fn left_by_a_stop(has_log: bool, left: Left) -> SimDisk {
     let disk = SimDisk::new(4);
     let mut site = sim(&disk);
     if left == Left::Nothing {
@@ -73,7 +73,7 @@ fn loads(failed: &FailedCall, fault: Fault, has_log: bool) -> Option<bool> {
 }
 
 /// Checks all documents, except those of a vBucket in quarantine.
-fn check_documents(open: &Open, steps: &Steps, what: &str) {
+pub(super) fn check_documents(open: &Open, steps: &Steps, what: &str) {
     for vb in all_vbuckets() {
         for name in names_in(vb).take(2) {
             match open.get_by_hand(steps, &name) {
