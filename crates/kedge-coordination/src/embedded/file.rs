@@ -1,0 +1,109 @@
+//! The file of an embedded store: one line of fixed length, then the state as JSON.
+//!
+//! ```text
+//! kedge-coordination 1 STORE REVISION EXPIRY LENGTH CRC
+//! ```
+//!
+//! `STORE` (hexadecimal) identifies the store. `EXPIRY` is the time since the boot, in nanoseconds, at which the next
+//! lease ends. `LENGTH` is that of the JSON text in bytes, and `CRC` the CRC-32 of the line up to it and of the text.
+//! A watcher reads the line only. The file is replaced as a whole, so that it is never partly written.
+
+use crate::CoordinationError;
+
+use super::state::State;
+
+/// The length of the line.
+pub(super) const HEADER_BYTES: usize = 104;
+/// Its first words: the kind of the file, and the version of the format.
+const MAGIC: &str = "kedge-coordination 1";
+
+/// The first line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) store: u64,
+    pub(super) revision: u64,
+    pub(super) expiry_ns: u64,
+    len: usize,
+    crc: u32,
+}
+
+/// Returns the bytes of the file.
+pub(super) fn encode(store: u64, state: &State) -> Result<Vec<u8>, CoordinationError> {
+    let damaged = |error: serde_json::Error| CoordinationError::Damaged(error.to_string());
+    let text = serde_json::to_vec(state).map_err(damaged)?;
+    let (revision, expiry) = (state.revision, state.next_expiry_ns());
+    let len = text.len();
+    let mut line = format!("{MAGIC} {store:016x} {revision:020} {expiry:020} {len:010} ");
+    let crc = checksum(line.as_bytes(), &text);
+    line.push_str(&format!("{crc:08x}"));
+    let mut bytes = format!("{line:<width$}\n", width = HEADER_BYTES - 1).into_bytes();
+    assert_eq!(bytes.len(), HEADER_BYTES, "the line has a fixed length");
+    bytes.extend_from_slice(&text);
+    Ok(bytes)
+}
+
+/// Parses the first line.
+pub(super) fn decode_header(bytes: &[u8]) -> Result<Header, CoordinationError> {
+    let line = bytes.get(..HEADER_BYTES).unwrap_or_default();
+    let line = std::str::from_utf8(line).unwrap_or_default();
+    let parse = || {
+        let mut words = line.strip_prefix(MAGIC)?.split_whitespace();
+        Some(Header {
+            store: u64::from_str_radix(words.next()?, 16).ok()?,
+            revision: words.next()?.parse().ok()?,
+            expiry_ns: words.next()?.parse().ok()?,
+            len: words.next()?.parse().ok()?,
+            crc: u32::from_str_radix(words.next()?, 16).ok()?,
+        })
+    };
+    parse().ok_or_else(|| {
+        CoordinationError::Damaged("the file does not begin with a line of this version".to_owned())
+    })
+}
+
+/// Parses the whole file.
+pub(super) fn decode(bytes: &[u8]) -> Result<(Header, State), CoordinationError> {
+    let damaged = |why: String| CoordinationError::Damaged(why);
+    let header = decode_header(bytes)?;
+    let text = &bytes[HEADER_BYTES..];
+    let covered = format!("{header:08x}", header = header.crc);
+    let line = std::str::from_utf8(&bytes[..HEADER_BYTES]).unwrap_or_default();
+    let line = line.split_once(&covered).map_or("", |(before, _)| before);
+    if text.len() != header.len || checksum(line.as_bytes(), text) != header.crc {
+        return Err(damaged("the checksum of the file is wrong".to_owned()));
+    }
+    let mut state: State = serde_json::from_slice(text).map_err(|it| damaged(it.to_string()))?;
+    state.revision = header.revision;
+    Ok((header, state))
+}
+
+fn checksum(line: &[u8], text: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(line);
+    hasher.update(text);
+    hasher.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_as_it_was_written_and_a_changed_byte_is_noticed() {
+        let mut state = State::new("b");
+        state.revision = u64::MAX;
+        let bytes = encode(u64::MAX, &state).expect("the state is text");
+        let (header, read) = decode(&bytes).expect("it is valid");
+        assert_eq!((header.store, read.revision), (u64::MAX, u64::MAX));
+        assert_eq!(header, decode_header(&bytes).expect("the line is valid"));
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            let is_padding = at < HEADER_BYTES && matches!(bytes[at], b' ' | b'\n');
+            assert!(decode(&changed).is_err() || is_padding, "byte {at}");
+        }
+        state.revision = 1;
+        let other = encode(1, &state).expect("the state is text");
+        assert_eq!(other.len(), bytes.len());
+    }
+}

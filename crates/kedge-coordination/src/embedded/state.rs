@@ -1,0 +1,298 @@
+//! The state of an embedded store, as a value: keys, leases and the newest changes.
+//!
+//! Invariants:
+//! * the revision grows by one with each transaction that changes something, and with the end of each lease that had keys;
+//! * `history` has all changes of the revisions after `compacted`;
+//! * a key that names a lease is deleted in the step that removes the lease.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Change, Compare, Conflict, CoordinationError, Entry, LeaseId, Moment, Op, Revision,
+    Transaction, WatchEvent,
+};
+
+/// The largest number of changes in the history.
+pub(super) const HISTORY_CHANGES_MAX: usize = 1_000;
+/// The largest sum of keys and values in the history, in bytes.
+const HISTORY_BYTES_MAX: usize = 1 << 20;
+
+/// Everything that the file has but its header.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct State {
+    #[serde(skip)]
+    pub(super) revision: u64,
+    /// The boot of the machine that the deadlines of the leases belong to.
+    boot: String,
+    keys: BTreeMap<String, Stored>,
+    leases: BTreeMap<i64, StoredLease>,
+    compacted: u64,
+    history: VecDeque<StoredChange>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stored {
+    #[serde(with = "base64_bytes")]
+    value: Vec<u8>,
+    created: u64,
+    modified: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lease: Option<i64>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoredLease {
+    ttl_ns: u64,
+    /// On the clock that starts with the boot.
+    deadline_ns: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoredChange {
+    revision: u64,
+    key: String,
+    /// `None` for a deletion.
+    put: Option<Stored>,
+}
+
+impl State {
+    /// Creates the state of a new store, at revision 1.
+    pub(super) fn new(boot: &str) -> Self {
+        State {
+            revision: 1,
+            boot: boot.to_owned(),
+            ..State::default()
+        }
+    }
+
+    /// Ends the leases whose time is over, and all that were granted before the machine was booted. Returns whether the
+    /// state has changed.
+    pub(super) fn expire(&mut self, now: Moment, boot: &str) -> bool {
+        let rebooted = self.boot != boot;
+        let is_over = |lease: &StoredLease| rebooted || nanoseconds(now) >= lease.deadline_ns;
+        let over: Vec<i64> = self
+            .leases
+            .iter()
+            .filter(|(_, lease)| is_over(lease))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in &over {
+            self.end_lease(*id);
+        }
+        self.boot = boot.to_owned();
+        rebooted || !over.is_empty()
+    }
+
+    /// Returns the time at which the next lease ends.
+    pub(super) fn next_expiry_ns(&self) -> u64 {
+        let deadlines = self.leases.values().map(|lease| lease.deadline_ns);
+        deadlines.min().unwrap_or(u64::MAX)
+    }
+
+    /// Executes a transaction, which was checked.
+    pub(super) fn transact(
+        &mut self,
+        transaction: &Transaction,
+    ) -> Result<Revision, CoordinationError> {
+        if !transaction.compares().iter().all(|it| self.holds(it)) {
+            let keys = transaction.compared_keys().into_iter();
+            let present = keys.map(|key| (key.to_owned(), self.entry(key))).collect();
+            return Err(CoordinationError::Conflict(Conflict {
+                revision: Revision(self.revision),
+                present,
+            }));
+        }
+        for op in transaction.ops() {
+            if let Op::Put {
+                lease: Some(lease), ..
+            } = op
+                && !self.leases.contains_key(&lease.0)
+            {
+                return Err(CoordinationError::NoLease(*lease));
+            }
+        }
+        let next = self.revision + 1;
+        for op in transaction.ops() {
+            self.apply(next, op);
+        }
+        Ok(Revision(self.revision))
+    }
+
+    fn holds(&self, compare: &Compare) -> bool {
+        let stored = self.keys.get(compare.key());
+        match compare {
+            Compare::Absent(_) => stored.is_none(),
+            Compare::Unchanged(_, at) => stored.is_some_and(|it| it.modified == at.0),
+            Compare::CreatedAt(_, at) => stored.is_some_and(|it| it.created == at.0),
+            Compare::Value(_, value) => stored.is_some_and(|it| it.value == *value),
+        }
+    }
+
+    fn apply(&mut self, revision: u64, op: &Op) {
+        match op {
+            Op::Put { key, value, lease } => {
+                let created = self.keys.get(key).map_or(revision, |it| it.created);
+                let stored = Stored {
+                    value: value.clone(),
+                    created,
+                    modified: revision,
+                    lease: lease.map(|id| id.0),
+                };
+                self.keys.insert(key.clone(), stored.clone());
+                self.note(revision, key, Some(stored));
+            }
+            Op::Delete { key } => {
+                if self.keys.remove(key).is_some() {
+                    self.note(revision, key, None);
+                }
+            }
+        }
+    }
+
+    /// Adds a change to the history, and removes the oldest revisions where there are too many.
+    fn note(&mut self, revision: u64, key: &str, put: Option<Stored>) {
+        self.revision = revision;
+        self.history.push_back(StoredChange {
+            revision,
+            key: key.to_owned(),
+            put,
+        });
+        let bytes = |change: &StoredChange| {
+            change.key.len() + change.put.as_ref().map_or(0, |it| it.value.len())
+        };
+        let mut sum: usize = self.history.iter().map(bytes).sum();
+        while self.history.len() > HISTORY_CHANGES_MAX || sum > HISTORY_BYTES_MAX {
+            let oldest = self.history.front().map_or(revision, |it| it.revision);
+            if oldest == revision {
+                break;
+            }
+            while let Some(change) = self.history.pop_front_if(|it| it.revision == oldest) {
+                sum -= bytes(&change);
+            }
+            self.compacted = oldest;
+        }
+    }
+
+    /// Grants a lease.
+    pub(super) fn grant(&mut self, id: LeaseId, ttl: Duration, now: Moment) {
+        let ttl_ns = u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX);
+        let deadline_ns = nanoseconds(now).saturating_add(ttl_ns);
+        let lease = StoredLease {
+            ttl_ns,
+            deadline_ns,
+        };
+        self.leases.insert(id.0, lease);
+    }
+
+    /// Renews a lease, and returns its time.
+    pub(super) fn renew(
+        &mut self,
+        id: LeaseId,
+        now: Moment,
+    ) -> Result<Duration, CoordinationError> {
+        let lease = self.leases.get_mut(&id.0);
+        let lease = lease.ok_or(CoordinationError::NoLease(id))?;
+        lease.deadline_ns = nanoseconds(now).saturating_add(lease.ttl_ns);
+        Ok(Duration::from_nanos(lease.ttl_ns))
+    }
+
+    /// Ends a lease, and deletes its keys.
+    pub(super) fn revoke(&mut self, id: LeaseId) -> Result<(), CoordinationError> {
+        if !self.leases.contains_key(&id.0) {
+            return Err(CoordinationError::NoLease(id));
+        }
+        self.end_lease(id.0);
+        Ok(())
+    }
+
+    fn end_lease(&mut self, id: i64) {
+        self.leases.remove(&id);
+        let next = self.revision + 1;
+        let held: Vec<String> = self
+            .keys
+            .iter()
+            .filter(|(_, stored)| stored.lease == Some(id))
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in held {
+            self.keys.remove(&key);
+            self.note(next, &key, None);
+        }
+    }
+
+    fn entry(&self, key: &str) -> Option<Entry> {
+        self.keys.get(key).map(|stored| stored.entry(key))
+    }
+
+    /// Returns all entries.
+    pub(super) fn entries(&self) -> Vec<Entry> {
+        self.keys.iter().map(|(key, it)| it.entry(key)).collect()
+    }
+
+    /// Returns the changes after a revision, or `None` if the history begins later.
+    pub(super) fn events_after(&self, after: u64) -> Option<Vec<WatchEvent>> {
+        if after < self.compacted {
+            return None;
+        }
+        let mut events = Vec::new();
+        let newer = self.history.iter().filter(|it| it.revision > after);
+        for change in newer {
+            let revision = Revision(change.revision);
+            let made = match &change.put {
+                Some(stored) => Change::Put(stored.entry(&change.key)),
+                None => Change::Delete(change.key.clone()),
+            };
+            match events.last_mut() {
+                Some(WatchEvent::Changes {
+                    revision: last,
+                    changes,
+                }) if *last == revision => changes.push(made),
+                _ => events.push(WatchEvent::Changes {
+                    revision,
+                    changes: vec![made],
+                }),
+            }
+        }
+        Some(events)
+    }
+}
+
+impl Stored {
+    fn entry(&self, key: &str) -> Entry {
+        Entry {
+            key: key.to_owned(),
+            value: self.value.clone(),
+            create_revision: Revision(self.created),
+            mod_revision: Revision(self.modified),
+            lease: self.lease.map(LeaseId),
+        }
+    }
+}
+
+fn nanoseconds(moment: Moment) -> u64 {
+    u64::try_from(moment.since_boot().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Bytes as base64 text.
+mod base64_bytes {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use serde::de::Error as _;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&STANDARD.encode(bytes))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+        let text = String::deserialize(from)?;
+        STANDARD.decode(text).map_err(D::Error::custom)
+    }
+}

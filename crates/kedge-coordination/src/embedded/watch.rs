@@ -1,0 +1,85 @@
+//! Watches of an embedded store: they look at the file's first line at short intervals.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::{CoordinationError, Moment, ReadAgain, Revision, Watch, WatchEvent};
+
+use super::{POLL_INTERVAL, Shared};
+
+#[derive(Debug)]
+pub(super) struct EmbeddedWatch {
+    shared: Arc<Shared>,
+    /// The last revision whose changes are known.
+    after: u64,
+    pending: VecDeque<WatchEvent>,
+    ended: Option<ReadAgain>,
+}
+
+impl EmbeddedWatch {
+    pub(super) fn new(shared: Arc<Shared>, after: Revision) -> Self {
+        EmbeddedWatch {
+            shared,
+            after: after.0,
+            pending: VecDeque::new(),
+            ended: None,
+        }
+    }
+
+    /// Looks whether the store has changed, and fetches the changes.
+    fn poll(&mut self, timeout: Duration) -> Result<(), CoordinationError> {
+        let Some(header) = self.shared.header()? else {
+            // Only a store that was removed has no file any more.
+            let is_new = self.after == 0 && self.shared.seen.newest()?.is_none();
+            self.ended = (!is_new).then_some(ReadAgain::WentBackwards);
+            return Ok(());
+        };
+        if header.revision < self.after {
+            self.ended = Some(ReadAgain::WentBackwards);
+        }
+        let is_due = u128::from(header.expiry_ns) <= Moment::now().since_boot().as_nanos();
+        if header.revision == self.after && !is_due {
+            return Ok(());
+        }
+        let after = self.after;
+        let fetched = self
+            .shared
+            .step(timeout, |state| Ok((false, state.events_after(after))));
+        match fetched {
+            Ok((position, Some(events))) => {
+                self.after = position.revision.0;
+                self.pending.extend(events);
+            }
+            Ok((_, None)) => self.ended = Some(ReadAgain::Compacted),
+            Err(CoordinationError::WentBackwards { .. }) => {
+                self.ended = Some(ReadAgain::WentBackwards);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}
+
+impl Watch for EmbeddedWatch {
+    fn next(&mut self, timeout: Duration) -> Result<Option<WatchEvent>, CoordinationError> {
+        let began = Instant::now();
+        loop {
+            if let Some(event) = self.pending.pop_front() {
+                return Ok(Some(event));
+            }
+            if let Some(why) = self.ended {
+                return Ok(Some(WatchEvent::ReadAgain(why)));
+            }
+            let left = timeout.saturating_sub(began.elapsed());
+            self.poll(left)?;
+            if self.pending.is_empty() && self.ended.is_none() {
+                if left.is_zero() {
+                    return Ok(None);
+                }
+                thread::sleep(left.min(POLL_INTERVAL));
+            }
+        }
+    }
+}
