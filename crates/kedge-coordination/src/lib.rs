@@ -4,6 +4,7 @@ mod coordinator;
 mod election;
 pub mod embedded;
 mod error;
+pub mod etcd;
 mod position;
 mod time;
 mod transaction;

@@ -148,6 +148,14 @@ impl Transaction {
         self.compares.iter().map(Compare::key).collect()
     }
 
+    /// Returns the leases of the keys that are put.
+    pub fn leases(&self) -> impl Iterator<Item = LeaseId> {
+        self.ops.iter().filter_map(|op| match op {
+            Op::Put { lease, .. } => *lease,
+            Op::Delete { .. } => None,
+        })
+    }
+
     /// Checks the limits, and that no key is changed twice. Every implementation does it first.
     ///
     /// # Errors

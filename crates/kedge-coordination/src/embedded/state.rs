@@ -109,14 +109,9 @@ impl State {
                 present,
             }));
         }
-        for op in transaction.ops() {
-            if let Op::Put {
-                lease: Some(lease), ..
-            } = op
-                && !self.leases.contains_key(&lease.0)
-            {
-                return Err(CoordinationError::NoLease(*lease));
-            }
+        let mut leases = transaction.leases();
+        if let Some(missing) = leases.find(|id| !self.leases.contains_key(&id.0)) {
+            return Err(CoordinationError::NoLease(missing));
         }
         let next = self.revision + 1;
         for op in transaction.ops() {

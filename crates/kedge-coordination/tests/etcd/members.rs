@@ -1,0 +1,268 @@
+//! Members that are killed, paused, or away.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kedge_coordination::{
+    Change, Compare, CoordinationError, Coordinator, LeaseId, Moment, ReadAgain, Transaction,
+    WatchEvent,
+};
+use rustix::process::Signal;
+
+use crate::contract::{LONG, TTL, next_changes, number, put, value};
+use crate::servers::{Release, Servers, free_ports};
+use crate::{admin, open};
+
+/// Waits until the members that are asked agree on a leader among them.
+fn wait_for_leader(servers: &Servers, asked: &[usize]) -> usize {
+    let deadline = Instant::now() + LONG;
+    while Instant::now() < deadline {
+        if let Some(leader) = admin::leader(servers, asked) {
+            return leader;
+        }
+    }
+    panic!("the members elect no leader");
+}
+
+/// Sets the counter to the number after `from`, if it is `from`; returns the number that it has then.
+fn count_on(store: &dyn Coordinator, from: u64) -> u64 {
+    let guard = match from {
+        0 => Compare::Absent("counter".to_owned()),
+        _ => Compare::Value("counter".to_owned(), from.to_string().into_bytes()),
+    };
+    let next = Transaction::new().when(guard);
+    let next = next.put("counter", (from + 1).to_string());
+    match store.transact(&next, LONG) {
+        Ok(_) => from + 1,
+        // Nobody else counts: the change with the unknown outcome was made.
+        Err(CoordinationError::Conflict(conflict)) => {
+            let found = conflict.entry("counter").map_or(0, number);
+            assert_eq!(found, from + 1);
+            found
+        }
+        Err(CoordinationError::OutcomeUnknown(_) | CoordinationError::Unreachable(_)) => from,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+pub(crate) fn killed_leaders_lose_no_change(release: Release) {
+    let mut servers = Servers::start(release, 3);
+    let writer = open(servers.config(), None);
+    let watcher = open(servers.config(), None);
+    let start = watcher.read(LONG).expect("readable").revision();
+    let mut watch = watcher.watch(start).expect("watched");
+    let stop = AtomicBool::new(false);
+    let total = thread::scope(|scope| {
+        let counting = scope.spawn(|| {
+            let mut counted = 0;
+            while !stop.load(Ordering::Acquire) {
+                counted = count_on(&writer, counted);
+            }
+            counted
+        });
+        let mut seen = 0;
+        let mut expect_more = |watch: &mut dyn kedge_coordination::Watch, more: u64| {
+            let until = seen + more;
+            while seen < until {
+                let deadline = Instant::now() + LONG;
+                let event = loop {
+                    match watch.next(LONG) {
+                        Ok(Some(event)) => break event,
+                        Ok(None) | Err(CoordinationError::Unreachable(_)) => {
+                            assert!(Instant::now() < deadline, "nothing is counted");
+                        }
+                        Err(error) => panic!("{error}"),
+                    }
+                };
+                let WatchEvent::Changes { changes, .. } = event else {
+                    panic!("the history is there, not {event:?}");
+                };
+                let [Change::Put(entry)] = &changes[..] else {
+                    panic!("only the counter changes, not {changes:?}");
+                };
+                seen += 1;
+                assert_eq!(number(entry), seen, "each number once, in order");
+            }
+        };
+        expect_more(&mut *watch, 10);
+        for _ in 0..2 {
+            let leader = wait_for_leader(&servers, &[0, 1, 2]);
+            servers.kill(leader);
+            expect_more(&mut *watch, 20);
+            servers.start_member(leader);
+            wait_for_leader(&servers, &[0, 1, 2]);
+            expect_more(&mut *watch, 10);
+        }
+        stop.store(true, Ordering::Release);
+        counting.join().expect("the writer ends")
+    });
+    let found = watcher.read(LONG).expect("readable");
+    let found = number(found.entry("counter").expect("counted"));
+    assert!(
+        found == total || found == total + 1,
+        "{total} were counted, {found} are there"
+    );
+}
+
+fn leased(store: &dyn Coordinator, key: &str) -> LeaseId {
+    let lease = store.grant(TTL, LONG).expect("granted").id;
+    let put = Transaction::new().put_leased(key, "held", lease);
+    store.transact(&put, LONG).expect("the lease lives");
+    lease
+}
+
+pub(crate) fn paused_leader_does_not_end_a_lease_that_is_kept_alive(release: Release) {
+    let servers = Servers::start(release, 3);
+    let store = open(servers.config(), None);
+    // Longer than a change of the leader takes, which keeps the lease alive by itself for a while.
+    let lease = store.grant(10 * TTL, LONG).expect("granted");
+    let put = Transaction::new().put_leased("a", "held", lease.id);
+    store.transact(&put, LONG).expect("the lease lives");
+    let leader = wait_for_leader(&servers, &[0, 1, 2]);
+    servers.signal(leader, Signal::STOP);
+    let mut valid_until = lease.valid_until;
+    let enough = lease.valid_until.plus(lease.ttl / 2);
+    while valid_until < enough {
+        match store.keep_alive(lease.id, 3 * TTL) {
+            Ok(until) => valid_until = until,
+            Err(CoordinationError::Unreachable(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
+        assert!(
+            Moment::now() < valid_until,
+            "the lease was not renewed in time"
+        );
+    }
+    servers.signal(leader, Signal::CONT);
+    assert!(value(&store, "a").is_some());
+}
+
+/// A leader that is paused for longer than a lease wakes up, does not know yet that it was deposed, and has a renewal of
+/// the lease, which its successor has ended, in its inbox.
+pub(crate) fn deposed_leader_renews_no_lease(release: Release) {
+    let servers = Servers::start(release, 3);
+    let leader = wait_for_leader(&servers, &[0, 1, 2]);
+    let others: Vec<usize> = (0..3).filter(|n| *n != leader).collect();
+    let holder = open(servers.config_of(&[leader]), None);
+    let other = open(servers.config_of(&others), None);
+    let lease = leased(&holder, "a");
+    let start = other.read(LONG).expect("readable").revision();
+    let mut watch = other.watch(start).expect("watched");
+    holder
+        .keep_alive(lease, LONG)
+        .expect("the leader renews it");
+    servers.signal(leader, Signal::STOP);
+    thread::scope(|scope| {
+        let renewal = scope.spawn(|| holder.keep_alive(lease, 3 * LONG));
+        assert_eq!(
+            next_changes(&mut *watch).1,
+            [Change::Delete("a".to_owned())]
+        );
+        servers.signal(leader, Signal::CONT);
+        let renewed = renewal.join().expect("the thread ends");
+        let error = renewed.expect_err("the lease has ended");
+        assert!(matches!(error, CoordinationError::NoLease(_)), "{error}");
+    });
+}
+
+pub(crate) fn store_without_a_quorum_is_unreachable(release: Release) {
+    let mut servers = Servers::start(release, 3);
+    let store = open(servers.config(), None);
+    let revision = put(&store, "a", "1");
+    let mut watch = store.watch(revision).expect("watched");
+    servers.kill(0);
+    servers.kill(1);
+    let began = Instant::now();
+    let wait = Duration::from_secs(2);
+    let error = store.read(wait).expect_err("there is no quorum");
+    assert!(
+        matches!(error, CoordinationError::Unreachable(_)),
+        "{error}"
+    );
+    assert!(
+        began.elapsed() < wait + LONG / 2,
+        "a call ends after its timeout"
+    );
+    let change = Transaction::new().put("a", "2");
+    let error = store
+        .transact(&change, wait)
+        .expect_err("there is no quorum");
+    let unknown = matches!(
+        error,
+        CoordinationError::Unreachable(_) | CoordinationError::OutcomeUnknown(_)
+    );
+    assert!(unknown, "{error}");
+    servers.start_member(0);
+    let revision = put(&store, "b", "3");
+    loop {
+        match watch.next(LONG) {
+            Ok(Some(WatchEvent::Changes {
+                revision: found, ..
+            })) if found == revision => break,
+            Ok(Some(WatchEvent::Changes { changes, .. })) => assert_eq!(changes[0].key(), "a"),
+            Err(CoordinationError::Unreachable(_)) => {}
+            other => panic!("the change was expected, not {other:?}"),
+        }
+    }
+}
+
+pub(crate) fn watch_resumes_after_a_restart_of_etcd(release: Release) {
+    let mut servers = Servers::start(release, 1);
+    let store = open(servers.config(), None);
+    let revision = put(&store, "a", "1");
+    let mut watch = store.watch(revision).expect("watched");
+    let second = put(&store, "a", "2");
+    assert_eq!(next_changes(&mut *watch).0, second);
+    servers.kill(0);
+    while watch.next(TTL / 4).is_ok_and(|event| event.is_none()) {}
+    let error = watch.next(TTL / 4).expect_err("etcd is away");
+    assert!(
+        matches!(error, CoordinationError::Unreachable(_)),
+        "{error}"
+    );
+    servers.start_member(0);
+    let third = put(&store, "a", "3");
+    loop {
+        match watch.next(LONG) {
+            Ok(Some(WatchEvent::Changes { revision, .. })) => {
+                assert_eq!(revision, third, "neither skipped nor repeated");
+                break;
+            }
+            Ok(None) | Err(CoordinationError::Unreachable(_)) => {}
+            other => panic!("the change was expected, not {other:?}"),
+        }
+    }
+}
+
+pub(crate) fn watch_reports_a_compaction_while_it_was_disconnected(release: Release) {
+    let mut servers = Servers::start(release, 1);
+    let store = open(servers.config(), None);
+    let revision = put(&store, "a", "1");
+    let mut watch = store.watch(revision).expect("watched");
+    let second = put(&store, "a", "2");
+    assert_eq!(next_changes(&mut *watch).0, second);
+    servers.kill(0);
+    // For a while at an address that the watch does not know.
+    let known = servers.members[0].client_port;
+    servers.members[0].client_port = free_ports(1)[0];
+    servers.start_member(0);
+    let elsewhere = open(servers.config(), None);
+    put(&elsewhere, "a", "3");
+    let newest = put(&elsewhere, "a", "4");
+    admin::compact(&servers, newest);
+    servers.kill(0);
+    servers.members[0].client_port = known;
+    servers.start_member(0);
+    loop {
+        match watch.next(LONG) {
+            Ok(Some(event)) => {
+                assert_eq!(event, WatchEvent::ReadAgain(ReadAgain::Compacted));
+                break;
+            }
+            Ok(None) | Err(CoordinationError::Unreachable(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert_eq!(value(&store, "a").as_deref(), Some(&b"4"[..]));
+}
