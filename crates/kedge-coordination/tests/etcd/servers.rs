@@ -14,27 +14,29 @@ use crate::contract::LONG;
 /// A release of etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Release {
-    /// The one of Debian 12, which is 3.4.
+    /// The one that Debian installs, which is 3.4 in Debian 12.
     Debian,
     /// The one that `tests/etcd/go.mod` names.
     Current,
 }
 
 impl Release {
+    /// The path of a program: of Debian's the one of the `PATH`.
     fn program(self, debian: &str, current: &str) -> PathBuf {
-        let path = match self {
-            Release::Debian => Path::new("/usr/bin").join(debian),
+        let found = match self {
+            Release::Debian => {
+                let path = std::env::var_os("PATH").unwrap_or_default();
+                let mut files = std::env::split_paths(&path).map(|dir| dir.join(debian));
+                files.find(|file| file.exists())
+            }
             Release::Current => {
                 let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-                root.join(".cache/etcd").join(current)
+                Some(root.join(".cache/etcd").join(current)).filter(|file| file.exists())
             }
         };
-        let path_text = path.display();
-        assert!(
-            path.exists(),
-            "{path_text} is missing: run tests/run prepare etcd"
-        );
-        path
+        found.unwrap_or_else(|| {
+            panic!("{debian} of {self:?} is missing: run tests/run prepare etcd")
+        })
     }
 
     pub(crate) fn etcdctl(self) -> Command {
