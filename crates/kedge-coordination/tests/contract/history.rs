@@ -117,5 +117,10 @@ pub(crate) fn store_that_went_backwards_is_refused(store: &dyn Store) {
         }
         assert_eq!(behind.seen(), Some(expected));
     }
+    // A caller that knows the revision from elsewhere, and whose handle has seen nothing.
+    let fresh = store.open();
+    let mut watch = fresh.watch(later.revision).expect("not known yet");
+    let event = watch.next(LONG).expect("the store can be reached");
+    assert_eq!(event, Some(WatchEvent::ReadAgain(ReadAgain::WentBackwards)));
     assert_eq!(value(&*handle, "a").as_deref(), Some(&b"1"[..]));
 }
