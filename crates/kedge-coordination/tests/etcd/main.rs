@@ -71,6 +71,7 @@ on_each_release! {
     members::paused_leader_does_not_end_a_lease_that_is_kept_alive
     members::deposed_leader_renews_no_lease
     members::store_without_a_quorum_is_unreachable
+    members::watch_moves_on_from_a_paused_member
     members::watch_resumes_after_a_restart_of_etcd
     members::watch_reports_a_compaction_while_it_was_disconnected
     restore::restored_backup_is_reported

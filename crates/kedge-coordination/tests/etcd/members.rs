@@ -250,6 +250,34 @@ pub(crate) fn watch_resumes_after_a_restart_of_etcd(release: Release) {
     }
 }
 
+/// A member that is paused closes no connection: the watch has to notice that it does not answer.
+pub(crate) fn watch_moves_on_from_a_paused_member(release: Release) {
+    let servers = Servers::start(release, 3);
+    let leader = wait_for_leader(&servers, &[0, 1, 2]);
+    let paused = (leader + 1) % 3;
+    let store = open(servers.config_of(&[leader]), None);
+    let watcher = open(servers.config_of(&[paused, leader]), None);
+    let revision = put(&store, "a", "1");
+    let mut watch = watcher.watch(revision).expect("watched");
+    let second = put(&store, "a", "2");
+    assert_eq!(next_changes(&mut *watch).0, second);
+    servers.signal(paused, Signal::STOP);
+    let third = put(&store, "a", "3");
+    loop {
+        match watch.next(LONG) {
+            Ok(Some(WatchEvent::Changes { revision, .. })) => {
+                assert_eq!(revision, third);
+                break;
+            }
+            Ok(None) | Err(CoordinationError::Unreachable(_)) => {}
+            other => panic!("the change was expected, not {other:?}"),
+        }
+    }
+    // Reads by the same client go to the other member, too.
+    assert_eq!(value(&watcher, "a").as_deref(), Some(&b"3"[..]));
+    servers.signal(paused, Signal::CONT);
+}
+
 pub(crate) fn watch_reports_a_compaction_while_it_was_disconnected(release: Release) {
     let mut servers = Servers::start(release, 1);
     let store = open(servers.config(), None);
