@@ -90,15 +90,26 @@ impl Seen {
             state.backwards = Some(found);
             return Err(CoordinationError::WentBackwards { seen, found });
         }
-        let is_newer = |newest: StorePosition| found.revision > newest.revision;
-        if state.newest.is_none_or(is_newer) {
-            state.newest = Some(found);
-        }
+        state.note(found);
         Ok(())
+    }
+
+    /// Notes a position that cannot be older than what was seen before.
+    pub(crate) fn note(&self, found: StorePosition) {
+        self.state().note(found);
     }
 
     fn state(&self) -> MutexGuard<'_, SeenState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SeenState {
+    fn note(&mut self, found: StorePosition) {
+        let is_newer = |newest: StorePosition| found.revision > newest.revision;
+        if self.newest.is_none_or(is_newer) {
+            self.newest = Some(found);
+        }
     }
 }
 

@@ -60,8 +60,11 @@ impl Moment {
 /// now < s + T · (1 − ρ)
 /// ```
 ///
-/// therefore stops before the service ends the lease, however long request and response were under way. It does not
-/// follow for a holder that reads the clock, is paused, and then acts: an act that has to be safe carries a fencing token.
+/// therefore stops before the service ends the lease, however long request and response were under way.
+///
+/// It does not follow for a holder that reads the clock, is paused, and then acts: an act that has to be safe carries a
+/// fencing token. The bound has to hold for this machine's clock over a pause as well, as it does for a suspended machine;
+/// it does not if a virtual machine is stopped and the hypervisor lets its clock stand still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriftBound {
     ppm: u32,

@@ -38,6 +38,7 @@ impl EmbeddedWatch {
         };
         if header.revision < self.after {
             self.ended = Some(ReadAgain::WentBackwards);
+            return Ok(());
         }
         let is_due = u128::from(header.expiry_ns) <= Moment::now().since_boot().as_nanos();
         if header.revision == self.after && !is_due {

@@ -7,12 +7,12 @@
 use std::fs;
 use std::future::Future;
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use etcd_client::{
     Certificate, Client, ConnectOptions, GetOptions, Identity, ResponseHeader, TlsOptions,
 };
-use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::position::Seen;
@@ -40,8 +40,11 @@ pub(super) struct Connector {
     pub(super) prefix: String,
     pub(super) seen: Seen,
     slot: Mutex<Slot>,
+    /// Held by the one that makes a connection, which others wait for, each until its own deadline.
+    connecting: tokio::sync::Mutex<()>,
 }
 
+/// The connection in use. It is locked for a moment only.
 #[derive(Debug, Default)]
 struct Slot {
     current: Option<Connection>,
@@ -72,6 +75,7 @@ impl Connector {
             config,
             seen: Seen::new(seen),
             slot: Mutex::default(),
+            connecting: tokio::sync::Mutex::default(),
         }
     }
 
@@ -102,18 +106,18 @@ impl Connector {
                 Ok(Ok(done)) => return Ok(done),
                 Ok(Err(Failure::Final(error))) => return Err(error),
                 Ok(Err(Failure::Lost(why))) if !repeatable => {
-                    self.give_up(&connection).await;
+                    self.give_up(&connection);
                     return Err(CoordinationError::OutcomeUnknown(why));
                 }
                 Ok(Err(Failure::NoEffect(why) | Failure::Lost(why))) => why,
                 Err(_) if repeatable => "no answer in time".to_owned(),
                 Err(_) => {
-                    self.give_up(&connection).await;
+                    self.give_up(&connection);
                     let why = "no answer in time".to_owned();
                     return Err(CoordinationError::OutcomeUnknown(why));
                 }
             };
-            self.give_up(&connection).await;
+            self.give_up(&connection);
             if Instant::now() >= deadline {
                 return Err(CoordinationError::Unreachable(why));
             }
@@ -128,33 +132,30 @@ impl Connector {
     ) -> Result<Connection, CoordinationError> {
         let unreachable = |why: &str| CoordinationError::Unreachable(why.to_owned());
         self.seen.newest()?;
-        let slot = timeout_at(deadline, self.slot.lock()).await;
-        let mut slot = slot.map_err(|_| unreachable("another thread is connecting"))?;
-        if let Some(connection) = &slot.current {
-            return Ok(connection.clone());
+        if let Some(connection) = self.current() {
+            return Ok(connection);
+        }
+        let turn = timeout_at(deadline, self.connecting.lock()).await;
+        let _turn = turn.map_err(|_| unreachable("no member of etcd has answered yet"))?;
+        if let Some(connection) = self.current() {
+            return Ok(connection);
         }
         let endpoints = &self.config.endpoints;
         let mut backoff = Backoff::new();
         let mut why = "no time is left".to_owned();
         loop {
             for _ in endpoints {
-                let endpoint = &endpoints[slot.next % endpoints.len()];
+                let endpoint = &endpoints[self.slot().next % endpoints.len()];
                 let limit = self.attempt_limit(deadline);
                 why = match timeout_at(limit, self.connect(endpoint)).await {
-                    Ok(Ok(client)) => {
-                        slot.number += 1;
-                        let number = slot.number;
-                        let connection = Connection { client, number };
-                        slot.current = Some(connection.clone());
-                        return Ok(connection);
-                    }
+                    Ok(Ok(client)) => return Ok(self.use_client(client)),
                     Ok(Err(Failure::Final(error))) => return Err(error),
                     Ok(Err(Failure::NoEffect(why) | Failure::Lost(why))) => {
                         format!("{endpoint}: {why}")
                     }
                     Err(_) => format!("{endpoint}: no answer in time"),
                 };
-                slot.next += 1;
+                self.slot().next += 1;
                 if Instant::now() >= deadline {
                     return Err(unreachable(&why));
                 }
@@ -167,14 +168,31 @@ impl Connector {
         }
     }
 
+    fn current(&self) -> Option<Connection> {
+        self.slot().current.clone()
+    }
+
+    fn use_client(&self, client: Client) -> Connection {
+        let mut slot = self.slot();
+        slot.number += 1;
+        let number = slot.number;
+        let connection = Connection { client, number };
+        slot.current = Some(connection.clone());
+        connection
+    }
+
     /// Stops using a connection that failed; the next one is to another member.
-    pub(super) async fn give_up(&self, failed: &Connection) {
-        let mut slot = self.slot.lock().await;
+    pub(super) fn give_up(&self, failed: &Connection) {
+        let mut slot = self.slot();
         let is_current = |it: &Connection| it.number == failed.number;
         if slot.current.as_ref().is_some_and(is_current) {
             slot.current = None;
             slot.next += 1;
         }
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Slot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Leaves time for the other members.

@@ -97,11 +97,18 @@ impl Watch for EtcdWatch {
         let received = self
             .runtime
             .block_on(async { timeout(wait, events.recv()).await });
-        if let Ok(Some(event)) = received {
-            if matches!(event, WatchEvent::ReadAgain(_)) {
-                self.ended = Some(event.clone());
+        match received {
+            Ok(Some(event)) => {
+                if matches!(event, WatchEvent::ReadAgain(_)) {
+                    self.ended = Some(event.clone());
+                }
+                return Ok(Some(event));
             }
-            return Ok(Some(event));
+            Ok(None) => {
+                let why = "the task of the watch has ended".to_owned();
+                return Err(CoordinationError::Damaged(why));
+            }
+            Err(_) => {}
         }
         let problem = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
         match problem.clone() {
@@ -167,8 +174,8 @@ impl Follower {
             }
             Err(_) => Stop::Lost(Problem::Unreachable("no answer in time".to_owned())),
         };
-        if matches!(stop, Stop::Lost(_)) {
-            self.connector.give_up(&connection).await;
+        if matches!(stop, Stop::Lost(Problem::Unreachable(_))) {
+            self.connector.give_up(&connection);
         }
         stop
     }
@@ -197,10 +204,10 @@ impl Follower {
             for (revision, changes) in self.changes(&response) {
                 self.after = revision.0;
                 let event = WatchEvent::Changes { revision, changes };
-                let newest = StorePosition { revision, ..store };
-                if self.connector.seen.observe(None, newest).is_err()
-                    || self.events.send(event).await.is_err()
-                {
+                self.connector
+                    .seen
+                    .note(StorePosition { revision, ..store });
+                if self.events.send(event).await.is_err() {
                     return Stop::Dropped;
                 }
             }
