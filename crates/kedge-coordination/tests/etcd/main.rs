@@ -74,6 +74,7 @@ on_each_release! {
     members::watch_moves_on_from_a_paused_member
     members::watch_resumes_after_a_restart_of_etcd
     members::watch_reports_a_compaction_while_it_was_disconnected
+    members::large_answers_are_received
     restore::restored_backup_is_reported
     restore::restored_backup_with_another_token_is_reported
     security::connections_use_certificates

@@ -309,3 +309,20 @@ pub(crate) fn watch_reports_a_compaction_while_it_was_disconnected(release: Rele
     }
     assert_eq!(value(&store, "a").as_deref(), Some(&b"4"[..]));
 }
+
+/// gRPC clients refuse messages of more than 4 MiB, unless they are told otherwise.
+pub(crate) fn large_answers_are_received(release: Release) {
+    const VALUES: usize = 6;
+    let servers = Servers::start(release, 1);
+    let store = open(servers.config(), None);
+    let start = store.read(LONG).expect("readable").revision();
+    for n in 0..VALUES {
+        put(&store, &format!("{n}"), &"x".repeat(900_000));
+    }
+    let snapshot = store.read(LONG).expect("readable");
+    assert_eq!(snapshot.entries.len(), VALUES);
+    let mut watch = store.watch(start).expect("watched");
+    for _ in 0..VALUES {
+        next_changes(&mut *watch);
+    }
+}
