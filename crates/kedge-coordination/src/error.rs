@@ -9,7 +9,8 @@ use crate::{Entry, LeaseId};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CoordinationError {
-    /// The store did not answer in time, or cannot be reached. Nothing was changed by this call.
+    /// The store did not answer in time, or cannot be reached. A transaction has changed nothing. A lease may have been
+    /// renewed or revoked, which is as safe as the contrary.
     #[error("the coordination store cannot be reached: {0}")]
     Unreachable(String),
     /// The connection was lost, or the time was over, after a change was sent. The change was made, or will be made, or
@@ -20,7 +21,7 @@ pub enum CoordinationError {
     #[error("another change came first: {}", .0.describe())]
     Conflict(Conflict),
     /// The store does not know the user, or the user may not do that under this prefix.
-    #[error("the coordination store permits it not: {0}")]
+    #[error("the coordination store does not permit it: {0}")]
     NoPermission(String),
     /// There is no such lease: it has expired, or was revoked.
     #[error("the coordination store has no lease {0}")]
