@@ -151,14 +151,17 @@ pub(crate) fn deposed_leader_renews_no_lease(release: Release) {
         matches!(waited, Ok(None) | Err(CoordinationError::Unreachable(_))),
         "{waited:?}"
     );
-    let valid_until = thread::scope(|scope| {
+    let renewed = thread::scope(|scope| {
         let renewal = scope.spawn(|| holder.keep_alive(lease.id, LONG));
         servers.signal(leader, Signal::CONT);
-        renewal
-            .join()
-            .expect("the thread ends")
-            .expect("the lease lives")
+        renewal.join().expect("the thread ends")
     });
+    let valid_until = match renewed {
+        Ok(valid_until) => valid_until,
+        // The machine was so slow that the lease has ended.
+        Err(CoordinationError::NoLease(_)) => lease.valid_until,
+        Err(error) => panic!("{error}"),
+    };
     assert_eq!(next_deletion(&mut *watch), "a");
     assert!(
         Moment::now() > valid_until,
