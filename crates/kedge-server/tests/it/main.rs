@@ -40,6 +40,7 @@ mod replies;
 mod request_memory;
 mod server;
 mod settings;
+mod start_calls;
 mod stats;
 mod subdoc;
 mod system_attributes;

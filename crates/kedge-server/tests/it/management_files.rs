@@ -261,7 +261,7 @@ fn temporary(file: &Path) -> PathBuf {
     name.into()
 }
 
-fn is_full(error: i32) -> bool {
+pub(crate) fn is_full(error: i32) -> bool {
     [ENOSPC, EDQUOT].contains(&error)
 }
 

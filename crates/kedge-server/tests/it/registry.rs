@@ -36,13 +36,22 @@ pub(crate) fn open_with(
     dir: &Path,
     on_fatal: impl Fn(&str) + Send + Sync + 'static,
 ) -> Result<BucketRegistry, RegistryError> {
-    let executor = Executor::new(FEW_THREADS).unwrap();
+    open_on(&Executor::new(FEW_THREADS).unwrap(), disk, dir, on_fatal)
+}
+
+/// As [`open_with`], with the executor of the caller.
+pub(crate) fn open_on(
+    executor: &Executor,
+    disk: Arc<dyn Disk>,
+    dir: &Path,
+    on_fatal: impl Fn(&str) + Send + Sync + 'static,
+) -> Result<BucketRegistry, RegistryError> {
     let owner = executor.register("server").unwrap();
     let setup = RegistrySetup {
         disk,
         data_dir: dir.to_owned(),
         clock: Arc::new(SystemClock::new()),
-        executor,
+        executor: executor.clone(),
         owner,
         completions: Arc::new(Nobody),
         threads: 1,

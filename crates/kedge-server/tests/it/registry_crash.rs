@@ -19,15 +19,15 @@ use crate::registry::open_with;
 const VBUCKETS: u16 = 4;
 const DOCUMENTS: usize = 12;
 /// The bucket that is dropped or imported.
-const FULL: &str = "full";
+pub(crate) const FULL: &str = "full";
 /// The bucket that is created.
 const NEW: &str = "new";
 
-fn data_dir() -> &'static Path {
+pub(crate) fn data_dir() -> &'static Path {
     Path::new("/data")
 }
 
-fn dir_of(name: &str) -> PathBuf {
+pub(crate) fn dir_of(name: &str) -> PathBuf {
     data_dir().join("buckets").join(name)
 }
 
@@ -69,7 +69,7 @@ fn fill(registry: &BucketRegistry, bucket: &Bucket) {
 }
 
 /// Checks that a bucket has all documents.
-fn check_documents(registry: &BucketRegistry, name: &str) {
+pub(crate) fn check_documents(registry: &BucketRegistry, name: &str) {
     let bucket = registry.get(name).expect("the bucket");
     bucket.wait_loaded().unwrap();
     for key in keys() {
@@ -95,7 +95,7 @@ fn check_documents(registry: &BucketRegistry, name: &str) {
 }
 
 /// A disk with the bucket `FULL`, all of whose documents are in files.
-fn disk_with_documents() -> SimDisk {
+pub(crate) fn disk_with_documents() -> SimDisk {
     let disk = SimDisk::new(1);
     let registry = open(&disk);
     let bucket = registry.create(config(FULL)).unwrap();

@@ -11,7 +11,7 @@ use kedge_disk::{Disk, PosixDisk, SimDisk};
 use kedge_executor::{ExecutorConfig, ThreadCount};
 use kedge_frontend::{FrontendLimits, MemcachedRules};
 use kedge_node::users::Users;
-use kedge_server::{MemcachedConfig, Server, ServerConfig, ServerEnvironment};
+use kedge_server::{MemcachedConfig, Server, ServerConfig, ServerEnvironment, ServerError};
 use kedge_types::SystemClock;
 use tempfile::TempDir;
 
@@ -123,6 +123,11 @@ impl Kedge {
 
     /// A server whose bucket may still be loading.
     pub(crate) fn begin(setup: Setup) -> Self {
+        Self::try_begin(setup).unwrap()
+    }
+
+    /// As [`Kedge::begin`], for a server that may not start.
+    pub(crate) fn try_begin(setup: Setup) -> Result<Self, ServerError> {
         setup.disk.create_dir_all(&setup.data_dir).unwrap();
         let store = if setup.has_users {
             user_store()
@@ -159,12 +164,12 @@ impl Kedge {
             on_fatal: Arc::new(|why| panic!("{why}")),
             return_memory: || {},
         };
-        let server = Server::start(config, environment).unwrap();
-        Self {
+        let server = Server::start(config, environment)?;
+        Ok(Self {
             server: Some(server),
             users,
             _real_dir: setup.real_dir,
-        }
+        })
     }
 
     pub(crate) fn server(&self) -> &Server {

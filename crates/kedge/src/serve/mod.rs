@@ -359,3 +359,58 @@ fn start_logging(level: LogLevel) {
         .log_internal_errors(false)
         .init();
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kedge_disk::{DiskCall, DiskObserver, ObservedDisk, Operation, SimDisk};
+    use std::sync::Mutex;
+
+    /// The call that a disk refuses, and the error number.
+    #[derive(Debug, Default)]
+    struct Refused(Mutex<Option<(Operation, i32)>>);
+
+    impl DiskObserver for Refused {
+        fn around<R>(
+            &self,
+            asked: &DiskCall<'_>,
+            run: impl FnOnce() -> Result<R, DiskError>,
+        ) -> Result<R, DiskError> {
+            match *self.0.lock().unwrap() {
+                Some((operation, error)) if operation == asked.operation => {
+                    let path = asked.path.expect("a directory");
+                    let error = io::Error::from_raw_os_error(error);
+                    Err(DiskError::new(operation, path, error))
+                }
+                _ => run(),
+            }
+        }
+    }
+
+    /// The row "lock, directories" of `docs/reference/io-errors.md`.
+    #[test]
+    fn refused_call_for_the_data_directory_fails_the_start_and_names_it() {
+        let path = Path::new("/missing/data");
+        for operation in [Operation::CreateDir, Operation::Lock] {
+            // Full, no descriptors, not allowed, device.
+            for number in [28, 122, 24, 23, 13, 1, 30, 5] {
+                let what = format!("{operation}, error number {number}");
+                let disk = Arc::new(SimDisk::new(1));
+                let disk: ObservedDisk<Refused> = ObservedDisk::new(disk, Arc::default());
+                let refused = disk.observer();
+                *refused.0.lock().unwrap() = Some((operation, number));
+                let error = lock(&disk, path).expect_err(&what);
+                assert!(matches!(error, ServeError::DataDir { .. }), "{what}");
+                let error = error.to_string();
+                let start = "cannot use the data directory /missing/data: ";
+                assert!(error.starts_with(start), "{what}: {error}");
+                *refused.0.lock().unwrap() = None;
+                let held = lock(&disk, path).expect(&what);
+                let second = lock(&disk, path).expect_err(&what);
+                assert!(matches!(second, ServeError::InUse { .. }), "{second}");
+                drop(held);
+                drop(lock(&disk, path).expect(&what));
+            }
+        }
+    }
+}
