@@ -1,7 +1,7 @@
 //! Behaviour that is the same with and without a commit log.
 
 use crate::tools::*;
-use kedge_disk::SimDisk;
+use kedge_disk::{Fault, Operation, SimDisk};
 use kedge_types::{Seqno, Status, VbId};
 use std::time::Duration;
 
@@ -245,6 +245,78 @@ fn write_to_a_full_disk_is_retried_after_a_delay() {
         assert_eq!(open.figure("ep_disk_full"), 0);
         assert_eq!(open.set("taken", b"1").map(|_| ()), Ok(()));
         open.bucket.shutdown();
+    }
+}
+
+/// The error number for too many open files.
+const EMFILE: Fault = Fault::Os(24);
+
+#[test]
+fn refused_log_segment_is_retried_after_doubling_pauses_of_up_to_3_2_seconds() {
+    let disk = SimDisk::new(6);
+    let (open, steps) = LOG.at_rest(&disk);
+    disk.fail_every(Operation::Create, EMFILE);
+    open.persist("big", &vec![b'x'; 5 << 20], 1).unwrap();
+    open.bucket.persistence().writers().request_flush(false);
+    steps.run();
+    assert_eq!(open.figure("ep_disk_refuses"), 1);
+    assert_eq!(open.figure("ep_disk_full"), 0);
+    for pause_ms in [100, 200, 400, 800, 1_600, 3_200, 3_200] {
+        let runs = open.runs(LOG.task).unwrap();
+        steps.pass(MS * (pause_ms - 1));
+        assert_eq!(open.runs(LOG.task), Some(runs), "after {pause_ms} ms");
+        steps.pass(MS);
+        assert_eq!(open.runs(LOG.task), Some(runs + 1), "after {pause_ms} ms");
+    }
+    assert_eq!(open.set("refused", b"1"), Err(Status::TemporaryFailure));
+    disk.clear_faults();
+    steps.pass(MS * 3_200);
+    assert!(open.sink.wait(1).is_ok());
+    assert_eq!(open.figure("ep_disk_refuses"), 0);
+    assert_eq!(open.set("taken", b"1").map(|_| ()), Ok(()));
+    open.bucket.shutdown();
+}
+
+#[test]
+fn file_that_is_refused_is_retried_every_second_and_writes_continue() {
+    for mode in [LOG, DIRECT] {
+        let disk = SimDisk::new(9);
+        let mut site = mode.site(&disk);
+        let (open, steps) = site.open_with_manual_tasks();
+        steps.pass(SEC * 5);
+        let failures = || {
+            open.figure(if mode.commit_log {
+                "ep_apply_failures"
+            } else {
+                "ep_flush_failures"
+            })
+        };
+        disk.fail_every(Operation::Create, EMFILE);
+        open.set("key", b"1").unwrap();
+        let mut waited_ms = 0;
+        while failures() == 0 {
+            steps.pass(MS);
+            waited_ms += 1;
+            assert!(waited_ms < 30_000, "{mode:?}: no file is created");
+        }
+        for count in 1..=4 {
+            steps.pass(MS * 980);
+            assert_eq!(failures(), count, "{mode:?}");
+            steps.pass(MS * 20);
+            assert_eq!(failures(), count + 1, "{mode:?}");
+        }
+        open.set("key", b"2").unwrap();
+        for figure in ["ep_disk_full", "ep_disk_refuses"] {
+            assert_eq!(open.figure(figure), 0, "{mode:?}: {figure}");
+        }
+        disk.clear_faults();
+        steps.pass(SEC * 30);
+        assert_eq!(open.figure("ep_queue_size"), 0, "{mode:?}");
+        disk.crash(1);
+        open.bucket.shutdown();
+        let (again, _steps) = site.open_with_manual_tasks();
+        assert_eq!(again.get("key").unwrap(), b"2", "{mode:?}");
+        again.bucket.shutdown();
     }
 }
 

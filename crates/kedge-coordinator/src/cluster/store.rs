@@ -193,4 +193,26 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn refused_read_of_the_cluster_map_fails_the_start() {
+        let (disk, data_dir) = (Arc::new(SimDisk::new(1)), Path::new("/data"));
+        disk.create_dir_all(data_dir).unwrap();
+        let store = MapStore::new(disk.clone(), data_dir, "a");
+        let map = ClusterMap::new(&cluster_file(), 0, || [7; 16]);
+        store.save(&map).unwrap();
+        for operation in [Operation::Stat, Operation::Open, Operation::Read] {
+            // No descriptors, not allowed, read-only, device.
+            for number in [24, 23, 13, 1, 30, 5] {
+                let what = format!("{operation}, error number {number}");
+                disk.fail_every(operation, Fault::Os(number));
+                let refused = store.load().map(drop).expect_err(&what);
+                assert!(matches!(refused, ClusterError::Save(_)), "{what}");
+                assert!(refused.to_string().contains("/data/"), "{refused}");
+                disk.clear_faults();
+                let loaded = store.load().unwrap().expect("a map");
+                assert_eq!(loaded.to_json(), map.to_json(), "{what}");
+            }
+        }
+    }
 }

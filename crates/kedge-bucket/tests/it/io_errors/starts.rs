@@ -68,6 +68,9 @@ fn loads(failed: &FailedCall, fault: Fault, has_log: bool) -> Option<bool> {
                     },
             )
         }
+        // With a log the files are opened again to be synced later.
+        Operation::Open if is_vbucket_file && has_log => None,
+        Operation::List | Operation::Open => (!is_full(fault)).then_some(false),
         _ => None,
     }
 }

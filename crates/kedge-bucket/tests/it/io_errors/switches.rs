@@ -37,6 +37,7 @@ fn loads(failed: &FailedCall, fault: Fault) -> Option<bool> {
                 _ => false,
             })
         }
+        Operation::List | Operation::Open => (!is_full(fault)).then_some(false),
         _ => None,
     }
 }
