@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use kedge::client::ClientConnection;
 use kedge_protocol::binary::{Feature, Opcode, RequestWriter};
-use kedge_types::Datatype;
+use kedge_types::{Datatype, DurabilityLevel};
 use rustix::process::Signal;
 
 use crate::process::{PATIENCE, Server, administrator};
@@ -164,4 +164,23 @@ fn shutdown_does_not_wait_for_a_client_that_does_not_read() {
     let server = Server::start(dir.path(), &[]);
     let small = server.connect().get(b"small").expect("an answer");
     assert_eq!(small.map(|it| it.value.len()), Some(DOCUMENT_BYTES));
+}
+
+#[test]
+fn second_signal_ends_a_shutdown_at_once_and_loses_no_persisted_write() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Server::start(dir.path(), &["--shutdown-timeout=600s"]);
+    store_documents(&server);
+    let level = Some(DurabilityLevel::PersistToMajority);
+    let mut connection = server.connect();
+    connection.set(b"durable", b"1", level).expect("a write");
+    // The shutdown waits for a client that does not read.
+    let _stuck = LongRetrieval::begin(&server);
+    begin_shutdown(&server);
+    server.signal(Signal::INT);
+    let (status, stderr) = server.wait();
+    assert_eq!(status.code(), Some(130), "{stderr}");
+    let server = Server::start(dir.path(), &[]);
+    let found = server.connect().get(b"durable").expect("an answer");
+    assert!(found.is_some());
 }
