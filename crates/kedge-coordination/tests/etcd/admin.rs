@@ -1,4 +1,4 @@
-//! What an administrator of etcd does, and the store's trait does not have.
+//! Calls of an administrator of etcd, which the store's trait does not have.
 
 use std::future::Future;
 

@@ -5,7 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use kedge_coordination::{
-    Change, Compare, CoordinationError, Coordinator, Moment, ReadAgain, Transaction, WatchEvent,
+    Change, Compare, CoordinationError, Coordinator, Moment, ReadAgain, Revision, Transaction,
+    Watch, WatchEvent,
 };
 use rustix::process::Signal;
 
@@ -61,7 +62,7 @@ pub(crate) fn killed_leaders_lose_no_change(release: Release) {
             counted
         });
         let mut seen = 0;
-        let mut expect_more = |watch: &mut dyn kedge_coordination::Watch, more: u64| {
+        let mut expect_more = |watch: &mut dyn Watch, more: u64| {
             let until = seen + more;
             while seen < until {
                 let deadline = Instant::now() + LONG;
@@ -169,17 +170,24 @@ pub(crate) fn deposed_leader_renews_no_lease(release: Release) {
     );
 }
 
-/// The key that is deleted next, whatever connections are lost.
-fn next_deletion(watch: &mut dyn kedge_coordination::Watch) -> String {
-    loop {
+/// The next changes, whatever connections are lost before.
+fn next_after_outages(watch: &mut dyn Watch) -> (Revision, Vec<Change>) {
+    let deadline = Instant::now() + 2 * LONG;
+    while Instant::now() < deadline {
         match watch.next(LONG) {
-            Ok(Some(WatchEvent::Changes { changes, .. })) => {
-                if let [Change::Delete(key)] = &changes[..] {
-                    return key.clone();
-                }
-            }
+            Ok(Some(WatchEvent::Changes { revision, changes })) => return (revision, changes),
             Ok(None) | Err(CoordinationError::Unreachable(_)) => {}
-            other => panic!("a deletion was expected, not {other:?}"),
+            other => panic!("changes were expected, not {other:?}"),
+        }
+    }
+    panic!("no changes after the outage");
+}
+
+/// The key that is deleted next, whatever connections are lost.
+fn next_deletion(watch: &mut dyn Watch) -> String {
+    loop {
+        if let [Change::Delete(key)] = &next_after_outages(watch).1[..] {
+            return key.clone();
         }
     }
 }
@@ -213,15 +221,13 @@ pub(crate) fn store_without_a_quorum_is_unreachable(release: Release) {
     assert!(unknown, "{error}");
     servers.start_member(0);
     let revision = put(&store, "b", "3");
+    // The refused change may have been made when the quorum was back.
     loop {
-        match watch.next(LONG) {
-            Ok(Some(WatchEvent::Changes {
-                revision: found, ..
-            })) if found == revision => break,
-            Ok(Some(WatchEvent::Changes { changes, .. })) => assert_eq!(changes[0].key(), "a"),
-            Err(CoordinationError::Unreachable(_)) => {}
-            other => panic!("the change was expected, not {other:?}"),
+        let (found, changes) = next_after_outages(&mut *watch);
+        if found == revision {
+            break;
         }
+        assert_eq!(changes[0].key(), "a");
     }
 }
 
@@ -241,16 +247,8 @@ pub(crate) fn watch_resumes_after_a_restart_of_etcd(release: Release) {
     );
     servers.start_member(0);
     let third = put(&store, "a", "3");
-    loop {
-        match watch.next(LONG) {
-            Ok(Some(WatchEvent::Changes { revision, .. })) => {
-                assert_eq!(revision, third, "neither skipped nor repeated");
-                break;
-            }
-            Ok(None) | Err(CoordinationError::Unreachable(_)) => {}
-            other => panic!("the change was expected, not {other:?}"),
-        }
-    }
+    let (found, _) = next_after_outages(&mut *watch);
+    assert_eq!(found, third, "neither skipped nor repeated");
 }
 
 /// A member that is paused closes no connection: the watch has to notice that it does not answer.

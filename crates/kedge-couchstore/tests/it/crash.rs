@@ -193,6 +193,19 @@ fn power_loss_at_every_operation_leaves_the_last_commit() {
     }
 }
 
+/// Asserts that the file has the same contents after each of several power failures.
+fn assert_survives_power_failures(disk: &SimDisk, found: &State, what: &str) {
+    // The creator of the file is responsible for its name.
+    disk.sync_dir(path().parent().expect("a directory"))
+        .expect("sync");
+    for seed in 0..6 {
+        let disk = disk.fork();
+        disk.crash(seed);
+        let snapshot = open(&disk).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(&state_of(&snapshot), found, "{what}, seed {seed}");
+    }
+}
+
 #[test]
 fn commit_found_by_a_writer_is_durable() {
     // A process is killed, or a sync fails, between the write of a header's type byte and its sync. The next process
@@ -205,15 +218,7 @@ fn commit_found_by_a_writer_is_durable() {
         let writer = Writer::open(&disk, path(), &Options::default()).expect("open");
         let found = state_of(&writer.snapshot());
         drop(writer);
-        // The creator of the file is responsible for its name.
-        disk.sync_dir(path().parent().expect("a directory"))
-            .expect("sync");
-        for seed in 0..6 {
-            let disk = disk.fork();
-            disk.crash(seed);
-            let snapshot = open(&disk).unwrap_or_else(|error| panic!("{what}: {error}"));
-            assert_eq!(state_of(&snapshot), found, "{what}, seed {seed}");
-        }
+        assert_survives_power_failures(&disk, &found, &what);
     }
 }
 
@@ -230,14 +235,7 @@ fn commit_found_by_readers_is_durable_when_a_full_disk_refuses_the_writer() {
         disk.fail_every(Operation::Write, Fault::NoSpace);
         let refused = Writer::open(&disk, path(), &Options::default());
         assert!(refused.expect_err("no space").is_no_space(), "{what}");
-        disk.sync_dir(path().parent().expect("a directory"))
-            .expect("sync");
-        for seed in 0..6 {
-            let disk = disk.fork();
-            disk.crash(seed);
-            let snapshot = open(&disk).unwrap_or_else(|error| panic!("{what}: {error}"));
-            assert_eq!(state_of(&snapshot), found, "{what}, seed {seed}");
-        }
+        assert_survives_power_failures(&disk, &found, &what);
     }
 }
 
