@@ -8,6 +8,8 @@
 //! of the nodes, and a [`ClusterMap`] that assigns the vBuckets to nodes. The newest map is valid, and each node adopts
 //! it. The result of a failover is a pure function of the map and of the [`CopyPosition`]s of the copies.
 //!
+//! [`AutoFailover`] decides when nodes are failed over, and [`NodeHealth`] is a node's part in that.
+//!
 //! Invariants:
 //! * All configs, of the cluster and of every bucket, share one revision: a client may compare revisions of different
 //!   configs.
@@ -30,6 +32,7 @@
 //! assert_eq!(chains, place(3, 1, 1024), "the placement is a function of its arguments");
 //! ```
 
+mod auto_failover;
 mod config;
 mod document;
 mod error;
@@ -46,6 +49,12 @@ mod replicas;
 mod state;
 mod view;
 
+pub use auto_failover::{
+    AUTO_FAILOVER_TIMEOUT_SECS_MAX, AutoFailover, AutoFailoverChange, AutoFailoverSettings,
+    ClusterObservation, Decision, DiskHealth, DiskJudge, DiskOption, DiskOptionChange, DiskSample,
+    DiskTrouble, DownCause, DownNode, FieldError, LeaseSeen, MemberObservation, NodeHealth,
+    OperationInProgress, Refusal, SLOW_CALL,
+};
 pub use config::{
     BUCKET_CAPABILITIES, ConfigDocument, NODE_SERVICES, ServerMap, host_text, socket_text,
 };

@@ -1,5 +1,6 @@
 //! The cluster map, through the crate's public face.
 
+mod auto_failover;
 mod copies;
 mod documents;
 mod failover;
