@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.parse
 
 from harness import KEDGE, Process, free_port
 
@@ -64,18 +65,33 @@ class Kedge:
         )
         return json.loads(done.stdout)
 
-    def ask(self, path):
-        """A document of management, or None while it does not answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.ports[1], timeout=30)
+    def _request(self, method, path, form=None, seconds=30):
+        """Status and body of a response of management."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.ports[1], timeout=seconds)
         login = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+        headers = {"Authorization": f"Basic {login}"}
+        if form is not None:
+            headers["Content-Type"] = "application/x-www-form-urlencoded"
         try:
-            connection.request("GET", path, headers={"Authorization": f"Basic {login}"})
+            connection.request(method, path, form and urllib.parse.urlencode(form), headers)
             answer = connection.getresponse()
-            return json.loads(answer.read()) if answer.status == 200 else None
-        except OSError:
-            return None
+            return answer.status, answer.read()
         finally:
             connection.close()
+
+    def ask(self, path):
+        """A document of management, or None while it does not answer."""
+        try:
+            status, body = self._request("GET", path)
+        except OSError:
+            return None
+        return json.loads(body) if status == 200 else None
+
+    def tell(self, path, seconds=90, **form):
+        """Sends a form to management, which must accept it."""
+        status, body = self._request("POST", path, form, seconds)
+        if status != 200:
+            raise RuntimeError(f"POST {path}: {status} {body.decode(errors='replace')[:300]}")
 
     def bucket_stats(self):
         """Figures of the bucket by name; empty while it does not answer. What is no number stays text."""

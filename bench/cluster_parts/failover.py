@@ -2,12 +2,11 @@
 
 import os
 import signal
-import subprocess
 import threading
 import time
 
-from harness import KEDGE, QUICK, median, only, say, table
-from node import LOGIN, load, size
+from harness import QUICK, median, only, say, table
+from node import load, size
 
 from cluster_parts.nodes import VBUCKETS, Cluster
 from cluster_parts.wire import MAJORITY, NOT_MY_VBUCKET, SUCCESS, Connection, key_in
@@ -76,13 +75,8 @@ def one():
     writers = Writers(survivors, keys)
     writers.wait_running()
     began = time.perf_counter()
-    done = subprocess.run(
-        [KEDGE, "cluster", "failover", lost.name, "-U", f"http://127.0.0.1:{survivors[0].ports[1]}", *LOGIN],
-        capture_output=True, text=True,
-    )
+    survivors[0].command("failover", lost.name)
     command_s = time.perf_counter() - began
-    if done.returncode != 0:
-        raise RuntimeError(f"kedge cluster failover: {done.stderr.strip()}")
     writers.join()
     accepted = sorted(at - began for at in writers.accepted_at.values())
     cluster.stop()

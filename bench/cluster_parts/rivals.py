@@ -72,13 +72,13 @@ class Redis:
 
 
 class Etcd:
-    """Three nodes; a PUT is answered when two have synced it."""
+    """Three nodes, or another number; a PUT is answered when a majority has synced it."""
 
-    def __init__(self, connections):
+    def __init__(self, connections=0, members=3):
         program = need("etcd", "etcd-server")
         self.connections, self.load = connections, WORK / "etcd_load"
-        ports = [(free_port(), free_port()) for _ in range(3)]
-        members = ",".join(f"m{at}=http://127.0.0.1:{peer}" for at, (_, peer) in enumerate(ports))
+        ports = [(free_port(), free_port()) for _ in range(members)]
+        cluster = ",".join(f"m{at}=http://127.0.0.1:{peer}" for at, (_, peer) in enumerate(ports))
         self.endpoints = ",".join(f"127.0.0.1:{client}" for client, _ in ports)
         self.processes = []
         for at, (client, peer) in enumerate(ports):
@@ -88,7 +88,7 @@ class Etcd:
             self.processes.append(Process(name, [
                 program, "--name", f"m{at}", "--data-dir", fresh_dir(name), "--listen-client-urls", own,
                 "--advertise-client-urls", own, "--listen-peer-urls", other, "--initial-advertise-peer-urls", other,
-                "--initial-cluster", members, "--heartbeat-interval", 500, "--election-timeout", 5000,
+                "--initial-cluster", cluster, "--heartbeat-interval", 500, "--election-timeout", 5000,
                 "--quota-backend-bytes", 8 << 30, "--logger", "zap", "--log-level", "error",
             ]))
         for process, (client, _) in zip(self.processes, ports):

@@ -1,15 +1,16 @@
 """A connection of the binary protocol, with as little as the probes of this benchmark need."""
 
+import json
 import socket
 import struct
 import zlib
 
 from node import PASSWORD, USER
 
-SET, GET_REPLICA, SASL_AUTH, HELLO, SELECT_BUCKET = 0x01, 0x83, 0x21, 0x1F, 0x89
+GET, SET, GET_REPLICA, SASL_AUTH, HELLO, SELECT_BUCKET, GET_CLUSTER_CONFIG = 0x00, 0x01, 0x83, 0x21, 0x1F, 0x89, 0xB5
 SYNC_REPLICATION, ALT_REQUEST, XERROR, SELECT = 0x11, 0x10, 0x07, 0x08
 SUCCESS, NOT_FOUND, NOT_MY_VBUCKET = 0x00, 0x01, 0x07
-MAJORITY = 1
+NO_DURABILITY, MAJORITY, PERSIST_TO_MAJORITY = 0, 1, 3
 
 
 def vbucket(key, vbuckets=1024):
@@ -22,6 +23,13 @@ def key_in(vb, prefix="probe", vbuckets=1024):
     while vbucket(key := f"{prefix}-{number}".encode(), vbuckets) != vb:
         number += 1
     return key
+
+
+def chains_of(config):
+    """The chains of a bucket's configuration, with ports instead of positions in the list of servers."""
+    server_map = config["vBucketServerMap"]
+    ports = [int(server.rsplit(":", 1)[1]) for server in server_map["serverList"]]
+    return [[ports[at] if at >= 0 else None for at in chain] for chain in server_map["vBucketMap"]]
 
 
 class Connection:
@@ -62,6 +70,17 @@ class Connection:
 
     def set(self, key, value, level=0, vbuckets=1024):
         return self.ask(SET, key, value, bytes(8), vbucket(key, vbuckets), level)[0]
+
+    def get(self, key, vbuckets=1024):
+        return self.ask(GET, key, vb=vbucket(key, vbuckets))
+
+    def chains(self):
+        """The map that clients get: for each vBucket the key-value ports of its active and its replicas, None for a missing
+        copy."""
+        status, value = self.ask(GET_CLUSTER_CONFIG)
+        if status != SUCCESS:
+            raise ConnectionError(f"status {status:#x} to a request for the map")
+        return chains_of(json.loads(value))
 
     def get_replica(self, key, vbuckets=1024):
         """The value, or None."""
