@@ -11,7 +11,7 @@ from cluster_parts.wire import Connection, NOT_MY_VBUCKET, SUCCESS, key_in
 
 NAME, TITLE = "lag", "How far replicas are behind"
 ITEMS, VALUE_BYTES, CONNECTIONS = 100_000, 512, 64
-CAPACITY_S, SECONDS = (1.5, 4) if QUICK else (4, 20)
+CAPACITY_S, SECONDS = (1, 2) if QUICK else (4, 20)
 PAUSE_S = 0.005
 LOADS = {"no durability": "none", "persist_to_majority": "persist_to_majority"}
 BARS = [("replica_lag_p99_half_load", "<=", 50.0, "ms")]

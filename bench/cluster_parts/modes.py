@@ -48,7 +48,9 @@ def one(cluster, count):
 def measure():
     floors = []
     def start(name, settings):
-        return Cluster(2, 1, name=name, vbuckets=VBUCKETS, **settings)
+        cluster = Cluster(2, 1, name=name, vbuckets=VBUCKETS, **settings)
+        cluster.outlast_freezes()
+        return cluster
     def before(count):
         if count == 1:
             floors.append(bare())

@@ -10,7 +10,7 @@ from cluster_parts.writer import KedgeClient, Writer
 
 NAME, TITLE = "pause", "The write pause of a vBucket that moves"
 ITEMS, VALUE_BYTES = (20_000 if QUICK else 200_000), 512
-MOVES = 20 if QUICK else 300
+MOVES = 10 if QUICK else 300
 LEVELS = {"no durability": NO_DURABILITY, "majority": MAJORITY}
 LIMIT_MS, LIMIT_S = 20.0, 30
 BARS = [("write_pause_of_move_p99", "<=", LIMIT_MS, "ms")]
