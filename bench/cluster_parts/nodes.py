@@ -70,11 +70,17 @@ def first_line(process, begins, seconds):
 
 
 def wait_until(what, holds, seconds):
-    """Asks until it holds."""
+    """Asks until it holds. A command that is refused meanwhile is tried again."""
     end = time.monotonic() + seconds
-    while not holds():
+    while True:
+        refusal = ""
+        try:
+            if holds():
+                return
+        except RuntimeError as refused:
+            refusal = f": {refused}"
         if time.monotonic() > end:
-            raise RuntimeError(f"after {seconds} s still not so: {what}")
+            raise RuntimeError(f"after {seconds} s still not so: {what}{refusal}")
         time.sleep(0.05)
 
 
@@ -161,16 +167,8 @@ class Cluster:
         )
         node = self._start(words, name, *ports)
         wait_for_port(node.process, ports[1])
-        def is_member():
-            # It may not have announced itself yet.
-            try:
-                self.nodes[0].command("add", name)
-            except RuntimeError as refused:
-                why[:] = [str(refused)]
-                return False
-            return True
-        why = []
-        wait_until(f"{name} is a member {why}", is_member, seconds)
+        # It may not have announced itself yet.
+        wait_until(f"{name} is a member", lambda: self.nodes[0].command("add", name) is not None, seconds)
         first_line(node.process, "ready ", seconds)
         self.nodes.append(node)
 
