@@ -10,7 +10,7 @@ use kedge_types::limits::BUCKETS_MAX;
 use kedge_types::{Manifest, ManifestUid, Status, VbId};
 use std::sync::Arc;
 
-use super::backend::{BucketFacts, Buckets, BucketsError};
+use super::backend::{BucketFacts, Buckets, BucketsError, StartingBuckets};
 
 impl From<RegistryError> for BucketsError {
     fn from(error: RegistryError) -> Self {
@@ -69,6 +69,15 @@ impl Buckets for BucketRegistry {
             .iter()
             .map(|bucket| facts(bucket))
             .collect()
+    }
+
+    fn starting(&self) -> StartingBuckets {
+        let buckets = Self::list(self);
+        let count = |is: fn(&Bucket) -> bool| buckets.iter().filter(|bucket| is(bucket)).count();
+        StartingBuckets {
+            loading: count(Bucket::is_loading),
+            warming: count(|bucket| bucket.residency().warmup().is_warming()),
+        }
     }
 
     fn create(&self, config: BucketConfig) -> Result<(), BucketsError> {

@@ -90,15 +90,17 @@ fn credentials(headers: &HeaderMap) -> Option<(String, Vec<u8>)> {
     Some((String::from_utf8(user).ok()?, password))
 }
 
-/// Passes a request on with its [`Caller`], or replies 401. `GET /` is open: it only shows that the server listens.
+/// Paths that need no password: they show only whether the server listens, and whether it is ready.
+const OPEN_PATHS: [&str; 2] = ["/", "/kedge/ready"];
+
+/// Passes a request on with its [`Caller`], or replies 401.
 pub(crate) async fn authenticate(
     State(state): State<Arc<HttpState>>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let open =
-        request.uri().path() == "/" && matches!(*request.method(), Method::GET | Method::HEAD);
-    if open {
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    if is_read && OPEN_PATHS.contains(&request.uri().path()) {
         return next.run(request).await;
     }
     let Some((id, password)) = credentials(request.headers()) else {

@@ -24,6 +24,15 @@ pub struct BucketFacts {
     pub disk_bytes: u64,
 }
 
+/// The numbers of buckets that are still starting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StartingBuckets {
+    /// Buckets that read their logs.
+    pub loading: usize,
+    /// Buckets that read documents into memory.
+    pub warming: usize,
+}
+
 /// The reason why an operation on a bucket failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -60,6 +69,8 @@ pub trait Buckets: Send + Sync + 'static {
     fn get(&self, name: &str) -> Option<BucketFacts>;
     /// Returns all buckets, ordered by name.
     fn list(&self) -> Vec<BucketFacts>;
+    /// Returns the numbers of buckets that are still starting. Never waits.
+    fn starting(&self) -> StartingBuckets;
     /// Creates a bucket; clients can select it when this returns.
     ///
     /// # Errors

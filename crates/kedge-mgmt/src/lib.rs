@@ -39,6 +39,7 @@ mod metrics;
 mod nodes;
 mod permissions;
 mod pools;
+mod ready;
 mod reply;
 mod request_context;
 mod router;
@@ -51,7 +52,7 @@ mod tests;
 mod threads;
 mod users;
 
-pub use backend::{BucketFacts, Buckets, BucketsError};
+pub use backend::{BucketFacts, Buckets, BucketsError, StartingBuckets};
 pub use hosts::AllowedHosts;
 pub use serve::{HttpHandle, start};
 pub use state::{

@@ -14,7 +14,7 @@ use super::stream;
 /// Longest name of a cluster, in bytes.
 const CLUSTER_NAME_BYTES_MAX: usize = 256;
 
-/// Shows that the server listens; the only path without a password.
+/// Shows that the server listens.
 pub(crate) async fn ping() -> Handled {
     ok_typed("text/plain; charset=utf-8", "Kedge\n".to_owned())
 }

@@ -17,7 +17,7 @@ use super::request_context::{PeerConnection, RequestContext};
 use super::state::HttpState;
 use super::{
     auth, buckets, cluster, collections, compaction, groups, hosts, kedge, metrics, nodes,
-    permissions, pools, threads, users,
+    permissions, pools, ready, threads, users,
 };
 
 /// The service that handles requests. A clone is cheap.
@@ -35,6 +35,7 @@ impl App {
             .merge(user_routes())
             .merge(cluster_routes())
             .route("/metrics", get(metrics::metrics))
+            .route("/kedge/ready", get(ready::ready))
             .route("/kedge/stats", get(kedge::stats))
             .route("/kedge/timings/{bucket}", get(kedge::timings))
             .route("/kedge/timings/{bucket}/{name}", get(kedge::timing))

@@ -14,6 +14,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::backend::Buckets;
 use crate::hosts::AllowedHosts;
+use crate::ready::Readiness;
 use crate::slots::ConnectionSlots;
 
 /// Largest body of a request, in bytes.
@@ -71,6 +72,8 @@ pub struct HttpState {
     pub(crate) people: Arc<Semaphore>,
     /// The connection slots.
     pub(crate) slots: Arc<ConnectionSlots>,
+    /// The progress of the start, for probes.
+    pub(crate) readiness: Readiness,
 }
 
 impl std::fmt::Debug for HttpState {
@@ -101,6 +104,7 @@ impl HttpState {
             checks,
             people: Arc::new(Semaphore::new(PEOPLE_MAX)),
             slots: Arc::default(),
+            readiness: Readiness::default(),
         }
     }
 

@@ -90,6 +90,10 @@ const THREADS: Reserved = Reserved {
             "a call that waits for other nodes",
         ),
         (
+            "crates/kedge-mgmt/src/ready.rs",
+            "a probe that waits for other nodes",
+        ),
+        (
             "crates/kedge-mgmt/src/serve.rs",
             "the event loop of management",
         ),

@@ -8,6 +8,7 @@ mod compaction;
 mod documents;
 mod figures;
 mod floods;
+mod ready;
 mod settings;
 mod sockets;
 mod streams;
