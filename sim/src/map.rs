@@ -101,7 +101,7 @@ impl SimMap {
 
     /// Returns whether a node is failed over.
     pub(crate) fn is_out(&self, node: usize) -> bool {
-        self.0.nodes[node].failed
+        !self.0.is_member(number(node))
     }
 
     pub(crate) fn has(&self, vb: VbId, node: usize) -> bool {

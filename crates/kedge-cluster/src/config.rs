@@ -10,7 +10,7 @@ use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
 
 use crate::state::hex;
-use crate::{BucketEntry, Chain, ClusterState, NodeList, Revision, SERVER_GROUP};
+use crate::{BucketEntry, Chain, ClusterState, NodeList, Revision};
 
 /// The features of a bucket, by the names of `bucketCapabilities`.
 ///
@@ -127,7 +127,7 @@ struct NodeExtJson<'a> {
     hostname: &'a str,
     #[serde(rename = "nodeUUID")]
     node_uuid: &'a str,
-    server_group: &'static str,
+    server_group: &'a str,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     this_node: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -233,7 +233,7 @@ fn nodes_ext<'a>(nodes: &'a NodeList, host: &'a str) -> Vec<NodeExtJson<'a>> {
         },
         hostname: node.host(host),
         node_uuid: &node.uuid,
-        server_group: SERVER_GROUP,
+        server_group: &node.server_group,
         this_node: nodes.this == Some(at),
         alternate_addresses: node.external.as_ref().map(|external| AlternateAddresses {
             external: AlternateNetwork {

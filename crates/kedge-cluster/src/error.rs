@@ -12,12 +12,12 @@ pub enum ClusterError {
     /// The saved state is not in the form of this version.
     #[error("the cluster state is damaged: {0}")]
     Damaged(#[source] serde_json::Error),
-    /// The saved state was written by a newer version.
-    #[error("the cluster state has version {found}, newer than the {supported} known here")]
+    /// The state was written by another release.
+    #[error("the cluster state has version {found}, and this release reads version {supported}: {}", remedy(*found, *supported))]
     Version {
-        /// The version of the saved state.
+        /// The version of the state.
         found: u32,
-        /// The newest version that this node reads.
+        /// The version that this release reads.
         supported: u32,
     },
     /// A file of the state is missing; the text names it and the remedy.
@@ -50,4 +50,13 @@ pub enum ClusterError {
     /// The failover would lose data, as listed; it can be forced.
     #[error("{0}; force it to accept that")]
     WouldLose(FailoverLosses),
+}
+
+/// Returns what to do with a state of another version.
+fn remedy(found: u32, supported: u32) -> &'static str {
+    if found > supported {
+        "use the release that wrote it"
+    } else {
+        "back up the buckets with the release that wrote it, and restore them into a new cluster"
+    }
 }

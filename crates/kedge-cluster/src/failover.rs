@@ -76,7 +76,7 @@ pub struct FailoverPlan {
 /// and still do not count. `force` accepts the losses.
 ///
 /// # Errors
-/// `Failed` when it is already failed over, `LastNode`, `WouldLose`.
+/// `NoNode`, `Failed` when it is already failed over, `LastNode`, `WouldLose`.
 pub fn plan_failover(
     map: &ClusterMap,
     by: u16,
@@ -84,14 +84,13 @@ pub fn plan_failover(
     told: &BTreeMap<u16, NodePositions>,
     force: bool,
 ) -> Result<FailoverPlan, ClusterError> {
-    if map.nodes[usize::from(failed)].failed {
-        return Err(ClusterError::Failed(map.name(failed).to_owned()));
-    }
     if map.members().all(|node| node == failed) {
         return Err(ClusterError::LastNode(map.name(failed).to_owned()));
     }
     let mut next_map = map.next_epoch(by);
-    next_map.nodes[usize::from(failed)].failed = true;
+    if std::mem::replace(&mut next_map.node_mut(failed)?.failed, true) {
+        return Err(ClusterError::Failed(map.name(failed).to_owned()));
+    }
     next_map.outrun_manifests(by);
     let mut failover = FailoverPlanner {
         map,
@@ -239,16 +238,14 @@ fn best_copy<'a>(known: &[u16], position: impl Fn(u16) -> Option<&'a CopyPositio
 /// A node that is not failed over becomes the active of vBuckets that no node has any more, if its chains include them.
 ///
 /// # Errors
-/// `NotFailed` when it is not failed over, and there is no such vBucket.
+/// `NoNode`; `NotFailed` when it is not failed over, and there is no such vBucket.
 pub fn plan_recovery(map: &ClusterMap, by: u16, node: u16) -> Result<ClusterMap, ClusterError> {
-    let had_failed = map.nodes[usize::from(node)].failed;
     let mut map = map.next(by);
-    map.nodes[usize::from(node)].failed = false;
+    let had_failed = std::mem::replace(&mut map.node_mut(node)?.failed, false);
     map.outrun_manifests(by);
-    let nodes = map.nodes.len();
     let mut leads = false;
     for bucket in &mut map.buckets {
-        let first = bucket.first_chains(nodes);
+        let first = bucket.first_chains();
         for (chain, first) in bucket.chains.iter_mut().zip(first) {
             // Where only replicas exist, a joining node with less data than theirs would not ask them.
             let may_lead = had_failed || chain.nodes().next().is_none();

@@ -1,12 +1,13 @@
-//! The cluster file: the nodes and their addresses. It is written by hand, and is the same on all nodes.
+//! The cluster file: the nodes of a new cluster and their addresses. It is written by hand, and is the same on all
+//! nodes.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 
-use kedge_types::limits::{CHAIN_NODES_MAX, CLUSTER_NODES_MAX, NODE_NAME_BYTES_MAX};
+use kedge_types::limits::{CHAIN_NODES_MAX, CLUSTER_NODES_MAX};
 use serde::{Deserialize, Serialize};
 
-use crate::ClusterError;
+use crate::members::{check_address, check_node_name};
+use crate::{ClusterError, External};
 
 /// The largest number of replicas of a vBucket: the places of a chain without that of the active.
 pub const REPLICAS_MAX: u8 = CHAIN_NODES_MAX as u8 - 1;
@@ -29,7 +30,7 @@ pub struct ClusterFile {
     /// The secret by which nodes authenticate to each other; at least [`SECRET_BYTES_MIN`] bytes. It gives full access
     /// to the cluster.
     pub secret: String,
-    /// The nodes. The map numbers them in this order.
+    /// The nodes. The first map numbers them in this order.
     pub nodes: Vec<ClusterFileNode>,
 }
 
@@ -51,31 +52,8 @@ pub struct ClusterFileNode {
     pub external: Option<External>,
 }
 
-/// The address of a node in another network, for clients that ask for the network `external`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct External {
-    /// The host in that network.
-    pub host: String,
-    /// The port of the binary protocol in that network; the node's own if not given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kv_port: Option<u16>,
-    /// The port of management in that network; the node's own if not given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mgmt_port: Option<u16>,
-}
-
 const fn one() -> u8 {
     1
-}
-
-impl ClusterFileNode {
-    /// Returns whether the node has a loopback address.
-    #[must_use]
-    pub fn is_loopback(&self) -> bool {
-        let address = self.host.parse::<IpAddr>();
-        self.host == "localhost" || address.is_ok_and(|it| it.to_canonical().is_loopback())
-    }
 }
 
 impl ClusterFile {
@@ -103,18 +81,12 @@ impl ClusterFile {
         let (mut names, mut places) = (BTreeSet::new(), BTreeSet::new());
         for node in &self.nodes {
             let name = &node.name;
-            let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"_-.".contains(&b);
-            if name.is_empty() || name.len() > NODE_NAME_BYTES_MAX || !name.bytes().all(is_plain) {
-                return wrong(format!(
-                    "a node's name has 1 to {NODE_NAME_BYTES_MAX} of the characters A-Z, a-z, 0-9, _, - and ., not \"{name}\""
-                ));
-            }
+            check_node_name(name).map_err(ClusterError::File)?;
             if !names.insert(name) {
                 return wrong(format!("two nodes are called \"{name}\""));
             }
-            if node.host.is_empty() || node.kv_port == 0 || node.mgmt_port == 0 {
-                return wrong(format!("node \"{name}\" has no host, or a port of 0"));
-            }
+            check_address(name, &node.host, node.kv_port, node.mgmt_port)
+                .map_err(ClusterError::File)?;
             for port in [node.kv_port, node.mgmt_port] {
                 if !places.insert((&node.host, port)) {
                     let host = &node.host;

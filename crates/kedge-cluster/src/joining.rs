@@ -15,11 +15,11 @@
 //!   no node is forgotten, whatever else happens in the meantime.
 //! * In no bucket do nodes join while the number of replicas changes: such a change begins only if no place is empty.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::placement::place;
 use crate::replicas::places;
-use crate::{Chain, ClusterMap, MapBucket, MapNode};
+use crate::{Chain, ClusterMap, MapBucket};
 
 /// The parts of a bucket that clients miss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,11 +65,16 @@ impl MapBucket {
         }
     }
 
-    /// Returns the chains that a new bucket would have, with as many places as now.
-    pub(crate) fn first_chains(&self, nodes: usize) -> Vec<Chain> {
-        let replicas = u8::try_from(self.replicas()).unwrap_or(u8::MAX);
+    /// Returns the chains that a new bucket on the same nodes would have, with as many places as now.
+    pub(crate) fn first_chains(&self) -> Vec<Chain> {
+        self.new_chains(self.replicas())
+    }
+
+    /// Returns the chains that a new bucket on the same nodes would have, with this number of replicas.
+    pub(crate) fn new_chains(&self, replicas: usize) -> Vec<Chain> {
+        let replicas = u8::try_from(replicas).unwrap_or(u8::MAX);
         let vbuckets = u16::try_from(self.chains.len()).unwrap_or(u16::MAX);
-        place(nodes, replicas, vbuckets)
+        place(&self.servers, replicas, vbuckets)
     }
 
     /// Gives a place to a node that has joined.
@@ -80,7 +85,7 @@ impl MapBucket {
         }
     }
 
-    pub(crate) fn joining_is_valid(&self, nodes: &[MapNode]) -> bool {
+    pub(crate) fn joining_is_valid(&self, is_member: impl Fn(u16) -> bool) -> bool {
         let may_join = |(vb, joining): (&u16, &Vec<u16>)| {
             let Some(chain) = self.chains.get(usize::from(*vb)) else {
                 return false;
@@ -92,23 +97,23 @@ impl MapBucket {
                 };
                 full.0[place] = Some(*node);
             }
-            !joining.is_empty() && full.is_valid(nodes)
+            !joining.is_empty() && full.is_valid(&is_member)
         };
         self.joining.iter().all(may_join) && (self.joining.is_empty() || self.next.is_none())
     }
 
-    fn who_joins(&self, nodes: &[MapNode]) -> BTreeMap<u16, Vec<u16>> {
+    fn who_joins(&self, is_member: impl Fn(u16) -> bool) -> BTreeMap<u16, Vec<u16>> {
         if self.next.is_some() || self.missing_copies() == 0 {
             return BTreeMap::new();
         }
         let of_chain = |((vb, chain), first): ((u16, &Chain), Chain)| {
             let free = places(&self.chains) - chain.nodes().count();
-            let lacks = |node: &u16| !nodes[usize::from(*node)].failed && !chain.contains(*node);
+            let lacks = |node: &u16| is_member(*node) && !chain.contains(*node);
             let joining: Vec<u16> = first.nodes().filter(lacks).take(free).collect();
             (!joining.is_empty()).then_some((vb, joining))
         };
         let chains = (0_u16..).zip(&self.chains);
-        let first = self.first_chains(nodes.len());
+        let first = self.first_chains();
         chains.zip(first).filter_map(of_chain).collect()
     }
 }
@@ -123,17 +128,17 @@ impl Chain {
 impl ClusterMap {
     /// Makes exactly those nodes join for which empty places are meant.
     pub(crate) fn let_join(&mut self) {
+        let members: BTreeSet<u16> = self.members().collect();
         for bucket in &mut self.buckets {
-            bucket.joining = bucket.who_joins(&self.nodes);
+            bucket.joining = bucket.who_joins(|node| members.contains(&node));
         }
     }
 
     /// Returns the nodes that would be actives in a new cluster, and cannot be before they have joined.
     #[must_use]
     pub fn cannot_lead_yet(&self) -> Vec<u16> {
-        let nodes = self.nodes.len();
         let joins_to_lead = |bucket: &MapBucket, node: u16| {
-            let chains = (0_u16..).zip(bucket.first_chains(nodes));
+            let chains = (0_u16..).zip(bucket.first_chains());
             let mut led = chains.filter(|(_, chain)| chain.active() == Some(node));
             led.any(|(vb, _)| bucket.joins(vb, node))
         };

@@ -4,9 +4,9 @@
 //! and composes the *config* documents by which clients route. A config is composed once per revision, bucket and host,
 //! and returned as bytes: clients ask for it every few seconds.
 //!
-//! A standalone node makes the revisions itself. A cluster of a fixed topology has a [`ClusterFile`] with the addresses
-//! of the nodes, and a [`ClusterMap`] that assigns the vBuckets to nodes. The newest map is valid, and each node adopts
-//! it. The result of a failover is a pure function of the map and of the [`CopyPosition`]s of the copies.
+//! A standalone node makes the revisions itself. A cluster has a [`ClusterMap`] with the addresses of the nodes, which
+//! assigns the vBuckets to nodes; its first map is made from a [`ClusterFile`]. The newest map is valid, and each node
+//! adopts it. The result of a failover is a pure function of the map and of the [`CopyPosition`]s of the copies.
 //!
 //! [`AutoFailover`] decides when nodes are failed over, and [`NodeHealth`] is a node's part in that.
 //!
@@ -22,14 +22,14 @@
 //! use kedge_cluster::place;
 //!
 //! // 1,024 vBuckets on three nodes, with one replica each.
-//! let chains = place(3, 1, 1024);
+//! let chains = place(&[0, 1, 2], 1, 1024);
 //! assert_eq!(chains.len(), 1024);
 //! for chain in &chains {
 //!     let replicas: Vec<u16> = chain.replicas().collect();
 //!     assert_eq!(replicas.len(), 1);
 //!     assert_ne!(chain.active(), Some(replicas[0]), "a replica is on another node");
 //! }
-//! assert_eq!(chains, place(3, 1, 1024), "the placement is a function of its arguments");
+//! assert_eq!(chains, place(&[0, 1, 2], 1, 1024), "the placement is a function of its arguments");
 //! ```
 
 mod auto_failover;
@@ -41,6 +41,7 @@ mod file;
 mod joining;
 mod manifest;
 mod map;
+mod members;
 mod moves;
 mod nodes;
 mod placement;
@@ -60,16 +61,15 @@ pub use config::{
 };
 pub use error::ClusterError;
 pub use failover::{FailoverLosses, FailoverPlan, NodePositions, plan_failover, plan_recovery};
-pub use file::{
-    CLUSTER_USER, ClusterFile, ClusterFileNode, External, REPLICAS_MAX, SECRET_BYTES_MIN,
-};
+pub use file::{CLUSTER_USER, ClusterFile, ClusterFileNode, REPLICAS_MAX, SECRET_BYTES_MIN};
 pub use joining::Shortfall;
 pub use manifest::{
     DEFAULT_NAME, FIRST_ID, ManifestAuthor, ManifestEdit, ManifestError, ManifestKeeper,
     ManifestNameProblem, WantedCollection, WantedManifest, WantedScope, check_manifest_name,
     manifest_json, manifest_rest_json, parse_manifest, parse_wanted_scopes,
 };
-pub use map::{Chain, ClusterMap, MapBucket, MapNode, VbucketRole};
+pub use map::{Chain, ClusterMap, MapBucket, VbucketRole};
+pub use members::{External, MapNode};
 pub use moves::{plan_balance, plan_move};
 pub use nodes::{NodeList, NodeView};
 pub use placement::place;
@@ -90,7 +90,7 @@ pub const CLAIMED_VERSION: &str = "8.0.0-0000-enterprise";
 /// [`CLAIMED_VERSION`] as the `clusterCompatibility` number of the REST interface: major * 65536 + minor.
 pub const CLAIMED_COMPATIBILITY: u32 = 8 << 16;
 
-/// The server group that every node is in.
+/// The server group of a standalone node, and of a node that was given none.
 pub const SERVER_GROUP: &str = "Group 1";
 
 /// The version of a config. A newer one is greater: epochs are compared first, then revisions.

@@ -1,4 +1,4 @@
-//! The map of a cluster of a fixed topology: the nodes of each vBucket, and their roles.
+//! The map of a cluster: the nodes, the buckets, the nodes of each vBucket and their roles.
 //!
 //! Invariants:
 //! * Two maps with the same revision are equal: each node makes revisions of its own ([`ClusterMap::next`]).
@@ -18,11 +18,11 @@ use serde_json::Value;
 use crate::placement::place;
 use crate::state::hex;
 use crate::{
-    BucketEntry, ClusterError, ClusterFile, ManifestAuthor, ManifestKeeper, NextChains, Revision,
-    document,
+    BucketEntry, ClusterError, ClusterFile, ManifestAuthor, ManifestKeeper, MapNode, NextChains,
+    REPLICAS_MAX, Revision, SERVER_GROUP, document,
 };
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// The first epoch; each failover begins another.
 const EPOCH: i64 = 1;
 
@@ -68,13 +68,13 @@ impl Chain {
         }
     }
 
-    pub(crate) fn is_valid(&self, nodes: &[MapNode]) -> bool {
+    /// Returns whether the chain consists of different members.
+    pub(crate) fn is_valid(&self, is_member: impl Fn(u16) -> bool) -> bool {
         let mut seen = BTreeSet::new();
         (1..=CHAIN_NODES_MAX).contains(&self.0.len())
-            && self.nodes().all(|node| {
-                let known = nodes.get(usize::from(node));
-                known.is_some_and(|node| !node.failed) && seen.insert(node)
-            })
+            && self
+                .nodes()
+                .all(|node| is_member(node) && seen.insert(node))
     }
 }
 
@@ -92,19 +92,6 @@ pub enum VbucketRole {
     None,
 }
 
-/// A node of the map; the cluster file has its addresses.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MapNode {
-    /// The name in the cluster file.
-    pub name: String,
-    /// A uuid of 32 hexadecimal digits.
-    pub uuid: String,
-    /// True if the node is failed over, and has no vBuckets until it is recovered.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub failed: bool,
-}
-
 /// A bucket of the map.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -113,6 +100,9 @@ pub struct MapBucket {
     pub name: String,
     /// The settings, in the form that the bucket saves.
     pub settings: Value,
+    /// The nodes over which the vBuckets are spread, in the order of their numbers. A node that is failed over stays
+    /// one of them; a node that was added later is none.
+    pub servers: Vec<u16>,
     /// The chain of each vBucket.
     pub chains: Vec<Chain>,
     /// The vBuckets that move, with the replicas that will take over from their actives.
@@ -134,6 +124,18 @@ impl MapBucket {
     #[must_use]
     pub fn uuid(&self) -> Option<&str> {
         self.settings.get("uuid").and_then(Value::as_str)
+    }
+
+    fn check_servers(&self, nodes: &BTreeMap<u16, MapNode>) -> Result<(), String> {
+        let are_ordered = self.servers.is_sorted_by(|a, b| a < b);
+        let are_known = self.servers.iter().all(|node| nodes.contains_key(node));
+        if self.servers.is_empty() || !are_ordered || !are_known {
+            return Err(format!(
+                "bucket \"{}\" is spread over nodes that cannot be",
+                self.name
+            ));
+        }
+        Ok(())
     }
 
     /// Returns the bucket as clients see it.
@@ -161,8 +163,12 @@ pub struct ClusterMap {
     pub cluster_name: String,
     /// The revision.
     pub revision: Revision,
-    /// All nodes, in the order of the cluster file.
-    pub nodes: Vec<MapNode>,
+    /// The default number of replicas of a bucket.
+    pub replicas: u8,
+    /// All nodes, by number.
+    pub nodes: BTreeMap<u16, MapNode>,
+    /// The number of the next added node.
+    pub(crate) next_node: u16,
     /// All buckets, ordered by name.
     pub buckets: Vec<MapBucket>,
 }
@@ -171,22 +177,32 @@ impl ClusterMap {
     /// Creates the first map of a cluster, without buckets. `random` gives the uuids.
     #[must_use]
     pub fn new(file: &ClusterFile, by: u16, mut random: impl FnMut() -> [u8; 16]) -> Self {
-        let nodes = file.nodes.iter().map(|node| MapNode {
-            name: node.name.clone(),
-            uuid: hex(&random()),
-            failed: false,
-        });
-        let map = Self {
+        let mut map = Self {
             version: VERSION,
-            nodes: nodes.collect(),
-            cluster_uuid: hex(&random()),
+            cluster_uuid: String::new(),
             cluster_name: file.name.clone(),
             revision: Revision {
                 epoch: EPOCH,
                 rev: 0,
             },
+            replicas: file.replicas,
+            nodes: BTreeMap::new(),
+            next_node: 0,
             buckets: Vec::new(),
         };
+        for node in &file.nodes {
+            map.enter(MapNode {
+                name: node.name.clone(),
+                uuid: hex(&random()),
+                host: node.host.clone(),
+                kv_port: node.kv_port,
+                mgmt_port: node.mgmt_port,
+                external: node.external.clone(),
+                server_group: SERVER_GROUP.to_owned(),
+                failed: false,
+            });
+        }
+        map.cluster_uuid = hex(&random());
         map.next(by)
     }
 
@@ -194,7 +210,7 @@ impl ClusterMap {
     #[must_use]
     pub fn next(&self, by: u16) -> Self {
         let mut map = self.clone();
-        let nodes = i64::try_from(self.nodes.len().max(1)).unwrap_or(1);
+        let nodes = i64::from(self.next_node.max(1));
         map.revision.rev = (self.revision.rev / nodes + 1) * nodes + i64::from(by);
         map
     }
@@ -225,11 +241,22 @@ impl ClusterMap {
     }
 
     fn check(&self) -> Result<(), ClusterError> {
+        self.check_nodes().map_err(ClusterError::Map)?;
+        let replicas = self.replicas;
+        if replicas > REPLICAS_MAX {
+            return Err(ClusterError::Map(format!(
+                "a bucket has 0 to {REPLICAS_MAX} replicas, not {replicas}"
+            )));
+        }
         for bucket in &self.buckets {
+            bucket
+                .check_servers(&self.nodes)
+                .map_err(ClusterError::Map)?;
+            let is_member = |node| self.is_member(node);
             let are_valid = |chains: &[Chain]| {
                 let length = chains.first().map_or(0, |chain| chain.0.len());
                 let mut all = chains.iter();
-                all.all(|chain| chain.0.len() == length && chain.is_valid(&self.nodes))
+                all.all(|chain| chain.0.len() == length && chain.is_valid(is_member))
             };
             let has_replica = |(vb, to): (&u16, &u16)| {
                 let chain = bucket.chains.get(usize::from(*vb));
@@ -246,7 +273,7 @@ impl ClusterMap {
             let is_valid = are_valid(&bucket.chains)
                 && moves_are_valid
                 && next_is_valid
-                && bucket.joining_is_valid(&self.nodes);
+                && bucket.joining_is_valid(is_member);
             if bucket.chains.is_empty() || !is_valid {
                 let name = &bucket.name;
                 return Err(ClusterError::Map(format!(
@@ -257,22 +284,29 @@ impl ClusterMap {
         Ok(())
     }
 
-    /// Checks that the map has the nodes of this file, in this order: they cannot change.
+    /// Takes the addresses of the nodes and the default number of replicas from the file. Its nodes must be those of
+    /// the map, in this order.
     ///
     /// # Errors
     /// `File`, with both lists.
-    pub fn check_nodes(&self, file: &ClusterFile) -> Result<(), ClusterError> {
-        let here: Vec<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
+    pub fn take_addresses(&mut self, file: &ClusterFile) -> Result<(), ClusterError> {
+        let here: Vec<&str> = self.nodes.values().map(|node| node.name.as_str()).collect();
         let there: Vec<&str> = file.nodes.iter().map(|node| node.name.as_str()).collect();
-        if here == there {
-            return Ok(());
+        if here != there {
+            return Err(ClusterError::File(format!(
+                "the cluster was made of the nodes {}, and the file names {}; nodes can be moved to other addresses, \
+                 but neither added, removed nor renamed",
+                here.join(", "),
+                there.join(", ")
+            )));
         }
-        Err(ClusterError::File(format!(
-            "the cluster was made of the nodes {}, and the file names {}; nodes can be moved to other addresses, but \
-             neither added, removed nor renamed",
-            here.join(", "),
-            there.join(", ")
-        )))
+        self.replicas = file.replicas;
+        for (node, entry) in self.nodes.values_mut().zip(&file.nodes) {
+            node.host.clone_from(&entry.host);
+            (node.kv_port, node.mgmt_port) = (entry.kv_port, entry.mgmt_port);
+            node.external.clone_from(&entry.external);
+        }
+        Ok(())
     }
 
     /// Returns the bucket with that name.
@@ -281,33 +315,11 @@ impl ClusterMap {
         self.buckets.iter().find(|bucket| bucket.name == name)
     }
 
-    /// Returns the node's number.
-    ///
-    /// # Errors
-    /// `NoNode`.
-    pub fn node(&self, name: &str) -> Result<u16, ClusterError> {
-        let found = self.nodes.iter().position(|node| node.name == name);
-        let found = found.and_then(|at| u16::try_from(at).ok());
-        found.ok_or_else(|| ClusterError::NoNode(name.to_owned()))
-    }
-
-    /// Returns the name of a node; empty for an unknown number.
-    #[must_use]
-    pub fn name(&self, node: u16) -> &str {
-        self.nodes.get(usize::from(node)).map_or("", |it| &it.name)
-    }
-
     /// Returns the node as a maker of manifest changes.
     #[must_use]
     pub fn maker(&self, node: u16) -> ManifestAuthor {
-        let nodes = u16::try_from(self.nodes.len()).unwrap_or(u16::MAX);
+        let nodes = self.next_node;
         ManifestAuthor { node, nodes }
-    }
-
-    /// Returns the nodes that are not failed over.
-    pub fn members(&self) -> impl Iterator<Item = u16> {
-        let nodes = (0_u16..).zip(&self.nodes);
-        nodes.filter(|(_, node)| !node.failed).map(|(at, _)| at)
     }
 
     /// Adds a new bucket, balanced over all nodes; `replicas` is limited to the number of other nodes.
@@ -321,11 +333,12 @@ impl ClusterMap {
         vbuckets: u16,
         replicas: u8,
     ) -> Result<(), ClusterError> {
-        let mut chains = place(self.nodes.len(), replicas, vbuckets);
+        let servers = self.numbers();
+        let mut chains = place(&servers, replicas, vbuckets);
         for chain in &mut chains {
-            for node in (0_u16..).zip(&self.nodes).filter(|(_, node)| node.failed) {
+            for node in servers.iter().filter(|node| !self.is_member(**node)) {
                 // The bucket is empty, so any replica may become the active.
-                chain.remove(node.0, |places| places.first().copied());
+                chain.remove(*node, |places| places.first().copied());
             }
             if chain.active().is_none() {
                 return Err(ClusterError::Map(format!(
@@ -336,6 +349,7 @@ impl ClusterMap {
         self.buckets.push(MapBucket {
             name: name.to_owned(),
             settings,
+            servers,
             chains,
             moves: BTreeMap::new(),
             next: None,

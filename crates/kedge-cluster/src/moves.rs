@@ -9,7 +9,7 @@
 //! * A map that was made without knowledge of a finished move still contains the move, and the node repeats it
 //!   ([`ClusterMap::carry_over`]). The former active of such a map asks all copies before it is active again.
 
-use crate::{ClusterError, ClusterMap, placement};
+use crate::{ClusterError, ClusterMap};
 
 /// Returns the map in which a vBucket of a bucket moves to a node that has a replica of it, to be published by `by`.
 ///
@@ -59,12 +59,9 @@ pub fn plan_move(
 #[must_use]
 pub fn plan_balance(map: &ClusterMap, by: u16) -> Option<ClusterMap> {
     let mut next = map.next(by);
-    let nodes = next.nodes.len();
     let mut moves = 0;
     for bucket in next.buckets.iter_mut().filter(|it| it.next.is_none()) {
-        let vbuckets = u16::try_from(bucket.chains.len()).unwrap_or(u16::MAX);
-        // The choice of actives does not depend on the number of replicas.
-        let first = placement::place(nodes, 0, vbuckets);
+        let first = bucket.first_chains();
         for ((vb, chain), first) in (0_u16..).zip(&bucket.chains).zip(first) {
             let wanted = first.active().filter(|node| {
                 let is_there = chain.replicas().any(|it| it == *node);
@@ -111,10 +108,9 @@ impl ClusterMap {
     pub fn leads_to(&self, newer: &Self) -> bool {
         let mut expected = self.clone();
         expected.revision = newer.revision;
-        let nodes = self.nodes.len();
         for bucket in &mut expected.buckets {
             let there = newer.bucket(&bucket.name);
-            let is_open = bucket.is_unfinished() || bucket.is_to_change(nodes);
+            let is_open = bucket.is_unfinished() || bucket.is_to_change();
             if let Some(there) = there.filter(|there| is_open || !there.joining.is_empty()) {
                 bucket.joining.clone_from(&there.joining);
                 bucket.chains.clone_from(&there.chains);
@@ -175,8 +171,7 @@ impl ClusterMap {
     /// The maker of the other map may not have known the latest manifest changes here; collections that clients have
     /// seen do not vanish because of a race.
     fn carry_manifests(&self, newer: Self, by: u16) -> Self {
-        let has_failed = newer.nodes.get(usize::from(by)).is_none_or(|it| it.failed);
-        if has_failed {
+        if !newer.is_member(by) {
             // The other nodes went on without the changes made here.
             return newer;
         }

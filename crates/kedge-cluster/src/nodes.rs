@@ -1,6 +1,6 @@
 //! The nodes in the configs.
 
-use crate::{ClusterFile, ClusterMap, ClusterState, External, Ports};
+use crate::{ClusterMap, ClusterState, External, Ports, SERVER_GROUP};
 
 /// One node, as clients see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub struct NodeView {
     pub uuid: String,
     /// The address in another network.
     pub external: Option<External>,
+    /// The server group.
+    pub server_group: String,
 }
 
 impl NodeView {
@@ -42,30 +44,30 @@ impl NodeList {
                 ports,
                 uuid: state.node_uuid.clone(),
                 external: None,
+                server_group: SERVER_GROUP.to_owned(),
             }],
             this: Some(0),
         }
     }
 
-    /// Returns the nodes of the map that are not failed over, with the addresses of the file. `ports` are those of this
-    /// node.
-    pub(crate) fn of(map: &ClusterMap, file: &ClusterFile, me: u16, ports: Ports) -> Self {
+    /// Returns the nodes of the map that are not failed over. `ports` are those of this node, as it listens.
+    pub(crate) fn of(map: &ClusterMap, me: u16, ports: Ports) -> Self {
         let view = |number: u16| {
-            let at = usize::from(number);
-            let (entry, node) = (file.nodes.get(at)?, map.nodes.get(at)?);
+            let node = map.nodes.get(&number)?;
             let ports = if number == me {
                 ports
             } else {
                 Ports {
-                    kv: entry.kv_port,
-                    mgmt: entry.mgmt_port,
+                    kv: node.kv_port,
+                    mgmt: node.mgmt_port,
                 }
             };
             Some(NodeView {
-                host: (!entry.is_loopback()).then(|| entry.host.clone()),
+                host: (!node.is_loopback()).then(|| node.host.clone()),
                 ports,
                 uuid: node.uuid.clone(),
-                external: entry.external.clone(),
+                external: node.external.clone(),
+                server_group: node.server_group.clone(),
             })
         };
         Self {

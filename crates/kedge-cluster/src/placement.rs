@@ -2,12 +2,12 @@
 
 use crate::Chain;
 
-/// Returns a chain for each vBucket. Actives and replicas are spread evenly over the nodes, up to rounding; the
-/// replicas of a node's actives are spread over all others. The same arguments give the same chains.
+/// Returns a chain for each vBucket. Actives and replicas are spread evenly over the nodes of these numbers, up to
+/// rounding; the replicas of a node's actives are spread over all others. The same arguments give the same chains.
 #[must_use]
-pub fn place(nodes: usize, replicas: u8, vbuckets: u16) -> Vec<Chain> {
-    let others = nodes.saturating_sub(1);
-    let replicas = usize::from(replicas).min(others);
+pub fn place(numbers: &[u16], replicas: u8, vbuckets: u16) -> Vec<Chain> {
+    let nodes = numbers.len();
+    let replicas = usize::from(replicas).min(nodes.saturating_sub(1));
     let count = usize::from(vbuckets);
     // The number of times that each node was chosen as a replica of a node's actives, and in total.
     let mut of_active = vec![vec![0_usize; nodes]; nodes];
@@ -26,7 +26,7 @@ pub fn place(nodes: usize, replicas: u8, vbuckets: u16) -> Vec<Chain> {
                 total[node] += 1;
                 chain.push(node);
             }
-            let number = |node| u16::try_from(node).ok();
+            let number = |node: usize| numbers.get(node).copied();
             Chain(chain.into_iter().map(number).collect())
         })
         .collect()

@@ -17,7 +17,6 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::placement::place;
 use crate::{Chain, ClusterMap, CopyPosition, MapBucket, NodePositions, Revision, VbucketRole};
 
 /// The target chains of a bucket.
@@ -38,14 +37,14 @@ impl MapBucket {
         places(&self.chains).saturating_sub(1)
     }
 
-    /// Returns the number of replicas of the settings, limited to the number of other nodes in a cluster of `nodes`
-    /// nodes.
+    /// Returns the number of replicas of the settings, limited to the number of other nodes over which the bucket is
+    /// spread.
     #[must_use]
-    pub fn wanted_replicas(&self, nodes: usize) -> usize {
+    pub fn wanted_replicas(&self) -> usize {
         let wanted = self.settings.get("replicas").and_then(Value::as_u64);
         let wanted = wanted.and_then(|wanted| usize::try_from(wanted).ok());
         wanted.map_or(self.replicas(), |wanted| {
-            wanted.min(nodes.saturating_sub(1))
+            wanted.min(self.servers.len().saturating_sub(1))
         })
     }
 
@@ -83,14 +82,12 @@ impl MapBucket {
     }
 
     /// Returns whether the number of replicas differs from the wanted one.
-    pub(crate) fn is_to_change(&self, nodes: usize) -> bool {
-        self.replicas() != self.wanted_replicas(nodes)
+    pub(crate) fn is_to_change(&self) -> bool {
+        self.replicas() != self.wanted_replicas()
     }
 
-    fn begin_change(&mut self, nodes: usize) {
-        let wanted = u8::try_from(self.wanted_replicas(nodes)).unwrap_or(u8::MAX);
-        let vbuckets = u16::try_from(self.chains.len()).unwrap_or(u16::MAX);
-        let mut next = place(nodes, wanted, vbuckets);
+    fn begin_change(&mut self) {
+        let mut next = self.new_chains(self.wanted_replicas());
         for ((vb, chain), next) in (0_u16..).zip(&self.chains).zip(&mut next) {
             let Some(active) = chain.active() else { return };
             if next.contains(active) {
@@ -121,17 +118,16 @@ pub(crate) fn places(chains: &[Chain]) -> usize {
 #[must_use]
 pub fn plan_replicas(map: &ClusterMap, by: u16) -> Option<ClusterMap> {
     let mut next = map.next(by);
-    let nodes = next.nodes.len();
     for bucket in &mut next.buckets {
-        let wanted = bucket.wanted_replicas(nodes);
+        let wanted = bucket.wanted_replicas();
         bucket.next.take_if(|it| places(&it.chains) != wanted + 1);
     }
     next.let_join();
-    let all_are_there = next.nodes.iter().all(|node| !node.failed);
+    let all_are_there = next.nodes.values().all(|node| !node.failed);
     for bucket in &mut next.buckets {
         let may_begin = all_are_there && !bucket.is_unfinished() && bucket.moves.is_empty();
-        if may_begin && bucket.is_to_change(nodes) {
-            bucket.begin_change(nodes);
+        if may_begin && bucket.is_to_change() {
+            bucket.begin_change();
         }
     }
     (next.buckets != map.buckets).then_some(next)

@@ -11,8 +11,7 @@ use kedge_sync::{
 
 use crate::config::{self, ServerChains};
 use crate::{
-    ClusterError, ClusterFile, ClusterMap, ClusterState, ConfigDocument, NodeList, Revision,
-    ServerMap,
+    ClusterError, ClusterMap, ClusterState, ConfigDocument, NodeList, Revision, ServerMap,
 };
 
 /// The epoch of a standalone node. It never restarts its revisions, so the epoch is constant.
@@ -268,7 +267,7 @@ impl ClusterView {
     }
 
     /// Publishes the map of a cluster, in which this node has the number `me`, unless the view has a newer one.
-    pub fn adopt(&self, map: &ClusterMap, file: &ClusterFile, me: u16) {
+    pub fn adopt(&self, map: &ClusterMap, me: u16) {
         {
             let _one_at_a_time = self.save.lock();
             let current = self.current.load();
@@ -279,7 +278,7 @@ impl ClusterView {
             let mut state = current.state.clone();
             state.cluster_uuid.clone_from(&map.cluster_uuid);
             state.cluster_name.clone_from(&map.cluster_name);
-            if let Some(node) = map.nodes.get(usize::from(me)) {
+            if let Some(node) = map.nodes.get(&me) {
                 state.node_uuid.clone_from(&node.uuid);
             }
             let shown = |bucket: &crate::MapBucket| {
@@ -287,7 +286,7 @@ impl ClusterView {
             };
             self.current.store(Arc::new(ClusterSnapshot {
                 revision: map.revision,
-                nodes: NodeList::of(map, file, me, current.ports),
+                nodes: NodeList::of(map, me, current.ports),
                 state,
                 ports: current.ports,
                 buckets: map.buckets.iter().map(shown).collect(),

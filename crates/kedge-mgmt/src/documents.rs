@@ -6,7 +6,7 @@
 use kedge_bucket::{BucketConfig, CompactionConfig};
 use kedge_cluster::{
     BUCKET_CAPABILITIES, CLAIMED_COMPATIBILITY, CLAIMED_VERSION, ClusterSnapshot, NODE_SERVICES,
-    NodeView, SERVER_GROUP, ServerMap, socket_text,
+    NodeView, ServerMap, socket_text,
 };
 use kedge_node::machine;
 use serde::Serialize;
@@ -208,7 +208,7 @@ impl DocumentComposer<'_> {
             "os": std::env::consts::OS,
             "ports": { "direct": node.ports.kv },
             "services": NODE_SERVICES,
-            "serverGroup": SERVER_GROUP,
+            "serverGroup": node.server_group,
             "addressFamily": if host.contains(':') { "inet6" } else { "inet" },
             "nodeEncryption": false,
         })

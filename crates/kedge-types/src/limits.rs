@@ -115,6 +115,8 @@ pub const DCP_NOOP_INTERVAL_SECS_MAX: u32 = 10_000;
 pub const DCP_STREAMS_MAX: usize = 16_384;
 /// Length of the longest node name, in bytes. It is part of the names of DCP connections, which have at most 200 bytes.
 pub const NODE_NAME_BYTES_MAX: usize = 100;
+/// Length of the longest name of a server group, in bytes.
+pub const SERVER_GROUP_BYTES_MAX: usize = 64;
 /// Largest number of nodes of a cluster.
 pub const CLUSTER_NODES_MAX: usize = 64;
 /// Largest number of chains of a vBucket's topology. A vBucket that moves has two.

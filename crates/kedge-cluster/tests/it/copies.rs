@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use kedge_cluster::{ClusterMap, CopyPosition, MapBucket, NodePositions};
 use serde_json::json;
 
-use crate::many::file;
+use crate::many::{file, uuids};
 
 pub(crate) type Told = BTreeMap<u16, NodePositions>;
 
 pub(crate) fn map(nodes: usize, replicas: u8, vbuckets: u16) -> ClusterMap {
-    let mut map = ClusterMap::new(&file(nodes, replicas), 0, || [7; 16]);
+    let mut map = ClusterMap::new(&file(nodes, replicas), 0, uuids());
     let settings = json!({ "replicas": replicas });
     map.add_bucket("b", settings, vbuckets, replicas)
         .expect("no node has failed");

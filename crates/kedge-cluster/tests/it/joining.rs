@@ -248,7 +248,7 @@ fn maps_with_impossible_joins_are_rejected() {
         assert!(ClusterMap::from_json(&map.to_json()).is_err(), "{wrong:?}");
     }
     let mut failed = good.clone();
-    failed.nodes[2].failed = true;
+    failed.nodes.get_mut(&2).unwrap().failed = true;
     assert!(ClusterMap::from_json(&failed.to_json()).is_err());
 }
 

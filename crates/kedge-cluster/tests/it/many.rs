@@ -32,14 +32,19 @@ const PORTS: Ports = Ports {
     mgmt: 8091,
 };
 
-fn map(nodes: usize, replicas: u8, vbuckets: u16) -> ClusterMap {
+/// Distinct uuids: 0101 and so on.
+pub(crate) fn uuids() -> impl FnMut() -> [u8; 16] {
     let mut number = 0;
-    let mut map = ClusterMap::new(&file(nodes, replicas), 0, || {
+    move || {
         number += 1;
         [number; 16]
-    });
+    }
+}
+
+fn map(file: &ClusterFile, vbuckets: u16) -> ClusterMap {
+    let mut map = ClusterMap::new(file, 0, uuids());
     let settings = json!({ "uuid": "1b".repeat(16) });
-    map.add_bucket("default", settings, vbuckets, replicas)
+    map.add_bucket("default", settings, vbuckets, file.replicas)
         .expect("no node has failed");
     map
 }
@@ -57,7 +62,7 @@ fn a_config_of_three_nodes() {
         mgmt_port: None,
     });
     let view = ClusterView::following(PORTS);
-    view.adopt(&map(3, 1, 3), &file, 1);
+    view.adopt(&map(&file, 3), 1);
     let config = view.bucket_config("default", "10.9.9.9").expect("exists");
     let mut document = parse(&config.json);
     for known in [
@@ -89,7 +94,7 @@ fn config_of_loopback_nodes_has_the_host_that_the_client_used() {
         kv: 12_000,
         mgmt: 9_000,
     });
-    view.adopt(&map(2, 1, 2), &file, 0);
+    view.adopt(&map(&file, 2), 0);
     for (host, kv) in [
         ("192.168.1.9", ["192.168.1.9:12000", "192.168.1.9:12002"]),
         ("::1", ["[::1]:12000", "[::1]:12002"]),
@@ -102,7 +107,7 @@ fn config_of_loopback_nodes_has_the_host_that_the_client_used() {
 
 #[test]
 fn failed_over_node_leaves_the_config_and_its_place_is_empty() {
-    let before = map(3, 1, 3);
+    let before = map(&file(3, 1), 3);
     let told = before.members().map(|node| {
         let position = Some(kedge_cluster::CopyPosition::default());
         let positions = vec![position; 3];
@@ -118,9 +123,9 @@ fn failed_over_node_leaves_the_config_and_its_place_is_empty() {
     view.subscribe(move |change: &ClusterChange| {
         sink.lock().expect("not poisoned").push(change.clone());
     });
-    view.adopt(&after, &file(3, 1), 0);
+    view.adopt(&after, 0);
     // An older one does not come back.
-    view.adopt(&before, &file(3, 1), 0);
+    view.adopt(&before, 0);
     let changes = heard.lock().expect("not poisoned").clone();
     let expected = ClusterChange {
         revision: after.revision,
@@ -153,8 +158,8 @@ fn view_of_a_cluster_changes_only_with_its_map() {
     view.remove_bucket("b").expect("no error");
     assert_eq!(view.revision(), before);
     assert!(view.snapshot().bucket("b").is_none());
-    let map = map(2, 1, 2);
-    view.adopt(&map, &file(2, 1), 0);
+    let map = map(&file(2, 1), 2);
+    view.adopt(&map, 0);
     assert_eq!(view.revision(), map.revision);
     assert_eq!(view.snapshot().state().cluster_name, "shop");
 }

@@ -10,10 +10,10 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use crate::failover::joined;
-use crate::many::file;
+use crate::many::{file, uuids};
 
 fn map(nodes: usize, replicas: u8, vbuckets: u16) -> ClusterMap {
-    let mut map = ClusterMap::new(&file(nodes, replicas), 0, || [7; 16]);
+    let mut map = ClusterMap::new(&file(nodes, replicas), 0, uuids());
     let added = map.add_bucket("b", json!({}), vbuckets, replicas);
     added.expect("no node has failed");
     map

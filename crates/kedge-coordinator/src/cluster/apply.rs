@@ -111,12 +111,9 @@ fn follow(node: &ClusterNode, map: &Arc<ClusterMap>, done: &mut AppliedProgress)
         peer.want_positions_once();
     }
     if done.followed != Some(map.revision) {
-        node.registry.cluster().adopt(map, &node.file, node.me);
+        node.registry.cluster().adopt(map, node.me);
         drop_others(node, map, done);
-        if node
-            .fenced()
-            .is_some_and(|it| map.nodes[usize::from(it)].failed)
-        {
+        if node.fenced().is_some_and(|it| !map.is_member(it)) {
             // Nobody follows it by this map.
             node.lift_fence();
         }
@@ -275,7 +272,7 @@ fn assign(
     let step = reconciler.step(bucket, node.me, &told, &own);
     ask.extend(step.ask);
     // The copies of a failed-over node stay, for its return.
-    let is_member = !map.nodes[usize::from(node.me)].failed;
+    let is_member = map.is_member(node.me);
     let gone = step.assign.iter().filter(|it| {
         let has_some = own[usize::from(it.vb)].as_ref();
         is_member && it.is_gone && has_some.is_some_and(|has| has.high_seqno > 0)
@@ -285,7 +282,7 @@ fn assign(
         return true;
     }
     delete_copies(opened, &gone);
-    node.replicate(&bucket.name, reconciler, plan);
+    node.replicate(map, &bucket.name, reconciler, plan);
     step.waiting > 0
 }
 
@@ -346,7 +343,7 @@ impl ClusterNode {
         let mut map = ClusterMap::new(&self.file, self.me, random);
         if let Some(config) = &self.create {
             let mut config = config.clone();
-            config.replicas = self.file.replicas;
+            config.replicas = map.replicas;
             let settings = serde_json::to_value(&config).unwrap_or_default();
             let (name, vbuckets) = (config.name.clone(), config.vbuckets);
             if let Err(error) = map.add_bucket(&name, settings, vbuckets, config.replicas) {
@@ -363,16 +360,22 @@ impl ClusterNode {
     }
 
     /// Makes the bucket's vBuckets follow those of other nodes.
-    fn replicate(&self, bucket: &str, reconciler: &Reconciler, plan: &mut Vec<ReplicationSource>) {
+    fn replicate(
+        &self,
+        map: &ClusterMap,
+        bucket: &str,
+        reconciler: &Reconciler,
+        plan: &mut Vec<ReplicationSource>,
+    ) {
         let takeovers = reconciler.takeovers();
         let source = |(number, vbuckets): (u16, Vec<u16>)| {
             let taken = vbuckets.iter().filter(|vb| takeovers.contains(vb));
-            let entry = self.file.nodes.get(usize::from(number))?;
+            let node = map.nodes.get(&number)?;
             Some(ReplicationSource {
                 peer: PeerAddress {
-                    name: entry.name.clone(),
-                    host: entry.host.clone(),
-                    port: entry.kv_port,
+                    name: node.name.clone(),
+                    host: node.host.clone(),
+                    port: node.kv_port,
                 },
                 takeovers: taken.copied().map(VbId).collect(),
                 vbuckets: vbuckets.into_iter().map(VbId).collect(),

@@ -25,7 +25,7 @@ impl ClusterNode {
         let _one_at_a_time = self.changing.lock();
         let map = self.map().ok_or(ChangeError::NotBegun)?;
         let failed = map.node(name)?;
-        if !force && !map.nodes[usize::from(failed)].failed && self.is_alive(failed) {
+        if !force && map.is_member(failed) && self.is_alive(failed) {
             return Err(ChangeError::Alive(name.to_owned()));
         }
         let told = self.gather(&map, failed);
@@ -315,7 +315,7 @@ impl ClusterNode {
     /// Returns the positions of the copies of all nodes, except the one to remove, which nobody follows any more then.
     fn gather(&self, map: &ClusterMap, without: u16) -> BTreeMap<u16, NodePositions> {
         let mut rest = map.clone();
-        rest.nodes[usize::from(without)].failed = true;
+        rest.nodes.remove(&without);
         let name = map.name(without);
         let told = self.each(&rest, |peer| match peer.fence(name) {
             Ok(positions) => Some(positions),

@@ -22,7 +22,8 @@ impl ClusterNode {
     pub(super) fn fence(&self, node: u16) -> Result<(), String> {
         *self.fenced.lock() = Some((node, Instant::now() + LASTS));
         self.poke();
-        let name = &self.file.nodes[usize::from(node)].name;
+        let map = self.map().ok_or("it has no map")?;
+        let name = map.name(node);
         if !self.replicator.wait_gone(name, ENDS_WITHIN) {
             return Err(format!("it still follows node \"{name}\""));
         }

@@ -130,9 +130,9 @@ impl ClusterNode {
     ) -> Result<Arc<Self>, ClusterError> {
         let me = setup.file.index_of(&setup.node)?;
         let store = MapStore::new(disk, data_dir, &setup.node);
-        let map = store.load()?;
-        if let Some(map) = &map {
-            map.check_nodes(&setup.file)?;
+        let mut map = store.load()?;
+        if let Some(map) = &mut map {
+            map.take_addresses(&setup.file)?;
         } else if !registry.list().is_empty() {
             let dir = data_dir.display();
             if setup.file.nodes.len() == 1 {
@@ -228,7 +228,7 @@ impl ClusterNode {
     /// Returns the default number of replicas of a bucket.
     #[must_use]
     pub fn replicas(&self) -> u8 {
-        self.file.replicas
+        self.map().map_or(self.file.replicas, |map| map.replicas)
     }
 
     /// Returns the followed map; `None` until the first start has one.
@@ -260,9 +260,8 @@ impl ClusterNode {
     ///
     /// # Errors
     /// `Map` and `File` when it is no map of this cluster; `Save`, and it is not followed.
-    pub(super) fn adopt(&self, map: ClusterMap) -> Result<bool, ClusterError> {
-        map.check_nodes(&self.file)?;
-        let mut map = map;
+    pub(super) fn adopt(&self, mut map: ClusterMap) -> Result<bool, ClusterError> {
+        map.take_addresses(&self.file)?;
         let mut is_ours = false;
         {
             let mut current = self.current.lock();

@@ -259,6 +259,7 @@ mod tests {
         MapBucket {
             name: "b".to_owned(),
             settings: serde_json::Value::Null,
+            servers: vec![0, 1, 2],
             chains: chains
                 .iter()
                 .map(|chain| Chain(chain.iter().map(node).collect()))

@@ -80,7 +80,7 @@ impl ClusterNode {
             tracing::info!(
                 bucket = bucket.name,
                 replicas = bucket.replicas(),
-                wanted = bucket.wanted_replicas(next.nodes.len()),
+                wanted = bucket.wanted_replicas(),
                 counts,
                 joining = bucket.joining.len(),
                 "copies are made, or count"

@@ -69,10 +69,8 @@ impl ClusterNode {
         let Some(map) = self.map() else {
             return true;
         };
-        let found = (0_u16..)
-            .zip(&map.nodes)
-            .find(|(_, node)| node.uuid == uuid);
-        found.is_none_or(|(node, _)| self.is_reached(node))
+        let found = map.nodes.iter().find(|(_, node)| node.uuid == uuid);
+        found.is_none_or(|(node, _)| self.is_reached(*node))
     }
 
     /// Returns figures of this node, for the status of the cluster.
@@ -91,8 +89,8 @@ impl ClusterNode {
     /// The reason why there is none.
     pub(super) fn ask(&self, uuid: &str, path: &str) -> Result<Value, String> {
         let map = self.map().ok_or("the cluster has no map yet")?;
-        let mut nodes = map.nodes.iter().zip(&self.peers);
-        let peer = nodes.find_map(|(node, peer)| peer.as_ref().filter(|_| node.uuid == uuid));
+        let found = map.nodes.iter().find(|(_, node)| node.uuid == uuid);
+        let peer = found.and_then(|(node, _)| self.peers.get(usize::from(*node))?.as_ref());
         let peer = peer.ok_or("it is no other node of the cluster")?;
         peer.document(path).map_err(|error| error.to_string())
     }
@@ -102,7 +100,7 @@ impl ClusterNode {
         let map = self.map()?;
         let mut figures: BTreeMap<u16, Value> = BTreeMap::from([(self.me, self.figures())]);
         let mut everyone = ClusterMap::clone(&map);
-        for node in &mut everyone.nodes {
+        for node in everyone.nodes.values_mut() {
             node.failed = false;
         }
         let told = self.each(&everyone, |peer| peer.figures().ok());
@@ -114,15 +112,14 @@ impl ClusterNode {
         let lags = self.measure_lags(&map, &figures, asked);
         // A node that counts slowly is up all the same.
         let is_up = |node: u16| figures.contains_key(&node) || self.is_reached(node);
-        let nodes = (0_u16..).zip(&map.nodes).zip(&self.file.nodes);
-        let nodes = nodes.map(|((number, node), entry)| {
+        let nodes = map.nodes.iter().map(|(&number, node)| {
             let about = figures.get(&number).and_then(|told| told.get("about"));
             json!({
                 "name": node.name,
                 "uuid": node.uuid,
-                "host": entry.host,
-                "kvPort": entry.kv_port,
-                "mgmtPort": entry.mgmt_port,
+                "host": node.host,
+                "kvPort": node.kv_port,
+                "mgmtPort": node.mgmt_port,
                 "thisNode": number == self.me,
                 "failedOver": node.failed,
                 "up": is_up(number),
@@ -196,15 +193,9 @@ fn told_of<'a>(
     bucket: &MapBucket,
     figures: &'a BTreeMap<u16, Value>,
 ) -> BTreeMap<u16, ReportedFigures<'a>> {
-    let numbers = (0_u16..).zip(&map.nodes);
-    numbers
-        .map(|(number, _)| {
-            (
-                number,
-                ReportedFigures::of(figures.get(&number), &bucket.name),
-            )
-        })
-        .collect()
+    let of_node = |number| ReportedFigures::of(figures.get(number), &bucket.name);
+    let numbers = map.nodes.keys();
+    numbers.map(|number| (*number, of_node(number))).collect()
 }
 
 fn bucket_figures(bucket: &Bucket) -> Value {
@@ -232,7 +223,7 @@ fn bucket_status(
 ) -> Value {
     let shortfall = bucket.shortfall(is_up);
     let told = told_of(map, bucket, figures);
-    let nodes = (0_u16..).zip(&map.nodes).map(|(number, node)| {
+    let nodes = map.nodes.iter().map(|(&number, node)| {
         let mut document = json!({ "node": node.name });
         if let Some(states) = told[&number].states {
             for (state, count) in states {
@@ -249,7 +240,7 @@ fn bucket_status(
         "name": bucket.name,
         "vbuckets": bucket.chains.len(),
         "replicas": bucket.replicas(),
-        "wantedReplicas": bucket.wanted_replicas(map.nodes.len()),
+        "wantedReplicas": bucket.wanted_replicas(),
         "withoutActive": shortfall.without_active,
         "missingCopies": shortfall.missing_copies,
         "moving": bucket.moves.len(),

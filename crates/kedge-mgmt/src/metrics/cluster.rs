@@ -42,17 +42,14 @@ impl ClusterSample {
         let report = node.report();
         let rev = |revision: Option<kedge_cluster::Revision>| revision.map_or(0, |it| it.rev);
         let map = node.map();
-        let of_bucket = |map: &kedge_cluster::ClusterMap, bucket: &kedge_cluster::MapBucket| {
-            let wanted = bucket.wanted_replicas(map.nodes.len());
+        let of_bucket = |bucket: &kedge_cluster::MapBucket| {
+            let wanted = bucket.wanted_replicas();
             let shortfall = bucket.shortfall(|number| node.is_reached(number));
             let (missing, without) = (shortfall.missing_copies, shortfall.without_active);
             let figures = [bucket.replicas(), wanted, missing, without];
             (bucket.name.clone(), figures)
         };
-        let buckets = map.iter().flat_map(|map| {
-            let all = map.buckets.iter();
-            all.map(|bucket| of_bucket(map, bucket))
-        });
+        let buckets = map.iter().flat_map(|map| &map.buckets).map(of_bucket);
         Some(Self {
             buckets: buckets.collect(),
             revisions: revisions(rev(report.revision), rev(report.applied)),

@@ -1,0 +1,182 @@
+//! The nodes of the map: their numbers and addresses.
+//!
+//! Invariants:
+//! * A number belongs to one node for ever: it is not reused after the node was removed.
+//! * No two nodes have the same name or uuid.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use kedge_types::limits::{CLUSTER_NODES_MAX, NODE_NAME_BYTES_MAX, SERVER_GROUP_BYTES_MAX};
+use serde::{Deserialize, Serialize};
+
+use crate::{ClusterError, ClusterMap};
+
+/// A node of the map.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MapNode {
+    /// The name, in topologies and on the command line.
+    pub name: String,
+    /// A uuid of 32 hexadecimal digits.
+    pub uuid: String,
+    /// The host at which the other nodes and the clients reach it. A loopback address means that all such nodes are on
+    /// one machine: the config then contains the host at which the client reached the server.
+    pub host: String,
+    /// The port of the binary protocol.
+    pub kv_port: u16,
+    /// The port of management over HTTP.
+    pub mgmt_port: u16,
+    /// The address for clients of another network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external: Option<External>,
+    /// The server group: nodes of one group may fail together.
+    pub server_group: String,
+    /// True if the node is failed over, and has no vBuckets until it is recovered.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub failed: bool,
+}
+
+/// The address of a node in another network, for clients that ask for the network `external`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct External {
+    /// The host in that network.
+    pub host: String,
+    /// The port of the binary protocol in that network; the node's own if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kv_port: Option<u16>,
+    /// The port of management in that network; the node's own if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mgmt_port: Option<u16>,
+}
+
+impl MapNode {
+    /// Returns whether the node has a loopback address.
+    #[must_use]
+    pub fn is_loopback(&self) -> bool {
+        let address = self.host.parse::<IpAddr>();
+        self.host == "localhost" || address.is_ok_and(|it| it.to_canonical().is_loopback())
+    }
+
+    /// Checks the fields, each by itself.
+    fn check(&self) -> Result<(), String> {
+        check_node_name(&self.name)?;
+        let (name, group) = (&self.name, &self.server_group);
+        let is_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+        if self.uuid.len() != 32 || !self.uuid.bytes().all(is_hex) {
+            return Err(format!(
+                "the uuid of node \"{name}\" has 32 hexadecimal digits, not \"{}\"",
+                self.uuid
+            ));
+        }
+        check_address(name, &self.host, self.kv_port, self.mgmt_port)?;
+        if group.is_empty() || group.len() > SERVER_GROUP_BYTES_MAX {
+            return Err(format!(
+                "the server group of node \"{name}\" has 1 to {SERVER_GROUP_BYTES_MAX} bytes, not \"{group}\""
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Checks the name of a node.
+pub(crate) fn check_node_name(name: &str) -> Result<(), String> {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"_-.".contains(&b);
+    if name.is_empty() || name.len() > NODE_NAME_BYTES_MAX || !name.bytes().all(is_plain) {
+        return Err(format!(
+            "a node's name has 1 to {NODE_NAME_BYTES_MAX} of the characters A-Z, a-z, 0-9, _, - and ., not \"{name}\""
+        ));
+    }
+    Ok(())
+}
+
+/// Checks the address of a node.
+pub(crate) fn check_address(
+    name: &str,
+    host: &str,
+    kv_port: u16,
+    mgmt_port: u16,
+) -> Result<(), String> {
+    if host.is_empty() || kv_port == 0 || mgmt_port == 0 {
+        return Err(format!("node \"{name}\" has no host, or a port of 0"));
+    }
+    Ok(())
+}
+
+impl ClusterMap {
+    /// Returns the node's number.
+    ///
+    /// # Errors
+    /// `NoNode`.
+    pub fn node(&self, name: &str) -> Result<u16, ClusterError> {
+        let found = self.nodes.iter().find(|(_, node)| node.name == name);
+        let number = found.map(|(number, _)| *number);
+        number.ok_or_else(|| ClusterError::NoNode(name.to_owned()))
+    }
+
+    /// Returns the name of a node; empty for an unknown number.
+    #[must_use]
+    pub fn name(&self, node: u16) -> &str {
+        self.nodes.get(&node).map_or("", |it| &it.name)
+    }
+
+    /// Returns the numbers of all nodes.
+    #[must_use]
+    pub fn numbers(&self) -> Vec<u16> {
+        self.nodes.keys().copied().collect()
+    }
+
+    /// Returns the nodes that are not failed over.
+    pub fn members(&self) -> impl Iterator<Item = u16> {
+        let members = self.nodes.iter().filter(|(_, node)| !node.failed);
+        members.map(|(number, _)| *number)
+    }
+
+    /// Returns whether the map has the node, and it is not failed over.
+    #[must_use]
+    pub fn is_member(&self, node: u16) -> bool {
+        self.nodes.get(&node).is_some_and(|node| !node.failed)
+    }
+
+    pub(crate) fn node_mut(&mut self, node: u16) -> Result<&mut MapNode, ClusterError> {
+        let found = self.nodes.get_mut(&node);
+        found.ok_or_else(|| ClusterError::NoNode(node.to_string()))
+    }
+
+    /// Gives a node the next number.
+    pub(crate) fn enter(&mut self, node: MapNode) {
+        self.nodes.insert(self.next_node, node);
+        self.next_node += 1;
+    }
+
+    pub(crate) fn check_nodes(&self) -> Result<(), String> {
+        let count = self.nodes.len();
+        if count == 0 || count > CLUSTER_NODES_MAX {
+            return Err(format!(
+                "a cluster has 1 to {CLUSTER_NODES_MAX} nodes, not {count}"
+            ));
+        }
+        let (mut names, mut uuids) = (BTreeSet::new(), BTreeSet::new());
+        for (number, node) in &self.nodes {
+            node.check()?;
+            let (name, next) = (&node.name, self.next_node);
+            if *number >= next {
+                return Err(format!(
+                    "node \"{name}\" has the number {number}, and the next node gets {next}"
+                ));
+            }
+            if !names.insert(name) {
+                return Err(format!("two nodes are called \"{name}\""));
+            }
+            if !uuids.insert(&node.uuid) {
+                let uuid = &node.uuid;
+                return Err(format!("two nodes have the uuid {uuid}"));
+            }
+        }
+        if self.members().next().is_none() {
+            return Err("all nodes are failed over".to_owned());
+        }
+        Ok(())
+    }
+}
