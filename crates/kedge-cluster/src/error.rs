@@ -44,6 +44,9 @@ pub enum ClusterError {
     /// No node would be left.
     #[error("node \"{0}\" is the last one that was not failed over")]
     LastNode(String),
+    /// The node cannot be added, removed or changed; the text gives the reason.
+    #[error("{0}")]
+    Node(String),
     /// The vBucket cannot move to that node; the text gives the reason.
     #[error("{0}")]
     Move(String),

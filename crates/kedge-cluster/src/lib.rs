@@ -69,7 +69,7 @@ pub use manifest::{
     manifest_json, manifest_rest_json, parse_manifest, parse_wanted_scopes,
 };
 pub use map::{Chain, ClusterMap, MapBucket, VbucketRole};
-pub use members::{External, MapNode};
+pub use members::{External, MapNode, plan_add_node, plan_node_change, plan_remove_node};
 pub use moves::{plan_balance, plan_move};
 pub use nodes::{NodeList, NodeView};
 pub use placement::place;

@@ -1,4 +1,6 @@
-//! The nodes of the map: their numbers and addresses.
+//! The nodes of the map, their numbers and addresses, and changes of them: pure functions of the map.
+//!
+//! An added node is a member without vBuckets: every bucket stays spread over the nodes that it had.
 //!
 //! Invariants:
 //! * A number belongs to one node for ever: it is not reused after the node was removed.
@@ -10,7 +12,7 @@ use std::net::IpAddr;
 use kedge_types::limits::{CLUSTER_NODES_MAX, NODE_NAME_BYTES_MAX, SERVER_GROUP_BYTES_MAX};
 use serde::{Deserialize, Serialize};
 
-use crate::{ClusterError, ClusterMap};
+use crate::{ClusterError, ClusterMap, MapBucket, VbucketRole};
 
 /// A node of the map.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -178,5 +180,94 @@ impl ClusterMap {
             return Err("all nodes are failed over".to_owned());
         }
         Ok(())
+    }
+}
+
+/// Returns the map with another node, which has no vBuckets yet and is not failed over.
+///
+/// # Errors
+/// `Node` when a field is invalid, another node has the name or uuid, or no more nodes are possible.
+pub fn plan_add_node(map: &ClusterMap, node: MapNode) -> Result<ClusterMap, ClusterError> {
+    if map.next_node == u16::MAX {
+        return Err(ClusterError::Node(
+            "all numbers of nodes are used".to_owned(),
+        ));
+    }
+    let mut next = map.next(0);
+    next.enter(MapNode {
+        failed: false,
+        ..node
+    });
+    next.check_nodes().map_err(ClusterError::Node)?;
+    Ok(next)
+}
+
+/// Returns the map without a node. The buckets that were spread over it are spread over the other ones: its empty
+/// places are meant for these.
+///
+/// # Errors
+/// `NoNode`; `Node` with the reason, when the node has vBuckets, or a bucket would have no node.
+pub fn plan_remove_node(map: &ClusterMap, node: u16) -> Result<ClusterMap, ClusterError> {
+    let mut next = map.next(0);
+    let Some(removed) = next.nodes.remove(&node) else {
+        return Err(ClusterError::NoNode(node.to_string()));
+    };
+    let refused = |why: String| {
+        let name = &removed.name;
+        let why = format!("node \"{name}\" cannot be removed: {why}");
+        Err(ClusterError::Node(why))
+    };
+    for bucket in &mut next.buckets {
+        let (name, count) = (&bucket.name, bucket.copies_on(node));
+        if count > 0 {
+            return refused(format!(
+                "it has copies of {count} vBuckets of bucket \"{name}\""
+            ));
+        }
+        bucket.servers.retain(|server| *server != node);
+        if bucket.servers.is_empty() {
+            return refused(format!("bucket \"{name}\" is on no other node"));
+        }
+    }
+    if let Err(why) = next.check_nodes() {
+        return refused(why);
+    }
+    next.let_join();
+    Ok(next)
+}
+
+/// Returns the map in which a node, found by its name, has these addresses and this server group; `None` if it has
+/// them.
+///
+/// # Errors
+/// `NoNode`; `Node` when a field is invalid, or the node has another uuid.
+pub fn plan_node_change(
+    map: &ClusterMap,
+    node: &MapNode,
+) -> Result<Option<ClusterMap>, ClusterError> {
+    let number = map.node(&node.name)?;
+    let mut next = map.next(0);
+    let known = next.node_mut(number)?;
+    if known.uuid != node.uuid {
+        return Err(ClusterError::Node(format!(
+            "node \"{}\" of the cluster has the uuid {}, not {}: that is another node of the same name",
+            node.name, known.uuid, node.uuid
+        )));
+    }
+    let failed = known.failed;
+    *known = MapNode {
+        failed,
+        ..node.clone()
+    };
+    known.check().map_err(ClusterError::Node)?;
+    Ok((next.nodes != map.nodes).then_some(next))
+}
+
+impl MapBucket {
+    /// Returns the number of vBuckets of which a node has a copy, or follows to get one.
+    fn copies_on(&self, node: u16) -> usize {
+        let vbuckets = (0_u16..).zip(&self.chains).map(|(vb, _)| vb);
+        let has_one = |vb: &u16| self.role(*vb, node) != VbucketRole::None;
+        vbuckets.filter(has_one).count()
     }
 }

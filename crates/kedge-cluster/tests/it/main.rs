@@ -7,6 +7,7 @@ mod failover;
 mod joining;
 mod manifest;
 mod many;
+mod members;
 mod moves;
 mod replicas;
 mod view;
