@@ -42,7 +42,7 @@ pub use counters::{BucketTotals, CommandCounters, Counter, Total};
 pub use disk_writers::DiskWriters;
 pub use dynamic::DynamicSettings;
 pub use error::BucketError;
-pub use instrumented::{InstrumentedDisk, IoStatistics, PendingIo, StartedRead};
+pub use instrumented::{DiskCalls, InstrumentedDisk, IoStatistics, PendingIo, StartedRead};
 pub use outcome::Outcome;
 pub use parallel::{ParallelForEach, share_out};
 pub use parker::Parker;

@@ -118,10 +118,10 @@ pub use dropping::{DROPPING_FILE, finish_drop, remove_dir_marker_last};
 pub use kedge_bucket_core::{
     BucketChange, BucketConfig, BucketError, BucketSetting, BucketSetup, CompactionChange,
     CompactionConfig, CompactionHours, CompactionPool, CompactionRate, Completions,
-    CompressionMode, ConflictResolution, Counter, Ctx, DURABILITY_LEVELS, DurabilityFallback,
-    EvictionPolicy, FieldKind, FixedSetting, FormField, MemoryChange, MemoryConfig, Outcome,
-    PendingIo, Read, Timing, TimingSnapshot, TimingUnit, Timings, Total, WarmupBehavior,
-    settings_markdown,
+    CompressionMode, ConflictResolution, Counter, Ctx, DURABILITY_LEVELS, DiskCalls,
+    DurabilityFallback, EvictionPolicy, FieldKind, FixedSetting, FormField, MemoryChange,
+    MemoryConfig, Outcome, PendingIo, Read, Timing, TimingSnapshot, TimingUnit, Timings, Total,
+    WarmupBehavior, settings_markdown,
 };
 pub use kedge_log::{RecoveryMode, SegmentListing, catalog_path as log_catalog};
 pub use kedge_persistence::{

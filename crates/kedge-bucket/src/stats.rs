@@ -1,7 +1,7 @@
 //! The statistics of a bucket, under the names that Couchbase uses.
 
 use crate::bucket::Bucket;
-use kedge_bucket_core::{BucketPhase, Counter, PendingIo, Total};
+use kedge_bucket_core::{BucketPhase, Counter, DiskCalls, PendingIo, Total};
 use kedge_vbucket::{Drift, VbState};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -123,6 +123,12 @@ impl Bucket {
     #[must_use]
     pub fn pending_io(&self, slow: Duration) -> PendingIo {
         self.core.io_stats.pending_io(slow)
+    }
+
+    /// Returns the counters of I/O calls by which the disk is judged.
+    #[must_use]
+    pub fn disk_calls(&self) -> DiskCalls {
+        self.core.io_stats.disk_calls()
     }
 
     fn totals(&self) -> impl Iterator<Item = (&'static str, u64)> {

@@ -90,6 +90,8 @@ pub const SHUTDOWN_APPLY_VBUCKETS: usize = 64;
 /// Disk space in bytes that each bucket reserves for compactions on a full disk (16 MiB), if eight times as much is
 /// free.
 pub const COMPACTION_RESERVE_BYTES: u64 = 16 << 20;
+/// Duration in milliseconds from which on a call to the disk is slow, for the judgement of a node's disk.
+pub const DISK_CALL_SLOW_MS: u64 = 1_000;
 /// Largest number of a bucket's commands that wait for reads from disk. As many may wait for memory.
 pub const COMMANDS_WAITING_MAX: usize = 100_000;
 /// Largest number of concurrent reads from disk of a front-end thread. Tasks do further reads.

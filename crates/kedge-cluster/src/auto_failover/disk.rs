@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use kedge_types::limits::DISK_CALL_SLOW_MS;
+
 use super::DiskHealth;
 
 /// The duration from which on a call to the disk counts as slow.
-pub const SLOW_CALL: Duration = Duration::from_secs(1);
+const SLOW_CALL: Duration = Duration::from_millis(DISK_CALL_SLOW_MS);
 /// The shortest time over which calls are judged together.
 const WINDOW: Duration = Duration::from_secs(1);
 /// The time after which trouble is forgotten that no further call has shown.
@@ -25,9 +27,9 @@ pub struct DiskSample {
     pub writes: u64,
     /// The number of writes and syncs that have failed.
     pub failed_writes: u64,
-    /// The number of calls that have returned after [`SLOW_CALL`] or later.
+    /// The number of calls that have returned after [`DISK_CALL_SLOW_MS`] or later.
     pub slow: u64,
-    /// The number of calls in flight that began [`SLOW_CALL`] ago or earlier.
+    /// The number of calls in flight that began [`DISK_CALL_SLOW_MS`] ago or earlier.
     pub slow_in_flight: u64,
     /// The age of the oldest call in flight.
     pub oldest_in_flight: Duration,

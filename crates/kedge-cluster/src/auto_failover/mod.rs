@@ -22,7 +22,7 @@ mod outage;
 mod refusal;
 mod settings;
 
-pub use disk::{DiskJudge, DiskSample, SLOW_CALL};
+pub use disk::{DiskJudge, DiskSample};
 pub use health::{DiskHealth, DiskTrouble, NodeHealth};
 pub use machine::{AutoFailover, Decision, DownNode};
 pub use observation::{ClusterObservation, LeaseSeen, MemberObservation, OperationInProgress};
