@@ -51,10 +51,10 @@ mod state;
 mod view;
 
 pub use auto_failover::{
-    AUTO_FAILOVER_TIMEOUT_SECS_MAX, AutoFailover, AutoFailoverChange, AutoFailoverSettings,
-    ClusterObservation, Decision, DiskHealth, DiskJudge, DiskOption, DiskOptionChange, DiskSample,
-    DiskTrouble, DownCause, DownNode, FieldError, LeaseSeen, MemberObservation, NodeHealth,
-    OperationInProgress, Refusal,
+    AUTO_FAILOVER_TIMEOUT_SECS_MAX, AutoFailover, AutoFailoverChange, AutoFailoverEdit,
+    AutoFailoverSettings, ClusterObservation, Decision, DiskHealth, DiskJudge, DiskOption,
+    DiskOptionChange, DiskSample, DiskTrouble, DownCause, DownNode, FieldError, LeaseSeen,
+    MemberObservation, NodeHealth, OperationInProgress, Refusal,
 };
 pub use config::{
     BUCKET_CAPABILITIES, ConfigDocument, NODE_SERVICES, ServerMap, host_text, socket_text,

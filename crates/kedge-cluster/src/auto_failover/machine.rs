@@ -75,6 +75,8 @@ struct SetBack {
 #[derive(Clone, Debug, Default)]
 pub struct AutoFailover {
     outages: BTreeMap<u16, Outage>,
+    /// The members that were seen to renew their leases since the start of this process.
+    known: BTreeSet<u16>,
     /// True from a restore of the store until all members live and have applied the map.
     restored: bool,
     /// The last time at which this node's own renewals were late.
@@ -111,7 +113,7 @@ impl AutoFailover {
         }
         self.note(now, observed);
         let down = self.down(now, observed);
-        let late = late(now, observed, &down);
+        let late = self.late(now, observed, &down);
         if down.is_empty() {
             return late.map_or(Decision::Idle, |(nodes, until)| Decision::Wait {
                 nodes,
@@ -185,14 +187,40 @@ impl AutoFailover {
         {
             self.slow_store = Some(now);
         }
-        self.outages
-            .retain(|node, _| members().any(|member| member.node == *node));
+        let is_member = |node: &u16| members().any(|member| member.node == *node);
+        self.outages.retain(|node, _| is_member(node));
+        self.known.retain(is_member);
         for member in members() {
+            let is_known = self.known.contains(&member.node);
             let outage = self.outages.entry(member.node);
-            let outage = outage.or_insert_with(|| Outage::new(&member.lease));
-            outage.note(now, &member.lease, timeout, self.slow_store);
+            let outage = outage.or_insert_with(|| Outage::new(now, &member.lease, is_known));
+            if outage.note(now, &member.lease, timeout, self.slow_store) {
+                self.known.insert(member.node);
+            }
         }
         self.restored &= !members_behind(now, observed).is_empty();
+    }
+
+    /// Returns the members that are late with their leases and not down, and the time until which they may be.
+    fn late(
+        &self,
+        now: Duration,
+        observed: &ClusterObservation,
+        down: &[DownNode],
+    ) -> Option<(Vec<String>, Duration)> {
+        let is_down = |node: u16| down.iter().any(|it| it.node == node);
+        let members = observed.members.iter();
+        let late = members.filter(|member| {
+            let is_other = member.node != observed.me && !is_down(member.node);
+            is_other && Outage::is_late(now, &member.lease)
+        });
+        let late: Vec<&MemberObservation> = late.collect();
+        let down_at = |member: &&MemberObservation| {
+            let outage = self.outages.get(&member.node);
+            outage.map(|outage| outage.down_at(&member.lease))
+        };
+        let until = late.iter().filter_map(down_at).min()?;
+        Some((late.iter().map(|it| it.name.clone()).collect(), until))
     }
 
     fn down(&self, now: Duration, observed: &ClusterObservation) -> Vec<DownNode> {
@@ -220,23 +248,6 @@ fn refused(down: &[DownNode], reason: Refusal) -> Decision {
         nodes: down.iter().map(|it| it.name.clone()).collect(),
         reason,
     }
-}
-
-/// Returns the members that are late with their leases and not down, and the time until which they may be.
-fn late(
-    now: Duration,
-    observed: &ClusterObservation,
-    down: &[DownNode],
-) -> Option<(Vec<String>, Duration)> {
-    let is_down = |node: u16| down.iter().any(|it| it.node == node);
-    let members = observed.members.iter();
-    let late = members.filter(|member| {
-        let is_other = member.node != observed.me && !is_down(member.node);
-        is_other && Outage::is_late(now, &member.lease)
-    });
-    let late: Vec<&MemberObservation> = late.collect();
-    let until = late.iter().map(|member| member.lease.ends()).min()?;
-    Some((late.iter().map(|it| it.name.clone()).collect(), until))
 }
 
 /// Returns the server groups of these nodes.

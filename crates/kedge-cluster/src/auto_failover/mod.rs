@@ -29,6 +29,6 @@ pub use observation::{ClusterObservation, LeaseSeen, MemberObservation, Operatio
 pub use outage::DownCause;
 pub use refusal::Refusal;
 pub use settings::{
-    AUTO_FAILOVER_TIMEOUT_SECS_MAX, AutoFailoverChange, AutoFailoverSettings, DiskOption,
-    DiskOptionChange, FieldError,
+    AUTO_FAILOVER_TIMEOUT_SECS_MAX, AutoFailoverChange, AutoFailoverEdit, AutoFailoverSettings,
+    DiskOption, DiskOptionChange, FieldError,
 };

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use super::{DiskTrouble, LeaseSeen};
 
+/// The time that a member has for its start, if this process has not seen it yet: the whole cluster may be starting.
+const START_GRACE: Duration = Duration::from_secs(30);
+
 /// The reason why a node counts as down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DownCause {
@@ -39,6 +42,8 @@ impl fmt::Display for DownCause {
 /// again is down before its lease ends.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outage {
+    /// The time until which the node may still be starting, if it was never seen to renew its lease.
+    starts_until: Duration,
     /// The time at which the node was last seen to live.
     seen: Duration,
     /// The beginning of the time since which it was always punctual.
@@ -48,16 +53,21 @@ pub(super) struct Outage {
 }
 
 impl Outage {
-    pub(super) fn new(lease: &LeaseSeen) -> Self {
+    /// Creates the outage of a node at the time `now`. `is_known` if it was seen to renew its lease before.
+    pub(super) fn new(now: Duration, lease: &LeaseSeen, is_known: bool) -> Self {
         let seen = lease.last_seen();
         Self {
+            starts_until: match is_known {
+                true => now,
+                false => now + START_GRACE,
+            },
             seen,
             punctual_since: seen,
             late: Duration::ZERO,
         }
     }
 
-    /// Notes the lease at the time `now`. Renewals that were late by the fault of the store, which was slow for this node as
+    /// Notes the lease at the time `now`, and returns whether it was renewed. Renewals that were late by the fault of the store, which was slow for this node as
     /// well at the time `slow_store`, do not count.
     pub(super) fn note(
         &mut self,
@@ -65,7 +75,7 @@ impl Outage {
         lease: &LeaseSeen,
         timeout: Duration,
         slow_store: Option<Duration>,
-    ) {
+    ) -> bool {
         let seen = lease.last_seen();
         let excess = excess(seen.saturating_sub(self.seen), lease);
         if !excess.is_zero() {
@@ -74,15 +84,25 @@ impl Outage {
                 self.late += excess;
             }
         }
-        self.seen = self.seen.max(seen);
+        let is_renewed = seen > self.seen;
+        if is_renewed {
+            self.seen = seen;
+            self.starts_until = Duration::ZERO;
+        }
         if !Self::is_late(now, lease) && now.saturating_sub(self.punctual_since) >= timeout {
             self.late = Duration::ZERO;
         }
+        is_renewed
     }
 
     /// Returns whether the lease should have been renewed by now.
     pub(super) fn is_late(now: Duration, lease: &LeaseSeen) -> bool {
         !excess(now.saturating_sub(lease.last_seen()), lease).is_zero()
+    }
+
+    /// Returns the time at which the node is down, if its lease is not renewed.
+    pub(super) fn down_at(&self, lease: &LeaseSeen) -> Duration {
+        lease.ends().max(self.starts_until)
     }
 
     /// Returns whether the last gap between two renewals was too long, or the current one is at the time `now`.
@@ -98,13 +118,14 @@ impl Outage {
         lease: &LeaseSeen,
         timeout: Duration,
     ) -> Option<DownCause> {
-        if now >= lease.ends() {
+        if now >= self.down_at(lease) {
             return Some(DownCause::LeaseEnded);
         }
         // A node that has come back is up until it is late again.
         let open = excess(now.saturating_sub(lease.last_seen()), lease);
         let late = self.late + open;
-        (!open.is_zero() && late >= timeout).then_some(DownCause::Flapping(late))
+        (now < lease.ends() && !open.is_zero() && late >= timeout)
+            .then_some(DownCause::Flapping(late))
     }
 }
 

@@ -137,15 +137,6 @@ impl AutoFailoverSettings {
         }
     }
 
-    /// Returns the settings with a count of zero.
-    #[must_use]
-    pub fn with_count_reset(&self) -> Self {
-        Self {
-            count: 0,
-            ..self.clone()
-        }
-    }
-
     fn check(&self) -> Vec<FieldError> {
         let periods = PERIOD_SECS_MIN..=PERIOD_SECS_MAX;
         let ranges = [
@@ -302,5 +293,33 @@ impl AutoFailoverChange {
                 text: "must be given".to_owned(),
             })
             .collect()
+    }
+}
+
+/// An edit of the settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AutoFailoverEdit {
+    /// A change of settings.
+    Change(AutoFailoverChange),
+    /// The count becomes zero.
+    ResetCount,
+}
+
+impl AutoFailoverEdit {
+    /// Returns the settings after the edit.
+    ///
+    /// # Errors
+    /// The error of each field that is missing or wrong.
+    pub fn apply(
+        &self,
+        settings: &AutoFailoverSettings,
+    ) -> Result<AutoFailoverSettings, Vec<FieldError>> {
+        match self {
+            AutoFailoverEdit::Change(change) => change.apply(settings),
+            AutoFailoverEdit::ResetCount => Ok(AutoFailoverSettings {
+                count: 0,
+                ..settings.clone()
+            }),
+        }
     }
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use kedge_cluster::{
-    AutoFailover, AutoFailoverChange, AutoFailoverSettings, ClusterObservation, Decision,
-    DiskHealth, DiskOptionChange, DiskTrouble, DownCause, FailoverLosses, LeaseSeen,
+    AutoFailover, AutoFailoverChange, AutoFailoverEdit, AutoFailoverSettings, ClusterObservation,
+    Decision, DiskHealth, DiskOptionChange, DiskTrouble, DownCause, FailoverLosses, LeaseSeen,
     MemberObservation, NodeHealth, OperationInProgress, Refusal,
 };
 use proptest::prelude::*;
@@ -26,6 +26,13 @@ impl Cluster {
     /// A cluster with a member in each of these groups.
     fn of(groups: &[&str]) -> Self {
         let now = Duration::from_secs(100);
+        let mut cluster = Self::starting(groups, now);
+        cluster.pass(500, &[]);
+        cluster
+    }
+
+    /// The same before any renewal.
+    fn starting(groups: &[&str], now: Duration) -> Self {
         let member = |(node, group): (u16, &&str)| MemberObservation {
             node,
             name: format!("n_{node}"),
@@ -124,6 +131,27 @@ fn node_that_is_seen_without_a_record_is_down_after_the_time_of_a_lease() {
     };
     assert!(matches!(cluster.pass(4_900, &[1]), Decision::Wait { .. }));
     assert_eq!(failed_over(&cluster.pass(100, &[1])), [1]);
+}
+
+/// The nodes of a cluster that was stopped are not all back at once.
+#[test]
+fn member_that_was_never_seen_has_time_to_start() {
+    let now = Duration::from_secs(100);
+    let mut cluster = Cluster::starting(&["a", "a"], now);
+    let decided = cluster.pass(29_000, &[1]);
+    let waits = Decision::Wait {
+        nodes: vec!["n_1".to_owned()],
+        until: now + ms(250) + Duration::from_secs(30),
+    };
+    assert_eq!(decided, waits);
+    assert_eq!(failed_over(&cluster.pass(1_250, &[1])), [1]);
+    // It was seen before the store was unreachable.
+    let mut cluster = Cluster::of(&["a", "a"]);
+    cluster.observed.store_reached = false;
+    cluster.pass(1_000, &[0, 1]);
+    cluster.observed.store_reached = true;
+    cluster.renew(1);
+    assert_eq!(failed_over(&cluster.pass(5_000, &[1])), [1]);
 }
 
 #[test]
@@ -375,7 +403,8 @@ fn settings_are_read_as_they_were_written() {
     let settings = AutoFailoverSettings::default().counted(3);
     let read = AutoFailoverSettings::from_json(&settings.to_json()).expect("a document");
     assert_eq!(read, settings);
-    assert_eq!(read.with_count_reset().count, 0);
+    let reset = AutoFailoverEdit::ResetCount.apply(&read);
+    assert_eq!(reset, Ok(AutoFailoverSettings::default()));
     for wrong in [
         r#"{"version":2}"#.to_owned(),
         "{}".to_owned(),
