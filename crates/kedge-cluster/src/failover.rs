@@ -22,6 +22,16 @@ pub struct FailoverLosses {
 }
 
 impl FailoverLosses {
+    fn add(&mut self, other: Self) {
+        self.without_copy.extend(other.without_copy);
+        self.uncertain.extend(other.uncertain);
+        for node in other.silent {
+            if !self.silent.contains(&node) {
+                self.silent.push(node);
+            }
+        }
+    }
+
     fn is_empty(&self) -> bool {
         self.without_copy.is_empty() && self.uncertain.is_empty() && self.silent.is_empty()
     }
@@ -84,6 +94,71 @@ pub fn plan_failover(
     told: &BTreeMap<u16, NodePositions>,
     force: bool,
 ) -> Result<FailoverPlan, ClusterError> {
+    plan(map, by, failed, told, &FailoverRules::manual(force))
+}
+
+/// Returns the map without the nodes `failed`, which nobody has asked for: it is never forced.
+///
+/// Places of a chain that are empty count as lost copies. After a failover of a replica, its active and it may be the only
+/// nodes that have an acknowledged SyncWrite, until the other replicas have received it.
+///
+/// # Errors
+/// As those of [`plan_failover`].
+pub fn plan_automatic_failover(
+    map: &ClusterMap,
+    by: u16,
+    failed: &[u16],
+    told: &BTreeMap<u16, NodePositions>,
+) -> Result<FailoverPlan, ClusterError> {
+    let rules = FailoverRules {
+        is_forced: true,
+        are_empty_places_lost: true,
+        gone: failed,
+    };
+    let mut done = FailoverPlan {
+        map: map.clone(),
+        promoted: 0,
+        losses: FailoverLosses::default(),
+    };
+    for &node in failed {
+        let next = plan(&done.map, by, node, told, &rules)?;
+        done.map = next.map;
+        done.promoted += next.promoted;
+        done.losses.add(next.losses);
+    }
+    match done.losses.is_empty() {
+        true => Ok(done),
+        false => Err(ClusterError::WouldLose(done.losses)),
+    }
+}
+
+/// The rules of a failover.
+struct FailoverRules<'a> {
+    /// True if losses are accepted.
+    is_forced: bool,
+    /// True if an empty place of a chain counts as a lost copy.
+    are_empty_places_lost: bool,
+    /// The nodes that are failed over in the same change: nobody waits for their positions.
+    gone: &'a [u16],
+}
+
+impl FailoverRules<'_> {
+    fn manual(is_forced: bool) -> Self {
+        Self {
+            is_forced,
+            are_empty_places_lost: false,
+            gone: &[],
+        }
+    }
+}
+
+fn plan(
+    map: &ClusterMap,
+    by: u16,
+    failed: u16,
+    told: &BTreeMap<u16, NodePositions>,
+    rules: &FailoverRules<'_>,
+) -> Result<FailoverPlan, ClusterError> {
     if map.members().all(|node| node == failed) {
         return Err(ClusterError::LastNode(map.name(failed).to_owned()));
     }
@@ -95,6 +170,7 @@ pub fn plan_failover(
     let mut failover = FailoverPlanner {
         map,
         failed,
+        rules,
         promoted: 0,
         losses: FailoverLosses::default(),
     };
@@ -130,7 +206,7 @@ pub fn plan_failover(
     let FailoverPlanner {
         promoted, losses, ..
     } = failover;
-    if losses.is_empty() || force {
+    if losses.is_empty() || rules.is_forced {
         return Ok(FailoverPlan {
             map: next_map,
             promoted,
@@ -145,6 +221,7 @@ struct FailoverPlanner<'a> {
     /// The map with the failed node.
     map: &'a ClusterMap,
     failed: u16,
+    rules: &'a FailoverRules<'a>,
     promoted: usize,
     losses: FailoverLosses,
 }
@@ -175,7 +252,7 @@ impl FailoverPlanner<'_> {
             } else {
                 self.losses.without_copy.push(vbucket);
             }
-        } else if chain.nodes().count() - known.len() >= majority {
+        } else if self.copies(chain) - known.len() >= majority {
             self.losses.uncertain.push(vbucket);
         }
         let stays = active.filter(|&active| may_stay(active, &known, &position));
@@ -187,9 +264,18 @@ impl FailoverPlanner<'_> {
         }
     }
 
+    /// Returns the number of copies that may have acknowledged a SyncWrite.
+    fn copies(&self, chain: &Chain) -> usize {
+        match self.rules.are_empty_places_lost {
+            true => chain.0.len(),
+            false => chain.nodes().count(),
+        }
+    }
+
     /// Records nodes that did not report their positions.
     fn note_silent(&mut self, nodes: &[u16]) {
-        for &node in nodes {
+        let gone = self.rules.gone;
+        for &node in nodes.iter().filter(|node| !gone.contains(node)) {
             let name = self.map.name(node).to_owned();
             if !self.losses.silent.contains(&name) {
                 self.losses.silent.push(name);
@@ -230,6 +316,17 @@ fn best_copy<'a>(known: &[u16], position: impl Fn(u16) -> Option<&'a CopyPositio
     standings
         .max_by_key(|(_, standing)| *standing)
         .map(|(node, _)| node)
+}
+
+/// Returns whether SyncWrites are impossible for a vBucket of the map that has an active: its chain has fewer nodes than a
+/// majority of its places.
+#[must_use]
+pub fn lacks_durability_majority(map: &ClusterMap) -> bool {
+    let mut chains = map.buckets.iter().flat_map(|bucket| &bucket.chains);
+    chains.any(|chain| {
+        let nodes = chain.nodes().count();
+        chain.active().is_some() && nodes < chain.0.len() / 2 + 1
+    })
 }
 
 /// Returns the map in which a failed-over node is back, to be published by `by`: it joins the chains that it had, and

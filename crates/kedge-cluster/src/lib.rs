@@ -60,7 +60,10 @@ pub use config::{
     BUCKET_CAPABILITIES, ConfigDocument, NODE_SERVICES, ServerMap, host_text, socket_text,
 };
 pub use error::ClusterError;
-pub use failover::{FailoverLosses, FailoverPlan, NodePositions, plan_failover, plan_recovery};
+pub use failover::{
+    FailoverLosses, FailoverPlan, NodePositions, lacks_durability_majority,
+    plan_automatic_failover, plan_failover, plan_recovery,
+};
 pub use file::{CLUSTER_USER, ClusterFile, ClusterFileNode, REPLICAS_MAX, SECRET_BYTES_MIN};
 pub use joining::Shortfall;
 pub use manifest::{

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kedge_cluster::{
-    CatchUp, Chain, ClusterError, ClusterMap, CopyPosition, NodePositions, newest_branch, place,
-    plan_failover, plan_recovery,
+    CatchUp, Chain, ClusterError, ClusterMap, CopyPosition, NodePositions,
+    lacks_durability_majority, newest_branch, place, plan_automatic_failover, plan_failover,
+    plan_recovery,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -236,6 +237,60 @@ fn failover_reports_a_loss_when_a_majority_of_a_chain_is_gone() {
     assert_eq!(losses.silent, ["n_2"]);
     let both = BTreeMap::from([(1, told([(5, 5); 3])), (2, told([(5, 5); 3]))]);
     plan_failover(&three, 1, 0, &both, false).expect("a majority is left");
+}
+
+/// Several nodes of one rack are gone at once.
+#[test]
+fn automatic_failover_of_several_nodes_needs_a_majority_of_each_chain() {
+    let five = map(5, 2, 60);
+    let all: BTreeMap<u16, NodePositions> = five
+        .members()
+        .map(|node| (node, told([(5, 5); 60])))
+        .collect();
+    let rest = |gone: &[u16]| {
+        let rest = all.iter().filter(|(node, _)| !gone.contains(node));
+        rest.map(|(node, positions)| (*node, positions.clone()))
+            .collect::<BTreeMap<_, _>>()
+    };
+    let plan = plan_automatic_failover(&five, 0, &[1], &rest(&[1])).expect("a majority is left");
+    assert!(plan.promoted > 0 && chains(&plan.map).iter().all(|it| !it.contains(1)));
+    let refused = plan_automatic_failover(&five, 0, &[1, 2], &rest(&[1, 2]));
+    let Err(ClusterError::WouldLose(losses)) = refused else {
+        panic!("{refused:?}");
+    };
+    assert!(losses.silent.is_empty(), "nobody waits for what is gone");
+    let has_both = |chain: &Chain| chain.contains(1) && chain.contains(2);
+    let is_active = |chain: &Chain| matches!(chain.active(), Some(1 | 2));
+    let lost = (0_u16..).zip(chains(&five));
+    let lost = lost.filter(|(_, chain)| has_both(chain) && is_active(chain));
+    let lost: BTreeSet<u16> = lost.map(|(vb, _)| vb).collect();
+    let uncertain: BTreeSet<u16> = losses.uncertain.iter().map(|(_, vb)| *vb).collect();
+    assert_eq!(uncertain, lost);
+    // Three of four are a majority, which leaves one that has each SyncWrite if two are gone.
+    let four = map(5, 3, 60);
+    plan_automatic_failover(&four, 0, &[1, 2], &rest(&[1, 2])).expect("two of four are left");
+}
+
+/// A SyncWrite that the lost replica had acknowledged may exist on the active alone.
+#[test]
+fn automatic_failover_counts_empty_places_as_lost_copies() {
+    let three = map(3, 2, 30);
+    let all = |nodes: &[u16]| -> BTreeMap<u16, NodePositions> {
+        let of = nodes.iter();
+        of.map(|node| (*node, told([(5, 5); 30]))).collect()
+    };
+    let first = plan_automatic_failover(&three, 0, &[2], &all(&[0, 1])).expect("two are left");
+    assert!(!lacks_durability_majority(&first.map));
+    let second = plan_automatic_failover(&first.map, 0, &[1], &all(&[0]));
+    assert!(
+        matches!(second, Err(ClusterError::WouldLose(_))),
+        "{second:?}"
+    );
+    let by_hand = plan_failover(&first.map, 0, 1, &all(&[0]), false).expect("it is asked for");
+    assert!(lacks_durability_majority(&by_hand.map));
+    let two = map(2, 1, 30);
+    let one = plan_automatic_failover(&two, 0, &[1], &all(&[0])).expect("the other has all");
+    assert!(lacks_durability_majority(&one.map));
 }
 
 fn position(high_prepared: u64, high_seqno: u64, history: &[(u64, u64)]) -> CopyPosition {
