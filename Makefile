@@ -7,6 +7,7 @@
 # make test-scripts    the scripts of tests and benchmarks
 # make test-python     one suite per client: -python -go -node -java -rust (SDKs), -memcached (clients, memcached's own tests), -cluster
 # make test-etcd       the coordination store in etcd: Debian's and a current one, members that fail, TLS, users, backups
+# make test-deploy     the unit of systemd and the recipe of the image, against the server
 # make test-search     the tests of the workspace with other random cases, ROUNDS (10) times
 # make test-long       thousands of seeds of all seeded tests, 10,000 lives of vBuckets, 800 kills of servers: hours
 # make test-mutants    breaks rules of sim/mutants.toml one at a time; simulated histories have to detect each
@@ -24,7 +25,7 @@
 CARGO ?= cargo
 KEDGE := target/release/kedge
 CHECKS := cargo model scripts
-SUITES := python go node java rust memcached cluster etcd
+SUITES := python go node java rust memcached cluster etcd deploy
 LOGS := $(or $(KEDGE_TEST_LOGS),.cache/log)
 
 # Suites have a server each, so they do not disturb each other; more at once only wait for the processor.
