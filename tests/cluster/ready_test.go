@@ -37,7 +37,7 @@ func (n *node) becomes(t *testing.T, reason string) {
 func TestProbesSeeWhetherANodeServesItsPart(t *testing.T) {
 	t.Parallel()
 	all := clusterOf(t, 3, 1, nil)
-	load := startClients(t, all)
+	load := startClients(t, all, allLevels...)
 	for _, each := range all {
 		each.becomes(t, "")
 	}
