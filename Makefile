@@ -37,6 +37,7 @@ ROUNDS ?= 10
 
 # How much test-long does.
 LONG_SEEDS ?= 5000
+LONG_HISTORIES ?= 100000
 LONG_CYCLES ?= 10000
 LONG_KILLS ?= 200
 LONG_ROUNDS ?= 20
@@ -93,7 +94,7 @@ test-long:
 	@status=0; \
 	KEDGE_SEEDS=$(LONG_SEEDS) KEDGE_CYCLES=$(LONG_CYCLES) \
 		$(CARGO) test -p kedge-storage -p kedge-bucket --no-fail-fast || status=1; \
-	KEDGE_SEEDS=$(LONG_SEEDS) $(CARGO) test --release -p kedge-sim --no-fail-fast || status=1; \
+	KEDGE_SEEDS=$(LONG_HISTORIES) $(CARGO) test --release -p kedge-sim --no-fail-fast || status=1; \
 	KEDGE_LONG_COMMANDS=full $(CARGO) test --release -p kedge-server --test it -- --nocapture every_opcode whole_node long_commands || status=1; \
 	KEDGE_CRASH_ROUNDS=$(LONG_KILLS) KEDGE_STORAGE_CRASH_ROUNDS=$(LONG_KILLS) KEDGE_COLLECTIONS_CRASH_ROUNDS=$(LONG_KILLS) \
 		KEDGE_USERS_CRASH_ROUNDS=$(LONG_KILLS) KEDGE_HOSTILE_ROUNDS=$(LONG_ROUNDS) \

@@ -1,6 +1,8 @@
 //! The faults of a cluster.
 
-use crate::map::{SimMap, name, number, positions};
+use crate::change::MapChange;
+use crate::control::Control;
+use crate::map::{name, number, positions};
 use crate::node::Process;
 use crate::trace::note;
 use crate::world::World;
@@ -13,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 impl World {
     pub(crate) fn fault(&mut self) {
         let node = self.any_node();
-        match self.rng.below(34) {
+        match self.rng.below(44) {
             0..3 => {
                 self.network.reset_any(&mut self.rng);
                 self.summary.cuts += 1;
@@ -49,7 +51,33 @@ impl World {
                 self.nodes[node].is_slow = false;
             }
             27..31 => self.begin_move(node),
-            _ => self.set_replicas(),
+            31..34 => self.set_replicas(),
+            34..36 => {
+                let deaf = self.rng.below(3) == 0;
+                self.store.cut(node, deaf);
+            }
+            36..38 => self.store.disturb_member(&mut self.rng),
+            38 => self.store.compact(),
+            39 => self.store.back_up(),
+            40 => self.restore_store(),
+            _ => self.store.heal(),
+        }
+    }
+
+    /// Restores a backup of the store. All nodes run, reach it, and follow its map, as a restore requires: a node that
+    /// knows an older state only would change the restored map without noticing.
+    fn restore_store(&mut self) {
+        let follows = |process: &Process| process.revision == self.map.revision();
+        let mut nodes = self.nodes.iter();
+        let all_follow = nodes.all(|node| node.process.as_ref().is_some_and(follows));
+        if !all_follow || self.store.is_cut() {
+            return;
+        }
+        let other = self.rng.below(2) == 0;
+        if self.store.restore(other) {
+            self.map = self.store.map();
+            self.in_step.clear();
+            self.summary.restores += 1;
         }
     }
 
@@ -57,6 +85,9 @@ impl World {
     fn may_lose(&self, node: usize) -> bool {
         if self.plan.may_come_back {
             return true;
+        }
+        if !self.lost.is_empty() || self.store.fails_over() {
+            return false;
         }
         // One loss at a time: all others of its chains have everything that clients rely on.
         let is_safe = |vb: VbId| {
@@ -77,19 +108,22 @@ impl World {
         if self.nodes[node].process.is_none() || !self.may_lose(node) {
             return;
         }
-        // A node that may not come back unchanged is failed over before it does.
-        let without = if self.plan.may_come_back || self.map.is_out(node) {
-            None
-        } else {
-            match self.plan_without(node) {
-                Some(map) => Some(map),
-                None => return,
-            }
-        };
         let power = self.rng.below(2) == 0;
         self.end(node, power);
-        if let Some(map) = without {
-            self.follow_without(node, map);
+        if !self.plan.may_come_back {
+            self.lost.insert(node);
+        }
+    }
+
+    /// Fails nodes over that may not come back unchanged before that.
+    pub(crate) fn fail_over_lost(&mut self) {
+        let has_no_part = |node: &usize| self.map.is_out(*node);
+        let out: Vec<usize> = self.lost.iter().copied().filter(has_no_part).collect();
+        for node in out {
+            self.lost.remove(&node);
+        }
+        if let Some(node) = self.lost.first().copied() {
+            self.fail_over(node);
         }
     }
 
@@ -151,30 +185,33 @@ impl World {
 
     /// Fails a node over, unless data would be lost. The node may be alive, and learn of it late.
     fn fail_over(&mut self, node: usize) {
-        if let Some(map) = self.plan_without(node) {
-            self.follow_without(node, map);
-        }
-    }
-
-    fn plan_without(&self, node: usize) -> Option<SimMap> {
+        let by = self.any_node();
         let others = (0..self.nodes.len()).filter(|other| *other != node);
-        let told = others.filter_map(|other| {
-            let process = self.nodes[other].process.as_ref()?;
-            Some((number(other), positions(&process.bucket)?))
+        let others: Vec<usize> = others
+            .filter(|other| !self.network.is_cut(by, *other))
+            .collect();
+        let Some(process) = self.nodes[by].process.as_ref().filter(|_| by != node) else {
+            return;
+        };
+        let Some(view) = process
+            .control
+            .view()
+            .filter(|_| !process.control.is_changing())
+        else {
+            return;
+        };
+        let told = others.iter().filter_map(|other| {
+            let process = self.nodes[*other].process.as_ref()?;
+            Some((number(*other), positions(&process.bucket)?))
         });
-        self.map.without(node, &told.collect())
-    }
-
-    fn follow_without(&mut self, node: usize, map: SimMap) {
-        self.change_map(map, format_args!("{} is failed over", name(node)));
-        self.summary.failovers += 1;
-        for other in 0..self.nodes.len() {
-            if other != node {
-                self.nodes[other].adopt(&self.map, &mut self.network);
-            }
+        let Some(next) = view.map.without(node, &told.collect()) else {
+            return;
+        };
+        note!(name(by), "is to fail {} over", name(node));
+        for other in others {
+            self.nodes[other].fence(node, &mut self.network);
         }
-        // With the remaining nodes, all others have to catch up before the next loss.
-        self.in_step.clear();
+        self.send_change(by, MapChange::FailOver(node), &next);
     }
 
     /// Begins the move of a vBucket from its active to one of its replicas.
@@ -189,26 +226,15 @@ impl World {
             return;
         }
         let to = replicas[self.rng.below(replicas.len() as u64) as usize];
-        if let Some(map) = self.map.with_move(vb, to) {
-            self.change_map(map, format_args!("vBucket {vb} is to move"));
-        }
+        let by = self.any_node();
+        self.request(by, MapChange::Move { vb, to });
     }
 
-    /// Makes nodes that have taken over a vBucket its active, unless the map has changed; others learn of it late.
+    /// Asks nodes that have taken over a vBucket to make the map in which they are its active.
     pub(crate) fn finish_moves(&mut self) {
         for node in 0..self.nodes.len() {
             for vb in self.nodes[node].take_taken() {
-                let Some(map) = self.map.with_taken(node, vb) else {
-                    continue;
-                };
-                self.change_map(
-                    map,
-                    format_args!("{} has taken vBucket {vb} over", name(node)),
-                );
-                self.summary.takeovers += 1;
-                self.nodes[node].adopt(&self.map, &mut self.network);
-                // The former active has lost nothing, but counts only after it has followed.
-                self.in_step.retain(|(of, _), _| *of != vb);
+                self.request(node, MapChange::Taken { vb, node });
             }
         }
     }
@@ -216,14 +242,15 @@ impl World {
     /// Changes the number of replicas of the bucket.
     fn set_replicas(&mut self) {
         let replicas = self.rng.below(self.nodes.len() as u64) as u8;
-        let map = self.map.with_replicas(replicas);
-        self.change_map(map, format_args!("there are to be {replicas} replicas"));
+        let by = self.any_node();
+        self.request(by, MapChange::Replicas(replicas));
     }
 
     /// Advances the creation of copies according to their progress.
     pub(crate) fn tend_replicas(&mut self) {
-        if let Some(map) = self.map.with_change() {
-            self.change_map(map, format_args!("copies are to be made"));
+        let by = self.any_node();
+        if self.map.with_change().is_some() {
+            self.request(by, MapChange::Begin);
             return;
         }
         if !self.map.makes_copies() {
@@ -235,20 +262,13 @@ impl World {
         // Each node reports at another time.
         let node = self.any_node();
         copies.note(&self.told_by_map(node));
-        let Some(map) = self.map.with_step(&copies) else {
-            self.copies = Some(copies);
-            return;
-        };
-        let resizes = self.map.changes_replicas() && !map.changes_replicas();
-        self.summary.resizes += u64::from(resizes);
-        self.change_map(map, format_args!("copies have what they have to"));
-        if resizes {
-            for vb in self.map.vbuckets() {
-                for replica in self.map.replicas(vb) {
-                    self.in_step.insert((vb, replica), true);
-                }
-            }
+        let process = self.nodes[by].process.as_ref();
+        let control = process.map(|it| &it.control).filter(|it| !it.is_changing());
+        let view = control.and_then(Control::view);
+        if let Some(map) = view.and_then(|view| view.map.with_step(&copies)) {
+            self.send_change(by, MapChange::Step, &map);
         }
+        self.copies = Some(copies);
     }
 
     /// Returns the positions of a node, if it has applied the map.
@@ -261,9 +281,9 @@ impl World {
 
     pub(crate) fn recover(&mut self, node: usize) {
         let is_back = self.map.is_out(node) && self.nodes[node].process.is_some();
-        if let Some(map) = self.map.with(node).filter(|_| is_back) {
-            self.change_map(map, format_args!("{} is back", name(node)));
-            self.summary.returns += 1;
+        if is_back {
+            let by = self.any_node();
+            self.request(by, MapChange::Return(node));
         }
     }
 

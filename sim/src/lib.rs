@@ -2,28 +2,36 @@
 //!
 //! Each node is a real [`kedge_bucket::Bucket`] on a simulated disk, whose tasks run when the simulation decides. Nodes
 //! are connected by byte streams that delay, break and stall. Their wall clocks are wrong by hours, their disks slow
-//! down, and their memory runs short. Clients write, with and without durability levels, and read; others bring
-//! documents whose CAS is far ahead; a coordinator fails nodes over. The seed determines every next step, so a failing
-//! history can be repeated.
+//! down, and their memory runs short. The map of the cluster is in a model of the coordination store ([`StoreModel`]):
+//! nodes change it by transactions and watch it. Its members stop and lag, its answers are lost, nodes do not reach it,
+//! its history is compacted, and backups are restored. Clients write, with and without durability levels, and read;
+//! others bring documents whose CAS is far ahead; nodes are failed over. The seed determines every next step, so a
+//! failing history can be repeated.
 //!
 //! The checks:
 //! * For each key, the SyncWrites and reads at the active are linearizable across all failovers: so no acknowledged
 //!   SyncWrite is lost, and no client has seen a prepare, or a value that was rolled back.
 //! * When the cluster is idle, replicas equal their actives, with the same CAS.
+//! * The map of the store never goes back, and no revision of it is given twice, unless a backup is restored.
 //! * Seqnos and CAS of a branch never decrease, nor does the CAS of acknowledged SyncWrites of a key in any branch.
 
+mod change;
 mod check;
 mod clients;
+mod control;
 mod faults;
 mod following;
 mod map;
 mod network;
 mod node;
 mod plan;
+mod service;
 mod serving;
+mod store;
 mod trace;
 mod world;
 
 pub use plan::HistoryPlan;
+pub use store::StoreModel;
 pub use trace::trace;
 pub use world::{Summary, World};

@@ -1,6 +1,4 @@
-//! The cluster map: the chains of all vBuckets. All nodes learn of it sooner or later.
-//!
-//! There is one newest map, and every change goes through it, so no two nodes make a map at the same time.
+//! The cluster map: the chains of all vBuckets. It is in the store, and nodes learn of it sooner or later.
 
 use kedge_bucket::Bucket;
 use kedge_cluster::{
@@ -12,9 +10,11 @@ use kedge_vbucket::{NodeName, Topology};
 use std::collections::{BTreeMap, BTreeSet};
 
 const BUCKET: &str = "sim";
+/// The key of the map in the store.
+pub(crate) const MAP_KEY: &str = "map";
 
 /// The chains of all vBuckets: nodes by number, the active first.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SimMap(ClusterMap);
 
 fn settings(replicas: u8) -> serde_json::Value {
@@ -64,10 +64,23 @@ impl SimMap {
             secret: String::new(),
             nodes: (0..nodes).map(entry).collect(),
         };
-        let mut map = ClusterMap::new(&file, 0, || [7; 16]);
+        let mut uuids = 0;
+        let mut map = ClusterMap::new(&file, 0, || {
+            uuids += 1;
+            [uuids; 16]
+        });
         let added = map.add_bucket(BUCKET, settings(replicas), vbuckets, replicas);
         added.expect("no node has failed");
         Self(map)
+    }
+
+    /// Reads a map of the store.
+    pub(crate) fn from_json(json: &[u8]) -> Self {
+        Self(ClusterMap::from_json(json).expect("nodes write valid maps"))
+    }
+
+    pub(crate) fn to_json(&self) -> Vec<u8> {
+        self.0.to_json()
     }
 
     pub(crate) fn revision(&self) -> Revision {

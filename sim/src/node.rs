@@ -1,9 +1,12 @@
 //! A node: a bucket on a disk, and its connections.
 
+use crate::change::MapChange;
+use crate::control::{Control, Times};
 use crate::following::ReceivingEnd;
 use crate::map::{SimMap, name};
 use crate::network::{Delivery, LinkEnd, LinkId, Network};
 use crate::plan::HistoryPlan;
+use crate::service::SimStore;
 use crate::serving::{Closed, SendingEnd};
 use crate::trace::note;
 use kedge_bucket::{
@@ -59,8 +62,12 @@ pub(crate) struct Process {
     sink: Arc<NodeEvents>,
     manual: ManualExecutor,
     executor: kedge_executor::Executor,
-    /// The revision of its map.
+    /// Its part in the coordination of the cluster.
+    pub(crate) control: Control,
+    /// The revision of the map that it has applied.
     pub(crate) revision: Revision,
+    /// The node whose streams it ends, because it is about to be failed over.
+    fenced: Option<usize>,
     /// vBuckets whose active it is by that map, or was until it handed them over.
     leads: BTreeSet<VbId>,
     serving: BTreeMap<LinkId, SendingEnd>,
@@ -85,11 +92,20 @@ pub(crate) struct SimNode {
     pub(crate) is_slow: bool,
     /// The time by which its tasks lag for that reason.
     behind: Duration,
+    /// The saved map. A process that starts follows no map before it has read the store: others may have been failed over
+    /// to, and lose what this node has lost if they stream from it.
+    saved: SimMap,
     pub(crate) process: Option<Process>,
 }
 
 impl SimNode {
-    pub(crate) fn new(number: usize, plan: &HistoryPlan, now: Now, seed: u64) -> Self {
+    pub(crate) fn new(
+        number: usize,
+        plan: &HistoryPlan,
+        map: &SimMap,
+        now: Now,
+        seed: u64,
+    ) -> Self {
         let mut config = BucketConfig::new("sim", plan.vbuckets, QUOTA);
         config.uuid = "00112233445566778899aabbccddeeff".to_owned();
         config.apply_max_lag_ms = 100;
@@ -109,6 +125,7 @@ impl SimNode {
             config,
             is_slow: false,
             behind: Duration::ZERO,
+            saved: map.clone(),
             process: None,
         }
     }
@@ -151,7 +168,9 @@ impl SimNode {
             sink,
             manual,
             executor,
+            control: Control::new(self.number),
             revision: Revision::default(),
+            fenced: None,
             leads: BTreeSet::new(),
             serving: BTreeMap::new(),
             following: BTreeMap::new(),
@@ -193,9 +212,62 @@ impl SimNode {
         }
     }
 
-    /// Applies a map. Nothing happens if the node has it already.
-    pub(crate) fn adopt(&mut self, map: &SimMap, network: &mut Network) {
+    /// Does the node's part in the coordination: handles what comes from the store, and follows its map.
+    pub(crate) fn coordinate(
+        &mut self,
+        true_ns: u64,
+        store: &mut SimStore,
+        network: &mut Network,
+        rng: &mut Rng,
+    ) {
+        let times = self.times(true_ns);
         let number = self.number;
+        let Some(process) = &mut self.process else {
+            return;
+        };
+        process.control.step(times, &self.saved, store, rng);
+        let Some(view) = process.control.view() else {
+            return;
+        };
+        let map = view.map.clone();
+        if map.revision() < self.saved.revision() {
+            return;
+        }
+        if process.has_begun() || map.without_moves_from(number).is_none() {
+            self.saved = map;
+            self.adopt(network);
+        } else {
+            // Its copies may be older than those of the nodes that were taking over.
+            process.control.request(MapChange::GiveUpMoves(number));
+        }
+    }
+
+    /// Returns the present times, as `coordinate` needs them.
+    pub(crate) fn times(&self, true_ns: u64) -> Times {
+        Times {
+            true_ns,
+            local_ns: self.clock.now().mono_ns,
+        }
+    }
+
+    /// Ends the streams from a node that is about to be failed over.
+    pub(crate) fn fence(&mut self, node: usize, network: &mut Network) {
+        if let Some(process) = &mut self.process {
+            process.fenced = Some(node);
+            process.end_following(node, network);
+        }
+    }
+
+    /// Follows all nodes again.
+    pub(crate) fn lift_fence(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.fenced = None;
+        }
+    }
+
+    /// Applies the saved map. Nothing happens if the process has done so already.
+    fn adopt(&mut self, network: &mut Network) {
+        let (number, map) = (self.number, &self.saved);
         let Some(process) = self
             .process
             .as_mut()
@@ -274,18 +346,16 @@ impl SimNode {
     }
 
     /// Connects to the peers that it follows.
-    pub(crate) fn connect(&mut self, map: &SimMap, network: &mut Network) {
+    pub(crate) fn connect(&mut self, network: &mut Network) {
         let now_ns = self.clock.now().mono_ns;
-        let number = self.number;
-        let Some(process) = &mut self.process else {
+        let (number, map) = (self.number, &self.saved);
+        let Some(process) = self.process.as_mut().filter(|it| it.has_begun()) else {
             return;
         };
-        if process.revision != map.revision() {
-            return;
-        }
         for peer in map.actives() {
             let wanted = map.followed(number, peer);
-            if peer == number || wanted.is_empty() || process.following.contains_key(&peer) {
+            let is_followed = process.following.contains_key(&peer);
+            if peer == number || wanted.is_empty() || is_followed || process.fenced == Some(peer) {
                 continue;
             }
             let link = network.connect(number, peer);
@@ -339,6 +409,11 @@ impl SimNode {
 }
 
 impl Process {
+    /// Returns whether it has applied a map.
+    fn has_begun(&self) -> bool {
+        self.revision > Revision::default()
+    }
+
     /// Makes memory short for a moment and executes all due work: evictable data leaves memory. Returns the number of
     /// evicted values and documents.
     ///

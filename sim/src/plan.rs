@@ -11,6 +11,8 @@ pub struct HistoryPlan {
     pub nodes: usize,
     /// Replicas of each vBucket.
     pub replicas: usize,
+    /// Members of the coordination store.
+    pub store_members: usize,
     /// vBuckets of the bucket.
     pub vbuckets: u16,
     /// The number of keys that SyncWrites change; as many more are written without a level.
@@ -46,6 +48,7 @@ impl HistoryPlan {
         Self {
             nodes,
             replicas,
+            store_members: [1, 3][rng.below(2) as usize],
             vbuckets: 1 + rng.below(3) as u16,
             keys: 4 + rng.below(8),
             clients: 2 + rng.below(4) as usize,

@@ -1,18 +1,19 @@
 //! The cluster and its history.
 
+use crate::change::MapChange;
 use crate::clients::{Clients, SimKey, number};
 use crate::map::{SimMap, name};
 use crate::network::Network;
 use crate::node::SimNode;
 use crate::plan::HistoryPlan;
+use crate::service::{CommittedMap, SimStore};
 use crate::trace::{self, note};
 use kedge_bucket::{Completion, Cookie, DocumentRef, Outcome, Read};
-use kedge_cluster::CatchUp;
+use kedge_cluster::{CatchUp, Revision};
 use kedge_disk::Rng;
 use kedge_types::{Cas, Now, Seqno, Status, VbId, VbUuid};
 use kedge_vbucket::VbState;
-use std::collections::BTreeMap;
-use std::fmt;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// The start time of histories.
@@ -57,6 +58,8 @@ pub struct Summary {
     pub returns: u64,
     /// vBuckets with which such a node had caught up.
     pub joins: u64,
+    /// Restored backups of the store.
+    pub restores: u64,
 }
 
 /// A cluster.
@@ -70,8 +73,14 @@ pub struct World {
     /// The number of starts of each node.
     pub(crate) starts: Vec<u64>,
     pub(crate) network: Network,
+    pub(crate) store: SimStore,
+    /// The map of the store, which each node learns of late.
     pub(crate) map: SimMap,
+    /// All maps that the store had, by revision.
+    maps: BTreeMap<Revision, SimMap>,
     clients: Clients,
+    /// Nodes that have lost data which counts: each is failed over before it starts again.
+    pub(crate) lost: BTreeSet<usize>,
     /// The targets of copies that do not count yet.
     pub(crate) copies: Option<CatchUp>,
     /// For each replica, true if it has had everything of its active since its last loss.
@@ -90,7 +99,9 @@ impl World {
             mono_ns: 1_000_000_000,
         };
         let mut rng = Rng::new(seed);
-        let nodes = (0..plan.nodes).map(|number| SimNode::new(number, plan, begin, rng.next()));
+        let map = SimMap::new(plan.vbuckets, plan.nodes, plan.replicas);
+        let nodes =
+            (0..plan.nodes).map(|number| SimNode::new(number, plan, &map, begin, rng.next()));
         let nodes = nodes.collect();
         Self {
             seed,
@@ -100,8 +111,11 @@ impl World {
             nodes,
             starts: vec![0; plan.nodes],
             network: Network::default(),
-            map: SimMap::new(plan.vbuckets, plan.nodes, plan.replicas),
+            store: SimStore::new(plan.store_members, &map),
+            maps: BTreeMap::from([(map.revision(), map.clone())]),
+            map,
             clients: Clients::new(plan),
+            lost: BTreeSet::new(),
             copies: None,
             in_step: BTreeMap::new(),
             highest: BTreeMap::new(),
@@ -133,7 +147,7 @@ impl World {
             self.start(node)?;
         }
         for _ in 0..self.plan.steps {
-            self.step();
+            self.step()?;
             self.look()?;
         }
         self.heal()?;
@@ -142,20 +156,60 @@ impl World {
     }
 
     pub(crate) fn start(&mut self, node: usize) -> Result<(), String> {
-        if self.nodes[node].process.is_some() {
+        if self.nodes[node].process.is_some() || self.lost.contains(&node) {
             return Ok(());
         }
         self.nodes[node].start()?;
         self.starts[node] += 1;
-        if let Some(map) = self.map.without_moves_from(node) {
-            self.change_map(map, format_args!("moves from {} are given up", name(node)));
-        }
-        self.nodes[node].adopt(&self.map, &mut self.network);
         Ok(())
     }
 
-    /// Publishes a newer map.
-    pub(crate) fn change_map(&mut self, map: SimMap, why: fmt::Arguments<'_>) {
+    /// Lets the store execute what has arrived.
+    fn coordinate(&mut self) -> Result<(), String> {
+        for committed in self.store.work(self.unix_ns, &mut self.rng) {
+            self.committed(committed)?;
+        }
+        if !self.store.fails_over() {
+            self.nodes.iter_mut().for_each(SimNode::lift_fence);
+        }
+        Ok(())
+    }
+
+    /// Lets a node do its part in the coordination of the cluster.
+    fn coordinate_node(&mut self, node: usize) {
+        let (store, network) = (&mut self.store, &mut self.network);
+        self.nodes[node].coordinate(self.unix_ns, store, network, &mut self.rng);
+    }
+
+    /// Sends a change that was planned from the map of a node's view.
+    pub(crate) fn send_change(&mut self, node: usize, change: MapChange, next: &SimMap) {
+        let times = self.nodes[node].times(self.unix_ns);
+        if let Some(process) = &mut self.nodes[node].process {
+            let control = &mut process.control;
+            control.send_change(times, change, next, &mut self.store, &mut self.rng);
+        }
+    }
+
+    /// Asks a node to make a change.
+    pub(crate) fn request(&mut self, node: usize, change: MapChange) {
+        if let Some(process) = &mut self.nodes[node].process {
+            process.control.request(change);
+        }
+    }
+
+    /// Notes a change of the map in the store.
+    fn committed(&mut self, committed: CommittedMap) -> Result<(), String> {
+        let CommittedMap { map, change } = committed;
+        let (is, was) = (map.revision(), self.map.revision());
+        if is <= was {
+            return Err(format!(
+                "the map of the store goes back from {was:?} to {is:?}"
+            ));
+        }
+        let same = self.maps.entry(is).or_insert_with(|| map.clone());
+        if *same != map {
+            return Err(format!("there are two maps {is:?}: {same:?} and {map:?}"));
+        }
         for vb in map.vbuckets() {
             for replica in map.replicas(vb) {
                 // The map guarantees the data of every node that it adds to a chain: all others of the chain may be
@@ -166,15 +220,39 @@ impl World {
                 }
             }
         }
+        let resizes = self.map.changes_replicas() && !map.changes_replicas();
         self.map = map;
-        note!("cluster", "{why}: {}", self.map.brief());
+        note!("store", "{change}: {}", self.map.brief());
+        match change {
+            MapChange::FailOver(_) => {
+                self.summary.failovers += 1;
+                // With the remaining nodes, all others have to catch up before the next loss.
+                self.in_step.clear();
+            }
+            MapChange::Taken { vb, .. } => {
+                self.summary.takeovers += 1;
+                // The former active has lost nothing, but counts only after it has followed.
+                self.in_step.retain(|(of, _), _| *of != vb);
+            }
+            MapChange::Return(_) => self.summary.returns += 1,
+            MapChange::Step if resizes => {
+                self.summary.resizes += 1;
+                for vb in self.map.vbuckets() {
+                    for replica in self.map.replicas(vb) {
+                        self.in_step.insert((vb, replica), true);
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     pub(crate) fn any_node(&mut self) -> usize {
         self.rng.below(self.nodes.len() as u64) as usize
     }
 
-    fn step(&mut self) {
+    fn step(&mut self) -> Result<(), String> {
         match self.rng.below(1_000) {
             0..300 => {
                 let node = self.any_node();
@@ -192,17 +270,22 @@ impl World {
                 let us = self.rng.below(8_000);
                 self.pass(Duration::from_micros(us));
             }
-            930..950 => self.tend_replicas(),
+            930..950 => {
+                self.tend_replicas();
+                self.fail_over_lost();
+            }
             950..972 => {
                 let node = self.any_node();
-                self.nodes[node].adopt(&self.map, &mut self.network);
-                self.nodes[node].connect(&self.map, &mut self.network);
+                self.coordinate_node(node);
+                self.nodes[node].connect(&mut self.network);
             }
             _ => self.fault(),
         }
         self.bury();
+        self.coordinate()?;
         self.finish_moves();
         self.note_steps();
+        Ok(())
     }
 
     fn pass(&mut self, time: Duration) {
@@ -305,24 +388,30 @@ impl World {
     fn heal(&mut self) -> Result<(), String> {
         note!("cluster", "nothing fails any more");
         self.network.heal();
+        self.store.heal();
         for node in &mut self.nodes {
             node.disk.clear_faults();
             node.is_slow = false;
         }
         let mut quiet = 0;
-        for _ in 0..HEALING_ROUNDS {
+        for round in 1..=HEALING_ROUNDS {
+            if round % (HEALING_ROUNDS / 4) == 0 {
+                self.restart_sources();
+            }
             self.bury();
             for node in 0..self.nodes.len() {
                 self.start(node)
                     .map_err(|why| format!("node {node} does not start: {why}"))?;
                 self.recover(node);
-                self.nodes[node].adopt(&self.map, &mut self.network);
-                self.nodes[node].connect(&self.map, &mut self.network);
+                self.coordinate_node(node);
+                self.nodes[node].connect(&mut self.network);
                 self.nodes[node].pump(&mut self.rng, &mut self.network);
                 self.nodes[node].run_one(&mut self.rng);
             }
+            self.coordinate()?;
             self.finish_moves();
             self.tend_replicas();
+            self.fail_over_lost();
             self.pass(Duration::from_millis(1));
             self.note_steps();
             self.clients.look_all(&self.nodes, &self.starts);
@@ -332,6 +421,19 @@ impl World {
             }
         }
         Err(format!("nothing comes to rest: {}", self.describe()))
+    }
+
+    /// Restarts nodes whose vBuckets have been moving for long: the node that took over may have died before it said so.
+    fn restart_sources(&mut self) {
+        for vb in self.map.vbuckets() {
+            let source = self
+                .map
+                .active(vb)
+                .filter(|_| self.map.moves_to(vb).is_some());
+            if let Some(source) = source.filter(|_| self.plan.may_come_back) {
+                self.end(source, false);
+            }
+        }
     }
 
     fn is_quiet(&self) -> bool {

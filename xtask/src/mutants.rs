@@ -14,7 +14,7 @@ pub(crate) const LIST: &str = "sim/mutants.toml";
 /// Histories that have to find a mutant.
 const SEEDS: &str = "600";
 /// The test that draws them.
-const HISTORIES: &str = "what_was_acknowledged";
+const HISTORIES: &str = "acknowledged_writes_survive";
 
 /// A rule that is broken.
 pub(crate) struct Mutant {

@@ -1,0 +1,68 @@
+//! Changes of the map, by whichever node makes them.
+
+use crate::map::{MAP_KEY, SimMap, name};
+use kedge_coordination::{Compare, Revision, Transaction};
+use kedge_types::VbId;
+use std::fmt;
+
+/// A change of the map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum MapChange {
+    /// A vBucket is to move from its active to one of its replicas.
+    Move { vb: VbId, to: usize },
+    /// A node has taken a vBucket over.
+    Taken { vb: VbId, node: usize },
+    /// A node has restarted: nothing moves away from it.
+    GiveUpMoves(usize),
+    /// Another number of replicas is wanted.
+    Replicas(u8),
+    /// A due change of the number of replicas begins or is cancelled, and due nodes join.
+    Begin,
+    /// Copies have caught up.
+    Step,
+    /// A failed-over node is back.
+    Return(usize),
+    /// A node is failed over.
+    FailOver(usize),
+    /// A node puts the map that it follows into a store that was restored.
+    PutBack(usize),
+}
+
+impl MapChange {
+    /// Returns the changed map. `None` if there is nothing to change, and for changes that are based on more than the
+    /// map.
+    pub(crate) fn plan(&self, map: &SimMap) -> Option<SimMap> {
+        match *self {
+            Self::Move { vb, to } => map.with_move(vb, to),
+            Self::Taken { vb, node } => map.with_taken(node, vb),
+            Self::GiveUpMoves(node) => map.without_moves_from(node),
+            Self::Replicas(replicas) => Some(map.with_replicas(replicas)),
+            Self::Begin => map.with_change(),
+            Self::Return(node) => map.with(node),
+            Self::Step | Self::FailOver(_) | Self::PutBack(_) => None,
+        }
+    }
+
+    /// Returns the transaction that replaces the map of a revision.
+    pub(crate) fn transaction(based_on: Revision, next: &SimMap) -> Transaction {
+        Transaction::new()
+            .when(Compare::Unchanged(MAP_KEY.to_owned(), based_on))
+            .put(MAP_KEY, next.to_json())
+    }
+}
+
+impl fmt::Display for MapChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Move { vb, to } => write!(f, "vBucket {vb} is to move to {}", name(to)),
+            Self::Taken { vb, node } => write!(f, "{} has taken vBucket {vb} over", name(node)),
+            Self::GiveUpMoves(node) => write!(f, "moves from {} are given up", name(node)),
+            Self::Replicas(replicas) => write!(f, "there are to be {replicas} replicas"),
+            Self::Begin => write!(f, "copies are to be made"),
+            Self::Step => write!(f, "copies have what they have to"),
+            Self::Return(node) => write!(f, "{} is back", name(node)),
+            Self::FailOver(node) => write!(f, "{} is failed over", name(node)),
+            Self::PutBack(node) => write!(f, "{} puts its map back", name(node)),
+        }
+    }
+}

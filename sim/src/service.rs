@@ -1,0 +1,331 @@
+//! The service in front of the store: members with or without a quorum, and calls that are under way.
+//!
+//! A call that was sent may be executed after its sender has given it up, or has died; the answer may be lost. Watches
+//! read at one member, which may be behind.
+
+use crate::change::MapChange;
+use crate::map::{MAP_KEY, SimMap, name};
+use crate::store::StoreModel;
+use crate::trace::note;
+use kedge_coordination::{
+    CoordinationError, ReadAgain, Revision, Snapshot, StorePosition, Transaction, WatchEvent,
+};
+use kedge_disk::Rng;
+use std::collections::BTreeSet;
+
+/// The usual delay of a message, and the largest one.
+const DELAY_NS: u64 = 2_000_000;
+const DELAY_NS_MAX: u64 = 120_000_000;
+/// The pause between two attempts of a call that waits for a quorum or a connection.
+const RETRY_NS: u64 = 10_000_000;
+
+/// The number of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct CallId(u64);
+
+/// A call of the store.
+#[derive(Debug)]
+pub(crate) enum StoreCall {
+    Read,
+    /// A transaction, with the change of the map that it makes.
+    Transact(Transaction, Option<MapChange>),
+}
+
+/// The answer to a call that was executed.
+#[derive(Debug)]
+pub(crate) enum StoreAnswer {
+    Read(Snapshot),
+    Transacted,
+}
+
+/// A call on its way to the store.
+#[derive(Debug)]
+struct Request {
+    id: CallId,
+    node: usize,
+    member: usize,
+    at_ns: u64,
+    call: StoreCall,
+}
+
+/// An answer on its way to a node.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) id: CallId,
+    node: usize,
+    at_ns: u64,
+    pub(crate) position: StorePosition,
+    pub(crate) result: Result<StoreAnswer, CoordinationError>,
+}
+
+/// A member of the store.
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    is_up: bool,
+    /// True while it applies nothing.
+    is_slow: bool,
+    /// The revision that its watches have.
+    applied: Revision,
+}
+
+/// A committed change of the map.
+pub(crate) struct CommittedMap {
+    pub(crate) map: SimMap,
+    pub(crate) change: MapChange,
+}
+
+/// The store, as nodes reach it.
+pub(crate) struct SimStore {
+    model: StoreModel,
+    backup: Option<StoreModel>,
+    members: Vec<Member>,
+    requests: Vec<Request>,
+    answers: Vec<Answer>,
+    calls: u64,
+    /// The nodes that do not reach the store.
+    cut: BTreeSet<usize>,
+    /// The nodes whose calls arrive, and to which no answer comes.
+    deaf: BTreeSet<usize>,
+}
+
+impl SimStore {
+    pub(crate) fn new(members: usize, map: &SimMap) -> Self {
+        let mut model = StoreModel::new(1);
+        let first = Transaction::new().put(MAP_KEY, map.to_json());
+        let created = model.transact(&first).expect("nothing is compared");
+        let member = Member {
+            is_up: true,
+            is_slow: false,
+            applied: created,
+        };
+        Self {
+            model,
+            backup: None,
+            members: vec![member; members],
+            requests: Vec::new(),
+            answers: Vec::new(),
+            calls: 0,
+            cut: BTreeSet::new(),
+            deaf: BTreeSet::new(),
+        }
+    }
+
+    /// Sends a call.
+    pub(crate) fn send(
+        &mut self,
+        now_ns: u64,
+        node: usize,
+        call: StoreCall,
+        rng: &mut Rng,
+    ) -> CallId {
+        self.calls += 1;
+        let id = CallId(self.calls);
+        let request = Request {
+            id,
+            node,
+            member: rng.below(self.members.len() as u64) as usize,
+            at_ns: now_ns + delay_ns(rng),
+            call,
+        };
+        self.requests.push(request);
+        id
+    }
+
+    /// Executes the calls that have arrived, and returns the committed changes of the map.
+    pub(crate) fn work(&mut self, now_ns: u64, rng: &mut Rng) -> Vec<CommittedMap> {
+        let mut committed = Vec::new();
+        let is_due = |request: &mut Request| request.at_ns <= now_ns;
+        let mut due: Vec<Request> = self.requests.extract_if(.., is_due).collect();
+        due.sort_by_key(|request| (request.at_ns, request.id));
+        for mut request in due {
+            let arrives = !self.cut.contains(&request.node) && self.has_quorum();
+            if !self.members[request.member].is_up || !arrives && rng.below(6) == 0 {
+                continue;
+            }
+            if arrives {
+                committed.extend(self.execute(now_ns, request, rng));
+            } else {
+                request.at_ns = now_ns + RETRY_NS;
+                self.requests.push(request);
+            }
+        }
+        let revision = self.model.position().revision;
+        for member in &mut self.members {
+            if member.is_up && !member.is_slow && rng.below(4) != 0 {
+                member.applied = revision;
+            }
+        }
+        committed
+    }
+
+    fn execute(&mut self, now_ns: u64, request: Request, rng: &mut Rng) -> Option<CommittedMap> {
+        let Request { id, node, call, .. } = request;
+        let mut committed = None;
+        let result = match call {
+            StoreCall::Read => Ok(StoreAnswer::Read(self.model.read())),
+            StoreCall::Transact(transaction, change) => {
+                let done = self.model.transact(&transaction);
+                if let (Ok(_), Some(change)) = (&done, change) {
+                    committed = Some(CommittedMap {
+                        map: self.map(),
+                        change,
+                    });
+                }
+                done.map(|_| StoreAnswer::Transacted)
+            }
+        };
+        if self.deaf.contains(&node) || rng.below(40) == 0 {
+            note!("store", "the answer to {} is lost", name(node));
+            return committed;
+        }
+        self.answers.push(Answer {
+            id,
+            node,
+            at_ns: now_ns + delay_ns(rng),
+            position: self.model.position(),
+            result,
+        });
+        committed
+    }
+
+    /// Returns the answers that have arrived at a node.
+    pub(crate) fn take_answers(&mut self, now_ns: u64, node: usize) -> Vec<Answer> {
+        let has_arrived = |answer: &mut Answer| answer.node == node && answer.at_ns <= now_ns;
+        self.answers.extract_if(.., has_arrived).collect()
+    }
+
+    /// Returns the changes after a revision that a member has applied, with its position; `None` if a node cannot reach
+    /// it.
+    pub(crate) fn watch(
+        &self,
+        node: usize,
+        member: usize,
+        after: StorePosition,
+    ) -> Option<(StorePosition, Vec<WatchEvent>)> {
+        let at = &self.members[member];
+        if self.cut.contains(&node) || self.deaf.contains(&node) || !at.is_up {
+            return None;
+        }
+        let position = StorePosition {
+            revision: at.applied.max(after.revision),
+            ..self.model.position()
+        };
+        let ended = |why| Some((position, vec![WatchEvent::ReadAgain(why)]));
+        if position.store != after.store || self.model.position().revision < after.revision {
+            return ended(ReadAgain::WentBackwards);
+        }
+        match self.model.changes(after.revision, position.revision) {
+            Some(events) => Some((position, events)),
+            None => ended(ReadAgain::Compacted),
+        }
+    }
+
+    /// Returns a member.
+    pub(crate) fn any_member(&self, rng: &mut Rng) -> usize {
+        rng.below(self.members.len() as u64) as usize
+    }
+
+    /// Returns the map.
+    pub(crate) fn map(&self) -> SimMap {
+        let entry = self.model.entry(MAP_KEY).expect("nobody deletes the map");
+        SimMap::from_json(&entry.value)
+    }
+
+    /// Returns whether a failover of any node is on its way to the store.
+    pub(crate) fn fails_over(&self) -> bool {
+        let is_failover = |request: &Request| {
+            let StoreCall::Transact(_, change) = &request.call else {
+                return false;
+            };
+            matches!(change, Some(MapChange::FailOver(_)))
+        };
+        self.requests.iter().any(is_failover)
+    }
+
+    fn has_quorum(&self) -> bool {
+        let up = self.members.iter().filter(|member| member.is_up).count();
+        up > self.members.len() / 2
+    }
+
+    /// Stops the communication of a node with the store; `deaf` if its calls still arrive.
+    pub(crate) fn cut(&mut self, node: usize, deaf: bool) {
+        let to = if deaf {
+            "hears nothing of the store"
+        } else {
+            "does not reach the store"
+        };
+        note!(name(node), "{to}");
+        if deaf {
+            self.deaf.insert(node);
+        } else {
+            self.cut.insert(node);
+        }
+    }
+
+    /// Returns whether some nodes cannot use the store.
+    pub(crate) fn is_cut(&self) -> bool {
+        !self.cut.is_empty() || !self.deaf.is_empty()
+    }
+
+    /// Stops a member, or makes it lag.
+    pub(crate) fn disturb_member(&mut self, rng: &mut Rng) {
+        let at = self.any_member(rng);
+        let member = &mut self.members[at];
+        if rng.below(2) == 0 {
+            note!("store", "member {at} stops");
+            member.is_up = false;
+        } else {
+            note!("store", "member {at} lags");
+            member.is_slow = true;
+        }
+    }
+
+    /// Ends all faults of members and of connections.
+    pub(crate) fn heal(&mut self) {
+        note!("store", "all members are there, and all nodes reach them");
+        self.cut.clear();
+        self.deaf.clear();
+        for member in &mut self.members {
+            member.is_up = true;
+            member.is_slow = false;
+        }
+    }
+
+    /// Forgets the history.
+    pub(crate) fn compact(&mut self) {
+        note!("store", "history is compacted");
+        self.model.compact(self.model.position().revision);
+    }
+
+    /// Keeps a backup of the present content.
+    pub(crate) fn back_up(&mut self) {
+        note!("store", "a backup is made");
+        self.backup = Some(self.model.clone());
+    }
+
+    /// Restores the backup, if there is one: calls under way are lost. With `other`, the store has another identity.
+    pub(crate) fn restore(&mut self, other: bool) -> bool {
+        let Some(mut backup) = self.backup.take() else {
+            return false;
+        };
+        let is = self.model.position();
+        if other {
+            backup.set_store(is.store + 1);
+        }
+        note!("store", "{is} becomes {}", backup.position());
+        self.model = backup;
+        self.requests.clear();
+        self.answers.clear();
+        for member in &mut self.members {
+            member.applied = self.model.position().revision;
+        }
+        true
+    }
+}
+
+fn delay_ns(rng: &mut Rng) -> u64 {
+    match rng.below(24) {
+        0 => rng.below(DELAY_NS_MAX),
+        _ => rng.below(DELAY_NS),
+    }
+}

@@ -1,0 +1,109 @@
+//! Histories by seed. `KEDGE_SEED` runs one, `KEDGE_SEEDS` that many, from `KEDGE_FIRST_SEED` on. `KEDGE_TRACE=1` prints what
+//! happens, a line for each event.
+
+use kedge_sim::{HistoryPlan, Summary, World};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+fn seeds(default: u64) -> std::ops::Range<u64> {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let first = number("KEDGE_SEED").or(number("KEDGE_FIRST_SEED"));
+    let count = match number("KEDGE_SEED") {
+        Some(_) => 1,
+        None => number("KEDGE_SEEDS").unwrap_or(default),
+    };
+    let first = first.unwrap_or(0);
+    first..first + count
+}
+
+#[test]
+fn acknowledged_writes_survive_and_rolled_back_values_are_never_seen() {
+    let mut total = Summary::default();
+    let seeds = seeds(200);
+    let many = seeds.end - seeds.start > 50;
+    if std::env::var_os("KEDGE_TRACE").is_some() {
+        kedge_sim::trace(|line| eprintln!("{line}"));
+    }
+    for seed in seeds {
+        if seed % 1_000 == 0 {
+            eprintln!("seed {seed}");
+        }
+        let summary = World::new(seed, &HistoryPlan::of(seed)).run();
+        let summary = summary.unwrap_or_else(|wrong| panic!("{wrong}"));
+        total.acknowledged += summary.acknowledged;
+        total.unknown += summary.unknown;
+        total.kills += summary.kills;
+        total.failovers += summary.failovers;
+        total.takeovers += summary.takeovers;
+        total.rollbacks += summary.rollbacks;
+        total.cuts += summary.cuts;
+        total.evictions += summary.evictions;
+        total.clocks_set += summary.clocks_set;
+        total.slow_disks += summary.slow_disks;
+        total.resizes += summary.resizes;
+        total.returns += summary.returns;
+        total.joins += summary.joins;
+        total.restores += summary.restores;
+    }
+    eprintln!("{total:?}");
+    if many {
+        // Histories in which nothing happens prove nothing.
+        assert!(total.acknowledged > 1_000 && total.unknown > 50);
+        assert!(
+            total.kills > 50 && total.failovers > 50 && total.rollbacks > 10 && total.cuts > 50
+        );
+        assert!(total.takeovers > 50 && total.resizes > 50);
+        assert!(total.returns > 50 && total.joins > 50 && total.restores > 5);
+        assert!(total.evictions > 500 && total.clocks_set > 50 && total.slow_disks > 50);
+    }
+}
+
+#[test]
+fn trace_reports_every_event() {
+    let lines = Rc::new(RefCell::new(Vec::new()));
+    let heard = Rc::clone(&lines);
+    kedge_sim::trace(move |line| heard.borrow_mut().push(line.to_owned()));
+    let mut total = [0; 7];
+    for seed in 0..8 {
+        lines.borrow_mut().clear();
+        let summary = World::new(seed, &HistoryPlan::of(seed)).run();
+        let summary = summary.unwrap_or_else(|wrong| panic!("{wrong}"));
+        let lines = lines.borrow();
+        let count = |what: &str| lines.iter().filter(|line| line.contains(what)).count() as u64;
+        let told = [
+            count("acknowledged"),
+            count("is killed") + count("loses its power"),
+            count("is failed over"),
+            count("has taken vBucket"),
+            count("goes back to"),
+            count("is back:"),
+            count("is not known"),
+        ];
+        let Summary {
+            acknowledged,
+            unknown,
+            kills,
+            failovers,
+            takeovers,
+            rollbacks,
+            returns,
+            ..
+        } = summary;
+        let is = [
+            acknowledged,
+            kills,
+            failovers,
+            takeovers,
+            rollbacks,
+            returns,
+        ];
+        assert_eq!(told[..6], is, "seed {seed}");
+        // Of processes that died nobody hears.
+        assert!(told[6] <= unknown, "seed {seed}");
+        assert!(count("adopts map") > 0 && count("stream from") > 0);
+        for (total, told) in total.iter_mut().zip(told) {
+            *total += told;
+        }
+    }
+    assert!(total.iter().all(|count| *count > 0), "{total:?}");
+}

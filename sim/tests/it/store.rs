@@ -1,0 +1,166 @@
+//! The contract of `Coordinator`, as far as it concerns keys, on the model of the store. The model has no leases.
+
+use crate::contract::{Store, contract};
+use kedge_coordination::{
+    CoordinationError, Coordinator, Lease, LeaseId, Moment, ReadAgain, Revision, Snapshot,
+    StorePosition, Transaction, Watch, WatchEvent,
+};
+use kedge_sim::StoreModel;
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// A model that threads share: calls are executed at once.
+#[derive(Debug)]
+struct Shared {
+    model: Mutex<StoreModel>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn model(&self) -> MutexGuard<'_, StoreModel> {
+        self.model.lock().expect("no test panics in it")
+    }
+}
+
+struct ModelStore(Arc<Shared>);
+
+impl ModelStore {
+    fn new() -> Self {
+        Self(Arc::new(Shared {
+            model: Mutex::new(StoreModel::new(7)),
+            changed: Condvar::new(),
+        }))
+    }
+}
+
+impl Store for ModelStore {
+    fn open_seen(&self, seen: Option<StorePosition>) -> Box<dyn Coordinator> {
+        Box::new(ModelHandle {
+            shared: Arc::clone(&self.0),
+            seen: Arc::new(Mutex::new(seen)),
+        })
+    }
+
+    fn forget_history(&self) {
+        let mut model = self.0.model();
+        let now = model.position().revision;
+        model.compact(now);
+    }
+}
+
+#[derive(Debug)]
+struct ModelHandle {
+    shared: Arc<Shared>,
+    seen: Arc<Mutex<Option<StorePosition>>>,
+}
+
+/// Notes the position of an answer, which must not be older than `seen`.
+fn observe(
+    seen: &Mutex<Option<StorePosition>>,
+    found: StorePosition,
+) -> Result<(), CoordinationError> {
+    let mut seen = seen.lock().expect("no test panics in it");
+    match *seen {
+        Some(seen) if seen.store != found.store || seen.revision > found.revision => {
+            Err(CoordinationError::WentBackwards { seen, found })
+        }
+        _ => {
+            *seen = Some(found);
+            Ok(())
+        }
+    }
+}
+
+impl Coordinator for ModelHandle {
+    fn read(&self, _: Duration) -> Result<Snapshot, CoordinationError> {
+        let model = self.shared.model();
+        observe(&self.seen, model.position())?;
+        Ok(model.read())
+    }
+
+    fn transact(
+        &self,
+        transaction: &Transaction,
+        _: Duration,
+    ) -> Result<Revision, CoordinationError> {
+        let mut model = self.shared.model();
+        observe(&self.seen, model.position())?;
+        let done = model.transact(transaction);
+        observe(&self.seen, model.position())?;
+        self.shared.changed.notify_all();
+        done
+    }
+
+    fn watch(&self, after: Revision) -> Result<Box<dyn Watch>, CoordinationError> {
+        Ok(Box::new(ModelWatch {
+            shared: Arc::clone(&self.shared),
+            seen: Arc::clone(&self.seen),
+            after,
+            pending: VecDeque::new(),
+        }))
+    }
+
+    fn grant(&self, _: Duration, _: Duration) -> Result<Lease, CoordinationError> {
+        Err(CoordinationError::Refused("there are no leases".to_owned()))
+    }
+
+    fn keep_alive(&self, lease: LeaseId, _: Duration) -> Result<Moment, CoordinationError> {
+        Err(CoordinationError::NoLease(lease))
+    }
+
+    fn revoke(&self, lease: LeaseId, _: Duration) -> Result<(), CoordinationError> {
+        Err(CoordinationError::NoLease(lease))
+    }
+
+    fn seen(&self) -> Option<StorePosition> {
+        *self.seen.lock().expect("no test panics in it")
+    }
+}
+
+#[derive(Debug)]
+struct ModelWatch {
+    shared: Arc<Shared>,
+    seen: Arc<Mutex<Option<StorePosition>>>,
+    after: Revision,
+    pending: VecDeque<WatchEvent>,
+}
+
+impl Watch for ModelWatch {
+    fn next(&mut self, timeout: Duration) -> Result<Option<WatchEvent>, CoordinationError> {
+        let deadline = Instant::now() + timeout;
+        let mut model = self.shared.model();
+        while self.pending.is_empty() {
+            let now = model.position();
+            if observe(&self.seen, now).is_err() || now.revision < self.after {
+                return Ok(Some(WatchEvent::ReadAgain(ReadAgain::WentBackwards)));
+            }
+            let Some(events) = model.changes(self.after, now.revision) else {
+                return Ok(Some(WatchEvent::ReadAgain(ReadAgain::Compacted)));
+            };
+            self.after = now.revision;
+            self.pending.extend(events);
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !self.pending.is_empty() || left.is_zero() {
+                break;
+            }
+            let waited = self.shared.changed.wait_timeout(model, left);
+            model = waited.expect("no test panics in it").0;
+        }
+        Ok(self.pending.pop_front())
+    }
+}
+
+contract! { ModelStore::new();
+    snapshot_has_all_keys_in_order
+    transaction_is_made_as_a_whole_or_not
+    conflict_reports_present_values
+    deletion_of_a_missing_key_changes_nothing
+    invalid_transactions_are_refused
+    concurrent_increments_lose_no_update
+    watch_returns_each_revision_in_order
+    watch_begins_at_a_past_revision
+    watch_reports_that_history_is_gone
+    store_that_went_backwards_is_refused
+    unknown_lease_is_an_error
+}
