@@ -7,7 +7,7 @@
 # make test-scripts    the scripts of tests and benchmarks
 # make test-python     one suite per client: -python -go -node -java -rust (SDKs), -memcached (clients, memcached's own tests), -cluster
 # make test-etcd       the coordination store in etcd: Debian's and a current one, members that fail, TLS, users, backups
-# make test-deploy     the unit of systemd and the recipe of the image, against the server
+# make test-deploy     the Helm chart, the unit of systemd, the recipe of the image: rendered, validated, against the server
 # make test-search     the tests of the workspace with other random cases, ROUNDS (10) times
 # make test-long       thousands of seeds of all seeded tests, 10,000 lives of vBuckets, 800 kills of servers: hours
 # make test-mutants    breaks rules of sim/mutants.toml one at a time; simulated histories have to detect each
