@@ -3,9 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::{CoordinationError, Moment, Revision, StorePosition, Transaction};
+use crate::{CoordinationError, Revision, StorePosition, Transaction};
 
-/// A coordination store: a small, consistent map of keys with a history, leases, and one cluster's prefix.
+/// A coordination store: a small, consistent map of keys with a history, under one cluster's prefix.
 ///
 /// Calls block the thread until there is a result, at most for `timeout`. They must not be made from within an async
 /// runtime. An implementation serves any number of threads.
@@ -20,8 +20,7 @@ pub trait Coordinator: fmt::Debug + Send + Sync {
     /// has them. Deletions of missing keys alone change nothing, and the revision stays.
     ///
     /// # Errors
-    /// `Conflict` if a compare does not hold, `NoLease` if a put names a lease that does not exist, `OutcomeUnknown`,
-    /// `Refused`, `Invalid`, and the errors of [`Coordinator::read`].
+    /// `Conflict` if a compare does not hold, `OutcomeUnknown`, `Refused`, `Invalid`, and the errors of [`Coordinator::read`].
     fn transact(
         &self,
         transaction: &Transaction,
@@ -33,25 +32,6 @@ pub trait Coordinator: fmt::Debug + Send + Sync {
     /// # Errors
     /// `WentBackwards` if that was found before. A store that cannot be reached shows in [`Watch::next`].
     fn watch(&self, after: Revision) -> Result<Box<dyn Watch>, CoordinationError>;
-
-    /// Grants a lease. The service may give it a longer time than `ttl`.
-    ///
-    /// # Errors
-    /// `Refused`, and the errors of [`Coordinator::read`]. A lease whose grant was not heard of ends by itself.
-    fn grant(&self, ttl: Duration, timeout: Duration) -> Result<Lease, CoordinationError>;
-
-    /// Renews a lease for its whole time, and returns the moment until which it is certainly valid. That is counted from
-    /// before the request was sent, see [`crate::DriftBound`].
-    ///
-    /// # Errors
-    /// `NoLease` if it has ended, and the errors of [`Coordinator::read`].
-    fn keep_alive(&self, lease: LeaseId, timeout: Duration) -> Result<Moment, CoordinationError>;
-
-    /// Ends a lease, and deletes its keys.
-    ///
-    /// # Errors
-    /// `NoLease` if it has ended already, and the errors of [`Coordinator::transact`].
-    fn revoke(&self, lease: LeaseId, timeout: Duration) -> Result<(), CoordinationError>;
 
     /// Returns the newest position that this handle has seen. Given to the next handle, it shows whether the store went
     /// backwards in between.
@@ -99,7 +79,7 @@ pub enum ReadAgain {
 pub enum Change {
     /// The key has this entry now.
     Put(Entry),
-    /// The key was deleted, by a transaction or at the end of its lease.
+    /// The key was deleted.
     Delete(String),
 }
 
@@ -125,8 +105,6 @@ pub struct Entry {
     pub create_revision: Revision,
     /// The revision in which the key was last changed.
     pub mod_revision: Revision,
-    /// The lease with which the key ends.
-    pub lease: Option<LeaseId>,
 }
 
 /// All keys at one revision.
@@ -153,25 +131,4 @@ impl Snapshot {
     pub const fn revision(&self) -> Revision {
         self.position.revision
     }
-}
-
-/// The number of a lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LeaseId(pub i64);
-
-impl fmt::Display for LeaseId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
-    }
-}
-
-/// A granted lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lease {
-    /// Its number.
-    pub id: LeaseId,
-    /// The time for which the service lets it live after each renewal.
-    pub ttl: Duration,
-    /// The moment until which it is certainly valid.
-    pub valid_until: Moment,
 }

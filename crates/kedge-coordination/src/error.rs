@@ -2,15 +2,14 @@
 
 use kedge_disk::DiskError;
 
+use crate::Entry;
 use crate::position::{Revision, StorePosition};
-use crate::{Entry, LeaseId};
 
 /// The reason why a call of a [`crate::Coordinator`] failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CoordinationError {
-    /// The store did not answer in time, or cannot be reached. A transaction has changed nothing. A lease may have been
-    /// renewed or revoked, which is as safe as the contrary.
+    /// The store did not answer in time, or cannot be reached. Nothing was changed.
     #[error("the coordination store cannot be reached: {0}")]
     Unreachable(String),
     /// The connection was lost, or the time was over, after a change was sent. The change was made, or will be made, or
@@ -23,9 +22,6 @@ pub enum CoordinationError {
     /// The store does not know the user, or the user may not do that under this prefix.
     #[error("the coordination store does not permit it: {0}")]
     NoPermission(String),
-    /// There is no such lease: it has expired, or was revoked.
-    #[error("the coordination store has no lease {0}")]
-    NoLease(LeaseId),
     /// The store is another one, or has an older state than this process has seen. Every later call fails with this error
     /// as well. Continuing takes a decision, and then a new [`crate::Coordinator`].
     #[error(

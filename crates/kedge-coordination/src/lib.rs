@@ -1,18 +1,15 @@
 #![doc = include_str!("../README.md")]
 
 mod coordinator;
-mod election;
 pub mod embedded;
 mod error;
 pub mod etcd;
+pub mod lease;
 mod position;
 mod time;
 mod transaction;
 
-pub use coordinator::{
-    Change, Coordinator, Entry, Lease, LeaseId, ReadAgain, Snapshot, Watch, WatchEvent,
-};
-pub use election::{Candidacy, Election, Leadership};
+pub use coordinator::{Change, Coordinator, Entry, ReadAgain, Snapshot, Watch, WatchEvent};
 pub use error::{Conflict, CoordinationError};
 pub use position::{Revision, StorePosition};
 pub use time::{DriftBound, Moment};

@@ -1,70 +1,53 @@
-//! Time for leases: a clock that does not stop, and a bound on how wrong it goes.
+//! Time for leases: moments of a local clock that does not stop, and a bound on how wrong it goes.
 
 use std::fmt;
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
-
 /// A time on the clock of this machine that starts at its boot and includes the time that it is suspended
-/// (`CLOCK_BOOTTIME`). It never goes backwards, and means nothing on another machine or after a reboot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// (`CLOCK_BOOTTIME`), or on a simulated clock. It never goes backwards, and means nothing on another machine or after a
+/// reboot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment {
-    since_boot: Duration,
+    ns: u64,
 }
 
 impl Moment {
-    /// Reads the clock.
+    /// Creates a moment from nanoseconds of the clock.
     #[must_use]
-    pub fn now() -> Self {
-        let time = clock_gettime(ClockId::Boottime);
-        let seconds = u64::try_from(time.tv_sec).expect("the clock starts at zero");
-        let nanoseconds = u32::try_from(time.tv_nsec).expect("less than a second");
-        Self::at(Duration::new(seconds, nanoseconds))
+    pub const fn at_ns(ns: u64) -> Self {
+        Moment { ns }
     }
 
-    /// Creates a moment from the time since the boot, or of a simulated clock.
+    /// Returns the nanoseconds of the clock.
     #[must_use]
-    pub const fn at(since_boot: Duration) -> Self {
-        Moment { since_boot }
-    }
-
-    /// Returns the time since the boot.
-    #[must_use]
-    pub const fn since_boot(self) -> Duration {
-        self.since_boot
+    pub const fn ns(self) -> u64 {
+        self.ns
     }
 
     /// Returns the moment that is `duration` later.
     #[must_use]
-    pub const fn plus(self, duration: Duration) -> Self {
-        Self::at(self.since_boot.saturating_add(duration))
+    pub fn plus(self, duration: Duration) -> Self {
+        Self::at_ns(self.ns.saturating_add(nanoseconds(duration)))
+    }
+
+    /// Returns the moment that is `duration` earlier, or the start of the clock.
+    #[must_use]
+    pub fn minus(self, duration: Duration) -> Self {
+        Self::at_ns(self.ns.saturating_sub(nanoseconds(duration)))
     }
 
     /// Returns the time from `earlier` to this moment, zero if that is not earlier.
     #[must_use]
     pub const fn since(self, earlier: Moment) -> Duration {
-        self.since_boot.saturating_sub(earlier.since_boot)
+        Duration::from_nanos(self.ns.saturating_sub(earlier.ns))
     }
 }
 
-/// A bound ρ on the drift between two clocks, in parts per million: while the clock of the service advances by `t`, the
-/// clock of this machine advances by at least `t · (1 − ρ)`.
+/// A bound ρ on the drift of a clock, in parts per million: while the true time `t` passes, the clock advances by at least
+/// `t · (1 − ρ)` and by at most `t · (1 + ρ)`.
 ///
-/// # The inequality of leases
-///
-/// A holder sends a request at its local time `s`. The service receives it later, and then lets the lease live for the
-/// time `T` of its own clock. Meanwhile the holder's clock advances by at least `T · (1 − ρ)`, so that it shows at least
-/// `s + T · (1 − ρ)` when the service ends the lease. A holder that considers its lease valid while
-///
-/// ```text
-/// now < s + T · (1 − ρ)
-/// ```
-///
-/// therefore stops before the service ends the lease, however long request and response were under way.
-///
-/// It does not follow for a holder that reads the clock, is paused, and then acts: an act that has to be safe carries a
-/// fencing token. The bound has to hold for this machine's clock over a pause as well, as it does for a suspended machine;
-/// it does not if a virtual machine is stopped and the hypervisor lets its clock stand still.
+/// The bound has to hold for a machine's clock over a pause as well, as it does for a suspended machine; it does not if a
+/// virtual machine is stopped and the hypervisor lets its clock stand still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriftBound {
     ppm: u32,
@@ -84,12 +67,18 @@ impl DriftBound {
         }
     }
 
-    /// Returns the moment until which a lease of `ttl` is certainly valid, if the request for it was sent at `sent`.
+    /// Returns `time · (1 − ρ)`, rounded down: when a clock has advanced by it, at most `time` has passed.
     #[must_use]
-    pub fn valid_until(self, sent: Moment, ttl: Duration) -> Moment {
-        let certain = ttl.as_nanos() * u128::from(ONE_PPM - self.ppm) / u128::from(ONE_PPM);
-        let certain = u64::try_from(certain).unwrap_or(u64::MAX);
-        sent.plus(Duration::from_nanos(certain))
+    pub fn shortened(self, time: Duration) -> Duration {
+        let ns = time.as_nanos() * u128::from(ONE_PPM - self.ppm) / u128::from(ONE_PPM);
+        Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+    }
+
+    /// Returns `time · (1 + ρ)`, rounded up: when a clock has advanced by it, at least `time` has passed.
+    #[must_use]
+    pub fn lengthened(self, time: Duration) -> Duration {
+        let ns = (time.as_nanos() * u128::from(ONE_PPM + self.ppm)).div_ceil(u128::from(ONE_PPM));
+        Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
     }
 }
 
@@ -106,20 +95,23 @@ impl fmt::Display for DriftBound {
     }
 }
 
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn local_validity_ends_before_the_lease_at_the_worst_drift() {
-        let sent = Moment::at(Duration::from_secs(100));
-        let ttl = Duration::from_secs(10);
-        let drift = DriftBound::from_ppm(1_000).expect("less than a million");
-        let until = drift.valid_until(sent, ttl);
-        assert_eq!(until.since(sent), Duration::from_millis(9_990));
-        // The slowest local clock, when the service has counted ten seconds.
-        let slowest = sent.plus(ttl * 999 / 1_000);
-        assert!(until <= slowest);
+    fn drift_is_on_the_safe_side_of_both_clocks() {
+        let drift = DriftBound::default();
+        let ten = Duration::from_secs(10);
+        assert_eq!(drift.shortened(ten), Duration::from_millis(9_990));
+        assert_eq!(drift.lengthened(ten), Duration::from_millis(10_010));
+        let odd = Duration::from_nanos(1_001);
+        assert_eq!(drift.shortened(odd), Duration::from_nanos(999));
+        assert_eq!(drift.lengthened(odd), Duration::from_nanos(1_003));
         assert_eq!(DriftBound::from_ppm(1_000_000), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::{CoordinationError, LeaseId, Revision};
+use crate::{CoordinationError, Revision};
 
 /// The longest key, in bytes, without the prefix of the cluster.
 pub const KEY_BYTES_MAX: usize = 512;
@@ -18,9 +18,7 @@ pub enum Compare {
     Unchanged(String, Revision),
     /// The key does not exist.
     Absent(String),
-    /// The key exists, and was created in this revision: a holder's fencing token.
-    CreatedAt(String, Revision),
-    /// The key exists, and has this value, as that of a key that another node holds by its lease.
+    /// The key exists, and has this value.
     Value(String, Vec<u8>),
 }
 
@@ -29,10 +27,7 @@ impl Compare {
     #[must_use]
     pub fn key(&self) -> &str {
         match self {
-            Compare::Unchanged(key, _)
-            | Compare::Absent(key)
-            | Compare::CreatedAt(key, _)
-            | Compare::Value(key, _) => key,
+            Compare::Unchanged(key, _) | Compare::Absent(key) | Compare::Value(key, _) => key,
         }
     }
 }
@@ -46,8 +41,6 @@ pub enum Op {
         key: String,
         /// The new value.
         value: Vec<u8>,
-        /// The lease with which the key ends. A key without one stays.
-        lease: Option<LeaseId>,
     },
     /// Deletes a key, if it exists.
     Delete {
@@ -94,28 +87,12 @@ impl Transaction {
         self
     }
 
-    /// Adds a change: sets the value of a key that stays.
+    /// Adds a change: sets the value of a key.
     #[must_use]
     pub fn put(self, key: impl Into<String>, value: impl Into<Vec<u8>>) -> Self {
         self.with(Op::Put {
             key: key.into(),
             value: value.into(),
-            lease: None,
-        })
-    }
-
-    /// Adds a change: sets the value of a key that ends with a lease.
-    #[must_use]
-    pub fn put_leased(
-        self,
-        key: impl Into<String>,
-        value: impl Into<Vec<u8>>,
-        lease: LeaseId,
-    ) -> Self {
-        self.with(Op::Put {
-            key: key.into(),
-            value: value.into(),
-            lease: Some(lease),
         })
     }
 
@@ -146,14 +123,6 @@ impl Transaction {
     #[must_use]
     pub fn compared_keys(&self) -> BTreeSet<&str> {
         self.compares.iter().map(Compare::key).collect()
-    }
-
-    /// Returns the leases of the keys that are put.
-    pub fn leases(&self) -> impl Iterator<Item = LeaseId> {
-        self.ops.iter().filter_map(|op| match op {
-            Op::Put { lease, .. } => *lease,
-            Op::Delete { .. } => None,
-        })
     }
 
     /// Checks the limits, and that no key is changed twice. Every implementation does it first.

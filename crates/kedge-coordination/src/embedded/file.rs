@@ -1,11 +1,11 @@
 //! The file of an embedded store: one line of fixed length, then the state as JSON.
 //!
 //! ```text
-//! kedge-coordination 1 STORE REVISION EXPIRY LENGTH CRC
+//! kedge-coordination 1 STORE REVISION LENGTH CRC
 //! ```
 //!
-//! `STORE` (hexadecimal) identifies the store. `EXPIRY` is the time since the boot, in nanoseconds, at which the next
-//! lease ends. `LENGTH` is that of the JSON text in bytes, and `CRC` the CRC-32 of the line up to it and of the text.
+//! `STORE` (hexadecimal) identifies the store. `LENGTH` is that of the JSON text in bytes, and `CRC` the CRC-32 of the line
+//! up to it and of the text.
 //! A watcher reads the line only. The file is replaced as a whole, so that it is never partly written.
 
 use crate::CoordinationError;
@@ -13,7 +13,7 @@ use crate::CoordinationError;
 use super::state::State;
 
 /// The length of the line.
-pub(super) const HEADER_BYTES: usize = 104;
+pub(super) const HEADER_BYTES: usize = 80;
 /// Its first words: the kind of the file, and the version of the format.
 const MAGIC: &str = "kedge-coordination 1";
 
@@ -22,7 +22,6 @@ const MAGIC: &str = "kedge-coordination 1";
 pub(super) struct Header {
     pub(super) store: u64,
     pub(super) revision: u64,
-    pub(super) expiry_ns: u64,
     len: usize,
     crc: u32,
 }
@@ -31,9 +30,8 @@ pub(super) struct Header {
 pub(super) fn encode(store: u64, state: &State) -> Result<Vec<u8>, CoordinationError> {
     let damaged = |error: serde_json::Error| CoordinationError::Damaged(error.to_string());
     let text = serde_json::to_vec(state).map_err(damaged)?;
-    let (revision, expiry) = (state.revision, state.next_expiry_ns());
-    let len = text.len();
-    let mut line = format!("{MAGIC} {store:016x} {revision:020} {expiry:020} {len:010} ");
+    let (revision, len) = (state.revision, text.len());
+    let mut line = format!("{MAGIC} {store:016x} {revision:020} {len:010} ");
     let crc = checksum(line.as_bytes(), &text);
     line.push_str(&format!("{crc:08x}"));
     let mut bytes = format!("{line:<width$}\n", width = HEADER_BYTES - 1).into_bytes();
@@ -51,7 +49,6 @@ pub(super) fn decode_header(bytes: &[u8]) -> Result<Header, CoordinationError> {
         Some(Header {
             store: u64::from_str_radix(words.next()?, 16).ok()?,
             revision: words.next()?.parse().ok()?,
-            expiry_ns: words.next()?.parse().ok()?,
             len: words.next()?.parse().ok()?,
             crc: u32::from_str_radix(words.next()?, 16).ok()?,
         })
@@ -90,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_file_is_read_as_it_was_written_and_a_changed_byte_is_noticed() {
-        let mut state = State::new("b");
+        let mut state = State::new();
         state.revision = u64::MAX;
         let bytes = encode(u64::MAX, &state).expect("the state is text");
         let (header, read) = decode(&bytes).expect("it is valid");

@@ -5,7 +5,6 @@
 //!   leaves the old state or the new one, and the system releases its lock.
 //! * A call returns a revision only after it is durable, whoever wrote it: a process killed between the renaming of the
 //!   file and the sync of the directory has not made the sync.
-//! * Every operation first ends the leases whose time is over, so that no answer contains their keys.
 
 mod file;
 mod state;
@@ -23,8 +22,7 @@ use kedge_disk::{DirLock, Disk, DiskError, Operation, PosixDisk, read_file, repl
 
 use crate::position::Seen;
 use crate::{
-    CoordinationError, Coordinator, DriftBound, Lease, LeaseId, Moment, Revision, Snapshot,
-    StorePosition, Transaction, Watch,
+    CoordinationError, Coordinator, Revision, Snapshot, StorePosition, Transaction, Watch,
 };
 use file::Header;
 use state::State;
@@ -38,15 +36,10 @@ pub const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const LOCK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The parameters of a store that are not its directory.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct EmbeddedOptions {
-    /// The bound on the drift of clocks. Holders and store read the same clock, but what is built on them is not to
-    /// depend on that.
-    pub drift: DriftBound,
     /// The newest position that an earlier handle has seen.
     pub seen: Option<StorePosition>,
-    /// The identity of the machine's boot, instead of that of the system; for tests.
-    pub boot: Option<String>,
 }
 
 /// A coordination store in a directory.
@@ -59,8 +52,6 @@ pub struct Embedded {
 struct Shared {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
-    drift: DriftBound,
-    boot: String,
     seen: Seen,
     /// The newest revision that is durable for certain.
     durable: AtomicU64,
@@ -82,7 +73,7 @@ impl Embedded {
         builder
             .create(dir)
             .map_err(|source| DiskError::new(Operation::CreateDir, dir, source))?;
-        let shared = Shared::new(Arc::new(PosixDisk), dir, options, true)?;
+        let shared = Shared::new(Arc::new(PosixDisk), dir, options, true);
         shared.precreate(&dir.join("LOCK"))?;
         Ok(Embedded {
             shared: Arc::new(shared),
@@ -99,7 +90,7 @@ impl Embedded {
         options: EmbeddedOptions,
     ) -> Result<Self, CoordinationError> {
         disk.create_dir_all(dir)?;
-        let shared = Shared::new(disk, dir, options, false)?;
+        let shared = Shared::new(disk, dir, options, false);
         Ok(Embedded {
             shared: Arc::new(shared),
         })
@@ -134,67 +125,27 @@ impl Coordinator for Embedded {
         Ok(Box::new(watch))
     }
 
-    fn grant(&self, ttl: Duration, timeout: Duration) -> Result<Lease, CoordinationError> {
-        let sent = Moment::now();
-        let id = LeaseId(random()? as i64 & i64::MAX);
-        let step = |state: &mut State| {
-            state.grant(id, ttl, Moment::now());
-            Ok((true, ()))
-        };
-        self.shared.step(timeout, step)?;
-        Ok(Lease {
-            id,
-            ttl,
-            valid_until: self.shared.drift.valid_until(sent, ttl),
-        })
-    }
-
-    fn keep_alive(&self, lease: LeaseId, timeout: Duration) -> Result<Moment, CoordinationError> {
-        let sent = Moment::now();
-        let step = |state: &mut State| Ok((true, state.renew(lease, Moment::now())?));
-        let (_, ttl) = self.shared.step(timeout, step)?;
-        Ok(self.shared.drift.valid_until(sent, ttl))
-    }
-
-    fn revoke(&self, lease: LeaseId, timeout: Duration) -> Result<(), CoordinationError> {
-        let step = |state: &mut State| Ok((true, state.revoke(lease)?));
-        self.shared.step(timeout, step)?;
-        Ok(())
-    }
-
     fn seen(&self) -> Option<StorePosition> {
         self.shared.seen.last()
     }
 }
 
 impl Shared {
-    fn new(
-        disk: Arc<dyn Disk>,
-        dir: &Path,
-        options: EmbeddedOptions,
-        is_private: bool,
-    ) -> Result<Self, CoordinationError> {
-        let boot = match options.boot {
-            Some(boot) => boot,
-            None => boot_id()?,
-        };
-        Ok(Shared {
+    fn new(disk: Arc<dyn Disk>, dir: &Path, options: EmbeddedOptions, is_private: bool) -> Self {
+        Shared {
             disk,
             dir: dir.to_owned(),
-            drift: options.drift,
-            boot,
             seen: Seen::new(options.seen),
             durable: AtomicU64::new(0),
             is_private,
-        })
+        }
     }
 
     fn path(&self) -> PathBuf {
         self.dir.join(FILE)
     }
 
-    /// Runs a step under the lock, with the present state and without the leases that are over, and makes what has
-    /// changed durable.
+    /// Runs a step under the lock, with the present state, and makes what has changed durable.
     fn step<T>(
         &self,
         timeout: Duration,
@@ -208,10 +159,8 @@ impl Shared {
             revision: Revision(state.revision),
         };
         self.seen.observe(before, found(&state))?;
-        let expired = state.expire(Moment::now(), &self.boot);
         let done = step(&mut state);
-        let changed = matches!(done, Ok((true, _)));
-        if expired || changed {
+        if matches!(done, Ok((true, _))) {
             self.save(store, &state)?;
         }
         let position = found(&state);
@@ -238,7 +187,7 @@ impl Shared {
         let bytes = match read_file(&*self.disk, &self.path()) {
             Ok(bytes) => bytes,
             Err(error) if error.is_not_found() => {
-                let state = State::new(&self.boot);
+                let state = State::new();
                 let store = random()?;
                 self.save(store, &state)?;
                 return Ok((store, state));
@@ -292,14 +241,6 @@ impl Shared {
         file.read_at(&mut line, 0)?;
         file::decode_header(&line).map(Some)
     }
-}
-
-/// The identity of the machine's boot.
-fn boot_id() -> Result<String, CoordinationError> {
-    let path = Path::new("/proc/sys/kernel/random/boot_id");
-    let text =
-        fs::read_to_string(path).map_err(|source| DiskError::new(Operation::Read, path, source))?;
-    Ok(text.trim().to_owned())
 }
 
 fn random() -> Result<u64, CoordinationError> {

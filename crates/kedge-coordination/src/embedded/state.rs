@@ -1,18 +1,15 @@
-//! The state of an embedded store, as a value: keys, leases and the newest changes.
+//! The state of an embedded store, as a value: keys and the newest changes.
 //!
 //! Invariants:
-//! * the revision grows by one with each transaction that changes something, and with the end of each lease that had keys;
-//! * `history` has all changes of the revisions after `compacted`;
-//! * a key that names a lease is deleted in the step that removes the lease.
+//! * the revision grows by one with each transaction that changes something;
+//! * `history` has all changes of the revisions after `compacted`.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Change, Compare, Conflict, CoordinationError, Entry, LeaseId, Moment, Op, Revision,
-    Transaction, WatchEvent,
+    Change, Compare, Conflict, CoordinationError, Entry, Op, Revision, Transaction, WatchEvent,
 };
 
 /// The largest number of changes in the history.
@@ -26,10 +23,7 @@ const HISTORY_BYTES_MAX: usize = 1 << 20;
 pub(super) struct State {
     #[serde(skip)]
     pub(super) revision: u64,
-    /// The boot of the machine that the deadlines of the leases belong to.
-    boot: String,
     keys: BTreeMap<String, Stored>,
-    leases: BTreeMap<i64, StoredLease>,
     compacted: u64,
     history: VecDeque<StoredChange>,
 }
@@ -41,16 +35,6 @@ struct Stored {
     value: Vec<u8>,
     created: u64,
     modified: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    lease: Option<i64>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct StoredLease {
-    ttl_ns: u64,
-    /// On the clock that starts with the boot.
-    deadline_ns: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -64,36 +48,11 @@ struct StoredChange {
 
 impl State {
     /// Creates the state of a new store, at revision 1.
-    pub(super) fn new(boot: &str) -> Self {
+    pub(super) fn new() -> Self {
         State {
             revision: 1,
-            boot: boot.to_owned(),
             ..State::default()
         }
-    }
-
-    /// Ends the leases whose time is over, and all that were granted before the machine was booted. Returns whether the
-    /// state has changed.
-    pub(super) fn expire(&mut self, now: Moment, boot: &str) -> bool {
-        let rebooted = self.boot != boot;
-        let is_over = |lease: &StoredLease| rebooted || nanoseconds(now) >= lease.deadline_ns;
-        let over: Vec<i64> = self
-            .leases
-            .iter()
-            .filter(|(_, lease)| is_over(lease))
-            .map(|(id, _)| *id)
-            .collect();
-        for id in &over {
-            self.end_lease(*id);
-        }
-        self.boot = boot.to_owned();
-        rebooted || !over.is_empty()
-    }
-
-    /// Returns the time at which the next lease ends.
-    pub(super) fn next_expiry_ns(&self) -> u64 {
-        let deadlines = self.leases.values().map(|lease| lease.deadline_ns);
-        deadlines.min().unwrap_or(u64::MAX)
     }
 
     /// Executes a transaction, which was checked.
@@ -109,10 +68,6 @@ impl State {
                 present,
             }));
         }
-        let mut leases = transaction.leases();
-        if let Some(missing) = leases.find(|id| !self.leases.contains_key(&id.0)) {
-            return Err(CoordinationError::NoLease(missing));
-        }
         let next = self.revision + 1;
         for op in transaction.ops() {
             self.apply(next, op);
@@ -125,20 +80,18 @@ impl State {
         match compare {
             Compare::Absent(_) => stored.is_none(),
             Compare::Unchanged(_, at) => stored.is_some_and(|it| it.modified == at.0),
-            Compare::CreatedAt(_, at) => stored.is_some_and(|it| it.created == at.0),
             Compare::Value(_, value) => stored.is_some_and(|it| it.value == *value),
         }
     }
 
     fn apply(&mut self, revision: u64, op: &Op) {
         match op {
-            Op::Put { key, value, lease } => {
+            Op::Put { key, value } => {
                 let created = self.keys.get(key).map_or(revision, |it| it.created);
                 let stored = Stored {
                     value: value.clone(),
                     created,
                     modified: revision,
-                    lease: lease.map(|id| id.0),
                 };
                 self.keys.insert(key.clone(), stored.clone());
                 self.note(revision, key, Some(stored));
@@ -172,53 +125,6 @@ impl State {
                 sum -= bytes(&change);
             }
             self.compacted = oldest;
-        }
-    }
-
-    /// Grants a lease.
-    pub(super) fn grant(&mut self, id: LeaseId, ttl: Duration, now: Moment) {
-        let ttl_ns = u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX);
-        let deadline_ns = nanoseconds(now).saturating_add(ttl_ns);
-        let lease = StoredLease {
-            ttl_ns,
-            deadline_ns,
-        };
-        self.leases.insert(id.0, lease);
-    }
-
-    /// Renews a lease, and returns its time.
-    pub(super) fn renew(
-        &mut self,
-        id: LeaseId,
-        now: Moment,
-    ) -> Result<Duration, CoordinationError> {
-        let lease = self.leases.get_mut(&id.0);
-        let lease = lease.ok_or(CoordinationError::NoLease(id))?;
-        lease.deadline_ns = nanoseconds(now).saturating_add(lease.ttl_ns);
-        Ok(Duration::from_nanos(lease.ttl_ns))
-    }
-
-    /// Ends a lease, and deletes its keys.
-    pub(super) fn revoke(&mut self, id: LeaseId) -> Result<(), CoordinationError> {
-        if !self.leases.contains_key(&id.0) {
-            return Err(CoordinationError::NoLease(id));
-        }
-        self.end_lease(id.0);
-        Ok(())
-    }
-
-    fn end_lease(&mut self, id: i64) {
-        self.leases.remove(&id);
-        let next = self.revision + 1;
-        let held: Vec<String> = self
-            .keys
-            .iter()
-            .filter(|(_, stored)| stored.lease == Some(id))
-            .map(|(key, _)| key.clone())
-            .collect();
-        for key in held {
-            self.keys.remove(&key);
-            self.note(next, &key, None);
         }
     }
 
@@ -266,13 +172,8 @@ impl Stored {
             value: self.value.clone(),
             create_revision: Revision(self.created),
             mod_revision: Revision(self.modified),
-            lease: self.lease.map(LeaseId),
         }
     }
-}
-
-fn nanoseconds(moment: Moment) -> u64 {
-    u64::try_from(moment.since_boot().as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Bytes as base64 text.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::{CoordinationError, Moment, ReadAgain, Revision, Watch, WatchEvent};
+use crate::{CoordinationError, ReadAgain, Revision, Watch, WatchEvent};
 
 use super::{POLL_INTERVAL, Shared};
 
@@ -40,8 +40,7 @@ impl EmbeddedWatch {
             self.ended = Some(ReadAgain::WentBackwards);
             return Ok(());
         }
-        let is_due = u128::from(header.expiry_ns) <= Moment::now().since_boot().as_nanos();
-        if header.revision == self.after && !is_due {
+        if header.revision == self.after {
             return Ok(());
         }
         let after = self.after;

@@ -1,10 +1,10 @@
 //! Transactions and entries in the terms of `etcd-client`.
 
 use etcd_client::{
-    Compare as EtcdCompare, CompareOp, KeyValue, PutOptions, Txn, TxnOp, TxnOpResponse, TxnResponse,
+    Compare as EtcdCompare, CompareOp, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse,
 };
 
-use crate::{Compare, Conflict, Entry, LeaseId, Op, Revision, Transaction};
+use crate::{Compare, Conflict, Entry, Op, Revision, Transaction};
 
 /// The transaction, with reads of all compared keys for a conflict.
 pub(super) fn transaction(prefix: &str, transaction: &Transaction) -> Txn {
@@ -12,10 +12,7 @@ pub(super) fn transaction(prefix: &str, transaction: &Transaction) -> Txn {
     let compares = transaction.compares().iter();
     let compares: Vec<EtcdCompare> = compares.map(|it| compare(prefix, it)).collect();
     let ops = transaction.ops().iter().map(|op| match op {
-        Op::Put { key, value, lease } => {
-            let options = lease.map(|id| PutOptions::new().with_lease(id.0));
-            TxnOp::put(with_prefix(key), value.as_slice(), options)
-        }
+        Op::Put { key, value } => TxnOp::put(with_prefix(key), value.as_slice(), None),
         Op::Delete { key } => TxnOp::delete(with_prefix(key), None),
     });
     let ops: Vec<TxnOp> = ops.collect();
@@ -32,9 +29,6 @@ fn compare(prefix: &str, compare: &Compare) -> EtcdCompare {
     match compare {
         Compare::Absent(_) => EtcdCompare::create_revision(key, CompareOp::Equal, 0),
         Compare::Unchanged(_, at) => EtcdCompare::mod_revision(key, CompareOp::Equal, number(at)),
-        Compare::CreatedAt(_, at) => {
-            EtcdCompare::create_revision(key, CompareOp::Equal, number(at))
-        }
         Compare::Value(_, value) => EtcdCompare::value(key, CompareOp::Equal, value.as_slice()),
     }
 }
@@ -68,7 +62,6 @@ pub(super) fn entry(prefix: &str, found: &KeyValue) -> Entry {
         value: found.value().to_vec(),
         create_revision: revision(found.create_revision()),
         mod_revision: revision(found.mod_revision()),
-        lease: (found.lease() != 0).then(|| LeaseId(found.lease())),
     }
 }
 

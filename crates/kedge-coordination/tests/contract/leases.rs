@@ -1,179 +1,189 @@
-//! Leases and elections.
+//! Leases and offices, on clocks that the tests advance: what a store contributes is its transactions.
 
 use std::time::Duration;
 
-use kedge_coordination::{
-    Candidacy, Change, CoordinationError, Coordinator, Election, Entry, Leadership, Lease, LeaseId,
-    Moment, Transaction, Watch,
+use kedge_coordination::lease::{
+    LeaseEvent, LeaseHolder, LeaseObserver, LeaseRecord, LeaseState, LeaseTiming, Office,
+    OfficeStep,
 };
+use kedge_coordination::{
+    Compare, CoordinationError, Coordinator, DriftBound, Moment, Transaction,
+};
+use serde_json::Value;
 
-use super::{LONG, Store, TTL, next_changes, put, value};
+use super::{LONG, Store, value};
 
-fn grant(store: &dyn Coordinator, ttl: Duration) -> Lease {
-    let before = Moment::now();
-    let lease = store.grant(ttl, LONG).expect("a lease is granted");
-    assert!(lease.ttl >= ttl);
-    assert!(lease.valid_until > before);
-    assert!(
-        lease.valid_until < Moment::now().plus(lease.ttl),
-        "it counts from before the request"
+const KEY: &str = "alive/one";
+const TIME: Duration = Duration::from_secs(5);
+
+fn at(ms: u64) -> Moment {
+    Moment::at_ns(0).plus(Duration::from_millis(ms))
+}
+
+fn holder(process: &str) -> LeaseHolder {
+    let timing = LeaseTiming::new(TIME, None).expect("the inequality holds");
+    LeaseHolder::new(KEY, process, timing)
+}
+
+fn renew(store: &dyn Coordinator, holder: &mut LeaseHolder, ms: u64) -> LeaseEvent {
+    let put = holder.put(at(ms), &Value::Null);
+    let answer = store.transact(&put.expect("nobody has replaced it"), LONG);
+    holder.on_answer(at(ms), &answer)
+}
+
+fn observe(store: &dyn Coordinator, observer: &mut LeaseObserver, ms: u64) -> LeaseState {
+    let snapshot = store.read(LONG).expect("readable");
+    observer.on_entry(at(ms), snapshot.entry(KEY));
+    observer.state(at(ms))
+}
+
+/// The transaction that takes the place of a holder, if its lease has lapsed.
+fn depose(observer: &LeaseObserver, ms: u64) -> Option<Transaction> {
+    let lapsed = observer.deposition(at(ms))?;
+    Some(
+        Transaction::new()
+            .when(lapsed)
+            .delete(KEY)
+            .put("map", "next"),
+    )
+}
+
+pub(crate) fn holder_serves_while_it_renews(store: &dyn Store) {
+    let handle = store.open();
+    let mut holder = holder("a");
+    assert_eq!(holder.serves_until(), Moment::default());
+    assert_eq!(renew(&*handle, &mut holder, 1_000), LeaseEvent::Taken);
+    assert_eq!(holder.serves_until(), at(1_000 + 4_995 - 500));
+    assert_eq!(holder.next_put(), Some(at(2_250)));
+    let since = holder.since();
+    for ms in [2_250, 3_500] {
+        assert_eq!(renew(&*handle, &mut holder, ms), LeaseEvent::Renewed);
+        assert_eq!(holder.ends(), at(ms + 4_995));
+    }
+    assert_eq!(holder.since(), since);
+    let record = value(&*handle, KEY).expect("it was put");
+    let record = LeaseRecord::parse(&record).expect("a record");
+    assert_eq!((record.counter, record.time()), (3, TIME));
+}
+
+pub(crate) fn lapsed_lease_is_deposed_unless_it_was_renewed(store: &dyn Store) {
+    let handle = store.open();
+    let (mut holder, other) = (holder("a"), store.open());
+    let mut observer = LeaseObserver::new(KEY, DriftBound::default());
+    renew(&*handle, &mut holder, 1_000);
+    let state = observe(&*other, &mut observer, 2_000);
+    assert_eq!(state, LeaseState::Held { until: at(7_005) });
+    assert_eq!(depose(&observer, 7_004), None);
+    // A renewal that the observer does not see.
+    renew(&*handle, &mut holder, 5_000);
+    let early = depose(&observer, 7_005).expect("it has lapsed");
+    let error = other.transact(&early, LONG).expect_err("it was renewed");
+    assert!(matches!(error, CoordinationError::Conflict(_)), "{error}");
+    observe(&*other, &mut observer, 7_100);
+    let deposed = depose(&observer, 12_105).expect("it has lapsed");
+    assert!(holder.ends() < at(12_105));
+    let revision = other.transact(&deposed, LONG).expect("it is unchanged");
+    assert_eq!(
+        renew(&*handle, &mut holder, 12_200),
+        LeaseEvent::Deposed,
+        "its record was deleted"
     );
-    lease
+    assert_eq!(holder.serves_until(), Moment::default());
+    assert_eq!(renew(&*handle, &mut holder, 12_300), LeaseEvent::Taken);
+    assert!(holder.since() > Some(revision), "it has to see the change");
 }
 
-fn put_leased(store: &dyn Coordinator, key: &str, lease: LeaseId) {
-    let transaction = Transaction::new().put_leased(key, "held", lease);
-    store.transact(&transaction, LONG).expect("the lease lives");
-}
-
-fn wait_for_deletion(watch: &mut dyn Watch, key: &str) {
-    loop {
-        let (_, changes) = next_changes(watch);
-        if changes.contains(&Change::Delete(key.to_owned())) {
-            return;
-        }
-    }
-}
-
-pub(crate) fn unknown_lease_is_an_error(store: &dyn Store) {
+pub(crate) fn revoked_lease_ends(store: &dyn Store) {
     let handle = store.open();
-    let lease = LeaseId(0x1234_5678);
-    let transaction = Transaction::new().put("b", "1").put_leased("a", "1", lease);
-    let errors = [
-        handle.transact(&transaction, LONG).map(|_| ()),
-        handle.keep_alive(lease, LONG).map(|_| ()),
-        handle.revoke(lease, LONG),
-    ];
-    for error in errors {
-        let error = error.expect_err("there is no such lease");
-        assert!(
-            matches!(error, CoordinationError::NoLease(it) if it == lease),
-            "{error}"
-        );
-    }
-    assert_eq!(value(&*handle, "b"), None);
-}
-
-pub(crate) fn revoked_lease_deletes_its_keys(store: &dyn Store) {
-    let handle = store.open();
-    let lease = grant(&*handle, Duration::from_secs(60));
-    for key in ["a", "b", "kept"] {
-        put_leased(&*handle, key, lease.id);
-    }
-    let held = handle.read(LONG).expect("readable");
-    assert_eq!(held.entry("a").expect("it was put").lease, Some(lease.id));
-    let start = put(&*handle, "kept", "without a lease");
-    let mut watch = handle.watch(start).expect("watched");
-    store.open().revoke(lease.id, LONG).expect("it lives");
-    let (_, mut changes) = next_changes(&mut *watch);
-    while changes.len() < 2 {
-        changes.extend(next_changes(&mut *watch).1);
-    }
-    changes.sort_by(|a, b| a.key().cmp(b.key()));
-    let deletions = ["a", "b"].map(|key| Change::Delete(key.to_owned()));
-    assert_eq!(changes, deletions);
-    let left = handle.read(LONG).expect("readable");
-    assert_eq!(left.entries.len(), 1);
-    assert_eq!(left.entries[0].lease, None);
-    let error = handle
-        .keep_alive(lease.id, LONG)
-        .expect_err("it was revoked");
-    assert!(matches!(error, CoordinationError::NoLease(_)), "{error}");
-}
-
-pub(crate) fn lease_expires_after_its_local_validity(store: &dyn Store) {
-    let handle = store.open();
-    let lease = grant(&*handle, TTL);
-    put_leased(&*handle, "a", lease.id);
-    let start = handle.read(LONG).expect("readable").revision();
-    let mut watch = store.open().watch(start).expect("watched");
-    wait_for_deletion(&mut *watch, "a");
+    let mut holder = holder("a");
+    let mut observer = LeaseObserver::new(KEY, DriftBound::default());
+    renew(&*handle, &mut holder, 1_000);
+    let snapshot = handle.read(LONG).expect("readable");
+    let revocation = LeaseRecord::revocation(snapshot.entry(KEY).expect("it was put"));
+    handle.transact(&revocation, LONG).expect("it is unchanged");
+    observe(&*handle, &mut observer, 2_000);
+    assert_eq!(renew(&*handle, &mut holder, 2_250), LeaseEvent::Deposed);
+    assert_eq!(holder.serves_until(), Moment::default());
     assert!(
-        Moment::now() > lease.valid_until,
-        "the holder's lease ends first"
+        holder.next_put() > Some(at(7_005)),
+        "time for who revoked it"
     );
-    assert_eq!(value(&*handle, "a"), None);
-    let error = handle
-        .keep_alive(lease.id, LONG)
-        .expect_err("it has expired");
-    assert!(matches!(error, CoordinationError::NoLease(_)), "{error}");
+    let deposed = depose(&observer, 7_005).expect("it has lapsed");
+    handle.transact(&deposed, LONG).expect("it is unchanged");
 }
 
-pub(crate) fn lease_lives_while_it_is_kept_alive(store: &dyn Store) {
-    let handle = store.open();
-    // Long enough that a busy machine does not miss it.
-    let lease = grant(&*handle, 3 * TTL);
-    put_leased(&*handle, "a", lease.id);
-    let start = handle.read(LONG).expect("readable").revision();
-    let mut watch = store.open().watch(start).expect("watched");
-    let enough = lease.valid_until.plus(lease.ttl / 2);
-    let mut valid_until = lease.valid_until;
-    while Moment::now() < enough {
-        let before = Moment::now();
-        let renewed = handle.keep_alive(lease.id, LONG).expect("it lives");
-        assert!(renewed >= valid_until, "a renewal does not shorten a lease");
-        assert!(renewed > before && renewed < Moment::now().plus(lease.ttl));
-        valid_until = renewed;
-        // The watch is the clock of this loop: it returns nothing for as long.
-        assert_eq!(watch.next(lease.ttl / 10).expect("watched"), None);
-    }
-    assert!(value(&*handle, "a").is_some());
-    wait_for_deletion(&mut *watch, "a");
-    assert!(Moment::now() > valid_until);
-}
-
-fn elected(candidacy: Result<Candidacy, CoordinationError>) -> Leadership {
-    match candidacy.expect("the store can be reached") {
-        Candidacy::Elected(leadership) => leadership,
-        Candidacy::Held(entry) => panic!("nobody should hold the office, not {entry:?}"),
+fn token(step: OfficeStep) -> kedge_coordination::Revision {
+    match step {
+        OfficeStep::Hold { token } => token,
+        other => panic!("it should be in office, not {other:?}"),
     }
 }
 
-fn held(candidacy: Result<Candidacy, CoordinationError>) -> Entry {
-    match candidacy.expect("the store can be reached") {
-        Candidacy::Held(entry) => entry,
-        Candidacy::Elected(_) => panic!("someone holds the office"),
-    }
+/// The next step of a candidate that sees the store as it is.
+fn step(store: &dyn Coordinator, office: &Office, end: Option<Compare>) -> OfficeStep {
+    let snapshot = store.read(LONG).expect("readable");
+    office.step(snapshot.entry("orchestrator"), |_| end)
+}
+
+fn take(store: &dyn Coordinator, office: &Office, end: Option<Compare>) {
+    let OfficeStep::Take(taken) = step(store, office, end) else {
+        panic!("the office is free");
+    };
+    store.transact(&taken, LONG).expect("nothing has changed");
 }
 
 pub(crate) fn office_is_handed_over(store: &dyn Store) {
     let (one, two) = (store.open(), store.open());
-    let minute = Duration::from_secs(60);
-    let leases = [grant(&*one, minute).id, grant(&*two, minute).id];
-    let election = Election::new("orchestrator");
-    let first = elected(election.stand(&*one, "one", leases[0], LONG));
-    let again = elected(election.stand(&*one, "one", leases[0], LONG));
-    assert_eq!(first, again, "an unknown outcome can be repeated");
-    let holder = held(election.stand(&*two, "two", leases[1], LONG));
-    assert_eq!(holder.value, b"one");
-    let mut watch = two.watch(holder.mod_revision).expect("watched");
-
-    let change = Transaction::new().when(first.guard()).put("step", "1");
+    let first = Office::new("orchestrator", "one", "a");
+    let second = Office::new("orchestrator", "two", "b");
+    take(&*one, &first, None);
+    let held = token(step(&*one, &first, None));
+    let OfficeStep::Wait(holder) = step(&*two, &second, None) else {
+        panic!("someone is in office");
+    };
+    assert_eq!(
+        (holder.node.as_str(), holder.process.as_str()),
+        ("one", "a")
+    );
+    let change = Transaction::new().when(first.guard(held)).put("step", "1");
     one.transact(&change, LONG).expect("it is in office");
-    first.clone().resign(&*one, LONG).expect("it is in office");
-    wait_for_deletion(&mut *watch, "orchestrator");
-    let second = elected(election.stand(&*two, "two", leases[1], LONG));
-    assert!(second.token > first.token);
+    let resigned = Transaction::new().when(first.guard(held));
+    let resigned = resigned.delete("orchestrator");
+    one.transact(&resigned, LONG).expect("it is in office");
 
-    let late = Transaction::new().when(first.guard()).put("step", "2");
-    let error = one.transact(&late, LONG).expect_err("it was deposed");
+    take(&*two, &second, None);
+    let next = token(step(&*two, &second, None));
+    assert!(next > held);
+    let error = one.transact(&change, LONG).expect_err("it has resigned");
     assert!(matches!(error, CoordinationError::Conflict(_)), "{error}");
-    first.resign(&*one, LONG).expect_err("it was deposed");
-    let next = Transaction::new().when(second.guard()).put("step", "3");
-    two.transact(&next, LONG).expect("it is in office");
+    let change = Transaction::new().when(second.guard(next)).put("step", "2");
+    two.transact(&change, LONG).expect("it is in office");
 }
 
-pub(crate) fn office_of_a_dead_holder_is_free_after_its_lease(store: &dyn Store) {
+pub(crate) fn office_of_a_dead_holder_is_taken_after_its_lease(store: &dyn Store) {
     let (one, two) = (store.open(), store.open());
-    let dying = grant(&*one, TTL);
-    let living = grant(&*two, Duration::from_secs(60));
-    let election = Election::new("orchestrator");
-    let first = elected(election.stand(&*one, "one", dying.id, LONG));
-    drop(one);
-    let holder = held(election.stand(&*two, "two", living.id, LONG));
-    let mut watch = two.watch(holder.mod_revision).expect("watched");
-    wait_for_deletion(&mut *watch, "orchestrator");
-    assert!(Moment::now() > dying.valid_until, "two leaders at a time");
-    let second = elected(election.stand(&*two, "two", living.id, LONG));
-    assert!(second.token > first.token);
+    let first = Office::new("orchestrator", "one", "a");
+    let second = Office::new("orchestrator", "two", "b");
+    let mut dying = holder("a");
+    renew(&*one, &mut dying, 1_000);
+    take(&*one, &first, None);
+    let held = token(step(&*one, &first, None));
+    let mut observer = LeaseObserver::new(KEY, DriftBound::default());
+    observe(&*two, &mut observer, 2_000);
+    let alive = observer.end_of("a", at(7_004));
+    assert!(matches!(step(&*two, &second, alive), OfficeStep::Wait(_)));
+    let gone = observer.end_of("a", at(7_005));
+    let OfficeStep::Take(taken) = step(&*two, &second, gone) else {
+        panic!("the lease has lapsed");
+    };
+    // It was not: nobody may take the office from a holder that has renewed its lease.
+    renew(&*one, &mut dying, 7_000);
+    let error = two.transact(&taken, LONG).expect_err("it is alive");
+    assert!(matches!(error, CoordinationError::Conflict(_)), "{error}");
+    observe(&*two, &mut observer, 7_100);
+    take(&*two, &second, observer.end_of("a", at(20_000)));
+    let next = token(step(&*two, &second, None));
+    assert!(next > held);
+    let restarted = observer.end_of("another process", at(7_200));
+    assert!(restarted.is_some(), "another process has the lease");
 }

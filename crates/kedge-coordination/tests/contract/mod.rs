@@ -17,8 +17,6 @@ pub(crate) use transactions::*;
 
 /// The longest time that a call may take on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
-/// The shortest lease that every store grants.
-pub(crate) const TTL: Duration = Duration::from_secs(1);
 
 /// An empty store, of which handles can be opened.
 pub(crate) trait Store: Sync {
@@ -55,12 +53,11 @@ macro_rules! contract {
             watch_begins_at_a_past_revision
             watch_reports_that_history_is_gone
             store_that_went_backwards_is_refused
-            unknown_lease_is_an_error
-            revoked_lease_deletes_its_keys
-            lease_expires_after_its_local_validity
-            lease_lives_while_it_is_kept_alive
+            holder_serves_while_it_renews
+            lapsed_lease_is_deposed_unless_it_was_renewed
+            revoked_lease_ends
             office_is_handed_over
-            office_of_a_dead_holder_is_free_after_its_lease
+            office_of_a_dead_holder_is_taken_after_its_lease
         }
     };
 }

@@ -4,15 +4,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kedge_coordination::lease::{LeaseEvent, LeaseHolder, LeaseTiming};
 use kedge_coordination::{
     Change, Compare, CoordinationError, Coordinator, Moment, ReadAgain, Revision, Transaction,
     Watch, WatchEvent,
 };
+use kedge_types::SystemClock;
 use rustix::process::Signal;
 
-use crate::contract::{LONG, TTL, next_changes, number, put, value};
+use crate::contract::{LONG, next_changes, number, put, value};
 use crate::servers::{Release, Servers, free_ports};
 use crate::{admin, open};
+
+/// The wait of a look at a watch that has to find nothing.
+const SHORT: Duration = Duration::from_millis(250);
 
 /// Waits until the members that are asked agree on a leader among them.
 fn wait_for_leader(servers: &Servers, asked: &[usize]) -> usize {
@@ -105,69 +110,37 @@ pub(crate) fn killed_leaders_lose_no_change(release: Release) {
     );
 }
 
-pub(crate) fn paused_leader_does_not_end_a_lease_that_is_kept_alive(release: Release) {
+/// A leader of etcd that is stopped delays renewals by the time of an election, and by no more.
+pub(crate) fn paused_leader_does_not_end_a_lease_that_is_renewed(release: Release) {
     let servers = Servers::start(release, 3);
     let store = open(servers.config(), None);
-    // Longer than a change of the leader takes, which keeps the lease alive by itself for a while.
-    let lease = store.grant(10 * TTL, LONG).expect("granted");
-    let put = Transaction::new().put_leased("a", "held", lease.id);
-    store.transact(&put, LONG).expect("the lease lives");
+    let clock = SystemClock::new();
+    let now = || Moment::at_ns(clock.mono_ns());
+    // Longer than elections take on a busy machine.
+    let timing = LeaseTiming::new(LONG, None).expect("the inequality holds");
+    let mut holder = LeaseHolder::new("alive/one", "a", timing);
+    let mut renew = || {
+        let put = holder.put(now(), &serde_json::Value::Null);
+        let put = put.expect("nobody has replaced it");
+        let answer = store.transact(&put, timing.request_timeout());
+        let event = holder.on_answer(now(), &answer);
+        (event, holder.serves_until())
+    };
+    let (event, mut serves_until) = renew();
+    assert_eq!(event, LeaseEvent::Taken);
     let leader = wait_for_leader(&servers, &[0, 1, 2]);
     servers.signal(leader, Signal::STOP);
-    let mut valid_until = lease.valid_until;
-    let enough = lease.valid_until.plus(lease.ttl / 2);
-    while valid_until < enough {
-        match store.keep_alive(lease.id, 3 * TTL) {
-            Ok(until) => valid_until = until,
-            Err(CoordinationError::Unreachable(_)) => {}
-            Err(error) => panic!("{error}"),
-        }
+    let first = serves_until;
+    while serves_until < first.plus(timing.time() / 2) {
+        let event;
+        (event, serves_until) = renew();
         assert!(
-            Moment::now() < valid_until,
-            "the lease was not renewed in time"
+            matches!(event, LeaseEvent::Renewed | LeaseEvent::Unknown),
+            "{event:?}"
         );
+        assert!(now() < serves_until, "the lease was not renewed in time");
     }
     servers.signal(leader, Signal::CONT);
-    assert!(value(&store, "a").is_some());
-}
-
-/// A leader that was paused wakes up, does not know yet that it was deposed, and has a renewal in its inbox. Its successor
-/// counts the lease's time from its own election, so that the renewal by the deposed leader would promise too much.
-pub(crate) fn deposed_leader_renews_no_lease(release: Release) {
-    let servers = Servers::start(release, 3);
-    let leader = wait_for_leader(&servers, &[0, 1, 2]);
-    let others: Vec<usize> = (0..3).filter(|n| *n != leader).collect();
-    let holder = open(servers.config_of(&[leader]), None);
-    let other = open(servers.config_of(&others), None);
-    let lease = holder.grant(6 * TTL, LONG).expect("granted");
-    let leased = Transaction::new().put_leased("a", "held", lease.id);
-    let start = holder.transact(&leased, LONG).expect("the lease lives");
-    let mut watch = other.watch(start).expect("watched");
-    assert_eq!(watch.next(Duration::ZERO).expect("watched"), None);
-    servers.signal(leader, Signal::STOP);
-    wait_for_leader(&servers, &others);
-    // The watch is the clock: nothing happens in this time, in which the successor's count goes on.
-    let waited = watch.next(3 * TTL);
-    assert!(
-        matches!(waited, Ok(None) | Err(CoordinationError::Unreachable(_))),
-        "{waited:?}"
-    );
-    let renewed = thread::scope(|scope| {
-        let renewal = scope.spawn(|| holder.keep_alive(lease.id, LONG));
-        servers.signal(leader, Signal::CONT);
-        renewal.join().expect("the thread ends")
-    });
-    let valid_until = match renewed {
-        Ok(valid_until) => valid_until,
-        // The machine was so slow that the lease has ended.
-        Err(CoordinationError::NoLease(_)) => lease.valid_until,
-        Err(error) => panic!("{error}"),
-    };
-    assert_eq!(next_deletion(&mut *watch), "a");
-    assert!(
-        Moment::now() > valid_until,
-        "the lease ended before its holder's time"
-    );
 }
 
 /// The next changes, whatever connections are lost before.
@@ -181,15 +154,6 @@ fn next_after_outages(watch: &mut dyn Watch) -> (Revision, Vec<Change>) {
         }
     }
     panic!("no changes after the outage");
-}
-
-/// The key that is deleted next, whatever connections are lost.
-fn next_deletion(watch: &mut dyn Watch) -> String {
-    loop {
-        if let [Change::Delete(key)] = &next_after_outages(watch).1[..] {
-            return key.clone();
-        }
-    }
 }
 
 pub(crate) fn store_without_a_quorum_is_unreachable(release: Release) {
@@ -239,8 +203,8 @@ pub(crate) fn watch_resumes_after_a_restart_of_etcd(release: Release) {
     let second = put(&store, "a", "2");
     assert_eq!(next_changes(&mut *watch).0, second);
     servers.kill(0);
-    while watch.next(TTL / 4).is_ok_and(|event| event.is_none()) {}
-    let error = watch.next(TTL / 4).expect_err("etcd is away");
+    while watch.next(SHORT).is_ok_and(|event| event.is_none()) {}
+    let error = watch.next(SHORT).expect_err("etcd is away");
     assert!(
         matches!(error, CoordinationError::Unreachable(_)),
         "{error}"

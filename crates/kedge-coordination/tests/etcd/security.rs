@@ -78,8 +78,6 @@ pub(crate) fn connections_use_certificates(release: Release) {
         let mut watch = store.watch(revision).expect("watched");
         let next = put(&store, "a", "2");
         assert_eq!(next_changes(&mut *watch).0, next);
-        let lease = store.grant(Duration::from_secs(5), LONG).expect("granted");
-        store.keep_alive(lease.id, LONG).expect("renewed");
     }
     assert_unreachable(plain);
     assert_unreachable(address(&ca, &client, "&server-name=other.test"));
@@ -107,13 +105,8 @@ pub(crate) fn users_have_permissions(release: Release) {
     let store = open(with_user(&servers, "secret"), None);
     let revision = put(&store, "a", "1");
     let mut watch = store.watch(revision).expect("watched");
-    let lease = store.grant(Duration::from_secs(60), LONG).expect("granted");
-    let leased = Transaction::new().put_leased("b", "2", lease.id);
-    let next = store.transact(&leased, LONG).expect("permitted");
+    let next = put(&store, "b", "2");
     assert_eq!(next_changes(&mut *watch).0, next);
-    store.keep_alive(lease.id, LONG).expect("renewed");
-    store.revoke(lease.id, LONG).expect("permitted");
-    assert_eq!(value(&store, "b"), None);
 
     let mut elsewhere = with_user(&servers, "secret");
     elsewhere.prefix = "kedge/other".to_owned();

@@ -1,4 +1,4 @@
-//! Files of the embedded store, its leases over a reboot, its lock.
+//! Files of the embedded store, and its lock.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -7,57 +7,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kedge_coordination::embedded::{Embedded, EmbeddedOptions};
-use kedge_coordination::{
-    Change, CoordinationError, Coordinator, ReadAgain, Transaction, WatchEvent,
-};
+use kedge_coordination::{CoordinationError, Coordinator, ReadAgain, WatchEvent};
 use kedge_disk::{Disk, SimDisk};
 
 use crate::EmbeddedStore;
-use crate::contract::{LONG, Store, next_changes, put, value};
-
-fn booted(dir: &Path, boot: &str) -> Embedded {
-    let options = EmbeddedOptions {
-        boot: Some(boot.to_owned()),
-        ..EmbeddedOptions::default()
-    };
-    Embedded::open(dir, options).expect("the directory can be made")
-}
+use crate::contract::{LONG, Store, put, value};
 
 #[test]
 fn nobody_else_can_read_the_files() {
     let store = EmbeddedStore::new();
     let dir = store.path().join("new");
-    put(&booted(&dir, "one"), "a", "1");
+    let opened = Embedded::open(&dir, EmbeddedOptions::default());
+    put(&opened.expect("the directory can be made"), "a", "1");
     let mode = |path: &Path| fs::metadata(path).expect("it exists").permissions().mode() & 0o777;
     assert_eq!(mode(&dir), 0o700);
     for file in fs::read_dir(&dir).expect("a directory") {
         let path = file.expect("a file").path();
         assert_eq!(mode(&path), 0o600, "{}", path.display());
     }
-}
-
-#[test]
-fn leases_end_with_a_reboot_of_the_machine() {
-    let store = EmbeddedStore::new();
-    let before = booted(store.path(), "one");
-    let lease = before
-        .grant(Duration::from_secs(3600), LONG)
-        .expect("granted");
-    let both = Transaction::new()
-        .put_leased("held", "1", lease.id)
-        .put("kept", "1");
-    let revision = before.transact(&both, LONG).expect("nothing is compared");
-
-    let after = booted(store.path(), "two");
-    let mut watch = after.watch(revision).expect("watched");
-    let error = after.keep_alive(lease.id, LONG).expect_err("it ended");
-    assert!(matches!(error, CoordinationError::NoLease(_)), "{error}");
-    assert_eq!(value(&after, "held"), None);
-    assert!(value(&after, "kept").is_some());
-    assert_eq!(
-        next_changes(&mut *watch).1,
-        [Change::Delete("held".to_owned())]
-    );
 }
 
 #[test]

@@ -1,9 +1,12 @@
-//! The contract on the embedded store, and what only that store has: files, power failures, kills.
+//! The contract on the embedded store, what only that store has: files, power failures, kills; and leases by themselves.
 
 #[path = "../contract/mod.rs"]
 mod contract;
 mod crashes;
 mod embedded;
+mod lease_histories;
+mod lease_holder;
+mod lease_observer;
 
 use std::path::Path;
 
@@ -30,10 +33,7 @@ impl EmbeddedStore {
 
 impl Store for EmbeddedStore {
     fn open_seen(&self, seen: Option<StorePosition>) -> Box<dyn Coordinator> {
-        let options = EmbeddedOptions {
-            seen,
-            ..EmbeddedOptions::default()
-        };
+        let options = EmbeddedOptions { seen };
         let store = Embedded::open(self.path(), options).expect("the directory exists");
         Box::new(store)
     }

@@ -1,0 +1,313 @@
+//! The holder of a lease: when it renews, and until when it serves.
+//!
+//! Invariants:
+//! * Every put compares the key with what this holder knows of it, so that at most one of the puts since then is made.
+//! * While the outcome of a put is unknown, the holder serves no longer than each record that may be in the store allows.
+//! * A holder whose record was replaced, deleted, or created anew in between has lost its tenure, and serves nothing
+//!   until it has a new one.
+
+use serde_json::Value;
+
+use crate::lease::{LeaseRecord, LeaseTiming};
+use crate::{Compare, CoordinationError, Entry, Moment, Revision, Transaction};
+
+/// The largest number of puts with unknown outcomes that are remembered. The validity of an older one is not used.
+const SENT_MAX: usize = 64;
+
+/// The holder of a lease, as a state machine.
+#[derive(Clone, Debug)]
+pub struct LeaseHolder {
+    key: String,
+    process: String,
+    timing: LeaseTiming,
+    counter: u64,
+    tenure: Tenure,
+    /// The puts whose outcomes are unknown, the oldest first.
+    sent: Vec<SentPut>,
+    /// The moment of the next put.
+    next: Moment,
+}
+
+#[derive(Clone, Debug)]
+enum Tenure {
+    /// The lease is not held.
+    None {
+        /// The revision of the record that is to be replaced.
+        found: Option<Revision>,
+        /// True if this holder has had a tenure before.
+        again: bool,
+    },
+    /// The lease is held, or was until its time ended.
+    Held {
+        /// The revision of the first put of this tenure.
+        since: Revision,
+        /// The revision of the last put.
+        revision: Revision,
+        validity: Validity,
+    },
+    /// Another process of the same name has taken the lease.
+    Replaced(String),
+}
+
+/// The effects of a put on its holder.
+#[derive(Clone, Copy, Debug, Default)]
+struct Validity {
+    serves_until: Moment,
+    ends: Moment,
+}
+
+impl Validity {
+    fn min(self, other: Self) -> Self {
+        Validity {
+            serves_until: self.serves_until.min(other.serves_until),
+            ends: self.ends.min(other.ends),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct SentPut {
+    counter: u64,
+    sent: Moment,
+    timing: LeaseTiming,
+}
+
+impl SentPut {
+    fn validity(self) -> Validity {
+        Validity {
+            serves_until: self.timing.serves_until(self.sent),
+            ends: self.timing.ends(self.sent),
+        }
+    }
+}
+
+/// The effect of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LeaseEvent {
+    /// A new tenure has begun.
+    Taken,
+    /// The tenure goes on.
+    Renewed,
+    /// The put may have been made or not. The next one shows it.
+    Unknown,
+    /// The store has another record than was assumed, as that of an earlier process of this node. The next put fits.
+    Found,
+    /// The tenure has ended: the holder was deposed, or its lease was revoked.
+    Deposed,
+    /// Another process of the same name has taken the lease. There are no more puts.
+    Replaced,
+}
+
+impl LeaseHolder {
+    /// Creates the holder of the lease of `key`, which has no tenure yet. `process` is a UUID that no other process has.
+    pub fn new(key: impl Into<String>, process: impl Into<String>, timing: LeaseTiming) -> Self {
+        LeaseHolder {
+            key: key.into(),
+            process: process.into(),
+            timing,
+            counter: 0,
+            tenure: Tenure::None {
+                found: None,
+                again: false,
+            },
+            sent: Vec::new(),
+            next: Moment::default(),
+        }
+    }
+
+    /// Sets the times of the next put and of later ones.
+    pub fn set_timing(&mut self, timing: LeaseTiming) {
+        if timing != self.timing {
+            self.timing = timing;
+            self.next = Moment::default();
+        }
+    }
+
+    /// Returns the times of the next put.
+    #[must_use]
+    pub const fn timing(&self) -> LeaseTiming {
+        self.timing
+    }
+
+    /// Returns the moment of the next put; `None` if there is none, as another process has taken the lease.
+    #[must_use]
+    pub fn next_put(&self) -> Option<Moment> {
+        (!matches!(self.tenure, Tenure::Replaced(_))).then_some(self.next)
+    }
+
+    /// Returns the next put. `now` was read before, so that everything else is later. [`LeaseHolder::serves_until`] may
+    /// have become earlier, which has to take effect before the put is sent.
+    pub fn put(&mut self, now: Moment, health: &Value) -> Option<Transaction> {
+        let compare = match self.tenure {
+            Tenure::None { found: None, .. } => Compare::Absent(self.key.clone()),
+            Tenure::None {
+                found: Some(revision),
+                ..
+            }
+            | Tenure::Held { revision, .. } => Compare::Unchanged(self.key.clone(), revision),
+            Tenure::Replaced(_) => return None,
+        };
+        self.counter += 1;
+        if self.sent.len() == SENT_MAX {
+            self.sent.remove(0);
+        }
+        self.sent.push(SentPut {
+            counter: self.counter,
+            sent: now,
+            timing: self.timing,
+        });
+        self.next = now.plus(self.timing.renewal_interval());
+        let record = LeaseRecord::new(&self.process, self.counter, self.timing.time(), health);
+        let put = Transaction::new().when(compare);
+        Some(put.put(&self.key, record.encode()))
+    }
+
+    /// Handles the answer to the last put, which came at `now`.
+    pub fn on_answer(
+        &mut self,
+        now: Moment,
+        answer: &Result<Revision, CoordinationError>,
+    ) -> LeaseEvent {
+        match answer {
+            Ok(revision) => {
+                let last = self.sent.last().copied();
+                self.confirm(*revision, last)
+            }
+            Err(CoordinationError::Conflict(conflict)) => {
+                self.next = now;
+                self.on_conflict(now, conflict.entry(&self.key))
+            }
+            // Most others have changed nothing. To take the put for one that may be made is always safe.
+            Err(_) => {
+                self.next = now.plus(self.timing.retry_interval());
+                LeaseEvent::Unknown
+            }
+        }
+    }
+
+    /// Ends the tenure, as the store was replaced by another one: an older state does not say who was deposed since.
+    pub fn forget(&mut self) {
+        if !matches!(self.tenure, Tenure::Replaced(_)) {
+            self.lose(None);
+            self.next = Moment::default();
+        }
+    }
+
+    /// Notes that a put was made: `put`, if it is remembered.
+    fn confirm(&mut self, revision: Revision, put: Option<SentPut>) -> LeaseEvent {
+        self.sent.clear();
+        let (since, before, event) = match &self.tenure {
+            Tenure::Held {
+                since, validity, ..
+            } => (*since, *validity, LeaseEvent::Renewed),
+            _ => (revision, Validity::default(), LeaseEvent::Taken),
+        };
+        self.tenure = Tenure::Held {
+            since,
+            revision,
+            validity: put.map_or(before, SentPut::validity),
+        };
+        event
+    }
+
+    fn on_conflict(&mut self, now: Moment, entry: Option<&Entry>) -> LeaseEvent {
+        let Some(entry) = entry else {
+            return self.lose(None);
+        };
+        let record = LeaseRecord::parse(&entry.value);
+        let record = record.filter(|record| record.process == self.process);
+        let Some(record) = record else {
+            return self.on_other(entry);
+        };
+        if record.revoked {
+            // Time for who revoked it, whose next transaction compares the record.
+            let lapse = self.timing.drift().lengthened(record.time());
+            self.next = now.plus(lapse * 2);
+            return self.lose(Some(entry.mod_revision));
+        }
+        // A put of this process. It may be a late one that came after the record had been deleted.
+        let is_new = match &self.tenure {
+            Tenure::Held { revision, .. } => entry.create_revision > *revision,
+            _ => false,
+        };
+        if is_new {
+            return self.lose(Some(entry.mod_revision));
+        }
+        let put = self.sent.iter().find(|put| put.counter == record.counter);
+        let put = put.copied();
+        self.confirm(entry.mod_revision, put)
+    }
+
+    /// Handles the record of another process.
+    fn on_other(&mut self, entry: &Entry) -> LeaseEvent {
+        match self.tenure {
+            Tenure::None { again: false, .. } => {
+                // An earlier process of this node, which has ended.
+                self.sent.clear();
+                self.tenure = Tenure::None {
+                    found: Some(entry.mod_revision),
+                    again: false,
+                };
+                LeaseEvent::Found
+            }
+            _ => {
+                let by = LeaseRecord::parse(&entry.value).map(|record| record.process);
+                self.sent.clear();
+                self.tenure = Tenure::Replaced(by.unwrap_or_default());
+                LeaseEvent::Replaced
+            }
+        }
+    }
+
+    fn lose(&mut self, found: Option<Revision>) -> LeaseEvent {
+        let had = matches!(
+            self.tenure,
+            Tenure::Held { .. } | Tenure::None { again: true, .. }
+        );
+        self.sent.clear();
+        self.tenure = Tenure::None { found, again: had };
+        match had {
+            true => LeaseEvent::Deposed,
+            false => LeaseEvent::Found,
+        }
+    }
+
+    fn validity(&self) -> Validity {
+        let Tenure::Held { validity, .. } = self.tenure else {
+            return Validity::default();
+        };
+        let sent = self.sent.iter().map(|put| put.validity());
+        sent.fold(validity, Validity::min)
+    }
+
+    /// Returns the moment until which the holder serves; the start of the clock if it has no tenure.
+    #[must_use]
+    pub fn serves_until(&self) -> Moment {
+        self.validity().serves_until
+    }
+
+    /// Returns the moment at which nothing may go on that was begun while the holder served.
+    #[must_use]
+    pub fn ends(&self) -> Moment {
+        self.validity().ends
+    }
+
+    /// Returns the revision in which the present tenure began. What the store had then includes the transaction that ended
+    /// the tenure before.
+    #[must_use]
+    pub const fn since(&self) -> Option<Revision> {
+        match self.tenure {
+            Tenure::Held { since, .. } => Some(since),
+            _ => None,
+        }
+    }
+
+    /// Returns the UUID of the process that has taken the lease.
+    #[must_use]
+    pub fn replaced_by(&self) -> Option<&str> {
+        match &self.tenure {
+            Tenure::Replaced(by) => Some(by),
+            _ => None,
+        }
+    }
+}
