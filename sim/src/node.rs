@@ -147,6 +147,7 @@ impl SimNode {
             completions: Arc::clone(&sink) as Arc<dyn Completions>,
             threads: 1,
             topology: None,
+            serving: Arc::default(),
             recovery: RecoveryMode::Strict,
             open_files_max: u32::MAX,
             compaction_reserve_bytes: 0,

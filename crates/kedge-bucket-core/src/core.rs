@@ -290,7 +290,8 @@ impl BucketCore {
     /// Runs one step of a vBucket that plays this role, and accounts for it.
     ///
     /// # Errors
-    /// `NotMyVbucket`; `TemporaryFailure` unless the bucket is open, when the vBucket is quarantined, or is being rolled back.
+    /// `NotMyVbucket`, also for an active vBucket that this node does not serve at `now`; `TemporaryFailure` unless the bucket
+    /// is open, when the vBucket is quarantined, or is being rolled back.
     pub fn step_as<R>(
         &self,
         now: Now,
@@ -314,6 +315,7 @@ impl BucketCore {
         if guard.store().is_rewinding() {
             return Err(Status::TemporaryFailure);
         }
+        self.check_served(now, &guard, role)?;
         let result = step(&mut guard);
         let Some(effects) = guard.take_effects() else {
             return Ok(result);
@@ -325,6 +327,35 @@ impl BucketCore {
             self.deliver(now, &mut done);
         }
         Ok(result)
+    }
+
+    /// Checks that the node still serves a vBucket for an operation of a client. The caller holds its lock until the
+    /// operation has read or changed it.
+    ///
+    /// # Errors
+    /// `NotMyVbucket` if the vBucket is active and the time of the node's lease is over at `now`.
+    #[inline]
+    pub fn check_served(
+        &self,
+        now: Now,
+        vbucket: &VBucket,
+        role: RequiredRole,
+    ) -> Result<(), Status> {
+        let is_served = self.setup.serving.is_open(now.mono_ns)
+            || role == RequiredRole::Followed
+            || vbucket.state() != VbState::Active;
+        if is_served {
+            Ok(())
+        } else {
+            Err(Status::NotMyVbucket)
+        }
+    }
+
+    /// Waits for the steps that run now. Steps that begin later see what was stored in [`BucketSetup::serving`] before.
+    pub fn await_steps(&self) {
+        for vbucket in &self.vbuckets {
+            drop(vbucket.lock());
+        }
     }
 
     /// Reports the end of steps: to be called when no vBucket is locked.

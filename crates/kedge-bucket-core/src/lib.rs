@@ -31,6 +31,7 @@ mod parker;
 mod phase;
 mod quota;
 mod random;
+mod serving;
 mod settings;
 mod setup;
 mod task;
@@ -49,6 +50,7 @@ pub use parker::Parker;
 pub use phase::{BucketPhase, RequiredRole};
 pub use quota::Quota;
 pub use random::{first_uuid, new_uuid, random_u64};
+pub use serving::ServingGate;
 pub use settings::{
     BucketChange, BucketConfig, BucketSetting, CompactionChange, CompactionConfig, CompactionHours,
     CompactionPool, CompactionRate, CompressionMode, ConflictResolution, DURABILITY_LEVELS,

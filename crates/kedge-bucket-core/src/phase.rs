@@ -36,6 +36,8 @@ pub enum RequiredRole {
     Replica,
     /// Active, replica or pending.
     Any,
+    /// Active, replica or pending, for replication: an active needs no lease.
+    Followed,
 }
 
 impl RequiredRole {
@@ -45,7 +47,7 @@ impl RequiredRole {
         match self {
             Self::Active => vbucket.state() == VbState::Active,
             Self::Replica => vbucket.state() == VbState::Replica,
-            Self::Any => vbucket.state() != VbState::Dead && !vbucket.is_deleted(),
+            Self::Any | Self::Followed => vbucket.state() != VbState::Dead && !vbucket.is_deleted(),
         }
     }
 }

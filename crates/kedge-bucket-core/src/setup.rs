@@ -1,5 +1,6 @@
 //! The environment that a bucket is opened with.
 
+use crate::serving::ServingGate;
 use crate::settings::BucketConfig;
 use kedge_disk::Disk;
 use kedge_executor::Executor;
@@ -45,6 +46,8 @@ pub struct BucketSetup {
     pub executor: Executor,
     /// The receiver of completions.
     pub completions: Arc<dyn Completions>,
+    /// The time until which the node serves its active vBuckets.
+    pub serving: Arc<ServingGate>,
     /// Number of front-end threads, whose [`Ctx::thread`] is below it.
     pub threads: u16,
     /// The treatment of damage in the log.

@@ -187,6 +187,11 @@ impl Bucket {
         self.core.is_loading()
     }
 
+    /// Waits for the steps of vBuckets that run now. Steps that begin later see how [`crate::ServingGate`] was set before.
+    pub fn await_steps(&self) {
+        self.core.await_steps();
+    }
+
     /// Returns the statistics of a vBucket's file; `None` if there is no file.
     ///
     /// # Errors

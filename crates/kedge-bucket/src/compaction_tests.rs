@@ -45,6 +45,7 @@ fn open() -> ManualBucket {
         threads: 1,
         recovery: RecoveryMode::Strict,
         topology: Some(kedge_vbucket::Topology::alone()),
+        serving: Arc::default(),
         open_files_max: u32::MAX,
         compaction_reserve_bytes: 0,
         on_fatal: Arc::new(|why| panic!("{why}")),

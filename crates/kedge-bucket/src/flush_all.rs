@@ -2,7 +2,7 @@
 
 use crate::bucket::Bucket;
 use crate::tasks::BUCKET_FLUSH;
-use kedge_bucket_core::{Counter, Ctx, new_uuid, submit_change};
+use kedge_bucket_core::{Counter, Ctx, RequiredRole, new_uuid, submit_change};
 use kedge_types::{Status, VbId};
 use kedge_vbucket::VbState;
 use std::sync::Arc;
@@ -12,7 +12,8 @@ impl Bucket {
     /// returns, and the earlier log can be recycled.
     ///
     /// # Errors
-    /// `NotSupported` if the bucket does not allow flushes; `TemporaryFailure` while loading, or if the log cannot be written.
+    /// `NotSupported` if the bucket does not allow flushes; `NotMyVbucket` if the time of the node's lease is over;
+    /// `TemporaryFailure` while loading, or if the log cannot be written.
     /// In the latter case memory is empty, and a restart would restore the documents.
     pub fn flush_all(&self, ctx: Ctx) -> Result<(), Status> {
         self.check_flush_enabled()?;
@@ -50,6 +51,8 @@ impl Bucket {
         for id in 0..self.core.vbucket_count() {
             let documents = self.core.change_vbucket(VbId(id), |vbucket| {
                 // A replica is flushed by its active. Until then it must keep the changes that it has acknowledged.
+                let now = self.core.setup.clock.now();
+                self.core.check_served(now, vbucket, RequiredRole::Active)?;
                 let is_passive = in_cluster && vbucket.state() != VbState::Active;
                 let is_kept = vbucket.is_deleted() || is_passive;
                 Ok((!is_kept).then(|| vbucket.flush(new_uuid())))

@@ -44,6 +44,7 @@
 //!     threads: 1,
 //!     recovery: RecoveryMode::Strict,
 //!     topology: Some(Topology::alone()),
+//!     serving: Arc::default(),
 //!     open_files_max: 64,
 //!     compaction_reserve_bytes: 0,
 //!     on_fatal: Arc::new(|reason| panic!("{reason}")),
@@ -120,8 +121,8 @@ pub use kedge_bucket_core::{
     CompactionConfig, CompactionHours, CompactionPool, CompactionRate, Completions,
     CompressionMode, ConflictResolution, Counter, Ctx, DURABILITY_LEVELS, DiskCalls,
     DurabilityFallback, EvictionPolicy, FieldKind, FixedSetting, FormField, MemoryChange,
-    MemoryConfig, Outcome, PendingIo, Read, Timing, TimingSnapshot, TimingUnit, Timings, Total,
-    WarmupBehavior, settings_markdown,
+    MemoryConfig, Outcome, PendingIo, Read, ServingGate, Timing, TimingSnapshot, TimingUnit,
+    Timings, Total, WarmupBehavior, settings_markdown,
 };
 pub use kedge_log::{RecoveryMode, SegmentListing, catalog_path as log_catalog};
 pub use kedge_persistence::{

@@ -69,7 +69,7 @@ impl Bucket {
     /// `NotMyVbucket`, `TemporaryFailure` while loading.
     pub fn failover_log(&self, ctx: Ctx, vb: VbId) -> Result<Vec<(VbUuid, Seqno)>, Status> {
         self.core
-            .step_as(ctx.now, vb, RequiredRole::Any, |vbucket| {
+            .step_as(ctx.now, vb, RequiredRole::Followed, |vbucket| {
                 vbucket.failover().entries().to_vec()
             })
     }
@@ -80,7 +80,7 @@ impl Bucket {
     /// `NotMyVbucket`, `TemporaryFailure` while loading.
     pub fn failover_table(&self, ctx: Ctx, vb: VbId) -> Result<FailoverTable, Status> {
         self.core
-            .step_as(ctx.now, vb, RequiredRole::Any, |vbucket| {
+            .step_as(ctx.now, vb, RequiredRole::Followed, |vbucket| {
                 vbucket.failover().clone()
             })
     }

@@ -25,7 +25,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use kedge_bucket::{
     Bucket, BucketChange, BucketConfig, BucketError, BucketSetup, Completions, Ctx, ImportReport,
-    RecoveryMode, Topology, finish_drop, import_files,
+    RecoveryMode, ServingGate, Topology, finish_drop, import_files,
 };
 use kedge_cluster::{BucketEntry, ClusterError, ClusterView, ManifestError, ManifestKeeper, Ports};
 use kedge_disk::{Disk, DiskError, read_file, replace_file};
@@ -144,6 +144,8 @@ pub struct RegistrySetup {
     pub owner: OwnerId,
     /// The receiver of completions of parked commands.
     pub completions: Arc<dyn Completions>,
+    /// The time until which the node serves its active vBuckets.
+    pub serving: Arc<ServingGate>,
     /// The number of front-end threads. [`Ctx::thread`] of other threads is this number.
     pub threads: u16,
     /// The handling of damage in a log.
@@ -240,6 +242,21 @@ impl BucketRegistry {
     #[must_use]
     pub fn list(&self) -> Vec<Arc<Bucket>> {
         self.buckets.load().values().cloned().collect()
+    }
+
+    /// Returns the gate of the node: the time until which it serves its active vBuckets.
+    #[must_use]
+    pub fn serving(&self) -> &Arc<ServingGate> {
+        &self.setup.serving
+    }
+
+    /// Closes the gate of the node, and waits until no operation of a client on an active vBucket runs.
+    pub fn stop_serving(&self) {
+        self.setup.serving.close();
+        // A bucket that is missing here was opened after the gate was closed.
+        for bucket in self.list() {
+            bucket.await_steps();
+        }
     }
 
     /// Returns a number that grows whenever a bucket is added or removed.
@@ -709,6 +726,7 @@ fn open_bucket(
         threads: setup.threads,
         recovery: setup.recovery,
         topology: (!setup.clustered).then(Topology::alone),
+        serving: setup.serving.clone(),
         open_files_max: files_per_bucket(buckets),
         compaction_reserve_bytes: COMPACTION_RESERVE_BYTES,
         on_fatal: setup.on_fatal.clone(),

@@ -191,7 +191,7 @@ impl MemoryAdmission {
         }
         let mut vbucket = core.vbuckets[op.vb.index()].lock();
         let (has_run, done) = core.account(now, &mut vbucket, |vbucket| {
-            if let Err(status) = may_resume(core, vbucket, &op.op) {
+            if let Err(status) = may_resume(core, now, vbucket, &op.op) {
                 resumption.fail(core, &op, status);
                 return true;
             }

@@ -413,6 +413,7 @@ fn open_registry(
         executor: pools.executor().clone(),
         owner: pools.owner(),
         completions: frontend.completions(),
+        serving: Arc::default(),
         threads,
         recovery: config.recovery,
         clustered: config.cluster.is_some(),

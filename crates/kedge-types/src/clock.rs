@@ -1,14 +1,17 @@
 //! The clocks of the server, as a trait, so that time is an argument.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::time::{ClockId, clock_gettime};
 
 /// A reading of both clocks. State machines receive it as an argument and never read a clock themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
     /// Wall-clock time in nanoseconds since the Unix epoch, for CAS and expiry. It may jump.
     pub unix_ns: u64,
-    /// Monotonic time in nanoseconds, for timeouts. Its zero is arbitrary.
+    /// Monotonic time in nanoseconds, for timeouts and leases. It advances while the machine is suspended. Its zero is
+    /// arbitrary.
     pub mono_ns: u64,
 }
 
@@ -26,31 +29,25 @@ pub trait Clock: Send + Sync {
     fn now(&self) -> Now;
 }
 
-/// The clocks of the operating system.
-#[derive(Debug)]
-pub struct SystemClock {
-    start: Instant,
-}
+/// The clocks of the operating system. Its monotonic time is that since the machine's boot, with the time for which it was
+/// suspended (`CLOCK_BOOTTIME`): a lease of this node ends while it sleeps. [`std::time::Instant`] stands still
+/// meanwhile, so the two must not be compared.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
 
 impl SystemClock {
-    /// Creates a clock whose monotonic time starts at zero now.
+    /// Creates a clock.
     #[must_use]
-    pub fn new() -> Self {
-        Self {
-            start: Instant::now(),
-        }
+    pub const fn new() -> Self {
+        Self
     }
 
-    /// Returns the monotonic time of [`Clock::now`] alone, in nanoseconds.
+    /// Returns the monotonic time of [`Clock::now`] alone, in nanoseconds. Linux answers without a system call (vDSO).
     #[must_use]
     pub fn mono_ns(&self) -> u64 {
-        self.start.elapsed().as_nanos() as u64
-    }
-}
-
-impl Default for SystemClock {
-    fn default() -> Self {
-        Self::new()
+        let time = clock_gettime(ClockId::Boottime);
+        // Both are positive, and the sum lasts for 584 years after the boot.
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
     }
 }
 
@@ -103,5 +100,18 @@ impl Clock for ManualClock {
             unix_ns: self.unix_ns.load(Ordering::Relaxed),
             mono_ns: self.mono_ns.load(Ordering::Relaxed),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn monotonic_time_is_that_since_boot() {
+        let boot = || clock_gettime(ClockId::Boottime).tv_sec as u64;
+        let before_secs = boot();
+        let secs = SystemClock::new().mono_ns() / 1_000_000_000;
+        assert!((before_secs..=boot()).contains(&secs));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::component::DocumentCommands;
 use super::reads::pick;
-use kedge_bucket_core::{BucketPhase, Ctx, Outcome, Read};
+use kedge_bucket_core::{BucketPhase, Ctx, Outcome, Read, RequiredRole};
 use kedge_residency::{BackgroundFetcher, Op, role_of};
 use kedge_types::{Cas, CollectionId, DocKey, Status};
 use kedge_vbucket::{
@@ -43,6 +43,9 @@ impl DocumentCommands {
                 let mut vbucket = self.core.vbuckets[index].lock();
                 let shards = vbucket.table().shard_count();
                 let answers = vbucket.state() == VbState::Active && !vbucket.store().is_rewinding();
+                // A node serves all of its active vBuckets, or none.
+                self.core
+                    .check_served(ctx.now, &vbucket, RequiredRole::Active)?;
                 if !answers || vbucket.documents().count() == 0 {
                     break;
                 }

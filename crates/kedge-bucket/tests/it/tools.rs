@@ -2,7 +2,7 @@
 
 use kedge_bucket::{
     Bucket, BucketConfig, BucketSetup, CompactionRate, Completion, Completions, Cookie, Ctx,
-    Mutated, Outcome, Read, RecoveryMode, StoreMode, Topology, WarmupBehavior, Write,
+    Mutated, Outcome, Read, RecoveryMode, ServingGate, StoreMode, Topology, WarmupBehavior, Write,
 };
 use kedge_disk::{Disk, DiskCall, DiskError, DiskObserver, Operation, SimDisk};
 use kedge_executor::{Executor, ExecutorConfig, ManualExecutor, Pool, ThreadCount};
@@ -104,6 +104,8 @@ pub(crate) struct TestSite {
     pub(crate) executor: Executor,
     /// The replication topology of SyncWrites.
     pub(crate) topology: Option<Topology>,
+    /// The gate of the node.
+    pub(crate) serving: Arc<ServingGate>,
     /// The number of bytes that are reserved for compactions.
     pub(crate) reserve_bytes: u64,
 }
@@ -144,6 +146,7 @@ pub(crate) fn sim(disk: &SimDisk) -> TestSite {
         clock: Arc::new(SystemClock::new()),
         executor: shared_executor(),
         topology: Some(Topology::alone()),
+        serving: Arc::default(),
         reserve_bytes: 0,
     }
 }
@@ -263,6 +266,7 @@ impl TestSite {
             threads: 2,
             recovery: RecoveryMode::Strict,
             topology: self.topology.clone(),
+            serving: Arc::clone(&self.serving),
             open_files_max: u32::MAX,
             compaction_reserve_bytes: self.reserve_bytes,
             on_fatal: Arc::new(move |why| fatal.fatal.lock().unwrap().push(why.to_owned())),

@@ -1,5 +1,6 @@
 //! Tests of sessions without sockets: bytes in, bytes out, and commands that stay parked until the test syncs the log.
 
+mod lease;
 mod long_stat_answers;
 mod parked;
 mod privileges;
@@ -74,6 +75,7 @@ fn shared(front_ends: &Arc<FrontEnds>) -> ServerContext {
         executor: pools.executor().clone(),
         owner: pools.owner(),
         completions: front_ends.clone(),
+        serving: Arc::default(),
         threads: 1,
         recovery: RecoveryMode::Strict,
         clustered: false,

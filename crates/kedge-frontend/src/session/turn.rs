@@ -12,7 +12,7 @@ use crate::server_context::ServerContext;
 pub(crate) struct SessionTurn<'t> {
     pub(crate) shared: &'t ServerContext,
     pub(crate) thread: u16,
-    /// The start of the turn, which is the time for buckets.
+    /// The start of the turn, whose wall-clock time is that of its commands.
     pub(crate) now: Now,
     /// The last reading of the monotonic clock in nanoseconds. The end of a command is the start of the next one.
     pub(crate) last_ns: u64,
@@ -55,9 +55,14 @@ impl SessionTurn<'_> {
         self.last_ns >= self.until_ns
     }
 
+    /// Returns the context of the next command. Its monotonic time is the last that was read, not the start of the turn: a
+    /// turn with many connections may be longer than the pause that the node's lease tolerates.
     pub(crate) fn ctx(&self) -> Ctx {
         Ctx {
-            now: self.now,
+            now: Now {
+                mono_ns: self.now.mono_ns.max(self.last_ns),
+                ..self.now
+            },
             thread: self.thread,
         }
     }

@@ -95,6 +95,7 @@ impl Server {
             executor: pools.executor().clone(),
             owner: pools.owner(),
             completions: Arc::new(Nobody),
+            serving: Arc::default(),
             threads: 1,
             recovery: RecoveryMode::default(),
             clustered: false,

@@ -28,6 +28,7 @@ fn flush_waits_until_the_bucket_is_loaded() {
         executor,
         owner,
         completions: Arc::new(Nobody),
+        serving: Arc::default(),
         threads: 1,
         recovery: RecoveryMode::Strict,
         clustered: false,

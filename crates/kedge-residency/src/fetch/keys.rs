@@ -2,7 +2,7 @@
 
 use super::component::BackgroundFetcher;
 use crate::parked::{Op, PendingOp, may_resume};
-use kedge_bucket_core::BucketPhase;
+use kedge_bucket_core::{BucketPhase, RequiredRole};
 use kedge_types::{CollectionId, DocKey, Now, Status, VbId};
 use kedge_vbucket::{FileLookup, KeyFigures, VBucket, VbState};
 
@@ -57,13 +57,13 @@ impl BackgroundFetcher {
     }
 
     /// Answers an operation from the file.
-    pub(super) fn ask_the_file(&self, now: Now, op: &PendingOp) -> Result<FileAnswer, Status> {
+    pub(super) fn ask_the_file(&self, op: &PendingOp) -> Result<FileAnswer, Status> {
         match op.op {
             Op::Random { random } => self.random_key(op.vb, &op.key, random),
             Op::Keys { count } => self
-                .merged_keys(op.vb, now, &op.key, count as usize)
+                .merged_keys(op.vb, &op.key, count as usize)
                 .map(FileAnswer::Keys),
-            Op::ValidateKey => self.validate(now, op).map(FileAnswer::Figures),
+            Op::ValidateKey => self.validate(op).map(FileAnswer::Figures),
             _ => Err(Status::Internal),
         }
     }
@@ -102,7 +102,6 @@ impl BackgroundFetcher {
     fn merged_keys(
         &self,
         vb: VbId,
-        now: Now,
         start: &DocKey,
         count: usize,
     ) -> Result<Vec<Box<[u8]>>, Status> {
@@ -112,8 +111,10 @@ impl BackgroundFetcher {
         let mut keys: Vec<Box<[u8]>> = Vec::new();
         loop {
             let page = self.keys_on_disk(vb, &from, KEYS_AT_ONCE)?;
+            // Read after the file, as the lease of the node may have ended meanwhile.
+            let now = self.core.setup.clock.now();
             let vbucket = self.core.vbuckets[vb.index()].lock();
-            self.check_open(&vbucket)?;
+            self.check_open(now, &vbucket)?;
             let ends = page.len() < KEYS_AT_ONCE
                 || page.last().is_none_or(|last| !is_in(last, collection));
             // Memory is newer than the file.
@@ -146,18 +147,20 @@ impl BackgroundFetcher {
     }
 
     /// Compares the document of a key in the file to that in memory.
-    fn validate(&self, now: Now, op: &PendingOp) -> Result<KeyFigures, Status> {
+    fn validate(&self, op: &PendingOp) -> Result<KeyFigures, Status> {
+        let now = self.core.setup.clock.now();
         let vbucket = self.core.vbuckets[op.vb.index()].lock();
         // Not while the file is another than memory says.
-        may_resume(&self.core, &vbucket, &op.op)?;
+        may_resume(&self.core, now, &vbucket, &op.op)?;
         let (history, applied) = (vbucket.history_id(), vbucket.applied_seqno());
         let is_void = vbucket.store().is_file_void();
         drop(vbucket);
         let found = self.read_keys(op.vb, &[op.key.as_bytes()]).pop();
         // A flush has made the content of the file void.
         let item = found.ok_or(Status::Internal)??.filter(|_| !is_void);
+        let now = self.core.setup.clock.now();
         let mut vbucket = self.core.vbuckets[op.vb.index()].lock();
-        may_resume(&self.core, &vbucket, &op.op)?;
+        may_resume(&self.core, now, &vbucket, &op.op)?;
         let stored = FileLookup {
             history,
             applied,
@@ -166,12 +169,12 @@ impl BackgroundFetcher {
         vbucket.at(now).validate_key(&op.key, stored)
     }
 
-    fn check_open(&self, vbucket: &VBucket) -> Result<(), Status> {
+    fn check_open(&self, now: Now, vbucket: &VBucket) -> Result<(), Status> {
         if self.core.phase() != BucketPhase::Open {
             return Err(Status::TemporaryFailure);
         }
         match vbucket.state() {
-            VbState::Active => Ok(()),
+            VbState::Active => self.core.check_served(now, vbucket, RequiredRole::Active),
             _ => Err(Status::NotMyVbucket),
         }
     }

@@ -70,7 +70,7 @@ impl BackgroundFetcher {
         let before = self.core.setup.clock.now();
         self.note_waits(&waiting, before);
         let mut resumption = Resumption::default();
-        let (waiting, mut again) = self.answer_from_file(before, waiting, &mut resumption);
+        let (waiting, mut again) = self.answer_from_file(waiting, &mut resumption);
         let groups = by_key(waiting);
         let keys: Vec<&[u8]> = groups.iter().map(|group| group[0].key.as_bytes()).collect();
         let found = self.read_keys(vb, &keys);
@@ -95,7 +95,7 @@ impl BackgroundFetcher {
         let mut vbucket = self.core.vbuckets[vb.index()].lock();
         let ((), done) = self.core.account(now, &mut vbucket, |vbucket| {
             for (group, found) in groups {
-                let group = self.without_refused(vbucket, group, &mut resumption);
+                let group = self.without_refused(now, vbucket, group, &mut resumption);
                 if !group.is_empty() {
                     let failed = self.put_found(vbucket, ticket, &group[0], found);
                     again.extend(self.resume(vbucket, now, group, failed, &mut resumption));
@@ -111,7 +111,6 @@ impl BackgroundFetcher {
     /// Completes operations that are answered from the file. Returns the others, and those that have to be read for again.
     fn answer_from_file(
         &self,
-        now: Now,
         waiting: Vec<PendingOp>,
         resumption: &mut Resumption,
     ) -> (Vec<PendingOp>, Vec<PendingOp>) {
@@ -119,7 +118,7 @@ impl BackgroundFetcher {
             waiting.into_iter().partition(|op| op.op.asks_the_file());
         let mut again = Vec::new();
         for op in asks {
-            let completion = match self.ask_the_file(now, &op) {
+            let completion = match self.ask_the_file(&op) {
                 Ok(FileAnswer::Keys(keys)) => Completion::Keys { result: Ok(keys) },
                 Ok(FileAnswer::Figures(figures)) => Completion::Key {
                     result: Ok(figures),
@@ -165,13 +164,14 @@ impl BackgroundFetcher {
     /// Fails the operations of a group that may not be resumed in a vBucket, and returns the others.
     fn without_refused(
         &self,
+        now: Now,
         vbucket: &VBucket,
         group: KeyGroup,
         resumption: &mut Resumption,
     ) -> KeyGroup {
         let mut others = Vec::with_capacity(group.len());
         for op in group {
-            match may_resume(&self.core, vbucket, &op.op) {
+            match may_resume(&self.core, now, vbucket, &op.op) {
                 Ok(()) => others.push(op),
                 Err(status) => {
                     self.parked.release(&op);

@@ -16,18 +16,23 @@ pub(crate) struct Resumption {
     needs_disk: bool,
 }
 
-/// Checks that an operation may be resumed in a vBucket.
+/// Checks that an operation may be resumed at `now` in a vBucket, which the caller has locked.
 ///
 /// # Errors
 /// `NotMyVbucket`; `TemporaryFailure` unless the bucket is open, or while the vBucket is rolled back.
-pub(crate) fn may_resume(core: &BucketCore, vbucket: &VBucket, op: &Op) -> Result<(), Status> {
+pub(crate) fn may_resume(
+    core: &BucketCore,
+    now: Now,
+    vbucket: &VBucket,
+    op: &Op,
+) -> Result<(), Status> {
     if core.phase() != BucketPhase::Open || vbucket.store().is_rewinding() {
         return Err(Status::TemporaryFailure);
     }
     if !op.role().is_of(vbucket) {
         return Err(Status::NotMyVbucket);
     }
-    Ok(())
+    core.check_served(now, vbucket, op.role())
 }
 
 impl Resumption {

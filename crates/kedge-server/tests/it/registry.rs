@@ -54,6 +54,7 @@ pub(crate) fn open_on(
         executor: executor.clone(),
         owner,
         completions: Arc::new(Nobody),
+        serving: Arc::default(),
         threads: 1,
         recovery: RecoveryMode::Strict,
         clustered: false,

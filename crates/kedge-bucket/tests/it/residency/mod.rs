@@ -2,6 +2,7 @@
 
 mod dropped;
 mod front_end_reads;
+mod lease;
 mod memory_queue;
 mod model;
 mod warmup;

@@ -8,7 +8,7 @@ use crate::commands::context::RequiredAccess;
 use crate::commands::row;
 
 /// A valid request of each opcode.
-fn sample(opcode: Opcode) -> Vec<u8> {
+pub(super) fn sample(opcode: Opcode) -> Vec<u8> {
     use Opcode as O;
     let (extras, value): (Vec<u8>, Vec<u8>) = match opcode {
         O::Set | O::Setq | O::Add | O::Addq | O::Replace | O::Replaceq => (vec![0; 8], vec![]),
