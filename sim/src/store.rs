@@ -1,7 +1,5 @@
 //! A model of the coordination store: the content that a quorum of its members agrees on.
 //!
-//! It has no leases of its own: nodes keep theirs as keys that they write again and again.
-//!
 //! Invariants:
 //! * Transactions take effect one after the other, at the moment of the call: the store is linearizable.
 //! * The revision grows by one with each transaction that changes something.
@@ -64,7 +62,7 @@ impl StoreModel {
     /// Executes a transaction.
     ///
     /// # Errors
-    /// `Invalid`, `Conflict`; `NoLease` if a put names a lease, because there are none.
+    /// `Invalid`, `Conflict`.
     pub fn transact(&mut self, transaction: &Transaction) -> Result<Revision, CoordinationError> {
         transaction.check()?;
         if !transaction.compares().iter().all(|it| self.holds(it)) {
@@ -74,9 +72,6 @@ impl StoreModel {
                 revision: Revision(self.revision),
                 present: present.collect(),
             }));
-        }
-        if let Some(lease) = transaction.leases().next() {
-            return Err(CoordinationError::NoLease(lease));
         }
         let next = self.revision + 1;
         let ops = transaction.ops().iter();
@@ -93,21 +88,19 @@ impl StoreModel {
         match compare {
             Compare::Absent(_) => entry.is_none(),
             Compare::Unchanged(_, at) => entry.is_some_and(|it| it.mod_revision == *at),
-            Compare::CreatedAt(_, at) => entry.is_some_and(|it| it.create_revision == *at),
             Compare::Value(_, value) => entry.is_some_and(|it| it.value == *value),
         }
     }
 
     fn apply(&mut self, revision: u64, op: &Op) -> Option<Change> {
         match op {
-            Op::Put { key, value, .. } => {
+            Op::Put { key, value } => {
                 let before = self.keys.get(key);
                 let entry = Entry {
                     key: key.clone(),
                     value: value.clone(),
                     create_revision: before.map_or(Revision(revision), |it| it.create_revision),
                     mod_revision: Revision(revision),
-                    lease: None,
                 };
                 self.keys.insert(key.clone(), entry.clone());
                 Some(Change::Put(entry))

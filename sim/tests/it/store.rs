@@ -1,9 +1,9 @@
-//! The contract of `Coordinator`, as far as it concerns keys, on the model of the store. The model has no leases.
+//! The contract of `Coordinator`, on the model of the store.
 
 use crate::contract::{Store, contract};
 use kedge_coordination::{
-    CoordinationError, Coordinator, Lease, LeaseId, Moment, ReadAgain, Revision, Snapshot,
-    StorePosition, Transaction, Watch, WatchEvent,
+    CoordinationError, Coordinator, ReadAgain, Revision, Snapshot, StorePosition, Transaction,
+    Watch, WatchEvent,
 };
 use kedge_sim::StoreModel;
 use std::collections::VecDeque;
@@ -101,18 +101,6 @@ impl Coordinator for ModelHandle {
         }))
     }
 
-    fn grant(&self, _: Duration, _: Duration) -> Result<Lease, CoordinationError> {
-        Err(CoordinationError::Refused("there are no leases".to_owned()))
-    }
-
-    fn keep_alive(&self, lease: LeaseId, _: Duration) -> Result<Moment, CoordinationError> {
-        Err(CoordinationError::NoLease(lease))
-    }
-
-    fn revoke(&self, lease: LeaseId, _: Duration) -> Result<(), CoordinationError> {
-        Err(CoordinationError::NoLease(lease))
-    }
-
     fn seen(&self) -> Option<StorePosition> {
         *self.seen.lock().expect("no test panics in it")
     }
@@ -151,16 +139,4 @@ impl Watch for ModelWatch {
     }
 }
 
-contract! { ModelStore::new();
-    snapshot_has_all_keys_in_order
-    transaction_is_made_as_a_whole_or_not
-    conflict_reports_present_values
-    deletion_of_a_missing_key_changes_nothing
-    invalid_transactions_are_refused
-    concurrent_increments_lose_no_update
-    watch_returns_each_revision_in_order
-    watch_begins_at_a_past_revision
-    watch_reports_that_history_is_gone
-    store_that_went_backwards_is_refused
-    unknown_lease_is_an_error
-}
+contract!(ModelStore::new());
