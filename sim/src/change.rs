@@ -16,8 +16,11 @@ pub(crate) enum MapChange {
     GiveUpMoves(usize),
     /// Another number of replicas is wanted.
     Replicas(u8),
-    /// A due change of the number of replicas begins or is cancelled, and due nodes join.
-    Begin,
+    /// The bucket is to be spread over other nodes.
+    Servers(Vec<usize>),
+    /// Due changes of the number of replicas begin or are cancelled, and due nodes join. With `rebalances`, more steps of
+    /// the rebalance begin, too.
+    Begin { rebalances: bool },
     /// Copies have caught up.
     Step,
     /// A failed-over node is back.
@@ -37,7 +40,8 @@ impl MapChange {
             Self::Taken { vb, node } => map.with_taken(node, vb),
             Self::GiveUpMoves(node) => map.without_moves_from(node),
             Self::Replicas(replicas) => Some(map.with_replicas(replicas)),
-            Self::Begin => map.with_change(),
+            Self::Servers(ref servers) => Some(map.with_servers(servers)),
+            Self::Begin { rebalances } => map.with_change(rebalances),
             Self::Return(node) => map.with(node),
             Self::Step | Self::FailOver(_) | Self::PutBack(_) => None,
         }
@@ -58,7 +62,10 @@ impl fmt::Display for MapChange {
             Self::Taken { vb, node } => write!(f, "{} has taken vBucket {vb} over", name(node)),
             Self::GiveUpMoves(node) => write!(f, "moves from {} are given up", name(node)),
             Self::Replicas(replicas) => write!(f, "there are to be {replicas} replicas"),
-            Self::Begin => write!(f, "copies are to be made"),
+            Self::Servers(ref servers) => {
+                write!(f, "the bucket is to be spread over {servers:?}")
+            }
+            Self::Begin { .. } => write!(f, "copies are to be made"),
             Self::Step => write!(f, "copies have what they have to"),
             Self::Return(node) => write!(f, "{} is back", name(node)),
             Self::FailOver(node) => write!(f, "{} is failed over", name(node)),

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 impl World {
     pub(crate) fn fault(&mut self) {
         let node = self.any_node();
-        match self.rng.below(44) {
+        match self.rng.below(47) {
             0..3 => {
                 self.network.reset_any(&mut self.rng);
                 self.summary.cuts += 1;
@@ -60,6 +60,7 @@ impl World {
             38 => self.store.compact(),
             39 => self.store.back_up(),
             40 => self.restore_store(),
+            41..44 => self.set_servers(),
             _ => self.store.heal(),
         }
     }
@@ -246,19 +247,31 @@ impl World {
         self.request(by, MapChange::Replicas(replicas));
     }
 
+    /// Begins a rebalance over other nodes.
+    fn set_servers(&mut self) {
+        let nodes = 0..self.nodes.len();
+        let servers: Vec<usize> = nodes.filter(|_| self.rng.below(3) != 0).collect();
+        if servers.is_empty() {
+            return;
+        }
+        let by = self.any_node();
+        self.request(by, MapChange::Servers(servers));
+    }
+
     /// Advances the creation of copies according to their progress.
     pub(crate) fn tend_replicas(&mut self) {
         let by = self.any_node();
-        if self.map.with_change().is_some() {
-            self.request(by, MapChange::Begin);
+        let rebalances = self.rng.below(2) == 0;
+        if self.map.with_change(rebalances).is_some() {
+            self.request(by, MapChange::Begin { rebalances });
             return;
         }
         if !self.map.makes_copies() {
             return;
         }
         let known = self.copies.take();
-        let known = known.filter(|it| it.revision() == self.map.revision());
         let mut copies = known.unwrap_or_else(|| self.map.catch_up());
+        self.map.follow_up(&mut copies);
         // Each node reports at another time.
         let node = self.any_node();
         copies.note(&self.told_by_map(node));

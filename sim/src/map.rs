@@ -2,8 +2,9 @@
 
 use kedge_bucket::Bucket;
 use kedge_cluster::{
-    CatchUp, Chain, ClusterFile, ClusterFileNode, ClusterMap, CopyPosition, NodePositions,
-    Revision, VbucketRole, plan_failover, plan_move, plan_recovery, plan_replicas,
+    CatchUp, Chain, ClusterFile, ClusterFileNode, ClusterMap, CopyPosition, MoveLimits,
+    NodePositions, Revision, VbucketRole, plan_failover, plan_move, plan_rebalance, plan_recovery,
+    plan_replicas,
 };
 use kedge_types::VbId;
 use kedge_vbucket::{NodeName, Topology};
@@ -135,7 +136,8 @@ impl SimMap {
     /// Returns whether no place is empty, and nothing moves or changes.
     pub(crate) fn is_whole(&self) -> bool {
         let is_full = |chain: &Chain| chain.0.iter().all(Option::is_some);
-        let is_done = !self.makes_copies() && plan_replicas(&self.0, 0).is_none();
+        let is_done =
+            !self.makes_copies() && plan_replicas(&self.0, 0, MoveLimits::default()).is_none();
         self.0.moving() == 0 && is_done && self.chains().iter().all(is_full)
     }
 
@@ -167,13 +169,13 @@ impl SimMap {
                 .map(|node| node.map_or("-".to_owned(), |node| text(usize::from(node))))
                 .collect();
             let moves = self.moves_to(vb).map(|to| format!(" to {}", text(to)));
-            let next = self.0.buckets[0].next.as_ref().map(|next| {
+            let next = self.0.buckets[0].next.get(&vb.get()).map(|next| {
                 let is = if next.counts { " and" } else { ", to be" };
-                format!("{is} {:?}", next.chains[vb.index()].0)
+                format!("{is} {:?}", next.chain.0)
             });
             let joining = self.0.buckets[0].joining.get(&vb.get());
             let joining = joining.map_or_else(String::new, |nodes| format!(", {nodes:?} joins"));
-            let more = moves.or(next).unwrap_or_default();
+            let more = next.unwrap_or_default() + &moves.unwrap_or_default();
             format!("{vb}: {}{more}{joining}", nodes.join(","))
         };
         let chains: Vec<String> = self.vbuckets().map(chain).collect();
@@ -211,14 +213,27 @@ impl SimMap {
         Self(next)
     }
 
-    /// Returns the map in which a due change of the number of replicas begins or is cancelled, and due nodes join.
-    pub(crate) fn with_change(&self) -> Option<Self> {
-        plan_replicas(&self.0, 0).map(Self)
+    /// Returns the map in which the bucket is to be spread over these nodes.
+    pub(crate) fn with_servers(&self, servers: &[usize]) -> Self {
+        let mut next = self.0.next(0);
+        next.buckets[0].servers = servers.iter().map(|node| number(*node)).collect();
+        Self(next)
     }
 
-    /// Returns whether the number of replicas changes.
-    pub(crate) fn changes_replicas(&self) -> bool {
-        self.0.buckets[0].next.is_some()
+    /// Returns the map in which due changes of the number of replicas begin or are cancelled, and due nodes join; with
+    /// `rebalances`, more steps of the rebalance begin, too.
+    pub(crate) fn with_change(&self, rebalances: bool) -> Option<Self> {
+        let plan = if rebalances {
+            plan_rebalance
+        } else {
+            plan_replicas
+        };
+        plan(&self.0, 0, MoveLimits::default()).map(Self)
+    }
+
+    /// Returns the vBuckets that get other copies.
+    pub(crate) fn with_next(&self) -> BTreeSet<VbId> {
+        self.0.buckets[0].next.keys().map(|vb| VbId(*vb)).collect()
     }
 
     /// Returns whether there are copies that do not count yet, or not alone.
@@ -229,6 +244,13 @@ impl SimMap {
     /// Returns the catch-up of these copies.
     pub(crate) fn catch_up(&self) -> CatchUp {
         CatchUp::begin(&self.0)
+    }
+
+    /// Continues it with this map.
+    pub(crate) fn follow_up(&self, copies: &mut CatchUp) {
+        if copies.revision() != self.revision() {
+            copies.follow(&self.0);
+        }
     }
 
     /// Returns the map in which caught-up copies have advanced.

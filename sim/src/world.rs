@@ -54,6 +54,8 @@ pub struct Summary {
     pub slow_disks: u64,
     /// Changes of the number of replicas.
     pub resizes: u64,
+    /// Rebalances over other nodes.
+    pub rebalances: u64,
     /// Failed-over nodes that came back.
     pub returns: u64,
     /// vBuckets with which such a node had caught up.
@@ -210,17 +212,17 @@ impl World {
         if *same != map {
             return Err(format!("there are two maps {is:?}: {same:?} and {map:?}"));
         }
+        let with_next = self.map.with_next();
         for vb in map.vbuckets() {
             for replica in map.replicas(vb) {
                 // The map guarantees the data of every node that it adds to a chain: all others of the chain may be
                 // lost from now on.
                 if !self.map.has(vb, replica) {
                     self.in_step.insert((vb, replica), true);
-                    self.summary.joins += u64::from(!self.map.changes_replicas());
+                    self.summary.joins += u64::from(!with_next.contains(&vb));
                 }
             }
         }
-        let resizes = self.map.changes_replicas() && !map.changes_replicas();
         self.map = map;
         note!("store", "{change}: {}", self.map.brief());
         match change {
@@ -235,9 +237,10 @@ impl World {
                 self.in_step.retain(|(of, _), _| *of != vb);
             }
             MapChange::Return(_) => self.summary.returns += 1,
-            MapChange::Step if resizes => {
-                self.summary.resizes += 1;
-                for vb in self.map.vbuckets() {
+            MapChange::Servers(_) => self.summary.rebalances += 1,
+            MapChange::Step => {
+                for &vb in with_next.difference(&self.map.with_next()) {
+                    self.summary.resizes += 1;
                     for replica in self.map.replicas(vb) {
                         self.in_step.insert((vb, replica), true);
                     }

@@ -196,9 +196,11 @@ impl ServerChains {
             let at = members.iter().position(|member| Some(*member) == *node);
             at.and_then(|at| i16::try_from(at).ok()).unwrap_or(-1)
         };
+        // All have the same length for clients, also while vBuckets get other numbers of replicas one after the other.
+        let places = chains.iter().map(|chain| chain.0.len()).min().unwrap_or(0);
         let each = chains
             .iter()
-            .map(|chain| chain.0.iter().map(server).collect());
+            .map(|chain| chain.0.iter().take(places).map(server).collect());
         Self::Each(each.collect())
     }
 

@@ -82,8 +82,8 @@ pub struct FailoverPlan {
 
 /// Returns the map without the node `failed`, to be published by `by`. For each vBucket whose active it was, the most
 /// advanced replica takes over. The same holds for vBuckets that were moving to it, unless their active has everything
-/// that other copies have. Changes of the number of replicas are cancelled. Joining nodes continue with the new active,
-/// and still do not count. `force` accepts the losses.
+/// that other copies have. Target chains of vBuckets are cancelled if they have the node, or it was the active. Joining
+/// nodes continue with the new active, and still do not count. `force` accepts the losses.
 ///
 /// # Errors
 /// `NoNode`, `Failed` when it is already failed over, `LastNode`, `WouldLose`.
@@ -150,6 +150,14 @@ impl FailoverRules<'_> {
             gone: &[],
         }
     }
+
+    /// Returns the number of copies that may have acknowledged a SyncWrite.
+    fn copies(&self, chain: &Chain) -> usize {
+        match self.are_empty_places_lost {
+            true => chain.0.len(),
+            false => chain.nodes().count(),
+        }
+    }
 }
 
 fn plan(
@@ -171,35 +179,13 @@ fn plan(
         map,
         failed,
         rules,
+        told,
         promoted: 0,
         losses: FailoverLosses::default(),
     };
     for bucket in &mut next_map.buckets {
-        let MapBucket {
-            name,
-            chains,
-            moves,
-            next,
-            ..
-        } = bucket;
-        let next = next.take();
-        // Copies that count have had everything of the active.
-        let next = next.as_ref().filter(|next| next.counts);
-        for (vb, chain) in (0_u16..).zip(chains) {
-            // The node that was about to take over may have done so without anyone having heard of it.
-            let took_over = moves.get(&vb) == Some(&failed);
-            if chain.active() != Some(failed) && !took_over {
-                chain.remove(failed, |_| None);
-                continue;
-            }
-            moves.remove(&vb);
-            let coming = next.map(|next| next.chains[usize::from(vb)].replicas());
-            let coming: Vec<u16> = coming.into_iter().flatten().collect();
-            let position = |node: u16| {
-                let positions = told.get(&node)?.get(name)?;
-                positions.get(usize::from(vb))?.as_ref()
-            };
-            failover.replace_active((name.clone(), vb), chain, &coming, position);
+        for vb in (0_u16..).take(bucket.chains.len()) {
+            failover.leave(bucket, vb);
         }
     }
     next_map.let_join();
@@ -222,53 +208,100 @@ struct FailoverPlanner<'a> {
     map: &'a ClusterMap,
     failed: u16,
     rules: &'a FailoverRules<'a>,
+    told: &'a BTreeMap<u16, NodePositions>,
     promoted: usize,
     losses: FailoverLosses,
 }
 
 impl FailoverPlanner<'_> {
-    /// Removes the failed node from the chain of a vBucket (of a bucket) whose active it is or may be, and makes the
-    /// best of the other copies the active; a `coming` one if the chain has no other. Records the resulting losses.
-    fn replace_active<'a>(
+    /// Removes the failed node from a vBucket.
+    fn leave(&mut self, bucket: &mut MapBucket, vb: u16) {
+        let failed = self.failed;
+        let at = usize::from(vb);
+        let had_place = bucket.chains[at].contains(failed);
+        let moves_to = bucket.moves.get(&vb).copied();
+        // The node that was about to take over may have done so without anyone having heard of it.
+        if bucket.chains[at].active() == Some(failed) || moves_to == Some(failed) {
+            bucket.moves.remove(&vb);
+            // Copies that count have had everything of the active.
+            let next = bucket.next.remove(&vb).filter(|next| next.counts);
+            self.replace_active(bucket, vb, next.map(|next| next.chain), moves_to);
+        } else {
+            bucket.chains[at].remove(failed, |_| None);
+            if let Some(next) = bucket
+                .next
+                .get_mut(&vb)
+                .filter(|next| next.chain.contains(failed))
+            {
+                if moves_to.is_some() {
+                    next.chain.remove(failed, |_| None);
+                } else {
+                    bucket.next.remove(&vb);
+                }
+            }
+        }
+        if had_place && !bucket.chains[at].contains(failed) {
+            bucket.vacate(vb, failed);
+        }
+        bucket.trim_vacated(vb);
+    }
+
+    /// Removes the failed node from the chain of a vBucket whose active it is or may be, and makes the best of the other
+    /// copies the active: also the node that was about to take over, if it has more. If the chain has no other copy, the
+    /// best of the target chain, if that counts. Records the resulting losses.
+    fn replace_active(
         &mut self,
-        vbucket: (String, u16),
-        chain: &mut Chain,
-        coming: &[u16],
-        position: impl Fn(u16) -> Option<&'a CopyPosition>,
+        bucket: &mut MapBucket,
+        vb: u16,
+        next: Option<Chain>,
+        moves_to: Option<u16>,
     ) {
+        let (failed, told) = (self.failed, self.told);
+        let name = bucket.name.clone();
+        let position = |node: u16| {
+            let positions = told.get(&node)?.get(&name)?;
+            positions.get(usize::from(vb))?.as_ref()
+        };
+        let chain = &mut bucket.chains[usize::from(vb)];
         let active = chain.active();
-        let others = chain.nodes().filter(|node| *node != self.failed);
-        let (known, silent): (Vec<u16>, Vec<u16>) =
+        let others = chain.nodes().filter(|node| *node != failed);
+        let (mut known, silent): (Vec<u16>, Vec<u16>) =
             others.partition(|node| position(*node).is_some());
         self.note_silent(&silent);
         // A majority of the chain acknowledged each SyncWrite; one node of such a majority must be among those that
         // reported.
         let majority = chain.0.len() / 2 + 1;
+        let copies = self.rules.copies(chain);
+        let vbucket = (name.clone(), vb);
         if known.is_empty() {
-            if let Some(best) = best_copy(coming, &position) {
+            let coming = next
+                .iter()
+                .flat_map(Chain::nodes)
+                .filter(|node| *node != failed);
+            let coming: Vec<u16> = coming.collect();
+            if let Some(best) = best_copy(&coming, position) {
                 self.losses.uncertain.push(vbucket);
                 self.promoted += 1;
                 chain.0[0] = Some(best);
             } else {
                 self.losses.without_copy.push(vbucket);
             }
-        } else if self.copies(chain) - known.len() >= majority {
+        } else if copies - known.len() >= majority {
             self.losses.uncertain.push(vbucket);
         }
-        let stays = active.filter(|&active| may_stay(active, &known, &position));
-        let best = stays.or_else(|| best_copy(&known, &position));
-        chain.remove(self.failed, |_| None);
+        let stays = active.filter(|&active| may_stay(active, &known, position));
+        // It may have taken over, and have acknowledged more, without anyone having heard of it.
+        let took_over = moves_to.filter(|to| *to != failed && !chain.contains(*to));
+        let took_over = took_over.filter(|to| !known.is_empty() && position(*to).is_some());
+        known.extend(took_over);
+        let best = stays.or_else(|| best_copy(&known, position));
+        if let Some(next) = next.filter(|_| best.is_some() && best == took_over) {
+            *chain = next;
+        }
+        chain.remove(failed, |_| None);
         if let Some(best) = best {
             self.promoted += usize::from(active != Some(best));
             *chain = chain.led_by(best);
-        }
-    }
-
-    /// Returns the number of copies that may have acknowledged a SyncWrite.
-    fn copies(&self, chain: &Chain) -> usize {
-        match self.rules.are_empty_places_lost {
-            true => chain.0.len(),
-            false => chain.nodes().count(),
         }
     }
 
@@ -342,12 +375,18 @@ pub fn plan_recovery(map: &ClusterMap, by: u16, node: u16) -> Result<ClusterMap,
     map.outrun_manifests(by);
     let mut leads = false;
     for bucket in &mut map.buckets {
-        let first = bucket.first_chains();
-        for (chain, first) in bucket.chains.iter_mut().zip(first) {
+        let had_place = bucket
+            .vacated
+            .iter()
+            .filter(|(_, nodes)| nodes.contains(&node));
+        let vbuckets: Vec<u16> = had_place.map(|(vb, _)| *vb).collect();
+        for vb in vbuckets {
+            let chain = &mut bucket.chains[usize::from(vb)];
             // Where only replicas exist, a joining node with less data than theirs would not ask them.
             let may_lead = had_failed || chain.nodes().next().is_none();
-            if may_lead && chain.active().is_none() && first.contains(node) {
+            if may_lead && chain.active().is_none() {
                 chain.0[0] = Some(node);
+                bucket.trim_vacated(vb);
                 leads = true;
             }
         }

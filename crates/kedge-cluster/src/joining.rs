@@ -11,14 +11,12 @@
 //! durability rule may allow, is as safe as a write without a level.
 //!
 //! Invariants:
-//! * The joining nodes follow from the chains and from the failed-over nodes. Every change of these recomputes them, so
-//!   no node is forgotten, whatever else happens in the meantime.
-//! * In no bucket do nodes join while the number of replicas changes: such a change begins only if no place is empty.
+//! * The map keeps the nodes that had the empty places. The joining nodes are those of them that are not failed over.
+//!   Every change recomputes them, so no node is forgotten, whatever else happens in the meantime.
+//! * No node joins a vBucket that has a target chain: this one fills the empty places.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::placement::place;
-use crate::replicas::places;
 use crate::{Chain, ClusterMap, MapBucket};
 
 /// The parts of a bucket that clients miss.
@@ -65,24 +63,38 @@ impl MapBucket {
         }
     }
 
-    /// Returns the chains that a new bucket on the same nodes would have, with as many places as now.
-    pub(crate) fn first_chains(&self) -> Vec<Chain> {
-        self.new_chains(self.replicas())
-    }
-
-    /// Returns the chains that a new bucket on the same nodes would have, with this number of replicas.
-    pub(crate) fn new_chains(&self, replicas: usize) -> Vec<Chain> {
-        let replicas = u8::try_from(replicas).unwrap_or(u8::MAX);
-        let vbuckets = u16::try_from(self.chains.len()).unwrap_or(u16::MAX);
-        place(&self.servers, replicas, vbuckets)
-    }
-
     /// Gives a place to a node that has joined.
-    pub(crate) fn put_in(&mut self, vb: usize, node: u16) {
-        let chain = &mut self.chains[vb];
+    pub(crate) fn put_in(&mut self, vb: u16, node: u16) {
+        let chain = &mut self.chains[usize::from(vb)];
         if let Some(place) = chain.free_place().filter(|_| !chain.contains(node)) {
             chain.0[place] = Some(node);
+            self.trim_vacated(vb);
         }
+    }
+
+    /// Makes the place of a failed-over node in a chain its own, until it is back.
+    pub(crate) fn vacate(&mut self, vb: u16, node: u16) {
+        self.vacated.entry(vb).or_default().push(node);
+    }
+
+    /// Removes the nodes that have a place again, and as many others as no empty place is left for.
+    pub(crate) fn trim_vacated(&mut self, vb: u16) {
+        let chain = &self.chains[usize::from(vb)];
+        if let Some(nodes) = self.vacated.get_mut(&vb) {
+            nodes.retain(|node| !chain.contains(*node));
+            nodes.truncate(chain.free_places());
+        }
+        self.vacated.retain(|_, nodes| !nodes.is_empty());
+    }
+
+    pub(crate) fn vacated_is_valid(&self, is_known: impl Fn(u16) -> bool) -> bool {
+        self.vacated.iter().all(|(vb, nodes)| {
+            let chain = self.chains.get(usize::from(*vb));
+            chain.is_some_and(|chain| {
+                let may_return = |node: &u16| is_known(*node) && !chain.contains(*node);
+                (1..=chain.free_places()).contains(&nodes.len()) && nodes.iter().all(may_return)
+            })
+        })
     }
 
     pub(crate) fn joining_is_valid(&self, is_member: impl Fn(u16) -> bool) -> bool {
@@ -99,22 +111,69 @@ impl MapBucket {
             }
             !joining.is_empty() && full.is_valid(&is_member)
         };
-        self.joining.iter().all(may_join) && (self.joining.is_empty() || self.next.is_none())
+        self.joining.iter().all(may_join)
+    }
+
+    /// Gives the empty places that no node had, as their nodes were removed, to those servers with the fewest copies that
+    /// are members, or else to the other ones.
+    fn give_places(&mut self, is_member: impl Fn(u16) -> bool) {
+        for vb in (0_u16..).take(self.chains.len()) {
+            let chain = &self.chains[usize::from(vb)];
+            let owners = |bucket: &Self| bucket.vacated.get(&vb).map_or(0, Vec::len);
+            for _ in owners(self)..chain.free_places() {
+                let lacks = |node: &&u16| {
+                    let owns = self
+                        .vacated
+                        .get(&vb)
+                        .is_some_and(|nodes| nodes.contains(*node));
+                    !owns && !self.chains[usize::from(vb)].contains(**node)
+                };
+                let servers = self.servers.iter().filter(lacks).copied();
+                let Some(node) = servers.min_by_key(|node| (!is_member(*node), self.share(*node)))
+                else {
+                    break;
+                };
+                self.vacate(vb, node);
+            }
+        }
+    }
+
+    /// Returns the number of copies and empty places of a node.
+    fn share(&self, node: u16) -> usize {
+        let copies = self
+            .chains
+            .iter()
+            .filter(|chain| chain.contains(node))
+            .count();
+        copies
+            + self
+                .vacated
+                .values()
+                .filter(|nodes| nodes.contains(&node))
+                .count()
+    }
+
+    /// Removes a node that has no copies any more.
+    pub(crate) fn forget(&mut self, node: u16) {
+        self.servers.retain(|server| *server != node);
+        for nodes in self.vacated.values_mut() {
+            nodes.retain(|it| *it != node);
+        }
+        self.vacated.retain(|_, nodes| !nodes.is_empty());
     }
 
     fn who_joins(&self, is_member: impl Fn(u16) -> bool) -> BTreeMap<u16, Vec<u16>> {
-        if self.next.is_some() || self.missing_copies() == 0 {
-            return BTreeMap::new();
-        }
-        let of_chain = |((vb, chain), first): ((u16, &Chain), Chain)| {
-            let free = places(&self.chains) - chain.nodes().count();
-            let lacks = |node: &u16| is_member(*node) && !chain.contains(*node);
-            let joining: Vec<u16> = first.nodes().filter(lacks).take(free).collect();
-            (!joining.is_empty()).then_some((vb, joining))
+        let joining = |(vb, nodes): (&u16, &Vec<u16>)| {
+            let nodes = nodes.iter().copied().filter(|node| is_member(*node));
+            let nodes: Vec<u16> = nodes.collect();
+            (!nodes.is_empty()).then_some((*vb, nodes))
         };
-        let chains = (0_u16..).zip(&self.chains);
-        let first = self.first_chains();
-        chains.zip(first).filter_map(of_chain).collect()
+        // A target chain fills the empty places, too.
+        let vacated = self
+            .vacated
+            .iter()
+            .filter(|(vb, _)| !self.next.contains_key(vb));
+        vacated.filter_map(joining).collect()
     }
 }
 
@@ -123,6 +182,11 @@ impl Chain {
     pub(crate) fn free_place(&self) -> Option<usize> {
         self.0.iter().position(Option::is_none)
     }
+
+    /// Returns the number of places without a node.
+    pub(crate) fn free_places(&self) -> usize {
+        self.0.iter().filter(|place| place.is_none()).count()
+    }
 }
 
 impl ClusterMap {
@@ -130,19 +194,19 @@ impl ClusterMap {
     pub(crate) fn let_join(&mut self) {
         let members: BTreeSet<u16> = self.members().collect();
         for bucket in &mut self.buckets {
+            bucket.give_places(|node| members.contains(&node));
             bucket.joining = bucket.who_joins(|node| members.contains(&node));
         }
     }
 
-    /// Returns the nodes that would be actives in a new cluster, and cannot be before they have joined.
+    /// Returns the nodes that join a vBucket.
     #[must_use]
-    pub fn cannot_lead_yet(&self) -> Vec<u16> {
-        let joins_to_lead = |bucket: &MapBucket, node: u16| {
-            let chains = (0_u16..).zip(bucket.first_chains());
-            let mut led = chains.filter(|(_, chain)| chain.active() == Some(node));
-            led.any(|(vb, _)| bucket.joins(vb, node))
-        };
-        let joins = |node: &u16| self.buckets.iter().any(|it| joins_to_lead(it, *node));
-        self.members().filter(joins).collect()
+    pub fn catching_up(&self) -> Vec<u16> {
+        let all = self
+            .buckets
+            .iter()
+            .flat_map(|bucket| bucket.joining.values());
+        let nodes: BTreeSet<u16> = all.flatten().copied().collect();
+        nodes.into_iter().collect()
     }
 }

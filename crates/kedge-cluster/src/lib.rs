@@ -46,6 +46,7 @@ mod moves;
 mod nodes;
 mod placement;
 mod position;
+mod rebalance;
 mod replicas;
 mod state;
 mod view;
@@ -77,7 +78,10 @@ pub use moves::{plan_balance, plan_move};
 pub use nodes::{NodeList, NodeView};
 pub use placement::place;
 pub use position::{CopyPosition, CopyRank, newest_branch};
-pub use replicas::{CatchUp, NextChains, plan_replicas};
+pub use rebalance::{
+    CatchUp, MoveLimits, NextChain, PlacementNode, RebalanceLeft, begin_rebalance, even_actives,
+    plan_rebalance, plan_replicas, rebalance_left, stop_rebalance, target_chains,
+};
 pub use state::ClusterState;
 pub use view::{
     BucketEntry, ChangeKind, ClusterChange, ClusterSnapshot, ClusterView, Ports, SaveState,

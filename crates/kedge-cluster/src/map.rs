@@ -2,12 +2,12 @@
 //!
 //! Invariants:
 //! * Two maps with the same revision are equal: each node makes revisions of its own ([`ClusterMap::next`]).
-//! * No chain has a node twice, or a failed one; all chains of a bucket have the same length.
-//! * The places of a chain stay until the number of replicas changes: the place of a failed node is empty until the
-//!   node is back and has caught up.
+//! * No chain has a node twice, or a failed one.
+//! * The places of a chain stay until a target chain replaces it: the place of a failed node is empty until the node is
+//!   back and has caught up.
 //! * Of two manifests of a bucket, the one with the larger uid never precedes the other.
-//! * A vBucket moves to at most one of its replicas, and only that node publishes the map after the move. No vBucket
-//!   moves while the number of replicas of its bucket changes.
+//! * A vBucket moves to at most one node, and only that node publishes the map after the move. While it has a target
+//!   chain, it moves only to the active of that one, when it counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,9 +16,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::placement::place;
+use crate::rebalance::{PlacementNode, target_chains};
 use crate::state::hex;
 use crate::{
-    BucketEntry, ClusterError, ClusterFile, ManifestAuthor, ManifestKeeper, MapNode, NextChains,
+    BucketEntry, ClusterError, ClusterFile, ManifestAuthor, ManifestKeeper, MapNode, NextChain,
     REPLICAS_MAX, Revision, SERVER_GROUP, document,
 };
 
@@ -108,9 +109,12 @@ pub struct MapBucket {
     /// The vBuckets that move, with the replicas that will take over from their actives.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub moves: BTreeMap<u16, u16>,
-    /// The target chains, while the number of replicas changes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<NextChains>,
+    /// The target chains of vBuckets that get other copies.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub next: BTreeMap<u16, NextChain>,
+    /// For each vBucket with empty places, the nodes that had them and were failed over.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub vacated: BTreeMap<u16, Vec<u16>>,
     /// For each vBucket, the nodes that follow the active to get an empty place of the chain.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub joining: BTreeMap<u16, Vec<u16>>,
@@ -253,26 +257,16 @@ impl ClusterMap {
                 .check_servers(&self.nodes)
                 .map_err(ClusterError::Map)?;
             let is_member = |node| self.is_member(node);
-            let are_valid = |chains: &[Chain]| {
-                let length = chains.first().map_or(0, |chain| chain.0.len());
-                let mut all = chains.iter();
-                all.all(|chain| chain.0.len() == length && chain.is_valid(is_member))
-            };
             let has_replica = |(vb, to): (&u16, &u16)| {
                 let chain = bucket.chains.get(usize::from(*vb));
-                chain.is_some_and(|chain| chain.replicas().any(|node| node == *to))
+                let is_replica =
+                    chain.is_some_and(|chain| chain.replicas().any(|node| node == *to));
+                is_replica || bucket.next.contains_key(vb)
             };
-            let moves_are_valid = bucket.moves.iter().all(has_replica);
-            let next_is_valid = bucket.next.as_ref().is_none_or(|next| {
-                let actives =
-                    |chains: &[Chain]| chains.iter().map(Chain::active).collect::<Vec<_>>();
-                bucket.moves.is_empty()
-                    && are_valid(&next.chains)
-                    && actives(&next.chains) == actives(&bucket.chains)
-            });
-            let is_valid = are_valid(&bucket.chains)
-                && moves_are_valid
-                && next_is_valid
+            let is_valid = bucket.chains.iter().all(|chain| chain.is_valid(is_member))
+                && bucket.moves.iter().all(has_replica)
+                && bucket.next_is_valid(is_member)
+                && bucket.vacated_is_valid(|node| self.nodes.contains_key(&node))
                 && bucket.joining_is_valid(is_member);
             if bucket.chains.is_empty() || !is_valid {
                 let name = &bucket.name;
@@ -334,11 +328,22 @@ impl ClusterMap {
         replicas: u8,
     ) -> Result<(), ClusterError> {
         let servers = self.numbers();
-        let mut chains = place(&servers, replicas, vbuckets);
-        for chain in &mut chains {
+        let member = |(number, node): (&u16, &MapNode)| PlacementNode {
+            number: *number,
+            group: node.server_group.clone(),
+        };
+        let members: Vec<PlacementNode> = self.nodes.iter().map(member).collect();
+        // This spreads the replicas of a node's actives; the rest are the rules of a rebalance.
+        let spread = place(&servers, replicas, vbuckets);
+        let mut chains = target_chains(&members, usize::from(replicas), &spread);
+        let mut vacated: BTreeMap<u16, Vec<u16>> = BTreeMap::new();
+        for (vb, chain) in (0_u16..).zip(&mut chains) {
             for node in servers.iter().filter(|node| !self.is_member(**node)) {
-                // The bucket is empty, so any replica may become the active.
-                chain.remove(*node, |places| places.first().copied());
+                if chain.contains(*node) {
+                    // The bucket is empty, so any replica may become the active.
+                    chain.remove(*node, |places| places.first().copied());
+                    vacated.entry(vb).or_default().push(*node);
+                }
             }
             if chain.active().is_none() {
                 return Err(ClusterError::Map(format!(
@@ -352,7 +357,8 @@ impl ClusterMap {
             servers,
             chains,
             moves: BTreeMap::new(),
-            next: None,
+            next: BTreeMap::new(),
+            vacated,
             joining: BTreeMap::new(),
             manifest: ManifestKeeper::default(),
         });

@@ -218,13 +218,13 @@ pub fn plan_remove_node(map: &ClusterMap, node: u16) -> Result<ClusterMap, Clust
         Err(ClusterError::Node(why))
     };
     for bucket in &mut next.buckets {
-        let (name, count) = (&bucket.name, bucket.copies_on(node));
+        let (name, count) = (bucket.name.clone(), bucket.copies_on(node));
         if count > 0 {
             return refused(format!(
                 "it has copies of {count} vBuckets of bucket \"{name}\""
             ));
         }
-        bucket.servers.retain(|server| *server != node);
+        bucket.forget(node);
         if bucket.servers.is_empty() {
             return refused(format!("bucket \"{name}\" is on no other node"));
         }

@@ -1,4 +1,5 @@
-//! Moves of vBuckets from their active to one of their replicas, while both run: pure functions of the map.
+//! Moves of vBuckets from their active to one of their replicas, or to a node of their target chain, while both run: pure
+//! functions of the map.
 //!
 //! A move begins with a map that contains it. The replica then takes over from the active through its stream: it gets
 //! everything that the active has, and the active becomes dead. Then it publishes the map in which it is the active.
@@ -9,7 +10,7 @@
 //! * A map that was made without knowledge of a finished move still contains the move, and the node repeats it
 //!   ([`ClusterMap::carry_over`]). The former active of such a map asks all copies before it is active again.
 
-use crate::{ClusterError, ClusterMap};
+use crate::{ClusterError, ClusterMap, even_actives};
 
 /// Returns the map in which a vBucket of a bucket moves to a node that has a replica of it, to be published by `by`.
 ///
@@ -35,8 +36,8 @@ pub fn plan_move(
     let Some(chain) = of_bucket.chains.get(usize::from(vb)) else {
         return refused("there is no such vBucket");
     };
-    if of_bucket.next.is_some() {
-        return refused("the number of replicas changes");
+    if of_bucket.next.contains_key(&vb) {
+        return refused("it gets other copies");
     }
     if chain.active() == Some(node) {
         return refused("it is its active");
@@ -53,27 +54,23 @@ pub fn plan_move(
     Ok(next)
 }
 
-/// Returns the map in which nodes get back the vBuckets whose active they would be in a new bucket, as far as they have
-/// replicas of them, to be published by `by`. `None` when there is nothing to move. Buckets whose number of replicas
-/// changes are left out.
+/// Returns the map in which the actives become as even as the present replicas allow, to be published by `by`. `None`
+/// when there is nothing to move. vBuckets that move or get other copies are left as they are.
 #[must_use]
 pub fn plan_balance(map: &ClusterMap, by: u16) -> Option<ClusterMap> {
     let mut next = map.next(by);
-    let mut moves = 0;
-    for bucket in next.buckets.iter_mut().filter(|it| it.next.is_none()) {
-        let first = bucket.first_chains();
-        for ((vb, chain), first) in (0_u16..).zip(&bucket.chains).zip(first) {
-            let wanted = first.active().filter(|node| {
-                let is_there = chain.replicas().any(|it| it == *node);
-                is_there && !bucket.moves.contains_key(&vb)
-            });
-            if let Some(node) = wanted {
-                bucket.moves.insert(vb, node);
-                moves += 1;
+    for bucket in &mut next.buckets {
+        let even = even_actives(&bucket.coming_chains());
+        for (vb, even) in (0_u16..).zip(even) {
+            let chain = &bucket.chains[usize::from(vb)];
+            let is_free = !bucket.moves.contains_key(&vb) && !bucket.next.contains_key(&vb);
+            let may_move = is_free && chain.active().is_some() && chain.active() != even.active();
+            if let Some(to) = even.active().filter(|_| may_move) {
+                bucket.moves.insert(vb, to);
             }
         }
     }
-    (moves > 0).then_some(next)
+    (next.buckets != map.buckets).then_some(next)
 }
 
 impl ClusterMap {
@@ -90,12 +87,16 @@ impl ClusterMap {
         let mut next = self.next(by);
         let before = next.moving();
         for bucket in &mut next.buckets {
-            let of_bucket = taken.iter().filter(|(name, _)| *name == bucket.name);
-            for (_, vb) in of_bucket {
+            let name = bucket.name.clone();
+            for (_, vb) in taken.iter().filter(|(of, _)| *of == name) {
                 if bucket.moves.get(vb) == Some(&by) {
                     bucket.moves.remove(vb);
-                    let chain = &mut bucket.chains[usize::from(*vb)];
-                    *chain = chain.led_by(by);
+                    if bucket.next.contains_key(vb) {
+                        bucket.replace_chain(*vb);
+                    } else {
+                        let chain = &mut bucket.chains[usize::from(*vb)];
+                        *chain = chain.led_by(by);
+                    }
                 }
             }
         }
@@ -115,6 +116,7 @@ impl ClusterMap {
                 bucket.joining.clone_from(&there.joining);
                 bucket.chains.clone_from(&there.chains);
                 bucket.next.clone_from(&there.next);
+                bucket.vacated.clone_from(&there.vacated);
                 bucket.moves.clone_from(&there.moves);
                 continue;
             }

@@ -119,6 +119,9 @@ pub const DCP_STREAMS_MAX: usize = 16_384;
 pub const NODE_NAME_BYTES_MAX: usize = 100;
 /// Length of the longest name of a server group, in bytes.
 pub const SERVER_GROUP_BYTES_MAX: usize = 64;
+/// Largest number of vBuckets that a node sends, and receives, at the same time in a rebalance. It is the original's
+/// default of `rebalanceMovesPerNode`.
+pub const REBALANCE_MOVES_PER_NODE: usize = 4;
 /// Largest number of nodes of a cluster.
 pub const CLUSTER_NODES_MAX: usize = 64;
 /// Largest number of chains of a vBucket's topology. A vBucket that moves has two.

@@ -41,6 +41,7 @@ fn acknowledged_writes_survive_and_rolled_back_values_are_never_seen() {
         total.clocks_set += summary.clocks_set;
         total.slow_disks += summary.slow_disks;
         total.resizes += summary.resizes;
+        total.rebalances += summary.rebalances;
         total.returns += summary.returns;
         total.joins += summary.joins;
         total.restores += summary.restores;
@@ -52,7 +53,7 @@ fn acknowledged_writes_survive_and_rolled_back_values_are_never_seen() {
         assert!(
             total.kills > 50 && total.failovers > 50 && total.rollbacks > 10 && total.cuts > 50
         );
-        assert!(total.takeovers > 50 && total.resizes > 50);
+        assert!(total.takeovers > 50 && total.resizes > 50 && total.rebalances > 50);
         assert!(total.returns > 50 && total.joins > 50 && total.restores > 5);
         assert!(total.evictions > 500 && total.clocks_set > 50 && total.slow_disks > 50);
     }

@@ -2,10 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use kedge_cluster::{ClusterMap, CopyPosition, MapBucket, NodePositions};
+use kedge_cluster::{
+    ClusterMap, CopyPosition, MapBucket, MoveLimits, NodePositions, plan_replicas,
+};
 use serde_json::json;
 
 use crate::many::{file, uuids};
+
+/// No limit of copies at the same time.
+pub(crate) const UNLIMITED: MoveLimits = MoveLimits {
+    incoming: usize::MAX,
+    outgoing: usize::MAX,
+};
+
+/// The map in which due changes of the number of replicas begin, all at once.
+pub(crate) fn replicas(map: &ClusterMap) -> Option<ClusterMap> {
+    plan_replicas(map, 0, UNLIMITED)
+}
 
 pub(crate) type Told = BTreeMap<u16, NodePositions>;
 

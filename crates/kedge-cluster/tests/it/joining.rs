@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kedge_cluster::{
     CatchUp, Chain, ClusterError, ClusterMap, VbucketRole, plan_balance, plan_failover, plan_move,
-    plan_recovery, plan_replicas,
+    plan_recovery,
 };
 use proptest::prelude::*;
 
@@ -61,7 +61,7 @@ fn rejoining_node_counts_after_it_has_caught_up() {
     assert_eq!(bucket(&recovered).missing_copies(), 4);
     let read = ClusterMap::from_json(&recovered.to_json()).expect("it can be");
     assert_eq!(read, recovered);
-    assert_eq!(plan_replicas(&recovered, 0), None, "that is under way");
+    assert_eq!(copies::replicas(&recovered), None, "that is under way");
     let refused = without(&recovered, 0);
     let Err(ClusterError::WouldLose(losses)) = refused else {
         panic!("{refused:?}");
@@ -162,7 +162,7 @@ fn failover_of_one_node_does_not_stop_the_joining_of_another() {
         bucket(&next).role(0, 2),
         VbucketRole::Replica { active: other }
     );
-    assert_eq!(plan_replicas(&next, 0), None);
+    assert_eq!(copies::replicas(&next), None);
     // The one that catches up is no copy to go on with, be it ever so far.
     let refused = without(&next, other.unwrap());
     assert!(matches!(refused, Err(ClusterError::WouldLose(_))));
@@ -177,7 +177,7 @@ fn forgotten_node_joins_again() {
     let recovered = back(&without(&map(3, 2, 3), 2).unwrap(), 2);
     let mut forgot = without(&recovered, 1).unwrap();
     let joining = std::mem::take(&mut forgot.buckets[0].joining);
-    let again = plan_replicas(&forgot, 0).unwrap();
+    let again = copies::replicas(&forgot).unwrap();
     assert_eq!(bucket(&again).joining, joining);
     assert!(joining.values().flatten().all(|node| *node == 2));
 }
@@ -207,9 +207,9 @@ fn vbuckets_may_move_while_a_node_catches_up() {
 fn nodes_become_active_again_only_after_they_have_caught_up() {
     let recovered = back(&without(&map(2, 1, 4), 1).unwrap(), 1);
     assert_eq!(plan_balance(&recovered, 0), None);
-    assert_eq!(recovered.cannot_lead_yet(), [1]);
+    assert_eq!(recovered.catching_up(), [1]);
     let after = caught_up(&recovered, &everyone(&recovered)).unwrap();
-    assert!(after.cannot_lead_yet().is_empty());
+    assert!(after.catching_up().is_empty());
     assert_eq!(bucket(&plan_balance(&after, 0).unwrap()).moves.len(), 2);
 }
 
@@ -294,7 +294,7 @@ proptest! {
                     if follows {
                         whole.insert((vb, node));
                     }
-                    plan_replicas(&now, 0)
+                    copies::replicas(&now)
                 }
             };
             let Some(next) = next else { continue };
@@ -302,7 +302,7 @@ proptest! {
                 whole.retain(|(_, of)| *of != node);
             }
             prop_assert_eq!(&ClusterMap::from_json(&next.to_json()).expect("a valid map"), &next);
-            prop_assert!(what == 0 || plan_replicas(&next, 0).is_none_or(|it| bucket(&it).next.is_some()));
+            prop_assert!(what == 0 || copies::replicas(&next).is_none_or(|it| !bucket(&it).next.is_empty()));
             for (vb, chain) in (0..VBUCKETS).zip(&bucket(&next).chains) {
                 prop_assert!(chain.active().is_some(), "nothing was forced");
                 for node in chain.nodes() {
@@ -318,7 +318,7 @@ proptest! {
             now = caught_up(&now, &everyone(&now)).unwrap_or(now);
         }
         prop_assert_eq!(bucket(&now).missing_copies(), 0);
-        prop_assert!(bucket(&now).joining.is_empty() && bucket(&now).next.is_none());
+        prop_assert!(bucket(&now).joining.is_empty() && bucket(&now).next.is_empty());
         let set = |chain: &Chain| chain.nodes().collect::<BTreeSet<_>>();
         for (old, new) in bucket(&map(nodes, replicas, VBUCKETS)).chains.iter().zip(&bucket(&now).chains) {
             prop_assert_eq!(set(old), set(new));

@@ -9,6 +9,8 @@ mod manifest;
 mod many;
 mod members;
 mod moves;
+mod placement;
+mod rebalance;
 mod replicas;
 mod view;
 

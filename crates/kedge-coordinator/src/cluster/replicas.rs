@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Weak;
 use std::time::Duration;
 
-use kedge_cluster::{CatchUp, ClusterMap, MapBucket, NodePositions, plan_replicas};
+use kedge_cluster::{CatchUp, ClusterMap, MapBucket, MoveLimits, NodePositions, plan_replicas};
 use kedge_node::coordination::ChangeError;
 
 use super::{ASK_INTERVAL, ASK_TIMEOUT, ClusterNode};
@@ -47,16 +47,18 @@ impl ClusterNode {
         }
         // A joining node does not have to wait for a change that cannot begin.
         if map.buckets.iter().any(MapBucket::is_unfinished) {
-            let is_known = |copies: &mut CatchUp| copies.revision() == map.revision;
-            let known = catch_up.take_if(is_known);
-            let copies = catch_up.insert(known.unwrap_or_else(|| CatchUp::begin(&map)));
+            let copies = catch_up.get_or_insert_with(|| CatchUp::begin(&map));
+            if copies.revision() != map.revision {
+                copies.follow(&map);
+            }
             // The present data of the actives belongs to this map.
             copies.note(&self.positions_by(&map));
             self.change_map(|map| copies.plan(map, self.me))?;
         } else {
             *catch_up = None;
         }
-        let has_begun = self.change_map(|map| plan_replicas(map, self.me))?;
+        let has_begun =
+            self.change_map(|map| plan_replicas(map, self.me, MoveLimits::default()))?;
         Ok(has_begun || catch_up.is_some())
     }
 
@@ -76,12 +78,13 @@ impl ClusterNode {
             self.require_all(&map)?;
         }
         for (_, bucket) in both().filter(|(before, after)| before != after) {
-            let counts = bucket.next.as_ref().map(|next| next.counts);
-            tracing::info!(
+            let counting = bucket.next.values().filter(|next| next.counts).count();
+            tracing::debug!(
                 bucket = bucket.name,
                 replicas = bucket.replicas(),
                 wanted = bucket.wanted_replicas(),
-                counts,
+                copies = bucket.next.len(),
+                counting,
                 joining = bucket.joining.len(),
                 "copies are made, or count"
             );

@@ -1,0 +1,335 @@
+//! The first steps of vBuckets on the way to their target chains, within limits per node.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kedge_types::limits::REBALANCE_MOVES_PER_NODE;
+
+use super::{NextChain, PlacementNode, target_chains};
+use crate::{Chain, ClusterError, ClusterMap, MapBucket};
+
+/// The largest numbers of vBuckets of a node that are copied or taken over at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MoveLimits {
+    /// To the node.
+    pub incoming: usize,
+    /// From the node; a vBucket with several new copies may exceed it if it is the only one.
+    pub outgoing: usize,
+}
+
+impl Default for MoveLimits {
+    fn default() -> Self {
+        Self {
+            incoming: REBALANCE_MOVES_PER_NODE,
+            outgoing: REBALANCE_MOVES_PER_NODE,
+        }
+    }
+}
+
+/// The numbers of vBuckets that each node sends and receives.
+#[derive(Debug)]
+struct MoveSlots {
+    limits: MoveLimits,
+    incoming: BTreeMap<u16, usize>,
+    outgoing: BTreeMap<u16, usize>,
+}
+
+impl MoveSlots {
+    /// Returns the slots that the copies and moves in progress occupy.
+    fn of(map: &ClusterMap, limits: MoveLimits) -> Self {
+        let mut slots = Self {
+            limits,
+            incoming: BTreeMap::new(),
+            outgoing: BTreeMap::new(),
+        };
+        for bucket in &map.buckets {
+            for (vb, chain) in (0_u16..).zip(&bucket.chains) {
+                let Some(active) = chain.active() else {
+                    continue;
+                };
+                let building = bucket.next.get(&vb).filter(|next| !next.counts);
+                let receivers = match (bucket.moves.get(&vb), building) {
+                    (Some(to), _) => vec![*to],
+                    (None, Some(next)) => new_nodes(chain, &next.chain),
+                    (None, None) => continue,
+                };
+                slots.occupy(active, &receivers);
+            }
+        }
+        slots
+    }
+
+    fn occupy(&mut self, from: u16, to: &[u16]) {
+        *self.outgoing.entry(from).or_default() += to.len();
+        for to in to {
+            *self.incoming.entry(*to).or_default() += 1;
+        }
+    }
+
+    /// Occupies slots of these nodes, if there are enough.
+    fn take(&mut self, from: u16, to: &[u16]) -> bool {
+        let sends = self.outgoing.get(&from).copied().unwrap_or(0);
+        let may_send = sends == 0 || sends + to.len() <= self.limits.outgoing;
+        let may_receive =
+            |node: &u16| self.incoming.get(node).copied().unwrap_or(0) < self.limits.incoming;
+        let may_begin = self.limits.outgoing > 0 && may_send && to.iter().all(may_receive);
+        if may_begin {
+            self.occupy(from, to);
+        }
+        may_begin
+    }
+}
+
+fn new_nodes(chain: &Chain, next: &Chain) -> Vec<u16> {
+    next.nodes().filter(|node| !chain.contains(*node)).collect()
+}
+
+fn has_same_nodes(chain: &Chain, next: &Chain) -> bool {
+    chain.0.len() == next.0.len()
+        && next.nodes().count() == chain.nodes().count()
+        && new_nodes(chain, next).is_empty()
+}
+
+impl MapBucket {
+    /// Returns the chains after the steps in progress.
+    pub(crate) fn coming_chains(&self) -> Vec<Chain> {
+        let chains = (0_u16..).zip(&self.chains);
+        let coming = chains.map(
+            |(vb, chain)| match (self.next.get(&vb), self.moves.get(&vb)) {
+                (Some(next), _) => next.chain.clone(),
+                (None, Some(to)) => chain.led_by(*to),
+                (None, None) => chain.clone(),
+            },
+        );
+        coming.collect()
+    }
+
+    /// Begins steps of the due vBuckets towards these chains.
+    fn begin_steps(&mut self, targets: Vec<Chain>, work: Work, slots: &mut MoveSlots) {
+        let places = self.wanted_replicas() + 1;
+        for (vb, target) in (0_u16..).zip(targets) {
+            let chain = &self.chains[usize::from(vb)];
+            let is_due = work == Work::Rebalance || chain.0.len() != places;
+            let may_begin = is_due && !self.is_in_progress(vb);
+            let Some(active) = chain.active().filter(|_| may_begin) else {
+                continue;
+            };
+            // Only a rebalance makes the actives even.
+            let keeps = work == Work::Replicas && target.contains(active);
+            let target = if keeps { target.led_by(active) } else { target };
+            if has_same_nodes(chain, &target) {
+                let leads = target.active().filter(|node| *node != active);
+                if let Some(to) = leads.filter(|to| slots.take(active, &[*to])) {
+                    self.moves.insert(vb, to);
+                }
+                continue;
+            }
+            let new = new_nodes(chain, &target);
+            if new.is_empty() || slots.take(active, &new) {
+                self.next.insert(
+                    vb,
+                    NextChain {
+                        chain: target,
+                        counts: false,
+                    },
+                );
+            }
+        }
+    }
+
+    /// Cancels target chains with another number of replicas than the wanted one, or with nodes over which the bucket
+    /// is not spread any more, unless their actives take over already.
+    fn cancel_obsolete(&mut self) {
+        let places = self.wanted_replicas() + 1;
+        let (moves, servers) = (&self.moves, &self.servers);
+        self.next.retain(|vb, next| {
+            let is_wanted = next.chain.0.len() == places
+                && next.chain.nodes().all(|node| servers.contains(&node));
+            is_wanted || moves.contains_key(vb)
+        });
+    }
+}
+
+impl ClusterMap {
+    /// Returns the nodes over which a bucket is spread; `None` if one of them is failed over.
+    fn placement_nodes(&self, bucket: &MapBucket) -> Option<Vec<PlacementNode>> {
+        let node = |number: &u16| {
+            let node = self.nodes.get(number).filter(|node| !node.failed)?;
+            Some(PlacementNode {
+                number: *number,
+                group: node.server_group.clone(),
+            })
+        };
+        bucket.servers.iter().map(node).collect()
+    }
+
+    fn target_chains(&self, bucket: &MapBucket) -> Option<Vec<Chain>> {
+        let members = self.placement_nodes(bucket)?;
+        Some(target_chains(
+            &members,
+            bucket.wanted_replicas(),
+            &bucket.coming_chains(),
+        ))
+    }
+}
+
+/// The vBuckets that get steps.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Work {
+    /// Those with another number of replicas than the wanted one.
+    Replicas,
+    /// All.
+    Rebalance,
+}
+
+/// Returns the map with more steps of changes of the numbers of replicas, and without obsolete target chains, in which
+/// nodes join whose places are empty, to be published by `by`; `None` when nothing begins. No number of replicas changes
+/// while a node is failed over or joins.
+#[must_use]
+pub fn plan_replicas(map: &ClusterMap, by: u16, limits: MoveLimits) -> Option<ClusterMap> {
+    plan_steps(map, by, limits, Work::Replicas)
+}
+
+/// Returns the map with more steps of a rebalance of all buckets over their servers, otherwise as [`plan_replicas`].
+#[must_use]
+pub fn plan_rebalance(map: &ClusterMap, by: u16, limits: MoveLimits) -> Option<ClusterMap> {
+    plan_steps(map, by, limits, Work::Rebalance)
+}
+
+fn plan_steps(map: &ClusterMap, by: u16, limits: MoveLimits, work: Work) -> Option<ClusterMap> {
+    let mut next = map.next(by);
+    for bucket in &mut next.buckets {
+        bucket.cancel_obsolete();
+    }
+    next.let_join();
+    let mut slots = MoveSlots::of(&next, limits);
+    let is_ready = |bucket: &MapBucket| {
+        bucket.joining.is_empty() && (work == Work::Rebalance || bucket.is_to_change())
+    };
+    let targets = |bucket: &MapBucket| {
+        let bucket = Some(bucket).filter(|bucket| is_ready(bucket))?;
+        next.target_chains(bucket)
+    };
+    let targets: Vec<Option<Vec<Chain>>> = next.buckets.iter().map(targets).collect();
+    for (bucket, targets) in next.buckets.iter_mut().zip(targets) {
+        if let Some(targets) = targets {
+            bucket.begin_steps(targets, work, &mut slots);
+        }
+    }
+    (next.buckets != map.buckets).then_some(next)
+}
+
+/// Returns the map in which all buckets are to be spread over all nodes but the ones to `remove`, to be published by `by`.
+/// The steps follow by [`plan_rebalance`].
+///
+/// # Errors
+/// `Node` when no node would be left, a failed-over node is not to be removed, or a vBucket has no active.
+pub fn begin_rebalance(
+    map: &ClusterMap,
+    by: u16,
+    remove: &BTreeSet<u16>,
+) -> Result<ClusterMap, ClusterError> {
+    let mut next = map.next(by);
+    next.spread_over(remove)?;
+    for bucket in &next.buckets {
+        let lost = bucket
+            .chains
+            .iter()
+            .filter(|chain| chain.active().is_none())
+            .count();
+        if lost > 0 {
+            return Err(ClusterError::Node(format!(
+                "{lost} vBuckets of bucket \"{}\" have no active: recover a node that has them first",
+                bucket.name
+            )));
+        }
+    }
+    Ok(next)
+}
+
+impl ClusterMap {
+    /// Makes all nodes but the ones to `remove` the servers of all buckets.
+    fn spread_over(&mut self, remove: &BTreeSet<u16>) -> Result<(), ClusterError> {
+        let stay = self
+            .nodes
+            .iter()
+            .filter(|(number, _)| !remove.contains(number));
+        if let Some((_, node)) = stay.clone().find(|(_, node)| node.failed) {
+            return Err(ClusterError::Node(format!(
+                "node \"{}\" is failed over: recover it, or remove it in the rebalance",
+                node.name
+            )));
+        }
+        let servers: Vec<u16> = stay.map(|(number, _)| *number).collect();
+        if servers.is_empty() {
+            return Err(ClusterError::Node("no node would be left".to_owned()));
+        }
+        for bucket in &mut self.buckets {
+            bucket.servers.clone_from(&servers);
+        }
+        Ok(())
+    }
+}
+
+/// Returns the map without the target chains of vBuckets whose copies are not complete, to be published by `by`; `None`
+/// when there are none. What moves already goes on.
+#[must_use]
+pub fn stop_rebalance(map: &ClusterMap, by: u16) -> Option<ClusterMap> {
+    let mut next = map.next(by);
+    for bucket in &mut next.buckets {
+        let moves = &bucket.moves;
+        bucket.next.retain(|vb, _| moves.contains_key(vb));
+    }
+    next.let_join();
+    (next.buckets != map.buckets).then_some(next)
+}
+
+/// The rest of a rebalance.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RebalanceLeft {
+    /// The number of copies that each node has yet to receive.
+    pub incoming: BTreeMap<u16, usize>,
+    /// The number of copies that each node has yet to give up.
+    pub outgoing: BTreeMap<u16, usize>,
+    /// The number of vBuckets whose active is another one in the end.
+    pub takeovers: usize,
+    /// The number of vBuckets with any step left.
+    pub vbuckets: usize,
+}
+
+impl RebalanceLeft {
+    /// Returns whether nothing is left.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.vbuckets == 0
+    }
+
+    /// Returns the number of copies that are yet to be made.
+    #[must_use]
+    pub fn copies(&self) -> usize {
+        self.incoming.values().sum()
+    }
+}
+
+/// Returns the rest of a rebalance of all buckets over their servers; `None` if one of these nodes is failed over.
+#[must_use]
+pub fn rebalance_left(map: &ClusterMap) -> Option<RebalanceLeft> {
+    let mut left = RebalanceLeft::default();
+    for bucket in &map.buckets {
+        let targets = map.target_chains(bucket)?;
+        for ((vb, chain), target) in (0_u16..).zip(&bucket.chains).zip(&targets) {
+            let is_done = has_same_nodes(chain, target) && chain.active() == target.active();
+            if is_done && !bucket.is_in_progress(vb) {
+                continue;
+            }
+            left.vbuckets += 1;
+            left.takeovers += usize::from(chain.active() != target.active());
+            for node in new_nodes(chain, target) {
+                *left.incoming.entry(node).or_default() += 1;
+            }
+            for node in new_nodes(target, chain) {
+                *left.outgoing.entry(node).or_default() += 1;
+            }
+        }
+    }
+    Some(left)
+}

@@ -1,0 +1,386 @@
+//! Rebalance: steps of single vBuckets, until every member has its share.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kedge_cluster::{
+    CatchUp, Chain, ClusterError, ClusterMap, MapNode, MoveLimits, VbucketRole, begin_rebalance,
+    plan_add_node, plan_failover, plan_rebalance, plan_recovery, plan_remove_node, rebalance_left,
+    stop_rebalance,
+};
+use proptest::prelude::*;
+
+use crate::copies::{self, Told, UNLIMITED, at, bucket, everyone, map};
+
+const FEW: MoveLimits = MoveLimits {
+    incoming: 2,
+    outgoing: 2,
+};
+
+fn added(map: &ClusterMap, number: u16) -> ClusterMap {
+    let node = MapNode {
+        name: format!("new_{number}"),
+        uuid: format!("{number:032x}"),
+        ..map.nodes.values().next().expect("there is one").clone()
+    };
+    plan_add_node(map, node).expect("it is new")
+}
+
+fn begun(map: &ClusterMap, remove: &[u16]) -> ClusterMap {
+    let remove = remove.iter().copied().collect();
+    begin_rebalance(map, 0, &remove).expect("it can begin")
+}
+
+fn steps(map: &ClusterMap, limits: MoveLimits) -> ClusterMap {
+    plan_rebalance(map, 0, limits).unwrap_or_else(|| map.clone())
+}
+
+/// The map after a step of all vBuckets, when everyone has everything.
+fn caught_up(map: &ClusterMap) -> ClusterMap {
+    let mut copies = CatchUp::begin(map);
+    copies.note(&everyone(map, 5));
+    copies.plan(map, 0).unwrap_or_else(|| map.clone())
+}
+
+/// The map after all takeovers.
+fn taken(map: &ClusterMap) -> ClusterMap {
+    let mut map = map.clone();
+    for (vb, to) in bucket(&map).moves.clone() {
+        map = map
+            .with_taken(to, &[("b".to_owned(), vb)])
+            .expect("it moves there");
+    }
+    map
+}
+
+fn is_done(map: &ClusterMap) -> bool {
+    rebalance_left(map).is_some_and(|left| left.is_done())
+}
+
+/// Returns the number of vBuckets that each node sends and receives.
+fn slots(map: &ClusterMap) -> (BTreeMap<u16, usize>, BTreeMap<u16, usize>) {
+    let (mut incoming, mut outgoing) = (BTreeMap::new(), BTreeMap::new());
+    let bucket = bucket(map);
+    for (vb, next) in bucket.next.iter().filter(|(_, next)| !next.counts) {
+        let chain = &bucket.chains[usize::from(*vb)];
+        for node in next.chain.nodes().filter(|node| !chain.contains(*node)) {
+            *incoming.entry(node).or_default() += 1;
+            *outgoing
+                .entry(chain.active().expect("it has one"))
+                .or_default() += 1;
+        }
+    }
+    (incoming, outgoing)
+}
+
+#[test]
+fn takeover_follows_after_the_target_chain_counts() {
+    let before = begun(&map(3, 1, 12), &[2]);
+    let building = steps(&before, UNLIMITED);
+    // A vBucket that leaves its active, and one that only loses a replica.
+    let leaves = |vb: &u16| bucket(&building).chains[usize::from(*vb)].active() == Some(2);
+    let vbs: Vec<u16> = bucket(&building).next.keys().copied().collect();
+    let vb = *vbs.iter().find(|vb| leaves(vb)).expect("n_2 leads four");
+    let target = bucket(&building).next[&vb].chain.clone();
+    let to = target.active().expect("it is whole");
+    assert_eq!(bucket(&building).second_chain(vb), None);
+    assert!(!target.contains(2));
+    let counting = caught_up(&building);
+    assert!(bucket(&counting).next[&vb].counts);
+    assert_eq!(bucket(&counting).second_chain(vb), Some(target.clone()));
+    let moving = caught_up(&counting);
+    assert!(bucket(&moving).moves.keys().all(leaves));
+    assert_eq!(bucket(&moving).moves[&vb], to);
+    assert_eq!(bucket(&moving).second_chain(vb), Some(target.clone()));
+    assert_eq!(
+        bucket(&moving).role(vb, to),
+        VbucketRole::Replica { active: Some(2) }
+    );
+    assert!(
+        bucket(&moving).next.keys().all(leaves),
+        "the others are done"
+    );
+    assert_eq!(
+        ClusterMap::from_json(&moving.to_json()).expect("it can be"),
+        moving
+    );
+    assert_eq!(caught_up(&moving), moving);
+    assert!(stop_rebalance(&moving, 0).is_none(), "what moves goes on");
+    assert!(moving.with_taken(1 - to, &[("b".to_owned(), vb)]).is_none());
+    let after = moving
+        .with_taken(to, &[("b".to_owned(), vb)])
+        .expect("it moves there");
+    assert_eq!(bucket(&after).chains[usize::from(vb)], target);
+    assert!(!bucket(&after).next.contains_key(&vb));
+    assert_eq!(bucket(&after).role(vb, 2), VbucketRole::None);
+    let done = taken(&after);
+    assert!(is_done(&done) && plan_rebalance(&done, 0, UNLIMITED).is_none());
+    assert_eq!(
+        plan_remove_node(&done, 2)
+            .expect("it has nothing")
+            .numbers(),
+        [0, 1]
+    );
+}
+
+#[test]
+fn moves_without_counted_target_chains_are_rejected() {
+    let building = steps(&begun(&map(3, 0, 12), &[2]), UNLIMITED);
+    let moving = caught_up(&caught_up(&building));
+    let mut moves = bucket(&moving).moves.iter();
+    let is_new =
+        |(vb, to): &(&u16, &u16)| !bucket(&moving).chains[usize::from(**vb)].contains(**to);
+    let (vb, to) = moves.find(is_new).expect("some move to new copies");
+    let breaks: [fn(&mut ClusterMap, u16, u16); 4] = [
+        |map, vb, _| map.buckets[0].next.get_mut(&vb).unwrap().counts = false,
+        |map, vb, to| *map.buckets[0].moves.get_mut(&vb).unwrap() = 1 - to,
+        |map, vb, _| drop(map.buckets[0].next.remove(&vb)),
+        |map, vb, to| drop(map.buckets[0].joining.insert(vb, vec![to])),
+    ];
+    for (number, spoil) in breaks.iter().enumerate() {
+        let mut wrong = moving.clone();
+        spoil(&mut wrong, *vb, *to);
+        assert!(ClusterMap::from_json(&wrong.to_json()).is_err(), "{number}");
+    }
+}
+
+#[test]
+fn no_node_sends_or_receives_more_than_its_limit() {
+    let mut now = begun(&added(&map(3, 1, 60), 1), &[]);
+    let copies = rebalance_left(&now).expect("all are there").copies();
+    assert_eq!(copies, 30);
+    let mut made = 0;
+    for _ in 0..100 {
+        let next = steps(&now, FEW);
+        let (incoming, outgoing) = slots(&next);
+        made += next.buckets[0].next.len() - now.buckets[0].next.len();
+        assert!(
+            incoming
+                .values()
+                .chain(outgoing.values())
+                .all(|count| *count <= 2)
+        );
+        // Joined by takeovers, at most as many.
+        assert!(bucket(&next).moves.len() <= 8);
+        now = taken(&caught_up(&next));
+    }
+    assert!(is_done(&now));
+    assert_eq!(made, 30);
+    let none = MoveLimits {
+        incoming: 0,
+        outgoing: 0,
+    };
+    let paused = begun(&added(&map(3, 1, 60), 1), &[]);
+    assert_eq!(plan_rebalance(&paused, 0, none), None);
+}
+
+#[test]
+fn stopped_rebalance_continues_where_it_was() {
+    let mut now = begun(&added(&map(3, 1, 60), 1), &[]);
+    for _ in 0..8 {
+        now = taken(&caught_up(&steps(&now, FEW)));
+    }
+    let now = steps(&now, FEW);
+    let left = rebalance_left(&now).expect("all are there").copies();
+    assert!(0 < left && left < 30);
+    let stopped = stop_rebalance(&now, 0).expect("copies are being made");
+    assert!(bucket(&stopped).next.is_empty());
+    assert_eq!(bucket(&stopped).chains, bucket(&now).chains);
+    assert_eq!(
+        copies::replicas(&stopped),
+        None,
+        "nothing goes on by itself"
+    );
+    let mut again = begun(&stopped, &[]);
+    assert_eq!(
+        rebalance_left(&again).expect("all are there").copies(),
+        left
+    );
+    for _ in 0..60 {
+        again = taken(&caught_up(&steps(&again, FEW)));
+    }
+    assert!(is_done(&again));
+}
+
+#[test]
+fn rebalance_that_cannot_begin_is_refused() {
+    let whole = map(2, 1, 4);
+    let failed = plan_failover(&whole, 0, 1, &everyone(&whole, 5), false)
+        .expect("n_0 has all")
+        .map;
+    let lost = plan_failover(&map(2, 0, 4), 0, 1, &Told::new(), true)
+        .expect("forced")
+        .map;
+    for (map, remove, says) in [
+        (&whole, vec![0, 1], "no node would be left"),
+        (&failed, vec![], "node \"n_1\" is failed over"),
+        (&lost, vec![1], "2 vBuckets of bucket \"b\" have no active"),
+    ] {
+        let refused = begin_rebalance(map, 0, &remove.into_iter().collect());
+        let Err(ClusterError::Node(why)) = refused else {
+            panic!("{refused:?}");
+        };
+        assert!(why.contains(says), "{why}");
+    }
+    let removed = begun(&failed, &[1]);
+    assert!(is_done(&taken(&caught_up(&caught_up(&steps(
+        &removed, UNLIMITED
+    ))))));
+}
+
+/// The rest of the chains stays as it is when a node fails that gets or gives copies.
+#[test]
+fn failover_cancels_only_the_steps_that_need_the_node() {
+    let before = begun(&added(&map(3, 1, 60), 1), &[]);
+    let building = steps(&before, FEW);
+    let counting = caught_up(&building);
+    for map in [&building, &counting] {
+        let lost = plan_failover(map, 0, 3, &everyone(map, 5), false)
+            .expect("it has nothing")
+            .map;
+        let stays: BTreeSet<u16> = bucket(map)
+            .next
+            .iter()
+            .filter(|(_, next)| !next.chain.contains(3))
+            .map(|it| *it.0)
+            .collect();
+        assert_eq!(
+            bucket(&lost).next.keys().copied().collect::<BTreeSet<_>>(),
+            stays
+        );
+        assert_eq!(bucket(&lost).chains, bucket(map).chains);
+        assert_eq!(bucket(&lost).missing_copies(), 0);
+        assert_eq!(rebalance_left(&lost), None, "a server is failed over");
+        assert_eq!(plan_rebalance(&lost, 0, UNLIMITED), None);
+    }
+}
+
+/// The node that takes over is not in the chain yet. It may have done so when the active fails.
+#[test]
+fn node_that_may_have_taken_over_is_a_candidate_at_a_failover() {
+    let building = steps(&begun(&map(3, 1, 12), &[2]), UNLIMITED);
+    let moving = caught_up(&caught_up(&building));
+    let (vb, to) = bucket(&moving).moves.first_key_value().expect("some move");
+    let (chain, next) = (
+        &bucket(&moving).chains[usize::from(*vb)],
+        &bucket(&moving).next[vb].chain,
+    );
+    let other = chain.replicas().next().expect("one");
+    if other == *to {
+        return;
+    }
+    let all = |seqno| BTreeMap::from([("b".to_owned(), vec![Some(at(seqno)); 12])]);
+    let told = BTreeMap::from([(other, all(5)), (*to, all(6))]);
+    let plan = plan_failover(&moving, 0, 2, &told, false).expect("they have all");
+    assert_eq!(&bucket(&plan.map).chains[usize::from(*vb)], next);
+    let told = BTreeMap::from([(other, all(6)), (*to, all(6))]);
+    let plan = plan_failover(&moving, 0, 2, &told, false).expect("they have all");
+    assert_eq!(
+        bucket(&plan.map).chains[usize::from(*vb)].active(),
+        Some(other)
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Nodes come, go, fail and return, the operation stops and goes on: a node is in a chain only when it has had all that the
+    /// active had, and in the end every server has its share, by as few copies as are necessary.
+    #[test]
+    fn every_rebalance_ends(
+        nodes in 2_usize..5,
+        replicas in 0_u8..3,
+        events in prop::collection::vec((0_u8..14, any::<prop::sample::Index>()), 1..80),
+    ) {
+        const VBUCKETS: u16 = 24;
+        let mut now = map(nodes, replicas, VBUCKETS);
+        let mut whole: BTreeSet<(u16, u16)> = BTreeSet::new();
+        for (vb, chain) in (0..VBUCKETS).zip(&bucket(&now).chains) {
+            whole.extend(chain.nodes().map(|node| (vb, node)));
+        }
+        let told_by = |map: &ClusterMap, whole: &BTreeSet<(u16, u16)>| -> Told {
+            let of_node = |node: u16| {
+                let of_vb = |vb: u16| Some(at(if whole.contains(&(vb, node)) { 5 } else { 4 }));
+                (node, BTreeMap::from([("b".to_owned(), (0..VBUCKETS).map(of_vb).collect())]))
+            };
+            map.members().map(of_node).collect()
+        };
+        let mut copies = CatchUp::begin(&now);
+        for (number, (what, which)) in (100_u16..).zip(events) {
+            let numbers = now.numbers();
+            let node = *which.get(&numbers);
+            let vb = u16::try_from(which.index(usize::from(VBUCKETS))).expect("few");
+            let next = match what {
+                0 if numbers.len() < 6 => Some(added(&now, number)),
+                1 => begin_rebalance(&now, 0, &BTreeSet::from([node])).ok(),
+                2 => begin_rebalance(&now, 0, &BTreeSet::new()).ok(),
+                3 => plan_remove_node(&now, node).ok(),
+                4 => plan_failover(&now, 0, node, &told_by(&now, &whole), false).ok().map(|plan| plan.map),
+                5 => plan_recovery(&now, 0, node).ok(),
+                6 => stop_rebalance(&now, 0),
+                7 => now.without_moves_from(node),
+                8 => {
+                    let moves = bucket(&now).moves.iter().find(|(_, to)| **to == node);
+                    let vb = moves.map(|(vb, _)| *vb);
+                    vb.and_then(|vb| now.with_taken(node, &[("b".to_owned(), vb)]))
+                }
+                9 | 10 => {
+                    for vb in 0..VBUCKETS {
+                        if matches!(bucket(&now).role(vb, node), VbucketRole::Replica { active: Some(_) }) {
+                            whole.insert((vb, node));
+                        }
+                    }
+                    copies.follow(&now);
+                    copies.note(&told_by(&now, &whole));
+                    copies.plan(&now, 0)
+                }
+                11 => copies::replicas(&now),
+                _ => plan_rebalance(&now, 0, FEW),
+            };
+            let Some(next) = next else { continue };
+            if what == 4 {
+                whole.retain(|(_, of)| *of != node);
+            }
+            prop_assert_eq!(&ClusterMap::from_json(&next.to_json()).expect("a valid map"), &next);
+            for (vb, chain) in (0..VBUCKETS).zip(&bucket(&next).chains) {
+                prop_assert!(chain.active().is_some(), "nothing was forced");
+                // In an old chain, in the new one, or in both.
+                for node in chain.nodes() {
+                    prop_assert!(whole.contains(&(vb, node)), "{node} has not all of {vb}");
+                }
+            }
+            // A copy that the map does not know is deleted.
+            whole.retain(|(vb, node)| bucket(&next).role(*vb, *node) != VbucketRole::None);
+            let _ = vb;
+            now = next;
+        }
+        for node in now.numbers() {
+            now = plan_recovery(&now, 0, node).unwrap_or(now);
+        }
+        for _ in 0..3 {
+            now = taken(&caught_up(&now));
+        }
+        now = begun(&now, &[]);
+        let optimum = rebalance_left(&now).expect("all are there").copies();
+        let mut made = 0;
+        for _ in 0..200 {
+            let next = taken(&caught_up(&steps(&now, FEW)));
+            let both = bucket(&now).chains.iter().zip(&bucket(&next).chains);
+            made += both.map(|(old, new)| new.nodes().filter(|node| !old.contains(*node)).count()).sum::<usize>();
+            now = next;
+        }
+        prop_assert!(is_done(&now));
+        prop_assert_eq!(made, optimum);
+        prop_assert_eq!(bucket(&now).missing_copies(), 0);
+        prop_assert_eq!(bucket(&now).replicas(), bucket(&now).wanted_replicas());
+        let count = |of: fn(&Chain, u16) -> bool| -> Vec<usize> {
+            let all = now.numbers();
+            all.iter().map(|node| bucket(&now).chains.iter().filter(|chain| of(chain, *node)).count()).collect()
+        };
+        for counts in [
+            count(|chain, node| chain.active() == Some(node)),
+            count(|chain, node| chain.replicas().any(|it| it == node)),
+        ] {
+            prop_assert!(counts.iter().max().unwrap() - counts.iter().min().unwrap() <= 1, "{counts:?}");
+        }
+    }
+}
