@@ -2,7 +2,8 @@
 //!
 //! [`cluster`] follows the cluster map, communicates with the other nodes, and applies the map to this node's vBuckets
 //! through the reconciler; failovers and other changes of the map start there. [`replication`] has the connections by
-//! which replicas receive the changes of their actives.
+//! which replicas receive the changes of their actives. [`lease`] holds the node's lease, without which the node serves
+//! no client.
 //!
 //! Management reaches this crate through [`kedge_node::coordination::ClusterControl`], statistics through
 //! [`kedge_node::coordination::ReplicationLinks`].
@@ -28,4 +29,5 @@
 //! ```
 
 pub mod cluster;
+pub mod lease;
 pub mod replication;

@@ -59,6 +59,8 @@ ranks! {
         ClusterCurrent = "`ClusterNode::current`";
     20, "the last report of another node", "management, the threads `kedge-peer-NAME` and `kedge-cluster`", "nothing":
         PeerStatusRank = "`Peer::status`";
+    20, "the times and the state of the node's lease", "management, the threads `kedge-lease` and `kedge-cluster`", "nothing":
+        NodeLeaseState = "`NodeLease::state`";
     20, "vBuckets that were taken over", "the threads `kedge-repl` and `kedge-cluster`", "nothing":
         ClusterTaken = "`ClusterNode::taken`";
     20, "the manifests of the buckets, with the next ids", "management, the thread `kedge-cluster`", "nothing":

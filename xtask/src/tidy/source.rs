@@ -82,6 +82,10 @@ const THREADS: Reserved = Reserved {
             "waits for other nodes and for maps",
         ),
         (
+            "crates/kedge-coordinator/src/lease/mod.rs",
+            "renews the lease in time, whatever the pools do",
+        ),
+        (
             "crates/kedge-mgmt/src/request_context.rs",
             "a call that waits for tasks",
         ),

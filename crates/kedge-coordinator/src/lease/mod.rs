@@ -1,0 +1,178 @@
+//! This node's lease: without it the node serves no client.
+//!
+//! The thread "kedge-lease" renews the record `alive/NAME` in the coordination store, and moves the time until which the
+//! node serves its active vBuckets ([`ServingGate`]). The argument and the inequality of the times are in
+//! [`kedge_coordination::lease`].
+//!
+//! Invariants:
+//! * The gate is open only for the time that the lease allows, and only in a tenure in which this node has applied the map
+//!   that the store had when the tenure began, or a later one. The transaction that ended the tenure before put its map at
+//!   the same time, so that this node does not serve by a map that took vBuckets from it.
+//! * When the time of the lease is over, the gate is closed, the steps that run are awaited, and then the watchdog is disarmed.
+//!   If this thread does not get that far in the tolerated pause, the watchdog ends the process: no other node can have
+//!   been promoted before. No operation of a client is therefore executed later, whatever was paused, and for how long.
+//! * A store that went backwards ends the tenure: its older state does not say who was deposed since.
+
+mod thread;
+mod watchdog;
+
+use std::io;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use kedge_bucket::ServingGate;
+use kedge_cluster::Revision;
+use kedge_coordination::lease::LeaseTiming;
+use kedge_coordination::{CoordinationError, Coordinator, Snapshot};
+use kedge_sync::{RankedCondvar, RankedMutex, ranks::NodeLeaseState};
+use kedge_types::SystemClock;
+use serde_json::Value;
+
+use thread::LeaseThread;
+use watchdog::Watchdog;
+
+/// Returns the revision of the map in a snapshot.
+pub type StoredRevision = Box<dyn Fn(&Snapshot) -> Option<Revision> + Send>;
+
+/// The parts of a node that its lease reaches.
+pub struct LeaseSetup {
+    /// The name of the node.
+    pub node: String,
+    /// A UUID of this process.
+    pub process: String,
+    /// The times of the lease.
+    pub timing: LeaseTiming,
+    /// True if the process is ended when it is paused for longer than the lease tolerates.
+    pub watchdog: bool,
+    /// Returns the handle of the coordination store. Another handle is another store, or one that went backwards.
+    pub store: Box<dyn Fn() -> Result<Arc<dyn Coordinator>, CoordinationError> + Send>,
+    /// Returns the revision of the map in the store; `None` if there is none, or it cannot be read.
+    pub stored_map: StoredRevision,
+    /// Returns the revision of the map that is applied: no vBucket is active that this map assigns to another node.
+    pub applied: Box<dyn Fn() -> Option<Revision> + Send>,
+    /// Returns the state of the node for its record.
+    pub health: Box<dyn Fn() -> Value + Send>,
+    /// The gate of the node.
+    pub serving: Arc<ServingGate>,
+    /// Waits for the steps of vBuckets that run.
+    pub await_steps: Box<dyn Fn() + Send>,
+    /// The clock of the gate.
+    pub clock: Arc<SystemClock>,
+}
+
+impl std::fmt::Debug for LeaseSetup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LeaseSetup")
+            .field("node", &self.node)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The lease of this node.
+#[derive(Debug)]
+pub struct NodeLease {
+    state: RankedMutex<NodeLeaseState, LeaseShared>,
+    wake: RankedCondvar,
+}
+
+/// The state that the thread shares with others.
+#[derive(Debug)]
+struct LeaseShared {
+    timing: LeaseTiming,
+    /// True if something happened that the thread has not seen.
+    poked: bool,
+    stopping: bool,
+    status: LeaseStatus,
+}
+
+/// The state of the lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseStatus {
+    /// True if the node serves its active vBuckets.
+    pub serves: bool,
+    /// The time for which it serves without another renewal, as of the last look of the thread.
+    pub left: Duration,
+    /// The lease time.
+    pub time: Duration,
+    /// The number of renewals that succeeded.
+    pub renewals: u64,
+    /// The number of renewals that failed.
+    pub failures: u64,
+    /// The number of times that the node stopped serving because its lease was over.
+    pub lapses: u64,
+    /// The reason why the last renewal failed; empty if it did not.
+    pub trouble: String,
+}
+
+impl NodeLease {
+    /// Closes the gate of the node, and starts the thread that opens it.
+    ///
+    /// # Errors
+    /// When the system refuses a thread or a timer.
+    pub fn start(setup: LeaseSetup) -> io::Result<(Arc<Self>, JoinHandle<()>)> {
+        setup.serving.close();
+        let lease = Arc::new(Self {
+            state: RankedMutex::new(LeaseShared {
+                timing: setup.timing,
+                poked: false,
+                stopping: false,
+                status: LeaseStatus {
+                    serves: false,
+                    left: Duration::ZERO,
+                    time: setup.timing.time(),
+                    renewals: 0,
+                    failures: 0,
+                    lapses: 0,
+                    trouble: String::new(),
+                },
+            }),
+            wake: RankedCondvar::new(),
+        });
+        let (ready, begun) = mpsc::sync_channel(1);
+        let shared = lease.clone();
+        let thread = std::thread::Builder::new()
+            .name("kedge-lease".to_owned())
+            .spawn(move || {
+                // The timer belongs to the thread.
+                let watchdog = setup.watchdog.then(Watchdog::new).transpose();
+                match watchdog {
+                    Ok(watchdog) => {
+                        let _ = ready.send(Ok(()));
+                        LeaseThread::new(setup, watchdog).run(&shared);
+                    }
+                    Err(error) => drop(ready.send(Err(error))),
+                }
+            })?;
+        let begun = begun.recv();
+        begun.unwrap_or_else(|_| Err(io::Error::other("the thread of the lease has ended")))?;
+        Ok((lease, thread))
+    }
+
+    /// Sets the times of the next renewals.
+    pub fn set_timing(&self, timing: LeaseTiming) {
+        self.state.lock().timing = timing;
+        self.poke();
+    }
+
+    /// Makes the thread look at the applied map.
+    pub fn poke(&self) {
+        self.state.lock().poked = true;
+        self.wake.notify_all();
+    }
+
+    /// Ends the thread. The node does not serve any more.
+    pub fn stop(&self) {
+        self.state.lock().stopping = true;
+        self.wake.notify_all();
+    }
+
+    /// Returns the state of the lease.
+    #[must_use]
+    pub fn status(&self) -> LeaseStatus {
+        self.state.lock().status.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests;

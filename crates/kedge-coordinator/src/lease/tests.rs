@@ -1,0 +1,203 @@
+//! A node's lease in an embedded store, on the system's clock.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use kedge_coordination::embedded::{Embedded, EmbeddedOptions};
+use kedge_coordination::{Compare, Transaction};
+use kedge_disk::SimDisk;
+
+use super::*;
+
+/// The deadline of waits. It is generous: a test that reaches it has failed.
+const DEADLINE: Duration = Duration::from_secs(60);
+const CALL: Duration = Duration::from_secs(20);
+
+fn until(what: &str, mut happens: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !happens() {
+        assert!(began.elapsed() < DEADLINE, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+/// The parts of a node that the test controls.
+#[derive(Default)]
+struct Node {
+    serving: Arc<ServingGate>,
+    /// The revision of the applied map.
+    applied: AtomicI64,
+    is_cut_off: AtomicBool,
+    awaited: AtomicU64,
+    handle: std::sync::Mutex<Option<Arc<dyn Coordinator>>>,
+}
+
+struct Running {
+    node: Arc<Node>,
+    store: Arc<Embedded>,
+    lease: Arc<NodeLease>,
+    thread: Option<JoinHandle<()>>,
+}
+
+fn open(disk: &SimDisk) -> Arc<Embedded> {
+    let dir = std::path::Path::new("/store");
+    let options = EmbeddedOptions::default();
+    let opened = Embedded::open_on(Arc::new(disk.clone()), dir, options);
+    Arc::new(opened.expect("the disk works"))
+}
+
+fn put_map(store: &Embedded, rev: i64) {
+    let put = Transaction::new().put("map", rev.to_string());
+    store.transact(&put, CALL).expect("nothing is compared");
+}
+
+fn revision(rev: i64) -> Revision {
+    Revision { epoch: 1, rev }
+}
+
+impl Running {
+    /// A node with a lease of `ms`, in a store with the map 1, which it has not applied.
+    fn start(disk: &SimDisk, ms: u64) -> Self {
+        let store = open(disk);
+        put_map(&store, 1);
+        let node = Arc::new(Node::default());
+        *node.handle.lock().expect("no panic") = Some(store.clone());
+        let timing = LeaseTiming::new(Duration::from_millis(ms), None);
+        let (given, shown, steps) = (node.clone(), node.clone(), node.clone());
+        let (lease, thread) = NodeLease::start(LeaseSetup {
+            node: "one".to_owned(),
+            process: "a".to_owned(),
+            timing: timing.expect("the inequality holds"),
+            // A busy machine may pause a test for long.
+            watchdog: false,
+            store: Box::new(move || {
+                let unreachable = || CoordinationError::Unreachable("cut off".to_owned());
+                if given.is_cut_off.load(Ordering::SeqCst) {
+                    return Err(unreachable());
+                }
+                let handle = given.handle.lock().expect("no panic");
+                handle.clone().ok_or_else(unreachable)
+            }),
+            stored_map: Box::new(|snapshot| {
+                let text = String::from_utf8(snapshot.entry("map")?.value.clone());
+                Some(revision(text.ok()?.parse().ok()?))
+            }),
+            applied: Box::new(move || {
+                let rev = shown.applied.load(Ordering::SeqCst);
+                (rev > 0).then(|| revision(rev))
+            }),
+            health: Box::new(|| Value::Null),
+            serving: node.serving.clone(),
+            await_steps: Box::new(move || {
+                steps.awaited.fetch_add(1, Ordering::SeqCst);
+            }),
+            clock: Arc::new(SystemClock::new()),
+        })
+        .expect("the system has a thread and a timer");
+        Running {
+            node,
+            store,
+            lease,
+            thread: Some(thread),
+        }
+    }
+
+    fn apply(&self, rev: i64) {
+        self.node.applied.store(rev, Ordering::SeqCst);
+        self.lease.poke();
+    }
+
+    fn serves(&self) -> bool {
+        let now_ns = SystemClock::new().mono_ns();
+        self.node.serving.is_open(now_ns)
+    }
+
+    /// Waits until the thread has renewed the lease twice, and checks that the node has not served meanwhile.
+    fn does_not_serve(&self) {
+        let before = self.lease.status().renewals;
+        until("it renews", || {
+            assert!(!self.serves());
+            self.lease.status().renewals >= before + 2
+        });
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.lease.stop();
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("the thread ends");
+        }
+        assert_eq!(self.node.serving.until_ns(), 0);
+    }
+}
+
+#[test]
+fn node_serves_with_the_map_that_its_tenure_needs() {
+    let running = Running::start(&SimDisk::new(1), 1_000);
+    running.does_not_serve();
+    running.apply(1);
+    until("it serves", || running.serves());
+}
+
+#[test]
+fn node_that_cannot_renew_stops_in_time_and_serves_again() {
+    let running = Running::start(&SimDisk::new(2), 1_000);
+    running.apply(1);
+    until("it serves", || running.serves());
+    running.node.is_cut_off.store(true, Ordering::SeqCst);
+    until("its lease is over", || running.lease.status().lapses == 1);
+    assert!(!running.serves());
+    assert_eq!(
+        running.node.serving.until_ns(),
+        0,
+        "steps with an earlier time are refused, too"
+    );
+    assert_eq!(running.node.awaited.load(Ordering::SeqCst), 1);
+    let status = running.lease.status();
+    assert!(
+        !status.serves && status.trouble.contains("cut off"),
+        "{status:?}"
+    );
+    running.node.is_cut_off.store(false, Ordering::SeqCst);
+    until("it serves again", || running.serves());
+}
+
+#[test]
+fn deposed_node_waits_for_the_map_that_deposed_it() {
+    let running = Running::start(&SimDisk::new(3), 1_000);
+    running.apply(1);
+    until("it serves", || running.serves());
+    running.node.is_cut_off.store(true, Ordering::SeqCst);
+    until("its lease is over", || !running.serves());
+    let snapshot = running.store.read(CALL).expect("readable");
+    let record = snapshot.entry("alive/one").expect("it was put");
+    let lapsed = Compare::Unchanged("alive/one".to_owned(), record.mod_revision);
+    let deposed = Transaction::new().when(lapsed).delete("alive/one");
+    let deposed = deposed.put("map", "2");
+    running
+        .store
+        .transact(&deposed, CALL)
+        .expect("it is unchanged");
+    running.node.is_cut_off.store(false, Ordering::SeqCst);
+    running.does_not_serve();
+    running.apply(2);
+    until("it serves", || running.serves());
+}
+
+/// The map of this node is newer than that of the store: others may have been promoted by it.
+#[test]
+fn restored_store_gets_the_newer_map_before_the_node_serves() {
+    let running = Running::start(&SimDisk::new(4), 1_000);
+    put_map(&running.store, 2);
+    running.apply(2);
+    until("it serves", || running.serves());
+    let restored = open(&SimDisk::new(5));
+    put_map(&restored, 1);
+    *running.node.handle.lock().expect("no panic") = Some(restored.clone());
+    until("it notices", || running.lease.status().lapses == 1);
+    running.does_not_serve();
+    put_map(&restored, 2);
+    until("it serves", || running.serves());
+}
