@@ -14,8 +14,9 @@ use crate::{
 
 /// The largest number of changes in the history.
 pub(super) const HISTORY_CHANGES_MAX: usize = 1_000;
-/// The largest sum of keys and values in the history, in bytes.
-const HISTORY_BYTES_MAX: usize = 1 << 20;
+/// The largest sum of keys and values in the history, in bytes. Every change writes all of it, and nodes change their leases
+/// all the time.
+const HISTORY_BYTES_MAX: usize = 128 << 10;
 
 /// Everything that the file has but its header.
 #[derive(Debug, Default, Serialize, Deserialize)]

@@ -2,13 +2,14 @@
 //!
 //! Invariants:
 //! * Every put compares the key with what this holder knows of it, so that at most one of the puts since then is made.
-//! * While the outcome of a put is unknown, the holder serves no longer than each record that may be in the store allows.
+//! * While the outcome of a put is unknown, the holder serves no longer than each record that may be in the store allows, or
+//!   the promises of all that could take its place.
 //! * A holder whose record was replaced, deleted, or created anew in between has lost its tenure, and serves nothing
 //!   until it has a new one.
 
 use serde_json::Value;
 
-use crate::lease::{LeaseRecord, LeaseTiming};
+use crate::lease::{LeaseRecord, LeaseTiming, PromiseRound};
 use crate::{Compare, CoordinationError, Entry, Moment, Revision, Transaction};
 
 /// The largest number of puts with unknown outcomes that are remembered. The validity of an older one is not used.
@@ -26,6 +27,8 @@ pub struct LeaseHolder {
     sent: Vec<SentPut>,
     /// The moment of the next put.
     next: Moment,
+    /// The promises of all nodes that could take the place of this tenure.
+    promised: Validity,
 }
 
 #[derive(Clone, Debug)]
@@ -57,10 +60,25 @@ struct Validity {
 }
 
 impl Validity {
+    fn of(sent: Moment, timing: LeaseTiming) -> Self {
+        Validity {
+            serves_until: timing.serves_until(sent),
+            ends: timing.ends(sent),
+        }
+    }
+
     fn min(self, other: Self) -> Self {
         Validity {
             serves_until: self.serves_until.min(other.serves_until),
             ends: self.ends.min(other.ends),
+        }
+    }
+
+    /// Returns the times that one of two reasons allows.
+    fn or(self, other: Self) -> Self {
+        Validity {
+            serves_until: self.serves_until.max(other.serves_until),
+            ends: self.ends.max(other.ends),
         }
     }
 }
@@ -74,10 +92,7 @@ struct SentPut {
 
 impl SentPut {
     fn validity(self) -> Validity {
-        Validity {
-            serves_until: self.timing.serves_until(self.sent),
-            ends: self.timing.ends(self.sent),
-        }
+        Validity::of(self.sent, self.timing)
     }
 }
 
@@ -112,6 +127,7 @@ impl LeaseHolder {
             },
             sent: Vec::new(),
             next: Moment::default(),
+            promised: Validity::default(),
         }
     }
 
@@ -185,6 +201,13 @@ impl LeaseHolder {
         }
     }
 
+    /// Serves on by the promises of a round, if it is complete and the tenure has not ended.
+    pub fn on_promises(&mut self, round: &PromiseRound) {
+        if let (Some((sent, timing)), Tenure::Held { .. }) = (round.complete(), &self.tenure) {
+            self.promised = Validity::of(sent, timing);
+        }
+    }
+
     /// Ends the tenure, as the store was replaced by another one: an older state does not say who was deposed since.
     pub fn forget(&mut self) {
         if !matches!(self.tenure, Tenure::Replaced(_)) {
@@ -253,6 +276,7 @@ impl LeaseHolder {
             _ => {
                 let by = LeaseRecord::parse(&entry.value).map(|record| record.process);
                 self.sent.clear();
+                self.promised = Validity::default();
                 self.tenure = Tenure::Replaced(by.unwrap_or_default());
                 LeaseEvent::Replaced
             }
@@ -265,6 +289,7 @@ impl LeaseHolder {
             Tenure::Held { .. } | Tenure::None { again: true, .. }
         );
         self.sent.clear();
+        self.promised = Validity::default();
         self.tenure = Tenure::None { found, again: had };
         match had {
             true => LeaseEvent::Deposed,
@@ -277,7 +302,7 @@ impl LeaseHolder {
             return Validity::default();
         };
         let sent = self.sent.iter().map(|put| put.validity());
-        sent.fold(validity, Validity::min)
+        sent.fold(validity, Validity::min).or(self.promised)
     }
 
     /// Returns the moment until which the holder serves; the start of the clock if it has no tenure.

@@ -40,12 +40,14 @@
 //!   has therefore no holder that serves.
 //! * Any other end of a lease is a record that says so, see [`LeaseRecord::revoked`]. It lapses as a renewal does.
 
+mod failsafe;
 mod holder;
 mod observer;
 mod office;
 mod record;
 mod timing;
 
+pub use failsafe::{PromiseRefused, PromiseRound, Promises};
 pub use holder::{LeaseEvent, LeaseHolder};
 pub use observer::{LeaseObserver, LeaseState};
 pub use office::{Office, OfficeHolder, OfficeStep};

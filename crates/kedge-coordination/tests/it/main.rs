@@ -7,6 +7,7 @@ mod embedded;
 mod lease_histories;
 mod lease_holder;
 mod lease_observer;
+mod lease_promises;
 
 use std::path::Path;
 
