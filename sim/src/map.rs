@@ -2,8 +2,8 @@
 
 use kedge_bucket::Bucket;
 use kedge_cluster::{
-    CatchUp, Chain, ClusterFile, ClusterFileNode, ClusterMap, CopyPosition, MoveLimits,
-    NodePositions, Revision, VbucketRole, plan_failover, plan_move, plan_rebalance, plan_recovery,
+    CatchUp, Chain, ClusterMap, CopyPosition, MapNode, MoveLimits, NodePositions, Revision,
+    SERVER_GROUP, VbucketRole, plan_failover, plan_move, plan_rebalance, plan_recovery,
     plan_replicas,
 };
 use kedge_types::VbId;
@@ -52,24 +52,18 @@ pub(crate) fn positions(bucket: &Bucket) -> Option<NodePositions> {
 impl SimMap {
     pub(crate) fn new(vbuckets: u16, nodes: usize, replicas: usize) -> Self {
         let replicas = u8::try_from(replicas).expect("few");
-        let entry = |node: usize| ClusterFileNode {
+        let entry = |node: usize| MapNode {
             name: text(node),
+            uuid: format!("{node:032x}"),
             host: "127.0.0.1".to_owned(),
             kv_port: 1,
             mgmt_port: 1,
             external: None,
+            server_group: SERVER_GROUP.to_owned(),
+            failed: false,
         };
-        let file = ClusterFile {
-            name: String::new(),
-            replicas,
-            secret: String::new(),
-            nodes: (0..nodes).map(entry).collect(),
-        };
-        let mut uuids = 0;
-        let mut map = ClusterMap::new(&file, 0, || {
-            uuids += 1;
-            [uuids; 16]
-        });
+        let map = ClusterMap::new("7".repeat(32), replicas, (0..nodes).map(entry));
+        let mut map = map.expect("the nodes are valid");
         let added = map.add_bucket(BUCKET, settings(replicas), vbuckets, replicas);
         added.expect("no node has failed");
         Self(map)

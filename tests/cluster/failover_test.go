@@ -2,9 +2,9 @@ package cluster
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,26 +17,41 @@ import (
 func clusterOf(t *testing.T, count, replicas int, net *network) nodes {
 	t.Helper()
 	directory := t.TempDir()
-	file := filepath.Join(directory, "cluster.toml")
-	text := fmt.Sprintf("replicas = %d\nsecret = \"a secret of these tests\"\n", replicas)
+	store := "embedded:" + filepath.Join(directory, "coordinator")
+	return clusterIn(t, store, directory, count, replicas, net)
+}
+
+// clusterIn starts nodes of a cluster in a coordination store. The first one creates the cluster, the others are added, and
+// the bucket is spread over all of them.
+func clusterIn(t *testing.T, store, directory string, count, replicas int, net *network) nodes {
+	t.Helper()
 	ports := freePorts(t, 2*count)
 	var all nodes
 	for number := range count {
 		name := fmt.Sprintf("n_%d", number)
 		made := &node{
 			name: name, host: "127.0.0.1", kv: ports[2*number], mgmt: ports[2*number+1],
-			directory: filepath.Join(directory, name), flags: []string{"--cluster", file, "--node-id", name},
+			directory: filepath.Join(directory, name),
+			flags:     []string{"--coordinator", store, "--node-name", name, "--bucket", ""},
 		}
 		if net != nil {
 			made.host, made.before = net.add(number)
 		}
 		all = append(all, made)
-		text += fmt.Sprintf("[[nodes]]\nname = %q\nhost = %q\nkv_port = %d\nmgmt_port = %d\n", name, made.host, made.kv, made.mgmt)
 	}
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
+	all.endWith(t)
+	for number, each := range all {
+		each.begin(t)
+		if number > 0 {
+			until(t, each.name+" is added", func() bool { return all[0].tool(t, "add", each.name) == nil })
+		}
+		each.waitReady(t)
 	}
-	all.run(t)
+	words := []string{"bucket", "create", bucketName, "--replicas", strconv.Itoa(replicas), "--vbuckets", strconv.Itoa(vbuckets),
+		"-U", fmt.Sprintf("http://%s:%d", all[0].host, all[0].mgmt), "-u", user, "-P", password}
+	if output, err := exec.Command(binary(t), words...).CombinedOutput(); err != nil {
+		t.Fatalf("kedge %s: %v: %s", strings.Join(words, " "), err, output)
+	}
 	return all
 }
 

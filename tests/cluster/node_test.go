@@ -177,6 +177,13 @@ func one(t *testing.T) nodes {
 // run starts all nodes and ends them with the test.
 func (all nodes) run(t *testing.T) {
 	t.Helper()
+	all.endWith(t)
+	start(t, all...)
+}
+
+// endWith ends all nodes with the test.
+func (all nodes) endWith(t *testing.T) {
+	t.Helper()
 	t.Cleanup(func() {
 		for _, node := range all {
 			node.kill()
@@ -187,7 +194,6 @@ func (all nodes) run(t *testing.T) {
 			}
 		}
 	})
-	start(t, all...)
 }
 
 // connectionString names all nodes, so that any may be down.

@@ -23,9 +23,9 @@ pub enum ClusterError {
     /// A file of the state is missing; the text names it and the remedy.
     #[error("{0}")]
     Missing(String),
-    /// The cluster file is invalid; the text says where.
-    #[error("the cluster file: {0}")]
-    File(String),
+    /// The node cannot be the member of that name; the text gives the reason and the remedy.
+    #[error("{0}")]
+    Membership(String),
     /// A map contradicts itself, or cannot be made.
     #[error("the cluster map: {0}")]
     Map(String),

@@ -5,8 +5,8 @@
 //! and returned as bytes: clients ask for it every few seconds.
 //!
 //! A standalone node makes the revisions itself. A cluster has a [`ClusterMap`] with the addresses of the nodes, which
-//! assigns the vBuckets to nodes; its first map is made from a [`ClusterFile`]. The newest map is valid, and each node
-//! adopts it. The result of a failover is a pure function of the map and of the [`CopyPosition`]s of the copies.
+//! assigns the vBuckets to nodes. The coordination store has the valid map, and each node adopts it. The result of a
+//! failover is a pure function of the map and of the [`CopyPosition`]s of the copies.
 //!
 //! [`AutoFailover`] decides when nodes are failed over, and [`NodeHealth`] is a node's part in that.
 //!
@@ -37,7 +37,6 @@ mod config;
 mod document;
 mod error;
 mod failover;
-mod file;
 mod joining;
 mod manifest;
 mod map;
@@ -47,6 +46,7 @@ mod nodes;
 mod placement;
 mod position;
 mod rebalance;
+mod records;
 mod replicas;
 mod state;
 mod view;
@@ -65,15 +65,16 @@ pub use failover::{
     FailoverLosses, FailoverPlan, NodePositions, lacks_durability_majority,
     plan_automatic_failover, plan_failover, plan_recovery,
 };
-pub use file::{CLUSTER_USER, ClusterFile, ClusterFileNode, REPLICAS_MAX, SECRET_BYTES_MIN};
 pub use joining::Shortfall;
 pub use manifest::{
     DEFAULT_NAME, FIRST_ID, ManifestAuthor, ManifestEdit, ManifestError, ManifestKeeper,
     ManifestNameProblem, WantedCollection, WantedManifest, WantedScope, check_manifest_name,
     manifest_json, manifest_rest_json, parse_manifest, parse_wanted_scopes,
 };
-pub use map::{Chain, ClusterMap, MapBucket, VbucketRole};
-pub use members::{External, MapNode, plan_add_node, plan_node_change, plan_remove_node};
+pub use map::{Chain, ClusterMap, MapBucket, REPLICAS_MAX, VbucketRole};
+pub use members::{
+    External, MapNode, check_node_name, plan_add_node, plan_node_change, plan_remove_node,
+};
 pub use moves::{plan_balance, plan_move};
 pub use nodes::{NodeList, NodeView};
 pub use placement::place;
@@ -82,6 +83,7 @@ pub use rebalance::{
     CatchUp, MoveLimits, NextChain, PlacementNode, RebalanceLeft, begin_rebalance, even_actives,
     plan_rebalance, plan_replicas, rebalance_left, stop_rebalance, target_chains,
 };
+pub use records::{CLUSTER_USER, ClusterSecret, NodeRecord, uuid_text};
 pub use state::ClusterState;
 pub use view::{
     BucketEntry, ChangeKind, ClusterChange, ClusterSnapshot, ClusterView, Ports, SaveState,

@@ -17,13 +17,14 @@ use serde_json::Value;
 
 use crate::placement::place;
 use crate::rebalance::{PlacementNode, target_chains};
-use crate::state::hex;
 use crate::{
-    BucketEntry, ClusterError, ClusterFile, ManifestAuthor, ManifestKeeper, MapNode, NextChain,
-    REPLICAS_MAX, Revision, SERVER_GROUP, document,
+    BucketEntry, ClusterError, ManifestAuthor, ManifestKeeper, MapNode, NextChain, Revision,
+    document,
 };
 
 const VERSION: u32 = 2;
+/// The largest number of replicas of a vBucket: the places of a chain without that of the active.
+pub const REPLICAS_MAX: u8 = CHAIN_NODES_MAX as u8 - 1;
 /// The first epoch; each failover begins another.
 const EPOCH: i64 = 1;
 
@@ -178,36 +179,33 @@ pub struct ClusterMap {
 }
 
 impl ClusterMap {
-    /// Creates the first map of a cluster, without buckets. `random` gives the uuids.
-    #[must_use]
-    pub fn new(file: &ClusterFile, by: u16, mut random: impl FnMut() -> [u8; 16]) -> Self {
+    /// Creates the first map of a cluster, without buckets.
+    ///
+    /// # Errors
+    /// `Map` when the nodes or the number of replicas cannot be.
+    pub fn new(
+        cluster_uuid: String,
+        replicas: u8,
+        nodes: impl IntoIterator<Item = MapNode>,
+    ) -> Result<Self, ClusterError> {
         let mut map = Self {
             version: VERSION,
-            cluster_uuid: String::new(),
-            cluster_name: file.name.clone(),
+            cluster_uuid,
+            cluster_name: String::new(),
             revision: Revision {
                 epoch: EPOCH,
                 rev: 0,
             },
-            replicas: file.replicas,
+            replicas,
             nodes: BTreeMap::new(),
             next_node: 0,
             buckets: Vec::new(),
         };
-        for node in &file.nodes {
-            map.enter(MapNode {
-                name: node.name.clone(),
-                uuid: hex(&random()),
-                host: node.host.clone(),
-                kv_port: node.kv_port,
-                mgmt_port: node.mgmt_port,
-                external: node.external.clone(),
-                server_group: SERVER_GROUP.to_owned(),
-                failed: false,
-            });
+        for node in nodes {
+            map.enter(node);
         }
-        map.cluster_uuid = hex(&random());
-        map.next(by)
+        map.check()?;
+        Ok(map.next(0))
     }
 
     /// Returns the same map with a newer revision, to be changed by the node `by`. No other node makes that revision.
@@ -274,31 +272,6 @@ impl ClusterMap {
                     "bucket \"{name}\" has a chain that cannot be"
                 )));
             }
-        }
-        Ok(())
-    }
-
-    /// Takes the addresses of the nodes and the default number of replicas from the file. Its nodes must be those of
-    /// the map, in this order.
-    ///
-    /// # Errors
-    /// `File`, with both lists.
-    pub fn take_addresses(&mut self, file: &ClusterFile) -> Result<(), ClusterError> {
-        let here: Vec<&str> = self.nodes.values().map(|node| node.name.as_str()).collect();
-        let there: Vec<&str> = file.nodes.iter().map(|node| node.name.as_str()).collect();
-        if here != there {
-            return Err(ClusterError::File(format!(
-                "the cluster was made of the nodes {}, and the file names {}; nodes can be moved to other addresses, \
-                 but neither added, removed nor renamed",
-                here.join(", "),
-                there.join(", ")
-            )));
-        }
-        self.replicas = file.replicas;
-        for (node, entry) in self.nodes.values_mut().zip(&file.nodes) {
-            node.host.clone_from(&entry.host);
-            (node.kv_port, node.mgmt_port) = (entry.kv_port, entry.mgmt_port);
-            node.external.clone_from(&entry.external);
         }
         Ok(())
     }

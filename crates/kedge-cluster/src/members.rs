@@ -83,7 +83,10 @@ impl MapNode {
 }
 
 /// Checks the name of a node.
-pub(crate) fn check_node_name(name: &str) -> Result<(), String> {
+///
+/// # Errors
+/// The form that it must have.
+pub fn check_node_name(name: &str) -> Result<(), String> {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"_-.".contains(&b);
     if name.is_empty() || name.len() > NODE_NAME_BYTES_MAX || !name.bytes().all(is_plain) {
         return Err(format!(

@@ -51,10 +51,10 @@ impl NodeList {
     }
 
     /// Returns the nodes of the map that are not failed over. `ports` are those of this node, as it listens.
-    pub(crate) fn of(map: &ClusterMap, me: u16, ports: Ports) -> Self {
+    pub(crate) fn of(map: &ClusterMap, me: Option<u16>, ports: Ports) -> Self {
         let view = |number: u16| {
             let node = map.nodes.get(&number)?;
-            let ports = if number == me {
+            let ports = if Some(number) == me {
                 ports
             } else {
                 Ports {
@@ -72,7 +72,7 @@ impl NodeList {
         };
         Self {
             list: map.members().filter_map(view).collect(),
-            this: map.members().position(|number| number == me),
+            this: map.members().position(|number| Some(number) == me),
         }
     }
 }

@@ -266,8 +266,8 @@ impl ClusterView {
         }
     }
 
-    /// Publishes the map of a cluster, in which this node has the number `me`, unless the view has a newer one.
-    pub fn adopt(&self, map: &ClusterMap, me: u16) {
+    /// Publishes the map of a cluster, in which this node has the number `me` if it is a member, unless the view has a newer one.
+    pub fn adopt(&self, map: &ClusterMap, me: Option<u16>) {
         {
             let _one_at_a_time = self.save.lock();
             let current = self.current.load();
@@ -278,7 +278,7 @@ impl ClusterView {
             let mut state = current.state.clone();
             state.cluster_uuid.clone_from(&map.cluster_uuid);
             state.cluster_name.clone_from(&map.cluster_name);
-            if let Some(node) = map.nodes.get(&me) {
+            if let Some(node) = me.and_then(|me| map.nodes.get(&me)) {
                 state.node_uuid.clone_from(&node.uuid);
             }
             let shown = |bucket: &crate::MapBucket| {

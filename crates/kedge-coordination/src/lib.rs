@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod address;
 mod coordinator;
 pub mod embedded;
 mod error;
@@ -9,6 +10,7 @@ mod position;
 mod time;
 mod transaction;
 
+pub use address::StoreAddress;
 pub use coordinator::{Change, Coordinator, Entry, ReadAgain, Snapshot, Watch, WatchEvent};
 pub use error::{Conflict, CoordinationError};
 pub use position::{Revision, StorePosition};

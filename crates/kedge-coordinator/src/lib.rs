@@ -24,7 +24,7 @@
 //!
 //! disk.create(&data_dir.join(MAP_FILE))?;
 //! let error = check_alone(&disk, data_dir).expect_err("it belongs to a cluster");
-//! assert!(error.to_string().contains("--cluster"));
+//! assert!(error.to_string().contains("--coordinator"));
 //! # Ok::<(), kedge_disk::DiskError>(())
 //! ```
 

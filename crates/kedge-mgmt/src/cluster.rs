@@ -61,7 +61,11 @@ pub(crate) fn refusal(error: &ChangeError) -> EarlyReply {
             "Bucket with given name already exists",
         ),
         ChangeError::Refused(_) => said(StatusCode::BAD_REQUEST, "_"),
-        ChangeError::NotBegun | ChangeError::Down(_) => said(StatusCode::SERVICE_UNAVAILABLE, "_"),
+        ChangeError::NotBegun
+        | ChangeError::NoMember(_)
+        | ChangeError::Store(_)
+        | ChangeError::WentBackwards(_)
+        | ChangeError::Down(_) => said(StatusCode::SERVICE_UNAVAILABLE, "_"),
         _ => said(StatusCode::CONFLICT, "_"),
     }
 }
@@ -112,7 +116,7 @@ pub(crate) async fn map(call: RequestContext) -> Handled {
     ok_bytes(map.to_json().into())
 }
 
-/// `PUT /kedge/cluster/map`: another node has a map that may be newer. The reply is sent when this node has applied it,
+/// `PUT /kedge/cluster/map`: another node has put a map into the coordination store. The reply is sent when this node has applied it,
 /// or a newer one, or after `wait_ms`.
 pub(crate) async fn give(call: RequestContext, body: Body) -> Handled {
     let node = call.node()?;
@@ -192,6 +196,20 @@ pub(crate) async fn fail_over(call: RequestContext, form: FormFields) -> Handled
 pub(crate) async fn recover(call: RequestContext, form: FormFields) -> Handled {
     let (node, name) = (call.node_for(Privilege::Settings)?, name(&form)?);
     let applied = call.blocking(move |_| node.recover(&name)).await?;
+    ok(&document(&applied.map_err(|error| refusal(&error))?))
+}
+
+/// `POST /kedge/cluster/add` with `node`.
+pub(crate) async fn add(call: RequestContext, form: FormFields) -> Handled {
+    let (node, name) = (call.node_for(Privilege::Settings)?, name(&form)?);
+    let applied = call.blocking(move |_| node.add_node(&name)).await?;
+    ok(&document(&applied.map_err(|error| refusal(&error))?))
+}
+
+/// `POST /kedge/cluster/remove` with `node`.
+pub(crate) async fn remove(call: RequestContext, form: FormFields) -> Handled {
+    let (node, name) = (call.node_for(Privilege::Settings)?, name(&form)?);
+    let applied = call.blocking(move |_| node.remove_node(&name)).await?;
     ok(&document(&applied.map_err(|error| refusal(&error))?))
 }
 

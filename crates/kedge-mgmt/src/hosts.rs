@@ -13,6 +13,8 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use kedge_cluster::NodeList;
+
 use super::reply::EarlyReply;
 use super::state::HttpState;
 
@@ -66,12 +68,13 @@ enum HostRefusal {
 }
 
 /// Checks the host and the origin of a request.
-fn check(headers: &HeaderMap, allowed: &AllowedHosts) -> Result<(), HostRefusal> {
+fn check(headers: &HeaderMap, allowed: &AllowedHosts, nodes: &NodeList) -> Result<(), HostRefusal> {
     let text = |value: &header::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     let mut host = None;
     for value in headers.get_all(header::HOST) {
         let value = text(value);
-        let is_allowed = split(&value).is_some_and(|(name, _)| allowed.allow(name));
+        let is_allowed =
+            split(&value).is_some_and(|(name, _)| allowed.allow(name) || is_node(nodes, name));
         if !is_allowed || host.is_some() {
             return Err(HostRefusal::Host(value));
         }
@@ -85,6 +88,15 @@ fn check(headers: &HeaderMap, allowed: &AllowedHosts) -> Result<(), HostRefusal>
         }
     }
     Ok(())
+}
+
+/// Returns whether a node of the cluster is called so, in either network.
+fn is_node(nodes: &NodeList, name: &str) -> bool {
+    nodes.list.iter().any(|node| {
+        let external = node.external.as_ref().map(|external| &external.host);
+        let mut hosts = node.host.iter().chain(external);
+        hosts.any(|host| host.eq_ignore_ascii_case(name.trim_end_matches('.')))
+    })
 }
 
 /// Returns whether an origin is the server that the host names.
@@ -112,7 +124,8 @@ pub(super) async fn guard(
     request: Request,
     next: Next,
 ) -> Response {
-    let refused = match check(request.headers(), &state.parts.hosts) {
+    let cluster = state.parts.cluster.snapshot();
+    let refused = match check(request.headers(), &state.parts.hosts, cluster.nodes()) {
         Ok(()) => return next.run(request).await,
         Err(refused) => refused,
     };
@@ -131,6 +144,8 @@ pub(super) async fn guard(
 
 #[cfg(test)]
 mod tests {
+    use kedge_cluster::{ClusterState, External, Ports};
+
     use super::*;
 
     #[test]
@@ -155,11 +170,19 @@ mod tests {
     #[test]
     fn hosts_and_origins() {
         let allowed = AllowedHosts::new(["Db1.example.com".to_owned(), ".svc.local".to_owned()]);
+        let ports = Ports { kv: 1, mgmt: 2 };
+        let mut nodes = NodeList::alone(&ClusterState::new([0; 32]), ports);
+        nodes.list[0].host = Some("Db2.example.com".to_owned());
+        nodes.list[0].external = Some(External {
+            host: "db2.outside.example".to_owned(),
+            kv_port: None,
+            mgmt_port: None,
+        });
         let host = |it: &str| Err(HostRefusal::Host(it.to_owned()));
         let origin = |it: &str| Err(HostRefusal::Origin(it.to_owned()));
         // (headers, expected result)
         type Given<'g> = &'g [(&'g str, &'g str)];
-        let cases: [(Given<'_>, Result<(), HostRefusal>); 21] = [
+        let cases: [(Given<'_>, Result<(), HostRefusal>); 23] = [
             (&[], Ok(())),
             (&[("host", "127.0.0.1:8091")], Ok(())),
             (&[("host", "10.1.2.3")], Ok(())),
@@ -167,6 +190,8 @@ mod tests {
             (&[("host", "LocalHost:1")], Ok(())),
             (&[("host", "db1.EXAMPLE.com.:1")], Ok(())),
             (&[("host", "kedge-0.kedge.svc.local:1")], Ok(())),
+            (&[("host", "db2.example.com.:8091")], Ok(())),
+            (&[("host", "db2.outside.example")], Ok(())),
             (&[("host", "evil.com")], host("evil.com")),
             (
                 &[("host", "localhost.evil.com")],
@@ -220,7 +245,7 @@ mod tests {
             for (name, value) in given {
                 headers.append(*name, value.parse().unwrap());
             }
-            assert_eq!(check(&headers, &allowed), expected, "{given:?}");
+            assert_eq!(check(&headers, &allowed, &nodes), expected, "{given:?}");
         }
         let any = AllowedHosts::new(["*".to_owned()]);
         assert!(any.allow("whatever.example"));

@@ -216,6 +216,8 @@ fn cluster_routes() -> Routes {
         .route("/kedge/cluster/status", get(cluster::status))
         .route("/kedge/cluster/failover", post(cluster::fail_over))
         .route("/kedge/cluster/recover", post(cluster::recover))
+        .route("/kedge/cluster/add", post(cluster::add))
+        .route("/kedge/cluster/remove", post(cluster::remove))
         .route("/kedge/cluster/move", post(cluster::move_vbucket))
         .route("/kedge/cluster/balance", post(cluster::balance))
 }

@@ -22,8 +22,19 @@ pub enum ChangeError {
     #[error(transparent)]
     Map(#[from] ClusterError),
     /// There is no map yet.
-    #[error("the cluster has not begun yet: not all of its nodes have been seen")]
+    #[error("the node has no map: it was not made a member of the cluster yet")]
     NotBegun,
+    /// The node is no member of the cluster.
+    #[error("node \"{0}\" is no member of the cluster")]
+    NoMember(String),
+    /// The coordination store did not answer, or its content cannot be used.
+    #[error("{0}")]
+    Store(String),
+    /// A node follows a newer map than the coordination store has.
+    #[error(
+        "the coordination store went backwards: node \"{0}\" follows a newer map, and puts it there again; try again"
+    )]
+    WentBackwards(String),
     /// The node to fail over is alive.
     #[error("node \"{0}\" answers; force it to fail a node over that is alive")]
     Alive(String),
@@ -32,8 +43,8 @@ pub enum ChangeError {
         "node \"{0}\" does not answer, and all nodes that were not failed over have to do this"
     )]
     Down(String),
-    /// Another node made a newer map in the meantime.
-    #[error("another change was made at the same time by another node; try again")]
+    /// Other changes came first, again and again.
+    #[error("other changes were made at the same time; try again")]
     Raced,
     /// The bucket does not exist.
     #[error("there is no bucket of that name")]
@@ -95,6 +106,16 @@ pub struct NodeReport {
     pub applied: Option<Revision>,
 }
 
+/// The state of the coordination store, as of the last call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoreStatus {
+    /// The reason why the store is not reachable, or its map is not followed; `None` if all is well.
+    pub trouble: Option<String>,
+    /// True if the store went backwards since the start of this process.
+    pub went_backwards: bool,
+}
+
 /// The cluster control of a node. Calls may wait for other nodes and for the disk, unless they say otherwise.
 pub trait ClusterControl: Send + Sync {
     /// Returns the map; `None` until there was a first one. Never waits.
@@ -121,10 +142,12 @@ pub trait ClusterControl: Send + Sync {
     /// The reason why there is none.
     fn ask(&self, uuid: &str, path: &str) -> Result<Value, String>;
 
-    /// Adopts a map that is newer than the current one. False if it is not newer.
+    /// Returns the state of the coordination store. Never waits.
+    fn coordinator(&self) -> StoreStatus;
+    /// Adopts a map of the coordination store that is newer than the current one. False if it is not newer.
     ///
     /// # Errors
-    /// `Map` and `File` when it is no map of this cluster; `Save`, and it is not followed.
+    /// `Map` when it is no map of this cluster; `Save`, and it is not followed.
     fn adopt(&self, map: ClusterMap) -> Result<bool, ClusterError>;
     /// Returns the positions of this node's copies.
     ///
@@ -150,6 +173,16 @@ pub trait ClusterControl: Send + Sync {
     /// # Errors
     /// [`ChangeError`].
     fn recover(&self, name: &str) -> Result<AppliedChange, ChangeError>;
+    /// Makes a node a member that waits under this name.
+    ///
+    /// # Errors
+    /// [`ChangeError`].
+    fn add_node(&self, name: &str) -> Result<AppliedChange, ChangeError>;
+    /// Removes a node that has no vBuckets, or forgets one that waits.
+    ///
+    /// # Errors
+    /// [`ChangeError`].
+    fn remove_node(&self, name: &str) -> Result<AppliedChange, ChangeError>;
     /// Moves a vBucket to a node that has a replica of it.
     ///
     /// # Errors

@@ -163,7 +163,7 @@ impl Server {
         let replicator = Arc::new(replicator);
         let hosts = system::names(config.cluster.as_ref());
         let hosts = AllowedHosts::new(hosts.chain(std::mem::take(&mut config.http_allowed_hosts)));
-        let node = open_node(&mut config, &environment, &registry, &replicator)?;
+        let node = open_node(&mut config, &registry, &replicator, addresses.ports())?;
         let checks = PasswordChecks::start(&pools).map_err(no_task("the task of logins"))?;
         let parts = FrontendParts {
             registry: registry.clone(),
@@ -351,20 +351,19 @@ impl Addresses {
 /// The node as one of its cluster; `None` if it runs alone.
 fn open_node(
     config: &mut ServerConfig,
-    environment: &ServerEnvironment,
     registry: &Arc<BucketRegistry>,
     replicator: &Arc<Replicator>,
+    ports: Ports,
 ) -> Result<Option<Arc<ClusterNode>>, ServerError> {
     let Some(setup) = config.cluster.take() else {
         return Ok(None);
     };
     let node = ClusterNode::open(
         setup,
-        environment.disk.clone(),
-        &config.data_dir,
         registry.clone(),
         replicator.clone(),
-        config.create.take(),
+        config.create.as_ref(),
+        ports,
     )?;
     Ok(Some(node))
 }

@@ -55,14 +55,14 @@ ranks! {
         VbucketChanging = "`Bucket::changing[i]`";
     12, "applying a manifest of collections to all vBuckets, one at a time", "management, the thread `kedge-cluster`", "vBuckets, one after the other":
         ManifestChanging = "`Collections::changing`";
-    20, "the current map, and its waiters", "management, the threads `kedge-peer-NAME` and `kedge-cluster`", "the write of `cluster-map.json`":
-        ClusterCurrent = "`ClusterNode::current`";
+    20, "the current map, and its waiters", "management, the threads `kedge-store`, `kedge-moves` and `kedge-cluster`", "the write of `cluster-map.json`":
+        ClusterCurrent = "`Followed::current`";
     20, "the last report of another node", "management, the threads `kedge-peer-NAME` and `kedge-cluster`", "nothing":
         PeerStatusRank = "`Peer::status`";
     20, "the times and the state of the node's lease", "management, the threads `kedge-lease` and `kedge-cluster`", "nothing":
         NodeLeaseState = "`NodeLease::state`";
-    20, "vBuckets that were taken over", "the threads `kedge-repl` and `kedge-cluster`", "nothing":
-        ClusterTaken = "`ClusterNode::taken`";
+    20, "the other nodes", "management, the threads of the cluster", "the start of threads":
+        ClusterPeers = "`Peers::met`";
     20, "the manifests of the buckets, with the next ids", "management, the thread `kedge-cluster`", "nothing":
         ManifestKeepers = "`BucketRegistry::keepers`";
     20, "changing users, one change at a time", "management, start-up", "the write of `users.json`":
@@ -73,7 +73,11 @@ ranks! {
         LogApplier = "`LogApplier::appliers[i]`";
     20, "without a log: the vBuckets that are written next", "the task `flush`; a front-end thread that leads a commit (it tries the lock and does not wait for it); a flush of the bucket; shutdown", "commits of vBuckets' files; handing over completions, which takes an inbox's lock; ending the process":
         FlusherRank = "`FlusherShard::flusher`";
-    22, "the node that is not followed for now", "management, the thread `kedge-cluster`, which may hold `ClusterNode::current`", "nothing":
+    21, "vBuckets that were taken over", "the threads `kedge-repl` and `kedge-moves`, which may hold `Followed::current`", "nothing":
+        ClusterTaken = "`ClusterNode::taken`";
+    22, "the handle of the coordination store, and its last error", "management, the threads of the cluster, which may hold `Followed::current`", "opening the store":
+        ClusterStore = "`Store::state`";
+    22, "the node that is not followed for now", "management, the thread `kedge-cluster`, which may hold `Followed::current`", "nothing":
         ClusterFenced = "`ClusterNode::fenced`";
     25, "the state of a node that runs alone, and its marks", "management, start-up", "writes of `cluster.json`":
         AloneState = "`StateFile::kept`";

@@ -74,12 +74,12 @@ const THREADS: Reserved = Reserved {
             "accepts connections",
         ),
         (
-            "crates/kedge-coordinator/src/cluster/change.rs",
+            "crates/kedge-coordinator/src/cluster/peers.rs",
             "waits for each of the other nodes",
         ),
         (
             "crates/kedge-coordinator/src/cluster/mod.rs",
-            "waits for other nodes and for maps",
+            "waits for maps and for the coordination store",
         ),
         (
             "crates/kedge-coordinator/src/lease/mod.rs",

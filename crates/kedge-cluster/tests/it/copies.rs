@@ -7,7 +7,7 @@ use kedge_cluster::{
 };
 use serde_json::json;
 
-use crate::many::{file, uuids};
+use crate::many::first_map;
 
 /// No limit of copies at the same time.
 pub(crate) const UNLIMITED: MoveLimits = MoveLimits {
@@ -23,7 +23,7 @@ pub(crate) fn replicas(map: &ClusterMap) -> Option<ClusterMap> {
 pub(crate) type Told = BTreeMap<u16, NodePositions>;
 
 pub(crate) fn map(nodes: usize, replicas: u8, vbuckets: u16) -> ClusterMap {
-    let mut map = ClusterMap::new(&file(nodes, replicas), 0, uuids());
+    let mut map = first_map(nodes, replicas);
     let settings = json!({ "replicas": replicas });
     map.add_bucket("b", settings, vbuckets, replicas)
         .expect("no node has failed");

@@ -1,30 +1,39 @@
-//! The configs of the nodes of a cluster, and the file with their addresses.
+//! The configs of the nodes of a cluster.
 
 use expect_test::expect;
 use kedge_cluster::{
-    ChangeKind, ClusterChange, ClusterFile, ClusterFileNode, ClusterMap, ClusterView, External,
-    Ports, plan_failover,
+    ChangeKind, ClusterChange, ClusterMap, ClusterView, External, MapNode, Ports, SERVER_GROUP,
+    plan_failover,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// Nodes `n_0` and so on at 10.0.0.1 and so on.
-pub(crate) fn file(nodes: usize, replicas: u8) -> ClusterFile {
-    ClusterFile {
-        name: "shop".to_owned(),
-        replicas,
-        secret: "0123456789abcdef".to_owned(),
-        nodes: (0..nodes)
-            .map(|n| ClusterFileNode {
-                name: format!("n_{n}"),
-                host: format!("10.0.0.{}", n + 1),
-                kv_port: 11210,
-                mgmt_port: 8091,
-                external: None,
-            })
-            .collect(),
-    }
+/// Returns nodes `n_0` and so on at 10.0.0.1 and so on.
+fn nodes(count: usize) -> Vec<MapNode> {
+    let node = |n: usize| MapNode {
+        name: format!("n_{n}"),
+        uuid: format!("{:02x}", n + 1).repeat(16),
+        host: format!("10.0.0.{}", n + 1),
+        kv_port: 11210,
+        mgmt_port: 8091,
+        external: None,
+        server_group: SERVER_GROUP.to_owned(),
+        failed: false,
+    };
+    (0..count).map(node).collect()
+}
+
+/// Returns the first map of a cluster, without buckets.
+pub(crate) fn first_map(count: usize, replicas: u8) -> ClusterMap {
+    map_of(nodes(count), replicas)
+}
+
+fn map_of(nodes: Vec<MapNode>, replicas: u8) -> ClusterMap {
+    let uuid = format!("{:02x}", nodes.len() + 1).repeat(16);
+    let mut map = ClusterMap::new(uuid, replicas, nodes).expect("the nodes are valid");
+    map.cluster_name = "shop".to_owned();
+    map
 }
 
 const PORTS: Ports = Ports {
@@ -32,19 +41,9 @@ const PORTS: Ports = Ports {
     mgmt: 8091,
 };
 
-/// Distinct uuids: 0101 and so on.
-pub(crate) fn uuids() -> impl FnMut() -> [u8; 16] {
-    let mut number = 0;
-    move || {
-        number += 1;
-        [number; 16]
-    }
-}
-
-fn map(file: &ClusterFile, vbuckets: u16) -> ClusterMap {
-    let mut map = ClusterMap::new(file, 0, uuids());
+fn with_bucket(mut map: ClusterMap, vbuckets: u16) -> ClusterMap {
     let settings = json!({ "uuid": "1b".repeat(16) });
-    map.add_bucket("default", settings, vbuckets, file.replicas)
+    map.add_bucket("default", settings, vbuckets, map.replicas)
         .expect("no node has failed");
     map
 }
@@ -55,14 +54,14 @@ fn parse(json: &[u8]) -> Value {
 
 #[test]
 fn a_config_of_three_nodes() {
-    let mut file = file(3, 1);
-    file.nodes[2].external = Some(External {
+    let mut nodes = nodes(3);
+    nodes[2].external = Some(External {
         host: "kedge.example".to_owned(),
         kv_port: Some(30_210),
         mgmt_port: None,
     });
     let view = ClusterView::following(PORTS);
-    view.adopt(&map(&file, 3), 1);
+    view.adopt(&with_bucket(map_of(nodes, 1), 3), Some(1));
     let config = view.bucket_config("default", "10.9.9.9").expect("exists");
     let mut document = parse(&config.json);
     for known in [
@@ -84,8 +83,8 @@ fn a_config_of_three_nodes() {
 
 #[test]
 fn config_of_loopback_nodes_has_the_host_that_the_client_used() {
-    let mut file = file(2, 1);
-    for (n, node) in (0..).zip(&mut file.nodes) {
+    let mut nodes = nodes(2);
+    for (n, node) in (0..).zip(&mut nodes) {
         node.host = "127.0.0.1".to_owned();
         node.kv_port = 12_000 + 2 * n;
         node.mgmt_port = 9_000 + n;
@@ -94,7 +93,7 @@ fn config_of_loopback_nodes_has_the_host_that_the_client_used() {
         kv: 12_000,
         mgmt: 9_000,
     });
-    view.adopt(&map(&file, 2), 0);
+    view.adopt(&with_bucket(map_of(nodes, 1), 2), Some(0));
     for (host, kv) in [
         ("192.168.1.9", ["192.168.1.9:12000", "192.168.1.9:12002"]),
         ("::1", ["[::1]:12000", "[::1]:12002"]),
@@ -107,7 +106,7 @@ fn config_of_loopback_nodes_has_the_host_that_the_client_used() {
 
 #[test]
 fn failed_over_node_leaves_the_config_and_its_place_is_empty() {
-    let before = map(&file(3, 1), 3);
+    let before = with_bucket(first_map(3, 1), 3);
     let told = before.members().map(|node| {
         let position = Some(kedge_cluster::CopyPosition::default());
         let positions = vec![position; 3];
@@ -123,9 +122,9 @@ fn failed_over_node_leaves_the_config_and_its_place_is_empty() {
     view.subscribe(move |change: &ClusterChange| {
         sink.lock().expect("not poisoned").push(change.clone());
     });
-    view.adopt(&after, 0);
+    view.adopt(&after, Some(0));
     // An older one does not come back.
-    view.adopt(&before, 0);
+    view.adopt(&before, Some(0));
     let changes = heard.lock().expect("not poisoned").clone();
     let expected = ClusterChange {
         revision: after.revision,
@@ -158,37 +157,46 @@ fn view_of_a_cluster_changes_only_with_its_map() {
     view.remove_bucket("b").expect("no error");
     assert_eq!(view.revision(), before);
     assert!(view.snapshot().bucket("b").is_none());
-    let map = map(&file(2, 1), 2);
-    view.adopt(&map, 0);
+    let map = with_bucket(first_map(2, 1), 2);
+    view.adopt(&map, Some(0));
     assert_eq!(view.revision(), map.revision);
     assert_eq!(view.snapshot().state().cluster_name, "shop");
 }
 
 #[test]
-fn invalid_cluster_files_are_rejected() {
-    file(3, 1).check().expect("good");
-    assert_eq!(file(3, 1).index_of("n_2").expect("there"), 2);
-    let error = file(2, 1).index_of("x").expect_err("not there");
-    assert!(error.to_string().contains("there are n_0, n_1"), "{error}");
-    type Break = fn(&mut ClusterFile);
-    let table: [(Break, &str); 9] = [
-        (|f| f.nodes.clear(), "1 to 64 nodes"),
-        (|f| f.replicas = 4, "replicas is 0 to 3"),
-        (|f| f.secret = "short".to_owned(), "secret has at least 16"),
+fn invalid_nodes_are_rejected() {
+    type Break = fn(&mut Vec<MapNode>);
+    let table: [(Break, &str); 8] = [
+        (|nodes| nodes.clear(), "1 to 64 nodes"),
         (
-            |f| f.nodes[1].name = "n_0".to_owned(),
+            |nodes| nodes[1].name = "n_0".to_owned(),
             "two nodes are called",
         ),
-        (|f| f.nodes[1].name = "a b".to_owned(), "a node's name"),
-        (|f| f.nodes[1].name = String::new(), "a node's name"),
-        (|f| f.nodes[1].kv_port = 0, "a port of 0"),
-        (|f| f.nodes[1].mgmt_port = f.nodes[1].kv_port, "given twice"),
-        (|f| f.nodes[1].host = f.nodes[0].host.clone(), "given twice"),
+        (
+            |nodes| nodes[1].uuid = nodes[0].uuid.clone(),
+            "two nodes have the uuid",
+        ),
+        (
+            |nodes| nodes[1].uuid = "1".to_owned(),
+            "32 hexadecimal digits",
+        ),
+        (|nodes| nodes[1].name = "a b".to_owned(), "a node's name"),
+        (|nodes| nodes[1].name = String::new(), "a node's name"),
+        (|nodes| nodes[1].kv_port = 0, "a port of 0"),
+        (
+            |nodes| nodes[1].server_group = String::new(),
+            "server group",
+        ),
     ];
+    let uuid = || "0".repeat(32);
     for (at, (spoil, says)) in table.into_iter().enumerate() {
-        let mut file = file(2, 1);
-        spoil(&mut file);
-        let error = file.check().expect_err(says).to_string();
+        let mut nodes = nodes(2);
+        spoil(&mut nodes);
+        let error = ClusterMap::new(uuid(), 1, nodes)
+            .expect_err(says)
+            .to_string();
         assert!(error.contains(says), "{at}: {error}");
     }
+    let error = ClusterMap::new(uuid(), 4, nodes(2)).expect_err("too many replicas");
+    assert!(error.to_string().contains("0 to 3 replicas"), "{error}");
 }

@@ -57,7 +57,7 @@ fn config(map: &ClusterMap, me: u16) -> Value {
         kv: 11210,
         mgmt: 8091,
     });
-    view.adopt(map, me);
+    view.adopt(map, Some(me));
     let config = view.bucket_config("b", "10.9.9.9").expect("it is there");
     serde_json::from_slice(&config.json).expect("a config is JSON")
 }

@@ -10,10 +10,10 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use crate::failover::joined;
-use crate::many::{file, uuids};
+use crate::many::first_map;
 
 fn map(nodes: usize, replicas: u8, vbuckets: u16) -> ClusterMap {
-    let mut map = ClusterMap::new(&file(nodes, replicas), 0, uuids());
+    let mut map = first_map(nodes, replicas);
     let added = map.add_bucket("b", json!({}), vbuckets, replicas);
     added.expect("no node has failed");
     map

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kedge_bucket::{Bucket, BucketChange, BucketConfig, NodeName, Topology, VbRole};
@@ -43,24 +44,21 @@ struct AppliedProgress {
 pub(super) fn run(node: &ClusterNode) {
     let mut done = AppliedProgress::default();
     let mut waits = false;
-    while !node.is_stopping() {
+    while !node.followed.is_stopping() {
         {
-            let mut current = node.current.lock();
+            let mut current = node.followed.current.lock();
             if !current.poked && (waits || node.fenced().is_some()) {
-                node.wake.wait_for(&mut current, PAUSE);
+                node.followed.wake.wait_for(&mut current, PAUSE);
             } else if !current.poked {
-                node.wake.wait(&mut current);
+                node.followed.wake.wait(&mut current);
             }
             current.poked = false;
         }
-        node.give_up_moves(done.has_begun);
-        let unsaid = node.finish_moves();
-        waits = match node.map() {
-            Some(map) => follow(node, &map, &mut done) || unsaid,
-            None => {
-                node.begin_cluster();
-                false
-            }
+        waits = match node.followed.map() {
+            // Another map comes.
+            Some(map) if node.waits_for_moves(Some(&map)) => false,
+            Some(map) => follow(node, &map, &mut done),
+            None => false,
         };
     }
 }
@@ -70,7 +68,10 @@ fn follow(node: &ClusterNode, map: &Arc<ClusterMap>, done: &mut AppliedProgress)
     let mut waits = false;
     let mut ask = BTreeSet::new();
     let mut is_complete = true;
-    for bucket in &map.buckets {
+    let me = node.followed.number(map);
+    // A node that was removed has no bucket.
+    let buckets = if me.is_some() { &*map.buckets } else { &[] };
+    for bucket in buckets {
         let ensured = ensure(node, bucket, done).and_then(|opened| {
             let registry = &node.registry;
             registry.follow_manifest(&bucket.name, &bucket.manifest)?;
@@ -99,20 +100,19 @@ fn follow(node: &ClusterNode, map: &Arc<ClusterMap>, done: &mut AppliedProgress)
         let Some(known) = done.buckets.get_mut(&bucket.name) else {
             continue;
         };
-        waits |= assign(node, map, bucket, &opened, known, &mut ask);
+        if let Some(me) = me {
+            waits |= assign(node, (map, me), bucket, &opened, known, &mut ask);
+        }
     }
     if !is_complete {
         return true;
     }
-    for peer in ask
-        .iter()
-        .filter_map(|peer| node.peers[usize::from(*peer)].as_ref())
-    {
+    for peer in ask.iter().filter_map(|peer| node.peers.get(*peer)) {
         peer.want_positions_once();
     }
     if done.followed != Some(map.revision) {
-        node.registry.cluster().adopt(map, node.me);
-        drop_others(node, map, done);
+        node.registry.cluster().adopt(map, me);
+        drop_others(node, buckets, done);
         if node.fenced().is_some_and(|it| !map.is_member(it)) {
             // Nobody follows it by this map.
             node.lift_fence();
@@ -120,12 +120,16 @@ fn follow(node: &ClusterNode, map: &Arc<ClusterMap>, done: &mut AppliedProgress)
         done.followed = Some(map.revision);
     }
     done.has_begun = true;
+    node.begun.store(true, Ordering::SeqCst);
     if !waits {
-        for peer in node.peers.iter().flatten() {
+        for peer in node.peers.all() {
             // The reported positions are of no use later.
             peer.forget_positions();
         }
-        node.announce(map.revision);
+        // Nobody reaches the node yet if it has another address than the map says.
+        if !node.is_entry_due(map) {
+            node.followed.announce(map.revision);
+        }
     }
     waits
 }
@@ -196,7 +200,7 @@ fn topology(map: &ClusterMap, chain: &Chain, second: Option<&Chain>) -> Option<T
 
 /// Returns the last positions that other nodes reported.
 fn reported_positions(node: &ClusterNode) -> Vec<(u16, NodePositions)> {
-    let peers = node.peers.iter().flatten();
+    let peers = node.peers.all().into_iter();
     peers
         .filter_map(|peer| Some((peer.number, peer.status.lock().positions.clone()?)))
         .collect()
@@ -249,7 +253,7 @@ fn delete_copies(bucket: &Bucket, gone: &[VbId]) {
 /// Sets the states of the vBuckets of a bucket. True if some have to wait.
 fn assign(
     node: &ClusterNode,
-    map: &ClusterMap,
+    (map, me): (&ClusterMap, u16),
     bucket: &MapBucket,
     opened: &Arc<Bucket>,
     known: &mut KnownBucket,
@@ -269,10 +273,10 @@ fn assign(
         .iter()
         .map(|(number, buckets)| (*number, &**buckets.get(&bucket.name).unwrap_or(&none)))
         .collect();
-    let step = reconciler.step(bucket, node.me, &told, &own);
+    let step = reconciler.step(bucket, me, &told, &own);
     ask.extend(step.ask);
     // The copies of a failed-over node stay, for its return.
-    let is_member = map.is_member(node.me);
+    let is_member = map.is_member(me);
     let gone = step.assign.iter().filter(|it| {
         let has_some = own[usize::from(it.vb)].as_ref();
         is_member && it.is_gone && has_some.is_some_and(|has| has.high_seqno > 0)
@@ -305,11 +309,11 @@ pub(super) fn positions(bucket: &Bucket) -> Result<Vec<Option<CopyPosition>>, ke
     Ok(positions)
 }
 
-/// Drops the buckets that the map does not have.
-fn drop_others(node: &ClusterNode, map: &ClusterMap, done: &mut AppliedProgress) {
+/// Drops all buckets but these.
+fn drop_others(node: &ClusterNode, stay: &[MapBucket], done: &mut AppliedProgress) {
     for bucket in node.registry.list() {
         let name = bucket.name();
-        if map.bucket(name).is_some() {
+        if stay.iter().any(|bucket| bucket.name == name) {
             continue;
         }
         tracing::info!(bucket = name, "dropping a bucket that the cluster dropped");
@@ -322,43 +326,6 @@ fn drop_others(node: &ClusterNode, map: &ClusterMap, done: &mut AppliedProgress)
 }
 
 impl ClusterNode {
-    /// Creates the first map of a new cluster. The first node of the file does that, after all others reported that
-    /// they have none.
-    fn begin_cluster(&self) {
-        let has_none = |peer: &super::Peer| {
-            let status = peer.status.lock();
-            let about = status.about.as_ref();
-            about.is_some_and(|(about, _)| about.revision.is_none())
-        };
-        if self.me != 0 || !self.peers.iter().flatten().all(has_none) {
-            return;
-        }
-        if !self.registry.list().is_empty() {
-            tracing::error!(
-                "no node has a map, and this one has buckets: put cluster-map.json back on one of the nodes, or move the \
-                 buckets out of the data directories to begin a new cluster"
-            );
-            return;
-        }
-        let mut map = ClusterMap::new(&self.file, self.me, random);
-        if let Some(config) = &self.create {
-            let mut config = config.clone();
-            config.replicas = map.replicas;
-            let settings = serde_json::to_value(&config).unwrap_or_default();
-            let (name, vbuckets) = (config.name.clone(), config.vbuckets);
-            if let Err(error) = map.add_bucket(&name, settings, vbuckets, config.replicas) {
-                tracing::error!(%error, "cannot make the first bucket");
-            }
-        }
-        tracing::info!("all nodes are new: a cluster begins");
-        if let Err(error) = self.adopt(map) {
-            tracing::error!(%error, "cannot begin a cluster");
-        }
-        for peer in self.peers.iter().flatten() {
-            peer.poke();
-        }
-    }
-
     /// Makes the bucket's vBuckets follow those of other nodes.
     fn replicate(
         &self,
@@ -391,36 +358,4 @@ impl ClusterNode {
             *plan = next;
         }
     }
-
-    /// Notifies all waiting listeners that this node has applied the map.
-    fn announce(&self, revision: Revision) {
-        let is_news = self.applied.send_if_modified(|applied| {
-            let newer = *applied != Some(revision);
-            *applied = Some(revision);
-            newer
-        });
-        if !is_news {
-            return;
-        }
-        tracing::info!(rev = revision.rev, "the cluster map is applied");
-        let due = {
-            let mut current = self.current.lock();
-            let listeners = std::mem::take(&mut current.listeners);
-            let (due, later) = listeners
-                .into_iter()
-                .partition(|(when, _)| *when <= revision);
-            current.listeners = later;
-            due
-        };
-        let due: Vec<(Revision, super::AppliedListener)> = due;
-        for (_, tell) in due {
-            tell();
-        }
-    }
-}
-
-fn random() -> [u8; 16] {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).expect("the system has random bytes");
-    bytes
 }

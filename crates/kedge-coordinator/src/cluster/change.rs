@@ -1,19 +1,35 @@
-//! Changes of the map: one node makes them and sends the map to all others.
+//! Changes of the map: one node makes them in the coordination store, and sends the map to all others.
+//!
+//! Invariant: a change is planned on the map that the store has. If another change comes first, it is planned again.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kedge_bucket::{BucketChange, BucketConfig};
 use kedge_cluster::{
-    ClusterMap, ManifestEdit, NodePositions, Revision, plan_failover, plan_recovery,
+    ClusterError, ClusterMap, FailoverLosses, ManifestEdit, NodePositions, plan_add_node,
+    plan_failover, plan_recovery, plan_remove_node,
 };
 use kedge_node::coordination::{AppliedChange, ChangeError};
 use kedge_types::ManifestUid;
 
+use super::peer::Peer;
+use super::store::{PutMap, StoredMap};
 use super::{APPLY_TIMEOUT, ASK_TIMEOUT, ClusterNode};
 
 /// The timeout of a probe of a node that is to be failed over, if it responded a moment ago.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(300);
+/// The number of times that a change is planned, as other changes come first.
+const ATTEMPTS: usize = 10;
+
+/// The result of a change of the map in the store.
+pub(super) enum Commit {
+    /// There was nothing to change: the map of the store.
+    Unchanged(Arc<ClusterMap>),
+    /// The store has the changed map.
+    Changed(Arc<ClusterMap>),
+}
 
 impl ClusterNode {
     /// Fails a node over: replicas take over its active vBuckets.
@@ -23,29 +39,38 @@ impl ClusterNode {
     pub(super) fn fail_over(&self, name: &str, force: bool) -> Result<AppliedChange, ChangeError> {
         let began = Instant::now();
         let _one_at_a_time = self.changing.lock();
-        let map = self.map().ok_or(ChangeError::NotBegun)?;
-        let failed = map.node(name)?;
-        if !force && map.is_member(failed) && self.is_alive(failed) {
-            return Err(ChangeError::Alive(name.to_owned()));
-        }
-        let told = self.gather(&map, failed);
-        let plan = plan_failover(&map, self.me, failed, &told, force).inspect_err(|_| {
-            self.lift_fence();
-            // A node that misses this follows again by itself, after a while.
-            self.each(&map, |peer| drop(peer.lift_fence()));
-        })?;
-        tracing::warn!(
-            node = name,
-            promoted = plan.promoted,
-            losses = %plan.losses,
-            "failing a node over"
-        );
-        let applied = self.publish(plan.map)?;
+        let (mut promoted, mut losses) = (0, FailoverLosses::default());
+        let done = self.commit(|map| {
+            let failed = map.node(name)?;
+            if !force && map.is_member(failed) && self.is_alive(map, failed) {
+                return Err(ChangeError::Alive(name.to_owned()));
+            }
+            let told = self.gather(map, failed);
+            let plan = plan_failover(map, self.followed.member(map)?, failed, &told, force)?;
+            tracing::warn!(
+                node = name,
+                promoted = plan.promoted,
+                losses = %plan.losses,
+                "failing a node over"
+            );
+            (promoted, losses) = (plan.promoted, plan.losses);
+            Ok(Some(plan.map))
+        });
+        let map = match done {
+            Ok(Commit::Changed(map) | Commit::Unchanged(map)) => map,
+            Err(error) => {
+                self.lift_fence();
+                if let Some(map) = self.followed.map() {
+                    // A node that misses this follows again by itself, after a while.
+                    self.peers.each(&map, |peer| drop(peer.lift_fence()));
+                }
+                return Err(error);
+            }
+        };
         Ok(AppliedChange {
-            promoted: plan.promoted,
-            losses: plan.losses,
-            took: began.elapsed(),
-            ..applied
+            promoted,
+            losses,
+            ..self.distribute(&map, began)
         })
     }
 
@@ -54,17 +79,63 @@ impl ClusterNode {
     /// # Errors
     /// [`ChangeError`].
     pub(super) fn recover(&self, name: &str) -> Result<AppliedChange, ChangeError> {
-        let _one_at_a_time = self.changing.lock();
-        let map = self.map().ok_or(ChangeError::NotBegun)?;
-        let node = map.node(name)?;
-        let next = plan_recovery(&map, self.me, node)?;
-        // It may have become reachable since the last probe.
-        let other = self.peers[usize::from(node)].as_ref();
-        if other.is_some_and(|peer| peer.about(ASK_TIMEOUT).is_err()) {
-            return Err(ChangeError::Down(name.to_owned()));
+        self.change_map(|map| {
+            let node = map.node(name)?;
+            let next = plan_recovery(map, self.followed.member(map)?, node)?;
+            // It may have become reachable since the last probe.
+            let other = self.peers.get(node);
+            if other.is_some_and(|peer| peer.about(ASK_TIMEOUT).is_err()) {
+                return Err(ChangeError::Down(name.to_owned()));
+            }
+            tracing::info!(node = name, "recovering a node");
+            Ok(Some(next))
+        })
+    }
+
+    /// Makes a waiting node a member.
+    ///
+    /// # Errors
+    /// [`ChangeError`].
+    pub(super) fn add_node(&self, name: &str) -> Result<AppliedChange, ChangeError> {
+        self.change_map(|map| {
+            if map.node(name).is_ok() {
+                let why = format!("node \"{name}\" is a member already");
+                return Err(ChangeError::Refused(why));
+            }
+            let record = self.store.read(name)?.record.ok_or_else(|| {
+                ChangeError::Refused(format!(
+                    "no node waits under the name \"{name}\": start it with --node-name {name} and this cluster's \
+                     --coordinator"
+                ))
+            })?;
+            tracing::info!(node = name, host = record.host, "adding a node");
+            Ok(Some(plan_add_node(map, record.to_node(name))?))
+        })
+    }
+
+    /// Removes a node that has no vBuckets. A node that runs waits then; the record of one that does not is deleted, as is
+    /// that of a node that waits.
+    ///
+    /// # Errors
+    /// [`ChangeError`].
+    pub(super) fn remove_node(&self, name: &str) -> Result<AppliedChange, ChangeError> {
+        let mut is_forgotten = true;
+        let applied = self.change_map(|map| {
+            let Ok(number) = map.node(name) else {
+                if self.store.read(name)?.record.is_none() {
+                    return Err(ClusterError::NoNode(name.to_owned()).into());
+                }
+                return Ok(None);
+            };
+            is_forgotten = !self.is_alive(map, number);
+            let next = plan_remove_node(map, number)?;
+            tracing::info!(node = name, "removing a node");
+            Ok(Some(next))
+        })?;
+        if is_forgotten {
+            self.store.delete_record(name)?;
         }
-        tracing::info!(node = name, "recovering a node");
-        self.publish(next)
+        Ok(applied)
     }
 
     /// Creates a bucket on all nodes.
@@ -139,24 +210,21 @@ impl ClusterNode {
         name: &str,
         edit: &ManifestEdit,
     ) -> Result<(AppliedChange, ManifestUid), ChangeError> {
-        let edited = |map: &ClusterMap| {
+        let mut made = ManifestUid::default();
+        let applied = self.change_map(|map| {
             let bucket = map.bucket(name).ok_or(ChangeError::NoBucket)?;
-            Ok::<_, ChangeError>(bucket.manifest.edit(edit, map.maker(self.me))?)
-        };
-        let map = self.map().ok_or(ChangeError::NotBegun)?;
-        let is = map.bucket(name).map(|bucket| bucket.manifest.uid());
-        let uid = edited(&map)?.uid();
-        if Some(uid) == is {
-            return Ok((AppliedChange::nothing(map.revision), uid));
-        }
-        let mut made = uid;
-        let applied = self.change(|map| {
-            let manifest = edited(map)?;
+            let me = self.followed.member(map)?;
+            let manifest = bucket.manifest.edit(edit, map.maker(me))?;
             made = manifest.uid();
-            let mut buckets = map.buckets.iter_mut();
+            if made == bucket.manifest.uid() {
+                return Ok(None);
+            }
+            self.peers.require_all(map)?;
+            let mut next = map.next(me);
+            let mut buckets = next.buckets.iter_mut();
             let bucket = buckets.find(|bucket| bucket.name == name);
             bucket.ok_or(ChangeError::NoBucket)?.manifest = manifest;
-            Ok(())
+            Ok(Some(next))
         })?;
         Ok((applied, made))
     }
@@ -166,8 +234,8 @@ impl ClusterNode {
     /// # Errors
     /// `NotBegun`.
     pub(super) fn give_to_all(&self) -> Result<Vec<String>, ChangeError> {
-        let map = self.map().ok_or(ChangeError::NotBegun)?;
-        let is_behind = self.each(&map, |peer| {
+        let map = self.followed.map().ok_or(ChangeError::NotBegun)?;
+        let is_behind = self.peers.each(&map, |peer| {
             let given = peer.give(&map, APPLY_TIMEOUT);
             given.map_or(true, |about| about.applied < Some(map.revision))
         });
@@ -197,8 +265,8 @@ impl ClusterNode {
         content_type: &str,
         body: &[u8],
     ) -> Result<(), ChangeError> {
-        let map = self.map().ok_or(ChangeError::NotBegun)?;
-        let said = self.each(&map, |peer| {
+        let map = self.followed.map().ok_or(ChangeError::NotBegun)?;
+        let said = self.peers.each(&map, |peer| {
             let done = peer.repeat(method, path, content_type, body);
             done.err()
                 .map(|error| format!("node \"{}\": {error}", peer.name))
@@ -216,40 +284,108 @@ impl ClusterNode {
     /// Makes a change that all nodes have to make.
     fn change(
         &self,
-        change: impl FnOnce(&mut ClusterMap) -> Result<(), ChangeError>,
+        mut change: impl FnMut(&mut ClusterMap) -> Result<(), ChangeError>,
     ) -> Result<AppliedChange, ChangeError> {
-        let _one_at_a_time = self.changing.lock();
-        let map = self.map().ok_or(ChangeError::NotBegun)?;
-        let mut next = map.next(self.me);
-        change(&mut next)?;
-        self.require_all(&map)?;
-        self.publish(next)
-    }
-
-    /// Returns an error unless all nodes that are not failed over respond.
-    pub(super) fn require_all(&self, map: &ClusterMap) -> Result<(), ChangeError> {
-        let alive = self.each(map, |peer| peer.about(ASK_TIMEOUT).is_ok());
-        let down = alive.into_iter().find(|(_, alive)| !alive);
-        down.map_or(Ok(()), |(node, _)| {
-            Err(ChangeError::Down(map.name(node).to_owned()))
+        self.change_map(|map| {
+            let mut next = map.next(self.followed.member(map)?);
+            change(&mut next)?;
+            self.peers.require_all(map)?;
+            Ok(Some(next))
         })
     }
 
-    /// Follows the map, sends it to all others and waits until they have applied it.
-    pub(super) fn publish(&self, map: ClusterMap) -> Result<AppliedChange, ChangeError> {
+    /// Makes a change, if `plan` returns one, and waits until the nodes have applied it.
+    pub(super) fn change_map(
+        &self,
+        plan: impl FnMut(&ClusterMap) -> Result<Option<ClusterMap>, ChangeError>,
+    ) -> Result<AppliedChange, ChangeError> {
         let began = Instant::now();
+        let _one_at_a_time = self.changing.lock();
+        Ok(match self.commit(plan)? {
+            Commit::Changed(map) => self.distribute(&map, began),
+            Commit::Unchanged(map) => AppliedChange::nothing(map.revision),
+        })
+    }
+
+    /// Puts the map that `plan` makes of the store's map into the store. If another change comes first, `plan` is called
+    /// again with that.
+    ///
+    /// # Errors
+    /// `NotBegun`, `Store`; `Raced` after too many other changes; the errors of `plan`.
+    pub(super) fn commit(
+        &self,
+        mut plan: impl FnMut(&ClusterMap) -> Result<Option<ClusterMap>, ChangeError>,
+    ) -> Result<Commit, ChangeError> {
+        let mut stored = self.store.read_map()?;
+        // The map of a transaction whose result is not known.
+        let mut sent: Option<ClusterMap> = None;
+        for _ in 0..ATTEMPTS {
+            let Some(StoredMap { map, revision }) = stored.take() else {
+                return Err(ChangeError::NotBegun);
+            };
+            self.adopt(map.clone())?;
+            if sent.as_ref() == Some(&map) {
+                return Ok(Commit::Changed(Arc::new(map)));
+            }
+            self.check_newest(&map)?;
+            let Some(next) = plan(&map)? else {
+                return Ok(Commit::Unchanged(Arc::new(map)));
+            };
+            match self.store.put_map(Some(revision), &next)? {
+                PutMap::Done => {
+                    if let Err(error) = self.adopt(next.clone()) {
+                        // The store has it. The thread "kedge-store" tries again.
+                        tracing::error!(%error, "this node does not follow a map that it made");
+                    }
+                    return Ok(Commit::Changed(Arc::new(next)));
+                }
+                PutMap::Conflict(newer) => stored = newer,
+                PutMap::Unknown => {
+                    sent = Some(next);
+                    stored = self.store.read_map()?;
+                }
+            }
+        }
+        Err(ChangeError::Raced)
+    }
+
+    /// Changes the map, if there is a change, and sends it to the other nodes. Nobody waits for them.
+    pub(super) fn amend(
+        &self,
+        change: impl Fn(&ClusterMap, u16) -> Option<ClusterMap>,
+    ) -> Result<(), ChangeError> {
+        let done =
+            self.commit(|map| Ok(self.followed.number(map).and_then(|me| change(map, me))))?;
+        if let Commit::Changed(map) = done {
+            self.peers.offer(&map);
+        }
+        Ok(())
+    }
+
+    /// Checks that no node follows a newer map than that of the store, which went backwards in that case. The newer map
+    /// is put back before anything is changed.
+    fn check_newest(&self, map: &ClusterMap) -> Result<(), ChangeError> {
+        if self.followed.revision() > Some(map.revision) {
+            return Err(ChangeError::WentBackwards(self.name().to_owned()));
+        }
+        let follows_newer = |peer: &Arc<Peer>| {
+            let status = peer.status.lock();
+            let about = status.about.as_ref();
+            about.is_some_and(|(about, _)| about.revision > Some(map.revision))
+        };
+        match self.peers.all().iter().find(|peer| follows_newer(peer)) {
+            Some(peer) => Err(ChangeError::WentBackwards(peer.name.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends a map of the store to all others and waits until they, and this node, have applied it.
+    pub(super) fn distribute(&self, map: &Arc<ClusterMap>, began: Instant) -> AppliedChange {
         let revision = map.revision;
-        if !self.adopt(map)? {
-            return Err(ChangeError::Raced);
-        }
-        let map = self.map().ok_or(ChangeError::NotBegun)?;
-        for peer in self.peers.iter().flatten() {
-            // A failed-over node gets it too, if it is alive; nobody waits for that.
-            peer.poke();
-        }
-        let mut missing = BTreeMap::new();
-        let others = self.each(&map, |peer| {
-            let given = peer.give(&map, APPLY_TIMEOUT);
+        // A failed-over node gets it too, if it is alive; nobody waits for that.
+        self.peers.offer(map);
+        let others = self.peers.each(map, |peer| {
+            let given = peer.give(map, APPLY_TIMEOUT);
             peer.poke();
             match given {
                 Ok(about) if about.applied >= Some(revision) => None,
@@ -257,59 +393,21 @@ impl ClusterNode {
                 Err(error) => Some(error.to_string()),
             }
         });
-        missing.extend(
-            others
-                .into_iter()
-                .filter_map(|(node, why)| Some((node, why?))),
-        );
-        if !self.wait_applied(revision, began + APPLY_TIMEOUT) {
-            missing.insert(self.me, "it is not done yet".to_owned());
+        let behind = |(node, why): (u16, Option<String>)| Some((map.name(node).to_owned(), why?));
+        let mut missing: Vec<(String, String)> = others.into_iter().filter_map(behind).collect();
+        let is_member = self.followed.number(map).is_some();
+        if is_member
+            && !self
+                .followed
+                .wait_applied(revision, Instant::now() + APPLY_TIMEOUT)
+        {
+            missing.push((self.name().to_owned(), "it is not done yet".to_owned()));
         }
-        // vBuckets that this map moves may have moved in the meantime.
-        if !self.map().is_some_and(|now| map.leads_to(&now)) {
-            return Err(ChangeError::Raced);
-        }
-        let named = missing.into_iter();
-        Ok(AppliedChange {
-            missing: named
-                .map(|(node, why)| (map.name(node).to_owned(), why))
-                .collect(),
+        AppliedChange {
+            missing,
             took: began.elapsed(),
             ..AppliedChange::nothing(revision)
-        })
-    }
-
-    /// Waits until this node has applied a map of that revision, or a newer one. False on a timeout.
-    fn wait_applied(&self, revision: Revision, deadline: Instant) -> bool {
-        let (tell, told) = std::sync::mpsc::channel();
-        self.when_applied(revision, move || {
-            // Nobody waits any more if it comes too late.
-            let _ = tell.send(());
-        });
-        told.recv_timeout(deadline.saturating_duration_since(Instant::now()))
-            .is_ok()
-    }
-
-    /// Runs `work` for each other node that is not failed over, in parallel.
-    pub(super) fn each<T: Send>(
-        &self,
-        map: &ClusterMap,
-        work: impl Fn(&super::Peer) -> T + Sync,
-    ) -> BTreeMap<u16, T> {
-        let members: Vec<&super::Peer> = map
-            .members()
-            .filter_map(|node| self.peers[usize::from(node)].as_ref())
-            .collect();
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = members
-                .into_iter()
-                .map(|peer| (peer.number, scope.spawn(|| work(peer))))
-                .collect();
-            let joined = threads.into_iter();
-            joined
-                .filter_map(|(number, thread)| Some((number, thread.join().ok()?)))
-                .collect()
-        })
+        }
     }
 
     /// Returns the positions of the copies of all nodes, except the one to remove, which nobody follows any more then.
@@ -317,7 +415,7 @@ impl ClusterNode {
         let mut rest = map.clone();
         rest.nodes.remove(&without);
         let name = map.name(without);
-        let told = self.each(&rest, |peer| match peer.fence(name) {
+        let told = self.peers.each(&rest, |peer| match peer.fence(name) {
             Ok(positions) => Some(positions),
             Err(error) => {
                 tracing::warn!(node = peer.name, %error, "a node does not report the positions of its copies");
@@ -328,9 +426,9 @@ impl ClusterNode {
             .into_iter()
             .filter_map(|(node, positions)| Some((node, positions?)))
             .collect();
-        if without != self.me {
+        if let Some(me) = self.followed.number(map).filter(|me| *me != without) {
             match self.fence(without).and_then(|()| self.positions()) {
-                Ok(own) => drop(told.insert(self.me, own)),
+                Ok(own) => drop(told.insert(me, own)),
                 Err(why) => {
                     tracing::warn!(why, "this node does not report the positions of its copies");
                 }
@@ -340,9 +438,9 @@ impl ClusterNode {
     }
 
     /// Returns whether a node responds. A node that did not respond last time is not asked again.
-    fn is_alive(&self, node: u16) -> bool {
-        match &self.peers[usize::from(node)] {
-            None => true,
+    fn is_alive(&self, map: &ClusterMap, node: u16) -> bool {
+        match self.peers.get(node) {
+            None => self.followed.number(map) == Some(node),
             Some(peer) => peer.is_up() && peer.about(PROBE_TIMEOUT).is_ok(),
         }
     }
@@ -361,16 +459,6 @@ impl ClusterNode {
             };
         }
         Ok(all)
-    }
-
-    /// Calls `tell` when this node has applied a map of that revision, or a newer one.
-    pub(super) fn when_applied(&self, revision: Revision, tell: impl FnOnce() + Send + 'static) {
-        let mut current = self.current.lock();
-        if *self.applied.borrow() >= Some(revision) {
-            drop(current);
-            return tell();
-        }
-        current.listeners.push((revision, Box::new(tell)));
     }
 }
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use kedge_bucket::{BucketChange, BucketConfig};
 use kedge_cluster::{ClusterError, ClusterMap, ManifestEdit, NodePositions, Revision};
-use kedge_node::coordination::{AppliedChange, ChangeError, ClusterControl, NodeReport};
+use kedge_node::coordination::{
+    AppliedChange, ChangeError, ClusterControl, NodeReport, StoreStatus,
+};
 use kedge_types::ManifestUid;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -13,11 +15,11 @@ use super::ClusterNode;
 
 impl ClusterControl for ClusterNode {
     fn map(&self) -> Option<Arc<ClusterMap>> {
-        Self::map(self)
+        self.followed.map()
     }
 
     fn applied(&self) -> watch::Receiver<Option<Revision>> {
-        Self::applied(self)
+        self.followed.applied()
     }
 
     fn report(&self) -> NodeReport {
@@ -29,7 +31,7 @@ impl ClusterControl for ClusterNode {
     }
 
     fn others(&self) -> Vec<(String, bool)> {
-        Self::others(self)
+        self.peers.reached()
     }
 
     fn is_reached(&self, node: u16) -> bool {
@@ -50,6 +52,10 @@ impl ClusterControl for ClusterNode {
 
     fn ask(&self, uuid: &str, path: &str) -> Result<Value, String> {
         Self::ask(self, uuid, path)
+    }
+
+    fn coordinator(&self) -> StoreStatus {
+        Self::coordinator(self)
     }
 
     fn adopt(&self, map: ClusterMap) -> Result<bool, ClusterError> {
@@ -74,6 +80,14 @@ impl ClusterControl for ClusterNode {
 
     fn recover(&self, name: &str) -> Result<AppliedChange, ChangeError> {
         Self::recover(self, name)
+    }
+
+    fn add_node(&self, name: &str) -> Result<AppliedChange, ChangeError> {
+        Self::add_node(self, name)
+    }
+
+    fn remove_node(&self, name: &str) -> Result<AppliedChange, ChangeError> {
+        Self::remove_node(self, name)
     }
 
     fn move_vbucket(&self, bucket: &str, vb: u16, to: &str) -> Result<AppliedChange, ChangeError> {
@@ -127,6 +141,6 @@ impl ClusterControl for ClusterNode {
     }
 
     fn require_all(&self, map: &ClusterMap) -> Result<(), ChangeError> {
-        Self::require_all(self, map)
+        self.peers.require_all(map)
     }
 }

@@ -21,8 +21,8 @@ impl ClusterNode {
     /// When streams do not end in time.
     pub(super) fn fence(&self, node: u16) -> Result<(), String> {
         *self.fenced.lock() = Some((node, Instant::now() + LASTS));
-        self.poke();
-        let map = self.map().ok_or("it has no map")?;
+        self.followed.poke();
+        let map = self.followed.map().ok_or("it has no map")?;
         let name = map.name(node);
         if !self.replicator.wait_gone(name, ENDS_WITHIN) {
             return Err(format!("it still follows node \"{name}\""));
@@ -33,7 +33,7 @@ impl ClusterNode {
     /// Lifts the fence, because the failover was cancelled: the node is followed again.
     pub(super) fn lift_fence(&self) {
         *self.fenced.lock() = None;
-        self.poke();
+        self.followed.poke();
     }
 
     /// Returns the fenced node.

@@ -1,13 +1,15 @@
-//! This node as a member of a cluster of a fixed topology.
+//! This node as a member of a cluster.
 //!
-//! The cluster file lists the nodes; the map assigns vBuckets to nodes and lists the buckets. The newest map is valid,
-//! and spreads from node to node: each asks all others twice a second, and gets a new one at once from its maker. One
-//! thread, "kedge-cluster", applies the map to this node's buckets and vBuckets. One thread for each other node,
-//! "kedge-peer-NAME", communicates with it, so that a node that hangs delays nothing else. One thread,
-//! "kedge-replicas", changes numbers of replicas and completes copies that have caught up.
+//! The coordination store has the map, which lists the nodes and buckets and assigns vBuckets to nodes. Whoever changes the
+//! map puts it there by a transaction that compares. One thread, "kedge-store", adopts each newer map of the store; the
+//! maker of a map also sends it to all members, which is faster. One thread, "kedge-cluster", applies the map to this
+//! node's buckets and vBuckets. One thread for each other node, "kedge-peer-NAME", asks it for its state, so that a node
+//! that hangs delays nothing else. One thread, "kedge-replicas", changes numbers of replicas and completes copies that have
+//! caught up. One thread, "kedge-moves", records finished takeovers in the map.
 //!
 //! Invariants:
-//! * A map is saved before it is followed. Older maps than the followed one are never followed again.
+//! * Only maps that are in the store are followed. A map is saved before it is followed. Older maps than the followed one
+//!   are never followed again.
 //! * A node that has buckets and no map, as it lost the map, follows only a map that has all these buckets. It begins no
 //!   cluster.
 //! * State on disk alone makes no vBucket active. A vBucket becomes active when the map says so, and either this
@@ -16,95 +18,73 @@
 //! * Clients see a map after this node has applied it, and the removal of a bucket before its drop.
 
 mod apply;
+mod begin;
 mod change;
 mod control;
 mod fence;
+mod followed;
 mod moves;
 mod peer;
+mod peers;
 mod reconciler;
 mod replicas;
+mod saved_map;
 mod status;
 mod store;
+mod store_link;
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use kedge_bucket::BucketConfig;
-use kedge_cluster::{CLUSTER_USER, ClusterError, ClusterFile, ClusterMap, Revision};
-use kedge_disk::Disk;
-use kedge_node::http_client::HttpClient;
+use kedge_cluster::{CLUSTER_USER, ClusterError, ClusterMap, MapNode, Ports, Revision};
 use kedge_node::registry::BucketRegistry;
 use kedge_sync::{
-    RankedCondvar, RankedMutex,
-    ranks::{ClusterChanging, ClusterCurrent, ClusterFenced, ClusterTaken},
+    RankedMutex,
+    ranks::{ClusterChanging, ClusterFenced, ClusterTaken},
 };
-use tokio::sync::watch;
 use zeroize::Zeroizing;
 
-use self::peer::Peer;
-use self::store::MapStore;
+use self::followed::{Followed, bucket_uuids};
+use self::peer::{ASK_INTERVAL, ASK_TIMEOUT};
+use self::peers::Peers;
+use self::store::Store;
 use crate::replication::{NodeIdentity, Replicator};
 
-pub use self::store::MAP_FILE;
-pub use self::store::check_alone;
+pub use self::begin::{ClusterSetup, NodeOptions, create, new_uuid, stored_map};
+pub use self::saved_map::{MAP_FILE, check_alone};
 
-/// The interval at which each other node is asked for its state.
-const ASK_INTERVAL: Duration = Duration::from_millis(500);
-/// The timeout of connecting to another node, and of each wait for its reply, when it is asked for its state.
-const ASK_TIMEOUT: Duration = Duration::from_secs(1);
-/// The time for which a node counts as reachable after a reply: one pending request and the next. So every caller
-/// learns within two seconds that a node is gone.
-const ANSWER_HOLDS: Duration = Duration::from_millis(1_800);
 /// The longest wait of the maker of a change for the nodes that have to apply its map.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The cluster file, and this node in it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClusterSetup {
-    /// The checked cluster file.
-    pub file: ClusterFile,
-    /// The name of this node in the file.
-    pub node: String,
-}
+/// The number of replicas of the buckets of a cluster that a single node creates.
+const REPLICAS_DEFAULT: u8 = 1;
 
-type AppliedListener = Box<dyn FnOnce() + Send>;
-
-/// The followed map, and its listeners.
-struct FollowedMap {
-    map: Option<Arc<ClusterMap>>,
-    /// True if something happened that the applier has not seen.
-    poked: bool,
-    /// The listeners, called once the node has applied a map of that revision, or a newer one.
-    listeners: Vec<(Revision, AppliedListener)>,
-}
+/// The work of a thread, until the server ends.
+type ThreadBody = fn(&Weak<ClusterNode>);
 
 /// This node as a member of a cluster. Share it as `Arc<ClusterNode>`.
 pub struct ClusterNode {
-    file: ClusterFile,
-    me: u16,
-    store: MapStore,
+    followed: Arc<Followed>,
+    peers: Peers,
+    store: Arc<Store>,
     registry: Arc<BucketRegistry>,
     replicator: Arc<Replicator>,
-    /// The first bucket of a new cluster.
-    create: Option<BucketConfig>,
     /// The names and uuids of the buckets in the map that was stored at the start.
     stored: BTreeSet<(String, String)>,
-    /// The other nodes, by number; `None` at this node's number.
-    peers: Vec<Option<Peer>>,
-    current: RankedMutex<ClusterCurrent, FollowedMap>,
-    wake: RankedCondvar,
     /// Locked during a change.
     changing: RankedMutex<ClusterChanging, ()>,
     /// The fenced node, which is about to be failed over, and the end of the fence.
     fenced: RankedMutex<ClusterFenced, Option<(u16, std::time::Instant)>>,
-    /// The revision of the applied map.
-    applied: watch::Sender<Option<Revision>>,
     /// vBuckets that were taken over, until the map contains that.
     taken: RankedMutex<ClusterTaken, Vec<(String, u16)>>,
-    stopping: AtomicBool,
+    /// This node, for its threads.
+    this: Weak<Self>,
+    /// True once this process has applied a map.
+    begun: AtomicBool,
 }
 
 impl std::fmt::Debug for ClusterNode {
@@ -116,222 +96,144 @@ impl std::fmt::Debug for ClusterNode {
 }
 
 impl ClusterNode {
-    /// Creates the node, with the map that it followed last. Nothing runs yet.
+    /// Creates the node, with the map that it followed last. Nothing runs yet. If the coordination store has no map, the
+    /// node creates the cluster, with `create` as its first bucket. `ports` are those at which the node listens.
     ///
     /// # Errors
-    /// When the file does not have the node, or the data directory belongs to another one.
+    /// `Membership` when the node cannot be a member under its name, with the reason; errors of the node's file.
     pub fn open(
         setup: ClusterSetup,
-        disk: Arc<dyn Disk>,
-        data_dir: &std::path::Path,
         registry: Arc<BucketRegistry>,
         replicator: Arc<Replicator>,
-        create: Option<BucketConfig>,
+        create: Option<&BucketConfig>,
+        ports: Ports,
     ) -> Result<Arc<Self>, ClusterError> {
-        let me = setup.file.index_of(&setup.node)?;
-        let store = MapStore::new(disk, data_dir, &setup.node);
-        let mut map = store.load()?;
-        if let Some(map) = &mut map {
-            map.take_addresses(&setup.file)?;
-        } else if !registry.list().is_empty() {
-            let dir = data_dir.display();
-            if setup.file.nodes.len() == 1 {
-                return Err(ClusterError::File(format!(
-                    "{dir} has buckets and no {MAP_FILE}, and there is no other node that has the map; a new cluster begins \
-                     with an empty directory"
+        let started = begin::start(&setup, ports, |node| {
+            if !registry.list().is_empty() {
+                let dir = setup.file.dir();
+                return Err(ClusterError::Membership(format!(
+                    "{} has buckets and no {MAP_FILE}, and the coordination store has no map; a new cluster begins \
+                     with an empty directory",
+                    dir.display()
                 )));
             }
-            tracing::warn!(
-                %dir,
-                "the node has buckets and no map: it waits for the map of another node"
-            );
-        }
-        let peer = |(at, entry): (u16, &kedge_cluster::ClusterFileNode)| {
-            let secret = &setup.file.secret;
-            let client = HttpClient::new(&entry.host, entry.mgmt_port, CLUSTER_USER, secret);
-            (at != me).then(|| Peer::new(at, &entry.name, client))
-        };
+            first_map(vec![node], REPLICAS_DEFAULT, create)
+        })?;
         replicator.set_identity(NodeIdentity {
-            node: setup.node,
+            node: setup.options.name.clone(),
             user: CLUSTER_USER.to_owned(),
-            password: Zeroizing::new(setup.file.secret.clone()),
+            password: Zeroizing::new(setup.secret.text().to_owned()),
         });
-        Ok(Arc::new(Self {
-            peers: (0_u16..).zip(&setup.file.nodes).map(peer).collect(),
-            file: setup.file,
-            me,
+        let stored = started.saved.map.iter().flat_map(bucket_uuids).collect();
+        let store = setup.store;
+        let followed = Followed::new(started, setup.file, store.clone(), registry.clone());
+        let followed = Arc::new(followed);
+        Ok(Arc::new_cyclic(|this| Self {
+            peers: Peers::new(followed.clone()),
+            followed,
             store,
             registry,
             replicator,
-            create,
-            stored: map.iter().flat_map(bucket_uuids).collect(),
-            current: RankedMutex::new(FollowedMap {
-                map: map.map(Arc::new),
-                poked: true,
-                listeners: Vec::new(),
-            }),
-            wake: RankedCondvar::new(),
+            stored,
             changing: RankedMutex::default(),
             fenced: RankedMutex::default(),
-            applied: watch::Sender::new(None),
             taken: RankedMutex::default(),
-            stopping: AtomicBool::new(false),
+            this: this.clone(),
+            begun: AtomicBool::new(false),
         }))
     }
 
-    /// Starts asking the other nodes and following the map.
+    /// Starts asking the other nodes, and following the store and the map.
     ///
     /// # Errors
     /// When the system refuses a thread.
     pub fn start(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
-        for peer in self.peers.iter().flatten() {
-            let (node, number) = (Arc::downgrade(self), peer.number);
-            std::thread::Builder::new()
-                .name(format!("kedge-peer-{}", peer.name))
-                .spawn(move || peer::run(&node, number))?;
-        }
-        let heir = Arc::downgrade(self);
+        self.peers.start();
+        let heir = self.this.clone();
         self.replicator.set_heir(Arc::new(move |bucket, vb| {
             if let Some(node) = Self::alive(&heir) {
                 node.took_over(bucket, vb);
             }
         }));
-        let tends = Arc::downgrade(self);
-        std::thread::Builder::new()
-            .name("kedge-replicas".to_owned())
-            .spawn(move || replicas::run(&tends))?;
+        let threads: [(&str, ThreadBody); 3] = [
+            ("kedge-store", store_link::run),
+            ("kedge-replicas", replicas::run),
+            ("kedge-moves", moves::run),
+        ];
+        for (name, run) in threads {
+            let node = self.this.clone();
+            std::thread::Builder::new()
+                .name(name.to_owned())
+                .spawn(move || run(&node))?;
+        }
         let node = self.clone();
         std::thread::Builder::new()
             .name("kedge-cluster".to_owned())
             .spawn(move || apply::run(&node))
     }
 
-    /// Ends the threads. Those that communicate with other nodes are not awaited: they have no further effect.
+    /// Ends the threads. Those that communicate with other nodes or with the store are not awaited: they have no further
+    /// effect.
     pub fn stop(&self) {
-        self.stopping.store(true, Ordering::SeqCst);
-        self.poke();
-        for peer in self.peers.iter().flatten() {
-            peer.poke();
-        }
-    }
-
-    fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::SeqCst)
+        self.followed.stop();
+        self.peers.poke();
     }
 
     /// Returns the name of this node.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.file.nodes[usize::from(self.me)].name
+        self.followed.name()
     }
 
     /// Returns the default number of replicas of a bucket.
     #[must_use]
     pub fn replicas(&self) -> u8 {
-        self.map().map_or(self.file.replicas, |map| map.replicas)
-    }
-
-    /// Returns the followed map; `None` until the first start has one.
-    pub(super) fn map(&self) -> Option<Arc<ClusterMap>> {
-        self.current.lock().map.clone()
-    }
-
-    fn revision(&self) -> Option<Revision> {
-        self.current.lock().map.as_ref().map(|map| map.revision)
+        let map = self.followed.map();
+        map.map_or(REPLICAS_DEFAULT, |map| map.replicas)
     }
 
     /// Calls `tell` once this node has applied the map: its buckets are loaded, and all its active vBuckets are active.
     pub fn when_ready(&self, tell: impl FnOnce() + Send + 'static) {
-        self.when_applied(Revision::default(), tell);
+        self.followed.when_applied(Revision::default(), tell);
     }
 
-    /// Returns the revision of the applied map, and its changes.
-    pub(super) fn applied(&self) -> watch::Receiver<Option<Revision>> {
-        self.applied.subscribe()
-    }
-
-    /// Wakes the applier.
-    fn poke(&self) {
-        self.current.lock().poked = true;
-        self.wake.notify_all();
-    }
-
-    /// Adopts a map that is newer than the followed one. False if it is not newer.
+    /// Adopts a map of the store that is newer than the followed one. False if it is not newer.
     ///
     /// # Errors
-    /// `Map` and `File` when it is no map of this cluster; `Save`, and it is not followed.
-    pub(super) fn adopt(&self, mut map: ClusterMap) -> Result<bool, ClusterError> {
-        map.take_addresses(&self.file)?;
-        let mut is_ours = false;
-        {
-            let mut current = self.current.lock();
-            if let Some(followed) = &current.map {
-                if followed.cluster_uuid != map.cluster_uuid {
-                    return Err(ClusterError::Map(
-                        "it is that of another cluster".to_owned(),
-                    ));
-                }
-                if followed.revision >= map.revision {
-                    return Ok(false);
-                }
-                let revision = map.revision;
-                map = followed.carry_over(map, self.me);
-                is_ours = map.revision != revision;
-            } else {
-                self.check_first(&map)?;
-            }
-            self.follow_map(&mut current, map)?;
+    /// `Map` when it is no map of this cluster; `Save`, and it is not followed.
+    pub(super) fn adopt(&self, map: ClusterMap) -> Result<bool, ClusterError> {
+        let is_new = self.followed.adopt(map)?;
+        if is_new {
+            self.peers.follow();
+            self.followed.wake.notify_all();
         }
-        self.told_of_map(is_ours);
-        Ok(true)
-    }
-
-    /// Checks the first map: buckets that it does not have would be dropped.
-    fn check_first(&self, map: &ClusterMap) -> Result<(), ClusterError> {
-        let known: BTreeSet<(String, String)> = bucket_uuids(map).collect();
-        for bucket in self.registry.list() {
-            let config = bucket.config();
-            if !known.contains(&(config.name.clone(), config.uuid.clone())) {
-                return Err(ClusterError::Map(format!(
-                    "this node has no {MAP_FILE}, and a bucket that the map does not have; stop the node and move {} out of \
-                     the data directory",
-                    self.registry.dir_of(&config.name).display()
-                )));
-            }
-        }
-        Ok(())
-    }
-
-    fn follow_map(&self, current: &mut FollowedMap, map: ClusterMap) -> Result<(), ClusterError> {
-        // Saved before it is followed: see the invariants.
-        self.store.save(&map)?;
-        tracing::info!(rev = map.revision.rev, "a new cluster map is followed");
-        current.map = Some(Arc::new(map));
-        current.poked = true;
-        Ok(())
-    }
-
-    /// Handles a new map; `is_ours` if this node made it.
-    fn told_of_map(&self, is_ours: bool) {
-        for peer in self.peers.iter().flatten() {
-            // The reported positions were of the previous map, and may differ by this one.
-            peer.forget_positions();
-            if is_ours {
-                peer.poke();
-            }
-        }
-        self.wake.notify_all();
+        Ok(is_new)
     }
 
     /// Returns the node if it still exists; `None` after the end of the server.
     fn alive(node: &Weak<Self>) -> Option<Arc<Self>> {
-        node.upgrade().filter(|node| !node.is_stopping())
+        node.upgrade().filter(|node| !node.followed.is_stopping())
     }
 }
 
-/// Returns the names and uuids of the buckets of a map.
-fn bucket_uuids(map: &ClusterMap) -> impl Iterator<Item = (String, String)> {
-    map.buckets
-        .iter()
-        .filter_map(|bucket| Some((bucket.name.clone(), bucket.uuid()?.to_owned())))
+/// Creates the first map of a cluster of these nodes, with a bucket if there is one.
+///
+/// # Errors
+/// `Map` when the nodes cannot be those of a cluster.
+pub fn first_map(
+    nodes: Vec<MapNode>,
+    replicas: u8,
+    bucket: Option<&BucketConfig>,
+) -> Result<ClusterMap, ClusterError> {
+    let mut map = ClusterMap::new(new_uuid(), replicas, nodes)?;
+    if let Some(config) = bucket {
+        let mut config = config.clone();
+        config.replicas = replicas;
+        let settings = serde_json::to_value(&config).map_err(ClusterError::Damaged)?;
+        map.add_bucket(&config.name, settings, config.vbuckets, replicas)?;
+    }
+    Ok(map)
 }
+
+#[cfg(test)]
+mod testing;

@@ -1,23 +1,47 @@
 //! Moves of vBuckets from one running node to another.
 //!
-//! The node that gets the request makes a map with the moves. Each target node takes its vBuckets over, and makes the
-//! map after the move.
+//! The node that gets the request makes a map with the moves. Each target node takes its vBuckets over, and the thread
+//! "kedge-moves" makes the map after the move. It repeats that until the coordination store has it.
 //!
 //! Invariants:
 //! * A vBucket is active here only by a map that this node follows, and a vBucket that was taken over only after that
 //!   map.
 //! * Nothing moves here while a node is about to be failed over: that decision is based on the positions before.
 
+use std::sync::Weak;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use kedge_cluster::{ClusterMap, plan_balance, plan_move};
 use kedge_node::coordination::{AppliedChange, ChangeError};
 use kedge_types::VbId;
 
-use super::ClusterNode;
+use super::change::Commit;
+use super::{ASK_INTERVAL, ClusterNode};
 
 /// The longest wait for moves by the caller. The moves go on afterwards.
 const MOVES_WITHIN: Duration = Duration::from_secs(60);
+/// The pause before a change of the map that failed, or has to wait, is tried again.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Makes the maps after finished takeovers, until the server ends.
+pub(super) fn run(node: &Weak<ClusterNode>) {
+    let mut trouble = String::new();
+    while let Some(node) = ClusterNode::alive(node) {
+        let done = node.cancel_moves().and_then(|()| node.finish_moves());
+        let why = done.err().map(|error| error.to_string());
+        let why = why.unwrap_or_default();
+        if !why.is_empty() && why != trouble {
+            tracing::warn!(why, "a finished or cancelled move is not in the map yet");
+        }
+        trouble = why;
+        let mut current = node.followed.current.lock();
+        let has_more = !trouble.is_empty() || !node.taken.lock().is_empty();
+        let pause = if has_more { PAUSE } else { ASK_INTERVAL };
+        // Another map, a takeover, or the stop ends it early.
+        node.followed.wake.wait_for(&mut current, pause);
+    }
+}
 
 impl ClusterNode {
     /// Moves a vBucket to a node that has a replica of it.
@@ -30,7 +54,15 @@ impl ClusterNode {
         vb: u16,
         to: &str,
     ) -> Result<AppliedChange, ChangeError> {
-        self.begin_moves(|map| Ok(Some(plan_move(map, self.me, bucket, vb, to)?)))
+        self.begin_moves(|map| {
+            Ok(Some(plan_move(
+                map,
+                self.followed.member(map)?,
+                bucket,
+                vb,
+                to,
+            )?))
+        })
     }
 
     /// Moves actives back to the nodes that they would have in a new bucket.
@@ -39,7 +71,7 @@ impl ClusterNode {
     /// [`ChangeError`].
     pub(super) fn balance(&self) -> Result<AppliedChange, ChangeError> {
         self.begin_moves(|map| {
-            let next = plan_balance(map, self.me);
+            let next = plan_balance(map, self.followed.member(map)?);
             let waits_for = map.catching_up();
             if next.is_some() || waits_for.is_empty() {
                 return Ok(next);
@@ -53,18 +85,24 @@ impl ClusterNode {
 
     fn begin_moves(
         &self,
-        plan: impl FnOnce(&ClusterMap) -> Result<Option<ClusterMap>, ChangeError>,
+        mut plan: impl FnMut(&ClusterMap) -> Result<Option<ClusterMap>, ChangeError>,
     ) -> Result<AppliedChange, ChangeError> {
         let began = Instant::now();
         let one_at_a_time = self.changing.lock();
-        let map = self.map().ok_or(ChangeError::NotBegun)?;
-        let Some(next) = plan(&map)? else {
-            return Ok(AppliedChange::nothing(map.revision));
+        let begun = self.commit(|map| {
+            let next = plan(map)?;
+            if next.is_some() {
+                self.peers.require_all(map)?;
+            }
+            Ok(next)
+        })?;
+        let map = match begun {
+            Commit::Unchanged(map) => return Ok(AppliedChange::nothing(map.revision)),
+            Commit::Changed(map) => map,
         };
-        self.require_all(&map)?;
-        let moves = moves_of(&next);
+        let moves = moves_of(&map);
         tracing::info!(vbuckets = moves.len(), "moving vBuckets");
-        let applied = self.publish(next)?;
+        let applied = self.distribute(&map, began);
         // The cluster may change in the meantime.
         drop(one_at_a_time);
         let moving = self.wait_moved(&moves, began + MOVES_WITHIN);
@@ -78,12 +116,18 @@ impl ClusterNode {
 
     /// Waits until none of these moves is pending. Returns the number of pending ones at the deadline.
     fn wait_moved(&self, moves: &[(String, u16, u16)], deadline: Instant) -> usize {
-        let mut current = self.current.lock();
+        let mut current = self.followed.current.lock();
         loop {
             let left = current.map.as_deref().map(moves_of).unwrap_or_default();
             let moving = moves.iter().filter(|it| left.contains(it)).count();
-            let is_over = moving == 0 || self.is_stopping();
-            if is_over || self.wake.wait_until(&mut current, deadline).timed_out() {
+            let is_over = moving == 0 || self.followed.is_stopping();
+            if is_over
+                || self
+                    .followed
+                    .wake
+                    .wait_until(&mut current, deadline)
+                    .timed_out()
+            {
                 return moving;
             }
         }
@@ -92,44 +136,40 @@ impl ClusterNode {
     /// Records a vBucket that was taken over.
     pub(super) fn took_over(&self, bucket: &str, vb: VbId) {
         self.taken.lock().push((bucket.to_owned(), vb.get()));
-        self.poke();
+        self.followed.poke();
     }
 
-    /// Makes the map after finished takeovers. True if that has to wait.
-    pub(super) fn finish_moves(&self) -> bool {
+    /// Makes the map after finished takeovers, unless a node is about to be failed over.
+    fn finish_moves(&self) -> Result<(), ChangeError> {
+        if self.fenced().is_some() {
+            return Ok(());
+        }
         let taken = std::mem::take(&mut *self.taken.lock());
         if taken.is_empty() {
-            return false;
+            return Ok(());
         }
-        let is_done = self.fenced().is_none() && self.amend(|map| map.with_taken(self.me, &taken));
-        if !is_done {
+        let done = self.amend(|map, me| map.with_taken(me, &taken));
+        if done.is_err() {
             self.taken.lock().extend(taken);
         }
-        !is_done
+        done
     }
 
     /// Cancels moves away from this node after a restart: it may have lost data that the target has already.
-    pub(super) fn give_up_moves(&self, has_begun: bool) {
-        if !has_begun {
-            // If it cannot be saved, nothing that follows can.
-            self.amend(|map| map.without_moves_from(self.me));
+    fn cancel_moves(&self) -> Result<(), ChangeError> {
+        if self.waits_for_moves(self.followed.map().as_deref()) {
+            self.amend(|map, me| map.without_moves_from(me))?;
         }
+        Ok(())
     }
 
-    /// Adopts a map that is derived from the followed one, if there is a change. False if that fails.
-    fn amend(&self, change: impl FnOnce(&ClusterMap) -> Option<ClusterMap>) -> bool {
-        {
-            let mut current = self.current.lock();
-            let Some(next) = current.map.as_deref().and_then(change) else {
-                return true;
-            };
-            if let Err(error) = self.follow_map(&mut current, next) {
-                tracing::error!(%error, "cannot change the cluster map");
-                return false;
-            }
-        }
-        self.told_of_map(true);
-        true
+    /// Returns whether moves away from this node have to be cancelled before it applies its first map.
+    pub(super) fn waits_for_moves(&self, map: Option<&ClusterMap>) -> bool {
+        let moves_away = |map: &ClusterMap| {
+            let me = self.followed.number(map)?;
+            map.without_moves_from(me)
+        };
+        !self.begun.load(Ordering::SeqCst) && map.is_some_and(|map| moves_away(map).is_some())
     }
 }
 

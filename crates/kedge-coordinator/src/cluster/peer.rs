@@ -1,14 +1,23 @@
 //! Another node, as this one sees it.
 
-use std::sync::Weak;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use kedge_cluster::{ClusterError, ClusterMap, NodePositions};
+use kedge_cluster::{ClusterMap, MapNode, NodePositions};
 use kedge_node::coordination::NodeReport;
 use kedge_node::http_client::{HttpClient, HttpError, HttpReply};
 use kedge_sync::{RankedCondvar, RankedMutex, ranks::PeerStatusRank};
 
-use super::{ANSWER_HOLDS, ASK_INTERVAL, ASK_TIMEOUT, ClusterNode};
+use super::followed::Followed;
+
+/// The interval at which each other node is asked for its state.
+pub(super) const ASK_INTERVAL: Duration = Duration::from_millis(500);
+/// The timeout of connecting to another node, and of each wait for its reply, when it is asked for its state.
+pub(super) const ASK_TIMEOUT: Duration = Duration::from_secs(1);
+/// The time for which a node counts as reachable after a reply: one pending request and the next. So every caller
+/// learns within two seconds that a node is gone.
+const ANSWER_HOLDS: Duration = Duration::from_millis(1_800);
 
 /// The timeout of a transfer of the positions of all vBuckets, or of a map.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -25,6 +34,8 @@ pub(super) struct PeerStatus {
     pub(super) positions: Option<NodePositions>,
     /// True if the positions are wanted.
     wants_positions: bool,
+    /// A map that this node has put into the store, until it is sent.
+    offered: Option<Arc<ClusterMap>>,
     poked: bool,
     /// The last problem, so that it is logged once.
     trouble: String,
@@ -44,6 +55,10 @@ pub(super) struct Peer {
     pub(super) number: u16,
     pub(super) name: String,
     client: HttpClient,
+    /// The address of its management.
+    address: (String, u16),
+    /// True once it is no other node of the followed map any more, or has another address.
+    dismissed: AtomicBool,
     pub(super) status: RankedMutex<PeerStatusRank, PeerStatus>,
     wake: RankedCondvar,
 }
@@ -57,21 +72,39 @@ pub(super) enum PeerError {
     Refused(u16, String),
     #[error("its answer cannot be read: {0}")]
     Malformed(#[from] serde_json::Error),
-    #[error("its map: {0}")]
-    Map(#[from] ClusterError),
     #[error("it is node \"{0}\"")]
     Other(String),
 }
 
 impl Peer {
-    pub(super) fn new(number: u16, name: &str, client: HttpClient) -> Self {
+    pub(super) fn new(number: u16, node: &MapNode, client: HttpClient) -> Self {
         Self {
             number,
-            name: name.to_owned(),
+            name: node.name.clone(),
             client,
+            address: (node.host.clone(), node.mgmt_port),
+            dismissed: AtomicBool::new(false),
             status: RankedMutex::default(),
             wake: RankedCondvar::new(),
         }
+    }
+
+    /// Returns whether this is the node of the map, at its present address.
+    pub(super) fn is_at(&self, node: &MapNode) -> bool {
+        let (host, port) = &self.address;
+        self.name == node.name && *host == node.host && *port == node.mgmt_port
+    }
+
+    /// Ends the thread.
+    pub(super) fn dismiss(&self) {
+        self.dismissed.store(true, Ordering::SeqCst);
+        self.poke();
+    }
+
+    /// Makes the thread send a map of the store to the node.
+    pub(super) fn offer(&self, map: &Arc<ClusterMap>) {
+        self.status.lock().offered = Some(map.clone());
+        self.poke();
     }
 
     /// Makes the thread ask the node at once.
@@ -139,12 +172,6 @@ impl Peer {
         }
     }
 
-    /// Returns the map that the node follows.
-    fn map(&self) -> Result<ClusterMap, PeerError> {
-        let reply = self.request("GET", "/kedge/cluster/map", &[], TRANSFER_TIMEOUT)?;
-        Ok(ClusterMap::from_json(&reply.body)?)
-    }
-
     /// Returns the positions of the node's copies.
     pub(super) fn positions(&self) -> Result<NodePositions, PeerError> {
         let path = "/kedge/cluster/positions";
@@ -204,7 +231,6 @@ impl Peer {
     /// Records the result of a request.
     fn note(&self, asked: Result<NodeReport, PeerError>) {
         let mut status = self.status.lock();
-        let mut is_refused_map = false;
         let trouble = match asked {
             Ok(about) => {
                 if status.about.is_none() {
@@ -215,18 +241,11 @@ impl Peer {
             }
             Err(error) => {
                 status.about = None;
-                is_refused_map = matches!(error, PeerError::Map(_));
                 error.to_string()
             }
         };
         let is_news = !trouble.is_empty() && trouble != status.trouble;
-        if is_news && is_refused_map {
-            tracing::error!(
-                node = self.name,
-                why = trouble,
-                "the map of another node is not followed"
-            );
-        } else if is_news {
+        if is_news {
             tracing::warn!(
                 node = self.name,
                 why = trouble,
@@ -237,14 +256,14 @@ impl Peer {
     }
 }
 
-/// Communicates with one node until the server ends.
-pub(super) fn run(node: &Weak<ClusterNode>, number: u16) {
-    while let Some(node) = ClusterNode::alive(node) {
-        let Some(peer) = &node.peers[usize::from(number)] else {
+/// Communicates with one node until the server ends, or the node is dismissed.
+pub(super) fn run(followed: &Weak<Followed>, peer: &Peer) {
+    while let Some(node) = followed.upgrade() {
+        if node.is_stopping() || peer.dismissed.load(Ordering::SeqCst) {
             return;
-        };
+        }
         let was_up = peer.is_up();
-        let asked = exchange(&node, peer);
+        let asked = ask(&node, peer);
         let news = asked.is_ok() != was_up;
         peer.note(asked);
         if news {
@@ -263,20 +282,14 @@ pub(super) fn run(node: &Weak<ClusterNode>, number: u16) {
     }
 }
 
-/// Asks a node for its state, and exchanges maps: the node with the older map gets the newer one.
-fn exchange(node: &ClusterNode, peer: &Peer) -> Result<NodeReport, PeerError> {
-    let mut about = peer.about(ASK_TIMEOUT)?;
+/// Asks a node for its state, or sends it a map, and asks for its positions if they are wanted.
+fn ask(node: &Followed, peer: &Peer) -> Result<NodeReport, PeerError> {
+    let offered = peer.status.lock().offered.take();
+    let about = match offered {
+        Some(map) => peer.give(&map, Duration::ZERO)?,
+        None => peer.about(ASK_TIMEOUT)?,
+    };
     peer.is_heard();
-    if about.revision < node.revision()
-        && let Some(map) = node.map()
-    {
-        about = peer.give(&map, Duration::ZERO)?;
-    }
-    // It may have made a newer one from the received map.
-    if about.revision > node.revision() {
-        node.adopt(peer.map()?)?;
-        peer.is_heard();
-    }
     // Positions by another map have no meaning.
     let is_of_map = about.revision == node.revision();
     let wants_positions = is_of_map && peer.status.lock().wants_positions;

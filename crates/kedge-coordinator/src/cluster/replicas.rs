@@ -30,19 +30,24 @@ pub(super) fn run(node: &Weak<ClusterNode>) {
         let has_more = !matches!(result, Ok(false));
         let pause = if has_more { PAUSE } else { ASK_INTERVAL };
         // Another map, or the stop, ends it early.
-        node.wake.wait_for(&mut node.current.lock(), pause);
+        node.followed
+            .wake
+            .wait_for(&mut node.followed.current.lock(), pause);
     }
 }
 
 impl ClusterNode {
     /// Executes the steps that are possible now. True if there is more to do.
     fn tend_replicas(&self, catch_up: &mut Option<CatchUp>) -> Result<bool, ChangeError> {
-        let is_mine = |map: &ClusterMap| map.members().next() == Some(self.me);
-        let Some(map) = self.map().filter(|map| is_mine(map)) else {
+        let is_mine = |map: &ClusterMap| {
+            let first = map.members().next();
+            first.is_some() && first == self.followed.number(map)
+        };
+        let Some(map) = self.followed.map().filter(|map| is_mine(map)) else {
             *catch_up = None;
             return Ok(false);
         };
-        if *self.applied.borrow() != Some(map.revision) {
+        if self.followed.applied_revision() != Some(map.revision) {
             return Ok(true);
         }
         // A joining node does not have to wait for a change that cannot begin.
@@ -53,29 +58,45 @@ impl ClusterNode {
             }
             // The present data of the actives belongs to this map.
             copies.note(&self.positions_by(&map));
-            self.change_map(|map| copies.plan(map, self.me))?;
+            self.advance(|map, me| copies.plan(map, me))?;
         } else {
             *catch_up = None;
         }
-        let has_begun =
-            self.change_map(|map| plan_replicas(map, self.me, MoveLimits::default()))?;
+        let has_begun = self.advance(|map, me| plan_replicas(map, me, MoveLimits::default()))?;
         Ok(has_begun || catch_up.is_some())
     }
 
-    /// Publishes a map, if there is a new one. A change of the number of replicas needs all nodes. False if there is
-    /// none.
-    fn change_map(
+    /// Makes a change, if there is one. A change of the number of replicas needs all nodes. False if there is none.
+    fn advance(
         &self,
-        plan: impl FnOnce(&ClusterMap) -> Option<ClusterMap>,
+        plan: impl Fn(&ClusterMap, u16) -> Option<ClusterMap>,
     ) -> Result<bool, ChangeError> {
-        let _one_at_a_time = self.changing.lock();
-        let map = self.map().ok_or(ChangeError::NotBegun)?;
-        let Some(next) = plan(&map) else {
-            return Ok(false);
+        // The store is asked only if there is something to do.
+        let is_due = |map: &ClusterMap| {
+            self.followed
+                .number(map)
+                .and_then(|me| plan(map, me))
+                .is_some()
         };
+        if !self.followed.map().is_some_and(|map| is_due(&map)) {
+            return Ok(false);
+        }
+        let mut is_changed = false;
+        self.change_map(|map| {
+            let next = plan(map, self.followed.member(map)?);
+            is_changed = next.is_some();
+            if let Some(next) = &next {
+                self.check_step(map, next)?;
+            }
+            Ok(next)
+        })?;
+        Ok(is_changed)
+    }
+
+    fn check_step(&self, map: &ClusterMap, next: &ClusterMap) -> Result<(), ChangeError> {
         let both = || map.buckets.iter().zip(&next.buckets);
         if both().any(|(before, after)| before.next != after.next) {
-            self.require_all(&map)?;
+            self.peers.require_all(map)?;
         }
         for (_, bucket) in both().filter(|(before, after)| before != after) {
             let counting = bucket.next.values().filter(|next| next.counts).count();
@@ -89,18 +110,17 @@ impl ClusterNode {
                 "copies are made, or count"
             );
         }
-        self.publish(next)?;
-        Ok(true)
+        Ok(())
     }
 
     /// Returns the positions of all nodes that have applied the map and respond.
     fn positions_by(&self, map: &ClusterMap) -> BTreeMap<u16, NodePositions> {
-        let told = self.each(map, |peer| {
+        let told = self.peers.each(map, |peer| {
             let about = peer.about(ASK_TIMEOUT).ok()?;
             let positions = (about.applied == Some(map.revision)).then(|| peer.positions());
             positions?.ok()
         });
-        let own = self.positions().ok().map(|own| (self.me, own));
+        let own = self.followed.number(map).zip(self.positions().ok());
         let told = told.into_iter();
         told.filter_map(|(node, positions)| Some((node, positions?)))
             .chain(own)

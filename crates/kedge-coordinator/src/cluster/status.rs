@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use kedge_bucket::{Bucket, VbState};
 use kedge_cluster::{ClusterMap, MapBucket, VbucketRole};
-use kedge_node::coordination::NodeReport;
+use kedge_node::coordination::{NodeReport, StoreStatus};
 use serde_json::{Map, Value, json};
 
-use super::{ClusterNode, Peer};
+use super::ClusterNode;
 
 /// The longest time for which lagging replicas are watched.
 const LAG_MAX: Duration = Duration::from_secs(1);
@@ -45,32 +45,39 @@ impl ClusterNode {
     pub(super) fn report(&self) -> NodeReport {
         NodeReport {
             node: self.name().to_owned(),
-            revision: self.revision(),
-            applied: *self.applied.borrow(),
+            revision: self.followed.revision(),
+            applied: self.followed.applied_revision(),
         }
-    }
-
-    /// Returns the names of the other nodes, and true for each that is reachable.
-    pub(super) fn others(&self) -> Vec<(String, bool)> {
-        let peers = self.peers.iter().flatten();
-        peers
-            .map(|peer| (peer.name.clone(), peer.is_reached()))
-            .collect()
     }
 
     /// Returns whether a node is reachable; this one always is.
     pub(super) fn is_reached(&self, node: u16) -> bool {
-        let peer = self.peers.get(usize::from(node)).map(Option::as_ref);
-        peer.is_some_and(|peer| peer.is_none_or(Peer::is_reached))
+        match self.peers.get(node) {
+            Some(peer) => peer.is_reached(),
+            None => {
+                let map = self.followed.map();
+                map.is_some_and(|map| self.followed.number(&map) == Some(node))
+            }
+        }
     }
 
     /// Returns whether the node with this uuid is reachable; true if the map does not have it.
     pub(super) fn is_uuid_reached(&self, uuid: &str) -> bool {
-        let Some(map) = self.map() else {
+        let Some(map) = self.followed.map() else {
             return true;
         };
         let found = map.nodes.iter().find(|(_, node)| node.uuid == uuid);
         found.is_none_or(|(node, _)| self.is_reached(*node))
+    }
+
+    /// Returns the state of the coordination store, as of the last call.
+    pub(super) fn coordinator(&self) -> StoreStatus {
+        let refused = self.followed.map_refusal();
+        let mut status = self.store.status();
+        if status.trouble.is_none() && !refused.is_empty() {
+            status.trouble = Some(refused);
+        }
+        status
     }
 
     /// Returns figures of this node, for the status of the cluster.
@@ -88,22 +95,24 @@ impl ClusterNode {
     /// # Errors
     /// The reason why there is none.
     pub(super) fn ask(&self, uuid: &str, path: &str) -> Result<Value, String> {
-        let map = self.map().ok_or("the cluster has no map yet")?;
+        let map = self.followed.map().ok_or("the cluster has no map yet")?;
         let found = map.nodes.iter().find(|(_, node)| node.uuid == uuid);
-        let peer = found.and_then(|(node, _)| self.peers.get(usize::from(*node))?.as_ref());
+        let peer = found.and_then(|(node, _)| self.peers.get(*node));
         let peer = peer.ok_or("it is no other node of the cluster")?;
         peer.document(path).map_err(|error| error.to_string())
     }
 
     /// Returns the status of the whole cluster, as this node sees it. Other nodes are asked, which may take a second.
     pub(super) fn status(&self) -> Option<Value> {
-        let map = self.map()?;
-        let mut figures: BTreeMap<u16, Value> = BTreeMap::from([(self.me, self.figures())]);
+        let map = self.followed.map()?;
+        let mut figures: BTreeMap<u16, Value> = BTreeMap::new();
+        let me = self.followed.number(&map);
+        figures.extend(me.map(|me| (me, self.figures())));
         let mut everyone = ClusterMap::clone(&map);
         for node in everyone.nodes.values_mut() {
             node.failed = false;
         }
-        let told = self.each(&everyone, |peer| peer.figures().ok());
+        let told = self.peers.each(&everyone, |peer| peer.figures().ok());
         let asked = Instant::now();
         figures.extend(
             told.into_iter()
@@ -120,7 +129,7 @@ impl ClusterNode {
                 "host": node.host,
                 "kvPort": node.kv_port,
                 "mgmtPort": node.mgmt_port,
-                "thisNode": number == self.me,
+                "thisNode": Some(number) == me,
                 "failedOver": node.failed,
                 "up": is_up(number),
                 "revision": about.and_then(|about| about.get("revision")),
@@ -131,6 +140,7 @@ impl ClusterNode {
             "name": map.cluster_name,
             "uuid": map.cluster_uuid,
             "revision": map.revision,
+            "coordinator": self.coordinator(),
             "nodes": nodes.collect::<Vec<_>>(),
             "buckets": map
                 .buckets
@@ -171,7 +181,7 @@ impl ClusterNode {
         while !behind.is_empty() && asked.elapsed() < LAG_MAX {
             std::thread::sleep(LAG_PAUSE);
             behind.retain(|node| {
-                let now = match &self.peers[usize::from(*node)] {
+                let now = match self.peers.get(*node) {
                     None => Some(self.figures()),
                     Some(peer) => peer.figures().ok(),
                 };

@@ -1,253 +1,302 @@
-//! The stored map of a node, in its data directory.
+//! The coordination store of the cluster, with the keys of this crate.
+//!
+//! | key | value | written by |
+//! |---|---|---|
+//! | `map` | the [`ClusterMap`] | the node that changes the cluster |
+//! | `secret` | the [`ClusterSecret`] | the first node, or `kedge cluster-run` |
+//! | `nodes/NAME` | the [`NodeRecord`] of a node | the node, at its start |
+//!
+//! Invariants:
+//! * The map changes by transactions that compare the revision of the store in which the key was changed last. A map that
+//!   is followed anywhere is, or was, in the store.
+//! * A handle that has noticed that the store went backwards is not used again.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use kedge_cluster::{ClusterError, ClusterMap};
-use kedge_disk::{Disk, read_file, replace_file};
-use kedge_node::registry::ALONE_FILE;
-use kedge_node::state_files::{self, StateFileError};
-use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use kedge_cluster::{ClusterError, ClusterMap, ClusterSecret, NodeRecord};
+use kedge_coordination::{
+    Change, Compare, CoordinationError, Coordinator, Revision, Snapshot, StoreAddress,
+    StorePosition, Transaction, Watch,
+};
+use kedge_node::coordination::{ChangeError, StoreStatus};
+use kedge_sync::{RankedMutex, ranks::ClusterStore};
 
-/// The file in the data directory of a node of a cluster: its name and its map.
-pub const MAP_FILE: &str = "cluster-map.json";
+/// The key of the map.
+const MAP_KEY: &str = "map";
+/// The key of the secret.
+const SECRET_KEY: &str = "secret";
+/// The timeout of a call.
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The content of the file.
-#[derive(Serialize, Deserialize)]
-struct SavedMap<'a> {
-    node: String,
-    #[serde(borrow)]
-    map: &'a RawValue,
+/// Returns the key of a node's record.
+fn record_key(node: &str) -> String {
+    format!("nodes/{node}")
 }
 
-/// The location of the stored map.
-pub(super) struct MapStore {
-    disk: Arc<dyn Disk>,
-    path: PathBuf,
-    /// The file of a standalone node.
-    alone: PathBuf,
-    node: String,
+/// The map in the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct StoredMap {
+    pub(super) map: ClusterMap,
+    /// The revision of the store in which the key was changed.
+    pub(super) revision: Revision,
 }
 
-impl MapStore {
-    pub(super) fn new(disk: Arc<dyn Disk>, data_dir: &Path, node: &str) -> Self {
+impl StoredMap {
+    fn read(entry: &kedge_coordination::Entry) -> Result<Self, ClusterError> {
+        Ok(Self {
+            map: ClusterMap::from_json(&entry.value)?,
+            revision: entry.mod_revision,
+        })
+    }
+}
+
+/// The keys that a node reads, at one revision of the store.
+#[derive(Clone, Debug)]
+pub(super) struct StoredState {
+    pub(super) map: Option<StoredMap>,
+    pub(super) record: Option<NodeRecord>,
+    /// The revision of the store.
+    pub(super) revision: Revision,
+}
+
+/// The result of a transaction on the map.
+#[derive(Debug)]
+pub(super) enum PutMap {
+    /// The store has the map.
+    Done,
+    /// The store has another map, or none.
+    Conflict(Option<StoredMap>),
+    /// The transaction was made or not.
+    Unknown,
+}
+
+/// The reason why the store gives no answer that can be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StoreError {
+    #[error(transparent)]
+    Store(#[from] CoordinationError),
+    #[error("the coordination store: {0}")]
+    Content(#[from] ClusterError),
+}
+
+impl From<StoreError> for ChangeError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Store(CoordinationError::Invalid(why)) => Self::Refused(why),
+            other => Self::Store(other.to_string()),
+        }
+    }
+}
+
+/// The coordination store of a node.
+#[derive(Debug)]
+pub(super) struct Store {
+    address: StoreAddress,
+    state: RankedMutex<ClusterStore, StoreState>,
+}
+
+#[derive(Debug)]
+struct StoreState {
+    /// The handle; `None` until the first call, and after the store went backwards.
+    handle: Option<Arc<dyn Coordinator>>,
+    /// The newest position that an earlier handle has seen.
+    seen: Option<StorePosition>,
+    /// True if the store went backwards since the start of the process.
+    went_backwards: bool,
+    /// The last error; empty if the store is reachable.
+    trouble: String,
+}
+
+impl Store {
+    /// Creates the store. Nothing is opened yet. `seen` is the newest position that an earlier process has seen.
+    pub(super) fn new(address: StoreAddress, seen: Option<StorePosition>) -> Self {
         Self {
-            disk,
-            path: data_dir.join(MAP_FILE),
-            alone: data_dir.join(ALONE_FILE),
-            node: node.to_owned(),
+            address,
+            state: RankedMutex::new(StoreState {
+                handle: None,
+                seen,
+                went_backwards: false,
+                trouble: String::new(),
+            }),
         }
     }
 
-    /// Loads the last saved map; `None` in an empty directory.
-    ///
-    /// # Errors
-    /// `File` when the directory belongs to another node, or to a standalone one; `Missing`, `Damaged`, `Version`,
-    /// `Map`; `Save` when the file cannot be read.
-    pub(super) fn load(&self) -> Result<Option<ClusterMap>, ClusterError> {
-        let io = |error: kedge_disk::DiskError| ClusterError::Save(Box::new(error));
-        let dir = || self.path.parent().unwrap_or(&self.path).display();
-        if is_there(&*self.disk, &self.alone)? {
-            return Err(ClusterError::File(format!(
-                "{} belongs to a server that ran alone; a node of a cluster begins with an empty directory",
-                dir()
-            )));
+    fn handle(&self) -> Result<Arc<dyn Coordinator>, CoordinationError> {
+        let mut state = self.state.lock();
+        if let Some(handle) = &state.handle {
+            return Ok(handle.clone());
         }
-        if !is_there(&*self.disk, &self.path)? {
-            return Ok(None);
-        }
-        let bytes = read_file(&*self.disk, &self.path).map_err(io)?;
-        let kept: SavedMap<'_> = serde_json::from_slice(&bytes).map_err(ClusterError::Damaged)?;
-        if kept.node != self.node {
-            let (owner, me) = (kept.node, &self.node);
-            return Err(ClusterError::File(format!(
-                "{} belongs to node \"{owner}\", and this is \"{me}\"",
-                dir()
-            )));
-        }
-        ClusterMap::from_json(kept.map.get().as_bytes()).map(Some)
+        let handle = self.address.open(state.seen)?;
+        state.handle = Some(handle.clone());
+        Ok(handle)
     }
 
-    /// Saves a map durably, in place of the one before.
-    ///
-    /// # Errors
-    /// `Save`; the old one still exists.
-    pub(super) fn save(&self, map: &ClusterMap) -> Result<(), ClusterError> {
-        let json = String::from_utf8_lossy(&map.to_json()).into_owned();
-        let map = RawValue::from_string(json).map_err(ClusterError::Damaged)?;
-        let kept = SavedMap {
-            node: self.node.clone(),
-            map: &map,
+    /// Opens the store as one of which nothing was seen.
+    fn reopen(&self) {
+        let mut state = self.state.lock();
+        (state.handle, state.seen, state.went_backwards) = (None, None, true);
+    }
+
+    /// Makes a call. A store that went backwards is opened again, and the call is made once more.
+    fn call<T>(
+        &self,
+        call: impl Fn(&dyn Coordinator) -> Result<T, CoordinationError>,
+    ) -> Result<T, CoordinationError> {
+        let once = || call(&*self.handle()?);
+        let mut done = once();
+        if let Err(error @ CoordinationError::WentBackwards { .. }) = &done {
+            tracing::error!(%error, "the coordination store is opened again");
+            self.reopen();
+            done = once();
+        }
+        match &done {
+            Ok(_) | Err(CoordinationError::Conflict(_) | CoordinationError::Invalid(_)) => {
+                self.note(None);
+            }
+            Err(error) => self.note(Some(error)),
+        }
+        done
+    }
+
+    /// Records whether the store is reachable, and logs a change.
+    fn note(&self, error: Option<&CoordinationError>) {
+        let trouble = error.map(ToString::to_string).unwrap_or_default();
+        let was = std::mem::replace(&mut self.state.lock().trouble, trouble.clone());
+        if was.is_empty() && !trouble.is_empty() {
+            tracing::warn!(
+                why = trouble,
+                "the coordination store does not answer: the node continues with its map, and the cluster cannot be changed"
+            );
+        } else if !was.is_empty() && trouble.is_empty() {
+            tracing::info!("the coordination store answers again");
+        }
+    }
+
+    /// Returns the state of the store, as of the last call. Never waits for the store.
+    pub(super) fn status(&self) -> StoreStatus {
+        let state = self.state.lock();
+        StoreStatus {
+            trouble: (!state.trouble.is_empty()).then(|| state.trouble.clone()),
+            went_backwards: state.went_backwards,
+        }
+    }
+
+    /// Returns the newest position that was seen.
+    pub(super) fn seen(&self) -> Option<StorePosition> {
+        let state = self.state.lock();
+        let of_handle = state.handle.as_ref().and_then(|handle| handle.seen());
+        of_handle.or(state.seen)
+    }
+
+    /// Reads the keys of a node.
+    pub(super) fn read(&self, node: &str) -> Result<StoredState, StoreError> {
+        let snapshot = self.call(|store| store.read(CALL_TIMEOUT))?;
+        let entry = |key: &str| snapshot.entry(key);
+        let record = entry(&record_key(node)).map(|it| NodeRecord::from_json(&it.value));
+        Ok(StoredState {
+            map: entry(MAP_KEY).map(StoredMap::read).transpose()?,
+            record: record.transpose()?,
+            revision: snapshot.revision(),
+        })
+    }
+
+    /// Reads the map.
+    pub(super) fn read_map(&self) -> Result<Option<StoredMap>, StoreError> {
+        let snapshot: Snapshot = self.call(|store| store.read(CALL_TIMEOUT))?;
+        let entry = snapshot.entry(MAP_KEY);
+        Ok(entry.map(StoredMap::read).transpose()?)
+    }
+
+    /// Watches the changes after a revision.
+    pub(super) fn watch(&self, after: Revision) -> Result<Box<dyn Watch>, CoordinationError> {
+        self.call(|store| store.watch(after))
+    }
+
+    /// Waits for the next event of a watch.
+    pub(super) fn next(
+        &self,
+        watch: &mut dyn Watch,
+        wait: Duration,
+    ) -> Result<Option<kedge_coordination::WatchEvent>, CoordinationError> {
+        let next = watch.next(wait);
+        self.note(next.as_ref().err());
+        next
+    }
+
+    /// Notes that a watch has found that the store went backwards.
+    pub(super) fn has_gone_backwards(&self) {
+        tracing::error!("the coordination store went backwards: it is opened again");
+        self.reopen();
+    }
+
+    /// Puts the map in place of the one of that revision; `None` if there is to be none yet.
+    pub(super) fn put_map(
+        &self,
+        based_on: Option<Revision>,
+        map: &ClusterMap,
+    ) -> Result<PutMap, StoreError> {
+        let key = MAP_KEY.to_owned();
+        let compare = match based_on {
+            Some(revision) => Compare::Unchanged(key, revision),
+            None => Compare::Absent(key),
         };
-        let bytes = serde_json::to_vec(&kept).map_err(ClusterError::Damaged)?;
-        replace_file(&*self.disk, &self.path, &bytes)
-            .map_err(|error| ClusterError::Save(Box::new(error)))?;
-        state_files::saved(&*self.disk, &self.path)
-            .map_err(|error| ClusterError::Save(Box::new(error)))
+        let put = Transaction::new().when(compare).put(MAP_KEY, map.to_json());
+        match self.call(|store| store.transact(&put, CALL_TIMEOUT)) {
+            Ok(_) => Ok(PutMap::Done),
+            Err(CoordinationError::Conflict(conflict)) => {
+                let present = conflict.entry(MAP_KEY).map(StoredMap::read);
+                Ok(PutMap::Conflict(present.transpose()?))
+            }
+            Err(CoordinationError::OutcomeUnknown(_)) => Ok(PutMap::Unknown),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Puts the secret, unless there is one, and returns the one in the store.
+    pub(super) fn ensure_secret(&self, secret: ClusterSecret) -> Result<ClusterSecret, StoreError> {
+        let put = Transaction::new()
+            .when(Compare::Absent(SECRET_KEY.to_owned()))
+            .put(SECRET_KEY, secret.to_json());
+        let call = || self.call(|store| store.transact(&put, CALL_TIMEOUT));
+        let done = match call() {
+            // Made or not: now it is known.
+            Err(CoordinationError::OutcomeUnknown(_)) => call(),
+            done => done,
+        };
+        match done {
+            Ok(_) => Ok(secret),
+            Err(CoordinationError::Conflict(conflict)) => {
+                let there = conflict.entry(SECRET_KEY).ok_or_else(|| {
+                    CoordinationError::Damaged("the secret exists and has no entry".to_owned())
+                })?;
+                Ok(ClusterSecret::from_json(&there.value)?)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Puts the record of a node.
+    pub(super) fn put_record(&self, node: &str, record: &NodeRecord) -> Result<(), StoreError> {
+        let put = Transaction::new().put(record_key(node), record.to_json());
+        self.call(|store| store.transact(&put, CALL_TIMEOUT))?;
+        Ok(())
+    }
+
+    /// Deletes the record of a node.
+    pub(super) fn delete_record(&self, node: &str) -> Result<(), StoreError> {
+        let delete = Transaction::new().delete(record_key(node));
+        self.call(|store| store.transact(&delete, CALL_TIMEOUT))?;
+        Ok(())
     }
 }
 
-/// Returns whether a state file exists; one that is missing from the list is an error.
-fn is_there(disk: &dyn Disk, path: &Path) -> Result<bool, ClusterError> {
-    state_files::is_there(disk, path).map_err(|error| match error {
-        StateFileError::Disk(error) => ClusterError::Save(Box::new(error)),
-        other => ClusterError::Missing(other.to_string()),
+/// Returns the map among the changes of a revision; `Some(None)` if the key was deleted.
+pub(super) fn map_of(changes: &[Change]) -> Result<Option<Option<StoredMap>>, ClusterError> {
+    let of_map = changes.iter().find(|change| change.key() == MAP_KEY);
+    Ok(match of_map {
+        None => None,
+        Some(Change::Delete(_)) => Some(None),
+        Some(Change::Put(entry)) => Some(Some(StoredMap::read(entry)?)),
     })
-}
-
-/// Checks that a standalone server may use this directory: that of a cluster's node has copies of vBuckets that others
-/// have written to since.
-///
-/// # Errors
-/// `File` and `Missing`, with the remedy.
-pub fn check_alone(disk: &dyn Disk, data_dir: &Path) -> Result<(), ClusterError> {
-    if is_there(disk, &data_dir.join(MAP_FILE))? {
-        return Err(ClusterError::File(format!(
-            "{} belongs to a node of a cluster; give --cluster and --node-id",
-            data_dir.display()
-        )));
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use kedge_cluster::{ClusterFile, ClusterFileNode};
-    use kedge_disk::{DiskCall, DiskError, DiskObserver, Fault, ObservedDisk, Operation, SimDisk};
-    use std::io;
-    use std::sync::Mutex;
-
-    fn cluster_file() -> ClusterFile {
-        let node = ClusterFileNode {
-            name: "a".to_owned(),
-            host: "127.0.0.1".to_owned(),
-            kv_port: 1,
-            mgmt_port: 2,
-            external: None,
-        };
-        ClusterFile {
-            name: String::new(),
-            replicas: 0,
-            secret: "0123456789abcdef0123456789abcdef".to_owned(),
-            nodes: vec![node],
-        }
-    }
-
-    /// A node whose map got lost created a new cluster, or continued one that had gone on without it.
-    #[test]
-    fn missing_cluster_map_is_an_error_for_a_standalone_server_too() {
-        let (disk, data_dir) = (Arc::new(SimDisk::new(1)), Path::new("/data"));
-        disk.create_dir_all(data_dir).unwrap();
-        let store = MapStore::new(disk.clone(), data_dir, "a");
-        assert!(store.load().unwrap().is_none());
-        store
-            .save(&ClusterMap::new(&cluster_file(), 0, || [7; 16]))
-            .unwrap();
-        assert!(store.load().unwrap().is_some());
-        let path = data_dir.join(MAP_FILE);
-        disk.remove(&path).unwrap();
-        for error in [
-            store.load().map(drop).unwrap_err(),
-            check_alone(&*disk, data_dir).unwrap_err(),
-        ] {
-            assert!(matches!(error, ClusterError::Missing(_)), "{error}");
-            assert!(error.to_string().contains(MAP_FILE), "{error}");
-        }
-        disk.remove(&data_dir.join(state_files::FILES_LIST))
-            .unwrap();
-        assert!(store.load().unwrap().is_none());
-    }
-
-    /// Only a full disk was tested, and not each call.
-    #[test]
-    fn failed_save_keeps_the_previous_cluster_map() {
-        let (disk, data_dir) = (Arc::new(SimDisk::new(1)), Path::new("/data"));
-        disk.create_dir_all(data_dir).unwrap();
-        let store = MapStore::new(disk.clone(), data_dir, "a");
-        let mut map = ClusterMap::new(&cluster_file(), 0, || [7; 16]);
-        store.save(&map).unwrap();
-        let loaded = || store.load().unwrap().expect("a map").to_json();
-        for operation in [
-            Operation::Create,
-            Operation::Write,
-            Operation::Sync,
-            Operation::Rename,
-            Operation::SyncDir,
-        ] {
-            // Full, no descriptors, not allowed, read-only, device.
-            for number in [28, 122, 24, 23, 13, 1, 30, 5] {
-                let what = format!("{operation}, error number {number}");
-                let before = loaded();
-                map.revision.rev += 1;
-                disk.fail_every(operation, Fault::Os(number));
-                let refused = store.save(&map);
-                assert!(matches!(refused, Err(ClusterError::Save(_))), "{what}");
-                // A start needs none of these calls.
-                let after = loaded();
-                // The new file has its name when its directory is synced.
-                let is_replaced = operation == Operation::SyncDir;
-                assert_eq!(after != before, is_replaced, "{what}");
-                disk.clear_faults();
-                store.save(&map).unwrap();
-                assert_eq!(loaded(), map.to_json(), "{what}");
-            }
-        }
-    }
-
-    /// The number of calls before the one that a disk refuses, and the error number.
-    #[derive(Debug, Default)]
-    struct RefusedCall(Mutex<Option<(u64, i32)>>);
-
-    impl DiskObserver for RefusedCall {
-        fn around<R>(
-            &self,
-            asked: &DiskCall<'_>,
-            run: impl FnOnce() -> Result<R, DiskError>,
-        ) -> Result<R, DiskError> {
-            let mut left = self.0.lock().unwrap();
-            match &mut *left {
-                Some((0, number)) => {
-                    let error = io::Error::from_raw_os_error(*number);
-                    *left = None;
-                    let path = asked.path.unwrap_or(Path::new("/data/an open file"));
-                    Err(DiskError::new(asked.operation, path, error))
-                }
-                Some((calls, _)) => {
-                    *calls -= 1;
-                    run()
-                }
-                None => run(),
-            }
-        }
-    }
-
-    #[test]
-    fn each_refused_call_of_reading_the_cluster_map_fails_the_start() {
-        let (disk, data_dir) = (Arc::new(SimDisk::new(1)), Path::new("/data"));
-        disk.create_dir_all(data_dir).unwrap();
-        let map = ClusterMap::new(&cluster_file(), 0, || [7; 16]);
-        let refusing = Arc::new(ObservedDisk::new(disk, Arc::new(RefusedCall::default())));
-        let store = MapStore::new(refusing.clone(), data_dir, "a");
-        store.save(&map).unwrap();
-        // No descriptors, not allowed, read-only, device.
-        for error in [24, 23, 13, 1, 30, 5] {
-            for number in 0.. {
-                *refusing.observer().0.lock().unwrap() = Some((number, error));
-                let loaded = store.load();
-                let unused = refusing.observer().0.lock().unwrap().take();
-                if unused.is_some() {
-                    assert!(number > 5, "it took {number} calls");
-                    break;
-                }
-                let what = format!("call {number}, error number {error}");
-                let refused = loaded.map(drop).expect_err(&what);
-                assert!(matches!(refused, ClusterError::Save(_)), "{what}");
-                assert!(refused.to_string().contains("/data/"), "{refused}");
-                let again = store.load().unwrap().expect("a map");
-                assert_eq!(again.to_json(), map.to_json(), "{what}");
-            }
-        }
-    }
 }

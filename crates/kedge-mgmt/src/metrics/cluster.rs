@@ -9,9 +9,14 @@ use crate::state::HttpState;
 /// A metric: name, help text, value.
 type RevisionMetric = (&'static str, &'static str, i64);
 
-/// The metrics of the map's revisions.
-fn revisions(followed: i64, applied: i64) -> [RevisionMetric; 2] {
+/// The metrics of the map's revisions, and of the coordination store.
+fn revisions(followed: i64, applied: i64, has_store: bool) -> [RevisionMetric; 3] {
     [
+        (
+            "kedge_cluster_coordinator_up",
+            "1 if the coordination store answered the last call and has the map of this cluster, or 0: the cluster cannot be changed",
+            i64::from(has_store),
+        ),
         (
             "kedge_cluster_map_revision",
             "Revision of the cluster map that the node follows",
@@ -28,7 +33,7 @@ fn revisions(followed: i64, applied: i64) -> [RevisionMetric; 2] {
 /// The cluster as this node sees it, at the time of the scrape.
 #[derive(Debug)]
 pub(super) struct ClusterSample {
-    revisions: [RevisionMetric; 2],
+    revisions: [RevisionMetric; 3],
     /// (name, whether it can be reached) of each other node.
     nodes: Vec<(String, bool)>,
     /// (name, replicas, how many there are to be, vBuckets without one of them, vBuckets without an active) of each bucket.
@@ -52,7 +57,11 @@ impl ClusterSample {
         let buckets = map.iter().flat_map(|map| &map.buckets).map(of_bucket);
         Some(Self {
             buckets: buckets.collect(),
-            revisions: revisions(rev(report.revision), rev(report.applied)),
+            revisions: revisions(
+                rev(report.revision),
+                rev(report.applied),
+                node.coordinator().trouble.is_none(),
+            ),
             nodes: node.others(),
         })
     }
@@ -115,7 +124,7 @@ mod tests {
     #[test]
     fn every_metric_has_a_help_text_of_its_own() {
         let sample = ClusterSample {
-            revisions: revisions(3, 2),
+            revisions: revisions(3, 2, true),
             nodes: vec![("n_1".to_owned(), true)],
             buckets: vec![("b".to_owned(), [1, 2, 3, 0])],
         };

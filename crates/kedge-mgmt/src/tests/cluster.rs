@@ -15,6 +15,8 @@ fn standalone_server_reports_that_it_has_no_cluster() {
         ("DELETE", "fence"),
         ("POST", "failover"),
         ("POST", "recover"),
+        ("POST", "add"),
+        ("POST", "remove"),
     ] {
         let reply = server
             .connect()

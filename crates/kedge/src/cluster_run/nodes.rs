@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::Sender;
 use std::thread;
 
-use kedge_cluster::ClusterFileNode;
+use kedge_cluster::MapNode;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -41,9 +41,9 @@ pub(super) struct NodeProcess {
 impl NodeProcess {
     /// Starts the node with that number; its events go to `events`.
     pub(super) fn start(
-        entry: &ClusterFileNode,
+        entry: &MapNode,
         data_dir: &Path,
-        cluster_file: &Path,
+        coordinator: &str,
         flags: &[String],
         number: usize,
         events: &Sender<NodeEvent>,
@@ -63,9 +63,8 @@ impl NodeProcess {
             .args(flags)
             .arg("--data-dir")
             .arg(&dir)
-            .arg("--cluster")
-            .arg(cluster_file)
-            .args(["--node-id", name])
+            .args(["--coordinator", coordinator, "--node-name", name])
+            .args(["--advertise", &entry.host])
             .args(["--kv-port", &entry.kv_port.to_string()])
             .args(["--mgmt-port", &entry.mgmt_port.to_string()])
             .arg("--stop-with-parent")

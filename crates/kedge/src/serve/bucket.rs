@@ -7,7 +7,7 @@ use kedge_node::registry::{RegistryError, change_stored, stored_config};
 use crate::settings::{Effective, Settings};
 
 /// Returns the settings of the bucket for its creation.
-pub(super) fn config(settings: &Settings) -> BucketConfig {
+pub(crate) fn config(settings: &Settings) -> BucketConfig {
     let config = BucketConfig::new(&settings.bucket, settings.vbuckets, 0);
     settings.bucket_settings.apply(&config)
 }

@@ -1,72 +1,90 @@
 //! The cluster of the settings.
 
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::net::IpAddr;
+use std::sync::Arc;
 
 use kedge_auth::Roles;
-use kedge_cluster::{CLUSTER_USER, ClusterError, ClusterFile};
-use kedge_coordinator::cluster::ClusterSetup;
+use kedge_cluster::{CLUSTER_USER, External};
+use kedge_coordination::StoreAddress;
+use kedge_coordinator::cluster::{ClusterSetup, NodeOptions};
+use kedge_disk::Disk;
 use kedge_node::users::Users;
 
 use super::ServeError;
 use super::administrator::now_s;
-use crate::settings::Effective;
+use crate::settings::{Effective, Settings, SettingsError};
 
-/// Reads a cluster file.
-pub(crate) fn read_file(path: &Path) -> Result<ClusterFile, ClusterError> {
-    let wrong = |why: String| ClusterError::File(why);
-    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-    let file: ClusterFile = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-    file.check()?;
-    Ok(file)
+/// Returns this server as a node of a cluster, after it has read the cluster's secret; `None` for a standalone server.
+pub(super) fn prepare(
+    effective: &Effective,
+    disk: &Arc<dyn Disk>,
+) -> Result<Option<ClusterSetup>, ServeError> {
+    let settings = &effective.settings;
+    let Some(options) = options(settings)? else {
+        return Ok(None);
+    };
+    Ok(Some(ClusterSetup::prepare(
+        options,
+        disk,
+        &settings.data_dir,
+    )?))
 }
 
-/// Returns the cluster of this server; `None` for a standalone server.
-pub(super) fn read(effective: &Effective) -> Result<Option<ClusterSetup>, ServeError> {
-    let settings = &effective.settings;
-    if settings.cluster.is_empty() {
+fn refused(name: &'static str, why: &impl ToString) -> SettingsError {
+    let why = why.to_string();
+    SettingsError::Refused { name, why }
+}
+
+/// Returns the coordination store of the settings; `None` if there is none.
+pub(crate) fn coordinator(settings: &Settings) -> Result<Option<StoreAddress>, SettingsError> {
+    if settings.coordinator.is_empty() {
         return Ok(None);
     }
-    let path = Path::new(&settings.cluster);
-    let failed = |source| ServeError::ClusterFile {
-        path: path.to_owned(),
-        source,
+    let address = settings.coordinator.parse();
+    let address = address.map_err(|why| refused("coordinator", &why))?;
+    Ok(Some(address))
+}
+
+fn options(settings: &Settings) -> Result<Option<NodeOptions>, SettingsError> {
+    let coordinator = coordinator(settings)?;
+    let (coordinator, name) = match (coordinator, &settings.node_name) {
+        (None, name) if name.is_empty() => return Ok(None),
+        (Some(coordinator), name) if !name.is_empty() => (coordinator, name.clone()),
+        _ => return Err(refused("node_name", &"it and coordinator go together")),
     };
-    let file = read_file(path).map_err(failed)?;
-    file.index_of(&settings.node_id).map_err(failed)?;
-    let mode = std::fs::metadata(path).map_or(0, |it| it.permissions().mode());
-    if mode & 0o077 != 0 {
-        tracing::warn!(
-            file = settings.cluster,
-            "others can read the cluster file, and with it the secret that all nodes trust"
-        );
-    }
-    Ok(Some(ClusterSetup {
-        file,
-        node: settings.node_id.clone(),
+    let port = |port: u16| (port != 0).then_some(port);
+    let external = (!settings.external_host.is_empty()).then(|| External {
+        host: settings.external_host.clone(),
+        kv_port: port(settings.external_kv_port),
+        mgmt_port: port(settings.external_mgmt_port),
+    });
+    Ok(Some(NodeOptions {
+        coordinator,
+        name,
+        host: host(settings)?,
+        external,
+        server_group: settings.server_group.clone(),
     }))
 }
 
-/// Returns the ports of the key-value protocol and of management: the given ones, or those of the cluster file.
-pub(super) fn ports(effective: &Effective, cluster: Option<&ClusterSetup>) -> (u16, u16) {
-    let settings = &effective.settings;
-    let entry = cluster.and_then(|it| it.file.nodes.iter().find(|node| node.name == it.node));
-    let port = |name: &str, own: u16, of_file: Option<u16>| {
-        of_file.filter(|_| !effective.is_given(name)).unwrap_or(own)
-    };
-    (
-        port("kv_port", settings.kv_port, entry.map(|it| it.kv_port)),
-        port(
-            "mgmt_port",
-            settings.mgmt_port,
-            entry.map(|it| it.mgmt_port),
-        ),
-    )
+/// Returns the host at which others reach the node.
+fn host(settings: &Settings) -> Result<String, SettingsError> {
+    if !settings.advertise.is_empty() {
+        return Ok(settings.advertise.clone());
+    }
+    match settings.listen {
+        IpAddr::V4(address) if address.is_unspecified() => {}
+        IpAddr::V6(address) if address.is_unspecified() => {}
+        address => return Ok(address.to_string()),
+    }
+    let why =
+        "a node of a cluster that listens on all addresses needs the one at which others reach it";
+    Err(refused("advertise", &why))
 }
 
 /// Creates the user as which other nodes log in, with the cluster's secret as its password.
 pub(super) fn ensure_user(users: &Users, cluster: &ClusterSetup) -> Result<(), ServeError> {
-    let secret = &cluster.file.secret;
+    let secret = cluster.secret();
     let store = users.read();
     if store.exists(CLUSTER_USER) {
         // Done in any case: without all rights nodes would be cut off from each other.

@@ -10,7 +10,8 @@ mod cluster;
 mod memcached;
 mod signals;
 
-pub(crate) use cluster::read_file as read_cluster_file;
+pub(crate) use bucket::config as bucket_config;
+pub(crate) use cluster::coordinator;
 
 use std::io;
 use std::net::IpAddr;
@@ -75,8 +76,8 @@ enum ServeError {
     Server(#[from] ServerError),
     #[error(transparent)]
     Bucket(#[from] RegistryError),
-    #[error("{}: {source}", path.display())]
-    ClusterFile { path: PathBuf, source: ClusterError },
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
     #[error("{0}")]
     Load(String),
     #[error("{0}")]
@@ -129,7 +130,7 @@ fn serve(effective: &Effective) -> Result<(), ServeError> {
     let users = Arc::new(users.audited(audit(&disk, settings)?));
     administrator::ensure(&users, effective)?;
     administrator::check_exposure(&users, settings)?;
-    let cluster = cluster::read(effective)?;
+    let cluster = cluster::prepare(effective, &disk)?;
     let memcached = memcached::config(effective, cluster.is_some(), &users)?;
     if let Some(cluster) = &cluster {
         cluster::ensure_user(&users, cluster)?;
@@ -244,11 +245,10 @@ fn server_config(
     memcached: Option<MemcachedConfig>,
 ) -> ServerConfig {
     let settings = &effective.settings;
-    let (kv_port, mgmt_port) = cluster::ports(effective, cluster.as_ref());
     ServerConfig {
         listen: settings.listen,
-        kv_port,
-        mgmt_port,
+        kv_port: settings.kv_port,
+        mgmt_port: settings.mgmt_port,
         memcached,
         data_dir: settings.data_dir.clone(),
         threads: settings.threads,

@@ -258,9 +258,6 @@ fn check(settings: &Settings) -> Result<(), SettingsError> {
     if settings.password.is_empty() {
         return refused("password", "it is empty");
     }
-    if settings.cluster.is_empty() != settings.node_id.is_empty() {
-        return refused("node_id", "it and cluster go together");
-    }
     Ok(())
 }
 

@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use kedge_bucket::{BucketChange, BucketConfig, BucketSetting};
+use kedge_cluster::SERVER_GROUP;
 use kedge_executor::ThreadCount;
 use kedge_frontend::FrontendLimits;
 use kedge_types::limits::VALUE_BYTES_MAX;
@@ -147,7 +148,7 @@ settings! {
     mgmt_port: u16 = MGMT_PORT,
         "Port of management over HTTP. 0 is any free port.";
     http_allowed_hosts: Hosts = Hosts::default(),
-        "Names that requests to management may use for this server in the header Host, separated by commas. A name that begins with a dot stands for all names with that end, `*` for any. Addresses, localhost, the machine's own name and the nodes' names of the cluster file are always allowed. Other names, and pages of other origins, get 403, so that a page from elsewhere cannot use this server through a browser.", default_note = "none";
+        "Names that requests to management may use for this server in the header Host, separated by commas. A name that begins with a dot stands for all names with that end, `*` for any. Addresses, localhost, the machine's own name and the names of the cluster's nodes are always allowed. Other names, and pages of other origins, get 403, so that a page from elsewhere cannot use this server through a browser.", default_note = "none";
     memcached_port: MaybePort = MaybePort::At(MEMCACHED_PORT),
         "Port for plain memcached clients, binary and text. 0 is any free port. `off` does not serve such clients.";
     memcached_enabled: bool = true,
@@ -168,10 +169,20 @@ settings! {
         "Bucket of plain memcached clients. Empty: that of `bucket`.", default_note = "that of `bucket`";
 
     ["Cluster"]
-    cluster: String = String::new(),
-        "The cluster file, which lists all nodes (docs/guides/cluster.md). This node uses its ports unless others are given, and does not serve plain memcached clients unless `memcached_port` or `memcached_enabled` is given. Empty: a standalone server.", default_note = "none";
-    node_id: String = String::new(),
-        "Name of this node in the cluster file.", default_note = "none";
+    coordinator: String = String::new(),
+        "The coordination store of the cluster, `etcd://HOST:PORT[,HOST:PORT...]/PREFIX[?OPTION=VALUE&...]` or `embedded:DIR` for nodes of one machine (docs/guides/cluster.md). A node of a cluster does not serve plain memcached clients unless `memcached_port` or `memcached_enabled` is given. Empty: a standalone server.", default_note = "none";
+    node_name: String = String::new(),
+        "Name of this node in the cluster.", default_note = "none";
+    server_group: String = SERVER_GROUP.to_owned(),
+        "Server group of this node: nodes of one group may fail together.";
+    advertise: String = String::new(),
+        "Host at which the other nodes and the clients reach this node of a cluster. Empty: the address that it listens on.", default_note = "the address of `listen`";
+    external_host: String = String::new(),
+        "Host of this node of a cluster for clients that ask for the network `external`.", default_note = "none";
+    external_kv_port: u16 = 0,
+        "Port of the key-value protocol at `external_host`. 0: that of the node.", default_note = "the node's";
+    external_mgmt_port: u16 = 0,
+        "Port of management at `external_host`. 0: that of the node.", default_note = "the node's";
     stop_with_parent: bool = false,
         "Stop the server when the process that started it ends.";
 

@@ -7,7 +7,7 @@ use super::table::table;
 use super::{ServerArgs, ToolError};
 use crate::output;
 
-/// Show a cluster, fail a node over, and recover it
+/// Show a cluster, add and remove nodes, fail a node over, and recover it
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ClusterArgs {
     #[command(subcommand)]
@@ -40,6 +40,20 @@ enum ClusterCommand {
     ///
     /// A node that was not failed over becomes the active of vBuckets without any copy after a forced failover.
     Recover {
+        /// Name of the node
+        node: String,
+    },
+    /// Make a node a member that was started with this cluster's coordination store
+    ///
+    /// It has no vBuckets of existing buckets yet.
+    Add {
+        /// Name of the node
+        node: String,
+    },
+    /// Remove a node that has no vBuckets, or forget one that waits to be added
+    ///
+    /// A removed node drops its buckets and waits to be added again.
+    Remove {
         /// Name of the node
         node: String,
     },
@@ -91,6 +105,14 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<(), ToolError> {
             let what =
                 format!("node \"{node}\" is back as a replica, and counts when it has caught up");
             outcome(&what, &said)
+        }
+        ClusterCommand::Add { node } => {
+            let said = post("add", &[("node", node)])?;
+            outcome(&format!("node \"{node}\" is a member"), &said)
+        }
+        ClusterCommand::Remove { node } => {
+            let said = post("remove", &[("node", node)])?;
+            outcome(&format!("node \"{node}\" is removed"), &said)
         }
         ClusterCommand::Move {
             bucket,
@@ -172,7 +194,14 @@ fn troubles(status: &Value) -> String {
         (without + missing > 0).then_some(words)
     };
     let short = list("buckets").filter_map(of_bucket);
-    down.chain(short).collect::<Vec<_>>().join("; ")
+    let store = status
+        .pointer("/coordinator/trouble")
+        .and_then(Value::as_str);
+    let store = store.map(|why| format!("the cluster cannot be changed: {why}"));
+    down.chain(short)
+        .chain(store)
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 fn describe(status: &Value) -> String {
@@ -323,9 +352,11 @@ mod tests {
         );
         status["nodes"][1]["up"] = false.into();
         status["buckets"][0]["withoutActive"] = 11.into();
+        status["coordinator"]["trouble"] = "it is gone".into();
         assert_eq!(
             troubles(&status),
-            "node \"n_1\" does not answer; bucket \"default\": 22 vBuckets miss a copy, 11 have no active"
+            "node \"n_1\" does not answer; bucket \"default\": 22 vBuckets miss a copy, 11 have no active; the \
+             cluster cannot be changed: it is gone"
         );
     }
 

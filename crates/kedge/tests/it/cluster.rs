@@ -181,6 +181,24 @@ impl Drop for Cluster {
     }
 }
 
+/// Returns the address of the coordination store of a `kedge cluster-run` in a directory.
+pub(crate) fn store_in(dir: &Path) -> String {
+    format!("embedded:{}", dir.join("coordinator").display())
+}
+
+/// Returns the ports of a node, as any node with a map knows them; 0 if there is none.
+fn ports_of(dir: &Path, name: &str) -> [String; 2] {
+    let files = (0..3).map(|node| dir.join(format!("n_{node}/cluster-map.json")));
+    let Some(file) = files.filter_map(|file| std::fs::read(file).ok()).next() else {
+        return ["0".to_owned(), "0".to_owned()];
+    };
+    let file: Value = serde_json::from_slice(&file).expect("JSON");
+    let nodes = file["map"]["nodes"].as_object().expect("nodes");
+    let node = nodes.values().find(|node| node["name"] == name);
+    let node = node.expect("it is a member");
+    ["kv_port", "mgmt_port"].map(|port| node[port].to_string())
+}
+
 /// Returns the command that starts a node of a cluster again, once its directory is free.
 pub(crate) fn serve_node(dir: &Path, node: usize) -> Command {
     let name = format!("n_{node}");
@@ -192,13 +210,13 @@ pub(crate) fn serve_node(dir: &Path, node: usize) -> Command {
             thread::yield_now();
         }
     }
+    let [kv, mgmt] = ports_of(dir, &name);
     let mut command = kedge(&["serve", "--memcached-enabled", "--memcached-port=0"]);
     command
         .arg("--data-dir")
         .arg(dir.join(&name))
-        .arg("--cluster")
-        .arg(dir.join("cluster.toml"))
-        .args(["--node-id", &name]);
+        .args(["--kv-port", &kv, "--mgmt-port", &mgmt])
+        .args(["--node-name", &name, "--coordinator", &store_in(dir)]);
     command
 }
 
@@ -286,9 +304,9 @@ fn cluster_restarts_from_its_directory() {
         "{}",
         alone.2
     );
-    let mut other = kedge(&["serve", "--node-id=n_1", "--data-dir"]);
+    let mut other = kedge(&["serve", "--node-name=n_1", "--data-dir"]);
     other.arg(dir.path().join("n_0"));
-    let other = run(other.arg("--cluster").arg(dir.path().join("cluster.toml")));
+    let other = run(other.args(["--coordinator", &store_in(dir.path())]));
     assert_eq!(other.0, Some(1));
     assert!(other.2.contains("belongs to node \"n_0\""), "{}", other.2);
     let fewer = run(kedge(&["cluster-run", "--nodes=3", "--data-dir"]).arg(dir.path()));

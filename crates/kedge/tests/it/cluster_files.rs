@@ -137,7 +137,7 @@ fn bucket(cluster: &Cluster, node: usize, words: &[&str]) -> (Option<i32>, Strin
 
 /// The documented remedy did not work: a node that had buckets and no map refused to start.
 #[test]
-fn node_without_its_map_takes_that_of_another_node() {
+fn node_without_its_map_takes_that_of_the_store() {
     let dir = tempfile::tempdir().expect("a directory");
     let (cluster, written) = two_nodes(dir.path(), &["--replicas=0"]);
     cluster.kill(1);
@@ -151,11 +151,7 @@ fn node_without_its_map_takes_that_of_another_node() {
     let node = cluster.serve(dir.path(), 1);
     check(&mut [cluster.connect(0), cluster.connect(1)], &written);
     assert!(dir.path().join("n_1/cluster-map.json").exists());
-    let log = stop(node);
-    assert!(
-        log.contains("it waits for the map of another node"),
-        "{log}"
-    );
+    drop(node);
 }
 
 /// A map that does not have a bucket drops it from the node.
@@ -172,7 +168,7 @@ fn node_without_its_map_keeps_buckets_that_the_cluster_does_not_have() {
     change_settings(&foreign.join("bucket.json"), "foreign");
 
     let node = StartingNode::start(dir.path(), 1);
-    node.wait_log("the map of another node is not followed");
+    node.wait_log("the map of the coordination store is not followed");
     let log = node.logged();
     assert!(log.contains("n_1/buckets/foreign"), "{log}");
     drop(node);
@@ -182,52 +178,43 @@ fn node_without_its_map_keeps_buckets_that_the_cluster_does_not_have() {
     check(&mut [cluster.connect(0), cluster.connect(1)], &written);
 }
 
+/// A store that is lost, or another one, must not make nodes begin anew.
 #[test]
-fn nodes_without_any_map_begin_no_cluster_while_they_have_buckets() {
+fn nodes_of_a_lost_store_begin_no_cluster() {
     let dir = tempfile::tempdir().expect("a directory");
     let (cluster, written) = two_nodes(dir.path(), &["--replicas=0"]);
     for node in 0..2 {
         cluster.kill(node);
         drop(serve_node(dir.path(), node));
     }
+    let (store, away) = (dir.path().join("coordinator"), dir.path().join("away"));
+    std::fs::rename(&store, &away).expect("moved");
+    let (code, _, why) = run(&mut serve_node(dir.path(), 1));
+    assert_eq!(code, Some(1));
+    assert!(why.contains("the coordination store has no map"), "{why}");
+    let again = run(kedge(&["cluster-run", "--data-dir"]).arg(dir.path()));
+    assert_eq!(again.0, Some(1));
+    assert!(
+        again.2.contains("and the coordination store has none"),
+        "{}",
+        again.2
+    );
+
     let map = dir.path().join("n_1/cluster-map.json");
     let saved = std::fs::read(&map).expect("the map");
-    for node in 0..2 {
-        lose_map(dir.path(), node);
-        remove_from_list(dir.path(), node);
-    }
-    let first = StartingNode::start(dir.path(), 0);
-    let second = StartingNode::start(dir.path(), 1);
-    first.wait_log("no node has a map, and this one has buckets");
-    drop((first, second));
-    // One node has it again.
+    lose_map(dir.path(), 1);
+    remove_from_list(dir.path(), 1);
+    let (code, _, why) = run(&mut serve_node(dir.path(), 1));
+    assert_eq!(code, Some(1));
+    assert!(why.contains("has buckets and no cluster-map.json"), "{why}");
     std::fs::write(map, saved).expect("the map");
+
+    std::fs::remove_dir_all(&store).expect("removed");
+    std::fs::rename(&away, &store).expect("moved back");
     let second = StartingNode::start(dir.path(), 1);
     let _first = cluster.serve(dir.path(), 0);
     second.wait_log("the cluster map is applied");
     check(&mut [cluster.connect(0), cluster.connect(1)], &written);
-}
-
-#[test]
-fn only_node_of_a_cluster_does_not_start_with_buckets_and_without_a_map() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let cluster = Cluster::start(dir.path(), &["--nodes=1"]);
-    let level = Some(kedge_types::DurabilityLevel::PersistToMajority);
-    let stored = cluster.connect(0).set(b"kept", b"1", level);
-    stored.expect("a write");
-    cluster.kill(0);
-    drop(serve_node(dir.path(), 0));
-    let map = dir.path().join("n_0/cluster-map.json");
-    let saved = std::fs::read(&map).expect("the map");
-    lose_map(dir.path(), 0);
-    remove_from_list(dir.path(), 0);
-    let (code, _, why) = run(&mut serve_node(dir.path(), 0));
-    assert_eq!(code, Some(1));
-    assert!(why.contains("has buckets and no cluster-map.json"), "{why}");
-    std::fs::write(map, saved).expect("the map");
-    let _node = cluster.serve(dir.path(), 0);
-    let found = cluster.connect(0).get(b"kept").expect("an answer");
-    assert_eq!(found.expect("a document").value, b"1");
 }
 
 /// A bucket that an operator adopted was dropped with all files when the cluster did not have it.

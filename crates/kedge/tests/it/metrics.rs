@@ -42,6 +42,7 @@ fn metrics_of_a_cluster_node_have_help_texts_and_are_documented() {
         for name in [
             "map_revision",
             "applied_revision",
+            "coordinator_up",
             "node_up",
             "replicas",
             "wanted_replicas",

@@ -1,0 +1,173 @@
+//! Documents of the coordination store, beside the map: the cluster's secret, and records of nodes.
+
+use serde::{Deserialize, Serialize};
+
+use crate::members::MapNode;
+use crate::state::hex;
+use crate::{ClusterError, External, document};
+
+/// The version of both documents.
+const VERSION: u32 = 1;
+/// The shortest secret, in bytes.
+const SECRET_BYTES_MIN: usize = 16;
+/// The user as which nodes log in to each other. Its password is the cluster's secret.
+pub const CLUSTER_USER: &str = "kedge.cluster";
+
+/// Returns a uuid in the form of the map.
+#[must_use]
+pub fn uuid_text(random: [u8; 16]) -> String {
+    hex(&random)
+}
+
+/// The secret with which nodes log in to each other. It gives full access to the cluster.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterSecret {
+    version: u32,
+    secret: String,
+}
+
+impl std::fmt::Debug for ClusterSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClusterSecret").finish_non_exhaustive()
+    }
+}
+
+impl ClusterSecret {
+    /// Creates a secret from random bytes.
+    #[must_use]
+    pub fn new(random: [u8; 24]) -> Self {
+        Self {
+            version: VERSION,
+            secret: hex(&random),
+        }
+    }
+
+    /// Reads a document that [`Self::to_json`] wrote.
+    ///
+    /// # Errors
+    /// `Damaged`, `Version`; `Map` for a secret that is too short.
+    pub fn from_json(json: &[u8]) -> Result<Self, ClusterError> {
+        let read: Self = document::read(json, VERSION)?;
+        if read.secret.len() < SECRET_BYTES_MIN {
+            return Err(ClusterError::Map(format!(
+                "the secret has at least {SECRET_BYTES_MIN} bytes"
+            )));
+        }
+        Ok(read)
+    }
+
+    /// Encodes the document.
+    #[must_use]
+    pub fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("strings and numbers always serialise")
+    }
+
+    /// Returns the secret.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.secret
+    }
+}
+
+/// The record of a node, which the node writes at its start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeRecord {
+    version: u32,
+    /// A uuid of 32 hexadecimal digits.
+    pub uuid: String,
+    /// The host at which the other nodes and the clients reach it.
+    pub host: String,
+    /// The port of the binary protocol.
+    pub kv_port: u16,
+    /// The port of management over HTTP.
+    pub mgmt_port: u16,
+    /// The address for clients of another network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external: Option<External>,
+    /// The server group.
+    pub server_group: String,
+    /// The release of the node's software.
+    pub release: String,
+    /// The features that the node has and the cluster may enable.
+    #[serde(default)]
+    pub features: Vec<String>,
+}
+
+impl NodeRecord {
+    /// Creates the record of a node.
+    #[must_use]
+    pub fn new(node: &MapNode, release: &str) -> Self {
+        Self {
+            version: VERSION,
+            uuid: node.uuid.clone(),
+            host: node.host.clone(),
+            kv_port: node.kv_port,
+            mgmt_port: node.mgmt_port,
+            external: node.external.clone(),
+            server_group: node.server_group.clone(),
+            release: release.to_owned(),
+            features: Vec::new(),
+        }
+    }
+
+    /// Returns the node as an entry of the map.
+    #[must_use]
+    pub fn to_node(&self, name: &str) -> MapNode {
+        MapNode {
+            name: name.to_owned(),
+            uuid: self.uuid.clone(),
+            host: self.host.clone(),
+            kv_port: self.kv_port,
+            mgmt_port: self.mgmt_port,
+            external: self.external.clone(),
+            server_group: self.server_group.clone(),
+            failed: false,
+        }
+    }
+
+    /// Reads a document that [`Self::to_json`] wrote.
+    ///
+    /// # Errors
+    /// `Damaged`, `Version`.
+    pub fn from_json(json: &[u8]) -> Result<Self, ClusterError> {
+        document::read(json, VERSION)
+    }
+
+    /// Encodes the document.
+    #[must_use]
+    pub fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("strings and numbers always serialise")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_and_secrets_are_read_as_they_were_written() {
+        let record = NodeRecord {
+            version: VERSION,
+            uuid: uuid_text([7; 16]),
+            host: "10.0.0.1".to_owned(),
+            kv_port: 1,
+            mgmt_port: 2,
+            external: None,
+            server_group: "rack 1".to_owned(),
+            release: "1.0.0".to_owned(),
+            features: Vec::new(),
+        };
+        let read = NodeRecord::from_json(&record.to_json()).expect("it is valid");
+        assert_eq!(read, record);
+        let node = record.to_node("n_0");
+        assert_eq!(NodeRecord::new(&node, "1.0.0"), record);
+        let secret = ClusterSecret::new([1; 24]);
+        let read = ClusterSecret::from_json(&secret.to_json()).expect("it is valid");
+        assert_eq!(read, secret);
+        assert!(!format!("{secret:?}").contains(secret.text()));
+        ClusterSecret::from_json(br#"{"version":1,"secret":"short"}"#).expect_err("it is short");
+        NodeRecord::from_json(br#"{"version":9}"#).expect_err("another version");
+    }
+}

@@ -1,0 +1,258 @@
+//! The map that a node follows, and what it has applied of that.
+//!
+//! Invariant: a map is saved before it is followed, and replaced by newer ones only.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use kedge_cluster::{ClusterError, ClusterMap, ClusterSecret, MapNode, NodeRecord, Revision};
+use kedge_node::coordination::ChangeError;
+use kedge_node::registry::BucketRegistry;
+use kedge_sync::{RankedCondvar, RankedMutex, ranks::ClusterCurrent};
+use tokio::sync::watch;
+
+use super::begin::Started;
+use super::saved_map::{MAP_FILE, NodeFile, SavedNode};
+use super::store::Store;
+
+type AppliedListener = Box<dyn FnOnce() + Send>;
+
+/// The followed map, and its listeners.
+pub(super) struct FollowedMap {
+    pub(super) map: Option<Arc<ClusterMap>>,
+    /// True if something happened that the applier has not seen.
+    pub(super) poked: bool,
+    /// The listeners, called once the node has applied a map of that revision, or a newer one.
+    listeners: Vec<(Revision, AppliedListener)>,
+    /// The reason why the map of the store is not followed; empty if it is.
+    refused: String,
+}
+
+/// The map that a node follows.
+pub(super) struct Followed {
+    /// This node as an entry of the map, with its present address.
+    pub(super) entry: MapNode,
+    pub(super) secret: ClusterSecret,
+    file: NodeFile,
+    store: Arc<Store>,
+    registry: Arc<BucketRegistry>,
+    pub(super) current: RankedMutex<ClusterCurrent, FollowedMap>,
+    pub(super) wake: RankedCondvar,
+    /// The revision of the applied map.
+    applied: watch::Sender<Option<Revision>>,
+    stopping: AtomicBool,
+}
+
+impl Followed {
+    pub(super) fn new(
+        started: Started,
+        file: NodeFile,
+        store: Arc<Store>,
+        registry: Arc<BucketRegistry>,
+    ) -> Self {
+        Self {
+            entry: started.entry,
+            secret: started.saved.secret,
+            file,
+            store,
+            registry,
+            current: RankedMutex::new(FollowedMap {
+                map: started.saved.map.map(Arc::new),
+                poked: true,
+                listeners: Vec::new(),
+                refused: String::new(),
+            }),
+            wake: RankedCondvar::new(),
+            applied: watch::Sender::new(None),
+            stopping: AtomicBool::new(false),
+        }
+    }
+
+    /// Ends the threads that follow the map.
+    pub(super) fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        self.poke();
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// Returns the name of this node.
+    pub(super) fn name(&self) -> &str {
+        &self.entry.name
+    }
+
+    /// Returns the uuid of this node.
+    pub(super) fn uuid(&self) -> &str {
+        &self.entry.uuid
+    }
+
+    /// Returns the number of this node in a map; `None` if it is no member.
+    pub(super) fn number(&self, map: &ClusterMap) -> Option<u16> {
+        let mut nodes = map.nodes.iter();
+        let found = nodes.find(|(_, node)| node.uuid == self.entry.uuid);
+        found.map(|(number, _)| *number)
+    }
+
+    /// Returns the number of this node in a map that it is to change.
+    pub(super) fn member(&self, map: &ClusterMap) -> Result<u16, ChangeError> {
+        let number = self.number(map);
+        number.ok_or_else(|| ChangeError::NoMember(self.name().to_owned()))
+    }
+
+    /// Returns the record of this node.
+    pub(super) fn record(&self) -> NodeRecord {
+        NodeRecord::new(&self.entry, env!("CARGO_PKG_VERSION"))
+    }
+
+    /// Returns the followed map; `None` until the first start has one.
+    pub(super) fn map(&self) -> Option<Arc<ClusterMap>> {
+        self.current.lock().map.clone()
+    }
+
+    pub(super) fn revision(&self) -> Option<Revision> {
+        self.current.lock().map.as_ref().map(|map| map.revision)
+    }
+
+    /// Returns the revision of the applied map, and its changes.
+    pub(super) fn applied(&self) -> watch::Receiver<Option<Revision>> {
+        self.applied.subscribe()
+    }
+
+    /// Wakes the applier.
+    pub(super) fn poke(&self) {
+        self.current.lock().poked = true;
+        self.wake.notify_all();
+    }
+
+    /// Returns the revision of the applied map.
+    pub(super) fn applied_revision(&self) -> Option<Revision> {
+        *self.applied.borrow()
+    }
+
+    /// Adopts a map of the store that is newer than the followed one. False if it is not newer.
+    ///
+    /// # Errors
+    /// `Map` when it is no map of this cluster; `Save`, and it is not followed.
+    pub(super) fn adopt(&self, map: ClusterMap) -> Result<bool, ClusterError> {
+        let mut current = self.current.lock();
+        if let Some(followed) = &current.map {
+            if followed.cluster_uuid != map.cluster_uuid {
+                return Err(ClusterError::Map(
+                    "it is that of another cluster".to_owned(),
+                ));
+            }
+            if followed.revision >= map.revision {
+                return Ok(false);
+            }
+        } else if self.number(&map).is_none() {
+            return Err(ClusterError::Map(format!(
+                "node \"{}\" is no member",
+                self.name()
+            )));
+        } else {
+            self.check_first(&map)?;
+        }
+        let saved = SavedNode {
+            uuid: self.entry.uuid.clone(),
+            secret: self.secret.clone(),
+            seen: self.store.seen(),
+            map: Some(map),
+        };
+        // Saved before it is followed: see the invariants.
+        self.file.save(&saved)?;
+        if let Some(map) = saved.map {
+            tracing::info!(rev = map.revision.rev, "a new cluster map is followed");
+            current.map = Some(Arc::new(map));
+        }
+        current.poked = true;
+        Ok(true)
+    }
+
+    /// Checks the first map: buckets that it does not have would be dropped.
+    fn check_first(&self, map: &ClusterMap) -> Result<(), ClusterError> {
+        let known: BTreeSet<(String, String)> = bucket_uuids(map).collect();
+        for bucket in self.registry.list() {
+            let config = bucket.config();
+            if !known.contains(&(config.name.clone(), config.uuid.clone())) {
+                return Err(ClusterError::Map(format!(
+                    "this node has no {MAP_FILE}, and a bucket that the map does not have; stop the node and move {} out of \
+                     the data directory",
+                    self.registry.dir_of(&config.name).display()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Records why the map of the store is not followed; empty if it is. It is logged once.
+    pub(super) fn refuse_map(&self, why: String) {
+        let mut current = self.current.lock();
+        if !why.is_empty() && why != current.refused {
+            tracing::error!(why, "the map of the coordination store is not followed");
+        }
+        current.refused = why;
+    }
+
+    /// Returns the reason why the map of the store is not followed; empty if it is.
+    pub(super) fn map_refusal(&self) -> String {
+        self.current.lock().refused.clone()
+    }
+
+    /// Calls `tell` when this node has applied a map of that revision, or a newer one.
+    pub(super) fn when_applied(&self, revision: Revision, tell: impl FnOnce() + Send + 'static) {
+        let mut current = self.current.lock();
+        if self.applied_revision() >= Some(revision) {
+            drop(current);
+            return tell();
+        }
+        current.listeners.push((revision, Box::new(tell)));
+    }
+
+    /// Waits until this node has applied a map of that revision, or a newer one. False on a timeout.
+    pub(super) fn wait_applied(&self, revision: Revision, deadline: Instant) -> bool {
+        let (tell, told) = std::sync::mpsc::channel();
+        self.when_applied(revision, move || {
+            // Nobody waits any more if it comes too late.
+            let _ = tell.send(());
+        });
+        told.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+            .is_ok()
+    }
+
+    /// Notifies all waiting listeners that this node has applied the map.
+    pub(super) fn announce(&self, revision: Revision) {
+        let is_news = self.applied.send_if_modified(|applied| {
+            let newer = *applied != Some(revision);
+            *applied = Some(revision);
+            newer
+        });
+        if !is_news {
+            return;
+        }
+        tracing::info!(rev = revision.rev, "the cluster map is applied");
+        let due = {
+            let mut current = self.current.lock();
+            let listeners = std::mem::take(&mut current.listeners);
+            let (due, later) = listeners
+                .into_iter()
+                .partition(|(when, _)| *when <= revision);
+            current.listeners = later;
+            due
+        };
+        let due: Vec<(Revision, AppliedListener)> = due;
+        for (_, tell) in due {
+            tell();
+        }
+    }
+}
+
+/// Returns the names and uuids of the buckets of a map.
+pub(super) fn bucket_uuids(map: &ClusterMap) -> impl Iterator<Item = (String, String)> {
+    map.buckets
+        .iter()
+        .filter_map(|bucket| Some((bucket.name.clone(), bucket.uuid()?.to_owned())))
+}
