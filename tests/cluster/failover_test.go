@@ -52,6 +52,10 @@ func clusterIn(t *testing.T, store, directory string, count, replicas int, net *
 	if output, err := exec.Command(binary(t), words...).CombinedOutput(); err != nil {
 		t.Fatalf("kedge %s: %v: %s", strings.Join(words, " "), err, output)
 	}
+	// Most tests stop and kill nodes, and fail them over by hand.
+	if err := all[0].tool(t, "auto-failover", "--disable"); err != nil {
+		t.Fatal(err)
+	}
 	return all
 }
 

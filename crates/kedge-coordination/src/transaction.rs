@@ -107,6 +107,14 @@ impl Transaction {
         self
     }
 
+    /// Adds the compares and changes of another transaction.
+    #[must_use]
+    pub fn and(mut self, other: Transaction) -> Self {
+        self.compares.extend(other.compares);
+        self.ops.extend(other.ops);
+        self
+    }
+
     /// Returns the conditions.
     #[must_use]
     pub fn compares(&self) -> &[Compare] {

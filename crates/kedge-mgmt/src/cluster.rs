@@ -2,6 +2,7 @@
 //!
 //! Nodes have the role admin; status, failover and recovery need `cluster_admin`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,7 +34,10 @@ impl RequestContext {
     }
 
     /// Returns the cluster control for callers with the privilege.
-    fn node_for(&self, privilege: Privilege) -> Result<Arc<dyn ClusterControl>, EarlyReply> {
+    pub(crate) fn node_for(
+        &self,
+        privilege: Privilege,
+    ) -> Result<Arc<dyn ClusterControl>, EarlyReply> {
         self.caller.require(privilege, None)?;
         self.state.parts.node.clone().ok_or_else(|| {
             EarlyReply::field_error(
@@ -66,6 +70,11 @@ pub(crate) fn refusal(error: &ChangeError) -> EarlyReply {
         | ChangeError::Store(_)
         | ChangeError::WentBackwards(_)
         | ChangeError::Down(_) => said(StatusCode::SERVICE_UNAVAILABLE, "_"),
+        ChangeError::Fields(errors) => {
+            let errors = errors.iter().map(|it| (it.field, it.text.as_str()));
+            let errors: BTreeMap<&str, &str> = errors.collect();
+            EarlyReply::json(StatusCode::BAD_REQUEST, &json!({ "errors": errors }))
+        }
         _ => said(StatusCode::CONFLICT, "_"),
     }
 }

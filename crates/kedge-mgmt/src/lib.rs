@@ -24,6 +24,7 @@
 
 mod adapter;
 mod auth;
+mod auto_failover;
 mod backend;
 mod bucket_form;
 mod buckets;

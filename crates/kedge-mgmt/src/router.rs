@@ -16,8 +16,8 @@ use super::reply::{EarlyReply, Handled};
 use super::request_context::{PeerConnection, RequestContext};
 use super::state::HttpState;
 use super::{
-    auth, buckets, cluster, collections, compaction, groups, hosts, kedge, metrics, nodes,
-    permissions, pools, ready, threads, users,
+    auth, auto_failover, buckets, cluster, collections, compaction, groups, hosts, kedge, metrics,
+    nodes, permissions, pools, ready, threads, users,
 };
 
 /// The service that handles requests. A clone is cheap.
@@ -220,6 +220,14 @@ fn cluster_routes() -> Routes {
         .route("/kedge/cluster/remove", post(cluster::remove))
         .route("/kedge/cluster/move", post(cluster::move_vbucket))
         .route("/kedge/cluster/balance", post(cluster::balance))
+        .route(
+            "/settings/autoFailover",
+            get(auto_failover::get).post(auto_failover::set),
+        )
+        .route(
+            "/settings/autoFailover/resetCount",
+            post(auto_failover::reset_count),
+        )
 }
 
 async fn not_found(_: RequestContext) -> Handled {

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use kedge_bucket::{BucketChange, BucketConfig};
 use kedge_cluster::{
-    ClusterError, ClusterMap, FailoverLosses, ManifestEdit, ManifestError, NodePositions, Revision,
+    AutoFailoverEdit, AutoFailoverSettings, ClusterError, ClusterMap, Decision, FailoverLosses,
+    FieldError, ManifestEdit, ManifestError, NodePositions, Refusal, Revision,
 };
 use kedge_types::{ManifestUid, Seqno, VbId};
 use serde::{Deserialize, Serialize};
@@ -58,6 +59,9 @@ pub enum ChangeError {
     /// A setting is invalid, or cannot change.
     #[error("{0}")]
     Refused(String),
+    /// Fields of the change are missing or wrong.
+    #[error("{}", .0.iter().map(|it| format!("{} {}", it.field, it.text)).collect::<Vec<_>>().join("; "))]
+    Fields(Vec<FieldError>),
 }
 
 /// A change of the cluster that was made.
@@ -114,6 +118,52 @@ pub struct StoreStatus {
     pub trouble: Option<String>,
     /// True if the store went backwards since the start of this process.
     pub went_backwards: bool,
+}
+
+/// The state of automatic failover on a node, as of its last decision. Only that of the orchestrator has effects.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AutoFailoverStatus {
+    /// True if the node is the orchestrator.
+    pub is_orchestrator: bool,
+    /// True if it is enabled.
+    pub enabled: bool,
+    /// The number of nodes that were failed over since the count was reset.
+    pub count: u32,
+    /// The nodes that are down, or late with their leases.
+    pub nodes: Vec<String>,
+    /// The name of the reason why they are not failed over; empty if there is none.
+    pub refused: &'static str,
+    /// The reason.
+    pub reason: String,
+    /// The number of nodes that this process has failed over automatically.
+    #[serde(skip)]
+    pub failovers: u64,
+}
+
+impl AutoFailoverStatus {
+    /// Returns the status after a decision.
+    #[must_use]
+    pub fn after(
+        &self,
+        is_orchestrator: bool,
+        settings: &AutoFailoverSettings,
+        decision: &Decision,
+    ) -> Self {
+        let reason = match decision {
+            Decision::Refused { reason, .. } => Some(reason),
+            _ => None,
+        };
+        Self {
+            is_orchestrator,
+            enabled: settings.enabled,
+            count: settings.count,
+            nodes: decision.nodes(),
+            refused: reason.map_or("", Refusal::name),
+            reason: reason.map(ToString::to_string).unwrap_or_default(),
+            failovers: self.failovers,
+        }
+    }
 }
 
 /// The cluster control of a node. Calls may wait for other nodes and for the disk, unless they say otherwise.
@@ -231,6 +281,21 @@ pub trait ClusterControl: Send + Sync {
     /// # Errors
     /// [`ChangeError`].
     fn rename(&self, name: &str) -> Result<AppliedChange, ChangeError>;
+    /// Returns the settings of automatic failover.
+    ///
+    /// # Errors
+    /// `Store`.
+    fn auto_failover(&self) -> Result<AutoFailoverSettings, ChangeError>;
+    /// Returns the last decision about automatic failovers. Never waits.
+    fn auto_failover_status(&self) -> AutoFailoverStatus;
+    /// Changes the settings of automatic failover, and returns the new ones.
+    ///
+    /// # Errors
+    /// `Fields`, `Raced`, `Store`.
+    fn edit_auto_failover(
+        &self,
+        edit: &AutoFailoverEdit,
+    ) -> Result<AutoFailoverSettings, ChangeError>;
     /// Repeats a management request on all other nodes.
     ///
     /// # Errors

@@ -77,8 +77,14 @@ ranks! {
         ClusterTaken = "`ClusterNode::taken`";
     22, "the handle of the coordination store, and its last error", "management, the threads of the cluster, which may hold `Followed::current`", "opening the store":
         ClusterStore = "`Store::state`";
-    22, "the node that is not followed for now", "management, the thread `kedge-cluster`, which may hold `Followed::current`", "nothing":
+    22, "the nodes that are not followed for now", "management, the thread `kedge-cluster`, which may hold `Followed::current`", "nothing":
         ClusterFenced = "`ClusterNode::fenced`";
+    22, "the leases of the members, as seen in the coordination store", "management, the threads of the cluster", "nothing":
+        ClusterSeen = "`ClusterNode::seen`";
+    22, "the last decision about automatic failovers", "management, the thread `kedge-orchestrator`", "nothing":
+        ClusterDecision = "`ClusterNode::auto_failover`";
+    22, "the judgement of a node's disk", "management, the thread `kedge-lease`", "nothing":
+        ClusterJudge = "`ClusterNode::disk_judge`";
     25, "the state of a node that runs alone, and its marks", "management, start-up", "writes of `cluster.json`":
         AloneState = "`StateFile::kept`";
     30, "the list of state files in a directory, while a name is added", "whoever saves one of them", "reads and writes of `files.json`":

@@ -93,7 +93,7 @@ impl fmt::Display for Refusal {
             Refusal::LastNode => f.write_str("no node would be left"),
             Refusal::MaximumReached(max) => write!(
                 f,
-                "{max} nodes were failed over since the count was reset, which is the maximum; reset the count"
+                "the count of failovers has reached its maximum of {max}; reset the count when the reason is found"
             ),
             Refusal::Operation(operation) => {
                 write!(f, "a {operation} is in progress and must not be aborted")

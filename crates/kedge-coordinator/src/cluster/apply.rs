@@ -47,7 +47,7 @@ pub(super) fn run(node: &ClusterNode) {
     while !node.followed.is_stopping() {
         {
             let mut current = node.followed.current.lock();
-            if !current.poked && (waits || node.fenced().is_some()) {
+            if !current.poked && (waits || !node.fenced().is_empty()) {
                 node.followed.wake.wait_for(&mut current, PAUSE);
             } else if !current.poked {
                 node.followed.wake.wait(&mut current);
@@ -113,8 +113,9 @@ fn follow(node: &ClusterNode, map: &Arc<ClusterMap>, done: &mut AppliedProgress)
     if done.followed != Some(map.revision) {
         node.registry.cluster().adopt(map, me);
         drop_others(node, buckets, done);
-        if node.fenced().is_some_and(|it| !map.is_member(it)) {
-            // Nobody follows it by this map.
+        let fenced = node.fenced();
+        if !fenced.is_empty() && !fenced.iter().any(|it| map.is_member(*it)) {
+            // Nobody follows them by this map.
             node.lift_fence();
         }
         done.followed = Some(map.revision);
@@ -349,7 +350,7 @@ impl ClusterNode {
             })
         };
         let mut sources = reconciler.sources();
-        if let Some(fenced) = self.fenced() {
+        for fenced in self.fenced() {
             sources.remove(&fenced);
         }
         let next: Vec<ReplicationSource> = sources.into_iter().filter_map(source).collect();

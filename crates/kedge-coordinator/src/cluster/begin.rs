@@ -6,7 +6,7 @@ use kedge_cluster::{
     CLUSTER_USER, ClusterError, ClusterMap, ClusterSecret, External, MapNode, NodeRecord, Ports,
     uuid_text,
 };
-use kedge_coordination::StoreAddress;
+use kedge_coordination::{StoreAddress, Transaction};
 use kedge_disk::Disk;
 use kedge_node::coordination::NodeReport;
 use kedge_node::http_client::HttpClient;
@@ -262,7 +262,8 @@ pub(super) fn start(
                 let map = first_map(node.entry.clone())?;
                 // Saved before the map that has the uuid.
                 setup.file.save(&node.saved)?;
-                match setup.store.put_map(None, &map).map_err(refused)? {
+                let put = setup.store.put_map(None, &map, &Transaction::new());
+                match put.map_err(refused)? {
                     PutMap::Done => {
                         tracing::info!(uuid = map.cluster_uuid, "a cluster begins");
                         node
@@ -308,7 +309,10 @@ pub fn stored_map(address: &StoreAddress) -> Result<Option<ClusterMap>, ClusterE
 pub fn create(address: &StoreAddress, map: &ClusterMap) -> Result<ClusterMap, ClusterError> {
     let store = Store::new(address.clone(), None);
     store.ensure_secret(new_secret()).map_err(refused)?;
-    match store.put_map(None, map).map_err(refused)? {
+    match store
+        .put_map(None, map, &Transaction::new())
+        .map_err(refused)?
+    {
         PutMap::Done => Ok(map.clone()),
         PutMap::Conflict(Some(there)) => Ok(there.map),
         PutMap::Conflict(None) | PutMap::Unknown => {

@@ -11,17 +11,38 @@ use kedge_cluster::{
     ClusterError, ClusterMap, FailoverLosses, ManifestEdit, NodePositions, plan_add_node,
     plan_failover, plan_recovery, plan_remove_node,
 };
+use kedge_coordination::Transaction;
 use kedge_node::coordination::{AppliedChange, ChangeError};
 use kedge_types::ManifestUid;
 
-use super::peer::Peer;
-use super::store::{PutMap, StoredMap};
+use super::auto_failover::FailoverControl;
+use super::followed::Followed;
+use super::orchestrator::FailoverNode;
+use super::peer::{Peer, PeerError};
+use super::peers::Peers;
+use super::store::{PutMap, Store, StoredMap};
 use super::{APPLY_TIMEOUT, ASK_TIMEOUT, ClusterNode};
 
 /// The timeout of a probe of a node that is to be failed over, if it responded a moment ago.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(300);
 /// The number of times that a change is planned, as other changes come first.
 const ATTEMPTS: usize = 10;
+
+/// A change of the map.
+pub(super) struct PlannedChange {
+    map: ClusterMap,
+    /// Further compares and changes of the transaction.
+    with: Transaction,
+}
+
+impl From<ClusterMap> for PlannedChange {
+    fn from(map: ClusterMap) -> Self {
+        Self {
+            map,
+            with: Transaction::new(),
+        }
+    }
+}
 
 /// The result of a change of the map in the store.
 pub(super) enum Commit {
@@ -42,11 +63,15 @@ impl ClusterNode {
         let (mut promoted, mut losses) = (0, FailoverLosses::default());
         let done = self.commit(|map| {
             let failed = map.node(name)?;
+            let me = self.followed.member(map)?;
             if !force && map.is_member(failed) && self.is_alive(map, failed) {
                 return Err(ChangeError::Alive(name.to_owned()));
             }
-            let told = self.gather(map, failed);
-            let plan = plan_failover(map, self.followed.member(map)?, failed, &told, force)?;
+            // No lease is taken in vain.
+            plan_failover(map, me, failed, &BTreeMap::new(), true)?;
+            let ended = self.failovers.await_end_of_lease(name, force)?;
+            let told = self.gather(map, &[failed]);
+            let plan = plan_failover(map, me, failed, &told, force)?;
             tracing::warn!(
                 node = name,
                 promoted = plan.promoted,
@@ -54,15 +79,16 @@ impl ClusterNode {
                 "failing a node over"
             );
             (promoted, losses) = (plan.promoted, plan.losses);
-            Ok(Some(plan.map))
+            Ok(Some(PlannedChange {
+                map: plan.map,
+                with: ended,
+            }))
         });
         let map = match done {
             Ok(Commit::Changed(map) | Commit::Unchanged(map)) => map,
             Err(error) => {
-                self.lift_fence();
                 if let Some(map) = self.followed.map() {
-                    // A node that misses this follows again by itself, after a while.
-                    self.peers.each(&map, |peer| drop(peer.lift_fence()));
+                    self.lift_all_fences(&map);
                 }
                 return Err(error);
             }
@@ -297,14 +323,16 @@ impl ClusterNode {
     /// Makes a change, if `plan` returns one, and waits until the nodes have applied it.
     pub(super) fn change_map(
         &self,
-        plan: impl FnMut(&ClusterMap) -> Result<Option<ClusterMap>, ChangeError>,
+        mut plan: impl FnMut(&ClusterMap) -> Result<Option<ClusterMap>, ChangeError>,
     ) -> Result<AppliedChange, ChangeError> {
         let began = Instant::now();
         let _one_at_a_time = self.changing.lock();
-        Ok(match self.commit(plan)? {
-            Commit::Changed(map) => self.distribute(&map, began),
-            Commit::Unchanged(map) => AppliedChange::nothing(map.revision),
-        })
+        Ok(
+            match self.commit(|map| Ok(plan(map)?.map(PlannedChange::from)))? {
+                Commit::Changed(map) => self.distribute(&map, began),
+                Commit::Unchanged(map) => AppliedChange::nothing(map.revision),
+            },
+        )
     }
 
     /// Puts the map that `plan` makes of the store's map into the store. If another change comes first, `plan` is called
@@ -314,7 +342,7 @@ impl ClusterNode {
     /// `NotBegun`, `Store`; `Raced` after too many other changes; the errors of `plan`.
     pub(super) fn commit(
         &self,
-        mut plan: impl FnMut(&ClusterMap) -> Result<Option<ClusterMap>, ChangeError>,
+        mut plan: impl FnMut(&ClusterMap) -> Result<Option<PlannedChange>, ChangeError>,
     ) -> Result<Commit, ChangeError> {
         let mut stored = self.store.read_map()?;
         // The map of a transaction whose result is not known.
@@ -328,10 +356,10 @@ impl ClusterNode {
                 return Ok(Commit::Changed(Arc::new(map)));
             }
             self.check_newest(&map)?;
-            let Some(next) = plan(&map)? else {
+            let Some(PlannedChange { map: next, with }) = plan(&map)? else {
                 return Ok(Commit::Unchanged(Arc::new(map)));
             };
-            match self.store.put_map(Some(revision), &next)? {
+            match self.store.put_map(Some(revision), &next, &with)? {
                 PutMap::Done => {
                     if let Err(error) = self.adopt(next.clone()) {
                         // The store has it. The thread "kedge-store" tries again.
@@ -354,8 +382,8 @@ impl ClusterNode {
         &self,
         change: impl Fn(&ClusterMap, u16) -> Option<ClusterMap>,
     ) -> Result<(), ChangeError> {
-        let done =
-            self.commit(|map| Ok(self.followed.number(map).and_then(|me| change(map, me))))?;
+        let changed = |map: &ClusterMap| self.followed.number(map).and_then(|me| change(map, me));
+        let done = self.commit(|map| Ok(changed(map).map(PlannedChange::from)))?;
         if let Commit::Changed(map) = done {
             self.peers.offer(&map);
         }
@@ -410,33 +438,6 @@ impl ClusterNode {
         }
     }
 
-    /// Returns the positions of the copies of all nodes, except the one to remove, which nobody follows any more then.
-    fn gather(&self, map: &ClusterMap, without: u16) -> BTreeMap<u16, NodePositions> {
-        let mut rest = map.clone();
-        rest.nodes.remove(&without);
-        let name = map.name(without);
-        let told = self.peers.each(&rest, |peer| match peer.fence(name) {
-            Ok(positions) => Some(positions),
-            Err(error) => {
-                tracing::warn!(node = peer.name, %error, "a node does not report the positions of its copies");
-                None
-            }
-        });
-        let mut told: BTreeMap<u16, NodePositions> = told
-            .into_iter()
-            .filter_map(|(node, positions)| Some((node, positions?)))
-            .collect();
-        if let Some(me) = self.followed.number(map).filter(|me| *me != without) {
-            match self.fence(without).and_then(|()| self.positions()) {
-                Ok(own) => drop(told.insert(me, own)),
-                Err(why) => {
-                    tracing::warn!(why, "this node does not report the positions of its copies");
-                }
-            }
-        }
-        told
-    }
-
     /// Returns whether a node responds. A node that did not respond last time is not asked again.
     fn is_alive(&self, map: &ClusterMap, node: u16) -> bool {
         match self.peers.get(node) {
@@ -460,6 +461,86 @@ impl ClusterNode {
         }
         Ok(all)
     }
+}
+
+impl FailoverNode for ClusterNode {
+    fn followed(&self) -> &Followed {
+        &self.followed
+    }
+
+    fn peers(&self) -> &Peers {
+        &self.peers
+    }
+
+    fn store(&self) -> &Store {
+        &self.store
+    }
+
+    fn failovers(&self) -> &FailoverControl {
+        &self.failovers
+    }
+
+    fn one_at_a_time<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _one_at_a_time = self.changing.lock();
+        work()
+    }
+
+    fn gather(&self, map: &ClusterMap, without: &[u16]) -> BTreeMap<u16, NodePositions> {
+        let names: Vec<&str> = without.iter().map(|node| map.name(*node)).collect();
+        let of_peer = |peer: &Peer| {
+            let told = names.iter().map(|name| peer.fence(name));
+            // The last answer is of a time at which none of them was followed.
+            told.collect::<Result<Vec<_>, _>>()
+                .map(|mut told| told.pop().unwrap_or_default())
+        };
+        let own = || {
+            without.iter().try_for_each(|node| self.fence(*node))?;
+            self.positions()
+        };
+        positions_of(self, map, without, of_peer, own)
+    }
+
+    fn ask_positions(&self, map: &ClusterMap, without: &[u16]) -> BTreeMap<u16, NodePositions> {
+        positions_of(self, map, without, Peer::positions, || self.positions())
+    }
+
+    fn lift_all_fences(&self, map: &ClusterMap) {
+        self.lift_fence();
+        // A node that misses this follows again by itself, after a while.
+        self.peers.each(map, |peer| drop(peer.lift_fence()));
+    }
+}
+
+/// Returns the positions of the copies of all nodes but some.
+fn positions_of(
+    node: &ClusterNode,
+    map: &ClusterMap,
+    without: &[u16],
+    of_peer: impl Fn(&Peer) -> Result<NodePositions, PeerError> + Sync,
+    own: impl FnOnce() -> Result<NodePositions, String>,
+) -> BTreeMap<u16, NodePositions> {
+    let mut rest = map.clone();
+    rest.nodes.retain(|node, _| !without.contains(node));
+    let told = node.peers.each(&rest, |peer| match of_peer(peer) {
+            Ok(positions) => Some(positions),
+            Err(error) => {
+                tracing::warn!(node = peer.name, %error, "a node does not report the positions of its copies");
+                None
+            }
+        });
+    let mut told: BTreeMap<u16, NodePositions> = told
+        .into_iter()
+        .filter_map(|(node, positions)| Some((node, positions?)))
+        .collect();
+    if let Some(me) = node.followed.number(map).filter(|me| !without.contains(me)) {
+        match own() {
+            Ok(own) => drop(told.insert(me, own)),
+            Err(why) => {
+                tracing::warn!(why, "this node does not report the positions of its copies");
+            }
+        }
+    }
+    told
 }
 
 fn settings(config: &BucketConfig) -> Result<serde_json::Value, ChangeError> {

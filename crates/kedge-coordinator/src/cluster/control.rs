@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use kedge_bucket::{BucketChange, BucketConfig};
-use kedge_cluster::{ClusterError, ClusterMap, ManifestEdit, NodePositions, Revision};
+use kedge_cluster::{
+    AutoFailoverEdit, AutoFailoverSettings, ClusterError, ClusterMap, ManifestEdit, NodePositions,
+    Revision,
+};
 use kedge_node::coordination::{
-    AppliedChange, ChangeError, ClusterControl, NodeReport, StoreStatus,
+    AppliedChange, AutoFailoverStatus, ChangeError, ClusterControl, NodeReport, StoreStatus,
 };
 use kedge_types::ManifestUid;
 use serde_json::Value;
@@ -128,6 +131,21 @@ impl ClusterControl for ClusterNode {
 
     fn rename(&self, name: &str) -> Result<AppliedChange, ChangeError> {
         Self::rename(self, name)
+    }
+
+    fn auto_failover(&self) -> Result<AutoFailoverSettings, ChangeError> {
+        self.failovers.settings()
+    }
+
+    fn auto_failover_status(&self) -> AutoFailoverStatus {
+        self.failovers.status()
+    }
+
+    fn edit_auto_failover(
+        &self,
+        edit: &AutoFailoverEdit,
+    ) -> Result<AutoFailoverSettings, ChangeError> {
+        self.failovers.edit(edit)
     }
 
     fn repeat(

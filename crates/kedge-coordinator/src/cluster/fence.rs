@@ -4,6 +4,7 @@
 //! reply to its client while another replica is about to take over: the node may be alive, and only unreachable for the
 //! node that executes the failover.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::ClusterNode;
@@ -20,7 +21,7 @@ impl ClusterNode {
     /// # Errors
     /// When streams do not end in time.
     pub(super) fn fence(&self, node: u16) -> Result<(), String> {
-        *self.fenced.lock() = Some((node, Instant::now() + LASTS));
+        self.fenced.lock().insert(node, Instant::now() + LASTS);
         self.followed.poke();
         let map = self.followed.map().ok_or("it has no map")?;
         let name = map.name(node);
@@ -30,16 +31,16 @@ impl ClusterNode {
         Ok(())
     }
 
-    /// Lifts the fence, because the failover was cancelled: the node is followed again.
+    /// Lifts all fences, because the failover was cancelled: the nodes are followed again.
     pub(super) fn lift_fence(&self) {
-        *self.fenced.lock() = None;
+        self.fenced.lock().clear();
         self.followed.poke();
     }
 
-    /// Returns the fenced node.
-    pub(super) fn fenced(&self) -> Option<u16> {
+    /// Returns the fenced nodes.
+    pub(super) fn fenced(&self) -> BTreeSet<u16> {
         let mut fenced = self.fenced.lock();
-        *fenced = fenced.filter(|(_, until)| *until > Instant::now());
-        fenced.map(|(node, _)| node)
+        fenced.retain(|_, until| *until > Instant::now());
+        fenced.keys().copied().collect()
     }
 }

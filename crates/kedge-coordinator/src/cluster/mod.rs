@@ -18,12 +18,15 @@
 //! * Clients see a map after this node has applied it, and the removal of a bucket before its drop.
 
 mod apply;
+mod auto_failover;
 mod begin;
 mod change;
 mod control;
 mod fence;
 mod followed;
+mod leases;
 mod moves;
+mod orchestrator;
 mod peer;
 mod peers;
 mod reconciler;
@@ -33,7 +36,7 @@ mod status;
 mod store;
 mod store_link;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -48,6 +51,7 @@ use kedge_sync::{
 };
 use zeroize::Zeroizing;
 
+use self::auto_failover::FailoverControl;
 use self::followed::{Followed, bucket_uuids};
 use self::peer::{ASK_INTERVAL, ASK_TIMEOUT};
 use self::peers::Peers;
@@ -77,8 +81,9 @@ pub struct ClusterNode {
     stored: BTreeSet<(String, String)>,
     /// Locked during a change.
     changing: RankedMutex<ClusterChanging, ()>,
-    /// The fenced node, which is about to be failed over, and the end of the fence.
-    fenced: RankedMutex<ClusterFenced, Option<(u16, std::time::Instant)>>,
+    /// The fenced nodes, which are about to be failed over, and the ends of the fences.
+    fenced: RankedMutex<ClusterFenced, BTreeMap<u16, std::time::Instant>>,
+    failovers: FailoverControl,
     /// vBuckets that were taken over, until the map contains that.
     taken: RankedMutex<ClusterTaken, Vec<(String, u16)>>,
     /// This node, for its threads.
@@ -130,6 +135,7 @@ impl ClusterNode {
         let followed = Arc::new(followed);
         Ok(Arc::new_cyclic(|this| Self {
             peers: Peers::new(followed.clone()),
+            failovers: FailoverControl::new(store.clone(), registry.clone(), new_uuid()),
             followed,
             store,
             registry,
@@ -155,8 +161,9 @@ impl ClusterNode {
                 node.took_over(bucket, vb);
             }
         }));
-        let threads: [(&str, ThreadBody); 3] = [
+        let threads: [(&str, ThreadBody); 4] = [
             ("kedge-store", store_link::run),
+            ("kedge-orchestrator", orchestrator::run),
             ("kedge-replicas", replicas::run),
             ("kedge-moves", moves::run),
         ];

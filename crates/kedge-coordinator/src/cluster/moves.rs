@@ -16,7 +16,7 @@ use kedge_cluster::{ClusterMap, plan_balance, plan_move};
 use kedge_node::coordination::{AppliedChange, ChangeError};
 use kedge_types::VbId;
 
-use super::change::Commit;
+use super::change::{Commit, PlannedChange};
 use super::{ASK_INTERVAL, ClusterNode};
 
 /// The longest wait for moves by the caller. The moves go on afterwards.
@@ -94,7 +94,7 @@ impl ClusterNode {
             if next.is_some() {
                 self.peers.require_all(map)?;
             }
-            Ok(next)
+            Ok(next.map(PlannedChange::from))
         })?;
         let map = match begun {
             Commit::Unchanged(map) => return Ok(AppliedChange::nothing(map.revision)),
@@ -141,7 +141,7 @@ impl ClusterNode {
 
     /// Makes the map after finished takeovers, unless a node is about to be failed over.
     fn finish_moves(&self) -> Result<(), ChangeError> {
-        if self.fenced().is_some() {
+        if !self.fenced().is_empty() {
             return Ok(());
         }
         let taken = std::mem::take(&mut *self.taken.lock());

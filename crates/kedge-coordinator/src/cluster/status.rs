@@ -87,7 +87,8 @@ impl ClusterNode {
             .iter()
             .map(|bucket| (bucket.name().to_owned(), bucket_figures(bucket)))
             .collect();
-        json!({ "about": self.report(), "buckets": buckets })
+        let decision = self.failovers.status();
+        json!({ "about": self.report(), "buckets": buckets, "autoFailover": decision, "health": self.failovers.health() })
     }
 
     /// Returns a management document of another node, by uuid.
@@ -136,11 +137,20 @@ impl ClusterNode {
                 "applied": about.and_then(|about| about.get("applied")),
             })
         });
+        let decisions = figures.iter();
+        let decisions =
+            decisions.filter_map(|(number, told)| Some((*number, told.get("autoFailover")?)));
+        let holds_office = |decision: &Value| decision["isOrchestrator"] == true;
+        let orchestrator = decisions
+            .into_iter()
+            .find(|(_, decision)| holds_office(decision));
         Some(json!({
             "name": map.cluster_name,
             "uuid": map.cluster_uuid,
             "revision": map.revision,
             "coordinator": self.coordinator(),
+            "orchestrator": orchestrator.map(|(number, _)| map.name(number)),
+            "autoFailover": orchestrator.map(|(_, decision)| decision),
             "nodes": nodes.collect::<Vec<_>>(),
             "buckets": map
                 .buckets

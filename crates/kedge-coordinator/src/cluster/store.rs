@@ -5,6 +5,9 @@
 //! | `map` | the [`ClusterMap`] | the node that changes the cluster |
 //! | `secret` | the [`ClusterSecret`] | the first node, or `kedge cluster-run` |
 //! | `nodes/NAME` | the [`NodeRecord`] of a node | the node, at its start |
+//! | `alive/NAME` | the lease of a node | the node, again and again; who fails it over |
+//! | `orchestrator` | the orchestrator | the node that takes the office |
+//! | `settings/auto_failover` | the settings and the count of automatic failovers | any node |
 //!
 //! Invariants:
 //! * The map changes by transactions that compare the revision of the store in which the key was changed last. A map that
@@ -24,6 +27,12 @@ use kedge_sync::{RankedMutex, ranks::ClusterStore};
 
 /// The key of the map.
 const MAP_KEY: &str = "map";
+/// The key of the office of the orchestrator.
+pub(super) const ORCHESTRATOR_KEY: &str = "orchestrator";
+/// The key of the settings of automatic failover.
+pub(super) const AUTO_FAILOVER_KEY: &str = "settings/auto_failover";
+/// The beginning of the keys of leases.
+pub(super) const ALIVE_KEYS: &str = "alive/";
 /// The key of the secret.
 const SECRET_KEY: &str = "secret";
 /// The timeout of a call.
@@ -32,6 +41,11 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Returns the key of a node's record.
 fn record_key(node: &str) -> String {
     format!("nodes/{node}")
+}
+
+/// Returns the key of a node's lease.
+pub(super) fn alive_key(node: &str) -> String {
+    format!("{ALIVE_KEYS}{node}")
 }
 
 /// The map in the store.
@@ -201,6 +215,19 @@ impl Store {
         })
     }
 
+    /// Reads all keys.
+    pub(super) fn read_all(&self) -> Result<Snapshot, CoordinationError> {
+        self.call(|store| store.read(CALL_TIMEOUT))
+    }
+
+    /// Makes a transaction.
+    pub(super) fn transact(
+        &self,
+        transaction: &Transaction,
+    ) -> Result<Revision, CoordinationError> {
+        self.call(|store| store.transact(transaction, CALL_TIMEOUT))
+    }
+
     /// Reads the map.
     pub(super) fn read_map(&self) -> Result<Option<StoredMap>, StoreError> {
         let snapshot: Snapshot = self.call(|store| store.read(CALL_TIMEOUT))?;
@@ -230,19 +257,21 @@ impl Store {
         self.reopen();
     }
 
-    /// Puts the map in place of the one of that revision; `None` if there is to be none yet.
+    /// Puts the map in place of the one of that revision; `None` if there is to be none yet. `with` has further compares
+    /// and changes.
     pub(super) fn put_map(
         &self,
         based_on: Option<Revision>,
         map: &ClusterMap,
+        with: &Transaction,
     ) -> Result<PutMap, StoreError> {
         let key = MAP_KEY.to_owned();
         let compare = match based_on {
             Some(revision) => Compare::Unchanged(key, revision),
             None => Compare::Absent(key),
         };
-        let put = Transaction::new().when(compare).put(MAP_KEY, map.to_json());
-        match self.call(|store| store.transact(&put, CALL_TIMEOUT)) {
+        let put = with.clone().when(compare).put(MAP_KEY, map.to_json());
+        match self.transact(&put) {
             Ok(_) => Ok(PutMap::Done),
             Err(CoordinationError::Conflict(conflict)) => {
                 let present = conflict.entry(MAP_KEY).map(StoredMap::read);

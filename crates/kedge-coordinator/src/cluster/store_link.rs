@@ -12,7 +12,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use kedge_cluster::{ClusterError, ClusterMap, plan_node_change};
-use kedge_coordination::{CoordinationError, ReadAgain, Revision, Watch, WatchEvent};
+use kedge_coordination::{CoordinationError, ReadAgain, Revision, Transaction, Watch, WatchEvent};
 use kedge_node::coordination::ChangeError;
 
 use super::ClusterNode;
@@ -272,7 +272,7 @@ impl ClusterNode {
             }
             MapAction::PutBack(map) => {
                 let based_on = stored.map(|it| it.revision);
-                let done = self.store.put_map(based_on, &map)?;
+                let done = self.store.put_map(based_on, &map, &Transaction::new())?;
                 tracing::error!(
                     rev = map.revision.rev,
                     is_done = matches!(done, PutMap::Done),

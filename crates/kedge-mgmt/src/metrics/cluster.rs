@@ -4,6 +4,10 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 
+use kedge_cluster::Refusal;
+use kedge_node::coordination::AutoFailoverStatus;
+use prometheus_client::metrics::counter::ConstCounter;
+
 use crate::state::HttpState;
 
 /// A metric: name, help text, value.
@@ -34,6 +38,7 @@ fn revisions(followed: i64, applied: i64, has_store: bool) -> [RevisionMetric; 3
 #[derive(Debug)]
 pub(super) struct ClusterSample {
     revisions: [RevisionMetric; 3],
+    auto_failover: AutoFailoverStatus,
     /// (name, whether it can be reached) of each other node.
     nodes: Vec<(String, bool)>,
     /// (name, replicas, how many there are to be, vBuckets without one of them, vBuckets without an active) of each bucket.
@@ -62,8 +67,43 @@ impl ClusterSample {
                 rev(report.applied),
                 node.coordinator().trouble.is_none(),
             ),
+            auto_failover: node.auto_failover_status(),
             nodes: node.others(),
         })
+    }
+
+    fn encode_auto_failover(&self, encoder: &mut DescriptorEncoder<'_>) -> std::fmt::Result {
+        let status = &self.auto_failover;
+        let gauges = [
+            (
+                "kedge_cluster_orchestrator",
+                "1 if the node is the orchestrator of the cluster, or 0",
+                i64::from(status.is_orchestrator),
+            ),
+            (
+                "kedge_cluster_auto_failover_count",
+                "Nodes that were failed over automatically since the count was reset",
+                i64::from(status.count),
+            ),
+        ];
+        for (name, help, value) in gauges {
+            let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            ConstGauge::new(value).encode(metric)?;
+        }
+        let help = "Nodes that this process has failed over automatically";
+        let name = "kedge_cluster_auto_failovers";
+        let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        ConstCounter::new(status.failovers).encode(metric)?;
+        let help = "1 if nodes are down and the orchestrator does not fail them over for this reason, or 0";
+        let name = "kedge_cluster_auto_failover_refused";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for reason in Refusal::names() {
+            let is_reason = status.is_orchestrator && status.refused == reason;
+            let labels = [("reason", reason)];
+            let gauge = ConstGauge::new(i64::from(is_reason && !status.nodes.is_empty()));
+            gauge.encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
     }
 
     pub(super) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> std::fmt::Result {
@@ -71,6 +111,7 @@ impl ClusterSample {
             let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             ConstGauge::new(value).encode(metric)?;
         }
+        self.encode_auto_failover(encoder)?;
         let help = "1 if the other node can be reached, as of the last two seconds, or 0";
         let name = "kedge_cluster_node_up";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
@@ -125,6 +166,12 @@ mod tests {
     fn every_metric_has_a_help_text_of_its_own() {
         let sample = ClusterSample {
             revisions: revisions(3, 2, true),
+            auto_failover: AutoFailoverStatus {
+                is_orchestrator: true,
+                nodes: vec!["n_1".to_owned()],
+                refused: "last_node",
+                ..AutoFailoverStatus::default()
+            },
             nodes: vec![("n_1".to_owned(), true)],
             buckets: vec![("b".to_owned(), [1, 2, 3, 0])],
         };
@@ -133,6 +180,8 @@ mod tests {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         let line = "kedge_cluster_node_up{node=\"n_1\"} 1";
+        assert!(text.contains(line), "{text}");
+        let line = "kedge_cluster_auto_failover_refused{reason=\"last_node\"} 1";
         assert!(text.contains(line), "{text}");
         super::super::help::check(&text);
     }

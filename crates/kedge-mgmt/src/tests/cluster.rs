@@ -23,6 +23,18 @@ fn standalone_server_reports_that_it_has_no_cluster() {
             .request(method, &format!("/kedge/cluster/{path}"), "node=n_0");
         reply.is(404, alone);
     }
+    for path in ["", "/resetCount"] {
+        let path = format!("/settings/autoFailover{path}");
+        let form = "enabled=true&timeout=5";
+        server.connect().request("POST", &path, form).is(404, alone);
+    }
+    let settings = server.get("/settings/autoFailover");
+    assert_eq!(settings.status, 200);
+    assert!(
+        settings.body.contains(r#""enabled":false"#),
+        "{}",
+        settings.body
+    );
     let metrics = server.get("/metrics");
     assert!(!metrics.body.contains("kedge_cluster_"));
 }

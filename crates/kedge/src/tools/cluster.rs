@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
+use super::auto_failover::AutoFailoverArgs;
 use super::table::table;
 use super::{ServerArgs, ToolError};
 use crate::output;
@@ -69,6 +70,7 @@ enum ClusterCommand {
     /// Move actives back to the nodes that they would have in a new bucket, as after `recover`, without an interruption
     /// for clients
     Balance,
+    AutoFailover(AutoFailoverArgs),
 }
 
 pub(crate) fn run(args: &ClusterArgs) -> Result<(), ToolError> {
@@ -124,6 +126,7 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<(), ToolError> {
             moved(&post("move", &form)?)
         }
         ClusterCommand::Balance => moved(&post("balance", &[])?),
+        ClusterCommand::AutoFailover(args) => super::auto_failover::run(&client, args)?,
     };
     Ok(output::print(&said)?)
 }
@@ -198,14 +201,18 @@ fn troubles(status: &Value) -> String {
         .pointer("/coordinator/trouble")
         .and_then(Value::as_str);
     let store = store.map(|why| format!("the cluster cannot be changed: {why}"));
+    let refused = refused_failover(status);
     down.chain(short)
         .chain(store)
+        .chain(refused)
         .collect::<Vec<_>>()
         .join("; ")
 }
 
 fn describe(status: &Value) -> String {
-    let mut out = format!("map {}\n\n", number(status, "/revision/rev"));
+    let mut out = format!("map {}\n", number(status, "/revision/rev"));
+    out.push_str(&orchestrator(status));
+    out.push('\n');
     out.push_str(&nodes_table(status));
     for bucket in list(status, "buckets") {
         let (replicas, wanted) = (
@@ -227,6 +234,32 @@ fn describe(status: &Value) -> String {
         out.push_str(&copies_table(bucket));
     }
     out
+}
+
+/// Returns the lines of the orchestrator and of automatic failover; empty without an orchestrator.
+fn orchestrator(status: &Value) -> String {
+    let name = text(status, "orchestrator");
+    if name.is_empty() {
+        return String::new();
+    }
+    let is_enabled = status.pointer("/autoFailover/enabled") == Some(&Value::Bool(true));
+    let is = if is_enabled { "enabled" } else { "disabled" };
+    let count = number(status, "/autoFailover/count");
+    let mut out = format!("orchestrator {name}; automatic failover is {is}, count {count}\n");
+    if let Some(refused) = refused_failover(status) {
+        out.push_str(&format!("{refused}\n"));
+    }
+    out
+}
+
+/// Returns why nodes that are down are not failed over automatically.
+fn refused_failover(status: &Value) -> Option<String> {
+    let decision = status.get("autoFailover")?;
+    let nodes = list(decision, "nodes").iter().filter_map(Value::as_str);
+    let nodes: Vec<&str> = nodes.collect();
+    let reason = text(decision, "reason");
+    let says = !nodes.is_empty() && !reason.is_empty();
+    says.then(|| format!("not failed over: {}: {reason}", nodes.join(", ")))
 }
 
 /// Returns the rows of a list of the status; none if it is missing.
@@ -352,11 +385,18 @@ mod tests {
         );
         status["nodes"][1]["up"] = false.into();
         status["buckets"][0]["withoutActive"] = 11.into();
+        status["orchestrator"] = "n_0".into();
+        status["autoFailover"] =
+            json!({"enabled": true, "count": 1, "nodes": ["n_1"], "reason": "so"});
+        assert_eq!(
+            orchestrator(&status),
+            "orchestrator n_0; automatic failover is enabled, count 1\nnot failed over: n_1: so\n"
+        );
         status["coordinator"]["trouble"] = "it is gone".into();
         assert_eq!(
             troubles(&status),
             "node \"n_1\" does not answer; bucket \"default\": 22 vBuckets miss a copy, 11 have no active; the \
-             cluster cannot be changed: it is gone"
+             cluster cannot be changed: it is gone; not failed over: n_1: so"
         );
     }
 

@@ -79,6 +79,9 @@ impl Cluster {
         }
         found.sort_by(|a, b| a.0.cmp(&b.0));
         cluster.nodes = found.into_iter().map(|(_, node)| node).collect();
+        // Tests of other things stop and kill nodes, and fail them over by hand.
+        let (code, _, stderr) = cluster.tool(0, &["auto-failover", "--disable"]);
+        assert_eq!(code, Some(0), "{stderr}");
         cluster
     }
 

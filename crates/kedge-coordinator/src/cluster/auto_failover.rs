@@ -1,0 +1,167 @@
+//! The settings of automatic failover in the coordination store, and what this node knows of leases.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kedge_bucket::DiskCalls;
+use kedge_cluster::{AutoFailoverEdit, AutoFailoverSettings, DiskJudge, DiskSample, NodeHealth};
+use kedge_coordination::{Compare, CoordinationError, Transaction};
+use kedge_node::coordination::{AutoFailoverStatus, ChangeError};
+use kedge_node::registry::BucketRegistry;
+use kedge_sync::{
+    RankedCondvar, RankedMutex,
+    ranks::{ClusterDecision, ClusterJudge, ClusterSeen},
+};
+
+use super::leases::{SeenStore, now, time};
+use super::peer::ASK_TIMEOUT;
+use super::store::{AUTO_FAILOVER_KEY, Store};
+
+/// The number of times that an edit is tried, as other edits come first.
+const ATTEMPTS: usize = 10;
+/// The longest wait for the end of a lease before the clock is read again.
+const LEASE_PAUSE: Duration = Duration::from_millis(50);
+
+/// The state of automatic failover on a node, and its settings.
+pub(super) struct FailoverControl {
+    store: Arc<Store>,
+    registry: Arc<BucketRegistry>,
+    /// The UUID of this process.
+    pub(super) process: String,
+    /// The leases of the members, and what else of the store the orchestrator acts on.
+    pub(super) seen: RankedMutex<ClusterSeen, SeenStore>,
+    pub(super) seen_changed: RankedCondvar,
+    /// The last decision.
+    pub(super) decision: RankedMutex<ClusterDecision, AutoFailoverStatus>,
+    /// The judge of this node's disk.
+    judge: RankedMutex<ClusterJudge, DiskJudge>,
+}
+
+impl FailoverControl {
+    /// Creates the state of a process with that UUID, which has seen nothing.
+    pub(super) fn new(store: Arc<Store>, registry: Arc<BucketRegistry>, process: String) -> Self {
+        Self {
+            store,
+            registry,
+            process,
+            seen: RankedMutex::default(),
+            seen_changed: RankedCondvar::new(),
+            decision: RankedMutex::default(),
+            judge: RankedMutex::default(),
+        }
+    }
+
+    /// Returns the settings of automatic failover.
+    ///
+    /// # Errors
+    /// `Store`.
+    pub(super) fn settings(&self) -> Result<AutoFailoverSettings, ChangeError> {
+        Ok(self.stored()?.1)
+    }
+
+    /// Reads the settings, with the condition that they are unchanged.
+    fn stored(&self) -> Result<(Compare, AutoFailoverSettings), ChangeError> {
+        let store = |error: CoordinationError| ChangeError::Store(error.to_string());
+        let snapshot = self.store.read_all().map_err(store)?;
+        let key = AUTO_FAILOVER_KEY.to_owned();
+        Ok(match snapshot.entry(AUTO_FAILOVER_KEY) {
+            Some(entry) => (
+                Compare::Unchanged(key, entry.mod_revision),
+                AutoFailoverSettings::from_json(&entry.value)?,
+            ),
+            None => (Compare::Absent(key), AutoFailoverSettings::default()),
+        })
+    }
+
+    /// Changes the settings of automatic failover, and returns the new ones.
+    ///
+    /// # Errors
+    /// `Fields`, `Store`; `Raced` after too many other edits.
+    pub(super) fn edit(
+        &self,
+        edit: &AutoFailoverEdit,
+    ) -> Result<AutoFailoverSettings, ChangeError> {
+        for _ in 0..ATTEMPTS {
+            let (unchanged, settings) = self.stored()?;
+            let next = edit.apply(&settings).map_err(ChangeError::Fields)?;
+            if next == settings {
+                return Ok(next);
+            }
+            let put = Transaction::new()
+                .when(unchanged)
+                .put(AUTO_FAILOVER_KEY, next.to_json());
+            match self.store.transact(&put) {
+                Ok(_) => return Ok(next),
+                // It is read again: made, it changes nothing.
+                Err(CoordinationError::Conflict(_) | CoordinationError::OutcomeUnknown(_)) => {}
+                Err(error) => return Err(ChangeError::Store(error.to_string())),
+            }
+        }
+        Err(ChangeError::Raced)
+    }
+
+    /// Returns the last decision about automatic failovers.
+    pub(super) fn status(&self) -> AutoFailoverStatus {
+        self.decision.lock().clone()
+    }
+
+    /// Returns the health of this node, by the calls of its disk.
+    pub(super) fn health(&self) -> NodeHealth {
+        let buckets = self.registry.list();
+        let samples = buckets.iter().map(|bucket| sample(bucket.disk_calls()));
+        let sample = samples.fold(DiskSample::default(), DiskSample::plus);
+        let mut judge = self.judge.lock();
+        NodeHealth {
+            disk: judge.judge(time(now()), sample),
+        }
+    }
+
+    /// Waits until a node that is to be failed over serves no more, and returns the compare of that and the end of its
+    /// record. A node that may live loses its lease if that is forced.
+    pub(super) fn await_end_of_lease(
+        &self,
+        name: &str,
+        force: bool,
+    ) -> Result<Transaction, ChangeError> {
+        let lease_time = self.seen.lock().settings().settings.timeout();
+        // A lease that was renewed just now ends, and one that is taken.
+        let deadline = Instant::now() + lease_time * 2 + ASK_TIMEOUT;
+        loop {
+            let mut seen = self.seen.lock();
+            if let Some(ended) = seen.end(now(), name) {
+                return Ok(ended);
+            }
+            if Instant::now() >= deadline {
+                return Err(ChangeError::Alive(name.to_owned()));
+            }
+            let Some(revocation) = seen.revocation(name).filter(|_| force) else {
+                self.seen_changed.wait_for(&mut seen, LEASE_PAUSE);
+                continue;
+            };
+            drop(seen);
+            tracing::warn!(
+                node = name,
+                "the lease is taken from a node that is failed over"
+            );
+            match self.store.transact(&revocation) {
+                // It was renewed in the meantime: the watch shows its new record.
+                Ok(_) | Err(CoordinationError::Conflict(_)) => {}
+                Err(error) => return Err(ChangeError::Store(error.to_string())),
+            }
+            let mut seen = self.seen.lock();
+            self.seen_changed.wait_for(&mut seen, LEASE_PAUSE);
+        }
+    }
+}
+
+fn sample(calls: DiskCalls) -> DiskSample {
+    DiskSample {
+        reads: calls.reads,
+        failed_reads: calls.failed_reads,
+        writes: calls.writes,
+        failed_writes: calls.failed_writes,
+        slow: calls.slow,
+        slow_in_flight: calls.slow_in_flight,
+        oldest_in_flight: calls.oldest_in_flight,
+    }
+}

@@ -1,0 +1,351 @@
+//! The leases of the members, the office of the orchestrator and the settings of automatic failover, as this node has seen
+//! them in the coordination store. No call is made here.
+//!
+//! Invariants:
+//! * The time of a lease counts from when this node received its record, and anew after the store could not be reached.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use kedge_cluster::{AutoFailoverSettings, LeaseSeen, NodeHealth};
+use kedge_coordination::lease::{LeaseObserver, LeaseRecord, LeaseState, Office, OfficeStep};
+use kedge_coordination::{Change, Compare, DriftBound, Entry, Moment, Snapshot, Transaction};
+use kedge_types::SystemClock;
+
+use super::store::{ALIVE_KEYS, AUTO_FAILOVER_KEY, ORCHESTRATOR_KEY, alive_key};
+
+/// The start of this machine's clock, from which the decisions count.
+const START: Moment = Moment::at_ns(0);
+
+/// Reads the clock by which leases are measured.
+pub(super) fn now() -> Moment {
+    Moment::at_ns(SystemClock::new().mono_ns())
+}
+
+/// Returns the time of a moment for decisions.
+pub(super) fn time(moment: Moment) -> Duration {
+    moment.since(START)
+}
+
+/// The lease of one node, as seen.
+#[derive(Debug)]
+struct SeenLease {
+    observer: LeaseObserver,
+    entry: Option<Entry>,
+    /// The moment since which there was no record.
+    absent_since: Moment,
+}
+
+/// The keys of the store that the orchestrator acts on.
+#[derive(Debug, Default)]
+pub(super) struct SeenStore {
+    /// False until everything was read since the start, or since the store could not be reached.
+    is_read: bool,
+    leases: BTreeMap<String, SeenLease>,
+    office: Option<Entry>,
+    settings: Option<Entry>,
+}
+
+/// The condition that the settings are those that were seen, and the settings.
+#[derive(Clone, Debug)]
+pub(super) struct SeenSettings {
+    pub(super) settings: AutoFailoverSettings,
+    pub(super) unchanged: Compare,
+}
+
+impl SeenStore {
+    /// Notes everything that the store has. `now` was read after the answer had come.
+    pub(super) fn on_snapshot(&mut self, now: Moment, snapshot: &Snapshot) {
+        self.is_read = true;
+        self.office = snapshot.entry(ORCHESTRATOR_KEY).cloned();
+        self.settings = snapshot.entry(AUTO_FAILOVER_KEY).cloned();
+        let alive = snapshot.entries.iter();
+        let alive: Vec<&Entry> = alive.filter(|it| name_of(&it.key).is_some()).collect();
+        for entry in &alive {
+            self.on_lease(now, &entry.key, Some(entry));
+        }
+        let is_gone = |name: &String| alive.iter().all(|it| it.key != alive_key(name));
+        let gone: Vec<String> = self
+            .leases
+            .keys()
+            .filter(|it| is_gone(it))
+            .cloned()
+            .collect();
+        for name in gone {
+            self.on_lease(now, &alive_key(&name), None);
+        }
+    }
+
+    /// Notes a change. `now` was read after the event had come.
+    pub(super) fn on_change(&mut self, now: Moment, change: &Change) {
+        let entry = match change {
+            Change::Put(entry) => Some(entry),
+            Change::Delete(_) => None,
+        };
+        match change.key() {
+            ORCHESTRATOR_KEY => self.office = entry.cloned(),
+            AUTO_FAILOVER_KEY => self.settings = entry.cloned(),
+            key => self.on_lease(now, key, entry),
+        }
+    }
+
+    /// Notes that the store cannot be reached, or that changes were missed: everything has to be read again.
+    pub(super) fn on_interruption(&mut self) {
+        self.is_read = false;
+        for lease in self.leases.values_mut() {
+            lease.observer.on_interruption();
+        }
+    }
+
+    fn on_lease(&mut self, now: Moment, key: &str, entry: Option<&Entry>) {
+        let Some(name) = name_of(key) else {
+            return;
+        };
+        let lease = self.lease(now, name);
+        if entry.is_none() && lease.entry.is_some() {
+            lease.absent_since = now;
+        }
+        lease.observer.on_entry(now, entry);
+        lease.entry = entry.cloned();
+    }
+
+    fn lease(&mut self, now: Moment, name: &str) -> &mut SeenLease {
+        let lease = self.leases.entry(name.to_owned());
+        lease.or_insert_with(|| {
+            let mut observer = LeaseObserver::new(alive_key(name), DriftBound::default());
+            observer.on_entry(now, None);
+            SeenLease {
+                observer,
+                entry: None,
+                absent_since: now,
+            }
+        })
+    }
+
+    /// Returns whether everything was read, and no change was missed since.
+    pub(super) fn is_read(&self) -> bool {
+        self.is_read
+    }
+
+    /// Returns the settings; the defaults if the store has none, or none that can be read.
+    pub(super) fn settings(&self) -> SeenSettings {
+        let key = AUTO_FAILOVER_KEY.to_owned();
+        let Some(entry) = &self.settings else {
+            return SeenSettings {
+                settings: AutoFailoverSettings::default(),
+                unchanged: Compare::Absent(key),
+            };
+        };
+        let settings = AutoFailoverSettings::from_json(&entry.value);
+        let settings = settings.unwrap_or_else(|error| {
+            tracing::error!(%error, "the settings of automatic failover cannot be read: it is disabled");
+            let mut settings = AutoFailoverSettings::default();
+            settings.enabled = false;
+            settings
+        });
+        SeenSettings {
+            settings,
+            unchanged: Compare::Unchanged(key, entry.mod_revision),
+        }
+    }
+
+    /// Returns the lease of a member at the moment `now`. One without a record has the time of a lease to begin one.
+    pub(super) fn seen(&mut self, now: Moment, name: &str, lease_time: Duration) -> LeaseSeen {
+        let drift = DriftBound::default();
+        let lease = self.lease(now, name);
+        let record = lease.observer.record().map(LeaseRecord::time);
+        match lease.observer.state(now) {
+            LeaseState::Held { until } | LeaseState::Lapsed { at: until } => {
+                let ends = time(until);
+                let lasted = drift.lengthened(record.unwrap_or(lease_time));
+                LeaseSeen::Held {
+                    renewed: ends.saturating_sub(lasted),
+                    ends,
+                }
+            }
+            LeaseState::Absent | LeaseState::Unknown => LeaseSeen::Absent {
+                since: time(lease.absent_since),
+                ends: time(lease.absent_since.plus(drift.lengthened(lease_time))),
+            },
+        }
+    }
+
+    /// Returns the health of a node by its last record.
+    pub(super) fn health(&self, name: &str) -> NodeHealth {
+        let record = self.leases.get(name).and_then(|it| it.observer.record());
+        let health = record.map(|record| record.health.clone());
+        let health = health.and_then(|health| serde_json::from_value(health).ok());
+        health.unwrap_or_default()
+    }
+
+    /// Returns the condition under which a node serves no more; `None` while it may.
+    fn deposition(&self, now: Moment, name: &str) -> Option<Compare> {
+        if !self.is_read {
+            return None;
+        }
+        match self.leases.get(name) {
+            Some(lease) => lease.observer.deposition(now),
+            None => Some(Compare::Absent(alive_key(name))),
+        }
+    }
+
+    /// Returns the compare of the end of a node's lease, and the deletion of its record; `None` while the node may serve.
+    pub(super) fn end(&self, now: Moment, name: &str) -> Option<Transaction> {
+        let ended = self.deposition(now, name)?;
+        let end = match &ended {
+            Compare::Unchanged(key, _) => Transaction::new().delete(key),
+            _ => Transaction::new(),
+        };
+        Some(end.when(ended))
+    }
+
+    /// Returns the transaction that takes the lease from a node that may serve; `None` if that was done, or it has none.
+    pub(super) fn revocation(&self, name: &str) -> Option<Transaction> {
+        let lease = self.leases.get(name)?;
+        let is_revoked = lease.observer.record().is_some_and(|it| it.revoked);
+        let entry = lease.entry.as_ref().filter(|_| !is_revoked)?;
+        Some(LeaseRecord::revocation(entry))
+    }
+
+    /// Returns whether the process holds the lease of a node, as far as its record shows.
+    pub(super) fn is_held_by(&self, now: Moment, name: &str, process: &str) -> bool {
+        let Some(lease) = self.leases.get(name) else {
+            return false;
+        };
+        let record = lease.observer.record();
+        let is_own = record.is_some_and(|it| it.process == process && !it.revoked);
+        is_own && matches!(lease.observer.state(now), LeaseState::Held { .. })
+    }
+
+    /// Returns the next step of a candidate for the office.
+    pub(super) fn office_step(&self, now: Moment, office: &Office) -> OfficeStep {
+        office.step(self.office.as_ref(), |holder| {
+            match self.leases.get(&holder.node) {
+                Some(lease) => lease.observer.end_of(&holder.process, now),
+                None => Some(Compare::Absent(alive_key(&holder.node))),
+            }
+        })
+    }
+}
+
+/// Returns the name of the node whose lease has this key.
+fn name_of(key: &str) -> Option<&str> {
+    key.strip_prefix(ALIVE_KEYS)
+}
+
+#[cfg(test)]
+mod tests {
+    use kedge_coordination::{Op, Revision, StorePosition};
+
+    use super::*;
+
+    const TIME: Duration = Duration::from_secs(5);
+
+    fn at(ms: u64) -> Moment {
+        Moment::at_ns(ms * 1_000_000)
+    }
+
+    fn entry(key: &str, value: &str, revision: u64) -> Entry {
+        Entry {
+            key: key.to_owned(),
+            value: value.as_bytes().to_vec(),
+            create_revision: Revision(1),
+            mod_revision: Revision(revision),
+        }
+    }
+
+    fn record(process: &str, revision: u64) -> Entry {
+        let value = format!(
+            r#"{{"version":1,"process":"{process}","counter":1,"lease_ms":5000,"health":{{"disk":{{"hungMs":7}}}}}}"#
+        );
+        entry("alive/a", &value, revision)
+    }
+
+    fn snapshot(entries: Vec<Entry>) -> Snapshot {
+        Snapshot {
+            position: StorePosition {
+                store: 1,
+                revision: Revision(9),
+            },
+            entries,
+        }
+    }
+
+    #[test]
+    fn lease_counts_from_when_its_record_was_received() {
+        let mut seen = SeenStore::default();
+        assert_eq!(seen.end(at(0), "a"), None, "nothing was read");
+        seen.on_snapshot(at(1_000), &snapshot(vec![record("p", 3)]));
+        let ends = Duration::from_millis(6_005);
+        let held = LeaseSeen::Held {
+            renewed: Duration::from_secs(1),
+            ends,
+        };
+        assert_eq!(seen.seen(at(2_000), "a", TIME), held);
+        assert!(seen.is_held_by(at(2_000), "a", "p") && !seen.is_held_by(at(2_000), "a", "q"));
+        assert_eq!(seen.health("a").disk.hung_ms, 7);
+        assert_eq!(seen.end(at(6_004), "a"), None, "it may serve");
+        let end = seen.end(at(6_005), "a").expect("it has ended");
+        let unchanged = Compare::Unchanged("alive/a".to_owned(), Revision(3));
+        assert_eq!(end.compares(), [unchanged]);
+        assert!(matches!(end.ops(), [Op::Delete { key }] if key == "alive/a"));
+        seen.on_change(at(6_005), &Change::Put(record("p", 4)));
+        assert_eq!(seen.end(at(6_006), "a"), None, "it was renewed");
+        // Holders could not renew while the store was away.
+        seen.on_interruption();
+        assert_eq!(seen.end(at(60_000), "a"), None);
+        seen.on_snapshot(at(60_000), &snapshot(vec![record("p", 4)]));
+        assert_eq!(seen.end(at(65_004), "a"), None);
+        assert!(seen.end(at(65_005), "a").is_some());
+    }
+
+    #[test]
+    fn node_without_a_record_serves_nothing_and_has_time_to_begin() {
+        let mut seen = SeenStore::default();
+        seen.on_snapshot(at(1_000), &snapshot(vec![record("p", 3)]));
+        seen.on_change(at(2_000), &Change::Delete("alive/a".to_owned()));
+        let absent = LeaseSeen::Absent {
+            since: Duration::from_secs(2),
+            ends: Duration::from_millis(7_005),
+        };
+        assert_eq!(seen.seen(at(3_000), "a", TIME), absent);
+        for name in ["a", "b"] {
+            let end = seen.end(at(3_000), name).expect("it has no lease");
+            assert_eq!(end.compares(), [Compare::Absent(alive_key(name))]);
+            assert!(end.ops().is_empty());
+            assert_eq!(seen.revocation(name), None);
+        }
+    }
+
+    #[test]
+    fn lease_is_taken_once() {
+        let mut seen = SeenStore::default();
+        seen.on_snapshot(at(1_000), &snapshot(vec![record("p", 3)]));
+        let revocation = seen.revocation("a").expect("it is held");
+        let [Op::Put { value, .. }] = revocation.ops() else {
+            panic!("{revocation:?}");
+        };
+        let mut revoked = record("p", 4);
+        revoked.value.clone_from(value);
+        seen.on_change(at(2_000), &Change::Put(revoked));
+        assert_eq!(seen.revocation("a"), None);
+        assert!(!seen.is_held_by(at(2_000), "a", "p"));
+        assert_eq!(seen.end(at(7_004), "a"), None, "its holder may not know");
+        assert!(seen.end(at(7_005), "a").is_some());
+    }
+
+    #[test]
+    fn settings_that_cannot_be_read_disable_failovers() {
+        let mut seen = SeenStore::default();
+        let settings = seen.settings();
+        assert!(settings.settings.enabled);
+        let absent = Compare::Absent(AUTO_FAILOVER_KEY.to_owned());
+        assert_eq!(settings.unchanged, absent);
+        let change = Change::Put(entry(AUTO_FAILOVER_KEY, "{}", 5));
+        seen.on_change(at(1_000), &change);
+        let settings = seen.settings();
+        assert!(!settings.settings.enabled);
+        let unchanged = Compare::Unchanged(AUTO_FAILOVER_KEY.to_owned(), Revision(5));
+        assert_eq!(settings.unchanged, unchanged);
+    }
+}
