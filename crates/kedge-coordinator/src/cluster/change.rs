@@ -355,7 +355,18 @@ impl ClusterNode {
             if sent.as_ref() == Some(&map) {
                 return Ok(Commit::Changed(Arc::new(map)));
             }
-            self.check_newest(&map)?;
+            if let Err(error) = self.check_newest(&map) {
+                // The newer map may have come into the store since it was read.
+                let again = self.store.read_map()?;
+                if again
+                    .as_ref()
+                    .is_none_or(|again| again.map.revision <= map.revision)
+                {
+                    return Err(error);
+                }
+                stored = again;
+                continue;
+            }
             let Some(PlannedChange { map: next, with }) = plan(&map)? else {
                 return Ok(Commit::Unchanged(Arc::new(map)));
             };

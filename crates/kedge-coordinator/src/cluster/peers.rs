@@ -100,16 +100,14 @@ impl Peers {
             return;
         }
         met.of = Some(map.revision);
-        let nodes = &mut met.nodes;
         let me = self.followed.number(&map);
         let is_other = |number: u16| Some(number) != me && map.nodes.contains_key(&number);
-        nodes.retain(|number, peer| {
-            let stays = is_other(*number) && peer.is_at(&map.nodes[number]);
-            if !stays {
-                peer.dismiss();
-            }
-            stays
-        });
+        let nodes = &mut met.nodes;
+        let stays = |number: &u16, peer: &Peer| is_other(*number) && peer.is_at(&map.nodes[number]);
+        let gone: Vec<Arc<Peer>> = nodes
+            .extract_if(.., |number, peer| !stays(number, peer))
+            .map(|(_, peer)| peer)
+            .collect();
         for (&number, node) in map.nodes.iter().filter(|(number, _)| is_other(**number)) {
             if nodes.contains_key(&number) {
                 continue;
@@ -128,6 +126,10 @@ impl Peers {
                     tracing::error!(node = node.name, %error, "cannot start the thread of another node");
                 }
             }
+        }
+        drop(met);
+        for peer in gone {
+            peer.dismiss();
         }
     }
 
@@ -153,6 +155,11 @@ impl Peers {
 
     /// Returns an error unless all nodes that are not failed over respond.
     pub(super) fn require_all(&self, map: &ClusterMap) -> Result<(), ChangeError> {
+        let me = self.followed.number(map);
+        let is_unknown = |node: &u16| Some(*node) != me && self.get(*node).is_none();
+        if let Some(node) = map.members().find(is_unknown) {
+            return Err(ChangeError::Down(map.name(node).to_owned()));
+        }
         let alive = self.each(map, |peer| peer.about(ASK_TIMEOUT).is_ok());
         let down = alive.into_iter().find(|(_, alive)| !alive);
         down.map_or(Ok(()), |(node, _)| {

@@ -5,6 +5,7 @@ mod bucket_settings;
 mod check_catalogs;
 mod cluster;
 mod cluster_files;
+mod cluster_store;
 mod collections;
 mod couchstore;
 mod couchstore_check;
