@@ -4,6 +4,8 @@ import os
 import pathlib
 import subprocess
 
+import pytest
+
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 HERE = REPOSITORY / "tests" / "deploy"
 CHART = REPOSITORY / "deploy" / "helm" / "kedge"
@@ -22,3 +24,16 @@ def run(*words, **options):
 def template(values, *options):
     """The chart as `helm install shop` in the namespace prod would render it."""
     return run(HELM, "template", "shop", CHART, "--namespace", "prod", "--values", values, *options)
+
+
+@pytest.fixture(scope="session")
+def machines(tmp_path_factory):
+    """Three members of etcd."""
+    from machines import Machines
+
+    made = Machines(tmp_path_factory.mktemp("machines"))
+    try:
+        made.begin_etcd()
+        yield made
+    finally:
+        made.stop()

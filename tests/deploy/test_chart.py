@@ -7,6 +7,8 @@ import functools
 import json
 import os
 import re
+import shutil
+import time
 
 import kubernetes_validate
 import pytest
@@ -91,32 +93,63 @@ def test_names_are_unique(values):
     assert len(set(names)) == len(names)
 
 
-def variables(values):
-    """The environment of the container."""
+def variables(values, pod):
+    """The environment of the container in a pod."""
+    of_pod = {
+        "metadata.name": pod,
+        "metadata.labels['topology.kubernetes.io/zone']": "zone-1",
+        "status.hostIP": "192.0.2.1",
+    }
     found = {}
     for entry in container(values)["env"]:
-        found[entry["name"]] = entry.get("value", "the password of a secret")
+        source = entry.get("valueFrom", {})
+        if "fieldRef" in source:
+            found[entry["name"]] = of_pod[source["fieldRef"]["fieldPath"]]
+        elif "secretKeyRef" in source:
+            found[entry["name"]] = "the password of a secret"
+        else:
+            found[entry["name"]] = entry["value"]
     return found
 
 
-def test_server_takes_every_argument_and_setting(values, tmp_path):
+def expand(text, known):
+    """The argument as Kubernetes passes it on."""
+    expanded = re.sub(r"\$\(([A-Za-z_]+)\)", lambda match: known[match.group(1)], text)
+    assert "$(" not in expanded
+    return expanded
+
+
+def settings_shown(values, pod, directory):
+    """The output of `kedge config` with the arguments, the variables and the file of a pod."""
     [config] = of_kind(values, "ConfigMap")
-    it = container(values)
-    assert it["command"] == ["kedge"] and it["args"][0] == "serve"
-    file = tmp_path / "settings.toml"
-    file.write_text(config["data"]["kedge.toml"])
-    mounted = "--config=/etc/kedge/settings/kedge.toml"
-    flags = [f"--config={file}" if text == mounted else text for text in it["args"][1:]]
-    done = run(KEDGE, "config", *flags, env={"PATH": os.environ["PATH"], **variables(values)})
-    assert done.returncode == 0, done.stderr
-    assert str(file) in done.stdout or "config:" not in values.read_text()
+    known = variables(values, pod)
+    words = container(values)
+    assert words["command"] == ["kedge"] and words["args"][0] == "serve"
+    flags = [expand(text, known) for text in words["args"][1:]]
+    [mounted] = [text.removeprefix("--config=") for text in flags if text.startswith("--config=")]
+    file = directory / "settings.toml"
+    file.write_text(config["data"][os.path.basename(mounted)])
+    flags = [f"--config={file}" if text.startswith("--config=") else text for text in flags]
+    return run(KEDGE, "config", *flags, env={"PATH": os.environ["PATH"], **known})
+
+
+def pods(values):
+    found = stateful_set(values)
+    return [f"{found['metadata']['name']}-{at}" for at in range(found["spec"]["replicas"])]
+
+
+def test_server_takes_every_argument_and_setting(values, tmp_path):
+    for pod in pods(values):
+        done = settings_shown(values, pod, tmp_path)
+        assert done.returncode == 0, f"{pod}: {done.stderr}"
+        assert str(tmp_path / "settings.toml") in done.stdout or "config:" not in values.read_text()
 
 
 def test_every_variable_of_the_server_is_a_setting(values):
     """An unknown flag is an error of the server, an unknown variable is not."""
     known = set(re.findall(r"variable `(KEDGE_\w+)`", (REPOSITORY / "docs" / "config.md").read_text()))
     assert known
-    ours = {name for name in variables(values) if name.startswith("KEDGE_")}
+    ours = {name for name in variables(values, "pod-0") if name.startswith("KEDGE_")}
     assert ours <= known
     assert stateful_set(values)["spec"]["template"]["spec"]["enableServiceLinks"] is False
 
@@ -140,9 +173,12 @@ def test_ports_of_services_are_those_of_the_container(values):
 def test_selectors_select_the_pods(values):
     labels = stateful_set(values)["spec"]["template"]["metadata"]["labels"]
     selectors = [stateful_set(values)["spec"]["selector"]["matchLabels"]]
+    selectors += [it["spec"]["selector"]["matchLabels"] for it in of_kind(values, "PodDisruptionBudget")]
     selectors += [it["spec"]["podSelector"]["matchLabels"] for it in of_kind(values, "NetworkPolicy")]
     for service in of_kind(values, "Service"):
-        selectors.append(service["spec"]["selector"])
+        selector = dict(service["spec"]["selector"])
+        assert selector.pop("statefulset.kubernetes.io/pod-name", pods(values)[0]) in pods(values)
+        selectors.append(selector)
     for selector in selectors:
         assert selector.items() <= labels.items()
 
@@ -168,13 +204,22 @@ def test_every_mount_has_a_volume(values):
 
 
 REFUSED = [
+    (["replicaCount=2"], "coordinator.endpoints is empty"),
     (["image.repository="], "image.repository is empty"),
     (["auth.existingSecret="], "auth.existingSecret"),
     (["auth.password=secret"], "only one of"),
     (["auth.existingSecret=", "auth.password=password"], "/auth/password"),
+    (["serverGroup.source=fixed"], "serverGroup.name is empty"),
+    (["serverGroup.source=rack"], "serverGroup"),
+    (["coordinator.endpoints={http://etcd:2379}"], "/coordinator/endpoints"),
+    (["coordinator.endpoints={etcd:2379}", "coordinator.user.name=kedge"], "user.existingSecret is empty"),
+    (["coordinator.tls.certKey=tls.crt"], "belong together"),
+    (["external.type=NodePort"], "external.type needs a cluster"),
+    (["coordinator.endpoints={etcd:2379}", "external.type=LoadBalancer"], "needs external.hosts"),
+    (["coordinator.endpoints={etcd:2379}", "external.type=NodePort", "external.hosts={a,b}"], "one host for each"),
     (["config.data_dir=/x"], "data_dir"),
     (["config.Vbuckets=1"], "Vbuckets"),
-    (["terminationGracePeriodSeconds=1"], "terminationGracePeriodSeconds"),
+    (["terminationGracePeriodSeconds=10"], "terminationGracePeriodSeconds"),
     (["nonsense=1"], "nonsense"),
 ]
 
@@ -224,3 +269,47 @@ def test_schema_has_every_value():
 
     schema = json.loads((CHART / "values.schema.json").read_text())
     check(schema, yaml.safe_load((CHART / "values.yaml").read_text()), "")
+
+
+def hook(values):
+    return container(values)["lifecycle"]["preStop"]["exec"]["command"]
+
+
+CLUSTER = HERE / "values" / "cluster.yaml"
+
+
+@pytest.mark.parametrize(
+    "script, asked, left_s",
+    [
+        # A release without the command.
+        ('[ "$3" = --help ] && exit 2; echo "$@" >> "$ASKED"', "", 5),
+        ('[ "$3" = --help ] && exit 0; echo "$@" >> "$ASKED"', "cluster drain shop-kedge-1 --url http://127.0.0.1:8091\n", 5),
+        # A node that cannot give its vBuckets away stops nevertheless, now or when its time is over.
+        ('[ "$3" = --help ] && exit 0; echo "$@" >> "$ASKED"; exit 1', "cluster drain shop-kedge-1 --url http://127.0.0.1:8091\n", 5),
+        ('[ "$3" = --help ] && exit 0; echo "$@" >> "$ASKED"; exec sleep 60', "cluster drain shop-kedge-1 --url http://127.0.0.1:8091\n", 20),
+    ],
+    ids=["missing", "drains", "fails", "hangs"],
+)
+def test_hook_drains_and_never_fails(tmp_path, script, asked, left_s):
+    tool, notes = tmp_path / "kedge", tmp_path / "asked"
+    tool.write_text(f"#!/bin/sh\n{script}\n")
+    tool.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    words = [word.replace("timeout 90 ", "timeout 1 ") for word in hook(CLUSTER)]
+    assert words != hook(CLUSTER)
+    began = time.monotonic()
+    done = run(*words, env={"PATH": path, "POD_NAME": "shop-kedge-1", "ASKED": str(notes)})
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - began < left_s
+    assert (notes.read_text() if notes.exists() else "") == asked
+
+
+def test_hook_ends_before_the_pod_is_killed(values):
+    it = container(values)
+    if "lifecycle" not in it:
+        assert len(pods(values)) == 1
+        return
+    assert shutil.which("timeout")
+    [limit] = re.findall(r"timeout (\d+) ", hook(values)[-1])
+    grace = stateful_set(values)["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    assert int(limit) + 30 <= grace

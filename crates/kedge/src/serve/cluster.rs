@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use kedge_auth::Roles;
-use kedge_cluster::{CLUSTER_USER, External};
+use kedge_cluster::{CLUSTER_USER, External, SERVER_GROUP};
 use kedge_coordination::StoreAddress;
 use kedge_coordinator::cluster::{ClusterSetup, NodeOptions};
 use kedge_disk::Disk;
@@ -63,8 +63,16 @@ fn options(settings: &Settings) -> Result<Option<NodeOptions>, SettingsError> {
         name,
         host: host(settings)?,
         external,
-        server_group: settings.server_group.clone(),
+        server_group: server_group(settings),
     }))
+}
+
+/// Returns the server group. An empty one is the default: Kubernetes leaves the variable of a machine without a zone empty.
+fn server_group(settings: &Settings) -> String {
+    match settings.server_group.as_str() {
+        "" => SERVER_GROUP.to_owned(),
+        given => given.to_owned(),
+    }
 }
 
 /// Returns the host at which others reach the node.

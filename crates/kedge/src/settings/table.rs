@@ -9,7 +9,6 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use kedge_bucket::{BucketChange, BucketConfig, BucketSetting};
-use kedge_cluster::SERVER_GROUP;
 use kedge_executor::ThreadCount;
 use kedge_frontend::FrontendLimits;
 use kedge_types::limits::VALUE_BYTES_MAX;
@@ -173,8 +172,8 @@ settings! {
         "The coordination store of the cluster, `etcd://HOST:PORT[,HOST:PORT...]/PREFIX[?OPTION=VALUE&...]` or `embedded:DIR` for nodes of one machine (docs/guides/cluster.md). A node of a cluster does not serve plain memcached clients unless `memcached_port` or `memcached_enabled` is given. Empty: a standalone server.", default_note = "none";
     node_name: String = String::new(),
         "Name of this node in the cluster.", default_note = "none";
-    server_group: String = SERVER_GROUP.to_owned(),
-        "Server group of this node: nodes of one group may fail together.";
+    server_group: String = String::new(),
+        "Server group of this node: nodes of one group may fail together. Empty: Group 1.", default_note = "Group 1";
     advertise: String = String::new(),
         "Host at which the other nodes and the clients reach this node of a cluster. Empty: the address that it listens on.", default_note = "the address of `listen`";
     external_host: String = String::new(),
