@@ -25,8 +25,8 @@ pub(crate) enum MapChange {
     Step,
     /// A failed-over node is back.
     Return(usize),
-    /// A node is failed over.
-    FailOver(usize),
+    /// Nodes are failed over.
+    FailOver(Vec<usize>),
     /// A node puts the map that it follows into a store that was restored.
     PutBack(usize),
 }
@@ -35,21 +35,25 @@ impl MapChange {
     /// Returns the changed map. `None` if there is nothing to change, and for changes that are based on more than the
     /// map.
     pub(crate) fn plan(&self, map: &SimMap) -> Option<SimMap> {
-        match *self {
-            Self::Move { vb, to } => map.with_move(vb, to),
-            Self::Taken { vb, node } => map.with_taken(node, vb),
-            Self::GiveUpMoves(node) => map.without_moves_from(node),
-            Self::Replicas(replicas) => Some(map.with_replicas(replicas)),
-            Self::Servers(ref servers) => Some(map.with_servers(servers)),
-            Self::Begin { rebalances } => map.with_change(rebalances),
-            Self::Return(node) => map.with(node),
+        match self {
+            Self::Move { vb, to } => map.with_move(*vb, *to),
+            Self::Taken { vb, node } => map.with_taken(*node, *vb),
+            Self::GiveUpMoves(node) => map.without_moves_from(*node),
+            Self::Replicas(replicas) => Some(map.with_replicas(*replicas)),
+            Self::Servers(servers) => Some(map.with_servers(servers)),
+            Self::Begin { rebalances } => map.with_change(*rebalances),
+            Self::Return(node) => map.with(*node),
             Self::Step | Self::FailOver(_) | Self::PutBack(_) => None,
         }
     }
 
-    /// Returns the transaction that replaces the map of a revision.
-    pub(crate) fn transaction(based_on: Revision, next: &SimMap) -> Transaction {
-        Transaction::new()
+    /// Returns the transaction that replaces the map of a revision, besides what `guarded` does.
+    pub(crate) fn transaction(
+        guarded: Transaction,
+        based_on: Revision,
+        next: &SimMap,
+    ) -> Transaction {
+        guarded
             .when(Compare::Unchanged(MAP_KEY.to_owned(), based_on))
             .put(MAP_KEY, next.to_json())
     }
@@ -57,19 +61,22 @@ impl MapChange {
 
 impl fmt::Display for MapChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Move { vb, to } => write!(f, "vBucket {vb} is to move to {}", name(to)),
-            Self::Taken { vb, node } => write!(f, "{} has taken vBucket {vb} over", name(node)),
-            Self::GiveUpMoves(node) => write!(f, "moves from {} are given up", name(node)),
+        match self {
+            Self::Move { vb, to } => write!(f, "vBucket {vb} is to move to {}", name(*to)),
+            Self::Taken { vb, node } => write!(f, "{} has taken vBucket {vb} over", name(*node)),
+            Self::GiveUpMoves(node) => write!(f, "moves from {} are given up", name(*node)),
             Self::Replicas(replicas) => write!(f, "there are to be {replicas} replicas"),
-            Self::Servers(ref servers) => {
+            Self::Servers(servers) => {
                 write!(f, "the bucket is to be spread over {servers:?}")
             }
             Self::Begin { .. } => write!(f, "copies are to be made"),
             Self::Step => write!(f, "copies have what they have to"),
-            Self::Return(node) => write!(f, "{} is back", name(node)),
-            Self::FailOver(node) => write!(f, "{} is failed over", name(node)),
-            Self::PutBack(node) => write!(f, "{} puts its map back", name(node)),
+            Self::Return(node) => write!(f, "{} is back", name(*node)),
+            Self::FailOver(nodes) => {
+                let names: Vec<String> = nodes.iter().map(|it| name(*it).to_string()).collect();
+                write!(f, "{} is failed over", names.join(", "))
+            }
+            Self::PutBack(node) => write!(f, "{} puts its map back", name(*node)),
         }
     }
 }

@@ -6,7 +6,8 @@ use crate::node::SimNode;
 use crate::plan::HistoryPlan;
 use crate::trace::note;
 use kedge_bucket::{
-    Bucket, Completion, Cookie, Mutated, Outcome, Patches, Read, StoreMode, Write, WriteWithMeta,
+    Bucket, Completion, Cookie, Ctx, Mutated, Outcome, Patches, Read, StoreMode, Write,
+    WriteWithMeta,
 };
 use kedge_disk::Rng;
 use kedge_types::limits::CAS_AHEAD_MS_MAX;
@@ -14,7 +15,7 @@ use kedge_types::{Cas, CollectionId, Datatype, DocKey, Durability, RevSeqno, Sta
 use std::collections::BTreeMap;
 
 /// The timeout of a SyncWrite.
-const TIMEOUT_MS: u16 = 200;
+const TIMEOUT_MS: u16 = 500;
 
 /// A key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,6 +74,15 @@ impl CasOrder {
     }
 }
 
+/// A call of a node.
+#[derive(Clone, Copy)]
+pub(crate) struct Called<'a> {
+    number: usize,
+    bucket: &'a Bucket,
+    ctx: Ctx,
+    vb: VbId,
+}
+
 /// All clients.
 pub(crate) struct Clients {
     plan: HistoryPlan,
@@ -114,11 +124,20 @@ impl Clients {
     }
 
     /// Lets a client start an operation, or checks whether the awaited one has ended.
-    pub(crate) fn step(&mut self, rng: &mut Rng, nodes: &[SimNode], starts: &[u64], map: &SimMap) {
+    ///
+    /// # Errors
+    /// A node has accepted an operation on a vBucket whose active it is no more.
+    pub(crate) fn step(
+        &mut self,
+        rng: &mut Rng,
+        nodes: &mut [SimNode],
+        starts: &[u64],
+        map: &SimMap,
+    ) -> Result<(), String> {
         let client = rng.below(self.waiting.len() as u64) as usize;
         if let Some(waiting) = self.waiting[client] {
             self.look(client, waiting, nodes, starts);
-            return;
+            return Ok(());
         }
         let n = rng.below(self.plan.keys);
         let key = if rng.below(4) == 0 {
@@ -128,83 +147,118 @@ impl Clients {
         };
         let document = key.document();
         let vb = document.vbucket(self.plan.vbuckets);
-        let Some(node) = map.active(vb) else {
-            return;
+        let Some(active) = map.active(vb) else {
+            return Ok(());
         };
-        // Clients have the same map as nodes, which get it late.
-        let Some(process) = &nodes[node].process else {
-            return;
+        // Clients may know an older map.
+        let node = match rng.below(3) {
+            0 => rng.below(nodes.len() as u64) as usize,
+            _ => active,
         };
-        let bucket = &process.bucket;
-        match key {
-            SimKey::Plain(_) => self.write_plain(rng, &nodes[node], bucket, vb, &document),
-            SimKey::Durable(_) if rng.below(3) == 0 && process.revision == map.revision() => {
-                self.read_once(client, node, starts[node], &nodes[node], key);
+        if nodes[node].is_paused() {
+            return Ok(());
+        }
+        let ctx = nodes[node].client_ctx();
+        let Some(process) = nodes[node].process.as_ref() else {
+            return Ok(());
+        };
+        let called = Called {
+            number: node,
+            bucket: &process.bucket,
+            ctx,
+            vb,
+        };
+        let accepted = match key {
+            SimKey::Plain(_) => self.write_plain(rng, called, &document),
+            SimKey::Durable(_) if rng.below(3) == 0 => {
+                self.read_once(client, starts[node], called, key)
             }
-            SimKey::Durable(_) => {
-                let levels = &self.plan.levels;
-                let level = levels[rng.below(levels.len() as u64) as usize];
-                let deletes = rng.below(6) == 0;
-                self.cookies += 1;
-                let cookie = self.cookies;
-                let write = Write {
-                    vb,
-                    key: &document,
-                    cas: Cas(0),
-                    durability: Some(Durability {
-                        level,
-                        timeout_ms: Some(TIMEOUT_MS),
-                    }),
-                    new_cas: Cas(0),
-                    preserve_ttl: false,
-                    cookie: Cookie(cookie),
-                };
-                let value = (!deletes).then_some(cookie);
-                let called = self.next_moment();
-                let outcome = store(&nodes[node], bucket, &write, value);
-                let event = Operation {
-                    did: OperationKind::Wrote(value),
-                    called,
-                    answered: None,
-                };
-                self.history.push((key, event));
-                let event = self.history.len() - 1;
-                self.cas.called(key, event);
-                note!(
-                    name(node),
-                    "write {event}: {key:?} becomes {value:?}, {level:?}"
-                );
-                match outcome {
-                    Ok(Outcome::Done(done)) => self.end_write(node, event, Ok(done.cas)),
-                    Ok(Outcome::Parked) => {
-                        self.waiting[client] = Some(PendingOperation {
-                            node,
-                            process: starts[node],
-                            cookie,
-                            key,
-                            event,
-                        });
-                    }
-                    Err(status) => self.end_write(node, event, Err(status)),
-                }
-                // The disk may be slower than the other nodes.
-                match rng.below(4) {
-                    0 => bucket.persistence().writers().request_flush(true),
-                    1 => bucket.persistence().writers().request_flush(false),
-                    _ => {}
-                }
-            }
+            SimKey::Durable(_) => self.write(rng, client, starts[node], called, key),
+        };
+        // A vBucket whose state is not known yet parks operations.
+        match accepted && node != active && nodes[node].is_active(vb) {
+            true => Err(format!(
+                "{key:?} is served by node {node}, and {active} is its active"
+            )),
+            false => Ok(()),
         }
     }
 
-    fn write_plain(
+    /// Starts a SyncWrite. Returns whether the node has accepted it.
+    fn write(
         &mut self,
         rng: &mut Rng,
-        node: &SimNode,
-        bucket: &Bucket,
-        vb: VbId,
-        key: &DocKey,
-    ) {
+        client: usize,
+        process: u64,
+        called: Called<'_>,
+        key: SimKey,
+    ) -> bool {
+        let Called {
+            number: node,
+            bucket,
+            ctx,
+            vb,
+        } = called;
+        let levels = &self.plan.levels;
+        let level = levels[rng.below(levels.len() as u64) as usize];
+        let deletes = rng.below(6) == 0;
+        self.cookies += 1;
+        let cookie = self.cookies;
+        let write = Write {
+            vb,
+            key: &key.document(),
+            cas: Cas(0),
+            durability: Some(Durability {
+                level,
+                timeout_ms: Some(TIMEOUT_MS),
+            }),
+            new_cas: Cas(0),
+            preserve_ttl: false,
+            cookie: Cookie(cookie),
+        };
+        let value = (!deletes).then_some(cookie);
+        let called = self.next_moment();
+        let outcome = store(ctx, bucket, &write, value);
+        let event = Operation {
+            did: OperationKind::Wrote(value),
+            called,
+            answered: None,
+        };
+        self.history.push((key, event));
+        let event = self.history.len() - 1;
+        self.cas.called(key, event);
+        note!(
+            name(node),
+            "write {event}: {key:?} becomes {value:?}, {level:?}"
+        );
+        let is_accepted = outcome.is_ok();
+        match outcome {
+            Ok(Outcome::Done(done)) => self.end_write(node, event, Ok(done.cas)),
+            Ok(Outcome::Parked) => {
+                self.waiting[client] = Some(PendingOperation {
+                    node,
+                    process,
+                    cookie,
+                    key,
+                    event,
+                });
+            }
+            Err(status) => self.end_write(node, event, Err(status)),
+        }
+        // The disk may be slower than the other nodes.
+        match rng.below(4) {
+            0 => bucket.persistence().writers().request_flush(true),
+            1 => bucket.persistence().writers().request_flush(false),
+            _ => {}
+        }
+        is_accepted
+    }
+
+    /// Makes a write without a level, whose outcome no client needs. Returns whether the node has accepted it.
+    fn write_plain(&mut self, rng: &mut Rng, called: Called<'_>, key: &DocKey) -> bool {
+        let Called {
+            bucket, ctx, vb, ..
+        } = called;
         self.cookies += 1;
         let write = Write {
             vb,
@@ -215,17 +269,10 @@ impl Clients {
             preserve_ttl: false,
             cookie: Cookie(self.cookies),
         };
-        // No client needs the outcome.
         match rng.below(8) {
-            0 => drop(store(node, bucket, &write, None)),
-            1 => drop(store_from_elsewhere(
-                rng,
-                node,
-                bucket,
-                &write,
-                self.cookies,
-            )),
-            _ => drop(store(node, bucket, &write, Some(self.cookies))),
+            0 => store(ctx, bucket, &write, None).is_ok(),
+            1 => store_from_elsewhere(rng, ctx, bucket, &write, self.cookies).is_ok(),
+            _ => store(ctx, bucket, &write, Some(self.cookies)).is_ok(),
         }
     }
 
@@ -250,25 +297,20 @@ impl Clients {
         }
     }
 
-    fn read_once(
-        &mut self,
-        client: usize,
-        number: usize,
-        process: u64,
-        node: &SimNode,
-        key: SimKey,
-    ) {
+    /// Reads a key. Returns whether the node has accepted it.
+    fn read_once(&mut self, client: usize, process: u64, called: Called<'_>, key: SimKey) -> bool {
+        let number = called.number;
         self.cookies += 1;
         let cookie = self.cookies;
-        let called = self.next_moment();
-        let seen = get(node, &key.document(), self.plan.vbuckets, cookie);
+        let moment = self.next_moment();
+        let seen = get(&called, &key.document(), cookie);
         let event = Operation {
             did: OperationKind::Read(None),
-            called,
+            called: moment,
             answered: None,
         };
         match seen {
-            ReadOutcome::Refused => {}
+            ReadOutcome::Refused => return false,
             ReadOutcome::Value(value) => {
                 note!(name(number), "read: {key:?} is {value:?}");
                 let answered = self.next_moment();
@@ -290,6 +332,7 @@ impl Clients {
                 });
             }
         }
+        true
     }
 
     fn look(
@@ -398,7 +441,7 @@ impl Clients {
 }
 
 fn store(
-    node: &SimNode,
+    ctx: Ctx,
     bucket: &Bucket,
     write: &Write<'_>,
     value: RegisterValue,
@@ -408,7 +451,7 @@ fn store(
             let text = number.to_string();
             let (value, mode) = (text.as_bytes(), StoreMode::Set);
             bucket.documents().store(
-                node.ctx(),
+                ctx,
                 write,
                 &kedge_bucket::StoreArgs {
                     mode,
@@ -419,14 +462,14 @@ fn store(
                 },
             )
         }
-        None => bucket.documents().delete(node.ctx(), write),
+        None => bucket.documents().delete(ctx, write),
     }
 }
 
 /// Stores a document of another cluster, whose clock may be far ahead.
 fn store_from_elsewhere(
     rng: &mut Rng,
-    node: &SimNode,
+    ctx: Ctx,
     bucket: &Bucket,
     write: &Write<'_>,
     value: u64,
@@ -434,7 +477,7 @@ fn store_from_elsewhere(
     let ahead_ms = rng.below(CAS_AHEAD_MS_MAX);
     let value = value.to_string();
     let with = WriteWithMeta {
-        cas: Cas(node.ctx().now.unix_ns + ahead_ms * 1_000_000),
+        cas: Cas(ctx.now.unix_ns + ahead_ms * 1_000_000),
         rev: RevSeqno(1 + rng.below(100)),
         flags: 0,
         expiry: 0,
@@ -447,25 +490,20 @@ fn store_from_elsewhere(
         datatype: Datatype::RAW,
         patches: &Patches::default(),
     };
-    bucket.documents().write_with_meta(node.ctx(), write, &with)
+    bucket.documents().write_with_meta(ctx, write, &with)
 }
 
 /// Reads a key at its active.
-pub(crate) fn get(node: &SimNode, key: &DocKey, vbuckets: u16, cookie: u64) -> ReadOutcome {
+fn get(called: &Called<'_>, key: &DocKey, cookie: u64) -> ReadOutcome {
     let wanted = Read {
-        vb: key.vbucket(vbuckets),
+        vb: called.vb,
         key,
         cookie: Cookie(cookie),
     };
-    let Some(process) = &node.process else {
-        return ReadOutcome::Refused;
-    };
-    let outcome = process
-        .bucket
-        .documents()
-        .get(node.ctx(), &wanted, |document| {
-            number(document.item.value())
-        });
+    let documents = called.bucket.documents();
+    let outcome = documents.get(called.ctx, &wanted, |document| {
+        number(document.item.value())
+    });
     match outcome {
         Ok(Outcome::Done(value)) => ReadOutcome::Value(value),
         Ok(Outcome::Parked) => ReadOutcome::Parked,

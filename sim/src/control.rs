@@ -1,57 +1,73 @@
-//! A node's part in the coordination of the cluster: it reads the store, watches it, and changes the map.
+//! A node's part in the coordination of the cluster: it reads the store, watches it, holds its lease, observes those of
+//! the others, and changes the map.
 //!
 //! Calls have a timeout by the node's own clock. A transaction without an answer may have been made: the node reads
 //! again before it makes another change.
 
 use crate::change::MapChange;
-use crate::map::{MAP_KEY, SimMap, name};
+use crate::map::{MAP_KEY, SimMap, name, number, text};
 use crate::service::{Answer, CallId, SimStore, StoreAnswer, StoreCall};
 use crate::trace::note;
+use kedge_cluster::{
+    AutoFailover, AutoFailoverSettings, ClusterObservation, Decision, LeaseSeen, MemberObservation,
+    NodeHealth,
+};
+use kedge_coordination::lease::{
+    LeaseEvent, LeaseHolder, LeaseObserver, LeaseRecord, LeaseState, LeaseTiming, Office,
+    OfficeStep,
+};
 use kedge_coordination::{
-    Change, CoordinationError, Entry, ReadAgain, Revision, StorePosition, WatchEvent,
+    Change, Compare, CoordinationError, Entry, Moment, ReadAgain, Revision, StorePosition,
+    Transaction, WatchEvent,
 };
 use kedge_disk::Rng;
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
-/// The timeout of a call.
-const CALL_TIMEOUT_NS: u64 = 60_000_000;
 /// The largest number of attempts of a change.
 const ATTEMPTS_MAX: u32 = 5;
+/// The key of the orchestrator's office.
+const OFFICE_KEY: &str = "orchestrator";
 
 /// The present times: the true one, and that of the node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
     pub(crate) true_ns: u64,
-    pub(crate) local_ns: u64,
+    pub(crate) local: Moment,
 }
 
 /// The content of the store, as a node knows it.
 #[derive(Debug)]
 pub(crate) struct StoreView {
-    at: StorePosition,
+    pub(crate) at: StorePosition,
     pub(crate) map: SimMap,
     /// The revision in which the map was last changed.
-    pub(crate) map_revision: Revision,
+    map_revision: Revision,
+    entries: BTreeMap<String, Entry>,
 }
 
 #[derive(Debug)]
 enum CallPurpose {
     Read,
+    Renew,
+    TakeOffice,
+    Revoke,
     Change { change: MapChange, attempts: u32 },
 }
 
 #[derive(Debug)]
 struct PendingCall {
     purpose: CallPurpose,
-    deadline_ns: u64,
+    deadline: Moment,
     /// The newest position when the call was sent: its answer is not older.
     before: Option<StorePosition>,
 }
 
 /// The state of a process.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Control {
     node: usize,
+    timing: LeaseTiming,
     seen: Option<StorePosition>,
     view: Option<StoreView>,
     /// The member that the watch reads from.
@@ -59,19 +75,69 @@ pub(crate) struct Control {
     calls: BTreeMap<CallId, PendingCall>,
     /// Changes that wait for the present one.
     todo: VecDeque<(MapChange, u32)>,
+    pub(crate) holder: LeaseHolder,
+    /// The tenure in which the node has applied a map that was current when the tenure began.
+    confirmed: Option<Revision>,
+    observers: BTreeMap<usize, LeaseObserver>,
+    office: Office,
+    token: Option<Revision>,
+    auto: AutoFailover,
+    /// The node that an administrator wants to be failed over by this one.
+    pub(crate) deposing: Option<usize>,
+}
+
+/// Returns the key of a node's lease.
+fn lease_key(node: usize) -> String {
+    format!("alive/{}", text(node))
 }
 
 impl Control {
-    pub(crate) fn new(node: usize) -> Self {
+    /// Creates the state of the `start`th process of a node.
+    pub(crate) fn new(node: usize, nodes: usize, start: u64, timing: LeaseTiming) -> Self {
+        let process = format!("{}-{start}", text(node));
+        let observer = |other| {
+            let observer = LeaseObserver::new(lease_key(other), timing.drift());
+            (other, observer)
+        };
         Self {
             node,
-            ..Self::default()
+            timing,
+            seen: None,
+            view: None,
+            member: 0,
+            calls: BTreeMap::new(),
+            todo: VecDeque::new(),
+            holder: LeaseHolder::new(lease_key(node), &process, timing),
+            confirmed: None,
+            observers: (0..nodes).map(observer).collect(),
+            office: Office::new(OFFICE_KEY, text(node), &process),
+            token: None,
+            auto: AutoFailover::default(),
+            deposing: None,
         }
     }
 
     /// Returns the content of the store, once it was read.
     pub(crate) fn view(&self) -> Option<&StoreView> {
         self.view.as_ref()
+    }
+
+    /// Returns the moment until which the node serves.
+    pub(crate) fn serves_until(&self) -> Moment {
+        let has_map = self.confirmed.is_some() && self.confirmed == self.holder.since();
+        if has_map {
+            self.holder.serves_until()
+        } else {
+            Moment::default()
+        }
+    }
+
+    /// Notes that the node has applied the map of the view.
+    pub(crate) fn has_applied(&mut self) {
+        let at = self.view.as_ref().map(|view| view.at.revision);
+        if let Some(since) = self.holder.since().filter(|since| at >= Some(*since)) {
+            self.confirmed = Some(since);
+        }
     }
 
     /// Handles answers and changes of the store, and sends what is due. `followed` is the node's map: if the store has an
@@ -84,37 +150,49 @@ impl Control {
         rng: &mut Rng,
     ) {
         for answer in store.take_answers(times.true_ns, self.node) {
-            self.on_answer(answer, store, rng);
+            self.on_answer(times, answer, store, rng);
         }
         self.end_late_calls(times);
         self.follow(times, store, rng);
+        self.tend_office(times, store, rng);
         let was_restored =
             |view: &StoreView| view.map.revision() < followed.revision() && !self.is_changing();
         if self.view.as_ref().is_some_and(was_restored) {
             let change = MapChange::PutBack(self.node);
-            self.send_change(times, change, followed, store, rng);
+            let guarded = Transaction::new();
+            self.send_change(times, change, guarded, followed, store, rng);
         }
         self.begin_changes(times, store, rng);
+    }
+
+    /// Renews the lease if that is due. The serving gate has to be moved to [`Self::serves_until`] before anything else.
+    pub(crate) fn renew(&mut self, times: Times, store: &mut SimStore, rng: &mut Rng) {
+        let is_due = self.holder.next_put().is_some_and(|at| at <= times.local);
+        if !is_due || self.is_calling(|purpose| matches!(purpose, CallPurpose::Renew)) {
+            return;
+        }
+        if let Some(put) = self.holder.put(times.local, &serde_json::Value::Null) {
+            let call = StoreCall::Transact(put, None);
+            self.send(times, call, CallPurpose::Renew, store, rng);
+        }
     }
 
     /// Makes a change as soon as there is no other.
     pub(crate) fn request(&mut self, change: MapChange) {
         let is_known = |(known, _): &(MapChange, u32)| *known == change;
-        if !self.is_making(&change) && !self.todo.iter().any(is_known) {
+        let is_making = |purpose: &CallPurpose| matches!(purpose, CallPurpose::Change { change: it, .. } if *it == change);
+        if !self.is_calling(is_making) && !self.todo.iter().any(is_known) {
             self.todo.push_back((change, 0));
         }
     }
 
     /// Returns whether a change of the map waits for its answer.
     pub(crate) fn is_changing(&self) -> bool {
-        let mut calls = self.calls.values();
-        calls.any(|call| matches!(call.purpose, CallPurpose::Change { .. }))
+        self.is_calling(|purpose| matches!(purpose, CallPurpose::Change { .. }))
     }
 
-    fn is_making(&self, wanted: &MapChange) -> bool {
-        self.calls.values().any(
-            |call| matches!(&call.purpose, CallPurpose::Change { change, .. } if change == wanted),
-        )
+    fn is_calling(&self, wanted: impl Fn(&CallPurpose) -> bool) -> bool {
+        self.calls.values().any(|call| wanted(&call.purpose))
     }
 
     fn send(
@@ -128,7 +206,7 @@ impl Control {
         let id = store.send(times.true_ns, self.node, call, rng);
         let pending = PendingCall {
             purpose,
-            deadline_ns: times.local_ns + CALL_TIMEOUT_NS,
+            deadline: times.local.plus(self.timing.request_timeout()),
             before: self.seen,
         };
         self.calls.insert(id, pending);
@@ -139,26 +217,25 @@ impl Control {
         &mut self,
         times: Times,
         change: MapChange,
+        guarded: Transaction,
         next: &SimMap,
         store: &mut SimStore,
         rng: &mut Rng,
     ) {
-        let based_on = self.view.as_ref().map(|view| view.map_revision);
-        if let Some(based_on) = based_on {
-            self.send_attempt(times, (change, 0), based_on, next, store, rng);
-        }
+        self.send_attempt(times, (change, 0), guarded, next, store, rng);
     }
 
     fn send_attempt(
         &mut self,
         times: Times,
         (change, attempts): (MapChange, u32),
-        based_on: Revision,
+        guarded: Transaction,
         next: &SimMap,
         store: &mut SimStore,
         rng: &mut Rng,
     ) {
-        let transaction = MapChange::transaction(based_on, next);
+        let Some(view) = &self.view else { return };
+        let transaction = MapChange::transaction(guarded, view.map_revision, next);
         let call = StoreCall::Transact(transaction, Some(change.clone()));
         let purpose = CallPurpose::Change {
             change,
@@ -167,7 +244,7 @@ impl Control {
         self.send(times, call, purpose, store, rng);
     }
 
-    fn on_answer(&mut self, answer: Answer, store: &SimStore, rng: &mut Rng) {
+    fn on_answer(&mut self, times: Times, answer: Answer, store: &SimStore, rng: &mut Rng) {
         // Others were given up.
         let Some(call) = self.calls.remove(&answer.id) else {
             return;
@@ -179,7 +256,7 @@ impl Control {
             self.on_restored(found);
             return;
         }
-        self.seen = self.seen.max_by_revision(found);
+        self.note_position(found);
         match (call.purpose, answer.result) {
             (CallPurpose::Read, Ok(StoreAnswer::Read(snapshot))) => {
                 let entry = snapshot.entry(MAP_KEY).expect("nobody deletes the map");
@@ -187,9 +264,18 @@ impl Control {
                     at: snapshot.position,
                     map: SimMap::from_json(&entry.value),
                     map_revision: entry.mod_revision,
+                    entries: BTreeMap::new(),
                 });
+                for entry in snapshot.entries {
+                    self.on_change(Change::Put(entry));
+                }
+                self.observe(times);
                 self.member = store.any_member(rng);
             }
+            (CallPurpose::Renew, Ok(StoreAnswer::Transacted(revision))) => {
+                self.on_renewed(times, &Ok(revision));
+            }
+            (CallPurpose::Renew, Err(error)) => self.on_renewed(times, &Err(error)),
             (
                 CallPurpose::Change { change, attempts },
                 Err(CoordinationError::Conflict(conflict)),
@@ -206,6 +292,24 @@ impl Control {
         }
     }
 
+    fn on_renewed(&mut self, times: Times, answer: &Result<Revision, CoordinationError>) {
+        let event = self.holder.on_answer(times.local, answer);
+        match event {
+            LeaseEvent::Renewed | LeaseEvent::Unknown => {}
+            _ => note!(name(self.node), "lease: {event:?}"),
+        }
+        if event == LeaseEvent::Deposed {
+            // Another map says who took its vBuckets.
+            self.view = None;
+        }
+    }
+
+    fn note_position(&mut self, found: StorePosition) {
+        if self.seen.is_none_or(|seen| seen.revision < found.revision) {
+            self.seen = Some(found);
+        }
+    }
+
     fn on_restored(&mut self, found: StorePosition) {
         let before = self.seen.take();
         note!(
@@ -213,6 +317,9 @@ impl Control {
             "finds the store at {found}, after {before:?}"
         );
         self.view = None;
+        self.token = None;
+        self.holder.forget();
+        self.auto.store_was_restored();
         for call in std::mem::take(&mut self.calls).into_values() {
             if let CallPurpose::Change { change, attempts } = call.purpose {
                 self.todo.push_back((change, attempts));
@@ -220,28 +327,56 @@ impl Control {
         }
     }
 
+    fn on_change(&mut self, change: Change) {
+        match change {
+            Change::Put(entry) if entry.key == MAP_KEY => self.on_map(&entry),
+            Change::Put(entry) => {
+                if let Some(view) = &mut self.view {
+                    view.entries.insert(entry.key.clone(), entry);
+                }
+            }
+            Change::Delete(key) => {
+                if let Some(view) = &mut self.view {
+                    view.entries.remove(&key);
+                }
+            }
+        }
+    }
+
     fn on_map(&mut self, entry: &Entry) {
-        if let Some(view) = self
-            .view
-            .as_mut()
-            .filter(|view| view.map_revision < entry.mod_revision)
-        {
+        let is_newer = |view: &&mut StoreView| view.map_revision < entry.mod_revision;
+        if let Some(view) = self.view.as_mut().filter(is_newer) {
             view.map = SimMap::from_json(&entry.value);
             view.map_revision = entry.mod_revision;
         }
     }
 
+    /// Shows the leases of the view to their observers.
+    fn observe(&mut self, times: Times) {
+        let Some(view) = &self.view else { return };
+        for (node, observer) in &mut self.observers {
+            observer.on_entry(times.local, view.entries.get(&lease_key(*node)));
+        }
+    }
+
     /// Gives up calls whose time is over.
     fn end_late_calls(&mut self, times: Times) {
-        let is_late = |_: &CallId, call: &mut PendingCall| call.deadline_ns <= times.local_ns;
+        let is_late = |_: &CallId, call: &mut PendingCall| call.deadline <= times.local;
         let late: Vec<(CallId, PendingCall)> = self.calls.extract_if(.., is_late).collect();
         for (_, call) in late {
-            if let CallPurpose::Change { change, attempts } = call.purpose {
-                note!(name(self.node), "does not know the outcome of {change:?}");
-                // The store may have the change.
-                self.view = None;
-                if attempts < ATTEMPTS_MAX {
-                    self.todo.push_back((change, attempts));
+            match call.purpose {
+                CallPurpose::Read | CallPurpose::TakeOffice | CallPurpose::Revoke => {}
+                CallPurpose::Renew => {
+                    let unknown = CoordinationError::OutcomeUnknown("no answer".to_owned());
+                    self.on_renewed(times, &Err(unknown));
+                }
+                CallPurpose::Change { change, attempts } => {
+                    note!(name(self.node), "does not know the outcome of {change:?}");
+                    // The store may have the change.
+                    self.view = None;
+                    if attempts < ATTEMPTS_MAX {
+                        self.todo.push_back((change, attempts));
+                    }
                 }
             }
         }
@@ -250,14 +385,16 @@ impl Control {
     /// Reads the changes of the store, or everything.
     fn follow(&mut self, times: Times, store: &mut SimStore, rng: &mut Rng) {
         let Some(at) = self.view.as_ref().map(|view| view.at) else {
-            let reads = |call: &PendingCall| matches!(call.purpose, CallPurpose::Read);
-            if !self.calls.values().any(reads) {
+            if !self.is_calling(|purpose| matches!(purpose, CallPurpose::Read)) {
                 self.send(times, StoreCall::Read, CallPurpose::Read, store, rng);
             }
             return;
         };
         let Some((position, events)) = store.watch(self.node, self.member, at) else {
             self.member = store.any_member(rng);
+            for observer in self.observers.values_mut() {
+                observer.on_interruption();
+            }
             return;
         };
         for event in events {
@@ -272,10 +409,7 @@ impl Control {
                 }
                 WatchEvent::Changes { changes, .. } => {
                     for change in changes {
-                        match change {
-                            Change::Put(entry) if entry.key == MAP_KEY => self.on_map(&entry),
-                            _ => {}
-                        }
+                        self.on_change(change);
                     }
                 }
             }
@@ -283,7 +417,33 @@ impl Control {
         if let Some(view) = &mut self.view {
             view.at = position;
         }
-        self.seen = self.seen.max_by_revision(position);
+        self.note_position(position);
+        self.observe(times);
+    }
+
+    /// Takes the office if it is free, for as long as the node has its own lease.
+    fn tend_office(&mut self, times: Times, store: &mut SimStore, rng: &mut Rng) {
+        let Some(view) = &self.view else {
+            return;
+        };
+        let observers = &self.observers;
+        let step = self.office.step(view.entries.get(OFFICE_KEY), |holder| {
+            let mut nodes = observers.iter();
+            let (_, observer) = nodes.find(|(node, _)| text(**node) == holder.node)?;
+            observer.end_of(&holder.process, times.local)
+        });
+        self.token = None;
+        match step {
+            OfficeStep::Hold { token } => self.token = Some(token),
+            OfficeStep::Take(take) => {
+                let is_alive = self.holder.serves_until() > times.local;
+                if is_alive && !self.is_calling(|it| matches!(it, CallPurpose::TakeOffice)) {
+                    let call = StoreCall::Transact(take, None);
+                    self.send(times, call, CallPurpose::TakeOffice, store, rng);
+                }
+            }
+            OfficeStep::Wait(_) => {}
+        }
     }
 
     fn begin_changes(&mut self, times: Times, store: &mut SimStore, rng: &mut Rng) {
@@ -292,24 +452,117 @@ impl Control {
             let Some((change, attempts)) = self.todo.pop_front() else {
                 return;
             };
-            let based_on = view.map_revision;
             if let Some(next) = change.plan(&view.map) {
-                self.send_attempt(times, (change, attempts), based_on, &next, store, rng);
+                let guarded = Transaction::new();
+                self.send_attempt(times, (change, attempts), guarded, &next, store, rng);
             }
         }
     }
-}
 
-/// The newer of two positions of a store.
-trait Newest {
-    fn max_by_revision(self, other: StorePosition) -> Option<StorePosition>;
-}
+    /// Returns the members that have to be failed over automatically. `applied` tells whether a node has applied the map.
+    pub(crate) fn down(&mut self, times: Times, applied: impl Fn(usize) -> bool) -> Vec<usize> {
+        let Some(view) = &self.view else {
+            return Vec::new();
+        };
+        let now = times.local;
+        let mut is_known = true;
+        let mut members = Vec::new();
+        for (node, observer) in &self.observers {
+            if view.map.is_out(*node) {
+                continue;
+            }
+            let time = observer.record().map_or(Duration::ZERO, LeaseRecord::time);
+            let time = self.timing.drift().lengthened(time);
+            let lease = match observer.state(now) {
+                LeaseState::Unknown => {
+                    is_known = false;
+                    continue;
+                }
+                LeaseState::Absent => LeaseSeen::Absent {
+                    since: Duration::ZERO,
+                    ends: Duration::ZERO,
+                },
+                LeaseState::Held { until: ends } | LeaseState::Lapsed { at: ends } => {
+                    LeaseSeen::Held {
+                        renewed: since_start(ends.minus(time)),
+                        ends: since_start(ends),
+                    }
+                }
+            };
+            members.push(MemberObservation {
+                node: number(*node),
+                name: text(*node),
+                group: "one".to_owned(),
+                lease,
+                health: NodeHealth::default(),
+                applied: applied(*node),
+            });
+        }
+        let mut settings = AutoFailoverSettings::default();
+        settings.timeout = u32::try_from(self.timing.time().as_secs()).expect("at most 120");
+        settings.disable_max_count = true;
+        let observed = ClusterObservation {
+            me: number(self.node),
+            is_orchestrator: self.token.is_some(),
+            store_reached: is_known,
+            settings,
+            operation: None,
+            members,
+        };
+        let Decision::FailOver(down) = self.auto.decide(since_start(now), &observed) else {
+            return Vec::new();
+        };
+        let down = down.into_iter();
+        down.map(|it| usize::from(it.node)).collect()
+    }
 
-impl Newest for Option<StorePosition> {
-    fn max_by_revision(self, other: StorePosition) -> Option<StorePosition> {
-        match self {
-            Some(known) if known.revision > other.revision => Some(known),
-            _ => Some(other),
+    /// Returns the part of a transaction that deposes nodes, if their leases have lapsed; with the condition that this node
+    /// is the orchestrator, if nobody else asked for it.
+    pub(crate) fn depositions(
+        &self,
+        times: Times,
+        nodes: &[usize],
+        is_automatic: bool,
+    ) -> Option<Transaction> {
+        let mut guarded = Transaction::new();
+        if is_automatic {
+            guarded = guarded.when(self.office.guard(self.token?));
+        }
+        for node in nodes {
+            let lapsed = self.observers[node].deposition(times.local)?;
+            let is_there = matches!(lapsed, Compare::Unchanged(..));
+            guarded = guarded.when(lapsed);
+            if is_there {
+                guarded = guarded.delete(lease_key(*node));
+            }
+        }
+        Some(guarded)
+    }
+
+    /// Takes the lease from a node that is to be failed over, unless that was done.
+    pub(crate) fn revoke(
+        &mut self,
+        times: Times,
+        node: usize,
+        store: &mut SimStore,
+        rng: &mut Rng,
+    ) {
+        let entries = self.view.as_ref().map(|view| &view.entries);
+        let entry = entries.and_then(|entries| entries.get(&lease_key(node)));
+        let is_revoked = |entry: &Entry| {
+            let record = LeaseRecord::parse(&entry.value);
+            record.is_some_and(|record| record.revoked)
+        };
+        let Some(entry) = entry.filter(|entry| !is_revoked(entry)) else {
+            return;
+        };
+        if !self.is_calling(|purpose| matches!(purpose, CallPurpose::Revoke)) {
+            let call = StoreCall::Transact(LeaseRecord::revocation(entry), None);
+            self.send(times, call, CallPurpose::Revoke, store, rng);
         }
     }
+}
+
+fn since_start(moment: Moment) -> Duration {
+    moment.since(Moment::default())
 }

@@ -3,19 +3,23 @@
 use crate::change::MapChange;
 use crate::control::Control;
 use crate::map::{name, number, positions};
-use crate::node::Process;
+use crate::node::{Process, SimNode};
 use crate::trace::note;
 use crate::world::World;
 use kedge_bucket::CompactionRequest;
 use kedge_cluster::NodePositions;
+use kedge_coordination::Transaction;
 use kedge_disk::Fault;
 use kedge_types::VbId;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// The longest time for which a node gets its answers late, before it is cut off.
+const SLOW_NS_MAX: u64 = 1_000_000_000;
+
 impl World {
     pub(crate) fn fault(&mut self) {
         let node = self.any_node();
-        match self.rng.below(47) {
+        match self.rng.below(54) {
             0..3 => {
                 self.network.reset_any(&mut self.rng);
                 self.summary.cuts += 1;
@@ -33,7 +37,7 @@ impl World {
             15..17 => {
                 let leads = self.map.leads(node).next().is_some();
                 if leads && self.may_fail_over(node) {
-                    self.fail_over(node);
+                    self.depose(node);
                 }
             }
             17 => self.recover(node),
@@ -61,6 +65,11 @@ impl World {
             39 => self.store.back_up(),
             40 => self.restore_store(),
             41..44 => self.set_servers(),
+            44..47 => self.pause(node),
+            47..49 => {
+                let until_ns = self.unix_ns() + self.rng.below(SLOW_NS_MAX);
+                self.store.slow_down(node, until_ns);
+            }
             _ => self.store.heal(),
         }
     }
@@ -75,11 +84,7 @@ impl World {
             return;
         }
         let other = self.rng.below(2) == 0;
-        if self.store.restore(other) {
-            self.map = self.store.map();
-            self.in_step.clear();
-            self.summary.restores += 1;
-        }
+        self.summary.restores += u64::from(self.store.restore(other));
     }
 
     /// Returns whether a node may lose its memory.
@@ -87,7 +92,8 @@ impl World {
         if self.plan.may_come_back {
             return true;
         }
-        if !self.lost.is_empty() || self.store.fails_over() {
+        let is_paused = self.nodes.iter().any(SimNode::is_paused);
+        if !self.lost.is_empty() || is_paused || self.store.changes_chains() {
             return false;
         }
         // One loss at a time: all others of its chains have everything that clients rely on.
@@ -110,10 +116,28 @@ impl World {
             return;
         }
         let power = self.rng.below(2) == 0;
+        self.kill_process(node, power);
+    }
+
+    /// Ends a process. If its memory counts, it is failed over before it comes back.
+    pub(crate) fn kill_process(&mut self, node: usize, power: bool) {
         self.end(node, power);
         if !self.plan.may_come_back {
             self.lost.insert(node);
         }
+    }
+
+    /// Pauses a process, sometimes for longer than its lease.
+    fn pause(&mut self, node: usize) {
+        let may_end = self.plan.may_come_back || self.may_lose(node);
+        if self.nodes[node].process.is_none() || self.nodes[node].is_paused() || !may_end {
+            return;
+        }
+        let most_ms = [self.plan.pause_ms, 3_000][self.rng.below(2) as usize];
+        let until_ns = self.unix_ns() + self.rng.below(most_ms * 1_000_000);
+        let in_batch = self.rng.below(2) == 0;
+        self.nodes[node].pause(until_ns, in_batch);
+        self.summary.pauses += 1;
     }
 
     /// Fails nodes over that may not come back unchanged before that.
@@ -124,7 +148,7 @@ impl World {
             self.lost.remove(&node);
         }
         if let Some(node) = self.lost.first().copied() {
-            self.fail_over(node);
+            self.depose(node);
         }
     }
 
@@ -154,7 +178,7 @@ impl World {
                 return;
             }
         }
-        self.fail_over(node);
+        self.depose(node);
     }
 
     pub(crate) fn end(&mut self, node: usize, power: bool) {
@@ -184,35 +208,80 @@ impl World {
         self.map.leads(node).all(can_go_on)
     }
 
-    /// Fails a node over, unless data would be lost. The node may be alive, and learn of it late.
-    fn fail_over(&mut self, node: usize) {
+    /// Asks a node to fail another one over, which may be alive.
+    fn depose(&mut self, node: usize) {
         let by = self.any_node();
-        let others = (0..self.nodes.len()).filter(|other| *other != node);
-        let others: Vec<usize> = others
-            .filter(|other| !self.network.is_cut(by, *other))
-            .collect();
-        let Some(process) = self.nodes[by].process.as_ref().filter(|_| by != node) else {
-            return;
-        };
-        let Some(view) = process
-            .control
-            .view()
-            .filter(|_| !process.control.is_changing())
-        else {
-            return;
-        };
-        let told = others.iter().filter_map(|other| {
-            let process = self.nodes[*other].process.as_ref()?;
-            Some((number(*other), positions(&process.bucket)?))
-        });
-        let Some(next) = view.map.without(node, &told.collect()) else {
-            return;
-        };
-        note!(name(by), "is to fail {} over", name(node));
-        for other in others {
-            self.nodes[other].fence(node, &mut self.network);
+        if let Some(process) = self.nodes[by].process.as_mut().filter(|_| by != node) {
+            process.control.deposing = Some(node);
         }
-        self.send_change(by, MapChange::FailOver(node), &next);
+    }
+
+    /// Lets a node fail others over: those that it has to as the orchestrator, and one that an administrator named.
+    pub(crate) fn fail_over_down(&mut self, by: usize) {
+        let times = self.times(by);
+        let revision = self.map.revision();
+        let process = |node: usize| self.nodes[node].process.as_ref();
+        let applied: Vec<bool> = (0..self.nodes.len())
+            .map(|node| process(node).is_some_and(|it| it.revision == revision))
+            .collect();
+        if self.nodes[by].is_paused() {
+            return;
+        }
+        let Some(process) = &mut self.nodes[by].process else {
+            return;
+        };
+        let control = &mut process.control;
+        let down = control.down(times, |node| applied[node]);
+        if control.is_changing() {
+            return;
+        }
+        if !down.is_empty() {
+            self.fail_over(by, &down, true);
+            return;
+        }
+        let Some(node) = control.deposing else { return };
+        if control.view().is_none_or(|view| view.map.is_out(node)) {
+            control.deposing = None;
+        } else if control.depositions(times, &[node], false).is_some() {
+            control.deposing = None;
+            self.fail_over(by, &[node], false);
+        } else {
+            control.revoke(times, node, &mut self.store, &mut self.rng);
+        }
+    }
+
+    /// Fails nodes over whose leases have lapsed, unless data would be lost. The positions of the others count from then on.
+    fn fail_over(&mut self, by: usize, nodes: &[usize], automatic: bool) {
+        // An administrator who knows that the others have not caught up since the last failover does not insist.
+        if !automatic && !nodes.iter().all(|node| self.may_fail_over(*node)) {
+            return;
+        }
+        // Two losses at a time are too many where data counts that is only in memory.
+        let is_going = |node: usize| self.lost.contains(&node) || self.nodes[node].is_paused();
+        let others = (0..self.nodes.len()).filter(|other| !nodes.contains(other));
+        if !self.plan.may_come_back && others.into_iter().any(is_going) {
+            return;
+        }
+        let others = (0..self.nodes.len()).filter(|other| !nodes.contains(other));
+        let reached = others.filter(|other| !self.network.is_cut(by, *other));
+        let told = reached.filter_map(|other| {
+            let node = &self.nodes[other];
+            let process = node.process.as_ref().filter(|_| !node.is_paused())?;
+            Some((number(other), positions(&process.bucket)?))
+        });
+        let told = told.collect();
+        let Some(process) = &self.nodes[by].process else {
+            return;
+        };
+        let control = &process.control;
+        let guarded = control.depositions(self.times(by), nodes, automatic);
+        let view = control.view();
+        let next = view.and_then(|view| view.map.without(nodes, &told, automatic));
+        if let Some((guarded, next)) = guarded.zip(next) {
+            note!(name(by), "is to fail {nodes:?} over");
+            let change = MapChange::FailOver(nodes.to_vec());
+            self.send_change(by, change, guarded, &next);
+        }
     }
 
     /// Begins the move of a vBucket from its active to one of its replicas.
@@ -266,7 +335,9 @@ impl World {
             self.request(by, MapChange::Begin { rebalances });
             return;
         }
-        if !self.map.makes_copies() {
+        // Nobody counts as a copy, or not any more, after the decision that a node may lose its data.
+        let is_paused = self.nodes.iter().any(SimNode::is_paused);
+        if !self.map.makes_copies() || is_paused || !self.lost.is_empty() {
             return;
         }
         let known = self.copies.take();
@@ -279,7 +350,7 @@ impl World {
         let control = process.map(|it| &it.control).filter(|it| !it.is_changing());
         let view = control.and_then(Control::view);
         if let Some(map) = view.and_then(|view| view.map.with_step(&copies)) {
-            self.send_change(by, MapChange::Step, &map);
+            self.send_change(by, MapChange::Step, Transaction::new(), &map);
         }
         self.copies = Some(copies);
     }

@@ -4,15 +4,19 @@
 //! are connected by byte streams that delay, break and stall. Their wall clocks are wrong by hours, their disks slow
 //! down, and their memory runs short. The map of the cluster is in a model of the coordination store ([`StoreModel`]):
 //! nodes change it by transactions and watch it. Its members stop and lag, its answers are lost, nodes do not reach it,
-//! its history is compacted, and backups are restored. Clients write, with and without durability levels, and read;
-//! others bring documents whose CAS is far ahead; nodes are failed over. The seed determines every next step, so a
-//! failing history can be repeated.
+//! its history is compacted, and backups are restored. Nodes hold leases by clocks that drift, and are paused for longer
+//! than a lease, until their watchdogs end them; an orchestrator fails others over when their leases have lapsed, and
+//! some nodes are failed over while they are alive. Clients write, with and without durability levels, and read, also by
+//! older maps; others bring documents whose CAS is far ahead. The seed determines every next step, so a failing history
+//! can be repeated.
 //!
 //! The checks:
 //! * For each key, the SyncWrites and reads at the active are linearizable across all failovers: so no acknowledged
 //!   SyncWrite is lost, and no client has seen a prepare, or a value that was rolled back.
 //! * When the cluster is idle, replicas equal their actives, with the same CAS.
-//! * The map of the store never goes back, and no revision of it is given twice, unless a backup is restored.
+//! * No two nodes serve a vBucket at a time, and only its active accepts operations.
+//! * The map of the store never goes back, and no revision of it is given twice, unless a backup is restored. Then all nodes
+//!   run and follow the newest map, which the store gets back.
 //! * Seqnos and CAS of a branch never decrease, nor does the CAS of acknowledged SyncWrites of a key in any branch.
 
 mod change;

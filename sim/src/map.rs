@@ -3,8 +3,8 @@
 use kedge_bucket::Bucket;
 use kedge_cluster::{
     CatchUp, Chain, ClusterMap, CopyPosition, MapNode, MoveLimits, NodePositions, Revision,
-    SERVER_GROUP, VbucketRole, plan_failover, plan_move, plan_rebalance, plan_recovery,
-    plan_replicas,
+    SERVER_GROUP, VbucketRole, plan_automatic_failover, plan_failover, plan_move, plan_rebalance,
+    plan_recovery, plan_replicas,
 };
 use kedge_types::VbId;
 use kedge_vbucket::{NodeName, Topology};
@@ -22,7 +22,8 @@ fn settings(replicas: u8) -> serde_json::Value {
     serde_json::json!({ "replicas": replicas })
 }
 
-fn text(node: usize) -> String {
+/// Returns the name of a node as text.
+pub(crate) fn text(node: usize) -> String {
     format!("n_{node}")
 }
 
@@ -182,9 +183,20 @@ impl SimMap {
         actives.collect()
     }
 
-    /// Returns the map without a node, if that loses nothing, as far as the others have reported.
-    pub(crate) fn without(&self, node: usize, told: &BTreeMap<u16, NodePositions>) -> Option<Self> {
-        let plan = plan_failover(&self.0, 0, number(node), told, false);
+    /// Returns the map without nodes, if that loses nothing, as far as the others have reported. Nobody has asked for it
+    /// if it is `automatic`.
+    pub(crate) fn without(
+        &self,
+        nodes: &[usize],
+        told: &BTreeMap<u16, NodePositions>,
+        automatic: bool,
+    ) -> Option<Self> {
+        let nodes: Vec<u16> = nodes.iter().map(|node| number(*node)).collect();
+        let plan = match (automatic, nodes.first()) {
+            (true, _) => plan_automatic_failover(&self.0, 0, &nodes, told),
+            (false, Some(node)) => plan_failover(&self.0, 0, *node, told, false),
+            (false, None) => return None,
+        };
         plan.ok().map(|plan| Self(plan.map))
     }
 

@@ -11,9 +11,11 @@ use crate::serving::{Closed, SendingEnd};
 use crate::trace::note;
 use kedge_bucket::{
     Bucket, BucketChange, BucketConfig, BucketSetup, CompactionRate, Completion, Completions,
-    Cookie, Ctx, RecoveryMode, ReplicaSink, Total, VbRole, WarmupBehavior,
+    Cookie, Ctx, RecoveryMode, ReplicaSink, ServingGate, Total, VbRole, WarmupBehavior,
 };
 use kedge_cluster::{Revision, VbucketRole};
+use kedge_coordination::Moment;
+use kedge_coordination::lease::LeaseTiming;
 use kedge_disk::{Disk, Rng, SimDisk};
 use kedge_executor::{ManualExecutor, Pool};
 use kedge_types::{Clock, ManualClock, Now, Seqno, VbId};
@@ -28,6 +30,12 @@ use std::time::Duration;
 /// The bucket's quota in bytes, and its value while memory is short.
 const QUOTA: u64 = 64 << 20;
 const QUOTA_SQUEEZED: u64 = 1 << 10;
+/// The time of leases.
+const LEASE_TIME: Duration = Duration::from_secs(1);
+/// The drift of the clocks of nodes: 1,000 parts per million, the bound of leases.
+const DRIFT_PPM_MAX: u64 = 1_000;
+/// One in parts per million.
+const ONE_PPM: u64 = 1_000_000;
 
 /// The events of a bucket for its node.
 #[derive(Default)]
@@ -62,12 +70,12 @@ pub(crate) struct Process {
     sink: Arc<NodeEvents>,
     manual: ManualExecutor,
     executor: kedge_executor::Executor,
+    /// The time until which it serves clients.
+    gate: Arc<ServingGate>,
     /// Its part in the coordination of the cluster.
     pub(crate) control: Control,
     /// The revision of the map that it has applied.
     pub(crate) revision: Revision,
-    /// The node whose streams it ends, because it is about to be failed over.
-    fenced: Option<usize>,
     /// vBuckets whose active it is by that map, or was until it handed them over.
     leads: BTreeSet<VbId>,
     serving: BTreeMap<LinkId, SendingEnd>,
@@ -87,6 +95,15 @@ pub(crate) struct SimNode {
     pub(crate) disk: SimDisk,
     /// The node's own clock: no two nodes agree on the time.
     clock: Arc<ManualClock>,
+    /// The nanoseconds by which the clock advances in a true millisecond.
+    rate: u64,
+    /// The true time until which the node is paused.
+    paused_until_ns: Option<u64>,
+    /// The time that the first operations after a pause are given: their batch began before it.
+    stale: Option<Now>,
+    timing: LeaseTiming,
+    nodes: usize,
+    starts: u64,
     config: BucketConfig,
     /// True while its disk is slow: commands are served, but disk operations wait.
     pub(crate) is_slow: bool,
@@ -117,11 +134,19 @@ impl SimNode {
         config.memory.warmup_behavior = WarmupBehavior::Blocking;
         config.compaction.throttle = CompactionRate::Off;
         let disk = SimDisk::new(seed);
+        let pause = Duration::from_millis(plan.pause_ms);
+        let timing = LeaseTiming::new(LEASE_TIME, Some(pause)).expect("the inequality holds");
         disk.create_dir_all(&dir()).expect("nothing fails yet");
         Self {
             number,
             disk,
             clock: Arc::new(ManualClock::new(now)),
+            rate: ONE_PPM - DRIFT_PPM_MAX + seed % (2 * DRIFT_PPM_MAX + 1),
+            paused_until_ns: None,
+            stale: None,
+            timing,
+            nodes: plan.nodes,
+            starts: 0,
             config,
             is_slow: false,
             behind: Duration::ZERO,
@@ -138,6 +163,7 @@ impl SimNode {
         let (executor, manual) = ManualExecutor::new();
         let sink = Arc::new(NodeEvents::default());
         let fatal = Arc::clone(&sink);
+        let gate = Arc::new(ServingGate::closed());
         let setup = BucketSetup {
             disk: Arc::new(self.disk.clone()),
             dir: dir(),
@@ -147,7 +173,7 @@ impl SimNode {
             completions: Arc::clone(&sink) as Arc<dyn Completions>,
             threads: 1,
             topology: None,
-            serving: Arc::default(),
+            serving: Arc::clone(&gate),
             recovery: RecoveryMode::Strict,
             open_files_max: u32::MAX,
             compaction_reserve_bytes: 0,
@@ -163,15 +189,16 @@ impl SimNode {
             .dcp()
             .set_replica_sink(Arc::clone(&sink) as Arc<dyn ReplicaSink>);
         note!(name(self.number), "starts");
+        self.starts += 1;
         self.process = Some(Process {
             node: self.number,
             bucket,
             sink,
             manual,
             executor,
-            control: Control::new(self.number),
+            gate,
+            control: Control::new(self.number, self.nodes, self.starts, self.timing),
             revision: Revision::default(),
-            fenced: None,
             leads: BTreeSet::new(),
             serving: BTreeMap::new(),
             following: BTreeMap::new(),
@@ -188,6 +215,8 @@ impl SimNode {
         };
         note!(name(self.number), "{how}");
         network.kill(self.number);
+        self.paused_until_ns = None;
+        self.stale = None;
         let process = self.process.take();
         if power {
             self.disk.crash(seed);
@@ -213,7 +242,8 @@ impl SimNode {
         }
     }
 
-    /// Does the node's part in the coordination: handles what comes from the store, and follows its map.
+    /// Does the node's part in the coordination: handles what comes from the store, follows its map, renews the lease, and
+    /// serves for as long as that allows.
     pub(crate) fn coordinate(
         &mut self,
         true_ns: u64,
@@ -222,24 +252,44 @@ impl SimNode {
         rng: &mut Rng,
     ) {
         let times = self.times(true_ns);
-        let number = self.number;
+        if self.is_paused() {
+            return;
+        }
         let Some(process) = &mut self.process else {
             return;
         };
         process.control.step(times, &self.saved, store, rng);
-        let Some(view) = process.control.view() else {
+        self.follow_view(network);
+        let Some(process) = &mut self.process else {
             return;
         };
-        let map = view.map.clone();
+        process.control.renew(times, store, rng);
+        process
+            .gate
+            .serve_until(process.control.serves_until().ns());
+    }
+
+    /// Applies the map of the store, if it is newer.
+    fn follow_view(&mut self, network: &mut Network) {
+        let number = self.number;
+        let Some(process) = &mut self.process else {
+            return;
+        };
+        let Some(map) = process.control.view().map(|view| view.map.clone()) else {
+            return;
+        };
         if map.revision() < self.saved.revision() {
             return;
         }
-        if process.has_begun() || map.without_moves_from(number).is_none() {
-            self.saved = map;
-            self.adopt(network);
-        } else {
+        if !process.has_begun() && map.without_moves_from(number).is_some() {
             // Its copies may be older than those of the nodes that were taking over.
             process.control.request(MapChange::GiveUpMoves(number));
+            return;
+        }
+        self.saved = map;
+        self.adopt(network);
+        if let Some(process) = &mut self.process {
+            process.control.has_applied();
         }
     }
 
@@ -247,23 +297,62 @@ impl SimNode {
     pub(crate) fn times(&self, true_ns: u64) -> Times {
         Times {
             true_ns,
-            local_ns: self.clock.now().mono_ns,
+            local: Moment::at_ns(self.clock.now().mono_ns),
         }
     }
 
-    /// Ends the streams from a node that is about to be failed over.
-    pub(crate) fn fence(&mut self, node: usize, network: &mut Network) {
-        if let Some(process) = &mut self.process {
-            process.fenced = Some(node);
-            process.end_following(node, network);
-        }
+    /// Stops the process for a while. With `in_batch`, the next operation of a client was read before.
+    pub(crate) fn pause(&mut self, until_ns: u64, in_batch: bool) {
+        note!(name(self.number), "is paused");
+        self.paused_until_ns = Some(until_ns);
+        self.stale = in_batch.then(|| self.clock.now());
     }
 
-    /// Follows all nodes again.
-    pub(crate) fn lift_fence(&mut self) {
-        if let Some(process) = &mut self.process {
-            process.fenced = None;
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused_until_ns.is_some()
+    }
+
+    /// Ends a pause whose time is over, or all with `None`. Returns whether the watchdog ends the process: it is still
+    /// stopped when its lease ends.
+    pub(crate) fn end_pause(&mut self, true_ns: Option<u64>) -> bool {
+        if !self.is_paused() {
+            return false;
         }
+        let lease_ends = self.process.as_ref().map(|it| it.control.holder.ends());
+        let is_late = |ends: Moment| ends > Moment::default() && ends.ns() <= self.now_ns();
+        if lease_ends.is_some_and(is_late) {
+            return true;
+        }
+        if self.paused_until_ns < true_ns || true_ns.is_none() {
+            note!(name(self.number), "goes on");
+            self.paused_until_ns = None;
+        }
+        false
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.clock.now().mono_ns
+    }
+
+    /// Returns whether it serves a vBucket to clients.
+    pub(crate) fn serves(&self, vb: VbId) -> bool {
+        let process = self.process.as_ref();
+        let is_open = process.is_some_and(|it| it.gate.is_open(self.now_ns()));
+        is_open && !self.is_paused() && self.is_active(vb)
+    }
+
+    /// Returns whether a vBucket is active.
+    pub(crate) fn is_active(&self, vb: VbId) -> bool {
+        let process = self.process.as_ref();
+        let figures = process.and_then(|it| it.bucket.vbucket_figures(vb));
+        figures.is_some_and(|it| it.state == VbState::Active)
+    }
+
+    /// Returns the context of a client's operation. After a pause, it may have begun before it.
+    pub(crate) fn client_ctx(&mut self) -> Ctx {
+        let ctx = self.ctx();
+        let now = self.stale.take().unwrap_or(ctx.now);
+        Ctx { now, ..ctx }
     }
 
     /// Applies the saved map. Nothing happens if the process has done so already.
@@ -309,9 +398,10 @@ impl SimNode {
 
     /// Advances the clock.
     pub(crate) fn advance(&mut self, time: Duration) {
-        self.clock.advance(time.as_nanos() as u64);
+        let ns = u128::from(self.rate) * time.as_nanos() / u128::from(ONE_PPM);
+        self.clock.advance(ns as u64);
         self.behind += time;
-        if self.is_slow {
+        if self.is_slow || self.is_paused() {
             return;
         }
         let behind = std::mem::take(&mut self.behind);
@@ -327,14 +417,15 @@ impl SimNode {
 
     /// Runs all due tasks.
     pub(crate) fn run_ready(&self) {
-        if let Some(process) = &self.process {
+        if let Some(process) = self.process.as_ref().filter(|_| !self.is_paused()) {
             process.manual.run_ready();
         }
     }
 
     /// Runs a task, if one is due.
     pub(crate) fn run_one(&self, rng: &mut Rng) {
-        if let Some(process) = self.process.as_ref().filter(|_| !self.is_slow) {
+        let is_stopped = self.is_slow || self.is_paused();
+        if let Some(process) = self.process.as_ref().filter(|_| !is_stopped) {
             let first = rng.below(4) as usize;
             let pools = (0..4).map(|at| Pool::ALL[(first + at) % 4]);
             let _ = pools.into_iter().any(|pool| process.manual.run_one(pool));
@@ -350,13 +441,15 @@ impl SimNode {
     pub(crate) fn connect(&mut self, network: &mut Network) {
         let now_ns = self.clock.now().mono_ns;
         let (number, map) = (self.number, &self.saved);
+        if self.is_paused() {
+            return;
+        }
         let Some(process) = self.process.as_mut().filter(|it| it.has_begun()) else {
             return;
         };
         for peer in map.actives() {
             let wanted = map.followed(number, peer);
-            let is_followed = process.following.contains_key(&peer);
-            if peer == number || wanted.is_empty() || is_followed || process.fenced == Some(peer) {
+            if peer == number || wanted.is_empty() || process.following.contains_key(&peer) {
                 continue;
             }
             let link = network.connect(number, peer);
@@ -372,6 +465,9 @@ impl SimNode {
     /// Delivers data, and executes all due work.
     pub(crate) fn pump(&mut self, rng: &mut Rng, network: &mut Network) {
         let now_ns = self.clock.now().mono_ns;
+        if self.is_paused() {
+            return;
+        }
         let links = network.of(self.number);
         let Some(process) = &mut self.process else {
             // Nobody listens.

@@ -28,6 +28,8 @@ pub struct HistoryPlan {
     /// True if a killed node may come back unchanged. With a level that needs no disk, acknowledged data may be only in
     /// the memory of others, so the node is failed over before.
     pub may_come_back: bool,
+    /// The pause of a node that its lease tolerates, in milliseconds.
+    pub pause_ms: u64,
     /// The eviction policy.
     pub eviction: EvictionPolicy,
 }
@@ -56,6 +58,7 @@ impl HistoryPlan {
             commit_log: rng.below(4) != 0,
             levels,
             may_come_back,
+            pause_ms: 5 + rng.below(200),
             eviction: match rng.below(2) {
                 0 => EvictionPolicy::ValueOnly,
                 _ => EvictionPolicy::FullEviction,

@@ -11,11 +11,11 @@ use kedge_coordination::{
     CoordinationError, ReadAgain, Revision, Snapshot, StorePosition, Transaction, WatchEvent,
 };
 use kedge_disk::Rng;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The usual delay of a message, and the largest one.
 const DELAY_NS: u64 = 2_000_000;
-const DELAY_NS_MAX: u64 = 120_000_000;
+const DELAY_NS_MAX: u64 = 200_000_000;
 /// The pause between two attempts of a call that waits for a quorum or a connection.
 const RETRY_NS: u64 = 10_000_000;
 
@@ -35,7 +35,7 @@ pub(crate) enum StoreCall {
 #[derive(Debug)]
 pub(crate) enum StoreAnswer {
     Read(Snapshot),
-    Transacted,
+    Transacted(Revision),
 }
 
 /// A call on its way to the store.
@@ -86,6 +86,8 @@ pub(crate) struct SimStore {
     cut: BTreeSet<usize>,
     /// The nodes whose calls arrive, and to which no answer comes.
     deaf: BTreeSet<usize>,
+    /// The nodes to which answers are slow, and the time at which they are cut off.
+    slow: BTreeMap<usize, u64>,
 }
 
 impl SimStore {
@@ -107,6 +109,7 @@ impl SimStore {
             calls: 0,
             cut: BTreeSet::new(),
             deaf: BTreeSet::new(),
+            slow: BTreeMap::new(),
         }
     }
 
@@ -133,6 +136,11 @@ impl SimStore {
 
     /// Executes the calls that have arrived, and returns the committed changes of the map.
     pub(crate) fn work(&mut self, now_ns: u64, rng: &mut Rng) -> Vec<CommittedMap> {
+        let is_over = |_: &usize, at_ns: &mut u64| *at_ns <= now_ns;
+        let gone: Vec<(usize, u64)> = self.slow.extract_if(.., is_over).collect();
+        for (node, _) in gone {
+            self.cut(node, false);
+        }
         let mut committed = Vec::new();
         let is_due = |request: &mut Request| request.at_ns <= now_ns;
         let mut due: Vec<Request> = self.requests.extract_if(.., is_due).collect();
@@ -171,17 +179,21 @@ impl SimStore {
                         change,
                     });
                 }
-                done.map(|_| StoreAnswer::Transacted)
+                done.map(StoreAnswer::Transacted)
             }
         };
         if self.deaf.contains(&node) || rng.below(40) == 0 {
             note!("store", "the answer to {} is lost", name(node));
             return committed;
         }
+        let delay_ns = match self.slow.contains_key(&node) {
+            true => rng.below(DELAY_NS_MAX),
+            false => delay_ns(rng),
+        };
         self.answers.push(Answer {
             id,
             node,
-            at_ns: now_ns + delay_ns(rng),
+            at_ns: now_ns + delay_ns,
             position: self.model.position(),
             result,
         });
@@ -231,15 +243,15 @@ impl SimStore {
         SimMap::from_json(&entry.value)
     }
 
-    /// Returns whether a failover of any node is on its way to the store.
-    pub(crate) fn fails_over(&self) -> bool {
-        let is_failover = |request: &Request| {
+    /// Returns whether a change is on its way to the store that adds copies which count, or removes some.
+    pub(crate) fn changes_chains(&self) -> bool {
+        let is_such = |request: &Request| {
             let StoreCall::Transact(_, change) = &request.call else {
                 return false;
             };
-            matches!(change, Some(MapChange::FailOver(_)))
+            matches!(change, Some(MapChange::FailOver(_) | MapChange::Step))
         };
-        self.requests.iter().any(is_failover)
+        self.requests.iter().any(is_such)
     }
 
     fn has_quorum(&self) -> bool {
@@ -260,6 +272,12 @@ impl SimStore {
         } else {
             self.cut.insert(node);
         }
+    }
+
+    /// Makes answers to a node slow, until it is cut off.
+    pub(crate) fn slow_down(&mut self, node: usize, until_ns: u64) {
+        note!(name(node), "answers of the store are slow");
+        self.slow.insert(node, until_ns);
     }
 
     /// Returns whether some nodes cannot use the store.
@@ -285,6 +303,7 @@ impl SimStore {
         note!("store", "all members are there, and all nodes reach them");
         self.cut.clear();
         self.deaf.clear();
+        self.slow.clear();
         for member in &mut self.members {
             member.is_up = true;
             member.is_slow = false;

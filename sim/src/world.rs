@@ -2,6 +2,7 @@
 
 use crate::change::MapChange;
 use crate::clients::{Clients, SimKey, number};
+use crate::control::Times;
 use crate::map::{SimMap, name};
 use crate::network::Network;
 use crate::node::SimNode;
@@ -10,10 +11,12 @@ use crate::service::{CommittedMap, SimStore};
 use crate::trace::{self, note};
 use kedge_bucket::{Completion, Cookie, DocumentRef, Outcome, Read};
 use kedge_cluster::{CatchUp, Revision};
+use kedge_coordination::Transaction;
 use kedge_disk::Rng;
 use kedge_types::{Cas, Now, Seqno, Status, VbId, VbUuid};
 use kedge_vbucket::VbState;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::AddAssign;
 use std::time::Duration;
 
 /// The start time of histories.
@@ -26,6 +29,11 @@ const QUIET_ROUNDS: u64 = 1_500;
 const CLOCK_WRONG_NS_MAX: u64 = 2 * 3_600 * 1_000_000_000;
 /// The number of turns within which a document that is only on disk is read.
 const FETCH_TURNS: usize = 100;
+/// A slice of a longer time, and the limit of their number.
+const LONG_SLICE: Duration = Duration::from_millis(10);
+const LONG_SLICES_MAX: u64 = 24;
+/// The number of rounds within which a vBucket is served.
+const SERVED_ROUNDS: usize = 2_000;
 /// The cookie of reads that no client makes.
 const READ_COOKIE: Cookie = Cookie(u64::MAX);
 
@@ -62,6 +70,51 @@ pub struct Summary {
     pub joins: u64,
     /// Restored backups of the store.
     pub restores: u64,
+    /// Paused processes.
+    pub pauses: u64,
+    /// Processes that were ended by their watchdogs.
+    pub watchdogs: u64,
+}
+
+impl AddAssign for Summary {
+    fn add_assign(&mut self, other: Self) {
+        let Self {
+            acknowledged,
+            unknown,
+            kills,
+            failovers,
+            takeovers,
+            rollbacks,
+            cuts,
+            evictions,
+            clocks_set,
+            slow_disks,
+            resizes,
+            rebalances,
+            returns,
+            joins,
+            restores,
+            pauses,
+            watchdogs,
+        } = other;
+        self.acknowledged += acknowledged;
+        self.unknown += unknown;
+        self.kills += kills;
+        self.failovers += failovers;
+        self.takeovers += takeovers;
+        self.rollbacks += rollbacks;
+        self.cuts += cuts;
+        self.evictions += evictions;
+        self.clocks_set += clocks_set;
+        self.slow_disks += slow_disks;
+        self.resizes += resizes;
+        self.rebalances += rebalances;
+        self.returns += returns;
+        self.joins += joins;
+        self.restores += restores;
+        self.pauses += pauses;
+        self.watchdogs += watchdogs;
+    }
 }
 
 /// A cluster.
@@ -76,7 +129,7 @@ pub struct World {
     pub(crate) starts: Vec<u64>,
     pub(crate) network: Network,
     pub(crate) store: SimStore,
-    /// The map of the store, which each node learns of late.
+    /// The newest map of the store, which each node learns of late, and which it gets back after the restore of a backup.
     pub(crate) map: SimMap,
     /// All maps that the store had, by revision.
     maps: BTreeMap<Revision, SimMap>,
@@ -171,9 +224,6 @@ impl World {
         for committed in self.store.work(self.unix_ns, &mut self.rng) {
             self.committed(committed)?;
         }
-        if !self.store.fails_over() {
-            self.nodes.iter_mut().for_each(SimNode::lift_fence);
-        }
         Ok(())
     }
 
@@ -181,15 +231,32 @@ impl World {
     fn coordinate_node(&mut self, node: usize) {
         let (store, network) = (&mut self.store, &mut self.network);
         self.nodes[node].coordinate(self.unix_ns, store, network, &mut self.rng);
+        self.fail_over_down(node);
     }
 
     /// Sends a change that was planned from the map of a node's view.
-    pub(crate) fn send_change(&mut self, node: usize, change: MapChange, next: &SimMap) {
-        let times = self.nodes[node].times(self.unix_ns);
+    pub(crate) fn send_change(
+        &mut self,
+        node: usize,
+        change: MapChange,
+        guarded: Transaction,
+        next: &SimMap,
+    ) {
+        let times = self.times(node);
         if let Some(process) = &mut self.nodes[node].process {
             let control = &mut process.control;
-            control.send_change(times, change, next, &mut self.store, &mut self.rng);
+            control.send_change(times, change, guarded, next, &mut self.store, &mut self.rng);
         }
+    }
+
+    /// Returns the right time.
+    pub(crate) fn unix_ns(&self) -> u64 {
+        self.unix_ns
+    }
+
+    /// Returns the present times of a node.
+    pub(crate) fn times(&self, node: usize) -> Times {
+        self.nodes[node].times(self.unix_ns)
     }
 
     /// Asks a node to make a change.
@@ -203,6 +270,10 @@ impl World {
     fn committed(&mut self, committed: CommittedMap) -> Result<(), String> {
         let CommittedMap { map, change } = committed;
         let (is, was) = (map.revision(), self.map.revision());
+        if map == self.map {
+            note!("store", "{change}");
+            return Ok(());
+        }
         if is <= was {
             return Err(format!(
                 "the map of the store goes back from {was:?} to {is:?}"
@@ -226,8 +297,8 @@ impl World {
         self.map = map;
         note!("store", "{change}: {}", self.map.brief());
         match change {
-            MapChange::FailOver(_) => {
-                self.summary.failovers += 1;
+            MapChange::FailOver(nodes) => {
+                self.summary.failovers += nodes.len() as u64;
                 // With the remaining nodes, all others have to catch up before the next loss.
                 self.in_step.clear();
             }
@@ -266,13 +337,14 @@ impl World {
                 self.nodes[node].pump(&mut self.rng, &mut self.network);
             }
             650..800 => {
-                let (nodes, starts) = (&self.nodes, &self.starts);
-                self.clients.step(&mut self.rng, nodes, starts, &self.map);
+                let (nodes, starts) = (&mut self.nodes, &self.starts);
+                self.clients.step(&mut self.rng, nodes, starts, &self.map)?;
             }
-            800..930 => {
+            800..910 => {
                 let us = self.rng.below(8_000);
                 self.pass(Duration::from_micros(us));
             }
+            910..930 => self.pass_long()?,
             930..950 => {
                 self.tend_replicas();
                 self.fail_over_lost();
@@ -291,11 +363,38 @@ impl World {
         Ok(())
     }
 
+    /// Lets a longer time pass, in which all nodes work: leases end only after many operations of clients.
+    fn pass_long(&mut self) -> Result<(), String> {
+        for _ in 0..self.rng.below(LONG_SLICES_MAX) {
+            self.pass(LONG_SLICE);
+            self.coordinate()?;
+            for node in 0..self.nodes.len() {
+                if self.rng.below(2) == 0 {
+                    self.coordinate_node(node);
+                    self.nodes[node].connect(&mut self.network);
+                }
+                self.nodes[node].pump(&mut self.rng, &mut self.network);
+                self.nodes[node].run_one(&mut self.rng);
+            }
+            self.bury();
+            self.note_steps();
+            self.look()?;
+        }
+        Ok(())
+    }
+
     fn pass(&mut self, time: Duration) {
         self.unix_ns += time.as_nanos() as u64;
         trace::set_time(self.unix_ns - BEGIN_UNIX_NS);
         for node in &mut self.nodes {
             node.advance(time);
+        }
+        for node in 0..self.nodes.len() {
+            if self.nodes[node].end_pause(Some(self.unix_ns)) {
+                note!(name(node), "is ended by its watchdog");
+                self.summary.watchdogs += 1;
+                self.kill_process(node, false);
+            }
         }
     }
 
@@ -357,9 +456,14 @@ impl World {
         }
     }
 
-    /// Checks that seqnos and CAS of branches do not decrease.
+    /// Checks that no two nodes serve a vBucket, and that seqnos and CAS of branches do not decrease.
     fn look(&mut self) -> Result<(), String> {
         for vb in self.map.vbuckets() {
+            let nodes = self.nodes.iter().filter(|node| node.serves(vb));
+            let serving: Vec<usize> = nodes.map(|node| node.number).collect();
+            if serving.len() > 1 {
+                return Err(format!("vBucket {vb} is served by nodes {serving:?}"));
+            }
             let Some(node) = self.map.active(vb) else {
                 continue;
             };
@@ -396,6 +500,11 @@ impl World {
             node.disk.clear_faults();
             node.is_slow = false;
         }
+        for node in 0..self.nodes.len() {
+            if self.nodes[node].end_pause(None) {
+                self.kill_process(node, false);
+            }
+        }
         let mut quiet = 0;
         for round in 1..=HEALING_ROUNDS {
             if round % (HEALING_ROUNDS / 4) == 0 {
@@ -405,9 +514,11 @@ impl World {
             for node in 0..self.nodes.len() {
                 self.start(node)
                     .map_err(|why| format!("node {node} does not start: {why}"))?;
-                self.recover(node);
-                self.coordinate_node(node);
-                self.nodes[node].connect(&mut self.network);
+                if self.rng.below(4) == 0 {
+                    self.recover(node);
+                    self.coordinate_node(node);
+                    self.nodes[node].connect(&mut self.network);
+                }
                 self.nodes[node].pump(&mut self.rng, &mut self.network);
                 self.nodes[node].run_one(&mut self.rng);
             }
@@ -477,6 +588,7 @@ impl World {
     fn compare(&mut self) -> Result<(), String> {
         for key in self.clients.keys() {
             let vb = key.document().vbucket(self.plan.vbuckets);
+            self.wait_served(vb)?;
             let active = self.map.active(vb).ok_or("there is no active")?;
             let there = self.read(active, key, false).map_err(|why| {
                 let around = self.describe();
@@ -500,6 +612,22 @@ impl World {
         Ok(())
     }
 
+    /// Waits until a vBucket is served.
+    fn wait_served(&mut self, vb: VbId) -> Result<(), String> {
+        for _ in 0..SERVED_ROUNDS {
+            self.pass(Duration::from_millis(1));
+            self.coordinate()?;
+            for node in 0..self.nodes.len() {
+                self.coordinate_node(node);
+            }
+            let active = self.map.active(vb);
+            if active.is_some_and(|active| self.nodes[active].serves(vb)) {
+                return Ok(());
+            }
+        }
+        Err(format!("nobody serves vBucket {vb}: {}", self.describe()))
+    }
+
     /// Reads a key of a node, with its CAS; from disk, if it is only there.
     fn read(
         &mut self,
@@ -507,7 +635,8 @@ impl World {
         key: SimKey,
         replica: bool,
     ) -> Result<Option<(u64, Cas)>, String> {
-        let node = &mut self.nodes[node];
+        let at = node;
+        let node = &self.nodes[at];
         let bucket = &node.process.as_ref().ok_or("the node is down")?.bucket;
         let document = key.document();
         let wanted = Read {
@@ -530,9 +659,9 @@ impl World {
             Err(status) => return Err(format!("{status:?}")),
         }
         for _ in 0..FETCH_TURNS {
-            node.run_ready();
-            match node.take_done(READ_COOKIE.0) {
-                None => node.advance(Duration::from_millis(1)),
+            self.nodes[at].run_ready();
+            match self.nodes[at].take_done(READ_COOKIE.0) {
+                None => self.pass(Duration::from_millis(1)),
                 Some(Completion::Read {
                     result: Ok((item, cas)),
                 }) => {

@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail};
 /// Where they are listed.
 pub(crate) const LIST: &str = "sim/mutants.toml";
 /// Histories that have to find a mutant.
-const SEEDS: &str = "600";
+const SEEDS: &str = "1500";
 /// The test that draws them.
 const HISTORIES: &str = "acknowledged_writes_survive";
 

@@ -3,9 +3,13 @@
 
 use kedge_sim::{HistoryPlan, Summary, World};
 use std::cell::RefCell;
+use std::num::NonZero;
+use std::ops::Range;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 
-fn seeds(default: u64) -> std::ops::Range<u64> {
+fn seeds(default: u64) -> Range<u64> {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let first = number("KEDGE_SEED").or(number("KEDGE_FIRST_SEED"));
     let count = match number("KEDGE_SEED") {
@@ -16,36 +20,43 @@ fn seeds(default: u64) -> std::ops::Range<u64> {
     first..first + count
 }
 
+/// Runs histories on all processors, and returns the sum of their figures.
+fn run_all(seeds: Range<u64>) -> Result<Summary, String> {
+    let next = AtomicU64::new(seeds.start);
+    let threads = thread::available_parallelism().map_or(1, NonZero::get);
+    let work = || {
+        if std::env::var_os("KEDGE_TRACE").is_some() {
+            kedge_sim::trace(|line| eprintln!("{line}"));
+        }
+        let mut total = Summary::default();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                return Ok::<_, String>(total);
+            }
+            if seed.is_multiple_of(1_000) {
+                eprintln!("seed {seed}");
+            }
+            let summary = World::new(seed, &HistoryPlan::of(seed)).run();
+            // The others end as well.
+            total += summary.inspect_err(|_| next.store(seeds.end, Ordering::Relaxed))?;
+        }
+    };
+    thread::scope(|scope| {
+        let running: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let mut total = Summary::default();
+        for thread in running {
+            total += thread.join().expect("it returns its error")?;
+        }
+        Ok(total)
+    })
+}
+
 #[test]
 fn acknowledged_writes_survive_and_rolled_back_values_are_never_seen() {
-    let mut total = Summary::default();
     let seeds = seeds(200);
     let many = seeds.end - seeds.start > 50;
-    if std::env::var_os("KEDGE_TRACE").is_some() {
-        kedge_sim::trace(|line| eprintln!("{line}"));
-    }
-    for seed in seeds {
-        if seed % 1_000 == 0 {
-            eprintln!("seed {seed}");
-        }
-        let summary = World::new(seed, &HistoryPlan::of(seed)).run();
-        let summary = summary.unwrap_or_else(|wrong| panic!("{wrong}"));
-        total.acknowledged += summary.acknowledged;
-        total.unknown += summary.unknown;
-        total.kills += summary.kills;
-        total.failovers += summary.failovers;
-        total.takeovers += summary.takeovers;
-        total.rollbacks += summary.rollbacks;
-        total.cuts += summary.cuts;
-        total.evictions += summary.evictions;
-        total.clocks_set += summary.clocks_set;
-        total.slow_disks += summary.slow_disks;
-        total.resizes += summary.resizes;
-        total.rebalances += summary.rebalances;
-        total.returns += summary.returns;
-        total.joins += summary.joins;
-        total.restores += summary.restores;
-    }
+    let total = run_all(seeds).unwrap_or_else(|wrong| panic!("{wrong}"));
     eprintln!("{total:?}");
     if many {
         // Histories in which nothing happens prove nothing.
@@ -55,6 +66,7 @@ fn acknowledged_writes_survive_and_rolled_back_values_are_never_seen() {
         );
         assert!(total.takeovers > 50 && total.resizes > 50 && total.rebalances > 50);
         assert!(total.returns > 50 && total.joins > 50 && total.restores > 5);
+        assert!(total.pauses > 50 && total.watchdogs > 20);
         assert!(total.evictions > 500 && total.clocks_set > 50 && total.slow_disks > 50);
     }
 }
@@ -65,7 +77,7 @@ fn trace_reports_every_event() {
     let heard = Rc::clone(&lines);
     kedge_sim::trace(move |line| heard.borrow_mut().push(line.to_owned()));
     let mut total = [0; 7];
-    for seed in 0..8 {
+    for seed in 0..16 {
         lines.borrow_mut().clear();
         let summary = World::new(seed, &HistoryPlan::of(seed)).run();
         let summary = summary.unwrap_or_else(|wrong| panic!("{wrong}"));

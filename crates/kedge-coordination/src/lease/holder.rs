@@ -208,10 +208,16 @@ impl LeaseHolder {
         }
     }
 
-    /// Ends the tenure, as the store was replaced by another one: an older state does not say who was deposed since.
+    /// Ends the tenure, as the store was replaced by another one: an older state does not say who was deposed since, and
+    /// may have the record of an earlier process of this node.
     pub fn forget(&mut self) {
         if !matches!(self.tenure, Tenure::Replaced(_)) {
-            self.lose(None);
+            self.promised = Validity::default();
+            self.sent.clear();
+            self.tenure = Tenure::None {
+                found: None,
+                again: false,
+            };
             self.next = Moment::default();
         }
     }

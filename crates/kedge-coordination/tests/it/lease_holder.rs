@@ -201,6 +201,24 @@ fn holder_forgets_its_tenure_in_a_store_that_was_restored() {
     assert_eq!(holder.ends(), at(1_000 + 4_995));
 }
 
+/// A backup from before a restart of the node had the record of the earlier process, and the present one gave its lease up
+/// for ever when that backup was restored.
+#[test]
+fn record_of_an_earlier_process_in_a_restored_store_is_replaced() {
+    let mut store = OneKey::default();
+    let mut earlier = held(&mut store);
+    let mut holder = LeaseHolder::new(KEY, "b", timing(5_000));
+    assert_eq!(renew(&mut store, &mut holder, 0), LeaseEvent::Found);
+    assert_eq!(renew(&mut store, &mut holder, 0), LeaseEvent::Taken);
+    let mut backup = OneKey::default();
+    earlier.forget();
+    renew(&mut backup, &mut earlier, 0);
+    holder.forget();
+    assert_eq!(renew(&mut backup, &mut holder, 1_000), LeaseEvent::Found);
+    assert_eq!(renew(&mut backup, &mut holder, 1_000), LeaseEvent::Taken);
+    assert_eq!(holder.ends(), at(1_000 + 4_995));
+}
+
 #[test]
 fn value_that_is_no_record_ends_a_tenure() {
     let mut store = OneKey::default();
