@@ -94,7 +94,8 @@ impl ClusterSample {
         let name = "kedge_cluster_auto_failovers";
         let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
         ConstCounter::new(status.failovers).encode(metric)?;
-        let help = "1 if nodes are down and the orchestrator does not fail them over for this reason, or 0";
+        let help =
+            "1 if nodes are down and the orchestrator refuses a failover for this reason, or 0";
         let name = "kedge_cluster_auto_failover_refused";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for reason in Refusal::names() {
