@@ -99,7 +99,8 @@ pub(crate) struct SimNode {
     rate: u64,
     /// The true time until which the node is paused.
     paused_until_ns: Option<u64>,
-    /// The time that the first operations after a pause are given: their batch began before it.
+    /// The time that the first operation after a pause is given: its batch began before it. No batch goes on for longer
+    /// than the lease: the watchdog is armed until the last one has ended.
     stale: Option<Now>,
     timing: LeaseTiming,
     nodes: usize,
@@ -400,6 +401,13 @@ impl SimNode {
     pub(crate) fn advance(&mut self, time: Duration) {
         let ns = u128::from(self.rate) * time.as_nanos() / u128::from(ONE_PPM);
         self.clock.advance(ns as u64);
+        let lease_ends = self
+            .process
+            .as_ref()
+            .map(|it| it.control.holder.ends().ns());
+        if !self.is_paused() && lease_ends.is_some_and(|ends| ends <= self.now_ns()) {
+            self.stale = None;
+        }
         self.behind += time;
         if self.is_slow || self.is_paused() {
             return;
