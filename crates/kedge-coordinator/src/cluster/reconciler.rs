@@ -71,6 +71,9 @@ struct AppliedEntry {
     chain: Chain,
     second: Option<Chain>,
     role: VbucketRole,
+    /// The node to which the vBucket moves. The chains alone may be the same before and during a move to a node of the target
+    /// chain.
+    moves_to: Option<u16>,
 }
 
 /// The vBuckets of one bucket.
@@ -137,6 +140,7 @@ impl Reconciler {
                 chain: chain.clone(),
                 second: bucket.second_chain(vb),
                 role: bucket.role(vb, me),
+                moves_to,
             };
             let (held, known) = &self.held[at];
             let same = known.as_ref() == Some(&says);
@@ -463,6 +467,30 @@ mod tests {
         let step = copy.step(&bucket(&[&[0]]), 1, &none, &own);
         assert_eq!(states(&step), [(0, VbState::Dead)]);
         assert!(step.assign[0].is_gone && copy.sources().is_empty());
+    }
+
+    /// A node that left had an active, and its target chain did not have it. The chains are the same when the target chain
+    /// counts and when the takeover begins: the node that was to take over did not notice, and the rebalance hung.
+    #[test]
+    fn takeover_by_a_node_of_the_target_chain_begins_without_a_change_of_chains() {
+        let (none, own) = (ReportedPositions::new(), [at(5)]);
+        let (mut old, mut new) = (Reconciler::new(true), Reconciler::default());
+        let counting = growing(&[&[0, 1]], &[&[2, 1]], true);
+        old.step(&counting, 0, &none, &own);
+        new.step(&counting, 2, &none, &own);
+        let mut moving = counting.clone();
+        moving.moves.insert(0, 2);
+        assert_eq!(counting.second_chain(0), moving.second_chain(0));
+        let step = old.step(&moving, 0, &none, &own);
+        assert!(step.assign[0].unless_dead);
+        new.step(&moving, 2, &none, &own);
+        assert_eq!(new.takeovers(), BTreeSet::from([0]));
+        let after = bucket(&[&[2, 1]]);
+        let step = new.step(&after, 2, &none, &own);
+        assert_eq!(states(&step), [(0, VbState::Active)]);
+        let step = old.step(&after, 0, &none, &own);
+        assert_eq!(states(&step), [(0, VbState::Dead)]);
+        assert!(step.assign[0].is_gone);
     }
 
     #[test]
