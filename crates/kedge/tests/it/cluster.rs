@@ -140,7 +140,8 @@ impl Cluster {
         command
     }
 
-    fn status(&self, node: usize) -> Value {
+    /// Returns the status that a node gives.
+    pub(crate) fn status(&self, node: usize) -> Value {
         self.http(node)
             .json("/kedge/cluster/status")
             .expect("a status")
