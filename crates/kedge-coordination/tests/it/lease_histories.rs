@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use kedge_coordination::lease::{LeaseEvent, LeaseHolder, LeaseObserver, LeaseTiming};
 use kedge_coordination::{
-    Compare, Conflict, CoordinationError, DriftBound, Entry, Moment, Op, Revision, Transaction,
+    Compare, Conflict, CoordinationError, DriftBound, Entry, Op, Revision, Transaction,
 };
 use kedge_disk::Rng;
 use proptest::prelude::*;
 use serde_json::Value;
 
+use crate::drifting_clock::{DriftingClock, MS};
+
 const KEY: &str = "alive/one";
-const MS: u64 = 1_000_000;
 /// The length of a history.
 const END: u64 = 120_000 * MS;
-const PPM: u64 = 1_000_000;
 
 /// The mistake in a run that has to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,27 +29,6 @@ enum Mutant {
     NoCompare,
     /// The holder counts from the answer, not from before the request.
     CountsFromAnswer,
-}
-
-/// A clock that is wrong by up to the bound.
-struct DriftingClock {
-    offset: u64,
-    /// In parts per million of the true rate.
-    rate: u64,
-}
-
-impl DriftingClock {
-    fn new(rng: &mut Rng) -> Self {
-        DriftingClock {
-            offset: rng.below(1_000_000) * MS,
-            rate: PPM - 1_000 + rng.below(2_001),
-        }
-    }
-
-    fn at(&self, true_ns: u64) -> Moment {
-        let passed = u128::from(true_ns) * u128::from(self.rate) / u128::from(PPM);
-        Moment::at_ns(self.offset + u64::try_from(passed).expect("a few minutes"))
-    }
 }
 
 /// A linearizable store.

@@ -13,8 +13,8 @@ use kedge_disk::Rng;
 use proptest::prelude::*;
 use serde_json::Value;
 
-const MS: u64 = 1_000_000;
-const PPM: u64 = 1_000_000;
+use crate::drifting_clock::{DriftingClock, MS};
+
 const HOLDER: &str = "h";
 
 fn at(ms: u64) -> Moment {
@@ -83,25 +83,6 @@ enum Mutant {
     RestartForgetsPromises,
     PromisesAfterFollowing,
     OneIsEnough,
-}
-
-struct DriftingClock {
-    offset: u64,
-    rate: u64,
-}
-
-impl DriftingClock {
-    fn new(rng: &mut Rng) -> Self {
-        DriftingClock {
-            offset: rng.below(1_000_000) * MS,
-            rate: PPM - 1_000 + rng.below(2_001),
-        }
-    }
-
-    fn at(&self, true_ns: u64) -> Moment {
-        let passed = u128::from(true_ns) * u128::from(self.rate) / u128::from(PPM);
-        Moment::at_ns(self.offset + u64::try_from(passed).expect("a few minutes"))
-    }
 }
 
 /// A node that could take the holder's place.

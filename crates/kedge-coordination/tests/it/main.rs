@@ -3,6 +3,7 @@
 #[path = "../contract/mod.rs"]
 mod contract;
 mod crashes;
+mod drifting_clock;
 mod embedded;
 mod lease_histories;
 mod lease_holder;
