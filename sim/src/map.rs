@@ -132,7 +132,7 @@ impl SimMap {
     pub(crate) fn is_whole(&self) -> bool {
         let is_full = |chain: &Chain| chain.0.iter().all(Option::is_some);
         let is_done =
-            !self.makes_copies() && plan_replicas(&self.0, 0, MoveLimits::default()).is_none();
+            !self.makes_copies() && plan_replicas(&self.0, MoveLimits::default()).is_none();
         self.0.moving() == 0 && is_done && self.chains().iter().all(is_full)
     }
 
@@ -193,8 +193,8 @@ impl SimMap {
     ) -> Option<Self> {
         let nodes: Vec<u16> = nodes.iter().map(|node| number(*node)).collect();
         let plan = match (automatic, nodes.first()) {
-            (true, _) => plan_automatic_failover(&self.0, 0, &nodes, told),
-            (false, Some(node)) => plan_failover(&self.0, 0, *node, told, false),
+            (true, _) => plan_automatic_failover(&self.0, &nodes, told),
+            (false, Some(node)) => plan_failover(&self.0, *node, told, false),
             (false, None) => return None,
         };
         plan.ok().map(|plan| Self(plan.map))
@@ -202,26 +202,26 @@ impl SimMap {
 
     /// Returns the map with a node that was failed over, which gets its lost places back.
     pub(crate) fn with(&self, node: usize) -> Option<Self> {
-        plan_recovery(&self.0, 0, number(node)).ok().map(Self)
+        plan_recovery(&self.0, number(node)).ok().map(Self)
     }
 
     /// Returns the map with a move of a vBucket to one of its replicas.
     pub(crate) fn with_move(&self, vb: VbId, to: usize) -> Option<Self> {
-        plan_move(&self.0, 0, BUCKET, vb.get(), &text(to))
+        plan_move(&self.0, BUCKET, vb.get(), &text(to))
             .ok()
             .map(Self)
     }
 
     /// Returns the map with another wanted number of replicas.
     pub(crate) fn with_replicas(&self, replicas: u8) -> Self {
-        let mut next = self.0.next(0);
+        let mut next = self.0.next();
         next.buckets[0].settings = settings(replicas);
         Self(next)
     }
 
     /// Returns the map in which the bucket is to be spread over these nodes.
     pub(crate) fn with_servers(&self, servers: &[usize]) -> Self {
-        let mut next = self.0.next(0);
+        let mut next = self.0.next();
         next.buckets[0].servers = servers.iter().map(|node| number(*node)).collect();
         Self(next)
     }
@@ -234,7 +234,7 @@ impl SimMap {
         } else {
             plan_replicas
         };
-        plan(&self.0, 0, MoveLimits::default()).map(Self)
+        plan(&self.0, MoveLimits::default()).map(Self)
     }
 
     /// Returns the vBuckets that get other copies.
@@ -261,7 +261,7 @@ impl SimMap {
 
     /// Returns the map in which caught-up copies have advanced.
     pub(crate) fn with_step(&self, copies: &CatchUp) -> Option<Self> {
-        copies.plan(&self.0, 0).map(Self)
+        copies.plan(&self.0).map(Self)
     }
 
     /// Returns the map in which a node has taken a vBucket over, if it still should.

@@ -80,21 +80,20 @@ pub struct FailoverPlan {
     pub losses: FailoverLosses,
 }
 
-/// Returns the map without the node `failed`, to be published by `by`. For each vBucket whose active it was, the most
-/// advanced replica takes over. The same holds for vBuckets that were moving to it, unless their active has everything
-/// that other copies have. Target chains of vBuckets are cancelled if they have the node, or it was the active. Joining
-/// nodes continue with the new active, and still do not count. `force` accepts the losses.
+/// Returns the map without the node `failed`. For each vBucket whose active it was, the most advanced replica takes
+/// over. The same holds for vBuckets that were moving to it, unless their active has everything that other copies have.
+/// Target chains of vBuckets are cancelled if they have the node, or it was the active. Joining nodes continue with the
+/// new active, and still do not count. `force` accepts the losses.
 ///
 /// # Errors
 /// `NoNode`, `Failed` when it is already failed over, `LastNode`, `WouldLose`.
 pub fn plan_failover(
     map: &ClusterMap,
-    by: u16,
     failed: u16,
     told: &BTreeMap<u16, NodePositions>,
     force: bool,
 ) -> Result<FailoverPlan, ClusterError> {
-    plan(map, by, failed, told, &FailoverRules::manual(force))
+    plan(map, failed, told, &FailoverRules::manual(force))
 }
 
 /// Returns the map without the nodes `failed`, which nobody has asked for: it is never forced.
@@ -106,7 +105,6 @@ pub fn plan_failover(
 /// As those of [`plan_failover`].
 pub fn plan_automatic_failover(
     map: &ClusterMap,
-    by: u16,
     failed: &[u16],
     told: &BTreeMap<u16, NodePositions>,
 ) -> Result<FailoverPlan, ClusterError> {
@@ -121,7 +119,7 @@ pub fn plan_automatic_failover(
         losses: FailoverLosses::default(),
     };
     for &node in failed {
-        let next = plan(&done.map, by, node, told, &rules)?;
+        let next = plan(&done.map, node, told, &rules)?;
         done.map = next.map;
         done.promoted += next.promoted;
         done.losses.add(next.losses);
@@ -162,7 +160,6 @@ impl FailoverRules<'_> {
 
 fn plan(
     map: &ClusterMap,
-    by: u16,
     failed: u16,
     told: &BTreeMap<u16, NodePositions>,
     rules: &FailoverRules<'_>,
@@ -170,11 +167,10 @@ fn plan(
     if map.members().all(|node| node == failed) {
         return Err(ClusterError::LastNode(map.name(failed).to_owned()));
     }
-    let mut next_map = map.next_epoch(by);
+    let mut next_map = map.next_epoch();
     if std::mem::replace(&mut next_map.node_mut(failed)?.failed, true) {
         return Err(ClusterError::Failed(map.name(failed).to_owned()));
     }
-    next_map.outrun_manifests(by);
     let mut failover = FailoverPlanner {
         map,
         failed,
@@ -362,17 +358,16 @@ pub fn lacks_durability_majority(map: &ClusterMap) -> bool {
     })
 }
 
-/// Returns the map in which a failed-over node is back, to be published by `by`: it joins the chains that it had, and
-/// becomes the active of vBuckets without an active. The map is not rebalanced: the other actives stay.
+/// Returns the map in which a failed-over node is back: it joins the chains that it had, and becomes the active of
+/// vBuckets without an active. The map is not rebalanced: the other actives stay.
 ///
 /// A node that is not failed over becomes the active of vBuckets that no node has any more, if its chains include them.
 ///
 /// # Errors
 /// `NoNode`; `NotFailed` when it is not failed over, and there is no such vBucket.
-pub fn plan_recovery(map: &ClusterMap, by: u16, node: u16) -> Result<ClusterMap, ClusterError> {
-    let mut map = map.next(by);
+pub fn plan_recovery(map: &ClusterMap, node: u16) -> Result<ClusterMap, ClusterError> {
+    let mut map = map.next();
     let had_failed = std::mem::replace(&mut map.node_mut(node)?.failed, false);
-    map.outrun_manifests(by);
     let mut leads = false;
     for bucket in &mut map.buckets {
         let had_place = bucket

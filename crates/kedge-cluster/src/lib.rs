@@ -67,9 +67,9 @@ pub use failover::{
 };
 pub use joining::Shortfall;
 pub use manifest::{
-    DEFAULT_NAME, FIRST_ID, ManifestAuthor, ManifestEdit, ManifestError, ManifestKeeper,
-    ManifestNameProblem, WantedCollection, WantedManifest, WantedScope, check_manifest_name,
-    manifest_json, manifest_rest_json, parse_manifest, parse_wanted_scopes,
+    DEFAULT_NAME, FIRST_ID, ManifestEdit, ManifestError, ManifestKeeper, ManifestNameProblem,
+    WantedCollection, WantedManifest, WantedScope, check_manifest_name, manifest_json,
+    manifest_rest_json, parse_manifest, parse_wanted_scopes,
 };
 pub use map::{Chain, ClusterMap, MapBucket, REPLICAS_MAX, VbucketRole};
 pub use members::{

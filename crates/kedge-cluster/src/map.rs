@@ -1,11 +1,11 @@
 //! The map of a cluster: the nodes, the buckets, the nodes of each vBucket and their roles.
 //!
 //! Invariants:
-//! * Two maps with the same revision are equal: each node makes revisions of its own ([`ClusterMap::next`]).
+//! * Two maps with the same revision are equal: a change puts its map into the coordination store in place of the one
+//!   from which it was made ([`ClusterMap::next`]), or not at all. A failover begins the next epoch.
 //! * No chain has a node twice, or a failed one.
 //! * The places of a chain stay until a target chain replaces it: the place of a failed node is empty until the node is
 //!   back and has caught up.
-//! * Of two manifests of a bucket, the one with the larger uid never precedes the other.
 //! * A vBucket moves to at most one node, and only that node publishes the map after the move. While it has a target
 //!   chain, it moves only to the active of that one, when it counts.
 
@@ -17,10 +17,7 @@ use serde_json::Value;
 
 use crate::placement::place;
 use crate::rebalance::{PlacementNode, target_chains};
-use crate::{
-    BucketEntry, ClusterError, ManifestAuthor, ManifestKeeper, MapNode, NextChain, Revision,
-    document,
-};
+use crate::{BucketEntry, ClusterError, ManifestKeeper, MapNode, NextChain, Revision, document};
 
 const VERSION: u32 = 2;
 /// The largest number of replicas of a vBucket: the places of a chain without that of the active.
@@ -205,24 +202,22 @@ impl ClusterMap {
             map.enter(node);
         }
         map.check()?;
-        Ok(map.next(0))
+        Ok(map.next())
     }
 
-    /// Returns the same map with a newer revision, to be changed by the node `by`. No other node makes that revision.
+    /// Returns the same map with the next revision, to be changed.
     #[must_use]
-    pub fn next(&self, by: u16) -> Self {
+    pub fn next(&self) -> Self {
         let mut map = self.clone();
-        let nodes = i64::from(self.next_node.max(1));
-        map.revision.rev = (self.revision.rev / nodes + 1) * nodes + i64::from(by);
+        map.revision.rev += 1;
         map
     }
 
-    /// Returns the same map in the next epoch: newer than every map that a lost node may have made from this one
-    /// without publishing it.
+    /// Returns the same map with the next revision, in the next epoch.
     #[must_use]
-    pub(crate) fn next_epoch(&self, by: u16) -> Self {
-        let mut map = self.next(by);
-        map.revision.epoch = self.revision.epoch.saturating_add(1);
+    pub(crate) fn next_epoch(&self) -> Self {
+        let mut map = self.next();
+        map.revision.epoch += 1;
         map
     }
 
@@ -280,13 +275,6 @@ impl ClusterMap {
     #[must_use]
     pub fn bucket(&self, name: &str) -> Option<&MapBucket> {
         self.buckets.iter().find(|bucket| bucket.name == name)
-    }
-
-    /// Returns the node as a maker of manifest changes.
-    #[must_use]
-    pub fn maker(&self, node: u16) -> ManifestAuthor {
-        let nodes = self.next_node;
-        ManifestAuthor { node, nodes }
     }
 
     /// Adds a new bucket, balanced over all nodes; `replicas` is limited to the number of other nodes.

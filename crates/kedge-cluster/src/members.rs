@@ -196,7 +196,7 @@ pub fn plan_add_node(map: &ClusterMap, node: MapNode) -> Result<ClusterMap, Clus
             "all numbers of nodes are used".to_owned(),
         ));
     }
-    let mut next = map.next(0);
+    let mut next = map.next();
     next.enter(MapNode {
         failed: false,
         ..node
@@ -211,7 +211,7 @@ pub fn plan_add_node(map: &ClusterMap, node: MapNode) -> Result<ClusterMap, Clus
 /// # Errors
 /// `NoNode`; `Node` with the reason, when the node has vBuckets, or a bucket would have no node.
 pub fn plan_remove_node(map: &ClusterMap, node: u16) -> Result<ClusterMap, ClusterError> {
-    let mut next = map.next(0);
+    let mut next = map.next();
     let Some(removed) = next.nodes.remove(&node) else {
         return Err(ClusterError::NoNode(node.to_string()));
     };
@@ -249,7 +249,7 @@ pub fn plan_node_change(
     node: &MapNode,
 ) -> Result<Option<ClusterMap>, ClusterError> {
     let number = map.node(&node.name)?;
-    let mut next = map.next(0);
+    let mut next = map.next();
     let known = next.node_mut(number)?;
     if known.uuid != node.uuid {
         return Err(ClusterError::Node(format!(

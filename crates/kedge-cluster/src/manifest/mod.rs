@@ -6,8 +6,8 @@
 //! Invariants:
 //! * An edit that changes something creates a larger uid; one that fails or changes nothing creates none.
 //! * An id is assigned to one scope, or one collection, for ever: it is not reused after a drop.
-//! * Two nodes of a cluster never create the same uid, nor assign the same id ([`ManifestAuthor`]). So manifests that are made
-//!   at the same moment are distinguishable, and the one with the larger uid is valid.
+//! * In a cluster, a change is made of the manifest that the coordination store has, in a transaction. So no two changes
+//!   create the same uid, or assign the same id.
 
 mod json;
 mod names;
@@ -31,33 +31,6 @@ pub const FIRST_ID: u32 = 8;
 
 /// The largest number of ids that are skipped for changes that are not known one by one.
 const CHANGES_MAX: u32 = 1 << 20;
-
-/// The node that makes a change, and the number of nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ManifestAuthor {
-    /// The number of the node.
-    pub node: u16,
-    /// The number of nodes of the cluster.
-    pub nodes: u16,
-}
-
-impl ManifestAuthor {
-    /// A standalone server.
-    pub const ALONE: Self = Self { node: 0, nodes: 1 };
-
-    /// Returns the smallest number from `least` on that belongs to this maker.
-    fn number(self, least: u64) -> u64 {
-        let (node, nodes) = (u64::from(self.node), u64::from(self.nodes.max(1)));
-        let ahead = (node + nodes - least % nodes) % nodes;
-        least.saturating_add(ahead)
-    }
-
-    fn id(self, least: u32) -> Option<u32> {
-        u32::try_from(self.number(u64::from(least)))
-            .ok()
-            .filter(|id| *id < u32::MAX)
-    }
-}
 
 /// A change of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -207,16 +180,16 @@ impl ManifestKeeper {
         *self == Self::default()
     }
 
-    /// Returns the manifest after a change, made by `maker`.
+    /// Returns the manifest after a change.
     ///
     /// # Errors
     /// [`ManifestError`].
-    pub fn edit(&self, edit: &ManifestEdit, maker: ManifestAuthor) -> Result<Self, ManifestError> {
+    pub fn edit(&self, edit: &ManifestEdit) -> Result<Self, ManifestError> {
         let mut next = self.clone();
         let mut manifest = Manifest::clone(&self.manifest);
         match edit {
             ManifestEdit::CreateScope { scope } => {
-                next.create_scope(&mut manifest, scope, maker)?;
+                next.create_scope(&mut manifest, scope)?;
             }
             ManifestEdit::DropScope { scope } => drop_scope(&mut manifest, scope)?,
             ManifestEdit::CreateCollection {
@@ -224,7 +197,7 @@ impl ManifestKeeper {
                 collection,
                 max_ttl,
             } => {
-                next.create_collection(&mut manifest, (scope, collection), *max_ttl, maker)?;
+                next.create_collection(&mut manifest, (scope, collection), *max_ttl)?;
             }
             ManifestEdit::ModifyCollection {
                 scope,
@@ -239,37 +212,16 @@ impl ManifestKeeper {
                 let at = find_collection(&mut manifest, scope, collection)?;
                 at.0.collections.remove(at.1);
             }
-            ManifestEdit::Replace(wanted) => next.replace(&mut manifest, wanted, maker)?,
+            ManifestEdit::Replace(wanted) => next.replace(&mut manifest, wanted)?,
         }
         if manifest != *self.manifest {
-            manifest.uid = ManifestUid(maker.number(self.uid().0 + 1));
+            manifest.uid = ManifestUid(self.uid().0 + 1);
             next.manifest = Arc::new(manifest);
         }
         Ok(next)
     }
 
-    /// Returns the same manifest with a uid above any that a lost node may have created from this one without
-    /// publishing it. The ids that it may have assigned are not assigned again.
-    #[must_use]
-    pub(crate) fn outrun(&self, maker: ManifestAuthor) -> Self {
-        let nodes = u32::from(maker.nodes.max(1));
-        let uid = maker.number(self.uid().0 + u64::from(nodes) + 1);
-        Self {
-            manifest: Arc::new(Manifest {
-                uid: ManifestUid(uid),
-                ..Manifest::clone(&self.manifest)
-            }),
-            next_scope: self.next_scope.saturating_add(nodes),
-            next_collection: self.next_collection.saturating_add(nodes),
-        }
-    }
-
-    fn create_scope(
-        &mut self,
-        manifest: &mut Manifest,
-        name: &str,
-        maker: ManifestAuthor,
-    ) -> Result<(), ManifestError> {
+    fn create_scope(&mut self, manifest: &mut Manifest, name: &str) -> Result<(), ManifestError> {
         if manifest.scopes.iter().any(|scope| scope.name == name) {
             return Err(ManifestError::ScopeExists(name.to_owned()));
         }
@@ -277,8 +229,7 @@ impl ManifestKeeper {
         if manifest.scopes.len() >= SCOPES_MAX {
             return Err(ManifestError::TooManyScopes);
         }
-        let id = maker.id(self.next_scope);
-        let id = id.ok_or(ManifestError::TooManyScopes)?;
+        let id = next_id(self.next_scope).ok_or(ManifestError::TooManyScopes)?;
         self.next_scope = id + 1;
         manifest.scopes.push(Scope {
             id: ScopeId(id),
@@ -293,7 +244,6 @@ impl ManifestKeeper {
         manifest: &mut Manifest,
         (scope, name): (&str, &str),
         max_ttl: Option<u32>,
-        maker: ManifestAuthor,
     ) -> Result<(), ManifestError> {
         let count = manifest.collections().count();
         let into = find_scope(manifest, scope)?;
@@ -307,8 +257,7 @@ impl ManifestKeeper {
         if count >= COLLECTIONS_MAX {
             return Err(ManifestError::TooManyCollections);
         }
-        let id = maker.id(self.next_collection);
-        let id = id.ok_or(ManifestError::TooManyCollections)?;
+        let id = next_id(self.next_collection).ok_or(ManifestError::TooManyCollections)?;
         self.next_collection = id + 1;
         into.collections.push(Collection {
             id: CollectionId(id),
@@ -318,6 +267,11 @@ impl ManifestKeeper {
         });
         Ok(())
     }
+}
+
+/// Returns the next id, if there is one after it.
+fn next_id(next: u32) -> Option<u32> {
+    (next < u32::MAX).then_some(next)
 }
 
 fn find_scope<'m>(manifest: &'m mut Manifest, name: &str) -> Result<&'m mut Scope, ManifestError> {

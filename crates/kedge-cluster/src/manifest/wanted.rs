@@ -8,9 +8,7 @@ use kedge_types::limits::COLLECTION_TTL_SECS_MAX;
 use kedge_types::{Manifest, ManifestUid};
 use serde::Deserialize;
 
-use super::{
-    DEFAULT_NAME, ManifestAuthor, ManifestError, ManifestKeeper, find_collection, find_scope,
-};
+use super::{DEFAULT_NAME, ManifestError, ManifestKeeper, find_collection, find_scope};
 
 /// A wanted manifest, and the uid of the manifest that it replaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -140,7 +138,6 @@ impl ManifestKeeper {
         &mut self,
         manifest: &mut Manifest,
         wanted: &WantedManifest,
-        maker: ManifestAuthor,
     ) -> Result<(), ManifestError> {
         if wanted.valid_on.is_some_and(|uid| uid != manifest.uid) {
             return Err(ManifestError::OtherUid(manifest.uid));
@@ -156,14 +153,14 @@ impl ManifestKeeper {
         });
         for scope in &wanted.scopes {
             if find_scope(manifest, &scope.name).is_err() {
-                self.create_scope(manifest, &scope.name, maker)?;
+                self.create_scope(manifest, &scope.name)?;
             }
             for it in &scope.collections {
                 match find_collection(manifest, &scope.name, &it.name) {
                     Ok((scope, at)) => scope.collections[at].max_ttl = it.max_ttl,
                     Err(_) => {
                         let path = (scope.name.as_str(), it.name.as_str());
-                        self.create_collection(manifest, path, it.max_ttl, maker)?;
+                        self.create_collection(manifest, path, it.max_ttl)?;
                     }
                 }
             }

@@ -154,14 +154,14 @@ impl CatchUp {
         }
     }
 
-    /// Returns the map in which caught-up nodes have joined, and vBuckets whose copies have all caught up take their next
-    /// step, to be published by `by`; `None` when there are none, or `map` is another map.
+    /// Returns the map in which caught-up nodes have joined, and vBuckets whose copies have all caught up take their
+    /// next step; `None` when there are none, or `map` is another map.
     #[must_use]
-    pub fn plan(&self, map: &ClusterMap, by: u16) -> Option<ClusterMap> {
+    pub fn plan(&self, map: &ClusterMap) -> Option<ClusterMap> {
         if map.revision != self.revision {
             return None;
         }
-        let mut next = map.next(by);
+        let mut next = map.next();
         for bucket in &mut next.buckets {
             let name = bucket.name.clone();
             let of_bucket = (name.clone(), 0)..=(name, u16::MAX);

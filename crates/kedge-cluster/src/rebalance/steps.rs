@@ -182,21 +182,21 @@ enum Work {
 }
 
 /// Returns the map with more steps of changes of the numbers of replicas, and without obsolete target chains, in which
-/// nodes join whose places are empty, to be published by `by`; `None` when nothing begins. No number of replicas changes
-/// while a node is failed over or joins.
+/// nodes join whose places are empty; `None` when nothing begins. No number of replicas changes while a node is failed
+/// over or joins.
 #[must_use]
-pub fn plan_replicas(map: &ClusterMap, by: u16, limits: MoveLimits) -> Option<ClusterMap> {
-    plan_steps(map, by, limits, Work::Replicas)
+pub fn plan_replicas(map: &ClusterMap, limits: MoveLimits) -> Option<ClusterMap> {
+    plan_steps(map, limits, Work::Replicas)
 }
 
 /// Returns the map with more steps of a rebalance of all buckets over their servers, otherwise as [`plan_replicas`].
 #[must_use]
-pub fn plan_rebalance(map: &ClusterMap, by: u16, limits: MoveLimits) -> Option<ClusterMap> {
-    plan_steps(map, by, limits, Work::Rebalance)
+pub fn plan_rebalance(map: &ClusterMap, limits: MoveLimits) -> Option<ClusterMap> {
+    plan_steps(map, limits, Work::Rebalance)
 }
 
-fn plan_steps(map: &ClusterMap, by: u16, limits: MoveLimits, work: Work) -> Option<ClusterMap> {
-    let mut next = map.next(by);
+fn plan_steps(map: &ClusterMap, limits: MoveLimits, work: Work) -> Option<ClusterMap> {
+    let mut next = map.next();
     for bucket in &mut next.buckets {
         bucket.cancel_obsolete();
     }
@@ -218,17 +218,16 @@ fn plan_steps(map: &ClusterMap, by: u16, limits: MoveLimits, work: Work) -> Opti
     (next.buckets != map.buckets).then_some(next)
 }
 
-/// Returns the map in which all buckets are to be spread over all nodes but the ones to `remove`, to be published by `by`.
-/// The steps follow by [`plan_rebalance`].
+/// Returns the map in which all buckets are to be spread over all nodes but the ones to `remove`. The steps follow by
+/// [`plan_rebalance`].
 ///
 /// # Errors
 /// `Node` when no node would be left, a failed-over node is not to be removed, or a vBucket has no active.
 pub fn begin_rebalance(
     map: &ClusterMap,
-    by: u16,
     remove: &BTreeSet<u16>,
 ) -> Result<ClusterMap, ClusterError> {
-    let mut next = map.next(by);
+    let mut next = map.next();
     next.spread_over(remove)?;
     for bucket in &next.buckets {
         let lost = bucket
@@ -270,11 +269,11 @@ impl ClusterMap {
     }
 }
 
-/// Returns the map without the target chains of vBuckets whose copies are not complete, to be published by `by`; `None`
-/// when there are none. What moves already goes on.
+/// Returns the map without the target chains of vBuckets whose copies are not complete; `None` when there are none.
+/// What moves already goes on.
 #[must_use]
-pub fn stop_rebalance(map: &ClusterMap, by: u16) -> Option<ClusterMap> {
-    let mut next = map.next(by);
+pub fn stop_rebalance(map: &ClusterMap) -> Option<ClusterMap> {
+    let mut next = map.next();
     for bucket in &mut next.buckets {
         let moves = &bucket.moves;
         bucket.next.retain(|vb, _| moves.contains_key(vb));

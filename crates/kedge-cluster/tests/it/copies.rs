@@ -17,7 +17,7 @@ pub(crate) const UNLIMITED: MoveLimits = MoveLimits {
 
 /// The map in which due changes of the number of replicas begin, all at once.
 pub(crate) fn replicas(map: &ClusterMap) -> Option<ClusterMap> {
-    plan_replicas(map, 0, UNLIMITED)
+    plan_replicas(map, UNLIMITED)
 }
 
 pub(crate) type Told = BTreeMap<u16, NodePositions>;

@@ -59,7 +59,7 @@ pub(crate) fn joined(map: &ClusterMap) -> ClusterMap {
     let mut copies = CatchUp::begin(map);
     let all = |node| (node, told(vec![(0, 0); vbuckets]));
     copies.note(&map.members().map(all).collect());
-    copies.plan(map, 0).unwrap_or_else(|| map.clone())
+    copies.plan(map).unwrap_or_else(|| map.clone())
 }
 
 proptest! {
@@ -103,7 +103,7 @@ proptest! {
                 (node, told(seed[at..at + 40].iter().map(|(prepared, more)| (*prepared, prepared + more))))
             })
             .collect();
-        let plan = plan_failover(&before, 1, failed, &told, force).expect("each has a replica that told");
+        let plan = plan_failover(&before, failed, &told, force).expect("each has a replica that told");
         prop_assert!(plan.map.revision > before.revision);
         prop_assert!(no_chain_repeats(chains(&plan.map)));
         let mut promoted = 0;
@@ -138,14 +138,13 @@ proptest! {
     ) {
         let first = map(nodes, replicas, 60);
         let mut now = first.clone();
-        for (at, (node, back)) in steps.into_iter().enumerate() {
+        for (node, back) in steps {
             let node = u16::try_from(node.index(nodes)).expect("few");
             let told = now.members().map(|node| (node, told([(0, 0); 60]))).collect();
-            let by = u16::try_from(at % nodes).expect("few");
             let next = if back {
-                plan_recovery(&now, by, node).map(|map| joined(&map))
+                plan_recovery(&now, node).map(|map| joined(&map))
             } else {
-                plan_failover(&now, by, node, &told, true).map(|plan| plan.map)
+                plan_failover(&now, node, &told, true).map(|plan| plan.map)
             };
             let Ok(next) = next else { continue };
             prop_assert!(next.revision > now.revision);
@@ -154,7 +153,7 @@ proptest! {
         }
         // All are back: each has what it had, but for who is the active.
         for node in 0..u16::try_from(nodes).expect("few") {
-            if let Ok(next) = plan_recovery(&now, 0, node) {
+            if let Ok(next) = plan_recovery(&now, node) {
                 now = joined(&next);
             }
         }
@@ -164,22 +163,20 @@ proptest! {
             prop_assert!(new.active().is_some());
         }
     }
+}
 
-    #[test]
-    fn revisions_of_different_nodes_are_distinct(nodes in 1_usize..9, steps in prop::collection::vec((0_usize..9, any::<bool>()), 1..30)) {
-        let start = first_map(nodes, 1);
-        let mut maps = vec![start.clone(); nodes];
-        let mut seen = BTreeSet::from([start.revision]);
-        for (node, heard) in steps {
-            let node = node % nodes;
-            let newest = maps.iter().max_by_key(|map| map.revision).expect("one").clone();
-            let base = if heard { newest } else { maps[node].clone() };
-            let next = base.next(u16::try_from(node).expect("few"));
-            prop_assert!(next.revision > base.revision);
-            prop_assert!(seen.insert(next.revision));
-            maps[node] = next;
-        }
-    }
+#[test]
+fn each_change_has_the_next_revision_and_a_failover_the_next_epoch() {
+    let first = map(2, 1, 4);
+    let all = BTreeMap::from([(0, told([(0, 0); 4]))]);
+    let failed_over = plan_failover(&first, 1, &all, false).expect("node 0 has all");
+    let back = plan_recovery(&failed_over.map, 1).expect("it failed");
+    let revisions = [&first, &failed_over.map, &back].map(|map| map.revision);
+    let revisions = revisions.map(|it| (it.epoch, it.rev));
+    assert_eq!(revisions, [(1, 1), (2, 2), (2, 3)]);
+    // The manifests stay.
+    let manifest = |map: &ClusterMap| map.bucket("b").expect("it is there").manifest.clone();
+    assert_eq!(manifest(&back), manifest(&first));
 }
 
 #[test]
@@ -187,7 +184,7 @@ fn impossible_failovers_and_recoveries_are_rejected() {
     let two = map(2, 1, 4);
     let all = BTreeMap::from([(1, told([(0, 0); 4]))]);
     let plan = |map: &ClusterMap, node, told: &BTreeMap<u16, NodePositions>, force| {
-        plan_failover(map, 0, node, told, force)
+        plan_failover(map, node, told, force)
     };
     let gone = plan(&two, 0, &all, false).expect("node 1 takes over").map;
     let texts = [
@@ -199,9 +196,7 @@ fn impossible_failovers_and_recoveries_are_rejected() {
         plan(&map(2, 0, 4), 0, &all, false)
             .map(|_| ())
             .expect_err("no replicas"),
-        plan_recovery(&two, 0, 0)
-            .map(|_| ())
-            .expect_err("not failed"),
+        plan_recovery(&two, 0).map(|_| ()).expect_err("not failed"),
         two.node("n_9").map(|_| ()).expect_err("unknown"),
     ]
     .map(|error| error.to_string());
@@ -220,7 +215,7 @@ fn impossible_failovers_and_recoveries_are_rejected() {
     let forced = plan(&map(2, 0, 4), 0, &all, true).expect("forced");
     assert_eq!(chains(&forced.map)[0], Chain(vec![None]));
     assert_eq!(forced.losses.without_copy.len(), 2);
-    let back = plan_recovery(&forced.map, 1, 0).expect("it failed");
+    let back = plan_recovery(&forced.map, 0).expect("it failed");
     assert_eq!(chains(&back)[0].active(), Some(0), "nobody else has it");
 }
 
@@ -229,14 +224,14 @@ fn impossible_failovers_and_recoveries_are_rejected() {
 fn failover_reports_a_loss_when_a_majority_of_a_chain_is_gone() {
     let three = map(3, 2, 3);
     let one = BTreeMap::from([(1, told([(5, 5); 3]))]);
-    let refused = plan_failover(&three, 1, 0, &one, false).expect_err("node 2 is silent");
+    let refused = plan_failover(&three, 0, &one, false).expect_err("node 2 is silent");
     let ClusterError::WouldLose(losses) = refused else {
         panic!("{refused}");
     };
     assert_eq!(losses.uncertain, [("b".to_owned(), 0)]);
     assert_eq!(losses.silent, ["n_2"]);
     let both = BTreeMap::from([(1, told([(5, 5); 3])), (2, told([(5, 5); 3]))]);
-    plan_failover(&three, 1, 0, &both, false).expect("a majority is left");
+    plan_failover(&three, 0, &both, false).expect("a majority is left");
 }
 
 /// Several nodes of one rack are gone at once.
@@ -252,9 +247,9 @@ fn automatic_failover_of_several_nodes_needs_a_majority_of_each_chain() {
         rest.map(|(node, positions)| (*node, positions.clone()))
             .collect::<BTreeMap<_, _>>()
     };
-    let plan = plan_automatic_failover(&five, 0, &[1], &rest(&[1])).expect("a majority is left");
+    let plan = plan_automatic_failover(&five, &[1], &rest(&[1])).expect("a majority is left");
     assert!(plan.promoted > 0 && chains(&plan.map).iter().all(|it| !it.contains(1)));
-    let refused = plan_automatic_failover(&five, 0, &[1, 2], &rest(&[1, 2]));
+    let refused = plan_automatic_failover(&five, &[1, 2], &rest(&[1, 2]));
     let Err(ClusterError::WouldLose(losses)) = refused else {
         panic!("{refused:?}");
     };
@@ -268,7 +263,7 @@ fn automatic_failover_of_several_nodes_needs_a_majority_of_each_chain() {
     assert_eq!(uncertain, lost);
     // Three of four are a majority, which leaves one that has each SyncWrite if two are gone.
     let four = map(5, 3, 60);
-    plan_automatic_failover(&four, 0, &[1, 2], &rest(&[1, 2])).expect("two of four are left");
+    plan_automatic_failover(&four, &[1, 2], &rest(&[1, 2])).expect("two of four are left");
 }
 
 /// A SyncWrite that the lost replica had acknowledged may exist on the active alone.
@@ -279,17 +274,17 @@ fn automatic_failover_counts_empty_places_as_lost_copies() {
         let of = nodes.iter();
         of.map(|node| (*node, told([(5, 5); 30]))).collect()
     };
-    let first = plan_automatic_failover(&three, 0, &[2], &all(&[0, 1])).expect("two are left");
+    let first = plan_automatic_failover(&three, &[2], &all(&[0, 1])).expect("two are left");
     assert!(!lacks_durability_majority(&first.map));
-    let second = plan_automatic_failover(&first.map, 0, &[1], &all(&[0]));
+    let second = plan_automatic_failover(&first.map, &[1], &all(&[0]));
     assert!(
         matches!(second, Err(ClusterError::WouldLose(_))),
         "{second:?}"
     );
-    let by_hand = plan_failover(&first.map, 0, 1, &all(&[0]), false).expect("it is asked for");
+    let by_hand = plan_failover(&first.map, 1, &all(&[0]), false).expect("it is asked for");
     assert!(lacks_durability_majority(&by_hand.map));
     let two = map(2, 1, 30);
-    let one = plan_automatic_failover(&two, 0, &[1], &all(&[0])).expect("the other has all");
+    let one = plan_automatic_failover(&two, &[1], &all(&[0])).expect("the other has all");
     assert!(lacks_durability_majority(&one.map));
 }
 

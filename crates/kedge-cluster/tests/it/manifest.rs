@@ -1,12 +1,12 @@
 //! Collection manifests: edits against a naive model, errors and names as tables, documents.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use expect_test::expect;
 use kedge_cluster::{
-    ManifestAuthor, ManifestEdit, ManifestError, ManifestKeeper, ManifestNameProblem,
-    WantedCollection, WantedManifest, WantedScope, check_manifest_name, manifest_json,
-    manifest_rest_json, parse_manifest, parse_wanted_scopes,
+    ManifestEdit, ManifestError, ManifestKeeper, ManifestNameProblem, WantedCollection,
+    WantedManifest, WantedScope, check_manifest_name, manifest_json, manifest_rest_json,
+    parse_manifest, parse_wanted_scopes,
 };
 use kedge_types::limits::{COLLECTIONS_MAX, MANIFEST_NAME_BYTES_MAX, SCOPES_MAX};
 use kedge_types::{CollectionId, Manifest, ManifestUid, ScopeId};
@@ -50,9 +50,7 @@ fn drop_collection(scope: &str, collection: &str) -> ManifestEdit {
 /// A keeper after these edits.
 fn after(edits: &[ManifestEdit]) -> ManifestKeeper {
     edits.iter().fold(ManifestKeeper::default(), |keeper, it| {
-        keeper
-            .edit(it, ManifestAuthor::ALONE)
-            .expect("the edit is allowed")
+        keeper.edit(it).expect("the edit is allowed")
     })
 }
 
@@ -90,9 +88,7 @@ fn manifest_edits_assign_ids_and_uids() {
         create("shop", "orders", None),
     ];
     let keeper = again.iter().fold(keeper, |keeper, it| {
-        keeper
-            .edit(it, ManifestAuthor::ALONE)
-            .expect("the edit is allowed")
+        keeper.edit(it).expect("the edit is allowed")
     });
     let manifest = keeper.manifest();
     assert_eq!(manifest.uid, ManifestUid(7));
@@ -117,13 +113,10 @@ fn manifest_edit_without_change_keeps_the_uid() {
         },
         modify("shop", "orders", None),
     ] {
-        assert_eq!(
-            keeper.edit(&edit, ManifestAuthor::ALONE).as_ref(),
-            Ok(&keeper)
-        );
+        assert_eq!(keeper.edit(&edit).as_ref(), Ok(&keeper));
     }
     let changed = keeper
-        .edit(&modify("shop", "carts", None), ManifestAuthor::ALONE)
+        .edit(&modify("shop", "carts", None))
         .expect("the edit is allowed");
     assert_eq!(changed.uid(), ManifestUid(5));
     let (_, carts) = changed
@@ -180,7 +173,7 @@ fn refusals() {
             "Scope with name \"none\" is not found",
         ),
     ] {
-        let refused = keeper.edit(&edit, ManifestAuthor::ALONE);
+        let refused = keeper.edit(&edit);
         let text = refused.expect_err("it is refused").to_string();
         assert_eq!(text, expected, "{edit:?}");
     }
@@ -191,7 +184,7 @@ fn refusals() {
 fn dropped_default_collection_cannot_be_recreated() {
     let without = after(&[drop_collection("_default", "_default")]);
     assert_eq!(without.manifest().collections().count(), 0);
-    let again = without.edit(&create("_default", "_default", None), ManifestAuthor::ALONE);
+    let again = without.edit(&create("_default", "_default", None));
     assert_eq!(
         again,
         Err(ManifestError::Name(ManifestNameProblem::FirstCharacter))
@@ -226,33 +219,26 @@ fn scopes_and_collections_are_limited_in_number() {
     let mut keeper = ManifestKeeper::default();
     let scopes: Vec<String> = (1..SCOPES_MAX).map(|at| format!("s{at}")).collect();
     for scope in &scopes {
-        keeper = keeper
-            .edit(&create_scope(scope), ManifestAuthor::ALONE)
-            .expect("there is room");
+        keeper = keeper.edit(&create_scope(scope)).expect("there is room");
     }
     assert_eq!(
-        keeper.edit(&create_scope("more"), ManifestAuthor::ALONE),
+        keeper.edit(&create_scope("more")),
         Err(ManifestError::TooManyScopes)
     );
     for at in 1..COLLECTIONS_MAX {
         let scope = &scopes[at % scopes.len()];
         keeper = keeper
-            .edit(
-                &create(scope, &format!("c{at}"), None),
-                ManifestAuthor::ALONE,
-            )
+            .edit(&create(scope, &format!("c{at}"), None))
             .expect("there is room");
     }
     assert_eq!(
-        keeper.edit(&create("s1", "more", None), ManifestAuthor::ALONE),
+        keeper.edit(&create("s1", "more", None)),
         Err(ManifestError::TooManyCollections)
     );
     // There is room again for another.
-    let keeper = keeper
-        .edit(&drop_scope("s1"), ManifestAuthor::ALONE)
-        .expect("it is there");
+    let keeper = keeper.edit(&drop_scope("s1")).expect("it is there");
     keeper
-        .edit(&create("s2", "more", None), ManifestAuthor::ALONE)
+        .edit(&create("s2", "more", None))
         .expect("there is room");
 }
 
@@ -353,29 +339,6 @@ fn next_manifest_id_is_never_reused() {
     }
 }
 
-/// Two nodes that change a manifest at the same moment make manifests that can be told apart, and no id twice.
-#[test]
-fn nodes_create_distinct_manifest_uids_and_ids() {
-    for nodes in 1..=5 {
-        let (mut uids, mut ids) = (BTreeSet::new(), BTreeSet::new());
-        for node in 0..nodes {
-            let maker = ManifestAuthor { node, nodes };
-            let mut keeper = ManifestKeeper::default();
-            for at in 0..10 {
-                let before = keeper.uid();
-                let edit = create("_default", &format!("c{at}"), None);
-                keeper = keeper.edit(&edit, maker).expect("there is room");
-                assert!(keeper.uid() > before);
-                assert!(uids.insert(keeper.uid()), "{maker:?}");
-            }
-            let made = keeper.manifest().collections().skip(1);
-            for (_, collection) in made {
-                assert!(ids.insert(collection.id), "{maker:?}");
-            }
-        }
-    }
-}
-
 /// Any scopes, among them mostly the default one.
 fn wanted() -> impl Strategy<Value = WantedManifest> {
     let name =
@@ -422,18 +385,17 @@ fn apply_wanted(model: &mut Model, wanted: &WantedManifest) -> bool {
     is_whole
 }
 
-fn edits() -> impl Strategy<Value = (ManifestEdit, u16)> {
+fn edits() -> impl Strategy<Value = ManifestEdit> {
     let name = || prop_oneof![Just("_default"), Just("a"), Just("b"), Just("c"), Just("%")];
     let ttl = || prop_oneof![Just(None), Just(Some(0)), Just(Some(60))];
-    let edit = prop_oneof![
+    prop_oneof![
         name().prop_map(create_scope),
         name().prop_map(drop_scope),
         (name(), name(), ttl()).prop_map(|(scope, name, ttl)| create(scope, name, ttl)),
         (name(), name(), ttl()).prop_map(|(scope, name, ttl)| modify(scope, name, ttl)),
         (name(), name()).prop_map(|(scope, name)| drop_collection(scope, name)),
         wanted().prop_map(ManifestEdit::Replace),
-    ];
-    (edit, 0_u16..3)
+    ]
 }
 
 type Model = BTreeMap<String, BTreeMap<String, Option<u32>>>;
@@ -492,10 +454,10 @@ proptest! {
         let mut keeper = ManifestKeeper::default();
         let mut model = names_of(keeper.manifest());
         let mut given: BTreeMap<u32, (String, String)> = BTreeMap::new();
-        for (edit, node) in edits {
+        for edit in edits {
             let before = model.clone();
             let is_allowed = apply(&mut model, &edit);
-            match keeper.edit(&edit, ManifestAuthor { node, nodes: 3 }) {
+            match keeper.edit(&edit) {
                 Ok(next) => {
                     prop_assert!(is_allowed, "{edit:?}");
                     let is_changed = next.manifest() != keeper.manifest();

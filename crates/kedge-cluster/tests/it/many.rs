@@ -72,7 +72,7 @@ fn a_config_of_three_nodes() {
         document.as_object_mut().expect("an object").remove(known);
     }
     expect![[r#"
-        {"bucketCapabilitiesVer":"","bucketType":"membase","clusterName":"shop","clusterUUID":"04040404040404040404040404040404","collectionsManifestUid":"0","name":"default","nodeLocator":"vbucket","nodes":[{"hostname":"10.0.0.1:8091","ports":{"direct":11210}},{"hostname":"10.0.0.2:8091","ports":{"direct":11210}},{"hostname":"10.0.0.3:8091","ports":{"direct":11210}}],"nodesExt":[{"hostname":"10.0.0.1","nodeUUID":"01010101010101010101010101010101","serverGroup":"Group 1","services":{"kv":11210,"mgmt":8091}},{"hostname":"10.0.0.2","nodeUUID":"02020202020202020202020202020202","serverGroup":"Group 1","services":{"kv":11210,"mgmt":8091},"thisNode":true},{"alternateAddresses":{"external":{"hostname":"kedge.example","ports":{"kv":30210,"mgmt":8091}}},"hostname":"10.0.0.3","nodeUUID":"03030303030303030303030303030303","serverGroup":"Group 1","services":{"kv":11210,"mgmt":8091}}],"prod":"server","rev":3,"revEpoch":1,"streamingUri":"/pools/default/bucketsStreaming/default?bucket_uuid=1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b","uri":"/pools/default/buckets/default?bucket_uuid=1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b","uuid":"1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b","vBucketServerMap":{"hashAlgorithm":"CRC","numReplicas":1,"serverList":["10.0.0.1:11210","10.0.0.2:11210","10.0.0.3:11210"],"vBucketMap":[[0,1],[1,2],[2,0]]}}"#]]
+        {"bucketCapabilitiesVer":"","bucketType":"membase","clusterName":"shop","clusterUUID":"04040404040404040404040404040404","collectionsManifestUid":"0","name":"default","nodeLocator":"vbucket","nodes":[{"hostname":"10.0.0.1:8091","ports":{"direct":11210}},{"hostname":"10.0.0.2:8091","ports":{"direct":11210}},{"hostname":"10.0.0.3:8091","ports":{"direct":11210}}],"nodesExt":[{"hostname":"10.0.0.1","nodeUUID":"01010101010101010101010101010101","serverGroup":"Group 1","services":{"kv":11210,"mgmt":8091}},{"hostname":"10.0.0.2","nodeUUID":"02020202020202020202020202020202","serverGroup":"Group 1","services":{"kv":11210,"mgmt":8091},"thisNode":true},{"alternateAddresses":{"external":{"hostname":"kedge.example","ports":{"kv":30210,"mgmt":8091}}},"hostname":"10.0.0.3","nodeUUID":"03030303030303030303030303030303","serverGroup":"Group 1","services":{"kv":11210,"mgmt":8091}}],"prod":"server","rev":1,"revEpoch":1,"streamingUri":"/pools/default/bucketsStreaming/default?bucket_uuid=1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b","uri":"/pools/default/buckets/default?bucket_uuid=1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b","uuid":"1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b","vBucketServerMap":{"hashAlgorithm":"CRC","numReplicas":1,"serverList":["10.0.0.1:11210","10.0.0.2:11210","10.0.0.3:11210"],"vBucketMap":[[0,1],[1,2],[2,0]]}}"#]]
     .assert_eq(&document.to_string());
     let global = parse(&view.global_config("10.9.9.9").json);
     assert_eq!(global["nodesExt"], document["nodesExt"]);
@@ -113,7 +113,7 @@ fn failed_over_node_leaves_the_config_and_its_place_is_empty() {
         (node, BTreeMap::from([("default".to_owned(), positions)]))
     });
     let told = told.collect();
-    let after = plan_failover(&before, 1, 0, &told, false)
+    let after = plan_failover(&before, 0, &told, false)
         .expect("one replica each")
         .map;
     let view = ClusterView::following(PORTS);

@@ -27,7 +27,7 @@ fn node(number: usize) -> MapNode {
 }
 
 fn without_losses(map: &ClusterMap, node: u16) -> ClusterMap {
-    let plan = plan_failover(map, 0, node, &everyone(map, 5), false);
+    let plan = plan_failover(map, node, &everyone(map, 5), false);
     plan.expect("others have all").map
 }
 
@@ -40,13 +40,13 @@ fn added_node_is_a_member_without_vbuckets() {
     assert_eq!(after.buckets, before.buckets);
     // Nothing begins by itself, although the settings ask for more replicas than there were nodes.
     assert_eq!(replicas_of(&after), None);
-    assert_eq!(plan_balance(&after, 0), None);
+    assert_eq!(plan_balance(&after), None);
     let config = config(&after, 0);
     assert_eq!(config["nodesExt"].as_array().expect("a list").len(), 3);
     assert_eq!(config["nodesExt"][2]["serverGroup"], "east");
     assert_eq!(config["vBucketServerMap"]["vBucketMap"][0], json!([0, 1]));
     // A bucket that is made later is spread over all.
-    let mut more = after.next(0);
+    let mut more = after.next();
     more.add_bucket("c", json!({}), 9, 1)
         .expect("none has failed");
     assert_eq!(more.bucket("c").expect("made").servers, [0, 1, 2]);
@@ -86,7 +86,7 @@ fn removal_of_a_node_keeps_the_numbers_of_the_others() {
     assert!(bucket(&after).joins(0, 2) && bucket(&after).joins(1, 0));
     let mut copies = CatchUp::begin(&after);
     copies.note(&everyone(&after, 5));
-    let whole = copies.plan(&after, 0).expect("all have it");
+    let whole = copies.plan(&after).expect("all have it");
     assert_eq!(bucket(&whole).missing_copies(), 0);
 }
 
@@ -94,9 +94,9 @@ fn removal_of_a_node_keeps_the_numbers_of_the_others() {
 fn node_with_copies_is_not_removed() {
     let whole = map(2, 0, 4);
     let failed_over = without_losses(&map(2, 1, 4), 1);
-    let back = plan_recovery(&failed_over, 0, 1).expect("it was failed over");
+    let back = plan_recovery(&failed_over, 1).expect("it was failed over");
     let two = plan_add_node(&map(1, 0, 4), node(1)).expect("it is new");
-    let lost = plan_failover(&two, 1, 0, &everyone(&two, 5), true);
+    let lost = plan_failover(&two, 0, &everyone(&two, 5), true);
     let lost = lost.expect("it is forced").map;
     for (map, node, says) in [
         (
@@ -222,15 +222,15 @@ proptest! {
             let next = match what {
                 0 => plan_add_node(&now, node(number)).ok(),
                 1 => plan_remove_node(&now, of_map).ok(),
-                2 | 3 => plan_failover(&now, 0, of_map, &told(&now), what == 3).ok().map(|plan| plan.map),
-                4 => plan_recovery(&now, 0, of_map).ok(),
+                2 | 3 => plan_failover(&now, of_map, &told(&now), what == 3).ok().map(|plan| plan.map),
+                4 => plan_recovery(&now, of_map).ok(),
                 5 => {
-                    let mut more = now.next(0);
+                    let mut more = now.next();
                     let settings = json!({ "replicas": replicas });
                     more.add_bucket(&format!("b_{number}"), settings, 12, replicas).ok().map(|()| more)
                 }
                 6 => {
-                    let mut less = now.next(0);
+                    let mut less = now.next();
                     let at = other.index(now.buckets.len().max(1));
                     (at < less.buckets.len()).then(|| less.buckets.remove(at)).map(|_| less)
                 }
@@ -238,12 +238,12 @@ proptest! {
                     let moved = MapNode { host: format!("10.0.2.{}", vb + 1), ..now.nodes[&of_map].clone() };
                     plan_node_change(&now, &moved).expect("it can be")
                 }
-                8 => plan_move(&now, 0, "b", vb, now.name(of_map)).ok(),
+                8 => plan_move(&now, "b", vb, now.name(of_map)).ok(),
                 9 => now.with_taken(of_map, &[("b".to_owned(), vb)]),
                 _ => {
                     let mut copies = CatchUp::begin(&now);
                     copies.note(&told(&now));
-                    copies.plan(&now, 0).or_else(|| replicas_of(&now))
+                    copies.plan(&now).or_else(|| replicas_of(&now))
                 }
             };
             let Some(next) = next else { continue };
@@ -263,7 +263,7 @@ proptest! {
         }
         // Without failed nodes all places are filled in the end.
         for node in now.numbers() {
-            now = plan_recovery(&now, 0, node).unwrap_or(now);
+            now = plan_recovery(&now, node).unwrap_or(now);
         }
         for _ in 0..8 {
             for bucket in now.buckets.clone() {
@@ -274,7 +274,7 @@ proptest! {
             now = replicas_of(&now).unwrap_or(now);
             let mut copies = CatchUp::begin(&now);
             copies.note(&told(&now));
-            now = copies.plan(&now, 0).unwrap_or(now);
+            now = copies.plan(&now).unwrap_or(now);
         }
         for bucket in &now.buckets {
             prop_assert_eq!(bucket.missing_copies(), 0);

@@ -27,18 +27,18 @@ fn added(map: &ClusterMap, number: u16) -> ClusterMap {
 
 fn begun(map: &ClusterMap, remove: &[u16]) -> ClusterMap {
     let remove = remove.iter().copied().collect();
-    begin_rebalance(map, 0, &remove).expect("it can begin")
+    begin_rebalance(map, &remove).expect("it can begin")
 }
 
 fn steps(map: &ClusterMap, limits: MoveLimits) -> ClusterMap {
-    plan_rebalance(map, 0, limits).unwrap_or_else(|| map.clone())
+    plan_rebalance(map, limits).unwrap_or_else(|| map.clone())
 }
 
 /// The map after a step of all vBuckets, when everyone has everything.
 fn caught_up(map: &ClusterMap) -> ClusterMap {
     let mut copies = CatchUp::begin(map);
     copies.note(&everyone(map, 5));
-    copies.plan(map, 0).unwrap_or_else(|| map.clone())
+    copies.plan(map).unwrap_or_else(|| map.clone())
 }
 
 /// The map after all takeovers.
@@ -104,7 +104,7 @@ fn takeover_follows_after_the_target_chain_counts() {
         moving
     );
     assert_eq!(caught_up(&moving), moving);
-    assert!(stop_rebalance(&moving, 0).is_none(), "what moves goes on");
+    assert!(stop_rebalance(&moving).is_none(), "what moves goes on");
     assert!(moving.with_taken(1 - to, &[("b".to_owned(), vb)]).is_none());
     let after = moving
         .with_taken(to, &[("b".to_owned(), vb)])
@@ -113,7 +113,7 @@ fn takeover_follows_after_the_target_chain_counts() {
     assert!(!bucket(&after).next.contains_key(&vb));
     assert_eq!(bucket(&after).role(vb, 2), VbucketRole::None);
     let done = taken(&after);
-    assert!(is_done(&done) && plan_rebalance(&done, 0, UNLIMITED).is_none());
+    assert!(is_done(&done) && plan_rebalance(&done, UNLIMITED).is_none());
     assert_eq!(
         plan_remove_node(&done, 2)
             .expect("it has nothing")
@@ -170,7 +170,7 @@ fn no_node_sends_or_receives_more_than_its_limit() {
         outgoing: 0,
     };
     let paused = begun(&added(&map(3, 1, 60), 1), &[]);
-    assert_eq!(plan_rebalance(&paused, 0, none), None);
+    assert_eq!(plan_rebalance(&paused, none), None);
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn stopped_rebalance_continues_where_it_was() {
     let now = steps(&now, FEW);
     let left = rebalance_left(&now).expect("all are there").copies();
     assert!(0 < left && left < 30);
-    let stopped = stop_rebalance(&now, 0).expect("copies are being made");
+    let stopped = stop_rebalance(&now).expect("copies are being made");
     assert!(bucket(&stopped).next.is_empty());
     assert_eq!(bucket(&stopped).chains, bucket(&now).chains);
     assert_eq!(
@@ -204,10 +204,10 @@ fn stopped_rebalance_continues_where_it_was() {
 #[test]
 fn rebalance_that_cannot_begin_is_refused() {
     let whole = map(2, 1, 4);
-    let failed = plan_failover(&whole, 0, 1, &everyone(&whole, 5), false)
+    let failed = plan_failover(&whole, 1, &everyone(&whole, 5), false)
         .expect("n_0 has all")
         .map;
-    let lost = plan_failover(&map(2, 0, 4), 0, 1, &Told::new(), true)
+    let lost = plan_failover(&map(2, 0, 4), 1, &Told::new(), true)
         .expect("forced")
         .map;
     for (map, remove, says) in [
@@ -215,7 +215,7 @@ fn rebalance_that_cannot_begin_is_refused() {
         (&failed, vec![], "node \"n_1\" is failed over"),
         (&lost, vec![1], "2 vBuckets of bucket \"b\" have no active"),
     ] {
-        let refused = begin_rebalance(map, 0, &remove.into_iter().collect());
+        let refused = begin_rebalance(map, &remove.into_iter().collect());
         let Err(ClusterError::Node(why)) = refused else {
             panic!("{refused:?}");
         };
@@ -234,7 +234,7 @@ fn failover_cancels_only_the_steps_that_need_the_node() {
     let building = steps(&before, FEW);
     let counting = caught_up(&building);
     for map in [&building, &counting] {
-        let lost = plan_failover(map, 0, 3, &everyone(map, 5), false)
+        let lost = plan_failover(map, 3, &everyone(map, 5), false)
             .expect("it has nothing")
             .map;
         let stays: BTreeSet<u16> = bucket(map)
@@ -250,7 +250,7 @@ fn failover_cancels_only_the_steps_that_need_the_node() {
         assert_eq!(bucket(&lost).chains, bucket(map).chains);
         assert_eq!(bucket(&lost).missing_copies(), 0);
         assert_eq!(rebalance_left(&lost), None, "a server is failed over");
-        assert_eq!(plan_rebalance(&lost, 0, UNLIMITED), None);
+        assert_eq!(plan_rebalance(&lost, UNLIMITED), None);
     }
 }
 
@@ -270,10 +270,10 @@ fn node_that_may_have_taken_over_is_a_candidate_at_a_failover() {
     }
     let all = |seqno| BTreeMap::from([("b".to_owned(), vec![Some(at(seqno)); 12])]);
     let told = BTreeMap::from([(other, all(5)), (*to, all(6))]);
-    let plan = plan_failover(&moving, 0, 2, &told, false).expect("they have all");
+    let plan = plan_failover(&moving, 2, &told, false).expect("they have all");
     assert_eq!(&bucket(&plan.map).chains[usize::from(*vb)], next);
     let told = BTreeMap::from([(other, all(6)), (*to, all(6))]);
-    let plan = plan_failover(&moving, 0, 2, &told, false).expect("they have all");
+    let plan = plan_failover(&moving, 2, &told, false).expect("they have all");
     assert_eq!(
         bucket(&plan.map).chains[usize::from(*vb)].active(),
         Some(other)
@@ -311,12 +311,12 @@ proptest! {
             let vb = u16::try_from(which.index(usize::from(VBUCKETS))).expect("few");
             let next = match what {
                 0 if numbers.len() < 6 => Some(added(&now, number)),
-                1 => begin_rebalance(&now, 0, &BTreeSet::from([node])).ok(),
-                2 => begin_rebalance(&now, 0, &BTreeSet::new()).ok(),
+                1 => begin_rebalance(&now, &BTreeSet::from([node])).ok(),
+                2 => begin_rebalance(&now, &BTreeSet::new()).ok(),
                 3 => plan_remove_node(&now, node).ok(),
-                4 => plan_failover(&now, 0, node, &told_by(&now, &whole), false).ok().map(|plan| plan.map),
-                5 => plan_recovery(&now, 0, node).ok(),
-                6 => stop_rebalance(&now, 0),
+                4 => plan_failover(&now, node, &told_by(&now, &whole), false).ok().map(|plan| plan.map),
+                5 => plan_recovery(&now, node).ok(),
+                6 => stop_rebalance(&now),
                 7 => now.without_moves_from(node),
                 8 => {
                     let moves = bucket(&now).moves.iter().find(|(_, to)| **to == node);
@@ -331,10 +331,10 @@ proptest! {
                     }
                     copies.follow(&now);
                     copies.note(&told_by(&now, &whole));
-                    copies.plan(&now, 0)
+                    copies.plan(&now)
                 }
                 11 => copies::replicas(&now),
-                _ => plan_rebalance(&now, 0, FEW),
+                _ => plan_rebalance(&now, FEW),
             };
             let Some(next) = next else { continue };
             if what == 4 {
@@ -354,7 +354,7 @@ proptest! {
             now = next;
         }
         for node in now.numbers() {
-            now = plan_recovery(&now, 0, node).unwrap_or(now);
+            now = plan_recovery(&now, node).unwrap_or(now);
         }
         for _ in 0..3 {
             now = taken(&caught_up(&now));

@@ -63,15 +63,14 @@ impl ClusterNode {
         let (mut promoted, mut losses) = (0, FailoverLosses::default());
         let done = self.commit(|map| {
             let failed = map.node(name)?;
-            let me = self.followed.member(map)?;
             if !force && map.is_member(failed) && self.is_alive(map, failed) {
                 return Err(ChangeError::Alive(name.to_owned()));
             }
             // No lease is taken in vain.
-            plan_failover(map, me, failed, &BTreeMap::new(), true)?;
+            plan_failover(map, failed, &BTreeMap::new(), true)?;
             let ended = self.failovers.await_end_of_lease(name, force)?;
             let told = self.gather(map, &[failed]);
-            let plan = plan_failover(map, me, failed, &told, force)?;
+            let plan = plan_failover(map, failed, &told, force)?;
             tracing::warn!(
                 node = name,
                 promoted = plan.promoted,
@@ -107,7 +106,7 @@ impl ClusterNode {
     pub(super) fn recover(&self, name: &str) -> Result<AppliedChange, ChangeError> {
         self.change_map(|map| {
             let node = map.node(name)?;
-            let next = plan_recovery(map, self.followed.member(map)?, node)?;
+            let next = plan_recovery(map, node)?;
             // It may have become reachable since the last probe.
             let other = self.peers.get(node);
             if other.is_some_and(|peer| peer.about(ASK_TIMEOUT).is_err()) {
@@ -239,14 +238,13 @@ impl ClusterNode {
         let mut made = ManifestUid::default();
         let applied = self.change_map(|map| {
             let bucket = map.bucket(name).ok_or(ChangeError::NoBucket)?;
-            let me = self.followed.member(map)?;
-            let manifest = bucket.manifest.edit(edit, map.maker(me))?;
+            let manifest = bucket.manifest.edit(edit)?;
             made = manifest.uid();
             if made == bucket.manifest.uid() {
                 return Ok(None);
             }
             self.peers.require_all(map)?;
-            let mut next = map.next(me);
+            let mut next = map.next();
             let mut buckets = next.buckets.iter_mut();
             let bucket = buckets.find(|bucket| bucket.name == name);
             bucket.ok_or(ChangeError::NoBucket)?.manifest = manifest;
@@ -313,7 +311,7 @@ impl ClusterNode {
         mut change: impl FnMut(&mut ClusterMap) -> Result<(), ChangeError>,
     ) -> Result<AppliedChange, ChangeError> {
         self.change_map(|map| {
-            let mut next = map.next(self.followed.member(map)?);
+            let mut next = map.next();
             change(&mut next)?;
             self.peers.require_all(map)?;
             Ok(Some(next))
@@ -339,7 +337,7 @@ impl ClusterNode {
     /// again with that.
     ///
     /// # Errors
-    /// `NotBegun`, `Store`; `Raced` after too many other changes; the errors of `plan`.
+    /// `NotBegun`, `Store`; `NoMember` when this node is none; `Raced` after too many other changes; the errors of `plan`.
     pub(super) fn commit(
         &self,
         mut plan: impl FnMut(&ClusterMap) -> Result<Option<PlannedChange>, ChangeError>,
@@ -355,6 +353,7 @@ impl ClusterNode {
             if sent.as_ref() == Some(&map) {
                 return Ok(Commit::Changed(Arc::new(map)));
             }
+            self.followed.member(&map)?;
             if let Err(error) = self.check_newest(&map) {
                 // The newer map may have come into the store since it was read.
                 let again = self.store.read_map()?;
@@ -388,15 +387,18 @@ impl ClusterNode {
         Err(ChangeError::Raced)
     }
 
-    /// Changes the map, if there is a change, and sends it to the other nodes. Nobody waits for them.
+    /// Changes the map, if there is a change and this node is a member, and sends it to the other nodes. Nobody waits for
+    /// them.
     pub(super) fn amend(
         &self,
         change: impl Fn(&ClusterMap, u16) -> Option<ClusterMap>,
     ) -> Result<(), ChangeError> {
-        let changed = |map: &ClusterMap| self.followed.number(map).and_then(|me| change(map, me));
-        let done = self.commit(|map| Ok(changed(map).map(PlannedChange::from)))?;
-        if let Commit::Changed(map) = done {
-            self.peers.offer(&map);
+        let changed =
+            |map: &ClusterMap| Ok::<_, ChangeError>(change(map, self.followed.member(map)?));
+        match self.commit(|map| Ok(changed(map)?.map(PlannedChange::from))) {
+            Ok(Commit::Changed(map)) => self.peers.offer(&map),
+            Ok(Commit::Unchanged(_)) | Err(ChangeError::NoMember(_)) => {}
+            Err(error) => return Err(error),
         }
         Ok(())
     }

@@ -54,15 +54,7 @@ impl ClusterNode {
         vb: u16,
         to: &str,
     ) -> Result<AppliedChange, ChangeError> {
-        self.begin_moves(|map| {
-            Ok(Some(plan_move(
-                map,
-                self.followed.member(map)?,
-                bucket,
-                vb,
-                to,
-            )?))
-        })
+        self.begin_moves(|map| Ok(Some(plan_move(map, bucket, vb, to)?)))
     }
 
     /// Moves actives back to the nodes that they would have in a new bucket.
@@ -71,7 +63,7 @@ impl ClusterNode {
     /// [`ChangeError`].
     pub(super) fn balance(&self) -> Result<AppliedChange, ChangeError> {
         self.begin_moves(|map| {
-            let next = plan_balance(map, self.followed.member(map)?);
+            let next = plan_balance(map);
             let waits_for = map.catching_up();
             if next.is_some() || waits_for.is_empty() {
                 return Ok(next);

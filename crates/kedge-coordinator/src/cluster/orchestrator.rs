@@ -389,9 +389,9 @@ fn plan(
     numbers: &[u16],
     told: &BTreeMap<u16, NodePositions>,
 ) -> Result<FailoverPlan, Refusal> {
-    let me = node.followed().member(map);
-    let me = me.map_err(|error| Refusal::Failed(error.to_string()))?;
-    let plan = plan_automatic_failover(map, me, numbers, told);
+    let member = node.followed().member(map);
+    member.map_err(|error| Refusal::Failed(error.to_string()))?;
+    let plan = plan_automatic_failover(map, numbers, told);
     let plan = plan.map_err(|error| match error {
         ClusterError::WouldLose(losses) => Refusal::WouldLose(losses),
         ClusterError::LastNode(_) => Refusal::LastNode,

@@ -58,32 +58,26 @@ impl ClusterNode {
             }
             // The present data of the actives belongs to this map.
             copies.note(&self.positions_by(&map));
-            self.advance(|map, me| copies.plan(map, me))?;
+            self.advance(|map| copies.plan(map))?;
         } else {
             *catch_up = None;
         }
-        let has_begun = self.advance(|map, me| plan_replicas(map, me, MoveLimits::default()))?;
+        let has_begun = self.advance(|map| plan_replicas(map, MoveLimits::default()))?;
         Ok(has_begun || catch_up.is_some())
     }
 
     /// Makes a change, if there is one. A change of the number of replicas needs all nodes. False if there is none.
     fn advance(
         &self,
-        plan: impl Fn(&ClusterMap, u16) -> Option<ClusterMap>,
+        plan: impl Fn(&ClusterMap) -> Option<ClusterMap>,
     ) -> Result<bool, ChangeError> {
         // The store is asked only if there is something to do.
-        let is_due = |map: &ClusterMap| {
-            self.followed
-                .number(map)
-                .and_then(|me| plan(map, me))
-                .is_some()
-        };
-        if !self.followed.map().is_some_and(|map| is_due(&map)) {
+        if self.followed.map().is_none_or(|map| plan(&map).is_none()) {
             return Ok(false);
         }
         let mut is_changed = false;
         self.change_map(|map| {
-            let next = plan(map, self.followed.member(map)?);
+            let next = plan(map);
             is_changed = next.is_some();
             if let Some(next) = &next {
                 self.check_step(map, next)?;

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use kedge_bucket::Bucket;
-use kedge_cluster::{ManifestAuthor, ManifestEdit, ManifestKeeper};
+use kedge_cluster::{ManifestEdit, ManifestKeeper};
 use kedge_disk::{Disk, read_file, replace_file};
 use kedge_types::{Manifest, ManifestUid};
 
@@ -73,7 +73,7 @@ impl BucketRegistry {
         let _one_at_a_time = self.change.lock();
         let bucket = self.existing(name)?;
         let is = self.keeper(name);
-        let next = is.edit(edit, ManifestAuthor::ALONE)?;
+        let next = is.edit(edit)?;
         let uid = next.uid();
         if uid > is.uid() {
             self.keep_manifest(&bucket, next)?;
