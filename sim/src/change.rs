@@ -18,9 +18,8 @@ pub(crate) enum MapChange {
     Replicas(u8),
     /// The bucket is to be spread over other nodes.
     Servers(Vec<usize>),
-    /// Due changes of the number of replicas begin or are cancelled, and due nodes join. With `rebalances`, more steps of
-    /// the rebalance begin, too.
-    Begin { rebalances: bool },
+    /// Due steps of a rebalance, or of a change of the number of replicas, begin or are cancelled, and due nodes join.
+    Begin,
     /// Copies have caught up.
     Step,
     /// A failed-over node is back.
@@ -40,8 +39,8 @@ impl MapChange {
             Self::Taken { vb, node } => map.with_taken(*node, *vb),
             Self::GiveUpMoves(node) => map.without_moves_from(*node),
             Self::Replicas(replicas) => Some(map.with_replicas(*replicas)),
-            Self::Servers(servers) => Some(map.with_servers(servers)),
-            Self::Begin { rebalances } => map.with_change(*rebalances),
+            Self::Servers(servers) => map.with_servers(servers),
+            Self::Begin => map.with_change(),
             Self::Return(node) => map.with(*node),
             Self::Step | Self::FailOver(_) | Self::PutBack(_) => None,
         }
@@ -69,7 +68,7 @@ impl fmt::Display for MapChange {
             Self::Servers(servers) => {
                 write!(f, "the bucket is to be spread over {servers:?}")
             }
-            Self::Begin { .. } => write!(f, "copies are to be made"),
+            Self::Begin => write!(f, "copies are to be made"),
             Self::Step => write!(f, "copies have what they have to"),
             Self::Return(node) => write!(f, "{} is back", name(*node)),
             Self::FailOver(nodes) => {

@@ -104,6 +104,11 @@ impl World {
             leads_on && others.all(|other| self.is_in_step(vb, other))
         };
         let is_in = |vb: &VbId| self.map.has(*vb, node);
+        // A step that is sent already may make it the only node that counts.
+        let is_alone = |vb: VbId| self.map.is_alone_next(vb, node);
+        if self.map.vbuckets().any(is_alone) {
+            return false;
+        }
         self.may_fail_over(node) && self.map.vbuckets().filter(is_in).all(is_safe)
     }
 
@@ -330,9 +335,8 @@ impl World {
     /// Advances the creation of copies according to their progress.
     pub(crate) fn tend_replicas(&mut self) {
         let by = self.any_node();
-        let rebalances = self.rng.below(2) == 0;
-        if self.map.with_change(rebalances).is_some() {
-            self.request(by, MapChange::Begin { rebalances });
+        if self.map.with_change().is_some() {
+            self.request(by, MapChange::Begin);
             return;
         }
         // Nobody counts as a copy, or not any more, after the decision that a node may lose its data.

@@ -2,9 +2,9 @@
 
 use kedge_bucket::Bucket;
 use kedge_cluster::{
-    CatchUp, Chain, ClusterMap, CopyPosition, MapNode, MoveLimits, NodePositions, Revision,
-    SERVER_GROUP, VbucketRole, plan_automatic_failover, plan_failover, plan_move, plan_rebalance,
-    plan_recovery, plan_replicas,
+    CatchUp, Chain, ClusterMap, CopyPosition, MapNode, MoveLimits, NodePositions, RebalanceRequest,
+    Revision, SERVER_GROUP, VbucketRole, begin_rebalance, plan_automatic_failover, plan_failover,
+    plan_move, plan_recovery, plan_steps,
 };
 use kedge_types::VbId;
 use kedge_vbucket::{NodeName, Topology};
@@ -131,8 +131,7 @@ impl SimMap {
     /// Returns whether no place is empty, and nothing moves or changes.
     pub(crate) fn is_whole(&self) -> bool {
         let is_full = |chain: &Chain| chain.0.iter().all(Option::is_some);
-        let is_done =
-            !self.makes_copies() && plan_replicas(&self.0, MoveLimits::default()).is_none();
+        let is_done = !self.makes_copies() && plan_steps(&self.0, MoveLimits::default()).is_none();
         self.0.moving() == 0 && is_done && self.chains().iter().all(is_full)
     }
 
@@ -219,22 +218,26 @@ impl SimMap {
         Self(next)
     }
 
-    /// Returns the map in which the bucket is to be spread over these nodes.
-    pub(crate) fn with_servers(&self, servers: &[usize]) -> Self {
-        let mut next = self.0.next();
-        next.buckets[0].servers = servers.iter().map(|node| number(*node)).collect();
-        Self(next)
+    /// Returns the map in which a rebalance over these nodes begins, if it can.
+    pub(crate) fn with_servers(&self, servers: &[usize]) -> Option<Self> {
+        let request = RebalanceRequest {
+            id: String::new(),
+            now_ms: 0,
+            servers: servers.iter().map(|node| number(*node)).collect(),
+            remove: BTreeSet::new(),
+        };
+        begin_rebalance(&self.0, request).ok().map(Self)
     }
 
-    /// Returns the map in which due changes of the number of replicas begin or are cancelled, and due nodes join; with
-    /// `rebalances`, more steps of the rebalance begin, too.
-    pub(crate) fn with_change(&self, rebalances: bool) -> Option<Self> {
-        let plan = if rebalances {
-            plan_rebalance
-        } else {
-            plan_replicas
-        };
-        plan(&self.0, MoveLimits::default()).map(Self)
+    /// Returns the map in which due steps begin or are cancelled, and due nodes join.
+    pub(crate) fn with_change(&self) -> Option<Self> {
+        plan_steps(&self.0, MoveLimits::default()).map(Self)
+    }
+
+    /// Returns whether the target chain of a vBucket has only this node.
+    pub(crate) fn is_alone_next(&self, vb: VbId, node: usize) -> bool {
+        let next = self.0.buckets[0].next.get(&vb.get());
+        next.is_some_and(|next| next.chain.nodes().all(|it| it == number(node)))
     }
 
     /// Returns the vBuckets that get other copies.

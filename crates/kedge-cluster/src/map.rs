@@ -17,7 +17,10 @@ use serde_json::Value;
 
 use crate::placement::place;
 use crate::rebalance::{PlacementNode, target_chains};
-use crate::{BucketEntry, ClusterError, ManifestKeeper, MapNode, NextChain, Revision, document};
+use crate::{
+    BucketEntry, ClusterError, ManifestKeeper, MapNode, NextChain, RebalanceRecord, Revision,
+    document,
+};
 
 const VERSION: u32 = 2;
 /// The largest number of replicas of a vBucket: the places of a chain without that of the active.
@@ -171,6 +174,9 @@ pub struct ClusterMap {
     pub nodes: BTreeMap<u16, MapNode>,
     /// The number of the next added node.
     pub(crate) next_node: u16,
+    /// The last rebalance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rebalance: Option<Box<RebalanceRecord>>,
     /// All buckets, ordered by name.
     pub buckets: Vec<MapBucket>,
 }
@@ -196,6 +202,7 @@ impl ClusterMap {
             replicas,
             nodes: BTreeMap::new(),
             next_node: 0,
+            rebalance: None,
             buckets: Vec::new(),
         };
         for node in nodes {

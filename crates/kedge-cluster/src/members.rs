@@ -212,31 +212,39 @@ pub fn plan_add_node(map: &ClusterMap, node: MapNode) -> Result<ClusterMap, Clus
 /// `NoNode`; `Node` with the reason, when the node has vBuckets, or a bucket would have no node.
 pub fn plan_remove_node(map: &ClusterMap, node: u16) -> Result<ClusterMap, ClusterError> {
     let mut next = map.next();
-    let Some(removed) = next.nodes.remove(&node) else {
-        return Err(ClusterError::NoNode(node.to_string()));
-    };
-    let refused = |why: String| {
-        let name = &removed.name;
-        let why = format!("node \"{name}\" cannot be removed: {why}");
-        Err(ClusterError::Node(why))
-    };
-    for bucket in &mut next.buckets {
-        let (name, count) = (bucket.name.clone(), bucket.copies_on(node));
-        if count > 0 {
-            return refused(format!(
-                "it has copies of {count} vBuckets of bucket \"{name}\""
-            ));
-        }
-        bucket.forget(node);
-        if bucket.servers.is_empty() {
-            return refused(format!("bucket \"{name}\" is on no other node"));
-        }
-    }
-    if let Err(why) = next.check_nodes() {
-        return refused(why);
-    }
+    next.remove_node(node)?;
     next.let_join();
     Ok(next)
+}
+
+impl ClusterMap {
+    /// Removes a node.
+    pub(crate) fn remove_node(&mut self, node: u16) -> Result<(), ClusterError> {
+        let Some(removed) = self.nodes.remove(&node) else {
+            return Err(ClusterError::NoNode(node.to_string()));
+        };
+        let refused = |why: String| {
+            let name = &removed.name;
+            let why = format!("node \"{name}\" cannot be removed: {why}");
+            Err(ClusterError::Node(why))
+        };
+        for bucket in &mut self.buckets {
+            let (name, count) = (bucket.name.clone(), bucket.copies_on(node));
+            if count > 0 {
+                return refused(format!(
+                    "it has copies of {count} vBuckets of bucket \"{name}\""
+                ));
+            }
+            bucket.forget(node);
+            if bucket.servers.is_empty() {
+                return refused(format!("bucket \"{name}\" is on no other node"));
+            }
+        }
+        match self.check_nodes() {
+            Err(why) => refused(why),
+            Ok(()) => Ok(()),
+        }
+    }
 }
 
 /// Returns the map in which a node, found by its name, has these addresses and this server group; `None` if it has

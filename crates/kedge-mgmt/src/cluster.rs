@@ -79,7 +79,7 @@ pub(crate) fn refusal(error: &ChangeError) -> EarlyReply {
     }
 }
 
-fn document(applied: &AppliedChange) -> Value {
+pub(crate) fn document(applied: &AppliedChange) -> Value {
     let missing = applied.missing.iter();
     json!({
         "revision": applied.revision,

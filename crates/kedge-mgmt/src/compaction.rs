@@ -121,10 +121,10 @@ pub(crate) async fn cancel(call: RequestContext, Path(name): Path<String>) -> Ha
     done()
 }
 
-/// `GET /pools/default/tasks`: the buckets with compactions, as far as the caller may see them.
+/// `GET /pools/default/tasks`: the rebalance of a cluster, and the buckets with compactions, as far as the caller may see them.
 pub(crate) async fn tasks(call: RequestContext) -> Handled {
     call.caller.require(Privilege::Access, None)?;
-    let mut tasks = Vec::new();
+    let mut tasks: Vec<Value> = super::rebalance::task(&call).into_iter().collect();
     for facts in call.buckets().list() {
         let name = &facts.config.name;
         let may_see = call.caller.roles.allows(Privilege::Access, Some(name));

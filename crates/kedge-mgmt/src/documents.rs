@@ -234,6 +234,8 @@ impl DocumentComposer<'_> {
         let sum = |of: fn(&BucketFacts) -> u64| buckets.iter().map(of).sum::<u64>();
         let quota = sum(|bucket| bucket.config.quota_bytes);
         let mem_used = sum(|bucket| bucket.mem_used_bytes);
+        let node = self.state.parts.node.as_ref();
+        let is_rebalancing = node.is_some_and(|node| super::rebalance::is_running(&**node));
         let mut ram = json!({
             "quotaTotal": quota,
             "quotaTotalPerNode": quota,
@@ -266,7 +268,8 @@ impl DocumentComposer<'_> {
                 "uuid": bucket.config.uuid,
             })).collect::<Vec<_>>(),
             "balanced": true,
-            "rebalanceStatus": "none",
+            "rebalanceStatus": if is_rebalancing { "running" } else { "none" },
+            "rebalanceProgressUri": "/pools/default/rebalanceProgress",
             "tasks": { "uri": "/pools/default/tasks" },
             "checkPermissionsURI": "/pools/default/checkPermissions",
             "maxBucketCount": kedge_types::limits::BUCKETS_MAX,

@@ -41,6 +41,7 @@ mod nodes;
 mod permissions;
 mod pools;
 mod ready;
+mod rebalance;
 mod reply;
 mod request_context;
 mod router;

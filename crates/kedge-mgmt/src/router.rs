@@ -17,7 +17,7 @@ use super::request_context::{PeerConnection, RequestContext};
 use super::state::HttpState;
 use super::{
     auth, auto_failover, buckets, cluster, collections, compaction, groups, hosts, kedge, metrics,
-    nodes, permissions, pools, ready, threads, users,
+    nodes, permissions, pools, ready, rebalance, threads, users,
 };
 
 /// The service that handles requests. A clone is cheap.
@@ -81,6 +81,7 @@ fn pool_routes() -> Routes {
             get(pools::terse_cluster_info),
         )
         .route("/pools/default/tasks", get(compaction::tasks))
+        .route("/pools/default/rebalanceProgress", get(rebalance::progress))
         .route("/pools/default/checkPermissions", post(permissions::check))
         .route(
             "/pools/default/settings/memcached/global",
@@ -227,6 +228,16 @@ fn cluster_routes() -> Routes {
         .route(
             "/settings/autoFailover/resetCount",
             post(auto_failover::reset_count),
+        )
+        .route(
+            "/kedge/cluster/rebalance",
+            get(rebalance::status).post(rebalance::start),
+        )
+        .route("/kedge/cluster/rebalance/stop", post(rebalance::stop))
+        .route("/controller/rebalance", post(rebalance::controller_start))
+        .route(
+            "/controller/stopRebalance",
+            post(rebalance::controller_stop),
         )
 }
 

@@ -243,6 +243,16 @@ pub trait ClusterControl: Send + Sync {
     /// # Errors
     /// [`ChangeError`].
     fn balance(&self) -> Result<AppliedChange, ChangeError>;
+    /// Begins a rebalance of all buckets over all nodes. Those of these names are removed at its end.
+    ///
+    /// # Errors
+    /// [`ChangeError`].
+    fn start_rebalance(&self, remove: &[String]) -> Result<AppliedChange, ChangeError>;
+    /// Stops the running rebalance, if there is one.
+    ///
+    /// # Errors
+    /// [`ChangeError`].
+    fn stop_rebalance(&self) -> Result<AppliedChange, ChangeError>;
     /// Creates a bucket on all nodes.
     ///
     /// # Errors

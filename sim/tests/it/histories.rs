@@ -76,8 +76,8 @@ fn trace_reports_every_event() {
     let lines = Rc::new(RefCell::new(Vec::new()));
     let heard = Rc::clone(&lines);
     kedge_sim::trace(move |line| heard.borrow_mut().push(line.to_owned()));
-    let mut total = [0; 7];
-    for seed in 0..16 {
+    let mut total = [0; 8];
+    for seed in 0..48 {
         lines.borrow_mut().clear();
         let summary = World::new(seed, &HistoryPlan::of(seed)).run();
         let summary = summary.unwrap_or_else(|wrong| panic!("{wrong}"));
@@ -91,6 +91,7 @@ fn trace_reports_every_event() {
             count("goes back to"),
             count("is back:"),
             count("is not known"),
+            count("stream from"),
         ];
         let Summary {
             acknowledged,
@@ -113,7 +114,8 @@ fn trace_reports_every_event() {
         assert_eq!(told[..6], is, "seed {seed}");
         // Of processes that died nobody hears.
         assert!(told[6] <= unknown, "seed {seed}");
-        assert!(count("adopts map") > 0 && count("stream from") > 0);
+        // A rebalance may leave a vBucket without replicas early.
+        assert!(count("adopts map") > 0);
         for (total, told) in total.iter_mut().zip(told) {
             *total += told;
         }

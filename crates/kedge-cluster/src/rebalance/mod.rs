@@ -19,14 +19,16 @@
 mod catch_up;
 mod flow;
 mod placement;
+mod record;
 mod steps;
 
 use serde::{Deserialize, Serialize};
 
 pub use catch_up::CatchUp;
 pub use placement::{PlacementNode, even_actives, target_chains};
+pub use record::{RebalanceProgress, RebalanceRecord, RebalanceState};
 pub use steps::{
-    MoveLimits, RebalanceLeft, begin_rebalance, plan_rebalance, plan_replicas, rebalance_left,
+    MoveLimits, RebalanceLeft, RebalanceRequest, begin_rebalance, plan_steps, rebalance_left,
     stop_rebalance,
 };
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kedge_types::limits::REBALANCE_MOVES_PER_NODE;
 
-use super::{NextChain, PlacementNode, target_chains};
+use super::{NextChain, PlacementNode, RebalanceRecord, RebalanceState, target_chains};
 use crate::{Chain, ClusterError, ClusterMap, MapBucket};
 
 /// The largest numbers of vBuckets of a node that are copied or taken over at the same time.
@@ -181,22 +181,18 @@ enum Work {
     Rebalance,
 }
 
-/// Returns the map with more steps of changes of the numbers of replicas, and without obsolete target chains, in which
-/// nodes join whose places are empty; `None` when nothing begins. No number of replicas changes while a node is failed
-/// over or joins.
+/// Returns the map with the next steps; `None` when there are none.
+///
+/// Obsolete target chains are cancelled, and nodes join whose places are empty. vBuckets begin that have another number of
+/// replicas than the wanted one; during a rebalance, all that are not on their nodes yet. None begins in a bucket one of
+/// whose servers is failed over or joins. A rebalance that is complete ends, and the nodes to remove leave the map.
 #[must_use]
-pub fn plan_replicas(map: &ClusterMap, limits: MoveLimits) -> Option<ClusterMap> {
-    plan_steps(map, limits, Work::Replicas)
-}
-
-/// Returns the map with more steps of a rebalance of all buckets over their servers, otherwise as [`plan_replicas`].
-#[must_use]
-pub fn plan_rebalance(map: &ClusterMap, limits: MoveLimits) -> Option<ClusterMap> {
-    plan_steps(map, limits, Work::Rebalance)
-}
-
-fn plan_steps(map: &ClusterMap, limits: MoveLimits, work: Work) -> Option<ClusterMap> {
+pub fn plan_steps(map: &ClusterMap, limits: MoveLimits) -> Option<ClusterMap> {
     let mut next = map.next();
+    let work = match next.continue_rebalance() {
+        true => Work::Rebalance,
+        false => Work::Replicas,
+    };
     for bucket in &mut next.buckets {
         bucket.cancel_obsolete();
     }
@@ -215,71 +211,154 @@ fn plan_steps(map: &ClusterMap, limits: MoveLimits, work: Work) -> Option<Cluste
             bucket.begin_steps(targets, work, &mut slots);
         }
     }
-    (next.buckets != map.buckets).then_some(next)
+    if work == Work::Rebalance && rebalance_left(&next).is_some_and(|left| left.is_done()) {
+        next.finish_rebalance();
+    }
+    let is_changed = next.buckets != map.buckets || next.rebalance != map.rebalance;
+    is_changed.then_some(next)
 }
 
-/// Returns the map in which all buckets are to be spread over all nodes but the ones to `remove`. The steps follow by
-/// [`plan_rebalance`].
+/// A rebalance to begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RebalanceRequest {
+    /// The id.
+    pub id: String,
+    /// The wall-clock time, in milliseconds since 1970.
+    pub now_ms: u64,
+    /// The nodes over which all buckets are to be spread.
+    pub servers: Vec<u16>,
+    /// The nodes to remove at the end.
+    pub remove: BTreeSet<u16>,
+}
+
+/// Returns the map in which a rebalance begins. The steps follow by [`plan_steps`].
 ///
 /// # Errors
-/// `Node` when no node would be left, a failed-over node is not to be removed, or a vBucket has no active.
+/// `Node` while another one runs, when no node would be left, a failed-over node is not to be removed, or a vBucket has no
+/// active.
 pub fn begin_rebalance(
     map: &ClusterMap,
-    remove: &BTreeSet<u16>,
+    request: RebalanceRequest,
 ) -> Result<ClusterMap, ClusterError> {
-    let mut next = map.next();
-    next.spread_over(remove)?;
-    for bucket in &next.buckets {
-        let lost = bucket
-            .chains
-            .iter()
-            .filter(|chain| chain.active().is_none())
-            .count();
-        if lost > 0 {
-            return Err(ClusterError::Node(format!(
-                "{lost} vBuckets of bucket \"{}\" have no active: recover a node that has them first",
-                bucket.name
-            )));
-        }
+    let refused = |why: String| Err(ClusterError::Node(why));
+    let RebalanceRequest {
+        id,
+        now_ms,
+        mut servers,
+        remove,
+    } = request;
+    if map
+        .rebalance
+        .as_deref()
+        .is_some_and(RebalanceRecord::is_running)
+    {
+        return refused("a rebalance is running".to_owned());
     }
+    servers.sort_unstable();
+    servers.dedup();
+    servers.retain(|node| map.nodes.contains_key(node) && !remove.contains(node));
+    if servers.is_empty() {
+        return refused("no node would be left".to_owned());
+    }
+    let mut stay = map
+        .nodes
+        .iter()
+        .filter(|(number, _)| !remove.contains(number));
+    if let Some((_, node)) = stay.find(|(_, node)| node.failed) {
+        return refused(format!(
+            "node \"{}\" is failed over: recover it, or remove it in the rebalance",
+            node.name
+        ));
+    }
+    if let Some(why) = map.lost_vbuckets() {
+        return refused(why);
+    }
+    let mut next = map.next();
+    for bucket in &mut next.buckets {
+        bucket.servers.clone_from(&servers);
+    }
+    let left = rebalance_left(&next).unwrap_or_default();
+    let record = RebalanceRecord::new(id, servers, remove, &left, now_ms);
+    next.rebalance = Some(Box::new(record));
     Ok(next)
 }
 
 impl ClusterMap {
-    /// Makes all nodes but the ones to `remove` the servers of all buckets.
-    fn spread_over(&mut self, remove: &BTreeSet<u16>) -> Result<(), ClusterError> {
-        let stay = self
-            .nodes
-            .iter()
-            .filter(|(number, _)| !remove.contains(number));
-        if let Some((_, node)) = stay.clone().find(|(_, node)| node.failed) {
-            return Err(ClusterError::Node(format!(
-                "node \"{}\" is failed over: recover it, or remove it in the rebalance",
-                node.name
-            )));
-        }
-        let servers: Vec<u16> = stay.map(|(number, _)| *number).collect();
-        if servers.is_empty() {
-            return Err(ClusterError::Node("no node would be left".to_owned()));
+    /// Returns the vBuckets without an active as a reason for which no rebalance is possible.
+    fn lost_vbuckets(&self) -> Option<String> {
+        self.buckets.iter().find_map(|bucket| {
+            let lost = bucket.chains.iter().filter(|chain| chain.active().is_none());
+            let lost = lost.count();
+            (lost > 0).then(|| {
+                format!(
+                    "{lost} vBuckets of bucket \"{}\" have no active: recover a node that has them first",
+                    bucket.name
+                )
+            })
+        })
+    }
+
+    /// Returns whether a rebalance goes on. It fails when one of its nodes is failed over or gone, or a vBucket is lost.
+    /// Buckets that were created meanwhile are spread over its nodes, too.
+    fn continue_rebalance(&mut self) -> bool {
+        let running = self.rebalance.as_ref().filter(|it| it.is_running());
+        let Some(servers) = running.map(|it| it.servers.clone()) else {
+            return false;
+        };
+        let gone = servers.iter().find(|node| !self.is_member(**node));
+        let gone = gone.map(|node| format!("node \"{}\" was failed over", self.name(*node)));
+        if let Some(why) = gone.or_else(|| self.lost_vbuckets()) {
+            self.end_rebalance(RebalanceState::Failed(why));
+            return false;
         }
         for bucket in &mut self.buckets {
             bucket.servers.clone_from(&servers);
         }
-        Ok(())
+        true
+    }
+
+    /// Gives up copies that are not complete.
+    fn end_rebalance(&mut self, state: RebalanceState) {
+        if let Some(record) = &mut self.rebalance {
+            record.state = state;
+        }
+        for bucket in &mut self.buckets {
+            let moves = &bucket.moves;
+            bucket.next.retain(|vb, _| moves.contains_key(vb));
+        }
+    }
+
+    /// Removes the nodes to remove.
+    fn finish_rebalance(&mut self) {
+        let Some(record) = &self.rebalance else {
+            return;
+        };
+        let mut state = RebalanceState::Finished;
+        for node in record.remove.clone() {
+            let mut next = self.clone();
+            match next.remove_node(node) {
+                Ok(()) => *self = next,
+                Err(error) => state = RebalanceState::Failed(error.to_string()),
+            }
+        }
+        self.let_join();
+        if let Some(record) = &mut self.rebalance {
+            record.state = state;
+        }
     }
 }
 
-/// Returns the map without the target chains of vBuckets whose copies are not complete; `None` when there are none.
-/// What moves already goes on.
+/// Returns the map in which the running rebalance is stopped; `None` if none is running. Copies
+/// that are not complete are given up. What moves already goes on.
 #[must_use]
 pub fn stop_rebalance(map: &ClusterMap) -> Option<ClusterMap> {
-    let mut next = map.next();
-    for bucket in &mut next.buckets {
-        let moves = &bucket.moves;
-        bucket.next.retain(|vb, _| moves.contains_key(vb));
-    }
-    next.let_join();
-    (next.buckets != map.buckets).then_some(next)
+    let running = map.rebalance.as_ref().filter(|record| record.is_running());
+    running.map(|_| {
+        let mut next = map.next();
+        next.end_rebalance(RebalanceState::Stopped);
+        next.let_join();
+        next
+    })
 }
 
 /// The rest of a rebalance.

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kedge_cluster::{
-    ClusterMap, CopyPosition, MapBucket, MoveLimits, NodePositions, plan_replicas,
-};
+use kedge_cluster::{ClusterMap, CopyPosition, MapBucket, MoveLimits, NodePositions, plan_steps};
 use serde_json::json;
 
 use crate::many::first_map;
@@ -17,7 +15,7 @@ pub(crate) const UNLIMITED: MoveLimits = MoveLimits {
 
 /// The map in which due changes of the number of replicas begin, all at once.
 pub(crate) fn replicas(map: &ClusterMap) -> Option<ClusterMap> {
-    plan_replicas(map, UNLIMITED)
+    plan_steps(map, UNLIMITED)
 }
 
 pub(crate) type Told = BTreeMap<u16, NodePositions>;

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kedge_cluster::{
-    CatchUp, Chain, ClusterError, ClusterMap, MapNode, MoveLimits, VbucketRole, begin_rebalance,
-    plan_add_node, plan_failover, plan_rebalance, plan_recovery, plan_remove_node, rebalance_left,
-    stop_rebalance,
+    CatchUp, Chain, ClusterError, ClusterMap, MapNode, MoveLimits, RebalanceRequest,
+    RebalanceState, VbucketRole, begin_rebalance, plan_add_node, plan_failover, plan_recovery,
+    plan_remove_node, plan_steps, rebalance_left, stop_rebalance,
 };
 use proptest::prelude::*;
 
@@ -25,13 +25,22 @@ fn added(map: &ClusterMap, number: u16) -> ClusterMap {
     plan_add_node(map, node).expect("it is new")
 }
 
+/// A rebalance over all nodes but these, which are removed at its end.
+fn request(map: &ClusterMap, remove: &[u16]) -> RebalanceRequest {
+    RebalanceRequest {
+        id: "ab".repeat(16),
+        now_ms: 1_000,
+        servers: map.numbers(),
+        remove: remove.iter().copied().collect(),
+    }
+}
+
 fn begun(map: &ClusterMap, remove: &[u16]) -> ClusterMap {
-    let remove = remove.iter().copied().collect();
-    begin_rebalance(map, &remove).expect("it can begin")
+    begin_rebalance(map, request(map, remove)).expect("it can begin")
 }
 
 fn steps(map: &ClusterMap, limits: MoveLimits) -> ClusterMap {
-    plan_rebalance(map, limits).unwrap_or_else(|| map.clone())
+    plan_steps(map, limits).unwrap_or_else(|| map.clone())
 }
 
 /// The map after a step of all vBuckets, when everyone has everything.
@@ -50,6 +59,10 @@ fn taken(map: &ClusterMap) -> ClusterMap {
             .expect("it moves there");
     }
     map
+}
+
+fn state(map: &ClusterMap) -> RebalanceState {
+    map.rebalance.clone().expect("there was one").state
 }
 
 fn is_done(map: &ClusterMap) -> bool {
@@ -104,7 +117,8 @@ fn takeover_follows_after_the_target_chain_counts() {
         moving
     );
     assert_eq!(caught_up(&moving), moving);
-    assert!(stop_rebalance(&moving).is_none(), "what moves goes on");
+    let stopped = stop_rebalance(&moving).expect("it is running");
+    assert_eq!(stopped.buckets, moving.buckets, "what moves goes on");
     assert!(moving.with_taken(1 - to, &[("b".to_owned(), vb)]).is_none());
     let after = moving
         .with_taken(to, &[("b".to_owned(), vb)])
@@ -113,13 +127,12 @@ fn takeover_follows_after_the_target_chain_counts() {
     assert!(!bucket(&after).next.contains_key(&vb));
     assert_eq!(bucket(&after).role(vb, 2), VbucketRole::None);
     let done = taken(&after);
-    assert!(is_done(&done) && plan_rebalance(&done, UNLIMITED).is_none());
-    assert_eq!(
-        plan_remove_node(&done, 2)
-            .expect("it has nothing")
-            .numbers(),
-        [0, 1]
-    );
+    assert!(is_done(&done));
+    let finished = steps(&done, UNLIMITED);
+    assert_eq!(finished.numbers(), [0, 1], "the node leaves at the end");
+    assert_eq!(state(&finished), RebalanceState::Finished);
+    assert!(plan_steps(&finished, UNLIMITED).is_none());
+    assert!(stop_rebalance(&finished).is_none());
 }
 
 #[test]
@@ -170,7 +183,7 @@ fn no_node_sends_or_receives_more_than_its_limit() {
         outgoing: 0,
     };
     let paused = begun(&added(&map(3, 1, 60), 1), &[]);
-    assert_eq!(plan_rebalance(&paused, none), None);
+    assert_eq!(plan_steps(&paused, none), None);
 }
 
 #[test]
@@ -214,8 +227,9 @@ fn rebalance_that_cannot_begin_is_refused() {
         (&whole, vec![0, 1], "no node would be left"),
         (&failed, vec![], "node \"n_1\" is failed over"),
         (&lost, vec![1], "2 vBuckets of bucket \"b\" have no active"),
+        (&begun(&whole, &[]), vec![], "a rebalance is running"),
     ] {
-        let refused = begin_rebalance(map, &remove.into_iter().collect());
+        let refused = begin_rebalance(map, request(map, &remove));
         let Err(ClusterError::Node(why)) = refused else {
             panic!("{refused:?}");
         };
@@ -250,8 +264,49 @@ fn failover_cancels_only_the_steps_that_need_the_node() {
         assert_eq!(bucket(&lost).chains, bucket(map).chains);
         assert_eq!(bucket(&lost).missing_copies(), 0);
         assert_eq!(rebalance_left(&lost), None, "a server is failed over");
-        assert_eq!(plan_rebalance(&lost, UNLIMITED), None);
+        let failed = steps(&lost, UNLIMITED);
+        let why = "node \"new_1\" was failed over".to_owned();
+        assert_eq!(state(&failed), RebalanceState::Failed(why));
+        assert!(bucket(&failed).next.is_empty());
+        assert!(plan_steps(&failed, UNLIMITED).is_none());
     }
+}
+
+/// A bucket that is created meanwhile is spread over all nodes. The rebalance moves it, too, before it removes a node.
+#[test]
+fn bucket_that_is_created_meanwhile_is_rebalanced_too() {
+    let mut now = begun(&map(3, 1, 12), &[2]).next();
+    let added = now.add_bucket("c", serde_json::json!({}), 6, 1);
+    added.expect("no node has failed");
+    for _ in 0..20 {
+        now = steps(&now, FEW);
+        let mut copies = CatchUp::begin(&now);
+        copies.note(&told(&now));
+        now = copies.plan(&now).unwrap_or(now);
+        for bucket in now.buckets.clone() {
+            for (vb, to) in bucket.moves {
+                now = now
+                    .with_taken(to, &[(bucket.name.clone(), vb)])
+                    .expect("it moves");
+            }
+        }
+    }
+    assert_eq!(state(&now), RebalanceState::Finished);
+    assert_eq!(now.numbers(), [0, 1]);
+    let mut chains = now.buckets.iter().flat_map(|bucket| &bucket.chains);
+    assert!(chains.all(|chain| chain.nodes().count() == 2));
+}
+
+/// All members have the same of all buckets.
+fn told(map: &ClusterMap) -> Told {
+    let positions = map.buckets.iter().map(|bucket| {
+        let all = vec![Some(at(5)); bucket.chains.len()];
+        (bucket.name.clone(), all)
+    });
+    let positions: BTreeMap<_, _> = positions.collect();
+    map.members()
+        .map(|node| (node, positions.clone()))
+        .collect()
 }
 
 /// The node that takes over is not in the chain yet. It may have done so when the active fails.
@@ -311,8 +366,8 @@ proptest! {
             let vb = u16::try_from(which.index(usize::from(VBUCKETS))).expect("few");
             let next = match what {
                 0 if numbers.len() < 6 => Some(added(&now, number)),
-                1 => begin_rebalance(&now, &BTreeSet::from([node])).ok(),
-                2 => begin_rebalance(&now, &BTreeSet::new()).ok(),
+                1 => begin_rebalance(&now, request(&now, &[node])).ok(),
+                2 => begin_rebalance(&now, request(&now, &[])).ok(),
                 3 => plan_remove_node(&now, node).ok(),
                 4 => plan_failover(&now, node, &told_by(&now, &whole), false).ok().map(|plan| plan.map),
                 5 => plan_recovery(&now, node).ok(),
@@ -334,7 +389,7 @@ proptest! {
                     copies.plan(&now)
                 }
                 11 => copies::replicas(&now),
-                _ => plan_rebalance(&now, FEW),
+                _ => plan_steps(&now, FEW),
             };
             let Some(next) = next else { continue };
             if what == 4 {
@@ -359,6 +414,7 @@ proptest! {
         for _ in 0..3 {
             now = taken(&caught_up(&now));
         }
+        now = stop_rebalance(&now).unwrap_or(now);
         now = begun(&now, &[]);
         let optimum = rebalance_left(&now).expect("all are there").copies();
         let mut made = 0;

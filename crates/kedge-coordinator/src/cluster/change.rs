@@ -306,7 +306,7 @@ impl ClusterNode {
     }
 
     /// Makes a change that all nodes have to make.
-    fn change(
+    pub(super) fn change(
         &self,
         mut change: impl FnMut(&mut ClusterMap) -> Result<(), ChangeError>,
     ) -> Result<AppliedChange, ChangeError> {

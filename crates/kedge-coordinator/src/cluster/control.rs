@@ -101,6 +101,14 @@ impl ClusterControl for ClusterNode {
         Self::balance(self)
     }
 
+    fn start_rebalance(&self, remove: &[String]) -> Result<AppliedChange, ChangeError> {
+        super::rebalance::start(self, remove)
+    }
+
+    fn stop_rebalance(&self) -> Result<AppliedChange, ChangeError> {
+        super::rebalance::stop(self)
+    }
+
     fn create_bucket(&self, config: &BucketConfig) -> Result<AppliedChange, ChangeError> {
         Self::create_bucket(self, config)
     }

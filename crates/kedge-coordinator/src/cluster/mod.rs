@@ -29,6 +29,7 @@ mod moves;
 mod orchestrator;
 mod peer;
 mod peers;
+mod rebalance;
 mod reconciler;
 mod replicas;
 mod saved_map;

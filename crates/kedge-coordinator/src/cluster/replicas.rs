@@ -1,19 +1,19 @@
 //! Changes of the number of replicas, and rejoining nodes, in a running cluster.
 //!
 //! The first node that is not failed over does this on a thread of its own, with the steps of
-//! [`kedge_cluster::plan_replicas`] and [`CatchUp`]. Another node that takes over that role continues from the map.
+//! [`kedge_cluster::plan_steps`] and [`CatchUp`]. Another node that takes over that role continues from the map.
 
 use std::collections::BTreeMap;
 use std::sync::Weak;
 use std::time::Duration;
 
-use kedge_cluster::{CatchUp, ClusterMap, MapBucket, MoveLimits, NodePositions, plan_replicas};
+use kedge_cluster::{CatchUp, ClusterMap, MapBucket, MoveLimits, NodePositions, plan_steps};
 use kedge_node::coordination::ChangeError;
 
 use super::{ASK_INTERVAL, ASK_TIMEOUT, ClusterNode};
 
 /// The pause between two checks of incomplete copies.
-const PAUSE: Duration = Duration::from_millis(200);
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Works until the server ends.
 pub(super) fn run(node: &Weak<ClusterNode>) {
@@ -62,7 +62,7 @@ impl ClusterNode {
         } else {
             *catch_up = None;
         }
-        let has_begun = self.advance(|map| plan_replicas(map, MoveLimits::default()))?;
+        let has_begun = self.advance(|map| plan_steps(map, MoveLimits::default()))?;
         Ok(has_begun || catch_up.is_some())
     }
 

@@ -1,11 +1,14 @@
 //! `kedge cluster`: the status of a cluster, and the actions of an operator when a node fails.
 
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
 use super::auto_failover::AutoFailoverArgs;
 use super::table::table;
 use super::{ServerArgs, ToolError};
+use crate::client::ManagementClient;
 use crate::output;
 
 /// Show a cluster, add and remove nodes, fail a node over, and recover it
@@ -71,6 +74,47 @@ enum ClusterCommand {
     /// for clients
     Balance,
     AutoFailover(AutoFailoverArgs),
+    /// Spread all vBuckets evenly over all nodes, without an interruption for clients
+    ///
+    /// As few copies as possible are made. A stopped or failed rebalance is resumed by the same command. Nodes that are failed
+    /// over have to be recovered before, or named with `--remove`.
+    Rebalance(RebalanceArgs),
+}
+
+#[derive(Args, Clone, Debug)]
+struct RebalanceArgs {
+    /// Name of a node to remove at the end; repeatable
+    #[arg(long, value_name = "NODE", conflicts_with_all = ["stop", "status"])]
+    remove: Vec<String>,
+    /// Wait until it ends, and show its progress
+    #[arg(long, conflicts_with = "stop")]
+    wait: bool,
+    /// Stop the running rebalance: copies that are not complete are given up
+    #[arg(long, conflicts_with = "status")]
+    stop: bool,
+    /// Show the last rebalance, and begin none
+    #[arg(long)]
+    status: bool,
+}
+
+/// Sends a form to a place below `/kedge/cluster`.
+type Post<'a> = dyn Fn(&str, &[(&str, &str)]) -> Result<Value, ToolError> + 'a;
+
+fn rebalance(
+    client: &ManagementClient,
+    post: &Post<'_>,
+    args: &RebalanceArgs,
+) -> Result<(), ToolError> {
+    if args.stop {
+        let said = post("rebalance/stop", &[])?;
+        output::print(&outcome("the rebalance is stopped", &said))?;
+    } else if !args.status {
+        let nodes = args.remove.iter();
+        let form: Vec<(&str, &str)> = nodes.map(|node| ("remove", &**node)).collect();
+        let said = post("rebalance", &form)?;
+        output::print(&outcome("the rebalance has begun", &said))?;
+    }
+    rebalanced(client, args.wait)
 }
 
 pub(crate) fn run(args: &ClusterArgs) -> Result<(), ToolError> {
@@ -127,6 +171,7 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<(), ToolError> {
         }
         ClusterCommand::Balance => moved(&post("balance", &[])?),
         ClusterCommand::AutoFailover(args) => super::auto_failover::run(&client, args)?,
+        ClusterCommand::Rebalance(args) => return rebalance(&client, &post, args),
     };
     Ok(output::print(&said)?)
 }
@@ -151,6 +196,46 @@ fn moved(said: &Value) -> String {
         out.push_str(&format!("warning: {moving} vBuckets are still moving\n"));
     }
     out
+}
+
+/// The pause between two lines of progress.
+const PROGRESS_PAUSE: Duration = Duration::from_secs(1);
+
+/// Prints the state of the last rebalance; with `wait`, until it is not running any more. An error if it failed.
+fn rebalanced(client: &ManagementClient, wait: bool) -> Result<(), ToolError> {
+    loop {
+        // The server that answers may be the one that is removed.
+        let status = client.json("/kedge/cluster/rebalance")?;
+        output::print(&rebalance_line(&status))?;
+        match text(&status, "state") {
+            "running" if wait => std::thread::sleep(PROGRESS_PAUSE),
+            "failed" => {
+                let why = text(&status, "reason");
+                return Err(ToolError::Usage(format!("the rebalance failed: {why}")));
+            }
+            _ => return Ok(()),
+        }
+    }
+}
+
+/// Returns the state of a rebalance on one line.
+fn rebalance_line(status: &Value) -> String {
+    let state = text(status, "state");
+    if state == "none" {
+        return "there was no rebalance\n".to_owned();
+    }
+    let percent = status
+        .get("progress")
+        .and_then(Value::as_f64)
+        .unwrap_or(0.0)
+        * 100.0;
+    let (done, all) = (number(status, "/vbucketsDone"), number(status, "/vbuckets"));
+    let (made, copies) = (number(status, "/copiesDone"), number(status, "/copies"));
+    let left = status.get("leftMs").and_then(Value::as_u64);
+    let left = left.map_or_else(String::new, |ms| {
+        format!(", about {} s left", ms.div_ceil(1_000))
+    });
+    format!("{state}: {percent:.0} %, {done} of {all} vBuckets, {made} of {copies} copies{left}\n")
 }
 
 /// Returns the action, and remaining problems.

@@ -13,7 +13,7 @@ use crate::cluster::{Cluster, put_durably, store_in};
 use crate::process::{PASSWORD, Server, USER, kedge, run};
 
 /// Returns the command that starts another node with the store of a cluster in a directory.
-fn another(dir: &Path, name: &str, data: &Path) -> Command {
+pub(crate) fn another(dir: &Path, name: &str, data: &Path) -> Command {
     let mut command = kedge(&[
         "serve",
         "--kv-port=0",

@@ -28,6 +28,7 @@ mod permissions;
 mod ports;
 mod process;
 mod random;
+mod rebalance;
 mod recovery;
 mod replicas;
 mod request_memory;

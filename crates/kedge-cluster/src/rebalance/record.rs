@@ -1,0 +1,184 @@
+//! The record of the last rebalance, a part of the map: whether it goes on, its nodes, its result, and how much there was
+//! to do when it began.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::RebalanceLeft;
+/// The state of a rebalance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RebalanceState {
+    /// It goes on.
+    Running,
+    /// A user stopped it. It can be resumed.
+    Stopped,
+    /// It is complete.
+    Finished,
+    /// It ended for this reason. It can be resumed.
+    Failed(String),
+}
+
+/// A rebalance, as the map has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RebalanceRecord {
+    /// 32 hexadecimal digits.
+    pub id: String,
+    /// The state.
+    pub state: RebalanceState,
+    /// The numbers of the nodes over which all buckets are to be spread.
+    pub servers: Vec<u16>,
+    /// The numbers of the nodes to remove at the end.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub remove: BTreeSet<u16>,
+    /// The number of copies to make when it began.
+    pub copies: usize,
+    /// The number of vBuckets with any step when it began.
+    pub vbuckets: usize,
+    /// The wall-clock time at which it began, or was resumed, in milliseconds since 1970.
+    pub started_ms: u64,
+}
+
+impl RebalanceRecord {
+    /// Creates the record of a rebalance that begins.
+    #[must_use]
+    pub fn new(
+        id: String,
+        servers: Vec<u16>,
+        remove: BTreeSet<u16>,
+        left: &RebalanceLeft,
+        started_ms: u64,
+    ) -> Self {
+        Self {
+            id,
+            state: RebalanceState::Running,
+            servers,
+            remove,
+            copies: left.copies(),
+            vbuckets: left.vbuckets,
+            started_ms,
+        }
+    }
+
+    /// Returns whether it goes on.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.state == RebalanceState::Running
+    }
+
+    /// Returns the progress at a wall-clock time, with this much left.
+    #[must_use]
+    pub fn progress(&self, left: &RebalanceLeft, now_ms: u64) -> RebalanceProgress {
+        let done = self.vbuckets.saturating_sub(left.vbuckets);
+        // More may be left than at the beginning: a bucket was created.
+        let all = done + left.vbuckets;
+        let ran = Duration::from_millis(now_ms.saturating_sub(self.started_ms));
+        let estimate = u32::try_from(left.vbuckets)
+            .ok()
+            .zip(u32::try_from(done).ok());
+        let estimate = estimate.filter(|(_, done)| *done > 0);
+        RebalanceProgress {
+            vbuckets: all,
+            vbuckets_done: done,
+            copies: self.copies.max(left.copies()),
+            copies_done: self.copies.saturating_sub(left.copies()),
+            ran,
+            left: match left.vbuckets {
+                0 => Some(Duration::ZERO),
+                _ => estimate.map(|(left, done)| ran / done * left),
+            },
+        }
+    }
+}
+
+/// The progress of a rebalance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RebalanceProgress {
+    /// The number of vBuckets with any step.
+    pub vbuckets: usize,
+    /// Those that are done.
+    pub vbuckets_done: usize,
+    /// The number of copies to make.
+    pub copies: usize,
+    /// Those that are made and count.
+    pub copies_done: usize,
+    /// The time since it began, or was resumed.
+    pub ran: Duration,
+    /// The time that the rest takes, if it goes on as fast as so far; `None` before anything is done.
+    pub left: Option<Duration>,
+}
+
+impl RebalanceProgress {
+    /// Returns the part that is done, from 0 to 1.
+    #[must_use]
+    pub fn fraction(&self) -> f64 {
+        if self.vbuckets == 0 {
+            return 1.0;
+        }
+        let done = u32::try_from(self.vbuckets_done).unwrap_or(u32::MAX);
+        let all = u32::try_from(self.vbuckets).unwrap_or(u32::MAX);
+        f64::from(done) / f64::from(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn left(vbuckets: usize, copies: usize) -> RebalanceLeft {
+        RebalanceLeft {
+            incoming: BTreeMap::from([(3, copies)]),
+            vbuckets,
+            ..RebalanceLeft::default()
+        }
+    }
+
+    fn record() -> RebalanceRecord {
+        let id = "ab".repeat(16);
+        RebalanceRecord::new(id, vec![0, 1, 3], BTreeSet::from([2]), &left(40, 30), 1_000)
+    }
+
+    #[test]
+    fn record_survives_its_encoding() {
+        for state in [
+            RebalanceState::Running,
+            RebalanceState::Stopped,
+            RebalanceState::Finished,
+            RebalanceState::Failed("node \"n_1\" failed".to_owned()),
+        ] {
+            let record = RebalanceRecord { state, ..record() };
+            let json = serde_json::to_vec(&record).expect("it can be encoded");
+            let read: RebalanceRecord = serde_json::from_slice(&json).expect("it was written here");
+            assert_eq!(read, record);
+        }
+    }
+
+    #[test]
+    fn estimate_follows_from_the_rate_so_far() {
+        let progress = record().progress(&left(30, 21), 6_000);
+        assert_eq!((progress.vbuckets, progress.vbuckets_done), (40, 10));
+        assert_eq!((progress.copies, progress.copies_done), (30, 9));
+        assert_eq!(progress.ran, Duration::from_secs(5));
+        assert_eq!(progress.left, Some(Duration::from_secs(15)));
+        assert!((progress.fraction() - 0.25).abs() < 1e-9);
+        assert_eq!(record().progress(&left(40, 30), 6_000).left, None);
+        let done = record().progress(&left(0, 0), 6_000);
+        assert_eq!((done.left, done.copies_done), (Some(Duration::ZERO), 30));
+        assert!((done.fraction() - 1.0).abs() < 1e-9);
+    }
+
+    /// A bucket was created meanwhile, and a clock went back.
+    #[test]
+    fn progress_never_is_negative() {
+        let progress = record().progress(&left(100, 90), 500);
+        assert_eq!((progress.vbuckets, progress.vbuckets_done), (100, 0));
+        assert_eq!((progress.copies_done, progress.ran), (0, Duration::ZERO));
+        let nothing = RebalanceRecord::new(String::new(), vec![0], BTreeSet::new(), &left(0, 0), 0);
+        assert!((nothing.progress(&left(0, 0), 0).fraction() - 1.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,281 @@
+//! Rebalance: `GET` and `POST /kedge/cluster/rebalance`, `POST /kedge/cluster/rebalance/stop`, and the original's
+//! `POST /controller/rebalance`, `POST /controller/stopRebalance`, `GET /pools/default/rebalanceProgress` and its task.
+//!
+//! The map has the record of the last rebalance, and the rest follows from the map, so any node answers.
+
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::http::StatusCode;
+use kedge_auth::Privilege;
+use kedge_cluster::{ClusterMap, RebalanceLeft, RebalanceRecord, RebalanceState, rebalance_left};
+use kedge_node::coordination::{ChangeError, ClusterControl};
+use serde_json::{Map, Value, json};
+
+use super::cluster::{document, refusal};
+use super::form::FormFields;
+use super::reply::{EarlyReply, Handled, done, ok};
+use super::request_context::RequestContext;
+
+/// The recommended polling interval of the task, in seconds.
+const REFRESH_SECS: f64 = 0.25;
+
+fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// The last rebalance of a map.
+pub(crate) struct LastRebalance<'a> {
+    map: &'a ClusterMap,
+    record: &'a RebalanceRecord,
+    left: RebalanceLeft,
+}
+
+impl<'a> LastRebalance<'a> {
+    /// Returns the last rebalance; `None` if there was none.
+    pub(crate) fn of(map: &'a ClusterMap) -> Option<Self> {
+        let record = map.rebalance.as_deref()?;
+        let left = match record.state {
+            RebalanceState::Finished => RebalanceLeft::default(),
+            _ => rebalance_left(map).unwrap_or_default(),
+        };
+        Some(Self { map, record, left })
+    }
+
+    fn reason(&self) -> Option<&str> {
+        match &self.record.state {
+            RebalanceState::Failed(why) => Some(why),
+            _ => None,
+        }
+    }
+
+    /// Returns the document of `GET /kedge/cluster/rebalance`, at a wall-clock time.
+    fn status(&self, now_ms: u64) -> Value {
+        let (map, record) = (self.map, self.record);
+        let state = match record.state {
+            RebalanceState::Running => "running",
+            RebalanceState::Stopped => "stopped",
+            RebalanceState::Finished => "finished",
+            RebalanceState::Failed(_) => "failed",
+        };
+        let progress = record.progress(&self.left, now_ms);
+        let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let of_node = |(number, node): (&u16, &kedge_cluster::MapNode)| {
+            let count = |of: &BTreeMap<u16, usize>| of.get(number).copied().unwrap_or(0);
+            let left = json!({
+                "incoming": count(&self.left.incoming),
+                "outgoing": count(&self.left.outgoing),
+                "leaves": record.remove.contains(number),
+            });
+            (node.name.clone(), left)
+        };
+        let nodes: Map<String, Value> = map.nodes.iter().map(of_node).collect();
+        json!({
+            "id": record.id,
+            "state": state,
+            "reason": self.reason(),
+            "progress": progress.fraction(),
+            "vbuckets": progress.vbuckets,
+            "vbucketsDone": progress.vbuckets_done,
+            "copies": progress.copies,
+            "copiesDone": progress.copies_done,
+            "ranMs": record.is_running().then(|| ms(progress.ran)),
+            "leftMs": progress.left.filter(|_| record.is_running()).map(ms),
+            "nodes": nodes,
+        })
+    }
+
+    fn percent(&self) -> f64 {
+        self.record.progress(&self.left, now_ms()).fraction() * 100.0
+    }
+
+    /// Returns the progress of each node in the original's form, between 0 and `whole`.
+    fn per_node(&self, whole: f64, host: &str) -> Map<String, Value> {
+        let progress = self.percent() / 100.0 * whole;
+        let names = otp_names(self.map, host).into_values();
+        names
+            .map(|name| (name, json!({ "progress": progress })))
+            .collect()
+    }
+
+    /// Returns the task of a rebalance in the original's form.
+    fn task(&self, host: &str) -> Value {
+        if !self.record.is_running() {
+            let mut task = idle_task();
+            if let Some(why) = self.reason() {
+                task["errorMessage"] = format!("Rebalance failed: {why}").into();
+            }
+            return task;
+        }
+        json!({
+            "type": "rebalance",
+            "subtype": "rebalance",
+            "statusId": self.record.id,
+            "recommendedRefreshPeriod": REFRESH_SECS,
+            "status": "running",
+            "progress": self.percent(),
+            "perNode": self.per_node(100.0, host),
+            "detailedProgress": {},
+        })
+    }
+}
+
+fn idle_task() -> Value {
+    json!({
+        "type": "rebalance",
+        "status": "notRunning",
+        "statusIsStale": false,
+        "masterRequestTimedOut": false,
+    })
+}
+
+/// Returns the names of the members in the original's form, by number.
+fn otp_names(map: &ClusterMap, host: &str) -> BTreeMap<u16, String> {
+    let members = map.members().enumerate();
+    let name = |(at, number): (usize, u16)| {
+        let node = &map.nodes[&number];
+        let host = if node.is_loopback() { host } else { &node.host };
+        (number, format!("ns_{}@{host}", at + 1))
+    };
+    members.map(name).collect()
+}
+
+/// Returns the task of the rebalance, for the list of tasks; `None` on a standalone node.
+pub(crate) fn task(call: &RequestContext) -> Option<Value> {
+    let map = call.state.parts.node.as_ref()?.map()?;
+    let last = LastRebalance::of(&map);
+    Some(last.map_or_else(idle_task, |last| last.task(&call.host)))
+}
+
+/// Returns whether a rebalance runs.
+pub(crate) fn is_running(node: &dyn ClusterControl) -> bool {
+    let map = node.map();
+    map.is_some_and(|map| {
+        map.rebalance
+            .as_deref()
+            .is_some_and(RebalanceRecord::is_running)
+    })
+}
+
+/// `GET /kedge/cluster/rebalance`: the last rebalance.
+pub(crate) async fn status(call: RequestContext) -> Handled {
+    let node = call.node_for(Privilege::Settings)?;
+    let map = node.map().ok_or_else(|| refusal(&ChangeError::NotBegun))?;
+    let last = LastRebalance::of(&map);
+    ok(&last.map_or_else(|| json!({ "state": "none" }), |last| last.status(now_ms())))
+}
+
+/// `POST /kedge/cluster/rebalance` with `remove`, once for each node to remove at the end.
+pub(crate) async fn start(call: RequestContext, form: FormFields) -> Handled {
+    let node = call.node_for(Privilege::Settings)?;
+    let remove = form.fields().filter(|(field, _)| *field == "remove");
+    let remove: Vec<String> = remove.map(|(_, name)| name.to_owned()).collect();
+    let applied = call
+        .blocking(move |_| node.start_rebalance(&remove))
+        .await?;
+    ok(&document(&applied.map_err(|error| refusal(&error))?))
+}
+
+/// `POST /kedge/cluster/rebalance/stop`.
+pub(crate) async fn stop(call: RequestContext) -> Handled {
+    let node = call.node_for(Privilege::Settings)?;
+    let applied = call.blocking(move |_| node.stop_rebalance()).await?;
+    ok(&document(&applied.map_err(|error| refusal(&error))?))
+}
+
+/// `POST /controller/rebalance` with `knownNodes` and `ejectedNodes`. Nodes that are failed over are removed, too.
+pub(crate) async fn controller_start(call: RequestContext, form: FormFields) -> Handled {
+    let node = call.node_for(Privilege::Settings)?;
+    let map = node.map().ok_or_else(|| refusal(&ChangeError::NotBegun))?;
+    let list = |field: &str| {
+        let names = form.get(field).unwrap_or("").split(',').map(str::trim);
+        let names: Vec<String> = names
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+            .collect();
+        names
+    };
+    let refused = |field: &str| {
+        Err(EarlyReply::json(
+            StatusCode::BAD_REQUEST,
+            &json!({ field: 1 }),
+        ))
+    };
+    let (mut known, ejected) = (list("knownNodes"), list("ejectedNodes"));
+    if known.is_empty() {
+        return refused("empty_known_nodes");
+    }
+    let names = otp_names(&map, &call.host);
+    let mut all: Vec<String> = names.values().cloned().collect();
+    known.sort_unstable();
+    all.sort_unstable();
+    if known != all || !ejected.iter().all(|name| all.contains(name)) {
+        return refused("mismatch");
+    }
+    if ejected.len() == all.len() {
+        return refused("noKVNodesLeft");
+    }
+    if map
+        .rebalance
+        .as_deref()
+        .is_some_and(RebalanceRecord::is_running)
+    {
+        return done();
+    }
+    let leaves = |(number, _): &(&u16, &kedge_cluster::MapNode)| {
+        names.get(*number).is_none_or(|name| ejected.contains(name))
+    };
+    let remove = map.nodes.iter().filter(leaves);
+    let remove: Vec<String> = remove.map(|(_, node)| node.name.clone()).collect();
+    let starting = node.clone();
+    let applied = call
+        .blocking(move |_| starting.start_rebalance(&remove))
+        .await?;
+    applied.map_err(|error| refusal(&error))?;
+    let id = node
+        .map()
+        .and_then(|map| Some(map.rebalance.as_deref()?.id.clone()));
+    ok(&json!({ "rebalance_id": id }))
+}
+
+/// `POST /controller/stopRebalance`.
+pub(crate) async fn controller_stop(call: RequestContext) -> Handled {
+    let node = call.node_for(Privilege::Settings)?;
+    let applied = call.blocking(move |_| node.stop_rebalance()).await?;
+    applied.map_err(|error| refusal(&error))?;
+    done()
+}
+
+/// `GET /pools/default/rebalanceProgress`.
+pub(crate) async fn progress(call: RequestContext) -> Handled {
+    call.caller.require(Privilege::Access, None)?;
+    let map = call.state.parts.node.as_ref().and_then(|node| node.map());
+    let last = map.as_deref().and_then(LastRebalance::of);
+    let Some(last) = last else {
+        return ok(&json!({ "status": "none" }));
+    };
+    if last.record.is_running() {
+        let mut document = last.per_node(1.0, &call.host);
+        document.insert("status".to_owned(), "running".into());
+        return ok(&document);
+    }
+    match last.reason() {
+        Some(why) => {
+            ok(&json!({ "status": "none", "errorMessage": format!("Rebalance failed: {why}") }))
+        }
+        None => ok(&json!({ "status": "none" })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_task_has_the_fields_of_the_original() {
+        let task = idle_task();
+        assert_eq!(task["status"], "notRunning");
+        assert_eq!(task["type"], "rebalance");
+    }
+}

@@ -1,0 +1,261 @@
+//! Rebalances of clusters of real processes: nodes come and go under load, and the operation is stopped, loses the node that
+//! executes it, or a node that gets copies.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use kedge::client::ClientConnection;
+use kedge_types::Status;
+use serde_json::Value;
+
+use crate::cluster::{Cluster, LEVELS, is_whole, value_of};
+use crate::cluster_store::another;
+use crate::process::{PASSWORD, PATIENCE, Server, connect_to};
+
+/// Starts another node, and makes it a member.
+fn add(cluster: &Cluster, dir: &Path, name: &str) -> Server {
+    let command = another(dir, name, &dir.join(name));
+    thread::scope(|scope| {
+        let starting = scope.spawn(move || Server::spawn(command));
+        while cluster.tool(0, &["add", name]).0 != Some(0) {
+            assert!(!starting.is_finished(), "it waits");
+        }
+        let server = starting.join().expect("no panic");
+        server.expect("it is ready once it is a member")
+    })
+}
+
+/// Writes documents durably, one after the other, as an SDK does: a vBucket that no node has for a moment is retried.
+struct Load<'a> {
+    nodes: &'a Mutex<Vec<SocketAddr>>,
+    written: &'a AtomicUsize,
+    ends: &'a AtomicBool,
+}
+
+impl Load<'_> {
+    fn run(&self) {
+        while !self.ends.load(Ordering::SeqCst) {
+            let number = self.written.load(Ordering::SeqCst);
+            self.write(number);
+            self.written.store(number + 1, Ordering::SeqCst);
+        }
+    }
+
+    fn write(&self, number: usize) {
+        let key = format!("durable-{number}");
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let nodes = self.nodes.lock().expect("no panic").clone();
+            for address in nodes {
+                let Ok(mut connection) = connect_to(address, PASSWORD) else {
+                    continue;
+                };
+                let level = LEVELS[number % 3];
+                match connection.set(key.as_bytes(), b"1", Some(level)) {
+                    Ok(_) => return,
+                    Err(error) => match error.status() {
+                        // It moves, or the node is gone: an ambiguous result is repeated.
+                        Some(
+                            Status::NotMyVbucket
+                            | Status::SyncWriteInProgress
+                            | Status::SyncWriteAmbiguous
+                            | Status::TemporaryFailure,
+                        )
+                        | None => {}
+                        Some(status) => panic!("{key}: {status:?}"),
+                    },
+                }
+            }
+            assert!(Instant::now() < deadline, "no node takes {key}");
+        }
+    }
+}
+
+/// Runs `work` under load, with the addresses of the nodes to which clients write. Returns the number of written documents.
+fn under_load(nodes: &Mutex<Vec<SocketAddr>>, work: impl FnOnce()) -> usize {
+    let (written, ends) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let load = Load {
+        nodes,
+        written: &written,
+        ends: &ends,
+    };
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| load.run());
+        work();
+        ends.store(true, Ordering::SeqCst);
+        writer.join().expect("no write failed");
+    });
+    written.into_inner()
+}
+
+fn check(nodes: &Mutex<Vec<SocketAddr>>, written: usize) {
+    let nodes = nodes.lock().expect("no panic").clone();
+    let connect = |address: &SocketAddr| connect_to(*address, PASSWORD).expect("a connection");
+    let mut connections: Vec<ClientConnection> = nodes.iter().map(connect).collect();
+    for number in 0..written {
+        let value = value_of(&mut connections, &format!("durable-{number}"));
+        assert_eq!(
+            value.as_deref(),
+            Some("1"),
+            "of {written}: durable-{number}"
+        );
+    }
+}
+
+/// Returns the numbers of active and replica vBuckets of each node.
+fn counts(status: &Value) -> Vec<(u64, u64)> {
+    let nodes = status["buckets"][0]["nodes"].as_array().expect("nodes");
+    let count = |node: &Value, state: &str| node[state].as_u64().unwrap_or(0);
+    nodes
+        .iter()
+        .map(|node| (count(node, "active"), count(node, "replica")))
+        .collect()
+}
+
+fn wait_rebalance(cluster: &Cluster, node: usize, state: &str) -> Value {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let status = cluster
+            .http(node)
+            .json("/kedge/cluster/rebalance")
+            .expect("a state");
+        if status["state"] == state {
+            return status;
+        }
+        assert!(Instant::now() < deadline, "{state}: {status}");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn nodes_come_and_go_under_load_without_lost_writes() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let cluster = Cluster::start(dir.path(), &["--nodes=3", "--replicas=1"]);
+    let nodes: Vec<SocketAddr> = cluster.nodes.iter().map(|node| node.kv).collect();
+    let nodes = Mutex::new(nodes);
+    let mut added = None;
+    let written = under_load(&nodes, || {
+        let server = add(&cluster, dir.path(), "n_3");
+        nodes.lock().expect("no panic").push(server.kv);
+        added = Some(server);
+        let (code, text, why) = cluster.tool(1, &["rebalance", "--wait"]);
+        assert_eq!(code, Some(0), "{why}");
+        assert!(text.contains("32 of 32 copies"), "{text}");
+        cluster.wait_status(2, "all nodes have their share", |status| {
+            is_whole(status) && counts(status) == [(16, 16); 4]
+        });
+        // The node that executes it leaves, too.
+        let (code, text, why) = cluster.tool(1, &["rebalance", "--remove", "n_0", "--wait"]);
+        assert_eq!(code, Some(0), "{why}");
+        assert!(text.contains("finished: 100 %"), "{text}");
+        cluster.wait_status(1, "the others have its share", |status| {
+            let all = status["nodes"].as_array().expect("nodes");
+            let even = counts(status).iter().all(|it| (21..=22).contains(&it.0));
+            all.len() == 3 && is_whole(status) && even
+        });
+    });
+    nodes.lock().expect("no panic").remove(0);
+    assert!(written > 0);
+    check(&nodes, written);
+    let (code, text, _) = cluster.tool(2, &["rebalance", "--status"]);
+    assert_eq!(code, Some(0));
+    assert!(text.starts_with("finished: 100 %"), "{text}");
+    drop(added);
+}
+
+#[test]
+fn stopped_rebalance_is_resumed_by_the_original_rest() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let cluster = Cluster::start(dir.path(), &["--nodes=2", "--replicas=1"]);
+    let server = add(&cluster, dir.path(), "n_2");
+    let nodes = vec![cluster.nodes[0].kv, cluster.nodes[1].kv, server.kv];
+    let nodes = Mutex::new(nodes);
+    let written = under_load(&nodes, || {
+        let (code, _, why) = cluster.tool(0, &["rebalance"]);
+        assert_eq!(code, Some(0), "{why}");
+        let (code, _, why) = cluster.tool(1, &["rebalance"]);
+        assert_eq!(code, Some(1));
+        assert!(why.contains("a rebalance is running"), "{why}");
+        let stopped = cluster
+            .http(1)
+            .expect("POST", "/controller/stopRebalance", &[]);
+        stopped.expect("stopped");
+        let status = wait_rebalance(&cluster, 0, "stopped");
+        assert!(
+            status["copiesDone"].as_u64() < status["copies"].as_u64(),
+            "{status}"
+        );
+        let pool = cluster.http(0).json("/pools/default").expect("a pool");
+        let names = pool["nodes"].as_array().expect("nodes").iter();
+        let names: Vec<&str> = names.filter_map(|node| node["otpNode"].as_str()).collect();
+        let known = names.join(",");
+        let form = [("knownNodes", known.as_str()), ("ejectedNodes", "")];
+        let begun = cluster
+            .http(0)
+            .expect("POST", "/controller/rebalance", &form);
+        begun.expect("resumed");
+        wait_rebalance(&cluster, 1, "finished");
+    });
+    let progress = cluster.http(1).json("/pools/default/rebalanceProgress");
+    assert_eq!(
+        progress.expect("an answer"),
+        serde_json::json!({ "status": "none" })
+    );
+    let tasks = cluster.http(1).json("/pools/default/tasks").expect("tasks");
+    assert_eq!(tasks[0]["status"], "notRunning");
+    cluster.wait_status(0, "all copies count", is_whole);
+    check(&nodes, written);
+}
+
+#[test]
+fn another_node_continues_when_the_executing_one_is_killed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let cluster = Cluster::start(dir.path(), &["--nodes=3", "--replicas=2"]);
+    let server = add(&cluster, dir.path(), "n_3");
+    let nodes = cluster.nodes.iter().map(|node| node.kv).chain([server.kv]);
+    let nodes = Mutex::new(nodes.collect::<Vec<_>>());
+    let written = under_load(&nodes, || {
+        let (code, _, why) = cluster.tool(1, &["rebalance"]);
+        assert_eq!(code, Some(0), "{why}");
+        cluster.kill(0);
+        let (code, _, why) = cluster.tool(1, &["failover", "n_0"]);
+        assert_eq!(code, Some(0), "{why}");
+        let status = wait_rebalance(&cluster, 1, "failed");
+        let reason = status["reason"].as_str().unwrap_or("").to_owned();
+        assert!(reason.contains("\"n_0\" was failed over"), "{reason}");
+        // The rest of it, without that node.
+        let (code, _, why) = cluster.tool(1, &["rebalance", "--remove", "n_0", "--wait"]);
+        assert_eq!(code, Some(0), "{why}");
+        cluster.wait_status(2, "the others have all", is_whole);
+    });
+    nodes.lock().expect("no panic").remove(0);
+    check(&nodes, written);
+}
+
+#[test]
+fn rebalance_fails_when_a_node_that_gets_copies_is_lost() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let cluster = Cluster::start(dir.path(), &["--nodes=2", "--replicas=1"]);
+    let server = add(&cluster, dir.path(), "n_2");
+    let nodes = Mutex::new(vec![cluster.nodes[0].kv, cluster.nodes[1].kv, server.kv]);
+    let written = under_load(&nodes, || {
+        let (code, _, why) = cluster.tool(0, &["rebalance"]);
+        assert_eq!(code, Some(0), "{why}");
+        server.kill();
+        let (code, _, why) = cluster.tool(0, &["failover", "n_2"]);
+        assert_eq!(code, Some(0), "{why}");
+        wait_rebalance(&cluster, 0, "failed");
+        let (code, _, why) = cluster.tool(0, &["rebalance", "--wait"]);
+        assert_eq!(code, Some(1));
+        assert!(why.contains("node \"n_2\" is failed over"), "{why}");
+        let (code, _, why) = cluster.tool(0, &["rebalance", "--remove", "n_2", "--wait"]);
+        assert_eq!(code, Some(0), "{why}");
+        cluster.wait_status(1, "the others have all", is_whole);
+    });
+    nodes.lock().expect("no panic").truncate(2);
+    check(&nodes, written);
+}
