@@ -1,12 +1,14 @@
-//! The file of an embedded store: one line of fixed length, then the state as JSON.
+//! The files of an embedded store: one line of fixed length, the state as JSON, and spare space.
 //!
 //! ```text
-//! kedge-coordination 1 STORE REVISION LENGTH CRC
+//! kedge-coordination 2 STORE REVISION LENGTH CRC
 //! ```
 //!
 //! `STORE` (hexadecimal) identifies the store. `LENGTH` is that of the JSON text in bytes, and `CRC` the CRC-32 of the line
 //! up to it and of the text.
-//! A watcher reads the line only. The file is replaced as a whole, so that it is never partly written.
+//! A watcher reads the line only. The valid file with the greater revision counts.
+
+use kedge_disk::File;
 
 use crate::CoordinationError;
 
@@ -15,7 +17,7 @@ use super::state::State;
 /// The length of the line.
 pub(super) const HEADER_BYTES: usize = 80;
 /// Its first words: the kind of the file, and the version of the format.
-const MAGIC: &str = "kedge-coordination 1";
+const MAGIC: &str = "kedge-coordination 2";
 
 /// The first line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,11 +60,42 @@ pub(super) fn decode_header(bytes: &[u8]) -> Result<Header, CoordinationError> {
     })
 }
 
-/// Parses the whole file.
-pub(super) fn decode(bytes: &[u8]) -> Result<(Header, State), CoordinationError> {
+/// Reads the first line of a file.
+pub(super) fn read_header(file: &dyn File) -> Result<Header, CoordinationError> {
+    let mut line = [0; HEADER_BYTES];
+    read(file, &mut line, 0)?;
+    decode_header(&line)
+}
+
+/// Reads the state of a file that has this line.
+pub(super) fn read_state(header: Header, file: &dyn File) -> Result<State, CoordinationError> {
+    // A length that cannot be takes no memory.
+    if header.len as u64 > file.len()? {
+        return Err(CoordinationError::Damaged(
+            "the file is too short".to_owned(),
+        ));
+    }
+    let mut bytes = vec![0; HEADER_BYTES + header.len];
+    read(file, &mut bytes, 0)?;
+    decode(&bytes)
+}
+
+/// Fills the buffer. A file that is too short is damaged.
+fn read(file: &dyn File, buffer: &mut [u8], offset: u64) -> Result<(), CoordinationError> {
+    file.read_at(buffer, offset).map_err(|error| {
+        if error.source.kind() == std::io::ErrorKind::UnexpectedEof {
+            CoordinationError::Damaged("the file is too short".to_owned())
+        } else {
+            error.into()
+        }
+    })
+}
+
+/// Parses the line and the text.
+fn decode(bytes: &[u8]) -> Result<State, CoordinationError> {
     let damaged = |why: String| CoordinationError::Damaged(why);
     let header = decode_header(bytes)?;
-    let text = &bytes[HEADER_BYTES..];
+    let text = bytes.get(HEADER_BYTES..).unwrap_or_default();
     let covered = format!("{header:08x}", header = header.crc);
     let line = std::str::from_utf8(&bytes[..HEADER_BYTES]).unwrap_or_default();
     let line = line.split_once(&covered).map_or("", |(before, _)| before);
@@ -71,7 +104,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<(Header, State), CoordinationError>
     }
     let mut state: State = serde_json::from_slice(text).map_err(|it| damaged(it.to_string()))?;
     state.revision = header.revision;
-    Ok((header, state))
+    Ok(state)
 }
 
 fn checksum(line: &[u8], text: &[u8]) -> u32 {
@@ -90,9 +123,9 @@ mod tests {
         let mut state = State::new();
         state.revision = u64::MAX;
         let bytes = encode(u64::MAX, &state).expect("the state is text");
-        let (header, read) = decode(&bytes).expect("it is valid");
+        let header = decode_header(&bytes).expect("the line is valid");
+        let read = decode(&bytes).expect("it is valid");
         assert_eq!((header.store, read.revision), (u64::MAX, u64::MAX));
-        assert_eq!(header, decode_header(&bytes).expect("the line is valid"));
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[at] ^= 1;

@@ -1,10 +1,13 @@
-//! The embedded store: a file in a directory that the processes of one machine share, for development and tests.
+//! The embedded store: files in a directory that the processes of one machine share, for development and tests.
+//!
+//! Two files take turns: each change overwrites the one with the older state, in space that was allocated before. So nodes
+//! renew their leases on a full disk.
 //!
 //! Invariants:
-//! * The state is changed only under the directory's lock, by replacing the file. A process that is killed at any point
-//!   leaves the old state or the new one, and the system releases its lock.
-//! * A call returns a revision only after it is durable, whoever wrote it: a process killed between the renaming of the
-//!   file and the sync of the directory has not made the sync.
+//! * The state is changed only under the directory's lock. A process that is killed at any point leaves the file with the
+//!   state before, and the system releases its lock. A file that is partly written has a wrong checksum.
+//! * A call returns a revision only after it is durable, whoever wrote it: a process killed between the write and the sync has
+//!   not made the sync.
 
 mod file;
 mod state;
@@ -18,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kedge_disk::{DirLock, Disk, DiskError, Operation, PosixDisk, read_file, replace_file};
+use kedge_disk::{DirLock, Disk, DiskError, File, Operation, PosixDisk, replace_file};
 
 use crate::position::Seen;
 use crate::{
@@ -28,8 +31,12 @@ use file::Header;
 use state::State;
 use watch::EmbeddedWatch;
 
-/// The name of the file.
-const FILE: &str = "coordination";
+/// The names of the files.
+const FILES: [&str; 2] = ["coordination-a", "coordination-b"];
+/// The space of a file is a multiple of this, in bytes, and at least [`SPARE_BYTES`] more than its state needs.
+const SPACE_STEP: u64 = 256 << 10;
+/// The space in bytes by which the state may grow on a full disk: the history fills.
+const SPARE_BYTES: u64 = 128 << 10;
 /// The time between two looks of a watch at the file.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The time between two attempts to lock the directory.
@@ -57,6 +64,14 @@ struct Shared {
     durable: AtomicU64,
     /// Files are created so that nobody else can read them.
     is_private: bool,
+}
+
+/// The newest state of the files.
+struct Loaded {
+    store: u64,
+    state: State,
+    /// The file that has it.
+    file: usize,
 }
 
 /// The result of a step under the lock: whether it changed the state, and its answer.
@@ -141,8 +156,8 @@ impl Shared {
         }
     }
 
-    fn path(&self) -> PathBuf {
-        self.dir.join(FILE)
+    fn path(&self, file: usize) -> PathBuf {
+        self.dir.join(FILES[file])
     }
 
     /// Runs a step under the lock, with the present state, and makes what has changed durable.
@@ -153,7 +168,11 @@ impl Shared {
     ) -> Result<(StorePosition, T), CoordinationError> {
         let before = self.seen.newest()?;
         let _lock = self.lock(timeout)?;
-        let (store, mut state) = self.load()?;
+        let Loaded {
+            store,
+            mut state,
+            file,
+        } = self.load()?;
         let found = |state: &State| StorePosition {
             store,
             revision: Revision(state.revision),
@@ -161,7 +180,7 @@ impl Shared {
         self.seen.observe(before, found(&state))?;
         let done = step(&mut state);
         if matches!(done, Ok((true, _))) {
-            self.save(store, &state)?;
+            self.save(1 - file, store, &state)?;
         }
         let position = found(&state);
         self.seen.observe(before, position)?;
@@ -182,43 +201,87 @@ impl Shared {
         }
     }
 
-    /// Reads the state, or creates that of a new store.
-    fn load(&self) -> Result<(u64, State), CoordinationError> {
-        let bytes = match read_file(&*self.disk, &self.path()) {
-            Ok(bytes) => bytes,
-            Err(error) if error.is_not_found() => {
-                let state = State::new();
-                let store = random()?;
-                self.save(store, &state)?;
-                return Ok((store, state));
+    /// Reads the newest state, or creates that of a new store.
+    fn load(&self) -> Result<Loaded, CoordinationError> {
+        let mut headers = Vec::new();
+        for file in 0..FILES.len() {
+            if let Some(open) = self.open_file(file)? {
+                headers.push((file::read_header(&*open), file, open));
             }
-            Err(error) => return Err(error.into()),
-        };
-        let (header, state) = file::decode(&bytes)?;
-        if header.revision > self.durable.load(Ordering::Acquire) {
-            // Its writer may have been killed before its own sync.
-            self.disk.sync_dir(&self.dir)?;
-            self.durable.fetch_max(header.revision, Ordering::AcqRel);
         }
-        Ok((header.store, state))
+        if headers.is_empty() {
+            let (store, state) = (random()?, State::new());
+            self.save(0, store, &state)?;
+            return Ok(Loaded {
+                store,
+                state,
+                file: 0,
+            });
+        }
+        let revision = |header: &Result<Header, CoordinationError>| {
+            header.as_ref().map_or(0, |header| header.revision)
+        };
+        headers.sort_by_key(|(header, ..)| std::cmp::Reverse(revision(header)));
+        let mut trouble = None;
+        for (header, file, open) in headers {
+            let read = header.and_then(|header| Ok((header, file::read_state(header, &*open)?)));
+            match read {
+                Ok((header, state)) => {
+                    if header.revision > self.durable.load(Ordering::Acquire) {
+                        // Its writer may have been killed before its own sync.
+                        open.sync_all()?;
+                        self.disk.sync_dir(&self.dir)?;
+                        self.durable.fetch_max(header.revision, Ordering::AcqRel);
+                    }
+                    let store = header.store;
+                    return Ok(Loaded { store, state, file });
+                }
+                // Its writer has not finished.
+                Err(error @ CoordinationError::Damaged(_)) => {
+                    trouble.get_or_insert(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(trouble.unwrap_or_else(|| CoordinationError::Damaged("there is no state".to_owned())))
     }
 
-    fn save(&self, store: u64, state: &State) -> Result<(), CoordinationError> {
+    /// Overwrites the file with the older state.
+    fn save(&self, file: usize, store: u64, state: &State) -> Result<(), CoordinationError> {
         let bytes = file::encode(store, state)?;
-        let path = self.path();
-        if self.is_private {
-            self.precreate(&path.with_extension("tmp"))?;
-        }
-        match replace_file(&*self.disk, &path, &bytes) {
+        let written = match self.open_file(file)? {
+            Some(open) => overwrite(&*open, &bytes)?,
+            // Readers know a file only with a state.
+            None => self.create_file(file, &bytes)?,
+        };
+        match written {
             Ok(()) => {
                 self.durable.fetch_max(state.revision, Ordering::AcqRel);
                 Ok(())
             }
-            // The file has its new name, which a power failure may take back.
-            Err(error) if error.op == Operation::SyncDir => {
-                Err(CoordinationError::OutcomeUnknown(error.to_string()))
-            }
-            Err(error) => Err(error.into()),
+            // Readers see the state, which a power failure may take back.
+            Err(error) => Err(CoordinationError::OutcomeUnknown(error.to_string())),
+        }
+    }
+
+    /// Returns an error of the sync after which the file has its name as the inner result.
+    fn create_file(&self, file: usize, bytes: &[u8]) -> Result<Result<(), DiskError>, DiskError> {
+        let path = self.path(file);
+        if self.is_private {
+            self.precreate(&path.with_extension("tmp"))?;
+        }
+        match replace_file(&*self.disk, &path, bytes) {
+            Err(error) if error.op == Operation::SyncDir => Ok(Err(error)),
+            created => created.map(Ok),
+        }
+    }
+
+    /// Opens a file; `None` if there is none yet.
+    fn open_file(&self, file: usize) -> Result<Option<Box<dyn File>>, DiskError> {
+        match self.disk.open(&self.path(file)) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
@@ -230,17 +293,34 @@ impl Shared {
         created.map_err(|source| DiskError::new(Operation::Create, path, source))
     }
 
-    /// Reads the first line of the file, without the lock; `None` if there is no file yet.
-    fn header(&self) -> Result<Option<Header>, CoordinationError> {
-        let file = match self.disk.open(&self.path()) {
-            Ok(file) => file,
-            Err(error) if error.is_not_found() => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
-        let mut line = [0; file::HEADER_BYTES];
-        file.read_at(&mut line, 0)?;
-        file::decode_header(&line).map(Some)
+    /// Returns the newest revision by the first lines of the files; `None` if there is no file yet. Without the lock, so that
+    /// it may be wrong while a file is written.
+    fn peek(&self) -> Result<Option<u64>, CoordinationError> {
+        let mut newest = None;
+        for file in 0..FILES.len() {
+            if let Some(open) = self.open_file(file)? {
+                let header = file::read_header(&*open);
+                newest = newest.max(Some(header.map_or(0, |header| header.revision)));
+            }
+        }
+        Ok(newest)
     }
+}
+
+/// Overwrites a file, and returns the result of the sync as the inner one.
+fn overwrite(file: &dyn File, bytes: &[u8]) -> Result<Result<(), DiskError>, DiskError> {
+    let needed = bytes.len() as u64;
+    let has = file.len()?;
+    if has < needed + SPARE_BYTES {
+        let space = (needed + SPARE_BYTES).next_multiple_of(SPACE_STEP);
+        match file.allocate(space) {
+            // It fits all the same.
+            Err(error) if error.is_no_space() && has >= needed => {}
+            allocated => allocated?,
+        }
+    }
+    file.write_at(bytes, 0)?;
+    Ok(file.sync_all())
 }
 
 fn random() -> Result<u64, CoordinationError> {

@@ -16,7 +16,7 @@ use crate::{
 pub(super) const HISTORY_CHANGES_MAX: usize = 1_000;
 /// The largest sum of keys and values in the history, in bytes. Every change writes all of it, and nodes change their leases
 /// all the time.
-const HISTORY_BYTES_MAX: usize = 128 << 10;
+const HISTORY_BYTES_MAX: usize = 32 << 10;
 
 /// Everything that the file has but its header.
 #[derive(Debug, Default, Serialize, Deserialize)]

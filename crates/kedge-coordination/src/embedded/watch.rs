@@ -1,4 +1,4 @@
-//! Watches of an embedded store: they look at the file's first line at short intervals.
+//! Watches of an embedded store: they look at the files' first lines at short intervals.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,17 +30,13 @@ impl EmbeddedWatch {
 
     /// Looks whether the store has changed, and fetches the changes.
     fn poll(&mut self, timeout: Duration) -> Result<(), CoordinationError> {
-        let Some(header) = self.shared.header()? else {
+        let Some(revision) = self.shared.peek()? else {
             // Only a store that was removed has no file any more.
             let is_new = self.after == 0 && self.shared.seen.newest()?.is_none();
             self.ended = (!is_new).then_some(ReadAgain::WentBackwards);
             return Ok(());
         };
-        if header.revision < self.after {
-            self.ended = Some(ReadAgain::WentBackwards);
-            return Ok(());
-        }
-        if header.revision == self.after {
+        if revision == self.after {
             return Ok(());
         }
         let after = self.after;
@@ -48,6 +44,9 @@ impl EmbeddedWatch {
             .shared
             .step(timeout, |state| Ok((false, state.events_after(after))));
         match fetched {
+            Ok((position, _)) if position.revision.0 < after => {
+                self.ended = Some(ReadAgain::WentBackwards);
+            }
             Ok((position, Some(events))) => {
                 self.after = position.revision.0;
                 self.pending.extend(events);

@@ -13,6 +13,9 @@ use kedge_disk::{Disk, SimDisk};
 use crate::EmbeddedStore;
 use crate::contract::{LONG, Store, put, value};
 
+/// The files, which take turns.
+const FILES: [&str; 2] = ["coordination-a", "coordination-b"];
+
 #[test]
 fn nobody_else_can_read_the_files() {
     let store = EmbeddedStore::new();
@@ -31,28 +34,56 @@ fn nobody_else_can_read_the_files() {
 fn a_damaged_file_is_an_error_that_says_so() {
     let store = EmbeddedStore::new();
     put(&*store.open(), "a", "1");
-    let path = store.path().join("coordination");
-    let whole = fs::read(&path).expect("the file exists");
+    let [older, newer] = FILES.map(|name| store.path().join(name));
+    let whole = fs::read(&newer).expect("the file exists");
     let mut flipped = whole.clone();
-    *flipped.last_mut().expect("it has bytes") ^= 1;
-    for damaged in [&flipped[..], &whole[..whole.len() - 1], &whole[..50], b""] {
-        fs::write(&path, damaged).expect("written");
-        let error = store.open().read(LONG).expect_err("the file is damaged");
-        assert!(matches!(error, CoordinationError::Damaged(_)), "{error}");
+    flipped[90] ^= 1;
+    for damaged in [&flipped[..], &whole[..90], &whole[..50], b""] {
+        fs::write(&newer, damaged).expect("written");
+        // It was not finished: the other one counts.
+        assert_eq!(value(&*store.open(), "a"), None);
     }
+    fs::write(&newer, &flipped).expect("written");
+    fs::write(&older, &flipped).expect("written");
+    let error = store.open().read(LONG).expect_err("both are damaged");
+    assert!(matches!(error, CoordinationError::Damaged(_)), "{error}");
+}
+
+#[test]
+fn state_of_usual_size_is_changed_on_a_full_disk() {
+    let disk = SimDisk::new(1);
+    let options = EmbeddedOptions::default();
+    let store = Embedded::open_on(Arc::new(disk.clone()), Path::new("/store"), options);
+    let store = store.expect("opened");
+    for n in 0..4 {
+        put(&store, "a", &n.to_string());
+    }
+    let space = |disk: &SimDisk| FILES.map(|name| disk.len(&Path::new("/store").join(name)));
+    let before = space(&disk).map(|len| len.expect("both files exist"));
+    for n in 1..2_000 {
+        put(&store, "a", &format!("{n:0100}"));
+    }
+    assert_eq!(
+        space(&disk).map(|len| len.expect("both files exist")),
+        before
+    );
 }
 
 #[test]
 fn a_store_that_was_replaced_under_a_watch_is_noticed() {
     let store = EmbeddedStore::new();
     let handle = store.open();
-    let path = store.path().join("coordination");
     put(&*handle, "a", "1");
-    let backup = fs::read(&path).expect("the file exists");
+    let files = FILES.map(|name| store.path().join(name));
+    let backup = files
+        .clone()
+        .map(|path| fs::read(path).expect("the file exists"));
     let revision = put(&*handle, "a", "2");
     let mut watch = handle.watch(revision).expect("watched");
     assert_eq!(watch.next(Duration::ZERO).expect("watched"), None);
-    fs::write(&path, backup).expect("written");
+    for (path, bytes) in files.iter().zip(backup) {
+        fs::write(path, bytes).expect("written");
+    }
     let event = watch.next(LONG).expect("watched");
     assert_eq!(event, Some(WatchEvent::ReadAgain(ReadAgain::WentBackwards)));
     let error = handle

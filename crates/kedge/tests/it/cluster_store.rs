@@ -124,16 +124,21 @@ fn node_under_a_taken_name_is_refused() {
 fn restored_store_gets_the_newest_map_back() {
     let dir = tempfile::tempdir().expect("a directory");
     let cluster = Cluster::start(dir.path(), &["--nodes=2"]);
-    let file = dir.path().join("coordinator/coordination");
-    let backup = dir.path().join("backup");
-    std::fs::copy(&file, &backup).expect("a copy");
+    let store = dir.path().join("coordinator");
+    let (backup, away) = (dir.path().join("backup"), dir.path().join("away"));
+    std::fs::create_dir(&backup).expect("a directory");
+    for file in std::fs::read_dir(&store).expect("a directory") {
+        let file = file.expect("a file");
+        std::fs::copy(file.path(), backup.join(file.file_name())).expect("a copy");
+    }
     for name in ["shop", "warehouse"] {
         let form = [("clusterName", name)];
         let renamed = cluster.http(0).expect("POST", "/pools/default", &form);
         renamed.expect("renamed");
     }
     let before = cluster.map(1)["rev"].as_i64();
-    std::fs::rename(&backup, &file).expect("restored");
+    std::fs::rename(&store, away).expect("moved away");
+    std::fs::rename(&backup, &store).expect("restored");
     // The first node that notices puts the newest map back. The other may see the store only after that.
     let has_noticed = |status: &Value| status["coordinator"]["wentBackwards"] == true;
     cluster.wait_status(0, "it is noticed", |status| {
