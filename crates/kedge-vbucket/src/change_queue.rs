@@ -173,6 +173,11 @@ impl ChangeQueue {
         self.checkpoints.await_more();
     }
 
+    /// Requests a stream event without a change.
+    pub(crate) fn wake_streams(&mut self) {
+        self.checkpoints.wake_streams();
+    }
+
     /// Returns the stream events since the last call.
     pub(crate) fn take_stream_events(&mut self) -> StreamEvents {
         self.checkpoints.take_stream_events()

@@ -266,6 +266,11 @@ impl Checkpoints {
         *wanted_at = end.min(*wanted_at);
     }
 
+    /// Requests a stream event without a change.
+    pub(crate) fn wake_streams(&mut self) {
+        self.readers.wanted_at = 0;
+    }
+
     pub(crate) fn take_stream_events(&mut self) -> StreamEvents {
         let end = self.end();
         let readers = &mut self.readers;

@@ -107,6 +107,17 @@ impl VBucket {
         self.durability.set_chains(is_active, topology);
     }
 
+    /// Begins the end of an active vBucket that another node takes over: SyncWrites get `TemporaryFailure`, so that those
+    /// in flight end with their results. It ends with the next state, or with [`VBucket::cancel_handover`].
+    pub fn begin_handover(&mut self) {
+        self.durability.set_hands_over(self.store.is_active());
+    }
+
+    /// Allows SyncWrites again, because no other node takes over.
+    pub fn cancel_handover(&mut self) {
+        self.durability.set_hands_over(false);
+    }
+
     /// Makes an active vBucket pending after the start of a node in a cluster, until the node is told that it is still
     /// active: another node may be active by now. A branch starts then, because assigned seqnos that were not persisted
     /// are lost.

@@ -351,7 +351,7 @@ impl Step<'_> {
         needs: RequiredPart,
     ) -> Result<Option<WriteTarget>, Status> {
         if write.durability.is_some() {
-            self.durability.acks.check_possible()?;
+            self.durability.check_possible()?;
         }
         self.store.collections.check(write.key)?;
         let key = write.key.as_bytes();

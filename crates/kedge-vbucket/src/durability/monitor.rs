@@ -32,6 +32,8 @@ pub struct DurabilityMonitor {
     /// The default chains of an active vBucket.
     own_topology: Option<Topology>,
     persist_waiters: Vec<PersistWaiter>,
+    /// True if the SyncWrites in flight end before another node takes over, and no others begin.
+    hands_over: bool,
     /// Parked commands that have ended.
     pub(crate) done: Vec<CompletedCommand>,
 }
@@ -45,6 +47,7 @@ impl DurabilityMonitor {
             counts: SyncWriteCounts::default(),
             own_topology: topology,
             persist_waiters: Vec::new(),
+            hands_over: false,
             done: Vec::new(),
         }
     }
@@ -60,6 +63,24 @@ impl DurabilityMonitor {
     #[must_use]
     pub fn has_waiters(&self) -> bool {
         self.prepares.has_clients() || !self.persist_waiters.is_empty()
+    }
+
+    /// Returns whether no client waits for a SyncWrite.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        !self.prepares.has_clients()
+    }
+
+    /// Checks that a SyncWrite may begin.
+    pub(crate) fn check_possible(&self) -> Result<(), Status> {
+        if self.hands_over {
+            return Err(Status::TemporaryFailure);
+        }
+        self.acks.check_possible()
+    }
+
+    pub(crate) fn set_hands_over(&mut self, hands_over: bool) {
+        self.hands_over = hands_over;
     }
 
     /// Returns the high completed seqno: the highest prepare that was committed or aborted.
@@ -232,6 +253,9 @@ impl DurabilityMonitor {
             self.done.extend(late.into_iter().map(ambiguous));
         }
         self.commit_ready(store);
+        if self.hands_over && self.is_drained() {
+            store.changes.wake_streams();
+        }
         let is_late = |wait: &PersistWaiter| wait.waiter.deadline_ns <= now.mono_ns;
         self.end_persist_waiters(is_late, Err(Status::TemporaryFailure));
     }
@@ -286,6 +310,7 @@ impl DurabilityMonitor {
 
     /// Sets the chains of an active vBucket. Otherwise removes chains and acknowledgements.
     pub(crate) fn set_chains(&mut self, is_active: bool, topology: Option<Topology>) {
+        self.hands_over &= is_active;
         if is_active {
             let topology = topology.or_else(|| self.own_topology.clone());
             self.acks.set_topology(topology);

@@ -189,6 +189,7 @@ impl VbStream {
 
     /// Releases the buffer and the cursor.
     fn release(&mut self) {
+        self.cancel_handover();
         let mut state = self.shared.state.lock();
         state.closed = true;
         let items = std::mem::take(&mut state.items);

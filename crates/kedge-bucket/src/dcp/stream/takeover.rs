@@ -17,6 +17,8 @@ pub(super) enum TakeoverPhase {
     NotStarted,
     /// SET_VBUCKET_STATE(pending) was sent, and has not been answered.
     PendingRequested,
+    /// The SyncWrites in flight end, and no others begin.
+    Draining,
     /// The vBucket is being set to dead on this node.
     Deactivating,
     /// The vBucket is dead here. The remaining changes are sent, followed by SET_VBUCKET_STATE(active).
@@ -55,36 +57,60 @@ impl VbStream {
     pub fn state_answered(&mut self) {
         match self.takeover {
             TakeoverPhase::PendingRequested => {
-                self.takeover = TakeoverPhase::Deactivating;
-                let shared = Arc::clone(&self.shared);
-                let stream = Arc::clone(&shared);
-                let consumer = self.request.consumer.clone();
-                let vb = shared.vb;
-                let deactivate = move |dcp: &Dcp| {
-                    // The task may run late. If the stream has ended, a later map may have made the vBucket active.
-                    let still = |vbucket: &VBucket| {
-                        let allowed = dcp.check_takeover(vbucket, consumer.as_ref());
-                        allowed.is_ok()
-                            && !stream.is_over()
-                            && vbucket.identity() == stream.identity()
-                    };
-                    dcp.states.set_vbucket_if(vb, VbState::Dead, still)
-                };
-                let done = move |done: Result<(), Status>| match done {
-                    Ok(()) => {
-                        shared.state.lock().handed_over = true;
-                        shared.wake();
-                    }
-                    Err(_) => shared.end(EndReason::StateChanged),
-                };
-                submit_change(&self.dcp, &VBUCKET_STATE, deactivate, done);
+                self.takeover = TakeoverPhase::Draining;
+                let vbucket = &self.dcp.core.vbuckets[self.shared.vb.index()];
+                vbucket.lock().begin_handover();
+                self.deactivate_if_drained();
             }
             TakeoverPhase::ActiveRequested => {
                 self.shared.end(EndReason::Ok);
             }
             TakeoverPhase::NotStarted
+            | TakeoverPhase::Draining
             | TakeoverPhase::Deactivating
             | TakeoverPhase::SendingRest => {}
+        }
+    }
+
+    /// Makes the vBucket dead, in a task, when no client waits for a SyncWrite any more.
+    fn deactivate_if_drained(&mut self) {
+        let vbucket = self.dcp.core.vbuckets[self.shared.vb.index()].lock();
+        let is_drained = vbucket.durability().is_drained();
+        drop(vbucket);
+        if !is_drained {
+            return;
+        }
+        self.takeover = TakeoverPhase::Deactivating;
+        let shared = Arc::clone(&self.shared);
+        let stream = Arc::clone(&shared);
+        let consumer = self.request.consumer.clone();
+        let vb = shared.vb;
+        let deactivate = move |dcp: &Dcp| {
+            // The task may run late. If the stream has ended, a later map may have made the vBucket active.
+            let still = |vbucket: &VBucket| {
+                let allowed = dcp.check_takeover(vbucket, consumer.as_ref());
+                allowed.is_ok() && !stream.is_over() && vbucket.identity() == stream.identity()
+            };
+            dcp.states.set_vbucket_if(vb, VbState::Dead, still)
+        };
+        let done = move |done: Result<(), Status>| match done {
+            Ok(()) => {
+                shared.state.lock().handed_over = true;
+                shared.wake();
+            }
+            Err(_) => shared.end(EndReason::StateChanged),
+        };
+        submit_change(&self.dcp, &VBUCKET_STATE, deactivate, done);
+    }
+
+    /// Allows SyncWrites again if the takeover ended before the vBucket was dead.
+    pub(super) fn cancel_handover(&self) {
+        if matches!(
+            self.takeover,
+            TakeoverPhase::Draining | TakeoverPhase::Deactivating
+        ) {
+            let vbucket = &self.dcp.core.vbuckets[self.shared.vb.index()];
+            vbucket.lock().cancel_handover();
         }
     }
 
@@ -99,6 +125,7 @@ impl VbStream {
                 self.takeover = TakeoverPhase::PendingRequested;
                 out.push(StreamItem::State(VbState::Pending));
             }
+            TakeoverPhase::Draining => self.deactivate_if_drained(),
             TakeoverPhase::Deactivating if self.shared.state.lock().handed_over => {
                 // Changes may have been written between the last read and the state change.
                 self.takeover = TakeoverPhase::SendingRest;

@@ -1,6 +1,7 @@
 //! DCP streams: outbound, and between two buckets.
 
 mod backfill;
+mod handover;
 mod history;
 mod memory;
 mod out;
