@@ -1,5 +1,6 @@
-//! Rebalance: `GET` and `POST /kedge/cluster/rebalance`, `POST /kedge/cluster/rebalance/stop`, and the original's
-//! `POST /controller/rebalance`, `POST /controller/stopRebalance`, `GET /pools/default/rebalanceProgress` and its task.
+//! Rebalance, drain and graceful failover: `GET` and `POST /kedge/cluster/rebalance`, `POST /kedge/cluster/rebalance/stop`,
+//! `POST /kedge/cluster/drain`, and the original's `POST /controller/rebalance`, `POST /controller/stopRebalance`,
+//! `GET /pools/default/rebalanceProgress` and its task.
 //!
 //! The map has the record of the last rebalance, and the rest follows from the map, so any node answers.
 
@@ -8,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::http::StatusCode;
 use kedge_auth::Privilege;
-use kedge_cluster::{ClusterMap, RebalanceLeft, RebalanceRecord, RebalanceState, rebalance_left};
+use kedge_cluster::{ClusterMap, RebalanceKind, RebalanceLeft, RebalanceRecord, RebalanceState};
 use kedge_node::coordination::{ChangeError, ClusterControl};
 use serde_json::{Map, Value, json};
 
@@ -38,7 +39,7 @@ impl<'a> LastRebalance<'a> {
         let record = map.rebalance.as_deref()?;
         let left = match record.state {
             RebalanceState::Finished => RebalanceLeft::default(),
-            _ => rebalance_left(map).unwrap_or_default(),
+            _ => record.left(map).unwrap_or_default(),
         };
         Some(Self { map, record, left })
     }
@@ -48,6 +49,16 @@ impl<'a> LastRebalance<'a> {
             RebalanceState::Failed(why) => Some(why),
             _ => None,
         }
+    }
+
+    /// Returns the reason in the original's words.
+    fn error_message(&self) -> Option<String> {
+        let failed = match self.record.kind {
+            RebalanceKind::Rebalance => "Rebalance failed",
+            RebalanceKind::GracefulFailover => "Graceful failover failed",
+            RebalanceKind::Drain => "Drain failed",
+        };
+        self.reason().map(|why| format!("{failed}: {why}"))
     }
 
     /// Returns the document of `GET /kedge/cluster/rebalance`, at a wall-clock time.
@@ -67,12 +78,14 @@ impl<'a> LastRebalance<'a> {
                 "incoming": count(&self.left.incoming),
                 "outgoing": count(&self.left.outgoing),
                 "leaves": record.remove.contains(number),
+                "drains": record.drain.contains(number),
             });
             (node.name.clone(), left)
         };
         let nodes: Map<String, Value> = map.nodes.iter().map(of_node).collect();
         json!({
             "id": record.id,
+            "kind": kind_name(record.kind),
             "state": state,
             "reason": self.reason(),
             "progress": progress.fraction(),
@@ -103,14 +116,14 @@ impl<'a> LastRebalance<'a> {
     fn task(&self, host: &str) -> Value {
         if !self.record.is_running() {
             let mut task = idle_task();
-            if let Some(why) = self.reason() {
-                task["errorMessage"] = format!("Rebalance failed: {why}").into();
+            if let Some(why) = self.error_message() {
+                task["errorMessage"] = why.into();
             }
             return task;
         }
         json!({
             "type": "rebalance",
-            "subtype": "rebalance",
+            "subtype": kind_name(self.record.kind),
             "statusId": self.record.id,
             "recommendedRefreshPeriod": REFRESH_SECS,
             "status": "running",
@@ -118,6 +131,15 @@ impl<'a> LastRebalance<'a> {
             "perNode": self.per_node(100.0, host),
             "detailedProgress": {},
         })
+    }
+}
+
+/// Returns the name of a kind: the original's subtypes of the task, and `drain`, which the original does not have.
+fn kind_name(kind: RebalanceKind) -> &'static str {
+    match kind {
+        RebalanceKind::Rebalance => "rebalance",
+        RebalanceKind::GracefulFailover => "gracefulFailover",
+        RebalanceKind::Drain => "drain",
     }
 }
 
@@ -151,11 +173,7 @@ pub(crate) fn task(call: &RequestContext) -> Option<Value> {
 /// Returns whether a rebalance runs.
 pub(crate) fn is_running(node: &dyn ClusterControl) -> bool {
     let map = node.map();
-    map.is_some_and(|map| {
-        map.rebalance
-            .as_deref()
-            .is_some_and(RebalanceRecord::is_running)
-    })
+    map.is_some_and(|map| map.running_rebalance().is_some())
 }
 
 /// `GET /kedge/cluster/rebalance`: the last rebalance.
@@ -173,6 +191,18 @@ pub(crate) async fn start(call: RequestContext, form: FormFields) -> Handled {
     let remove: Vec<String> = remove.map(|(_, name)| name.to_owned()).collect();
     let applied = call
         .blocking(move |_| node.start_rebalance(&remove))
+        .await?;
+    ok(&document(&applied.map_err(|error| refusal(&error))?))
+}
+
+/// `POST /kedge/cluster/drain` with `node`, once for each, and `failover=true` for a graceful failover.
+pub(crate) async fn drain(call: RequestContext, form: FormFields) -> Handled {
+    let node = call.node_for(Privilege::Settings)?;
+    let names = form.fields().filter(|(field, _)| *field == "node");
+    let names: Vec<String> = names.map(|(_, name)| name.to_owned()).collect();
+    let fails_over = matches!(form.get("failover"), Some("true" | "1"));
+    let applied = call
+        .blocking(move |_| node.drain(&names, fails_over))
         .await?;
     ok(&document(&applied.map_err(|error| refusal(&error))?))
 }
@@ -216,11 +246,7 @@ pub(crate) async fn controller_start(call: RequestContext, form: FormFields) -> 
     if ejected.len() == all.len() {
         return refused("noKVNodesLeft");
     }
-    if map
-        .rebalance
-        .as_deref()
-        .is_some_and(RebalanceRecord::is_running)
-    {
+    if map.running_rebalance().is_some() {
         return done();
     }
     let leaves = |(number, _): &(&u16, &kedge_cluster::MapNode)| {
@@ -260,10 +286,8 @@ pub(crate) async fn progress(call: RequestContext) -> Handled {
         document.insert("status".to_owned(), "running".into());
         return ok(&document);
     }
-    match last.reason() {
-        Some(why) => {
-            ok(&json!({ "status": "none", "errorMessage": format!("Rebalance failed: {why}") }))
-        }
+    match last.error_message() {
+        Some(why) => ok(&json!({ "status": "none", "errorMessage": why })),
         None => ok(&json!({ "status": "none" })),
     }
 }

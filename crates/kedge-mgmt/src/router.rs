@@ -234,6 +234,7 @@ fn cluster_routes() -> Routes {
             get(rebalance::status).post(rebalance::start),
         )
         .route("/kedge/cluster/rebalance/stop", post(rebalance::stop))
+        .route("/kedge/cluster/drain", post(rebalance::drain))
         .route("/controller/rebalance", post(rebalance::controller_start))
         .route(
             "/controller/stopRebalance",

@@ -248,7 +248,12 @@ pub trait ClusterControl: Send + Sync {
     /// # Errors
     /// [`ChangeError`].
     fn start_rebalance(&self, remove: &[String]) -> Result<AppliedChange, ChangeError>;
-    /// Stops the running rebalance, if there is one.
+    /// Begins to move the actives of nodes to their replicas. With `fails_over`, the nodes are failed over at the end.
+    ///
+    /// # Errors
+    /// [`ChangeError`].
+    fn drain(&self, names: &[String], fails_over: bool) -> Result<AppliedChange, ChangeError>;
+    /// Stops the running rebalance, drain or graceful failover, if there is one.
     ///
     /// # Errors
     /// [`ChangeError`].

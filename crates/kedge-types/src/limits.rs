@@ -122,6 +122,8 @@ pub const SERVER_GROUP_BYTES_MAX: usize = 64;
 /// Largest number of vBuckets that a node sends, and receives, at the same time in a rebalance. It is the original's
 /// default of `rebalanceMovesPerNode`.
 pub const REBALANCE_MOVES_PER_NODE: usize = 4;
+/// Largest number of actives that move away from a node, and to a node, at the same time in a drain or a graceful failover.
+pub const DRAIN_MOVES_PER_NODE: usize = 16;
 /// Largest number of nodes of a cluster.
 pub const CLUSTER_NODES_MAX: usize = 64;
 /// Largest number of chains of a vBucket's topology. A vBucket that moves has two.

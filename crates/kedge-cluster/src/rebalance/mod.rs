@@ -17,6 +17,7 @@
 //! * A failover cancels the steps of the vBuckets whose active or target chain it changes.
 
 mod catch_up;
+mod drain;
 mod flow;
 mod placement;
 mod record;
@@ -25,8 +26,9 @@ mod steps;
 use serde::{Deserialize, Serialize};
 
 pub use catch_up::CatchUp;
+pub use drain::{DrainRequest, begin_drain};
 pub use placement::{PlacementNode, even_actives, target_chains};
-pub use record::{RebalanceProgress, RebalanceRecord, RebalanceState};
+pub use record::{RebalanceKind, RebalanceProgress, RebalanceRecord, RebalanceState};
 pub use steps::{
     MoveLimits, RebalanceLeft, RebalanceRequest, begin_rebalance, plan_steps, rebalance_left,
     stop_rebalance,

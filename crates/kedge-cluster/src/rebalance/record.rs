@@ -2,11 +2,49 @@
 //! to do when it began.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::RebalanceLeft;
+use super::{RebalanceLeft, rebalance_left};
+use crate::ClusterMap;
+
+/// The kind of a rebalance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RebalanceKind {
+    /// All buckets are spread over the servers.
+    #[default]
+    Rebalance,
+    /// The actives of nodes move away, and the nodes are failed over.
+    GracefulFailover,
+    /// The actives of nodes move away, and the nodes stay members.
+    Drain,
+}
+
+impl RebalanceKind {
+    fn is_default(&self) -> bool {
+        *self == Self::Rebalance
+    }
+
+    /// Returns whether only actives move, away from nodes.
+    #[must_use]
+    pub fn drains(self) -> bool {
+        self != Self::Rebalance
+    }
+}
+
+impl fmt::Display for RebalanceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Rebalance => "rebalance",
+            Self::GracefulFailover => "graceful failover",
+            Self::Drain => "drain",
+        })
+    }
+}
+
 /// The state of a rebalance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -27,9 +65,16 @@ pub enum RebalanceState {
 pub struct RebalanceRecord {
     /// 32 hexadecimal digits.
     pub id: String,
+    /// The kind.
+    #[serde(default, skip_serializing_if = "RebalanceKind::is_default")]
+    pub kind: RebalanceKind,
     /// The state.
     pub state: RebalanceState,
+    /// The numbers of the nodes whose actives move away.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub drain: BTreeSet<u16>,
     /// The numbers of the nodes over which all buckets are to be spread.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<u16>,
     /// The numbers of the nodes to remove at the end.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
@@ -43,23 +88,34 @@ pub struct RebalanceRecord {
 }
 
 impl RebalanceRecord {
-    /// Creates the record of a rebalance that begins.
+    /// Creates the record of a rebalance that begins, without nodes and steps.
     #[must_use]
-    pub fn new(
-        id: String,
-        servers: Vec<u16>,
-        remove: BTreeSet<u16>,
-        left: &RebalanceLeft,
-        started_ms: u64,
-    ) -> Self {
+    pub fn new(id: String, kind: RebalanceKind, started_ms: u64) -> Self {
         Self {
             id,
+            kind,
             state: RebalanceState::Running,
-            servers,
-            remove,
-            copies: left.copies(),
-            vbuckets: left.vbuckets,
+            drain: BTreeSet::new(),
+            servers: Vec::new(),
+            remove: BTreeSet::new(),
+            copies: 0,
+            vbuckets: 0,
             started_ms,
+        }
+    }
+
+    /// Records how much there is to do at the beginning.
+    pub(super) fn begin(&mut self, left: &RebalanceLeft) {
+        self.copies = left.copies();
+        self.vbuckets = left.vbuckets;
+    }
+
+    /// Returns the rest of it in a map; `None` if a node of it is failed over.
+    #[must_use]
+    pub fn left(&self, map: &ClusterMap) -> Option<RebalanceLeft> {
+        match self.kind.drains() {
+            true => Some(map.drain_left(&self.drain)),
+            false => rebalance_left(map),
         }
     }
 
@@ -140,7 +196,11 @@ mod tests {
 
     fn record() -> RebalanceRecord {
         let id = "ab".repeat(16);
-        RebalanceRecord::new(id, vec![0, 1, 3], BTreeSet::from([2]), &left(40, 30), 1_000)
+        let mut record = RebalanceRecord::new(id, RebalanceKind::Rebalance, 1_000);
+        record.servers = vec![0, 1, 3];
+        record.remove = BTreeSet::from([2]);
+        record.begin(&left(40, 30));
+        record
     }
 
     #[test]
@@ -178,7 +238,7 @@ mod tests {
         let progress = record().progress(&left(100, 90), 500);
         assert_eq!((progress.vbuckets, progress.vbuckets_done), (100, 0));
         assert_eq!((progress.copies_done, progress.ran), (0, Duration::ZERO));
-        let nothing = RebalanceRecord::new(String::new(), vec![0], BTreeSet::new(), &left(0, 0), 0);
+        let nothing = RebalanceRecord::new(String::new(), RebalanceKind::Drain, 0);
         assert!((nothing.progress(&left(0, 0), 0).fraction() - 1.0).abs() < 1e-9);
     }
 }

@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kedge_types::limits::REBALANCE_MOVES_PER_NODE;
+use kedge_types::limits::{DRAIN_MOVES_PER_NODE, REBALANCE_MOVES_PER_NODE};
 
-use super::{NextChain, PlacementNode, RebalanceRecord, RebalanceState, target_chains};
+use super::{
+    NextChain, PlacementNode, RebalanceKind, RebalanceRecord, RebalanceState, target_chains,
+};
 use crate::{Chain, ClusterError, ClusterMap, MapBucket};
 
 /// The largest numbers of vBuckets of a node that are copied or taken over at the same time.
@@ -14,6 +16,8 @@ pub struct MoveLimits {
     pub incoming: usize,
     /// From the node; a vBucket with several new copies may exceed it if it is the only one.
     pub outgoing: usize,
+    /// To or from the node, of a drain: only actives move, and no copies are made.
+    pub drained: usize,
 }
 
 impl Default for MoveLimits {
@@ -21,13 +25,25 @@ impl Default for MoveLimits {
         Self {
             incoming: REBALANCE_MOVES_PER_NODE,
             outgoing: REBALANCE_MOVES_PER_NODE,
+            drained: DRAIN_MOVES_PER_NODE,
+        }
+    }
+}
+
+impl MoveLimits {
+    /// Returns the limits of a drain.
+    pub(super) fn of_takeovers(self) -> Self {
+        Self {
+            incoming: self.drained,
+            outgoing: self.drained,
+            ..self
         }
     }
 }
 
 /// The numbers of vBuckets that each node sends and receives.
 #[derive(Debug)]
-struct MoveSlots {
+pub(super) struct MoveSlots {
     limits: MoveLimits,
     incoming: BTreeMap<u16, usize>,
     outgoing: BTreeMap<u16, usize>,
@@ -35,7 +51,7 @@ struct MoveSlots {
 
 impl MoveSlots {
     /// Returns the slots that the copies and moves in progress occupy.
-    fn of(map: &ClusterMap, limits: MoveLimits) -> Self {
+    pub(super) fn of(map: &ClusterMap, limits: MoveLimits) -> Self {
         let mut slots = Self {
             limits,
             incoming: BTreeMap::new(),
@@ -66,7 +82,7 @@ impl MoveSlots {
     }
 
     /// Occupies slots of these nodes, if there are enough.
-    fn take(&mut self, from: u16, to: &[u16]) -> bool {
+    pub(super) fn take(&mut self, from: u16, to: &[u16]) -> bool {
         let sends = self.outgoing.get(&from).copied().unwrap_or(0);
         let may_send = sends == 0 || sends + to.len() <= self.limits.outgoing;
         let may_receive =
@@ -179,6 +195,8 @@ enum Work {
     Replicas,
     /// All.
     Rebalance,
+    /// Those whose actives are on nodes that are drained.
+    Drain,
 }
 
 /// Returns the map with the next steps; `None` when there are none.
@@ -189,33 +207,41 @@ enum Work {
 #[must_use]
 pub fn plan_steps(map: &ClusterMap, limits: MoveLimits) -> Option<ClusterMap> {
     let mut next = map.next();
-    let work = match next.continue_rebalance() {
-        true => Work::Rebalance,
-        false => Work::Replicas,
-    };
+    let work = next.continue_rebalance();
     for bucket in &mut next.buckets {
         bucket.cancel_obsolete();
     }
     next.let_join();
-    let mut slots = MoveSlots::of(&next, limits);
-    let is_ready = |bucket: &MapBucket| {
-        bucket.joining.is_empty() && (work == Work::Rebalance || bucket.is_to_change())
-    };
-    let targets = |bucket: &MapBucket| {
-        let bucket = Some(bucket).filter(|bucket| is_ready(bucket))?;
-        next.target_chains(bucket)
-    };
-    let targets: Vec<Option<Vec<Chain>>> = next.buckets.iter().map(targets).collect();
-    for (bucket, targets) in next.buckets.iter_mut().zip(targets) {
-        if let Some(targets) = targets {
-            bucket.begin_steps(targets, work, &mut slots);
-        }
-    }
-    if work == Work::Rebalance && rebalance_left(&next).is_some_and(|left| left.is_done()) {
-        next.finish_rebalance();
+    match work {
+        Work::Drain => next.drain_further(limits),
+        Work::Replicas | Work::Rebalance => next.begin_copies(work, limits),
     }
     let is_changed = next.buckets != map.buckets || next.rebalance != map.rebalance;
     is_changed.then_some(next)
+}
+
+impl ClusterMap {
+    /// Begins steps of the due vBuckets, and ends a rebalance that is complete.
+    fn begin_copies(&mut self, work: Work, limits: MoveLimits) {
+        let next = self;
+        let mut slots = MoveSlots::of(next, limits);
+        let is_ready = |bucket: &MapBucket| {
+            bucket.joining.is_empty() && (work == Work::Rebalance || bucket.is_to_change())
+        };
+        let targets = |bucket: &MapBucket| {
+            let bucket = Some(bucket).filter(|bucket| is_ready(bucket))?;
+            next.target_chains(bucket)
+        };
+        let targets: Vec<Option<Vec<Chain>>> = next.buckets.iter().map(targets).collect();
+        for (bucket, targets) in next.buckets.iter_mut().zip(targets) {
+            if let Some(targets) = targets {
+                bucket.begin_steps(targets, work, &mut slots);
+            }
+        }
+        if work == Work::Rebalance && rebalance_left(next).is_some_and(|left| left.is_done()) {
+            next.finish_rebalance();
+        }
+    }
 }
 
 /// A rebalance to begin.
@@ -247,12 +273,8 @@ pub fn begin_rebalance(
         mut servers,
         remove,
     } = request;
-    if map
-        .rebalance
-        .as_deref()
-        .is_some_and(RebalanceRecord::is_running)
-    {
-        return refused("a rebalance is running".to_owned());
+    if let Some(running) = map.running_rebalance() {
+        return refused(format!("a {} is running", running.kind));
     }
     servers.sort_unstable();
     servers.dedup();
@@ -277,15 +299,16 @@ pub fn begin_rebalance(
     for bucket in &mut next.buckets {
         bucket.servers.clone_from(&servers);
     }
-    let left = rebalance_left(&next).unwrap_or_default();
-    let record = RebalanceRecord::new(id, servers, remove, &left, now_ms);
+    let mut record = RebalanceRecord::new(id, RebalanceKind::Rebalance, now_ms);
+    record.begin(&rebalance_left(&next).unwrap_or_default());
+    (record.servers, record.remove) = (servers, remove);
     next.rebalance = Some(Box::new(record));
     Ok(next)
 }
 
 impl ClusterMap {
     /// Returns the vBuckets without an active as a reason for which no rebalance is possible.
-    fn lost_vbuckets(&self) -> Option<String> {
+    pub(super) fn lost_vbuckets(&self) -> Option<String> {
         self.buckets.iter().find_map(|bucket| {
             let lost = bucket.chains.iter().filter(|chain| chain.active().is_none());
             let lost = lost.count();
@@ -298,29 +321,50 @@ impl ClusterMap {
         })
     }
 
-    /// Returns whether a rebalance goes on. It fails when one of its nodes is failed over or gone, or a vBucket is lost.
+    /// Returns the running rebalance of any kind.
+    #[must_use]
+    pub fn running_rebalance(&self) -> Option<&RebalanceRecord> {
+        self.rebalance.as_deref().filter(|it| it.is_running())
+    }
+
+    /// Returns the work that goes on. A rebalance fails when one of its nodes is failed over or gone, or a vBucket is lost.
     /// Buckets that were created meanwhile are spread over its nodes, too.
-    fn continue_rebalance(&mut self) -> bool {
-        let running = self.rebalance.as_ref().filter(|it| it.is_running());
-        let Some(servers) = running.map(|it| it.servers.clone()) else {
-            return false;
+    fn continue_rebalance(&mut self) -> Work {
+        let Some(record) = self.running_rebalance().cloned() else {
+            return Work::Replicas;
         };
-        let gone = servers.iter().find(|node| !self.is_member(**node));
-        let gone = gone.map(|node| format!("node \"{}\" was failed over", self.name(*node)));
-        if let Some(why) = gone.or_else(|| self.lost_vbuckets()) {
+        let obstacle = match record.kind.drains() {
+            true => self.drain_obstacle(&record.drain),
+            false => self.rebalance_obstacle(&record.servers),
+        };
+        if let Some(why) = obstacle {
             self.end_rebalance(RebalanceState::Failed(why));
-            return false;
+            return Work::Replicas;
+        }
+        if record.kind.drains() {
+            return Work::Drain;
         }
         for bucket in &mut self.buckets {
-            bucket.servers.clone_from(&servers);
+            bucket.servers.clone_from(&record.servers);
         }
-        true
+        Work::Rebalance
+    }
+
+    /// Returns the reason why a rebalance over these nodes cannot go on.
+    fn rebalance_obstacle(&self, servers: &[u16]) -> Option<String> {
+        let gone = servers.iter().find(|node| !self.is_member(**node));
+        let gone = gone.map(|node| format!("node \"{}\" was failed over", self.name(*node)));
+        gone.or_else(|| self.lost_vbuckets())
     }
 
     /// Gives up copies that are not complete.
     fn end_rebalance(&mut self, state: RebalanceState) {
-        if let Some(record) = &mut self.rebalance {
-            record.state = state;
+        let Some(record) = &mut self.rebalance else {
+            return;
+        };
+        record.state = state;
+        if record.kind.drains() {
+            return;
         }
         for bucket in &mut self.buckets {
             let moves = &bucket.moves;
@@ -348,12 +392,11 @@ impl ClusterMap {
     }
 }
 
-/// Returns the map in which the running rebalance is stopped; `None` if none is running. Copies
+/// Returns the map in which the running rebalance of any kind is stopped; `None` if none is running. Copies
 /// that are not complete are given up. What moves already goes on.
 #[must_use]
 pub fn stop_rebalance(map: &ClusterMap) -> Option<ClusterMap> {
-    let running = map.rebalance.as_ref().filter(|record| record.is_running());
-    running.map(|_| {
+    map.running_rebalance().map(|_| {
         let mut next = map.next();
         next.end_rebalance(RebalanceState::Stopped);
         next.let_join();

@@ -11,6 +11,7 @@ use crate::many::first_map;
 pub(crate) const UNLIMITED: MoveLimits = MoveLimits {
     incoming: usize::MAX,
     outgoing: usize::MAX,
+    drained: usize::MAX,
 };
 
 /// The map in which due changes of the number of replicas begin, all at once.

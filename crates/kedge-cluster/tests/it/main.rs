@@ -3,6 +3,7 @@
 mod auto_failover;
 mod copies;
 mod documents;
+mod drain;
 mod failover;
 mod joining;
 mod manifest;

@@ -14,6 +14,7 @@ use crate::copies::{self, Told, UNLIMITED, at, bucket, everyone, map};
 const FEW: MoveLimits = MoveLimits {
     incoming: 2,
     outgoing: 2,
+    drained: 2,
 };
 
 fn added(map: &ClusterMap, number: u16) -> ClusterMap {
@@ -181,6 +182,7 @@ fn no_node_sends_or_receives_more_than_its_limit() {
     let none = MoveLimits {
         incoming: 0,
         outgoing: 0,
+        drained: 0,
     };
     let paused = begun(&added(&map(3, 1, 60), 1), &[]);
     assert_eq!(plan_steps(&paused, none), None);

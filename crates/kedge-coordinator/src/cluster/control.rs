@@ -105,6 +105,10 @@ impl ClusterControl for ClusterNode {
         super::rebalance::start(self, remove)
     }
 
+    fn drain(&self, names: &[String], fails_over: bool) -> Result<AppliedChange, ChangeError> {
+        super::rebalance::drain(self, names, fails_over)
+    }
+
     fn stop_rebalance(&self) -> Result<AppliedChange, ChangeError> {
         super::rebalance::stop(self)
     }

@@ -82,6 +82,10 @@ impl ClusterNode {
         let began = Instant::now();
         let one_at_a_time = self.changing.lock();
         let begun = self.commit(|map| {
+            if let Some(running) = map.running_rebalance() {
+                let why = format!("a {} is running, and moves vBuckets", running.kind);
+                return Err(ChangeError::Refused(why));
+            }
             let next = plan(map)?;
             if next.is_some() {
                 self.peers.require_all(map)?;

@@ -1,9 +1,12 @@
-//! Beginning and stopping a rebalance. Its steps are those of [`super::replicas`], which follow from the map.
+//! Beginning and stopping a rebalance, a drain or a graceful failover. Its steps are those of [`super::replicas`], which follow from the map.
 
 use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use kedge_cluster::{RebalanceRequest, begin_rebalance, stop_rebalance};
+use kedge_cluster::{
+    ClusterError, ClusterMap, DrainRequest, RebalanceRequest, begin_drain, begin_rebalance,
+    stop_rebalance,
+};
 use kedge_node::coordination::{AppliedChange, ChangeError};
 
 use super::{ClusterNode, new_uuid};
@@ -13,7 +16,7 @@ use super::{ClusterNode, new_uuid};
 /// # Errors
 /// [`ChangeError`].
 pub(super) fn start(node: &ClusterNode, remove: &[String]) -> Result<AppliedChange, ChangeError> {
-    let applied = node.change(|map| {
+    let applied = begin(node, |map| {
         let remove = remove.iter().map(|name| map.node(name));
         let request = RebalanceRequest {
             id: new_uuid(),
@@ -21,14 +24,36 @@ pub(super) fn start(node: &ClusterNode, remove: &[String]) -> Result<AppliedChan
             servers: map.numbers(),
             remove: remove.collect::<Result<BTreeSet<u16>, _>>()?,
         };
-        *map = begin_rebalance(map, request)?;
-        Ok(())
+        begin_rebalance(map, request)
     })?;
     tracing::info!(rev = applied.revision.rev, ?remove, "a rebalance begins");
     Ok(applied)
 }
 
-/// Stops the running rebalance, if there is one.
+/// Begins to move the actives of nodes to their replicas. With `fails_over`, the nodes are failed over at the end.
+///
+/// # Errors
+/// [`ChangeError`].
+pub(super) fn drain(
+    node: &ClusterNode,
+    names: &[String],
+    fails_over: bool,
+) -> Result<AppliedChange, ChangeError> {
+    let applied = begin(node, |map| {
+        let nodes = names.iter().map(|name| map.node(name));
+        let request = DrainRequest {
+            id: new_uuid(),
+            now_ms: now_ms(),
+            nodes: nodes.collect::<Result<BTreeSet<u16>, _>>()?,
+            fails_over,
+        };
+        begin_drain(map, request)
+    })?;
+    tracing::info!(rev = applied.revision.rev, nodes = ?names, fails_over, "a drain begins");
+    Ok(applied)
+}
+
+/// Stops the running rebalance of any kind, if there is one.
 ///
 /// # Errors
 /// [`ChangeError`].
@@ -36,6 +61,18 @@ pub(super) fn stop(node: &ClusterNode) -> Result<AppliedChange, ChangeError> {
     let applied = node.change_map(|map| Ok(stop_rebalance(map)))?;
     tracing::info!(rev = applied.revision.rev, "the rebalance is stopped");
     Ok(applied)
+}
+
+/// Makes the map that `plan` returns, if all nodes respond.
+fn begin(
+    node: &ClusterNode,
+    plan: impl Fn(&ClusterMap) -> Result<ClusterMap, ClusterError>,
+) -> Result<AppliedChange, ChangeError> {
+    node.change_map(|map| {
+        let next = plan(map)?;
+        node.peers.require_all(map)?;
+        Ok(Some(next))
+    })
 }
 
 fn now_ms() -> u64 {

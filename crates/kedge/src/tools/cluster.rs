@@ -39,6 +39,19 @@ enum ClusterCommand {
         /// Do it in spite of that
         #[arg(long)]
         force: bool,
+        /// Move the actives of a running node to their replicas first, without an interruption for clients, and wait until
+        /// that is done
+        #[arg(long, conflicts_with = "force")]
+        graceful: bool,
+    },
+    /// Move the actives of a node to their replicas, so that it can restart without an interruption for clients, and wait
+    /// until that is done
+    ///
+    /// The node stays a member with its replicas, and gets actives back by `balance` or `rebalance`. `rebalance --stop` stops
+    /// the command.
+    Drain {
+        /// Name of the node
+        node: String,
     },
     /// Recover a failed-over node that runs again: it becomes a replica that counts after it has caught up
     ///
@@ -89,10 +102,10 @@ struct RebalanceArgs {
     /// Wait until it ends, and show its progress
     #[arg(long, conflicts_with = "stop")]
     wait: bool,
-    /// Stop the running rebalance: copies that are not complete are given up
+    /// Stop the running rebalance, drain or graceful failover: copies that are not complete are given up
     #[arg(long, conflicts_with = "status")]
     stop: bool,
-    /// Show the last rebalance, and begin none
+    /// Show the last rebalance, drain or graceful failover, and begin none
     #[arg(long)]
     status: bool,
 }
@@ -107,7 +120,11 @@ fn rebalance(
 ) -> Result<(), ToolError> {
     if args.stop {
         let said = post("rebalance/stop", &[])?;
-        output::print(&outcome("the rebalance is stopped", &said))?;
+        let status = client.json("/kedge/cluster/rebalance")?;
+        output::print(&outcome(
+            &format!("the {} is stopped", kind(&status)),
+            &said,
+        ))?;
     } else if !args.status {
         let nodes = args.remove.iter();
         let form: Vec<(&str, &str)> = nodes.map(|node| ("remove", &**node)).collect();
@@ -115,6 +132,22 @@ fn rebalance(
         output::print(&outcome("the rebalance has begun", &said))?;
     }
     rebalanced(client, args.wait)
+}
+
+/// Moves the actives of a node to its replicas, and fails it over if wanted. Waits until that is done.
+fn drain(
+    client: &ManagementClient,
+    post: &Post<'_>,
+    node: &str,
+    fails_over: bool,
+) -> Result<(), ToolError> {
+    let (what, fails_over) = match fails_over {
+        true => ("graceful failover", "true"),
+        false => ("drain", "false"),
+    };
+    let said = post("drain", &[("node", node), ("failover", fails_over)])?;
+    output::print(&outcome(&format!("the {what} has begun"), &said))?;
+    rebalanced(client, true)
 }
 
 pub(crate) fn run(args: &ClusterArgs) -> Result<(), ToolError> {
@@ -138,7 +171,13 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<(), ToolError> {
                 ))),
             };
         }
-        ClusterCommand::Failover { node, force } => {
+        ClusterCommand::Failover {
+            node,
+            graceful: true,
+            ..
+        } => return drain(&client, &post, node, true),
+        ClusterCommand::Drain { node } => return drain(&client, &post, node, false),
+        ClusterCommand::Failover { node, force, .. } => {
             let force = if *force { "true" } else { "false" };
             let said = post("failover", &[("node", node), ("force", force)])?;
             let promoted = number(&said, "/promoted");
@@ -201,7 +240,8 @@ fn moved(said: &Value) -> String {
 /// The pause between two lines of progress.
 const PROGRESS_PAUSE: Duration = Duration::from_secs(1);
 
-/// Prints the state of the last rebalance; with `wait`, until it is not running any more. An error if it failed.
+/// Prints the state of the last rebalance of any kind; with `wait`, until it is not running any more. An error if it failed, or
+/// was stopped meanwhile.
 fn rebalanced(client: &ManagementClient, wait: bool) -> Result<(), ToolError> {
     loop {
         // The server that answers may be the one that is removed.
@@ -210,11 +250,26 @@ fn rebalanced(client: &ManagementClient, wait: bool) -> Result<(), ToolError> {
         match text(&status, "state") {
             "running" if wait => std::thread::sleep(PROGRESS_PAUSE),
             "failed" => {
-                let why = text(&status, "reason");
-                return Err(ToolError::Usage(format!("the rebalance failed: {why}")));
+                let (kind, why) = (kind(&status), text(&status, "reason"));
+                return Err(ToolError::Usage(format!("the {kind} failed: {why}")));
+            }
+            "stopped" if wait => {
+                return Err(ToolError::Usage(format!(
+                    "the {} was stopped",
+                    kind(&status)
+                )));
             }
             _ => return Ok(()),
         }
+    }
+}
+
+/// Returns the kind of a rebalance in words.
+fn kind(status: &Value) -> &'static str {
+    match text(status, "kind") {
+        "gracefulFailover" => "graceful failover",
+        "drain" => "drain",
+        _ => "rebalance",
     }
 }
 
@@ -235,7 +290,11 @@ fn rebalance_line(status: &Value) -> String {
     let left = left.map_or_else(String::new, |ms| {
         format!(", about {} s left", ms.div_ceil(1_000))
     });
-    format!("{state}: {percent:.0} %, {done} of {all} vBuckets, {made} of {copies} copies{left}\n")
+    let copies = match kind(status) {
+        "rebalance" => format!(", {made} of {copies} copies"),
+        _ => String::new(),
+    };
+    format!("{state}: {percent:.0} %, {done} of {all} vBuckets{copies}{left}\n")
 }
 
 /// Returns the action, and remaining problems.

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use kedge::client::ClientConnection;
 use kedge_types::Status;
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::cluster::{Cluster, LEVELS, is_whole, value_of};
@@ -258,4 +259,98 @@ fn rebalance_fails_when_a_node_that_gets_copies_is_lost() {
     });
     nodes.lock().expect("no panic").truncate(2);
     check(&nodes, written);
+}
+
+#[test]
+fn nodes_restart_one_after_the_other_under_load() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let cluster = Cluster::start(dir.path(), &["--nodes=3", "--replicas=2"]);
+    let nodes = Mutex::new(cluster.nodes.iter().map(|node| node.kv).collect());
+    let mut servers = Vec::new();
+    let written = under_load(&nodes, || {
+        for node in 0..3 {
+            let name = format!("n_{node}");
+            let (code, text, why) = cluster.tool(node, &["drain", &name]);
+            assert_eq!(code, Some(0), "{why}");
+            assert!(text.contains("finished: 100 %"), "{text}");
+            assert_eq!(counts(&cluster.status(0))[node], (0, 64));
+            cluster.signal(node, Signal::TERM);
+            servers.push(cluster.serve(dir.path(), node));
+            let (code, text, why) = cluster.tool((node + 1) % 3, &["balance"]);
+            assert_eq!(code, Some(0), "{why}");
+            assert!(text.contains("21 vBuckets have moved"), "{text}");
+        }
+        cluster.wait_status(0, "all have their share", |status| {
+            is_whole(status) && counts(status).iter().all(|it| (21..=22).contains(&it.0))
+        });
+    });
+    assert!(written > 0);
+    check(&nodes, written);
+}
+
+#[test]
+fn drain_goes_on_when_the_executing_node_is_killed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let cluster = Cluster::start(dir.path(), &["--nodes=3", "--replicas=2"]);
+    let nodes = Mutex::new(cluster.nodes.iter().map(|node| node.kv).collect::<Vec<_>>());
+    let written = under_load(&nodes, || {
+        let form = [("node", "n_2")];
+        let begun = cluster
+            .http(1)
+            .expect("POST", "/kedge/cluster/drain", &form);
+        begun.expect("it begins");
+        cluster.kill(0);
+        let (code, _, why) = cluster.tool(1, &["failover", "n_0"]);
+        assert_eq!(code, Some(0), "{why}");
+        let status = wait_rebalance(&cluster, 1, "finished");
+        assert_eq!(status["kind"], "drain");
+        assert_eq!(status["nodes"]["n_2"]["drains"], true);
+        cluster.wait_status(1, "it has no active", |status| {
+            let counts = counts(status);
+            (counts[1].0, counts[2].0) == (64, 0)
+        });
+    });
+    nodes.lock().expect("no panic").remove(0);
+    check(&nodes, written);
+}
+
+#[test]
+fn node_leaves_gracefully_and_returns_under_load() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let cluster = Cluster::start(dir.path(), &["--nodes=3", "--replicas=2"]);
+    let nodes = Mutex::new(cluster.nodes.iter().map(|node| node.kv).collect());
+    let written = under_load(&nodes, || {
+        // The node that executes it leaves.
+        let (code, text, why) = cluster.tool(0, &["failover", "--graceful", "n_0"]);
+        assert_eq!(code, Some(0), "{why}");
+        assert!(
+            text.contains("finished: 100 %, 22 of 22 vBuckets"),
+            "{text}"
+        );
+        let (code, _, why) = cluster.tool(1, &["failover", "--graceful", "n_0"]);
+        assert_eq!(code, Some(1));
+        assert!(why.contains("was failed over already"), "{why}");
+        assert_eq!(cluster.status(1)["nodes"][0]["failedOver"], true);
+        let (code, _, why) = cluster.tool(1, &["recover", "n_0"]);
+        assert_eq!(code, Some(0), "{why}");
+        cluster.wait_status(2, "all copies count", is_whole);
+        let (code, text, why) = cluster.tool(1, &["balance"]);
+        assert_eq!(code, Some(0), "{why}");
+        assert!(text.contains("21 vBuckets have moved"), "{text}");
+    });
+    check(&nodes, written);
+}
+
+#[test]
+fn last_copies_are_not_drained() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let cluster = Cluster::start(dir.path(), &["--nodes=2", "--replicas=0"]);
+    for words in [&["drain", "n_1"][..], &["failover", "--graceful", "n_1"]] {
+        let (code, _, why) = cluster.tool(0, words);
+        assert_eq!(code, Some(1));
+        let says = "32 active vBuckets of bucket \"default\" have no replica on another node";
+        assert!(why.contains(says), "{why}");
+    }
+    let tasks = cluster.http(1).json("/pools/default/tasks").expect("tasks");
+    assert_eq!(tasks[0]["status"], "notRunning");
 }
